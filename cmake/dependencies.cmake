@@ -1,0 +1,11 @@
+# Libraries of Debian that anyaccel is built with. Linked statically where Debian ships the archive, so that the binary
+# starts in milliseconds and needs little installed.
+find_package(Threads REQUIRED)
+find_path(HWY_INCLUDE_DIR hwy/highway.h REQUIRED)
+find_library(HWY_LIBRARY NAMES hwy REQUIRED)
+find_library(HWLOC_LIBRARY NAMES libhwloc.a REQUIRED)
+find_library(UDEV_LIBRARY NAMES udev REQUIRED)
+set(HWLOC_LIBRARIES ${HWLOC_LIBRARY} ${UDEV_LIBRARY} m)
+find_library(PCRE2_LIBRARY NAMES libpcre2-8.a REQUIRED)
+find_library(UTF8PROC_LIBRARY NAMES libutf8proc.a REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)

@@ -1,0 +1,5 @@
+# Warnings of every target. They are errors.
+add_library(anyaccel_warnings INTERFACE)
+target_compile_options(anyaccel_warnings INTERFACE -Wall -Wextra -Wpedantic -Werror
+  # g++ 12 reports overlaps in std::string's own operator+ that cannot happen (GCC bug 105651).
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)

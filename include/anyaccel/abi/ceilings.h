@@ -1,0 +1,36 @@
+/* Extension "ceilings", version 1: what the device can reach at most, measured now with the vendor's or the driver's best
+ * plain loops. Benchmarks print their figures beside these.
+ *
+ * Absent: benchmarks print no ceiling for this accelerator.
+ */
+#ifndef ANYACCEL_ABI_CEILINGS_H_
+#define ANYACCEL_ABI_CEILINGS_H_
+
+#include "anyaccel/abi/driver.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define AA_CEILINGS_EXTENSION "ceilings"
+#define AA_CEILINGS_VERSION 1u
+
+typedef enum aa_ceiling {
+  AA_CEILING_READ = 0,     /* bytes per second read from device memory, too many for any cache */
+  AA_CEILING_COPY = 1,     /* bytes per second, read and written bytes counted, device to device */
+  AA_CEILING_FMA_F32 = 2   /* fp32 floating-point operations per second, a fused multiply-add counting two */
+} aa_ceiling;
+
+typedef struct aa_ceilings_table {
+  uint32_t struct_size;
+  uint32_t version;
+
+  /* Measures for about `seconds` over random, non-zero data of about `bytes` (ignored for arithmetic). Blocks; no other
+   * work should run on the device. AA_UNIMPLEMENTED for a kind it does not have. since 1.0 */
+  aa_status* (*measure)(aa_device* device, int32_t kind, size_t bytes, double seconds, double* out_value);
+} aa_ceilings_table;
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* ANYACCEL_ABI_CEILINGS_H_ */

@@ -1,0 +1,291 @@
+// Writing an accelerator in C++: derive from the classes below, and one line emits the C table of driver.h.
+//
+// Header-only; includes the C headers of this folder and the standard library, nothing else of anyaccel.
+//
+//     class MyStream : public anyaccel::abi::Stream { ... };
+//     class MyDevice : public anyaccel::abi::Device { ... };
+//     class MyDriver : public anyaccel::abi::Driver {
+//      public:
+//       static constexpr anyaccel::abi::DriverFacts facts{.name = "mine", .vendor = "Me", .version = "1.0"};
+//       static void probe(aa_probe& probe);                                              // see aa_driver::probe
+//       static std::unique_ptr<Driver> initialize(const aa_initialize_params& params);   // see aa_driver::initialize
+//       ...
+//     };
+//     ANYACCEL_DEFINE_DRIVER_QUERY(MyDriver)                                // in one source file of the plugin
+//
+// A function fails by throwing: Failure carries the code and the vendor's own number, std::bad_alloc becomes
+// AA_RESOURCE_EXHAUSTED, any other exception AA_INTERNAL. Every entry of the table catches everything, so nothing
+// crosses the boundary. Functions that are not overridden throw AA_UNIMPLEMENTED, which is what a clear capability flag
+// promises. The semantics of each function stand in driver.h and in the extension headers; names are the same.
+//
+// Objects are handed to the table as std::unique_ptr and deleted by it; close() runs before the destructor and is the
+// place for a last call that may fail. A call costs one virtual call more than a hand-written table.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "anyaccel/abi/compiler.h"
+#include "anyaccel/abi/driver.h"
+#include "anyaccel/abi/graph.h"
+#include "anyaccel/abi/host_memory.h"
+#include "anyaccel/abi/ops.h"
+#include "anyaccel/abi/profiler.h"
+
+namespace anyaccel::abi {
+
+// An error with a code of base.h and, if there is one, the vendor's own error number.
+class Failure : public std::exception {
+ public:
+  Failure(aa_code code, std::string message, int64_t native_code = 0)
+      : code_(code), native_code_(native_code), message_(std::make_shared<const std::string>(std::move(message))) {}
+
+  const char* what() const noexcept override { return message_->c_str(); }
+  aa_code code() const noexcept { return code_; }
+  int64_t native_code() const noexcept { return native_code_; }
+
+ private:
+  aa_code code_;
+  int64_t native_code_;
+  std::shared_ptr<const std::string> message_;  // shared, so that copying the exception cannot throw
+};
+
+[[noreturn]] inline void unimplemented(const char* function) {
+  throw Failure(AA_UNIMPLEMENTED, std::string(function) + " is not implemented by this driver");
+}
+
+// Fixed texts of the table; see aa_driver. All must be literals. `sanitizer` is filled in when left null.
+struct DriverFacts {
+  const char* name = nullptr;
+  const char* vendor = "";
+  const char* version = "";
+  const char* sanitizer = nullptr;
+  const char* communication_backend = "";
+  const char* visible_devices_env = "";
+  const char* export_env_prefixes = "";
+};
+
+// Extension tables that a driver offers; what Driver::extensions returns, joined with |.
+enum Extension : uint32_t {
+  no_extensions = 0,
+  graph_extension = 1u << 0,
+  host_memory_extension = 1u << 1,
+  ops_extension = 1u << 2,
+  compiler_extension = 1u << 3,
+  profiler_extension = 1u << 4,
+};
+
+class Stream;
+
+// A loaded kernel; owned by its Module, lives as long as it.
+class Kernel {
+ public:
+  Kernel() = default;
+  virtual ~Kernel() = default;
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+};
+
+// Loaded device code.
+class Module {
+ public:
+  Module() = default;
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  virtual void close() {}
+  // The kernel called `name`; fills `info` (zeros; argument_count -1 before the call). Null: AA_NOT_FOUND.
+  virtual Kernel* kernel_get(const char* name, aa_kernel_info& info) = 0;
+};
+
+// A recorded graph (extension "graph").
+class Graph {
+ public:
+  Graph() = default;
+  virtual ~Graph() = default;
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  virtual void close() {}
+  virtual void launch(Stream& stream) = 0;
+  virtual int64_t node_count() const = 0;
+};
+
+// A point in a stream.
+class Event {
+ public:
+  Event() = default;
+  virtual ~Event() = default;
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  virtual void close() {}
+  virtual void record(Stream& stream) = 0;
+  virtual bool query() = 0;
+  virtual void synchronize() = 0;
+  // Milliseconds from this event to `end`.
+  virtual double elapsed(Event& /*end*/) { unimplemented("event_elapsed"); }
+};
+
+// An in-order queue of work. The destructor, or close(), waits for the work.
+class Stream {
+ public:
+  Stream() = default;
+  virtual ~Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  virtual void close() {}
+  // size > 0 and a known direction: the table sees to it.
+  virtual void copy(void* destination, const void* source, size_t size, aa_copy_direction direction) = 0;
+  // A pattern of 1, 2, 4 or 8 bytes, and a positive multiple of it: the table sees to it.
+  virtual void fill(void* /*destination*/, const void* /*pattern*/, size_t /*pattern_size*/, size_t /*size*/) {
+    unimplemented("fill_async");
+  }
+  virtual bool query() { unimplemented("stream_query"); }
+  virtual void synchronize() = 0;
+  virtual void wait_event(Event& /*event*/) { unimplemented("stream_wait_event"); }
+  virtual void* native() { return nullptr; }
+  virtual void host_call(void (* /*function*/)(void* user), void* /*user*/) { unimplemented("stream_host_call"); }
+  virtual void launch(Kernel& /*kernel*/, const aa_launch& /*launch*/) { unimplemented("kernel_launch"); }
+
+  // -- extension "ops" --
+  virtual void enqueue_op(const aa_op_call& /*call*/) { unimplemented("ops enqueue"); }
+
+  // -- extension "graph" --
+  virtual void capture_begin() { unimplemented("capture_begin"); }
+  // Never null; the graph of an abandoned capture is deleted at once.
+  virtual std::unique_ptr<Graph> capture_end() { unimplemented("capture_end"); }
+  virtual bool capturing() { return false; }
+};
+
+// What a compilation gave (extension "compiler"). With succeeded false the image is ignored and `log` says why.
+struct CompileOutput {
+  bool succeeded = false;
+  std::vector<unsigned char> image;
+  std::string format;
+  std::string log;
+};
+
+// One opened device.
+class Device {
+ public:
+  Device() = default;
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  virtual void close() {}
+  virtual void synchronize() = 0;
+  // Bytes.
+  virtual void memory_info(int64_t& /*free*/, int64_t& /*total*/) { unimplemented("device_memory_info"); }
+
+  // `kind` is an aa_memory_kind or a number this header does not know yet: answer such with unimplemented().
+  virtual void* mem_alloc(int32_t kind, size_t size) = 0;
+  virtual void mem_free(int32_t kind, void* pointer, size_t size) = 0;
+
+  virtual std::unique_ptr<Stream> stream_create(int32_t priority, uint32_t flags) = 0;
+  virtual std::unique_ptr<Event> event_create(uint32_t /*flags*/) { unimplemented("event_create"); }
+  virtual std::unique_ptr<Module> module_load(const void* /*image*/, size_t /*size*/, const char* /*format*/) {
+    unimplemented("module_load");
+  }
+
+  // -- extension "host_memory" --
+  virtual void register_range(void* /*pointer*/, size_t /*size*/) { unimplemented("register_range"); }
+  virtual void unregister_range(void* /*pointer*/) { unimplemented("unregister_range"); }
+  virtual void* alloc_on_node(size_t /*size*/, int32_t /*numa_node*/) { unimplemented("alloc_on_node"); }
+
+  // -- extension "ops" --
+  virtual bool supports_op(const aa_op_call& /*call*/) { unimplemented("ops supports"); }
+
+  // -- extension "compiler" --
+  // A text that lives as long as the device.
+  virtual const char* compile_languages() { unimplemented("compiler languages"); }
+  virtual std::string compile_fingerprint() { unimplemented("compiler fingerprint"); }
+  virtual CompileOutput compile(const char* /*language*/, const char* /*name*/, const char* /*source*/,
+                                size_t /*source_size*/, const char* const* /*options*/, size_t /*option_count*/) {
+    unimplemented("compile");
+  }
+};
+
+// The initialized driver. A class that is emitted as a table has beside these functions the static members `facts`,
+// `probe` and `initialize` shown at the top of this file.
+class Driver {
+ public:
+  Driver() = default;
+  virtual ~Driver() = default;
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+  // shutdown().
+  virtual void close() {}
+  // Which extension tables query_extension finds; constant while the driver lives.
+  virtual uint32_t extensions() const { return no_extensions; }
+
+  virtual int32_t device_count() = 0;
+  // `props` comes with zeros, numa_node -1, and struct_size set.
+  virtual void device_props(int32_t index, aa_device_props& props) = 0;
+  virtual std::unique_ptr<Device> device_open(int32_t index) = 0;
+  // False: memory this driver does not know. `info` comes with zeros and struct_size set.
+  virtual bool mem_query(const void* /*pointer*/, aa_memory_info& /*info*/) { unimplemented("mem_query"); }
+
+  // -- extension "ops" --
+  // The driver's number for an op, or -1.
+  virtual int32_t find_op(const char* /*name*/) { unimplemented("ops find"); }
+
+  // -- extension "profiler" --
+  virtual void range_push(const char* /*message*/, const char* /*domain*/, const char* /*category*/) {
+    unimplemented("range_push");
+  }
+  virtual void range_pop(const char* /*domain*/) { unimplemented("range_pop"); }
+  virtual void mark(const char* /*message*/, const char* /*domain*/) { unimplemented("mark"); }
+};
+
+// The table of a driver class, or null when host and driver have no version in common: what a query function returns.
+template <class DriverType>
+const aa_driver* driver_query(uint32_t host_abi_min, uint32_t host_abi_max, const aa_host* host) noexcept;
+
+// Copies a text into a fixed array of aa_probe or aa_device_props: cut if too long, always terminated.
+template <size_t Size>
+void copy_text(char (&destination)[Size], std::string_view text) noexcept {
+  destination[text.copy(destination, Size - 1)] = '\0';
+}
+
+// Writes one line to the host's log. Nothing before the query function was called.
+inline void log(aa_log_level level, const std::string& message) noexcept;
+
+// The C++ object behind a handle that came through the table of a driver class, and the handle of an object. They are
+// the same address; only a base class pointer may be converted, which these signatures see to.
+inline Device& object(aa_device* handle) noexcept { return *reinterpret_cast<Device*>(handle); }
+inline Stream& object(aa_stream* handle) noexcept { return *reinterpret_cast<Stream*>(handle); }
+inline Event& object(aa_event* handle) noexcept { return *reinterpret_cast<Event*>(handle); }
+inline Module& object(aa_module* handle) noexcept { return *reinterpret_cast<Module*>(handle); }
+inline Kernel& object(aa_kernel* handle) noexcept { return *reinterpret_cast<Kernel*>(handle); }
+inline Graph& object(aa_graph* handle) noexcept { return *reinterpret_cast<Graph*>(handle); }
+inline Driver& object(aa_instance* handle) noexcept { return *reinterpret_cast<Driver*>(handle); }
+inline aa_device* handle(Device* object) noexcept { return reinterpret_cast<aa_device*>(object); }
+inline aa_stream* handle(Stream* object) noexcept { return reinterpret_cast<aa_stream*>(object); }
+inline aa_event* handle(Event* object) noexcept { return reinterpret_cast<aa_event*>(object); }
+inline aa_module* handle(Module* object) noexcept { return reinterpret_cast<aa_module*>(object); }
+inline aa_kernel* handle(Kernel* object) noexcept { return reinterpret_cast<aa_kernel*>(object); }
+inline aa_graph* handle(Graph* object) noexcept { return reinterpret_cast<aa_graph*>(object); }
+inline aa_instance* handle(Driver* object) noexcept { return reinterpret_cast<aa_instance*>(object); }
+
+}  // namespace anyaccel::abi
+
+// Defines the symbol that a plugin exports. In one source file, outside any namespace.
+#define ANYACCEL_DEFINE_DRIVER_QUERY(DriverType)                                            \
+  extern "C" __attribute__((visibility("default"))) const aa_driver* anyaccel_driver_query( \
+      uint32_t host_abi_min, uint32_t host_abi_max, const aa_host* host) {                  \
+    return ::anyaccel::abi::driver_query<DriverType>(host_abi_min, host_abi_max, host);     \
+  }                                                                                         \
+  static_assert(true, "takes the semicolon")
+
+#include "anyaccel/abi/driver_class_table.hpp"  // IWYU pragma: export

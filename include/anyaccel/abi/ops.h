@@ -1,0 +1,196 @@
+/* Extension "ops", version 1: a driver's own implementations of the named operations that models are made of.
+ *
+ * A driver may implement any subset. The host asks `find` once per op and remembers the answer; for an op that is not
+ * found, or a call that `supports` refuses, it uses the next library in its lookup order (portable kernels, then the
+ * CPU with copies there and back).
+ *
+ * The list below is the definition of every op: tensor order, shapes, parameters. The CPU accelerator's plain reference
+ * version is its executable form. Conventions:
+ *
+ *  - Outputs come first, then inputs. "inout" tensors are read and written. "optional" ones may be absent: dtype
+ *    AA_DTYPE_NONE and data NULL, in their place.
+ *  - "float" means F32, BF16 or F16, each tensor its own unless said otherwise. Arithmetic and accumulation are in
+ *    F32 at least; a result is rounded once, to nearest even, when it is stored.
+ *  - "index" means I32 or I64.
+ *  - Strides are free for every tensor unless said otherwise. Outputs never overlap an input unless said otherwise.
+ *  - The host has checked dtypes, shapes and optional tensors before `enqueue` is called. Values inside tensors (ids,
+ *    positions) are not checked by the host: an op that meets a value out of range must not touch memory outside its
+ *    tensors, and returns AA_OUT_OF_RANGE where it can tell synchronously.
+ *  - Letters: T tokens of a step (of all sequences together), H hidden size, V vocabulary, M rows, N outputs, K inputs,
+ *    B sequences, S cache slots of a sequence, D head size, Hq query heads, Hk key/value heads (Hq % Hk == 0).
+ *
+ *  name              tensors                                                                  params
+ *  ----------------  -----------------------------------------------------------------------  -----------------------
+ *  "embedding"       out float [T,H]; table float [V,H]; ids index [T]                        none
+ *                    out[t] = table[ids[t]]. Also serves to gather rows.
+ *  "rms_norm"        out float [..,H]; x float [..,H]; weight float [H] optional;             aa_norm_params
+ *                    residual inout float [..,H] optional
+ *                    With residual: residual += x first (rounded as stored) and the norm is of residual.
+ *                    out = v / sqrt(mean(v*v) + eps) * weight. out may be x.
+ *  "layer_norm"      out float [..,H]; x float [..,H]; weight float [H] optional;             aa_norm_params
+ *                    bias float [H] optional; residual inout float [..,H] optional
+ *                    out = (v - mean) / sqrt(var + eps) * weight + bias, population variance. out may be x.
+ *  "linear"          out float [M,N]; x float [M,K]; w float [N,K]; bias float [N] optional;  none
+ *                    residual float [M,N] optional
+ *                    out = x * transpose(w) + bias + residual. residual may be out.
+ *  "linear_multi"    x float [M,K]; then 1..4 times: out float [M,Ni]; w float [Ni,K];        none
+ *                    bias float [Ni] optional
+ *                    The same x through several weights in one call (query, key and value).
+ *  "gated_linear"    out float [M,N]; x float [M,K]; w_gate float [N,K]; w_up float [N,K];    aa_activation_params
+ *                    bias_gate float [N] optional; bias_up float [N] optional
+ *                    out = act(x * transpose(w_gate) + bias_gate) * (x * transpose(w_up) + bias_up).
+ *  "rope_table"      cos F32 [T,R]; sin F32 [T,R]; inv_freq F32 [R]; positions I32 [T]        aa_rope_table_params
+ *                    cos[t,r] = cosf(positions[t] * inv_freq[r]) * scale, the angle rounded to F32. R = rotary size / 2.
+ *  "rope"            q inout float [T,Hq,D]; k inout float [T,Hk,D] optional;                 aa_rope_params
+ *                    cos F32 [T,R]; sin F32 [T,R]
+ *                    Rotates pairs (i, i+R) of the first 2R elements of each head, or (2i, 2i+1) when interleaved.
+ *  "cache_write"     k_cache inout float [B,Hk,S,D]; v_cache inout float [B,Hk,S,D];          none
+ *                    k float [T,Hk,D]; v float [T,Hk,D]; sequence I32 [T]; positions I32 [T]
+ *                    k_cache[sequence[t], :, positions[t], :] = k[t], the same for v.
+ *  "attention"       out float [T,Hq,D]; q float [T,Hq,D]; k_cache float [B,Hk,S,D];          aa_attention_params
+ *                    v_cache float [B,Hk,S,D]; sequence I32 [T]; positions I32 [T]
+ *                    Query t sees cache slots j of sequence[t] with j <= positions[t] and, if window > 0,
+ *                    j > positions[t] - window. Query head h reads key/value head h / (Hq / Hk).
+ *  "activation"      out float [..]; x float [..] same shape. out may be x.                   aa_activation_params
+ *  "gated_activation" out float [..]; gate float [..]; up float [..] same shape.              aa_activation_params
+ *                    out = act(gate) * up. out may be gate or up.
+ *  "softmax"         out float [..,V]; x float [..,V]. out may be x.                          aa_softmax_params
+ *                    softmax(x * scale) over the last dimension, with the maximum subtracted.
+ *  "add"             out float [..]; a float [..]; b float [..] same shape. out may be a or b. none
+ *  "copy"            out any [..]; x any [..] same shape                                      none
+ *                    Strided copy with conversion between any two dtypes. Float to integer truncates toward zero and
+ *                    saturates (NaN gives 0); anything to BOOL is "not zero"; an integer narrows by wrapping.
+ *  "increment"       x inout index [..]                                                       aa_increment_params
+ *                    x += amount, on the device, so that a replayed graph can advance its own positions.
+ *  "argmax"          out index [R]; x float [R,V]                                             none
+ *                    The lowest index among equal maxima; a NaN counts as the maximum.
+ *  "repetition_penalty" logits inout float [R,V]; seen U8 [R,V]                               aa_repetition_params
+ *                    Where seen: logit > 0 ? logit / penalty : logit * penalty.
+ *  "sample"          out index [R]; logits float [R,V]; rng I64 [2]; seen inout U8 [R,V] optional  aa_sample_params
+ *                    Draws one token per row: scale by 1/temperature, keep the top_k largest (0: all), then the smallest
+ *                    set of most likely ones whose probabilities reach top_p, renormalise, and take the first whose
+ *                    running sum exceeds u in order of falling probability (lower index first among equals). u for row r
+ *                    is word r % 4 of Philox 4x32-10 with key rng[0] and counter rng[1] + r / 4, as in "random".
+ *                    temperature 0 is argmax. Marks the token in seen. Does not advance rng.
+ *  "random"          out any [..]                                                             aa_random_params
+ *                    Element i (row-major) takes word i % 4 of Philox 4x32-10 with 64-bit key `seed` (low word first)
+ *                    and 128-bit counter {offset + i / 4 as 64 bits low word first, 0, 0}.
+ *                    uniform: low + (high - low) * (word >> 8) * 2^-24, in F32 (each operation rounded).
+ *                    normal: Box-Muller on words (0,1) and (2,3): r = sqrt(-2 ln(((w0 >> 8) + 1) * 2^-24)),
+ *                    angle = 2 pi (w1 >> 8) * 2^-24; the even element takes r*cos, the odd one r*sin;
+ *                    then low + high * value (mean and standard deviation), evaluated in double and rounded once.
+ *                    bits: the word itself, truncated to the dtype's size (I32, U8, ...); an I64 element takes two words
+ *                    (2i, 2i+1 in the sequence of words), low word first.
+ */
+#ifndef ANYACCEL_ABI_OPS_H_
+#define ANYACCEL_ABI_OPS_H_
+
+#include "anyaccel/abi/driver.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define AA_OPS_EXTENSION "ops"
+#define AA_OPS_VERSION 1u
+
+/* Most tensors that one call may have. */
+#define AA_OP_MAX_TENSORS 13
+
+typedef struct aa_norm_params {
+  uint32_t struct_size;
+  float eps;
+} aa_norm_params;
+
+typedef enum aa_activation {
+  AA_ACTIVATION_SILU = 0,      /* x * sigmoid(x) */
+  AA_ACTIVATION_GELU = 1,      /* x * 0.5 * (1 + erf(x / sqrt 2)) */
+  AA_ACTIVATION_GELU_TANH = 2, /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+  AA_ACTIVATION_RELU = 3,
+  AA_ACTIVATION_SIGMOID = 4,
+  AA_ACTIVATION_TANH = 5
+} aa_activation;
+
+typedef struct aa_activation_params {
+  uint32_t struct_size;
+  int32_t kind; /* aa_activation */
+} aa_activation_params;
+
+typedef struct aa_rope_table_params {
+  uint32_t struct_size;
+  float scale; /* multiplies cosine and sine (yarn's attention factor); 1 for the others */
+} aa_rope_table_params;
+
+typedef struct aa_rope_params {
+  uint32_t struct_size;
+  int32_t interleaved; /* 0: pairs (i, i + R), as Hugging Face stores Llama; 1: pairs (2i, 2i + 1) */
+} aa_rope_params;
+
+typedef struct aa_attention_params {
+  uint32_t struct_size;
+  float scale;    /* multiplies q*k, usually 1/sqrt(D) */
+  int32_t window; /* 0: no window */
+  float softcap;  /* 0: none; else score = softcap * tanh(score / softcap) */
+} aa_attention_params;
+
+typedef struct aa_softmax_params {
+  uint32_t struct_size;
+  float scale;
+} aa_softmax_params;
+
+typedef struct aa_increment_params {
+  uint32_t struct_size;
+  uint32_t reserved;
+  int64_t amount;
+} aa_increment_params;
+
+typedef struct aa_repetition_params {
+  uint32_t struct_size;
+  float penalty; /* > 0 */
+} aa_repetition_params;
+
+typedef struct aa_sample_params {
+  uint32_t struct_size;
+  float temperature; /* >= 0 */
+  int32_t top_k;     /* 0: all */
+  float top_p;       /* (0, 1] */
+} aa_sample_params;
+
+typedef enum aa_random_kind { AA_RANDOM_BITS = 0, AA_RANDOM_UNIFORM = 1, AA_RANDOM_NORMAL = 2 } aa_random_kind;
+
+typedef struct aa_random_params {
+  uint32_t struct_size;
+  int32_t kind; /* aa_random_kind */
+  uint64_t seed;
+  uint64_t offset; /* in counters: four words each */
+  double low;      /* uniform: lower end; normal: mean */
+  double high;     /* uniform: upper end; normal: standard deviation */
+} aa_random_params;
+
+/* One call of one op. The host owns it; a driver that runs later or captures copies what it needs. */
+typedef struct aa_op_call {
+  uint32_t struct_size;
+  int32_t op;                /* what `find` gave */
+  const aa_tensor* tensors;  /* tensor_count of them, in the order of the list above */
+  uint32_t tensor_count;
+  uint32_t params_size;      /* bytes at params; 0 for "none" */
+  const void* params;        /* the op's params struct, or NULL */
+} aa_op_call;
+
+typedef struct aa_ops_table {
+  uint32_t struct_size;
+  uint32_t version; /* AA_OPS_VERSION the driver was built with */
+
+  /* The driver's number for an op; AA_NOT_FOUND when it does not have it. Numbers are the driver's own, >= 0, constant
+   * while the instance lives. since 1.0 */
+  aa_status* (*find)(aa_instance* instance, const char* name, int32_t* out_op);
+  /* Whether this very call (dtypes, shapes, strides; data pointers may be NULL) can run on the device. since 1.0 */
+  aa_status* (*supports)(aa_device* device, const aa_op_call* call, int32_t* out_supported);
+  /* Runs the call in order on the stream. While the stream captures a graph the call is recorded. since 1.0 */
+  aa_status* (*enqueue)(aa_stream* stream, const aa_op_call* call);
+} aa_ops_table;
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* ANYACCEL_ABI_OPS_H_ */

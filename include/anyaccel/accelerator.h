@@ -1,0 +1,236 @@
+// The accelerator object: everything a program asks of the hardware it runs on.
+//
+// get_accelerator() returns the one accelerator of the process, found on the first call. Programs use nothing else, and
+// so run unchanged on every accelerator. The names are those of DeepSpeed's accelerator interface; return types are the
+// same on every accelerator.
+//
+// Where a method takes `index`, current_device_index (the default) means the calling thread's current device.
+// All methods may be called from any thread; the current device and the current stream belong to the calling thread.
+// Sizes are in bytes, times in milliseconds. Methods throw the exceptions of anyaccel/error.h.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "anyaccel/abi/ops.h"
+#include "anyaccel/device.h"
+#include "anyaccel/dtype.h"
+#include "anyaccel/generator.h"
+#include "anyaccel/stream.h"
+#include "anyaccel/tensor.h"
+
+namespace anyaccel {
+
+class OpBuilder;
+
+// Makes a builder; what get_op_builder returns. Empty for an unknown name.
+using OpBuilderFactory = std::function<std::unique_ptr<OpBuilder>()>;
+
+// How a user's own op is compiled for this accelerator; what build_extension returns.
+struct BuildExtension {
+  std::string compiler;                   // CXX, or "c++"
+  std::vector<std::string> flags;         // language and position-independent code
+  std::vector<std::string> include_dirs;  // where anyaccel's headers lie
+};
+
+class Accelerator {
+ public:
+  static constexpr int current_device_index = -1;
+
+  Accelerator() = default;
+  virtual ~Accelerator() = default;
+  Accelerator(const Accelerator&) = delete;
+  Accelerator& operator=(const Accelerator&) = delete;
+
+  // "cuda", "cpu", ...: what DS_ACCELERATOR names.
+  virtual const std::string& name() const noexcept = 0;
+
+  // -- execution model --
+  // Work is complete when the enqueuing call returns: side streams and waits are of no use.
+  virtual bool is_synchronized_device() const = 0;
+  // The host clock times better than events.
+  virtual bool use_host_timers() const = 0;
+  // Streams see each other's work in program order without waits.
+  virtual bool resolves_data_dependency() const = 0;
+  // The runtime blocks the host while device memory is full.
+  virtual bool handles_memory_backpressure() const = 0;
+
+  // -- device --
+  // Without an index the kind ("cuda"), with one the device ("cuda:1"); the CPU always says "cpu".
+  virtual std::string device_name(int index = current_device_index) const = 0;
+  virtual Device device(int index = current_device_index) = 0;
+  // For the calling thread. InvalidArgument when there is no such device.
+  virtual void set_device(int index) = 0;
+  virtual int current_device() const = 0;
+  virtual std::string current_device_name() const = 0;
+  virtual int device_count() const = 0;
+  // Blocks until all work on the device is complete. Throws asynchronous errors.
+  virtual void synchronize(int index = current_device_index) = 0;
+  virtual bool is_available() const = 0;
+  // Static facts of a device, as the driver gives them.
+  virtual const aa_device_props& device_properties(int index = current_device_index) const = 0;
+
+  // -- random numbers --
+  // The generator of the current device.
+  virtual Generator& random() = 0;
+  virtual void set_rng_state(const RngState& state, int index = current_device_index) = 0;
+  virtual RngState get_rng_state(int index = current_device_index) = 0;
+  // The current device, and all devices.
+  virtual void manual_seed(uint64_t seed) = 0;
+  virtual void manual_seed_all(uint64_t seed) = 0;
+  virtual uint64_t initial_seed() = 0;
+  virtual Generator& default_generator(int index) = 0;
+
+  // -- streams and events --
+  // A new stream on the current device; priority 0 is normal, negative is higher.
+  virtual anyaccel::Stream Stream(int priority = 0) = 0;
+  // Makes `s` current on the calling thread until the guard goes.
+  virtual ScopeGuard stream(const anyaccel::Stream& s) = 0;
+  virtual const anyaccel::Stream& current_stream(int index = current_device_index) = 0;
+  virtual const anyaccel::Stream& default_stream(int index = current_device_index) = 0;
+  // A new event on the current device.
+  virtual anyaccel::Event Event(bool enable_timing = false) = 0;
+
+  // -- memory (bytes) --
+  // Gives all cached memory that is not in use back to the device.
+  virtual void empty_cache() = 0;
+  virtual int64_t memory_allocated(int index = current_device_index) = 0;
+  virtual int64_t max_memory_allocated(int index = current_device_index) = 0;
+  virtual void reset_max_memory_allocated(int index = current_device_index) = 0;
+  virtual int64_t memory_cached(int index = current_device_index) = 0;  // the same as memory_reserved
+  virtual int64_t max_memory_cached(int index = current_device_index) = 0;
+  virtual void reset_max_memory_cached(int index = current_device_index) = 0;
+  virtual int64_t memory_reserved(int index = current_device_index) = 0;
+  virtual int64_t max_memory_reserved(int index = current_device_index) = 0;
+  // PyTorch's keys ("allocated_bytes.all.current", ...). On the CPU also "process_rss.current" and ".peak".
+  virtual std::map<std::string, int64_t> memory_stats(int index = current_device_index) = 0;
+  virtual void reset_peak_memory_stats(int index = current_device_index) = 0;
+  virtual int64_t total_memory(int index = current_device_index) = 0;
+  // Free now, for any process; cached memory of this process does not count as free.
+  virtual int64_t available_memory(int index = current_device_index) = 0;
+
+  // -- number formats --
+  virtual bool is_bf16_supported() const = 0;
+  virtual bool is_fp16_supported() const = 0;
+  virtual bool is_fp64_supported() const = 0;
+  // float32 first.
+  virtual std::vector<DType> supported_dtypes() const = 0;
+  virtual bool is_triton_supported() const = 0;
+
+  // -- mixed precision --
+  // In the guard's scope, on this thread, matrix products take their inputs as `dtype` (bf16 or fp16); results and
+  // reductions stay as they are. Nests. None switches it off inside an outer scope.
+  virtual ScopeGuard amp(DType dtype) = 0;
+  // What the innermost amp scope of this thread says; None outside.
+  virtual DType amp_dtype() const noexcept = 0;
+
+  // -- graphs --
+  // NotImplementedError where the accelerator has no graphs.
+  virtual Graph create_graph() = 0;
+  // Until the guard goes, work on `stream` (default: the current stream) is recorded instead of run, and memory comes
+  // from the graph's pool (`pool`: share another graph's). The guard's end completes the graph, or throws it away when
+  // an exception is on its way. Capturing into a graph that is ready replaces what it held.
+  virtual ScopeGuard capture_to_graph(Graph& graph, std::optional<uint64_t> pool = {},
+                                      const anyaccel::Stream& stream = {}) = 0;
+  // Enqueues the recorded work on the current stream. InvalidArgument for a graph that is not ready.
+  virtual void replay_graph(const Graph& graph) = 0;
+  virtual bool supports_graphs() const = 0;
+
+  // -- tensors on the current device: uninitialized of a shape, or one-dimensional from values --
+  Tensor BFloat16Tensor(const Shape& shape) { return Tensor::empty(shape, DType::BF16, device()); }
+  Tensor ByteTensor(const Shape& shape) { return Tensor::empty(shape, DType::U8, device()); }
+  Tensor DoubleTensor(const Shape& shape) { return Tensor::empty(shape, DType::F64, device()); }
+  Tensor FloatTensor(const Shape& shape) { return Tensor::empty(shape, DType::F32, device()); }
+  Tensor HalfTensor(const Shape& shape) { return Tensor::empty(shape, DType::F16, device()); }
+  Tensor IntTensor(const Shape& shape) { return Tensor::empty(shape, DType::I32, device()); }
+  Tensor LongTensor(const Shape& shape) { return Tensor::empty(shape, DType::I64, device()); }
+  Tensor BFloat16Tensor(std::span<const double> values) { return tensor_of(values, DType::BF16); }
+  Tensor ByteTensor(std::span<const double> values) { return tensor_of(values, DType::U8); }
+  Tensor DoubleTensor(std::span<const double> values) { return tensor_of(values, DType::F64); }
+  Tensor FloatTensor(std::span<const double> values) { return tensor_of(values, DType::F32); }
+  Tensor HalfTensor(std::span<const double> values) { return tensor_of(values, DType::F16); }
+  Tensor IntTensor(std::span<const double> values) { return tensor_of(values, DType::I32); }
+  Tensor LongTensor(std::span<const double> values) { return tensor_of(values, DType::I64); }
+
+  // Whether the tensor lies where this accelerator computes.
+  virtual bool on_accelerator(const Tensor& tensor) const = 0;
+  // A copy (or, with make_copy false, an uninitialized tensor of the same shape) in page-locked host memory. Over the
+  // limit of the operating system: OutOfMemoryError that names `ulimit -l`; with `required` false, ordinary memory for
+  // which is_pinned() is false.
+  virtual Tensor pin_memory(const Tensor& tensor, bool make_copy = true, bool required = true) = 0;
+  virtual bool is_pinned(const Tensor& tensor) const = 0;
+  // A copy in ordinary host memory; the locked memory goes with its last tensor.
+  virtual Tensor unpin_memory(const Tensor& tensor) = 0;
+
+  // -- profiler ranges: to the vendor's profiler where there is one, and to ANYACCEL_TRACE --
+  virtual void range_push(std::string_view message, std::string_view domain = {}, std::string_view category = {}) = 0;
+  virtual void range_pop(std::string_view domain = {}) = 0;
+
+  // -- communication --
+  virtual std::string communication_backend_name() const = 0;
+  // "2.27.3"; empty when the library is not there.
+  virtual std::string communication_backend_version() const = 0;
+
+  // -- op builders --
+  // Where this accelerator's op sources lie.
+  virtual std::string op_builder_dir() const = 0;
+  // A builder for a known name (one whose load() explains itself when the accelerator lacks the op); null for an unknown.
+  virtual std::unique_ptr<OpBuilder> create_op_builder(std::string_view builder_name) = 0;
+  virtual OpBuilderFactory get_op_builder(std::string_view builder_name) = 0;
+  virtual BuildExtension build_extension() const = 0;
+
+  // -- processes --
+  // Runs `callback` now if the device is open, else right after it is opened.
+  virtual void lazy_call(std::function<void()> callback) = 0;
+  // Prefixes of the environment variables that a launcher passes on.
+  virtual std::vector<std::string> export_envs() const = 0;
+  virtual std::vector<std::string> visible_devices_envs() const = 0;
+  // Writes the ids, joined by commas, to each of those variables in `env`.
+  virtual void set_visible_devices_envs(std::map<std::string, std::string>& env,
+                                        const std::vector<std::string>& ids) const = 0;
+
+  // -- compiling --
+  // "graph": repeated steps are captured once and replayed where the accelerator has graphs; "eager": never.
+  virtual std::string get_compile_backend() const = 0;
+  // InvalidArgument that lists the known names for any other.
+  virtual void set_compile_backend(const std::string& backend) = 0;
+
+  // -- for Tensor and the op libraries: raw services, on the calling thread's current stream of the device --
+  // Memory for that stream; OutOfMemoryError with numbers.
+  virtual std::shared_ptr<Storage> allocate(size_t bytes, int index) = 0;
+  // Whether the host may use device pointers directly (after synchronizing).
+  virtual bool is_host_coherent() const = 0;
+  // direction: aa_copy_direction. Does not block for device memory and pinned memory.
+  virtual void copy(void* destination, const void* source, size_t bytes, aa_copy_direction direction, int index) = 0;
+  virtual void fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, int index) = 0;
+  // The accelerator's number for an op of abi/ops.h; -1 when it lacks it.
+  virtual int32_t find_op(const char* op_name) = 0;
+  virtual bool supports_op_call(const aa_op_call& call, int index) = 0;
+  virtual void enqueue_op(const aa_op_call& call, int index) = 0;
+
+ private:
+  Tensor tensor_of(std::span<const double> values, DType dtype);
+};
+
+// The accelerator of the process. The first call detects it (see docs/architecture.md) and throws when DS_ACCELERATOR
+// names one that is unknown or cannot be used; later calls only read a pointer. Never null.
+Accelerator* get_accelerator();
+
+// Replaces it. The object must live until it is replaced or reset; ownership passes. Tensors of the earlier accelerator
+// must be gone. A null pointer is an InvalidArgument.
+void set_accelerator(std::unique_ptr<Accelerator> accelerator);
+
+// For tests: forgets the accelerator, so that the next get_accelerator() detects again.
+void reset_accelerator();
+
+// Whether the current accelerator is one of those that detection knows (a built-in or a loaded plugin).
+bool is_current_accelerator_supported();
+
+}  // namespace anyaccel

@@ -1,0 +1,107 @@
+// The caching allocator: one for every accelerator, per device, over three small interfaces.
+//
+// Memory freed on a stream is given out again to the same stream without asking the driver: work on a stream is ordered,
+// so the new user runs after the old one. Memory that other streams also used waits until events recorded on those
+// streams at the time of the free have completed. In steady state an allocation makes no driver call.
+//
+// Sizes are rounded up to classes, eight to a doubling (waste at most 12.5%; 32 to a doubling and at most about 3% from
+// 64 MiB on), at least 512 bytes. Blocks up to 1 MiB are cut from segments of 2 MiB, those below 10 MiB from segments of
+// 20 MiB, larger ones have their own; a class keeps its free blocks in a list per stream. When a class has none, a
+// slightly larger block is used or a much larger one is cut. Before the source is asked, fences are checked and free
+// neighbours are joined again. When the source has no memory, everything cached and idle is given back and the request
+// is tried once more; then OutOfMemoryError says how much was asked, allocated, reserved and free, and what to try.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace anyaccel {
+
+// Raw memory of one device. Implementations are thread-safe.
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+  // Null when there is none left; throws for any other failure.
+  virtual void* allocate(size_t bytes) = 0;
+  virtual void free(void* pointer, size_t bytes) noexcept = 0;
+  // Bytes free and in total now, for the text of an error.
+  virtual void info(int64_t& free_bytes, int64_t& total_bytes) noexcept = 0;
+  // "cuda:0", for the text of an error.
+  virtual std::string name() const = 0;
+};
+
+// Points in streams. A stream is named by a key that the caller chooses (the driver's stream handle). Called from any
+// thread, but never for a stream after forget_stream() of it has returned. An exception from any of them means that
+// nothing is known about the stream: memory that waits for it stays out of use.
+class FenceSource {
+ public:
+  virtual ~FenceSource() = default;
+  // Marks what `stream` has been given so far. May be null when the stream's work is complete at once.
+  virtual void* record(const void* stream) = 0;
+  virtual bool done(void* fence) = 0;
+  virtual void wait(void* fence) = 0;
+  virtual void destroy(void* fence) noexcept = 0;
+};
+
+class CachingAllocator {
+ public:
+  // One allocation. Owned by the allocator; the caller gives it back with free().
+  struct Block;
+
+  // The sources must outlive the allocator.
+  CachingAllocator(MemorySource& memory, FenceSource& fences);
+  // All blocks must have been freed.
+  ~CachingAllocator();
+  CachingAllocator(const CachingAllocator&) = delete;
+  CachingAllocator& operator=(const CachingAllocator&) = delete;
+
+  // Memory of at least `bytes` (0 counts as 1) for work on `stream`. `pool` 0 is the common pool; another number is a
+  // graph's private pool (see begin_pool). Thread-safe. Throws OutOfMemoryError.
+  Block* allocate(size_t bytes, const void* stream, uint64_t pool = 0);
+  // Thread-safe, from any thread; never throws.
+  void free(Block* block) noexcept;
+  // Says that `stream`, other than the one it was allocated for, uses the block too. When it is freed, a fence on that
+  // stream guards it; in a private pool, whose streams may be capturing, it is not reused before the pool ends.
+  void record_stream(Block* block, const void* stream);
+
+  static void* pointer(const Block* block) noexcept;
+  static size_t size(const Block* block) noexcept;       // what was asked
+  static size_t capacity(const Block* block) noexcept;   // what was given
+
+  // A private pool: blocks of it are reused only inside it, and its memory is kept until the pool ends, when what is free
+  // goes back to the common pool and the rest follows as it is freed. Returns its number, never 0; the caller is its
+  // first owner.
+  uint64_t begin_pool();
+  // One more owner of the pool; InvalidArgument when it does not exist.
+  void retain_pool(uint64_t pool);
+  // One owner less; with the last one the pool ends. No graph that uses its memory may be running then.
+  void release_pool(uint64_t pool) noexcept;
+
+  // Waits for pending fences and gives every idle segment back to the source. Not pools in use.
+  void empty_cache();
+  // A stream is about to be destroyed: waits for its work; its cached blocks become common to all streams.
+  void forget_stream(const void* stream) noexcept;
+
+  // PyTorch's keys. Reading is exact at some instant. "inactive_split" counts free blocks that were cut from a larger one
+  // and not joined again; max_split_size is -1 (any block may be cut), so nothing counts as oversize.
+  std::map<std::string, int64_t> stats() const;
+  int64_t allocated() const;      // bytes in blocks given out (rounded sizes)
+  int64_t max_allocated() const;
+  int64_t reserved() const;       // bytes held from the source
+  int64_t max_reserved() const;
+  void reset_peaks();
+  void reset_max_allocated();
+  void reset_max_reserved();
+  // Calls made to the memory source so far, for tests and benchmarks.
+  int64_t source_calls() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace anyaccel

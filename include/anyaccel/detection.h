@@ -1,0 +1,65 @@
+// Which accelerators this process could use, which one it uses, and why: the registry behind get_accelerator().
+//
+// DS_ACCELERATOR forces one by name. Otherwise the first usable one is taken, in the order of the table of built-ins
+// (src/accelerators/builtins.cpp); an external plugin stands before a built-in of the same name. Plugins are the shared
+// libraries named in ANYACCEL_PLUGIN_PATH (files or folders, separated by colons) and those in the install's plugin
+// folder. Probing creates no device context and leaves the process able to fork.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "anyaccel/accelerator.h"
+
+namespace anyaccel {
+
+// One accelerator that detection considered.
+struct Candidate {
+  std::string name;               // what DS_ACCELERATOR names: "cuda", "xpu.external"
+  std::string origin;             // "built in", or the file of the plugin
+  aa_probe_state state = AA_PROBE_ABSENT;
+  bool probed = false;            // false: not reached, because one before it was usable
+  bool passed_over = false;       // usable, but it yields to another one
+  int device_count = 0;           // as far as known without opening anything
+  std::string reason;             // the probe's words
+};
+
+struct DetectionReport {
+  std::string chosen;             // name of the accelerator; empty before the first detection
+  std::string method;             // "DS_ACCELERATOR", "auto detect" or "set_accelerator()"
+  std::vector<Candidate> candidates;  // in the order they are considered
+  std::vector<std::string> plugin_errors;  // plugin files that could not be loaded, with the reason
+};
+
+// What the last detection found. Detects first when nothing was detected yet.
+DetectionReport detection_report();
+
+// The same, but every candidate is probed, not only those up to the chosen one. Slower: may open vendor libraries.
+DetectionReport probe_all_accelerators();
+
+// One or two lines for a person: the accelerator, its device, and why it was chosen.
+std::string accelerator_choice_summary();
+
+// Every name DS_ACCELERATOR understands here, plugins included.
+std::vector<std::string> known_accelerators();
+
+// Makes the accelerator of a name without making it current ("cpu", "null", a plugin's name). Throws InvalidArgument
+// for an unknown name and UnavailableError, with the probe's reason, for one that cannot be used.
+std::unique_ptr<Accelerator> make_accelerator(std::string_view name);
+
+// A driver table made ready for use: missing members filled with stubs, layers (ANYACCEL_LAYERS) applied.
+struct LoadedDriver {
+  const aa_driver* table = nullptr;  // lives until the process ends
+  std::string origin;
+};
+
+// Opens a plugin file and negotiates versions. Throws UnavailableError naming file and reason: not a library, no entry
+// point, no version in common, a table that is not one.
+LoadedDriver load_plugin(const std::string& file);
+
+// Calls the driver's probe; a driver that fails, throws or returns nonsense is "unusable" with that as the reason.
+Candidate probe_driver(const LoadedDriver& driver);
+
+}  // namespace anyaccel

@@ -1,0 +1,156 @@
+// DriverAccelerator: the whole Accelerator interface over one driver table.
+//
+// Everything that is the same on every accelerator (caching, current device and stream, generators, graphs' memory,
+// trace ranges) is here, once. A program may derive from it to change what differs.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "anyaccel/abi/driver.h"
+#include "anyaccel/abi/graph.h"
+#include "anyaccel/abi/host_memory.h"
+#include "anyaccel/abi/ops.h"
+#include "anyaccel/abi/profiler.h"
+#include "anyaccel/accelerator.h"
+
+namespace anyaccel {
+
+class DriverAccelerator : public Accelerator {
+ public:
+  // `driver` is a completed table (see load_plugin). The vendor's runtime is opened by the first call that needs it, so
+  // that constructing one leaves the process able to fork.
+  explicit DriverAccelerator(const aa_driver* driver, std::string origin = "built in");
+  ~DriverAccelerator() override;
+
+  const aa_driver& driver() const noexcept { return *driver_; }
+  const std::string& origin() const noexcept { return origin_; }
+  // Initializes on first use. Throws UnavailableError.
+  aa_instance* instance() const;
+  // Opens the device on first use.
+  aa_device* device_handle(int index = current_device_index);
+  // The driver's handle of a stream or event that this accelerator made.
+  static aa_stream* handle(const anyaccel::Stream& stream);
+  static aa_event* handle(const anyaccel::Event& event);
+  // An extension table, stubs filled in; null when the driver does not have it.
+  const void* extension(const char* name, uint32_t min_version) const;
+
+  const std::string& name() const noexcept override { return name_; }
+  bool is_synchronized_device() const override;
+  bool use_host_timers() const override;
+  bool resolves_data_dependency() const override;
+  bool handles_memory_backpressure() const override;
+
+  std::string device_name(int index = current_device_index) const override;
+  Device device(int index = current_device_index) override;
+  void set_device(int index) override;
+  int current_device() const override;
+  std::string current_device_name() const override;
+  int device_count() const override;
+  void synchronize(int index = current_device_index) override;
+  bool is_available() const override;
+  const aa_device_props& device_properties(int index = current_device_index) const override;
+
+  Generator& random() override;
+  void set_rng_state(const RngState& state, int index = current_device_index) override;
+  RngState get_rng_state(int index = current_device_index) override;
+  void manual_seed(uint64_t seed) override;
+  void manual_seed_all(uint64_t seed) override;
+  uint64_t initial_seed() override;
+  Generator& default_generator(int index) override;
+
+  anyaccel::Stream Stream(int priority = 0) override;
+  ScopeGuard stream(const anyaccel::Stream& s) override;
+  const anyaccel::Stream& current_stream(int index = current_device_index) override;
+  const anyaccel::Stream& default_stream(int index = current_device_index) override;
+  anyaccel::Event Event(bool enable_timing = false) override;
+
+  void empty_cache() override;
+  int64_t memory_allocated(int index = current_device_index) override;
+  int64_t max_memory_allocated(int index = current_device_index) override;
+  void reset_max_memory_allocated(int index = current_device_index) override;
+  int64_t memory_cached(int index = current_device_index) override;
+  int64_t max_memory_cached(int index = current_device_index) override;
+  void reset_max_memory_cached(int index = current_device_index) override;
+  int64_t memory_reserved(int index = current_device_index) override;
+  int64_t max_memory_reserved(int index = current_device_index) override;
+  std::map<std::string, int64_t> memory_stats(int index = current_device_index) override;
+  void reset_peak_memory_stats(int index = current_device_index) override;
+  int64_t total_memory(int index = current_device_index) override;
+  int64_t available_memory(int index = current_device_index) override;
+
+  bool is_bf16_supported() const override;
+  bool is_fp16_supported() const override;
+  bool is_fp64_supported() const override;
+  std::vector<DType> supported_dtypes() const override;
+  bool is_triton_supported() const override;
+
+  ScopeGuard amp(DType dtype) override;
+  DType amp_dtype() const noexcept override;
+
+  Graph create_graph() override;
+  ScopeGuard capture_to_graph(Graph& graph, std::optional<uint64_t> pool = {},
+                              const anyaccel::Stream& stream = {}) override;
+  void replay_graph(const Graph& graph) override;
+  bool supports_graphs() const override;
+
+  bool on_accelerator(const Tensor& tensor) const override;
+  Tensor pin_memory(const Tensor& tensor, bool make_copy = true, bool required = true) override;
+  bool is_pinned(const Tensor& tensor) const override;
+  Tensor unpin_memory(const Tensor& tensor) override;
+
+  void range_push(std::string_view message, std::string_view domain = {}, std::string_view category = {}) override;
+  void range_pop(std::string_view domain = {}) override;
+
+  std::string communication_backend_name() const override;
+  std::string communication_backend_version() const override;
+
+  std::string op_builder_dir() const override;
+  std::unique_ptr<OpBuilder> create_op_builder(std::string_view builder_name) override;
+  OpBuilderFactory get_op_builder(std::string_view builder_name) override;
+  BuildExtension build_extension() const override;
+
+  void lazy_call(std::function<void()> callback) override;
+  std::vector<std::string> export_envs() const override;
+  std::vector<std::string> visible_devices_envs() const override;
+  void set_visible_devices_envs(std::map<std::string, std::string>& env,
+                                const std::vector<std::string>& ids) const override;
+
+  std::string get_compile_backend() const override;
+  void set_compile_backend(const std::string& backend) override;
+
+  std::shared_ptr<Storage> allocate(size_t bytes, int index) override;
+  bool is_host_coherent() const override;
+  void copy(void* destination, const void* source, size_t bytes, aa_copy_direction direction, int index) override;
+  void fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, int index) override;
+  int32_t find_op(const char* op_name) override;
+  bool supports_op_call(const aa_op_call& call, int index) override;
+  void enqueue_op(const aa_op_call& call, int index) override;
+
+ private:
+  struct DeviceContext;
+  struct Shared;
+  struct ThreadState;
+  class StreamImpl;
+  class EventImpl;
+  class GraphImpl;
+  class DriverStorage;
+  class PinnedStorage;
+
+  ThreadState& thread_state() const;
+  int resolve(int index) const;
+  DeviceContext& context(int index) const;
+  uint64_t caps() const { return device_properties(0).caps; }
+
+  const aa_driver* driver_;
+  std::string name_;
+  std::string origin_;
+  uint64_t id_;  // distinguishes accelerators in per-thread state
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace anyaccel

@@ -1,0 +1,53 @@
+// Models with random weights of a real shape, written as a Hugging Face directory: for benchmarks and tests, no
+// network.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "anyaccel/dtype.h"
+
+namespace anyaccel::llm {
+
+// A named shape. `family` is config.json's model_type: "llama", "mistral", "qwen2" or "qwen3".
+struct ModelShape {
+  std::string name;
+  std::string family;
+  int64_t hidden_size = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t intermediate_size = 0;
+  int64_t vocab_size = 0;
+  int64_t max_positions = 0;
+  double rope_theta = 0;
+  double norm_eps = 0;
+  bool tied = false;  // the output matrix is the embedding
+
+  // All weights, tied ones once.
+  int64_t parameters() const;
+};
+
+// "tiny", "stories", "qwen2.5-0.5b", "qwen3-0.6b", "llama-1b", "llama-8b".
+const std::vector<ModelShape>& known_model_shapes();
+// InvalidArgument that lists the known names for any other.
+const ModelShape& find_model_shape(const std::string& name);
+
+struct MakeModelOptions {
+  DType dtype = DType::BF16;  // BF16, F16 or F32
+  uint64_t seed = 0;
+  // Called after each tensor with the bytes written and the bytes of the whole model.
+  std::function<void(uint64_t done, uint64_t total)> progress;
+};
+
+// Writes config.json, generation_config.json, model.safetensors and tokenizer.json (byte-level, no merges) to
+// `directory`, which is made when it is not there. Matrices are normal with standard deviation 0.02, norms are 1,
+// biases 0. The same shape, dtype and seed give the same bytes. Memory stays at a few MB whatever the size; blocks
+// until all is written. InvalidArgument for another dtype or a directory that already holds a config.json; Error when
+// writing fails, with no partial model.safetensors left.
+void make_model(const ModelShape& shape, const std::string& directory, const MakeModelOptions& options = {});
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,99 @@
+// The weights of a decoder model (Llama, Mistral, Qwen2, Qwen3) on the accelerator's device.
+//
+// A Model is loaded once, never changes, and may be shared by any number of sessions and threads. It only holds
+// weights; running it is the business of anyaccel/llm/session.h.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "anyaccel/device.h"
+#include "anyaccel/dtype.h"
+#include "anyaccel/llm/model_config.h"
+#include "anyaccel/tensor.h"
+
+namespace anyaccel {
+class Accelerator;
+}
+
+namespace anyaccel::llm {
+
+struct LoadProgress {
+  uint64_t bytes_done = 0;  // of the checkpoint's tensors that are used, `tensor` included
+  uint64_t bytes_total = 0;
+  std::string_view tensor;  // the one just finished; valid during the call
+};
+
+struct LoadOptions {
+  // F32, BF16 or F16. None: the dtype in the file when the accelerator supports it, else F32.
+  DType dtype = DType::None;
+  // Called on the loading thread after each tensor; an exception it throws ends the load.
+  std::function<void(const LoadProgress&)> progress;
+};
+
+// Letters as in abi/ops.h: H hidden size, Hq query heads, Hk key/value heads, D head size, I intermediate size.
+// Matrices are [outputs, inputs] in the model's dtype; norms and biases are fp32. An empty handle: the architecture has
+// none.
+struct LayerWeights {
+  Tensor input_norm;              // [H]
+  Tensor q, k, v;                 // [Hq*D, H], [Hk*D, H], [Hk*D, H]
+  Tensor q_bias, k_bias, v_bias;  // [Hq*D], [Hk*D], [Hk*D]
+  Tensor q_norm, k_norm;          // [D]; Qwen3
+  Tensor o, o_bias;               // [H, Hq*D], [H]
+  Tensor post_norm;               // [H]
+  Tensor gate, up;                // [I, H]
+  Tensor gate_bias, up_bias;      // [I]
+  Tensor down, down_bias;         // [H, I], [H]
+};
+
+struct ModelWeights {
+  Tensor embedding;  // [V, H]
+  std::vector<LayerWeights> layers;
+  Tensor final_norm;  // [H]
+  Tensor lm_head;     // [V, H]; shares the embedding's memory when they are tied
+};
+
+class Model {
+ public:
+  // Reads config.json and the safetensors files of a Hugging Face directory and puts the weights on the current device
+  // of get_accelerator(). Where the file's dtype is the wanted one and the accelerator works on host memory, the
+  // weights stay in the mapped file: nothing is copied and pages are read when first used. Otherwise tensors are
+  // converted and copied one at a time, and the file's pages are given back after each. Blocks until every copy is
+  // complete.
+  //
+  // Throws CheckpointError for a missing or damaged file, a tensor that is missing or of another shape than config.json
+  // says (naming tensor, found and expected), or an unknown architecture; InvalidArgument for a dtype that is no float
+  // type of the ops or that the accelerator does not support; OutOfMemoryError.
+  static std::shared_ptr<const Model> load(const std::string& directory, const LoadOptions& options = {});
+
+  const ModelConfig& config() const noexcept { return config_; }
+  const ModelWeights& weights() const noexcept { return weights_; }
+  Accelerator& accelerator() const noexcept { return *device_.accelerator; }
+  Device device() const noexcept { return device_; }
+  // Dtype of the matrices.
+  DType dtype() const noexcept { return dtype_; }
+  // Bytes of all weights, tied ones once.
+  uint64_t weight_bytes() const noexcept { return weight_bytes_; }
+  // How many of them are used straight from the mapped file.
+  uint64_t mapped_bytes() const noexcept { return mapped_bytes_; }
+  // What a person may want to know about the checkpoint: tensors that were ignored.
+  const std::vector<std::string>& notes() const noexcept { return notes_; }
+
+ private:
+  friend class ModelLoader;
+  Model() = default;
+
+  ModelConfig config_;
+  ModelWeights weights_;
+  Device device_;
+  DType dtype_ = DType::None;
+  uint64_t weight_bytes_ = 0;
+  uint64_t mapped_bytes_ = 0;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,107 @@
+// What config.json and generation_config.json of a Hugging Face model directory say about a decoder model.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "anyaccel/dtype.h"
+#include "anyaccel/ops/inference.h"
+
+namespace anyaccel::llm {
+
+// Architectures, by config.json's model_type.
+enum class Family { Llama, Mistral, Qwen2, Qwen3 };
+// "llama", "mistral", "qwen2", "qwen3".
+std::string_view family_name(Family family) noexcept;
+
+// How the frequencies of the rotary position embedding are changed for longer contexts.
+enum class RopeType { Default, Linear, Dynamic, Llama3, Yarn };
+// "default", "linear", "dynamic", "llama3", "yarn".
+std::string_view rope_type_name(RopeType type) noexcept;
+
+// The parameters of transformers' modeling_rope_utils. A type uses only those it names.
+struct RopeConfig {
+  RopeType type = RopeType::Default;
+  double theta = 10000.0;              // base of the wave lengths; above 1
+  double factor = 1.0;                 // all but default
+  double partial_rotary_factor = 1.0;  // share of head_dim that rotates
+  int64_t rotary_dim = 0;              // head_dim * partial_rotary_factor; even
+  // llama3 and yarn: the context before stretching, in tokens.
+  int64_t original_max_position_embeddings = 0;
+  double low_freq_factor = 1.0;   // llama3
+  double high_freq_factor = 4.0;  // llama3
+  double beta_fast = 32.0;        // yarn
+  double beta_slow = 1.0;         // yarn
+  bool truncate = true;           // yarn: the bounds of the ramp are whole dimensions
+  // What cosines and sines are multiplied with: 1 for all but yarn, whose attention_factor, mscale and mscale_all_dim
+  // it is computed from.
+  float attention_factor = 1.0f;
+};
+
+struct ModelConfig {
+  Family family = Family::Llama;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_hidden_layers = 0;
+  int64_t num_attention_heads = 0;
+  int64_t num_key_value_heads = 0;  // divides num_attention_heads
+  int64_t head_dim = 0;             // even
+  int64_t vocab_size = 0;
+  int64_t max_position_embeddings = 0;  // tokens of context the model was made for
+  float rms_norm_eps = 1e-6f;
+  RopeConfig rope;
+  ops::Activation hidden_act = ops::Activation::Silu;  // of the gated feed-forward block
+  bool tie_word_embeddings = false;                    // the output matrix is the embedding
+  bool qkv_bias = false;
+  bool o_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;       // RMS norm of each query and key head
+  DType dtype = DType::None;  // of the weights as config.json says; None when it does not. The file decides.
+  std::optional<int32_t> bos_token_id;
+  std::vector<int32_t> eos_token_ids;
+
+  // How many of the latest tokens a token of this layer sees, itself included; 0: all.
+  int64_t window_of_layer(int64_t layer) const noexcept;
+
+  int64_t sliding_window = 0;             // of the layers that have one; 0: no layer has
+  std::vector<uint8_t> layer_has_window;  // num_hidden_layers flags
+};
+
+// Defaults are transformers'. An absent file means no value was set.
+struct GenerationConfig {
+  std::optional<int32_t> bos_token_id;
+  std::vector<int32_t> eos_token_ids;
+  bool do_sample = false;
+  float temperature = 1.0f;  // 0: greedy
+  int32_t top_k = 50;        // 0: all
+  float top_p = 1.0f;
+  float repetition_penalty = 1.0f;
+};
+
+// Reads and checks `dir`/config.json. Throws CheckpointError that names the file, the field, what was expected and what
+// was found: for a missing or damaged file, an architecture that is not supported (the message lists those that are), a
+// wrong type, a number out of range, sizes that do not fit each other, or quantized weights.
+ModelConfig load_model_config(const std::filesystem::path& dir);
+// The same for text; `source_name` stands for the file in errors.
+ModelConfig parse_model_config(std::string_view json_text, std::string_view source_name);
+
+// Reads `dir`/generation_config.json. What it does not say about special tokens comes from config.json. Both files may
+// be absent. CheckpointError as above.
+GenerationConfig load_generation_config(const std::filesystem::path& dir);
+GenerationConfig parse_generation_config(std::string_view json_text, std::string_view source_name);
+
+struct RopeFrequencies {
+  // rope.rotary_dim / 2 values; dimension pair i turns by position * inv_freq[i] radians.
+  std::vector<float> inv_freq;
+  // rope.attention_factor.
+  float attention_scale = 1.0f;
+};
+// The frequencies as transformers' modeling_rope_utils computes them, single precision where it uses that. `seq_len`,
+// the length of the sequence in tokens, matters for dynamic only: up to max_position_embeddings (0 too) it changes
+// nothing.
+RopeFrequencies rope_inv_freq(const ModelConfig& config, int64_t seq_len = 0);
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,88 @@
+// Runs a model for a fixed number of sequences: their key/value cache, the forward step, and the decode loop.
+//
+// A session belongs to one thread at a time. Work runs on the calling thread's current stream of the model's device.
+// The key/value cache holds, for each layer, [B, Hk, S, D] keys and as many values in the model's dtype: B sequences of
+// at most S tokens. Hidden states and everything between the products are fp32.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "anyaccel/dtype.h"
+#include "anyaccel/llm/model.h"
+#include "anyaccel/tensor.h"
+
+namespace anyaccel::llm {
+
+struct SessionOptions {
+  int64_t sequences = 1;  // B
+  int64_t context = 0;    // S: most tokens of a sequence, prompt and answer together
+  int64_t chunk = 512;    // tokens that go through the model in one step; bounds the memory between the layers
+};
+
+// How the next token is chosen from the logits; the ranges are those of the "sample" op.
+struct Sampling {
+  float temperature = 0.0f;  // 0: the most likely token
+  int32_t top_k = 0;         // 0: all
+  float top_p = 1.0f;
+  float repetition_penalty = 1.0f;  // 1: none
+
+  friend bool operator==(const Sampling&, const Sampling&) = default;
+};
+
+// Tokens to run: element t is token ids[t] at position positions[t] of sequence sequence[t]. A token sees the tokens of
+// its sequence at lower positions that this or an earlier step has run; tokens of a sequence are in rising order.
+struct TokenBatch {
+  std::span<const int32_t> ids;
+  std::span<const int32_t> sequence;
+  std::span<const int32_t> positions;
+};
+
+class Session {
+ public:
+  // Allocates the cache. InvalidArgument for a count that is not positive; OutOfMemoryError.
+  Session(std::shared_ptr<const Model> model, const SessionOptions& options);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const Model& model() const noexcept;
+  const SessionOptions& options() const noexcept;
+  // Bytes of keys and values.
+  uint64_t cache_bytes() const noexcept;
+
+  // Runs the tokens, in chunks, and returns the logits after those of them that `rows` names (rising indices into the
+  // batch): fp32 [rows, V] on the device, valid until the next call. Does not wait for the device. InvalidArgument for
+  // lengths that differ, an id, sequence or position out of range, or rows that do not rise.
+  Tensor forward(const TokenBatch& tokens, std::span<const int32_t> rows);
+
+  // -- decode loop: one new token for each active sequence in every step --
+
+  // Runs the prompts (prompts[i] in sequence i, from position 0) and draws the first new token of each; these are
+  // returned by the first call of next(). rng: seed and offset of the draws. InvalidArgument for an empty prompt, more
+  // prompts than sequences, a prompt longer than the context (with both numbers), or an invalid sampling option.
+  void start(std::span<const std::vector<int32_t>> prompts, const Sampling& sampling, uint64_t seed,
+             uint64_t offset = 0);
+  // The newest token of each active sequence, in the order of active(). Waits for the device.
+  std::span<const int32_t> tokens();
+  // Sequences that still run, rising.
+  std::span<const int32_t> active() const noexcept;
+  // Takes sequences out: keep[i] tells whether active()[i] goes on.
+  void retain(std::span<const bool> keep);
+  // Runs the newest tokens and draws the next ones. Replays a captured step where the accelerator has graphs, has every
+  // op itself, and get_compile_backend() says "graph". Does not wait for the device. InvalidArgument when a sequence is
+  // full.
+  void step();
+  // Tokens that active()[i] has in the cache or about to be put there, prompt included.
+  int64_t length(size_t i) const;
+  // Steps so far that were replayed from a graph.
+  uint64_t replayed_steps() const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,158 @@
+// Tensor: a strided, typed view of memory that it shares with other tensors.
+//
+// A Tensor is a value: copying it copies the view and shares the memory, which goes when the last tensor on it goes
+// (stream-ordered, back to the caching allocator). Views never copy. Anything that runs on a device is enqueued on the
+// current stream of the calling thread and does not block, unless a comment says so.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "anyaccel/abi/base.h"
+#include "anyaccel/device.h"
+#include "anyaccel/dtype.h"
+#include "anyaccel/stream.h"
+
+namespace anyaccel {
+
+// Sizes of the dimensions, outermost first. At most AA_MAX_DIMS.
+class Shape {
+ public:
+  Shape() = default;
+  Shape(std::initializer_list<int64_t> dims) : Shape(std::span<const int64_t>(dims.begin(), dims.size())) {}
+  // Throws InvalidArgument for a negative size, too many dimensions, or more elements than an int64 counts.
+  explicit Shape(std::span<const int64_t> dims);
+
+  int ndim() const noexcept { return ndim_; }
+  int64_t operator[](int i) const noexcept { return dims_[static_cast<size_t>(i)]; }
+  int64_t numel() const noexcept;
+  std::span<const int64_t> dims() const noexcept { return {dims_.data(), static_cast<size_t>(ndim_)}; }
+  std::string to_string() const;  // "[2, 3]"
+  friend bool operator==(const Shape&, const Shape&) = default;
+
+ private:
+  int ndim_ = 0;
+  std::array<int64_t, AA_MAX_DIMS> dims_{};
+};
+
+// Memory that tensors share. The destructor gives it back to whoever made it.
+class Storage {
+ public:
+  Storage(void* data, size_t bytes, Device device) noexcept : data_(data), bytes_(bytes), device_(device) {}
+  virtual ~Storage() = default;
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  void* data() const noexcept { return data_; }
+  size_t bytes() const noexcept { return bytes_; }
+  Device device() const noexcept { return device_; }
+  // Tells the allocator that `stream` also uses the memory, so that it is not given out again before that stream's work
+  // is complete. Nothing to do for memory that is not stream-ordered.
+  virtual void record_stream(const Stream& stream);
+  // Host memory that is page-locked and known to the accelerator.
+  virtual bool pinned() const noexcept { return false; }
+
+ private:
+  void* data_;
+  size_t bytes_;
+  Device device_;
+};
+
+class Tensor {
+ public:
+  // An empty handle: no memory, dtype None. Marks an absent optional tensor.
+  Tensor() = default;
+  // A view of `storage` from `offset` elements on; strides in elements.
+  Tensor(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape, std::span<const int64_t> strides,
+         int64_t offset = 0);
+
+  // Uninitialized, contiguous. The host: pageable memory.
+  static Tensor empty(const Shape& shape, DType dtype, Device device = {});
+  static Tensor zeros(const Shape& shape, DType dtype, Device device = {});
+  // Copies `bytes` from host memory (row-major, contiguous) to a new tensor. Blocks until the source has been read.
+  static Tensor from_host(const void* data, const Shape& shape, DType dtype, Device device = {});
+  // A view of host memory that someone else owns; `owner` is kept until the last tensor on it goes (may be null when
+  // the caller guarantees the lifetime). When `device` is a device, the memory must be usable there through this pointer.
+  static Tensor from_blob(void* data, const Shape& shape, DType dtype, std::shared_ptr<void> owner, Device device = {});
+
+  explicit operator bool() const noexcept { return storage_ != nullptr; }
+  DType dtype() const noexcept { return dtype_; }
+  const Shape& shape() const noexcept { return shape_; }
+  int64_t size(int dim) const;    // negative counts from the end
+  int64_t stride(int dim) const;  // in elements
+  std::span<const int64_t> strides() const noexcept { return {strides_.data(), static_cast<size_t>(shape_.ndim())}; }
+  int ndim() const noexcept { return shape_.ndim(); }
+  int64_t numel() const noexcept { return shape_.numel(); }
+  // Bytes of the elements (not of the storage).
+  size_t nbytes() const noexcept { return static_cast<size_t>(numel()) * dtype_size(dtype_); }
+  Device device() const noexcept { return storage_ ? storage_->device() : Device{}; }
+  bool is_contiguous() const noexcept;
+  const std::shared_ptr<Storage>& storage() const noexcept { return storage_; }
+  int64_t storage_offset() const noexcept { return offset_; }  // in elements
+  // Address of the first element, on the tensor's device.
+  void* data() const noexcept;
+  // The same, checked: T must have the dtype's size. Throws InvalidArgument.
+  template <class T>
+  T* data_as() const {
+    check_element_size(sizeof(T));
+    return static_cast<T*>(data());
+  }
+  // For a driver. An empty handle gives dtype AA_DTYPE_NONE.
+  aa_tensor view_for_driver() const noexcept;
+
+  // -- views: share memory; InvalidArgument when the shape or range does not fit --
+  //    Dimensions and indices may count from the end (-1 is the last).
+  Tensor reshape(const Shape& shape) const;  // copies when the strides do not allow a view
+  Tensor view(const Shape& shape) const;     // never copies: throws instead
+  // The same; one size may be -1 and is then what is left.
+  Tensor reshape(std::initializer_list<int64_t> sizes) const;
+  Tensor view(std::initializer_list<int64_t> sizes) const;
+  // Elements begin, begin + step, ... before end. step >= 1; a range that reaches outside is refused, not cut.
+  Tensor slice(int dim, int64_t begin, int64_t end, int64_t step = 1) const;
+  Tensor select(int dim, int64_t index) const;  // removes the dimension
+  Tensor transpose(int a, int b) const;
+  Tensor permute(std::initializer_list<int> order) const;
+  Tensor expand(const Shape& shape) const;  // size-1 dimensions repeat with stride 0
+  Tensor squeeze(int dim) const;  // removes a dimension of size 1
+  Tensor unsqueeze(int dim) const;
+
+  // -- copies --
+  Tensor contiguous() const;            // itself when it already is
+  Tensor clone() const;
+  Tensor to(DType dtype) const;         // itself when nothing changes
+  Tensor to(Device device) const;       // itself when nothing changes; to the host it blocks until the data is there
+  // Copies elements, converting dtypes (as the op "copy" of abi/ops.h) and crossing devices; shapes equal; the two do
+  // not overlap. Blocks when pageable host memory is on one side. From pinned memory it does not block, and the source
+  // must stay as it is until the stream has done the copy. A copy that the device cannot do by itself (strided or
+  // converting, on an accelerator without the op "copy") and one between devices goes through the host and blocks.
+  void copy_from(const Tensor& source) const;
+  // value is converted to the dtype.
+  void fill(double value) const;
+  // Host vector of the elements in row-major order, converted. Blocks. T: float, double, int8_t, uint8_t, int16_t,
+  // int32_t, int64_t; or uint16_t, which gives the bits of a float16 or bfloat16 tensor as they are.
+  template <class T>
+  std::vector<T> to_vector() const;
+  // The only element, converted. InvalidArgument when there is not exactly one. Blocks.
+  template <class T>
+  T item() const {
+    check_single_element();
+    return to_vector<T>()[0];
+  }
+
+ private:
+  void check_element_size(size_t size) const;
+  void check_single_element() const;
+
+  std::shared_ptr<Storage> storage_;
+  DType dtype_ = DType::None;
+  Shape shape_;
+  std::array<int64_t, AA_MAX_DIMS> strides_{};
+  int64_t offset_ = 0;
+};
+
+}  // namespace anyaccel

@@ -1,0 +1,129 @@
+// See inference_impl.h.
+#include <array>
+#include <cstdlib>
+#include <string>
+
+#include "anyaccel/detection.h"
+#include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "ops/inference_impl.h"
+
+namespace anyaccel::ops {
+
+// A call in the driver's form, with the storage of its tensors.
+struct Inference::Impl::Call {
+  std::array<aa_tensor, AA_OP_MAX_TENSORS> tensors;
+  aa_op_call call{};
+  int device = 0;
+
+  Call(const OpSchema& schema, std::span<const Tensor* const> list, const void* params, uint32_t params_size,
+       Accelerator& accelerator) {
+    call.struct_size = sizeof(call);
+    call.tensors = tensors.data();
+    call.tensor_count = static_cast<uint32_t>(list.size());
+    call.params = params;
+    call.params_size = params_size;
+    bool first = true;
+    for (size_t i = 0; i < list.size(); ++i) {
+      tensors[i] = list[i]->view_for_driver();
+      if (!*list[i]) continue;
+      const Device place = list[i]->device();
+      if (place.accelerator == &accelerator) {
+        if (first) device = place.index;
+        first = false;
+        if (place.index == device) continue;
+      } else if (place.is_host() && accelerator.is_host_coherent()) {
+        continue;
+      }
+      throw InvalidArgument(std::string(schema.name) + ": tensor \"" + schema.tensors[i].name + "\" lies on " +
+                            place.name() + ", expected " + accelerator.device_name(device) +
+                            "; copy it with Tensor::to()");
+    }
+    schema.check(call);
+  }
+};
+
+Inference::Impl::Impl(Accelerator& active) : accelerator(active) {
+  const auto schemas = op_schemas();
+  if (schemas.size() != op_count) throw Error("op schemas and ops::Op differ");
+  for (size_t i = 0; i < op_count; ++i) slots[i].native = accelerator.find_op(std::string(schemas[i].name).c_str());
+  const char* mode = std::getenv("ANYACCEL_FALLBACK");
+  if (mode && *mode) {
+    const std::string_view text = mode;
+    if (text != "error" && text != "cpu") {
+      throw InvalidArgument("ANYACCEL_FALLBACK must be cpu (the default) or error, not \"" + std::string(text) + "\"");
+    }
+    fallback_is_error = text == "error";
+  }
+}
+
+bool Inference::Impl::run_native(Op op, std::span<const Tensor* const> tensors, const void* params,
+                                 uint32_t params_size) {
+  const Slot& slot = slots[static_cast<size_t>(op)];
+  if (slot.native < 0) return false;
+  Call call(op_schemas()[static_cast<size_t>(op)], tensors, params, params_size, accelerator);
+  call.call.op = slot.native;
+  if (!accelerator.supports_op_call(call.call, call.device)) return false;
+  accelerator.enqueue_op(call.call, call.device);
+  return true;
+}
+
+void Inference::Impl::run(Op op, std::span<const Tensor* const> tensors, const void* params, uint32_t params_size) {
+  Call call(op_schemas()[static_cast<size_t>(op)], tensors, params, params_size, accelerator);
+  const Slot& slot = slots[static_cast<size_t>(op)];
+  if (slot.native >= 0) [[likely]] {
+    call.call.op = slot.native;
+    if (accelerator.supports_op_call(call.call, call.device)) [[likely]] {
+      accelerator.enqueue_op(call.call, call.device);
+      return;
+    }
+  }
+  fall_back(op, tensors, call);
+}
+
+Accelerator& Inference::Impl::cpu() {
+  std::lock_guard lock(cpu_mutex);
+  if (!cpu_accelerator) cpu_accelerator = make_accelerator("cpu");
+  return *cpu_accelerator;
+}
+
+void Inference::Impl::note_fallback(Op op) {
+  Slot& slot = slots[static_cast<size_t>(op)];
+  const std::string name(op_schemas()[static_cast<size_t>(op)].name);
+  const std::string what = slot.native < 0 ? " has no op \"" + name + "\"" : " does not support this call of \"" + name + "\"";
+  if (fallback_is_error) {
+    throw NotImplementedError(accelerator.name() + what +
+                              ", and ANYACCEL_FALLBACK=error forbids running it on the CPU");
+  }
+  if (slot.fallbacks++ == 0) {
+    log_warning(accelerator.name() + what +
+                "; it runs on the CPU, with copies there and back (ANYACCEL_FALLBACK=error forbids that)");
+  }
+}
+
+void Inference::Impl::fall_back(Op op, std::span<const Tensor* const> tensors, Call& call) {
+  note_fallback(op);
+  const OpSchema& schema = op_schemas()[static_cast<size_t>(op)];
+  Accelerator& host = cpu();
+  call.call.op = host.find_op(std::string(schema.name).c_str());
+
+  if (accelerator.is_host_coherent()) {
+    // The CPU can work on the tensors where they are, once what they wait for is complete.
+    accelerator.current_stream(call.device).synchronize();
+    host.enqueue_op(call.call, 0);
+    return;
+  }
+  std::array<Tensor, AA_OP_MAX_TENSORS> staged;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!*tensors[i]) continue;
+    staged[i] = schema.tensors[i].role == Role::Out ? Tensor::empty(tensors[i]->shape(), tensors[i]->dtype())
+                                                    : tensors[i]->to(Device{});
+    call.tensors[i] = staged[i].view_for_driver();
+  }
+  host.enqueue_op(call.call, 0);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (*tensors[i] && schema.tensors[i].role != Role::In) tensors[i]->copy_from(staged[i]);
+  }
+}
+
+}  // namespace anyaccel::ops

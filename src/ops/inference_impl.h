@@ -1,0 +1,51 @@
+// The dispatch behind ops::Inference: where each op runs, and the way to the CPU and back.
+#pragma once
+
+#include <atomic>
+#include <initializer_list>
+#include <mutex>
+#include <vector>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/ops/inference.h"
+#include "ops/op_schema.h"
+
+namespace anyaccel::ops {
+
+// Positions in the table of abi/ops.h, and so in op_schemas().
+enum class Op : int {
+  Embedding, RmsNorm, LayerNorm, Linear, LinearMulti, GatedLinear, RopeTable, Rope, CacheWrite, Attention, Activation,
+  GatedActivation, Softmax, Add, Copy, Increment, Argmax, RepetitionPenalty, Sample, Random,
+};
+inline constexpr size_t op_count = 20;
+
+struct Inference::Impl {
+  explicit Impl(Accelerator& active);
+
+  // Checks the call and runs it on the accelerator, or on the CPU when the accelerator lacks it.
+  void run(Op op, std::span<const Tensor* const> tensors, const void* params = nullptr, uint32_t params_size = 0);
+  // The same, but false (and nothing done) when the accelerator itself cannot run the call.
+  bool run_native(Op op, std::span<const Tensor* const> tensors, const void* params, uint32_t params_size);
+
+  bool has(Op op) const noexcept { return slots[static_cast<size_t>(op)].native >= 0; }
+
+  Accelerator& accelerator;
+
+  struct Slot {
+    int32_t native = -1;  // the accelerator's number; -1: it lacks the op
+    std::atomic<uint64_t> fallbacks{0};
+  };
+  std::array<Slot, op_count> slots;
+
+ private:
+  struct Call;
+  void fall_back(Op op, std::span<const Tensor* const> tensors, Call& call);
+  Accelerator& cpu();
+  void note_fallback(Op op);
+
+  std::mutex cpu_mutex;
+  std::unique_ptr<Accelerator> cpu_accelerator;
+  bool fallback_is_error = false;
+};
+
+}  // namespace anyaccel::ops

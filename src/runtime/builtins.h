@@ -1,0 +1,33 @@
+// What this build brings with it. Declared here so that the runtime names no accelerator; the lists are in
+// src/accelerators/builtins.cpp.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "anyaccel/abi/driver.h"
+#include "anyaccel/op_builder.h"
+
+namespace anyaccel {
+
+struct BuiltinDriver {
+  const char* name;           // what DS_ACCELERATOR names
+  aa_driver_query_fn query;   // null: a name that is known, without a driver in this build
+  const char* yields_to;      // automatic detection prefers that one when it is usable; null: none
+  bool automatic;             // considered when DS_ACCELERATOR is not set
+  const char* needs;          // what a machine must have, for the text of an error
+};
+
+// In detection order.
+std::span<const BuiltinDriver> builtin_drivers();
+
+struct BuiltinOpBuilder {
+  const char* name;  // "InferenceBuilder"
+  // Null: known, but not there yet on any accelerator.
+  std::unique_ptr<OpBuilder> (*make)(Accelerator& accelerator);
+};
+
+std::span<const BuiltinOpBuilder> builtin_op_builders();
+
+}  // namespace anyaccel

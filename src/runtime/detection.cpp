@@ -1,0 +1,322 @@
+// Detection: DS_ACCELERATOR, or the first usable candidate in order. See anyaccel/detection.h.
+#include "anyaccel/detection.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <sstream>
+
+#include "anyaccel/driver_accelerator.h"
+#include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "runtime/builtins.h"
+#include "runtime/detection_state.h"
+#include "runtime/driver_table.h"
+#include "runtime/host_services.h"
+#include "runtime/install_paths.h"
+#include "runtime/layers/layers.h"
+
+namespace anyaccel {
+namespace {
+
+constexpr const char* built_in = "built in";
+
+std::mutex report_mutex;
+DetectionReport report;
+
+// One candidate that could be probed: a plugin that was opened, or a built-in.
+struct Entry {
+  std::string name;
+  LoadedDriver driver;       // table null: known by name, no driver in this build
+  const char* yields_to = nullptr;
+  bool automatic = true;
+  std::string needs;
+};
+
+struct Entries {
+  std::vector<Entry> list;  // in the order they are considered
+  std::vector<std::string> plugin_errors;
+};
+
+std::vector<std::string> plugin_files(std::vector<std::string>& errors) {
+  std::vector<std::string> files;
+  auto add_folder = [&files](const std::string& folder) {
+    std::vector<std::string> found;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+      if (entry.path().extension() == ".so") found.push_back(entry.path().string());
+    }
+    std::sort(found.begin(), found.end());
+    files.insert(files.end(), found.begin(), found.end());
+  };
+  if (const char* path = std::getenv("ANYACCEL_PLUGIN_PATH")) {
+    std::stringstream parts(path);
+    for (std::string part; std::getline(parts, part, ':');) {
+      if (part.empty()) continue;
+      std::error_code error;
+      if (std::filesystem::is_directory(part, error)) {
+        add_folder(part);
+      } else if (std::filesystem::exists(part, error)) {
+        files.push_back(part);
+      } else {
+        errors.push_back("plugin \"" + part + "\": there is no such file or folder; check ANYACCEL_PLUGIN_PATH");
+      }
+    }
+  }
+  add_folder(install_plugin_dir());
+  return files;
+}
+
+bool is_builtin_name(std::string_view name) {
+  return std::ranges::any_of(builtin_drivers(), [name](const BuiltinDriver& b) { return name == b.name; });
+}
+
+void add_plugins(Entries& entries) {
+  for (const std::string& file : plugin_files(entries.plugin_errors)) {
+    try {
+      LoadedDriver driver = load_plugin(file);
+      std::string name = driver.table->name;
+      if (is_builtin_name(name)) name += ".external";
+      entries.list.push_back({name, driver, nullptr, true, {}});
+    } catch (const Error& error) {
+      entries.plugin_errors.emplace_back(error.what());
+    }
+  }
+}
+
+LoadedDriver load_builtin(const BuiltinDriver& builtin) {
+  // A completed table lives until the process ends, so it is made once.
+  static std::mutex mutex;
+  static std::map<const BuiltinDriver*, LoadedDriver> made;
+  if (!builtin.query) return {};
+  std::lock_guard lock(mutex);
+  LoadedDriver& driver = made[&builtin];
+  if (!driver.table) {
+    const aa_driver* raw = builtin.query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services());
+    driver = {apply_layers_from_environment(complete_table(raw, builtin.name)), built_in};
+  }
+  return driver;
+}
+
+void add_builtins(Entries& entries) {
+  for (const BuiltinDriver& builtin : builtin_drivers()) {
+    entries.list.push_back(
+        {builtin.name, load_builtin(builtin), builtin.yields_to, builtin.automatic, builtin.needs});
+  }
+}
+
+Candidate probe_entry(const Entry& entry) {
+  Candidate candidate;
+  if (entry.driver.table) {
+    candidate = probe_driver(entry.driver);
+  } else {
+    candidate.origin = built_in;
+    candidate.probed = true;
+    candidate.reason = "this build has no driver for it";
+  }
+  candidate.name = entry.name;
+  return candidate;
+}
+
+const char* state_word(const Candidate& candidate) {
+  return candidate.state == AA_PROBE_ABSENT ? "absent" : candidate.state == AA_PROBE_UNUSABLE ? "unusable" : "usable";
+}
+
+std::string join(const std::vector<std::string>& parts, const char* separator) {
+  std::string joined;
+  for (const std::string& part : parts) joined += (joined.empty() ? "" : separator) + part;
+  return joined;
+}
+
+// Probes entries in order until one is taken; every later one is listed as not reached. Returns its index, or -1.
+int probe_in_order(const Entries& entries, bool all, DetectionReport& result) {
+  std::map<std::string, Candidate> probed;
+  auto probe = [&](const Entry& entry) -> const Candidate& {
+    auto found = probed.find(entry.name);
+    if (found == probed.end()) found = probed.emplace(entry.name, probe_entry(entry)).first;
+    return found->second;
+  };
+  int chosen = -1;
+  for (size_t i = 0; i < entries.list.size(); ++i) {
+    const Entry& entry = entries.list[i];
+    Candidate candidate;
+    candidate.name = entry.name;
+    candidate.origin = entry.driver.table ? entry.driver.origin : built_in;
+    if (all || (entry.automatic && chosen < 0)) candidate = probe(entry);
+    if (candidate.probed && candidate.state == AA_PROBE_USABLE && entry.yields_to) {
+      for (const Entry& other : entries.list) {
+        if (other.name == entry.yields_to && probe(other).state == AA_PROBE_USABLE) {
+          candidate.passed_over = true;
+          candidate.reason += "; yields to " + other.name;
+        }
+      }
+    }
+    if (chosen < 0 && entry.automatic && candidate.state == AA_PROBE_USABLE && !candidate.passed_over) {
+      chosen = static_cast<int>(i);
+    }
+    if (!candidate.probed) {
+      candidate.reason = entry.automatic ? "not looked at: an accelerator before it is usable"
+                                         : "only when DS_ACCELERATOR asks for it";
+    }
+    result.candidates.push_back(candidate);
+  }
+  return chosen;
+}
+
+std::vector<std::string> names(const Entries& entries) {
+  std::vector<std::string> result;
+  for (const Entry& entry : entries.list) result.push_back(entry.name);
+  return result;
+}
+
+const Entry* find_entry(const Entries& entries, std::string_view name) {
+  for (const Entry& entry : entries.list) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+// The entries needed to answer for one name: plugins are opened only when the name is not a built-in's.
+Entries entries_for(std::string_view name) {
+  Entries entries;
+  if (!is_builtin_name(name)) add_plugins(entries);
+  add_builtins(entries);
+  return entries;
+}
+
+const Entry& require_usable(const Entries& entries, std::string_view asked, const char* asker,
+                            DetectionReport& result) {
+  const Entry* entry = find_entry(entries, asked);
+  const std::string errors =
+      entries.plugin_errors.empty() ? std::string() : ". Plugins that failed: " + join(entries.plugin_errors, "; ");
+  if (!entry) {
+    std::vector<std::string> known = names(entries);
+    if (asked.ends_with(".external")) {
+      throw UnavailableError(std::string(asker) + " asks for \"" + std::string(asked) +
+                             "\", which needs a plugin for \"" + std::string(asked.substr(0, asked.size() - 9)) +
+                             "\"; none was found. Name its file in ANYACCEL_PLUGIN_PATH" + errors);
+    }
+    known.insert(known.begin(), "xpu.external");
+    std::sort(known.begin(), known.end());
+    known.erase(std::unique(known.begin(), known.end()), known.end());
+    throw InvalidArgument(std::string(asker) + " must be one of " + join(known, ", ") + ". Value \"" +
+                          std::string(asked) + "\" is not supported" + errors);
+  }
+  Candidate candidate = probe_entry(*entry);
+  result.candidates.push_back(candidate);
+  if (candidate.state != AA_PROBE_USABLE) {
+    std::string message = std::string(asker) + " asks for \"" + entry->name + "\", which is " +
+                          state_word(candidate) + " on this machine: " + candidate.reason;
+    if (!entry->needs.empty()) message += ". It needs " + entry->needs;
+    throw UnavailableError(message + errors);
+  }
+  return *entry;
+}
+
+}  // namespace
+
+std::unique_ptr<Accelerator> detect_accelerator() {
+  DetectionReport result;
+  const char* forced = std::getenv("DS_ACCELERATOR");
+  const Entry* chosen = nullptr;
+  Entries entries;
+  if (forced && *forced) {
+    result.method = "DS_ACCELERATOR";
+    entries = entries_for(forced);
+    result.plugin_errors = entries.plugin_errors;
+    chosen = &require_usable(entries, forced, "DS_ACCELERATOR", result);
+  } else {
+    result.method = "auto detect";
+    add_plugins(entries);
+    add_builtins(entries);
+    result.plugin_errors = entries.plugin_errors;
+    for (const std::string& error : entries.plugin_errors) log_warning(error);
+    const int index = probe_in_order(entries, false, result);
+    if (index < 0) {
+      std::string tried;
+      for (const Candidate& c : result.candidates) {
+        if (c.probed) tried += "\n  " + c.name + ": " + state_word(c) + ", " + c.reason;
+      }
+      throw UnavailableError("no accelerator can be used on this machine. Tried:" + tried);
+    }
+    chosen = &entries.list[static_cast<size_t>(index)];
+    // The last built-in is the fallback that every machine has.
+    if (chosen->name == entries.list.back().name || chosen->name == "cpu") {
+      log_warning("Setting accelerator to " + chosen->name +
+               ": no other accelerator was detected. `anyaccel info` says why each was passed over.");
+    }
+  }
+  auto accelerator = std::make_unique<DriverAccelerator>(chosen->driver.table, chosen->driver.origin);
+  result.chosen = chosen->name;
+  std::lock_guard lock(report_mutex);
+  report = std::move(result);
+  return accelerator;
+}
+
+void note_set_accelerator(const std::string& name) {
+  std::lock_guard lock(report_mutex);
+  report = {};
+  report.chosen = name;
+  report.method = "set_accelerator()";
+}
+
+void forget_detection() {
+  std::lock_guard lock(report_mutex);
+  report = {};
+}
+
+DetectionReport detection_report() {
+  get_accelerator();
+  std::lock_guard lock(report_mutex);
+  return report;
+}
+
+DetectionReport probe_all_accelerators() {
+  DetectionReport current = detection_report();
+  Entries entries;
+  add_plugins(entries);
+  add_builtins(entries);
+  DetectionReport result;
+  result.chosen = current.chosen;
+  result.method = current.method;
+  result.plugin_errors = entries.plugin_errors;
+  probe_in_order(entries, true, result);
+  return result;
+}
+
+std::vector<std::string> known_accelerators() {
+  Entries entries;
+  add_plugins(entries);
+  add_builtins(entries);
+  return names(entries);
+}
+
+std::unique_ptr<Accelerator> make_accelerator(std::string_view name) {
+  Entries entries = entries_for(name);
+  DetectionReport unused;
+  const Entry& entry = require_usable(entries, name, "make_accelerator", unused);
+  return std::make_unique<DriverAccelerator>(entry.driver.table, entry.driver.origin);
+}
+
+std::string accelerator_choice_summary() {
+  Accelerator* accelerator = get_accelerator();
+  const DetectionReport current = detection_report();
+  const aa_device_props& props = accelerator->device_properties();
+  std::string text = "accelerator: " + current.chosen + " (" + props.name;
+  if (*props.arch) text += std::string(", ") + props.arch;
+  text += ")\n";
+  if (current.method != "auto detect") return text + "chosen by: " + current.method;
+  std::vector<std::string> passed;
+  for (const Candidate& c : current.candidates) {
+    if (c.name == current.chosen) break;
+    if (c.probed) passed.push_back(c.name);
+  }
+  text += "chosen by: auto detect; ";
+  if (passed.empty()) return text + "it is the first in the order and usable";
+  return text + "before it " + join(passed, ", ") + (passed.size() == 1 ? " was" : " were") +
+         " looked for and cannot be used here (`anyaccel info` says why)";
+}
+
+}  // namespace anyaccel

@@ -1,0 +1,469 @@
+// DriverAccelerator: opening, devices, facts, generators, streams and events. Memory and graphs have files of their own.
+#include "anyaccel/driver_accelerator.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+
+#include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "runtime/driver_accelerator_impl.h"
+#include "runtime/driver_table.h"
+#include "runtime/install_paths.h"
+#include "runtime/op_builder_registry.h"
+#include "runtime/trace.h"
+
+namespace anyaccel {
+
+namespace {
+
+std::atomic<uint64_t> next_accelerator_id{1};
+
+template <class Table>
+const Table* find_extension(const InstanceHolder& holder, const char* extension_name, uint32_t version) {
+  const void* raw = nullptr;
+  aa_status* status = holder.driver->query_extension(holder.instance, extension_name, version, &raw);
+  if (status != nullptr) {
+    const int32_t code = host_services()->status_code(status);
+    const std::string message = host_services()->status_message(status);
+    host_services()->status_release(status);
+    if (code != AA_UNIMPLEMENTED) {
+      log_warning(holder.name + ": extension \"" + extension_name + "\" cannot be used: " + message);
+    }
+    return nullptr;
+  }
+  return complete_extension(static_cast<const Table*>(raw), holder.name);
+}
+
+std::vector<std::string> split_commas(const char* text) {
+  std::vector<std::string> parts;
+  std::stringstream stream(text ? text : "");
+  for (std::string part; std::getline(stream, part, ',');) {
+    if (!part.empty()) parts.push_back(part);
+  }
+  return parts;
+}
+
+}  // namespace
+
+InstanceHolder::~InstanceHolder() {
+  if (instance) host_services()->status_release(driver->shutdown(instance));
+}
+
+DriverAccelerator::DriverAccelerator(const aa_driver* driver, std::string origin)
+    : driver_(driver),
+      name_(driver->name),
+      origin_(std::move(origin)),
+      id_(next_accelerator_id++),
+      shared_(std::make_shared<Shared>()) {}
+
+DriverAccelerator::~DriverAccelerator() = default;
+
+aa_instance* DriverAccelerator::instance() const {
+  if (shared_->ready.load(std::memory_order_acquire)) return shared_->instance->instance;
+  std::lock_guard lock(shared_->mutex);
+  if (shared_->ready.load(std::memory_order_relaxed)) return shared_->instance->instance;
+
+  auto holder = std::make_shared<InstanceHolder>();
+  holder->driver = driver_;
+  holder->name = name_;
+  aa_initialize_params params{};
+  params.struct_size = sizeof(params);
+  params.library_path = origin_ == "built in" ? nullptr : origin_.c_str();
+  check(driver_->initialize(&params, &holder->instance), "initialize", name_.c_str());
+
+  int32_t count = 0;
+  check(driver_->device_count(holder->instance, &count), "device_count", name_.c_str());
+  if (count <= 0) {
+    throw UnavailableError(name_ + ": the runtime was opened but offers no device" +
+                           (*driver_->visible_devices_env
+                                ? std::string("; check ") + driver_->visible_devices_env
+                                : std::string()));
+  }
+  std::vector<aa_device_props> props(static_cast<size_t>(count));
+  for (int32_t i = 0; i < count; ++i) {
+    props[static_cast<size_t>(i)].struct_size = sizeof(aa_device_props);
+    check(driver_->device_props(holder->instance, i, &props[static_cast<size_t>(i)]), "device_props", name_.c_str());
+  }
+  holder->graph = find_extension<aa_graph_table>(*holder, AA_GRAPH_EXTENSION, AA_GRAPH_VERSION);
+  holder->ops = find_extension<aa_ops_table>(*holder, AA_OPS_EXTENSION, AA_OPS_VERSION);
+  holder->host_memory =
+      find_extension<aa_host_memory_table>(*holder, AA_HOST_MEMORY_EXTENSION, AA_HOST_MEMORY_VERSION);
+  holder->profiler = find_extension<aa_profiler_table>(*holder, AA_PROFILER_EXTENSION, AA_PROFILER_VERSION);
+
+  shared_->props = std::move(props);
+  shared_->open = std::vector<std::atomic<DeviceContext*>>(static_cast<size_t>(count));
+  shared_->contexts.resize(static_cast<size_t>(count));
+  shared_->instance = std::move(holder);
+  shared_->ready.store(true, std::memory_order_release);
+  return shared_->instance->instance;
+}
+
+int DriverAccelerator::resolve(int index) const {
+  instance();
+  const int resolved = index == current_device_index ? thread_state().device : index;
+  if (resolved < 0 || resolved >= static_cast<int>(shared_->props.size())) {
+    throw InvalidArgument(name_ + ": device " + std::to_string(index) + " was asked for, but there are " +
+                              std::to_string(shared_->props.size()) + " (0 to " +
+                              std::to_string(shared_->props.size() - 1) + ")",
+                          AA_OUT_OF_RANGE);
+  }
+  return resolved;
+}
+
+DriverAccelerator::DeviceContext& DriverAccelerator::context(int index) const {
+  const auto i = static_cast<size_t>(resolve(index));
+  if (DeviceContext* open = shared_->open[i].load(std::memory_order_acquire)) return *open;
+  std::vector<std::function<void()>> callbacks;
+  DeviceContext* result = nullptr;
+  {
+    std::lock_guard lock(shared_->mutex);
+    if (!shared_->contexts[i]) {
+      shared_->contexts[i] =
+          std::make_shared<DeviceContext>(shared_->instance, shared_->props[i], static_cast<int>(i));
+      callbacks.swap(shared_->lazy_calls);
+    }
+    result = shared_->contexts[i].get();
+    shared_->open[i].store(result, std::memory_order_release);
+  }
+  for (auto& callback : callbacks) callback();
+  return *result;
+}
+
+DriverAccelerator::ThreadState& DriverAccelerator::thread_state() const {
+  // Usually one accelerator, at most two (the active one and the CPU for fallbacks); a list is faster than a map.
+  static thread_local std::vector<std::unique_ptr<ThreadState>> states;
+  static thread_local ThreadState* last = nullptr;
+  if (last && last->accelerator == id_) return *last;
+  for (auto& state : states) {
+    if (state->accelerator == id_) return *(last = state.get());
+  }
+  states.push_back(std::make_unique<ThreadState>());
+  last = states.back().get();
+  last->accelerator = id_;
+  return *last;
+}
+
+aa_device* DriverAccelerator::device_handle(int index) { return context(index).device; }
+
+aa_stream* DriverAccelerator::handle(const anyaccel::Stream& stream) {
+  auto* impl = dynamic_cast<StreamImpl*>(stream.state());
+  if (!impl) throw InvalidArgument("the stream is empty or was made by another kind of accelerator");
+  return impl->stream();
+}
+
+aa_event* DriverAccelerator::handle(const anyaccel::Event& event) {
+  auto* impl = dynamic_cast<EventImpl*>(event.state());
+  if (!impl) throw InvalidArgument("the event is empty or was made by another kind of accelerator");
+  return impl->event();
+}
+
+const void* DriverAccelerator::extension(const char* extension_name, uint32_t min_version) const {
+  instance();
+  const InstanceHolder& holder = *shared_->instance;
+  if (std::strcmp(extension_name, AA_GRAPH_EXTENSION) == 0) return holder.graph;
+  if (std::strcmp(extension_name, AA_OPS_EXTENSION) == 0) return holder.ops;
+  if (std::strcmp(extension_name, AA_HOST_MEMORY_EXTENSION) == 0) return holder.host_memory;
+  if (std::strcmp(extension_name, AA_PROFILER_EXTENSION) == 0) return holder.profiler;
+  const void* raw = nullptr;
+  aa_status* status = driver_->query_extension(holder.instance, extension_name, min_version, &raw);
+  host_services()->status_release(status);
+  return status ? nullptr : raw;
+}
+
+// ---- execution model, devices -----------------------------------------------------------------------------------
+
+bool DriverAccelerator::is_synchronized_device() const { return caps() & AA_CAP_SYNCHRONOUS; }
+bool DriverAccelerator::use_host_timers() const { return caps() & AA_CAP_HOST_TIMERS; }
+bool DriverAccelerator::resolves_data_dependency() const { return caps() & AA_CAP_RESOLVES_DEPENDENCIES; }
+bool DriverAccelerator::handles_memory_backpressure() const { return caps() & AA_CAP_MEMORY_BACKPRESSURE; }
+bool DriverAccelerator::is_host_coherent() const { return caps() & AA_CAP_HOST_COHERENT; }
+
+std::string DriverAccelerator::device_name(int index) const {
+  if (name_ == "cpu" || index == current_device_index) return name_;
+  return name_ + ":" + std::to_string(resolve(index));
+}
+
+Device DriverAccelerator::device(int index) { return Device{this, resolve(index)}; }
+void DriverAccelerator::set_device(int index) { thread_state().device = resolve(index); }
+int DriverAccelerator::current_device() const { return thread_state().device; }
+std::string DriverAccelerator::current_device_name() const { return device_name(current_device()); }
+
+int DriverAccelerator::device_count() const {
+  instance();
+  return static_cast<int>(shared_->props.size());
+}
+
+void DriverAccelerator::synchronize(int index) {
+  DeviceContext& c = context(index);
+  c.check(driver_->device_synchronize(c.device), "device_synchronize");
+}
+
+bool DriverAccelerator::is_available() const {
+  try {
+    return device_count() > 0;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+const aa_device_props& DriverAccelerator::device_properties(int index) const {
+  return shared_->props[static_cast<size_t>(resolve(index))];
+}
+
+// ---- random numbers -----------------------------------------------------------------------------------------------
+
+Generator& DriverAccelerator::random() { return context(current_device_index).generator; }
+Generator& DriverAccelerator::default_generator(int index) { return context(index).generator; }
+void DriverAccelerator::set_rng_state(const RngState& state, int index) { context(index).generator.set_state(state); }
+RngState DriverAccelerator::get_rng_state(int index) { return context(index).generator.get_state(); }
+void DriverAccelerator::manual_seed(uint64_t seed) { random().manual_seed(seed); }
+void DriverAccelerator::manual_seed_all(uint64_t seed) {
+  for (int i = 0; i < device_count(); ++i) context(i).generator.manual_seed(seed);
+}
+uint64_t DriverAccelerator::initial_seed() { return random().initial_seed(); }
+
+// ---- streams and events --------------------------------------------------------------------------------------------
+
+anyaccel::Stream DriverAccelerator::Stream(int priority) {
+  DeviceContext& c = context(current_device_index);
+  aa_stream* raw = nullptr;
+  c.check(driver_->stream_create(c.device, priority, AA_STREAM_NON_BLOCKING, &raw), "stream_create");
+  return anyaccel::Stream(
+      std::make_shared<StreamImpl>(c, shared_->contexts[static_cast<size_t>(c.index)], raw));
+}
+
+ScopeGuard DriverAccelerator::stream(const anyaccel::Stream& s) {
+  handle(s);  // refuses a foreign stream
+  const int index = s.device_index();
+  ThreadState& state = thread_state();
+  if (state.streams.size() <= static_cast<size_t>(index)) state.streams.resize(static_cast<size_t>(index) + 1);
+  anyaccel::Stream previous = state.streams[static_cast<size_t>(index)];
+  const int previous_device = state.device;
+  state.streams[static_cast<size_t>(index)] = s;
+  state.device = index;
+  return ScopeGuard([this, previous, previous_device, index](bool) {
+    ThreadState& inner = thread_state();
+    inner.streams[static_cast<size_t>(index)] = previous;
+    inner.device = previous_device;
+  });
+}
+
+const anyaccel::Stream& DriverAccelerator::current_stream(int index) {
+  const ThreadState& state = thread_state();
+  const auto i = static_cast<size_t>(index == current_device_index ? state.device : resolve(index));
+  if (i < state.streams.size() && state.streams[i]) return state.streams[i];
+  return context(static_cast<int>(i)).default_stream;
+}
+
+const anyaccel::Stream& DriverAccelerator::default_stream(int index) { return context(index).default_stream; }
+
+anyaccel::Event DriverAccelerator::Event(bool enable_timing) {
+  DeviceContext& c = context(current_device_index);
+  aa_event* raw = nullptr;
+  c.check(driver_->event_create(c.device, enable_timing ? AA_EVENT_TIMING : AA_EVENT_DEFAULT, &raw), "event_create");
+  return anyaccel::Event(std::make_shared<EventImpl>(shared_->contexts[static_cast<size_t>(c.index)], raw));
+}
+
+DriverAccelerator::StreamImpl::~StreamImpl() {
+  if (owner_) context_.allocator->forget_stream(stream_);
+  host_services()->status_release(context_.driver().stream_destroy(stream_));
+}
+
+bool DriverAccelerator::StreamImpl::query() const {
+  int32_t done = 0;
+  context_.check(context_.driver().stream_query(stream_, &done), "stream_query");
+  return done != 0;
+}
+
+void DriverAccelerator::StreamImpl::synchronize() const {
+  context_.check(context_.driver().stream_synchronize(stream_), "stream_synchronize");
+}
+
+void DriverAccelerator::StreamImpl::wait_event(const detail::EventState& event) {
+  auto* impl = dynamic_cast<const EventImpl*>(&event);
+  if (!impl) throw InvalidArgument("the event was made by another kind of accelerator");
+  context_.check(context_.driver().stream_wait_event(stream_, impl->event()), "stream_wait_event");
+}
+
+void DriverAccelerator::StreamImpl::host_call(std::function<void()> function) {
+  auto* owned = new std::function<void()>(std::move(function));
+  aa_status* status = context_.driver().stream_host_call(
+      stream_,
+      [](void* user) {
+        std::unique_ptr<std::function<void()>> call(static_cast<std::function<void()>*>(user));
+        try {
+          (*call)();
+        } catch (const std::exception& error) {
+          log_error(std::string("a function given to Stream::host_call threw: ") + error.what());
+        }
+      },
+      owned);
+  if (status) delete owned;
+  context_.check(status, "stream_host_call");
+}
+
+void* DriverAccelerator::StreamImpl::native_handle() const {
+  void* native = nullptr;
+  context_.check(context_.driver().stream_native(stream_, &native), "stream_native");
+  return native;
+}
+
+DriverAccelerator::EventImpl::~EventImpl() {
+  host_services()->status_release(context_->driver().event_destroy(event_));
+}
+
+void DriverAccelerator::EventImpl::record(const anyaccel::Stream& stream) {
+  context_->check(context_->driver().event_record(event_, handle(stream)), "event_record");
+}
+
+bool DriverAccelerator::EventImpl::query() const {
+  int32_t done = 0;
+  context_->check(context_->driver().event_query(event_, &done), "event_query");
+  return done != 0;
+}
+
+void DriverAccelerator::EventImpl::synchronize() const {
+  context_->check(context_->driver().event_synchronize(event_), "event_synchronize");
+}
+
+double DriverAccelerator::EventImpl::elapsed_ms(const detail::EventState& end) const {
+  auto* impl = dynamic_cast<const EventImpl*>(&end);
+  if (!impl) throw InvalidArgument("the end event was made by another kind of accelerator");
+  double milliseconds = 0;
+  context_->check(context_->driver().event_elapsed(event_, impl->event(), &milliseconds), "event_elapsed");
+  return milliseconds;
+}
+
+// ---- number formats, mixed precision --------------------------------------------------------------------------------
+
+bool DriverAccelerator::is_bf16_supported() const {
+  return device_properties(0).dtypes_computable >> AA_DTYPE_BF16 & 1;
+}
+bool DriverAccelerator::is_fp16_supported() const { return device_properties(0).dtypes_computable >> AA_DTYPE_F16 & 1; }
+bool DriverAccelerator::is_fp64_supported() const { return device_properties(0).dtypes_computable >> AA_DTYPE_F64 & 1; }
+bool DriverAccelerator::is_triton_supported() const { return caps() & AA_CAP_TRITON; }
+
+std::vector<DType> DriverAccelerator::supported_dtypes() const {
+  std::vector<DType> dtypes{DType::F32};
+  if (is_bf16_supported()) dtypes.push_back(DType::BF16);
+  if (is_fp16_supported()) dtypes.push_back(DType::F16);
+  return dtypes;
+}
+
+ScopeGuard DriverAccelerator::amp(DType dtype) {
+  if (dtype != DType::None && dtype != DType::BF16 && dtype != DType::F16) {
+    throw InvalidArgument("amp takes bfloat16 or float16 (or none, to switch it off), not " +
+                          std::string(dtype_name(dtype)));
+  }
+  ThreadState& state = thread_state();
+  const DType previous = state.amp;
+  state.amp = dtype;
+  return ScopeGuard([this, previous](bool) { thread_state().amp = previous; });
+}
+
+DType DriverAccelerator::amp_dtype() const noexcept { return thread_state().amp; }
+
+// ---- profiler, communication, builders, processes, compiling ---------------------------------------------------------
+
+void DriverAccelerator::range_push(std::string_view message, std::string_view domain, std::string_view category) {
+  trace_range_push(message, domain, category);
+  // A range must not be what opens the device.
+  if (!shared_->ready.load(std::memory_order_acquire) || !shared_->instance->profiler) return;
+  host_services()->status_release(shared_->instance->profiler->range_push(
+      shared_->instance->instance, std::string(message).c_str(), std::string(domain).c_str(),
+      std::string(category).c_str()));
+}
+
+void DriverAccelerator::range_pop(std::string_view domain) {
+  trace_range_pop(domain);
+  if (!shared_->ready.load(std::memory_order_acquire) || !shared_->instance->profiler) return;
+  host_services()->status_release(
+      shared_->instance->profiler->range_pop(shared_->instance->instance, std::string(domain).c_str()));
+}
+
+std::string DriverAccelerator::communication_backend_name() const { return driver_->communication_backend; }
+std::string DriverAccelerator::communication_backend_version() const { return {}; }
+
+std::string DriverAccelerator::op_builder_dir() const { return install_share_dir() + "/ops/" + name_; }
+
+std::unique_ptr<OpBuilder> DriverAccelerator::create_op_builder(std::string_view builder_name) {
+  return make_op_builder(builder_name, *this);
+}
+
+OpBuilderFactory DriverAccelerator::get_op_builder(std::string_view builder_name) {
+  if (!is_known_op_builder(builder_name)) return {};
+  return [this, name = std::string(builder_name)] { return make_op_builder(name, *this); };
+}
+
+BuildExtension DriverAccelerator::build_extension() const {
+  const char* cxx = std::getenv("CXX");
+  return {cxx && *cxx ? cxx : "c++", {"-std=c++20", "-O3", "-fPIC", "-shared"}, {install_include_dir()}};
+}
+
+void DriverAccelerator::lazy_call(std::function<void()> callback) {
+  {
+    std::lock_guard lock(shared_->mutex);
+    bool opened = false;
+    for (auto& c : shared_->contexts) opened = opened || c;
+    if (!opened) {
+      shared_->lazy_calls.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
+}
+
+std::vector<std::string> DriverAccelerator::export_envs() const { return split_commas(driver_->export_env_prefixes); }
+std::vector<std::string> DriverAccelerator::visible_devices_envs() const {
+  return split_commas(driver_->visible_devices_env);
+}
+
+void DriverAccelerator::set_visible_devices_envs(std::map<std::string, std::string>& env,
+                                                 const std::vector<std::string>& ids) const {
+  std::string joined;
+  for (const std::string& id : ids) joined += (joined.empty() ? "" : ",") + id;
+  for (const std::string& variable : visible_devices_envs()) env[variable] = joined;
+}
+
+std::string DriverAccelerator::get_compile_backend() const {
+  std::lock_guard lock(shared_->mutex);
+  return shared_->compile_backend;
+}
+
+void DriverAccelerator::set_compile_backend(const std::string& backend) {
+  if (backend != "graph" && backend != "eager") {
+    throw InvalidArgument("\"" + backend + "\" not supported by " + device_name() +
+                          ". Supported Backends are graph, eager");
+  }
+  std::lock_guard lock(shared_->mutex);
+  shared_->compile_backend = backend;
+}
+
+// ---- ops -----------------------------------------------------------------------------------------------------------
+
+int32_t DriverAccelerator::find_op(const char* op_name) {
+  instance();
+  const InstanceHolder& holder = *shared_->instance;
+  if (!holder.ops) return -1;
+  int32_t op = -1;
+  aa_status* status = holder.ops->find(holder.instance, op_name, &op);
+  host_services()->status_release(status);
+  return status ? -1 : op;
+}
+
+bool DriverAccelerator::supports_op_call(const aa_op_call& call, int index) {
+  DeviceContext& c = context(index);
+  if (!c.instance->ops) return false;
+  int32_t supported = 0;
+  c.check(c.instance->ops->supports(c.device, &call, &supported), "ops.supports");
+  return supported != 0;
+}
+
+void DriverAccelerator::enqueue_op(const aa_op_call& call, int index) {
+  DeviceContext& c = context(index);
+  if (!c.instance->ops) throw NotImplementedError(name_ + " has no op library");
+  c.check(c.instance->ops->enqueue(handle(current_stream(index)), &call), "op");
+}
+
+}  // namespace anyaccel

@@ -1,0 +1,89 @@
+// DriverAccelerator: graphs. The driver records; the host keeps the memory that captured work uses in a pool of the
+// graph, so that nothing else is given that memory while the graph can be replayed.
+#include "anyaccel/error.h"
+#include "runtime/driver_accelerator_impl.h"
+
+namespace anyaccel {
+
+DriverAccelerator::GraphImpl::~GraphImpl() { clear(); }
+
+void DriverAccelerator::GraphImpl::clear() {
+  if (graph_) host_services()->status_release(context_->instance->graph->destroy(graph_));
+  if (pool_) context_->allocator->release_pool(pool_);
+  graph_ = nullptr;
+  pool_ = 0;
+}
+
+void DriverAccelerator::GraphImpl::set(aa_graph* graph, uint64_t pool) {
+  clear();
+  graph_ = graph;
+  pool_ = pool;
+}
+
+bool DriverAccelerator::supports_graphs() const {
+  instance();
+  return shared_->instance->graph != nullptr;
+}
+
+Graph DriverAccelerator::create_graph() {
+  if (!supports_graphs()) {
+    throw NotImplementedError(name_ + " has no graphs: its driver does not offer the \"graph\" extension. "
+                              "Run the work eagerly (set_compile_backend(\"eager\")).");
+  }
+  DeviceContext& c = context(current_device_index);
+  return Graph(std::make_shared<GraphImpl>(shared_->contexts[static_cast<size_t>(c.index)]));
+}
+
+ScopeGuard DriverAccelerator::capture_to_graph(Graph& graph, std::optional<uint64_t> pool,
+                                               const anyaccel::Stream& stream) {
+  auto* impl = dynamic_cast<GraphImpl*>(graph.state());
+  if (!impl) throw InvalidArgument("capture_to_graph: the graph is empty or was made by another kind of accelerator");
+  DeviceContext& c = *impl->context();
+  const anyaccel::Stream target = stream ? stream : current_stream(c.index);
+  if (target.device_index() != c.index) {
+    throw InvalidArgument("capture_to_graph: the graph belongs to " + device_name(c.index) + ", the stream to " +
+                          device_name(target.device_index()));
+  }
+  ThreadState& state = thread_state();
+  if (state.pool != 0) {
+    throw InvalidArgument("capture_to_graph: this thread is capturing a graph already; captures do not nest",
+                          AA_FAILED_PRECONDITION);
+  }
+  const uint64_t used_pool = pool.value_or(0) != 0 ? *pool : c.allocator->begin_pool();
+  if (pool.value_or(0) != 0) c.allocator->retain_pool(used_pool);
+  const aa_graph_table* table = c.instance->graph;
+  if (aa_status* status = table->capture_begin(handle(target))) {
+    c.allocator->release_pool(used_pool);
+    c.check(status, "graph.capture_begin");
+  }
+  state.pool = used_pool;
+  auto current = std::make_shared<ScopeGuard>(this->stream(target));
+  return ScopeGuard([this, graph, target, used_pool, table, current](bool unwinding) mutable {
+    auto* inner = static_cast<GraphImpl*>(graph.state());
+    DeviceContext& device_context = *inner->context();
+    thread_state().pool = 0;
+    current.reset();
+    aa_graph* captured = nullptr;
+    aa_status* status = table->capture_end(handle(target), unwinding ? nullptr : &captured);
+    if (status || unwinding) {
+      device_context.allocator->release_pool(used_pool);
+      if (unwinding) {
+        host_services()->status_release(status);
+        return;
+      }
+      device_context.check(status, "graph.capture_end");
+    }
+    inner->set(captured, used_pool);
+  });
+}
+
+void DriverAccelerator::replay_graph(const Graph& graph) {
+  auto* impl = dynamic_cast<GraphImpl*>(graph.state());
+  if (!impl || !impl->ready()) {
+    throw InvalidArgument("replay_graph: nothing has been captured into the graph yet", AA_FAILED_PRECONDITION);
+  }
+  DeviceContext& c = *impl->context();
+  c.check(c.instance->graph->launch(impl->graph(), handle(current_stream(c.index))), "graph.launch");
+}
+
+}  // namespace anyaccel

@@ -1,0 +1,140 @@
+// The private parts of DriverAccelerator, shared by its source files.
+//
+// Lifetimes: tensors, streams and events share ownership of their DeviceContext, and contexts share ownership of the
+// instance, so that either may outlive the accelerator object; devices close, and the instance shuts down, with the
+// last of them.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "anyaccel/caching_allocator.h"
+#include "anyaccel/driver_accelerator.h"
+#include "runtime/host_services.h"
+
+namespace anyaccel {
+
+// The vendor's runtime, initialized.
+struct InstanceHolder {
+  const aa_driver* driver = nullptr;
+  std::string name;
+  aa_instance* instance = nullptr;
+  const aa_graph_table* graph = nullptr;
+  const aa_ops_table* ops = nullptr;
+  const aa_host_memory_table* host_memory = nullptr;
+  const aa_profiler_table* profiler = nullptr;
+
+  ~InstanceHolder();
+};
+
+// One opened device and what the host keeps for it. The sources of the allocator are the context itself.
+struct DriverAccelerator::DeviceContext final : MemorySource, FenceSource {
+  DeviceContext(std::shared_ptr<InstanceHolder> holder, const aa_device_props& device_props, int device_index);
+  ~DeviceContext() override;
+
+  void* allocate(size_t bytes) override;
+  void free(void* pointer, size_t bytes) noexcept override;
+  void info(int64_t& free_bytes, int64_t& total_bytes) noexcept override;
+  std::string name() const override;
+  void* record(const void* stream) override;
+  bool done(void* fence) override;
+  void wait(void* fence) override;
+  void destroy(void* fence) noexcept override;
+
+  const aa_driver& driver() const noexcept { return *instance->driver; }
+  void check(aa_status* status, const char* what) const { anyaccel::check(status, what, instance->name.c_str()); }
+
+  std::shared_ptr<InstanceHolder> instance;
+  aa_device_props props;
+  int index;
+  aa_device* device = nullptr;
+  std::unique_ptr<CachingAllocator> allocator;
+  anyaccel::Stream default_stream;
+  Generator generator;
+};
+
+struct DriverAccelerator::Shared {
+  std::mutex mutex;
+  std::shared_ptr<InstanceHolder> instance;
+  std::atomic<bool> ready{false};  // instance, props and contexts have their final size
+  std::vector<aa_device_props> props;
+  std::vector<std::atomic<DeviceContext*>> open;  // null until the device is opened
+  std::vector<std::shared_ptr<DeviceContext>> contexts;
+  std::vector<std::function<void()>> lazy_calls;
+  std::string compile_backend = "graph";
+};
+
+// What belongs to one thread and one accelerator.
+struct DriverAccelerator::ThreadState {
+  uint64_t accelerator = 0;
+  int device = 0;
+  std::vector<anyaccel::Stream> streams;  // by device; empty: the default stream
+  DType amp = DType::None;
+  uint64_t pool = 0;  // of the graph being captured; 0 outside
+};
+
+class DriverAccelerator::StreamImpl final : public detail::StreamState {
+ public:
+  // `owner` is empty for a device's default stream, which its context owns.
+  StreamImpl(DeviceContext& context, std::shared_ptr<DeviceContext> owner, aa_stream* stream)
+      : context_(context), owner_(std::move(owner)), stream_(stream) {}
+  ~StreamImpl() override;
+
+  int device_index() const noexcept override { return context_.index; }
+  bool query() const override;
+  void synchronize() const override;
+  void wait_event(const detail::EventState& event) override;
+  void host_call(std::function<void()> function) override;
+  void* native_handle() const override;
+
+  aa_stream* stream() const noexcept { return stream_; }
+  DeviceContext& context() const noexcept { return context_; }
+
+ private:
+  DeviceContext& context_;
+  std::shared_ptr<DeviceContext> owner_;
+  aa_stream* stream_;
+};
+
+class DriverAccelerator::EventImpl final : public detail::EventState {
+ public:
+  EventImpl(std::shared_ptr<DeviceContext> context, aa_event* event) : context_(std::move(context)), event_(event) {}
+  ~EventImpl() override;
+
+  void record(const anyaccel::Stream& stream) override;
+  bool query() const override;
+  void synchronize() const override;
+  double elapsed_ms(const detail::EventState& end) const override;
+
+  aa_event* event() const noexcept { return event_; }
+
+ private:
+  std::shared_ptr<DeviceContext> context_;
+  aa_event* event_;
+};
+
+class DriverAccelerator::GraphImpl final : public detail::GraphState {
+ public:
+  explicit GraphImpl(std::shared_ptr<DeviceContext> context) : context_(std::move(context)) {}
+  ~GraphImpl() override;
+
+  bool ready() const noexcept override { return graph_ != nullptr; }
+  uint64_t pool() const noexcept override { return pool_; }
+
+  // Drops what was captured before.
+  void clear();
+  // Takes one ownership share of the pool.
+  void set(aa_graph* graph, uint64_t pool);
+
+  aa_graph* graph() const noexcept { return graph_; }
+  const std::shared_ptr<DeviceContext>& context() const noexcept { return context_; }
+
+ private:
+  std::shared_ptr<DeviceContext> context_;
+  aa_graph* graph_ = nullptr;
+  uint64_t pool_ = 0;
+};
+
+}  // namespace anyaccel

@@ -1,0 +1,229 @@
+// DriverAccelerator: device memory through the caching allocator, page-locked host memory, copies and fills.
+#include <cstring>
+
+#include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "runtime/driver_accelerator_impl.h"
+#include "runtime/process_memory.h"
+
+namespace anyaccel {
+
+DriverAccelerator::DeviceContext::DeviceContext(std::shared_ptr<InstanceHolder> holder,
+                                                const aa_device_props& device_props, int device_index)
+    : instance(std::move(holder)), props(device_props), index(device_index) {
+  check(driver().device_open(instance->instance, index, &device), "device_open");
+  aa_stream* raw = nullptr;
+  if (aa_status* status = driver().stream_create(device, 0, AA_STREAM_DEFAULT, &raw)) {
+    host_services()->status_release(driver().device_close(device));
+    check(status, "stream_create");
+  }
+  allocator = std::make_unique<CachingAllocator>(*this, *this);
+  default_stream = anyaccel::Stream(std::make_shared<StreamImpl>(*this, nullptr, raw));
+}
+
+DriverAccelerator::DeviceContext::~DeviceContext() {
+  // Work of other streams may still use memory that is about to be freed.
+  host_services()->status_release(driver().device_synchronize(device));
+  allocator.reset();
+  default_stream = {};
+  host_services()->status_release(driver().device_close(device));
+}
+
+void* DriverAccelerator::DeviceContext::allocate(size_t bytes) {
+  void* pointer = nullptr;
+  aa_status* status = driver().mem_alloc(device, AA_MEMORY_DEVICE, bytes, &pointer);
+  if (status && host_services()->status_code(status) == AA_RESOURCE_EXHAUSTED) {
+    host_services()->status_release(status);
+    return nullptr;
+  }
+  check(status, "mem_alloc");
+  return pointer;
+}
+
+void DriverAccelerator::DeviceContext::free(void* pointer, size_t bytes) noexcept {
+  host_services()->status_release(driver().mem_free(device, AA_MEMORY_DEVICE, pointer, bytes));
+}
+
+void DriverAccelerator::DeviceContext::info(int64_t& free_bytes, int64_t& total_bytes) noexcept {
+  free_bytes = 0;
+  total_bytes = props.total_memory;
+  host_services()->status_release(driver().device_memory_info(device, &free_bytes, &total_bytes));
+}
+
+std::string DriverAccelerator::DeviceContext::name() const {
+  return instance->name == "cpu" ? "cpu" : instance->name + ":" + std::to_string(index);
+}
+
+void* DriverAccelerator::DeviceContext::record(const void* stream) {
+  if (props.caps & AA_CAP_SYNCHRONOUS) return nullptr;
+  aa_event* event = nullptr;
+  check(driver().event_create(device, AA_EVENT_DEFAULT, &event), "event_create");
+  if (aa_status* status =
+          driver().event_record(event, static_cast<aa_stream*>(const_cast<void*>(stream)))) {
+    host_services()->status_release(driver().event_destroy(event));
+    check(status, "event_record");
+  }
+  return event;
+}
+
+bool DriverAccelerator::DeviceContext::done(void* fence) {
+  if (!fence) return true;
+  int32_t finished = 0;
+  check(driver().event_query(static_cast<aa_event*>(fence), &finished), "event_query");
+  return finished != 0;
+}
+
+void DriverAccelerator::DeviceContext::wait(void* fence) {
+  if (fence) check(driver().event_synchronize(static_cast<aa_event*>(fence)), "event_synchronize");
+}
+
+void DriverAccelerator::DeviceContext::destroy(void* fence) noexcept {
+  if (fence) host_services()->status_release(driver().event_destroy(static_cast<aa_event*>(fence)));
+}
+
+// Memory of the caching allocator.
+class DriverAccelerator::DriverStorage final : public Storage {
+ public:
+  DriverStorage(std::shared_ptr<DeviceContext> context, CachingAllocator::Block* block, size_t bytes, Device device)
+      : Storage(CachingAllocator::pointer(block), bytes, device), context_(std::move(context)), block_(block) {}
+  ~DriverStorage() override { context_->allocator->free(block_); }
+  void record_stream(const anyaccel::Stream& stream) override {
+    context_->allocator->record_stream(block_, handle(stream));
+  }
+
+ private:
+  std::shared_ptr<DeviceContext> context_;
+  CachingAllocator::Block* block_;
+};
+
+// Page-locked host memory, straight from the driver.
+class DriverAccelerator::PinnedStorage final : public Storage {
+ public:
+  PinnedStorage(std::shared_ptr<DeviceContext> context, void* pointer, size_t bytes)
+      : Storage(pointer, bytes, Device{}), context_(std::move(context)) {}
+  ~PinnedStorage() override {
+    host_services()->status_release(
+        context_->driver().mem_free(context_->device, AA_MEMORY_PINNED, data(), bytes()));
+  }
+  bool pinned() const noexcept override { return true; }
+
+ private:
+  std::shared_ptr<DeviceContext> context_;
+};
+
+std::shared_ptr<Storage> DriverAccelerator::allocate(size_t bytes, int index) {
+  DeviceContext& c = context(index);
+  CachingAllocator::Block* block =
+      c.allocator->allocate(bytes, handle(current_stream(c.index)), thread_state().pool);
+  try {
+    return std::make_shared<DriverStorage>(shared_->contexts[static_cast<size_t>(c.index)], block, bytes,
+                                           Device{this, c.index});
+  } catch (...) {
+    c.allocator->free(block);
+    throw;
+  }
+}
+
+void DriverAccelerator::copy(void* destination, const void* source, size_t bytes, aa_copy_direction direction,
+                             int index) {
+  if (bytes == 0) return;
+  DeviceContext& c = context(index);
+  c.check(driver_->copy_async(handle(current_stream(c.index)), destination, source, bytes, direction), "copy_async");
+}
+
+void DriverAccelerator::fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, int index) {
+  if (bytes == 0) return;
+  DeviceContext& c = context(index);
+  c.check(driver_->fill_async(handle(current_stream(c.index)), destination, pattern, pattern_size, bytes),
+          "fill_async");
+}
+
+// ---- statistics ----------------------------------------------------------------------------------------------------
+
+void DriverAccelerator::empty_cache() { context(current_device_index).allocator->empty_cache(); }
+int64_t DriverAccelerator::memory_allocated(int index) { return context(index).allocator->allocated(); }
+int64_t DriverAccelerator::max_memory_allocated(int index) { return context(index).allocator->max_allocated(); }
+void DriverAccelerator::reset_max_memory_allocated(int index) { context(index).allocator->reset_max_allocated(); }
+int64_t DriverAccelerator::memory_cached(int index) { return memory_reserved(index); }
+int64_t DriverAccelerator::max_memory_cached(int index) { return max_memory_reserved(index); }
+void DriverAccelerator::reset_max_memory_cached(int index) { context(index).allocator->reset_max_reserved(); }
+int64_t DriverAccelerator::memory_reserved(int index) { return context(index).allocator->reserved(); }
+int64_t DriverAccelerator::max_memory_reserved(int index) { return context(index).allocator->max_reserved(); }
+
+std::map<std::string, int64_t> DriverAccelerator::memory_stats(int index) {
+  auto stats = context(index).allocator->stats();
+  if (name_ == "cpu") {
+    const ProcessMemory memory = process_memory();
+    stats["process_rss.current"] = memory.resident;
+    stats["process_rss.peak"] = memory.peak_resident;
+  }
+  return stats;
+}
+
+void DriverAccelerator::reset_peak_memory_stats(int index) { context(index).allocator->reset_peaks(); }
+int64_t DriverAccelerator::total_memory(int index) { return device_properties(index).total_memory; }
+
+int64_t DriverAccelerator::available_memory(int index) {
+  DeviceContext& c = context(index);
+  int64_t free_bytes = 0;
+  int64_t total_bytes = 0;
+  c.check(driver_->device_memory_info(c.device, &free_bytes, &total_bytes), "device_memory_info");
+  return free_bytes;
+}
+
+// ---- page-locked host memory -----------------------------------------------------------------------------------------
+
+bool DriverAccelerator::on_accelerator(const Tensor& tensor) const {
+  if (!tensor) return false;
+  const Device place = tensor.device();
+  return place.accelerator == this || (place.is_host() && name_ == "cpu");
+}
+
+Tensor DriverAccelerator::pin_memory(const Tensor& tensor, bool make_copy, bool required) {
+  if (!tensor) throw InvalidArgument("pin_memory: the tensor is empty");
+  DeviceContext& c = context(current_device_index);
+  const size_t bytes = std::max<size_t>(tensor.nbytes(), 1);
+  void* pointer = nullptr;
+  aa_status* status = driver_->mem_alloc(c.device, AA_MEMORY_PINNED, bytes, &pointer);
+  Tensor pinned;
+  if (status == nullptr) {
+    auto storage = std::make_shared<PinnedStorage>(shared_->contexts[static_cast<size_t>(c.index)], pointer, bytes);
+    int64_t strides[AA_MAX_DIMS] = {};
+    int64_t step = 1;
+    for (int d = tensor.ndim() - 1; d >= 0; --d) {
+      strides[d] = step;
+      step *= tensor.shape()[d];
+    }
+    pinned = Tensor(std::move(storage), tensor.dtype(), tensor.shape(),
+                    std::span<const int64_t>(strides, static_cast<size_t>(tensor.ndim())));
+  } else if (required) {
+    c.check(status, "pin_memory");
+  } else {
+    log_warning(name_ + ": pin_memory goes on with ordinary memory: " + host_services()->status_message(status));
+    host_services()->status_release(status);
+    pinned = Tensor::empty(tensor.shape(), tensor.dtype());
+  }
+  if (make_copy) pinned.copy_from(tensor);
+  return pinned;
+}
+
+bool DriverAccelerator::is_pinned(const Tensor& tensor) const {
+  if (!tensor || !tensor.storage()) return false;
+  if (tensor.storage()->pinned()) return true;
+  if (!tensor.device().is_host()) return false;
+  instance();
+  aa_memory_info info{};
+  info.struct_size = sizeof(info);
+  aa_status* status = driver_->mem_query(instance(), tensor.data(), &info);
+  host_services()->status_release(status);
+  return status == nullptr && info.kind == AA_MEMORY_PINNED;
+}
+
+Tensor DriverAccelerator::unpin_memory(const Tensor& tensor) {
+  if (!tensor) throw InvalidArgument("unpin_memory: the tensor is empty");
+  Tensor ordinary = Tensor::empty(tensor.shape(), tensor.dtype());
+  ordinary.copy_from(tensor);
+  return ordinary;
+}
+
+}  // namespace anyaccel

@@ -1,0 +1,39 @@
+// Tables as the host uses them: checked once, of full size, with no null in them.
+//
+// A driver may leave functions out, or be older than this host and have a smaller table. The host calls through a copy
+// of its own, where such functions are stubs that answer AA_UNIMPLEMENTED and touch no out parameter. Nobody above
+// tests for null, and a call is one indirect call. Every function here may be called from any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "anyaccel/abi/compiler.h"
+#include "anyaccel/abi/driver.h"
+#include "anyaccel/abi/graph.h"
+#include "anyaccel/abi/host_memory.h"
+#include "anyaccel/abi/ops.h"
+#include "anyaccel/abi/profiler.h"
+
+namespace anyaccel {
+
+// The host's copy of a driver's table; lives until the process ends, and is the same for the same table. `origin` (a
+// file name, "built in") stands in messages. Throws UnavailableError with code AA_INCOMPATIBLE when the table is null,
+// of another major version, of an absurd size, lacks required functions (all are named), or has no valid name.
+const aa_driver* complete_table(const aa_driver* raw, std::string_view origin);
+
+// The host's copy of an extension table; lives until the process ends. Null, after a warning in the log, when `raw` is
+// null or its size or version is absurd: the driver is then used without the extension.
+const aa_graph_table* complete_extension(const aa_graph_table* raw, std::string_view driver_name);
+const aa_host_memory_table* complete_extension(const aa_host_memory_table* raw, std::string_view driver_name);
+const aa_ops_table* complete_extension(const aa_ops_table* raw, std::string_view driver_name);
+const aa_compiler_table* complete_extension(const aa_compiler_table* raw, std::string_view driver_name);
+const aa_profiler_table* complete_extension(const aa_profiler_table* raw, std::string_view driver_name);
+
+// Whether `name` may name an accelerator: 1 to 63 lower-case letters, digits and '.', beginning with a letter.
+bool is_valid_driver_name(std::string_view name) noexcept;
+
+// "1.0" for AA_ABI_VERSION(1, 0).
+std::string abi_version_text(uint32_t version);
+
+}  // namespace anyaccel

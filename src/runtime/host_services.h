@@ -1,0 +1,72 @@
+// What the host gives to drivers (aa_host), and the way of their status objects into C++ exceptions and back.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "anyaccel/abi/base.h"
+
+namespace anyaccel {
+
+// The services lent to every driver. Valid until the process ends.
+const aa_host* host_services() noexcept;
+
+// Status objects that exist now, the preallocated one not counted; for tests that look for leaks.
+int64_t live_status_count() noexcept;
+
+// Makes a status, as aa_host::status_create. Never null.
+aa_status* make_status(aa_code code, std::string_view message, int64_t native_code = 0) noexcept;
+
+// The name of a code, "RESOURCE_EXHAUSTED"; "code 99" is named "UNKNOWN".
+const char* code_name(int32_t code) noexcept;
+
+// The status for the exception that is being handled: Error and abi::Failure keep their codes, std::bad_alloc becomes
+// AA_RESOURCE_EXHAUSTED, std::invalid_argument AA_INVALID_ARGUMENT, anything else AA_INTERNAL. For C++ code that stands
+// below a table; call it inside a catch block only.
+aa_status* status_from_current_exception() noexcept;
+
+// Owns a status that is to be looked at rather than thrown.
+class StatusRef {
+ public:
+  StatusRef() = default;
+  explicit StatusRef(aa_status* status) noexcept : status_(status) {}
+  StatusRef(StatusRef&& other) noexcept : status_(std::exchange(other.status_, nullptr)) {}
+  StatusRef& operator=(StatusRef&& other) noexcept {
+    std::swap(status_, other.status_);
+    return *this;
+  }
+  ~StatusRef() {
+    if (status_) host_services()->status_release(status_);
+  }
+
+  bool ok() const noexcept { return status_ == nullptr; }
+  aa_code code() const noexcept;
+  int64_t native_code() const noexcept;
+  // "" for success. Lives as long as this object.
+  std::string_view message() const noexcept;
+  // "RESOURCE_EXHAUSTED: the message (vendor error 2)"; "OK" for success.
+  std::string text() const;
+  // Gives the status up, to hand it on.
+  aa_status* release() noexcept { return std::exchange(status_, nullptr); }
+
+ private:
+  aa_status* status_ = nullptr;
+};
+
+// Throws the exception that belongs to a status and releases the status. The message is "cuda: mem_alloc: ...".
+//   UNAVAILABLE, INCOMPATIBLE, PERMISSION_DENIED                            UnavailableError
+//   RESOURCE_EXHAUSTED                                                      OutOfMemoryError
+//   INVALID_ARGUMENT, OUT_OF_RANGE, FAILED_PRECONDITION, NOT_FOUND, ALREADY_EXISTS   InvalidArgument
+//   UNIMPLEMENTED                                                           NotImplementedError
+//   everything else                                                         Error
+[[noreturn]] void throw_status(aa_status* status, const char* what, const char* driver_name);
+
+// Turns a status into an exception unless it is success. `what` names the function that was called.
+inline void check(aa_status* status, const char* what, const char* driver_name) {
+  if (status) [[unlikely]]
+    throw_status(status, what, driver_name);
+}
+
+}  // namespace anyaccel

@@ -1,0 +1,55 @@
+// Reads ANYACCEL_LAYERS specifications and stacks the layers.
+#include "runtime/layers/layers.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "anyaccel/error.h"
+#include "runtime/layers/trace.h"
+#include "runtime/layers/validate.h"
+
+namespace anyaccel {
+namespace {
+
+using Wrap = const aa_driver* (*)(const aa_driver*);
+
+std::atomic<OpValidator> current_validator{nullptr};
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+Wrap find_layer(std::string_view name) {
+  if (name == "validate") return layers::wrap_validate;
+  if (name == "trace") return layers::wrap_trace;
+  throw InvalidArgument("ANYACCEL_LAYERS: there is no layer \"" + std::string(name) +
+                        "\"; known are validate and trace");
+}
+
+}  // namespace
+
+const aa_driver* apply_layers(const aa_driver* table, std::string_view spec) {
+  std::vector<Wrap> wraps;
+  while (!spec.empty()) {
+    const size_t comma = spec.find(',');
+    const std::string_view name = trimmed(spec.substr(0, comma));
+    if (!name.empty()) wraps.push_back(find_layer(name));
+    spec = comma == std::string_view::npos ? std::string_view() : spec.substr(comma + 1);
+  }
+  for (auto wrap = wraps.rbegin(); wrap != wraps.rend(); ++wrap) table = (*wrap)(table);
+  return table;
+}
+
+const aa_driver* apply_layers_from_environment(const aa_driver* table) {
+  const char* spec = std::getenv("ANYACCEL_LAYERS");
+  return spec ? apply_layers(table, spec) : table;
+}
+
+void set_op_validator(OpValidator validator) noexcept { current_validator.store(validator); }
+OpValidator op_validator() noexcept { return current_validator.load(); }
+
+}  // namespace anyaccel

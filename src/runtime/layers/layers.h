@@ -1,0 +1,37 @@
+// Layers: tables that stand between the host and a driver, for checking and for looking on.
+//
+//   validate   refuses wrong calls (dead or foreign handles, ranges outside allocations, wrong order) before the driver
+//              sees them; see validate.h for the rules
+//   trace      writes one line for each call
+//
+// ANYACCEL_LAYERS=validate,trace puts them in. A layer is itself an aa_driver table, and its extension tables come
+// through its query_extension, so nothing above or below knows of it. Without layers nothing costs anything.
+#pragma once
+
+#include <string_view>
+
+#include "anyaccel/abi/driver.h"
+#include "anyaccel/abi/ops.h"
+
+namespace anyaccel {
+
+// Puts the layers named in `spec` (comma-separated, blanks allowed) around a completed table (see complete_table); the
+// first named is the first to see a call. The result lives until the process ends, and is the same for the same table
+// and layers. An empty spec gives `table`. Throws InvalidArgument for an unknown name, and when too many drivers
+// have layers. Thread-safe.
+const aa_driver* apply_layers(const aa_driver* table, std::string_view spec);
+
+// The same with the value of ANYACCEL_LAYERS.
+const aa_driver* apply_layers_from_environment(const aa_driver* table);
+
+// Checks an op call's tensors and parameters against the definition of the op: returns null or a status that says what
+// is wrong. `op` is the name that the driver's find was asked for.
+using OpValidator = aa_status* (*)(const char* op, const aa_op_call* call);
+
+// Gives the validate layer a checker of op calls; null takes it away. The op library sets it, because the runtime does
+// not know what ops mean.
+void set_op_validator(OpValidator validator) noexcept;
+// The checker, or null.
+OpValidator op_validator() noexcept;
+
+}  // namespace anyaccel

@@ -1,0 +1,82 @@
+// The names of the parameters of every table function, as the headers have them; for messages of the layers.
+//
+// Comma-separated. A '?' marks a pointer that may be null.
+#pragma once
+
+#include <string_view>
+
+#include "runtime/table_members.h"
+
+namespace anyaccel::layers {
+
+template <auto Member>
+inline constexpr std::string_view parameter_names = "";
+
+#define ANYACCEL_PARAMETERS(member, names) \
+  template <>                              \
+  inline constexpr std::string_view parameter_names<&member> = names
+ANYACCEL_PARAMETERS(aa_driver::probe, "out_probe");
+ANYACCEL_PARAMETERS(aa_driver::initialize, "params,out_instance");
+ANYACCEL_PARAMETERS(aa_driver::shutdown, "instance");
+ANYACCEL_PARAMETERS(aa_driver::query_extension, "instance,name,min_version,out_table");
+ANYACCEL_PARAMETERS(aa_driver::device_count, "instance,out_count");
+ANYACCEL_PARAMETERS(aa_driver::device_props, "instance,index,out_props");
+ANYACCEL_PARAMETERS(aa_driver::device_open, "instance,index,out_device");
+ANYACCEL_PARAMETERS(aa_driver::device_close, "device");
+ANYACCEL_PARAMETERS(aa_driver::device_synchronize, "device");
+ANYACCEL_PARAMETERS(aa_driver::device_memory_info, "device,out_free,out_total");
+ANYACCEL_PARAMETERS(aa_driver::mem_alloc, "device,kind,size,out_pointer");
+ANYACCEL_PARAMETERS(aa_driver::mem_free, "device,kind,pointer,size");
+ANYACCEL_PARAMETERS(aa_driver::mem_query, "instance,pointer?,out_info");
+ANYACCEL_PARAMETERS(aa_driver::copy_async, "stream,destination?,source?,size,direction");
+ANYACCEL_PARAMETERS(aa_driver::fill_async, "stream,destination?,pattern,pattern_size,size");
+ANYACCEL_PARAMETERS(aa_driver::stream_create, "device,priority,flags,out_stream");
+ANYACCEL_PARAMETERS(aa_driver::stream_destroy, "stream");
+ANYACCEL_PARAMETERS(aa_driver::stream_query, "stream,out_done");
+ANYACCEL_PARAMETERS(aa_driver::stream_synchronize, "stream");
+ANYACCEL_PARAMETERS(aa_driver::stream_wait_event, "stream,event");
+ANYACCEL_PARAMETERS(aa_driver::stream_native, "stream,out_handle");
+ANYACCEL_PARAMETERS(aa_driver::stream_host_call, "stream,function,user?");
+ANYACCEL_PARAMETERS(aa_driver::event_create, "device,flags,out_event");
+ANYACCEL_PARAMETERS(aa_driver::event_destroy, "event");
+ANYACCEL_PARAMETERS(aa_driver::event_record, "event,stream");
+ANYACCEL_PARAMETERS(aa_driver::event_query, "event,out_done");
+ANYACCEL_PARAMETERS(aa_driver::event_synchronize, "event");
+ANYACCEL_PARAMETERS(aa_driver::event_elapsed, "start,end,out_milliseconds");
+ANYACCEL_PARAMETERS(aa_driver::module_load, "device,image,size,format,out_module");
+ANYACCEL_PARAMETERS(aa_driver::module_unload, "module");
+ANYACCEL_PARAMETERS(aa_driver::kernel_get, "module,name,out_kernel,out_info?");
+ANYACCEL_PARAMETERS(aa_driver::kernel_launch, "stream,kernel,launch");
+ANYACCEL_PARAMETERS(aa_graph_table::capture_begin, "stream");
+ANYACCEL_PARAMETERS(aa_graph_table::capture_end, "stream,out_graph?");
+ANYACCEL_PARAMETERS(aa_graph_table::capture_status, "stream,out_capturing");
+ANYACCEL_PARAMETERS(aa_graph_table::launch, "graph,stream");
+ANYACCEL_PARAMETERS(aa_graph_table::node_count, "graph,out_count");
+ANYACCEL_PARAMETERS(aa_graph_table::destroy, "graph");
+ANYACCEL_PARAMETERS(aa_host_memory_table::register_range, "device,pointer,size");
+ANYACCEL_PARAMETERS(aa_host_memory_table::unregister_range, "device,pointer");
+ANYACCEL_PARAMETERS(aa_host_memory_table::alloc_on_node, "device,size,numa_node,out_pointer");
+ANYACCEL_PARAMETERS(aa_ops_table::find, "instance,name,out_op");
+ANYACCEL_PARAMETERS(aa_ops_table::supports, "device,call,out_supported");
+ANYACCEL_PARAMETERS(aa_ops_table::enqueue, "stream,call");
+ANYACCEL_PARAMETERS(aa_compiler_table::languages, "device,out_languages");
+ANYACCEL_PARAMETERS(aa_compiler_table::fingerprint, "device,out_text,size");
+ANYACCEL_PARAMETERS(aa_compiler_table::compile,
+                    "device,language,name,source,source_size,options?,option_count,out_result");
+ANYACCEL_PARAMETERS(aa_compiler_table::release, "result");
+ANYACCEL_PARAMETERS(aa_profiler_table::range_push, "instance,message,domain,category");
+ANYACCEL_PARAMETERS(aa_profiler_table::range_pop, "instance,domain");
+ANYACCEL_PARAMETERS(aa_profiler_table::mark, "instance,message,domain");
+#undef ANYACCEL_PARAMETERS
+
+// Takes the next name off a list; `may_be_null` says whether it had the '?'.
+constexpr std::string_view next_parameter(std::string_view& names, bool& may_be_null) noexcept {
+  const size_t comma = names.find(',');
+  std::string_view name = names.substr(0, comma);
+  names = comma == std::string_view::npos ? std::string_view() : names.substr(comma + 1);
+  may_be_null = name.ends_with('?');
+  if (may_be_null) name.remove_suffix(1);
+  return name;
+}
+
+}  // namespace anyaccel::layers

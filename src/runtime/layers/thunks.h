@@ -1,0 +1,193 @@
+// What all layers share: tables whose functions know which driver they stand before.
+//
+// The functions of a table get no pointer to their table, and some of them (probe, initialize) no handle either. So
+// each driver that gets a layer takes a slot, and every slot has functions of its own, generated here, that pass the
+// slot on. A layer is a class with
+//
+//     struct State;                                                    what it keeps for each driver
+//     template <auto Member, class... Args>
+//     static aa_status* call(LayerSlot<Layer>& slot, Args... args);    the layer's version of each function
+//
+// and calls slot.next_function<Member>()(args...) to go on to the driver or the next layer.
+#pragma once
+
+#include <array>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "anyaccel/error.h"
+#include "runtime/driver_table.h"
+#include "runtime/host_services.h"
+#include "runtime/table_members.h"
+
+namespace anyaccel::layers {
+
+// Drivers in one process that can have the same layer.
+inline constexpr int max_slots = 16;
+
+// All tables of one driver, by value: the layer's own.
+struct OwnTables {
+  aa_driver driver;
+  aa_graph_table graph;
+  aa_host_memory_table host_memory;
+  aa_ops_table ops;
+  aa_compiler_table compiler;
+  aa_profiler_table profiler;
+};
+
+// All tables of the driver (or layer) below; extensions are null until they have been asked for.
+struct NextTables {
+  const aa_driver* driver = nullptr;
+  const aa_graph_table* graph = nullptr;
+  const aa_host_memory_table* host_memory = nullptr;
+  const aa_ops_table* ops = nullptr;
+  const aa_compiler_table* compiler = nullptr;
+  const aa_profiler_table* profiler = nullptr;
+};
+
+inline const aa_driver* table_of(const NextTables& tables, const aa_driver*) { return tables.driver; }
+inline const aa_graph_table* table_of(const NextTables& tables, const aa_graph_table*) { return tables.graph; }
+inline const aa_host_memory_table* table_of(const NextTables& tables, const aa_host_memory_table*) {
+  return tables.host_memory;
+}
+inline const aa_ops_table* table_of(const NextTables& tables, const aa_ops_table*) { return tables.ops; }
+inline const aa_compiler_table* table_of(const NextTables& tables, const aa_compiler_table*) { return tables.compiler; }
+inline const aa_profiler_table* table_of(const NextTables& tables, const aa_profiler_table*) { return tables.profiler; }
+
+template <auto Member>
+struct MemberTraits;
+template <class T, class... Args, aa_status* (*T::*Member)(Args...)>
+struct MemberTraits<Member> {
+  using Table = T;
+};
+template <auto Member>
+using TableOf = typename MemberTraits<Member>::Table;
+
+template <class Layer>
+struct LayerSlot {
+  NextTables next;
+  OwnTables own;
+  typename Layer::State state;
+
+  template <auto Member>
+  auto next_function() const noexcept {
+    using Table = TableOf<Member>;
+    return table_of(next, static_cast<const Table*>(nullptr))->*Member;
+  }
+
+  // The layer's own answer to query_extension: asks below, and puts the layer's table before the one that is found.
+  // Extensions this host does not know pass through: handles are the driver's own, so they work.
+  aa_status* find_extension(aa_instance* instance, const char* name, uint32_t min_version, const void** out_table) {
+    const void* raw = nullptr;
+    aa_status* status = next.driver->query_extension(instance, name, min_version, &raw);
+    if (status) return status;
+    const std::string_view wanted = name;
+    *out_table = raw;
+    wrap(wanted, raw, out_table, next.graph, own.graph);
+    wrap(wanted, raw, out_table, next.host_memory, own.host_memory);
+    wrap(wanted, raw, out_table, next.ops, own.ops);
+    wrap(wanted, raw, out_table, next.compiler, own.compiler);
+    wrap(wanted, raw, out_table, next.profiler, own.profiler);
+    return nullptr;
+  }
+
+ private:
+  template <class Table>
+  void wrap(std::string_view wanted, const void* raw, const void** out_table, const Table*& below, Table& mine) {
+    if (wanted != table_name<Table> || !raw) return;
+    static std::mutex& mutex = *new std::mutex;
+    std::lock_guard lock(mutex);
+    // Written once: a second question must not race with calls that go through the table already.
+    if (!below) {
+      below = complete_extension(static_cast<const Table*>(raw), next.driver->name);
+      if (below) mine.version = below->version;
+    }
+    *out_table = below ? &mine : nullptr;
+  }
+};
+
+template <class Layer>
+std::array<LayerSlot<Layer>, max_slots>& slots() {
+  static auto& all = *new std::array<LayerSlot<Layer>, max_slots>;
+  return all;
+}
+
+// One copy for all slots; the thunks only add the slot.
+template <class Layer, auto Member, class... Args>
+[[gnu::noinline]] aa_status* guarded_call(LayerSlot<Layer>& slot, Args... args) noexcept {
+  try {
+    return Layer::template call<Member>(slot, args...);
+  } catch (...) {
+    return status_from_current_exception();
+  }
+}
+
+template <class Layer, auto Member, int Index>
+struct Thunk;
+
+template <class Layer, int Index, class Table, class... Args, aa_status* (*Table::*Member)(Args...)>
+struct Thunk<Layer, Member, Index> {
+  static aa_status* call(Args... args) noexcept { return guarded_call<Layer, Member>(slots<Layer>()[Index], args...); }
+};
+
+template <class Layer, int Index>
+OwnTables make_tables() noexcept {
+  OwnTables own{};
+#define ANYACCEL_SET_DRIVER(type, member, need) own.driver.member = &Thunk<Layer, &type::member, Index>::call;
+#define ANYACCEL_SET_GRAPH(type, member, need) own.graph.member = &Thunk<Layer, &type::member, Index>::call;
+#define ANYACCEL_SET_HOST(type, member, need) own.host_memory.member = &Thunk<Layer, &type::member, Index>::call;
+#define ANYACCEL_SET_OPS(type, member, need) own.ops.member = &Thunk<Layer, &type::member, Index>::call;
+#define ANYACCEL_SET_COMPILER(type, member, need) own.compiler.member = &Thunk<Layer, &type::member, Index>::call;
+#define ANYACCEL_SET_PROFILER(type, member, need) own.profiler.member = &Thunk<Layer, &type::member, Index>::call;
+  ANYACCEL_DRIVER_FUNCTIONS(ANYACCEL_SET_DRIVER)
+  ANYACCEL_GRAPH_FUNCTIONS(ANYACCEL_SET_GRAPH)
+  ANYACCEL_HOST_MEMORY_FUNCTIONS(ANYACCEL_SET_HOST)
+  ANYACCEL_OPS_FUNCTIONS(ANYACCEL_SET_OPS)
+  ANYACCEL_COMPILER_FUNCTIONS(ANYACCEL_SET_COMPILER)
+  ANYACCEL_PROFILER_FUNCTIONS(ANYACCEL_SET_PROFILER)
+#undef ANYACCEL_SET_DRIVER
+#undef ANYACCEL_SET_GRAPH
+#undef ANYACCEL_SET_HOST
+#undef ANYACCEL_SET_OPS
+#undef ANYACCEL_SET_COMPILER
+#undef ANYACCEL_SET_PROFILER
+  own.graph.struct_size = sizeof(own.graph);
+  own.host_memory.struct_size = sizeof(own.host_memory);
+  own.ops.struct_size = sizeof(own.ops);
+  own.compiler.struct_size = sizeof(own.compiler);
+  own.profiler.struct_size = sizeof(own.profiler);
+  return own;
+}
+
+// Puts the layer before a table: in the slot the table has already, or in a new one.
+template <class Layer>
+const aa_driver* wrap(const aa_driver* table) {
+  static std::mutex& mutex = *new std::mutex;
+  static int used = 0;
+  std::lock_guard lock(mutex);
+  for (int i = 0; i < used; ++i) {
+    if (slots<Layer>()[i].next.driver == table) return &slots<Layer>()[i].own.driver;
+  }
+  if (used == max_slots) {
+    throw InvalidArgument("ANYACCEL_LAYERS: more than " + std::to_string(max_slots) +
+                          " drivers in this process; layers are for fewer");
+  }
+  constexpr auto makers = []<int... Index>(std::integer_sequence<int, Index...>) {
+    return std::array<OwnTables (*)() noexcept, max_slots>{&make_tables<Layer, Index>...};
+  }
+  (std::make_integer_sequence<int, max_slots>{});
+  auto& slot = slots<Layer>()[used];
+  slot.next.driver = table;
+  // The facts of the driver and the functions of the layer.
+  slot.own = makers[used]();
+  aa_driver own = *table;
+#define ANYACCEL_TAKE(type, member, need) own.member = slot.own.driver.member;
+  ANYACCEL_DRIVER_FUNCTIONS(ANYACCEL_TAKE)
+#undef ANYACCEL_TAKE
+  slot.own.driver = own;
+  ++used;
+  return &slot.own.driver;
+}
+
+}  // namespace anyaccel::layers

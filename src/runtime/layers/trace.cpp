@@ -1,0 +1,158 @@
+// The trace layer: formats arguments and results of every call.
+#include "runtime/layers/trace.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <type_traits>
+
+#include "anyaccel/log.h"
+#include "runtime/layers/parameter_names.h"
+#include "runtime/layers/thunks.h"
+
+namespace anyaccel::layers {
+namespace {
+
+int open_output() {
+  const char* path = std::getenv("ANYACCEL_TRACE_CALLS");
+  if (!path || !*path) return STDERR_FILENO;
+  const int file = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file >= 0) return file;
+  log_warning(std::string("ANYACCEL_TRACE_CALLS=") + path + " cannot be opened (" + std::strerror(errno) +
+              "); calls are traced to standard error");
+  return STDERR_FILENO;
+}
+
+void write_line(const std::string& line) {
+  static const int output = open_output();
+  [[maybe_unused]] const auto written = ::write(output, line.data(), line.size());
+}
+
+std::string hex(const void* pointer) {
+  if (!pointer) return "null";
+  char text[32];
+  std::snprintf(text, sizeof(text), "%p", pointer);
+  return text;
+}
+
+std::string quoted(const char* text) {
+  constexpr size_t most = 80;
+  if (!text) return "null";
+  const size_t length = strnlen(text, most + 1);
+  std::string result = "\"";
+  for (const char c : std::string_view(text, length > most ? most : length)) {
+    result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return result + (length > most ? "...\"" : "\"");
+}
+
+// How one argument is written. Pointers to what the call gives are shown as addresses here and as values afterwards.
+template <class T>
+std::string argument(T value) {
+  if constexpr (std::is_same_v<T, const char*>) {
+    return quoted(value);
+  } else if constexpr (std::is_same_v<T, const aa_op_call*>) {
+    if (!value) return "null";
+    return "{op " + std::to_string(value->op) + ", " + std::to_string(value->tensor_count) + " tensors}";
+  } else if constexpr (std::is_same_v<T, const aa_launch*>) {
+    if (!value) return "null";
+    const auto triple = [](const uint32_t* v) {
+      return std::to_string(v[0]) + "x" + std::to_string(v[1]) + "x" + std::to_string(v[2]);
+    };
+    return "{grid " + triple(value->grid) + ", block " + triple(value->block) + "}";
+  } else if constexpr (std::is_pointer_v<T> && std::is_function_v<std::remove_pointer_t<T>>) {
+    return value ? "function" : "null";
+  } else if constexpr (std::is_pointer_v<T>) {
+    return hex(value);
+  } else {
+    return std::to_string(value);
+  }
+}
+
+// What a successful call wrote through an out parameter; "" for other arguments.
+template <class T>
+std::string given(T value) {
+  if constexpr (std::is_pointer_v<T> && !std::is_same_v<T, char*> && !std::is_same_v<T, const char* const*> &&
+                !std::is_same_v<T, void*> && !std::is_same_v<T, const void*>) {
+    using Target = std::remove_pointer_t<T>;
+    if (!value) return "";
+    if constexpr (std::is_same_v<Target, const char*>) {
+      return quoted(*value);
+    } else if constexpr (std::is_pointer_v<Target>) {
+      return hex(*value);
+    } else if constexpr (std::is_arithmetic_v<Target> && !std::is_const_v<Target>) {
+      return std::to_string(*value);
+    } else if constexpr (std::is_same_v<Target, aa_probe>) {
+      return "state " + std::to_string(value->state) + ", " + std::to_string(value->device_count) + " devices";
+    } else if constexpr (std::is_same_v<Target, aa_memory_info>) {
+      return "kind " + std::to_string(value->kind) + " of device " + std::to_string(value->device_index) + ", " +
+             hex(value->base) + " + " + std::to_string(value->size);
+    } else if constexpr (std::is_same_v<Target, aa_compile_result>) {
+      return value->succeeded ? "an image of " + std::to_string(value->image_size) + " bytes" : "compile error";
+    }
+  }
+  return "";
+}
+
+struct Trace {
+  struct State {};
+
+  template <auto Member, class... Args>
+  static aa_status* call(LayerSlot<Trace>& slot, Args... args) {
+    using Table = TableOf<Member>;
+    std::string line = "anyaccel: call [" + std::to_string(::syscall(SYS_gettid)) + "] " + slot.next.driver->name + ".";
+    if (*table_name<Table>) line += std::string(table_name<Table>) + ".";
+    line += std::string(member_name<Member>) + "(";
+    std::string_view names = parameter_names<Member>;
+    const char* separator = "";
+    const auto add = [&](const std::string& text) {
+      bool may_be_null = false;
+      line += separator + std::string(next_parameter(names, may_be_null)) + "=" + text;
+      separator = ", ";
+    };
+    (add(argument(args)), ...);
+    line += ") = ";
+
+    const auto start = std::chrono::steady_clock::now();
+    StatusRef status(forward<Member>(slot, args...));
+    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
+
+    if (status.ok()) {
+      line += "OK";
+      const char* arrow = " -> ";
+      const auto show = [&](const std::string& text) {
+        if (text.empty()) return;
+        line += arrow + text;
+        arrow = ", ";
+      };
+      (show(given(args)), ...);
+    } else {
+      line += status.text();
+    }
+    char duration[48];
+    std::snprintf(duration, sizeof(duration), ", %.1f us\n", time.count());
+    write_line(line + duration);
+    return status.release();
+  }
+
+ private:
+  template <auto Member, class... Args>
+  static aa_status* forward(LayerSlot<Trace>& slot, Args... args) {
+    if constexpr (std::is_same_v<decltype(Member), decltype(&aa_driver::query_extension)>) {
+      if constexpr (Member == &aa_driver::query_extension) return slot.find_extension(args...);
+    }
+    return slot.next_function<Member>()(args...);
+  }
+};
+
+}  // namespace
+
+const aa_driver* wrap_trace(const aa_driver* table) { return wrap<Trace>(table); }
+
+}  // namespace anyaccel::layers

@@ -1,0 +1,16 @@
+// The trace layer: one line for each call of a driver.
+//
+//     anyaccel: call [4711] cpu.copy_async(stream=0x55.., destination=0x7f.., source=0x7f.., size=4096, direction=0)
+//     = OK, 3.2 us                                                                    (on the same line)
+//
+// The number in brackets is the thread; after a success what the call gave stands behind the arrow "->". Lines go to
+// standard error, or are appended to the file that ANYACCEL_TRACE_CALLS names.
+#pragma once
+
+#include "anyaccel/abi/driver.h"
+
+namespace anyaccel::layers {
+
+const aa_driver* wrap_trace(const aa_driver* table);
+
+}  // namespace anyaccel::layers

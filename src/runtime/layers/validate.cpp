@@ -1,0 +1,87 @@
+// The validate layer: checks of parameters that follow from their types, around the rules of each function.
+#include "runtime/layers/validate.h"
+
+#include <type_traits>
+
+#include "anyaccel/log.h"
+#include "runtime/layers/validate_rules.h"
+
+namespace anyaccel::layers {
+namespace {
+
+template <class T>
+constexpr bool is_handle = false;
+template <>
+constexpr bool is_handle<aa_instance*> = true;
+template <>
+constexpr bool is_handle<aa_device*> = true;
+template <>
+constexpr bool is_handle<aa_stream*> = true;
+template <>
+constexpr bool is_handle<aa_event*> = true;
+template <>
+constexpr bool is_handle<aa_module*> = true;
+template <>
+constexpr bool is_handle<aa_kernel*> = true;
+template <>
+constexpr bool is_handle<aa_graph*> = true;
+
+template <class T>
+concept SizedStruct = std::is_pointer_v<T> && requires(T pointer) {
+  pointer->struct_size;
+};
+
+template <class T>
+Problem check_argument(ValidateState& state, std::string_view& names, T value) {
+  bool may_be_null = false;
+  const std::string name(next_parameter(names, may_be_null));
+  if constexpr (is_handle<T>) {
+    const char* kind = kind_name(kind_of(value));
+    if (!value) return wrong(name + " is null");
+    if (!state.find(kind_of(value), value)) {
+      return wrong(name +
+                   (state.was_destroyed(kind_of(value), value) ? " was destroyed before: it is no living "
+                                                               : " was not made by this driver as a ") +
+                   kind);
+    }
+  } else if constexpr (std::is_pointer_v<T>) {
+    if (!value) return may_be_null ? Problem{} : wrong(name + " is null");
+    if constexpr (SizedStruct<T>) {
+      if (value->struct_size <= sizeof(uint32_t)) {
+        return wrong(name + "->struct_size is " + std::to_string(value->struct_size) + ": it was not set");
+      }
+    }
+  }
+  return {};
+}
+
+aa_status* refuse(const aa_driver* driver, const char* table, const char* function, const Problem& problem) {
+  const std::string dot = *table ? "." : "";
+  const std::string message = "validate: " + (table + dot) + function + ": " + problem.rule;
+  log_error(std::string(driver->name) + ": " + message);
+  return make_status(problem.code, message);
+}
+
+}  // namespace
+
+template <auto Member, class... Args>
+aa_status* Validate::call(LayerSlot<Validate>& slot, Args... args) {
+  Problem problem;
+  if (inside_host_call) problem = wrong_now("called from inside a stream_host_call function");
+  if (!problem) {
+    std::lock_guard lock(slot.state.mutex);
+    std::string_view names = parameter_names<Member>;
+    (void)names;
+    ((problem ? void() : void(problem = check_argument(slot.state, names, args))), ...);
+    if (!problem) problem = before(Function<Member>{}, slot.state, args...);
+  }
+  if (!problem) problem = ask(Function<Member>{}, slot, args...);
+  if (problem) return refuse(slot.next.driver, table_name<TableOf<Member>>, member_name<Member>, problem);
+  aa_status* status = forward(Function<Member>{}, slot, args...);
+  after(Function<Member>{}, slot, status == nullptr, args...);
+  return status;
+}
+
+const aa_driver* wrap_validate(const aa_driver* table) { return wrap<Validate>(table); }
+
+}  // namespace anyaccel::layers

@@ -1,0 +1,152 @@
+// The rules of the validate layer for memory, copies and op calls.
+#include "runtime/layers/validate_rules.h"
+
+namespace anyaccel::layers {
+namespace {
+
+void enter_allocation(Slot& slot, aa_device* device, int32_t kind, const void* pointer, size_t size) {
+  std::lock_guard lock(slot.state.mutex);
+  slot.state.add_allocation({reinterpret_cast<uintptr_t>(pointer), size, kind, device});
+}
+
+const void* device_of(ValidateState& state, aa_stream* stream) {
+  return state.find(ObjectKind::stream, stream)->device;
+}
+
+Problem check_tensor(ValidateState& state, const void* device, const aa_tensor& tensor, const std::string& name,
+                     bool may_lack_data) {
+  if (tensor.dtype == AA_DTYPE_NONE) return tensor.data ? wrong(name + " is absent but has data") : Problem{};
+  if (dtype_bytes(tensor.dtype) == 0) return wrong(name + " has the unknown dtype " + std::to_string(tensor.dtype));
+  if (tensor.ndim < 0 || tensor.ndim > AA_MAX_DIMS) return wrong(name + " has ndim " + std::to_string(tensor.ndim));
+  for (int i = 0; i < tensor.ndim; ++i) {
+    if (tensor.shape[i] < 0) return wrong(name + " has a negative dimension");
+  }
+  int64_t first = 0;
+  int64_t end = 0;
+  if (!tensor_span(tensor, first, end)) return wrong(name + " spans more than 2^63 bytes");
+  if (end == first || (!tensor.data && may_lack_data)) return {};
+  if (!tensor.data) return wrong(name + " has no data");
+  const std::string error =
+      state.device_range_error(device, static_cast<const char*>(tensor.data) + first, static_cast<size_t>(end - first));
+  return error.empty() ? Problem{} : wrong(name + ": " + error);
+}
+
+Problem check_op_call(ValidateState& state, const void* device, const aa_op_call& call, bool may_lack_data) {
+  if (!AA_HAS_MEMBER(&call, aa_op_call, params)) return wrong("call->struct_size covers too little");
+  const auto name = state.op_names.find(call.op);
+  if (name == state.op_names.end()) return wrong("op " + std::to_string(call.op) + " was never given by find");
+  if (call.tensor_count > AA_OP_MAX_TENSORS) return wrong(std::to_string(call.tensor_count) + " tensors are too many");
+  if (call.tensor_count > 0 && !call.tensors) return wrong("call->tensors is null");
+  if (call.params_size > 0 && !call.params) return wrong("call->params is null");
+  for (uint32_t i = 0; i < call.tensor_count; ++i) {
+    const std::string tensor = "\"" + name->second + "\": tensor " + std::to_string(i);
+    if (Problem problem = check_tensor(state, device, call.tensors[i], tensor, may_lack_data)) return problem;
+  }
+  if (const OpValidator validator = op_validator()) {
+    const StatusRef status(validator(name->second.c_str(), &call));
+    if (!status.ok()) return {status.code(), "\"" + name->second + "\": " + std::string(status.message())};
+  }
+  return {};
+}
+
+}  // namespace
+
+Problem before(Function<&aa_driver::mem_alloc>, ValidateState&, aa_device*, int32_t, size_t size, void**) {
+  return size == 0 ? wrong("size is 0") : Problem{};
+}
+
+void after(Function<&aa_driver::mem_alloc>, Slot& slot, bool ok, aa_device* device, int32_t kind, size_t size,
+           void** out_pointer) {
+  if (ok) enter_allocation(slot, device, kind, *out_pointer, size);
+}
+
+Problem before(Function<&aa_driver::mem_free>, ValidateState& state, aa_device* device, int32_t kind, void* pointer,
+               size_t size) {
+  const Allocation* allocation = state.allocation_at(pointer);
+  if (!allocation) return wrong("pointer is not the start of a living allocation (freed before?)");
+  if (allocation->device != device) return wrong("the memory was allocated on another device");
+  if (allocation->size != size) {
+    return wrong("size is " + std::to_string(size) + ", but " + std::to_string(allocation->size) +
+                 " bytes were allocated");
+  }
+  if (allocation->kind != kind) {
+    return wrong("kind is " + std::to_string(kind) + ", but it was allocated as kind " +
+                 std::to_string(allocation->kind));
+  }
+  state.remove_allocation(pointer);
+  return {};
+}
+
+Problem before(Function<&aa_driver::copy_async>, ValidateState& state, aa_stream* stream, void* destination,
+               const void* source, size_t size, int32_t direction) {
+  if (direction < AA_COPY_HOST_TO_DEVICE || direction > AA_COPY_DEVICE_TO_DEVICE) {
+    return wrong("direction " + std::to_string(direction) + " is no aa_copy_direction");
+  }
+  const void* device = device_of(state, stream);
+  const bool to_host = direction == AA_COPY_DEVICE_TO_HOST;
+  const bool from_host = direction == AA_COPY_HOST_TO_DEVICE;
+  std::string error =
+      to_host ? state.host_range_error(device, destination, size) : state.device_range_error(device, destination, size);
+  if (!error.empty()) return wrong("destination: " + error);
+  error = from_host ? state.host_range_error(device, source, size) : state.device_range_error(device, source, size);
+  if (!error.empty()) return wrong("source: " + error);
+  const auto from = reinterpret_cast<uintptr_t>(source);
+  const auto to = reinterpret_cast<uintptr_t>(destination);
+  if (size > 0 && (from < to ? to - from : from - to) < size) return wrong("source and destination overlap");
+  return {};
+}
+
+Problem before(Function<&aa_driver::fill_async>, ValidateState& state, aa_stream* stream, void* destination,
+               const void*, size_t pattern_size, size_t size) {
+  if (pattern_size != 1 && pattern_size != 2 && pattern_size != 4 && pattern_size != 8) {
+    return wrong("pattern_size is " + std::to_string(pattern_size) + ", not 1, 2, 4 or 8");
+  }
+  if (size % pattern_size != 0) {
+    return wrong("size " + std::to_string(size) + " is no multiple of pattern_size " + std::to_string(pattern_size));
+  }
+  const std::string error = state.device_range_error(device_of(state, stream), destination, size);
+  return error.empty() ? Problem{} : wrong("destination: " + error);
+}
+
+Problem before(Function<&aa_host_memory_table::register_range>, ValidateState&, aa_device*, void*, size_t size) {
+  return size == 0 ? wrong("size is 0") : Problem{};
+}
+
+void after(Function<&aa_host_memory_table::register_range>, Slot& slot, bool ok, aa_device* device, void* pointer,
+           size_t size) {
+  if (!ok) return;
+  std::lock_guard lock(slot.state.mutex);
+  slot.state.add_registered({reinterpret_cast<uintptr_t>(pointer), size, AA_MEMORY_PINNED, device});
+}
+
+Problem before(Function<&aa_host_memory_table::unregister_range>, ValidateState& state, aa_device* device,
+               void* pointer) {
+  return state.remove_registered(device, pointer) ? Problem{} : wrong("pointer is not registered with the device");
+}
+
+Problem before(Function<&aa_host_memory_table::alloc_on_node>, ValidateState&, aa_device*, size_t size, int32_t,
+               void**) {
+  return size == 0 ? wrong("size is 0") : Problem{};
+}
+
+void after(Function<&aa_host_memory_table::alloc_on_node>, Slot& slot, bool ok, aa_device* device, size_t size, int32_t,
+           void** out_pointer) {
+  if (ok) enter_allocation(slot, device, AA_MEMORY_PINNED, *out_pointer, size);
+}
+
+void after(Function<&aa_ops_table::find>, Slot& slot, bool ok, aa_instance*, const char* name, int32_t* out_op) {
+  if (!ok) return;
+  std::lock_guard lock(slot.state.mutex);
+  slot.state.op_names[*out_op] = name;
+}
+
+Problem before(Function<&aa_ops_table::supports>, ValidateState& state, aa_device* device, const aa_op_call* call,
+               int32_t*) {
+  return check_op_call(state, device, *call, true);
+}
+
+Problem before(Function<&aa_ops_table::enqueue>, ValidateState& state, aa_stream* stream, const aa_op_call* call) {
+  return check_op_call(state, device_of(state, stream), *call, false);
+}
+
+}  // namespace anyaccel::layers

@@ -1,0 +1,250 @@
+// The rules of the validate layer for life, streams, events, device code and graphs.
+#include "runtime/layers/validate_rules.h"
+
+namespace anyaccel::layers {
+namespace {
+
+Problem check_no_children(const ValidateState& state, ObjectKind kind, const void* handle) {
+  const std::string children = state.living_children(kind, handle);
+  return children.empty() ? Problem{}
+                          : wrong_now("leak: the " + std::string(kind_name(kind)) + " still has " + children);
+}
+
+const void* device_of(ValidateState& state, ObjectKind kind, const void* handle) {
+  const TrackedObject* object = state.find(kind, handle);
+  return object ? object->device : nullptr;
+}
+
+void enter(Slot& slot, ObjectKind kind, const void* handle, const void* parent, const void* device) {
+  std::lock_guard lock(slot.state.mutex);
+  slot.state.add(kind, handle, parent, device);
+}
+
+Problem check_not_capturing(ValidateState& state, aa_stream* stream, const char* what) {
+  return state.find(ObjectKind::stream, stream)->capturing
+             ? wrong_now("the stream captures a graph and cannot be " + std::string(what))
+             : Problem{};
+}
+
+Problem check_outside_capture(ValidateState& state, aa_event* event) {
+  return state.find(ObjectKind::event, event)->in_capture
+             ? wrong_now("the event was recorded while its stream captured a graph; it is never reached by itself")
+             : Problem{};
+}
+
+void run_host_call(void* pointer) {
+  auto* call = static_cast<HostCall*>(pointer);
+  const HostCall copy = *call;
+  if (!copy.keep) delete call;
+  inside_host_call = true;
+  copy.function(copy.user);
+  inside_host_call = false;
+}
+
+}  // namespace
+
+// ---- life ----
+
+Problem before(Function<&aa_driver::shutdown>, ValidateState& state, aa_instance* instance) {
+  if (Problem problem = check_no_children(state, ObjectKind::instance, instance)) return problem;
+  state.remove(ObjectKind::instance, instance);
+  return {};
+}
+
+aa_status* forward(Function<&aa_driver::query_extension>, Slot& slot, aa_instance* instance, const char* name,
+                   uint32_t min_version, const void** out_table) {
+  return slot.find_extension(instance, name, min_version, out_table);
+}
+
+void after(Function<&aa_driver::initialize>, Slot& slot, bool ok, const aa_initialize_params*,
+           aa_instance** out_instance) {
+  if (ok) enter(slot, ObjectKind::instance, *out_instance, nullptr, nullptr);
+}
+
+void after(Function<&aa_driver::device_open>, Slot& slot, bool ok, aa_instance* instance, int32_t index,
+           aa_device** out_device) {
+  if (!ok) return;
+  aa_device_props props{};
+  props.struct_size = sizeof(props);
+  const StatusRef status(slot.next.driver->device_props(instance, index, &props));
+  std::lock_guard lock(slot.state.mutex);
+  TrackedObject& object = slot.state.add(ObjectKind::device, *out_device, instance, *out_device);
+  object.host_coherent = status.ok() && (props.caps & AA_CAP_HOST_COHERENT) != 0;
+}
+
+Problem before(Function<&aa_driver::device_close>, ValidateState& state, aa_device* device) {
+  if (Problem problem = check_no_children(state, ObjectKind::device, device)) return problem;
+  state.remove(ObjectKind::device, device);
+  return {};
+}
+
+// ---- streams ----
+
+void after(Function<&aa_driver::stream_create>, Slot& slot, bool ok, aa_device* device, int32_t, uint32_t,
+           aa_stream** out_stream) {
+  if (ok) enter(slot, ObjectKind::stream, *out_stream, device, device);
+}
+
+Problem before(Function<&aa_driver::stream_destroy>, ValidateState& state, aa_stream* stream) {
+  if (Problem problem = check_not_capturing(state, stream, "destroyed")) return problem;
+  state.remove(ObjectKind::stream, stream);
+  return {};
+}
+
+Problem before(Function<&aa_driver::stream_synchronize>, ValidateState& state, aa_stream* stream) {
+  return check_not_capturing(state, stream, "synchronized");
+}
+
+aa_status* forward(Function<&aa_driver::stream_host_call>, Slot& slot, aa_stream* stream, void (*function)(void*),
+                   void* user) {
+  bool capturing = false;
+  {
+    std::lock_guard lock(slot.state.mutex);
+    const TrackedObject* object = slot.state.find(ObjectKind::stream, stream);
+    capturing = object && object->capturing;
+  }
+  // A recorded call may run any number of times, so its few bytes stay until the process ends.
+  auto* call = new HostCall{function, user, capturing};
+  aa_status* status = slot.next.driver->stream_host_call(stream, run_host_call, call);
+  if (status) delete call;
+  return status;
+}
+
+// ---- events ----
+
+void after(Function<&aa_driver::event_create>, Slot& slot, bool ok, aa_device* device, uint32_t flags,
+           aa_event** out_event) {
+  if (!ok) return;
+  std::lock_guard lock(slot.state.mutex);
+  slot.state.add(ObjectKind::event, *out_event, device, device).timing = (flags & AA_EVENT_TIMING) != 0;
+}
+
+Problem before(Function<&aa_driver::event_destroy>, ValidateState& state, aa_event* event) {
+  state.remove(ObjectKind::event, event);
+  return {};
+}
+
+Problem before(Function<&aa_driver::event_record>, ValidateState& state, aa_event* event, aa_stream* stream) {
+  if (device_of(state, ObjectKind::event, event) != device_of(state, ObjectKind::stream, stream)) {
+    return wrong("event and stream belong to different devices");
+  }
+  return {};
+}
+
+void after(Function<&aa_driver::event_record>, Slot& slot, bool ok, aa_event* event, aa_stream* stream) {
+  if (!ok) return;
+  std::lock_guard lock(slot.state.mutex);
+  TrackedObject* recorded = slot.state.find(ObjectKind::event, event);
+  const TrackedObject* on = slot.state.find(ObjectKind::stream, stream);
+  if (!recorded || !on) return;
+  recorded->recorded = true;
+  recorded->in_capture = on->capturing;
+}
+
+Problem before(Function<&aa_driver::event_query>, ValidateState& state, aa_event* event, int32_t*) {
+  return check_outside_capture(state, event);
+}
+
+Problem before(Function<&aa_driver::event_synchronize>, ValidateState& state, aa_event* event) {
+  return check_outside_capture(state, event);
+}
+
+Problem before(Function<&aa_driver::event_elapsed>, ValidateState& state, aa_event* start, aa_event* end, double*) {
+  for (const auto& [event, name] : {std::pair(start, "start"), std::pair(end, "end")}) {
+    const TrackedObject& object = *state.find(ObjectKind::event, event);
+    if (!object.timing) return wrong_now(std::string(name) + " was made without AA_EVENT_TIMING");
+    if (!object.recorded) return wrong_now(std::string(name) + " was never recorded");
+    if (object.in_capture) return wrong_now(std::string(name) + " was recorded while its stream captured a graph");
+  }
+  return {};
+}
+
+Problem ask(Function<&aa_driver::event_elapsed>, Slot& slot, aa_event* start, aa_event* end, double*) {
+  for (const auto& [event, name] : {std::pair(start, "start"), std::pair(end, "end")}) {
+    int32_t done = 1;
+    const StatusRef status(slot.next.driver->event_query(event, &done));
+    if (status.ok() && !done) return wrong_now(std::string(name) + " is not complete yet");
+  }
+  return {};
+}
+
+// ---- device code ----
+
+Problem before(Function<&aa_driver::module_load>, ValidateState&, aa_device*, const void*, size_t size, const char*,
+               aa_module**) {
+  return size == 0 ? wrong("size is 0") : Problem{};
+}
+
+void after(Function<&aa_driver::module_load>, Slot& slot, bool ok, aa_device* device, const void*, size_t, const char*,
+           aa_module** out_module) {
+  if (ok) enter(slot, ObjectKind::module, *out_module, device, device);
+}
+
+Problem before(Function<&aa_driver::module_unload>, ValidateState& state, aa_module* module) {
+  state.remove_children(ObjectKind::kernel, module);
+  state.remove(ObjectKind::module, module);
+  return {};
+}
+
+void after(Function<&aa_driver::kernel_get>, Slot& slot, bool ok, aa_module* module, const char*,
+           aa_kernel** out_kernel, aa_kernel_info*) {
+  if (!ok) return;
+  std::lock_guard lock(slot.state.mutex);
+  slot.state.add(ObjectKind::kernel, *out_kernel, module, device_of(slot.state, ObjectKind::module, module));
+}
+
+Problem before(Function<&aa_driver::kernel_launch>, ValidateState& state, aa_stream* stream, aa_kernel* kernel,
+               const aa_launch* launch) {
+  if (!AA_HAS_MEMBER(launch, aa_launch, argument_sizes)) return wrong("launch->struct_size covers too little");
+  for (int i = 0; i < 3; ++i) {
+    if (launch->grid[i] == 0 || launch->block[i] == 0) return wrong("a dimension of grid or block is 0");
+  }
+  if (launch->argument_count > 0 && (!launch->arguments || !launch->argument_sizes)) {
+    return wrong("arguments or argument_sizes is null");
+  }
+  for (uint32_t i = 0; i < launch->argument_count; ++i) {
+    if (!launch->arguments[i]) return wrong("arguments[" + std::to_string(i) + "] is null");
+  }
+  if (device_of(state, ObjectKind::kernel, kernel) != device_of(state, ObjectKind::stream, stream)) {
+    return wrong("kernel and stream belong to different devices");
+  }
+  return {};
+}
+
+// ---- graphs ----
+
+Problem before(Function<&aa_graph_table::capture_begin>, ValidateState& state, aa_stream* stream) {
+  return state.find(ObjectKind::stream, stream)->capturing ? wrong_now("the stream captures already") : Problem{};
+}
+
+void after(Function<&aa_graph_table::capture_begin>, Slot& slot, bool ok, aa_stream* stream) {
+  std::lock_guard lock(slot.state.mutex);
+  if (TrackedObject* object = slot.state.find(ObjectKind::stream, stream); ok && object) object->capturing = true;
+}
+
+Problem before(Function<&aa_graph_table::capture_end>, ValidateState& state, aa_stream* stream, aa_graph**) {
+  return state.find(ObjectKind::stream, stream)->capturing ? Problem{} : wrong_now("the stream does not capture");
+}
+
+void after(Function<&aa_graph_table::capture_end>, Slot& slot, bool ok, aa_stream* stream, aa_graph** out_graph) {
+  std::lock_guard lock(slot.state.mutex);
+  TrackedObject* object = slot.state.find(ObjectKind::stream, stream);
+  if (!object) return;
+  object->capturing = false;
+  const void* device = object->device;
+  if (ok && out_graph) slot.state.add(ObjectKind::graph, *out_graph, device, device);
+}
+
+Problem before(Function<&aa_graph_table::launch>, ValidateState& state, aa_graph* graph, aa_stream* stream) {
+  if (device_of(state, ObjectKind::graph, graph) != device_of(state, ObjectKind::stream, stream)) {
+    return wrong("graph and stream belong to different devices");
+  }
+  return {};
+}
+
+Problem before(Function<&aa_graph_table::destroy>, ValidateState& state, aa_graph* graph) {
+  state.remove(ObjectKind::graph, graph);
+  return {};
+}
+
+}  // namespace anyaccel::layers

@@ -1,0 +1,147 @@
+// The rules of the validate layer, function by function.
+//
+// For each function of the tables up to four overloads, found by Function<Member>:
+//   before    under the lock of the state, after handles and pointers have been checked: the rules. What is to be
+//             destroyed leaves the books here already, because its address may be given out again on another thread
+//             before the call returns.
+//   ask       without the lock: rules that need an answer of the driver
+//   forward   the call itself
+//   after     without the lock: enters what a successful call made into the books
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "runtime/layers/layers.h"
+#include "runtime/layers/parameter_names.h"
+#include "runtime/layers/thunks.h"
+#include "runtime/layers/validate_state.h"
+
+namespace anyaccel::layers {
+
+// A broken rule; converts to true if there is one.
+struct Problem {
+  aa_code code = AA_OK;
+  std::string rule;
+  explicit operator bool() const noexcept { return code != AA_OK; }
+};
+
+inline Problem wrong(std::string rule) { return {AA_INVALID_ARGUMENT, std::move(rule)}; }
+inline Problem wrong_now(std::string rule) { return {AA_FAILED_PRECONDITION, std::move(rule)}; }
+
+template <auto Member>
+struct Function {};
+
+struct Validate {
+  using State = ValidateState;
+  template <auto Member, class... Args>
+  static aa_status* call(LayerSlot<Validate>& slot, Args... args);
+};
+using Slot = LayerSlot<Validate>;
+
+// True while this thread runs a function of stream_host_call.
+inline thread_local bool inside_host_call = false;
+
+// ---- functions without rules of their own ----
+
+template <auto Member, class... Args>
+Problem before(Function<Member>, ValidateState&, Args...) {
+  return {};
+}
+template <auto Member, class... Args>
+Problem ask(Function<Member>, Slot&, Args...) {
+  return {};
+}
+template <auto Member, class... Args>
+aa_status* forward(Function<Member>, Slot& slot, Args... args) {
+  return slot.next_function<Member>()(args...);
+}
+template <auto Member, class... Args>
+void after(Function<Member>, Slot&, bool, Args...) {}
+
+// ---- life ----
+
+Problem before(Function<&aa_driver::shutdown>, ValidateState& state, aa_instance* instance);
+aa_status* forward(Function<&aa_driver::query_extension>, Slot& slot, aa_instance* instance, const char* name,
+                   uint32_t min_version, const void** out_table);
+void after(Function<&aa_driver::initialize>, Slot& slot, bool ok, const aa_initialize_params* params,
+           aa_instance** out_instance);
+void after(Function<&aa_driver::device_open>, Slot& slot, bool ok, aa_instance* instance, int32_t index,
+           aa_device** out_device);
+Problem before(Function<&aa_driver::device_close>, ValidateState& state, aa_device* device);
+
+// ---- memory ----
+
+Problem before(Function<&aa_driver::mem_alloc>, ValidateState& state, aa_device* device, int32_t kind, size_t size,
+               void** out_pointer);
+void after(Function<&aa_driver::mem_alloc>, Slot& slot, bool ok, aa_device* device, int32_t kind, size_t size,
+           void** out_pointer);
+Problem before(Function<&aa_driver::mem_free>, ValidateState& state, aa_device* device, int32_t kind, void* pointer,
+               size_t size);
+Problem before(Function<&aa_driver::copy_async>, ValidateState& state, aa_stream* stream, void* destination,
+               const void* source, size_t size, int32_t direction);
+Problem before(Function<&aa_driver::fill_async>, ValidateState& state, aa_stream* stream, void* destination,
+               const void* pattern, size_t pattern_size, size_t size);
+Problem before(Function<&aa_host_memory_table::register_range>, ValidateState& state, aa_device* device, void* pointer,
+               size_t size);
+void after(Function<&aa_host_memory_table::register_range>, Slot& slot, bool ok, aa_device* device, void* pointer,
+           size_t size);
+Problem before(Function<&aa_host_memory_table::unregister_range>, ValidateState& state, aa_device* device,
+               void* pointer);
+Problem before(Function<&aa_host_memory_table::alloc_on_node>, ValidateState& state, aa_device* device, size_t size,
+               int32_t numa_node, void** out_pointer);
+void after(Function<&aa_host_memory_table::alloc_on_node>, Slot& slot, bool ok, aa_device* device, size_t size,
+           int32_t numa_node, void** out_pointer);
+
+// ---- streams ----
+
+void after(Function<&aa_driver::stream_create>, Slot& slot, bool ok, aa_device* device, int32_t priority,
+           uint32_t flags, aa_stream** out_stream);
+Problem before(Function<&aa_driver::stream_destroy>, ValidateState& state, aa_stream* stream);
+Problem before(Function<&aa_driver::stream_synchronize>, ValidateState& state, aa_stream* stream);
+aa_status* forward(Function<&aa_driver::stream_host_call>, Slot& slot, aa_stream* stream, void (*function)(void*),
+                   void* user);
+
+// ---- events ----
+
+void after(Function<&aa_driver::event_create>, Slot& slot, bool ok, aa_device* device, uint32_t flags,
+           aa_event** out_event);
+Problem before(Function<&aa_driver::event_destroy>, ValidateState& state, aa_event* event);
+Problem before(Function<&aa_driver::event_record>, ValidateState& state, aa_event* event, aa_stream* stream);
+void after(Function<&aa_driver::event_record>, Slot& slot, bool ok, aa_event* event, aa_stream* stream);
+Problem before(Function<&aa_driver::event_query>, ValidateState& state, aa_event* event, int32_t* out_done);
+Problem before(Function<&aa_driver::event_synchronize>, ValidateState& state, aa_event* event);
+Problem before(Function<&aa_driver::event_elapsed>, ValidateState& state, aa_event* start, aa_event* end,
+               double* out_milliseconds);
+Problem ask(Function<&aa_driver::event_elapsed>, Slot& slot, aa_event* start, aa_event* end, double* out_milliseconds);
+
+// ---- device code ----
+
+Problem before(Function<&aa_driver::module_load>, ValidateState& state, aa_device* device, const void* image,
+               size_t size, const char* format, aa_module** out_module);
+void after(Function<&aa_driver::module_load>, Slot& slot, bool ok, aa_device* device, const void* image, size_t size,
+           const char* format, aa_module** out_module);
+Problem before(Function<&aa_driver::module_unload>, ValidateState& state, aa_module* module);
+void after(Function<&aa_driver::kernel_get>, Slot& slot, bool ok, aa_module* module, const char* name,
+           aa_kernel** out_kernel, aa_kernel_info* out_info);
+Problem before(Function<&aa_driver::kernel_launch>, ValidateState& state, aa_stream* stream, aa_kernel* kernel,
+               const aa_launch* launch);
+
+// ---- graphs ----
+
+Problem before(Function<&aa_graph_table::capture_begin>, ValidateState& state, aa_stream* stream);
+void after(Function<&aa_graph_table::capture_begin>, Slot& slot, bool ok, aa_stream* stream);
+Problem before(Function<&aa_graph_table::capture_end>, ValidateState& state, aa_stream* stream, aa_graph** out_graph);
+void after(Function<&aa_graph_table::capture_end>, Slot& slot, bool ok, aa_stream* stream, aa_graph** out_graph);
+Problem before(Function<&aa_graph_table::launch>, ValidateState& state, aa_graph* graph, aa_stream* stream);
+Problem before(Function<&aa_graph_table::destroy>, ValidateState& state, aa_graph* graph);
+
+// ---- ops ----
+
+void after(Function<&aa_ops_table::find>, Slot& slot, bool ok, aa_instance* instance, const char* name,
+           int32_t* out_op);
+Problem before(Function<&aa_ops_table::supports>, ValidateState& state, aa_device* device, const aa_op_call* call,
+               int32_t* out_supported);
+Problem before(Function<&aa_ops_table::enqueue>, ValidateState& state, aa_stream* stream, const aa_op_call* call);
+
+}  // namespace anyaccel::layers

@@ -1,0 +1,98 @@
+// What the validate layer knows of one driver: the living objects and allocations.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "anyaccel/abi/driver.h"
+#include "anyaccel/abi/graph.h"
+#include "anyaccel/abi/ops.h"
+
+namespace anyaccel::layers {
+
+enum class ObjectKind { instance, device, stream, event, module, kernel, graph };
+inline constexpr int object_kinds = 7;
+const char* kind_name(ObjectKind kind) noexcept;
+
+inline ObjectKind kind_of(const aa_instance*) { return ObjectKind::instance; }
+inline ObjectKind kind_of(const aa_device*) { return ObjectKind::device; }
+inline ObjectKind kind_of(const aa_stream*) { return ObjectKind::stream; }
+inline ObjectKind kind_of(const aa_event*) { return ObjectKind::event; }
+inline ObjectKind kind_of(const aa_module*) { return ObjectKind::module; }
+inline ObjectKind kind_of(const aa_kernel*) { return ObjectKind::kernel; }
+inline ObjectKind kind_of(const aa_graph*) { return ObjectKind::graph; }
+
+struct TrackedObject {
+  const void* parent = nullptr;  // a device's instance, a kernel's module, else the device
+  const void* device = nullptr;  // null for an instance
+  // device: the driver lets the host read its memory.
+  bool host_coherent = false;
+  // stream
+  bool capturing = false;
+  // event
+  bool timing = false;
+  bool recorded = false;
+  bool in_capture = false;
+};
+
+struct Allocation {
+  uintptr_t base = 0;
+  size_t size = 0;
+  int32_t kind = AA_MEMORY_DEVICE;
+  const void* device = nullptr;
+};
+
+struct HostCall {
+  void (*function)(void* user);
+  void* user;
+  bool keep;  // recorded in a graph, so it may run again
+};
+
+// All members but the mutex are guarded by it. No driver function is called under it.
+class ValidateState {
+ public:
+  std::mutex mutex;
+
+  // The living object, or null.
+  TrackedObject* find(ObjectKind kind, const void* handle);
+  bool was_destroyed(ObjectKind kind, const void* handle) const;
+  TrackedObject& add(ObjectKind kind, const void* handle, const void* parent, const void* device);
+  void remove(ObjectKind kind, const void* handle);
+  // Removes the kernels of a module.
+  void remove_children(ObjectKind kind, const void* parent);
+  // "2 streams, 1 event, 3 allocations (4096 bytes)"; "" when nothing is left. For an instance: its devices.
+  std::string living_children(ObjectKind kind, const void* parent) const;
+
+  void add_allocation(const Allocation& allocation);
+  // The allocation that begins at the pointer, or null.
+  const Allocation* allocation_at(const void* pointer) const;
+  void remove_allocation(const void* pointer);
+  // Ranges of register_range.
+  void add_registered(const Allocation& range);
+  bool remove_registered(const void* device, const void* pointer);
+
+  // Why a range may not be used as memory of the device, or "" when it may.
+  std::string device_range_error(const void* device, const void* pointer, size_t size);
+  // Why a range may not be used as the host's side of a copy on the device, or "".
+  std::string host_range_error(const void* device, const void* pointer, size_t size);
+
+  std::unordered_map<int32_t, std::string> op_names;
+
+ private:
+  std::unordered_map<const void*, TrackedObject> living_[object_kinds];
+  std::unordered_set<const void*> destroyed_[object_kinds];
+  std::map<uintptr_t, Allocation> allocations_;  // by base; ranges do not overlap
+  std::map<uintptr_t, Allocation> registered_;   // by base
+};
+
+// The bytes that a strided tensor spans: from `first` to `end` (one past the last byte), both relative to data. Zero
+// elements span nothing. False when the numbers overflow.
+bool tensor_span(const aa_tensor& tensor, int64_t& first, int64_t& end) noexcept;
+// Bytes of an element; 0 for an unknown dtype and AA_DTYPE_NONE.
+size_t dtype_bytes(int32_t dtype) noexcept;
+
+}  // namespace anyaccel::layers

@@ -1,0 +1,114 @@
+// The functions of every table of include/anyaccel/abi, listed once: stubs, layers and tests are generated from here.
+//
+// X(table, member, need): `need` is required or optional. In the order of the headers; a test checks that none is
+// missing.
+#pragma once
+
+#include "anyaccel/abi/compiler.h"
+#include "anyaccel/abi/driver.h"
+#include "anyaccel/abi/graph.h"
+#include "anyaccel/abi/host_memory.h"
+#include "anyaccel/abi/ops.h"
+#include "anyaccel/abi/profiler.h"
+
+#define ANYACCEL_DRIVER_FUNCTIONS(X)         \
+  X(aa_driver, probe, required)              \
+  X(aa_driver, initialize, required)         \
+  X(aa_driver, shutdown, required)           \
+  X(aa_driver, query_extension, optional)    \
+  X(aa_driver, device_count, required)       \
+  X(aa_driver, device_props, required)       \
+  X(aa_driver, device_open, required)        \
+  X(aa_driver, device_close, required)       \
+  X(aa_driver, device_synchronize, required) \
+  X(aa_driver, device_memory_info, optional) \
+  X(aa_driver, mem_alloc, required)          \
+  X(aa_driver, mem_free, required)           \
+  X(aa_driver, mem_query, optional)          \
+  X(aa_driver, copy_async, required)         \
+  X(aa_driver, fill_async, optional)         \
+  X(aa_driver, stream_create, required)      \
+  X(aa_driver, stream_destroy, required)     \
+  X(aa_driver, stream_query, optional)       \
+  X(aa_driver, stream_synchronize, required) \
+  X(aa_driver, stream_wait_event, optional)  \
+  X(aa_driver, stream_native, optional)      \
+  X(aa_driver, stream_host_call, optional)   \
+  X(aa_driver, event_create, optional)       \
+  X(aa_driver, event_destroy, optional)      \
+  X(aa_driver, event_record, optional)       \
+  X(aa_driver, event_query, optional)        \
+  X(aa_driver, event_synchronize, optional)  \
+  X(aa_driver, event_elapsed, optional)      \
+  X(aa_driver, module_load, optional)        \
+  X(aa_driver, module_unload, optional)      \
+  X(aa_driver, kernel_get, optional)         \
+  X(aa_driver, kernel_launch, optional)
+
+#define ANYACCEL_GRAPH_FUNCTIONS(X)           \
+  X(aa_graph_table, capture_begin, optional)  \
+  X(aa_graph_table, capture_end, optional)    \
+  X(aa_graph_table, capture_status, optional) \
+  X(aa_graph_table, launch, optional)         \
+  X(aa_graph_table, node_count, optional)     \
+  X(aa_graph_table, destroy, optional)
+
+#define ANYACCEL_HOST_MEMORY_FUNCTIONS(X)             \
+  X(aa_host_memory_table, register_range, optional)   \
+  X(aa_host_memory_table, unregister_range, optional) \
+  X(aa_host_memory_table, alloc_on_node, optional)
+
+#define ANYACCEL_OPS_FUNCTIONS(X)     \
+  X(aa_ops_table, find, optional)     \
+  X(aa_ops_table, supports, optional) \
+  X(aa_ops_table, enqueue, optional)
+
+#define ANYACCEL_COMPILER_FUNCTIONS(X)        \
+  X(aa_compiler_table, languages, optional)   \
+  X(aa_compiler_table, fingerprint, optional) \
+  X(aa_compiler_table, compile, optional)     \
+  X(aa_compiler_table, release, optional)
+
+#define ANYACCEL_PROFILER_FUNCTIONS(X)       \
+  X(aa_profiler_table, range_push, optional) \
+  X(aa_profiler_table, range_pop, optional)  \
+  X(aa_profiler_table, mark, optional)
+
+#define ANYACCEL_EXTENSION_FUNCTIONS(X) \
+  ANYACCEL_GRAPH_FUNCTIONS(X)           \
+  ANYACCEL_HOST_MEMORY_FUNCTIONS(X)     \
+  ANYACCEL_OPS_FUNCTIONS(X)             \
+  ANYACCEL_COMPILER_FUNCTIONS(X)        \
+  ANYACCEL_PROFILER_FUNCTIONS(X)
+
+#define ANYACCEL_ALL_FUNCTIONS(X) \
+  ANYACCEL_DRIVER_FUNCTIONS(X)    \
+  ANYACCEL_EXTENSION_FUNCTIONS(X)
+
+namespace anyaccel {
+
+// "" for the core, the extension's name for the others.
+template <class Table>
+inline constexpr const char* table_name = "";
+template <>
+inline constexpr const char* table_name<aa_graph_table> = AA_GRAPH_EXTENSION;
+template <>
+inline constexpr const char* table_name<aa_host_memory_table> = AA_HOST_MEMORY_EXTENSION;
+template <>
+inline constexpr const char* table_name<aa_ops_table> = AA_OPS_EXTENSION;
+template <>
+inline constexpr const char* table_name<aa_compiler_table> = AA_COMPILER_EXTENSION;
+template <>
+inline constexpr const char* table_name<aa_profiler_table> = AA_PROFILER_EXTENSION;
+
+// The name of a function as messages give it: member_name<&aa_driver::probe> is "probe".
+template <auto Member>
+inline constexpr const char* member_name = nullptr;
+
+#define ANYACCEL_MEMBER_NAME(table, member, need) \
+  template <>                                     \
+  inline constexpr const char* member_name<&table::member> = #member;
+ANYACCEL_ALL_FUNCTIONS(ANYACCEL_MEMBER_NAME)
+#undef ANYACCEL_MEMBER_NAME
+
+}  // namespace anyaccel

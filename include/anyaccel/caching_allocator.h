@@ -1,12 +1,12 @@
 // The caching allocator: one for every accelerator, per device, over three small interfaces.
 //
-// Memory freed on a stream is given out again to the same stream without asking the driver: work on a stream is ordered,
-// so the new user runs after the old one. Memory that other streams also used waits until events recorded on those
-// streams at the time of the free have completed. In steady state an allocation makes no driver call.
+// Memory freed on a stream is given out again to the same stream without asking the driver: work on a stream is
+// ordered, so the new user runs after the old one. Memory that other streams also used waits until events recorded on
+// those streams at the time of the free have completed. In steady state an allocation makes no driver call.
 //
 // Sizes are rounded up to classes, eight to a doubling (waste at most 12.5%; 32 to a doubling and at most about 3% from
-// 64 MiB on), at least 512 bytes. Blocks up to 1 MiB are cut from segments of 2 MiB, those below 10 MiB from segments of
-// 20 MiB, larger ones have their own; a class keeps its free blocks in a list per stream. When a class has none, a
+// 64 MiB on), at least 512 bytes. Blocks up to 1 MiB are cut from segments of 2 MiB, those below 10 MiB from segments
+// of 20 MiB, larger ones have their own; a class keeps its free blocks in a list per stream. When a class has none, a
 // slightly larger block is used or a much larger one is cut. Before the source is asked, fences are checked and free
 // neighbours are joined again. When the source has no memory, everything cached and idle is given back and the request
 // is tried once more; then OutOfMemoryError says how much was asked, allocated, reserved and free, and what to try.
@@ -69,12 +69,12 @@ class CachingAllocator {
   void record_stream(Block* block, const void* stream);
 
   static void* pointer(const Block* block) noexcept;
-  static size_t size(const Block* block) noexcept;       // what was asked
-  static size_t capacity(const Block* block) noexcept;   // what was given
+  static size_t size(const Block* block) noexcept;      // what was asked
+  static size_t capacity(const Block* block) noexcept;  // what was given
 
-  // A private pool: blocks of it are reused only inside it, and its memory is kept until the pool ends, when what is free
-  // goes back to the common pool and the rest follows as it is freed. Returns its number, never 0; the caller is its
-  // first owner.
+  // A private pool: blocks of it are reused only inside it, and its memory is kept until the pool ends, when what is
+  // free goes back to the common pool and the rest follows as it is freed. Returns its number, never 0; the caller is
+  // its first owner.
   uint64_t begin_pool();
   // One more owner of the pool; InvalidArgument when it does not exist.
   void retain_pool(uint64_t pool);
@@ -86,12 +86,12 @@ class CachingAllocator {
   // A stream is about to be destroyed: waits for its work; its cached blocks become common to all streams.
   void forget_stream(const void* stream) noexcept;
 
-  // PyTorch's keys. Reading is exact at some instant. "inactive_split" counts free blocks that were cut from a larger one
-  // and not joined again; max_split_size is -1 (any block may be cut), so nothing counts as oversize.
+  // PyTorch's keys. Reading is exact at some instant. "inactive_split" counts free blocks that were cut from a larger
+  // one and not joined again; max_split_size is -1 (any block may be cut), so nothing counts as oversize.
   std::map<std::string, int64_t> stats() const;
-  int64_t allocated() const;      // bytes in blocks given out (rounded sizes)
+  int64_t allocated() const;  // bytes in blocks given out (rounded sizes)
   int64_t max_allocated() const;
-  int64_t reserved() const;       // bytes held from the source
+  int64_t reserved() const;  // bytes held from the source
   int64_t max_reserved() const;
   void reset_peaks();
   void reset_max_allocated();

@@ -98,7 +98,8 @@ static_assert(offsetof(DLManagedTensorVersioned, flags) == 24);
 static_assert(offsetof(DLManagedTensorVersioned, dl_tensor) == 32 && sizeof(DLManagedTensorVersioned) == 80);
 
 // Views of the tensor's memory, which stays until the consumer calls `deleter`, once, from any thread. Pinned host
-// memory is given as kDLCPU. InvalidArgument for an empty handle or a device that DLPack has no type for. Does not block.
+// memory is given as kDLCPU. InvalidArgument for an empty handle or a device that DLPack has no type for. Does not
+// block.
 DLManagedTensorVersioned* to_dlpack(const Tensor& tensor);
 DLManagedTensor* to_dlpack_legacy(const Tensor& tensor);
 

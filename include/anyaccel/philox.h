@@ -1,6 +1,6 @@
 // Philox 4x32-10, the counter-based random number generator of Salmon, Moraes, Dror and Shaw, "Parallel random numbers:
-// as easy as 1, 2, 3" (SC 2011; Random123). The ops "random" and "sample" and the host generator all draw from it, so the
-// same seed gives the same numbers on every accelerator.
+// as easy as 1, 2, 3" (SC 2011; Random123). The ops "random" and "sample" and the host generator all draw from it, so
+// the same seed gives the same numbers on every accelerator.
 #pragma once
 
 #include <array>

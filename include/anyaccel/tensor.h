@@ -77,7 +77,8 @@ class Tensor {
   // Copies `bytes` from host memory (row-major, contiguous) to a new tensor. Blocks until the source has been read.
   static Tensor from_host(const void* data, const Shape& shape, DType dtype, Device device = {});
   // A view of host memory that someone else owns; `owner` is kept until the last tensor on it goes (may be null when
-  // the caller guarantees the lifetime). When `device` is a device, the memory must be usable there through this pointer.
+  // the caller guarantees the lifetime). When `device` is a device, the memory must be usable there through this
+  // pointer.
   static Tensor from_blob(void* data, const Shape& shape, DType dtype, std::shared_ptr<void> owner, Device device = {});
 
   explicit operator bool() const noexcept { return storage_ != nullptr; }
@@ -118,14 +119,14 @@ class Tensor {
   Tensor transpose(int a, int b) const;
   Tensor permute(std::initializer_list<int> order) const;
   Tensor expand(const Shape& shape) const;  // size-1 dimensions repeat with stride 0
-  Tensor squeeze(int dim) const;  // removes a dimension of size 1
+  Tensor squeeze(int dim) const;            // removes a dimension of size 1
   Tensor unsqueeze(int dim) const;
 
   // -- copies --
-  Tensor contiguous() const;            // itself when it already is
+  Tensor contiguous() const;  // itself when it already is
   Tensor clone() const;
-  Tensor to(DType dtype) const;         // itself when nothing changes
-  Tensor to(Device device) const;       // itself when nothing changes; to the host it blocks until the data is there
+  Tensor to(DType dtype) const;    // itself when nothing changes
+  Tensor to(Device device) const;  // itself when nothing changes; to the host it blocks until the data is there
   // Copies elements, converting dtypes (as the op "copy" of abi/ops.h) and crossing devices; shapes equal; the two do
   // not overlap. Blocks when pageable host memory is on one side. From pinned memory it does not block, and the source
   // must stay as it is until the stream has done the copy. A copy that the device cannot do by itself (strided or

@@ -61,8 +61,8 @@ CachingAllocator::Block* CachingAllocator::Impl::split(Block* block, size_t byte
   return block;
 }
 
-// A free block of the bin that holds the request: one of its class, a slightly larger one as it is, or a piece of a much
-// larger one. Removed from its list; null when there is none.
+// A free block of the bin that holds the request: one of its class, a slightly larger one as it is, or a piece of a
+// much larger one. Removed from its list; null when there is none.
 CachingAllocator::Block* CachingAllocator::Impl::fit(Bin& bin, Rounded rounded, bool small) {
   const size_t end = size_classes::domain_end(small);
   const size_t c = bin.find(rounded.index, end);
@@ -85,7 +85,7 @@ CachingAllocator::Block* CachingAllocator::allocate(size_t bytes, const void* st
   bytes = std::max<size_t>(bytes, 1);
   if (bytes <= size_classes::kMaxRequest) [[likely]] {
     const bool small = size_classes::is_small(bytes);
-    const Rounded rounded = size_classes::class_of_request(bytes, small);
+    const Rounded rounded = size_classes::class_of_request(bytes);
     std::lock_guard guard(a.lock);
     Impl::Bin* bin = a.bin_cache[Impl::hash(stream, pool) >> 58];
     if (bin && bin->stream == stream && bin->pool == pool) [[likely]] {

@@ -1,15 +1,15 @@
 // The private parts of CachingAllocator, shared by its source files.
 //
 // Memory comes from the source in segments. A segment is a row of blocks in address order; a block is live, pending
-// (freed, but other streams may still use it) or free. A free block lies in the list of its size class in the bin of its
-// stream and pool. Blocks and segments are described in host memory only; device memory is never touched.
+// (freed, but other streams may still use it) or free. A free block lies in the list of its size class in the bin of
+// its stream and pool. Blocks and segments are described in host memory only; device memory is never touched.
 //
 // Freeing pushes a block on its list and allocating pops it, so a repeated pattern of sizes costs two list operations.
 // Blocks are split when only a much larger one is free, and neighbours are merged again just before the allocator would
 // have to ask the source for more: a steady pattern never pays for either.
 //
-// Two locks. `lock` guards the lists and counters and is held for nanoseconds (longer only while neighbours are merged).
-// `slow` is taken first by everything that may call the source or wait, and keeps such calls one at a time.
+// Two locks. `lock` guards the lists and counters and is held for nanoseconds (longer only while neighbours are
+// merged). `slow` is taken first by everything that may call the source or wait, and keeps such calls one at a time.
 #pragma once
 
 #include <array>
@@ -44,7 +44,7 @@ struct alignas(64) CachingAllocator::Block {
   size_t capacity;
   size_t requested;
   AllocatorBin* bin;
-  Block* next;  // in the free list
+  Block* next;                                      // in the free list
   std::unique_ptr<std::vector<const void*>> users;  // other streams; null in the common case
   uint16_t size_class;
   State state;
@@ -163,8 +163,10 @@ struct CachingAllocator::Impl {
   Block* pop(Bin& bin, size_t size_class) noexcept;
   void give_out(Block* block, size_t requested) noexcept;
   void take_back(Block* block) noexcept;
-  void count_idle(Block* block) noexcept;
-  void uncount_idle(Block* block) noexcept;
+  void count_idle(const Block* block, int64_t sign) noexcept;
+  bool above_idle_peaks(bool small) const noexcept;
+  void raise_idle_peaks(bool small) noexcept;
+  bool above_peaks(bool small) const noexcept;
   void raise_peaks(bool small) noexcept;
   void raise_active_peaks(bool small) noexcept;
 
@@ -185,20 +187,20 @@ struct CachingAllocator::Impl {
   bool drain(bool wait);  // whether a pending block became free
   void give_back_idle(uint64_t capturing_pool = 0);
   bool wait_for_stream(const void* stream) noexcept;
-  void merge(Bin& bin, bool small) noexcept;       // `lock` is held
+  void merge(Bin& bin, bool small) noexcept;                  // `lock` is held
   Block* detach(Bin& bin, size_t from, size_t end) noexcept;  // `lock` is held
-  void drop_leaving(Bin& bin) noexcept;                // `lock` is held
+  void drop_leaving(Bin& bin) noexcept;                       // `lock` is held
   void record_fences(PendingFree& entry) noexcept;
   void move_bin(Bin& from, Bin& to) noexcept;
   void release_pool(uint64_t pool) noexcept;
   void forget_stream(const void* stream) noexcept;
-  void free_with_users(Block* block) noexcept;  // takes `slow` itself
+  void free_with_users(Block* block) noexcept;          // takes `slow` itself
   [[noreturn]] void throw_out_of_memory(size_t bytes);  // caching_allocator_stats.cpp
 
   MemorySource& memory;
   FenceSource& fences;
 
-  mutable SpinLock lock;
+  SpinLock lock;
   std::array<Bin*, 64> bin_cache{};  // by the top bits of the hash
   Block* unused_blocks = nullptr;
   Statistics statistics;

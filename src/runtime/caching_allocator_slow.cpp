@@ -1,5 +1,5 @@
-// The caching allocator: what happens when no list has a block (fences, merging, the source, running out of memory), and
-// the rare operations on pools and streams. All of it runs with the slow mutex held.
+// The caching allocator: what happens when no list has a block (fences, merging, the source, running out of memory),
+// and the rare operations on pools and streams. All of it runs with the slow mutex held.
 #include <algorithm>
 
 #include "anyaccel/error.h"
@@ -8,6 +8,12 @@
 namespace anyaccel {
 
 using size_classes::Rounded;
+
+namespace {
+
+void raise_to(int64_t& peak, int64_t value) noexcept { peak = std::max(peak, value); }
+
+}  // namespace
 
 const void* CachingAllocator::Impl::nobody() noexcept {
   static const char key = 0;
@@ -42,15 +48,38 @@ CachingAllocator::Impl::Bin& CachingAllocator::Impl::find_or_make_bin(const void
   return *slot;
 }
 
+void CachingAllocator::Impl::raise_idle_peaks(bool small) noexcept {
+  const Statistics::Domain& d = statistics.domains[small];
+  const Statistics::Domain& o = statistics.domains[!small];
+  raise_to(statistics.peaks[small].idle_bytes, d.idle_bytes);
+  raise_to(statistics.peaks[small].idle_count, d.idle_count);
+  raise_to(statistics.peaks[2].idle_bytes, d.idle_bytes + o.idle_bytes);
+  raise_to(statistics.peaks[2].idle_count, d.idle_count + o.idle_count);
+}
+
+void CachingAllocator::Impl::raise_peaks(bool small) noexcept {
+  const Statistics::Domain& d = statistics.domains[small];
+  const Statistics::Domain& o = statistics.domains[!small];
+  Statistics::Peaks& mine = statistics.peaks[small];
+  Statistics::Peaks& both = statistics.peaks[2];
+  raise_to(mine.bytes, d.bytes);
+  raise_to(mine.requested, d.requested);
+  raise_to(mine.count, d.count);
+  raise_to(both.bytes, d.bytes + o.bytes);
+  raise_to(both.requested, d.requested + o.requested);
+  raise_to(both.count, d.count + o.count);
+  if (statistics.pending != 0) raise_active_peaks(small);
+}
+
 void CachingAllocator::Impl::raise_active_peaks(bool small) noexcept {
   const Statistics::Domain& d = statistics.domains[small];
   const Statistics::Domain& o = statistics.domains[!small];
   const int64_t bytes = d.bytes + d.pending_bytes;
   const int64_t count = d.count + d.pending_count;
-  detail::raise_to(statistics.peaks[small].active_bytes, bytes);
-  detail::raise_to(statistics.peaks[small].active_count, count);
-  detail::raise_to(statistics.peaks[2].active_bytes, bytes + o.bytes + o.pending_bytes);
-  detail::raise_to(statistics.peaks[2].active_count, count + o.count + o.pending_count);
+  raise_to(statistics.peaks[small].active_bytes, bytes);
+  raise_to(statistics.peaks[small].active_count, count);
+  raise_to(statistics.peaks[2].active_bytes, bytes + o.bytes + o.pending_bytes);
+  raise_to(statistics.peaks[2].active_count, count + o.count + o.pending_count);
 }
 
 // Takes the blocks of all lists of [from, end) out, as one list.
@@ -129,14 +158,14 @@ CachingAllocator::Block* CachingAllocator::Impl::take(Bin& bin, size_t bytes, bo
 CachingAllocator::Block* CachingAllocator::Impl::allocate_slow(size_t bytes, const void* stream, uint64_t pool) {
   if (bytes > size_classes::kMaxRequest) throw_out_of_memory(bytes);
   const bool small = size_classes::is_small(bytes);
-  const Rounded rounded = size_classes::class_of_request(bytes, small);
+  const Rounded rounded = size_classes::class_of_request(bytes);
   Bin& bin = find_or_make_bin(stream, pool);
   if (Block* block = take(bin, bytes, small, rounded)) return block;
   // Capturing streams allow no questions about events; in a graph's pool nothing would become free anyway.
   if (pool == 0 && drain(false)) {
     if (Block* block = take(bin, bytes, small, rounded)) return block;
   }
-  size_t segment_bytes = small                                     ? size_classes::kSmallSegment
+  size_t segment_bytes = small                                   ? size_classes::kSmallSegment
                          : rounded.bytes < size_classes::kMaxMid ? size_classes::kMidSegment
                                                                  : rounded.bytes;
   void* base = call_source(segment_bytes);
@@ -306,8 +335,8 @@ bool CachingAllocator::Impl::wait_for_stream(const void* stream) noexcept {
 }
 
 // Segments without live and pending blocks go back to the source. The blocks leave their lists first, so that no new
-// work can get them; then the work that used them is waited for. Streams that are capturing into a pool (0: none) cannot
-// be waited for, and keep theirs.
+// work can get them; then the work that used them is waited for. Streams that are capturing into a pool (0: none)
+// cannot be waited for, and keep theirs.
 void CachingAllocator::Impl::give_back_idle(uint64_t capturing_pool) {
   Segment* leaving = nullptr;
   std::unordered_map<const void*, bool> streams;  // whether its work is complete

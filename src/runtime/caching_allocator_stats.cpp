@@ -49,9 +49,8 @@ void CachingAllocator::Impl::throw_out_of_memory(size_t bytes) {
   int64_t total_bytes = 0;
   memory.info(free_bytes, total_bytes);
   std::string message = memory.name() + " out of memory: " + human(static_cast<double>(bytes)) + " asked, " +
-                        human(static_cast<double>(allocated)) + " allocated, " +
-                        human(static_cast<double>(reserved)) + " reserved by this process, " +
-                        human(static_cast<double>(free_bytes)) + " free of " +
+                        human(static_cast<double>(allocated)) + " allocated, " + human(static_cast<double>(reserved)) +
+                        " reserved by this process, " + human(static_cast<double>(free_bytes)) + " free of " +
                         human(static_cast<double>(total_bytes)) + "; ";
   if (other_pools > reserved / 4) message += human(static_cast<double>(other_pools)) + " are held by graphs; ";
   message += "try a smaller batch, a shorter context or a smaller dtype, or stop other programs on the device";
@@ -140,10 +139,7 @@ void CachingAllocator::reset_peaks() {
   s.peaks = {};
   for (const bool small : {false, true}) {
     impl_->raise_peaks(small);
-    s.peaks[small].idle_bytes = s.domains[small].idle_bytes;
-    s.peaks[small].idle_count = s.domains[small].idle_count;
-    s.peaks[2].idle_bytes += s.domains[small].idle_bytes;
-    s.peaks[2].idle_count += s.domains[small].idle_count;
+    impl_->raise_idle_peaks(small);
   }
   for (auto* counters : {&s.reserved, &s.segments}) {
     for (Impl::Counter& c : *counters) c.peak = c.current;

@@ -18,10 +18,17 @@ struct TypeEntry {
   uint8_t bits;
 };
 constexpr TypeEntry kTypes[] = {
-    {DType::Bool, kDLBool, 8},     {DType::U8, kDLUInt, 8},      {DType::I8, kDLInt, 8},
-    {DType::I16, kDLInt, 16},      {DType::I32, kDLInt, 32},     {DType::I64, kDLInt, 64},
-    {DType::F16, kDLFloat, 16},    {DType::BF16, kDLBfloat, 16}, {DType::F32, kDLFloat, 32},
-    {DType::F64, kDLFloat, 64},    {DType::F8E4M3, kDLFloat8_e4m3fn, 8},
+    {DType::Bool, kDLBool, 8},
+    {DType::U8, kDLUInt, 8},
+    {DType::I8, kDLInt, 8},
+    {DType::I16, kDLInt, 16},
+    {DType::I32, kDLInt, 32},
+    {DType::I64, kDLInt, 64},
+    {DType::F16, kDLFloat, 16},
+    {DType::BF16, kDLBfloat, 16},
+    {DType::F32, kDLFloat, 32},
+    {DType::F64, kDLFloat, 64},
+    {DType::F8E4M3, kDLFloat8_e4m3fn, 8},
     {DType::F8E5M2, kDLFloat8_e5m2, 8},
 };
 
@@ -61,9 +68,8 @@ Device device_from(DLDevice device) {
     return Device{accelerator, device.device_id};
   }
   throw InvalidArgument("from_dlpack: the tensor lies on device " + std::to_string(device.device_id) +
-                        " of DLPack type " + std::to_string(device.device_type) +
-                        ", which the active accelerator \"" + accelerator->name() +
-                        "\" does not have; copy it to the host where it was made");
+                        " of DLPack type " + std::to_string(device.device_type) + ", which the active accelerator \"" +
+                        accelerator->name() + "\" does not have; copy it to the host where it was made");
 }
 
 // What an exported tensor needs until it is deleted.
@@ -135,8 +141,8 @@ Tensor import(Managed* managed) {
   }
   char* low = first ? first + extent.low * size : nullptr;
   const bool pinned = in.device.device_type == kDLCUDAHost || in.device.device_type == kDLROCMHost;
-  auto storage = std::make_shared<ImportedStorage<Managed>>(
-      low, static_cast<size_t>((extent.high - extent.low) * size), device, pinned);
+  auto storage = std::make_shared<ImportedStorage<Managed>>(low, static_cast<size_t>((extent.high - extent.low) * size),
+                                                            device, pinned);
   Tensor result(storage, dtype, shape, {strides.data(), ndim}, -extent.low);
   storage->own(managed);  // from here on nothing throws
   return result;
@@ -150,9 +156,7 @@ DLManagedTensorVersioned* to_dlpack(const Tensor& tensor) {
   return &exported->managed;
 }
 
-DLManagedTensor* to_dlpack_legacy(const Tensor& tensor) {
-  return &(new Exported<DLManagedTensor>(tensor))->managed;
-}
+DLManagedTensor* to_dlpack_legacy(const Tensor& tensor) { return &(new Exported<DLManagedTensor>(tensor))->managed; }
 
 Tensor from_dlpack(DLManagedTensorVersioned* managed, ImportOptions options) {
   if (!managed) throw InvalidArgument("from_dlpack: null was given");
@@ -162,8 +166,9 @@ Tensor from_dlpack(DLManagedTensorVersioned* managed, ImportOptions options) {
                           AA_INCOMPATIBLE);
   }
   if ((managed->flags & kFlagReadOnly) && !options.allow_read_only) {
-    throw InvalidArgument("from_dlpack: the tensor is read-only; copy it where it was made, or set "
-                          "ImportOptions::allow_read_only and do not write to it");
+    throw InvalidArgument(
+        "from_dlpack: the tensor is read-only; copy it where it was made, or set "
+        "ImportOptions::allow_read_only and do not write to it");
   }
   return import(managed);
 }

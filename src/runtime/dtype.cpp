@@ -7,10 +7,11 @@ namespace anyaccel {
 
 std::optional<DType> parse_dtype(std::string_view name) noexcept {
   constexpr std::pair<std::string_view, DType> kAliases[] = {
-      {"fp32", DType::F32},   {"f32", DType::F32},   {"float", DType::F32},          {"fp64", DType::F64},
-      {"f64", DType::F64},    {"double", DType::F64}, {"fp16", DType::F16},          {"f16", DType::F16},
-      {"half", DType::F16},   {"bf16", DType::BF16}, {"int", DType::I32},            {"long", DType::I64},
-      {"short", DType::I16},  {"byte", DType::U8},   {"float8_e4m3", DType::F8E4M3},
+      {"fp32", DType::F32},  {"f32", DType::F32}, {"float", DType::F32},
+      {"fp64", DType::F64},  {"f64", DType::F64}, {"double", DType::F64},
+      {"fp16", DType::F16},  {"f16", DType::F16}, {"half", DType::F16},
+      {"bf16", DType::BF16}, {"int", DType::I32}, {"long", DType::I64},
+      {"short", DType::I16}, {"byte", DType::U8}, {"float8_e4m3", DType::F8E4M3},
   };
   constexpr std::string_view kTorch = "torch.";
   if (name.starts_with(kTorch)) name.remove_prefix(kTorch.size());

@@ -1,7 +1,7 @@
 // Size classes of the caching allocator: eight to a doubling, finer for very large sizes.
 //
-// Blocks live in one of two domains that never mix: small ones, cut from small segments, and large ones. Each domain has
-// its own classes, and all classes of both are numbered in one row, so that one bitmap covers them.
+// Blocks live in one of two domains that never mix: small ones, cut from small segments, and large ones. Each domain
+// has its own classes, and all classes of both are numbered in one row, so that one bitmap covers them.
 #pragma once
 
 #include <array>
@@ -12,11 +12,11 @@
 namespace anyaccel::size_classes {
 
 inline constexpr size_t kMinBlock = 512;
-inline constexpr size_t kMaxSmall = size_t{1} << 20;     // the largest request of the small domain
+inline constexpr size_t kMaxSmall = size_t{1} << 20;  // the largest request of the small domain
 inline constexpr size_t kSmallSegment = size_t{2} << 20;
-inline constexpr size_t kMaxMid = size_t{10} << 20;      // below this, large blocks are cut from segments of the next size
+inline constexpr size_t kMaxMid = size_t{10} << 20;  // below this, large blocks are cut from segments of the next size
 inline constexpr size_t kMidSegment = size_t{20} << 20;
-inline constexpr size_t kMaxRequest = size_t{1} << 46;   // more than any device has; keeps the arithmetic from wrapping
+inline constexpr size_t kMaxRequest = size_t{1} << 46;  // more than any device has; keeps the arithmetic from wrapping
 
 // How the sizes from 2^l to 2^(l+1) are cut: class = base + (size >> shift).
 struct Doubling {
@@ -30,6 +30,7 @@ using Doublings = std::array<Doubling, kLogs>;
 struct Tables {
   Doublings small;
   Doublings large;
+  Doublings requests;  // of either domain, by the logarithm of the size less one
   int small_count = 0;
   int count = 0;
 };
@@ -54,6 +55,10 @@ constexpr Tables make_tables() {
     next += 1 << log;
   }
   t.count = next;
+  for (size_t l = 0; l < kLogs; ++l) {
+    t.requests[l] = l < 20 ? t.small[l] : t.large[l];
+    ++t.requests[l].base;
+  }
   return t;
 }
 
@@ -72,17 +77,16 @@ constexpr uint32_t class_of_block(size_t bytes, bool small) noexcept {
 }
 
 struct Rounded {
-  size_t bytes;      // of the class
+  size_t bytes;  // of the class
   uint32_t index;
 };
 
-// The smallest class that holds a request of 1 to kMaxRequest bytes.
-constexpr Rounded class_of_request(size_t bytes, bool small) noexcept {
-  const Doublings& table = small ? kTables.small : kTables.large;
-  const size_t mask = (size_t{1} << table[log2_floor(bytes)].shift) - 1;
-  const size_t rounded = (bytes + mask) & ~mask;
-  const Doubling d = table[log2_floor(rounded)];
-  return {rounded, static_cast<uint32_t>(d.base + static_cast<int>(rounded >> d.shift))};
+// The smallest class that holds a request of 1 to kMaxRequest bytes. Without a branch, as sizes are hard to predict.
+constexpr Rounded class_of_request(size_t bytes) noexcept {
+  const size_t last = bytes - 1;
+  const Doubling d = kTables.requests[log2_floor(last | 1)];
+  const size_t step = last >> d.shift;
+  return {(step + 1) << d.shift, static_cast<uint32_t>(d.base + static_cast<int>(step))};
 }
 
 // One past the last class of a domain.

@@ -10,7 +10,8 @@ namespace anyaccel {
 class SpinLock {
  public:
   void lock() noexcept {
-    if (!taken_.exchange(true, std::memory_order_acquire)) [[likely]] return;
+    if (!taken_.exchange(true, std::memory_order_acquire)) [[likely]]
+      return;
     wait();
   }
   void unlock() noexcept { taken_.store(false, std::memory_order_release); }

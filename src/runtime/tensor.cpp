@@ -59,8 +59,8 @@ Tensor::Tensor(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape
   check_dtype(dtype);
   if (!storage_) throw InvalidArgument("a tensor of shape " + shape.to_string() + " needs a storage; none was given");
   if (strides.size() != static_cast<size_t>(shape.ndim())) {
-    throw InvalidArgument("the shape " + shape.to_string() + " needs " + std::to_string(shape.ndim()) +
-                          " strides; " + std::to_string(strides.size()) + " were given");
+    throw InvalidArgument("the shape " + shape.to_string() + " needs " + std::to_string(shape.ndim()) + " strides; " +
+                          std::to_string(strides.size()) + " were given");
   }
   std::copy(strides.begin(), strides.end(), strides_.begin());
   const Extent extent = extent_of(shape_, strides_);
@@ -77,9 +77,9 @@ Tensor::Tensor(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   check_dtype(dtype);
   const size_t bytes = static_cast<size_t>(shape.numel()) * dtype_size(dtype);
-  return contiguous_on(device.is_host() ? std::make_shared<HostStorage>(bytes)
-                                        : device.accelerator->allocate(bytes, device.index),
-                       dtype, shape);
+  return contiguous_on(
+      device.is_host() ? std::make_shared<HostStorage>(bytes) : device.accelerator->allocate(bytes, device.index),
+      dtype, shape);
 }
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {

@@ -148,8 +148,7 @@ void Tensor::copy_from(const Tensor& source) const {
   require(*this, "copy_from");
   require(source, "copy_from");
   if (shape_ != source.shape_) {
-    throw InvalidArgument("copy_from: the shapes differ: " + shape_.to_string() + " from " +
-                          source.shape_.to_string());
+    throw InvalidArgument("copy_from: the shapes differ: " + shape_.to_string() + " from " + source.shape_.to_string());
   }
   if (numel() == 0) return;
   const Device to = device();

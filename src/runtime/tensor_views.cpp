@@ -93,8 +93,9 @@ struct Layout {
 int resolve_dim(int dim, int ndim) {
   const int resolved = dim < 0 ? dim + ndim : dim;
   if (resolved < 0 || resolved >= ndim) {
-    throw InvalidArgument("dimension " + std::to_string(dim) + " of a tensor with " + std::to_string(ndim) +
-                          " dimensions was asked for", AA_OUT_OF_RANGE);
+    throw InvalidArgument(
+        "dimension " + std::to_string(dim) + " of a tensor with " + std::to_string(ndim) + " dimensions was asked for",
+        AA_OUT_OF_RANGE);
   }
   return resolved;
 }
@@ -137,8 +138,9 @@ Tensor Tensor::slice(int dim, int64_t begin, int64_t end, int64_t step) const {
   const int64_t to = end < 0 ? end + n : end;
   if (step < 1 || from < 0 || to < from || to > n) {
     throw InvalidArgument("the slice " + std::to_string(begin) + ":" + std::to_string(end) + ":" +
-                          std::to_string(step) + " of dimension " + std::to_string(dim) + " of " +
-                          shape_.to_string() + " does not fit", AA_OUT_OF_RANGE);
+                              std::to_string(step) + " of dimension " + std::to_string(dim) + " of " +
+                              shape_.to_string() + " does not fit",
+                          AA_OUT_OF_RANGE);
   }
   Layout layout(*this);
   const auto i = static_cast<size_t>(d);
@@ -154,7 +156,8 @@ Tensor Tensor::select(int dim, int64_t index) const {
   const int64_t at = index < 0 ? index + shape_[d] : index;
   if (at < 0 || at >= shape_[d]) {
     throw InvalidArgument("index " + std::to_string(index) + " of dimension " + std::to_string(dim) + " of " +
-                          shape_.to_string() + " was asked for", AA_OUT_OF_RANGE);
+                              shape_.to_string() + " was asked for",
+                          AA_OUT_OF_RANGE);
   }
   Layout layout(*this);
   std::copy(layout.sizes.begin() + d + 1, layout.sizes.end(), layout.sizes.begin() + d);

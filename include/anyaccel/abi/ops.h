@@ -46,20 +46,24 @@
  *                    Rotates pairs (i, i+R) of the first 2R elements of each head, or (2i, 2i+1) when interleaved.
  *  "cache_write"     k_cache inout float [B,Hk,S,D]; v_cache inout float [B,Hk,S,D];          none
  *                    k float [T,Hk,D]; v float [T,Hk,D]; sequence I32 [T]; positions I32 [T]
- *                    k_cache[sequence[t], :, positions[t], :] = k[t], the same for v.
+ *                    k_cache[sequence[t], :, positions[t], :] = k[t], the same for v; in the order of t where two name
+ *                    the same slot.
  *  "attention"       out float [T,Hq,D]; q float [T,Hq,D]; k_cache float [B,Hk,S,D];          aa_attention_params
  *                    v_cache float [B,Hk,S,D]; sequence I32 [T]; positions I32 [T]
  *                    Query t sees cache slots j of sequence[t] with j <= positions[t] and, if window > 0,
- *                    j > positions[t] - window. Query head h reads key/value head h / (Hq / Hk).
+ *                    j > positions[t] - window. Query head h reads key/value head h / (Hq / Hk). What lies in slots it
+ *                    does not see, a NaN for instance, has no effect.
  *  "activation"      out float [..]; x float [..] same shape. out may be x.                   aa_activation_params
  *  "gated_activation" out float [..]; gate float [..]; up float [..] same shape.              aa_activation_params
- *                    out = act(gate) * up. out may be gate or up.
+ *                    out = act(gate) * up. out may be gate or up. (The value of act at -infinity is not defined.)
  *  "softmax"         out float [..,V]; x float [..,V]. out may be x.                          aa_softmax_params
  *                    softmax(x * scale) over the last dimension, with the maximum subtracted.
  *  "add"             out float [..]; a float [..]; b float [..] same shape. out may be a or b. none
  *  "copy"            out any [..]; x any [..] same shape                                      none
  *                    Strided copy with conversion between any two dtypes. Float to integer truncates toward zero and
- *                    saturates (NaN gives 0); anything to BOOL is "not zero"; an integer narrows by wrapping.
+ *                    saturates (NaN gives 0); anything to BOOL is "not zero"; an integer narrows by wrapping. A finite
+ *                    number too large for the format becomes infinity, in F8_E4M3 (which has none) a NaN. Every
+ *                    conversion rounds once; denormals are kept.
  *  "increment"       x inout index [..]                                                       aa_increment_params
  *                    x += amount, on the device, so that a replayed graph can advance its own positions.
  *  "argmax"          out index [R]; x float [R,V]                                             none
@@ -67,20 +71,23 @@
  *  "repetition_penalty" logits inout float [R,V]; seen U8 [R,V]                               aa_repetition_params
  *                    Where seen: logit > 0 ? logit / penalty : logit * penalty.
  *  "sample"          out index [R]; logits float [R,V]; rng I64 [2]; seen inout U8 [R,V] optional  aa_sample_params
- *                    Draws one token per row: scale by 1/temperature, keep the top_k largest (0: all), then the smallest
- *                    set of most likely ones whose probabilities reach top_p, renormalise, and take the first whose
- *                    running sum exceeds u in order of falling probability (lower index first among equals). u for row r
- *                    is word r % 4 of Philox 4x32-10 with key rng[0] and counter rng[1] + r / 4, as in "random".
- *                    temperature 0 is argmax. Marks the token in seen. Does not advance rng.
+ *                    Draws one token per row: scale by 1/temperature, keep the top_k largest (0: all) and renormalise,
+ *                    keep the smallest set of most likely ones whose probabilities reach top_p and renormalise, and take
+ *                    the first whose running sum exceeds u, all in order of falling probability (lower index first
+ *                    among equals). u for row r is (word >> 8) * 2^-24 with word r % 4 of Philox 4x32-10 with key rng[0]
+ *                    and counter rng[1] + r / 4, as in "random". temperature 0 is argmax, and so is a row whose maximum
+ *                    is infinite or a NaN. Marks the token in seen with 1. Does not advance rng.
  *  "random"          out any [..]                                                             aa_random_params
  *                    Element i (row-major) takes word i % 4 of Philox 4x32-10 with 64-bit key `seed` (low word first)
  *                    and 128-bit counter {offset + i / 4 as 64 bits low word first, 0, 0}.
- *                    uniform: low + (high - low) * (word >> 8) * 2^-24, in F32 (each operation rounded).
+ *                    uniform: low + (high - low) * ((word >> 8) * 2^-24), in F32 (each operation rounded, also where
+ *                    that gives `high` itself).
  *                    normal: Box-Muller on words (0,1) and (2,3): r = sqrt(-2 ln(((w0 >> 8) + 1) * 2^-24)),
  *                    angle = 2 pi (w1 >> 8) * 2^-24; the even element takes r*cos, the odd one r*sin;
  *                    then low + high * value (mean and standard deviation), evaluated in double and rounded once.
- *                    bits: the word itself, truncated to the dtype's size (I32, U8, ...); an I64 element takes two words
- *                    (2i, 2i+1 in the sequence of words), low word first.
+ *                    bits: integer dtypes only; the word itself, truncated to the dtype's size (I32, U8, ...); an I64
+ *                    element takes two words (2i, 2i+1 in the sequence of words), low word first.
+ *                    uniform and normal numbers become an integer or F8 dtype by the rules of "copy".
  */
 #ifndef ANYACCEL_ABI_OPS_H_
 #define ANYACCEL_ABI_OPS_H_

@@ -1,6 +1,8 @@
 // The rules of the validate layer for life, streams, events, device code and graphs.
 #include "runtime/layers/validate_rules.h"
 
+#include <memory>
+
 namespace anyaccel::layers {
 namespace {
 
@@ -103,11 +105,16 @@ aa_status* forward(Function<&aa_driver::stream_host_call>, Slot& slot, aa_stream
     const TrackedObject* object = slot.state.find(ObjectKind::stream, stream);
     capturing = object && object->capturing;
   }
-  // A recorded call may run any number of times, so its few bytes stay until the process ends.
-  auto* call = new HostCall{function, user, capturing};
-  aa_status* status = slot.next.driver->stream_host_call(stream, run_host_call, call);
-  if (status) delete call;
-  return status;
+  auto call = std::make_unique<HostCall>(HostCall{function, user, capturing});
+  aa_status* status = slot.next.driver->stream_host_call(stream, run_host_call, call.get());
+  if (status) return status;
+  if (capturing) {
+    std::lock_guard lock(slot.state.mutex);
+    slot.state.recorded_calls.push_back(std::move(call));
+  } else {
+    (void)call.release();  // gone when it has run
+  }
+  return nullptr;
 }
 
 // ---- events ----

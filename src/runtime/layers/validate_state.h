@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "anyaccel/abi/driver.h"
 #include "anyaccel/abi/graph.h"
@@ -81,6 +83,8 @@ class ValidateState {
   std::string host_range_error(const void* device, const void* pointer, size_t size);
 
   std::unordered_map<int32_t, std::string> op_names;
+  // Kept until the process ends: a graph may run its calls any number of times. A few bytes each.
+  std::vector<std::unique_ptr<HostCall>> recorded_calls;
 
  private:
   std::unordered_map<const void*, TrackedObject> living_[object_kinds];

@@ -1,0 +1,49 @@
+# The front door. `make run` and `make test` are all a fresh machine needs; both install what is missing first (as root;
+# otherwise they name the command that does).
+
+MODEL  ?= models/stories
+PROMPT ?= Once upon a time
+JOBS   ?= $(shell nproc)
+
+.PHONY: run build test test-all bench package format clean packages
+
+packages:
+	@tools/install_packages
+
+build/%/build.ninja: CMakeLists.txt CMakePresets.json | packages
+	cmake --preset $*
+
+build: packages build/release/build.ninja
+	@cmake --build build/release -j $(JOBS) --target anyaccel_cli
+
+# A story by the bundled model on the accelerator that was found.
+run: build
+	@build/release/bin/anyaccel generate --model $(MODEL) --prompt "$(PROMPT)"
+
+# Everything that takes minutes.
+test: packages build/release/build.ninja
+	cmake --build build/release -j $(JOBS)
+	ctest --test-dir build/release --output-on-failure -j $(JOBS)
+
+# Everything: the same under sanitizers, with more seeds, and long fuzzing.
+test-all: packages build/asan/build.ninja build/tsan/build.ninja build/fuzz/build.ninja
+	cmake --build build/asan -j $(JOBS)
+	ANYACCEL_TEST_SEEDS=3 ctest --test-dir build/asan --output-on-failure -j $(JOBS) -LE slow_sanitized
+	cmake --build build/tsan -j $(JOBS)
+	ctest --test-dir build/tsan --output-on-failure -j $(JOBS) -L threads
+	cmake --build build/fuzz -j $(JOBS)
+	tools/fuzz build/fuzz 120
+
+# Figures beside their ceilings, from one run; written to benchmarks/results/ with the date and the machine's name.
+bench: build
+	tools/bench
+
+# A tarball that runs on any x86-64 Linux with glibc 2.36 or newer.
+package: build
+	tools/package
+
+format:
+	clang-format -i $$(git ls-files '*.h' '*.hpp' '*.cpp' '*.c')
+
+clean:
+	rm -rf build

@@ -1,0 +1,156 @@
+// What the cases of the conformance suite work with: expectations, and objects of the driver that clean up.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "anyaccel/abi/driver.h"
+#include "conformance/tables.h"
+
+namespace anyaccel::conformance {
+
+using Bytes = std::vector<unsigned char>;
+
+// Thrown by the expectations; the runner turns them into outcomes.
+struct Failed {
+  std::string message;
+};
+struct Skipped {
+  std::string message;
+};
+struct Unsupported {
+  std::string message;
+};
+
+class Context {
+ public:
+  Context(const aa_driver* table, const aa_host* services) : driver(*table), host(*services) {}
+
+  const aa_driver& driver;
+  const aa_host& host;
+  // Set by the runner before cases that need them.
+  aa_probe probe{};
+  aa_instance* instance = nullptr;
+  aa_device_props props{};
+  aa_device* device = nullptr;
+  aa_stream* stream = nullptr;
+
+  bool has(uint64_t capability) const noexcept { return (props.caps & capability) != 0; }
+
+  // -- expectations; each throws when it is not met --
+  void expect(bool condition, const std::string& what) const;
+  // Success. AA_UNAVAILABLE skips the case.
+  void ok(aa_status* status, const std::string& what) const;
+  // Success; but AA_UNIMPLEMENTED makes the case `unsupported`.
+  void ok_or_unsupported(aa_status* status, const std::string& what) const;
+  // An error with one of the codes, and a message.
+  void error(aa_status* status, std::initializer_list<aa_code> codes, const std::string& what) const;
+  // Any error that has a message.
+  void any_error(aa_status* status, const std::string& what) const;
+  // Drops a status; true for success.
+  bool drop(aa_status* status) const noexcept;
+  [[noreturn]] void unsupported(const std::string& why) const { throw Unsupported{why}; }
+  [[noreturn]] void skip(const std::string& why) const { throw Skipped{why}; }
+
+  // -- data --
+  // Copies on `stream` and waits.
+  void upload(void* destination, const void* source, size_t size) const;
+  void download(void* destination, const void* source, size_t size) const;
+  Bytes download(const void* source, size_t size) const;
+  void synchronize() const { ok(driver.stream_synchronize(stream), "stream_synchronize"); }
+
+  // A copy of the extension's table, stubs filled in; ends the case as unsupported when absent.
+  template <class Table>
+  Table extension(const char* name, uint32_t version) const {
+    const auto* table = static_cast<const Table*>(find_extension(name, version));
+    expect(table->struct_size >= 2 * sizeof(uint32_t) && table->struct_size < 65536 && table->version >= version,
+           std::string("the table of extension \"") + name + "\" has an absurd size or an older version");
+    return completed(*table);
+  }
+
+ private:
+  const void* find_extension(const char* name, uint32_t version) const;
+  std::string describe(aa_status* status) const;
+};
+
+// Bytes that differ from place to place and from seed to seed.
+Bytes pattern(size_t size, unsigned seed);
+// Fails naming the first place that differs.
+void expect_equal(std::span<const unsigned char> found, std::span<const unsigned char> expected,
+                  const std::string& what);
+
+// Memory of the driver.
+class Memory {
+ public:
+  Memory(const Context& context, size_t size, int32_t kind = AA_MEMORY_DEVICE);
+  ~Memory() { free(); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  unsigned char* data() const noexcept { return static_cast<unsigned char*>(pointer_); }
+  size_t size() const noexcept { return size_; }
+  void free();
+
+ private:
+  const Context& context_;
+  size_t size_;
+  int32_t kind_;
+  void* pointer_ = nullptr;
+};
+
+class Stream {
+ public:
+  explicit Stream(const Context& context, int32_t priority = 0, uint32_t flags = AA_STREAM_NON_BLOCKING);
+  ~Stream() { destroy(); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  operator aa_stream*() const noexcept { return stream_; }
+  void destroy();
+
+ private:
+  const Context& context_;
+  aa_stream* stream_ = nullptr;
+};
+
+// Ends the case as unsupported when the driver has no events.
+class Event {
+ public:
+  explicit Event(const Context& context, uint32_t flags = AA_EVENT_DEFAULT);
+  ~Event() { destroy(); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  operator aa_event*() const noexcept { return event_; }
+  void destroy();
+
+ private:
+  const Context& context_;
+  aa_event* event_ = nullptr;
+};
+
+// ---- cases ----
+
+struct Case {
+  const char* group;
+  const char* name;
+  void (*run)(const Context& context);
+};
+
+// One list for each file of cases; the runner has them in this order.
+std::span<const Case> probe_cases();  // needs neither instance nor device
+std::span<const Case> device_cases();
+std::span<const Case> memory_cases();
+std::span<const Case> copy_cases();
+std::span<const Case> stream_cases();
+std::span<const Case> event_cases();
+std::span<const Case> kernel_cases();
+std::span<const Case> graph_cases();
+std::span<const Case> host_memory_cases();
+std::span<const Case> profiler_cases();
+std::span<const Case> op_cases();
+
+}  // namespace anyaccel::conformance

@@ -1,0 +1,166 @@
+// Cases of copies and fills.
+#include <algorithm>
+#include <cstring>
+
+#include "conformance/context.h"
+
+namespace anyaccel::conformance {
+namespace {
+
+constexpr size_t megabyte = size_t{1} << 20;
+
+void copies_there_and_back(const Context& c) {
+  for (const size_t size : {size_t{1}, size_t{3}, size_t{64}, size_t{4097}, megabyte + 1, 4 * megabyte}) {
+    Memory memory(c, size);
+    const Bytes data = pattern(size, static_cast<unsigned>(size));
+    c.upload(memory.data(), data.data(), size);
+    expect_equal(c.download(memory.data(), size), data, "a copy of " + std::to_string(size) + " bytes");
+  }
+}
+
+void copies_at_any_offset(const Context& c) {
+  constexpr size_t size = 1024;
+  Memory memory(c, size);
+  for (const size_t offset : {size_t{0}, size_t{1}, size_t{7}, size_t{64}, size_t{333}}) {
+    for (const size_t length : {size_t{1}, size_t{2}, size_t{31}, size_t{500}}) {
+      Bytes expected = pattern(size, 1);
+      c.upload(memory.data(), expected.data(), size);
+      const Bytes part = pattern(length, 2);
+      c.upload(memory.data() + offset, part.data(), length);
+      std::copy(part.begin(), part.end(), expected.begin() + static_cast<std::ptrdiff_t>(offset));
+      const std::string what = std::to_string(length) + " bytes at offset " + std::to_string(offset);
+      expect_equal(c.download(memory.data(), size), expected, "around a copy of " + what);
+      expect_equal(c.download(memory.data() + offset, length), part, "a copy back of " + what);
+    }
+  }
+}
+
+void copies_within_the_device(const Context& c) {
+  constexpr size_t size = 10000;
+  Memory source(c, size);
+  Memory destination(c, size);
+  const Bytes data = pattern(size, 3);
+  Bytes expected = pattern(size, 4);
+  c.upload(source.data(), data.data(), size);
+  c.upload(destination.data(), expected.data(), size);
+  c.ok(c.driver.copy_async(c.stream, destination.data() + 17, source.data() + 5, 9000, AA_COPY_DEVICE_TO_DEVICE),
+       "copy_async within the device");
+  c.synchronize();
+  std::copy(data.begin() + 5, data.begin() + 9005, expected.begin() + 17);
+  expect_equal(c.download(destination.data(), size), expected, "the destination");
+  expect_equal(c.download(source.data(), size), data, "the source");
+}
+
+void copies_are_in_order(const Context& c) {
+  constexpr size_t size = 100000;
+  Memory first(c, size);
+  Memory second(c, size);
+  for (unsigned round = 0; round < 20; ++round) {
+    const Bytes data = pattern(size, round);
+    Bytes found(size);
+    c.ok(c.driver.copy_async(c.stream, first.data(), data.data(), size, AA_COPY_HOST_TO_DEVICE), "copy_async");
+    c.ok(c.driver.copy_async(c.stream, second.data(), first.data(), size, AA_COPY_DEVICE_TO_DEVICE), "copy_async");
+    c.ok(c.driver.copy_async(c.stream, found.data(), second.data(), size, AA_COPY_DEVICE_TO_HOST), "copy_async");
+    c.synchronize();
+    expect_equal(found, data, "three copies enqueued one behind the other");
+  }
+}
+
+void nothing_to_copy_is_fine(const Context& c) {
+  Memory memory(c, 64);
+  const Bytes data = pattern(64, 5);
+  c.upload(memory.data(), data.data(), 64);
+  unsigned char host = 1;
+  c.ok(c.driver.copy_async(c.stream, memory.data(), &host, 0, AA_COPY_HOST_TO_DEVICE), "copy_async of 0 bytes");
+  c.ok(c.driver.copy_async(c.stream, &host, memory.data(), 0, AA_COPY_DEVICE_TO_HOST), "copy_async of 0 bytes");
+  c.synchronize();
+  expect_equal(c.download(memory.data(), 64), data, "memory after a copy of 0 bytes");
+}
+
+void unknown_direction_is_refused(const Context& c) {
+  Memory memory(c, 64);
+  Bytes data = pattern(64, 6);
+  c.upload(memory.data(), data.data(), 64);
+  const Bytes other = pattern(64, 7);
+  c.error(c.driver.copy_async(c.stream, memory.data(), other.data(), 64, 99), {AA_INVALID_ARGUMENT},
+          "copy_async with direction 99");
+  expect_equal(c.download(memory.data(), 64), data, "memory after a refused copy");
+}
+
+void many_small_copies(const Context& c) {
+  constexpr size_t count = 1000;
+  Memory memory(c, count);
+  const Bytes data = pattern(count, 8);
+  for (size_t i = 0; i < count; ++i) {
+    c.ok(c.driver.copy_async(c.stream, memory.data() + i, &data[i], 1, AA_COPY_HOST_TO_DEVICE), "copy_async");
+  }
+  c.synchronize();
+  expect_equal(c.download(memory.data(), count), data, "a thousand copies of one byte");
+}
+
+// Fills part of a block and checks all of it; ends the case when the driver has no fills.
+void check_fill(const Context& c, size_t pattern_size, size_t offset, size_t size) {
+  constexpr size_t total = 5000;
+  const unsigned char filling[8] = {0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88};
+  Memory memory(c, total);
+  Bytes expected = pattern(total, 9);
+  c.upload(memory.data(), expected.data(), total);
+  const std::string what = "a fill of " + std::to_string(size) + " bytes at offset " + std::to_string(offset) +
+                           " with a pattern of " + std::to_string(pattern_size);
+  c.ok_or_unsupported(c.driver.fill_async(c.stream, memory.data() + offset, filling, pattern_size, size), what);
+  c.synchronize();
+  for (size_t i = 0; i < size; ++i) expected[offset + i] = filling[i % pattern_size];
+  expect_equal(c.download(memory.data(), total), expected, what);
+}
+
+void fills_with_every_pattern(const Context& c) {
+  for (const size_t pattern_size : {size_t{1}, size_t{2}, size_t{4}, size_t{8}}) {
+    check_fill(c, pattern_size, 0, pattern_size);
+    check_fill(c, pattern_size, 8, 400 * pattern_size);
+    check_fill(c, pattern_size, 3 * pattern_size, 101 * pattern_size);
+  }
+  check_fill(c, 1, 1, 4999);
+  check_fill(c, 1, 0, 0);
+}
+
+void fills_copy_their_pattern(const Context& c) {
+  Memory memory(c, 4096);
+  unsigned char filling[4] = {1, 2, 3, 4};
+  c.ok_or_unsupported(c.driver.fill_async(c.stream, memory.data(), filling, 4, 4096), "fill_async");
+  // Borrowed for the call only.
+  std::memset(filling, 0xff, sizeof(filling));
+  const Bytes found = c.download(memory.data(), 4096);
+  for (size_t i = 0; i < found.size(); ++i) c.expect(found[i] == i % 4 + 1, "the pattern was read after the call");
+}
+
+void bad_patterns_are_refused(const Context& c) {
+  Memory memory(c, 64);
+  const unsigned char filling[16] = {};
+  c.ok_or_unsupported(c.driver.fill_async(c.stream, memory.data(), filling, 1, 64), "fill_async");
+  c.synchronize();
+  for (const size_t pattern_size : {size_t{0}, size_t{3}, size_t{16}}) {
+    c.error(c.driver.fill_async(c.stream, memory.data(), filling, pattern_size, 48), {AA_INVALID_ARGUMENT},
+            "fill_async with a pattern of " + std::to_string(pattern_size) + " bytes");
+  }
+  c.error(c.driver.fill_async(c.stream, memory.data(), filling, 4, 30), {AA_INVALID_ARGUMENT},
+          "fill_async of 30 bytes with a pattern of 4");
+}
+
+constexpr Case cases[] = {
+    {"copies", "there_and_back", copies_there_and_back},
+    {"copies", "at_any_offset", copies_at_any_offset},
+    {"copies", "within_the_device", copies_within_the_device},
+    {"copies", "in_order", copies_are_in_order},
+    {"copies", "nothing_to_copy_is_fine", nothing_to_copy_is_fine},
+    {"copies", "unknown_direction_is_refused", unknown_direction_is_refused},
+    {"copies", "many_small_ones", many_small_copies},
+    {"fills", "every_pattern", fills_with_every_pattern},
+    {"fills", "pattern_is_copied", fills_copy_their_pattern},
+    {"fills", "bad_patterns_are_refused", bad_patterns_are_refused},
+};
+
+}  // namespace
+
+std::span<const Case> copy_cases() { return cases; }
+
+}  // namespace anyaccel::conformance

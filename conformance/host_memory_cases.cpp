@@ -1,0 +1,109 @@
+// Cases of the host_memory extension.
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "anyaccel/abi/host_memory.h"
+#include "conformance/context.h"
+
+namespace anyaccel::conformance {
+namespace {
+
+constexpr size_t size = size_t{1} << 20;
+
+aa_host_memory_table host_memory(const Context& c) {
+  return c.extension<aa_host_memory_table>(AA_HOST_MEMORY_EXTENSION, AA_HOST_MEMORY_VERSION);
+}
+
+// The limit on locked memory may be small; that is the machine's doing.
+void ok_or_limited(const Context& c, aa_status* status, const char* what) {
+  if (status && c.host.status_code(status) == AA_RESOURCE_EXHAUSTED) {
+    const std::string message = c.host.status_message(status);
+    c.drop(status);
+    c.skip(std::string(what) + ": " + message);
+  }
+  c.ok_or_unsupported(status, what);
+}
+
+// Pages of ordinary memory, registered.
+class Registered {
+ public:
+  Registered(const Context& c, const aa_host_memory_table& table)
+      : context_(c), table_(table), pages_(static_cast<unsigned char*>(std::aligned_alloc(4096, size)), &std::free) {
+    ok_or_limited(c, table.register_range(c.device, pages_.get(), size), "register_range");
+  }
+  ~Registered() { unregister(); }
+  Registered(const Registered&) = delete;
+  Registered& operator=(const Registered&) = delete;
+
+  unsigned char* data() const noexcept { return pages_.get(); }
+  bool unregister() noexcept {
+    const bool registered = registered_;
+    registered_ = false;
+    return !registered || context_.drop(table_.unregister_range(context_.device, pages_.get()));
+  }
+
+ private:
+  const Context& context_;
+  const aa_host_memory_table& table_;
+  std::unique_ptr<unsigned char, void (*)(void*)> pages_;
+  bool registered_ = true;
+};
+
+void check_copies(const Context& c, unsigned char* host) {
+  Memory memory(c, size);
+  const Bytes data = pattern(size, 1);
+  std::memcpy(host, data.data(), size);
+  c.upload(memory.data(), host, size);
+  expect_equal(c.download(memory.data(), size), data, "a copy from it");
+  std::memset(host, 0, size);
+  c.download(host, memory.data(), size);
+  expect_equal({host, size}, data, "a copy to it");
+}
+
+void registered_ranges_copy(const Context& c) {
+  Registered range(c, host_memory(c));
+  check_copies(c, range.data());
+  c.expect(range.unregister(), "unregister_range failed");
+  check_copies(c, range.data());
+}
+
+void registering_twice_is_refused(const Context& c) {
+  const aa_host_memory_table table = host_memory(c);
+  Registered range(c, table);
+  c.error(table.register_range(c.device, range.data(), size), {AA_ALREADY_EXISTS}, "register_range of the same range");
+  c.expect(range.unregister(), "unregister_range failed");
+}
+
+void unregistering_unknown_is_refused(const Context& c) {
+  const aa_host_memory_table table = host_memory(c);
+  { Registered works(c, table); }
+  int unknown = 0;
+  c.any_error(table.unregister_range(c.device, &unknown), "unregister_range of a range that is not registered");
+}
+
+void allocates_on_a_node(const Context& c) {
+  const aa_host_memory_table table = host_memory(c);
+  void* pointer = nullptr;
+  ok_or_limited(c, table.alloc_on_node(c.device, size, -1, &pointer), "alloc_on_node");
+  struct Free {
+    const Context& c;
+    void* pointer;
+    ~Free() { c.drop(c.driver.mem_free(c.device, AA_MEMORY_PINNED, pointer, size)); }
+  } free{c, pointer};
+  c.expect(pointer != nullptr, "alloc_on_node succeeded but gave a null pointer");
+  check_copies(c, static_cast<unsigned char*>(pointer));
+}
+
+constexpr Case cases[] = {
+    {"host_memory", "registered_ranges_copy", registered_ranges_copy},
+    {"host_memory", "registering_twice_is_refused", registering_twice_is_refused},
+    {"host_memory", "unregistering_unknown_is_refused", unregistering_unknown_is_refused},
+    {"host_memory", "allocates_on_a_node", allocates_on_a_node},
+};
+
+}  // namespace
+
+std::span<const Case> host_memory_cases() { return cases; }
+
+}  // namespace anyaccel::conformance

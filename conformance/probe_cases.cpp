@@ -1,0 +1,84 @@
+// Cases before the driver is opened: facts of the table, and the probe.
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+
+#include "conformance/context.h"
+
+namespace anyaccel::conformance {
+namespace {
+
+aa_probe probed(const Context& c) {
+  aa_probe probe{};
+  probe.struct_size = sizeof(probe);
+  c.ok(c.driver.probe(&probe), "probe");
+  return probe;
+}
+
+// -1 where the system does not tell.
+long thread_count() {
+  std::error_code error;
+  const std::filesystem::directory_iterator tasks("/proc/self/task", error);
+  return error ? -1 : std::distance(begin(tasks), end(tasks));
+}
+
+void facts_are_texts(const Context& c) {
+  for (const char* text :
+       {c.driver.name, c.driver.vendor, c.driver.version, c.driver.sanitizer, c.driver.communication_backend,
+        c.driver.visible_devices_env, c.driver.export_env_prefixes}) {
+    c.expect(text != nullptr, "a text of the table is null");
+  }
+  c.expect(*c.driver.name != '\0', "the name is empty");
+  for (const char* p = c.driver.name; *p; ++p) {
+    c.expect((*p >= 'a' && *p <= 'z') || (*p >= '0' && *p <= '9') || *p == '.',
+             std::string("the name \"") + c.driver.name + "\" has characters besides lower case, digits and '.'");
+  }
+  c.expect(c.driver.abi_version >> 16 == AA_ABI_MAJOR, "the table has another major version");
+}
+
+void answers_consistently(const Context& c) {
+  const aa_probe probe = probed(c);
+  c.expect(probe.state >= AA_PROBE_ABSENT && probe.state <= AA_PROBE_USABLE,
+           "state " + std::to_string(probe.state) + " is no aa_probe_state");
+  c.expect((probe.state == AA_PROBE_USABLE) == (probe.device_count > 0) && probe.device_count >= 0,
+           "device_count " + std::to_string(probe.device_count) + " does not fit state " + std::to_string(probe.state));
+  c.expect(std::memchr(probe.reason, '\0', sizeof(probe.reason)) != nullptr, "reason is not terminated");
+  c.expect(probe.state == AA_PROBE_USABLE || probe.reason[0] != '\0', "reason is empty though it cannot be used");
+}
+
+void same_answer_twice(const Context& c) {
+  const aa_probe first = probed(c);
+  const aa_probe second = probed(c);
+  c.expect(first.state == second.state && first.device_count == second.device_count,
+           "a second probe gave another answer");
+}
+
+void starts_no_thread(const Context& c) {
+  const long before = thread_count();
+  if (before < 0) c.skip("this system does not count threads");
+  probed(c);
+  c.expect(thread_count() <= before, "probe started a thread; the process could not fork any more");
+}
+
+void respects_struct_size(const Context& c) {
+  // A host with a shorter text: nothing may be written beyond struct_size.
+  aa_probe probe;
+  std::memset(static_cast<void*>(&probe), 0x5a, sizeof(probe));
+  probe.struct_size = offsetof(aa_probe, reason);
+  c.ok(c.driver.probe(&probe), "probe with a small struct_size");
+  c.expect(probe.struct_size == offsetof(aa_probe, reason), "probe changed struct_size");
+  for (const char byte : probe.reason) c.expect(byte == 0x5a, "probe wrote beyond struct_size");
+}
+
+constexpr Case cases[] = {
+    {"probe", "facts_are_texts", facts_are_texts},           {"probe", "starts_no_thread", starts_no_thread},
+    {"probe", "answers_consistently", answers_consistently}, {"probe", "same_answer_twice", same_answer_twice},
+    {"probe", "respects_struct_size", respects_struct_size},
+};
+
+}  // namespace
+
+std::span<const Case> probe_cases() { return cases; }
+
+}  // namespace anyaccel::conformance

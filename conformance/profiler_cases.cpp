@@ -1,0 +1,25 @@
+// Cases of the profiler extension: nothing may fail because no profiler is attached.
+#include "anyaccel/abi/profiler.h"
+#include "conformance/context.h"
+
+namespace anyaccel::conformance {
+namespace {
+
+void ranges_never_fail(const Context& c) {
+  const auto table = c.extension<aa_profiler_table>(AA_PROFILER_EXTENSION, AA_PROFILER_VERSION);
+  c.ok_or_unsupported(table.range_push(c.instance, "outer", "", ""), "range_push");
+  c.ok(table.range_push(c.instance, "inner", "a domain", "a category"), "range_push with domain and category");
+  c.ok(table.mark(c.instance, "an instant", ""), "mark");
+  c.ok(table.range_pop(c.instance, "a domain"), "range_pop of a domain");
+  c.ok(table.range_pop(c.instance, ""), "range_pop");
+  c.ok(table.range_pop(c.instance, ""), "range_pop without an open range");
+  c.ok(table.range_pop(c.instance, "never used"), "range_pop of a domain that was never used");
+}
+
+constexpr Case cases[] = {{"profiler", "ranges_never_fail", ranges_never_fail}};
+
+}  // namespace
+
+std::span<const Case> profiler_cases() { return cases; }
+
+}  // namespace anyaccel::conformance

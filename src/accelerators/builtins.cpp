@@ -1,0 +1,54 @@
+// The one table that lists the accelerators and op builders of this build, in detection order.
+#include "runtime/builtins.h"
+
+#include "accelerators/cpu/driver.h"
+#include "accelerators/null/driver.h"
+#include "ops/builders.h"
+
+namespace anyaccel {
+
+std::span<const BuiltinDriver> builtin_drivers() {
+  static constexpr BuiltinDriver drivers[] = {
+      {"xpu", nullptr, "cuda", true, "an Intel GPU driver (Level Zero or OpenCL)"},
+      {"npu", nullptr, nullptr, true, "Ascend CANN (ASCEND_HOME_PATH)"},
+      {"sdaa", nullptr, nullptr, true, "the Tecorigin driver (libsdaart.so)"},
+      {"mps", nullptr, nullptr, true, "macOS on Apple silicon"},
+      {"hpu", nullptr, nullptr, true, "Habana SynapseAI (libSynapse.so)"},
+      {"mlu", nullptr, nullptr, true, "Cambricon Neuware (libcnrt.so)"},
+      {"cuda", nullptr, nullptr, true, "an NVIDIA driver (libcuda.so.1), or ROCm"},
+      {"cpu", anyaccel_cpu_driver_query, nullptr, true, "nothing"},
+      {"null", anyaccel_null_driver_query, nullptr, false, "nothing"},
+  };
+  return drivers;
+}
+
+std::span<const BuiltinOpBuilder> builtin_op_builders() {
+  static constexpr BuiltinOpBuilder builders[] = {
+      {"AsyncIOBuilder", nullptr},
+      {"CCLCommBuilder", nullptr},
+      {"CPUAdagradBuilder", nullptr},
+      {"CPUAdamBuilder", nullptr},
+      {"CPULionBuilder", nullptr},
+      {"EvoformerAttnBuilder", nullptr},
+      {"FPQuantizerBuilder", nullptr},
+      {"FusedAdamBuilder", nullptr},
+      {"FusedLambBuilder", nullptr},
+      {"FusedLionBuilder", nullptr},
+      {"GDSBuilder", nullptr},
+      {"InferenceBuilder", ops::make_inference_builder},
+      {"InferenceCoreBuilder", nullptr},
+      {"PinMemoryBuilder", nullptr},
+      {"QuantizerBuilder", nullptr},
+      {"RaggedOpsBuilder", nullptr},
+      {"RandomLTDBuilder", nullptr},
+      {"ShareMemCommBuilder", nullptr},
+      {"SparseAttnBuilder", nullptr},
+      {"SpatialInferenceBuilder", nullptr},
+      {"StochasticTransformerBuilder", nullptr},
+      {"TransformerBuilder", nullptr},
+      {"UtilsBuilder", nullptr},
+  };
+  return builders;
+}
+
+}  // namespace anyaccel

@@ -1,0 +1,214 @@
+// Measures the ceilings of ceilings.h.
+#include "accelerators/cpu/ceilings.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "accelerators/cpu/kernels/dispatch.h"
+#include "accelerators/cpu/worker_pool.h"
+#include "anyaccel/error.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "accelerators/cpu/ceilings.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+#ifndef AA_UNROLL
+#if defined(__clang__)
+#define AA_UNROLL _Pragma("unroll")
+#else
+#define AA_UNROLL _Pragma("GCC unroll 32")
+#endif
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The bits of all whole lines of kStreams equal parts of the memory, combined, so that every load counts. Prefetches
+// `near` bytes ahead into the first level cache and `far` ahead into the second, unless 0.
+template <int kStreams, int kNear, int kFar>
+uint32_t read_streams(const char* data, size_t bytes) {
+  const hn::ScalableTag<uint32_t> words;
+  constexpr size_t kLine = 64;
+  constexpr size_t kStep = hn::MaxLanes(hn::ScalableTag<uint32_t>()) * sizeof(uint32_t);
+  const size_t part = bytes / kStreams / kLine * kLine;
+  hn::Vec<decltype(words)> sums[kStreams];
+  AA_UNROLL for (int s = 0; s < kStreams; ++s) sums[s] = hn::Zero(words);
+  for (size_t i = 0; i < part; i += kLine) {
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      const char* p = data + static_cast<size_t>(s) * part + i;
+      if constexpr (kNear != 0) __builtin_prefetch(p + kNear, 0, 3);
+      if constexpr (kFar != 0) __builtin_prefetch(p + kFar, 0, 2);
+      AA_UNROLL for (size_t b = 0; b < kLine; b += kStep) {
+        sums[s] = hn::Xor(sums[s], hn::LoadU(words, reinterpret_cast<const uint32_t*>(p + b)));
+      }
+    }
+  }
+  uint32_t result = 0;
+  AA_UNROLL for (int s = 0; s < kStreams; ++s) result += hn::GetLane(hn::SumOfLanes(words, sums[s]));
+  return result;
+}
+
+uint32_t read_way(int way, const char* data, size_t bytes) {
+  switch (way) {
+    case 0: return read_streams<4, 0, 0>(data, bytes);
+    case 1: return read_streams<4, 1024, 0>(data, bytes);
+    case 2: return read_streams<4, 4096, 0>(data, bytes);
+    case 3: return read_streams<8, 1024, 0>(data, bytes);
+    default: return read_streams<4, 1024, 3072>(data, bytes);
+  }
+}
+
+// Independent chains of multiply-adds, enough to hide their latency, few enough for the registers. Returns the number
+// of floating point operations done.
+double multiply_add(int64_t rounds, float* result) {
+  const hn::ScalableTag<float> floats;
+  constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
+  constexpr int kChains = kLanes >= 16 ? 24 : 12;
+  hn::Vec<decltype(floats)> sums[kChains];
+  AA_UNROLL for (int i = 0; i < kChains; ++i) sums[i] = hn::Set(floats, *result + static_cast<float>(i));
+  const auto factor = hn::Set(floats, 0.5f), term = hn::Set(floats, *result);
+  for (int64_t round = 0; round < rounds; ++round) {
+    AA_UNROLL for (int i = 0; i < kChains; ++i) sums[i] = hn::MulAdd(sums[i], factor, term);
+  }
+  for (int i = 1; i < kChains; ++i) sums[0] = hn::Add(sums[0], sums[i]);
+  *result = hn::GetLane(hn::SumOfLanes(floats, sums[0]));
+  return 2.0 * static_cast<double>(rounds * kChains * kLanes);
+}
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace anyaccel::cpu {
+namespace {
+
+HWY_EXPORT(read_way);
+HWY_EXPORT(multiply_add);
+
+constexpr int kReadWays = 5;  // of read_way
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+void check(const char* what, size_t bytes, double seconds) {
+  if (bytes > 0 && seconds > 0) return;
+  throw InvalidArgument(std::string(what) + ": " + std::to_string(bytes) + " bytes for " + std::to_string(seconds) +
+                        " s were asked for; both must be positive");
+}
+
+// Results of the measured loops go here, so that the compiler must produce them.
+std::atomic<uint32_t> sink{0};
+
+struct Free {
+  void operator()(char* p) const noexcept { std::free(p); }
+};
+using Memory = std::unique_ptr<char, Free>;
+
+Memory allocate(size_t bytes) {
+  constexpr size_t kPage = 4096;
+  Memory memory(static_cast<char*>(std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage)));
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+// The part of `bytes` of a thread, in whole words.
+struct Share {
+  size_t begin, size;
+};
+Share share_of(size_t bytes, int index, int count) {
+  const size_t each = bytes / static_cast<size_t>(count) / 8 * 8;
+  const size_t begin = each * static_cast<size_t>(index);
+  return {begin, index == count - 1 ? bytes - begin : each};
+}
+
+// Random words by xorshift64 (Marsaglia 2003), each thread its share.
+void fill_random(char* memory, size_t bytes) {
+  WorkerPool::instance().run([=](int index, int count) {
+    const Share share = share_of(bytes, index, count);
+    uint64_t word = 0x9e3779b97f4a7c15u * static_cast<uint64_t>(index + 1);
+    for (size_t i = 0; i < share.size; i += sizeof(word)) {
+      word ^= word << 13;
+      word ^= word >> 7;
+      word ^= word << 17;
+      std::memcpy(memory + share.begin + i, &word, std::min(sizeof(word), share.size - i));
+    }
+  });
+}
+
+// Calls pass(way) for the ways in turn until the time is over, each at least twice; the best of work / duration.
+template <class Pass>
+double best_rate(double work, int ways, double seconds, Pass pass) {
+  double best = 0;
+  const Clock::time_point start = Clock::now();
+  for (int round = 0; round < 2 * ways || seconds_since(start) < seconds; ++round) {
+    const Clock::time_point begin = Clock::now();
+    pass(round % ways);
+    best = std::max(best, work / seconds_since(begin));
+  }
+  return best;
+}
+
+}  // namespace
+
+double best_read_bandwidth(size_t bytes, double seconds) {
+  check("best_read_bandwidth", bytes, seconds);
+  const Memory memory = allocate(bytes);
+  fill_random(memory.get(), bytes);
+  return best_rate(static_cast<double>(bytes), kReadWays, seconds, [&](int way) {
+    WorkerPool::instance().run([&](int index, int count) {
+      const Share share = share_of(bytes, index, count);
+      sink.fetch_xor(AA_CPU_DISPATCH(read_way)(way, memory.get() + share.begin, share.size));
+    });
+  });
+}
+
+double best_copy_bandwidth(size_t bytes, double seconds) {
+  check("best_copy_bandwidth", bytes, seconds);
+  // An odd number of pages between source and target: exact powers of two would make them meet in the same cache sets.
+  constexpr size_t kOffset = 13 * 4096;
+  const Memory memory = allocate(2 * bytes + kOffset);
+  char* const to = memory.get() + bytes / 64 * 64 + kOffset;
+  fill_random(memory.get(), bytes);
+  fill_random(to, bytes);
+  return best_rate(2.0 * static_cast<double>(bytes), 2, seconds, [&](int way) {
+    WorkerPool::instance().run([&](int index, int count) {
+      const Share share = share_of(bytes, index, count);
+      // Large copies bypass the caches on the way out (non-temporal stores), pieces of 64 KiB do not.
+      const size_t piece = way == 0 ? std::max<size_t>(share.size, 1) : size_t{1} << 16;
+      for (size_t i = 0; i < share.size; i += piece) {
+        std::memcpy(to + share.begin + i, memory.get() + share.begin + i, std::min(piece, share.size - i));
+      }
+      sink.fetch_xor(static_cast<uint32_t>(to[share.begin]));
+    });
+  });
+}
+
+double fma_rate(double seconds) {
+  check("fma_rate", 1, seconds);
+  constexpr int64_t kRounds = 400'000;  // some milliseconds
+  double best = 0;
+  const Clock::time_point start = Clock::now();
+  do {
+    std::atomic<double> operations{0};
+    const Clock::time_point begin = Clock::now();
+    WorkerPool::instance().run([&](int index, int) {
+      float value = static_cast<float>(index + 1);
+      operations.fetch_add(AA_CPU_DISPATCH(multiply_add)(kRounds, &value));
+      sink.fetch_xor(static_cast<uint32_t>(value));
+    });
+    best = std::max(best, operations.load() / seconds_since(begin));
+  } while (seconds_since(start) < seconds);
+  return best;
+}
+
+}  // namespace anyaccel::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,25 @@
+// Ceilings of this machine, measured: what the CPU kernels can at most reach. `anyaccel bench` states every speed as a
+// share of the matching one, since absolute figures differ from machine to machine and from hour to hour.
+//
+// All run on every thread of the worker pool with the instruction set in use (cpu_features.h), repeat for about
+// `seconds` and return the best repetition. They throw InvalidArgument for sizes or times that are not positive, and
+// std::bad_alloc.
+#pragma once
+
+#include <cstddef>
+
+namespace anyaccel::cpu {
+
+// Bytes read per second from `bytes` of memory holding random data, by the best of several ways to read (streams side
+// by side, prefetch distances). Give at least a few times the last level cache: 1 GiB or more. The time to allocate and
+// fill the memory, up to seconds per GiB on a virtual machine, comes on top.
+double best_read_bandwidth(size_t bytes, double seconds);
+
+// Bytes read plus bytes written per second when `bytes` are copied to another place, by the best of several ways.
+// Allocates 2 * bytes.
+double best_copy_bandwidth(size_t bytes, double seconds);
+
+// Floating point operations per second of F32 multiply-adds (two each) on registers.
+double fma_rate(double seconds);
+
+}  // namespace anyaccel::cpu

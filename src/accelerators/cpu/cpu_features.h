@@ -1,0 +1,47 @@
+// What the instruction set of this machine offers, and the one instruction set that all CPU kernels use.
+#pragma once
+
+#include <string_view>
+
+namespace anyaccel::cpu {
+
+// The instruction sets kernels are compiled for, from the least to the most. Each includes those before it.
+enum class Isa {
+  Baseline,  // what every x86-64 has: SSE2
+  Avx2,      // AVX2, FMA, F16C, BMI1/2, AES, CLMUL (Intel since Haswell, AMD since Excavator)
+  Avx512,    // AVX-512 F, BW, DQ, VL (Intel since Skylake-SP, AMD since Zen 4)
+};
+
+// "baseline", "avx2", "avx512".
+std::string_view isa_name(Isa isa) noexcept;
+
+// What the processor and the operating system (which must save the registers) together allow.
+struct CpuFeatures {
+  bool avx2 = false;         // all of Isa::Avx2
+  bool avx512 = false;       // all of Isa::Avx512
+  bool avx512_bf16 = false;  // dot products of bf16 pairs, conversion to bf16
+  bool avx512_fp16 = false;  // arithmetic on fp16
+  bool avx512_vnni = false;  // dot products of int8
+  bool amx_bf16 = false;     // matrix tiles of bf16
+};
+const CpuFeatures& cpu_features() noexcept;
+
+// The instruction set in use. First use chooses the best available one, or the one that the environment variable
+// ANYACCEL_CPU_ISA names (baseline, avx2 or avx512). Throws InvalidArgument when that is unknown or not available here.
+Isa isa();
+
+// Makes all kernels use this instruction set from now on; for tests and benchmarks. Not to be called while a kernel
+// runs. Throws InvalidArgument when the machine does not have it.
+void set_isa(Isa isa);
+
+bool is_isa_available(Isa isa) noexcept;
+
+// Two different questions are asked about a number format. "Supported": every op takes it, and the instruction set in
+// use widens it to F32 in vector registers (bf16 by a shift, everywhere; fp16 by F16C), arithmetic being F32.
+bool is_bf16_supported();
+bool is_fp16_supported();
+// "Arithmetic": the processor has instructions that multiply in the format itself.
+bool has_bf16_arithmetic() noexcept;
+bool has_fp16_arithmetic() noexcept;
+
+}  // namespace anyaccel::cpu

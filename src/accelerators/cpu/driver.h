@@ -1,0 +1,7 @@
+// The CPU as an accelerator, through the same table as any other.
+#pragma once
+
+#include "anyaccel/abi/driver.h"
+
+extern "C" const aa_driver* anyaccel_cpu_driver_query(uint32_t host_abi_min, uint32_t host_abi_max,
+                                                      const aa_host* host);

@@ -1,0 +1,84 @@
+// The objects behind the CPU driver's handles.
+//
+// Work runs on the calling thread (and the worker pool) before the enqueuing call returns, so a stream has nothing in
+// flight; what it keeps is the error of a failed call and, while a graph is captured, the recorded work.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "anyaccel/abi/ceilings.h"
+#include "anyaccel/abi/driver.h"
+#include "anyaccel/abi/graph.h"
+#include "anyaccel/abi/host_memory.h"
+#include "anyaccel/abi/ops.h"
+
+namespace anyaccel::cpu {
+
+struct Instance {};
+
+struct DeviceObject {
+  int index = 0;
+  std::atomic<int> streams{0};
+};
+
+// One recorded piece of work.
+struct Node {
+  enum class Kind { Op, Copy, Fill, HostCall, EventRecord } kind;
+  // Op
+  int32_t op = 0;
+  std::vector<aa_tensor> tensors;
+  std::vector<uint64_t> params;  // 8-byte aligned copy of the params struct
+  uint32_t params_size = 0;
+  // Copy and Fill: destination, source, size; a fill keeps its pattern
+  void* destination = nullptr;
+  const void* source = nullptr;
+  size_t size = 0;
+  uint8_t pattern[8] = {};
+  size_t pattern_size = 0;
+  // HostCall
+  void (*function)(void*) = nullptr;
+  void* user = nullptr;
+  // EventRecord
+  std::shared_ptr<struct EventCore> event;
+};
+
+struct GraphObject {
+  std::vector<Node> nodes;
+};
+
+struct StreamObject {
+  DeviceObject* device = nullptr;
+  std::unique_ptr<GraphObject> capture;  // not null while capturing
+};
+
+// The part of an event that recorded graphs share.
+struct EventCore {
+  std::atomic<int64_t> nanoseconds{-1};  // steady clock at the latest record; -1: never recorded
+};
+
+struct EventObject {
+  DeviceObject* device = nullptr;
+  uint32_t flags = 0;
+  std::shared_ptr<EventCore> core = std::make_shared<EventCore>();
+};
+
+// Runs a node now. Throws what the work throws.
+void run_node(const Node& node);
+
+// Records the node when the stream captures, else runs it.
+void submit(StreamObject& stream, Node&& node);
+
+// memcpy, on all threads when it is worth it.
+void copy_bytes(void* destination, const void* source, size_t size);
+
+const aa_graph_table* graph_table();
+const aa_ops_table* ops_table();
+const aa_host_memory_table* host_memory_extension();
+const aa_ceilings_table* ceilings_table();
+
+}  // namespace anyaccel::cpu

@@ -1,0 +1,366 @@
+// Attention of one tile by the online softmax of Milakov and Gimelshein (2018), in blocks as in FlashAttention (Dao et
+// al. 2022): for each block of slots, scores = Q K^T, weights = 2^(scores - maximum), sums = sums * correction +
+// weights V.
+//
+// Keys of a block are packed transposed, so that scores are computed with vectors over slots; values are used row by
+// row, with vectors over the head. Both products are one small kernel that keeps its results in registers. Scores are
+// held in units of log2(e), so that the exponential is a power of two.
+#include "accelerators/cpu/kernels/attention_tile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <numbers>
+
+#include "accelerators/cpu/kernels/dispatch.h"
+#include "accelerators/cpu/kernels/rows.h"
+#include "accelerators/cpu/kernels/scalar_convert.h"
+#include "accelerators/cpu/kernels/scratch.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/attention_tile.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// After highway.h
+#include "accelerators/cpu/kernels/activation-inl.h"
+#include "accelerators/cpu/kernels/attention_block-inl.h"
+#include "accelerators/cpu/kernels/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// Slots that a row sees: [begin, end).
+struct Visible {
+  int64_t begin, end;
+};
+
+// A group of rows.
+struct Group {
+  int64_t row;
+  int count;
+};
+
+// The working memory of a tile.
+struct TileMemory {
+  TileMemory(int64_t rows, int64_t head_size) : padded(round_up(head_size, kLanes)) {
+    constexpr int64_t kBatchRows = kBatchGroups * kMaxRows;
+    const int64_t groups = RowGroups{rows}.count();
+    const int64_t sizes[] = {rows * head_size,
+                             head_size * kBlockSlots,
+                             kBlockSlots * padded,
+                             kBatchRows * kBlockSlots,
+                             rows * padded,
+                             rows,
+                             rows * kLanes,
+                             rows * 4,
+                             groups * 4};
+    int64_t total_size = 0;
+    for (int64_t n : sizes) total_size += round_up(n, 16);
+    float* p = scratch<float>(Scratch::Tile, static_cast<size_t>(total_size));
+    float* part[std::size(sizes)];
+    for (size_t i = 0; i < std::size(sizes); ++i) {
+      part[i] = p;
+      p += round_up(sizes[i], 16);
+    }
+    q = part[0];
+    keys = part[1];
+    values = part[2];
+    scores = part[3];
+    sums = part[4];
+    maximum = part[5];
+    total = part[6];
+    visible = reinterpret_cast<Visible*>(part[7]);
+    groups_of_rows = reinterpret_cast<Group*>(part[8]);
+  }
+
+  int64_t padded;         // head size in whole vectors
+  float* q;               // scaled queries; those of a group of n rows as [D][n]
+  float* keys;            // [D][kBlockSlots]
+  float* values;          // [kBlockSlots][padded]
+  float* scores;          // [rows of a batch][kBlockSlots]
+  float* sums;            // [rows][padded]
+  float* maximum;         // [rows]
+  float* total;           // [rows][kLanes]: partial sums of the weights
+  Visible* visible;       // [rows]
+  Group* groups_of_rows;  // [groups]
+};
+
+class TileRunner {
+ public:
+  TileRunner(const AttentionCall& call, const AttentionTile& tile)
+      : call_(call), tile_(tile), rows_(tile.tokens * call.group), memory_(rows_, call.head_size) {}
+
+  void run() {
+    prepare();
+    const int64_t groups = RowGroups{rows_}.count();
+    for (block_ = tile_.begin; block_ < tile_.end; block_ += kBlockSlots) {
+      slots_ = std::min(kBlockSlots, tile_.end - block_);
+      load_block();
+      for (int64_t g = 0; g < groups; g += kBatchGroups) {
+        run_batch(memory_.groups_of_rows + g, static_cast<int>(std::min(kBatchGroups, groups - g)));
+      }
+    }
+    store();
+  }
+
+ private:
+  Row query_row(const aa_tensor& t, int64_t row) const {
+    const int64_t token = tile_.token + row / call_.group;
+    const int64_t head = tile_.kv_head * call_.group + row % call_.group;
+    const DType dtype = static_cast<DType>(t.dtype);
+    const int64_t offset = token * t.strides[0] + head * t.strides[1];
+    return {static_cast<char*>(t.data) + offset * static_cast<int64_t>(dtype_size(dtype)), dtype, t.strides[2],
+            call_.head_size};
+  }
+
+  Row cache_row(const aa_tensor& t, int64_t slot) const {
+    const DType dtype = static_cast<DType>(t.dtype);
+    const int64_t offset = tile_.sequence * t.strides[0] + tile_.kv_head * t.strides[1] + slot * t.strides[2];
+    return {static_cast<char*>(t.data) + offset * static_cast<int64_t>(dtype_size(dtype)), dtype, t.strides[3],
+            call_.head_size};
+  }
+
+  void prepare() {
+    const int64_t d = call_.head_size;
+    std::fill(memory_.sums, memory_.sums + rows_ * memory_.padded, 0.0f);
+    std::fill(memory_.maximum, memory_.maximum + rows_, kMinusInfinity);
+    std::fill(memory_.total, memory_.total + rows_ * kLanes, 0.0f);
+    for (int64_t row = 0; row < rows_; ++row) {
+      const int64_t position = tile_.position + row / call_.group;
+      memory_.visible[row] = {call_.window > 0 ? std::max<int64_t>(0, position - call_.window + 1) : 0, position + 1};
+    }
+    const float factor = call_.softcap > 0 ? call_.scale / call_.softcap : call_.scale * std::numbers::log2e_v<float>;
+    const RowGroups groups{rows_};
+    float* buffer = scratch<float>(Scratch::Row0, static_cast<size_t>(d));
+    for (int64_t g = 0; g < groups.count(); ++g) {
+      const int64_t row = groups.begin(g);
+      const int count = static_cast<int>(groups.begin(g + 1) - row);
+      memory_.groups_of_rows[g] = {row, count};
+      float* q = memory_.q + row * d;
+      for (int m = 0; m < count; ++m) {
+        const float* from = row_floats(query_row(*call_.q, row + m), 0, d, buffer);
+        for (int64_t i = 0; i < d; ++i) q[i * count + m] = from[i] * factor;
+      }
+    }
+  }
+
+  // Asks for `bytes` from `p` on to come into the second-level cache.
+  static void prefetch(const char* p, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+  }
+
+  // Packs the keys of the block, and the values unless they can be used where they are. Meanwhile the next block is
+  // fetched: the products give the memory no work.
+  void load_block() {
+    const aa_tensor &k = *call_.k, &v = *call_.v;
+    const int64_t d = call_.head_size;
+    const int64_t ahead = std::min(kBlockSlots, k.shape[2] - block_ - slots_);
+    for (int64_t j = 0; j < slots_; j += kLanes) {
+      for (int64_t i = j; i < std::min(ahead, j + kLanes); ++i) {
+        const Row next = cache_row(k, block_ + slots_ + i);
+        prefetch(next.data, d * next.stride * static_cast<int64_t>(dtype_size(next.dtype)));
+      }
+      pack_keys(cache_row(k, block_ + j), k.strides[2], std::min(kLanes, slots_ - j), memory_.keys + j);
+    }
+    const Row values = cache_row(v, block_);
+    const bool in_place = values.dtype == DType::F32 && values.stride == 1 && d == memory_.padded;
+    values_ = in_place ? reinterpret_cast<const float*>(values.data) : memory_.values;
+    values_stride_ = in_place ? v.strides[2] : memory_.padded;
+    for (int64_t j = 0; j < slots_; ++j) {
+      if (j < ahead) {
+        const Row next = cache_row(v, block_ + slots_ + j);
+        prefetch(next.data, d * next.stride * static_cast<int64_t>(dtype_size(next.dtype)));
+      }
+      if (in_place) continue;
+      float* to = memory_.values + j * memory_.padded;
+      read_row(cache_row(v, block_ + j), 0, d, to);
+      for (int64_t i = d; i < memory_.padded; ++i) to[i] = 0;
+    }
+  }
+
+  // Slots that the rows of a group see between them, relative to the block and within it. Later rows see later slots.
+  Visible seen_by(const Group& group) const {
+    const Visible first = memory_.visible[group.row], last = memory_.visible[group.row + group.count - 1];
+    return {std::max<int64_t>(0, first.begin - block_), std::min(slots_, last.end - block_)};
+  }
+
+  // Some groups of rows against the block.
+  void run_batch(const Group* groups, int count) {
+    const int64_t d = call_.head_size;
+    const int64_t value_vectors = memory_.padded / kLanes;
+    Visible seen[kBatchGroups];
+    float* scores[kBatchGroups];
+    float correction[kBatchGroups * kMaxRows];
+    float* next = memory_.scores;
+    for (int g = 0; g < count; ++g) {
+      seen[g] = seen_by(groups[g]);
+      scores[g] = next;
+      next += groups[g].count * kBlockSlots;
+      if (seen[g].end <= seen[g].begin) continue;
+      multiply<false>(groups[g].count, (seen[g].end + kLanes - 1) / kLanes, 0, d, memory_.q + groups[g].row * d,
+                      memory_.keys, kBlockSlots, scores[g], kBlockSlots, nullptr);
+    }
+    for (int g = 0; g < count; ++g) {
+      if (seen[g].end <= seen[g].begin) continue;
+      for (int m = 0; m < groups[g].count; ++m) {
+        correction[g * kMaxRows + m] =
+            weigh(scores[g] + m * kBlockSlots, (seen[g].end + kLanes - 1) / kLanes, groups[g].row + m);
+      }
+    }
+    for (int g = 0; g < count; ++g) {
+      if (seen[g].end <= seen[g].begin) continue;
+      float* sums = memory_.sums + groups[g].row * memory_.padded;
+      if (hidden_values_finite(groups[g], seen[g])) {
+        multiply<true>(groups[g].count, value_vectors, seen[g].begin, seen[g].end, scores[g], values_, values_stride_,
+                       sums, memory_.padded, correction + g * kMaxRows);
+      } else {
+        // 0 * infinity must not reach rows that do not see the slot.
+        for (int m = 0; m < groups[g].count; ++m) {
+          const Visible own = seen_by({groups[g].row + m, 1});
+          if (own.end <= own.begin) continue;
+          multiply<true>(1, value_vectors, own.begin, own.end, scores[g] + m * kBlockSlots, values_, values_stride_,
+                         sums + m * memory_.padded, memory_.padded, correction + g * kMaxRows + m);
+        }
+      }
+    }
+  }
+
+  // Turns a row of scores into weights, updates the row's maximum and total, and returns what its sums so far are to be
+  // multiplied with.
+  float weigh(float* scores, int64_t vectors, int64_t row) {
+    const int64_t begin = memory_.visible[row].begin - block_, end = memory_.visible[row].end - block_;
+    const float before = memory_.maximum[row];
+    auto top = hn::Set(kFloats, before);
+    if (begin > 0 || end < vectors * kLanes || slots_ < vectors * kLanes || call_.softcap > 0) {
+      top = hn::Max(top, cap_and_mask(scores, vectors, begin, std::min(end, slots_)));
+    } else {
+      for (int64_t i = 0; i < vectors; ++i) top = hn::Max(top, hn::LoadU(kFloats, scores + i * kLanes));
+    }
+    float maximum = before;
+    float correction = 1;
+    // Later blocks seldom bring a new maximum.
+    if (!hn::AllFalse(kFloats, hn::Gt(top, hn::Set(kFloats, before)))) {
+      maximum = max_lanes(top);
+      memory_.maximum[row] = maximum;
+      correction = hn::GetLane(exp2_below(hn::Set(kFloats, before - maximum)));
+    }
+    // A row that has seen nothing, or only -infinity, so far.
+    const auto shift = hn::Set(kFloats, maximum == kMinusInfinity ? 0.0f : maximum);
+    auto total = hn::Zero(kFloats);
+    for (int64_t i = 0; i < vectors; ++i) {
+      const auto weight = exp2_below(hn::Sub(hn::LoadU(kFloats, scores + i * kLanes), shift));
+      hn::StoreU(weight, kFloats, scores + i * kLanes);
+      total = hn::Add(total, weight);
+    }
+    float* sum = memory_.total + row * kLanes;
+    hn::StoreU(hn::MulAdd(hn::LoadU(kFloats, sum), hn::Set(kFloats, correction), total), kFloats, sum);
+    return correction;
+  }
+
+  // Caps the scores, and makes those outside of [begin, end) -infinity. Returns the largest of each lane.
+  FloatVec cap_and_mask(float* scores, int64_t vectors, int64_t begin, int64_t end) {
+    const auto first = hn::Set(kInts, static_cast<int32_t>(begin));
+    const auto last = hn::Set(kInts, static_cast<int32_t>(end - 1));
+    auto top = hn::Set(kFloats, kMinusInfinity);
+    for (int64_t i = 0; i < vectors; ++i) {
+      auto s = hn::LoadU(kFloats, scores + i * kLanes);
+      if (call_.softcap > 0) s = hn::Mul(Tanh()(s), hn::Set(kFloats, call_.softcap * std::numbers::log2e_v<float>));
+      const auto slot = hn::Iota(kInts, static_cast<int32_t>(i * kLanes));
+      const auto hidden = hn::Or(hn::Lt(slot, first), hn::Gt(slot, last));
+      s = hn::IfThenElse(hn::RebindMask(kFloats, hidden), hn::Set(kFloats, kMinusInfinity), s);
+      hn::StoreU(s, kFloats, scores + i * kLanes);
+      top = hn::Max(top, s);
+    }
+    return top;
+  }
+
+  // Whether all values of slots that some but not all rows of a group see are finite.
+  bool hidden_values_finite(const Group& group, Visible seen) const {
+    const int64_t all_begin = memory_.visible[group.row + group.count - 1].begin - block_;
+    const int64_t all_end = memory_.visible[group.row].end - block_;
+    if (all_begin <= seen.begin && all_end >= seen.end) return true;
+    for (int64_t j = seen.begin; j < seen.end; ++j) {
+      if (j >= all_begin && j < all_end) continue;
+      const float* v = values_ + j * values_stride_;
+      for (int64_t i = 0; i < memory_.padded; i += kLanes) {
+        if (!hn::AllTrue(kFloats, hn::IsFinite(hn::LoadU(kFloats, v + i)))) return false;
+      }
+    }
+    return true;
+  }
+
+  float total_of(int64_t row) const { return sum_lanes(hn::LoadU(kFloats, memory_.total + row * kLanes)); }
+
+  void store() {
+    const int64_t d = call_.head_size;
+    for (int64_t row = 0; row < rows_; ++row) {
+      float* sums = memory_.sums + row * memory_.padded;
+      if (tile_.partial) {
+        float* to = tile_.partial + row * partial_row_floats(d);
+        std::memcpy(to, sums, static_cast<size_t>(d) * sizeof(float));
+        to[d] = memory_.maximum[row];
+        to[d + 1] = total_of(row);
+      } else {
+        const float factor = 1.0f / total_of(row);
+        for (int64_t i = 0; i < d; ++i) sums[i] *= factor;
+        write_row(query_row(*call_.out, row), 0, d, sums);
+      }
+    }
+  }
+
+  friend void merge_partials(const AttentionCall& call, const AttentionTile& tile, int64_t count);
+
+  const AttentionCall& call_;
+  const AttentionTile& tile_;
+  int64_t rows_;
+  TileMemory memory_;
+  int64_t block_ = 0;  // first slot of the current block
+  int64_t slots_ = 0;  // slots of the current block
+  const float* values_ = nullptr;
+  int64_t values_stride_ = 0;
+};
+
+void run_tile(const AttentionCall& call, const AttentionTile& tile) { TileRunner(call, tile).run(); }
+
+void merge_partials(const AttentionCall& call, const AttentionTile& tile, int64_t count) {
+  const TileRunner runner(call, tile);
+  const int64_t d = call.head_size, step = runner.rows_ * partial_row_floats(d);
+  float* sums = runner.memory_.sums;
+  for (int64_t row = 0; row < runner.rows_; ++row) {
+    const float* partial = tile.partial + row * partial_row_floats(d);
+    float maximum = kMinusInfinity;
+    for (int64_t i = 0; i < count; ++i) maximum = std::max(maximum, partial[i * step + d]);
+    const float reference = maximum == kMinusInfinity ? 0.0f : maximum;
+    std::fill(sums, sums + d, 0.0f);
+    float total = 0;
+    for (int64_t i = 0; i < count; ++i, partial += step) {
+      const float weight = hn::GetLane(exp2_below(hn::Set(kFloats, partial[d] - reference)));
+      total += partial[d + 1] * weight;
+      for (int64_t e = 0; e < d; ++e) sums[e] += partial[e] * weight;
+    }
+    for (int64_t e = 0; e < d; ++e) sums[e] /= total;
+    write_row(runner.query_row(*call.out, row), 0, d, sums);
+  }
+}
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace anyaccel::cpu {
+
+HWY_EXPORT(run_tile);
+HWY_EXPORT(merge_partials);
+
+void run_attention_tile(const AttentionCall& call, const AttentionTile& tile) { AA_CPU_DISPATCH(run_tile)(call, tile); }
+
+void merge_attention(const AttentionCall& call, const AttentionTile& tile, int64_t count) {
+  AA_CPU_DISPATCH(merge_partials)(call, tile, count);
+}
+
+}  // namespace anyaccel::cpu
+#endif

@@ -1,0 +1,46 @@
+// One piece of work of the op "attention": the queries of one key/value head for a few consecutive tokens of a
+// sequence, against a range of cache slots. attention.cpp cuts a call into tiles and attention_tile.cpp runs them.
+#pragma once
+
+#include <cstdint>
+
+#include "anyaccel/abi/ops.h"
+
+namespace anyaccel::cpu {
+
+// What all tiles of a call share.
+struct AttentionCall {
+  const aa_tensor* out;
+  const aa_tensor* q;
+  const aa_tensor* k;
+  const aa_tensor* v;
+  int64_t head_size;  // D
+  int64_t group;      // query heads of one key/value head, Hq / Hk
+  float scale;
+  float softcap;
+  int64_t window;  // 0: none
+};
+
+// Rows of a tile are (token, query head of the group), token-major: row r is token r / group.
+struct AttentionTile {
+  int64_t token;  // first of `tokens` tokens, whose positions follow each other
+  int64_t tokens;
+  int64_t sequence;
+  int64_t position;  // of the first token
+  int64_t kv_head;
+  int64_t begin, end;  // slots to look at
+  float* partial;      // null: the tile sees all slots and writes `out`; else what merge_attention() will need
+  int32_t merge;       // number of the merge that the partial result belongs to, or -1
+};
+
+// Floats of a partial result: for each row the unnormalised sum (D of them), the maximum and the sum of weights.
+constexpr int64_t partial_row_floats(int64_t head_size) { return head_size + 2; }
+
+// Runs one tile on the calling thread.
+void run_attention_tile(const AttentionCall& call, const AttentionTile& tile);
+
+// Puts `count` partial results of the same rows together, in their order, and writes `out`. The partial results lie one
+// after another from tile.partial on.
+void merge_attention(const AttentionCall& call, const AttentionTile& tile, int64_t count);
+
+}  // namespace anyaccel::cpu

@@ -1,0 +1,22 @@
+// Checks of values inside tensors; see checks.h.
+#include "accelerators/cpu/kernels/checks.h"
+
+#include <string>
+
+#include "anyaccel/error.h"
+
+namespace anyaccel::cpu {
+
+void check_indices(const char* op, const char* name, const aa_tensor& indices, int64_t bound, const char* bound_text) {
+  for (int64_t i = 0; i < indices.shape[0]; ++i) {
+    const int64_t value = index_at(indices, i);
+    if (value >= 0 && value < bound) [[likely]]
+      continue;
+    throw InvalidArgument(std::string(op) + ": " + name + "[" + std::to_string(i) + "] is " + std::to_string(value) +
+                              ", expected 0 to " + std::to_string(bound - 1) + " (" + std::to_string(bound) + " " +
+                              bound_text + ")",
+                          AA_OUT_OF_RANGE);
+  }
+}
+
+}  // namespace anyaccel::cpu

@@ -1,0 +1,415 @@
+// Products for many rows of x (prompts): bound by the rate of F32 multiply-adds.
+//
+// out^T = w * x^T is computed in tiles of kSliver rows of weights by up to kMaxVectors vectors of rows of x, held in
+// registers. The vector lanes run over rows of x, so weights are needed as single numbers: they are only widened to
+// F32, never transposed. x, the smaller operand, is transposed once per call into panels [k][rows] shared by all
+// threads. Threads take chunks of weight rows from a common counter and widen stretches of kDepth of them at a time.
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+
+#include "accelerators/cpu/kernels/dispatch.h"
+#include "accelerators/cpu/kernels/matmul_args.h"
+#include "accelerators/cpu/kernels/matmul_inner.h"
+#include "accelerators/cpu/kernels/rows.h"
+#include "accelerators/cpu/kernels/scalar_convert.h"
+#include "accelerators/cpu/kernels/scratch.h"
+#include "accelerators/cpu/worker_pool.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/gemm.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// After highway.h
+#include "accelerators/cpu/kernels/activation-inl.h"
+#include "accelerators/cpu/kernels/matmul_finish-inl.h"
+#include "accelerators/cpu/kernels/vector-inl.h"
+
+#ifndef ANYACCEL_CPU_KERNELS_GEMM_PLAN_
+#define ANYACCEL_CPU_KERNELS_GEMM_PLAN_
+namespace anyaccel::cpu {
+
+// What the threads of a region share.
+struct GemmPlan {
+  const Matmul* args = nullptr;
+  float* packed_x = nullptr;  // the block of rows of x in work
+  int64_t block_rows = 0;     // most rows of a block of x
+  int64_t chunk_slivers = 0;  // slivers in a chunk
+  int64_t chunks = 0;         // of all parts together
+  std::atomic<int64_t> next_chunk{0};
+};
+
+}  // namespace anyaccel::cpu
+#endif  // ANYACCEL_CPU_KERNELS_GEMM_PLAN_
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+// The tile: 24 accumulators, 3 vectors of x and one weight in 32 registers (AVX-512), or 12 in 16.
+constexpr int kSliver = kLanes >= 16 ? 8 : 4;
+constexpr int kMaxVectors = 3;
+// Elements of k for which slivers are widened at once: 8 KiB of F32 for each.
+constexpr int64_t kDepth = 256;
+// Rows of x packed at once and the bytes of results of a chunk. Together with a chunk's widened weights (256 KiB) and
+// the panels for kDepth (512 KiB) they fit a second level cache of 2 MiB.
+constexpr int64_t kMaxBlockRows = 528;
+constexpr int64_t kChunkBytes = 1 << 19;
+// A chunk reads all of packed x once: fewer rows than this would make that the bottleneck.
+constexpr int64_t kMinChunkSlivers = 4;
+
+int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+int64_t ceil_div(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+// Rows of a block of x as vectors, split into panels of up to kMaxVectors of nearly equal width.
+struct Panels {
+  int64_t vectors;
+  int64_t count;
+  explicit Panels(int64_t rows) : vectors(ceil_div(rows, kLanes)), count(ceil_div(vectors, kMaxVectors)) {}
+  int64_t begin(int64_t panel) const { return vectors * panel / count; }  // first vector
+  int64_t lanes() const { return vectors * kLanes; }
+};
+
+// Output columns per sliver: a gated output needs a row of either weight.
+int64_t sliver_columns(const Matmul& args) { return kSliver / args.weights(); }
+
+// ---- packing ----------------------------------------------------------------------------------------------------
+
+// packed[panel][k][lane] = x[m0 + lane of panel][k] as F32; rows beyond the block are zero. Split over the threads.
+void pack_x(const GemmPlan& plan, int64_t m0, int64_t rows, int index, int count) {
+  const Matmul& args = *plan.args;
+  const Panels panels(rows);
+  constexpr int64_t kRows = 4;  // of one transposition
+  const int64_t k_rounded = round_up(args.k, kLanes);
+  auto* wide = scratch<float>(Scratch::Row0, static_cast<size_t>(kRows * k_rounded));
+  // With one lane (the baseline) a panel may hold fewer than four lanes.
+  constexpr int64_t kGroup = kLanes < kRows ? 1 : kRows;
+  const int64_t groups = panels.lanes() / kGroup;
+  for (int64_t panel = 0; panel < panels.count; ++panel) {
+    const int64_t lane0 = panels.begin(panel) * kLanes;
+    const int64_t width = panels.begin(panel + 1) * kLanes - lane0;
+    float* packed = plan.packed_x + lane0 * args.k;
+    for (int64_t lane = 0; lane < width; lane += kGroup) {
+      const int64_t group = (lane0 + lane) / kGroup;
+      if (group * count / groups != index) continue;
+      const float* from[kRows];
+      for (int64_t r = 0; r < kGroup; ++r) {
+        float* row = wide + r * k_rounded;
+        const int64_t m = lane0 + lane + r;
+        if (m < rows) {
+          read_floats(row_of(args.x, m0 + m, args.k), 0, args.k, row);
+        } else {
+          std::memset(row, 0, static_cast<size_t>(args.k) * sizeof(float));
+        }
+        from[r] = row;
+      }
+      int64_t k = 0;
+      if constexpr (kGroup == kRows) {
+        for (; k + kLanes <= args.k; k += kLanes) {
+          const float* const at[kRows] = {from[0] + k, from[1] + k, from[2] + k, from[3] + k};
+          transpose4(at, packed + k * width + lane, width);
+        }
+      }
+      for (; k < args.k; ++k) {
+        for (int64_t r = 0; r < kGroup; ++r) packed[k * width + lane + r] = from[r][k];
+      }
+    }
+  }
+}
+
+// Where row r of the sliver that begins at column0 lies in its weight; null for a row that the part does not have.
+struct SliverRow {
+  const Matrix* weight;
+  int64_t row;
+  SliverRow(const MatmulPart& part, int64_t per_sliver, int64_t column0, int64_t r) {
+    const bool second = r >= per_sliver;
+    row = column0 + (second ? r - per_sliver : r);
+    weight = row < part.n ? &part.weight[second ? 1 : 0] : nullptr;
+  }
+};
+
+// wide[r][k] = rows of one sliver, columns [k0, k0 + depth), as F32 kDepth apart; rows the part does not have are zero.
+void widen_sliver(const MatmulPart& part, int64_t per_sliver, int64_t column0, int64_t k0, int64_t depth, float* wide) {
+  for (int64_t r = 0; r < kSliver; ++r) {
+    const SliverRow at(part, per_sliver, column0, r);
+    float* row = wide + r * kDepth;
+    if (at.weight != nullptr) {
+      read_floats(row_of(*at.weight, at.row, k0 + depth), k0, depth, row);
+    } else {
+      std::memset(row, 0, static_cast<size_t>(depth) * sizeof(float));
+    }
+  }
+}
+
+// Asks for rows [first, last) of a sliver at columns [k0, k0 + depth), to be widened soon.
+void prefetch_sliver(const MatmulPart& part, int64_t per_sliver, int64_t column0, int64_t k0, int64_t depth,
+                     int64_t first, int64_t last) {
+  for (int64_t r = first; r < last; ++r) {
+    const SliverRow at(part, per_sliver, column0, r);
+    if (at.weight == nullptr || at.weight->column_stride != 1) continue;
+    const char* begin = static_cast<const char*>(at.weight->at(at.row, k0));
+    const int64_t bytes = depth * static_cast<int64_t>(dtype_size(at.weight->dtype));
+    for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(begin + line, 0, 3);
+  }
+}
+
+// ---- the tile ---------------------------------------------------------------------------------------------------
+
+// What is prefetched while a tile is computed: `bytes` from one place for each row of weights of the tile.
+struct Ahead {
+  const char* at[2 * kSliver];
+  int64_t bytes;
+};
+
+// tile[r][lane] (+)= sum over k of w[r][k] * x[k][lane]; rows of w are kDepth apart, those of x and tile kV vectors.
+template <int kRows, int kV>
+void multiply_tile(const float* HWY_RESTRICT w, const float* HWY_RESTRICT x, int64_t depth, bool first,
+                   float* HWY_RESTRICT tile, const Ahead& ahead) {
+  FloatVec acc[kRows * kV];
+  if (first) {
+    AA_UNROLL for (int i = 0; i < kRows * kV; ++i) acc[i] = hn::Zero(kFloats);
+  } else {
+    AA_UNROLL for (int i = 0; i < kRows * kV; ++i) acc[i] = hn::LoadU(kFloats, tile + i * kLanes);
+  }
+  int64_t k = 0;
+  for (int64_t part = 0; part < kRows; ++part) {
+    // One prefetch for each k spreads them evenly; neighbours often hit the same line.
+    const int64_t end = depth * (part + 1) / kRows;
+    const int64_t stride = ahead.bytes / (kDepth / kRows);
+    for (const char* next = ahead.at[part]; k < end; ++k, next += stride) {
+      FloatVec lanes[kV];
+      AA_UNROLL for (int v = 0; v < kV; ++v) lanes[v] = hn::LoadU(kFloats, x + v * kLanes);
+      __builtin_prefetch(next, 0, 3);
+      AA_UNROLL for (int r = 0; r < kRows; ++r) {
+        const auto weight = hn::Set(kFloats, w[r * kDepth + k]);
+        AA_UNROLL for (int v = 0; v < kV; ++v) acc[r * kV + v] = hn::MulAdd(weight, lanes[v], acc[r * kV + v]);
+      }
+      x += kV * kLanes;
+    }
+  }
+  AA_UNROLL for (int i = 0; i < kRows * kV; ++i) hn::StoreU(acc[i], kFloats, tile + i * kLanes);
+}
+
+// A group of slivers of a chunk and a stretch of k: what is widened at once.
+struct Step {
+  int64_t sliver;   // first of the group
+  int64_t slivers;  // in the group; 0 after the last step
+  int64_t k0;
+  int64_t depth;
+};
+
+// With this many panels or fewer the weights come straight from memory most of the time.
+constexpr int64_t kFewPanels = 2;
+
+// The slivers of a step, widened, with all panels. tiles: per sliver of the chunk, per panel, kSliver rows. Meanwhile
+// what comes next is brought near: the weights of the next step and, when there are many panels, the next panel.
+void multiply_step(const Matmul& args, const MatmulPart& part, int64_t column0, const Step& step, const Step& next,
+                   const float* wide, const float* packed_x, const Panels& panels, float* tiles) {
+  const int64_t tile_step = kSliver * panels.lanes();
+  const int64_t per_sliver = sliver_columns(args);
+  const bool few = panels.count <= kFewPanels;
+  // Over the last few panels: what is fetched earlier may have left the cache again when it is needed.
+  const int64_t loud = std::min<int64_t>(panels.count, 4), quiet = panels.count - loud;
+  Ahead ahead;
+  for (int64_t panel = 0; panel < panels.count; ++panel) {
+    const int64_t lane0 = panels.begin(panel) * kLanes;
+    const int64_t vectors = panels.begin(panel + 1) - panels.begin(panel);
+    const float* x = packed_x + lane0 * args.k + step.k0 * vectors * kLanes;
+    const bool last = panel + 1 == panels.count;
+    const int64_t next_panel = last ? 0 : panel + 1;
+    const int64_t next_vectors = panels.begin(next_panel + 1) - panels.begin(next_panel);
+    const char* next_x = reinterpret_cast<const char*>(packed_x + panels.begin(next_panel) * kLanes * args.k +
+                                                       (last ? next.k0 : step.k0) * next_vectors * kLanes);
+    const int64_t next_bytes = step.depth * next_vectors * kLanes * static_cast<int64_t>(sizeof(float));
+    for (int64_t i = 0; i < step.slivers;) {
+      // One vector of x is too little for one sliver to keep the multipliers busy. Tiles of one panel are adjacent.
+      const int64_t taken = panels.vectors == 1 && i + 1 < step.slivers ? 2 : 1;
+      const int64_t rows = taken * kSliver;
+      if (few) {
+        ahead.bytes = 0;
+        for (int64_t r = 0; r < rows; ++r) {
+          const int64_t sliver = next.sliver + i + r / kSliver;
+          const SliverRow at(part, per_sliver, column0 + sliver * per_sliver, r % kSliver);
+          ahead.at[r] = reinterpret_cast<const char*>(x);
+          if (panel > 0 || at.weight == nullptr || at.weight->column_stride != 1) continue;
+          ahead.at[r] = static_cast<const char*>(at.weight->at(at.row, next.k0));
+          ahead.bytes = kDepth * static_cast<int64_t>(dtype_size(at.weight->dtype));
+        }
+      } else {
+        if (i < next.slivers && panel >= quiet) {
+          prefetch_sliver(part, per_sliver, column0 + (next.sliver + i) * per_sliver, next.k0, next.depth,
+                          (panel - quiet) * kSliver / loud, (panel - quiet + 1) * kSliver / loud);
+        }
+        ahead.bytes = ceil_div(next_bytes, step.slivers * rows);
+        for (int64_t r = 0; r < rows; ++r) ahead.at[r] = next_x + (i * rows + r) * ahead.bytes;
+      }
+      const float* w = wide + i * kSliver * kDepth;
+      float* tile = tiles + (step.sliver + i) * tile_step + lane0 * kSliver;
+      const bool first = step.k0 == 0;
+      if (taken == 2) {
+        multiply_tile<2 * kSliver, 1>(w, x, step.depth, first, tile, ahead);
+      } else if (vectors == 1) {
+        multiply_tile<kSliver, 1>(w, x, step.depth, first, tile, ahead);
+      } else if (vectors == 2) {
+        multiply_tile<kSliver, 2>(w, x, step.depth, first, tile, ahead);
+      } else {
+        multiply_tile<kSliver, 3>(w, x, step.depth, first, tile, ahead);
+      }
+      i += taken;
+    }
+  }
+}
+
+// ---- results ----------------------------------------------------------------------------------------------------
+
+// Brings `columns` results of one weight and the kLanes rows of x of one vector into rows[lane][column], kFinishColumns
+// apart. tiles points at the vector's lanes in the first sliver; rows of a tile are `width` apart, slivers `step`.
+void transpose_results(const float* tiles, int64_t width, int64_t step, int64_t per_sliver, int64_t columns,
+                       float* rows) {
+  const auto at = [&](int64_t column) { return tiles + column / per_sliver * step + column % per_sliver * width; };
+  int64_t column = 0;
+  for (; column + 4 <= columns; column += 4) {
+    const float* const from[4] = {at(column), at(column + 1), at(column + 2), at(column + 3)};
+    transpose4(from, rows + column, kFinishColumns);
+  }
+  for (; column < columns; ++column) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) rows[lane * kFinishColumns + column] = at(column)[lane];
+  }
+}
+
+// Asks for the part of row m of the output, and of the residual, that is to be written soon.
+void prefetch_row(const MatmulPart& part, int64_t m, int64_t rows, int64_t column, int64_t n) {
+  if (m >= rows) return;
+  for (const Matrix* matrix : {&part.out, &part.residual}) {
+    if (!*matrix || matrix->column_stride != 1) continue;
+    const char* begin = static_cast<const char*>(matrix->at(m, column));
+    const int64_t bytes = n * static_cast<int64_t>(dtype_size(matrix->dtype));
+    for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(begin + line, 1, 3);
+  }
+}
+
+void finish_chunk(const Matmul& args, const MatmulPart& part, const Panels& panels, int64_t m0, int64_t rows,
+                  int64_t column0, int64_t columns, const float* tiles) {
+  const int64_t per_sliver = sliver_columns(args);
+  const int64_t step = kSliver * panels.lanes();
+  auto* values = scratch<float>(Scratch::Row1, static_cast<size_t>(2 * kLanes * kFinishColumns));
+  float* up = values + kLanes * kFinishColumns;
+  for (int64_t begin = 0; begin < columns; begin += kFinishColumns) {
+    const int64_t n = std::min(columns - begin, kFinishColumns);
+    for (int64_t panel = 0; panel < panels.count; ++panel) {
+      const int64_t width = (panels.begin(panel + 1) - panels.begin(panel)) * kLanes;
+      for (int64_t lane = 0; lane < width; lane += kLanes) {
+        const int64_t m = panels.begin(panel) * kLanes + lane;
+        const float* from = tiles + begin / per_sliver * step + panels.begin(panel) * kLanes * kSliver + lane;
+        transpose_results(from, width, step, per_sliver, n, values);
+        if (args.gated) transpose_results(from + per_sliver * width, width, step, per_sliver, n, up);
+        for (int64_t i = 0; i < std::min(kLanes, rows - m); ++i) {
+          prefetch_row(part, m0 + m + i + kLanes, m0 + rows, column0 + begin, n);
+          finish_row(args, part, m0 + m + i, column0 + begin, n, values + i * kFinishColumns, up + i * kFinishColumns);
+        }
+      }
+    }
+  }
+}
+
+// ---- chunks -----------------------------------------------------------------------------------------------------
+
+void run_chunk(const GemmPlan& plan, const MatmulPart& part, int64_t m0, int64_t rows, int64_t column0,
+               int64_t columns) {
+  const Matmul& args = *plan.args;
+  const Panels panels(rows);
+  const int64_t per_sliver = sliver_columns(args);
+  const int64_t slivers = ceil_div(columns, per_sliver);
+  const int64_t step = kSliver * panels.lanes();
+  auto* tiles = scratch<float>(Scratch::Tile, static_cast<size_t>(slivers * step));
+  if (args.k == 0) std::memset(tiles, 0, static_cast<size_t>(slivers * step) * sizeof(float));
+  // With few rows of x the weights come straight from memory most of the time: follow their rows. With many, stay at
+  // one stretch of k for the whole chunk, so that a panel of x is used by all slivers while it is near.
+  const int64_t group = std::min<int64_t>(slivers, panels.count > kFewPanels ? slivers : panels.vectors == 1 ? 2 : 1);
+  auto* wide = scratch<float>(Scratch::Row2, static_cast<size_t>(group * kSliver * kDepth));
+  const auto after = [&](Step at) {
+    at.k0 += at.depth;
+    if (at.k0 >= args.k) {
+      at.k0 = 0;
+      at.sliver += at.slivers;
+      at.slivers = std::min(group, slivers - at.sliver);
+    }
+    at.depth = std::min(kDepth, args.k - at.k0);
+    return at;
+  };
+  Step at = {0, args.k == 0 ? 0 : group, 0, std::min(kDepth, args.k)};
+  while (at.slivers > 0) {
+    const Step next = after(at);
+    for (int64_t i = 0; i < at.slivers; ++i) {
+      widen_sliver(part, per_sliver, column0 + (at.sliver + i) * per_sliver, at.k0, at.depth,
+                   wide + i * kSliver * kDepth);
+    }
+    multiply_step(args, part, column0, at, next, wide, plan.packed_x, panels, tiles);
+    at = next;
+  }
+  finish_chunk(args, part, panels, m0, rows, column0, columns, tiles);
+}
+
+void gemm_share(GemmPlan& plan, int index, int count) {
+  const Matmul& args = *plan.args;
+  WorkerPool& pool = WorkerPool::instance();
+  const int64_t chunk_columns = plan.chunk_slivers * sliver_columns(args);
+  for (int64_t m0 = 0; m0 < args.m; m0 += plan.block_rows) {
+    const int64_t rows = std::min(plan.block_rows, args.m - m0);
+    pack_x(plan, m0, rows, index, count);
+    pool.barrier(index);
+    for (int64_t chunk; (chunk = plan.next_chunk.fetch_add(1, std::memory_order_relaxed)) < plan.chunks;) {
+      int part = 0;
+      for (int64_t chunks; chunk >= (chunks = ceil_div(args.parts[static_cast<size_t>(part)].n, chunk_columns));) {
+        chunk -= chunks;
+        ++part;
+      }
+      const MatmulPart& target = args.parts[static_cast<size_t>(part)];
+      const int64_t column0 = chunk * chunk_columns;
+      run_chunk(plan, target, m0, rows, column0, std::min(chunk_columns, target.n - column0));
+    }
+    if (m0 + rows >= args.m) break;
+    pool.barrier(index);  // nobody reads this block of x any more
+    if (index == 0) plan.next_chunk.store(0, std::memory_order_relaxed);
+  }
+}
+
+void gemm_plan(const Matmul& args, int threads, GemmPlan& plan) {
+  plan.args = &args;
+  plan.block_rows = round_up(ceil_div(args.m, ceil_div(args.m, kMaxBlockRows)), kLanes);
+  const int64_t lanes = Panels(std::min(plan.block_rows, args.m)).lanes();
+  plan.packed_x = scratch<float>(Scratch::Partials, static_cast<size_t>(lanes * args.k));
+
+  int64_t slivers = 0;
+  for (int i = 0; i < args.part_count; ++i) {
+    slivers += ceil_div(args.parts[static_cast<size_t>(i)].n, sliver_columns(args));
+  }
+  const int64_t largest =
+      std::max<int64_t>(kChunkBytes / (kSliver * lanes * static_cast<int64_t>(sizeof(float))), kMinChunkSlivers);
+  const int64_t per_thread = ceil_div(slivers, threads * std::min(largest, kFinishColumns / kSliver));
+  plan.chunk_slivers = std::max(ceil_div(slivers, threads * std::max<int64_t>(per_thread, 1)), kMinChunkSlivers);
+  for (int i = 0; i < args.part_count; ++i) {
+    plan.chunks += ceil_div(args.parts[static_cast<size_t>(i)].n, plan.chunk_slivers * sliver_columns(args));
+  }
+}
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace anyaccel::cpu {
+
+HWY_EXPORT(gemm_plan);
+HWY_EXPORT(gemm_share);
+
+void gemm(const Matmul& args) {
+  WorkerPool& pool = WorkerPool::instance();
+  const bool small = is_small(args);
+  GemmPlan plan;
+  AA_CPU_DISPATCH(gemm_plan)(args, small ? 1 : pool.size(), plan);
+  if (small) return AA_CPU_DISPATCH(gemm_share)(plan, 0, 1);
+  pool.run([&](int index, int count) { AA_CPU_DISPATCH(gemm_share)(plan, index, count); });
+}
+
+}  // namespace anyaccel::cpu
+#endif  // HWY_ONCE

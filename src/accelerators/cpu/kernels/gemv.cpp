@@ -1,0 +1,290 @@
+// Products for few rows of x (decoding): bound by how fast the weights come from memory.
+//
+// Each thread takes a contiguous share of the weights' rows, cuts it into four and walks the four parts side by side,
+// so that four sequential streams are in flight; lines are prefetched at two distances, into the first and the second
+// level cache, since the processor's own prefetchers alone reach three quarters of the bandwidth. A vector of weights
+// is widened once and multiplied with all rows of x.
+#include <cstdint>
+#include <cstring>
+
+#include "accelerators/cpu/kernels/dispatch.h"
+#include "accelerators/cpu/kernels/matmul_args.h"
+#include "accelerators/cpu/kernels/matmul_inner.h"
+#include "accelerators/cpu/kernels/rows.h"
+#include "accelerators/cpu/kernels/scalar_convert.h"
+#include "accelerators/cpu/kernels/scratch.h"
+#include "accelerators/cpu/worker_pool.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/gemv.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// After highway.h
+#include "accelerators/cpu/kernels/activation-inl.h"
+#include "accelerators/cpu/kernels/matmul_finish-inl.h"
+#include "accelerators/cpu/kernels/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+constexpr int kStreams = 4;
+// Accumulators: kStreams * rows of x, out of 32 registers with AVX-512 and 16 otherwise.
+constexpr int kRowsAtOnce = kLanes >= 16 ? 6 : 3;
+// More rows of x take the weights a second time, when they are still in the cache.
+constexpr int kMaxPasses = 2;
+// Elements of K handled between two prefetches: one cache line of a 16-bit type, two of F32.
+constexpr int64_t kBlock = 32;
+static_assert(kBlock % (2 * kLanes) == 0);
+// Bytes ahead of the loads. Found best among 0.5 to 4 KiB on Emerald Rapids, within 1% from 1 to 2 and 2 to 4 KiB.
+constexpr int64_t kNearPrefetch = 1024;
+constexpr int64_t kFarPrefetch = 3072;
+
+// 2 * kLanes weights as two vectors: first and second half, but even and odd elements for bf16, which costs one
+// instruction for each instead of two.
+template <class Type>
+HWY_INLINE void load_pair(Type type, const typename Type::Raw* p, FloatVec& a, FloatVec& b) {
+  a = load(type, p);
+  b = load(type, p + kLanes);
+}
+#if HWY_TARGET != HWY_SCALAR
+HWY_INLINE void load_pair(Bf16Type, const uint16_t* p, FloatVec& a, FloatVec& b) {
+  const hn::Repartition<uint16_t, FloatTag> halves;
+  const auto pairs = hn::BitCast(kUints, hn::LoadU(halves, p));
+  a = hn::BitCast(kFloats, hn::ShiftLeft<16>(pairs));
+  b = hn::BitCast(kFloats, hn::And(pairs, hn::Set(kUints, 0xffff0000u)));
+}
+#endif
+
+// Puts a row of x, padded with zeros to a multiple of kBlock, into the order in which load_pair delivers the weights.
+template <class Type>
+void order_like(Type, float* /*x*/, int64_t /*padded*/) {}
+#if HWY_TARGET != HWY_SCALAR
+void order_like(Bf16Type, float* x, int64_t padded) {
+  for (int64_t k = 0; k < padded; k += 2 * kLanes) {
+    const auto low = hn::LoadU(kFloats, x + k), high = hn::LoadU(kFloats, x + k + kLanes);
+    hn::StoreU(hn::ConcatEven(kFloats, high, low), kFloats, x + k);
+    hn::StoreU(hn::ConcatOdd(kFloats, high, low), kFloats, x + k + kLanes);
+  }
+}
+#endif
+
+struct Activations {
+  const float* data;  // [passes * rows][stride], F32; rows beyond those of x are zero
+  int64_t stride;     // k rounded up to kBlock
+  int64_t k;
+  int64_t passes;
+  int64_t rows;  // of a pass
+};
+
+int64_t passes_of(int64_t m) { return (m + kRowsAtOnce - 1) / kRowsAtOnce; }
+int64_t rows_of_pass(int64_t m) { return (m + passes_of(m) - 1) / passes_of(m); }
+
+// Adds the products of one block of kS rows of weights with kM rows of x to acc[s * kM + m].
+template <class Type, int kS, int kM>
+HWY_INLINE void add_block(Type type, const typename Type::Raw* const (&w)[kS], const float* x, int64_t x_stride,
+                          FloatVec (&acc)[kS * kM]) {
+  AA_UNROLL for (int64_t k = 0; k < kBlock; k += 2 * kLanes) {
+    AA_UNROLL for (int s = 0; s < kS; ++s) {
+      FloatVec a, b;
+      load_pair(type, w[s] + k, a, b);
+      AA_UNROLL for (int m = 0; m < kM; ++m) {
+        FloatVec& sum = acc[s * kM + m];
+        sum = hn::MulAdd(a, hn::LoadU(kFloats, x + m * x_stride + k), sum);
+        sum = hn::MulAdd(b, hn::LoadU(kFloats, x + m * x_stride + k + kLanes), sum);
+      }
+    }
+  }
+}
+
+template <class Raw>
+HWY_INLINE void prefetch_block(const Raw* p) {
+  constexpr int64_t kBytes = kBlock * static_cast<int64_t>(sizeof(Raw));
+  const char* bytes = reinterpret_cast<const char*>(p);
+  AA_UNROLL for (int64_t line = 0; line < kBytes; line += 64) {
+    __builtin_prefetch(bytes + kNearPrefetch + line, 0, 3);
+    __builtin_prefetch(bytes + kFarPrefetch + line, 0, 2);
+  }
+}
+
+// Multiplies kS rows of weights with kM rows of x: acc[s * kM + m]. kFirst: the weights come from memory.
+template <class Type, int kS, int kM, bool kFirst>
+HWY_INLINE void multiply_pass(Type type, const typename Type::Raw* const (&w)[kS], const Activations& x,
+                              const float* x0, FloatVec (&acc)[kS * kM]) {
+  using Raw = typename Type::Raw;
+  AA_UNROLL for (int i = 0; i < kS * kM; ++i) acc[i] = hn::Zero(kFloats);
+  const int64_t whole = x.k / kBlock * kBlock;
+  for (int64_t k = 0; k < whole; k += kBlock) {
+    const Raw* at[kS];
+    AA_UNROLL for (int s = 0; s < kS; ++s) {
+      at[s] = w[s] + k;
+      if constexpr (kFirst) prefetch_block(at[s]);
+    }
+    add_block<Type, kS, kM>(type, at, x0 + k, x.stride, acc);
+  }
+  if (whole < x.k) {
+    Raw tail[kS][kBlock] = {};
+    const Raw* at[kS];
+    AA_UNROLL for (int s = 0; s < kS; ++s) {
+      std::memcpy(tail[s], w[s] + whole, static_cast<size_t>(x.k - whole) * sizeof(Raw));
+      at[s] = tail[s];
+    }
+    add_block<Type, kS, kM>(type, at, x0 + whole, x.stride, acc);
+  }
+}
+
+// out[m * out_stride + s * rows + r] = row (s * rows + r) of w times row m of x, for r < rows, s < kS.
+template <class Type, int kS, int kM>
+void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows, const Activations& x,
+                      float* out, int64_t out_stride) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const typename Type::Raw* p[kS];
+    AA_UNROLL for (int s = 0; s < kS; ++s) p[s] = w + (s * rows + r) * row_stride;
+    for (int64_t pass = 0; pass < x.passes; ++pass) {
+      const float* x0 = x.data + pass * kM * x.stride;
+      FloatVec acc[kS * kM];
+      if (pass == 0) {
+        multiply_pass<Type, kS, kM, true>(type, p, x, x0, acc);
+      } else {
+        multiply_pass<Type, kS, kM, false>(type, p, x, x0, acc);
+      }
+      float* to = out + pass * kM * out_stride + r;
+      AA_UNROLL for (int i = 0; i < kS * kM; ++i) to[i % kM * out_stride + i / kM * rows] = sum_lanes(acc[i]);
+    }
+  }
+}
+
+// out[m * out_stride + r] = row r of w times row m of x, r < rows. Elements of a row of w must be adjacent.
+template <class Type, int kM>
+void multiply_rows(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows, const Activations& x,
+                   float* out, int64_t out_stride) {
+  const int64_t per_stream = rows / kStreams;
+  const int64_t done = per_stream * kStreams;
+  if (done > 0) multiply_streams<Type, kStreams, kM>(type, w, row_stride, per_stream, x, out, out_stride);
+  for (int64_t r = done; r < rows; ++r) {
+    multiply_streams<Type, 1, kM>(type, w + r * row_stride, row_stride, 1, x, out + r, out_stride);
+  }
+}
+
+template <class Type>
+void multiply_m(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows, const Activations& x,
+                float* out, int64_t out_stride) {
+  switch (x.rows) {
+    case 1: return multiply_rows<Type, 1>(type, w, row_stride, rows, x, out, out_stride);
+    case 2: return multiply_rows<Type, 2>(type, w, row_stride, rows, x, out, out_stride);
+    case 3: return multiply_rows<Type, 3>(type, w, row_stride, rows, x, out, out_stride);
+    default: break;
+  }
+  if constexpr (kRowsAtOnce > 3) {
+    switch (x.rows) {
+      case 4: return multiply_rows<Type, 4>(type, w, row_stride, rows, x, out, out_stride);
+      case 5: return multiply_rows<Type, 5>(type, w, row_stride, rows, x, out, out_stride);
+      default: return multiply_rows<Type, 6>(type, w, row_stride, rows, x, out, out_stride);
+    }
+  }
+}
+
+// All rows of x as F32, in the order of a weight's type; in scratch of this thread.
+template <class Type>
+Activations read_activations(Type type, const Matmul& args) {
+  const int64_t padded = (args.k + kBlock - 1) / kBlock * kBlock;
+  const int64_t passes = passes_of(args.m), rows = rows_of_pass(args.m);
+  auto* data = scratch<float>(Scratch::Row0, static_cast<size_t>(passes * rows * padded));
+  for (int64_t m = 0; m < passes * rows; ++m) {
+    float* row = data + m * padded;
+    const int64_t k = m < args.m ? args.k : 0;
+    if (k > 0) read_floats(row_of(args.x, m, k), 0, k, row);
+    std::memset(row + k, 0, static_cast<size_t>(padded - k) * sizeof(float));
+    order_like(type, row, padded);
+  }
+  return {data, padded, args.k, passes, rows};
+}
+
+// The same for any strides of w: where the elements of a row lie apart, rows are gathered first.
+template <class Type>
+void multiply(Type type, const Matmul& args, const Matrix& w, int64_t begin, int64_t rows, float* out) {
+  using Raw = typename Type::Raw;
+  const Activations x = read_activations(type, args);
+  const auto* first = static_cast<const Raw*>(w.at(begin, 0));
+  if (w.column_stride == 1 || args.k <= 1) {
+    return multiply_m(type, first, w.row_stride, rows, x, out, rows);
+  }
+  auto* gathered = scratch<Raw>(Scratch::Row1, static_cast<size_t>(kStreams * args.k));
+  for (int64_t r = 0; r < rows; r += kStreams) {
+    const int64_t count = rows - r < kStreams ? rows - r : kStreams;
+    for (int64_t k = 0; k < args.k; ++k) {
+      for (int64_t s = 0; s < count; ++s) {
+        gathered[s * args.k + k] = first[(r + s) * w.row_stride + k * w.column_stride];
+      }
+    }
+    multiply_m(type, gathered, args.k, count, x, out + r, rows);
+  }
+}
+
+void multiply_any(const Matmul& args, const Matrix& w, int64_t begin, int64_t rows, float* out) {
+  switch (w.dtype) {
+    case DType::BF16: return multiply(Bf16Type(), args, w, begin, rows, out);
+    case DType::F16: return multiply(F16Type(), args, w, begin, rows, out);
+    default: return multiply(F32Type(), args, w, begin, rows, out);
+  }
+}
+
+// Bytes of a weight element times the weights of the part: what one output column of the part costs.
+int64_t column_cost(const Matmul& args, const MatmulPart& part) {
+  int64_t cost = 0;
+  for (int i = 0; i < args.weights(); ++i) {
+    cost += static_cast<int64_t>(dtype_size(part.weight[static_cast<size_t>(i)].dtype));
+  }
+  return cost;
+}
+
+// The first column of the part that does not belong to shares [0, index) when the bytes of all parts, of which `before`
+// lie ahead of this part, are cut into `count` equal shares.
+int64_t share_begin(const MatmulPart& part, int64_t cost, int64_t before, int64_t total, int index, int count) {
+  if (index == count) return part.n;
+  const int64_t column = (total / count * index + total % count * index / count - before) / cost;
+  return column <= 0 ? 0 : column >= part.n ? part.n : column / kStreams * kStreams;
+}
+
+void gemv_share(const Matmul& args, int index, int count) {
+  int64_t total = 0;
+  for (int i = 0; i < args.part_count; ++i) {
+    const MatmulPart& part = args.parts[static_cast<size_t>(i)];
+    total += part.n * column_cost(args, part);
+  }
+  int64_t before = 0;
+  for (int i = 0; i < args.part_count; ++i) {
+    const MatmulPart& part = args.parts[static_cast<size_t>(i)];
+    const int64_t cost = column_cost(args, part);
+    const int64_t begin = share_begin(part, cost, before, total, index, count);
+    const int64_t n = share_begin(part, cost, before, total, index + 1, count) - begin;
+    before += part.n * cost;
+    if (n <= 0) continue;
+    const int64_t size = passes_of(args.m) * rows_of_pass(args.m) * n;
+    auto* products = scratch<float>(Scratch::Tile, static_cast<size_t>(args.weights() * size));
+    float* up = products + (args.gated ? size : 0);
+    multiply_any(args, part.weight[0], begin, n, products);
+    if (args.gated) multiply_any(args, part.weight[1], begin, n, up);
+    for (int64_t m = 0; m < args.m; ++m) finish_row(args, part, m, begin, n, products + m * n, up + m * n);
+  }
+}
+
+int64_t gemv_row_limit() { return kRowsAtOnce * kMaxPasses; }
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace anyaccel::cpu {
+
+HWY_EXPORT(gemv_share);
+HWY_EXPORT(gemv_row_limit);
+
+int64_t gemv_max_rows() { return AA_CPU_DISPATCH(gemv_row_limit)(); }
+
+void gemv(const Matmul& args) {
+  if (is_small(args)) return AA_CPU_DISPATCH(gemv_share)(args, 0, 1);
+  WorkerPool::instance().run([&](int index, int count) { AA_CPU_DISPATCH(gemv_share)(args, index, count); });
+}
+
+}  // namespace anyaccel::cpu
+#endif  // HWY_ONCE

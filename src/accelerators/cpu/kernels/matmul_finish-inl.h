@@ -1,0 +1,125 @@
+// What the matmul kernels share: the last step of a row of results (bias, activation, residual, rounding) and a small
+// transposition. Included after hwy/highway.h, once per instruction set.
+#include "accelerators/cpu/kernels/activation-inl.h"
+#include "accelerators/cpu/kernels/matmul_args.h"
+#include "accelerators/cpu/kernels/vector-inl.h"
+
+#if defined(ANYACCEL_CPU_KERNELS_MATMUL_FINISH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ANYACCEL_CPU_KERNELS_MATMUL_FINISH_INL_H_
+#undef ANYACCEL_CPU_KERNELS_MATMUL_FINISH_INL_H_
+#else
+#define ANYACCEL_CPU_KERNELS_MATMUL_FINISH_INL_H_
+#endif
+
+// Unrolls a loop over accumulators wholly, so that they live in registers.
+#ifndef AA_UNROLL
+#if defined(__clang__)
+#define AA_UNROLL _Pragma("unroll")
+#else
+#define AA_UNROLL _Pragma("GCC unroll 32")
+#endif
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+HWY_INLINE Row row_of(const Matrix& matrix, int64_t row, int64_t length) {
+  return {static_cast<char*>(matrix.at(row, 0)), matrix.dtype, matrix.column_stride, length};
+}
+
+// read_row and write_row with vectors for F32 too: the compiler turns their memcpy into string instructions, which take
+// long to start.
+inline void read_floats(const Row& row, int64_t begin, int64_t n, float* to) {
+  if (row.dtype == DType::F32 && row.stride == 1) {
+    widen(F32Type(), reinterpret_cast<const float*>(row.data) + begin, to, n);
+  } else {
+    read_row(row, begin, n, to);
+  }
+}
+inline void write_floats(const Row& row, int64_t begin, int64_t n, const float* from) {
+  if (row.dtype == DType::F32 && row.stride == 1) {
+    narrow(F32Type(), from, reinterpret_cast<float*>(row.data) + begin, n);
+  } else {
+    write_row(row, begin, n, from);
+  }
+}
+
+// values[i] += row[begin + i], 0 <= i < n <= kFinishColumns.
+constexpr int64_t kFinishColumns = 256;
+inline void add_row(const Row& row, int64_t begin, int64_t n, float* values) {
+  float buffer[kFinishColumns];
+  const float* added = row_floats(row, begin, n, buffer);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    hn::StoreU(hn::Add(hn::LoadU(kFloats, values + i), hn::LoadU(kFloats, added + i)), kFloats, values + i);
+  }
+  for (; i < n; ++i) values[i] += added[i];
+}
+
+template <class Activation>
+inline void gate(Activation activation, int64_t n, float* values, const float* up) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const auto gated = hn::Mul(activation(hn::LoadU(kFloats, values + i)), hn::LoadU(kFloats, up + i));
+    hn::StoreU(gated, kFloats, values + i);
+  }
+  if (i < n) {
+    const auto gated = hn::Mul(activation(load_part(values + i, n - i)), load_part(up + i, n - i));
+    store_part(gated, values + i, n - i);
+  }
+}
+
+// Turns the plain products of row m with columns [begin, begin + n) into results and stores them. `values` belongs to
+// the first weight, `up` to the second when there are two; both are overwritten.
+inline void finish_row(const Matmul& args, const MatmulPart& part, int64_t m, int64_t begin, int64_t n, float* values,
+                       float* up) {
+  const Row out = row_of(part.out, m, part.n);
+  for (int64_t i = 0; i < n; i += kFinishColumns) {
+    const int64_t count = n - i < kFinishColumns ? n - i : kFinishColumns;
+    if (part.bias[0]) add_row(row_of(part.bias[0], 0, part.n), begin + i, count, values + i);
+    if (args.gated) {
+      if (part.bias[1]) add_row(row_of(part.bias[1], 0, part.n), begin + i, count, up + i);
+      with_activation(args.activation, [&](auto activation) HWY_ATTR { gate(activation, count, values + i, up + i); });
+    }
+    if (part.residual) add_row(row_of(part.residual, m, part.n), begin + i, count, values + i);
+    write_floats(out, begin + i, count, values + i);
+  }
+}
+
+// to[i * stride + r] = rows[r][i] for r < 4, i < kLanes.
+HWY_INLINE void transpose4(const float* const (&rows)[4], float* to, int64_t stride) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+  const auto a = hn::LoadU(kFloats, rows[0]), b = hn::LoadU(kFloats, rows[1]);
+  const auto c = hn::LoadU(kFloats, rows[2]), d = hn::LoadU(kFloats, rows[3]);
+  // 4x4 transposition inside each 128-bit block.
+  const hn::RepartitionToWide<FloatTag> doubles;
+  const auto ab_low = hn::BitCast(doubles, hn::InterleaveLower(kFloats, a, b));
+  const auto ab_high = hn::BitCast(doubles, hn::InterleaveUpper(kFloats, a, b));
+  const auto cd_low = hn::BitCast(doubles, hn::InterleaveLower(kFloats, c, d));
+  const auto cd_high = hn::BitCast(doubles, hn::InterleaveUpper(kFloats, c, d));
+  const FloatVec columns[4] = {hn::BitCast(kFloats, hn::InterleaveLower(doubles, ab_low, cd_low)),
+                               hn::BitCast(kFloats, hn::InterleaveUpper(doubles, ab_low, cd_low)),
+                               hn::BitCast(kFloats, hn::InterleaveLower(doubles, ab_high, cd_high)),
+                               hn::BitCast(kFloats, hn::InterleaveUpper(doubles, ab_high, cd_high))};
+  AA_UNROLL for (int64_t i = 0; i < 4; ++i) {
+#if HWY_TARGET == HWY_AVX3
+    _mm_storeu_ps(to + i * stride, _mm512_castps512_ps128(columns[i].raw));
+    _mm_storeu_ps(to + (i + 4) * stride, _mm512_extractf32x4_ps(columns[i].raw, 1));
+    _mm_storeu_ps(to + (i + 8) * stride, _mm512_extractf32x4_ps(columns[i].raw, 2));
+    _mm_storeu_ps(to + (i + 12) * stride, _mm512_extractf32x4_ps(columns[i].raw, 3));
+#else
+    _mm_storeu_ps(to + i * stride, _mm256_castps256_ps128(columns[i].raw));
+    _mm_storeu_ps(to + (i + 4) * stride, _mm256_extractf128_ps(columns[i].raw, 1));
+#endif
+  }
+#else
+  for (int64_t i = 0; i < kLanes; ++i) {
+    for (int64_t r = 0; r < 4; ++r) to[i * stride + r] = rows[r][i];
+  }
+#endif
+}
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,168 @@
+// The op "random": words of Philox 4x32-10, as bits, uniform or normal numbers.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "accelerators/cpu/kernels/dispatch.h"
+#include "accelerators/cpu/kernels/ops_fast.h"
+#include "accelerators/cpu/kernels/parallel.h"
+#include "accelerators/cpu/kernels/rows.h"
+#include "accelerators/cpu/kernels/scalar_convert.h"
+#include "anyaccel/philox.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/random.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// After highway.h
+#include "accelerators/cpu/kernels/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+#if HWY_TARGET != HWY_SCALAR
+using UintVec = hn::Vec<decltype(kUints)>;
+
+// Upper and lower halves of the 64-bit products of all lanes.
+HWY_INLINE void multiply_wide(UintVec x, uint32_t factor, UintVec& high, UintVec& low) {
+  const hn::RepartitionToWide<decltype(kUints)> wide;
+  const auto f = hn::Set(kUints, factor);
+  const auto even = hn::MulEven(x, f);
+  const auto odd = hn::MulEven(hn::BitCast(kUints, hn::ShiftRight<32>(hn::BitCast(wide, x))), f);
+  high = hn::OddEven(hn::BitCast(kUints, odd), hn::BitCast(kUints, hn::ShiftRight<32>(even)));
+  low = hn::Mul(x, f);
+}
+#endif
+
+// The words of `counters` counters from `first` on, four each. There is room for kLanes more counters in `words`.
+void philox_fill(uint64_t seed, uint64_t first, int64_t counters, uint32_t* words) {
+  int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  for (; i < counters; i += kLanes) {
+    const uint64_t base = first + static_cast<uint64_t>(i);
+    // The lower word may wrap within the vector.
+    const auto low_base = hn::Set(kUints, static_cast<uint32_t>(base));
+    auto c0 = hn::Add(low_base, hn::Iota(kUints, 0));
+    const auto carry = hn::VecFromMask(kUints, hn::Lt(c0, low_base));
+    auto c1 = hn::Sub(hn::Set(kUints, static_cast<uint32_t>(base >> 32)), carry);
+    auto c2 = hn::Zero(kUints), c3 = c2;
+    uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+      UintVec high0, low0, high1, low1;
+      multiply_wide(c0, kPhiloxMultiplier0, high0, low0);
+      multiply_wide(c2, kPhiloxMultiplier1, high1, low1);
+      c0 = hn::Xor(hn::Xor(high1, c1), hn::Set(kUints, k0));
+      c2 = hn::Xor(hn::Xor(high0, c3), hn::Set(kUints, k1));
+      c1 = low1;
+      c3 = low0;
+      k0 += kPhiloxWeyl0;
+      k1 += kPhiloxWeyl1;
+    }
+    hn::StoreInterleaved4(c0, c1, c2, c3, kUints, words + 4 * i);
+  }
+#else
+  for (; i < counters; ++i) {
+    const auto four = philox_words(seed, first + static_cast<uint64_t>(i));
+    std::copy(four.begin(), four.end(), words + 4 * i);
+  }
+#endif
+}
+
+void write_floats(const Row& row, int64_t begin, int64_t n, const float* from) { write_row(row, begin, n, from); }
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace anyaccel::cpu {
+
+HWY_EXPORT(philox_fill);
+HWY_EXPORT(write_floats);
+
+namespace {
+
+// Elements made at once.
+constexpr int64_t kChunk = 1024;
+
+bool is_dense(const aa_tensor& t) {
+  int64_t expected = 1;
+  for (int d = t.ndim - 1; d >= 0; --d) {
+    if (t.shape[d] != 1 && t.strides[d] != expected) return false;
+    expected *= t.shape[d];
+  }
+  return true;
+}
+
+void* element(const Row& row, int64_t i) {
+  return row.data + i * row.stride * static_cast<int64_t>(dtype_size(row.dtype));
+}
+
+// Elements [begin, begin + n) of a row whose element 0 has the row-major number `number`; n <= kChunk.
+void fill_piece(const aa_random_params& params, const Row& row, uint64_t number, int64_t begin, int64_t n) {
+  const uint64_t per_element = params.kind == AA_RANDOM_BITS && row.dtype == DType::I64 ? 2 : 1;
+  const uint64_t first_word = (number + static_cast<uint64_t>(begin)) * per_element;
+  const uint64_t counter = first_word / 4;
+  const int64_t skip = static_cast<int64_t>(first_word % 4);
+  alignas(64) uint32_t words[2 * kChunk + 4 + 4 * 64];
+  AA_CPU_DISPATCH(philox_fill)
+  (params.seed, params.offset + counter, (skip + n * static_cast<int64_t>(per_element) + 3) / 4, words);
+  const uint32_t* word = words + skip;
+
+  if (params.kind == AA_RANDOM_UNIFORM) {
+    const float low = static_cast<float>(params.low);
+    const float range = static_cast<float>(params.high) - low;
+    float values[kChunk];
+    for (int64_t i = 0; i < n; ++i) values[i] = range * philox_unit(word[i]);
+    for (int64_t i = 0; i < n; ++i) values[i] += low;
+    if (is_op_float(row.dtype)) return AA_CPU_DISPATCH(write_floats)(row, begin, n, values);
+    for (int64_t i = 0; i < n; ++i) store_number(element(row, begin + i), row.dtype, values[i]);
+  } else if (params.kind == AA_RANDOM_NORMAL) {
+    // Pairs begin at even elements, so the first or the last element may be half of a pair.
+    for (int64_t i = -(skip & 1); i < n; i += 2) {
+      const double first = static_cast<double>((word[i] >> 8) + 1) * 0x1p-24;
+      const double second = static_cast<double>(word[i + 1] >> 8) * 0x1p-24;
+      const double radius = std::sqrt(-2 * std::log(first)), angle = 2 * std::numbers::pi * second;
+      if (i >= 0)
+        store_number(element(row, begin + i), row.dtype, params.low + params.high * (radius * std::cos(angle)));
+      if (i + 1 < n) {
+        store_number(element(row, begin + i + 1), row.dtype, params.low + params.high * (radius * std::sin(angle)));
+      }
+    }
+  } else if (per_element == 2) {
+    for (int64_t i = 0; i < n; ++i) {
+      const uint64_t value = static_cast<uint64_t>(word[2 * i + 1]) << 32 | word[2 * i];
+      store_bits(element(row, begin + i), value);
+    }
+  } else {
+    for (int64_t i = 0; i < n; ++i) store_number(element(row, begin + i), row.dtype, static_cast<int64_t>(word[i]));
+  }
+}
+
+}  // namespace
+
+void random(const aa_op_call& call) {
+  const auto& params = *static_cast<const aa_random_params*>(call.params);
+  aa_tensor flat = call.tensors[0];
+  if (is_dense(flat)) {
+    int64_t n = 1;
+    for (int d = 0; d < flat.ndim; ++d) n *= flat.shape[d];
+    flat.ndim = 1;
+    flat.shape[0] = n;
+    flat.strides[0] = 1;
+  }
+  const Rows rows(flat);
+  const int64_t length = rows.length();
+  if (length == 0) return;
+  const int64_t chunks = (length + kChunk - 1) / kChunk;
+  const int64_t work = (params.kind == AA_RANDOM_NORMAL ? 50 : 4) * std::min(length, kChunk);
+  parallel_for(rows.count() * chunks, work, [&](int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; ++i) {
+      const int64_t r = i / chunks, begin = i % chunks * kChunk;
+      fill_piece(params, rows.row(r), static_cast<uint64_t>(r * length), begin, std::min(kChunk, length - begin));
+    }
+  });
+}
+
+}  // namespace anyaccel::cpu
+#endif

@@ -1,0 +1,46 @@
+// Working memory of the kernels: per thread, kept between calls, so that the hot path allocates nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+namespace anyaccel::cpu {
+
+// Memory that only grows; what it held is lost when it does.
+class ScratchBuffer {
+ public:
+  ScratchBuffer() = default;
+  ScratchBuffer(const ScratchBuffer&) = delete;
+  ScratchBuffer& operator=(const ScratchBuffer&) = delete;
+  ~ScratchBuffer() { std::free(data_); }
+
+  // At least `bytes`, aligned to 64.
+  void* reserve(size_t bytes) {
+    if (bytes > size_) {
+      std::free(data_);
+      size_ = 0;
+      const size_t rounded = (bytes + bytes / 4 + 4095) / 4096 * 4096;
+      data_ = std::aligned_alloc(64, rounded);
+      if (data_ == nullptr) throw std::bad_alloc();
+      size_ = rounded;
+    }
+    return data_;
+  }
+
+ private:
+  void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// A place of its own for each use, so that two buffers needed at once never meet.
+enum class Scratch { Row0, Row1, Row2, Row3, Tile, Partials, Tasks, Candidates, Count };
+
+// `count` elements of T for the calling thread, until the next call with the same use on this thread.
+template <class T>
+T* scratch(Scratch use, size_t count) {
+  thread_local ScratchBuffer buffers[static_cast<size_t>(Scratch::Count)];
+  return static_cast<T*>(buffers[static_cast<size_t>(use)].reserve(count * sizeof(T)));
+}
+
+}  // namespace anyaccel::cpu

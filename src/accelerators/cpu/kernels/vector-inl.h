@@ -1,0 +1,260 @@
+// Vectors of float in the instruction set being compiled: loads and stores of the float dtypes, rows as binary32, and
+// the exponential. Included by kernel files after hwy/highway.h, once per instruction set.
+#include "accelerators/cpu/kernels/rows.h"
+#include "accelerators/cpu/kernels/scalar_convert.h"
+
+#if defined(ANYACCEL_CPU_KERNELS_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ANYACCEL_CPU_KERNELS_VECTOR_INL_H_
+#undef ANYACCEL_CPU_KERNELS_VECTOR_INL_H_
+#else
+#define ANYACCEL_CPU_KERNELS_VECTOR_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using FloatTag = hn::ScalableTag<float>;
+using FloatVec = hn::Vec<FloatTag>;
+constexpr FloatTag kFloats;
+constexpr hn::RebindToSigned<FloatTag> kInts;
+constexpr hn::RebindToUnsigned<FloatTag> kUints;
+constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
+
+// ---- elements as they lie in memory -----------------------------------------------------------------------------
+
+struct F32Type {
+  using Raw = float;
+};
+struct Bf16Type {
+  using Raw = uint16_t;
+};
+struct F16Type {
+  using Raw = uint16_t;
+};
+
+HWY_INLINE FloatVec load(F32Type, const float* p) { return hn::LoadU(kFloats, p); }
+HWY_INLINE void store(F32Type, FloatVec v, float* p) { hn::StoreU(v, kFloats, p); }
+
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE FloatVec load(Bf16Type, const uint16_t* p) { return hn::Set(kFloats, bf16_to_float(*p)); }
+HWY_INLINE FloatVec load(F16Type, const uint16_t* p) { return hn::Set(kFloats, fp16_to_float(*p)); }
+HWY_INLINE void store(Bf16Type, FloatVec v, uint16_t* p) { *p = float_to_bf16(hn::GetLane(v)); }
+HWY_INLINE void store(F16Type, FloatVec v, uint16_t* p) { *p = float_to_fp16(hn::GetLane(v)); }
+#else
+HWY_INLINE FloatVec load(Bf16Type, const uint16_t* p) {
+  const hn::Rebind<uint16_t, FloatTag> halves;
+  return hn::BitCast(kFloats, hn::ShiftLeft<16>(hn::PromoteTo(kUints, hn::LoadU(halves, p))));
+}
+HWY_INLINE FloatVec load(F16Type, const uint16_t* p) {
+  const hn::Rebind<hwy::float16_t, FloatTag> halves;
+  return hn::PromoteTo(kFloats, hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(p)));
+}
+HWY_INLINE void store(Bf16Type, FloatVec v, uint16_t* p) {
+  // To nearest even; a NaN keeps its upper bits and becomes quiet.
+  const auto bits = hn::BitCast(kInts, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(kInts, 1));
+  const auto rounded = hn::Add(hn::Add(bits, hn::Set(kInts, 0x7fff)), odd);
+  const auto quiet = hn::Or(bits, hn::Set(kInts, 0x400000));
+  const auto chosen = hn::IfThenElse(hn::RebindMask(kInts, hn::IsNaN(v)), quiet, rounded);
+  const hn::Rebind<uint16_t, FloatTag> halves;
+  hn::StoreU(hn::DemoteTo(halves, hn::BitCast(kInts, hn::ShiftRight<16>(hn::BitCast(kUints, chosen)))), halves, p);
+}
+HWY_INLINE void store(F16Type, FloatVec v, uint16_t* p) {
+  const hn::Rebind<hwy::float16_t, FloatTag> halves;
+  hn::StoreU(hn::DemoteTo(halves, v), halves, reinterpret_cast<hwy::float16_t*>(p));
+}
+#endif
+
+template <class Type>
+inline void widen(Type type, const typename Type::Raw* HWY_RESTRICT from, float* HWY_RESTRICT to, int64_t n) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(load(type, from + i), kFloats, to + i);
+  if (i < n) {
+    typename Type::Raw tail[kLanes] = {};
+    float wide[kLanes];
+    std::memcpy(tail, from + i, static_cast<size_t>(n - i) * sizeof(tail[0]));
+    hn::StoreU(load(type, tail), kFloats, wide);
+    std::memcpy(to + i, wide, static_cast<size_t>(n - i) * sizeof(float));
+  }
+}
+
+template <class Type>
+inline void narrow(Type type, const float* HWY_RESTRICT from, typename Type::Raw* HWY_RESTRICT to, int64_t n) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(type, hn::LoadU(kFloats, from + i), to + i);
+  if (i < n) {
+    typename Type::Raw tail[kLanes];
+    float wide[kLanes] = {};
+    std::memcpy(wide, from + i, static_cast<size_t>(n - i) * sizeof(float));
+    store(type, hn::LoadU(kFloats, wide), tail);
+    std::memcpy(to + i, tail, static_cast<size_t>(n - i) * sizeof(tail[0]));
+  }
+}
+
+// ---- rows as binary32 -------------------------------------------------------------------------------------------
+
+// The elements [begin, begin + n) of a row of a float dtype, converted into `buffer`.
+inline void read_row(const Row& row, int64_t begin, int64_t n, float* buffer) {
+  const char* p = row.data + begin * row.stride * static_cast<int64_t>(dtype_size(row.dtype));
+  if (row.stride == 1 || n == 1) {
+    switch (row.dtype) {
+      case DType::F32: std::memcpy(buffer, p, static_cast<size_t>(n) * sizeof(float)); return;
+      case DType::BF16: return widen(Bf16Type(), reinterpret_cast<const uint16_t*>(p), buffer, n);
+      default: return widen(F16Type(), reinterpret_cast<const uint16_t*>(p), buffer, n);
+    }
+  }
+  const auto* wide = reinterpret_cast<const float*>(p);
+  const auto* half = reinterpret_cast<const uint16_t*>(p);
+  switch (row.dtype) {
+    case DType::F32:
+      for (int64_t i = 0; i < n; ++i) buffer[i] = wide[i * row.stride];
+      return;
+    case DType::BF16:
+      for (int64_t i = 0; i < n; ++i) buffer[i] = bf16_to_float(half[i * row.stride]);
+      return;
+    default:
+      for (int64_t i = 0; i < n; ++i) buffer[i] = fp16_to_float(half[i * row.stride]);
+  }
+}
+
+// The same, without a copy when the row already is what the caller wants.
+HWY_INLINE const float* row_floats(const Row& row, int64_t begin, int64_t n, float* buffer) {
+  if (row.dtype == DType::F32 && row.stride == 1) return reinterpret_cast<const float*>(row.data) + begin;
+  read_row(row, begin, n, buffer);
+  return buffer;
+}
+
+// Where to put n results for a row: the row itself when it is binary32 and dense, else `buffer`.
+HWY_INLINE float* row_target(const Row& row, int64_t begin, float* buffer) {
+  if (row.dtype == DType::F32 && row.stride == 1) return reinterpret_cast<float*>(row.data) + begin;
+  return buffer;
+}
+
+// Rounds n floats into a row, unless `from` is the row itself (see row_target).
+inline void write_row(const Row& row, int64_t begin, int64_t n, const float* from) {
+  char* p = row.data + begin * row.stride * static_cast<int64_t>(dtype_size(row.dtype));
+  if (static_cast<const void*>(from) == p) return;
+  if (row.stride == 1 || n == 1) {
+    switch (row.dtype) {
+      case DType::F32: std::memcpy(p, from, static_cast<size_t>(n) * sizeof(float)); return;
+      case DType::BF16: return narrow(Bf16Type(), from, reinterpret_cast<uint16_t*>(p), n);
+      default: return narrow(F16Type(), from, reinterpret_cast<uint16_t*>(p), n);
+    }
+  }
+  auto* wide = reinterpret_cast<float*>(p);
+  auto* half = reinterpret_cast<uint16_t*>(p);
+  switch (row.dtype) {
+    case DType::F32:
+      for (int64_t i = 0; i < n; ++i) wide[i * row.stride] = from[i];
+      return;
+    case DType::BF16:
+      for (int64_t i = 0; i < n; ++i) half[i * row.stride] = float_to_bf16(from[i]);
+      return;
+    default:
+      for (int64_t i = 0; i < n; ++i) half[i * row.stride] = float_to_fp16(from[i]);
+  }
+}
+
+// ---- partial vectors --------------------------------------------------------------------------------------------
+
+// n < kLanes floats, the other lanes `fill`.
+HWY_INLINE FloatVec load_part(const float* p, int64_t n, float fill = 0.0f) {
+#if HWY_TARGET <= HWY_AVX2
+  const auto mask = hn::FirstN(kFloats, static_cast<size_t>(n));
+  return hn::IfThenElse(mask, hn::MaskedLoad(mask, kFloats, p), hn::Set(kFloats, fill));
+#else
+  float lanes[kLanes];
+  for (int64_t i = 0; i < kLanes; ++i) lanes[i] = i < n ? p[i] : fill;
+  return hn::LoadU(kFloats, lanes);
+#endif
+}
+
+HWY_INLINE void store_part(FloatVec v, float* p, int64_t n) {
+#if HWY_TARGET <= HWY_AVX2
+  hn::BlendedStore(v, hn::FirstN(kFloats, static_cast<size_t>(n)), kFloats, p);
+#else
+  float lanes[kLanes];
+  hn::StoreU(v, kFloats, lanes);
+  for (int64_t i = 0; i < n; ++i) p[i] = lanes[i];
+#endif
+}
+
+HWY_INLINE float sum_lanes(FloatVec v) { return hn::GetLane(hn::SumOfLanes(kFloats, v)); }
+HWY_INLINE float max_lanes(FloatVec v) { return hn::GetLane(hn::MaxOfLanes(kFloats, v)); }
+
+// ---- exponential ------------------------------------------------------------------------------------------------
+
+// The larger (smaller) of a number and a bound; a NaN stays one.
+HWY_INLINE FloatVec at_least(float bound, FloatVec v) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  return hn::Max(hn::Set(kFloats, bound), v);  // maxps returns its second operand when either is a NaN
+#else
+  return hn::IfThenElse(hn::Lt(v, hn::Set(kFloats, bound)), hn::Set(kFloats, bound), v);
+#endif
+}
+HWY_INLINE FloatVec at_most(float bound, FloatVec v) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  return hn::Min(hn::Set(kFloats, bound), v);
+#else
+  return hn::IfThenElse(hn::Gt(v, hn::Set(kFloats, bound)), hn::Set(kFloats, bound), v);
+#endif
+}
+
+// 2^n for whole n in [-127, 127] held as floats; -127 gives 0.
+HWY_INLINE FloatVec power_of_two(FloatVec n) {
+  // The sum is exact, and the exponent field of n + 127 + 2^23 is reached by a shift of its lowest bits.
+  const auto biased = hn::BitCast(kInts, hn::Add(n, hn::Set(kFloats, 8388608.0f + 127.0f)));
+  return hn::BitCast(kFloats, hn::ShiftLeft<23>(biased));
+}
+
+// 2^x for x <= 127, relative error below 2e-7; 0 below -127 (to -149 where denormals are not flushed) and for
+// -infinity. NaN gives NaN.
+HWY_INLINE FloatVec exp2_below(FloatVec x) {
+  x = at_least(HWY_TARGET == HWY_AVX3 ? -200.0f : -127.0f, x);
+  const auto n = hn::Round(x);
+  const auto f = hn::Sub(x, n);
+  // Minimax polynomial of 2^f on [-0.5, 0.5].
+  auto p = hn::Set(kFloats, 1.5353362e-4f);
+  p = hn::MulAdd(p, f, hn::Set(kFloats, 1.3398874e-3f));
+  p = hn::MulAdd(p, f, hn::Set(kFloats, 9.6184373e-3f));
+  p = hn::MulAdd(p, f, hn::Set(kFloats, 5.5503324e-2f));
+  p = hn::MulAdd(p, f, hn::Set(kFloats, 2.4022648e-1f));
+  p = hn::MulAdd(p, f, hn::Set(kFloats, 6.9314718e-1f));
+  p = hn::MulAdd(p, f, hn::Set(kFloats, 1.0f));
+#if HWY_TARGET == HWY_AVX3
+  return FloatVec{_mm512_scalef_ps(p.raw, n.raw)};
+#else
+  return hn::Mul(p, power_of_two(n));
+#endif
+}
+
+// e^x, at most 2 ulp off; infinity above 88.72, 0 or subnormal below -87.34. NaN gives NaN.
+HWY_INLINE FloatVec exp(FloatVec x) {
+  x = at_least(-104.0f, at_most(89.0f, x));
+  const auto n = hn::Round(hn::Mul(x, hn::Set(kFloats, 1.44269504f)));
+  // ln 2 in two parts (Cody and Waite): n * the first is exact.
+  auto r = hn::NegMulAdd(n, hn::Set(kFloats, 0.693359375f), x);
+  r = hn::NegMulAdd(n, hn::Set(kFloats, -2.12194440e-4f), r);
+  // Cephes expf.
+  auto p = hn::Set(kFloats, 1.9875691500e-4f);
+  p = hn::MulAdd(p, r, hn::Set(kFloats, 1.3981999507e-3f));
+  p = hn::MulAdd(p, r, hn::Set(kFloats, 8.3334519073e-3f));
+  p = hn::MulAdd(p, r, hn::Set(kFloats, 4.1665795894e-2f));
+  p = hn::MulAdd(p, r, hn::Set(kFloats, 1.6666665459e-1f));
+  p = hn::MulAdd(p, r, hn::Set(kFloats, 5.0000001201e-1f));
+  p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(kFloats, 1.0f));
+#if HWY_TARGET == HWY_AVX3
+  return FloatVec{_mm512_scalef_ps(p.raw, n.raw)};
+#else
+  // Two factors, so that neither 2^128 nor a result near the end of the range overflows on the way.
+  const auto half = hn::Floor(hn::Mul(n, hn::Set(kFloats, 0.5f)));
+  return hn::Mul(hn::Mul(p, power_of_two(half)), power_of_two(hn::Sub(n, half)));
+#endif
+}
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

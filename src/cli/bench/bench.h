@@ -1,0 +1,62 @@
+// What the benchmarks share: results, repeated timing, and ceilings measured in the same process.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "anyaccel/abi/ceilings.h"
+#include "anyaccel/accelerator.h"
+
+namespace anyaccel::cli::bench {
+
+// One figure. `ratio` is value over ceiling, or ceiling over value where smaller is better, so that 1.0 is the limit.
+struct Result {
+  std::string name;          // "decode.bandwidth"
+  double value = 0;          // the median of the runs
+  std::string unit;          // "GB/s"
+  double ceiling = 0;        // 0: none could be measured
+  std::string ceiling_name;  // what the ceiling is
+  double ratio = 0;
+  int runs = 0;
+  double spread = 0;  // (largest - smallest) / median of the runs
+};
+
+struct Options {
+  std::string model;      // a directory; empty: one is made in a temporary folder and removed
+  std::string shape = "llama-1b";
+  int runs = 5;
+  double seconds = 1.0;   // for each ceiling
+  size_t bytes = size_t{1} << 30;
+};
+
+using Clock = std::chrono::steady_clock;
+inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Median and spread of the values.
+void summarize(Result& result, std::vector<double> values, bool smaller_is_better);
+
+// The ceiling of a kind on the current device; 0 when the accelerator measures none.
+double measure_ceiling(aa_ceiling kind, const Options& options);
+
+// Runs `body` with the ceiling measured before and after it; the larger of the two counts.
+double ceiling_around(aa_ceiling kind, const Options& options, const std::function<void()>& body);
+
+// Each appends its results.
+void run_copy(const Options& options, std::vector<Result>& results);
+void run_alloc(const Options& options, std::vector<Result>& results);
+void run_launch(const Options& options, std::vector<Result>& results);
+void run_start(const Options& options, std::vector<Result>& results);
+void run_model(const Options& options, bool decode, bool prefill, std::vector<Result>& results);
+
+// What the process started by run_start does: finds the accelerator and prints the clock's reading.
+int start_probe();
+
+// What the processes started by run_model do: load the model, run two tokens, print milliseconds to load, peak resident
+// bytes, and bytes of the weights.
+int load_probe(const std::string& directory);
+
+}  // namespace anyaccel::cli::bench

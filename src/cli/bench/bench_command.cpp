@@ -1,0 +1,142 @@
+// anyaccel bench: the command, the table and the JSON. The benchmarks are the other files of this folder.
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "anyaccel/abi/ceilings.h"
+#include "anyaccel/detection.h"
+#include "anyaccel/driver_accelerator.h"
+#include "cli/bench/bench.h"
+#include "cli/command_support.h"
+#include "cli/commands.h"
+
+namespace anyaccel::cli {
+namespace bench {
+
+void summarize(Result& result, std::vector<double> values, bool smaller_is_better) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  result.value = n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+  result.runs = static_cast<int>(n);
+  result.spread = result.value != 0 ? (values.back() - values.front()) / result.value : 0;
+  if (result.ceiling > 0 && result.value > 0) {
+    result.ratio = smaller_is_better ? result.ceiling / result.value : result.value / result.ceiling;
+  }
+}
+
+double measure_ceiling(aa_ceiling kind, const Options& options) {
+  auto* accelerator = dynamic_cast<DriverAccelerator*>(get_accelerator());
+  if (!accelerator) return 0;
+  const auto* table =
+      static_cast<const aa_ceilings_table*>(accelerator->extension(AA_CEILINGS_EXTENSION, AA_CEILINGS_VERSION));
+  if (!table) return 0;
+  double value = 0;
+  aa_status* status = table->measure(accelerator->device_handle(), kind, options.bytes, options.seconds, &value);
+  return status ? 0 : value;
+}
+
+double ceiling_around(aa_ceiling kind, const Options& options, const std::function<void()>& body) {
+  const double before = measure_ceiling(kind, options);
+  body();
+  return std::max(before, measure_ceiling(kind, options));
+}
+
+}  // namespace bench
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json machine_json() {
+  utsname system{};
+  uname(&system);
+  Json machine;
+  machine["system"] = std::string(system.sysname) + " " + system.release;
+  machine["architecture"] = system.machine;
+  machine["cores"] = std::thread::hardware_concurrency();
+  return machine;
+}
+
+Json accelerator_json() {
+  Accelerator& accelerator = *get_accelerator();
+  const aa_device_props& props = accelerator.device_properties();
+  return {{"name", accelerator.name()},
+          {"device", props.name},
+          {"arch", props.arch},
+          {"compute_units", props.compute_units},
+          {"chosen_by", detection_report().method}};
+}
+
+void print_table(const std::vector<bench::Result>& results) {
+  std::printf("%-20s %12s %-9s %12s  %-34s %6s\n", "name", "value", "unit", "ceiling", "ceiling is", "ratio");
+  for (const bench::Result& r : results) {
+    std::string bar;
+    const int filled = static_cast<int>(std::lround(std::clamp(r.ratio, 0.0, 1.0) * 20));
+    for (int i = 0; i < 20; ++i) bar += i < filled ? "█" : "·";
+    std::printf("%-20s %12.4g %-9s %12.4g  %-34s %6.3f %s\n", r.name.c_str(), r.value, r.unit.c_str(), r.ceiling,
+                r.ceiling_name.c_str(), r.ratio, r.ceiling > 0 ? bar.c_str() : "");
+  }
+}
+
+}  // namespace
+
+int run_bench(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], "--start-probe") == 0) return bench::start_probe();
+  if (argc == 3 && std::strcmp(argv[1], "--load-probe") == 0) return bench::load_probe(argv[2]);
+  CLI::App app("Figures of this machine, each beside its ceiling measured in the same run.", "anyaccel bench");
+  std::vector<std::string> names;
+  bench::Options options;
+  bool json = false;
+  const std::vector<std::string> known{"copy", "alloc", "launch", "start", "decode", "prefill"};
+  app.add_option("names", names, "which: copy alloc launch start decode prefill (default: all)")
+      ->check(CLI::IsMember(known));
+  app.add_option("--model", options.model, "model directory for decode and prefill (default: one of random weights)")
+      ->check(CLI::ExistingDirectory);
+  app.add_option("--shape", options.shape, "shape of the random model (see make-model)")->capture_default_str();
+  app.add_option("--runs", options.runs, "repetitions of each figure")->check(CLI::Range(1, 1000))->capture_default_str();
+  app.add_option("--seconds", options.seconds, "time for each ceiling")
+      ->check(CLI::Range(0.01, 60.0))
+      ->capture_default_str();
+  app.add_flag("--json", json, "one JSON object instead of a table");
+  return run_command(app, argc, argv, [&] {
+    if (names.empty()) names = known;
+    auto wanted = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+    std::vector<bench::Result> results;
+    if (wanted("start")) bench::run_start(options, results);
+    if (wanted("launch")) bench::run_launch(options, results);
+    if (wanted("alloc")) bench::run_alloc(options, results);
+    if (wanted("copy")) bench::run_copy(options, results);
+    if (wanted("decode") || wanted("prefill")) {
+      bench::run_model(options, wanted("decode"), wanted("prefill"), results);
+    }
+    if (!json) {
+      std::fprintf(stderr, "%s\n\n", accelerator_choice_summary().c_str());
+      print_table(results);
+      return 0;
+    }
+    Json object;
+    object["anyaccel"] = ANYACCEL_VERSION;
+    object["machine"] = machine_json();
+    object["accelerator"] = accelerator_json();
+    object["results"] = Json::array();
+    for (const bench::Result& r : results) {
+      object["results"].push_back({{"name", r.name},
+                                   {"value", r.value},
+                                   {"unit", r.unit},
+                                   {"ceiling", r.ceiling},
+                                   {"ceiling_name", r.ceiling_name},
+                                   {"ratio", r.ratio},
+                                   {"runs", r.runs},
+                                   {"spread", r.spread}});
+    }
+    std::printf("%s\n", object.dump(2).c_str());
+    return 0;
+  });
+}
+
+}  // namespace anyaccel::cli

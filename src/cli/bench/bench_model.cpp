@@ -1,0 +1,212 @@
+// bench decode, prefill: a language model of random weights, beside the memory's and the arithmetic's ceilings.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+#include "anyaccel/error.h"
+#include "anyaccel/llm/make_model.h"
+#include "anyaccel/llm/model.h"
+#include "anyaccel/llm/session.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/child_process.h"
+#include "runtime/process_memory.h"
+
+namespace anyaccel::cli::bench {
+namespace {
+
+// A model directory in the temporary folder that goes with the object.
+class TemporaryModel {
+ public:
+  explicit TemporaryModel(const std::string& shape) {
+    char pattern[] = "/tmp/anyaccel-bench-XXXXXX";
+    if (!mkdtemp(pattern)) throw Error("cannot make a folder in /tmp for the benchmark's model");
+    path_ = std::string(pattern) + "/model";
+    std::fprintf(stderr, "making a %s model of random weights in %s\n", shape.c_str(), path_.c_str());
+    llm::make_model(llm::find_model_shape(shape), path_);
+  }
+  ~TemporaryModel() {
+    std::error_code ignored;
+    std::filesystem::remove_all(std::filesystem::path(path_).parent_path(), ignored);
+  }
+  TemporaryModel(const TemporaryModel&) = delete;
+  TemporaryModel& operator=(const TemporaryModel&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::vector<int32_t> random_prompt(const llm::Model& model, size_t length) {
+  std::vector<int32_t> ids(length);
+  uint64_t state = 88172645463325252ull;
+  for (int32_t& id : ids) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    id = static_cast<int32_t>(state % static_cast<uint64_t>(model.config().vocab_size));
+  }
+  return ids;
+}
+
+// Bytes of weights that one token must read: all but an untied input embedding, of which it reads a row.
+double weight_bytes_per_token(const llm::Model& model) {
+  const llm::ModelWeights& weights = model.weights();
+  auto bytes = static_cast<double>(model.weight_bytes());
+  if (!model.config().tie_word_embeddings) {
+    bytes -= static_cast<double>(weights.embedding.nbytes());
+    bytes += static_cast<double>(weights.embedding.nbytes()) / static_cast<double>(weights.embedding.size(0));
+  }
+  return bytes;
+}
+
+double cache_bytes_per_position(const llm::Model& model) {
+  const llm::ModelConfig& config = model.config();
+  return 2.0 * static_cast<double>(config.num_hidden_layers * config.num_key_value_heads * config.head_dim) *
+         static_cast<double>(dtype_size(model.dtype()));
+}
+
+// Multiplications and additions of a prompt of n tokens from position 0 whose last token's logits are wanted.
+double prefill_operations(const llm::Model& model, double n) {
+  const llm::ModelConfig& config = model.config();
+  const llm::ModelWeights& weights = model.weights();
+  double matrices = 0;
+  for (const llm::LayerWeights& layer : weights.layers) {
+    for (const Tensor* w : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
+      matrices += static_cast<double>(w->numel());
+    }
+  }
+  const double attention = 4.0 * static_cast<double>(config.num_attention_heads * config.head_dim) * n * (n + 1) / 2 *
+                           static_cast<double>(config.num_hidden_layers);
+  return 2.0 * n * matrices + attention + 2.0 * static_cast<double>(weights.lm_head.numel());
+}
+
+void run_decode(const Options& options, const std::shared_ptr<const llm::Model>& model,
+                std::vector<Result>& results) {
+  llm::Session session(model, {.sequences = 1, .context = 512});
+  const std::vector<std::vector<int32_t>> prompts{random_prompt(*model, 64)};
+  Result bandwidth{.name = "decode.bandwidth", .unit = "GB/s", .ceiling_name = "best read"};
+  Result rate{.name = "decode.tokens", .unit = "tok/s", .ceiling_name = "best read / bytes of a token"};
+  std::vector<double> bandwidths;
+  std::vector<double> rates;
+  constexpr int steps = 16;
+  double bytes_of_token = 0;
+  bandwidth.ceiling = 1e-9 * ceiling_around(AA_CEILING_READ, options, [&] {
+    session.start(prompts, {}, 0);
+    for (int i = 0; i < 4; ++i) session.step();
+    session.tokens();
+    for (int run = 0; run < options.runs; ++run) {
+      double bytes = 0;
+      const auto start = Clock::now();
+      for (int i = 0; i < steps; ++i) {
+        session.step();
+        session.tokens();
+        bytes += weight_bytes_per_token(*model) +
+                 cache_bytes_per_position(*model) * static_cast<double>(session.length(0));
+      }
+      const double seconds = seconds_since(start);
+      bandwidths.push_back(1e-9 * bytes / seconds);
+      rates.push_back(steps / seconds);
+      bytes_of_token = bytes / steps;
+    }
+  });
+  summarize(bandwidth, bandwidths, false);
+  rate.ceiling = 1e9 * bandwidth.ceiling / bytes_of_token;
+  summarize(rate, rates, false);
+  results.push_back(bandwidth);
+  results.push_back(rate);
+}
+
+void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>& model,
+                 std::vector<Result>& results) {
+  constexpr size_t length = 512;
+  llm::Session session(model, {.sequences = 1, .context = length});
+  const std::vector<int32_t> ids = random_prompt(*model, length);
+  const std::vector<int32_t> sequence(length, 0);
+  std::vector<int32_t> positions(length);
+  for (size_t i = 0; i < length; ++i) positions[i] = static_cast<int32_t>(i);
+  const std::vector<int32_t> rows{static_cast<int32_t>(length - 1)};
+  Result flops{.name = "prefill.flops", .unit = "GFLOP/s", .ceiling_name = "fp32 fused multiply-add"};
+  Result rate{.name = "prefill.tokens", .unit = "tok/s", .ceiling_name = "the same, for these operations"};
+  std::vector<double> values;
+  std::vector<double> rates;
+  const double operations = prefill_operations(*model, static_cast<double>(length));
+  flops.ceiling = 1e-9 * ceiling_around(AA_CEILING_FMA_F32, options, [&] {
+    for (int run = 0; run < options.runs + 1; ++run) {
+      const auto start = Clock::now();
+      session.forward({ids, sequence, positions}, rows);
+      get_accelerator()->synchronize();
+      const double seconds = seconds_since(start);
+      if (!run) continue;
+      values.push_back(1e-9 * operations / seconds);
+      rates.push_back(length / seconds);
+    }
+  });
+  summarize(flops, values, false);
+  rate.ceiling = 1e9 * flops.ceiling / operations * length;
+  summarize(rate, rates, false);
+  results.push_back(flops);
+  results.push_back(rate);
+}
+
+// Loads in processes of their own, so that nothing else is in their peak memory.
+void run_load(const Options& options, const std::string& directory, std::vector<Result>& results) {
+  Result ready{.name = "load.ready", .unit = "ms", .ceiling_name = "one copy of the weights"};
+  Result peak{.name = "load.peak_memory", .unit = "GB", .ceiling_name = "bytes of the weights"};
+  std::vector<double> times;
+  std::vector<double> peaks;
+  double weights = 0;
+  for (int run = 0; run < options.runs + 1; ++run) {
+    const std::string output = own_output({"bench", "--load-probe", directory});
+    double milliseconds = 0;
+    double resident = 0;
+    std::istringstream(output) >> milliseconds >> resident >> weights;
+    if (weights <= 0) throw Error("the process that loads the model failed");
+    if (!run) continue;
+    times.push_back(milliseconds);
+    peaks.push_back(1e-9 * resident);
+  }
+  const double copy = measure_ceiling(AA_CEILING_COPY, options);
+  ready.ceiling = copy > 0 ? 1e3 * 2 * weights / copy : 0;
+  peak.ceiling = 1e-9 * weights;
+  summarize(ready, times, true);
+  summarize(peak, peaks, true);
+  results.push_back(ready);
+  results.push_back(peak);
+}
+
+}  // namespace
+
+int load_probe(const std::string& directory) {
+  const auto start = Clock::now();
+  auto model = llm::Model::load(directory);
+  const double milliseconds = 1e3 * seconds_since(start);
+  // Every weight is read once, so that mapped pages count in the peak.
+  llm::Session session(model, {.sequences = 1, .context = 64});
+  const std::vector<std::vector<int32_t>> prompts{random_prompt(*model, 8)};
+  session.start(prompts, {}, 0);
+  session.step();
+  session.tokens();
+  std::printf("%.3f %lld %llu\n", milliseconds, static_cast<long long>(process_memory().peak_resident),
+              static_cast<unsigned long long>(model->weight_bytes()));
+  return 0;
+}
+
+void run_model(const Options& options, bool decode, bool prefill, std::vector<Result>& results) {
+  std::unique_ptr<TemporaryModel> temporary;
+  std::string directory = options.model;
+  if (directory.empty()) {
+    temporary = std::make_unique<TemporaryModel>(options.shape);
+    directory = temporary->path();
+  }
+  if (decode) run_load(options, directory, results);
+  auto model = llm::Model::load(directory);
+  if (decode) run_decode(options, model, results);
+  if (prefill) run_prefill(options, model, results);
+}
+
+}  // namespace anyaccel::cli::bench

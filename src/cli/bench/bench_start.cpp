@@ -1,0 +1,77 @@
+// bench start: from the start of a process to get_accelerator(), and what later calls cost.
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <string>
+
+#include "anyaccel/error.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/child_process.h"
+
+namespace anyaccel::cli::bench {
+namespace {
+
+// All processes of a machine read the same monotonic clock.
+double clock_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
+}
+
+}  // namespace
+
+int start_probe() {
+  get_accelerator();
+  std::printf("%.6f\n", clock_ms());
+  return 0;
+}
+
+void run_start(const Options& options, std::vector<Result>& results) {
+  // The detection that users get, whatever this process was told.
+  const char* forced = std::getenv("DS_ACCELERATOR");
+  const std::string kept = forced ? forced : "";
+  unsetenv("DS_ACCELERATOR");
+  std::vector<double> starts;
+  double bare = 1e9;
+  for (int run = 0; run < 4 * options.runs + 1; ++run) {
+    const double begin = clock_ms();
+    const double end = std::atof(own_output({"bench", "--start-probe"}).c_str());
+    if (end < begin) throw Error("the started process could not find an accelerator");
+    if (run) starts.push_back(end - begin);  // the first one warms the page cache
+
+    const double true_begin = clock_ms();
+    output_of("/bin/true", {});
+    bare = std::min(bare, clock_ms() - true_begin);
+  }
+  if (forced) setenv("DS_ACCELERATOR", kept.c_str(), 1);
+  Result process{.name = "start.process", .unit = "ms", .ceiling = bare, .ceiling_name = "starting /bin/true"};
+  summarize(process, starts, true);
+  results.push_back(process);
+
+  get_accelerator();
+  constexpr int calls = 2000000;
+  std::vector<double> values;
+  double load = 1e9;
+  std::atomic<void*> pointer{&values};
+  for (int run = 0; run < std::max(options.runs, 5); ++run) {
+    auto start = Clock::now();
+    for (int i = 0; i < calls; ++i) {
+      Accelerator* accelerator = get_accelerator();
+      asm volatile("" ::"r"(accelerator) : "memory");
+    }
+    values.push_back(1e9 * seconds_since(start) / calls);
+    start = Clock::now();
+    for (int i = 0; i < calls; ++i) {
+      void* loaded = pointer.load(std::memory_order_acquire);
+      asm volatile("" ::"r"(loaded) : "memory");
+    }
+    load = std::min(load, 1e9 * seconds_since(start) / calls);
+  }
+  Result get{.name = "start.get", .unit = "ns", .ceiling = load, .ceiling_name = "loading a pointer"};
+  summarize(get, values, true);
+  results.push_back(get);
+}
+
+}  // namespace anyaccel::cli::bench

@@ -1,0 +1,34 @@
+// What the sub-commands share: how they parse their options and how they report errors.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+namespace anyaccel::cli {
+
+// Wrong usage: exit code 2. The message names the option, what was found and what was expected.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// `app`'s name is what a person types: "anyaccel generate". Parses and, when that went well, runs `body`, whose result
+// is the exit code. Prints "anyaccel: error: ..." for whatever is thrown. `--help` prints the help and gives 0.
+int run_command(CLI::App& app, int argc, char** argv, const std::function<int()>& body);
+
+// The number that an option's text is, within [low, high]. UsageError that quotes any other text.
+int64_t parse_integer(const std::string& option, const std::string& text, int64_t low, int64_t high);
+// 0 to 2^64 - 1.
+uint64_t parse_seed(const std::string& option, const std::string& text);
+double parse_number(const std::string& option, const std::string& text, double low, double high);
+
+// Whether standard error is a terminal.
+bool stderr_is_terminal();
+
+// "1.5 GB"
+std::string format_bytes(double bytes);
+
+}  // namespace anyaccel::cli

@@ -1,0 +1,18 @@
+// The sub-commands of `anyaccel`. Each takes its own name in argv[0] and its options after it, writes results to standard
+// output and everything else to standard error, and returns the exit code: 0, 1 for a failure, 2 for wrong usage.
+#pragma once
+
+namespace anyaccel::cli {
+
+// Loads a model and streams the text that follows the prompts.
+int run_generate(int argc, char** argv);
+// Writes a model with random weights.
+int run_make_model(int argc, char** argv);
+// What was chosen and why.
+int run_info(int argc, char** argv);
+// Figures of this machine beside their ceilings.
+int run_bench(int argc, char** argv);
+// Checks an accelerator's driver.
+int run_conformance_command(int argc, char** argv);
+
+}  // namespace anyaccel::cli

@@ -1,0 +1,289 @@
+// `anyaccel generate`: loads a Hugging Face directory and streams the text that follows the prompts.
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/detection.h"
+#include "anyaccel/dtype.h"
+#include "anyaccel/llm/text_generation.h"
+#include "cli/command_support.h"
+#include "cli/commands.h"
+
+namespace anyaccel::cli {
+
+namespace {
+
+struct Arguments {
+  std::string model;
+  std::vector<std::string> prompts;
+  std::vector<std::string> prompt_files;
+  std::vector<std::string> stop;
+  std::string dtype = "auto";
+  // Numbers are texts until check_numbers() has seen them. Empty sampling options: what generation_config.json says.
+  std::string max_new_tokens = "256";
+  std::string context = "0";
+  std::optional<std::string> temperature;
+  std::optional<std::string> top_k;
+  std::optional<std::string> top_p;
+  std::optional<std::string> repetition_penalty;
+  std::optional<std::string> seed;
+  bool greedy = false;
+  bool ignore_eos = false;
+  bool no_stream = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+struct Numbers {
+  int64_t max_new_tokens = 0;
+  int64_t context = 0;
+  std::optional<float> temperature;
+  std::optional<int32_t> top_k;
+  std::optional<float> top_p;
+  std::optional<float> repetition_penalty;
+  std::optional<uint64_t> seed;
+};
+
+void add_options(CLI::App& app, Arguments& arguments) {
+  app.add_option("--model", arguments.model,
+                 "Directory with config.json, *.safetensors and tokenizer.json or tokenizer.model")
+      ->required();
+  // One value for each --prompt, so that a prompt may begin with a dash.
+  app.add_option("--prompt", arguments.prompts, "Text to go on from; give it again for more prompts")
+      ->type_size(1)
+      ->allow_extra_args(false);
+  app.add_option("--prompt-file", arguments.prompt_files, "A file that holds one prompt; - reads standard input")
+      ->type_size(1)
+      ->allow_extra_args(false);
+  app.add_option("--max-new-tokens", arguments.max_new_tokens, "Most tokens to generate for each prompt")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--temperature", arguments.temperature, "0 takes the most likely token; higher is more random")
+      ->type_name("X");
+  app.add_option("--top-k", arguments.top_k, "Draw among the N most likely tokens; 0 is all")->type_name("N");
+  app.add_option("--top-p", arguments.top_p, "Draw among the most likely tokens that make up this probability")
+      ->type_name("X");
+  app.add_option("--repetition-penalty", arguments.repetition_penalty,
+                 "Over 1 makes tokens that have appeared less likely")
+      ->type_name("X");
+  app.add_option("--seed", arguments.seed, "The same seed gives the same text; without one, a new seed is chosen")
+      ->type_name("N");
+  app.add_option("--stop", arguments.stop, "End before this text; may be given several times")
+      ->type_size(1)
+      ->allow_extra_args(false);
+  app.add_option("--dtype", arguments.dtype, "auto (as in the file where supported), fp32, bf16 or fp16")
+      ->capture_default_str();
+  app.add_option("--context", arguments.context,
+                 "Most tokens of prompt and answer together; 0 is as many as needed, at most the model's own limit")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_flag("--greedy", arguments.greedy, "Always the most likely token, whatever generation_config.json says");
+  app.add_flag("--ignore-eos", arguments.ignore_eos, "Go on past end-of-text tokens");
+  app.add_flag("--no-stream", arguments.no_stream, "Print the text when it is complete");
+  app.add_flag("--json", arguments.json, "Print one JSON object with texts, token ids and timings");
+  app.add_flag("--quiet", arguments.quiet, "No messages on standard error");
+}
+
+Numbers check_numbers(const Arguments& arguments) {
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();
+  Numbers numbers;
+  numbers.max_new_tokens = parse_integer("--max-new-tokens", arguments.max_new_tokens, 1, most);
+  numbers.context = parse_integer("--context", arguments.context, 0, most);
+  const auto number = [](const char* option, const std::optional<std::string>& text, double low, double high) {
+    return text ? std::optional(static_cast<float>(parse_number(option, *text, low, high))) : std::nullopt;
+  };
+  numbers.temperature = number("--temperature", arguments.temperature, 0.0, 1e6);
+  numbers.top_p = number("--top-p", arguments.top_p, 1e-6, 1.0);
+  numbers.repetition_penalty = number("--repetition-penalty", arguments.repetition_penalty, 1e-3, 1e3);
+  if (arguments.top_k) numbers.top_k = static_cast<int32_t>(parse_integer("--top-k", *arguments.top_k, 0, most));
+  if (arguments.seed) numbers.seed = parse_seed("--seed", *arguments.seed);
+
+  if (arguments.greedy && (arguments.temperature || arguments.top_k || arguments.top_p)) {
+    throw UsageError(
+        "--greedy always takes the most likely token; it cannot go with --temperature, --top-k or --top-p");
+  }
+  for (const std::string& stop : arguments.stop) {
+    if (stop.empty()) throw UsageError("--stop is empty; expected some text");
+  }
+  return numbers;
+}
+
+DType wanted_dtype(const std::string& text) {
+  if (text == "auto") return DType::None;
+  const auto dtype = parse_dtype(text);
+  if (!dtype || !is_op_float(*dtype)) throw UsageError("--dtype is '" + text + "'; expected auto, fp32, bf16 or fp16");
+  return *dtype;
+}
+
+std::vector<std::string> all_prompts(const Arguments& arguments) {
+  std::vector<std::string> prompts = arguments.prompts;
+  for (const std::string& file : arguments.prompt_files) {
+    std::string text;
+    if (file == "-") {
+      text.assign(std::istreambuf_iterator<char>(std::cin), {});
+    } else {
+      std::ifstream stream(file, std::ios::binary);
+      if (stream) text.assign(std::istreambuf_iterator<char>(stream), {});
+      if (!stream) throw std::runtime_error("--prompt-file: cannot read '" + file + "'");
+    }
+    if (!text.empty() && text.back() == '\n') text.pop_back();  // the one that editors put at the end
+    prompts.push_back(std::move(text));
+  }
+  if (prompts.empty()) throw UsageError("no prompt; give one with --prompt TEXT or --prompt-file FILE");
+  return prompts;
+}
+
+llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers& numbers,
+                                      const llm::TextGenerator& generator) {
+  llm::GenerateOptions options = generator.default_options();
+  llm::Sampling& sampling = options.sampling;
+  // Whoever asks for top-k or top-p wants to draw.
+  if ((numbers.top_k || numbers.top_p) && sampling.temperature == 0.0f) sampling.temperature = 1.0f;
+  sampling.temperature = arguments.greedy ? 0.0f : numbers.temperature.value_or(sampling.temperature);
+  sampling.top_k = numbers.top_k.value_or(sampling.top_k);
+  sampling.top_p = numbers.top_p.value_or(sampling.top_p);
+  sampling.repetition_penalty = numbers.repetition_penalty.value_or(sampling.repetition_penalty);
+  options.max_new_tokens = numbers.max_new_tokens;
+  options.context = numbers.context;
+  options.stop = arguments.stop;
+  options.ignore_eos = arguments.ignore_eos;
+  options.seed = numbers.seed;
+  if (!options.seed) {
+    std::random_device entropy;
+    options.seed = (uint64_t{entropy()} << 32) | entropy();
+  }
+  return options;
+}
+
+llm::TextGenerator load(const Arguments& arguments, DType dtype) {
+  llm::LoadOptions options;
+  options.dtype = dtype;
+  const bool show_progress = !arguments.quiet && stderr_is_terminal();
+  int shown = -1;
+  if (show_progress) {
+    options.progress = [&shown](const llm::LoadProgress& progress) {
+      const double total = static_cast<double>(progress.bytes_total);
+      const int percent = total > 0 ? static_cast<int>(100.0 * static_cast<double>(progress.bytes_done) / total) : 100;
+      if (percent == shown) return;
+      shown = percent;
+      std::fprintf(stderr, "\rloading %3d%%", percent);
+    };
+  }
+  llm::TextGenerator generator = llm::TextGenerator::load(arguments.model, options);
+  if (show_progress) std::fputs("\r             \r", stderr);
+  if (!arguments.quiet) {
+    const llm::Model& model = generator.model();
+    std::fprintf(stderr, "model: %s, %s of weights as %s%s, ready in %.0f ms\n", arguments.model.c_str(),
+                 format_bytes(static_cast<double>(model.weight_bytes())).c_str(),
+                 std::string(dtype_name(model.dtype())).c_str(), model.mapped_bytes() > 0 ? ", used from the file" : "",
+                 generator.load_seconds() * 1000.0);
+    for (const std::string& note : model.notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
+  }
+  return generator;
+}
+
+void print_texts(const llm::GenerateResult& result) {
+  for (size_t i = 0; i < result.completions.size(); ++i) {
+    if (result.completions.size() > 1) std::cout << (i > 0 ? "\n" : "") << "=== prompt " << i + 1 << " ===\n";
+    std::cout << result.completions[i].text << '\n';
+  }
+}
+
+void print_json(const Arguments& arguments, const std::vector<std::string>& prompts,
+                const llm::TextGenerator& generator, const llm::GenerateResult& result) {
+  using Json = nlohmann::ordered_json;
+  Json completions = Json::array();
+  for (size_t i = 0; i < result.completions.size(); ++i) {
+    const llm::Completion& completion = result.completions[i];
+    completions.push_back({{"prompt", prompts[i]},
+                           {"text", completion.text},
+                           {"finish_reason", llm::finish_reason_name(completion.finish_reason)},
+                           {"prompt_ids", completion.prompt_ids},
+                           {"token_ids", completion.token_ids}});
+  }
+  const llm::GenerateTimings& timings = result.timings;
+  const Json object = {{"model", arguments.model},
+                       {"accelerator", get_accelerator()->name()},
+                       {"dtype", dtype_name(generator.model().dtype())},
+                       {"seed", result.seed},
+                       {"completions", std::move(completions)},
+                       {"timings",
+                        {{"load_seconds", generator.load_seconds()},
+                         {"prefill_seconds", timings.prefill_seconds},
+                         {"prefill_tokens_per_second", timings.prefill_rate()},
+                         {"prompt_tokens", timings.prompt_tokens},
+                         {"decode_seconds", timings.decode_seconds},
+                         {"decode_tokens_per_second", timings.decode_rate()},
+                         {"decoded_tokens", timings.decoded_tokens},
+                         {"decode_steps", timings.decode_steps},
+                         {"replayed_steps", timings.replayed_steps},
+                         {"host_share", timings.host_share()}}}};
+  // Prompts need not be valid UTF-8.
+  std::cout << object.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
+void print_timings(const llm::GenerateResult& result) {
+  const llm::GenerateTimings& timings = result.timings;
+  int64_t generated = 0;
+  for (const llm::Completion& completion : result.completions) {
+    generated += static_cast<int64_t>(completion.token_ids.size());
+  }
+  std::fprintf(stderr,
+               "prompt: %lld tokens, %.1f tokens/s; generated: %lld tokens, %.1f tokens/s, host %.1f%%; seed %llu\n",
+               static_cast<long long>(timings.prompt_tokens), timings.prefill_rate(), static_cast<long long>(generated),
+               timings.decode_rate(), 100.0 * timings.host_share(), static_cast<unsigned long long>(result.seed));
+}
+
+int generate(const Arguments& arguments) {
+  const Numbers numbers = check_numbers(arguments);
+  const DType dtype = wanted_dtype(arguments.dtype);
+  const std::vector<std::string> prompts = all_prompts(arguments);
+  get_accelerator();
+  if (!arguments.quiet) {
+    std::string summary = accelerator_choice_summary();
+    if (!summary.empty() && summary.back() != '\n') summary += '\n';
+    std::cerr << summary;
+  }
+  llm::TextGenerator generator = load(arguments, dtype);
+  const llm::GenerateOptions options = generate_options(arguments, numbers, generator);
+
+  // Pieces of several texts would mix, so only a single one streams.
+  const bool stream = prompts.size() == 1 && !arguments.no_stream && !arguments.json;
+  llm::TextCallback callback;
+  if (stream) {
+    callback = [](size_t, std::string_view piece) {
+      std::cout << piece << std::flush;
+      return static_cast<bool>(std::cout);  // nobody reads any more: stop
+    };
+  }
+  const llm::GenerateResult result = generator.generate(prompts, options, callback);
+  if (arguments.json) {
+    print_json(arguments, prompts, generator, result);
+  } else if (stream) {
+    std::cout << '\n' << std::flush;
+  } else {
+    print_texts(result);
+  }
+  if (!arguments.quiet) print_timings(result);
+  return 0;
+}
+
+}  // namespace
+
+int run_generate(int argc, char** argv) {
+  CLI::App app("Loads a language model and streams the text that follows the prompts", "anyaccel generate");
+  Arguments arguments;
+  add_options(app, arguments);
+  return run_command(app, argc, argv, [&] { return generate(arguments); });
+}
+
+}  // namespace anyaccel::cli

@@ -1,0 +1,168 @@
+// anyaccel info: what was chosen and why, every candidate and its probe, devices, capabilities, op builders.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "anyaccel/detection.h"
+#include "anyaccel/driver_accelerator.h"
+#include "anyaccel/op_builder.h"
+#include "anyaccel/ops/inference.h"
+#include "cli/command_support.h"
+#include "cli/commands.h"
+
+namespace anyaccel::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* state_text(const Candidate& candidate) {
+  if (!candidate.probed) return "not probed";
+  if (candidate.passed_over) return "passed over";
+  switch (candidate.state) {
+    case AA_PROBE_ABSENT: return "absent";
+    case AA_PROBE_UNUSABLE: return "unusable";
+    case AA_PROBE_USABLE: return "usable";
+  }
+  return "unknown";
+}
+
+std::vector<std::string> capability_names(uint64_t caps) {
+  static constexpr std::pair<uint64_t, const char*> names[] = {
+      {AA_CAP_SYNCHRONOUS, "synchronous"},
+      {AA_CAP_HOST_TIMERS, "host timers"},
+      {AA_CAP_RESOLVES_DEPENDENCIES, "resolves dependencies"},
+      {AA_CAP_MEMORY_BACKPRESSURE, "memory backpressure"},
+      {AA_CAP_HOST_COHERENT, "host coherent"},
+      {AA_CAP_EVENT_TIMING, "event timing"},
+      {AA_CAP_PINNED_HOST, "pinned host memory"},
+      {AA_CAP_MANAGED_MEMORY, "managed memory"},
+      {AA_CAP_CONCURRENT_STREAMS, "concurrent streams"},
+      {AA_CAP_HOST_CALL, "host calls"},
+      {AA_CAP_KERNELS, "kernels"},
+      {AA_CAP_TRITON, "triton"},
+  };
+  std::vector<std::string> result;
+  for (const auto& [bit, name] : names) {
+    if (caps & bit) result.emplace_back(name);
+  }
+  return result;
+}
+
+Json device_json(Accelerator& accelerator, int index) {
+  const aa_device_props& props = accelerator.device_properties(index);
+  Json device;
+  device["name"] = accelerator.device_name(index);
+  device["model"] = props.name;
+  device["vendor"] = props.vendor;
+  device["arch"] = props.arch;
+  if (*props.pci_bus_id) device["pci_bus_id"] = props.pci_bus_id;
+  device["numa_node"] = props.numa_node;
+  device["compute_units"] = props.compute_units;
+  device["total_memory"] = props.total_memory;
+  device["available_memory"] = accelerator.available_memory(index);
+  device["capabilities"] = capability_names(props.caps);
+  return device;
+}
+
+Json collect() {
+  Accelerator& accelerator = *get_accelerator();
+  const DetectionReport report = probe_all_accelerators();
+  Json info;
+  info["anyaccel"] = ANYACCEL_VERSION;
+  Json& chosen = info["accelerator"];
+  chosen["name"] = report.chosen;
+  chosen["chosen_by"] = report.method;
+  chosen["device_count"] = accelerator.device_count();
+  chosen["communication_backend"] = accelerator.communication_backend_name();
+  chosen["compile_backend"] = accelerator.get_compile_backend();
+  chosen["graphs"] = accelerator.supports_graphs();
+  for (const DType dtype : accelerator.supported_dtypes()) chosen["dtypes"].push_back(dtype_name(dtype));
+  chosen["op_builder_dir"] = accelerator.op_builder_dir();
+  if (auto* driven = dynamic_cast<DriverAccelerator*>(&accelerator)) {
+    chosen["driver"] = {{"origin", driven->origin()},
+                        {"vendor", driven->driver().vendor},
+                        {"version", driven->driver().version},
+                        {"abi", std::to_string(driven->driver().abi_version >> 16) + "." +
+                                    std::to_string(driven->driver().abi_version & 0xffff)}};
+  }
+  for (const Candidate& candidate : report.candidates) {
+    info["candidates"].push_back({{"name", candidate.name},
+                                  {"state", state_text(candidate)},
+                                  {"devices", candidate.device_count},
+                                  {"origin", candidate.origin},
+                                  {"reason", candidate.reason}});
+  }
+  info["plugin_errors"] = report.plugin_errors;
+  for (int i = 0; i < accelerator.device_count(); ++i) info["devices"].push_back(device_json(accelerator, i));
+  for (const std::string& name : known_op_builders()) {
+    std::string reason;
+    const bool compatible = accelerator.create_op_builder(name)->is_compatible(&reason);
+    info["op_builders"].push_back({{"name", name}, {"compatible", compatible}, {"reason", reason}});
+  }
+  auto inference = accelerator.create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
+  for (const ops::OpPlacement& op : inference->placements()) {
+    info["ops"].push_back({{"name", op.op}, {"runs_on", op.native ? accelerator.name() : "cpu (fallback)"}});
+  }
+  return info;
+}
+
+std::string text(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+void print(const Json& info) {
+  const Json& chosen = info["accelerator"];
+  std::printf("anyaccel %s\n\n%s\n", text(info["anyaccel"]).c_str(), accelerator_choice_summary().c_str());
+  std::printf("\ncandidates, in the order they are considered\n");
+  for (const Json& candidate : info["candidates"]) {
+    std::printf("  %-14s %-12s %s\n", text(candidate["name"]).c_str(), text(candidate["state"]).c_str(),
+                text(candidate["reason"]).c_str());
+  }
+  for (const Json& error : info["plugin_errors"]) std::printf("  %s\n", text(error).c_str());
+  std::printf("\ndevices\n");
+  for (const Json& device : info["devices"]) {
+    std::printf("  %-8s %s, %s, %s compute units, %s of %s free\n", text(device["name"]).c_str(),
+                text(device["model"]).c_str(), text(device["arch"]).c_str(), text(device["compute_units"]).c_str(),
+                format_bytes(device["available_memory"].get<double>()).c_str(),
+                format_bytes(device["total_memory"].get<double>()).c_str());
+    std::string caps;
+    for (const Json& capability : device["capabilities"]) caps += (caps.empty() ? "" : ", ") + text(capability);
+    std::printf("           %s\n", caps.c_str());
+  }
+  std::string dtypes;
+  for (const Json& dtype : chosen["dtypes"]) dtypes += (dtypes.empty() ? "" : ", ") + text(dtype);
+  std::printf("\nnumber formats  %s\n", dtypes.c_str());
+  std::printf("graphs          %s\n", chosen["graphs"].get<bool>() ? "yes" : "no");
+  std::printf("collectives     %s\n", text(chosen["communication_backend"]).c_str());
+  if (chosen.contains("driver")) {
+    std::printf("driver          %s %s, interface %s, %s\n", text(chosen["driver"]["vendor"]).c_str(),
+                text(chosen["driver"]["version"]).c_str(), text(chosen["driver"]["abi"]).c_str(),
+                text(chosen["driver"]["origin"]).c_str());
+  }
+  std::printf("\nop builders\n");
+  for (const Json& builder : info["op_builders"]) {
+    std::printf("  %-30s %s\n", text(builder["name"]).c_str(),
+                builder["compatible"].get<bool>() ? "compatible" : text(builder["reason"]).c_str());
+  }
+  std::printf("\nops of InferenceBuilder\n");
+  for (const Json& op : info["ops"]) {
+    std::printf("  %-20s %s\n", text(op["name"]).c_str(), text(op["runs_on"]).c_str());
+  }
+}
+
+}  // namespace
+
+int run_info(int argc, char** argv) {
+  CLI::App app("What was chosen and why, every candidate and its probe, devices, capabilities, op builders.",
+               "anyaccel info");
+  bool json = false;
+  app.add_flag("--json", json, "one JSON object instead of a text");
+  return run_command(app, argc, argv, [&] {
+    const Json info = collect();
+    if (json) {
+      std::printf("%s\n", info.dump(2).c_str());
+    } else {
+      print(info);
+    }
+    return 0;
+  });
+}
+
+}  // namespace anyaccel::cli

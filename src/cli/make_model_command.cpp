@@ -1,0 +1,72 @@
+// `anyaccel make-model`: random weights of a named shape, as a Hugging Face directory.
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <string>
+
+#include "anyaccel/dtype.h"
+#include "anyaccel/llm/make_model.h"
+#include "cli/command_support.h"
+#include "cli/commands.h"
+
+namespace anyaccel::cli {
+
+namespace {
+
+std::string shape_names() {
+  std::string names;
+  for (const llm::ModelShape& shape : llm::known_model_shapes()) names += (names.empty() ? "" : ", ") + shape.name;
+  return names;
+}
+
+}  // namespace
+
+int run_make_model(int argc, char** argv) {
+  CLI::App app(
+      "Writes a model with random weights: config.json, generation_config.json, model.safetensors, tokenizer.json",
+      "anyaccel make-model");
+  std::string shape_name;
+  std::string directory;
+  std::string dtype_text = "bf16";
+  std::string seed = "0";
+  bool quiet = false;
+  app.add_option("--shape", shape_name, "One of: " + shape_names())->required();
+  app.add_option("--out", directory, "Directory to write to; made when it is not there")->required();
+  app.add_option("--dtype", dtype_text, "bf16, fp16 or fp32")->capture_default_str();
+  app.add_option("--seed", seed, "The same seed gives the same weights")->type_name("N")->capture_default_str();
+  app.add_flag("--quiet", quiet, "No messages on standard error");
+
+  return run_command(app, argc, argv, [&] {
+    const llm::ModelShape* shape = nullptr;
+    for (const llm::ModelShape& known : llm::known_model_shapes()) {
+      if (known.name == shape_name) shape = &known;
+    }
+    if (shape == nullptr) throw UsageError("--shape is '" + shape_name + "'; expected one of " + shape_names());
+    llm::MakeModelOptions options;
+    const auto dtype = parse_dtype(dtype_text);
+    if (!dtype || !is_op_float(*dtype))
+      throw UsageError("--dtype is '" + dtype_text + "'; expected bf16, fp16 or fp32");
+    options.dtype = *dtype;
+    options.seed = parse_seed("--seed", seed);
+
+    const bool show_progress = !quiet && stderr_is_terminal();
+    if (show_progress) {
+      options.progress = [](uint64_t done, uint64_t total) {
+        std::fprintf(stderr, "\rwriting %3.0f%%", 100.0 * static_cast<double>(done) / static_cast<double>(total));
+      };
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    llm::make_model(*shape, directory, options);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (show_progress) std::fputs("\r", stderr);
+    if (!quiet) {
+      const double bytes = static_cast<double>(shape->parameters()) * static_cast<double>(dtype_size(options.dtype));
+      std::cerr << shape->name << ": " << format_bytes(bytes) << " of weights in " << directory << ", "
+                << format_bytes(bytes / seconds) << "/s\n";
+    }
+    return 0;
+  });
+}
+
+}  // namespace anyaccel::cli

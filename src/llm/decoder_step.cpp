@@ -1,0 +1,176 @@
+// The layers of Llama, Mistral, Qwen2 and Qwen3 as a sequence of ops; see decoder_step.h.
+#include "llm/decoder_step.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "anyaccel/accelerator.h"
+
+namespace anyaccel::llm {
+
+namespace {
+
+// Decoding uses one number of tokens, a prompt's chunks at most two; a few more cover batches that shrink.
+constexpr size_t kept_views = 6;
+
+}  // namespace
+
+DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, int64_t context, int64_t max_tokens)
+    : model_(std::move(model)), max_tokens_(max_tokens) {
+  const ModelConfig& config = model_->config();
+  const Device device = model_->device();
+  ops_ = model_->accelerator().create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
+
+  dynamic_rope_ = config.rope.type == RopeType::Dynamic;
+  const std::vector<float> inv_freq = rope_inv_freq(config).inv_freq;
+  const int64_t rotary_half = static_cast<int64_t>(inv_freq.size());
+  const int64_t rows = dynamic_rope_ ? sequences : 1;
+  inv_freq_ = Tensor::empty({rows, rotary_half}, DType::F32, device);
+  for (int64_t row = 0; row < rows; ++row) {
+    inv_freq_views_.push_back(inv_freq_.select(0, row));
+    inv_freq_views_.back().copy_from(Tensor::from_host(inv_freq.data(), {rotary_half}, DType::F32));
+  }
+  if (dynamic_rope_) longest_.assign(static_cast<size_t>(sequences), 0);
+
+  const Shape cache_shape = {sequences, config.num_key_value_heads, context, config.head_dim};
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    key_cache_.push_back(Tensor::empty(cache_shape, model_->dtype(), device));
+    value_cache_.push_back(Tensor::empty(cache_shape, model_->dtype(), device));
+  }
+
+  const auto scratch = [&](int64_t width) { return Tensor::empty({max_tokens, width}, DType::F32, device); };
+  storage_.hidden = scratch(config.hidden_size);
+  storage_.normed = scratch(config.hidden_size);
+  storage_.q = scratch(config.num_attention_heads * config.head_dim);
+  storage_.k = scratch(config.num_key_value_heads * config.head_dim);
+  storage_.v = scratch(config.num_key_value_heads * config.head_dim);
+  storage_.attended = scratch(config.num_attention_heads * config.head_dim);
+  storage_.gated = scratch(config.intermediate_size);
+  storage_.cos = scratch(rotary_half);
+  storage_.sin = scratch(rotary_half);
+}
+
+uint64_t DecoderStep::cache_bytes() const noexcept {
+  uint64_t bytes = 0;
+  for (const Tensor& tensor : key_cache_) bytes += 2 * tensor.nbytes();
+  return bytes;
+}
+
+void DecoderStep::set_sequence_length(int32_t sequence, int64_t length, bool restart) {
+  if (!dynamic_rope_) return;
+  // As transformers does it: frequencies follow the longest length seen, starting from the trained one, and are
+  // computed when a step makes the sequence longer. Keys already in the cache keep the rotation they were stored with.
+  int64_t& longest = longest_[static_cast<size_t>(sequence)];
+  const int64_t trained = model_->config().max_position_embeddings;
+  if (restart || longest == 0) longest = -1;
+  const int64_t wanted = std::max(length, trained);
+  if (wanted <= longest) return;
+  longest = wanted;
+  const std::vector<float> inv_freq = rope_inv_freq(model_->config(), wanted).inv_freq;
+  inv_freq_views_[static_cast<size_t>(sequence)].copy_from(
+      Tensor::from_host(inv_freq.data(), {static_cast<int64_t>(inv_freq.size())}, DType::F32));
+}
+
+DecoderStep::Views DecoderStep::make_views(int64_t tokens) const {
+  const ModelConfig& config = model_->config();
+  const int64_t heads = config.num_attention_heads;
+  const int64_t kv_heads = config.num_key_value_heads;
+  const int64_t head_dim = config.head_dim;
+  const auto rows = [tokens](const Tensor& storage) { return storage.slice(0, 0, tokens); };
+  Views views;
+  views.tokens = tokens;
+  views.hidden = rows(storage_.hidden);
+  views.normed = rows(storage_.normed);
+  views.q = rows(storage_.q);
+  views.k = rows(storage_.k);
+  views.v = rows(storage_.v);
+  views.attended = rows(storage_.attended);
+  views.gated = rows(storage_.gated);
+  views.cos = rows(storage_.cos);
+  views.sin = rows(storage_.sin);
+  views.q3 = views.q.view({tokens, heads, head_dim});
+  views.k3 = views.k.view({tokens, kv_heads, head_dim});
+  views.v3 = views.v.view({tokens, kv_heads, head_dim});
+  views.attended3 = views.attended.view({tokens, heads, head_dim});
+  views.q_heads = views.q.view({tokens * heads, head_dim});
+  views.k_heads = views.k.view({tokens * kv_heads, head_dim});
+  return views;
+}
+
+void DecoderStep::prepare(int64_t tokens) {
+  for (current_ = 0; current_ < views_.size(); ++current_) {
+    if (views_[current_].tokens == tokens) return;
+  }
+  if (views_.size() == kept_views) views_.erase(views_.begin());
+  views_.push_back(make_views(tokens));
+  current_ = views_.size() - 1;
+}
+
+void DecoderStep::forward(const StepInput& input, std::span<const SequenceRange> ranges) {
+  prepare(input.ids.numel());
+  const Views& views = views_[current_];
+  const ModelWeights& weights = model_->weights();
+  const float rope_scale = model_->config().rope.attention_factor;
+
+  ops_->embedding(views.hidden, weights.embedding, input.ids);
+  if (dynamic_rope_) {
+    for (const SequenceRange& range : ranges) {
+      ops_->rope_table(views.cos.slice(0, range.begin, range.end), views.sin.slice(0, range.begin, range.end),
+                       inv_freq_views_[static_cast<size_t>(range.sequence)],
+                       input.positions.slice(0, range.begin, range.end), rope_scale);
+    }
+  } else {
+    ops_->rope_table(views.cos, views.sin, inv_freq_views_[0], input.positions, rope_scale);
+  }
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    attention_block(weights.layers[i], i, input);
+    mlp_block(weights.layers[i]);
+  }
+}
+
+void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const StepInput& input) {
+  const ModelConfig& config = model_->config();
+  const Views& views = views_[current_];
+  const float eps = config.rms_norm_eps;
+
+  ops_->rms_norm(views.normed, views.hidden, layer.input_norm, eps);
+  const std::array<ops::LinearPart, 3> parts = {
+      {{views.q, layer.q, layer.q_bias}, {views.k, layer.k, layer.k_bias}, {views.v, layer.v, layer.v_bias}}};
+  ops_->linear_multi(views.normed, parts);
+  if (layer.q_norm) {
+    ops_->rms_norm(views.q_heads, views.q_heads, layer.q_norm, eps);
+    ops_->rms_norm(views.k_heads, views.k_heads, layer.k_norm, eps);
+  }
+  ops_->rope(views.q3, views.k3, views.cos, views.sin);
+  ops_->cache_write(key_cache_[index], value_cache_[index], views.k3, views.v3, input.sequence, input.positions);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+  ops_->attention(views.attended3, views.q3, key_cache_[index], value_cache_[index], input.sequence, input.positions,
+                  scale, static_cast<int>(config.window_of_layer(static_cast<int64_t>(index))));
+  ops_->linear(views.hidden, views.attended, layer.o, layer.o_bias, views.hidden);
+}
+
+void DecoderStep::mlp_block(const LayerWeights& layer) {
+  const Views& views = views_[current_];
+  ops_->rms_norm(views.normed, views.hidden, layer.post_norm, model_->config().rms_norm_eps);
+  ops_->gated_linear(views.gated, views.normed, layer.gate, layer.up, model_->config().hidden_act, layer.gate_bias,
+                     layer.up_bias);
+  ops_->linear(views.hidden, views.gated, layer.down, layer.down_bias, views.hidden);
+}
+
+void DecoderStep::logits(const Tensor& out, const Tensor& rows) {
+  const Views& views = views_[current_];
+  const ModelWeights& weights = model_->weights();
+  // The norm's tensor is free again, and at least as long as the rows are many.
+  Tensor last = views.normed;
+  if (rows) {
+    last = storage_.normed.slice(0, 0, rows.numel());
+    ops_->embedding(last, views.hidden, rows);
+    ops_->rms_norm(last, last, weights.final_norm, model_->config().rms_norm_eps);
+  } else {
+    ops_->rms_norm(last, views.hidden, weights.final_norm, model_->config().rms_norm_eps);
+  }
+  ops_->linear(out, last, weights.lm_head);
+}
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,83 @@
+// One step of a decoder model over T tokens whose ids, sequences and positions lie in device tensors: enqueues the ops
+// of every layer, allocates nothing and reads nothing back, so that a step can be captured in a graph and replayed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "anyaccel/llm/model.h"
+#include "anyaccel/ops/inference.h"
+#include "anyaccel/tensor.h"
+
+namespace anyaccel::llm {
+
+// The tokens of a step; all I32 [T] on the device.
+struct StepInput {
+  Tensor ids;
+  Tensor sequence;
+  Tensor positions;
+};
+
+// Consecutive tokens [begin, end) of one sequence. Only rope whose frequencies depend on a sequence's length needs it.
+struct SequenceRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int32_t sequence = 0;
+};
+
+class DecoderStep {
+ public:
+  // Allocates the cache for `sequences` of `context` tokens, and the tensors between the layers for steps of at most
+  // `max_tokens`.
+  DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, int64_t context, int64_t max_tokens);
+
+  ops::Inference& ops() const noexcept { return *ops_; }
+  uint64_t cache_bytes() const noexcept;
+
+  // Whether the frequencies depend on the length of the sequence ("dynamic" rope scaling).
+  bool dynamic_rope() const noexcept { return dynamic_rope_; }
+  // Host side, before the step that makes a sequence `length` tokens long (`restart`: it begins anew): renews the
+  // frequencies of the sequence when they depend on the length. Nothing to do for the other kinds of rope.
+  void set_sequence_length(int32_t sequence, int64_t length, bool restart);
+
+  // Prepares the tensors of a step of `tokens`, so that forward() with that many only enqueues.
+  void prepare(int64_t tokens);
+  // Embedding and all layers. `ranges` cover the tokens in order; may be empty unless dynamic_rope().
+  void forward(const StepInput& input, std::span<const SequenceRange> ranges);
+  // Logits (fp32 [R, V]) after the tokens that `rows` (index [R]) names of the last forward(); an empty handle: after
+  // all.
+  void logits(const Tensor& out, const Tensor& rows);
+
+ private:
+  // The tensors between the layers, as views for one number of tokens.
+  struct Views {
+    int64_t tokens = 0;
+    Tensor hidden, normed;         // [T, H]
+    Tensor q, k, v, attended;      // [T, heads * D]
+    Tensor q3, k3, v3, attended3;  // the same as [T, heads, D]
+    Tensor q_heads, k_heads;       // the same as [T * heads, D]
+    Tensor gated;                  // [T, I]
+    Tensor cos, sin;               // [T, R]
+  };
+
+  Views make_views(int64_t tokens) const;
+  void attention_block(const LayerWeights& layer, size_t index, const StepInput& input);
+  void mlp_block(const LayerWeights& layer);
+
+  std::shared_ptr<const Model> model_;
+  std::shared_ptr<ops::Inference> ops_;
+  int64_t max_tokens_ = 0;
+  bool dynamic_rope_ = false;
+  Tensor inv_freq_;                     // [R], or [B, R] when it depends on the sequence's length
+  std::vector<int64_t> longest_;        // of each sequence; dynamic rope only
+  std::vector<Tensor> inv_freq_views_;  // [R] each; one, or one for each sequence
+  std::vector<Tensor> key_cache_;       // one for each layer: [B, Hk, S, D]
+  std::vector<Tensor> value_cache_;
+  Views storage_;             // for max_tokens
+  std::vector<Views> views_;  // of the numbers of tokens used lately
+  size_t current_ = 0;        // in views_
+};
+
+}  // namespace anyaccel::llm

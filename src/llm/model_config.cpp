@@ -1,0 +1,270 @@
+// config.json of the decoder models: read with transformers' defaults, checked field by field.
+#include "anyaccel/llm/model_config.h"
+
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "anyaccel/error.h"
+#include "llm/config_fields.h"
+#include "llm/json.h"
+
+namespace anyaccel::llm {
+namespace {
+
+constexpr size_t max_config_bytes = 16 << 20;
+
+// Far above every real model, far below where products of two could overflow.
+constexpr int64_t max_size = int64_t{1} << 24;
+constexpr int64_t max_layers = 1 << 14;
+constexpr int64_t max_heads = 1 << 14;
+constexpr int64_t max_head_dim = 1 << 14;
+constexpr int64_t max_vocab = int64_t{1} << 28;
+constexpr int64_t max_positions = int64_t{1} << 31;
+
+constexpr std::string_view supported = "llama, mistral, qwen2, qwen3";
+
+Family read_family(const JsonRef& root) {
+  struct Entry {
+    std::string_view model_type;
+    std::string_view architecture;
+    Family family;
+  };
+  constexpr std::array<Entry, 4> entries = {{{"llama", "LlamaForCausalLM", Family::Llama},
+                                             {"mistral", "MistralForCausalLM", Family::Mistral},
+                                             {"qwen2", "Qwen2ForCausalLM", Family::Qwen2},
+                                             {"qwen3", "Qwen3ForCausalLM", Family::Qwen3}}};
+  const auto architectures = root.find("architectures");
+  const auto type = root.find("model_type");
+  // A model type names the body; what stands on it (a classifier, say) is in architectures.
+  const Entry* found = nullptr;
+  if (architectures) {
+    for (size_t i = 0; i < architectures->size() && found == nullptr; ++i) {
+      for (const Entry& entry : entries) {
+        if ((*architectures)[i].string() == entry.architecture) found = &entry;
+      }
+    }
+    if (found == nullptr && architectures->size() > 0) {
+      const std::string name = type ? "; model_type is " + quote_text(type->string()) : std::string();
+      architectures->error("the architecture " + quote_text((*architectures)[0].string()) +
+                           " is not supported; supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
+                           "Qwen3ForCausalLM" +
+                           name);
+    }
+  }
+  if (type) {
+    for (const Entry& entry : entries) {
+      if (type->string() != entry.model_type) continue;
+      if (found != nullptr && found != &entry) {
+        type->error("the model type " + quote_text(type->string()) + " does not fit the architecture \"" +
+                    std::string(found->architecture) + "\"");
+      }
+      return entry.family;
+    }
+    type->error("the model type " + quote_text(type->string()) + " is not supported; supported are " +
+                std::string(supported));
+  }
+  if (found == nullptr) root.error("has neither model_type nor architectures; supported are " + std::string(supported));
+  return found->family;
+}
+
+ops::Activation read_activation(const JsonRef& root) {
+  const auto value = root.find("hidden_act");
+  if (!value) return ops::Activation::Silu;
+  const std::string& name = value->string();
+  if (name == "silu" || name == "swish") return ops::Activation::Silu;
+  if (name == "gelu") return ops::Activation::Gelu;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return ops::Activation::GeluTanh;
+  if (name == "relu") return ops::Activation::Relu;
+  value->fail("\"silu\", \"gelu\", \"gelu_new\", \"gelu_pytorch_tanh\" or \"relu\"");
+}
+
+DType read_dtype(const JsonRef& root) {
+  const auto value = root.has("dtype") ? root.find("dtype") : root.find("torch_dtype");
+  if (!value) return DType::None;
+  std::string_view name = value->string();
+  if (name.starts_with("torch.")) name.remove_prefix(6);
+  if (name == "auto") return DType::None;
+  for (const DType type : {DType::F32, DType::BF16, DType::F16, DType::F64}) {
+    if (dtype_name(type) == name) return type;
+  }
+  value->fail("\"float32\", \"bfloat16\" or \"float16\"");
+}
+
+void read_windows(const JsonRef& root, ModelConfig& config) {
+  const auto layers = static_cast<size_t>(config.num_hidden_layers);
+  config.layer_has_window.assign(layers, 0);
+  // Llama has no windows; Qwen's are off unless switched on.
+  if (config.family == Family::Llama) return;
+  const bool qwen = config.family != Family::Mistral;
+  if (qwen && !read_flag(root, "use_sliding_window", false)) return;
+  if (root.has("sliding_window") && !root.find("sliding_window")) return;  // null
+  const int64_t window = read_whole(root, "sliding_window", 1, max_positions, 4096);
+  if (!qwen) {
+    config.layer_has_window.assign(layers, 1);
+  } else if (const auto types = root.find("layer_types")) {
+    if (!types->is_array() || types->size() != layers) {
+      types->fail("a list with one text for each of the " + std::to_string(layers) + " layers");
+    }
+    for (size_t i = 0; i < layers; ++i) {
+      const JsonRef type = (*types)[i];
+      const bool has_window = type.string() == "sliding_attention";
+      if (!has_window && type.string() != "full_attention") type.fail("\"full_attention\" or \"sliding_attention\"");
+      config.layer_has_window[i] = has_window ? 1 : 0;
+    }
+  } else {
+    const auto first = static_cast<size_t>(read_whole(root, "max_window_layers", 0, max_layers, 28));
+    for (size_t i = first; i < layers; ++i) config.layer_has_window[i] = 1;
+  }
+  for (const uint8_t has_window : config.layer_has_window) {
+    if (has_window != 0) config.sliding_window = window;
+  }
+}
+
+void read_sizes(const JsonRef& root, ModelConfig& config) {
+  config.hidden_size = root.at("hidden_size").integer(1, max_size);
+  config.intermediate_size = root.at("intermediate_size").integer(1, max_size);
+  config.num_hidden_layers = root.at("num_hidden_layers").integer(1, max_layers);
+  config.num_attention_heads = root.at("num_attention_heads").integer(1, max_heads);
+  config.vocab_size = root.at("vocab_size").integer(1, max_vocab);
+  config.num_key_value_heads = read_whole(root, "num_key_value_heads", 1, max_heads, config.num_attention_heads);
+  if (config.num_attention_heads % config.num_key_value_heads != 0) {
+    root.at("num_key_value_heads")
+        .fail("a divisor of num_attention_heads, which is " + std::to_string(config.num_attention_heads));
+  }
+  // Qwen3 is the one whose head size does not follow from the others.
+  const int64_t fallback = config.family == Family::Qwen3 && !root.has("head_dim") ? 128 : 0;
+  config.head_dim = read_whole(root, "head_dim", 1, max_head_dim, fallback);
+  if (config.head_dim == 0) {
+    if (config.hidden_size % config.num_attention_heads != 0) {
+      root.at("num_attention_heads")
+          .fail("a divisor of hidden_size, which is " + std::to_string(config.hidden_size) +
+                ", because there is no head_dim");
+    }
+    config.head_dim = config.hidden_size / config.num_attention_heads;
+  }
+  if (config.head_dim % 2 != 0 || config.head_dim > max_head_dim) {
+    const std::string expected = "an even head_dim of at most " + std::to_string(max_head_dim);
+    if (root.find("head_dim")) root.at("head_dim").fail(expected);
+    root.error("hidden_size / num_attention_heads is " + std::to_string(config.head_dim) + "; expected " + expected);
+  }
+  const int64_t positions = config.family == Family::Llama ? 2048 : config.family == Family::Mistral ? 131072 : 32768;
+  config.max_position_embeddings = read_whole(root, "max_position_embeddings", 1, max_positions, positions);
+}
+
+void read_biases(const JsonRef& root, ModelConfig& config) {
+  const bool attention_bias = read_flag(root, "attention_bias", false);
+  const bool mlp_bias = read_flag(root, "mlp_bias", false);
+  switch (config.family) {
+    case Family::Llama:
+      config.qkv_bias = config.o_bias = attention_bias;
+      config.mlp_bias = mlp_bias;
+      break;
+    case Family::Mistral: break;
+    case Family::Qwen2: config.qkv_bias = true; break;
+    case Family::Qwen3:
+      config.qkv_bias = config.o_bias = attention_bias;
+      config.qk_norm = true;
+      break;
+  }
+}
+
+ModelConfig read_config(const JsonRef& root) {
+  if (!root.is_object()) root.fail("an object");
+  ModelConfig config;
+  config.family = read_family(root);
+  if (const auto quantization = root.find("quantization_config")) {
+    quantization->error("quantized weights are not supported; use a checkpoint in float32, bfloat16 or float16");
+  }
+  read_sizes(root, config);
+  config.rms_norm_eps = static_cast<float>(read_number(root, "rms_norm_eps", 0.0, 1.0, 1e-6));
+  config.rope = read_rope(root, config);
+  config.hidden_act = read_activation(root);
+  config.tie_word_embeddings = read_flag(root, "tie_word_embeddings", false);
+  read_biases(root, config);
+  read_windows(root, config);
+  config.dtype = read_dtype(root);
+  const bool llama_ids = config.family == Family::Llama || config.family == Family::Mistral;
+  if (llama_ids) {
+    config.bos_token_id = 1;
+    config.eos_token_ids = {2};
+  }
+  read_special_ids(root, config.bos_token_id, config.eos_token_ids);
+  return config;
+}
+
+GenerationConfig read_generation(const JsonRef& root, GenerationConfig config) {
+  if (!root.is_object()) root.fail("an object");
+  read_special_ids(root, config.bos_token_id, config.eos_token_ids);
+  config.do_sample = read_flag(root, "do_sample", config.do_sample);
+  config.temperature = static_cast<float>(read_number(root, "temperature", 0.0, 1e4, 1.0));
+  const int64_t all = 0;
+  config.top_k =
+      static_cast<int32_t>(root.has("top_k") ? read_whole(root, "top_k", 0, INT32_MAX, all) : int64_t{config.top_k});
+  config.top_p = static_cast<float>(read_number(root, "top_p", 0.0, 1.0, 1.0));
+  config.repetition_penalty = static_cast<float>(read_number(root, "repetition_penalty", 1e-4, 1e4, 1.0));
+  return config;
+}
+
+}  // namespace
+
+std::string_view family_name(Family family) noexcept {
+  switch (family) {
+    case Family::Llama: return "llama";
+    case Family::Mistral: return "mistral";
+    case Family::Qwen2: return "qwen2";
+    case Family::Qwen3: return "qwen3";
+  }
+  return "invalid";
+}
+
+std::string_view rope_type_name(RopeType type) noexcept {
+  switch (type) {
+    case RopeType::Default: return "default";
+    case RopeType::Linear: return "linear";
+    case RopeType::Dynamic: return "dynamic";
+    case RopeType::Llama3: return "llama3";
+    case RopeType::Yarn: return "yarn";
+  }
+  return "invalid";
+}
+
+int64_t ModelConfig::window_of_layer(int64_t layer) const noexcept {
+  const auto index = static_cast<size_t>(layer);
+  return index < layer_has_window.size() && layer_has_window[index] != 0 ? sliding_window : 0;
+}
+
+ModelConfig load_model_config(const std::filesystem::path& dir) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(dir, error)) {
+    throw CheckpointError(dir.string() + ": not a directory; expected a Hugging Face model directory with config.json");
+  }
+  const JsonDocument document = JsonDocument::load(dir / "config.json", max_config_bytes);
+  return read_config(document.root());
+}
+
+ModelConfig parse_model_config(std::string_view json_text, std::string_view source_name) {
+  const JsonDocument document = JsonDocument::parse(json_text, source_name);
+  return read_config(document.root());
+}
+
+GenerationConfig load_generation_config(const std::filesystem::path& dir) {
+  GenerationConfig config;
+  std::error_code error;
+  if (std::filesystem::exists(dir / "config.json", error)) {
+    const ModelConfig model = load_model_config(dir);
+    config.bos_token_id = model.bos_token_id;
+    config.eos_token_ids = model.eos_token_ids;
+  }
+  const std::filesystem::path path = dir / "generation_config.json";
+  if (!std::filesystem::exists(path, error)) return config;
+  const JsonDocument document = JsonDocument::load(path, max_config_bytes);
+  return read_generation(document.root(), std::move(config));
+}
+
+GenerationConfig parse_generation_config(std::string_view json_text, std::string_view source_name) {
+  const JsonDocument document = JsonDocument::parse(json_text, source_name);
+  return read_generation(document.root(), GenerationConfig());
+}
+
+}  // namespace anyaccel::llm

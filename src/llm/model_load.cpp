@@ -1,0 +1,181 @@
+// Loading of weights: straight from the mapped file where that is possible, else converted and copied one by one.
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/error.h"
+#include "anyaccel/llm/model.h"
+#include "anyaccel/llm/safetensors.h"
+#include "llm/decoder_tensors.h"
+
+namespace anyaccel::llm {
+
+namespace {
+
+bool is_supported(const Accelerator& accelerator, DType dtype) {
+  const std::vector<DType> supported = accelerator.supported_dtypes();
+  return is_op_float(dtype) && std::find(supported.begin(), supported.end(), dtype) != supported.end();
+}
+
+void check_wanted_dtype(const Accelerator& accelerator, DType dtype) {
+  if (dtype == DType::None || is_supported(accelerator, dtype)) return;
+  std::string names;
+  for (const DType known : accelerator.supported_dtypes()) {
+    if (is_op_float(known)) names += (names.empty() ? "" : ", ") + std::string(dtype_name(known));
+  }
+  throw InvalidArgument("model: dtype " + std::string(dtype_name(dtype)) + " cannot be computed with on " +
+                        accelerator.name() + "; expected one of " + names);
+}
+
+// The tensor as ordinary host memory: a view, or a copy where the file does not align it.
+Tensor host_view(const TensorView& view, const Shape& shape) {
+  if (reinterpret_cast<uintptr_t>(view.data) % dtype_size(view.dtype) == 0) {
+    return Tensor::from_blob(const_cast<std::byte*>(view.data), shape, view.dtype, nullptr);
+  }
+  Tensor copied = Tensor::empty(shape, view.dtype);
+  std::memcpy(copied.data(), view.data, view.bytes);
+  return copied;
+}
+
+}  // namespace
+
+class ModelLoader {
+ public:
+  ModelLoader(const std::string& directory, const LoadOptions& options)
+      : directory_(directory), options_(options), accelerator_(*get_accelerator()) {}
+
+  std::shared_ptr<const Model> load() {
+    check_wanted_dtype(accelerator_, options_.dtype);
+    model_->config_ = load_model_config(directory_);
+    model_->device_ = accelerator_.device(accelerator_.current_device());
+    const Checkpoint checkpoint = Checkpoint::open(directory_);
+    find_prefix(checkpoint);
+    const std::vector<TensorSlot> slots = decoder_tensors(model_->config_);
+    check(checkpoint, slots);
+    choose_dtype(checkpoint, slots);
+
+    ModelWeights& weights = model_->weights_;
+    weights.layers.resize(static_cast<size_t>(model_->config_.num_hidden_layers));
+    LoadProgress progress;
+    for (const TensorSlot& slot : slots) progress.bytes_total += checkpoint.at(file_name(slot)).bytes;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const TensorSlot& slot = slots[i];
+      const TensorView& view = checkpoint.at(file_name(slot));
+      // From a disk, the next tensor comes in while this one is converted.
+      if (i + 1 < slots.size()) checkpoint.will_need(checkpoint.at(file_name(slots[i + 1])));
+      slot.in(weights) = place(checkpoint, view, slot);
+      model_->weight_bytes_ += slot.in(weights).nbytes();
+      progress.bytes_done += view.bytes;
+      progress.tensor = slot.name;
+      if (options_.progress) options_.progress(progress);
+    }
+    if (model_->config_.tie_word_embeddings) weights.lm_head = weights.embedding;
+    // Copies still read from the mapping, which goes now unless weights are used from it.
+    accelerator_.synchronize();
+    return std::move(model_);
+  }
+
+ private:
+  // Checkpoints of the bare decoder, without an output matrix, leave out "model.".
+  void find_prefix(const Checkpoint& checkpoint) {
+    bare_ =
+        checkpoint.find("model.embed_tokens.weight") == nullptr && checkpoint.find("embed_tokens.weight") != nullptr;
+  }
+
+  std::string file_name(const TensorSlot& slot) const {
+    return bare_ && slot.name.starts_with("model.") ? slot.name.substr(6) : slot.name;
+  }
+
+  // Everything that can be wrong with names, shapes and dtypes, before anything is copied.
+  void check(const Checkpoint& checkpoint, const std::vector<TensorSlot>& slots) {
+    std::unordered_set<std::string> used;
+    for (const TensorSlot& slot : slots) {
+      const std::string name = file_name(slot);
+      const TensorView* view = checkpoint.find(name);
+      if (view == nullptr) {
+        throw CheckpointError("model '" + directory_ + "': tensor '" + name + "' is missing; expected shape " +
+                              slot.shape.to_string() + " by config.json");
+      }
+      const Shape found(view->shape);
+      if (!(found == slot.shape)) {
+        throw CheckpointError("model '" + directory_ + "': tensor '" + name + "' has shape " + found.to_string() +
+                              "; expected " + slot.shape.to_string() + " by config.json");
+      }
+      if (!is_op_float(view->dtype) && view->dtype != DType::F64) {
+        throw CheckpointError("model '" + directory_ + "': tensor '" + name + "' is " +
+                              std::string(dtype_name(view->dtype)) +
+                              "; expected float32, bfloat16, float16 or float64 (quantized weights are not supported)");
+      }
+      used.insert(name);
+    }
+    note_unused(checkpoint, used);
+  }
+
+  void note_unused(const Checkpoint& checkpoint, const std::unordered_set<std::string>& used) {
+    constexpr size_t most_named = 4;
+    std::string named;
+    size_t count = 0;
+    for (const std::string& name : checkpoint.names()) {
+      // Known to be of no use: frequencies that are computed, and the output matrix of a model that ties it.
+      if (used.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+      if (name == "lm_head.weight" && model_->config_.tie_word_embeddings) continue;
+      if (count < most_named) named += (count == 0 ? "" : ", ") + name;
+      ++count;
+    }
+    if (count == 0) return;
+    model_->notes_.push_back(std::to_string(count) + (count == 1 ? " tensor" : " tensors") +
+                             " in the files that the model does not use: " + named +
+                             (count > most_named ? ", ..." : ""));
+  }
+
+  // The dtype that most of the matrices' bytes have, unless another is wanted or needed.
+  void choose_dtype(const Checkpoint& checkpoint, const std::vector<TensorSlot>& slots) {
+    model_->dtype_ = options_.dtype;
+    if (options_.dtype != DType::None) return;
+    uint64_t most = 0;
+    DType dtype = DType::F32;
+    for (const DType candidate : {DType::F32, DType::BF16, DType::F16}) {
+      uint64_t bytes = 0;
+      for (const TensorSlot& slot : slots) {
+        const TensorView& view = checkpoint.at(file_name(slot));
+        if (slot.kind == TensorKind::Matrix && view.dtype == candidate) bytes += view.bytes;
+      }
+      if (bytes > most) dtype = candidate;
+      most = std::max(most, bytes);
+    }
+    model_->dtype_ = is_supported(accelerator_, dtype) ? dtype : DType::F32;
+  }
+
+  Tensor place(const Checkpoint& checkpoint, const TensorView& view, const TensorSlot& slot) {
+    // Norms and biases are small; as fp32 they need no conversion in every step.
+    const DType wanted = slot.kind == TensorKind::Matrix ? model_->dtype_ : DType::F32;
+    const bool aligned = reinterpret_cast<uintptr_t>(view.data) % dtype_size(view.dtype) == 0;
+    if (view.dtype == wanted && aligned && accelerator_.is_host_coherent()) {
+      model_->mapped_bytes_ += view.bytes;
+      // Weights are never written.
+      auto* data = const_cast<std::byte*>(view.data);
+      auto owner = std::const_pointer_cast<SafetensorsFile>(checkpoint.files()[view.file]);
+      return Tensor::from_blob(data, slot.shape, view.dtype, std::move(owner), model_->device_);
+    }
+    Tensor tensor = Tensor::empty(slot.shape, wanted, model_->device_);
+    tensor.copy_from(host_view(view, slot.shape));
+    // A page is shared by small tensors, which are read again from the system's cache.
+    checkpoint.release(view);
+    return tensor;
+  }
+
+  std::string directory_;
+  const LoadOptions& options_;
+  Accelerator& accelerator_;
+  std::shared_ptr<Model> model_{new Model()};
+  bool bare_ = false;
+};
+
+std::shared_ptr<const Model> Model::load(const std::string& directory, const LoadOptions& options) {
+  return ModelLoader(directory, options).load();
+}
+
+}  // namespace anyaccel::llm

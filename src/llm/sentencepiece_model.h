@@ -1,0 +1,41 @@
+// The file format of SentencePiece's tokenizer.model: a protocol buffer message, read without its library
+// (https://github.com/google/sentencepiece, sentencepiece_model.proto).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace anyaccel::llm {
+
+enum class PieceType { Normal = 1, Unknown = 2, Control = 3, UserDefined = 4, Unused = 5, Byte = 6 };
+
+struct SentencePiece {
+  std::string text;
+  float score = 0;
+  PieceType type = PieceType::Normal;
+};
+
+// The fields that say how to encode and decode, with the defaults of the format.
+struct SentencePieceModel {
+  std::vector<SentencePiece> pieces;  // by id
+  int64_t model_type = 1;             // 1 unigram, 2 bpe, 3 word, 4 char
+  bool byte_fallback = false;
+  bool whitespace_as_suffix = false;
+  std::string unk_piece = "<unk>";
+  std::string bos_piece = "<s>";
+  std::string eos_piece = "</s>";
+  std::string unk_surface = " \xE2\x81\x87 ";  // what an unknown token decodes to
+  bool has_charsmap = false;                   // the normalizer changes characters
+  std::string normalizer_name;
+  bool add_dummy_prefix = true;
+  bool remove_extra_whitespaces = true;
+  bool escape_whitespaces = true;
+  bool has_denormalizer = false;
+};
+
+// CheckpointError for bytes that are no such message: cut short, a wrong field type, text that is not UTF-8.
+SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view source);
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,430 @@
+// Forward steps of ragged batches and the decode loop; see anyaccel/llm/session.h.
+#include "anyaccel/llm/session.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/error.h"
+#include "llm/decoder_step.h"
+
+namespace anyaccel::llm {
+
+namespace {
+
+// A session holds captured steps for the batch sizes it meets; a batch that shrinks one by one meets many.
+constexpr size_t kept_graphs = 8;
+
+void check_options(const SessionOptions& options) {
+  // Sequences and positions are I32 on the device.
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();
+  const auto positive = [](int64_t value, const char* name) {
+    if (value <= 0 || value > most) {
+      throw InvalidArgument(std::string("session: ") + name + " is " + std::to_string(value) + "; expected 1 to " +
+                            std::to_string(most));
+    }
+  };
+  positive(options.sequences, "the number of sequences");
+  positive(options.context, "the context length");
+  positive(options.chunk, "the chunk length");
+}
+
+// Most tokens of one step: a chunk of prompts, or one token of each sequence.
+int64_t longest_step(const SessionOptions& options) {
+  const int64_t chunk =
+      options.chunk / options.sequences >= options.context ? options.sequences * options.context : options.chunk;
+  return std::max(chunk, options.sequences);
+}
+
+void check_sampling(const Sampling& sampling) {
+  const auto fail = [](const char* name, const std::string& found, const char* expected) {
+    throw InvalidArgument(std::string("sampling: ") + name + " is " + found + "; expected " + expected);
+  };
+  if (!(sampling.temperature >= 0.0f) || !std::isfinite(sampling.temperature)) {
+    fail("temperature", std::to_string(sampling.temperature), "a number of at least 0");
+  }
+  if (sampling.top_k < 0) fail("top_k", std::to_string(sampling.top_k), "0 (all tokens) or a positive number");
+  if (!(sampling.top_p > 0.0f && sampling.top_p <= 1.0f)) {
+    fail("top_p", std::to_string(sampling.top_p), "a number over 0 and at most 1");
+  }
+  if (!(sampling.repetition_penalty > 0.0f) || !std::isfinite(sampling.repetition_penalty)) {
+    fail("repetition_penalty", std::to_string(sampling.repetition_penalty), "a number over 0");
+  }
+}
+
+// Blocks until the values have been read.
+template <class T>
+void upload(const Tensor& destination, const std::vector<T>& values) {
+  destination.copy_from(Tensor::from_host(values.data(), destination.shape(), destination.dtype()));
+}
+
+struct CapturedStep {
+  int64_t batch = 0;
+  Graph graph;
+};
+
+}  // namespace
+
+struct Session::Impl {
+  Impl(std::shared_ptr<const Model> model_in, const SessionOptions& options_in);
+
+  void check_batch(const TokenBatch& tokens, std::span<const int32_t> rows) const;
+  // The chunks of a batch; the logits of the rows go to the first rows of `logits_out`.
+  void run(const TokenBatch& tokens, std::span<const int32_t> rows, const Tensor& logits_out);
+  void renew_frequencies(const TokenBatch& tokens);
+  StepInput decode_input() const;
+  void fill_seen(std::span<const std::vector<int32_t>> prompts);
+  void write_active();
+  // The ops of one decode step: newest tokens in, next ones out.
+  void enqueue_step();
+  // Chooses from decode_logits and advances the random numbers.
+  void enqueue_draw();
+  bool graphs_wanted() const;
+  // The captured step for the present batch size, captured now if this size has run before; else null.
+  const Graph* captured_step();
+
+  std::shared_ptr<const Model> model;
+  Accelerator& accelerator;
+  SessionOptions options;
+  DecoderStep decoder;
+
+  // Forward: I32 [chunk] and fp32 [rows, V].
+  Tensor ids, sequence, positions, rows;
+  Tensor logits;
+
+  // Decode loop; [B] of which the first active.size() rows are in use.
+  Sampling sampling;
+  Tensor decode_ids, decode_sequence, decode_positions;  // I32
+  Tensor decode_logits;                                  // fp32 [B, V]
+  Tensor seen;                                           // U8 [B, V]; only with a repetition penalty
+  Tensor rng;                                            // I64 [2]
+  Tensor host_ids;                                       // I32 [B] in host memory, pinned where possible
+  std::vector<int32_t> active;
+  std::vector<int64_t> position;  // of the newest token of active[i], which has not been run yet
+  bool host_ids_fresh = false;
+  std::vector<int64_t> warm;  // batch sizes that ran once outside a graph
+  std::vector<CapturedStep> captured;
+  uint64_t replayed = 0;
+};
+
+Session::Impl::Impl(std::shared_ptr<const Model> model_in, const SessionOptions& options_in)
+    : model(std::move(model_in)),
+      accelerator(model->accelerator()),
+      options(options_in),
+      decoder(model, options.sequences, options.context, longest_step(options)) {
+  const Device device = model->device();
+  const int64_t chunk = longest_step(options);
+  const int64_t batch = options.sequences;
+  for (Tensor* tensor : {&ids, &sequence, &positions, &rows}) *tensor = Tensor::empty({chunk}, DType::I32, device);
+  for (Tensor* tensor : {&decode_ids, &decode_sequence, &decode_positions}) {
+    *tensor = Tensor::empty({batch}, DType::I32, device);
+  }
+  decode_logits = Tensor::empty({batch, model->config().vocab_size}, DType::F32, device);
+  rng = Tensor::empty({2}, DType::I64, device);
+  host_ids = accelerator.pin_memory(Tensor::empty({batch}, DType::I32), /*make_copy=*/false, /*required=*/false);
+}
+
+void Session::Impl::check_batch(const TokenBatch& tokens, std::span<const int32_t> wanted) const {
+  const size_t count = tokens.ids.size();
+  if (count == 0 || tokens.sequence.size() != count || tokens.positions.size() != count) {
+    throw InvalidArgument("forward: " + std::to_string(count) + " ids, " + std::to_string(tokens.sequence.size()) +
+                          " sequence numbers and " + std::to_string(tokens.positions.size()) +
+                          " positions; expected as many of each, and at least one");
+  }
+  const auto check_range = [](std::span<const int32_t> values, int64_t end, const char* what) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (values[i] >= 0 && values[i] < end) continue;
+      throw InvalidArgument(std::string("forward: ") + what + " " + std::to_string(values[i]) + " of token " +
+                            std::to_string(i) + " is out of range; expected 0 to " + std::to_string(end - 1));
+    }
+  };
+  check_range(tokens.ids, model->config().vocab_size, "id");
+  check_range(tokens.sequence, options.sequences, "sequence");
+  check_range(tokens.positions, options.context, "position");
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i] >= (i == 0 ? 0 : wanted[i - 1] + 1) && wanted[i] < static_cast<int64_t>(count)) continue;
+    throw InvalidArgument("forward: row " + std::to_string(wanted[i]) + " is out of range or out of order; expected " +
+                          "rising rows from 0 to " + std::to_string(count - 1));
+  }
+}
+
+void Session::Impl::renew_frequencies(const TokenBatch& tokens) {
+  if (!decoder.dynamic_rope()) return;
+  // A whole prompt takes the frequencies of its full length, whatever chunks it is run in.
+  std::vector<int64_t> length(static_cast<size_t>(options.sequences), 0);
+  std::vector<bool> restart(length.size(), false);
+  for (size_t i = 0; i < tokens.ids.size(); ++i) {
+    const auto index = static_cast<size_t>(tokens.sequence[i]);
+    length[index] = std::max<int64_t>(length[index], tokens.positions[i] + 1);
+    if (tokens.positions[i] == 0) restart[index] = true;
+  }
+  for (size_t i = 0; i < length.size(); ++i) {
+    if (length[i] > 0) decoder.set_sequence_length(static_cast<int32_t>(i), length[i], restart[i]);
+  }
+}
+
+void Session::Impl::run(const TokenBatch& tokens, std::span<const int32_t> wanted, const Tensor& logits_out) {
+  renew_frequencies(tokens);
+  const size_t total = tokens.ids.size();
+  const auto chunk = static_cast<size_t>(std::min(options.chunk, ids.numel()));
+  size_t first_row = 0;
+  for (size_t begin = 0; begin < total; begin += chunk) {
+    const size_t end = std::min(total, begin + chunk);
+    const auto count = static_cast<int64_t>(end - begin);
+    const StepInput input = {ids.slice(0, 0, count), sequence.slice(0, 0, count), positions.slice(0, 0, count)};
+    const auto part = [&](std::span<const int32_t> values) {
+      return std::vector<int32_t>(values.begin() + static_cast<ptrdiff_t>(begin),
+                                  values.begin() + static_cast<ptrdiff_t>(end));
+    };
+    upload(input.ids, part(tokens.ids));
+    upload(input.sequence, part(tokens.sequence));
+    upload(input.positions, part(tokens.positions));
+
+    std::vector<SequenceRange> ranges;
+    if (decoder.dynamic_rope()) {
+      for (size_t i = begin; i < end; ++i) {
+        const auto at = static_cast<int64_t>(i - begin);
+        if (ranges.empty() || ranges.back().sequence != tokens.sequence[i])
+          ranges.push_back({at, at, tokens.sequence[i]});
+        ranges.back().end = at + 1;
+      }
+    }
+    decoder.forward(input, ranges);
+
+    size_t last_row = first_row;
+    while (last_row < wanted.size() && static_cast<size_t>(wanted[last_row]) < end) ++last_row;
+    if (last_row == first_row) continue;
+    const auto row_count = static_cast<int64_t>(last_row - first_row);
+    const Tensor out = logits_out.slice(0, static_cast<int64_t>(first_row), static_cast<int64_t>(last_row));
+    if (row_count == count) {
+      decoder.logits(out, {});
+    } else {
+      std::vector<int32_t> chunk_rows;
+      for (size_t i = first_row; i < last_row; ++i) chunk_rows.push_back(wanted[i] - static_cast<int32_t>(begin));
+      const Tensor device_rows = rows.slice(0, 0, row_count);
+      upload(device_rows, chunk_rows);
+      decoder.logits(out, device_rows);
+    }
+    first_row = last_row;
+  }
+}
+
+StepInput Session::Impl::decode_input() const {
+  const auto count = static_cast<int64_t>(active.size());
+  return {decode_ids.slice(0, 0, count), decode_sequence.slice(0, 0, count), decode_positions.slice(0, 0, count)};
+}
+
+void Session::Impl::fill_seen(std::span<const std::vector<int32_t>> prompts) {
+  if (sampling.repetition_penalty == 1.0f) return;
+  const int64_t vocab = model->config().vocab_size;
+  if (!seen) {
+    seen = Tensor::empty({options.sequences, vocab}, DType::U8, model->device());
+    captured.clear();
+  }
+  std::vector<uint8_t> marks(static_cast<size_t>(vocab));
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    std::fill(marks.begin(), marks.end(), uint8_t{0});
+    for (const int32_t id : prompts[i]) marks[static_cast<size_t>(id)] = 1;
+    upload(seen.select(0, static_cast<int64_t>(i)), marks);
+  }
+}
+
+void Session::Impl::write_active() {
+  const StepInput input = decode_input();
+  std::vector<int32_t> narrow(position.begin(), position.end());
+  upload(input.sequence, active);
+  upload(input.positions, narrow);
+}
+
+void Session::Impl::enqueue_draw() {
+  ops::Inference& ops = decoder.ops();
+  const auto count = static_cast<int64_t>(active.size());
+  const Tensor chosen_from = decode_logits.slice(0, 0, count);
+  Tensor marks;
+  if (sampling.repetition_penalty != 1.0f) {
+    marks = seen.slice(0, 0, count);
+    ops.repetition_penalty(chosen_from, marks, sampling.repetition_penalty);
+  }
+  ops.sample(decode_ids.slice(0, 0, count), chosen_from, rng, sampling.temperature, sampling.top_k, sampling.top_p,
+             marks);
+  // The op takes one counter for four rows.
+  ops.increment(rng.slice(0, 1, 2), (count + 3) / 4);
+}
+
+void Session::Impl::enqueue_step() {
+  const StepInput input = decode_input();
+  std::vector<SequenceRange> ranges;
+  if (decoder.dynamic_rope()) {
+    for (size_t i = 0; i < active.size(); ++i) {
+      ranges.push_back({static_cast<int64_t>(i), static_cast<int64_t>(i) + 1, active[i]});
+    }
+  }
+  decoder.forward(input, ranges);
+  decoder.logits(decode_logits.slice(0, 0, static_cast<int64_t>(active.size())), {});
+  decoder.ops().increment(input.positions, 1);
+  enqueue_draw();
+}
+
+bool Session::Impl::graphs_wanted() const {
+  return accelerator.supports_graphs() && accelerator.get_compile_backend() == "graph" && decoder.ops().all_native();
+}
+
+const Graph* Session::Impl::captured_step() {
+  const auto batch = static_cast<int64_t>(active.size());
+  if (!graphs_wanted()) return nullptr;
+  for (const CapturedStep& step : captured) {
+    if (step.batch == batch) return &step.graph;
+  }
+  // The first step of a size runs op by op, so that everything an op sets up on first use is there before capturing.
+  if (std::find(warm.begin(), warm.end(), batch) == warm.end()) {
+    warm.push_back(batch);
+    return nullptr;
+  }
+  decoder.prepare(batch);
+  CapturedStep step;
+  step.batch = batch;
+  step.graph = accelerator.create_graph();
+  {
+    const ScopeGuard capture = accelerator.capture_to_graph(step.graph);
+    enqueue_step();
+  }
+  if (captured.size() == kept_graphs) captured.erase(captured.begin());
+  captured.push_back(std::move(step));
+  return &captured.back().graph;
+}
+
+Session::Session(std::shared_ptr<const Model> model, const SessionOptions& options) {
+  check_options(options);
+  impl_ = std::make_unique<Impl>(std::move(model), options);
+}
+
+Session::~Session() = default;
+
+const Model& Session::model() const noexcept { return *impl_->model; }
+const SessionOptions& Session::options() const noexcept { return impl_->options; }
+uint64_t Session::cache_bytes() const noexcept { return impl_->decoder.cache_bytes(); }
+std::span<const int32_t> Session::active() const noexcept { return impl_->active; }
+int64_t Session::length(size_t i) const { return impl_->position.at(i) + 1; }
+uint64_t Session::replayed_steps() const noexcept { return impl_->replayed; }
+
+Tensor Session::forward(const TokenBatch& tokens, std::span<const int32_t> rows) {
+  impl_->check_batch(tokens, rows);
+  const auto count = static_cast<int64_t>(rows.size());
+  if (!impl_->logits || impl_->logits.size(0) < count) {
+    impl_->logits = Tensor();  // give it back first
+    impl_->logits = Tensor::empty({std::max<int64_t>(count, 1), impl_->model->config().vocab_size}, DType::F32,
+                                  impl_->model->device());
+  }
+  impl_->run(tokens, rows, impl_->logits);
+  return impl_->logits.slice(0, 0, count);
+}
+
+void Session::start(std::span<const std::vector<int32_t>> prompts, const Sampling& sampling, uint64_t seed,
+                    uint64_t offset) {
+  Impl& impl = *impl_;
+  check_sampling(sampling);
+  if (prompts.empty() || static_cast<int64_t>(prompts.size()) > impl.options.sequences) {
+    throw InvalidArgument("start: " + std::to_string(prompts.size()) + " prompts; this session takes 1 to " +
+                          std::to_string(impl.options.sequences));
+  }
+  std::vector<int32_t> ids, sequence, positions, rows;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto length = static_cast<int64_t>(prompts[i].size());
+    if (length == 0) throw InvalidArgument("start: prompt " + std::to_string(i) + " has no tokens");
+    if (length > impl.options.context) {
+      throw InvalidArgument("start: prompt " + std::to_string(i) + " has " + std::to_string(length) +
+                            " tokens, more than the context of " + std::to_string(impl.options.context));
+    }
+    for (int64_t p = 0; p < length; ++p) {
+      ids.push_back(prompts[i][static_cast<size_t>(p)]);
+      sequence.push_back(static_cast<int32_t>(i));
+      positions.push_back(static_cast<int32_t>(p));
+    }
+    rows.push_back(static_cast<int32_t>(ids.size()) - 1);
+  }
+  const TokenBatch batch = {ids, sequence, positions};
+  impl.check_batch(batch, rows);
+
+  // Captured steps hold the sampling options.
+  if (!(impl.sampling == sampling)) impl.captured.clear();
+  impl.sampling = sampling;
+  // ... and, where frequencies follow a sequence's length, which sequence each row is.
+  if (impl.decoder.dynamic_rope()) impl.captured.clear();
+  impl.active.clear();
+  impl.position.clear();
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    impl.active.push_back(static_cast<int32_t>(i));
+    impl.position.push_back(static_cast<int64_t>(prompts[i].size()));
+  }
+  impl.host_ids_fresh = false;
+  upload(impl.rng, std::vector<int64_t>{std::bit_cast<int64_t>(seed), std::bit_cast<int64_t>(offset)});
+  impl.fill_seen(prompts);
+  impl.write_active();
+  impl.run(batch, rows, impl.decode_logits);
+  impl.enqueue_draw();
+}
+
+std::span<const int32_t> Session::tokens() {
+  Impl& impl = *impl_;
+  const size_t count = impl.active.size();
+  if (!impl.host_ids_fresh && count > 0) {
+    const auto end = static_cast<int64_t>(count);
+    impl.host_ids.slice(0, 0, end).copy_from(impl.decode_ids.slice(0, 0, end));
+    impl.accelerator.current_stream().synchronize();
+    impl.host_ids_fresh = true;
+  }
+  return {impl.host_ids.data_as<int32_t>(), count};
+}
+
+void Session::retain(std::span<const bool> keep) {
+  Impl& impl = *impl_;
+  if (keep.size() != impl.active.size()) {
+    throw InvalidArgument("retain: " + std::to_string(keep.size()) + " answers for " +
+                          std::to_string(impl.active.size()) + " active sequences");
+  }
+  if (std::find(keep.begin(), keep.end(), false) == keep.end()) return;
+  const std::span<const int32_t> newest = tokens();
+  std::vector<int32_t> kept_ids;
+  for (size_t i = 0; i < keep.size(); ++i) {
+    if (!keep[i]) continue;
+    const size_t to = kept_ids.size();
+    if (impl.seen && impl.sampling.repetition_penalty != 1.0f && to != i) {
+      impl.seen.select(0, static_cast<int64_t>(to)).copy_from(impl.seen.select(0, static_cast<int64_t>(i)));
+    }
+    kept_ids.push_back(newest[i]);
+    impl.active[to] = impl.active[i];
+    impl.position[to] = impl.position[i];
+  }
+  impl.active.resize(kept_ids.size());
+  impl.position.resize(kept_ids.size());
+  impl.host_ids_fresh = false;
+  if (kept_ids.empty()) return;
+  if (impl.decoder.dynamic_rope()) impl.captured.clear();
+  upload(impl.decode_ids.slice(0, 0, static_cast<int64_t>(kept_ids.size())), kept_ids);
+  impl.write_active();
+}
+
+void Session::step() {
+  Impl& impl = *impl_;
+  if (impl.active.empty()) return;
+  for (size_t i = 0; i < impl.active.size(); ++i) {
+    if (impl.position[i] >= impl.options.context) {
+      throw InvalidArgument("step: sequence " + std::to_string(impl.active[i]) + " has filled the context of " +
+                            std::to_string(impl.options.context) + " tokens");
+    }
+    impl.decoder.set_sequence_length(impl.active[i], impl.position[i] + 1, /*restart=*/false);
+  }
+  if (const Graph* graph = impl.captured_step()) {
+    impl.accelerator.replay_graph(*graph);
+    ++impl.replayed;
+  } else {
+    impl.enqueue_step();
+  }
+  for (int64_t& position : impl.position) ++position;
+  impl.host_ids_fresh = false;
+}
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,75 @@
+// Byte pair encoding with ranked merges, as tokenizer.json describes it.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "llm/json.h"
+#include "llm/tokenizer_vocabulary.h"
+
+namespace anyaccel::llm {
+
+class BpeModel {
+ public:
+  // The "model" of a tokenizer.json. `count`: tokens in all, added ones included. CheckpointError for another kind of
+  // model, an option with a wrong type, or a merge of parts that are no tokens.
+  BpeModel(const JsonRef& value, size_t count);
+
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+  // Appends the tokens of one piece of text (valid UTF-8). Time grows as n log n. CheckpointError when the unknown
+  // token is needed but is not in the vocabulary.
+  void encode(std::string_view piece, std::vector<int32_t>& ids) const;
+
+ private:
+  struct Merge {
+    uint32_t rank = 0;
+    int32_t id = 0;
+  };
+  // Merges by the ids of their two parts: a table of twice as many places as merges, searched from a key's hash on.
+  class MergeTable {
+   public:
+    void reserve(size_t count);
+    void put(int32_t left, int32_t right, Merge merge);
+    const Merge* find(int32_t left, int32_t right) const;
+
+   private:
+    size_t place(uint64_t key) const;
+    std::vector<uint64_t> keys_;
+    std::vector<Merge> merges_;
+    size_t mask_ = 0;
+  };
+  struct Symbol {
+    int32_t id = 0;
+    int32_t previous = -1;
+    int32_t next = -1;
+    bool gone = false;
+  };
+
+  void read_merges(const JsonRef& merges);
+  void add_unknown(std::vector<int32_t>& ids) const;
+  std::vector<int32_t> first_symbols(std::string_view piece) const;
+  bool add_bytes(std::string_view character, std::vector<int32_t>& ids) const;
+  std::vector<int32_t> merge_all(const std::vector<int32_t>& ids) const;
+
+  Vocabulary vocabulary_;
+  std::string source_;
+  MergeTable merges_;
+  std::vector<int32_t> byte_ids_;  // of "<0x00>" to "<0xFF>", -1 where there is none; empty without byte fallback
+  std::string unknown_;
+  std::optional<int32_t> unknown_id_;
+  bool fuse_unknown_ = false;
+  bool ignore_merges_ = false;
+  std::string prefix_;  // of a symbol inside a word
+  std::string suffix_;  // of the last symbol of a word
+
+  // Words that were encoded before. They repeat a lot.
+  mutable std::mutex cache_lock_;
+  mutable std::unordered_map<std::string, std::vector<int32_t>> cache_;
+};
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,24 @@
+// What a tokenizer gives to decode(): a machine that takes ids and gives text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace anyaccel::llm {
+
+class TokenTextStream {
+ public:
+  TokenTextStream() = default;
+  virtual ~TokenTextStream() = default;
+  TokenTextStream(const TokenTextStream&) = delete;
+  TokenTextStream& operator=(const TokenTextStream&) = delete;
+
+  // Appends the text that is certain now.
+  virtual void push(int32_t id, std::string& out) = 0;
+  virtual void finish(std::string& out) = 0;
+};
+
+// With `streaming`, a run of byte tokens this long gives out its complete characters.
+inline constexpr size_t longest_held_run = 64;
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,20 @@
+// Unicode questions that tokenizers ask, and the normalization forms.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace anyaccel::llm {
+
+bool is_white_space(char32_t c) noexcept;  // property White_Space
+bool is_numeric(char32_t c) noexcept;      // categories Nd, Nl, No
+bool is_punctuation(char32_t c) noexcept;  // ASCII punctuation and categories P*
+bool is_mark(char32_t c) noexcept;         // categories M*
+
+enum class NormalForm { NFC, NFD, NFKC, NFKD };
+// `text` is valid UTF-8.
+std::string normalize(std::string_view text, NormalForm form);
+// Character by character, without context (a final sigma is an ordinary one).
+std::string lowercase(std::string_view text);
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,169 @@
+// A driver for tests of what stands above drivers: two devices, every extension, and switches to misbehave with.
+//
+// Work runs at once, but an event completes only when `events_complete` is set. Memory is the host's though the driver
+// does not say so, so that a validating layer must treat it as out of reach.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "anyaccel/abi/driver_class.hpp"
+#include "runtime/driver_table.h"
+#include "runtime/host_services.h"
+
+namespace fake {
+
+namespace abi = anyaccel::abi;
+
+inline bool events_complete = true;
+// Runs inside mem_alloc; throws what a test wants to see translated.
+inline std::function<void()> on_alloc;
+inline int destroyed_streams = 0;
+
+class Event final : public abi::Event {
+ public:
+  void record(abi::Stream&) override {}
+  bool query() override { return events_complete; }
+  void synchronize() override {}
+  double elapsed(abi::Event&) override { return 1.5; }
+};
+
+class Kernel final : public abi::Kernel {};
+
+class Module final : public abi::Module {
+ public:
+  abi::Kernel* kernel_get(const char* name, aa_kernel_info& info) override {
+    info.max_threads_per_block = 64;
+    return std::strcmp(name, "known") == 0 ? &kernel_ : nullptr;
+  }
+
+ private:
+  Kernel kernel_;
+};
+
+class Graph final : public abi::Graph {
+ public:
+  explicit Graph(std::vector<std::function<void()>> work) : work_(std::move(work)) {}
+  void launch(abi::Stream&) override {
+    for (const auto& item : work_) item();
+  }
+  int64_t node_count() const override { return static_cast<int64_t>(work_.size()); }
+
+ private:
+  std::vector<std::function<void()>> work_;
+};
+
+class Stream final : public abi::Stream {
+ public:
+  ~Stream() override { ++destroyed_streams; }
+  void copy(void* destination, const void* source, size_t size, aa_copy_direction) override {
+    run([=] { std::memcpy(destination, source, size); });
+  }
+  void fill(void* destination, const void* pattern, size_t pattern_size, size_t size) override {
+    std::vector<unsigned char> bytes(size);
+    for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<const unsigned char*>(pattern)[i % pattern_size];
+    run([=] { std::memcpy(destination, bytes.data(), size); });
+  }
+  bool query() override { return true; }
+  void synchronize() override {
+    if (capturing_) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is capturing");
+  }
+  void wait_event(abi::Event&) override {}
+  void host_call(void (*function)(void*), void* user) override {
+    run([=] { function(user); });
+  }
+  void launch(abi::Kernel&, const aa_launch&) override {}
+  void enqueue_op(const aa_op_call&) override {}
+  void capture_begin() override {
+    if (capturing_) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is capturing already");
+    capturing_ = true;
+  }
+  std::unique_ptr<abi::Graph> capture_end() override {
+    if (!capturing_) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is not capturing");
+    capturing_ = false;
+    return std::make_unique<Graph>(std::exchange(work_, {}));
+  }
+  bool capturing() override { return capturing_; }
+
+ private:
+  void run(std::function<void()> work) {
+    if (capturing_) {
+      work_.push_back(std::move(work));
+    } else {
+      work();
+    }
+  }
+  bool capturing_ = false;
+  std::vector<std::function<void()>> work_;
+};
+
+class Device final : public abi::Device {
+ public:
+  void synchronize() override {}
+  void memory_info(int64_t& free, int64_t& total) override { free = total = 1 << 30; }
+  void* mem_alloc(int32_t kind, size_t size) override {
+    if (on_alloc) on_alloc();
+    if (kind > AA_MEMORY_PINNED) abi::unimplemented("mem_alloc");
+    return std::aligned_alloc(64, (size + 63) / 64 * 64);
+  }
+  void mem_free(int32_t, void* pointer, size_t) override { std::free(pointer); }
+  std::unique_ptr<abi::Stream> stream_create(int32_t, uint32_t) override { return std::make_unique<Stream>(); }
+  std::unique_ptr<abi::Event> event_create(uint32_t) override { return std::make_unique<Event>(); }
+  std::unique_ptr<abi::Module> module_load(const void*, size_t, const char*) override {
+    return std::make_unique<Module>();
+  }
+  void register_range(void*, size_t) override {}
+  void unregister_range(void*) override {}
+  void* alloc_on_node(size_t size, int32_t) override { return mem_alloc(AA_MEMORY_PINNED, size); }
+  bool supports_op(const aa_op_call&) override { return true; }
+  const char* compile_languages() override { return "c"; }
+  std::string compile_fingerprint() override { return "fake 1"; }
+  abi::CompileOutput compile(const char*, const char*, const char* source, size_t size, const char* const*,
+                             size_t) override {
+    abi::CompileOutput output;
+    output.succeeded = std::string_view(source, size) != "error";
+    output.image = {1, 2, 3};
+    output.format = "fake";
+    output.log = output.succeeded ? "" : "line 1: wrong";
+    return output;
+  }
+};
+
+class Driver : public abi::Driver {
+ public:
+  static constexpr abi::DriverFacts facts{.name = "fake", .vendor = "tests", .version = "1"};
+  static void probe(aa_probe& probe) {
+    probe.state = AA_PROBE_USABLE;
+    probe.device_count = 2;
+    abi::copy_text(probe.reason, "always");
+  }
+  static std::unique_ptr<abi::Driver> initialize(const aa_initialize_params&) { return std::make_unique<Driver>(); }
+  uint32_t extensions() const override {
+    return abi::graph_extension | abi::host_memory_extension | abi::ops_extension | abi::compiler_extension |
+           abi::profiler_extension;
+  }
+  int32_t device_count() override { return 2; }
+  void device_props(int32_t index, aa_device_props& props) override {
+    if (index < 0 || index > 1) throw abi::Failure(AA_OUT_OF_RANGE, "no such device", 7);
+    abi::copy_text(props.name, "fake device");
+    props.caps = AA_CAP_EVENT_TIMING | AA_CAP_PINNED_HOST | AA_CAP_HOST_CALL | AA_CAP_KERNELS;
+    props.total_memory = 1 << 30;
+    props.alignment = 64;
+    props.dtypes_storable = 1u << AA_DTYPE_F32;
+  }
+  std::unique_ptr<abi::Device> device_open(int32_t) override { return std::make_unique<Device>(); }
+  int32_t find_op(const char* name) override { return std::strcmp(name, "add") == 0 ? 5 : -1; }
+  void range_push(const char*, const char*, const char*) override {}
+  void range_pop(const char*) override {}
+  void mark(const char*, const char*) override {}
+};
+
+// The driver's own table, as a plugin would give it.
+inline const aa_driver* raw_table() {
+  return abi::driver_query<Driver>(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, anyaccel::host_services());
+}
+
+}  // namespace fake

@@ -1,0 +1,399 @@
+// The ops "linear", "linear_multi" and "gated_linear" of the CPU accelerator against plain loops in double, on every
+// instruction set of the machine: shapes with remainders everywhere, all dtypes, strided and transposed tensors.
+#include "accelerators/cpu/kernels/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "accelerators/cpu/cpu_features.h"
+#include "accelerators/cpu/worker_pool.h"
+#include "anyaccel/dtype.h"
+#include "anyaccel/error.h"
+
+namespace anyaccel::cpu {
+namespace {
+
+enum class Layout { Dense, PaddedRows, Transposed, Strided };
+
+double decode(const void* p, DType dtype) {
+  switch (dtype) {
+    case DType::BF16: return bf16_to_float(*static_cast<const uint16_t*>(p));
+    case DType::F16: return fp16_to_float(*static_cast<const uint16_t*>(p));
+    default: return *static_cast<const float*>(p);
+  }
+}
+
+void encode(void* p, DType dtype, float value) {
+  switch (dtype) {
+    case DType::BF16: *static_cast<uint16_t*>(p) = float_to_bf16(value); break;
+    case DType::F16: *static_cast<uint16_t*>(p) = float_to_fp16(value); break;
+    default: *static_cast<float*>(p) = value; break;
+  }
+}
+
+// A tensor in a buffer of exactly its size, so that the address sanitizer sees any access beyond it; the gaps of a
+// strided layout hold NaNs, which would show in the results if they were read as elements.
+class TestTensor {
+ public:
+  TestTensor() { view_.dtype = AA_DTYPE_NONE; }
+  TestTensor(DType dtype, int64_t rows, int64_t columns, Layout layout = Layout::Dense) {
+    view_.dtype = static_cast<int32_t>(dtype);
+    view_.ndim = 2;
+    for (auto& extent : view_.shape) extent = 1;
+    view_.shape[0] = rows;
+    view_.shape[1] = columns;
+    view_.strides[0] = columns;
+    view_.strides[1] = 1;
+    if (layout == Layout::PaddedRows) view_.strides[0] = columns + 5;
+    if (layout == Layout::Transposed) view_.strides[0] = 1, view_.strides[1] = rows;
+    if (layout == Layout::Strided) view_.strides[0] = 3 * columns + 1, view_.strides[1] = 3;
+    const int64_t elements =
+        rows * columns == 0 ? 0 : (rows - 1) * view_.strides[0] + (columns - 1) * view_.strides[1] + 1;
+    data_.assign(static_cast<size_t>(elements) * dtype_size(dtype), '\xff');
+    view_.data = data_.data();
+  }
+
+  static TestTensor random(DType dtype, int64_t rows, int64_t columns, Layout layout, std::mt19937& generator) {
+    TestTensor tensor(dtype, rows, columns, layout);
+    std::normal_distribution<float> normal;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < columns; ++c) encode(tensor.at(r, c), dtype, normal(generator));
+    }
+    return tensor;
+  }
+  // A bias.
+  static TestTensor random_vector(DType dtype, int64_t n, std::mt19937& generator) {
+    TestTensor tensor = random(dtype, 1, n, Layout::Dense, generator);
+    tensor.view_.ndim = 1;
+    tensor.view_.shape[0] = n;
+    tensor.view_.shape[1] = 1;
+    tensor.view_.strides[0] = 1;
+    tensor.view_.strides[1] = 0;
+    return tensor;
+  }
+
+  TestTensor(TestTensor&&) = default;
+  TestTensor& operator=(TestTensor&&) = default;
+  TestTensor copy() const {
+    TestTensor other;
+    other.view_ = view_;
+    other.data_ = data_;
+    other.view_.data = other.data_.data();
+    return other;
+  }
+
+  bool present() const { return view_.dtype != AA_DTYPE_NONE; }
+  DType dtype() const { return static_cast<DType>(view_.dtype); }
+  const aa_tensor& view() const { return view_; }
+  void* at(int64_t row, int64_t column) {
+    return data_.data() + static_cast<size_t>(row * view_.strides[0] + column * view_.strides[1]) * dtype_size(dtype());
+  }
+  double get(int64_t row, int64_t column) { return decode(at(row, column), dtype()); }
+  const std::vector<char>& bytes() const { return data_; }
+
+ private:
+  aa_tensor view_ = {};
+  std::vector<char> data_;
+};
+
+// A sum and how large its terms are, to which rounding errors are proportional.
+struct Sum {
+  double value = 0;
+  double size = 0;
+};
+
+Sum dot(TestTensor& x, TestTensor& w, TestTensor& bias, int64_t m, int64_t n, int64_t k) {
+  Sum sum;
+  for (int64_t i = 0; i < k; ++i) {
+    const double term = x.get(m, i) * w.get(n, i);
+    sum.value += term;
+    sum.size += std::abs(term);
+  }
+  if (bias.present()) {
+    sum.value += bias.get(n, 0);
+    sum.size += std::abs(bias.get(n, 0));
+  }
+  return sum;
+}
+
+double activate(int kind, double x) {
+  switch (kind) {
+    case AA_ACTIVATION_SILU: return x / (1 + std::exp(-x));
+    case AA_ACTIVATION_GELU: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case AA_ACTIVATION_GELU_TANH: return x / (1 + std::exp(-2 * 0.7978845608028654 * (x + 0.044715 * x * x * x)));
+    case AA_ACTIVATION_RELU: return std::max(x, 0.0);
+    case AA_ACTIVATION_SIGMOID: return 1 / (1 + std::exp(-x));
+    default: return std::tanh(x);
+  }
+}
+
+double rounding(DType dtype) { return dtype == DType::F32 ? 1e-7 : dtype == DType::F16 ? 6e-4 : 4.5e-3; }
+
+void expect_close(TestTensor& out, int64_t m, int64_t n, const Sum& expected, const std::string& what) {
+  const double found = out.get(m, n);
+  const double bound = 2e-6 * expected.size + rounding(out.dtype()) * std::abs(expected.value) + 1e-7;
+  ASSERT_NEAR(found, expected.value, bound) << what << " at [" << m << ", " << n << "]";
+}
+
+aa_op_call make_call(const std::vector<aa_tensor>& tensors) {
+  aa_op_call call = {};
+  call.struct_size = sizeof(call);
+  call.tensors = tensors.data();
+  call.tensor_count = static_cast<uint32_t>(tensors.size());
+  return call;
+}
+
+class MatmulTest : public ::testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (!is_isa_available(GetParam())) GTEST_SKIP() << "this machine lacks " << isa_name(GetParam());
+    before_ = isa();
+    set_isa(GetParam());
+  }
+  void TearDown() override { set_isa(before_); }
+
+  struct Case {
+    int64_t m, n, k;
+    DType x = DType::F32, w = DType::F32, out = DType::F32;
+    Layout x_layout = Layout::Dense, w_layout = Layout::Dense, out_layout = Layout::Dense;
+    bool bias = false;
+    enum { None, Separate, Alias } residual = None;
+  };
+
+  void check_linear(const Case& c, void (*op)(const aa_op_call&) = linear) {
+    const std::string what =
+        "linear " + std::to_string(c.m) + " x " + std::to_string(c.n) + " x " + std::to_string(c.k) + " " +
+        std::string(dtype_name(c.x)) + " " + std::string(dtype_name(c.w)) + " " + std::string(dtype_name(c.out)) +
+        " layouts " + std::to_string(static_cast<int>(c.x_layout)) + std::to_string(static_cast<int>(c.w_layout)) +
+        std::to_string(static_cast<int>(c.out_layout));
+    auto x = TestTensor::random(c.x, c.m, c.k, c.x_layout, generator_);
+    auto w = TestTensor::random(c.w, c.n, c.k, c.w_layout, generator_);
+    TestTensor bias, residual;
+    if (c.bias) bias = TestTensor::random_vector(DType::F16, c.n, generator_);
+    auto out = TestTensor::random(c.out, c.m, c.n, c.out_layout, generator_);
+    if (c.residual == Case::Separate) residual = TestTensor::random(DType::BF16, c.m, c.n, Layout::Strided, generator_);
+    if (c.residual == Case::Alias) residual = out.copy();
+    const aa_tensor residual_view = c.residual == Case::Alias ? out.view() : residual.view();
+    op(make_call({out.view(), x.view(), w.view(), bias.view(), residual_view}));
+    for (int64_t m = 0; m < c.m; ++m) {
+      for (int64_t n = 0; n < c.n; ++n) {
+        Sum sum = dot(x, w, bias, m, n, c.k);
+        if (residual.present()) sum.value += residual.get(m, n);
+        expect_close(out, m, n, sum, what);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+
+  std::mt19937 generator_{20240229};
+  Isa before_ = Isa::Baseline;
+};
+
+TEST_P(MatmulTest, EveryRowCount) {
+  for (int64_t m = 1; m <= 70; ++m) {
+    Case c{.m = m, .n = 37, .k = 45, .w = DType::BF16};
+    c.bias = m % 2 == 0;
+    c.residual = m % 3 == 0 ? Case::Alias : m % 3 == 1 ? Case::Separate : Case::None;
+    check_linear(c);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(MatmulTest, EveryDtypeMix) {
+  for (DType x : {DType::F32, DType::BF16, DType::F16}) {
+    for (DType w : {DType::F32, DType::BF16, DType::F16}) {
+      for (DType out : {DType::F32, DType::BF16, DType::F16}) {
+        for (int64_t m : {1, 3, 19}) {
+          check_linear({.m = m, .n = 21, .k = 71, .x = x, .w = w, .out = out, .bias = true, .residual = Case::Alias});
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MatmulTest, EveryLayout) {
+  constexpr Layout kAll[] = {Layout::Dense, Layout::PaddedRows, Layout::Transposed, Layout::Strided};
+  for (Layout x : kAll) {
+    for (Layout w : kAll) {
+      for (Layout out : kAll) {
+        for (int64_t m : {1, 2, 21}) {
+          Case c{.m = m, .n = 13, .k = 66, .x = DType::F16, .w = DType::BF16};
+          c.x_layout = x;
+          c.w_layout = w;
+          c.out_layout = out;
+          c.residual = Case::Alias;
+          check_linear(c);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MatmulTest, RandomShapes) {
+  const auto upto = [&](int64_t most) { return static_cast<int64_t>(generator_() % static_cast<uint64_t>(most)) + 1; };
+  constexpr DType kTypes[] = {DType::F32, DType::BF16, DType::F16};
+  for (int i = 0; i < 60; ++i) {
+    Case c{.m = upto(70), .n = upto(150), .k = upto(600)};
+    c.x = kTypes[upto(3) - 1];
+    c.w = kTypes[upto(3) - 1];
+    c.w_layout = upto(4) == 1 ? Layout::Transposed : Layout::Dense;
+    c.bias = upto(2) == 1;
+    check_linear(c);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// More than one block of x, of k and of chunks.
+TEST_P(MatmulTest, LargerThanItsBlocks) {
+  check_linear({.m = 541, .n = 70, .k = 33, .w = DType::BF16});
+  check_linear({.m = 24, .n = 600, .k = 530, .w = DType::F16});
+  check_linear({.m = 530, .n = 9, .k = 1100, .w = DType::BF16});
+}
+
+TEST_P(MatmulTest, EmptyDimensions) {
+  check_linear({.m = 0, .n = 5, .k = 7});
+  check_linear({.m = 3, .n = 0, .k = 7});
+  check_linear({.m = 40, .n = 0, .k = 7});
+  for (int64_t m : {1, 40}) {
+    check_linear({.m = m, .n = 5, .k = 0});
+    check_linear({.m = m, .n = 5, .k = 0, .out = DType::BF16, .bias = true, .residual = Case::Alias});
+  }
+}
+
+TEST_P(MatmulTest, ReferenceIsTheDefinition) {
+  check_linear({.m = 5, .n = 11, .k = 70, .w = DType::BF16, .bias = true, .residual = Case::Alias}, linear_reference);
+}
+
+TEST_P(MatmulTest, SeveralWeights) {
+  struct Part {
+    int64_t n;
+    DType w;
+    bool bias;
+  };
+  const std::vector<Part> parts = {
+      {29, DType::BF16, true}, {8, DType::F32, false}, {1, DType::F16, true}, {64, DType::BF16, false}};
+  for (size_t count = 1; count <= parts.size(); ++count) {
+    for (int64_t m : {1, 4, 6, 7, 18, 50}) {
+      const int64_t k = 83;
+      auto x = TestTensor::random(DType::BF16, m, k, Layout::Dense, generator_);
+      std::vector<TestTensor> outs, weights, biases;
+      std::vector<aa_tensor> tensors = {x.view()};
+      for (size_t i = 0; i < count; ++i) {
+        outs.emplace_back(DType::F32, m, parts[i].n);
+        weights.push_back(TestTensor::random(parts[i].w, parts[i].n, k, Layout::Dense, generator_));
+        biases.push_back(parts[i].bias ? TestTensor::random_vector(DType::F32, parts[i].n, generator_) : TestTensor());
+        tensors.insert(tensors.end(), {outs[i].view(), weights[i].view(), biases[i].view()});
+      }
+      for (auto* op : {linear_multi, linear_multi_reference}) {
+        op(make_call(tensors));
+        for (size_t i = 0; i < count; ++i) {
+          for (int64_t row = 0; row < m; ++row) {
+            for (int64_t n = 0; n < parts[i].n; ++n) {
+              expect_close(outs[i], row, n, dot(x, weights[i], biases[i], row, n, k), "part " + std::to_string(i));
+              if (HasFatalFailure()) return;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MatmulTest, Gated) {
+  for (int kind = AA_ACTIVATION_SILU; kind <= AA_ACTIVATION_TANH; ++kind) {
+    for (int64_t m : {1, 5, 6, 18, 50}) {
+      for (bool with_bias : {false, true}) {
+        const int64_t n = 43, k = 51;
+        const auto type = m % 2 ? DType::BF16 : DType::F32;
+        auto x = TestTensor::random(DType::F32, m, k, Layout::Dense, generator_);
+        auto gate = TestTensor::random(type, n, k, Layout::Dense, generator_);
+        auto up = TestTensor::random(DType::BF16, n, k, Layout::PaddedRows, generator_);
+        TestTensor bias_gate, bias_up;
+        if (with_bias) bias_gate = TestTensor::random_vector(DType::BF16, n, generator_);
+        if (with_bias) bias_up = TestTensor::random_vector(DType::F32, n, generator_);
+        TestTensor out(DType::F32, m, n);
+        aa_op_call call = {};
+        const std::vector<aa_tensor> tensors = {out.view(), x.view(),         gate.view(),
+                                                up.view(),  bias_gate.view(), bias_up.view()};
+        const aa_activation_params params = {sizeof(params), kind};
+        call = make_call(tensors);
+        call.params = &params;
+        call.params_size = sizeof(params);
+        for (auto* op : {gated_linear, gated_linear_reference}) {
+          op(call);
+          for (int64_t row = 0; row < m; ++row) {
+            for (int64_t column = 0; column < n; ++column) {
+              const Sum a = dot(x, gate, bias_gate, row, column, k), b = dot(x, up, bias_up, row, column, k);
+              const Sum product = {activate(kind, a.value) * b.value,
+                                   (std::abs(a.value) + a.size) * (std::abs(b.value) + b.size)};
+              expect_close(out, row, column, product, "activation " + std::to_string(kind));
+              if (HasFatalFailure()) return;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MatmulTest, NonFiniteValuesStayInTheirRow) {
+  for (int64_t m : {2, 20}) {
+    auto x = TestTensor::random(DType::F32, m, 40, Layout::Dense, generator_);
+    auto w = TestTensor::random(DType::BF16, 11, 40, Layout::Dense, generator_);
+    encode(w.at(3, 39), DType::BF16, INFINITY);
+    encode(x.at(1, 5), DType::F32, NAN);
+    TestTensor out(DType::BF16, m, 11), none;
+    linear(make_call({out.view(), x.view(), w.view(), none.view(), none.view()}));
+    for (int64_t row = 0; row < m; ++row) {
+      for (int64_t n = 0; n < 11; ++n) {
+        EXPECT_EQ(std::isnan(out.get(row, n)), row == 1) << row << ' ' << n;
+        EXPECT_EQ(std::isinf(out.get(row, n)), row != 1 && n == 3) << row << ' ' << n;
+      }
+    }
+  }
+}
+
+// Threads more than there is work for, and results that do not depend on how it was split.
+TEST_P(MatmulTest, AnyNumberOfThreads) {
+  WorkerPool& pool = WorkerPool::instance();
+  const int before = pool.size();
+  for (int threads : {1, 2, 3, 7}) {
+    pool.set_size(threads);
+    for (int64_t m : {1, 6, 40}) {
+      check_linear({.m = m, .n = 5, .k = 300, .w = DType::BF16});
+      check_linear({.m = m, .n = 131, .k = 64, .w = DType::BF16});
+    }
+  }
+  pool.set_size(before);
+}
+
+INSTANTIATE_TEST_SUITE_P(InstructionSets, MatmulTest, ::testing::Values(Isa::Baseline, Isa::Avx2, Isa::Avx512),
+                         [](const auto& info) { return std::string(isa_name(info.param)); });
+
+TEST(CpuFeatures, NamesAndAvailability) {
+  EXPECT_EQ(isa_name(Isa::Avx2), "avx2");
+  EXPECT_TRUE(is_isa_available(Isa::Baseline));
+  EXPECT_TRUE(is_bf16_supported());
+  const Isa before = isa();
+  for (Isa candidate : {Isa::Baseline, Isa::Avx2, Isa::Avx512}) {
+    if (is_isa_available(candidate)) {
+      set_isa(candidate);
+      EXPECT_EQ(isa(), candidate);
+      EXPECT_EQ(is_fp16_supported(), candidate >= Isa::Avx2);
+    } else {
+      EXPECT_THROW(set_isa(candidate), InvalidArgument);
+    }
+  }
+  set_isa(before);
+}
+
+}  // namespace
+}  // namespace anyaccel::cpu

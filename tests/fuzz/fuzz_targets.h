@@ -1,0 +1,17 @@
+// The functions that fuzzers call with arbitrary bytes. They read the bytes as a file from outside and use the result;
+// errors of the family anyaccel::Error are what bad files are meant to give, everything else is a defect.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace anyaccel::fuzz {
+
+// The header and data of a safetensors file.
+void safetensors(const uint8_t* data, size_t size);
+// A config.json and a generation_config.json.
+void config(const uint8_t* data, size_t size);
+// A tokenizer.json when the bytes begin with "{", else a tokenizer.model; encodes and decodes a text with it.
+void tokenizer(const uint8_t* data, size_t size);
+
+}  // namespace anyaccel::fuzz

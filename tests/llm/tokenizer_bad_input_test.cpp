@@ -1,0 +1,260 @@
+// Damaged, unsupported and hostile tokenizer files: each is refused with a message that names the part.
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "anyaccel/llm/tokenizer.h"
+#include "llm/test_directory.h"
+#include "llm/tokenizer_regex.h"
+
+namespace anyaccel::llm {
+namespace {
+
+using testing::checkpoint_error;
+using testing::expect_contains;
+
+const std::filesystem::path tokenizers = std::filesystem::path(ANYACCEL_TEST_DATA) / "tokenizers";
+
+// A small tokenizer.json; each part can be replaced.
+struct Parts {
+  std::string model = R"({"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]})";
+  std::string added = "[]";
+  std::string normalizer = "null";
+  std::string pre_tokenizer = "null";
+  std::string post_processor = "null";
+  std::string decoder = "null";
+
+  std::string text() const {
+    return R"({"model": )" + model + R"(, "added_tokens": )" + added + R"(, "normalizer": )" + normalizer +
+           R"(, "pre_tokenizer": )" + pre_tokenizer + R"(, "post_processor": )" + post_processor + R"(, "decoder": )" +
+           decoder + "}";
+  }
+  std::unique_ptr<Tokenizer> load() const { return Tokenizer::parse_json(text(), "tokenizer.json"); }
+  std::string error() const {
+    const std::string message = checkpoint_error([&] { load(); });
+    expect_contains(message, "tokenizer.json");
+    return message;
+  }
+};
+
+TEST(TokenizerJson, TheSmallOneWorks) {
+  Parts parts;
+  parts.added = R"([{"id": 3, "content": "<s>", "special": true}])";
+  const auto tokenizer = parts.load();
+  EXPECT_EQ(tokenizer->encode("abaab<s>xb"), (std::vector<int32_t>{2, 0, 2, 3, 1}));
+  EXPECT_EQ(tokenizer->vocab_size(), 4);
+  EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{2, 3, 0}), "ab a");
+}
+
+TEST(TokenizerJson, BadModels) {
+  const auto error = [](const std::string& model) {
+    Parts parts;
+    parts.model = model;
+    return parts.error();
+  };
+  expect_contains(error(R"({"type": "Unigram", "vocab": {}, "merges": []})"), "\"Unigram\" is not supported");
+  expect_contains(error(R"({"vocab": {"a": "x"}, "merges": []})"), "model.vocab.a");
+  expect_contains(error(R"({"vocab": {"a": 1.5}, "merges": []})"), "model.vocab.a");
+  expect_contains(error(R"({"vocab": {"a": -1}, "merges": []})"), "model.vocab.a");
+  expect_contains(error(R"({"vocab": {"a": 2000000000}, "merges": []})"), "model.vocab.a");
+  expect_contains(error(R"({"vocab": {"a": 18446744073709551615}, "merges": []})"), "model.vocab.a");
+  expect_contains(error(R"({"vocab": {"a": 1, "b": 1}, "merges": []})"), "also the id of");
+  expect_contains(error(R"({"vocab": {"a": 1, "a": 2}, "merges": []})"), "twice");
+  expect_contains(error(R"({"vocab": ["a"], "merges": []})"), "model.vocab");
+  expect_contains(error(R"({"merges": []})"), "vocab");
+  expect_contains(error(R"({"vocab": {"a": 0}})"), "model.merges");
+  expect_contains(error(R"({"vocab": {"a": 0}, "merges": {"a": 1}})"), "a list of merges");
+  for (const char* merge : {"\"a\"", "\"a b c\"", "[\"a\"]", "[\"a\", \"b\", \"c\"]", "[\"a\", 3]", "7", "null"}) {
+    expect_contains(error(std::string(R"({"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [)") + merge + "]}"),
+                    "model.merges[0]");
+  }
+  expect_contains(error(R"({"vocab": {"a": 0, "b": 1}, "merges": ["a b"]})"), "the part \"ab\"");
+  expect_contains(error(R"({"vocab": {"a": 0, "ab": 1}, "merges": ["a b"]})"), "the part \"b\"");
+  expect_contains(
+      error(R"({"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"], "continuing_subword_prefix": "##"})"),
+      "continuing_subword_prefix");
+  expect_contains(error(R"({"vocab": {"a": 0}, "merges": [], "byte_fallback": "yes"})"), "model.byte_fallback");
+  expect_contains(error("[]"), "model");
+  checkpoint_error([] { Tokenizer::parse_json("[]", "x"); });
+  checkpoint_error([] { Tokenizer::parse_json("", "x"); });
+  checkpoint_error([] { Tokenizer::parse_json("{}", "x"); });
+}
+
+// Merges that lead back to their own parts cannot loop: every merge makes the word shorter.
+TEST(TokenizerJson, MergesThatGoInCirclesEnd) {
+  Parts parts;
+  parts.model = R"({"vocab": {"a": 0, "#a": 1, "#": 2, "": 3}, "merges": [["a", "#"], ["#a", "#"], ["", "a"]],
+                    "continuing_subword_prefix": "#"})";
+  EXPECT_NO_THROW(parts.load()->encode("aaaa"));
+}
+
+TEST(TokenizerJson, UnknownTokenThatIsMissing) {
+  Parts parts;
+  parts.model = R"({"vocab": {"a": 0}, "merges": [], "unk_token": "<unk>"})";
+  const auto tokenizer = parts.load();
+  EXPECT_EQ(tokenizer->encode("aa").size(), 2u);
+  expect_contains(checkpoint_error([&] { tokenizer->encode("z"); }), "<unk>");
+}
+
+TEST(TokenizerJson, BadAddedTokens) {
+  const auto error = [](const std::string& added) {
+    Parts parts;
+    parts.added = added;
+    return parts.error();
+  };
+  expect_contains(error(R"([{"id": 5}])"), "added_tokens[0].content");
+  expect_contains(error(R"([{"content": "x"}])"), "added_tokens[0].id");
+  expect_contains(error(R"([{"id": 1, "content": "x"}])"), "belongs to another token");
+  expect_contains(error(R"([{"id": 7, "content": "a"}])"), "id of \"a\" in the vocabulary");
+  expect_contains(error(R"([{"id": 7, "content": "x"}, {"id": 7, "content": "y"}])"), "belongs to another token");
+  expect_contains(error(R"([{"id": 7, "content": "x"}, {"id": 8, "content": "x"}])"), "occurs twice");
+  expect_contains(error(R"([{"id": 2147483647, "content": "x"}])"), "added_tokens[0].id");
+  expect_contains(error(R"([{"id": 7, "content": "x", "special": 1}])"), "added_tokens[0].special");
+  expect_contains(error(R"([7])"), "added_tokens[0]");
+  expect_contains(error(R"({})"), "added_tokens");
+}
+
+TEST(TokenizerJson, UnknownComponentsAreNamed) {
+  Parts parts;
+  parts.normalizer = R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Precompiled"}]})";
+  std::string message = parts.error();
+  expect_contains(message, "normalizer.normalizers[1]");
+  expect_contains(message, "\"Precompiled\" is not supported; supported are Sequence, NFC");
+  parts = {};
+  parts.pre_tokenizer = R"({"type": "UnicodeScripts"})";
+  expect_contains(parts.error(), "\"UnicodeScripts\" is not supported; supported are Sequence, ByteLevel");
+  parts = {};
+  parts.post_processor = R"({"type": "BertProcessing"})";
+  expect_contains(parts.error(), "\"BertProcessing\" is not supported; supported are Sequence, TemplateProcessing");
+  parts = {};
+  parts.decoder = R"({"type": "WordPiece"})";
+  expect_contains(parts.error(), "\"WordPiece\" is not supported; supported are Sequence, ByteLevel");
+}
+
+TEST(TokenizerJson, BadComponents) {
+  const auto error = [](std::string Parts::*part, const std::string& value) {
+    Parts parts;
+    parts.*part = value;
+    return parts.error();
+  };
+  for (const auto part : {&Parts::normalizer, &Parts::pre_tokenizer, &Parts::post_processor, &Parts::decoder}) {
+    for (const char* value : {"7", "[]", "{}", R"({"type": 7})", R"({"type": "Sequence"})"}) error(part, value);
+  }
+  expect_contains(error(&Parts::normalizer, R"({"type": "Replace", "pattern": {"String": ""}, "content": "x"})"),
+                  "normalizer.pattern");
+  expect_contains(error(&Parts::normalizer, R"({"type": "Replace", "pattern": {"Regex": "(a"}, "content": "x"})"),
+                  "malformed");
+  expect_contains(
+      error(&Parts::pre_tokenizer, R"({"type": "Split", "pattern": "a", "behavior": "Isolated", "invert": false})"),
+      "pre_tokenizer.pattern");
+  expect_contains(error(&Parts::pre_tokenizer,
+                        R"({"type": "Split", "pattern": {"String": "a"}, "behavior": "Isolate", "invert": false})"),
+                  "pre_tokenizer.behavior");
+  expect_contains(error(&Parts::pre_tokenizer, R"({"type": "Metaspace", "replacement": "__"})"), "replacement");
+  expect_contains(error(&Parts::pre_tokenizer, R"({"type": "Metaspace", "replacement": "_", "prepend_scheme": "x"})"),
+                  "prepend_scheme");
+  expect_contains(error(&Parts::decoder, R"({"type": "Strip", "content": "", "start": 1, "stop": 0})"), "content");
+  expect_contains(error(&Parts::decoder, R"({"type": "Strip", "content": "x", "start": -1, "stop": 0})"), "start");
+  expect_contains(error(&Parts::post_processor, R"({"type": "TemplateProcessing", "single":
+      [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}], "special_tokens": {}})"),
+                  "special_tokens.<s>");
+  expect_contains(error(&Parts::post_processor, R"({"type": "TemplateProcessing", "single":
+      [{"SpecialToken": {"id": "s"}}, {"Sequence": {"id": "A"}}], "special_tokens": {"s": {"ids": [99]}}})"),
+                  "ids[0]");
+  error(&Parts::post_processor, R"({"type": "TemplateProcessing", "single": [{"Sequence": {"id": "B"}}]})");
+  error(&Parts::post_processor, R"({"type": "TemplateProcessing", "single": []})");
+  std::string deep = "null";
+  for (int i = 0; i < 100; ++i) deep = R"({"type": "Sequence", "normalizers": [)" + deep + "]}";
+  expect_contains(error(&Parts::normalizer, deep), "nested");
+  std::string many;
+  for (int i = 0; i < 1000; ++i) many += R"({"type": "Fuse"},)";
+  error(&Parts::decoder, R"({"type": "Sequence", "decoders": [)" + many + R"({"type": "Fuse"}]})");
+}
+
+// Patterns and steps that would take for ever, or all memory, end with an error instead.
+TEST(TokenizerJson, HostileStepsEnd) {
+  const auto begin = std::chrono::steady_clock::now();
+  Parts parts;
+  parts.pre_tokenizer =
+      R"({"type": "Split", "pattern": {"Regex": "(a|aa|a?a)+$b"}, "behavior": "Isolated", "invert": false})";
+  expect_contains(checkpoint_error([&] { parts.load()->encode(std::string(5000, 'a') + "cb"); }), "limit");
+  parts = {};
+  std::string doubling;
+  for (int i = 0; i < 60; ++i) {
+    doubling += std::string(i == 0 ? "" : ",") + R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"})";
+  }
+  parts.normalizer = R"({"type": "Sequence", "normalizers": [)" + doubling + "]}";
+  expect_contains(checkpoint_error([&] { parts.load()->encode("aaaa"); }), "at most 64 times");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+}
+
+TEST(TokenizerRegex, DialectIsTranslated) {
+  EXPECT_EQ(translate_regex(R"(\s+(?!\S)|a)"), R"(\p{White_Space}+(?!\P{White_Space})|a)");
+  EXPECT_EQ(translate_regex(R"([^(\s|[.,])]+)"), R"([^(\p{White_Space}|.,)]+)");
+  EXPECT_EQ(translate_regex(R"(\\s)"), R"(\\s)");
+  EXPECT_EQ(translate_regex(R"((?mi:.))"), R"((?si:.))");
+  EXPECT_EQ(translate_regex(R"(\u00e9)"), R"(\x{00e9})");
+  for (const char* bad : {"[a&&b]", "[a[^b]]", "[[:x", R"([\W])"}) EXPECT_THROW(translate_regex(bad), InvalidArgument);
+  EXPECT_THROW(TextPattern::regex("(" + std::string(1 << 17, 'a')), InvalidArgument);
+  EXPECT_THROW(TextPattern::regex(std::string(1000, '(')), InvalidArgument);
+}
+
+// -- tokenizer.model --
+
+std::string model_error(const std::string& bytes) {
+  const std::string message = checkpoint_error([&] { Tokenizer::parse_sentencepiece(bytes, "tokenizer.model"); });
+  expect_contains(message, "tokenizer.model");
+  return message;
+}
+
+// One field of a protocol buffer that holds bytes.
+std::string field(int number, const std::string& content) {
+  EXPECT_LT(content.size(), 128u);
+  return std::string({static_cast<char>(number << 3 | 2), static_cast<char>(content.size())}) + content;
+}
+std::string piece(const std::string& text, int type) {
+  return field(1, field(1, text) + std::string({3 << 3, static_cast<char>(type)}));
+}
+const std::string unknown_piece = piece("<unk>", 2);
+const std::string bpe = field(2, {3 << 3, 2});
+
+TEST(TokenizerModel, TheSmallOneWorks) {
+  const auto tokenizer = Tokenizer::parse_sentencepiece(
+      unknown_piece + piece("<s>", 3) + piece("\xE2\x96\x81", 1) + piece("a", 1) + bpe, "tokenizer.model");
+  EXPECT_EQ(tokenizer->encode("a"), (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{1, 2, 3}), "a");
+}
+
+TEST(TokenizerModel, UnsupportedKindsAreNamed) {
+  expect_contains(model_error(unknown_piece), "unigram");
+  expect_contains(model_error(unknown_piece + field(2, {3 << 3, 3})), "word");
+  expect_contains(model_error(unknown_piece + bpe + field(3, field(1, "nmt_nfkc") + field(2, "x"))), "nmt_nfkc");
+  expect_contains(model_error(unknown_piece + bpe + field(3, {5 << 3, 0})), "escape_whitespaces");
+  expect_contains(model_error(unknown_piece + field(2, {3 << 3, 2, '\xC0', 1, 1})), "treat_whitespace_as_suffix");
+  expect_contains(model_error(unknown_piece + bpe + field(5, field(2, "x"))), "denormalizer");
+}
+
+TEST(TokenizerModel, DamagedFilesAreRefused) {
+  expect_contains(model_error(""), "no pieces");
+  expect_contains(model_error(bpe), "no pieces");
+  expect_contains(model_error(piece("a", 1) + bpe), "no unknown piece");
+  expect_contains(model_error(unknown_piece + unknown_piece + bpe), "twice");
+  expect_contains(model_error(unknown_piece + piece("x", 2) + bpe), "second unknown piece");
+  expect_contains(model_error(unknown_piece + piece("a", 1) + piece("a", 1) + bpe), "\"a\" (id 2) occurs twice");
+  expect_contains(model_error(unknown_piece + piece("a", 7) + bpe), "the type 7");
+  expect_contains(model_error(unknown_piece + piece("", 1) + bpe), "no text");
+  expect_contains(model_error(unknown_piece + piece("\xff", 1) + bpe), "not UTF-8");
+  expect_contains(model_error(unknown_piece + piece("x", 6) + bpe), "byte piece");
+  expect_contains(model_error(unknown_piece + field(2, {3 << 3, 2, '\x98', 2, 1})), "256 byte pieces");
+  expect_contains(model_error(field(1, field(1, "a") + std::string("\x15\x00\x00\xC0\x7F", 5)) + bpe), "no number");
+  model_error("\x0a\x7f");
+  model_error(std::string(20, '\xff'));
+  model_error("\x0b");
+  model_error(std::string(1, '\0') + "x");
+  model_error("tokenizer");
+  const std::string good = testing::read_text(tokenizers / "sentencepiece_bpe" / "tokenizer.model");
+  for (const size_t size : {good.size() - 1, good.size() / 2, size_t{1}, size_t{10}}) model_error(good.substr(0, size));
+}
+
+}  // namespace
+}  // namespace anyaccel::llm

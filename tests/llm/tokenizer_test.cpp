@@ -1,0 +1,210 @@
+// Tokenizers against what Hugging Face tokenizers and Google sentencepiece gave for the same files: every directory of
+// tests/data/tokenizers, encoding, decoding, and decoding as a stream.
+#include "anyaccel/llm/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "llm/json.h"
+#include "llm/test_directory.h"
+#include "llm/utf8.h"
+
+namespace anyaccel::llm {
+namespace {
+
+using testing::checkpoint_error;
+using testing::expect_contains;
+using testing::TestDirectory;
+
+const std::filesystem::path tokenizers = std::filesystem::path(ANYACCEL_TEST_DATA) / "tokenizers";
+constexpr size_t max_cases_bytes = 16 << 20;
+
+std::vector<std::filesystem::path> directories() {
+  std::vector<std::filesystem::path> found;
+  for (const auto& entry : std::filesystem::directory_iterator(tokenizers)) found.push_back(entry.path());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<int32_t> read_ids(const JsonRef& list) {
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < list.size(); ++i) ids.push_back(static_cast<int32_t>(list[i].integer(0, INT32_MAX)));
+  return ids;
+}
+
+std::string stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip_special) {
+  StreamDecoder decoder(tokenizer, skip_special);
+  std::string text;
+  for (const int32_t id : ids) {
+    const std::string part = decoder.push(id);
+    EXPECT_TRUE(is_valid_utf8(part));
+    text += part;
+  }
+  return text + decoder.finish();
+}
+
+TEST(Tokenizer, EncodesAsTheReferenceDoes) {
+  size_t cases = 0;
+  for (const auto& dir : directories()) {
+    const auto tokenizer = Tokenizer::load(dir);
+    const JsonDocument document = JsonDocument::load(dir / "cases.json", max_cases_bytes);
+    for (size_t i = 0; i < document.root().size(); ++i) {
+      const JsonRef test = document.root()[i];
+      SCOPED_TRACE(dir.filename().string() + " case " + std::to_string(i) + ": " +
+                   quote_text(test.at("text").string()));
+      const std::string& text = test.at("text").string();
+      EXPECT_EQ(tokenizer->encode(text), read_ids(test.at("ids")));
+      EXPECT_EQ(tokenizer->encode(text, false), read_ids(test.at("ids_no_special")));
+      EXPECT_EQ(tokenizer->decode(read_ids(test.at("ids"))), test.at("decoded").string());
+      EXPECT_EQ(stream(*tokenizer, read_ids(test.at("ids")), true), test.at("decoded").string());
+      ++cases;
+    }
+  }
+  EXPECT_GE(cases, 700u);
+}
+
+TEST(Tokenizer, DecodesAsTheReferenceDoes) {
+  size_t cases = 0;
+  for (const auto& dir : directories()) {
+    const auto tokenizer = Tokenizer::load(dir);
+    const JsonDocument document = JsonDocument::load(dir / "decode_cases.json", max_cases_bytes);
+    for (size_t i = 0; i < document.root().size(); ++i) {
+      SCOPED_TRACE(dir.filename().string() + " case " + std::to_string(i));
+      const JsonRef test = document.root()[i];
+      const std::vector<int32_t> ids = read_ids(test.at("ids"));
+      EXPECT_EQ(tokenizer->decode(ids), test.at("decoded").string());
+      EXPECT_EQ(stream(*tokenizer, ids, true), test.at("decoded").string());
+      if (test.has("decoded_all")) {
+        EXPECT_EQ(tokenizer->decode(ids, false), test.at("decoded_all").string());
+        EXPECT_EQ(stream(*tokenizer, ids, false), test.at("decoded_all").string());
+      }
+      ++cases;
+    }
+  }
+  EXPECT_GE(cases, 700u);
+}
+
+TEST(Tokenizer, KnowsItsTokens) {
+  for (const auto& dir : directories()) {
+    SCOPED_TRACE(dir.string());
+    const auto tokenizer = Tokenizer::load(dir);
+    ASSERT_GT(tokenizer->vocab_size(), 256);
+    for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {
+      const auto token = tokenizer->id_to_token(id);
+      ASSERT_TRUE(token.has_value()) << id;
+      EXPECT_EQ(tokenizer->token_to_id(*token), id);
+    }
+    EXPECT_FALSE(tokenizer->id_to_token(-1).has_value());
+    EXPECT_FALSE(tokenizer->id_to_token(static_cast<int32_t>(tokenizer->vocab_size())).has_value());
+    EXPECT_FALSE(tokenizer->token_to_id("no such token").has_value());
+    EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{-1, INT32_MAX}), "");
+  }
+}
+
+TEST(Tokenizer, BrokenUtf8IsReplaced) {
+  for (const auto& dir : directories()) {
+    SCOPED_TRACE(dir.string());
+    const auto tokenizer = Tokenizer::load(dir);
+    EXPECT_EQ(tokenizer->encode("a\xff z"), tokenizer->encode("a\xEF\xBF\xBD z"));
+    EXPECT_EQ(tokenizer->encode("\xf0\x9f\x98"), tokenizer->encode("\xEF\xBF\xBD"));
+    std::string all;
+    for (int i = 0; i < 1024; ++i) all += static_cast<char>((i * 37) ^ (i >> 8));
+    EXPECT_NO_THROW(tokenizer->encode(all));
+    EXPECT_NO_THROW(tokenizer->encode(std::string(3, '\0')));
+  }
+}
+
+// Long words and long runs must not take time that grows with the square of their length.
+TEST(Tokenizer, LongTextsAreQuick) {
+  std::vector<std::string> texts = {std::string(1 << 18, 'a'), std::string(1 << 18, ' '), std::string(1 << 18, '\n'),
+                                    ""};
+  for (int i = 0; i < 1 << 16; ++i) texts[3] += "\xCC\x81\xCC\x96";  // marks that normalization must sort
+  for (const auto& dir : directories()) {
+    const auto tokenizer = Tokenizer::load(dir);
+    for (const std::string& text : texts) {
+      SCOPED_TRACE(dir.string());
+      const auto begin = std::chrono::steady_clock::now();
+      const std::vector<int32_t> ids = tokenizer->encode(text, false);
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+      EXPECT_LE(ids.size(), text.size() + 1);
+    }
+  }
+}
+
+TEST(Tokenizer, ManyThreadsAtOnce) {
+  for (const auto& dir : directories()) {
+    const auto tokenizer = Tokenizer::load(dir);
+    const std::string text = testing::read_text(dir / "cases.json").substr(0, 3000);
+    const std::vector<int32_t> expected = tokenizer->encode(text);
+    std::vector<std::thread> threads;
+    std::vector<int> same(4, 0);
+    for (size_t i = 0; i < same.size(); ++i) {
+      threads.emplace_back([&, i] { same[i] = tokenizer->encode(text) == expected ? 1 : 0; });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(same, std::vector<int>(4, 1)) << dir;
+  }
+}
+
+TEST(StreamDecoder, GivesWholeCharactersEarly) {
+  const auto tokenizer = Tokenizer::load(tokenizers / "llama3_style");
+  const std::vector<int32_t> ids = tokenizer->encode(
+      "a\xF0\x9F\x98\x80"
+      "b",
+      false);
+  StreamDecoder decoder(*tokenizer);
+  EXPECT_EQ(decoder.push(ids[0]), "a");
+  StreamDecoder moved = std::move(decoder);
+  std::string rest;
+  for (size_t i = 1; i < ids.size(); ++i) rest += moved.push(ids[i]);
+  EXPECT_EQ(rest,
+            "\xF0\x9F\x98\x80"
+            "b");
+  EXPECT_EQ(moved.finish(), "");
+}
+
+TEST(StreamDecoder, LongRunsOfBytesComeOut) {
+  const auto tokenizer = Tokenizer::load(tokenizers / "llama2_style");
+  const int32_t byte = *tokenizer->token_to_id("<0x41>");
+  StreamDecoder decoder(*tokenizer);
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += decoder.push(byte);
+  EXPECT_GE(text.size(), 60u);
+  text += decoder.finish();
+  EXPECT_EQ(text, std::string(100, 'A'));
+}
+
+TEST(Tokenizer, SpecialTokensFromTheConfiguration) {
+  const TestDirectory dir;
+  std::filesystem::copy_file(tokenizers / "llama3_style" / "tokenizer.json", dir.path() / "tokenizer.json");
+  EXPECT_FALSE(Tokenizer::load(dir.path())->bos_id().has_value());
+  dir.write("tokenizer_config.json",
+            R"({"bos_token": "<|begin_of_text|>", "eos_token": {"content": "<|eot_id|>"}, "add_bos_token": false})");
+  EXPECT_EQ(Tokenizer::load(dir.path())->bos_id(), 906);
+  EXPECT_EQ(Tokenizer::load(dir.path())->eos_id(), 911);
+  dir.write("tokenizer_config.json", R"({"bos_token": 7})");
+  expect_contains(checkpoint_error([&] { Tokenizer::load(dir.path()); }), "bos_token");
+}
+
+TEST(Tokenizer, SentencePieceEndsFromTheConfiguration) {
+  const TestDirectory dir;
+  std::filesystem::copy_file(tokenizers / "sentencepiece_bpe" / "tokenizer.model", dir.path() / "tokenizer.model");
+  const std::vector<int32_t> plain = Tokenizer::load(dir.path())->encode("the", false);
+  dir.write("tokenizer_config.json", R"({"add_bos_token": false, "add_eos_token": true})");
+  const auto tokenizer = Tokenizer::load(dir.path());
+  EXPECT_EQ(tokenizer->bos_id(), 1);
+  EXPECT_EQ(tokenizer->eos_id(), 2);
+  std::vector<int32_t> expected = plain;
+  expected.push_back(2);
+  EXPECT_EQ(tokenizer->encode("the"), expected);
+}
+
+TEST(Tokenizer, MissingFiles) {
+  const TestDirectory dir;
+  expect_contains(checkpoint_error([&] { Tokenizer::load(dir.path()); }), "expected tokenizer.json or tokenizer.model");
+}
+
+}  // namespace
+}  // namespace anyaccel::llm

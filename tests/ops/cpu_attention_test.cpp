@@ -1,0 +1,196 @@
+// The op "attention" of the CPU against its reference: decoding, prompts, mixed steps, windows, soft caps, strides.
+#include <limits>
+
+#include "ops/op_test_support.h"
+
+namespace anyaccel::cpu::testing {
+namespace {
+
+// Weights are sums of up to a few hundred terms in binary32; values are of the size of 1.
+constexpr Tolerance kTolerance{3e-6, 3e-6, 1};
+
+struct Geometry {
+  int64_t tokens, q_heads, kv_heads, head_size, sequences, slots;
+};
+
+OpCase make_case(Random& random, const Geometry& g, bool any_layout, DType cache_dtype, aa_attention_params params) {
+  const auto tensor = [&](DType dtype, Shape shape, bool input) {
+    return any_layout ? TestTensor::random_layout(random, dtype, std::move(shape), input)
+                      : TestTensor(dtype, std::move(shape));
+  };
+  OpCase c;
+  c.op = "attention";
+  c.tensors.push_back(tensor(random.float_dtype(), {g.tokens, g.q_heads, g.head_size}, false));
+  c.tensors.push_back(tensor(random.float_dtype(), {g.tokens, g.q_heads, g.head_size}, true));
+  c.tensors.push_back(tensor(cache_dtype, {g.sequences, g.kv_heads, g.slots, g.head_size}, true));
+  c.tensors.push_back(tensor(cache_dtype, {g.sequences, g.kv_heads, g.slots, g.head_size}, true));
+  c.tensors.push_back(TestTensor(DType::I32, {g.tokens}));
+  c.tensors.push_back(TestTensor(DType::I32, {g.tokens}));
+  for (size_t i = 1; i < 4; ++i) c.tensors[i].fill_normal(random);
+  return c.with(params);
+}
+
+void set_tokens(OpCase& c, const std::function<int64_t(int64_t)>& sequence,
+                const std::function<int64_t(int64_t)>& position) {
+  for (int64_t t = 0; t < c.tensors[4].count(); ++t) {
+    c.tensors[4].set(t, sequence(t));
+    c.tensors[5].set(t, position(t));
+  }
+}
+
+aa_attention_params params_of(int64_t head_size, int32_t window = 0, float softcap = 0) {
+  return {0, 1.0f / std::sqrt(static_cast<float>(head_size)), window, softcap};
+}
+
+TEST(CpuAttention, Decode) {
+  for_each_seed([](Random& random) {
+    for (int i = 0; i < 40; ++i) {
+      const int64_t kv_heads = random.integer(1, 3), group = random.pick<int64_t>({1, 2, 3, 4, 7, 8, 14});
+      const int64_t d = random.pick<int64_t>({1, 5, 16, 32, 64, 72, 80, 128});
+      const Geometry g{random.integer(1, 4), kv_heads * group,      kv_heads, d,
+                       random.integer(1, 3), random.integer(1, 700)};
+      OpCase c = make_case(random, g, random.chance(0.3), random.float_dtype(),
+                           params_of(d, random.chance(0.3) ? static_cast<int32_t>(random.integer(1, 300)) : 0,
+                                     random.chance(0.2) ? 5.0f : 0.0f));
+      set_tokens(
+          c, [&](int64_t) { return random.integer(0, g.sequences - 1); },
+          [&](int64_t) { return random.integer(0, g.slots - 1); });
+      compare(c, kTolerance);
+    }
+  });
+}
+
+TEST(CpuAttention, Prompts) {
+  for_each_seed([](Random& random) {
+    for (int i = 0; i < 24; ++i) {
+      const int64_t kv_heads = random.integer(1, 2), group = random.pick<int64_t>({1, 2, 4, 7, 8});
+      const int64_t d = random.pick<int64_t>({4, 16, 24, 64, 96, 128});
+      const int64_t slots = random.integer(1, 150);
+      const int64_t tokens = random.integer(1, slots);
+      const int64_t first = random.integer(0, slots - tokens);
+      const Geometry g{tokens, kv_heads * group, kv_heads, d, 2, slots};
+      OpCase c = make_case(random, g, random.chance(0.3), random.float_dtype(),
+                           params_of(d, random.chance(0.4) ? static_cast<int32_t>(random.integer(1, 100)) : 0,
+                                     random.chance(0.2) ? 3.0f : 0.0f));
+      set_tokens(
+          c, [](int64_t) { return 1; }, [&](int64_t t) { return first + t; });
+      compare(c, kTolerance);
+    }
+  });
+}
+
+TEST(CpuAttention, LongPrompt) {
+  for_each_seed([](Random& random) {
+    for (DType dtype : {DType::BF16, DType::F32}) {
+      OpCase c = make_case(random, {300, 4, 1, 64, 1, 320}, false, dtype, params_of(64));
+      set_tokens(
+          c, [](int64_t) { return 0; }, [](int64_t t) { return t; });
+      compare(c, kTolerance);
+    }
+  });
+}
+
+TEST(CpuAttention, MixedStep) {
+  for_each_seed([](Random& random) {
+    // Two prompts, one of them going on from earlier tokens, and decoding sequences in between.
+    OpCase c = make_case(random, {60, 6, 2, 32, 4, 90}, false, DType::F16, params_of(32));
+    set_tokens(
+        c, [](int64_t t) { return t < 20    ? 0
+                                  : t == 20 ? 3
+                                  : t < 55  ? 1
+                                            : 2; },
+        [](int64_t t) {
+          return t < 20 ? t : t == 20 ? 89 : t < 55 ? 30 + t : 80 - t;
+        });
+    compare(c, kTolerance);
+  });
+}
+
+TEST(CpuAttention, HiddenSlotsDoNotMatter) {
+  for_each_seed([](Random& random) {
+    // Slots after the position, and before the window, hold NaN and infinity; so do later tokens of the same step.
+    for (DType dtype : {DType::F32, DType::BF16}) {
+      for (int32_t window : {0, 5}) {
+        OpCase c = make_case(random, {40, 4, 2, 16, 1, 64}, false, dtype, params_of(16, window));
+        set_tokens(
+            c, [](int64_t) { return 0; }, [](int64_t t) { return t + 6; });
+        for (size_t tensor : {2u, 3u}) {
+          for (int64_t head = 0; head < 2; ++head) {
+            for (int64_t slot : {0, 1, 30, 45, 46, 60, 63}) {
+              for (int64_t d = 0; d < 16; ++d) {
+                const int64_t i = (head * 64 + slot) * 16 + d;
+                if (tensor == 2 && slot < 46) continue;
+                c.tensors[tensor].set(
+                    i, d % 2 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN());
+              }
+            }
+          }
+        }
+        compare(c, kTolerance);
+      }
+    }
+  });
+}
+
+TEST(CpuAttention, NotANumberReachesItsOwnHeadOnly) {
+  for_each_seed([](Random& random) {
+    OpCase c = make_case(random, {12, 4, 2, 16, 1, 20}, false, DType::F32, params_of(16));
+    set_tokens(
+        c, [](int64_t) { return 0; }, [](int64_t t) { return t + 3; });
+    c.tensors[1].set(5 * 4 * 16 + 16 + 3, std::numeric_limits<float>::quiet_NaN());  // q of token 5, head 1
+    compare(c, kTolerance);
+  });
+}
+
+TEST(CpuAttention, LargeScoresDoNotOverflow) {
+  for_each_seed([](Random& random) {
+    for (int64_t tokens : {1, 30}) {
+      OpCase c = make_case(random, {tokens, 2, 1, 64, 1, 200}, false, DType::F32, {0, 40.0f, 0, 0});
+      set_tokens(
+          c, [](int64_t) { return 0; }, [&](int64_t t) { return 200 - tokens + t; });
+      // The scale makes scores of several hundred, of which binary32 keeps four decimals.
+      compare(c, {2e-3, 2e-3, 1});
+    }
+  });
+}
+
+TEST(CpuAttention, Empty) {
+  Random random(1);
+  compare(make_case(random, {0, 4, 2, 16, 1, 8}, false, DType::F32, params_of(16)), kTolerance);
+  compare(make_case(random, {0, 0, 0, 16, 1, 8}, false, DType::F32, params_of(16)), kTolerance);
+}
+
+TEST(CpuAttention, OutOfRange) {
+  Random random(1);
+  OpCase c = make_case(random, {3, 4, 2, 16, 2, 8}, false, DType::F32, params_of(16));
+  for (const auto& [sequence, position] : {std::pair{2, 0}, {-1, 0}, {0, 8}, {0, -1}}) {
+    OpCase bad = c;
+    bad.tensors[4].set(1, int64_t{sequence});
+    bad.tensors[5].set(1, int64_t{position});
+    expect_out_of_range(bad);
+  }
+}
+
+TEST(CpuAttention, SameBitsOnAnyNumberOfThreads) {
+  Random random(3);
+  for (int64_t tokens : {1, 150}) {
+    OpCase c = make_case(random, {tokens, 8, 2, 64, 1, 900}, false, DType::BF16, params_of(64));
+    set_tokens(
+        c, [](int64_t) { return 0; }, [&](int64_t t) { return 899 - tokens + t; });
+    WorkerPool& pool = WorkerPool::instance();
+    const int before = pool.size();
+    OpCase first = c;
+    pool.set_size(1);
+    run(first, true);
+    for (int threads : {2, 3, 5}) {
+      OpCase other = c;
+      pool.set_size(threads);
+      run(other, true);
+      EXPECT_TRUE(other.tensors[0].same_bytes(first.tensors[0])) << threads << " threads";
+    }
+    pool.set_size(before);
+  }
+}
+
+}  // namespace
+}  // namespace anyaccel::cpu::testing

@@ -1,0 +1,197 @@
+// The CPU's argmax, sample and random.
+#include <limits>
+#include <numeric>
+
+#include "anyaccel/philox.h"
+#include "ops/op_test_support.h"
+
+namespace anyaccel::cpu::testing {
+namespace {
+
+TEST(CpuArgmax, AgainstReference) {
+  for_each_seed([](Random& random) {
+    for (int i = 0; i < 60; ++i) {
+      const int64_t rows = random.integer(0, 4), v = random.pick<int64_t>({1, 2, 15, 16, 33, 500, 2048, 2049, 9000});
+      OpCase c;
+      c.op = "argmax";
+      c.tensors.push_back(TestTensor::random_layout(random, random.pick({DType::I32, DType::I64}), {rows}, false));
+      c.tensors.push_back(TestTensor::random_layout(random, random.float_dtype(), {rows, v}, true));
+      // Few different values, so that there are equal maxima; now and then a NaN, or nothing but -infinity.
+      const bool lowest = random.chance(0.1), with_nan = random.chance(0.2);
+      c.tensors[1].fill([&](int64_t) {
+        if (lowest) return -std::numeric_limits<double>::infinity();
+        if (with_nan && random.chance(0.01)) return std::nan("");
+        return static_cast<double>(random.integer(-30, 5));
+      });
+      compare(c, {0, 0, 0});
+    }
+  });
+}
+
+OpCase sample_case(TestTensor logits, aa_sample_params params, int64_t seed, int64_t offset, bool seen) {
+  const int64_t rows = logits.shape()[0];
+  OpCase c;
+  c.op = "sample";
+  c.tensors.push_back(TestTensor(DType::I64, {rows}));
+  c.tensors.push_back(std::move(logits));
+  c.tensors.push_back(TestTensor(DType::I64, {2}));
+  c.tensors[2].set(0, seed);
+  c.tensors[2].set(1, offset);
+  c.tensors.push_back(seen ? TestTensor(DType::U8, c.tensors[1].shape()) : TestTensor());
+  return c.with(params);
+}
+
+// Whether `sample` may give this token for a row: whether a change of at most 1e-5 in the drawn number and in top_p
+// would make the reference give it. The fast version has binary32 weights.
+bool is_allowed(int64_t token, const TestTensor& logits, int64_t row, const aa_sample_params& p, double u) {
+  const int64_t v = logits.shape()[1];
+  std::vector<int64_t> order(static_cast<size_t>(v));
+  std::iota(order.begin(), order.end(), row * v);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return logits.number(a) > logits.number(b); });
+  if (p.top_k > 0 && p.top_k < v) order.resize(static_cast<size_t>(p.top_k));
+  std::vector<double> weight;
+  for (int64_t i : order) weight.push_back(std::exp((logits.number(i) - logits.number(order[0])) / p.temperature));
+  const double all = std::accumulate(weight.begin(), weight.end(), 0.0);
+  for (double top_p : {p.top_p - 1e-5, p.top_p + 1e-5}) {
+    double total = all;
+    size_t kept = weight.size();
+    if (p.top_p < 1) {
+      double sum = 0;
+      for (kept = 0; kept < weight.size() && sum < top_p * all;) sum += weight[kept++];
+      total = sum;
+    }
+    double sum = 0;
+    for (size_t i = 0; i < kept; ++i) {
+      const double before = sum;
+      sum += weight[i];
+      if (order[i] - row * v != token) continue;
+      if (before <= (u + 1e-5) * total && (sum >= (u - 1e-5) * total || i + 1 == kept)) return true;
+    }
+  }
+  return false;
+}
+
+TEST(CpuSample, AgainstReference) {
+  for_each_seed([](Random& random) {
+    for (int i = 0; i < 150; ++i) {
+      const int64_t rows = random.integer(1, 5);
+      const int64_t v = i % 30 == 0 ? 40000 : random.pick<int64_t>({1, 2, 16, 50, 333, 3000});
+      const aa_sample_params params{0, random.pick({0.1f, 0.7f, 1.0f, 3.0f}),
+                                    random.pick<int32_t>({0, 0, 1, 3, 40, 1000, 50000}),
+                                    random.pick({1.0f, 1.0f, 0.95f, 0.5f, 0.01f})};
+      TestTensor logits = TestTensor::random_layout(random, random.float_dtype(), {rows, v}, true);
+      // Flat, peaked, with many equal logits, and with most tokens forbidden.
+      const int kind = static_cast<int>(random.integer(0, 3));
+      logits.fill([&](int64_t) {
+        switch (kind) {
+          case 0: return random.normal(0.5);
+          case 1: return random.normal(8);
+          case 2: return static_cast<double>(random.integer(-3, 3));
+          default: return random.chance(0.9) ? -std::numeric_limits<double>::infinity() : random.normal(2);
+        }
+      });
+      const int64_t seed = random.integer(-1000, 1000), offset = random.integer(0, 1000);
+      OpCase c = sample_case(logits, params, seed, offset, random.chance(0.5));
+      SCOPED_TRACE(c.text() + " temperature " + std::to_string(params.temperature) + " top_k " +
+                   std::to_string(params.top_k) + " top_p " + std::to_string(params.top_p));
+      OpCase expected = c;
+      run(expected, false);
+      for_each_isa([&](Isa) {
+        OpCase found = c;
+        run(found, true);
+        EXPECT_TRUE(found.tensors[0].untouched());
+        for (int64_t r = 0; r < rows; ++r) {
+          const int64_t token = found.tensors[0].integer(r);
+          ASSERT_TRUE(token >= 0 && token < v) << token;
+          EXPECT_TRUE(!found.tensors[3].present() || found.tensors[3].integer(r * v + token) == 1);
+          if (token == expected.tensors[0].integer(r)) continue;
+          const uint64_t n = static_cast<uint64_t>(r);
+          const float u =
+              philox_unit(philox_words(static_cast<uint64_t>(seed), static_cast<uint64_t>(offset) + n / 4)[n % 4]);
+          EXPECT_TRUE(is_allowed(token, logits, r, params, u))
+              << "row " << r << ": " << token << ", expected " << expected.tensors[0].integer(r);
+        }
+      });
+    }
+  });
+}
+
+TEST(CpuSample, TemperatureZeroIsArgmax) {
+  Random random(5);
+  TestTensor logits = TestTensor(DType::F32, {3, 1000}).fill_normal(random);
+  OpCase c = sample_case(logits, {0, 0.0f, 5, 0.5f}, 1, 2, true);
+  compare(c, {0, 0, 0});
+}
+
+TEST(CpuSample, RowsWithoutFiniteMaximum) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (double special : {infinity, -infinity, std::nan("")}) {
+    TestTensor logits(DType::F32, {2, 40});
+    logits.fill([&](int64_t i) { return special == -infinity || i % 40 == 7 || i % 40 == 30 ? special : 1.0; });
+    compare(sample_case(logits, {0, 1.0f, 0, 1.0f}, 1, 2, true), {0, 0, 0});
+  }
+}
+
+TEST(CpuSample, FollowsTheDistribution) {
+  // 20000 draws over four tokens of probabilities 0.1, 0.2, 0.3, 0.4, and top_p 0.65, which keeps the last two.
+  const int64_t rows = 20000;
+  TestTensor logits(DType::F32, {rows, 4});
+  logits.fill([](int64_t i) { return std::log(0.1 * static_cast<double>(i % 4 + 1)); });
+  for (float top_p : {1.0f, 0.65f}) {
+    OpCase c = sample_case(logits, {0, 1.0f, 0, top_p}, 42, 0, false);
+    run(c, true);
+    double count[4] = {};
+    for (int64_t r = 0; r < rows; ++r) count[c.tensors[0].integer(r)] += 1.0 / static_cast<double>(rows);
+    for (int token = 0; token < 4; ++token) {
+      const double expected = top_p == 1.0f ? 0.1 * (token + 1) : token < 2 ? 0 : 0.1 * (token + 1) / 0.7;
+      EXPECT_NEAR(count[token], expected, 0.015) << token;
+    }
+  }
+}
+
+TEST(CpuRandom, AgainstReference) {
+  constexpr DType kAll[] = {DType::Bool, DType::U8,   DType::I8,  DType::I16, DType::I32,    DType::I64,
+                            DType::F16,  DType::BF16, DType::F32, DType::F64, DType::F8E4M3, DType::F8E5M2};
+  for_each_seed([&](Random& random) {
+    for (DType dtype : kAll) {
+      for (int32_t kind : {AA_RANDOM_BITS, AA_RANDOM_UNIFORM, AA_RANDOM_NORMAL}) {
+        if (kind == AA_RANDOM_BITS && (is_floating(dtype) || dtype == DType::Bool)) continue;
+        for (const Shape& shape : {Shape{}, Shape{0}, Shape{1}, Shape{7, 5}, Shape{2500}, Shape{3, 1, 43}}) {
+          OpCase c;
+          c.op = "random";
+          c.tensors.push_back(TestTensor::random_layout(random, dtype, shape, false));
+          const uint64_t offset = random.chance(0.5) ? 0xfffffffeu : static_cast<uint64_t>(random.integer(0, 1 << 20));
+          c.with(aa_random_params{0, kind, 0x123456789abcdef0u, offset, -3.5, 9.25});
+          compare(c, {0, 0, 0});
+        }
+      }
+    }
+  });
+}
+
+TEST(CpuRandom, Moments) {
+  for (int32_t kind : {AA_RANDOM_UNIFORM, AA_RANDOM_NORMAL}) {
+    OpCase c;
+    c.op = "random";
+    c.tensors.push_back(TestTensor(DType::F32, {100000}));
+    c.with(aa_random_params{0, kind, 7, 0, 2.0, 5.0});
+    run(c, true);
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < 100000; ++i) {
+      const double x = c.tensors[0].number(i);
+      sum += x;
+      squares += x * x;
+      if (kind == AA_RANDOM_UNIFORM) {
+        ASSERT_GE(x, 2.0);
+        ASSERT_LE(x, 5.0);
+      }
+    }
+    const double mean = sum / 1e5, deviation = std::sqrt(squares / 1e5 - mean * mean);
+    EXPECT_NEAR(mean, kind == AA_RANDOM_UNIFORM ? 3.5 : 2.0, 0.06);
+    EXPECT_NEAR(deviation, kind == AA_RANDOM_UNIFORM ? 3 / std::sqrt(12.0) : 5.0, 0.05);
+  }
+}
+
+}  // namespace
+}  // namespace anyaccel::cpu::testing

@@ -1,0 +1,260 @@
+// The checks of op calls: good calls pass, and each kind of bad call is told what was found and what was expected.
+#include "ops/op_schema.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "anyaccel/error.h"
+
+namespace anyaccel::ops {
+namespace {
+
+aa_tensor tensor(int32_t dtype, std::vector<int64_t> shape) {
+  aa_tensor t{};
+  t.dtype = dtype;
+  t.ndim = static_cast<int32_t>(shape.size());
+  int64_t stride = 1;
+  for (int d = 0; d < AA_MAX_DIMS; ++d) t.shape[d] = 1;
+  for (size_t d = shape.size(); d-- > 0;) {
+    t.shape[d] = shape[d];
+    t.strides[d] = stride;
+    stride *= shape[d];
+  }
+  return t;
+}
+aa_tensor floats(std::vector<int64_t> shape) { return tensor(AA_DTYPE_BF16, std::move(shape)); }
+aa_tensor f32(std::vector<int64_t> shape) { return tensor(AA_DTYPE_F32, std::move(shape)); }
+aa_tensor i32(std::vector<int64_t> shape) { return tensor(AA_DTYPE_I32, std::move(shape)); }
+aa_tensor i64(std::vector<int64_t> shape) { return tensor(AA_DTYPE_I64, std::move(shape)); }
+aa_tensor u8(std::vector<int64_t> shape) { return tensor(AA_DTYPE_U8, std::move(shape)); }
+aa_tensor absent() { return aa_tensor{}; }
+
+struct Call {
+  std::string op;
+  std::vector<aa_tensor> tensors;
+  std::vector<uint8_t> params;
+
+  template <class Params>
+  Call& with(Params p) {
+    p.struct_size = sizeof(Params);
+    params.assign(reinterpret_cast<const uint8_t*>(&p), reinterpret_cast<const uint8_t*>(&p + 1));
+    return *this;
+  }
+  void check() const {
+    aa_op_call call{};
+    call.struct_size = sizeof(call);
+    call.tensors = tensors.data();
+    call.tensor_count = static_cast<uint32_t>(tensors.size());
+    call.params = params.empty() ? nullptr : params.data();
+    call.params_size = static_cast<uint32_t>(params.size());
+    find_op_schema(op)->check(call);
+  }
+  // The text of the error, or nothing.
+  std::string error() const {
+    try {
+      check();
+    } catch (const InvalidArgument& e) {
+      EXPECT_EQ(e.code(), AA_INVALID_ARGUMENT);
+      return e.what();
+    }
+    return "";
+  }
+};
+
+Call make(std::string op, std::vector<aa_tensor> tensors) { return {std::move(op), std::move(tensors), {}}; }
+
+// A good call of every op, in the order of abi/ops.h.
+std::vector<Call> good_calls() {
+  const aa_activation_params silu{0, AA_ACTIVATION_SILU};
+  const aa_norm_params eps{0, 1e-6f};
+  return {
+      make("embedding", {floats({3, 8}), f32({10, 8}), i64({3})}),
+      make("rms_norm", {floats({2, 3, 8}), f32({2, 3, 8}), floats({8}), floats({2, 3, 8})}).with(eps),
+      make("layer_norm", {floats({8}), f32({8}), absent(), floats({8}), absent()}).with(eps),
+      make("linear", {floats({3, 5}), floats({3, 8}), floats({5, 8}), absent(), f32({3, 5})}),
+      make("linear_multi",
+           {floats({3, 8}), floats({3, 5}), floats({5, 8}), floats({5}), floats({3, 2}), floats({2, 8}), absent()}),
+      make("gated_linear", {floats({3, 5}), floats({3, 8}), floats({5, 8}), floats({5, 8}), absent(), floats({5})})
+          .with(silu),
+      make("rope_table", {f32({3, 4}), f32({3, 4}), f32({4}), i32({3})}).with(aa_rope_table_params{0, 1}),
+      make("rope", {floats({3, 4, 8}), floats({3, 2, 8}), f32({3, 4}), f32({3, 4})}).with(aa_rope_params{0, 1}),
+      make("cache_write",
+           {floats({2, 2, 16, 8}), floats({2, 2, 16, 8}), f32({3, 2, 8}), f32({3, 2, 8}), i32({3}), i32({3})}),
+      make("attention",
+           {floats({3, 4, 8}), f32({3, 4, 8}), floats({2, 2, 16, 8}), floats({2, 2, 16, 8}), i32({3}), i32({3})})
+          .with(aa_attention_params{0, 0.3f, 0, 0}),
+      make("activation", {floats({3, 4}), f32({3, 4})}).with(silu),
+      make("gated_activation", {floats({3}), f32({3}), floats({3})}).with(silu),
+      make("softmax", {floats({3, 4}), f32({3, 4})}).with(aa_softmax_params{0, 1}),
+      make("add", {floats({}), f32({}), floats({})}),
+      make("copy", {u8({3, 4}), f32({3, 4})}),
+      make("increment", {i32({3, 4})}).with(aa_increment_params{0, 0, 1}),
+      make("argmax", {i32({3}), f32({3, 9})}),
+      make("repetition_penalty", {f32({3, 9}), u8({3, 9})}).with(aa_repetition_params{0, 1.1f}),
+      make("sample", {i64({3}), f32({3, 9}), i64({2}), absent()}).with(aa_sample_params{0, 1, 0, 1}),
+      make("random", {floats({3, 9})}).with(aa_random_params{0, AA_RANDOM_UNIFORM, 1, 0, 0, 1}),
+  };
+}
+
+Call good(const std::string& op) {
+  for (Call& call : good_calls()) {
+    if (call.op == op) return call;
+  }
+  throw std::runtime_error("no op " + op);
+}
+
+TEST(OpSchema, ListsAllOpsInOrder) {
+  const std::vector<Call> calls = good_calls();
+  ASSERT_EQ(op_schemas().size(), calls.size());
+  for (size_t i = 0; i < calls.size(); ++i) {
+    EXPECT_EQ(op_schemas()[i].name, calls[i].op);
+    EXPECT_EQ(find_op_schema(calls[i].op), &op_schemas()[i]);
+    EXPECT_LE(op_schemas()[i].tensors.size(), size_t{AA_OP_MAX_TENSORS});
+  }
+  EXPECT_EQ(find_op_schema("convolution"), nullptr);
+}
+
+TEST(OpSchema, GoodCallsPass) {
+  for (const Call& call : good_calls()) EXPECT_EQ(call.error(), "") << call.op;
+}
+
+TEST(OpSchema, EmptyTensorsPass) {
+  Call c = good("attention");
+  for (size_t i : {0u, 1u}) c.tensors[i] = floats({0, 4, 8});
+  for (size_t i : {4u, 5u}) c.tensors[i] = i32({0});
+  EXPECT_EQ(c.error(), "");
+  EXPECT_EQ(make("linear", {floats({0, 5}), floats({0, 8}), floats({5, 8}), absent(), absent()}).error(), "");
+}
+
+TEST(OpSchema, WrongSizeNamesTheTensorThatSetIt) {
+  Call c = good("rms_norm");
+  c.tensors = {floats({4, 128}), floats({4, 128}), floats({64}), absent()};
+  EXPECT_EQ(c.error(),
+            "rms_norm: tensor \"weight\" has shape [64], expected [H] = [128] to match the last dimension of \"x\"");
+  c.tensors = {floats({5, 128}), floats({4, 128}), absent(), absent()};
+  EXPECT_EQ(
+      c.error(),
+      "rms_norm: tensor \"out\" has shape [5, 128], expected [.., H] = [4, 128] to match the first dimension of \"x\"");
+  c = good("linear");
+  c.tensors[2] = floats({5, 9});
+  EXPECT_EQ(c.error(),
+            "linear: tensor \"w\" has shape [5, 9], expected [N, K] = [5, 8] to match the last dimension of \"x\"");
+  c = good("linear_multi");
+  c.tensors[6] = floats({3});
+  EXPECT_EQ(
+      c.error(),
+      "linear_multi: tensor \"bias1\" has shape [3], expected [N1] = [2] to match the last dimension of \"out1\"");
+  c = good("add");
+  c.tensors = {floats({3, 4}), floats({3, 4}), floats({4, 3})};
+  EXPECT_EQ(c.error(),
+            "add: tensor \"b\" has shape [4, 3], expected [..] = [3, 4] to match the first dimension of \"a\"");
+}
+
+TEST(OpSchema, WrongRank) {
+  Call c = good("linear");
+  c.tensors[1] = floats({2, 3, 8});
+  EXPECT_EQ(c.error(), "linear: tensor \"x\" has shape [2, 3, 8], expected [M, K]");
+  c = good("softmax");
+  c.tensors[1] = floats({});
+  EXPECT_EQ(c.error(), "softmax: tensor \"x\" has shape [], expected [.., V]");
+  c = good("sample");
+  c.tensors[2] = i64({3});
+  EXPECT_EQ(c.error(), "sample: tensor \"rng\" has shape [3], expected [2]");
+}
+
+TEST(OpSchema, WrongDtype) {
+  Call c = good("embedding");
+  c.tensors[2] = f32({3});
+  EXPECT_EQ(c.error(), "embedding: tensor \"ids\" has dtype float32, expected int32 or int64");
+  c = good("linear");
+  c.tensors[1] = i32({3, 8});
+  EXPECT_EQ(c.error(), "linear: tensor \"x\" has dtype int32, expected float16, bfloat16 or float32");
+  c = good("copy");
+  c.tensors[1].dtype = 77;
+  EXPECT_EQ(c.error(), "copy: tensor \"x\" has dtype invalid, expected a dtype of abi/base.h");
+  c = good("random");
+  c.with(aa_random_params{0, AA_RANDOM_BITS, 1, 0, 0, 1});
+  EXPECT_NE(c.error().find("for random bits"), std::string::npos) << c.error();
+}
+
+TEST(OpSchema, NumberOfTensorsAndAbsentOnes) {
+  Call c = good("rms_norm");
+  c.tensors.pop_back();
+  EXPECT_EQ(c.error(),
+            "rms_norm: 3 tensors were passed, expected 4 (out, x, weight, residual), absent optional ones included");
+  c = good("linear_multi");
+  c.tensors.pop_back();
+  EXPECT_NE(c.error().find("6 tensors were passed, expected 4, 7, 10 or 13"), std::string::npos) << c.error();
+  c = good("softmax");
+  c.tensors[1] = absent();
+  EXPECT_EQ(c.error(), "softmax: tensor \"x\" is absent, but it is not optional");
+}
+
+TEST(OpSchema, ParamsAreThereAndLargeEnough) {
+  Call c = good("softmax");
+  c.params.clear();
+  EXPECT_EQ(c.error(), "softmax: params of 0 bytes were passed, expected 8 with struct_size set");
+  c = good("softmax");
+  c.params[0] = 4;
+  EXPECT_NE(c.error(), "");
+  c = good("softmax");
+  c.params.resize(64);
+  c.params[0] = 64;
+  EXPECT_EQ(c.error(), "") << "a larger struct of a newer caller is fine";
+}
+
+TEST(OpSchema, OutputsMustNotOverlapThemselves) {
+  Call c = good("add");
+  c.tensors = {floats({3, 4}), floats({3, 4}), floats({3, 4})};
+  c.tensors[1].strides[0] = 0;
+  c.tensors[2].strides[1] = -1;
+  EXPECT_EQ(c.error(), "");
+  c.tensors[0].strides[0] = 0;
+  EXPECT_EQ(c.error(),
+            "add: tensor \"out\" is written, but its stride in the first dimension is 0; expected a positive one");
+}
+
+TEST(OpSchema, ParameterValues) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<Call> bad = {
+      good("rms_norm").with(aa_norm_params{0, -1}),
+      good("layer_norm").with(aa_norm_params{0, nan}),
+      good("activation").with(aa_activation_params{0, 6}),
+      good("gated_linear").with(aa_activation_params{0, -1}),
+      good("rope").with(aa_rope_params{0, 2}),
+      good("attention").with(aa_attention_params{0, nan, 0, 0}),
+      good("attention").with(aa_attention_params{0, 1, -1, 0}),
+      good("attention").with(aa_attention_params{0, 1, 0, -1}),
+      good("repetition_penalty").with(aa_repetition_params{0, 0}),
+      good("sample").with(aa_sample_params{0, -1, 0, 1}),
+      good("sample").with(aa_sample_params{0, 1, -1, 1}),
+      good("sample").with(aa_sample_params{0, 1, 0, 0}),
+      good("sample").with(aa_sample_params{0, 1, 0, 1.5f}),
+      good("sample").with(aa_sample_params{0, 1, 0, nan}),
+      good("random").with(aa_random_params{0, 3, 1, 0, 0, 1}),
+      good("random").with(aa_random_params{0, AA_RANDOM_NORMAL, 1, 0, 0, std::numeric_limits<double>::infinity()}),
+  };
+  for (const Call& c : bad) {
+    EXPECT_NE(c.error().find(c.op + ": parameter "), std::string::npos) << c.op << ": " << c.error();
+  }
+}
+
+TEST(OpSchema, RelationsBetweenSizes) {
+  Call c = good("attention");
+  c.tensors[0] = c.tensors[1] = floats({3, 3, 8});
+  EXPECT_EQ(
+      c.error(),
+      "attention: tensor \"q\" has Hq = 3 heads, expected a multiple of Hk = 2, the second dimension of \"k_cache\"");
+  c = good("rope");
+  c.tensors[2] = c.tensors[3] = f32({3, 5});
+  EXPECT_NE(c.error().find("2 * 5 rotated elements do not fit in heads of size D = 8"), std::string::npos) << c.error();
+  c = good("argmax");
+  c.tensors[1] = f32({3, 0});
+  EXPECT_NE(c.error().find("at least one column"), std::string::npos) << c.error();
+}
+
+}  // namespace
+}  // namespace anyaccel::ops

@@ -1,0 +1,544 @@
+// Tests of the caching allocator over memory and fences that the tests control.
+#include "anyaccel/caching_allocator.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "anyaccel/error.h"
+#include "runtime/fake_memory.h"
+#include "runtime/size_classes.h"
+
+namespace anyaccel {
+namespace {
+
+using test::FakeFences;
+using test::FakeMemory;
+using Block = CachingAllocator::Block;
+
+constexpr size_t kKiB = 1024;
+constexpr size_t kMiB = 1024 * kKiB;
+
+const void* stream(uintptr_t number) { return reinterpret_cast<const void*>(number * 64); }
+
+int seeds() {
+  const char* text = std::getenv("ANYACCEL_TEST_SEEDS");
+  return text ? std::max(1, std::atoi(text)) : 1;
+}
+
+struct Fixture {
+  explicit Fixture(size_t capacity = SIZE_MAX / 4) : memory(capacity) {}
+  ~Fixture() {
+    allocator.reset();
+    EXPECT_EQ(memory.held(), 0u);
+    EXPECT_EQ(memory.wrong_frees, 0);
+    EXPECT_EQ(fences.live(), 0u);
+  }
+  FakeMemory memory;
+  FakeFences fences;
+  std::unique_ptr<CachingAllocator> allocator = std::make_unique<CachingAllocator>(memory, fences);
+};
+
+// Live blocks and their ranges; fails when two overlap.
+class LiveBlocks {
+ public:
+  void add(const FakeMemory& memory, Block* block, size_t asked) {
+    const auto begin = reinterpret_cast<uintptr_t>(CachingAllocator::pointer(block));
+    const size_t bytes = CachingAllocator::capacity(block);
+    EXPECT_EQ(CachingAllocator::size(block), std::max<size_t>(asked, 1));
+    EXPECT_GE(bytes, asked);
+    EXPECT_EQ(begin % 512, 0u);
+    EXPECT_TRUE(memory.contains(CachingAllocator::pointer(block), bytes));
+    const auto next = ranges_.lower_bound(begin);
+    if (next != ranges_.end()) {
+      EXPECT_LE(begin + bytes, next->first) << "overlaps the next block";
+    }
+    if (next != ranges_.begin()) {
+      EXPECT_LE(std::prev(next)->first + std::prev(next)->second, begin) << "overlaps the block before";
+    }
+    ranges_[begin] = bytes;
+  }
+  void remove(const Block* block) { ranges_.erase(reinterpret_cast<uintptr_t>(CachingAllocator::pointer(block))); }
+
+ private:
+  std::map<uintptr_t, size_t> ranges_;
+};
+
+TEST(SizeClasses, HoldTheRequestAndWasteLittle) {
+  std::mt19937_64 random(7);
+  std::uniform_real_distribution<double> log(0, 45.9);
+  for (int i = 0; i < 200000; ++i) {
+    const auto bytes = static_cast<size_t>(std::exp2(log(random)));
+    const bool small = size_classes::is_small(bytes);
+    const auto rounded = size_classes::class_of_request(bytes);
+    ASSERT_GE(rounded.bytes, bytes);
+    ASSERT_EQ(rounded.index, size_classes::class_of_block(rounded.bytes, small)) << bytes;
+    ASSERT_LE(rounded.bytes - bytes, std::max<size_t>(511, bytes / 8)) << bytes;
+    ASSERT_LT(rounded.index, size_classes::domain_end(small));
+    if (!small) {
+      ASSERT_GE(rounded.index, size_classes::kSmallCount);
+    }
+  }
+  EXPECT_LT(size_classes::class_of_block(size_classes::kSmallSegment, true), size_classes::kSmallCount);
+  EXPECT_LT(size_classes::class_of_request(size_classes::kMaxRequest).index, size_classes::kCount);
+}
+
+TEST(CachingAllocator, GivesTheSameBlockAgainOnTheSameStream) {
+  Fixture f;
+  Block* a = f.allocator->allocate(1000, stream(1));
+  void* pointer = CachingAllocator::pointer(a);
+  f.allocator->free(a);
+  const int64_t calls = f.allocator->source_calls();
+  for (int i = 0; i < 100; ++i) {
+    Block* b = f.allocator->allocate(900 + static_cast<size_t>(i), stream(1));
+    EXPECT_EQ(CachingAllocator::pointer(b), pointer);
+    f.allocator->free(b);
+  }
+  EXPECT_EQ(f.allocator->source_calls(), calls);
+  EXPECT_EQ(f.fences.records, 0);
+}
+
+TEST(CachingAllocator, DoesNotShareBetweenStreamsWithoutCause) {
+  Fixture f;
+  Block* a = f.allocator->allocate(kMiB, stream(1));
+  void* pointer = CachingAllocator::pointer(a);
+  f.allocator->free(a);
+  Block* b = f.allocator->allocate(kMiB, stream(2));
+  EXPECT_NE(CachingAllocator::pointer(b), pointer);
+  f.allocator->free(b);
+}
+
+TEST(CachingAllocator, NullIsFreedWithoutEffectAndZeroBytesAreOne) {
+  Fixture f;
+  f.allocator->free(nullptr);
+  Block* a = f.allocator->allocate(0, nullptr);
+  EXPECT_EQ(CachingAllocator::size(a), 1u);
+  EXPECT_EQ(CachingAllocator::capacity(a), 512u);
+  f.allocator->free(a);
+}
+
+TEST(CachingAllocator, LiveBlocksNeverOverlap) {
+  for (int seed = 0; seed < 4 * seeds(); ++seed) {
+    Fixture f;
+    std::mt19937_64 random(static_cast<uint64_t>(seed));
+    std::uniform_real_distribution<double> log(0, 26);
+    LiveBlocks live;
+    std::vector<Block*> blocks;
+    std::vector<uint64_t> pools;
+    for (int step = 0; step < 6000; ++step) {
+      const uint64_t dice = random() % 100;
+      if (dice < 48 || blocks.empty()) {
+        const auto bytes = static_cast<size_t>(std::exp2(log(random)));
+        const uint64_t pool = !pools.empty() && random() % 5 == 0 ? pools[random() % pools.size()] : 0;
+        Block* block = f.allocator->allocate(bytes, stream(1 + random() % 3), pool);
+        live.add(f.memory, block, bytes);
+        blocks.push_back(block);
+        if (random() % 10 == 0) f.allocator->record_stream(block, stream(1 + random() % 4));
+      } else if (dice < 94) {
+        const size_t i = random() % blocks.size();
+        std::swap(blocks[i], blocks.back());
+        live.remove(blocks.back());
+        f.allocator->free(blocks.back());
+        blocks.pop_back();
+      } else if (dice == 94) {
+        f.allocator->empty_cache();
+      } else if (dice == 95) {
+        f.allocator->forget_stream(stream(1 + random() % 3));
+      } else if (dice == 96 && pools.size() < 3) {
+        pools.push_back(f.allocator->begin_pool());
+      } else if (dice == 97 && !pools.empty()) {
+        f.allocator->release_pool(pools.back());
+        pools.pop_back();
+      } else {
+        f.fences.set_busy(stream(1 + random() % 4), random() % 2 == 0);
+      }
+      ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed << ", step " << step;
+    }
+    for (Block* block : blocks) f.allocator->free(block);
+    for (const uint64_t pool : pools) f.allocator->release_pool(pool);
+    f.allocator->empty_cache();
+    EXPECT_EQ(f.allocator->reserved(), 0);
+    EXPECT_EQ(f.allocator->allocated(), 0);
+    const auto stats = f.allocator->stats();
+    for (const char* key : {"active.all", "active_bytes.small_pool", "inactive_split_bytes.all", "segment.all",
+                            "requested_bytes.large_pool", "allocation.all"}) {
+      EXPECT_EQ(stats.at(std::string(key) + ".current"), 0) << key;
+    }
+  }
+}
+
+TEST(CachingAllocator, ARepeatedPatternMakesNoSourceCall) {
+  Fixture f;
+  std::mt19937_64 random(3);
+  std::uniform_real_distribution<double> log(9, 26);
+  std::vector<size_t> sizes(300);
+  for (size_t& s : sizes) s = static_cast<size_t>(std::exp2(log(random)));
+  const auto step = [&] {
+    std::vector<Block*> blocks;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      blocks.push_back(f.allocator->allocate(sizes[i], stream(1)));
+      if (i % 3 == 2) {
+        f.allocator->free(blocks[i - 1]);
+        blocks[i - 1] = nullptr;
+      }
+    }
+    for (Block* b : blocks) f.allocator->free(b);
+  };
+  for (int i = 0; i < 25; ++i) step();  // cuts settle within a few rounds
+  const int64_t calls = f.allocator->source_calls();
+  for (int i = 0; i < 20; ++i) step();
+  EXPECT_EQ(f.allocator->source_calls(), calls);
+}
+
+TEST(CachingAllocator, CutsAndJoinsLargeBlocks) {
+  Fixture f;
+  Block* large = f.allocator->allocate(256 * kMiB, stream(1));
+  f.allocator->free(large);
+  const int64_t calls = f.allocator->source_calls();
+  std::vector<Block*> parts;
+  for (int i = 0; i < 4; ++i) parts.push_back(f.allocator->allocate(64 * kMiB, stream(1)));
+  for (Block* b : parts) f.allocator->free(b);
+  EXPECT_EQ(f.allocator->stats().at("inactive_split.large_pool.current"), 4);
+  f.allocator->free(f.allocator->allocate(256 * kMiB, stream(1)));
+  EXPECT_EQ(f.allocator->source_calls(), calls) << "the parts were not joined again";
+  EXPECT_EQ(f.allocator->reserved(), static_cast<int64_t>(256 * kMiB));
+}
+
+TEST(CachingAllocator, ABlockThatAnotherStreamUsesWaitsForIt) {
+  Fixture f;
+  f.fences.set_busy(stream(2), true);
+  Block* a = f.allocator->allocate(30 * kMiB, stream(1));
+  void* pointer = CachingAllocator::pointer(a);
+  f.allocator->record_stream(a, stream(2));
+  f.allocator->record_stream(a, stream(2));
+  f.allocator->free(a);
+  EXPECT_EQ(f.fences.records, 1);
+  EXPECT_EQ(f.allocator->allocated(), 0);
+  EXPECT_EQ(f.allocator->stats().at("active_bytes.all.current"), static_cast<int64_t>(30 * kMiB));
+
+  Block* b = f.allocator->allocate(30 * kMiB, stream(1));
+  EXPECT_NE(CachingAllocator::pointer(b), pointer);
+  f.fences.set_busy(stream(2), false);
+  Block* c = f.allocator->allocate(30 * kMiB, stream(1));
+  EXPECT_EQ(CachingAllocator::pointer(c), pointer);
+  f.allocator->free(b);
+  f.allocator->free(c);
+  EXPECT_EQ(f.allocator->stats().at("active_bytes.all.current"), 0);
+}
+
+TEST(CachingAllocator, FencesAreLookedAtOnlyOnAMiss) {
+  Fixture f;
+  f.fences.set_busy(stream(2), true);
+  Block* a = f.allocator->allocate(4096, stream(1));
+  Block* spare = f.allocator->allocate(4096, stream(1));
+  f.allocator->free(spare);
+  f.allocator->record_stream(a, stream(2));
+  f.allocator->free(a);
+  for (int i = 0; i < 10; ++i) f.allocator->free(f.allocator->allocate(4096, stream(1)));
+  EXPECT_EQ(f.fences.queries, 0);
+}
+
+TEST(CachingAllocator, OwnStreamNeedsNoFence) {
+  Fixture f;
+  Block* a = f.allocator->allocate(4096, stream(1));
+  f.allocator->record_stream(a, stream(1));
+  f.allocator->free(a);
+  EXPECT_EQ(f.fences.records, 0);
+}
+
+TEST(CachingAllocator, AFailedStreamKeepsItsMemoryOutOfUse) {
+  Fixture f;
+  Block* a = f.allocator->allocate(30 * kMiB, stream(1));
+  void* pointer = CachingAllocator::pointer(a);
+  f.allocator->record_stream(a, stream(2));
+  f.fences.failing.insert(stream(2));
+  f.allocator->free(a);
+  Block* b = f.allocator->allocate(30 * kMiB, stream(1));
+  EXPECT_NE(CachingAllocator::pointer(b), pointer);
+  f.allocator->free(b);
+  f.fences.failing.clear();
+  f.allocator->empty_cache();
+  EXPECT_EQ(f.allocator->reserved(), 0);
+}
+
+TEST(CachingAllocator, EmptyCacheWaitsForFencesAndForTheStreamsOfWhatItGivesBack) {
+  Fixture f;
+  f.fences.set_busy(stream(1), true);
+  f.fences.set_busy(stream(2), true);
+  Block* a = f.allocator->allocate(30 * kMiB, stream(1));
+  Block* kept = f.allocator->allocate(100, stream(1));
+  f.allocator->record_stream(a, stream(2));
+  f.allocator->free(a);
+  f.allocator->empty_cache();
+  EXPECT_EQ(f.fences.waits, 2);
+  EXPECT_EQ(f.allocator->reserved(), static_cast<int64_t>(2 * kMiB)) << "only the segment in use stays";
+  f.allocator->free(kept);
+}
+
+TEST(CachingAllocator, OutOfMemoryGivesCachedMemoryBackAndTriesAgain) {
+  Fixture f(64 * kMiB);
+  f.allocator->free(f.allocator->allocate(40 * kMiB, stream(1)));
+  Block* b = f.allocator->allocate(60 * kMiB, stream(2));
+  EXPECT_EQ(f.allocator->stats().at("num_alloc_retries"), 1);
+  EXPECT_EQ(f.allocator->stats().at("num_ooms"), 0);
+  EXPECT_EQ(f.allocator->stats().at("num_device_free"), 1);
+  f.allocator->free(b);
+}
+
+TEST(CachingAllocator, OutOfMemoryWaitsForOtherStreams) {
+  Fixture f(64 * kMiB);
+  f.fences.set_busy(stream(2), true);
+  Block* a = f.allocator->allocate(60 * kMiB, stream(1));
+  f.allocator->record_stream(a, stream(2));
+  f.allocator->free(a);
+  Block* b = f.allocator->allocate(60 * kMiB, stream(1));
+  EXPECT_EQ(f.fences.waits, 1);
+  f.allocator->free(b);
+}
+
+TEST(CachingAllocator, ASegmentThatDoesNotFitIsAskedForInTheSizeNeeded) {
+  Fixture f(6 * kMiB);
+  Block* b = f.allocator->allocate(5 * kMiB, stream(1));
+  EXPECT_EQ(f.allocator->reserved(), static_cast<int64_t>(5 * kMiB));
+  f.allocator->free(b);
+}
+
+TEST(CachingAllocator, OutOfMemorySaysTheNumbers) {
+  Fixture f(100 * kMiB);
+  Block* a = f.allocator->allocate(40 * kMiB, stream(1));
+  try {
+    f.allocator->allocate(80 * kMiB, stream(1));
+    FAIL() << "nothing was thrown";
+  } catch (const OutOfMemoryError& e) {
+    const std::string text = e.what();
+    EXPECT_NE(text.find("fake:0 out of memory: 80.00 MiB asked, 40.00 MiB allocated, 40.00 MiB reserved by this "
+                        "process, 60.00 MiB free of 100.00 MiB; "),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("try"), std::string::npos);
+  }
+  EXPECT_EQ(f.allocator->stats().at("num_ooms"), 1);
+  EXPECT_THROW(f.allocator->allocate(SIZE_MAX, stream(1)), OutOfMemoryError);
+  Block* b = f.allocator->allocate(50 * kMiB, stream(1));
+  f.allocator->free(a);
+  f.allocator->free(b);
+}
+
+TEST(CachingAllocator, OtherErrorsOfTheSourcePassThrough) {
+  Fixture f;
+  f.memory.throws = true;
+  EXPECT_THROW(f.allocator->allocate(100, stream(1)), std::runtime_error);
+  f.memory.throws = false;
+  f.allocator->free(f.allocator->allocate(100, stream(1)));
+}
+
+TEST(CachingAllocator, APoolKeepsItsMemoryToItself) {
+  Fixture f;
+  const uint64_t pool = f.allocator->begin_pool();
+  EXPECT_NE(pool, 0u);
+  Block* a = f.allocator->allocate(30 * kMiB, stream(1), pool);
+  void* pointer = CachingAllocator::pointer(a);
+  f.allocator->free(a);
+  Block* common = f.allocator->allocate(30 * kMiB, stream(1));
+  EXPECT_NE(CachingAllocator::pointer(common), pointer);
+  Block* again = f.allocator->allocate(30 * kMiB, stream(1), pool);
+  EXPECT_EQ(CachingAllocator::pointer(again), pointer);
+  f.allocator->free(common);
+  f.allocator->empty_cache();
+  EXPECT_EQ(f.allocator->reserved(), static_cast<int64_t>(30 * kMiB));
+  f.allocator->free(again);
+  f.allocator->empty_cache();
+  EXPECT_EQ(f.allocator->reserved(), static_cast<int64_t>(30 * kMiB)) << "a pool in use keeps its memory";
+
+  f.allocator->retain_pool(pool);
+  f.allocator->release_pool(pool);
+  Block* late = f.allocator->allocate(30 * kMiB, stream(1), pool);
+  f.allocator->release_pool(pool);
+  EXPECT_THROW(f.allocator->retain_pool(pool), InvalidArgument);
+  EXPECT_THROW(f.allocator->allocate(1, stream(1), pool), InvalidArgument);
+  f.allocator->free(late);
+  Block* reused = f.allocator->allocate(30 * kMiB, stream(1));
+  EXPECT_EQ(CachingAllocator::pointer(reused), pointer) << "what a pool leaves becomes common";
+  f.allocator->free(reused);
+  f.allocator->empty_cache();
+  EXPECT_EQ(f.allocator->reserved(), 0);
+}
+
+TEST(CachingAllocator, InAPoolABlockOfSeveralStreamsIsNotReused) {
+  Fixture f;
+  const uint64_t pool = f.allocator->begin_pool();
+  Block* a = f.allocator->allocate(30 * kMiB, stream(1), pool);
+  void* pointer = CachingAllocator::pointer(a);
+  f.allocator->record_stream(a, stream(2));
+  f.allocator->free(a);
+  EXPECT_EQ(f.fences.records, 0) << "a capturing stream must not be asked";
+  Block* b = f.allocator->allocate(30 * kMiB, stream(1), pool);
+  EXPECT_NE(CachingAllocator::pointer(b), pointer);
+  f.allocator->free(b);
+  f.allocator->release_pool(pool);
+  f.allocator->empty_cache();
+  EXPECT_EQ(f.allocator->reserved(), 0);
+}
+
+TEST(CachingAllocator, WhatAStreamLeavesBecomesCommon) {
+  Fixture f;
+  f.fences.set_busy(stream(1), true);
+  Block* cached = f.allocator->allocate(30 * kMiB, stream(1));
+  Block* live = f.allocator->allocate(50 * kMiB, stream(1));
+  void* pointer = CachingAllocator::pointer(cached);
+  void* live_pointer = CachingAllocator::pointer(live);
+  f.allocator->free(cached);
+  f.allocator->forget_stream(stream(1));
+  EXPECT_EQ(f.fences.waits, 1);
+  const int records = f.fences.records;
+  Block* a = f.allocator->allocate(30 * kMiB, stream(2));
+  EXPECT_EQ(CachingAllocator::pointer(a), pointer);
+  f.allocator->free(live);
+  Block* b = f.allocator->allocate(50 * kMiB, stream(3));
+  EXPECT_EQ(CachingAllocator::pointer(b), live_pointer);
+  // Once taken, a block belongs to its new stream.
+  f.allocator->free(a);
+  Block* c = f.allocator->allocate(30 * kMiB, stream(3));
+  EXPECT_NE(CachingAllocator::pointer(c), pointer);
+  f.allocator->free(b);
+  f.allocator->free(c);
+  f.allocator->empty_cache();
+  EXPECT_EQ(f.allocator->reserved(), 0);
+  f.fences.set_busy(stream(1), false);
+  EXPECT_GT(f.fences.records, records);
+}
+
+TEST(CachingAllocator, StatisticsHavePyTorchsKeysAndTrueNumbers) {
+  Fixture f;
+  Block* small = f.allocator->allocate(1000, stream(1));
+  Block* large = f.allocator->allocate(33 * kMiB, stream(1));
+  auto s = f.allocator->stats();
+  for (const char* metric : {"allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes",
+                             "requested_bytes", "allocation", "segment", "active", "inactive_split"}) {
+    for (const char* domain : {"all", "small_pool", "large_pool"}) {
+      for (const char* part : {"current", "peak", "allocated", "freed"}) {
+        EXPECT_TRUE(s.contains(std::string(metric) + "." + domain + "." + part)) << metric;
+      }
+    }
+  }
+  for (const char* key :
+       {"num_alloc_retries", "num_ooms", "num_device_alloc", "num_device_free", "num_sync_all_streams",
+        "max_split_size", "oversize_allocations.current", "oversize_segments.peak"}) {
+    EXPECT_TRUE(s.contains(key)) << key;
+  }
+  const auto large_bytes = static_cast<int64_t>(CachingAllocator::capacity(large));
+  EXPECT_EQ(s.at("allocated_bytes.small_pool.current"), 1024);
+  EXPECT_EQ(s.at("allocated_bytes.large_pool.current"), large_bytes);
+  EXPECT_EQ(s.at("allocated_bytes.all.current"), 1024 + large_bytes);
+  EXPECT_EQ(s.at("requested_bytes.all.current"), static_cast<int64_t>(1000 + 33 * kMiB));
+  EXPECT_EQ(s.at("reserved_bytes.small_pool.current"), static_cast<int64_t>(2 * kMiB));
+  EXPECT_EQ(s.at("inactive_split_bytes.small_pool.current"), static_cast<int64_t>(2 * kMiB - 1024));
+  EXPECT_EQ(s.at("segment.all.current"), 2);
+  EXPECT_EQ(s.at("num_device_alloc"), 2);
+  EXPECT_EQ(f.allocator->allocated(), 1024 + large_bytes);
+  EXPECT_EQ(f.allocator->reserved(), s.at("reserved_bytes.all.current"));
+
+  f.allocator->free(large);
+  s = f.allocator->stats();
+  EXPECT_EQ(s.at("allocated_bytes.all.peak"), 1024 + large_bytes);
+  EXPECT_EQ(s.at("allocated_bytes.all.freed"), large_bytes);
+  EXPECT_EQ(s.at("active_bytes.large_pool.peak"), large_bytes);
+  EXPECT_EQ(f.allocator->max_allocated(), 1024 + large_bytes);
+  f.allocator->reset_max_allocated();
+  EXPECT_EQ(f.allocator->max_allocated(), 1024);
+  EXPECT_GT(f.allocator->stats().at("requested_bytes.all.peak"), 1000);
+  f.allocator->reset_peaks();
+  EXPECT_EQ(f.allocator->stats().at("requested_bytes.all.peak"), 1000);
+  EXPECT_EQ(f.allocator->stats().at("active.all.peak"), 1);
+  f.allocator->empty_cache();
+  EXPECT_GT(f.allocator->max_reserved(), f.allocator->reserved());
+  f.allocator->reset_max_reserved();
+  EXPECT_EQ(f.allocator->max_reserved(), f.allocator->reserved());
+  f.allocator->free(small);
+}
+
+TEST(CachingAllocator, PeaksSeeFreesOfOtherThreads) {
+  Fixture f;
+  Block* a = f.allocator->allocate(2048, stream(1));
+  std::thread([&] { f.allocator->free(a); }).join();
+  Block* b = f.allocator->allocate(4096, stream(2));
+  EXPECT_EQ(f.allocator->max_allocated(), 4096);
+  EXPECT_EQ(f.allocator->allocated(), 4096);
+  std::thread([&] { f.allocator->free(b); }).join();
+  EXPECT_EQ(f.allocator->allocated(), 0);
+}
+
+TEST(CachingAllocator, ThreadsShareIt) {
+  for (int seed = 0; seed < seeds(); ++seed) {
+    Fixture f;
+    std::mutex mutex;
+    LiveBlocks live;
+    std::vector<Block*> shared;  // blocks that another thread frees
+    std::atomic<bool> stop{false};
+    const auto work = [&](uint64_t number) {
+      std::mt19937_64 random(number + 100 * static_cast<uint64_t>(seed));
+      std::uniform_real_distribution<double> log(9, 24);
+      std::vector<Block*> mine;
+      for (int i = 0; i < 3000; ++i) {
+        if (random() % 2 == 0 || mine.empty()) {
+          const auto bytes = static_cast<size_t>(std::exp2(log(random)));
+          Block* block = f.allocator->allocate(bytes, stream(1 + number % 2));
+          std::lock_guard guard(mutex);
+          live.add(f.memory, block, bytes);
+          mine.push_back(block);
+        } else {
+          Block* block = mine.back();
+          mine.pop_back();
+          if (random() % 8 == 0) f.allocator->record_stream(block, stream(5));
+          std::lock_guard guard(mutex);
+          if (shared.size() < 16) {
+            shared.push_back(block);
+            continue;
+          }
+          if (random() % 4 == 0) {
+            shared.push_back(block);
+            std::swap(shared[random() % shared.size()], shared.back());
+            block = shared.back();
+            shared.pop_back();
+          }
+          live.remove(block);
+          f.allocator->free(block);
+        }
+      }
+      for (Block* block : mine) {
+        {
+          std::lock_guard guard(mutex);
+          live.remove(block);
+        }
+        f.allocator->free(block);
+      }
+    };
+    std::vector<std::thread> threads;
+    for (uint64_t t = 0; t < 4; ++t) threads.emplace_back(work, t);
+    std::thread meddler([&] {
+      bool busy = false;
+      while (!stop) {
+        f.fences.set_busy(stream(5), busy = !busy);
+        f.allocator->empty_cache();
+        f.allocator->stats();
+        f.allocator->forget_stream(stream(9));
+        std::this_thread::yield();
+      }
+    });
+    for (auto& t : threads) t.join();
+    stop = true;
+    meddler.join();
+    for (Block* block : shared) f.allocator->free(block);
+    f.fences.set_busy(stream(5), false);
+    f.allocator->empty_cache();
+    EXPECT_EQ(f.allocator->allocated(), 0);
+    EXPECT_EQ(f.allocator->reserved(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace anyaccel

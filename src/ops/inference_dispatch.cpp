@@ -7,6 +7,8 @@
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "ops/inference_impl.h"
+#include "runtime/host_services.h"
+#include "runtime/layers/layers.h"
 
 namespace anyaccel::ops {
 
@@ -43,7 +45,24 @@ struct Inference::Impl::Call {
   }
 };
 
+namespace {
+
+// What the validate layer knows of op calls.
+aa_status* validate_op_call(const char* op, const aa_op_call* call) {
+  const OpSchema* schema = find_op_schema(op);
+  if (!schema) return nullptr;  // a driver may have ops of its own
+  try {
+    schema->check(*call);
+    return nullptr;
+  } catch (...) {
+    return status_from_current_exception();
+  }
+}
+
+}  // namespace
+
 Inference::Impl::Impl(Accelerator& active) : accelerator(active) {
+  set_op_validator(validate_op_call);
   const auto schemas = op_schemas();
   if (schemas.size() != op_count) throw Error("op schemas and ops::Op differ");
   for (size_t i = 0; i < op_count; ++i) slots[i].native = accelerator.find_op(std::string(schemas[i].name).c_str());

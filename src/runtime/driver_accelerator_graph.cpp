@@ -8,6 +8,10 @@ namespace anyaccel {
 DriverAccelerator::GraphImpl::~GraphImpl() { clear(); }
 
 void DriverAccelerator::GraphImpl::clear() {
+  // A replay may still run; neither the graph nor its memory may go before that.
+  if (graph_ && !(context_->props.caps & AA_CAP_SYNCHRONOUS)) {
+    host_services()->status_release(context_->driver().device_synchronize(context_->device));
+  }
   if (graph_) host_services()->status_release(context_->instance->graph->destroy(graph_));
   if (pool_) context_->allocator->release_pool(pool_);
   graph_ = nullptr;

@@ -102,6 +102,10 @@ class DriverAccelerator::PinnedStorage final : public Storage {
   PinnedStorage(std::shared_ptr<DeviceContext> context, void* pointer, size_t bytes)
       : Storage(pointer, bytes, Device{}), context_(std::move(context)) {}
   ~PinnedStorage() override {
+    // A copy to or from it may still be under way.
+    if (!(context_->props.caps & AA_CAP_SYNCHRONOUS)) {
+      host_services()->status_release(context_->driver().device_synchronize(context_->device));
+    }
     host_services()->status_release(
         context_->driver().mem_free(context_->device, AA_MEMORY_PINNED, data(), bytes()));
   }

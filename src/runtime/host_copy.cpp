@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "accelerators/cpu/kernels/scalar_convert.h"
+#include "runtime/scalar_convert.h"
 
 namespace anyaccel {
 
@@ -42,8 +42,8 @@ struct Fp16 {
 template <class To, class From>
 void convert_row(char* out, int64_t out_stride, const char* in, int64_t in_stride, int64_t n, DType, DType) {
   for (int64_t i = 0; i < n; ++i) {
-    const float value = From::load(cpu::load_bits<typename From::Bits>(in + i * in_stride));
-    cpu::store_bits<typename To::Bits>(out + i * out_stride, To::store(value));
+    const float value = From::load(load_bits<typename From::Bits>(in + i * in_stride));
+    store_bits<typename To::Bits>(out + i * out_stride, To::store(value));
   }
 }
 
@@ -59,13 +59,13 @@ RowLoop convert_from(DType from) {
 
 void convert_any_row(char* out, int64_t out_stride, const char* in, int64_t in_stride, int64_t n, DType to,
                      DType from) {
-  const bool floating = cpu::is_floating(from);
+  const bool floating = is_floating(from);
   for (int64_t i = 0; i < n; ++i) {
     const char* p = in + i * in_stride;
     if (floating) {
-      cpu::store_number(out + i * out_stride, to, cpu::load_floating(p, from));
+      store_number(out + i * out_stride, to, load_floating(p, from));
     } else {
-      cpu::store_number(out + i * out_stride, to, cpu::load_integer(p, from));
+      store_number(out + i * out_stride, to, load_integer(p, from));
     }
   }
 }
@@ -133,6 +133,6 @@ void host_copy(const aa_tensor& out, const aa_tensor& in) {
   }
 }
 
-void host_store(void* out, int32_t dtype, double value) { cpu::store_number(out, static_cast<DType>(dtype), value); }
+void host_store(void* out, int32_t dtype, double value) { store_number(out, static_cast<DType>(dtype), value); }
 
 }  // namespace anyaccel

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "accelerators/cpu/cpu_features.h"
-#include "accelerators/cpu/kernels/scalar_convert.h"
+#include "runtime/scalar_convert.h"
 #include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/dtype.h"

@@ -218,7 +218,9 @@ TEST_F(Detection, ANewProcessForksSafelyAfterProbing) {
   std::ifstream status("/proc/self/status");
   std::string line;
   while (std::getline(status, line)) {
-    if (line.rfind("Threads:", 0) == 0) EXPECT_EQ(line.substr(line.find('\t') + 1), "1") << line;
+    if (line.rfind("Threads:", 0) == 0) {
+      EXPECT_EQ(line.substr(line.find('\t') + 1), "1") << line;
+    }
   }
 }
 

@@ -13,9 +13,16 @@
  * There is no current device: every call names its object, and the driver binds what its vendor needs per call.
  *
  * Threads. Different handles may be used from different threads at once. One handle is not entered twice at the same
- * time, except mem_alloc, mem_free, mem_query and the event and stream *query functions, which are thread-safe.
+ * time, except mem_alloc, mem_free, mem_query, event_record and the event and stream *query functions, which are
+ * thread-safe.
  * No call is made from inside a stream_host_call function. Children are destroyed before their parents, by the host.
  * After fork() the child may call only probe and initialize.
+ *
+ * Out structs (aa_probe, aa_device_props, aa_memory_info, aa_kernel_info). The host sets struct_size; the driver writes
+ * nothing beyond it and leaves it as it is.
+ *
+ * After destroy, close, unload or free the object is gone, even when a status is returned. An event may outlive its
+ * stream and is then complete. A driver built for a newer minor version is usable by an older host.
  *
  * Asynchronous errors stick to their stream: every later stream_query, stream_synchronize, and event_query or
  * event_synchronize of an event recorded on it returns the error until the stream is destroyed. They are never lost.
@@ -181,7 +188,8 @@ typedef struct aa_driver {
 
   /* 5. How many devices can be opened; 0 when the vendor's runtime is in trouble. 1.0 */
   aa_status* (*device_count)(aa_instance* instance, int32_t* out_count);
-  /* 6. Static facts, without opening the device. The host sets out_props->struct_size. 1.0 */
+  /* 6. Static facts, without opening the device. AA_OUT_OF_RANGE for an index that is none, here and in device_open.
+   * 1.0 */
   aa_status* (*device_props)(aa_instance* instance, int32_t index, aa_device_props* out_props);
   /* 7. Creates the context. 1.0 */
   aa_status* (*device_open)(aa_instance* instance, int32_t index, aa_device** out_device);
@@ -195,16 +203,19 @@ typedef struct aa_driver {
   /* -- memory ----------------------------------------------------------------------------------------------------- */
 
   /* 11. Raw, uncached memory, aligned to aa_device_props::alignment. size > 0. AA_RESOURCE_EXHAUSTED when there is
-   * none, after which the device is still usable. 1.0 */
+   * none, after which the device is still usable. AA_UNIMPLEMENTED for a kind the driver does not have. 1.0 */
   aa_status* (*mem_alloc)(aa_device* device, int32_t kind, size_t size, void** out_pointer);
   /* 12. The same kind and size as were allocated. The memory may be in use only by work that has completed. 1.0 */
   aa_status* (*mem_free)(aa_device* device, int32_t kind, void* pointer, size_t size);
-  /* 13. What `pointer` (anywhere inside an allocation) is. AA_NOT_FOUND for memory this driver does not know. 1.0 */
+  /* 13. What `pointer` (anywhere inside an allocation) is; the size may be larger than was asked for. AA_NOT_FOUND for
+   * memory this driver does not know. 1.0 */
   aa_status* (*mem_query)(aa_instance* instance, const void* pointer, aa_memory_info* out_info);
   /* 14. Copies in order on the stream. The host side may be pageable; then the call may block until it was read or
-   * written. Host memory must stay valid until the work is complete. The ranges do not overlap. 1.0 */
+   * written. Host memory must stay valid until the work is complete. The ranges do not overlap. Size 0 does nothing;
+   * another direction is AA_INVALID_ARGUMENT. 1.0 */
   aa_status* (*copy_async)(aa_stream* stream, void* destination, const void* source, size_t size, int32_t direction);
-  /* 15. Repeats a pattern of 1, 2, 4 or 8 bytes; size is a multiple of pattern_size. 1.0 */
+  /* 15. Repeats a pattern of 1, 2, 4 or 8 bytes; size is a multiple of pattern_size, 0 does nothing. Other pattern sizes
+   * are AA_INVALID_ARGUMENT. 1.0 */
   aa_status* (*fill_async)(aa_stream* stream, void* destination, const void* pattern, size_t pattern_size, size_t size);
 
   /* -- streams ---------------------------------------------------------------------------------------------------- */
@@ -217,7 +228,8 @@ typedef struct aa_driver {
   aa_status* (*stream_query)(aa_stream* stream, int32_t* out_done);
   /* 19. Blocks until all work enqueued so far is complete; returns the sticky error. 1.0 */
   aa_status* (*stream_synchronize)(aa_stream* stream);
-  /* 20. Later work on the stream waits for the event's latest record; nothing when it was never recorded. 1.0 */
+  /* 20. Later work on the stream waits for the event's latest record; nothing when it was never recorded. The event may
+   * belong to another device of the same driver. 1.0 */
   aa_status* (*stream_wait_event)(aa_stream* stream, aa_event* event);
   /* 21. The vendor's own handle (cudaStream_t, ...); NULL where there is none. 1.0 */
   aa_status* (*stream_native)(aa_stream* stream, void** out_handle);
@@ -230,7 +242,7 @@ typedef struct aa_driver {
   aa_status* (*event_create)(aa_device* device, uint32_t flags, aa_event** out_event);
   /* 24. Allowed before completion. 1.0 */
   aa_status* (*event_destroy)(aa_event* event);
-  /* 25. Recording again replaces the earlier point. 1.0 */
+  /* 25. Recording again replaces the earlier point. Event and stream are of one device. 1.0 */
   aa_status* (*event_record)(aa_event* event, aa_stream* stream);
   /* 26. Whether the latest record is complete; a never recorded event is. 1.0 */
   aa_status* (*event_query)(aa_event* event, int32_t* out_done);

@@ -26,7 +26,8 @@ typedef struct aa_graph_table {
    * AA_FAILED_PRECONDITION. AA_FAILED_PRECONDITION when it captures already. since 1.0 */
   aa_status* (*capture_begin)(aa_stream* stream);
   /* Ends the capture and makes a graph that can be launched. On error nothing is captured any more and no graph is
-   * made: this is also how a capture is abandoned, with out_graph NULL. since 1.0 */
+   * made: this is also how a capture is abandoned, with out_graph NULL. AA_FAILED_PRECONDITION when the stream does not
+   * capture. A capture without work gives a graph that may be launched. since 1.0 */
   aa_status* (*capture_end)(aa_stream* stream, aa_graph** out_graph);
   /* Whether the stream is capturing. since 1.0 */
   aa_status* (*capture_status)(aa_stream* stream, int32_t* out_capturing);

@@ -55,9 +55,12 @@ void refuse_while_capturing(const StreamObject& stream) {
 // ---- life, devices -------------------------------------------------------------------------------------------------
 
 aa_status* probe(aa_probe* out) {
-  out->state = AA_PROBE_USABLE;
-  out->device_count = 1;  // how many NUMA nodes there are is read when a device is first used
-  set_text(out->reason, sizeof(out->reason), "every machine has one");
+  aa_probe found{};
+  found.struct_size = out->struct_size;
+  found.state = AA_PROBE_USABLE;
+  found.device_count = 1;  // how many NUMA nodes there are is read when a device is first used
+  set_text(found.reason, sizeof(found.reason), "every machine has one");
+  std::memcpy(out, &found, std::min<size_t>(out->struct_size, sizeof(found)));
   return nullptr;
 }
 
@@ -171,8 +174,12 @@ aa_status* mem_query(aa_instance*, const void* pointer, aa_memory_info* out) {
   return nullptr;
 }
 
-aa_status* copy_async(aa_stream* stream, void* destination, const void* source, size_t size, int32_t) {
+aa_status* copy_async(aa_stream* stream, void* destination, const void* source, size_t size,
+                      int32_t direction) {
   return guarded([&] {
+    if (direction < AA_COPY_HOST_TO_DEVICE || direction > AA_COPY_DEVICE_TO_DEVICE) {
+      throw InvalidArgument("there is no copy direction " + std::to_string(direction));
+    }
     StreamObject& s = object(stream);
     if (!s.capture) [[likely]] {
       copy_bytes(destination, source, size);

@@ -7,7 +7,7 @@
 #include "accelerators/cpu/kernels/ops_fast.h"
 #include "accelerators/cpu/kernels/parallel.h"
 #include "accelerators/cpu/kernels/rows.h"
-#include "accelerators/cpu/kernels/scalar_convert.h"
+#include "runtime/scalar_convert.h"
 #include "accelerators/cpu/kernels/scratch.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -13,7 +13,7 @@
 #include "accelerators/cpu/kernels/matmul_args.h"
 #include "accelerators/cpu/kernels/matmul_inner.h"
 #include "accelerators/cpu/kernels/rows.h"
-#include "accelerators/cpu/kernels/scalar_convert.h"
+#include "runtime/scalar_convert.h"
 #include "accelerators/cpu/kernels/scratch.h"
 #include "accelerators/cpu/worker_pool.h"
 

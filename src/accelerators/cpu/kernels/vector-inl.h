@@ -1,7 +1,7 @@
 // Vectors of float in the instruction set being compiled: loads and stores of the float dtypes, rows as binary32, and
 // the exponential. Included by kernel files after hwy/highway.h, once per instruction set.
 #include "accelerators/cpu/kernels/rows.h"
-#include "accelerators/cpu/kernels/scalar_convert.h"
+#include "runtime/scalar_convert.h"
 
 #if defined(ANYACCEL_CPU_KERNELS_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ANYACCEL_CPU_KERNELS_VECTOR_INL_H_

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "accelerators/cpu/kernels/scalar_convert.h"
+#include "runtime/scalar_convert.h"
 #include "anyaccel/abi/base.h"
 
 namespace anyaccel::cpu {

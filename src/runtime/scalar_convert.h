@@ -12,7 +12,7 @@
 
 #include "anyaccel/dtype.h"
 
-namespace anyaccel::cpu {
+namespace anyaccel {
 
 // The binary32 value next to `value` toward zero, with its last bit set when anything was cut off: rounding it again to
 // a format at least two bits shorter gives what rounding `value` once would give (Boldo and Melquiond 2008).
@@ -157,4 +157,4 @@ inline void store_number(void* p, DType t, Number value) noexcept {
   }
 }
 
-}  // namespace anyaccel::cpu
+}  // namespace anyaccel

@@ -219,6 +219,23 @@ class Accelerator {
   Tensor tensor_of(std::span<const double> values, DType dtype);
 };
 
+// A profiler range for the scope it lives in.
+class [[nodiscard]] RangeScope {
+ public:
+  RangeScope(Accelerator& accelerator, std::string_view message, std::string_view domain = {},
+             std::string_view category = {})
+      : accelerator_(accelerator), domain_(domain) {
+    accelerator_.range_push(message, domain, category);
+  }
+  ~RangeScope() { accelerator_.range_pop(domain_); }
+  RangeScope(const RangeScope&) = delete;
+  RangeScope& operator=(const RangeScope&) = delete;
+
+ private:
+  Accelerator& accelerator_;
+  std::string_view domain_;  // text that lives as long as the scope
+};
+
 // The accelerator of the process. The first call detects it (see docs/architecture.md) and throws when DS_ACCELERATOR
 // names one that is unknown or cannot be used; later calls only read a pointer. Never null.
 Accelerator* get_accelerator();

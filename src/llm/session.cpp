@@ -311,6 +311,7 @@ int64_t Session::length(size_t i) const { return impl_->position.at(i) + 1; }
 uint64_t Session::replayed_steps() const noexcept { return impl_->replayed; }
 
 Tensor Session::forward(const TokenBatch& tokens, std::span<const int32_t> rows) {
+  const RangeScope range(model().accelerator(), "forward");
   impl_->check_batch(tokens, rows);
   const auto count = static_cast<int64_t>(rows.size());
   if (!impl_->logits || impl_->logits.size(0) < count) {
@@ -324,6 +325,7 @@ Tensor Session::forward(const TokenBatch& tokens, std::span<const int32_t> rows)
 
 void Session::start(std::span<const std::vector<int32_t>> prompts, const Sampling& sampling, uint64_t seed,
                     uint64_t offset) {
+  const RangeScope range(model().accelerator(), "prefill");
   Impl& impl = *impl_;
   check_sampling(sampling);
   if (prompts.empty() || static_cast<int64_t>(prompts.size()) > impl.options.sequences) {
@@ -408,6 +410,7 @@ void Session::retain(std::span<const bool> keep) {
 }
 
 void Session::step() {
+  const RangeScope range(model().accelerator(), "decode step");
   Impl& impl = *impl_;
   if (impl.active.empty()) return;
   for (size_t i = 0; i < impl.active.size(); ++i) {

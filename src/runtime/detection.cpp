@@ -209,6 +209,7 @@ const Entry& require_usable(const Entries& entries, std::string_view asked, cons
   if (candidate.state != AA_PROBE_USABLE) {
     std::string message = std::string(asker) + " asks for \"" + entry->name + "\", which is " +
                           state_word(candidate) + " on this machine: " + candidate.reason;
+    if (candidate.origin != built_in) message += " (plugin \"" + candidate.origin + "\")";
     if (!entry->needs.empty()) message += ". It needs " + entry->needs;
     throw UnavailableError(message + errors);
   }

@@ -1,5 +1,5 @@
 // DriverAccelerator: device memory through the caching allocator, page-locked host memory, copies and fills.
-#include <cstring>
+#include <algorithm>
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
@@ -171,7 +171,13 @@ int64_t DriverAccelerator::available_memory(int index) {
   DeviceContext& c = context(index);
   int64_t free_bytes = 0;
   int64_t total_bytes = 0;
-  c.check(driver_->device_memory_info(c.device, &free_bytes, &total_bytes), "device_memory_info");
+  aa_status* status = driver_->device_memory_info(c.device, &free_bytes, &total_bytes);
+  if (status && host_services()->status_code(status) == AA_UNIMPLEMENTED) {
+    // What this process left of it is the best answer then.
+    host_services()->status_release(status);
+    return std::max<int64_t>(0, c.props.total_memory - c.allocator->reserved());
+  }
+  c.check(status, "device_memory_info");
   return free_bytes;
 }
 

@@ -20,7 +20,6 @@ expect not_a_library "cannot be opened as a shared library"
 expect no_entry "anyaccel_driver_query"
 expect wrong_major "version"
 expect throws_from_query "threw"
-expect short_table "" 2>/dev/null || true
 
 # Probes that misbehave are reasons, not crashes.
 for name in garbage_probe throws_from_probe; do
@@ -30,5 +29,6 @@ for name in garbage_probe throws_from_probe; do
   code=$?
   [ $code = 1 ] || fail "$name: exit code $code: $(cat "$err")"
   grep -qE "nonsense|threw" "$err" || fail "$name: no reason: $(cat "$err")"
+  grep -q "$name" "$err" || fail "$name: the file is not named: $(cat "$err")"
 done
 echo "bad plugins: ok"

@@ -17,19 +17,19 @@ namespace anyaccel {
 
 // One accelerator that detection considered.
 struct Candidate {
-  std::string name;               // what DS_ACCELERATOR names: "cuda", "xpu.external"
-  std::string origin;             // "built in", or the file of the plugin
+  std::string name;    // what DS_ACCELERATOR names: "cuda", "xpu.external"
+  std::string origin;  // "built in", or the file of the plugin
   aa_probe_state state = AA_PROBE_ABSENT;
-  bool probed = false;            // false: not reached, because one before it was usable
-  bool passed_over = false;       // usable, but it yields to another one
-  int device_count = 0;           // as far as known without opening anything
-  std::string reason;             // the probe's words
+  bool probed = false;       // false: not reached, because one before it was usable
+  bool passed_over = false;  // usable, but it yields to another one
+  int device_count = 0;      // as far as known without opening anything
+  std::string reason;        // the probe's words
 };
 
 struct DetectionReport {
-  std::string chosen;             // name of the accelerator; empty before the first detection
-  std::string method;             // "DS_ACCELERATOR", "auto detect" or "set_accelerator()"
-  std::vector<Candidate> candidates;  // in the order they are considered
+  std::string chosen;                      // name of the accelerator; empty before the first detection
+  std::string method;                      // "DS_ACCELERATOR", "auto detect" or "set_accelerator()"
+  std::vector<Candidate> candidates;       // in the order they are considered
   std::vector<std::string> plugin_errors;  // plugin files that could not be loaded, with the reason
 };
 

@@ -31,10 +31,18 @@ enum class DType : int32_t {
 // Bytes of one element; 0 for None.
 constexpr size_t dtype_size(DType t) noexcept {
   switch (t) {
-    case DType::Bool: case DType::U8: case DType::I8: case DType::F8E4M3: case DType::F8E5M2: return 1;
-    case DType::I16: case DType::F16: case DType::BF16: return 2;
-    case DType::I32: case DType::F32: return 4;
-    case DType::I64: case DType::F64: return 8;
+    case DType::Bool:
+    case DType::U8:
+    case DType::I8:
+    case DType::F8E4M3:
+    case DType::F8E5M2: return 1;
+    case DType::I16:
+    case DType::F16:
+    case DType::BF16: return 2;
+    case DType::I32:
+    case DType::F32: return 4;
+    case DType::I64:
+    case DType::F64: return 8;
     case DType::None: return 0;
   }
   return 0;

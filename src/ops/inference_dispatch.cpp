@@ -109,7 +109,8 @@ Accelerator& Inference::Impl::cpu() {
 void Inference::Impl::note_fallback(Op op) {
   Slot& slot = slots[static_cast<size_t>(op)];
   const std::string name(op_schemas()[static_cast<size_t>(op)].name);
-  const std::string what = slot.native < 0 ? " has no op \"" + name + "\"" : " does not support this call of \"" + name + "\"";
+  const std::string what =
+      slot.native < 0 ? " has no op \"" + name + "\"" : " does not support this call of \"" + name + "\"";
   if (fallback_is_error) {
     throw NotImplementedError(accelerator.name() + what +
                               ", and ANYACCEL_FALLBACK=error forbids running it on the CPU");

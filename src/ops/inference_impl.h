@@ -14,8 +14,26 @@ namespace anyaccel::ops {
 
 // Positions in the table of abi/ops.h, and so in op_schemas().
 enum class Op : int {
-  Embedding, RmsNorm, LayerNorm, Linear, LinearMulti, GatedLinear, RopeTable, Rope, CacheWrite, Attention, Activation,
-  GatedActivation, Softmax, Add, Copy, Increment, Argmax, RepetitionPenalty, Sample, Random,
+  Embedding,
+  RmsNorm,
+  LayerNorm,
+  Linear,
+  LinearMulti,
+  GatedLinear,
+  RopeTable,
+  Rope,
+  CacheWrite,
+  Attention,
+  Activation,
+  GatedActivation,
+  Softmax,
+  Add,
+  Copy,
+  Increment,
+  Argmax,
+  RepetitionPenalty,
+  Sample,
+  Random,
 };
 inline constexpr size_t op_count = 20;
 

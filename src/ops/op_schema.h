@@ -27,7 +27,7 @@ struct OpSchema {
   void (*check)(const aa_op_call& call);
 };
 
-std::span<const OpSchema> op_schemas();          // in the order of abi/ops.h
+std::span<const OpSchema> op_schemas();                 // in the order of abi/ops.h
 const OpSchema* find_op_schema(std::string_view name);  // null when unknown
 
 }  // namespace anyaccel::ops

@@ -25,7 +25,8 @@ Accelerator* detect() {
 }  // namespace
 
 Accelerator* get_accelerator() {
-  if (Accelerator* found = current.load(std::memory_order_acquire)) [[likely]] return found;
+  if (Accelerator* found = current.load(std::memory_order_acquire)) [[likely]]
+    return found;
   return detect();
 }
 

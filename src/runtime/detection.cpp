@@ -29,7 +29,7 @@ DetectionReport report;
 // One candidate that could be probed: a plugin that was opened, or a built-in.
 struct Entry {
   std::string name;
-  LoadedDriver driver;       // table null: known by name, no driver in this build
+  LoadedDriver driver;  // table null: known by name, no driver in this build
   const char* yields_to = nullptr;
   bool automatic = true;
   std::string needs;
@@ -102,8 +102,7 @@ LoadedDriver load_builtin(const BuiltinDriver& builtin) {
 
 void add_builtins(Entries& entries) {
   for (const BuiltinDriver& builtin : builtin_drivers()) {
-    entries.list.push_back(
-        {builtin.name, load_builtin(builtin), builtin.yields_to, builtin.automatic, builtin.needs});
+    entries.list.push_back({builtin.name, load_builtin(builtin), builtin.yields_to, builtin.automatic, builtin.needs});
   }
 }
 
@@ -207,8 +206,8 @@ const Entry& require_usable(const Entries& entries, std::string_view asked, cons
   Candidate candidate = probe_entry(*entry);
   result.candidates.push_back(candidate);
   if (candidate.state != AA_PROBE_USABLE) {
-    std::string message = std::string(asker) + " asks for \"" + entry->name + "\", which is " +
-                          state_word(candidate) + " on this machine: " + candidate.reason;
+    std::string message = std::string(asker) + " asks for \"" + entry->name + "\", which is " + state_word(candidate) +
+                          " on this machine: " + candidate.reason;
     if (candidate.origin != built_in) message += " (plugin \"" + candidate.origin + "\")";
     if (!entry->needs.empty()) message += ". It needs " + entry->needs;
     throw UnavailableError(message + errors);
@@ -246,7 +245,7 @@ std::unique_ptr<Accelerator> detect_accelerator() {
     // The last built-in is the fallback that every machine has.
     if (chosen->name == entries.list.back().name || chosen->name == "cpu") {
       log_warning("Setting accelerator to " + chosen->name +
-               ": no other accelerator was detected. `anyaccel info` says why each was passed over.");
+                  ": no other accelerator was detected. `anyaccel info` says why each was passed over.");
     }
   }
   auto accelerator = std::make_unique<DriverAccelerator>(chosen->driver.table, chosen->driver.origin);

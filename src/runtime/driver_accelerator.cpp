@@ -75,10 +75,9 @@ aa_instance* DriverAccelerator::instance() const {
   int32_t count = 0;
   check(driver_->device_count(holder->instance, &count), "device_count", name_.c_str());
   if (count <= 0) {
-    throw UnavailableError(name_ + ": the runtime was opened but offers no device" +
-                           (*driver_->visible_devices_env
-                                ? std::string("; check ") + driver_->visible_devices_env
-                                : std::string()));
+    throw UnavailableError(
+        name_ + ": the runtime was opened but offers no device" +
+        (*driver_->visible_devices_env ? std::string("; check ") + driver_->visible_devices_env : std::string()));
   }
   std::vector<aa_device_props> props(static_cast<size_t>(count));
   for (int32_t i = 0; i < count; ++i) {
@@ -87,8 +86,7 @@ aa_instance* DriverAccelerator::instance() const {
   }
   holder->graph = find_extension<aa_graph_table>(*holder, AA_GRAPH_EXTENSION, AA_GRAPH_VERSION);
   holder->ops = find_extension<aa_ops_table>(*holder, AA_OPS_EXTENSION, AA_OPS_VERSION);
-  holder->host_memory =
-      find_extension<aa_host_memory_table>(*holder, AA_HOST_MEMORY_EXTENSION, AA_HOST_MEMORY_VERSION);
+  holder->host_memory = find_extension<aa_host_memory_table>(*holder, AA_HOST_MEMORY_EXTENSION, AA_HOST_MEMORY_VERSION);
   holder->profiler = find_extension<aa_profiler_table>(*holder, AA_PROFILER_EXTENSION, AA_PROFILER_VERSION);
 
   shared_->props = std::move(props);
@@ -119,8 +117,7 @@ DriverAccelerator::DeviceContext& DriverAccelerator::context(int index) const {
   {
     std::lock_guard lock(shared_->mutex);
     if (!shared_->contexts[i]) {
-      shared_->contexts[i] =
-          std::make_shared<DeviceContext>(shared_->instance, shared_->props[i], static_cast<int>(i));
+      shared_->contexts[i] = std::make_shared<DeviceContext>(shared_->instance, shared_->props[i], static_cast<int>(i));
       callbacks.swap(shared_->lazy_calls);
     }
     result = shared_->contexts[i].get();
@@ -229,8 +226,7 @@ anyaccel::Stream DriverAccelerator::Stream(int priority) {
   DeviceContext& c = context(current_device_index);
   aa_stream* raw = nullptr;
   c.check(driver_->stream_create(c.device, priority, AA_STREAM_NON_BLOCKING, &raw), "stream_create");
-  return anyaccel::Stream(
-      std::make_shared<StreamImpl>(c, shared_->contexts[static_cast<size_t>(c.index)], raw));
+  return anyaccel::Stream(std::make_shared<StreamImpl>(c, shared_->contexts[static_cast<size_t>(c.index)], raw));
 }
 
 ScopeGuard DriverAccelerator::stream(const anyaccel::Stream& s) {
@@ -370,9 +366,9 @@ void DriverAccelerator::range_push(std::string_view message, std::string_view do
   trace_range_push(message, domain, category);
   // A range must not be what opens the device.
   if (!shared_->ready.load(std::memory_order_acquire) || !shared_->instance->profiler) return;
-  host_services()->status_release(shared_->instance->profiler->range_push(
-      shared_->instance->instance, std::string(message).c_str(), std::string(domain).c_str(),
-      std::string(category).c_str()));
+  host_services()->status_release(
+      shared_->instance->profiler->range_push(shared_->instance->instance, std::string(message).c_str(),
+                                              std::string(domain).c_str(), std::string(category).c_str()));
 }
 
 void DriverAccelerator::range_pop(std::string_view domain) {

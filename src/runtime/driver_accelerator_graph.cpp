@@ -31,7 +31,8 @@ bool DriverAccelerator::supports_graphs() const {
 
 Graph DriverAccelerator::create_graph() {
   if (!supports_graphs()) {
-    throw NotImplementedError(name_ + " has no graphs: its driver does not offer the \"graph\" extension. "
+    throw NotImplementedError(name_ +
+                              " has no graphs: its driver does not offer the \"graph\" extension. "
                               "Run the work eagerly (set_compile_backend(\"eager\")).");
   }
   DeviceContext& c = context(current_device_index);

@@ -58,8 +58,7 @@ void* DriverAccelerator::DeviceContext::record(const void* stream) {
   if (props.caps & AA_CAP_SYNCHRONOUS) return nullptr;
   aa_event* event = nullptr;
   check(driver().event_create(device, AA_EVENT_DEFAULT, &event), "event_create");
-  if (aa_status* status =
-          driver().event_record(event, static_cast<aa_stream*>(const_cast<void*>(stream)))) {
+  if (aa_status* status = driver().event_record(event, static_cast<aa_stream*>(const_cast<void*>(stream)))) {
     host_services()->status_release(driver().event_destroy(event));
     check(status, "event_record");
   }
@@ -106,8 +105,7 @@ class DriverAccelerator::PinnedStorage final : public Storage {
     if (!(context_->props.caps & AA_CAP_SYNCHRONOUS)) {
       host_services()->status_release(context_->driver().device_synchronize(context_->device));
     }
-    host_services()->status_release(
-        context_->driver().mem_free(context_->device, AA_MEMORY_PINNED, data(), bytes()));
+    host_services()->status_release(context_->driver().mem_free(context_->device, AA_MEMORY_PINNED, data(), bytes()));
   }
   bool pinned() const noexcept override { return true; }
 
@@ -117,8 +115,7 @@ class DriverAccelerator::PinnedStorage final : public Storage {
 
 std::shared_ptr<Storage> DriverAccelerator::allocate(size_t bytes, int index) {
   DeviceContext& c = context(index);
-  CachingAllocator::Block* block =
-      c.allocator->allocate(bytes, handle(current_stream(c.index)), thread_state().pool);
+  CachingAllocator::Block* block = c.allocator->allocate(bytes, handle(current_stream(c.index)), thread_state().pool);
   try {
     return std::make_shared<DriverStorage>(shared_->contexts[static_cast<size_t>(c.index)], block, bytes,
                                            Device{this, c.index});

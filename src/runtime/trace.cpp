@@ -63,8 +63,8 @@ class Trace {
       if (!r.category.empty()) category += (category.empty() ? "" : ",") + json_escaped(r.category);
       std::fprintf(file,
                    "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d}%s\n",
-                   json_escaped(r.message).c_str(), category.c_str(), r.begin_us, r.duration_us,
-                   static_cast<int>(pid_), r.thread, i + 1 < done_.size() ? "," : "");
+                   json_escaped(r.message).c_str(), category.c_str(), r.begin_us, r.duration_us, static_cast<int>(pid_),
+                   r.thread, i + 1 < done_.size() ? "," : "");
     }
     std::fputs("]\n", file);
     std::fclose(file);
@@ -112,8 +112,7 @@ void trace_range_push(std::string_view message, std::string_view domain, std::st
   Trace* t = trace();
   if (!t) return;
   static thread_local const int thread = t->next_thread();
-  open_ranges.push_back(
-      {std::string(message), std::string(domain), std::string(category), t->now_us(), 0.0, thread});
+  open_ranges.push_back({std::string(message), std::string(domain), std::string(category), t->now_us(), 0.0, thread});
 }
 
 void trace_range_pop(std::string_view domain) {

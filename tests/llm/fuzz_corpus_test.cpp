@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <functional>
 #include <random>
 
 #include "fuzz/fuzz_config.cpp"

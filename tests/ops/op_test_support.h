@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "accelerators/cpu/cpu_features.h"
-#include "runtime/scalar_convert.h"
 #include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/dtype.h"
 #include "anyaccel/error.h"
 #include "ops/op_schema.h"
+#include "runtime/scalar_convert.h"
 
 namespace anyaccel::cpu::testing {
 

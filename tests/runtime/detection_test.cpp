@@ -1,4 +1,6 @@
 // Detection, the environment that steers it, and the accelerator object of the process.
+#include "anyaccel/detection.h"
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -7,7 +9,6 @@
 #include <thread>
 
 #include "anyaccel/accelerator.h"
-#include "anyaccel/detection.h"
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/op_builder.h"

@@ -16,9 +16,9 @@ extern "C" {
 #define AA_CEILINGS_VERSION 1u
 
 typedef enum aa_ceiling {
-  AA_CEILING_READ = 0,     /* bytes per second read from device memory, too many for any cache */
-  AA_CEILING_COPY = 1,     /* bytes per second, read and written bytes counted, device to device */
-  AA_CEILING_FMA_F32 = 2   /* fp32 floating-point operations per second, a fused multiply-add counting two */
+  AA_CEILING_READ = 0,   /* bytes per second read from device memory, too many for any cache */
+  AA_CEILING_COPY = 1,   /* bytes per second, read and written bytes counted, device to device */
+  AA_CEILING_FMA_F32 = 2 /* fp32 floating-point operations per second, a fused multiply-add counting two */
 } aa_ceiling;
 
 typedef struct aa_ceilings_table {

@@ -17,7 +17,7 @@ extern "C" {
 /* What a compilation gave. Owned by the driver until `release`. */
 typedef struct aa_compile_result {
   uint32_t struct_size;
-  int32_t succeeded;  /* 0: `log` holds the compiler's own words and image is NULL */
+  int32_t succeeded; /* 0: `log` holds the compiler's own words and image is NULL */
   const void* image;
   size_t image_size;
   const char* format; /* for module_load: "cubin", "elf-so", ... */

@@ -68,31 +68,31 @@ typedef struct aa_probe {
 #define AA_CAP_HOST_TIMERS (1ull << 1)           /* the host clock times better than events */
 #define AA_CAP_RESOLVES_DEPENDENCIES (1ull << 2) /* streams see each other's work in program order without waits */
 #define AA_CAP_MEMORY_BACKPRESSURE (1ull << 3)   /* the runtime blocks the host while device memory is full */
-#define AA_CAP_HOST_COHERENT (1ull << 4)         /* the host may read and write device memory through the same pointer */
-#define AA_CAP_EVENT_TIMING (1ull << 5)          /* event_elapsed works */
-#define AA_CAP_PINNED_HOST (1ull << 6)           /* mem_alloc of AA_MEMORY_PINNED works */
-#define AA_CAP_MANAGED_MEMORY (1ull << 7)        /* mem_alloc of AA_MEMORY_MANAGED works */
-#define AA_CAP_CONCURRENT_STREAMS (1ull << 8)    /* work of two streams can run at the same time */
-#define AA_CAP_HOST_CALL (1ull << 9)             /* stream_host_call works */
-#define AA_CAP_KERNELS (1ull << 10)              /* module_load, kernel_get and kernel_launch work */
-#define AA_CAP_TRITON (1ull << 11)               /* the Triton language has a back end for this device */
+#define AA_CAP_HOST_COHERENT (1ull << 4)      /* the host may read and write device memory through the same pointer */
+#define AA_CAP_EVENT_TIMING (1ull << 5)       /* event_elapsed works */
+#define AA_CAP_PINNED_HOST (1ull << 6)        /* mem_alloc of AA_MEMORY_PINNED works */
+#define AA_CAP_MANAGED_MEMORY (1ull << 7)     /* mem_alloc of AA_MEMORY_MANAGED works */
+#define AA_CAP_CONCURRENT_STREAMS (1ull << 8) /* work of two streams can run at the same time */
+#define AA_CAP_HOST_CALL (1ull << 9)          /* stream_host_call works */
+#define AA_CAP_KERNELS (1ull << 10)           /* module_load, kernel_get and kernel_launch work */
+#define AA_CAP_TRITON (1ull << 11)            /* the Triton language has a back end for this device */
 
 typedef struct aa_device_props {
   uint32_t struct_size;
-  int32_t numa_node;         /* -1 when unknown */
-  char name[128];            /* "NVIDIA H200", the CPU's model name */
+  int32_t numa_node; /* -1 when unknown */
+  char name[128];    /* "NVIDIA H200", the CPU's model name */
   char vendor[64];
-  char arch[64];             /* "sm_90", "avx512", ... */
-  char pci_bus_id[32];       /* "0000:18:00.0", or empty */
-  uint8_t uuid[16];          /* zeros when unknown */
-  uint64_t caps;             /* AA_CAP_* */
-  int64_t total_memory;      /* bytes */
-  int64_t max_allocation;    /* bytes in one mem_alloc; 0: total_memory */
-  int32_t alignment;         /* bytes; every mem_alloc is aligned at least so */
-  int32_t compute_units;     /* cores, multiprocessors, ... */
-  uint64_t dtypes_storable;  /* bit (1 << aa_dtype): can be held and copied */
+  char arch[64];              /* "sm_90", "avx512", ... */
+  char pci_bus_id[32];        /* "0000:18:00.0", or empty */
+  uint8_t uuid[16];           /* zeros when unknown */
+  uint64_t caps;              /* AA_CAP_* */
+  int64_t total_memory;       /* bytes */
+  int64_t max_allocation;     /* bytes in one mem_alloc; 0: total_memory */
+  int32_t alignment;          /* bytes; every mem_alloc is aligned at least so */
+  int32_t compute_units;      /* cores, multiprocessors, ... */
+  uint64_t dtypes_storable;   /* bit (1 << aa_dtype): can be held and copied */
   uint64_t dtypes_computable; /* arithmetic at a useful speed in hardware */
-  uint64_t dtypes_matrix;    /* matrix units take it */
+  uint64_t dtypes_matrix;     /* matrix units take it */
   int32_t dlpack_device_type; /* DLDeviceType; 0 when DLPack has none */
   int32_t reserved;
 } aa_device_props;
@@ -110,8 +110,8 @@ typedef struct aa_memory_info {
   int32_t kind;         /* aa_memory_kind */
   int32_t device_index; /* which device owns it; -1 for host memory that belongs to none */
   int32_t reserved;
-  void* base;           /* start of the allocation */
-  size_t size;          /* bytes of the allocation */
+  void* base;  /* start of the allocation */
+  size_t size; /* bytes of the allocation */
 } aa_memory_info;
 
 typedef enum aa_copy_direction {
@@ -153,14 +153,14 @@ typedef struct aa_launch {
   uint32_t block[3]; /* threads in a block */
   uint32_t shared_bytes;
   uint32_t argument_count;
-  const void* const* arguments;  /* argument_count pointers to the values */
-  const size_t* argument_sizes;  /* their sizes in bytes */
+  const void* const* arguments; /* argument_count pointers to the values */
+  const size_t* argument_sizes; /* their sizes in bytes */
 } aa_launch;
 
 typedef struct aa_driver {
   uint32_t struct_size;
-  uint32_t abi_version;  /* AA_ABI_VERSION the driver speaks; its major decides */
-  const char* name;      /* "cuda", "xpu": what DS_ACCELERATOR names; lower case, digits and '.' */
+  uint32_t abi_version; /* AA_ABI_VERSION the driver speaks; its major decides */
+  const char* name;     /* "cuda", "xpu": what DS_ACCELERATOR names; lower case, digits and '.' */
   const char* vendor;
   const char* version;   /* of the driver, free text */
   const char* sanitizer; /* "address", "thread" when built so; else "" */

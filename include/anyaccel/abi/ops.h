@@ -177,11 +177,11 @@ typedef struct aa_random_params {
 /* One call of one op. The host owns it; a driver that runs later or captures copies what it needs. */
 typedef struct aa_op_call {
   uint32_t struct_size;
-  int32_t op;                /* what `find` gave */
-  const aa_tensor* tensors;  /* tensor_count of them, in the order of the list above */
+  int32_t op;               /* what `find` gave */
+  const aa_tensor* tensors; /* tensor_count of them, in the order of the list above */
   uint32_t tensor_count;
-  uint32_t params_size;      /* bytes at params; 0 for "none" */
-  const void* params;        /* the op's params struct, or NULL */
+  uint32_t params_size; /* bytes at params; 0 for "none" */
+  const void* params;   /* the op's params struct, or NULL */
 } aa_op_call;
 
 typedef struct aa_ops_table {

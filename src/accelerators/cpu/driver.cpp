@@ -174,8 +174,7 @@ aa_status* mem_query(aa_instance*, const void* pointer, aa_memory_info* out) {
   return nullptr;
 }
 
-aa_status* copy_async(aa_stream* stream, void* destination, const void* source, size_t size,
-                      int32_t direction) {
+aa_status* copy_async(aa_stream* stream, void* destination, const void* source, size_t size, int32_t direction) {
   return guarded([&] {
     if (direction < AA_COPY_HOST_TO_DEVICE || direction > AA_COPY_DEVICE_TO_DEVICE) {
       throw InvalidArgument("there is no copy direction " + std::to_string(direction));

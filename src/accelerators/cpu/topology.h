@@ -10,9 +10,9 @@ namespace anyaccel::cpu {
 // A NUMA node with processor cores. Memory-only nodes (flat-mode HBM, CXL) are not listed; of several nodes that have
 // the very same cores (fake NUMA) only the first is.
 struct NumaNode {
-  int os_index = 0;        // the kernel's number; may have gaps
-  int cores = 0;           // processing units allowed to this process
-  int64_t memory = 0;      // bytes
+  int os_index = 0;    // the kernel's number; may have gaps
+  int cores = 0;       // processing units allowed to this process
+  int64_t memory = 0;  // bytes
 };
 
 // At least one.

@@ -24,10 +24,10 @@ struct Result {
 };
 
 struct Options {
-  std::string model;      // a directory; empty: one is made in a temporary folder and removed
+  std::string model;  // a directory; empty: one is made in a temporary folder and removed
   std::string shape = "llama-1b";
   int runs = 5;
-  double seconds = 1.0;   // for each ceiling
+  double seconds = 1.0;  // for each ceiling
   size_t bytes = size_t{1} << 30;
 };
 

@@ -88,8 +88,8 @@ void run_alloc(const Options& options, std::vector<Result>& results) {
     round(&taken);
     std::sort(taken.begin(), taken.end());
     auto at = [&](double share) {
-      return nanoseconds * (static_cast<double>(taken[static_cast<size_t>(share * (pairs - 1))]) -
-                            static_cast<double>(empty));
+      return nanoseconds *
+             (static_cast<double>(taken[static_cast<size_t>(share * (pairs - 1))]) - static_cast<double>(empty));
     };
     medians.push_back(at(0.5));
     tails.push_back(at(0.99));

@@ -98,7 +98,9 @@ int run_bench(int argc, char** argv) {
   app.add_option("--model", options.model, "model directory for decode and prefill (default: one of random weights)")
       ->check(CLI::ExistingDirectory);
   app.add_option("--shape", options.shape, "shape of the random model (see make-model)")->capture_default_str();
-  app.add_option("--runs", options.runs, "repetitions of each figure")->check(CLI::Range(1, 1000))->capture_default_str();
+  app.add_option("--runs", options.runs, "repetitions of each figure")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   app.add_option("--seconds", options.seconds, "time for each ceiling")
       ->check(CLI::Range(0.01, 60.0))
       ->capture_default_str();

@@ -22,13 +22,13 @@ void run_copy(const Options& options, std::vector<Result>& results) {
     ops->random(x, AA_RANDOM_UNIFORM, 2, 0, -1.0, 1.0);
     std::vector<double> values;
     read.ceiling = 1e-9 * ceiling_around(AA_CEILING_READ, options, [&] {
-      for (int run = 0; run < options.runs + 1; ++run) {
-        const auto start = Clock::now();
-        ops->linear(out, x, weights);
-        accelerator.synchronize();
-        if (run) values.push_back(1e-9 * static_cast<double>(weights.nbytes()) / seconds_since(start));
-      }
-    });
+                     for (int run = 0; run < options.runs + 1; ++run) {
+                       const auto start = Clock::now();
+                       ops->linear(out, x, weights);
+                       accelerator.synchronize();
+                       if (run) values.push_back(1e-9 * static_cast<double>(weights.nbytes()) / seconds_since(start));
+                     }
+                   });
     summarize(read, values, false);
   }
   results.push_back(read);
@@ -41,13 +41,13 @@ void run_copy(const Options& options, std::vector<Result>& results) {
     ops->random(source, AA_RANDOM_UNIFORM, 3, 0, -1.0, 1.0);
     std::vector<double> values;
     copy.ceiling = 1e-9 * ceiling_around(AA_CEILING_COPY, options, [&] {
-      for (int run = 0; run < options.runs + 1; ++run) {
-        const auto start = Clock::now();
-        target.copy_from(source);
-        accelerator.synchronize();
-        if (run) values.push_back(2e-9 * static_cast<double>(source.nbytes()) / seconds_since(start));
-      }
-    });
+                     for (int run = 0; run < options.runs + 1; ++run) {
+                       const auto start = Clock::now();
+                       target.copy_from(source);
+                       accelerator.synchronize();
+                       if (run) values.push_back(2e-9 * static_cast<double>(source.nbytes()) / seconds_since(start));
+                     }
+                   });
     summarize(copy, values, false);
   }
   results.push_back(copy);

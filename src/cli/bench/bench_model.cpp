@@ -85,8 +85,7 @@ double prefill_operations(const llm::Model& model, double n) {
   return 2.0 * n * matrices + attention + 2.0 * static_cast<double>(weights.lm_head.numel());
 }
 
-void run_decode(const Options& options, const std::shared_ptr<const llm::Model>& model,
-                std::vector<Result>& results) {
+void run_decode(const Options& options, const std::shared_ptr<const llm::Model>& model, std::vector<Result>& results) {
   llm::Session session(model, {.sequences = 1, .context = 512});
   const std::vector<std::vector<int32_t>> prompts{random_prompt(*model, 64)};
   Result bandwidth{.name = "decode.bandwidth", .unit = "GB/s", .ceiling_name = "best read"};
@@ -96,24 +95,24 @@ void run_decode(const Options& options, const std::shared_ptr<const llm::Model>&
   constexpr int steps = 16;
   double bytes_of_token = 0;
   bandwidth.ceiling = 1e-9 * ceiling_around(AA_CEILING_READ, options, [&] {
-    session.start(prompts, {}, 0);
-    for (int i = 0; i < 4; ++i) session.step();
-    session.tokens();
-    for (int run = 0; run < options.runs; ++run) {
-      double bytes = 0;
-      const auto start = Clock::now();
-      for (int i = 0; i < steps; ++i) {
-        session.step();
-        session.tokens();
-        bytes += weight_bytes_per_token(*model) +
-                 cache_bytes_per_position(*model) * static_cast<double>(session.length(0));
-      }
-      const double seconds = seconds_since(start);
-      bandwidths.push_back(1e-9 * bytes / seconds);
-      rates.push_back(steps / seconds);
-      bytes_of_token = bytes / steps;
-    }
-  });
+                        session.start(prompts, {}, 0);
+                        for (int i = 0; i < 4; ++i) session.step();
+                        session.tokens();
+                        for (int run = 0; run < options.runs; ++run) {
+                          double bytes = 0;
+                          const auto start = Clock::now();
+                          for (int i = 0; i < steps; ++i) {
+                            session.step();
+                            session.tokens();
+                            bytes += weight_bytes_per_token(*model) +
+                                     cache_bytes_per_position(*model) * static_cast<double>(session.length(0));
+                          }
+                          const double seconds = seconds_since(start);
+                          bandwidths.push_back(1e-9 * bytes / seconds);
+                          rates.push_back(steps / seconds);
+                          bytes_of_token = bytes / steps;
+                        }
+                      });
   summarize(bandwidth, bandwidths, false);
   rate.ceiling = 1e9 * bandwidth.ceiling / bytes_of_token;
   summarize(rate, rates, false);
@@ -121,8 +120,7 @@ void run_decode(const Options& options, const std::shared_ptr<const llm::Model>&
   results.push_back(rate);
 }
 
-void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>& model,
-                 std::vector<Result>& results) {
+void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>& model, std::vector<Result>& results) {
   constexpr size_t length = 512;
   llm::Session session(model, {.sequences = 1, .context = length});
   const std::vector<int32_t> ids = random_prompt(*model, length);
@@ -136,16 +134,16 @@ void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>
   std::vector<double> rates;
   const double operations = prefill_operations(*model, static_cast<double>(length));
   flops.ceiling = 1e-9 * ceiling_around(AA_CEILING_FMA_F32, options, [&] {
-    for (int run = 0; run < options.runs + 1; ++run) {
-      const auto start = Clock::now();
-      session.forward({ids, sequence, positions}, rows);
-      get_accelerator()->synchronize();
-      const double seconds = seconds_since(start);
-      if (!run) continue;
-      values.push_back(1e-9 * operations / seconds);
-      rates.push_back(length / seconds);
-    }
-  });
+                    for (int run = 0; run < options.runs + 1; ++run) {
+                      const auto start = Clock::now();
+                      session.forward({ids, sequence, positions}, rows);
+                      get_accelerator()->synchronize();
+                      const double seconds = seconds_since(start);
+                      if (!run) continue;
+                      values.push_back(1e-9 * operations / seconds);
+                      rates.push_back(length / seconds);
+                    }
+                  });
   summarize(flops, values, false);
   rate.ceiling = 1e9 * flops.ceiling / operations * length;
   summarize(rate, rates, false);

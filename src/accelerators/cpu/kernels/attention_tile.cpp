@@ -16,8 +16,8 @@
 
 #include "accelerators/cpu/kernels/dispatch.h"
 #include "accelerators/cpu/kernels/rows.h"
-#include "runtime/scalar_convert.h"
 #include "accelerators/cpu/kernels/scratch.h"
+#include "runtime/scalar_convert.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/attention_tile.cpp"

@@ -6,8 +6,8 @@
 #include "accelerators/cpu/kernels/elementwise_plan.h"
 #include "accelerators/cpu/kernels/ops_fast.h"
 #include "accelerators/cpu/kernels/rows.h"
-#include "runtime/scalar_convert.h"
 #include "accelerators/cpu/kernels/scratch.h"
+#include "runtime/scalar_convert.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/elementwise.cpp"

@@ -13,9 +13,9 @@
 #include "accelerators/cpu/kernels/matmul_args.h"
 #include "accelerators/cpu/kernels/matmul_inner.h"
 #include "accelerators/cpu/kernels/rows.h"
-#include "runtime/scalar_convert.h"
 #include "accelerators/cpu/kernels/scratch.h"
 #include "accelerators/cpu/worker_pool.h"
+#include "runtime/scalar_convert.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/gemm.cpp"

@@ -8,8 +8,8 @@
 #include "accelerators/cpu/kernels/ops_fast.h"
 #include "accelerators/cpu/kernels/parallel.h"
 #include "accelerators/cpu/kernels/rows.h"
-#include "runtime/scalar_convert.h"
 #include "anyaccel/philox.h"
+#include "runtime/scalar_convert.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/random.cpp"

@@ -14,9 +14,9 @@
 #include "accelerators/cpu/kernels/ops_fast.h"
 #include "accelerators/cpu/kernels/parallel.h"
 #include "accelerators/cpu/kernels/rows.h"
-#include "runtime/scalar_convert.h"
 #include "accelerators/cpu/kernels/scratch.h"
 #include "anyaccel/philox.h"
+#include "runtime/scalar_convert.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/sampling.cpp"

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "runtime/scalar_convert.h"
 #include "anyaccel/abi/base.h"
+#include "runtime/scalar_convert.h"
 
 namespace anyaccel::cpu {
 

@@ -90,7 +90,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
   app.add_flag("--ignore-eos", arguments.ignore_eos, "Go on past end-of-text tokens");
   app.add_flag("--no-stream", arguments.no_stream, "Print the text when it is complete");
   app.add_flag("--json", arguments.json, "Print one JSON object with texts, token ids and timings");
-  app.add_flag("--quiet", arguments.quiet, "No messages on standard error");
+  app.add_flag("--quiet", arguments.quiet, "Only the generated text: no prompt before it, no messages on standard error");
 }
 
 Numbers check_numbers(const Arguments& arguments) {
@@ -258,6 +258,8 @@ int generate(const Arguments& arguments) {
 
   // Pieces of several texts would mix, so only a single one streams.
   const bool stream = prompts.size() == 1 && !arguments.no_stream && !arguments.json;
+  // The answer goes on from the prompt, so a reader wants both.
+  if (prompts.size() == 1 && !arguments.json && !arguments.quiet) std::cout << prompts[0] << std::flush;
   llm::TextCallback callback;
   if (stream) {
     callback = [](size_t, std::string_view piece) {

@@ -375,7 +375,7 @@ std::span<const int32_t> Session::tokens() {
   if (!impl.host_ids_fresh && count > 0) {
     const auto end = static_cast<int64_t>(count);
     impl.host_ids.slice(0, 0, end).copy_from(impl.decode_ids.slice(0, 0, end));
-    impl.accelerator.current_stream().synchronize();
+    impl.accelerator.current_stream(impl.model->device().index).synchronize();
     impl.host_ids_fresh = true;
   }
   return {impl.host_ids.data_as<int32_t>(), count};

@@ -1,6 +1,6 @@
 // Runs a model for a fixed number of sequences: their key/value cache, the forward step, and the decode loop.
 //
-// A session belongs to one thread at a time. Work runs on the calling thread's current stream of the model's device.
+// A session belongs to one thread at a time, whose current device must be the model's; work runs on its current stream.
 // The key/value cache holds, for each layer, [B, Hk, S, D] keys and as many values in the model's dtype: B sequences of
 // at most S tokens. Hidden states and everything between the products are fp32.
 #pragma once

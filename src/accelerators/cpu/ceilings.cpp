@@ -195,19 +195,16 @@ double best_copy_bandwidth(size_t bytes, double seconds) {
 double fma_rate(double seconds) {
   check("fma_rate", 1, seconds);
   constexpr int64_t kRounds = 400'000;  // some milliseconds
-  double best = 0;
+  std::atomic<double> operations{0};
   const Clock::time_point start = Clock::now();
   do {
-    std::atomic<double> operations{0};
-    const Clock::time_point begin = Clock::now();
     WorkerPool::instance().run([&](int index, int) {
       float value = static_cast<float>(index + 1);
       operations.fetch_add(AA_CPU_DISPATCH(multiply_add)(kRounds, &value));
       sink.fetch_xor(static_cast<uint32_t>(value));
     });
-    best = std::max(best, operations.load() / seconds_since(begin));
   } while (seconds_since(start) < seconds);
-  return best;
+  return operations.load() / seconds_since(start);
 }
 
 }  // namespace anyaccel::cpu

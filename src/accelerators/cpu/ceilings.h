@@ -19,7 +19,8 @@ double best_read_bandwidth(size_t bytes, double seconds);
 // Allocates 2 * bytes.
 double best_copy_bandwidth(size_t bytes, double seconds);
 
-// Floating point operations per second of F32 multiply-adds (two each) on registers.
+// Floating point operations per second of F32 multiply-adds (two each) on registers, sustained over `seconds`: the rate
+// of cores that keep multiplying. A burst of milliseconds on idle cores can run a quarter faster.
 double fma_rate(double seconds);
 
 }  // namespace anyaccel::cpu

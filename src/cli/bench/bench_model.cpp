@@ -12,6 +12,7 @@
 #include "anyaccel/llm/make_model.h"
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/session.h"
+#include "anyaccel/llm/text_generation.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/child_process.h"
 #include "runtime/process_memory.h"
@@ -118,6 +119,19 @@ void run_decode(const Options& options, const std::shared_ptr<const llm::Model>&
   summarize(rate, rates, false);
   results.push_back(bandwidth);
   results.push_back(rate);
+
+  // The whole loop of text generation: the share of a token's time that is not spent in the steps.
+  Result host{.name = "decode.host_share", .unit = "%", .ceiling_name = "0: all time in the steps"};
+  llm::TextGenerator generator(model, nullptr, {});
+  llm::GenerateOptions generate;
+  generate.max_new_tokens = steps;
+  generate.ignore_eos = true;
+  std::vector<double> shares;
+  for (int run = 0; run < options.runs; ++run) {
+    shares.push_back(100 * generator.generate_ids(prompts, generate).timings.host_share());
+  }
+  summarize(host, shares, true);
+  results.push_back(host);
 }
 
 void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>& model, std::vector<Result>& results) {

@@ -1,6 +1,8 @@
 // Working memory of the kernels: per thread, kept between calls, so that the hot path allocates nothing.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstddef>
 #include <cstdlib>
 #include <new>
@@ -20,15 +22,19 @@ class ScratchBuffer {
     if (bytes > size_) {
       std::free(data_);
       size_ = 0;
-      const size_t rounded = (bytes + bytes / 4 + 4095) / 4096 * 4096;
-      data_ = std::aligned_alloc(64, rounded);
+      // From 2 MiB on in huge pages: packed panels are read again and again, and then miss the TLB less.
+      const size_t unit = bytes >= huge_page ? huge_page : 4096;
+      const size_t rounded = (bytes + bytes / 4 + unit - 1) / unit * unit;
+      data_ = std::aligned_alloc(unit, rounded);
       if (data_ == nullptr) throw std::bad_alloc();
+      if (unit == huge_page) madvise(data_, rounded, MADV_HUGEPAGE);
       size_ = rounded;
     }
     return data_;
   }
 
  private:
+  static constexpr size_t huge_page = size_t{2} << 20;
   void* data_ = nullptr;
   size_t size_ = 0;
 };

@@ -1,0 +1,23 @@
+# The program of the README builds outside the tree against the installed package, and runs.
+source=$2
+build=$3
+fail() { echo "FAILED: $1"; exit 1; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cmake --install "$build" --prefix "$work/prefix" >"$work/log" 2>&1 || fail "install: $(cat "$work/log")"
+sed -n '/^```cpp/,/^```/p' "$source/README.md" | sed '/^```/d' >"$work/main.cpp"
+[ -s "$work/main.cpp" ] || fail "there is no program in the README"
+cat >"$work/CMakeLists.txt" <<'C'
+cmake_minimum_required(VERSION 3.25)
+project(readme LANGUAGES CXX)
+set(CMAKE_CXX_STANDARD 20)
+find_package(anyaccel REQUIRED)
+add_executable(readme main.cpp)
+target_link_libraries(readme PRIVATE anyaccel::anyaccel)
+C
+# Sanitizers of the library must be those of the program.
+flags=$(sed -n 's/^ANYACCEL_SANITIZE:STRING=\(..*\)/-fsanitize=\1/p' "$build/CMakeCache.txt")
+cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_FLAGS="$flags" >"$work/log" 2>&1 &&
+  cmake --build "$work/build" >>"$work/log" 2>&1 || fail "building: $(cat "$work/log")"
+"$work/build/readme" >"$work/log" 2>&1 || fail "running: $(cat "$work/log")"
+echo "installed package: ok"

@@ -35,7 +35,7 @@ class Capture {
 
  private:
   const Context& context_;
-  const aa_graph_table& table_;
+  aa_graph_table table_;
   Stream stream_;
   bool open_ = false;
 };

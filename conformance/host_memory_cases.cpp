@@ -45,7 +45,7 @@ class Registered {
 
  private:
   const Context& context_;
-  const aa_host_memory_table& table_;
+  aa_host_memory_table table_;  // a copy: the caller may have passed a temporary
   std::unique_ptr<unsigned char, void (*)(void*)> pages_;
   bool registered_ = true;
 };

@@ -48,7 +48,7 @@ class Compiled {
 
  private:
   const Context& context_;
-  const aa_compiler_table& table_;
+  aa_compiler_table table_;
   aa_compile_result result_{};
 };
 

@@ -212,6 +212,9 @@ TEST_F(CpuDriver, AnImpossibleAllocationIsAnErrorWithNumbers) {
 }
 
 TEST_F(CpuDriver, ForkedChildCanWork) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer lets no forked child start threads";
+#endif
   auto ops = cpu->create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
   const Tensor a = Tensor::zeros({1 << 18}, DType::F32, cpu->device());
   ops->add(a, a, a);

@@ -30,7 +30,7 @@ test: packages build/release/build.ninja build/fuzz/build.ninja
 # Everything: the same under sanitizers, with more seeds, and long fuzzing.
 test-all: packages build/asan/build.ninja build/tsan/build.ninja build/fuzz/build.ninja
 	cmake --build build/fuzz -j $(JOBS) --target fuzzers
-	tools/fuzz build/fuzz -max_total_time=120
+	tools/fuzz build/fuzz -max_total_time=60
 	cmake --build build/tsan -j $(JOBS) --target thread_tests
 	ctest --test-dir build/tsan --output-on-failure -j $(JOBS) -L threads
 	cmake --build build/asan -j $(JOBS)

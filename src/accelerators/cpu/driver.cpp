@@ -19,17 +19,6 @@ namespace {
 
 Instance the_instance;
 
-// Turns exceptions of a body into a status: nothing may be thrown across the table.
-template <class Body>
-aa_status* guarded(Body&& body) noexcept {
-  try {
-    body();
-    return nullptr;
-  } catch (...) {
-    return status_from_current_exception();
-  }
-}
-
 DeviceObject& object(aa_device* device) { return *reinterpret_cast<DeviceObject*>(device); }
 StreamObject& object(aa_stream* stream) { return *reinterpret_cast<StreamObject*>(stream); }
 EventObject& object(aa_event* event) { return *reinterpret_cast<EventObject*>(event); }

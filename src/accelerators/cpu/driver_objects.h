@@ -7,8 +7,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <string>
 #include <vector>
 
 #include "anyaccel/abi/ceilings.h"
@@ -16,14 +14,25 @@
 #include "anyaccel/abi/graph.h"
 #include "anyaccel/abi/host_memory.h"
 #include "anyaccel/abi/ops.h"
+#include "runtime/host_services.h"
 
 namespace anyaccel::cpu {
+
+// Turns the exceptions of a body into a status: nothing may be thrown across the table.
+template <class Body>
+aa_status* guarded(Body&& body) noexcept {
+  try {
+    body();
+    return nullptr;
+  } catch (...) {
+    return status_from_current_exception();
+  }
+}
 
 struct Instance {};
 
 struct DeviceObject {
   int index = 0;
-  std::atomic<int> streams{0};
 };
 
 // One recorded piece of work.

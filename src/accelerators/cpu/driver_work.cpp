@@ -13,16 +13,6 @@
 namespace anyaccel::cpu {
 namespace {
 
-template <class Body>
-aa_status* guarded(Body&& body) noexcept {
-  try {
-    body();
-    return nullptr;
-  } catch (...) {
-    return status_from_current_exception();
-  }
-}
-
 StreamObject& object(aa_stream* stream) { return *reinterpret_cast<StreamObject*>(stream); }
 GraphObject& object(aa_graph* graph) { return *reinterpret_cast<GraphObject*>(graph); }
 

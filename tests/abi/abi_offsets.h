@@ -177,7 +177,10 @@
   X(aa_profiler_table, version, 4) \
   X(aa_profiler_table, range_push, 8) \
   X(aa_profiler_table, range_pop, 16) \
-  X(aa_profiler_table, mark, 24)
+  X(aa_profiler_table, mark, 24) \
+  X(aa_ceilings_table, struct_size, 0) \
+  X(aa_ceilings_table, version, 4) \
+  X(aa_ceilings_table, measure, 8)
 
 /* X(struct, size in bytes) */
 #define ANYACCEL_ABI_STRUCTS(X) \
@@ -207,7 +210,8 @@
   X(aa_ops_table, 32) \
   X(aa_compile_result, 48) \
   X(aa_compiler_table, 40) \
-  X(aa_profiler_table, 32)
+  X(aa_profiler_table, 32) \
+  X(aa_ceilings_table, 16)
 /* clang-format on */
 
 #endif /* ANYACCEL_TESTS_ABI_ABI_OFFSETS_H_ */

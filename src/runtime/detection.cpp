@@ -242,8 +242,10 @@ std::unique_ptr<Accelerator> detect_accelerator() {
       throw UnavailableError("no accelerator can be used on this machine. Tried:" + tried);
     }
     chosen = &entries.list[static_cast<size_t>(index)];
-    // The last built-in is the fallback that every machine has.
-    if (chosen->name == entries.list.back().name || chosen->name == "cpu") {
+    // The last one that detection takes by itself is the one every machine has.
+    const auto later = std::find_if(entries.list.begin() + index + 1, entries.list.end(),
+                                    [](const Entry& entry) { return entry.automatic; });
+    if (later == entries.list.end()) {
       log_warning("Setting accelerator to " + chosen->name +
                   ": no other accelerator was detected. `anyaccel info` says why each was passed over.");
     }

@@ -90,7 +90,8 @@ void add_options(CLI::App& app, Arguments& arguments) {
   app.add_flag("--ignore-eos", arguments.ignore_eos, "Go on past end-of-text tokens");
   app.add_flag("--no-stream", arguments.no_stream, "Print the text when it is complete");
   app.add_flag("--json", arguments.json, "Print one JSON object with texts, token ids and timings");
-  app.add_flag("--quiet", arguments.quiet, "Only the generated text: no prompt before it, no messages on standard error");
+  app.add_flag("--quiet", arguments.quiet,
+               "Only the generated text: no prompt before it, no messages on standard error");
 }
 
 Numbers check_numbers(const Arguments& arguments) {

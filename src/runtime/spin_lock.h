@@ -53,8 +53,7 @@ class SpinLock {
 #if defined(__SANITIZE_THREAD__)
     return false;
 #else
-    static const bool registered =
-        syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+    static const bool registered = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
     return registered;
 #endif
   }

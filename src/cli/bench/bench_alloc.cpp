@@ -71,7 +71,7 @@ void run_alloc(const Options& options, std::vector<Result>& results) {
       if (taken) (*taken)[i] = static_cast<uint32_t>(ticks() - begin);
     }
   };
-  // The same pairs again: the second time, every size has been seen in this population.
+  // Warm-up with the same pairs. A few calls to the source still come later; they are counted and reported below.
   for (int i = 0; i < 3; ++i) round(nullptr);
   const int64_t calls = allocator.source_calls();
 

@@ -1,10 +1,20 @@
 // Op builders: ask for a library of ops by name and load it on the accelerator that is active.
+//
+//   auto library = get_accelerator().create_op_builder("CPUAdamBuilder")->load_as<ops::CPUAdam>();
+//
+// Some libraries are part of this one. The others are C++ sources that are compiled on the machine where they run, for
+// its instruction set, and kept in a cache (op builders' cache: ANYACCEL_CACHE_DIR, else $XDG_CACHE_HOME/anyaccel, else
+// ~/.cache/anyaccel). A person's own op is a class derived from HostOpBuilder that names its sources; see
+// examples/custom_op.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "anyaccel/abi/base.h"
 
 namespace anyaccel {
 
@@ -16,15 +26,74 @@ class OpLibrary {
   virtual ~OpLibrary() = default;
 };
 
+// Throws the exception that belongs to a status and releases it; nothing for null, which is success. For ops that return
+// aa_status*. `what` names the op in the message.
+void throw_if_failed(aa_status* status, const char* what);
+
+// The functions of a shared library that was built from a host op's sources. It stays loaded until the process ends.
+class HostOpLibrary : public OpLibrary {
+ public:
+  // `handle` is of dlopen, `file` for messages.
+  HostOpLibrary(void* handle, std::string file) : handle_(handle), file_(std::move(file)) {}
+
+  const std::string& file() const noexcept { return file_; }
+  // Address of an exported function; null when there is none of that name.
+  void* find(const char* function) const noexcept;
+  // The same, typed: function<void(float*, int64_t)>("scale"). The signature is taken on trust. Throws InvalidArgument
+  // naming function and library when there is none.
+  template <class Signature>
+  Signature* function(const char* name) const {
+    return reinterpret_cast<Signature*>(require(name));
+  }
+
+ private:
+  void* require(const char* name) const;
+  void* handle_;
+  std::string file_;
+};
+
+// What a build is made of, every path absolute, every flag final; what OpBuilder::builder() returns.
+struct BuildPlan {
+  std::string op_name;
+  std::vector<std::string> sources;        // *.cpp, *.cc, *.c; *.cu goes to nvcc
+  std::vector<std::string> include_paths;  // the builder's, then anyaccel's
+  std::vector<std::string> cxx_args;       // for C++ sources, the target's flags and CFLAGS, CXXFLAGS included
+  std::vector<std::string> nvcc_args;      // for *.cu
+  std::vector<std::string> ldflags;        // LDFLAGS included
+  std::string target;                      // instruction set: "avx512", "avx2", "baseline"
+};
+
 class OpBuilder {
  public:
   virtual ~OpBuilder() = default;
   // "InferenceBuilder".
   virtual const std::string& name() const noexcept = 0;
+  // "inference": the folder in the cache. The default is made of name(): "CPUAdamBuilder" gives "cpu_adam".
+  virtual std::string op_name() const;
+  // The environment variable that forces (1) or forbids (0) building it ahead: "DS_BUILD_CPU_ADAM".
+  virtual std::string build_var() const;
   // Whether load() can succeed here; when not and `reason` is given, it receives why.
   virtual bool is_compatible(std::string* reason = nullptr) const = 0;
-  // Throws NotImplementedError that names the op, the accelerator, and where the op exists; BuildError.
+  // Whether load() needs no compiler: part of this library, prebuilt, or in the cache.
+  virtual bool is_built() const { return is_compatible(); }
+  // Loads the library, building it first if need be; the same object for every call while somebody keeps it. Thread-safe.
+  // Throws
+  // NotImplementedError that names the op, the accelerator, and where the op exists; BuildError with the compiler's words.
   virtual std::shared_ptr<OpLibrary> load() = 0;
+  // The same, but a prebuilt library is passed over: from the cache, or compiled now.
+  virtual std::shared_ptr<OpLibrary> jit_load() { return load(); }
+
+  // What it is built from; empty lists for an op that is part of this library. Relative paths are relative to folder().
+  virtual std::vector<std::string> sources() const { return {}; }
+  virtual std::vector<std::string> include_paths() const { return {}; }
+  virtual std::vector<std::string> cxx_args() const { return {}; }
+  virtual std::vector<std::string> nvcc_args() const { return {}; }
+  virtual std::vector<std::string> extra_ldflags() const { return {}; }
+  // The folder that relative paths start from: that of the shared library or program in which the builder's class is
+  // defined.
+  virtual std::string folder() const;
+  // The complete recipe. Throws UnavailableError when a source is missing.
+  virtual BuildPlan builder() const;
 
   // load(), as the typed face. Throws InvalidArgument when the library is of another kind.
   template <class Face>
@@ -34,11 +103,66 @@ class OpBuilder {
     return face;
   }
 
+  // Whether one of the programs, separated by '|', is in PATH: "clang++|g++".
+  static bool command_exists(std::string_view names);
+  // Whether a C program that calls `function` links with the libraries ("uring" for -luring). CFLAGS and LDFLAGS count.
+  static bool has_function(const std::string& function, const std::vector<std::string>& libraries,
+                           const std::vector<std::string>& library_dirs = {});
+
  private:
   [[noreturn]] void throw_wrong_face() const;
 };
 
-// Every builder name that anyaccel knows ("CPUAdamBuilder", ...), whether or not an accelerator has it yet.
+// An op in C++ that is compiled where it runs. Its functions are those marked AA_OP (anyaccel/op_source.h).
+//
+//   struct ScaleBuilder : anyaccel::HostOpBuilder {
+//     ScaleBuilder() : HostOpBuilder("ScaleBuilder") {}
+//     std::vector<std::string> sources() const override { return {"scale.cpp"}; }
+//   };
+//   AA_REGISTER_OP_BUILDER(ScaleBuilder)
+class HostOpBuilder : public OpBuilder {
+ public:
+  explicit HostOpBuilder(std::string name) : name_(std::move(name)) {}
+
+  const std::string& name() const noexcept override { return name_; }
+  // The sources exist, and there is a compiler unless the library is there already.
+  bool is_compatible(std::string* reason = nullptr) const override;
+  bool is_built() const override;
+  std::shared_ptr<OpLibrary> load() override;
+  std::shared_ptr<OpLibrary> jit_load() override;
+  // "-std=c++20", "-O3", "-fno-math-errno", ...
+  std::vector<std::string> cxx_args() const override;
+
+ protected:
+  // Gives the loaded functions their typed face; as they are unless overridden.
+  virtual std::shared_ptr<OpLibrary> make_library(std::shared_ptr<HostOpLibrary> code) { return code; }
+  // What a face belongs to besides the builder's name: load() gives the same face for the same context.
+  virtual const void* face_context() const { return nullptr; }
+
+ private:
+  std::shared_ptr<OpLibrary> face_of(std::shared_ptr<HostOpLibrary> code);
+  std::string name_;
+};
+
+// Every builder name that anyaccel knows ("CPUAdamBuilder", ...), whether or not an accelerator has it yet, and those
+// that were registered.
 std::vector<std::string> known_op_builders();
+
+// Makes create_op_builder() and build-ops know a builder of the program's or an extension's own. InvalidArgument when the
+// name is taken.
+void register_op_builder(const std::string& builder_name, std::function<std::unique_ptr<OpBuilder>(Accelerator&)> make);
+
+// Registers a class with a default constructor when the program or library that contains it is loaded. The class's name
+// is the builder's.
+#define AA_REGISTER_OP_BUILDER(Class)                                                                      \
+  namespace {                                                                                              \
+  [[maybe_unused]] const bool aa_registered_##Class = [] {                                                 \
+    ::anyaccel::register_op_builder(                                                                       \
+        #Class, [](::anyaccel::Accelerator&) -> std::unique_ptr<::anyaccel::OpBuilder> {                   \
+          return std::make_unique<Class>();                                                                \
+        });                                                                                                \
+    return true;                                                                                           \
+  }();                                                                                                     \
+  }
 
 }  // namespace anyaccel

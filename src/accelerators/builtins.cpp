@@ -2,8 +2,10 @@
 #include "runtime/builtins.h"
 
 #include "accelerators/cpu/driver.h"
+#include "accelerators/cuda/nvcc.h"
 #include "accelerators/null/driver.h"
 #include "ops/builders.h"
+#include "ops/toolchain.h"
 
 namespace anyaccel {
 
@@ -49,6 +51,13 @@ std::span<const BuiltinOpBuilder> builtin_op_builders() {
       {"UtilsBuilder", nullptr},
   };
   return builders;
+}
+
+std::span<const ops::SourceLanguage> ops::source_languages() {
+  static constexpr SourceLanguage languages[] = {
+      {".cu", cuda::nvcc, cuda::nvcc_flags, cuda::nvcc_command, cuda::nvcc_link_flags},
+  };
+  return languages;
 }
 
 }  // namespace anyaccel

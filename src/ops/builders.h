@@ -2,10 +2,56 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "anyaccel/op_builder.h"
 
 namespace anyaccel::ops {
+
+// A library that is part of this one; `Face` is constructed with the accelerator.
+template <class Face>
+class IncludedOpBuilder final : public OpBuilder {
+ public:
+  IncludedOpBuilder(std::string name, Accelerator& accelerator) : name_(std::move(name)), accelerator_(accelerator) {}
+  const std::string& name() const noexcept override { return name_; }
+  bool is_compatible(std::string* = nullptr) const override { return true; }
+  std::shared_ptr<OpLibrary> load() override { return std::make_shared<Face>(accelerator_); }
+
+ private:
+  std::string name_;
+  Accelerator& accelerator_;
+};
+
+// A library of this project that is compiled where it runs, from kernels/host; `Face` is constructed with the accelerator
+// and the loaded functions.
+template <class Face>
+class BundledOpBuilder final : public HostOpBuilder {
+ public:
+  BundledOpBuilder(std::string name, std::vector<std::string> sources, Accelerator& accelerator)
+      : HostOpBuilder(std::move(name)), sources_(std::move(sources)), accelerator_(accelerator) {}
+  std::vector<std::string> sources() const override { return sources_; }
+  std::string folder() const override;
+
+ protected:
+  std::shared_ptr<OpLibrary> make_library(std::shared_ptr<HostOpLibrary> code) override {
+    return std::make_shared<Face>(accelerator_, std::move(code));
+  }
+  const void* face_context() const override { return &accelerator_; }
+
+ private:
+  std::vector<std::string> sources_;
+  Accelerator& accelerator_;
+};
+
+// Where the sources of the bundled host ops lie: kernels/host of the source tree or of the installed package.
+std::string bundled_sources_dir();
+
+template <class Face>
+std::string BundledOpBuilder<Face>::folder() const {
+  return bundled_sources_dir();
+}
 
 // "InferenceBuilder": loads ops::Inference. Every accelerator has it, because each op falls back to the CPU.
 std::unique_ptr<OpBuilder> make_inference_builder(Accelerator& accelerator);

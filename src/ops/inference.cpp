@@ -17,18 +17,6 @@ Params make_params() {
   return params;
 }
 
-class InferenceBuilder final : public OpBuilder {
- public:
-  explicit InferenceBuilder(Accelerator& accelerator) : accelerator_(accelerator) {}
-  const std::string& name() const noexcept override { return name_; }
-  bool is_compatible(std::string*) const override { return true; }
-  std::shared_ptr<OpLibrary> load() override { return std::make_shared<Inference>(accelerator_); }
-
- private:
-  std::string name_ = "InferenceBuilder";
-  Accelerator& accelerator_;
-};
-
 // Under amp, an input of a matrix product as the scope's dtype.
 Tensor amp_input(const Accelerator& accelerator, const Tensor& tensor) {
   const DType dtype = accelerator.amp_dtype();
@@ -38,7 +26,7 @@ Tensor amp_input(const Accelerator& accelerator, const Tensor& tensor) {
 }  // namespace
 
 std::unique_ptr<OpBuilder> make_inference_builder(Accelerator& accelerator) {
-  return std::make_unique<InferenceBuilder>(accelerator);
+  return std::make_unique<IncludedOpBuilder<Inference>>("InferenceBuilder", accelerator);
 }
 
 Inference::Inference(Accelerator& accelerator) : impl_(std::make_unique<Impl>(accelerator)) {}

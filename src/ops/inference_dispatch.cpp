@@ -1,11 +1,11 @@
 // See inference_impl.h.
 #include <array>
-#include <cstdlib>
 #include <string>
 
-#include "anyaccel/detection.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "ops/fallback.h"
+#include "ops/host_accelerator.h"
 #include "ops/inference_impl.h"
 #include "runtime/host_services.h"
 #include "runtime/layers/layers.h"
@@ -66,14 +66,7 @@ Inference::Impl::Impl(Accelerator& active) : accelerator(active) {
   const auto schemas = op_schemas();
   if (schemas.size() != op_count) throw Error("op schemas and ops::Op differ");
   for (size_t i = 0; i < op_count; ++i) slots[i].native = accelerator.find_op(std::string(schemas[i].name).c_str());
-  const char* mode = std::getenv("ANYACCEL_FALLBACK");
-  if (mode && *mode) {
-    const std::string_view text = mode;
-    if (text != "error" && text != "cpu") {
-      throw InvalidArgument("ANYACCEL_FALLBACK must be cpu (the default) or error, not \"" + std::string(text) + "\"");
-    }
-    fallback_is_error = text == "error";
-  }
+  fallback_forbidden = fallback_is_error();
 }
 
 bool Inference::Impl::run_native(Op op, std::span<const Tensor* const> tensors, const void* params,
@@ -100,18 +93,12 @@ void Inference::Impl::run(Op op, std::span<const Tensor* const> tensors, const v
   fall_back(op, tensors, call);
 }
 
-Accelerator& Inference::Impl::cpu() {
-  std::lock_guard lock(cpu_mutex);
-  if (!cpu_accelerator) cpu_accelerator = make_accelerator("cpu");
-  return *cpu_accelerator;
-}
-
 void Inference::Impl::note_fallback(Op op) {
   Slot& slot = slots[static_cast<size_t>(op)];
   const std::string name(op_schemas()[static_cast<size_t>(op)].name);
   const std::string what =
       slot.native < 0 ? " has no op \"" + name + "\"" : " does not support this call of \"" + name + "\"";
-  if (fallback_is_error) {
+  if (fallback_forbidden) {
     throw NotImplementedError(accelerator.name() + what +
                               ", and ANYACCEL_FALLBACK=error forbids running it on the CPU");
   }
@@ -124,7 +111,7 @@ void Inference::Impl::note_fallback(Op op) {
 void Inference::Impl::fall_back(Op op, std::span<const Tensor* const> tensors, Call& call) {
   note_fallback(op);
   const OpSchema& schema = op_schemas()[static_cast<size_t>(op)];
-  Accelerator& host = cpu();
+  Accelerator& host = host_accelerator();
   call.call.op = host.find_op(std::string(schema.name).c_str());
 
   if (accelerator.is_host_coherent()) {

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <initializer_list>
-#include <mutex>
 #include <vector>
 
 #include "anyaccel/accelerator.h"
@@ -58,12 +57,9 @@ struct Inference::Impl {
  private:
   struct Call;
   void fall_back(Op op, std::span<const Tensor* const> tensors, Call& call);
-  Accelerator& cpu();
   void note_fallback(Op op);
 
-  std::mutex cpu_mutex;
-  std::unique_ptr<Accelerator> cpu_accelerator;
-  bool fallback_is_error = false;
+  bool fallback_forbidden = false;
 };
 
 }  // namespace anyaccel::ops

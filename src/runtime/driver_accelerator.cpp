@@ -381,7 +381,7 @@ void DriverAccelerator::range_pop(std::string_view domain) {
 std::string DriverAccelerator::communication_backend_name() const { return driver_->communication_backend; }
 std::string DriverAccelerator::communication_backend_version() const { return {}; }
 
-std::string DriverAccelerator::op_builder_dir() const { return install_share_dir() + "/ops/" + name_; }
+std::string DriverAccelerator::op_builder_dir() const { return install_kernels_dir(); }
 
 std::unique_ptr<OpBuilder> DriverAccelerator::create_op_builder(std::string_view builder_name) {
   return make_op_builder(builder_name, *this);

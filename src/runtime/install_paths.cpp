@@ -3,23 +3,51 @@
 
 #include <filesystem>
 
-namespace anyaccel {
+// Defined in a program that was built against the installed package, by a source file of that package.
+extern "C" __attribute__((weak)) const char* anyaccel_package_prefix();
 
-std::string install_prefix() {
+namespace anyaccel {
+namespace {
+
+bool is_installed(const std::filesystem::path& prefix) {
+  std::error_code error;
+  return std::filesystem::exists(prefix / "share/anyaccel/kernels", error);
+}
+
+// <prefix> of <prefix>/bin/anyaccel, or of the build tree; empty when it cannot be told.
+std::filesystem::path program_prefix() {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return {};
-  return program.parent_path().parent_path().string();
+  return error ? std::filesystem::path() : program.parent_path().parent_path();
+}
+
+}  // namespace
+
+std::string install_prefix() {
+  const std::filesystem::path own = program_prefix();
+  if (is_installed(own)) return own.string();
+  if (anyaccel_package_prefix && is_installed(anyaccel_package_prefix())) return anyaccel_package_prefix();
+  return {};
 }
 
 std::string install_include_dir() {
-  const std::string installed = install_prefix() + "/include";
-  std::error_code error;
-  if (std::filesystem::exists(installed + "/anyaccel/accelerator.h", error)) return installed;
-  return ANYACCEL_SOURCE_INCLUDE_DIR;
+  const std::string prefix = install_prefix();
+  return prefix.empty() ? ANYACCEL_SOURCE_DIR "/include" : prefix + "/include";
 }
 
-std::string install_share_dir() { return install_prefix() + "/share/anyaccel"; }
-std::string install_plugin_dir() { return install_prefix() + "/lib/anyaccel/plugins"; }
+std::string install_kernels_dir() {
+  const std::string prefix = install_prefix();
+  return prefix.empty() ? ANYACCEL_SOURCE_DIR "/kernels" : prefix + "/share/anyaccel/kernels";
+}
+
+std::string install_plugin_dir() {
+  const std::string prefix = install_prefix();
+  return (prefix.empty() ? program_prefix().string() : prefix) + "/lib/anyaccel/plugins";
+}
+
+std::string install_prebuilt_dir() {
+  const std::string prefix = install_prefix();
+  return prefix.empty() ? std::string() : prefix + "/lib/anyaccel/ops";
+}
 
 }  // namespace anyaccel

@@ -5,10 +5,13 @@
 
 namespace anyaccel {
 
-// <prefix> of <prefix>/bin/anyaccel, or of the build tree; empty when it cannot be told.
+// The folder that holds bin, include, lib and share: the parent of the running program's folder when that is an installed
+// anyaccel, else the package that the running program was built against; empty while nothing was installed (the program
+// runs from a build tree).
 std::string install_prefix();
-std::string install_include_dir();  // <prefix>/include, or the source tree's while it was not installed
-std::string install_share_dir();    // <prefix>/share/anyaccel
-std::string install_plugin_dir();   // <prefix>/lib/anyaccel/plugins
+std::string install_include_dir();     // <prefix>/include, or the source tree's
+std::string install_kernels_dir();     // <prefix>/share/anyaccel/kernels, or the source tree's: sources of ops
+std::string install_plugin_dir();      // <prefix>/lib/anyaccel/plugins
+std::string install_prebuilt_dir();    // <prefix>/lib/anyaccel/ops: host ops that were built ahead; empty: none
 
 }  // namespace anyaccel

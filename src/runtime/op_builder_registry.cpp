@@ -1,6 +1,10 @@
 // See op_builder_registry.h.
 #include "runtime/op_builder_registry.h"
 
+#include <functional>
+#include <map>
+#include <mutex>
+
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
 #include "runtime/builtins.h"
@@ -34,7 +38,26 @@ class MissingOpBuilder final : public OpBuilder {
   std::string reason_;
 };
 
+// Builders of programs and extensions.
+struct RegisteredBuilders {
+  std::mutex mutex;
+  std::map<std::string, std::function<std::unique_ptr<OpBuilder>(Accelerator&)>, std::less<>> make;
+};
+RegisteredBuilders& registered() {
+  static auto& builders = *new RegisteredBuilders;
+  return builders;
+}
+
 }  // namespace
+
+void register_op_builder(const std::string& builder_name, std::function<std::unique_ptr<OpBuilder>(Accelerator&)> make) {
+  RegisteredBuilders& builders = registered();
+  std::lock_guard lock(builders.mutex);
+  if (find(builder_name) || !builders.make.try_emplace(builder_name, std::move(make)).second) {
+    throw InvalidArgument("an op builder of the name \"" + builder_name + "\" exists already; choose another name",
+                          AA_ALREADY_EXISTS);
+  }
+}
 
 void OpBuilder::throw_wrong_face() const {
   throw InvalidArgument(name() + ": the loaded op library is not of the type that was asked for");
@@ -43,14 +66,28 @@ void OpBuilder::throw_wrong_face() const {
 std::vector<std::string> known_op_builders() {
   std::vector<std::string> names;
   for (const BuiltinOpBuilder& builder : builtin_op_builders()) names.emplace_back(builder.name);
+  std::lock_guard lock(registered().mutex);
+  for (const auto& [name, make] : registered().make) names.push_back(name);
   return names;
 }
 
-bool is_known_op_builder(std::string_view builder_name) { return find(builder_name) != nullptr; }
+bool is_known_op_builder(std::string_view builder_name) {
+  if (find(builder_name)) return true;
+  std::lock_guard lock(registered().mutex);
+  return registered().make.contains(builder_name);
+}
 
 std::unique_ptr<OpBuilder> make_op_builder(std::string_view builder_name, Accelerator& accelerator) {
   const BuiltinOpBuilder* builder = find(builder_name);
-  if (!builder) return nullptr;
+  if (!builder) {
+    std::function<std::unique_ptr<OpBuilder>(Accelerator&)> make;
+    {
+      std::lock_guard lock(registered().mutex);
+      const auto own = registered().make.find(builder_name);
+      if (own != registered().make.end()) make = own->second;
+    }
+    return make ? make(accelerator) : nullptr;
+  }
   if (!builder->make) return std::make_unique<MissingOpBuilder>(builder->name, accelerator.name());
   return builder->make(accelerator);
 }

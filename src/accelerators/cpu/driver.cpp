@@ -7,6 +7,8 @@
 
 #include "accelerators/cpu/cpu_features.h"
 #include "accelerators/cpu/driver_objects.h"
+#include "accelerators/cpu/kernels/matmul_choice.h"
+#include "accelerators/cpu/matmul_control.h"
 #include "accelerators/cpu/memory.h"
 #include "accelerators/cpu/topology.h"
 #include "accelerators/cpu/worker_pool.h"
@@ -55,7 +57,8 @@ aa_status* probe(aa_probe* out) {
 
 aa_status* initialize(const aa_initialize_params*, aa_instance** out) {
   return guarded([&] {
-    isa();  // an impossible ANYACCEL_CPU_ISA is reported here
+    isa();          // an impossible ANYACCEL_CPU_ISA is reported here,
+    matmul_mode();  // and an unknown ANYACCEL_CPU_MATMUL
     *out = reinterpret_cast<aa_instance*>(&the_instance);
   });
 }
@@ -73,6 +76,10 @@ aa_status* query_extension(aa_instance*, const char* name, uint32_t min_version,
       *out = host_memory_extension();
     } else if (asked == AA_CEILINGS_EXTENSION && min_version <= AA_CEILINGS_VERSION) {
       *out = ceilings_table();
+    } else if (asked == AA_CPU_MATMUL_EXTENSION && min_version <= AA_CPU_MATMUL_VERSION) {
+      *out = matmul_control_table();
+    } else if (asked == AA_HOST_CODE_EXTENSION && min_version <= AA_HOST_CODE_VERSION) {
+      *out = host_code_table();
     } else {
       throw NotImplementedError("the CPU driver has no extension \"" + std::string(asked) + "\" of version " +
                                 std::to_string(min_version));

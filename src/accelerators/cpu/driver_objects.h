@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "anyaccel/abi/ceilings.h"
+#include "anyaccel/abi/host_code.h"
 #include "anyaccel/abi/driver.h"
 #include "anyaccel/abi/graph.h"
 #include "anyaccel/abi/host_memory.h"
@@ -89,5 +90,6 @@ const aa_graph_table* graph_table();
 const aa_ops_table* ops_table();
 const aa_host_memory_table* host_memory_extension();
 const aa_ceilings_table* ceilings_table();
+const aa_host_code_table* host_code_table();
 
 }  // namespace anyaccel::cpu

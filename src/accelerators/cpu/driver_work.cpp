@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "accelerators/cpu/ceilings.h"
+#include "accelerators/cpu/cpu_features.h"
 #include "accelerators/cpu/driver_objects.h"
 #include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/worker_pool.h"
@@ -180,6 +181,25 @@ const aa_ceilings_table* ceilings_table() {
             case AA_CEILING_FMA_F32: *out_value = fma_rate(seconds); break;
             default: throw NotImplementedError("the CPU measures no ceiling number " + std::to_string(kind));
           }
+        });
+      },
+  };
+  return &table;
+}
+
+const aa_host_code_table* host_code_table() {
+  static const aa_host_code_table table = {
+      sizeof(aa_host_code_table),
+      AA_HOST_CODE_VERSION,
+      [](aa_instance*, const char** out_target) -> aa_status* {
+        return guarded([&] { *out_target = isa_name(isa()).data(); });
+      },
+      [](aa_instance*, int32_t* out_threads) -> aa_status* {
+        return guarded([&] { *out_threads = WorkerPool::instance().size(); });
+      },
+      [](aa_instance*, aa_parallel_body body, void* context) -> aa_status* {
+        return guarded([&] {
+          WorkerPool::instance().run([&](int index, int count) { body(context, index, count); });
         });
       },
   };

@@ -1,0 +1,296 @@
+// See build_cache.h.
+#include "ops/build_cache.h"
+
+#include <gnu/libc-version.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "anyaccel/abi/op_library.h"
+#include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "ops/file_lock.h"
+#include "ops/hash.h"
+#include "ops/toolchain.h"
+
+namespace anyaccel::ops {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int manifest_version = 1;
+
+int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1000000000 + time.tv_nsec; }
+
+// What is known of one header without reading it, and the hash of its contents.
+json describe_header(const std::string& file) {
+  struct stat info {};
+  if (stat(file.c_str(), &info) != 0) return {};
+  return {{"path", file},
+          {"size", int64_t{info.st_size}},
+          {"time", nanoseconds(info.st_mtim)},
+          {"hash", file_hash(file).value_or("")}};
+}
+
+bool is_same_header(const json& header, bool may_be_missing) {
+  const auto& file = header.at("path").get_ref<const std::string&>();
+  struct stat info {};
+  if (stat(file.c_str(), &info) != 0) return may_be_missing;
+  if (info.st_size != header.at("size").get<int64_t>()) return false;
+  if (nanoseconds(info.st_mtim) == header.at("time").get<int64_t>()) return true;
+  return file_hash(file) == header.at("hash").get_ref<const std::string&>();
+}
+
+// A library that another user could have put there is not loaded.
+bool is_trusted(const fs::path& file) {
+  struct stat info {};
+  if (stat(file.c_str(), &info) != 0) return false;
+  return info.st_uid == geteuid() || info.st_uid == 0;
+}
+
+// The library that a manifest names, if everything about it is right; else why not.
+std::optional<std::string> check_entry(const fs::path& manifest, bool headers_may_be_missing, std::string& reason) {
+  std::ifstream stream(manifest);
+  if (!stream) {
+    reason = "there is no entry";
+    return {};
+  }
+  try {
+    const json entry = json::parse(stream);
+    if (entry.at("version") != manifest_version) {
+      reason = "it was written by another version";
+      return {};
+    }
+    const fs::path library = manifest.parent_path() / fs::path(entry.at("library").get<std::string>()).filename();
+    if (!is_trusted(manifest) || !is_trusted(library)) {
+      reason = "a file of it is missing or belongs to another user";
+      return {};
+    }
+    for (const json& header : entry.at("headers")) {
+      if (!is_same_header(header, headers_may_be_missing)) {
+        reason = "the header " + header.at("path").get<std::string>() + " has changed";
+        return {};
+      }
+    }
+    if (file_hash(library.string()) != entry.at("library_hash").get_ref<const std::string&>()) {
+      reason = "the library " + library.string() + " is damaged";
+      return {};
+    }
+    return library.string();
+  } catch (const json::exception& error) {
+    reason = std::string("its description is damaged: ") + error.what();
+    return {};
+  }
+}
+
+// A folder of one build, named after its process; removed with this object unless kept.
+class WorkFolder {
+ public:
+  explicit WorkFolder(fs::path folder) : folder_(std::move(folder)) {}
+  ~WorkFolder() {
+    std::error_code ignored;
+    if (!folder_.empty()) fs::remove_all(folder_, ignored);
+  }
+  WorkFolder(const WorkFolder&) = delete;
+  WorkFolder& operator=(const WorkFolder&) = delete;
+  const fs::path& path() const { return folder_; }
+  void keep() { folder_.clear(); }
+
+ private:
+  fs::path folder_;
+};
+
+std::string unique_suffix() {
+  static std::atomic<int> count{0};
+  std::string identity = process_identity();
+  for (char& c : identity) {
+    if (c == ' ' || c == '/') c = '_';
+  }
+  return identity + "." + std::to_string(count++);
+}
+
+// Removes what killed builds left behind.
+void sweep(const fs::path& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("build-")) continue;
+    std::string identity = name.substr(6, name.rfind('.') - 6);
+    // Host names hold no underscore; process and start time are numbers.
+    for (char& c : identity) {
+      if (c == '_') c = ' ';
+    }
+    const auto age = fs::file_time_type::clock::now() - fs::last_write_time(entry.path(), error);
+    if (is_gone(identity) || (!error && age > std::chrono::hours(24))) fs::remove_all(entry.path(), error);
+  }
+}
+
+std::string last_error() { return std::strerror(errno); }
+
+// Whether a failed build is the folder's fault: nothing can be written there (any more).
+bool cannot_write(const fs::path& folder, std::string& reason) {
+  const fs::path probe = folder / ("probe-" + unique_suffix());
+  bool written = false;
+  {
+    std::ofstream stream(probe, std::ios::binary);
+    const std::string block(1 << 16, '\0');
+    for (int i = 0; i < 16 && stream; ++i) stream.write(block.data(), static_cast<std::streamsize>(block.size()));
+    stream.flush();
+    written = static_cast<bool>(stream);
+    if (!written) reason = last_error();
+  }
+  std::error_code ignored;
+  fs::remove(probe, ignored);
+  return !written;
+}
+
+json make_manifest(const BuildPlan& plan, const std::vector<std::string>& headers, const std::string& library,
+                   const std::string& library_hash) {
+  json entry = {{"version", manifest_version}, {"op", plan.op_name},        {"target", plan.target},
+                {"sources", plan.sources},     {"arguments", plan.cxx_args}, {"library", library},
+                {"library_hash", library_hash}};
+  const std::string compiler = cxx_command()[0];
+  entry["compiler"] = compiler_identity(compiler);
+  entry["compiler_version"] = compiler_version(compiler);
+  entry["headers"] = json::array();
+  for (const std::string& header : headers) {
+    if (json description = describe_header(header); !description.is_null()) entry["headers"].push_back(description);
+  }
+  return entry;
+}
+
+void write_file(const fs::path& file, const std::string& text) {
+  std::ofstream stream(file, std::ios::binary);
+  stream << text;
+  stream.flush();
+  if (!stream) throw BuildError(file.string() + " could not be written: " + last_error());
+}
+
+// "-<compiler>" of an entry's name; empty when there is no compiler.
+std::string compiler_suffix(const BuildPlan& plan) {
+  try {
+    Hash hash;
+    for (const std::string& part : cxx_command()) hash.add(compiler_identity(part));
+    for (const std::string& source : plan.sources) {
+      if (const SourceLanguage* language = language_of(source)) hash.add(compiler_identity(language->compiler()));
+    }
+    return "-" + hash.text().substr(0, 16);
+  } catch (const UnavailableError&) {
+    return {};
+  }
+}
+
+std::optional<std::string> find_in(const fs::path& folder, const BuildPlan& plan, std::string& reason) {
+  const std::string recipe = recipe_hash(plan);
+  const std::string compiler = compiler_suffix(plan);
+  if (!compiler.empty()) return check_entry(folder / (recipe + compiler + ".json"), false, reason);
+  // Built where there was a compiler, used where there is none: any one's work will do.
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(recipe) || !name.ends_with(".json")) continue;
+    if (auto found = check_entry(entry.path(), true, reason)) return found;
+  }
+  return {};
+}
+
+// Builds in a folder of this process's own, outside the cache.
+BuiltLibrary build_privately(const BuildPlan& plan) {
+  const char* place = std::getenv("TMPDIR");
+  std::string name = std::string(place && *place ? place : "/tmp") + "/anyaccel-op-XXXXXX";
+  if (!mkdtemp(name.data())) {
+    throw BuildError("op \"" + plan.op_name + "\" could not be built: no folder can be made in " +
+                     fs::path(name).parent_path().string() + ": " + last_error() +
+                     ". Set ANYACCEL_CACHE_DIR or TMPDIR to a folder that can be written");
+  }
+  WorkFolder work{fs::path(name)};
+  const fs::path library = work.path() / (plan.op_name + ".so");
+  compile_library(plan, work.path(), library);
+  work.keep();
+  return {library.string(), true, true};
+}
+
+BuiltLibrary build_in(const fs::path& folder, const BuildPlan& plan) {
+  WorkFolder work{folder / ("build-" + unique_suffix())};
+  fs::create_directory(work.path());
+  const fs::path fresh = work.path() / "library.so";
+  const std::vector<std::string> headers = compile_library(plan, work.path(), fresh);
+  const auto hash = file_hash(fresh.string());
+  if (!hash) throw BuildError(fresh.string() + " could not be read after it was built: " + last_error());
+  const std::string library = plan.op_name + "-" + plan.target + "-" + hash->substr(0, 16) + ".so";
+  const fs::path manifest = work.path() / "entry.json";
+  write_file(manifest, make_manifest(plan, headers, library, *hash).dump(1));
+  fs::rename(fresh, folder / library);
+  fs::rename(manifest, folder / (recipe_hash(plan) + compiler_suffix(plan) + ".json"));
+  return {(folder / library).string(), true, false};
+}
+
+}  // namespace
+
+std::string recipe_hash(const BuildPlan& plan) {
+  Hash hash;
+  utsname machine{};
+  uname(&machine);
+  hash.add("anyaccel op").add(std::to_string(AA_OP_LIBRARY_VERSION)).add(machine.machine).add(gnu_get_libc_version());
+  hash.add(plan.op_name).add(plan.target);
+  for (const auto* list : {&plan.sources, &plan.include_paths, &plan.cxx_args, &plan.nvcc_args, &plan.ldflags}) {
+    hash.add(std::to_string(list->size()));
+    for (const std::string& item : *list) hash.add(item);
+  }
+  for (const std::string& source : plan.sources) {
+    const auto contents = file_hash(source);
+    if (!contents) {
+      throw UnavailableError("op \"" + plan.op_name + "\": its source " + source + " cannot be read: " + last_error());
+    }
+    hash.add(*contents);
+  }
+  return hash.text();
+}
+
+std::optional<std::string> BuildCache::find(const BuildPlan& plan) const {
+  if (root_.empty()) return {};
+  std::string reason;
+  return find_in(root_ / plan.op_name, plan, reason);
+}
+
+BuiltLibrary BuildCache::find_or_build(const BuildPlan& plan, bool rebuild) const {
+  if (root_.empty()) return build_privately(plan);
+  const fs::path folder = root_ / plan.op_name;
+  std::string reason;
+  if (!rebuild) {
+    if (auto found = find_in(folder, plan, reason)) return {*found};
+  }
+  const fs::path entry = folder / (recipe_hash(plan) + compiler_suffix(plan) + ".json");
+  std::error_code error;
+  if (fs::exists(entry, error)) log_info("op \"" + plan.op_name + "\" is built anew: " + reason);
+
+  fs::create_directories(folder, error);
+  std::string trouble = error ? error.message() : std::string();
+  if (!error) {
+    const FileLock lock(fs::path(entry).replace_extension(".lock"), patience, "op \"" + plan.op_name + "\"");
+    // Somebody else may have built it while this process waited.
+    if (!rebuild) {
+      if (auto found = find_in(folder, plan, reason)) return {*found};
+    }
+    sweep(folder);
+    try {
+      return build_in(folder, plan);
+    } catch (const fs::filesystem_error& failure) {
+      trouble = failure.code().message();
+    } catch (const BuildError&) {
+      if (!cannot_write(folder, trouble)) throw;
+    }
+  }
+  log_warning("op \"" + plan.op_name + "\" cannot be kept in " + folder.string() + " (" + trouble +
+              ") and is built for this process only; set ANYACCEL_CACHE_DIR to a folder that can be written");
+  return build_privately(plan);
+}
+
+}  // namespace anyaccel::ops

@@ -1,0 +1,27 @@
+// Hashes that tell contents apart: XXH3 with 128 bits, as 32 hexadecimal digits.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace anyaccel::ops {
+
+class Hash {
+ public:
+  Hash();
+  ~Hash();
+  // Each piece counts with its length, so that {"ab", "c"} and {"a", "bc"} differ.
+  Hash& add(std::string_view piece);
+  std::string text() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The hash of a file's contents; nothing (and errno) when it cannot be read.
+std::optional<std::string> file_hash(const std::string& file);
+
+}  // namespace anyaccel::ops

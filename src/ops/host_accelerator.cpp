@@ -1,0 +1,77 @@
+// See host_accelerator.h.
+#include "ops/host_accelerator.h"
+
+#include <memory>
+
+#include "anyaccel/abi/host_code.h"
+#include "anyaccel/detection.h"
+#include "anyaccel/driver_accelerator.h"
+#include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "runtime/host_services.h"
+
+namespace anyaccel::ops {
+namespace {
+
+struct HostCode {
+  const aa_host_code_table* table = nullptr;
+  aa_instance* instance = nullptr;
+
+  HostCode() {
+    auto& host = dynamic_cast<DriverAccelerator&>(host_accelerator());
+    table = static_cast<const aa_host_code_table*>(host.extension(AA_HOST_CODE_EXTENSION, AA_HOST_CODE_VERSION));
+    instance = host.instance();
+    if (!table) throw Error("accelerator \"" + host.name() + "\" lacks the extension " AA_HOST_CODE_EXTENSION);
+  }
+};
+
+const HostCode& host_code() {
+  static const HostCode code;
+  return code;
+}
+
+void run(aa_parallel_body body, void* context) {
+  const HostCode& code = host_code();
+  StatusRef status(code.table->run(code.instance, body, context));
+  // A region cannot fail half-way: either its threads could be started, or nothing has run yet.
+  if (!status.ok()) {
+    log_warning("a parallel region runs on one thread: " + status.text());
+    body(context, 0, 1);
+  }
+}
+
+int32_t threads() {
+  const HostCode& code = host_code();
+  int32_t count = 1;
+  const StatusRef status(code.table->threads(code.instance, &count));
+  return status.ok() && count > 0 ? count : 1;
+}
+
+}  // namespace
+
+Accelerator& host_accelerator() {
+  // Never destroyed: ops may run while the process's static objects are.
+  static Accelerator& host = *make_accelerator("cpu").release();
+  return host;
+}
+
+std::string host_target() {
+  const HostCode& code = host_code();
+  const char* target = nullptr;
+  check(code.table->target(code.instance, &target), "host_code.target", "cpu");
+  return target;
+}
+
+const aa_op_services* op_services() {
+  host_code();
+  static const aa_op_services services = {
+      .struct_size = sizeof(aa_op_services),
+      .version = AA_OP_LIBRARY_VERSION,
+      .host = host_services(),
+      .threads = threads,
+      .run = run,
+  };
+  return &services;
+}
+
+}  // namespace anyaccel::ops

@@ -12,6 +12,8 @@ int run_make_model(int argc, char** argv);
 int run_info(int argc, char** argv);
 // Figures of this machine beside their ceilings.
 int run_bench(int argc, char** argv);
+// Compiles host ops ahead.
+int run_build_ops(int argc, char** argv);
 // Checks an accelerator's driver.
 int run_conformance_command(int argc, char** argv);
 

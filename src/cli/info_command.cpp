@@ -95,8 +95,10 @@ Json collect() {
   for (int i = 0; i < accelerator.device_count(); ++i) info["devices"].push_back(device_json(accelerator, i));
   for (const std::string& name : known_op_builders()) {
     std::string reason;
-    const bool compatible = accelerator.create_op_builder(name)->is_compatible(&reason);
-    info["op_builders"].push_back({{"name", name}, {"compatible", compatible}, {"reason", reason}});
+    const auto builder = accelerator.create_op_builder(name);
+    const bool compatible = builder->is_compatible(&reason);
+    const char* built = !compatible ? "no" : builder->sources().empty() ? "included" : builder->is_built() ? "yes" : "no";
+    info["op_builders"].push_back({{"name", name}, {"compatible", compatible}, {"built", built}, {"reason", reason}});
   }
   auto inference = accelerator.create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
   for (const ops::OpPlacement& op : inference->placements()) {
@@ -138,8 +140,10 @@ void print(const Json& info) {
   }
   std::printf("\nop builders\n");
   for (const Json& builder : info["op_builders"]) {
+    const std::string built = text(builder["built"]);
+    const char* state = built == "included" ? "included" : built == "yes" ? "built" : "compatible, built when first asked for";
     std::printf("  %-30s %s\n", text(builder["name"]).c_str(),
-                builder["compatible"].get<bool>() ? "compatible" : text(builder["reason"]).c_str());
+                builder["compatible"].get<bool>() ? state : text(builder["reason"]).c_str());
   }
   std::printf("\nops of InferenceBuilder\n");
   for (const Json& op : info["ops"]) {

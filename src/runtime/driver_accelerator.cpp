@@ -282,20 +282,36 @@ void DriverAccelerator::StreamImpl::wait_event(const detail::EventState& event) 
   context_.check(context_.driver().stream_wait_event(stream_, impl->event()), "stream_wait_event");
 }
 
+namespace {
+
+void call_logging_errors(const std::function<void()>& function) {
+  try {
+    function();
+  } catch (const std::exception& error) {
+    log_error(std::string("a function given to Stream::host_call threw: ") + error.what());
+  }
+}
+
+}  // namespace
+
 void DriverAccelerator::StreamImpl::host_call(std::function<void()> function) {
-  auto* owned = new std::function<void()>(std::move(function));
+  auto owned = std::make_unique<std::function<void()>>(std::move(function));
+  if (captured_calls_) {
+    context_.check(context_.driver().stream_host_call(
+                       stream_, [](void* user) { call_logging_errors(*static_cast<std::function<void()>*>(user)); },
+                       owned.get()),
+                   "stream_host_call");
+    captured_calls_->push_back(std::move(owned));
+    return;
+  }
   aa_status* status = context_.driver().stream_host_call(
       stream_,
       [](void* user) {
-        std::unique_ptr<std::function<void()>> call(static_cast<std::function<void()>*>(user));
-        try {
-          (*call)();
-        } catch (const std::exception& error) {
-          log_error(std::string("a function given to Stream::host_call threw: ") + error.what());
-        }
+        const std::unique_ptr<std::function<void()>> call(static_cast<std::function<void()>*>(user));
+        call_logging_errors(*call);
       },
-      owned);
-  if (status) delete owned;
+      owned.get());
+  if (!status) static_cast<void>(owned.release());  // the call owns it now, and may have ended it already
   context_.check(status, "stream_host_call");
 }
 

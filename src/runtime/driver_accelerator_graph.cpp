@@ -16,10 +16,12 @@ void DriverAccelerator::GraphImpl::clear() {
   if (pool_) context_->allocator->release_pool(pool_);
   graph_ = nullptr;
   pool_ = 0;
+  calls_.reset();
 }
 
-void DriverAccelerator::GraphImpl::set(aa_graph* graph, uint64_t pool) {
+void DriverAccelerator::GraphImpl::set(aa_graph* graph, uint64_t pool, std::unique_ptr<HostCalls> calls) {
   clear();
+  calls_ = std::move(calls);
   graph_ = graph;
   pool_ = pool;
 }
@@ -61,6 +63,7 @@ ScopeGuard DriverAccelerator::capture_to_graph(Graph& graph, std::optional<uint6
     c.allocator->release_pool(used_pool);
     c.check(status, "graph.capture_begin");
   }
+  static_cast<StreamImpl*>(target.state())->begin_capture();
   state.pool = used_pool;
   auto current = std::make_shared<ScopeGuard>(this->stream(target));
   return ScopeGuard([this, graph, target, used_pool, table, current](bool unwinding) mutable {
@@ -68,6 +71,7 @@ ScopeGuard DriverAccelerator::capture_to_graph(Graph& graph, std::optional<uint6
     DeviceContext& device_context = *inner->context();
     thread_state().pool = 0;
     current.reset();
+    std::unique_ptr<HostCalls> calls = static_cast<StreamImpl*>(target.state())->end_capture();
     aa_graph* captured = nullptr;
     aa_status* status = table->capture_end(handle(target), unwinding ? nullptr : &captured);
     if (status || unwinding) {
@@ -78,7 +82,7 @@ ScopeGuard DriverAccelerator::capture_to_graph(Graph& graph, std::optional<uint6
       }
       device_context.check(status, "graph.capture_end");
     }
-    inner->set(captured, used_pool);
+    inner->set(captured, used_pool, std::move(calls));
   });
 }
 

@@ -75,6 +75,9 @@ struct DriverAccelerator::ThreadState {
   uint64_t pool = 0;  // of the graph being captured; 0 outside
 };
 
+// Functions that a driver holds by address.
+using HostCalls = std::vector<std::unique_ptr<std::function<void()>>>;
+
 class DriverAccelerator::StreamImpl final : public detail::StreamState {
  public:
   // `owner` is empty for a device's default stream, which its context owns.
@@ -91,11 +94,15 @@ class DriverAccelerator::StreamImpl final : public detail::StreamState {
 
   aa_stream* stream() const noexcept { return stream_; }
   DeviceContext& context() const noexcept { return context_; }
+  // While it captures, functions of host_call are kept here, and then by the graph: a replay calls them again.
+  void begin_capture() { captured_calls_ = std::make_unique<HostCalls>(); }
+  std::unique_ptr<HostCalls> end_capture() { return std::move(captured_calls_); }
 
  private:
   DeviceContext& context_;
   std::shared_ptr<DeviceContext> owner_;
   aa_stream* stream_;
+  std::unique_ptr<HostCalls> captured_calls_;
 };
 
 class DriverAccelerator::EventImpl final : public detail::EventState {
@@ -126,7 +133,7 @@ class DriverAccelerator::GraphImpl final : public detail::GraphState {
   // Drops what was captured before.
   void clear();
   // Takes one ownership share of the pool.
-  void set(aa_graph* graph, uint64_t pool);
+  void set(aa_graph* graph, uint64_t pool, std::unique_ptr<HostCalls> calls);
 
   aa_graph* graph() const noexcept { return graph_; }
   const std::shared_ptr<DeviceContext>& context() const noexcept { return context_; }
@@ -135,6 +142,7 @@ class DriverAccelerator::GraphImpl final : public detail::GraphState {
   std::shared_ptr<DeviceContext> context_;
   aa_graph* graph_ = nullptr;
   uint64_t pool_ = 0;
+  std::unique_ptr<HostCalls> calls_;
 };
 
 }  // namespace anyaccel

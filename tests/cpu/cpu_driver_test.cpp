@@ -97,6 +97,20 @@ TEST_F(CpuDriver, StreamsAndEventsAreRealObjects) {
   EXPECT_TRUE(called);
 }
 
+TEST_F(CpuDriver, ACapturedHostCallRunsAtEveryReplay) {
+  Graph graph = cpu->create_graph();
+  auto count = std::make_shared<int>(0);
+  {
+    auto capture = cpu->capture_to_graph(graph);
+    cpu->current_stream().host_call([count] { ++*count; });
+  }
+  EXPECT_EQ(*count, 0);
+  for (int i = 0; i < 3; ++i) cpu->replay_graph(graph);
+  EXPECT_EQ(*count, 3);
+  graph = {};
+  EXPECT_EQ(count.use_count(), 1) << "the graph's functions outlive it";
+}
+
 TEST_F(CpuDriver, GraphRecordsAndReplays) {
   ASSERT_TRUE(cpu->supports_graphs());
   auto ops = cpu->create_op_builder("InferenceBuilder")->load_as<ops::Inference>();

@@ -50,10 +50,14 @@ void run_copy(const Options& options, std::vector<Result>& results);
 void run_alloc(const Options& options, std::vector<Result>& results);
 void run_launch(const Options& options, std::vector<Result>& results);
 void run_start(const Options& options, std::vector<Result>& results);
+void run_jit(const Options& options, std::vector<Result>& results);
 void run_model(const Options& options, bool decode, bool prefill, std::vector<Result>& results);
 
 // What the process started by run_start does: finds the accelerator and prints the clock's reading.
 int start_probe();
+
+// What the processes started by run_jit do: load an op builder's library, print the milliseconds that took.
+int jit_probe(const std::string& builder);
 
 // What the processes started by run_model do: load the model, run two tokens, print milliseconds to load, peak resident
 // bytes, and bytes of the weights.

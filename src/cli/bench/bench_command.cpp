@@ -85,16 +85,39 @@ void print_table(const std::vector<bench::Result>& results) {
 
 }  // namespace
 
+namespace {
+
+struct Benchmark {
+  const char* name;
+  // Null for those that share a model: run_model.
+  void (*run)(const bench::Options& options, std::vector<bench::Result>& results);
+};
+
+// In the order they run.
+constexpr Benchmark benchmarks[] = {
+    {"start", bench::run_start},
+    {"launch", bench::run_launch},
+    {"alloc", bench::run_alloc},
+    {"copy", bench::run_copy},
+    {"jit", bench::run_jit},
+    {"decode", nullptr},
+    {"prefill", nullptr},
+};
+
+}  // namespace
+
 int run_bench(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--start-probe") == 0) return bench::start_probe();
   if (argc == 3 && std::strcmp(argv[1], "--load-probe") == 0) return bench::load_probe(argv[2]);
+  if (argc == 3 && std::strcmp(argv[1], "--jit-probe") == 0) return bench::jit_probe(argv[2]);
   CLI::App app("Figures of this machine, each beside its ceiling measured in the same run.", "anyaccel bench");
   std::vector<std::string> names;
   bench::Options options;
   bool json = false;
-  const std::vector<std::string> known{"copy", "alloc", "launch", "start", "decode", "prefill"};
-  app.add_option("names", names, "which: copy alloc launch start decode prefill (default: all)")
-      ->check(CLI::IsMember(known));
+  std::vector<std::string> known;
+  std::string list;
+  for (const Benchmark& benchmark : benchmarks) list += std::string(" ") + known.emplace_back(benchmark.name);
+  app.add_option("names", names, "which:" + list + " (default: all)")->check(CLI::IsMember(known));
   app.add_option("--model", options.model, "model directory for decode and prefill (default: one of random weights)")
       ->check(CLI::ExistingDirectory);
   app.add_option("--shape", options.shape, "shape of the random model (see make-model)")->capture_default_str();
@@ -106,13 +129,13 @@ int run_bench(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--json", json, "one JSON object instead of a table");
   return run_command(app, argc, argv, [&] {
-    if (names.empty()) names = known;
-    auto wanted = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
     std::vector<bench::Result> results;
-    if (wanted("start")) bench::run_start(options, results);
-    if (wanted("launch")) bench::run_launch(options, results);
-    if (wanted("alloc")) bench::run_alloc(options, results);
-    if (wanted("copy")) bench::run_copy(options, results);
+    const auto wanted = [&](const char* name) {
+      return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+    };
+    for (const Benchmark& benchmark : benchmarks) {
+      if (benchmark.run && wanted(benchmark.name)) benchmark.run(options, results);
+    }
     if (wanted("decode") || wanted("prefill")) {
       bench::run_model(options, wanted("decode"), wanted("prefill"), results);
     }

@@ -1,0 +1,113 @@
+// bench jit: what asking for an op costs in a fresh process, when it was built before and when it was not.
+//
+// Each figure is the slowest op's: load() of every builder that has sources is timed in a process of its own. jit.warm's
+// ceiling is opening and closing the same library; jit.cold's is the compiler's own time for the same command.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "anyaccel/error.h"
+#include "anyaccel/op_builder.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/child_process.h"
+#include "ops/build_cache.h"
+
+namespace anyaccel::cli::bench {
+namespace {
+
+// An environment variable for the processes started while this object lives.
+class Setting {
+ public:
+  Setting(const char* name, const std::string& value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    setenv(name, value.c_str(), 1);
+  }
+  ~Setting() {
+    if (before_.empty()) {
+      unsetenv(name_);
+    } else {
+      setenv(name_, before_.c_str(), 1);
+    }
+  }
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+
+ private:
+  const char* name_;
+  std::string before_;
+};
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() : path_((std::filesystem::temp_directory_path() / "anyaccel-jit-XXXXXX").string()) {
+    if (!mkdtemp(path_.data())) throw Error("no folder can be made at " + path_);
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+double load_ms(const std::string& builder) { return std::atof(own_output({"bench", "--jit-probe", builder}).c_str()); }
+
+}  // namespace
+
+int jit_probe(const std::string& builder) {
+  auto op = get_accelerator()->create_op_builder(builder);
+  if (!op) throw InvalidArgument("there is no op builder \"" + builder + "\"");
+  const auto begin = Clock::now();
+  op->jit_load();
+  std::printf("%.6f\n", 1e3 * seconds_since(begin));
+  return 0;
+}
+
+void run_jit(const Options& options, std::vector<Result>& results) {
+  const TemporaryFolder cache;
+  const Setting setting("ANYACCEL_CACHE_DIR", cache.path());
+  Result warm;
+  Result cold;
+  for (const std::string& name : known_op_builders()) {
+    auto builder = get_accelerator()->create_op_builder(name);
+    if (!builder->is_compatible() || builder->sources().empty()) continue;
+    const BuildPlan plan = builder->builder();
+    std::vector<double> warm_times;
+    std::vector<double> cold_times;
+    double compiler = 1e9;
+    double opening = 1e9;
+    for (int run = 0; run < options.runs; ++run) {
+      std::filesystem::remove_all(cache.path() + "/ops");
+      cold_times.push_back(load_ms(name));
+
+      const TemporaryFolder work;
+      const std::string library = work.path() + "/library.so";
+      auto begin = Clock::now();
+      ops::compile_library(plan, work.path(), library);
+      compiler = std::min(compiler, 1e3 * seconds_since(begin));
+
+      for (int i = 0; i < 5; ++i) warm_times.push_back(load_ms(name));
+      begin = Clock::now();
+      void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+      opening = std::min(opening, 1e3 * seconds_since(begin));
+      if (handle) dlclose(handle);
+    }
+    Result candidate{.name = "jit.warm", .unit = "ms", .ceiling = opening, .ceiling_name = "dlopen of " + plan.op_name};
+    summarize(candidate, warm_times, true);
+    if (candidate.value > warm.value) warm = candidate;
+    candidate = {.name = "jit.cold", .unit = "ms", .ceiling = compiler, .ceiling_name = "the compiler on " + plan.op_name};
+    summarize(candidate, cold_times, true);
+    if (candidate.value > cold.value) cold = candidate;
+  }
+  if (warm.runs) results.push_back(warm);
+  if (cold.runs) results.push_back(cold);
+}
+
+}  // namespace anyaccel::cli::bench

@@ -1,0 +1,340 @@
+// The cache of compiled ops: what makes an entry hold, who builds when many ask, and every way in which it can be broken.
+#include "ops/build_cache.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "anyaccel/error.h"
+#include "ops/file_lock.h"
+#include "ops/op_build_support.h"
+
+namespace anyaccel::ops {
+namespace {
+
+namespace fs = std::filesystem;
+using test::message_of;
+using test::TemporaryFolder;
+using test::Variable;
+
+constexpr const char* answer_source = "#include \"answer.h\"\nextern \"C\" int answer() { return ANSWER; }\n";
+
+// A source with a header of its own, and a cache of its own.
+class BuildCacheTest : public ::testing::Test {
+ protected:
+  BuildCacheTest() {
+    folder.write("answer.cpp", answer_source);
+    folder.write("answer.h", "#define ANSWER 42\n");
+    plan.op_name = "answer";
+    plan.target = "baseline";
+    plan.sources = {(folder.path() / "answer.cpp").string()};
+    plan.cxx_args = {"-fPIC"};
+  }
+
+  // A compiler that leaves a line in the file "calls" and takes its time.
+  std::string slow_compiler(const std::string& seconds) const {
+    return folder
+        .write("slow-c++",
+               "#!/bin/sh\n[ \"$1\" = --version ] && exec c++ --version\necho call >>" +
+                   (folder.path() / "calls").string() + "\nsleep " + seconds + "\nexec c++ \"$@\"\n",
+               true)
+        .string();
+  }
+  long compiler_calls() const {
+    const std::string text = test::read_text(folder.path() / "calls");
+    return std::count(text.begin(), text.end(), '\n');
+  }
+  std::vector<fs::path> entries(const std::string& suffix) const {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::directory_iterator(root() / "answer")) {
+      if (entry.path().filename().string().ends_with(suffix)) found.push_back(entry.path());
+    }
+    return found;
+  }
+  fs::path root() const { return folder.path() / "cache"; }
+
+  static int answer_of(const std::string& library) {
+    void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!handle) return -1;
+    const auto function = reinterpret_cast<int (*)()>(dlsym(handle, "answer"));
+    const int answer = function ? function() : -2;
+    dlclose(handle);
+    return answer;
+  }
+
+  TemporaryFolder folder;
+  BuildPlan plan;
+  BuildCache cache{root()};
+};
+
+TEST_F(BuildCacheTest, BuildsOnceAndFindsAgain) {
+  EXPECT_FALSE(cache.find(plan));
+  const BuiltLibrary first = cache.find_or_build(plan);
+  EXPECT_TRUE(first.built_now);
+  EXPECT_FALSE(first.is_private);
+  EXPECT_EQ(answer_of(first.file), 42);
+  EXPECT_EQ(cache.find(plan), first.file);
+  const BuiltLibrary second = cache.find_or_build(plan);
+  EXPECT_FALSE(second.built_now);
+  EXPECT_EQ(second.file, first.file);
+}
+
+TEST_F(BuildCacheTest, AChangeOfAnythingBuildsAnew) {
+  const std::string first = cache.find_or_build(plan).file;
+  // The same contents at another time are the same.
+  fs::last_write_time(folder.path() / "answer.h", fs::file_time_type::clock::now() - std::chrono::hours(1));
+  EXPECT_EQ(cache.find(plan), first);
+  folder.write("answer.h", "#define ANSWER 43\n");
+  EXPECT_FALSE(cache.find(plan));
+  const BuiltLibrary changed = cache.find_or_build(plan);
+  EXPECT_TRUE(changed.built_now);
+  EXPECT_EQ(answer_of(changed.file), 43);
+
+  BuildPlan flags = plan;
+  flags.cxx_args.push_back("-DUNUSED");
+  EXPECT_FALSE(cache.find(flags));
+  BuildPlan target = plan;
+  target.target = "avx2";
+  EXPECT_FALSE(cache.find(target));
+  BuildPlan linked = plan;
+  linked.ldflags.push_back("-lm");
+  EXPECT_FALSE(cache.find(linked));
+  {
+    const Variable compiler("CXX", slow_compiler("0"));
+    EXPECT_FALSE(cache.find(plan)) << "another compiler";
+  }
+  EXPECT_TRUE(cache.find(plan));
+  folder.write("answer.cpp", std::string(answer_source) + "// another source\n");
+  EXPECT_FALSE(cache.find(plan));
+}
+
+TEST_F(BuildCacheTest, EightProcessesBuildOnce) {
+  const Variable compiler("CXX", slow_compiler("0.3"));
+  std::vector<pid_t> children;
+  for (int i = 0; i < 8; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      try {
+        _exit(answer_of(cache.find_or_build(plan).file) == 42 ? 0 : 1);
+      } catch (...) {
+        _exit(2);
+      }
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(compiler_calls(), 1);
+}
+
+TEST_F(BuildCacheTest, AKilledBuildLeavesNothingBroken) {
+  pid_t child = 0;
+  {
+    const Variable compiler("CXX", slow_compiler("30"));
+    child = fork();
+    if (child == 0) {
+      setpgid(0, 0);
+      cache.find_or_build(plan);
+      _exit(0);
+    }
+    for (int i = 0; i < 500 && compiler_calls() == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ASSERT_EQ(compiler_calls(), 1);
+  }
+  kill(-child, SIGKILL);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const auto leftovers = [&] {
+    size_t count = 0;
+    for (const auto& entry : fs::directory_iterator(root() / "answer")) count += entry.is_directory();
+    return count;
+  };
+  EXPECT_EQ(leftovers(), 1u);
+  EXPECT_FALSE(cache.find(plan));
+  EXPECT_EQ(answer_of(cache.find_or_build(plan).file), 42);
+  EXPECT_EQ(leftovers(), 0u) << "the killed build's folder is still there";
+}
+
+TEST_F(BuildCacheTest, ALockWhoseOwnerIsGoneHoldsNobodyUp) {
+  cache.find_or_build(plan);  // makes the lock file
+  const auto locks = entries(".lock");
+  ASSERT_EQ(locks.size(), 1u);
+  folder.write("answer.h", "#define ANSWER 44\n");
+  // The owner dies; the lock lives on in its child, which inherited the open file.
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t owner = fork();
+  if (owner == 0) {
+    const int descriptor = open(locks[0].c_str(), O_RDWR);
+    flock(descriptor, LOCK_EX);
+    const std::string identity = process_identity() + "\n";
+    if (ftruncate(descriptor, 0) != 0) _exit(1);
+    if (write(descriptor, identity.data(), identity.size()) < 0) _exit(1);
+    const pid_t heir = fork();
+    if (heir == 0) {
+      sleep(60);
+      _exit(0);
+    }
+    if (write(ready[1], &heir, sizeof(heir)) < 0) _exit(1);
+    _exit(0);
+  }
+  pid_t heir = 0;
+  ASSERT_EQ(read(ready[0], &heir, sizeof(heir)), static_cast<ssize_t>(sizeof(heir)));
+  waitpid(owner, nullptr, 0);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(answer_of(cache.find_or_build(plan).file), 44);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  kill(heir, SIGKILL);
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST_F(BuildCacheTest, AnOwnerThatDoesNotMoveIsWaitedForOnlySoLong) {
+  cache.find_or_build(plan);
+  folder.write("answer.h", "#define ANSWER 45\n");
+  const FileLock other(entries(".lock").at(0), std::chrono::seconds(1), "test");
+  ASSERT_TRUE(other.held());
+  cache.patience = std::chrono::milliseconds(100);
+  EXPECT_EQ(answer_of(cache.find_or_build(plan).file), 45);
+}
+
+TEST_F(BuildCacheTest, DamagedEntriesAreBuiltAnew) {
+  const std::string library = cache.find_or_build(plan).file;
+  const fs::path description = entries(".json").at(0);
+  const std::string text = test::read_text(description);
+
+  fs::resize_file(library, fs::file_size(library) / 2);
+  EXPECT_FALSE(cache.find(plan)) << "half a library";
+  EXPECT_EQ(answer_of(cache.find_or_build(plan).file), 42);
+  fs::remove(library);
+  EXPECT_FALSE(cache.find(plan)) << "no library";
+  EXPECT_EQ(answer_of(cache.find_or_build(plan).file), 42);
+  for (const std::string& damage :
+       {std::string(), std::string("{"), text.substr(0, text.size() / 2), std::string("[]"), std::string("{\"version\":99}"),
+        std::string("\0\0\0", 3), std::string("{\"version\":1,\"library\":7}")}) {
+    std::ofstream(description, std::ios::binary) << damage;
+    EXPECT_FALSE(cache.find(plan)) << damage;
+    EXPECT_EQ(answer_of(cache.find_or_build(plan).file), 42) << damage;
+  }
+}
+
+TEST_F(BuildCacheTest, AnotherUsersLibraryIsNotLoaded) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  const std::string library = cache.find_or_build(plan).file;
+  ASSERT_EQ(chown(library.c_str(), 12345, 12345), 0);
+  EXPECT_FALSE(cache.find(plan));
+  EXPECT_EQ(answer_of(cache.find_or_build(plan).file), 42);
+}
+
+TEST_F(BuildCacheTest, ACompileErrorIsShownInTheCompilersWords) {
+  folder.write("answer.cpp", "extern \"C\" int answer() { return undeclared_thing; }\n");
+  const std::string message = message_of<BuildError>([&] { cache.find_or_build(plan); });
+  EXPECT_NE(message.find("op \"answer\""), std::string::npos) << message;
+  EXPECT_NE(message.find("answer.cpp:1"), std::string::npos) << message;
+  EXPECT_NE(message.find("undeclared_thing"), std::string::npos) << message;
+  EXPECT_NE(message.find("c++"), std::string::npos) << "the command is missing: " << message;
+  EXPECT_FALSE(cache.find(plan));
+}
+
+TEST_F(BuildCacheTest, ACompilerThatDiesIsReported) {
+  const Variable compiler("CXX", folder.write("dying-c++", "#!/bin/sh\nkill -9 $$\n", true).string());
+  const std::string message = message_of<BuildError>([&] { cache.find_or_build(plan); });
+  EXPECT_NE(message.find("signal 9"), std::string::npos) << message;
+}
+
+TEST_F(BuildCacheTest, WithoutACompilerWhatIsBuiltStillLoads) {
+  const std::string library = cache.find_or_build(plan).file;
+  const Variable compiler("CXX", "/no/such/compiler");
+  EXPECT_EQ(cache.find(plan), library);
+  fs::remove(folder.path() / "answer.h");  // a machine without the headers
+  EXPECT_EQ(cache.find(plan), library);
+  BuildPlan other = plan;
+  other.op_name = "other";
+  const std::string message = message_of<UnavailableError>([&] { cache.find_or_build(other); });
+  EXPECT_NE(message.find("/no/such/compiler"), std::string::npos) << message;
+}
+
+TEST_F(BuildCacheTest, AMissingSourceIsNamed) {
+  plan.sources = {(folder.path() / "gone.cpp").string()};
+  const std::string message = message_of<UnavailableError>([&] { cache.find_or_build(plan); });
+  EXPECT_NE(message.find("gone.cpp"), std::string::npos) << message;
+}
+
+TEST_F(BuildCacheTest, ACacheThatCannotBeWrittenMeansBuildingForOneProcess) {
+  const BuildCache none{fs::path()};
+  const BuildCache nowhere{fs::path("/proc/anyaccel")};
+  for (const BuildCache* unwritable : {&none, &nowhere}) {
+    const BuiltLibrary library = unwritable->find_or_build(plan);
+    EXPECT_TRUE(library.built_now);
+    EXPECT_TRUE(library.is_private);
+    EXPECT_EQ(answer_of(library.file), 42);
+    fs::remove_all(fs::path(library.file).parent_path());
+  }
+  if (geteuid() == 0) return;  // root may write everywhere
+  fs::create_directories(root());
+  fs::permissions(root(), fs::perms::owner_read | fs::perms::owner_exec);
+  EXPECT_TRUE(cache.find_or_build(plan).is_private);
+  fs::permissions(root(), fs::perms::owner_all);
+}
+
+TEST_F(BuildCacheTest, AnotherFailureThanTheFoldersIsNotHidden) {
+  const Variable place("TMPDIR", "/no/such/folder");
+  const BuildCache none{fs::path()};
+  const std::string message = message_of<BuildError>([&] { none.find_or_build(plan); });
+  EXPECT_NE(message.find("/no/such/folder"), std::string::npos) << message;
+  EXPECT_NE(message.find("ANYACCEL_CACHE_DIR"), std::string::npos) << message;
+}
+
+TEST_F(BuildCacheTest, AFullDiskMeansBuildingForOneProcess) {
+  fs::create_directories(root());
+  if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      mount("none", root().c_str(), "tmpfs", 0, "size=16k") != 0) {
+    GTEST_SKIP() << "a small file system can be mounted by root only";
+  }
+  const BuiltLibrary library = cache.find_or_build(plan);
+  EXPECT_TRUE(library.is_private);
+  EXPECT_EQ(answer_of(library.file), 42);
+  fs::remove_all(fs::path(library.file).parent_path());
+  // A read-only file system.
+  ASSERT_EQ(mount("none", root().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr), 0);
+  const BuiltLibrary again = cache.find_or_build(plan);
+  EXPECT_TRUE(again.is_private);
+  fs::remove_all(fs::path(again.file).parent_path());
+  umount(root().c_str());
+}
+
+TEST_F(BuildCacheTest, NamesWithBlanksAndDollars) {
+  const fs::path odd = folder.path() / "odd $name here";
+  fs::create_directories(odd);
+  std::ofstream(odd / "answer.cpp") << answer_source;
+  std::ofstream(odd / "answer.h") << "#define ANSWER 7\n";
+  plan.sources = {(odd / "answer.cpp").string()};
+  EXPECT_EQ(answer_of(cache.find_or_build(plan).file), 7);
+  EXPECT_TRUE(cache.find(plan));
+  std::ofstream(odd / "answer.h") << "#define ANSWER 8\n";
+  EXPECT_FALSE(cache.find(plan)) << "the header was not understood in the compiler's list";
+}
+
+TEST_F(BuildCacheTest, SeveralSourcesBuildInParallel) {
+  folder.write("more.cpp", "extern \"C\" int more() { return 1; }\n");
+  plan.sources.push_back((folder.path() / "more.cpp").string());
+  EXPECT_EQ(answer_of(cache.find_or_build(plan).file), 42);
+  EXPECT_TRUE(cache.find(plan));
+  folder.write("more.cpp", "extern \"C\" int more() { return wrong; }\n");
+  EXPECT_NE(message_of<BuildError>([&] { cache.find_or_build(plan); }).find("more.cpp"), std::string::npos);
+  const Variable jobs("MAX_JOBS", "many");
+  EXPECT_NE(message_of<InvalidArgument>([&] { cache.find_or_build(plan); }).find("many"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace anyaccel::ops

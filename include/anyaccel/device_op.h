@@ -1,0 +1,132 @@
+// Device ops: kernels in source form that the active accelerator's own compiler turns into code for its device.
+//
+//   struct ScaleBuilder : anyaccel::DeviceOpBuilder {
+//     explicit ScaleBuilder(Accelerator& a) : DeviceOpBuilder("ScaleBuilder", a) {}
+//     std::vector<DeviceSource> device_sources() const override {
+//       return {{"cuda-c++", "scale.cu"}, {"opencl-c", "scale.cl"}};
+//     }
+//   };
+//   auto library = ScaleBuilder(accelerator).load_as<DeviceOpLibrary>();
+//   library->kernel("scale").launch({.grid = {blocks}, .block = {256}}, x, count, 2.0f);
+//
+// Compiled code is kept in the op builders' cache, per source text, options and compiler fingerprint.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "anyaccel/abi/driver.h"
+#include "anyaccel/driver_accelerator.h"
+#include "anyaccel/op_builder.h"
+#include "anyaccel/tensor.h"
+
+namespace anyaccel {
+
+// How many threads run a kernel, and with how much memory shared in a block.
+struct LaunchShape {
+  std::array<uint32_t, 3> grid{1, 1, 1};   // blocks
+  std::array<uint32_t, 3> block{1, 1, 1};  // threads in a block
+  uint32_t shared_bytes = 0;
+};
+
+// A kernel on one device. Lives as long as the DeviceOpLibrary that it came from.
+class DeviceKernel {
+ public:
+  const aa_kernel_info& info() const noexcept { return info_; }
+
+  // Enqueues it on the calling thread's current stream of its device; does not block. Arguments are passed as they are, a
+  // Tensor as the address of its first element. InvalidArgument when their number differs from the kernel's, where the
+  // driver knows that number.
+  template <class... Arguments>
+  void launch(const LaunchShape& shape, const Arguments&... arguments) const {
+    const auto values = std::make_tuple(value_of(arguments)...);
+    std::apply(
+        [&](const auto&... value) {
+          const std::array<const void*, sizeof...(value)> addresses{static_cast<const void*>(&value)...};
+          const std::array<size_t, sizeof...(value)> sizes{sizeof(value)...};
+          launch_with(shape, sizeof...(value), addresses.data(), sizes.data());
+        },
+        values);
+  }
+
+ private:
+  friend class DeviceOpLibrary;
+  DeviceKernel() = default;
+  static void* value_of(const Tensor& tensor) { return tensor.data(); }
+  template <class Value>
+  static Value value_of(const Value& value) {
+    static_assert(std::is_trivially_copyable_v<Value>, "a kernel's argument is copied byte by byte");
+    return value;
+  }
+  void launch_with(const LaunchShape& shape, size_t count, const void* const* addresses, const size_t* sizes) const;
+
+  DriverAccelerator* accelerator_ = nullptr;
+  int device_ = 0;
+  aa_kernel* kernel_ = nullptr;
+  aa_kernel_info info_{};
+  std::string name_;
+};
+
+// Compiled kernels; loaded on each device when that device first asks for one.
+class DeviceOpLibrary : public OpLibrary {
+ public:
+  // An image as the accelerator's compiler made it; `format` as module_load takes it.
+  DeviceOpLibrary(DriverAccelerator& accelerator, std::string op_name, std::string format, std::string image);
+  ~DeviceOpLibrary() override;
+
+  // InvalidArgument naming the op when there is no kernel of that name. Thread-safe.
+  DeviceKernel kernel(const std::string& name, int device = Accelerator::current_device_index);
+
+ private:
+  DriverAccelerator& accelerator_;
+  std::string op_name_;
+  std::string format_;
+  std::string image_;
+  std::mutex mutex_;
+  std::map<int, aa_module*> modules_;
+};
+
+struct DeviceSource {
+  std::string language;  // as abi/compiler.h names them: "opencl-c", "cuda-c++", "c++"
+  std::string file;      // relative to the builder's folder
+};
+
+class DeviceOpBuilder : public OpBuilder {
+ public:
+  DeviceOpBuilder(std::string name, Accelerator& accelerator) : name_(std::move(name)), accelerator_(accelerator) {}
+
+  const std::string& name() const noexcept override { return name_; }
+  // The same op in several languages. The first language of the accelerator's own list that is among them is taken.
+  virtual std::vector<DeviceSource> device_sources() const = 0;
+  // Flags for the accelerator's compiler.
+  virtual std::vector<std::string> compile_options() const { return {}; }
+
+  // The chosen source; empty when the accelerator takes none of the languages.
+  std::vector<std::string> sources() const override;
+  // The accelerator has a compiler, and it takes one of the languages.
+  bool is_compatible(std::string* reason = nullptr) const override;
+  bool is_built() const override;
+  // A DeviceOpLibrary. Throws UnavailableError (with is_compatible()'s reason) and BuildError with the compiler's words.
+  std::shared_ptr<OpLibrary> load() override;
+
+ private:
+  struct Recipe;
+  Recipe recipe() const;
+
+  std::string name_;
+  Accelerator& accelerator_;
+};
+
+// The text of a source file in which every #include "name" of a file beside it, or in one of the folders, is replaced by
+// that file's text (once each): what is given to compilers that know no file system. Throws UnavailableError when the
+// source cannot be read.
+std::string expand_includes(const std::string& file, const std::vector<std::string>& folders);
+
+}  // namespace anyaccel

@@ -1,0 +1,250 @@
+// Device ops: compiled by the accelerator, kept on disk, loaded and launched. See anyaccel/device_op.h.
+#include "anyaccel/device_op.h"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "anyaccel/abi/compiler.h"
+#include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "ops/file_lock.h"
+#include "ops/hash.h"
+#include "runtime/cache_dir.h"
+#include "runtime/host_services.h"
+
+namespace anyaccel {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Image {
+  std::string format;
+  std::string bytes;
+};
+
+// A file of the cache: a line that names what it is, the format, the hash of the image, then the image.
+constexpr const char* image_magic = "anyaccel device image 1";
+
+std::optional<Image> read_image(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::string magic, hash;
+  Image image;
+  if (!std::getline(stream, magic) || magic != image_magic || !std::getline(stream, image.format) ||
+      !std::getline(stream, hash)) {
+    return {};
+  }
+  image.bytes.assign((std::istreambuf_iterator<char>(stream)), {});
+  if (ops::Hash().add(image.bytes).text() != hash) return {};
+  return image;
+}
+
+// Losing the image only costs compiling it again, so nothing is thrown.
+void write_image(const fs::path& file, const Image& image) {
+  const fs::path fresh = fs::path(file).concat("." + std::to_string(getpid()) + ".tmp");
+  std::error_code error;
+  {
+    std::ofstream stream(fresh, std::ios::binary);
+    stream << image_magic << "\n" << image.format << "\n" << ops::Hash().add(image.bytes).text() << "\n" << image.bytes;
+    stream.flush();
+    if (!stream) error = std::make_error_code(std::errc::io_error);
+  }
+  if (!error) fs::rename(fresh, file, error);
+  if (!error) return;
+  std::error_code ignored;
+  fs::remove(fresh, ignored);
+  log_warning("the compiled kernels cannot be kept at " + file.string() + " (" + error.message() +
+              "); set ANYACCEL_CACHE_DIR to a folder that can be written");
+}
+
+std::vector<std::string> split_commas(const std::string& list) {
+  std::vector<std::string> items;
+  std::istringstream stream(list);
+  for (std::string item; std::getline(stream, item, ',');) {
+    const size_t begin = item.find_first_not_of(' ');
+    if (begin != std::string::npos) items.push_back(item.substr(begin, item.find_last_not_of(' ') - begin + 1));
+  }
+  return items;
+}
+
+}  // namespace
+
+// ---- kernels ---------------------------------------------------------------------------------------------------------
+
+void DeviceKernel::launch_with(const LaunchShape& shape, size_t count, const void* const* addresses,
+                               const size_t* sizes) const {
+  if (AA_HAS_MEMBER(&info_, aa_kernel_info, argument_count) && info_.argument_count >= 0 &&
+      static_cast<size_t>(info_.argument_count) != count) {
+    throw InvalidArgument("kernel \"" + name_ + "\" takes " + std::to_string(info_.argument_count) + " arguments, " +
+                          std::to_string(count) + " were given");
+  }
+  aa_launch launch{};
+  launch.struct_size = sizeof(launch);
+  std::copy(shape.grid.begin(), shape.grid.end(), launch.grid);
+  std::copy(shape.block.begin(), shape.block.end(), launch.block);
+  launch.shared_bytes = shape.shared_bytes;
+  launch.argument_count = static_cast<uint32_t>(count);
+  launch.arguments = addresses;
+  launch.argument_sizes = sizes;
+  aa_stream* stream = DriverAccelerator::handle(accelerator_->current_stream(device_));
+  check(accelerator_->driver().kernel_launch(stream, kernel_, &launch), name_.c_str(), accelerator_->driver().name);
+}
+
+DeviceOpLibrary::DeviceOpLibrary(DriverAccelerator& accelerator, std::string op_name, std::string format,
+                                 std::string image)
+    : accelerator_(accelerator), op_name_(std::move(op_name)), format_(std::move(format)), image_(std::move(image)) {}
+
+DeviceOpLibrary::~DeviceOpLibrary() {
+  for (const auto& [device, module] : modules_) {
+    // No kernel of a module may be in flight when it goes.
+    host_services()->status_release(accelerator_.driver().device_synchronize(accelerator_.device_handle(device)));
+    host_services()->status_release(accelerator_.driver().module_unload(module));
+  }
+}
+
+DeviceKernel DeviceOpLibrary::kernel(const std::string& name, int device) {
+  DeviceKernel kernel;
+  kernel.accelerator_ = &accelerator_;
+  kernel.device_ = device == Accelerator::current_device_index ? accelerator_.current_device() : device;
+  kernel.name_ = op_name_ + "." + name;
+  const aa_driver& driver = accelerator_.driver();
+  std::lock_guard lock(mutex_);
+  aa_module*& module = modules_[kernel.device_];
+  if (!module) {
+    check(driver.module_load(accelerator_.device_handle(kernel.device_), image_.data(), image_.size(), format_.c_str(),
+                             &module),
+          ("module_load of op " + op_name_).c_str(), driver.name);
+  }
+  kernel.info_.struct_size = sizeof(kernel.info_);
+  check(driver.kernel_get(module, name.c_str(), &kernel.kernel_, &kernel.info_), kernel.name_.c_str(), driver.name);
+  return kernel;
+}
+
+// ---- the builder -----------------------------------------------------------------------------------------------------
+
+// What one compilation needs, and where its result is kept. `reason` is set when the op cannot be built here.
+struct DeviceOpBuilder::Recipe {
+  std::string reason;
+  DriverAccelerator* accelerator = nullptr;
+  const aa_compiler_table* compiler = nullptr;
+  std::string language;
+  std::string file;
+  std::string text;
+  std::vector<std::string> options;
+  fs::path image;  // empty: there is no cache folder
+};
+
+DeviceOpBuilder::Recipe DeviceOpBuilder::recipe() const {
+  Recipe recipe;
+  recipe.accelerator = dynamic_cast<DriverAccelerator*>(&accelerator_);
+  const std::string who = "accelerator \"" + accelerator_.name() + "\"";
+  if (recipe.accelerator) {
+    recipe.compiler = static_cast<const aa_compiler_table*>(
+        recipe.accelerator->extension(AA_COMPILER_EXTENSION, AA_COMPILER_VERSION));
+  }
+  if (!recipe.compiler) {
+    recipe.reason = name() + ": " + who + " has no compiler for device code (its driver lacks the extension \"compiler\")";
+    return recipe;
+  }
+  const char* driver = recipe.accelerator->driver().name;
+  aa_device* device = recipe.accelerator->device_handle();
+  const char* languages = "";
+  check(recipe.compiler->languages(device, &languages), "compiler.languages", driver);
+  const std::vector<DeviceSource> sources = device_sources();
+  for (const std::string& language : split_commas(languages)) {
+    for (const DeviceSource& source : sources) {
+      if (source.language != language || !recipe.file.empty()) continue;
+      recipe.language = language;
+      recipe.file = (fs::path(folder()) / source.file).lexically_normal().string();
+    }
+  }
+  if (recipe.file.empty()) {
+    std::string own;
+    for (const DeviceSource& source : sources) own += (own.empty() ? "" : ", ") + source.language;
+    recipe.reason = name() + ": " + who + " compiles " + languages + "; the op is written in " + own;
+    return recipe;
+  }
+  std::vector<std::string> folders;
+  for (const std::string& path : include_paths()) folders.push_back((fs::path(folder()) / path).string());
+  recipe.text = expand_includes(recipe.file, folders);
+  recipe.options = compile_options();
+  char fingerprint[512] = "";
+  check(recipe.compiler->fingerprint(device, fingerprint, sizeof(fingerprint)), "compiler.fingerprint", driver);
+  ops::Hash hash;
+  hash.add(image_magic).add(driver).add(fingerprint).add(recipe.language).add(recipe.text);
+  for (const std::string& option : recipe.options) hash.add(option);
+  const fs::path cache = cache_directory();
+  if (!cache.empty()) recipe.image = cache / "ops" / op_name() / (hash.text() + ".image");
+  return recipe;
+}
+
+std::vector<std::string> DeviceOpBuilder::sources() const {
+  const Recipe found = recipe();
+  return found.file.empty() ? std::vector<std::string>() : std::vector<std::string>{found.file};
+}
+
+bool DeviceOpBuilder::is_compatible(std::string* reason) const {
+  try {
+    const Recipe found = recipe();
+    if (reason) *reason = found.reason;
+    return found.reason.empty();
+  } catch (const Error& error) {
+    if (reason) *reason = error.what();
+    return false;
+  }
+}
+
+bool DeviceOpBuilder::is_built() const {
+  try {
+    const Recipe found = recipe();
+    return found.reason.empty() && read_image(found.image);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+std::shared_ptr<OpLibrary> DeviceOpBuilder::load() {
+  const Recipe recipe = this->recipe();
+  if (!recipe.reason.empty()) throw UnavailableError(recipe.reason);
+  const auto library = [&](Image image) {
+    return std::make_shared<DeviceOpLibrary>(*recipe.accelerator, op_name(), std::move(image.format),
+                                             std::move(image.bytes));
+  };
+  if (auto image = read_image(recipe.image)) return library(std::move(*image));
+
+  std::error_code error;
+  std::optional<ops::FileLock> lock;
+  if (!recipe.image.empty()) {
+    fs::create_directories(recipe.image.parent_path(), error);
+    lock.emplace(fs::path(recipe.image).replace_extension(".lock"), std::chrono::minutes(5), "op \"" + op_name() + "\"");
+    if (auto image = read_image(recipe.image)) return library(std::move(*image));
+  }
+  const char* driver = recipe.accelerator->driver().name;
+  std::vector<const char*> options;
+  for (const std::string& option : recipe.options) options.push_back(option.c_str());
+  aa_compile_result result{};
+  result.struct_size = sizeof(result);
+  check(recipe.compiler->compile(recipe.accelerator->device_handle(), recipe.language.c_str(), recipe.file.c_str(),
+                                 recipe.text.data(), recipe.text.size(), options.data(), options.size(), &result),
+        "compiler.compile", driver);
+  const std::string words = result.log ? result.log : "";
+  Image image;
+  if (result.succeeded) {
+    image.format = result.format ? result.format : "";
+    image.bytes.assign(static_cast<const char*>(result.image), result.image_size);
+  }
+  const bool succeeded = result.succeeded != 0;
+  check(recipe.compiler->release(&result), "compiler.release", driver);
+  if (!succeeded) {
+    throw BuildError("op \"" + op_name() + "\" could not be built: the " + recipe.language + " compiler of accelerator \"" +
+                     accelerator_.name() + "\" says of " + recipe.file + ":\n" + words);
+  }
+  if (!recipe.image.empty()) write_image(recipe.image, image);
+  return library(std::move(image));
+}
+
+}  // namespace anyaccel

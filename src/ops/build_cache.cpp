@@ -8,44 +8,98 @@
 
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string_view>
+#include <vector>
 
 #include "anyaccel/abi/op_library.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "ops/file_lock.h"
 #include "ops/hash.h"
+#include "ops/subprocess.h"
 #include "ops/toolchain.h"
 
 namespace anyaccel::ops {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
-
-constexpr int manifest_version = 1;
 
 int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1000000000 + time.tv_nsec; }
 
-// What is known of one header without reading it, and the hash of its contents.
-json describe_header(const std::string& file) {
-  struct stat info {};
-  if (stat(file.c_str(), &info) != 0) return {};
-  return {{"path", file},
-          {"size", int64_t{info.st_size}},
-          {"time", nanoseconds(info.st_mtim)},
-          {"hash", file_hash(file).value_or("")}};
+// What an entry says: read in microseconds, because every load() waits for it. Lines of a word and the rest:
+//
+//   anyaccel op 1
+//   library NAME        hash HEX            compiler FILE SIZE TIME   (and other facts for a person to read)
+//   header SIZE TIME HEX PATH               size in bytes, time of change in nanoseconds, hash of the contents
+constexpr const char* entry_magic = "anyaccel op 1";
+
+struct Header {
+  int64_t size = 0;
+  int64_t time = 0;
+  std::string_view hash;
+  std::string path;
+};
+
+struct Entry {
+  std::string text;  // what the views point into
+  std::string_view library;
+  std::string_view library_hash;
+  std::vector<Header> headers;
+};
+
+std::string_view take_word(std::string_view& rest) {
+  const size_t end = std::min(rest.find(' '), rest.size());
+  const std::string_view word = rest.substr(0, end);
+  rest.remove_prefix(std::min(end + 1, rest.size()));
+  return word;
 }
 
-bool is_same_header(const json& header, bool may_be_missing) {
-  const auto& file = header.at("path").get_ref<const std::string&>();
+bool take_number(std::string_view& rest, int64_t& number) {
+  const std::string_view word = take_word(rest);
+  const auto result = std::from_chars(word.data(), word.data() + word.size(), number);
+  return result.ec == std::errc() && result.ptr == word.data() + word.size() && !word.empty();
+}
+
+// False when the text is damaged. An entry ends with the line "end", so that half of one is noticed.
+bool parse_entry(Entry& entry) {
+  std::string_view rest = entry.text;
+  const auto take_line = [&rest] {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    const std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    return line;
+  };
+  if (take_line() != entry_magic) return false;
+  while (!rest.empty()) {
+    std::string_view line = take_line();
+    const std::string_view key = take_word(line);
+    if (key == "library") {
+      entry.library = line;
+    } else if (key == "hash") {
+      entry.library_hash = line;
+    } else if (key == "header") {
+      Header header;
+      if (!take_number(line, header.size) || !take_number(line, header.time)) return false;
+      header.hash = take_word(line);
+      header.path = line;
+      entry.headers.push_back(std::move(header));
+    } else if (key == "end") {
+      return !entry.library.empty() && entry.library.find('/') == std::string_view::npos;
+    }
+  }
+  return false;
+}
+
+bool is_same_header(const Header& header, bool may_be_missing) {
   struct stat info {};
-  if (stat(file.c_str(), &info) != 0) return may_be_missing;
-  if (info.st_size != header.at("size").get<int64_t>()) return false;
-  if (nanoseconds(info.st_mtim) == header.at("time").get<int64_t>()) return true;
-  return file_hash(file) == header.at("hash").get_ref<const std::string&>();
+  if (stat(header.path.c_str(), &info) != 0) return may_be_missing;
+  if (info.st_size != header.size) return false;
+  if (nanoseconds(info.st_mtim) == header.time) return true;
+  return file_hash(header.path) == header.hash;
 }
 
 // A library that another user could have put there is not loaded.
@@ -57,37 +111,33 @@ bool is_trusted(const fs::path& file) {
 
 // The library that a manifest names, if everything about it is right; else why not.
 std::optional<std::string> check_entry(const fs::path& manifest, bool headers_may_be_missing, std::string& reason) {
-  std::ifstream stream(manifest);
+  std::ifstream stream(manifest, std::ios::binary);
   if (!stream) {
     reason = "there is no entry";
     return {};
   }
-  try {
-    const json entry = json::parse(stream);
-    if (entry.at("version") != manifest_version) {
-      reason = "it was written by another version";
-      return {};
-    }
-    const fs::path library = manifest.parent_path() / fs::path(entry.at("library").get<std::string>()).filename();
-    if (!is_trusted(manifest) || !is_trusted(library)) {
-      reason = "a file of it is missing or belongs to another user";
-      return {};
-    }
-    for (const json& header : entry.at("headers")) {
-      if (!is_same_header(header, headers_may_be_missing)) {
-        reason = "the header " + header.at("path").get<std::string>() + " has changed";
-        return {};
-      }
-    }
-    if (file_hash(library.string()) != entry.at("library_hash").get_ref<const std::string&>()) {
-      reason = "the library " + library.string() + " is damaged";
-      return {};
-    }
-    return library.string();
-  } catch (const json::exception& error) {
-    reason = std::string("its description is damaged: ") + error.what();
+  Entry entry;
+  entry.text.assign((std::istreambuf_iterator<char>(stream)), {});
+  if (!parse_entry(entry)) {
+    reason = "its description is damaged, or of another version";
     return {};
   }
+  const fs::path library = manifest.parent_path() / entry.library;
+  if (!is_trusted(manifest) || !is_trusted(library)) {
+    reason = "a file of it is missing or belongs to another user";
+    return {};
+  }
+  for (const Header& header : entry.headers) {
+    if (!is_same_header(header, headers_may_be_missing)) {
+      reason = "the header " + header.path + " has changed";
+      return {};
+    }
+  }
+  if (file_hash(library.string()) != entry.library_hash) {
+    reason = "the library " + library.string() + " is damaged";
+    return {};
+  }
+  return library.string();
 }
 
 // A folder of one build, named after its process; removed with this object unless kept.
@@ -151,19 +201,28 @@ bool cannot_write(const fs::path& folder, std::string& reason) {
   return !written;
 }
 
-json make_manifest(const BuildPlan& plan, const std::vector<std::string>& headers, const std::string& library,
-                   const std::string& library_hash) {
-  json entry = {{"version", manifest_version}, {"op", plan.op_name},        {"target", plan.target},
-                {"sources", plan.sources},     {"arguments", plan.cxx_args}, {"library", library},
-                {"library_hash", library_hash}};
+// Headers that come with the compiler are named by the compiler's identity already.
+bool comes_with_compiler(const std::string& header) {
+  return header.find("/lib/gcc/") != std::string::npos || header.find("/lib/clang/") != std::string::npos ||
+         header.find("/include/c++/") != std::string::npos;
+}
+
+std::string describe(const BuildPlan& plan, const std::vector<std::string>& headers, const std::string& library,
+                     const std::string& library_hash) {
   const std::string compiler = cxx_command()[0];
-  entry["compiler"] = compiler_identity(compiler);
-  entry["compiler_version"] = compiler_version(compiler);
-  entry["headers"] = json::array();
+  std::ostringstream text;
+  text << entry_magic << "\nlibrary " << library << "\nhash " << library_hash << "\nop " << plan.op_name << "\ntarget "
+       << plan.target << "\ncompiler " << compiler_identity(compiler) << "\nversion " << compiler_version(compiler)
+       << "\narguments " << command_text(plan.cxx_args) << "\n";
+  for (const std::string& source : plan.sources) text << "source " << source << "\n";
   for (const std::string& header : headers) {
-    if (json description = describe_header(header); !description.is_null()) entry["headers"].push_back(description);
+    struct stat info {};
+    if (comes_with_compiler(header) || stat(header.c_str(), &info) != 0) continue;
+    text << "header " << info.st_size << ' ' << nanoseconds(info.st_mtim) << ' ' << file_hash(header).value_or("-") << ' '
+         << fs::absolute(header).string() << "\n";
   }
-  return entry;
+  text << "end\n";
+  return text.str();
 }
 
 void write_file(const fs::path& file, const std::string& text) {
@@ -190,12 +249,12 @@ std::string compiler_suffix(const BuildPlan& plan) {
 std::optional<std::string> find_in(const fs::path& folder, const BuildPlan& plan, std::string& reason) {
   const std::string recipe = recipe_hash(plan);
   const std::string compiler = compiler_suffix(plan);
-  if (!compiler.empty()) return check_entry(folder / (recipe + compiler + ".json"), false, reason);
+  if (!compiler.empty()) return check_entry(folder / (recipe + compiler + ".entry"), false, reason);
   // Built where there was a compiler, used where there is none: any one's work will do.
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with(recipe) || !name.ends_with(".json")) continue;
+    if (!name.starts_with(recipe) || !name.ends_with(".entry")) continue;
     if (auto found = check_entry(entry.path(), true, reason)) return found;
   }
   return {};
@@ -225,10 +284,10 @@ BuiltLibrary build_in(const fs::path& folder, const BuildPlan& plan) {
   const auto hash = file_hash(fresh.string());
   if (!hash) throw BuildError(fresh.string() + " could not be read after it was built: " + last_error());
   const std::string library = plan.op_name + "-" + plan.target + "-" + hash->substr(0, 16) + ".so";
-  const fs::path manifest = work.path() / "entry.json";
-  write_file(manifest, make_manifest(plan, headers, library, *hash).dump(1));
+  const fs::path manifest = work.path() / "entry";
+  write_file(manifest, describe(plan, headers, library, *hash));
   fs::rename(fresh, folder / library);
-  fs::rename(manifest, folder / (recipe_hash(plan) + compiler_suffix(plan) + ".json"));
+  fs::rename(manifest, folder / (recipe_hash(plan) + compiler_suffix(plan) + ".entry"));
   return {(folder / library).string(), true, false};
 }
 
@@ -267,7 +326,7 @@ BuiltLibrary BuildCache::find_or_build(const BuildPlan& plan, bool rebuild) cons
   if (!rebuild) {
     if (auto found = find_in(folder, plan, reason)) return {*found};
   }
-  const fs::path entry = folder / (recipe_hash(plan) + compiler_suffix(plan) + ".json");
+  const fs::path entry = folder / (recipe_hash(plan) + compiler_suffix(plan) + ".entry");
   std::error_code error;
   if (fs::exists(entry, error)) log_info("op \"" + plan.op_name + "\" is built anew: " + reason);
 

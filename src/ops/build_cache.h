@@ -1,6 +1,6 @@
 // Compiled host ops on disk: found again by what they are made of, built once by however many processes ask.
 //
-// Layout: <cache folder>/ops/<op>/<recipe>-<compiler>.json names a library beside it and what it was made of. <recipe>
+// Layout: <cache folder>/ops/<op>/<recipe>-<compiler>.entry names a library beside it and what it was made of. <recipe>
 // stands for the sources' contents, every flag, the target and the interface's version, <compiler> for the compiler's
 // file. An entry holds when the headers that the compiler reached are still the same and the library's hash is right;
 // everything else (half a file, another machine's file that does not load, somebody else's file) is built anew. A

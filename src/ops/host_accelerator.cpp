@@ -17,11 +17,17 @@ struct HostCode {
   const aa_host_code_table* table = nullptr;
   aa_instance* instance = nullptr;
 
+  // Straight from the driver: asking through the accelerator would have it look at its devices, which takes milliseconds
+  // (the machine's topology is read) that loading an op does not need.
   HostCode() {
-    auto& host = dynamic_cast<DriverAccelerator&>(host_accelerator());
-    table = static_cast<const aa_host_code_table*>(host.extension(AA_HOST_CODE_EXTENSION, AA_HOST_CODE_VERSION));
-    instance = host.instance();
-    if (!table) throw Error("accelerator \"" + host.name() + "\" lacks the extension " AA_HOST_CODE_EXTENSION);
+    const aa_driver& driver = dynamic_cast<DriverAccelerator&>(host_accelerator()).driver();
+    aa_initialize_params params{};
+    params.struct_size = sizeof(params);
+    check(driver.initialize(&params, &instance), "initialize", driver.name);
+    const void* found = nullptr;
+    check(driver.query_extension(instance, AA_HOST_CODE_EXTENSION, AA_HOST_CODE_VERSION, &found), "query_extension",
+          driver.name);
+    table = static_cast<const aa_host_code_table*>(found);
   }
 };
 

@@ -9,7 +9,9 @@
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/driver.h"
 #include "anyaccel/abi/graph.h"
+#include "anyaccel/abi/host_code.h"
 #include "anyaccel/abi/host_memory.h"
+#include "anyaccel/abi/op_library.h"
 #include "anyaccel/abi/ops.h"
 #include "anyaccel/abi/profiler.h"
 

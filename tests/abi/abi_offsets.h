@@ -180,7 +180,17 @@
   X(aa_profiler_table, mark, 24) \
   X(aa_ceilings_table, struct_size, 0) \
   X(aa_ceilings_table, version, 4) \
-  X(aa_ceilings_table, measure, 8)
+  X(aa_ceilings_table, measure, 8) \
+  X(aa_host_code_table, struct_size, 0) \
+  X(aa_host_code_table, version, 4) \
+  X(aa_host_code_table, target, 8) \
+  X(aa_host_code_table, threads, 16) \
+  X(aa_host_code_table, run, 24) \
+  X(aa_op_services, struct_size, 0) \
+  X(aa_op_services, version, 4) \
+  X(aa_op_services, host, 8) \
+  X(aa_op_services, threads, 16) \
+  X(aa_op_services, run, 24)
 
 /* X(struct, size in bytes) */
 #define ANYACCEL_ABI_STRUCTS(X) \
@@ -211,7 +221,9 @@
   X(aa_compile_result, 48) \
   X(aa_compiler_table, 40) \
   X(aa_profiler_table, 32) \
-  X(aa_ceilings_table, 16)
+  X(aa_ceilings_table, 16) \
+  X(aa_host_code_table, 32) \
+  X(aa_op_services, 32)
 /* clang-format on */
 
 #endif /* ANYACCEL_TESTS_ABI_ABI_OFFSETS_H_ */

@@ -16,7 +16,7 @@ mv "$work/example/build" "$work/elsewhere"
 rm -rf "$work/example"
 out=$("$work/elsewhere/custom_op" 2>"$work/err") || fail "running: $(cat "$work/err")"
 [ "$out" = "1.0000 3.5355" ] || fail "wrong result: $out"
-ls "$work/cache/ops/rms_rows/"*.json >/dev/null 2>&1 || fail "the op is not in the cache"
+ls "$work/cache/ops/rms_rows/"*.entry >/dev/null 2>&1 || fail "the op is not in the cache"
 # From the cache, without a compiler.
 out=$(CXX=/no/such/compiler "$work/elsewhere/custom_op" 2>"$work/err") || fail "from the cache: $(cat "$work/err")"
 [ "$out" = "1.0000 3.5355" ] || fail "wrong result from the cache: $out"

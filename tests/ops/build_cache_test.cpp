@@ -210,7 +210,7 @@ TEST_F(BuildCacheTest, AnOwnerThatDoesNotMoveIsWaitedForOnlySoLong) {
 
 TEST_F(BuildCacheTest, DamagedEntriesAreBuiltAnew) {
   const std::string library = cache.find_or_build(plan).file;
-  const fs::path description = entries(".json").at(0);
+  const fs::path description = entries(".entry").at(0);
   const std::string text = test::read_text(description);
 
   fs::resize_file(library, fs::file_size(library) / 2);
@@ -220,8 +220,9 @@ TEST_F(BuildCacheTest, DamagedEntriesAreBuiltAnew) {
   EXPECT_FALSE(cache.find(plan)) << "no library";
   EXPECT_EQ(answer_of(cache.find_or_build(plan).file), 42);
   for (const std::string& damage :
-       {std::string(), std::string("{"), text.substr(0, text.size() / 2), std::string("[]"), std::string("{\"version\":99}"),
-        std::string("\0\0\0", 3), std::string("{\"version\":1,\"library\":7}")}) {
+       {std::string(), std::string("{"), text.substr(0, text.size() / 2), text.substr(0, text.size() - 5),
+        "anyaccel op 99" + text.substr(13), std::string("\0\0\0", 3), std::string("anyaccel op 1\nlibrary ../../x.so\nend\n"),
+        std::string("anyaccel op 1\nheader many 5 0 /x\nend\n")}) {
     std::ofstream(description, std::ios::binary) << damage;
     EXPECT_FALSE(cache.find(plan)) << damage;
     EXPECT_EQ(answer_of(cache.find_or_build(plan).file), 42) << damage;

@@ -138,6 +138,11 @@ void host_coherent_memory(const Context& c) {
   expect_equal({memory.data(), 4096}, other, "what the host reads");
 }
 
+void is_the_host(const Context& c) {
+  if (!c.has(AA_CAP_IS_HOST)) c.unsupported("the flag is clear");
+  c.expect(c.has(AA_CAP_HOST_COHERENT), "a device that is the host has memory that the host may use");
+}
+
 void allocates_from_threads(const Context& c) {
   std::atomic<int> failures{0};
   std::vector<std::thread> threads;
@@ -169,6 +174,7 @@ constexpr Case cases[] = {
     {"memory", "pinned_memory", pinned_memory},
     {"memory", "managed_memory", managed_memory},
     {"memory", "host_coherent_memory", host_coherent_memory},
+    {"memory", "is_the_host", is_the_host},
     {"memory", "allocates_from_threads", allocates_from_threads},
 };
 

@@ -26,21 +26,21 @@ std::span<const BuiltinDriver> builtin_drivers() {
 
 std::span<const BuiltinOpBuilder> builtin_op_builders() {
   static constexpr BuiltinOpBuilder builders[] = {
-      {"AsyncIOBuilder", nullptr},
+      {"AsyncIOBuilder", ops::make_async_io_builder},
       {"CCLCommBuilder", nullptr},
-      {"CPUAdagradBuilder", nullptr},
-      {"CPUAdamBuilder", nullptr},
-      {"CPULionBuilder", nullptr},
+      {"CPUAdagradBuilder", ops::make_cpu_adagrad_builder},
+      {"CPUAdamBuilder", ops::make_cpu_adam_builder},
+      {"CPULionBuilder", ops::make_cpu_lion_builder},
       {"EvoformerAttnBuilder", nullptr},
-      {"FPQuantizerBuilder", nullptr},
-      {"FusedAdamBuilder", nullptr},
-      {"FusedLambBuilder", nullptr},
-      {"FusedLionBuilder", nullptr},
+      {"FPQuantizerBuilder", ops::make_fp_quantizer_builder},
+      {"FusedAdamBuilder", ops::make_fused_adam_builder},
+      {"FusedLambBuilder", ops::make_fused_lamb_builder},
+      {"FusedLionBuilder", ops::make_fused_lion_builder},
       {"GDSBuilder", nullptr},
       {"InferenceBuilder", ops::make_inference_builder},
       {"InferenceCoreBuilder", nullptr},
-      {"PinMemoryBuilder", nullptr},
-      {"QuantizerBuilder", nullptr},
+      {"PinMemoryBuilder", ops::make_pin_memory_builder},
+      {"QuantizerBuilder", ops::make_quantizer_builder},
       {"RaggedOpsBuilder", nullptr},
       {"RandomLTDBuilder", nullptr},
       {"ShareMemCommBuilder", nullptr},
@@ -48,7 +48,7 @@ std::span<const BuiltinOpBuilder> builtin_op_builders() {
       {"SpatialInferenceBuilder", nullptr},
       {"StochasticTransformerBuilder", nullptr},
       {"TransformerBuilder", nullptr},
-      {"UtilsBuilder", nullptr},
+      {"UtilsBuilder", ops::make_utils_builder},
   };
   return builders;
 }

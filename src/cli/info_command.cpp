@@ -39,6 +39,7 @@ std::vector<std::string> capability_names(uint64_t caps) {
       {AA_CAP_HOST_CALL, "host calls"},
       {AA_CAP_KERNELS, "kernels"},
       {AA_CAP_TRITON, "triton"},
+      {AA_CAP_IS_HOST, "is the host"},
   };
   std::vector<std::string> result;
   for (const auto& [bit, name] : names) {
@@ -97,7 +98,10 @@ Json collect() {
     std::string reason;
     const auto builder = accelerator.create_op_builder(name);
     const bool compatible = builder->is_compatible(&reason);
-    const char* built = !compatible ? "no" : builder->sources().empty() ? "included" : builder->is_built() ? "yes" : "no";
+    const char* built = !compatible                  ? "no"
+                        : builder->sources().empty() ? "included"
+                        : builder->is_built()        ? "yes"
+                                                     : "no";
     info["op_builders"].push_back({{"name", name}, {"compatible", compatible}, {"built", built}, {"reason", reason}});
   }
   auto inference = accelerator.create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
@@ -141,7 +145,9 @@ void print(const Json& info) {
   std::printf("\nop builders\n");
   for (const Json& builder : info["op_builders"]) {
     const std::string built = text(builder["built"]);
-    const char* state = built == "included" ? "included" : built == "yes" ? "built" : "compatible, built when first asked for";
+    const char* state = built == "included" ? "included"
+                        : built == "yes"    ? "built"
+                                            : "compatible, built when first asked for";
     std::printf("  %-30s %s\n", text(builder["name"]).c_str(),
                 builder["compatible"].get<bool>() ? state : text(builder["reason"]).c_str());
   }

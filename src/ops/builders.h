@@ -56,4 +56,19 @@ std::string BundledOpBuilder<Face>::folder() const {
 // "InferenceBuilder": loads ops::Inference. Every accelerator has it, because each op falls back to the CPU.
 std::unique_ptr<OpBuilder> make_inference_builder(Accelerator& accelerator);
 
+// Optimizers, from kernels/host: ops::CPUAdam and so on.
+std::unique_ptr<OpBuilder> make_cpu_adam_builder(Accelerator& accelerator);
+std::unique_ptr<OpBuilder> make_cpu_adagrad_builder(Accelerator& accelerator);
+std::unique_ptr<OpBuilder> make_cpu_lion_builder(Accelerator& accelerator);
+std::unique_ptr<OpBuilder> make_fused_adam_builder(Accelerator& accelerator);
+std::unique_ptr<OpBuilder> make_fused_lamb_builder(Accelerator& accelerator);
+std::unique_ptr<OpBuilder> make_fused_lion_builder(Accelerator& accelerator);
+// "AsyncIOBuilder", "PinMemoryBuilder", "UtilsBuilder".
+std::unique_ptr<OpBuilder> make_async_io_builder(Accelerator& accelerator);
+std::unique_ptr<OpBuilder> make_pin_memory_builder(Accelerator& accelerator);
+std::unique_ptr<OpBuilder> make_utils_builder(Accelerator& accelerator);
+// "QuantizerBuilder", "FPQuantizerBuilder".
+std::unique_ptr<OpBuilder> make_quantizer_builder(Accelerator& accelerator);
+std::unique_ptr<OpBuilder> make_fp_quantizer_builder(Accelerator& accelerator);
+
 }  // namespace anyaccel::ops

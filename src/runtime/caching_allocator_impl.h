@@ -181,6 +181,7 @@ struct CachingAllocator::Impl {
   Block* allocate_slow(size_t bytes, const void* stream, uint64_t pool);
   Block* take(Bin& bin, size_t bytes, bool small, size_classes::Rounded rounded);
   void* grow(size_t& bytes, size_t least);
+  size_t with_slack(size_t bytes, bool small, uint64_t pool);
   void* call_source(size_t bytes);
   Block* add_segment(void* base, size_t bytes, Bin& bin, bool small);
   Bin& find_or_make_bin(const void* stream, uint64_t pool);

@@ -168,7 +168,13 @@ CachingAllocator::Block* CachingAllocator::Impl::allocate_slow(size_t bytes, con
   size_t segment_bytes = small                                   ? size_classes::kSmallSegment
                          : rounded.bytes < size_classes::kMaxMid ? size_classes::kMidSegment
                                                                  : rounded.bytes;
-  void* base = call_source(segment_bytes);
+  const size_t generous = with_slack(segment_bytes, small, pool);
+  void* base = call_source(generous);
+  if (base) {
+    segment_bytes = generous;
+  } else if (generous != segment_bytes) {
+    base = call_source(segment_bytes);
+  }
   if (!base) {
     {
       std::lock_guard guard(lock);
@@ -190,6 +196,23 @@ CachingAllocator::Block* CachingAllocator::Impl::allocate_slow(size_t bytes, con
   if (block->capacity - rounded.bytes >= least_rest) split(block, rounded.bytes);
   give_out(block, bytes);
   return block;
+}
+
+// The bytes to ask the source for when a segment of `bytes` is needed. Where plenty is free but in pieces, a pattern of
+// many sizes sets new records of fragmentation for long, each a call when segments are small beside what is held: then
+// the next one is a share of that. Where little is free the program grows, and gets what it needs. Small blocks are so
+// little of the memory that their share may be larger.
+size_t CachingAllocator::Impl::with_slack(size_t bytes, bool small, uint64_t pool) {
+  constexpr int64_t kSmallShare = 8, kLargeShare = 32, kPlenty = 4;
+  constexpr size_t kUnit = size_t{2} << 20;
+  if (pool != 0) return bytes;  // what a graph uses does not change
+  std::lock_guard guard(lock);
+  const Statistics::Domain& d = statistics.domains[small];
+  const int64_t held = statistics.reserved[small].current;
+  if (held - d.bytes - d.pending_bytes <= kPlenty * static_cast<int64_t>(bytes)) return bytes;
+  size_t share = static_cast<size_t>(held / (small ? kSmallShare : kLargeShare)) / kUnit * kUnit;
+  if (small) share = std::min(share, size_classes::kMostSmallSegment);
+  return std::max(bytes, share);
 }
 
 void* CachingAllocator::Impl::call_source(size_t bytes) {

@@ -177,8 +177,9 @@ bool DriverAccelerator::handles_memory_backpressure() const { return caps() & AA
 bool DriverAccelerator::is_host_coherent() const { return caps() & AA_CAP_HOST_COHERENT; }
 
 std::string DriverAccelerator::device_name(int index) const {
-  if (name_ == "cpu" || index == current_device_index) return name_;
-  return name_ + ":" + std::to_string(resolve(index));
+  if (index == current_device_index) return name_;
+  const int resolved = resolve(index);
+  return device_properties(resolved).caps & AA_CAP_IS_HOST ? name_ : name_ + ":" + std::to_string(resolved);
 }
 
 Device DriverAccelerator::device(int index) { return Device{this, resolve(index)}; }
@@ -297,10 +298,10 @@ void call_logging_errors(const std::function<void()>& function) {
 void DriverAccelerator::StreamImpl::host_call(std::function<void()> function) {
   auto owned = std::make_unique<std::function<void()>>(std::move(function));
   if (captured_calls_) {
-    context_.check(context_.driver().stream_host_call(
-                       stream_, [](void* user) { call_logging_errors(*static_cast<std::function<void()>*>(user)); },
-                       owned.get()),
-                   "stream_host_call");
+    context_.check(
+        context_.driver().stream_host_call(
+            stream_, [](void* user) { call_logging_errors(*static_cast<std::function<void()>*>(user)); }, owned.get()),
+        "stream_host_call");
     captured_calls_->push_back(std::move(owned));
     return;
   }

@@ -51,7 +51,7 @@ void DriverAccelerator::DeviceContext::info(int64_t& free_bytes, int64_t& total_
 }
 
 std::string DriverAccelerator::DeviceContext::name() const {
-  return instance->name == "cpu" ? "cpu" : instance->name + ":" + std::to_string(index);
+  return props.caps & AA_CAP_IS_HOST ? instance->name : instance->name + ":" + std::to_string(index);
 }
 
 void* DriverAccelerator::DeviceContext::record(const void* stream) {
@@ -152,8 +152,9 @@ int64_t DriverAccelerator::memory_reserved(int index) { return context(index).al
 int64_t DriverAccelerator::max_memory_reserved(int index) { return context(index).allocator->max_reserved(); }
 
 std::map<std::string, int64_t> DriverAccelerator::memory_stats(int index) {
-  auto stats = context(index).allocator->stats();
-  if (name_ == "cpu") {
+  const DeviceContext& c = context(index);
+  auto stats = c.allocator->stats();
+  if (c.props.caps & AA_CAP_IS_HOST) {
     const ProcessMemory memory = process_memory();
     stats["process_rss.current"] = memory.resident;
     stats["process_rss.peak"] = memory.peak_resident;
@@ -183,7 +184,7 @@ int64_t DriverAccelerator::available_memory(int index) {
 bool DriverAccelerator::on_accelerator(const Tensor& tensor) const {
   if (!tensor) return false;
   const Device place = tensor.device();
-  return place.accelerator == this || (place.is_host() && name_ == "cpu");
+  return place.accelerator == this || (place.is_host() && (caps() & AA_CAP_IS_HOST));
 }
 
 Tensor DriverAccelerator::pin_memory(const Tensor& tensor, bool make_copy, bool required) {

@@ -12,8 +12,9 @@
 namespace anyaccel::size_classes {
 
 inline constexpr size_t kMinBlock = 512;
-inline constexpr size_t kMaxSmall = size_t{1} << 20;  // the largest request of the small domain
-inline constexpr size_t kSmallSegment = size_t{2} << 20;
+inline constexpr size_t kMaxSmall = size_t{1} << 20;           // the largest request of the small domain
+inline constexpr size_t kSmallSegment = size_t{2} << 20;       // of small blocks: at least,
+inline constexpr size_t kMostSmallSegment = size_t{32} << 20;  // and at most
 inline constexpr size_t kMaxMid = size_t{10} << 20;  // below this, large blocks are cut from segments of the next size
 inline constexpr size_t kMidSegment = size_t{20} << 20;
 inline constexpr size_t kMaxRequest = size_t{1} << 46;  // more than any device has; keeps the arithmetic from wrapping
@@ -44,7 +45,7 @@ constexpr Tables make_tables() {
   // Multiples of 512 up to 4 KiB, then eight to a doubling.
   for (int l = 0; l < 12; ++l) t.small[static_cast<size_t>(l)] = {0, 9};
   int next = 8;
-  for (int l = 12; l <= 21; ++l) {
+  for (int l = 12; l <= 25; ++l) {
     t.small[static_cast<size_t>(l)] = {static_cast<int16_t>(next - 8), static_cast<int16_t>(l - 3)};
     next += 8;
   }

@@ -76,6 +76,7 @@ typedef struct aa_probe {
 #define AA_CAP_HOST_CALL (1ull << 9)          /* stream_host_call works */
 #define AA_CAP_KERNELS (1ull << 10)           /* module_load, kernel_get and kernel_launch work */
 #define AA_CAP_TRITON (1ull << 11)            /* the Triton language has a back end for this device */
+#define AA_CAP_IS_HOST (1ull << 12)           /* the host itself: host coherent, and its name has no index */
 
 typedef struct aa_device_props {
   uint32_t struct_size;

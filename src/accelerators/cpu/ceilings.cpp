@@ -20,14 +20,6 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
-#ifndef AA_UNROLL
-#if defined(__clang__)
-#define AA_UNROLL _Pragma("unroll")
-#else
-#define AA_UNROLL _Pragma("GCC unroll 32")
-#endif
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;

@@ -104,7 +104,7 @@ aa_status* device_props(aa_instance*, int32_t index, aa_device_props* out) {
     set_text(props.vendor, sizeof(props.vendor), "CPU");
     set_text(props.arch, sizeof(props.arch), std::string(isa_name(isa())));
     props.caps = AA_CAP_SYNCHRONOUS | AA_CAP_HOST_TIMERS | AA_CAP_RESOLVES_DEPENDENCIES | AA_CAP_MEMORY_BACKPRESSURE |
-                 AA_CAP_HOST_COHERENT | AA_CAP_EVENT_TIMING | AA_CAP_PINNED_HOST | AA_CAP_HOST_CALL;
+                 AA_CAP_HOST_COHERENT | AA_CAP_EVENT_TIMING | AA_CAP_PINNED_HOST | AA_CAP_HOST_CALL | AA_CAP_IS_HOST;
     int64_t free_bytes = 0;
     memory_info(free_bytes, props.total_memory);
     props.alignment = memory_alignment;

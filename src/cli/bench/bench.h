@@ -29,6 +29,11 @@ struct Options {
   int runs = 5;
   double seconds = 1.0;  // for each ceiling
   size_t bytes = size_t{1} << 30;
+  int64_t elements = int64_t{1} << 28;  // of each of adam.bandwidth's four arrays
+  std::string directory;                // of aio's file; empty: the current one
+  size_t file_bytes = size_t{2} << 30;
+  int64_t block_size = int64_t{1} << 20;  // of a transfer of aio
+  int queue_depth = 128;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -50,7 +55,10 @@ void run_copy(const Options& options, std::vector<Result>& results);
 void run_alloc(const Options& options, std::vector<Result>& results);
 void run_launch(const Options& options, std::vector<Result>& results);
 void run_start(const Options& options, std::vector<Result>& results);
+void run_adam(const Options& options, std::vector<Result>& results);
 void run_jit(const Options& options, std::vector<Result>& results);
+void run_quant(const Options& options, std::vector<Result>& results);
+void run_aio(const Options& options, std::vector<Result>& results);
 void run_model(const Options& options, bool decode, bool prefill, std::vector<Result>& results);
 
 // What the process started by run_start does: finds the accelerator and prints the clock's reading.

@@ -95,13 +95,9 @@ struct Benchmark {
 
 // In the order they run.
 constexpr Benchmark benchmarks[] = {
-    {"start", bench::run_start},
-    {"launch", bench::run_launch},
-    {"alloc", bench::run_alloc},
-    {"copy", bench::run_copy},
-    {"jit", bench::run_jit},
-    {"decode", nullptr},
-    {"prefill", nullptr},
+    {"start", bench::run_start}, {"launch", bench::run_launch}, {"alloc", bench::run_alloc}, {"copy", bench::run_copy},
+    {"adam", bench::run_adam},   {"quant", bench::run_quant},   {"jit", bench::run_jit},     {"aio", bench::run_aio},
+    {"decode", nullptr},         {"prefill", nullptr},
 };
 
 }  // namespace
@@ -126,6 +122,20 @@ int run_bench(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--seconds", options.seconds, "time for each ceiling")
       ->check(CLI::Range(0.01, 60.0))
+      ->capture_default_str();
+  app.add_option("--elements", options.elements, "elements of each tensor of adam.bandwidth")
+      ->check(CLI::Range(int64_t{64}, int64_t{1} << 40))
+      ->capture_default_str();
+  app.add_option("--dir", options.directory, "where aio makes its file; on a disk (default: the current directory)")
+      ->check(CLI::ExistingDirectory);
+  app.add_option("--file-bytes", options.file_bytes, "size of aio's file")
+      ->check(CLI::Range(size_t{1} << 20, size_t{1} << 40))
+      ->capture_default_str();
+  app.add_option("--block-size", options.block_size, "bytes of one transfer of aio")
+      ->check(CLI::Range(int64_t{4096}, int64_t{1} << 30))
+      ->capture_default_str();
+  app.add_option("--queue-depth", options.queue_depth, "transfers of aio that are under way at once")
+      ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_flag("--json", json, "one JSON object instead of a table");
   return run_command(app, argc, argv, [&] {

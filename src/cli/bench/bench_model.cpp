@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <sstream>
 
+#include "accelerators/cpu/matmul_control.h"
+#include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/llm/make_model.h"
 #include "anyaccel/llm/model.h"
@@ -134,6 +136,50 @@ void run_decode(const Options& options, const std::shared_ptr<const llm::Model>&
   results.push_back(host);
 }
 
+// The choice between implementations of large products, where the accelerator has one; else null.
+const aa_cpu_matmul_table* matmul_control() {
+  auto* accelerator = dynamic_cast<DriverAccelerator*>(get_accelerator());
+  if (!accelerator) return nullptr;
+  return static_cast<const aa_cpu_matmul_table*>(
+      accelerator->extension(AA_CPU_MATMUL_EXTENSION, AA_CPU_MATMUL_VERSION));
+}
+
+// Runs the prompt with the accelerator's own choice of products and with oneDNN's, in turns: how far the choice is from
+// the other. `prefill` gives billions of operations a second. Without the library there is nothing to compare with.
+void compare_with_onednn(const Options& options, const std::function<double()>& prefill, std::vector<Result>& results) {
+  const aa_cpu_matmul_table* control = matmul_control();
+  if (!control) return;
+  int32_t usable = 0;
+  const char* library = "";
+  if (control->library(&usable, &library) || !usable) {
+    std::fprintf(stderr, "prefill: products by the own kernels; %s\n", library);
+    return;
+  }
+  int64_t own[2] = {};
+  int64_t onednn[2] = {};
+  std::vector<double> chosen;
+  std::vector<double> forced;
+  control->counts(&own[0], &onednn[0]);
+  prefill();
+  control->counts(&own[1], &onednn[1]);
+  const std::string used = onednn[1] == onednn[0] ? "own kernels" : own[1] == own[0] ? "oneDNN" : "both, by shape";
+  for (int run = 0; run < options.runs + 1; ++run) {
+    const double with_choice = prefill();
+    if (control->set_implementation("onednn")) throw Error("the benchmark cannot force oneDNN");
+    const double with_onednn = prefill();
+    control->set_implementation(nullptr);
+    if (!run) continue;
+    chosen.push_back(with_choice);
+    forced.push_back(with_onednn);
+  }
+  Result all_onednn;
+  summarize(all_onednn, forced, false);
+  Result result{.name = "prefill.onednn_bf16", .unit = "GFLOP/s", .ceiling_name = "oneDNN forced; chosen: " + used};
+  result.ceiling = all_onednn.value;
+  summarize(result, chosen, false);
+  results.push_back(result);
+}
+
 void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>& model, std::vector<Result>& results) {
   constexpr size_t length = 512;
   llm::Session session(model, {.sequences = 1, .context = length});
@@ -147,15 +193,18 @@ void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>
   std::vector<double> values;
   std::vector<double> rates;
   const double operations = prefill_operations(*model, static_cast<double>(length));
+  const auto prefill = [&] {
+    const auto start = Clock::now();
+    session.forward({ids, sequence, positions}, rows);
+    get_accelerator()->synchronize();
+    return 1e-9 * operations / seconds_since(start);
+  };
   flops.ceiling = 1e-9 * ceiling_around(AA_CEILING_FMA_F32, options, [&] {
                     for (int run = 0; run < options.runs + 1; ++run) {
-                      const auto start = Clock::now();
-                      session.forward({ids, sequence, positions}, rows);
-                      get_accelerator()->synchronize();
-                      const double seconds = seconds_since(start);
+                      const double value = prefill();
                       if (!run) continue;
-                      values.push_back(1e-9 * operations / seconds);
-                      rates.push_back(length / seconds);
+                      values.push_back(value);
+                      rates.push_back(1e9 * value / operations * length);
                     }
                   });
   summarize(flops, values, false);
@@ -163,6 +212,7 @@ void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>
   summarize(rate, rates, false);
   results.push_back(flops);
   results.push_back(rate);
+  compare_with_onednn(options, prefill, results);
 }
 
 // Loads in processes of their own, so that nothing else is in their peak memory.

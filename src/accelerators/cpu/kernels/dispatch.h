@@ -39,3 +39,10 @@
 // The version of an HWY_EXPORTed function for the instruction set in use. isa() makes sure that the choice of
 // ANYACCEL_CPU_ISA has been applied before Highway would make its own.
 #define AA_CPU_DISPATCH(function) (static_cast<void>(::anyaccel::cpu::isa()), HWY_DYNAMIC_DISPATCH(function))
+
+// Unrolls a loop over accumulators wholly, so that they live in registers.
+#if defined(__clang__)
+#define AA_UNROLL _Pragma("unroll")
+#else
+#define AA_UNROLL _Pragma("GCC unroll 32")
+#endif

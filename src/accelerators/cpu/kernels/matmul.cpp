@@ -1,7 +1,8 @@
-// Entry points of the matmul ops: reads the call and chooses between the kernel for few rows and the one for many.
+// Entry points of the matmul ops: reads the call and chooses between the kernel for few rows and the ones for many.
 #include "accelerators/cpu/kernels/matmul.h"
 
 #include "accelerators/cpu/kernels/matmul_args.h"
+#include "accelerators/cpu/kernels/matmul_choice.h"
 #include "accelerators/cpu/kernels/matmul_inner.h"
 
 namespace anyaccel::cpu {
@@ -11,6 +12,8 @@ void run(const Matmul& args) {
   if (args.m == 0) return;
   if (args.m <= gemv_max_rows()) {
     gemv(args);
+  } else if (choose_onednn(args)) {
+    gemm_onednn(args);
   } else {
     gemm(args);
   }

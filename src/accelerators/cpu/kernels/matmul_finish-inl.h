@@ -11,15 +11,6 @@
 #define ANYACCEL_CPU_KERNELS_MATMUL_FINISH_INL_H_
 #endif
 
-// Unrolls a loop over accumulators wholly, so that they live in registers.
-#ifndef AA_UNROLL
-#if defined(__clang__)
-#define AA_UNROLL _Pragma("unroll")
-#else
-#define AA_UNROLL _Pragma("GCC unroll 32")
-#endif
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 

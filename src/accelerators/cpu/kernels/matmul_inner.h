@@ -1,4 +1,4 @@
-// The two ways a Matmul is computed; kernels/matmul.cpp chooses.
+// The three ways a Matmul is computed; kernels/matmul.cpp chooses.
 #pragma once
 
 #include <cstdint>
@@ -13,5 +13,23 @@ int64_t gemv_max_rows();
 void gemv(const Matmul& args);
 // Packs x and blocks of the weights as F32 and multiplies tiles in registers: for many rows of x.
 void gemm(const Matmul& args);
+
+// Whether gemm_onednn() can do it: many rows of x of any dtype, weights in bf16 with adjacent elements.
+bool onednn_takes(const Matmul& args);
+// Rows of bf16 that stand for one row of x.
+int onednn_terms(DType x);
+// Multiplies slices with oneDNN, which must be usable (onednn.h). Throws NotImplementedError, and has written nothing,
+// when it has no bf16 product for this processor.
+void gemm_onednn(const Matmul& args);
+
+// What the threads of gemm_onednn() share.
+struct OneDnnPlan {
+  const Matmul* args = nullptr;
+  int terms = 1;
+  uint16_t* stacked_x = nullptr;  // the block of rows of x in work: [term][row][k]
+  int64_t block_rows = 0;         // most rows of a block of x
+  int64_t chunk_columns = 0;      // most columns of a chunk
+  int64_t chunks = 0;             // of all parts together
+};
 
 }  // namespace anyaccel::cpu

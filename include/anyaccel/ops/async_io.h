@@ -1,0 +1,148 @@
+// Files read into tensors and tensors written to files, past the page cache and asynchronously: what "AsyncIOBuilder"
+// loads.
+//
+//   auto aio = get_accelerator()->create_op_builder("AsyncIOBuilder")->load_as<ops::AsyncIO>();
+//   auto handle = aio->aio_handle();
+//   handle.async_pread(weights, "/data/weights", 0);
+//   handle.async_pwrite(moments, "/data/moments", 0);
+//   ...
+//   handle.wait();
+//
+// Tensors: any dtype, anywhere. Memory that the host can use, contiguous, is read and written in place. Anything else
+// (an accelerator's own memory, strides) goes through host memory of the tensor's size, page-locked where that is
+// possible; a read's copy to the tensor is enqueued by wait() on the current stream. Work that was enqueued on a tensor
+// before is waited for, in the background. Buffers, offsets and lengths need no alignment; those that are multiples of
+// get_alignment() cost no copy. A tensor that is being written to a file must not be changed before wait().
+//
+// Transfers are done by io_uring, and by a pool of threads where the system refuses it; ANYACCEL_AIO=uring|threads|auto
+// chooses. Files are opened with O_DIRECT where the file system takes it. What was written has reached the file, not
+// necessarily the disk: call fsync for that. A write does not shorten a file. Two requests under way may write to
+// neighbouring bytes, but not to the same ones.
+//
+// Fork: a handle belongs to the process that made it. In a child every call is an InvalidArgument, and its destructor
+// leaves the parent's work alone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "anyaccel/op_builder.h"
+#include "anyaccel/tensor.h"
+
+namespace anyaccel::ops {
+
+// A tensor's place in a file, for calls with many.
+struct AioRequest {
+  Tensor buffer;
+  std::string file;
+  int64_t file_offset = 0;  // bytes
+};
+
+// How one request ended.
+struct AioResult {
+  int64_t request = 0;  // the number that the submitting call returned
+  std::string file;     // its path, or "file descriptor 7"
+  bool write = false;
+  int64_t file_offset = 0;  // bytes
+  int64_t bytes = 0;        // asked for; all were transferred when it is ok()
+  int error = 0;            // errno; 0 when there is none (a file that is too short, a failed validation)
+  std::string message;      // what failed; empty: nothing did
+
+  bool ok() const noexcept { return message.empty(); }
+};
+
+// Made by AsyncIO::aio_handle(). May be used by several threads; wait() is for the requests of all. The destructor
+// finishes what is under way.
+//
+// A failure of the system, a read past the end of a file included, is an Error (its native_code() is the errno) that
+// names file, offset and bytes; blocking calls throw it themselves, of asynchronous requests wait() throws the first,
+// after all are finished. A wrong argument is an InvalidArgument at once.
+class AioHandle {
+ public:
+  AioHandle(AioHandle&&) noexcept;
+  AioHandle& operator=(AioHandle&&) noexcept;
+  ~AioHandle();
+
+  int64_t get_block_size() const noexcept;  // bytes
+  int get_queue_depth() const noexcept;
+  bool get_single_submit() const noexcept;
+  bool get_overlap_events() const noexcept;
+  int get_intra_op_parallelism() const noexcept;
+  // Bytes. Requests whose address, offset and length are multiples of it are cut in equal ranges and never copied.
+  int64_t get_alignment() const noexcept;
+  // "io_uring" or "threads".
+  const char* backend() const noexcept;
+
+  // Blocking, one range, on the calling thread. read() wants a buffer of exactly what the file has from file_offset on.
+  // `validate` compares file and memory afterwards by a plain read.
+  void read(const Tensor& buffer, const std::string& file, bool validate = false, int64_t file_offset = 0);
+  void write(const Tensor& buffer, const std::string& file, bool validate = false, int64_t file_offset = 0);
+
+  // As many bytes as the buffer has, from file_offset on, cut in intra_op_parallelism ranges. With async, returns before
+  // they are there: see wait(). Return the request's number.
+  int64_t pread(const Tensor& buffer, const std::string& file, bool validate, bool async, int64_t file_offset = 0);
+  int64_t pwrite(const Tensor& buffer, const std::string& file, bool validate, bool async, int64_t file_offset = 0);
+  void sync_pread(const Tensor& buffer, const std::string& file, int64_t file_offset = 0);
+  void sync_pwrite(const Tensor& buffer, const std::string& file, int64_t file_offset = 0);
+  int64_t async_pread(const Tensor& buffer, const std::string& file, int64_t file_offset = 0);
+  int64_t async_pwrite(const Tensor& buffer, const std::string& file, int64_t file_offset = 0);
+  // To a descriptor that stays open until wait(); its file position is neither used nor changed.
+  int64_t async_pwrite(const Tensor& buffer, int fd, int64_t file_offset = 0);
+
+  // Many files, or many ranges, at once.
+  void sync_pread(std::span<const AioRequest> requests);
+  void sync_pwrite(std::span<const AioRequest> requests);
+  std::vector<int64_t> async_pread(std::span<const AioRequest> requests);
+  std::vector<int64_t> async_pwrite(std::span<const AioRequest> requests);
+
+  // Blocks until every asynchronous request is finished, of whichever thread; how many that were since the last call.
+  // Their tensors are held until then. Throws the first failure in the order of submission; results() tells about the
+  // others.
+  size_t wait();
+  // How the requests of the last wait(), or of the last blocking call, ended.
+  std::vector<AioResult> results() const;
+
+  // Page-locked host memory: see anyaccel/ops/pin_memory.h.
+  Tensor new_cpu_locked_tensor(int64_t num_elem, DType dtype);
+  Tensor new_cpu_locked_tensor(int64_t num_elem, const Tensor& example);
+  bool free_cpu_locked_tensor(Tensor& tensor);
+  bool is_pinned(const Tensor& tensor) const;
+
+ private:
+  friend class AsyncIO;
+  struct Impl;
+  explicit AioHandle(std::unique_ptr<Impl> impl) noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
+class AsyncIO : public OpLibrary {
+ public:
+  explicit AsyncIO(Accelerator& accelerator) : accelerator_(accelerator) {}
+
+  // block_size: bytes of one transfer, 4 KiB to 1 GiB; queue_depth: transfers under way in a range, 1 to 4096;
+  // single_submit: a system call for every transfer; overlap_events: a new transfer starts as soon as one is complete
+  // (false: when all are); intra_op_parallelism: ranges that an operation is cut in, each with a queue and a thread of its
+  // own, 1 to 256. Throws InvalidArgument; UnavailableError when ANYACCEL_AIO forces io_uring and the system refuses it.
+  AioHandle aio_handle(int64_t block_size = int64_t{1} << 20, int queue_depth = 128, bool single_submit = false,
+                       bool overlap_events = true, int intra_op_parallelism = 1) const;
+
+  // A handle's read() and write().
+  void aio_read(const Tensor& buffer, const std::string& file, int64_t block_size = int64_t{1} << 20,
+                int queue_depth = 128, bool single_submit = false, bool overlap_events = true,
+                bool validate = false) const;
+  void aio_write(const Tensor& buffer, const std::string& file, int64_t block_size = int64_t{1} << 20,
+                 int queue_depth = 128, bool single_submit = false, bool overlap_events = true,
+                 bool validate = false) const;
+
+  // Copies the elements of `source` to `destination`: any dtype, the same on both sides, and shapes with the same number
+  // of elements. Contiguous host memory is copied by several threads when it is large.
+  void deepspeed_memcpy(const Tensor& destination, const Tensor& source) const;
+
+ private:
+  Accelerator& accelerator_;
+};
+
+}  // namespace anyaccel::ops

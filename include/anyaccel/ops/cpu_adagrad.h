@@ -1,0 +1,53 @@
+// Adagrad for parameters in host memory: what "CPUAdagradBuilder" loads.
+//
+// The names are those of DeepSpeed's cpu_adagrad. Unlike there, the weight decay is part of the numerator too (as
+// PyTorch computes), and gradients are left as they are. See optimizer_options.h for the rules that tensors obey.
+#pragma once
+
+#include <mutex>
+#include <set>
+
+#include "anyaccel/op_builder.h"
+#include "anyaccel/ops/optimizer_options.h"
+
+namespace anyaccel::ops {
+
+struct AdagradTensors {
+  Tensor param, grad, exp_avg_sq;
+  Tensor copy = {};
+};
+
+struct AdagradOptions {
+  double lr = 1e-2;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  GradientOptions gradients = {};
+};
+
+class CPUAdagrad : public OpLibrary {
+ public:
+  CPUAdagrad(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> code);
+  ~CPUAdagrad() override;
+
+  // Makes an optimizer, or replaces the one of this id. The values are used by no update: each is given its own.
+  void create_adagrad(int id, double lr = 1e-2, double eps = 1e-8, double weight_decay = 0, bool should_log = false);
+  // Nothing for an unknown id.
+  void destroy_adagrad(int id);
+
+  // One step; `step` counts from 1 and changes nothing.
+  void adagrad_update(int id, int64_t step, double lr, double eps, double weight_decay, const Tensor& params,
+                      const Tensor& grads, const Tensor& exp_avg_sq, const Tensor& copy = {});
+  // Many parameters in one parallel region. Returns the norm of the gradients where they are clipped, else 0.
+  double adagrad_update_multi(int id, int64_t step, const AdagradOptions& options,
+                              std::span<const AdagradTensors> parameters);
+
+ private:
+  struct Code;
+  void check_id(const char* op, int id);
+
+  std::unique_ptr<Code> code_;
+  std::mutex mutex_;
+  std::set<int> ids_;  // mutex_
+};
+
+}  // namespace anyaccel::ops

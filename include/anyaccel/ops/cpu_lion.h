@@ -1,0 +1,54 @@
+// Lion for parameters in host memory: what "CPULionBuilder" loads.
+//
+// The names are those of DeepSpeed's cpu_lion. Unlike there, where the mixed momentum is 0 a parameter does not move, and
+// a NaN shows. See optimizer_options.h for the rules that tensors obey.
+#pragma once
+
+#include <mutex>
+#include <set>
+
+#include "anyaccel/op_builder.h"
+#include "anyaccel/ops/optimizer_options.h"
+
+namespace anyaccel::ops {
+
+struct LionTensors {
+  Tensor param, grad, exp_avg;
+  Tensor copy = {};
+};
+
+struct LionOptions {
+  double lr = 1e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  double weight_decay = 0;
+  GradientOptions gradients = {};
+};
+
+class CPULion : public OpLibrary {
+ public:
+  CPULion(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> code);
+  ~CPULion() override;
+
+  // Makes an optimizer, or replaces the one of this id. The values are used by no update: each is given its own.
+  void create_lion(int id, double lr = 1e-4, double beta1 = 0.9, double beta2 = 0.99, double weight_decay = 0,
+                   bool should_log = false);
+  // Nothing for an unknown id.
+  void destroy_lion(int id);
+
+  // One step; `step` counts from 1 and changes nothing.
+  void lion_update(int id, int64_t step, double lr, double beta1, double beta2, double weight_decay,
+                   const Tensor& params, const Tensor& grads, const Tensor& exp_avg, const Tensor& copy = {});
+  // Many parameters in one parallel region. Returns the norm of the gradients where they are clipped, else 0.
+  double lion_update_multi(int id, int64_t step, const LionOptions& options, std::span<const LionTensors> parameters);
+
+ private:
+  struct Code;
+  void check_id(const char* op, int id);
+
+  std::unique_ptr<Code> code_;
+  std::mutex mutex_;
+  std::set<int> ids_;  // mutex_
+};
+
+}  // namespace anyaccel::ops

@@ -1,0 +1,38 @@
+// Adam and AdamW for lists of parameters on the active accelerator: what "FusedAdamBuilder" loads.
+//
+// An accelerator that has no such op of its own computes on the host, with copies there and back where the host does not
+// reach its memory. See optimizer_options.h for the rules that tensors obey.
+#pragma once
+
+#include <vector>
+
+#include "anyaccel/op_builder.h"
+#include "anyaccel/ops/optimizer_options.h"
+
+namespace anyaccel::ops {
+
+class FusedAdam : public OpLibrary {
+ public:
+  FusedAdam(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> code);
+  ~FusedAdam() override;
+
+  enum Mode { L2 = 0, AdamW = 1 };
+
+  // One step. tensor_lists are gradients, parameters, exp_avg, exp_avg_sq, all of one length, and optionally copies that
+  // receive the new parameters. noop_flag (int32, one element, may be absent): nothing is done unless it is 0. chunk_size
+  // is how many elements a block of work gets on accelerators that want to be told.
+  void multi_tensor_adam(int64_t chunk_size, const Tensor& noop_flag, std::span<const std::vector<Tensor>> tensor_lists,
+                         double lr, double beta1, double beta2, double eps, int64_t step, int mode,
+                         bool bias_correction, double weight_decay);
+  // The same with gradients divided by grad_scale; the fifth list is required.
+  void multi_tensor_adam_mixed_precision(int64_t chunk_size, const Tensor& noop_flag,
+                                         std::span<const std::vector<Tensor>> tensor_lists, double lr, double beta1,
+                                         double beta2, double eps, int64_t step, int mode, bool bias_correction,
+                                         double weight_decay, double grad_scale);
+
+ private:
+  struct Code;
+  std::unique_ptr<Code> code_;
+};
+
+}  // namespace anyaccel::ops

@@ -1,0 +1,51 @@
+// LAMB on the active accelerator: what "FusedLambBuilder" loads.
+//
+// An accelerator that has no such op of its own computes on the host, with copies there and back where the host does not
+// reach its memory. See optimizer_options.h for the rules that tensors obey.
+#pragma once
+
+#include <vector>
+
+#include "anyaccel/op_builder.h"
+#include "anyaccel/ops/optimizer_options.h"
+
+namespace anyaccel::ops {
+
+struct LambTensors {
+  Tensor param, grad, exp_avg, exp_avg_sq;
+  Tensor copy = {};
+};
+
+struct LambOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double max_coeff = 10;
+  double min_coeff = 0.01;
+  bool eps_inside_sqrt = false;
+  bool bias_correction = true;
+  GradientOptions gradients = {};
+};
+
+class FusedLamb : public OpLibrary {
+ public:
+  FusedLamb(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> code);
+  ~FusedLamb() override;
+
+  // One step. Gradients are divided by combined_scale. eps_mode 0 adds eps under the square root, 1 outside. p_copy may be
+  // absent. Returns the trust coefficient: norm of the parameters over norm of the update, between min_coeff and
+  // max_coeff, and 1 where one of the two norms is 0.
+  double lamb(const Tensor& p, const Tensor& p_copy, const Tensor& m, const Tensor& v, const Tensor& g, double lr,
+              double beta1, double beta2, double max_coeff, double min_coeff, double eps, double combined_scale,
+              int64_t step, int eps_mode, bool bias_correction, double decay);
+  // Many parameters in two parallel regions; a coefficient each. Empty when the clipped norm was not finite.
+  std::vector<double> lamb_multi(int64_t step, const LambOptions& options, std::span<const LambTensors> parameters);
+
+ private:
+  struct Code;
+  std::unique_ptr<Code> code_;
+};
+
+}  // namespace anyaccel::ops

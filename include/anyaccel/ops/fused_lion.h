@@ -1,0 +1,30 @@
+// Lion for lists of parameters on the active accelerator: what "FusedLionBuilder" loads.
+//
+// An accelerator that has no such op of its own computes on the host, with copies there and back where the host does not
+// reach its memory. See optimizer_options.h for the rules that tensors obey, cpu_lion.h for the arithmetic.
+#pragma once
+
+#include <vector>
+
+#include "anyaccel/op_builder.h"
+#include "anyaccel/ops/optimizer_options.h"
+
+namespace anyaccel::ops {
+
+class FusedLion : public OpLibrary {
+ public:
+  FusedLion(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> code);
+  ~FusedLion() override;
+
+  // One step. tensor_lists are gradients, parameters, exp_avg, all of one length, and optionally copies that receive the
+  // new parameters. noop_flag (int32, one element, may be absent): nothing is done unless it is 0. chunk_size is how many
+  // elements a block of work gets on accelerators that want to be told.
+  void multi_tensor_lion(int64_t chunk_size, const Tensor& noop_flag, std::span<const std::vector<Tensor>> tensor_lists,
+                         double lr, double beta1, double beta2, int64_t step, double weight_decay);
+
+ private:
+  struct Code;
+  std::unique_ptr<Code> code_;
+};
+
+}  // namespace anyaccel::ops

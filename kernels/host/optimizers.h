@@ -1,0 +1,94 @@
+// What the optimizers' op libraries and the code that calls them share: structs and the signatures of the ops.
+//
+// Every op updates a list of parameters in one parallel region. Arithmetic is float32, in the order given here, with
+// every operation rounded on its own, so that results are the same bits for every instruction set, number of threads and
+// way to cut a list into calls. Moments are rounded to their own dtype after the step.
+#pragma once
+
+#include <stdint.h>
+
+// One parameter and what belongs to it; every array is contiguous and has `count` elements. Arrays of one parameter must
+// not overlap.
+struct aa_parameter {
+  void* param;
+  const void* grad;
+  void* state[2];  // Adam, LAMB: exp_avg, exp_avg_sq; Adagrad: exp_avg_sq; Lion: exp_avg
+  void* copy;      // receives the new parameters as well; null: nobody
+  int64_t count;
+  int64_t first_segment;  // segments (AA_NORM_SEGMENT) of the parameters before this one
+  int32_t param_dtype;    // aa_dtype: float32, bfloat16 or float16, as are the others
+  int32_t grad_dtype;
+  int32_t state_dtype;
+  int32_t copy_dtype;
+};
+
+// Gradients are multiplied by grad_scale before anything else in every op.
+
+// grad_norm: elements of a parameter are summed in segments of this size, in double, so that the sums do not depend on
+// how the work is divided.
+#define AA_NORM_SEGMENT 16384
+
+// AA_OP void grad_square_sums(const aa_parameter*, int64_t count, double* sums)
+// For each parameter in turn, for each of its segments, the sum of squares of the gradients as they are (not scaled).
+typedef void aa_grad_square_sums(const struct aa_parameter* parameters, int64_t count, double* sums);
+
+// Adam, for g = gradient * grad_scale:
+//   L2:     g += weight_decay * p
+//   m = beta1 * m + one_minus_beta1 * g
+//   v = beta2 * v + one_minus_beta2 * (g * g)
+//   AdamW:  p += decay * p                          with decay = -lr * weight_decay
+//   p += step_size * (m / (sqrt(v) * inv_sqrt_correction2 + eps))
+// with step_size = -lr / (1 - beta1^step) and inv_sqrt_correction2 = 1 / sqrt(1 - beta2^step), without bias correction
+// -lr and 1.
+struct aa_adam_args {
+  float beta1, one_minus_beta1;
+  float beta2, one_minus_beta2;
+  float eps;
+  float step_size;
+  float inv_sqrt_correction2;
+  float weight_decay;  // 0 for AdamW
+  float decay;         // 0 for L2
+  float grad_scale;
+};
+// AA_OP adam_step, adam_undo: the step, and what the arrays were before it (exact but for rounding).
+typedef void aa_adam_op(const struct aa_parameter* parameters, int64_t count, const struct aa_adam_args* args);
+
+// Adagrad: g += weight_decay * p; v += g * g; p += step_size * (g / (sqrt(v) + eps)), step_size = -lr.
+struct aa_adagrad_args {
+  float eps;
+  float step_size;
+  float weight_decay;
+  float grad_scale;
+};
+typedef void aa_adagrad_op(const struct aa_parameter* parameters, int64_t count, const struct aa_adagrad_args* args);
+
+// Lion: c = beta1 * m + one_minus_beta1 * g; p = p * keep - lr * sign(c) with keep = 1 - lr * weight_decay;
+// m = beta2 * m + one_minus_beta2 * g. The sign of 0 is 0, that of a NaN is a NaN.
+struct aa_lion_args {
+  float beta1, one_minus_beta1;
+  float beta2, one_minus_beta2;
+  float lr;
+  float keep;
+  float grad_scale;
+};
+typedef void aa_lion_op(const struct aa_parameter* parameters, int64_t count, const struct aa_lion_args* args);
+
+// LAMB: m and v as Adam's; u = (m / correction1) / denominator + weight_decay * p, where the denominator is
+// sqrt(v / correction2) + eps, or with eps_inside sqrt(v / correction2 + eps); then p -= lr * coefficient * u.
+// m and v are taken as their dtype holds them.
+struct aa_lamb_args {
+  float beta1, one_minus_beta1;
+  float beta2, one_minus_beta2;
+  float eps;
+  float correction1, correction2;
+  float weight_decay;
+  float lr;
+  float grad_scale;
+  int32_t eps_inside;
+};
+// AA_OP lamb_moments: updates m and v; per segment of each parameter in turn, the sums of squares of p and of u.
+typedef void aa_lamb_moments(const struct aa_parameter* parameters, int64_t count, const struct aa_lamb_args* args,
+                             double* param_sums, double* update_sums);
+// AA_OP lamb_apply: p -= lr * coefficients[parameter] * u.
+typedef void aa_lamb_apply(const struct aa_parameter* parameters, int64_t count, const struct aa_lamb_args* args,
+                           const float* coefficients);

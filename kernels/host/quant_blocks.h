@@ -1,0 +1,288 @@
+// What the two quantizers have in common: blocks of elements as floats, statistics of a group, random numbers, and
+// output written past the caches.
+//
+// Everything here gives the same bits with every instruction set and any number of threads.
+#pragma once
+
+#include "anyaccel/op_source.h"
+#include "vector.h"
+
+namespace anyaccel::op::quant {
+
+// Elements that are worked on at once: their buffers stay in the first-level cache. A multiple of every vector width.
+inline constexpr int64_t kBlock = 512;
+// Outputs from this size (bytes) on do not fit in the caches anyway and are written past them.
+inline constexpr int64_t kLargeOutput = int64_t{16} << 20;
+
+// Not to be copied into their callers: sources are compiled while somebody waits, and a call a block costs nothing.
+#define AA_ONCE __attribute__((noinline))
+
+AA_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+// A block's elements and what follows up to a whole number of vectors.
+AA_INLINE int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
+
+AA_INLINE int64_t bytes_of(int32_t dtype) { return dtype == AA_DTYPE_F32 ? 4 : 2; }
+
+template <class T>
+inline void widen(const T* x, int64_t n, float* out) {
+  int64_t i = 0;
+  for (; i + Vec::width <= n; i += Vec::width) store(out + i, load(x + i));
+  if (i < n) store(out + i, load_n(x + i, n - i));
+}
+
+// Elements [begin, begin + n) of a dense F32, F16 or BF16 array as floats, n <= kBlock: where they lie or in `buffer`. Up
+// to padded(n) they go on with copies of the first one, so that whole vectors may be used for maxima.
+AA_ONCE inline const float* read_block(const void* x, int32_t dtype, int64_t begin, int64_t n, float* buffer) {
+  if (dtype == AA_DTYPE_F32) {
+    const float* from = static_cast<const float*>(x) + begin;
+    if (n % 16 == 0) return from;
+    __builtin_memcpy(buffer, from, static_cast<size_t>(n) * sizeof(float));
+  } else if (dtype == AA_DTYPE_F16) {
+    widen(static_cast<const fp16*>(x) + begin, n, buffer);
+  } else {
+    widen(static_cast<const bf16*>(x) + begin, n, buffer);
+  }
+  for (int64_t i = n; i < padded(n); ++i) buffer[i] = buffer[0];
+  return buffer;
+}
+
+// n floats as another dtype, to a buffer with room for padded(n). Returns where the elements are.
+AA_ONCE inline const void* narrow_block(const float* x, int64_t n, int32_t dtype, void* buffer) {
+  if (dtype == AA_DTYPE_F32) return x;
+  if (dtype == AA_DTYPE_F16) {
+    for (int64_t i = 0; i < n; i += Vec::width) store(static_cast<fp16*>(buffer) + i, load(x + i));
+  } else {
+    for (int64_t i = 0; i < n; i += Vec::width) store(static_cast<bf16*>(buffer) + i, load(x + i));
+  }
+  return buffer;
+}
+
+// Smallest and largest element; whether there was a NaN or an infinity.
+struct Range {
+  float low = __builtin_inff();
+  float high = -__builtin_inff();
+  bool finite = true;
+
+  void add(const Range& other) {
+    low = other.low < low ? other.low : low;
+    high = other.high > high ? other.high : high;
+    finite = finite && other.finite;
+  }
+  float largest_magnitude() const { return -low > high ? -low : high; }
+};
+
+AA_ONCE inline Range range_of(const float* x, int64_t n) {
+  Vec low0(__builtin_inff()), low1 = low0, high0 = -low0, high1 = high0, odd0(0.0f), odd1(0.0f);
+  int64_t i = 0;
+  // x * 0 is a NaN for an infinity and a NaN, and a sum keeps it.
+  const Vec zero(0.0f);
+  for (; i + 2 * Vec::width <= n; i += 2 * Vec::width) {
+    const Vec a = load(x + i), b = load(x + i + Vec::width);
+    low0 = min(a, low0);
+    low1 = min(b, low1);
+    high0 = max(a, high0);
+    high1 = max(b, high1);
+    odd0 = multiply_add(a, zero, odd0);
+    odd1 = multiply_add(b, zero, odd1);
+  }
+  for (; i < n; i += Vec::width) {
+    const Vec a = load(x + i);
+    low0 = min(a, low0);
+    high0 = max(a, high0);
+    odd0 = multiply_add(a, zero, odd0);
+  }
+  Range range;
+  range.low = smallest(min(low0, low1));
+  range.high = largest(max(high0, high1));
+  range.finite = !any(is_nan(odd0 + odd1));
+  return range;
+}
+
+// -- random numbers: Philox 4x32-10 as in anyaccel/philox.h --
+struct Random {
+  uint64_t seed = 0;
+  uint64_t offset = 0;  // in counters
+  bool used = false;
+};
+
+// Counters in vectors of 64-bit lanes whose upper halves do not count.
+#if AA_VECTOR_AVX512
+typedef uint64_t Lanes __attribute__((vector_size(64)));
+AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (Lanes)_mm512_mul_epu32((__m512i)a, (__m512i)b); }
+#elif AA_VECTOR_AVX2
+typedef uint64_t Lanes __attribute__((vector_size(32)));
+AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (Lanes)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
+#elif AA_VECTOR_SSE2
+typedef uint64_t Lanes __attribute__((vector_size(16)));
+AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (Lanes)_mm_mul_epu32((__m128i)a, (__m128i)b); }
+#else
+typedef uint64_t Lanes __attribute__((vector_size(8)));
+AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (a & 0xffffffffu) * (b & 0xffffffffu); }
+#endif
+
+inline constexpr int64_t kCounters = 16;  // made at once
+// Room for the words of a block that begins anywhere in a counter.
+inline constexpr int64_t kWords = kBlock + 4 + 4 * kCounters;
+
+// The words of kCounters counters from `first` on, four each.
+AA_ONCE inline void philox(uint64_t seed, uint64_t first, uint32_t* words) {
+  constexpr int kLanes = sizeof(Lanes) / 8, kVectors = 2;  // two vectors: one waits for its products
+  for (int64_t begin = 0; begin < kCounters; begin += kVectors * kLanes) {
+    Lanes c0[kVectors], c1[kVectors], c2[kVectors] = {}, c3[kVectors] = {};
+    for (int v = 0; v < kVectors; ++v) {
+      for (int i = 0; i < kLanes; ++i) c0[v][i] = first + static_cast<uint64_t>(begin + v * kLanes + i);
+      c1[v] = c0[v] >> 32;
+    }
+    uint64_t k0 = seed & 0xffffffffu, k1 = seed >> 32;
+    for (int round = 0; round < 10; ++round) {
+      for (int v = 0; v < kVectors; ++v) {
+        const Lanes product0 = multiply_low_halves(c0[v], Lanes{} + uint64_t{0xD2511F53u});
+        const Lanes product1 = multiply_low_halves(c2[v], Lanes{} + uint64_t{0xCD9E8D57u});
+        c0[v] = (product1 >> 32) ^ c1[v] ^ k0;
+        c1[v] = product1;
+        c2[v] = (product0 >> 32) ^ c3[v] ^ k1;
+        c3[v] = product0;
+      }
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    for (int v = 0; v < kVectors; ++v) {
+      const Lanes low = (c0[v] & 0xffffffffu) | c1[v] << 32, high = (c2[v] & 0xffffffffu) | c3[v] << 32;
+      for (int i = 0; i < kLanes; ++i) {
+        const uint64_t four[2] = {low[i], high[i]};
+        __builtin_memcpy(words + 4 * (begin + v * kLanes + i), four, 16);
+      }
+    }
+  }
+}
+
+// Numbers in [0, 1) for the elements [begin, begin + n) of a call: the upper 24 bits of their words. units[] has room for
+// kWords numbers; returns where the first element's is. Null when there is nothing to draw.
+AA_ONCE inline const float* draw(const Random& random, int64_t begin, int64_t n, float* units) {
+  if (!random.used) return nullptr;
+  const int64_t skip = begin % 4;
+  const uint64_t first = random.offset + static_cast<uint64_t>(begin / 4);
+  for (int64_t i = 0; i < skip + n; i += 4 * kCounters) {
+    uint32_t words[4 * kCounters];
+    philox(random.seed, first + static_cast<uint64_t>(i / 4), words);
+    for (int64_t k = 0; k < 4 * kCounters; ++k) {
+      units[i + k] = static_cast<float>(static_cast<int32_t>(words[k] >> 8)) * 0x1p-24f;
+    }
+  }
+  return units + skip;
+}
+
+// -- output --
+// Writes bytes one after another; when they go past the caches, in whole lines.
+class Writer {
+ public:
+  Writer(void* to, bool past_caches) : to_(static_cast<uint8_t*>(to)), past_caches_(past_caches) {}
+  ~Writer() { flush(); }
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  void move_to(void* to) {
+    if (static_cast<uint8_t*>(to) == to_ + held_) return;
+    flush();
+    to_ = static_cast<uint8_t*>(to);
+  }
+
+  AA_ONCE void put(const void* data, int64_t bytes) {
+    const uint8_t* from = static_cast<const uint8_t*>(data);
+    if (!past_caches_) {
+      __builtin_memcpy(to_, from, static_cast<size_t>(bytes));
+      to_ += bytes;
+      return;
+    }
+    while (bytes > 0) {
+      const int64_t into_line = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to_) % kLine) + held_;
+      if (into_line == 0) {
+        for (; bytes >= kLine; bytes -= kLine, from += kLine) stream_line(from);
+      }
+      const int64_t part = smaller(bytes, kLine - into_line);
+      if (part <= 0) break;
+      if (held_ == 0 && into_line > 0) {
+        // The line's beginning is somebody else's.
+        __builtin_memcpy(to_, from, static_cast<size_t>(part));
+        to_ += part;
+      } else {
+        __builtin_memcpy(line_ + held_, from, static_cast<size_t>(part));
+        held_ += part;
+        if (held_ == kLine) {
+          held_ = 0;
+          stream_line(line_);
+        }
+      }
+      from += part;
+      bytes -= part;
+    }
+  }
+
+  // Makes everything visible to other threads.
+  AA_ONCE void flush() {
+    if (!past_caches_) return;
+    __builtin_memcpy(to_, line_, static_cast<size_t>(held_));
+    to_ += held_;
+    held_ = 0;
+    stream_fence();
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+
+  void stream_line(const uint8_t* from) {
+    for (int i = 0; i < 16; i += Vec::width) {
+      stream(reinterpret_cast<float*>(to_) + i, load(reinterpret_cast<const float*>(from) + i));
+    }
+    to_ += kLine;
+  }
+
+  uint8_t* to_;  // where the held bytes, or the next ones, go
+  bool past_caches_;
+  int64_t held_ = 0;
+  alignas(64) uint8_t line_[kLine];
+};
+
+// -- groups --
+// Calls body(first, last) for shares of `groups` groups of `group_size` elements.
+template <class Body>
+void for_groups(int64_t groups, int64_t group_size, const Body& body) {
+  const int64_t grain = 16384 / group_size;
+  parallel_for(groups, grain > 0 ? grain : 1, 1, body);
+}
+
+// Whether groups are so few and so large that their elements, not the groups, must be shared among the threads.
+inline bool has_wide_groups(int64_t groups, int64_t group_size) {
+  return groups < 2 * threads() && group_size >= (1 << 17) && threads() > 1;
+}
+
+// The range of elements [begin, end), read by read(begin, n, buffer).
+template <class Read>
+AA_ONCE Range range_between(const Read& read, int64_t begin, int64_t end) {
+  alignas(64) float buffer[kBlock];
+  Range range;
+  for (int64_t i = begin; i < end; i += kBlock) {
+    const int64_t n = smaller(kBlock, end - i);
+    range.add(range_of(read(i, n, buffer), padded(n)));
+  }
+  return range;
+}
+
+// The same on all threads.
+template <class Read>
+Range range_of_wide_group(const Read& read, int64_t begin, int64_t end) {
+  constexpr int kParts = 256;
+  Range parts[kParts];
+  run([&](int index, int count) {
+    const int used = count < kParts ? count : kParts;
+    if (index >= used) return;
+    const int64_t size = end - begin;
+    parts[index] = range_between(read, begin + size / used * index + size % used * index / used,
+                                 begin + size / used * (index + 1) + size % used * (index + 1) / used);
+  });
+  Range range;
+  for (const Range& part : parts) range.add(part);
+  return range;
+}
+
+}  // namespace anyaccel::op::quant

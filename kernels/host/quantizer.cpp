@@ -1,0 +1,390 @@
+// The functions behind ops::Quantizer: integers of 8 and 4 bits with a scale, or a scale and an offset, for each group of
+// elements. include/anyaccel/ops/quantizer.h defines the results, quantizer_calls.h the arguments.
+#include "quant_blocks.h"
+#include "quantizer_calls.h"
+
+namespace anyaccel::op::quant {
+namespace {
+
+constexpr float kSmallestNormal = 0x1p-126f;
+
+// What turns numbers into a group's integers and back.
+struct Scale {
+  float scale = 0, offset = 0;
+  float inverse = 0;
+  float low = 0, high = 0;  // the integers' limits
+  bool finite = true;
+};
+
+AA_INLINE float quiet_nan() { return bits_float(0x7fc00000u); }
+
+Scale make_scale(const Range& range, int32_t bits, bool asymmetric) {
+  const float half = static_cast<float>(1 << (bits - 1));
+  Scale s;
+  s.high = half - 1;
+  s.low = asymmetric ? -half : -s.high;
+  const float span = asymmetric ? range.high - range.low : range.largest_magnitude();
+  s.finite = range.finite && span <= 0x1.fffffep127f;
+  if (!s.finite) {
+    s.scale = s.offset = quiet_nan();
+    return s;
+  }
+  s.scale = span / (s.high - (asymmetric ? s.low : 0.0f));
+  if (s.scale >= kSmallestNormal) {
+    s.offset = asymmetric ? range.low + half * s.scale : 0.0f;
+  } else {
+    s.scale = 1.0f;
+    s.offset = asymmetric ? range.low + 0.0f : 0.0f;
+  }
+  s.inverse = 1.0f / s.scale;
+  return s;
+}
+
+void store_params(float* params, int64_t group, bool asymmetric, const Scale& s) {
+  if (asymmetric) {
+    params[2 * group] = s.scale;
+    params[2 * group + 1] = s.offset;
+  } else {
+    params[group] = s.scale;
+  }
+}
+
+Scale load_params(const float* params, int64_t group, bool asymmetric) {
+  Scale s;
+  s.scale = params[asymmetric ? 2 * group : group];
+  s.offset = asymmetric ? params[2 * group + 1] : 0.0f;
+  return s;
+}
+
+// The integer, as a float, that a vector of elements becomes.
+AA_INLINE Vec to_integer(Vec x, const Scale& s) { return round((x - Vec(s.offset)) * Vec(s.inverse)); }
+AA_INLINE Vec to_integer(Vec x, const Scale& s, Vec unit) {
+  const Vec exact = (x - Vec(s.offset)) * Vec(s.inverse);
+  const Vec nearest = round(exact);
+  const Vec below = select(less(exact, nearest), nearest - Vec(1.0f), nearest);
+  return select(less(unit, exact - below), below + Vec(1.0f), below);
+}
+AA_INLINE Vec limit(Vec integer, const Scale& s) { return min(max(integer, Vec(s.low)), Vec(s.high)); }
+
+// n is a multiple of the width of a vector. `units` is null for rounding to nearest.
+AA_ONCE void quantize_block(const float* x, int64_t n, const Scale& s, const float* units, int8_t* out) {
+  if (units) {
+    for (int64_t i = 0; i < n; i += Vec::width) {
+      store_integers(out + i, limit(to_integer(load(x + i), s, load(units + i)), s));
+    }
+  } else {
+    for (int64_t i = 0; i < n; i += Vec::width) store_integers(out + i, limit(to_integer(load(x + i), s), s));
+  }
+}
+
+AA_ONCE void fake_block(const float* x, int64_t n, const Scale& s, const float* units, float* out) {
+  for (int64_t i = 0; i < n; i += Vec::width) {
+    const Vec integer = units ? to_integer(load(x + i), s, load(units + i)) : to_integer(load(x + i), s);
+    store(out + i, limit(integer, s) * Vec(s.scale) + Vec(s.offset));
+  }
+}
+
+AA_ONCE void dequantize_block(const int8_t* values, int64_t n, const Scale& s, float* out) {
+  for (int64_t i = 0; i < n; i += Vec::width) {
+    store(out + i, load(values + i) * Vec(s.scale) + Vec(s.offset));
+  }
+}
+
+// Two values a byte, the first in the upper half.
+AA_ONCE void pack(const int8_t* values, int64_t n, uint8_t* out) {
+  for (int64_t i = 0; i < n / 2; ++i) {
+    out[i] = static_cast<uint8_t>(static_cast<uint8_t>(values[2 * i]) << 4 | (values[2 * i + 1] & 0xf));
+  }
+}
+AA_ONCE void unpack(const uint8_t* bytes, int64_t n, int8_t* out) {
+  for (int64_t i = 0; i < n / 2; ++i) {
+    out[2 * i] = static_cast<int8_t>(static_cast<int8_t>(bytes[i]) >> 4);
+    out[2 * i + 1] = static_cast<int8_t>(static_cast<int8_t>(bytes[i] << 4) >> 4);
+  }
+}
+
+// The n values from element `begin` on, one a byte, readable up to padded(n).
+AA_ONCE const int8_t* read_values(const void* values, int32_t bits, int64_t begin, int64_t n, int8_t* buffer) {
+  if (bits == 8) {
+    const int8_t* from = static_cast<const int8_t*>(values) + begin;
+    if (n % 16 == 0) return from;
+    __builtin_memcpy(buffer, from, static_cast<size_t>(n));
+    return buffer;
+  }
+  const uint8_t* bytes = static_cast<const uint8_t*>(values);
+  if (begin % 2 == 0) {
+    unpack(bytes + begin / 2, n + n % 2, buffer);
+    return buffer;
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const uint8_t byte = bytes[(begin + i) / 2];
+    buffer[i] = static_cast<int8_t>(static_cast<int8_t>((begin + i) % 2 ? byte << 4 : byte) >> 4);
+  }
+  return buffer;
+}
+
+struct Error {
+  void* data = nullptr;  // null: none
+  int32_t dtype = 0;
+  float beta = 0;
+
+  char* at(int64_t i) const { return static_cast<char*>(data) + i * bytes_of(dtype); }
+
+  // sum[] += error
+  AA_ONCE void add_to(float* sum, int64_t begin, int64_t n) const {
+    alignas(64) float buffer[kBlock];
+    const float* old = read_block(data, dtype, begin, n, buffer);
+    for (int64_t i = 0; i < padded(n); ++i) sum[i] += old[i];
+  }
+  // error = beta * error + (1 - beta) * (exact - what the values stand for)
+  AA_ONCE void update(const float* exact, const int8_t* values, const Scale& s, int64_t begin, int64_t n) const {
+    alignas(64) float buffer[kBlock], restored[kBlock], narrow[kBlock];
+    const float* old = read_block(data, dtype, begin, n, buffer);
+    dequantize_block(values, padded(n), s, restored);
+    const Vec keep(beta), take(1.0f - beta);
+    for (int64_t i = 0; i < n; i += Vec::width) {
+      store(restored + i, keep * load(old + i) + take * (load(exact + i) - load(restored + i)));
+    }
+    __builtin_memcpy(at(begin), narrow_block(restored, n, dtype, narrow), static_cast<size_t>(n * bytes_of(dtype)));
+  }
+};
+
+// Elements as floats: of an array, or sums of quantized chunks; plus their error feedback.
+struct Source {
+  const void* x = nullptr;
+  int32_t dtype = 0;
+  const aa_quantized_reduction_args* reduction = nullptr;  // instead of x
+  Error error;
+
+  // As read_block().
+  const float* operator()(int64_t begin, int64_t n, float* buffer) const {
+    if (!reduction) {
+      const float* from = read_block(x, dtype, begin, n, buffer);
+      if (!error.data) return from;
+      if (from != buffer) __builtin_memcpy(buffer, from, static_cast<size_t>(padded(n)) * sizeof(float));
+    } else {
+      sum_chunks(*reduction, begin, n, buffer);
+    }
+    if (error.data) error.add_to(buffer, begin, n);
+    return buffer;
+  }
+
+  // Sums the chunks in their order.
+  AA_ONCE static void sum_chunks(const aa_quantized_reduction_args& a, int64_t begin, int64_t n, float* out) {
+    alignas(64) int8_t buffer[kBlock];
+    const int64_t in_groups = a.count / a.in_group_size;
+    __builtin_memset(out, 0, static_cast<size_t>(n) * sizeof(float));
+    for (int64_t chunk = 0; chunk < a.chunks; ++chunk) {
+      for (int64_t i = begin; i < begin + n;) {
+        const int64_t group = i / a.in_group_size;
+        const int64_t part = smaller(begin + n, (group + 1) * a.in_group_size) - i;
+        const Scale s = load_params(a.params, chunk * in_groups + group, a.asymmetric != 0);
+        const int8_t* values = read_values(a.values, a.bits, chunk * a.count + i, part, buffer);
+        float* to = out + (i - begin);
+        int64_t k = 0;
+        for (; k + Vec::width <= part; k += Vec::width) {
+          store(to + k, load(to + k) + (load(values + k) * Vec(s.scale) + Vec(s.offset)));
+        }
+        for (; k < part; ++k) to[k] += static_cast<float>(values[k]) * s.scale + s.offset;
+        i += part;
+      }
+    }
+    for (int64_t i = n; i < padded(n); ++i) out[i] = out[0];
+  }
+};
+
+// Where a group goes: groups are numbered (node, device, stage, inner) in the input and (stage, device, node, inner) in
+// the output.
+struct Order {
+  int64_t nodes = 1, devices = 1, stages = 1;
+  int64_t together = 1;  // groups that stay side by side: the number of `inner`
+
+  int64_t place(int64_t group) const {
+    if (nodes == 1 && stages == 1) return group;
+    const int64_t inner = group % together;
+    const int64_t stage = group / together % stages;
+    const int64_t partition = group / together / stages;
+    const int64_t slot = partition % devices * nodes + partition / devices;
+    return (stage * nodes * devices + slot) * together + inner;
+  }
+};
+
+// Quantizes the groups of `source`.
+struct Job {
+  Source source;
+  Order order;
+  Random random;
+  int64_t groups, group_size;
+  int32_t bits;
+  bool asymmetric;
+  uint8_t* values;
+  float* params;
+
+  uint8_t* target(int64_t group) const { return values + order.place(group) * group_size * bits / 8; }
+
+  // Turns the elements [begin, end) of one group into values.
+  AA_ONCE void write(int64_t begin, int64_t end, const Scale& s, Writer& out) const {
+    alignas(64) float buffer[kBlock], units[kWords];
+    alignas(64) int8_t integers[kBlock];
+    alignas(64) uint8_t packed[kBlock / 2];
+    for (int64_t i = begin; i < end; i += kBlock) {
+      const int64_t n = smaller(kBlock, end - i);
+      if (s.finite) {
+        const float* x = source(i, n, buffer);
+        quantize_block(x, padded(n), s, draw(random, i, n, units), integers);
+        if (source.error.data) source.error.update(x, integers, s, i, n);
+      } else {
+        __builtin_memset(integers, 0, static_cast<size_t>(padded(n)));
+      }
+      if (bits == 8) {
+        out.put(integers, n);
+      } else {
+        pack(integers, n, packed);
+        out.put(packed, n / 2);
+      }
+    }
+  }
+
+  void run() const {
+    const FlushDenormals flush;
+    const bool past_caches = groups * group_size * bits / 8 >= kLargeOutput;
+    if (!has_wide_groups(groups, group_size)) {
+      for_groups(groups, group_size, [&](int64_t first, int64_t last) {
+        Writer writer(target(first), past_caches);
+        for (int64_t g = first; g < last; ++g) {
+          const int64_t begin = g * group_size, end = begin + group_size;
+          const Scale s = make_scale(range_between(source, begin, end), bits, asymmetric);
+          store_params(params, order.place(g), asymmetric, s);
+          writer.move_to(target(g));
+          write(begin, end, s, writer);
+        }
+      });
+      return;
+    }
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t begin = g * group_size;
+      const Scale s = make_scale(range_of_wide_group(source, begin, begin + group_size), bits, asymmetric);
+      store_params(params, order.place(g), asymmetric, s);
+      parallel_for(group_size, 16384, 128, [&](int64_t first, int64_t last) {
+        Writer writer(target(g) + first * bits / 8, past_caches);
+        write(begin + first, begin + last, s, writer);
+      });
+    }
+  }
+};
+
+}  // namespace
+
+AA_OP void quantizer_quantize(const aa_quantize_args* a) {
+  Job job{};
+  job.source = {a->x, a->dtype, nullptr, {a->error, a->error_dtype, a->error_beta}};
+  job.order = {a->nodes, a->devices, a->pipeline, a->groups / (a->nodes * a->devices * a->pipeline)};
+  job.random = {a->seed, a->offset, a->stochastic != 0};
+  job.groups = a->groups;
+  job.group_size = a->group_size;
+  job.bits = a->bits;
+  job.asymmetric = a->asymmetric != 0;
+  job.values = static_cast<uint8_t*>(a->values);
+  job.params = a->params;
+  job.run();
+}
+
+// x becomes what its quantized form stands for; values and params are not used.
+AA_OP void quantizer_fake(const aa_quantize_args* a) {
+  const FlushDenormals flush;
+  const Random random{a->seed, a->offset, a->stochastic != 0};
+  char* const x = static_cast<char*>(const_cast<void*>(a->x));
+  const Source source{x, a->dtype, nullptr, {}};
+  const auto rewrite = [&](int64_t begin, int64_t end, const Scale& s) {
+    alignas(64) float buffer[kBlock], units[kWords], result[kBlock], narrow[kBlock];
+    for (int64_t i = begin; i < end; i += kBlock) {
+      const int64_t n = smaller(kBlock, end - i);
+      if (s.finite) {
+        fake_block(source(i, n, buffer), padded(n), s, draw(random, i, n, units), result);
+      } else {
+        for (int64_t k = 0; k < padded(n); ++k) result[k] = quiet_nan();
+      }
+      __builtin_memcpy(x + i * bytes_of(a->dtype), narrow_block(result, n, a->dtype, narrow),
+                       static_cast<size_t>(n * bytes_of(a->dtype)));
+    }
+  };
+  if (!has_wide_groups(a->groups, a->group_size)) {
+    for_groups(a->groups, a->group_size, [&](int64_t first, int64_t last) {
+      for (int64_t g = first; g < last; ++g) {
+        const int64_t begin = g * a->group_size, end = begin + a->group_size;
+        rewrite(begin, end, make_scale(range_between(source, begin, end), a->bits, a->asymmetric != 0));
+      }
+    });
+    return;
+  }
+  for (int64_t g = 0; g < a->groups; ++g) {
+    const int64_t begin = g * a->group_size;
+    const Range range = range_of_wide_group(source, begin, begin + a->group_size);
+    const Scale s = make_scale(range, a->bits, a->asymmetric != 0);
+    parallel_for(a->group_size, 16384, 64,
+                 [&](int64_t first, int64_t last) { rewrite(begin + first, begin + last, s); });
+  }
+}
+
+AA_OP void quantizer_dequantize(const aa_dequantize_args* a) {
+  const int64_t count = a->groups * a->group_size;
+  const int64_t item = bytes_of(a->dtype);
+  parallel_for(count, 16384, 128, [&](int64_t first, int64_t last) {
+    alignas(64) int8_t buffer[kBlock];
+    alignas(64) float result[kBlock], narrow[kBlock];
+    Writer writer(static_cast<char*>(a->out) + first * item, count * item >= kLargeOutput);
+    for (int64_t i = first; i < last;) {
+      const int64_t group = i / a->group_size;
+      const int64_t end = smaller(last, (group + 1) * a->group_size);
+      const Scale s = load_params(a->params, group, a->asymmetric != 0);
+      while (i < end) {
+        const int64_t n = smaller(kBlock, end - i);
+        dequantize_block(read_values(a->values, a->bits, i, n, buffer), padded(n), s, result);
+        writer.put(narrow_block(result, n, a->dtype, narrow), n * item);
+        i += n;
+      }
+    }
+  });
+}
+
+AA_OP void quantizer_quantized_reduction(const aa_quantized_reduction_args* a) {
+  Job job{};
+  job.source = {nullptr, 0, a, {a->error, a->error_dtype, a->error_beta}};
+  job.groups = a->count / a->out_group_size;
+  job.group_size = a->out_group_size;
+  job.bits = a->bits;
+  job.asymmetric = a->asymmetric != 0;
+  job.values = static_cast<uint8_t*>(a->out_values);
+  job.params = a->out_params;
+  job.run();
+}
+
+AA_OP void quantizer_dequantize_to_half(const aa_dequantize_to_half_args* a) {
+  const int64_t count = a->groups * a->group_size;
+  parallel_for(count, 16384, 128, [&](int64_t first, int64_t last) {
+    alignas(64) uint8_t buffer[kBlock];
+    alignas(64) float result[kBlock], narrow[kBlock];
+    Writer writer(static_cast<char*>(a->out) + first * 2, count * 2 >= kLargeOutput);
+    for (int64_t i = first; i < last;) {
+      const int64_t group = i / a->group_size;
+      const int64_t end = smaller(last, (group + 1) * a->group_size);
+      const Vec scale(a->scale[group]), minimum(a->minimum[group]);
+      while (i < end) {
+        const int64_t n = smaller(kBlock, end - i);
+        if (a->bits == 8) {
+          __builtin_memcpy(buffer, a->values + i, static_cast<size_t>(n));
+        } else {
+          for (int64_t k = 0; k < n; ++k) {
+            const uint8_t byte = a->values[(i + k) / 2];
+            buffer[k] = (i + k) % 2 ? byte & 0xf : byte >> 4;
+          }
+        }
+        for (int64_t k = 0; k < n; k += Vec::width) store(result + k, load(buffer + k) / scale + minimum);
+        writer.put(narrow_block(result, n, AA_DTYPE_F16, narrow), n * 2);
+        i += n;
+      }
+    }
+  });
+}
+
+}  // namespace anyaccel::op::quant

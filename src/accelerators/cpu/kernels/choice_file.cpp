@@ -1,0 +1,129 @@
+// Reads and replaces the file of measured choices; see choice_file.h.
+#include "accelerators/cpu/kernels/choice_file.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+
+#include "anyaccel/log.h"
+#include "runtime/cache_dir.h"
+
+namespace anyaccel::cpu {
+namespace {
+
+// To be raised when older measurements no longer hold, for instance after a change of our own kernels' speed.
+constexpr std::string_view kHeader = "anyaccel cpu matmul choices 1";
+// Far more than one machine writes; a larger file is not ours.
+constexpr std::uintmax_t kMostBytes = 1 << 20;
+
+using Choices = std::map<std::string, MeasuredChoice>;
+
+// The text up to the next tab, which is taken away; all of it when there is none.
+std::string_view next_field(std::string_view& line) {
+  const size_t tab = line.find('\t');
+  const std::string_view field = line.substr(0, tab);
+  line = tab == std::string_view::npos ? std::string_view() : line.substr(tab + 1);
+  return field;
+}
+
+bool parse_time(std::string_view text, double& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && value > 0;
+}
+
+// key, "own" or "onednn", both times.
+bool parse_line(std::string_view line, Choices& choices) {
+  const std::string key(next_field(line));
+  const std::string_view name = next_field(line);
+  MeasuredChoice choice;
+  choice.onednn = name == "onednn";
+  if (key.empty() || (name != "own" && name != "onednn")) return false;
+  if (!parse_time(next_field(line), choice.own_time) || !parse_time(next_field(line), choice.onednn_time)) return false;
+  if (!line.empty()) return false;
+  choices[key] = choice;
+  return true;
+}
+
+// All choices of the file; none when any of it is not as we write it.
+Choices read_file(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  if (error) return {};  // not there, or not for us: nothing was measured yet
+  const auto ignore = [&](const std::string& why) {
+    log_debug("measured choices in " + path.string() + " are not used: " + why);
+    return Choices();
+  };
+  if (size > kMostBytes) return ignore("the file is too large");
+  std::ifstream file(path);
+  std::string line;
+  if (!std::getline(file, line) || line != kHeader)
+    return ignore("the first line is not \"" + std::string(kHeader) + "\"");
+  Choices choices;
+  for (int number = 2; std::getline(file, line); ++number) {
+    if (!parse_line(line, choices)) return ignore("line " + std::to_string(number) + " cannot be read");
+  }
+  return choices;
+}
+
+std::string to_text(const Choices& choices) {
+  std::ostringstream text;
+  text << kHeader << '\n';
+  for (const auto& [key, choice] : choices) {
+    text << key << '\t' << (choice.onednn ? "onednn" : "own") << '\t' << choice.own_time << '\t' << choice.onednn_time
+         << '\n';
+  }
+  return text.str();
+}
+
+// Empty when all went well.
+std::string replace_file(const std::filesystem::path& path, const std::string& text) {
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  if (error) return error.message();
+  std::string temporary = path.string() + ".XXXXXX";
+  const int file = mkstemp(temporary.data());
+  if (file < 0) return std::strerror(errno);
+  const ssize_t written = ::write(file, text.data(), text.size());
+  const std::string why = written < 0 ? std::strerror(errno) : "the file system is full";
+  const bool whole = written == static_cast<ssize_t>(text.size());
+  const bool closed = ::close(file) == 0;
+  if (whole && closed && std::rename(temporary.c_str(), path.c_str()) == 0) return "";
+  const std::string reason = whole ? std::strerror(errno) : why;
+  ::unlink(temporary.c_str());
+  return reason;
+}
+
+}  // namespace
+
+std::filesystem::path choice_file() {
+  const std::filesystem::path folder = cache_directory();
+  return folder.empty() ? folder : folder / "cpu_matmul_choices.txt";
+}
+
+std::optional<MeasuredChoice> load_choice(const std::string& key) {
+  const std::filesystem::path path = choice_file();
+  if (path.empty()) return std::nullopt;
+  const Choices choices = read_file(path);
+  const auto found = choices.find(key);
+  if (found == choices.end()) return std::nullopt;
+  return found->second;
+}
+
+void store_choice(const std::string& key, const MeasuredChoice& choice) {
+  const std::filesystem::path path = choice_file();
+  if (path.empty()) return;
+  Choices choices = read_file(path);
+  choices[key] = choice;
+  const std::string reason = replace_file(path, to_text(choices));
+  if (!reason.empty()) log_debug("a measured choice cannot be kept in " + path.string() + ": " + reason);
+}
+
+}  // namespace anyaccel::cpu

@@ -1,0 +1,43 @@
+// Which implementation multiplies many rows of x: our own (gemm.cpp) or oneDNN's (gemm_onednn.cpp).
+//
+// No rule predicts it (it depends on the processor, the number of threads and the shape), so the first large product of
+// a class of shapes measures both and the answer is remembered: in the process, and for later processes in a file of the
+// cache folder (runtime/cache_dir.h), see choice_file.h. ANYACCEL_CPU_MATMUL forces one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "accelerators/cpu/kernels/matmul_args.h"
+
+namespace anyaccel::cpu {
+
+enum class MatmulMode {
+  Auto,    // measured
+  Own,     // never oneDNN, and it is not opened
+  OneDnn,  // every product that gemm_onednn() can do; an error when the library is not there
+};
+
+// What ANYACCEL_CPU_MATMUL (auto, own or onednn; unset: auto) asks for, unless set_matmul_mode() came after. Throws
+// InvalidArgument for another value.
+MatmulMode matmul_mode();
+void set_matmul_mode(MatmulMode mode);
+// Throws InvalidArgument for a text that is none of the three.
+MatmulMode parse_matmul_mode(const std::string& text);
+
+// Whether oneDNN is to do this product of more rows than gemv() takes. May open the library and measure, which takes
+// about a tenth of a second, once for a class of shapes. Throws UnavailableError when oneDNN is forced and absent.
+bool choose_onednn(const Matmul& args);
+
+// What happened since the process began; for the benchmark and tests.
+struct MatmulCounts {
+  int64_t own = 0;           // products large enough for a choice that our own kernels did
+  int64_t onednn = 0;        // products that oneDNN did
+  int64_t measurements = 0;  // classes that were measured
+};
+MatmulCounts matmul_counts() noexcept;
+
+// Forgets what this process remembers, not the file; for tests, while no product runs.
+void forget_matmul_choices() noexcept;
+
+}  // namespace anyaccel::cpu

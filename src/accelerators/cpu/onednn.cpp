@@ -1,0 +1,303 @@
+// Opens oneDNN and runs its bf16 product; see onednn.h. The only file that knows oneDNN's header.
+#include "accelerators/cpu/onednn.h"
+
+#include <dlfcn.h>
+#include <dnnl.h>
+
+#include <array>
+#include <atomic>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "accelerators/cpu/kernels/scratch.h"
+#include "anyaccel/error.h"
+#include "anyaccel/log.h"
+
+namespace anyaccel::cpu::onednn {
+namespace {
+
+constexpr const char* kFileName = "libdnnl.so.2";
+
+// The functions in use. Their types come from the header, they themselves from dlsym.
+#define AA_ONEDNN_FUNCTIONS(X)               \
+  X(dnnl_version)                            \
+  X(dnnl_get_effective_cpu_isa)              \
+  X(dnnl_engine_create)                      \
+  X(dnnl_engine_destroy)                     \
+  X(dnnl_stream_create)                      \
+  X(dnnl_stream_destroy)                     \
+  X(dnnl_memory_desc_init_by_strides)        \
+  X(dnnl_memory_desc_get_size)               \
+  X(dnnl_matmul_desc_init)                   \
+  X(dnnl_primitive_attr_create)              \
+  X(dnnl_primitive_attr_destroy)             \
+  X(dnnl_primitive_attr_set_scratchpad_mode) \
+  X(dnnl_primitive_desc_create)              \
+  X(dnnl_primitive_desc_destroy)             \
+  X(dnnl_primitive_desc_query_md)            \
+  X(dnnl_primitive_create)                   \
+  X(dnnl_primitive_destroy)                  \
+  X(dnnl_primitive_execute)                  \
+  X(dnnl_memory_create)                      \
+  X(dnnl_memory_destroy)                     \
+  X(dnnl_memory_set_data_handle)
+
+class Product;
+
+// The library once it is open; never closed.
+struct Opened {
+  Library library;
+#define AA_MEMBER(name) decltype(&::name) name = nullptr;
+  AA_ONEDNN_FUNCTIONS(AA_MEMBER)
+#undef AA_MEMBER
+  // Of the OpenMP library that this oneDNN uses; null when it was built without threads.
+  void (*omp_set_num_threads)(int) = nullptr;
+  int (*omp_get_max_threads)() = nullptr;
+  dnnl_engine_t engine = nullptr;
+  dnnl_stream_t stream = nullptr;
+
+  std::mutex mutex;
+  std::list<std::shared_ptr<Product>> products;  // mutex; the most recently used first
+
+  Opened() = default;
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+  ~Opened();
+};
+
+void check(const Opened& dnnl, dnnl_status_t status, const char* what) {
+  if (status == dnnl_success) return;
+  const std::string message = "oneDNN " + dnnl.library.version + ": " + what + " failed with status " +
+                              std::to_string(status) + "; ANYACCEL_CPU_MATMUL=own does without it";
+  if (status == dnnl_unimplemented) throw NotImplementedError(message);
+  if (status == dnnl_out_of_memory) throw OutOfMemoryError(message, status);
+  throw Error(message, AA_INTERNAL, status);
+}
+
+// Opens the file; the reason stays empty when all is well.
+std::string open_library(Opened& dnnl, const char* file_name) {
+  const std::string file = file_name;
+  const std::string advice = "; install the Debian package libdnnl2";
+  void* handle = dlopen(file_name, RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    const char* error = dlerror();
+    return "oneDNN: " + file + " cannot be opened (" + (error ? error : "no reason given") + ")" + advice;
+  }
+#define AA_FIND(name)                                                    \
+  dnnl.name = reinterpret_cast<decltype(&::name)>(dlsym(handle, #name)); \
+  if (dnnl.name == nullptr) {                                            \
+    return "oneDNN: " + file + " has no function " #name + advice;       \
+  }
+  AA_ONEDNN_FUNCTIONS(AA_FIND)
+#undef AA_FIND
+  const dnnl_version_t& version = *dnnl.dnnl_version();
+  const std::string number =
+      std::to_string(version.major) + "." + std::to_string(version.minor) + "." + std::to_string(version.patch);
+  if (version.major != DNNL_VERSION_MAJOR || version.minor < DNNL_VERSION_MINOR) {
+    return "oneDNN: " + file + " is version " + number + "; 2.6 or a later 2.x is needed";
+  }
+  // Looked up through oneDNN's own dependencies: the process may have another OpenMP library as well.
+  dnnl.omp_set_num_threads = reinterpret_cast<void (*)(int)>(dlsym(handle, "omp_set_num_threads"));
+  dnnl.omp_get_max_threads = reinterpret_cast<int (*)()>(dlsym(handle, "omp_get_max_threads"));
+  const bool omp = dnnl.omp_set_num_threads != nullptr && dnnl.omp_get_max_threads != nullptr;
+  if (version.cpu_runtime != DNNL_RUNTIME_SEQ && !(version.cpu_runtime == DNNL_RUNTIME_OMP && omp)) {
+    return "oneDNN: " + file + " " + number + " has a threading runtime (" + std::to_string(version.cpu_runtime) +
+           ") that cannot be kept to one thread; a build with OpenMP, such as Debian's libdnnl2, is needed";
+  }
+  dnnl.library.version = number + ", instruction set " + std::to_string(dnnl.dnnl_get_effective_cpu_isa());
+  if (dnnl.dnnl_engine_create(&dnnl.engine, dnnl_cpu, 0) != dnnl_success ||
+      dnnl.dnnl_stream_create(&dnnl.stream, dnnl.engine, dnnl_stream_default_flags) != dnnl_success) {
+    return "oneDNN: " + file + " " + number + " does not give an engine for the CPU";
+  }
+  return "";
+}
+
+std::atomic<Opened*> opened{nullptr};
+std::atomic<const char*> file_to_open{kFileName};
+
+Opened& open() {
+  Opened* dnnl = opened.load(std::memory_order_acquire);
+  if (dnnl != nullptr) return *dnnl;
+  auto fresh = std::make_unique<Opened>();
+  fresh->library.reason = open_library(*fresh, file_to_open.load());
+  fresh->library.usable = fresh->library.reason.empty();
+  if (!fresh->library.usable) fresh->library.version.clear();
+  // Without a lock, which a child after fork() might find locked: where two threads open, one's work is dropped.
+  if (!opened.compare_exchange_strong(dnnl, fresh.get(), std::memory_order_acq_rel)) return *dnnl;
+  log_debug(fresh->library.usable ? "oneDNN " + fresh->library.version + " is there" : fresh->library.reason);
+  return *fresh.release();
+}
+
+// The code for one shape, and the objects that tell it where its operands lie: a set for each thread that is in it.
+class Product {
+ public:
+  Product(Opened& dnnl, const Shape& shape) : shape_(shape), dnnl_(dnnl) {
+    const dnnl_dims_t x_dims = {shape.m, shape.k}, x_strides = {shape.k, 1};
+    const dnnl_dims_t w_dims = {shape.k, shape.n}, w_strides = {1, shape.w_stride};
+    const dnnl_dims_t out_dims = {shape.m, shape.n}, out_strides = {shape.n, 1};
+    describe(x_, x_dims, dnnl_bf16, x_strides);
+    describe(w_, w_dims, dnnl_bf16, w_strides);
+    describe(out_, out_dims, dnnl_f32, out_strides);
+    dnnl_matmul_desc_t description;
+    check(dnnl, dnnl.dnnl_matmul_desc_init(&description, &x_, &w_, nullptr, &out_), "describing a product");
+
+    dnnl_primitive_attr_t attributes = nullptr;
+    check(dnnl, dnnl.dnnl_primitive_attr_create(&attributes), "making attributes");
+    const std::unique_ptr<dnnl_primitive_attr, dnnl_status_t (*)(dnnl_primitive_attr_t)> attributes_owner(
+        attributes, dnnl.dnnl_primitive_attr_destroy);
+    // Working memory of the caller: several threads run the same product at once.
+    check(dnnl, dnnl.dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user),
+          "setting the scratchpad's mode");
+
+    dnnl_primitive_desc_t primitive_description = nullptr;
+    check(dnnl, dnnl.dnnl_primitive_desc_create(&primitive_description, &description, attributes, dnnl.engine, nullptr),
+          "choosing a bf16 product for this processor");
+    const std::unique_ptr<dnnl_primitive_desc, dnnl_status_t (*)(dnnl_primitive_desc_t)> description_owner(
+        primitive_description, dnnl.dnnl_primitive_desc_destroy);
+    const dnnl_memory_desc_t* scratchpad =
+        dnnl.dnnl_primitive_desc_query_md(primitive_description, dnnl_query_scratchpad_md, 0);
+    if (scratchpad != nullptr) {
+      scratchpad_ = *scratchpad;
+      scratchpad_bytes_ = dnnl.dnnl_memory_desc_get_size(scratchpad);
+    }
+    check(dnnl, dnnl.dnnl_primitive_create(&primitive_, primitive_description), "making the code of a bf16 product");
+  }
+  ~Product() {
+    for (const Operands& operands : idle_) destroy(operands);
+    dnnl_.dnnl_primitive_destroy(primitive_);
+  }
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+
+  const Shape& shape() const noexcept { return shape_; }
+
+  void run(const uint16_t* x, const uint16_t* w, float* out) {
+    const Operands operands = take();
+    try {
+      // oneDNN takes inputs as void* too; it does not write to them.
+      set(operands[0], const_cast<uint16_t*>(x));
+      set(operands[1], const_cast<uint16_t*>(w));
+      set(operands[2], out);
+      if (scratchpad_bytes_ > 0) set(operands[3], scratch<char>(Scratch::Row2, scratchpad_bytes_));
+      const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, operands[0]},
+                                           {DNNL_ARG_WEIGHTS, operands[1]},
+                                           {DNNL_ARG_DST, operands[2]},
+                                           {DNNL_ARG_SCRATCHPAD, operands[3]}};
+      check(dnnl_, dnnl_.dnnl_primitive_execute(primitive_, dnnl_.stream, scratchpad_bytes_ > 0 ? 4 : 3, arguments),
+            "a bf16 product");
+    } catch (...) {
+      put(operands);
+      throw;
+    }
+    put(operands);
+  }
+
+ private:
+  // x, w, out, scratchpad.
+  using Operands = std::array<dnnl_memory_t, 4>;
+
+  void describe(dnnl_memory_desc_t& memory, const dnnl_dims_t& dims, dnnl_data_type_t type,
+                const dnnl_dims_t& strides) {
+    check(dnnl_, dnnl_.dnnl_memory_desc_init_by_strides(&memory, 2, dims, type, strides), "describing a matrix");
+  }
+  void set(dnnl_memory_t memory, void* data) {
+    check(dnnl_, dnnl_.dnnl_memory_set_data_handle(memory, data), "naming an operand");
+  }
+
+  Operands take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!idle_.empty()) {
+        const Operands operands = idle_.back();
+        idle_.pop_back();
+        return operands;
+      }
+      idle_.reserve(++made_);  // so that put() needs no memory
+    }
+    Operands operands = {};
+    const dnnl_memory_desc_t* const descriptions[] = {&x_, &w_, &out_, &scratchpad_};
+    for (size_t i = 0; i < (scratchpad_bytes_ > 0 ? 4u : 3u); ++i) {
+      const dnnl_status_t status =
+          dnnl_.dnnl_memory_create(&operands[i], descriptions[i], dnnl_.engine, DNNL_MEMORY_NONE);
+      if (status == dnnl_success) continue;
+      destroy(operands);
+      check(dnnl_, status, "making an operand");
+    }
+    return operands;
+  }
+  void put(const Operands& operands) noexcept {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(operands);
+  }
+  void destroy(const Operands& operands) const noexcept {
+    for (dnnl_memory_t memory : operands) {
+      if (memory != nullptr) dnnl_.dnnl_memory_destroy(memory);
+    }
+  }
+
+  Shape shape_;
+  Opened& dnnl_;
+  dnnl_memory_desc_t x_ = {}, w_ = {}, out_ = {}, scratchpad_ = {};
+  size_t scratchpad_bytes_ = 0;
+  dnnl_primitive_t primitive_ = nullptr;
+  std::mutex mutex_;
+  std::vector<Operands> idle_;  // mutex_
+  size_t made_ = 0;             // mutex_
+};
+
+Opened::~Opened() {
+  products.clear();
+  if (stream != nullptr) dnnl_stream_destroy(stream);
+  if (engine != nullptr) dnnl_engine_destroy(engine);
+}
+
+std::shared_ptr<Product> product(const Shape& shape) {
+  Opened& dnnl = open();
+  // Held while the code is made too: the other threads of the region wait for the same shape most of the time. A fork()
+  // cannot come in between, since it waits for the end of the worker pool's region.
+  const std::lock_guard lock(dnnl.mutex);
+  auto& products = dnnl.products;
+  for (auto it = products.begin(); it != products.end(); ++it) {
+    if ((*it)->shape() != shape) continue;
+    products.splice(products.begin(), products, it);
+    return products.front();
+  }
+  products.push_front(std::make_shared<Product>(dnnl, shape));
+  if (products.size() > kMostShapes) products.pop_back();
+  return products.front();
+}
+
+}  // namespace
+
+const Library& library() { return open().library; }
+
+void look_for(const char* file_name) {
+  file_to_open = file_name != nullptr ? file_name : kFileName;
+  delete opened.exchange(nullptr);
+}
+
+OneThread::OneThread() {
+  const Opened& dnnl = open();
+  if (dnnl.omp_set_num_threads == nullptr) return;
+  before_ = dnnl.omp_get_max_threads();
+  if (before_ != 1) dnnl.omp_set_num_threads(1);
+}
+
+OneThread::~OneThread() {
+  if (before_ > 1) open().omp_set_num_threads(before_);
+}
+
+void prepare(const Shape& shape) { product(shape); }
+
+void multiply(const Shape& shape, const uint16_t* x, const uint16_t* w, float* out) { product(shape)->run(x, w, out); }
+
+size_t kept_shapes() {
+  Opened& dnnl = open();
+  const std::lock_guard lock(dnnl.mutex);
+  return dnnl.products.size();
+}
+
+}  // namespace anyaccel::cpu::onednn

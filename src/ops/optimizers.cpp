@@ -1,0 +1,366 @@
+// See optimizers.h.
+#include "ops/optimizers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "anyaccel/error.h"
+#include "ops/host_tensors.h"
+
+namespace anyaccel::ops {
+namespace {
+
+std::string number(double value) {
+  std::ostringstream text;
+  text << value;
+  return text.str();
+}
+
+// The names of a parameter's tensors, in the order in which they are listed.
+struct Roles {
+  std::array<const char*, 5> names{};
+  std::array<const Tensor*, 5> tensors{};
+  std::array<HostUse, 5> uses{};
+  size_t count = 0;
+
+  Roles(const OptimizerSpec& spec, const ParameterTensors& parameter) {
+    add("param", parameter.param, HostUse::InOut);
+    add("grad", parameter.grad, HostUse::In);
+    for (size_t i = 0; i < 2; ++i) {
+      if (spec.state_names[i]) add(spec.state_names[i], parameter.states[i], HostUse::InOut);
+    }
+    if (parameter.copy && *parameter.copy) add("copy", parameter.copy, HostUse::Out);
+  }
+
+ private:
+  void add(const char* name, const Tensor* tensor, HostUse use) {
+    names[count] = name;
+    tensors[count] = tensor;
+    uses[count++] = use;
+  }
+};
+
+bool host_reaches(const Tensor& tensor) {
+  const Device place = tensor.device();
+  return place.is_host() || place.accelerator->is_host_coherent();
+}
+
+// The bytes of a contiguous tensor.
+struct Range {
+  const char* begin;
+  const char* end;
+  explicit Range(const Tensor& tensor) : begin(static_cast<const char*>(tensor.data())), end(begin + tensor.nbytes()) {}
+};
+
+class Checker {
+ public:
+  Checker(Accelerator& accelerator, const OptimizerSpec& spec, size_t count)
+      : accelerator_(accelerator), spec_(spec), count_(count) {}
+
+  void check(size_t index, const ParameterTensors& parameter) const {
+    const Roles roles(spec_, parameter);
+    for (size_t i = 0; i < roles.count; ++i) {
+      const Tensor& tensor = *roles.tensors[i];
+      if (!tensor) fail(index, roles.names[i], "is empty; it must be given");
+      if (!is_op_float(tensor.dtype())) {
+        fail(index, roles.names[i],
+             "is " + std::string(dtype_name(tensor.dtype())) + "; expected float32, bfloat16 or float16");
+      }
+      if (tensor.shape() != roles.tensors[0]->shape()) {
+        fail(index, roles.names[i],
+             "has shape " + tensor.shape().to_string() + ", its parameter " + roles.tensors[0]->shape().to_string() +
+                 "; they must be equal");
+      }
+      check_place(index, roles.names[i], tensor, *roles.tensors[0]);
+      if (roles.uses[i] != HostUse::In) check_elements_distinct(index, roles.names[i], tensor);
+    }
+    check_dtypes(index, parameter);
+    check_overlap(index, roles);
+  }
+
+ private:
+  [[noreturn]] void fail(size_t index, const char* tensor, const std::string& what) const {
+    const std::string place = count_ == 1 ? "" : "parameter " + std::to_string(index) + ": ";
+    throw InvalidArgument(std::string(spec_.op) + ": " + place + tensor + " " + what);
+  }
+
+  void check_place(size_t index, const char* name, const Tensor& tensor, const Tensor& param) const {
+    const Device place = tensor.device();
+    if (spec_.host_only) {
+      if (host_reaches(tensor)) return;
+      fail(index, name,
+           "lies on " + place.name() +
+               ", which the host cannot reach; this optimizer works on host memory: move the tensor with Tensor::to(), "
+               "or use the fused optimizer of the accelerator");
+    }
+    if (place.accelerator != &accelerator_ && !(place.is_host() && accelerator_.is_host_coherent())) {
+      fail(index, name,
+           "lies on " + place.name() + "; expected " + accelerator_.device_name(0) +
+               " (the active accelerator): move it with Tensor::to()");
+    }
+    if (place.accelerator && param.device().accelerator && place != param.device()) {
+      fail(index, name,
+           "lies on " + place.name() + ", its parameter on " + param.device().name() + "; they must be on one device");
+    }
+  }
+
+  void check_elements_distinct(size_t index, const char* name, const Tensor& tensor) const {
+    if (tensor.is_contiguous()) return;
+    for (int d = 0; d < tensor.ndim(); ++d) {
+      if (tensor.stride(d) == 0 && tensor.size(d) > 1) {
+        fail(index, name,
+             "is expanded: several of its elements are one in memory, and it is written; call contiguous()");
+      }
+    }
+  }
+
+  void check_dtypes(size_t index, const ParameterTensors& parameter) const {
+    const DType param = parameter.param->dtype(), grad = parameter.grad->dtype();
+    if (grad != param && grad != DType::F32 && param != DType::F32) {
+      fail(index, "grad",
+           "is " + std::string(dtype_name(grad)) + " and its parameter " + std::string(dtype_name(param)) +
+               "; a gradient is float32 or of its parameter's dtype");
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      if (!spec_.state_names[i]) continue;
+      const DType state = parameter.states[i]->dtype();
+      if (state != DType::F32 && state != param) {
+        fail(index, spec_.state_names[i],
+             "is " + std::string(dtype_name(state)) + " and its parameter " + std::string(dtype_name(param)) +
+                 "; a state is float32 or of its parameter's dtype");
+      }
+      if (state != parameter.states[0]->dtype()) {
+        fail(index, spec_.state_names[i],
+             "is " + std::string(dtype_name(state)) + " and " + spec_.state_names[0] + " is " +
+                 std::string(dtype_name(parameter.states[0]->dtype())) + "; the states of a parameter have one dtype");
+      }
+    }
+  }
+
+  // Only of contiguous tensors: interleaved views of one storage do not overlap although their ranges do.
+  void check_overlap(size_t index, const Roles& roles) const {
+    if (roles.tensors[0]->numel() == 0) return;
+    for (size_t i = 1; i < roles.count; ++i) {
+      if (!roles.tensors[i]->is_contiguous()) continue;
+      const Range one(*roles.tensors[i]);
+      for (size_t j = 0; j < i; ++j) {
+        if (!roles.tensors[j]->is_contiguous()) continue;
+        const Range other(*roles.tensors[j]);
+        if (one.begin < other.end && other.begin < one.end) {
+          fail(index, roles.names[i],
+               std::string("shares memory with ") + roles.names[j] + "; each tensor must have its own");
+        }
+      }
+    }
+  }
+
+  Accelerator& accelerator_;
+  const OptimizerSpec& spec_;
+  size_t count_;
+};
+
+// Waits for what is enqueued on the tensors' devices.
+class Waiter {
+ public:
+  void wait_for(const Tensor& tensor) {
+    const Device place = tensor.device();
+    if (place.is_host() || place == last_) return;
+    place.accelerator->current_stream(place.index).synchronize();
+    last_ = place;
+  }
+
+ private:
+  Device last_;
+};
+
+// Describes reachable tensors and calls the body. Tensors that are not contiguous go through contiguous ones.
+class Description {
+ public:
+  explicit Description(size_t count) { parameters_.reserve(count); }
+
+  void add(const OptimizerSpec& spec, const ParameterTensors& tensors) {
+    aa_parameter parameter{};
+    parameter.count = tensors.param->numel();
+    parameter.first_segment = segments_;
+    segments_ += (parameter.count + AA_NORM_SEGMENT - 1) / AA_NORM_SEGMENT;
+    parameter.param_dtype = static_cast<int32_t>(tensors.param->dtype());
+    parameter.grad_dtype = static_cast<int32_t>(tensors.grad->dtype());
+    parameter.param = address(*tensors.param, HostUse::InOut);
+    parameter.grad = address(*tensors.grad, HostUse::In);
+    for (size_t i = 0; i < 2; ++i) {
+      if (!spec.state_names[i]) continue;
+      parameter.state_dtype = static_cast<int32_t>(tensors.states[i]->dtype());
+      parameter.state[i] = address(*tensors.states[i], HostUse::InOut);
+    }
+    if (tensors.copy && *tensors.copy) {
+      parameter.copy_dtype = static_cast<int32_t>(tensors.copy->dtype());
+      parameter.copy = address(*tensors.copy, HostUse::Out);
+    }
+    parameters_.push_back(parameter);
+  }
+
+  void run(const std::function<void(std::span<const aa_parameter>)>& body) {
+    // The copies that made tensors contiguous may be enqueued.
+    for (const Copied& copied : copied_) {
+      if (!copied.contiguous.device().is_host()) {
+        copied.contiguous.device().accelerator->current_stream(copied.contiguous.device().index).synchronize();
+      }
+    }
+    body(parameters_);
+    for (const Copied& copied : copied_) {
+      if (copied.use != HostUse::In) copied.original->copy_from(copied.contiguous);
+    }
+  }
+
+ private:
+  struct Copied {
+    const Tensor* original;
+    Tensor contiguous;
+    HostUse use;
+  };
+
+  void* address(const Tensor& tensor, HostUse use) {
+    waiter_.wait_for(tensor);
+    if (tensor.is_contiguous()) return tensor.data();
+    copied_.push_back(
+        {&tensor,
+         use == HostUse::Out ? Tensor::empty(tensor.shape(), tensor.dtype(), tensor.device()) : tensor.contiguous(),
+         use});
+    return copied_.back().contiguous.data();
+  }
+
+  Waiter waiter_;
+  std::vector<aa_parameter> parameters_;
+  std::vector<Copied> copied_;
+  int64_t segments_ = 0;
+};
+
+void run_reached(const OptimizerSpec& spec, std::span<const ParameterTensors> parameters,
+                 const std::function<void(std::span<const aa_parameter>)>& body) {
+  Description description(parameters.size());
+  for (const ParameterTensors& parameter : parameters) description.add(spec, parameter);
+  description.run(body);
+}
+
+}  // namespace
+
+void run_optimizer(Accelerator& accelerator, const OptimizerSpec& spec, std::span<const ParameterTensors> parameters,
+                   const std::function<void(std::span<const aa_parameter>)>& body) {
+  const Checker checker(accelerator, spec, parameters.size());
+  bool reachable = true;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    checker.check(i, parameters[i]);
+    if (spec.host_only) continue;
+    const Roles roles(spec, parameters[i]);
+    for (size_t k = 0; k < roles.count; ++k) reachable = reachable && host_reaches(*roles.tensors[k]);
+  }
+  if (reachable) {
+    run_reached(spec, parameters, body);
+    return;
+  }
+  std::vector<HostTensor> list;
+  for (const ParameterTensors& parameter : parameters) {
+    const Roles roles(spec, parameter);
+    for (size_t k = 0; k < roles.count; ++k) list.push_back({roles.tensors[k], roles.uses[k]});
+  }
+  run_on_host(accelerator, spec.op, list, [&](std::span<Tensor> reached) {
+    std::vector<ParameterTensors> on_host;
+    on_host.reserve(parameters.size());
+    size_t next = 0;
+    for (const ParameterTensors& parameter : parameters) {
+      ParameterTensors host{&reached[next], &reached[next + 1], {}, nullptr};
+      next += 2;
+      for (size_t i = 0; i < 2; ++i) {
+        if (spec.state_names[i]) host.states[i] = &reached[next++];
+      }
+      if (parameter.copy && *parameter.copy) host.copy = &reached[next++];
+      on_host.push_back(host);
+    }
+    run_reached(spec, on_host, body);
+  });
+}
+
+int64_t segment_count(std::span<const aa_parameter> parameters) {
+  if (parameters.empty()) return 0;
+  const aa_parameter& last = parameters.back();
+  return last.first_segment + (last.count + AA_NORM_SEGMENT - 1) / AA_NORM_SEGMENT;
+}
+
+GradientScale gradient_scale(const GradientOptions& options, aa_grad_square_sums* sums,
+                             std::span<const aa_parameter> parameters) {
+  GradientScale result;
+  result.factor = static_cast<float>(options.scale);
+  if (!(options.max_norm > 0)) return result;
+  std::vector<double> squares(static_cast<size_t>(segment_count(parameters)));
+  sums(parameters.data(), static_cast<int64_t>(parameters.size()), squares.data());
+  double total = 0;
+  for (const double square : squares) total += square;
+  result.norm = std::sqrt(total) * std::abs(options.scale);
+  result.skip = !std::isfinite(result.norm);
+  if (result.norm > options.max_norm) {
+    result.factor = static_cast<float>(options.scale * std::min(1.0, options.max_norm / (result.norm + 1e-6)));
+  }
+  return result;
+}
+
+void check_step(const char* op, int64_t step) {
+  if (step >= 1) return;
+  throw InvalidArgument(std::string(op) + ": step is " + std::to_string(step) + "; steps count from 1");
+}
+
+void check_beta(const char* op, const char* name, double value) {
+  if (value >= 0 && value < 1) return;
+  throw InvalidArgument(std::string(op) + ": " + name + " is " + number(value) + "; expected at least 0 and below 1");
+}
+
+void check_not_negative(const char* op, const char* name, double value) {
+  if (value >= 0 && std::isfinite(value)) return;
+  throw InvalidArgument(std::string(op) + ": " + name + " is " + number(value) +
+                        "; expected a finite number that is not negative");
+}
+
+void check_gradient_options(const char* op, const GradientOptions& options) {
+  if (!std::isfinite(options.scale) || options.scale == 0) {
+    throw InvalidArgument(std::string(op) + ": the gradients' scale is " + number(options.scale) +
+                          "; expected a finite number other than 0");
+  }
+  check_not_negative(op, "max_norm", options.max_norm);
+}
+
+void throw_unknown_optimizer(const char* op, int id, const char* create) {
+  throw InvalidArgument(std::string(op) + ": there is no optimizer " + std::to_string(id) + "; make it with " + create +
+                        "(" + std::to_string(id) + ", ...) first");
+}
+
+void check_tensor_lists(const char* op, int64_t chunk_size, std::span<const std::vector<Tensor>> lists,
+                        std::span<const char* const> names) {
+  if (chunk_size <= 0) {
+    throw InvalidArgument(std::string(op) + ": chunk_size is " + std::to_string(chunk_size) +
+                          "; expected a number of elements above 0");
+  }
+  std::string expected;
+  for (const char* name : names) expected += (expected.empty() ? "" : ", ") + std::string(name);
+  if (lists.size() != names.size() && lists.size() != names.size() + 1) {
+    throw InvalidArgument(std::string(op) + ": " + std::to_string(lists.size()) +
+                          " lists of tensors were given; expected " + std::to_string(names.size()) + " (" + expected +
+                          "), and a last one for copies if wanted");
+  }
+  for (size_t i = 1; i < lists.size(); ++i) {
+    if (lists[i].size() == lists[0].size()) continue;
+    throw InvalidArgument(std::string(op) + ": the list of " + (i < names.size() ? names[i] : "copies") + " has " +
+                          std::to_string(lists[i].size()) + " tensors, that of " + names[0] + " " +
+                          std::to_string(lists[0].size()) + "; they must be equally long");
+  }
+}
+
+bool noop_asked(const char* op, const Tensor& noop_flag) {
+  if (!noop_flag) return false;
+  if (noop_flag.numel() != 1 || noop_flag.dtype() != DType::I32) {
+    throw InvalidArgument(std::string(op) + ": noop_flag is " + std::string(dtype_name(noop_flag.dtype())) + " " +
+                          noop_flag.shape().to_string() + "; expected one int32 (or an empty tensor for none)");
+  }
+  return noop_flag.item<int32_t>() != 0;
+}
+
+}  // namespace anyaccel::ops

@@ -1,0 +1,282 @@
+// FusedAdam, FusedLion and FusedLamb: on the CPU accelerator, and on one whose memory the host does not reach.
+#include "anyaccel/ops/fused_adam.h"
+#include "anyaccel/ops/fused_lamb.h"
+#include "anyaccel/ops/fused_lion.h"
+#include "ops/optimizer_test_support.h"
+
+namespace anyaccel::ops::testing {
+namespace {
+
+constexpr int64_t sizes[] = {1, 64, 257, 0, 5000, 40003};
+
+// Lists of tensors on an accelerator, with their reference.
+struct Lists {
+  std::vector<std::vector<float>> g, p, m, v;
+  std::vector<std::vector<Tensor>> tensors{4};
+  Pair pair;
+
+  Lists(Accelerator& accelerator, Pair dtypes, DType gradient, unsigned seed = 1) : pair(dtypes) {
+    std::mt19937 engine(seed);
+    for (const int64_t n : sizes) {
+      g.push_back(random_values(engine, n, gradient, 0.3f));
+      p.push_back(random_values(engine, n, pair.param, 1));
+      m.push_back(random_values(engine, n, pair.state, 0.1f));
+      v.push_back(random_values(engine, n, pair.state, 0.2f, true));
+      const auto tensor = [&](const std::vector<float>& values, DType dtype) {
+        const Tensor t = Tensor::from_host(values.data(), {n}, DType::F32).to(dtype).to(accelerator.device());
+        return t;
+      };
+      tensors[0].push_back(tensor(g.back(), gradient));
+      tensors[1].push_back(tensor(p.back(), pair.param));
+      tensors[2].push_back(tensor(m.back(), pair.state));
+      tensors[3].push_back(tensor(v.back(), pair.state));
+    }
+  }
+  void compare() const {
+    const std::vector<std::vector<float>>* expected[] = {&g, &p, &m, &v};
+    for (size_t list = 0; list < 4; ++list) {
+      for (size_t i = 0; i < g.size(); ++i) {
+        SCOPED_TRACE("list " + std::to_string(list) + " tensor " + std::to_string(i));
+        EXPECT_SAME_BITS(tensors[list][i].to_vector<float>(), (*expected[list])[i]);
+      }
+    }
+  }
+};
+
+TEST(FusedAdam, BitsOfTheReferenceInBothModes) {
+  for (Accelerator* accelerator : {&cpu_accelerator(), &far_accelerator()}) {
+    SCOPED_TRACE(accelerator->name());
+    const auto op = accelerator->create_op_builder("FusedAdamBuilder")->load_as<FusedAdam>();
+    for (const Pair pair : dtype_pairs) {
+      for (const int mode : {FusedAdam::L2, FusedAdam::AdamW}) {
+        Lists lists(*accelerator, pair, pair.param);
+        AdamReference r;
+        r.adamw = mode == FusedAdam::AdamW;
+        for (r.step = 1; r.step <= 2; ++r.step) {
+          op->multi_tensor_adam(2048 * 32, {}, lists.tensors, r.lr, r.beta1, r.beta2, r.eps, r.step, mode, true,
+                                r.weight_decay);
+          for (size_t i = 0; i < lists.p.size(); ++i) {
+            r.apply(pair.param, pair.state, lists.p[i], lists.g[i], lists.m[i], lists.v[i]);
+          }
+        }
+        lists.compare();
+      }
+    }
+  }
+}
+
+TEST(FusedAdam, MixedPrecisionDividesGradientsAndWritesCopies) {
+  for (Accelerator* accelerator : {&cpu_accelerator(), &far_accelerator()}) {
+    const auto op = accelerator->create_op_builder("FusedAdamBuilder")->load_as<FusedAdam>();
+    Lists lists(*accelerator, dtype_pairs[0], DType::BF16);
+    std::vector<std::vector<Tensor>> with_copies = lists.tensors;
+    EXPECT_ERROR(op->multi_tensor_adam_mixed_precision(1, {}, with_copies, 1e-3, 0.9, 0.99, 1e-8, 1, 1, true, 0, 2),
+                 "expected 5");
+    with_copies.emplace_back();
+    for (const Tensor& p : lists.tensors[1]) {
+      with_copies[4].push_back(Tensor::zeros(p.shape(), DType::BF16, accelerator->device()));
+    }
+    AdamReference r;
+    r.scale = 1.0f / 1024;
+    op->multi_tensor_adam_mixed_precision(65536, {}, with_copies, r.lr, r.beta1, r.beta2, r.eps, 1, FusedAdam::AdamW,
+                                          true, r.weight_decay, 1024);
+    for (size_t i = 0; i < lists.p.size(); ++i) {
+      r.apply(DType::F32, DType::F32, lists.p[i], lists.g[i], lists.m[i], lists.v[i]);
+      std::vector<float> expected = lists.p[i];
+      for (float& x : expected) x = rounded(DType::BF16, x);
+      EXPECT_SAME_BITS(with_copies[4][i].to_vector<float>(), expected);
+    }
+    lists.compare();
+  }
+}
+
+TEST(FusedAdam, NoopFlag) {
+  for (Accelerator* accelerator : {&cpu_accelerator(), &far_accelerator()}) {
+    const auto op = accelerator->create_op_builder("FusedAdamBuilder")->load_as<FusedAdam>();
+    Lists lists(*accelerator, dtype_pairs[0], DType::F32);
+    const Tensor flag = Tensor::zeros({1}, DType::I32, accelerator->device());
+    flag.fill(1);
+    const auto update = [&](const Tensor& noop) {
+      op->multi_tensor_adam(65536, noop, lists.tensors, 1e-2, 0.9, 0.999, 1e-8, 1, 1, true, 0.01);
+    };
+    update(flag);
+    lists.compare();
+    flag.fill(0);
+    update(flag);
+    for (size_t i = 0; i < lists.p.size(); ++i) {
+      AdamReference().apply(DType::F32, DType::F32, lists.p[i], lists.g[i], lists.m[i], lists.v[i]);
+    }
+    lists.compare();
+    EXPECT_ERROR(update(flag.to(DType::F32)), "noop_flag is float32 [1]; expected one int32");
+  }
+}
+
+TEST(FusedAdam, BadInputIsNamed) {
+  const auto op = cpu_accelerator().create_op_builder("FusedAdamBuilder")->load_as<FusedAdam>();
+  Lists lists(cpu_accelerator(), dtype_pairs[0], DType::F32);
+  const auto update = [&](std::vector<std::vector<Tensor>> tensors, int64_t chunk = 65536, int mode = 1) {
+    op->multi_tensor_adam(chunk, {}, tensors, 1e-2, 0.9, 0.999, 1e-8, 1, mode, true, 0.01);
+  };
+  EXPECT_ERROR(update(lists.tensors, 0), "chunk_size is 0");
+  EXPECT_ERROR(update(lists.tensors, 1, 2), "mode is 2; expected 0 (L2");
+  EXPECT_ERROR(update({lists.tensors[0]}), "1 lists of tensors were given; expected 4 (gradients, parameters,");
+  auto shorter = lists.tensors;
+  shorter[2].pop_back();
+  EXPECT_ERROR(update(shorter), "the list of exp_avg has 5 tensors, that of gradients 6");
+  auto swapped = lists.tensors;
+  std::swap(swapped[3][1], swapped[3][2]);
+  EXPECT_ERROR(update(swapped), "parameter 1: exp_avg_sq has shape [257], its parameter [64]");
+  auto elsewhere = lists.tensors;
+  elsewhere[0][4] = Tensor::zeros({5000}, DType::F32, far_accelerator().device());
+  EXPECT_ERROR(update(elsewhere), "parameter 4: grad lies on");
+  lists.compare();
+
+  const auto far = far_accelerator().create_op_builder("FusedAdamBuilder")->load_as<FusedAdam>();
+  EXPECT_ERROR(far->multi_tensor_adam(1, {}, lists.tensors, 1e-2, 0.9, 0.999, 1e-8, 1, 1, true, 0.01),
+               "param lies on cpu");
+}
+
+TEST(FusedAdam, FallbackCanBeForbidden) {
+  const auto far = far_accelerator().create_op_builder("FusedAdamBuilder")->load_as<FusedAdam>();
+  const Lists lists(far_accelerator(), dtype_pairs[0], DType::F32);
+  setenv("ANYACCEL_FALLBACK", "error", 1);
+  EXPECT_THROW(far->multi_tensor_adam(1, {}, lists.tensors, 1e-2, 0.9, 0.999, 1e-8, 1, 1, true, 0.01),
+               NotImplementedError);
+  unsetenv("ANYACCEL_FALLBACK");
+  lists.compare();
+}
+
+TEST(FusedLion, BitsOfTheReference) {
+  for (Accelerator* accelerator : {&cpu_accelerator(), &far_accelerator()}) {
+    SCOPED_TRACE(accelerator->name());
+    const auto op = accelerator->create_op_builder("FusedLionBuilder")->load_as<FusedLion>();
+    for (const Pair pair : dtype_pairs) {
+      Lists lists(*accelerator, pair, pair.param);
+      std::vector<std::vector<Tensor>> three(lists.tensors.begin(), lists.tensors.begin() + 3);
+      const LionReference r;
+      const Tensor flag = Tensor::zeros({1}, DType::I32, accelerator->device());
+      op->multi_tensor_lion(65536, flag, three, r.lr, r.beta1, r.beta2, 1, r.weight_decay);
+      for (size_t i = 0; i < lists.p.size(); ++i) {
+        r.apply(pair.param, pair.state, lists.p[i], lists.g[i], lists.m[i]);
+      }
+      lists.compare();
+      flag.fill(1);
+      op->multi_tensor_lion(65536, flag, three, r.lr, r.beta1, r.beta2, 1, r.weight_decay);
+      lists.compare();
+    }
+  }
+}
+
+// As the reference to the last unit: sums of squares are taken in another order there.
+void expect_within_a_unit(const std::vector<float>& values, const std::vector<float>& expected, DType dtype) {
+  const double unit = dtype == DType::F32 ? 0x1p-23 : dtype == DType::F16 ? 0x1p-10 : 0x1p-7;
+  ASSERT_EQ(values.size(), expected.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    EXPECT_NEAR(values[i], expected[i], unit * std::abs(expected[i]) + 1e-7) << i;
+  }
+}
+
+TEST(FusedLamb, ReferenceForEveryDtypeAndTheSameBitsEverywhere) {
+  for (const Pair pair : dtype_pairs) {
+    for (const bool inside : {false, true}) {
+      std::vector<std::vector<float>> first;
+      std::vector<double> first_coefficients;
+      const auto check = [&](Accelerator& accelerator) {
+        const auto op = accelerator.create_op_builder("FusedLambBuilder")->load_as<FusedLamb>();
+        Lists lists(accelerator, pair, pair.param);
+        LambReference r;
+        r.eps_inside = inside;
+        r.step = 3;
+        r.scale = 0.5f;
+        LambOptions options{r.lr, r.beta1, r.beta2, r.eps, r.weight_decay, r.max_coeff, r.min_coeff, inside, true, {}};
+        options.gradients.scale = 0.5;
+        std::vector<LambTensors> list;
+        for (size_t i = 0; i < lists.p.size(); ++i) {
+          list.push_back({lists.tensors[1][i], lists.tensors[0][i], lists.tensors[2][i], lists.tensors[3][i],
+                          Tensor::zeros(lists.tensors[1][i].shape(), DType::BF16, accelerator.device())});
+        }
+        const std::vector<double> coefficients = op->lamb_multi(r.step, options, list);
+        ASSERT_EQ(coefficients.size(), lists.p.size());
+        std::vector<std::vector<float>> results;
+        for (size_t i = 0; i < lists.p.size(); ++i) {
+          const double expected = r.apply(pair.param, pair.state, lists.p[i], lists.g[i], lists.m[i], lists.v[i]);
+          EXPECT_NEAR(coefficients[i], expected, 1e-9 * expected);
+          results.push_back(lists.tensors[1][i].to_vector<float>());
+          expect_within_a_unit(results.back(), lists.p[i], pair.param);
+          EXPECT_SAME_BITS(lists.tensors[2][i].to_vector<float>(), lists.m[i]);
+          EXPECT_SAME_BITS(lists.tensors[3][i].to_vector<float>(), lists.v[i]);
+          if (pair.param == DType::F32) {
+            std::vector<float> copy = results.back();
+            for (float& x : copy) x = rounded(DType::BF16, x);
+            EXPECT_SAME_BITS(list[i].copy.to_vector<float>(), copy);
+          }
+        }
+        if (first.empty()) {
+          first = results;
+          first_coefficients = coefficients;
+        }
+        EXPECT_EQ(coefficients, first_coefficients);
+        for (size_t i = 0; i < results.size(); ++i) EXPECT_SAME_BITS(results[i], first[i]);
+      };
+      for_each_isa([&] {
+        for (const int threads : {1, 3}) {
+          const Threads scope(threads);
+          check(cpu_accelerator());
+        }
+      });
+      check(far_accelerator());
+    }
+  }
+}
+
+TEST(FusedLamb, OneParameterAndItsCoefficient) {
+  const auto op = cpu_accelerator().create_op_builder("FusedLambBuilder")->load_as<FusedLamb>();
+  const auto tensor = [](std::vector<float> values) {
+    return Tensor::from_host(values.data(), {static_cast<int64_t>(values.size())}, DType::F32);
+  };
+  const auto step = [&](const Tensor& p, const Tensor& g, double max, double min, double decay = 0, int eps_mode = 1) {
+    return op->lamb(p, {}, Tensor::zeros(p.shape(), DType::F32), Tensor::zeros(p.shape(), DType::F32), g, 0.1, 0.9,
+                    0.999, max, min, 0, 4, 1, eps_mode, true, decay);
+  };
+  // The first update is the sign of the gradient.
+  const Tensor p = tensor({3, 4});
+  EXPECT_NEAR(step(p, tensor({8, -8}), 10, 0.01), 5 / std::sqrt(2.0), 1e-5);
+  EXPECT_NEAR(p.to_vector<float>()[0], 3 - 0.1 * 5 / std::sqrt(2.0), 1e-5);
+  EXPECT_NEAR(p.to_vector<float>()[1], 4 + 0.1 * 5 / std::sqrt(2.0), 1e-5);
+  EXPECT_EQ(step(tensor({3, 4}), tensor({8, -8}), 2, 0.01), 2);
+  EXPECT_EQ(step(tensor({3, 4}), tensor({8, -8}), 10, 5), 5);
+  // No norm, no ratio.
+  EXPECT_EQ(step(tensor({0, 0}), tensor({8, -8}), 10, 0.01), 1);
+  EXPECT_ERROR(step(p, tensor({1, 1}), 1, 2), "min_coeff is 2");
+  EXPECT_ERROR(step(p, tensor({1, 1}), 10, 0.1, 0, 2), "eps_mode is 2");
+  EXPECT_ERROR(step(p, tensor({1, 1, 1}), 10, 0.1), "grad has shape [3], its parameter [2]");
+
+  LambOptions options;
+  options.gradients.max_norm = 1;
+  const std::vector<LambTensors> list{{tensor({1, 2}), tensor({INFINITY, 0}), tensor({0, 0}), tensor({0, 0}), {}}};
+  EXPECT_TRUE(op->lamb_multi(1, options, list).empty());
+  EXPECT_EQ(list[0].param.to_vector<float>(), (std::vector<float>{1, 2}));
+}
+
+TEST(Fused, TensorsThatAreNotContiguous) {
+  for (Accelerator* accelerator : {&cpu_accelerator(), &far_accelerator()}) {
+    const auto op = accelerator->create_op_builder("FusedAdamBuilder")->load_as<FusedAdam>();
+    std::mt19937 engine(4);
+    std::vector<float> p = random_values(engine, 6 * 50, DType::F32, 1), g = p, m(p.size()), v(p.size());
+    const auto transposed = [&](const std::vector<float>& values) {
+      const Tensor t = Tensor::zeros({50, 6}, DType::F32, accelerator->device()).transpose(0, 1);
+      write(t, values);
+      return t;
+    };
+    const std::vector<std::vector<Tensor>> lists{{transposed(g)}, {transposed(p)}, {transposed(m)}, {transposed(v)}};
+    AdamReference r;
+    op->multi_tensor_adam(65536, {}, lists, r.lr, r.beta1, r.beta2, r.eps, 1, FusedAdam::AdamW, true, r.weight_decay);
+    r.apply(DType::F32, DType::F32, p, g, m, v);
+    EXPECT_SAME_BITS(lists[1][0].to_vector<float>(), p);
+    EXPECT_SAME_BITS(lists[2][0].to_vector<float>(), m);
+    EXPECT_SAME_BITS(lists[3][0].to_vector<float>(), v);
+  }
+}
+
+}  // namespace
+}  // namespace anyaccel::ops::testing

@@ -105,10 +105,11 @@ class Lane {
   bool batch_full_ = false;  // without overlap_events: nothing new until all are complete
   std::vector<Transfer*> done_;
   char* take_bounce();
-  std::vector<char*> bounces_;  // all, `bounce_bytes_` each
-  std::vector<char*> free_bounces_;
-  const size_t bounce_bytes_;
+  const size_t bounce_bytes_;  // of each
   const size_t most_bounces_;
+  char* bounces_ = nullptr;  // all, in one range that is mapped at first use
+  size_t bounces_made_ = 0;
+  std::vector<char*> free_bounces_;
   std::unique_ptr<TransferQueue> queue_;  // last: its threads touch the slots
 };
 

@@ -14,6 +14,17 @@ namespace {
 // Decoding uses one number of tokens, a prompt's chunks at most two; a few more cover batches that shrink.
 constexpr size_t kept_views = 6;
 
+// With fewer tokens a product takes the time to read its weights, whatever the activations' dtype.
+constexpr int64_t matrix_tokens = 32;
+
+// The first rows of a scratch tensor, its memory taken for elements of a dtype that is not larger.
+Tensor rows_as(const Tensor& storage, int64_t tokens, DType dtype) {
+  if (dtype == storage.dtype()) return storage.slice(0, 0, tokens);
+  const int64_t width = storage.size(1);
+  const std::array<int64_t, 2> strides = {width, 1};
+  return Tensor(storage.storage(), dtype, {tokens, width}, strides);
+}
+
 }  // namespace
 
 DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, int64_t context, int64_t max_tokens)
@@ -72,6 +83,14 @@ void DecoderStep::set_sequence_length(int32_t sequence, int64_t length, bool res
       Tensor::from_host(inv_freq.data(), {static_cast<int64_t>(inv_freq.size())}, DType::F32));
 }
 
+// fp32, unless the model is bf16 and the accelerator multiplies bf16 faster than fp32: then a prompt's activations are
+// rounded to bf16 before each product, as PyTorch does for such a model. The residual stream stays fp32.
+DType DecoderStep::product_dtype(int64_t tokens) const {
+  const uint64_t fast = model_->accelerator().device_properties().dtypes_matrix;
+  const bool wanted = model_->dtype() == DType::BF16 && tokens >= matrix_tokens;
+  return wanted && (fast >> AA_DTYPE_BF16 & 1) ? DType::BF16 : DType::F32;
+}
+
 DecoderStep::Views DecoderStep::make_views(int64_t tokens) const {
   const ModelConfig& config = model_->config();
   const int64_t heads = config.num_attention_heads;
@@ -81,12 +100,13 @@ DecoderStep::Views DecoderStep::make_views(int64_t tokens) const {
   Views views;
   views.tokens = tokens;
   views.hidden = rows(storage_.hidden);
-  views.normed = rows(storage_.normed);
+  const DType product = product_dtype(tokens);
+  views.normed = rows_as(storage_.normed, tokens, product);
   views.q = rows(storage_.q);
   views.k = rows(storage_.k);
   views.v = rows(storage_.v);
-  views.attended = rows(storage_.attended);
-  views.gated = rows(storage_.gated);
+  views.attended = rows_as(storage_.attended, tokens, product);
+  views.gated = rows_as(storage_.gated, tokens, product);
   views.cos = rows(storage_.cos);
   views.sin = rows(storage_.sin);
   views.q3 = views.q.view({tokens, heads, head_dim});

@@ -63,6 +63,8 @@ class DecoderStep {
   };
 
   Views make_views(int64_t tokens) const;
+  // The dtype of what goes into the layers' products in a step of so many tokens.
+  DType product_dtype(int64_t tokens) const;
   void attention_block(const LayerWeights& layer, size_t index, const StepInput& input);
   void mlp_block(const LayerWeights& layer);
 

@@ -170,6 +170,16 @@ TEST_P(ReferenceModels, HalfPrecisionComesClose) {
   }
 }
 
+// A prompt long enough for products to be made of bf16 activations, where the accelerator has units for that.
+TEST_P(ReferenceModels, LongPromptsInBf16ComeClose) {
+  const ReferenceModel reference = load_reference_model(GetParam());
+  std::vector<int32_t> prompt;
+  for (size_t i = 0; i < 60; ++i) prompt.push_back(reference.run.prompt_ids[i % reference.run.prompt_ids.size()]);
+  const auto exact = make_session(load(reference.directory, DType::F32), 1, 64);
+  const auto half = make_session(load(reference.directory, DType::BF16), 1, 64);
+  EXPECT_LE(worst_error(all_logits(*half, prompt, 0), all_logits(*exact, prompt, 0), reference.vocab), 0.05);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, ReferenceBatches, ::testing::Values("llama_gqa", "llama_dynamic", "mistral_window"),
                          [](const auto& test_info) { return test_info.param; });
 INSTANTIATE_TEST_SUITE_P(All, ReferenceModels, ::testing::ValuesIn(anyaccel::testing::reference_model_names()),

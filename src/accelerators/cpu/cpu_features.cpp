@@ -30,6 +30,9 @@ CpuFeatures detect() noexcept {
     features.amx_bf16 = ((edx >> 22) & 1u) && ((edx >> 24) & 1u);  // AMX-BF16 and AMX-TILE
     if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) features.avx512_bf16 = (eax >> 5) & 1u;
   }
+  __get_cpuid(0, &eax, &ebx, &ecx, &edx);
+  const bool is_amd = ebx == signature_AMD_ebx && ecx == signature_AMD_ecx && edx == signature_AMD_edx;
+  features.fast_bf16 = features.amx_bf16 || (features.avx512_bf16 && is_amd);
   return features;
 }
 

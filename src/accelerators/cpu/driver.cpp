@@ -116,7 +116,7 @@ aa_status* device_props(aa_instance*, int32_t index, aa_device_props* out) {
                               uint64_t{1} << AA_DTYPE_F64;
     if (is_bf16_supported()) props.dtypes_computable |= uint64_t{1} << AA_DTYPE_BF16;
     if (is_fp16_supported()) props.dtypes_computable |= uint64_t{1} << AA_DTYPE_F16;
-    if (cpu_features().amx_bf16) props.dtypes_matrix = uint64_t{1} << AA_DTYPE_BF16;
+    if (cpu_features().fast_bf16) props.dtypes_matrix = uint64_t{1} << AA_DTYPE_BF16;
     props.dlpack_device_type = 1;
     std::memcpy(out, &props, std::min<size_t>(size, sizeof(props)));
   });

@@ -3,7 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cstdio>
 #include <new>
 #include <string>
 
@@ -130,6 +130,15 @@ class Arrays {
   float* array_[kArrays] = {};
 };
 
+// As many as asked for, or as fit in half of the memory that is free.
+int64_t affordable(int64_t elements) {
+  const int64_t most = ops::host_accelerator().available_memory() / 2 / (kArrays * static_cast<int64_t>(sizeof(float)));
+  if (elements <= most) return elements;
+  std::fprintf(stderr, "adam: %lld elements instead of %lld, for want of memory\n", static_cast<long long>(most),
+               static_cast<long long>(elements));
+  return std::max(most, kBlock);
+}
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
@@ -165,18 +174,19 @@ void run_adam(const Options& options, std::vector<Result>& results) {
   const StreamLoop loop = best_stream_loop();
   int64_t step = 0;
   {
-    const Arrays arrays(options.elements);
+    const int64_t elements = affordable(options.elements);
+    const Arrays arrays(elements);
     const ops::AdamTensors tensors{arrays.tensor(0), arrays.tensor(1), arrays.tensor(2), arrays.tensor(3), {}};
     const double scale = 1e-9 * kBytesPerElement;
     std::vector<double> rates;
     Result result{.name = "adam.bandwidth", .unit = "GB/s", .ceiling_name = "stream of the same bytes"};
-    result.ceiling = scale * measure(
-                                 options.runs, static_cast<double>(options.elements),
-                                 [&](int64_t ahead) { arrays.stream(loop, ahead); },
-                                 [&] {
-                                   adam->adam_update_multi(0, ++step, values, {&tensors, 1});
-                                 },
-                                 rates);
+    result.ceiling =
+        scale * measure(
+                    options.runs, static_cast<double>(elements), [&](int64_t ahead) { arrays.stream(loop, ahead); },
+                    [&] {
+                      adam->adam_update_multi(0, ++step, values, {&tensors, 1});
+                    },
+                    rates);
     for (double& rate : rates) rate *= scale;
     summarize(result, rates, false);
     results.push_back(result);

@@ -5,7 +5,10 @@ find_path(HWY_INCLUDE_DIR hwy/highway.h REQUIRED)
 find_library(HWY_LIBRARY NAMES hwy REQUIRED)
 find_library(HWLOC_LIBRARY NAMES libhwloc.a REQUIRED)
 find_library(UDEV_LIBRARY NAMES udev REQUIRED)
-set(HWLOC_LIBRARIES ${HWLOC_LIBRARY} ${UDEV_LIBRARY} m)
+# Debian's archive is not position-independent: a shared library that contains anyaccel links the shared hwloc.
+find_library(HWLOC_SHARED_LIBRARY NAMES libhwloc.so REQUIRED)
+set(HWLOC_LIBRARIES
+  "$<IF:$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>,${HWLOC_LIBRARY},${HWLOC_SHARED_LIBRARY}>" ${UDEV_LIBRARY} m)
 find_library(PCRE2_LIBRARY NAMES libpcre2-8.a REQUIRED)
 find_library(UTF8PROC_LIBRARY NAMES libutf8proc.a REQUIRED)
 find_library(URING_LIBRARY NAMES liburing.a REQUIRED)

@@ -11,6 +11,7 @@ loop over the same bytes that computes next to nothing, measured by `anyaccel be
 our own figure.
 """
 import argparse
+import importlib.metadata
 import json
 import math
 import mmap
@@ -75,7 +76,13 @@ def serve(elements, threads):
     torch.set_num_threads(threads)
     tensors = {case: parameters(torch, case, elements) for case in ("large", "small")}
     optimizers = {}
-    print(json.dumps({"torch": torch.__version__}), file=answers, flush=True)
+    versions = {}
+    for package in ("torch", "deepspeed"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    print(json.dumps(versions), file=answers, flush=True)
     for line in sys.stdin:
         name, case, runs = line.split()
         try:

@@ -123,6 +123,7 @@ void Lane::fill() {
       Slot* slot = next_transfer(part);
       if (slot) {
         start(*slot);
+        if (slot->bounce && slot->transfer.write) queue_->flush();  // while the next one's bytes are copied
       } else if (!part.request().failed) {
         batch_full_ = true;  // every bounce buffer is in use
         return;

@@ -26,7 +26,9 @@ class TransferQueue {
   virtual ~TransferQueue() = default;
   // At most as many between submit() and reap() as the queue was made for; the transfer must stay where it is until then.
   virtual void submit(Transfer* transfer) = 0;
-  // Starts what was submitted, waits until one transfer at least is complete, and appends the complete ones to `done`.
+  // Starts what was submitted.
+  virtual void flush() {}
+  // The same, waits until one transfer at least is complete, and appends the complete ones to `done`.
   // Only called with transfers under way.
   virtual void reap(std::vector<Transfer*>& done) = 0;
 

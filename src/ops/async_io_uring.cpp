@@ -66,6 +66,10 @@ class UringQueue final : public TransferQueue {
     if (single_submit_) enter(0);
   }
 
+  void flush() override {
+    if (!waiting_.empty()) enter(0);
+  }
+
   void reap(std::vector<Transfer*>& done) override {
     if (!refused_.empty()) {
       done.insert(done.end(), refused_.begin(), refused_.end());

@@ -146,6 +146,7 @@ AA_ONCE void write_codes(const aa_fp_quantize_args& a, int64_t begin, int64_t en
   alignas(64) uint8_t packed[2 * kBlock];
   for (int64_t i = begin; i < end; i += kBlock) {
     const int64_t n = smaller(kBlock, end - i);
+    if (a.group_size <= kFetchedGroup) fetch_block(a.x, a.dtype, i + a.group_size, n);
     if (s.finite) {
       const float* x = read_block(a.x, a.dtype, i, n, buffer);
       encode(x, padded(n), a.format, s.inverse, draw(random, i, n, units), codes);

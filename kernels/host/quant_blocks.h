@@ -46,6 +46,15 @@ AA_ONCE inline const float* read_block(const void* x, int32_t dtype, int64_t beg
   return buffer;
 }
 
+// Starts to fetch the elements [begin, begin + n), which may lie outside of the array. The second pass over a group works
+// in the caches and leaves memory idle: it is the time to fetch the next group.
+AA_INLINE void fetch_block(const void* x, int32_t dtype, int64_t begin, int64_t n) {
+  const char* from = static_cast<const char*>(x) + begin * bytes_of(dtype);
+  for (int64_t i = 0; i < n * bytes_of(dtype); i += 64) prefetch(from + i);
+}
+// Groups beyond this size (elements) are not fetched ahead: they would drive each other out of the caches.
+inline constexpr int64_t kFetchedGroup = 32768;
+
 // n floats as another dtype, to a buffer with room for padded(n). Returns where the elements are.
 AA_ONCE inline const void* narrow_block(const float* x, int64_t n, int32_t dtype, void* buffer) {
   if (dtype == AA_DTYPE_F32) return x;

@@ -229,6 +229,7 @@ struct Job {
     alignas(64) uint8_t packed[kBlock / 2];
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t n = smaller(kBlock, end - i);
+      if (source.x && group_size <= kFetchedGroup) fetch_block(source.x, source.dtype, i + group_size, n);
       if (s.finite) {
         const float* x = source(i, n, buffer);
         quantize_block(x, padded(n), s, draw(random, i, n, units), integers);

@@ -177,9 +177,10 @@ std::unique_ptr<Lane> AioHandle::Impl::make_lane() {
       return std::make_unique<Lane>(settings, std::move(queue));
     }
     if (backend == Backend::uring) {
-      throw UnavailableError("ANYACCEL_AIO=uring: the system refuses io_uring: " + why +
-                             "; see /proc/sys/kernel/io_uring_disabled and the container's seccomp profile, or use "
-                             "ANYACCEL_AIO=auto");
+      throw UnavailableError(
+          "ANYACCEL_AIO=uring: the system refuses io_uring: " + why +
+          "; see /proc/sys/kernel/io_uring_disabled, the container's seccomp profile and `ulimit -l`, or use "
+          "ANYACCEL_AIO=auto");
     }
     log_debug("async I/O: the system refuses io_uring: " + why + "; a pool of threads does the transfers");
     // The first lane decides what backend() says; a later one may be refused, and both kinds do the same.

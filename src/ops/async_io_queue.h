@@ -28,8 +28,8 @@ class TransferQueue {
   virtual void submit(Transfer* transfer) = 0;
   // Starts what was submitted.
   virtual void flush() {}
-  // The same, waits until one transfer at least is complete, and appends the complete ones to `done`.
-  // Only called with transfers under way.
+  // The same; then waits until one transfer at least is complete, and appends the complete ones to `done`. Only called
+  // with transfers under way.
   virtual void reap(std::vector<Transfer*>& done) = 0;
 
   // Memory that comes back is pinned for the ring once instead of for every transfer. use() announces page-locked memory

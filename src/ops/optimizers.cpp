@@ -46,20 +46,17 @@ bool host_reaches(const Tensor& tensor) {
   return place.is_host() || place.accelerator->is_host_coherent();
 }
 
-// The bytes of a contiguous tensor.
-struct Range {
-  const char* begin;
-  const char* end;
-  explicit Range(const Tensor& tensor) : begin(static_cast<const char*>(tensor.data())), end(begin + tensor.nbytes()) {}
-};
-
 class Checker {
  public:
   Checker(Accelerator& accelerator, const OptimizerSpec& spec, size_t count)
       : accelerator_(accelerator), spec_(spec), count_(count) {}
 
-  void check(size_t index, const ParameterTensors& parameter) const {
+  void check(size_t index, const ParameterTensors& parameter) {
     const Roles roles(spec_, parameter);
+    const Tensor& param = *roles.tensors[0];
+    // The bytes of the contiguous ones; interleaved views of one storage do not overlap although their ranges do.
+    std::array<const char*, 5> begins{};
+    std::array<const char*, 5> ends{};
     for (size_t i = 0; i < roles.count; ++i) {
       const Tensor& tensor = *roles.tensors[i];
       if (!tensor) fail(index, roles.names[i], "is empty; it must be given");
@@ -67,17 +64,30 @@ class Checker {
         fail(index, roles.names[i],
              "is " + std::string(dtype_name(tensor.dtype())) + "; expected float32, bfloat16 or float16");
       }
-      if (tensor.shape() != roles.tensors[0]->shape()) {
+      if (i > 0 && tensor.shape() != param.shape()) {
         fail(index, roles.names[i],
-             "has shape " + tensor.shape().to_string() + ", its parameter " + roles.tensors[0]->shape().to_string() +
+             "has shape " + tensor.shape().to_string() + ", its parameter " + param.shape().to_string() +
                  "; they must be equal");
       }
-      check_place(index, roles.names[i], tensor, *roles.tensors[0]);
-      if (roles.uses[i] != HostUse::In) check_elements_distinct(index, roles.names[i], tensor);
+      check_place(index, roles.names[i], tensor, param);
+      if (!tensor.is_contiguous()) {
+        if (roles.uses[i] != HostUse::In) check_elements_distinct(index, roles.names[i], tensor);
+        continue;
+      }
+      begins[i] = static_cast<const char*>(tensor.data());
+      ends[i] = begins[i] + tensor.nbytes();
+      for (size_t j = 0; j < i; ++j) {
+        if (begins[i] < ends[j] && begins[j] < ends[i]) {
+          fail(index, roles.names[i],
+               std::string("shares memory with ") + roles.names[j] + "; each tensor must have its own");
+        }
+      }
     }
     check_dtypes(index, parameter);
-    check_overlap(index, roles);
   }
+
+  // Whether the host reaches every tensor that was checked.
+  bool all_reachable() const { return all_reachable_; }
 
  private:
   [[noreturn]] void fail(size_t index, const char* tensor, const std::string& what) const {
@@ -85,28 +95,33 @@ class Checker {
     throw InvalidArgument(std::string(spec_.op) + ": " + place + tensor + " " + what);
   }
 
-  void check_place(size_t index, const char* name, const Tensor& tensor, const Tensor& param) const {
+  void check_place(size_t index, const char* name, const Tensor& tensor, const Tensor& param) {
     const Device place = tensor.device();
-    if (spec_.host_only) {
-      if (host_reaches(tensor)) return;
+    if (place.accelerator && param.device().accelerator && place != param.device()) {
+      fail(index, name,
+           "lies on " + place.name() + ", its parameter on " + param.device().name() + "; they must be on one device");
+    }
+    // Nearly all tensors of a call lie in one place.
+    if (has_good_place_ && place == good_place_) return;
+    const bool reachable = host_reaches(tensor);
+    if (spec_.host_only && !reachable) {
       fail(index, name,
            "lies on " + place.name() +
                ", which the host cannot reach; this optimizer works on host memory: move the tensor with Tensor::to(), "
                "or use the fused optimizer of the accelerator");
     }
-    if (place.accelerator != &accelerator_ && !(place.is_host() && accelerator_.is_host_coherent())) {
+    if (!spec_.host_only && place.accelerator != &accelerator_ &&
+        !(place.is_host() && accelerator_.is_host_coherent())) {
       fail(index, name,
            "lies on " + place.name() + "; expected " + accelerator_.device_name(0) +
                " (the active accelerator): move it with Tensor::to()");
     }
-    if (place.accelerator && param.device().accelerator && place != param.device()) {
-      fail(index, name,
-           "lies on " + place.name() + ", its parameter on " + param.device().name() + "; they must be on one device");
-    }
+    all_reachable_ = all_reachable_ && reachable;
+    good_place_ = place;
+    has_good_place_ = true;
   }
 
   void check_elements_distinct(size_t index, const char* name, const Tensor& tensor) const {
-    if (tensor.is_contiguous()) return;
     for (int d = 0; d < tensor.ndim(); ++d) {
       if (tensor.stride(d) == 0 && tensor.size(d) > 1) {
         fail(index, name,
@@ -138,26 +153,12 @@ class Checker {
     }
   }
 
-  // Only of contiguous tensors: interleaved views of one storage do not overlap although their ranges do.
-  void check_overlap(size_t index, const Roles& roles) const {
-    if (roles.tensors[0]->numel() == 0) return;
-    for (size_t i = 1; i < roles.count; ++i) {
-      if (!roles.tensors[i]->is_contiguous()) continue;
-      const Range one(*roles.tensors[i]);
-      for (size_t j = 0; j < i; ++j) {
-        if (!roles.tensors[j]->is_contiguous()) continue;
-        const Range other(*roles.tensors[j]);
-        if (one.begin < other.end && other.begin < one.end) {
-          fail(index, roles.names[i],
-               std::string("shares memory with ") + roles.names[j] + "; each tensor must have its own");
-        }
-      }
-    }
-  }
-
   Accelerator& accelerator_;
   const OptimizerSpec& spec_;
   size_t count_;
+  Device good_place_;
+  bool has_good_place_ = false;
+  bool all_reachable_ = true;
 };
 
 // Waits for what is enqueued on the tensors' devices.
@@ -247,15 +248,9 @@ void run_reached(const OptimizerSpec& spec, std::span<const ParameterTensors> pa
 
 void run_optimizer(Accelerator& accelerator, const OptimizerSpec& spec, std::span<const ParameterTensors> parameters,
                    const std::function<void(std::span<const aa_parameter>)>& body) {
-  const Checker checker(accelerator, spec, parameters.size());
-  bool reachable = true;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    checker.check(i, parameters[i]);
-    if (spec.host_only) continue;
-    const Roles roles(spec, parameters[i]);
-    for (size_t k = 0; k < roles.count; ++k) reachable = reachable && host_reaches(*roles.tensors[k]);
-  }
-  if (reachable) {
+  Checker checker(accelerator, spec, parameters.size());
+  for (size_t i = 0; i < parameters.size(); ++i) checker.check(i, parameters[i]);
+  if (checker.all_reachable()) {
     run_reached(spec, parameters, body);
     return;
   }

@@ -1,6 +1,8 @@
 // Tensor: storage, construction and what describes it. Views are in tensor_views.cpp, copies in tensor_copy.cpp.
 #include "anyaccel/tensor.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -13,11 +15,17 @@ namespace anyaccel {
 
 namespace {
 
-constexpr std::align_val_t kHostAlignment{64};  // a cache line, and the widest vector
+constexpr size_t kHugePage = size_t{2} << 20;
+
+// A cache line and the widest vector; large tensors lie in huge pages, which files past the page cache are read into at
+// several times the speed.
+std::align_val_t host_alignment(size_t bytes) { return std::align_val_t{bytes < kHugePage ? 64 : kHugePage}; }
 
 void* allocate_host(size_t bytes) {
   try {
-    return ::operator new(std::max<size_t>(bytes, 1), kHostAlignment);
+    void* memory = ::operator new(std::max<size_t>(bytes, 1), host_alignment(bytes));
+    if (bytes >= kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
   } catch (const std::bad_alloc&) {
     throw OutOfMemoryError("the host is out of memory: " + std::to_string(bytes) +
                            " bytes were asked; try a smaller batch or model, or close other programs");
@@ -27,7 +35,7 @@ void* allocate_host(size_t bytes) {
 class HostStorage final : public Storage {
  public:
   explicit HostStorage(size_t bytes) : Storage(allocate_host(bytes), bytes, Device{}) {}
-  ~HostStorage() override { ::operator delete(data(), kHostAlignment); }
+  ~HostStorage() override { ::operator delete(data(), host_alignment(bytes())); }
 };
 
 // Memory that belongs to someone else.

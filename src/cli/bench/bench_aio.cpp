@@ -4,21 +4,27 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 
 #include "anyaccel/error.h"
 #include "anyaccel/op_builder.h"
 #include "anyaccel/ops/async_io.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/child_process.h"
+#include "ops/subprocess.h"
 
 namespace anyaccel::cli::bench {
 namespace {
+
+// Seconds of each side of a run. Virtual disks go in bursts and then slow down: both sides start with a second that does
+// not count, measure for long, and take turns in going first.
+constexpr double run_seconds = 5;
 
 // The file that both sides read and write; removed at the end.
 class BenchFile {
@@ -46,40 +52,31 @@ class BenchFile {
   std::string path_;
 };
 
-std::string find_program(const std::string& name) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path ? path : "");
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    std::string file = folder + '/' + name;
-    if (access(file.c_str(), X_OK) == 0) return file;
-  }
-  return "";
-}
-
 // GB/s by fio's own clock; 0 when it fails. Its first second does not count: a new process touches its buffers for the
 // first time then, as a program that has read before does not.
 double run_fio(const std::string& fio, const std::string& file, bool write, const Options& options) {
-  const std::string text = output_of(
-      fio, {"--name=bench", "--filename=" + file, std::string("--rw=") + (write ? "write" : "read"),
-            "--ioengine=io_uring", "--direct=1", "--bs=" + std::to_string(options.block_size),
-            "--iodepth=" + std::to_string(options.queue_depth), "--size=" + std::to_string(options.file_bytes),
-            "--time_based=1", "--ramp_time=1", "--runtime=2", "--output-format=json"});
+  const std::string text =
+      output_of(fio, {"--name=bench", "--filename=" + file, std::string("--rw=") + (write ? "write" : "read"),
+                      "--ioengine=io_uring", "--direct=1", "--bs=" + std::to_string(options.block_size),
+                      "--iodepth=" + std::to_string(options.queue_depth),
+                      "--size=" + std::to_string(options.file_bytes), "--time_based=1", "--ramp_time=1",
+                      "--runtime=" + std::to_string(static_cast<int>(run_seconds)), "--output-format=json"});
   const auto report = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (report.is_discarded() || !report.contains("jobs")) return 0;
   return 1e-9 * report["jobs"].at(0).at(write ? "write" : "read").value("bw_bytes", 0.0);
 }
 
 // The same without fio: blocks one after the other, by one thread.
-double run_plain(const std::string& file, bool write, char* memory, const Options& options) {
-  constexpr size_t block = size_t{4} << 20;
+double run_plain(const std::string& file, bool write, char* memory, size_t room, const Options& options) {
+  const size_t block = std::min(room, size_t{4} << 20);
   const int fd = open(file.c_str(), (write ? O_WRONLY : O_RDONLY) | O_DIRECT | O_CLOEXEC);
   if (fd < 0) return 0;
   const auto start = Clock::now();
   size_t done = 0;
   while (done < options.file_bytes) {
     const size_t length = std::min(block, options.file_bytes - done);
-    const ssize_t got = write ? pwrite(fd, memory + done, length, static_cast<off_t>(done))
-                              : pread(fd, memory + done, length, static_cast<off_t>(done));
+    const ssize_t got = write ? pwrite(fd, memory, length, static_cast<off_t>(done))
+                              : pread(fd, memory, length, static_cast<off_t>(done));
     if (got <= 0) break;
     done += static_cast<size_t>(got);
   }
@@ -95,35 +92,64 @@ void run_aio(const Options& options, std::vector<Result>& results) {
   ops::AioHandle handle = aio->aio_handle(options.block_size, options.queue_depth);
   const BenchFile file(options.directory.empty() ? std::filesystem::current_path().string() : options.directory,
                        options.file_bytes);
-  // At a page's boundary, as get_alignment() asks for, and touched.
-  std::shared_ptr<void> memory(std::aligned_alloc(size_t{1} << 21, (options.file_bytes + (1 << 21)) >> 21 << 21),
-                               &std::free);
-  if (!memory) throw OutOfMemoryError("bench aio: no memory for " + std::to_string(options.file_bytes) + " bytes");
-  const Tensor tensor =
-      Tensor::from_blob(memory.get(), Shape{static_cast<int64_t>(options.file_bytes)}, DType::U8, memory);
-  std::mt19937_64 random(1);
-  for (size_t i = 0; i + 8 <= options.file_bytes; i += 8) {
-    const uint64_t word = random();
-    std::memcpy(static_cast<char*>(memory.get()) + i, &word, 8);
+  // fio has as much memory as is under way, and caches make a difference: so have we, again and again. The memory is that
+  // of an ordinary tensor, which lies in huge pages; fio has no option for those.
+  const size_t room =
+      std::min(options.file_bytes, static_cast<size_t>(options.block_size) * static_cast<size_t>(options.queue_depth));
+  const Tensor tensor = Tensor::empty({static_cast<int64_t>(room)}, DType::U8);
+  char* const memory = tensor.data_as<char>();
+  std::vector<ops::AioRequest> requests;
+  for (size_t at = 0; at < options.file_bytes; at += room) {
+    const size_t length = std::min(room, options.file_bytes - at);
+    requests.push_back({tensor.slice(0, 0, static_cast<int64_t>(length)), file.path(), static_cast<int64_t>(at)});
   }
-  handle.sync_pwrite(tensor, file.path());
+  std::mt19937_64 random(1);
+  for (size_t i = 0; i + 8 <= room; i += 8) {
+    const uint64_t word = random();
+    std::memcpy(memory + i, &word, 8);
+  }
+  handle.sync_pwrite(requests);
 
-  const std::string fio = find_program("fio");
+  const std::string fio = ops::find_program("fio");
   for (const bool write : {false, true}) {
     Result result{.name = write ? "aio.write" : "aio.read", .unit = "GB/s", .ceiling_name = ""};
     std::vector<double> values;
     std::vector<double> ceilings;
-    for (int run = 0; run < options.runs + 1; ++run) {
+    int rounds = 1;
+    // fio goes round the file without a pause; neither may this side wait for the last transfers of every round.
+    const auto go_round = [&](int times) {
       const auto start = Clock::now();
-      if (write) {
-        handle.sync_pwrite(tensor, file.path());
-      } else {
-        handle.sync_pread(tensor, file.path());
+      for (int round = 0; round < times; ++round) {
+        if (write) {
+          handle.async_pwrite(requests);
+        } else {
+          handle.async_pread(requests);
+        }
       }
-      const double value = 1e-9 * static_cast<double>(options.file_bytes) / seconds_since(start);
-      const double ceiling = fio.empty() ? run_plain(file.path(), write, static_cast<char*>(memory.get()), options)
-                                         : run_fio(fio, file.path(), write, options);
-      if (run == 0) continue;  // warms both up
+      handle.wait();
+      return seconds_since(start);
+    };
+    const auto own_rate = [&] {
+      double warm_up = 0;
+      int warm_up_rounds = 0;
+      for (; warm_up < 1; ++warm_up_rounds) warm_up += go_round(1);
+      rounds = std::clamp(static_cast<int>(std::lround(run_seconds * warm_up_rounds / warm_up)), 1, 64);
+      return 1e-9 * static_cast<double>(options.file_bytes) * rounds / go_round(rounds);
+    };
+    const auto peer_rate = [&] {
+      return fio.empty() ? run_plain(file.path(), write, memory, room, options)
+                         : run_fio(fio, file.path(), write, options);
+    };
+    for (int run = 0; run < options.runs; ++run) {
+      double value = 0;
+      double ceiling = 0;
+      if (run % 2 == 0) {
+        value = own_rate();
+        ceiling = peer_rate();
+      } else {
+        ceiling = peer_rate();
+        value = own_rate();
+      }
       values.push_back(value);
       if (ceiling > 0) ceilings.push_back(ceiling);
     }

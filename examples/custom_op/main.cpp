@@ -13,8 +13,7 @@ AA_REGISTER_OP_BUILDER(RmsRowsBuilder)
 
 int main() {
   try {
-    auto library =
-        anyaccel::get_accelerator()->create_op_builder("RmsRowsBuilder")->load_as<anyaccel::HostOpLibrary>();
+    auto library = anyaccel::get_accelerator()->create_op_builder("RmsRowsBuilder")->load_as<anyaccel::HostOpLibrary>();
     auto* rms_rows = library->function<void(float*, const float*, int64_t, int64_t)>("rms_rows");
     const float x[2][4] = {{1, 1, 1, 1}, {3, 4, 3, 4}};
     float out[2];

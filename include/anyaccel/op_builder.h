@@ -154,15 +154,14 @@ void register_op_builder(const std::string& builder_name, std::function<std::uni
 
 // Registers a class with a default constructor when the program or library that contains it is loaded. The class's name
 // is the builder's.
-#define AA_REGISTER_OP_BUILDER(Class)                                                                      \
-  namespace {                                                                                              \
-  [[maybe_unused]] const bool aa_registered_##Class = [] {                                                 \
-    ::anyaccel::register_op_builder(                                                                       \
-        #Class, [](::anyaccel::Accelerator&) -> std::unique_ptr<::anyaccel::OpBuilder> {                   \
-          return std::make_unique<Class>();                                                                \
-        });                                                                                                \
-    return true;                                                                                           \
-  }();                                                                                                     \
+#define AA_REGISTER_OP_BUILDER(Class)                                                                                \
+  namespace {                                                                                                        \
+  [[maybe_unused]] const bool aa_registered_##Class = [] {                                                           \
+    ::anyaccel::register_op_builder(#Class, [](::anyaccel::Accelerator&) -> std::unique_ptr<::anyaccel::OpBuilder> { \
+      return std::make_unique<Class>();                                                                              \
+    });                                                                                                              \
+    return true;                                                                                                     \
+  }();                                                                                                               \
   }
 
 }  // namespace anyaccel

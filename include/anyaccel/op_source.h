@@ -49,9 +49,9 @@ class FlushDenormals {
 // Calls body(index, count) once for every index in [0, count), each on a thread of its own.
 template <class Body>
 void run(const Body& body) {
-  services->run([](void* context, int32_t index,
-                   int32_t count) { (*static_cast<const Body*>(context))(int(index), int(count)); },
-                const_cast<void*>(static_cast<const void*>(&body)));
+  services->run(
+      [](void* context, int32_t index, int32_t count) { (*static_cast<const Body*>(context))(int(index), int(count)); },
+      const_cast<void*>(static_cast<const void*>(&body)));
 }
 
 // Calls body(begin, end) so that [0, count) is covered once: on several threads when every one gets `grain` items at
@@ -91,8 +91,8 @@ inline aa_status* failure(aa_code code, const char* message) {
 }  // namespace anyaccel::op
 
 // Emitted in every source of a library, merged to one by the linker.
-extern "C" inline __attribute__((visibility("default"), used)) uint32_t
-anyaccel_op_library_open(const aa_op_services* services) {
+extern "C" inline __attribute__((visibility("default"), used)) uint32_t anyaccel_op_library_open(
+    const aa_op_services* services) {
   anyaccel::op::services = services;
   return AA_OP_LIBRARY_VERSION;
 }

@@ -218,8 +218,8 @@ std::string describe(const BuildPlan& plan, const std::vector<std::string>& head
   for (const std::string& header : headers) {
     struct stat info {};
     if (comes_with_compiler(header) || stat(header.c_str(), &info) != 0) continue;
-    text << "header " << info.st_size << ' ' << nanoseconds(info.st_mtim) << ' ' << file_hash(header).value_or("-") << ' '
-         << fs::absolute(header).string() << "\n";
+    text << "header " << info.st_size << ' ' << nanoseconds(info.st_mtim) << ' ' << file_hash(header).value_or("-")
+         << ' ' << fs::absolute(header).string() << "\n";
   }
   text << "end\n";
   return text.str();

@@ -147,7 +147,8 @@ DeviceOpBuilder::Recipe DeviceOpBuilder::recipe() const {
         recipe.accelerator->extension(AA_COMPILER_EXTENSION, AA_COMPILER_VERSION));
   }
   if (!recipe.compiler) {
-    recipe.reason = name() + ": " + who + " has no compiler for device code (its driver lacks the extension \"compiler\")";
+    recipe.reason =
+        name() + ": " + who + " has no compiler for device code (its driver lacks the extension \"compiler\")";
     return recipe;
   }
   const char* driver = recipe.accelerator->driver().name;
@@ -220,7 +221,8 @@ std::shared_ptr<OpLibrary> DeviceOpBuilder::load() {
   std::optional<ops::FileLock> lock;
   if (!recipe.image.empty()) {
     fs::create_directories(recipe.image.parent_path(), error);
-    lock.emplace(fs::path(recipe.image).replace_extension(".lock"), std::chrono::minutes(5), "op \"" + op_name() + "\"");
+    lock.emplace(fs::path(recipe.image).replace_extension(".lock"), std::chrono::minutes(5),
+                 "op \"" + op_name() + "\"");
     if (auto image = read_image(recipe.image)) return library(std::move(*image));
   }
   const char* driver = recipe.accelerator->driver().name;
@@ -240,8 +242,8 @@ std::shared_ptr<OpLibrary> DeviceOpBuilder::load() {
   const bool succeeded = result.succeeded != 0;
   check(recipe.compiler->release(&result), "compiler.release", driver);
   if (!succeeded) {
-    throw BuildError("op \"" + op_name() + "\" could not be built: the " + recipe.language + " compiler of accelerator \"" +
-                     accelerator_.name() + "\" says of " + recipe.file + ":\n" + words);
+    throw BuildError("op \"" + op_name() + "\" could not be built: the " + recipe.language +
+                     " compiler of accelerator \"" + accelerator_.name() + "\" says of " + recipe.file + ":\n" + words);
   }
   if (!recipe.image.empty()) write_image(recipe.image, image);
   return library(std::move(image));

@@ -37,9 +37,12 @@ void* HostOpLibrary::require(const char* name) const {
 std::string OpBuilder::op_name() const {
   std::string camel = name();
   if (camel.ends_with("Builder")) camel.resize(camel.size() - 7);
-  const auto is_upper = [&](size_t i) { return i < camel.size() && std::isupper(static_cast<unsigned char>(camel[i])); };
+  const auto is_upper = [&](size_t i) {
+    return i < camel.size() && std::isupper(static_cast<unsigned char>(camel[i]));
+  };
   const auto is_lower = [&](size_t i) {
-    return i < camel.size() && (std::islower(static_cast<unsigned char>(camel[i])) || std::isdigit(static_cast<unsigned char>(camel[i])));
+    return i < camel.size() &&
+           (std::islower(static_cast<unsigned char>(camel[i])) || std::isdigit(static_cast<unsigned char>(camel[i])));
   };
   std::string snake;
   for (size_t i = 0; i < camel.size(); ++i) {

@@ -35,7 +35,8 @@ std::vector<std::string> cxx_command() {
     if (!find_program(name).empty()) return {name};
   }
   throw UnavailableError(
-      "there is no C++ compiler: CXX is not set, and none of c++, g++, clang++ is in PATH. Install one (Debian: apt-get "
+      "there is no C++ compiler: CXX is not set, and none of c++, g++, clang++ is in PATH. Install one (Debian: "
+      "apt-get "
       "install g++), or use a package with prebuilt ops");
 }
 

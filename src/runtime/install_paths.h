@@ -9,9 +9,9 @@ namespace anyaccel {
 // anyaccel, else the package that the running program was built against; empty while nothing was installed (the program
 // runs from a build tree).
 std::string install_prefix();
-std::string install_include_dir();     // <prefix>/include, or the source tree's
-std::string install_kernels_dir();     // <prefix>/share/anyaccel/kernels, or the source tree's: sources of ops
-std::string install_plugin_dir();      // <prefix>/lib/anyaccel/plugins
-std::string install_prebuilt_dir();    // <prefix>/lib/anyaccel/ops: host ops that were built ahead; empty: none
+std::string install_include_dir();   // <prefix>/include, or the source tree's
+std::string install_kernels_dir();   // <prefix>/share/anyaccel/kernels, or the source tree's: sources of ops
+std::string install_plugin_dir();    // <prefix>/lib/anyaccel/plugins
+std::string install_prebuilt_dir();  // <prefix>/lib/anyaccel/ops: host ops that were built ahead; empty: none
 
 }  // namespace anyaccel

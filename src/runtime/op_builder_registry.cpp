@@ -50,7 +50,8 @@ RegisteredBuilders& registered() {
 
 }  // namespace
 
-void register_op_builder(const std::string& builder_name, std::function<std::unique_ptr<OpBuilder>(Accelerator&)> make) {
+void register_op_builder(const std::string& builder_name,
+                         std::function<std::unique_ptr<OpBuilder>(Accelerator&)> make) {
   RegisteredBuilders& builders = registered();
   std::lock_guard lock(builders.mutex);
   if (find(builder_name) || !builders.make.try_emplace(builder_name, std::move(make)).second) {

@@ -219,10 +219,10 @@ TEST_F(BuildCacheTest, DamagedEntriesAreBuiltAnew) {
   fs::remove(library);
   EXPECT_FALSE(cache.find(plan)) << "no library";
   EXPECT_EQ(answer_of(cache.find_or_build(plan).file), 42);
-  for (const std::string& damage :
-       {std::string(), std::string("{"), text.substr(0, text.size() / 2), text.substr(0, text.size() - 5),
-        "anyaccel op 99" + text.substr(13), std::string("\0\0\0", 3), std::string("anyaccel op 1\nlibrary ../../x.so\nend\n"),
-        std::string("anyaccel op 1\nheader many 5 0 /x\nend\n")}) {
+  for (const std::string& damage : {std::string(), std::string("{"), text.substr(0, text.size() / 2),
+                                    text.substr(0, text.size() - 5), "anyaccel op 99" + text.substr(13),
+                                    std::string("\0\0\0", 3), std::string("anyaccel op 1\nlibrary ../../x.so\nend\n"),
+                                    std::string("anyaccel op 1\nheader many 5 0 /x\nend\n")}) {
     std::ofstream(description, std::ios::binary) << damage;
     EXPECT_FALSE(cache.find(plan)) << damage;
     EXPECT_EQ(answer_of(cache.find_or_build(plan).file), 42) << damage;

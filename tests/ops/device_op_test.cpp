@@ -151,7 +151,8 @@ class DeviceOpTest : public ::testing::Test {
  protected:
   DeviceOpTest()
       : cache("ANYACCEL_CACHE_DIR", (folder.path() / "cache").string()),
-        toy(complete_table(abi::driver_query<ToyDriver>(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services()), "test")) {
+        toy(complete_table(abi::driver_query<ToyDriver>(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services()),
+                           "test")) {
     folder.write("scale.cpp", kernel_source);
     folder.write("scale_by.h", "#pragma once\n#define OFFSET 0.5f\n");
     compilations = 0;

@@ -93,8 +93,8 @@ TEST_F(OpBuilderTest, AnOpsStatusBecomesAnException) {
 
 TEST_F(OpBuilderTest, IsCompiledForTheInstructionSetInUse) {
   const cpu::Isa before = cpu::isa();
-  for (const auto& [isa, bits] : {std::pair(cpu::Isa::Baseline, 128), std::pair(cpu::Isa::Avx2, 256),
-                                  std::pair(cpu::Isa::Avx512, 512)}) {
+  for (const auto& [isa, bits] :
+       {std::pair(cpu::Isa::Baseline, 128), std::pair(cpu::Isa::Avx2, 256), std::pair(cpu::Isa::Avx512, 512)}) {
     if (!cpu::is_isa_available(isa)) continue;
     cpu::set_isa(isa);
     EXPECT_EQ(builder().load_as<HostOpLibrary>()->function<int()>("vector_bits")(), bits);
@@ -115,8 +115,9 @@ TEST_F(OpBuilderTest, HonoursTheEnvironment) {
 
 TEST_F(OpBuilderTest, ALibraryThatDoesNotLoadHereIsBuiltAnew) {
   // As a cache that came from another machine: everything fits, but the loader refuses the file.
-  folder.write("squares.cpp", "extern \"C\" int missing_here();\nextern \"C\" __attribute__((visibility(\"default\"))) "
-                              "int call() { return missing_here(); }\n");
+  folder.write("squares.cpp",
+               "extern \"C\" int missing_here();\nextern \"C\" __attribute__((visibility(\"default\"))) "
+               "int call() { return missing_here(); }\n");
   const std::string message = message_of<BuildError>([&] { builder("BrokenBuilder").load(); });
   EXPECT_NE(message.find("missing_here"), std::string::npos) << message;
   // And so it stays an error the next time, with the library in the cache.
@@ -132,9 +133,10 @@ TEST_F(OpBuilderTest, AMissingSourceSaysWhereItWasLookedFor) {
 }
 
 TEST_F(OpBuilderTest, CudaSourcesGoToNvcc) {
-  folder.write("device.cu", "__global__ void kernel(float* x) { x[threadIdx.x] = 1; }\n"
-                            "extern \"C\" __attribute__((visibility(\"default\"))) int compiled_by_nvcc() {\n"
-                            "#ifdef __CUDACC__\n  return 1;\n#else\n  return 0;\n#endif\n}\n");
+  folder.write("device.cu",
+               "__global__ void kernel(float* x) { x[threadIdx.x] = 1; }\n"
+               "extern \"C\" __attribute__((visibility(\"default\"))) int compiled_by_nvcc() {\n"
+               "#ifdef __CUDACC__\n  return 1;\n#else\n  return 0;\n#endif\n}\n");
   FolderBuilder device("DeviceBuilder", folder.path(), {"squares.cpp", "device.cu"});
   {
     const Variable list("TORCH_CUDA_ARCH_LIST", "9.0;volta");
@@ -198,10 +200,9 @@ TEST(OpBuilderRegistry, UnknownNamesGiveNothing) {
 TEST(OpBuilderRegistry, KnownNamesWithoutAnOpSaySoByName) {
   for (const char* accelerator_name : {"cpu", "null"}) {
     auto accelerator = make_accelerator(accelerator_name);
-    for (const char* name :
-         {"RaggedOpsBuilder", "TransformerBuilder", "StochasticTransformerBuilder", "SparseAttnBuilder",
-          "SpatialInferenceBuilder", "RandomLTDBuilder", "EvoformerAttnBuilder", "CCLCommBuilder", "GDSBuilder",
-          "InferenceCoreBuilder"}) {
+    for (const char* name : {"RaggedOpsBuilder", "TransformerBuilder", "StochasticTransformerBuilder",
+                             "SparseAttnBuilder", "SpatialInferenceBuilder", "RandomLTDBuilder", "EvoformerAttnBuilder",
+                             "CCLCommBuilder", "GDSBuilder", "InferenceCoreBuilder"}) {
       auto builder = accelerator->create_op_builder(name);
       ASSERT_NE(builder, nullptr) << name;
       std::string reason;

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "anyaccel/abi/ceilings.h"
-#include "anyaccel/abi/host_code.h"
 #include "anyaccel/abi/driver.h"
 #include "anyaccel/abi/graph.h"
+#include "anyaccel/abi/host_code.h"
 #include "anyaccel/abi/host_memory.h"
 #include "anyaccel/abi/ops.h"
 #include "runtime/host_services.h"

@@ -198,9 +198,7 @@ const aa_host_code_table* host_code_table() {
         return guarded([&] { *out_threads = WorkerPool::instance().size(); });
       },
       [](aa_instance*, aa_parallel_body body, void* context) -> aa_status* {
-        return guarded([&] {
-          WorkerPool::instance().run([&](int index, int count) { body(context, index, count); });
-        });
+        return guarded([&] { WorkerPool::instance().run([&](int index, int count) { body(context, index, count); }); });
       },
   };
   return &table;

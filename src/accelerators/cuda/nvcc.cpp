@@ -80,7 +80,8 @@ std::vector<std::string> nvcc_flags() {
     if (!entry.empty()) add_architecture(flags, entry);
     entry.clear();
   }
-  if (const std::string threads = variable("DS_NVCC_THREADS"); !threads.empty()) flags.push_back("--threads=" + threads);
+  if (const std::string threads = variable("DS_NVCC_THREADS"); !threads.empty())
+    flags.push_back("--threads=" + threads);
   if (variable("DS_DEBUG_CUDA_BUILD") == "1") flags.emplace_back("--ptxas-options=-v");
   return flags;
 }

@@ -102,7 +102,8 @@ void run_jit(const Options& options, std::vector<Result>& results) {
     Result candidate{.name = "jit.warm", .unit = "ms", .ceiling = opening, .ceiling_name = "dlopen of " + plan.op_name};
     summarize(candidate, warm_times, true);
     if (candidate.value > warm.value) warm = candidate;
-    candidate = {.name = "jit.cold", .unit = "ms", .ceiling = compiler, .ceiling_name = "the compiler on " + plan.op_name};
+    candidate = {
+        .name = "jit.cold", .unit = "ms", .ceiling = compiler, .ceiling_name = "the compiler on " + plan.op_name};
     summarize(candidate, cold_times, true);
     if (candidate.value > cold.value) cold = candidate;
   }

@@ -69,7 +69,7 @@ aa_ops_table completed(const aa_ops_table& raw) noexcept {
 
 aa_compiler_table completed(const aa_compiler_table& raw) noexcept {
   aa_compiler_table t = known_part(raw);
-  fill(t.languages, t.fingerprint, t.compile, t.release);
+  fill(t.languages, t.fingerprint, t.compile, t.release, t.kernel_tuning);
   return t;
 }
 

@@ -141,6 +141,13 @@ class DriverAccelerator : public Accelerator {
   class DriverStorage;
   class PinnedStorage;
 
+  // Where an op runs: the driver's own number and the host's (see runtime/hosted_ops.h); -1 where there is none.
+  struct OpRoute {
+    int32_t own = -1;
+    int32_t hosted = -1;
+  };
+  const OpRoute& route(const aa_op_call& call) const;
+
   ThreadState& thread_state() const;
   int resolve(int index) const;
   DeviceContext& context(int index) const;

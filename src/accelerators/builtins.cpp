@@ -4,14 +4,16 @@
 #include "accelerators/cpu/driver.h"
 #include "accelerators/cuda/nvcc.h"
 #include "accelerators/null/driver.h"
+#include "accelerators/xpu/driver.h"
 #include "ops/builders.h"
+#include "ops/portable/portable_ops.h"
 #include "ops/toolchain.h"
 
 namespace anyaccel {
 
 std::span<const BuiltinDriver> builtin_drivers() {
   static constexpr BuiltinDriver drivers[] = {
-      {"xpu", nullptr, "cuda", true, "an Intel GPU driver (Level Zero or OpenCL)"},
+      {"xpu", anyaccel_xpu_driver_query, "cuda", true, "an Intel GPU driver (Level Zero or OpenCL)"},
       {"npu", nullptr, nullptr, true, "Ascend CANN (ASCEND_HOME_PATH)"},
       {"sdaa", nullptr, nullptr, true, "the Tecorigin driver (libsdaart.so)"},
       {"mps", nullptr, nullptr, true, "macOS on Apple silicon"},
@@ -51,6 +53,10 @@ std::span<const BuiltinOpBuilder> builtin_op_builders() {
       {"UtilsBuilder", ops::make_utils_builder},
   };
   return builders;
+}
+
+std::unique_ptr<HostedOps> make_hosted_ops(DriverAccelerator& accelerator) {
+  return ops::portable::make_portable_ops(accelerator);
 }
 
 std::span<const ops::SourceLanguage> ops::source_languages() {

@@ -57,7 +57,9 @@ DriverAccelerator::DriverAccelerator(const aa_driver* driver, std::string origin
       id_(next_accelerator_id++),
       shared_(std::make_shared<Shared>()) {}
 
-DriverAccelerator::~DriverAccelerator() = default;
+DriverAccelerator::~DriverAccelerator() {
+  shared_->hosted.reset();  // its modules are unloaded through this object
+}
 
 aa_instance* DriverAccelerator::instance() const {
   if (shared_->ready.load(std::memory_order_acquire)) return shared_->instance->instance;
@@ -457,26 +459,65 @@ void DriverAccelerator::set_compile_backend(const std::string& backend) {
 
 int32_t DriverAccelerator::find_op(const char* op_name) {
   instance();
-  const InstanceHolder& holder = *shared_->instance;
-  if (!holder.ops) return -1;
-  int32_t op = -1;
-  aa_status* status = holder.ops->find(holder.instance, op_name, &op);
-  host_services()->status_release(status);
-  return status ? -1 : op;
+  Shared& shared = *shared_;
+  std::call_once(shared.hosted_once, [&] { shared.hosted = make_hosted_ops(*this); });
+  std::lock_guard lock(shared.routes_mutex);
+  for (size_t i = 0; i < shared.route_names.size(); ++i) {
+    if (shared.route_names[i] == op_name) return static_cast<int32_t>(i);
+  }
+  OpRoute found;
+  const InstanceHolder& holder = *shared.instance;
+  if (holder.ops) {
+    aa_status* status = holder.ops->find(holder.instance, op_name, &found.own);
+    if (status) found.own = -1;
+    host_services()->status_release(status);
+  }
+  if (shared.hosted) found.hosted = shared.hosted->find(op_name);
+  const size_t number = shared.route_names.size();
+  if ((found.own < 0 && found.hosted < 0) || number == shared.routes.size()) return -1;
+  shared.route_names.emplace_back(op_name);
+  shared.routes[number] = found;
+  shared.route_count.store(number + 1, std::memory_order_release);
+  return static_cast<int32_t>(number);
+}
+
+const DriverAccelerator::OpRoute& DriverAccelerator::route(const aa_op_call& call) const {
+  const auto number = static_cast<size_t>(call.op);
+  if (call.op < 0 || number >= shared_->route_count.load(std::memory_order_acquire)) {
+    throw InvalidArgument(name_ + ": an op was called by the number " + std::to_string(call.op) +
+                          ", which find_op() never gave");
+  }
+  return shared_->routes[number];
 }
 
 bool DriverAccelerator::supports_op_call(const aa_op_call& call, int index) {
   DeviceContext& c = context(index);
-  if (!c.instance->ops) return false;
-  int32_t supported = 0;
-  c.check(c.instance->ops->supports(c.device, &call, &supported), "ops.supports");
-  return supported != 0;
+  const OpRoute& route = this->route(call);
+  if (route.own >= 0) {
+    aa_op_call own = call;
+    own.op = route.own;
+    int32_t supported = 0;
+    c.check(c.instance->ops->supports(c.device, &own, &supported), "ops.supports");
+    if (supported) return true;
+  }
+  return route.hosted >= 0 && shared_->hosted->supports(route.hosted, call, c.index);
 }
 
 void DriverAccelerator::enqueue_op(const aa_op_call& call, int index) {
   DeviceContext& c = context(index);
-  if (!c.instance->ops) throw NotImplementedError(name_ + " has no op library");
-  c.check(c.instance->ops->enqueue(handle(current_stream(index)), &call), "op");
+  const OpRoute& route = this->route(call);
+  if (route.own >= 0) [[likely]] {
+    aa_op_call own = call;
+    own.op = route.own;
+    int32_t supported = 1;
+    if (route.hosted >= 0) c.check(c.instance->ops->supports(c.device, &own, &supported), "ops.supports");
+    if (supported) {
+      c.check(c.instance->ops->enqueue(handle(current_stream(index)), &own), "op");
+      return;
+    }
+  }
+  if (route.hosted < 0) throw NotImplementedError(name_ + " has no such op library");
+  shared_->hosted->enqueue(route.hosted, call, c.index);
 }
 
 }  // namespace anyaccel

@@ -5,7 +5,9 @@
 // last of them.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "anyaccel/caching_allocator.h"
 #include "anyaccel/driver_accelerator.h"
 #include "runtime/host_services.h"
+#include "runtime/hosted_ops.h"
 
 namespace anyaccel {
 
@@ -64,6 +67,14 @@ struct DriverAccelerator::Shared {
   std::vector<std::shared_ptr<DeviceContext>> contexts;
   std::vector<std::function<void()>> lazy_calls;
   std::string compile_backend = "graph";
+
+  // The ops that were asked for, by the number that find_op gave: an array, so that calls read it without a lock.
+  std::once_flag hosted_once;
+  std::unique_ptr<HostedOps> hosted;  // null: the driver compiles no kernels
+  std::mutex routes_mutex;
+  std::vector<std::string> route_names;
+  std::array<OpRoute, 64> routes;
+  std::atomic<size_t> route_count{0};
 };
 
 // What belongs to one thread and one accelerator.

@@ -67,7 +67,8 @@
   X(aa_compiler_table, languages, optional)   \
   X(aa_compiler_table, fingerprint, optional) \
   X(aa_compiler_table, compile, optional)     \
-  X(aa_compiler_table, release, optional)
+  X(aa_compiler_table, release, optional)     \
+  X(aa_compiler_table, kernel_tuning, optional)
 
 #define ANYACCEL_PROFILER_FUNCTIONS(X)       \
   X(aa_profiler_table, range_push, optional) \

@@ -173,6 +173,15 @@
   X(aa_compiler_table, fingerprint, 16) \
   X(aa_compiler_table, compile, 24) \
   X(aa_compiler_table, release, 32) \
+  X(aa_compiler_table, kernel_tuning, 40) \
+  X(aa_kernel_tuning, struct_size, 0) \
+  X(aa_kernel_tuning, group_size, 4) \
+  X(aa_kernel_tuning, lanes, 8) \
+  X(aa_kernel_tuning, subgroup_size, 12) \
+  X(aa_kernel_tuning, items, 16) \
+  X(aa_kernel_tuning, local_memory, 20) \
+  X(aa_kernel_tuning, native_f16, 24) \
+  X(aa_kernel_tuning, native_f64, 28) \
   X(aa_profiler_table, struct_size, 0) \
   X(aa_profiler_table, version, 4) \
   X(aa_profiler_table, range_push, 8) \
@@ -219,7 +228,8 @@
   X(aa_op_call, 32) \
   X(aa_ops_table, 32) \
   X(aa_compile_result, 48) \
-  X(aa_compiler_table, 40) \
+  X(aa_compiler_table, 48) \
+  X(aa_kernel_tuning, 32) \
   X(aa_profiler_table, 32) \
   X(aa_ceilings_table, 16) \
   X(aa_host_code_table, 32) \

@@ -25,6 +25,27 @@ typedef struct aa_compile_result {
   void* owner;        /* the driver's */
 } aa_compile_result;
 
+/* How the portable kernels (kernels/portable) are to be compiled and launched on a device: what makes them fast there, as
+ * the driver's author measured it. Fixed while the device is open. */
+typedef struct aa_kernel_tuning {
+  uint32_t struct_size;
+  /* Items of a group that work together on one row (norms, softmax, attention, sampling): a power of two, a multiple of
+   * `lanes`. 1: one item does a whole row. */
+  int32_t group_size;
+  /* Items that share one row of a matrix product: a power of two, 1 .. group_size. With `subgroup_size` it equals it. */
+  int32_t lanes;
+  /* Width of the sub-groups that the kernel language can reduce over; 0: there are none, and items of a group reduce
+   * through local memory. */
+  int32_t subgroup_size;
+  /* Items of a group in kernels whose items work alone (elementwise). */
+  int32_t items;
+  /* Bytes of local memory a group may use to share tiles; 0: local memory is no faster than global memory, and kernels keep
+   * tiles in registers. Reductions over a group of several items use a little all the same. */
+  int32_t local_memory;
+  int32_t native_f16; /* 0 or 1: arithmetic on 16-bit floats */
+  int32_t native_f64;
+} aa_kernel_tuning;
+
 typedef struct aa_compiler_table {
   uint32_t struct_size;
   uint32_t version;
@@ -42,6 +63,8 @@ typedef struct aa_compiler_table {
                         aa_compile_result* out_result);
   /* Gives image and log back. since 1.0 */
   aa_status* (*release)(aa_compile_result* result);
+  /* How portable kernels run best on the device. Absent: one item a row, no sub-groups, no local memory. since 1.1 */
+  aa_status* (*kernel_tuning)(aa_device* device, aa_kernel_tuning* out_tuning);
 } aa_compiler_table;
 
 #ifdef __cplusplus

@@ -213,6 +213,8 @@ class Device {
                                 size_t /*source_size*/, const char* const* /*options*/, size_t /*option_count*/) {
     unimplemented("compile");
   }
+  // `tuning` comes with zeros and struct_size set.
+  virtual void kernel_tuning(aa_kernel_tuning& /*tuning*/) { unimplemented("compiler kernel_tuning"); }
 };
 
 // The initialized driver. A class that is emitted as a table has beside these functions the static members `facts`,

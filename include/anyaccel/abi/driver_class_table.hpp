@@ -186,6 +186,14 @@ inline constexpr aa_compiler_table compiler_table __attribute__((visibility("hid
       result->owner = nullptr;
       return nullptr;
     },
+    .kernel_tuning =
+        [](aa_device* device, aa_kernel_tuning* out_tuning) noexcept {
+          return guarded([&] {
+            auto tuning = sized<aa_kernel_tuning>();
+            object(device).kernel_tuning(tuning);
+            write_sized(out_tuning, tuning);
+          });
+        },
 };
 
 inline constexpr aa_profiler_table profiler_table __attribute__((visibility("hidden"))) = {

@@ -1,0 +1,7 @@
+// The xpu accelerator: Intel GPUs, and other devices that OpenCL reaches.
+#pragma once
+
+#include "anyaccel/abi/driver.h"
+
+extern "C" const aa_driver* anyaccel_xpu_driver_query(uint32_t host_abi_min, uint32_t host_abi_max,
+                                                      const aa_host* host);

@@ -1,0 +1,95 @@
+// Portable kernels (kernels/portable) on an accelerator: compiled for its tuning through the op builders' cache, loaded when
+// first used, and found by position afterwards, so that a launch allocates nothing and looks nothing up by name.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "anyaccel/abi/compiler.h"
+#include "anyaccel/device_op.h"
+#include "anyaccel/driver_accelerator.h"
+
+namespace anyaccel::ops::portable {
+
+// Element types that a kernel is compiled for: AA_X and AA_W of the dialect.
+enum class Element : int { F32, BF16, F16 };
+inline constexpr size_t element_count = 3;
+// `dtype` is F32, BF16 or F16.
+Element element_of(int32_t dtype);
+
+// How the kernels of a device are compiled and launched. What the driver says (aa_compiler_table::kernel_tuning), or one
+// item a row where it says nothing. ANYACCEL_KERNEL_TUNING overrides members: "group_size=64,lanes=16,local_memory=32768".
+aa_kernel_tuning kernel_tuning(DriverAccelerator& accelerator, int device);
+
+// The tunings of an accelerator's devices, each asked for when it is first needed (asking opens the device).
+class Tunings {
+ public:
+  explicit Tunings(DriverAccelerator& accelerator);
+  const aa_kernel_tuning& of(int device);
+
+ private:
+  DriverAccelerator& accelerator_;
+  std::vector<std::once_flag> known_;
+  std::vector<aa_kernel_tuning> tunings_;
+};
+
+// The options that tell the dialect of a tuning.
+std::vector<std::string> dialect_options(const aa_kernel_tuning& tuning);
+
+// The kernels of one file of kernels/portable.
+class KernelSet {
+ public:
+  // Which of AA_X and AA_W the file is compiled for; names of kernels end accordingly ("gemv_f32_bf16").
+  enum class Types { none, x, xw };
+
+  // `file` without folder; `kernels` as they are named in the file, without element types.
+  KernelSet(DriverAccelerator& accelerator, std::string file, std::vector<std::string> kernels,
+            Types types = Types::none);
+
+  const aa_kernel_tuning& tuning(int device) { return tunings_.of(device); }
+
+  // Enqueues kernel number `kernel` (of the list above) on the calling thread's current stream of `device`; does not block
+  // but for compiling and loading at its first use. Arguments as the kernel declares them: void* for AA_IN and AA_OUT,
+  // int32_t, int64_t, float, structs of kernels/portable/arguments.h.
+  template <class... Arguments>
+  void launch(size_t kernel, int device, const LaunchShape& shape, const Arguments&... arguments) {
+    get(kernel, device, Element::F32, Element::F32).launch(shape, arguments...);
+  }
+  template <class... Arguments>
+  void launch_for(size_t kernel, int device, Element x, Element w, const LaunchShape& shape,
+                  const Arguments&... arguments) {
+    get(kernel, device, x, w).launch(shape, arguments...);
+  }
+  // The kernel, loaded; for callers that want to know what it is (DeviceKernel::info).
+  const DeviceKernel& get(size_t kernel, int device, Element x, Element w) {
+    const size_t slot = slot_of(kernel, device, x, w);
+    if (const DeviceKernel* found = slots_[slot].load(std::memory_order_acquire)) [[likely]]
+      return *found;
+    return load(kernel, device, x, w);
+  }
+
+ private:
+  size_t slot_of(size_t kernel, int device, Element x, Element w) const {
+    return ((static_cast<size_t>(device) * element_count + static_cast<size_t>(x)) * element_count +
+            static_cast<size_t>(w)) *
+               kernels_.size() +
+           kernel;
+  }
+  const DeviceKernel& load(size_t kernel, int device, Element x, Element w);
+
+  DriverAccelerator& accelerator_;
+  std::string file_;
+  std::vector<std::string> kernels_;
+  Types types_;
+  Tunings tunings_;
+  std::vector<std::atomic<const DeviceKernel*>> slots_;                // see slot_of
+  std::mutex mutex_;                                                   // guards what follows
+  std::map<std::string, std::shared_ptr<DeviceOpLibrary>> libraries_;  // by compile options
+  std::vector<std::unique_ptr<const DeviceKernel>> loaded_;
+};
+
+}  // namespace anyaccel::ops::portable

@@ -15,9 +15,25 @@
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/dtype.h"
 #include "anyaccel/error.h"
+#include "ops/device_under_test.h"
 
 namespace anyaccel::cpu {
 namespace {
+
+using anyaccel::testing::device_under_test;
+
+// The ops as they are tested: of the accelerator under test, if there is one, else the CPU's.
+template <void (*op)(const aa_op_call&)>
+void tested(const char* name, const aa_op_call& call) {
+  if (DriverAccelerator* device = device_under_test()) {
+    anyaccel::testing::run_on_device(*device, name, call);
+  } else {
+    op(call);
+  }
+}
+void tested_linear(const aa_op_call& call) { tested<linear>("linear", call); }
+void tested_linear_multi(const aa_op_call& call) { tested<linear_multi>("linear_multi", call); }
+void tested_gated_linear(const aa_op_call& call) { tested<gated_linear>("gated_linear", call); }
 
 enum class Layout { Dense, PaddedRows, Transposed, Strided };
 
@@ -153,6 +169,7 @@ class MatmulTest : public ::testing::TestWithParam<Isa> {
  protected:
   void SetUp() override {
     if (!is_isa_available(GetParam())) GTEST_SKIP() << "this machine lacks " << isa_name(GetParam());
+    if (device_under_test() && GetParam() != Isa::Baseline) GTEST_SKIP() << "the accelerator has one version";
     before_ = isa();
     set_isa(GetParam());
   }
@@ -166,7 +183,7 @@ class MatmulTest : public ::testing::TestWithParam<Isa> {
     enum { None, Separate, Alias } residual = None;
   };
 
-  void check_linear(const Case& c, void (*op)(const aa_op_call&) = linear) {
+  void check_linear(const Case& c, void (*op)(const aa_op_call&) = tested_linear) {
     const std::string what =
         "linear " + std::to_string(c.m) + " x " + std::to_string(c.n) + " x " + std::to_string(c.k) + " " +
         std::string(dtype_name(c.x)) + " " + std::string(dtype_name(c.w)) + " " + std::string(dtype_name(c.out)) +
@@ -292,7 +309,7 @@ TEST_P(MatmulTest, SeveralWeights) {
         biases.push_back(parts[i].bias ? TestTensor::random_vector(DType::F32, parts[i].n, generator_) : TestTensor());
         tensors.insert(tensors.end(), {outs[i].view(), weights[i].view(), biases[i].view()});
       }
-      for (auto* op : {linear_multi, linear_multi_reference}) {
+      for (auto* op : {tested_linear_multi, linear_multi_reference}) {
         op(make_call(tensors));
         for (size_t i = 0; i < count; ++i) {
           for (int64_t row = 0; row < m; ++row) {
@@ -327,7 +344,7 @@ TEST_P(MatmulTest, Gated) {
         call = make_call(tensors);
         call.params = &params;
         call.params_size = sizeof(params);
-        for (auto* op : {gated_linear, gated_linear_reference}) {
+        for (auto* op : {tested_gated_linear, gated_linear_reference}) {
           op(call);
           for (int64_t row = 0; row < m; ++row) {
             for (int64_t column = 0; column < n; ++column) {
@@ -351,7 +368,7 @@ TEST_P(MatmulTest, NonFiniteValuesStayInTheirRow) {
     encode(w.at(3, 39), DType::BF16, INFINITY);
     encode(x.at(1, 5), DType::F32, NAN);
     TestTensor out(DType::BF16, m, 11), none;
-    linear(make_call({out.view(), x.view(), w.view(), none.view(), none.view()}));
+    tested_linear(make_call({out.view(), x.view(), w.view(), none.view(), none.view()}));
     for (int64_t row = 0; row < m; ++row) {
       for (int64_t n = 0; n < 11; ++n) {
         EXPECT_EQ(std::isnan(out.get(row, n)), row == 1) << row << ' ' << n;

@@ -87,7 +87,7 @@ TEST(CpuNorm, InPlace) {
                           static_cast<uint32_t>(views.size()),
                           static_cast<uint32_t>(c.params.size()),
                           c.params.data()};
-          (fast ? entry(c.op).fast : entry(c.op).reference)(call);
+          run_call(c.op, call, fast);
           if (fast) {
             EXPECT_TRUE(shared.same_bytes(expected.tensors[0])) << op;
           } else {

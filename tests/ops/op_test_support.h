@@ -1,5 +1,6 @@
-// What the tests of the CPU's ops share: tensors of random layout that notice stray reads and writes, and the
-// comparison of an op's fast version with its reference on every instruction set of the machine.
+// What the tests of the ops share: tensors of random layout that notice stray reads and writes, and the comparison of an
+// op's fast version with the CPU's reference: on every instruction set of the machine, or on an accelerator (see
+// device_under_test.h).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,6 +19,7 @@
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/dtype.h"
 #include "anyaccel/error.h"
+#include "ops/device_under_test.h"
 #include "ops/op_schema.h"
 #include "runtime/scalar_convert.h"
 
@@ -55,6 +57,10 @@ inline void for_each_seed(const std::function<void(Random&)>& body) {
 
 inline void for_each_isa(const std::function<void(Isa)>& body) {
   const Isa before = isa();
+  if (anyaccel::testing::device_under_test()) {
+    body(before);
+    return;
+  }
   for (Isa candidate : {Isa::Baseline, Isa::Avx2, Isa::Avx512}) {
     if (!is_isa_available(candidate)) continue;
     SCOPED_TRACE(std::string(isa_name(candidate)));
@@ -241,6 +247,15 @@ inline const OpEntry& entry(const std::string& name) {
   throw std::runtime_error("no op " + name);
 }
 
+// Runs a call of the op: its fast version (that of the accelerator under test, if there is one) or the reference.
+inline void run_call(const std::string& op, const aa_op_call& call, bool fast) {
+  if (DriverAccelerator* device = fast ? anyaccel::testing::device_under_test() : nullptr) {
+    anyaccel::testing::run_on_device(*device, op.c_str(), call);
+  } else {
+    (fast ? entry(op).fast : entry(op).reference)(call);
+  }
+}
+
 // Checks the call against the schema and runs it on the case's own tensors.
 inline void run(OpCase& c, bool fast) {
   std::vector<aa_tensor> views;
@@ -252,7 +267,7 @@ inline void run(OpCase& c, bool fast) {
   call.params = c.params.empty() ? nullptr : c.params.data();
   call.params_size = static_cast<uint32_t>(c.params.size());
   ops::find_op_schema(c.op)->check(call);
-  (fast ? entry(c.op).fast : entry(c.op).reference)(call);
+  run_call(c.op, call, fast);
 }
 
 // How far a result may lie from the reference: |a - b| <= absolute + relative * |b| + ulps of the dtype at b.
@@ -306,10 +321,19 @@ inline void compare(const OpCase& original, const Tolerance& tolerance) {
   });
 }
 
-// Expects AA_OUT_OF_RANGE from fast and reference, with nothing written.
+// Expects AA_OUT_OF_RANGE from fast and reference, with nothing written. Of a device, which cannot tell while the call is
+// enqueued, only that nothing outside of what it writes is touched.
 inline void expect_out_of_range(const OpCase& original) {
   for (bool fast : {true, false}) {
     OpCase c = original;
+    if (fast && anyaccel::testing::device_under_test()) {
+      run(c, true);
+      for (size_t i = 0; i < c.tensors.size(); ++i) {
+        const bool input = ops::find_op_schema(c.op)->tensors[i].role == ops::Role::In;
+        EXPECT_TRUE(input ? c.tensors[i].same_bytes(original.tensors[i]) : c.tensors[i].untouched()) << "tensor " << i;
+      }
+      continue;
+    }
     try {
       run(c, fast);
       ADD_FAILURE() << c.text() << ": no error";

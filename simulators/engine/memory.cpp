@@ -1,0 +1,144 @@
+// Windows of addresses, poison, guards and quarantine of simulated memory.
+#include "simulators/engine/memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <stdexcept>
+
+namespace sim {
+namespace {
+
+// The thread sanitizer leaves programs 1.5 TiB of addresses for all mappings together.
+constexpr std::size_t kWindow = std::size_t{256} << 30;
+constexpr std::size_t kQuarantine = std::size_t{64} << 20;
+
+std::size_t round_up(std::size_t value, std::size_t to) { return (value + to - 1) / to * to; }
+
+char* reserve(int protection, int flags, int file) {
+  void* window = ::mmap(nullptr, kWindow, protection, flags | MAP_NORESERVE, file, 0);
+  if (window == MAP_FAILED) throw std::runtime_error("the simulator cannot reserve an address window of 256 GiB");
+  return static_cast<char*>(window);
+}
+
+}  // namespace
+
+const char* name_of(MemoryKind kind) {
+  return kind == MemoryKind::device ? "device" : kind == MemoryKind::host ? "host" : "shared";
+}
+
+std::string Allocation::text() const {
+  char text[160];
+  std::snprintf(text, sizeof text, "%s memory #%llu (%zu bytes at %p, device %d)", name_of(kind),
+                static_cast<unsigned long long>(id), size, static_cast<void*>(pointer), device);
+  return text;
+}
+
+Memory::Memory() : page_(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))) {
+  file_ = ::memfd_create("simulated-device-memory", MFD_CLOEXEC);
+  if (file_ < 0 || ::ftruncate(file_, static_cast<off_t>(kWindow)) != 0) {
+    throw std::runtime_error("the simulator cannot make the file that holds device memory");
+  }
+  device_window_ = reserve(PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+  alias_window_ = reserve(PROT_READ | PROT_WRITE, MAP_SHARED, file_);
+  host_window_ = reserve(PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+}
+
+Memory::~Memory() {
+  for (char* window : {device_window_, alias_window_, host_window_}) ::munmap(window, kWindow);
+  ::close(file_);
+}
+
+std::shared_ptr<const Allocation> Memory::allocate(MemoryKind kind, int device, std::uint64_t owner, std::size_t size,
+                                                   std::size_t alignment) {
+  const bool on_device = kind == MemoryKind::device;
+  const std::lock_guard lock(mutex_);
+  std::size_t& used = on_device ? device_used_ : host_used_;
+  char* window = on_device ? device_window_ : host_window_;
+  alignment = std::max(alignment, page_);
+  if (alignment > kWindow || size > kWindow) return nullptr;
+  const auto address = reinterpret_cast<std::uintptr_t>(window);
+  const std::size_t offset = round_up(address + used + page_, alignment) - address;
+  const std::size_t bytes = round_up(size, page_);
+  if (offset + bytes + page_ > kWindow) return nullptr;
+  char* pointer = window + offset;
+  if (!on_device && ::mprotect(pointer, bytes, PROT_READ | PROT_WRITE) != 0) return nullptr;
+  used = offset + bytes;
+  auto allocation = std::make_shared<Allocation>();
+  allocation->id = next_id_++;
+  allocation->kind = kind;
+  allocation->device = device;
+  allocation->owner = owner;
+  allocation->pointer = pointer;
+  allocation->alias = on_device ? alias_window_ + offset : pointer;
+  allocation->size = size;
+  std::memset(allocation->alias, kFresh, size);
+  std::memset(allocation->alias + size, kGuard, bytes - size);
+  allocations_[pointer] = allocation;
+  return allocation;
+}
+
+std::string Memory::free(const Allocation& allocation) {
+  std::string damage;
+  const std::lock_guard lock(mutex_);
+  const std::size_t bytes = round_up(allocation.size, page_);
+  for (std::size_t i = allocation.size; i < bytes; ++i) {
+    if (static_cast<unsigned char>(allocation.alias[i]) == kGuard) continue;
+    damage = "byte " + std::to_string(i) + " behind " + allocation.text() + " was overwritten";
+    break;
+  }
+  allocations_.at(allocation.pointer)->freed = true;
+  std::memset(allocation.alias, kFreed, allocation.size);
+  quarantine_.push_back({allocation.pointer, allocation.alias, bytes, allocation.kind == MemoryKind::device});
+  quarantine_bytes_ += bytes;
+  while (quarantine_bytes_ > kQuarantine) {
+    release(quarantine_.front());
+    quarantine_bytes_ -= quarantine_.front().bytes;
+    quarantine_.pop_front();
+  }
+  return damage;
+}
+
+void Memory::release(const Quarantined& range) {
+  if (range.on_device) {
+    ::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, range.alias - alias_window_,
+                static_cast<off_t>(range.bytes));
+  } else {
+    ::madvise(range.pointer, range.bytes, MADV_DONTNEED);
+    ::mprotect(range.pointer, range.bytes, PROT_NONE);
+  }
+}
+
+std::shared_ptr<const Allocation> Memory::find(const void* pointer) const {
+  const char* p = static_cast<const char*>(pointer);
+  const std::lock_guard lock(mutex_);
+  auto next = allocations_.upper_bound(p + page_);
+  while (next != allocations_.begin()) {
+    --next;
+    const Allocation& a = *next->second;
+    if (p >= a.pointer && p < a.pointer + a.size) return next->second;
+    if (p >= a.pointer - page_ && p < a.pointer + round_up(a.size, page_) + page_) {
+      // A guard page may be shared by two neighbours: the bytes of the one before win.
+      if (p >= a.pointer || next == allocations_.begin()) return next->second;
+      const Allocation& before = *std::prev(next)->second;
+      return p < before.pointer + round_up(before.size, page_) + page_ ? std::prev(next)->second : next->second;
+    }
+    if (a.pointer + a.size < p) return nullptr;
+  }
+  return nullptr;
+}
+
+std::vector<std::shared_ptr<const Allocation>> Memory::live() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<const Allocation>> live;
+  for (const auto& [pointer, allocation] : allocations_) {
+    if (!allocation->freed) live.push_back(allocation);
+  }
+  return live;
+}
+
+}  // namespace sim

@@ -3,9 +3,7 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <charconv>
-#include <cstdio>
 #include <exception>
 #include <iostream>
 #include <limits>
@@ -73,17 +71,5 @@ double parse_number(const std::string& option, const std::string& text, double l
 }
 
 bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
-
-std::string format_bytes(double bytes) {
-  constexpr std::array<const char*, 5> units = {"B", "KB", "MB", "GB", "TB"};
-  size_t unit = 0;
-  while (bytes >= 1000.0 && unit + 1 < units.size()) {
-    bytes /= 1000.0;
-    ++unit;
-  }
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
-  return text.data();
-}
 
 }  // namespace anyaccel::cli

@@ -28,7 +28,4 @@ double parse_number(const std::string& option, const std::string& text, double l
 // Whether standard error is a terminal.
 bool stderr_is_terminal();
 
-// "1.5 GB"
-std::string format_bytes(double bytes);
-
 }  // namespace anyaccel::cli

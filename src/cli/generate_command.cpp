@@ -14,6 +14,8 @@
 #include "anyaccel/accelerator.h"
 #include "anyaccel/detection.h"
 #include "anyaccel/dtype.h"
+#include "anyaccel/error.h"
+#include "anyaccel/format_bytes.h"
 #include "anyaccel/llm/text_generation.h"
 #include "cli/command_support.h"
 #include "cli/commands.h"
@@ -268,15 +270,22 @@ int generate(const Arguments& arguments) {
       return static_cast<bool>(std::cout);  // nobody reads any more: stop
     };
   }
-  const llm::GenerateResult result = generator.generate(prompts, options, callback);
-  if (arguments.json) {
-    print_json(arguments, prompts, generator, result);
-  } else if (stream) {
-    std::cout << '\n' << std::flush;
-  } else {
-    print_texts(result);
+  const auto print = [&](const llm::GenerateResult& result) {
+    if (arguments.json) {
+      print_json(arguments, prompts, generator, result);
+    } else if (stream) {
+      std::cout << '\n' << std::flush;
+    } else {
+      print_texts(result);
+    }
+    if (!arguments.quiet) print_timings(result);
+  };
+  try {
+    print(generator.generate(prompts, options, callback));
+  } catch (const Error&) {
+    if (const llm::GenerateResult* part = generator.interrupted()) print(*part);
+    throw;
   }
-  if (!arguments.quiet) print_timings(result);
   return 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include "anyaccel/detection.h"
 #include "anyaccel/driver_accelerator.h"
+#include "anyaccel/format_bytes.h"
 #include "anyaccel/op_builder.h"
 #include "anyaccel/ops/inference.h"
 #include "cli/command_support.h"

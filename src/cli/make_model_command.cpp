@@ -6,6 +6,7 @@
 #include <string>
 
 #include "anyaccel/dtype.h"
+#include "anyaccel/format_bytes.h"
 #include "anyaccel/llm/make_model.h"
 #include "cli/command_support.h"
 #include "cli/commands.h"

@@ -7,6 +7,7 @@
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
+#include "anyaccel/format_bytes.h"
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/safetensors.h"
 #include "llm/decoder_tensors.h"
@@ -66,7 +67,11 @@ class ModelLoader {
       const TensorView& view = checkpoint.at(file_name(slot));
       // From a disk, the next tensor comes in while this one is converted.
       if (i + 1 < slots.size()) checkpoint.will_need(checkpoint.at(file_name(slots[i + 1])));
-      slot.in(weights) = place(checkpoint, view, slot);
+      try {
+        slot.in(weights) = place(checkpoint, view, slot);
+      } catch (const OutOfMemoryError& error) {
+        throw_too_large(checkpoint, slots, error);
+      }
       model_->weight_bytes_ += slot.in(weights).nbytes();
       progress.bytes_done += view.bytes;
       progress.tensor = slot.name;
@@ -165,6 +170,26 @@ class ModelLoader {
     // A page is shared by small tensors, which are read again from the system's cache.
     checkpoint.release(view);
     return tensor;
+  }
+
+  // How much the model needs, how much there is, and what would fit.
+  [[noreturn]] void throw_too_large(const Checkpoint& checkpoint, const std::vector<TensorSlot>& slots,
+                                    const OutOfMemoryError& error) {
+    uint64_t elements = 0;
+    for (const TensorSlot& slot : slots) {
+      const TensorView& view = checkpoint.at(file_name(slot));
+      elements += view.bytes / dtype_size(view.dtype);
+    }
+    const auto bytes = static_cast<double>(elements * dtype_size(model_->dtype_));
+    const int device = model_->device_.index;
+    const double room =
+        static_cast<double>(model_->weight_bytes_) + static_cast<double>(accelerator_.available_memory(device));
+    std::string advice = "a model of at most " + format_bytes(room) + " would fit";
+    if (dtype_size(model_->dtype_) > 2 && bytes / 2 < room) advice = "it would fit as bf16 or fp16 (--dtype bf16)";
+    throw OutOfMemoryError("model '" + directory_ + "' needs " + format_bytes(bytes) + " for its weights as " +
+                               std::string(dtype_name(model_->dtype_)) + " and " + accelerator_.device_name(device) +
+                               " has room for " + format_bytes(room) + "; " + advice + ". (" + error.what() + ")",
+                           error.native_code());
   }
 
   std::string directory_;

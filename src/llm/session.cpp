@@ -9,6 +9,7 @@
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
+#include "anyaccel/format_bytes.h"
 #include "llm/decoder_step.h"
 
 namespace anyaccel::llm {
@@ -110,11 +111,42 @@ struct Session::Impl {
   uint64_t replayed = 0;
 };
 
+namespace {
+
+// The decoder's memory, nearly all of which is the cache. An OutOfMemoryError says what context would fit.
+DecoderStep make_decoder(const std::shared_ptr<const Model>& model, const SessionOptions& options) {
+  try {
+    return {model, options.sequences, options.context, longest_step(options)};
+  } catch (const OutOfMemoryError& error) {
+    const ModelConfig& config = model->config();
+    const double per_token = 2.0 *
+                             static_cast<double>(config.num_hidden_layers * config.num_key_value_heads *
+                                                 config.head_dim * options.sequences) *
+                             static_cast<double>(dtype_size(model->dtype()));
+    // What the failed attempt took is free again.
+    model->accelerator().empty_cache();
+    const auto room = static_cast<double>(model->accelerator().available_memory(model->device().index));
+    // A tenth for activations and for what the allocator rounds up.
+    const auto fits = static_cast<int64_t>(0.9 * room / per_token);
+    throw OutOfMemoryError(
+        "a cache for " + std::to_string(options.sequences) + (options.sequences == 1 ? " sequence" : " sequences") +
+            " of " + std::to_string(options.context) + " tokens needs " +
+            format_bytes(per_token * static_cast<double>(options.context)) + " and " +
+            model->accelerator().device_name(model->device().index) + " has " + format_bytes(room) + " free; " +
+            (fits > 0 ? "a context of about " + std::to_string(fits) + " tokens would fit (--context, --max-new-tokens)"
+                      : std::string("nothing would fit beside this model")) +
+            ". (" + error.what() + ")",
+        error.native_code());
+  }
+}
+
+}  // namespace
+
 Session::Impl::Impl(std::shared_ptr<const Model> model_in, const SessionOptions& options_in)
     : model(std::move(model_in)),
       accelerator(model->accelerator()),
       options(options_in),
-      decoder(model, options.sequences, options.context, longest_step(options)) {
+      decoder(make_decoder(model, options)) {
   const Device device = model->device();
   const int64_t chunk = longest_step(options);
   const int64_t batch = options.sequences;

@@ -48,6 +48,9 @@ class Answer {
     return full || !room ? end(FinishReason::Length) : true;
   }
 
+  // Generation failed: lets out what is known of the text.
+  void interrupt() { end(FinishReason::Error); }
+
  private:
   // Lets out what was held back.
   bool end(FinishReason reason) {
@@ -113,6 +116,7 @@ std::string_view finish_reason_name(FinishReason reason) noexcept {
     case FinishReason::Eos: return "eos";
     case FinishReason::Stop: return "stop";
     case FinishReason::Length: return "length";
+    case FinishReason::Error: return "error";
   }
   return "unknown";
 }
@@ -190,6 +194,7 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
     throw InvalidArgument("generate: context is " + std::to_string(options.context) +
                           "; expected 0 (chosen for you) or a positive number");
   }
+  interrupted_.reset();
   const int64_t context = choose_context(prompts, options, model_->config());
   Session& session = session_for(static_cast<int64_t>(prompts.size()), context);
 
@@ -233,8 +238,15 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
     if (!any) break;
     session.retain({keep.get(), tokens.size()});
     const double host = watch.lap();
-    session.step();
-    tokens = session.tokens();
+    try {
+      session.step();
+      tokens = session.tokens();
+    } catch (const Error&) {
+      for (const int32_t prompt : session.active()) answers[static_cast<size_t>(prompt)].interrupt();
+      interrupted_ = std::move(result);
+      session_.reset();  // its state is not known any more
+      throw;
+    }
     const double step = watch.lap();
     timings.decode_seconds += host + step;
     timings.decode_host_seconds += host;

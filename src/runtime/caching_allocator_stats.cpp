@@ -1,25 +1,13 @@
 // The caching allocator: its figures, under PyTorch's names, and the text of its out-of-memory error.
 #include <algorithm>
-#include <cstdio>
 
 #include "anyaccel/error.h"
+#include "anyaccel/format_bytes.h"
 #include "runtime/caching_allocator_lists.h"
 
 namespace anyaccel {
 
 namespace {
-
-std::string human(double bytes) {
-  const char* const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  size_t unit = 0;
-  while (bytes >= 1024 && unit + 1 < std::size(units)) {
-    bytes /= 1024;
-    ++unit;
-  }
-  char text[48];
-  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.2f %s", bytes, units[unit]);
-  return text;
-}
 
 void put(std::map<std::string, int64_t>& out, const std::string& key, int64_t current, int64_t peak, int64_t total) {
   out[key + ".current"] = current;
@@ -48,11 +36,12 @@ void CachingAllocator::Impl::throw_out_of_memory(size_t bytes) {
   int64_t free_bytes = 0;
   int64_t total_bytes = 0;
   memory.info(free_bytes, total_bytes);
-  std::string message = memory.name() + " out of memory: " + human(static_cast<double>(bytes)) + " asked, " +
-                        human(static_cast<double>(allocated)) + " allocated, " + human(static_cast<double>(reserved)) +
-                        " reserved by this process, " + human(static_cast<double>(free_bytes)) + " free of " +
-                        human(static_cast<double>(total_bytes)) + "; ";
-  if (other_pools > reserved / 4) message += human(static_cast<double>(other_pools)) + " are held by graphs; ";
+  std::string message = memory.name() + " out of memory: " + format_bytes(static_cast<double>(bytes)) + " asked, " +
+                        format_bytes(static_cast<double>(allocated)) + " allocated, " +
+                        format_bytes(static_cast<double>(reserved)) + " reserved by this process, " +
+                        format_bytes(static_cast<double>(free_bytes)) + " free of " +
+                        format_bytes(static_cast<double>(total_bytes)) + "; ";
+  if (other_pools > reserved / 4) message += format_bytes(static_cast<double>(other_pools)) + " are held by graphs; ";
   message += "try a smaller batch, a shorter context or a smaller dtype, or stop other programs on the device";
   throw OutOfMemoryError(message);
 }

@@ -37,8 +37,9 @@ enum class FinishReason {
   Eos,     // an end-of-sequence token
   Stop,    // a stop string
   Length,  // max_new_tokens or the context
+  Error,   // an exception ended the call (see TextGenerator::interrupted)
 };
-// "eos", "stop", "length".
+// "eos", "stop", "length", "error".
 std::string_view finish_reason_name(FinishReason reason) noexcept;
 
 struct Completion {
@@ -96,12 +97,15 @@ class TextGenerator {
 
   // Generates for all prompts together; each has its own length and its own end. Blocks until all are done.
   // InvalidArgument for no prompts, a prompt without tokens, one longer than the context (with both numbers), or an
-  // option out of range. Not for several threads at once.
+  // option out of range. An error in the middle (out of memory, a lost device) leaves what there was by then in
+  // interrupted(). Not for several threads at once.
   GenerateResult generate(std::span<const std::string> prompts, const GenerateOptions& options,
                           const TextCallback& callback = {});
   // The same for prompts that are token ids already.
   GenerateResult generate_ids(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options,
                               const TextCallback& callback = {});
+  // What the latest call had generated when it threw; null when it did not, or had no token yet.
+  const GenerateResult* interrupted() const noexcept { return interrupted_ ? &*interrupted_ : nullptr; }
 
  private:
   Session& session_for(int64_t sequences, int64_t context);
@@ -111,6 +115,7 @@ class TextGenerator {
   GenerationConfig generation_config_;
   double load_seconds_ = 0;
   std::unique_ptr<Session> session_;  // of the latest call, used again when it is large enough
+  std::optional<GenerateResult> interrupted_;
 };
 
 }  // namespace anyaccel::llm

@@ -1,0 +1,6 @@
+# Runs a test program or command on another accelerator: sh on_accelerator.sh ANYACCEL PROGRAM [ARGUMENTS...], with
+# DS_ACCELERATOR and what the accelerator needs in the environment. A machine that lacks it skips (exit code 77).
+anyaccel=$1
+shift
+reason=$("$anyaccel" info 2>&1) || { echo "skipped: $reason"; exit 77; }
+exec "$@"

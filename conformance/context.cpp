@@ -34,7 +34,7 @@ void Context::ok(aa_status* status, const std::string& what) const {
   if (!status) return;
   const bool unavailable = host.status_code(status) == AA_UNAVAILABLE;
   const std::string text = what + ": " + describe(status);
-  if (unavailable) throw Skipped{text};
+  if (unavailable) throw Unavailable{text};
   throw Failed{text};
 }
 
@@ -86,9 +86,13 @@ Bytes Context::download(const void* source, size_t size) const {
 }
 
 const void* Context::find_extension(const char* name, uint32_t version) const {
-  const void* table = nullptr;
-  ok_or_unsupported(driver.query_extension(instance, name, version, &table), std::string("extension \"") + name + "\"");
-  expect(table != nullptr, std::string("query_extension of \"") + name + "\" succeeded but gave a null table");
+  const void* const untouched = this;
+  const void* table = untouched;
+  aa_status* status = driver.query_extension(instance, name, version, &table);
+  if (status) expect(table == untouched, std::string("query_extension of \"") + name + "\" failed but wrote a table");
+  ok_or_unsupported(status, std::string("extension \"") + name + "\"");
+  expect(table != nullptr && table != untouched,
+         std::string("query_extension of \"") + name + "\" succeeded but gave a null table");
   return table;
 }
 
@@ -137,7 +141,13 @@ void Stream::destroy() {
 }
 
 Event::Event(const Context& context, uint32_t flags) : context_(context) {
-  context.ok_or_unsupported(context.driver.event_create(context.device, flags, &event_), "event_create");
+  aa_status* status = context.driver.event_create(context.device, flags, &event_);
+  if (status && event_) {
+    event_ = nullptr;
+    context.drop(status);
+    throw Failed{"event_create failed but wrote an event"};
+  }
+  context.ok_or_unsupported(status, "event_create");
   if (!event_) throw Failed{"event_create succeeded but gave a null event"};
 }
 

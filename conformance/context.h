@@ -18,7 +18,7 @@ using Bytes = std::vector<unsigned char>;
 struct Failed {
   std::string message;
 };
-struct Skipped {
+struct Unavailable {
   std::string message;
 };
 struct Unsupported {
@@ -27,6 +27,7 @@ struct Unsupported {
 
 class Context {
  public:
+  // `table` is one of tables.h.
   Context(const aa_driver* table, const aa_host* services) : driver(*table), host(*services) {}
 
   const aa_driver& driver;
@@ -37,12 +38,15 @@ class Context {
   aa_device_props props{};
   aa_device* device = nullptr;
   aa_stream* stream = nullptr;
+  OpProvider* ops = nullptr;
+  // What a case that passes reports.
+  mutable std::string note;
 
   bool has(uint64_t capability) const noexcept { return (props.caps & capability) != 0; }
 
   // -- expectations; each throws when it is not met --
   void expect(bool condition, const std::string& what) const;
-  // Success. AA_UNAVAILABLE skips the case.
+  // Success. AA_UNAVAILABLE makes the case `unavailable`.
   void ok(aa_status* status, const std::string& what) const;
   // Success; but AA_UNIMPLEMENTED makes the case `unsupported`.
   void ok_or_unsupported(aa_status* status, const std::string& what) const;
@@ -53,7 +57,7 @@ class Context {
   // Drops a status; true for success.
   bool drop(aa_status* status) const noexcept;
   [[noreturn]] void unsupported(const std::string& why) const { throw Unsupported{why}; }
-  [[noreturn]] void skip(const std::string& why) const { throw Skipped{why}; }
+  [[noreturn]] void unavailable(const std::string& why) const { throw Unavailable{why}; }
 
   // -- data --
   // Copies on `stream` and waits.
@@ -62,13 +66,13 @@ class Context {
   Bytes download(const void* source, size_t size) const;
   void synchronize() const { ok(driver.stream_synchronize(stream), "stream_synchronize"); }
 
-  // A copy of the extension's table, stubs filled in; ends the case as unsupported when absent.
+  // A copy of the extension's table, counted, stubs filled in; ends the case as unsupported when absent.
   template <class Table>
   Table extension(const char* name, uint32_t version) const {
     const auto* table = static_cast<const Table*>(find_extension(name, version));
     expect(table->struct_size >= 2 * sizeof(uint32_t) && table->struct_size < 65536 && table->version >= version,
            std::string("the table of extension \"") + name + "\" has an absurd size or an older version");
-    return completed(*table);
+    return *table;
   }
 
  private:
@@ -141,7 +145,7 @@ struct Case {
 };
 
 // One list for each file of cases; the runner has them in this order.
-std::span<const Case> probe_cases();  // needs neither instance nor device
+std::span<const Case> probe_cases();  // needs neither instance nor device, and opens none in this process
 std::span<const Case> device_cases();
 std::span<const Case> memory_cases();
 std::span<const Case> copy_cases();
@@ -151,6 +155,19 @@ std::span<const Case> kernel_cases();
 std::span<const Case> graph_cases();
 std::span<const Case> host_memory_cases();
 std::span<const Case> profiler_cases();
-std::span<const Case> op_cases();
+std::span<const Case> exhaustion_cases();
+std::span<const Case> fork_cases();
+std::span<const Case> thread_cases();
+std::span<const Case> host_code_cases();
+std::span<const Case> op_table_cases();
+
+// These run on the handles of an OpProvider.
+std::span<const Case> random_cases();
+std::span<const Case> elementwise_cases();
+std::span<const Case> row_cases();
+std::span<const Case> product_cases();
+std::span<const Case> attention_cases();
+std::span<const Case> sampling_cases();
+std::span<const Case> op_graph_cases();
 
 }  // namespace anyaccel::conformance

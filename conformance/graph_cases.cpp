@@ -1,51 +1,12 @@
 // Cases of the graph extension.
 #include <algorithm>
 
-#include "anyaccel/abi/graph.h"
-#include "conformance/context.h"
+#include "conformance/graph_objects.h"
 
 namespace anyaccel::conformance {
 namespace {
 
 constexpr size_t size = 10000;
-
-aa_graph_table graphs(const Context& c) { return c.extension<aa_graph_table>(AA_GRAPH_EXTENSION, AA_GRAPH_VERSION); }
-
-// A stream that captures until `end`; a capture that is left open is abandoned.
-class Capture {
- public:
-  Capture(const Context& c, const aa_graph_table& table) : context_(c), table_(table), stream_(c) {
-    c.ok(table.capture_begin(stream_), "capture_begin");
-    open_ = true;
-  }
-  ~Capture() {
-    if (open_) context_.drop(table_.capture_end(stream_, nullptr));
-  }
-  Capture(const Capture&) = delete;
-  Capture& operator=(const Capture&) = delete;
-
-  aa_stream* stream() const noexcept { return stream_; }
-  aa_graph* end() {
-    aa_graph* graph = nullptr;
-    open_ = false;
-    context_.ok(table_.capture_end(stream_, &graph), "capture_end");
-    context_.expect(graph != nullptr, "capture_end succeeded but gave a null graph");
-    return graph;
-  }
-
- private:
-  const Context& context_;
-  aa_graph_table table_;
-  Stream stream_;
-  bool open_ = false;
-};
-
-struct Graph {
-  const Context& c;
-  const aa_graph_table& table;
-  aa_graph* graph;
-  ~Graph() { c.drop(table.destroy(graph)); }
-};
 
 bool is_capturing(const Context& c, const aa_graph_table& table, aa_stream* stream) {
   int32_t capturing = -1;
@@ -66,20 +27,21 @@ void records_and_replays(const Context& c) {
   const Bytes before = pattern(size, 1);
   c.upload(destination.data(), before.data(), size);
   c.upload(middle.data(), before.data(), size);
-  Capture capture(c, table);
+  Stream recorder(c);
+  Capture capture(c, table, recorder);
   copy(c, capture.stream(), middle, source);
   copy(c, capture.stream(), destination, middle);
-  Graph graph{c, table, capture.end()};
+  const Graph graph(c, table, capture.end());
   c.ok(c.driver.device_synchronize(c.device), "device_synchronize");
   expect_equal(c.download(destination.data(), size), before, "memory after recording (nothing may have run)");
   for (unsigned round = 0; round < 3; ++round) {
     const Bytes data = pattern(size, 10 + round);
     c.upload(source.data(), data.data(), size);
-    c.ok(table.launch(graph.graph, c.stream), "launch");
+    graph.launch(c.stream);
     expect_equal(c.download(destination.data(), size), data, "launch " + std::to_string(round + 1));
   }
   int64_t nodes = -1;
-  c.ok(table.node_count(graph.graph, &nodes), "node_count");
+  c.ok(table.node_count(graph.get(), &nodes), "node_count");
   c.expect(nodes >= 1, "a graph of two copies has " + std::to_string(nodes) + " nodes");
 }
 
@@ -89,12 +51,13 @@ void records_fills(const Context& c) {
   const Bytes before = pattern(size, 2);
   c.upload(memory.data(), before.data(), size);
   unsigned char filling[2] = {7, 8};
-  Capture capture(c, table);
+  Stream recorder(c);
+  Capture capture(c, table, recorder);
   c.ok_or_unsupported(c.driver.fill_async(capture.stream(), memory.data(), filling, 2, size), "fill_async");
   filling[0] = filling[1] = 99;  // borrowed for the call only, also while recording
-  Graph graph{c, table, capture.end()};
+  const Graph graph(c, table, capture.end());
   expect_equal(c.download(memory.data(), size), before, "memory after recording a fill");
-  c.ok(table.launch(graph.graph, c.stream), "launch");
+  graph.launch(c.stream);
   const Bytes found = c.download(memory.data(), size);
   for (size_t i = 0; i < size; ++i) c.expect(found[i] == 7 + i % 2, "a recorded fill gave something else");
 }
@@ -109,12 +72,13 @@ void launches_run_one_after_another(const Context& c) {
   const Bytes second = pattern(size, 4);
   c.upload(a.data(), first.data(), size);
   c.upload(b.data(), second.data(), size);
-  Capture capture(c, table);
+  Stream recorder(c);
+  Capture capture(c, table, recorder);
   copy(c, capture.stream(), spare, a);
   copy(c, capture.stream(), a, b);
   copy(c, capture.stream(), b, spare);
-  Graph graph{c, table, capture.end()};
-  for (int i = 0; i < 7; ++i) c.ok(table.launch(graph.graph, c.stream), "launch");
+  const Graph graph(c, table, capture.end());
+  for (int i = 0; i < 7; ++i) graph.launch(c.stream);
   expect_equal(c.download(a.data(), size), second, "two blocks swapped seven times");
   expect_equal(c.download(b.data(), size), first, "two blocks swapped seven times");
 }
@@ -122,21 +86,24 @@ void launches_run_one_after_another(const Context& c) {
 void status_follows_the_capture(const Context& c) {
   const aa_graph_table table = graphs(c);
   c.expect(!is_capturing(c, table, c.stream), "a stream captures without having been asked");
-  Capture capture(c, table);
+  Stream recorder(c);
+  Capture capture(c, table, recorder);
   c.expect(is_capturing(c, table, capture.stream()), "capture_status is 0 after capture_begin");
-  Graph graph{c, table, capture.end()};
+  const Graph graph(c, table, capture.end());
   c.expect(!is_capturing(c, table, capture.stream()), "capture_status is 1 after capture_end");
 }
 
 void captures_do_not_nest(const Context& c) {
   const aa_graph_table table = graphs(c);
-  Capture capture(c, table);
+  Stream recorder(c);
+  Capture capture(c, table, recorder);
   c.error(table.capture_begin(capture.stream()), {AA_FAILED_PRECONDITION}, "capture_begin of a capturing stream");
 }
 
 void no_synchronizing_while_capturing(const Context& c) {
   const aa_graph_table table = graphs(c);
-  Capture capture(c, table);
+  Stream recorder(c);
+  Capture capture(c, table, recorder);
   c.error(c.driver.stream_synchronize(capture.stream()), {AA_FAILED_PRECONDITION},
           "stream_synchronize of a capturing stream");
 }
@@ -172,10 +139,75 @@ void abandoned_captures_leave_nothing(const Context& c) {
 
 void empty_graphs_launch(const Context& c) {
   const aa_graph_table table = graphs(c);
-  Capture capture(c, table);
-  Graph graph{c, table, capture.end()};
-  c.ok(table.launch(graph.graph, c.stream), "launch of an empty graph");
+  Stream recorder(c);
+  Capture capture(c, table, recorder);
+  const Graph graph(c, table, capture.end());
+  graph.launch(c.stream);
   c.synchronize();
+}
+
+void two_graphs_do_not_mix(const Context& c) {
+  // Recorded at the same time on two streams, launched in turns, one destroyed while the other lives.
+  const aa_graph_table table = graphs(c);
+  Memory source(c, size);
+  Memory one(c, size);
+  Memory two(c, size);
+  const Bytes before = pattern(size, 7);
+  c.upload(one.data(), before.data(), size);
+  c.upload(two.data(), before.data(), size);
+  Stream first_recorder(c);
+  Stream second_recorder(c);
+  Capture first_capture(c, table, first_recorder);
+  Capture second_capture(c, table, second_recorder);
+  copy(c, first_recorder, one, source);
+  copy(c, second_recorder, two, source);
+  const Graph first(c, table, first_capture.end());
+  const Bytes late = pattern(size, 9);
+  {
+    const Graph second(c, table, second_capture.end());
+    const Bytes data = pattern(size, 8);
+    c.upload(source.data(), data.data(), size);
+    first.launch(c.stream);
+    expect_equal(c.download(one.data(), size), data, "the first graph's destination");
+    expect_equal(c.download(two.data(), size), before, "the second graph's destination, before its launch");
+    c.upload(source.data(), late.data(), size);
+    second.launch(c.stream);
+    expect_equal(c.download(two.data(), size), late, "the second graph's destination");
+    expect_equal(c.download(one.data(), size), data, "the first graph's destination, after the second one's launch");
+  }
+  first.launch(c.stream);
+  expect_equal(c.download(one.data(), size), late, "the first graph's destination, after the second graph is gone");
+}
+
+void host_copies_are_read_at_the_launch(const Context& c) {
+  // Copies from and to the host: each launch reads and writes what is there then.
+  const aa_graph_table table = graphs(c);
+  Memory memory(c, size);
+  Bytes source = pattern(size, 10);
+  Bytes destination(size);
+  Stream recorder(c);
+  Capture capture(c, table, recorder);
+  c.ok(c.driver.copy_async(recorder, memory.data(), source.data(), size, AA_COPY_HOST_TO_DEVICE), "copy_async");
+  c.ok(c.driver.copy_async(recorder, destination.data(), memory.data(), size, AA_COPY_DEVICE_TO_HOST), "copy_async");
+  const Graph graph(c, table, capture.end());
+  for (unsigned round = 0; round < 3; ++round) {
+    const Bytes data = pattern(size, 20 + round);
+    std::copy(data.begin(), data.end(), source.begin());
+    graph.launch(c.stream);
+    c.synchronize();
+    expect_equal(destination, data, "what launch " + std::to_string(round + 1) + " copied back");
+  }
+}
+
+void work_on_other_streams_runs(const Context& c) {
+  const aa_graph_table table = graphs(c);
+  Memory memory(c, size);
+  Stream recorder(c);
+  Capture capture(c, table, recorder);
+  const Bytes data = pattern(size, 11);
+  c.upload(memory.data(), data.data(), size);
+  expect_equal(c.download(memory.data(), size), data, "a copy on a stream beside one that captures");
+  c.expect(capture.abandon(), "capture_end with a null graph failed");
 }
 
 constexpr Case cases[] = {
@@ -188,6 +220,9 @@ constexpr Case cases[] = {
     {"graphs", "end_without_begin_is_refused", end_without_begin_is_refused},
     {"graphs", "abandoned_captures_leave_nothing", abandoned_captures_leave_nothing},
     {"graphs", "empty_graphs_launch", empty_graphs_launch},
+    {"graphs", "two_graphs_do_not_mix", two_graphs_do_not_mix},
+    {"graphs", "host_copies_are_read_at_the_launch", host_copies_are_read_at_the_launch},
+    {"graphs", "work_on_other_streams_runs", work_on_other_streams_runs},
 };
 
 }  // namespace

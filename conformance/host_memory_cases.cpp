@@ -20,7 +20,7 @@ void ok_or_limited(const Context& c, aa_status* status, const char* what) {
   if (status && c.host.status_code(status) == AA_RESOURCE_EXHAUSTED) {
     const std::string message = c.host.status_message(status);
     c.drop(status);
-    c.skip(std::string(what) + ": " + message);
+    c.unavailable(std::string(what) + ": " + message);
   }
   c.ok_or_unsupported(status, what);
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iterator>
 
+#include "conformance/child.h"
 #include "conformance/context.h"
 
 namespace anyaccel::conformance {
@@ -56,7 +57,7 @@ void same_answer_twice(const Context& c) {
 
 void starts_no_thread(const Context& c) {
   const long before = thread_count();
-  if (before < 0) c.skip("this system does not count threads");
+  if (before < 0) c.unavailable("this system does not count threads");
   probed(c);
   c.expect(thread_count() <= before, "probe started a thread; the process could not fork any more");
 }
@@ -71,10 +72,34 @@ void respects_struct_size(const Context& c) {
   for (const char byte : probe.reason) c.expect(byte == 0x5a, "probe wrote beyond struct_size");
 }
 
+void leaves_the_process_able_to_fork(const Context& c) {
+  if (probed(c).state != AA_PROBE_USABLE) c.unavailable("the accelerator cannot be used here");
+  in_child("a child after probe", [&] {
+    Context child(&c.driver, &c.host);
+    aa_initialize_params params{};
+    params.struct_size = sizeof(params);
+    c.ok(c.driver.initialize(&params, &child.instance), "initialize");
+    c.ok(c.driver.device_open(child.instance, 0, &child.device), "device_open");
+    c.ok(c.driver.stream_create(child.device, 0, AA_STREAM_NON_BLOCKING, &child.stream), "stream_create");
+    {
+      Memory memory(child, 10000);
+      const Bytes data = pattern(10000, 1);
+      child.upload(memory.data(), data.data(), data.size());
+      expect_equal(child.download(memory.data(), data.size()), data, "a copy");
+    }
+    c.ok(c.driver.stream_destroy(child.stream), "stream_destroy");
+    c.ok(c.driver.device_close(child.device), "device_close");
+    c.ok(c.driver.shutdown(child.instance), "shutdown");
+  });
+}
+
 constexpr Case cases[] = {
-    {"probe", "facts_are_texts", facts_are_texts},           {"probe", "starts_no_thread", starts_no_thread},
-    {"probe", "answers_consistently", answers_consistently}, {"probe", "same_answer_twice", same_answer_twice},
+    {"probe", "facts_are_texts", facts_are_texts},
+    {"probe", "starts_no_thread", starts_no_thread},
+    {"probe", "answers_consistently", answers_consistently},
+    {"probe", "same_answer_twice", same_answer_twice},
     {"probe", "respects_struct_size", respects_struct_size},
+    {"probe", "leaves_the_process_able_to_fork", leaves_the_process_able_to_fork},
 };
 
 }  // namespace

@@ -5,43 +5,87 @@
 //
 //   - A capability flag is a promise: set, its cases run; clear, the functions behind it must answer AA_UNIMPLEMENTED
 //     and touch nothing.
-//   - Functions and extensions that a driver may leave out give `unsupported`, which is no failure.
-//   - A driver whose probe is not usable, or that answers AA_UNAVAILABLE, is skipped.
+//   - Functions and extensions that a driver may leave out give `unsupported`, which is no failure. After each such case
+//     the suite checks that its memory and its stream are as they were.
+//   - A driver whose probe is not usable, or that answers AA_UNAVAILABLE, gives `unavailable`.
 //   - Every error that a case provokes must have a message.
+//   - Inputs are the same in every run, and no case depends on how fast the device is.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "anyaccel/abi/driver.h"
+#include "anyaccel/abi/ops.h"
 
 namespace anyaccel::conformance {
 
 enum class Outcome {
   pass,
   fail,
-  skip,         // could not be run here; `message` says why
   unsupported,  // the driver does not have the feature, and says so properly
+  unavailable,  // could not be run here; `message` says why
 };
 
 struct CaseResult {
   std::string group;  // "memory"
   std::string name;   // "alloc_is_aligned"
   Outcome outcome;
-  std::string message;  // empty for pass
+  std::string message;      // why not pass; for a pass what was measured against which limit, or empty
+  double milliseconds = 0;  // of the host's clock; informative
 };
 
-// "pass", "fail", "skip", "unsupported".
+// How often the run called one function of a table.
+struct FunctionCoverage {
+  std::string table;  // "driver", "graph", ...
+  std::string function;
+  int64_t calls;
+  int64_t unimplemented;  // of these, answered AA_UNIMPLEMENTED
+};
+
+struct Report {
+  std::vector<CaseResult> cases;
+  std::vector<FunctionCoverage> coverage;  // of all functions of all tables; child processes are not counted
+};
+
+// Where the cases of ops find them. The suite's own provider is the driver's "ops" extension; a host that adds ops to a
+// driver (portable kernels, for instance) tests the two together through one of these.
+class OpProvider {
+ public:
+  virtual ~OpProvider() = default;
+  // Handles of the driver that was passed to MakeOpProvider, open until the provider is destroyed. Calls run on `stream`.
+  virtual aa_instance* instance() = 0;
+  virtual aa_device* device() = 0;
+  virtual aa_stream* stream() = 0;
+  // A number for the other functions; -1 for an op that is not there.
+  virtual int32_t find(const char* name) = 0;
+  // As in aa_ops_table; data pointers may be null.
+  virtual bool supports(const aa_op_call& call) = 0;
+  virtual aa_status* enqueue(const aa_op_call& call) = 0;
+  // Who runs the call, for reports: "driver", "portable kernels".
+  virtual std::string source(const aa_op_call& call) = 0;
+};
+
+// Initializes `driver`, whose calls are counted, and opens device 0. Called when the suite's own instance is shut down.
+using MakeOpProvider = std::function<std::unique_ptr<OpProvider>(const aa_driver* driver)>;
+
+// "pass", "fail", "unsupported", "unavailable".
 const char* outcome_name(Outcome outcome) noexcept;
 
 // Runs all cases whose "group.name" contains one of the comma-separated parts of `filter` (empty: all), in a fixed
 // order, on device 0, and on every device where a case says so. `driver` is the driver's own table or one that the host
-// completed, checked for sanity before (see load_plugin). The driver is initialized here and shut down at the end.
-// Blocks; takes seconds.
-std::vector<CaseResult> run_conformance(const aa_driver* driver, const aa_host* host, std::string_view filter = {});
+// completed, checked for sanity before (see load_plugin). The driver is initialized here and shut down at the end; no
+// other instance of it may be open. Starts threads and child processes. Blocks; takes seconds. One run at a time.
+Report run_conformance(const aa_driver* driver, const aa_host* host, std::string_view filter = {},
+                       const MakeOpProvider& make_ops = {});
 
 // "group.name" of every case.
 std::vector<std::string> conformance_cases();
+
+// The report as JUnit's XML: unsupported and unavailable are "skipped".
+std::string junit_xml(const Report& report, std::string_view suite_name);
 
 }  // namespace anyaccel::conformance

@@ -29,7 +29,8 @@
 
 namespace anyaccel {
 
-// How many threads run a kernel, and with how much memory shared in a block.
+// How many threads run a kernel, and with how much memory shared in a block. Dimensions that are left out, as in
+// {.grid = {blocks}, .block = {256}}, are 1.
 struct LaunchShape {
   std::array<uint32_t, 3> grid{1, 1, 1};   // blocks
   std::array<uint32_t, 3> block{1, 1, 1};  // threads in a block
@@ -81,10 +82,15 @@ class DeviceOpLibrary : public OpLibrary {
   DeviceOpLibrary(DriverAccelerator& accelerator, std::string op_name, std::string format, std::string image);
   ~DeviceOpLibrary() override;
 
+  // Loads the code on the device now instead of when its first kernel is asked for. Throws what the driver says of an image
+  // that it does not take. Thread-safe.
+  void prepare(int device = Accelerator::current_device_index);
   // InvalidArgument naming the op when there is no kernel of that name. Thread-safe.
   DeviceKernel kernel(const std::string& name, int device = Accelerator::current_device_index);
 
  private:
+  aa_module* module(int device);  // with mutex_ held
+
   DriverAccelerator& accelerator_;
   std::string op_name_;
   std::string format_;

@@ -28,6 +28,8 @@
 //   AA_LOCAL_BYTES   local memory worth using for tiles; 0: keep tiles in registers
 //   AA_HAS_F16, AA_HAS_F64   0 or 1: arithmetic on these
 //   AA_X, AA_W       for kernels in several element types: f32, bf16 or f16 (activations; weights or cache)
+// From them follows AA_WIDE, the floats of an aa_wide: a vector register of a processor that runs one item a row, two loads
+// of 16 bytes elsewhere.
 #ifndef ANYACCEL_KERNELS_DIALECT_H_
 #define ANYACCEL_KERNELS_DIALECT_H_
 
@@ -37,6 +39,14 @@
 #endif
 #if AA_LANES > AA_GROUP_SIZE || (AA_SUBGROUP != 0 && AA_SUBGROUP != AA_LANES)
 #error "AA_LANES must be at most AA_GROUP_SIZE, and equal to AA_SUBGROUP where there are sub-groups"
+#endif
+
+#define AA_CAT_(a, b) a##b
+#define AA_CAT(a, b) AA_CAT_(a, b)
+#if AA_GROUP_SIZE == 1
+#define AA_WIDE 16
+#else
+#define AA_WIDE 8
 #endif
 
 // ---- one section a language --------------------------------------------------------------------------------------------
@@ -68,7 +78,7 @@ typedef uint aa_u32;
 typedef long aa_i64;
 typedef ulong aa_u64;
 
-#define AA_FN static inline
+#define AA_FN static inline __attribute__((always_inline))
 #if AA_SUBGROUP && defined(cl_intel_required_subgroup_size)
 #define AA_SUBGROUP_WIDTH __attribute__((intel_reqd_sub_group_size(AA_SUBGROUP)))
 #else
@@ -109,12 +119,29 @@ typedef ulong aa_u64;
 #define aa_ldexp(x, n) ldexp((float)(x), (int)(n))
 #define aa_mulhi(a, b) mul_hi((aa_u32)(a), (aa_u32)(b))
 #define aa_atomic_add_local(pointer, value) atomic_add(pointer, value)
+AA_FN float aa_mul_rn(float a, float b) {
+#pragma OPENCL FP_CONTRACT OFF
+  return a * b;
+}
+AA_FN float aa_add_rn(float a, float b) {
+#pragma OPENCL FP_CONTRACT OFF
+  return a + b;
+}
+#define AA_HAS_RN
 #if AA_HAS_F64
 #define aa_log_f64(x) log((double)(x))
 #define aa_sqrt_f64(x) sqrt((double)(x))
 #define aa_sin_f64(x) sin((double)(x))
 #define aa_cos_f64(x) cos((double)(x))
 #define aa_bits_f64(x) as_ulong((double)(x))
+AA_FN double aa_mul_rn_f64(double a, double b) {
+#pragma OPENCL FP_CONTRACT OFF
+  return a * b;
+}
+AA_FN double aa_add_rn_f64(double a, double b) {
+#pragma OPENCL FP_CONTRACT OFF
+  return a + b;
+}
 #endif
 
 AA_FN float aa_load_f16(AA_IN(aa_u16) p, aa_i64 i) {
@@ -131,6 +158,29 @@ AA_FN void aa_store_f16(AA_OUT(aa_u16) p, aa_i64 i, float v) {
   vstore_half_rte(v, i, (__global half*)p);
 #endif
 }
+
+typedef AA_CAT(float, AA_WIDE) aa_wide;
+#define AA_HAS_WIDE
+#define AA_WIDE_AS_FLOATS AA_CAT(as_float, AA_WIDE)
+#define AA_WIDE_TO_UINTS AA_CAT(convert_uint, AA_WIDE)
+#define AA_WIDE_LOAD AA_CAT(vload, AA_WIDE)
+#define aa_wide_all(value) ((aa_wide)(value))
+#define aa_wide_fma(a, b, c) ((a) * (b) + (c))
+#define aa_wide_load_f32(p, i) AA_WIDE_LOAD(0, (p) + (i))
+#define aa_wide_load_bf16(p, i) AA_WIDE_AS_FLOATS(AA_WIDE_TO_UINTS(AA_WIDE_LOAD(0, (p) + (i))) << 16)
+#define aa_wide_load_f16(p, i) AA_CAT(vload_half, AA_WIDE)(0, (__global const half*)((p) + (i)))
+AA_FN float aa_wide_sum(aa_wide v) {
+#if AA_WIDE == 16
+  const float8 h = v.lo + v.hi;
+#else
+  const float8 h = v;
+#endif
+  const float4 q = h.lo + h.hi;
+  const float2 d = q.lo + q.hi;
+  return d.x + d.y;
+}
+#define aa_wide_dot(a, b, c) ((c) + aa_wide_sum((a) * (b)))
+#define aa_wide_get(a, i) ((a)[i])
 
 #if AA_SUBGROUP
 #define aa_subgroup_sum(v) sub_group_reduce_add(v)
@@ -183,12 +233,17 @@ typedef unsigned long long aa_u64;
 #define aa_ldexp(x, n) ldexpf(x, n)
 #define aa_mulhi(a, b) __umulhi(a, b)
 #define aa_atomic_add_local(pointer, value) atomicAdd(pointer, value)
+#define aa_mul_rn(a, b) __fmul_rn(a, b)
+#define aa_add_rn(a, b) __fadd_rn(a, b)
+#define AA_HAS_RN
 #if AA_HAS_F64
 #define aa_log_f64(x) log(x)
 #define aa_sqrt_f64(x) sqrt(x)
 #define aa_sin_f64(x) sin(x)
 #define aa_cos_f64(x) cos(x)
 #define aa_bits_f64(x) ((aa_u64)__double_as_longlong(x))
+#define aa_mul_rn_f64(a, b) __dmul_rn(a, b)
+#define aa_add_rn_f64(a, b) __dadd_rn(a, b)
 #endif
 
 AA_FN float aa_load_f16(AA_IN(aa_u16) p, aa_i64 i) {
@@ -224,8 +279,6 @@ AA_SHUFFLE_REDUCE(aa_subgroup_max, fmaxf(v, other))
 
 #define AA_ITEM_ID (AA_GROUP_ID(0) * AA_ITEMS + AA_LOCAL_ID)
 
-#define AA_CAT_(a, b) a##b
-#define AA_CAT(a, b) AA_CAT_(a, b)
 // The name of a kernel that is compiled for several element types: AA_NAME_XW(gemv) is gemv_f32_bf16 with AA_X f32 and
 // AA_W bf16.
 #define AA_NAME_X(base) AA_CAT(base, AA_CAT(_, AA_X))
@@ -239,6 +292,17 @@ typedef aa_u16 aa_storage_f16;
 #define AA_LOAD(type, p, i) AA_CAT(aa_load_, type)(p, i)
 #define AA_STORE(type, p, i, v) AA_CAT(aa_store_, type)(p, i, v)
 
+// A product and a sum that are rounded on their own: never fused with what is done to the result. (A host compiler is told
+// not to fuse.)
+#ifndef AA_HAS_RN
+#define aa_mul_rn(a, b) ((a) * (b))
+#define aa_add_rn(a, b) ((a) + (b))
+#if AA_HAS_F64
+#define aa_mul_rn_f64(a, b) ((a) * (b))
+#define aa_add_rn_f64(a, b) ((a) + (b))
+#endif
+#endif
+
 AA_FN float aa_from_bf16(aa_u16 bits) { return aa_float((aa_u32)bits << 16); }
 // To nearest even; a NaN stays one.
 AA_FN aa_u16 aa_to_bf16(float v) {
@@ -250,6 +314,44 @@ AA_FN float aa_load_f32(AA_IN(float) p, aa_i64 i) { return p[i]; }
 AA_FN void aa_store_f32(AA_OUT(float) p, aa_i64 i, float v) { p[i] = v; }
 AA_FN float aa_load_bf16(AA_IN(aa_u16) p, aa_i64 i) { return aa_from_bf16(p[i]); }
 AA_FN void aa_store_bf16(AA_OUT(aa_u16) p, aa_i64 i, float v) { p[i] = aa_to_bf16(v); }
+
+// AA_WIDE neighbouring elements at once, for the inner loops of products. Loads need no more alignment than an element.
+#ifndef AA_HAS_WIDE
+typedef struct aa_wide {
+  float v[AA_WIDE];
+} aa_wide;
+AA_FN aa_wide aa_wide_all(float value) {
+  aa_wide r;
+  AA_PRAGMA_UNROLL for (int i = 0; i < AA_WIDE; ++i) r.v[i] = value;
+  return r;
+}
+// a * b + c
+AA_FN aa_wide aa_wide_fma(aa_wide a, aa_wide b, aa_wide c) {
+  AA_PRAGMA_UNROLL for (int i = 0; i < AA_WIDE; ++i) c.v[i] = aa_fma(a.v[i], b.v[i], c.v[i]);
+  return c;
+}
+AA_FN float aa_wide_sum(aa_wide a) {
+  float sum = 0;
+  AA_PRAGMA_UNROLL for (int i = 0; i < AA_WIDE; ++i) sum += a.v[i];
+  return sum;
+}
+#define aa_wide_get(a, i) ((a).v[i])
+// c + the sum of a * b
+AA_FN float aa_wide_dot(aa_wide a, aa_wide b, float c) {
+  AA_PRAGMA_UNROLL for (int i = 0; i < AA_WIDE; ++i) c = aa_fma(a.v[i], b.v[i], c);
+  return c;
+}
+#define AA_WIDE_LOAD(type)                                                                        \
+  AA_FN aa_wide AA_CAT(aa_wide_load_, type)(AA_IN(AA_STORAGE(type)) p, aa_i64 i) {                \
+    aa_wide r;                                                                                    \
+    AA_PRAGMA_UNROLL for (int j = 0; j < AA_WIDE; ++j) r.v[j] = AA_LOAD(type, p, i + j);          \
+    return r;                                                                                     \
+  }
+AA_WIDE_LOAD(f32)
+AA_WIDE_LOAD(bf16)
+AA_WIDE_LOAD(f16)
+#endif
+#define AA_LOAD_WIDE(type, p, i) AA_CAT(aa_wide_load_, type)(p, i)
 
 // Element types chosen when running: the values of aa_dtype.
 #define AA_F16 7

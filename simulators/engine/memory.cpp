@@ -116,20 +116,12 @@ void Memory::release(const Quarantined& range) {
 std::shared_ptr<const Allocation> Memory::find(const void* pointer) const {
   const char* p = static_cast<const char*>(pointer);
   const std::lock_guard lock(mutex_);
-  auto next = allocations_.upper_bound(p + page_);
-  while (next != allocations_.begin()) {
-    --next;
-    const Allocation& a = *next->second;
-    if (p >= a.pointer && p < a.pointer + a.size) return next->second;
-    if (p >= a.pointer - page_ && p < a.pointer + round_up(a.size, page_) + page_) {
-      // A guard page may be shared by two neighbours: the bytes of the one before win.
-      if (p >= a.pointer || next == allocations_.begin()) return next->second;
-      const Allocation& before = *std::prev(next)->second;
-      return p < before.pointer + round_up(before.size, page_) + page_ ? std::prev(next)->second : next->second;
-    }
-    if (a.pointer + a.size < p) return nullptr;
+  const auto next = allocations_.upper_bound(p);
+  if (next != allocations_.begin()) {
+    const Allocation& before = *std::prev(next)->second;
+    if (p < before.pointer + round_up(before.size, page_) + page_) return std::prev(next)->second;
   }
-  return nullptr;
+  return next != allocations_.end() && p >= next->first - page_ ? next->second : nullptr;
 }
 
 std::vector<std::shared_ptr<const Allocation>> Memory::live() const {

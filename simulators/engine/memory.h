@@ -4,6 +4,7 @@
 // never given out twice.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -30,7 +31,7 @@ struct Allocation {
   char* pointer;        // what the program sees
   char* alias;          // what the engine reads and writes; equal to pointer for host and shared memory
   std::size_t size;
-  bool freed = false;
+  std::atomic<bool> freed = false;
 
   std::string text() const;  // "device memory #3 (4096 bytes at 0x..., device 0)"
 };

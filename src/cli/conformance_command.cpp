@@ -1,5 +1,7 @@
 // anyaccel conformance: runs the conformance suite on a plugin or on an accelerator that detection knows.
 #include <cstdio>
+#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "anyaccel/detection.h"
@@ -15,50 +17,119 @@ namespace {
 
 using conformance::CaseResult;
 using conformance::Outcome;
+using conformance::Report;
 
-struct Counts {
-  int of[4] = {};
-  int operator[](Outcome outcome) const { return of[static_cast<int>(outcome)]; }
-};
+constexpr Outcome outcomes[] = {Outcome::pass, Outcome::fail, Outcome::unsupported, Outcome::unavailable};
 
-Counts count(const std::vector<CaseResult>& results) {
-  Counts counts;
-  for (const CaseResult& result : results) ++counts.of[static_cast<int>(result.outcome)];
-  return counts;
+int count(const Report& report, Outcome outcome) {
+  int total = 0;
+  for (const CaseResult& result : report.cases) total += result.outcome == outcome;
+  return total;
 }
 
-void print_text(const aa_driver& driver, const std::string& origin, const std::vector<CaseResult>& results, bool all) {
-  std::printf("%s %s by %s (%s)\n", driver.name, driver.version, driver.vendor, origin.c_str());
+// The ops of an accelerator as models use them: the driver's own, then what the host adds.
+class AcceleratorOps final : public conformance::OpProvider {
+ public:
+  AcceleratorOps(const aa_driver* driver, const std::string& origin)
+      : accelerator_(driver, origin),
+        own_(static_cast<const aa_ops_table*>(accelerator_.extension(AA_OPS_EXTENSION, AA_OPS_VERSION))),
+        stream_(accelerator_.Stream()),
+        current_(accelerator_.stream(stream_)) {}
+
+  ~AcceleratorOps() noexcept override = default;
+
+  aa_instance* instance() override { return accelerator_.instance(); }
+  aa_device* device() override { return accelerator_.device_handle(); }
+  aa_stream* stream() override { return DriverAccelerator::handle(stream_); }
+  int32_t find(const char* name) override {
+    const int32_t op = accelerator_.find_op(name);
+    if (own_ && op >= 0) {
+      const StatusRef found(own_->find(instance(), name, &own_numbers_[op]));
+      if (!found.ok()) own_numbers_[op] = -1;
+    }
+    return op;
+  }
+  bool supports(const aa_op_call& call) override {
+    return accelerator_.supports_op_call(call, Accelerator::current_device_index);
+  }
+  aa_status* enqueue(const aa_op_call& call) override {
+    try {
+      accelerator_.enqueue_op(call, Accelerator::current_device_index);
+      return nullptr;
+    } catch (...) {
+      return status_from_current_exception();
+    }
+  }
+  std::string source(const aa_op_call& call) override {
+    aa_op_call own = call;
+    const auto number = own_numbers_.find(call.op);
+    int32_t supported = 0;
+    if (number != own_numbers_.end() && number->second >= 0) {
+      own.op = number->second;
+      const StatusRef answer(own_->supports(device(), &own, &supported));
+    }
+    return supported ? "driver" : "portable kernels";
+  }
+
+ private:
+  DriverAccelerator accelerator_;
+  const aa_ops_table* own_;                 // null: the driver has none
+  std::map<int32_t, int32_t> own_numbers_;  // by the accelerator's number of an op
+  Stream stream_;
+  ScopeGuard current_;
+};
+
+std::string title(const aa_driver& driver, const std::string& origin) {
+  return std::string(driver.name) + " " + driver.version + " by " + driver.vendor + " (" + origin + ")";
+}
+
+void print_text(const Report& report, bool failures_only) {
   std::string group;
-  for (const CaseResult& result : results) {
-    if (!all && result.outcome != Outcome::fail) continue;
+  for (const CaseResult& result : report.cases) {
+    if (failures_only && result.outcome != Outcome::fail) continue;
     if (result.group != group) std::printf("\n%s\n", result.group.c_str());
     group = result.group;
     std::printf("  %-12s %s\n", conformance::outcome_name(result.outcome), result.name.c_str());
     if (!result.message.empty()) std::printf("  %-12s   %s\n", "", result.message.c_str());
   }
-  const Counts counts = count(results);
-  std::printf("\n%d passed, %d failed, %d unsupported, %d skipped\n", counts[Outcome::pass], counts[Outcome::fail],
-              counts[Outcome::unsupported], counts[Outcome::skip]);
 }
 
-void print_json(const aa_driver& driver, const std::string& origin, const std::vector<CaseResult>& results) {
-  nlohmann::ordered_json report;
-  report["driver"] = {
-      {"name", driver.name}, {"vendor", driver.vendor}, {"version", driver.version}, {"origin", origin}};
-  report["cases"] = nlohmann::ordered_json::array();
-  for (const CaseResult& result : results) {
-    report["cases"].push_back({{"group", result.group},
-                               {"name", result.name},
-                               {"outcome", conformance::outcome_name(result.outcome)},
-                               {"message", result.message}});
+void print_coverage(const Report& report) {
+  std::printf("\n%-14s %-22s %10s %14s\n", "table", "function", "calls", "unimplemented");
+  int called = 0;
+  for (const auto& row : report.coverage) {
+    std::printf("%-14s %-22s %10lld %14lld\n", row.table.c_str(), row.function.c_str(),
+                static_cast<long long>(row.calls), static_cast<long long>(row.unimplemented));
+    called += row.calls > row.unimplemented;
   }
-  const Counts counts = count(results);
-  for (const Outcome outcome : {Outcome::pass, Outcome::fail, Outcome::unsupported, Outcome::skip}) {
-    report["totals"][conformance::outcome_name(outcome)] = counts[outcome];
+  std::printf("%d of %zu functions were called and are implemented\n", called, report.coverage.size());
+}
+
+nlohmann::ordered_json json_of(const aa_driver& driver, const std::string& origin, const Report& report) {
+  nlohmann::ordered_json json;
+  json["driver"] = {{"name", driver.name}, {"vendor", driver.vendor}, {"version", driver.version}, {"origin", origin}};
+  json["cases"] = nlohmann::ordered_json::array();
+  for (const CaseResult& result : report.cases) {
+    json["cases"].push_back({{"group", result.group},
+                             {"name", result.name},
+                             {"outcome", conformance::outcome_name(result.outcome)},
+                             {"message", result.message},
+                             {"milliseconds", result.milliseconds}});
   }
-  // Texts of a plugin may be anything; bytes that are not UTF-8 are replaced.
-  std::printf("%s\n", report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  for (const Outcome outcome : outcomes) json["totals"][conformance::outcome_name(outcome)] = count(report, outcome);
+  json["coverage"] = nlohmann::ordered_json::array();
+  for (const auto& row : report.coverage) {
+    json["coverage"].push_back(
+        {{"table", row.table}, {"function", row.function}, {"calls", row.calls}, {"unimplemented", row.unimplemented}});
+  }
+  return json;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw Error("the report cannot be written to " + path + ": check that the folder exists and has room");
 }
 
 LoadedDriver driver_of(const std::string& name) {
@@ -76,9 +147,11 @@ int run_conformance_command(int argc, char** argv) {
   std::string plugin;
   std::string accelerator;
   std::string filter;
+  std::string junit;
   bool json = false;
   bool list = false;
   bool failures_only = false;
+  bool coverage = false;
   auto* plugin_option = app.add_option("--plugin", plugin, "the plugin's file")->type_name("FILE");
   app.add_option("--accelerator", accelerator, "a known accelerator (default: the one detection chooses)")
       ->type_name("NAME")
@@ -86,6 +159,8 @@ int run_conformance_command(int argc, char** argv) {
   app.add_option("--filter", filter, "only cases whose group.name contains one of these, comma-separated")
       ->type_name("TEXT");
   app.add_flag("--json", json, "one JSON object instead of a text");
+  app.add_option("--junit", junit, "writes a report in JUnit's XML too")->type_name("FILE");
+  app.add_flag("--coverage", coverage, "in the text, how often each function was called");
   app.add_flag("--list", list, "the names of the cases");
   app.add_flag("--failures", failures_only, "in the text, only the cases that failed");
   return run_command(app, argc, argv, [&] {
@@ -95,14 +170,25 @@ int run_conformance_command(int argc, char** argv) {
     }
     const LoadedDriver driver =
         plugin.empty() ? driver_of(accelerator.empty() ? detection_report().chosen : accelerator) : load_plugin(plugin);
-    const auto results = conformance::run_conformance(driver.table, host_services(), filter);
-    if (results.empty()) throw UsageError("--filter " + filter + " matches no case; --list shows them");
+    const Report report = conformance::run_conformance(
+        driver.table, host_services(), filter,
+        [&](const aa_driver* counted) { return std::make_unique<AcceleratorOps>(counted, driver.origin); });
+    if (report.cases.empty()) throw UsageError("--filter " + filter + " matches no case; --list shows them");
+    if (!junit.empty()) write_file(junit, conformance::junit_xml(report, title(*driver.table, driver.origin)));
     if (json) {
-      print_json(*driver.table, driver.origin, results);
+      // Texts of a plugin may be anything; bytes that are not UTF-8 are replaced.
+      std::printf("%s\n", json_of(*driver.table, driver.origin, report)
+                              .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+                              .c_str());
     } else {
-      print_text(*driver.table, driver.origin, results, !failures_only);
+      std::printf("%s\n", title(*driver.table, driver.origin).c_str());
+      print_text(report, failures_only);
+      if (coverage) print_coverage(report);
+      std::printf("\n%d passed, %d failed, %d unsupported, %d unavailable\n", count(report, Outcome::pass),
+                  count(report, Outcome::fail), count(report, Outcome::unsupported),
+                  count(report, Outcome::unavailable));
     }
-    return count(results)[Outcome::fail] == 0 ? 0 : 1;
+    return count(report, Outcome::fail) == 0 ? 0 : 1;
   });
 }
 

@@ -84,8 +84,10 @@ void DeviceKernel::launch_with(const LaunchShape& shape, size_t count, const voi
   }
   aa_launch launch{};
   launch.struct_size = sizeof(launch);
-  std::copy(shape.grid.begin(), shape.grid.end(), launch.grid);
-  std::copy(shape.block.begin(), shape.block.end(), launch.block);
+  for (size_t d = 0; d < 3; ++d) {
+    launch.grid[d] = d > 0 && shape.grid[d] == 0 ? 1 : shape.grid[d];
+    launch.block[d] = d > 0 && shape.block[d] == 0 ? 1 : shape.block[d];
+  }
   launch.shared_bytes = shape.shared_bytes;
   launch.argument_count = static_cast<uint32_t>(count);
   launch.arguments = addresses;
@@ -106,6 +108,21 @@ DeviceOpLibrary::~DeviceOpLibrary() {
   }
 }
 
+aa_module* DeviceOpLibrary::module(int device) {
+  aa_module*& module = modules_[device];
+  if (!module) {
+    check(accelerator_.driver().module_load(accelerator_.device_handle(device), image_.data(), image_.size(),
+                                            format_.c_str(), &module),
+          ("module_load of op " + op_name_).c_str(), accelerator_.driver().name);
+  }
+  return module;
+}
+
+void DeviceOpLibrary::prepare(int device) {
+  std::lock_guard lock(mutex_);
+  module(device == Accelerator::current_device_index ? accelerator_.current_device() : device);
+}
+
 DeviceKernel DeviceOpLibrary::kernel(const std::string& name, int device) {
   DeviceKernel kernel;
   kernel.accelerator_ = &accelerator_;
@@ -113,14 +130,9 @@ DeviceKernel DeviceOpLibrary::kernel(const std::string& name, int device) {
   kernel.name_ = op_name_ + "." + name;
   const aa_driver& driver = accelerator_.driver();
   std::lock_guard lock(mutex_);
-  aa_module*& module = modules_[kernel.device_];
-  if (!module) {
-    check(driver.module_load(accelerator_.device_handle(kernel.device_), image_.data(), image_.size(), format_.c_str(),
-                             &module),
-          ("module_load of op " + op_name_).c_str(), driver.name);
-  }
   kernel.info_.struct_size = sizeof(kernel.info_);
-  check(driver.kernel_get(module, name.c_str(), &kernel.kernel_, &kernel.info_), kernel.name_.c_str(), driver.name);
+  check(driver.kernel_get(module(kernel.device_), name.c_str(), &kernel.kernel_, &kernel.info_), kernel.name_.c_str(),
+        driver.name);
   return kernel;
 }
 
@@ -215,7 +227,24 @@ std::shared_ptr<OpLibrary> DeviceOpBuilder::load() {
     return std::make_shared<DeviceOpLibrary>(*recipe.accelerator, op_name(), std::move(image.format),
                                              std::move(image.bytes));
   };
-  if (auto image = read_image(recipe.image)) return library(std::move(*image));
+  // An image that the driver refuses, of another version for instance, is made anew.
+  const auto kept = [&]() -> std::shared_ptr<OpLibrary> {
+    auto image = read_image(recipe.image);
+    if (!image) return nullptr;
+    auto made = library(std::move(*image));
+    try {
+      made->prepare();
+      return made;
+    } catch (const Error& refused) {
+      if (refused.code() == AA_RESOURCE_EXHAUSTED || refused.code() == AA_DEVICE_LOST) throw;
+      log_warning("op \"" + op_name() + "\": compiling again, because of the kept image " + recipe.image.string() +
+                  ": " + refused.what());
+      std::error_code ignored;
+      fs::remove(recipe.image, ignored);
+      return nullptr;
+    }
+  };
+  if (auto found = kept()) return found;
 
   std::error_code error;
   std::optional<ops::FileLock> lock;
@@ -223,7 +252,7 @@ std::shared_ptr<OpLibrary> DeviceOpBuilder::load() {
     fs::create_directories(recipe.image.parent_path(), error);
     lock.emplace(fs::path(recipe.image).replace_extension(".lock"), std::chrono::minutes(5),
                  "op \"" + op_name() + "\"");
-    if (auto image = read_image(recipe.image)) return library(std::move(*image));
+    if (auto found = kept()) return found;
   }
   const char* driver = recipe.accelerator->driver().name;
   std::vector<const char*> options;

@@ -6,6 +6,8 @@
 #include "anyaccel/error.h"
 #include "kernels/host/fp_quantizer_calls.h"
 #include "ops/builders.h"
+#include "ops/portable/portable_ops.h"
+#include "ops/portable/quantizers.h"
 #include "ops/quant_support.h"
 
 namespace anyaccel::ops {
@@ -65,12 +67,14 @@ float fp_format_limit(FpFormat format) { return format_of(format).max_value; }
 
 struct FPQuantizer::Impl {
   Accelerator& accelerator;
+  std::unique_ptr<portable::FPQuantizerKernels> kernels;  // null: the accelerator has none
   std::shared_ptr<HostOpLibrary> code;
   void (*quantize)(const aa_fp_quantize_args*);
   void (*dequantize)(const aa_fp_dequantize_args*);
 
   Impl(Accelerator& active, std::shared_ptr<HostOpLibrary> loaded)
       : accelerator(active),
+        kernels(portable::make_kernels<portable::FPQuantizerKernels>(active)),
         code(std::move(loaded)),
         quantize(code->function<void(const aa_fp_quantize_args*)>("fp_quantizer_quantize")),
         dequantize(code->function<void(const aa_fp_dequantize_args*)>("fp_quantizer_dequantize")) {}
@@ -79,9 +83,9 @@ struct FPQuantizer::Impl {
   void run_dequantize(const char* op, const Tensor& out, const Tensor& codes, const Tensor& indexes,
                       int64_t groups_per_row, const aa_fp_format& format, int64_t group_size) {
     if (out.numel() == 0) return;
-    const Tensor rows = indexes ? indexes.to(DType::I64) : Tensor();
-    run_dense(accelerator, op, {{&codes, HostUse::In}, {&rows, HostUse::In}, {&out, HostUse::Out}},
-              [&](std::span<Tensor> t) {
+    const Tensor rows = indexes ? checked_rows(op, codes, indexes, groups_per_row) : Tensor();
+    run_dense(accelerator, kernels != nullptr, op, {{&codes, HostUse::In}, {&rows, HostUse::In}, {&out, HostUse::Out}},
+              [&](std::span<Tensor> t, std::optional<int> device) {
                 aa_fp_dequantize_args args{};
                 args.format = format;
                 args.codes = t[0].data_as<uint8_t>();
@@ -90,19 +94,23 @@ struct FPQuantizer::Impl {
                 args.group_size = group_size;
                 args.out = t[2].data();
                 args.dtype = static_cast<int32_t>(out.dtype());
-                if (t[1]) {
-                  args.rows = t[1].data_as<int64_t>();
-                  const int64_t count = codes.size(0) / groups_per_row;
-                  for (int64_t i = 0; i < t[1].numel(); ++i) {
-                    if (args.rows[i] >= 0 && args.rows[i] < count) continue;
-                    throw InvalidArgument(std::string(op) + ": indexes[" + std::to_string(i) + "] is " +
-                                              std::to_string(args.rows[i]) + ", and codes has " +
-                                              std::to_string(count) + " rows",
-                                          AA_OUT_OF_RANGE);
-                  }
-                }
-                dequantize(&args);
+                args.rows = t[1] ? t[1].data_as<int64_t>() : nullptr;
+                device ? kernels->dequantize(args, *device) : dequantize(&args);
               });
+  }
+
+  // The indexes as int64 beside `codes`, when all of them are in range. Waits for them.
+  static Tensor checked_rows(const char* op, const Tensor& codes, const Tensor& indexes, int64_t groups_per_row) {
+    const Tensor rows = indexes.to(Device{}).to(DType::I64).contiguous();
+    const int64_t count = codes.size(0) / groups_per_row;
+    const auto* row = rows.data_as<int64_t>();
+    for (int64_t i = 0; i < rows.numel(); ++i) {
+      if (row[i] >= 0 && row[i] < count) continue;
+      throw InvalidArgument(std::string(op) + ": indexes[" + std::to_string(i) + "] is " + std::to_string(row[i]) +
+                                ", and codes has " + std::to_string(count) + " rows",
+                            AA_OUT_OF_RANGE);
+    }
+    return rows.to(codes.device());
   }
 
   // Checks what belongs to choosing rows; returns the number of chosen ones.
@@ -146,19 +154,20 @@ void FPQuantizer::quantize_into(const Tensor& out, const Tensor& x, FpFormat for
   }
   if (x.numel() == 0) return;
   const DrawState draw = draw_words(stochastic, x.numel());
-  run_dense(impl_->accelerator, op, {{&x, HostUse::In}, {&out, HostUse::Out}}, [&](std::span<Tensor> t) {
-    aa_fp_quantize_args args{};
-    args.format = format_of(format);
-    args.x = t[0].data();
-    args.dtype = static_cast<int32_t>(x.dtype());
-    args.stochastic = draw.stochastic;
-    args.groups = out.size(0);
-    args.group_size = group_size;
-    args.seed = draw.seed;
-    args.offset = draw.offset;
-    args.out = t[1].data_as<uint8_t>();
-    impl_->quantize(&args);
-  });
+  run_dense(impl_->accelerator, impl_->kernels != nullptr, op, {{&x, HostUse::In}, {&out, HostUse::Out}},
+            [&](std::span<Tensor> t, std::optional<int> device) {
+              aa_fp_quantize_args args{};
+              args.format = format_of(format);
+              args.x = t[0].data();
+              args.dtype = static_cast<int32_t>(x.dtype());
+              args.stochastic = draw.stochastic;
+              args.groups = out.size(0);
+              args.group_size = group_size;
+              args.seed = draw.seed;
+              args.offset = draw.offset;
+              args.out = t[1].data_as<uint8_t>();
+              device ? impl_->kernels->quantize(args, *device) : impl_->quantize(&args);
+            });
 }
 
 Tensor FPQuantizer::dequantize(const Tensor& codes, FpFormat format, DType dtype) {

@@ -88,6 +88,11 @@ class Checker {
 
   // Whether the host reaches every tensor that was checked.
   bool all_reachable() const { return all_reachable_; }
+  // The one device of the accelerator on which all of them lie.
+  std::optional<int> common_device() const {
+    if (!has_good_place_ || several_places_ || good_place_.is_host()) return std::nullopt;
+    return good_place_.index;
+  }
 
  private:
   [[noreturn]] void fail(size_t index, const char* tensor, const std::string& what) const {
@@ -117,6 +122,7 @@ class Checker {
                " (the active accelerator): move it with Tensor::to()");
     }
     all_reachable_ = all_reachable_ && reachable;
+    several_places_ = several_places_ || has_good_place_;
     good_place_ = place;
     has_good_place_ = true;
   }
@@ -158,6 +164,7 @@ class Checker {
   size_t count_;
   Device good_place_;
   bool has_good_place_ = false;
+  bool several_places_ = false;
   bool all_reachable_ = true;
 };
 
@@ -175,10 +182,11 @@ class Waiter {
   Device last_;
 };
 
-// Describes reachable tensors and calls the body. Tensors that are not contiguous go through contiguous ones.
+// Describes tensors and calls the body. Tensors that are not contiguous go through contiguous ones.
 class Description {
  public:
-  explicit Description(size_t count) { parameters_.reserve(count); }
+  // `device`: as the body gets it. Without one the tensors' work is waited for.
+  Description(size_t count, std::optional<int> device) : device_(device) { parameters_.reserve(count); }
 
   void add(const OptimizerSpec& spec, const ParameterTensors& tensors) {
     aa_parameter parameter{};
@@ -201,14 +209,14 @@ class Description {
     parameters_.push_back(parameter);
   }
 
-  void run(const std::function<void(std::span<const aa_parameter>)>& body) {
+  void run(const OptimizerBody& body) {
     // The copies that made tensors contiguous may be enqueued.
     for (const Copied& copied : copied_) {
-      if (!copied.contiguous.device().is_host()) {
+      if (!device_ && !copied.contiguous.device().is_host()) {
         copied.contiguous.device().accelerator->current_stream(copied.contiguous.device().index).synchronize();
       }
     }
-    body(parameters_);
+    body(parameters_, device_);
     for (const Copied& copied : copied_) {
       if (copied.use != HostUse::In) copied.original->copy_from(copied.contiguous);
     }
@@ -222,7 +230,7 @@ class Description {
   };
 
   void* address(const Tensor& tensor, HostUse use) {
-    waiter_.wait_for(tensor);
+    if (!device_) waiter_.wait_for(tensor);
     if (tensor.is_contiguous()) return tensor.data();
     copied_.push_back(
         {&tensor,
@@ -231,15 +239,16 @@ class Description {
     return copied_.back().contiguous.data();
   }
 
+  std::optional<int> device_;
   Waiter waiter_;
   std::vector<aa_parameter> parameters_;
   std::vector<Copied> copied_;
   int64_t segments_ = 0;
 };
 
-void run_reached(const OptimizerSpec& spec, std::span<const ParameterTensors> parameters,
-                 const std::function<void(std::span<const aa_parameter>)>& body) {
-  Description description(parameters.size());
+void run_in_place(const OptimizerSpec& spec, std::span<const ParameterTensors> parameters, std::optional<int> device,
+                  const OptimizerBody& body) {
+  Description description(parameters.size(), device);
   for (const ParameterTensors& parameter : parameters) description.add(spec, parameter);
   description.run(body);
 }
@@ -247,11 +256,12 @@ void run_reached(const OptimizerSpec& spec, std::span<const ParameterTensors> pa
 }  // namespace
 
 void run_optimizer(Accelerator& accelerator, const OptimizerSpec& spec, std::span<const ParameterTensors> parameters,
-                   const std::function<void(std::span<const aa_parameter>)>& body) {
+                   bool kernels, const OptimizerBody& body) {
   Checker checker(accelerator, spec, parameters.size());
   for (size_t i = 0; i < parameters.size(); ++i) checker.check(i, parameters[i]);
-  if (checker.all_reachable()) {
-    run_reached(spec, parameters, body);
+  const std::optional<int> device = kernels ? checker.common_device() : std::nullopt;
+  if (device || checker.all_reachable()) {
+    run_in_place(spec, parameters, device, body);
     return;
   }
   std::vector<HostTensor> list;
@@ -272,7 +282,7 @@ void run_optimizer(Accelerator& accelerator, const OptimizerSpec& spec, std::spa
       if (parameter.copy && *parameter.copy) host.copy = &reached[next++];
       on_host.push_back(host);
     }
-    run_reached(spec, on_host, body);
+    run_in_place(spec, on_host, std::nullopt, body);
   });
 }
 
@@ -282,13 +292,19 @@ int64_t segment_count(std::span<const aa_parameter> parameters) {
   return last.first_segment + (last.count + AA_NORM_SEGMENT - 1) / AA_NORM_SEGMENT;
 }
 
-GradientScale gradient_scale(const GradientOptions& options, aa_grad_square_sums* sums,
-                             std::span<const aa_parameter> parameters) {
+OptimizerCode::GradientScale OptimizerCode::gradient_scale(const GradientOptions& options,
+                                                           std::span<const aa_parameter> parameters,
+                                                           std::optional<int> device) const {
   GradientScale result;
   result.factor = static_cast<float>(options.scale);
   if (!(options.max_norm > 0)) return result;
-  std::vector<double> squares(static_cast<size_t>(segment_count(parameters)));
-  sums(parameters.data(), static_cast<int64_t>(parameters.size()), squares.data());
+  std::vector<double> squares;
+  if (device) {
+    squares = kernels->square_sums(parameters, *device);
+  } else {
+    squares.resize(static_cast<size_t>(segment_count(parameters)));
+    square_sums_(parameters.data(), static_cast<int64_t>(parameters.size()), squares.data());
+  }
   double total = 0;
   for (const double square : squares) total += square;
   result.norm = std::sqrt(total) * std::abs(options.scale);
@@ -349,13 +365,12 @@ void check_tensor_lists(const char* op, int64_t chunk_size, std::span<const std:
   }
 }
 
-bool noop_asked(const char* op, const Tensor& noop_flag) {
-  if (!noop_flag) return false;
-  if (noop_flag.numel() != 1 || noop_flag.dtype() != DType::I32) {
-    throw InvalidArgument(std::string(op) + ": noop_flag is " + std::string(dtype_name(noop_flag.dtype())) + " " +
-                          noop_flag.shape().to_string() + "; expected one int32 (or an empty tensor for none)");
-  }
-  return noop_flag.item<int32_t>() != 0;
+void check_noop_flag(const char* op, const Tensor& noop_flag) {
+  if (!noop_flag || (noop_flag.numel() == 1 && noop_flag.dtype() == DType::I32)) return;
+  throw InvalidArgument(std::string(op) + ": noop_flag is " + std::string(dtype_name(noop_flag.dtype())) + " " +
+                        noop_flag.shape().to_string() + "; expected one int32 (or an empty tensor for none)");
 }
+
+bool noop_asked(const Tensor& noop_flag) { return noop_flag && noop_flag.item<int32_t>() != 0; }
 
 }  // namespace anyaccel::ops

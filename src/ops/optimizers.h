@@ -3,6 +3,8 @@
 
 #include <array>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +13,8 @@
 #include "anyaccel/op_builder.h"
 #include "anyaccel/ops/optimizer_options.h"
 #include "kernels/host/optimizers.h"
+#include "ops/portable/optimizers.h"
+#include "ops/portable/portable_ops.h"
 
 namespace anyaccel::ops {
 
@@ -25,26 +29,77 @@ struct ParameterTensors {
 struct OptimizerSpec {
   const char* op;                          // "adam_update"
   std::array<const char*, 2> state_names;  // null where there is no state
-  // Tensors must be where the host reaches them; else they are copied there and back.
+  // Tensors must be where the host reaches them; else they may be on the active accelerator.
   bool host_only;
 };
 
-// Checks everything, waits for the accelerator's work on the tensors, and calls `body` with one aa_parameter each. Arrays
-// that are not contiguous, or not reachable, are copied there and back.
-void run_optimizer(Accelerator& accelerator, const OptimizerSpec& spec, std::span<const ParameterTensors> parameters,
-                   const std::function<void(std::span<const aa_parameter>)>& body);
+// InvalidArgument unless the flag is empty or one int32.
+void check_noop_flag(const char* op, const Tensor& noop_flag);
+// Whether the flag says to do nothing. Waits for it.
+bool noop_asked(const Tensor& noop_flag);
 
-// The factor for the gradients of a call, and their norm if they are clipped.
-struct GradientScale {
-  float factor = 1;
-  double norm = 0;
-  bool skip = false;  // the norm is not finite
-};
-GradientScale gradient_scale(const GradientOptions& options, aa_grad_square_sums* sums,
-                             std::span<const aa_parameter> parameters);
+// Checks everything and calls `body` with one aa_parameter each, of contiguous arrays: others are copied there and back.
+//   - `kernels`, and all tensors lie on one device of the accelerator: the arrays are the device's, whose number `body`
+//     gets; what it enqueues on the current stream is in order.
+//   - else the host reaches the arrays, and the accelerator's work on them is done; those that it does not reach are
+//     copied there and back as well.
+using OptimizerBody = std::function<void(std::span<const aa_parameter>, std::optional<int> device)>;
+void run_optimizer(Accelerator& accelerator, const OptimizerSpec& spec, std::span<const ParameterTensors> parameters,
+                   bool kernels, const OptimizerBody& body);
 
 // Sums of squares of all segments of the parameters.
 int64_t segment_count(std::span<const aa_parameter> parameters);
+
+// The code of an optimizer: functions of a loaded host library and, for an optimizer of the active accelerator, its
+// kernels where it has some.
+class OptimizerCode {
+ public:
+  OptimizerCode(std::shared_ptr<HostOpLibrary> code, Accelerator& active, bool host_only)
+      : library(std::move(code)),
+        accelerator(active),
+        kernels(host_only ? nullptr : portable::make_kernels<portable::OptimizerKernels>(active)),
+        square_sums_(library->function<aa_grad_square_sums>("grad_square_sums")) {}
+
+  // The factor for the gradients of a call, and their norm if they are clipped.
+  struct GradientScale {
+    float factor = 1;
+    double norm = 0;
+    bool skip = false;  // the norm is not finite
+  };
+  GradientScale gradient_scale(const GradientOptions& options, std::span<const aa_parameter> parameters,
+                               std::optional<int> device) const;
+
+  // One step by `step`, a function of the library, or by the kernels' step() for such arguments. The norm if gradients are
+  // clipped, else 0. `noop`: see multi_tensor_adam; empty: none.
+  template <class Args>
+  double run(const OptimizerSpec& spec, void (*step)(const aa_parameter*, int64_t, const Args*), Args args,
+             const GradientOptions& gradients, std::span<const ParameterTensors> parameters,
+             const Tensor& noop = {}) const {
+    if (!kernels && noop_asked(noop)) return 0;
+    double norm = 0;
+    run_optimizer(accelerator, spec, parameters, kernels != nullptr,
+                  [&](std::span<const aa_parameter> list, std::optional<int> device) {
+                    const bool flag_there = noop && device && noop.device() == accelerator.device(*device);
+                    if (!flag_there && noop_asked(noop)) return;
+                    const GradientScale scale = gradient_scale(gradients, list, device);
+                    norm = scale.norm;
+                    args.grad_scale = scale.factor;
+                    if (scale.skip) return;
+                    if constexpr (requires { kernels->step(list, args, nullptr, 0); }) {
+                      if (device) return kernels->step(list, args, flag_there ? noop.data() : nullptr, *device);
+                    }
+                    step(list.data(), static_cast<int64_t>(list.size()), &args);
+                  });
+    return norm;
+  }
+
+  const std::shared_ptr<HostOpLibrary> library;
+  Accelerator& accelerator;
+  const std::unique_ptr<portable::OptimizerKernels> kernels;
+
+ private:
+  aa_grad_square_sums* square_sums_;
+};
 
 // InvalidArgument that names op and option.
 void check_step(const char* op, int64_t step);
@@ -56,7 +111,4 @@ void check_gradient_options(const char* op, const GradientOptions& options);
 // The lists of multi_tensor_*: `names` of the required ones, and "copies", which may be missing.
 void check_tensor_lists(const char* op, int64_t chunk_size, std::span<const std::vector<Tensor>> lists,
                         std::span<const char* const> names);
-// Whether the flag says to do nothing.
-bool noop_asked(const char* op, const Tensor& noop_flag);
-
 }  // namespace anyaccel::ops

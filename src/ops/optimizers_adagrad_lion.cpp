@@ -11,35 +11,16 @@ namespace anyaccel::ops {
 namespace {
 
 // A library of one step function.
-template <class StepOp, class Args>
-struct StepCode {
-  StepCode(std::shared_ptr<HostOpLibrary> code, Accelerator& active, const char* step_name)
-      : library(std::move(code)),
-        accelerator(active),
-        step(library->function<StepOp>(step_name)),
-        square_sums(library->function<aa_grad_square_sums>("grad_square_sums")) {}
+template <class StepOp>
+struct StepCode : OptimizerCode {
+  StepCode(std::shared_ptr<HostOpLibrary> code, Accelerator& active, bool host_only, const char* step_name)
+      : OptimizerCode(std::move(code), active, host_only), step(library->function<StepOp>(step_name)) {}
 
-  // The norm if gradients are clipped, else 0.
-  double run(const OptimizerSpec& spec, Args args, const GradientOptions& gradients,
-             std::span<const ParameterTensors> parameters) const {
-    double norm = 0;
-    run_optimizer(accelerator, spec, parameters, [&](std::span<const aa_parameter> list) {
-      const GradientScale scale = gradient_scale(gradients, square_sums, list);
-      norm = scale.norm;
-      args.grad_scale = scale.factor;
-      if (!scale.skip) step(list.data(), static_cast<int64_t>(list.size()), &args);
-    });
-    return norm;
-  }
-
-  std::shared_ptr<HostOpLibrary> library;
-  Accelerator& accelerator;
   StepOp* step;
-  aa_grad_square_sums* square_sums;
 };
 
-using AdagradCode = StepCode<aa_adagrad_op, aa_adagrad_args>;
-using LionCode = StepCode<aa_lion_op, aa_lion_args>;
+using AdagradCode = StepCode<aa_adagrad_op>;
+using LionCode = StepCode<aa_lion_op>;
 
 aa_adagrad_args adagrad_args(const char* op, int64_t step, const AdagradOptions& options) {
   check_step(op, step);
@@ -81,7 +62,7 @@ struct CPUAdagrad::Code : AdagradCode {
 };
 
 CPUAdagrad::CPUAdagrad(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> code)
-    : code_(std::make_unique<Code>(std::move(code), accelerator, "adagrad_step")) {}
+    : code_(std::make_unique<Code>(std::move(code), accelerator, true, "adagrad_step")) {}
 CPUAdagrad::~CPUAdagrad() = default;
 
 void CPUAdagrad::create_adagrad(int id, double lr, double eps, double weight_decay, bool should_log) {
@@ -106,7 +87,8 @@ void CPUAdagrad::adagrad_update(int id, int64_t step, double lr, double eps, dou
   const char* op = "adagrad_update";
   check_id(op, id);
   const ParameterTensors parameter{&params, &grads, {&exp_avg_sq, nullptr}, &copy};
-  code_->run({op, adagrad_states, true}, adagrad_args(op, step, {lr, eps, weight_decay, {}}), {}, {&parameter, 1});
+  code_->run({op, adagrad_states, true}, code_->step, adagrad_args(op, step, {lr, eps, weight_decay, {}}), {},
+             {&parameter, 1});
 }
 
 double CPUAdagrad::adagrad_update_multi(int id, int64_t step, const AdagradOptions& options,
@@ -116,7 +98,7 @@ double CPUAdagrad::adagrad_update_multi(int id, int64_t step, const AdagradOptio
   std::vector<ParameterTensors> list;
   list.reserve(parameters.size());
   for (const AdagradTensors& p : parameters) list.push_back({&p.param, &p.grad, {&p.exp_avg_sq, nullptr}, &p.copy});
-  return code_->run({op, adagrad_states, true}, adagrad_args(op, step, options), options.gradients, list);
+  return code_->run({op, adagrad_states, true}, code_->step, adagrad_args(op, step, options), options.gradients, list);
 }
 
 void CPUAdagrad::check_id(const char* op, int id) {
@@ -129,7 +111,7 @@ struct CPULion::Code : LionCode {
 };
 
 CPULion::CPULion(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> code)
-    : code_(std::make_unique<Code>(std::move(code), accelerator, "lion_step")) {}
+    : code_(std::make_unique<Code>(std::move(code), accelerator, true, "lion_step")) {}
 CPULion::~CPULion() = default;
 
 void CPULion::create_lion(int id, double lr, double beta1, double beta2, double weight_decay, bool should_log) {
@@ -155,7 +137,8 @@ void CPULion::lion_update(int id, int64_t step, double lr, double beta1, double 
   const char* op = "lion_update";
   check_id(op, id);
   const ParameterTensors parameter{&params, &grads, {&exp_avg, nullptr}, &copy};
-  code_->run({op, lion_states, true}, lion_args(op, step, {lr, beta1, beta2, weight_decay, {}}), {}, {&parameter, 1});
+  code_->run({op, lion_states, true}, code_->step, lion_args(op, step, {lr, beta1, beta2, weight_decay, {}}), {},
+             {&parameter, 1});
 }
 
 double CPULion::lion_update_multi(int id, int64_t step, const LionOptions& options,
@@ -165,7 +148,7 @@ double CPULion::lion_update_multi(int id, int64_t step, const LionOptions& optio
   std::vector<ParameterTensors> list;
   list.reserve(parameters.size());
   for (const LionTensors& p : parameters) list.push_back({&p.param, &p.grad, {&p.exp_avg, nullptr}, &p.copy});
-  return code_->run({op, lion_states, true}, lion_args(op, step, options), options.gradients, list);
+  return code_->run({op, lion_states, true}, code_->step, lion_args(op, step, options), options.gradients, list);
 }
 
 void CPULion::check_id(const char* op, int id) {
@@ -178,7 +161,7 @@ struct FusedLion::Code : LionCode {
 };
 
 FusedLion::FusedLion(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> code)
-    : code_(std::make_unique<Code>(std::move(code), accelerator, "lion_step")) {}
+    : code_(std::make_unique<Code>(std::move(code), accelerator, false, "lion_step")) {}
 FusedLion::~FusedLion() = default;
 
 void FusedLion::multi_tensor_lion(int64_t chunk_size, const Tensor& noop_flag,
@@ -188,7 +171,7 @@ void FusedLion::multi_tensor_lion(int64_t chunk_size, const Tensor& noop_flag,
   constexpr std::array<const char*, 3> names{"gradients", "parameters", "exp_avg"};
   check_tensor_lists(op, chunk_size, tensor_lists, names);
   const aa_lion_args args = lion_args(op, step, {lr, beta1, beta2, weight_decay, {}});
-  if (noop_asked(op, noop_flag)) return;
+  check_noop_flag(op, noop_flag);
   std::vector<ParameterTensors> list;
   list.reserve(tensor_lists[0].size());
   for (size_t i = 0; i < tensor_lists[0].size(); ++i) {
@@ -197,7 +180,7 @@ void FusedLion::multi_tensor_lion(int64_t chunk_size, const Tensor& noop_flag,
                     {&tensor_lists[2][i], nullptr},
                     tensor_lists.size() > 3 ? &tensor_lists[3][i] : nullptr});
   }
-  code_->run({op, lion_states, false}, args, {}, list);
+  code_->run({op, lion_states, false}, code_->step, args, {}, list, noop_flag);
 }
 
 std::unique_ptr<OpBuilder> make_cpu_adagrad_builder(Accelerator& accelerator) {

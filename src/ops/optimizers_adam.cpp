@@ -11,17 +11,14 @@
 namespace anyaccel::ops {
 namespace {
 
-struct AdamCode {
-  explicit AdamCode(std::shared_ptr<HostOpLibrary> code)
-      : library(std::move(code)),
+struct AdamCode : OptimizerCode {
+  AdamCode(std::shared_ptr<HostOpLibrary> code, Accelerator& active, bool host_only)
+      : OptimizerCode(std::move(code), active, host_only),
         step(library->function<aa_adam_op>("adam_step")),
-        undo(library->function<aa_adam_op>("adam_undo")),
-        square_sums(library->function<aa_grad_square_sums>("grad_square_sums")) {}
+        undo(library->function<aa_adam_op>("adam_undo")) {}
 
-  std::shared_ptr<HostOpLibrary> library;
   aa_adam_op* step;
   aa_adam_op* undo;
-  aa_grad_square_sums* square_sums;
 };
 
 // What `step` and the options come to, in double until the end.
@@ -57,19 +54,6 @@ aa_adam_args adam_args(const char* op, bool adamw, int64_t step, const AdamOptio
 
 constexpr std::array<const char*, 2> adam_states{"exp_avg", "exp_avg_sq"};
 
-// The norm if gradients are clipped, else 0.
-double run_adam(Accelerator& accelerator, const OptimizerSpec& spec, const AdamCode& code, aa_adam_op* op,
-                aa_adam_args args, const GradientOptions& gradients, std::span<const ParameterTensors> parameters) {
-  double norm = 0;
-  run_optimizer(accelerator, spec, parameters, [&](std::span<const aa_parameter> list) {
-    const GradientScale scale = gradient_scale(gradients, code.square_sums, list);
-    norm = scale.norm;
-    args.grad_scale = scale.factor;
-    if (!scale.skip) op(list.data(), static_cast<int64_t>(list.size()), &args);
-  });
-  return norm;
-}
-
 std::vector<ParameterTensors> parameter_list(std::span<const AdamTensors> parameters) {
   std::vector<ParameterTensors> list;
   list.reserve(parameters.size());
@@ -92,13 +76,10 @@ void check_undoable(const char* op, const aa_adam_args& args) {
 
 struct CPUAdam::Code : AdamCode {
   using AdamCode::AdamCode;
-  Accelerator* accelerator = nullptr;
 };
 
 CPUAdam::CPUAdam(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> code)
-    : code_(std::make_unique<Code>(std::move(code))) {
-  code_->accelerator = &accelerator;
-}
+    : code_(std::make_unique<Code>(std::move(code), accelerator, true)) {}
 CPUAdam::~CPUAdam() = default;
 
 void CPUAdam::create_adam(int id, double lr, double beta1, double beta2, double eps, double weight_decay,
@@ -141,15 +122,14 @@ void CPUAdam::adam_update(int id, int64_t step, double lr, double beta1, double 
   const aa_adam_args args =
       adam_args(op, adamw_mode(op, id), step, {lr, beta1, beta2, eps, weight_decay, bias_correction, {}});
   const ParameterTensors parameter{&params, &grads, {&exp_avg, &exp_avg_sq}, &copy};
-  run_adam(*code_->accelerator, {op, adam_states, true}, *code_, code_->step, args, {}, {&parameter, 1});
+  code_->run({op, adam_states, true}, code_->step, args, {}, {&parameter, 1});
 }
 
 double CPUAdam::adam_update_multi(int id, int64_t step, const AdamOptions& options,
                                   std::span<const AdamTensors> parameters) {
   const char* op = "adam_update_multi";
   const aa_adam_args args = adam_args(op, adamw_mode(op, id), step, options);
-  return run_adam(*code_->accelerator, {op, adam_states, true}, *code_, code_->step, args, options.gradients,
-                  parameter_list(parameters));
+  return code_->run({op, adam_states, true}, code_->step, args, options.gradients, parameter_list(parameters));
 }
 
 void CPUAdam::adam_rollback(int id, int64_t step, double lr, double beta1, double beta2, double eps,
@@ -160,7 +140,7 @@ void CPUAdam::adam_rollback(int id, int64_t step, double lr, double beta1, doubl
       adam_args(op, adamw_mode(op, id), step, {lr, beta1, beta2, eps, weight_decay, bias_correction, {}});
   check_undoable(op, args);
   const ParameterTensors parameter{&params, &grads, {&exp_avg, &exp_avg_sq}, &copy};
-  run_adam(*code_->accelerator, {op, adam_states, true}, *code_, code_->undo, args, {}, {&parameter, 1});
+  code_->run({op, adam_states, true}, code_->undo, args, {}, {&parameter, 1});
 }
 
 double CPUAdam::adam_rollback_multi(int id, int64_t step, const AdamOptions& options,
@@ -168,16 +148,14 @@ double CPUAdam::adam_rollback_multi(int id, int64_t step, const AdamOptions& opt
   const char* op = "adam_rollback_multi";
   const aa_adam_args args = adam_args(op, adamw_mode(op, id), step, options);
   check_undoable(op, args);
-  return run_adam(*code_->accelerator, {op, adam_states, true}, *code_, code_->undo, args, options.gradients,
-                  parameter_list(parameters));
+  return code_->run({op, adam_states, true}, code_->undo, args, options.gradients, parameter_list(parameters));
 }
 
 struct FusedAdam::Code : AdamCode {
   using AdamCode::AdamCode;
-  Accelerator* accelerator = nullptr;
 
-  void run(const char* op, int64_t chunk_size, const Tensor& noop_flag, std::span<const std::vector<Tensor>> lists,
-           int64_t step, int mode, const AdamOptions& options) const {
+  void update(const char* op, int64_t chunk_size, const Tensor& noop_flag, std::span<const std::vector<Tensor>> lists,
+              int64_t step, int mode, const AdamOptions& options) const {
     constexpr std::array<const char*, 4> names{"gradients", "parameters", "exp_avg", "exp_avg_sq"};
     check_tensor_lists(op, chunk_size, lists, names);
     if (mode != L2 && mode != AdamW) {
@@ -185,29 +163,27 @@ struct FusedAdam::Code : AdamCode {
                             "; expected 0 (L2: weight decay is added to the gradients) or 1 (AdamW)");
     }
     const aa_adam_args args = adam_args(op, mode == AdamW, step, options);
-    if (noop_asked(op, noop_flag)) return;
+    check_noop_flag(op, noop_flag);
     std::vector<ParameterTensors> parameters;
     parameters.reserve(lists[0].size());
     for (size_t i = 0; i < lists[0].size(); ++i) {
       parameters.push_back(
           {&lists[1][i], &lists[0][i], {&lists[2][i], &lists[3][i]}, lists.size() > 4 ? &lists[4][i] : nullptr});
     }
-    run_adam(*accelerator, {op, adam_states, false}, *this, this->AdamCode::step, args, options.gradients, parameters);
+    run({op, adam_states, false}, AdamCode::step, args, options.gradients, parameters, noop_flag);
   }
 };
 
 FusedAdam::FusedAdam(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> code)
-    : code_(std::make_unique<Code>(std::move(code))) {
-  code_->accelerator = &accelerator;
-}
+    : code_(std::make_unique<Code>(std::move(code), accelerator, false)) {}
 FusedAdam::~FusedAdam() = default;
 
 void FusedAdam::multi_tensor_adam(int64_t chunk_size, const Tensor& noop_flag,
                                   std::span<const std::vector<Tensor>> tensor_lists, double lr, double beta1,
                                   double beta2, double eps, int64_t step, int mode, bool bias_correction,
                                   double weight_decay) {
-  code_->run("multi_tensor_adam", chunk_size, noop_flag, tensor_lists, step, mode,
-             {lr, beta1, beta2, eps, weight_decay, bias_correction, {}});
+  code_->update("multi_tensor_adam", chunk_size, noop_flag, tensor_lists, step, mode,
+                {lr, beta1, beta2, eps, weight_decay, bias_correction, {}});
 }
 
 void FusedAdam::multi_tensor_adam_mixed_precision(int64_t chunk_size, const Tensor& noop_flag,
@@ -226,7 +202,7 @@ void FusedAdam::multi_tensor_adam_mixed_precision(int64_t chunk_size, const Tens
   }
   AdamOptions options{lr, beta1, beta2, eps, weight_decay, bias_correction, {}};
   options.gradients.scale = 1 / grad_scale;
-  code_->run(op, chunk_size, noop_flag, tensor_lists, step, mode, options);
+  code_->update(op, chunk_size, noop_flag, tensor_lists, step, mode, options);
 }
 
 std::unique_ptr<OpBuilder> make_cpu_adam_builder(Accelerator& accelerator) {

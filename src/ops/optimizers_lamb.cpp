@@ -44,7 +44,7 @@ aa_lamb_args lamb_args(const char* op, int64_t step, const LambOptions& options)
 }
 
 // The norm of a parameter's segments.
-double norm_of(const aa_parameter& parameter, const std::vector<double>& sums) {
+double norm_of(const aa_parameter& parameter, std::span<const double> sums) {
   double total = 0;
   const int64_t end = segment_count({&parameter, 1});
   for (int64_t i = parameter.first_segment; i < end; ++i) total += sums[static_cast<size_t>(i)];
@@ -53,27 +53,24 @@ double norm_of(const aa_parameter& parameter, const std::vector<double>& sums) {
 
 }  // namespace
 
-struct FusedLamb::Code {
+struct FusedLamb::Code : OptimizerCode {
   Code(std::shared_ptr<HostOpLibrary> code, Accelerator& active)
-      : library(std::move(code)),
-        accelerator(active),
-        moments(library->function<aa_lamb_moments>("lamb_moments")),
-        apply(library->function<aa_lamb_apply>("lamb_apply")),
-        square_sums(library->function<aa_grad_square_sums>("grad_square_sums")) {}
+      : OptimizerCode(std::move(code), active, false),
+        moments_(library->function<aa_lamb_moments>("lamb_moments")),
+        apply_(library->function<aa_lamb_apply>("lamb_apply")) {}
 
   std::vector<double> run(const char* op, int64_t step, const LambOptions& options,
                           std::span<const ParameterTensors> parameters) const {
     aa_lamb_args args = lamb_args(op, step, options);
     std::vector<double> result;
-    run_optimizer(accelerator, {op, {"exp_avg", "exp_avg_sq"}, false}, parameters,
-                  [&](std::span<const aa_parameter> list) {
-                    const GradientScale scale = gradient_scale(options.gradients, square_sums, list);
+    run_optimizer(accelerator, {op, {"exp_avg", "exp_avg_sq"}, false}, parameters, kernels != nullptr,
+                  [&](std::span<const aa_parameter> list, std::optional<int> device) {
+                    const GradientScale scale = gradient_scale(options.gradients, list, device);
                     if (scale.skip) return;
                     args.grad_scale = scale.factor;
-                    const auto count = static_cast<int64_t>(list.size());
-                    std::vector<double> param_sums(static_cast<size_t>(segment_count(list)));
-                    std::vector<double> update_sums(param_sums.size());
-                    moments(list.data(), count, &args, param_sums.data(), update_sums.data());
+                    const std::vector<double> sums = moments(list, args, device);
+                    const std::span param_sums(sums.data(), sums.size() / 2),
+                        update_sums(sums.data() + sums.size() / 2, sums.size() / 2);
                     std::vector<float> coefficients;
                     for (const aa_parameter& parameter : list) {
                       const double param_norm = norm_of(parameter, param_sums);
@@ -87,16 +84,25 @@ struct FusedLamb::Code {
                       coefficients.push_back(static_cast<float>(coefficient));
                       result.push_back(coefficient);
                     }
-                    apply(list.data(), count, &args, coefficients.data());
+                    if (device) return kernels->lamb_apply(list, args, coefficients, *device);
+                    apply_(list.data(), static_cast<int64_t>(list.size()), &args, coefficients.data());
                   });
     return result;
   }
 
-  std::shared_ptr<HostOpLibrary> library;
-  Accelerator& accelerator;
-  aa_lamb_moments* moments;
-  aa_lamb_apply* apply;
-  aa_grad_square_sums* square_sums;
+ private:
+  // The new moments; sums of squares of the parameters' segments, then of the updates'.
+  std::vector<double> moments(std::span<const aa_parameter> list, const aa_lamb_args& args,
+                              std::optional<int> device) const {
+    if (device) return kernels->lamb_moments(list, args, *device);
+    const auto segments = static_cast<size_t>(segment_count(list));
+    std::vector<double> sums(2 * segments);
+    moments_(list.data(), static_cast<int64_t>(list.size()), &args, sums.data(), sums.data() + segments);
+    return sums;
+  }
+
+  aa_lamb_moments* moments_;
+  aa_lamb_apply* apply_;
 };
 
 FusedLamb::FusedLamb(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> code)

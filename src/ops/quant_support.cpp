@@ -52,8 +52,24 @@ DrawState draw_words(Generator* generator, int64_t numel) {
   return {1, state.seed, state.offset};
 }
 
-void run_dense(Accelerator& accelerator, const char* op, std::initializer_list<HostTensor> tensors,
-               const std::function<void(std::span<Tensor>)>& body) {
+namespace {
+
+// The one device of the accelerator on which all tensors lie.
+std::optional<int> common_device(const Accelerator& accelerator, std::initializer_list<HostTensor> tensors) {
+  std::optional<int> index;
+  for (const HostTensor& t : tensors) {
+    if (!*t.tensor) continue;
+    const Device place = t.tensor->device();
+    if (place.accelerator != &accelerator || (index && *index != place.index)) return std::nullopt;
+    index = place.index;
+  }
+  return index;
+}
+
+}  // namespace
+
+void run_dense(Accelerator& accelerator, bool kernels, const char* op, std::initializer_list<HostTensor> tensors,
+               const std::function<void(std::span<Tensor>, std::optional<int> device)>& body) {
   std::vector<Tensor> dense;
   std::vector<HostTensor> list;
   dense.reserve(tensors.size());
@@ -67,7 +83,11 @@ void run_dense(Accelerator& accelerator, const char* op, std::initializer_list<H
     }
     list.push_back({&dense.back(), t.use});
   }
-  run_on_host(accelerator, op, list, body);
+  if (const std::optional<int> device = kernels ? common_device(accelerator, tensors) : std::nullopt) {
+    body(dense, device);
+  } else {
+    run_on_host(accelerator, op, list, [&](std::span<Tensor> reached) { body(reached, std::nullopt); });
+  }
   size_t i = 0;
   for (const HostTensor& t : tensors) {
     if (t.use != HostUse::In && *t.tensor && !t.tensor->is_contiguous()) t.tensor->copy_from(dense[i]);

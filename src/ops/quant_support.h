@@ -1,8 +1,9 @@
-// What the faces of the two quantizers share: checks of their tensors, and calls of host functions with dense ones.
+// What the faces of the two quantizers share: checks of their tensors, and calls of functions with dense ones.
 #pragma once
 
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -31,8 +32,11 @@ struct DrawState {
 };
 DrawState draw_words(Generator* generator, int64_t numel);
 
-// run_on_host() with tensors that are dense for the body, whatever their strides.
-void run_dense(Accelerator& accelerator, const char* op, std::initializer_list<HostTensor> tensors,
-               const std::function<void(std::span<Tensor>)>& body);
+// Calls `body` with tensors that are dense, whatever the strides of those given.
+//   - `kernels`, and all tensors lie on one device of the accelerator: `body` gets them there, and the device's number; what
+//     it enqueues on the current stream is in order.
+//   - else as run_on_host().
+void run_dense(Accelerator& accelerator, bool kernels, const char* op, std::initializer_list<HostTensor> tensors,
+               const std::function<void(std::span<Tensor>, std::optional<int> device)>& body);
 
 }  // namespace anyaccel::ops

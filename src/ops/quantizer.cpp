@@ -4,6 +4,8 @@
 #include "anyaccel/error.h"
 #include "kernels/host/quantizer_calls.h"
 #include "ops/builders.h"
+#include "ops/portable/portable_ops.h"
+#include "ops/portable/quantizers.h"
 #include "ops/quant_support.h"
 
 namespace anyaccel::ops {
@@ -76,6 +78,7 @@ int32_t is_asymmetric(const Quantized& q) { return q.kind() == QuantKind::Asymme
 
 struct Quantizer::Impl {
   Accelerator& accelerator;
+  std::unique_ptr<portable::QuantizerKernels> kernels;  // null: the accelerator has none
   std::shared_ptr<HostOpLibrary> code;
   void (*quantize)(const aa_quantize_args*);
   void (*fake)(const aa_quantize_args*);
@@ -85,6 +88,7 @@ struct Quantizer::Impl {
 
   Impl(Accelerator& active, std::shared_ptr<HostOpLibrary> loaded)
       : accelerator(active),
+        kernels(portable::make_kernels<portable::QuantizerKernels>(active)),
         code(std::move(loaded)),
         quantize(code->function<void(const aa_quantize_args*)>("quantizer_quantize")),
         fake(code->function<void(const aa_quantize_args*)>("quantizer_fake")),
@@ -98,9 +102,9 @@ struct Quantizer::Impl {
     if (x.numel() == 0) return fill_params(out.params);
     const DrawState draw = draw_words(stochastic, x.numel());
     const HostUse write = HostUse::Out;
-    run_dense(accelerator, op,
+    run_dense(accelerator, kernels != nullptr, op,
               {{&x, HostUse::In}, {&out.values, write}, {&out.params, write}, {&error, HostUse::InOut}},
-              [&](std::span<Tensor> t) {
+              [&](std::span<Tensor> t, std::optional<int> device) {
                 aa_quantize_args args{};
                 args.x = t[0].data();
                 args.dtype = static_cast<int32_t>(x.dtype());
@@ -119,7 +123,7 @@ struct Quantizer::Impl {
                 args.error = t[3] ? t[3].data() : nullptr;
                 args.error_dtype = static_cast<int32_t>(error.dtype());
                 args.error_beta = beta;
-                quantize(&args);
+                device ? kernels->quantize(args, *device) : quantize(&args);
               });
   }
 
@@ -129,19 +133,20 @@ struct Quantizer::Impl {
     const int64_t group_size = group_size_of(op, "x", x.numel(), groups, 8);
     if (x.numel() == 0) return;
     const DrawState draw = draw_words(stochastic, x.numel());
-    run_dense(accelerator, op, {{&x, HostUse::InOut}}, [&](std::span<Tensor> t) {
-      aa_quantize_args args{};
-      args.x = t[0].data();
-      args.dtype = static_cast<int32_t>(x.dtype());
-      args.bits = bits;
-      args.asymmetric = kind == QuantKind::Asymmetric ? 1 : 0;
-      args.stochastic = draw.stochastic;
-      args.groups = groups;
-      args.group_size = group_size;
-      args.seed = draw.seed;
-      args.offset = draw.offset;
-      fake(&args);
-    });
+    run_dense(accelerator, kernels != nullptr, op, {{&x, HostUse::InOut}},
+              [&](std::span<Tensor> t, std::optional<int> device) {
+                aa_quantize_args args{};
+                args.x = t[0].data();
+                args.dtype = static_cast<int32_t>(x.dtype());
+                args.bits = bits;
+                args.asymmetric = kind == QuantKind::Asymmetric ? 1 : 0;
+                args.stochastic = draw.stochastic;
+                args.groups = groups;
+                args.group_size = group_size;
+                args.seed = draw.seed;
+                args.offset = draw.offset;
+                device ? kernels->fake(args, *device) : fake(&args);
+              });
   }
 
   Quantized run_swizzle(const char* op, const Tensor& x, const Tensor& error, float beta, int64_t groups, int bits,
@@ -180,13 +185,13 @@ struct Quantizer::Impl {
       fill_params(out.params);
       return out;
     }
-    run_dense(accelerator, op,
+    run_dense(accelerator, kernels != nullptr, op,
               {{&x.values, HostUse::In},
                {&x.params, HostUse::In},
                {&out.values, HostUse::Out},
                {&out.params, HostUse::Out},
                {&error, HostUse::InOut}},
-              [&](std::span<Tensor> t) {
+              [&](std::span<Tensor> t, std::optional<int> device) {
                 aa_quantized_reduction_args args{};
                 args.values = t[0].data();
                 args.params = t[1].data_as<float>();
@@ -201,7 +206,7 @@ struct Quantizer::Impl {
                 args.error = t[4] ? t[4].data() : nullptr;
                 args.error_dtype = static_cast<int32_t>(error.dtype());
                 args.error_beta = beta;
-                reduction(&args);
+                device ? kernels->quantized_reduction(args, *device) : reduction(&args);
               });
     return out;
   }
@@ -217,9 +222,9 @@ struct Quantizer::Impl {
     const Tensor out = Tensor::empty({groups, group_size}, DType::F16, values.device());
     if (out.numel() == 0) return out;
     const Tensor wide_scale = scale.to(DType::F32), wide_minimum = minimum.to(DType::F32);
-    run_dense(accelerator, op,
+    run_dense(accelerator, kernels != nullptr, op,
               {{&values, HostUse::In}, {&wide_scale, HostUse::In}, {&wide_minimum, HostUse::In}, {&out, HostUse::Out}},
-              [&](std::span<Tensor> t) {
+              [&](std::span<Tensor> t, std::optional<int> device) {
                 aa_dequantize_to_half_args args{};
                 args.values = t[0].data_as<uint8_t>();
                 args.scale = t[1].data_as<float>();
@@ -228,7 +233,7 @@ struct Quantizer::Impl {
                 args.groups = groups;
                 args.group_size = group_size;
                 args.out = t[3].data();
-                to_half(&args);
+                device ? kernels->dequantize_to_half(args, *device) : to_half(&args);
               });
     return out;
   }
@@ -278,8 +283,9 @@ void Quantizer::dequantize_into(const Tensor& out, const Quantized& x) {
   check_float(op, "out", out);
   check_numel(op, "out", out, count);
   if (count == 0) return;
-  run_dense(impl_->accelerator, op, {{&x.values, HostUse::In}, {&x.params, HostUse::In}, {&out, HostUse::Out}},
-            [&](std::span<Tensor> t) {
+  run_dense(impl_->accelerator, impl_->kernels != nullptr, op,
+            {{&x.values, HostUse::In}, {&x.params, HostUse::In}, {&out, HostUse::Out}},
+            [&](std::span<Tensor> t, std::optional<int> device) {
               aa_dequantize_args args{};
               args.values = t[0].data();
               args.params = t[1].data_as<float>();
@@ -289,7 +295,7 @@ void Quantizer::dequantize_into(const Tensor& out, const Quantized& x) {
               args.group_size = count / x.groups();
               args.out = t[2].data();
               args.dtype = static_cast<int32_t>(out.dtype());
-              impl_->dequantize(&args);
+              device ? impl_->kernels->dequantize(args, *device) : impl_->dequantize(&args);
             });
 }
 

@@ -75,7 +75,7 @@ TEST(Plugins, TheMinimalOnePassesConformance) {
   set_log_level(LogLevel::off);
   for (const char* layers : {"", "validate"}) {
     const aa_driver* table = apply_layers(driver.table, layers);
-    for (const auto& result : conformance::run_conformance(table, host_services())) {
+    for (const auto& result : conformance::run_conformance(table, host_services()).cases) {
       EXPECT_NE(result.outcome, conformance::Outcome::fail)
           << result.group << "." << result.name << ": " << result.message;
     }

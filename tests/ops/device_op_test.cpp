@@ -25,6 +25,8 @@ using test::TemporaryFolder;
 using test::Variable;
 
 int compilations = 0;
+int refusals = 0;  // of the next images that are loaded
+aa_code refusal = AA_INCOMPATIBLE;
 std::string fingerprint = "c++ 1";
 const char* languages = "opencl-c, c++";
 
@@ -82,6 +84,7 @@ class ToyDevice final : public abi::Device {
   std::unique_ptr<abi::Stream> stream_create(int32_t, uint32_t) override { return std::make_unique<ToyStream>(); }
   std::unique_ptr<abi::Module> module_load(const void* image, size_t size, const char* format) override {
     if (std::strcmp(format, "elf-so") != 0) throw abi::Failure(AA_INVALID_ARGUMENT, "the format is not elf-so");
+    if (refusals > 0 && refusals-- > 0) throw abi::Failure(refusal, "made by driver version 1, this is 2");
     return std::make_unique<ToyModule>(image, size);
   }
   const char* compile_languages() override { return languages; }
@@ -156,6 +159,8 @@ class DeviceOpTest : public ::testing::Test {
     folder.write("scale.cpp", kernel_source);
     folder.write("scale_by.h", "#pragma once\n#define OFFSET 0.5f\n");
     compilations = 0;
+    refusals = 0;
+    refusal = AA_INCOMPATIBLE;
     fingerprint = "c++ 1";
     languages = "opencl-c, c++";
   }
@@ -204,6 +209,20 @@ TEST_F(DeviceOpTest, ADamagedImageIsCompiledAnew) {
     if (entry.path().extension() == ".image") fs::resize_file(entry.path(), entry.file_size() - 100);
   }
   EXPECT_FALSE(builder.is_built());
+  EXPECT_EQ(run(builder)[0], 10.5f);
+  EXPECT_EQ(compilations, 2);
+}
+
+TEST_F(DeviceOpTest, AnImageThatTheDriverRefusesIsCompiledAnew) {
+  ScaleBuilder builder(toy, folder.path());
+  run(builder);
+  refusals = 1;
+  EXPECT_EQ(run(builder)[0], 10.5f);
+  EXPECT_EQ(compilations, 2);
+  // For want of memory it is kept.
+  refusals = 1;
+  refusal = AA_RESOURCE_EXHAUSTED;
+  EXPECT_THROW(run(builder), OutOfMemoryError);
   EXPECT_EQ(run(builder)[0], 10.5f);
   EXPECT_EQ(compilations, 2);
 }

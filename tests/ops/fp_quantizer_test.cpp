@@ -1,4 +1,4 @@
-// ops::FPQuantizer against a plain scalar version of its definition.
+// ops::FPQuantizer against a plain scalar version of its definition; with ANYACCEL_TEST_ACCELERATOR that accelerator's.
 #include "anyaccel/ops/fp_quantizer.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ using namespace testing;
 using ops::FpFormat;
 
 std::shared_ptr<ops::FPQuantizer> fp_quantizer() {
-  return get_accelerator()->create_op_builder("FPQuantizerBuilder")->load_as<ops::FPQuantizer>();
+  return tested_accelerator().create_op_builder("FPQuantizerBuilder")->load_as<ops::FPQuantizer>();
 }
 
 constexpr DType floats[] = {DType::F32, DType::F16, DType::BF16};
@@ -142,7 +142,8 @@ TEST(FPQuantizer, EveryCodeComesBack) {
       const auto count = static_cast<int64_t>(codes.size());
       for (float scale : {1.0f, 0x1p-20f, 0.3f}) {
         const std::vector<uint8_t> bytes = pack(codes, {scale}, f.bits);
-        const Tensor stored = Tensor::from_host(bytes.data(), {1, static_cast<int64_t>(bytes.size())}, DType::U8);
+        const Tensor stored =
+            there(Tensor::from_host(bytes.data(), {1, static_cast<int64_t>(bytes.size())}, DType::U8));
         const auto numbers = ops->dequantize(stored, f.format, DType::F32).to_vector<float>();
         std::vector<float> expected;
         for (int code : codes) expected.push_back(f.decode(code) * scale);
@@ -241,7 +242,7 @@ TEST(FPQuantizer, DoesNotDependOnThreads) {
       Generator random;
       const RngState state = random.get_state();
       const Reference expected(f, numbers, groups, &state);
-      for (int threads : {1, 2, 5}) {
+      for (int threads : thread_counts()) {
         const ThreadCount count(threads);
         random.set_state(state);
         const auto ops = fp_quantizer();
@@ -265,17 +266,19 @@ TEST(FPQuantizer, LargeResults) {
       const Reference expected(f, row, 1);
       const Tensor found = ops->quantize(x, size, f.format);
       const std::vector<uint8_t> bytes = expected.bytes(f);
-      const auto* rows = found.data_as<uint8_t>();
+      const Tensor found_rows = found.to(Device{});
+      const auto* rows = found_rows.data_as<uint8_t>();
       int64_t wrong = 0;
       for (int64_t g = 0; g < groups; ++g) {
         wrong += std::memcmp(rows + g * found.size(1), bytes.data(), bytes.size()) != 0;
       }
       EXPECT_EQ(wrong, 0);
-      const Tensor back = Tensor::empty({groups * size + 3}, DType::BF16).slice(0, 3, groups * size + 3);
+      const Tensor back = there(Tensor::empty({groups * size + 3}, DType::BF16)).slice(0, 3, groups * size + 3);
       ops->dequantize_into(back, found, f.format);
       std::vector<uint16_t> restored;
       for (float r : expected.restored) restored.push_back(float_to_bf16(r));
-      const auto* values = back.data_as<uint16_t>();
+      const Tensor found_back = back.to(Device{});
+      const auto* values = found_back.data_as<uint16_t>();
       for (int64_t g = 0; g < groups; ++g) {
         wrong += std::memcmp(values + g * size, restored.data(), restored.size() * 2) != 0;
       }
@@ -365,14 +368,14 @@ TEST(FPQuantizer, AnyStrides) {
   const Tensor x = make_tensor(random_numbers(32 * 48, 9), {32, 48}).transpose(0, 1);
   for (const Format& f : formats()) {
     const Tensor expected = ops->quantize(x.contiguous(), 64, f.format);
-    const Tensor out = Tensor::zeros({expected.size(1), expected.size(0)}, DType::U8).transpose(0, 1);
+    const Tensor out = there(Tensor::zeros({expected.size(1), expected.size(0)}, DType::U8)).transpose(0, 1);
     ops->quantize_into(out, x, f.format);
     EXPECT_EQ(bytes_of(out), bytes_of(expected));
-    const Tensor back = Tensor::zeros({32, 48}, DType::F16).transpose(0, 1);
+    const Tensor back = there(Tensor::zeros({32, 48}, DType::F16)).transpose(0, 1);
     ops->dequantize_into(back, out, f.format);
     EXPECT_EQ(bytes_of(back), bytes_of(ops->dequantize(expected, f.format, DType::F16)));
     // Rows with something between them.
-    const Tensor wide = Tensor::zeros({expected.size(0), expected.size(1) + 8}, DType::U8);
+    const Tensor wide = there(Tensor::zeros({expected.size(0), expected.size(1) + 8}, DType::U8));
     const Tensor gaps = wide.slice(1, 4, 4 + expected.size(1));
     ops->quantize_into(gaps, x, f.format);
     EXPECT_EQ(bytes_of(gaps), bytes_of(expected));
@@ -386,20 +389,20 @@ TEST(FPQuantizer, SelectiveDequantize) {
     const int64_t rows = 7, groups_per_row = 3, size = 48;
     const Tensor x = make_tensor(random_numbers(rows * groups_per_row * size, 2), {rows, groups_per_row * size});
     const std::vector<int32_t> wanted{6, 0, 3, 3, 1};
-    const Tensor indexes = Tensor::from_host(wanted.data(), {5}, DType::I32);
+    const Tensor indexes = there(Tensor::from_host(wanted.data(), {5}, DType::I32));
     for (const Format& f : formats()) {
       const Tensor stored = ops->quantize(x, size, f.format);
       const Tensor all = ops->dequantize(stored, f.format).view({rows, groups_per_row * size});
       for (const Tensor& list : {indexes, indexes.to(DType::I64)}) {
         const Tensor found = ops->selective_dequantize(stored, list, groups_per_row, f.format);
-        const Tensor cube = Tensor::empty({5, 12, 12}, DType::BF16);
+        const Tensor cube = there(Tensor::empty({5, 12, 12}, DType::BF16));
         ops->selective_dequantize_into(cube, stored, list, f.format);
         for (size_t i = 0; i < wanted.size(); ++i) {
           EXPECT_EQ(bytes_of(found.select(0, static_cast<int64_t>(i))), bytes_of(all.select(0, wanted[i])));
         }
         EXPECT_EQ(bytes_of(cube), bytes_of(found));
       }
-      const Tensor none = Tensor::empty({0}, DType::I64);
+      const Tensor none = there(Tensor::empty({0}, DType::I64));
       EXPECT_EQ(ops->selective_dequantize(stored, none, groups_per_row, f.format).numel(), 0);
     }
   });
@@ -407,13 +410,14 @@ TEST(FPQuantizer, SelectiveDequantize) {
 
 TEST(FPQuantizer, NoElements) {
   const auto ops = fp_quantizer();
-  const Tensor stored = ops->quantize(Tensor::empty({0, 64}, DType::BF16), 64, FpFormat::E3M2);
+  const Tensor stored = ops->quantize(there(Tensor::empty({0, 64}, DType::BF16)), 64, FpFormat::E3M2);
   EXPECT_EQ(stored.shape(), Shape({0, 52}));
   EXPECT_EQ(ops->dequantize(stored, FpFormat::E3M2).shape(), Shape({0, 64}));
   EXPECT_EQ(ops::FPQuantizer::get_scales(stored).numel(), 0);
 }
 
 TEST(FPQuantizer, TensorsOfAnotherAccelerator) {
+  if (device_under_test()) GTEST_SKIP() << "about the CPU and memory that it does not reach";
   const auto accelerator = make_accelerator("null");
   const auto ops = accelerator->create_op_builder("FPQuantizerBuilder")->load_as<ops::FPQuantizer>();
   const Tensor x = make_tensor(random_numbers(640, 6), {20, 32});
@@ -429,7 +433,7 @@ TEST(FPQuantizer, TensorsOfAnotherAccelerator) {
 
 TEST(FPQuantizer, RefusesWhatIsWrong) {
   const auto ops = fp_quantizer();
-  const Tensor x = Tensor::zeros({6, 32}, DType::BF16);
+  const Tensor x = there(Tensor::zeros({6, 32}, DType::BF16));
   const Tensor stored = ops->quantize(x, 32);
   expect_refused([&] { ops->quantize({}, 32); }, "x is absent");
   expect_refused([&] { ops->quantize(x.to(DType::I32), 32); }, "x must be float32, float16 or bfloat16");
@@ -440,16 +444,21 @@ TEST(FPQuantizer, RefusesWhatIsWrong) {
   expect_refused([&] { ops->quantize(x, 8, FpFormat::E3M2); }, "whole number of 32-bit words");
   expect_refused([&] { ops->quantize(x, 128); }, "not a multiple of the group size 128");
   expect_refused([&] { ops->quantize(x, 32, static_cast<FpFormat>(5)); }, "FpFormat of number 5");
-  expect_refused([&] { ops->quantize_into(stored, Tensor::zeros({7, 32}, DType::F32)); }, "out is uint8 [6, 36]");
+  expect_refused(
+      [&] {
+        ops->quantize_into(stored, there(Tensor::zeros({7, 32}, DType::F32)));
+      },
+      "out is uint8 [6, 36]");
   expect_refused([&] { ops->quantize_into(x, x); }, "out must be uint8");
   expect_refused([&] { ops->dequantize(stored.slice(1, 0, 4)); }, "codes must be [groups");
   expect_refused([&] { ops->dequantize(stored.view({216})); }, "codes must be [groups");
   expect_refused([&] { ops->dequantize(stored, FpFormat::E4M7); }, "codes must be [groups");
   expect_refused([&] { ops->dequantize(stored, FpFormat::E4M3, DType::U8); }, "not uint8");
-  expect_refused([&] { ops->dequantize_into(Tensor::zeros({5}, DType::F32), stored); }, "out must have 192 elements");
+  expect_refused([&] { ops->dequantize_into(there(Tensor::zeros({5}, DType::F32)), stored); },
+                 "out must have 192 elements");
   const std::vector<int64_t> list{0, 2, -1}, large{3};
-  const Tensor negative = Tensor::from_host(list.data(), {3}, DType::I64);
-  const Tensor beyond = Tensor::from_host(large.data(), {1}, DType::I64);
+  const Tensor negative = there(Tensor::from_host(list.data(), {3}, DType::I64));
+  const Tensor beyond = there(Tensor::from_host(large.data(), {1}, DType::I64));
   expect_refused([&] { ops->selective_dequantize(stored, negative, 2); }, "indexes[2] is -1, and codes has 3 rows");
   expect_refused([&] { ops->selective_dequantize(stored, beyond, 2); }, "indexes[0] is 3");
   expect_refused([&] { ops->selective_dequantize(stored, beyond, 4); }, "not a multiple of 4 groups a row");
@@ -457,7 +466,7 @@ TEST(FPQuantizer, RefusesWhatIsWrong) {
   expect_refused([&] { ops->selective_dequantize(stored, x, 2); }, "indexes must be int32 or int64");
   expect_refused(
       [&] {
-        ops->selective_dequantize_into(Tensor::zeros({1, 48}, DType::F32), stored, beyond);
+        ops->selective_dequantize_into(there(Tensor::zeros({1, 48}, DType::F32)), stored, beyond);
       },
       "out must have a row");
   expect_refused([&] { ops::FPQuantizer::get_scales(stored.transpose(0, 1)); }, "get_scales: codes must be");

@@ -1,13 +1,27 @@
-// FusedAdam, FusedLion and FusedLamb: on the CPU accelerator, and on one whose memory the host does not reach.
+// FusedAdam, FusedLion and FusedLamb: on the CPU accelerator, on one whose memory the host does not reach, and on the one
+// that ANYACCEL_TEST_ACCELERATOR names.
 #include "anyaccel/ops/fused_adam.h"
 #include "anyaccel/ops/fused_lamb.h"
 #include "anyaccel/ops/fused_lion.h"
+#include <array>
+
+#include "ops/device_under_test.h"
 #include "ops/optimizer_test_support.h"
 
 namespace anyaccel::ops::testing {
 namespace {
 
 constexpr int64_t sizes[] = {1, 64, 257, 0, 5000, 40003};
+
+using anyaccel::testing::device_under_test;
+
+// The accelerator under test, if there is one: the host must not help it. Else one whose memory the host does not reach.
+Accelerator& other_accelerator() {
+  if (!device_under_test()) return far_accelerator();
+  setenv("ANYACCEL_FALLBACK", "error", 1);
+  return *device_under_test();
+}
+std::array<Accelerator*, 2> accelerators() { return {&cpu_accelerator(), &other_accelerator()}; }
 
 // Lists of tensors on an accelerator, with their reference.
 struct Lists {
@@ -44,7 +58,7 @@ struct Lists {
 };
 
 TEST(FusedAdam, BitsOfTheReferenceInBothModes) {
-  for (Accelerator* accelerator : {&cpu_accelerator(), &far_accelerator()}) {
+  for (Accelerator* accelerator : accelerators()) {
     SCOPED_TRACE(accelerator->name());
     const auto op = accelerator->create_op_builder("FusedAdamBuilder")->load_as<FusedAdam>();
     for (const Pair pair : dtype_pairs) {
@@ -66,7 +80,7 @@ TEST(FusedAdam, BitsOfTheReferenceInBothModes) {
 }
 
 TEST(FusedAdam, MixedPrecisionDividesGradientsAndWritesCopies) {
-  for (Accelerator* accelerator : {&cpu_accelerator(), &far_accelerator()}) {
+  for (Accelerator* accelerator : accelerators()) {
     const auto op = accelerator->create_op_builder("FusedAdamBuilder")->load_as<FusedAdam>();
     Lists lists(*accelerator, dtype_pairs[0], DType::BF16);
     std::vector<std::vector<Tensor>> with_copies = lists.tensors;
@@ -91,7 +105,7 @@ TEST(FusedAdam, MixedPrecisionDividesGradientsAndWritesCopies) {
 }
 
 TEST(FusedAdam, NoopFlag) {
-  for (Accelerator* accelerator : {&cpu_accelerator(), &far_accelerator()}) {
+  for (Accelerator* accelerator : accelerators()) {
     const auto op = accelerator->create_op_builder("FusedAdamBuilder")->load_as<FusedAdam>();
     Lists lists(*accelerator, dtype_pairs[0], DType::F32);
     const Tensor flag = Tensor::zeros({1}, DType::I32, accelerator->device());
@@ -147,7 +161,7 @@ TEST(FusedAdam, FallbackCanBeForbidden) {
 }
 
 TEST(FusedLion, BitsOfTheReference) {
-  for (Accelerator* accelerator : {&cpu_accelerator(), &far_accelerator()}) {
+  for (Accelerator* accelerator : accelerators()) {
     SCOPED_TRACE(accelerator->name());
     const auto op = accelerator->create_op_builder("FusedLionBuilder")->load_as<FusedLion>();
     for (const Pair pair : dtype_pairs) {
@@ -224,7 +238,7 @@ TEST(FusedLamb, ReferenceForEveryDtypeAndTheSameBitsEverywhere) {
           check(cpu_accelerator());
         }
       });
-      check(far_accelerator());
+      check(other_accelerator());
     }
   }
 }
@@ -258,8 +272,41 @@ TEST(FusedLamb, OneParameterAndItsCoefficient) {
   EXPECT_EQ(list[0].param.to_vector<float>(), (std::vector<float>{1, 2}));
 }
 
+// Gradients clipped by the norm of all of them: the same bits on both accelerators.
+TEST(FusedLamb, Clipping) {
+  std::vector<std::vector<float>> results[2];
+  std::vector<double> coefficients[2];
+  for (size_t k = 0; k < 2; ++k) {
+    Accelerator& accelerator = *accelerators()[k];
+    const auto op = accelerator.create_op_builder("FusedLambBuilder")->load_as<FusedLamb>();
+    Lists lists(accelerator, dtype_pairs[0], DType::BF16);
+    const auto step = [&](double max_norm, double scale) {
+      LambOptions options;
+      options.gradients = {scale, max_norm};
+      std::vector<LambTensors> list;
+      for (size_t i = 0; i < lists.p.size(); ++i) {
+        list.push_back(
+            {lists.tensors[1][i], lists.tensors[0][i], lists.tensors[2][i], lists.tensors[3][i], lists.tensors[0][i].clone()});
+      }
+      return op->lamb_multi(1, options, list);
+    };
+    coefficients[k] = step(1.5, 1e18);
+    for (const auto& list : lists.tensors) {
+      for (const Tensor& t : list) results[k].push_back(t.to_vector<float>());
+    }
+    // Nothing is done with a norm that is not finite.
+    lists.tensors[0][4].slice(0, 70, 71).fill(INFINITY);
+    EXPECT_TRUE(step(1.5, 1).empty());
+    for (size_t i = 0; i < lists.p.size(); ++i) {
+      EXPECT_SAME_BITS(lists.tensors[1][i].to_vector<float>(), results[k][lists.p.size() + i]);
+    }
+  }
+  EXPECT_EQ(coefficients[0], coefficients[1]);
+  for (size_t i = 0; i < results[0].size(); ++i) EXPECT_SAME_BITS(results[0][i], results[1][i]);
+}
+
 TEST(Fused, TensorsThatAreNotContiguous) {
-  for (Accelerator* accelerator : {&cpu_accelerator(), &far_accelerator()}) {
+  for (Accelerator* accelerator : accelerators()) {
     const auto op = accelerator->create_op_builder("FusedAdamBuilder")->load_as<FusedAdam>();
     std::mt19937 engine(4);
     std::vector<float> p = random_values(engine, 6 * 50, DType::F32, 1), g = p, m(p.size()), v(p.size());

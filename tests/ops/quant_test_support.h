@@ -7,6 +7,7 @@
 #include <bit>
 #include <cfloat>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -22,14 +23,26 @@
 #include "anyaccel/op_builder.h"
 #include "anyaccel/philox.h"
 #include "anyaccel/tensor.h"
+#include "ops/device_under_test.h"
 
 namespace anyaccel::testing {
 
 inline constexpr float infinity = std::numeric_limits<float>::infinity();
 inline constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
+// The accelerator whose ops are tested (device_under_test.h), and a tensor that lies there.
+inline Accelerator& tested_accelerator() {
+  // Nothing may be computed on the host in its place.
+  static const bool strict = device_under_test() && setenv("ANYACCEL_FALLBACK", "error", 1) == 0;
+  return strict ? *device_under_test() : *get_accelerator();
+}
+inline Tensor there(const Tensor& tensor) {
+  return device_under_test() ? tensor.to(device_under_test()->device()) : tensor;
+}
+
 // body() with the ops compiled for each instruction set.
 inline void on_every_isa(const std::function<void()>& body) {
+  if (device_under_test()) return body();
   const cpu::Isa before = cpu::isa();
   for (cpu::Isa isa : {cpu::Isa::Baseline, cpu::Isa::Avx2, cpu::Isa::Avx512}) {
     if (!cpu::is_isa_available(isa)) continue;
@@ -39,6 +52,9 @@ inline void on_every_isa(const std::function<void()>& body) {
   }
   cpu::set_isa(before);
 }
+
+// Numbers of the CPU's threads to test with.
+inline std::vector<int> thread_counts() { return device_under_test() ? std::vector{1} : std::vector{1, 2, 5}; }
 
 class ThreadCount {
  public:
@@ -70,7 +86,7 @@ inline std::vector<float> random_numbers(int64_t count, uint64_t seed, float dev
 }
 
 inline Tensor make_tensor(const std::vector<float>& numbers, const Shape& shape, DType dtype = DType::F32) {
-  return Tensor::from_host(numbers.data(), shape, DType::F32).to(dtype);
+  return there(Tensor::from_host(numbers.data(), shape, DType::F32).to(dtype));
 }
 
 // Same bits, all NaNs being alike.

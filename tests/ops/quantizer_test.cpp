@@ -1,4 +1,4 @@
-// ops::Quantizer against a plain scalar version of its definition.
+// ops::Quantizer against a plain scalar version of its definition; with ANYACCEL_TEST_ACCELERATOR that accelerator's.
 #include "anyaccel/ops/quantizer.h"
 
 #include "ops/quant_test_support.h"
@@ -11,7 +11,7 @@ using ops::Quantized;
 using ops::QuantKind;
 
 std::shared_ptr<ops::Quantizer> quantizer() {
-  return get_accelerator()->create_op_builder("QuantizerBuilder")->load_as<ops::Quantizer>();
+  return tested_accelerator().create_op_builder("QuantizerBuilder")->load_as<ops::Quantizer>();
 }
 
 constexpr QuantKind kinds[] = {QuantKind::Symmetric, QuantKind::Asymmetric};
@@ -157,7 +157,7 @@ TEST(Quantizer, DoesNotDependOnThreads) {
         Generator random;
         const RngState state = random.get_state();
         const Reference expected(numbers, groups, bits, kind, &state);
-        for (int threads : {1, 2, 5}) {
+        for (int threads : thread_counts()) {
           const ThreadCount count(threads);
           random.set_state(state);
           const auto ops = quantizer();
@@ -186,10 +186,11 @@ TEST(Quantizer, LargeResults) {
     for (float& value : numbers) value = kept(value, DType::F16);
     const Reference expected(numbers, 1, 8, QuantKind::Asymmetric);
     const Quantized found = ops->quantize(x, groups, 8, QuantKind::Asymmetric);
-    const Tensor back = Tensor::empty({groups * size + 3}, DType::F16).slice(0, 3, groups * size + 3);
+    const Tensor back = there(Tensor::empty({groups * size + 3}, DType::F16)).slice(0, 3, groups * size + 3);
     ops->dequantize_into(back, found);
-    const auto* values = found.values.data_as<int8_t>();
-    const auto* restored = back.data_as<uint16_t>();
+    const Tensor found_values = found.values.to(Device{}), found_back = back.to(Device{});
+    const auto* values = found_values.data_as<int8_t>();
+    const auto* restored = found_back.data_as<uint16_t>();
     int64_t wrong = 0;
     for (int64_t i = 0; i < groups * size; ++i) {
       const auto k = static_cast<size_t>(i % size);
@@ -293,12 +294,12 @@ TEST(Quantizer, AnyStrides) {
   const Tensor x = base.transpose(0, 1);
   for (int bits : {8, 4}) {
     const Quantized expected = ops->quantize(x.contiguous(), 5, bits, QuantKind::Asymmetric);
-    const Quantized out{Tensor::zeros({expected.values.size(1), 10}, expected.values.dtype()).transpose(0, 1),
-                        Tensor::zeros({5, 4}, DType::F32).slice(1, 0, 4, 2)};
+    const Quantized out{there(Tensor::zeros({expected.values.size(1), 10}, expected.values.dtype())).transpose(0, 1),
+                        there(Tensor::zeros({5, 4}, DType::F32)).slice(1, 0, 4, 2)};
     ops->quantize_into(out, x);
     EXPECT_EQ(bytes_of(out.values), bytes_of(expected.values));
     EXPECT_EQ(bytes_of(out.params), bytes_of(expected.params));
-    const Tensor back = Tensor::zeros({24, 10}, DType::BF16).transpose(0, 1);
+    const Tensor back = there(Tensor::zeros({24, 10}, DType::BF16)).transpose(0, 1);
     ops->dequantize_into(back, out);
     EXPECT_EQ(bytes_of(back), bytes_of(ops->dequantize(expected, DType::BF16)));
   }
@@ -494,7 +495,7 @@ TEST(Quantizer, WeightsToHalf) {
     const Tensor scales = make_tensor(scale, {groups, 1}, DType::F16), minima = make_tensor(minimum, {groups, 1});
     for (int bits : {8, 4}) {
       const int64_t columns = bits == 8 ? size : size / 2;
-      const Tensor values = Tensor::from_host(bytes.data(), {groups, columns}, DType::U8);
+      const Tensor values = there(Tensor::from_host(bytes.data(), {groups, columns}, DType::U8));
       const Tensor found = bits == 8 ? ops->dequantize_int8_to_half(values, scales, minima)
                                      : ops->dequantize_int4_to_half(values, scales, minima);
       ASSERT_EQ(found.shape(), Shape({groups, size}));
@@ -513,7 +514,7 @@ TEST(Quantizer, WeightsToHalf) {
 
 TEST(Quantizer, NoElements) {
   const auto ops = quantizer();
-  const Tensor x = Tensor::empty({0, 8}, DType::F32);
+  const Tensor x = there(Tensor::empty({0, 8}, DType::F32));
   for (int bits : {8, 4}) {
     const Quantized q = ops->quantize(x, 3, bits, QuantKind::Asymmetric);
     EXPECT_EQ(q.params.to_vector<float>(), (std::vector<float>{1, 0, 1, 0, 1, 0}));
@@ -522,12 +523,13 @@ TEST(Quantizer, NoElements) {
     EXPECT_EQ(ops->swizzle_quant(x, 4, bits, QuantKind::Symmetric, {2, 2, 1}).values.numel(), 0);
   }
   ops->ds_quantize(x, 1, 8);
-  const Tensor none = Tensor::empty({0, 4}, DType::U8), no_scale = Tensor::empty({0}, DType::F16);
+  const Tensor none = there(Tensor::empty({0, 4}, DType::U8)), no_scale = there(Tensor::empty({0}, DType::F16));
   EXPECT_EQ(ops->dequantize_int4_to_half(none, no_scale, no_scale).shape(), Shape({0, 8}));
 }
 
 // Memory that the host does not reach.
 TEST(Quantizer, TensorsOfAnotherAccelerator) {
+  if (device_under_test()) GTEST_SKIP() << "about the CPU and memory that it does not reach";
   const auto accelerator = make_accelerator("null");
   const auto ops = accelerator->create_op_builder("QuantizerBuilder")->load_as<ops::Quantizer>();
   const Tensor x = make_tensor(random_numbers(600, 6), {20, 30});
@@ -547,7 +549,7 @@ TEST(Quantizer, TensorsOfAnotherAccelerator) {
 
 TEST(Quantizer, RefusesWhatIsWrong) {
   const auto ops = quantizer();
-  const Tensor x = Tensor::zeros({6, 10}, DType::F32), odd = Tensor::zeros({4, 3}, DType::F32);
+  const Tensor x = there(Tensor::zeros({6, 10}, DType::F32)), odd = there(Tensor::zeros({4, 3}, DType::F32));
   const Quantized q = ops->quantize(x, 6, 8);
   expect_refused([&] { ops->quantize({}, 1); }, "x is absent");
   expect_refused([&] { ops->quantize(x.to(DType::F64), 1); }, "x must be float32, float16 or bfloat16");
@@ -559,9 +561,21 @@ TEST(Quantizer, RefusesWhatIsWrong) {
   expect_refused([&] { ops->quantize(x, 4, 4); }, "size of a group must be even");
   expect_refused([&] { ops->quantize_into(q, odd); }, "out.values must be [4, 3]");
   expect_refused([&] { ops->quantize_into({q.params, q.params}, x); }, "out.values must be int8");
-  expect_refused([&] { ops->quantize_into({q.values, Tensor::zeros({6}, DType::F32)}, x); }, "out.params must be");
-  expect_refused([&] { ops->quantize_into({q.values, Tensor::zeros({6, 3}, DType::F32)}, x); }, "out.params must be");
-  expect_refused([&] { ops->dequantize({q.values, Tensor::zeros({7, 1}, DType::F32)}); }, "not a multiple of 7 groups");
+  expect_refused(
+      [&] {
+        ops->quantize_into({q.values, there(Tensor::zeros({6}, DType::F32))}, x);
+      },
+      "out.params must be");
+  expect_refused(
+      [&] {
+        ops->quantize_into({q.values, there(Tensor::zeros({6, 3}, DType::F32))}, x);
+      },
+      "out.params must be");
+  expect_refused(
+      [&] {
+        ops->dequantize({q.values, there(Tensor::zeros({7, 1}, DType::F32))});
+      },
+      "not a multiple of 7 groups");
   expect_refused([&] { ops->dequantize(q, DType::I32); }, "not int32");
   expect_refused([&] { ops->dequantize_into(odd, q); }, "out must have 60 elements");
   expect_refused([&] { ops->ds_quantize(x, 6, 1); }, "bits must be from 2 to 16");
@@ -576,7 +590,7 @@ TEST(Quantizer, RefusesWhatIsWrong) {
   expect_refused([&] { ops->loco_quantized_reduction(q, x, 0.5f, 1, 2); }, "error must have 30 elements");
   expect_refused([&] { ops->loco_swizzle_quant(x, odd, 0.5f, 6, 8, QuantKind::Symmetric, {}); }, "error must have x's");
   expect_refused([&] { ops->dequantize_int4_to_half(q.values, x, x); }, "values must be uint8");
-  const Tensor bytes = Tensor::zeros({6, 4}, DType::U8);
+  const Tensor bytes = there(Tensor::zeros({6, 4}, DType::U8));
   expect_refused([&] { ops->dequantize_int4_to_half(bytes, odd, x); }, "scale must have 6 elements");
 }
 

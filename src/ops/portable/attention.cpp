@@ -1,14 +1,69 @@
-// Placeholder: no ops yet.
+// attention by the kernel of kernels/portable/attention.cl.
+#include <algorithm>
+#include <cstdint>
+
+#include "ops/portable/arguments.h"
 #include "ops/portable/op_group.h"
 
 namespace anyaccel::ops::portable {
 namespace {
-class Empty final : public OpGroup {
+
+#include "kernels/portable/attention_arguments.h"
+
+class AttentionOps final : public OpGroup {
  public:
-  std::span<const char* const> ops() const override { return {}; }
-  bool supports(size_t, const aa_op_call&, const aa_kernel_tuning&) const override { return false; }
-  void enqueue(size_t, const aa_op_call&, int) override {}
+  explicit AttentionOps(DriverAccelerator& accelerator)
+      : kernels_(accelerator, "attention.cl", {"attention"}, KernelSet::Types::xw) {}
+
+  std::span<const char* const> ops() const override { return names; }
+  bool supports(size_t, const aa_op_call&, const aa_kernel_tuning&) const override { return true; }
+
+  void enqueue(size_t, const aa_op_call& call, int device) override {
+    const aa_tensor &out = call.tensors[0], &q = call.tensors[1], &k = call.tensors[2], &v = call.tensors[3],
+                    &sequence = call.tensors[4], &positions = call.tensors[5];
+    const auto& params = *static_cast<const aa_attention_params*>(call.params);
+    aa_attention a{};
+    a.tokens = q.shape[0];
+    a.heads = q.shape[1];
+    a.size = q.shape[2];
+    if (a.tokens == 0 || a.heads == 0 || a.size == 0) return;
+    a.heads_per_kv = a.heads / k.shape[1];
+    a.sequences = k.shape[0];
+    a.slots = k.shape[2];
+    a.contiguous = q.strides[2] == 1 && k.strides[3] == 1 && v.strides[3] == 1 && v.dtype == k.dtype;
+    std::copy_n(q.strides, 3, a.q_stride);
+    std::copy_n(out.strides, 3, a.out_stride);
+    std::copy_n(k.strides, 4, a.k_stride);
+    std::copy_n(v.strides, 4, a.v_stride);
+    a.sequence_stride = sequence.strides[0];
+    a.position_stride = positions.strides[0];
+    a.scale = params.scale;
+    a.softcap = params.softcap;
+    a.window = params.window;
+    a.out_dtype = out.dtype;
+    a.v_dtype = v.dtype;
+
+    const aa_kernel_tuning& tuning = kernels_.tuning(device);
+    a.chunk = tuning.group_size > 1 ? int64_t{AA_ATTENTION_PER_ITEM} * tuning.group_size
+              : a.contiguous        ? AA_ATTENTION_CHUNK
+                                    : AA_ATTENTION_STRIDED_CHUNK;
+    LaunchShape shape;
+    shape.grid[0] = groups_for(a.tokens * a.heads, 1);
+    shape.grid[1] = groups_for(a.size, a.chunk);
+    shape.block[0] = static_cast<uint32_t>(tuning.group_size);
+    kernels_.launch_for(0, device, element_of(q.dtype), element_of(k.dtype), shape, out.data, q.data, k.data, v.data,
+                        sequence.data, positions.data, a);
+  }
+
+ private:
+  static constexpr const char* names[] = {"attention"};
+  KernelSet kernels_;
 };
+
 }  // namespace
-std::unique_ptr<OpGroup> make_attention_ops(DriverAccelerator&) { return std::make_unique<Empty>(); }
+
+std::unique_ptr<OpGroup> make_attention_ops(DriverAccelerator& accelerator) {
+  return std::make_unique<AttentionOps>(accelerator);
+}
+
 }  // namespace anyaccel::ops::portable

@@ -1,14 +1,101 @@
-// Placeholder: no ops yet.
+// The ops of elementwise.cl: activation, gated_activation, add, copy and increment.
+#include <algorithm>
+
+#include "anyaccel/dtype.h"
+#include "ops/portable/arguments.h"
 #include "ops/portable/op_group.h"
 
 namespace anyaccel::ops::portable {
 namespace {
-class Empty final : public OpGroup {
+
+#include "kernels/portable/elementwise_arguments.h"
+
+bool is_dense(const aa_view& view) { return view.ndim == 1 && (view.stride[0] == 1 || view.shape[0] == 1); }
+
+bool is_integer(int32_t dtype) { return dtype >= AA_DTYPE_BOOL && dtype <= AA_DTYPE_I64; }
+
+class ElementwiseOps final : public OpGroup {
  public:
-  std::span<const char* const> ops() const override { return {}; }
-  bool supports(size_t, const aa_op_call&, const aa_kernel_tuning&) const override { return false; }
-  void enqueue(size_t, const aa_op_call&, int) override {}
+  explicit ElementwiseOps(DriverAccelerator& accelerator)
+      : kernels_(accelerator, "elementwise.cl",
+                 {"activation", "gated_activation", "add", "increment", "copy_bits", "copy_floats", "copy_integers",
+                  "copy_f64"}) {}
+
+  std::span<const char* const> ops() const override {
+    static constexpr const char* names[] = {"activation", "gated_activation", "add", "increment", "copy"};
+    return names;
+  }
+
+  // 64-bit floats are only moved where the device does not calculate with them.
+  bool supports(size_t op, const aa_op_call& call, const aa_kernel_tuning& tuning) const override {
+    if (op != Copy || tuning.native_f64) return true;
+    const int32_t to = call.tensors[0].dtype, from = call.tensors[1].dtype;
+    return to == from || (to != AA_DTYPE_F64 && from != AA_DTYPE_F64);
+  }
+
+  void enqueue(size_t op, const aa_op_call& call, int device) override {
+    const aa_tensor* t = call.tensors;
+    const int64_t count = element_count_of(t[0]);
+    if (count == 0) return;
+    switch (op) {
+      case Activation:
+        return launch(Activation, device, count, t[0].data, view_of(t[0]), t[1].data, view_of(t[1]), count,
+                      kind_of(call));
+      case GatedActivation:
+        return launch(GatedActivation, device, count, t[0].data, view_of(t[0]), t[1].data, view_of(t[1]), t[2].data,
+                      view_of(t[2]), count, kind_of(call));
+      case Add:
+        return launch(Add, device, count, t[0].data, view_of(t[0]), t[1].data, view_of(t[1]), t[2].data, view_of(t[2]),
+                      count);
+      case Increment:
+        return launch(Increment, device, count, t[0].data, view_of(t[0]), count,
+                      static_cast<const aa_increment_params*>(call.params)->amount);
+      default:
+        return t[0].dtype == t[1].dtype ? copy_bits(t[0], t[1], count, device) : convert(t[0], t[1], count, device);
+    }
+  }
+
+ private:
+  // The first four are kernels, too.
+  enum Op : size_t { Activation, GatedActivation, Add, Increment, Copy };
+  enum Kernel : size_t { CopyBits = 4, CopyFloats, CopyIntegers, CopyF64 };
+
+  static int32_t kind_of(const aa_op_call& call) { return static_cast<const aa_activation_params*>(call.params)->kind; }
+
+  template <class... Arguments>
+  void launch(size_t kernel, int device, int64_t count, const Arguments&... arguments) {
+    const auto items = static_cast<uint32_t>(kernels_.tuning(device).items);
+    kernels_.launch(kernel, device, {.grid = {groups_for(count, int64_t{items} * AA_ELEMENTS)}, .block = {items}},
+                    arguments...);
+  }
+
+  void copy_bits(const aa_tensor& out, const aa_tensor& x, int64_t count, int device) {
+    aa_view to = view_of(out), from = view_of(x);
+    auto width = static_cast<int64_t>(dtype_size(static_cast<DType>(out.dtype)));
+    if (is_dense(to) && is_dense(from)) {
+      // Bytes go in words as wide as addresses and length allow.
+      const int64_t bytes = count * width;
+      const uint64_t low_bits =
+          reinterpret_cast<uintptr_t>(out.data) | reinterpret_cast<uintptr_t>(x.data) | static_cast<uint64_t>(bytes);
+      width = std::max<int64_t>(width, low_bits % 8 == 0 ? 8 : low_bits % 4 == 0 ? 4 : low_bits % 2 == 0 ? 2 : 1);
+      count = to.shape[0] = from.shape[0] = bytes / width;
+      to.stride[0] = from.stride[0] = 1;
+    }
+    launch(CopyBits, device, count, out.data, to, x.data, from, count, static_cast<int32_t>(width));
+  }
+
+  void convert(const aa_tensor& out, const aa_tensor& x, int64_t count, int device) {
+    const size_t kernel = is_integer(x.dtype) ? CopyIntegers : x.dtype == AA_DTYPE_F64 ? CopyF64 : CopyFloats;
+    launch(kernel, device, count, out.data, view_of(out), x.data, view_of(x), count);
+  }
+
+  KernelSet kernels_;
 };
+
 }  // namespace
-std::unique_ptr<OpGroup> make_elementwise_ops(DriverAccelerator&) { return std::make_unique<Empty>(); }
+
+std::unique_ptr<OpGroup> make_elementwise_ops(DriverAccelerator& accelerator) {
+  return std::make_unique<ElementwiseOps>(accelerator);
+}
+
 }  // namespace anyaccel::ops::portable

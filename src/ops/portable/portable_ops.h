@@ -11,6 +11,13 @@ namespace anyaccel::ops::portable {
 // Whether the accelerator's driver compiles and launches kernels.
 bool available(DriverAccelerator& accelerator);
 
+// An object of the accelerator's portable kernels; null when its driver compiles and launches none.
+template <class Kernels>
+std::unique_ptr<Kernels> make_kernels(Accelerator& accelerator) {
+  auto* driver = dynamic_cast<DriverAccelerator*>(&accelerator);
+  return driver && available(*driver) ? std::make_unique<Kernels>(*driver) : nullptr;
+}
+
 // Null when it does not.
 std::unique_ptr<HostedOps> make_portable_ops(DriverAccelerator& accelerator);
 

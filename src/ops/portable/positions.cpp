@@ -1,14 +1,85 @@
-// Placeholder: no ops yet.
+// The ops of positions.cl: rope_table, rope and cache_write.
+#include "ops/portable/arguments.h"
 #include "ops/portable/op_group.h"
 
 namespace anyaccel::ops::portable {
 namespace {
-class Empty final : public OpGroup {
+
+#include "kernels/portable/position_arguments.h"
+
+// A cache [B,Hk,S,D], or keys or values [T,Hk,D].
+aa_slots slots_of(const aa_tensor& t) {
+  const int last = t.ndim - 1;
+  return {t.strides[0], t.strides[1], last == 3 ? t.strides[2] : 0, t.strides[last], t.dtype, 0};
+}
+
+class PositionOps final : public OpGroup {
  public:
-  std::span<const char* const> ops() const override { return {}; }
-  bool supports(size_t, const aa_op_call&, const aa_kernel_tuning&) const override { return false; }
-  void enqueue(size_t, const aa_op_call&, int) override {}
+  explicit PositionOps(DriverAccelerator& accelerator)
+      : kernels_(accelerator, "positions.cl", {"rope_table", "rope", "cache_write"}) {}
+
+  std::span<const char* const> ops() const override {
+    static constexpr const char* names[] = {"rope_table", "rope", "cache_write"};
+    return names;
+  }
+
+  // Heads are the second dimension of a grid, which holds 65535 groups everywhere.
+  bool supports(size_t op, const aa_op_call& call, const aa_kernel_tuning&) const override {
+    const aa_tensor* t = call.tensors;
+    const int64_t more = op == Rope && t[1].dtype != AA_DTYPE_NONE ? t[1].shape[1] : 0;
+    return op == Table || t[0].shape[1] + more <= 65535;
+  }
+
+  void enqueue(size_t op, const aa_op_call& call, int device) override {
+    const aa_kernel_tuning& tuning = kernels_.tuning(device);
+    if (op == Table) return rope_table(call, device, static_cast<uint32_t>(tuning.items));
+    LaunchShape shape{.block = {static_cast<uint32_t>(tuning.group_size)}};
+    return op == Rope ? rope(call, device, shape) : cache_write(call, device, shape);
+  }
+
+ private:
+  enum Op : size_t { Table, Rope, CacheWrite };
+
+  void rope_table(const aa_op_call& call, int device, uint32_t items) {
+    const aa_tensor* t = call.tensors;
+    const int64_t tokens = t[0].shape[0], size = t[0].shape[1];
+    if (tokens * size == 0) return;
+    kernels_.launch(Table, device, {.grid = {groups_for(tokens * size, items)}, .block = {items}}, t[0].data,
+                    t[0].strides[0], t[0].strides[1], t[1].data, t[1].strides[0], t[1].strides[1], t[2].data,
+                    t[2].strides[0], t[3].data, t[3].strides[0], tokens, size,
+                    static_cast<const aa_rope_table_params*>(call.params)->scale);
+  }
+
+  void rope(const aa_op_call& call, int device, LaunchShape& shape) {
+    const aa_tensor* t = call.tensors;
+    const bool has_k = t[1].dtype != AA_DTYPE_NONE;
+    const int64_t tokens = t[0].shape[0], q_heads = t[0].shape[1], size = t[2].shape[1];
+    const int64_t heads = q_heads + (has_k ? t[1].shape[1] : 0);
+    if (tokens * heads * size == 0) return;
+    shape.grid = {groups_for(tokens, 1), static_cast<uint32_t>(heads), 1};
+    kernels_.launch(Rope, device, shape, t[0].data, t[0].strides[0], t[0].strides[1], t[0].strides[2], t[1].data,
+                    t[1].strides[0], t[1].strides[1], t[1].strides[2], t[2].data, t[2].strides[0], t[2].strides[1],
+                    t[3].data, t[3].strides[0], t[3].strides[1], q_heads, size, t[0].dtype, t[1].dtype,
+                    static_cast<const aa_rope_params*>(call.params)->interleaved);
+  }
+
+  void cache_write(const aa_op_call& call, int device, LaunchShape& shape) {
+    const aa_tensor* t = call.tensors;
+    const int64_t tokens = t[2].shape[0], heads = t[2].shape[1], head_size = t[2].shape[2];
+    if (tokens * heads * head_size == 0) return;
+    shape.grid = {groups_for(tokens, 1), static_cast<uint32_t>(heads), 1};
+    kernels_.launch(CacheWrite, device, shape, t[0].data, slots_of(t[0]), t[1].data, slots_of(t[1]), t[2].data,
+                    slots_of(t[2]), t[3].data, slots_of(t[3]), t[4].data, t[4].strides[0], t[5].data, t[5].strides[0],
+                    tokens, t[0].shape[0], t[0].shape[2], head_size);
+  }
+
+  KernelSet kernels_;
 };
+
 }  // namespace
-std::unique_ptr<OpGroup> make_position_ops(DriverAccelerator&) { return std::make_unique<Empty>(); }
+
+std::unique_ptr<OpGroup> make_position_ops(DriverAccelerator& accelerator) {
+  return std::make_unique<PositionOps>(accelerator);
+}
+
 }  // namespace anyaccel::ops::portable

@@ -1,14 +1,60 @@
-// Placeholder: no ops yet.
+// The ops of rows.cl: embedding, rms_norm, layer_norm and softmax.
+#include "ops/portable/arguments.h"
 #include "ops/portable/op_group.h"
 
 namespace anyaccel::ops::portable {
 namespace {
-class Empty final : public OpGroup {
+
+class RowOps final : public OpGroup {
  public:
-  std::span<const char* const> ops() const override { return {}; }
-  bool supports(size_t, const aa_op_call&, const aa_kernel_tuning&) const override { return false; }
-  void enqueue(size_t, const aa_op_call&, int) override {}
+  explicit RowOps(DriverAccelerator& accelerator)
+      : kernels_(accelerator, "rows.cl", {"embedding", "norm_rows", "softmax"}) {}
+
+  std::span<const char* const> ops() const override {
+    static constexpr const char* names[] = {"embedding", "rms_norm", "layer_norm", "softmax"};
+    return names;
+  }
+
+  bool supports(size_t, const aa_op_call&, const aa_kernel_tuning&) const override { return true; }
+
+  void enqueue(size_t op, const aa_op_call& call, int device) override {
+    const aa_tensor* t = call.tensors;
+    if (element_count_of(t[0]) == 0) return;
+    const int64_t size = t[0].shape[t[0].ndim - 1];
+    const LaunchShape shape{.grid = {groups_for(row_count_of(t[0]), 1)},
+                            .block = {static_cast<uint32_t>(kernels_.tuning(device).group_size)}};
+    switch (op) {
+      case Embedding:
+        return kernels_.launch(EmbeddingKernel, device, shape, t[0].data, t[0].strides[0], t[0].strides[1], t[1].data,
+                               t[1].strides[0], t[1].strides[1], t[2].data, t[2].strides[0], t[1].shape[0], size,
+                               t[0].dtype, t[1].dtype, t[2].dtype);
+      case RmsNorm: return norm(call, aa_tensor{}, t[3], false, shape, device);
+      case LayerNorm: return norm(call, t[3], t[4], true, shape, device);
+      default:
+        return kernels_.launch(SoftmaxKernel, device, shape, t[0].data, rows_of(t[0]), t[1].data, rows_of(t[1]), size,
+                               static_cast<const aa_softmax_params*>(call.params)->scale);
+    }
+  }
+
+ private:
+  enum Op : size_t { Embedding, RmsNorm, LayerNorm, Softmax };
+  enum Kernel : size_t { EmbeddingKernel, NormKernel, SoftmaxKernel };
+
+  void norm(const aa_op_call& call, const aa_tensor& bias, const aa_tensor& residual, bool centred,
+            const LaunchShape& shape, int device) {
+    const aa_tensor* t = call.tensors;
+    const aa_tensor& weight = t[2];
+    kernels_.launch(NormKernel, device, shape, t[0].data, rows_of(t[0]), t[1].data, rows_of(t[1]), weight.data,
+                    weight.strides[0], bias.data, bias.strides[0], residual.data, rows_of(residual),
+                    t[1].shape[t[1].ndim - 1], static_cast<const aa_norm_params*>(call.params)->eps,
+                    static_cast<int32_t>(centred), weight.dtype, bias.dtype);
+  }
+
+  KernelSet kernels_;
 };
+
 }  // namespace
-std::unique_ptr<OpGroup> make_row_ops(DriverAccelerator&) { return std::make_unique<Empty>(); }
+
+std::unique_ptr<OpGroup> make_row_ops(DriverAccelerator& accelerator) { return std::make_unique<RowOps>(accelerator); }
+
 }  // namespace anyaccel::ops::portable

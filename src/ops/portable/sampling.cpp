@@ -1,14 +1,63 @@
-// Placeholder: no ops yet.
+// The ops of sampling.cl: argmax, repetition_penalty and sample.
+#include "ops/portable/arguments.h"
 #include "ops/portable/op_group.h"
 
 namespace anyaccel::ops::portable {
 namespace {
-class Empty final : public OpGroup {
+
+class SamplingOps final : public OpGroup {
  public:
-  std::span<const char* const> ops() const override { return {}; }
-  bool supports(size_t, const aa_op_call&, const aa_kernel_tuning&) const override { return false; }
-  void enqueue(size_t, const aa_op_call&, int) override {}
+  explicit SamplingOps(DriverAccelerator& accelerator)
+      : kernels_(accelerator, "sampling.cl", {"argmax", "repetition_penalty", "sample"}) {}
+
+  std::span<const char* const> ops() const override {
+    static constexpr const char* names[] = {"argmax", "repetition_penalty", "sample"};
+    return names;
+  }
+
+  bool supports(size_t op, const aa_op_call& call, const aa_kernel_tuning&) const override {
+    return op != Sample || call.tensors[1].shape[1] <= largest_vocabulary;
+  }
+
+  void enqueue(size_t op, const aa_op_call& call, int device) override {
+    const aa_tensor* t = call.tensors;
+    const int64_t rows = t[0].shape[0];
+    if (rows == 0) return;
+    const aa_kernel_tuning& tuning = kernels_.tuning(device);
+    if (op == RepetitionPenalty) {
+      const int64_t size = t[0].shape[1];
+      if (size == 0) return;
+      const auto items = static_cast<uint32_t>(tuning.items);
+      return kernels_.launch(RepetitionPenalty, device, {.grid = {groups_for(rows * size, items)}, .block = {items}},
+                             t[0].data, t[0].strides[0], t[0].strides[1], t[1].data, t[1].strides[0], t[1].strides[1],
+                             rows, size, static_cast<const aa_repetition_params*>(call.params)->penalty, t[0].dtype);
+    }
+    const LaunchShape shape{.grid = {groups_for(rows, 1)}, .block = {static_cast<uint32_t>(tuning.group_size)}};
+    const int64_t size = t[1].shape[1];
+    if (op == Argmax) {
+      return kernels_.launch(Argmax, device, shape, t[0].data, t[0].strides[0], t[1].data, t[1].strides[0],
+                             t[1].strides[1], size, t[0].dtype, t[1].dtype);
+    }
+    const auto& params = *static_cast<const aa_sample_params*>(call.params);
+    const bool has_seen = t[3].dtype != AA_DTYPE_NONE;
+    kernels_.launch(Sample, device, shape, t[0].data, t[0].strides[0], t[1].data, t[1].strides[0], t[1].strides[1],
+                    t[2].data, t[2].strides[0], t[3].data, t[3].strides[0], t[3].strides[1], size, params.temperature,
+                    params.top_p, params.top_k, t[0].dtype, t[1].dtype, static_cast<int32_t>(has_seen));
+  }
+
+ private:
+  // Kernels have the same numbers.
+  enum Op : size_t { Argmax, RepetitionPenalty, Sample };
+  // Weights are multiples of 2^-40, and their sum has 64 bits.
+  static constexpr int64_t largest_vocabulary = int64_t{1} << 23;
+
+  KernelSet kernels_;
 };
+
 }  // namespace
-std::unique_ptr<OpGroup> make_sampling_ops(DriverAccelerator&) { return std::make_unique<Empty>(); }
+
+std::unique_ptr<OpGroup> make_sampling_ops(DriverAccelerator& accelerator) {
+  return std::make_unique<SamplingOps>(accelerator);
+}
+
 }  // namespace anyaccel::ops::portable

@@ -81,48 +81,49 @@ inline constexpr cl_uint CL_EVENT_COMMAND_EXECUTION_STATUS = 0x11d3;
 inline constexpr cl_uint CL_PROFILING_COMMAND_END = 0x1283;
 
 // F(place in the dispatch table, result, name without "cl", parameters)
-#define ANYACCEL_OPENCL_FUNCTIONS(F)                                                                                    \
-  F(1, cl_int, GetPlatformInfo, (cl_platform_id, cl_uint, size_t, void*, size_t*))                                      \
-  F(2, cl_int, GetDeviceIDs, (cl_platform_id, cl_ulong, cl_uint, cl_device_id*, cl_uint*))                              \
-  F(3, cl_int, GetDeviceInfo, (cl_device_id, cl_uint, size_t, void*, size_t*))                                          \
-  F(4, cl_context, CreateContext,                                                                                       \
-    (const intptr_t*, cl_uint, const cl_device_id*, void (*)(const char*, const void*, size_t, void*), void*, cl_int*)) \
-  F(7, cl_int, ReleaseContext, (cl_context))                                                                            \
-  F(11, cl_int, ReleaseCommandQueue, (cl_command_queue))                                                                \
-  F(26, cl_program, CreateProgramWithSource, (cl_context, cl_uint, const char**, const size_t*, cl_int*))               \
-  F(27, cl_program, CreateProgramWithBinary,                                                                            \
-    (cl_context, cl_uint, const cl_device_id*, const size_t*, const unsigned char**, cl_int*, cl_int*))                 \
-  F(29, cl_int, ReleaseProgram, (cl_program))                                                                           \
-  F(30, cl_int, BuildProgram,                                                                                           \
-    (cl_program, cl_uint, const cl_device_id*, const char*, void (*)(cl_program, void*), void*))                        \
-  F(32, cl_int, GetProgramInfo, (cl_program, cl_uint, size_t, void*, size_t*))                                          \
-  F(33, cl_int, GetProgramBuildInfo, (cl_program, cl_device_id, cl_uint, size_t, void*, size_t*))                       \
-  F(34, cl_kernel, CreateKernel, (cl_program, const char*, cl_int*))                                                    \
-  F(37, cl_int, ReleaseKernel, (cl_kernel))                                                                             \
-  F(38, cl_int, SetKernelArg, (cl_kernel, cl_uint, size_t, const void*))                                                \
-  F(39, cl_int, GetKernelInfo, (cl_kernel, cl_uint, size_t, void*, size_t*))                                            \
-  F(40, cl_int, GetKernelWorkGroupInfo, (cl_kernel, cl_device_id, cl_uint, size_t, void*, size_t*))                     \
-  F(41, cl_int, WaitForEvents, (cl_uint, const cl_event*))                                                              \
-  F(42, cl_int, GetEventInfo, (cl_event, cl_uint, size_t, void*, size_t*))                                              \
-  F(43, cl_int, RetainEvent, (cl_event))                                                                                \
-  F(44, cl_int, ReleaseEvent, (cl_event))                                                                               \
-  F(45, cl_int, GetEventProfilingInfo, (cl_event, cl_uint, size_t, void*, size_t*))                                     \
-  F(46, cl_int, Flush, (cl_command_queue))                                                                              \
-  F(59, cl_int, EnqueueNDRangeKernel,                                                                                   \
-    (cl_command_queue, cl_kernel, cl_uint, const size_t*, const size_t*, const size_t*, cl_uint, const cl_event*,       \
-     cl_event*))                                                                                                        \
-  F(84, cl_event, CreateUserEvent, (cl_context, cl_int*))                                                               \
-  F(85, cl_int, SetUserEventStatus, (cl_event, cl_int))                                                                 \
-  F(101, cl_int, GetKernelArgInfo, (cl_kernel, cl_uint, cl_uint, size_t, void*, size_t*))                               \
-  F(105, cl_int, EnqueueMarkerWithWaitList, (cl_command_queue, cl_uint, const cl_event*, cl_event*))                    \
-  F(106, cl_int, EnqueueBarrierWithWaitList, (cl_command_queue, cl_uint, const cl_event*, cl_event*))                   \
-  F(123, cl_command_queue, CreateCommandQueueWithProperties, (cl_context, cl_device_id, const cl_ulong*, cl_int*))      \
-  F(126, void*, SVMAlloc, (cl_context, cl_ulong, size_t, cl_uint))                                                      \
-  F(127, void, SVMFree, (cl_context, void*))                                                                            \
-  F(129, cl_int, EnqueueSVMMemcpy,                                                                                      \
-    (cl_command_queue, cl_uint, void*, const void*, size_t, cl_uint, const cl_event*, cl_event*))                       \
-  F(130, cl_int, EnqueueSVMMemFill,                                                                                     \
-    (cl_command_queue, void*, const void*, size_t, size_t, cl_uint, const cl_event*, cl_event*))                        \
+#define ANYACCEL_OPENCL_FUNCTIONS(F)                                                                               \
+  F(1, cl_int, GetPlatformInfo, (cl_platform_id, cl_uint, size_t, void*, size_t*))                                 \
+  F(2, cl_int, GetDeviceIDs, (cl_platform_id, cl_ulong, cl_uint, cl_device_id*, cl_uint*))                         \
+  F(3, cl_int, GetDeviceInfo, (cl_device_id, cl_uint, size_t, void*, size_t*))                                     \
+  F(4, cl_context, CreateContext,                                                                                  \
+    (const intptr_t*, cl_uint, const cl_device_id*, void (*)(const char*, const void*, size_t, void*), void*,      \
+     cl_int*))                                                                                                     \
+  F(7, cl_int, ReleaseContext, (cl_context))                                                                       \
+  F(11, cl_int, ReleaseCommandQueue, (cl_command_queue))                                                           \
+  F(26, cl_program, CreateProgramWithSource, (cl_context, cl_uint, const char**, const size_t*, cl_int*))          \
+  F(27, cl_program, CreateProgramWithBinary,                                                                       \
+    (cl_context, cl_uint, const cl_device_id*, const size_t*, const unsigned char**, cl_int*, cl_int*))            \
+  F(29, cl_int, ReleaseProgram, (cl_program))                                                                      \
+  F(30, cl_int, BuildProgram,                                                                                      \
+    (cl_program, cl_uint, const cl_device_id*, const char*, void (*)(cl_program, void*), void*))                   \
+  F(32, cl_int, GetProgramInfo, (cl_program, cl_uint, size_t, void*, size_t*))                                     \
+  F(33, cl_int, GetProgramBuildInfo, (cl_program, cl_device_id, cl_uint, size_t, void*, size_t*))                  \
+  F(34, cl_kernel, CreateKernel, (cl_program, const char*, cl_int*))                                               \
+  F(37, cl_int, ReleaseKernel, (cl_kernel))                                                                        \
+  F(38, cl_int, SetKernelArg, (cl_kernel, cl_uint, size_t, const void*))                                           \
+  F(39, cl_int, GetKernelInfo, (cl_kernel, cl_uint, size_t, void*, size_t*))                                       \
+  F(40, cl_int, GetKernelWorkGroupInfo, (cl_kernel, cl_device_id, cl_uint, size_t, void*, size_t*))                \
+  F(41, cl_int, WaitForEvents, (cl_uint, const cl_event*))                                                         \
+  F(42, cl_int, GetEventInfo, (cl_event, cl_uint, size_t, void*, size_t*))                                         \
+  F(43, cl_int, RetainEvent, (cl_event))                                                                           \
+  F(44, cl_int, ReleaseEvent, (cl_event))                                                                          \
+  F(45, cl_int, GetEventProfilingInfo, (cl_event, cl_uint, size_t, void*, size_t*))                                \
+  F(46, cl_int, Flush, (cl_command_queue))                                                                         \
+  F(59, cl_int, EnqueueNDRangeKernel,                                                                              \
+    (cl_command_queue, cl_kernel, cl_uint, const size_t*, const size_t*, const size_t*, cl_uint, const cl_event*,  \
+     cl_event*))                                                                                                   \
+  F(84, cl_event, CreateUserEvent, (cl_context, cl_int*))                                                          \
+  F(85, cl_int, SetUserEventStatus, (cl_event, cl_int))                                                            \
+  F(101, cl_int, GetKernelArgInfo, (cl_kernel, cl_uint, cl_uint, size_t, void*, size_t*))                          \
+  F(105, cl_int, EnqueueMarkerWithWaitList, (cl_command_queue, cl_uint, const cl_event*, cl_event*))               \
+  F(106, cl_int, EnqueueBarrierWithWaitList, (cl_command_queue, cl_uint, const cl_event*, cl_event*))              \
+  F(123, cl_command_queue, CreateCommandQueueWithProperties, (cl_context, cl_device_id, const cl_ulong*, cl_int*)) \
+  F(126, void*, SVMAlloc, (cl_context, cl_ulong, size_t, cl_uint))                                                 \
+  F(127, void, SVMFree, (cl_context, void*))                                                                       \
+  F(129, cl_int, EnqueueSVMMemcpy,                                                                                 \
+    (cl_command_queue, cl_uint, void*, const void*, size_t, cl_uint, const cl_event*, cl_event*))                  \
+  F(130, cl_int, EnqueueSVMMemFill,                                                                                \
+    (cl_command_queue, void*, const void*, size_t, size_t, cl_uint, const cl_event*, cl_event*))                   \
   F(134, cl_int, SetKernelArgSVMPointer, (cl_kernel, cl_uint, const void*))
 
 // One vendor's functions.

@@ -1,0 +1,241 @@
+// Cases of positions, caches of keys and values, and attention.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "conformance/op_run.h"
+
+namespace anyaccel::conformance {
+namespace {
+
+void rope_table(const Context& c) {
+  OpRun op(c, "rope_table", {.absolute = 1e-6, .relative = 1e-6});
+  for (const int64_t r : {1, 16, 33}) {
+    for (const float scale : {1.0f, 1.25f}) {
+      const Values positions = {0, 1, 2, 77, 4095, 131071};
+      Values frequencies;
+      for (int64_t i = 0; i < r; ++i) {
+        frequencies.push_back(std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(r)));
+      }
+      OpTensor inv_freq(c, AA_DTYPE_F32, {r}, frequencies);
+      OpTensor where(c, AA_DTYPE_I32, {6}, positions, spread);
+      OpTensor cosine(c, AA_DTYPE_F32, {6, r}, {}, padded);
+      OpTensor sine(c, AA_DTYPE_F32, {6, r});
+      aa_rope_table_params params{};
+      params.scale = scale;
+      if (!op.run({cosine.view(), sine.view(), inv_freq.view(), where.view()}, params)) continue;
+      Values cosines;
+      Values sines;
+      for (const double position : positions) {
+        for (const double frequency : inv_freq.given()) {
+          const float angle = static_cast<float>(position) * static_cast<float>(frequency);
+          cosines.push_back(std::cos(static_cast<double>(angle)) * scale);
+          sines.push_back(std::sin(static_cast<double>(angle)) * scale);
+        }
+      }
+      op.compare(cosine, cosines, "cos");
+      op.compare(sine, sines, "sin");
+    }
+  }
+  op.finish();
+}
+
+Values rotated(const Values& x, const Values& cosine, const Values& sine, size_t tokens, size_t heads, size_t size,
+               size_t r, bool interleaved) {
+  Values result = x;
+  for (size_t t = 0; t < tokens; ++t) {
+    for (size_t head = 0; head < heads; ++head) {
+      for (size_t i = 0; i < r; ++i) {
+        const size_t base = (t * heads + head) * size;
+        const size_t first = base + (interleaved ? 2 * i : i);
+        const size_t second = base + (interleaved ? 2 * i + 1 : i + r);
+        result[first] = x[first] * cosine[t * r + i] - x[second] * sine[t * r + i];
+        result[second] = x[second] * cosine[t * r + i] + x[first] * sine[t * r + i];
+      }
+    }
+  }
+  return result;
+}
+
+void rope(const Context& c) {
+  OpRun op(c, "rope", {.absolute = 1e-6, .relative = 1e-6});
+  constexpr size_t tokens = 3;
+  constexpr size_t heads = 4;
+  constexpr size_t key_heads = 2;
+  for (const int32_t dtype : float_dtypes) {
+    for (const int32_t interleaved : {0, 1}) {
+      for (const auto& [size, r] : {std::pair<size_t, size_t>{8, 4}, {64, 32}, {20, 6}}) {
+        for (const bool with_key : {true, false}) {
+          const auto d = static_cast<int64_t>(size);
+          Values cosines;
+          Values sines;
+          for (const double angle : numbers(tokens * r, 1, 3)) {
+            cosines.push_back(std::cos(angle));
+            sines.push_back(std::sin(angle));
+          }
+          OpTensor cosine(c, AA_DTYPE_F32, {tokens, static_cast<int64_t>(r)}, cosines);
+          OpTensor sine(c, AA_DTYPE_F32, {tokens, static_cast<int64_t>(r)}, sines);
+          OpTensor q(c, dtype, {tokens, heads, d}, numbers(tokens * heads * size, 2), interleaved ? padded : dense);
+          OpTensor k(c, dtype, {tokens, key_heads, d}, numbers(tokens * key_heads * size, 3), padded);
+          aa_rope_params params{};
+          params.interleaved = interleaved;
+          if (!op.run({q.view(), with_key ? k.view() : absent, cosine.view(), sine.view()}, params)) continue;
+          const std::string what = "heads of " + std::to_string(size) + (interleaved ? ", interleaved" : "");
+          const auto turn = [&](const OpTensor& x, size_t count) {
+            return rotated(x.given(), cosine.given(), sine.given(), tokens, count, size, r, interleaved != 0);
+          };
+          op.compare(q, turn(q, heads), "q, " + what);
+          op.compare(k, with_key ? turn(k, key_heads) : k.given(), "k, " + what);
+        }
+      }
+    }
+  }
+  op.finish();
+}
+
+void cache_write(const Context& c) {
+  OpRun op(c, "cache_write");
+  constexpr size_t heads = 2;
+  constexpr size_t slots = 6;
+  constexpr size_t size = 5;
+  for (const int32_t dtype : float_dtypes) {
+    for (const int32_t source : float_dtypes) {
+      const Shape cache_shape{3, heads, slots, size};
+      const Values sequence = {0, 2, 2, 0, 2};
+      const Values positions = {5, 0, 3, 1, 3};  // the last token takes the slot of the third
+      OpTensor k_cache(c, dtype, cache_shape, numbers(count_of(cache_shape), 4), dense);
+      OpTensor v_cache(c, dtype, cache_shape, numbers(count_of(cache_shape), 5), padded);
+      OpTensor k(c, source, {5, heads, size}, numbers(5 * heads * size, 6), padded);
+      OpTensor v(c, source, {5, heads, size}, numbers(5 * heads * size, 7));
+      OpTensor which(c, AA_DTYPE_I32, {5}, sequence);
+      OpTensor where(c, AA_DTYPE_I32, {5}, positions);
+      if (!op.run({k_cache.view(), v_cache.view(), k.view(), v.view(), which.view(), where.view()})) continue;
+      for (const auto& [cache, x] : {std::pair{&k_cache, &k}, {&v_cache, &v}}) {
+        Values expected = cache->given();
+        for (size_t t = 0; t < 5; ++t) {
+          for (size_t h = 0; h < heads; ++h) {
+            for (size_t i = 0; i < size; ++i) {
+              const size_t row =
+                  (static_cast<size_t>(sequence[t]) * heads + h) * slots + static_cast<size_t>(positions[t]);
+              expected[row * size + i] = x->given()[(t * heads + h) * size + i];
+            }
+          }
+        }
+        op.compare(*cache, expected, std::string("from ") + dtype_text(source));
+      }
+    }
+  }
+  op.finish();
+}
+
+struct Attention {
+  int64_t heads, key_heads, size, slots;
+  aa_attention_params params;
+  Values sequence, positions;
+};
+
+Values attended(const Attention& a, const OpTensor& q, const OpTensor& k, const OpTensor& v) {
+  const auto heads = static_cast<size_t>(a.heads);
+  const auto key_heads = static_cast<size_t>(a.key_heads);
+  const auto size = static_cast<size_t>(a.size);
+  const auto slots = static_cast<size_t>(a.slots);
+  Values result;
+  for (size_t t = 0; t < a.sequence.size(); ++t) {
+    const auto end = static_cast<size_t>(a.positions[t]) + 1;
+    const auto window = static_cast<size_t>(a.params.window);
+    const size_t begin = window > 0 && end > window ? end - window : 0;
+    for (size_t h = 0; h < heads; ++h) {
+      const double* query = q.given().data() + (t * heads + h) * size;
+      const size_t rows = (static_cast<size_t>(a.sequence[t]) * key_heads + h / (heads / key_heads)) * slots;
+      Values weights;
+      double largest = -std::numeric_limits<double>::infinity();
+      for (size_t j = begin; j < end; ++j) {
+        double score = 0;
+        for (size_t i = 0; i < size; ++i) score += query[i] * k.given()[(rows + j) * size + i];
+        score *= a.params.scale;
+        if (a.params.softcap > 0) score = a.params.softcap * std::tanh(score / a.params.softcap);
+        weights.push_back(score);
+        largest = std::max(largest, score);
+      }
+      double total = 0;
+      for (double& weight : weights) total += weight = std::exp(weight - largest);
+      for (size_t i = 0; i < size; ++i) {
+        double sum = 0;
+        for (size_t j = begin; j < end; ++j) sum += weights[j - begin] * v.given()[(rows + j) * size + i];
+        result.push_back(sum / total);
+      }
+    }
+  }
+  return result;
+}
+
+void attention(const Context& c) {
+  OpRun op(c, "attention", {.absolute = 2e-5, .relative = 1e-5});
+  const auto params = [](float scale, int32_t window, float softcap) {
+    aa_attention_params p{};
+    p.scale = scale;
+    p.window = window;
+    p.softcap = softcap;
+    return p;
+  };
+  const Attention shapes[] = {
+      {1, 1, 1, 1, params(1, 0, 0), {0}, {0}},
+      {4, 2, 16, 9, params(0.25f, 0, 0), {1}, {8}},                                      // one new token
+      {4, 1, 64, 130, params(0.125f, 0, 0), {0, 1, 0}, {129, 64, 3}},                    // a batch of them
+      {2, 2, 20, 40, params(0.3f, 0, 0), {0, 0, 0, 0, 0, 1, 1}, {0, 1, 2, 3, 4, 0, 1}},  // two prompts
+      {8, 2, 32, 48, params(0.18f, 7, 0), {1, 0, 1}, {47, 5, 6}},                        // a window
+      {4, 4, 33, 24, params(0.2f, 0, 2), {0, 1}, {23, 11}},                              // a soft cap
+      {2, 1, 128, 70, params(0.09f, 33, 5), {0, 0, 1, 1}, {32, 33, 69, 0}},
+  };
+  for (const int32_t dtype : float_dtypes) {
+    for (const Attention& a : shapes) {
+      const auto tokens = static_cast<int64_t>(a.sequence.size());
+      const Shape q_shape{tokens, a.heads, a.size};
+      const Shape cache_shape{2, a.key_heads, a.slots, a.size};
+      OpTensor q(c, a.slots % 2 ? AA_DTYPE_F32 : dtype, q_shape, numbers(count_of(q_shape), 8), padded);
+      // What no token sees is not a number.
+      const auto seen = [&](unsigned seed) {
+        Values values = numbers(count_of(cache_shape), seed);
+        for (int64_t b = 0; b < 2; ++b) {
+          for (int64_t j = 0; j < a.slots; ++j) {
+            bool visible = false;
+            for (size_t t = 0; t < a.sequence.size(); ++t) {
+              const auto position = static_cast<int64_t>(a.positions[t]);
+              visible |= static_cast<int64_t>(a.sequence[t]) == b && j <= position &&
+                         (a.params.window == 0 || j > position - a.params.window);
+            }
+            for (int64_t h = 0; h < a.key_heads && !visible; ++h) {
+              for (int64_t i = 0; i < a.size; ++i) {
+                values[static_cast<size_t>(((b * a.key_heads + h) * a.slots + j) * a.size + i)] = std::nan("");
+              }
+            }
+          }
+        }
+        return values;
+      };
+      OpTensor k(c, dtype, cache_shape, seen(9), a.size % 2 ? padded : dense);
+      OpTensor v(c, dtype, cache_shape, seen(10));
+      OpTensor which(c, AA_DTYPE_I32, {tokens}, a.sequence);
+      OpTensor where(c, AA_DTYPE_I32, {tokens}, a.positions);
+      OpTensor out(c, AA_DTYPE_F32, q_shape, {}, a.size % 2 ? spread : dense);
+      if (!op.run({out.view(), q.view(), k.view(), v.view(), which.view(), where.view()}, a.params)) continue;
+      op.compare(out, attended(a, q, k, v),
+                 std::to_string(a.heads) + " heads of " + std::to_string(a.size) + ", cache of " +
+                     std::to_string(a.slots) + " slots of " + dtype_text(dtype));
+    }
+  }
+  op.finish();
+}
+
+constexpr Case cases[] = {
+    {"op.rope_table", "of_positions", rope_table},
+    {"op.rope", "rotates", rope},
+    {"op.cache_write", "in_order", cache_write},
+    {"op.attention", "sees_what_it_may", attention},
+};
+
+}  // namespace
+
+std::span<const Case> attention_cases() { return cases; }
+
+}  // namespace anyaccel::conformance

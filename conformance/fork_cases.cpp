@@ -1,0 +1,39 @@
+// Cases of a child process after the driver was opened in its parent: it may call probe and initialize only, and must
+// learn from them whether it can go on. (That probe alone leaves a process able to fork is a case of probe_cases.cpp.)
+#include "conformance/child.h"
+#include "conformance/context.h"
+
+namespace anyaccel::conformance {
+namespace {
+
+void child_of_an_open_driver(const Context& c) {
+  in_child("the child of a process that had opened the driver", [&] {
+    aa_probe probe{};
+    probe.struct_size = sizeof(probe);
+    c.ok(c.driver.probe(&probe), "probe");
+    c.expect(probe.state >= AA_PROBE_ABSENT && probe.state <= AA_PROBE_USABLE, "probe gave an unknown state");
+    aa_initialize_params params{};
+    params.struct_size = sizeof(params);
+    aa_instance* instance = nullptr;
+    aa_status* status = c.driver.initialize(&params, &instance);
+    if (status) {
+      c.any_error(status, "initialize");
+      c.expect(instance == nullptr, "initialize failed but gave an instance");
+    } else {
+      c.expect(instance != nullptr, "initialize succeeded but gave a null instance");
+    }
+  });
+  // The parent goes on.
+  Memory memory(c, 5000);
+  const Bytes data = pattern(5000, 1);
+  c.upload(memory.data(), data.data(), data.size());
+  expect_equal(c.download(memory.data(), data.size()), data, "a copy in the parent after a child has ended");
+}
+
+constexpr Case cases[] = {{"fork", "child_of_an_open_driver", child_of_an_open_driver}};
+
+}  // namespace
+
+std::span<const Case> fork_cases() { return cases; }
+
+}  // namespace anyaccel::conformance

@@ -1,0 +1,199 @@
+// See op_run.h.
+#include "conformance/op_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+namespace anyaccel::conformance {
+namespace {
+
+constexpr size_t guard_bytes = 512;  // before and after; a multiple of every dtype's size and of usual alignments
+
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g", value);
+  return text;
+}
+
+bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+}  // namespace
+
+size_t count_of(const Shape& shape) {
+  size_t count = 1;
+  for (const int64_t size : shape) count *= static_cast<size_t>(size);
+  return count;
+}
+
+Values numbers(size_t count, unsigned seed, double range) {
+  const Bytes bytes = pattern(count * 3, seed);
+  Values values(count);
+  for (size_t i = 0; i < count; ++i) {
+    const int word = bytes[3 * i] << 16 | bytes[3 * i + 1] << 8 | bytes[3 * i + 2];
+    values[i] = (word - (1 << 23)) * range / (1 << 23);
+  }
+  return values;
+}
+
+OpTensor::OpTensor(const Context& c, int32_t dtype, Shape shape, const Values& given, const Layout& layout)
+    : c_(c), shape_(std::move(shape)), item_(static_cast<size_t>(dtype_size(dtype))) {
+  view_.dtype = dtype;
+  view_.ndim = static_cast<int32_t>(shape_.size());
+  int64_t stride = layout.inner;
+  int64_t extent = 1;
+  for (size_t i = AA_MAX_DIMS; i-- > 0;) {
+    view_.shape[i] = i < shape_.size() ? shape_[i] : 1;
+    view_.strides[i] = i < shape_.size() ? stride : 0;
+    if (i >= shape_.size()) continue;
+    extent += std::max<int64_t>(shape_[i] - 1, 0) * stride;
+    stride = std::max<int64_t>(shape_[i], 1) * stride + (i + 1 == shape_.size() ? layout.gap : 0);
+  }
+  count_ = count_of(shape_);
+  origin_ = guard_bytes + static_cast<size_t>(layout.offset) * item_;
+  storage_.assign(origin_ + static_cast<size_t>(extent) * item_ + guard_bytes, 0xff);
+  memory_ = std::make_unique<Memory>(c, storage_.size());
+  view_.data = memory_->data() + origin_;
+  set(given.empty() ? Values(count_) : given);
+}
+
+size_t OpTensor::place(size_t element) const noexcept {
+  int64_t offset = 0;
+  for (size_t d = shape_.size(); d-- > 0;) {
+    const auto size = static_cast<size_t>(shape_[d]);
+    offset += static_cast<int64_t>(element % size) * view_.strides[d];
+    element /= size;
+  }
+  return origin_ + static_cast<size_t>(offset) * item_;
+}
+
+void OpTensor::set(const Values& values) {
+  c_.expect(values.size() == count_, "the suite made a tensor with the wrong number of values");
+  given_.resize(count_);
+  for (size_t i = 0; i < count_; ++i) {
+    unsigned char* element = storage_.data() + place(i);
+    store(element, view_.dtype, values[i]);
+    given_[i] = load(element, view_.dtype);
+  }
+  c_.upload(memory_->data(), storage_.data(), storage_.size());
+}
+
+Bytes OpTensor::checked_storage() const {
+  const Bytes now = c_.download(memory_->data(), storage_.size());
+  Bytes mask(storage_.size(), 0);
+  for (size_t i = 0; i < count_; ++i) std::memset(mask.data() + place(i), 1, item_);
+  for (size_t i = 0; i < now.size(); ++i) {
+    if (mask[i] || now[i] == 0xff) continue;
+    throw Failed{"wrote outside of its output, " +
+                 std::to_string(static_cast<int64_t>(i) - static_cast<int64_t>(origin_)) +
+                 " bytes after the first element"};
+  }
+  return now;
+}
+
+Values OpTensor::found() const {
+  const Bytes now = checked_storage();
+  Values values(count_);
+  for (size_t i = 0; i < count_; ++i) values[i] = load(now.data() + place(i), view_.dtype);
+  return values;
+}
+
+Bytes OpTensor::found_bytes() const {
+  const Bytes now = checked_storage();
+  Bytes bytes(count_ * item_);
+  for (size_t i = 0; i < count_; ++i) std::memcpy(bytes.data() + i * item_, now.data() + place(i), item_);
+  return bytes;
+}
+
+std::string Limit::text() const {
+  if (absolute == 0 && relative == 0 && factor == 0) return "a = b rounded once";
+  std::string text = "|a-b| <= ";
+  if (absolute > 0) text += number_text(absolute) + " + ";
+  text += relative > 0 ? "(" + number_text(relative) + " + u)|b|" : "u|b|";
+  if (factor > 0) text += " + " + number_text(factor) + " " + scale_text;
+  return text;
+}
+
+OpRun::OpRun(const Context& c, const char* name, const Limit& limit) : c_(c), name_(name), limit_(limit) {
+  op_ = c.ops->find(name);
+  if (op_ < 0) c.unsupported(std::string("there is no op \"") + name + "\"");
+}
+
+bool OpRun::run(const std::vector<aa_tensor>& tensors, const void* params, size_t params_size, const std::string& what,
+                bool must_succeed, aa_status** out_status) {
+  std::vector<aa_tensor> shapes = tensors;
+  for (aa_tensor& tensor : shapes) tensor.data = nullptr;
+  aa_op_call call{};
+  call.struct_size = sizeof(call);
+  call.op = op_;
+  call.tensors = shapes.data();
+  call.tensor_count = static_cast<uint32_t>(shapes.size());
+  call.params = params;
+  call.params_size = static_cast<uint32_t>(params_size);
+  if (!c_.ops->supports(call)) {
+    ++refused_;
+    return false;
+  }
+  ++who_[c_.ops->source(call)];
+  call.tensors = tensors.data();
+  aa_status* status = c_.ops->enqueue(call);
+  ++ran_;
+  if (must_succeed) {
+    c_.ok(status, "\"" + name_ + "\" " + what);
+  } else {
+    *out_status = status;
+  }
+  return true;
+}
+
+void OpRun::compare(const OpTensor& output, const Values& reference, const std::string& what, const Values& scale) {
+  const Values found = output.found();
+  const std::string text = std::string(dtype_text(output.dtype()));
+  c_.expect(found.size() == reference.size(), "the suite's reference has another size");
+  const bool bits = limit_.absolute == 0 && limit_.relative == 0 && limit_.factor == 0;
+  const double u = unit_roundoff(output.dtype());
+  const double smallest = smallest_roundoff(output.dtype());
+  Worst& worst = worst_[text];
+  for (size_t i = 0; i < found.size(); ++i) {
+    ++worst.count;
+    const double stored = rounded(reference[i], output.dtype());
+    if (same(found[i], stored) && (bits || !std::isfinite(stored))) continue;
+    const double difference = std::fabs(found[i] - reference[i]);
+    const double limit = limit_.absolute + (limit_.relative + u) * std::fabs(reference[i]) + smallest +
+                         (scale.empty() ? 0 : limit_.factor * scale[i]);
+    if (bits || !std::isfinite(found[i]) || !std::isfinite(stored) || !(difference <= limit)) {
+      char numbers_text[128];
+      std::snprintf(numbers_text, sizeof(numbers_text), "is %.9g and must be %.9g (a difference of %.3g)", found[i],
+                    bits ? stored : reference[i], difference);
+      throw Failed{"\"" + name_ + "\" to " + text + ", " + what + ": element " + std::to_string(i) + " of " +
+                   std::to_string(found.size()) + " " + numbers_text + "; limit: " + limit_.text()};
+    }
+    worst.difference = std::max(worst.difference, difference);
+    worst.share = std::max(worst.share, difference / limit);
+  }
+}
+
+void OpRun::unchanged(const OpTensor& input, const std::string& what) const {
+  const Values found = input.found();
+  for (size_t i = 0; i < found.size(); ++i) {
+    c_.expect(same(found[i], input.given()[i]), "\"" + name_ + "\" changed " + what);
+  }
+}
+
+void OpRun::finish() {
+  if (ran_ == 0) c_.unsupported("every call of \"" + name_ + "\" is refused");
+  std::string note = limit_.text();
+  for (const auto& [dtype, worst] : worst_) {
+    note += "; " + dtype + ": " + std::to_string(worst.count) + " elements";
+    if (limit_.absolute > 0 || limit_.relative > 0 || limit_.factor > 0) {
+      note += ", at most " + number_text(worst.difference) + ", " + number_text(worst.share) + " of the limit";
+    }
+  }
+  note += "; by";
+  for (const auto& [who, count] : who_) note += " " + who + " (" + std::to_string(count) + " calls)";
+  if (refused_) note += "; " + std::to_string(refused_) + " calls refused";
+  c_.note = note;
+}
+
+}  // namespace anyaccel::conformance

@@ -1,0 +1,145 @@
+// Cases of choosing tokens: argmax, repetition_penalty, sample.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "conformance/op_run.h"
+#include "conformance/philox.h"
+
+namespace anyaccel::conformance {
+namespace {
+
+void argmax(const Context& c) {
+  OpRun op(c, "argmax");
+  for (const int32_t dtype : float_dtypes) {
+    for (const int32_t index : {AA_DTYPE_I32, AA_DTYPE_I64}) {
+      for (const int64_t width : {1, 2, 300, 4099}) {
+        const auto w = static_cast<size_t>(width);
+        constexpr size_t rows = 5;
+        Values values = numbers(rows * w, 1);
+        Values expected = {static_cast<double>(w / 3), static_cast<double>(w - 1), 0, static_cast<double>(w / 2), 0};
+        values[w / 3] = values[w - 1] = 9;     // equal maxima
+        values[w + w - 1] = 9;                 // the last one
+        values[2 * w] = 9;                     // the first one
+        values[3 * w + w / 2] = std::nan("");  // a NaN above an infinity
+        if (w > 2) values[3 * w] = std::numeric_limits<double>::infinity();
+        for (size_t j = 0; j < w; ++j) values[4 * w + j] = -std::numeric_limits<double>::infinity();
+        OpTensor x(c, dtype, {rows, width}, values, index == AA_DTYPE_I32 ? dense : padded);
+        OpTensor out(c, index, {rows}, {}, spread);
+        if (!op.run({out.view(), x.view()})) continue;
+        op.compare(out, expected, std::to_string(width) + " wide, of " + dtype_text(dtype));
+      }
+    }
+  }
+  op.finish();
+}
+
+void repetition_penalty(const Context& c) {
+  OpRun op(c, "repetition_penalty", {.relative = 0x1p-23});
+  for (const int32_t dtype : float_dtypes) {
+    for (const Layout& layout : {dense, padded}) {
+      Values marks(3 * 131);
+      for (size_t i = 0; i < marks.size(); i += 3) marks[i] = 1;
+      OpTensor logits(c, dtype, {3, 131}, numbers(3 * 131, 2, 10), layout);
+      OpTensor seen(c, AA_DTYPE_U8, {3, 131}, marks, layout);
+      aa_repetition_params params{};
+      params.penalty = 1.3f;
+      if (!op.run({logits.view(), seen.view()}, params)) continue;
+      Values expected = logits.given();
+      for (size_t i = 0; i < expected.size(); ++i) {
+        if (marks[i] != 0) expected[i] = expected[i] > 0 ? expected[i] / params.penalty : expected[i] * params.penalty;
+      }
+      op.compare(logits, expected, layout.name);
+      op.unchanged(seen, "seen");
+    }
+  }
+  op.finish();
+}
+
+// The tokens that a row may give: one, or its neighbours too where u falls within `margin` of a boundary, which the
+// rounding of F32 may move.
+std::vector<double> choices(const double* logits, size_t width, const aa_sample_params& p, double u) {
+  constexpr double margin = 1e-5;
+  std::vector<size_t> order(width);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+  if (p.temperature == 0) return {static_cast<double>(order[0])};
+  if (p.top_k > 0) order.resize(std::min(width, static_cast<size_t>(p.top_k)));
+  Values weight;
+  for (const size_t i : order) weight.push_back(std::exp((logits[i] - logits[order[0]]) / p.temperature));
+  const double all = std::accumulate(weight.begin(), weight.end(), 0.0);
+  std::vector<double> tokens;
+  // The cut of top_p may fall on either side of a sum that is nearly top_p.
+  for (const double top_p : {p.top_p - margin, static_cast<double>(p.top_p), p.top_p + margin}) {
+    size_t kept = 0;
+    double total = 0;
+    while (kept < weight.size() && (kept == 0 || p.top_p == 1 || total < top_p * all)) total += weight[kept++];
+    for (const double at : {u - margin, u, u + margin}) {
+      double sum = 0;
+      size_t i = 0;
+      while (i + 1 < kept && (sum += weight[i]) <= at * total) ++i;
+      tokens.push_back(static_cast<double>(order[i]));
+    }
+  }
+  return tokens;
+}
+
+void sample(const Context& c) {
+  OpRun op(c, "sample");
+  int64_t rows_checked = 0;
+  const auto params = [](float temperature, int32_t top_k, float top_p) {
+    aa_sample_params p{};
+    p.temperature = temperature;
+    p.top_k = top_k;
+    p.top_p = top_p;
+    return p;
+  };
+  for (const int32_t dtype : {AA_DTYPE_F32, AA_DTYPE_BF16}) {
+    for (const int64_t width : {1, 40, 3001}) {
+      for (const aa_sample_params& p : {params(1, 0, 1), params(0.7f, 0, 1), params(1.3f, 20, 1), params(1, 0, 0.8f),
+                                        params(0.9f, 50, 0.95f), params(0, 0, 1), params(1, 1, 0.5f)}) {
+        constexpr size_t rows = 9;
+        const auto w = static_cast<size_t>(width);
+        const uint64_t seed = 77;
+        const uint64_t offset = 1000 + w;
+        OpTensor logits(c, dtype, {rows, width}, numbers(rows * w, 3, 6));
+        OpTensor rng(c, AA_DTYPE_I64, {2}, {static_cast<double>(seed), static_cast<double>(offset)});
+        OpTensor seen(c, AA_DTYPE_U8, {rows, width});
+        OpTensor out(c, AA_DTYPE_I32, {rows});
+        const bool marks = p.top_k != 20;
+        if (!op.run({out.view(), logits.view(), rng.view(), marks ? seen.view() : absent}, p)) continue;
+        const Values found = out.found();
+        Values expected_seen(rows * w);
+        for (size_t r = 0; r < rows; ++r) {
+          const double u = (philox(seed, offset + r / 4)[r % 4] >> 8) * 0x1p-24;
+          const auto allowed = choices(logits.given().data() + r * w, w, p, u);
+          c.expect(std::find(allowed.begin(), allowed.end(), found[r]) != allowed.end(),
+                   "\"sample\" of a row of " + std::to_string(width) + " with temperature " +
+                       std::to_string(p.temperature) + ", top_k " + std::to_string(p.top_k) + ", top_p " +
+                       std::to_string(p.top_p) + " gave token " + std::to_string(found[r]) + " and must give " +
+                       std::to_string(allowed[4]));
+          if (marks) expected_seen[r * w + static_cast<size_t>(found[r])] = 1;
+          ++rows_checked;
+        }
+        op.compare(seen, expected_seen, "seen");
+        op.unchanged(rng, "rng");
+      }
+    }
+  }
+  op.finish();
+  c.note = std::to_string(rows_checked) +
+           " tokens are those of the definition, within 1e-5 of a boundary its neighbour; " + c.note;
+}
+
+constexpr Case cases[] = {
+    {"op.argmax", "takes_the_lowest_index", argmax},
+    {"op.repetition_penalty", "where_seen", repetition_penalty},
+    {"op.sample", "by_definition", sample},
+};
+
+}  // namespace
+
+std::span<const Case> sampling_cases() { return cases; }
+
+}  // namespace anyaccel::conformance

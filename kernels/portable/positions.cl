@@ -1,0 +1,120 @@
+// Ops of positions: rope_table, rope and cache_write.
+#include "dialect.h"
+
+#include "position_arguments.h"
+
+// Cosine and sine of an angle of at most 2^17 quarter turns, each within one unit in the last place, without 64-bit floats.
+// The angle less a multiple of pi/2 is found as a sum of two floats, high + low, to some 55 bits after the point, since an
+// angle may lie very near to such a multiple.
+AA_FN void aa_cos_sin(float angle, float* cosine, float* sine) {
+  // pi/2 as a sum of floats
+  const float part0 = 1.57079637050628662109375f;
+  const float part1 = -4.37113900018624283e-8f;
+  const float part2 = -1.71512449e-15f;
+  const float quarters = aa_rint(angle * 0.636619772367581343f);
+  const float first = aa_fma(-quarters, part0, angle);  // exact
+  const float product = aa_mul_rn(quarters, part1);
+  const float product_error = aa_fma(quarters, part1, -product);
+  const float sum = aa_add_rn(first, -product);
+  const float back = aa_add_rn(sum, -first);
+  const float sum_error = aa_add_rn(aa_add_rn(first, -aa_add_rn(sum, -back)), -aa_add_rn(product, back));
+  const float rest = aa_fma(-quarters, part2, sum_error - product_error);
+  const float high = aa_add_rn(sum, rest);
+  const float low = aa_add_rn(rest, -aa_add_rn(high, -sum));
+
+  // On [-pi/4, pi/4]; coefficients of the Taylor series, whose first term left out is below 2^-27 of the result.
+  const float z = aa_mul_rn(high, high);
+  float p = aa_fma(z, 2.75573192e-6f, -1.98412698e-4f);
+  p = aa_fma(p, z, 8.33333333e-3f);
+  p = aa_fma(p, z, -1.66666667e-1f);
+  const float s = high + aa_fma(high * z, p, aa_fma(low * z, -0.5f, low));
+  float q = aa_fma(z, -2.75573192e-7f, 2.48015873e-5f);
+  q = aa_fma(q, z, -1.38888889e-3f);
+  q = aa_fma(q, z, 4.16666667e-2f);
+  const float half_z = 0.5f * z;
+  const float whole = aa_add_rn(1.0f, -half_z);
+  const float whole_error = aa_add_rn(aa_add_rn(1.0f, -whole), -half_z);
+  const float z_error = aa_fma(high, high, -z);
+  const float c = whole + (whole_error + aa_fma(z * z, q, aa_fma(-0.5f, z_error, -high * low)));
+
+  const aa_i32 quadrant = (aa_i32)quarters & 3;
+  const float a = (quadrant & 1) ? s : c;
+  const float b = (quadrant & 1) ? c : s;
+  *cosine = quadrant == 1 || quadrant == 2 ? -a : a;
+  *sine = quadrant >= 2 ? -b : b;
+}
+
+// cos and sin [T,R]; an item per element of them.
+AA_KERNEL(rope_table, AA_ITEMS)
+(AA_OUT(float) cosines, aa_i64 cos_row, aa_i64 cos_inner, AA_OUT(float) sines, aa_i64 sin_row, aa_i64 sin_inner,
+ AA_IN(float) inv_freq, aa_i64 freq_inner, AA_IN(aa_i32) positions, aa_i64 position_inner, aa_i64 tokens, aa_i64 size,
+ float scale) {
+  const aa_i64 i = AA_ITEM_ID;
+  if (i < tokens * size) {
+    const aa_i64 t = i / size;
+    const aa_i64 r = i - t * size;
+    float c, s;
+    aa_cos_sin(aa_mul_rn((float)positions[t * position_inner], inv_freq[r * freq_inner]), &c, &s);
+    cosines[t * cos_row + r * cos_inner] = c * scale;
+    sines[t * sin_row + r * sin_inner] = s * scale;
+  }
+}
+AA_REGISTER(rope_table, AA_ITEMS)
+
+// q [T,Hq,D] and k [T,Hk,D] (or null): a group per token and head, the heads of k after those of q. `size` is R.
+AA_KERNEL(rope, AA_GROUP_SIZE)
+(AA_OUT(void) q, aa_i64 q_token, aa_i64 q_head, aa_i64 q_inner, AA_OUT(void) k, aa_i64 k_token, aa_i64 k_head,
+ aa_i64 k_inner, AA_IN(float) cosines, aa_i64 cos_row, aa_i64 cos_inner, AA_IN(float) sines, aa_i64 sin_row,
+ aa_i64 sin_inner, aa_i64 q_heads, aa_i64 size, aa_i32 q_dtype, aa_i32 k_dtype, aa_i32 interleaved) {
+  const aa_i64 t = AA_GROUP_ID(0);
+  const aa_i64 head = AA_GROUP_ID(1);
+  const aa_i32 is_q = head < q_heads;
+  AA_OUT(void) x = is_q ? q : k;
+  const aa_i32 dtype = is_q ? q_dtype : k_dtype;
+  const aa_i64 inner = is_q ? q_inner : k_inner;
+  const aa_i64 base = is_q ? t * q_token + head * q_head : t * k_token + (head - q_heads) * k_head;
+  const aa_i64 step = interleaved ? 2 * inner : inner;
+  const aa_i64 to_second = interleaved ? inner : size * inner;
+  for (aa_i64 r = AA_LOCAL_ID; r < size; r += AA_GROUP_SIZE) {
+    const float c = cosines[t * cos_row + r * cos_inner];
+    const float s = sines[t * sin_row + r * sin_inner];
+    const aa_i64 first = base + r * step;
+    const aa_i64 second = first + to_second;
+    const float a = aa_load(x, dtype, first);
+    const float b = aa_load(x, dtype, second);
+    aa_store(x, dtype, first, aa_fma(a, c, -(b * s)));
+    aa_store(x, dtype, second, aa_fma(b, c, a * s));
+  }
+}
+AA_REGISTER(rope, AA_GROUP_SIZE)
+
+// k and v [T,Hk,D] into k_cache and v_cache [B,Hk,S,D]: a group per token and head. Of tokens that name the same slot only
+// the last is written, so that their order needs no order of groups. A slot outside of the cache is skipped.
+AA_KERNEL(cache_write, AA_GROUP_SIZE)
+(AA_OUT(void) k_cache, aa_slots k_slots, AA_OUT(void) v_cache, aa_slots v_slots, AA_IN(void) k, aa_slots k_tokens,
+ AA_IN(void) v, aa_slots v_tokens, AA_IN(aa_i32) sequence, aa_i64 sequence_step, AA_IN(aa_i32) positions,
+ aa_i64 position_step, aa_i64 tokens, aa_i64 sequences, aa_i64 slots, aa_i64 head_size) {
+  const aa_i64 t = AA_GROUP_ID(0);
+  const aa_i64 head = AA_GROUP_ID(1);
+  const aa_i32 id = AA_LOCAL_ID;
+  AA_SCRATCH(scratch);
+  const aa_i32 b = sequence[t * sequence_step];
+  const aa_i32 slot = positions[t * position_step];
+  aa_i32 again = 0;
+  for (aa_i64 later = t + 1 + id; later < tokens; later += AA_GROUP_SIZE) {
+    again |= (sequence[later * sequence_step] == b) & (positions[later * position_step] == slot);
+  }
+  const aa_i32 overwritten = aa_group_max(again ? 1.0f : 0.0f, scratch, id) > 0.0f;
+  if (overwritten || b < 0 || b >= sequences || slot < 0 || slot >= slots) return;
+  const aa_i64 k_to = b * k_slots.outer + head * k_slots.head + slot * k_slots.slot;
+  const aa_i64 v_to = b * v_slots.outer + head * v_slots.head + slot * v_slots.slot;
+  const aa_i64 k_from = t * k_tokens.outer + head * k_tokens.head;
+  const aa_i64 v_from = t * v_tokens.outer + head * v_tokens.head;
+  for (aa_i64 d = id; d < head_size; d += AA_GROUP_SIZE) {
+    aa_store(k_cache, k_slots.dtype, k_to + d * k_slots.inner,
+             aa_load(k, k_tokens.dtype, k_from + d * k_tokens.inner));
+    aa_store(v_cache, v_slots.dtype, v_to + d * v_slots.inner,
+             aa_load(v, v_tokens.dtype, v_from + d * v_tokens.inner));
+  }
+}
+AA_REGISTER(cache_write, AA_GROUP_SIZE)

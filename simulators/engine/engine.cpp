@@ -1,0 +1,168 @@
+// Devices, memory accounting, events and waits.
+#include "simulators/engine/engine.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
+namespace sim {
+
+std::uint64_t now_ns() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+Engine::Engine(Settings settings)
+    : settings_(std::move(settings)),
+      report_(settings_.abort_on_violation),
+      used_(static_cast<std::size_t>(settings_.devices)),
+      lost_(static_cast<std::size_t>(settings_.devices)) {}
+
+std::string Engine::describe(const Access& access) const {
+  if (access.actor == 0) return std::string("the host's ") + access.what;
+  return std::string(access.what) + " (command " + std::to_string(access.command) + ", stream " +
+         std::to_string(access.actor) + ")";
+}
+
+Status Engine::allocate(MemoryKind kind, int device, std::uint64_t owner, std::size_t size, std::size_t alignment,
+                        std::shared_ptr<const Allocation>* out) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (device >= 0) {
+      if (lost_[device]) return Status::device_lost;
+      ++allocations_;
+      for (const Fault& fault : settings_.faults) {
+        if (fault.name != "oom") continue;
+        if (fault.call == allocations_) return Status::out_of_memory;
+        if (fault.bytes && used_[device] + size > *fault.bytes) return Status::out_of_memory;
+      }
+      if (size > settings_.memory - used_[device]) return Status::out_of_memory;
+      used_[device] += size;
+    }
+  }
+  *out = memory_.allocate(kind, device, owner, size, alignment);
+  if (*out != nullptr) return Status::ok;
+  const std::lock_guard lock(mutex_);
+  if (device >= 0) used_[device] -= size;
+  return Status::out_of_memory;
+}
+
+Status Engine::free(const void* pointer, std::uint64_t owner) {
+  const auto allocation = memory_.find(pointer);
+  if (allocation == nullptr || allocation->pointer != pointer) {
+    report_.violation("bad-free", allocation == nullptr ? "the pointer freed is no memory of a device"
+                                                        : "the pointer freed is not the start of " + allocation->text());
+    return Status::refused;
+  }
+  if (allocation->freed) {
+    report_.violation("double-free", allocation->text() + " was freed already");
+    return Status::refused;
+  }
+  if (allocation->owner != owner) {
+    report_.violation("wrong-owner", allocation->text() + " is freed in a context that it was not made in");
+    return Status::refused;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    const char* end = allocation->pointer + allocation->size;
+    if (const auto user = order_.conflict(allocation->pointer, end, host_)) {
+      report_.violation("free-while-in-use", allocation->text() + " is freed, and the host has not waited for " +
+                                                 describe(*user));
+    }
+    order_.forget(allocation->pointer, end);
+    if (allocation->device >= 0) used_[allocation->device] -= allocation->size;
+  }
+  const std::string damage = memory_.free(*allocation);
+  if (!damage.empty()) report_.violation("guard-overwritten", damage);
+  return Status::ok;
+}
+
+std::uint64_t Engine::used(int device) const {
+  const std::lock_guard lock(mutex_);
+  return used_[device];
+}
+
+Status Engine::device_status(int device) const {
+  const std::lock_guard lock(mutex_);
+  return lost_[device] ? Status::device_lost : Status::ok;
+}
+
+bool Engine::wait_until(std::unique_lock<std::mutex>& lock, std::uint64_t timeout_ns, const char* what,
+                        const std::function<bool()>& done) {
+  if (timeout_ns == 0) return done();
+  if (timeout_ns < std::uint64_t{1} << 62) {
+    return changed_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), done);
+  }
+  if (changed_.wait_for(lock, std::chrono::seconds(settings_.hang_seconds), done)) return true;
+  report_.violation("hang", std::string("the host has waited for ") + what + " for " +
+                                std::to_string(settings_.hang_seconds) + " seconds");
+  return false;
+}
+
+Status Engine::wait(Event& event, std::uint64_t timeout_ns) {
+  std::unique_lock lock(mutex_);
+  if (!wait_until(lock, timeout_ns, "an event", [&] { return event.signaled; })) return Status::not_ready;
+  join(host_, event.clock);
+  return event.error;
+}
+
+void Engine::signal(Event& event) {
+  const std::lock_guard lock(mutex_);
+  if (event.signaled) report_.violation("event-set-twice", "the host sets an event that is set already");
+  event.signaled = true;
+  event.error = Status::ok;
+  event.clock = host_;
+  event.begin_ns = event.end_ns = now_ns();
+  changed_.notify_all();
+}
+
+void Engine::reset(Event& event) {
+  const std::lock_guard lock(mutex_);
+  event.signaled = false;
+  event.error = Status::ok;
+}
+
+bool Engine::in_use(const Event& event) const {
+  const std::lock_guard lock(mutex_);
+  return event.pending > 0;
+}
+
+std::optional<std::pair<std::uint64_t, std::uint64_t>> Engine::times(const Event& event) const {
+  const std::lock_guard lock(mutex_);
+  if (!event.signaled) return std::nullopt;
+  return std::pair(event.begin_ns, event.end_ns);
+}
+
+void Engine::host_access(const void* pointer, std::size_t bytes, bool write, const char* what) {
+  const std::lock_guard lock(mutex_);
+  const Access access{0, ++host_[0], what, 0};
+  const char* p = static_cast<const char*>(pointer);
+  if (const auto earlier = order_.access(p, p + bytes, write, access, host_)) {
+    report_.violation("race", describe(access) + (write ? " writes" : " reads") + " bytes that nothing orders after " +
+                                  describe(*earlier));
+  }
+}
+
+std::uint64_t Engine::commands_run() const {
+  const std::lock_guard lock(mutex_);
+  return commands_;
+}
+
+void Engine::write_report() {
+  if (settings_.report.empty()) return;
+  std::vector<std::string> leaks = handles_.live();
+  for (const auto& allocation : memory_.live()) leaks.push_back(allocation->text());
+  std::string path = settings_.report;
+  const std::size_t pid = path.find("%p");
+  if (pid != std::string::npos) path.replace(pid, 2, std::to_string(::getpid()));
+  const std::string json = report_.json(leaks);
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr || std::fwrite(json.data(), 1, json.size(), file) != json.size()) {
+    std::fprintf(stderr, "simulator: the report cannot be written to %s\n", path.c_str());
+  }
+  if (file != nullptr) std::fclose(file);
+}
+
+}  // namespace sim

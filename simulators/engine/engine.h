@@ -1,0 +1,179 @@
+// The engine of the simulators: devices, memory, streams with a worker thread each, events, and the rules that programs
+// must keep. It knows no vendor; a face gives it a vendor's functions, handles and error codes.
+//
+// Time and order are two things here. Workers run in real time, delayed by SIM_SEED; the happens-before check works on
+// vector clocks and finds an unordered access whatever the timing was. Host threads count as one actor: what one of them
+// has waited for, all of them have seen.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "simulators/engine/handles.h"
+#include "simulators/engine/kernel.h"
+#include "simulators/engine/memory.h"
+#include "simulators/engine/order.h"
+#include "simulators/engine/report.h"
+#include "simulators/engine/settings.h"
+
+namespace sim {
+
+enum class Status { ok, not_ready, out_of_memory, device_lost, failed, refused };
+
+inline constexpr std::uint64_t kForever = ~std::uint64_t{0};
+std::uint64_t now_ns();
+
+class Engine;
+class Stream;
+
+// Something that happens once: set by a command or the host, unset by a reset. Members belong to the engine's lock.
+struct Event {
+  bool signaled = false;
+  Status error = Status::ok;  // of the command that set it
+  Clock clock;                // what waiting for it lets one see
+  std::uint64_t begin_ns = 0, end_ns = 0;
+  int pending = 0;  // commands in streams that wait for it, set it or reset it
+};
+
+class Execution;
+
+// One command of a stream. Immutable, so that a recorded one can run again and again.
+struct Command {
+  const char* what = "";
+  std::vector<std::shared_ptr<Event>> waits;
+  std::shared_ptr<Event> reset;   // unset when the command runs
+  std::shared_ptr<Event> signal;  // set after it
+  bool barrier = false;           // in streams that keep no order: everything before is seen by everything after
+  std::function<void(Execution&)> run;
+};
+
+// What a running command may do. Every access is checked: live memory, bounds, reach of the device, order.
+class Execution {
+ public:
+  Execution(Engine& engine, Stream& stream, const Command& command, std::uint64_t number, const Clock& seen)
+      : engine_(engine), stream_(stream), command_(command), number_(number), seen_(seen) {}
+
+  // The bytes as the engine reaches them; null after a violation. Memory that is not the engine's passes as it is.
+  const char* read(const void* pointer, std::size_t bytes);
+  char* write(void* pointer, std::size_t bytes);
+  // values[i]: the bytes of parameter i.
+  void launch(const KernelInfo& kernel, const std::vector<std::vector<char>>& values, const std::uint32_t groups[3]);
+
+ private:
+  char* reach(const void* pointer, std::size_t bytes, bool write);
+  void note(const char* pointer, std::size_t begin, std::size_t end, bool write);
+
+  Engine& engine_;
+  Stream& stream_;
+  const Command& command_;
+  const std::uint64_t number_;
+  const Clock& seen_;
+};
+
+class Stream {
+ public:
+  // `keeps_order`: a command sees everything before it, else only what a barrier or an event lets it see.
+  Stream(Engine& engine, int device, bool keeps_order);
+  // Commands that have not run are a violation; they are dropped.
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  Status submit(std::vector<std::shared_ptr<const Command>> commands);
+  // Blocks until everything submitted so far has run; not_ready after the timeout.
+  Status wait(std::uint64_t timeout_ns);
+  bool idle() const;
+  int device() const { return device_; }
+
+ private:
+  friend class Engine;
+  friend class Execution;
+  struct Submission {
+    std::shared_ptr<const Command> command;
+    Clock host;
+  };
+  void work();
+  void execute(std::unique_lock<std::mutex>& lock, const Submission& submission);
+
+  Engine& engine_;
+  const int device_;
+  const bool keeps_order_;
+  const std::size_t actor_;
+  std::deque<Submission> queue_;
+  std::uint64_t submitted_ = 0, completed_ = 0;
+  Status error_ = Status::ok;
+  bool stopping_ = false;
+  Clock clock_;  // everything run so far
+  Clock base_;   // what the next command of a stream without order sees
+  std::mt19937_64 random_;
+  std::thread worker_;
+};
+
+class Engine {
+ public:
+  explicit Engine(Settings settings);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const Settings& settings() const { return settings_; }
+  Report& report() { return report_; }
+  Memory& memory() { return memory_; }
+  HandleTable& handles() { return handles_; }
+
+  // `out` is set when ok. Faults "oom" apply to memory on a device.
+  Status allocate(MemoryKind kind, int device, std::uint64_t owner, std::size_t size, std::size_t alignment,
+                  std::shared_ptr<const Allocation>* out);
+  // `pointer` must be the start of live memory of `owner` that no unordered command uses.
+  Status free(const void* pointer, std::uint64_t owner);
+  std::uint64_t used(int device) const;
+
+  // Whether `device` reaches memory of `other`.
+  bool reaches(int device, int other) const { return device == other || settings_.fault("no_peer") == nullptr; }
+  Status device_status(int device) const;
+
+  Status wait(Event& event, std::uint64_t timeout_ns);  // not_ready after the timeout
+  void signal(Event& event);
+  void reset(Event& event);
+  bool in_use(const Event& event) const;
+  // begin and end of the command that set it, in nanoseconds; nothing while it is unset.
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> times(const Event& event) const;
+
+  // Accesses of the host that a face knows of (a copy at call time).
+  void host_access(const void* pointer, std::size_t bytes, bool write, const char* what);
+
+  std::uint64_t commands_run() const;
+  // Writes the report file, if there is to be one: live memory and handles are leaks.
+  void write_report();
+
+ private:
+  friend class Stream;
+  friend class Execution;
+  std::string describe(const Access& access) const;
+  // False after the timeout; an endless wait that hangs is a violation.
+  bool wait_until(std::unique_lock<std::mutex>& lock, std::uint64_t timeout_ns, const char* what,
+                  const std::function<bool()>& done);
+
+  const Settings settings_;
+  Report report_;
+  Memory memory_;
+  HandleTable handles_;
+  mutable std::mutex mutex_;  // guards everything below, all streams and all events
+  std::condition_variable changed_;
+  OrderCheck order_;
+  std::size_t actors_ = 1;  // 0 is the host
+  Clock host_{1};
+  std::vector<std::uint64_t> used_;
+  std::vector<bool> lost_;
+  std::uint64_t allocations_ = 0, commands_ = 0, pending_ = 0;
+};
+
+}  // namespace sim

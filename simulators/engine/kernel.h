@@ -1,0 +1,183 @@
+// Kernels compiled for the host: what a kernel's pointer arguments are, the table of kernels by name, and how one runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "simulators/engine/fiber.h"
+
+namespace sim {
+
+// The allocation behind one pointer argument of one launch, and which of its bytes were touched.
+struct ArgumentMemory {
+  const char* pointer = nullptr;  // what the program passed, as the engine sees it; null: none was passed
+  const char* begin = nullptr;    // bounds of the allocation, as the engine sees it
+  const char* end = nullptr;
+  const char* read_begin = nullptr;  // hull of the bytes read; equal: none
+  const char* read_end = nullptr;
+  const char* write_begin = nullptr;
+  const char* write_end = nullptr;
+  const char* bad = nullptr;  // first address outside of the bounds, or not aligned for its type
+  std::size_t bad_bytes = 0;
+
+  // Remembers a bad access; the kernel goes on with this scratch memory instead.
+  void* refuse(const char* address, std::size_t bytes);
+
+  template <bool kWrite>
+  const char* touch(const char* address, std::size_t bytes, std::size_t alignment) {
+    if (address < begin || address + bytes > end || reinterpret_cast<std::uintptr_t>(address) % alignment != 0) {
+      return static_cast<const char*>(refuse(address, bytes));
+    }
+    const char*& first = kWrite ? write_begin : read_begin;
+    const char*& last = kWrite ? write_end : read_end;
+    if (first == last) {
+      first = address;
+      last = address + bytes;
+    } else {
+      if (address < first) first = address;
+      if (address + bytes > last) last = address + bytes;
+    }
+    return address;
+  }
+};
+
+// A pointer to global memory in a kernel. Reads go through In, everything through Out (an access by Out counts as a write).
+template <typename T, bool kWrite>
+class GlobalPointer {
+ public:
+  using Element = std::conditional_t<kWrite, T, const T>;
+
+  GlobalPointer() = default;
+  GlobalPointer(std::nullptr_t) {}  // NOLINT: a null pointer, as in C
+  GlobalPointer(const char* at, ArgumentMemory* memory) : at_(at), memory_(memory) {}
+  // What C converts silently: to void, and from AA_OUT to AA_IN.
+  template <typename U, bool kOther,
+            typename = std::enable_if_t<(std::is_same_v<T, U> || std::is_void_v<T>) && (kOther || !kWrite)>>
+  GlobalPointer(const GlobalPointer<U, kOther>& other) : at_(other.at()), memory_(other.memory()) {}  // NOLINT
+
+  template <typename U = T>
+  std::add_lvalue_reference_t<std::conditional_t<kWrite, U, const U>> operator[](std::int64_t i) const {
+    // Unsigned: an index far out of range must not be undefined behaviour before it is reported.
+    const auto at = reinterpret_cast<std::uintptr_t>(at_) + static_cast<std::uintptr_t>(i) * sizeof(U);
+    if (memory_ == nullptr) memory_ = null_memory();
+    const char* address = memory_->template touch<kWrite>(reinterpret_cast<const char*>(at), sizeof(U), alignof(U));
+    return *reinterpret_cast<Element*>(const_cast<char*>(address));
+  }
+  template <typename U = T>
+  GlobalPointer operator+(std::int64_t n) const {
+    if (at_ == nullptr) return {};
+    const auto at = reinterpret_cast<std::uintptr_t>(at_) + static_cast<std::uintptr_t>(n) * sizeof(U);
+    return GlobalPointer(reinterpret_cast<const char*>(at), memory_);
+  }
+  GlobalPointer operator-(std::int64_t n) const { return *this + -n; }
+  GlobalPointer& operator+=(std::int64_t n) { return *this = *this + n; }
+  explicit operator bool() const { return at_ != nullptr; }
+  friend bool operator==(const GlobalPointer& a, const GlobalPointer& b) { return a.at_ == b.at_; }
+
+  const char* at() const { return at_; }
+  ArgumentMemory* memory() const { return memory_; }
+
+ private:
+  static ArgumentMemory* null_memory();
+
+  const char* at_ = nullptr;
+  mutable ArgumentMemory* memory_ = nullptr;
+};
+
+// What the items of the running launch ask for.
+struct LaunchState {
+  std::int64_t group[3] = {0, 0, 0};
+  std::int64_t groups[3] = {1, 1, 1};
+  ArgumentMemory* null_memory = nullptr;  // takes the blame for accesses through null pointers
+};
+LaunchState& launch_state();  // of this thread
+
+template <typename T, bool kWrite>
+ArgumentMemory* GlobalPointer<T, kWrite>::null_memory() {
+  return launch_state().null_memory;
+}
+
+struct ParameterInfo {
+  std::size_t size;
+  bool pointer;
+};
+
+struct KernelInfo {
+  std::string name;
+  int group_size = 0;
+  std::vector<ParameterInfo> parameters;
+  // Unpacks the arguments once and calls `run` with a function that executes one item.
+  // values[i]: parameters[i].size bytes; memory[i]: of pointer i.
+  std::function<void(const void* const* values, ArgumentMemory* memory,
+                     const std::function<void(const std::function<void()>&)>& run)>
+      with_item;
+};
+
+// All kernels linked into this program, by name. Filled before main().
+std::map<std::string, KernelInfo>& kernel_table();
+
+struct LaunchProblem {
+  std::string kind, message;  // as for a violation; both empty: none
+};
+
+// Runs all groups of a grid on this thread. memory[i] holds the bounds of pointer i before and its hulls afterwards.
+LaunchProblem run_kernel(const KernelInfo& kernel, const void* const* values, std::vector<ArgumentMemory>& memory,
+                         const std::uint32_t groups[3], int subgroup, bool backwards);
+
+namespace detail {
+
+template <typename T>
+struct Parameter {
+  static_assert(std::is_trivially_copyable_v<T>);
+  static constexpr ParameterInfo kInfo = {sizeof(T), false};
+  static T unpack(const void* value, ArgumentMemory*) {
+    T result;
+    std::memcpy(&result, value, sizeof(T));
+    return result;
+  }
+};
+
+template <typename T, bool kWrite>
+struct Parameter<GlobalPointer<T, kWrite>> {
+  static constexpr ParameterInfo kInfo = {sizeof(void*), true};
+  static GlobalPointer<T, kWrite> unpack(const void*, ArgumentMemory* memory) {
+    return {memory->pointer, memory};
+  }
+};
+
+template <typename... Args, std::size_t... kIndex>
+KernelInfo describe(std::string name, int group_size, void (*kernel)(Args...), std::index_sequence<kIndex...>) {
+  KernelInfo info;
+  info.name = std::move(name);
+  info.group_size = group_size;
+  info.parameters = {Parameter<std::remove_cv_t<Args>>::kInfo...};
+  info.with_item = [kernel](const void* const* values, ArgumentMemory* memory,
+                            const std::function<void(const std::function<void()>&)>& run) {
+    const std::tuple<std::remove_cv_t<Args>...> arguments{
+        Parameter<std::remove_cv_t<Args>>::unpack(values[kIndex], &memory[kIndex])...};
+    run([&] { std::apply(kernel, arguments); });
+  };
+  return info;
+}
+
+}  // namespace detail
+
+struct KernelRegistration {
+  template <typename... Args>
+  KernelRegistration(const char* name, int group_size, void (*kernel)(Args...)) {
+    add(detail::describe(name, group_size, kernel, std::index_sequence_for<Args...>{}));
+  }
+
+ private:
+  static void add(KernelInfo info);
+};
+
+}  // namespace sim

@@ -1,0 +1,139 @@
+// See device.h.
+#include "accelerators/xpu/level_zero/device.h"
+
+#include <algorithm>
+#include <bit>
+#include <string_view>
+
+#include "accelerators/xpu/level_zero/module.h"
+#include "accelerators/xpu/level_zero/spirv_compiler.h"
+
+namespace anyaccel::xpu::level_zero {
+
+void Device::synchronize() {
+  state_->usable();
+  for (const std::shared_ptr<Record>& end : streams_->ends_of_work()) end->wait();
+}
+
+void Device::memory_info(int64_t& free, int64_t& total) {
+  state_->usable();
+  const uint64_t have = state_->facts().total_memory;
+  total = static_cast<int64_t>(have);
+  free = static_cast<int64_t>(have - std::min(have, allocated_.load()));
+}
+
+void* Device::mem_alloc(int32_t kind, size_t size) {
+  state_->usable();
+  const Api& api = state_->api();
+  const DeviceFacts& facts = state_->facts();
+  ContextHandle context = state_->context().handle();
+  DeviceMemoryDesc device_desc{};
+  device_desc.type = type_device_memory_desc;
+  HostMemoryDesc host_desc{};
+  host_desc.type = type_host_memory_desc;
+  void* pointer = nullptr;
+  Result result = success;
+  const char* call = "";
+  if (kind == AA_MEMORY_DEVICE) {
+    call = "zeMemAllocDevice";
+    result = api.zeMemAllocDevice(context, &device_desc, size, memory_alignment, state_->handle(), &pointer);
+  } else if (kind == AA_MEMORY_PINNED && (facts.access.host & memory_access_rw)) {
+    call = "zeMemAllocHost";
+    result = api.zeMemAllocHost(context, &host_desc, size, memory_alignment, &pointer);
+  } else if (kind == AA_MEMORY_MANAGED && (facts.access.shared_single_device & memory_access_rw)) {
+    call = "zeMemAllocShared";
+    result =
+        api.zeMemAllocShared(context, &device_desc, &host_desc, size, memory_alignment, state_->handle(), &pointer);
+  } else {
+    throw abi::Failure(AA_UNIMPLEMENTED,
+                       std::string(facts.properties.name) + " has no memory of kind " + std::to_string(kind));
+  }
+  if (result == error_out_of_device_memory || result == error_out_of_host_memory || result == error_unsupported_size) {
+    throw abi::Failure(AA_RESOURCE_EXHAUSTED,
+                       std::string(call) + ": " + result_text(result) + ": " + std::to_string(size) +
+                           " bytes were asked for; " + std::to_string(allocated_.load()) + " of the " +
+                           std::to_string(facts.total_memory) + " bytes of xpu:" + std::to_string(state_->index()) +
+                           " (" + facts.properties.name + ") are held by this process, and one allocation may have " +
+                           std::to_string(facts.properties.max_allocation),
+                       result);
+  }
+  state_->check(result, call);
+  if (kind == AA_MEMORY_DEVICE) allocated_ += size;
+  return pointer;
+}
+
+void Device::mem_free(int32_t kind, void* pointer, size_t size) {
+  if (is_forked_child()) state_->usable();
+  const Result result = state_->api().zeMemFree(state_->context().handle(), pointer);
+  if (kind == AA_MEMORY_DEVICE && (result == success || state_->lost())) allocated_ -= size;
+  state_->check(result, "zeMemFree");
+}
+
+std::unique_ptr<abi::Stream> Device::stream_create(int32_t priority, uint32_t) {
+  state_->usable();
+  QueueDesc desc{};
+  desc.type = type_queue_desc;
+  desc.ordinal = state_->facts().queue_ordinal;
+  desc.index = next_queue_++ % state_->facts().queue_count;
+  desc.mode = queue_asynchronous;
+  desc.priority = priority < 0 ? priority_high : priority > 0 ? priority_low : priority_normal;
+  return std::make_unique<Stream>(state_, streams_, desc);
+}
+
+std::unique_ptr<abi::Event> Device::event_create(uint32_t flags) {
+  state_->usable();
+  return std::make_unique<Event>((flags & AA_EVENT_TIMING) != 0);
+}
+
+std::unique_ptr<abi::Module> Device::module_load(const void* image, size_t size, const char* format) {
+  state_->usable();
+  if (std::string_view(format) != spirv_format) {
+    throw abi::Failure(AA_UNIMPLEMENTED, std::string("modules of format \"") + format +
+                                             "\" cannot be loaded; the Level Zero runtime takes \"" + spirv_format +
+                                             "\"");
+  }
+  // Drivers differ in what they do with other bytes; some read on.
+  constexpr size_t header_size = 20;
+  if (size < header_size || size % 4 != 0 || !is_spirv(image)) {
+    throw abi::Failure(AA_INVALID_ARGUMENT, "the module of " + std::to_string(size) +
+                                                " bytes is no SPIR-V: its first word is not 0x07230203, or it is no "
+                                                "whole number of words");
+  }
+  return std::make_unique<Module>(state_, image, size);
+}
+
+// ---- compiler --------------------------------------------------------------------------------------------------------
+
+const char* Device::compile_languages() { return opencl_language; }
+
+std::string Device::compile_fingerprint() { return spirv_fingerprint(); }
+
+abi::CompileOutput Device::compile(const char* language, const char* name, const char* source, size_t source_size,
+                                   const char* const* options, size_t option_count) {
+  if (std::string_view(language) != opencl_language) {
+    throw abi::Failure(AA_UNIMPLEMENTED,
+                       std::string("the Level Zero runtime compiles ") + opencl_language + ", not " + language);
+  }
+  return compile_to_spirv(name, {source, source_size}, {options, options + option_count});
+}
+
+void Device::kernel_tuning(aa_kernel_tuning& tuning) {
+  const ComputeProperties& compute = state_->facts().compute;
+  const auto power_of_two = [](uint32_t most) { return static_cast<int32_t>(std::bit_floor(std::max(most, 1u))); };
+  uint32_t subgroup = 0;
+  for (uint32_t i = 0; i < std::min(compute.subgroup_size_count, 8u); ++i) {
+    const uint32_t size = compute.subgroup_sizes[i];
+    if (size <= 32 && subgroup != 16 && (size == 16 || size > subgroup)) subgroup = size;
+  }
+  tuning.group_size = power_of_two(std::min(compute.max_group_size, 128u));
+  if (std::has_single_bit(subgroup) && static_cast<int32_t>(subgroup) <= tuning.group_size) {
+    tuning.subgroup_size = static_cast<int32_t>(subgroup);
+  }
+  tuning.lanes = tuning.subgroup_size ? tuning.subgroup_size : std::min(tuning.group_size, 16);
+  tuning.items = power_of_two(std::min(compute.max_group_size, 256u));
+  tuning.local_memory = static_cast<int32_t>(compute.max_local_memory);
+  tuning.native_f16 = (state_->facts().module.flags & module_fp16) != 0;
+  tuning.native_f64 = (state_->facts().module.flags & module_fp64) != 0;
+}
+
+}  // namespace anyaccel::xpu::level_zero

@@ -1,0 +1,96 @@
+// Events: a point in a stream that host and streams can wait for, and whose time can be told.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "accelerators/xpu/level_zero/device_state.h"
+
+namespace anyaccel::xpu::level_zero {
+
+// The asynchronous error of a stream; shared with the events recorded on it. Thread-safe.
+class StreamFault {
+ public:
+  // Keeps the first.
+  void set(const abi::Failure& failure);
+  void raise_if_set() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::optional<abi::Failure> failure_;
+};
+
+// One use of an event of the pool: signaled at one point of one stream. Goes back to the pool with its last owner; streams
+// own what they signal or wait for until they have passed it. Thread-safe.
+class Record {
+ public:
+  Record(std::shared_ptr<DeviceState> device, std::shared_ptr<StreamFault> fault, bool timed);
+  ~Record();
+  Record(const Record&) = delete;
+  Record& operator=(const Record&) = delete;
+
+  EventHandle event() const noexcept { return event_; }
+  bool timed() const noexcept { return timed_; }
+  const std::shared_ptr<StreamFault>& fault() const noexcept { return fault_; }
+
+  // These throw the stream's sticky error, and keep a new one there.
+  bool complete();
+  void wait();  // blocks until it is complete
+
+  // Whether it is complete, as far as can be told without an error.
+  bool passed() noexcept;
+  // Waits, for a second at most, whatever has happened.
+  void settle() noexcept;
+
+  // Milliseconds from this to `end`; both are timed and complete, on devices of one kind.
+  double milliseconds_until(Record& end);
+
+ private:
+  // False for "not ready".
+  bool completed(Result result, const char* call);
+  uint64_t ticks();
+
+  std::shared_ptr<DeviceState> device_;
+  std::shared_ptr<StreamFault> fault_;
+  bool timed_;
+  EventHandle event_;
+  double made_ms_;  // the host's clock
+  std::atomic<bool> done_{false};
+};
+
+// Ticks from `start` to `end` of a counter of `valid_bits` bits that wraps around: of all the differences that fit, the one
+// nearest to `expected`.
+double ticks_between(uint64_t start, uint64_t end, uint32_t valid_bits, double expected);
+
+class Stream;
+
+// What an event and the graphs that record it share. Thread-safe.
+class EventCore {
+ public:
+  explicit EventCore(bool timed) : timed_(timed) {}
+  bool timed() const noexcept { return timed_; }
+  std::shared_ptr<Record> latest() const;  // null: never recorded
+  void set(std::shared_ptr<Record> record);
+
+ private:
+  const bool timed_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<Record> latest_;
+};
+
+class Event final : public abi::Event {
+ public:
+  explicit Event(bool timed) : core_(std::make_shared<EventCore>(timed)) {}
+  const std::shared_ptr<EventCore>& core() const noexcept { return core_; }
+
+  void record(abi::Stream& stream) override;
+  bool query() override;
+  void synchronize() override;
+  double elapsed(abi::Event& end) override;
+
+ private:
+  std::shared_ptr<EventCore> core_;
+};
+
+}  // namespace anyaccel::xpu::level_zero

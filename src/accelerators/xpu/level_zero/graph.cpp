@@ -1,0 +1,78 @@
+// See graph.h.
+#include "accelerators/xpu/level_zero/graph.h"
+
+#include "accelerators/xpu/level_zero/stream.h"
+
+namespace anyaccel::xpu::level_zero {
+
+RecordedList::RecordedList(const std::shared_ptr<DeviceState>& device)
+    : device_(device), started_(device->events().acquire(false)), finished_(nullptr) {
+  try {
+    finished_ = device->events().acquire(false);
+    ListDesc desc{};
+    desc.type = type_list_desc;
+    desc.ordinal = device->facts().queue_ordinal;
+    ListHandle list = nullptr;
+    device->check(device->api().zeCommandListCreate(device->context().handle(), device->handle(), &desc, &list),
+                  "zeCommandListCreate");
+    commands_ = std::make_unique<CommandList>(device, list, false);
+    commands_->wait(started_);
+    commands_->reset(started_);
+  } catch (...) {
+    if (finished_) device->events().give_back(finished_, false);
+    device->events().give_back(started_, false);
+    throw;
+  }
+}
+
+RecordedList::~RecordedList() {
+  commands_.reset();
+  device_->events().give_back(started_, false);
+  device_->events().give_back(finished_, false);
+}
+
+void RecordedList::close() {
+  commands_->signal(finished_);
+  device_->check(device_->api().zeCommandListClose(commands_->handle()), "zeCommandListClose");
+}
+
+CommandList& Graph::commands() {
+  if (!list_is_open_) {
+    steps_.emplace_back().list = std::make_unique<RecordedList>(device_);
+    list_is_open_ = true;
+  }
+  ++nodes_;
+  return steps_.back().list->commands();
+}
+
+void Graph::add(GraphStep step) {
+  close_list();
+  steps_.push_back(std::move(step));
+  ++nodes_;
+}
+
+void Graph::finish() { close_list(); }
+
+void Graph::close_list() {
+  if (!list_is_open_) return;
+  list_is_open_ = false;
+  steps_.back().list->close();
+}
+
+void Graph::launch(abi::Stream& target) {
+  auto& stream = static_cast<Stream&>(target);
+  if (stream.capturing()) {
+    throw abi::Failure(AA_UNIMPLEMENTED, "a graph cannot be launched on a stream that captures another one");
+  }
+  // A list must not run twice at the same time.
+  if (last_launch_) stream.wait_for(last_launch_);
+  for (GraphStep& step : steps_) {
+    if (step.list) stream.run(*step.list);
+    if (step.function) stream.host_call(step.function, step.user);
+    if (step.record) stream.record(step.record);
+    if (step.wait) stream.wait_for(step.wait->latest());
+  }
+  last_launch_ = stream.end_of_work();
+}
+
+}  // namespace anyaccel::xpu::level_zero

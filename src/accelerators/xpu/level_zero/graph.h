@@ -1,0 +1,67 @@
+// Recorded graphs: closed command lists that run again without being appended again, with the host calls, event records and
+// waits between them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "accelerators/xpu/level_zero/command_list.h"
+#include "accelerators/xpu/level_zero/event.h"
+
+namespace anyaccel::xpu::level_zero {
+
+// A command list to be run by Stream::run(). It begins by waiting for `started` and ends by signaling `finished`, which is
+// how it takes its place between the commands of a stream; both are unsignaled again when the stream has passed it.
+class RecordedList {
+ public:
+  explicit RecordedList(const std::shared_ptr<DeviceState>& device);
+  ~RecordedList();
+  RecordedList(const RecordedList&) = delete;
+  RecordedList& operator=(const RecordedList&) = delete;
+
+  CommandList& commands() noexcept { return *commands_; }
+  void close();
+  EventHandle started() const noexcept { return started_; }
+  EventHandle finished() const noexcept { return finished_; }
+
+ private:
+  std::shared_ptr<DeviceState> device_;
+  EventHandle started_;
+  EventHandle finished_;
+  std::unique_ptr<CommandList> commands_;
+};
+
+// One of these at a time.
+struct GraphStep {
+  std::unique_ptr<RecordedList> list;
+  void (*function)(void* user) = nullptr;  // a host call
+  void* user = nullptr;
+  std::shared_ptr<EventCore> record;
+  std::shared_ptr<EventCore> wait;
+};
+
+class Graph final : public abi::Graph {
+ public:
+  explicit Graph(std::shared_ptr<DeviceState> device) : device_(std::move(device)) {}
+
+  // -- while it is recorded --
+  // The list that takes the next command.
+  CommandList& commands();
+  void add(GraphStep step);
+  void finish();
+
+  // -- then --
+  void launch(abi::Stream& stream) override;
+  int64_t node_count() const override { return nodes_; }
+
+ private:
+  void close_list();
+
+  std::shared_ptr<DeviceState> device_;
+  std::vector<GraphStep> steps_;
+  bool list_is_open_ = false;  // the last step's
+  int64_t nodes_ = 0;
+  std::shared_ptr<Record> last_launch_;
+};
+
+}  // namespace anyaccel::xpu::level_zero

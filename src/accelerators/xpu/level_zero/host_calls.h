@@ -1,0 +1,43 @@
+// Host functions in the order of a stream: a thread that waits for one event, calls, and signals another.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "accelerators/xpu/level_zero/event.h"
+
+namespace anyaccel::xpu::level_zero {
+
+class HostCalls {
+ public:
+  explicit HostCalls(std::shared_ptr<DeviceState> device);
+  // Finishes what was pushed.
+  ~HostCalls();
+  HostCalls(const HostCalls&) = delete;
+  HostCalls& operator=(const HostCalls&) = delete;
+
+  struct Call {
+    std::shared_ptr<Record> ready;     // the stream has come to the call
+    std::shared_ptr<Record> returned;  // what the stream waits for; signaled by the thread
+    void (*function)(void* user);
+    void* user;
+  };
+  // Thread-safe.
+  void push(Call call);
+
+ private:
+  void run();
+  void carry_out(const Call& call);
+
+  std::shared_ptr<DeviceState> device_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Call> calls_;
+  bool stopping_ = false;
+  std::thread thread_;  // last: it uses the members above
+};
+
+}  // namespace anyaccel::xpu::level_zero

@@ -1,0 +1,162 @@
+// See spirv_compiler.h.
+#include "accelerators/xpu/level_zero/spirv_compiler.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "ops/subprocess.h"
+
+namespace anyaccel::xpu::level_zero {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int first_version = 14;  // Debian 12's
+constexpr int last_version = 19;
+
+struct Tools {
+  std::string clang;  // empty: there are none
+  std::string translator;
+  int version = first_version;
+};
+
+// Programs of one version, the oldest first: clang-14 with llvm-spirv-14, ..., then clang with the translator of its version.
+Tools find_tools() {
+  for (int version = first_version; version <= last_version; ++version) {
+    const std::string suffix = "-" + std::to_string(version);
+    Tools tools{ops::find_program("clang" + suffix), ops::find_program("llvm-spirv" + suffix), version};
+    if (!tools.clang.empty() && !tools.translator.empty()) return tools;
+  }
+  Tools tools{ops::find_program("clang"), {}, first_version};
+  if (tools.clang.empty()) return {};
+  const ops::ProcessResult said = ops::run_program({tools.clang, "-dumpversion"});
+  tools.version = said.ok() ? std::atoi(said.output.c_str()) : 0;
+  if (tools.version < first_version || tools.version > last_version) return {};
+  tools.translator = ops::find_program("llvm-spirv-" + std::to_string(tools.version));
+  if (tools.translator.empty()) tools.translator = ops::find_program("llvm-spirv");
+  return tools.translator.empty() ? Tools() : tools;
+}
+
+// OpenCL C 3.0 because sub-groups need it. Without the generic address space a pointer of no named space is private, as in
+// 1.2; with it, kernels would be full of casts that cost time on devices, and pipes and device queues need it.
+const std::vector<std::string>& compiler_options() {
+  static const std::vector<std::string> options{
+      "-target",
+      "spir64-unknown-unknown",
+      "-x",
+      "cl",
+      "-cl-std=CL3.0",
+      "-Xclang",
+      "-cl-ext=-__opencl_c_generic_address_space,-__opencl_c_pipes,-__opencl_c_device_enqueue",
+      "-Xclang",
+      "-finclude-default-header",
+      "-Dcl_intel_required_subgroup_size=1",  // clang takes the attribute but does not say so
+      "-O2",
+      "-emit-llvm",
+  };
+  return options;
+}
+
+// A folder that goes with what is in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::error_code error;
+    fs::path base = fs::temp_directory_path(error);
+    if (error) base = "/tmp";
+    std::string name = (base / "anyaccel-spirv-XXXXXX").string();
+    if (!mkdtemp(name.data())) {
+      throw abi::Failure(AA_UNAVAILABLE, "no folder for the compiler's files can be made in " + base.string() + ": " +
+                                             std::strerror(errno) + "; set TMPDIR to a folder that can be written");
+    }
+    path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  std::string file(const char* name) const { return (path_ / name).string(); }
+
+ private:
+  fs::path path_;
+};
+
+void write_source(const std::string& file, const std::string& name, std::string_view source) {
+  std::ofstream stream(file, std::ios::binary);
+  // Messages then speak of the name that the caller knows.
+  std::string quoted;
+  for (const char c : name) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    if (c != '\n') quoted += c;
+  }
+  stream << "#line 1 \"" << quoted << "\"\n" << source << "\n";
+  stream.flush();
+  if (!stream) {
+    throw abi::Failure(AA_RESOURCE_EXHAUSTED, "the source of " + name + " cannot be written to " + file +
+                                                  "; is the disk full? TMPDIR names another folder");
+  }
+}
+
+}  // namespace
+
+bool is_spirv(const void* image) {
+  uint32_t word = 0;
+  std::memcpy(&word, image, sizeof(word));
+  return word == 0x07230203;
+}
+
+std::string spirv_fingerprint() {
+  std::string text = "spirv clang+llvm-spirv " + std::to_string(find_tools().version);
+  for (const std::string& option : compiler_options()) text += " " + option;
+  return text;
+}
+
+abi::CompileOutput compile_to_spirv(const std::string& name, std::string_view source,
+                                    const std::vector<std::string>& options) {
+  const Tools tools = find_tools();
+  if (tools.clang.empty()) {
+    throw abi::Failure(
+        AA_UNAVAILABLE,
+        "kernels cannot be compiled to SPIR-V: PATH has no clang and llvm-spirv of one version (looked for "
+        "clang-14 and llvm-spirv-14 up to 19, then clang); install the Debian packages clang-14 and "
+        "llvm-spirv-14");
+  }
+  const TemporaryFolder folder;
+  const std::string source_file = folder.file("kernel.cl");
+  const std::string bitcode = folder.file("kernel.bc");
+  const std::string spirv = folder.file("kernel.spv");
+  write_source(source_file, name, source);
+
+  abi::CompileOutput output;
+  output.format = spirv_format;
+  std::vector<std::string> command{tools.clang};
+  command.insert(command.end(), compiler_options().begin(), compiler_options().end());
+  command.insert(command.end(), options.begin(), options.end());
+  command.insert(command.end(), {"-c", source_file, "-o", bitcode});
+  const ops::ProcessResult compiled = ops::run_program(command);
+  output.log = compiled.output;
+  if (!compiled.ok()) {
+    if (output.log.empty()) output.log = tools.clang + " ended with code " + std::to_string(compiled.exit_code);
+    return output;
+  }
+  const ops::ProcessResult translated = ops::run_program({tools.translator, bitcode, "-o", spirv});
+  output.log += translated.output;
+  if (!translated.ok()) {
+    output.log += "\n" + tools.translator + " ended with code " + std::to_string(translated.exit_code);
+    return output;
+  }
+  std::ifstream stream(spirv, std::ios::binary);
+  output.image.assign(std::istreambuf_iterator<char>(stream), {});
+  output.succeeded = output.image.size() >= sizeof(uint32_t) && is_spirv(output.image.data());
+  if (!output.succeeded) output.log += "\n" + tools.translator + " wrote no SPIR-V to " + spirv;
+  return output;
+}
+
+}  // namespace anyaccel::xpu::level_zero

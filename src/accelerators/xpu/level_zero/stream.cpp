@@ -1,0 +1,255 @@
+// See stream.h.
+#include "accelerators/xpu/level_zero/stream.h"
+
+#include <algorithm>
+
+namespace anyaccel::xpu::level_zero {
+
+void StreamList::add(Stream* stream) {
+  std::lock_guard lock(mutex_);
+  streams_.push_back(stream);
+}
+
+void StreamList::remove(Stream* stream) noexcept {
+  std::lock_guard lock(mutex_);
+  std::erase(streams_, stream);
+}
+
+std::vector<std::shared_ptr<Record>> StreamList::ends_of_work() {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Record>> ends;
+  for (Stream* stream : streams_) {
+    if (std::shared_ptr<Record> end = stream->end_of_work()) ends.push_back(std::move(end));
+  }
+  return ends;
+}
+
+Stream::Stream(std::shared_ptr<DeviceState> device, std::shared_ptr<StreamList> siblings, const QueueDesc& desc)
+    : device_(std::move(device)), siblings_(std::move(siblings)), desc_(desc) {
+  const auto create = [&](uint32_t flags) {
+    QueueDesc list_desc = desc;
+    list_desc.flags |= flags;
+    ListHandle list = nullptr;
+    const Result result =
+        device_->api().zeCommandListCreateImmediate(device_->context().handle(), device_->handle(), &list_desc, &list);
+    if (result == success) list_ = std::make_unique<CommandList>(device_, list, flags == queue_in_order);
+    return result;
+  };
+  // A loader that is older than the driver refuses the flag when its validation is on.
+  Result result = error_invalid_enumeration;
+  if (device_->context().platform().version >= version_1_9) result = create(queue_in_order);
+  if (result == error_invalid_enumeration) result = create(0);
+  device_->check(result, "zeCommandListCreateImmediate");
+  siblings_->add(this);
+}
+
+Stream::~Stream() {
+  siblings_->remove(this);
+  host_calls_.reset();
+  if (queue_ && !is_forked_child()) device_->api().zeCommandQueueDestroy(queue_);
+}
+
+void Stream::close() {
+  siblings_->remove(this);
+  capture_.reset();
+  if (is_forked_child()) return;
+  // Whatever else fails, what was submitted must have ended before the list goes.
+  struct Settle {
+    Stream& stream;
+    ~Settle() {
+      if (stream.end_) stream.end_->settle();
+    }
+  } settle{*this};
+  if (!device_->lost()) synchronize();
+}
+
+void Stream::begin_work() {
+  device_->usable();
+  worked_since_end_ = true;
+}
+
+CommandList& Stream::target() {
+  if (capture_) return capture_->commands();
+  begin_work();
+  return *list_;
+}
+
+void Stream::copy(void* destination, const void* source, size_t size, aa_copy_direction) {
+  std::lock_guard lock(mutex_);
+  target().copy(destination, source, size);
+}
+
+void Stream::fill(void* destination, const void* pattern, size_t pattern_size, size_t size) {
+  std::lock_guard lock(mutex_);
+  target().fill(destination, pattern, pattern_size, size);
+}
+
+void Stream::launch(abi::Kernel& kernel, const aa_launch& launch) {
+  std::lock_guard lock(mutex_);
+  target().launch(static_cast<Kernel&>(kernel), launch);
+}
+
+// ---- records and waits -----------------------------------------------------------------------------------------------
+
+void Stream::release_passed() {
+  for (;;) {
+    const auto own = std::find_if(kept_.begin(), kept_.end(), [](const Kept& kept) { return kept.own; });
+    if (own == kept_.end() || !own->record->passed()) return;
+    kept_.erase(kept_.begin(), own + 1);
+  }
+}
+
+std::shared_ptr<Record> Stream::mark_locked(bool timed) {
+  device_->usable();
+  release_passed();
+  auto record = std::make_shared<Record>(device_, fault_, timed);
+  kept_.push_back({record, true});
+  try {
+    list_->signal(record->event());
+  } catch (const abi::Failure& failure) {
+    kept_.pop_back();
+    // A stream that takes no barrier any more has lost its order.
+    if (failure.code() != AA_RESOURCE_EXHAUSTED) fault_->set(failure);
+    throw;
+  }
+  end_ = record;
+  worked_since_end_ = false;
+  return record;
+}
+
+void Stream::record(const std::shared_ptr<EventCore>& event) {
+  std::lock_guard lock(mutex_);
+  if (capture_) {
+    GraphStep step;
+    step.record = event;
+    capture_->add(std::move(step));
+    return;
+  }
+  event->set(mark_locked(event->timed()));
+}
+
+void Stream::wait_locked(const std::shared_ptr<Record>& record) {
+  begin_work();
+  kept_.push_back({record, false});
+  list_->wait(record->event());
+  // A stream that only ever waits would keep every record.
+  constexpr size_t many = 64;
+  if (kept_.size() % many == 0) mark_locked(false);
+}
+
+void Stream::wait_for(std::shared_ptr<Record> record) {
+  if (!record || record->fault() == fault_ || record->passed()) return;
+  std::lock_guard lock(mutex_);
+  wait_locked(record);
+}
+
+void Stream::wait_event(abi::Event& event) {
+  const std::shared_ptr<EventCore>& core = static_cast<Event&>(event).core();
+  {
+    std::lock_guard lock(mutex_);
+    if (capture_) {
+      GraphStep step;
+      step.wait = core;
+      capture_->add(std::move(step));
+      return;
+    }
+  }
+  wait_for(core->latest());
+}
+
+std::shared_ptr<Record> Stream::end_of_work_locked() {
+  if (worked_since_end_) mark_locked(false);
+  return end_;
+}
+
+std::shared_ptr<Record> Stream::end_of_work() {
+  std::lock_guard lock(mutex_);
+  return end_of_work_locked();
+}
+
+std::shared_ptr<Record> Stream::end_to_wait_for() {
+  device_->usable();
+  std::lock_guard lock(mutex_);
+  fault_->raise_if_set();
+  if (capture_) {
+    throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is capturing a graph and cannot be waited for");
+  }
+  return end_of_work_locked();
+}
+
+bool Stream::query() {
+  const std::shared_ptr<Record> end = end_to_wait_for();
+  return !end || end->complete();
+}
+
+void Stream::synchronize() {
+  const std::shared_ptr<Record> end = end_to_wait_for();
+  if (end) end->wait();
+  std::lock_guard lock(mutex_);
+  release_passed();
+}
+
+void* Stream::native() { return list_->handle(); }
+
+// ---- host calls ------------------------------------------------------------------------------------------------------
+
+void Stream::host_call(void (*function)(void* user), void* user) {
+  std::lock_guard lock(mutex_);
+  if (capture_) {
+    GraphStep step;
+    step.function = function;
+    step.user = user;
+    capture_->add(std::move(step));
+    return;
+  }
+  if (!host_calls_) host_calls_ = std::make_unique<HostCalls>(device_);
+  HostCalls::Call call{mark_locked(false), std::make_shared<Record>(device_, fault_, false), function, user};
+  wait_locked(call.returned);
+  const EventHandle returned = call.returned->event();
+  try {
+    host_calls_->push(std::move(call));
+  } catch (...) {
+    device_->api().zeEventHostSignal(returned);  // or the stream would stand still for good
+    throw;
+  }
+}
+
+// ---- graphs ----------------------------------------------------------------------------------------------------------
+
+void Stream::capture_begin() {
+  std::lock_guard lock(mutex_);
+  device_->usable();
+  if (capture_) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is capturing a graph already");
+  capture_ = std::make_unique<Graph>(device_);
+}
+
+std::unique_ptr<abi::Graph> Stream::capture_end() {
+  std::lock_guard lock(mutex_);
+  if (!capture_) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is not capturing a graph");
+  std::unique_ptr<Graph> graph = std::move(capture_);
+  graph->finish();
+  return graph;
+}
+
+bool Stream::capturing() {
+  std::lock_guard lock(mutex_);
+  return capture_ != nullptr;
+}
+
+void Stream::run(RecordedList& list) {
+  std::lock_guard lock(mutex_);
+  begin_work();
+  const Api& api = device_->api();
+  if (!queue_) {
+    device_->check(api.zeCommandQueueCreate(device_->context().handle(), device_->handle(), &desc_, &queue_),
+                   "zeCommandQueueCreate");
+  }
+  list_->signal(list.started());
+  ListHandle handle = list.commands().handle();
+  device_->check(api.zeCommandQueueExecuteCommandLists(queue_, 1, &handle, nullptr),
+                 "zeCommandQueueExecuteCommandLists");
+  list_->wait(list.finished());
+  list_->reset(list.finished());
+}
+
+}  // namespace anyaccel::xpu::level_zero

@@ -1,0 +1,86 @@
+// Streams: immediate command lists, with what they need so that their work is in order and their errors stay with them.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "accelerators/xpu/level_zero/command_list.h"
+#include "accelerators/xpu/level_zero/event.h"
+#include "accelerators/xpu/level_zero/graph.h"
+#include "accelerators/xpu/level_zero/host_calls.h"
+
+namespace anyaccel::xpu::level_zero {
+
+// The streams of a device, for Device::synchronize. Thread-safe.
+class StreamList;
+
+class Stream final : public abi::Stream {
+ public:
+  Stream(std::shared_ptr<DeviceState> device, std::shared_ptr<StreamList> siblings, const QueueDesc& desc);
+  ~Stream() override;
+
+  void close() override;
+  void copy(void* destination, const void* source, size_t size, aa_copy_direction direction) override;
+  void fill(void* destination, const void* pattern, size_t pattern_size, size_t size) override;
+  bool query() override;
+  void synchronize() override;
+  void wait_event(abi::Event& event) override;
+  void* native() override;
+  void host_call(void (*function)(void* user), void* user) override;
+  void launch(abi::Kernel& kernel, const aa_launch& launch) override;
+  void capture_begin() override;
+  std::unique_ptr<abi::Graph> capture_end() override;
+  bool capturing() override;
+
+  // A record of a point after all work so far (also while a graph is captured, of which it is no part); null when there
+  // was none. Thread-safe, as are the following.
+  std::shared_ptr<Record> end_of_work();
+  // Records the event, or puts that into the graph that is captured.
+  void record(const std::shared_ptr<EventCore>& event);
+  // Later work waits for the record; null: for nothing.
+  void wait_for(std::shared_ptr<Record> record);
+  void run(RecordedList& list);
+
+ private:
+  struct Kept {
+    std::shared_ptr<Record> record;
+    bool own;  // recorded on this stream: once it is complete, this and all before it were passed
+  };
+
+  void begin_work();
+  // Where the next command goes: into the graph that is captured, or to the device.
+  CommandList& target();
+  std::shared_ptr<Record> mark_locked(bool timed);
+  void wait_locked(const std::shared_ptr<Record>& record);
+  void release_passed();
+  std::shared_ptr<Record> end_of_work_locked();
+  std::shared_ptr<Record> end_to_wait_for();
+
+  std::shared_ptr<DeviceState> device_;
+  std::shared_ptr<StreamList> siblings_;
+  std::shared_ptr<StreamFault> fault_ = std::make_shared<StreamFault>();
+  QueueDesc desc_;
+  std::mutex mutex_;
+  std::unique_ptr<CommandList> list_;
+  QueueHandle queue_ = nullptr;  // runs recorded lists; made when first needed
+  std::deque<Kept> kept_;        // records that the device may still use
+  std::shared_ptr<Record> end_;  // the latest of this stream
+  bool worked_since_end_ = false;
+  std::unique_ptr<Graph> capture_;
+  std::unique_ptr<HostCalls> host_calls_;  // made when first needed
+};
+
+class StreamList {
+ public:
+  void add(Stream* stream);
+  void remove(Stream* stream) noexcept;
+  // Records of the points after all work so far of every stream.
+  std::vector<std::shared_ptr<Record>> ends_of_work();
+
+ private:
+  std::mutex mutex_;
+  std::vector<Stream*> streams_;
+};
+
+}  // namespace anyaccel::xpu::level_zero

@@ -1,0 +1,103 @@
+// A command queue with what belongs to it: its sticky error, the thread that runs its host calls, its markers. Shared by a
+// stream and the events recorded on it, which may outlive the stream.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "accelerators/xpu/opencl/objects.h"
+
+namespace anyaccel::xpu::opencl {
+
+// Runs functions of the host between commands of one queue. A thread per queue that waits for events: a callback of
+// OpenCL's would run on a thread that queues share, where one function's waiting could stop another stream.
+class HostCalls {
+ public:
+  explicit HostCalls(const Api& api) : api_(api) {}
+  // Runs what was added, and ends the thread.
+  ~HostCalls();
+  HostCalls(const HostCalls&) = delete;
+  HostCalls& operator=(const HostCalls&) = delete;
+
+  // When `after` is complete (or failed): calls `function` unless it is null, and completes the user event `done`.
+  void add(OwnedEvent after, void (*function)(void* user), void* user, OwnedEvent done);
+
+ private:
+  struct Call {
+    OwnedEvent after;
+    void (*function)(void* user);
+    void* user;
+    OwnedEvent done;
+  };
+  void run();
+
+  const Api& api_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Call> calls_;
+  bool ending_ = false;
+  std::thread thread_;  // started by the first call
+};
+
+class Queue {
+ public:
+  Queue(const Api& api, cl_context context, cl_device_id device);
+
+  const Api& api() const noexcept { return api_; }
+  cl_context context() const noexcept { return context_; }
+  cl_command_queue get() const noexcept { return queue_.get(); }
+
+  // Throws the sticky error, if there is one.
+  void raise();
+  // Passes the answer of a clEnqueue* call on: throws on an error, which sticks when it says that the device is lost.
+  // Inline, because it runs for every command.
+  void check_enqueue(cl_int error, const char* what) {
+    if (error != CL_SUCCESS) [[unlikely]]
+      fail_enqueue(error, what);
+  }
+
+  // An event that completes when everything enqueued so far has; flushed, so that it completes without a wait.
+  OwnedEvent marker();
+  // Whether `event` of this queue is complete. Throws, and keeps, the error with which it ended.
+  bool is_complete(cl_event event);
+  // Waits for it. Throws as above.
+  void wait(cl_event event);
+
+  // Everything enqueued so far: whether it is complete, and waiting for it. Both throw the sticky error.
+  bool idle();
+  void finish();
+  // To be called after enqueuing work.
+  void touch() noexcept { marker_is_last_.store(false, std::memory_order_release); }
+
+  // Later commands wait for `event`, which may be of another context.
+  void wait_for(cl_event event, cl_context context);
+  void host_call(void (*function)(void* user), void* user);
+
+  // The stream is destroyed: ends the thread of host calls and forgets the sticky error.
+  void close();
+
+ private:
+  [[noreturn]] void fail_enqueue(cl_int error, const char* what);
+  void fail_command(cl_int status);
+  // A marker behind everything that was enqueued; empty when nothing ever was.
+  OwnedEvent last_marker();
+  void call_between(OwnedEvent after, void (*function)(void* user), void* user);
+
+  const Api& api_;
+  cl_context context_;
+  OwnedQueue queue_;
+  std::mutex mutex_;  // of the next three
+  std::optional<abi::Failure> error_;
+  bool closed_ = false;
+  std::unique_ptr<HostCalls> host_calls_;
+  std::mutex marker_mutex_;  // of last_marker_
+  OwnedEvent last_marker_;
+  std::atomic<bool> marker_is_last_{true};  // nothing was enqueued after last_marker_, or ever
+};
+
+}  // namespace anyaccel::xpu::opencl

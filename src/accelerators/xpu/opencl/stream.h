@@ -1,0 +1,132 @@
+// Streams, events and recorded graphs over command queues.
+//
+// A graph is a list of what was enqueued on the capturing streams, in the order of the calls; a replay enqueues it again on
+// one stream. Each kernel of it has a cl_kernel of its own with its arguments set, so that a replay costs one
+// clEnqueueNDRangeKernel a kernel. (cl_khr_command_buffer was measured on PoCL 3.1 and was no faster.)
+#pragma once
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <variant>
+#include <vector>
+
+#include "accelerators/xpu/opencl/kernels.h"
+#include "accelerators/xpu/opencl/queue.h"
+
+namespace anyaccel::xpu::opencl {
+
+struct CopyNode {
+  void* destination;
+  const void* source;
+  size_t size;
+};
+
+struct FillNode {
+  unsigned char* destination;
+  std::array<unsigned char, 8> pattern;
+  size_t pattern_size;
+  size_t size;
+};
+
+struct KernelNode {
+  std::shared_ptr<const OwnedKernel> kernel;
+  std::array<size_t, 3> global;  // items
+  std::array<size_t, 3> local;   // items of a group
+};
+
+struct HostCallNode {
+  void (*function)(void* user);
+  void* user;
+};
+
+using Node = std::variant<CopyNode, FillNode, KernelNode, HostCallNode>;
+
+class Stream;
+
+// What the streams of one capture record.
+struct Capture {
+  const Stream* origin;  // where it began and must end
+  std::mutex mutex;
+  bool open = true;
+  std::vector<Node> nodes;
+
+  bool is_open() {
+    std::lock_guard lock(mutex);
+    return open;
+  }
+  void add(Node node) {
+    std::lock_guard lock(mutex);
+    nodes.push_back(std::move(node));
+  }
+};
+
+class Event final : public abi::Event {
+ public:
+  Event(const Api& api, bool timed) : api_(api), timed_(timed) {}
+
+  void record(abi::Stream& stream) override;
+  bool query() override;
+  void synchronize() override;
+  double elapsed(abi::Event& end) override;
+
+  // The latest record: a reference to its event (empty when there was none), and its queue.
+  struct Point {
+    OwnedEvent event;
+    std::shared_ptr<Queue> queue;
+    std::shared_ptr<Capture> capture;  // instead of both: it was recorded on a capturing stream
+  };
+  Point point();
+
+ private:
+  uint64_t end_time();  // nanoseconds
+
+  const Api& api_;
+  const bool timed_;
+  std::mutex mutex_;
+  Point point_;
+};
+
+class Stream final : public abi::Stream {
+ public:
+  explicit Stream(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {}
+  ~Stream() override;
+
+  void close() override;
+  void copy(void* destination, const void* source, size_t size, aa_copy_direction direction) override;
+  void fill(void* destination, const void* pattern, size_t pattern_size, size_t size) override;
+  bool query() override;
+  void synchronize() override;
+  void wait_event(abi::Event& event) override;
+  void* native() override { return queue_->get(); }
+  void host_call(void (*function)(void* user), void* user) override;
+  void launch(abi::Kernel& kernel, const aa_launch& launch) override;
+  void capture_begin() override;
+  std::unique_ptr<abi::Graph> capture_end() override;
+  bool capturing() override { return capture() != nullptr; }
+
+  const std::shared_ptr<Queue>& queue() const noexcept { return queue_; }
+  // The capture that records this stream; null when it runs.
+  const std::shared_ptr<Capture>& capture();
+  // Enqueues, or records while capturing.
+  void replay(const std::vector<Node>& nodes);
+
+ private:
+  void submit(const Node& node);
+  void refuse_while_capturing(const char* what);
+
+  std::shared_ptr<Queue> queue_;
+  std::shared_ptr<Capture> capture_;
+};
+
+class Graph final : public abi::Graph {
+ public:
+  explicit Graph(std::vector<Node> nodes) : nodes_(std::move(nodes)) {}
+  void launch(abi::Stream& stream) override { static_cast<Stream&>(stream).replay(nodes_); }
+  int64_t node_count() const override { return static_cast<int64_t>(nodes_.size()); }
+
+ private:
+  std::vector<Node> nodes_;
+};
+
+}  // namespace anyaccel::xpu::opencl

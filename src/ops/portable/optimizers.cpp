@@ -1,0 +1,123 @@
+// See optimizers.h.
+#include "ops/portable/optimizers.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "anyaccel/tensor.h"
+#include "ops/optimizers.h"
+#include "ops/portable/arguments.h"
+
+namespace anyaccel::ops::portable {
+namespace {
+
+#include "kernels/portable/optimizer_arguments.h"
+
+static_assert(AA_SUM_SEGMENT == AA_NORM_SEGMENT);
+
+// Kernels of optimizers.cl and of lamb.cl.
+enum Steps : size_t { adam_step, lion_step };
+enum Lamb : size_t { square_sums_kernel, lamb_moments_kernel, lamb_apply_kernel };
+
+aa_optimizer_types types_of(const aa_parameter& p) {
+  return {p.param_dtype, p.grad_dtype, p.state_dtype, p.copy ? p.copy_dtype : 0};
+}
+
+aa_lamb_numbers numbers_of(const aa_lamb_args& a, float coefficient) {
+  return {a.beta1,       a.one_minus_beta1, a.beta2, a.one_minus_beta2, a.eps,        a.correction1,
+          a.correction2, a.weight_decay,    a.lr,    a.grad_scale,      a.eps_inside, coefficient};
+}
+
+// Numbers that kernels wrote, when they have.
+std::vector<double> read_back(const Tensor& sums) {
+  std::vector<double> result(static_cast<size_t>(sums.numel()));
+  if (result.empty()) return result;
+  const Tensor here = sums.to(Device{});
+  std::memcpy(result.data(), here.data(), result.size() * sizeof(double));
+  return result;
+}
+
+}  // namespace
+
+OptimizerKernels::OptimizerKernels(DriverAccelerator& accelerator)
+    : accelerator_(accelerator),
+      steps_(accelerator, "optimizers.cl", {"adam_step", "lion_step"}),
+      lamb_(accelerator, "lamb.cl", {"square_sums", "lamb_moments", "lamb_apply"}) {}
+
+int64_t OptimizerKernels::per_item(int device) {
+  // Where an item works alone it is a thread of a processor: it takes a few strips.
+  return steps_.tuning(device).group_size == 1 ? 1024 : 1;
+}
+
+LaunchShape OptimizerKernels::items_shape(int64_t count, int64_t per_item, int device) {
+  const int32_t items = steps_.tuning(device).items;
+  return {.grid = {groups_for(count, items * per_item), 1, 1}, .block = {static_cast<uint32_t>(items), 1, 1}};
+}
+
+LaunchShape OptimizerKernels::segments_shape(int64_t count, int device) {
+  const int32_t group = lamb_.tuning(device).group_size;
+  const int64_t segments = std::max(group / AA_SUM_LANES, 1);
+  return {.grid = {groups_for(count, segments * AA_NORM_SEGMENT), 1, 1}, .block = {static_cast<uint32_t>(group), 1, 1}};
+}
+
+void OptimizerKernels::step(std::span<const aa_parameter> parameters, const aa_adam_args& args, const void* noop,
+                            int device) {
+  const int64_t each = per_item(device);
+  const auto numbers = std::bit_cast<aa_adam_numbers>(args);
+  for (const aa_parameter& p : parameters) {
+    if (p.count == 0) continue;
+    steps_.launch(adam_step, device, items_shape(p.count, each, device), p.param, p.grad, p.state[0], p.state[1],
+                  p.copy, noop, types_of(p), numbers, p.count, each);
+  }
+}
+
+void OptimizerKernels::step(std::span<const aa_parameter> parameters, const aa_lion_args& args, const void* noop,
+                            int device) {
+  const int64_t each = per_item(device);
+  const aa_lion_numbers numbers{args.beta1, args.one_minus_beta1, args.beta2, args.one_minus_beta2, args.lr,
+                                args.keep,  args.grad_scale,      0};
+  for (const aa_parameter& p : parameters) {
+    if (p.count == 0) continue;
+    steps_.launch(lion_step, device, items_shape(p.count, each, device), p.param, p.grad, p.state[0], p.copy, noop,
+                  types_of(p), numbers, p.count, each);
+  }
+}
+
+std::vector<double> OptimizerKernels::square_sums(std::span<const aa_parameter> parameters, int device) {
+  const Tensor sums = Tensor::empty({segment_count(parameters)}, DType::F64, accelerator_.device(device));
+  for (const aa_parameter& p : parameters) {
+    if (p.count == 0) continue;
+    lamb_.launch(square_sums_kernel, device, segments_shape(p.count, device), p.grad, int64_t{p.grad_dtype}, p.count,
+                 static_cast<void*>(sums.data_as<double>() + p.first_segment));
+  }
+  return read_back(sums);
+}
+
+std::vector<double> OptimizerKernels::lamb_moments(std::span<const aa_parameter> parameters, const aa_lamb_args& args,
+                                                   int device) {
+  const int64_t segments = segment_count(parameters);
+  const Tensor sums = Tensor::empty({2 * segments}, DType::F64, accelerator_.device(device));
+  for (const aa_parameter& p : parameters) {
+    if (p.count == 0) continue;
+    double* const first = sums.data_as<double>() + p.first_segment;
+    lamb_.launch(lamb_moments_kernel, device, segments_shape(p.count, device), p.param, p.grad, p.state[0], p.state[1],
+                 types_of(p), numbers_of(args, 0), p.count, static_cast<void*>(first),
+                 static_cast<void*>(first + segments));
+  }
+  return read_back(sums);
+}
+
+void OptimizerKernels::lamb_apply(std::span<const aa_parameter> parameters, const aa_lamb_args& args,
+                                  std::span<const float> coefficients, int device) {
+  const int64_t each = per_item(device);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const aa_parameter& p = parameters[i];
+    if (p.count == 0) continue;
+    lamb_.launch(lamb_apply_kernel, device, items_shape(p.count, each, device), p.param, p.state[0], p.state[1], p.copy,
+                 types_of(p), numbers_of(args, coefficients[i]), p.count, each);
+  }
+}
+
+}  // namespace anyaccel::ops::portable

@@ -1,0 +1,41 @@
+// The steps of the fused optimizers as portable kernels: what kernels/host/optimizers.h defines, on arrays of a device.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "anyaccel/driver_accelerator.h"
+#include "kernels/host/optimizers.h"
+#include "ops/portable/kernel_set.h"
+
+namespace anyaccel::ops::portable {
+
+// Every function enqueues on the calling thread's current stream of `device`, on which all arrays of the parameters lie.
+class OptimizerKernels {
+ public:
+  explicit OptimizerKernels(DriverAccelerator& accelerator);
+
+  // adam_step and lion_step. `noop`: an int32 of the device, and nothing is done where it is not 0; may be null.
+  void step(std::span<const aa_parameter> parameters, const aa_adam_args& args, const void* noop, int device);
+  void step(std::span<const aa_parameter> parameters, const aa_lion_args& args, const void* noop, int device);
+
+  // grad_square_sums: a number for each segment. Blocks.
+  std::vector<double> square_sums(std::span<const aa_parameter> parameters, int device);
+
+  // lamb_moments: the sums of the parameters' segments, then those of the updates'. Blocks.
+  std::vector<double> lamb_moments(std::span<const aa_parameter> parameters, const aa_lamb_args& args, int device);
+  void lamb_apply(std::span<const aa_parameter> parameters, const aa_lamb_args& args,
+                  std::span<const float> coefficients, int device);
+
+ private:
+  // The grid of a kernel whose items take `per_item` elements each.
+  LaunchShape items_shape(int64_t count, int64_t per_item, int device);
+  int64_t per_item(int device);
+  LaunchShape segments_shape(int64_t count, int device);
+
+  DriverAccelerator& accelerator_;
+  KernelSet steps_;
+  KernelSet lamb_;
+};
+
+}  // namespace anyaccel::ops::portable

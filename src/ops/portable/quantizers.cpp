@@ -1,0 +1,150 @@
+// See quantizers.h.
+#include "ops/portable/quantizers.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "anyaccel/tensor.h"
+#include "ops/portable/arguments.h"
+
+namespace anyaccel::ops::portable {
+namespace {
+
+using aa_u64 = uint64_t;
+#include "kernels/portable/quantizer_arguments.h"
+
+// Kernels of quantizer.cl and of fp_quantizer.cl; both begin with quant_ranges.
+enum Integers : size_t { quant_ranges, quant_scales, quant_store, quant_fake, quant_load, quant_sum, quant_to_half };
+enum Floats : size_t { fp_scales = 1, fp_store, fp_load };
+
+LaunchShape items_shape(int64_t count, const aa_kernel_tuning& tuning) {
+  return {.grid = {groups_for(count, tuning.items), 1, 1}, .block = {static_cast<uint32_t>(tuning.items), 1, 1}};
+}
+
+aa_quant_groups cut(int64_t groups, int64_t group_size, int64_t part) {
+  return {groups, group_size, part, (group_size + part - 1) / part};
+}
+// For items that work alone: a whole number of bytes in every format. Where such an item is a thread of a processor it
+// takes more.
+aa_quant_groups cut_for_items(int64_t groups, int64_t group_size, const aa_kernel_tuning& tuning) {
+  return cut(groups, group_size, tuning.group_size == 1 ? 256 : 8);
+}
+
+// Enqueues quant_ranges; the result is for the kernel that makes scales of it, as are the groups, which are set.
+Tensor find_ranges(DriverAccelerator& accelerator, KernelSet& kernels, const void* x, const void* error,
+                   aa_quant_groups& groups, const aa_quant_options& options, int device) {
+  // A group is cut where a single group of items would be alone with it; not further than one item can put together again.
+  constexpr int64_t most_parts = 1024;
+  const int64_t smallest = int64_t{256} * std::max(kernels.tuning(device).group_size, 16);
+  groups = cut(groups.groups, groups.group_size, std::max(smallest, (groups.group_size + most_parts - 1) / most_parts));
+  const int64_t count = groups.groups * groups.parts;
+  Tensor ranges = Tensor::empty({count, 2}, DType::F32, accelerator.device(device));
+  const auto group_size = static_cast<uint32_t>(kernels.tuning(device).group_size);
+  kernels.launch(quant_ranges, device, {.grid = {groups_for(count, 1), 1, 1}, .block = {group_size, 1, 1}}, x, error,
+                 groups, options, ranges.data());
+  return ranges;
+}
+
+aa_quant_options options_of(const aa_quantize_args& a) {
+  return {a.bits, a.asymmetric, a.dtype, a.error ? a.error_dtype : 0, a.error_beta, a.stochastic, a.seed, a.offset};
+}
+
+// Of values that are read.
+aa_quant_options options_of(int32_t bits, int32_t asymmetric, int32_t dtype) {
+  return {bits, asymmetric, dtype, 0, 0, 0, 0, 0};
+}
+
+}  // namespace
+
+QuantizerKernels::QuantizerKernels(DriverAccelerator& accelerator)
+    : accelerator_(accelerator),
+      kernels_(
+          accelerator, "quantizer.cl",
+          {"quant_ranges", "quant_scales", "quant_store", "quant_fake", "quant_load", "quant_sum", "quant_to_half"}) {}
+
+void QuantizerKernels::quantize(const aa_quantize_args& a, int device) {
+  const aa_kernel_tuning& tuning = kernels_.tuning(device);
+  const aa_quant_options options = options_of(a);
+  const aa_quant_order order{a.nodes, a.devices, a.pipeline, a.groups / (a.nodes * a.devices * a.pipeline)};
+  aa_quant_groups groups{a.groups, a.group_size, 0, 0};
+  const Tensor ranges = find_ranges(accelerator_, kernels_, a.x, a.error, groups, options, device);
+  kernels_.launch(quant_scales, device, items_shape(a.groups, tuning), ranges.data(), groups, order, options, a.params);
+  const aa_quant_groups parts = cut_for_items(a.groups, a.group_size, tuning);
+  kernels_.launch(quant_store, device, items_shape(parts.groups * parts.parts, tuning), a.x, a.error, a.params, parts,
+                  order, options, a.values);
+}
+
+void QuantizerKernels::fake(const aa_quantize_args& a, int device) {
+  const aa_kernel_tuning& tuning = kernels_.tuning(device);
+  const aa_quant_options options = options_of(a);
+  const aa_quant_order order{1, 1, 1, a.groups};
+  const Tensor params = Tensor::empty({a.groups, 2}, DType::F32, accelerator_.device(device));
+  aa_quant_groups groups{a.groups, a.group_size, 0, 0};
+  const Tensor ranges = find_ranges(accelerator_, kernels_, a.x, nullptr, groups, options, device);
+  kernels_.launch(quant_scales, device, items_shape(a.groups, tuning), ranges.data(), groups, order, options,
+                  params.data());
+  const aa_quant_groups parts = cut_for_items(a.groups, a.group_size, tuning);
+  kernels_.launch(quant_fake, device, items_shape(parts.groups * parts.parts, tuning), a.x, params.data(), parts,
+                  options);
+}
+
+void QuantizerKernels::dequantize(const aa_dequantize_args& a, int device) {
+  const aa_kernel_tuning& tuning = kernels_.tuning(device);
+  const aa_quant_groups parts = cut_for_items(a.groups, a.group_size, tuning);
+  kernels_.launch(quant_load, device, items_shape(parts.groups * parts.parts, tuning), a.values, a.params, parts,
+                  options_of(a.bits, a.asymmetric, a.dtype), a.out);
+}
+
+void QuantizerKernels::quantized_reduction(const aa_quantized_reduction_args& a, int device) {
+  const aa_kernel_tuning& tuning = kernels_.tuning(device);
+  const Tensor sum = Tensor::empty({a.count}, DType::F32, accelerator_.device(device));
+  const aa_quant_chunks chunks{a.chunks, a.count, a.in_group_size, cut_for_items(1, a.count, tuning).part};
+  kernels_.launch(quant_sum, device, items_shape((a.count + chunks.part - 1) / chunks.part, tuning), a.values, a.params,
+                  chunks, options_of(a.bits, a.asymmetric, AA_DTYPE_F32), sum.data());
+  aa_quantize_args quantized{};
+  quantized.x = sum.data();
+  quantized.dtype = AA_DTYPE_F32;
+  quantized.bits = a.bits;
+  quantized.asymmetric = a.asymmetric;
+  quantized.groups = a.count / a.out_group_size;
+  quantized.group_size = a.out_group_size;
+  quantized.values = a.out_values;
+  quantized.params = a.out_params;
+  quantized.nodes = quantized.devices = quantized.pipeline = 1;
+  quantized.error = a.error;
+  quantized.error_dtype = a.error_dtype;
+  quantized.error_beta = a.error_beta;
+  quantize(quantized, device);
+}
+
+void QuantizerKernels::dequantize_to_half(const aa_dequantize_to_half_args& a, int device) {
+  const aa_kernel_tuning& tuning = kernels_.tuning(device);
+  const aa_quant_groups parts = cut_for_items(a.groups, a.group_size, tuning);
+  kernels_.launch(quant_to_half, device, items_shape(parts.groups * parts.parts, tuning), a.values, a.scale, a.minimum,
+                  parts, options_of(a.bits, 0, AA_DTYPE_F16), a.out);
+}
+
+FPQuantizerKernels::FPQuantizerKernels(DriverAccelerator& accelerator)
+    : accelerator_(accelerator),
+      kernels_(accelerator, "fp_quantizer.cl", {"quant_ranges", "fp_scales", "fp_store", "fp_load"}) {}
+
+void FPQuantizerKernels::quantize(const aa_fp_quantize_args& a, int device) {
+  const aa_kernel_tuning& tuning = kernels_.tuning(device);
+  const aa_quant_options options{a.format.bits, 0, a.dtype, 0, 0, a.stochastic, a.seed, a.offset};
+  const auto numbers = std::bit_cast<aa_fp_numbers>(a.format);
+  aa_quant_groups groups{a.groups, a.group_size, 0, 0};
+  const Tensor ranges = find_ranges(accelerator_, kernels_, a.x, nullptr, groups, options, device);
+  kernels_.launch(fp_scales, device, items_shape(a.groups, tuning), ranges.data(), groups, numbers, a.out);
+  const aa_quant_groups parts = cut_for_items(a.groups, a.group_size, tuning);
+  kernels_.launch(fp_store, device, items_shape(parts.groups * parts.parts, tuning), a.x, parts, numbers, options,
+                  a.out);
+}
+
+void FPQuantizerKernels::dequantize(const aa_fp_dequantize_args& a, int device) {
+  const aa_kernel_tuning& tuning = kernels_.tuning(device);
+  const aa_quant_groups parts = cut_for_items(a.groups, a.group_size, tuning);
+  kernels_.launch(fp_load, device, items_shape(parts.groups * parts.parts, tuning), a.codes, a.rows, a.groups_per_row,
+                  parts, std::bit_cast<aa_fp_numbers>(a.format), int64_t{a.dtype}, a.out);
+}
+
+}  // namespace anyaccel::ops::portable

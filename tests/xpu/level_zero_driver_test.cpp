@@ -1,0 +1,521 @@
+// The Level Zero runtime of xpu on the simulated driver, through the system's loader and its validation layer.
+#include "accelerators/xpu/level_zero/event.h"
+#include "conformance/suite.h"
+#include "xpu/level_zero_test_support.h"
+
+namespace anyaccel {
+namespace {
+
+using test::Child;
+using test::error;
+using test::ok;
+using test::OpenedDevice;
+using test::probe;
+using test::xpu_table;
+
+class LevelZero : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string missing = test::level_zero_missing(); !missing.empty()) GTEST_SKIP() << missing;
+  }
+};
+
+std::vector<unsigned char> bytes_of(size_t size, unsigned seed) {
+  std::vector<unsigned char> data(size);
+  uint32_t state = seed * 2654435761u + 1;
+  for (unsigned char& byte : data) {
+    state = state * 1664525u + 1013904223u;
+    byte = static_cast<unsigned char>(state >> 24);
+  }
+  return data;
+}
+
+bool is_mapped(const char* library) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find(library) != std::string::npos) return true;
+  }
+  return false;
+}
+
+// ---- probing ---------------------------------------------------------------------------------------------------------
+
+TEST(LevelZeroProbe, WithoutAGpuTheLibraryIsNotOpened) {
+  if (std::filesystem::exists("/dev/dri") || std::filesystem::exists("/dev/accel")) {
+    GTEST_SKIP() << "this machine has GPU device nodes";
+  }
+  Child({}, [] {
+    unsetenv("ZE_ENABLE_ALT_DRIVERS");
+    const aa_probe found = probe();
+    EXPECT_EQ(found.state, AA_PROBE_ABSENT);
+    EXPECT_NE(std::strstr(found.reason, "/dev/dri/renderD"), nullptr) << found.reason;
+    EXPECT_FALSE(is_mapped("libze_loader"));
+    aa_initialize_params params{};
+    params.struct_size = sizeof(params);
+    aa_instance* instance = nullptr;
+    EXPECT_EQ(error(xpu_table().initialize(&params, &instance)).first, AA_UNAVAILABLE);
+    EXPECT_EQ(instance, nullptr);
+  });
+}
+
+TEST_F(LevelZero, ProbeCountsDevices) {
+  Child({{"SIM_DEVICES", "3"}}, [] {
+    const aa_probe found = probe();
+    EXPECT_EQ(found.state, AA_PROBE_USABLE) << found.reason;
+    EXPECT_EQ(found.device_count, 3);
+  }).expect_clean();
+}
+
+TEST_F(LevelZero, TheDriverReadsTheAffinityMask) {
+  Child({{"SIM_DEVICES", "3"}, {"ZE_AFFINITY_MASK", "2"}}, [] { EXPECT_EQ(probe().device_count, 1); }).expect_clean();
+}
+
+TEST_F(LevelZero, ADriverWithoutDevicesIsUnusable) {
+  Child({{"SIM_DEVICES", "0"}}, [] {
+    const aa_probe found = probe();
+    EXPECT_EQ(found.state, AA_PROBE_UNUSABLE);
+    EXPECT_EQ(found.device_count, 0);
+    EXPECT_NE(std::strstr(found.reason, "none lists a GPU"), nullptr) << found.reason;
+  });
+}
+
+TEST_F(LevelZero, ADriverThatDoesNotStartIsUnusable) {
+  for (const test::Environment& environment :
+       {test::Environment{{"SIM_FAULT", "init"}}, test::Environment{{"ZE_ENABLE_ALT_DRIVERS", "/no/such/driver.so"}}}) {
+    Child(environment, [] {
+      const aa_probe found = probe();
+      EXPECT_EQ(found.state, AA_PROBE_UNUSABLE);
+      EXPECT_NE(std::strstr(found.reason, "zeInit"), nullptr) << found.reason;
+      EXPECT_NE(std::strstr(found.reason, "ZE_RESULT_ERROR_UNINITIALIZED"), nullptr) << found.reason;
+    });
+  }
+}
+
+// ---- fork ------------------------------------------------------------------------------------------------------------
+
+// Runs `body` in a child of the calling process; whether it ended without failed expectations.
+bool forked(const std::function<void()>& body) {
+  std::fflush(nullptr);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    body();
+    std::fflush(nullptr);
+    _exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST_F(LevelZero, AProcessMayForkAfterProbing) {
+  Child({}, [] {
+    EXPECT_EQ(probe().state, AA_PROBE_USABLE);
+    EXPECT_TRUE(forked([] {
+      EXPECT_EQ(probe().state, AA_PROBE_USABLE);
+      OpenedDevice d;
+      void* memory = d.memory(1000);
+      d.free(memory, 1000);
+    }));
+  });
+}
+
+TEST_F(LevelZero, AChildOfAUserIsRefused) {
+  Child({}, [] {
+    OpenedDevice d;
+    aa_stream* stream = d.stream();
+    EXPECT_TRUE(forked([&] {
+      void* pointer = nullptr;
+      const auto [code, message] = error(d.table.mem_alloc(d.device, AA_MEMORY_DEVICE, 100, &pointer));
+      EXPECT_EQ(code, AA_FAILED_PRECONDITION);
+      EXPECT_NE(message.find("fork()"), std::string::npos) << message;
+      EXPECT_EQ(error(d.table.stream_synchronize(stream)).first, AA_FAILED_PRECONDITION);
+      EXPECT_EQ(probe().state, AA_PROBE_UNUSABLE);
+      EXPECT_NE(std::strstr(probe().reason, "fork()"), nullptr);
+    }));
+    ok(d.table.stream_destroy(stream));
+  }).expect_clean();
+}
+
+// ---- devices and memory ----------------------------------------------------------------------------------------------
+
+TEST_F(LevelZero, TellsTheDevicesFacts) {
+  Child({}, [] {
+    OpenedDevice d;
+    aa_device_props props{};
+    props.struct_size = sizeof(props);
+    ok(d.table.device_props(d.instance, 1, &props));
+    EXPECT_STREQ(props.name, "Simulated GPU 1");
+    EXPECT_STREQ(props.vendor, "Intel");
+    EXPECT_STREQ(props.arch, "8086:5151");
+    EXPECT_EQ(props.total_memory, int64_t{1} << 30);
+    EXPECT_EQ(props.uuid[15], 1);
+    EXPECT_TRUE(props.dtypes_computable & (1u << AA_DTYPE_F16));
+    EXPECT_TRUE(props.dtypes_computable & (1u << AA_DTYPE_F64));
+    EXPECT_TRUE(props.caps & AA_CAP_KERNELS);
+    const auto& compiler = d.extension<aa_compiler_table>(AA_COMPILER_EXTENSION);
+    aa_kernel_tuning tuning{};
+    tuning.struct_size = sizeof(tuning);
+    ok(compiler.kernel_tuning(d.device, &tuning));
+    EXPECT_EQ(tuning.group_size, 32);
+    EXPECT_EQ(tuning.lanes, 8);
+    EXPECT_EQ(tuning.subgroup_size, 8);
+    EXPECT_EQ(tuning.items, 32);
+    EXPECT_EQ(tuning.local_memory, 16384);
+    EXPECT_EQ(tuning.native_f16, 1);
+    EXPECT_EQ(tuning.native_f64, 1);
+  }).expect_clean();
+}
+
+TEST_F(LevelZero, AllocatesEveryKindAndKnowsIt) {
+  Child({}, [] {
+    OpenedDevice d(1);
+    for (const int32_t kind : {AA_MEMORY_DEVICE, AA_MEMORY_PINNED, AA_MEMORY_MANAGED}) {
+      void* memory = d.memory(5000, kind);
+      aa_memory_info info{};
+      info.struct_size = sizeof(info);
+      ok(d.table.mem_query(d.instance, static_cast<char*>(memory) + 4999, &info));
+      EXPECT_EQ(info.kind, kind);
+      EXPECT_EQ(info.base, memory);
+      EXPECT_EQ(info.device_index, kind == AA_MEMORY_PINNED ? -1 : 1);
+      int64_t free = 0;
+      int64_t total = 0;
+      ok(d.table.device_memory_info(d.device, &free, &total));
+      EXPECT_EQ(total - free, kind == AA_MEMORY_DEVICE ? 5000 : 0);
+      d.free(memory, 5000, kind);
+    }
+  }).expect_clean();
+}
+
+TEST_F(LevelZero, RunningOutOfMemoryTellsTheNumbersAndPasses) {
+  Child({{"SIM_MEMORY", "1m"}, {"SIM_FAULT", "oom:call=3"}}, [] {
+    OpenedDevice d;
+    void* held = d.memory(300000);
+    void* pointer = nullptr;
+    const auto [code, message] = error(d.table.mem_alloc(d.device, AA_MEMORY_DEVICE, 900000, &pointer));
+    EXPECT_EQ(code, AA_RESOURCE_EXHAUSTED);
+    for (const char* part : {"900000", "300000", "1048576", "Simulated GPU 0"}) {
+      EXPECT_NE(message.find(part), std::string::npos) << message;
+    }
+    EXPECT_EQ(error(d.table.mem_alloc(d.device, AA_MEMORY_DEVICE, 10, &pointer)).first, AA_RESOURCE_EXHAUSTED);
+    d.free(d.memory(10), 10);
+    d.free(held, 300000);
+  }).expect_clean();
+}
+
+// ---- order -----------------------------------------------------------------------------------------------------------
+
+// Random copies and fills over a few blocks and streams, with events between the streams; what comes out is what the same
+// steps give on the host. The simulator finds accesses that nothing orders.
+void random_work(const OpenedDevice& d, unsigned seed) {
+  constexpr size_t size = 3000;
+  constexpr size_t blocks = 4;
+  constexpr size_t streams = 3;
+  uint32_t state = seed * 747796405u + 1;
+  const auto next = [&](uint32_t bound) {
+    state = state * 1664525u + 1013904223u;
+    return (state >> 16) % bound;
+  };
+  std::vector<void*> memory;
+  std::vector<std::vector<unsigned char>> expected;
+  std::vector<aa_stream*> queue;
+  for (size_t i = 0; i < streams; ++i) queue.push_back(d.stream());
+  aa_event* event = nullptr;
+  ok(d.table.event_create(d.device, AA_EVENT_DEFAULT, &event));
+  std::vector<std::vector<unsigned char>> sources;  // host memory lives until the work is complete
+  for (size_t i = 0; i < blocks; ++i) {
+    memory.push_back(d.memory(size));
+    sources.push_back(bytes_of(size, seed * 10 + static_cast<unsigned>(i)));
+    expected.push_back(sources.back());
+    ok(d.table.copy_async(queue[0], memory[i], sources[i].data(), size, AA_COPY_HOST_TO_DEVICE));
+  }
+  size_t current = 0;
+  for (int step = 0; step < 60; ++step) {
+    const size_t other = next(streams);
+    if (other != current) {  // the work moves to another stream
+      ok(d.table.event_record(event, queue[current]));
+      ok(d.table.stream_wait_event(queue[other], event));
+      current = other;
+    }
+    const size_t to = next(blocks);
+    const size_t from = (to + 1 + next(blocks - 1)) % blocks;
+    const size_t length = 8 * (1 + next(size / 8 - 1));
+    if (next(3) == 0) {
+      const uint64_t pattern = 0x0102030405060708u * next(100);
+      const size_t width = size_t{1} << next(4);
+      ok(d.table.fill_async(queue[current], memory[to], &pattern, width, length));
+      for (size_t i = 0; i < length; ++i) {
+        expected[to][i] = reinterpret_cast<const unsigned char*>(&pattern)[i % width];
+      }
+    } else {
+      ok(d.table.copy_async(queue[current], memory[to], memory[from], length, AA_COPY_DEVICE_TO_DEVICE));
+      std::copy_n(expected[from].begin(), length, expected[to].begin());
+    }
+  }
+  for (size_t i = 0; i < blocks; ++i) {
+    std::vector<unsigned char> found(size);
+    ok(d.table.copy_async(queue[current], found.data(), memory[i], size, AA_COPY_DEVICE_TO_HOST));
+    ok(d.table.stream_synchronize(queue[current]));
+    EXPECT_EQ(found, expected[i]) << "block " << i << ", seed " << seed;
+    d.free(memory[i], size);
+  }
+  ok(d.table.event_destroy(event));
+  for (aa_stream* stream : queue) ok(d.table.stream_destroy(stream));
+}
+
+TEST_F(LevelZero, WorkIsInOrderWhateverTheDelays) {
+  const char* more = std::getenv("ANYACCEL_TEST_SEEDS");
+  const int seeds = more ? std::atoi(more) : 5;
+  for (int seed = 1; seed <= seeds; ++seed) {
+    Child({{"SIM_SEED", std::to_string(seed)}}, [&] {
+      OpenedDevice d;
+      random_work(d, static_cast<unsigned>(seed));
+    }).expect_clean();
+  }
+}
+
+TEST_F(LevelZero, DriversThatKeepOrderThemselvesAreAskedTo) {
+  // The validation layer of an older loader refuses the flag; barriers take over.
+  for (const char* validation : {"0", "1"}) {
+    const Child child(
+        {{"SIM_LEVEL_ZERO_VERSION", "1.9"}, {"SIM_SEED", "1"}, {"ZE_ENABLE_VALIDATION_LAYER", validation}}, [] {
+          OpenedDevice d;
+          random_work(d, 77);
+        });
+    child.expect_clean();
+  }
+}
+
+// ---- streams and events ----------------------------------------------------------------------------------------------
+
+TEST_F(LevelZero, EventsTellTimeInTheDevicesUnit) {
+  Child({}, [] {
+    OpenedDevice d;
+    aa_stream* stream = d.stream();
+    aa_event* events[2];
+    for (aa_event*& event : events) ok(d.table.event_create(d.device, AA_EVENT_TIMING, &event));
+    ok(d.table.event_record(events[0], stream));
+    const auto pause = [](void*) { usleep(50000); };
+    ok(d.table.stream_host_call(stream, pause, nullptr));
+    ok(d.table.event_record(events[1], stream));
+    ok(d.table.event_synchronize(events[1]));
+    double forward = 0;
+    double backward = 0;
+    ok(d.table.event_elapsed(events[0], events[1], &forward));
+    ok(d.table.event_elapsed(events[1], events[0], &backward));
+    // No less than the pause; an error of the unit would be a factor of 19 or more.
+    EXPECT_GE(forward, 49.9);
+    EXPECT_LT(forward, 50.0 * 19);
+    EXPECT_DOUBLE_EQ(backward, -forward);
+    for (aa_event* event : events) ok(d.table.event_destroy(event));
+    ok(d.table.stream_destroy(stream));
+  }).expect_clean();
+}
+
+TEST(LevelZeroTime, CountersWrapAround) {
+  using xpu::level_zero::ticks_between;
+  EXPECT_EQ(ticks_between(100, 250, 32, 140), 150);
+  EXPECT_EQ(ticks_between(0xffffff00u, 0x100, 32, 500), 512);
+  EXPECT_EQ(ticks_between(250, 100, 32, -140), -150);
+  // Three times around between the two.
+  EXPECT_EQ(ticks_between(100, 250, 32, 3.0 * 4294967296.0), 3.0 * 4294967296.0 + 150);
+  EXPECT_EQ(ticks_between(5, 3, 64, 0), -2);
+}
+
+TEST_F(LevelZero, AThousandRecordsAndWaitsKeepFewEvents) {
+  const Child child({}, [] {
+    OpenedDevice d;
+    aa_stream* one = d.stream();
+    aa_stream* two = d.stream();
+    aa_event* event = nullptr;
+    ok(d.table.event_create(d.device, AA_EVENT_DEFAULT, &event));
+    for (int i = 0; i < 1000; ++i) {
+      ok(d.table.event_record(event, one));
+      ok(d.table.stream_wait_event(two, event));
+      if (i % 50 == 0) ok(d.table.event_synchronize(event));
+    }
+    ok(d.table.device_synchronize(d.device));
+    ok(d.table.event_destroy(event));
+    ok(d.table.stream_destroy(one));
+    ok(d.table.stream_destroy(two));
+  });
+  child.expect_clean();
+  EXPECT_LE(child.report["calls"].value("zeEventCreate", 0), 512);
+}
+
+struct Seen {
+  std::vector<int> order;
+};
+
+TEST_F(LevelZero, HostCallsRunInOrder) {
+  Child({{"SIM_SEED", "3"}}, [] {
+    OpenedDevice d;
+    aa_stream* stream = d.stream();
+    constexpr size_t size = 64;
+    void* memory = d.memory(size);
+    struct Step {
+      std::vector<unsigned char> read = std::vector<unsigned char>(size);
+      std::vector<unsigned char> written = std::vector<unsigned char>(size);
+    } steps[5];
+    const std::vector<unsigned char> zeros(size);
+    ok(d.table.copy_async(stream, memory, zeros.data(), size, AA_COPY_HOST_TO_DEVICE));
+    for (Step& step : steps) {  // each adds one on the host
+      ok(d.table.copy_async(stream, step.read.data(), memory, size, AA_COPY_DEVICE_TO_HOST));
+      const auto add_one = [](void* user) {
+        auto& mine = *static_cast<Step*>(user);
+        for (size_t i = 0; i < size; ++i) mine.written[i] = static_cast<unsigned char>(mine.read[i] + 1);
+      };
+      ok(d.table.stream_host_call(stream, add_one, &step));
+      ok(d.table.copy_async(stream, memory, step.written.data(), size, AA_COPY_HOST_TO_DEVICE));
+    }
+    ok(d.table.stream_synchronize(stream));
+    EXPECT_EQ(steps[4].written, std::vector<unsigned char>(size, 5));
+    d.free(memory, size);
+    ok(d.table.stream_destroy(stream));
+  }).expect_clean();
+}
+
+// ---- graphs ----------------------------------------------------------------------------------------------------------
+
+TEST_F(LevelZero, GraphsReplayCopiesFillsHostCallsAndEvents) {
+  Child({{"SIM_SEED", "5"}}, [] {
+    OpenedDevice d;
+    const auto& graphs = d.extension<aa_graph_table>(AA_GRAPH_EXTENSION);
+    aa_stream* stream = d.stream();
+    aa_stream* other = d.stream();
+    aa_event* event = nullptr;
+    ok(d.table.event_create(d.device, AA_EVENT_DEFAULT, &event));
+    constexpr size_t size = 500;
+    void* a = d.memory(size);
+    void* b = d.memory(size);
+    std::vector<unsigned char> input(size);
+    std::vector<unsigned char> output(size);
+    int calls = 0;
+    ok(graphs.capture_begin(stream));
+    const uint16_t pattern = 0x4321;
+    ok(d.table.fill_async(stream, b, &pattern, 2, size));
+    ok(d.table.copy_async(stream, a, input.data(), size, AA_COPY_HOST_TO_DEVICE));
+    ok(d.table.copy_async(stream, b, a, size / 2, AA_COPY_DEVICE_TO_DEVICE));
+    ok(d.table.stream_host_call(
+        stream, [](void* user) { ++*static_cast<int*>(user); }, &calls));
+    ok(d.table.copy_async(stream, output.data(), b, size, AA_COPY_DEVICE_TO_HOST));
+    ok(d.table.event_record(event, stream));
+    EXPECT_EQ(error(d.table.stream_synchronize(stream)).first, AA_FAILED_PRECONDITION);
+    aa_graph* graph = nullptr;
+    ok(graphs.capture_end(stream, &graph));
+    int64_t nodes = 0;
+    ok(graphs.node_count(graph, &nodes));
+    EXPECT_EQ(nodes, 6);
+    EXPECT_EQ(calls, 0);
+    for (int round = 1; round <= 6; ++round) {
+      // Each launch comes after the last one, also on another stream: both write the same memory.
+      aa_stream* where = round % 3 == 0 ? other : stream;
+      input = bytes_of(size, static_cast<unsigned>(round));
+      ok(graphs.launch(graph, where));
+      if (round % 2) ok(graphs.launch(graph, where == stream ? other : stream));
+      ok(d.table.event_synchronize(event));
+      for (size_t i = 0; i < size; ++i) {
+        const unsigned char wanted = i < size / 2 ? input[i] : i % 2 ? 0x43 : 0x21;
+        ASSERT_EQ(output[i], wanted) << "round " << round << ", byte " << i;
+      }
+    }
+    EXPECT_EQ(calls, 9);
+    ok(d.table.device_synchronize(d.device));
+    ok(graphs.destroy(graph));
+    ok(d.table.event_destroy(event));
+    d.free(a, size);
+    d.free(b, size);
+    ok(d.table.stream_destroy(stream));
+    ok(d.table.stream_destroy(other));
+  }).expect_clean();
+}
+
+// ---- faults ----------------------------------------------------------------------------------------------------------
+
+// Copies until something fails; then every call must say the same, and closing must work.
+TEST_F(LevelZero, ALostDeviceSaysSoEveryTime) {
+  for (const char* command : {"1", "2", "5", "9"}) {
+    const Child child({{"SIM_FAULT", std::string("device_lost:command=") + command}}, [] {
+      OpenedDevice d;
+      aa_stream* stream = d.stream();
+      void* memory = d.memory(100);
+      std::vector<unsigned char> data(100);
+      std::pair<aa_code, std::string> first{AA_OK, ""};
+      for (int i = 0; i < 10 && first.first == AA_OK; ++i) {
+        first = error(d.table.copy_async(stream, memory, data.data(), 100, AA_COPY_HOST_TO_DEVICE));
+        if (first.first == AA_OK) first = error(d.table.stream_synchronize(stream));
+      }
+      EXPECT_EQ(first.first, AA_DEVICE_LOST);
+      EXPECT_NE(first.second.find("Simulated GPU 0"), std::string::npos) << first.second;
+      void* pointer = nullptr;
+      EXPECT_EQ(error(d.table.stream_synchronize(stream)), first);
+      EXPECT_EQ(error(d.table.copy_async(stream, memory, data.data(), 100, AA_COPY_HOST_TO_DEVICE)), first);
+      EXPECT_EQ(error(d.table.device_synchronize(d.device)), first);
+      EXPECT_EQ(error(d.table.mem_alloc(d.device, AA_MEMORY_DEVICE, 100, &pointer)), first);
+      d.free(memory, 100);
+      ok(d.table.stream_destroy(stream));
+    });
+    child.expect_clean();
+  }
+}
+
+TEST_F(LevelZero, AFailedCommandSticksToItsStream) {
+  Child({{"SIM_FAULT", "sticky:command=3"}}, [] {
+    OpenedDevice d;
+    aa_stream* stream = d.stream();
+    aa_event* event = nullptr;
+    ok(d.table.event_create(d.device, AA_EVENT_DEFAULT, &event));
+    void* memory = d.memory(100);
+    std::vector<unsigned char> data(100);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(error(d.table.copy_async(stream, memory, data.data(), 100, AA_COPY_HOST_TO_DEVICE)).first, AA_OK);
+    }
+    error(d.table.event_record(event, stream));
+    const auto first = error(d.table.stream_synchronize(stream));
+    EXPECT_EQ(first.first, AA_UNKNOWN);
+    EXPECT_EQ(error(d.table.stream_synchronize(stream)), first);
+    int32_t done = 0;
+    EXPECT_EQ(error(d.table.stream_query(stream, &done)), first);
+    EXPECT_EQ(error(d.table.event_synchronize(event)).first, first.first);
+    EXPECT_EQ(error(d.table.event_query(event, &done)).first, first.first);
+    EXPECT_NE(error(d.table.device_synchronize(d.device)).first, AA_OK);
+    // Another stream is not concerned.
+    aa_stream* other = d.stream();
+    ok(d.table.copy_async(other, memory, data.data(), 100, AA_COPY_HOST_TO_DEVICE));
+    ok(d.table.stream_synchronize(other));
+    ok(d.table.stream_destroy(other));
+    error(d.table.stream_destroy(stream));
+    ok(d.table.event_destroy(event));
+    d.free(memory, 100);
+  }).expect_clean();
+}
+
+TEST_F(LevelZero, AMissingFunctionIsOneClearError) {
+  Child({{"SIM_FAULT", "hide:zeCommandListAppendMemoryFill"}}, [] {
+    OpenedDevice d;
+    aa_stream* stream = d.stream();
+    void* memory = d.memory(100);
+    const char pattern = 1;
+    const auto [code, message] = error(d.table.fill_async(stream, memory, &pattern, 1, 100));
+    EXPECT_EQ(code, AA_UNIMPLEMENTED);
+    EXPECT_NE(message.find("zeCommandListAppendMemoryFill: ZE_RESULT_ERROR_UNSUPPORTED_FEATURE"), std::string::npos)
+        << message;
+    ok(d.table.stream_synchronize(stream));
+    d.free(memory, 100);
+    ok(d.table.stream_destroy(stream));
+  }).expect_clean();
+}
+
+// ---- the whole -------------------------------------------------------------------------------------------------------
+
+TEST_F(LevelZero, PassesConformance) {
+  Child({}, [] {
+    for (const auto& result : conformance::run_conformance(&xpu_table(), host_services()).cases) {
+      EXPECT_NE(result.outcome, conformance::Outcome::fail)
+          << result.group << "." << result.name << ": " << result.message;
+    }
+    EXPECT_EQ(live_status_count(), 0);
+  }).expect_clean();
+}
+
+}  // namespace
+}  // namespace anyaccel

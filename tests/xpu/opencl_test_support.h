@@ -1,0 +1,226 @@
+// What the tests of xpu over OpenCL share: the opened driver behind short calls that fail the test, and folders of .icd
+// files.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "accelerators/xpu/driver.h"
+#include "anyaccel/abi/compiler.h"
+#include "anyaccel/abi/graph.h"
+#include "runtime/driver_table.h"
+#include "runtime/host_services.h"
+
+namespace anyaccel::xpu_test {
+
+inline const aa_driver& table() {
+  static const aa_driver* const driver =
+      complete_table(anyaccel_xpu_driver_query(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services()), "built in");
+  return *driver;
+}
+
+// A status as an exception, so that a test ends at the first unexpected one.
+struct Error : std::runtime_error {
+  Error(int32_t status_code, const std::string& message) : std::runtime_error(message), code(status_code) {}
+  int32_t code;
+};
+
+inline void ok(aa_status* status) {
+  if (!status) return;
+  const Error error(host_services()->status_code(status), host_services()->status_message(status));
+  host_services()->status_release(status);
+  throw error;
+}
+
+// The error of a call that must fail; code AA_OK when it did not.
+inline Error error_of(aa_status* status) {
+  try {
+    ok(status);
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(AA_OK, "no error");
+}
+
+inline aa_probe probed() {
+  aa_probe probe{};
+  probe.struct_size = sizeof(probe);
+  ok(table().probe(&probe));
+  return probe;
+}
+
+// A folder with one .icd file for each given library, removed at the end.
+class IcdFolder {
+ public:
+  explicit IcdFolder(const std::vector<std::string>& libraries)
+      : path_(std::filesystem::temp_directory_path() / ("anyaccel_icd_" + std::to_string(getpid()))) {
+    std::filesystem::create_directories(path_);
+    for (size_t i = 0; i < libraries.size(); ++i) {
+      std::ofstream(path_ / (std::to_string(i) + ".icd")) << libraries[i] << "\n";
+    }
+  }
+  ~IcdFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  IcdFolder(const IcdFolder&) = delete;
+  IcdFolder& operator=(const IcdFolder&) = delete;
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string fake_library() { return ANYACCEL_BINARY_DIR "/tests/plugins/fake_opencl_icd.so"; }
+
+// The driver, initialized, with device 0 open.
+class Opened {
+ public:
+  Opened() {
+    aa_initialize_params params{};
+    params.struct_size = sizeof(params);
+    ok(table().initialize(&params, &instance));
+    ok(table().device_open(instance, 0, &device));
+    compiler = extension<aa_compiler_table>(AA_COMPILER_EXTENSION);
+    graphs = extension<aa_graph_table>(AA_GRAPH_EXTENSION);
+  }
+  ~Opened() {
+    host_services()->status_release(table().device_close(device));
+    host_services()->status_release(table().shutdown(instance));
+  }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+
+  aa_instance* instance = nullptr;
+  aa_device* device = nullptr;
+  const aa_compiler_table* compiler = nullptr;
+  const aa_graph_table* graphs = nullptr;
+
+  // Compiles; the image, or throws Error with the log.
+  std::string compile(const std::string& source, const std::vector<const char*>& options = {}) const {
+    aa_compile_result result{};
+    result.struct_size = sizeof(result);
+    ok(compiler->compile(device, "opencl-c", "test", source.data(), source.size(), options.data(), options.size(),
+                         &result));
+    const std::string log = result.log;
+    const std::string image(static_cast<const char*>(result.image), result.image_size);
+    const bool succeeded = result.succeeded != 0;
+    ok(compiler->release(&result));
+    if (!succeeded) throw Error(AA_INVALID_ARGUMENT, log);
+    return image;
+  }
+
+ private:
+  template <class Table>
+  const Table* extension(const char* name) const {
+    const void* found = nullptr;
+    ok(table().query_extension(instance, name, 1, &found));
+    return static_cast<const Table*>(found);
+  }
+};
+
+class Stream {
+ public:
+  explicit Stream(aa_device* device) { ok(table().stream_create(device, 0, AA_STREAM_NON_BLOCKING, &stream_)); }
+  ~Stream() { host_services()->status_release(table().stream_destroy(stream_)); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  operator aa_stream*() const { return stream_; }
+  void synchronize() const { ok(table().stream_synchronize(stream_)); }
+
+ private:
+  aa_stream* stream_ = nullptr;
+};
+
+class Event {
+ public:
+  explicit Event(aa_device* device, uint32_t flags = AA_EVENT_DEFAULT) {
+    ok(table().event_create(device, flags, &event_));
+  }
+  ~Event() { host_services()->status_release(table().event_destroy(event_)); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  operator aa_event*() const { return event_; }
+
+ private:
+  aa_event* event_ = nullptr;
+};
+
+// Device memory holding `count` elements.
+template <class T>
+class Array {
+ public:
+  Array(aa_device* device, size_t count, int32_t kind = AA_MEMORY_DEVICE)
+      : device_(device), kind_(kind), count_(count) {
+    void* pointer = nullptr;
+    ok(table().mem_alloc(device, kind, bytes(), &pointer));
+    data_ = static_cast<T*>(pointer);
+  }
+  ~Array() { host_services()->status_release(table().mem_free(device_, kind_, data_, bytes())); }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+
+  T* data() const { return data_; }
+  size_t bytes() const { return count_ * sizeof(T); }
+  void upload(aa_stream* stream, const std::vector<T>& values) const {
+    ok(table().copy_async(stream, data_, values.data(), bytes(), AA_COPY_HOST_TO_DEVICE));
+    ok(table().stream_synchronize(stream));
+  }
+  std::vector<T> download(aa_stream* stream) const {
+    std::vector<T> values(count_);
+    ok(table().copy_async(stream, values.data(), data_, bytes(), AA_COPY_DEVICE_TO_HOST));
+    ok(table().stream_synchronize(stream));
+    return values;
+  }
+
+ private:
+  aa_device* device_;
+  int32_t kind_;
+  size_t count_;
+  T* data_ = nullptr;
+};
+
+class Module {
+ public:
+  Module(aa_device* device, const std::string& image) {
+    ok(table().module_load(device, image.data(), image.size(), "opencl-binary", &module_));
+  }
+  ~Module() { host_services()->status_release(table().module_unload(module_)); }
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+  aa_kernel* kernel(const char* name) const {
+    aa_kernel* found = nullptr;
+    ok(table().kernel_get(module_, name, &found, nullptr));
+    return found;
+  }
+  aa_module* get() const { return module_; }
+
+ private:
+  aa_module* module_ = nullptr;
+};
+
+// Launches with arguments by value. The status is the caller's.
+template <class... Arguments>
+aa_status* launch(aa_stream* stream, aa_kernel* kernel, uint32_t grid, uint32_t block, const Arguments&... arguments) {
+  const void* addresses[] = {&arguments...};
+  const size_t sizes[] = {sizeof(arguments)...};
+  aa_launch shape{};
+  shape.struct_size = sizeof(shape);
+  shape.grid[0] = grid;
+  shape.block[0] = block;
+  shape.grid[1] = shape.grid[2] = shape.block[1] = shape.block[2] = 1;
+  shape.argument_count = sizeof...(arguments);
+  shape.arguments = addresses;
+  shape.argument_sizes = sizes;
+  return table().kernel_launch(stream, kernel, &shape);
+}
+
+}  // namespace anyaccel::xpu_test

@@ -223,7 +223,11 @@ void copies_between_all_dtypes(const Context& c) {
     for (int32_t to = AA_DTYPE_BOOL; to <= AA_DTYPE_F8_E5M2; ++to) {
       if (!((c.props.dtypes_storable >> from) & (c.props.dtypes_storable >> to) & 1u)) continue;
       const Shape shape{static_cast<int64_t>(interesting.size())};
-      OpTensor in(c, from, shape, interesting);
+      Values values = interesting;
+      for (double& value : values) {
+        if (from == AA_DTYPE_I64 && std::fabs(value) > 0x1p50) value = -0x1p50;  // the suite's doubles hold no more
+      }
+      OpTensor in(c, from, shape, values);
       OpTensor out(c, to, shape);
       if (!op.run({out.view(), in.view()})) continue;
       Values expected;

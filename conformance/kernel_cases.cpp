@@ -82,8 +82,10 @@ void fingerprint_is_stable(const Context& c) {
   c.expect(std::strcmp(first, second) == 0, "the fingerprint changes from call to call");
   char small[9];
   std::memset(small, 0x5a, sizeof(small));
-  c.ok(table.fingerprint(c.device, small, 8), "fingerprint into 8 bytes");
-  c.expect(std::memchr(small, '\0', 8) != nullptr, "a fingerprint cut to 8 bytes is not terminated");
+  // A driver may refuse to cut it.
+  if (c.drop(table.fingerprint(c.device, small, 8))) {
+    c.expect(std::memchr(small, '\0', 8) != nullptr, "a fingerprint cut to 8 bytes is not terminated");
+  }
   c.expect(small[8] == 0x5a, "fingerprint wrote beyond its 8 bytes");
 }
 
@@ -128,7 +130,7 @@ void tuning_is_sane(const Context& c) {
            std::to_string(t.local_memory);
 }
 
-// Kernels in the languages whose way of passing arguments is fixed: `twice` by pointer and by value, `mix` with values of
+// Kernels in the languages whose way of passing arguments is fixed: `twice` by pointer and by value, `sum_of_values` with values of
 // many sizes and a struct, `place` that tells where an item is, and FACTOR for options.
 const char* kernel_source(std::string_view language) {
   if (language == "opencl-c") {
@@ -141,7 +143,7 @@ __kernel void twice(__global float* x, int n) {
   int i = (int)get_global_id(0);
   if (i < n) x[i] *= FACTOR;
 }
-__kernel void mix(__global float* out, char a, short b, int c, long d, float e, pack p, __global const float* in) {
+__kernel void sum_of_values(__global float* out, char a, short b, int c, long d, float e, pack p, __global const float* in) {
   if (get_global_id(0) == 0) out[0] = (float)(a + b + c + (int)d) + e + (float)p.a + p.b + (float)p.c + in[1];
 }
 __kernel void place(__global int* out) {
@@ -161,7 +163,7 @@ extern "C" __global__ void twice(float* x, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) x[i] *= FACTOR;
 }
-extern "C" __global__ void mix(float* out, char a, short b, int c, long long d, float e, pack p, const float* in) {
+extern "C" __global__ void sum_of_values(float* out, char a, short b, int c, long long d, float e, pack p, const float* in) {
   if (blockIdx.x * blockDim.x + threadIdx.x == 0)
     out[0] = (float)(a + b + c + (int)d) + e + (float)p.a + p.b + (float)p.c + in[1];
 }
@@ -302,7 +304,7 @@ void arguments_of_every_size(const Context& c) {
   };
   for (const std::string& language : known_languages(c)) {
     Module module(c, language);
-    aa_kernel* kernel = module.kernel("mix");
+    aa_kernel* kernel = module.kernel("sum_of_values");
     Memory out(c, 2 * sizeof(float));
     Memory in(c, 2 * sizeof(float));
     const float inputs[] = {1000000, 0.5f};

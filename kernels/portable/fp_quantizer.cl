@@ -1,7 +1,7 @@
 // Small floating-point numbers with a scale for each group of elements. include/anyaccel/ops/fp_quantizer.h defines the
 // results and the layout; kernels/host/fp_quantizer.cpp gives the same bits.
 //
-// Quantizing takes three kernels: quant_ranges, fp_scales, fp_store.
+// Quantizing takes three kernels: quant_ranges (of quant_ranges.cl), fp_scales, fp_store.
 #include "dialect.h"
 #include "quant_groups.h"
 

@@ -66,6 +66,14 @@ AA_FN aa_i64 aa_unit_in_part(aa_i64 unit, aa_i32 number, aa_i64 width, aa_linear
 #define AA_TEAM_SCRATCH(name) AA_LOCAL float* name = 0
 #endif
 
+// Unrolled, what ends a tile keeps it in registers; for a CPU core, which reads it back from the stack in no time, it would
+// only make the code ten times as long, and the compiler as slow.
+#if AA_GROUP_SIZE > 1
+#define AA_FINISH_UNROLL AA_PRAGMA_UNROLL
+#else
+#define AA_FINISH_UNROLL
+#endif
+
 // A sum over K while it runs.
 #if AA_LANES == 1
 typedef aa_wide aa_running;
@@ -131,7 +139,7 @@ AA_FN void aa_linear_tiles(const int rows, AA_OUT(void) out, AA_IN(aa_x_type) x,
   for (aa_i64 n = n0; n < n0 + xs.tiles * AA_TILE_N; n += AA_TILE_N) {
     for (aa_i64 m = m0; m < m_end; m += rows) {
       const aa_tile tile = aa_tile_product(rows, x, xs, m, w, part, n, scratch, id);
-      AA_PRAGMA_UNROLL for (int i = 0; i < rows * AA_TILE_N; ++i) {
+      AA_FINISH_UNROLL for (int i = 0; i < rows * AA_TILE_N; ++i) {
         const aa_i64 mi = m + i / AA_TILE_N;
         const aa_i64 ni = n + i % AA_TILE_N;
         if (aa_stores(i, id, mi, m_end, ni, part.n)) aa_finish(tile.v[i], out, bias, part, residual, res, mi, ni);
@@ -149,7 +157,7 @@ AA_FN void aa_gated_tiles(const int rows, AA_OUT(void) out, AA_IN(aa_x_type) x, 
     for (aa_i64 m = m0; m < m_end; m += rows) {
       const aa_tile gates = aa_tile_product(rows, x, xs, m, w_gate, gate, n, scratch, id);
       const aa_tile ups = aa_tile_product(rows, x, xs, m, w_up, up, n, scratch, id);
-      AA_PRAGMA_UNROLL for (int i = 0; i < rows * AA_TILE_N; ++i) {
+      AA_FINISH_UNROLL for (int i = 0; i < rows * AA_TILE_N; ++i) {
         const aa_i64 mi = m + i / AA_TILE_N;
         const aa_i64 ni = n + i % AA_TILE_N;
         if (aa_stores(i, id, mi, m_end, ni, gate.n)) {

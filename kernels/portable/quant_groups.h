@@ -1,5 +1,5 @@
-// What the two quantizers have in common: how items find their elements, random numbers, and the kernel that finds the range
-// of groups. kernels/host/quant_blocks.h is the host's.
+// What the kernels of the two quantizers have in common: how items find their elements, random numbers, ranges of groups.
+// kernels/host/quant_blocks.h is the host's.
 #ifndef ANYACCEL_KERNELS_QUANT_GROUPS_H_
 #define ANYACCEL_KERNELS_QUANT_GROUPS_H_
 
@@ -35,40 +35,6 @@ AA_FN float aa_quant_draw(aa_quant_options o, aa_i64 i, aa_i32 first, aa_u32* wo
   if (first || ((aa_u64)i & 3) == 0) aa_philox(o.seed, o.offset + ((aa_u64)i >> 2), words);
   return aa_unit(words[(aa_u64)i & 3]);
 }
-
-// ranges[2 * number], ranges[2 * number + 1]: the largest element of a part and the largest negated one, infinite where one
-// is no finite number. With error feedback elements are x + error.
-AA_KERNEL(quant_ranges, AA_GROUP_SIZE)(AA_IN(void) x, AA_IN(void) error, aa_quant_groups groups, aa_quant_options o,
-                                       AA_OUT(float) ranges) {
-  AA_SCRATCH(scratch);
-  const aa_i32 id = AA_LOCAL_ID;
-  const aa_i64 number = AA_GROUP_ID(0);
-  const aa_quant_part p = aa_quant_part_of(groups, number);
-  const float infinity = aa_float(0x7f800000u);
-  float high = -infinity, negated = -infinity;
-  for (aa_i64 i = p.begin + id * AA_STRIP; i < p.end; i += AA_GROUP_SIZE * AA_STRIP) {
-    const aa_i32 n = aa_strip_length(p.end - i, AA_STRIP);
-    float values[AA_STRIP];
-    aa_load_strip(values, x, o.dtype, i, n);
-    if (o.error_dtype != 0) {
-      float errors[AA_STRIP];
-      aa_load_strip(errors, error, o.error_dtype, i, n);
-      for (aa_i32 k = 0; k < n; ++k) values[k] = aa_add_ftz(values[k], errors[k]);
-    }
-    for (aa_i32 k = 0; k < n; ++k) {
-      const float v = aa_is_finite(values[k]) ? values[k] : infinity;
-      high = v > high ? v : high;
-      negated = -v > negated ? -v : negated;
-    }
-  }
-  high = aa_group_max(high, scratch, id);
-  negated = aa_group_max(negated, scratch, id);
-  if (id == 0) {
-    ranges[2 * number] = high;
-    ranges[2 * number + 1] = negated;
-  }
-}
-AA_REGISTER(quant_ranges, AA_GROUP_SIZE)
 
 // The range of a whole group from those of its parts.
 typedef struct aa_quant_range {

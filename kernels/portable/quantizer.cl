@@ -1,7 +1,7 @@
 // Integers of 8 and 4 bits with a scale, or a scale and an offset, for each group of elements.
 // include/anyaccel/ops/quantizer.h defines the results; kernels/host/quantizer.cpp gives the same bits.
 //
-// Quantizing takes three kernels: quant_ranges, quant_scales, and quant_store, or quant_fake for numbers rounded in place.
+// Quantizing takes three kernels: quant_ranges (of quant_ranges.cl), quant_scales, and quant_store, or quant_fake for numbers rounded in place.
 #include "dialect.h"
 #include "quant_groups.h"
 

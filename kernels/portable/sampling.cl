@@ -10,6 +10,12 @@
 #include "formats.h"
 #include "philox.h"
 
+#if AA_GROUP_SIZE > 1
+#define AA_TOGETHER() AA_BARRIER()
+#else
+#define AA_TOGETHER()
+#endif
+
 // Rises with the value; a NaN is above all, -0 equals +0.
 AA_FN aa_u32 aa_key(float v) {
   const aa_u32 u = aa_bits(v);
@@ -35,14 +41,14 @@ AA_FN aa_u32 aa_row_argmax(AA_IN(void) x, aa_i32 dtype, aa_i64 base, aa_i64 inne
 #if AA_GROUP_SIZE > 1
   keys[id] = largest;
   places[id] = place;
-  AA_BARRIER();
+  AA_TOGETHER();
   for (aa_i32 j = 0; j < AA_GROUP_SIZE; ++j) {
     if (keys[j] > largest || (keys[j] == largest && places[j] < place)) {
       largest = keys[j];
       place = places[j];
     }
   }
-  AA_BARRIER();
+  AA_TOGETHER();
 #endif
   *best = place;
   return largest;
@@ -116,9 +122,9 @@ AA_FN aa_u64 aa_weight(aa_candidates c, float logit) {
 
 // The tokens at distances [first, first + (AA_BINS << shift)). Every item sees all of it when this returns.
 AA_FN void aa_histogram(AA_IN(void) logits, aa_candidates c, aa_u32 first, aa_i32 shift, aa_i32 id, AA_LOCAL aa_u32* bins) {
-  AA_BARRIER();
+  AA_TOGETHER();
   for (aa_i32 b = id; b < 3 * AA_BINS; b += AA_GROUP_SIZE) bins[b] = 0;
-  AA_BARRIER();
+  AA_TOGETHER();
   for (aa_i64 i = id; i < c.size; i += AA_GROUP_SIZE) {
     const float logit = aa_load(logits, c.dtype, c.base + i * c.inner);
     const aa_u32 distance = c.top_key - aa_key(logit);
@@ -132,47 +138,34 @@ AA_FN void aa_histogram(AA_IN(void) logits, aa_candidates c, aa_u32 first, aa_i3
       aa_atomic_add_local(&bins[b], 1u);
     }
   }
-  AA_BARRIER();
+  AA_TOGETHER();
 }
 
-// A token in the order of falling probability, lower index first among equals.
-typedef struct aa_ranked {
-  aa_u64 place;  /* among the tokens of its distance, from 0 */
-  aa_u64 weight; /* of all tokens up to it, itself included */
-  aa_u32 distance;
-} aa_ranked;
+// A search for the first token, in the order of falling probability (lower index first among equals), with which the running
+// number of tokens (by_count) or the running weight exceeds `limit`. The caller knows that there is one.
+typedef struct aa_search {
+  aa_u64 limit;
+  aa_u64 count;  /* of the tokens before the bin that the token is in, or before the token's distance */
+  aa_u64 weight; /* of the same */
+  aa_u64 here;   /* tokens in that bin */
+  aa_u64 here_weight;
+  aa_u32 distance; /* the smallest of that bin */
+  aa_i32 by_count;
+} aa_search;
 
-// The first token with which the running number of tokens (by_count) or the running weight exceeds `limit`; the caller knows
-// that there is one. `all` is the histogram of all candidates, with distances shifted by `shift`; `bins` is overwritten.
-AA_FN aa_ranked aa_find(AA_IN(void) logits, aa_candidates c, aa_i32 by_count, aa_u64 limit, aa_i32 shift, aa_i32 id,
-                        AA_LOCAL aa_u32* all, AA_LOCAL aa_u32* bins) {
-  aa_ranked found;
-  aa_u64 count = 0;
-  aa_u64 here = 0;
-  aa_u64 here_weight = 0;
-  aa_i32 level = 0;
-  found.distance = 0;
-  found.weight = 0;
+// Narrows a search down to a bin of a histogram that begins where the search has got to.
+AA_FN aa_search aa_narrow(aa_search s, aa_i32 shift, AA_LOCAL aa_u32* bins) {
+  aa_i32 b = 0;
   for (;;) {
-    if (level > 0) aa_histogram(logits, c, found.distance, shift, id, bins);
-    aa_i32 b = 0;
-    for (;;) {
-      here = level > 0 ? bins[b] : all[b];
-      here_weight = level > 0 ? AA_BIN_WEIGHT(bins, b) : AA_BIN_WEIGHT(all, b);
-      if (b == AA_BINS - 1 || (by_count ? count + here : found.weight + here_weight) > limit) break;
-      count += here;
-      found.weight += here_weight;
-      ++b;
-    }
-    found.distance += (aa_u32)b << shift;
-    if (shift == 0) break;
-    shift = shift > 8 ? shift - 8 : 0;
-    ++level;
+    s.here = bins[b];
+    s.here_weight = AA_BIN_WEIGHT(bins, b);
+    if (b == AA_BINS - 1 || (s.by_count ? s.count + s.here : s.weight + s.here_weight) > s.limit) break;
+    s.count += s.here;
+    s.weight += s.here_weight;
+    ++b;
   }
-  const aa_u64 each = here ? here_weight / here : 0;
-  found.place = by_count ? limit - count : each ? (limit - found.weight) / each : 0;
-  found.weight += (found.place + 1) * each;
-  return found;
+  s.distance += (aa_u32)b << shift;
+  return s;
 }
 
 // floor(sum * share / 2^32), share at most 2^32; *cut tells whether anything was cut off.
@@ -199,8 +192,8 @@ AA_KERNEL(sample, AA_GROUP_SIZE)
   c.size = size;
   c.dtype = logit_dtype;
   c.temperature = temperature;
-  aa_i64 token;
-  c.top_key = aa_row_argmax(logits, logit_dtype, c.base, logit_inner, size, id, keys, places, &token);
+  aa_i64 best;
+  c.top_key = aa_row_argmax(logits, logit_dtype, c.base, logit_inner, size, id, keys, places, &best);
   c.top = aa_key_value(c.top_key);
 
   // A key between those of the infinities: the maximum is finite.
@@ -215,53 +208,65 @@ AA_KERNEL(sample, AA_GROUP_SIZE)
       count += all[b];
       total += AA_BIN_WEIGHT(all, b);
     }
-    if (top_k > 0 && (aa_u64)top_k < count) {
-      total = aa_find(logits, c, 1, (aa_u64)top_k - 1, shift, id, all, bins).weight;
-    }
-    aa_i32 cut;
-    if (top_p < 1.0f) {
-      // The first whose running sum reaches top_p * total.
-      const aa_u64 reached = aa_share(total, (aa_u64)(top_p * 4294967296.0f), &cut);
-      const aa_u64 limit = cut || reached == 0 ? reached : reached - 1;
-      total = aa_find(logits, c, 0, limit, shift, id, all, bins).weight;
-    }
     aa_u32 words[4];
     aa_philox((aa_u64)rng[0], (aa_u64)rng[rng_step] + (aa_u64)(row / 4), words);
     const aa_u32 word = (row & 2) ? ((row & 1) ? words[3] : words[2]) : (row & 1) ? words[1] : words[0];
-    const aa_u64 limit = aa_share(total, (aa_u64)(word >> 8) << 8, &cut);
-    const aa_ranked chosen = aa_find(logits, c, 0, limit, shift, id, all, bins);
+
+    // Three searches: for the last of the top_k, for the last of those that top_p keeps, and for the token. Each of the first
+    // two leaves the weight of all tokens up to the one that it finds.
+    aa_search s;
+    aa_u64 place = 0;
+    for (aa_i32 search = 0; search < 3; ++search) {
+      aa_i32 wanted = 1;
+      aa_i32 cut;
+      s.by_count = search == 0;
+      if (search == 0) {
+        wanted = top_k > 0 && (aa_u64)top_k < count;
+        s.limit = (aa_u64)top_k - 1;
+      } else if (search == 1) {
+        // The first whose running weight reaches top_p * total.
+        wanted = top_p < 1.0f;
+        const aa_u64 reached = aa_share(total, (aa_u64)(top_p * 4294967296.0f), &cut);
+        s.limit = cut || reached == 0 ? reached : reached - 1;
+      } else {
+        s.limit = aa_share(total, (aa_u64)(word >> 8) << 8, &cut);
+      }
+      s.count = 0;
+      s.weight = 0;
+      s.distance = 0;
+      s = aa_narrow(s, shift, all);
+      for (aa_i32 level = wanted ? shift : 0; level > 0;) {
+        level = level > 8 ? level - 8 : 0;
+        aa_histogram(logits, c, s.distance, level, id, bins);
+        s = aa_narrow(s, level, bins);
+      }
+      const aa_u64 each = s.here ? s.here_weight / s.here : 0;
+      place = s.by_count ? s.limit - s.count : each ? (s.limit - s.weight) / each : 0;
+      if (wanted) total = s.weight + (place + 1) * each;
+    }
 
     // Each item looks through a part of the row of its own.
-    const aa_u32 chosen_key = c.top_key - chosen.distance;
+    const aa_u32 chosen_key = c.top_key - s.distance;
     const aa_i64 part = (size + AA_GROUP_SIZE - 1) / AA_GROUP_SIZE;
     const aa_i64 begin = id * part;
     const aa_i64 end = begin + part < size ? begin + part : size;
-    aa_u64 before = 0;
 #if AA_GROUP_SIZE > 1
     aa_u32 mine = 0;
     for (aa_i64 i = begin; i < end; ++i) mine += aa_key(aa_load(logits, logit_dtype, c.base + i * logit_inner)) == chosen_key;
     keys[id] = mine;
-    AA_BARRIER();
-    for (aa_i32 j = 0; j < id; ++j) before += keys[j];
-    token = -1;
-    if (chosen.place >= before && chosen.place < before + mine) token = 0;
-    if (token == 0)
+    AA_TOGETHER();
+    for (aa_i32 j = 0; j < id; ++j) place -= keys[j];
 #endif
-    {
-      for (aa_i64 i = begin; i < end; ++i) {
-        if (aa_key(aa_load(logits, logit_dtype, c.base + i * logit_inner)) != chosen_key) continue;
-        if (before++ == chosen.place) {
-          token = i;
-          break;
-        }
+    // `place` counts down to 0 at the token, and wraps where that lies in an earlier part.
+    for (aa_i64 i = begin; i < end; ++i) {
+      if (aa_key(aa_load(logits, logit_dtype, c.base + i * logit_inner)) == chosen_key && place-- == 0) {
+        aa_store_index(out, out_dtype, row * out_step, i);
+        if (has_seen) seen[row * seen_row + i * seen_inner] = 1;
       }
     }
-  } else if (id != 0) {
-    token = -1;
-  }
-  if (token >= 0) {
-    aa_store_index(out, out_dtype, row * out_step, token);
-    if (has_seen) seen[row * seen_row + token * seen_inner] = 1;
+  } else if (id == 0) {
+    aa_store_index(out, out_dtype, row * out_step, best);
+    if (has_seen) seen[row * seen_row + best * seen_inner] = 1;
   }
 }
 AA_REGISTER(sample, AA_GROUP_SIZE)

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <utility>
@@ -52,8 +53,9 @@ Status Engine::allocate(MemoryKind kind, int device, std::uint64_t owner, std::s
 Status Engine::free(const void* pointer, std::uint64_t owner) {
   const auto allocation = memory_.find(pointer);
   if (allocation == nullptr || allocation->pointer != pointer) {
-    report_.violation("bad-free", allocation == nullptr ? "the pointer freed is no memory of a device"
-                                                        : "the pointer freed is not the start of " + allocation->text());
+    report_.violation("bad-free", allocation == nullptr
+                                      ? "the pointer freed is no memory of a device"
+                                      : "the pointer freed is not the start of " + allocation->text());
     return Status::refused;
   }
   if (allocation->freed) {
@@ -68,8 +70,8 @@ Status Engine::free(const void* pointer, std::uint64_t owner) {
     const std::lock_guard lock(mutex_);
     const char* end = allocation->pointer + allocation->size;
     if (const auto user = order_.conflict(allocation->pointer, end, host_)) {
-      report_.violation("free-while-in-use", allocation->text() + " is freed, and the host has not waited for " +
-                                                 describe(*user));
+      report_.violation("free-while-in-use",
+                        allocation->text() + " is freed, and the host has not waited for " + describe(*user));
     }
     order_.forget(allocation->pointer, end);
     if (allocation->device >= 0) used_[allocation->device] -= allocation->size;
@@ -103,7 +105,12 @@ bool Engine::wait_until(std::unique_lock<std::mutex>& lock, std::uint64_t timeou
 
 Status Engine::wait(Event& event, std::uint64_t timeout_ns) {
   std::unique_lock lock(mutex_);
-  if (!wait_until(lock, timeout_ns, "an event", [&] { return event.signaled; })) return Status::not_ready;
+  // Once a device is lost, what nothing will set any more must not be waited for.
+  const auto given_up = [&] {
+    return event.pending == 0 && std::find(lost_.begin(), lost_.end(), true) != lost_.end();
+  };
+  if (!wait_until(lock, timeout_ns, "an event", [&] { return event.signaled || given_up(); })) return Status::not_ready;
+  if (!event.signaled) return Status::device_lost;
   join(host_, event.clock);
   return event.error;
 }

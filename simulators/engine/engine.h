@@ -59,8 +59,9 @@ struct Command {
 // What a running command may do. Every access is checked: live memory, bounds, reach of the device, order.
 class Execution {
  public:
-  Execution(Engine& engine, Stream& stream, const Command& command, std::uint64_t number, const Clock& seen)
-      : engine_(engine), stream_(stream), command_(command), number_(number), seen_(seen) {}
+  Execution(Engine& engine, Stream& stream, const Command& command, std::uint64_t number, std::uint64_t step,
+            const Clock& seen)
+      : engine_(engine), stream_(stream), command_(command), number_(number), step_(step), seen_(seen) {}
 
   // The bytes as the engine reaches them; null after a violation. Memory that is not the engine's passes as it is.
   const char* read(const void* pointer, std::size_t bytes);
@@ -75,7 +76,8 @@ class Execution {
   Engine& engine_;
   Stream& stream_;
   const Command& command_;
-  const std::uint64_t number_;
+  const std::uint64_t number_;  // of all commands
+  const std::uint64_t step_;    // of the stream's
   const Clock& seen_;
 };
 

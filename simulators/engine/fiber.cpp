@@ -266,6 +266,7 @@ std::string GroupRunner::run(int size, int subgroup, bool backwards, const std::
     barrier += i.state == State::waits_barrier;
   }
   if (finished != size_) {
+    local_overflow_ = false;
     problem = std::to_string(barrier) + " of " + std::to_string(size_) + " items wait at a barrier, " +
               std::to_string(finished) + " have finished and " + std::to_string(size_ - barrier - finished) +
               " wait in a sub-group reduction";

@@ -24,6 +24,9 @@ class GroupRunner {
   // destructors of its items' objects did not run.
   std::string run(int size, int subgroup, bool backwards, const std::function<void()>& item);
 
+  // Whether the problem that run() returned is too much local memory.
+  bool local_overflow() const { return local_overflow_; }
+
   // The functions below are called by an item.
   int item() const { return current_; }
   void barrier();

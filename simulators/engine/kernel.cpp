@@ -35,9 +35,8 @@ void KernelRegistration::add(KernelInfo info) {
     return a.size == b.size && a.pointer == b.pointer;
   };
   const KernelInfo& other = known->second;
-  if (other.group_size != info.group_size ||
-      !std::equal(info.parameters.begin(), info.parameters.end(), other.parameters.begin(), other.parameters.end(),
-                  same)) {
+  if (other.group_size != info.group_size || !std::equal(info.parameters.begin(), info.parameters.end(),
+                                                         other.parameters.begin(), other.parameters.end(), same)) {
     std::fprintf(stderr, "simulator: two different kernels are called %s\n", info.name.c_str());
     std::abort();
   }
@@ -61,8 +60,9 @@ LaunchProblem run_kernel(const KernelInfo& kernel, const void* const* values, st
           state.group[2] = z;
           const std::string what = runner.run(kernel.group_size, subgroup, backwards, item);
           if (what.empty()) continue;
-          problem = {"divergent-barrier", "kernel " + kernel.name + ", group (" + std::to_string(x) + ", " +
-                                              std::to_string(y) + ", " + std::to_string(z) + "): " + what};
+          problem = {runner.local_overflow() ? "local-memory" : "divergent-barrier",
+                     "kernel " + kernel.name + ", group (" + std::to_string(x) + ", " + std::to_string(y) + ", " +
+                         std::to_string(z) + "): " + what};
           return;
         }
       }
@@ -73,10 +73,10 @@ LaunchProblem run_kernel(const KernelInfo& kernel, const void* const* values, st
   for (std::size_t i = 0; i < memory.size(); ++i) {
     const ArgumentMemory& m = memory[i];
     if (m.bad_bytes == 0) continue;
-    const std::string where =
-        m.pointer == nullptr ? "null pointer"
-                             : std::to_string(m.bad - m.begin) + " bytes from the start of an allocation of " +
-                                   std::to_string(m.end - m.begin);
+    const std::string where = m.pointer == nullptr
+                                  ? "null pointer"
+                                  : std::to_string(m.bad - m.begin) + " bytes from the start of an allocation of " +
+                                        std::to_string(m.end - m.begin);
     return {"out-of-bounds", "kernel " + kernel.name + ", argument " + std::to_string(i) + ": access of " +
                                  std::to_string(m.bad_bytes) + " bytes at " + where};
   }

@@ -60,7 +60,7 @@ class GlobalPointer {
   GlobalPointer(const char* at, ArgumentMemory* memory) : at_(at), memory_(memory) {}
   // What C converts silently: to void, and from AA_OUT to AA_IN.
   template <typename U, bool kOther,
-            typename = std::enable_if_t<(std::is_same_v<T, U> || std::is_void_v<T>) && (kOther || !kWrite)>>
+            typename = std::enable_if_t<(std::is_same_v<T, U> || std::is_void_v<T>)&&(kOther || !kWrite)>>
   GlobalPointer(const GlobalPointer<U, kOther>& other) : at_(other.at()), memory_(other.memory()) {}  // NOLINT
 
   template <typename U = T>
@@ -148,9 +148,7 @@ struct Parameter {
 template <typename T, bool kWrite>
 struct Parameter<GlobalPointer<T, kWrite>> {
   static constexpr ParameterInfo kInfo = {sizeof(void*), true};
-  static GlobalPointer<T, kWrite> unpack(const void*, ArgumentMemory* memory) {
-    return {memory->pointer, memory};
-  }
+  static GlobalPointer<T, kWrite> unpack(const void*, ArgumentMemory* memory) { return {memory->pointer, memory}; }
 };
 
 template <typename... Args, std::size_t... kIndex>

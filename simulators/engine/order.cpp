@@ -29,11 +29,15 @@ void OrderCheck::split(std::uintptr_t at) {
   segments_.emplace_hint(next, at, std::move(tail));
 }
 
-std::optional<Access> OrderCheck::check(const Segment& segment, bool write, const Clock& seen) {
-  if (segment.write && !has_seen(seen, *segment.write)) return segment.write;
+std::optional<Access> OrderCheck::check(const Segment& segment, bool write, const Clock& seen, const Access* self) {
+  const auto unordered = [&](const Access& earlier) {
+    const bool own = self != nullptr && earlier.actor == self->actor && earlier.step == self->step;
+    return !own && !has_seen(seen, earlier);
+  };
+  if (segment.write && unordered(*segment.write)) return segment.write;
   if (write) {
     for (const Access& read : segment.reads) {
-      if (!has_seen(seen, read)) return read;
+      if (unordered(read)) return read;
     }
   }
   return std::nullopt;
@@ -49,7 +53,7 @@ std::optional<Access> OrderCheck::access(const void* begin, const void* end, boo
   auto at = segments_.lower_bound(first);
   if (write) {
     while (at != segments_.end() && at->first < last) {
-      if (!found) found = check(at->second, true, seen);
+      if (!found) found = check(at->second, true, seen, &access);
       at = segments_.erase(at);
     }
     segments_.emplace(first, Segment{last, access, {}});
@@ -62,7 +66,7 @@ std::optional<Access> OrderCheck::access(const void* begin, const void* end, boo
       at = segments_.emplace_hint(at, position, Segment{stop, std::nullopt, {}});
     }
     Segment& segment = at->second;
-    if (!found) found = check(segment, false, seen);
+    if (!found) found = check(segment, false, seen, &access);
     const auto same = std::find_if(segment.reads.begin(), segment.reads.end(),
                                    [&](const Access& read) { return read.actor == access.actor; });
     if (same == segment.reads.end()) {
@@ -81,7 +85,7 @@ std::optional<Access> OrderCheck::conflict(const void* begin, const void* end, c
   auto at = segments_.upper_bound(first);
   if (at != segments_.begin() && std::prev(at)->second.end > first) --at;
   for (; at != segments_.end() && at->first < last; ++at) {
-    if (auto found = check(at->second, true, seen)) return found;
+    if (auto found = check(at->second, true, seen, nullptr)) return found;
   }
   return std::nullopt;
 }
@@ -94,7 +98,7 @@ void OrderCheck::forget(const void* begin, const void* end) {
 
 void OrderCheck::prune(const Clock& seen) {
   for (auto at = segments_.begin(); at != segments_.end();) {
-    at = check(at->second, true, seen) ? std::next(at) : segments_.erase(at);
+    at = check(at->second, true, seen, nullptr) ? std::next(at) : segments_.erase(at);
   }
 }
 

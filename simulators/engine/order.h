@@ -18,13 +18,14 @@ void join(Clock& into, const Clock& other);
 struct Access {
   std::size_t actor;
   std::uint64_t step;
-  const char* what;        // name of the operation
-  std::uint64_t command;   // its number, for the message
+  const char* what;       // name of the operation
+  std::uint64_t command;  // its number, for the message
 };
 
 class OrderCheck {
  public:
-  // Notes an access of [begin, end) and returns the earlier access it is not ordered after, if there is one.
+  // Notes an access of [begin, end) and returns the earlier access it is not ordered after, if there is one. What the
+  // same step of the same actor did before never counts.
   std::optional<Access> access(const void* begin, const void* end, bool write, const Access& access, const Clock& seen);
   // As access() of a write, but notes nothing: may these bytes be given back?
   std::optional<Access> conflict(const void* begin, const void* end, const Clock& seen) const;
@@ -41,7 +42,7 @@ class OrderCheck {
   };
   using Map = std::map<std::uintptr_t, Segment>;
   void split(std::uintptr_t at);
-  static std::optional<Access> check(const Segment& segment, bool write, const Clock& seen);
+  static std::optional<Access> check(const Segment& segment, bool write, const Clock& seen, const Access* self);
 
   Map segments_;  // by begin; disjoint
 };

@@ -73,11 +73,11 @@ std::vector<Fault> parse_faults(const std::string& text) {
         throw std::invalid_argument("SIM_FAULT: unknown key '" + key + "' of " + fault.name);
       }
     }
-    const bool complete = fault.name == "oom"                                    ? fault.call || fault.bytes
-                          : fault.name == "hide"                                 ? !fault.words.empty()
-                          : fault.name == "fail"                                 ? fault.words.size() == 1 && fault.call
+    const bool complete = fault.name == "oom"    ? fault.call || fault.bytes
+                          : fault.name == "hide" ? !fault.words.empty()
+                          : fault.name == "fail" ? fault.words.size() == 1 && fault.call
                           : fault.name == "sticky" || fault.name == "device_lost" ? fault.command.has_value()
-                                                                                 : true;
+                                                                                  : true;
     if (!complete) throw std::invalid_argument("SIM_FAULT: '" + entry + "' lacks a part; see simulators/README.md");
     faults.push_back(std::move(fault));
   }

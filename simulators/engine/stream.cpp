@@ -26,8 +26,8 @@ Stream::~Stream() {
     engine_.changed_.notify_all();
   }
   if (left > 0) {
-    engine_.report_.violation("destroyed-busy", "a stream was destroyed while " + std::to_string(left) +
-                                                    " of its commands had not run");
+    engine_.report_.violation("destroyed-busy",
+                              "a stream was destroyed while " + std::to_string(left) + " of its commands had not run");
   }
   worker_.join();
 }
@@ -82,7 +82,7 @@ void Stream::execute(std::unique_lock<std::mutex>& lock, const Submission& submi
   Clock seen = submission.host;
   Status error = Status::ok;
   for (const auto& event : command.waits) {
-    engine_.changed_.wait(lock, [&] { return stopping_ || event->signaled; });
+    engine_.changed_.wait(lock, [&] { return stopping_ || event->signaled || engine_.lost_[device_]; });
     if (stopping_) return;
     join(seen, event->clock);
     if (event->error != Status::ok) error = event->error;
@@ -109,10 +109,8 @@ void Stream::execute(std::unique_lock<std::mutex>& lock, const Submission& submi
   const std::uint64_t step = (clock_.size() > actor_ ? clock_[actor_] : 0) + 1;
   const std::uint64_t begin = now_ns();
   if (error == Status::ok && command.run) {
-    Clock own = seen;
-    own[actor_] = step;
     lock.unlock();
-    Execution execution(engine_, *this, command, number, own);
+    Execution execution(engine_, *this, command, number, step, seen);
     command.run(execution);
     lock.lock();
   }
@@ -175,7 +173,7 @@ char* Execution::reach(const void* pointer, std::size_t bytes, bool write) {
 
 void Execution::note(const char* pointer, std::size_t begin, std::size_t end, bool write) {
   const std::lock_guard lock(engine_.mutex_);
-  const Access access{stream_.actor_, seen_[stream_.actor_], command_.what, number_};
+  const Access access{stream_.actor_, step_, command_.what, number_};
   const auto earlier = engine_.order_.access(pointer + begin, pointer + end, write, access, seen_);
   if (!earlier) return;
   engine_.report_.violation("race", engine_.describe(access) + (write ? " writes" : " reads") +
@@ -194,8 +192,8 @@ void Execution::launch(const KernelInfo& kernel, const std::vector<std::vector<c
     std::memcpy(&pointer, values[i].data(), sizeof pointer);
     if (pointer == nullptr) continue;
     const auto allocation = engine_.memory_.find(pointer);
-    const std::string who = "kernel " + kernel.name + " (command " + std::to_string(number_) + "), argument " +
-                            std::to_string(i) + ": ";
+    const std::string who =
+        "kernel " + kernel.name + " (command " + std::to_string(number_) + "), argument " + std::to_string(i) + ": ";
     if (allocation == nullptr) {
       engine_.report_.violation("bad-pointer", who + "no memory of a device");
       return;
@@ -205,8 +203,8 @@ void Execution::launch(const KernelInfo& kernel, const std::vector<std::vector<c
       return;
     }
     if (allocation->kind == MemoryKind::device && !engine_.reaches(stream_.device_, allocation->device)) {
-      engine_.report_.violation("no-peer-access", who + "device " + std::to_string(stream_.device_) +
-                                                      " cannot reach " + allocation->text());
+      engine_.report_.violation(
+          "no-peer-access", who + "device " + std::to_string(stream_.device_) + " cannot reach " + allocation->text());
       return;
     }
     memory[i].begin = allocation->alias;
@@ -214,8 +212,8 @@ void Execution::launch(const KernelInfo& kernel, const std::vector<std::vector<c
     memory[i].pointer = allocation->alias + (pointer - allocation->pointer);
     programs[i] = allocation->pointer;
   }
-  const LaunchProblem problem = run_kernel(kernel, raw.data(), memory, groups, kSubgroup,
-                                           engine_.settings_.seed != 0 && number_ % 2 == 1);
+  const LaunchProblem problem =
+      run_kernel(kernel, raw.data(), memory, groups, kSubgroup, engine_.settings_.seed != 0 && number_ % 2 == 1);
   if (!problem.kind.empty()) {
     engine_.report_.violation(problem.kind, problem.message + " (command " + std::to_string(number_) + ")");
   }

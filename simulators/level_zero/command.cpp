@@ -1,9 +1,9 @@
 // Command queues, command lists (regular and immediate), what is appended to them, and fences.
-#include "simulators/level_zero/driver.h"
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
+
+#include "simulators/level_zero/driver.h"
 
 namespace sim::level_zero {
 namespace {
@@ -392,8 +392,8 @@ ze_result_t zeCommandListAppendLaunchKernel(ze_command_list_handle_t list, ze_ke
     command.run = [info = object->info, values = object->arguments, module = std::weak_ptr<Module>(object->module),
                    x = groups->groupCountX, y = groups->groupCountY, z = groups->groupCountZ](Execution& execution) {
       if (module.expired()) {
-        engine().report().violation("destroyed-in-use", "the module of kernel " + info->name +
-                                                            " was destroyed before the kernel ran");
+        engine().report().violation("destroyed-in-use",
+                                    "the module of kernel " + info->name + " was destroyed before the kernel ran");
         return;
       }
       const std::uint32_t grid[3] = {x, y, z};

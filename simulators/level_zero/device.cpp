@@ -1,11 +1,12 @@
 // zeInit, drivers, devices and their properties, contexts.
-#include "simulators/level_zero/driver.h"
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <unistd.h>
+
+#include "simulators/level_zero/driver.h"
 
 namespace sim::level_zero {
 namespace {
@@ -245,7 +246,8 @@ ze_result_t zeDeviceGetMemoryAccessProperties(ze_device_handle_t device, ze_devi
   return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t zeDeviceGetCacheProperties(ze_device_handle_t device, std::uint32_t* count, ze_device_cache_properties_t* p) {
+ze_result_t zeDeviceGetCacheProperties(ze_device_handle_t device, std::uint32_t* count,
+                                       ze_device_cache_properties_t* p) {
   SIM_GET(Device, object, device);
   if (enumerate(count, 1, p) == 0) return ZE_RESULT_SUCCESS;
   SIM_STRUCTURE(p, ZE_STRUCTURE_TYPE_DEVICE_CACHE_PROPERTIES);
@@ -263,7 +265,8 @@ ze_result_t zeDeviceGetImageProperties(ze_device_handle_t device, ze_device_imag
   return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t zeDeviceGetP2PProperties(ze_device_handle_t device, ze_device_handle_t peer, ze_device_p2p_properties_t* p) {
+ze_result_t zeDeviceGetP2PProperties(ze_device_handle_t device, ze_device_handle_t peer,
+                                     ze_device_p2p_properties_t* p) {
   SIM_GET(Device, object, device);
   SIM_GET(Device, other, peer);
   SIM_STRUCTURE(p, ZE_STRUCTURE_TYPE_DEVICE_P2P_PROPERTIES);
@@ -329,7 +332,8 @@ ze_result_t residency(const char* function, ze_context_handle_t context, ze_devi
   if (get<Device>(device, function, &result) == nullptr) return result;
   const auto allocation = engine().memory().find(pointer);
   if (allocation == nullptr || allocation->freed) {
-    return refuse(function, ZE_RESULT_ERROR_INVALID_ARGUMENT, "bad-pointer", "the pointer is no live memory of a device");
+    return refuse(function, ZE_RESULT_ERROR_INVALID_ARGUMENT, "bad-pointer",
+                  "the pointer is no live memory of a device");
   }
   return ZE_RESULT_SUCCESS;
 }

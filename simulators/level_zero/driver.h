@@ -156,11 +156,11 @@ inline std::uint32_t enumerate(std::uint32_t* count, std::uint32_t have, const v
 #define SIM_REQUIRE(condition, code, kind, what) \
   if (!(condition)) return refuse(__func__, code, kind, what)
 // `variable` becomes the object of `handle`, or the function returns.
-#define SIM_GET(type, variable, handle)                                   \
-  ze_result_t variable##_result = ZE_RESULT_SUCCESS;                      \
-  const auto variable = get<type>(handle, __func__, &variable##_result);  \
+#define SIM_GET(type, variable, handle)                                  \
+  ze_result_t variable##_result = ZE_RESULT_SUCCESS;                     \
+  const auto variable = get<type>(handle, __func__, &variable##_result); \
   if (variable == nullptr) return variable##_result
-#define SIM_STRUCTURE(pointer, type)                                                                             \
+#define SIM_STRUCTURE(pointer, type)                                                                              \
   SIM_REQUIRE((pointer) != nullptr, ZE_RESULT_ERROR_INVALID_NULL_POINTER, "bad-argument", "a structure is null"); \
   SIM_REQUIRE((pointer)->stype == (type), ZE_RESULT_ERROR_INVALID_ARGUMENT, "bad-argument",                       \
               "a structure has a wrong stype")
@@ -202,11 +202,11 @@ ze_result_t check_table(ze_api_version_t version, Table* table) {
   }
   return ZE_RESULT_SUCCESS;
 }
-#define SIM_TABLE(name, type)                                                                   \
+#define SIM_TABLE(name, type)                                                                  \
   extern "C" ZE_DLLEXPORT ze_result_t ZE_APICALL name(ze_api_version_t version, type* table) { \
     if (const ze_result_t bad = check_table(version, table)) return bad;
-#define SIM_TABLE_END          \
-    return ZE_RESULT_SUCCESS; \
+#define SIM_TABLE_END       \
+  return ZE_RESULT_SUCCESS; \
   }
 
 }  // namespace sim::level_zero

@@ -1,9 +1,8 @@
 // Modules and kernels: SPIR-V names the kernels, the table of host-compiled ones holds what runs.
-#include "simulators/level_zero/driver.h"
-
 #include <algorithm>
 #include <cstring>
 
+#include "simulators/level_zero/driver.h"
 #include "simulators/level_zero/spirv.h"
 
 namespace sim::level_zero {

@@ -31,12 +31,13 @@ TEST_P(NullDriver, PassesConformance) {
     ++counts[result.outcome];
     EXPECT_NE(result.outcome, conformance::Outcome::fail)
         << result.group << "." << result.name << ": " << result.message;
-    EXPECT_EQ(result.message.empty(), result.outcome == conformance::Outcome::pass)
-        << result.group << "." << result.name;
+    if (result.outcome != conformance::Outcome::pass) {
+      EXPECT_FALSE(result.message.empty()) << result.group << "." << result.name;
+    }
   }
   EXPECT_EQ(results.size(), conformance::conformance_cases().size());
   EXPECT_GT(counts[conformance::Outcome::pass], 40);
-  EXPECT_EQ(counts[conformance::Outcome::unavailable], 0);
+  EXPECT_EQ(counts[conformance::Outcome::unavailable], 1);  // its memory is the host's: not used up
   EXPECT_EQ(live_status_count(), 0) << "statuses were not released";
 }
 

@@ -1,10 +1,10 @@
 // FusedAdam, FusedLion and FusedLamb: on the CPU accelerator, on one whose memory the host does not reach, and on the one
 // that ANYACCEL_TEST_ACCELERATOR names.
+#include <array>
+
 #include "anyaccel/ops/fused_adam.h"
 #include "anyaccel/ops/fused_lamb.h"
 #include "anyaccel/ops/fused_lion.h"
-#include <array>
-
 #include "ops/device_under_test.h"
 #include "ops/optimizer_test_support.h"
 
@@ -285,8 +285,8 @@ TEST(FusedLamb, Clipping) {
       options.gradients = {scale, max_norm};
       std::vector<LambTensors> list;
       for (size_t i = 0; i < lists.p.size(); ++i) {
-        list.push_back(
-            {lists.tensors[1][i], lists.tensors[0][i], lists.tensors[2][i], lists.tensors[3][i], lists.tensors[0][i].clone()});
+        list.push_back({lists.tensors[1][i], lists.tensors[0][i], lists.tensors[2][i], lists.tensors[3][i],
+                        lists.tensors[0][i].clone()});
       }
       return op->lamb_multi(1, options, list);
     };

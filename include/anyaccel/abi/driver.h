@@ -92,7 +92,7 @@ typedef struct aa_device_props {
   int32_t alignment;          /* bytes; every mem_alloc is aligned at least so */
   int32_t compute_units;      /* cores, multiprocessors, ... */
   uint64_t dtypes_storable;   /* bit (1 << aa_dtype): can be held and copied */
-  uint64_t dtypes_computable; /* arithmetic at a useful speed in hardware */
+  uint64_t dtypes_computable; /* arithmetic at a useful speed, also by way of wider numbers */
   uint64_t dtypes_matrix;     /* matrix units take it */
   int32_t dlpack_device_type; /* DLDeviceType; 0 when DLPack has none */
   int32_t reserved;

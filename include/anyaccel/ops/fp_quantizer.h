@@ -27,9 +27,11 @@
 // bits [i * bits, (i + 1) * bits), counted from the lowest bit of the first byte on), then the scale, an F32 in the byte
 // order of the host. group_size * bits is a multiple of 32, so that scales are aligned.
 //
-// Tensors may lie on any accelerator and have any strides; they are worked on by the host, and every call blocks until
-// the result is there. Everything that is wrong with a call is an InvalidArgument that names the tensor; nothing has been
-// written then.
+// Tensors may lie on any accelerator and have any strides. Where the accelerator compiles kernels and all tensors of a
+// call lie on one of its devices, they are worked on there, on the current stream, with the same results (indexes are
+// waited for). Else the host does it, with copies there and back where it does not reach the memory, and the call
+// blocks until the result is there. Everything that is wrong with a call is an InvalidArgument that names the tensor;
+// nothing has been written then.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // LAMB on the active accelerator: what "FusedLambBuilder" loads.
 //
-// An accelerator that has no such op of its own computes on the host, with copies there and back where the host does not
-// reach its memory. See optimizer_options.h for the rules that tensors obey.
+// Where the accelerator compiles kernels, tensors that lie on one of its devices are worked on there, on the current
+// stream, with the same results (the call waits for the norms). Else the host computes, with copies there and back
+// where it does not reach the memory, and calls block. See optimizer_options.h for the rules that tensors obey.
 #pragma once
 
 #include <vector>

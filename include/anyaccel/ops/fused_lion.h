@@ -1,7 +1,8 @@
 // Lion for lists of parameters on the active accelerator: what "FusedLionBuilder" loads.
 //
-// An accelerator that has no such op of its own computes on the host, with copies there and back where the host does not
-// reach its memory. See optimizer_options.h for the rules that tensors obey, cpu_lion.h for the arithmetic.
+// Where the accelerator compiles kernels, tensors that lie on one of its devices are worked on there, on the current
+// stream, with the same results. Else the host computes, with copies there and back where it does not reach the
+// memory, and calls block. See optimizer_options.h for the rules that tensors obey, cpu_lion.h for the arithmetic.
 #pragma once
 
 #include <vector>
@@ -17,8 +18,8 @@ class FusedLion : public OpLibrary {
   ~FusedLion() override;
 
   // One step. tensor_lists are gradients, parameters, exp_avg, all of one length, and optionally copies that receive the
-  // new parameters. noop_flag (int32, one element, may be absent): nothing is done unless it is 0. chunk_size is how many
-  // elements a block of work gets on accelerators that want to be told.
+  // new parameters. noop_flag (int32, one element, may be absent): nothing is done unless it is 0; kernels read it where it lies
+  // on their device. chunk_size is how many elements a block of work gets on accelerators that want to be told.
   void multi_tensor_lion(int64_t chunk_size, const Tensor& noop_flag, std::span<const std::vector<Tensor>> tensor_lists,
                          double lr, double beta1, double beta2, int64_t step, double weight_decay);
 

@@ -25,9 +25,11 @@
 // half as long. Params are F32, [groups, 1] of scales or [groups, 2] of pairs scale, offset. Those two tell how a tensor
 // was quantized.
 //
-// Tensors may lie on any accelerator and have any strides; they are worked on by the host, and every call blocks until
-// the result is there. Everything that is wrong with a call is an InvalidArgument that names the tensor; nothing has been
-// written then.
+// Tensors may lie on any accelerator and have any strides. Where the accelerator compiles kernels and all tensors of a
+// call lie on one of its devices, they are worked on there, on the current stream, with the same results. Else the
+// host does it, with copies there and back where it does not reach the memory, and the call blocks until the result is
+// there. Everything that is wrong with a call is an InvalidArgument that names the tensor; nothing has been written
+// then.
 #pragma once
 
 #include <cstdint>

@@ -65,7 +65,8 @@ class ElementwiseOps final : public OpGroup {
   template <class... Arguments>
   void launch(size_t kernel, int device, int64_t count, const Arguments&... arguments) {
     const auto items = static_cast<uint32_t>(kernels_.tuning(device).items);
-    kernels_.launch(kernel, device, {.grid = {groups_for(count, int64_t{items} * AA_ELEMENTS)}, .block = {items}},
+    kernels_.launch(kernel, device,
+                    {.grid = {groups_for(count, int64_t{items} * AA_ELEMENTS), 1, 1}, .block = {items, 1, 1}},
                     arguments...);
   }
 

@@ -33,7 +33,7 @@ class PositionOps final : public OpGroup {
   void enqueue(size_t op, const aa_op_call& call, int device) override {
     const aa_kernel_tuning& tuning = kernels_.tuning(device);
     if (op == Table) return rope_table(call, device, static_cast<uint32_t>(tuning.items));
-    LaunchShape shape{.block = {static_cast<uint32_t>(tuning.group_size)}};
+    LaunchShape shape{.block = {static_cast<uint32_t>(tuning.group_size), 1, 1}};
     return op == Rope ? rope(call, device, shape) : cache_write(call, device, shape);
   }
 
@@ -44,8 +44,8 @@ class PositionOps final : public OpGroup {
     const aa_tensor* t = call.tensors;
     const int64_t tokens = t[0].shape[0], size = t[0].shape[1];
     if (tokens * size == 0) return;
-    kernels_.launch(Table, device, {.grid = {groups_for(tokens * size, items)}, .block = {items}}, t[0].data,
-                    t[0].strides[0], t[0].strides[1], t[1].data, t[1].strides[0], t[1].strides[1], t[2].data,
+    kernels_.launch(Table, device, {.grid = {groups_for(tokens * size, items), 1, 1}, .block = {items, 1, 1}},
+                    t[0].data, t[0].strides[0], t[0].strides[1], t[1].data, t[1].strides[0], t[1].strides[1], t[2].data,
                     t[2].strides[0], t[3].data, t[3].strides[0], tokens, size,
                     static_cast<const aa_rope_table_params*>(call.params)->scale);
   }

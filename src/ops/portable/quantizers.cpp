@@ -13,9 +13,9 @@ namespace {
 using aa_u64 = uint64_t;
 #include "kernels/portable/quantizer_arguments.h"
 
-// Kernels of quantizer.cl and of fp_quantizer.cl; both begin with quant_ranges.
-enum Integers : size_t { quant_ranges, quant_scales, quant_store, quant_fake, quant_load, quant_sum, quant_to_half };
-enum Floats : size_t { fp_scales = 1, fp_store, fp_load };
+// Kernels of quantizer.cl and of fp_quantizer.cl.
+enum Integers : size_t { quant_scales, quant_store, quant_fake, quant_load, quant_sum, quant_to_half };
+enum Floats : size_t { fp_scales, fp_store, fp_load };
 
 LaunchShape items_shape(int64_t count, const aa_kernel_tuning& tuning) {
   return {.grid = {groups_for(count, tuning.items), 1, 1}, .block = {static_cast<uint32_t>(tuning.items), 1, 1}};
@@ -30,7 +30,8 @@ aa_quant_groups cut_for_items(int64_t groups, int64_t group_size, const aa_kerne
   return cut(groups, group_size, tuning.group_size == 1 ? 256 : 8);
 }
 
-// Enqueues quant_ranges; the result is for the kernel that makes scales of it, as are the groups, which are set.
+// Enqueues the kernel of quant_ranges.cl. Its result is for the kernel that makes scales of it, and so are the groups as
+// they are cut here.
 Tensor find_ranges(DriverAccelerator& accelerator, KernelSet& kernels, const void* x, const void* error,
                    aa_quant_groups& groups, const aa_quant_options& options, int device) {
   // A group is cut where a single group of items would be alone with it; not further than one item can put together again.
@@ -40,8 +41,8 @@ Tensor find_ranges(DriverAccelerator& accelerator, KernelSet& kernels, const voi
   const int64_t count = groups.groups * groups.parts;
   Tensor ranges = Tensor::empty({count, 2}, DType::F32, accelerator.device(device));
   const auto group_size = static_cast<uint32_t>(kernels.tuning(device).group_size);
-  kernels.launch(quant_ranges, device, {.grid = {groups_for(count, 1), 1, 1}, .block = {group_size, 1, 1}}, x, error,
-                 groups, options, ranges.data());
+  kernels.launch(0, device, {.grid = {groups_for(count, 1), 1, 1}, .block = {group_size, 1, 1}}, x, error, groups,
+                 options, ranges.data());
   return ranges;
 }
 
@@ -58,16 +59,16 @@ aa_quant_options options_of(int32_t bits, int32_t asymmetric, int32_t dtype) {
 
 QuantizerKernels::QuantizerKernels(DriverAccelerator& accelerator)
     : accelerator_(accelerator),
-      kernels_(
-          accelerator, "quantizer.cl",
-          {"quant_ranges", "quant_scales", "quant_store", "quant_fake", "quant_load", "quant_sum", "quant_to_half"}) {}
+      ranges_(accelerator, "quant_ranges.cl", {"quant_ranges"}),
+      kernels_(accelerator, "quantizer.cl",
+               {"quant_scales", "quant_store", "quant_fake", "quant_load", "quant_sum", "quant_to_half"}) {}
 
 void QuantizerKernels::quantize(const aa_quantize_args& a, int device) {
   const aa_kernel_tuning& tuning = kernels_.tuning(device);
   const aa_quant_options options = options_of(a);
   const aa_quant_order order{a.nodes, a.devices, a.pipeline, a.groups / (a.nodes * a.devices * a.pipeline)};
   aa_quant_groups groups{a.groups, a.group_size, 0, 0};
-  const Tensor ranges = find_ranges(accelerator_, kernels_, a.x, a.error, groups, options, device);
+  const Tensor ranges = find_ranges(accelerator_, ranges_, a.x, a.error, groups, options, device);
   kernels_.launch(quant_scales, device, items_shape(a.groups, tuning), ranges.data(), groups, order, options, a.params);
   const aa_quant_groups parts = cut_for_items(a.groups, a.group_size, tuning);
   kernels_.launch(quant_store, device, items_shape(parts.groups * parts.parts, tuning), a.x, a.error, a.params, parts,
@@ -80,7 +81,7 @@ void QuantizerKernels::fake(const aa_quantize_args& a, int device) {
   const aa_quant_order order{1, 1, 1, a.groups};
   const Tensor params = Tensor::empty({a.groups, 2}, DType::F32, accelerator_.device(device));
   aa_quant_groups groups{a.groups, a.group_size, 0, 0};
-  const Tensor ranges = find_ranges(accelerator_, kernels_, a.x, nullptr, groups, options, device);
+  const Tensor ranges = find_ranges(accelerator_, ranges_, a.x, nullptr, groups, options, device);
   kernels_.launch(quant_scales, device, items_shape(a.groups, tuning), ranges.data(), groups, order, options,
                   params.data());
   const aa_quant_groups parts = cut_for_items(a.groups, a.group_size, tuning);
@@ -126,14 +127,15 @@ void QuantizerKernels::dequantize_to_half(const aa_dequantize_to_half_args& a, i
 
 FPQuantizerKernels::FPQuantizerKernels(DriverAccelerator& accelerator)
     : accelerator_(accelerator),
-      kernels_(accelerator, "fp_quantizer.cl", {"quant_ranges", "fp_scales", "fp_store", "fp_load"}) {}
+      ranges_(accelerator, "quant_ranges.cl", {"quant_ranges"}),
+      kernels_(accelerator, "fp_quantizer.cl", {"fp_scales", "fp_store", "fp_load"}) {}
 
 void FPQuantizerKernels::quantize(const aa_fp_quantize_args& a, int device) {
   const aa_kernel_tuning& tuning = kernels_.tuning(device);
   const aa_quant_options options{a.format.bits, 0, a.dtype, 0, 0, a.stochastic, a.seed, a.offset};
   const auto numbers = std::bit_cast<aa_fp_numbers>(a.format);
   aa_quant_groups groups{a.groups, a.group_size, 0, 0};
-  const Tensor ranges = find_ranges(accelerator_, kernels_, a.x, nullptr, groups, options, device);
+  const Tensor ranges = find_ranges(accelerator_, ranges_, a.x, nullptr, groups, options, device);
   kernels_.launch(fp_scales, device, items_shape(a.groups, tuning), ranges.data(), groups, numbers, a.out);
   const aa_quant_groups parts = cut_for_items(a.groups, a.group_size, tuning);
   kernels_.launch(fp_store, device, items_shape(parts.groups * parts.parts, tuning), a.x, parts, numbers, options,

@@ -22,6 +22,7 @@ class QuantizerKernels {
 
  private:
   DriverAccelerator& accelerator_;
+  KernelSet ranges_;
   KernelSet kernels_;
 };
 
@@ -34,6 +35,7 @@ class FPQuantizerKernels {
 
  private:
   DriverAccelerator& accelerator_;
+  KernelSet ranges_;
   KernelSet kernels_;
 };
 

@@ -28,7 +28,7 @@ class RandomOps final : public OpGroup {
     const bool two_words = params.kind == AA_RANDOM_BITS && out.dtype == AA_DTYPE_I64;
     const int64_t counters = (count + (two_words ? 1 : 3)) / (two_words ? 2 : 4);
     const auto items = static_cast<uint32_t>(kernels_.tuning(device).items);
-    const LaunchShape shape{.grid = {groups_for(counters, items)}, .block = {items}};
+    const LaunchShape shape{.grid = {groups_for(counters, items), 1, 1}, .block = {items, 1, 1}};
     const auto seed = static_cast<int64_t>(params.seed), offset = static_cast<int64_t>(params.offset);
     const auto kernel = static_cast<size_t>(params.kind);
     switch (params.kind) {

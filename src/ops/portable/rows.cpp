@@ -21,8 +21,8 @@ class RowOps final : public OpGroup {
     const aa_tensor* t = call.tensors;
     if (element_count_of(t[0]) == 0) return;
     const int64_t size = t[0].shape[t[0].ndim - 1];
-    const LaunchShape shape{.grid = {groups_for(row_count_of(t[0]), 1)},
-                            .block = {static_cast<uint32_t>(kernels_.tuning(device).group_size)}};
+    const LaunchShape shape{.grid = {groups_for(row_count_of(t[0]), 1), 1, 1},
+                            .block = {static_cast<uint32_t>(kernels_.tuning(device).group_size), 1, 1}};
     switch (op) {
       case Embedding:
         return kernels_.launch(EmbeddingKernel, device, shape, t[0].data, t[0].strides[0], t[0].strides[1], t[1].data,

@@ -28,11 +28,13 @@ class SamplingOps final : public OpGroup {
       const int64_t size = t[0].shape[1];
       if (size == 0) return;
       const auto items = static_cast<uint32_t>(tuning.items);
-      return kernels_.launch(RepetitionPenalty, device, {.grid = {groups_for(rows * size, items)}, .block = {items}},
-                             t[0].data, t[0].strides[0], t[0].strides[1], t[1].data, t[1].strides[0], t[1].strides[1],
-                             rows, size, static_cast<const aa_repetition_params*>(call.params)->penalty, t[0].dtype);
+      return kernels_.launch(RepetitionPenalty, device,
+                             {.grid = {groups_for(rows * size, items), 1, 1}, .block = {items, 1, 1}}, t[0].data,
+                             t[0].strides[0], t[0].strides[1], t[1].data, t[1].strides[0], t[1].strides[1], rows, size,
+                             static_cast<const aa_repetition_params*>(call.params)->penalty, t[0].dtype);
     }
-    const LaunchShape shape{.grid = {groups_for(rows, 1)}, .block = {static_cast<uint32_t>(tuning.group_size)}};
+    const LaunchShape shape{.grid = {groups_for(rows, 1), 1, 1},
+                            .block = {static_cast<uint32_t>(tuning.group_size), 1, 1}};
     const int64_t size = t[1].shape[1];
     if (op == Argmax) {
       return kernels_.launch(Argmax, device, shape, t[0].data, t[0].strides[0], t[1].data, t[1].strides[0],

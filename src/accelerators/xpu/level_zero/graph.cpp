@@ -51,7 +51,19 @@ void Graph::add(GraphStep step) {
   ++nodes_;
 }
 
-void Graph::finish() { close_list(); }
+void Graph::finish() {
+  close_list();
+  QueueDesc desc{};
+  desc.type = type_queue_desc;
+  desc.ordinal = device_->facts().queue_ordinal;
+  desc.mode = queue_asynchronous;
+  device_->check(device_->api().zeCommandQueueCreate(device_->context().handle(), device_->handle(), &desc, &queue_),
+                 "zeCommandQueueCreate");
+}
+
+Graph::~Graph() {
+  if (queue_ && !is_forked_child()) device_->api().zeCommandQueueDestroy(queue_);
+}
 
 void Graph::close_list() {
   if (!list_is_open_) return;
@@ -67,7 +79,7 @@ void Graph::launch(abi::Stream& target) {
   // A list must not run twice at the same time.
   if (last_launch_) stream.wait_for(last_launch_);
   for (GraphStep& step : steps_) {
-    if (step.list) stream.run(*step.list);
+    if (step.list) stream.run(*step.list, queue_);
     if (step.function) stream.host_call(step.function, step.user);
     if (step.record) stream.record(step.record);
     if (step.wait) stream.wait_for(step.wait->latest());

@@ -43,6 +43,7 @@ struct GraphStep {
 class Graph final : public abi::Graph {
  public:
   explicit Graph(std::shared_ptr<DeviceState> device) : device_(std::move(device)) {}
+  ~Graph() override;
 
   // -- while it is recorded --
   // The list that takes the next command.
@@ -58,6 +59,9 @@ class Graph final : public abi::Graph {
   void close_list();
 
   std::shared_ptr<DeviceState> device_;
+  // Runs the lists. One queue a graph: launches on different streams share the lists' events, and the queue's order is what
+  // keeps a launch from taking another one's signal.
+  QueueHandle queue_ = nullptr;
   std::vector<GraphStep> steps_;
   bool list_is_open_ = false;  // the last step's
   int64_t nodes_ = 0;

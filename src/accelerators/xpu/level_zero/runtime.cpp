@@ -57,8 +57,9 @@ class Driver final : public abi::Driver {
     for (int dtype = AA_DTYPE_BOOL; dtype <= AA_DTYPE_F8_E5M2; ++dtype) {
       props.dtypes_storable |= bit(static_cast<aa_dtype>(dtype));
     }
-    props.dtypes_computable = bit(AA_DTYPE_I32) | bit(AA_DTYPE_I64) | bit(AA_DTYPE_F32);
-    if (facts.module.flags & module_fp16) props.dtypes_computable |= bit(AA_DTYPE_F16);
+    // Floats of 16 bits are held in half the memory and computed in 32 bits, whatever the device has.
+    props.dtypes_computable =
+        bit(AA_DTYPE_I32) | bit(AA_DTYPE_I64) | bit(AA_DTYPE_F32) | bit(AA_DTYPE_F16) | bit(AA_DTYPE_BF16);
     if (facts.module.flags & module_fp64) props.dtypes_computable |= bit(AA_DTYPE_F64);
     props.dlpack_device_type = dlpack_oneapi;
   }

@@ -42,7 +42,8 @@ Tools find_tools() {
 }
 
 // OpenCL C 3.0 because sub-groups need it. Without the generic address space a pointer of no named space is private, as in
-// 1.2; with it, kernels would be full of casts that cost time on devices, and pipes and device queues need it.
+// 1.2; with it, kernels would be full of casts that cost time on devices, and pipes and device queues need it. Optimizing is
+// left to the device's compiler: LLVM's passes make instructions that SPIR-V lacks ("freeze"), which are not translated.
 const std::vector<std::string>& compiler_options() {
   static const std::vector<std::string> options{
       "-target",
@@ -56,6 +57,8 @@ const std::vector<std::string>& compiler_options() {
       "-finclude-default-header",
       "-Dcl_intel_required_subgroup_size=1",  // clang takes the attribute but does not say so
       "-O2",
+      "-Xclang",
+      "-disable-llvm-passes",
       "-emit-llvm",
   };
   return options;

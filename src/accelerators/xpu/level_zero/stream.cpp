@@ -25,7 +25,7 @@ std::vector<std::shared_ptr<Record>> StreamList::ends_of_work() {
 }
 
 Stream::Stream(std::shared_ptr<DeviceState> device, std::shared_ptr<StreamList> siblings, const QueueDesc& desc)
-    : device_(std::move(device)), siblings_(std::move(siblings)), desc_(desc) {
+    : device_(std::move(device)), siblings_(std::move(siblings)) {
   const auto create = [&](uint32_t flags) {
     QueueDesc list_desc = desc;
     list_desc.flags |= flags;
@@ -46,7 +46,6 @@ Stream::Stream(std::shared_ptr<DeviceState> device, std::shared_ptr<StreamList> 
 Stream::~Stream() {
   siblings_->remove(this);
   host_calls_.reset();
-  if (queue_ && !is_forked_child()) device_->api().zeCommandQueueDestroy(queue_);
 }
 
 void Stream::close() {
@@ -236,20 +235,23 @@ bool Stream::capturing() {
   return capture_ != nullptr;
 }
 
-void Stream::run(RecordedList& list) {
+void Stream::run(RecordedList& list, QueueHandle queue) {
   std::lock_guard lock(mutex_);
   begin_work();
-  const Api& api = device_->api();
-  if (!queue_) {
-    device_->check(api.zeCommandQueueCreate(device_->context().handle(), device_->handle(), &desc_, &queue_),
-                   "zeCommandQueueCreate");
-  }
   list_->signal(list.started());
   ListHandle handle = list.commands().handle();
-  device_->check(api.zeCommandQueueExecuteCommandLists(queue_, 1, &handle, nullptr),
-                 "zeCommandQueueExecuteCommandLists");
-  list_->wait(list.finished());
-  list_->reset(list.finished());
+  const Result result = device_->api().zeCommandQueueExecuteCommandLists(queue, 1, &handle, nullptr);
+  if (result != success) {
+    list_->reset(list.started());  // or the next launch would find it signaled
+    device_->check(result, "zeCommandQueueExecuteCommandLists");
+  }
+  try {
+    list_->wait(list.finished());
+    list_->reset(list.finished());
+  } catch (const abi::Failure& failure) {
+    fault_->set(failure);  // later work would not come after the list
+    throw;
+  }
 }
 
 }  // namespace anyaccel::xpu::level_zero

@@ -40,7 +40,8 @@ class Stream final : public abi::Stream {
   void record(const std::shared_ptr<EventCore>& event);
   // Later work waits for the record; null: for nothing.
   void wait_for(std::shared_ptr<Record> record);
-  void run(RecordedList& list);
+  // Runs the list on the queue, after all work so far and before later work.
+  void run(RecordedList& list, QueueHandle queue);
 
  private:
   struct Kept {
@@ -60,10 +61,8 @@ class Stream final : public abi::Stream {
   std::shared_ptr<DeviceState> device_;
   std::shared_ptr<StreamList> siblings_;
   std::shared_ptr<StreamFault> fault_ = std::make_shared<StreamFault>();
-  QueueDesc desc_;
   std::mutex mutex_;
   std::unique_ptr<CommandList> list_;
-  QueueHandle queue_ = nullptr;  // runs recorded lists; made when first needed
   std::deque<Kept> kept_;        // records that the device may still use
   std::shared_ptr<Record> end_;  // the latest of this stream
   bool worked_since_end_ = false;

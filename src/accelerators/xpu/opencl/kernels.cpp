@@ -135,8 +135,9 @@ abi::CompileOutput compile_program(const DeviceFacts& facts, cl_context context,
     chosen = chosen || std::string_view(options[i]).starts_with("-cl-std=");
     all += std::string(" ") + options[i];
   }
-  // Sub-groups are part of the language from 2.0 on; otherwise the version that every driver has.
-  if (!chosen) all += facts.subgroup ? " -cl-std=CL2.0" : " -cl-std=CL1.2";
+  // Sub-groups came with 2.0, whose other features 3.0 made optional; otherwise the version that every driver has.
+  if (!chosen && !facts.subgroup) all += " -cl-std=CL1.2";
+  if (!chosen && facts.subgroup) all += facts.version.starts_with("OpenCL 2") ? " -cl-std=CL2.0" : " -cl-std=CL3.0";
 
   const Api& api = facts.api;
   cl_int error = CL_SUCCESS;

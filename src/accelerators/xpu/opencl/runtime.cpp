@@ -217,7 +217,8 @@ class Driver final : public abi::Driver {
     props.dtypes_storable = (bit(AA_DTYPE_F8_E5M2) << 1) - 1 - bit(AA_DTYPE_NONE);
     props.dtypes_computable = bit(AA_DTYPE_BOOL) | bit(AA_DTYPE_U8) | bit(AA_DTYPE_I8) | bit(AA_DTYPE_I16) |
                               bit(AA_DTYPE_I32) | bit(AA_DTYPE_I64) | bit(AA_DTYPE_F32) |
-                              (facts.f16 ? bit(AA_DTYPE_F16) : 0) | (facts.f64 ? bit(AA_DTYPE_F64) : 0);
+                              // Held in half the memory and computed in 32 bits, whatever the device has.
+                              bit(AA_DTYPE_F16) | bit(AA_DTYPE_BF16) | (facts.f64 ? bit(AA_DTYPE_F64) : 0);
   }
 
   std::unique_ptr<abi::Device> device_open(int32_t index) override {

@@ -1,0 +1,307 @@
+// The conformance suite notices broken drivers: the CPU driver passes, and the same driver with one function that does
+// the wrong thing fails the case that is there for it.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "accelerators/cpu/driver.h"
+#include "anyaccel/abi/graph.h"
+#include "anyaccel/abi/ops.h"
+#include "conformance/suite.h"
+#include "runtime/driver_table.h"
+#include "runtime/host_services.h"
+
+namespace anyaccel {
+namespace {
+
+// What the wrong functions know: the functions of a table get no pointer to it.
+const aa_driver* good = nullptr;
+aa_ops_table good_ops;
+aa_graph_table good_graph;
+aa_ops_table bad_ops;
+aa_graph_table bad_graph;
+aa_instance* the_instance = nullptr;
+pid_t first_process = 0;
+void* first_block = nullptr;
+
+aa_status* status_of(aa_code code, const char* message = "broken on purpose") {
+  return host_services()->status_create(code, 0, message, std::strlen(message));
+}
+
+aa_status* query_extension(aa_instance* instance, const char* name, uint32_t version, const void** table) {
+  the_instance = instance;
+  aa_status* status = good->query_extension(instance, name, version, table);
+  if (status) return status;
+  if (std::strcmp(name, AA_OPS_EXTENSION) == 0) {
+    good_ops = *static_cast<const aa_ops_table*>(*table);
+    const auto enqueue = bad_ops.enqueue;
+    bad_ops = good_ops;
+    if (enqueue) bad_ops.enqueue = enqueue;
+    *table = &bad_ops;
+  } else if (std::strcmp(name, AA_GRAPH_EXTENSION) == 0) {
+    good_graph = *static_cast<const aa_graph_table*>(*table);
+    const aa_graph_table wrong = bad_graph;
+    bad_graph = good_graph;
+    if (wrong.launch) bad_graph.launch = wrong.launch;
+    if (wrong.capture_end) bad_graph.capture_end = wrong.capture_end;
+    *table = &bad_graph;
+  }
+  return nullptr;
+}
+
+bool is(const aa_op_call& call, const char* name) {
+  int32_t op = -1;
+  host_services()->status_release(good_ops.find(the_instance, name, &op));
+  return call.op == op;
+}
+
+// The call with one of its tensors made absent.
+aa_status* without_tensor(aa_stream* stream, const aa_op_call* call, size_t tensor) {
+  std::vector<aa_tensor> tensors(call->tensors, call->tensors + call->tensor_count);
+  tensors[tensor] = aa_tensor{};
+  aa_op_call other = *call;
+  other.tensors = tensors.data();
+  return good_ops.enqueue(stream, &other);
+}
+
+// The call with other parameters.
+template <class Params>
+aa_status* with_params(aa_stream* stream, const aa_op_call* call, void (*change)(Params&)) {
+  Params params = *static_cast<const Params*>(call->params);
+  change(params);
+  aa_op_call other = *call;
+  other.params = &params;
+  return good_ops.enqueue(stream, &other);
+}
+
+struct Mutation {
+  const char* name;
+  const char* noticed_by;
+  void (*apply)(aa_driver& driver);
+};
+
+constexpr Mutation mutations[] = {
+    {"CopyLosesTheLastByte", "copies.there_and_back",
+     [](aa_driver& d) {
+       d.copy_async = [](aa_stream* s, void* to, const void* from, size_t size, int32_t direction) {
+         return good->copy_async(s, to, from, size > 100000 ? size - 1 : size, direction);
+       };
+     }},
+    {"CopyWritesWholeWords", "copies.at_any_offset",
+     [](aa_driver& d) {
+       d.copy_async = [](aa_stream* s, void* to, const void* from, size_t size, int32_t direction) {
+         return good->copy_async(s, to, from, size == 31 && direction == AA_COPY_HOST_TO_DEVICE ? 32 : size, direction);
+       };
+     }},
+    {"CopyWithinTheDeviceIsLost", "copies.within_the_device_of_any_size",
+     [](aa_driver& d) {
+       d.copy_async = [](aa_stream* s, void* to, const void* from, size_t size, int32_t direction) {
+         return good->copy_async(s, to, from, direction == AA_COPY_DEVICE_TO_DEVICE && size == 3 ? 0 : size, direction);
+       };
+     }},
+    {"FillRepeatsItsFirstByte", "fills.every_pattern",
+     [](aa_driver& d) {
+       d.fill_async = [](aa_stream* s, void* to, const void* pattern, size_t, size_t size) {
+         return good->fill_async(s, to, pattern, 1, size);
+       };
+     }},
+    {"UnimplementedFillWrites", "fills.every_pattern",
+     [](aa_driver& d) {
+       d.fill_async = [](aa_stream* s, void* to, const void* pattern, size_t pattern_size, size_t size) {
+         aa_status* status = good->fill_async(s, to, pattern, pattern_size, size);
+         return status ? status : status_of(AA_UNIMPLEMENTED);
+       };
+     }},
+    {"UnimplementedEventsSpoilMemory", "events.never_recorded_is_complete",
+     [](aa_driver& d) {
+       d.mem_alloc = [](aa_device* device, int32_t kind, size_t size, void** out) {
+         aa_status* status = good->mem_alloc(device, kind, size, out);
+         if (!status && !first_block) first_block = *out;
+         return status;
+       };
+       d.event_create = [](aa_device*, uint32_t, aa_event**) {
+         if (first_block) static_cast<char*>(first_block)[7] ^= 1;
+         return status_of(AA_UNIMPLEMENTED);
+       };
+     }},
+    {"NoMemoryIsAnInternalError", "exhaustion.more_than_one_allocation_may_have",
+     [](aa_driver& d) {
+       d.mem_alloc = [](aa_device* device, int32_t kind, size_t size, void** out) {
+         return size >> 50 ? status_of(AA_INTERNAL) : good->mem_alloc(device, kind, size, out);
+       };
+     }},
+    {"NoMemoryWritesAPointer", "memory.too_much_is_resource_exhausted",
+     [](aa_driver& d) {
+       d.mem_alloc = [](aa_device* device, int32_t kind, size_t size, void** out) {
+         if (size >> 50) *out = nullptr;
+         return good->mem_alloc(device, kind, size, out);
+       };
+     }},
+    {"ErrorWithoutMessage", "devices.refuses_bad_index",
+     [](aa_driver& d) {
+       d.device_open = [](aa_instance* instance, int32_t index, aa_device** out) {
+         return index < 0 ? status_of(AA_OUT_OF_RANGE, "") : good->device_open(instance, index, out);
+       };
+     }},
+    {"QueryAnswersTwo", "streams.query_tells_completion",
+     [](aa_driver& d) {
+       d.stream_query = [](aa_stream*, int32_t* out) {
+         *out = 2;
+         return static_cast<aa_status*>(nullptr);
+       };
+     }},
+    {"HostCallRunsTwice", "streams.host_calls",
+     [](aa_driver& d) {
+       d.stream_host_call = [](aa_stream* s, void (*function)(void*), void* user) {
+         host_services()->status_release(good->stream_host_call(s, function, user));
+         return good->stream_host_call(s, function, user);
+       };
+     }},
+    {"TimeRunsBackwards", "events.elapsed_time",
+     [](aa_driver& d) {
+       d.event_elapsed = [](aa_event* start, aa_event* end, double* out) {
+         aa_status* status = good->event_elapsed(start, end, out);
+         if (!status) *out = -1 - *out;
+         return status;
+       };
+     }},
+    {"FlagClearButFunctionWorks", "events.elapsed_time",
+     [](aa_driver& d) {
+       d.device_props = [](aa_instance* instance, int32_t index, aa_device_props* out) {
+         aa_status* status = good->device_props(instance, index, out);
+         if (!status && out->struct_size >= sizeof(*out)) out->caps &= ~AA_CAP_EVENT_TIMING;
+         return status;
+       };
+     }},
+    {"ChildCrashes", "fork.child_of_an_open_driver",
+     [](aa_driver& d) {
+       d.initialize = [](const aa_initialize_params* params, aa_instance** out) {
+         if (getpid() != first_process) raise(SIGKILL);
+         return good->initialize(params, out);
+       };
+     }},
+    {"GraphRunsOnce", "graphs.records_and_replays",
+     [](aa_driver&) {
+       bad_graph.launch = [](aa_graph* graph, aa_stream* stream) {
+         static aa_graph* last = nullptr;
+         if (graph == last) return static_cast<aa_status*>(nullptr);
+         last = graph;
+         return good_graph.launch(graph, stream);
+       };
+     }},
+    {"AbandonedCaptureRuns", "graphs.abandoned_captures_leave_nothing",
+     [](aa_driver&) {
+       bad_graph.capture_end = [](aa_stream* stream, aa_graph** out) {
+         if (out) return good_graph.capture_end(stream, out);
+         aa_graph* graph = nullptr;
+         aa_status* status = good_graph.capture_end(stream, &graph);
+         if (!status) status = good_graph.launch(graph, stream);
+         host_services()->status_release(good_graph.destroy(graph));
+         return status;
+       };
+     }},
+    {"RandomIgnoresItsOffset", "op.random.bits",
+     [](aa_driver&) {
+       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) {
+         if (!is(*call, "random")) return good_ops.enqueue(stream, call);
+         return with_params<aa_random_params>(stream, call, [](aa_random_params& p) { p.offset &= 0xffffffffu; });
+       };
+     }},
+    {"AddWritesBeyondItsOutput", "op.add.every_dtype",
+     [](aa_driver&) {
+       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) {
+         aa_status* status = good_ops.enqueue(stream, call);
+         const aa_tensor& out = call->tensors[0];
+         if (out.dtype == AA_DTYPE_F32 && out.ndim == 1) static_cast<float*>(out.data)[out.shape[0]] = 0;
+         return status;
+       };
+     }},
+    {"LinearForgetsItsBias", "op.linear.products",
+     [](aa_driver&) {
+       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) { return without_tensor(stream, call, 3); };
+     }},
+    {"NormForgetsItsWeight", "op.rms_norm.norms_rows",
+     [](aa_driver&) {
+       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) { return without_tensor(stream, call, 2); };
+     }},
+    {"AttentionSeesOneSlotMore", "op.attention.sees_what_it_may",
+     [](aa_driver&) {
+       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) {
+         return with_params<aa_attention_params>(stream, call,
+                                                 [](aa_attention_params& p) { p.window += p.window > 0; });
+       };
+     }},
+    {"SoftmaxForgetsItsScale", "op.softmax.of_rows",
+     [](aa_driver&) {
+       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) {
+         return with_params<aa_softmax_params>(stream, call, [](aa_softmax_params& p) { p.scale = 1; });
+       };
+     }},
+    {"SampleForgetsTopP", "op.sample.by_definition",
+     [](aa_driver&) {
+       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) {
+         return with_params<aa_sample_params>(stream, call, [](aa_sample_params& p) { p.top_p = 1; });
+       };
+     }},
+    {"GeluIsItsApproximation", "op.activation.every_kind",
+     [](aa_driver&) {
+       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) {
+         return with_params<aa_activation_params>(stream, call, [](aa_activation_params& p) {
+           if (p.kind == AA_ACTIVATION_GELU) p.kind = AA_ACTIVATION_GELU_TANH;
+         });
+       };
+     }},
+};
+
+class Mutations : public testing::TestWithParam<Mutation> {
+ protected:
+  static conformance::CaseResult run(const aa_driver& driver, const char* name) {
+    const auto cases = conformance::run_conformance(&driver, host_services(), name).cases;
+    for (const auto& result : cases) {
+      if (result.group + "." + result.name == name) return result;
+    }
+    ADD_FAILURE() << "there is no case " << name;
+    return {};
+  }
+};
+
+TEST_P(Mutations, AreNoticed) {
+  const Mutation& mutation = GetParam();
+  good = complete_table(anyaccel_cpu_driver_query(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services()), "built in");
+  first_process = getpid();
+  first_block = nullptr;
+  bad_ops = {};
+  bad_graph = {};
+  const auto before = run(*good, mutation.noticed_by);
+  EXPECT_EQ(before.outcome, conformance::Outcome::pass) << before.message;
+  aa_driver driver = *good;
+  driver.query_extension = query_extension;
+  mutation.apply(driver);
+  const auto after = run(driver, mutation.noticed_by);
+  EXPECT_EQ(after.outcome, conformance::Outcome::fail) << after.message;
+  EXPECT_FALSE(after.message.empty());
+  RecordProperty("message", after.message);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Mutations, testing::ValuesIn(mutations),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Junit, EscapesAndCounts) {
+  conformance::Report report;
+  report.cases.push_back({"a", "one", conformance::Outcome::pass, "", 1});
+  report.cases.push_back({"a", "two", conformance::Outcome::fail, "<\"&\x01\xff>", 2});
+  report.cases.push_back({"b", "three", conformance::Outcome::unsupported, "absent", 3});
+  const std::string xml = conformance::junit_xml(report, "x & y");
+  EXPECT_NE(xml.find("<testsuite name=\"x &amp; y\" tests=\"3\" failures=\"1\" errors=\"0\" skipped=\"1\""),
+            std::string::npos)
+      << xml;
+  EXPECT_NE(xml.find("<failure message=\"&lt;&quot;&amp;??&gt;\"/>"), std::string::npos) << xml;
+  EXPECT_NE(xml.find("<skipped message=\"unsupported: absent\"/>"), std::string::npos) << xml;
+}
+
+}  // namespace
+}  // namespace anyaccel

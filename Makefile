@@ -28,12 +28,14 @@ test: packages build/release/build.ninja build/fuzz/build.ninja
 	ctest --test-dir build/release --output-on-failure -j $(JOBS)
 
 # Everything: the same under sanitizers, with more seeds, and long fuzzing.
-test-all: packages build/asan/build.ninja build/tsan/build.ninja build/fuzz/build.ninja
+test-all: packages build/release/build.ninja build/asan/build.ninja build/tsan/build.ninja build/fuzz/build.ninja
+	cmake --build build/release -j $(JOBS)
 	cmake --build build/fuzz -j $(JOBS) --target fuzzers
 	tools/fuzz build/fuzz -max_total_time=60
 	cmake --build build/tsan -j $(JOBS) --target thread_tests
 	ctest --test-dir build/tsan --output-on-failure -j $(JOBS) -L threads
 	cmake --build build/asan -j $(JOBS)
+	ANYACCEL_TEST_DELAY_SEEDS=200 ctest --test-dir build/release --output-on-failure -R xpu/delays
 	ANYACCEL_TEST_SEEDS=3 ctest --test-dir build/asan --output-on-failure -j $(JOBS) -LE source
 
 # Figures beside their ceilings, from one run; written to benchmarks/results/ with the date and the machine's name.

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 
+#include "anyaccel/accelerator.h"
 #include "cli/commands.h"
 
 namespace {
@@ -45,7 +46,10 @@ int main(int argc, char** argv) {
     return 0;
   }
   for (const Command& command : commands) {
-    if (std::strcmp(asked, command.name) == 0) return command.run(argc - 1, argv + 1);
+    if (std::strcmp(asked, command.name) != 0) continue;
+    const int result = command.run(argc - 1, argv + 1);
+    anyaccel::reset_accelerator();  // closes its devices in order
+    return result;
   }
   std::fprintf(stderr, "anyaccel: error: there is no command \"%s\"\n\n", asked);
   print_usage(stderr);

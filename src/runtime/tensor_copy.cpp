@@ -25,6 +25,15 @@ void raw_copy(Device device, void* destination, const void* source, size_t bytes
   if (bytes > 0) device.accelerator->copy(destination, source, bytes, direction, device.index);
 }
 
+// Synchronizes on the way out of a failure: what is wrong is being said already.
+void wait_quietly(const Device& device) noexcept {
+  try {
+    device.accelerator->synchronize(device.index);
+  } catch (...) {
+    return;
+  }
+}
+
 // The op "copy" on the tensors' device; false when it cannot.
 bool copy_by_op(const Tensor& out, const Tensor& in) {
   const Device device = out.device();
@@ -84,7 +93,13 @@ void upload(const Tensor& out, const Tensor& in) {
   if (device.accelerator->find_op("copy") >= 0) {
     const Tensor staged = Tensor::empty(in.shape(), in.dtype(), device);
     raw_copy(device, staged.data(), packed.data(), packed.nbytes(), AA_COPY_HOST_TO_DEVICE);
-    const bool done = copy_by_op(out, staged);
+    bool done = false;
+    try {
+      done = copy_by_op(out, staged);
+    } catch (...) {
+      wait_quietly(device);  // the source, which may go now, is still being read
+      throw;
+    }
     if (!in.storage()->pinned() || packed.storage() != in.storage()) synchronize(device);
     if (done) return;
   }

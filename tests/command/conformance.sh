@@ -64,6 +64,6 @@ broken there_and_back 's/i < size; ++i) to/i + 1 < size; ++i) to/'
 broken within_the_device 's/memcpy(destination, source, size);/memcpy(destination, source, size - 1);/'
 broken unknown_kind_is_refused 's/AA_UNIMPLEMENTED, "there is only device memory"/AA_INTERNAL, "there is only device memory"/'
 broken refuses_bad_index 's/"there is only device 0"/""/'
-broken alloc_is_aligned_and_apart 's/\*out_pointer = pointer/*out_pointer = (char*)pointer + (size == 63)/'
+broken alloc_is_aligned_and_apart 's/\.alignment = alignment,/.alignment = 1 << 20,/'
 broken closes_without_error '/device_close(aa_device/,/^}/s/return NULL/return fail(AA_INTERNAL, "stays open")/'
 echo "conformance: ok"

@@ -169,11 +169,11 @@ constexpr Mutation mutations[] = {
          return status;
        };
      }},
-    {"FlagClearButFunctionWorks", "events.elapsed_time",
+    {"FlagClearButFunctionWorks", "streams.host_calls",
      [](aa_driver& d) {
        d.device_props = [](aa_instance* instance, int32_t index, aa_device_props* out) {
          aa_status* status = good->device_props(instance, index, out);
-         if (!status && out->struct_size >= sizeof(*out)) out->caps &= ~AA_CAP_EVENT_TIMING;
+         if (!status && out->struct_size >= sizeof(*out)) out->caps &= ~AA_CAP_HOST_CALL;
          return status;
        };
      }},

@@ -98,9 +98,10 @@ bool forked(const std::function<void()>& body) {
   std::fflush(nullptr);
   const pid_t pid = fork();
   if (pid == 0) {
+    const int before = test::failures();
     body();
     std::fflush(nullptr);
-    _exit(testing::Test::HasFailure() ? 1 : 0);
+    _exit(test::failures() > before ? 1 : 0);
   }
   int status = 0;
   waitpid(pid, &status, 0);
@@ -577,17 +578,26 @@ TEST_F(LevelZero, EveryCallThatFailsIsTold) {
   ANYACCEL_LEVEL_ZERO_FUNCTIONS(ANYACCEL_NAME)
 #undef ANYACCEL_NAME
   for (const std::string& function : functions) {
-    // A failed wake-up of a stream cannot be made good, and what cannot be destroyed stays.
-    if (function == "zeEventHostSignal") continue;
-    const bool destroys = function.find("Destroy") != std::string::npos || function == "zeMemFree";
+    // Kernels have tests of their own. A stream that cannot be woken up cannot be helped.
+    if (function.starts_with("zeModule") || function.starts_with("zeKernel") || function == "zeEventHostSignal" ||
+        function == "zeCommandListAppendLaunchKernel") {
+      continue;
+    }
+    // What cannot be destroyed stays, and is in the way of its parents.
+    const bool destroys = function.find("Destroy") != std::string::npos;
+    const bool frees = destroys || function == "zeMemFree";
+    // An event that cannot be reset is not used again; a version that is not known is 1.0; a failed look at an event that is
+    // not needed any more means later.
+    const bool harmless = destroys || function == "zeEventHostReset" || function == "zeDriverGetApiVersion" ||
+                          function == "zeEventQueryStatus";
     for (const char* call : {"1", "4"}) {
       SCOPED_TRACE(function + ", call " + call);
       const Child child({{"SIM_FAULT", "fail:" + function + ",call=" + call}, {"SIM_HANG_SECONDS", "10"}},
                         use_everything);
       ASSERT_TRUE(child.report.is_object()) << child.output;
-      EXPECT_TRUE(child.report["violations"].empty()) << child.report["violations"].dump(1);
-      if (!destroys) {
-        EXPECT_TRUE(child.report["leaks"].empty()) << child.report["leaks"].dump(1);
+      if (!frees) child.expect_clean();
+      if (*call == '1' && !harmless) {
+        EXPECT_EQ(child.output.find("failed calls: 0"), std::string::npos) << child.output;
       }
     }
   }

@@ -38,6 +38,14 @@ inline std::string level_zero_missing() {
   return "libze_loader.so.1 (Debian package libze1) is not installed";
 }
 
+// Failed expectations of the running test so far.
+inline int failures() {
+  const testing::TestResult& result = *testing::UnitTest::GetInstance()->current_test_info()->result();
+  int count = 0;
+  for (int i = 0; i < result.total_part_count(); ++i) count += result.GetTestPartResult(i).failed();
+  return count;
+}
+
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
 // A child process of this one, which has not opened Level Zero: `body` runs there, its failed expectations are printed and
@@ -66,8 +74,9 @@ struct Child {
       }
       setenv("SIM_REPORT", report_file.c_str(), 1);
       for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+      const int before = failures();
       body();
-      std::exit(testing::Test::HasFailure() ? 1 : 0);
+      std::exit(failures() > before ? 1 : 0);
     }
     int status = 0;
     EXPECT_EQ(waitpid(pid, &status, 0), pid);

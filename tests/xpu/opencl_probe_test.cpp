@@ -238,7 +238,7 @@ TEST(OpenClProbe, GpuFactsBecomePropertiesAndTuning) {
            std::to_string(tuning.local_memory);
   };
   EXPECT_EQ(in_child(fake(folder, ""), facts),
-            "Fake Device OpenCL 3.0 f16 00 f64 11 pinned 0 group 256 lanes 16 subgroup 0 items 256 local 65536");
+            "Fake Device OpenCL 3.0 f16 10 f64 11 pinned 0 group 256 lanes 16 subgroup 0 items 256 local 65536");
   EXPECT_EQ(in_child(fake(folder, "subgroups f16 no_f64"), facts),
             "Fake Device OpenCL 3.0 f16 11 f64 00 pinned 0 group 256 lanes 32 subgroup 32 items 256 local 65536");
 }

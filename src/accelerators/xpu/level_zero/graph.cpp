@@ -62,7 +62,10 @@ void Graph::finish() {
 }
 
 Graph::~Graph() {
-  if (queue_ && !is_forked_child()) device_->api().zeCommandQueueDestroy(queue_);
+  if (!queue_ || is_forked_child()) return;
+  // The last event of a list is signaled before the queue knows that the list has ended.
+  device_->api().zeCommandQueueSynchronize(queue_, UINT64_MAX);
+  device_->api().zeCommandQueueDestroy(queue_);
 }
 
 void Graph::close_list() {

@@ -299,6 +299,7 @@ struct KernelTimestamp {
   X(zeMemGetAddressRange, (ContextHandle context, const void* pointer, void** base, size_t* size))                   \
   X(zeCommandQueueCreate, (ContextHandle context, DeviceHandle device, const QueueDesc* desc, QueueHandle* queue))   \
   X(zeCommandQueueDestroy, (QueueHandle queue))                                                                      \
+  X(zeCommandQueueSynchronize, (QueueHandle queue, uint64_t timeout))                                                \
   X(zeCommandQueueExecuteCommandLists, (QueueHandle queue, uint32_t count, ListHandle * lists, void* fence))         \
   X(zeCommandListCreate, (ContextHandle context, DeviceHandle device, const ListDesc* desc, ListHandle* list))       \
   X(zeCommandListCreateImmediate,                                                                                    \

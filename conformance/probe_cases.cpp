@@ -73,7 +73,11 @@ void respects_struct_size(const Context& c) {
 }
 
 void leaves_the_process_able_to_fork(const Context& c) {
-  if (probed(c).state != AA_PROBE_USABLE) c.unavailable("the accelerator cannot be used here");
+  const aa_probe probe = probed(c);
+  if (probe.state != AA_PROBE_USABLE) {
+    c.unavailable("the accelerator cannot be used here: " +
+                  std::string(probe.reason, strnlen(probe.reason, sizeof(probe.reason))));
+  }
   in_child("a child after probe", [&] {
     Context child(&c.driver, &c.host);
     aa_initialize_params params{};

@@ -3,7 +3,7 @@
 
 #include <chrono>
 #include <exception>
-#include <optional>
+#include <memory>
 
 #include "conformance/context.h"
 
@@ -37,13 +37,12 @@ Lists op_lists() {
           attention_cases(), sampling_cases(),    op_graph_cases()};
 }
 
-CaseResult run_one(const Case& item, const Context& context) {
+template <class Body>
+CaseResult run_one(const Case& item, const Body& body) {
   CaseResult result{item.group, item.name, Outcome::pass, "", 0};
-  context.note.clear();
   const auto begin = std::chrono::steady_clock::now();
   try {
-    item.run(context);
-    result.message = context.note;
+    body();
   } catch (const Failed& failed) {
     result.outcome = Outcome::fail;
     result.message = failed.message;
@@ -61,11 +60,19 @@ CaseResult run_one(const Case& item, const Context& context) {
   return result;
 }
 
+CaseResult run_one(const Case& item, const Context& context) {
+  context.note.clear();
+  CaseResult result = run_one(item, [&] { item.run(context); });
+  if (result.outcome == Outcome::pass) result.message = context.note;
+  return result;
+}
+
 // Memory with known contents. What a driver does not have must leave it, and the stream, as they are.
 class Canary {
  public:
   explicit Canary(const Context& context) : context_(context), contents_(pattern(4096, 77)), memory_(context, 4096) {
     context.upload(memory_.data(), contents_.data(), contents_.size());
+    check();
   }
 
   void check() const {
@@ -81,29 +88,18 @@ class Canary {
 
 // Runs the cases that the filter takes.
 void run_lists(const Lists& lists, const Context& context, std::string_view filter, std::vector<CaseResult>& results) {
-  std::optional<Canary> canary;
-  std::string trouble;
-  try {
-    canary.emplace(context);
-  } catch (const Failed& failed) {
-    trouble = failed.message;
-  } catch (const Unavailable& unavailable) {
-    trouble = unavailable.message;
-  }
+  // Null for a driver that cannot even hold 4096 bytes: the cases of memory and copies say so.
+  std::unique_ptr<Canary> canary;
+  run_one({"setup", "canary", nullptr}, [&] { canary = std::make_unique<Canary>(context); });
   for (const auto& list : lists) {
     for (const Case& item : list) {
       if (!matches(filter, full_name(item))) continue;
       CaseResult result = run_one(item, context);
-      if (result.outcome == Outcome::unsupported) {
-        try {
-          if (!canary) throw Failed{"a block of 4096 bytes could not be set up: " + trouble};
-          canary->check();
-        } catch (const Failed& failed) {
+      if (result.outcome == Outcome::unsupported && canary) {
+        const CaseResult checked = run_one(item, [&] { canary->check(); });
+        if (checked.outcome != Outcome::pass) {
           result.outcome = Outcome::fail;
-          result.message += "; but not without side effects: " + failed.message;
-        } catch (const Unavailable& unavailable) {
-          result.outcome = Outcome::fail;
-          result.message += "; but not without side effects: " + unavailable.message;
+          result.message += "; but not without side effects: " + checked.message;
         }
       }
       results.push_back(std::move(result));

@@ -80,34 +80,34 @@ AA_FN float aa_odd_from_integer(aa_i64 v) {
 }
 
 // Truncation toward zero with saturation; NaN gives 0. `above` is the power of two next to `highest`.
-#define AA_SATURATE(name, real)                                                              \
-  AA_FN aa_i32 name(real v, real above, aa_i32 highest, aa_i32 lowest) {                     \
-    return v != v ? 0 : v >= above ? highest : v <= (real)lowest ? lowest : (aa_i32)v;       \
-  }                                                                                          \
-  AA_FN aa_i64 AA_CAT(name, _i64)(real v) {                                                  \
-    const aa_i64 lowest = (aa_i64)((aa_u64)1 << 63);                                         \
-    if (v != v) return 0;                                                                    \
-    if (v >= (real)9223372036854775808.0f) return ~lowest;                                   \
-    return v <= (real)-9223372036854775808.0f ? lowest : (aa_i64)v;                          \
+#define AA_SATURATE(name, real)                                                        \
+  AA_FN aa_i32 name(real v, real above, aa_i32 highest, aa_i32 lowest) {               \
+    return v != v ? 0 : v >= above ? highest : v <= (real)lowest ? lowest : (aa_i32)v; \
+  }                                                                                    \
+  AA_FN aa_i64 AA_CAT(name, _i64)(real v) {                                            \
+    const aa_i64 lowest = (aa_i64)((aa_u64)1 << 63);                                   \
+    if (v != v) return 0;                                                              \
+    if (v >= (real)9223372036854775808.0f) return ~lowest;                             \
+    return v <= (real)-9223372036854775808.0f ? lowest : (aa_i64)v;                    \
   }
 
 // Writes a float or double to an integer dtype other than BOOL; returns whether it was one.
-#define AA_STORE_SATURATED(name, saturate, real)                                                                     \
-  AA_FN aa_i32 name(AA_OUT(void) p, aa_i32 dtype, aa_i64 i, real v) {                                                \
-    if (dtype == AA_U8) {                                                                                            \
-      AA_AS_OUT(aa_u8, p)[i] = (aa_u8)saturate(v, 256.0f, 255, 0);                                                   \
-    } else if (dtype == AA_I8) {                                                                                     \
-      AA_AS_OUT(aa_i8, p)[i] = (aa_i8)saturate(v, 128.0f, 127, -128);                                                \
-    } else if (dtype == AA_I16) {                                                                                    \
-      AA_AS_OUT(aa_i16, p)[i] = (aa_i16)saturate(v, 32768.0f, 32767, -32768);                                        \
-    } else if (dtype == AA_I32) {                                                                                    \
-      AA_AS_OUT(aa_i32, p)[i] = saturate(v, 2147483648.0f, 2147483647, -2147483647 - 1);                             \
-    } else if (dtype == AA_I64) {                                                                                    \
-      AA_AS_OUT(aa_i64, p)[i] = AA_CAT(saturate, _i64)(v);                                                           \
-    } else {                                                                                                         \
-      return 0;                                                                                                      \
-    }                                                                                                                \
-    return 1;                                                                                                        \
+#define AA_STORE_SATURATED(name, saturate, real)                                         \
+  AA_FN aa_i32 name(AA_OUT(void) p, aa_i32 dtype, aa_i64 i, real v) {                    \
+    if (dtype == AA_U8) {                                                                \
+      AA_AS_OUT(aa_u8, p)[i] = (aa_u8)saturate(v, 256.0f, 255, 0);                       \
+    } else if (dtype == AA_I8) {                                                         \
+      AA_AS_OUT(aa_i8, p)[i] = (aa_i8)saturate(v, 128.0f, 127, -128);                    \
+    } else if (dtype == AA_I16) {                                                        \
+      AA_AS_OUT(aa_i16, p)[i] = (aa_i16)saturate(v, 32768.0f, 32767, -32768);            \
+    } else if (dtype == AA_I32) {                                                        \
+      AA_AS_OUT(aa_i32, p)[i] = saturate(v, 2147483648.0f, 2147483647, -2147483647 - 1); \
+    } else if (dtype == AA_I64) {                                                        \
+      AA_AS_OUT(aa_i64, p)[i] = AA_CAT(saturate, _i64)(v);                               \
+    } else {                                                                             \
+      return 0;                                                                          \
+    }                                                                                    \
+    return 1;                                                                            \
   }
 
 AA_SATURATE(aa_saturate, float)

@@ -69,7 +69,10 @@ class Driver final : public abi::Driver {
     if (is_forked_child()) {
       throw abi::Failure(AA_FAILED_PRECONDITION, "Level Zero was opened before fork() and cannot be used in the child");
     }
-    return std::make_unique<Device>(std::make_shared<DeviceState>(context_, index));
+    auto state = std::make_shared<DeviceState>(context_, index);
+    // Nothing could be waited for on a device without events: found out before there is any work.
+    state->events().give_back(state->events().acquire(false), false);
+    return std::make_unique<Device>(std::move(state));
   }
 
   bool mem_query(const void* pointer, aa_memory_info& info) override {

@@ -38,7 +38,7 @@ Lists op_lists() {
 }
 
 template <class Body>
-CaseResult run_one(const Case& item, const Body& body) {
+CaseResult guarded(const Case& item, const Body& body) {
   CaseResult result{item.group, item.name, Outcome::pass, "", 0};
   const auto begin = std::chrono::steady_clock::now();
   try {
@@ -62,7 +62,7 @@ CaseResult run_one(const Case& item, const Body& body) {
 
 CaseResult run_one(const Case& item, const Context& context) {
   context.note.clear();
-  CaseResult result = run_one(item, [&] { item.run(context); });
+  CaseResult result = guarded(item, [&] { item.run(context); });
   if (result.outcome == Outcome::pass) result.message = context.note;
   return result;
 }
@@ -90,13 +90,13 @@ class Canary {
 void run_lists(const Lists& lists, const Context& context, std::string_view filter, std::vector<CaseResult>& results) {
   // Null for a driver that cannot even hold 4096 bytes: the cases of memory and copies say so.
   std::unique_ptr<Canary> canary;
-  run_one({"setup", "canary", nullptr}, [&] { canary = std::make_unique<Canary>(context); });
+  guarded({"setup", "canary", nullptr}, [&] { canary = std::make_unique<Canary>(context); });
   for (const auto& list : lists) {
     for (const Case& item : list) {
       if (!matches(filter, full_name(item))) continue;
       CaseResult result = run_one(item, context);
       if (result.outcome == Outcome::unsupported && canary) {
-        const CaseResult checked = run_one(item, [&] { canary->check(); });
+        const CaseResult checked = guarded(item, [&] { canary->check(); });
         if (checked.outcome != Outcome::pass) {
           result.outcome = Outcome::fail;
           result.message += "; but not without side effects: " + checked.message;

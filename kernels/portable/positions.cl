@@ -111,10 +111,8 @@ AA_KERNEL(cache_write, AA_GROUP_SIZE)
   const aa_i64 k_from = t * k_tokens.outer + head * k_tokens.head;
   const aa_i64 v_from = t * v_tokens.outer + head * v_tokens.head;
   for (aa_i64 d = id; d < head_size; d += AA_GROUP_SIZE) {
-    aa_store(k_cache, k_slots.dtype, k_to + d * k_slots.inner,
-             aa_load(k, k_tokens.dtype, k_from + d * k_tokens.inner));
-    aa_store(v_cache, v_slots.dtype, v_to + d * v_slots.inner,
-             aa_load(v, v_tokens.dtype, v_from + d * v_tokens.inner));
+    aa_store(k_cache, k_slots.dtype, k_to + d * k_slots.inner, aa_load(k, k_tokens.dtype, k_from + d * k_tokens.inner));
+    aa_store(v_cache, v_slots.dtype, v_to + d * v_slots.inner, aa_load(v, v_tokens.dtype, v_from + d * v_tokens.inner));
   }
 }
 AA_REGISTER(cache_write, AA_GROUP_SIZE)

@@ -51,7 +51,8 @@ AA_KERNEL(random_normal, AA_ITEMS)
       const double radius = aa_sqrt_f64(-2.0 * aa_log_f64((double)((words[j & 2] >> 8) + 1) * unit));
       const double angle = 6.283185307179586476925 * ((double)(words[j | 1] >> 8) * unit);
       const double value = aa_mul_rn_f64(radius, (j & 1) ? aa_sin_f64(angle) : aa_cos_f64(angle));
-      aa_store_f64(out, view.dtype, aa_view_offset(view, first + j), aa_add_rn_f64(mean, aa_mul_rn_f64(deviation, value)));
+      aa_store_f64(out, view.dtype, aa_view_offset(view, first + j),
+                   aa_add_rn_f64(mean, aa_mul_rn_f64(deviation, value)));
     }
   }
 }

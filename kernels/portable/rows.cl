@@ -14,8 +14,9 @@
 
 // ids [T]; an id outside of the table gives zeros.
 AA_KERNEL(embedding, AA_GROUP_SIZE)
-(AA_OUT(void) out, aa_i64 out_row, aa_i64 out_inner, AA_IN(void) table, aa_i64 table_row, aa_i64 table_inner, AA_IN(void) ids,
- aa_i64 id_step, aa_i64 table_rows, aa_i64 size, aa_i32 out_dtype, aa_i32 table_dtype, aa_i32 id_dtype) {
+(AA_OUT(void) out, aa_i64 out_row, aa_i64 out_inner, AA_IN(void) table, aa_i64 table_row, aa_i64 table_inner,
+ AA_IN(void) ids, aa_i64 id_step, aa_i64 table_rows, aa_i64 size, aa_i32 out_dtype, aa_i32 table_dtype,
+ aa_i32 id_dtype) {
   const aa_i64 t = AA_GROUP_ID(0);
   const aa_i64 id = aa_load_index(ids, id_dtype, t * id_step);
   const aa_i32 known = id >= 0 && id < table_rows;
@@ -39,8 +40,8 @@ AA_FN float aa_term(float x, aa_i32 of, float scale, float shift) {
 }
 
 // An item's part of a sum over a row of `size` elements. `of` is a constant where this is called.
-AA_FN float aa_row_sum(AA_IN(void) p, aa_i32 dtype, aa_i64 base, aa_i64 inner, aa_i64 size, aa_i32 id, aa_i32 of, float scale,
-                       float shift) {
+AA_FN float aa_row_sum(AA_IN(void) p, aa_i32 dtype, aa_i64 base, aa_i64 inner, aa_i64 size, aa_i32 id, aa_i32 of,
+                       float scale, float shift) {
   float part[AA_PARTS];
   AA_PRAGMA_UNROLL for (aa_i32 j = 0; j < AA_PARTS; ++j) part[j] = 0.0f;
   aa_i64 i = id;
@@ -69,9 +70,9 @@ AA_FN void aa_row_add(AA_OUT(void) residual, aa_rows residual_rows, aa_i64 resid
 // weight [size], bias [size] and residual may be absent (dtype 0). With `centred` the mean is taken off: layer_norm; without,
 // and without a bias: rms_norm.
 AA_KERNEL(norm_rows, AA_GROUP_SIZE)
-(AA_OUT(void) out, aa_rows out_rows, AA_IN(void) x, aa_rows x_rows, AA_IN(void) weight, aa_i64 weight_step, AA_IN(void) bias,
- aa_i64 bias_step, AA_OUT(void) residual, aa_rows residual_rows, aa_i64 size, float eps, aa_i32 centred, aa_i32 weight_dtype,
- aa_i32 bias_dtype) {
+(AA_OUT(void) out, aa_rows out_rows, AA_IN(void) x, aa_rows x_rows, AA_IN(void) weight, aa_i64 weight_step,
+ AA_IN(void) bias, aa_i64 bias_step, AA_OUT(void) residual, aa_rows residual_rows, aa_i64 size, float eps,
+ aa_i32 centred, aa_i32 weight_dtype, aa_i32 bias_dtype) {
   AA_SCRATCH(scratch);
   const aa_i64 row = AA_GROUP_ID(0);
   const aa_i32 id = AA_LOCAL_ID;
@@ -88,9 +89,11 @@ AA_KERNEL(norm_rows, AA_GROUP_SIZE)
   const aa_i64 inner = has_residual ? residual_rows.inner : x_rows.inner;
   float mean = 0.0f;
   if (centred) {
-    mean = aa_group_sum(aa_row_sum(v, dtype, base, inner, size, id, AA_OF_VALUES, 1.0f, 0.0f), scratch, id) / (float)size;
+    mean =
+        aa_group_sum(aa_row_sum(v, dtype, base, inner, size, id, AA_OF_VALUES, 1.0f, 0.0f), scratch, id) / (float)size;
   }
-  const float squares = aa_group_sum(aa_row_sum(v, dtype, base, inner, size, id, AA_OF_SQUARES, 1.0f, mean), scratch, id);
+  const float squares =
+      aa_group_sum(aa_row_sum(v, dtype, base, inner, size, id, AA_OF_SQUARES, 1.0f, mean), scratch, id);
   const float factor = 1.0f / aa_sqrt(squares / (float)size + eps);
   for (aa_i64 i = id; i < size; i += AA_GROUP_SIZE) {
     float y = (aa_load(v, dtype, base + i * inner) - mean) * factor;

@@ -121,7 +121,8 @@ AA_FN aa_u64 aa_weight(aa_candidates c, float logit) {
 }
 
 // The tokens at distances [first, first + (AA_BINS << shift)). Every item sees all of it when this returns.
-AA_FN void aa_histogram(AA_IN(void) logits, aa_candidates c, aa_u32 first, aa_i32 shift, aa_i32 id, AA_LOCAL aa_u32* bins) {
+AA_FN void aa_histogram(AA_IN(void) logits, aa_candidates c, aa_u32 first, aa_i32 shift, aa_i32 id,
+                        AA_LOCAL aa_u32* bins) {
   AA_TOGETHER();
   for (aa_i32 b = id; b < 3 * AA_BINS; b += AA_GROUP_SIZE) bins[b] = 0;
   AA_TOGETHER();
@@ -252,7 +253,8 @@ AA_KERNEL(sample, AA_GROUP_SIZE)
     const aa_i64 end = begin + part < size ? begin + part : size;
 #if AA_GROUP_SIZE > 1
     aa_u32 mine = 0;
-    for (aa_i64 i = begin; i < end; ++i) mine += aa_key(aa_load(logits, logit_dtype, c.base + i * logit_inner)) == chosen_key;
+    for (aa_i64 i = begin; i < end; ++i)
+      mine += aa_key(aa_load(logits, logit_dtype, c.base + i * logit_inner)) == chosen_key;
     keys[id] = mine;
     AA_TOGETHER();
     for (aa_i32 j = 0; j < id; ++j) place -= keys[j];

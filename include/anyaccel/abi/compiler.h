@@ -14,6 +14,9 @@ extern "C" {
 #define AA_COMPILER_EXTENSION "compiler"
 #define AA_COMPILER_VERSION 1u
 
+/* The languages that kernels/portable/dialect.h has a section for, as `languages` below names them. */
+#define AA_PORTABLE_LANGUAGES "opencl-c", "cuda-c++"
+
 /* What a compilation gave. Owned by the driver until `release`. */
 typedef struct aa_compile_result {
   uint32_t struct_size;

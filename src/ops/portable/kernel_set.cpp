@@ -66,7 +66,11 @@ class PortableBuilder final : public DeviceOpBuilder {
         file_(std::move(file)),
         options_(std::move(options)) {}
 
-  std::vector<DeviceSource> device_sources() const override { return {{"opencl-c", file_}, {"cuda-c++", file_}}; }
+  std::vector<DeviceSource> device_sources() const override {
+    std::vector<DeviceSource> sources;
+    for (const char* language : {AA_PORTABLE_LANGUAGES}) sources.push_back({language, file_});
+    return sources;
+  }
   std::vector<std::string> compile_options() const override { return options_; }
   std::string folder() const override {
     return (std::filesystem::path(bundled_sources_dir()).parent_path() / "portable").string();

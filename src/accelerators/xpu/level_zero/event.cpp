@@ -72,7 +72,9 @@ bool Record::passed() noexcept {
 }
 
 void Record::settle() noexcept {
-  if (!is_forked_child()) device_->api().zeEventHostSynchronize(event_, patience_ns);
+  if (is_forked_child()) return;
+  while (device_->api().zeEventHostSynchronize(event_, patience_ns) == not_ready && !device_->lost()) {
+  }
 }
 
 uint64_t Record::ticks() {

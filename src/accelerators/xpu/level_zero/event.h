@@ -40,7 +40,7 @@ class Record {
 
   // Whether it is complete, as far as can be told without an error.
   bool passed() noexcept;
-  // Waits, for a second at most, whatever has happened.
+  // Waits until it is complete or failed, for a second at most when the device was lost.
   void settle() noexcept;
 
   // Milliseconds from this to `end`; both are timed and complete, on devices of one kind.

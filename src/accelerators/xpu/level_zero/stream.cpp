@@ -55,11 +55,19 @@ void Stream::close() {
   // Whatever else fails, what was submitted must have ended before the list goes.
   struct Settle {
     Stream& stream;
-    ~Settle() {
-      if (stream.end_) stream.end_->settle();
-    }
+    ~Settle() { stream.settle(); }
   } settle{*this};
   if (!device_->lost()) synchronize();
+}
+
+void Stream::settle() noexcept {
+  std::lock_guard lock(mutex_);
+  try {
+    end_of_work_locked();
+  } catch (const abi::Failure&) {
+    // It takes no commands any more; the last record that it took has to do.
+  }
+  if (end_) end_->settle();
 }
 
 void Stream::begin_work() {

@@ -49,6 +49,8 @@ class Stream final : public abi::Stream {
     bool own;  // recorded on this stream: once it is complete, this and all before it were passed
   };
 
+  // Waits for all work as well as can be done after an error.
+  void settle() noexcept;
   void begin_work();
   // Where the next command goes: into the graph that is captured, or to the device.
   CommandList& target();

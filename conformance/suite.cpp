@@ -11,14 +11,20 @@ namespace anyaccel::conformance {
 namespace {
 
 bool matches(std::string_view filter, const std::string& name) {
-  if (filter.empty()) return true;
+  bool wanted = false, only_exclusions = true;
   while (!filter.empty()) {
     const size_t comma = filter.find(',');
-    const std::string_view part = filter.substr(0, comma);
-    if (!part.empty() && name.find(part) != std::string::npos) return true;
+    std::string_view part = filter.substr(0, comma);
     filter = comma == std::string_view::npos ? std::string_view() : filter.substr(comma + 1);
+    const bool excludes = part.starts_with('!');
+    if (excludes) part.remove_prefix(1);
+    if (part.empty()) continue;
+    const bool found = name.find(part) != std::string::npos;
+    if (excludes && found) return false;
+    only_exclusions = only_exclusions && excludes;
+    wanted = wanted || (!excludes && found);
   }
-  return false;
+  return wanted || only_exclusions;
 }
 
 std::string full_name(const Case& item) { return std::string(item.group) + "." + item.name; }

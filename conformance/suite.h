@@ -75,7 +75,8 @@ using MakeOpProvider = std::function<std::unique_ptr<OpProvider>(const aa_driver
 // "pass", "fail", "unsupported", "unavailable".
 const char* outcome_name(Outcome outcome) noexcept;
 
-// Runs all cases whose "group.name" contains one of the comma-separated parts of `filter` (empty: all), in a fixed
+// Runs all cases whose "group.name" contains one of the comma-separated parts of `filter` (empty: all), and none
+// of the parts that begin with '!', in a fixed
 // order, on device 0, and on every device where a case says so. `driver` is the driver's own table or one that the host
 // completed, checked for sanity before (see load_plugin). The driver is initialized here and shut down at the end; no
 // other instance of it may be open. Starts threads and child processes. Blocks; takes seconds. One run at a time.

@@ -156,7 +156,8 @@ int run_conformance_command(int argc, char** argv) {
   app.add_option("--accelerator", accelerator, "a known accelerator (default: the one detection chooses)")
       ->type_name("NAME")
       ->excludes(plugin_option);
-  app.add_option("--filter", filter, "only cases whose group.name contains one of these, comma-separated")
+  app.add_option("--filter", filter,
+                 "only cases whose group.name contains one of these, comma-separated, and none of those after a !")
       ->type_name("TEXT");
   app.add_flag("--json", json, "one JSON object instead of a text");
   app.add_option("--junit", junit, "writes a report in JUnit's XML too")->type_name("FILE");

@@ -399,7 +399,8 @@ TEST(Handles, TellsDestroyedForeignAndMadeUpApart) {
 }
 
 TEST(Settings, FaultsThatCannotBeReadAreErrors) {
-  for (const char* text : {"oom", "oom:call=x", "nonsense", "fail:zeInit", "hide", "oom:calls=1", "sticky", "oom:call=-1"}) {
+  for (const char* text :
+       {"oom", "oom:call=x", "nonsense", "fail:zeInit", "hide", "oom:calls=1", "sticky", "oom:call=-1"}) {
     EXPECT_THROW(parse_faults(text), std::invalid_argument) << text;
   }
   const auto faults = parse_faults("oom:call=7;hide:a,b;fail:c,call=2;oom:bytes=2m");

@@ -136,9 +136,8 @@ TEST(HostKernels, StructsByValueAndNullPointers) {
 TEST(HostKernels, HalfAndBfloat16RoundToNearestEven) {
   Launcher l;
   // 1 + 2^-11 lies between two halves and goes to the even one, 1 + 3 * 2^-11 too; 65520 overflows.
-  const std::vector<float> values = {1.0f,     1.0f + 0x1p-11f,        1.0f + 0x3p-11f, 65504.0f, 65520.0f,
-                                     0x1p-24f, -0.0f,                  1.0f + 0x1p-8f,  -3.5f,    1e-8f,
-                                     INFINITY, 1.0f + 0x3p-8f};
+  const std::vector<float> values = {1.0f,  1.0f + 0x1p-11f, 1.0f + 0x3p-11f, 65504.0f, 65520.0f, 0x1p-24f,
+                                     -0.0f, 1.0f + 0x1p-8f,  -3.5f,           1e-8f,    INFINITY, 1.0f + 0x3p-8f};
   const std::vector<std::uint16_t> halves = {0x3c00, 0x3c00, 0x3c02, 0x7bff, 0x7c00, 0x0001,
                                              0x8000, 0x3c04, 0xc300, 0x0000, 0x7c00, 0x3c0c};
   const std::vector<std::uint16_t> brains = {0x3f80, 0x3f80, 0x3f80, 0x4780, 0x4780, 0x3380,
@@ -207,8 +206,8 @@ TEST(HostKernels, RacesBetweenKernelsAreFoundByTheBytesTheyTouched) {
     const auto scale = [&](Stream& stream, std::size_t from, aa_i64 count) {
       Command command;
       command.what = "launch";
-      command.run = [&kernel, values = std::vector{value(y + from), value(x), value(1.0f), value(count)}](
-                        Execution& execution) {
+      command.run = [&kernel,
+                     values = std::vector{value(y + from), value(x), value(1.0f), value(count)}](Execution& execution) {
         const std::uint32_t groups[3] = {4, 1, 1};
         execution.launch(kernel, values, groups);
       };

@@ -74,6 +74,13 @@ AA_FN aa_i64 aa_unit_in_part(aa_i64 unit, aa_i32 number, aa_i64 width, aa_linear
 #define AA_FINISH_UNROLL
 #endif
 
+// Sums over lanes through local memory are a dozen barriers each: too many to repeat them in the code for each element.
+#if AA_LANES == 1 || AA_SUBGROUP
+#define AA_LANES_UNROLL AA_PRAGMA_UNROLL
+#else
+#define AA_LANES_UNROLL
+#endif
+
 // A sum over K while it runs.
 #if AA_LANES == 1
 typedef aa_wide aa_running;
@@ -121,7 +128,7 @@ AA_FN aa_tile aa_tile_product(const int rows, AA_IN(aa_x_type) x, aa_linear_x xs
       AA_PRAGMA_UNROLL for (int i = 0; i < rows; ++i) tile.v[i * AA_TILE_N + j] += a[i] * b;
     }
   }
-  AA_PRAGMA_UNROLL for (int i = 0; i < rows * AA_TILE_N; ++i) tile.v[i] = aa_lanes_sum(tile.v[i], scratch, id);
+  AA_LANES_UNROLL for (int i = 0; i < rows * AA_TILE_N; ++i) tile.v[i] = aa_lanes_sum(tile.v[i], scratch, id);
   return tile;
 }
 

@@ -163,7 +163,9 @@ TEST(CpuRandom, AgainstReference) {
           c.tensors.push_back(TestTensor::random_layout(random, dtype, shape, false));
           const uint64_t offset = random.chance(0.5) ? 0xfffffffeu : static_cast<uint64_t>(random.integer(0, 1 << 20));
           c.with(aa_random_params{0, kind, 0x123456789abcdef0u, offset, -3.5, 9.25});
-          compare(c, {0, 0, 0});
+          // A device's logarithm and cosine may differ from ours in the last place, which only F64 can show.
+          const bool other_math = anyaccel::testing::device_under_test() && dtype == DType::F64;
+          compare(c, other_math && kind == AA_RANDOM_NORMAL ? Tolerance{1e-14, 1e-15, 2} : Tolerance{0, 0, 0});
         }
       }
     }

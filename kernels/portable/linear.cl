@@ -66,9 +66,9 @@ AA_FN aa_i64 aa_unit_in_part(aa_i64 unit, aa_i32 number, aa_i64 width, aa_linear
 #define AA_TEAM_SCRATCH(name) AA_LOCAL float* name = 0
 #endif
 
-// Unrolled, what ends a tile keeps it in registers; for a CPU core, which reads it back from the stack in no time, it would
-// only make the code ten times as long, and the compiler as slow.
-#if AA_GROUP_SIZE > 1
+// Unrolled, what ends a tile keeps it in registers. A CPU core reads it back from the stack in no time, and there it would
+// only make the code several times as long.
+#if AA_GROUP_SIZE > 1 && AA_SUBGROUP
 #define AA_FINISH_UNROLL AA_PRAGMA_UNROLL
 #else
 #define AA_FINISH_UNROLL
@@ -267,7 +267,7 @@ AA_FN aa_tile aa_shared_product(AA_IN(aa_x_type) x, aa_linear_x xs, aa_i64 m0, A
           n < part.n && k < xs.k ? AA_LOAD(AA_W, w, n * part.w_row + k * part.w_inner) : 0.0f;
     }
     AA_BARRIER();
-    AA_PRAGMA_UNROLL for (int k = 0; k < AA_SHARED_K; ++k) {
+    for (int k = 0; k < AA_SHARED_K; ++k) {
       float a[AA_TILE_M];
       float b[AA_TILE_N];
       AA_PRAGMA_UNROLL for (int i = 0; i < AA_TILE_M; ++i) a[i] = xt[k * AA_M + row + i * (AA_M / AA_TILE_M)];

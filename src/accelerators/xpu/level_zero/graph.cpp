@@ -63,6 +63,8 @@ void Graph::finish() {
 
 Graph::~Graph() {
   if (!queue_ || is_forked_child()) return;
+  // After an error the caller could not wait. A stream that has not passed the lists' events would wait for ever.
+  if (last_launch_) last_launch_->settle();
   // The last event of a list is signaled before the queue knows that the list has ended.
   device_->api().zeCommandQueueSynchronize(queue_, UINT64_MAX);
   device_->api().zeCommandQueueDestroy(queue_);
@@ -74,6 +76,14 @@ void Graph::close_list() {
   steps_.back().list->close();
 }
 
+void Graph::keep_end(Stream& stream) noexcept {
+  try {
+    last_launch_ = stream.end_of_work();
+  } catch (const abi::Failure&) {
+    // The stream takes nothing more.
+  }
+}
+
 void Graph::launch(abi::Stream& target) {
   auto& stream = static_cast<Stream&>(target);
   if (stream.capturing()) {
@@ -81,11 +91,16 @@ void Graph::launch(abi::Stream& target) {
   }
   // A list must not run twice at the same time.
   if (last_launch_) stream.wait_for(last_launch_);
-  for (GraphStep& step : steps_) {
-    if (step.list) stream.run(*step.list, queue_);
-    if (step.function) stream.host_call(step.function, step.user);
-    if (step.record) stream.record(step.record);
-    if (step.wait) stream.wait_for(step.wait->latest());
+  try {
+    for (GraphStep& step : steps_) {
+      if (step.list) stream.run(*step.list, queue_);
+      if (step.function) stream.host_call(step.function, step.user);
+      if (step.record) stream.record(step.record);
+      if (step.wait) stream.wait_for(step.wait->latest());
+    }
+  } catch (const abi::Failure&) {
+    keep_end(stream);  // of what was enqueued
+    throw;
   }
   last_launch_ = stream.end_of_work();
 }

@@ -10,6 +10,8 @@
 
 namespace anyaccel::xpu::level_zero {
 
+class Stream;
+
 // A command list to be run by Stream::run(). It begins by waiting for `started` and ends by signaling `finished`, which is
 // how it takes its place between the commands of a stream; both are unsignaled again when the stream has passed it.
 class RecordedList {
@@ -57,6 +59,7 @@ class Graph final : public abi::Graph {
 
  private:
   void close_list();
+  void keep_end(Stream& stream) noexcept;
 
   std::shared_ptr<DeviceState> device_;
   // Runs the lists. One queue a graph: launches on different streams share the lists' events, and the queue's order is what

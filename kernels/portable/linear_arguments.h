@@ -1,4 +1,4 @@
-// Structs that the kernels of linear.cl take by value, and the sizes of their tiles; the host includes this too (see
+// Structs that the kernels of linear_*.cl take by value, and the sizes of their tiles; the host includes this too (see
 // arguments.h). Strides in elements.
 #ifndef ANYACCEL_KERNELS_LINEAR_ARGUMENTS_H_
 #define ANYACCEL_KERNELS_LINEAR_ARGUMENTS_H_

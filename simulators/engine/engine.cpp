@@ -142,16 +142,6 @@ std::optional<std::pair<std::uint64_t, std::uint64_t>> Engine::times(const Event
   return std::pair(event.begin_ns, event.end_ns);
 }
 
-void Engine::host_access(const void* pointer, std::size_t bytes, bool write, const char* what) {
-  const std::lock_guard lock(mutex_);
-  const Access access{0, ++host_[0], what, 0};
-  const char* p = static_cast<const char*>(pointer);
-  if (const auto earlier = order_.access(p, p + bytes, write, access, host_)) {
-    report_.violation("race", describe(access) + (write ? " writes" : " reads") + " bytes that nothing orders after " +
-                                  describe(*earlier));
-  }
-}
-
 std::uint64_t Engine::commands_run() const {
   const std::lock_guard lock(mutex_);
   return commands_;

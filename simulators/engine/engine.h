@@ -149,8 +149,6 @@ class Engine {
   // begin and end of the command that set it, in nanoseconds; nothing while it is unset.
   std::optional<std::pair<std::uint64_t, std::uint64_t>> times(const Event& event) const;
 
-  // Accesses of the host that a face knows of (a copy at call time).
-  void host_access(const void* pointer, std::size_t bytes, bool write, const char* what);
 
   std::uint64_t commands_run() const;
   // Writes the report file, if there is to be one: live memory and handles are leaks.

@@ -1,4 +1,4 @@
-// linear, linear_multi and gated_linear by the kernels of kernels/portable/linear.cl.
+// linear, linear_multi and gated_linear by the kernels of kernels/portable/linear_*.cl.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -11,9 +11,8 @@ namespace {
 
 #include "kernels/portable/linear_arguments.h"
 
-// The kernels of each op, in the order of `kernel_names`.
+// The files of kernels; each has one kernel an op.
 enum Form : size_t { rows1, rows4, shared };
-constexpr size_t forms = 3;
 
 // Rows of x that stay in the second-level cache of a CPU core while rows of w go by; more than a GPU's group should take
 // with a prompt, so that one has enough groups.
@@ -43,7 +42,13 @@ constexpr aa_tensor absent{};
 class LinearOps final : public OpGroup {
  public:
   explicit LinearOps(DriverAccelerator& accelerator)
-      : kernels_(accelerator, "linear.cl", {std::begin(kernel_names), std::end(kernel_names)}, KernelSet::Types::xw) {}
+      : forms_{KernelSet(accelerator, "linear_rows1.cl", {"linear_rows1", "linear_multi_rows1", "gated_linear_rows1"},
+                         KernelSet::Types::xw),
+               KernelSet(accelerator, "linear_rows4.cl", {"linear_rows4", "linear_multi_rows4", "gated_linear_rows4"},
+                         KernelSet::Types::xw),
+               KernelSet(accelerator, "linear_shared.cl",
+                         {"linear_shared", "linear_multi_shared", "gated_linear_shared"}, KernelSet::Types::xw)},
+        mixed_(accelerator, "linear_mixed.cl", {"gated_linear_mixed"}, KernelSet::Types::xw) {}
 
   std::span<const char* const> ops() const override { return names; }
   bool supports(size_t, const aa_op_call&, const aa_kernel_tuning&) const override { return true; }
@@ -61,34 +66,29 @@ class LinearOps final : public OpGroup {
  private:
   enum Op : size_t { linear, linear_multi, gated_linear };
   static constexpr const char* names[] = {"linear", "linear_multi", "gated_linear"};
-  static constexpr const char* kernel_names[] = {
-      "linear_rows1",       "linear_rows4",        "linear_shared",  // as enum Form
-      "linear_multi_rows1", "linear_multi_rows4",  "linear_multi_shared", "gated_linear_rows1",
-      "gated_linear_rows4", "gated_linear_shared", "gated_linear_mixed"};
-  static constexpr size_t gated_linear_mixed = std::size(kernel_names) - 1;
 
   // How a call's work is cut.
   struct Plan {
-    size_t kernel;
+    Form form;
     aa_linear_x x;
     int64_t width;  // rows of w that a group takes
     LaunchShape shape;
   };
 
-  Plan plan(Op op, const aa_tensor& x, int device) {
-    const aa_kernel_tuning& tuning = kernels_.tuning(device);
+  Plan plan(const aa_tensor& x, int device) {
+    const aa_kernel_tuning& tuning = forms_[rows1].tuning(device);
     const int64_t m = x.shape[0];
     const int64_t k = x.shape[1];
     Plan plan{};
     plan.x = {m, k, x.strides[0], x.strides[1], std::min(m, largest_block), 1};
     plan.shape.block[0] = static_cast<uint32_t>(tuning.group_size);
     if (tuning.group_size > 1 && m >= shared_rows && tuning.local_memory >= AA_SHARED_BYTES(tuning.group_size)) {
-      plan.kernel = op * forms + shared;
+      plan.form = shared;
       plan.width = AA_SHARED_N(tuning.group_size);
       plan.shape.grid[1] = groups_for(m, AA_SHARED_M(tuning.group_size));
       return plan;
     }
-    plan.kernel = op * forms + (m == 1 ? rows1 : rows4);
+    plan.form = m == 1 ? rows1 : rows4;
     if (m > AA_TILE_M * 2) {
       const int64_t fitting = block_bytes / (std::max<int64_t>(k, 1) * static_cast<int64_t>(sizeof(float)));
       plan.x.block = std::clamp(fitting / AA_TILE_M * AA_TILE_M, int64_t{AA_TILE_M} * 2, largest_block);
@@ -102,7 +102,7 @@ class LinearOps final : public OpGroup {
   void enqueue_linear(const aa_tensor& out, const aa_tensor& x, const aa_tensor& w, const aa_tensor& bias,
                       const aa_tensor& residual, int device) {
     if (out.shape[0] == 0 || out.shape[1] == 0) return;
-    Plan plan = this->plan(linear, x, device);
+    Plan plan = this->plan(x, device);
     const aa_linear_part part = part_of(x, out, w, bias);
     aa_linear_residual res{};
     res.dtype = residual.dtype;
@@ -111,8 +111,8 @@ class LinearOps final : public OpGroup {
       res.inner = residual.strides[1];
     }
     plan.shape.grid[0] = groups_for(part.n, plan.width);
-    kernels_.launch_for(plan.kernel, device, element_of(x.dtype), element_of(w.dtype), plan.shape, out.data, x.data,
-                        w.data, bias.data, residual.data, plan.x, part, res);
+    forms_[plan.form].launch_for(linear, device, element_of(x.dtype), element_of(w.dtype), plan.shape, out.data, x.data,
+                                 w.data, bias.data, residual.data, plan.x, part, res);
   }
 
   void enqueue_multi(const aa_op_call& call, int device) {
@@ -127,15 +127,15 @@ class LinearOps final : public OpGroup {
       }
       return;
     }
-    Plan plan = this->plan(linear_multi, x, device);
+    Plan plan = this->plan(x, device);
     std::array<aa_linear_part, 4> parts{};
     std::array<const aa_tensor*, 4> tensors;
     tensors.fill(&absent);
     size_t count = 0;
     int64_t units = 0;
     // Units are numbered part by part, each part's own rounded up to whole ones. A register form's unit is a team's share.
-    const aa_kernel_tuning& tuning = kernels_.tuning(device);
-    const int64_t teams = plan.kernel % forms == shared ? 1 : tuning.group_size / tuning.lanes;
+    const aa_kernel_tuning& tuning = forms_[rows1].tuning(device);
+    const int64_t teams = plan.form == shared ? 1 : tuning.group_size / tuning.lanes;
     const int64_t width = plan.width / teams;
     for (uint32_t i = 1; i < call.tensor_count; i += 3) {
       const aa_tensor* tensor = &call.tensors[i];
@@ -149,32 +149,33 @@ class LinearOps final : public OpGroup {
     const auto out = [&](size_t i) { return i < count ? tensors[i][0].data : nullptr; };
     const auto w = [&](size_t i) { return i < count ? tensors[i][1].data : nullptr; };
     const auto bias = [&](size_t i) { return i < count ? tensors[i][2].data : nullptr; };
-    kernels_.launch_for(plan.kernel, device, element_of(x.dtype), element_of(tensors[0][1].dtype), plan.shape, x.data,
-                        plan.x, out(0), w(0), bias(0), parts[0], out(1), w(1), bias(1), parts[1], out(2), w(2), bias(2),
-                        parts[2], out(3), w(3), bias(3), parts[3]);
+    forms_[plan.form].launch_for(linear_multi, device, element_of(x.dtype), element_of(tensors[0][1].dtype), plan.shape,
+                                 x.data, plan.x, out(0), w(0), bias(0), parts[0], out(1), w(1), bias(1), parts[1],
+                                 out(2), w(2), bias(2), parts[2], out(3), w(3), bias(3), parts[3]);
   }
 
   void enqueue_gated(const aa_op_call& call, int device) {
     const aa_tensor &out = call.tensors[0], &x = call.tensors[1], &w_gate = call.tensors[2], &w_up = call.tensors[3],
                     &bias_gate = call.tensors[4], &bias_up = call.tensors[5];
     if (out.shape[0] == 0 || out.shape[1] == 0) return;
-    Plan plan = this->plan(gated_linear, x, device);
+    Plan plan = this->plan(x, device);
     const aa_linear_part gate = part_of(x, out, w_gate, bias_gate);
     const aa_linear_part up = part_of(x, out, w_up, bias_up);
     const int32_t kind = static_cast<const aa_activation_params*>(call.params)->kind;
     if (w_gate.dtype != w_up.dtype) {
       plan.shape.grid = {groups_for(gate.n, plan.shape.block[0]), groups_for(x.shape[0], 1), 1};
-      kernels_.launch_for(gated_linear_mixed, device, element_of(x.dtype), element_of(w_gate.dtype), plan.shape,
-                          out.data, x.data, w_gate.data, w_up.data, bias_gate.data, bias_up.data, plan.x, gate, up,
-                          kind, w_up.dtype);
+      mixed_.launch_for(0, device, element_of(x.dtype), element_of(w_gate.dtype), plan.shape, out.data, x.data,
+                        w_gate.data, w_up.data, bias_gate.data, bias_up.data, plan.x, gate, up, kind, w_up.dtype);
       return;
     }
     plan.shape.grid[0] = groups_for(gate.n, plan.width);
-    kernels_.launch_for(plan.kernel, device, element_of(x.dtype), element_of(w_gate.dtype), plan.shape, out.data,
-                        x.data, w_gate.data, w_up.data, bias_gate.data, bias_up.data, plan.x, gate, up, kind);
+    forms_[plan.form].launch_for(gated_linear, device, element_of(x.dtype), element_of(w_gate.dtype), plan.shape,
+                                 out.data, x.data, w_gate.data, w_up.data, bias_gate.data, bias_up.data, plan.x, gate,
+                                 up, kind);
   }
 
-  KernelSet kernels_;
+  std::array<KernelSet, 3> forms_;  // by Form; kernels by Op
+  KernelSet mixed_;
 };
 
 }  // namespace

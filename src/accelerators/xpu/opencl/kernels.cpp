@@ -130,6 +130,8 @@ std::string device_line(const DeviceFacts& facts) {
 abi::CompileOutput compile_program(const DeviceFacts& facts, cl_context context, const char* source, size_t source_size,
                                    const char* const* options, size_t option_count) {
   std::string all = "-cl-kernel-arg-info";
+  // The optimizers promise the same bits everywhere.
+  if (facts.exact_division) all += " -cl-fp32-correctly-rounded-divide-sqrt";
   bool chosen = false;
   for (size_t i = 0; i < option_count; ++i) {
     chosen = chosen || std::string_view(options[i]).starts_with("-cl-std=");

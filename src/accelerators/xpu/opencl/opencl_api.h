@@ -44,6 +44,7 @@ inline constexpr cl_ulong CL_DEVICE_TYPE_GPU = 1 << 2;
 inline constexpr cl_uint CL_DEVICE_MAX_COMPUTE_UNITS = 0x1002;
 inline constexpr cl_uint CL_DEVICE_MAX_WORK_GROUP_SIZE = 0x1004;
 inline constexpr cl_uint CL_DEVICE_MAX_MEM_ALLOC_SIZE = 0x1010;
+inline constexpr cl_uint CL_DEVICE_SINGLE_FP_CONFIG = 0x101b;
 inline constexpr cl_uint CL_DEVICE_GLOBAL_MEM_SIZE = 0x101f;
 inline constexpr cl_uint CL_DEVICE_LOCAL_MEM_SIZE = 0x1023;
 inline constexpr cl_uint CL_DEVICE_AVAILABLE = 0x1027;
@@ -56,6 +57,7 @@ inline constexpr cl_uint CL_DEVICE_EXTENSIONS = 0x1030;
 inline constexpr cl_uint CL_DEVICE_SVM_CAPABILITIES = 0x1053;
 inline constexpr cl_uint CL_DEVICE_SUB_GROUP_SIZES_INTEL = 0x4108;
 
+inline constexpr cl_ulong CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT = 1 << 7;
 inline constexpr cl_ulong CL_DEVICE_SVM_COARSE_GRAIN_BUFFER = 1 << 0;
 inline constexpr cl_ulong CL_DEVICE_SVM_FINE_GRAIN_BUFFER = 1 << 1;
 

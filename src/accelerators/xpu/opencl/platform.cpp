@@ -123,6 +123,8 @@ DeviceFacts facts_of(const Platform& platform, cl_device_id id, DeviceType type)
   facts.subgroup = subgroup_width(api, id, extensions);
   facts.f16 = has_word(extensions, "cl_khr_fp16");
   facts.f64 = has_word(extensions, "cl_khr_fp64");
+  facts.exact_division =
+      (fact<cl_ulong>(api, id, CL_DEVICE_SINGLE_FP_CONFIG) & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;
   const auto shared = fact<cl_ulong>(api, id, CL_DEVICE_SVM_CAPABILITIES);
   facts.fine_grained = (shared & CL_DEVICE_SVM_FINE_GRAIN_BUFFER) != 0;
 

@@ -66,6 +66,7 @@ struct DeviceFacts {
   bool fine_grained = false;
   bool f16 = false;
   bool f64 = false;
+  bool exact_division = false;  // divisions and square roots of floats are rounded correctly when asked for
 };
 
 // What a search gave.

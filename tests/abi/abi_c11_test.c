@@ -41,7 +41,7 @@ static const aa_driver* query(uint32_t host_abi_min, uint32_t host_abi_max, cons
 
 int main(void) {
   aa_driver_query_fn function = query;
-  const aa_driver* table = function(AA_ABI_VERSION(1, 0), AA_ABI_VERSION(1, 0), NULL);
+  const aa_driver* table = function(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, NULL);
   aa_probe out_probe = {.struct_size = sizeof(aa_probe), .state = AA_PROBE_USABLE};
   if (!table || table->probe(&out_probe) != NULL || out_probe.state != AA_PROBE_ABSENT) return 1;
   if (AA_HAS_MEMBER(table, aa_driver, kernel_launch) == 0 || table->kernel_launch != NULL) return 2;

@@ -365,8 +365,8 @@ TEST(CachingAllocator, OutOfMemorySaysTheNumbers) {
     FAIL() << "nothing was thrown";
   } catch (const OutOfMemoryError& e) {
     const std::string text = e.what();
-    EXPECT_NE(text.find("fake:0 out of memory: 80.00 MiB asked, 40.00 MiB allocated, 40.00 MiB reserved by this "
-                        "process, 60.00 MiB free of 100.00 MiB; "),
+    EXPECT_NE(text.find("fake:0 out of memory: 83.9 MB asked, 41.9 MB allocated, 41.9 MB reserved by this process, "
+                        "62.9 MB free of 104.9 MB; "),
               std::string::npos)
         << text;
     EXPECT_NE(text.find("try"), std::string::npos);

@@ -31,7 +31,7 @@ struct ModelShape {
   int64_t parameters() const;
 };
 
-// "tiny", "stories", "qwen2.5-0.5b", "qwen3-0.6b", "llama-1b", "llama-8b".
+// "tiny", "stories", "qwen2.5-0.5b", "qwen3-0.6b", "llama-100m", "llama-1b", "llama-8b".
 const std::vector<ModelShape>& known_model_shapes();
 // InvalidArgument that lists the known names for any other.
 const ModelShape& find_model_shape(const std::string& name);

@@ -33,6 +33,7 @@ void run_quant(const Options& options, std::vector<Result>& results) {
     for (int run = 0; run < options.runs + 1; ++run) {
       const auto start = Clock::now();
       body();
+      accelerator.synchronize();
       if (run) values.push_back(1e-9 * static_cast<double>(bytes) / seconds_since(start));
     }
     summarize(result, values, false);

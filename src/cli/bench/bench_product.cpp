@@ -1,0 +1,45 @@
+// bench product: one product of 512 rows, as a prompt makes them, beside the rate of fp32 multiply-adds.
+#include "anyaccel/op_builder.h"
+#include "anyaccel/ops/inference.h"
+#include "cli/bench/bench.h"
+
+namespace anyaccel::cli::bench {
+
+void run_product(const Options& options, std::vector<Result>& results) {
+  constexpr int64_t rows = 512, inputs = 2048, outputs = 2048;
+  constexpr double operations = 2.0 * rows * inputs * outputs;
+  Accelerator& accelerator = *get_accelerator();
+  const Device device = accelerator.device();
+  auto inference = accelerator.create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
+  const size_t first = results.size();
+  const auto random = [&](const Shape& shape, DType dtype, uint64_t seed) {
+    Tensor tensor = Tensor::empty(shape, dtype, device);
+    inference->random(tensor, AA_RANDOM_UNIFORM, seed, 0, -1.0, 1.0);
+    return tensor;
+  };
+  const double ceiling = ceiling_around(AA_CEILING_FMA_F32, options, [&] {
+    for (const DType dtype : {DType::F32, DType::BF16}) {
+      const Tensor x = random({rows, inputs}, DType::F32, 1), w = random({outputs, inputs}, dtype, 2);
+      const Tensor out = Tensor::empty({rows, outputs}, DType::F32, device);
+      Result result{.name = dtype == DType::F32 ? "product.f32" : "product.bf16",
+                    .unit = "GFLOP/s",
+                    .ceiling_name = "fp32 fused multiply-add"};
+      std::vector<double> values;
+      // The first run may compile, load or choose.
+      for (int run = 0; run < 4 * options.runs + 1; ++run) {
+        const auto start = Clock::now();
+        inference->linear(out, x, w);
+        accelerator.synchronize();
+        if (run) values.push_back(1e-9 * operations / seconds_since(start));
+      }
+      summarize(result, values, false);
+      results.push_back(result);
+    }
+  });
+  for (size_t i = first; i < results.size(); ++i) {
+    results[i].ceiling = 1e-9 * ceiling;
+    if (ceiling > 0) results[i].ratio = results[i].value / results[i].ceiling;
+  }
+}
+
+}  // namespace anyaccel::cli::bench

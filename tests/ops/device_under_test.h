@@ -1,6 +1,7 @@
 // The op tests on an accelerator: with ANYACCEL_TEST_ACCELERATOR=xpu (any known name) they compare that accelerator, its own
 // ops or the portable kernels, with the CPU's reference, instead of the CPU's fast versions. A machine that lacks it skips
-// the whole test program (exit code 77).
+// the whole test program (exit code 77). With ANYACCEL_TEST_SPIRV set as well, xpu's kernels go through SPIR-V (see
+// xpu/spirv_on_opencl.h).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,6 +17,7 @@
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/dtype.h"
 #include "anyaccel/error.h"
+#include "xpu/spirv_on_opencl.h"
 
 namespace anyaccel::testing {
 
@@ -27,6 +29,11 @@ inline DriverAccelerator* device_under_test() {
     try {
       auto made = make_accelerator(name);
       made->device_properties(0);
+      if (std::getenv("ANYACCEL_TEST_SPIRV")) {
+        // Kept for good: the other one calls its driver.
+        static const std::unique_ptr<Accelerator> opencl = std::move(made);
+        return spirv_on_opencl(dynamic_cast<DriverAccelerator&>(*opencl));
+      }
       return made;
     } catch (const UnavailableError& error) {
       std::printf("skipped: %s\n", error.what());

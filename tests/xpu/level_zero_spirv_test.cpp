@@ -8,6 +8,7 @@
 #include "ops/portable/kernel_set.h"
 #include "ops/subprocess.h"
 #include "xpu/level_zero_test_support.h"
+#include "xpu/spirv_on_opencl.h"
 
 namespace anyaccel {
 namespace {
@@ -36,18 +37,7 @@ aa_kernel_tuning tuning(int32_t group, int32_t lanes, int32_t subgroup, int32_t 
   return t;
 }
 
-// LLVM's bitcode of a SPIR-V module; empty, with a failure, when it cannot be translated back.
-std::string bitcode_of(const std::vector<unsigned char>& spirv) {
-  const test::TemporaryFolder folder;
-  const auto file = folder.write("k.spv", std::string(spirv.begin(), spirv.end()));
-  const std::string back = (folder.path() / "k.bc").string();
-  const ops::ProcessResult translated = ops::run_program({"llvm-spirv-14", "-r", file.string(), "-o", back});
-  EXPECT_TRUE(translated.ok()) << translated.output;
-  std::ifstream stream(back, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-class Spirv : public testing::Test {
+class Spirv : public ::testing::Test {
  protected:
   void SetUp() override {
     if (ops::find_program("clang-14").empty() || ops::find_program("llvm-spirv-14").empty()) {
@@ -77,7 +67,7 @@ TEST_F(Spirv, EveryPortableKernelCompilesAndTranslatesBack) {
       ++number;
       const abi::CompileOutput output = compile_to_spirv(name, source, options);
       ASSERT_TRUE(output.succeeded) << output.log;
-      EXPECT_FALSE(bitcode_of(output.image).empty()) << name;
+      EXPECT_FALSE(anyaccel::testing::bitcode_of_spirv(output.image).empty()) << name;
     }
   }
   EXPECT_GE(files, 8);
@@ -115,11 +105,8 @@ struct Pair {
 
     const abi::CompileOutput output = compile_to_spirv(file, source, options);
     EXPECT_TRUE(output.succeeded) << output.log;
-    const std::string bitcode = bitcode_of(output.image);
-    // The OpenCL runtime's image: lines about the kernels, then "binary <size>", then the program.
-    const size_t line = image.find("\nbinary ");
-    EXPECT_NE(line, std::string::npos);
-    const std::string other = image.substr(0, line) + "\nbinary " + std::to_string(bitcode.size()) + "\n" + bitcode;
+    const std::string bitcode = anyaccel::testing::bitcode_of_spirv(output.image);
+    const std::string other = anyaccel::testing::image_with_program(image, bitcode);
     ok(d.table.module_load(d.device, other.data(), other.size(), result.format, &modules[1]), "bitcode");
     ok(compiler.release(&result));
   }

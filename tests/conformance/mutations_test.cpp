@@ -94,7 +94,10 @@ constexpr Mutation mutations[] = {
     {"CopyWritesWholeWords", "copies.at_any_offset",
      [](aa_driver& d) {
        d.copy_async = [](aa_stream* s, void* to, const void* from, size_t size, int32_t direction) {
-         return good->copy_async(s, to, from, size == 31 && direction == AA_COPY_HOST_TO_DEVICE ? 32 : size, direction);
+         if (size != 31 || direction != AA_COPY_HOST_TO_DEVICE) return good->copy_async(s, to, from, size, direction);
+         char word[32] = {};
+         std::memcpy(word, from, size);
+         return good->copy_async(s, to, word, sizeof(word), direction);
        };
      }},
     {"CopyWithinTheDeviceIsLost", "copies.within_the_device_of_any_size",

@@ -64,7 +64,9 @@ void rope(const Context& c) {
   constexpr size_t key_heads = 2;
   for (const int32_t dtype : float_dtypes) {
     for (const int32_t interleaved : {0, 1}) {
-      for (const auto& [size, r] : {std::pair<size_t, size_t>{8, 4}, {64, 32}, {20, 6}}) {
+      for (const auto& sizes : {std::pair<size_t, size_t>{8, 4}, {64, 32}, {20, 6}}) {
+        const size_t size = sizes.first;
+        const size_t r = sizes.second;
         for (const bool with_key : {true, false}) {
           const auto d = static_cast<int64_t>(size);
           Values cosines;

@@ -57,7 +57,8 @@ typedef struct aa_compiler_table {
    * since 1.0 */
   aa_status* (*languages)(aa_device* device, const char** out_languages);
   /* A line that changes whenever the same source could give another image: compiler, its version, target architecture.
-   * Part of a cache key. Writes at most `size` bytes, terminated. since 1.0 */
+   * Part of a cache key. Writes at most `size` bytes, terminated;
+   * AA_OUT_OF_RANGE, or the text cut, when it does not fit. since 1.0 */
   aa_status* (*fingerprint)(aa_device* device, char* out_text, size_t size);
   /* Compiles one source. `name` stands in messages; `options` are compiler flags. A compile error is a success of this
    * function with `succeeded` 0. Blocks. Thread-safe. The host sets out_result->struct_size. since 1.0 */

@@ -461,17 +461,19 @@ TEST_F(LevelZero, ALostDeviceSaysSoEveryTime) {
 }
 
 TEST_F(LevelZero, AFailedCommandSticksToItsStream) {
-  Child({{"SIM_FAULT", "sticky:command=3"}}, [] {
+  // Delays, so that the event is recorded before the command fails; afterwards that would be refused.
+  Child({{"SIM_FAULT", "sticky:command=3"}, {"SIM_SEED", "1"}, {"SIM_DELAY_US", "20000"}}, [] {
     OpenedDevice d;
     aa_stream* stream = d.stream();
     aa_event* event = nullptr;
     ok(d.table.event_create(d.device, AA_EVENT_DEFAULT, &event));
     void* memory = d.memory(100);
+    void* untouched = d.memory(100);
     std::vector<unsigned char> data(100);
     for (int i = 0; i < 2; ++i) {
       EXPECT_EQ(error(d.table.copy_async(stream, memory, data.data(), 100, AA_COPY_HOST_TO_DEVICE)).first, AA_OK);
     }
-    error(d.table.event_record(event, stream));
+    ok(d.table.event_record(event, stream));
     const auto first = error(d.table.stream_synchronize(stream));
     EXPECT_EQ(first.first, AA_UNKNOWN);
     EXPECT_EQ(error(d.table.stream_synchronize(stream)), first);
@@ -482,12 +484,13 @@ TEST_F(LevelZero, AFailedCommandSticksToItsStream) {
     EXPECT_NE(error(d.table.device_synchronize(d.device)).first, AA_OK);
     // Another stream is not concerned.
     aa_stream* other = d.stream();
-    ok(d.table.copy_async(other, memory, data.data(), 100, AA_COPY_HOST_TO_DEVICE));
+    ok(d.table.copy_async(other, untouched, data.data(), 100, AA_COPY_HOST_TO_DEVICE));
     ok(d.table.stream_synchronize(other));
     ok(d.table.stream_destroy(other));
     error(d.table.stream_destroy(stream));
     ok(d.table.event_destroy(event));
     d.free(memory, 100);
+    d.free(untouched, 100);
   }).expect_clean();
 }
 
@@ -593,7 +596,12 @@ TEST_F(LevelZero, EveryCallThatFailsIsTold) {
                           function == "zeCommandQueueSynchronize";
     for (const char* call : {"1", "4"}) {
       SCOPED_TRACE(function + ", call " + call);
-      const Child child({{"SIM_FAULT", "fail:" + function + ",call=" + call}, {"SIM_HANG_SECONDS", "10"}},
+      // Without delays the host may find everything complete before it has to wait.
+      const char* seed = function == "zeEventHostSynchronize" ? "1" : "0";
+      const Child child({{"SIM_FAULT", "fail:" + function + ",call=" + call},
+                         {"SIM_HANG_SECONDS", "10"},
+                         {"SIM_SEED", seed},
+                         {"SIM_DELAY_US", "3000"}},
                         use_everything);
       ASSERT_TRUE(child.report.is_object()) << child.output;
       if (!frees) child.expect_clean();

@@ -16,6 +16,7 @@
 #include "llm/byte_tokenizer.h"
 #include "llm/decoder_tensors.h"
 #include "llm/random_weights.h"
+#include "llm/shape_config.h"
 
 namespace anyaccel::llm {
 
@@ -24,7 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr float standard_deviation = 0.02f;
 // Bytes that are made and written at a time.
 constexpr size_t piece_bytes = size_t{4} << 20;
 
@@ -86,7 +86,7 @@ void write_weights(const std::vector<TensorSlot>& slots, const fs::path& path, c
   }
   SafetensorsWriter writer(path, std::move(specs), {{"format", "pt"}});
 
-  const RandomWeights random(options.seed, options.dtype, standard_deviation);
+  const RandomWeights random(options.seed, options.dtype, made_up_standard_deviation);
   const size_t element = dtype_size(options.dtype);
   const size_t piece_values = piece_bytes / element;
   std::vector<std::byte> piece(piece_bytes);
@@ -107,6 +107,14 @@ void write_weights(const std::vector<TensorSlot>& slots, const fs::path& path, c
 }
 
 }  // namespace
+
+std::string config_text_of_shape(const ModelShape& shape, DType dtype) {
+  return config_json(shape, dtype).dump(2) + "\n";
+}
+
+ModelConfig config_of_shape(const ModelShape& shape, DType dtype) {
+  return parse_model_config(config_text_of_shape(shape, dtype), "the configuration of " + shape.name);
+}
 
 int64_t ModelShape::parameters() const {
   const int64_t q_size = heads * head_dim;
@@ -158,8 +166,7 @@ void make_model(const ModelShape& shape, const std::string& directory, const Mak
   fs::create_directories(target, status);
   if (status) throw Error("make-model: cannot make the directory '" + directory + "': " + status.message());
 
-  const std::string config_text = config_json(shape, options.dtype).dump(2) + "\n";
-  const ModelConfig config = parse_model_config(config_text, "the configuration of " + shape.name);
+  const ModelConfig config = config_of_shape(shape, options.dtype);
   write_weights(decoder_tensors(config), target / "model.safetensors", options);
 
   std::ofstream tokenizer(target / "tokenizer.json", std::ios::binary);
@@ -169,7 +176,7 @@ void make_model(const ModelShape& shape, const std::string& directory, const Mak
   const Json generation = {{"bos_token_id", made_up_bos_id}, {"eos_token_id", made_up_eos_id}};
   write_text(target / "generation_config.json", generation.dump(2) + "\n");
   // Last, so that a directory with a config.json is complete.
-  write_text(target / "config.json", config_text);
+  write_text(target / "config.json", config_text_of_shape(shape, options.dtype));
 }
 
 }  // namespace anyaccel::llm

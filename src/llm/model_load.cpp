@@ -1,5 +1,7 @@
-// Loading of weights: straight from the mapped file where that is possible, else converted and copied one by one.
+// Weights on the device: straight from the mapped file where that is possible, else converted and copied one by one; or
+// random ones.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <unordered_set>
@@ -10,7 +12,9 @@
 #include "anyaccel/format_bytes.h"
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/safetensors.h"
+#include "anyaccel/ops/inference.h"
 #include "llm/decoder_tensors.h"
+#include "llm/shape_config.h"
 
 namespace anyaccel::llm {
 
@@ -198,6 +202,34 @@ class ModelLoader {
   std::shared_ptr<Model> model_{new Model()};
   bool bare_ = false;
 };
+
+std::shared_ptr<const Model> Model::random(Accelerator& accelerator, const ModelShape& shape, DType dtype,
+                                           uint64_t seed) {
+  check_wanted_dtype(accelerator, dtype);
+  std::shared_ptr<Model> model(new Model());
+  model->config_ = config_of_shape(shape, dtype);
+  model->device_ = accelerator.device(accelerator.current_device());
+  model->dtype_ = dtype;
+  ModelWeights& weights = model->weights_;
+  weights.layers.resize(static_cast<size_t>(model->config_.num_hidden_layers));
+  const auto ops = accelerator.create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
+  // Uniform numbers are the same everywhere, which normal ones are only to the last bit of a sine.
+  const double limit = std::sqrt(3.0) * made_up_standard_deviation;
+  for (const TensorSlot& slot : decoder_tensors(model->config_)) {
+    const bool matrix = slot.kind == TensorKind::Matrix;
+    Tensor tensor = Tensor::empty(slot.shape, matrix ? dtype : DType::F32, model->device_);
+    if (matrix) {
+      ops->random(tensor, AA_RANDOM_UNIFORM, seed++, 0, -limit, limit);
+    } else {
+      tensor.fill(slot.kind == TensorKind::Norm ? 1.0 : 0.0);
+    }
+    model->weight_bytes_ += tensor.nbytes();
+    slot.in(weights) = std::move(tensor);
+  }
+  if (model->config_.tie_word_embeddings) weights.lm_head = weights.embedding;
+  accelerator.synchronize();
+  return model;
+}
 
 std::shared_ptr<const Model> Model::load(const std::string& directory, const LoadOptions& options) {
   return ModelLoader(directory, options).load();

@@ -122,6 +122,12 @@
   X(aa_host_memory_table, alloc_on_node, 24) \
   X(aa_norm_params, struct_size, 0) \
   X(aa_norm_params, eps, 4) \
+  X(aa_norm_rope_params, struct_size, 0) \
+  X(aa_norm_rope_params, eps, 4) \
+  X(aa_norm_rope_params, interleaved, 8) \
+  X(aa_norm_activation_params, struct_size, 0) \
+  X(aa_norm_activation_params, eps, 4) \
+  X(aa_norm_activation_params, kind, 8) \
   X(aa_activation_params, struct_size, 0) \
   X(aa_activation_params, kind, 4) \
   X(aa_rope_table_params, struct_size, 0) \
@@ -216,6 +222,8 @@
   X(aa_graph_table, 56) \
   X(aa_host_memory_table, 32) \
   X(aa_norm_params, 8) \
+  X(aa_norm_rope_params, 12) \
+  X(aa_norm_activation_params, 12) \
   X(aa_activation_params, 8) \
   X(aa_rope_table_params, 8) \
   X(aa_rope_params, 8) \

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "test_paths.h"
+
 namespace anyaccel::testing {
 
 struct ReferenceRun {
@@ -28,7 +30,7 @@ struct ReferenceModel {
   std::vector<float> step_logits;    // [greedy, vocab]
 };
 
-inline std::string models_directory() { return std::string(ANYACCEL_TEST_DATA) + "/models"; }
+inline std::string models_directory() { return test_data() + "/models"; }
 
 inline std::vector<std::string> reference_model_names() {
   std::vector<std::string> names;

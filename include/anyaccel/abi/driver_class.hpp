@@ -31,6 +31,7 @@
 #include <utility>
 #include <vector>
 
+#include "anyaccel/abi/ceilings.h"
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/driver.h"
 #include "anyaccel/abi/graph.h"
@@ -79,6 +80,7 @@ enum Extension : uint32_t {
   ops_extension = 1u << 2,
   compiler_extension = 1u << 3,
   profiler_extension = 1u << 4,
+  ceilings_extension = 1u << 5,
 };
 
 class Stream;
@@ -215,6 +217,12 @@ class Device {
   }
   // `tuning` comes with zeros and struct_size set.
   virtual void kernel_tuning(aa_kernel_tuning& /*tuning*/) { unimplemented("compiler kernel_tuning"); }
+
+  // -- extension "ceilings" --
+  // `kind` is an aa_ceiling or a number this header does not know yet: answer such with unimplemented().
+  virtual double measure_ceiling(int32_t /*kind*/, size_t /*bytes*/, double /*seconds*/) {
+    unimplemented("ceilings measure");
+  }
 };
 
 // The initialized driver. A class that is emitted as a table has beside these functions the static members `facts`,

@@ -209,6 +209,15 @@ inline constexpr aa_profiler_table profiler_table __attribute__((visibility("hid
                const char* domain) noexcept { return guarded([&] { object(instance).mark(message, domain); }); },
 };
 
+inline constexpr aa_ceilings_table ceilings_table __attribute__((visibility("hidden"))) = {
+    .struct_size = sizeof(aa_ceilings_table),
+    .version = AA_CEILINGS_VERSION,
+    .measure =
+        [](aa_device* device, int32_t kind, size_t bytes, double seconds, double* out_value) noexcept {
+          return guarded([&] { *out_value = object(device).measure_ceiling(kind, bytes, seconds); });
+        },
+};
+
 // The extension table called `name` among `offered`, or null.
 inline const void* find_extension(uint32_t offered, const char* name, uint32_t min_version) noexcept {
   struct Row {
@@ -221,7 +230,8 @@ inline const void* find_extension(uint32_t offered, const char* name, uint32_t m
                       {host_memory_extension, AA_HOST_MEMORY_EXTENSION, AA_HOST_MEMORY_VERSION, &host_memory_table},
                       {ops_extension, AA_OPS_EXTENSION, AA_OPS_VERSION, &ops_table},
                       {compiler_extension, AA_COMPILER_EXTENSION, AA_COMPILER_VERSION, &compiler_table},
-                      {profiler_extension, AA_PROFILER_EXTENSION, AA_PROFILER_VERSION, &profiler_table}};
+                      {profiler_extension, AA_PROFILER_EXTENSION, AA_PROFILER_VERSION, &profiler_table},
+                      {ceilings_extension, AA_CEILINGS_EXTENSION, AA_CEILINGS_VERSION, &ceilings_table}};
   for (const Row& row : rows) {
     if ((offered & row.bit) && min_version <= row.version && std::strcmp(name, row.name) == 0) return row.table;
   }

@@ -88,6 +88,25 @@
  *                    bits: integer dtypes only; the word itself, truncated to the dtype's size (I32, U8, ...); an I64
  *                    element takes two words (2i, 2i+1 in the sequence of words), low word first.
  *                    uniform and normal numbers become an integer or F8 dtype by the rules of "copy".
+ *
+ * Fused ops, since 1.2. Each is a sequence of the ops above with F32 between them, and only for speed: the host asks for
+ * one where a model has that sequence, and runs the sequence itself where a driver lacks the op or `supports` refuses the
+ * call. No driver has to have any, and none falls back to the CPU.
+ *
+ *  "norm_linear"     out float [M,N]; x float [M,K]; norm float [K] optional; w float [N,K];  aa_norm_params
+ *                    bias float [N] optional
+ *                    linear(rms_norm(x, norm), w, bias). x is unchanged.
+ *  "norm_gated_linear" out float [M,N]; x float [M,K]; norm float [K] optional;               aa_norm_activation_params
+ *                    w_gate float [N,K]; w_up float [N,K]; bias_gate float [N] optional;
+ *                    bias_up float [N] optional
+ *                    gated_linear(rms_norm(x, norm), w_gate, w_up, bias_gate, bias_up).
+ *  "norm_qkv_rope"   q out float [T,Hq,D]; k_cache inout float [B,Hk,S,D];                    aa_norm_rope_params
+ *                    v_cache inout float [B,Hk,S,D]; x float [T,K]; norm float [K] optional;
+ *                    w_q float [Hq*D,K]; bias_q float [Hq*D] optional; w_k float [Hk*D,K];
+ *                    bias_k float [Hk*D] optional; w_v float [Hk*D,K]; bias_v float [Hk*D] optional;
+ *                    cos F32 [T,R]; sin F32 [T,R]; sequence I32 [T]; positions I32 [T]
+ *                    linear_multi of rms_norm(x, norm) by w_q, w_k and w_v; rope of the queries and keys; cache_write of
+ *                    keys and values.
  */
 #ifndef ANYACCEL_ABI_OPS_H_
 #define ANYACCEL_ABI_OPS_H_
@@ -102,12 +121,19 @@ extern "C" {
 #define AA_OPS_VERSION 1u
 
 /* Most tensors that one call may have. */
-#define AA_OP_MAX_TENSORS 13
+#define AA_OP_MAX_TENSORS 16 /* 13 before 1.2 */
 
 typedef struct aa_norm_params {
   uint32_t struct_size;
   float eps;
 } aa_norm_params;
+
+/* since 1.2 */
+typedef struct aa_norm_rope_params {
+  uint32_t struct_size;
+  float eps;
+  int32_t interleaved; /* as in aa_rope_params */
+} aa_norm_rope_params;
 
 typedef enum aa_activation {
   AA_ACTIVATION_SILU = 0,      /* x * sigmoid(x) */
@@ -122,6 +148,13 @@ typedef struct aa_activation_params {
   uint32_t struct_size;
   int32_t kind; /* aa_activation */
 } aa_activation_params;
+
+/* since 1.2 */
+typedef struct aa_norm_activation_params {
+  uint32_t struct_size;
+  float eps;
+  int32_t kind; /* aa_activation */
+} aa_norm_activation_params;
 
 typedef struct aa_rope_table_params {
   uint32_t struct_size;

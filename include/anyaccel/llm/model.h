@@ -57,6 +57,8 @@ struct ModelWeights {
   Tensor lm_head;     // [V, H]; shares the embedding's memory when they are tied
 };
 
+struct ModelShape;  // anyaccel/llm/make_model.h
+
 class Model {
  public:
   // Reads config.json and the safetensors files of a Hugging Face directory and puts the weights on the current device
@@ -69,6 +71,13 @@ class Model {
   // says (naming tensor, found and expected), or an unknown architecture; InvalidArgument for a dtype that is no float
   // type of the ops or that the accelerator does not support; OutOfMemoryError.
   static std::shared_ptr<const Model> load(const std::string& directory, const LoadOptions& options = {});
+
+  // A model of the shape with random weights, made on the current device of `accelerator` without any file: matrices are
+  // uniform with mean 0 and standard deviation 0.02, norms 1, biases 0. The same shape, dtype and seed give the same
+  // weights on every accelerator, bit for bit. Blocks. InvalidArgument for a dtype that the accelerator does not support;
+  // OutOfMemoryError.
+  static std::shared_ptr<const Model> random(Accelerator& accelerator, const ModelShape& shape, DType dtype,
+                                             uint64_t seed = 0);
 
   const ModelConfig& config() const noexcept { return config_; }
   const ModelWeights& weights() const noexcept { return weights_; }

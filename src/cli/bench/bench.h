@@ -26,6 +26,7 @@ struct Result {
 struct Options {
   std::string model;  // a directory; empty: one is made in a temporary folder and removed
   std::string shape = "llama-1b";
+  int64_t prompt_tokens = 512;  // of prefill
   int runs = 5;
   double seconds = 1.0;  // for each ceiling
   size_t bytes = size_t{1} << 30;
@@ -47,6 +48,9 @@ void summarize(Result& result, std::vector<double> values, bool smaller_is_bette
 // The ceiling of a kind on the current device; 0 when the accelerator measures none.
 double measure_ceiling(aa_ceiling kind, const Options& options);
 
+// Whether the current accelerator is the host itself.
+bool on_host();
+
 // Runs `body` with the ceiling measured before and after it; the larger of the two counts.
 double ceiling_around(aa_ceiling kind, const Options& options, const std::function<void()>& body);
 
@@ -56,14 +60,17 @@ void run_alloc(const Options& options, std::vector<Result>& results);
 void run_launch(const Options& options, std::vector<Result>& results);
 void run_start(const Options& options, std::vector<Result>& results);
 void run_adam(const Options& options, std::vector<Result>& results);
+// Of run_adam, for accelerators that are not the host.
+void run_fused_adam(const Options& options, std::vector<Result>& results);
 void run_jit(const Options& options, std::vector<Result>& results);
 void run_quant(const Options& options, std::vector<Result>& results);
 void run_product(const Options& options, std::vector<Result>& results);
 void run_aio(const Options& options, std::vector<Result>& results);
 void run_model(const Options& options, bool decode, bool prefill, std::vector<Result>& results);
 
-// What the process started by run_start does: finds the accelerator and prints the clock's reading.
-int start_probe();
+// What the processes started by run_start do: find the accelerator and print the clock's reading; `device`: also use the
+// device, and print the milliseconds that the vendor's own calls took.
+int start_probe(bool device);
 
 // What the processes started by run_jit do: load an op builder's library, print the milliseconds that took.
 int jit_probe(const std::string& builder);

@@ -1,4 +1,4 @@
-// bench adam: steps of CPUAdam on float32 tensors beside a hand-written loop over the same arrays: one that reads and
+// bench adam on the host: steps of CPUAdam on float32 tensors beside a hand-written loop over the same arrays: one that reads and
 // writes the same bytes and computes next to nothing.
 #include <sys/mman.h>
 
@@ -167,6 +167,7 @@ double measure(int runs, double elements, const Stream& stream, const Step& step
 }  // namespace
 
 void run_adam(const Options& options, std::vector<Result>& results) {
+  if (!on_host()) return run_fused_adam(options, results);
   auto adam = get_accelerator()->create_op_builder("CPUAdamBuilder")->load_as<ops::CPUAdam>();
   adam->create_adam(0);
   ops::AdamOptions values;

@@ -14,6 +14,7 @@
 #include "cli/bench/bench.h"
 #include "cli/command_support.h"
 #include "cli/commands.h"
+#include "runtime/host_services.h"
 
 namespace anyaccel::cli {
 namespace bench {
@@ -37,8 +38,12 @@ double measure_ceiling(aa_ceiling kind, const Options& options) {
   if (!table) return 0;
   double value = 0;
   aa_status* status = table->measure(accelerator->device_handle(), kind, options.bytes, options.seconds, &value);
-  return status ? 0 : value;
+  if (!status) return value;
+  host_services()->status_release(status);
+  return 0;
 }
+
+bool on_host() { return (get_accelerator()->device_properties().caps & AA_CAP_IS_HOST) != 0; }
 
 double ceiling_around(aa_ceiling kind, const Options& options, const std::function<void()>& body) {
   const double before = measure_ceiling(kind, options);
@@ -110,7 +115,8 @@ constexpr Benchmark benchmarks[] = {
 }  // namespace
 
 int run_bench(int argc, char** argv) {
-  if (argc == 2 && std::strcmp(argv[1], "--start-probe") == 0) return bench::start_probe();
+  if (argc == 2 && std::strcmp(argv[1], "--start-probe") == 0) return bench::start_probe(false);
+  if (argc == 2 && std::strcmp(argv[1], "--device-probe") == 0) return bench::start_probe(true);
   if (argc == 3 && std::strcmp(argv[1], "--load-probe") == 0) return bench::load_probe(argv[2]);
   if (argc == 3 && std::strcmp(argv[1], "--jit-probe") == 0) return bench::jit_probe(argv[2]);
   CLI::App app("Figures of this machine, each beside its ceiling measured in the same run.", "anyaccel bench");
@@ -124,6 +130,12 @@ int run_bench(int argc, char** argv) {
   app.add_option("--model", options.model, "model directory for decode and prefill (default: one of random weights)")
       ->check(CLI::ExistingDirectory);
   app.add_option("--shape", options.shape, "shape of the random model (see make-model)")->capture_default_str();
+  app.add_option("--prompt-tokens", options.prompt_tokens, "length of prefill's prompt")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--bytes", options.bytes, "bytes that copy, quant and their ceilings move")
+      ->check(CLI::Range(size_t{1} << 16, size_t{1} << 40))
+      ->capture_default_str();
   app.add_option("--runs", options.runs, "repetitions of each figure")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

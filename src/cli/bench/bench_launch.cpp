@@ -6,6 +6,7 @@
 #include "anyaccel/op_builder.h"
 #include "anyaccel/ops/inference.h"
 #include "cli/bench/bench.h"
+#include "ops/portable/kernel_set.h"
 
 namespace anyaccel::cli::bench {
 namespace {
@@ -16,6 +17,32 @@ double nanoseconds_per_call(Body&& body) {
   const auto start = Clock::now();
   for (int i = 0; i < calls; ++i) body();
   return 1e9 * seconds_since(start) / calls;
+}
+
+// A kernel that does nothing, through the accelerator object beside the vendor's own call. So few at a time that no queue
+// fills, which would measure the device.
+void measure_kernel(DriverAccelerator& accelerator, const Options& options, std::vector<Result>& results) {
+  const double vendor = measure_ceiling(AA_CEILING_LAUNCH, options);
+  if (!(vendor > 0)) return;
+  ops::portable::KernelSet kernels(accelerator, "nothing.cl", {"nothing"});
+  const int device = accelerator.current_device();
+  const DeviceKernel& kernel = kernels.get(0, device, ops::portable::Element::F32, ops::portable::Element::F32);
+  constexpr int batch = 200, batches = 100;
+  std::vector<double> values;
+  for (int run = 0; run < std::max(options.runs, 5) + 1; ++run) {
+    double seconds = 0;
+    for (int i = 0; i < batches; ++i) {
+      const auto start = Clock::now();
+      for (int j = 0; j < batch; ++j) kernel.launch({}, int32_t{0});
+      seconds += seconds_since(start);
+      accelerator.synchronize();
+    }
+    if (run) values.push_back(1e9 * seconds / (batch * batches));
+  }
+  Result result{
+      .name = "launch.kernel", .unit = "ns", .ceiling = 1e9 * vendor, .ceiling_name = "the vendor's own call"};
+  summarize(result, values, true);
+  results.push_back(result);
 }
 
 }  // namespace
@@ -42,6 +69,8 @@ void run_launch(const Options& options, std::vector<Result>& results) {
   for (double& value : through) value -= direct;
   summarize(above, through, true);
   results.push_back(above);
+
+  measure_kernel(*accelerator, options, results);
 
   // One small op from the typed face to its end.
   auto ops = accelerator->create_op_builder("InferenceBuilder")->load_as<ops::Inference>();

@@ -4,9 +4,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <sstream>
 #include <string>
 
 #include "anyaccel/error.h"
+#include "anyaccel/tensor.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/child_process.h"
 
@@ -22,9 +24,16 @@ double clock_ms() {
 
 }  // namespace
 
-int start_probe() {
-  get_accelerator();
-  std::printf("%.6f\n", clock_ms());
+int start_probe(bool device) {
+  Accelerator& accelerator = *get_accelerator();
+  if (!device) {
+    std::printf("%.6f\n", clock_ms());
+    return 0;
+  }
+  const Tensor tensor = Tensor::zeros({1}, DType::F32, accelerator.device());
+  accelerator.synchronize();
+  const double ready = clock_ms();
+  std::printf("%.6f %.6f\n", ready, 1e3 * measure_ceiling(AA_CEILING_OPEN, {}));
   return 0;
 }
 
@@ -46,6 +55,26 @@ void run_start(const Options& options, std::vector<Result>& results) {
     bare = std::min(bare, clock_ms() - true_begin);
   }
   if (forced) setenv("DS_ACCELERATOR", kept.c_str(), 1);
+  if (measure_ceiling(AA_CEILING_OPEN, options) > 0) {
+    std::vector<double> ready;
+    std::vector<double> vendor;
+    for (int run = 0; run < options.runs + 1; ++run) {
+      const double begin = clock_ms();
+      double end = 0;
+      double own = 0;
+      std::istringstream(own_output({"bench", "--device-probe"})) >> end >> own;
+      if (end < begin) throw Error("the started process could not use the device");
+      if (!run) continue;
+      ready.push_back(end - begin);
+      vendor.push_back(own);
+    }
+    Result opening;
+    summarize(opening, vendor, true);
+    Result device{
+        .name = "start.device", .unit = "ms", .ceiling = opening.value, .ceiling_name = "the vendor's own calls in it"};
+    summarize(device, ready, true);
+    results.push_back(device);
+  }
   Result process{.name = "start.process", .unit = "ms", .ceiling = bare, .ceiling_name = "starting /bin/true"};
   summarize(process, starts, true);
   results.push_back(process);

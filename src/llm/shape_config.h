@@ -1,0 +1,18 @@
+// The configuration that a named shape stands for.
+#pragma once
+
+#include <string>
+
+#include "anyaccel/llm/make_model.h"
+#include "anyaccel/llm/model_config.h"
+
+namespace anyaccel::llm {
+
+// Of the matrices of models with random weights.
+inline constexpr float made_up_standard_deviation = 0.02f;
+
+// The text of config.json.
+std::string config_text_of_shape(const ModelShape& shape, DType dtype);
+ModelConfig config_of_shape(const ModelShape& shape, DType dtype);
+
+}  // namespace anyaccel::llm

@@ -45,6 +45,7 @@ bench: build
 
 # A tarball that runs on any x86-64 Linux with glibc 2.36 or newer.
 package: build
+	cmake --build build/release -j $(JOBS) --target packaged_tests
 	tools/package
 
 format:

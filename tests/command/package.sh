@@ -1,0 +1,40 @@
+# The portable tarball, unpacked anywhere: the command finds its libraries, kernels and model there, and needs nothing of this
+# source tree or of the machine but glibc. It is made by tools/package from this build.
+anyaccel=$1
+source=$2
+build=$3
+fail() { echo "FAILED: $1"; exit 1; }
+[ "$build" = "$source/build/release" ] || { echo "skipped: the tarball is made from build/release"; exit 77; }
+command -v dpkg >/dev/null || { echo "skipped: no dpkg, which tells the libraries' packages"; exit 77; }
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+sh "$source/tools/package" >"$folder/log" 2>&1 || fail "tools/package: $(cat "$folder/log")"
+tar -C "$folder" -xJf "$source"/build/package/anyaccel-*.tar.xz || fail "the tarball cannot be unpacked"
+cd "$folder"/anyaccel-* || fail "the tarball holds no folder of its name"
+
+for program in bin/anyaccel tests/*; do
+  ldd "$program" | awk '$2 == "=>" {print $1, $3}' | while read -r name file; do
+    case $name:$file in
+      *:"$PWD"/*) ;;
+      libc.so.6:* | libm.so.6:* | libpthread.so.0:* | libdl.so.2:* | librt.so.1:*) ;;
+      *) echo "$program takes $name from $file" ;;
+    esac
+  done
+done >"$folder/foreign"
+[ ! -s "$folder/foreign" ] || fail "$(cat "$folder/foreign")"
+for library in lib/anyaccel/*.so*; do
+  readelf --dyn-syms --wide "$library" bin/anyaccel | grep -o 'GLIBC_2\.[0-9]*' | sort -t. -k2 -n | tail -1
+done | sort -t. -k2 -n | tail -1 >"$folder/glibc"
+newest=$(sed 's/GLIBC_2\.//' "$folder/glibc")
+[ "$newest" -le 36 ] || fail "glibc 2.$newest is needed; 2.36 was promised"
+
+words=$(env -i HOME="$folder" PATH=/usr/bin:/bin DS_ACCELERATOR=cpu bin/anyaccel generate --model share/anyaccel/models/stories \
+  --prompt "Once upon a time" --max-new-tokens 8 2>"$folder/err") || fail "generate: $(cat "$folder/err")"
+here=$(DS_ACCELERATOR=cpu "$anyaccel" generate --model "$source/models/stories" --prompt "Once upon a time" --max-new-tokens 8 2>/dev/null)
+[ "$words" = "$here" ] || fail "another text: $words"
+env -i HOME="$folder" PATH=/usr/bin:/bin DS_ACCELERATOR=cpu bin/anyaccel conformance >"$folder/out" 2>&1 ||
+  fail "conformance: $(tail -5 "$folder/out")"
+env -i HOME="$folder" PATH=/usr/bin:/bin DS_ACCELERATOR=cpu ANYACCEL_TEST_ACCELERATOR=cpu ANYACCEL_TEST_SOURCE_DIR="$PWD/share/anyaccel" \
+  tests/model_test --gtest_brief=1 >"$folder/out" 2>&1 || fail "model_test of the tarball: $(tail -5 "$folder/out")"
+echo "package: ok"

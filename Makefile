@@ -35,7 +35,7 @@ test-all: packages build/release/build.ninja build/asan/build.ninja build/tsan/b
 	cmake --build build/tsan -j $(JOBS) --target thread_tests
 	ctest --test-dir build/tsan --output-on-failure -j $(JOBS) -L threads
 	cmake --build build/asan -j $(JOBS)
-	ANYACCEL_TEST_DELAY_SEEDS=200 ctest --test-dir build/release --output-on-failure -R xpu/delays
+	ANYACCEL_TEST_DELAY_SEEDS=200 ctest --test-dir build/release --output-on-failure -R /delays
 	ANYACCEL_TEST_SEEDS=3 ctest --test-dir build/release --output-on-failure -R nvrtc
 	ANYACCEL_TEST_SEEDS=3 ctest --test-dir build/asan --output-on-failure -j $(JOBS) -LE source
 

@@ -166,6 +166,7 @@ std::span<const Case> random_cases();
 std::span<const Case> elementwise_cases();
 std::span<const Case> row_cases();
 std::span<const Case> product_cases();
+std::span<const Case> fused_cases();
 std::span<const Case> attention_cases();
 std::span<const Case> sampling_cases();
 std::span<const Case> op_graph_cases();

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <memory>
 
-#include "conformance/op_run.h"
+#include "conformance/product_reference.h"
 
 namespace anyaccel::conformance {
 namespace {
@@ -11,39 +11,7 @@ namespace {
 // largest K here is 260.
 constexpr Limit product_limit{.factor = 270 * 0x1p-24, .scale_text = "sum of |x w|, |bias| and |residual|"};
 
-struct Sum {
-  Values value;
-  Values magnitude;
-};
-
-// x [M,K] times transposed w [N,K].
-Sum product(const OpTensor& x, const OpTensor& w) {
-  const auto rows = static_cast<size_t>(x.shape()[0]);
-  const auto outputs = static_cast<size_t>(w.shape()[0]);
-  const auto inputs = static_cast<size_t>(w.shape()[1]);
-  Sum sum;
-  for (size_t m = 0; m < rows; ++m) {
-    for (size_t n = 0; n < outputs; ++n) {
-      double value = 0;
-      double magnitude = 0;
-      for (size_t k = 0; k < inputs; ++k) {
-        const double term = x.given()[m * inputs + k] * w.given()[n * inputs + k];
-        value += term;
-        magnitude += std::fabs(term);
-      }
-      sum.value.push_back(value);
-      sum.magnitude.push_back(magnitude);
-    }
-  }
-  return sum;
-}
-
-void add_to(Sum& sum, const Values& values) {  // repeated for every row
-  for (size_t i = 0; i < sum.value.size(); ++i) {
-    sum.value[i] += values[i % values.size()];
-    sum.magnitude[i] += std::fabs(values[i % values.size()]);
-  }
-}
+Sum product(const OpTensor& x, const OpTensor& w) { return product(x.given(), w); }
 
 struct Sizes {
   int64_t m, n, k;

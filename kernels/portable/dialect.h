@@ -1,6 +1,6 @@
-// The dialect of the portable kernels: C that compiles unchanged as OpenCL C 1.2, as CUDA C++ (NVRTC, nvcc) and as host C++
-// (in the simulator). Every kernel of this folder includes this file first and uses nothing of a language beyond it, so
-// that another language (HIP, Metal) is one more section here and nothing else.
+// The dialect of the portable kernels: C that compiles unchanged as OpenCL C 1.2, as CUDA C++ (NVRTC, nvcc; HIP is taken for
+// it where it is the same) and as host C++ (in the simulator). Every kernel of this folder includes this file first and uses
+// nothing of a language beyond it, so that another language (Metal) is one more section here and nothing else.
 //
 // A kernel:
 //
@@ -187,7 +187,12 @@ AA_FN float aa_wide_sum(aa_wide v) {
 #define aa_subgroup_max(v) sub_group_reduce_max(v)
 #endif
 
-#elif defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#elif defined(__CUDACC__) || defined(__CUDACC_RTC__) || defined(__HIP__) || defined(__HIPCC_RTC__)
+#if defined(__HIP__) || defined(__HIPCC_RTC__)
+#define AA_IS_HIP 1
+#else
+#define AA_IS_HIP 0
+#endif
 
 typedef signed char aa_i8;
 typedef unsigned char aa_u8;
@@ -233,19 +238,49 @@ typedef unsigned long long aa_u64;
 #define aa_ldexp(x, n) ldexpf(x, n)
 #define aa_mulhi(a, b) __umulhi(a, b)
 #define aa_atomic_add_local(pointer, value) atomicAdd(pointer, value)
+#define AA_HAS_RN
+#if AA_IS_HIP
+// HIP's own functions of CUDA's names are plain operators, which clang fuses.
+#define AA_ROUNDED(type, name, operation)   \
+  AA_FN type name(type a, type b) {         \
+    _Pragma("clang fp contract(off)")       \
+    return a operation b;                   \
+  }
+AA_ROUNDED(float, aa_mul_rn, *)
+AA_ROUNDED(float, aa_add_rn, +)
+#else
 #define aa_mul_rn(a, b) __fmul_rn(a, b)
 #define aa_add_rn(a, b) __fadd_rn(a, b)
-#define AA_HAS_RN
+#endif
 #if AA_HAS_F64
 #define aa_log_f64(x) log(x)
 #define aa_sqrt_f64(x) sqrt(x)
 #define aa_sin_f64(x) sin(x)
 #define aa_cos_f64(x) cos(x)
 #define aa_bits_f64(x) ((aa_u64)__double_as_longlong(x))
+#if AA_IS_HIP
+AA_ROUNDED(double, aa_mul_rn_f64, *)
+AA_ROUNDED(double, aa_add_rn_f64, +)
+#else
 #define aa_mul_rn_f64(a, b) __dmul_rn(a, b)
 #define aa_add_rn_f64(a, b) __dadd_rn(a, b)
 #endif
+#endif
 
+#if AA_IS_HIP
+AA_FN float aa_load_f16(AA_IN(aa_u16) p, aa_i64 i) {
+  const aa_u16 bits = p[i];
+  _Float16 v;
+  __builtin_memcpy(&v, &bits, sizeof(v));
+  return (float)v;
+}
+AA_FN void aa_store_f16(AA_OUT(aa_u16) p, aa_i64 i, float v) {
+  const _Float16 rounded = (_Float16)v;
+  aa_u16 bits;
+  __builtin_memcpy(&bits, &rounded, sizeof(bits));
+  p[i] = bits;
+}
+#else
 AA_FN float aa_load_f16(AA_IN(aa_u16) p, aa_i64 i) {
   float v;
   asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(p[i]));
@@ -256,13 +291,19 @@ AA_FN void aa_store_f16(AA_OUT(aa_u16) p, aa_i64 i, float v) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(v));
   p[i] = bits;
 }
+#endif
 
 #if AA_SUBGROUP
+#if AA_IS_HIP  // a wave moves as one: there is no mask
+#define AA_SHUFFLE_XOR(v, distance) __shfl_xor(v, distance)
+#else
+#define AA_SHUFFLE_XOR(v, distance) __shfl_xor_sync(0xffffffffu, v, distance)
+#endif
 // AA_SUBGROUP may be a part of a warp: its lanes are aligned neighbours.
 #define AA_SHUFFLE_REDUCE(name, combine)                                       \
   AA_FN float name(float v) {                                                  \
     for (int d = AA_SUBGROUP / 2; d > 0; d /= 2) {                             \
-      const float other = __shfl_xor_sync(0xffffffffu, v, d);                  \
+      const float other = AA_SHUFFLE_XOR(v, d);                                \
       v = combine;                                                             \
     }                                                                          \
     return v;                                                                  \

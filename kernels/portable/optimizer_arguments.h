@@ -7,6 +7,12 @@
 #define AA_SUM_SEGMENT 16384
 #define AA_SUM_LANES 32
 
+// Elements that an item of adam_step and lion_step takes: one that works alone, and one of a group.
+#define AA_ADAM_ALONE 1024
+#define AA_ADAM_IN_GROUP 4
+// Parameters of one launch of adam_step_many.
+#define AA_MANY 12
+
 // Element types of a parameter's arrays: aa_dtype; 0: the array is absent.
 typedef struct aa_optimizer_types {
   aa_i32 param;

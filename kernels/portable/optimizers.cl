@@ -1,23 +1,41 @@
-// Steps of the fused optimizers on one parameter: the arithmetic of kernels/host/optimizers.h, bit for bit.
+// Steps of the fused optimizers: the arithmetic of kernels/host/optimizers.h, bit for bit. A launch takes one parameter, or
+// up to AA_MANY small ones of the same element types, which is what models of many small tensors need.
 #include "dialect.h"
 #include "arguments.h"
 #include "strips.h"
 #include "optimizer_arguments.h"
 
-// `noop`: nothing is done where it holds another number than 0; may be null.
-AA_KERNEL(adam_step, AA_ITEMS)(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void) exp_avg, AA_OUT(void) exp_avg_sq,
-                               AA_OUT(void) copy, AA_IN(aa_i32) noop, aa_optimizer_types types, aa_adam_numbers a,
-                               aa_i64 count, aa_i64 per_item) {
-  if (noop && noop[0] != 0) return;
-  const aa_i64 begin = AA_ITEM_ID * per_item;
-  const aa_i64 end = begin + per_item < count ? begin + per_item : count;
-  for (aa_i64 i = begin; i < end; i += AA_STRIP) {
-    const aa_i32 n = aa_strip_length(end - i, AA_STRIP);
-    float p[AA_STRIP], g[AA_STRIP], m[AA_STRIP], v[AA_STRIP];
-    aa_load_strip(p, param, types.param, i, n);
-    aa_load_strip(g, grad, types.grad, i, n);
-    aa_load_strip(m, exp_avg, types.state, i, n);
-    aa_load_strip(v, exp_avg_sq, types.state, i, n);
+// An item that works alone on a processor takes AA_PORTION neighbouring elements, strip by strip. In a group, items take
+// AA_PORTION elements each that lie AA_ITEMS apart, so that neighbours read neighbours and several loads are under way.
+#if AA_GROUP_SIZE == 1
+#define AA_PORTION AA_ADAM_ALONE
+#define AA_PORTION_STRIP AA_STRIP
+#define AA_PORTION_STEP 1
+#define AA_PORTION_BEGIN (AA_ITEM_ID * AA_PORTION)
+#define AA_PORTION_END (AA_PORTION_BEGIN + AA_PORTION)
+#else
+#define AA_PORTION AA_ADAM_IN_GROUP
+#define AA_PORTION_STRIP AA_PORTION
+#define AA_PORTION_STEP AA_ITEMS
+#define AA_PORTION_BEGIN (AA_GROUP_ID(0) * AA_ITEMS * AA_PORTION + AA_LOCAL_ID)
+#define AA_PORTION_END ((AA_GROUP_ID(0) + 1) * AA_ITEMS * AA_PORTION)
+#endif
+
+// Elements of the strip that begins at `i`.
+AA_FN aa_i32 aa_portion_length(aa_i64 i, aa_i64 end) {
+  const aa_i64 left = (end - i + AA_PORTION_STEP - 1) / AA_PORTION_STEP;
+  return left < AA_PORTION_STRIP ? (aa_i32)left : AA_PORTION_STRIP;
+}
+
+AA_FN void aa_adam(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void) exp_avg, AA_OUT(void) exp_avg_sq,
+                   AA_OUT(void) copy, aa_optimizer_types types, aa_adam_numbers a, aa_i64 begin, aa_i64 end) {
+  for (aa_i64 i = begin; i < end; i += AA_PORTION_STRIP * AA_PORTION_STEP) {
+    const aa_i32 n = aa_portion_length(i, end);
+    float p[AA_PORTION_STRIP], g[AA_PORTION_STRIP], m[AA_PORTION_STRIP], v[AA_PORTION_STRIP];
+    aa_load_apart(p, param, types.param, i, AA_PORTION_STEP, n);
+    aa_load_apart(g, grad, types.grad, i, AA_PORTION_STEP, n);
+    aa_load_apart(m, exp_avg, types.state, i, AA_PORTION_STEP, n);
+    aa_load_apart(v, exp_avg_sq, types.state, i, AA_PORTION_STEP, n);
     for (aa_i32 k = 0; k < n; ++k) {
       float x = aa_mul_ftz(g[k], a.grad_scale);
       if (a.weight_decay != 0.0f) x = aa_add_ftz(x, aa_mul_ftz(a.weight_decay, p[k]));
@@ -27,26 +45,72 @@ AA_KERNEL(adam_step, AA_ITEMS)(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void
       const float denominator = aa_add_ftz(aa_mul_ftz(aa_sqrt_ftz(v[k]), a.inv_sqrt_correction2), a.eps);
       p[k] = aa_add_ftz(p[k], aa_mul_ftz(a.step_size, aa_div_ftz(m[k], denominator)));
     }
-    aa_store_strip(exp_avg, types.state, i, m, n);
-    aa_store_strip(exp_avg_sq, types.state, i, v, n);
-    aa_store_strip(param, types.param, i, p, n);
-    if (types.copy != 0) aa_store_strip(copy, types.copy, i, p, n);
+    aa_store_apart(exp_avg, types.state, i, AA_PORTION_STEP, m, n);
+    aa_store_apart(exp_avg_sq, types.state, i, AA_PORTION_STEP, v, n);
+    aa_store_apart(param, types.param, i, AA_PORTION_STEP, p, n);
+    if (types.copy != 0) aa_store_apart(copy, types.copy, i, AA_PORTION_STEP, p, n);
   }
+}
+
+// `noop`: nothing is done where it holds another number than 0; may be null.
+AA_KERNEL(adam_step, AA_ITEMS)(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void) exp_avg, AA_OUT(void) exp_avg_sq,
+                               AA_OUT(void) copy, AA_IN(aa_i32) noop, aa_optimizer_types types, aa_adam_numbers a,
+                               aa_i64 count) {
+  if (noop && noop[0] != 0) return;
+  aa_adam(param, grad, exp_avg, exp_avg_sq, copy, types, a, AA_PORTION_BEGIN, AA_PORTION_END < count ? AA_PORTION_END : count);
 }
 AA_REGISTER(adam_step, AA_ITEMS)
 
-AA_KERNEL(lion_step, AA_ITEMS)(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void) exp_avg, AA_OUT(void) copy,
-                               AA_IN(aa_i32) noop, aa_optimizer_types types, aa_lion_numbers a, aa_i64 count,
-                               aa_i64 per_item) {
+// Parameter number AA_GROUP_ID(1) of AA_MANY.
+#define AA_ADAM_ARRAYS(n) \
+  AA_OUT(void) param##n, AA_IN(void) grad##n, AA_OUT(void) exp_avg##n, AA_OUT(void) exp_avg_sq##n, AA_OUT(void) copy##n, \
+      aa_i64 count##n
+#define AA_ADAM_CHOOSE(n)         \
+  if (which == n) {               \
+    param = param##n;             \
+    grad = grad##n;               \
+    exp_avg = exp_avg##n;         \
+    exp_avg_sq = exp_avg_sq##n;   \
+    copy = copy##n;               \
+    count = count##n;             \
+  }
+AA_KERNEL(adam_step_many, AA_ITEMS)(AA_IN(aa_i32) noop, aa_optimizer_types types, aa_adam_numbers a, AA_ADAM_ARRAYS(0),
+                                    AA_ADAM_ARRAYS(1), AA_ADAM_ARRAYS(2), AA_ADAM_ARRAYS(3), AA_ADAM_ARRAYS(4),
+                                    AA_ADAM_ARRAYS(5), AA_ADAM_ARRAYS(6), AA_ADAM_ARRAYS(7), AA_ADAM_ARRAYS(8),
+                                    AA_ADAM_ARRAYS(9), AA_ADAM_ARRAYS(10), AA_ADAM_ARRAYS(11)) {
   if (noop && noop[0] != 0) return;
-  const aa_i64 begin = AA_ITEM_ID * per_item;
-  const aa_i64 end = begin + per_item < count ? begin + per_item : count;
-  for (aa_i64 i = begin; i < end; i += AA_STRIP) {
-    const aa_i32 n = aa_strip_length(end - i, AA_STRIP);
-    float p[AA_STRIP], g[AA_STRIP], m[AA_STRIP];
-    aa_load_strip(p, param, types.param, i, n);
-    aa_load_strip(g, grad, types.grad, i, n);
-    aa_load_strip(m, exp_avg, types.state, i, n);
+  const aa_i64 which = AA_GROUP_ID(1);
+  AA_OUT(void) param = param0;
+  AA_IN(void) grad = grad0;
+  AA_OUT(void) exp_avg = exp_avg0;
+  AA_OUT(void) exp_avg_sq = exp_avg_sq0;
+  AA_OUT(void) copy = copy0;
+  aa_i64 count = count0;
+  AA_ADAM_CHOOSE(1)
+  AA_ADAM_CHOOSE(2)
+  AA_ADAM_CHOOSE(3)
+  AA_ADAM_CHOOSE(4)
+  AA_ADAM_CHOOSE(5)
+  AA_ADAM_CHOOSE(6)
+  AA_ADAM_CHOOSE(7)
+  AA_ADAM_CHOOSE(8)
+  AA_ADAM_CHOOSE(9)
+  AA_ADAM_CHOOSE(10)
+  AA_ADAM_CHOOSE(11)
+  aa_adam(param, grad, exp_avg, exp_avg_sq, copy, types, a, AA_PORTION_BEGIN, AA_PORTION_END < count ? AA_PORTION_END : count);
+}
+AA_REGISTER(adam_step_many, AA_ITEMS)
+
+AA_KERNEL(lion_step, AA_ITEMS)(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void) exp_avg, AA_OUT(void) copy,
+                               AA_IN(aa_i32) noop, aa_optimizer_types types, aa_lion_numbers a, aa_i64 count) {
+  if (noop && noop[0] != 0) return;
+  const aa_i64 end = AA_PORTION_END < count ? AA_PORTION_END : count;
+  for (aa_i64 i = AA_PORTION_BEGIN; i < end; i += AA_PORTION_STRIP * AA_PORTION_STEP) {
+    const aa_i32 n = aa_portion_length(i, end);
+    float p[AA_PORTION_STRIP], g[AA_PORTION_STRIP], m[AA_PORTION_STRIP];
+    aa_load_apart(p, param, types.param, i, AA_PORTION_STEP, n);
+    aa_load_apart(g, grad, types.grad, i, AA_PORTION_STEP, n);
+    aa_load_apart(m, exp_avg, types.state, i, AA_PORTION_STEP, n);
     for (aa_i32 k = 0; k < n; ++k) {
       const float x = aa_mul_ftz(g[k], a.grad_scale);
       const float mixed = aa_add_ftz(aa_mul_ftz(a.beta1, m[k]), aa_mul_ftz(a.one_minus_beta1, x));
@@ -55,9 +119,9 @@ AA_KERNEL(lion_step, AA_ITEMS)(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void
       p[k] = aa_add_ftz(aa_mul_ftz(p[k], a.keep), change);
       m[k] = aa_add_ftz(aa_mul_ftz(a.beta2, m[k]), aa_mul_ftz(a.one_minus_beta2, x));
     }
-    aa_store_strip(exp_avg, types.state, i, m, n);
-    aa_store_strip(param, types.param, i, p, n);
-    if (types.copy != 0) aa_store_strip(copy, types.copy, i, p, n);
+    aa_store_apart(exp_avg, types.state, i, AA_PORTION_STEP, m, n);
+    aa_store_apart(param, types.param, i, AA_PORTION_STEP, p, n);
+    if (types.copy != 0) aa_store_apart(copy, types.copy, i, AA_PORTION_STEP, p, n);
   }
 }
 AA_REGISTER(lion_step, AA_ITEMS)

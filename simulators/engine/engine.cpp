@@ -15,11 +15,14 @@ std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
-Engine::Engine(Settings settings)
+Engine::Engine(Settings settings, ErrorScope scope)
     : settings_(std::move(settings)),
+      scope_(scope),
       report_(settings_.abort_on_violation),
       used_(static_cast<std::size_t>(settings_.devices)),
-      lost_(static_cast<std::size_t>(settings_.devices)) {}
+      faults_(static_cast<std::size_t>(settings_.devices), Status::ok),
+      running_(static_cast<std::size_t>(settings_.devices)),
+      peers_(static_cast<std::size_t>(settings_.devices) * static_cast<std::size_t>(settings_.devices)) {}
 
 std::string Engine::describe(const Access& access) const {
   if (access.actor == 0) return std::string("the host's ") + access.what;
@@ -32,7 +35,7 @@ Status Engine::allocate(MemoryKind kind, int device, std::uint64_t owner, std::s
   {
     const std::lock_guard lock(mutex_);
     if (device >= 0) {
-      if (lost_[device]) return Status::device_lost;
+      if (broken(device)) return faults_[device];
       ++allocations_;
       for (const Fault& fault : settings_.faults) {
         if (fault.name != "oom") continue;
@@ -67,9 +70,10 @@ Status Engine::free(const void* pointer, std::uint64_t owner) {
     return Status::refused;
   }
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     const char* end = allocation->pointer + allocation->size;
-    if (const auto user = order_.conflict(allocation->pointer, end, host_)) {
+    const auto user = order_.conflict(allocation->pointer, end, host_);
+    if (user && !stopped(lock, allocation->device)) {
       report_.violation("free-while-in-use",
                         allocation->text() + " is freed, and the host has not waited for " + describe(*user));
     }
@@ -81,6 +85,49 @@ Status Engine::free(const void* pointer, std::uint64_t owner) {
   return Status::ok;
 }
 
+void Engine::free_unmapped(const Allocation& allocation) {
+  {
+    const std::lock_guard lock(mutex_);
+    used_[allocation.device] -= allocation.size;
+  }
+  memory_.free(allocation);
+}
+
+bool Engine::check_unused(const void* pointer, std::size_t bytes, const std::string& what) {
+  std::optional<Access> user;
+  std::string text;
+  {
+    std::unique_lock lock(mutex_);
+    user = order_.conflict(pointer, static_cast<const char*>(pointer) + bytes, host_);
+    if (user && stopped(lock, -1)) user.reset();
+    if (user) text = describe(*user);
+  }
+  if (user) report_.violation("free-while-in-use", what + ", and the host has not waited for " + text);
+  return !user;
+}
+
+void Engine::forget(const void* pointer, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  order_.forget(pointer, static_cast<const char*>(pointer) + bytes);
+}
+
+bool Engine::reaches(int device, int other) const {
+  if (device == other) return true;
+  if (settings_.fault("no_peer") != nullptr) return false;
+  const std::lock_guard lock(mutex_);
+  return !peers_restricted_ || peers_[static_cast<std::size_t>(device * settings_.devices + other)];
+}
+
+void Engine::restrict_peers() {
+  const std::lock_guard lock(mutex_);
+  peers_restricted_ = true;
+}
+
+void Engine::allow_peer(int device, int other, bool allowed) {
+  const std::lock_guard lock(mutex_);
+  peers_[static_cast<std::size_t>(device * settings_.devices + other)] = allowed;
+}
+
 std::uint64_t Engine::used(int device) const {
   const std::lock_guard lock(mutex_);
   return used_[device];
@@ -88,7 +135,20 @@ std::uint64_t Engine::used(int device) const {
 
 Status Engine::device_status(int device) const {
   const std::lock_guard lock(mutex_);
-  return lost_[device] ? Status::device_lost : Status::ok;
+  return faults_[device];
+}
+
+// The host never learns that the work before an error has ended, and must be able to clean up.
+bool Engine::stopped(std::unique_lock<std::mutex>& lock, int device) {
+  const auto first = static_cast<std::size_t>(device < 0 ? 0 : device);
+  const std::size_t end = device < 0 ? faults_.size() : first + 1;
+  bool any = false;
+  for (std::size_t i = first; i < end; ++i) any = any || faults_[i] != Status::ok;
+  if (any) {
+    changed_.wait(lock,
+                  [&] { return std::all_of(&running_[first], &running_[0] + end, [](int n) { return n == 0; }); });
+  }
+  return any;
 }
 
 bool Engine::wait_until(std::unique_lock<std::mutex>& lock, std::uint64_t timeout_ns, const char* what,
@@ -105,12 +165,14 @@ bool Engine::wait_until(std::unique_lock<std::mutex>& lock, std::uint64_t timeou
 
 Status Engine::wait(Event& event, std::uint64_t timeout_ns) {
   std::unique_lock lock(mutex_);
-  // Once a device is lost, what nothing will set any more must not be waited for.
-  const auto given_up = [&] {
-    return event.pending == 0 && std::find(lost_.begin(), lost_.end(), true) != lost_.end();
+  // Once a device is broken, what nothing will set any more must not be waited for.
+  const auto fault = [&] {
+    const auto first = std::find_if(faults_.begin(), faults_.end(), [](Status s) { return s != Status::ok; });
+    return first == faults_.end() ? Status::ok : *first;
   };
+  const auto given_up = [&] { return event.pending == 0 && fault() != Status::ok; };
   if (!wait_until(lock, timeout_ns, "an event", [&] { return event.signaled || given_up(); })) return Status::not_ready;
-  if (!event.signaled) return Status::device_lost;
+  if (!event.signaled) return fault();
   join(host_, event.clock);
   return event.error;
 }
@@ -150,7 +212,11 @@ std::uint64_t Engine::commands_run() const {
 void Engine::write_report() {
   if (settings_.report.empty()) return;
   std::vector<std::string> leaks = handles_.live();
-  for (const auto& allocation : memory_.live()) leaks.push_back(allocation->text());
+  for (const auto& allocation : memory_.live()) {
+    // Nothing can be freed any more once its device is broken.
+    if (allocation->device >= 0 && device_status(allocation->device) != Status::ok) continue;
+    leaks.push_back(allocation->text());
+  }
   std::string path = settings_.report;
   const std::size_t pid = path.find("%p");
   if (pid != std::string::npos) path.replace(pid, 2, std::to_string(::getpid()));

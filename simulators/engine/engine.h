@@ -27,7 +27,22 @@
 
 namespace sim {
 
-enum class Status { ok, not_ready, out_of_memory, device_lost, failed, refused };
+// The ones from device_lost to uncorrectable are what a command may end with.
+enum class Status {
+  ok,
+  not_ready,
+  out_of_memory,
+  refused,
+  device_lost,
+  failed,         // injected
+  bad_access,     // outside of memory, or of memory it may not use
+  launch_failed,  // another mistake of a kernel, or injected
+  uncorrectable,  // injected: an error of the memory itself
+};
+
+// What a failed command leaves behind: a broken stream (Level Zero), or a broken device (CUDA). Where devices break, a kernel
+// that breaks a rule fails; where streams do, it is only reported.
+enum class ErrorScope { stream, device };
 
 inline constexpr std::uint64_t kForever = ~std::uint64_t{0};
 std::uint64_t now_ns();
@@ -54,6 +69,7 @@ struct Command {
   std::shared_ptr<Event> signal;  // set after it
   bool barrier = false;           // in streams that keep no order: everything before is seen by everything after
   std::function<void(Execution&)> run;
+  bool counted = true;  // by the faults "command=N"; false: a face put it in for itself
 };
 
 // What a running command may do. Every access is checked: live memory, bounds, reach of the device, order.
@@ -64,14 +80,23 @@ class Execution {
       : engine_(engine), stream_(stream), command_(command), number_(number), step_(step), seen_(seen) {}
 
   // The bytes as the engine reaches them; null after a violation. Memory that is not the engine's passes as it is.
-  const char* read(const void* pointer, std::size_t bytes);
-  char* write(void* pointer, std::size_t bytes);
+  // `any_device`: a copy, which needs no access of this device to another one's memory.
+  const char* read(const void* pointer, std::size_t bytes, bool any_device = false);
+  char* write(void* pointer, std::size_t bytes, bool any_device = false);
   // values[i]: the bytes of parameter i.
   void launch(const KernelInfo& kernel, const std::vector<std::vector<char>>& values, const std::uint32_t groups[3]);
+  void launch(const KernelInfo& kernel, const std::vector<std::vector<char>>& values, LaunchShape shape);
+  bool launched() const { return launched_; }
+
+  void fail(Status status) {
+    if (failure_ == Status::ok) failure_ = status;
+  }
+  Status failure() const { return failure_; }
 
  private:
-  char* reach(const void* pointer, std::size_t bytes, bool write);
-  void note(const char* pointer, std::size_t begin, std::size_t end, bool write);
+  char* reach(const void* pointer, std::size_t bytes, bool write, bool any_device);
+  // `early`: before the kernel waited for those that it may overlap.
+  void note(const char* pointer, std::size_t begin, std::size_t end, bool write, bool early = false);
 
   Engine& engine_;
   Stream& stream_;
@@ -79,6 +104,8 @@ class Execution {
   const std::uint64_t number_;  // of all commands
   const std::uint64_t step_;    // of the stream's
   const Clock& seen_;
+  Status failure_ = Status::ok;
+  bool launched_ = false;
 };
 
 class Stream {
@@ -114,15 +141,16 @@ class Stream {
   std::uint64_t submitted_ = 0, completed_ = 0;
   Status error_ = Status::ok;
   bool stopping_ = false;
-  Clock clock_;  // everything run so far
-  Clock base_;   // what the next command of a stream without order sees
+  std::uint64_t ended_ = 0;  // the step that has surely ended when a kernel that overlaps the one before begins
+  Clock clock_;              // everything run so far
+  Clock base_;               // what the next command of a stream without order sees
   std::mt19937_64 random_;
   std::thread worker_;
 };
 
 class Engine {
  public:
-  explicit Engine(Settings settings);
+  explicit Engine(Settings settings, ErrorScope scope = ErrorScope::stream);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -136,10 +164,19 @@ class Engine {
                   std::shared_ptr<const Allocation>* out);
   // `pointer` must be the start of live memory of `owner` that no unordered command uses.
   Status free(const void* pointer, std::uint64_t owner);
+  // Gives back memory of a device that has no address of its own (reservations map it): no order is checked.
+  void free_unmapped(const Allocation& allocation);
   std::uint64_t used(int device) const;
 
-  // Whether `device` reaches memory of `other`.
-  bool reaches(int device, int other) const { return device == other || settings_.fault("no_peer") == nullptr; }
+  // Is [pointer, pointer + bytes) used by something that the host has not waited for? Reports `what` then.
+  bool check_unused(const void* pointer, std::size_t bytes, const std::string& what);
+  void forget(const void* pointer, std::size_t bytes);
+
+  // Whether `device` reaches memory of `other`: always, unless the fault "no_peer" says otherwise, or the face has asked
+  // that access is allowed pair by pair.
+  bool reaches(int device, int other) const;
+  void restrict_peers();
+  void allow_peer(int device, int other, bool allowed);
   Status device_status(int device) const;
 
   Status wait(Event& event, std::uint64_t timeout_ns);  // not_ready after the timeout
@@ -149,7 +186,6 @@ class Engine {
   // begin and end of the command that set it, in nanoseconds; nothing while it is unset.
   std::optional<std::pair<std::uint64_t, std::uint64_t>> times(const Event& event) const;
 
-
   std::uint64_t commands_run() const;
   // Writes the report file, if there is to be one: live memory and handles are leaks.
   void write_report();
@@ -158,11 +194,15 @@ class Engine {
   friend class Stream;
   friend class Execution;
   std::string describe(const Access& access) const;
+  // Waits until nothing runs on a device that is broken; whether it is. -1: on any device, whether one is.
+  bool stopped(std::unique_lock<std::mutex>& lock, int device);
+  bool broken(int device) const { return faults_[static_cast<std::size_t>(device)] != Status::ok; }
   // False after the timeout; an endless wait that hangs is a violation.
   bool wait_until(std::unique_lock<std::mutex>& lock, std::uint64_t timeout_ns, const char* what,
                   const std::function<bool()>& done);
 
   const Settings settings_;
+  const ErrorScope scope_;
   Report report_;
   Memory memory_;
   HandleTable handles_;
@@ -172,7 +212,10 @@ class Engine {
   std::size_t actors_ = 1;  // 0 is the host
   Clock host_{1};
   std::vector<std::uint64_t> used_;
-  std::vector<bool> lost_;
+  std::vector<Status> faults_;  // what broke each device; ok: nothing did
+  std::vector<int> running_;    // commands on each device
+  bool peers_restricted_ = false;
+  std::vector<bool> peers_;  // [device * devices + other]
   std::uint64_t allocations_ = 0, commands_ = 0, pending_ = 0;
 };
 

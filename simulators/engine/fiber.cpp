@@ -52,17 +52,48 @@ namespace {
 
 constexpr std::size_t kStack = 256 * 1024;
 constexpr std::size_t kGuardPage = 4096;
+constexpr std::size_t kLocalGuard = 64;  // bytes behind every local array that nobody may touch
+constexpr std::size_t kLocalAlignment = 128;
+constexpr char kPoison = '\xFF';  // NaNs, whatever the element type
 
-}  // namespace
-
-// Where run() waits while a fiber runs.
-struct GroupRunner::Scheduler {
+// A stack that is not running: where to go on, and what the sanitizers want to know of it.
+struct Context {
   void* stack_pointer = nullptr;
-  // Of the thread's own stack, learned from the sanitizer at the first switch.
   const void* bottom = nullptr;
   std::size_t size = 0;
   void* fake_stack = nullptr;
   void* thread_fiber = nullptr;
+};
+
+thread_local GroupRunner* running = nullptr;
+thread_local Fiber* entered = nullptr;
+thread_local Context* left = nullptr;  // the context that the latest switch left
+
+// The first code after a switch, on the new stack.
+void arrived([[maybe_unused]] Context& self) {
+#if defined(__SANITIZE_ADDRESS__)
+  // Bounds of a thread's own stack are learned here, when it is first left; those of a fiber stay what they are.
+  __sanitizer_finish_switch_fiber(self.fake_stack, &left->bottom, &left->size);
+#endif
+}
+
+void switch_to(Context& from, Context& to) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(&from.fake_stack, to.bottom, to.size);
+#endif
+#if defined(__SANITIZE_THREAD__)
+  __tsan_switch_to_fiber(to.thread_fiber, 0);
+#endif
+  left = &from;
+  sim_switch_stack(&from.stack_pointer, to.stack_pointer);
+  arrived(from);
+}
+
+}  // namespace
+
+// Where run() waits while fibers run.
+struct GroupRunner::Scheduler {
+  Context context;
 };
 
 class Fiber {
@@ -72,19 +103,23 @@ class Fiber {
     if (stack == MAP_FAILED) throw std::runtime_error("no memory for a fiber's stack");
     stack_ = static_cast<char*>(stack);
     ::mprotect(stack_, kGuardPage, PROT_NONE);
-    void** top = reinterpret_cast<void**>(stack_ + kStack);
+    // Stacks that all begin at the same place in their pages would share a few lines of the caches.
+    static thread_local std::size_t made = 0;
+    void** top = reinterpret_cast<void**>(stack_ + kStack - made++ % 61 * 448);
     *--top = nullptr;  // return address of enter(), which never returns
     *--top = reinterpret_cast<void*>(&Fiber::enter);
     top -= 6;  // the registers that the first switch pops
     std::memset(top, 0, 6 * sizeof(void*));
-    stack_pointer_ = top;
+    context.stack_pointer = top;
+    context.bottom = stack_;
+    context.size = kStack;
 #if defined(__SANITIZE_THREAD__)
-    tsan_ = __tsan_create_fiber(0);
+    context.thread_fiber = __tsan_create_fiber(0);
 #endif
   }
   ~Fiber() {
 #if defined(__SANITIZE_THREAD__)
-    __tsan_destroy_fiber(tsan_);
+    __tsan_destroy_fiber(context.thread_fiber);
 #endif
 #if defined(__SANITIZE_ADDRESS__)
     __asan_unpoison_memory_region(stack_, kStack);  // an abandoned fiber leaves its frames marked
@@ -94,186 +129,307 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // From the scheduler into the fiber, until it calls leave().
-  void resume(GroupRunner::Scheduler& scheduler) {
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_start_switch_fiber(&scheduler.fake_stack, stack_, kStack);
-#endif
-#if defined(__SANITIZE_THREAD__)
-    scheduler.thread_fiber = __tsan_get_current_fiber();
-    __tsan_switch_to_fiber(tsan_, 0);
-#endif
-    sim_switch_stack(&scheduler.stack_pointer, stack_pointer_);
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_finish_switch_fiber(scheduler.fake_stack, nullptr, nullptr);
-#endif
-  }
-
-  void leave(GroupRunner::Scheduler& scheduler) {
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_start_switch_fiber(&fake_stack_, scheduler.bottom, scheduler.size);
-#endif
-#if defined(__SANITIZE_THREAD__)
-    __tsan_switch_to_fiber(scheduler.thread_fiber, 0);
-#endif
-    sim_switch_stack(&stack_pointer_, scheduler.stack_pointer);
-    arrived(scheduler);
-  }
+  Context context;
 
  private:
-  void arrived([[maybe_unused]] GroupRunner::Scheduler& scheduler) {
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_finish_switch_fiber(fake_stack_, &scheduler.bottom, &scheduler.size);
-#endif
+  static void enter() {
+    Fiber& self = *entered;
+    arrived(self.context);
+    for (;;) running->work(self);
   }
-  static void enter();
 
   char* stack_;
-  void* stack_pointer_;
-  [[maybe_unused]] void* fake_stack_ = nullptr;
-#if defined(__SANITIZE_THREAD__)
-  void* tsan_;
-#endif
 };
 
-namespace {
-thread_local GroupRunner* running = nullptr;
-thread_local Fiber* entered = nullptr;
-}  // namespace
-
-void Fiber::enter() {
-  GroupRunner& runner = *running;
-  Fiber& self = *entered;
-  self.arrived(*runner.scheduler_);
-  for (;;) {
-    runner.work();
-    runner.idle_.push_back(&self);
-    self.leave(*runner.scheduler_);
-  }
+GroupRunner::GroupRunner() : scheduler_(new Scheduler) {
+  const auto allocate = [](std::unique_ptr<char[]>& memory, std::size_t bytes) {
+    memory.reset(new char[bytes + kLocalAlignment + kLocalGuard]);
+    const auto at = reinterpret_cast<std::uintptr_t>(memory.get());
+    return memory.get() + (kLocalAlignment - at % kLocalAlignment) % kLocalAlignment;
+  };
+  local_ = allocate(local_memory_, 2 * kMostLocalBytes);  // room for the guards between many small arrays
+  dynamic_ = allocate(dynamic_memory_, kMostLocalBytes);
 }
-
-GroupRunner::GroupRunner() : local_(new char[kLocalBytes]), scheduler_(new Scheduler) {}
 GroupRunner::~GroupRunner() = default;
 
 GroupRunner& GroupRunner::current() { return *running; }
 
-void GroupRunner::work() {
-  while (started_ < size_) {
-    const int index = nth(started_++);
-    current_ = index;
-    items_[index].fiber = entered;
+// Items of the running one's sub-group first, so that a sub-group goes on until it waits for others.
+int GroupRunner::pick() {
+  const auto words = static_cast<int>(ready_.size());
+  int word = current_ / width_;
+  const int lane = current_ % width_;
+  std::uint64_t candidates = ready_[static_cast<std::size_t>(word)];
+  const std::uint64_t below = (std::uint64_t{1} << lane) - 1;
+  const std::uint64_t preferred = candidates & (shape_.backwards ? below : ~(below << 1 | 1));
+  if (preferred != 0) candidates = preferred;
+  for (int tried = 0; candidates == 0; ++tried) {
+    if (tried == words) return -1;
+    word += shape_.backwards ? -1 : 1;
+    if (word == words) word = 0;
+    if (word < 0) word = words - 1;
+    candidates = ready_[static_cast<std::size_t>(word)];
+  }
+  const int bit = shape_.backwards ? 63 - __builtin_clzll(candidates) : __builtin_ctzll(candidates);
+  return word * width_ + bit;
+}
+
+void GroupRunner::work(Fiber& self) {
+  for (;;) {
+    items_[current_].fiber = &self;
     (*body_)();
-    items_[index].state = State::finished;
+    items_[current_].state = State::finished;
+    ++finished_;
+    idle_.push_back(&self);
+    const int next = pick();
+    if (next >= 0) {
+      switch_to_item(&self, next);  // an unstarted one comes back to this fiber at once
+    } else {
+      switch_to(self.context, scheduler_->context);
+    }
   }
 }
 
-void GroupRunner::wait(State state) {
-  const int self = current_;
-  items_[self].state = state;
-  items_[self].fiber->leave(*scheduler_);
-  current_ = self;
+void GroupRunner::switch_to_item(Fiber* from, int next) {
+  ready_[static_cast<std::size_t>(next / width_)] &= ~(std::uint64_t{1} << (next % width_));
+  current_ = next;
+  Fiber* to = items_[next].fiber;
+  if (items_[next].state == State::unstarted) {
+    if (idle_.empty()) {
+      fibers_.push_back(std::make_unique<Fiber>());
+      idle_.push_back(fibers_.back().get());
+    }
+    to = entered = idle_.back();
+    idle_.pop_back();
+  }
+  if (to != from) switch_to(from == nullptr ? scheduler_->context : from->context, to->context);
 }
 
-void GroupRunner::barrier() { wait(State::waits_barrier); }
+// Who switches back has set current_.
+void GroupRunner::wait() {
+  Fiber* const self = items_[current_].fiber;
+  const int next = pick();
+  if (next >= 0) {
+    switch_to_item(self, next);
+  } else {
+    switch_to(self->context, scheduler_->context);
+  }
+}
 
-float GroupRunner::reduce(State kind, float value) {
-  const int self = current_;
-  items_[self].value = value;
-  wait(kind);
-  return items_[self].value;
+// The running item has released these items, its own sub-group or group: they go on in their order.
+void GroupRunner::release(int first, int end) {
+  for (int i = first; i < end; ++i) {
+    items_[i].state = State::runnable;
+    set_ready(i);
+  }
+  switch_to_item(items_[current_].fiber, shape_.backwards ? end - 1 : first);
+}
+
+void GroupRunner::barrier() {
+  items_[current_].state = State::waits_barrier;
+  if (++at_barrier_ < shape_.size) return wait();
+  at_barrier_ = 0;
+  release(0, shape_.size);
+}
+
+void GroupRunner::collective(void* mine, Combine combine) {
+  const int group = current_ / width_;
+  const int first = group * width_;
+  const int end = std::min(shape_.size, first + width_);
+  slots_[static_cast<std::size_t>(current_)] = mine;
+  items_[current_].combine = combine;
+  items_[current_].state = State::waits_collective;
+  int& arrived_here = arrived_[static_cast<std::size_t>(group)];
+  if (++arrived_here < end - first || shape_.subgroup == 0) return wait();
+  for (int i = first; i < end; ++i) {
+    if (items_[i].combine != combine) return wait();  // for ever: reported as a divergence
+  }
+  arrived_here = 0;
+  combine(&slots_[static_cast<std::size_t>(first)], end - first);
+  release(first, end);
+}
+
+float GroupRunner::subgroup_sum(float value) {
+  collective(&value, [](void* const* items, int count) {
+    float sum = *static_cast<float*>(items[0]);
+    for (int i = 1; i < count; ++i) sum += *static_cast<float*>(items[i]);
+    for (int i = 0; i < count; ++i) *static_cast<float*>(items[i]) = sum;
+  });
+  return value;
+}
+
+float GroupRunner::subgroup_max(float value) {
+  collective(&value, [](void* const* items, int count) {
+    float most = *static_cast<float*>(items[0]);
+    for (int i = 1; i < count; ++i) most = std::max(most, *static_cast<float*>(items[i]));
+    for (int i = 0; i < count; ++i) *static_cast<float*>(items[i]) = most;
+  });
+  return value;
+}
+
+// ---- local memory ------------------------------------------------------------------------------------------------------
+
+void GroupRunner::report_local(const std::string& what) {
+  if (local_problem_.empty()) local_problem_ = what;
 }
 
 void* GroupRunner::local_array(std::size_t bytes, std::size_t alignment) {
-  std::size_t& used = items_[current_].local_used;
-  std::size_t begin = (used + alignment - 1) / alignment * alignment;
-  if (begin + bytes > kLocalBytes) {
-    local_overflow_ = true;
+  const std::uint32_t index = items_[current_].arrays++;
+  if (index < arrays_.size()) {
+    const LocalArray& known = arrays_[index];
+    if (known.bytes == bytes) return local_ + known.begin;
+    report_local("its items do not ask for the same local arrays");
+    return local_ + (known.bytes > bytes ? known.begin : 0);
+  }
+  const auto align = [](std::size_t n, std::size_t a) { return (n + a - 1) / a * a; };
+  static_used_ = align(static_used_, alignment) + bytes;
+  std::size_t begin = align(local_end_, alignment);
+  if (static_used_ > shape_.static_limit || begin + bytes + kLocalGuard > 2 * kMostLocalBytes) {
+    report_local("its local arrays need more than " + std::to_string(shape_.static_limit) + " bytes");
     begin = 0;
   }
-  used = begin + bytes;
-  local_peak_ = std::max(local_peak_, used);
-  return local_.get() + begin;
+  arrays_.push_back({begin, bytes});
+  local_end_ = begin + bytes + kLocalGuard;
+  // It holds nothing a kernel may count on: NaNs show who reads before writing.
+  std::memset(local_ + begin, kPoison, bytes + kLocalGuard);
+  return local_ + begin;
 }
 
-void GroupRunner::resume(Fiber& fiber) {
-  entered = &fiber;
-  fiber.resume(*scheduler_);
+void* GroupRunner::dynamic_local() { return dynamic_; }
+
+void* GroupRunner::checked_local(const void* address, std::size_t bytes, std::size_t alignment) {
+  const char* const at = static_cast<const char*>(address);
+  const auto within = [&](const char* begin, std::size_t size) { return at >= begin && at + bytes <= begin + size; };
+  bool good = within(dynamic_, shape_.dynamic_local);
+  for (const LocalArray& array : arrays_) good = good || within(local_ + array.begin, array.bytes);
+  if (good && reinterpret_cast<std::uintptr_t>(at) % alignment == 0) return const_cast<void*>(address);
+  report_local(std::string("an access of ") + std::to_string(bytes) + " bytes is " +
+               (good ? "not aligned to " + std::to_string(alignment) + " in" : std::string("outside of")) +
+               " its local memory");
+  alignas(64) static thread_local char scratch[64];
+  return scratch;
 }
 
-// True if some item may go on.
-bool GroupRunner::release_waiting() {
-  bool any = false;
-  for (int first = 0; subgroup_ > 0 && first < size_; first += subgroup_) {
-    const int end = std::min(size_, first + subgroup_);
-    const State kind = items_[first].state;
-    if (kind != State::waits_sum && kind != State::waits_max) continue;
-    float value = items_[first].value;
-    bool all = true;
-    for (int i = first + 1; i < end; ++i) {
-      all = all && items_[i].state == kind;
-      value = kind == State::waits_sum ? value + items_[i].value : std::max(value, items_[i].value);
+// Nothing may have been written behind an array.
+void GroupRunner::check_guards() {
+  const auto intact = [](const char* guard) {
+    return std::all_of(guard, guard + kLocalGuard, [](char c) { return c == kPoison; });
+  };
+  for (std::size_t i = 0; i < arrays_.size(); ++i) {
+    if (!intact(local_ + arrays_[i].begin + arrays_[i].bytes)) {
+      report_local("it writes behind the end of its local array " + std::to_string(i) + ", of " +
+                   std::to_string(arrays_[i].bytes) + " bytes");
     }
-    if (!all) continue;
+  }
+  if (!intact(dynamic_ + shape_.dynamic_local)) {
+    report_local("it writes behind the end of the launch's " + std::to_string(shape_.dynamic_local) +
+                 " bytes of local memory");
+  }
+}
+
+void GroupRunner::async_copy16(void* local, const void* bytes) {
+  if (!async_used_) {
+    async_used_ = true;
+    if (async_.size() < static_cast<std::size_t>(shape_.size)) async_.resize(static_cast<std::size_t>(shape_.size));
+    for (AsyncCopies& a : async_) {
+      a.copies.clear();
+      a.ends.clear();
+    }
+  }
+  AsyncCopies::Copy copy;
+  copy.local = checked_local(local, 16, 16);
+  std::memcpy(copy.bytes.data(), bytes, 16);
+  std::memset(copy.local, kPoison, 16);
+  async_[static_cast<std::size_t>(current_)].copies.push_back(copy);
+}
+
+void GroupRunner::async_commit() {
+  if (!async_used_) return;
+  AsyncCopies& mine = async_[static_cast<std::size_t>(current_)];
+  mine.ends.push_back(mine.copies.size());
+}
+
+void GroupRunner::async_wait(int groups_left) {
+  if (!async_used_) return;
+  AsyncCopies& mine = async_[static_cast<std::size_t>(current_)];
+  if (mine.ends.size() <= static_cast<std::size_t>(groups_left)) return;
+  const std::size_t groups = mine.ends.size() - static_cast<std::size_t>(groups_left);
+  const std::size_t count = mine.ends[groups - 1];
+  for (std::size_t i = 0; i < count; ++i) std::memcpy(mine.copies[i].local, mine.copies[i].bytes.data(), 16);
+  mine.copies.erase(mine.copies.begin(), mine.copies.begin() + static_cast<std::ptrdiff_t>(count));
+  mine.ends.erase(mine.ends.begin(), mine.ends.begin() + static_cast<std::ptrdiff_t>(groups));
+  for (std::size_t& end : mine.ends) end -= count;
+}
+
+// ---- a group -----------------------------------------------------------------------------------------------------------
+
+std::string GroupRunner::divergence() const {
+  int at_barrier = 0, in_collective = 0;
+  std::string where;
+  for (int first = 0; first < shape_.size; first += width_) {
+    const int end = std::min(shape_.size, first + width_);
+    int here = 0;
     for (int i = first; i < end; ++i) {
-      items_[i].value = value;
-      items_[i].state = State::runnable;
+      at_barrier += items_[i].state == State::waits_barrier;
+      here += items_[i].state == State::waits_collective;
     }
-    any = true;
+    in_collective += here;
+    if (here == 0 || !where.empty()) continue;
+    where = here == end - first
+                ? "; the items of sub-group " + std::to_string(first / width_) + " meet in different ones"
+                : "; " + std::to_string(here) + " of the " + std::to_string(end - first) + " items of sub-group " +
+                      std::to_string(first / width_) + " are there";
   }
-  if (any) return true;
-  if (!std::all_of(items_.begin(), items_.end(), [](const Item& i) { return i.state == State::waits_barrier; })) {
-    return false;
-  }
-  for (Item& item : items_) item.state = State::runnable;
-  return true;
+  return std::to_string(at_barrier) + " of " + std::to_string(shape_.size) + " items wait at a barrier, " +
+         std::to_string(finished_) + " have finished and " + std::to_string(in_collective) +
+         " wait for others of their sub-group" + where;
 }
 
-std::string GroupRunner::run(int size, int subgroup, bool backwards, const std::function<void()>& item) {
+std::string GroupRunner::run(const GroupShape& shape, const std::function<void()>& item) {
+  if (shape.size < 1 || shape.size > kMostGroupSize) return "its group has " + std::to_string(shape.size) + " items";
+  local_problem_.clear();
+  if (shape.dynamic_local > std::min(shape.local_limit, kMostLocalBytes)) {
+    report_local("the launch asks for " + std::to_string(shape.dynamic_local) +
+                 " bytes of local memory, more than the " + std::to_string(shape.local_limit) + " there are");
+    return local_problem_;
+  }
   GroupRunner* const outer = std::exchange(running, this);
-  size_ = size;
-  subgroup_ = subgroup;
-  backwards_ = backwards;
+  shape_ = shape;
+  width_ = shape.subgroup > 0 ? shape.subgroup : 64;
+  const auto size = static_cast<std::size_t>(shape.size);
+  const std::size_t words = (size + static_cast<std::size_t>(width_) - 1) / static_cast<std::size_t>(width_);
   body_ = &item;
-  started_ = 0;
-  items_.assign(static_cast<std::size_t>(size), Item{});
-  // Local memory holds nothing a kernel may count on: NaNs show who reads before writing.
-  std::memset(local_.get(), 0xFF, local_peak_);
-  local_overflow_ = false;
+  items_.assign(size, Item{});
+  slots_.resize(size);
+  ready_.assign(words, 0);
+  arrived_.assign(words, 0);
+  for (int i = 0; i < shape.size; ++i) set_ready(i);
+  finished_ = at_barrier_ = 0;
+  async_used_ = false;
+  arrays_.clear();
+  static_used_ = local_end_ = 0;
+  std::memset(dynamic_, kPoison, shape.dynamic_local + kLocalGuard);
+#if defined(__SANITIZE_THREAD__)
+  scheduler_->context.thread_fiber = __tsan_get_current_fiber();
+#endif
+  switch_to_item(nullptr, shape.backwards ? shape.size - 1 : 0);
   std::string problem;
-  for (;;) {
-    while (started_ < size_) {
-      if (idle_.empty()) {
-        fibers_.push_back(std::make_unique<Fiber>());
-        idle_.push_back(fibers_.back().get());
-      }
-      Fiber* const fiber = idle_.back();
-      idle_.pop_back();
-      resume(*fiber);
-    }
-    bool ran = false;
-    for (int k = 0; k < size_; ++k) {
-      Item& next = items_[nth(k)];
-      if (next.state != State::runnable) continue;
-      ran = true;
-      resume(*next.fiber);
-    }
-    if (ran || release_waiting()) continue;
-    break;
-  }
-  int finished = 0, barrier = 0;
-  for (const Item& i : items_) {
-    finished += i.state == State::finished;
-    barrier += i.state == State::waits_barrier;
-  }
-  if (finished != size_) {
-    local_overflow_ = false;
-    problem = std::to_string(barrier) + " of " + std::to_string(size_) + " items wait at a barrier, " +
-              std::to_string(finished) + " have finished and " + std::to_string(size_ - barrier - finished) +
-              " wait in a sub-group reduction";
+  if (finished_ != shape.size) {
+    problem = divergence();
+    local_problem_.clear();
     fibers_.clear();
     idle_.clear();
-  } else if (local_overflow_) {
-    problem = "its local arrays need more than " + std::to_string(kLocalBytes) + " bytes";
+  } else {
+    check_guards();
+    if (static_used_ + shape.dynamic_local > shape.local_limit) {
+      report_local("it needs " + std::to_string(static_used_ + shape.dynamic_local) + " bytes of local memory, of " +
+                   std::to_string(shape.local_limit));
+    }
+    problem = local_problem_;
+    if (problem.empty() && shape.overlaps_previous &&
+        std::none_of(items_.begin(), items_.end(), [](const Item& i) { return i.waited; })) {
+      problem = "it overlaps the kernel before and never waits for it";
+    }
   }
   running = outer;
   return problem;

@@ -62,6 +62,12 @@ void HandleTable::remove(const Object& object) {
   vacant_.insert(vacant_.begin(), index);
 }
 
+void HandleTable::forgive(const Object& object) {
+  const std::lock_guard lock(mutex_);
+  Slot& slot = slots_[static_cast<std::uint32_t>(object.token)];
+  if (slot.object.get() == &object) slot.leaks = false;
+}
+
 std::vector<std::string> HandleTable::live() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> live;
@@ -70,6 +76,15 @@ std::vector<std::string> HandleTable::live() const {
     live.push_back(std::string(slots_[i].object->kind) + " #" + std::to_string(i));
   }
   return live;
+}
+
+std::vector<std::shared_ptr<Object>> HandleTable::all() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Object>> all;
+  for (const Slot& slot : slots_) {
+    if (slot.object != nullptr) all.push_back(slot.object);
+  }
+  return all;
 }
 
 }  // namespace sim

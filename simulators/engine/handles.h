@@ -36,7 +36,9 @@ class HandleTable {
     return typed;
   }
   void remove(const Object& object);
+  void forgive(const Object& object);     // it is no leak
   std::vector<std::string> live() const;  // one text an object that leaks
+  std::vector<std::shared_ptr<Object>> all() const;
 
  private:
   std::shared_ptr<Object> find(const void* handle, std::string* problem) const;

@@ -43,29 +43,53 @@ void KernelRegistration::add(KernelInfo info) {
 }
 
 LaunchProblem run_kernel(const KernelInfo& kernel, const void* const* values, std::vector<ArgumentMemory>& memory,
-                         const std::uint32_t groups[3], int subgroup, bool backwards) {
+                         const LaunchShape& shape) {
   static thread_local GroupRunner runner;
+  const std::string who = "kernel " + kernel.name;
+  GroupShape group;
+  group.size = shape.group_size > 0 ? shape.group_size : kernel.group_size;
+  group.subgroup = kernel.own_subgroup > 0 ? kernel.own_subgroup : shape.subgroup;
+  group.backwards = shape.backwards;
+  group.dynamic_local = shape.dynamic_local;
+  group.static_limit = shape.static_limit;
+  group.local_limit = shape.local_limit;
+  group.overlaps_previous = shape.overlaps_previous;
+  if (kernel.own_subgroup > 0) {
+    if (group.size > kernel.group_size || group.size % kernel.own_subgroup != 0) {
+      return {"kernel-state", who + ": launched in groups of " + std::to_string(group.size) +
+                                  ", compiled for at most " + std::to_string(kernel.group_size) +
+                                  " in whole sub-groups of " + std::to_string(kernel.own_subgroup)};
+    }
+  } else if (group.size != kernel.group_size) {
+    return {"kernel-state", who + ": launched in groups of " + std::to_string(group.size) + ", compiled for " +
+                                std::to_string(kernel.group_size)};
+  }
+  for (ArgumentMemory& m : memory) m.overlaps_previous = shape.overlaps_previous;
   LaunchProblem problem;
   ArgumentMemory null_memory;
   LaunchState& state = launch_state();
   const LaunchState outer = state;
   state.null_memory = &null_memory;
-  for (int d = 0; d < 3; ++d) state.groups[d] = groups[d];
+  std::int64_t count = 1;
+  for (int d = 0; d < 3; ++d) {
+    state.groups[d] = shape.groups[d];
+    count *= shape.groups[d];
+  }
   kernel.with_item(values, memory.data(), [&](const std::function<void()>& item) {
-    for (std::int64_t z = 0; z < groups[2]; ++z) {
-      for (std::int64_t y = 0; y < groups[1]; ++y) {
-        for (std::int64_t x = 0; x < groups[0]; ++x) {
-          state.group[0] = x;
-          state.group[1] = y;
-          state.group[2] = z;
-          const std::string what = runner.run(kernel.group_size, subgroup, backwards, item);
-          if (what.empty()) continue;
-          problem = {runner.local_overflow() ? "local-memory" : "divergent-barrier",
-                     "kernel " + kernel.name + ", group (" + std::to_string(x) + ", " + std::to_string(y) + ", " +
-                         std::to_string(z) + "): " + what};
-          return;
-        }
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::int64_t at = shape.backwards ? count - 1 - i : i;
+      for (int d = 0; d < 3; ++d) {
+        state.group[d] = at % state.groups[d];
+        at /= state.groups[d];
       }
+      const std::string what = runner.run(group, item);
+      if (what.empty()) continue;
+      problem = {runner.local_problem()       ? "local-memory"
+                 : what.find("overlaps") == 3 ? "kernel-state"
+                                              : "divergent-barrier",
+                 who + ", group (" + std::to_string(state.group[0]) + ", " + std::to_string(state.group[1]) + ", " +
+                     std::to_string(state.group[2]) + "): " + what};
+      return;
     }
   });
   state = outer;
@@ -77,10 +101,10 @@ LaunchProblem run_kernel(const KernelInfo& kernel, const void* const* values, st
                                   ? "null pointer"
                                   : std::to_string(m.bad - m.begin) + " bytes from the start of an allocation of " +
                                         std::to_string(m.end - m.begin);
-    return {"out-of-bounds", "kernel " + kernel.name + ", argument " + std::to_string(i) + ": access of " +
-                                 std::to_string(m.bad_bytes) + " bytes at " + where};
+    return {"out-of-bounds", who + ", argument " + std::to_string(i) + ": access of " + std::to_string(m.bad_bytes) +
+                                 " bytes at " + where};
   }
-  if (null_memory.bad_bytes != 0) return {"out-of-bounds", "kernel " + kernel.name + ": access through a null pointer"};
+  if (null_memory.bad_bytes != 0) return {"out-of-bounds", who + ": access through a null pointer"};
   return {};
 }
 

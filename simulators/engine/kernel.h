@@ -25,6 +25,13 @@ struct ArgumentMemory {
   const char* read_end = nullptr;
   const char* write_begin = nullptr;
   const char* write_end = nullptr;
+  // Of a launch that overlaps the kernel before: what items touched before they waited for it. These are in the hulls above
+  // too.
+  const char* early_read_begin = nullptr;
+  const char* early_read_end = nullptr;
+  const char* early_write_begin = nullptr;
+  const char* early_write_end = nullptr;
+  bool overlaps_previous = false;
   const char* bad = nullptr;  // first address outside of the bounds, or not aligned for its type
   std::size_t bad_bytes = 0;
 
@@ -36,8 +43,15 @@ struct ArgumentMemory {
     if (address < begin || address + bytes > end || reinterpret_cast<std::uintptr_t>(address) % alignment != 0) {
       return static_cast<const char*>(refuse(address, bytes));
     }
-    const char*& first = kWrite ? write_begin : read_begin;
-    const char*& last = kWrite ? write_end : read_end;
+    widen(kWrite ? write_begin : read_begin, kWrite ? write_end : read_end, address, bytes);
+    if (overlaps_previous && !GroupRunner::current().waited()) {
+      widen(kWrite ? early_write_begin : early_read_begin, kWrite ? early_write_end : early_read_end, address, bytes);
+    }
+    return address;
+  }
+
+ private:
+  static void widen(const char*& first, const char*& last, const char* address, std::size_t bytes) {
     if (first == last) {
       first = address;
       last = address + bytes;
@@ -45,7 +59,6 @@ struct ArgumentMemory {
       if (address < first) first = address;
       if (address + bytes > last) last = address + bytes;
     }
-    return address;
   }
 };
 
@@ -70,6 +83,12 @@ class GlobalPointer {
     if (memory_ == nullptr) memory_ = null_memory();
     const char* address = memory_->template touch<kWrite>(reinterpret_cast<const char*>(at), sizeof(U), alignof(U));
     return *reinterpret_cast<Element*>(const_cast<char*>(address));
+  }
+  // Any bytes behind it, for accesses wider than an element.
+  char* touch(std::int64_t offset, std::size_t bytes, std::size_t alignment) const {
+    const auto at = reinterpret_cast<std::uintptr_t>(at_) + static_cast<std::uintptr_t>(offset);
+    if (memory_ == nullptr) memory_ = null_memory();
+    return const_cast<char*>(memory_->template touch<kWrite>(reinterpret_cast<const char*>(at), bytes, alignment));
   }
   template <typename U = T>
   GlobalPointer operator+(std::int64_t n) const {
@@ -112,7 +131,10 @@ struct ParameterInfo {
 
 struct KernelInfo {
   std::string name;
-  int group_size = 0;
+  int group_size = 0;  // of a tuned kernel: the most
+  // Tuned kernels come with their own width of sub-groups (a launch says it for the others), run in any number of whole
+  // sub-groups and may have local memory sized by the launch.
+  int own_subgroup = 0;
   std::vector<ParameterInfo> parameters;
   // Unpacks the arguments once and calls `run` with a function that executes one item.
   // values[i]: parameters[i].size bytes; memory[i]: of pointer i.
@@ -128,9 +150,31 @@ struct LaunchProblem {
   std::string kind, message;  // as for a violation; both empty: none
 };
 
+struct LaunchShape {
+  std::uint32_t groups[3] = {1, 1, 1};
+  int group_size = 0;        // 0: the kernel's
+  int subgroup = kSubgroup;  // of kernels without an own one
+  bool backwards = false;    // items and groups run in reverse
+  std::size_t dynamic_local = 0;
+  std::size_t static_limit = kLocalBytes, local_limit = kLocalBytes;  // as in GroupShape
+  bool overlaps_previous = false;
+};
+// What devices with tuned kernels have.
+inline constexpr std::size_t kTunedStaticLocalBytes = 48 * 1024;
+inline constexpr std::size_t kTunedLocalBytes = kMostLocalBytes;
+
 // Runs all groups of a grid on this thread. memory[i] holds the bounds of pointer i before and its hulls afterwards.
 LaunchProblem run_kernel(const KernelInfo& kernel, const void* const* values, std::vector<ArgumentMemory>& memory,
-                         const std::uint32_t groups[3], int subgroup, bool backwards);
+                         const LaunchShape& shape);
+inline LaunchProblem run_kernel(const KernelInfo& kernel, const void* const* values,
+                                std::vector<ArgumentMemory>& memory, const std::uint32_t groups[3], int subgroup,
+                                bool backwards) {
+  LaunchShape shape;
+  for (int d = 0; d < 3; ++d) shape.groups[d] = groups[d];
+  shape.subgroup = subgroup;
+  shape.backwards = backwards;
+  return run_kernel(kernel, values, memory, shape);
+}
 
 namespace detail {
 
@@ -170,8 +214,10 @@ KernelInfo describe(std::string name, int group_size, void (*kernel)(Args...), s
 
 struct KernelRegistration {
   template <typename... Args>
-  KernelRegistration(const char* name, int group_size, void (*kernel)(Args...)) {
-    add(detail::describe(name, group_size, kernel, std::index_sequence_for<Args...>{}));
+  KernelRegistration(const char* name, int group_size, void (*kernel)(Args...), int own_subgroup = 0) {
+    KernelInfo info = detail::describe(name, group_size, kernel, std::index_sequence_for<Args...>{});
+    info.own_subgroup = own_subgroup;
+    add(std::move(info));
   }
 
  private:

@@ -47,7 +47,8 @@ std::uint64_t parse_bytes(const std::string& text) {
 }
 
 std::vector<Fault> parse_faults(const std::string& text) {
-  static const std::set<std::string> known = {"oom", "hide", "fail", "sticky", "device_lost", "no_peer", "init"};
+  static const std::set<std::string> known = {"oom", "hide",    "fail", "sticky", "device_lost", "launch_failed",
+                                              "ecc", "no_peer", "init", "stub",   "busy"};
   std::vector<Fault> faults;
   for (const std::string& entry : split(text, ';')) {
     Fault fault;
@@ -73,11 +74,13 @@ std::vector<Fault> parse_faults(const std::string& text) {
         throw std::invalid_argument("SIM_FAULT: unknown key '" + key + "' of " + fault.name);
       }
     }
-    const bool complete = fault.name == "oom"    ? fault.call || fault.bytes
-                          : fault.name == "hide" ? !fault.words.empty()
-                          : fault.name == "fail" ? fault.words.size() == 1 && fault.call
-                          : fault.name == "sticky" || fault.name == "device_lost" ? fault.command.has_value()
-                                                                                  : true;
+    const bool complete =
+        fault.name == "oom"    ? fault.call || fault.bytes
+        : fault.name == "hide" ? !fault.words.empty()
+        : fault.name == "fail" ? fault.words.size() == 1 && fault.call
+        : fault.name == "sticky" || fault.name == "device_lost" || fault.name == "launch_failed" || fault.name == "ecc"
+            ? fault.command.has_value()
+            : true;
     if (!complete) throw std::invalid_argument("SIM_FAULT: '" + entry + "' lacks a part; see simulators/README.md");
     faults.push_back(std::move(fault));
   }

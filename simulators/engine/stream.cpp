@@ -1,5 +1,7 @@
 // Worker threads: how commands run, what they see, and what they may touch.
+#include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "simulators/engine/engine.h"
@@ -34,7 +36,7 @@ Stream::~Stream() {
 
 Status Stream::submit(std::vector<std::shared_ptr<const Command>> commands) {
   const std::lock_guard lock(engine_.mutex_);
-  if (engine_.lost_[device_]) return Status::device_lost;
+  if (engine_.broken(device_)) return engine_.faults_[device_];
   if (error_ != Status::ok) return error_;
   for (auto& command : commands) {
     for (const auto& event : command->waits) ++event->pending;
@@ -52,7 +54,7 @@ Status Stream::wait(std::uint64_t timeout_ns) {
   std::unique_lock lock(engine_.mutex_);
   const std::uint64_t target = submitted_;
   const bool done = engine_.wait_until(lock, timeout_ns, "a stream", [&] { return completed_ >= target; });
-  if (engine_.lost_[device_]) return Status::device_lost;
+  if (engine_.broken(device_)) return engine_.faults_[device_];
   if (!done) return Status::not_ready;
   if (error_ != Status::ok) return error_;
   join(engine_.host_, clock_);
@@ -82,7 +84,7 @@ void Stream::execute(std::unique_lock<std::mutex>& lock, const Submission& submi
   Clock seen = submission.host;
   Status error = Status::ok;
   for (const auto& event : command.waits) {
-    engine_.changed_.wait(lock, [&] { return stopping_ || event->signaled || engine_.lost_[device_]; });
+    engine_.changed_.wait(lock, [&] { return stopping_ || event->signaled || engine_.broken(device_); });
     if (stopping_) return;
     join(seen, event->clock);
     if (event->error != Status::ok) error = event->error;
@@ -93,26 +95,41 @@ void Stream::execute(std::unique_lock<std::mutex>& lock, const Submission& submi
     std::this_thread::sleep_for(std::chrono::microseconds(delay));
     lock.lock();
   }
-  const std::uint64_t number = ++engine_.commands_;
-  const Fault* lost = engine_.settings_.fault("device_lost");
-  if (lost != nullptr && lost->command == number) {
-    engine_.lost_[device_] = true;
+  if (command.counted) ++engine_.commands_;
+  const std::uint64_t number = engine_.commands_;
+  const auto injected = [&](const char* name) {
+    const Fault* fault = engine_.settings_.fault(name);
+    return fault != nullptr && command.counted && fault->command == number;
+  };
+  const auto fail = [&](Status status, bool whole_device) {
+    error_ = error = status;
+    if (!whole_device || engine_.broken(device_)) return;
+    engine_.faults_[device_] = status;
     engine_.changed_.notify_all();
-  }
-  const Fault* sticky = engine_.settings_.fault("sticky");
-  if (sticky != nullptr && sticky->command == number) error_ = Status::failed;
-  if (engine_.lost_[device_]) error_ = Status::device_lost;
+  };
+  const bool spreads = engine_.scope_ == ErrorScope::device;
+  if (injected("device_lost")) fail(Status::device_lost, true);
+  if (injected("sticky")) fail(Status::failed, spreads);
+  if (injected("launch_failed")) fail(Status::launch_failed, spreads);
+  if (injected("ecc")) fail(Status::uncorrectable, spreads);
+  if (engine_.broken(device_)) error_ = engine_.faults_[device_];
   if (error_ != Status::ok) error = error_;
 
   join(seen, keeps_order_ || command.barrier ? clock_ : base_);
   if (seen.size() <= actor_) seen.resize(actor_ + 1);
   const std::uint64_t step = (clock_.size() > actor_ ? clock_[actor_] : 0) + 1;
   const std::uint64_t begin = now_ns();
-  if (error == Status::ok && command.run) {
+  if (error != Status::ok || !command.run) {
+    ended_ = step;
+  } else {
+    ++engine_.running_[static_cast<std::size_t>(device_)];
     lock.unlock();
     Execution execution(engine_, *this, command, number, step, seen);
     command.run(execution);
     lock.lock();
+    --engine_.running_[static_cast<std::size_t>(device_)];
+    if (!execution.launched()) ended_ = step;
+    if (spreads && execution.failure() != Status::ok) fail(execution.failure(), true);
   }
   seen[actor_] = step;
   join(clock_, seen);
@@ -141,13 +158,18 @@ void Stream::execute(std::unique_lock<std::mutex>& lock, const Submission& submi
   engine_.changed_.notify_all();
 }
 
-const char* Execution::read(const void* pointer, std::size_t bytes) { return reach(pointer, bytes, false); }
+const char* Execution::read(const void* pointer, std::size_t bytes, bool any_device) {
+  return reach(pointer, bytes, false, any_device);
+}
 
-char* Execution::write(void* pointer, std::size_t bytes) { return reach(pointer, bytes, true); }
+char* Execution::write(void* pointer, std::size_t bytes, bool any_device) {
+  return reach(pointer, bytes, true, any_device);
+}
 
-char* Execution::reach(const void* pointer, std::size_t bytes, bool write) {
+char* Execution::reach(const void* pointer, std::size_t bytes, bool write, bool any_device) {
   const auto complain = [&](const char* kind, const std::string& what) {
     engine_.report_.violation(kind, std::string(command_.what) + " (command " + std::to_string(number_) + ") " + what);
+    fail(Status::bad_access);
     return nullptr;
   };
   const char* p = static_cast<const char*>(pointer);
@@ -157,13 +179,14 @@ char* Execution::reach(const void* pointer, std::size_t bytes, bool write) {
     return const_cast<char*>(p);
   }
   if (allocation->freed) return complain("use-after-free", "uses freed " + allocation->text());
-  if (p < allocation->pointer || bytes > allocation->size ||
-      static_cast<std::size_t>(p - allocation->pointer) > allocation->size - bytes) {
+  const Extent extent = engine_.memory_.extent(*allocation, p, any_device ? kAnyDevice : stream_.device_, write);
+  if (p < extent.begin || bytes > static_cast<std::size_t>(extent.end - p)) {
     return complain("out-of-bounds", "touches bytes " + std::to_string(p - allocation->pointer) + " to " +
                                          std::to_string(p - allocation->pointer + static_cast<std::ptrdiff_t>(bytes)) +
-                                         " of " + allocation->text());
+                                         " of " + allocation->text() + extent.why);
   }
-  if (allocation->kind == MemoryKind::device && !engine_.reaches(stream_.device_, allocation->device)) {
+  if (!any_device && allocation->kind == MemoryKind::device && !allocation->reservation() &&
+      !engine_.reaches(stream_.device_, allocation->device)) {
     return complain("no-peer-access",
                     "runs on device " + std::to_string(stream_.device_) + " and cannot reach " + allocation->text());
   }
@@ -171,20 +194,33 @@ char* Execution::reach(const void* pointer, std::size_t bytes, bool write) {
   return allocation->alias + (p - allocation->pointer);
 }
 
-void Execution::note(const char* pointer, std::size_t begin, std::size_t end, bool write) {
+void Execution::note(const char* pointer, std::size_t begin, std::size_t end, bool write, bool early) {
   const std::lock_guard lock(engine_.mutex_);
+  Clock seen = seen_;
+  if (early) seen[stream_.actor_] = std::min(seen[stream_.actor_], stream_.ended_);
   const Access access{stream_.actor_, step_, command_.what, number_};
-  const auto earlier = engine_.order_.access(pointer + begin, pointer + end, write, access, seen_);
+  const auto earlier = engine_.order_.access(pointer + begin, pointer + end, write, access, seen);
   if (!earlier) return;
   engine_.report_.violation("race", engine_.describe(access) + (write ? " writes" : " reads") +
+                                        (early ? ", before it waits for the kernels before it," : "") +
                                         " bytes that nothing orders after " + engine_.describe(*earlier));
 }
 
 void Execution::launch(const KernelInfo& kernel, const std::vector<std::vector<char>>& values,
                        const std::uint32_t groups[3]) {
+  LaunchShape shape;
+  for (int d = 0; d < 3; ++d) shape.groups[d] = groups[d];
+  launch(kernel, values, shape);
+}
+
+void Execution::launch(const KernelInfo& kernel, const std::vector<std::vector<char>>& values, LaunchShape shape) {
   std::vector<const void*> raw;
   std::vector<ArgumentMemory> memory(values.size());
   std::vector<const char*> programs(values.size());  // the pointers as the program knows them, at memory[i].begin
+  const auto complain = [&](const char* kind, const std::string& message) {
+    engine_.report_.violation(kind, message);
+    fail(Status::bad_access);
+  };
   for (std::size_t i = 0; i < values.size(); ++i) {
     raw.push_back(values[i].data());
     if (!kernel.parameters[i].pointer) continue;
@@ -194,39 +230,43 @@ void Execution::launch(const KernelInfo& kernel, const std::vector<std::vector<c
     const auto allocation = engine_.memory_.find(pointer);
     const std::string who =
         "kernel " + kernel.name + " (command " + std::to_string(number_) + "), argument " + std::to_string(i) + ": ";
-    if (allocation == nullptr) {
-      engine_.report_.violation("bad-pointer", who + "no memory of a device");
-      return;
+    if (allocation == nullptr) return complain("bad-pointer", who + "no memory of a device");
+    if (allocation->freed) return complain("use-after-free", who + "freed " + allocation->text());
+    if (allocation->kind == MemoryKind::device && !allocation->reservation() &&
+        !engine_.reaches(stream_.device_, allocation->device)) {
+      return complain("no-peer-access",
+                      who + "device " + std::to_string(stream_.device_) + " cannot reach " + allocation->text());
     }
-    if (allocation->freed) {
-      engine_.report_.violation("use-after-free", who + "freed " + allocation->text());
-      return;
-    }
-    if (allocation->kind == MemoryKind::device && !engine_.reaches(stream_.device_, allocation->device)) {
-      engine_.report_.violation(
-          "no-peer-access", who + "device " + std::to_string(stream_.device_) + " cannot reach " + allocation->text());
-      return;
-    }
-    memory[i].begin = allocation->alias;
-    memory[i].end = allocation->alias + allocation->size;
-    memory[i].pointer = allocation->alias + (pointer - allocation->pointer);
-    programs[i] = allocation->pointer;
+    const Extent extent = engine_.memory_.extent(*allocation, pointer, stream_.device_, false);
+    const auto alias = [&](const char* p) { return allocation->alias + (p - allocation->pointer); };
+    memory[i].begin = alias(extent.begin);
+    memory[i].end = alias(extent.end);
+    memory[i].pointer = alias(pointer);
+    programs[i] = extent.begin;
   }
-  const LaunchProblem problem =
-      run_kernel(kernel, raw.data(), memory, groups, kSubgroup, engine_.settings_.seed != 0 && number_ % 2 == 1);
+  shape.backwards = engine_.settings_.seed != 0 && number_ % 2 == 1;
+  {
+    // Where launches overlap, everything from the first kernel of the chain on may still run when this one begins.
+    const std::lock_guard lock(engine_.mutex_);
+    if (!shape.overlaps_previous) stream_.ended_ = step_ - 1;
+    launched_ = true;
+  }
+  const LaunchProblem problem = run_kernel(kernel, raw.data(), memory, shape);
   if (!problem.kind.empty()) {
     engine_.report_.violation(problem.kind, problem.message + " (command " + std::to_string(number_) + ")");
+    fail(problem.kind == "out-of-bounds" ? Status::bad_access : Status::launch_failed);
   }
   for (std::size_t i = 0; i < memory.size(); ++i) {
     const ArgumentMemory& m = memory[i];
-    if (m.read_begin != m.read_end) {
-      note(programs[i], static_cast<std::size_t>(m.read_begin - m.begin),
-           static_cast<std::size_t>(m.read_end - m.begin), false);
-    }
-    if (m.write_begin != m.write_end) {
-      note(programs[i], static_cast<std::size_t>(m.write_begin - m.begin),
-           static_cast<std::size_t>(m.write_end - m.begin), true);
-    }
+    const auto note_hull = [&](const char* begin, const char* end, bool write, bool early) {
+      if (begin == end) return;
+      note(programs[i], static_cast<std::size_t>(begin - m.begin), static_cast<std::size_t>(end - m.begin), write,
+           early);
+    };
+    note_hull(m.early_read_begin, m.early_read_end, false, true);
+    note_hull(m.early_write_begin, m.early_write_end, true, true);
+    note_hull(m.read_begin, m.read_end, false, false);
+    note_hull(m.write_begin, m.write_end, true, false);
   }
 }
 

@@ -45,7 +45,7 @@ GlobalPointer<T, kWrite> host_cast(const Pointer& pointer) {
 }
 template <typename Array>
 Array& host_local_array() {
-  static_assert(sizeof(Array) <= kLocalBytes, "a local array larger than the device's local memory");
+  static_assert(sizeof(Array) <= kTunedStaticLocalBytes, "a local array larger than any device allows");
   return *static_cast<Array*>(GroupRunner::current().local_array(sizeof(Array), 16));
 }
 inline std::uint32_t host_bits(float x) {

@@ -83,7 +83,10 @@ ze_result_t result_of(Status status) {
     case Status::not_ready: return ZE_RESULT_NOT_READY;
     case Status::out_of_memory: return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
     case Status::device_lost: return ZE_RESULT_ERROR_DEVICE_LOST;
-    case Status::failed: return ZE_RESULT_ERROR_UNKNOWN;
+    case Status::failed:
+    case Status::bad_access:
+    case Status::launch_failed:
+    case Status::uncorrectable: return ZE_RESULT_ERROR_UNKNOWN;
     case Status::refused: return ZE_RESULT_ERROR_INVALID_ARGUMENT;
   }
   return ZE_RESULT_ERROR_UNKNOWN;

@@ -2,6 +2,7 @@
 #include "runtime/builtins.h"
 
 #include "accelerators/cpu/driver.h"
+#include "accelerators/cuda/driver.h"
 #include "accelerators/cuda/nvcc.h"
 #include "accelerators/null/driver.h"
 #include "accelerators/xpu/driver.h"
@@ -19,7 +20,7 @@ std::span<const BuiltinDriver> builtin_drivers() {
       {"mps", nullptr, nullptr, true, "macOS on Apple silicon"},
       {"hpu", nullptr, nullptr, true, "Habana SynapseAI (libSynapse.so)"},
       {"mlu", nullptr, nullptr, true, "Cambricon Neuware (libcnrt.so)"},
-      {"cuda", nullptr, nullptr, true, "an NVIDIA driver (libcuda.so.1), or ROCm"},
+      {"cuda", anyaccel_cuda_driver_query, nullptr, true, "an NVIDIA driver (libcuda.so.1), or ROCm"},
       {"cpu", anyaccel_cpu_driver_query, nullptr, true, "nothing"},
       {"null", anyaccel_null_driver_query, nullptr, false, "nothing"},
   };

@@ -2,13 +2,16 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "anyaccel/abi/compiler.h"
 #include "anyaccel/detection.h"
 #include "anyaccel/driver_accelerator.h"
+#include "anyaccel/error.h"
 #include "anyaccel/format_bytes.h"
 #include "anyaccel/op_builder.h"
 #include "anyaccel/ops/inference.h"
 #include "cli/command_support.h"
 #include "cli/commands.h"
+#include "runtime/host_services.h"
 
 namespace anyaccel::cli {
 namespace {
@@ -65,6 +68,21 @@ Json device_json(Accelerator& accelerator, int index) {
   return device;
 }
 
+// What compiles kernels for the current device, or why nothing does; empty where the driver takes no source code.
+std::string kernel_compiler(DriverAccelerator& accelerator) {
+  const auto* compiler =
+      static_cast<const aa_compiler_table*>(accelerator.extension(AA_COMPILER_EXTENSION, AA_COMPILER_VERSION));
+  if (!compiler) return {};
+  char text[512] = "";
+  try {
+    check(compiler->fingerprint(accelerator.device_handle(), text, sizeof(text)), "no kernel compiler",
+          accelerator.driver().name);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return text;
+}
+
 Json collect() {
   Accelerator& accelerator = *get_accelerator();
   const DetectionReport report = probe_all_accelerators();
@@ -85,6 +103,7 @@ Json collect() {
                         {"version", driven->driver().version},
                         {"abi", std::to_string(driven->driver().abi_version >> 16) + "." +
                                     std::to_string(driven->driver().abi_version & 0xffff)}};
+    if (const std::string compiler = kernel_compiler(*driven); !compiler.empty()) chosen["kernel_compiler"] = compiler;
   }
   for (const Candidate& candidate : report.candidates) {
     info["candidates"].push_back({{"name", candidate.name},
@@ -107,7 +126,10 @@ Json collect() {
   }
   auto inference = accelerator.create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
   for (const ops::OpPlacement& op : inference->placements()) {
-    info["ops"].push_back({{"name", op.op}, {"runs_on", op.native ? accelerator.name() : "cpu (fallback)"}});
+    const std::string where = op.native        ? accelerator.name()
+                              : op.as_sequence ? accelerator.name() + " (as a sequence of other ops)"
+                                               : "cpu (fallback)";
+    info["ops"].push_back({{"name", op.op}, {"runs_on", where}});
   }
   return info;
 }
@@ -142,6 +164,9 @@ void print(const Json& info) {
     std::printf("driver          %s %s, interface %s, %s\n", text(chosen["driver"]["vendor"]).c_str(),
                 text(chosen["driver"]["version"]).c_str(), text(chosen["driver"]["abi"]).c_str(),
                 text(chosen["driver"]["origin"]).c_str());
+  }
+  if (chosen.contains("kernel_compiler")) {
+    std::printf("kernel compiler %s\n", text(chosen["kernel_compiler"]).c_str());
   }
   std::printf("\nop builders\n");
   for (const Json& builder : info["op_builders"]) {

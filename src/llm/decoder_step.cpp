@@ -154,16 +154,21 @@ void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const
   const Views& views = views_[current_];
   const float eps = config.rms_norm_eps;
 
-  ops_->rms_norm(views.normed, views.hidden, layer.input_norm, eps);
-  const std::array<ops::LinearPart, 3> parts = {
-      {{views.q, layer.q, layer.q_bias}, {views.k, layer.k, layer.k_bias}, {views.v, layer.v, layer.v_bias}}};
-  ops_->linear_multi(views.normed, parts);
   if (layer.q_norm) {
+    ops_->rms_norm(views.normed, views.hidden, layer.input_norm, eps);
+    const std::array<ops::LinearPart, 3> parts = {
+        {{views.q, layer.q, layer.q_bias}, {views.k, layer.k, layer.k_bias}, {views.v, layer.v, layer.v_bias}}};
+    ops_->linear_multi(views.normed, parts);
     ops_->rms_norm(views.q_heads, views.q_heads, layer.q_norm, eps);
     ops_->rms_norm(views.k_heads, views.k_heads, layer.k_norm, eps);
+    ops_->rope(views.q3, views.k3, views.cos, views.sin);
+    ops_->cache_write(key_cache_[index], value_cache_[index], views.k3, views.v3, input.sequence, input.positions);
+  } else {
+    ops_->norm_qkv_rope(views.q3, key_cache_[index], value_cache_[index], views.hidden, layer.input_norm,
+                        {layer.q, layer.q_bias, layer.k, layer.k_bias, layer.v, layer.v_bias}, views.cos, views.sin,
+                        input.sequence, input.positions, eps,
+                        {views.normed, views.q, views.k, views.v, views.k3, views.v3});
   }
-  ops_->rope(views.q3, views.k3, views.cos, views.sin);
-  ops_->cache_write(key_cache_[index], value_cache_[index], views.k3, views.v3, input.sequence, input.positions);
   const float scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   ops_->attention(views.attended3, views.q3, key_cache_[index], value_cache_[index], input.sequence, input.positions,
                   scale, static_cast<int>(config.window_of_layer(static_cast<int64_t>(index))));
@@ -172,9 +177,9 @@ void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const
 
 void DecoderStep::mlp_block(const LayerWeights& layer) {
   const Views& views = views_[current_];
-  ops_->rms_norm(views.normed, views.hidden, layer.post_norm, model_->config().rms_norm_eps);
-  ops_->gated_linear(views.gated, views.normed, layer.gate, layer.up, model_->config().hidden_act, layer.gate_bias,
-                     layer.up_bias);
+  const ModelConfig& config = model_->config();
+  ops_->norm_gated_linear(views.gated, views.hidden, layer.post_norm, layer.gate, layer.up, config.hidden_act,
+                          config.rms_norm_eps, views.normed, layer.gate_bias, layer.up_bias);
   ops_->linear(views.hidden, views.gated, layer.down, layer.down_bias, views.hidden);
 }
 
@@ -182,15 +187,14 @@ void DecoderStep::logits(const Tensor& out, const Tensor& rows) {
   const Views& views = views_[current_];
   const ModelWeights& weights = model_->weights();
   // The norm's tensor is free again, and at least as long as the rows are many.
-  Tensor last = views.normed;
+  const float eps = model_->config().rms_norm_eps;
   if (rows) {
-    last = storage_.normed.slice(0, 0, rows.numel());
+    const Tensor last = storage_.normed.slice(0, 0, rows.numel());
     ops_->embedding(last, views.hidden, rows);
-    ops_->rms_norm(last, last, weights.final_norm, model_->config().rms_norm_eps);
+    ops_->norm_linear(out, last, weights.final_norm, weights.lm_head, eps, last);
   } else {
-    ops_->rms_norm(last, views.hidden, weights.final_norm, model_->config().rms_norm_eps);
+    ops_->norm_linear(out, views.hidden, weights.final_norm, weights.lm_head, eps, views.normed);
   }
-  ops_->linear(out, last, weights.lm_head);
 }
 
 }  // namespace anyaccel::llm

@@ -1,65 +1,20 @@
 // Device ops: compiled by the accelerator, kept on disk, loaded and launched. See anyaccel/device_op.h.
 #include "anyaccel/device_op.h"
 
-#include <unistd.h>
-
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <optional>
 #include <sstream>
 
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/error.h"
-#include "anyaccel/log.h"
-#include "ops/file_lock.h"
 #include "ops/hash.h"
-#include "runtime/cache_dir.h"
+#include "ops/image_cache.h"
 #include "runtime/host_services.h"
 
 namespace anyaccel {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Image {
-  std::string format;
-  std::string bytes;
-};
-
-// A file of the cache: a line that names what it is, the format, the hash of the image, then the image.
-constexpr const char* image_magic = "anyaccel device image 1";
-
-std::optional<Image> read_image(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::string magic, hash;
-  Image image;
-  if (!std::getline(stream, magic) || magic != image_magic || !std::getline(stream, image.format) ||
-      !std::getline(stream, hash)) {
-    return {};
-  }
-  image.bytes.assign((std::istreambuf_iterator<char>(stream)), {});
-  if (ops::Hash().add(image.bytes).text() != hash) return {};
-  return image;
-}
-
-// Losing the image only costs compiling it again, so nothing is thrown.
-void write_image(const fs::path& file, const Image& image) {
-  const fs::path fresh = fs::path(file).concat("." + std::to_string(getpid()) + ".tmp");
-  std::error_code error;
-  {
-    std::ofstream stream(fresh, std::ios::binary);
-    stream << image_magic << "\n" << image.format << "\n" << ops::Hash().add(image.bytes).text() << "\n" << image.bytes;
-    stream.flush();
-    if (!stream) error = std::make_error_code(std::errc::io_error);
-  }
-  if (!error) fs::rename(fresh, file, error);
-  if (!error) return;
-  std::error_code ignored;
-  fs::remove(fresh, ignored);
-  log_warning("the compiled kernels cannot be kept at " + file.string() + " (" + error.message() +
-              "); set ANYACCEL_CACHE_DIR to a folder that can be written");
-}
 
 std::vector<std::string> split_commas(const std::string& list) {
   std::vector<std::string> items;
@@ -188,10 +143,9 @@ DeviceOpBuilder::Recipe DeviceOpBuilder::recipe() const {
   char fingerprint[512] = "";
   check(recipe.compiler->fingerprint(device, fingerprint, sizeof(fingerprint)), "compiler.fingerprint", driver);
   ops::Hash hash;
-  hash.add(image_magic).add(driver).add(fingerprint).add(recipe.language).add(recipe.text);
+  hash.add(ops::image_magic).add(driver).add(fingerprint).add(recipe.language).add(recipe.text);
   for (const std::string& option : recipe.options) hash.add(option);
-  const fs::path cache = cache_directory();
-  if (!cache.empty()) recipe.image = cache / "ops" / op_name() / (hash.text() + ".image");
+  recipe.image = ops::image_file(op_name(), hash.text());
   return recipe;
 }
 
@@ -214,7 +168,7 @@ bool DeviceOpBuilder::is_compatible(std::string* reason) const {
 bool DeviceOpBuilder::is_built() const {
   try {
     const Recipe found = recipe();
-    return found.reason.empty() && read_image(found.image);
+    return found.reason.empty() && ops::read_image(found.image);
   } catch (const Error&) {
     return false;
   }
@@ -223,59 +177,46 @@ bool DeviceOpBuilder::is_built() const {
 std::shared_ptr<OpLibrary> DeviceOpBuilder::load() {
   const Recipe recipe = this->recipe();
   if (!recipe.reason.empty()) throw UnavailableError(recipe.reason);
-  const auto library = [&](Image image) {
-    return std::make_shared<DeviceOpLibrary>(*recipe.accelerator, op_name(), std::move(image.format),
-                                             std::move(image.bytes));
-  };
-  // An image that the driver refuses, of another version for instance, is made anew.
-  const auto kept = [&]() -> std::shared_ptr<OpLibrary> {
-    auto image = read_image(recipe.image);
-    if (!image) return nullptr;
-    auto made = library(std::move(*image));
+  std::shared_ptr<OpLibrary> made;
+  const auto use = [&](ops::DeviceImage image, bool kept) -> std::string {
+    auto library = std::make_shared<DeviceOpLibrary>(*recipe.accelerator, op_name(), std::move(image.format),
+                                                     std::move(image.bytes));
+    // One that the driver refuses, of another version for instance, is made anew.
     try {
-      made->prepare();
-      return made;
+      if (kept) library->prepare();
     } catch (const Error& refused) {
       if (refused.code() == AA_RESOURCE_EXHAUSTED || refused.code() == AA_DEVICE_LOST) throw;
-      log_warning("op \"" + op_name() + "\": compiling again, because of the kept image " + recipe.image.string() +
-                  ": " + refused.what());
-      std::error_code ignored;
-      fs::remove(recipe.image, ignored);
-      return nullptr;
+      return refused.what();
     }
+    made = std::move(library);
+    return {};
   };
-  if (auto found = kept()) return found;
-
-  std::error_code error;
-  std::optional<ops::FileLock> lock;
-  if (!recipe.image.empty()) {
-    fs::create_directories(recipe.image.parent_path(), error);
-    lock.emplace(fs::path(recipe.image).replace_extension(".lock"), std::chrono::minutes(5),
-                 "op \"" + op_name() + "\"");
-    if (auto found = kept()) return found;
-  }
-  const char* driver = recipe.accelerator->driver().name;
-  std::vector<const char*> options;
-  for (const std::string& option : recipe.options) options.push_back(option.c_str());
-  aa_compile_result result{};
-  result.struct_size = sizeof(result);
-  check(recipe.compiler->compile(recipe.accelerator->device_handle(), recipe.language.c_str(), recipe.file.c_str(),
-                                 recipe.text.data(), recipe.text.size(), options.data(), options.size(), &result),
-        "compiler.compile", driver);
-  const std::string words = result.log ? result.log : "";
-  Image image;
-  if (result.succeeded) {
-    image.format = result.format ? result.format : "";
-    image.bytes.assign(static_cast<const char*>(result.image), result.image_size);
-  }
-  const bool succeeded = result.succeeded != 0;
-  check(recipe.compiler->release(&result), "compiler.release", driver);
-  if (!succeeded) {
-    throw BuildError("op \"" + op_name() + "\" could not be built: the " + recipe.language +
-                     " compiler of accelerator \"" + accelerator_.name() + "\" says of " + recipe.file + ":\n" + words);
-  }
-  if (!recipe.image.empty()) write_image(recipe.image, image);
-  return library(std::move(image));
+  const auto make = [&] {
+    const char* driver = recipe.accelerator->driver().name;
+    std::vector<const char*> options;
+    for (const std::string& option : recipe.options) options.push_back(option.c_str());
+    aa_compile_result result{};
+    result.struct_size = sizeof(result);
+    check(recipe.compiler->compile(recipe.accelerator->device_handle(), recipe.language.c_str(), recipe.file.c_str(),
+                                   recipe.text.data(), recipe.text.size(), options.data(), options.size(), &result),
+          "compiler.compile", driver);
+    const std::string words = result.log ? result.log : "";
+    ops::DeviceImage image;
+    if (result.succeeded) {
+      image.format = result.format ? result.format : "";
+      image.bytes.assign(static_cast<const char*>(result.image), result.image_size);
+    }
+    const bool succeeded = result.succeeded != 0;
+    check(recipe.compiler->release(&result), "compiler.release", driver);
+    if (!succeeded) {
+      throw BuildError("op \"" + op_name() + "\" could not be built: the " + recipe.language +
+                       " compiler of accelerator \"" + accelerator_.name() + "\" says of " + recipe.file + ":\n" +
+                       words);
+    }
+    return image;
+  };
+  ops::use_image(recipe.image, "op \"" + op_name() + "\"", use, make);
+  return made;
 }
 
 }  // namespace anyaccel

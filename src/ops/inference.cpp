@@ -10,13 +10,6 @@
 namespace anyaccel::ops {
 namespace {
 
-template <class Params>
-Params make_params() {
-  Params params{};
-  params.struct_size = sizeof(Params);
-  return params;
-}
-
 // Under amp, an input of a matrix product as the scope's dtype.
 Tensor amp_input(const Accelerator& accelerator, const Tensor& tensor) {
   const DType dtype = accelerator.amp_dtype();
@@ -188,8 +181,9 @@ void Inference::random(const Tensor& out, aa_random_kind kind, uint64_t seed, ui
 std::vector<OpPlacement> Inference::placements() const {
   std::vector<OpPlacement> result;
   for (size_t i = 0; i < op_count; ++i) {
-    const Impl::Slot& slot = impl_->slots[i];
-    result.push_back({std::string(op_schemas()[i].name), slot.native >= 0, slot.fallbacks.load()});
+    const Op op = static_cast<Op>(i);
+    result.push_back(
+        {std::string(op_schemas()[i].name), impl_->has(op), impl_->slots[i].fallbacks.load(), impl_->is_sequence(op)});
   }
   return result;
 }
@@ -197,9 +191,7 @@ std::vector<OpPlacement> Inference::placements() const {
 bool Inference::all_native() const {
   for (size_t i = 0; i < op_count; ++i) {
     const Op op = static_cast<Op>(i);
-    // These two are made of other ops where they are missing.
-    if (op == Op::LinearMulti || op == Op::GatedLinear) continue;
-    if (!impl_->has(op)) return false;
+    if (!impl_->has(op) && !impl_->is_sequence(op)) return false;
   }
   return true;
 }

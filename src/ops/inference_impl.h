@@ -33,8 +33,20 @@ enum class Op : int {
   RepetitionPenalty,
   Sample,
   Random,
+  // Each a sequence of ops above, which the face runs itself where the accelerator lacks them.
+  NormLinear,
+  NormGatedLinear,
+  NormQkvRope,
 };
-inline constexpr size_t op_count = 20;
+inline constexpr size_t op_count = 23;
+constexpr bool is_fused(Op op) noexcept { return op >= Op::NormLinear; }
+
+template <class Params>
+Params make_params() {
+  Params params{};
+  params.struct_size = sizeof(Params);
+  return params;
+}
 
 struct Inference::Impl {
   explicit Impl(Accelerator& active);
@@ -45,6 +57,14 @@ struct Inference::Impl {
   bool run_native(Op op, std::span<const Tensor* const> tensors, const void* params, uint32_t params_size);
 
   bool has(Op op) const noexcept { return slots[static_cast<size_t>(op)].native >= 0; }
+  // Whether a fused op may be asked for: the accelerator has it, and F32 stands between the ops that it is made of.
+  bool may_fuse(Op op, const Tensor& normed) const {
+    return has(op) && normed.dtype() == DType::F32 && accelerator.amp_dtype() == DType::None;
+  }
+  // Whether the op, which the accelerator lacks, is made of others of the table.
+  bool is_sequence(Op op) const noexcept {
+    return !has(op) && (is_fused(op) || ((op == Op::LinearMulti || op == Op::GatedLinear) && has(Op::Linear)));
+  }
 
   Accelerator& accelerator;
 

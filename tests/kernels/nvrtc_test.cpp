@@ -1,15 +1,22 @@
-// Every portable kernel compiles as CUDA C++ for the architectures in use: checked with NVRTC, which needs no GPU. Skipped
-// where the CUDA toolkit is not installed.
-#include <dlfcn.h>
+// Every kernel compiles as CUDA C++ for the architectures in use, without headers of a vendor: checked with NVRTC, which needs
+// no GPU. What registers and shared memory the tuned kernels take is compared with kernels/cuda/resources.txt. Skipped where
+// NVRTC is not installed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <mutex>
+#include <regex>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "accelerators/cuda/rtc.h"
 #include "anyaccel/device_op.h"
 
 namespace anyaccel {
@@ -17,37 +24,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The functions of nvrtc.h that are used, as the CUDA documentation declares them.
-struct Nvrtc {
-  using Program = struct Opaque*;
-  int (*create)(Program*, const char* source, const char* name, int headers, const char* const*, const char* const*);
-  int (*compile)(Program, int count, const char* const* options);
-  int (*log_size)(Program, size_t*);
-  int (*log)(Program, char*);
-  int (*cubin_size)(Program, size_t*);
-  int (*destroy)(Program*);
+const fs::path kernels_folder = fs::path(ANYACCEL_SOURCE_DIR) / "kernels";
+const fs::path resources_file = kernels_folder / "cuda/resources.txt";
+const std::vector<std::string> architectures = {"sm_80", "sm_90", "sm_100"};
+const std::vector<std::string> element_types = {"f32", "bf16", "f16"};
 
-  // Null: not installed.
-  static const Nvrtc* open() {
-    static const Nvrtc* const table = []() -> const Nvrtc* {
-      void* library = nullptr;
-      for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so"}) {
-        if (!library) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-      }
-      if (!library) return nullptr;
-      static Nvrtc found{};
-      const auto bind = [&](auto& function, const char* name) {
-        function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-        return function != nullptr;
-      };
-      const bool all = bind(found.create, "nvrtcCreateProgram") && bind(found.compile, "nvrtcCompileProgram") &&
-                       bind(found.log_size, "nvrtcGetProgramLogSize") && bind(found.log, "nvrtcGetProgramLog") &&
-                       bind(found.cubin_size, "nvrtcGetCUBINSize") && bind(found.destroy, "nvrtcDestroyProgram");
-      return all ? &found : nullptr;
-    }();
-    return table;
-  }
-};
+// Null: not installed, and `tried` says where it was looked for.
+const cuda::RuntimeCompiler* nvrtc(std::string& tried) { return cuda::find_nvrtc(0, 90, tried); }
 
 std::string read(const fs::path& file) {
   std::ifstream stream(file);
@@ -56,80 +39,226 @@ std::string read(const fs::path& file) {
   return text.str();
 }
 
+std::vector<std::string> files_of(const char* folder, const char* extension) {
+  std::vector<std::string> files;
+  for (const auto& entry : fs::directory_iterator(kernels_folder / folder)) {
+    if (entry.path().extension() == extension) files.push_back(entry.path().filename().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Compiles, and gives the compiler's log. An error is a failure of the test that names options and says what is wrong.
+std::string compile(const std::string& name, const std::string& source, const std::vector<std::string>& options) {
+  std::string tried;
+  const abi::CompileOutput output = nvrtc(tried)->compile(name, source, options, cuda::RuntimeCompiler::Image::native);
+  std::string shown;
+  for (const std::string& option : options) shown += " " + option;
+  EXPECT_TRUE(output.succeeded) << name << shown << "\n" << output.log;
+  EXPECT_EQ(output.image.empty(), !output.succeeded) << name << shown;
+  return output.log;
+}
+
+// ---- kernels/portable --------------------------------------------------------------------------------------------------
+
 class NvrtcTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (!Nvrtc::open()) GTEST_SKIP() << "libnvrtc.so is not installed (a part of the CUDA toolkit)";
+    std::string tried;
+    if (!nvrtc(tried)) GTEST_SKIP() << "no NVRTC (a part of the CUDA toolkit): " << tried;
   }
 };
 
-void compile(const fs::path& file, const std::string& source, const std::string& architecture,
-             std::vector<std::string> more) {
-  const Nvrtc& nvrtc = *Nvrtc::open();
+void compile_portable(const std::string& file, const std::string& source, const std::string& architecture,
+                      std::vector<std::string> more) {
   more.insert(more.begin(),
               {"--gpu-architecture=" + architecture, "-DAA_GROUP_SIZE=256", "-DAA_LANES=32", "-DAA_SUBGROUP=32",
                "-DAA_ITEMS=256", "-DAA_LOCAL_BYTES=49152", "-DAA_HAS_F16=1", "-DAA_HAS_F64=1"});
-  std::string shown;
-  std::vector<const char*> options;
-  for (const std::string& option : more) {
-    options.push_back(option.c_str());
-    shown += " " + option;
-  }
-  Nvrtc::Program program = nullptr;
-  ASSERT_EQ(nvrtc.create(&program, source.c_str(), file.filename().c_str(), 0, nullptr, nullptr), 0);
-  const int result = nvrtc.compile(program, static_cast<int>(options.size()), options.data());
-  size_t size = 0;
-  nvrtc.log_size(program, &size);
-  std::string log(size, '\0');
-  nvrtc.log(program, log.data());
-  EXPECT_EQ(result, 0) << file.filename() << shown << "\n" << log;
-  size_t cubin = 0;
-  if (result == 0) {
-    nvrtc.cubin_size(program, &cubin);
-    EXPECT_GT(cubin, 0u) << file.filename() << shown;
-  }
-  nvrtc.destroy(&program);
+  compile(file, source, more);
 }
 
 TEST_P(NvrtcTest, CompilesForEveryArchitecture) {
-  const fs::path file = fs::path(ANYACCEL_SOURCE_DIR) / "kernels/portable" / GetParam();
+  const fs::path file = kernels_folder / "portable" / GetParam();
   const std::string source = expand_includes(file.string(), {});
   const std::string text = read(file);
   const bool has_w = text.find("AA_W") != std::string::npos;
   const bool has_x = has_w || text.find("AA_X") != std::string::npos;
   const bool every_pair = std::getenv("ANYACCEL_TEST_SEEDS") != nullptr;
-  for (const std::string architecture : {"sm_80", "sm_90", "sm_100"}) {
+  for (const std::string& architecture : architectures) {
     if (!has_x) {
-      compile(file, source, architecture, {});
+      compile_portable(GetParam(), source, architecture, {});
       continue;
     }
-    for (const std::string x : {"f32", "bf16", "f16"}) {
-      for (const std::string w : {"f32", "bf16", "f16"}) {
+    for (const std::string& x : element_types) {
+      for (const std::string& w : element_types) {
         if (!has_w && w != x) continue;
         // Types and architectures do not meet in the code, so a short run takes the pairs of equal types and one mixed one.
         if (!every_pair && x != w && !(architecture == "sm_90" && x == "f32" && w == "bf16")) continue;
-        compile(
-            file, source, architecture,
+        compile_portable(
+            GetParam(), source, architecture,
             has_w ? std::vector<std::string>{"-DAA_X=" + x, "-DAA_W=" + w} : std::vector<std::string>{"-DAA_X=" + x});
       }
     }
   }
 }
 
-std::vector<std::string> kernel_files() {
-  std::vector<std::string> files;
-  for (const auto& entry : fs::directory_iterator(fs::path(ANYACCEL_SOURCE_DIR) / "kernels/portable")) {
-    if (entry.path().extension() == ".cl") files.push_back(entry.path().filename().string());
+INSTANTIATE_TEST_SUITE_P(PortableKernels, NvrtcTest, ::testing::ValuesIn(files_of("portable", ".cl")),
+                         [](const auto& info) { return fs::path(info.param).stem().string(); });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(NvrtcTest);
+
+// ---- kernels/cuda ------------------------------------------------------------------------------------------------------
+
+struct Resources {
+  int registers = 0, spill_bytes = 0, shared_bytes = 0;
+};
+using Table = std::map<std::string, Resources>;  // by "kernel architecture"
+
+// What ptxas tells of each kernel in the log.
+Table parse_log(const std::string& log, const std::string& architecture) {
+  static const std::regex entry("Compiling entry function '([^']+)'");
+  static const std::regex spills("([0-9]+) bytes spill stores, ([0-9]+) bytes spill loads");
+  static const std::regex registers("Used ([0-9]+) registers");
+  static const std::regex shared("([0-9]+) bytes smem");
+  Table found;
+  std::istringstream lines(log);
+  std::smatch match;
+  Resources* kernel = nullptr;
+  for (std::string line; std::getline(lines, line);) {
+    if (std::regex_search(line, match, entry)) kernel = &found[match[1].str() + " " + architecture];
+    if (!kernel) continue;
+    if (std::regex_search(line, match, spills)) {
+      // Also of the functions that the kernel calls.
+      kernel->spill_bytes = std::max({kernel->spill_bytes, std::stoi(match[1]), std::stoi(match[2])});
+    }
+    if (std::regex_search(line, match, registers)) kernel->registers = std::stoi(match[1]);
+    if (std::regex_search(line, match, shared)) kernel->shared_bytes = std::stoi(match[1]);
   }
-  std::sort(files.begin(), files.end());
-  return files;
+  return found;
 }
 
-INSTANTIATE_TEST_SUITE_P(PortableKernels, NvrtcTest, ::testing::ValuesIn(kernel_files()), [](const auto& info) {
-  std::string name = fs::path(info.param).stem().string();
-  return name;
-});
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(NvrtcTest);
+struct Job {
+  std::string file, source, architecture;
+  std::vector<std::string> options;
+};
+
+// Choices of element types: of AA_X where the file names AA_X or AA_NAME_X, of AA_W where it names AA_W or AA_NAME_W, of both
+// with AA_NAME_XW. simulators/kernels/tuned_kernels.cmake reads the files in the same way.
+std::vector<Job> tuned_jobs() {
+  static const std::regex names_x("(^|[^A-Z_])AA_(X|NAME_X|NAME_XW)([^A-Z_]|$)");
+  static const std::regex names_w("(^|[^A-Z_])AA_(W|NAME_W|NAME_XW)([^A-Z_]|$)");
+  std::vector<Job> jobs;
+  for (const std::string& file : files_of("cuda", ".cu")) {
+    const fs::path path = kernels_folder / "cuda" / file;
+    const std::string source = expand_includes(path.string(), {(kernels_folder / "portable").string()});
+    const std::string text = read(path);
+    const bool has_x = std::regex_search(text, names_x), has_w = std::regex_search(text, names_w);
+    for (const std::string& architecture : architectures) {
+      for (const std::string& x : element_types) {
+        for (const std::string& w : element_types) {
+          if ((!has_x && x != element_types[0]) || (!has_w && w != element_types[0])) continue;
+          Job job{file,
+                  source,
+                  architecture,
+                  {"--gpu-architecture=" + architecture, "--ptxas-options=-v", "-diag-suppress=177",
+                   "-DAA_GROUP_SIZE=1", "-DAA_LANES=1", "-DAA_SUBGROUP=0", "-DAA_ITEMS=1", "-DAA_LOCAL_BYTES=0",
+                   "-DAA_HAS_F16=1", "-DAA_HAS_F64=1"}};
+          if (has_x) job.options.push_back("-DAA_X=" + x);
+          if (has_w) job.options.push_back("-DAA_W=" + w);
+          jobs.push_back(std::move(job));
+        }
+      }
+    }
+  }
+  return jobs;
+}
+
+// "nvrtc 13.0": registers are given out differently by another version.
+std::string compiler_version(const cuda::RuntimeCompiler& compiler) {
+  return compiler.identity().substr(0, compiler.identity().find(" ("));
+}
+
+Table read_table(std::string& version) {
+  Table table;
+  std::ifstream stream(resources_file);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.starts_with("# nvrtc")) version = line.substr(2);
+    std::istringstream words(line);
+    std::string kernel, architecture;
+    Resources r;
+    if (line.empty() || line[0] == '#') continue;
+    words >> kernel >> architecture >> r.registers >> r.spill_bytes >> r.shared_bytes;
+    EXPECT_TRUE(words) << resources_file
+                       << ": not \"kernel architecture registers spill_bytes shared_bytes\": " << line;
+    table[kernel + " " + architecture] = r;
+  }
+  return table;
+}
+
+void write_table(const Table& table, const std::string& version) {
+  std::ofstream stream(resources_file);
+  stream << "# What each kernel of this folder takes: kernel, architecture, registers of a thread, bytes spilled, "
+            "bytes of\n"
+            "# static shared memory. Compared by tests/kernels/nvrtc_test.cpp; written anew by\n"
+            "# ANYACCEL_WRITE_RESOURCES=1 build/release/tests/nvrtc_test. Look at the difference before keeping it.\n# "
+         << version << "\n";
+  for (const auto& [name, r] : table) {
+    stream << name << " " << r.registers << " " << r.spill_bytes << " " << r.shared_bytes << "\n";
+  }
+  ASSERT_TRUE(stream.good()) << resources_file;
+}
+
+TEST(NvrtcTunedKernels, TakeNoMoreThanTheTableSays) {
+  std::string tried;
+  const cuda::RuntimeCompiler* compiler = nvrtc(tried);
+  if (!compiler) GTEST_SKIP() << "no NVRTC (a part of the CUDA toolkit): " << tried;
+  const std::vector<Job> jobs = tuned_jobs();
+  Table measured;
+  std::mutex mutex;  // guards `measured`
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < jobs.size(); i = next++) {
+      const Job& job = jobs[i];
+      const std::string log = compile(job.file, job.source, job.options);
+      // No #include is left to a search: there are no folders to search, and nothing of the vendor's is asked for.
+      EXPECT_EQ(job.source.find("#include <"), std::string::npos) << job.file;
+      const std::scoped_lock lock(mutex);
+      for (const auto& [name, r] : parse_log(log, job.architecture)) {
+        measured[name] = r;
+        if (job.file.starts_with("decode_")) {
+          EXPECT_EQ(r.spill_bytes, 0) << job.file << ": " << name << " spills registers";
+        }
+        EXPECT_GT(r.registers, 0) << "the log tells nothing of " << name << ":\n" << log;
+      }
+    }
+  };
+  std::vector<std::thread> threads(std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
+  for (std::thread& thread : threads) thread = std::thread(work);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(measured.empty());
+
+  if (std::getenv("ANYACCEL_WRITE_RESOURCES")) return write_table(measured, compiler_version(*compiler));
+  if (HasFailure()) return;
+  const std::string renew = "; if that is meant, run this test once with ANYACCEL_WRITE_RESOURCES=1";
+  std::string version;
+  const Table table = read_table(version);
+  if (version != compiler_version(*compiler)) {
+    GTEST_SKIP() << resources_file << " was made with " << version << ", this is " << compiler_version(*compiler);
+  }
+  for (const auto& [name, r] : measured) {
+    const auto known = table.find(name);
+    if (known == table.end()) {
+      ADD_FAILURE() << name << " is not in " << resources_file << renew;
+      continue;
+    }
+    const Resources& k = known->second;
+    EXPECT_LE(r.registers, k.registers) << name << " takes more registers than recorded" << renew;
+    EXPECT_LE(r.spill_bytes, k.spill_bytes) << name << " spills more than recorded" << renew;
+    EXPECT_LE(r.shared_bytes, k.shared_bytes) << name << " takes more shared memory than recorded" << renew;
+  }
+  for (const auto& [name, r] : table) {
+    EXPECT_TRUE(measured.contains(name)) << name << " of " << resources_file << " is gone" << renew;
+  }
+}
 
 }  // namespace
 }  // namespace anyaccel

@@ -9,6 +9,18 @@ namespace {
 // Weights are sums of up to a few hundred terms in binary32; values are of the size of 1.
 constexpr Tolerance kTolerance{3e-6, 3e-6, 1};
 
+// What cuda rounds to 16 bits when it multiplies the queries of a prompt, where caches and result are of that type: the queries
+// and the softmax. (tests/kernels/tuned_attention_test.cpp bounds it more closely.) Everything else is held to fp32.
+Tolerance tolerance_of(const OpCase& c) {
+  const DriverAccelerator* device = anyaccel::testing::device_under_test();
+  const DType type = c.tensors[0].dtype();
+  const bool rounds = device && device->name() == "cuda" && c.tensors[0].shape()[0] >= 32 && type != DType::F32 &&
+                      c.tensors[2].dtype() == type;
+  if (!rounds) return kTolerance;
+  const double unit = type == DType::BF16 ? 0x1p-8 : 0x1p-11;
+  return {3 * unit, 3 * unit, 1};
+}
+
 struct Geometry {
   int64_t tokens, q_heads, kv_heads, head_size, sequences, slots;
 };
@@ -74,7 +86,7 @@ TEST(CpuAttention, Prompts) {
                                      random.chance(0.2) ? 3.0f : 0.0f));
       set_tokens(
           c, [](int64_t) { return 1; }, [&](int64_t t) { return first + t; });
-      compare(c, kTolerance);
+      compare(c, tolerance_of(c));
     }
   });
 }
@@ -85,7 +97,7 @@ TEST(CpuAttention, LongPrompt) {
       OpCase c = make_case(random, {300, 4, 1, 64, 1, 320}, false, dtype, params_of(64));
       set_tokens(
           c, [](int64_t) { return 0; }, [](int64_t t) { return t; });
-      compare(c, kTolerance);
+      compare(c, tolerance_of(c));
     }
   });
 }
@@ -102,7 +114,7 @@ TEST(CpuAttention, MixedStep) {
         [](int64_t t) {
           return t < 20 ? t : t == 20 ? 89 : t < 55 ? 30 + t : 80 - t;
         });
-    compare(c, kTolerance);
+    compare(c, tolerance_of(c));
   });
 }
 

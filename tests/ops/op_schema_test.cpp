@@ -96,6 +96,14 @@ std::vector<Call> good_calls() {
       make("repetition_penalty", {f32({3, 9}), u8({3, 9})}).with(aa_repetition_params{0, 1.1f}),
       make("sample", {i64({3}), f32({3, 9}), i64({2}), absent()}).with(aa_sample_params{0, 1, 0, 1}),
       make("random", {floats({3, 9})}).with(aa_random_params{0, AA_RANDOM_UNIFORM, 1, 0, 0, 1}),
+      make("norm_linear", {f32({3, 5}), floats({3, 8}), absent(), floats({5, 8}), floats({5})}).with(eps),
+      make("norm_gated_linear",
+           {f32({3, 5}), f32({3, 8}), floats({8}), floats({5, 8}), floats({5, 8}), floats({5}), absent()})
+          .with(aa_norm_activation_params{0, 1e-6f, AA_ACTIVATION_SILU}),
+      make("norm_qkv_rope", {f32({3, 4, 8}), floats({2, 2, 16, 8}), floats({2, 2, 16, 8}), f32({3, 12}), floats({12}),
+                             floats({32, 12}), floats({32}), floats({16, 12}), absent(), floats({16, 12}), floats({16}),
+                             f32({3, 4}), f32({3, 4}), i32({3}), i32({3})})
+          .with(aa_norm_rope_params{0, 1e-6f, 0}),
   };
 }
 
@@ -151,6 +159,37 @@ TEST(OpSchema, WrongSizeNamesTheTensorThatSetIt) {
   c.tensors = {floats({3, 4}), floats({3, 4}), floats({4, 3})};
   EXPECT_EQ(c.error(),
             "add: tensor \"b\" has shape [4, 3], expected [..] = [3, 4] to match the first dimension of \"a\"");
+}
+
+// Sizes that are products: heads times head size.
+TEST(OpSchema, WrongNumberOfHeadElements) {
+  Call c = good("norm_qkv_rope");
+  c.tensors[5] = floats({30, 12});
+  EXPECT_EQ(c.error(),
+            "norm_qkv_rope: tensor \"w_q\" has shape [30, 12], expected [Hq*D, K] = [32, 12] to match the second "
+            "dimension of \"q\"");
+  c = good("norm_qkv_rope");
+  c.tensors[10] = floats({8});
+  EXPECT_EQ(c.error(),
+            "norm_qkv_rope: tensor \"bias_v\" has shape [8], expected [Hk*D] = [16] to match the second dimension of "
+            "\"k_cache\"");
+  c = good("norm_qkv_rope");
+  c.tensors[9] = floats({16, 13});
+  EXPECT_EQ(c.error(),
+            "norm_qkv_rope: tensor \"w_v\" has shape [16, 13], expected [Hk*D, K] = [16, 12] to match the last "
+            "dimension of \"x\"");
+  c = good("norm_qkv_rope");
+  c.tensors[2] = floats({2, 2, 15, 8});
+  EXPECT_EQ(
+      c.error(),
+      "norm_qkv_rope: tensor \"v_cache\" has shape [2, 2, 15, 8], expected [B, Hk, S, D] = [2, 2, 16, 8] to match "
+      "the third dimension of \"k_cache\"");
+  c = good("norm_gated_linear");
+  c.tensors[4] = floats({6, 8});
+  EXPECT_EQ(
+      c.error(),
+      "norm_gated_linear: tensor \"w_up\" has shape [6, 8], expected [N, K] = [5, 8] to match the first dimension "
+      "of \"w_gate\"");
 }
 
 TEST(OpSchema, WrongRank) {
@@ -234,6 +273,11 @@ TEST(OpSchema, ParameterValues) {
       good("sample").with(aa_sample_params{0, 1, 0, 0}),
       good("sample").with(aa_sample_params{0, 1, 0, 1.5f}),
       good("sample").with(aa_sample_params{0, 1, 0, nan}),
+      good("norm_linear").with(aa_norm_params{0, nan}),
+      good("norm_gated_linear").with(aa_norm_activation_params{0, -1, 0}),
+      good("norm_gated_linear").with(aa_norm_activation_params{0, 0, 6}),
+      good("norm_qkv_rope").with(aa_norm_rope_params{0, -1, 0}),
+      good("norm_qkv_rope").with(aa_norm_rope_params{0, 0, 2}),
       good("random").with(aa_random_params{0, 3, 1, 0, 0, 1}),
       good("random").with(aa_random_params{0, AA_RANDOM_NORMAL, 1, 0, 0, std::numeric_limits<double>::infinity()}),
   };
@@ -251,6 +295,16 @@ TEST(OpSchema, RelationsBetweenSizes) {
   c = good("rope");
   c.tensors[2] = c.tensors[3] = f32({3, 5});
   EXPECT_NE(c.error().find("2 * 5 rotated elements do not fit in heads of size D = 8"), std::string::npos) << c.error();
+  c = good("norm_qkv_rope");
+  c.tensors[11] = c.tensors[12] = f32({3, 5});
+  EXPECT_NE(c.error().find("2 * 5 rotated elements do not fit in heads of size D = 8"), std::string::npos) << c.error();
+  c = good("norm_qkv_rope");
+  c.tensors[0] = f32({3, 3, 8});
+  c.tensors[5] = floats({24, 12});
+  c.tensors[6] = floats({24});
+  EXPECT_EQ(c.error(),
+            "norm_qkv_rope: tensor \"q\" has Hq = 3 heads, expected a multiple of Hk = 2, the second dimension of "
+            "\"k_cache\"");
   c = good("argmax");
   c.tensors[1] = f32({3, 0});
   EXPECT_NE(c.error().find("at least one column"), std::string::npos) << c.error();

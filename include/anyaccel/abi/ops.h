@@ -52,7 +52,8 @@
  *                    v_cache float [B,Hk,S,D]; sequence I32 [T]; positions I32 [T]
  *                    Query t sees cache slots j of sequence[t] with j <= positions[t] and, if window > 0,
  *                    j > positions[t] - window. Query head h reads key/value head h / (Hq / Hk). What lies in slots it
- *                    does not see, a NaN for instance, has no effect.
+ *                    does not see, a NaN for instance, has no effect. Where T >= 32 and out and the caches have
+ *                    one 16-bit type, queries and softmax weights may be rounded to that type before they are multiplied.
  *  "activation"      out float [..]; x float [..] same shape. out may be x.                   aa_activation_params
  *  "gated_activation" out float [..]; gate float [..]; up float [..] same shape.              aa_activation_params
  *                    out = act(gate) * up. out may be gate or up. (The value of act at -infinity is not defined.)

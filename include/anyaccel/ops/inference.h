@@ -34,11 +34,32 @@ struct LinearPart {
   const Tensor& bias;
 };
 
+// The weights of norm_qkv_rope: w_q [Hq*D, K], w_k and w_v [Hk*D, K], biases [Hq*D] or [Hk*D] or absent.
+struct QkvWeights {
+  const Tensor& w_q;
+  const Tensor& bias_q;
+  const Tensor& w_k;
+  const Tensor& bias_k;
+  const Tensor& w_v;
+  const Tensor& bias_v;
+};
+
+// What norm_qkv_rope leaves between the ops where it runs as a sequence. Contents are undefined afterwards, but for q.
+struct QkvScratch {
+  const Tensor& normed;   // [T, K]
+  const Tensor& q;        // [T, Hq*D]: the op's q
+  const Tensor& k;        // [T, Hk*D]
+  const Tensor& v;        // [T, Hk*D]
+  const Tensor& k_heads;  // the same memory as k, [T, Hk, D]
+  const Tensor& v_heads;  // the same memory as v, [T, Hk, D]
+};
+
 // How one op is carried out on the active accelerator.
 struct OpPlacement {
   std::string op;
-  bool native = false;     // false: falls back to the CPU
-  uint64_t fallbacks = 0;  // calls that fell back so far
+  bool native = false;       // the accelerator has it; false: falls back to the CPU, unless
+  uint64_t fallbacks = 0;    // calls that fell back so far
+  bool as_sequence = false;  // the accelerator lacks it and runs others of the list in its place
 };
 
 class Inference : public OpLibrary {
@@ -75,9 +96,23 @@ class Inference : public OpLibrary {
               const Tensor& seen = {});
   void random(const Tensor& out, aa_random_kind kind, uint64_t seed, uint64_t offset, double low, double high);
 
+  // -- fused ops: the accelerator's own where it has one and runs this call, else the sequence of ops of abi/ops.h. They
+  //    never go to the CPU as one op. `normed` [M, K] is memory for the sequence, contents undefined afterwards; it may be
+  //    x, which is then not kept. Its dtype is what goes into the products: with another one than F32, which is what the
+  //    fused op has between its parts, and under amp, the sequence runs everywhere.
+  void norm_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w, float eps,
+                   const Tensor& normed, const Tensor& bias = {});
+  void norm_gated_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w_gate,
+                         const Tensor& w_up, Activation kind, float eps, const Tensor& normed,
+                         const Tensor& bias_gate = {}, const Tensor& bias_up = {});
+  void norm_qkv_rope(const Tensor& q, const Tensor& k_cache, const Tensor& v_cache, const Tensor& x, const Tensor& norm,
+                     const QkvWeights& weights, const Tensor& cos, const Tensor& sin, const Tensor& sequence,
+                     const Tensor& positions, float eps, const QkvScratch& scratch, bool interleaved = false);
+
   // Every op, where it runs, and how often it fell back.
   std::vector<OpPlacement> placements() const;
-  // Whether every op of the list above runs on the accelerator itself, so that a step of it can be captured in a graph.
+  // Whether every op of the list above runs on the accelerator itself, as one op or a sequence of others, so that a step of
+  // them can be captured in a graph.
   bool all_native() const;
 
  private:

@@ -64,6 +64,7 @@ void run_adam(const Options& options, std::vector<Result>& results);
 void run_fused_adam(const Options& options, std::vector<Result>& results);
 void run_jit(const Options& options, std::vector<Result>& results);
 void run_quant(const Options& options, std::vector<Result>& results);
+void run_attention(const Options& options, std::vector<Result>& results);
 void run_product(const Options& options, std::vector<Result>& results);
 void run_aio(const Options& options, std::vector<Result>& results);
 void run_model(const Options& options, bool decode, bool prefill, std::vector<Result>& results);

@@ -106,10 +106,18 @@ struct Benchmark {
 
 // In the order they run.
 constexpr Benchmark benchmarks[] = {
-    {"start", bench::run_start}, {"launch", bench::run_launch}, {"alloc", bench::run_alloc},
-    {"copy", bench::run_copy},   {"adam", bench::run_adam},     {"quant", bench::run_quant},
-    {"jit", bench::run_jit},     {"aio", bench::run_aio},       {"product", bench::run_product},
-    {"decode", nullptr},         {"prefill", nullptr},
+    {"start", bench::run_start},
+    {"launch", bench::run_launch},
+    {"alloc", bench::run_alloc},
+    {"copy", bench::run_copy},
+    {"adam", bench::run_adam},
+    {"quant", bench::run_quant},
+    {"jit", bench::run_jit},
+    {"aio", bench::run_aio},
+    {"product", bench::run_product},
+    {"attention", bench::run_attention},
+    {"decode", nullptr},
+    {"prefill", nullptr},
 };
 
 }  // namespace

@@ -1,4 +1,7 @@
-// bench product: one product of 512 rows, as a prompt makes them, beside the rate of fp32 multiply-adds.
+// bench product: products as a prompt makes them, beside the rate of fp32 multiply-adds; where the vendor has a library for
+// bf16, also those of a model of 8 billion parameters beside a large product by it.
+#include <string>
+
 #include "anyaccel/op_builder.h"
 #include "anyaccel/ops/inference.h"
 #include "cli/bench/bench.h"
@@ -39,6 +42,32 @@ void run_product(const Options& options, std::vector<Result>& results) {
   for (size_t i = first; i < results.size(); ++i) {
     results[i].ceiling = 1e-9 * ceiling;
     if (ceiling > 0) results[i].ratio = results[i].value / results[i].ceiling;
+  }
+
+  const double large = measure_ceiling(AA_CEILING_PRODUCT_BF16, options);
+  if (!(large > 0)) return;
+  struct Size {
+    int64_t m, n, k;
+  };
+  for (const Size& size :
+       {Size{2048, 6144, 4096}, Size{2048, 4096, 4096}, Size{2048, 28672, 4096}, Size{2048, 4096, 14336}}) {
+    const Tensor x = random({size.m, size.k}, DType::BF16, 1), w = random({size.n, size.k}, DType::BF16, 2);
+    const Tensor out = Tensor::empty({size.m, size.n}, DType::BF16, device);
+    Result result{
+        .name = "product." + std::to_string(size.m) + "x" + std::to_string(size.n) + "x" + std::to_string(size.k),
+        .unit = "GFLOP/s",
+        .ceiling = 1e-9 * large,
+        .ceiling_name = "a large bf16 product"};
+    std::vector<double> values;
+    for (int run = 0; run < 4 * options.runs + 1; ++run) {
+      const auto start = Clock::now();
+      inference->linear(out, x, w);
+      accelerator.synchronize();
+      const auto work = 2.0 * static_cast<double>(size.m * size.n * size.k);
+      if (run) values.push_back(1e-9 * work / seconds_since(start));
+    }
+    summarize(result, values, false);
+    results.push_back(result);
   }
 }
 

@@ -2,9 +2,12 @@
 #include "ops/portable/optimizers.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "anyaccel/tensor.h"
 #include "ops/optimizers.h"
@@ -17,8 +20,11 @@ namespace {
 
 static_assert(AA_SUM_SEGMENT == AA_NORM_SEGMENT);
 
+// Elements of a parameter that may share a launch with others.
+constexpr int64_t largest_of_many = int64_t{1} << 18;
+
 // Kernels of optimizers.cl and of lamb.cl.
-enum Steps : size_t { adam_step, lion_step };
+enum Steps : size_t { adam_step, lion_step, adam_step_many };
 enum Lamb : size_t { square_sums_kernel, lamb_moments_kernel, lamb_apply_kernel };
 
 aa_optimizer_types types_of(const aa_parameter& p) {
@@ -43,12 +49,16 @@ std::vector<double> read_back(const Tensor& sums) {
 
 OptimizerKernels::OptimizerKernels(DriverAccelerator& accelerator)
     : accelerator_(accelerator),
-      steps_(accelerator, "optimizers.cl", {"adam_step", "lion_step"}),
+      steps_(accelerator, "optimizers.cl", {"adam_step", "lion_step", "adam_step_many"}),
       lamb_(accelerator, "lamb.cl", {"square_sums", "lamb_moments", "lamb_apply"}) {}
 
-int64_t OptimizerKernels::per_item(int device) {
+int64_t OptimizerKernels::step_per_item(int device) {
+  return steps_.tuning(device).group_size == 1 ? AA_ADAM_ALONE : AA_ADAM_IN_GROUP;
+}
+
+int64_t OptimizerKernels::lamb_per_item(int device) {
   // Where an item works alone it is a thread of a processor: it takes a few strips.
-  return steps_.tuning(device).group_size == 1 ? 1024 : 1;
+  return lamb_.tuning(device).group_size == 1 ? 1024 : 1;
 }
 
 LaunchShape OptimizerKernels::items_shape(int64_t count, int64_t per_item, int device) {
@@ -64,24 +74,62 @@ LaunchShape OptimizerKernels::segments_shape(int64_t count, int device) {
 
 void OptimizerKernels::step(std::span<const aa_parameter> parameters, const aa_adam_args& args, const void* noop,
                             int device) {
-  const int64_t each = per_item(device);
+  const int64_t each = step_per_item(device);
   const auto numbers = std::bit_cast<aa_adam_numbers>(args);
+  const auto same_types = [](const aa_parameter& a, const aa_parameter& b) {
+    const aa_optimizer_types x = types_of(a), y = types_of(b);
+    return x.param == y.param && x.grad == y.grad && x.state == y.state && x.copy == y.copy;
+  };
+  // Small parameters wait for others of their types; groups beyond a parameter's end would cost more than they save where
+  // sizes differ much.
+  std::array<const aa_parameter*, AA_MANY> waiting{};
+  size_t count = 0;
+  const auto flush = [&] {
+    if (count > 0) step_many({waiting.data(), count}, args, noop, device);
+    count = 0;
+  };
   for (const aa_parameter& p : parameters) {
     if (p.count == 0) continue;
-    steps_.launch(adam_step, device, items_shape(p.count, each, device), p.param, p.grad, p.state[0], p.state[1],
-                  p.copy, noop, types_of(p), numbers, p.count, each);
+    if (p.count > largest_of_many) {
+      steps_.launch(adam_step, device, items_shape(p.count, each, device), p.param, p.grad, p.state[0], p.state[1],
+                    p.copy, noop, types_of(p), numbers, p.count);
+      continue;
+    }
+    if (count == waiting.size() || (count > 0 && !same_types(*waiting[0], p))) flush();
+    waiting[count++] = &p;
   }
+  flush();
+}
+
+void OptimizerKernels::step_many(std::span<const aa_parameter* const> parameters, const aa_adam_args& args,
+                                 const void* noop, int device) {
+  int64_t longest = 0;
+  for (const aa_parameter* p : parameters) longest = std::max(longest, p->count);
+  LaunchShape shape = items_shape(longest, step_per_item(device), device);
+  shape.grid[1] = static_cast<uint32_t>(parameters.size());
+  // What is not there has no groups.
+  const auto at = [&](size_t i) -> const aa_parameter& { return *parameters[std::min(i, parameters.size() - 1)]; };
+  const auto launch = [&]<size_t... i>(std::index_sequence<i...>) {
+    const auto arguments = std::tuple_cat(
+        std::make_tuple(at(i).param, at(i).grad, at(i).state[0], at(i).state[1], at(i).copy, at(i).count)...);
+    std::apply(
+        [&](const auto&... argument) {
+          steps_.launch(adam_step_many, device, shape, noop, types_of(at(0)), std::bit_cast<aa_adam_numbers>(args),
+                        argument...);
+        },
+        arguments);
+  };
+  launch(std::make_index_sequence<AA_MANY>());
 }
 
 void OptimizerKernels::step(std::span<const aa_parameter> parameters, const aa_lion_args& args, const void* noop,
                             int device) {
-  const int64_t each = per_item(device);
   const aa_lion_numbers numbers{args.beta1, args.one_minus_beta1, args.beta2, args.one_minus_beta2, args.lr,
                                 args.keep,  args.grad_scale,      0};
   for (const aa_parameter& p : parameters) {
     if (p.count == 0) continue;
-    steps_.launch(lion_step, device, items_shape(p.count, each, device), p.param, p.grad, p.state[0], p.copy, noop,
-                  types_of(p), numbers, p.count, each);
+    steps_.launch(lion_step, device, items_shape(p.count, step_per_item(device), device), p.param, p.grad, p.state[0],
+                  p.copy, noop, types_of(p), numbers, p.count);
   }
 }
 
@@ -111,7 +159,7 @@ std::vector<double> OptimizerKernels::lamb_moments(std::span<const aa_parameter>
 
 void OptimizerKernels::lamb_apply(std::span<const aa_parameter> parameters, const aa_lamb_args& args,
                                   std::span<const float> coefficients, int device) {
-  const int64_t each = per_item(device);
+  const int64_t each = lamb_per_item(device);
   for (size_t i = 0; i < parameters.size(); ++i) {
     const aa_parameter& p = parameters[i];
     if (p.count == 0) continue;

@@ -30,7 +30,10 @@ class OptimizerKernels {
  private:
   // The grid of a kernel whose items take `per_item` elements each.
   LaunchShape items_shape(int64_t count, int64_t per_item, int device);
-  int64_t per_item(int device);
+  int64_t step_per_item(int device);
+  int64_t lamb_per_item(int device);
+  void step_many(std::span<const aa_parameter* const> parameters, const aa_adam_args& args, const void* noop,
+                 int device);
   LaunchShape segments_shape(int64_t count, int device);
 
   DriverAccelerator& accelerator_;

@@ -1,6 +1,6 @@
 # Random delays before every command, and other orders of a kernel's items, change nothing and show no race: as many seeds as
 # ANYACCEL_TEST_DELAY_SEEDS says (8).
-. "$(dirname "$0")/simulated.sh"
+. "$(dirname "$0")/common.sh"
 export SIM_STRICT=abort SIM_DELAY_US=20
 
 run || fail "without delays: $(cat "$folder/err")"

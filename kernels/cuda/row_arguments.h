@@ -1,0 +1,54 @@
+// Sizes and structs of embedding.cu, norms.cu, pairs.cu, argmax.cu and sampling.cu, which the host uses too (it includes this
+// file after defining aa_i64 and aa_i32).
+#ifndef ANYACCEL_KERNELS_ROW_ARGUMENTS_H_
+#define ANYACCEL_KERNELS_ROW_ARGUMENTS_H_
+
+#define AA_EMBEDDING_THREADS 128
+#define AA_PAIR_THREADS 256
+// The longest row that is normalised has AA_NORM_THREADS * AA_NORM_CHUNKS * 8 elements.
+#define AA_NORM_THREADS 1024
+#define AA_NORM_CHUNKS 2
+
+// Strides of rows in elements. A dtype of 0: the tensor is absent.
+typedef struct aa_norm_rows {
+  aa_i64 size;
+  aa_i64 out_row;
+  aa_i64 x_row;
+  aa_i64 residual_row;
+  aa_i32 out_dtype;
+  aa_i32 x_dtype;
+  aa_i32 residual_dtype;
+  aa_i32 weight_dtype;
+  aa_i32 bias_dtype;
+  aa_i32 centred; /* layer_norm */
+  aa_i32 threads; /* of a block */
+  float eps;
+} aa_norm_rows;
+
+#define AA_SAMPLE_THREADS 512
+#define AA_SAMPLE_BINS 2048
+// Elements that a block takes at least, and blocks that share a row at most.
+#define AA_SAMPLE_SHARE 4096
+#define AA_SAMPLE_BLOCKS 64
+
+// Rows of logits and where their tokens go. Strides in elements.
+typedef struct aa_sample_rows {
+  aa_i64 size;
+  aa_i64 row;      /* from one row of logits to the next */
+  aa_i64 out_step;
+  aa_i64 seen_row;
+  aa_i64 seen_inner;
+  aa_i64 rng_step;
+  aa_i32 out_dtype;
+  aa_i32 has_seen;
+  float temperature;
+  float top_p;
+  aa_i32 top_k;
+  aa_i32 reserved;
+} aa_sample_rows;
+
+// 32-bit words that a row needs: of results, and of counters that are zero before and after (argmax: one).
+#define AA_SAMPLE_RESULTS (2 + 2 * AA_SAMPLE_BLOCKS)
+#define AA_SAMPLE_COUNTERS (2 + 3 * AA_SAMPLE_BINS)
+
+#endif  // ANYACCEL_KERNELS_ROW_ARGUMENTS_H_

@@ -1,0 +1,75 @@
+// What the tuned attention kernels take by value, and what they share. The host includes this file too, after defining
+// aa_i64 and aa_i32 (see kernels/portable/arguments.h), with AA_ARGUMENTS_ONLY. Strides in elements.
+#ifndef ANYACCEL_KERNELS_TUNED_ATTENTION_H_
+#define ANYACCEL_KERNELS_TUNED_ATTENTION_H_
+
+typedef struct aa_tuned_attention {
+  aa_i64 tokens;
+  aa_i64 kv_heads;
+  aa_i64 heads_per_kv;
+  aa_i64 sequences;
+  aa_i64 slots;
+  aa_i64 size; /* D */
+  aa_i64 q_stride[3];   /* token, head, element */
+  aa_i64 out_stride[3]; /* token, head, element */
+  aa_i64 k_stride[3];   /* sequence, head, slot */
+  aa_i64 v_stride[3];
+  aa_i64 sequence_stride;
+  aa_i64 position_stride;
+  float scale;
+  float softcap;
+  aa_i32 window;
+  aa_i32 q_dtype;
+  aa_i32 out_dtype;
+  aa_i32 splits; /* decode_attention: blocks that share the slots of one token */
+  aa_i32 q_wide; /* decode_attention: q is F32, without gaps in a head, and its heads are aligned to 16 bytes */
+  aa_i32 reserved;
+} aa_tuned_attention;
+
+// decode_attention: threads of a block; query heads of one key/value head that a block makes, for caches of 16 and 32 bits;
+// most splits; slots that a warp takes at once; fewest of these that a block is made for.
+#define AA_DECODE_THREADS 256
+#define AA_DECODE_HEADS 8
+#define AA_DECODE_HEADS_F32 4
+#define AA_DECODE_MAX_SPLITS 64
+#define AA_DECODE_TILE 16
+#define AA_DECODE_LEAST_TILES 4
+// Floats that one split leaves for the block that adds them up: maxima, totals, sums.
+#define AA_DECODE_PARTIAL(heads, size) (((heads) * ((size) + 2) + 15) / 16 * 16)
+
+// prefill_attention: threads of a block, rows (queries) and slots of its tiles, and bytes of dynamic shared memory.
+#define AA_PREFILL_THREADS 128
+#define AA_PREFILL_ROWS(size) ((size) <= 128 ? 128 : 64)
+#define AA_PREFILL_SLOTS(size) ((size) <= 128 ? 64 : 32)
+// Elements from one row of a tile to the next.
+#define AA_PREFILL_PITCH(size) ((size) <= 64 ? 64 : (size) <= 128 ? 128 : 256)
+#define AA_PREFILL_LOCAL(size) \
+  ((AA_PREFILL_ROWS(size) + 4 * AA_PREFILL_SLOTS(size)) * AA_PREFILL_PITCH(size) * 2 + AA_PREFILL_ROWS(size) * 12 + 128)
+
+#if !defined(AA_ARGUMENTS_ONLY)
+
+#define AA_MINUS_INFINITY (-aa_float(0x7f800000u))
+#define AA_LOG2_E 1.44269504088896340736f
+
+// What the matrix unit does for each element type, and its two elements from floats.
+#define AA_MULTIPLY(type) AA_CAT(aa_mma_, type)
+#define AA_PACK(type) AA_CAT(aa_pack_, type)
+
+// Slots that a token sees: [begin, end), nothing for a sequence or position out of range but what there is.
+AA_FN aa_i64 aa_first_slot(aa_i64 position, aa_i32 window) {
+  return window > 0 && position >= window ? position - window + 1 : 0;
+}
+AA_FN aa_i64 aa_end_slot(aa_i64 position, aa_i64 slots) {
+  const aa_i64 end = position < slots ? position + 1 : slots;
+  return end > 0 ? end : 0;
+}
+
+// A product of query and key as an exponent of two.
+AA_FN float aa_exponent(float score, float scale, float softcap) {
+  if (softcap > 0.0f) return softcap * aa_tanh(score * scale / softcap) * AA_LOG2_E;
+  return score * (scale * AA_LOG2_E);
+}
+
+#endif
+
+#endif  // ANYACCEL_KERNELS_TUNED_ATTENTION_H_

@@ -1,0 +1,193 @@
+// What the tuned CUDA kernels use beyond kernels/portable/dialect.h: warps, vector loads, asynchronous copies, matrix units,
+// overlap with the kernel before. Include dialect.h first (with AA_GROUP_SIZE 1 settings: tuned kernels choose their own
+// block sizes) and nothing else of a language: then a kernel compiles by NVRTC without vendor headers, and as host C++ for
+// the simulator, where a block's threads are fibers and every access to global memory is checked.
+//
+//   AA_TUNED_KERNEL(name, threads, blocks_per_multiprocessor)(AA_OUT(float) y, AA_IN(void) w, aa_i64 n) { ... }
+//   AA_REGISTER_TUNED(name, threads)
+//
+// Threads of a block are one-dimensional: AA_LOCAL_ID, AA_WARP (AA_LOCAL_ID / 32), AA_LANE. Every lane of a warp reaches
+// every aa_shuffle*, aa_warp_*, aa_ldmatrix*, aa_mma* and AA_WARP_SYNC.
+#ifndef ANYACCEL_KERNELS_WARP_H_
+#define ANYACCEL_KERNELS_WARP_H_
+
+#if defined(AA_HOST_KERNELS)
+#include AA_HOST_WARP
+
+#else
+
+#define AA_TUNED_KERNEL(name, threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks) name
+#define AA_REGISTER_TUNED(name, threads)
+#define AA_WARP ((aa_i32)(threadIdx.x >> 5))
+#define AA_LANE ((aa_i32)(threadIdx.x & 31))
+#define AA_WARP_SYNC() __syncwarp()
+#define AA_PRAGMA_NO_UNROLL _Pragma("unroll 1")
+// A function that is not expanded where it is called: for what is seldom or costly, so that a kernel compiles fast.
+#define AA_CALL static __device__ __noinline__
+// Dynamic shared memory of the launch, aligned to 128 bytes.
+#define AA_DYNAMIC_LOCAL(name) extern __shared__ __align__(128) aa_u8 name[]
+
+struct __align__(16) aa_u32x4 {
+  aa_u32 x, y, z, w;
+};
+
+// The same number, of which the compiler knows nothing: keeps it from computing what depends on the number ahead of a loop, and
+// from making a copy of the loop for each of its values.
+AA_FN aa_i32 aa_opaque(aa_i32 v) {
+  aa_i32 same;
+  asm volatile("mov.s32 %0, %1;" : "=r"(same) : "r"(v));
+  return same;
+}
+
+// ---- global memory: addresses are byte offsets from a pointer, aligned to 16 -------------------------------------------
+
+// Data read once by the whole grid (weights): past the first-level cache.
+AA_FN aa_u32x4 aa_load16_stream(const void* p, aa_i64 bytes) {
+  aa_u32x4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"((const char*)p + bytes));
+  return v;
+}
+// The same where `there`; zeros elsewhere, and nothing is read. An earlier kernel may have written it: it is not read past
+// an aa_grid_wait().
+AA_FN aa_u32x4 aa_load16_stream_if(const void* p, aa_i64 bytes, bool there) {
+  aa_u32x4 v = {0, 0, 0, 0};
+  asm volatile("{ .reg .pred there; setp.ne.s32 there, %5, 0; "
+               "@there ld.global.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+               : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+               : "l"((const char*)p + bytes), "r"(there ? 1 : 0));
+  return v;
+}
+// Data that other threads read too, and that an earlier kernel may have written.
+AA_FN aa_u32x4 aa_load16(const void* p, aa_i64 bytes) {
+  aa_u32x4 v;
+  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"((const char*)p + bytes));
+  return v;
+}
+AA_FN void aa_store16(void* p, aa_i64 bytes, aa_u32x4 v) {
+  asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"((char*)p + bytes), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+// Asks for the 128 bytes around an address to come to the second-level cache. Allowed before aa_grid_wait() for memory that
+// no kernel writes (weights).
+AA_FN void aa_prefetch(const void* p, aa_i64 bytes) { asm volatile("prefetch.global.L2 [%0];" ::"l"((const char*)p + bytes)); }
+// Adds on the whole device; returns the value before.
+AA_FN aa_u32 aa_atomic_add(aa_u32* p, aa_i64 i, aa_u32 v) { return atomicAdd(p + i, v); }
+// What this thread wrote is seen by who sees its later atomics.
+AA_FN void aa_device_fence() { __threadfence(); }
+
+// ---- overlap with the kernel before (programmatic dependent launch) ----------------------------------------------------
+
+// Waits until the kernels before have ended and what they wrote can be seen.
+AA_FN void aa_grid_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The next kernel may start; it still waits at its own aa_grid_wait().
+AA_FN void aa_grid_launch_next() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// ---- warps -------------------------------------------------------------------------------------------------------------
+
+AA_FN float aa_shuffle_xor(float v, aa_i32 mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
+AA_FN aa_u32 aa_shuffle_xor_u32(aa_u32 v, aa_i32 mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
+AA_FN float aa_shuffle(float v, aa_i32 lane) { return __shfl_sync(0xffffffffu, v, lane); }
+AA_FN aa_u32 aa_shuffle_u32(aa_u32 v, aa_i32 lane) { return __shfl_sync(0xffffffffu, v, lane); }
+
+// ---- shared memory and matrix units ------------------------------------------------------------------------------------
+
+// 16 bytes of global memory to shared memory, in the background; zeros instead when `there` is false (nothing is read).
+AA_FN void aa_async_copy16(void* local, const void* p, aa_i64 bytes, bool there) {
+  const aa_u32 to = (aa_u32)__cvta_generic_to_shared(local);
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"((const char*)p + bytes),
+               "r"(there ? 16 : 0)
+               : "memory");
+}
+AA_FN void aa_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Until at most `left` (a constant) of this thread's committed groups are still under way.
+#define aa_async_wait(left) asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory")
+
+// Four 8x8 matrices of 16-bit elements from shared memory; lane l gives the address of row l % 8 of matrix l / 8 (16 bytes,
+// aligned) and receives elements (l / 4, 2 * (l % 4)) and the next one of each matrix.
+AA_FN void aa_ldmatrix(aa_u32 (&r)[4], const void* local) {
+  const aa_u32 at = (aa_u32)__cvta_generic_to_shared(local);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(at)
+               : "memory");
+}
+// The same, each matrix transposed.
+AA_FN void aa_ldmatrix_transposed(aa_u32 (&r)[4], const void* local) {
+  const aa_u32 at = (aa_u32)__cvta_generic_to_shared(local);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(at)
+               : "memory");
+}
+// d += a * b with a 16x16 by rows, b 16x8 by columns, d 16x8 in fp32, as PTX lays out mma.m16n8k16: lane l holds
+// a: (l/4, 2(l%4)..), (l/4 + 8, ..), (l/4, 8 + ..), (l/4 + 8, 8 + ..); b: (2(l%4).., l/4), (8 + .., l/4);
+// d: (l/4, 2(l%4)), (l/4, 2(l%4) + 1), (l/4 + 8, ..), (l/4 + 8, .. + 1).
+#define AA_MMA(name, type)                                                                                        \
+  AA_FN void name(float(&d)[4], const aa_u32(&a)[4], aa_u32 b0, aa_u32 b1) {                                      \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "     \
+                 "{%8,%9}, {%0,%1,%2,%3};"                                                                        \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                 \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                                 \
+  }
+AA_MMA(aa_mma_bf16, "bf16")
+AA_MMA(aa_mma_f16, "f16")
+
+// Two floats rounded to 16 bits, the first in the low half.
+AA_FN aa_u32 aa_pack_bf16(float low, float high) {
+  aa_u32 v;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+  return v;
+}
+AA_FN aa_u32 aa_pack_f16(float low, float high) {
+  aa_u32 v;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+  return v;
+}
+AA_FN float aa_unpack_f16(aa_u16 bits) {
+  float v;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(bits));
+  return v;
+}
+
+// 2^x, to about two units in the last place.
+AA_FN float aa_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+// 1 / x, to about one unit in the last place.
+AA_FN float aa_reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+#endif
+
+// ---- the same in every language ----------------------------------------------------------------------------------------
+
+// The name of a kernel that is compiled for several element types of weights: AA_NAME_W(gemv) is gemv_bf16 with AA_W bf16.
+#define AA_NAME_W(base) AA_CAT(base, AA_CAT(_, AA_W))
+
+AA_FN float aa_warp_sum(float v) {
+  for (aa_i32 d = 16; d > 0; d /= 2) v += aa_shuffle_xor(v, d);
+  return v;
+}
+AA_FN float aa_warp_max(float v) {
+  for (aa_i32 d = 16; d > 0; d /= 2) v = aa_fmax(v, aa_shuffle_xor(v, d));
+  return v;
+}
+
+#endif  // ANYACCEL_KERNELS_WARP_H_

@@ -1,0 +1,276 @@
+// The CUDA face of the simulator: a driver library for programs that load libcuda.so.1 at run time. Objects behind the
+// handles, and what every function shares. Functions carry the names that the real library exports and are written for
+// NVIDIA's documentation of the driver API.
+//
+// One lock (face_lock) guards contexts, streams, captures and graphs. It is never held while something is waited for.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "simulators/cuda/facts.h"
+#include "simulators/cuda/types.h"
+#include "simulators/engine/engine.h"
+
+namespace sim::cuda {
+
+// ---- objects -----------------------------------------------------------------------------------------------------------
+
+struct StreamObject;
+
+struct Context : Object {
+  explicit Context(int i) : Object("context"), device(i) {}
+  const int device;  // among all simulated ones
+  int retained = 0;  // of the primary context
+  bool destroyed = false;
+  std::shared_ptr<StreamObject> legacy;                             // made when first used
+  std::map<std::thread::id, std::shared_ptr<StreamObject>> thread;  // per-thread default streams
+  std::vector<std::weak_ptr<StreamObject>> streams;                 // all, with those above
+  std::vector<std::shared_ptr<Stream>> closing;                     // destroyed streams that still had work
+  std::set<int> peers;                                              // devices whose memory it may use
+};
+
+// One node of a graph; also what a stream is given outside of a capture.
+struct Node {
+  const char* what = "";
+  std::function<void(Execution&)> run;  // null: an empty node
+  std::vector<std::size_t> after;       // earlier nodes that it waits for
+};
+
+struct Capture {
+  std::thread::id thread;
+  CaptureMode mode = kCaptureGlobal;
+  bool invalidated = false;
+  bool ended = false;
+  std::weak_ptr<StreamObject> origin;
+  std::vector<Node> nodes;
+  std::vector<std::weak_ptr<StreamObject>> streams;
+};
+
+struct StreamObject : Object {
+  StreamObject() : Object("stream") {}
+  std::shared_ptr<Context> context;
+  bool blocking = true;  // waits for the legacy default stream, and that one for it
+  bool is_legacy = false;
+  int priority = 0;
+  std::shared_ptr<Stream> stream;
+  bool dirty = false;             // given work since `fence` was made
+  std::shared_ptr<Event> fence;   // set when all work until then has run
+  std::shared_ptr<Event> waited;  // the legacy stream's fence that it waits for already
+  std::shared_ptr<Capture> capture;
+  std::set<std::size_t> tail;  // the nodes that the next one comes after
+};
+
+struct EventObject : Object {
+  EventObject() : Object("event") {}
+  std::shared_ptr<Context> context;
+  unsigned flags = 0;
+  std::shared_ptr<Event> latest;     // of the last record; null: never recorded
+  std::shared_ptr<Capture> capture;  // the last record was in this one
+  std::set<std::size_t> after;       // and stands for these nodes
+};
+
+struct Module : Object {
+  Module() : Object("module") {}
+  std::shared_ptr<Context> context;
+  std::vector<std::string> kernels;
+  std::map<std::string, Handle> functions;
+};
+struct Function : Object {
+  Function() : Object("function") {}
+  std::weak_ptr<Module> module;
+  const KernelInfo* info = nullptr;
+  int dynamic_limit = kSharedBytes;
+};
+
+struct Graph : Object {
+  Graph() : Object("graph") {}
+  std::shared_ptr<Context> context;
+  std::vector<Node> nodes;
+};
+struct GraphExec : Object {
+  GraphExec() : Object("executable graph") {}
+  std::shared_ptr<Context> context;
+  std::vector<Node> nodes;
+  std::vector<std::size_t> lane;               // of each node; lane 0 is the stream it is launched on
+  std::vector<std::shared_ptr<Stream>> lanes;  // 1 and up
+  std::shared_ptr<Event> last;                 // set when the last launch has ended
+};
+
+struct PhysicalMemory : Object {
+  PhysicalMemory() : Object("memory handle") {}
+  int device = 0;
+  std::shared_ptr<const Allocation> allocation;
+};
+
+// ---- the process -------------------------------------------------------------------------------------------------------
+
+struct Entry;
+
+const Settings& settings();
+
+struct State {
+  State();
+  Engine engine;
+  const int version;
+  const int arch;
+  std::vector<int> visible;  // ordinal -> device
+  std::vector<std::shared_ptr<Context>> primary;
+};
+State& state();
+inline Engine& engine() { return state().engine; }
+std::mutex& face_lock();
+
+// Reports a violation by the running function and returns `code`.
+Result refuse(Result code, const char* kind, const std::string& what);
+const char* current_function();
+
+// The calling thread's current contexts; the last one is current.
+std::vector<std::shared_ptr<Context>>& context_stack();
+std::shared_ptr<Context> current_context();
+
+// What a context's device is broken by, as the error that every call repeats; success: it is not broken.
+Result sticky_error(int device);
+Result result_of(Status status);  // of a command, an allocation or a wait
+
+// The ordinal that a program knows a device by, and the other way round (-1: none).
+int ordinal_of(int device);
+int device_of(Ordinal ordinal);
+
+// While one exists, calls of this thread are refused: a host function runs.
+struct CallbackScope {
+  CallbackScope();
+  ~CallbackScope();
+};
+
+// ---- handles -----------------------------------------------------------------------------------------------------------
+
+// The object of a handle; null (and a violation) if there is none.
+template <typename T>
+std::shared_ptr<T> get(Handle handle, const char* what) {
+  std::string problem;
+  if (handle == nullptr) {
+    refuse(kInvalidHandle, "bad-handle", std::string("the ") + what + " is null");
+    return nullptr;
+  }
+  auto object = engine().handles().get<T>(handle, &problem);
+  if (object == nullptr) refuse(kInvalidHandle, "bad-handle", std::string("the ") + what + " is bad: " + problem);
+  return object;
+}
+// A stream's handle, default streams included. Wants face_lock held and a current context.
+std::shared_ptr<StreamObject> get_stream(Handle handle);
+
+inline Handle handle_of(const std::shared_ptr<Object>& object, bool leaks) {
+  return reinterpret_cast<Handle>(engine().handles().add(object, leaks));
+}
+
+// ---- work on streams (stream.cpp, capture.cpp); all want face_lock held --------------------------------------------------
+
+// Puts one piece of work on a stream, or captures it.
+Result submit(StreamObject& stream, Node node, std::vector<std::shared_ptr<Event>> waits = {},
+              std::shared_ptr<Event> signal = nullptr);
+// Of work that cannot be captured: an error, and the capture invalid, when the stream captures.
+Result refuse_capture(StreamObject& stream, const char* what);
+// Before a call that CUDA calls potentially unsafe in a capture.
+Result refuse_unsafe();
+void invalidate(Capture& capture);
+// Legacy default stream or a call that waits for the whole context, while a stream captures.
+Result refuse_implicit(Context& context);
+std::vector<std::shared_ptr<StreamObject>> streams_of(const Context& context);
+const Context* owner_of(const Object& object);  // null: objects of its kind belong to none
+void destroy_context(Context& context);         // what it holds
+std::shared_ptr<StreamObject> make_stream(const std::shared_ptr<Context>& context, bool blocking, int priority);
+
+// What is wrong with the bytes a call names, if they are memory that the driver knows: freed, or not that many. `*found`
+// is the allocation; null for the program's own memory.
+Result check_range(const char* what, DevicePointer pointer, std::size_t bytes,
+                   std::shared_ptr<const Allocation>* found);
+
+// ---- entries -----------------------------------------------------------------------------------------------------------
+
+// What a function wants before it does anything.
+enum class Need {
+  nothing,
+  started,         // cuInit
+  context,         // a current context
+  healthy,         // and a device that is not broken
+  healthy_at_end,  // frees and destroys even when it is broken, and then returns that error
+};
+
+// An exported function. `base` and `since` are what cuGetProcAddress knows it by.
+struct Entry {
+  Entry(const char* symbol, const char* base, int since, void* address, bool legacy);
+  const char* const symbol;
+  const char* const base;
+  const int since;
+  void* const address;
+  const bool legacy;       // the old form of a function, which no program should get
+  bool available() const;  // not hidden by a fault, and not newer than the driver
+  std::atomic<std::uint64_t>* calls = nullptr;
+  const Fault* fault = nullptr;
+};
+std::vector<Entry*>& entries();
+
+class Call {
+ public:
+  Call(Entry& entry, Need need);
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  Result refused() const { return refused_; }
+  Result end(Result result) const;
+
+ private:
+  Result begin(Entry& entry);
+  const char* const outer_;
+  const Need need_;
+  Result refused_;
+};
+
+// CUDA_FUNCTION(symbol, base name, version, need, (parameters), (arguments)) { body }
+// The exported symbol is an indirect one, whose address is asked for when it is looked up: dlsym() finds nothing when the
+// function is hidden or newer than the driver.
+#define CUDA_FUNCTION(symbol, base, since, need, parameters, arguments)                               \
+  static Result body_##symbol parameters;                                                             \
+  static Result enter_##symbol parameters;                                                            \
+  static Entry entry_##symbol(#symbol, base, since, reinterpret_cast<void*>(&enter_##symbol), false); \
+  static Result enter_##symbol parameters {                                                           \
+    const Call call(entry_##symbol, need);                                                            \
+    return call.refused() != kSuccess ? call.refused() : call.end(body_##symbol arguments);           \
+  }                                                                                                   \
+  CUDA_EXPORT(symbol, parameters)                                                                     \
+  static Result body_##symbol parameters
+// The form of a function from before CUDA 4 or 11, which dlsym() finds under the plain name.
+#define CUDA_LEGACY_FUNCTION(symbol, since)                                                             \
+  static Result enter_##symbol();                                                                       \
+  static Entry entry_##symbol(#symbol, #symbol, since, reinterpret_cast<void*>(&enter_##symbol), true); \
+  static Result enter_##symbol() {                                                                      \
+    const Call call(entry_##symbol, Need::nothing);                                                     \
+    return refuse(kNotSupported, "legacy-function",                                                     \
+                  "this is an old form; a program must bind the name with its suffix");                 \
+  }                                                                                                     \
+  CUDA_EXPORT(symbol, ())
+#define CUDA_EXPORT(symbol, parameters)                                                       \
+  extern "C" {                                                                                \
+  static auto resolve_##symbol() -> decltype(&enter_##symbol) {                               \
+    return entry_##symbol.available() ? &enter_##symbol : nullptr;                            \
+  }                                                                                           \
+  __attribute__((visibility("default"), ifunc("resolve_" #symbol))) Result symbol parameters; \
+  }
+
+#define CUDA_REQUIRE(condition, code, kind, what)      \
+  do {                                                 \
+    if (!(condition)) return refuse(code, kind, what); \
+  } while (false)
+#define CUDA_TRY(expression)                                          \
+  do {                                                                \
+    if (const Result bad = (expression); bad != kSuccess) return bad; \
+  } while (false)
+
+}  // namespace sim::cuda

@@ -1,0 +1,67 @@
+// How the ranks of a simulated communicator meet, be they threads or processes: a piece of shared memory named after the
+// unique id, with one buffer a rank, one mailbox a pair of ranks, and a barrier that knows who is missing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace sim_library {
+
+// What a rank is about to do; ranks that meet must agree. `name` is a literal's text.
+struct OperationHeader {
+  char name[24];
+  std::uint64_t count, sequence;
+  std::int32_t type, reduction, root, device;
+};
+
+class Rendezvous {
+ public:
+  static constexpr std::size_t kBufferBytes = 1 << 18, kMailBytes = 1 << 14;
+  static constexpr int kMostRanks = 64;
+
+  // Maps the memory, making it if this is the first rank, and takes the rank's place in it. Null, with a sentence, when the
+  // ranks contradict each other. Does not wait.
+  static Rendezvous* join(const std::string& name, int ranks, int rank, int device, std::string* problem);
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
+
+  // Until all ranks have joined. Empty, or what is wrong (several on one device; who is missing).
+  std::string wait_for_all();
+  int ranks() const { return ranks_; }
+  int rank() const { return rank_; }
+
+  // Until every rank has come here. False when one has left, when it takes too long, or after abort(); then text() says so.
+  bool barrier(const char* doing);
+  char* buffer(int rank) const;
+  OperationHeader& header(int rank) const;
+
+  // The mailbox from one rank to another: fill() and empty() return false when it is full or empty, and never wait.
+  bool fill(int to, const char* bytes, std::size_t count);
+  bool empty(int from, char* bytes, std::size_t* count);
+  // Waits a little for a mailbox to change. False as barrier().
+  bool wait_for_mail(const char* doing, std::uint64_t began_ns);
+
+  void abort();
+  bool aborted() const;
+  const std::string& text() const { return text_; }
+
+ private:
+  struct Shared;
+  struct Slot;
+  struct Mail;
+  Rendezvous() = default;
+  bool give_up(const char* doing, std::uint64_t began_ns, const std::function<std::string()>& missing);
+
+  std::string name_, text_;
+  int ranks_ = 0, rank_ = 0;
+  Shared* shared_ = nullptr;
+  std::size_t bytes_ = 0;
+  Slot* slots_ = nullptr;
+  Mail* mail_ = nullptr;
+  char* buffers_ = nullptr;
+};
+
+}  // namespace sim_library

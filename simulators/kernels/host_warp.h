@@ -1,0 +1,87 @@
+// The section of kernels/cuda/warp.h for host C++: what AA_HOST_WARP names when the simulators compile the tuned kernels. A
+// block's threads are fibers, its warps 32 of them; every access to global memory is checked and recorded.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "simulators/engine/kernel.h"
+#include "simulators/engine/warp.h"
+
+#define AA_TUNED_KERNEL(name, threads, blocks) static void name
+#define AA_REGISTER_TUNED(name, threads) AA_HOST_REGISTER_TUNED_(name, threads)
+#define AA_HOST_REGISTER_TUNED_(name, threads) \
+  static const ::sim::KernelRegistration aa_register_##name(AA_HOST_TEXT(name), threads, &name, 32);
+#define AA_WARP (static_cast<aa_i32>(::sim::GroupRunner::current().item() >> 5))
+#define AA_LANE (static_cast<aa_i32>(::sim::GroupRunner::current().item() & 31))
+#define AA_WARP_SYNC() ::sim::warp_sync()
+#define AA_PRAGMA_NO_UNROLL
+#define AA_CALL [[maybe_unused]] static
+#define AA_DYNAMIC_LOCAL(name) aa_u8* const name = static_cast<aa_u8*>(::sim::GroupRunner::current().dynamic_local())
+
+AA_FN aa_i32 aa_opaque(aa_i32 v) { return v; }
+
+struct alignas(16) aa_u32x4 {
+  aa_u32 x, y, z, w;
+};
+
+template <class Pointer>
+AA_FN aa_u32x4 aa_load16(const Pointer& p, aa_i64 bytes) {
+  aa_u32x4 v;
+  std::memcpy(&v, p.touch(bytes, 16, 16), 16);
+  return v;
+}
+template <class Pointer>
+AA_FN aa_u32x4 aa_load16_stream(const Pointer& p, aa_i64 bytes) {
+  return aa_load16(p, bytes);
+}
+template <class Pointer>
+AA_FN aa_u32x4 aa_load16_stream_if(const Pointer& p, aa_i64 bytes, bool there) {
+  return there ? aa_load16(p, bytes) : aa_u32x4{0, 0, 0, 0};
+}
+AA_FN void aa_store16(const AA_OUT(void) & p, aa_i64 bytes, aa_u32x4 v) { std::memcpy(p.touch(bytes, 16, 16), &v, 16); }
+// Allowed outside of allocations, and nothing to see.
+template <class Pointer>
+AA_FN void aa_prefetch(const Pointer&, aa_i64) {}
+AA_FN aa_u32 aa_atomic_add(const AA_OUT(aa_u32) & p, aa_i64 i, aa_u32 v) {
+  aa_u32& at = p[i];
+  const aa_u32 old = at;
+  at = old + v;
+  return old;
+}
+AA_FN void aa_device_fence() {}
+
+AA_FN void aa_grid_wait() { ::sim::GroupRunner::current().wait_previous(); }
+AA_FN void aa_grid_launch_next() {}
+
+AA_FN aa_u32 aa_shuffle_u32(aa_u32 v, aa_i32 lane) { return ::sim::warp_shuffle(v, lane); }
+AA_FN aa_u32 aa_shuffle_xor_u32(aa_u32 v, aa_i32 mask) { return ::sim::warp_shuffle(v, AA_LANE ^ mask); }
+AA_FN float aa_shuffle(float v, aa_i32 lane) { return aa_float(aa_shuffle_u32(aa_bits(v), lane)); }
+AA_FN float aa_shuffle_xor(float v, aa_i32 mask) { return aa_float(aa_shuffle_xor_u32(aa_bits(v), mask)); }
+
+template <class Pointer>
+AA_FN void aa_async_copy16(void* local, const Pointer& p, aa_i64 bytes, bool there) {
+  static const char zeros[16] = {};
+  ::sim::GroupRunner::current().async_copy16(local, there ? p.touch(bytes, 16, 16) : zeros);
+}
+AA_FN void aa_async_commit() { ::sim::GroupRunner::current().async_commit(); }
+#define aa_async_wait(left) ::sim::GroupRunner::current().async_wait(left)
+
+AA_FN void aa_ldmatrix(aa_u32 (&r)[4], const void* local) { ::sim::warp_ldmatrix(r, local, false); }
+AA_FN void aa_ldmatrix_transposed(aa_u32 (&r)[4], const void* local) { ::sim::warp_ldmatrix(r, local, true); }
+AA_FN void aa_mma_bf16(float (&d)[4], const aa_u32 (&a)[4], aa_u32 b0, aa_u32 b1) {
+  ::sim::warp_mma_bf16(d, a, b0, b1);
+}
+AA_FN void aa_mma_f16(float (&d)[4], const aa_u32 (&a)[4], aa_u32 b0, aa_u32 b1) { ::sim::warp_mma_f16(d, a, b0, b1); }
+
+AA_FN aa_u32 aa_pack_bf16(float low, float high) {
+  return static_cast<aa_u32>(::sim::bf16_from_float(low)) | static_cast<aa_u32>(::sim::bf16_from_float(high)) << 16;
+}
+AA_FN aa_u32 aa_pack_f16(float low, float high) {
+  return static_cast<aa_u32>(::sim::f16_from_float(low)) | static_cast<aa_u32>(::sim::f16_from_float(high)) << 16;
+}
+AA_FN float aa_unpack_f16(aa_u16 bits) { return ::sim::float_from_f16(bits); }
+
+AA_FN float aa_exp2(float x) { return std::exp2(x); }
+AA_FN float aa_reciprocal(float x) { return 1.0f / x; }

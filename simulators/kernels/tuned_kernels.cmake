@@ -1,0 +1,53 @@
+# The tuned kernels (kernels/cuda/*.cu) compiled for the host: object libraries whose kernels are in sim::kernel_table().
+
+# One source a .cu file and choice of its element types: of AA_X where the file names AA_X or AA_NAME_X, of AA_W where it
+# names AA_W or AA_NAME_W, of both with AA_NAME_XW. tests/kernels/nvrtc_test.cpp reads the files in the same way.
+function(add_tuned_host_kernels target)
+  set(sources)
+  foreach(kernel_file ${ARGN})
+    get_filename_component(name ${kernel_file} NAME_WE)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${kernel_file})
+    file(STRINGS ${kernel_file} uses_x REGEX "(^|[^A-Z_])AA_(X|NAME_X|NAME_XW)([^A-Z_]|$)" LIMIT_COUNT 1)
+    file(STRINGS ${kernel_file} uses_w REGEX "(^|[^A-Z_])AA_(W|NAME_W|NAME_XW)([^A-Z_]|$)" LIMIT_COUNT 1)
+    set(x_types none)
+    set(w_types none)
+    if(uses_x)
+      set(x_types f32 bf16 f16)
+    endif()
+    if(uses_w)
+      set(w_types f32 bf16 f16)
+    endif()
+    foreach(x ${x_types})
+      foreach(w ${w_types})
+        set(source ${CMAKE_CURRENT_BINARY_DIR}/kernels/${target}/${name}_${x}_${w}.cpp)
+        set(text "// Generated: one choice of element types of a kernel file.\n")
+        if(NOT x STREQUAL none)
+          string(APPEND text "#define AA_X ${x}\n")
+        endif()
+        if(NOT w STREQUAL none)
+          string(APPEND text "#define AA_W ${w}\n")
+        endif()
+        string(APPEND text "#include \"${kernel_file}\"\n")
+        file(CONFIGURE OUTPUT ${source} CONTENT "${text}" @ONLY)
+        list(APPEND sources ${source})
+      endforeach()
+    endforeach()
+  endforeach()
+  if(NOT sources)  # an object library needs one
+    set(sources ${CMAKE_CURRENT_BINARY_DIR}/kernels/${target}/none.cpp)
+    file(CONFIGURE OUTPUT ${sources} CONTENT "// Generated: there are no kernels.\n" @ONLY)
+  endif()
+  add_library(${target} OBJECT ${sources})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/kernels/portable
+    ${PROJECT_SOURCE_DIR}/kernels/cuda)
+  target_compile_definitions(${target} PRIVATE AA_HOST_KERNELS="simulators/kernels/host_dialect.h"
+    AA_HOST_WARP="simulators/kernels/host_warp.h" AA_GROUP_SIZE=1 AA_LANES=1 AA_SUBGROUP=0 AA_ITEMS=1 AA_LOCAL_BYTES=0
+    AA_HAS_F16=1 AA_HAS_F64=1)
+  target_compile_options(${target} PRIVATE -O2 -Wall -Wno-unused-variable -Wno-unused-function -Wno-unknown-pragmas)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+endfunction()
+
+file(GLOB tuned_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
+add_tuned_host_kernels(simulator_tuned_kernels ${tuned_kernels})
+file(GLOB tuned_test_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/kernels/cuda/*.cu)
+add_tuned_host_kernels(simulator_tuned_test_kernels ${tuned_test_kernels})

@@ -1,0 +1,102 @@
+// See device.h.
+#include "accelerators/cuda/device.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "accelerators/cuda/ceilings.h"
+#include "accelerators/cuda/compiler.h"
+#include "accelerators/cuda/event.h"
+#include "accelerators/cuda/memory.h"
+#include "accelerators/cuda/module.h"
+#include "accelerators/cuda/stream.h"
+
+namespace anyaccel::cuda {
+namespace {
+
+constexpr const char* cuda_language = "cuda-c++";
+
+}  // namespace
+
+Device::Device(const Platform& platform, int32_t index) : state_(platform, index), ops_(state_) {}
+
+void Device::close() {
+  if (is_forked_child() || state_.lost()) return;
+  // Not where several devices share the context, of which another one may capture.
+  if (state_.facts().shares > 1) return;
+  state_.bind_surely();
+  state_.check(state_.api().context_synchronize(), "cuCtxSynchronize");
+}
+
+// Stream by stream: the vendor refuses to wait for a whole context while one of its streams captures, and would end the
+// capture. What captures has no work to wait for.
+void Device::synchronize() {
+  state_.usable();
+  for (const std::shared_ptr<StreamCore>& stream : state_.streams()) {
+    if (stream->capturing.load(std::memory_order_acquire)) continue;
+    const RelaxedCaptureMode relaxed(state_.api());
+    state_.enqueue("cuStreamSynchronize", [&] { return state_.api().stream_synchronize(stream->handle); });
+  }
+}
+
+void Device::memory_info(int64_t& free, int64_t& total) { state_.memory().info(free, total); }
+void* Device::mem_alloc(int32_t kind, size_t size) { return state_.memory().allocate(kind, size); }
+void Device::mem_free(int32_t kind, void* pointer, size_t) { state_.memory().free(kind, pointer); }
+
+std::unique_ptr<abi::Stream> Device::stream_create(int32_t priority, uint32_t flags) {
+  return std::make_unique<Stream>(state_, &ops_, priority, flags);
+}
+
+std::unique_ptr<abi::Event> Device::event_create(uint32_t flags) { return std::make_unique<Event>(state_, flags); }
+
+std::unique_ptr<abi::Module> Device::module_load(const void* image, size_t size, const char* format) {
+  state_.usable();
+  return std::make_unique<Module>(state_, image, size, format);
+}
+
+void Device::register_range(void* pointer, size_t size) { state_.memory().register_range(pointer, size); }
+void Device::unregister_range(void* pointer) { state_.memory().unregister_range(pointer); }
+void* Device::alloc_on_node(size_t size, int32_t numa_node) {
+  return state_.memory().allocate_on_node(size, numa_node);
+}
+
+bool Device::supports_op(const aa_op_call& call) {
+  state_.bind();
+  return ops_.supports(call.op, call);
+}
+
+double Device::measure_ceiling(int32_t kind, size_t bytes, double seconds) {
+  state_.bind_surely();
+  return cuda::measure_ceiling(state_, kind, bytes, seconds);
+}
+
+// ---- compiler --------------------------------------------------------------------------------------------------------
+
+const char* Device::compile_languages() { return cuda_language; }
+
+std::string Device::compile_fingerprint() { return compiler_fingerprint(state_.facts()); }
+
+abi::CompileOutput Device::compile(const char* language, const char* name, const char* source, size_t source_size,
+                                   const char* const* options, size_t option_count) {
+  if (std::string_view(language) != cuda_language) {
+    throw abi::Failure(AA_UNIMPLEMENTED, state_.label() + " compiles " + cuda_language + ", not " + language);
+  }
+  const std::vector<std::string> flags(options, options + option_count);
+  return cuda::compile(state_.facts(), name, std::string(source, source_size), flags);
+}
+
+void Device::kernel_tuning(aa_kernel_tuning& tuning) {
+  const DeviceFacts& facts = state_.facts();
+  // One row takes a warp, and a group has several of them so that a multiprocessor has enough of both.
+  tuning.group_size = std::min(256, facts.max_threads_per_block);
+  tuning.lanes = facts.warp_size;
+  tuning.subgroup_size = facts.warp_size;
+  tuning.items = std::min(256, facts.max_threads_per_block);
+  tuning.local_memory = std::min(49152, facts.shared_per_block);
+  tuning.native_f16 = 1;  // compute capability 5.3, and every AMD device that ROCm runs on
+  tuning.native_f64 = 1;
+  if (state_.api().runtime == Runtime::cuda && facts.major * 10 + facts.minor < 53) tuning.native_f16 = 0;
+}
+
+}  // namespace anyaccel::cuda

@@ -1,0 +1,166 @@
+// "attention" for few tokens, and for every call that the prompts' kernel does not take: kernels/cuda/decode_attention.cu.
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "accelerators/cuda/ops/attention_call.h"
+#include "accelerators/cuda/ops/op_group.h"
+#include "accelerators/cuda/ops/tuned_kernels.h"
+#include "accelerators/cuda/stream.h"
+
+namespace anyaccel::cuda {
+
+int attention_type(int32_t dtype) noexcept {
+  switch (dtype) {
+    case AA_DTYPE_F32: return 0;
+    case AA_DTYPE_BF16: return 1;
+    case AA_DTYPE_F16: return 2;
+    default: return -1;
+  }
+}
+
+const char* attention_type_name(int type) noexcept { return type == 0 ? "f32" : type == 1 ? "bf16" : "f16"; }
+
+aa_tuned_attention attention_arguments(const aa_op_call& call) {
+  const aa_tensor &out = call.tensors[0], &q = call.tensors[1], &k = call.tensors[2], &v = call.tensors[3];
+  const auto& params = *static_cast<const aa_attention_params*>(call.params);
+  aa_tuned_attention a{};
+  a.tokens = q.shape[0];
+  a.kv_heads = k.shape[1];
+  a.heads_per_kv = q.shape[1] / k.shape[1];
+  a.sequences = k.shape[0];
+  a.slots = k.shape[2];
+  a.size = q.shape[2];
+  std::copy_n(q.strides, 3, a.q_stride);
+  std::copy_n(out.strides, 3, a.out_stride);
+  std::copy_n(k.strides, 3, a.k_stride);
+  std::copy_n(v.strides, 3, a.v_stride);
+  a.sequence_stride = call.tensors[4].strides[0];
+  a.position_stride = call.tensors[5].strides[0];
+  a.scale = params.scale;
+  a.softcap = params.softcap;
+  a.window = params.window;
+  a.q_dtype = q.dtype;
+  a.out_dtype = out.dtype;
+  return a;
+}
+
+namespace {
+
+constexpr int64_t most_in_grid = 65535;  // of its second and third dimensions
+
+// Rows that can be read and written 16 bytes at a time: the last dimension without gaps, all others whole multiples.
+bool is_aligned(const aa_tensor& tensor) {
+  const int64_t elements = tensor.dtype == AA_DTYPE_F32 ? 4 : 8;
+  if (reinterpret_cast<uintptr_t>(tensor.data) % 16 != 0 || tensor.strides[tensor.ndim - 1] != 1) return false;
+  for (int d = 0; d + 1 < tensor.ndim; ++d) {
+    if (tensor.strides[d] % elements != 0) return false;
+  }
+  return true;
+}
+
+// What both kernels ask of the caches.
+bool has_readable_caches(const aa_op_call& call) {
+  const aa_tensor &k = call.tensors[2], &v = call.tensors[3];
+  return k.shape[1] > 0 && k.dtype == v.dtype && attention_type(k.dtype) >= 0 && k.shape[2] < INT32_MAX / 2 &&
+         k.shape[0] < INT32_MAX && is_aligned(k) && is_aligned(v);
+}
+
+// Sizes of the kernels: a head is taken by the next larger one.
+constexpr std::array<int64_t, 3> kernel_sizes = {64, 128, 256};
+
+int64_t heads_of_block(int type) { return type == 0 ? AA_DECODE_HEADS_F32 : AA_DECODE_HEADS; }
+
+// Blocks that share the slots of a token. It depends on shapes only, as a captured graph wants it; how many of them work
+// depends on the position. One or two tokens get about one block a multiprocessor, so that the last one has few results
+// to add up; with more tokens, whose contexts may differ much, a few times that.
+int64_t splits_for(int64_t pairs, int64_t slots, int multiprocessors) {
+  const int64_t blocks = pairs * 4 <= multiprocessors ? multiprocessors : int64_t{4} * multiprocessors;
+  const int64_t least_slots = int64_t{AA_DECODE_LEAST_TILES} * AA_DECODE_TILE;
+  const int64_t useful = std::min<int64_t>(AA_DECODE_MAX_SPLITS, (slots + least_slots - 1) / least_slots);
+  return std::clamp<int64_t>(blocks / std::max<int64_t>(pairs, 1), 1, std::max<int64_t>(useful, 1));
+}
+
+class DecodeAttention final : public OpGroup {
+ public:
+  explicit DecodeAttention(DeviceState& device) : device_(device) {
+    for (size_t type = 0; type < kernels_.size(); ++type) {
+      const std::string name = attention_type_name(static_cast<int>(type));
+      for (size_t i = 0; i < kernel_sizes.size(); ++i) {
+        const std::string size = std::to_string(kernel_sizes[i]);
+        kernels_[type][i] = std::make_unique<TunedKernels>(
+            device, "decode_attention.cu", std::vector<std::string>{"decode_attention_" + size + "_" + name},
+            std::vector<std::string>{"-DAA_W=" + name, "-DAA_HEAD=" + size});
+      }
+    }
+  }
+
+  std::span<const char* const> ops() const override { return names; }
+  bool supports(size_t, const aa_op_call& call) override { return is_decode_attention(device_.facts(), call); }
+
+  void enqueue(size_t, const aa_op_call& call, Stream& stream) override {
+    const aa_tensor &out = call.tensors[0], &q = call.tensors[1], &k = call.tensors[2], &v = call.tensors[3],
+                    &sequence = call.tensors[4], &positions = call.tensors[5];
+    aa_tuned_attention a = attention_arguments(call);
+    if (a.tokens == 0) return;
+    const int type = attention_type(k.dtype);
+    const size_t size = a.size <= 64 ? 0 : a.size <= 128 ? 1 : 2;
+    const int64_t heads = heads_of_block(type);
+    const int64_t groups = a.kv_heads * ((a.heads_per_kv + heads - 1) / heads);
+    const int64_t pairs = groups * a.tokens;
+    const int64_t splits = splits_for(pairs, a.slots, device_.facts().multiprocessors);
+    a.splits = static_cast<aa_i32>(splits);
+    a.q_wide = q.dtype == AA_DTYPE_F32 && is_aligned(q);
+
+    void* partial = nullptr;
+    void* counters = nullptr;
+    if (splits > 1) {
+      const int64_t floats = pairs * splits * AA_DECODE_PARTIAL(heads, kernel_sizes[size]);
+      partial = device_.scratch(DeviceState::Scratch::partial_results, stream.handle(),
+                                static_cast<size_t>(floats) * sizeof(float));
+      counters = device_.scratch(DeviceState::Scratch::counters, stream.handle(),
+                                 static_cast<size_t>(pairs) * sizeof(uint32_t));
+    }
+    TunedLaunch shape;
+    shape.grid = {static_cast<unsigned>(splits), static_cast<unsigned>(groups), static_cast<unsigned>(a.tokens)};
+    shape.block = AA_DECODE_THREADS;
+    shape.overlaps_previous = true;
+    kernels_[static_cast<size_t>(type)][size]->launch(0, stream.handle(), shape, out.data, q.data, k.data, v.data,
+                                                      sequence.data, positions.data, partial, counters, a);
+  }
+
+ private:
+  static constexpr const char* names[] = {"attention"};
+  DeviceState& device_;
+  std::array<std::array<std::unique_ptr<TunedKernels>, kernel_sizes.size()>, 3> kernels_;
+};
+
+}  // namespace
+
+bool is_prefill_attention(const DeviceFacts& facts, const aa_op_call& call) {
+  // With fewer tokens the matrix units' rows would be empty. A step with no more tokens than there are sequences is most
+  // likely one of as many sequences, each of which would have a tile of its own.
+  constexpr int64_t least_tokens = 32;
+  const aa_tensor &out = call.tensors[0], &q = call.tensors[1], &k = call.tensors[2];
+  const int64_t tokens = q.shape[0], size = q.shape[2];
+  if (tokens < least_tokens || tokens <= k.shape[0]) return false;
+  if (size != 64 && size != 80 && size != 96 && size != 128 && size != 256) return false;
+  if (k.dtype == AA_DTYPE_F32 || out.dtype != k.dtype || (q.dtype != AA_DTYPE_F32 && q.dtype != k.dtype)) return false;
+  const auto& params = *static_cast<const aa_attention_params*>(call.params);
+  return has_readable_caches(call) && is_aligned(q) && is_aligned(out) && params.scale > 0 &&
+         (tokens + 63) / 64 <= most_in_grid && AA_PREFILL_LOCAL(size) <= facts.shared_per_block_optin;
+}
+
+bool is_decode_attention(const DeviceFacts& facts, const aa_op_call& call) {
+  const aa_tensor &q = call.tensors[1], &k = call.tensors[2];
+  const int64_t size = q.shape[2];
+  const int64_t step = k.dtype == AA_DTYPE_F32 ? 4 : 8;
+  return has_readable_caches(call) && size > 0 && size <= kernel_sizes.back() && size % step == 0 &&
+         q.shape[0] <= most_in_grid && q.shape[1] <= most_in_grid && !is_prefill_attention(facts, call);
+}
+
+std::unique_ptr<OpGroup> make_decode_attention(DeviceState& device) {
+  return std::make_unique<DecodeAttention>(device);
+}
+
+}  // namespace anyaccel::cuda

@@ -1,0 +1,271 @@
+// Products of a few rows of x by the kernels of kernels/cuda/decode_*.cu: "linear", "linear_multi", "gated_linear" and the
+// fused ops that begin with a norm.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "accelerators/cuda/ops/decode_plan.h"
+#include "accelerators/cuda/ops/op_group.h"
+#include "accelerators/cuda/ops/tuned_kernels.h"
+#include "accelerators/cuda/stream.h"
+#include "anyaccel/dtype.h"
+
+namespace anyaccel::cuda {
+namespace {
+
+constexpr std::array<const char*, 3> weight_types = {"f32", "bf16", "f16"};
+
+// The place in weight_types; -1 for another type.
+int weight_type(int32_t dtype) {
+  return dtype == AA_DTYPE_F32 ? 0 : dtype == AA_DTYPE_BF16 ? 1 : dtype == AA_DTYPE_F16 ? 2 : -1;
+}
+int64_t size_of(int32_t dtype) { return static_cast<int64_t>(dtype_size(static_cast<DType>(dtype))); }
+bool is_there(const aa_tensor& tensor) { return tensor.dtype != AA_DTYPE_NONE; }
+
+// Whether rows (or the one row) can be read `bytes` at a time.
+bool is_readable(const aa_tensor& tensor, int64_t bytes) {
+  const int last = tensor.ndim - 1;
+  if (tensor.strides[last] != 1 && tensor.shape[last] > 1) return false;
+  if (reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uintptr_t>(bytes) != 0) return false;
+  return last == 0 || tensor.shape[0] <= 1 || tensor.strides[0] * size_of(tensor.dtype) % bytes == 0;
+}
+// Four neighbours at a time.
+bool is_readable_by_four(const aa_tensor& tensor) { return is_readable(tensor, 4 * size_of(tensor.dtype)); }
+
+constexpr aa_tensor absent{};
+
+class DecodeProducts final : public OpGroup {
+ public:
+  explicit DecodeProducts(DeviceState& device) : device_(device) {
+    for (size_t file = 0; file < files.size(); ++file) {
+      for (const char* type : weight_types) {
+        for (const int rows : decode_kernel_rows) {
+          const std::string number = std::to_string(rows);
+          kernels_.push_back(std::make_unique<TunedKernels>(
+              device, std::string(files[file]) + ".cu",
+              std::vector<std::string>{std::string(files[file]) + "_" + number + "_" + type},
+              std::vector<std::string>{std::string("-DAA_W=") + type, "-DAA_ROWS=" + number}));
+        }
+      }
+    }
+  }
+
+  std::span<const char* const> ops() const override { return names; }
+
+  bool supports(size_t op, const aa_op_call& call) override {
+    const aa_tensor* t = call.tensors;
+    switch (op) {
+      case linear: return fits(t[1], absent, {t[2]}, decode_linear_unit(t[1].shape[0]));
+      case norm_linear: return fits(t[1], t[2], {t[3]}, decode_linear_unit(t[1].shape[0]));
+      case gated_linear: return fits(t[1], absent, {t[2], t[3]}, 2);
+      case norm_gated_linear: return fits(t[1], t[2], {t[3], t[4]}, 2);
+      case norm_qkv_rope: {
+        const int64_t head_size = t[0].shape[2];
+        return head_size > 0 && head_size % 2 == 0 && 2 * t[11].shape[1] <= head_size && t[1].shape[0] <= INT32_MAX &&
+               t[1].shape[2] <= INT32_MAX && fits(t[3], t[4], {t[5], t[7], t[9]}, 2);
+      }
+      default: {
+        const aa_tensor& x = t[0];
+        for (uint32_t i = 1; i < call.tensor_count; i += 3) {
+          if (t[i + 1].dtype != t[2].dtype || !fits(x, absent, {t[i + 1]}, decode_linear_unit(x.shape[0])))
+            return false;
+        }
+        return true;
+      }
+    }
+  }
+
+  void enqueue(size_t op, const aa_op_call& call, Stream& stream) override {
+    const aa_tensor* t = call.tensors;
+    switch (op) {
+      case linear: return enqueue_linear(t[0], t[1], absent, t[2], t[3], t[4], nullptr, stream);
+      case norm_linear:
+        return enqueue_linear(t[0], t[1], t[2], t[3], t[4], absent, static_cast<const aa_norm_params*>(call.params),
+                              stream);
+      case linear_multi: return enqueue_multi(call, stream);
+      case gated_linear:
+        return enqueue_gated(t[0], t[1], nullptr, t[2], t[3], t[4], t[5], 0.0f,
+                             static_cast<const aa_activation_params*>(call.params)->kind, stream);
+      case norm_gated_linear: {
+        const auto& params = *static_cast<const aa_norm_activation_params*>(call.params);
+        return enqueue_gated(t[0], t[1], &t[2], t[3], t[4], t[5], t[6], params.eps, params.kind, stream);
+      }
+      default: return enqueue_qkv(call, stream);
+    }
+  }
+
+ private:
+  enum Op : size_t { linear, linear_multi, gated_linear, norm_linear, norm_gated_linear, norm_qkv_rope };
+  static constexpr const char* names[] = {"linear",      "linear_multi",      "gated_linear",
+                                          "norm_linear", "norm_gated_linear", "norm_qkv_rope"};
+  enum File : size_t { linear_file, multi_file, gated_file, qkv_file };
+  static constexpr std::array<const char*, 4> files = {"decode_linear", "decode_multi", "decode_gated", "decode_qkv"};
+
+  bool fits(const aa_tensor& x, const aa_tensor& norm,
+            std::initializer_list<std::reference_wrapper<const aa_tensor>> ws, int unit) const {
+    const int64_t m = x.shape[0], k = x.shape[1];
+    const aa_tensor& first = ws.begin()->get();
+    if (m > AA_DECODE_ROWS || k < 1 || weight_type(x.dtype) < 0 || weight_type(first.dtype) < 0) return false;
+    if (k * size_of(first.dtype) % 16 != 0 || !is_readable_by_four(x)) return false;
+    if (is_there(norm) && !is_readable_by_four(norm)) return false;
+    for (const aa_tensor& w : ws) {
+      if (w.dtype != first.dtype || w.shape[0] > INT32_MAX / 4 || !is_readable(w, 16)) return false;
+    }
+    return decode_shared_bytes(m, k, static_cast<int>(size_of(first.dtype)), unit) <=
+           device_.facts().shared_per_block_optin;
+  }
+
+  // `norm`: null where x is taken as it is, else the norm's weight, which may be absent. `units` of `unit` rows.
+  DecodePlan plan(const aa_tensor& x, const aa_tensor* norm, float eps, int32_t w_dtype, int64_t units,
+                  int unit) const {
+    DecodePlan plan = decode_plan(x.shape[0], x.shape[1], static_cast<int>(size_of(w_dtype)), units, unit,
+                                  device_.facts().multiprocessors);
+    plan.x.row = x.strides[0] * size_of(x.dtype);
+    plan.x.dtype = x.dtype;
+    plan.x.normed = norm != nullptr;
+    plan.x.norm_dtype = norm ? norm->dtype : AA_DTYPE_NONE;
+    plan.x.eps = eps;
+    return plan;
+  }
+  static TunedLaunch shape_of(const DecodePlan& plan) {
+    return {.grid = {static_cast<unsigned>(plan.blocks), 1, 1},
+            .block = AA_DECODE_THREADS,
+            .shared_bytes = static_cast<unsigned>(plan.shared_bytes),
+            .overlaps_previous = true};
+  }
+
+  static aa_decode_part part_of(const aa_tensor& out, const aa_tensor& w, const aa_tensor& bias, int unit) {
+    aa_decode_part part{};
+    part.n = static_cast<int32_t>(w.shape[0]);
+    part.units = (part.n + unit - 1) / unit;
+    part.w_row = w.strides[0] * size_of(w.dtype);
+    part.out_row = out.strides[0];
+    part.out_inner = out.strides[1];
+    part.out_dtype = out.dtype;
+    part.bias_dtype = bias.dtype;
+    if (is_there(bias)) part.bias_inner = bias.strides[0];
+    return part;
+  }
+
+  TunedKernels& kernel(File file, int32_t w_dtype, const DecodePlan& plan) {
+    const auto type = static_cast<size_t>(weight_type(w_dtype));
+    return *kernels_[(file * weight_types.size() + type) * decode_kernel_rows.size() + plan.kernel];
+  }
+
+  void enqueue_linear(const aa_tensor& out, const aa_tensor& x, const aa_tensor& norm, const aa_tensor& w,
+                      const aa_tensor& bias, const aa_tensor& residual, const aa_norm_params* normed, Stream& stream) {
+    if (out.shape[0] == 0 || out.shape[1] == 0) return;
+    const int unit = decode_linear_unit(x.shape[0]);
+    const aa_decode_part part = part_of(out, w, bias, unit);
+    const DecodePlan plan =
+        this->plan(x, normed ? &norm : nullptr, normed ? normed->eps : 0.0f, w.dtype, part.units, unit);
+    aa_decode_residual res{};
+    res.dtype = residual.dtype;
+    if (is_there(residual)) {
+      res.row = residual.strides[0];
+      res.inner = residual.strides[1];
+    }
+    kernel(linear_file, w.dtype, plan)
+        .launch(0, stream.handle(), shape_of(plan), x.data, norm.data, plan.x, out.data, w.data, bias.data, part,
+                residual.data, res);
+  }
+
+  void enqueue_multi(const aa_op_call& call, Stream& stream) {
+    const aa_tensor& x = call.tensors[0];
+    const int unit = decode_linear_unit(x.shape[0]);
+    std::array<aa_decode_part, 4> parts{};
+    std::array<const aa_tensor*, 4> tensors;
+    tensors.fill(nullptr);
+    size_t count = 0;
+    int64_t units = 0;
+    for (uint32_t i = 1; i < call.tensor_count; i += 3) {
+      const aa_tensor* tensor = &call.tensors[i];
+      if (tensor[1].shape[0] == 0) continue;
+      parts[count] = part_of(tensor[0], tensor[1], tensor[2], unit);
+      units += parts[count].units;
+      tensors[count++] = tensor;
+    }
+    if (x.shape[0] == 0 || count == 0) return;
+    const int32_t w_dtype = tensors[0][1].dtype;
+    const DecodePlan plan = this->plan(x, nullptr, 0.0f, w_dtype, units, unit);
+    const auto data = [&](size_t i, size_t which) { return i < count ? tensors[i][which].data : nullptr; };
+    kernel(multi_file, w_dtype, plan)
+        .launch(0, stream.handle(), shape_of(plan), x.data, plan.x, data(0, 0), data(0, 1), data(0, 2), parts[0],
+                data(1, 0), data(1, 1), data(1, 2), parts[1], data(2, 0), data(2, 1), data(2, 2), parts[2], data(3, 0),
+                data(3, 1), data(3, 2), parts[3]);
+  }
+
+  void enqueue_gated(const aa_tensor& out, const aa_tensor& x, const aa_tensor* norm, const aa_tensor& w_gate,
+                     const aa_tensor& w_up, const aa_tensor& bias_gate, const aa_tensor& bias_up, float eps,
+                     int32_t kind, Stream& stream) {
+    if (out.shape[0] == 0 || out.shape[1] == 0) return;
+    const aa_decode_part gate = part_of(out, w_gate, bias_gate, 1);
+    const aa_decode_part up = part_of(out, w_up, bias_up, 1);
+    const DecodePlan plan = this->plan(x, norm, eps, w_gate.dtype, gate.units, 2);
+    kernel(gated_file, w_gate.dtype, plan)
+        .launch(0, stream.handle(), shape_of(plan), x.data, norm ? norm->data : nullptr, plan.x, out.data, w_gate.data,
+                w_up.data, bias_gate.data, bias_up.data, gate, up, kind, int32_t{0});
+  }
+
+  void enqueue_qkv(const aa_op_call& call, Stream& stream) {
+    const aa_tensor* t = call.tensors;
+    const aa_tensor &q = t[0], &k_cache = t[1], &v_cache = t[2], &x = t[3], &norm = t[4], &cos = t[11], &sin = t[12],
+                    &sequence = t[13], &positions = t[14];
+    if (x.shape[0] == 0) return;
+    const auto& params = *static_cast<const aa_norm_rope_params*>(call.params);
+    const auto heads_of = [](const aa_tensor& w, const aa_tensor& bias, int64_t heads) {
+      aa_decode_heads made{};
+      made.w_row = w.strides[0] * size_of(w.dtype);
+      made.bias_dtype = bias.dtype;
+      if (is_there(bias)) made.bias_inner = bias.strides[0];
+      made.heads = static_cast<int32_t>(heads);
+      return made;
+    };
+    const auto to_cache = [](aa_decode_heads heads, const aa_tensor& cache) {
+      heads.outer = cache.strides[0];
+      heads.head = cache.strides[1];
+      heads.slot = cache.strides[2];
+      heads.inner = cache.strides[3];
+      heads.dtype = cache.dtype;
+      return heads;
+    };
+    aa_decode_heads q_heads = heads_of(t[5], t[6], q.shape[1]);
+    q_heads.outer = q.strides[0];
+    q_heads.head = q.strides[1];
+    q_heads.inner = q.strides[2];
+    q_heads.dtype = q.dtype;
+    const aa_decode_heads k_heads = to_cache(heads_of(t[7], t[8], k_cache.shape[1]), k_cache);
+    const aa_decode_heads v_heads = to_cache(heads_of(t[9], t[10], v_cache.shape[1]), v_cache);
+    aa_decode_rope rope{};
+    rope.cos_row = cos.strides[0];
+    rope.cos_inner = cos.strides[1];
+    rope.sin_row = sin.strides[0];
+    rope.sin_inner = sin.strides[1];
+    rope.sequence_inner = sequence.strides[0];
+    rope.position_inner = positions.strides[0];
+    rope.head_size = static_cast<int32_t>(q.shape[2]);
+    rope.pairs = static_cast<int32_t>(cos.shape[1]);
+    rope.interleaved = params.interleaved;
+    rope.sequences = static_cast<int32_t>(k_cache.shape[0]);
+    rope.slots = static_cast<int32_t>(k_cache.shape[2]);
+    rope.tokens = static_cast<int32_t>(x.shape[0]);
+    const int64_t units = (q.shape[1] + 2 * k_cache.shape[1]) * (q.shape[2] / 2);
+    if (units == 0) return;
+    const DecodePlan plan = this->plan(x, &norm, params.eps, t[5].dtype, units, 2);
+    kernel(qkv_file, t[5].dtype, plan)
+        .launch(0, stream.handle(), shape_of(plan), x.data, norm.data, plan.x, t[5].data, t[7].data, t[9].data,
+                t[6].data, t[8].data, t[10].data, q.data, k_cache.data, v_cache.data, q_heads, k_heads, v_heads,
+                cos.data, sin.data, sequence.data, positions.data, rope);
+  }
+
+  DeviceState& device_;
+  std::vector<std::unique_ptr<TunedKernels>> kernels_;  // by file, type of weights, rows of x
+};
+
+}  // namespace
+
+std::unique_ptr<OpGroup> make_decode_products(DeviceState& device) { return std::make_unique<DecodeProducts>(device); }
+
+}  // namespace anyaccel::cuda

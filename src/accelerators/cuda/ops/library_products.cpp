@@ -1,0 +1,278 @@
+// Products of many rows: cuBLASLt, whose algorithm product_engine.h chooses. x and w must have the same dtype; results are summed
+// in fp32 and rounded once.
+#include <algorithm>
+#include <bit>
+
+#include "accelerators/cuda/ops/op_group.h"
+#include "accelerators/cuda/ops/product_engine.h"
+#include "accelerators/cuda/ops/tuned_kernels.h"
+#include "accelerators/cuda/stream.h"
+#include "anyaccel/dtype.h"
+
+using aa_i32 = int32_t;
+using aa_i64 = int64_t;
+#include "kernels/cuda/gated_arguments.h"
+
+namespace anyaccel::cuda {
+namespace {
+
+// With fewer rows the time is that of reading w, which decode_products.cpp does faster; that it refuses is still better off
+// here than on the portable kernels.
+constexpr int64_t fewest_rows = 2;
+// The two products of "gated_linear" are kept in fp32 until they are combined. With long prompts that is done by pieces of
+// columns, so that what lies between fits into the second-level cache of a large device, or nearly.
+constexpr size_t most_gated_bytes = size_t{64} << 20;
+constexpr int64_t fewest_columns = 1024;
+// Scratch memory comes in such steps, so that it grows seldom: what was handed out before is kept.
+constexpr size_t scratch_step = size_t{32} << 20;
+constexpr unsigned most_grid_rows = 65535;
+
+size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
+bool is_there(const aa_tensor& t) { return t.dtype != AA_DTYPE_NONE; }
+size_t size_of(int32_t dtype) { return dtype_size(static_cast<DType>(dtype)); }
+
+// A matrix whose rows lie one after the other, each without gaps.
+bool is_by_rows(const aa_tensor& t) {
+  return (t.shape[1] <= 1 || t.strides[1] == 1) && (t.shape[0] <= 1 || t.strides[0] >= t.shape[1]);
+}
+int64_t row_step(const aa_tensor& t) { return t.shape[0] <= 1 ? std::max<int64_t>(t.shape[1], 1) : t.strides[0]; }
+
+// One product of a call: `bias` and `residual` may be absent.
+struct Part {
+  const aa_tensor& out;
+  const aa_tensor& x;
+  const aa_tensor& w;
+  const aa_tensor& bias;
+  const aa_tensor& residual;
+
+  bool in_place() const { return is_there(residual) && residual.data == out.data; }
+  // The library wants a bias in the dtype of the result. Where that is fp32, it gets a copy.
+  bool widens_bias() const {
+    return is_there(bias) && out.dtype == AA_DTYPE_F32 && (bias.dtype != AA_DTYPE_F32 || !dense_bias());
+  }
+  bool dense_bias() const { return bias.shape[0] <= 1 || bias.strides[0] == 1; }
+  size_t bias_bytes() const { return widens_bias() ? aligned(static_cast<size_t>(out.shape[1]) * 4) : 0; }
+
+  // What the library can be asked for at all.
+  bool is_plain() const {
+    if (x.shape[0] < fewest_rows || x.shape[1] < 1 || w.shape[0] < 1 || x.dtype != w.dtype) return false;
+    if (x.dtype == AA_DTYPE_F32 && out.dtype != AA_DTYPE_F32) return false;
+    if (x.dtype != AA_DTYPE_F32 && out.dtype != AA_DTYPE_F32 && out.dtype != x.dtype) return false;
+    if (!is_by_rows(x) || !is_by_rows(w) || !is_by_rows(out)) return false;
+    if (is_there(bias) && !widens_bias() && (bias.dtype != out.dtype || !dense_bias())) return false;
+    if (!is_there(residual)) return true;
+    return residual.dtype == out.dtype && is_by_rows(residual) && row_step(residual) == row_step(out);
+  }
+  ProductProblem problem() const {
+    ProductProblem p;
+    p.in = x.dtype;
+    p.out = out.dtype;
+    p.m = x.shape[0];
+    p.n = w.shape[0];
+    p.k = x.shape[1];
+    p.x_step = row_step(x);
+    p.w_step = row_step(w);
+    p.out_step = row_step(out);
+    p.bias = is_there(bias);
+    p.residual = is_there(residual);
+    p.x_align = alignment_of(x.data);
+    p.w_align = alignment_of(w.data);
+    p.out_align = alignment_of(out.data);
+    if (p.residual) p.residual_align = alignment_of(residual.data);
+    if (p.bias && !widens_bias()) p.bias_align = alignment_of(bias.data);
+    return p;
+  }
+};
+
+class LibraryProducts final : public OpGroup {
+ public:
+  explicit LibraryProducts(DeviceState& device)
+      : device_(device), engine_(device), kernels_(device, "gated.cu", {"gated_combine", "gated_widen"}, {}) {}
+
+  std::span<const char* const> ops() const override {
+    static constexpr const char* names[] = {"linear", "linear_multi", "gated_linear"};
+    return names;
+  }
+
+  bool supports(size_t op, const aa_op_call& call) override {
+    const aa_tensor* t = call.tensors;
+    if (op == linear) return supports(Part{t[0], t[1], t[2], t[3], t[4]});
+    if (op == gated) return supports_gated(call);
+    for (uint32_t i = 1; i < call.tensor_count; i += 3) {
+      if (!supports(Part{t[i], t[0], t[i + 1], t[i + 2], none_})) return false;
+    }
+    return true;
+  }
+
+  void enqueue(size_t op, const aa_op_call& call, Stream& stream) override {
+    const aa_tensor* t = call.tensors;
+    if (op == linear) return run(Part{t[0], t[1], t[2], t[3], t[4]}, stream);
+    if (op == gated) return run_gated(call, stream);
+    for (uint32_t i = 1; i < call.tensor_count; i += 3) run(Part{t[i], t[0], t[i + 1], t[i + 2], none_}, stream);
+  }
+
+ private:
+  enum Op : size_t { linear, multi, gated };
+  enum Kernel : size_t { combine, widen };
+
+  bool supports(const Part& part) { return part.is_plain() && engine_.supports(part.problem()); }
+
+  // Of so many bytes for what stands beside the library's own.
+  char* scratch(size_t library_bytes, size_t bytes, Stream& stream) {
+    const size_t all = aligned(library_bytes) + bytes;
+    // What belongs to a graph does not grow.
+    const size_t step = stream.capturing() ? 256 : scratch_step;
+    return static_cast<char*>(device_.scratch(DeviceState::Scratch::products, stream.handle(),
+                                              std::max<size_t>((all + step - 1) / step * step, 256)));
+  }
+
+  void run(const Part& part, Stream& stream) {
+    const ProductProblem problem = part.problem();
+    const size_t library_bytes = aligned(engine_.scratch_bytes(problem, part.in_place(), stream));
+    char* memory = scratch(library_bytes, part.bias_bytes(), stream);
+    ProductOperands operands{part.x.data, part.w.data, part.bias.data, part.residual.data, part.out.data};
+    if (part.widens_bias()) {
+      void* wide = memory + library_bytes;
+      const auto count = static_cast<aa_i64>(part.out.shape[1]);
+      const aa_i64 inner = part.bias.strides[0];
+      const TunedLaunch shape{.grid = {static_cast<unsigned>((count + AA_GATED_THREADS - 1) / AA_GATED_THREADS), 1, 1},
+                              .block = AA_GATED_THREADS,
+                              .overlaps_previous = true};
+      kernels_.launch(widen, stream.handle(), shape, wide, part.bias.data, inner, count, aa_i32{part.bias.dtype});
+      operands.bias = wide;
+    }
+    engine_.run(problem, operands, memory, stream);
+  }
+
+  // ---- gated_linear ----
+
+  // One of the two products, into fp32 memory: `columns` of it from `first` on.
+  static ProductProblem gated_problem(const aa_tensor& x, const aa_tensor& w, int64_t first, int64_t columns,
+                                      int64_t step, const void* out) {
+    ProductProblem p;
+    p.in = x.dtype;
+    p.out = AA_DTYPE_F32;
+    p.m = x.shape[0];
+    p.n = columns;
+    p.k = x.shape[1];
+    p.x_step = row_step(x);
+    p.w_step = row_step(w);
+    p.out_step = step;
+    p.x_align = alignment_of(x.data);
+    p.w_align = alignment_of(at(w, first));
+    p.out_align = alignment_of(out);
+    return p;
+  }
+  // A row of w.
+  static const char* at(const aa_tensor& w, int64_t row) {
+    const auto bytes = static_cast<size_t>(row * row_step(w)) * size_of(w.dtype);
+    return w.data ? static_cast<const char*>(w.data) + bytes : nullptr;
+  }
+
+  // How the columns of a call are cut, and where gate and up lie in between.
+  struct Pieces {
+    int64_t columns;  // of each but the last
+    int64_t step;     // elements between rows of gate and up in scratch memory
+    bool gate_in_out;
+
+    Pieces(const aa_tensor& out, int64_t rows) {
+      const int64_t all = out.shape[1];
+      gate_in_out = out.dtype == AA_DTYPE_F32 && is_by_rows(out);
+      const size_t a_column = static_cast<size_t>(rows) * 4 * (gate_in_out ? 1 : 2);
+      // A power of two: halves of it, not odd pieces, fill the tiles of a product.
+      const auto most = static_cast<int64_t>(std::bit_floor(std::max<size_t>(most_gated_bytes / a_column, 1)));
+      columns = std::min(all, std::max(most, fewest_columns));
+      step = (columns + AA_GATED_WIDTH - 1) / AA_GATED_WIDTH * AA_GATED_WIDTH;
+    }
+    size_t bytes(int64_t rows) const { return aligned(static_cast<size_t>(rows * step) * 4); }
+  };
+
+  bool supports_gated(const aa_op_call& call) {
+    const aa_tensor &out = call.tensors[0], &x = call.tensors[1], &gate = call.tensors[2], &up = call.tensors[3];
+    if (x.shape[0] < fewest_rows || x.shape[1] < 1 || gate.shape[0] < 1) return false;
+    if (x.dtype != gate.dtype || x.dtype != up.dtype) return false;
+    if (!is_by_rows(x) || !is_by_rows(gate) || !is_by_rows(up)) return false;
+    const Pieces pieces(out, x.shape[0]);
+    const int64_t all = out.shape[1], rest = all % pieces.columns;
+    for (const aa_tensor* w : {&gate, &up}) {
+      const bool into_out = w == &gate && pieces.gate_in_out;
+      const int64_t step = into_out ? row_step(out) : pieces.step;
+      const void* to = into_out ? out.data : nullptr;
+      if (!engine_.supports(gated_problem(x, *w, 0, pieces.columns, step, to))) return false;
+      if (rest && !engine_.supports(gated_problem(x, *w, all - rest, rest, step, to))) return false;
+    }
+    return true;
+  }
+
+  void run_gated(const aa_op_call& call, Stream& stream) {
+    const aa_tensor* t = call.tensors;
+    const aa_tensor &out = t[0], &x = t[1];
+    const int64_t rows = x.shape[0], all = out.shape[1];
+    const Pieces pieces(out, rows);
+    const size_t between = pieces.bytes(rows) * (pieces.gate_in_out ? 1 : 2);
+    for (int64_t first = 0; first < all; first += pieces.columns) {
+      const int64_t columns = std::min(pieces.columns, all - first);
+      char* out_at = static_cast<char*>(out.data) + static_cast<size_t>(first * column_step(out)) * size_of(out.dtype);
+      const int64_t gate_step = pieces.gate_in_out ? row_step(out) : pieces.step;
+      const ProductProblem problems[2] = {
+          gated_problem(x, t[2], first, columns, gate_step, pieces.gate_in_out ? out_at : nullptr),
+          gated_problem(x, t[3], first, columns, pieces.step, nullptr)};
+      size_t library_bytes = 0;
+      for (const ProductProblem& problem : problems) {
+        library_bytes = std::max(library_bytes, aligned(engine_.scratch_bytes(problem, false, stream)));
+      }
+      char* memory = scratch(library_bytes, between, stream);
+      char* up = memory + library_bytes;
+      char* gate = pieces.gate_in_out ? out_at : up + pieces.bytes(rows);
+      engine_.run(problems[0], {x.data, at(t[2], first), nullptr, nullptr, gate}, memory, stream);
+      engine_.run(problems[1], {x.data, at(t[3], first), nullptr, nullptr, up}, memory, stream);
+      combine_piece(call, first, columns, gate_step, pieces.step, out_at, gate, up, stream);
+    }
+  }
+
+  static int64_t column_step(const aa_tensor& out) { return out.shape[1] <= 1 ? 1 : out.strides[1]; }
+
+  void combine_piece(const aa_op_call& call, int64_t first, int64_t columns, int64_t gate_step, int64_t up_step,
+                     void* out_at, const void* gate, const void* up, Stream& stream) {
+    const aa_tensor &out = call.tensors[0], &gate_bias = call.tensors[4], &up_bias = call.tensors[5];
+    aa_gated g{};
+    g.rows = out.shape[0];
+    g.columns = columns;
+    g.out_row = out.strides[0];
+    g.out_inner = column_step(out);
+    g.gate_row = gate_step;
+    g.up_row = up_step;
+    g.gate_bias_inner = gate_bias.strides[0];
+    g.up_bias_inner = up_bias.strides[0];
+    g.out_dtype = out.dtype;
+    g.gate_bias_dtype = gate_bias.dtype;
+    g.up_bias_dtype = up_bias.dtype;
+    g.kind = static_cast<const aa_activation_params*>(call.params)->kind;
+    const auto whole = [](int64_t step, size_t item) { return static_cast<size_t>(step) * item % 16 == 0; };
+    g.wide = g.out_inner == 1 && alignment_of(out_at) == 16 && alignment_of(gate) == 16 && whole(gate_step, 4) &&
+             whole(up_step, 4) && (g.rows <= 1 || whole(g.out_row, size_of(out.dtype)));
+    constexpr int64_t block_columns = AA_GATED_THREADS * AA_GATED_WIDTH;
+    const TunedLaunch shape{.grid = {static_cast<unsigned>((columns + block_columns - 1) / block_columns),
+                                     static_cast<unsigned>(std::min<int64_t>(g.rows, most_grid_rows)), 1},
+                            .block = AA_GATED_THREADS,
+                            .overlaps_previous = true};
+    const auto bias_at = [&](const aa_tensor& bias) -> const void* {
+      if (!is_there(bias)) return nullptr;
+      return static_cast<const char*>(bias.data) + first * bias.strides[0] * static_cast<int64_t>(size_of(bias.dtype));
+    };
+    kernels_.launch(combine, stream.handle(), shape, out_at, gate, up, bias_at(gate_bias), bias_at(up_bias), g);
+  }
+
+  DeviceState& device_;
+  ProductEngine engine_;
+  TunedKernels kernels_;
+  const aa_tensor none_{};
+};
+
+}  // namespace
+
+std::unique_ptr<OpGroup> make_library_products(DeviceState& device) {
+  return std::make_unique<LibraryProducts>(device);
+}
+
+}  // namespace anyaccel::cuda

@@ -1,0 +1,62 @@
+// "attention" for many tokens on the matrix units: kernels/cuda/prefill_attention.cu.
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "accelerators/cuda/ops/attention_call.h"
+#include "accelerators/cuda/ops/op_group.h"
+#include "accelerators/cuda/ops/tuned_kernels.h"
+#include "accelerators/cuda/stream.h"
+
+namespace anyaccel::cuda {
+namespace {
+
+constexpr std::array<int64_t, 5> head_sizes = {64, 80, 96, 128, 256};
+
+class PrefillAttention final : public OpGroup {
+ public:
+  explicit PrefillAttention(DeviceState& device) : device_(device) {
+    for (size_t type = 0; type < kernels_.size(); ++type) {
+      const std::string name = attention_type_name(static_cast<int>(type) + 1);
+      for (size_t i = 0; i < head_sizes.size(); ++i) {
+        const std::string size = std::to_string(head_sizes[i]);
+        kernels_[type][i] = std::make_unique<TunedKernels>(
+            device, "prefill_attention.cu", std::vector<std::string>{"prefill_attention_" + size + "_" + name},
+            std::vector<std::string>{"-DAA_W=" + name, "-DAA_HEAD=" + size});
+      }
+    }
+  }
+
+  std::span<const char* const> ops() const override { return names; }
+  bool supports(size_t, const aa_op_call& call) override { return is_prefill_attention(device_.facts(), call); }
+
+  void enqueue(size_t, const aa_op_call& call, Stream& stream) override {
+    const aa_tensor &out = call.tensors[0], &q = call.tensors[1], &k = call.tensors[2], &v = call.tensors[3],
+                    &sequence = call.tensors[4], &positions = call.tensors[5];
+    const aa_tuned_attention a = attention_arguments(call);
+    const int64_t heads = a.kv_heads * a.heads_per_kv;
+    if (heads == 0) return;
+    const auto size = static_cast<size_t>(std::find(head_sizes.begin(), head_sizes.end(), a.size) - head_sizes.begin());
+    const int64_t rows = AA_PREFILL_ROWS(a.size);
+    TunedLaunch shape;
+    shape.grid = {static_cast<unsigned>(heads), static_cast<unsigned>((a.tokens + rows - 1) / rows), 1};
+    shape.block = AA_PREFILL_THREADS;
+    shape.shared_bytes = static_cast<unsigned>(AA_PREFILL_LOCAL(a.size));
+    shape.overlaps_previous = true;
+    kernels_[static_cast<size_t>(attention_type(k.dtype) - 1)][size]->launch(
+        0, stream.handle(), shape, out.data, q.data, k.data, v.data, sequence.data, positions.data, a);
+  }
+
+ private:
+  static constexpr const char* names[] = {"attention"};
+  DeviceState& device_;
+  std::array<std::array<std::unique_ptr<TunedKernels>, head_sizes.size()>, 2> kernels_;  // BF16 and F16
+};
+
+}  // namespace
+
+std::unique_ptr<OpGroup> make_prefill_attention(DeviceState& device) {
+  return std::make_unique<PrefillAttention>(device);
+}
+
+}  // namespace anyaccel::cuda

@@ -1,0 +1,90 @@
+// Matrix products by cuBLASLt on one device: which of its algorithms runs a problem, found out once and remembered.
+//
+// The library proposes algorithms for a problem (cublasLtMatmulAlgoGetHeuristic). The first large product of a kind tries up to
+// eight of them, once each, on the very operands, and the fastest is kept in memory and on disk (product_choices.h). A kind
+// is: library, device, types, N, K, bias and residual, alignments, and M rounded up to a power of two, so that prompts of
+// every length do not measure again. While a stream captures nothing is measured: the first proposal runs.
+#pragma once
+
+#include <compare>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "accelerators/cuda/cublaslt.h"
+#include "accelerators/cuda/ops/product_choices.h"
+
+namespace anyaccel::cuda {
+
+class Stream;
+
+// out [M,N] = x [M,K] * transpose(w [N,K]) + bias [N] + residual [M,N], all with elements of a row next to each other. x and w
+// have one dtype, out, bias and residual another or the same.
+struct ProductProblem {
+  int32_t in = AA_DTYPE_NONE, out = AA_DTYPE_NONE;  // aa_dtype
+  int64_t m = 0, n = 0, k = 0;
+  int64_t x_step = 0, w_step = 0, out_step = 0;  // elements between rows; residual has out's
+  bool bias = false, residual = false;
+  // Bytes that the pointers are multiples of: powers of two up to 16. What is absent has 16.
+  uint32_t x_align = 16, w_align = 16, out_align = 16, residual_align = 16, bias_align = 16;
+
+  auto operator<=>(const ProductProblem&) const = default;
+};
+
+struct ProductOperands {
+  const void* x = nullptr;
+  const void* w = nullptr;
+  const void* bias = nullptr;
+  const void* residual = nullptr;  // may be out
+  void* out = nullptr;
+};
+
+// 16, 8, 4, 2 or 1. Null, as in calls that are only asked about, is aligned.
+uint32_t alignment_of(const void* pointer);
+
+class ProductEngine {
+ public:
+  explicit ProductEngine(DeviceState& device);
+  ~ProductEngine();
+  ProductEngine(const ProductEngine&) = delete;
+  ProductEngine& operator=(const ProductEngine&) = delete;
+
+  // Whether the library is there and has an algorithm. Makes what is kept of the problem; the context is current.
+  bool supports(const ProductProblem& problem);
+  // Bytes that run() needs of scratch memory now, for a call whose residual is out or is not.
+  size_t scratch_bytes(const ProductProblem& problem, bool in_place, Stream& stream);
+  // Enqueues a product that supports() accepts. `scratch` is memory of this stream, aligned to 256, of that many bytes.
+  void run(const ProductProblem& problem, const ProductOperands& operands, void* scratch, Stream& stream);
+
+  // How many kinds were measured by this object.
+  int measurements() const noexcept { return measurements_; }
+
+ private:
+  struct Plan;
+  using Plans = std::map<ProductProblem, std::unique_ptr<Plan>>;
+
+  bool open();  // with mutex_ held, as all that follows
+  Plan& plan(const ProductProblem& problem);
+  std::unique_ptr<Plan> make_plan(const ProductProblem& problem);
+  std::string key_of(const ProductProblem& problem) const;
+  bool will_measure(const Plan& plan, Stream& stream) const;
+  void measure(Plan& plan, const ProductOperands& operands, void* scratch, Stream& stream);
+  LtStatus multiply(const Plan& plan, const LtHeuristic& how, const ProductOperands& operands, void* workspace,
+                    Stream& stream);
+  void check(LtStatus status, const char* call, Stream* stream = nullptr) const;
+
+  DeviceState& device_;
+  std::mutex mutex_;
+  bool opened_ = false;
+  const CublasLt* library_ = nullptr;
+  LtHandle handle_ = nullptr;
+  ProductChoices choices_;       // of the file, and of this process
+  std::set<std::string> kinds_;  // that were measured or met with a remembered choice, by this process
+  Plans plans_;
+  int measurements_ = 0;
+};
+
+}  // namespace anyaccel::cuda

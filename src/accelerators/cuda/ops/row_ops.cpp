@@ -1,0 +1,221 @@
+// Ops of whole rows and of single elements: embedding, rms_norm, layer_norm, gated_activation, add, argmax and sample
+// (kernels/cuda: embedding.cu, norms.cu, pairs.cu, argmax.cu, sampling.cu). Rows that do not begin at multiples of 16 bytes run
+// on the portable kernels.
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "accelerators/cuda/ops/op_group.h"
+#include "accelerators/cuda/ops/tuned_kernels.h"
+#include "accelerators/cuda/stream.h"
+#include "ops/portable/arguments.h"
+
+namespace anyaccel::cuda {
+namespace {
+
+using aa_i32 = int32_t;
+using aa_i64 = int64_t;
+#include "kernels/cuda/row_arguments.h"
+
+using ops::portable::element_count_of;
+using ops::portable::row_count_of;
+using ops::portable::rows_of;
+
+constexpr int64_t vector = 8;              // elements that a thread takes at once
+constexpr int64_t most_grid_rows = 65535;  // in the second dimension of a grid
+// Fewer logits than this are one small group's work, and more rows than these want no blocks that share a row.
+constexpr int64_t smallest_vocabulary = 256;
+constexpr int64_t most_argmax_rows = 4096;
+constexpr int64_t most_sample_rows = 256;
+// Weights of tokens are multiples of 2^-40, and their sum has 64 bits.
+constexpr int64_t largest_vocabulary = int64_t{1} << 23;
+
+bool absent(const aa_tensor& t) { return t.dtype == AA_DTYPE_NONE; }
+int64_t element_bytes(const aa_tensor& t) { return t.dtype == AA_DTYPE_F32 ? 4 : 2; }
+bool is_float(const aa_tensor& t) {
+  return t.dtype == AA_DTYPE_F32 || t.dtype == AA_DTYPE_BF16 || t.dtype == AA_DTYPE_F16;
+}
+bool is_aligned(const aa_tensor& t) { return reinterpret_cast<uintptr_t>(t.data) % 16 == 0; }
+int64_t row_size(const aa_tensor& t) { return t.shape[t.ndim - 1]; }
+
+// The distance of rows in elements, when all of them lie at one distance from each other, each beginning at a multiple of 16
+// bytes with its elements side by side.
+std::optional<int64_t> row_step(const aa_tensor& t) {
+  if (!is_float(t) || !is_aligned(t)) return std::nullopt;
+  if (t.strides[t.ndim - 1] != 1 && row_size(t) > 1) return std::nullopt;
+  if (row_count_of(t) == 1) return row_size(t);
+  const auto rows = rows_of(t);
+  if (rows.ndim != 1 || rows.stride[0] * element_bytes(t) % 16 != 0) return std::nullopt;
+  return rows.stride[0];
+}
+
+// A tensor of one row that may be absent.
+bool is_vector(const aa_tensor& t) {
+  return absent(t) || (is_float(t) && is_aligned(t) && (t.strides[0] == 1 || t.shape[0] == 1));
+}
+
+bool is_contiguous(const aa_tensor& t) {
+  int64_t step = 1;
+  for (int32_t d = t.ndim - 1; d >= 0; --d) {
+    if (t.shape[d] != 1 && t.strides[d] != step) return false;
+    step *= t.shape[d];
+  }
+  return is_float(t) && is_aligned(t);
+}
+
+unsigned blocks_for(int64_t work, int64_t per_block) {
+  return static_cast<unsigned>((work + per_block - 1) / per_block);
+}
+
+class RowOps final : public OpGroup {
+ public:
+  explicit RowOps(DeviceState& device)
+      : device_(device),
+        embedding_(device, "embedding.cu", {"embedding_rows"}, {}),
+        norms_(device, "norms.cu", {"norm_rows_tuned"}, {}),
+        pairs_(device, "pairs.cu", {"pairs_tuned"}, {}),
+        f32_logits_(device, "f32"),
+        bf16_logits_(device, "bf16"),
+        f16_logits_(device, "f16") {}
+
+  std::span<const char* const> ops() const override {
+    static constexpr const char* names[] = {"embedding", "rms_norm", "layer_norm", "gated_activation",
+                                            "add",       "argmax",   "sample"};
+    return names;
+  }
+
+  bool supports(size_t op, const aa_op_call& call) override {
+    const aa_tensor* t = call.tensors;
+    switch (op) {
+      case Embedding:
+        return t[0].shape[0] <= most_grid_rows && row_size(t[0]) % vector == 0 && row_step(t[0]) && row_step(t[1]);
+      case RmsNorm: return supports_norm(t, aa_tensor{}, t[3]);
+      case LayerNorm: return supports_norm(t, t[3], t[4]);
+      case GatedActivation:
+      case Add: return is_contiguous(t[0]) && is_contiguous(t[1]) && is_contiguous(t[2]);
+      default:
+        return t[0].shape[0] <= (op == Argmax ? most_argmax_rows : most_sample_rows) && row_step(t[1]) &&
+               row_size(t[1]) >= smallest_vocabulary && row_size(t[1]) <= largest_vocabulary;
+    }
+  }
+
+  void enqueue(size_t op, const aa_op_call& call, Stream& stream) override {
+    const aa_tensor* t = call.tensors;
+    if (element_count_of(t[0]) == 0) return;
+    switch (op) {
+      case Embedding: return embedding(t, stream);
+      case RmsNorm: return norm(call, aa_tensor{}, t[3], false, stream);
+      case LayerNorm: return norm(call, t[3], t[4], true, stream);
+      case GatedActivation: return pairs(t, static_cast<const aa_activation_params*>(call.params)->kind, stream);
+      case Add: return pairs(t, -1, stream);
+      case Argmax: return choose_tokens(t[0], t[1], {}, {}, {}, stream);
+      default: return choose_tokens(t[0], t[1], t[2], t[3], *static_cast<const aa_sample_params*>(call.params), stream);
+    }
+  }
+
+ private:
+  enum Op : size_t { Embedding, RmsNorm, LayerNorm, GatedActivation, Add, Argmax, Sample };
+
+  // For one element type of logits.
+  struct LogitKernels {
+    LogitKernels(DeviceState& device, const std::string& type)
+        : argmax(device, "argmax.cu", {"argmax_rows_" + type}, {"-DAA_X=" + type}),
+          sample(device, "sampling.cu", {"sample_rows_" + type}, {"-DAA_X=" + type}) {}
+    TunedKernels argmax, sample;
+  };
+
+  static bool supports_norm(const aa_tensor* t, const aa_tensor& bias, const aa_tensor& residual) {
+    const int64_t size = row_size(t[0]);
+    return size % vector == 0 && size <= AA_NORM_THREADS * AA_NORM_CHUNKS * vector && row_step(t[0]) &&
+           row_step(t[1]) && is_vector(t[2]) && is_vector(bias) && (absent(residual) || row_step(residual));
+  }
+
+  void embedding(const aa_tensor* t, Stream& stream) {
+    const int64_t size = row_size(t[0]);
+    const TunedLaunch shape{
+        .grid = {blocks_for(size, AA_EMBEDDING_THREADS * vector), static_cast<unsigned>(t[0].shape[0]), 1},
+        .block = AA_EMBEDDING_THREADS,
+        .overlaps_previous = true};
+    embedding_.launch(0, stream.handle(), shape, t[0].data, *row_step(t[0]), t[1].data, *row_step(t[1]), t[2].data,
+                      t[2].strides[0], t[1].shape[0], size, t[0].dtype, t[1].dtype, t[2].dtype);
+  }
+
+  void norm(const aa_op_call& call, const aa_tensor& bias, const aa_tensor& residual, bool centred, Stream& stream) {
+    const aa_tensor* t = call.tensors;
+    aa_norm_rows a{};
+    a.size = row_size(t[0]);
+    a.out_row = *row_step(t[0]);
+    a.x_row = *row_step(t[1]);
+    a.residual_row = absent(residual) ? 0 : *row_step(residual);
+    a.out_dtype = t[0].dtype;
+    a.x_dtype = t[1].dtype;
+    a.residual_dtype = residual.dtype;
+    a.weight_dtype = t[2].dtype;
+    a.bias_dtype = bias.dtype;
+    a.centred = centred;
+    a.threads = std::min<int32_t>(AA_NORM_THREADS, static_cast<int32_t>((a.size / vector + 31) / 32 * 32));
+    a.eps = static_cast<const aa_norm_params*>(call.params)->eps;
+    const TunedLaunch shape{.grid = {static_cast<unsigned>(row_count_of(t[0])), 1, 1},
+                            .block = static_cast<unsigned>(a.threads),
+                            .overlaps_previous = true};
+    norms_.launch(0, stream.handle(), shape, t[0].data, t[1].data, t[2].data, bias.data, residual.data, a);
+  }
+
+  void pairs(const aa_tensor* t, int32_t kind, Stream& stream) {
+    const int64_t count = element_count_of(t[0]);
+    const TunedLaunch shape{.grid = {blocks_for(count, AA_PAIR_THREADS * vector), 1, 1},
+                            .block = AA_PAIR_THREADS,
+                            .overlaps_previous = true};
+    pairs_.launch(0, stream.handle(), shape, t[0].data, t[1].data, t[2].data, count, t[0].dtype, t[1].dtype, t[2].dtype,
+                  kind);
+  }
+
+  // argmax with a temperature of 0, rng absent.
+  void choose_tokens(const aa_tensor& out, const aa_tensor& logits, const aa_tensor& rng, const aa_tensor& seen,
+                     const aa_sample_params& params, Stream& stream) {
+    const int64_t rows = out.shape[0];
+    aa_sample_rows a{};
+    a.size = row_size(logits);
+    a.row = *row_step(logits);
+    a.out_step = out.strides[0];
+    a.has_seen = !absent(seen);
+    a.seen_row = seen.strides[0];
+    a.seen_inner = seen.strides[1];
+    a.rng_step = rng.strides[0];
+    a.out_dtype = out.dtype;
+    a.temperature = params.temperature;
+    a.top_p = params.top_p;
+    a.top_k = params.top_k;
+    // As many blocks as a row is worth, unless the rows alone keep the device busy.
+    const int64_t worth = std::min<int64_t>((a.size + AA_SAMPLE_SHARE - 1) / AA_SAMPLE_SHARE, AA_SAMPLE_BLOCKS);
+    const int64_t busy = std::max<int64_t>(1, 2 * device_.facts().multiprocessors / rows);
+    const TunedLaunch shape{
+        .grid = {static_cast<unsigned>(std::clamp<int64_t>(worth, 1, busy)), static_cast<unsigned>(rows), 1},
+        .block = AA_SAMPLE_THREADS,
+        .overlaps_previous = true};
+    const auto words = [&](DeviceState::Scratch purpose, int64_t each) {
+      return device_.scratch(purpose, stream.handle(), static_cast<size_t>(rows * each) * sizeof(uint32_t));
+    };
+    const bool draws = params.temperature > 0;
+    void* const results = words(DeviceState::Scratch::partial_results, AA_SAMPLE_RESULTS);
+    void* const counters = words(DeviceState::Scratch::counters, draws ? AA_SAMPLE_COUNTERS : 1);
+    LogitKernels& kernels = logits.dtype == AA_DTYPE_F32    ? f32_logits_
+                            : logits.dtype == AA_DTYPE_BF16 ? bf16_logits_
+                                                            : f16_logits_;
+    void* const none = nullptr;
+    kernels.argmax.launch(0, stream.handle(), shape, draws ? none : out.data, logits.data, draws ? none : seen.data,
+                          results, counters, a);
+    if (!draws) return;
+    kernels.sample.launch(0, stream.handle(), shape, out.data, logits.data, rng.data, seen.data, results, counters, a);
+  }
+
+  DeviceState& device_;
+  TunedKernels embedding_, norms_, pairs_;
+  LogitKernels f32_logits_, bf16_logits_, f16_logits_;
+};
+
+}  // namespace
+
+std::unique_ptr<OpGroup> make_row_ops(DeviceState& device) { return std::make_unique<RowOps>(device); }
+
+}  // namespace anyaccel::cuda

@@ -1,0 +1,72 @@
+// Streams: the vendor's, made non-blocking where the host asks for that.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "accelerators/cuda/device_state.h"
+
+namespace anyaccel::cuda {
+
+class OpLibrary;
+struct Capture;
+
+// What outlives a Stream while Device::synchronize waits for it.
+struct StreamCore {
+  StreamCore(DeviceState& state, StreamHandle stream) : device(state), handle(stream) {}
+  ~StreamCore();
+  StreamCore(const StreamCore&) = delete;
+  StreamCore& operator=(const StreamCore&) = delete;
+
+  // The capture that the stream takes part in: it began it, or waited for an event of it. Null: none.
+  std::shared_ptr<Capture> capture() const;
+
+  DeviceState& device;
+  const StreamHandle handle;
+  std::atomic<bool> capturing{false};
+
+ private:
+  friend struct Capture;
+  std::shared_ptr<Capture> capture_;  // guarded by Capture's lock
+};
+
+class Stream final : public abi::Stream {
+ public:
+  // `ops` may be null: a device without tuned ops.
+  Stream(DeviceState& device, OpLibrary* ops, int32_t priority, uint32_t flags);
+
+  StreamHandle handle() const noexcept { return handle_; }
+  DeviceState& state() noexcept { return device_; }
+  const std::shared_ptr<StreamCore>& core() const noexcept { return core_; }
+
+  void close() override;
+  void copy(void* destination, const void* source, size_t size, aa_copy_direction direction) override;
+  void fill(void* destination, const void* pattern, size_t pattern_size, size_t size) override;
+  bool query() override;
+  void synchronize() override;
+  void wait_event(abi::Event& event) override;
+  void* native() override { return handle_; }
+  void host_call(void (*function)(void* user), void* user) override;
+  void launch(abi::Kernel& kernel, const aa_launch& launch) override;
+  void enqueue_op(const aa_op_call& call) override;
+  void capture_begin() override;
+  std::unique_ptr<abi::Graph> capture_end() override;
+  bool capturing() override;
+
+  // Whether it takes part in a capture that was begun here.
+  bool captures() const noexcept { return core_->capturing.load(std::memory_order_acquire); }
+
+ private:
+  void fill_wide(DevicePointer to, const unsigned char* pattern, size_t size);
+  void fill_by_doubling(DevicePointer to, const unsigned char* pattern, size_t pattern_size, size_t size);
+  void refuse_while_capturing(const char* what) const;
+
+  DeviceState& device_;
+  const Api& api_;
+  OpLibrary* const ops_;
+  StreamHandle handle_ = nullptr;
+  std::shared_ptr<StreamCore> core_;
+};
+
+}  // namespace anyaccel::cuda

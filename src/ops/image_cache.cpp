@@ -1,0 +1,89 @@
+// See image_cache.h.
+#include "ops/image_cache.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "anyaccel/log.h"
+#include "ops/file_lock.h"
+#include "ops/hash.h"
+#include "runtime/cache_dir.h"
+
+namespace anyaccel::ops {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Losing the image only costs compiling it again, so nothing is thrown.
+void write_image(const fs::path& file, const DeviceImage& image) {
+  const fs::path fresh = fs::path(file).concat("." + std::to_string(getpid()) + ".tmp");
+  std::error_code error;
+  {
+    std::ofstream stream(fresh, std::ios::binary);
+    stream << image_magic << "\n" << image.format << "\n" << Hash().add(image.bytes).text() << "\n" << image.bytes;
+    stream.flush();
+    if (!stream) error = std::make_error_code(std::errc::io_error);
+  }
+  if (!error) fs::rename(fresh, file, error);
+  if (!error) return;
+  std::error_code ignored;
+  fs::remove(fresh, ignored);
+  log_warning("the compiled kernels cannot be kept at " + file.string() + " (" + error.message() +
+              "); set ANYACCEL_CACHE_DIR to a folder that can be written");
+}
+
+}  // namespace
+
+// A file of the cache: a line that names what it is, the format, the hash of the image, then the image.
+const char* const image_magic = "anyaccel device image 1";
+
+fs::path image_file(const std::string& op, const std::string& hash) {
+  const fs::path cache = cache_directory();
+  return cache.empty() ? fs::path() : cache / "ops" / op / (hash + ".image");
+}
+
+std::optional<DeviceImage> read_image(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::string magic, hash;
+  DeviceImage image;
+  if (!std::getline(stream, magic) || magic != image_magic || !std::getline(stream, image.format) ||
+      !std::getline(stream, hash)) {
+    return {};
+  }
+  image.bytes.assign((std::istreambuf_iterator<char>(stream)), {});
+  if (Hash().add(image.bytes).text() != hash) return {};
+  return image;
+}
+
+void use_image(const fs::path& file, const std::string& what,
+               const std::function<std::string(DeviceImage image, bool kept)>& use,
+               const std::function<DeviceImage()>& make) {
+  std::error_code error;
+  const auto use_kept = [&] {
+    if (file.empty()) return false;
+    auto image = read_image(file);
+    if (!image) return false;
+    const std::string refused = use(std::move(*image), true);
+    if (refused.empty()) return true;
+    log_warning(what + ": compiling again, because of the kept image " + file.string() + ": " + refused);
+    fs::remove(file, error);
+    return false;
+  };
+  if (use_kept()) return;
+
+  std::optional<FileLock> lock;
+  if (!file.empty()) {
+    fs::create_directories(file.parent_path(), error);
+    lock.emplace(fs::path(file).replace_extension(".lock"), std::chrono::minutes(5), what);
+    if (use_kept()) return;
+    fs::remove(file, error);  // damaged
+  }
+  DeviceImage image = make();
+  if (!file.empty()) write_image(file, image);
+  lock.reset();
+  use(std::move(image), false);
+}
+
+}  // namespace anyaccel::ops

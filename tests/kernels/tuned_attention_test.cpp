@@ -1,0 +1,537 @@
+// The attention kernels of kernels/cuda on the host, against sums in double: sequences and positions in any order, also out of
+// range, windows, soft caps, strides, numbers of splits, and slots that a token does not see and that hold NaN or infinity.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "simulators/engine/warp.h"
+#include "tests/kernels/tuned_kernel_support.h"
+
+namespace anyaccel::testing {
+namespace {
+
+using aa_i32 = std::int32_t;
+using aa_i64 = std::int64_t;
+#define AA_ARGUMENTS_ONLY
+#include "kernels/cuda/tuned_attention.h"
+
+enum Type : int32_t { F16 = 7, BF16 = 8, F32 = 9 };
+
+std::size_t size_of(Type type) { return type == F32 ? 4 : 2; }
+std::string name_of(Type type) { return type == F32 ? "f32" : type == BF16 ? "bf16" : "f16"; }
+// Largest relative error of rounding to a type.
+double unit_of(Type type) { return std::ldexp(1.0, type == F32 ? -24 : type == BF16 ? -8 : -11); }
+
+float widen(Type type, const char* at) {
+  if (type == F32) {
+    float v;
+    std::memcpy(&v, at, 4);
+    return v;
+  }
+  std::uint16_t half;
+  std::memcpy(&half, at, 2);
+  if (type == F16) return sim::float_from_f16(half);
+  const std::uint32_t bits = static_cast<std::uint32_t>(half) << 16;
+  float v;
+  std::memcpy(&v, &bits, 4);
+  return v;
+}
+void put(Type type, char* at, float v) {
+  const std::uint16_t half = type == F32   ? std::uint16_t{0}
+                             : type == F16 ? sim::f16_from_float(v)
+                                           : sim::bf16_from_float(v);
+  std::memcpy(at, type == F32 ? static_cast<const void*>(&v) : &half, size_of(type));
+}
+float rounded(Type type, float v) {
+  char bytes[4];
+  put(type, bytes, v);
+  return widen(type, bytes);
+}
+
+class Random {
+ public:
+  explicit Random(unsigned seed) : engine_(seed) {}
+  int64_t integer(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(engine_); }
+  float normal() { return std::normal_distribution<float>(0, 1)(engine_); }
+  bool chance(double p) { return std::bernoulli_distribution(p)(engine_); }
+  template <class T>
+  T pick(std::initializer_list<T> values) {
+    return values.begin()[integer(0, static_cast<int64_t>(values.size()) - 1)];
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+int seeds() {
+  const char* text = std::getenv("ANYACCEL_TEST_SEEDS");
+  return text ? std::max(1, std::atoi(text)) : 1;
+}
+
+// A tensor of three or four dimensions in an array of its own, NaN between its elements.
+struct Tensor {
+  Type type;
+  std::vector<int64_t> stride;
+  DeviceArray array;
+
+  static int64_t extent(const std::vector<int64_t>& shape, const std::vector<int64_t>& stride) {
+    int64_t last = 0;
+    for (std::size_t d = 0; d < shape.size(); ++d) last += (shape[d] - 1) * stride[d];
+    return last + 1;
+  }
+  // `order`: dimensions from the slowest to the fastest; `gap` elements more between neighbours of all but the fastest.
+  Tensor(Type of, const std::vector<int64_t>& shape, const std::vector<std::size_t>& order, int64_t gap)
+      : type(of), stride(shape.size()), array([&] {
+          int64_t next = 1;
+          for (std::size_t i = order.size(); i-- > 0;) {
+            stride[order[i]] = next;
+            next = next * shape[order[i]] + gap;
+          }
+          return static_cast<std::size_t>(extent(shape, stride)) * size_of(of);
+        }()) {
+    for (std::size_t at = 0; at < array.bytes(); at += size_of(type)) {
+      put(type, array.data() + at, std::numeric_limits<float>::quiet_NaN());
+    }
+  }
+  template <class... Index>
+  char* at(Index... index) {
+    const int64_t indices[] = {static_cast<int64_t>(index)...};
+    int64_t offset = 0;
+    for (std::size_t d = 0; d < stride.size(); ++d) offset += indices[d] * stride[d];
+    return array.data() + static_cast<std::size_t>(offset) * size_of(type);
+  }
+  template <class... Index>
+  float get(Index... index) {
+    return widen(type, at(index...));
+  }
+};
+
+struct Case {
+  int64_t tokens = 1, kv_heads = 1, group = 1, size = 64, sequences = 1, slots = 64;
+  Type q_type = F32, cache_type = F32, out_type = F32;
+  float softcap = 0;
+  int32_t window = 0;
+  int64_t gap = 0;           // multiple of 8
+  bool heads_first = false;  // q and out as [H, T, D] in memory
+  float q_size = 1;
+  std::vector<int32_t> sequence, position;
+};
+
+struct Expected {
+  double value = 0;
+  double mean_size = 0;  // of the values, weighted
+  double largest_score = 0;
+};
+
+class Attention {
+ public:
+  Attention(const Case& c, Random& random)
+      : c_(c),
+        q_(c.q_type, {c.tokens, c.kv_heads * c.group, c.size}, order(), c.gap),
+        out_(c.out_type, {c.tokens, c.kv_heads * c.group, c.size}, order(), c.gap),
+        k_(c.cache_type, {c.sequences, c.kv_heads, c.slots, c.size}, {0, 1, 2, 3}, c.gap),
+        v_(c.cache_type, {c.sequences, c.kv_heads, c.slots, c.size}, {0, 1, 2, 3}, c.gap),
+        sequence_(c.sequence),
+        position_(c.position) {
+    const auto fill = [&](Tensor& t, auto... index) {
+      for (int64_t d = 0; d < c_.size; ++d) put(t.type, t.at(index..., d), random.normal());
+    };
+    for (int64_t t = 0; t < c.tokens; ++t) {
+      for (int64_t h = 0; h < c.kv_heads * c.group; ++h) {
+        fill(q_, t, h);
+        for (int64_t d = 0; d < c.size; ++d) put(q_.type, q_.at(t, h, d), q_.get(t, h, d) * c.q_size);
+      }
+    }
+    // What no token sees stays NaN.
+    for (int64_t b = 0; b < c.sequences; ++b) {
+      for (int64_t j = 0; j < c.slots; ++j) {
+        bool seen = false;
+        for (int64_t t = 0; t < c.tokens && !seen; ++t)
+          seen = c.sequence[static_cast<std::size_t>(t)] == b && sees(t, j);
+        for (int64_t h = 0; seen && h < c.kv_heads; ++h) {
+          fill(k_, b, h, j);
+          fill(v_, b, h, j);
+        }
+      }
+    }
+  }
+
+  bool sees(int64_t t, int64_t j) const {
+    const int64_t position = c_.position[static_cast<std::size_t>(t)];
+    return j <= position && j < c_.slots && (c_.window == 0 || j > position - c_.window);
+  }
+  Tensor& values() { return v_; }
+
+  aa_tuned_attention arguments(int32_t splits) const {
+    aa_tuned_attention a{};
+    a.tokens = c_.tokens;
+    a.kv_heads = c_.kv_heads;
+    a.heads_per_kv = c_.group;
+    a.sequences = c_.sequences;
+    a.slots = c_.slots;
+    a.size = c_.size;
+    std::copy_n(q_.stride.data(), 3, a.q_stride);
+    std::copy_n(out_.stride.data(), 3, a.out_stride);
+    std::copy_n(k_.stride.data(), 3, a.k_stride);
+    std::copy_n(v_.stride.data(), 3, a.v_stride);
+    a.sequence_stride = a.position_stride = 1;
+    a.scale = scale();
+    a.softcap = c_.softcap;
+    a.window = c_.window;
+    a.q_dtype = c_.q_type;
+    a.out_dtype = c_.out_type;
+    a.splits = splits;
+    a.q_wide = c_.q_type == F32 && c_.size % 8 == 0;
+    return a;
+  }
+
+  std::string decode(int32_t splits) {
+    const int64_t per_block = c_.cache_type == F32 ? AA_DECODE_HEADS_F32 : AA_DECODE_HEADS;
+    const int64_t size = c_.size <= 64 ? 64 : c_.size <= 128 ? 128 : 256;
+    const int64_t y = c_.kv_heads * ((c_.group + per_block - 1) / per_block);
+    const int64_t pairs = c_.tokens * y;
+    DeviceArray partial(static_cast<std::size_t>(pairs * splits * AA_DECODE_PARTIAL(per_block, size) * 4));
+    DeviceArray counters(std::vector<std::uint32_t>(static_cast<std::size_t>(pairs), 0));
+    TunedShape shape;
+    shape.grid = {static_cast<std::uint32_t>(splits), static_cast<std::uint32_t>(y),
+                  static_cast<std::uint32_t>(c_.tokens)};
+    shape.block = AA_DECODE_THREADS;
+    shape.overlaps_previous = true;
+    const std::string problem =
+        run_tuned("decode_attention_" + std::to_string(size) + "_" + name_of(c_.cache_type), shape,
+                  {out(out_.array), in(q_.array), in(k_.array), in(v_.array), in(sequence_), in(position_),
+                   out(partial), out(counters), number(arguments(splits))});
+    for (const std::uint32_t left : counters.read<std::uint32_t>()) EXPECT_EQ(left, 0u);
+    return problem;
+  }
+
+  std::string prefill() {
+    const int64_t rows = AA_PREFILL_ROWS(c_.size);
+    TunedShape shape;
+    shape.grid = {static_cast<std::uint32_t>(c_.kv_heads * c_.group),
+                  static_cast<std::uint32_t>((c_.tokens + rows - 1) / rows), 1};
+    shape.block = AA_PREFILL_THREADS;
+    shape.shared_bytes = static_cast<std::size_t>(AA_PREFILL_LOCAL(c_.size));
+    shape.overlaps_previous = true;
+    return run_tuned("prefill_attention_" + std::to_string(c_.size) + "_" + name_of(c_.cache_type), shape,
+                     {out(out_.array), in(q_.array), in(k_.array), in(v_.array), in(sequence_), in(position_),
+                      number(arguments(0))});
+  }
+
+  // Compares every element. `round_q`: queries are rounded to the caches' type first. Errors may be at most `weight_error` of
+  // the weighted size of the values, beside what rounding out costs. Returns the root of the mean square of the errors,
+  // relative to that of the results.
+  double compare(bool round_q, double weight_error) {
+    double errors = 0, sizes = 0;
+    int reported = 0;
+    for (int64_t t = 0; t < c_.tokens; ++t) {
+      for (int64_t h = 0; h < c_.kv_heads * c_.group; ++h) {
+        const std::vector<Expected> row = expect(t, h, round_q);
+        for (int64_t d = 0; d < c_.size && reported < 5; ++d) {
+          const Expected& e = row[static_cast<std::size_t>(d)];
+          const double value = out_.get(t, h, d);
+          bool good;
+          if (!std::isfinite(e.value)) {
+            good = std::isnan(e.value) ? std::isnan(value) : value == e.value;
+          } else {
+            const double allowed = weight_error * (1 + e.largest_score) * e.mean_size +
+                                   unit_of(c_.out_type) * (std::abs(e.value) + weight_error * e.mean_size) + 1e-7;
+            good = std::abs(value - e.value) <= allowed;
+            errors += (value - e.value) * (value - e.value);
+            sizes += e.value * e.value;
+          }
+          if (!good) {
+            ++reported;
+            ADD_FAILURE() << "token " << t << " (sequence " << c_.sequence[static_cast<std::size_t>(t)] << ", position "
+                          << c_.position[static_cast<std::size_t>(t)] << "), head " << h << ", element " << d << " is "
+                          << value << ", expected " << e.value << "; " << text();
+          }
+        }
+      }
+    }
+    return sizes > 0 ? std::sqrt(errors / sizes) : 0;
+  }
+
+  std::string text() const {
+    return "T " + std::to_string(c_.tokens) + ", Hk " + std::to_string(c_.kv_heads) + ", group " +
+           std::to_string(c_.group) + ", D " + std::to_string(c_.size) + ", B " + std::to_string(c_.sequences) +
+           ", S " + std::to_string(c_.slots) + ", q " + name_of(c_.q_type) + ", caches " + name_of(c_.cache_type) +
+           ", out " + name_of(c_.out_type) + ", window " + std::to_string(c_.window) + ", softcap " +
+           std::to_string(c_.softcap);
+  }
+
+ private:
+  std::vector<std::size_t> order() const {
+    return c_.heads_first ? std::vector<std::size_t>{1, 0, 2} : std::vector<std::size_t>{0, 1, 2};
+  }
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(c_.size)); }
+
+  std::vector<Expected> expect(int64_t t, int64_t h, bool round_q) {
+    std::vector<Expected> row(static_cast<std::size_t>(c_.size));
+    const int64_t b = c_.sequence[static_cast<std::size_t>(t)], kv = h / c_.group;
+    if (b < 0 || b >= c_.sequences) return row;
+    std::vector<double> scores;
+    std::vector<int64_t> slots;
+    double largest = -std::numeric_limits<double>::infinity(), total = 0, largest_score = 0;
+    for (int64_t j = 0; j < c_.slots; ++j) {
+      if (!sees(t, j)) continue;
+      double score = 0;
+      for (int64_t d = 0; d < c_.size; ++d) {
+        const float x = q_.get(t, h, d);
+        score += static_cast<double>(round_q ? rounded(c_.cache_type, x) : x) * k_.get(b, kv, j, d);
+      }
+      score *= scale();
+      if (c_.softcap > 0) score = c_.softcap * std::tanh(score / c_.softcap);
+      scores.push_back(score);
+      slots.push_back(j);
+      largest = std::max(largest, score);
+      largest_score = std::max(largest_score, std::abs(score));
+    }
+    if (scores.empty()) return row;
+    for (double& score : scores) total += score = std::exp(score - largest);
+    for (int64_t d = 0; d < c_.size; ++d) {
+      Expected& e = row[static_cast<std::size_t>(d)];
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        const double value = v_.get(b, kv, slots[i], d);
+        e.value += scores[i] / total * value;
+        e.mean_size += scores[i] / total * std::abs(value);
+      }
+      e.largest_score = largest_score;
+    }
+    return row;
+  }
+
+  Case c_;
+  Tensor q_, out_, k_, v_;
+  DeviceArray sequence_, position_;
+};
+
+// fp32 arithmetic: rounding of scores, of weights and of their sums.
+constexpr double fp32_error = 1e-6;
+// The weights are rounded to the caches' type.
+double rounded_weights(Type type) { return unit_of(type) + 2e-6; }
+
+TEST(TunedAttention, Decode) {
+  for (int seed = 0; seed < seeds(); ++seed) {
+    Random random(1000 + static_cast<unsigned>(seed));
+    for (int i = 0; i < 36; ++i) {
+      Case c;
+      c.cache_type = random.pick({F32, BF16, F16});
+      c.q_type = random.pick({F32, BF16, F16});
+      c.out_type = random.pick({F32, BF16, F16});
+      c.tokens = random.integer(1, 4);
+      c.kv_heads = random.integer(1, 3);
+      c.group = random.pick<int64_t>({1, 2, 3, 4, 7, 8, 14});
+      c.size = random.pick<int64_t>({8, 24, 64, 72, 80, 96, 128, 136, 256});
+      c.sequences = random.integer(1, 3);
+      c.slots = random.integer(1, 500);
+      c.window = random.chance(0.3) ? static_cast<int32_t>(random.integer(1, 300)) : 0;
+      c.softcap = random.chance(0.2) ? 5.0f : 0.0f;
+      c.gap = random.pick<int64_t>({0, 0, 8, 24});
+      c.heads_first = random.chance(0.3);
+      for (int64_t t = 0; t < c.tokens; ++t) {
+        c.sequence.push_back(static_cast<int32_t>(random.integer(0, c.sequences - 1)));
+        c.position.push_back(static_cast<int32_t>(random.integer(0, c.slots - 1)));
+      }
+      Attention attention(c, random);
+      SCOPED_TRACE(attention.text());
+      ASSERT_EQ(attention.decode(static_cast<int32_t>(random.pick<int64_t>({1, 2, 3, 7, 64}))), "");
+      attention.compare(false, fp32_error);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(TunedAttention, DecodeOfLongContexts) {
+  for (const Type type : {F32, BF16, F16}) {
+    Random random(5);
+    Case c;
+    c.cache_type = type;
+    c.group = 4;
+    c.size = 128;
+    c.slots = 3000;
+    c.sequence = {0};
+    c.position = {2990};
+    Attention attention(c, random);
+    ASSERT_EQ(attention.decode(16), "");
+    const double error = attention.compare(false, fp32_error);
+    RecordProperty("decode_error_" + name_of(type), std::to_string(error));
+    EXPECT_LT(error, 1e-6) << "root mean square, caches " << name_of(type);
+  }
+}
+
+// Scores of some hundreds, of which fp32 keeps five decimals, and queries beyond f16's range.
+TEST(TunedAttention, LargeQueries) {
+  for (const Type type : {F32, BF16, F16}) {
+    Random random(6);
+    Case c;
+    c.cache_type = type;
+    c.tokens = 2;
+    c.group = 2;
+    c.slots = 200;
+    c.q_size = 1e5f;
+    c.softcap = 0;
+    c.sequence = {0, 0};
+    c.position = {199, 60};
+    Attention attention(c, random);
+    ASSERT_EQ(attention.decode(3), "");
+    attention.compare(false, fp32_error);
+  }
+}
+
+TEST(TunedAttention, OutOfRange) {
+  Random random(7);
+  Case c;
+  c.group = 2;
+  c.sequences = 2;
+  c.slots = 70;
+  c.sequence = {0, -1, 2, 1, 1, 0, std::numeric_limits<int32_t>::max()};
+  c.position = {3, 5, 5, -1, 70, std::numeric_limits<int32_t>::max(), 1};
+  c.tokens = static_cast<int64_t>(c.sequence.size());
+  for (const int32_t window : {0, 20}) {
+    c.window = window;
+    for (const Type type : {F32, BF16, F16}) {
+      c.cache_type = type;
+      Attention decoded(c, random);
+      ASSERT_EQ(decoded.decode(4), "");
+      decoded.compare(false, fp32_error);
+      if (type == F32) continue;
+      Case prompt = c;
+      prompt.out_type = type;
+      Attention attention(prompt, random);
+      ASSERT_EQ(attention.prefill(), "");
+      attention.compare(true, rounded_weights(type));
+    }
+  }
+}
+
+TEST(TunedAttention, Prompts) {
+  for (int seed = 0; seed < seeds(); ++seed) {
+    Random random(2000 + static_cast<unsigned>(seed));
+    for (int i = 0; i < 14; ++i) {
+      Case c;
+      c.cache_type = c.out_type = random.pick({BF16, F16});
+      c.q_type = random.chance(0.5) ? F32 : c.cache_type;
+      c.size = random.pick<int64_t>({64, 80, 96, 128, 256});
+      c.kv_heads = random.integer(1, 2);
+      c.group = random.pick<int64_t>({1, 2, 3});
+      c.tokens = random.integer(1, 200);
+      c.sequences = random.integer(1, 3);
+      c.slots = c.tokens + random.integer(0, 150);
+      c.window = random.chance(0.4) ? static_cast<int32_t>(random.integer(1, 150)) : 0;
+      c.softcap = random.chance(0.3) ? 3.0f : 0.0f;
+      c.gap = random.pick<int64_t>({0, 0, 8});
+      c.heads_first = random.chance(0.3);
+      const int64_t first = random.integer(0, c.slots - c.tokens), b = random.integer(0, c.sequences - 1);
+      for (int64_t t = 0; t < c.tokens; ++t) {
+        c.sequence.push_back(static_cast<int32_t>(b));
+        c.position.push_back(static_cast<int32_t>(first + t));
+      }
+      Attention attention(c, random);
+      SCOPED_TRACE(attention.text());
+      ASSERT_EQ(attention.prefill(), "");
+      attention.compare(true, rounded_weights(c.cache_type));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Prompts of several sequences, decoding tokens between them, and positions in no order.
+TEST(TunedAttention, MixedSteps) {
+  for (int seed = 0; seed < seeds(); ++seed) {
+    Random random(3000 + static_cast<unsigned>(seed));
+    for (const bool any_order : {false, true}) {
+      for (const Type type : {BF16, F16}) {
+        Case c;
+        c.cache_type = c.out_type = type;
+        c.size = random.pick<int64_t>({64, 128});
+        c.group = 2;
+        c.tokens = 150;
+        c.sequences = 5;
+        c.slots = 170;
+        c.window = random.chance(0.5) ? 40 : 0;
+        for (int32_t t = 0; t < c.tokens; ++t) {
+          const bool late = t >= 60;
+          c.sequence.push_back(any_order     ? static_cast<int32_t>(random.integer(0, 4))
+                               : t % 37 == 5 ? 3
+                                             : (late ? 1 : 4));
+          c.position.push_back(any_order ? static_cast<int32_t>(random.integer(0, 169)) : late ? t - 60 : t + 11);
+        }
+        Attention attention(c, random);
+        SCOPED_TRACE(attention.text());
+        ASSERT_EQ(attention.prefill(), "");
+        attention.compare(true, rounded_weights(type));
+      }
+    }
+  }
+}
+
+// Values that are not finite, in slots that some tokens of a tile see and others do not.
+TEST(TunedAttention, HiddenValues) {
+  for (const Type type : {BF16, F16}) {
+    for (const int32_t window : {0, 30}) {
+      Random random(11);
+      Case c;
+      c.cache_type = c.out_type = type;
+      c.size = 64;
+      c.group = 2;
+      c.tokens = 140;
+      c.sequences = 2;
+      c.slots = 200;
+      c.window = window;
+      for (int32_t t = 0; t < c.tokens; ++t) {
+        c.sequence.push_back(t < 100 ? 0 : 1);
+        c.position.push_back(t < 100 ? t + 3 : t - 100);
+      }
+      Attention attention(c, random);
+      const auto set = [&](int64_t b, int64_t slot, int64_t d, float v) {
+        put(type, attention.values().at(b, 0, slot, d), v);
+      };
+      set(0, 70, 0, std::numeric_limits<float>::quiet_NaN());
+      set(0, 99, 63, std::numeric_limits<float>::infinity());
+      set(0, 101, 7, std::numeric_limits<float>::quiet_NaN());
+      set(1, 20, 1, -std::numeric_limits<float>::infinity());
+      set(1, 38, 1, std::numeric_limits<float>::infinity());
+      set(1, 39, 8, std::numeric_limits<float>::quiet_NaN());
+      ASSERT_EQ(attention.prefill(), "");
+      attention.compare(true, rounded_weights(type));
+      Case few = c;
+      Attention decoded(few, random);
+      for (int64_t slot = 20; slot < 80; slot += 5) {
+        put(type, decoded.values().at(0, 0, slot, slot % 40), std::numeric_limits<float>::infinity());
+      }
+      put(type, decoded.values().at(0, 0, 70, 63), std::numeric_limits<float>::quiet_NaN());
+      ASSERT_EQ(decoded.decode(2), "");
+      decoded.compare(false, fp32_error);
+    }
+  }
+}
+
+// What rounding queries and weights to bf16 costs beside fp32 arithmetic: about what rounding the result costs.
+TEST(TunedAttention, PromptErrorBesideFp32) {
+  for (const Type type : {BF16, F16}) {
+    Random random(12);
+    Case c;
+    c.cache_type = c.out_type = type;
+    c.size = 128;
+    c.tokens = c.slots = 256;
+    for (int32_t t = 0; t < c.tokens; ++t) {
+      c.sequence.push_back(0);
+      c.position.push_back(t);
+    }
+    Attention attention(c, random);
+    ASSERT_EQ(attention.prefill(), "");
+    const double error = attention.compare(false, 8 * unit_of(type));
+    RecordProperty("prefill_error_" + name_of(type), std::to_string(error));
+    EXPECT_LT(error, 1.5 * unit_of(type)) << name_of(type);
+  }
+}
+
+}  // namespace
+}  // namespace anyaccel::testing

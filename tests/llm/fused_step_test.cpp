@@ -1,0 +1,147 @@
+// Which ops a decoder step enqueues: the plain ones on an accelerator without fused ops, the fused ones where there are any;
+// and that the text is the same.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/detection.h"
+#include "anyaccel/driver_accelerator.h"
+#include "anyaccel/llm/model.h"
+#include "anyaccel/llm/session.h"
+#include "llm/model_fixtures.h"
+#include "ops/fused_sequence.h"
+
+namespace anyaccel::llm {
+namespace {
+
+using anyaccel::testing::FusedDriver;
+using anyaccel::testing::load_reference_model;
+using anyaccel::testing::ReferenceModel;
+
+// Writes down the ops that are enqueued.
+class Recording final : public DriverAccelerator {
+ public:
+  explicit Recording(const aa_driver& driver) : DriverAccelerator(&driver) {}
+
+  int32_t find_op(const char* name) override {
+    const int32_t op = DriverAccelerator::find_op(name);
+    if (op >= 0) {
+      if (names_.size() <= static_cast<size_t>(op)) names_.resize(static_cast<size_t>(op) + 1);
+      names_[static_cast<size_t>(op)] = name;
+    }
+    return op;
+  }
+  void enqueue_op(const aa_op_call& call, int index) override {
+    ops.push_back(names_[static_cast<size_t>(call.op)]);
+    DriverAccelerator::enqueue_op(call, index);
+  }
+
+  std::vector<std::string> ops;
+
+ private:
+  std::vector<std::string> names_;
+};
+
+class FusedStep : public ::testing::Test {
+ protected:
+  ~FusedStep() override { reset_accelerator(); }
+
+  void use(const aa_driver& driver) {
+    reset_accelerator();
+    auto recording = std::make_unique<Recording>(driver);
+    accelerator_ = recording.get();
+    set_accelerator(std::move(recording));
+  }
+  static std::shared_ptr<const Model> load(const std::string& name) {
+    LoadOptions options;
+    options.dtype = DType::F32;
+    return Model::load(load_reference_model(name).directory, options);
+  }
+  // The ops of one step of one token.
+  std::vector<std::string> one_step(const std::string& name) {
+    SessionOptions options;
+    options.context = 16;
+    Session session(load(name), options);
+    const std::vector<int32_t> id{3}, zero{0};
+    accelerator_->ops.clear();
+    session.forward({id, zero, zero}, zero);
+    return accelerator_->ops;
+  }
+  static std::vector<int32_t> greedy(const ReferenceModel& reference) {
+    SessionOptions options;
+    options.context = static_cast<int64_t>(reference.run.prompt_ids.size() + reference.run.greedy_ids.size());
+    Session session(load(reference.name), options);
+    const std::vector<std::vector<int32_t>> prompts{reference.run.prompt_ids};
+    session.start(prompts, {}, 0);
+    std::vector<int32_t> ids{session.tokens()[0]};
+    while (ids.size() < reference.run.greedy_ids.size()) {
+      session.step();
+      ids.push_back(session.tokens()[0]);
+    }
+    return ids;
+  }
+
+  FusedDriver driver_;
+  Recording* accelerator_ = nullptr;
+};
+
+using Names = std::vector<std::string>;
+
+Names step_of(size_t layers, const Names& before_attention, const Names& after, const Names& end) {
+  Names all = {"embedding", "rope_table"};
+  for (size_t i = 0; i < layers; ++i) {
+    all.insert(all.end(), before_attention.begin(), before_attention.end());
+    all.insert(all.end(), {"attention", "linear"});
+    all.insert(all.end(), after.begin(), after.end());
+    all.emplace_back("linear");
+  }
+  all.insert(all.end(), end.begin(), end.end());
+  return all;
+}
+
+size_t layers_of(const std::string& name) {
+  LoadOptions options;
+  return Model::load(load_reference_model(name).directory, options)->weights().layers.size();
+}
+
+TEST_F(FusedStep, PlainOpsWhereThereAreNoOthers) {
+  const auto cpu = make_accelerator("cpu");
+  use(dynamic_cast<DriverAccelerator&>(*cpu).driver());
+  const size_t layers = layers_of("llama_gqa");
+  EXPECT_EQ(one_step("llama_gqa"), step_of(layers, {"rms_norm", "linear_multi", "rope", "cache_write"},
+                                           {"rms_norm", "gated_linear"}, {"rms_norm", "linear"}));
+}
+
+TEST_F(FusedStep, FusedOpsWhereThereAreAny) {
+  use(driver_.table());
+  const size_t layers = layers_of("llama_gqa");
+  EXPECT_EQ(one_step("llama_gqa"), step_of(layers, {"norm_qkv_rope"}, {"norm_gated_linear"}, {"norm_linear"}));
+  FusedDriver::refuse(true);
+  EXPECT_EQ(one_step("llama_gqa"), step_of(layers, {"rms_norm", "linear_multi", "rope", "cache_write"},
+                                           {"rms_norm", "gated_linear"}, {"rms_norm", "linear"}));
+}
+
+// Norms of queries and keys stand between the products and the rotation.
+TEST_F(FusedStep, NotAcrossTheNormsOfQwen3) {
+  use(driver_.table());
+  EXPECT_EQ(one_step("qwen3"),
+            step_of(layers_of("qwen3"), {"rms_norm", "linear_multi", "rms_norm", "rms_norm", "rope", "cache_write"},
+                    {"norm_gated_linear"}, {"norm_linear"}));
+}
+
+TEST_F(FusedStep, GivesTheSameText) {
+  for (const std::string& name : testing::reference_model_names()) {
+    SCOPED_TRACE(name);
+    use(driver_.table());
+    const ReferenceModel reference = load_reference_model(name);
+    const int before = FusedDriver::calls();
+    EXPECT_EQ(greedy(reference), reference.run.greedy_ids);
+    EXPECT_GT(FusedDriver::calls(), before);
+  }
+}
+
+}  // namespace
+}  // namespace anyaccel::llm

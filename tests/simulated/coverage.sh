@@ -1,0 +1,19 @@
+# Every function of the vendor's that the driver binds ($bound, set by tests/ACCELERATOR/simulated.sh) is called by the
+# conformance suite, by a story, or by what else the accelerator's file runs (more_runs): one that is not would be untested.
+# $untouched are those that other tests call.
+. "$(dirname "$0")/common.sh"
+run || fail "the story: $(cat "$folder/err")"
+cp "$report" "$folder/story.json"
+rm -f "$report"
+SIM_DEVICES=2 "$anyaccel" conformance --accelerator "$accelerator" >"$folder/out" 2>&1
+[ -s "$report" ] || fail "the simulator wrote no report: $(cat "$folder/out")"
+cp "$report" "$folder/conformance.json"
+more_runs
+[ "$(echo "$bound" | wc -l)" -gt 30 ] || fail "no list of bound functions"
+missing=
+for name in $bound; do
+  case " $untouched " in *" $name "*) continue ;; esac
+  grep -qE "\"$name(_v[0-9]+)?\": *[1-9]" "$folder"/*.json || missing="$missing $name"
+done
+[ -z "$missing" ] || fail "never called:$missing"
+echo "coverage: ok, $(echo "$bound" | wc -l) functions"

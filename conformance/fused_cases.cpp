@@ -45,7 +45,7 @@ void norm_linear(const Context& c) {
     for (const int32_t w_dtype : float_dtypes) {
       for (const Sizes& s : sizes) {
         for (const bool full : {false, true}) {
-          OpTensor x(c, x_dtype, {s.rows, s.inputs}, numbers(count(s.rows, s.inputs), 1), full ? padded : dense);
+          OpTensor x(c, x_dtype, {s.rows, s.inputs}, numbers(count(s.rows, s.inputs), 1), full ? dense : padded);
           OpTensor norm(c, w_dtype, {s.inputs}, numbers(count(s.inputs, 1), 2));
           OpTensor w(c, w_dtype, {s.outputs, s.inputs}, numbers(count(s.outputs, s.inputs), 3, 1),
                      full ? dense : padded);

@@ -131,12 +131,14 @@ bool OpRun::run(const std::vector<aa_tensor>& tensors, const void* params, size_
   call.tensor_count = static_cast<uint32_t>(shapes.size());
   call.params = params;
   call.params_size = static_cast<uint32_t>(params_size);
-  if (!c_.ops->supports(call)) {
+  // Without data first, which must be no trouble; what the data's alignment rules out is refused with it only.
+  const bool shapes_supported = c_.ops->supports(call);
+  call.tensors = tensors.data();
+  if (!shapes_supported || !c_.ops->supports(call)) {
     ++refused_;
     return false;
   }
   ++who_[c_.ops->source(call)];
-  call.tensors = tensors.data();
   aa_status* status = c_.ops->enqueue(call);
   ++ran_;
   if (must_succeed) {

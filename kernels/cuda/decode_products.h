@@ -242,12 +242,13 @@ AA_FN void aa_decode(const Work& work, AA_IN(void) x, AA_IN(void) norm, const aa
     tokens[AA_WARP * kRows + lane / kLanes] = about;  // for this very thread
   }
 
-  aa_i32 buffer = 0;
   AA_PRAGMA_NO_UNROLL for (aa_i32 start = first; start < last; start += teams) {
     const aa_i32 mine = start + team;
-    const aa_i32 token = mine < last ? aa_token_of<kRows>(xs, aa_opaque(AA_LOCAL_ID)) : -1;
     // What the end of the unit needs waits in shared memory, for this very thread, while registers hold weights.
-    if (token >= 0) inputs[AA_WARP * kRows + token] = aa_unit_inputs(work, mine, token);
+    {
+      const aa_i32 token = mine < last ? aa_token_of<kRows>(xs, aa_opaque(AA_LOCAL_ID)) : -1;
+      if (token >= 0) inputs[AA_WARP * kRows + token] = aa_unit_inputs(work, mine, token);
+    }
     float sums[kUnit][kRows];
     AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) {
       AA_PRAGMA_UNROLL for (int m = 0; m < kRows; ++m) sums[r][m] = 0;
@@ -281,11 +282,13 @@ AA_FN void aa_decode(const Work& work, AA_IN(void) x, AA_IN(void) norm, const aa
     }
     // What follows happens once a unit and computes its numbers again, so that they take no registers from the loop above.
     const aa_i32 id = aa_opaque(AA_LOCAL_ID);
+    const aa_i32 token = mine < last ? aa_token_of<kRows>(xs, id) : -1;
     float result[kUnit];
     AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) result[r] = aa_sums_by_token<kRows>(sums[r], id & 31);
     if (xs.split_bits > 0) {
       const aa_i32 slot = (id & 31) / kLanes;
-      float* here = partial + buffer + (id >> 5) * (kUnit * kRows) + slot;
+      // Two buffers in turn: teams is a power of two, and start - first a multiple of it.
+      float* here = partial + ((start - first) & teams ? AA_DECODE_WARPS * kUnit * kRows : 0) + (id >> 5) * (kUnit * kRows) + slot;
       if (id % kLanes == 0) {
         AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) here[r * kRows] = result[r];
       }
@@ -296,7 +299,6 @@ AA_FN void aa_decode(const Work& work, AA_IN(void) x, AA_IN(void) norm, const aa
           AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) result[r] += here[r * kRows];
         }
       }
-      buffer ^= AA_DECODE_WARPS * kUnit * kRows;
     }
     if (token >= 0) {
       const aa_decode_token about = tokens[(id >> 5) * kRows + token];

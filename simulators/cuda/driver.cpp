@@ -286,6 +286,16 @@ CUDA_FUNCTION(cuDriverGetVersion, "cuDriverGetVersion", 2020, Need::nothing, (in
   return kSuccess;
 }
 
+// Tables that NVIDIA's own libraries ask for, about which nothing is published. NVRTC 13 keeps its cache of compiled
+// programs through one, does without the cache when there is no such table, and takes the function itself for granted.
+CUDA_FUNCTION(cuGetExportTable, "cuGetExportTable", 3000, Need::nothing, (const void** table, const void* id),
+              (table, id)) {
+  CUDA_REQUIRE(table != nullptr && id != nullptr, kInvalidValue, "bad-argument",
+               "the result or the identifier is null");
+  *table = nullptr;
+  return kInvalidValue;
+}
+
 CUDA_FUNCTION(cuGetErrorName, "cuGetErrorName", 6000, Need::nothing, (Result code, const char** text), (code, text)) {
   const ErrorText* found = error_text(code);
   *text = found == nullptr ? nullptr : found->name;

@@ -26,7 +26,7 @@ expect() {
 also() { grep -qE "$2" "$folder/out" || fail "$1: expected '$2' in: $(cat "$folder/out")"; }
 
 expect 'good driver' 'usable .*2 device\(s\), NVIDIA driver .* for CUDA 13\.0$' A=
-also 'good driver' '^  cuda:1 .*sm_90, 132 compute units'
+also 'good driver' '^  cuda:1 .*sm_90, 4 compute units'
 also 'good driver' '^kernel compiler nvrtc 13\.[0-9]+ .*sm_90$'
 expect 'other architecture' 'usable' SIM_CUDA_ARCH=80
 also 'other architecture' '^  cuda:0 .*sm_80'

@@ -225,7 +225,8 @@ typedef struct aa_ops_table {
   /* The driver's number for an op; AA_NOT_FOUND when it does not have it. Numbers are the driver's own, >= 0, constant
    * while the instance lives. since 1.0 */
   aa_status* (*find)(aa_instance* instance, const char* name, int32_t* out_op);
-  /* Whether this very call (dtypes, shapes, strides; data pointers may be NULL) can run on the device. since 1.0 */
+  /* Whether this very call (dtypes, shapes, strides, alignment of the data) can run on the device. Where data pointers are
+   * NULL the answer is for tensors that lie as mem_alloc aligns them. since 1.0 */
   aa_status* (*supports)(aa_device* device, const aa_op_call* call, int32_t* out_supported);
   /* Runs the call in order on the stream. While the stream captures a graph the call is recorded. since 1.0 */
   aa_status* (*enqueue)(aa_stream* stream, const aa_op_call* call);

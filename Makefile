@@ -35,9 +35,11 @@ test-all: packages build/release/build.ninja build/asan/build.ninja build/tsan/b
 	cmake --build build/tsan -j $(JOBS) --target thread_tests
 	ctest --test-dir build/tsan --output-on-failure -j $(JOBS) -L threads
 	cmake --build build/asan -j $(JOBS)
-	ANYACCEL_TEST_DELAY_SEEDS=200 ctest --test-dir build/release --output-on-failure -R /delays
+	ANYACCEL_TEST_DELAY_SEEDS=200 ctest --test-dir build/release --output-on-failure -R xpu/delays
+	ANYACCEL_TEST_DELAY_SEEDS=60 ctest --test-dir build/release --output-on-failure -R cuda/delays
 	ANYACCEL_TEST_SEEDS=3 ctest --test-dir build/release --output-on-failure -R nvrtc
-	ANYACCEL_TEST_SEEDS=3 ctest --test-dir build/asan --output-on-failure -j $(JOBS) -LE source
+	ANYACCEL_TEST_SEEDS=3 ctest --test-dir build/asan --output-on-failure -j $(JOBS) -LE source -E '^cuda'
+	ctest --test-dir build/asan --output-on-failure -j $(JOBS) -R '^cuda' -E '/(model|generation)_test|/calls'
 
 # Figures beside their ceilings, from one run; written to benchmarks/results/ with the date and the machine's name.
 bench: build

@@ -48,8 +48,13 @@ AA_FN aa_u32x4 aa_load16_if(bool there, AA_IN(void) p, aa_i64 bytes) {
   return v;
 }
 
-// 2^(x - largest), and 0 for nothing.
-AA_FN float aa_weight2(float x, float largest) { return x == AA_MINUS_INFINITY ? 0.0f : aa_exp2(x - largest); }
+// 2^(x - largest), and 0 for nothing. What there is weighs at least `least` (else 2^-126), however far below the largest: an
+// infinite value stays infinite. NaN stays NaN.
+AA_FN float aa_weight2(float x, float largest, float least) {
+  const float weight = aa_exp2(x - largest);
+  return x == AA_MINUS_INFINITY ? 0.0f : weight < least ? least : weight;
+}
+AA_FN float aa_weight2(float x, float largest) { return aa_weight2(x, largest, aa_float(0x00800000u)); }
 
 #if AA_CAT(AA_F32_IS_, AA_W)
 
@@ -319,7 +324,7 @@ AA_FN void aa_decode_slots(float(&sums) AA_SUMS(kSize), float (&largest)[1], flo
     largest[0] = next;
     total[0] *= factor;
     AA_PRAGMA_UNROLL for (int e = 0; e < 4; ++e) {
-      x[e] = aa_weight2(x[e], next - AA_SHIFT);
+      x[e] = aa_weight2(x[e], next - AA_SHIFT, AA_LEAST);
       total[0] += x[e];
     }
     aa_u32 weight[2][AA_PARTS];

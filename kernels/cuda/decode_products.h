@@ -288,7 +288,8 @@ AA_FN void aa_decode(const Work& work, AA_IN(void) x, AA_IN(void) norm, const aa
     if (xs.split_bits > 0) {
       const aa_i32 slot = (id & 31) / kLanes;
       // Two buffers in turn: teams is a power of two, and start - first a multiple of it.
-      float* here = partial + ((start - first) & teams ? AA_DECODE_WARPS * kUnit * kRows : 0) + (id >> 5) * (kUnit * kRows) + slot;
+      const aa_i32 buffer = ((start - first) & teams) ? AA_DECODE_WARPS * kUnit * kRows : 0;
+      float* here = partial + buffer + (id >> 5) * (kUnit * kRows) + slot;
       if (id % kLanes == 0) {
         AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) here[r * kRows] = result[r];
       }

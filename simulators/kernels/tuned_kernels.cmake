@@ -43,7 +43,11 @@ function(add_tuned_host_kernels target)
   target_compile_definitions(${target} PRIVATE AA_HOST_KERNELS="simulators/kernels/host_dialect.h"
     AA_HOST_WARP="simulators/kernels/host_warp.h" AA_GROUP_SIZE=1 AA_LANES=1 AA_SUBGROUP=0 AA_ITEMS=1 AA_LOCAL_BYTES=0
     AA_HAS_F16=1 AA_HAS_F64=1)
+  # As for the portable kernels: the engine checks what they touch.
   target_compile_options(${target} PRIVATE -O2 -Wall -Wno-unused-variable -Wno-unused-function -Wno-unknown-pragmas)
+  if(ANYACCEL_SANITIZE)
+    target_compile_options(${target} PRIVATE -fno-sanitize=all -g0)
+  endif()
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endfunction()
 

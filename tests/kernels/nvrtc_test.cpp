@@ -141,6 +141,17 @@ struct Job {
   std::vector<std::string> options;
 };
 
+// What the product asks of a file beside element types: one of the sizes that its kernels are made for, "AA_HEAD=64" where the
+// file has "#if !defined(AA_HEAD) || AA_HEAD == 64". "": there is nothing to choose.
+std::vector<std::string> sizes_of(const std::string& text) {
+  static const std::regex size("!defined\\((AA_[A-Z]+)\\) \\|\\| AA_[A-Z]+ == ([0-9]+)");
+  std::vector<std::string> sizes;
+  for (std::sregex_iterator i(text.begin(), text.end(), size), end; i != end; ++i) {
+    sizes.push_back((*i)[1].str() + "=" + (*i)[2].str());
+  }
+  return sizes.empty() ? std::vector<std::string>{""} : sizes;
+}
+
 // Choices of element types: of AA_X where the file names AA_X or AA_NAME_X, of AA_W where it names AA_W or AA_NAME_W, of both
 // with AA_NAME_XW. simulators/kernels/tuned_kernels.cmake reads the files in the same way.
 std::vector<Job> tuned_jobs() {
@@ -152,6 +163,7 @@ std::vector<Job> tuned_jobs() {
     const std::string source = expand_includes(path.string(), {(kernels_folder / "portable").string()});
     const std::string text = read(path);
     const bool has_x = std::regex_search(text, names_x), has_w = std::regex_search(text, names_w);
+    const std::vector<std::string> sizes = sizes_of(text);
     for (const std::string& architecture : architectures) {
       for (const std::string& x : element_types) {
         for (const std::string& w : element_types) {
@@ -164,7 +176,10 @@ std::vector<Job> tuned_jobs() {
                    "-DAA_HAS_F16=1", "-DAA_HAS_F64=1"}};
           if (has_x) job.options.push_back("-DAA_X=" + x);
           if (has_w) job.options.push_back("-DAA_W=" + w);
-          jobs.push_back(std::move(job));
+          for (const std::string& size : sizes) {
+            jobs.push_back(job);
+            if (!size.empty()) jobs.back().options.push_back("-D" + size);
+          }
         }
       }
     }

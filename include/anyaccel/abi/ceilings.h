@@ -16,8 +16,8 @@ extern "C" {
 #define AA_CEILINGS_VERSION 1u
 
 typedef enum aa_ceiling {
-  AA_CEILING_READ = 0,   /* bytes per second read from device memory, too many for any cache */
-  AA_CEILING_COPY = 1,   /* bytes per second, read and written bytes counted, device to device */
+  AA_CEILING_READ = 0,    /* bytes per second read from device memory, too many for any cache */
+  AA_CEILING_COPY = 1,    /* bytes per second, read and written bytes counted, device to device */
   AA_CEILING_FMA_F32 = 2, /* fp32 floating-point operations per second, a fused multiply-add counting two */
   /* The same for a product of two large bf16 matrices of random numbers by the vendor's own library. since 1.2 */
   AA_CEILING_PRODUCT_BF16 = 3,

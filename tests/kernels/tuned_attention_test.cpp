@@ -513,6 +513,30 @@ TEST(TunedAttention, HiddenValues) {
   }
 }
 
+// Weights from 1 down to e^-200 or so: an infinite value makes infinite whatever sees it, as with exact weights.
+TEST(TunedAttention, InfiniteValuesOfSmallWeight) {
+  for (const Type type : {F32, BF16, F16}) {
+    for (const int32_t splits : {1, 7}) {
+      Random random(9);
+      Case c;
+      c.cache_type = type;
+      c.tokens = 2;
+      c.group = 2;
+      c.slots = 450;
+      c.q_size = 40.0f;
+      c.sequence = {0, 0};
+      c.position = {449, 30};
+      Attention attention(c, random);
+      for (int64_t d = 0; d < 50; ++d) {
+        const float sign = d % 2 == 0 ? 1.0f : -1.0f;
+        put(type, attention.values().at(0, 0, 9 * d, d), sign * std::numeric_limits<float>::infinity());
+      }
+      ASSERT_EQ(attention.decode(splits), "");
+      attention.compare(false, fp32_error);
+    }
+  }
+}
+
 // What rounding queries and weights to bf16 costs beside fp32 arithmetic: about what rounding the result costs.
 TEST(TunedAttention, PromptErrorBesideFp32) {
   for (const Type type : {BF16, F16}) {

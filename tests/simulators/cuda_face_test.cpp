@@ -101,6 +101,19 @@ TEST_F(CudaFace, FunctionsAreFoundByNameAndVersion) {
   EXPECT_EQ(kinds(report), "legacy-function");
 }
 
+// NVRTC 13 asks for one, without a look at whether there is the function.
+TEST_F(CudaFace, ThereAreNoExportTables) {
+  EXPECT_EQ(kinds_of([] {
+              const void* table = &table;
+              const char id[16] = {};
+              auto* get = symbol<int(const void**, const void*)>("cuGetExportTable");
+              CHECK(get != nullptr);
+              CU_IS(error_invalid_value, get(&table, id));
+              CHECK(table == nullptr);
+            }),
+            "");
+}
+
 TEST_F(CudaFace, OldDriversAndHiddenFunctionsLackThem) {
   run([] { CHECK(address_of("cuMemCreate", 13000) == nullptr && symbol<int()>("cuMemCreate") == nullptr); },
       {{"SIM_FAULT", "hide:cuMemCreate"}});

@@ -39,7 +39,7 @@ test-all: packages build/release/build.ninja build/asan/build.ninja build/tsan/b
 	ANYACCEL_TEST_DELAY_SEEDS=60 ctest --test-dir build/release --output-on-failure -R cuda/delays
 	GTEST_FILTER='PortableKernels/*' ANYACCEL_TEST_SEEDS=3 ctest --test-dir build/release --output-on-failure -R nvrtc
 	ANYACCEL_TEST_SEEDS=3 ctest --test-dir build/asan --output-on-failure -j $(JOBS) -LE source -E '^cuda'
-	ctest --test-dir build/asan --output-on-failure -j $(JOBS) -R '^cuda' -E '/(model|generation)_test|/calls'
+	ctest --test-dir build/asan --output-on-failure -j $(JOBS) -R '^cuda' -E '/(model|generation)_test|/calls|/info'
 
 # Figures beside their ceilings, from one run; written to benchmarks/results/ with the date and the machine's name.
 bench: build

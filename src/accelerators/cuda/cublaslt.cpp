@@ -104,7 +104,8 @@ const CublasLt* cublaslt(int driver_version, std::string& problem) {
       log_info("cuda: " + (library ? "large products by " + library->description() : problem));
     }
   };
-  static const Opened opened(driver_version);
+  // Never destroyed: accelerators that end with the process still use it.
+  static const Opened& opened = *new Opened(driver_version);
   problem = opened.problem;
   return opened.library.get();
 }

@@ -99,7 +99,7 @@ std::string stub_text(const std::string& path) {
 }
 
 const GpuLibrary& cuda_library() {
-  static const GpuLibrary loaded = load();
+  static const GpuLibrary& loaded = *new GpuLibrary(load());  // used until the process has ended
   return loaded;
 }
 

@@ -282,7 +282,7 @@ GpuLibrary load() {
 }  // namespace
 
 const GpuLibrary& hip_library() {
-  static const GpuLibrary loaded = load();
+  static const GpuLibrary& loaded = *new GpuLibrary(load());  // used until the process has ended
   return loaded;
 }
 

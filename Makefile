@@ -37,7 +37,6 @@ test-all: packages build/release/build.ninja build/asan/build.ninja build/tsan/b
 	cmake --build build/asan -j $(JOBS)
 	ANYACCEL_TEST_DELAY_SEEDS=200 ctest --test-dir build/release --output-on-failure -R xpu/delays
 	ANYACCEL_TEST_DELAY_SEEDS=60 ctest --test-dir build/release --output-on-failure -R cuda/delays
-	GTEST_FILTER='PortableKernels/*' ANYACCEL_TEST_SEEDS=3 ctest --test-dir build/release --output-on-failure -R nvrtc
 	ANYACCEL_TEST_SEEDS=3 ctest --test-dir build/asan --output-on-failure -j $(JOBS) -LE source -E '^cuda|tuned_'
 	ctest --test-dir build/asan --output-on-failure -j $(JOBS) -R '^cuda/|^cuda_simulated/(conformance|fused_ops_test|matmul_test)|tuned_' -E '/calls|/info|/gpu_check'
 

@@ -1,5 +1,6 @@
 // Fibers: a stack each, switched by a few instructions (swapcontext would enter the kernel twice a switch), with the notes
-// that the address and thread sanitizers need.
+// that the address sanitizer needs. The thread sanitizer is told nothing: all fibers of a group are one thread, and telling it
+// apart would cost a vector clock a switch. Its stack traces from inside an item are wrong for that.
 #include "simulators/engine/fiber.h"
 
 #include <sys/mman.h>
@@ -13,9 +14,6 @@
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
-#endif
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
 #endif
 
 #if !defined(__x86_64__)
@@ -56,13 +54,12 @@ constexpr std::size_t kLocalGuard = 64;  // bytes behind every local array that 
 constexpr std::size_t kLocalAlignment = 128;
 constexpr char kPoison = '\xFF';  // NaNs, whatever the element type
 
-// A stack that is not running: where to go on, and what the sanitizers want to know of it.
+// A stack that is not running: where to go on, and what the sanitizer wants to know of it.
 struct Context {
   void* stack_pointer = nullptr;
   const void* bottom = nullptr;
   std::size_t size = 0;
   void* fake_stack = nullptr;
-  void* thread_fiber = nullptr;
 };
 
 thread_local GroupRunner* running = nullptr;
@@ -80,9 +77,6 @@ void arrived([[maybe_unused]] Context& self) {
 void switch_to(Context& from, Context& to) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&from.fake_stack, to.bottom, to.size);
-#endif
-#if defined(__SANITIZE_THREAD__)
-  __tsan_switch_to_fiber(to.thread_fiber, 0);
 #endif
   left = &from;
   sim_switch_stack(&from.stack_pointer, to.stack_pointer);
@@ -113,14 +107,8 @@ class Fiber {
     context.stack_pointer = top;
     context.bottom = stack_;
     context.size = kStack;
-#if defined(__SANITIZE_THREAD__)
-    context.thread_fiber = __tsan_create_fiber(0);
-#endif
   }
   ~Fiber() {
-#if defined(__SANITIZE_THREAD__)
-    __tsan_destroy_fiber(context.thread_fiber);
-#endif
 #if defined(__SANITIZE_ADDRESS__)
     __asan_unpoison_memory_region(stack_, kStack);  // an abandoned fiber leaves its frames marked
 #endif
@@ -409,9 +397,6 @@ std::string GroupRunner::run(const GroupShape& shape, const std::function<void()
   arrays_.clear();
   static_used_ = local_end_ = 0;
   std::memset(dynamic_, kPoison, shape.dynamic_local + kLocalGuard);
-#if defined(__SANITIZE_THREAD__)
-  scheduler_->context.thread_fiber = __tsan_get_current_fiber();
-#endif
   switch_to_item(nullptr, shape.backwards ? shape.size - 1 : 0);
   std::string problem;
   if (finished_ != shape.size) {

@@ -8,7 +8,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 report=$folder/report.json
 fail() { echo "FAILED: $1"; exit 1; }
-export DS_ACCELERATOR=$accelerator SIM_REPORT=$report SIM_MEMORY=256m
+export DS_ACCELERATOR=$accelerator SIM_REPORT=$report SIM_MEMORY=256m SIM_HANG_SECONDS=300 # sanitizers, a busy machine
 . "$2/tests/$accelerator/simulated.sh"
 
 # Some words of a story to $folder/out, messages to $folder/err. Gives the command's exit code.

@@ -26,18 +26,18 @@ void unknown_number_is_refused(const Context& c) {
 void numbers_are_constant(const Context& c) {
   const aa_ops_table table = ops(c);
   int found = 0;
-  constexpr const char* names[] = {"embedding",    "rms_norm",
-                                   "layer_norm",   "linear",
-                                   "linear_multi", "gated_linear",
-                                   "rope_table",   "rope",
-                                   "cache_write",  "attention",
-                                   "activation",   "gated_activation",
-                                   "softmax",      "add",
-                                   "copy",         "increment",
-                                   "argmax",       "repetition_penalty",
-                                   "sample",       "random",
-                                   "norm_linear",  "norm_gated_linear",
-                                   "norm_qkv_rope"};
+  constexpr const char* names[] = {"embedding",     "rms_norm",
+                                   "layer_norm",    "linear",
+                                   "linear_multi",  "gated_linear",
+                                   "rope_table",    "rope",
+                                   "cache_write",   "attention",
+                                   "activation",    "gated_activation",
+                                   "softmax",       "add",
+                                   "copy",          "increment",
+                                   "argmax",        "repetition_penalty",
+                                   "sample",        "random",
+                                   "norm_linear",   "norm_gated_linear",
+                                   "norm_qkv_rope", "embedding_shard"};
   for (const char* name : names) {
     int32_t first = -1;
     aa_status* status = table.find(c.instance, name, &first);

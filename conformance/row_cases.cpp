@@ -53,6 +53,35 @@ void embedding_stays_in_its_tensors(const Context& c) {
   c.synchronize();
 }
 
+void embedding_shard(const Context& c) {
+  OpRun op(c, "embedding_shard");
+  for (const int32_t dtype : float_dtypes) {
+    for (const int32_t index : {AA_DTYPE_I32, AA_DTYPE_I64}) {
+      for (const int64_t width : {1, 33}) {
+        // The rows 4 to 9 of a table; 3, 10, -1 and 2000000000 are not among them.
+        constexpr int64_t first = 4;
+        const Values ids = {9, 3, 4, 10, -1, 2000000000, 7};
+        const auto w = static_cast<size_t>(width);
+        OpTensor table(c, dtype, {6, width}, numbers(6 * w, 1), index == AA_DTYPE_I32 ? dense : padded);
+        OpTensor which(c, index, {7}, ids, spread);
+        OpTensor out(c, AA_DTYPE_F32, {7, width}, {}, dtype == AA_DTYPE_F32 ? dense : padded);
+        aa_embedding_shard_params params{};
+        params.first = first;
+        if (!op.run({out.view(), table.view(), which.view()}, params)) continue;
+        Values expected;
+        for (const double id : ids) {
+          const bool here = id >= first && id < first + 6;
+          for (size_t j = 0; j < w; ++j) {
+            expected.push_back(here ? table.given()[static_cast<size_t>(id - first) * w + j] : 0);
+          }
+        }
+        op.compare(out, expected, std::string(dtype_text(dtype)) + " rows of " + std::to_string(width));
+      }
+    }
+  }
+  op.finish();
+}
+
 struct Norm {
   const char* op;
   bool layer;  // else rms
@@ -164,6 +193,7 @@ void softmax(const Context& c) {
 constexpr Case cases[] = {
     {"op.embedding", "gathers_rows", embedding},
     {"op.embedding", "stays_in_its_tensors", embedding_stays_in_its_tensors},
+    {"op.embedding", "shard_gives_zeros_elsewhere", embedding_shard},
     {"op.rms_norm", "norms_rows", rms_norm},
     {"op.layer_norm", "norms_rows", layer_norm},
     {"op.softmax", "of_rows", softmax},

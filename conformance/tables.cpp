@@ -116,10 +116,21 @@ struct Members<aa_ceilings_table> {
   static constexpr std::tuple list{MEMBER(measure)};
 };
 
+template <>
+struct Members<aa_collectives_table> {
+  using Table = aa_collectives_table;
+  static constexpr const char* name = AA_COLLECTIVES_EXTENSION;
+  static constexpr std::tuple list{
+      MEMBER(library),      MEMBER(id_size),        MEMBER(id_create),   MEMBER(comm_create),
+      MEMBER(comm_destroy), MEMBER(comm_abort),     MEMBER(async_error), MEMBER(group_begin),
+      MEMBER(group_end),    MEMBER(all_reduce),     MEMBER(reduce),      MEMBER(broadcast),
+      MEMBER(all_gather),   MEMBER(reduce_scatter), MEMBER(send),        MEMBER(recv)};
+};
+
 #undef MEMBER
 
 using Extensions = std::tuple<aa_graph_table, aa_host_memory_table, aa_host_code_table, aa_ops_table, aa_compiler_table,
-                              aa_profiler_table, aa_ceilings_table>;
+                              aa_profiler_table, aa_ceilings_table, aa_collectives_table>;
 
 // The driver's table, completed, and the one that counts.
 template <class Table>

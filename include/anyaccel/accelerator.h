@@ -26,6 +26,8 @@
 #include "anyaccel/stream.h"
 #include "anyaccel/tensor.h"
 
+struct aa_collectives_table;  // anyaccel/abi/collectives.h
+
 namespace anyaccel {
 
 class OpBuilder;
@@ -38,6 +40,15 @@ struct BuildExtension {
   std::string compiler;                   // CXX, or "c++"
   std::vector<std::string> flags;         // language and position-independent code
   std::vector<std::string> include_dirs;  // where anyaccel's headers lie
+};
+
+// What it takes to call a driver's own collectives; what collectives returns.
+struct CollectivesAccess {
+  const aa_collectives_table* table = nullptr;  // null: the accelerator has none
+  aa_instance* instance = nullptr;
+  aa_device* device = nullptr;
+  aa_stream* stream = nullptr;  // the calling thread's current stream of the device
+  bool capturing = false;       // which records a graph now
 };
 
 class Accelerator {
@@ -214,6 +225,8 @@ class Accelerator {
   virtual int32_t find_op(const char* op_name) = 0;
   virtual bool supports_op_call(const aa_op_call& call, int index) = 0;
   virtual void enqueue_op(const aa_op_call& call, int index) = 0;
+  // For process groups: the driver's collectives, between memory of devices. Opens the device.
+  virtual CollectivesAccess collectives(int /*index*/) { return {}; }
 
  private:
   Tensor tensor_of(std::span<const double> values, DType dtype);

@@ -130,6 +130,7 @@ class DriverAccelerator : public Accelerator {
   int32_t find_op(const char* op_name) override;
   bool supports_op_call(const aa_op_call& call, int index) override;
   void enqueue_op(const aa_op_call& call, int index) override;
+  CollectivesAccess collectives(int index) override;
 
  private:
   struct DeviceContext;

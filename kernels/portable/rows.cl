@@ -12,15 +12,15 @@
 #define AA_PARTS 4
 #endif
 
-// ids [T]; an id outside of the table gives zeros.
+// ids [T]; the table begins with the row of id `first`; an id outside of the table gives zeros.
 AA_KERNEL(embedding, AA_GROUP_SIZE)
 (AA_OUT(void) out, aa_i64 out_row, aa_i64 out_inner, AA_IN(void) table, aa_i64 table_row, aa_i64 table_inner,
- AA_IN(void) ids, aa_i64 id_step, aa_i64 table_rows, aa_i64 size, aa_i32 out_dtype, aa_i32 table_dtype,
+ AA_IN(void) ids, aa_i64 id_step, aa_i64 table_rows, aa_i64 first, aa_i64 size, aa_i32 out_dtype, aa_i32 table_dtype,
  aa_i32 id_dtype) {
   const aa_i64 t = AA_GROUP_ID(0);
   const aa_i64 id = aa_load_index(ids, id_dtype, t * id_step);
-  const aa_i32 known = id >= 0 && id < table_rows;
-  const aa_i64 from = known ? id * table_row : 0;
+  const aa_i32 known = id >= first && id - first < table_rows;
+  const aa_i64 from = known ? (id - first) * table_row : 0;
   for (aa_i64 i = AA_LOCAL_ID; i < size; i += AA_GROUP_SIZE) {
     const float v = known ? aa_load(table, table_dtype, from + i * table_inner) : 0.0f;
     aa_store(out, out_dtype, t * out_row + i * out_inner, v);

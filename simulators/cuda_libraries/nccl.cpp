@@ -66,7 +66,8 @@ struct Communicator {
   int splits = 0;
   std::shared_ptr<Channel> channel = std::make_shared<Channel>();
   bool finalized = false;
-  std::atomic<bool> ended = false;  // destroyed or aborted
+  std::atomic<bool> ended = false;    // destroyed or aborted
+  std::atomic<bool> aborted = false;  // what is still queued on streams does nothing
   std::atomic<int> error = ncclSuccess;
   int rank() const { return channel->rendezvous->rank(); }
   int ranks() const { return channel->rendezvous->ranks(); }
@@ -129,6 +130,7 @@ sim_cuda::Range range(const void* pointer, std::size_t bytes, bool write) {
 
 bool usable(const std::shared_ptr<Communicator>& communicator, const char* what) {
   if (!communicator->ended) return true;
+  if (communicator->aborted) return false;
   violation("destroyed-in-use", std::string(what) + " runs after the end of its communicator");
   return false;
 }
@@ -366,6 +368,7 @@ ncclResult_t end(ncclComm_t handle, bool aborts, const char* function) {
   if (handle == nullptr) return ncclSuccess;
   const auto communicator = communicators().get(handle, function);
   if (communicator == nullptr) return ncclInvalidArgument;
+  communicator->aborted = aborts;
   communicator->ended = true;
   if (aborts) communicator->channel->rendezvous->abort();
   if (communicator->retained) cu("cuDevicePrimaryCtxRelease_v2", communicator->ordinal);

@@ -6,6 +6,7 @@
 #include "accelerators/cuda/nvcc.h"
 #include "accelerators/null/driver.h"
 #include "accelerators/xpu/driver.h"
+#include "comm/builders.h"
 #include "ops/builders.h"
 #include "ops/portable/portable_ops.h"
 #include "ops/toolchain.h"
@@ -46,7 +47,7 @@ std::span<const BuiltinOpBuilder> builtin_op_builders() {
       {"QuantizerBuilder", ops::make_quantizer_builder},
       {"RaggedOpsBuilder", nullptr},
       {"RandomLTDBuilder", nullptr},
-      {"ShareMemCommBuilder", nullptr},
+      {"ShareMemCommBuilder", ops::make_share_mem_comm_builder},
       {"SparseAttnBuilder", nullptr},
       {"SpatialInferenceBuilder", nullptr},
       {"StochasticTransformerBuilder", nullptr},

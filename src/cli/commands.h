@@ -17,4 +17,7 @@ int run_build_ops(int argc, char** argv);
 // Checks an accelerator's driver.
 int run_conformance_command(int argc, char** argv);
 
+// Runs a program on many cores, devices and hosts.
+int run_launch(int argc, char** argv);
+
 }  // namespace anyaccel::cli

@@ -1,4 +1,5 @@
-// `anyaccel generate`: loads a Hugging Face directory and streams the text that follows the prompts.
+// `anyaccel generate`: loads a Hugging Face directory and streams the text that follows the prompts. In a job of several
+// ranks they hold one model together; rank 0 reads the prompts and prints.
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -19,6 +20,7 @@
 #include "anyaccel/llm/text_generation.h"
 #include "cli/command_support.h"
 #include "cli/commands.h"
+#include "cli/job.h"
 
 namespace anyaccel::cli {
 
@@ -117,6 +119,9 @@ Numbers check_numbers(const Arguments& arguments) {
   for (const std::string& stop : arguments.stop) {
     if (stop.empty()) throw UsageError("--stop is empty; expected some text");
   }
+  if (arguments.prompts.empty() && arguments.prompt_files.empty()) {
+    throw UsageError("no prompt; give one with --prompt TEXT or --prompt-file FILE");
+  }
   return numbers;
 }
 
@@ -141,7 +146,6 @@ std::vector<std::string> all_prompts(const Arguments& arguments) {
     if (!text.empty() && text.back() == '\n') text.pop_back();  // the one that editors put at the end
     prompts.push_back(std::move(text));
   }
-  if (prompts.empty()) throw UsageError("no prompt; give one with --prompt TEXT or --prompt-file FILE");
   return prompts;
 }
 
@@ -167,10 +171,12 @@ llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers&
   return options;
 }
 
-llm::TextGenerator load(const Arguments& arguments, DType dtype) {
+llm::TextGenerator load(const Arguments& arguments, DType dtype, const Job& job) {
   llm::LoadOptions options;
   options.dtype = dtype;
-  const bool show_progress = !arguments.quiet && stderr_is_terminal();
+  options.group = job.group();
+  const bool show_messages = !arguments.quiet && job.speaks();
+  const bool show_progress = show_messages && stderr_is_terminal();
   int shown = -1;
   if (show_progress) {
     options.progress = [&shown](const llm::LoadProgress& progress) {
@@ -183,10 +189,11 @@ llm::TextGenerator load(const Arguments& arguments, DType dtype) {
   }
   llm::TextGenerator generator = llm::TextGenerator::load(arguments.model, options);
   if (show_progress) std::fputs("\r             \r", stderr);
-  if (!arguments.quiet) {
+  if (show_messages) {
     const llm::Model& model = generator.model();
-    std::fprintf(stderr, "model: %s, %s of weights as %s%s, ready in %.0f ms\n", arguments.model.c_str(),
-                 format_bytes(static_cast<double>(model.weight_bytes())).c_str(),
+    const std::string share = job.ranks() > 1 ? " on rank 0 of " + std::to_string(job.ranks()) : "";
+    std::fprintf(stderr, "model: %s, %s of weights%s as %s%s, ready in %.0f ms\n", arguments.model.c_str(),
+                 format_bytes(static_cast<double>(model.weight_bytes())).c_str(), share.c_str(),
                  std::string(dtype_name(model.dtype())).c_str(), model.mapped_bytes() > 0 ? ", used from the file" : "",
                  generator.load_seconds() * 1000.0);
     for (const std::string& note : model.notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
@@ -216,6 +223,7 @@ void print_json(const Arguments& arguments, const std::vector<std::string>& prom
   const llm::GenerateTimings& timings = result.timings;
   const Json object = {{"model", arguments.model},
                        {"accelerator", get_accelerator()->name()},
+                       {"ranks", generator.model().shard().ranks},
                        {"dtype", dtype_name(generator.model().dtype())},
                        {"seed", result.seed},
                        {"completions", std::move(completions)},
@@ -246,18 +254,37 @@ void print_timings(const llm::GenerateResult& result) {
                timings.decode_rate(), 100.0 * timings.host_share(), static_cast<unsigned long long>(result.seed));
 }
 
-int generate(const Arguments& arguments) {
+// `joined` outlives the call; see Job.
+int generate(const Arguments& arguments, std::optional<Job>& joined) {
   const Numbers numbers = check_numbers(arguments);
   const DType dtype = wanted_dtype(arguments.dtype);
-  const std::vector<std::string> prompts = all_prompts(arguments);
   get_accelerator();
-  if (!arguments.quiet) {
+  const Job& job = joined.emplace();
+  std::vector<std::string> prompts;
+  job.together([&] {
+    if (job.speaks()) prompts = all_prompts(arguments);
+  });
+  prompts = job.texts_of_rank_zero(prompts);
+  const bool show_messages = !arguments.quiet && job.speaks();
+  if (show_messages) {
     std::string summary = accelerator_choice_summary();
     if (!summary.empty() && summary.back() != '\n') summary += '\n';
     std::cerr << summary;
   }
-  llm::TextGenerator generator = load(arguments, dtype);
+  std::optional<llm::TextGenerator> loaded;
+  job.together([&] { loaded.emplace(load(arguments, dtype, job)); });
+  llm::TextGenerator& generator = *loaded;
   const llm::GenerateOptions options = generate_options(arguments, numbers, generator);
+  if (!job.speaks()) {
+    try {
+      generator.generate(prompts, options);
+    } catch (const InvalidArgument&) {
+      job.fail_silently();  // rank 0 finds the same
+    } catch (const Error& error) {
+      throw Error("rank " + std::to_string(job.group()->rank()) + ": " + error.what());
+    }
+    return 0;
+  }
 
   // Pieces of several texts would mix, so only a single one streams.
   const bool stream = prompts.size() == 1 && !arguments.no_stream && !arguments.json;
@@ -278,7 +305,7 @@ int generate(const Arguments& arguments) {
     } else {
       print_texts(result);
     }
-    if (!arguments.quiet) print_timings(result);
+    if (show_messages) print_timings(result);
   };
   try {
     print(generator.generate(prompts, options, callback));
@@ -295,7 +322,14 @@ int run_generate(int argc, char** argv) {
   CLI::App app("Loads a language model and streams the text that follows the prompts", "anyaccel generate");
   Arguments arguments;
   add_options(app, arguments);
-  return run_command(app, argc, argv, [&] { return generate(arguments); });
+  std::optional<Job> job;
+  return run_command(app, argc, argv, [&] {
+    try {
+      return generate(arguments, job);
+    } catch (const FailedElsewhere&) {
+      return 1;
+    }
+  });
 }
 
 }  // namespace anyaccel::cli

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/detection.h"
 #include "anyaccel/driver_accelerator.h"
@@ -83,6 +84,17 @@ std::string kernel_compiler(DriverAccelerator& accelerator) {
   return text;
 }
 
+// Why the accelerator's library of collectives cannot be used; "" when it can, or when there is none to be used.
+std::string collectives_problem(DriverAccelerator& accelerator) {
+  const auto* table =
+      static_cast<const aa_collectives_table*>(accelerator.extension(AA_COLLECTIVES_EXTENSION, AA_COLLECTIVES_VERSION));
+  if (!table) return "";
+  const char* name = nullptr;
+  const char* version = nullptr;
+  const StatusRef status(table->library(accelerator.instance(), &name, &version));
+  return std::string(status.message());
+}
+
 Json collect() {
   Accelerator& accelerator = *get_accelerator();
   const DetectionReport report = probe_all_accelerators();
@@ -93,6 +105,7 @@ Json collect() {
   chosen["chosen_by"] = report.method;
   chosen["device_count"] = accelerator.device_count();
   chosen["communication_backend"] = accelerator.communication_backend_name();
+  chosen["communication_backend_version"] = accelerator.communication_backend_version();
   chosen["compile_backend"] = accelerator.get_compile_backend();
   chosen["graphs"] = accelerator.supports_graphs();
   for (const DType dtype : accelerator.supported_dtypes()) chosen["dtypes"].push_back(dtype_name(dtype));
@@ -103,6 +116,9 @@ Json collect() {
                         {"version", driven->driver().version},
                         {"abi", std::to_string(driven->driver().abi_version >> 16) + "." +
                                     std::to_string(driven->driver().abi_version & 0xffff)}};
+    if (const std::string problem = collectives_problem(*driven); !problem.empty()) {
+      chosen["communication_backend_problem"] = problem;
+    }
     if (const std::string compiler = kernel_compiler(*driven); !compiler.empty()) chosen["kernel_compiler"] = compiler;
   }
   for (const Candidate& candidate : report.candidates) {
@@ -159,7 +175,11 @@ void print(const Json& info) {
   for (const Json& dtype : chosen["dtypes"]) dtypes += (dtypes.empty() ? "" : ", ") + text(dtype);
   std::printf("\nnumber formats  %s\n", dtypes.c_str());
   std::printf("graphs          %s\n", chosen["graphs"].get<bool>() ? "yes" : "no");
-  std::printf("collectives     %s\n", text(chosen["communication_backend"]).c_str());
+  std::printf("collectives     %s %s\n", text(chosen["communication_backend"]).c_str(),
+              text(chosen["communication_backend_version"]).c_str());
+  if (chosen.contains("communication_backend_problem")) {
+    std::printf("                %s\n", text(chosen["communication_backend_problem"]).c_str());
+  }
   if (chosen.contains("driver")) {
     std::printf("driver          %s %s, interface %s, %s\n", text(chosen["driver"]["vendor"]).c_str(),
                 text(chosen["driver"]["version"]).c_str(), text(chosen["driver"]["abi"]).c_str(),

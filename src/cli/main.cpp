@@ -17,6 +17,7 @@ struct Command {
 constexpr Command commands[] = {
     {"info", anyaccel::cli::run_info, "what was chosen and why, every candidate, devices, op builders"},
     {"generate", anyaccel::cli::run_generate, "text from a language model"},
+    {"launch", anyaccel::cli::run_launch, "a program on many cores, devices and hosts"},
     {"bench", anyaccel::cli::run_bench, "figures of this machine, each beside its ceiling"},
     {"build-ops", anyaccel::cli::run_build_ops, "compiles ops ahead; which op is built, which could be, and why not"},
     {"conformance", anyaccel::cli::run_conformance_command, "checks an accelerator's driver"},

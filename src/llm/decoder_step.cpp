@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "anyaccel/accelerator.h"
+#include "anyaccel/comm/process_group.h"
 
 namespace anyaccel::llm {
 
@@ -28,8 +29,9 @@ Tensor rows_as(const Tensor& storage, int64_t tokens, DType dtype) {
 }  // namespace
 
 DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, int64_t context, int64_t max_tokens)
-    : model_(std::move(model)), max_tokens_(max_tokens) {
+    : model_(std::move(model)), group_(model_->group().get()), max_tokens_(max_tokens) {
   const ModelConfig& config = model_->config();
+  const ModelShard& shard = model_->shard();
   const Device device = model_->device();
   ops_ = model_->accelerator().create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
 
@@ -44,20 +46,21 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
   }
   if (dynamic_rope_) longest_.assign(static_cast<size_t>(sequences), 0);
 
-  const Shape cache_shape = {sequences, config.num_key_value_heads, context, config.head_dim};
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+  const Shape cache_shape = {sequences, shard.kv_heads.size(), context, config.head_dim};
+  for (int64_t layer = 0; layer < config.num_hidden_layers && cache_shape.numel() > 0; ++layer) {
     key_cache_.push_back(Tensor::empty(cache_shape, model_->dtype(), device));
     value_cache_.push_back(Tensor::empty(cache_shape, model_->dtype(), device));
   }
 
   const auto scratch = [&](int64_t width) { return Tensor::empty({max_tokens, width}, DType::F32, device); };
-  storage_.hidden = scratch(config.hidden_size);
+  storage_.hidden = group_ ? group_->shared_tensor({max_tokens, config.hidden_size}, DType::F32, device)
+                           : scratch(config.hidden_size);
   storage_.normed = scratch(config.hidden_size);
-  storage_.q = scratch(config.num_attention_heads * config.head_dim);
-  storage_.k = scratch(config.num_key_value_heads * config.head_dim);
-  storage_.v = scratch(config.num_key_value_heads * config.head_dim);
-  storage_.attended = scratch(config.num_attention_heads * config.head_dim);
-  storage_.gated = scratch(config.intermediate_size);
+  storage_.q = scratch(shard.query_heads.size() * config.head_dim);
+  storage_.k = scratch(shard.kv_heads.size() * config.head_dim);
+  storage_.v = scratch(shard.kv_heads.size() * config.head_dim);
+  storage_.attended = scratch(shard.query_heads.size() * config.head_dim);
+  storage_.gated = scratch(shard.intermediate.size());
   storage_.cos = scratch(rotary_half);
   storage_.sin = scratch(rotary_half);
 }
@@ -92,10 +95,9 @@ DType DecoderStep::product_dtype(int64_t tokens) const {
 }
 
 DecoderStep::Views DecoderStep::make_views(int64_t tokens) const {
-  const ModelConfig& config = model_->config();
-  const int64_t heads = config.num_attention_heads;
-  const int64_t kv_heads = config.num_key_value_heads;
-  const int64_t head_dim = config.head_dim;
+  const int64_t heads = model_->shard().query_heads.size();
+  const int64_t kv_heads = model_->shard().kv_heads.size();
+  const int64_t head_dim = model_->config().head_dim;
   const auto rows = [tokens](const Tensor& storage) { return storage.slice(0, 0, tokens); };
   Views views;
   views.tokens = tokens;
@@ -133,7 +135,7 @@ void DecoderStep::forward(const StepInput& input, std::span<const SequenceRange>
   const ModelWeights& weights = model_->weights();
   const float rope_scale = model_->config().rope.attention_factor;
 
-  ops_->embedding(views.hidden, weights.embedding, input.ids);
+  embed(input.ids);
   if (dynamic_rope_) {
     for (const SequenceRange& range : ranges) {
       ops_->rope_table(views.cos.slice(0, range.begin, range.end), views.sin.slice(0, range.begin, range.end),
@@ -149,11 +151,45 @@ void DecoderStep::forward(const StepInput& input, std::span<const SequenceRange>
   }
 }
 
+void DecoderStep::embed(const Tensor& ids) {
+  const Tensor& hidden = views_[current_].hidden;
+  const Tensor& table = model_->weights().embedding;
+  if (!group_) {
+    ops_->embedding(hidden, table, ids);
+    return;
+  }
+  if (table) {
+    ops_->embedding_shard(hidden, table, ids, model_->shard().vocabulary.begin);
+  } else {
+    hidden.fill(0);
+  }
+  group_->inference_all_reduce(hidden);
+}
+
+void DecoderStep::add_product(const Tensor& x, const Tensor& w, const Tensor& bias) {
+  const Tensor& hidden = views_[current_].hidden;
+  if (!group_) {
+    ops_->linear(hidden, x, w, bias, hidden);
+    return;
+  }
+  const bool has_residual = model_->shard().rank == 0;
+  if (w) {
+    ops_->linear(hidden, x, w, bias, has_residual ? hidden : Tensor());
+  } else if (!has_residual) {
+    hidden.fill(0);
+  }
+  group_->inference_all_reduce(hidden);
+}
+
 void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const StepInput& input) {
   const ModelConfig& config = model_->config();
   const Views& views = views_[current_];
   const float eps = config.rms_norm_eps;
 
+  if (!layer.q) {
+    add_product({}, {}, {});
+    return;
+  }
   if (layer.q_norm) {
     ops_->rms_norm(views.normed, views.hidden, layer.input_norm, eps);
     const std::array<ops::LinearPart, 3> parts = {
@@ -172,15 +208,17 @@ void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const
   const float scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   ops_->attention(views.attended3, views.q3, key_cache_[index], value_cache_[index], input.sequence, input.positions,
                   scale, static_cast<int>(config.window_of_layer(static_cast<int64_t>(index))));
-  ops_->linear(views.hidden, views.attended, layer.o, layer.o_bias, views.hidden);
+  add_product(views.attended, layer.o, layer.o_bias);
 }
 
 void DecoderStep::mlp_block(const LayerWeights& layer) {
   const Views& views = views_[current_];
   const ModelConfig& config = model_->config();
-  ops_->norm_gated_linear(views.gated, views.hidden, layer.post_norm, layer.gate, layer.up, config.hidden_act,
-                          config.rms_norm_eps, views.normed, layer.gate_bias, layer.up_bias);
-  ops_->linear(views.hidden, views.gated, layer.down, layer.down_bias, views.hidden);
+  if (layer.gate) {
+    ops_->norm_gated_linear(views.gated, views.hidden, layer.post_norm, layer.gate, layer.up, config.hidden_act,
+                            config.rms_norm_eps, views.normed, layer.gate_bias, layer.up_bias);
+  }
+  add_product(views.gated, layer.down, layer.down_bias);
 }
 
 void DecoderStep::logits(const Tensor& out, const Tensor& rows) {
@@ -188,13 +226,21 @@ void DecoderStep::logits(const Tensor& out, const Tensor& rows) {
   const ModelWeights& weights = model_->weights();
   // The norm's tensor is free again, and at least as long as the rows are many.
   const float eps = model_->config().rms_norm_eps;
-  if (rows) {
+  Tensor part = out;
+  if (group_) {
+    out.fill(0);
+    part = out.slice(1, model_->shard().vocabulary.begin, model_->shard().vocabulary.end);
+  }
+  if (!weights.lm_head) {
+    // Nothing of the vocabulary is here.
+  } else if (rows) {
     const Tensor last = storage_.normed.slice(0, 0, rows.numel());
     ops_->embedding(last, views.hidden, rows);
-    ops_->norm_linear(out, last, weights.final_norm, weights.lm_head, eps, last);
+    ops_->norm_linear(part, last, weights.final_norm, weights.lm_head, eps, last);
   } else {
-    ops_->norm_linear(out, views.hidden, weights.final_norm, weights.lm_head, eps, views.normed);
+    ops_->norm_linear(part, views.hidden, weights.final_norm, weights.lm_head, eps, views.normed);
   }
+  if (group_) group_->inference_all_reduce(out);
 }
 
 }  // namespace anyaccel::llm

@@ -1,5 +1,9 @@
 // One step of a decoder model over T tokens whose ids, sequences and positions lie in device tensors: enqueues the ops
 // of every layer, allocates nothing and reads nothing back, so that a step can be captured in a graph and replayed.
+//
+// Of a model that is split over ranks (see tensor_parallel.h) every rank runs the step on what it holds: the second
+// product of each half of a layer gives its part of the new hidden state, rank 0's with the residual, and their sum is the
+// hidden state of all. Embedding and logits are sums too, of parts that are zero outside a rank's vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +34,7 @@ struct SequenceRange {
 class DecoderStep {
  public:
   // Allocates the cache for `sequences` of `context` tokens, and the tensors between the layers for steps of at most
-  // `max_tokens`.
+  // `max_tokens`. All ranks of a group make theirs together.
   DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, int64_t context, int64_t max_tokens);
 
   ops::Inference& ops() const noexcept { return *ops_; }
@@ -46,12 +50,12 @@ class DecoderStep {
   void prepare(int64_t tokens);
   // Embedding and all layers. `ranges` cover the tokens in order; may be empty unless dynamic_rope().
   void forward(const StepInput& input, std::span<const SequenceRange> ranges);
-  // Logits (fp32 [R, V]) after the tokens that `rows` (index [R]) names of the last forward(); an empty handle: after
-  // all.
+  // Logits (fp32 [R, V], contiguous) after the tokens that `rows` (index [R]) names of the last forward(); an empty
+  // handle: after all. The whole vocabulary's on every rank.
   void logits(const Tensor& out, const Tensor& rows);
 
  private:
-  // The tensors between the layers, as views for one number of tokens.
+  // The tensors between the layers, as views for one number of tokens. Heads and I are those of this rank.
   struct Views {
     int64_t tokens = 0;
     Tensor hidden, normed;         // [T, H]
@@ -65,17 +69,21 @@ class DecoderStep {
   Views make_views(int64_t tokens) const;
   // The dtype of what goes into the layers' products in a step of so many tokens.
   DType product_dtype(int64_t tokens) const;
+  void embed(const Tensor& ids);
   void attention_block(const LayerWeights& layer, size_t index, const StepInput& input);
   void mlp_block(const LayerWeights& layer);
+  // hidden += x * transpose(w) + bias, the sum over all ranks. An empty w: this rank has no part in it.
+  void add_product(const Tensor& x, const Tensor& w, const Tensor& bias);
 
   std::shared_ptr<const Model> model_;
+  comm::ProcessGroup* group_ = nullptr;  // the model's; null: one rank
   std::shared_ptr<ops::Inference> ops_;
   int64_t max_tokens_ = 0;
   bool dynamic_rope_ = false;
   Tensor inv_freq_;                     // [R], or [B, R] when it depends on the sequence's length
   std::vector<int64_t> longest_;        // of each sequence; dynamic rope only
   std::vector<Tensor> inv_freq_views_;  // [R] each; one, or one for each sequence
-  std::vector<Tensor> key_cache_;       // one for each layer: [B, Hk, S, D]
+  std::vector<Tensor> key_cache_;       // one for each layer: [B, Hk, S, D]; none on a rank without heads
   std::vector<Tensor> value_cache_;
   Views storage_;             // for max_tokens
   std::vector<Views> views_;  // of the numbers of tokens used lately

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "anyaccel/accelerator.h"
+#include "anyaccel/comm/process_group.h"
 #include "anyaccel/error.h"
 #include "anyaccel/format_bytes.h"
 #include "anyaccel/llm/model.h"
@@ -15,6 +16,7 @@
 #include "anyaccel/ops/inference.h"
 #include "llm/decoder_tensors.h"
 #include "llm/shape_config.h"
+#include "llm/tensor_parallel.h"
 
 namespace anyaccel::llm {
 
@@ -33,6 +35,14 @@ void check_wanted_dtype(const Accelerator& accelerator, DType dtype) {
   }
   throw InvalidArgument("model: dtype " + std::string(dtype_name(dtype)) + " cannot be computed with on " +
                         accelerator.name() + "; expected one of " + names);
+}
+
+// Rows of a tensor whose shape begins with `rows` of them.
+TensorView row_slice(TensorView view, int64_t rows, const Slice& held) {
+  const uint64_t row_bytes = view.bytes / static_cast<uint64_t>(rows);
+  view.data += row_bytes * static_cast<uint64_t>(held.begin);
+  view.bytes = row_bytes * static_cast<uint64_t>(held.size());
+  return view;
 }
 
 // The tensor as ordinary host memory: a view, or a copy where the file does not align it.
@@ -54,7 +64,7 @@ class ModelLoader {
 
   std::shared_ptr<const Model> load() {
     check_wanted_dtype(accelerator_, options_.dtype);
-    model_->config_ = load_model_config(directory_);
+    model_->configure(load_model_config(directory_), options_.group);
     model_->device_ = accelerator_.device(accelerator_.current_device());
     const Checkpoint checkpoint = Checkpoint::open(directory_);
     find_prefix(checkpoint);
@@ -65,17 +75,19 @@ class ModelLoader {
     ModelWeights& weights = model_->weights_;
     weights.layers.resize(static_cast<size_t>(model_->config_.num_hidden_layers));
     LoadProgress progress;
-    for (const TensorSlot& slot : slots) progress.bytes_total += checkpoint.at(file_name(slot)).bytes;
+    for (const TensorSlot& slot : slots) progress.bytes_total += part_to_read(checkpoint, slot).bytes;
     for (size_t i = 0; i < slots.size(); ++i) {
       const TensorSlot& slot = slots[i];
-      const TensorView& view = checkpoint.at(file_name(slot));
+      const TensorView view = part_to_read(checkpoint, slot);
       // From a disk, the next tensor comes in while this one is converted.
-      if (i + 1 < slots.size()) checkpoint.will_need(checkpoint.at(file_name(slots[i + 1])));
+      if (i + 1 < slots.size()) checkpoint.will_need(part_to_read(checkpoint, slots[i + 1]));
       try {
-        slot.in(weights) = place(checkpoint, view, slot);
+        if (view.bytes > 0) slot.in(weights) = place(checkpoint, view, slot);
       } catch (const OutOfMemoryError& error) {
-        throw_too_large(checkpoint, slots, error);
+        throw_too_large(slots, error);
       }
+      set_apart_the_rest(checkpoint, slot);
+      if (view.bytes == 0) continue;
       model_->weight_bytes_ += slot.in(weights).nbytes();
       progress.bytes_done += view.bytes;
       progress.tensor = slot.name;
@@ -158,39 +170,68 @@ class ModelLoader {
     model_->dtype_ = is_supported(accelerator_, dtype) ? dtype : DType::F32;
   }
 
+  Slice held(const TensorSlot& slot) const { return held_slice(slot, model_->shard_, model_->config_.head_dim); }
+
+  // The bytes of the file that this rank's part of the tensor lies in: its rows, or all rows when it is columns. None
+  // where the rank holds nothing of it.
+  TensorView part_to_read(const Checkpoint& checkpoint, const TensorSlot& slot) const {
+    const TensorView& view = checkpoint.at(file_name(slot));
+    const Slice part = held(slot);
+    if (slot.split_dim == 0 || part.size() == 0) return row_slice(view, slot.shape[slot.split_dim], part);
+    return view;
+  }
+
+  // Keeps what other ranks hold from being mapped along with what is touched beside it.
+  void set_apart_the_rest(const Checkpoint& checkpoint, const TensorSlot& slot) const {
+    const TensorView& whole = checkpoint.at(file_name(slot));
+    const Slice part = held(slot);
+    const int64_t rows = slot.shape[0];
+    if (part.size() == slot.shape[slot.split_dim]) return;
+    if (slot.split_dim != 0) {  // copied, and not read from the file again
+      checkpoint.set_apart(whole);
+      return;
+    }
+    checkpoint.set_apart(row_slice(whole, rows, {0, part.begin}));
+    checkpoint.set_apart(row_slice(whole, rows, {part.end, rows}));
+  }
+
+  // `view`: what part_to_read() gave, and not empty.
   Tensor place(const Checkpoint& checkpoint, const TensorView& view, const TensorSlot& slot) {
+    const Slice part = held(slot);
+    const Shape shape = held_shape(slot, part);
+    const bool contiguous = slot.split_dim == 0 || part.size() == slot.shape[slot.split_dim];
     // Norms and biases are small; as fp32 they need no conversion in every step.
     const DType wanted = slot.kind == TensorKind::Matrix ? model_->dtype_ : DType::F32;
     const bool aligned = reinterpret_cast<uintptr_t>(view.data) % dtype_size(view.dtype) == 0;
-    if (view.dtype == wanted && aligned && accelerator_.is_host_coherent()) {
+    if (contiguous && view.dtype == wanted && aligned && accelerator_.is_host_coherent()) {
       model_->mapped_bytes_ += view.bytes;
       // Weights are never written.
       auto* data = const_cast<std::byte*>(view.data);
       auto owner = std::const_pointer_cast<SafetensorsFile>(checkpoint.files()[view.file]);
-      return Tensor::from_blob(data, slot.shape, view.dtype, std::move(owner), model_->device_);
+      return Tensor::from_blob(data, shape, view.dtype, std::move(owner), model_->device_);
     }
-    Tensor tensor = Tensor::empty(slot.shape, wanted, model_->device_);
-    tensor.copy_from(host_view(view, slot.shape));
+    Tensor tensor = Tensor::empty(shape, wanted, model_->device_);
+    const Tensor source = host_view(view, contiguous ? shape : slot.shape);
+    tensor.copy_from(contiguous ? source : source.slice(slot.split_dim, part.begin, part.end));
     // A page is shared by small tensors, which are read again from the system's cache.
     checkpoint.release(view);
     return tensor;
   }
 
   // How much the model needs, how much there is, and what would fit.
-  [[noreturn]] void throw_too_large(const Checkpoint& checkpoint, const std::vector<TensorSlot>& slots,
-                                    const OutOfMemoryError& error) {
+  [[noreturn]] void throw_too_large(const std::vector<TensorSlot>& slots, const OutOfMemoryError& error) {
     uint64_t elements = 0;
     for (const TensorSlot& slot : slots) {
-      const TensorView& view = checkpoint.at(file_name(slot));
-      elements += view.bytes / dtype_size(view.dtype);
+      elements += static_cast<uint64_t>(held_shape(slot, held(slot)).numel());
     }
     const auto bytes = static_cast<double>(elements * dtype_size(model_->dtype_));
     const int device = model_->device_.index;
     const double room =
         static_cast<double>(model_->weight_bytes_) + static_cast<double>(accelerator_.available_memory(device));
     std::string advice = "a model of at most " + format_bytes(room) + " would fit";
+    const std::string whose = model_->group_ ? "rank " + std::to_string(model_->shard_.rank) + " of " : "";
     if (dtype_size(model_->dtype_) > 2 && bytes / 2 < room) advice = "it would fit as bf16 or fp16 (--dtype bf16)";
-    throw OutOfMemoryError("model '" + directory_ + "' needs " + format_bytes(bytes) + " for its weights as " +
+    throw OutOfMemoryError(whose + "model '" + directory_ + "' needs " + format_bytes(bytes) + " for its weights as " +
                                std::string(dtype_name(model_->dtype_)) + " and " + accelerator_.device_name(device) +
                                " has room for " + format_bytes(room) + "; " + advice + ". (" + error.what() + ")",
                            error.native_code());
@@ -204,10 +245,10 @@ class ModelLoader {
 };
 
 std::shared_ptr<const Model> Model::random(Accelerator& accelerator, const ModelShape& shape, DType dtype,
-                                           uint64_t seed) {
+                                           uint64_t seed, std::shared_ptr<comm::ProcessGroup> group) {
   check_wanted_dtype(accelerator, dtype);
   std::shared_ptr<Model> model(new Model());
-  model->config_ = config_of_shape(shape, dtype);
+  model->configure(config_of_shape(shape, dtype), std::move(group));
   model->device_ = accelerator.device(accelerator.current_device());
   model->dtype_ = dtype;
   ModelWeights& weights = model->weights_;
@@ -223,12 +264,26 @@ std::shared_ptr<const Model> Model::random(Accelerator& accelerator, const Model
     } else {
       tensor.fill(slot.kind == TensorKind::Norm ? 1.0 : 0.0);
     }
+    if (const Slice held = held_slice(slot, model->shard_, model->config_.head_dim);
+        held.size() < slot.shape[slot.split_dim]) {
+      if (held.size() == 0) continue;
+      tensor = tensor.slice(slot.split_dim, held.begin, held.end).clone();
+    }
     model->weight_bytes_ += tensor.nbytes();
     slot.in(weights) = std::move(tensor);
   }
   if (model->config_.tie_word_embeddings) weights.lm_head = weights.embedding;
   accelerator.synchronize();
   return model;
+}
+
+void Model::configure(ModelConfig config, std::shared_ptr<comm::ProcessGroup> group) {
+  config_ = std::move(config);
+  if (group && group->size() > 1) group_ = std::move(group);
+  const int ranks = group_ ? group_->size() : 1;
+  const std::vector<ModelShard> plan = plan_shards(config_, ranks);
+  shard_ = plan[static_cast<size_t>(group_ ? group_->rank() : 0)];
+  notes_ = empty_shard_notes(plan);
 }
 
 std::shared_ptr<const Model> Model::load(const std::string& directory, const LoadOptions& options) {

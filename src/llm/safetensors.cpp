@@ -115,6 +115,12 @@ void SafetensorsFile::populate(const std::byte* data, uint64_t bytes) const noex
   advise(range, MADV_WILLNEED);
 }
 
+void SafetensorsFile::set_apart(const std::byte* data, uint64_t bytes) const noexcept {
+  // Where the page cache holds 2 MiB in one piece, touching any of it maps all, but not across a border of mappings of
+  // different kinds, which this advice makes.
+  advise(pages(data, bytes, false), MADV_NOHUGEPAGE);
+}
+
 void SafetensorsFile::release(const std::byte* data, uint64_t bytes) const noexcept {
   advise(pages(data, bytes, false), MADV_DONTNEED);
 }

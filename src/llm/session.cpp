@@ -8,6 +8,7 @@
 #include <string>
 
 #include "anyaccel/accelerator.h"
+#include "anyaccel/comm/process_group.h"
 #include "anyaccel/error.h"
 #include "anyaccel/format_bytes.h"
 #include "llm/decoder_step.h"
@@ -77,6 +78,10 @@ struct Session::Impl {
   void run(const TokenBatch& tokens, std::span<const int32_t> rows, const Tensor& logits_out);
   void renew_frequencies(const TokenBatch& tokens);
   StepInput decode_input() const;
+  // Whether this rank chooses the tokens: rank 0 does, and the others learn them.
+  bool draws() const { return model->shard().rank == 0; }
+  // Memory that the ranks of the model sum in place.
+  Tensor summed_tensor(const Shape& shape, DType dtype) const;
   void fill_seen(std::span<const std::vector<int32_t>> prompts);
   void write_active();
   // The ops of one decode step: newest tokens in, next ones out.
@@ -120,14 +125,14 @@ DecoderStep make_decoder(const std::shared_ptr<const Model>& model, const Sessio
   } catch (const OutOfMemoryError& error) {
     const ModelConfig& config = model->config();
     const double per_token = 2.0 *
-                             static_cast<double>(config.num_hidden_layers * config.num_key_value_heads *
+                             static_cast<double>(config.num_hidden_layers * model->shard().kv_heads.size() *
                                                  config.head_dim * options.sequences) *
                              static_cast<double>(dtype_size(model->dtype()));
     // What the failed attempt took is free again.
     model->accelerator().empty_cache();
     const auto room = static_cast<double>(model->accelerator().available_memory(model->device().index));
     // A tenth for activations and for what the allocator rounds up.
-    const auto fits = static_cast<int64_t>(0.9 * room / per_token);
+    const auto fits = per_token > 0 ? static_cast<int64_t>(0.9 * room / per_token) : int64_t{0};
     throw OutOfMemoryError(
         "a cache for " + std::to_string(options.sequences) + (options.sequences == 1 ? " sequence" : " sequences") +
             " of " + std::to_string(options.context) + " tokens needs " +
@@ -151,12 +156,16 @@ Session::Impl::Impl(std::shared_ptr<const Model> model_in, const SessionOptions&
   const int64_t chunk = longest_step(options);
   const int64_t batch = options.sequences;
   for (Tensor* tensor : {&ids, &sequence, &positions, &rows}) *tensor = Tensor::empty({chunk}, DType::I32, device);
-  for (Tensor* tensor : {&decode_ids, &decode_sequence, &decode_positions}) {
-    *tensor = Tensor::empty({batch}, DType::I32, device);
-  }
-  decode_logits = Tensor::empty({batch, model->config().vocab_size}, DType::F32, device);
+  for (Tensor* tensor : {&decode_sequence, &decode_positions}) *tensor = Tensor::empty({batch}, DType::I32, device);
+  decode_ids = summed_tensor({batch}, DType::I32);
+  decode_logits = summed_tensor({batch, model->config().vocab_size}, DType::F32);
   rng = Tensor::empty({2}, DType::I64, device);
   host_ids = accelerator.pin_memory(Tensor::empty({batch}, DType::I32), /*make_copy=*/false, /*required=*/false);
+}
+
+Tensor Session::Impl::summed_tensor(const Shape& shape, DType dtype) const {
+  if (model->group()) return model->group()->shared_tensor(shape, dtype, model->device());
+  return Tensor::empty(shape, dtype, model->device());
 }
 
 void Session::Impl::check_batch(const TokenBatch& tokens, std::span<const int32_t> wanted) const {
@@ -250,7 +259,7 @@ StepInput Session::Impl::decode_input() const {
 }
 
 void Session::Impl::fill_seen(std::span<const std::vector<int32_t>> prompts) {
-  if (sampling.repetition_penalty == 1.0f) return;
+  if (sampling.repetition_penalty == 1.0f || !draws()) return;
   const int64_t vocab = model->config().vocab_size;
   if (!seen) {
     seen = Tensor::empty({options.sequences, vocab}, DType::U8, model->device());
@@ -275,15 +284,21 @@ void Session::Impl::enqueue_draw() {
   ops::Inference& ops = decoder.ops();
   const auto count = static_cast<int64_t>(active.size());
   const Tensor chosen_from = decode_logits.slice(0, 0, count);
-  Tensor marks;
-  if (sampling.repetition_penalty != 1.0f) {
-    marks = seen.slice(0, 0, count);
-    ops.repetition_penalty(chosen_from, marks, sampling.repetition_penalty);
+  const Tensor chosen = decode_ids.slice(0, 0, count);
+  if (draws()) {
+    Tensor marks;
+    if (sampling.repetition_penalty != 1.0f) {
+      marks = seen.slice(0, 0, count);
+      ops.repetition_penalty(chosen_from, marks, sampling.repetition_penalty);
+    }
+    ops.sample(chosen, chosen_from, rng, sampling.temperature, sampling.top_k, sampling.top_p, marks);
+    // The op takes one counter for four rows.
+    ops.increment(rng.slice(0, 1, 2), (count + 3) / 4);
+  } else {
+    chosen.fill(0);
   }
-  ops.sample(decode_ids.slice(0, 0, count), chosen_from, rng, sampling.temperature, sampling.top_k, sampling.top_p,
-             marks);
-  // The op takes one counter for four rows.
-  ops.increment(rng.slice(0, 1, 2), (count + 3) / 4);
+  // A broadcast as a sum, which is what may be captured.
+  if (model->group()) model->group()->inference_all_reduce(chosen);
 }
 
 void Session::Impl::enqueue_step() {
@@ -348,8 +363,7 @@ Tensor Session::forward(const TokenBatch& tokens, std::span<const int32_t> rows)
   const auto count = static_cast<int64_t>(rows.size());
   if (!impl_->logits || impl_->logits.size(0) < count) {
     impl_->logits = Tensor();  // give it back first
-    impl_->logits = Tensor::empty({std::max<int64_t>(count, 1), impl_->model->config().vocab_size}, DType::F32,
-                                  impl_->model->device());
+    impl_->logits = impl_->summed_tensor({std::max<int64_t>(count, 1), impl_->model->config().vocab_size}, DType::F32);
   }
   impl_->run(tokens, rows, impl_->logits);
   return impl_->logits.slice(0, 0, count);
@@ -408,6 +422,7 @@ std::span<const int32_t> Session::tokens() {
     const auto end = static_cast<int64_t>(count);
     impl.host_ids.slice(0, 0, end).copy_from(impl.decode_ids.slice(0, 0, end));
     impl.accelerator.current_stream(impl.model->device().index).synchronize();
+    if (impl.model->group()) impl.model->group()->check();
     impl.host_ids_fresh = true;
   }
   return {impl.host_ids.data_as<int32_t>(), count};

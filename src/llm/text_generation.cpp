@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "anyaccel/accelerator.h"
+#include "anyaccel/comm/process_group.h"
 #include "anyaccel/error.h"
 #include "llm/stop_filter.h"
 
@@ -228,14 +229,16 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   for (;;) {
     // Not std::vector<bool>: the session takes a span.
     const auto keep = std::make_unique<bool[]>(tokens.size());
-    bool any = false;
     for (size_t i = 0; i < tokens.size(); ++i) {
       const auto prompt = static_cast<size_t>(session.active()[i]);
       const bool is_eos = std::find(eos.begin(), eos.end(), tokens[i]) != eos.end();
       keep[i] = answers[prompt].accept(tokens[i], is_eos, session.length(i) < context);
-      any = any || keep[i];
     }
-    if (!any) break;
+    if (comm::ProcessGroup* group = model_->group().get()) {
+      const Shape shape = {static_cast<int64_t>(tokens.size())};
+      group->broadcast(Tensor::from_blob(keep.get(), shape, DType::Bool, nullptr), 0);
+    }
+    if (std::find(keep.get(), keep.get() + tokens.size(), true) == keep.get() + tokens.size()) break;
     session.retain({keep.get(), tokens.size()});
     const double host = watch.lap();
     try {

@@ -29,6 +29,12 @@ void Inference::embedding(const Tensor& out, const Tensor& table, const Tensor& 
   impl_->run(Op::Embedding, std::array{&out, &table, &ids});
 }
 
+void Inference::embedding_shard(const Tensor& out, const Tensor& table, const Tensor& ids, int64_t first) {
+  auto params = make_params<aa_embedding_shard_params>();
+  params.first = first;
+  impl_->run(Op::EmbeddingShard, std::array{&out, &table, &ids}, &params, sizeof(params));
+}
+
 void Inference::rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight, float eps, const Tensor& residual) {
   auto params = make_params<aa_norm_params>();
   params.eps = eps;

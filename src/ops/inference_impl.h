@@ -33,12 +33,13 @@ enum class Op : int {
   RepetitionPenalty,
   Sample,
   Random,
+  EmbeddingShard,
   // Each a sequence of ops above, which the face runs itself where the accelerator lacks them.
   NormLinear,
   NormGatedLinear,
   NormQkvRope,
 };
-inline constexpr size_t op_count = 23;
+inline constexpr size_t op_count = 24;
 constexpr bool is_fused(Op op) noexcept { return op >= Op::NormLinear; }
 
 template <class Params>

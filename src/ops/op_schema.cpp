@@ -21,6 +21,11 @@ constexpr uint32_t kU8 = bit(AA_DTYPE_U8);
 constexpr uint32_t kInteger =
     bit(AA_DTYPE_U8) | bit(AA_DTYPE_I8) | bit(AA_DTYPE_I16) | bit(AA_DTYPE_I32) | bit(AA_DTYPE_I64);
 
+void check_embedding_shard(const Checker& c) {
+  const int64_t first = c.params<aa_embedding_shard_params>().first;
+  c.require(first >= 0, "first", first, "at least 0");
+}
+
 void check_kind(const Checker& c, int kind) {
   c.require(kind >= AA_ACTIVATION_SILU && kind <= AA_ACTIVATION_TANH, "kind", kind, "an aa_activation, 0 to 5");
 }
@@ -222,7 +227,7 @@ struct Columns {
   }();
 };
 
-extern const std::array<OpSchema, 23> kSchemas;
+extern const std::array<OpSchema, 24> kSchemas;
 
 template <size_t index, const auto& rows, Extra extra>
 void check(const aa_op_call& call) {
@@ -252,7 +257,7 @@ constexpr OpSchema schema(std::string_view name, uint32_t min_tensors = static_c
   return {name, Columns<rows>::kTensors, min_tensors, params_size, &check<index, rows, extra>};
 }
 
-constexpr const std::array<OpSchema, 23> kSchemas = {
+constexpr const std::array<OpSchema, 24> kSchemas = {
     schema<0, kEmbedding, void, nullptr>("embedding"),
     schema<1, kRmsNorm, aa_norm_params, check_norm>("rms_norm"),
     schema<2, kLayerNorm, aa_norm_params, check_norm>("layer_norm"),
@@ -273,9 +278,10 @@ constexpr const std::array<OpSchema, 23> kSchemas = {
     schema<17, kRepetitionPenalty, aa_repetition_params, check_repetition>("repetition_penalty"),
     schema<18, kSample, aa_sample_params, check_sample>("sample"),
     schema<19, kRandom, aa_random_params, check_random>("random"),
-    schema<20, kNormLinear, aa_norm_params, check_norm>("norm_linear"),
-    schema<21, kNormGatedLinear, aa_norm_activation_params, check_norm_activation>("norm_gated_linear"),
-    schema<22, kNormQkvRope, aa_norm_rope_params, check_norm_rope>("norm_qkv_rope"),
+    schema<20, kEmbedding, aa_embedding_shard_params, check_embedding_shard>("embedding_shard"),
+    schema<21, kNormLinear, aa_norm_params, check_norm>("norm_linear"),
+    schema<22, kNormGatedLinear, aa_norm_activation_params, check_norm_activation>("norm_gated_linear"),
+    schema<23, kNormQkvRope, aa_norm_rope_params, check_norm_rope>("norm_qkv_rope"),
 };
 
 }  // namespace

@@ -90,6 +90,7 @@ aa_instance* DriverAccelerator::instance() const {
   holder->ops = find_extension<aa_ops_table>(*holder, AA_OPS_EXTENSION, AA_OPS_VERSION);
   holder->host_memory = find_extension<aa_host_memory_table>(*holder, AA_HOST_MEMORY_EXTENSION, AA_HOST_MEMORY_VERSION);
   holder->profiler = find_extension<aa_profiler_table>(*holder, AA_PROFILER_EXTENSION, AA_PROFILER_VERSION);
+  holder->collectives = find_extension<aa_collectives_table>(*holder, AA_COLLECTIVES_EXTENSION, AA_COLLECTIVES_VERSION);
 
   shared_->props = std::move(props);
   shared_->open = std::vector<std::atomic<DeviceContext*>>(static_cast<size_t>(count));
@@ -164,6 +165,7 @@ const void* DriverAccelerator::extension(const char* extension_name, uint32_t mi
   if (std::strcmp(extension_name, AA_OPS_EXTENSION) == 0) return holder.ops;
   if (std::strcmp(extension_name, AA_HOST_MEMORY_EXTENSION) == 0) return holder.host_memory;
   if (std::strcmp(extension_name, AA_PROFILER_EXTENSION) == 0) return holder.profiler;
+  if (std::strcmp(extension_name, AA_COLLECTIVES_EXTENSION) == 0) return holder.collectives;
   const void* raw = nullptr;
   aa_status* status = driver_->query_extension(holder.instance, extension_name, min_version, &raw);
   host_services()->status_release(status);
@@ -398,7 +400,26 @@ void DriverAccelerator::range_pop(std::string_view domain) {
 }
 
 std::string DriverAccelerator::communication_backend_name() const { return driver_->communication_backend; }
-std::string DriverAccelerator::communication_backend_version() const { return {}; }
+
+std::string DriverAccelerator::communication_backend_version() const {
+  if (!is_available()) return {};
+  const InstanceHolder& holder = *shared_->instance;
+  if (!holder.collectives) return {};
+  const char* library = nullptr;
+  const char* version = nullptr;
+  const StatusRef status(holder.collectives->library(holder.instance, &library, &version));
+  return status.ok() ? version : "";
+}
+
+CollectivesAccess DriverAccelerator::collectives(int index) {
+  instance();
+  const aa_collectives_table* table = shared_->instance->collectives;
+  if (!table) return {};
+  DeviceContext& c = context(index);
+  const auto& stream =
+      static_cast<const StreamImpl&>(*current_stream(c.index).state());  // stream() takes no other kind
+  return {table, c.instance->instance, c.device, stream.stream(), stream.capturing()};
+}
 
 std::string DriverAccelerator::op_builder_dir() const { return install_kernels_dir(); }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "anyaccel/abi/collectives.h"
 #include "anyaccel/caching_allocator.h"
 #include "anyaccel/driver_accelerator.h"
 #include "runtime/host_services.h"
@@ -28,6 +29,7 @@ struct InstanceHolder {
   const aa_ops_table* ops = nullptr;
   const aa_host_memory_table* host_memory = nullptr;
   const aa_profiler_table* profiler = nullptr;
+  const aa_collectives_table* collectives = nullptr;
 
   ~InstanceHolder();
 };
@@ -108,6 +110,7 @@ class DriverAccelerator::StreamImpl final : public detail::StreamState {
   // While it captures, functions of host_call are kept here, and then by the graph: a replay calls them again.
   void begin_capture() { captured_calls_ = std::make_unique<HostCalls>(); }
   std::unique_ptr<HostCalls> end_capture() { return std::move(captured_calls_); }
+  bool capturing() const noexcept { return captured_calls_ != nullptr; }
 
  private:
   DeviceContext& context_;

@@ -59,7 +59,8 @@ void fill_all(aa_graph_table& table) noexcept { ANYACCEL_GRAPH_FUNCTIONS(ANYACCE
 void fill_all(aa_host_memory_table& table) noexcept { ANYACCEL_HOST_MEMORY_FUNCTIONS(ANYACCEL_FILL) }
 void fill_all(aa_ops_table& table) noexcept { ANYACCEL_OPS_FUNCTIONS(ANYACCEL_FILL) }
 void fill_all(aa_compiler_table& table) noexcept { ANYACCEL_COMPILER_FUNCTIONS(ANYACCEL_FILL) }
-void fill_all(aa_profiler_table& table) noexcept {ANYACCEL_PROFILER_FUNCTIONS(ANYACCEL_FILL)}
+void fill_all(aa_profiler_table& table) noexcept { ANYACCEL_PROFILER_FUNCTIONS(ANYACCEL_FILL) }
+void fill_all(aa_collectives_table& table) noexcept {ANYACCEL_COLLECTIVES_FUNCTIONS(ANYACCEL_FILL)}
 #undef ANYACCEL_FILL
 
 std::string missing_functions(const aa_driver& table) {
@@ -153,6 +154,9 @@ const aa_compiler_table* complete_extension(const aa_compiler_table* raw, std::s
   return complete(raw, driver_name);
 }
 const aa_profiler_table* complete_extension(const aa_profiler_table* raw, std::string_view driver_name) {
+  return complete(raw, driver_name);
+}
+const aa_collectives_table* complete_extension(const aa_collectives_table* raw, std::string_view driver_name) {
   return complete(raw, driver_name);
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/driver.h"
 #include "anyaccel/abi/graph.h"
@@ -29,6 +30,7 @@ const aa_host_memory_table* complete_extension(const aa_host_memory_table* raw, 
 const aa_ops_table* complete_extension(const aa_ops_table* raw, std::string_view driver_name);
 const aa_compiler_table* complete_extension(const aa_compiler_table* raw, std::string_view driver_name);
 const aa_profiler_table* complete_extension(const aa_profiler_table* raw, std::string_view driver_name);
+const aa_collectives_table* complete_extension(const aa_collectives_table* raw, std::string_view driver_name);
 
 // Whether `name` may name an accelerator: 1 to 63 lower-case letters, digits and '.', beginning with a letter.
 bool is_valid_driver_name(std::string_view name) noexcept;

@@ -40,10 +40,12 @@ std::string install_kernels_dir() {
   return prefix.empty() ? ANYACCEL_SOURCE_DIR "/kernels" : prefix + "/share/anyaccel/kernels";
 }
 
-std::string install_plugin_dir() {
+std::string install_library_dir() {
   const std::string prefix = install_prefix();
-  return (prefix.empty() ? program_prefix().string() : prefix) + "/lib/anyaccel/plugins";
+  return (prefix.empty() ? program_prefix().string() : prefix) + "/lib/anyaccel";
 }
+
+std::string install_plugin_dir() { return install_library_dir() + "/plugins"; }
 
 std::string install_prebuilt_dir() {
   const std::string prefix = install_prefix();

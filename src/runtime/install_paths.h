@@ -11,6 +11,7 @@ namespace anyaccel {
 std::string install_prefix();
 std::string install_include_dir();   // <prefix>/include, or the source tree's
 std::string install_kernels_dir();   // <prefix>/share/anyaccel/kernels, or the source tree's: sources of ops
+std::string install_library_dir();   // <prefix>/lib/anyaccel: libraries of anyaccel that are opened when needed
 std::string install_plugin_dir();    // <prefix>/lib/anyaccel/plugins
 std::string install_prebuilt_dir();  // <prefix>/lib/anyaccel/ops: host ops that were built ahead; empty: none
 

@@ -4,6 +4,7 @@
 // missing.
 #pragma once
 
+#include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/driver.h"
 #include "anyaccel/abi/graph.h"
@@ -75,12 +76,31 @@
   X(aa_profiler_table, range_pop, optional)  \
   X(aa_profiler_table, mark, optional)
 
+#define ANYACCEL_COLLECTIVES_FUNCTIONS(X)           \
+  X(aa_collectives_table, library, optional)        \
+  X(aa_collectives_table, id_size, optional)        \
+  X(aa_collectives_table, id_create, optional)      \
+  X(aa_collectives_table, comm_create, optional)    \
+  X(aa_collectives_table, comm_destroy, optional)   \
+  X(aa_collectives_table, comm_abort, optional)     \
+  X(aa_collectives_table, async_error, optional)    \
+  X(aa_collectives_table, group_begin, optional)    \
+  X(aa_collectives_table, group_end, optional)      \
+  X(aa_collectives_table, all_reduce, optional)     \
+  X(aa_collectives_table, reduce, optional)         \
+  X(aa_collectives_table, broadcast, optional)      \
+  X(aa_collectives_table, all_gather, optional)     \
+  X(aa_collectives_table, reduce_scatter, optional) \
+  X(aa_collectives_table, send, optional)           \
+  X(aa_collectives_table, recv, optional)
+
 #define ANYACCEL_EXTENSION_FUNCTIONS(X) \
   ANYACCEL_GRAPH_FUNCTIONS(X)           \
   ANYACCEL_HOST_MEMORY_FUNCTIONS(X)     \
   ANYACCEL_OPS_FUNCTIONS(X)             \
   ANYACCEL_COMPILER_FUNCTIONS(X)        \
-  ANYACCEL_PROFILER_FUNCTIONS(X)
+  ANYACCEL_PROFILER_FUNCTIONS(X)        \
+  ANYACCEL_COLLECTIVES_FUNCTIONS(X)
 
 #define ANYACCEL_ALL_FUNCTIONS(X) \
   ANYACCEL_DRIVER_FUNCTIONS(X)    \
@@ -101,6 +121,8 @@ template <>
 inline constexpr const char* table_name<aa_compiler_table> = AA_COMPILER_EXTENSION;
 template <>
 inline constexpr const char* table_name<aa_profiler_table> = AA_PROFILER_EXTENSION;
+template <>
+inline constexpr const char* table_name<aa_collectives_table> = AA_COLLECTIVES_EXTENSION;
 
 // The name of a function as messages give it: member_name<&aa_driver::probe> is "probe".
 template <auto Member>

@@ -6,6 +6,7 @@
 #include "abi/abi_offsets.h"
 #include "anyaccel/abi/base.h"
 #include "anyaccel/abi/ceilings.h"
+#include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/driver.h"
 #include "anyaccel/abi/graph.h"

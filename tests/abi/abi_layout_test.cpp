@@ -12,6 +12,7 @@
 #include "abi/abi_offsets.h"
 #include "anyaccel/abi/base.h"
 #include "anyaccel/abi/ceilings.h"
+#include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/driver.h"
 #include "anyaccel/abi/graph.h"
@@ -29,6 +30,7 @@ ANYACCEL_ABI_STRUCTS(PIN_SIZE)
 
 static_assert(AA_OK == 0 && AA_RESOURCE_EXHAUSTED == 8 && AA_UNIMPLEMENTED == 12 && AA_INCOMPATIBLE == 17);
 static_assert(AA_DTYPE_BOOL == 1 && AA_DTYPE_F32 == 9 && AA_DTYPE_F8_E5M2 == 12);
+static_assert(AA_REDUCE_SUM == 0 && AA_REDUCE_MIN == 2 && AA_REDUCE_AVG == 4);
 static_assert(AA_MEMORY_MANAGED == 2 && AA_COPY_DEVICE_TO_DEVICE == 2 && AA_PROBE_USABLE == 2);
 
 namespace {
@@ -90,6 +92,7 @@ TEST(AbiLayout, FunctionListIsComplete) {
   EXPECT_EQ(functions["aa_ops_table"] * size, sizeof(aa_ops_table) - 8);
   EXPECT_EQ(functions["aa_compiler_table"] * size, sizeof(aa_compiler_table) - 8);
   EXPECT_EQ(functions["aa_profiler_table"] * size, sizeof(aa_profiler_table) - 8);
+  EXPECT_EQ(functions["aa_collectives_table"] * size, sizeof(aa_collectives_table) - 8);
 }
 
 TEST(AbiLayout, HasMemberComparesSizes) {

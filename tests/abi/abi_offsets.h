@@ -155,6 +155,9 @@
   X(aa_random_params, offset, 16) \
   X(aa_random_params, low, 24) \
   X(aa_random_params, high, 32) \
+  X(aa_embedding_shard_params, struct_size, 0) \
+  X(aa_embedding_shard_params, reserved, 4) \
+  X(aa_embedding_shard_params, first, 8) \
   X(aa_op_call, struct_size, 0) \
   X(aa_op_call, op, 4) \
   X(aa_op_call, tensors, 8) \
@@ -205,7 +208,25 @@
   X(aa_op_services, version, 4) \
   X(aa_op_services, host, 8) \
   X(aa_op_services, threads, 16) \
-  X(aa_op_services, run, 24)
+  X(aa_op_services, run, 24) \
+  X(aa_collectives_table, struct_size, 0) \
+  X(aa_collectives_table, version, 4) \
+  X(aa_collectives_table, library, 8) \
+  X(aa_collectives_table, id_size, 16) \
+  X(aa_collectives_table, id_create, 24) \
+  X(aa_collectives_table, comm_create, 32) \
+  X(aa_collectives_table, comm_destroy, 40) \
+  X(aa_collectives_table, comm_abort, 48) \
+  X(aa_collectives_table, async_error, 56) \
+  X(aa_collectives_table, group_begin, 64) \
+  X(aa_collectives_table, group_end, 72) \
+  X(aa_collectives_table, all_reduce, 80) \
+  X(aa_collectives_table, reduce, 88) \
+  X(aa_collectives_table, broadcast, 96) \
+  X(aa_collectives_table, all_gather, 104) \
+  X(aa_collectives_table, reduce_scatter, 112) \
+  X(aa_collectives_table, send, 120) \
+  X(aa_collectives_table, recv, 128)
 
 /* X(struct, size in bytes) */
 #define ANYACCEL_ABI_STRUCTS(X) \
@@ -233,6 +254,7 @@
   X(aa_repetition_params, 8) \
   X(aa_sample_params, 16) \
   X(aa_random_params, 40) \
+  X(aa_embedding_shard_params, 16) \
   X(aa_op_call, 32) \
   X(aa_ops_table, 32) \
   X(aa_compile_result, 48) \
@@ -241,7 +263,8 @@
   X(aa_profiler_table, 32) \
   X(aa_ceilings_table, 16) \
   X(aa_host_code_table, 32) \
-  X(aa_op_services, 32)
+  X(aa_op_services, 32) \
+  X(aa_collectives_table, 136)
 /* clang-format on */
 
 #endif /* ANYACCEL_TESTS_ABI_ABI_OFFSETS_H_ */

@@ -28,6 +28,9 @@ also() { grep -qE "$2" "$folder/out" || fail "$1: expected '$2' in: $(cat "$fold
 expect 'good driver' 'usable .*2 device\(s\), NVIDIA driver .* for CUDA 13\.0$' A=
 also 'good driver' '^  cuda:1 .*sm_90, 4 compute units'
 also 'good driver' '^kernel compiler nvrtc 13\.[0-9]+ .*sm_90$'
+also 'good driver' '^collectives +nccl 2\.28\.9$'
+expect 'no collectives' 'usable' SIM_FAULT=hide:ncclAllReduce
+also 'no collectives' '^ +.*libnccl\.so\.2 cannot be used: nccl lacks ncclAllReduce$'
 expect 'other architecture' 'usable' SIM_CUDA_ARCH=80
 also 'other architecture' '^  cuda:0 .*sm_80'
 

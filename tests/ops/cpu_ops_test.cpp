@@ -305,6 +305,27 @@ TEST(CpuGather, Embedding) {
   });
 }
 
+TEST(CpuGather, EmbeddingShard) {
+  for_each_seed([](Random& random) {
+    for (int i = 0; i < kCases; ++i) {
+      const int64_t t = random.integer(0, 20), v = random.integer(0, 50), h = row_length(random);
+      const int64_t first = random.integer(0, 60);
+      OpCase c;
+      c.op = "embedding_shard";
+      c.tensors.push_back(output(random, {t, h}));
+      c.tensors.push_back(input(random, {v, h}));
+      c.tensors.push_back(TestTensor::random_layout(random, random.pick({DType::I32, DType::I64}), {t}, true));
+      c.tensors[2].fill([&](int64_t) { return static_cast<double>(random.integer(-3, first + v + 20)); });
+      if (t > 1 && c.tensors[2].dtype() == DType::I64) {
+        c.tensors[2].set(0, std::numeric_limits<int64_t>::min());
+        c.tensors[2].set(1, std::numeric_limits<int64_t>::max());
+      }
+      c.with(aa_embedding_shard_params{0, 0, first});
+      compare(c, {0, 0, 0});
+    }
+  });
+}
+
 TEST(CpuGather, CacheWrite) {
   for_each_seed([](Random& random) {
     for (int i = 0; i < kCases; ++i) {

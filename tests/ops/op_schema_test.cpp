@@ -96,6 +96,7 @@ std::vector<Call> good_calls() {
       make("repetition_penalty", {f32({3, 9}), u8({3, 9})}).with(aa_repetition_params{0, 1.1f}),
       make("sample", {i64({3}), f32({3, 9}), i64({2}), absent()}).with(aa_sample_params{0, 1, 0, 1}),
       make("random", {floats({3, 9})}).with(aa_random_params{0, AA_RANDOM_UNIFORM, 1, 0, 0, 1}),
+      make("embedding_shard", {floats({3, 8}), f32({10, 8}), i64({3})}).with(aa_embedding_shard_params{0, 0, 20}),
       make("norm_linear", {f32({3, 5}), floats({3, 8}), absent(), floats({5, 8}), floats({5})}).with(eps),
       make("norm_gated_linear",
            {f32({3, 5}), f32({3, 8}), floats({8}), floats({5, 8}), floats({5, 8}), floats({5}), absent()})
@@ -273,6 +274,7 @@ TEST(OpSchema, ParameterValues) {
       good("sample").with(aa_sample_params{0, 1, 0, 0}),
       good("sample").with(aa_sample_params{0, 1, 0, 1.5f}),
       good("sample").with(aa_sample_params{0, 1, 0, nan}),
+      good("embedding_shard").with(aa_embedding_shard_params{0, 0, -1}),
       good("norm_linear").with(aa_norm_params{0, nan}),
       good("norm_gated_linear").with(aa_norm_activation_params{0, -1, 0}),
       good("norm_gated_linear").with(aa_norm_activation_params{0, 0, 6}),

@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "anyaccel/abi/ceilings.h"
+#include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/driver.h"
 #include "anyaccel/abi/graph.h"
@@ -81,6 +82,7 @@ enum Extension : uint32_t {
   compiler_extension = 1u << 3,
   profiler_extension = 1u << 4,
   ceilings_extension = 1u << 5,
+  collectives_extension = 1u << 6,
 };
 
 class Stream;
@@ -176,6 +178,47 @@ struct CompileOutput {
   std::string log;
 };
 
+// A member's end of a communicator (extension "collectives"). close() comes when its work is complete or it was aborted.
+// Counts of 0 reach these functions too: see aa_collectives_table.
+class Communicator {
+ public:
+  Communicator() = default;
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  virtual void close() {}
+  virtual void abort() { unimplemented("comm_abort"); }
+  // Throws the failure of earlier work.
+  virtual void async_error() {}
+  virtual void all_reduce(Stream& /*stream*/, const void* /*send*/, void* /*recv*/, size_t /*count*/, int32_t /*dtype*/,
+                          int32_t /*op*/) {
+    unimplemented("all_reduce");
+  }
+  virtual void reduce(Stream& /*stream*/, const void* /*send*/, void* /*recv*/, size_t /*count*/, int32_t /*dtype*/,
+                      int32_t /*op*/, int32_t /*root*/) {
+    unimplemented("reduce");
+  }
+  virtual void broadcast(Stream& /*stream*/, const void* /*send*/, void* /*recv*/, size_t /*count*/, int32_t /*dtype*/,
+                         int32_t /*root*/) {
+    unimplemented("broadcast");
+  }
+  virtual void all_gather(Stream& /*stream*/, const void* /*send*/, void* /*recv*/, size_t /*count*/,
+                          int32_t /*dtype*/) {
+    unimplemented("all_gather");
+  }
+  virtual void reduce_scatter(Stream& /*stream*/, const void* /*send*/, void* /*recv*/, size_t /*count*/,
+                              int32_t /*dtype*/, int32_t /*op*/) {
+    unimplemented("reduce_scatter");
+  }
+  virtual void send(Stream& /*stream*/, const void* /*data*/, size_t /*count*/, int32_t /*dtype*/, int32_t /*peer*/) {
+    unimplemented("send");
+  }
+  virtual void recv(Stream& /*stream*/, void* /*data*/, size_t /*count*/, int32_t /*dtype*/, int32_t /*peer*/) {
+    unimplemented("recv");
+  }
+};
+
 // One opened device.
 class Device {
  public:
@@ -223,6 +266,11 @@ class Device {
   virtual double measure_ceiling(int32_t /*kind*/, size_t /*bytes*/, double /*seconds*/) {
     unimplemented("ceilings measure");
   }
+
+  // -- extension "collectives" --
+  virtual std::unique_ptr<Communicator> comm_create(const void* /*id*/, int32_t /*rank*/, int32_t /*size*/) {
+    unimplemented("comm_create");
+  }
 };
 
 // The initialized driver. A class that is emitted as a table has beside these functions the static members `facts`,
@@ -256,6 +304,14 @@ class Driver {
   }
   virtual void range_pop(const char* /*domain*/) { unimplemented("range_pop"); }
   virtual void mark(const char* /*message*/, const char* /*domain*/) { unimplemented("mark"); }
+
+  // -- extension "collectives" --
+  // Texts that live as long as the driver.
+  virtual void collectives_library(const char*& /*name*/, const char*& /*version*/) { unimplemented("library"); }
+  virtual size_t collectives_id_size() { unimplemented("id_size"); }
+  virtual void collectives_id_create(void* /*id*/) { unimplemented("id_create"); }
+  virtual void collectives_group_begin() { unimplemented("group_begin"); }
+  virtual void collectives_group_end() { unimplemented("group_end"); }
 };
 
 // The table of a driver class, or null when host and driver have no version in common: what a query function returns.
@@ -279,6 +335,7 @@ inline Event& object(aa_event* handle) noexcept { return *reinterpret_cast<Event
 inline Module& object(aa_module* handle) noexcept { return *reinterpret_cast<Module*>(handle); }
 inline Kernel& object(aa_kernel* handle) noexcept { return *reinterpret_cast<Kernel*>(handle); }
 inline Graph& object(aa_graph* handle) noexcept { return *reinterpret_cast<Graph*>(handle); }
+inline Communicator& object(aa_comm* handle) noexcept { return *reinterpret_cast<Communicator*>(handle); }
 inline Driver& object(aa_instance* handle) noexcept { return *reinterpret_cast<Driver*>(handle); }
 inline aa_device* handle(Device* object) noexcept { return reinterpret_cast<aa_device*>(object); }
 inline aa_stream* handle(Stream* object) noexcept { return reinterpret_cast<aa_stream*>(object); }
@@ -286,6 +343,7 @@ inline aa_event* handle(Event* object) noexcept { return reinterpret_cast<aa_eve
 inline aa_module* handle(Module* object) noexcept { return reinterpret_cast<aa_module*>(object); }
 inline aa_kernel* handle(Kernel* object) noexcept { return reinterpret_cast<aa_kernel*>(object); }
 inline aa_graph* handle(Graph* object) noexcept { return reinterpret_cast<aa_graph*>(object); }
+inline aa_comm* handle(Communicator* object) noexcept { return reinterpret_cast<aa_comm*>(object); }
 inline aa_instance* handle(Driver* object) noexcept { return reinterpret_cast<aa_instance*>(object); }
 
 }  // namespace anyaccel::abi

@@ -218,6 +218,65 @@ inline constexpr aa_ceilings_table ceilings_table __attribute__((visibility("hid
         },
 };
 
+inline constexpr aa_collectives_table collectives_table __attribute__((visibility("hidden"))) = {
+    .struct_size = sizeof(aa_collectives_table),
+    .version = AA_COLLECTIVES_VERSION,
+    .library =
+        [](aa_instance* instance, const char** out_name, const char** out_version) noexcept {
+          return guarded([&] { object(instance).collectives_library(*out_name, *out_version); });
+        },
+    .id_size =
+        [](aa_instance* instance, size_t* out_size) noexcept {
+          return guarded([&] { *out_size = object(instance).collectives_id_size(); });
+        },
+    .id_create = [](aa_instance* instance,
+                    void* out_id) noexcept { return guarded([&] { object(instance).collectives_id_create(out_id); }); },
+    .comm_create =
+        [](aa_device* device, const void* id, int32_t rank, int32_t size, aa_comm** out_comm) noexcept {
+          return guarded(
+              [&] { *out_comm = handle(checked(object(device).comm_create(id, rank, size), "comm_create")); });
+        },
+    .comm_destroy = [](aa_comm* comm) noexcept { return destroy(reinterpret_cast<Communicator*>(comm)); },
+    .comm_abort = [](aa_comm* comm) noexcept { return guarded([&] { object(comm).abort(); }); },
+    .async_error = [](aa_comm* comm) noexcept { return guarded([&] { object(comm).async_error(); }); },
+    .group_begin =
+        [](aa_instance* instance) noexcept { return guarded([&] { object(instance).collectives_group_begin(); }); },
+    .group_end =
+        [](aa_instance* instance) noexcept { return guarded([&] { object(instance).collectives_group_end(); }); },
+    .all_reduce =
+        [](aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype,
+           int32_t op) noexcept {
+          return guarded([&] { object(comm).all_reduce(object(stream), send, recv, count, dtype, op); });
+        },
+    .reduce =
+        [](aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype, int32_t op,
+           int32_t root) noexcept {
+          return guarded([&] { object(comm).reduce(object(stream), send, recv, count, dtype, op, root); });
+        },
+    .broadcast =
+        [](aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype,
+           int32_t root) noexcept {
+          return guarded([&] { object(comm).broadcast(object(stream), send, recv, count, dtype, root); });
+        },
+    .all_gather =
+        [](aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype) noexcept {
+          return guarded([&] { object(comm).all_gather(object(stream), send, recv, count, dtype); });
+        },
+    .reduce_scatter =
+        [](aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype,
+           int32_t op) noexcept {
+          return guarded([&] { object(comm).reduce_scatter(object(stream), send, recv, count, dtype, op); });
+        },
+    .send =
+        [](aa_comm* comm, aa_stream* stream, const void* data, size_t count, int32_t dtype, int32_t peer) noexcept {
+          return guarded([&] { object(comm).send(object(stream), data, count, dtype, peer); });
+        },
+    .recv =
+        [](aa_comm* comm, aa_stream* stream, void* data, size_t count, int32_t dtype, int32_t peer) noexcept {
+          return guarded([&] { object(comm).recv(object(stream), data, count, dtype, peer); });
+        },
+};
+
 // The extension table called `name` among `offered`, or null.
 inline const void* find_extension(uint32_t offered, const char* name, uint32_t min_version) noexcept {
   struct Row {
@@ -231,7 +290,8 @@ inline const void* find_extension(uint32_t offered, const char* name, uint32_t m
                       {ops_extension, AA_OPS_EXTENSION, AA_OPS_VERSION, &ops_table},
                       {compiler_extension, AA_COMPILER_EXTENSION, AA_COMPILER_VERSION, &compiler_table},
                       {profiler_extension, AA_PROFILER_EXTENSION, AA_PROFILER_VERSION, &profiler_table},
-                      {ceilings_extension, AA_CEILINGS_EXTENSION, AA_CEILINGS_VERSION, &ceilings_table}};
+                      {ceilings_extension, AA_CEILINGS_EXTENSION, AA_CEILINGS_VERSION, &ceilings_table},
+                      {collectives_extension, AA_COLLECTIVES_EXTENSION, AA_COLLECTIVES_VERSION, &collectives_table}};
   for (const Row& row : rows) {
     if ((offered & row.bit) && min_version <= row.version && std::strcmp(name, row.name) == 0) return row.table;
   }

@@ -89,6 +89,9 @@
  *                    bits: integer dtypes only; the word itself, truncated to the dtype's size (I32, U8, ...); an I64
  *                    element takes two words (2i, 2i+1 in the sequence of words), low word first.
  *                    uniform and normal numbers become an integer or F8 dtype by the rules of "copy".
+ *  "embedding_shard" out float [T,H]; table float [V,H]; ids index [T]                        aa_embedding_shard_params
+ *                    Since 1.3. The table holds the rows first to first + V - 1 of a larger one: out[t] = table[ids[t] - first]
+ *                    where that is a row of it, else zeros, whatever the id. The sum over all parts is "embedding".
  *
  * Fused ops, since 1.2. Each is a sequence of the ops above with F32 between them, and only for speed: the host asks for
  * one where a model has that sequence, and runs the sequence itself where a driver lacks the op or `supports` refuses the
@@ -135,6 +138,13 @@ typedef struct aa_norm_rope_params {
   float eps;
   int32_t interleaved; /* as in aa_rope_params */
 } aa_norm_rope_params;
+
+/* since 1.3 */
+typedef struct aa_embedding_shard_params {
+  uint32_t struct_size;
+  uint32_t reserved;
+  int64_t first; /* >= 0: the id of the table's first row */
+} aa_embedding_shard_params;
 
 typedef enum aa_activation {
   AA_ACTIVATION_SILU = 0,      /* x * sigmoid(x) */

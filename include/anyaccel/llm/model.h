@@ -18,7 +18,10 @@
 
 namespace anyaccel {
 class Accelerator;
+namespace comm {
+class ProcessGroup;
 }
+}  // namespace anyaccel
 
 namespace anyaccel::llm {
 
@@ -33,11 +36,37 @@ struct LoadOptions {
   DType dtype = DType::None;
   // Called on the loading thread after each tensor; an exception it throws ends the load.
   std::function<void(const LoadProgress&)> progress;
+  // Tensor parallelism: the members of the group hold one model together, each its slices (see ModelShard). Every member
+  // loads the same directory with the same options. Null: the whole model is here.
+  std::shared_ptr<comm::ProcessGroup> group;
+};
+
+// [begin, end) of something counted.
+struct Slice {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t size() const noexcept { return end - begin; }
+  friend bool operator==(const Slice&, const Slice&) = default;
+};
+
+// What one rank holds of a model. Key/value heads may be on several ranks, everything else is on exactly one. Slices may
+// be empty on ranks other than 0.
+struct ModelShard {
+  int rank = 0;
+  int ranks = 1;
+  Slice query_heads;
+  Slice kv_heads;
+  Slice intermediate;
+  Slice vocabulary;
+
+  friend bool operator==(const ModelShard&, const ModelShard&) = default;
 };
 
 // Letters as in abi/ops.h: H hidden size, Hq query heads, Hk key/value heads, D head size, I intermediate size.
 // Matrices are [outputs, inputs] in the model's dtype; norms and biases are fp32. An empty handle: the architecture has
-// none.
+// none. Of a model that is split over ranks Hq, Hk, I and V are what this rank holds, tensors without elements are empty
+// handles, and the biases of o and down are on rank 0 alone.
 struct LayerWeights {
   Tensor input_norm;              // [H]
   Tensor q, k, v;                 // [Hq*D, H], [Hk*D, H], [Hk*D, H]
@@ -74,29 +103,39 @@ class Model {
 
   // A model of the shape with random weights, made on the current device of `accelerator` without any file: matrices are
   // uniform with mean 0 and standard deviation 0.02, norms 1, biases 0. The same shape, dtype and seed give the same
-  // weights on every accelerator, bit for bit. Blocks. InvalidArgument for a dtype that the accelerator does not support;
-  // OutOfMemoryError.
+  // weights on every accelerator, bit for bit; the members of a group get slices of them. Blocks. InvalidArgument for a
+  // dtype that the accelerator does not support; OutOfMemoryError.
   static std::shared_ptr<const Model> random(Accelerator& accelerator, const ModelShape& shape, DType dtype,
-                                             uint64_t seed = 0);
+                                             uint64_t seed = 0, std::shared_ptr<comm::ProcessGroup> group = {});
 
+  // Of the whole model, whatever part of it is here.
   const ModelConfig& config() const noexcept { return config_; }
+  // What of it is here.
+  const ModelShard& shard() const noexcept { return shard_; }
+  // The ranks that hold the model together; null when it is all here.
+  const std::shared_ptr<comm::ProcessGroup>& group() const noexcept { return group_; }
   const ModelWeights& weights() const noexcept { return weights_; }
   Accelerator& accelerator() const noexcept { return *device_.accelerator; }
   Device device() const noexcept { return device_; }
   // Dtype of the matrices.
   DType dtype() const noexcept { return dtype_; }
-  // Bytes of all weights, tied ones once.
+  // Bytes of all weights that are here, tied ones once.
   uint64_t weight_bytes() const noexcept { return weight_bytes_; }
   // How many of them are used straight from the mapped file.
   uint64_t mapped_bytes() const noexcept { return mapped_bytes_; }
-  // What a person may want to know about the checkpoint: tensors that were ignored.
+  // What a person may want to know: tensors of the checkpoint that were ignored, ranks that hold nothing.
   const std::vector<std::string>& notes() const noexcept { return notes_; }
 
  private:
   friend class ModelLoader;
   Model() = default;
 
+  // Takes the config, and the part of it that the group's rank holds.
+  void configure(ModelConfig config, std::shared_ptr<comm::ProcessGroup> group);
+
   ModelConfig config_;
+  ModelShard shard_;
+  std::shared_ptr<comm::ProcessGroup> group_;
   ModelWeights weights_;
   Device device_;
   DType dtype_ = DType::None;

@@ -55,6 +55,8 @@ class SafetensorsFile {
   void will_need(const std::byte* data, uint64_t bytes) const noexcept;  // start reading, do not wait
   void populate(const std::byte* data, uint64_t bytes) const noexcept;   // read now; blocks where the system can
   void release(const std::byte* data, uint64_t bytes) const noexcept;  // drop this process's pages; data stays readable
+  // It will not be read: keeps its pages from being mapped along with neighbours that are.
+  void set_apart(const std::byte* data, uint64_t bytes) const noexcept;
 
  private:
   SafetensorsFile() = default;
@@ -102,6 +104,7 @@ class Checkpoint {
   void will_need(const TensorView& view) const noexcept { files_[view.file]->will_need(view.data, view.bytes); }
   void populate(const TensorView& view) const noexcept { files_[view.file]->populate(view.data, view.bytes); }
   void release(const TensorView& view) const noexcept { files_[view.file]->release(view.data, view.bytes); }
+  void set_apart(const TensorView& view) const noexcept { files_[view.file]->set_apart(view.data, view.bytes); }
 
  private:
   Checkpoint() = default;

@@ -1,6 +1,9 @@
 // Runs a model for a fixed number of sequences: their key/value cache, the forward step, and the decode loop.
 //
 // A session belongs to one thread at a time, whose current device must be the model's; work runs on its current stream.
+// Of a model that is split over ranks each has a session with the same options and makes the same calls with the same
+// arguments; rank 0 draws the tokens for all, and logits are whole on every rank. A failure on one rank makes calls of the
+// others throw CommunicationError.
 // The key/value cache holds, for each layer, [B, Hk, S, D] keys and as many values in the model's dtype: B sequences of
 // at most S tokens. Hidden states and everything between the products are fp32.
 #pragma once

@@ -97,7 +97,8 @@ class TextGenerator {
 
   // Generates for all prompts together; each has its own length and its own end. Blocks until all are done.
   // InvalidArgument for no prompts, a prompt without tokens, one longer than the context (with both numbers), or an
-  // option out of range. An error in the middle (out of memory, a lost device) leaves what there was by then in
+  // option out of range. Ranks that hold one model together make the same call; what rank 0 finds and its callback
+  // answers decides when a prompt ends, and its result is the one that counts. An error in the middle (out of memory, a lost device) leaves what there was by then in
   // interrupted(). Not for several threads at once.
   GenerateResult generate(std::span<const std::string> prompts, const GenerateOptions& options,
                           const TextCallback& callback = {});

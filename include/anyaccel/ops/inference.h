@@ -68,6 +68,8 @@ class Inference : public OpLibrary {
   ~Inference() override;
 
   void embedding(const Tensor& out, const Tensor& table, const Tensor& ids);
+  // The table holds the rows from `first` on of a larger one; ids of other rows give zeros.
+  void embedding_shard(const Tensor& out, const Tensor& table, const Tensor& ids, int64_t first);
   void rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight, float eps, const Tensor& residual = {});
   void layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
                   const Tensor& residual = {});

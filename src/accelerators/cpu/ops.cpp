@@ -29,6 +29,7 @@ std::span<const OpEntry> op_entries() {
       {"repetition_penalty", repetition_penalty, repetition_penalty_reference},
       {"sample", sample, sample_reference},
       {"random", random, random_reference},
+      {"embedding_shard", embedding_shard, embedding_shard_reference},
   };
   return kEntries;
 }

@@ -34,6 +34,7 @@ class Device final : public abi::Device {
                              const char* const* options, size_t option_count) override;
   void kernel_tuning(aa_kernel_tuning& tuning) override;
   double measure_ceiling(int32_t kind, size_t bytes, double seconds) override;
+  std::unique_ptr<abi::Communicator> comm_create(const void* id, int32_t rank, int32_t size) override;
 
  private:
   DeviceState state_;  // first: everything else uses it

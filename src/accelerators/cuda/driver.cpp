@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "accelerators/cuda/collectives.h"
 #include "accelerators/cuda/device.h"
 #include "accelerators/cuda/memory.h"
 #include "accelerators/cuda/nvtx.h"
@@ -73,8 +74,8 @@ class Driver final : public abi::Driver {
   explicit Driver(const Platform& platform) : platform_(platform) {}
 
   uint32_t extensions() const override {
-    uint32_t offered =
-        abi::host_memory_extension | abi::ops_extension | abi::compiler_extension | abi::ceilings_extension;
+    uint32_t offered = abi::host_memory_extension | abi::ops_extension | abi::compiler_extension |
+                       abi::ceilings_extension | abi::collectives_extension;
     if (platform_.api->runtime == Runtime::cuda) offered |= abi::profiler_extension;
     if (platform_.api->has_graphs) offered |= abi::graph_extension;
     return offered;
@@ -122,7 +123,18 @@ class Driver final : public abi::Driver {
   void range_pop(const char* domain) override { ranges_.pop(domain); }
   void mark(const char* message, const char* domain) override { ranges_.mark(message, domain); }
 
+  void collectives_library(const char*& name, const char*& version) override {
+    name = collectives_here().name();
+    version = collectives_here().version().c_str();
+  }
+  size_t collectives_id_size() override { return collectives_here().id_size(); }
+  void collectives_id_create(void* id) override { collectives_here().id_create(id); }
+  void collectives_group_begin() override { collectives_here().group_begin(); }
+  void collectives_group_end() override { collectives_here().group_end(); }
+
  private:
+  const collectives::Library& collectives_here() const { return collective_library(platform_.api->runtime); }
+
   void check_index(int32_t index) {
     if (index >= 0 && index < device_count()) return;
     throw abi::Failure(AA_OUT_OF_RANGE, "cuda:" + std::to_string(index) + " was asked for; there are " +

@@ -67,6 +67,10 @@ void run_quant(const Options& options, std::vector<Result>& results);
 void run_attention(const Options& options, std::vector<Result>& results);
 void run_product(const Options& options, std::vector<Result>& results);
 void run_aio(const Options& options, std::vector<Result>& results);
+// On two cores of this host, by processes of its own; in a job of several ranks, by those.
+void run_allreduce(const Options& options, std::vector<Result>& results);
+// On two cores of this host, by processes of its own.
+void run_tp(const Options& options, std::vector<Result>& results);
 void run_model(const Options& options, bool decode, bool prefill, std::vector<Result>& results);
 
 // What the processes started by run_start do: find the accelerator and print the clock's reading; `device`: also use the
@@ -79,5 +83,11 @@ int jit_probe(const std::string& builder);
 // What the processes started by run_model do: load the model, run two tokens, print milliseconds to load, peak resident
 // bytes, and bytes of the weights.
 int load_probe(const std::string& directory);
+
+// What the processes started by run_allreduce do: one rank, which is told what to measure line by line.
+int allreduce_probe();
+
+// What the processes started by run_tp do: one rank of the model, which is told what to measure line by line.
+int tp_probe(const std::string& directory);
 
 }  // namespace anyaccel::cli::bench

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -116,6 +117,8 @@ constexpr Benchmark benchmarks[] = {
     {"aio", bench::run_aio},
     {"product", bench::run_product},
     {"attention", bench::run_attention},
+    {"allreduce", bench::run_allreduce},
+    {"tp", bench::run_tp},
     {"decode", nullptr},
     {"prefill", nullptr},
 };
@@ -127,6 +130,8 @@ int run_bench(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--device-probe") == 0) return bench::start_probe(true);
   if (argc == 3 && std::strcmp(argv[1], "--load-probe") == 0) return bench::load_probe(argv[2]);
   if (argc == 3 && std::strcmp(argv[1], "--jit-probe") == 0) return bench::jit_probe(argv[2]);
+  if (argc == 2 && std::strcmp(argv[1], "--allreduce-probe") == 0) return bench::allreduce_probe();
+  if (argc == 3 && std::strcmp(argv[1], "--tp-probe") == 0) return bench::tp_probe(argv[2]);
   CLI::App app("Figures of this machine, each beside its ceiling measured in the same run.", "anyaccel bench");
   std::vector<std::string> names;
   bench::Options options;
@@ -135,10 +140,11 @@ int run_bench(int argc, char** argv) {
   std::string list;
   for (const Benchmark& benchmark : benchmarks) list += std::string(" ") + known.emplace_back(benchmark.name);
   app.add_option("names", names, "which:" + list + " (default: all)")->check(CLI::IsMember(known));
-  app.add_option("--model", options.model, "model directory for decode and prefill (default: one of random weights)")
+  app.add_option("--model", options.model,
+                 "model directory for decode, prefill and tp (default: one of random weights)")
       ->check(CLI::ExistingDirectory);
   app.add_option("--shape", options.shape, "shape of the random model (see make-model)")->capture_default_str();
-  app.add_option("--prompt-tokens", options.prompt_tokens, "length of prefill's prompt")
+  app.add_option("--prompt-tokens", options.prompt_tokens, "length of the prompt of prefill and tp")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--bytes", options.bytes, "bytes that copy, quant and their ceilings move")
@@ -176,6 +182,8 @@ int run_bench(int argc, char** argv) {
     if (wanted("decode") || wanted("prefill")) {
       bench::run_model(options, wanted("decode"), wanted("prefill"), results);
     }
+    const char* rank = std::getenv("RANK");
+    if (results.empty() && rank && std::atoi(rank) > 0) return 0;  // the first rank of the job prints
     if (!json) {
       std::fprintf(stderr, "%s\n\n", accelerator_choice_summary().c_str());
       print_table(results);

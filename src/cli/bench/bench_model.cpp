@@ -1,11 +1,6 @@
 // bench decode, prefill: a language model of random weights, beside the memory's and the arithmetic's ceilings.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <sstream>
 
 #include "accelerators/cpu/matmul_control.h"
@@ -17,44 +12,11 @@
 #include "anyaccel/llm/text_generation.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/child_process.h"
+#include "cli/bench/temporary_model.h"
 #include "runtime/process_memory.h"
 
 namespace anyaccel::cli::bench {
 namespace {
-
-// A model directory in the temporary folder that goes with the object.
-class TemporaryModel {
- public:
-  explicit TemporaryModel(const std::string& shape) {
-    char pattern[] = "/tmp/anyaccel-bench-XXXXXX";
-    if (!mkdtemp(pattern)) throw Error("cannot make a folder in /tmp for the benchmark's model");
-    path_ = std::string(pattern) + "/model";
-    std::fprintf(stderr, "making a %s model of random weights in %s\n", shape.c_str(), path_.c_str());
-    llm::make_model(llm::find_model_shape(shape), path_);
-  }
-  ~TemporaryModel() {
-    std::error_code ignored;
-    std::filesystem::remove_all(std::filesystem::path(path_).parent_path(), ignored);
-  }
-  TemporaryModel(const TemporaryModel&) = delete;
-  TemporaryModel& operator=(const TemporaryModel&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-std::vector<int32_t> random_prompt(const llm::Model& model, size_t length) {
-  std::vector<int32_t> ids(length);
-  uint64_t state = 88172645463325252ull;
-  for (int32_t& id : ids) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    id = static_cast<int32_t>(state % static_cast<uint64_t>(model.config().vocab_size));
-  }
-  return ids;
-}
 
 // Bytes of weights that one token must read: all but an untied input embedding, of which it reads a row.
 double weight_bytes_per_token(const llm::Model& model) {

@@ -1,4 +1,4 @@
-// The ops of rows.cl: embedding, rms_norm, layer_norm and softmax.
+// The ops of rows.cl: embedding, embedding_shard, rms_norm, layer_norm and softmax.
 #include "ops/portable/arguments.h"
 #include "ops/portable/op_group.h"
 
@@ -11,7 +11,7 @@ class RowOps final : public OpGroup {
       : kernels_(accelerator, "rows.cl", {"embedding", "norm_rows", "softmax"}) {}
 
   std::span<const char* const> ops() const override {
-    static constexpr const char* names[] = {"embedding", "rms_norm", "layer_norm", "softmax"};
+    static constexpr const char* names[] = {"embedding", "rms_norm", "layer_norm", "softmax", "embedding_shard"};
     return names;
   }
 
@@ -24,10 +24,9 @@ class RowOps final : public OpGroup {
     const LaunchShape shape{.grid = {groups_for(row_count_of(t[0]), 1), 1, 1},
                             .block = {static_cast<uint32_t>(kernels_.tuning(device).group_size), 1, 1}};
     switch (op) {
-      case Embedding:
-        return kernels_.launch(EmbeddingKernel, device, shape, t[0].data, t[0].strides[0], t[0].strides[1], t[1].data,
-                               t[1].strides[0], t[1].strides[1], t[2].data, t[2].strides[0], t[1].shape[0], size,
-                               t[0].dtype, t[1].dtype, t[2].dtype);
+      case Embedding: return embedding(call, 0, shape, device);
+      case EmbeddingShard:
+        return embedding(call, static_cast<const aa_embedding_shard_params*>(call.params)->first, shape, device);
       case RmsNorm: return norm(call, aa_tensor{}, t[3], false, shape, device);
       case LayerNorm: return norm(call, t[3], t[4], true, shape, device);
       default:
@@ -37,8 +36,15 @@ class RowOps final : public OpGroup {
   }
 
  private:
-  enum Op : size_t { Embedding, RmsNorm, LayerNorm, Softmax };
+  enum Op : size_t { Embedding, RmsNorm, LayerNorm, Softmax, EmbeddingShard };
   enum Kernel : size_t { EmbeddingKernel, NormKernel, SoftmaxKernel };
+
+  void embedding(const aa_op_call& call, int64_t first, const LaunchShape& shape, int device) {
+    const aa_tensor* t = call.tensors;
+    kernels_.launch(EmbeddingKernel, device, shape, t[0].data, t[0].strides[0], t[0].strides[1], t[1].data,
+                    t[1].strides[0], t[1].strides[1], t[2].data, t[2].strides[0], t[1].shape[0], first, t[0].shape[1],
+                    t[0].dtype, t[1].dtype, t[2].dtype);
+  }
 
   void norm(const aa_op_call& call, const aa_tensor& bias, const aa_tensor& residual, bool centred,
             const LaunchShape& shape, int device) {

@@ -68,6 +68,22 @@ ANYACCEL_PARAMETERS(aa_compiler_table::kernel_tuning, "device,out_tuning");
 ANYACCEL_PARAMETERS(aa_profiler_table::range_push, "instance,message,domain,category");
 ANYACCEL_PARAMETERS(aa_profiler_table::range_pop, "instance,domain");
 ANYACCEL_PARAMETERS(aa_profiler_table::mark, "instance,message,domain");
+ANYACCEL_PARAMETERS(aa_collectives_table::library, "instance,out_name,out_version");
+ANYACCEL_PARAMETERS(aa_collectives_table::id_size, "instance,out_size");
+ANYACCEL_PARAMETERS(aa_collectives_table::id_create, "instance,out_id");
+ANYACCEL_PARAMETERS(aa_collectives_table::comm_create, "device,id,rank,size,out_comm");
+ANYACCEL_PARAMETERS(aa_collectives_table::comm_destroy, "comm");
+ANYACCEL_PARAMETERS(aa_collectives_table::comm_abort, "comm");
+ANYACCEL_PARAMETERS(aa_collectives_table::async_error, "comm");
+ANYACCEL_PARAMETERS(aa_collectives_table::group_begin, "instance");
+ANYACCEL_PARAMETERS(aa_collectives_table::group_end, "instance");
+ANYACCEL_PARAMETERS(aa_collectives_table::all_reduce, "comm,stream,send?,recv?,count,dtype,op");
+ANYACCEL_PARAMETERS(aa_collectives_table::reduce, "comm,stream,send?,recv?,count,dtype,op,root");
+ANYACCEL_PARAMETERS(aa_collectives_table::broadcast, "comm,stream,send?,recv?,count,dtype,root");
+ANYACCEL_PARAMETERS(aa_collectives_table::all_gather, "comm,stream,send?,recv?,count,dtype");
+ANYACCEL_PARAMETERS(aa_collectives_table::reduce_scatter, "comm,stream,send?,recv?,count,dtype,op");
+ANYACCEL_PARAMETERS(aa_collectives_table::send, "comm,stream,data?,count,dtype,peer");
+ANYACCEL_PARAMETERS(aa_collectives_table::recv, "comm,stream,data?,count,dtype,peer");
 #undef ANYACCEL_PARAMETERS
 
 // Takes the next name off a list; `may_be_null` says whether it had the '?'.

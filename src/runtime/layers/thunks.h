@@ -34,6 +34,7 @@ struct OwnTables {
   aa_ops_table ops;
   aa_compiler_table compiler;
   aa_profiler_table profiler;
+  aa_collectives_table collectives;
 };
 
 // All tables of the driver (or layer) below; extensions are null until they have been asked for.
@@ -44,6 +45,7 @@ struct NextTables {
   const aa_ops_table* ops = nullptr;
   const aa_compiler_table* compiler = nullptr;
   const aa_profiler_table* profiler = nullptr;
+  const aa_collectives_table* collectives = nullptr;
 };
 
 inline const aa_driver* table_of(const NextTables& tables, const aa_driver*) { return tables.driver; }
@@ -54,6 +56,9 @@ inline const aa_host_memory_table* table_of(const NextTables& tables, const aa_h
 inline const aa_ops_table* table_of(const NextTables& tables, const aa_ops_table*) { return tables.ops; }
 inline const aa_compiler_table* table_of(const NextTables& tables, const aa_compiler_table*) { return tables.compiler; }
 inline const aa_profiler_table* table_of(const NextTables& tables, const aa_profiler_table*) { return tables.profiler; }
+inline const aa_collectives_table* table_of(const NextTables& tables, const aa_collectives_table*) {
+  return tables.collectives;
+}
 
 template <auto Member>
 struct MemberTraits;
@@ -89,6 +94,7 @@ struct LayerSlot {
     wrap(wanted, raw, out_table, next.ops, own.ops);
     wrap(wanted, raw, out_table, next.compiler, own.compiler);
     wrap(wanted, raw, out_table, next.profiler, own.profiler);
+    wrap(wanted, raw, out_table, next.collectives, own.collectives);
     return nullptr;
   }
 
@@ -140,23 +146,27 @@ OwnTables make_tables() noexcept {
 #define ANYACCEL_SET_OPS(type, member, need) own.ops.member = &Thunk<Layer, &type::member, Index>::call;
 #define ANYACCEL_SET_COMPILER(type, member, need) own.compiler.member = &Thunk<Layer, &type::member, Index>::call;
 #define ANYACCEL_SET_PROFILER(type, member, need) own.profiler.member = &Thunk<Layer, &type::member, Index>::call;
+#define ANYACCEL_SET_COLLECTIVES(type, member, need) own.collectives.member = &Thunk<Layer, &type::member, Index>::call;
   ANYACCEL_DRIVER_FUNCTIONS(ANYACCEL_SET_DRIVER)
   ANYACCEL_GRAPH_FUNCTIONS(ANYACCEL_SET_GRAPH)
   ANYACCEL_HOST_MEMORY_FUNCTIONS(ANYACCEL_SET_HOST)
   ANYACCEL_OPS_FUNCTIONS(ANYACCEL_SET_OPS)
   ANYACCEL_COMPILER_FUNCTIONS(ANYACCEL_SET_COMPILER)
   ANYACCEL_PROFILER_FUNCTIONS(ANYACCEL_SET_PROFILER)
+  ANYACCEL_COLLECTIVES_FUNCTIONS(ANYACCEL_SET_COLLECTIVES)
 #undef ANYACCEL_SET_DRIVER
 #undef ANYACCEL_SET_GRAPH
 #undef ANYACCEL_SET_HOST
 #undef ANYACCEL_SET_OPS
 #undef ANYACCEL_SET_COMPILER
 #undef ANYACCEL_SET_PROFILER
+#undef ANYACCEL_SET_COLLECTIVES
   own.graph.struct_size = sizeof(own.graph);
   own.host_memory.struct_size = sizeof(own.host_memory);
   own.ops.struct_size = sizeof(own.ops);
   own.compiler.struct_size = sizeof(own.compiler);
   own.profiler.struct_size = sizeof(own.profiler);
+  own.collectives.struct_size = sizeof(own.collectives);
   return own;
 }
 

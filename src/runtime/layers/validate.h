@@ -14,6 +14,9 @@
 //               or destroyed; captures do not nest; an event recorded in a capture is not waited for by the host
 //   devices     event_record, kernel_launch and graph launch get objects of one device
 //   events      event_elapsed gets two recorded and completed events made with AA_EVENT_TIMING
+//   collectives buffers as for copies, of the communicator's device, in place only where that is allowed; rank, root, peer,
+//               dtype and operation are numbers that there are; nothing but comm_destroy after comm_abort; as many
+//               group_end as group_begin on a thread
 //   ops         at most AA_OP_MAX_TENSORS tensors, known dtypes, ndim in range; and what set_op_validator adds
 #pragma once
 

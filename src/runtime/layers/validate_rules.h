@@ -136,6 +136,32 @@ void after(Function<&aa_graph_table::capture_end>, Slot& slot, bool ok, aa_strea
 Problem before(Function<&aa_graph_table::launch>, ValidateState& state, aa_graph* graph, aa_stream* stream);
 Problem before(Function<&aa_graph_table::destroy>, ValidateState& state, aa_graph* graph);
 
+// ---- collectives: validate_collectives_rules.cpp ----
+
+Problem before(Function<&aa_collectives_table::comm_create>, ValidateState& state, aa_device* device, const void* id,
+               int32_t rank, int32_t size, aa_comm** out_comm);
+void after(Function<&aa_collectives_table::comm_create>, Slot& slot, bool ok, aa_device* device, const void* id,
+           int32_t rank, int32_t size, aa_comm** out_comm);
+Problem before(Function<&aa_collectives_table::comm_destroy>, ValidateState& state, aa_comm* comm);
+Problem before(Function<&aa_collectives_table::comm_abort>, ValidateState& state, aa_comm* comm);
+void after(Function<&aa_collectives_table::group_begin>, Slot& slot, bool ok, aa_instance* instance);
+Problem before(Function<&aa_collectives_table::group_end>, ValidateState& state, aa_instance* instance);
+void after(Function<&aa_collectives_table::group_end>, Slot& slot, bool ok, aa_instance* instance);
+Problem before(Function<&aa_collectives_table::all_reduce>, ValidateState& state, aa_comm* comm, aa_stream* stream,
+               const void* send, void* recv, size_t count, int32_t dtype, int32_t op);
+Problem before(Function<&aa_collectives_table::reduce>, ValidateState& state, aa_comm* comm, aa_stream* stream,
+               const void* send, void* recv, size_t count, int32_t dtype, int32_t op, int32_t root);
+Problem before(Function<&aa_collectives_table::broadcast>, ValidateState& state, aa_comm* comm, aa_stream* stream,
+               const void* send, void* recv, size_t count, int32_t dtype, int32_t root);
+Problem before(Function<&aa_collectives_table::all_gather>, ValidateState& state, aa_comm* comm, aa_stream* stream,
+               const void* send, void* recv, size_t count, int32_t dtype);
+Problem before(Function<&aa_collectives_table::reduce_scatter>, ValidateState& state, aa_comm* comm, aa_stream* stream,
+               const void* send, void* recv, size_t count, int32_t dtype, int32_t op);
+Problem before(Function<&aa_collectives_table::send>, ValidateState& state, aa_comm* comm, aa_stream* stream,
+               const void* data, size_t count, int32_t dtype, int32_t peer);
+Problem before(Function<&aa_collectives_table::recv>, ValidateState& state, aa_comm* comm, aa_stream* stream,
+               void* data, size_t count, int32_t dtype, int32_t peer);
+
 // ---- ops ----
 
 void after(Function<&aa_ops_table::find>, Slot& slot, bool ok, aa_instance* instance, const char* name,

@@ -10,14 +10,15 @@
 #include <unordered_set>
 #include <vector>
 
+#include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/driver.h"
 #include "anyaccel/abi/graph.h"
 #include "anyaccel/abi/ops.h"
 
 namespace anyaccel::layers {
 
-enum class ObjectKind { instance, device, stream, event, module, kernel, graph };
-inline constexpr int object_kinds = 7;
+enum class ObjectKind { instance, device, stream, event, module, kernel, graph, comm };
+inline constexpr int object_kinds = 8;
 const char* kind_name(ObjectKind kind) noexcept;
 
 inline ObjectKind kind_of(const aa_instance*) { return ObjectKind::instance; }
@@ -27,6 +28,7 @@ inline ObjectKind kind_of(const aa_event*) { return ObjectKind::event; }
 inline ObjectKind kind_of(const aa_module*) { return ObjectKind::module; }
 inline ObjectKind kind_of(const aa_kernel*) { return ObjectKind::kernel; }
 inline ObjectKind kind_of(const aa_graph*) { return ObjectKind::graph; }
+inline ObjectKind kind_of(const aa_comm*) { return ObjectKind::comm; }
 
 struct TrackedObject {
   const void* parent = nullptr;  // a device's instance, a kernel's module, else the device
@@ -39,6 +41,10 @@ struct TrackedObject {
   bool timing = false;
   bool recorded = false;
   bool in_capture = false;
+  // comm
+  int32_t rank = 0;
+  int32_t size = 0;
+  bool aborted = false;
 };
 
 struct Allocation {

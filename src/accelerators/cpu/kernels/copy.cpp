@@ -104,6 +104,23 @@ void embedding(const aa_op_call& call) {
   });
 }
 
+void embedding_shard(const aa_op_call& call) {
+  const aa_tensor& ids = call.tensors[2];
+  const int64_t first = static_cast<const aa_embedding_shard_params*>(call.params)->first;
+  const int64_t held = call.tensors[1].shape[0];
+  const Rows out(call.tensors[0]), table(call.tensors[1]);
+  float zero = 0;
+  const Row zeros{reinterpret_cast<char*>(&zero), DType::F32, 0, out.length()};
+  if (out.length() == 0) return;
+  parallel_for(out.count(), out.length(), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t id = index_at(ids, t);
+      const bool here = id >= first && id - first < held;
+      copy_row(out.row(t), here ? table.row(id - first) : zeros, out.length());
+    }
+  });
+}
+
 void cache_write(const aa_op_call& call) {
   const aa_tensor* tensors = call.tensors;
   const aa_tensor &sequence = tensors[4], &positions = tensors[5];

@@ -23,6 +23,7 @@ void increment(const aa_op_call& call);
 // copy.cpp
 void copy(const aa_op_call& call);
 void embedding(const aa_op_call& call);
+void embedding_shard(const aa_op_call& call);
 void cache_write(const aa_op_call& call);
 // sampling.cpp
 void argmax(const aa_op_call& call);

@@ -1,4 +1,4 @@
-// References of the ops that work element by element: embedding, activation, gated_activation, add, copy, increment,
+// References of the ops that work element by element: embedding, embedding_shard, activation, gated_activation, add, copy, increment,
 // repetition_penalty and random.
 #include <cmath>
 #include <numbers>
@@ -42,6 +42,16 @@ void embedding_reference(const aa_op_call& call) {
     for (int64_t i = 0; i < out.dim(1); ++i) {
       out.set(out.at(t, i), table.get(table.at(ids.get_integer(ids.at(t)), i)));
     }
+  }
+}
+
+void embedding_shard_reference(const aa_op_call& call) {
+  const Elements out(call.tensors[0]), table(call.tensors[1]), ids(call.tensors[2]);
+  const int64_t first = static_cast<const aa_embedding_shard_params*>(call.params)->first;
+  for (int64_t t = 0; t < out.dim(0); ++t) {
+    const int64_t id = ids.get_integer(ids.at(t));
+    const bool here = id >= first && id - first < table.dim(0);
+    for (int64_t i = 0; i < out.dim(1); ++i) out.set(out.at(t, i), here ? table.get(table.at(id - first, i)) : 0);
   }
 }
 

@@ -8,6 +8,7 @@
 namespace anyaccel::cpu {
 
 void embedding_reference(const aa_op_call& call);
+void embedding_shard_reference(const aa_op_call& call);
 void rms_norm_reference(const aa_op_call& call);
 void layer_norm_reference(const aa_op_call& call);
 void rope_table_reference(const aa_op_call& call);

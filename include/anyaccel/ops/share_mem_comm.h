@@ -1,0 +1,37 @@
+// The all-reduce of decoding between the ranks of a job: what "ShareMemCommBuilder" loads.
+//
+//   auto comm = get_accelerator()->create_op_builder("ShareMemCommBuilder")->load_as<ops::ShareMemComm>();
+//   comm->initialize(world_size, rank);
+//   comm->inference_all_reduce(tensor);
+#pragma once
+
+#include <memory>
+
+#include "anyaccel/comm/process_group.h"
+#include "anyaccel/op_builder.h"
+#include "anyaccel/tensor.h"
+
+namespace anyaccel {
+class Accelerator;
+}
+
+namespace anyaccel::ops {
+
+class ShareMemComm : public OpLibrary {
+ public:
+  explicit ShareMemComm(Accelerator&) {}
+
+  // Takes comm::world(); without one, joins the job with comm::init_process_group(), which every rank must do. Between ranks
+  // of one host the world works through shared memory. InvalidArgument when the world is of another size or this
+  // process another rank of it; CommunicationError as init_process_group().
+  void initialize(int size, int rank);
+
+  // Sums `tensor` over all ranks, in place: ProcessGroup::inference_all_reduce() of the world. Any dtype; the tensor must be
+  // contiguous. In order with the current stream. InvalidArgument before initialize().
+  void inference_all_reduce(const Tensor& tensor) const;
+
+ private:
+  std::shared_ptr<comm::ProcessGroup> world_;
+};
+
+}  // namespace anyaccel::ops

@@ -1,0 +1,124 @@
+// Messages over the machine's own MPI, whose binary interface belongs to the one implementation that this is compiled with.
+// Everything starts and is looked after: no call but aa_mpi_start, aa_mpi_group_create and aa_mpi_finalize waits for others.
+#include "mpi_messages.h"
+
+#include <mpi.h>
+
+#include "anyaccel/op_source.h"
+
+struct aa_mpi_group {
+  MPI_Comm lanes[2];  // of collectives, of tags
+};
+
+struct aa_mpi_message {
+  MPI_Request request;
+};
+
+namespace {
+
+int put_words(int code, aa_mpi_words* words) {
+  if (code == MPI_SUCCESS) return 0;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  int i = 0;
+  for (; i < length && i < static_cast<int>(sizeof(words->text)) - 1; ++i) words->text[i] = text[i];
+  words->text[i] = 0;
+  return 1;
+}
+
+}  // namespace
+
+// Starts MPI unless the program has, and describes the world. `*started` tells whether aa_mpi_finalize is to end it.
+AA_OP int aa_mpi_start(aa_mpi_world* world, int* started, aa_mpi_words* words) {
+  int before = 0, provided = MPI_THREAD_SINGLE;
+  MPI_Initialized(&before);
+  *started = !before;
+  if (before)
+    MPI_Query_thread(&provided);
+  else if (int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided))
+    return put_words(code, words);
+  world->several_threads = provided == MPI_THREAD_MULTIPLE;
+  int rank = 0, size = 1, found = 0, length = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  world->rank = rank;
+  world->size = size;
+  void* tag = nullptr;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag, &found);
+  world->largest_tag = found ? *static_cast<int*>(tag) : 32767;
+  char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  MPI_Get_library_version(library, &length);
+  size_t i = 0;
+  for (; i + 1 < sizeof(world->library) && library[i] && library[i] != '\n'; ++i) world->library[i] = library[i];
+  world->library[i] = 0;
+  return 0;
+}
+
+// A group of `size` members by their ranks in MPI_COMM_WORLD. Collective among them.
+AA_OP int aa_mpi_group_create(const int32_t* world_ranks, int32_t size, aa_mpi_group** out, aa_mpi_words* words) {
+  int* ranks = new int[static_cast<size_t>(size)];
+  for (int32_t i = 0; i < size; ++i) ranks[i] = world_ranks[i];
+  MPI_Group world = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
+  auto* group = new aa_mpi_group{{MPI_COMM_NULL, MPI_COMM_NULL}};
+  int code = MPI_Comm_group(MPI_COMM_WORLD, &world);
+  if (code == MPI_SUCCESS) code = MPI_Group_incl(world, size, ranks, &members);
+  for (int lane = 0; lane < 2 && code == MPI_SUCCESS; ++lane) {
+    code = MPI_Comm_create_group(MPI_COMM_WORLD, members, 7 + lane, &group->lanes[lane]);
+    if (code == MPI_SUCCESS) code = MPI_Comm_set_errhandler(group->lanes[lane], MPI_ERRORS_RETURN);
+  }
+  if (members != MPI_GROUP_NULL) MPI_Group_free(&members);
+  if (world != MPI_GROUP_NULL) MPI_Group_free(&world);
+  delete[] ranks;
+  if (code == MPI_SUCCESS)
+    *out = group;
+  else
+    delete group;
+  return put_words(code, words);
+}
+
+// Local: MPI_Comm_free would wait for the others. What a group held ends with MPI.
+AA_OP void aa_mpi_group_forget(aa_mpi_group* group) { delete group; }
+
+AA_OP int aa_mpi_send(aa_mpi_group* group, int32_t lane, int32_t peer, int32_t tag, const void* data, int32_t bytes,
+                      aa_mpi_message** out, aa_mpi_words* words) {
+  auto* message = new aa_mpi_message{MPI_REQUEST_NULL};
+  const int code = MPI_Isend(data, bytes, MPI_BYTE, peer, tag, group->lanes[lane], &message->request);
+  if (code == MPI_SUCCESS)
+    *out = message;
+  else
+    delete message;
+  return put_words(code, words);
+}
+
+AA_OP int aa_mpi_receive(aa_mpi_group* group, int32_t lane, int32_t peer, int32_t tag, void* data, int32_t bytes,
+                         aa_mpi_message** out, aa_mpi_words* words) {
+  auto* message = new aa_mpi_message{MPI_REQUEST_NULL};
+  const int code = MPI_Irecv(data, bytes, MPI_BYTE, peer, tag, group->lanes[lane], &message->request);
+  if (code == MPI_SUCCESS)
+    *out = message;
+  else
+    delete message;
+  return put_words(code, words);
+}
+
+// Moves messages on; `*done` tells whether this one is complete.
+AA_OP int aa_mpi_test(aa_mpi_message* message, int* done, aa_mpi_words* words) {
+  return put_words(MPI_Test(&message->request, done, MPI_STATUS_IGNORE), words);
+}
+
+// Takes back a receive that no message has met yet. One that is under way cannot be taken back.
+AA_OP void aa_mpi_cancel(aa_mpi_message* message) {
+  if (message->request != MPI_REQUEST_NULL) MPI_Cancel(&message->request);
+}
+
+AA_OP void aa_mpi_release(aa_mpi_message* message) {
+  if (message->request != MPI_REQUEST_NULL) MPI_Request_free(&message->request);
+  delete message;
+}
+
+AA_OP void aa_mpi_finalize() {
+  int over = 0;
+  MPI_Finalized(&over);
+  if (!over) MPI_Finalize();
+}

@@ -1,0 +1,63 @@
+// A member's end of a communicator of a Library.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "accelerators/collective_library/library.h"
+
+namespace anyaccel::collectives {
+
+// What the adaptor needs of a device.
+class DeviceBinding {
+ public:
+  virtual ~DeviceBinding() = default;
+  // Makes the device current on the calling thread, where the vendor knows a current device. Throws when it was lost.
+  virtual void make_current() = 0;
+  // The vendor's number of the device, of JoinCall::lists.
+  virtual int number() const = 0;
+};
+
+class LibraryCommunicator final : public abi::Communicator {
+ public:
+  // Joins; blocks until every member has, or until group_end. `id`: library.id_size() bytes.
+  LibraryCommunicator(const Library& library, std::unique_ptr<DeviceBinding> device, const void* id, int32_t rank,
+                      int32_t size);
+  ~LibraryCommunicator() override;
+
+  void close() override;
+  void abort() override;
+  void async_error() override;
+  void all_reduce(abi::Stream& stream, const void* send, void* recv, size_t count, int32_t dtype, int32_t op) override;
+  void reduce(abi::Stream& stream, const void* send, void* recv, size_t count, int32_t dtype, int32_t op,
+              int32_t root) override;
+  void broadcast(abi::Stream& stream, const void* send, void* recv, size_t count, int32_t dtype, int32_t root) override;
+  void all_gather(abi::Stream& stream, const void* send, void* recv, size_t count, int32_t dtype) override;
+  void reduce_scatter(abi::Stream& stream, const void* send, void* recv, size_t count, int32_t dtype,
+                      int32_t op) override;
+  void send(abi::Stream& stream, const void* data, size_t count, int32_t dtype, int32_t peer) override;
+  void recv(abi::Stream& stream, void* data, size_t count, int32_t dtype, int32_t peer) override;
+
+ private:
+  class Use;
+  struct Carried {
+    int type;
+    size_t count;
+  };
+  Carried carried(size_t count, int32_t dtype) const;
+  void join(const void* id, int32_t size);
+  template <class Call>
+  void call(const char* function, Call&& call);
+
+  const Library& library_;
+  const std::unique_ptr<DeviceBinding> device_;
+  const int32_t rank_;
+  void* comm_ = nullptr;  // null until the end of the group in which it joins
+  // Once it was aborted the library has freed it: calls look at `ended_` and are counted, and abort() lets those that are
+  // inside return first if they do at once.
+  std::atomic<bool> ended_{false};
+  std::atomic<int> inside_{0};
+};
+
+}  // namespace anyaccel::collectives

@@ -1,0 +1,147 @@
+// Libraries of collectives that are shaped like the one that most accelerators copied: one adaptor for all of them.
+//
+// They share their functions (get an id, join with it, collectives of send, receive, count, type, operation, communicator,
+// stream), and differ in names, in the size of an id and how it is handed over, in the numbers of types, operations and
+// errors, and in what they leave out. A LibraryTable is these differences. To give a new accelerator its library:
+//
+//   - write a LibraryTable in the accelerator's folder, from the vendor's documentation;
+//   - open the library as the accelerator opens its others, and give the handle to Library::bind();
+//   - offer collectives_extension: its Driver's collectives_* functions call the Library's, and its Device's comm_create
+//     makes a LibraryCommunicator, with a DeviceBinding that makes the device current where the vendor wants that.
+//
+// Nothing here names a vendor; functions are looked up in the one handle, since two libraries may export the same names.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "anyaccel/abi/driver_class.hpp"
+
+namespace anyaccel::collectives {
+
+// How a member joins. Ranks and sizes are int, or unsigned of the same width.
+enum class JoinCall {
+  id_by_value,    // (comm*, int size, id, int rank): id as a struct of id_bytes
+  id_by_pointer,  // (uint32 size, const id*, uint32 rank, comm*)
+  lists,          // (comm*, int count, const int* devices, const int* ranks, int size, const id*)
+};
+
+enum class BroadcastCall {
+  two_buffers,  // (send, recv, count, type, root, comm, stream)
+  in_place,     // (buffer, count, type, root, comm, stream)
+};
+
+enum class AsyncErrorCall {
+  through_pointer,  // int (comm, int* error)
+  as_result,        // int (comm)
+};
+
+// Names of the functions; null: the library has none. Those up to all_reduce have to be there.
+struct LibraryNames {
+  const char* id_create;
+  const char* join;
+  const char* destroy;
+  const char* all_reduce;
+  const char* version = nullptr;     // int (int* version)
+  const char* error_text = nullptr;  // const char* (int result)
+  const char* last_error = nullptr;  // const char* (comm): the circumstances, beside error_text
+  const char* abort = nullptr;
+  const char* async_error = nullptr;
+  const char* group_begin = nullptr;
+  const char* group_end = nullptr;
+  const char* reduce = nullptr;
+  const char* broadcast = nullptr;
+  const char* all_gather = nullptr;
+  const char* reduce_scatter = nullptr;
+  const char* send = nullptr;
+  const char* recv = nullptr;
+};
+
+struct ResultCode {
+  int result;
+  aa_code code;
+};
+
+// A number that the library does not have.
+inline constexpr int16_t absent = -1;
+
+struct LibraryTable {
+  const char* name;  // what the vendor calls it
+  LibraryNames names;
+  size_t id_bytes;
+  JoinCall join = JoinCall::id_by_value;
+  BroadcastCall broadcast = BroadcastCall::two_buffers;
+  AsyncErrorCall async_error = AsyncErrorCall::through_pointer;
+  // The library's numbers, by aa_dtype and by aa_reduce_op. `carried`: of a type of one byte that can be sent around.
+  std::array<int16_t, AA_DTYPE_F8_E5M2 + 1> types;
+  std::array<int16_t, AA_REDUCE_AVG + 1> operations;
+  int16_t carried;
+  int success = 0;
+  int in_progress = 0;  // of async_error: no error; equal to success where there is no such thing
+  std::span<const ResultCode> results = {};
+  // "2.28.9" of what `version` gave.
+  std::string (*version_text)(int version) = nullptr;
+};
+
+// An opened library. Lives as long as its communicators.
+class Library {
+ public:
+  // `handle` of dlopen. Null when functions are missing that have to be there; `problem` then names them. `table` is kept.
+  static std::unique_ptr<Library> bind(const LibraryTable& table, void* handle, std::string& problem);
+
+  const char* name() const noexcept { return table_.name; }
+  const std::string& version() const noexcept { return version_; }
+  size_t id_size() const noexcept { return table_.id_bytes; }
+
+  // Each throws abi::Failure: AA_UNIMPLEMENTED where the library lacks the function.
+  void id_create(void* id) const;
+  void group_begin() const;
+  void group_end() const;
+
+ private:
+  friend class LibraryCommunicator;
+  using Result = int;
+  using Comm = void*;
+  using NativeStream = void*;
+
+  explicit Library(const LibraryTable& table) : table_(table) {}
+  // Throws for every result but success.
+  void check(Result result, const char* function, Comm comm = nullptr) const {
+    if (result != table_.success) [[unlikely]]
+      fail(result, function, comm);
+  }
+  [[noreturn]] void fail(Result result, const char* function, Comm comm) const;
+  [[noreturn]] void lacks(const std::string& what) const;
+  // The library's number of a type that is to be combined, and of an operation. Throw AA_UNIMPLEMENTED.
+  int type_of(int32_t dtype) const;
+  int operation_of(int32_t operation) const;
+
+  const LibraryTable& table_;
+  std::string version_;
+
+  Result (*id_create_)(void* id) = nullptr;
+  void (*join_)() = nullptr;  // one of JoinCall
+  Result (*destroy_)(Comm comm) = nullptr;
+  const char* (*error_text_)(Result result) = nullptr;
+  const char* (*last_error_)(Comm comm) = nullptr;
+  Result (*abort_)(Comm comm) = nullptr;
+  void (*async_error_)() = nullptr;  // one of AsyncErrorCall
+  Result (*group_begin_)() = nullptr;
+  Result (*group_end_)() = nullptr;
+  Result (*all_reduce_)(const void* send, void* recv, size_t count, int type, int operation, Comm comm,
+                        NativeStream stream) = nullptr;
+  Result (*reduce_)(const void* send, void* recv, size_t count, int type, int operation, int root, Comm comm,
+                    NativeStream stream) = nullptr;
+  void (*broadcast_)() = nullptr;  // one of BroadcastCall
+  Result (*all_gather_)(const void* send, void* recv, size_t count, int type, Comm comm, NativeStream stream) = nullptr;
+  Result (*reduce_scatter_)(const void* send, void* recv, size_t count, int type, int operation, Comm comm,
+                            NativeStream stream) = nullptr;
+  Result (*send_)(const void* data, size_t count, int type, int peer, Comm comm, NativeStream stream) = nullptr;
+  Result (*recv_)(void* data, size_t count, int type, int peer, Comm comm, NativeStream stream) = nullptr;
+};
+
+}  // namespace anyaccel::collectives

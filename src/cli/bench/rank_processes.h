@@ -1,0 +1,41 @@
+// A small job of this very program on this host: ranks bound to cores, that take commands line by line.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace anyaccel::cli::bench {
+
+// Cores that this process may use, rising.
+std::vector<int> usable_cores();
+
+class RankProcesses {
+ public:
+  // Starts this program with `arguments` once for each element of `cores`, which names the cores of that rank, with the
+  // environment that comm::init_process_group() reads. Does not wait for them. Error when it cannot.
+  RankProcesses(const std::vector<std::vector<int>>& cores, const std::vector<std::string>& arguments);
+  // Ends what still runs.
+  ~RankProcesses();
+  RankProcesses(const RankProcesses&) = delete;
+  RankProcesses& operator=(const RankProcesses&) = delete;
+
+  // Gives every rank the line `command` and returns the line that each answers with, by rank. Blocks. Error when a rank has
+  // ended; its own message is on standard error.
+  std::vector<std::string> ask(const std::string& command);
+
+ private:
+  struct Process {
+    pid_t pid = -1;
+    int commands = -1;  // the end of a pipe that is written to
+    int answers = -1;
+  };
+  static void end(Process& process);
+  void start(int rank, const std::vector<int>& cores, const std::vector<std::string>& arguments,
+             const std::vector<std::string>& environment);
+
+  std::vector<Process> processes_;
+};
+
+}  // namespace anyaccel::cli::bench

@@ -1,0 +1,29 @@
+// Models and prompts for the benchmarks of language models.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "anyaccel/llm/model.h"
+
+namespace anyaccel::cli::bench {
+
+// A model directory of random weights in the temporary folder that goes with the object.
+class TemporaryModel {
+ public:
+  // `shape` as in make-model. Blocks until it is written; says so on standard error.
+  explicit TemporaryModel(const std::string& shape);
+  ~TemporaryModel();
+  TemporaryModel(const TemporaryModel&) = delete;
+  TemporaryModel& operator=(const TemporaryModel&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Token ids of the model's vocabulary, the same every time.
+std::vector<int32_t> random_prompt(const llm::Model& model, size_t length);
+
+}  // namespace anyaccel::cli::bench

@@ -1,0 +1,38 @@
+// Which communicator carries a group's messages through host memory.
+#include <algorithm>
+
+#include "anyaccel/error.h"
+#include "comm/group.h"
+
+namespace anyaccel::comm {
+
+namespace {
+
+bool one_host(const std::vector<int>& hosts) {
+  return std::all_of(hosts.begin(), hosts.end(), [&](int host) { return host == hosts[0]; });
+}
+
+bool shares_hosts(std::vector<int> hosts) {
+  std::sort(hosts.begin(), hosts.end());
+  return std::adjacent_find(hosts.begin(), hosts.end()) != hosts.end();
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_communicator(const GroupSetup& setup) {
+  const Membership& membership = setup.membership;
+  const bool near = one_host(setup.hosts);
+  if (setup.backend == "shm" && !near) {
+    throw InvalidArgument(
+        "the backend \"shm\" was asked for a group on several hosts: shared memory reaches one host "
+        "only. Ask for \"gloo\" or \"mpi\", or for none");
+  }
+  const bool message_passing = setup.backend == "gloo" || setup.backend == "mpi";
+  if (near && !message_passing) return make_shared_memory_communicator(membership);
+  const auto between = setup.backend == "mpi" ? make_mpi_communicator : make_gloo_communicator;
+  // On one host somebody who asks for a library wants that library.
+  if (near || !shares_hosts(setup.hosts)) return between(membership);
+  return make_hierarchical_communicator(membership, setup.hosts, between);
+}
+
+}  // namespace anyaccel::comm

@@ -1,0 +1,93 @@
+// The comms log: how long collectives took, by operation and message size. ANYACCEL_COMMS_LOG=1 switches it on; rank 0
+// prints a table when it leaves the job.
+//
+// Sizes and bandwidths are those of nccl-tests (PERFORMANCE.md there): the size of an operation is the whole buffer of
+// one rank (all_gather: the output; reduce_scatter: the input); algorithm bandwidth is size over time, bus bandwidth that
+// times a factor which makes it comparable with what the wires carry. A latency is what one call took on this rank,
+// waiting for slower peers included; of operations that a stream runs, from the moment it was their turn.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace anyaccel::comm {
+
+enum class CommOp : uint8_t {
+  AllReduce,
+  InferenceAllReduce,
+  Reduce,
+  Broadcast,
+  AllGather,
+  ReduceScatter,
+  Gather,
+  Scatter,
+  AllToAll,
+  Send,
+  Recv,
+  Barrier,
+};
+constexpr size_t comm_op_count = 12;
+const char* comm_op_name(CommOp op) noexcept;
+// Bus bandwidth over algorithm bandwidth for n ranks; 0 for a barrier, which moves nothing.
+double bus_factor(CommOp op, int size) noexcept;
+
+class CommsLog {
+ public:
+  // One line of the table. Times in microseconds, bandwidths in GB/s (1e9 bytes).
+  struct Line {
+    CommOp op = CommOp::AllReduce;
+    size_t bytes = 0;
+    int size = 1;  // ranks of the group
+    int64_t count = 0;
+    double total_us = 0;
+    double mean_us = 0;
+    double trimmed_mean_us = 0;  // of the latest calls (at most 4096), without the lowest and the highest tenth
+    double min_us = 0;
+    double max_us = 0;
+    double algorithm_gbps = 0;  // from the trimmed mean, as is the next
+    double bus_gbps = 0;
+  };
+
+  // Thread-safe.
+  void record(CommOp op, size_t bytes, int size, std::chrono::nanoseconds duration);
+  // In the order of op, group size, bytes.
+  std::vector<Line> lines() const;
+
+  // The lines as text that crosses processes, and back; InvalidArgument for a text that to_text() did not make.
+  static std::string to_text(const std::vector<Line>& lines);
+  static std::vector<Line> from_text(std::string_view text);
+  // The table for people. others: the lines of the other ranks, as far as they are known; with any, a column tells how
+  // long the calls took on the rank that waited least: what is above it was spent waiting for stragglers.
+  static std::string table(const std::vector<Line>& lines, const std::vector<std::vector<Line>>& others);
+
+ private:
+  struct Key {
+    CommOp op;
+    int size;
+    size_t bytes;
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+  struct Record {
+    int64_t count = 0;
+    int64_t total_ns = 0;
+    int64_t min_ns = 0;
+    int64_t max_ns = 0;
+    std::vector<int64_t> latest_ns;  // a ring once it is full
+  };
+
+  mutable std::mutex mutex_;
+  std::map<Key, Record> records_;
+};
+
+// A log when ANYACCEL_COMMS_LOG is 1; null when it is 0, empty or not set; else InvalidArgument.
+std::shared_ptr<CommsLog> comms_log_from_environment();
+
+}  // namespace anyaccel::comm

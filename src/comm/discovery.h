@@ -1,0 +1,40 @@
+// Who a process is in its job: from options and environment variables alone, so that it can be tested as a function.
+//
+// In this order: the options; RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_SIZE (what `anyaccel launch` sets); OpenMPI
+// (OMPI_COMM_WORLD_*); MVAPICH (MV2_COMM_WORLD_*); MPICH, Intel MPI and others with PMI (PMI_RANK, PMI_SIZE,
+// MPI_LOCALRANKID, MPI_LOCALNRANKS, PALS_LOCAL_RANKID); PMIx (PMIX_RANK, which says no size); Slurm (SLURM_PROCID,
+// SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID). Those that are there must agree, but for Slurm, whose variables are
+// inherited by the daemons of an mpirun inside a job, and which is asked only when nothing else says anything.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+
+#include "anyaccel/comm/process_group.h"
+
+namespace anyaccel::comm {
+
+using Environment = std::map<std::string, std::string, std::less<>>;
+
+struct JobPlace {
+  int rank = 0;
+  int size = 1;
+  int local_rank = -1;  // -1: nobody says
+  int local_size = -1;
+  std::string master_addr;  // empty for a job of one
+  int master_port = 29500;
+  std::string token;  // ANYACCEL_JOB_TOKEN
+  std::chrono::milliseconds timeout{0};
+};
+
+// InvalidArgument quotes what is wrong or contradictory.
+JobPlace discover(const Environment& environment, const InitOptions& options);
+
+// The variables of this process.
+Environment process_environment();
+
+// The first host of a Slurm list: "node01" of "node[01-03,7],other". InvalidArgument for a list that is none.
+std::string first_slurm_host(const std::string& hosts);
+
+}  // namespace anyaccel::comm

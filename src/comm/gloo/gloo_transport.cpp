@@ -1,0 +1,240 @@
+// Messages over TCP by the library Gloo, and the communicator on them.
+//
+// Members find each other through the group's store: each publishes the addresses at which it listens for its peers, on
+// the interface that reaches MASTER_ADDR. Gloo itself waits without looking up, so a thread of the communicator looks at
+// the group's failure watch while somebody waits.
+#include <dlfcn.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "anyaccel/error.h"
+#include "comm/communicator.h"
+#include "comm/gloo/gloo_table.h"
+#include "comm/gloo/local_address.h"
+#include "comm/messages/message_communicator.h"
+#include "runtime/install_paths.h"
+
+namespace anyaccel::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Connecting takes five times as long at most (gloo_table.h).
+constexpr milliseconds kConnect{12000};
+constexpr milliseconds kWatchInterval{5};
+
+const aa_gloo_table* open_library() {
+  const std::string file = install_library_dir() + "/libanyaccel_gloo.so";
+  if (!std::filesystem::exists(file)) {
+    throw UnavailableError(
+        "the backend gloo is not in this build of anyaccel (there is no " + file +
+        "): build it with Gloo's headers installed (Debian: apt-get install libgloo-dev), or use the "
+        "backend mpi");
+  }
+  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    throw UnavailableError("the backend gloo cannot be used: " + std::string(dlerror()) +
+                           "; install Gloo (Debian: apt-get install libgloo0)");
+  }
+  const auto open = reinterpret_cast<aa_gloo_open_fn>(dlsym(library, AA_GLOO_OPEN));
+  const aa_gloo_table* table = open ? open(AA_GLOO_VERSION) : nullptr;
+  if (!table) throw UnavailableError(file + " belongs to another version of anyaccel; install both from one build");
+  return table;
+}
+
+class GlooTransport final : public MessageTransport {
+ public:
+  GlooTransport(const aa_gloo_table& table, const Membership& membership) : table_(table), members_(membership) {
+    connect();
+    if (members_.watch) watcher_ = std::thread([this] { watch(); });
+  }
+
+  ~GlooTransport() override {
+    {
+      const std::lock_guard lock(mutex_);
+      leaving_ = true;
+    }
+    changed_.notify_all();
+    if (watcher_.joinable()) watcher_.join();
+    table_.destroy(gloo_);
+  }
+
+  std::unique_ptr<Pending> send(int peer, Lane lane, const void* data, size_t bytes) override {
+    aa_gloo_message* message = nullptr;
+    aa_gloo_words words;
+    if (table_.send(gloo_, peer, slot(lane, bytes), data, bytes, &message, &words)) fail("sending to", peer, words);
+    return std::make_unique<Message>(*this, message, peer, "sending to");
+  }
+
+  std::unique_ptr<Pending> receive(int peer, Lane lane, void* data, size_t bytes) override {
+    aa_gloo_message* message = nullptr;
+    aa_gloo_words words;
+    if (table_.receive(gloo_, peer, slot(lane, bytes), data, bytes, &message, &words)) fail("waiting for", peer, words);
+    return std::make_unique<Message>(*this, message, peer, "waiting for");
+  }
+
+  int largest_tag() const noexcept override { return 0x7ffffffe; }
+
+  void interrupt() noexcept override {
+    const std::lock_guard lock(mutex_);
+    interrupted_ = true;
+    if (waiting_) table_.interrupt(waiting_);
+  }
+
+  void close() noexcept override { table_.close(gloo_); }
+
+ private:
+  class Message final : public Pending {
+   public:
+    Message(GlooTransport& transport, aa_gloo_message* message, int peer, const char* what)
+        : transport_(transport), message_(message), peer_(peer), what_(what) {}
+    ~Message() override { transport_.table_.release(message_); }
+    void wait(Deadline deadline) override { transport_.wait(message_, deadline, what_, peer_); }
+
+   private:
+    GlooTransport& transport_;
+    aa_gloo_message* message_;
+    int peer_;
+    const char* what_;
+  };
+
+  // Gloo ends the process when a message is longer than its receive. Frames are received with room for the longest; of
+  // bulk the length is part of the slot, so that unequal ones never meet (the frames before them tell).
+  static uint64_t slot(Lane lane, size_t bytes) {
+    return static_cast<uint64_t>(lane.bulk) << 63 | static_cast<uint64_t>(lane.tag + 1) << 31 |
+           (lane.bulk ? static_cast<uint64_t>(bytes) : 0);
+  }
+
+  [[noreturn]] void fail(const char* what, int peer, const aa_gloo_words& words) const {
+    throw CommunicationError(std::string(what) + " " + name(peer) + ": " + words.text);
+  }
+  std::string name(int peer) const {
+    const auto i = static_cast<size_t>(peer);
+    return i < members_.names.size() ? members_.names[i] : "rank " + std::to_string(peer);
+  }
+
+  void wait(aa_gloo_message* message, Deadline deadline, const char* what, int peer) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (interrupted_ || (members_.watch && members_.watch->failed())) throw CommunicationError("the group was ended");
+      waiting_ = message;
+      if (watcher_sleeps_) changed_.notify_all();
+    }
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
+    aa_gloo_words words;
+    const int result = table_.wait(message, std::max<int64_t>(0, left.count()), &words);
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_ = nullptr;
+    }
+    if (result == AA_GLOO_DONE) return;
+    if (result == AA_GLOO_INTERRUPTED) throw CommunicationError("the group was ended");
+    if (std::chrono::steady_clock::now() >= deadline) {
+      throw CommunicationError(std::string(what) + " " + name(peer) + ": nothing within the group's time limit of " +
+                                   std::to_string(members_.timeout.count()) + " ms",
+                               AA_DEADLINE_EXCEEDED);
+    }
+    fail(what, peer, words);
+  }
+
+  void watch() {
+    std::unique_lock lock(mutex_);
+    while (!leaving_) {
+      if (!waiting_) {
+        watcher_sleeps_ = true;
+        changed_.wait(lock, [&] { return waiting_ || leaving_; });
+        watcher_sleeps_ = false;
+      }
+      if (waiting_ && members_.watch->failed()) table_.interrupt(waiting_);
+      changed_.wait_for(lock, kWatchInterval, [&] { return leaving_; });
+    }
+  }
+
+  // -- joining --
+
+  // The value of a member's key: its address in words, then for each peer the length and bytes of what that connects with.
+  std::string card(const std::string& address) const {
+    std::string text = address + "\n";
+    for (int peer = 0; peer < members_.size; ++peer) {
+      const char* data = "";
+      size_t bytes = 0;
+      aa_gloo_words words;
+      if (peer != members_.rank && table_.address(gloo_, peer, &data, &bytes, &words))
+        fail("listening for", peer, words);
+      text += std::to_string(bytes) + "\n" + std::string(data, bytes);
+    }
+    return text;
+  }
+
+  // The part of a peer's card that is for this member; `address` receives its first line.
+  std::string own_entry(const std::string& card, std::string& address) const {
+    size_t at = card.find('\n');
+    if (at == std::string::npos) return {};
+    address = card.substr(0, at++);
+    for (int member = 0;; ++member) {
+      const size_t end = card.find('\n', at);
+      if (end == std::string::npos) return {};
+      const size_t bytes = std::strtoull(card.c_str() + at, nullptr, 10);
+      if (bytes > card.size() - end - 1) return {};
+      if (member == members_.rank) return card.substr(end + 1, bytes);
+      at = end + 1 + bytes;
+    }
+  }
+
+  void connect() {
+    const char* master = std::getenv("MASTER_ADDR");
+    const std::string address = master && *master ? local_address_towards(master) : "127.0.0.1";
+    aa_gloo_words words;
+    const milliseconds patience = std::min(kConnect, members_.timeout / 5 + milliseconds(1));
+    if (table_.create(address.c_str(), members_.rank, members_.size, patience.count(), &gloo_, &words)) {
+      throw CommunicationError("Gloo cannot listen on " + address + ": " + words.text);
+    }
+    try {
+      members_.store->set("gloo/" + std::to_string(members_.rank), card(address));
+      for (int peer = 0; peer < members_.size; ++peer) {
+        if (peer == members_.rank) continue;
+        std::string there;
+        const std::string entry =
+            own_entry(members_.store->get("gloo/" + std::to_string(peer), members_.timeout), there);
+        if (entry.empty()) throw CommunicationError("what " + name(peer) + " published for Gloo makes no sense");
+        if (is_loopback(address) != is_loopback(there)) {
+          throw CommunicationError(
+              name(members_.rank) + " listens on " + address + " and " + name(peer) + " on " + there +
+              ", which cannot reach each other: MASTER_ADDR=" + (master ? master : "") +
+              " means the loopback interface on one host; pass an address of the network (--master_addr)");
+        }
+        if (table_.connect(gloo_, peer, entry.data(), entry.size(), &words)) fail("connecting to", peer, words);
+      }
+    } catch (...) {
+      table_.close(gloo_);
+      table_.destroy(gloo_);
+      throw;
+    }
+  }
+
+  const aa_gloo_table& table_;
+  const Membership members_;
+  aa_gloo* gloo_ = nullptr;
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  aa_gloo_message* waiting_ = nullptr;  // what the caller's thread waits for
+  bool interrupted_ = false;
+  bool leaving_ = false;
+  bool watcher_sleeps_ = false;
+  std::thread watcher_;  // only with a failure watch
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_gloo_communicator(const Membership& membership) {
+  static const aa_gloo_table* const table = open_library();
+  return std::make_unique<MessageCommunicator>("gloo", membership, std::make_unique<GlooTransport>(*table, membership));
+}
+
+}  // namespace anyaccel::comm

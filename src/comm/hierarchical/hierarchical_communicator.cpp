@@ -1,0 +1,353 @@
+// Members on several hosts: shared memory inside a host, one member of each (its leader, the lowest rank) between hosts.
+//
+// What would cross the network once for every member of a host crosses it once a host: reductions, broadcast and
+// all_gather. What crosses it once anyway (gather, scatter, all_to_all, send and recv) goes between the members directly,
+// by a communicator of them all.
+//
+// A reduction combines the members of a host in the order of their ranks, then the hosts in the order of their leaders,
+// so it may round differently from a group of the same size on one host; all members get the same bits. Sums, products and
+// averages of 16- and 8-bit floats stay in fp32 until the end, and are rounded once.
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <map>
+
+#include "anyaccel/error.h"
+#include "comm/communicator.h"
+#include "runtime/scalar_convert.h"
+
+namespace anyaccel::comm {
+namespace {
+
+// Elements of reductions in fp32, and bytes of all_gather, that are on their way in one step.
+constexpr int64_t kStep = int64_t{1} << 20;
+
+class Hierarchical final : public Communicator {
+ public:
+  using Between = std::function<std::unique_ptr<Communicator>(const Membership&)>;
+
+  Hierarchical(const Membership& membership, const std::vector<int>& host_numbers, const Between& between)
+      : rank_(membership.rank), size_(membership.size) {
+    if (static_cast<int>(host_numbers.size()) != size_) {
+      throw InvalidArgument("a group of " + std::to_string(size_) + " members, and the hosts of " +
+                            std::to_string(host_numbers.size()));
+    }
+    std::map<int, size_t> known;
+    for (int member = 0; member < size_; ++member) {
+      const auto [entry, fresh] = known.try_emplace(host_numbers[static_cast<size_t>(member)], hosts_.size());
+      if (fresh) hosts_.emplace_back();
+      if (member == rank_) {
+        host_ = static_cast<int>(entry->second);
+        place_ = static_cast<int>(hosts_[entry->second].size());
+      }
+      hosts_[entry->second].push_back(member);
+    }
+    const auto part = [&](const std::vector<int>& members, int rank, const std::string& prefix) {
+      Membership result = membership;
+      result.rank = rank;
+      result.size = static_cast<int>(members.size());
+      result.names.clear();
+      for (const int member : members) {
+        const auto i = static_cast<size_t>(member);
+        result.names.push_back(i < membership.names.size() ? membership.names[i] : "rank " + std::to_string(member));
+      }
+      result.store = make_prefixed_store(membership.store, prefix);
+      return result;
+    };
+    std::vector<int> leaders, all;
+    for (const std::vector<int>& host : hosts_) leaders.push_back(host[0]);
+    for (int member = 0; member < size_; ++member) all.push_back(member);
+    if (own().size() > 1) {
+      local_ = make_shared_memory_communicator(part(own(), place_, "host" + std::to_string(host_) + "/"));
+    }
+    if (hosts_.size() > 1 && place_ == 0) leaders_ = between(part(leaders, host_, "leaders/"));
+    if (size_ > 1) all_ = between(part(all, rank_, "all/"));
+    name_ = "shm+" + (all_ ? all_->name() : std::string("none"));
+  }
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return size_; }
+  const std::string& name() const noexcept override { return name_; }
+
+  void barrier() override {
+    run([&] {
+      if (local_) local_->barrier();
+      if (leaders_) leaders_->barrier();
+      if (local_) local_->barrier();
+    });
+  }
+
+  void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op) override {
+    run([&] {
+      in_steps(data, count, dtype, op, true, [&](void* values, int64_t n, DType type, ReduceOp how) {
+        if (local_) local_->reduce(values, n, type, how, 0);
+        if (leaders_) leaders_->all_reduce(values, n, type, how);
+        if (local_) local_->broadcast(values, static_cast<size_t>(n) * dtype_size(type), 0);
+      });
+    });
+  }
+
+  void reduce(void* data, int64_t count, DType dtype, ReduceOp op, int root) override {
+    const auto [host, place] = whereabouts(root);
+    run([&] {
+      in_steps(data, count, dtype, op, rank_ == root, [&](void* values, int64_t n, DType type, ReduceOp how) {
+        const size_t bytes = static_cast<size_t>(n) * dtype_size(type);
+        if (local_) local_->reduce(values, n, type, how, 0);
+        if (leaders_) leaders_->reduce(values, n, type, how, host);
+        if (host == host_ && place != 0) hand_over(values, bytes, place);
+      });
+    });
+  }
+
+  // The places of one host's members lie together, so that its leader gets them in one reduction.
+  void reduce_scatter(void* recv, const void* send, int64_t count, DType dtype, ReduceOp op) override {
+    run([&] {
+      const DType type = working_type(dtype, op);
+      const ReduceOp how = op == ReduceOp::Avg ? ReduceOp::Sum : op;
+      const size_t width = dtype_size(dtype), wide = dtype_size(type);
+      const int64_t step = std::max<int64_t>(1, kStep / size_);
+      for (int64_t begin = 0; begin == 0 || begin < count; begin += step) {
+        const int64_t n = std::min(step, count - begin);
+        const size_t bytes = static_cast<size_t>(n) * wide;
+        std::byte* places = scratch(bytes * static_cast<size_t>(size_ + 1));
+        std::byte* place = places;
+        for (const std::vector<int>& host : hosts_) {
+          for (const int member : host) {
+            const auto* from =
+                static_cast<const std::byte*>(send) + static_cast<size_t>(member * count + begin) * width;
+            convert(place, type, from, dtype, n);
+            place += bytes;
+          }
+        }
+        std::byte* own_part = place;  // the last of the places, for this member's result
+        const auto members = [&](size_t host) { return static_cast<int64_t>(hosts_[host].size()); };
+        if (local_) local_->reduce(places, n * size_, type, how, 0);
+        std::byte* at = places;
+        for (size_t host = 0; host < hosts_.size(); ++host) {
+          if (leaders_) leaders_->reduce(at, n * members(host), type, how, static_cast<int>(host));
+          if (static_cast<int>(host) == host_) {
+            if (local_)
+              local_->scatter(own_part, at, bytes, 0);
+            else
+              own_part = at;
+          }
+          at += bytes * static_cast<size_t>(members(host));
+        }
+        if (op == ReduceOp::Avg) divide(own_part, n, type);
+        convert(static_cast<std::byte*>(recv) + static_cast<size_t>(begin) * width, dtype, own_part, type, n);
+      }
+    });
+  }
+
+  void broadcast(void* data, size_t bytes, int root) override {
+    const auto [host, place] = whereabouts(root);
+    run([&] {
+      if (local_ && host == host_) local_->broadcast(data, bytes, place);
+      if (leaders_) leaders_->broadcast(data, bytes, host);
+      if (local_ && host != host_) local_->broadcast(data, bytes, 0);
+    });
+  }
+
+  void all_gather(void* recv, const void* send, size_t bytes) override {
+    run([&] {
+      size_t most = 0;  // members of a host; smaller hosts leave room
+      for (const std::vector<int>& host : hosts_) most = std::max(most, host.size());
+      const size_t hosts = hosts_.size();
+      const size_t step = std::max<size_t>(1, static_cast<size_t>(kStep) / (most * hosts));
+      for (size_t begin = 0; begin == 0 || begin < bytes; begin += step) {
+        const size_t n = std::min(step, bytes - begin);
+        std::byte* places = scratch(most * hosts * n);
+        std::byte* mine = places + static_cast<size_t>(host_) * most * n;
+        const std::byte* piece = static_cast<const std::byte*>(send) + begin;
+        if (local_)
+          local_->gather(mine, piece, n, 0);
+        else if (n > 0)
+          std::memcpy(mine, piece, n);
+        if (leaders_) leaders_->all_gather(places, mine, most * n);
+        if (local_) local_->broadcast(places, most * hosts * n, 0);
+        for (size_t host = 0; host < hosts && n > 0; ++host) {
+          for (size_t place = 0; place < hosts_[host].size(); ++place) {
+            std::byte* to = static_cast<std::byte*>(recv) + static_cast<size_t>(hosts_[host][place]) * bytes + begin;
+            std::memmove(to, places + (host * most + place) * n, n);
+          }
+        }
+      }
+    });
+  }
+
+  void gather(void* recv, const void* send, size_t bytes, int root) override {
+    if (!all_) return copy(recv, send, bytes);
+    run([&] { all_->gather(recv, send, bytes, root); });
+  }
+  void scatter(void* recv, const void* send, size_t bytes, int root) override {
+    if (!all_) return copy(recv, send, bytes);
+    run([&] { all_->scatter(recv, send, bytes, root); });
+  }
+  void all_to_all(void* recv, const void* send, size_t bytes) override {
+    if (!all_) return copy(recv, send, bytes);
+    run([&] { all_->all_to_all(recv, send, bytes); });
+  }
+  void send(const void* data, size_t bytes, int peer, int tag) override {
+    const auto [host, place] = whereabouts(peer);
+    run([&] {
+      if (host == host_ && local_)
+        local_->send(data, bytes, place, tag);
+      else if (all_)
+        all_->send(data, bytes, peer, tag);
+    });
+  }
+  void recv(void* data, size_t bytes, int peer, int tag) override {
+    const auto [host, place] = whereabouts(peer);
+    run([&] {
+      if (host == host_ && local_)
+        local_->recv(data, bytes, place, tag);
+      else if (all_)
+        all_->recv(data, bytes, peer, tag);
+    });
+  }
+
+  void abort(const std::string& why) noexcept override {
+    for (Communicator* part : {local_.get(), leaders_.get(), all_.get()}) {
+      if (part) part->abort(why);
+    }
+  }
+
+ private:
+  const std::vector<int>& own() const { return hosts_[static_cast<size_t>(host_)]; }
+
+  struct Whereabouts {
+    int host, place;
+  };
+  Whereabouts whereabouts(int member) const {
+    for (size_t host = 0; host < hosts_.size(); ++host) {
+      const auto found = std::find(hosts_[host].begin(), hosts_[host].end(), member);
+      if (found != hosts_[host].end()) return {static_cast<int>(host), static_cast<int>(found - hosts_[host].begin())};
+    }
+    throw InvalidArgument("a group of " + std::to_string(size_) + " has no rank " + std::to_string(member));
+  }
+
+  // The failure of one part is that of all: their other members wait for this one.
+  template <class Body>
+  void run(const Body& body) {
+    try {
+      body();
+    } catch (const CommunicationError& error) {
+      abort(error.what());
+      throw;
+    }
+  }
+
+  static void copy(void* to, const void* from, size_t bytes) {
+    if (bytes > 0 && to != from) std::memmove(to, from, bytes);
+  }
+
+  // From the leader to the member at `place`.
+  void hand_over(void* data, size_t bytes, int place) {
+    if (place_ == 0)
+      local_->send(data, bytes, place, 0);
+    else if (place_ == place)
+      local_->recv(data, bytes, 0, 0);
+  }
+
+  std::byte* scratch(size_t bytes) {
+    if (scratch_.size() < bytes) scratch_.resize(bytes);
+    return scratch_.data();
+  }
+
+  // What is summed or multiplied in steps is rounded at the end only.
+  static DType working_type(DType dtype, ReduceOp op) {
+    const bool rounds = op == ReduceOp::Sum || op == ReduceOp::Product || op == ReduceOp::Avg;
+    const bool narrow = dtype == DType::F16 || dtype == DType::BF16 || dtype == DType::F8E4M3 || dtype == DType::F8E5M2;
+    return rounds && narrow ? DType::F32 : dtype;
+  }
+
+  // Runs `combine` on data in its working type; where `takes` is set the result is wanted in `data`.
+  template <class Combine>
+  void in_steps(void* data, int64_t count, DType dtype, ReduceOp op, bool takes, const Combine& combine) {
+    const DType type = working_type(dtype, op);
+    const ReduceOp how = op == ReduceOp::Avg ? ReduceOp::Sum : op;
+    if (type == dtype) {
+      combine(data, count, type, how);
+      if (op == ReduceOp::Avg && takes) divide(data, count, type);
+      return;
+    }
+    for (int64_t begin = 0; begin == 0 || begin < count; begin += kStep) {
+      const int64_t n = std::min(kStep, count - begin);
+      std::byte* at = static_cast<std::byte*>(data) + static_cast<size_t>(begin) * dtype_size(dtype);
+      std::byte* values = scratch(static_cast<size_t>(n) * dtype_size(type));
+      convert(values, type, at, dtype, n);
+      combine(values, n, type, how);
+      if (!takes) continue;
+      if (op == ReduceOp::Avg) divide(values, n, type);
+      convert(at, dtype, values, type, n);
+    }
+  }
+
+  // One of the two types is F32, or they are the same.
+  static void convert(void* to, DType to_type, const void* from, DType from_type, int64_t count) {
+    if (to_type == from_type) return copy(to, from, static_cast<size_t>(count) * dtype_size(to_type));
+    if (to_type == DType::F32) {
+      auto* out = static_cast<float*>(to);
+      with_narrow(from_type, [&](auto sample, const auto& load, const auto&) {
+        const auto* in = static_cast<const decltype(sample)*>(from);
+        for (int64_t i = 0; i < count; ++i) out[i] = load(in[i]);
+      });
+    } else {
+      const auto* in = static_cast<const float*>(from);
+      with_narrow(to_type, [&](auto sample, const auto&, const auto& store) {
+        auto* out = static_cast<decltype(sample)*>(to);
+        for (int64_t i = 0; i < count; ++i) out[i] = store(in[i]);
+      });
+    }
+  }
+
+  // Calls body(a value of the stored type, what loads one, what stores one).
+  template <class Body>
+  static void with_narrow(DType dtype, const Body& body) {
+    if (dtype == DType::BF16) return body(uint16_t{}, bf16_to_float, float_to_bf16);
+    if (dtype == DType::F16) return body(uint16_t{}, fp16_to_float, float_to_fp16);
+    const Fp8Format& format = dtype == DType::F8E4M3 ? kE4M3 : kE5M2;
+    body(
+        uint8_t{}, [&](uint8_t bits) { return fp8_to_float(bits, format); },
+        [&](float value) { return float_to_fp8(value, format); });
+  }
+
+  void divide(void* data, int64_t count, DType dtype) const {
+    const auto each = [&](auto* values) {
+      for (int64_t i = 0; i < count; ++i) {
+        values[i] = static_cast<std::remove_reference_t<decltype(values[i])>>(values[i] / size_);
+      }
+    };
+    switch (dtype) {
+      case DType::U8: return each(static_cast<uint8_t*>(data));
+      case DType::I8: return each(static_cast<int8_t*>(data));
+      case DType::I16: return each(static_cast<int16_t*>(data));
+      case DType::I32: return each(static_cast<int32_t*>(data));
+      case DType::I64: return each(static_cast<int64_t*>(data));
+      case DType::F32: return each(static_cast<float*>(data));
+      case DType::F64: return each(static_cast<double*>(data));
+      default: throw InvalidArgument("there is no average of " + std::string(dtype_name(dtype)));
+    }
+  }
+
+  const int rank_;
+  const int size_;
+  std::string name_;
+  std::vector<std::vector<int>> hosts_;    // members of each host, in the order of ranks; hosts by their first member
+  int host_ = 0;                           // of this member
+  int place_ = 0;                          // among its host's members
+  std::unique_ptr<Communicator> local_;    // of the host; null when this member is alone there
+  std::unique_ptr<Communicator> leaders_;  // of the leaders; null elsewhere, and with one host
+  std::unique_ptr<Communicator> all_;      // null in a group of one
+  std::vector<std::byte> scratch_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_hierarchical_communicator(
+    const Membership& membership, const std::vector<int>& hosts,
+    const std::function<std::unique_ptr<Communicator>(const Membership&)>& between) {
+  return std::make_unique<Hierarchical>(membership, hosts, between);
+}
+
+}  // namespace anyaccel::comm

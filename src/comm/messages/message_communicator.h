@@ -1,0 +1,95 @@
+// Collectives made of messages between pairs of members, over any MessageTransport.
+//
+// Every message begins with a frame that says which call it belongs to; what fits into the frame goes with it, what is
+// longer follows in pieces. So a member that finds its peer in another collective, or in the same with another size or
+// dtype, fails with both their words, and does not hang or mix up data. Reductions move the members' values and combine
+// them in the order of ranks on whoever needs the result, in fp32 for 16-bit floats, so all members get the same bits
+// whatever the network does: small ones by sending everything to everybody, large ones by reduce-scatter and all-gather.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/messages/message_transport.h"
+
+namespace anyaccel::comm {
+
+class MessageCommunicator final : public Communicator {
+ public:
+  MessageCommunicator(std::string name, Membership membership, std::unique_ptr<MessageTransport> transport);
+  ~MessageCommunicator() override;
+
+  int rank() const noexcept override { return members_.rank; }
+  int size() const noexcept override { return members_.size; }
+  const std::string& name() const noexcept override { return name_; }
+
+  void barrier() override;
+  void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op) override;
+  void reduce(void* data, int64_t count, DType dtype, ReduceOp op, int root) override;
+  void reduce_scatter(void* recv, const void* send, int64_t count, DType dtype, ReduceOp op) override;
+  void broadcast(void* data, size_t bytes, int root) override;
+  void all_gather(void* recv, const void* send, size_t bytes) override;
+  void gather(void* recv, const void* send, size_t bytes, int root) override;
+  void scatter(void* recv, const void* send, size_t bytes, int root) override;
+  void all_to_all(void* recv, const void* send, size_t bytes) override;
+  void send(const void* data, size_t bytes, int peer, int tag) override;
+  void recv(void* data, size_t bytes, int peer, int tag) override;
+  void abort(const std::string& why) noexcept override;
+
+ private:
+  // The call a message belongs to; members compare theirs.
+  struct Call {
+    int32_t kind = 0;  // index into kKinds
+    int32_t dtype = 0;
+    int32_t op = -1;
+    int32_t root = -1;
+    uint64_t sequence = 0;  // of this group's collectives; 0 between two members
+    uint64_t amount = 0;    // elements of a reduction, else bytes
+    bool operator==(const Call&) const = default;
+    std::string text() const;
+  };
+  struct Frame;
+  struct Part {
+    int peer;
+    void* data;  // written by receives only
+    size_t bytes;
+  };
+
+  // Sends and receives at the same time; at most one message a peer and direction.
+  void exchange(const Call& call, std::span<const Part> sends, std::span<const Part> receives, int tag = -1);
+  void expect(const Call& call, const Part& part, const Frame& frame) const;
+  Frame& frame(std::vector<std::unique_ptr<Frame>>& frames, int peer);
+  // Runs one operation: keeps the failure of the first that fails.
+  void run(const Call& call, const std::function<void()>& body);
+  [[noreturn]] void fail(const std::string& why, aa_code code);
+  std::string root_cause(const std::string& why) noexcept;
+  const std::string& member(int rank) const { return members_.names[static_cast<size_t>(rank)]; }
+
+  // All-reduce, or reduce where root is a rank (else -1).
+  void reduce_any(const Call& call, void* data, int64_t count, DType dtype, ReduceOp op, int root);
+  void reduce_directly(const Call& call, std::byte* data, int64_t count, DType dtype, ReduceOp op, int root);
+  void reduce_in_parts(const Call& call, std::byte* data, int64_t count, DType dtype, ReduceOp op, int root);
+  void scatter_reduced(const Call& call, void* recv, const void* send, int64_t count, DType dtype, ReduceOp op);
+  std::byte* scratch(size_t bytes);
+  void check_pair(int peer, int tag) const;
+
+  const std::string name_;
+  Membership members_;
+  std::unique_ptr<MessageTransport> transport_;
+  std::vector<std::unique_ptr<Frame>> outgoing_, incoming_;  // by peer, made when first needed
+  std::vector<std::unique_ptr<MessageTransport::Pending>> pending_;
+  std::vector<std::byte> scratch_;
+  uint64_t sequence_ = 0;
+  MessageTransport::Deadline deadline_;
+
+  std::mutex mutex_;  // of the two below
+  std::string failure_;
+  bool failed_ = false;
+};
+
+}  // namespace anyaccel::comm

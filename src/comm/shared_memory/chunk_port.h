@@ -1,0 +1,51 @@
+// What pipeline.h drives: an operation's chunks over a group's slots and flags.
+#pragma once
+
+#include <cstring>
+
+#include "comm/shared_memory/group.h"
+
+namespace anyaccel::comm::shm {
+
+// memcpy that takes null pointers when there is nothing to copy.
+inline void copy_bytes(void* target, const void* source, size_t bytes) noexcept {
+  if (bytes != 0) std::memcpy(target, source, bytes);
+}
+
+// fill(c), take(c) and so on are called with the operation's own chunks 0, 1, ...; slot(member, c) finds the memory. The
+// first publish() opens the operation.
+class ChunkPort {
+ public:
+  ChunkPort(Group& group, const Operation& operation, uint64_t chunks)
+      : group_(group), operation_(operation), first_(group.take_chunks(chunks)) {}
+
+  char* slot(int member, uint64_t chunk) const noexcept { return group_.slot(member, first_ + chunk); }
+  uint64_t publish() {
+    if (opened_) return group_.publish();
+    open(nullptr, 0);
+    return kOpening;
+  }
+  void await(uint64_t token) {
+    if (token == kOpening) {
+      group_.await_open();
+    } else {
+      group_.await(token);
+    }
+  }
+
+ protected:
+  static constexpr uint64_t kOpening = 0;  // no step has this number
+  void open(const void* payload, size_t bytes) {
+    opened_ = true;
+    group_.open(operation_, payload, bytes);
+  }
+
+  Group& group_;
+  const Operation& operation_;
+
+ private:
+  uint64_t first_;
+  bool opened_ = false;
+};
+
+}  // namespace anyaccel::comm::shm

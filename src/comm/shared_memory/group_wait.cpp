@@ -1,0 +1,119 @@
+// Waiting for other members: look for some microseconds, then sleep, and look after the members now and then.
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "anyaccel/error.h"
+#include "comm/shared_memory/group.h"
+
+namespace anyaccel::comm::shm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+// A peer that is on its way comes within this; sleeping and waking costs more.
+constexpr auto kLookTime = 20us;
+constexpr int kYields = 50;
+// A sleep ends by itself, so that a wake that got lost costs one of these. They grow to the largest.
+constexpr auto kFirstSleep = 250us;
+constexpr auto kLongestSleep = 4ms;
+
+void pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield" ::: "memory");
+#endif
+}
+
+// Between processes: the kernel finds sleepers by the file behind the address.
+void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, std::chrono::nanoseconds time) noexcept {
+  const timespec timeout{.tv_sec = 0, .tv_nsec = static_cast<long>(time.count())};
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, expected, &timeout, nullptr, 0);
+}
+void futex_wake(std::atomic<uint32_t>& word) noexcept {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+void Group::wake(int peer) {
+  Header& header = at(peer).header();
+  header.bell.fetch_add(1, std::memory_order_release);
+  futex_wake(header.bell);
+}
+
+void Group::wait_slowly(const Condition& ready, bool everyone, int peer) {
+  const auto start = Clock::now();
+  if (yields_) {
+    for (int i = 0; i < kYields; ++i) {
+      sched_yield();
+      if (ready()) return;
+    }
+  } else {
+    do {
+      for (int i = 0; i < 16; ++i) {
+        pause();
+        if (ready()) return;
+      }
+    } while (Clock::now() - start < kLookTime);
+  }
+  Header& header = mine_->header();
+  std::chrono::nanoseconds sleep = kFirstSleep;
+  while (true) {
+    const uint32_t bell = header.bell.load(std::memory_order_acquire);
+    // Who makes ready() true looks at `sleeping` afterwards. Without a fence there its look may come first, which is rare, and
+    // is why a sleep is short.
+    header.sleeping.store(1, std::memory_order_seq_cst);
+    const bool now = ready();
+    if (!now) futex_wait(header.bell, bell, sleep);
+    header.sleeping.store(0, std::memory_order_relaxed);
+    if (now || ready()) return;
+    check_members(ready, everyone, peer);
+    if (ready()) return;
+    if (Clock::now() - start > membership_.timeout) {
+      fail(activity() + ": " + name_of(peer) + " did not come within " + std::to_string(membership_.timeout.count()) +
+               " ms",
+           AA_DEADLINE_EXCEEDED);
+    }
+    sleep = std::min<std::chrono::nanoseconds>(2 * sleep, kLongestSleep);
+  }
+}
+
+void Group::check_job() {
+  throw_if_failed();
+  if (!membership_.watch || !membership_.watch->failed()) return;
+  try {
+    membership_.watch->check();
+  } catch (const Error& error) {
+    fail(error.what(), error.code());
+  }
+}
+
+void Group::check_members(const Condition& ready, bool everyone, int peer) {
+  check_job();
+  for (int member = 0; member < size_; ++member) {
+    if (member == rank_) continue;
+    const Header& header = at(member).header();
+    const State state = header.state.load(std::memory_order_acquire);
+    const bool needed = everyone || member == peer;
+    const bool dead = needed && state == State::Member && !processes_[static_cast<size_t>(member)].alive();
+    if (state == State::Member && !dead) continue;
+    // It may have done its part before it went.
+    if (ready()) return;
+    if (state == State::Failed) fail(std::string(header.reason, strnlen(header.reason, sizeof(header.reason))));
+    if (!needed) continue;
+    // The state again: it may have been set just before the end of the process.
+    if (dead && header.state.load(std::memory_order_acquire) == State::Member) {
+      fail(activity() + ": " + name_of(member) + " died");
+    }
+    if (state == State::Left) fail(activity() + ": " + name_of(member) + " has left the group");
+  }
+}
+
+}  // namespace anyaccel::comm::shm

@@ -1,0 +1,46 @@
+// What a collective is: written beside its number by every member and compared by every other.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "anyaccel/comm/process_group.h"
+#include "anyaccel/dtype.h"
+
+namespace anyaccel::comm::shm {
+
+enum class Kind : uint8_t {
+  Barrier,
+  AllReduce,
+  Reduce,
+  ReduceScatter,
+  Broadcast,
+  AllGather,
+  Gather,
+  Scatter,
+  AllToAll,
+  Share,
+};
+
+struct Operation {
+  Kind kind = Kind::Barrier;
+  DType dtype = DType::None;  // None: count is bytes
+  ReduceOp op = ReduceOp::Sum;
+  int root = 0;
+  uint64_t count = 0;
+
+  // All of it in one word, so that equal words mean equal operations.
+  static constexpr int kRootBits = 12;
+  static constexpr int kCountBits = 40;
+  uint64_t packed() const noexcept {
+    return count | (static_cast<uint64_t>(root) << kCountBits) |
+           (static_cast<uint64_t>(kind) << (kCountBits + kRootBits)) |
+           (static_cast<uint64_t>(dtype) << (kCountBits + kRootBits + 4)) |
+           (static_cast<uint64_t>(op) << (kCountBits + kRootBits + 9));
+  }
+  static Operation unpacked(uint64_t word) noexcept;
+  // "all_reduce of 4096 float32 (sum)", "broadcast of 16 bytes from rank 0".
+  std::string text() const;
+};
+
+}  // namespace anyaccel::comm::shm

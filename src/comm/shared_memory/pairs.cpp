@@ -1,0 +1,170 @@
+// See pairs.h.
+#include "comm/shared_memory/pairs.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace anyaccel::comm::shm {
+namespace {
+
+constexpr size_t kPadding = 16;
+// So that the receiver takes the first pieces of a large message while the next are written.
+constexpr size_t kPiece = kRingBytes / 4;
+
+size_t padded(size_t bytes) { return (bytes + kPadding - 1) / kPadding * kPadding; }
+
+std::string described(const char* what, size_t bytes, const char* where, const std::string& peer, int64_t tag) {
+  return std::string(what) + " of " + std::to_string(bytes) + " bytes " + where + ' ' + peer + " (tag " +
+         std::to_string(tag) + ')';
+}
+
+}  // namespace
+
+void Pairs::send(const void* data, size_t bytes, int peer, int tag) {
+  group_.throw_if_failed();
+  group_.set_activity(described("send", bytes, "to", group_.name_of(peer), tag));
+  const MessageHeader header{bytes, tag};
+  write(&header, sizeof(header), peer);
+  write(data, bytes, peer);
+  group_.clear_activity();
+}
+
+void Pairs::write(const void* data, size_t bytes, int peer) {
+  const auto* from = static_cast<const char*>(data);
+  std::atomic<uint64_t>& sent = group_.mine(peer).sent.value;
+  const std::atomic<uint64_t>& taken = group_.of(peer).taken.value;
+  char* const ring = group_.ring_to(peer);
+  size_t left = padded(bytes);
+  while (left > 0) {
+    const uint64_t head = sent.load(std::memory_order_relaxed);
+    const auto room = [&] { return kRingBytes - (head - taken.load(std::memory_order_acquire)); };
+    size_t piece = std::min({room(), left, kPiece});
+    if (piece == 0) {
+      if (!keep_arrived()) group_.wait([&] { return room() != 0 || anything_arrived(); }, Group::kOnlyPeer, peer);
+      continue;
+    }
+    const size_t at = head % kRingBytes;
+    piece = std::min(piece, kRingBytes - at);
+    const size_t useful = std::min(piece, bytes);  // the rest is padding
+    if (useful > 0) std::memcpy(ring + at, from, useful);
+    from += useful;
+    bytes -= useful;
+    left -= piece;
+    sent.store(head + piece, std::memory_order_release);
+    group_.wake_sleepers();
+  }
+}
+
+void Pairs::recv(void* data, size_t bytes, int peer, int tag) {
+  group_.throw_if_failed();
+  group_.set_activity(described("recv", bytes, "from", group_.name_of(peer), tag));
+  Kept& kept = incoming_[static_cast<size_t>(peer)];
+  const auto wanted = std::find_if(kept.begin(), kept.end(), [&](const Message& m) { return m.tag == tag; });
+  if (wanted != kept.end()) {
+    check_size(bytes, wanted->bytes, peer, tag);
+    while (!wanted->complete()) {
+      wait_for_bytes(peer, 1);
+      keep_more(peer);
+    }
+    if (bytes > 0) std::memcpy(data, wanted->data.get(), bytes);
+    kept.erase(wanted);
+    group_.clear_activity();
+    return;
+  }
+  while (true) {
+    while (!kept.empty() && !kept.back().complete()) {
+      wait_for_bytes(peer, 1);
+      keep_more(peer);
+    }
+    wait_for_bytes(peer, sizeof(MessageHeader));
+    MessageHeader header{};
+    std::memcpy(&header,
+                group_.ring_from(peer) + group_.mine(peer).taken.value.load(std::memory_order_relaxed) % kRingBytes,
+                sizeof(header));
+    if (header.tag == tag) break;
+    keep_header(peer);
+  }
+  MessageHeader header{};
+  read(&header, sizeof(header), peer);
+  check_size(bytes, header.bytes, peer, tag);
+  read(data, bytes, peer);
+  read(nullptr, padded(bytes) - bytes, peer);
+  group_.clear_activity();
+}
+
+size_t Pairs::available(int peer) const noexcept {
+  return group_.of(peer).sent.value.load(std::memory_order_acquire) -
+         group_.mine(peer).taken.value.load(std::memory_order_relaxed);
+}
+
+void Pairs::wait_for_bytes(int peer, size_t bytes) {
+  group_.wait([&] { return available(peer) >= bytes; }, Group::kOnlyPeer, peer);
+}
+
+size_t Pairs::read_some(void* data, size_t bytes, int peer) {
+  std::atomic<uint64_t>& taken = group_.mine(peer).taken.value;
+  const uint64_t tail = taken.load(std::memory_order_relaxed);
+  const size_t at = tail % kRingBytes;
+  const size_t piece = std::min({available(peer), bytes, kRingBytes - at, kPiece});
+  if (piece == 0) return 0;
+  if (data) std::memcpy(data, group_.ring_from(peer) + at, piece);
+  taken.store(tail + piece, std::memory_order_release);
+  group_.wake_sleepers();
+  return piece;
+}
+
+void Pairs::read(void* data, size_t bytes, int peer) {
+  auto* to = static_cast<char*>(data);
+  while (bytes > 0) {
+    wait_for_bytes(peer, 1);
+    const size_t piece = read_some(to, bytes, peer);
+    if (to) to += piece;
+    bytes -= piece;
+  }
+}
+
+void Pairs::keep_header(int peer) {
+  MessageHeader header{};
+  read(&header, sizeof(header), peer);
+  Message message{.tag = header.tag, .bytes = header.bytes, .have = 0, .data = nullptr};
+  message.data.reset(new char[padded(header.bytes)]);
+  incoming_[static_cast<size_t>(peer)].push_back(std::move(message));
+}
+
+void Pairs::keep_more(int peer) {
+  Message& message = incoming_[static_cast<size_t>(peer)].back();
+  const size_t whole = padded(message.bytes);
+  message.have += read_some(message.data.get() + message.have, whole - message.have, peer);
+}
+
+bool Pairs::anything_arrived() const noexcept {
+  for (int peer = 0; peer < group_.size(); ++peer) {
+    if (available(peer) > 0) return true;
+  }
+  return false;
+}
+
+bool Pairs::keep_arrived() {
+  bool any = false;
+  for (int peer = 0; peer < group_.size(); ++peer) {
+    Kept& kept = incoming_[static_cast<size_t>(peer)];
+    while (available(peer) > 0) {
+      any = true;
+      if (kept.empty() || kept.back().complete()) {
+        keep_header(peer);
+      } else {
+        keep_more(peer);
+      }
+    }
+  }
+  return any;
+}
+
+void Pairs::check_size(size_t expected, size_t sent, int peer, int tag) {
+  if (expected == sent) return;
+  group_.fail(
+      described("recv", expected, "from", group_.name_of(peer), tag) + ": it sent " + std::to_string(sent) + " bytes",
+      AA_INVALID_ARGUMENT);
+}
+
+}  // namespace anyaccel::comm::shm

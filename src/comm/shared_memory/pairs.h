@@ -1,0 +1,57 @@
+// Messages between two members: a ring of bytes for each direction.
+//
+// A message is a header of 16 bytes and the bytes, padded to 16; what is larger than the ring goes through it piece by
+// piece. Messages that arrive before they are asked for are kept aside: also while send() waits for room, so that members
+// that send to each other first and receive afterwards do not wait for ever.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "comm/shared_memory/group.h"
+
+namespace anyaccel::comm::shm {
+
+class Pairs {
+ public:
+  explicit Pairs(Group& group) : group_(group), incoming_(static_cast<size_t>(group.size())) {}
+
+  void send(const void* data, size_t bytes, int peer, int tag);
+  void recv(void* data, size_t bytes, int peer, int tag);
+
+ private:
+  struct MessageHeader {
+    uint64_t bytes;
+    int64_t tag;
+  };
+  static_assert(sizeof(MessageHeader) == 16);
+  struct Message {
+    int64_t tag = 0;
+    size_t bytes = 0;
+    size_t have = 0;  // of bytes and padding
+    std::unique_ptr<char[]> data;
+    bool complete() const noexcept { return have >= bytes; }
+  };
+  // Messages of a peer that nobody asked for yet, in order; only the last may be incomplete.
+  using Kept = std::deque<Message>;
+
+  void write(const void* data, size_t bytes, int peer);
+  size_t available(int peer) const noexcept;
+  void wait_for_bytes(int peer, size_t bytes);
+  // Takes up to `bytes` that are there and returns how many; data may be null, which drops them.
+  size_t read_some(void* data, size_t bytes, int peer);
+  void read(void* data, size_t bytes, int peer);
+  // Keeps what has arrived from anybody; whether there was something.
+  bool keep_arrived();
+  bool anything_arrived() const noexcept;
+  void keep_header(int peer);
+  void keep_more(int peer);
+  void check_size(size_t expected, size_t sent, int peer, int tag);
+
+  Group& group_;
+  std::vector<Kept> incoming_;
+};
+
+}  // namespace anyaccel::comm::shm

@@ -1,0 +1,61 @@
+// See peer_process.h.
+#include "comm/shared_memory/peer_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace anyaccel::comm::shm {
+namespace {
+
+// Field 22 of /proc/PID/stat; 0 when there is no such process or it is a zombie.
+uint64_t start_time_of(int64_t pid) noexcept {
+  char path[64];
+  std::snprintf(path, sizeof(path), "/proc/%lld/stat", static_cast<long long>(pid));
+  const FileDescriptor file(open(path, O_RDONLY | O_CLOEXEC));
+  if (!file) return 0;
+  char text[1024];
+  const ssize_t got = read(file.get(), text, sizeof(text) - 1);
+  if (got <= 0) return 0;
+  text[got] = '\0';
+  // The program's name is in parentheses and may contain anything, parentheses too.
+  const char* at = std::strrchr(text, ')');
+  if (!at || at[1] == '\0' || at[2] == 'Z' || at[2] == 'X') return 0;
+  ++at;
+  for (int field = 2; field < 22 && at; ++field) at = std::strchr(at + 1, ' ');
+  return at ? std::strtoull(at, nullptr, 10) : 0;
+}
+
+uint64_t own_pid_namespace() noexcept {
+  struct stat file {};
+  return stat("/proc/self/ns/pid", &file) == 0 ? static_cast<uint64_t>(file.st_ino) : 0;
+}
+
+}  // namespace
+
+ProcessIdentity own_identity() { return {getpid(), start_time_of(getpid()), own_pid_namespace()}; }
+
+FileDescriptor open_own_pidfd() noexcept {
+#ifdef SYS_pidfd_open
+  return FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+#else
+  return {};
+#endif
+}
+
+bool PeerProcess::alive() const noexcept {
+  if (pidfd_) {
+    pollfd entry{pidfd_.get(), POLLIN, 0};
+    return poll(&entry, 1, 0) <= 0;
+  }
+  if (identity_.start_time == 0 || identity_.pid_namespace != own_pid_namespace()) return true;
+  return start_time_of(identity_.pid) == identity_.start_time;
+}
+
+}  // namespace anyaccel::comm::shm

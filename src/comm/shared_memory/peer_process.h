@@ -1,0 +1,39 @@
+// Whether another process still lives, without mistaking a new process with the same number for it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "comm/socket.h"
+
+namespace anyaccel::comm::shm {
+
+// How a process names itself to others.
+struct ProcessIdentity {
+  int64_t pid = 0;
+  uint64_t start_time = 0;     // clock ticks since boot
+  uint64_t pid_namespace = 0;  // pids mean nothing in another one
+};
+ProcessIdentity own_identity();
+
+// A descriptor of the calling process that becomes readable when the process ends. Empty where the kernel has none
+// (before Linux 5.3) or refuses.
+FileDescriptor open_own_pidfd() noexcept;
+
+class PeerProcess {
+ public:
+  PeerProcess() = default;
+  // `pidfd` is the peer's own; without one its number and start time are looked up in /proc.
+  PeerProcess(const ProcessIdentity& identity, FileDescriptor pidfd) noexcept
+      : identity_(identity), pidfd_(std::move(pidfd)) {}
+
+  // False once it has ended, also as a zombie. True where that cannot be told.
+  bool alive() const noexcept;
+
+ private:
+  ProcessIdentity identity_;
+  FileDescriptor pidfd_;
+};
+
+}  // namespace anyaccel::comm::shm

@@ -1,0 +1,353 @@
+// See reduction.h. Compiled for several instruction sets in one binary; the one to use is chosen at run time.
+#include "comm/shared_memory/reduction.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "anyaccel/error.h"
+#include "comm/shared_memory/instruction_set.h"
+#include "runtime/scalar_convert.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "comm/shared_memory/reduction.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+#ifndef ANYACCEL_COMM_REDUCTION_ARRAYS
+#define ANYACCEL_COMM_REDUCTION_ARRAYS
+namespace anyaccel::comm {
+namespace {
+struct Arrays {
+  void* const* targets;
+  int count_of_targets;
+  const void* const* sources;
+  int count;  // of sources
+  int64_t elements;
+};
+}  // namespace
+}  // namespace anyaccel::comm
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::comm::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// ---- fp32, bf16 and fp16, in vectors of fp32 ---------------------------------------------------------------------
+
+using FloatTag = hn::ScalableTag<float>;
+using FloatVec = hn::Vec<FloatTag>;
+constexpr FloatTag kFloats;
+constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
+
+struct Float32 {
+  using Raw = float;
+  static HWY_INLINE FloatVec load(const float* p) { return hn::LoadU(kFloats, p); }
+  static HWY_INLINE void store(FloatVec v, float* p) { hn::StoreU(v, kFloats, p); }
+};
+#if HWY_TARGET == HWY_SCALAR
+struct BFloat16 {
+  using Raw = uint16_t;
+  static HWY_INLINE FloatVec load(const uint16_t* p) { return hn::Set(kFloats, bf16_to_float(*p)); }
+  static HWY_INLINE void store(FloatVec v, uint16_t* p) { *p = float_to_bf16(hn::GetLane(v)); }
+};
+struct Float16 {
+  using Raw = uint16_t;
+  static HWY_INLINE FloatVec load(const uint16_t* p) { return hn::Set(kFloats, fp16_to_float(*p)); }
+  static HWY_INLINE void store(FloatVec v, uint16_t* p) { *p = float_to_fp16(hn::GetLane(v)); }
+};
+#else
+struct BFloat16 {
+  using Raw = uint16_t;
+  static HWY_INLINE FloatVec load(const uint16_t* p) {
+    const hn::Rebind<uint16_t, FloatTag> halves;
+    const hn::RebindToUnsigned<FloatTag> wide;
+    return hn::BitCast(kFloats, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(halves, p))));
+  }
+  static HWY_INLINE void store(FloatVec v, uint16_t* p) {
+    // To nearest even; a NaN keeps its upper bits and becomes quiet.
+    const hn::RebindToSigned<FloatTag> ints;
+    const hn::RebindToUnsigned<FloatTag> wide;
+    const hn::Rebind<uint16_t, FloatTag> halves;
+    const auto bits = hn::BitCast(ints, v);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(ints, 1));
+    const auto rounded = hn::Add(hn::Add(bits, hn::Set(ints, 0x7fff)), odd);
+    const auto quiet = hn::Or(bits, hn::Set(ints, 0x400000));
+    const auto chosen = hn::IfThenElse(hn::RebindMask(ints, hn::IsNaN(v)), quiet, rounded);
+    hn::StoreU(hn::DemoteTo(halves, hn::BitCast(ints, hn::ShiftRight<16>(hn::BitCast(wide, chosen)))), halves, p);
+  }
+};
+struct Float16 {
+  using Raw = uint16_t;
+  static HWY_INLINE FloatVec load(const uint16_t* p) {
+    const hn::Rebind<hwy::float16_t, FloatTag> halves;
+    return hn::PromoteTo(kFloats, hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(p)));
+  }
+  static HWY_INLINE void store(FloatVec v, uint16_t* p) {
+    const hn::Rebind<hwy::float16_t, FloatTag> halves;
+    hn::StoreU(hn::DemoteTo(halves, v), halves, reinterpret_cast<hwy::float16_t*>(p));
+  }
+};
+#endif
+
+struct Add {
+  static HWY_INLINE FloatVec vector(FloatVec a, FloatVec b) { return hn::Add(a, b); }
+  template <class T>
+  static HWY_INLINE T scalar(T a, T b) {
+    return static_cast<T>(a + b);
+  }
+};
+struct Multiply {
+  static HWY_INLINE FloatVec vector(FloatVec a, FloatVec b) { return hn::Mul(a, b); }
+  template <class T>
+  static HWY_INLINE T scalar(T a, T b) {
+    return static_cast<T>(a * b);
+  }
+};
+template <class T>
+HWY_INLINE bool is_nan(T value) {
+  if constexpr (std::is_floating_point_v<T>) return std::isnan(value);
+  return false;
+}
+// A NaN stays, whichever side it comes from.
+struct Least {
+  static HWY_INLINE FloatVec vector(FloatVec a, FloatVec b) {
+    return hn::IfThenElse(hn::Or(hn::Lt(b, a), hn::IsNaN(b)), b, a);
+  }
+  template <class T>
+  static HWY_INLINE T scalar(T a, T b) {
+    return b < a || is_nan(b) ? b : a;
+  }
+};
+struct Greatest {
+  static HWY_INLINE FloatVec vector(FloatVec a, FloatVec b) {
+    return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a);
+  }
+  template <class T>
+  static HWY_INLINE T scalar(T a, T b) {
+    return b > a || is_nan(b) ? b : a;
+  }
+};
+struct BitsAnd {
+  template <class T>
+  static HWY_INLINE T scalar(T a, T b) {
+    return static_cast<T>(a & b);
+  }
+};
+struct BitsOr {
+  template <class T>
+  static HWY_INLINE T scalar(T a, T b) {
+    return static_cast<T>(a | b);
+  }
+};
+struct BitsXor {
+  template <class T>
+  static HWY_INLINE T scalar(T a, T b) {
+    return static_cast<T>(a ^ b);
+  }
+};
+
+template <class Type, class Op, bool kAverage>
+void reduce_floats(const Arrays& arrays) {
+  using Raw = typename Type::Raw;
+  const auto source = [&](int s) HWY_ATTR { return static_cast<const Raw*>(arrays.sources[s]); };
+  const auto target = [&](int t) HWY_ATTR { return static_cast<Raw*>(arrays.targets[t]); };
+  const FloatVec members = hn::Set(kFloats, static_cast<float>(arrays.count));
+  constexpr int kVectors = 4;
+  int64_t i = 0;
+  for (; i + kVectors * kLanes <= arrays.elements; i += kVectors * kLanes) {
+    const Raw* from = source(0) + i;
+    FloatVec a0 = Type::load(from), a1 = Type::load(from + kLanes), a2 = Type::load(from + 2 * kLanes),
+             a3 = Type::load(from + 3 * kLanes);
+    for (int s = 1; s < arrays.count; ++s) {
+      from = source(s) + i;
+      a0 = Op::vector(a0, Type::load(from));
+      a1 = Op::vector(a1, Type::load(from + kLanes));
+      a2 = Op::vector(a2, Type::load(from + 2 * kLanes));
+      a3 = Op::vector(a3, Type::load(from + 3 * kLanes));
+    }
+    if constexpr (kAverage) {
+      a0 = hn::Div(a0, members), a1 = hn::Div(a1, members), a2 = hn::Div(a2, members), a3 = hn::Div(a3, members);
+    }
+    for (int t = 0; t < arrays.count_of_targets; ++t) {
+      Raw* const to = target(t) + i;
+      Type::store(a0, to);
+      Type::store(a1, to + kLanes);
+      Type::store(a2, to + 2 * kLanes);
+      Type::store(a3, to + 3 * kLanes);
+    }
+  }
+  if constexpr (std::is_same_v<Raw, float>) {
+    // Few elements: a partial vector would wait for its stores.
+    for (; i < arrays.elements; ++i) {
+      float sum = source(0)[i];
+      for (int s = 1; s < arrays.count; ++s) sum = Op::scalar(sum, source(s)[i]);
+      if constexpr (kAverage) sum /= static_cast<float>(arrays.count);
+      for (int t = 0; t < arrays.count_of_targets; ++t) target(t)[i] = sum;
+    }
+  }
+  while (i < arrays.elements) {
+    const int64_t n = std::min(kLanes, arrays.elements - i);
+    const auto bytes = static_cast<size_t>(n) * sizeof(Raw);
+    Raw part[static_cast<size_t>(kLanes)] = {};
+    std::memcpy(part, source(0) + i, bytes);
+    FloatVec sum = Type::load(part);
+    for (int s = 1; s < arrays.count; ++s) {
+      std::memcpy(part, source(s) + i, bytes);
+      sum = Op::vector(sum, Type::load(part));
+    }
+    if constexpr (kAverage) sum = hn::Div(sum, members);
+    Type::store(sum, part);
+    for (int t = 0; t < arrays.count_of_targets; ++t) std::memcpy(target(t) + i, part, bytes);
+    i += n;
+  }
+}
+
+// ---- the other dtypes, in loops that the compiler makes vectors of -----------------------------------------------
+
+// Integers are T = unsigned numbers where they wrap; averages read them as Number.
+template <class T, class Op, class Number = void>
+void reduce_plain(const Arrays& arrays) {
+  // Products of 16 bits would be promoted to int, and overflow.
+  using Wide = std::conditional_t<std::is_same_v<T, uint16_t>, uint32_t, T>;
+  constexpr int64_t kBlock = 512 / sizeof(T);
+  T block[kBlock];
+  for (int64_t i = 0; i < arrays.elements; i += kBlock) {
+    const int64_t n = std::min(kBlock, arrays.elements - i);
+    std::memcpy(block, static_cast<const T*>(arrays.sources[0]) + i, static_cast<size_t>(n) * sizeof(T));
+    for (int s = 1; s < arrays.count; ++s) {
+      const T* from = static_cast<const T*>(arrays.sources[s]) + i;
+      for (int64_t j = 0; j < n; ++j) {
+        block[j] = static_cast<T>(Op::scalar(static_cast<Wide>(block[j]), static_cast<Wide>(from[j])));
+      }
+    }
+    if constexpr (!std::is_void_v<Number>) {
+      const auto members = static_cast<Number>(arrays.count);
+      for (int64_t j = 0; j < n; ++j) block[j] = static_cast<T>(static_cast<Number>(block[j]) / members);
+    }
+    for (int t = 0; t < arrays.count_of_targets; ++t) {
+      std::memcpy(static_cast<T*>(arrays.targets[t]) + i, block, static_cast<size_t>(n) * sizeof(T));
+    }
+  }
+}
+
+template <class Op, bool kAverage>
+void reduce_fp8(const Arrays& arrays, const Fp8Format& format) {
+  const auto* const* sources = reinterpret_cast<const uint8_t* const*>(arrays.sources);
+  for (int64_t i = 0; i < arrays.elements; ++i) {
+    float sum = fp8_to_float(sources[0][i], format);
+    for (int s = 1; s < arrays.count; ++s) sum = Op::scalar(sum, fp8_to_float(sources[s][i], format));
+    if constexpr (kAverage) sum /= static_cast<float>(arrays.count);
+    const uint8_t rounded = float_to_fp8(sum, format);
+    for (int t = 0; t < arrays.count_of_targets; ++t) static_cast<uint8_t*>(arrays.targets[t])[i] = rounded;
+  }
+}
+
+template <class Op, bool kAverage>
+void reduce_numbers(const Arrays& arrays, DType dtype) {
+  // The order of integers needs their sign; sums and products wrap, which only unsigned numbers may.
+  constexpr bool kSigned = std::is_same_v<Op, Least> || std::is_same_v<Op, Greatest>;
+  const auto plain = [&]<class Number, class Unsigned>(Number, Unsigned) {
+    reduce_plain<std::conditional_t<kSigned, Number, Unsigned>, Op, std::conditional_t<kAverage, Number, void>>(arrays);
+  };
+  switch (dtype) {
+    case DType::F32: return reduce_floats<Float32, Op, kAverage>(arrays);
+    case DType::BF16: return reduce_floats<BFloat16, Op, kAverage>(arrays);
+    case DType::F16: return reduce_floats<Float16, Op, kAverage>(arrays);
+    case DType::F64: return reduce_plain<double, Op, std::conditional_t<kAverage, double, void>>(arrays);
+    case DType::F8E4M3: return reduce_fp8<Op, kAverage>(arrays, kE4M3);
+    case DType::F8E5M2: return reduce_fp8<Op, kAverage>(arrays, kE5M2);
+    case DType::U8: return plain(uint8_t{}, uint8_t{});
+    case DType::I8: return plain(int8_t{}, uint8_t{});
+    case DType::I16: return plain(int16_t{}, uint16_t{});
+    case DType::I32: return plain(int32_t{}, uint32_t{});
+    default: return plain(int64_t{}, uint64_t{});
+  }
+}
+
+template <class Op>
+void reduce_bits(const Arrays& arrays) {
+  reduce_plain<uint8_t, Op>(arrays);
+}
+
+void reduce_any(const Arrays& arrays, DType dtype, ReduceOp op) {
+  if (dtype == DType::Bool) {  // elements are 0 or 1
+    switch (op) {
+      case ReduceOp::Sum:
+      case ReduceOp::Max:
+      case ReduceOp::BitOr: return reduce_bits<BitsOr>(arrays);
+      case ReduceOp::BitXor: return reduce_bits<BitsXor>(arrays);
+      default: return reduce_bits<BitsAnd>(arrays);
+    }
+  }
+  Arrays bytes = arrays;
+  bytes.elements *= static_cast<int64_t>(dtype_size(dtype));
+  switch (op) {
+    case ReduceOp::Sum: return reduce_numbers<Add, false>(arrays, dtype);
+    case ReduceOp::Product: return reduce_numbers<Multiply, false>(arrays, dtype);
+    case ReduceOp::Min: return reduce_numbers<Least, false>(arrays, dtype);
+    case ReduceOp::Max: return reduce_numbers<Greatest, false>(arrays, dtype);
+    case ReduceOp::Avg: return reduce_numbers<Add, true>(arrays, dtype);
+    case ReduceOp::BitAnd: return reduce_bits<BitsAnd>(bytes);
+    case ReduceOp::BitOr: return reduce_bits<BitsOr>(bytes);
+    case ReduceOp::BitXor: return reduce_bits<BitsXor>(bytes);
+  }
+}
+
+void stream_copy(char* target, const char* source, size_t bytes) {
+  const hn::ScalableTag<uint8_t> tag;
+  const size_t step = hn::Lanes(tag);
+  const size_t misaligned = reinterpret_cast<uintptr_t>(target) % 64;
+  const size_t head = std::min(bytes, misaligned ? 64 - misaligned : 0);
+  std::memcpy(target, source, head);
+  size_t i = head;
+  for (; i + 4 * step <= bytes; i += 4 * step) {
+    const auto* from = reinterpret_cast<const uint8_t*>(source + i);
+    auto* to = reinterpret_cast<uint8_t*>(target + i);
+    const auto a = hn::LoadU(tag, from), b = hn::LoadU(tag, from + step), c = hn::LoadU(tag, from + 2 * step),
+               d = hn::LoadU(tag, from + 3 * step);
+    hn::Stream(a, tag, to);
+    hn::Stream(b, tag, to + step);
+    hn::Stream(c, tag, to + 2 * step);
+    hn::Stream(d, tag, to + 3 * step);
+  }
+  std::memcpy(target + i, source + i, bytes - i);
+}
+
+}  // namespace anyaccel::comm::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace anyaccel::comm {
+
+HWY_EXPORT(reduce_any);
+HWY_EXPORT(stream_copy);
+
+void check_reduction(DType dtype, ReduceOp op) {
+  const bool bits = op == ReduceOp::BitAnd || op == ReduceOp::BitOr || op == ReduceOp::BitXor;
+  if (dtype_size(dtype) == 0 || (bits && is_floating(dtype)) || (dtype == DType::Bool && op == ReduceOp::Avg)) {
+    throw InvalidArgument("a reduction by " + std::string(reduce_op_name(op)) + " does not exist for " +
+                          std::string(dtype_name(dtype)));
+  }
+}
+
+void reduce(void* target, const void* const* sources, int count_of_sources, int64_t elements, DType dtype,
+            ReduceOp op) {
+  reduce_to_all(&target, 1, sources, count_of_sources, elements, dtype, op);
+}
+
+void reduce_to_all(void* const* targets, int count_of_targets, const void* const* sources, int count_of_sources,
+                   int64_t elements, DType dtype, ReduceOp op) {
+  apply_instruction_set();
+  HWY_DYNAMIC_DISPATCH(reduce_any)({targets, count_of_targets, sources, count_of_sources, elements}, dtype, op);
+}
+
+void copy_past_caches(void* target, const void* source, size_t bytes) {
+  apply_instruction_set();
+  HWY_DYNAMIC_DISPATCH(stream_copy)(static_cast<char*>(target), static_cast<const char*>(source), bytes);
+}
+
+}  // namespace anyaccel::comm
+#endif

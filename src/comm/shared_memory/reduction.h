@@ -1,0 +1,28 @@
+// Combines arrays element by element, in the order they are given.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "anyaccel/comm/process_group.h"
+#include "anyaccel/dtype.h"
+
+namespace anyaccel::comm {
+
+// Throws InvalidArgument when the operation does not exist for the dtype: bits of floats, the average of bools.
+void check_reduction(DType dtype, ReduceOp op);
+
+// target[i] = sources[0][i] op sources[1][i] op ..., from left to right. `target` may be one of the sources, and overlaps
+// no other memory of them. Floats of 16 and 8 bits are combined in fp32 and rounded once; integers wrap, and their average
+// is rounded toward zero; bools are added by "or" and multiplied by "and"; a NaN is both least and greatest.
+// The result does not depend on the instruction set.
+void reduce(void* target, const void* const* sources, int count_of_sources, int64_t elements, DType dtype, ReduceOp op);
+
+// The same, written to every target.
+void reduce_to_all(void* const* targets, int count_of_targets, const void* const* sources, int count_of_sources,
+                   int64_t elements, DType dtype, ReduceOp op);
+
+// memcpy past the caches, for targets that do not fit into them and are not read soon.
+void copy_past_caches(void* target, const void* source, size_t bytes);
+
+}  // namespace anyaccel::comm

@@ -1,0 +1,31 @@
+// Lines of text over a TCP connection, without blocking.
+#pragma once
+
+#include <string>
+
+namespace anyaccel::launcher {
+
+class ControlLines {
+ public:
+  // Owns the connected socket; probes are sent over it while it is silent, and it ends when they stay unanswered for 8 s.
+  explicit ControlLines(int descriptor);
+  ~ControlLines();
+  ControlLines(const ControlLines&) = delete;
+  ControlLines& operator=(const ControlLines&) = delete;
+
+  int descriptor() const noexcept { return descriptor_; }
+  // Sends the line, or gives the connection up: lines are short, and a peer that takes none is gone.
+  void send(const std::string& line);
+  // Reads what is there. False when the connection has ended; end_reason() says how.
+  bool receive();
+  // The next whole line.
+  bool next(std::string& line);
+  const std::string& end_reason() const noexcept { return reason_; }
+
+ private:
+  int descriptor_;
+  std::string text_;
+  std::string reason_;
+};
+
+}  // namespace anyaccel::launcher

@@ -1,0 +1,56 @@
+// See dry_run.h.
+#include "launcher/dry_run.h"
+
+#include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "launcher/node.h"
+#include "launcher/probe.h"
+#include "launcher/runners.h"
+#include "launcher/shell_words.h"
+
+namespace anyaccel::launcher {
+namespace {
+
+std::string assignments(const Variables& variables) {
+  std::string text;
+  for (const auto& [name, value] : variables) text += name + "=" + quote_word(value) + " ";
+  return text;
+}
+
+}  // namespace
+
+std::string dry_run_text(const LaunchOptions& options, const Plan& plan, const std::string& self) {
+  const Job& job = plan.job;
+  const Machine machine = read_machine();
+  const Variables base = own_environment();
+  std::string text;
+  if (plan.runner != Runner::Local) {
+    std::string program;
+    try {
+      program = find_runner(plan.runner);
+    } catch (const UnavailableError& error) {
+      log_warning(std::string(error.what()) + "; the command line is shown all the same");
+      program = plan.runner == Runner::Pdsh ? "pdsh" : plan.runner == Runner::Slurm ? "srun" : "mpirun";
+    }
+    const Command command = runner_command(options, plan, program, self, base);
+    text += assignments(command.environment) + quote_words(command.argv) + "\n";
+  }
+  if (plan.runner == Runner::Pdsh) {
+    for (int node = 0; node < static_cast<int>(job.hosts.size()); ++node) {
+      text += quote_words(ssh_command(job.hosts[static_cast<size_t>(node)].name, options.ssh_port,
+                                      node_command(self, node), base)) +
+              "\n";
+    }
+  }
+  for (int node = 0; node < static_cast<int>(job.hosts.size()); ++node) {
+    for (RankPlan& rank : plan_ranks(job, node, machine, base)) {
+      if (rank.argv.front() == "anyaccel") rank.argv.front() = self;
+      text += "rank " + std::to_string(rank.rank) + " on " + job.hosts[static_cast<size_t>(node)].name + ": " +
+              describe(rank.binding) + (rank.log_file.empty() ? "" : ", output in " + quote_word(rank.log_file)) + "\n";
+      text += "  " + assignments(rank.environment) + quote_words(rank.argv) + "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace anyaccel::launcher

@@ -1,0 +1,85 @@
+// See launch.h.
+#include "launcher/launch.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "launcher/dry_run.h"
+#include "launcher/environment.h"
+#include "launcher/node.h"
+#include "launcher/pid_file.h"
+#include "launcher/plan.h"
+#include "launcher/remote.h"
+#include "launcher/runners.h"
+#include "launcher/surroundings.h"
+
+namespace anyaccel::launcher {
+namespace {
+
+// What an outer job gave this process is not meant for the ranks of this one, nor for counting devices.
+void forget_outer_job() {
+  for (const char* name :
+       {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+    unsetenv(name);
+  }
+}
+
+}  // namespace
+
+Runner parse_runner(const std::string& name) {
+  std::string lower = name;
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  if (lower == "local") return Runner::Local;
+  if (lower == "pdsh") return Runner::Pdsh;
+  if (lower == "openmpi") return Runner::OpenMpi;
+  if (lower == "mpich") return Runner::Mpich;
+  if (lower == "impi") return Runner::Impi;
+  if (lower == "slurm") return Runner::Slurm;
+  if (lower == "mvapich") return Runner::Mvapich;
+  throw InvalidArgument("--launcher is '" + name + "'; expected local, pdsh, openmpi, mpich, impi, slurm or mvapich");
+}
+
+void use_log_level(const std::string& level) {
+  if (level == "debug") return set_log_level(LogLevel::debug);
+  if (level == "info") return set_log_level(LogLevel::info);
+  if (level == "warning") return set_log_level(LogLevel::warning);
+  if (level == "error") return set_log_level(LogLevel::error);
+  if (level == "critical") return set_log_level(LogLevel::off);
+  throw InvalidArgument("--log_level is '" + level + "'; expected debug, info, warning, error or critical");
+}
+
+std::string own_program() {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "/proc/self/exe" : path.string();
+}
+
+int launch(const LaunchOptions& options) {
+  use_log_level(options.log_level);
+  forget_outer_job();
+  const OwnMachine machine;
+  Plan plan = make_plan(options, machine);
+  if (plan.runner != Runner::Local) {
+    plan.job.environment = forwarded(own_environment(), machine.export_prefixes());
+    if (plan.runner != Runner::Pdsh) plan.job.runner = runner_name(plan.runner);
+    plan.job.directory = std::filesystem::current_path().string();
+  }
+  for (const auto& [name, value] : read_env_files()) plan.job.environment[name] = value;
+  if (options.dry_run) {
+    std::fputs(dry_run_text(options, plan, own_program()).c_str(), stdout);
+    return 0;
+  }
+  const PidFile pid_file(options.save_pid);
+  if (plan.runner == Runner::Local) return run_ranks(plan.job, plan.node, {}, own_program());
+  return run_remote(options, std::move(plan), own_program());
+}
+
+}  // namespace anyaccel::launcher

@@ -1,0 +1,57 @@
+// `anyaccel launch`: one program on many cores, devices and hosts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace anyaccel::launcher {
+
+enum class Runner { Local, Pdsh, OpenMpi, Mpich, Impi, Slurm, Mvapich };
+
+// What a command line says, checked for form only.
+struct LaunchOptions {
+  std::string hostfile;  // empty: /job/hostfile, which may be missing
+  std::string include;
+  std::string exclude;
+  int num_nodes = 0;         // 0: all
+  int num_accelerators = 0;  // of each host; 0: its slots, or one per device
+  std::string master_addr;   // empty: the first host
+  int master_port = 0;       // 0: 29500, or a free one where that is taken
+  int node_rank = -1;        // with no_ssh
+  bool no_ssh = false;       // a person starts the launcher on every host
+  bool no_ssh_check = false;
+  int ssh_port = 0;  // 0: ssh's own
+  Runner runner = Runner::Pdsh;
+  bool runner_given = false;
+  std::vector<std::string> launcher_args;
+  bool force_multi = false;  // by the runner although there is one host
+  bool bind_cores = false;
+  std::string core_list;
+  std::string log_dir;
+  bool prefix_output = false;
+  bool save_pid = false;
+  bool pass_local_rank = false;
+  std::string log_level = "info";  // debug, info, warning, error, critical
+  bool dry_run = false;
+  std::vector<std::string> program;  // and its arguments
+};
+
+// "pdsh", ...; InvalidArgument for another name.
+Runner parse_runner(const std::string& name);
+
+// Runs the job to its end and returns the exit code: that of the rank that failed first, 128 + signal. With dry_run it
+// prints what would be started. Throws the family of anyaccel::Error when nothing was started; InvalidArgument for what
+// the person can mend in the command line.
+int launch(const LaunchOptions& options);
+
+// What runners start; see runners.h. They return the exit code.
+int start_node(int node);                              // the job is standard input
+int start_rank();                                      // the job is a variable, the place is what MPI or Slurm tell
+int start_ssh(const std::string& host, int ssh_port);  // becomes ssh
+
+// The lowest level of messages of this process, by the names of LaunchOptions::log_level; InvalidArgument for others.
+void use_log_level(const std::string& level);
+// The file of the running `anyaccel`.
+std::string own_program();
+
+}  // namespace anyaccel::launcher

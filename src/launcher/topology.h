@@ -1,0 +1,34 @@
+// The processors and memory nodes that this process may use, read through hwloc.
+//
+// hwloc's own variables HWLOC_XMLFILE and HWLOC_SYNTHETIC describe another machine, for --dry_run and tests.
+#pragma once
+
+#include <vector>
+
+namespace anyaccel::launcher {
+
+// A NUMA node by the kernel's number, which may have gaps.
+struct MemoryNode {
+  int id = 0;
+  // Processors that are near it and may be used, ascending. None: memory alone (high-bandwidth memory in flat mode, CXL).
+  // Two nodes in a row with the very same processors: one node that the kernel was told to split ("fake NUMA").
+  std::vector<int> processors;
+};
+
+// A core with the processors (hardware threads) of it that may be used, lowest first.
+struct Core {
+  std::vector<int> processors;
+};
+
+struct Machine {
+  std::vector<MemoryNode> nodes;  // by number
+  std::vector<Core> cores;        // node by node
+  std::vector<int> processors;    // of all cores, ascending
+  std::vector<int> present;       // those too that are offline, or outside this process's cpuset or affinity mask
+  bool this_machine = true;       // false: from a file or a description
+};
+
+// Takes some milliseconds. UnavailableError when hwloc cannot read the topology.
+Machine read_machine();
+
+}  // namespace anyaccel::launcher

@@ -1,0 +1,544 @@
+// Process groups on tensors, with threads as ranks: every operation, the order of synchronous, asynchronous and captured
+// ones, subgroups, bad arguments, and how a group ends.
+//
+// Tensors lie on the accelerator of the process (ANYACCEL_TEST_ACCELERATOR names another than the CPU); each rank has a
+// stream of its own.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/error.h"
+#include "comm/job_watch.h"
+#include "thread_communicator.h"
+
+namespace anyaccel::comm {
+namespace {
+
+using std::chrono::seconds;
+
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+enum class Carrier { Threads, SharedMemory };
+
+struct Settings {
+  Carrier carrier = Carrier::Threads;
+  std::shared_ptr<JobWatch> watch;
+  std::shared_ptr<CommsLog> log;
+  std::function<void(const std::string&)> on_failure;
+};
+
+// Runs `body` with a group on each of `size` threads. Errors by rank.
+std::vector<std::string> run_group(int size, const Settings& settings, const std::function<void(ProcessGroup&)>& body) {
+  Accelerator* const accelerator = get_accelerator();
+  const auto board = std::make_shared<ThreadBoard>(size);
+  const std::shared_ptr<Store> store = make_local_store();
+  return run_ranks(size, [&](int rank) {
+    const ScopeGuard stream = accelerator->stream(accelerator->Stream());
+    GroupSetup setup;
+    setup.membership.rank = rank;
+    setup.membership.size = size;
+    for (int r = 0; r < size; ++r) setup.membership.names.push_back("rank " + std::to_string(r) + " on here");
+    setup.membership.store = store;
+    setup.membership.watch = settings.watch;
+    setup.membership.timeout = seconds(120);
+    setup.hosts.assign(static_cast<size_t>(size), 0);
+    setup.accelerator = accelerator;
+    setup.log = settings.log;
+    setup.on_failure = settings.on_failure;
+    std::unique_ptr<Communicator> communicator;
+    if (settings.carrier == Carrier::Threads) {
+      communicator = std::make_unique<ThreadCommunicator>(board, rank);
+    } else {
+      communicator = make_communicator(setup);
+    }
+    const std::shared_ptr<ProcessGroup> group = make_process_group(std::move(communicator), std::move(setup));
+    body(*group);
+  });
+}
+
+void expect_none(const std::vector<std::string>& errors) {
+  for (size_t rank = 0; rank < errors.size(); ++rank) EXPECT_EQ(errors[rank], "") << "rank " << rank;
+}
+
+Device here() { return get_accelerator()->device(); }
+
+Tensor tensor_of(const std::vector<float>& values) {
+  return Tensor::from_host(values.data(), {static_cast<int64_t>(values.size())}, DType::F32, here());
+}
+
+using Values = std::vector<float>;
+Values values_of(const Tensor& tensor) { return tensor.to_vector<float>(); }
+
+class EveryOperation : public ::testing::TestWithParam<std::tuple<Carrier, bool, int>> {};
+
+TEST_P(EveryOperation, GivesWhatItShould) {
+  const auto [carrier, async_op, size] = GetParam();
+  Settings settings;
+  settings.carrier = carrier;
+  expect_none(run_group(size, settings, [&, async_op = async_op](ProcessGroup& group) {
+    const int n = group.size();
+    const auto r = static_cast<float>(group.rank());
+    const float all = static_cast<float>(n * (n - 1)) / 2;  // 0 + 1 + ...
+    const auto members = static_cast<float>(n);
+    const auto finish = [](const Work& work) {
+      work.wait();
+      Work copy = work;
+      copy.wait();  // a second time does nothing
+    };
+
+    Tensor t = tensor_of({r, 10 * r, 1});
+    finish(group.all_reduce(t, ReduceOp::Sum, async_op));
+    EXPECT_EQ(values_of(t), (Values{all, 10 * all, members}));
+    t = tensor_of({r + 1});
+    finish(group.all_reduce(t, ReduceOp::Max, async_op));
+    EXPECT_EQ(values_of(t), (Values{members}));
+
+    const int last = n - 1;
+    t = tensor_of({r, 2 * r});
+    finish(group.reduce(t, last, ReduceOp::Sum, async_op));
+    if (group.rank() == last) {
+      EXPECT_EQ(values_of(t), (Values{all, 2 * all}));
+    }
+
+    t = tensor_of({r, r + 100});
+    finish(group.broadcast(t, last, async_op));
+    EXPECT_EQ(values_of(t), (Values{static_cast<float>(last), static_cast<float>(last) + 100}));
+
+    Values each;
+    for (int i = 0; i < n; ++i) {
+      each.push_back(static_cast<float>(i));
+      each.push_back(static_cast<float>(-i));
+    }
+    const Tensor own = tensor_of({r, -r});
+    Tensor places = Tensor::zeros({2 * n}, DType::F32, here());
+    finish(group.all_gather(places, own, async_op));
+    EXPECT_EQ(values_of(places), each);
+    finish(group.all_gather(places, places.slice(0, 2 * group.rank(), 2 * group.rank() + 2), async_op));  // in place
+    EXPECT_EQ(values_of(places), each);
+
+    Tensor sum = Tensor::zeros({2}, DType::F32, here());
+    finish(group.reduce_scatter(sum, places, ReduceOp::Sum, async_op));
+    EXPECT_EQ(values_of(sum), (Values{r * members, -r * members}));
+
+    places = group.rank() == 0 ? Tensor::zeros({2 * n}, DType::F32, here()) : Tensor();
+    finish(group.gather(places, own, 0, async_op));
+    if (group.rank() == 0) {
+      EXPECT_EQ(values_of(places), each);
+    }
+    Tensor part = Tensor::zeros({2}, DType::F32, here());
+    finish(group.scatter(part, places, 0, async_op));
+    EXPECT_EQ(values_of(part), (Values{r, -r}));
+
+    Values sent;
+    Values expected;
+    for (int i = 0; i < n; ++i) {
+      sent.push_back(100 * r + static_cast<float>(i));
+      expected.push_back(100 * static_cast<float>(i) + r);
+    }
+    Tensor received = Tensor::zeros({n}, DType::F32, here());
+    finish(group.all_to_all(received, tensor_of(sent), async_op));
+    EXPECT_EQ(values_of(received), expected);
+
+    if (n > 1) {  // around the ring; the last one receives first
+      const int next = (group.rank() + 1) % n;
+      const int previous = (group.rank() + n - 1) % n;
+      Tensor got = Tensor::zeros({1}, DType::F32, here());
+      const Tensor mine = tensor_of({r});
+      if (group.rank() != last) finish(group.send(mine, next, 3, async_op));
+      finish(group.recv(got, previous, 3, async_op));
+      if (group.rank() == last) finish(group.send(mine, next, 3, async_op));
+      EXPECT_EQ(values_of(got), (Values{static_cast<float>(previous)}));
+    }
+
+    group.barrier();
+    t = tensor_of({r});
+    group.inference_all_reduce(t);
+    EXPECT_EQ(values_of(t), (Values{all}));
+
+    // Nothing at all, but still in order with the rest.
+    const Tensor nothing = Tensor::empty({0, 4}, DType::F32, here());
+    finish(group.all_reduce(nothing, ReduceOp::Sum, async_op));
+    finish(group.all_gather(nothing, nothing, async_op));
+    finish(group.broadcast(nothing, 0, async_op));
+    group.check();
+  }));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryOperation,
+                         ::testing::Combine(::testing::Values(Carrier::Threads, Carrier::SharedMemory),
+                                            ::testing::Bool(), ::testing::Values(1, 2, 3)),
+                         [](const auto& instance) {
+                           return std::string(std::get<0>(instance.param) == Carrier::Threads ? "Threads" : "Shm") +
+                                  (std::get<1>(instance.param) ? "Async" : "") +
+                                  std::to_string(std::get<2>(instance.param));
+                         });
+
+// Tensors of the host take part as well, also where the accelerator is something else.
+TEST(ProcessGroup, TensorsOfTheHost) {
+  expect_none(run_group(2, {}, [](ProcessGroup& group) {
+    Tensor t = Tensor::zeros({3}, DType::I32);
+    t.fill(group.rank() + 1);
+    group.all_reduce(t);
+    EXPECT_EQ(t.to_vector<int32_t>(), (std::vector<int32_t>{3, 3, 3}));
+    Tensor d = Tensor::zeros({3}, DType::I32, here());
+    d.fill(group.rank() + 1);
+    group.all_reduce(d, ReduceOp::Max);
+    group.all_reduce(t, ReduceOp::Max, true).wait();
+    EXPECT_EQ(d.to_vector<int32_t>(), (std::vector<int32_t>{2, 2, 2}));
+  }));
+}
+
+// Synchronous ones wait for their turn behind asynchronous ones, whose handles may be dropped.
+TEST(ProcessGroup, OperationsKeepTheirOrder) {
+  expect_none(run_group(3, {}, [](ProcessGroup& group) {
+    Tensor t = tensor_of({1});
+    float expected = 1;
+    std::vector<Work> works;
+    for (int i = 0; i < 60; ++i) {
+      if (i % 5 == 4) {
+        group.all_reduce(t, ReduceOp::Max);  // without change; every rank has the same value by then
+      } else if (i % 20 < 10) {
+        works.push_back(group.all_reduce(t, ReduceOp::Max, true));
+      } else {
+        group.all_reduce(t, ReduceOp::Max, true);
+      }
+    }
+    for (Work& work : works) {
+      work.wait();
+      EXPECT_TRUE(work.done());
+    }
+    EXPECT_EQ(values_of(t), (Values{expected}));
+    Tensor grows = tensor_of({1, 1});
+    const Work first = group.all_reduce(grows, ReduceOp::Sum, true);
+    first.wait();
+    group.all_reduce(grows);
+    const Work third = group.all_reduce(grows, ReduceOp::Sum, true);
+    third.wait();
+    EXPECT_EQ(values_of(grows), (Values{27, 27}));
+    group.barrier();
+  }));
+}
+
+// A handle is not complete before its peers have come.
+TEST(ProcessGroup, AnAsynchronousOperationDoesNotBlockItsCaller) {
+  std::atomic<bool> other_may_come{false};
+  expect_none(run_group(2, {}, [&](ProcessGroup& group) {
+    Tensor t = tensor_of({1});
+    if (group.rank() == 1) {
+      while (!other_may_come) std::this_thread::yield();
+      group.all_reduce(t);
+    } else {
+      const Work work = group.all_reduce(t, ReduceOp::Sum, true);
+      EXPECT_FALSE(work.done());
+      other_may_come = true;
+      work.wait();
+      EXPECT_TRUE(work.done());
+    }
+    EXPECT_EQ(values_of(t), (Values{2}));
+  }));
+}
+
+TEST(ProcessGroup, Subgroups) {
+  for (const Carrier carrier : {Carrier::SharedMemory}) {
+    Settings settings;
+    settings.carrier = carrier;
+    expect_none(run_group(4, settings, [](ProcessGroup& world) {
+      EXPECT_EQ(world.ranks(), (std::vector<int>{0, 1, 2, 3}));
+      const std::vector<int> odd{3, 1};  // in another order
+      const std::vector<int> even{0, 2};
+      const std::shared_ptr<ProcessGroup> a = world.new_group(odd);
+      const std::shared_ptr<ProcessGroup> b = world.new_group(even);
+      const bool is_odd = world.rank() % 2 == 1;
+      EXPECT_EQ(a != nullptr, is_odd);
+      EXPECT_EQ(b != nullptr, !is_odd);
+      ProcessGroup& mine = is_odd ? *a : *b;
+      EXPECT_EQ(mine.size(), 2);
+      EXPECT_EQ(mine.ranks(), is_odd ? odd : even);
+      EXPECT_EQ(mine.rank(), is_odd ? (world.rank() == 3 ? 0 : 1) : world.rank() / 2);
+      Tensor t = tensor_of({static_cast<float>(world.rank())});
+      mine.all_reduce(t);
+      EXPECT_EQ(values_of(t), (Values{is_odd ? 4.0F : 2.0F}));
+      world.all_reduce(t);  // both at once
+      EXPECT_EQ(values_of(t), (Values{12}));
+      const std::vector<int> second{1};
+      const std::shared_ptr<ProcessGroup> nested = mine.new_group(second);
+      EXPECT_EQ(nested != nullptr, mine.rank() == 1);
+      if (nested) {
+        EXPECT_EQ(nested->ranks(), (std::vector<int>{is_odd ? 1 : 2}));
+      }
+    }));
+  }
+}
+
+TEST(ProcessGroup, SubgroupsThatRanksDisagreeAbout) {
+  const std::vector<std::string> errors = run_group(2, {}, [](ProcessGroup& group) {
+    const std::vector<int> members{group.rank()};
+    const std::shared_ptr<ProcessGroup> sub = group.new_group(members);
+    if (group.rank() == 1) ADD_FAILURE();
+  });
+  EXPECT_HAS(errors[1], "members 1, rank 0 with 0");
+}
+
+TEST(ProcessGroup, BadArgumentsAreRefusedAndChangeNothing) {
+  expect_none(run_group(2, {}, [](ProcessGroup& group) {
+    const Tensor good = Tensor::zeros({4}, DType::F32, here());
+    const Tensor strided = Tensor::zeros({4, 4}, DType::F32, here()).transpose(0, 1);
+    const Tensor other_type = Tensor::zeros({8}, DType::I32, here());
+    const Tensor large = Tensor::zeros({8}, DType::F32, here());
+    EXPECT_THROW(group.all_reduce(strided), InvalidArgument);
+    EXPECT_THROW(group.all_reduce(Tensor()), InvalidArgument);
+    EXPECT_THROW(group.all_reduce(good, ReduceOp::BitXor), InvalidArgument);
+    EXPECT_THROW(group.reduce(good, 2), InvalidArgument);
+    EXPECT_THROW(group.reduce(good, -1), InvalidArgument);
+    EXPECT_THROW(group.broadcast(good, 2), InvalidArgument);
+    EXPECT_THROW(group.broadcast(strided, 0), InvalidArgument);
+    EXPECT_THROW(group.all_gather(good, good), InvalidArgument);
+    EXPECT_THROW(group.all_gather(other_type, good), InvalidArgument);
+    EXPECT_THROW(group.reduce_scatter(large, good), InvalidArgument);
+    EXPECT_THROW(group.scatter(good, large, 5), InvalidArgument);
+    if (group.rank() == 0) {
+      EXPECT_THROW(group.gather(good, good, 0), InvalidArgument);
+      EXPECT_THROW(group.gather(Tensor(), good, 0), InvalidArgument);
+      EXPECT_THROW(group.scatter(good, good, 0), InvalidArgument);
+    }
+    EXPECT_THROW(group.all_to_all(Tensor::zeros({3}, DType::F32, here()), Tensor::zeros({3}, DType::F32, here())),
+                 InvalidArgument);
+    EXPECT_THROW(group.send(good, group.rank()), InvalidArgument);
+    EXPECT_THROW(group.recv(good, 2), InvalidArgument);
+    EXPECT_THROW(group.inference_all_reduce(strided), InvalidArgument);
+    for (const std::vector<int>& members : {std::vector<int>{}, {0, 0}, {2}, {-1}}) {
+      EXPECT_THROW(group.new_group(members), InvalidArgument);
+    }
+    // And goes on.
+    const Tensor t = tensor_of({1});
+    group.all_reduce(t);
+    EXPECT_EQ(values_of(t), (Values{2}));
+  }));
+}
+
+TEST(ProcessGroup, TheFirstFailureStays) {
+  std::atomic<int> told{0};
+  Settings settings;
+  settings.on_failure = [&](const std::string&) { ++told; };
+  const std::vector<std::string> errors = run_group(2, settings, [](ProcessGroup& group) {
+    const Tensor t = tensor_of({1, 2});
+    // Of another length than the message that comes.
+    if (group.rank() == 0) {
+      group.send(t, 1);
+      group.barrier();
+    } else {
+      std::string first;
+      try {
+        const Tensor shorter = tensor_of({1});
+        group.recv(shorter, 0);
+        group.check();  // where the receiving is the stream's
+        shorter.to_vector<float>();
+        group.check();
+      } catch (const CommunicationError& error) {
+        first = error.what();
+      }
+      EXPECT_HAS(first, "another size");
+      for (int i = 0; i < 2; ++i) {
+        try {
+          group.all_reduce(t);
+          ADD_FAILURE();
+        } catch (const CommunicationError& error) {
+          EXPECT_EQ(error.what(), first);
+        }
+      }
+      EXPECT_THROW(group.all_reduce(t, ReduceOp::Sum, true), CommunicationError);
+      EXPECT_THROW(group.check(), CommunicationError);
+      EXPECT_THROW(group.barrier(), CommunicationError);
+    }
+  });
+  EXPECT_HAS(errors[0], "aborted");  // it waited for rank 1
+  EXPECT_EQ(errors[1], "");
+  EXPECT_EQ(told, 2);
+}
+
+TEST(ProcessGroup, TheEndOfTheJobEndsItsGroups) {
+  Settings settings;
+  settings.carrier = Carrier::SharedMemory;
+  settings.watch = std::make_shared<JobWatch>();
+  std::atomic<int> told{0};
+  settings.on_failure = [&](const std::string&) { ++told; };
+  expect_none(run_group(3, settings, [&](ProcessGroup& group) {
+    const std::vector<int> all{0, 1, 2};
+    const std::shared_ptr<ProcessGroup> sub = group.new_group(all);
+    const Tensor t = tensor_of({1});
+    sub->all_reduce(t);
+    if (group.rank() == 2) {  // takes no part any more
+      settings.watch->fail("rank 7 on node3 ended");
+      return;
+    }
+    std::string seen;
+    try {
+      sub->all_reduce(t);
+      t.to_vector<float>();
+      sub->check();
+    } catch (const CommunicationError& error) {
+      seen = error.what();
+    }
+    EXPECT_HAS(seen, "rank 7 on node3 ended");
+    EXPECT_THROW(group.check(), CommunicationError);
+    EXPECT_THROW(group.all_reduce(t), CommunicationError);
+  }));
+}
+
+TEST(ProcessGroup, FailuresOfAsynchronousOperationsComeFromTheirHandles) {
+  const std::vector<std::string> errors = run_group(2, {}, [](ProcessGroup& group) {
+    const Tensor one = tensor_of({1});
+    const Tensor two = tensor_of({1, 2});
+    if (group.rank() == 0) {
+      group.send(two, 1, 0, true).wait();
+      return;
+    }
+    const Work work = group.recv(one, 0, 0, true);
+    EXPECT_THROW(work.wait(), CommunicationError);
+    EXPECT_THROW(work.wait(), CommunicationError);
+    EXPECT_TRUE(work.done());
+    EXPECT_THROW(group.check(), CommunicationError);
+  });
+  EXPECT_EQ(errors[1], "");
+}
+
+class Captured : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!get_accelerator()->supports_graphs()) GTEST_SKIP() << "the accelerator has no graphs";
+  }
+};
+
+TEST_F(Captured, RunsAgainAtEachReplay) {
+  Settings settings;
+  settings.carrier = Carrier::SharedMemory;
+  expect_none(run_group(2, settings, [](ProcessGroup& group) {
+    Accelerator& accelerator = *get_accelerator();
+    Tensor t = tensor_of({1, 2, 3});
+    Tensor gathered = Tensor::zeros({6}, DType::F32, here());
+    Tensor sent = tensor_of({static_cast<float>(group.rank())});
+    Graph graph = accelerator.create_graph();
+    {
+      const ScopeGuard capture = accelerator.capture_to_graph(graph);
+      group.inference_all_reduce(t);
+      group.all_gather(gathered, t);
+      group.broadcast(sent, 1);
+    }
+    EXPECT_EQ(values_of(t), (Values{1, 2, 3}));  // recorded, not run
+    for (int replay = 1; replay <= 3; ++replay) {
+      accelerator.replay_graph(graph);
+      const auto factor = static_cast<float>(1 << replay);
+      EXPECT_EQ(values_of(t), (Values{factor, 2 * factor, 3 * factor}));
+      EXPECT_EQ(values_of(gathered), (Values{factor, 2 * factor, 3 * factor, factor, 2 * factor, 3 * factor}));
+      EXPECT_EQ(values_of(sent), (Values{1}));
+    }
+    // In order with operations that are not captured.
+    accelerator.replay_graph(graph);
+    group.all_reduce(t);
+    accelerator.replay_graph(graph);
+    EXPECT_EQ(values_of(t), (Values{64, 128, 192}));
+    group.check();
+  }));
+}
+
+TEST_F(Captured, AFailureInAReplayIsKept) {
+  const std::vector<std::string> errors = run_group(2, {}, [](ProcessGroup& group) {
+    Accelerator& accelerator = *get_accelerator();
+    const Tensor one = tensor_of({1});
+    const Tensor two = tensor_of({1, 2});
+    Graph graph = accelerator.create_graph();
+    if (group.rank() == 0) {
+      group.send(two, 1);
+      return;
+    }
+    {
+      const ScopeGuard capture = accelerator.capture_to_graph(graph);
+      group.recv(one, 0);
+    }
+    accelerator.replay_graph(graph);
+    values_of(one);
+    EXPECT_THROW(group.check(), CommunicationError);
+    EXPECT_THROW(group.all_reduce(one), CommunicationError);
+  });
+  EXPECT_EQ(errors[1], "");
+}
+
+// A graph may outlive the group; its replay then reports a failed group to nobody, and harms nothing.
+TEST_F(Captured, AGraphThatOutlivesItsGroup) {
+  std::vector<Graph> graphs(2);
+  std::vector<Tensor> tensors(2);
+  expect_none(run_group(2, {}, [&](ProcessGroup& group) {
+    Accelerator& accelerator = *get_accelerator();
+    const auto r = static_cast<size_t>(group.rank());
+    tensors[r] = tensor_of({1});
+    graphs[r] = accelerator.create_graph();
+    {
+      const ScopeGuard capture = accelerator.capture_to_graph(graphs[r]);
+      group.inference_all_reduce(tensors[r]);
+    }
+    group.barrier();
+  }));
+  expect_none(run_ranks(2, [&](int rank) {
+    const ScopeGuard stream = get_accelerator()->stream(get_accelerator()->Stream());
+    get_accelerator()->replay_graph(graphs[static_cast<size_t>(rank)]);
+    EXPECT_EQ(values_of(tensors[static_cast<size_t>(rank)]), (Values{2}));
+  }));
+}
+
+TEST(ProcessGroup, SharedTensors) {
+  for (const Carrier carrier : {Carrier::Threads, Carrier::SharedMemory}) {  // the first has no memory to share
+    Settings settings;
+    settings.carrier = carrier;
+    expect_none(run_group(2, settings, [](ProcessGroup& group) {
+      Tensor t = group.shared_tensor({2, 3}, DType::F32, here());
+      EXPECT_EQ(t.shape(), Shape({2, 3}));
+      EXPECT_TRUE(t.device() == here());
+      EXPECT_EQ(values_of(t), Values(6, 0));
+      t.fill(group.rank() + 1);
+      group.barrier();
+      group.inference_all_reduce(t);
+      EXPECT_EQ(values_of(t), Values(6, 3));
+    }));
+  }
+}
+
+TEST(ProcessGroup, TheLogCountsEveryOperation) {
+  const auto log = std::make_shared<CommsLog>();
+  Settings settings;
+  settings.log = log;
+  expect_none(run_group(2, settings, [](ProcessGroup& group) {
+    const Tensor t = Tensor::zeros({256}, DType::F32, here());
+    for (int i = 0; i < 3; ++i) group.all_reduce(t);
+    group.all_reduce(t, ReduceOp::Sum, true).wait();
+    group.inference_all_reduce(t);
+    group.all_gather(Tensor::zeros({512}, DType::F32, here()), t);
+    group.barrier();
+  }));
+  std::map<CommOp, CommsLog::Line> lines;
+  for (const CommsLog::Line& line : log->lines()) lines[line.op] = line;
+  EXPECT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[CommOp::AllReduce].count, 8);  // of both ranks
+  EXPECT_EQ(lines[CommOp::AllReduce].bytes, 1024u);
+  EXPECT_EQ(lines[CommOp::InferenceAllReduce].count, 2);
+  EXPECT_EQ(lines[CommOp::AllGather].bytes, 2048u);  // the whole output
+  EXPECT_EQ(lines[CommOp::Barrier].count, 2);
+  EXPECT_GT(lines[CommOp::AllReduce].total_us, 0);
+}
+
+TEST(ProcessGroup, BackendsByPlace) {
+  expect_none(run_ranks(1, [](int) {
+    GroupSetup setup;
+    setup.membership.store = make_local_store();
+    setup.hosts = {0};
+    setup.backend = "shm";
+    EXPECT_EQ(make_communicator(setup)->name(), "shm");
+    setup.membership.size = 2;
+    setup.hosts = {0, 1};
+    EXPECT_THROW(make_communicator(setup), InvalidArgument);
+  }));
+}
+
+}  // namespace
+}  // namespace anyaccel::comm

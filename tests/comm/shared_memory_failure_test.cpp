@@ -1,0 +1,362 @@
+// What goes wrong between ranks of one host: ranks that die, leave, come late, disagree, or are told to stop. Everything ends
+// with an error that names the rank, soon; and nothing is left behind.
+#include <dirent.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <vector>
+
+#include "comm/shared_memory/peer_process.h"
+#include "comm/shared_memory/segment.h"
+#include "comm/shared_memory_ranks.h"
+#include "comm/socket.h"
+
+namespace anyaccel::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using test::Report;
+using test::run_processes;
+using test::run_threads;
+using Clock = std::chrono::steady_clock;
+
+// Far more than it takes, far less than the time limit of an operation.
+constexpr auto kSoon = 20s;
+
+std::string text_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const CommunicationError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(SharedMemoryFailure, ADeadRankIsNamedByTheOthers) {
+  // In each kind of waiting: for an opening, within an operation, for a message.
+  for (int kind = 0; kind < 3; ++kind) {
+    const auto start = Clock::now();
+    const std::vector<Report> reports = run_processes(3, [&](const Membership& membership) {
+      const auto group = make_shared_memory_communicator(membership);
+      group->barrier();
+      if (membership.rank == 1) raise(SIGKILL);
+      std::vector<float> data(1000000, 1.0f);
+      if (kind == 0) group->barrier();
+      if (kind == 1) group->all_reduce(data.data(), 1000000, DType::F32, ReduceOp::Sum);
+      if (kind == 2) group->recv(data.data(), 8, 1, 3);
+    });
+    EXPECT_LT(Clock::now() - start, kSoon);
+    EXPECT_TRUE(WIFSIGNALED(reports[1].status));
+    for (const int r : {0, 2}) {
+      const std::string& text = reports[static_cast<size_t>(r)].text;
+      EXPECT_TRUE(contains(text, "rank 1 on here died")) << r << ": " << text;
+      EXPECT_TRUE(contains(text, kind == 0   ? "barrier"
+                                 : kind == 1 ? "all_reduce of 1000000 float32 (sum)"
+                                             : "recv of 8"))
+          << text;
+    }
+  }
+}
+
+TEST(SharedMemoryFailure, KilledAtRandomMoments) {
+  // How many ranks have made their group.
+  void* const memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto& ready = *new (memory) std::atomic<int>(0);
+  for (int round = 0; round < 10; ++round) {
+    ready = 0;
+    const std::vector<Report> reports = run_processes(
+        3,
+        [&](const Membership& membership) {
+          const auto group = make_shared_memory_communicator(membership);
+          ++ready;
+          std::vector<float> data(300000, 1.0f);
+          for (int64_t i = 0;; ++i) group->all_reduce(data.data(), 1 + i * 7919 % 300000, DType::F32, ReduceOp::Max);
+        },
+        [&](const std::vector<pid_t>& children) {
+          while (ready < 3) usleep(100);
+          usleep(static_cast<useconds_t>(1717 * round));
+          kill(children[2], SIGKILL);
+        });
+    EXPECT_TRUE(WIFSIGNALED(reports[2].status));
+    for (const int r : {0, 1}) {
+      const std::string& text = reports[static_cast<size_t>(r)].text;
+      EXPECT_TRUE(contains(text, "all_reduce of") && contains(text, "rank 2 on here died")) << text;
+    }
+  }
+  munmap(memory, 4096);
+}
+
+TEST(SharedMemoryFailure, ARankThatLeavesIsNamed) {
+  run_threads(2, [&](const Membership& membership) {
+    auto group = make_shared_memory_communicator(membership);
+    if (membership.rank == 0) return;
+    const std::string text = text_of([&] { group->barrier(); });
+    EXPECT_TRUE(contains(text, "rank 0 on here has left")) << text;
+    EXPECT_EQ(text_of([&] { group->barrier(); }), text);  // for ever after
+  });
+}
+
+TEST(SharedMemoryFailure, WhatALeavingRankSentStillArrives) {
+  run_threads(2, [&](const Membership& membership) {
+    const auto group = make_shared_memory_communicator(membership);
+    int number = 7;
+    if (membership.rank == 0) {
+      group->send(&number, sizeof(number), 1, 0);
+      return;
+    }
+    usleep(50000);
+    number = 0;
+    group->recv(&number, sizeof(number), 0, 0);
+    EXPECT_EQ(number, 7);
+    EXPECT_TRUE(contains(text_of([&] { group->recv(&number, sizeof(number), 0, 0); }), "rank 0 on here has left"));
+  });
+}
+
+TEST(SharedMemoryFailure, DisagreementIsToldToEverybody) {
+  using Call = std::function<void(Communicator&, float*)>;
+  const struct {
+    Call odd, others;
+    std::vector<std::string> parts;
+  } cases[] = {
+      {[](Communicator& g, float* d) { g.all_reduce(d, 5, DType::F32, ReduceOp::Sum); },
+       [](Communicator& g, float* d) { g.all_reduce(d, 4, DType::F32, ReduceOp::Sum); },
+       {"rank 1 on here calls all_reduce of 5 float32 (sum)", "calls all_reduce of 4 float32 (sum)"}},
+      {[](Communicator& g, float* d) { g.all_reduce(d, 100000, DType::F32, ReduceOp::Sum); },
+       [](Communicator& g, float* d) { g.all_reduce(d, 50000, DType::F64, ReduceOp::Sum); },
+       {"all_reduce of 100000 float32 (sum)", "all_reduce of 50000 float64 (sum)"}},
+      {[](Communicator& g, float* d) { g.all_reduce(d, 100, DType::F32, ReduceOp::Max); },
+       [](Communicator& g, float* d) { g.all_reduce(d, 100, DType::F32, ReduceOp::Min); },
+       {"(max)", "(min)"}},
+      {[](Communicator& g, float* d) { g.broadcast(d, 100, 0); },
+       [](Communicator& g, float* d) { g.broadcast(d, 100, 1); },
+       {"broadcast of 100 bytes from rank 0", "broadcast of 100 bytes from rank 1"}},
+      {[](Communicator& g, float*) { g.barrier(); },
+       [](Communicator& g, float* d) { g.all_gather(d, d + 50000, 100); },
+       {"rank 1 on here calls barrier", "calls all_gather of 100 bytes"}},
+      {[](Communicator& g, float*) { g.share(4096); },
+       [](Communicator& g, float*) { g.share(8192); },
+       {"share of 4096 bytes", "share of 8192 bytes"}},
+  };
+  for (const auto& c : cases) {
+    run_threads(3, [&](const Membership& membership) {
+      const auto group = make_shared_memory_communicator(membership);
+      std::vector<float> data(200000, 1.0f);
+      const std::string text = text_of([&] { (membership.rank == 1 ? c.odd : c.others)(*group, data.data()); });
+      for (const std::string& part : c.parts) EXPECT_TRUE(contains(text, part)) << part << " in " << text;
+      EXPECT_TRUE(contains(text_of([&] { group->barrier(); }), "different operations"));
+    });
+  }
+}
+
+TEST(SharedMemoryFailure, AMessageOfAnotherSize) {
+  run_threads(2, [&](const Membership& membership) {
+    const auto group = make_shared_memory_communicator(membership);
+    char data[32] = {};
+    if (membership.rank == 0) {
+      group->send(data, 16, 1, 5);
+      // The receiver's failure is the group's.
+      EXPECT_TRUE(contains(text_of([&] { group->barrier(); }), "it sent 16 bytes"));
+      return;
+    }
+    const std::string text = text_of([&] { group->recv(data, 32, 0, 5); });
+    EXPECT_TRUE(contains(text, "recv of 32 bytes from rank 0 on here (tag 5): it sent 16 bytes")) << text;
+  });
+}
+
+TEST(SharedMemoryFailure, TheTimeLimit) {
+  run_threads(2, [&](const Membership& given) {
+    Membership membership = given;
+    const auto group = [&] {
+      if (membership.rank == 0) membership.timeout = 300ms;
+      return make_shared_memory_communicator(membership);
+    }();
+    if (membership.rank == 1) {
+      // Comes when rank 0 has given up, and hears why.
+      std::string text;
+      usleep(1500000);
+      text = text_of([&] { group->barrier(); });
+      EXPECT_TRUE(contains(text, "did not come within 300 ms") || text == "nothing was thrown") << text;
+      return;
+    }
+    const std::string text = text_of([&] { group->barrier(); });
+    EXPECT_EQ(text, "barrier: rank 1 on here did not come within 300 ms");
+  });
+}
+
+TEST(SharedMemoryFailure, WhoDoesNotComeAtAll) {
+  Membership membership = test::member(0, 3, make_local_store());
+  membership.timeout = 200ms;
+  const std::string text = text_of([&] { make_shared_memory_communicator(membership); });
+  EXPECT_TRUE(contains(text, "rank 1 on here, rank 2 on here")) << text;
+}
+
+TEST(SharedMemoryFailure, AbortFromAnotherThread) {
+  run_threads(2, [&](const Membership& membership) {
+    const auto group = make_shared_memory_communicator(membership);
+    std::thread other;
+    if (membership.rank == 0) {
+      other = std::thread([&] {
+        usleep(100000);
+        group->abort("the user pressed a button");
+      });
+    }
+    char data = 0;
+    const auto start = Clock::now();
+    // Neither message comes.
+    const std::string text = text_of([&] { group->recv(&data, 1, 1 - membership.rank, 0); });
+    EXPECT_TRUE(contains(text, "the user pressed a button")) << text;
+    EXPECT_LT(Clock::now() - start, kSoon);
+    if (other.joinable()) other.join();
+  });
+}
+
+class TestWatch final : public FailureWatch {
+ public:
+  bool failed() const noexcept override { return failed_.load(std::memory_order_relaxed); }
+  void check() const override {
+    if (failed()) throw CommunicationError("node7 went silent");
+  }
+  void set() { failed_ = true; }
+
+ private:
+  std::atomic<bool> failed_{false};
+};
+
+TEST(SharedMemoryFailure, TheJobsFailureIsNoticed) {
+  const auto watch = std::make_shared<TestWatch>();
+  run_threads(2, [&](const Membership& given) {
+    Membership membership = given;
+    membership.watch = watch;
+    const auto group = make_shared_memory_communicator(membership);
+    if (membership.rank == 1) {
+      usleep(100000);
+      watch->set();
+      return;
+    }
+    // Rank 1 leaves right afterwards, so either may be seen first; the watch comes first.
+    const std::string text = text_of([&] { group->barrier(); });
+    EXPECT_EQ(text, "node7 went silent");
+  });
+}
+
+TEST(SharedMemoryFailure, NothingIsLeftBehind) {
+  const auto files_of = [](const char* folder) {
+    std::vector<std::string> names;
+    if (DIR* directory = opendir(folder)) {
+      while (const dirent* entry = readdir(directory)) names.emplace_back(entry->d_name);
+      closedir(directory);
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  };
+  const auto named_sockets = [] {
+    int count = 0;
+    if (FILE* file = std::fopen("/proc/net/unix", "r")) {
+      char line[512];
+      while (std::fgets(line, sizeof(line), file)) count += std::strstr(line, "@anyaccel-") != nullptr;
+      std::fclose(file);
+    }
+    return count;
+  };
+  const auto open_files = files_of("/proc/self/fd");
+  const auto before = files_of("/dev/shm");
+  run_processes(2, [&](const Membership& membership) {
+    const auto group = make_shared_memory_communicator(membership);
+    const SharedBlock block = group->share(1 << 20);
+    EXPECT_EQ(files_of("/dev/shm"), before);
+    group->barrier();
+    raise(SIGKILL);
+  });
+  EXPECT_EQ(named_sockets(), 0);
+  run_threads(3, [&](const Membership& membership) {
+    const auto group = make_shared_memory_communicator(membership);
+    const SharedBlock block = group->share(1 << 20);
+  });
+  EXPECT_EQ(files_of("/proc/self/fd").size(), open_files.size());
+}
+
+TEST(SharedMemoryFailure, StrangersAreTurnedAway) {
+  // Something connects to the socket and says nonsense; the group is made all the same.
+  const auto store = make_local_store();
+  std::thread first([&] {
+    const auto group = make_shared_memory_communicator(test::member(0, 2, store));
+    group->barrier();
+  });
+  const std::string value = store->get("shared_memory", 20s);
+  const std::string name = value.substr(0, value.find(' '));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const FileDescriptor silent(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const FileDescriptor loud(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(silent.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(connect(loud.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  const char nonsense[] = "GET / HTTP/1.1";
+  EXPECT_EQ(write(loud.get(), nonsense, sizeof(nonsense)), static_cast<ssize_t>(sizeof(nonsense)));
+  const auto group = make_shared_memory_communicator(test::member(1, 2, store));
+  group->barrier();
+  first.join();
+}
+
+TEST(Segment, RefusesMemoryThatMayShrink) {
+  const FileDescriptor fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(fd.get(), 8192), 0);
+  EXPECT_TRUE(contains(text_of([&] { shm::map_segment(fd.get(), 8192, "rank 3"); }), "rank 3 is not sealed"));
+  EXPECT_TRUE(contains(text_of([&] { shm::map_segment(fd.get(), 8193, "rank 3"); }), "8193 were announced"));
+  const shm::Segment segment = shm::create_segment("test", 5000, false);
+  EXPECT_EQ(segment.mapping->bytes(), 8192u);
+  EXPECT_NE(ftruncate(segment.fd.get(), 4096), 0);
+  EXPECT_EQ(shm::map_segment(segment.fd.get(), 8192, "rank 3"), segment.mapping);  // of the same process
+}
+
+TEST(PeerProcess, LivesAndDies) {
+  for (const bool with_pidfd : {true, false}) {
+    int ends[2];
+    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    struct Sent {
+      shm::ProcessIdentity identity;
+    };
+    const pid_t child = fork();
+    if (child == 0) {
+      const Sent sent{shm::own_identity()};
+      const ssize_t written = write(ends[1], &sent, sizeof(sent));
+      pause();
+      _exit(written > 0 ? 0 : 1);
+    }
+    Sent sent{};
+    ASSERT_EQ(read(ends[0], &sent, sizeof(sent)), static_cast<ssize_t>(sizeof(sent)));
+    EXPECT_EQ(sent.identity.pid, child);
+    EXPECT_NE(sent.identity.start_time, 0u);
+    FileDescriptor pidfd;
+    if (with_pidfd) pidfd = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+    if (with_pidfd && !pidfd) GTEST_SKIP() << "this kernel has no pidfd_open";
+    const shm::PeerProcess peer(sent.identity, std::move(pidfd));
+    EXPECT_TRUE(peer.alive());
+    // A process with the same number that started at another time is another one.
+    shm::ProcessIdentity other = sent.identity;
+    ++other.start_time;
+    EXPECT_FALSE(shm::PeerProcess(other, {}).alive());
+    kill(child, SIGKILL);
+    siginfo_t info{};
+    waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
+    EXPECT_FALSE(peer.alive());  // a zombie
+    waitpid(child, nullptr, 0);
+    EXPECT_FALSE(peer.alive());
+    close(ends[0]);
+    close(ends[1]);
+  }
+}
+
+}  // namespace
+}  // namespace anyaccel::comm

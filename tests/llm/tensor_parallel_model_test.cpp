@@ -1,0 +1,282 @@
+// Models over several ranks (threads of this process) against the tokens and logits that transformers computed and against
+// one rank: every reference model in fp32, both compile backends, batches, sampling; what each rank loads; ends and failures.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <numeric>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/error.h"
+#include "anyaccel/llm/make_model.h"
+#include "anyaccel/llm/model.h"
+#include "anyaccel/llm/session.h"
+#include "anyaccel/llm/text_generation.h"
+#include "llm/model_fixtures.h"
+#include "llm/thread_ranks.h"
+#include "test_paths.h"
+
+namespace anyaccel::llm {
+namespace {
+
+using anyaccel::testing::load_reference_model;
+using anyaccel::testing::ReferenceModel;
+using anyaccel::testing::ReferenceRun;
+using anyaccel::testing::run_ranks;
+using Group = std::shared_ptr<comm::ProcessGroup>;
+
+using Tokens = std::vector<std::vector<int32_t>>;
+
+std::shared_ptr<const Model> load(const std::string& directory, const Group& group, DType dtype = DType::F32) {
+  LoadOptions options;
+  options.dtype = dtype;
+  options.group = group;
+  return Model::load(directory, options);
+}
+
+// New tokens of each prompt, all for `count` steps.
+Tokens decode(Session& session, const Tokens& prompts, size_t count, const Sampling& sampling = {}) {
+  Tokens result(prompts.size());
+  session.start(prompts, sampling, 7);
+  for (size_t n = 0;; ++n) {
+    const std::span<const int32_t> tokens = session.tokens();
+    for (size_t i = 0; i < tokens.size(); ++i) result[i].push_back(tokens[i]);
+    if (n + 1 == count) return result;
+    session.step();
+  }
+}
+
+// The same on `ranks` ranks, which must all see the same tokens.
+Tokens decode_on(int ranks, const std::function<std::shared_ptr<const Model>(const Group&)>& make,
+                 const Tokens& prompts, size_t count, const Sampling& sampling = {}) {
+  std::vector<Tokens> results(static_cast<size_t>(ranks));
+  const bool graphs = get_accelerator()->get_compile_backend() == "graph" && get_accelerator()->supports_graphs();
+  run_ranks(ranks, [&](const Group& group) {
+    Session session(make(group), {.sequences = static_cast<int64_t>(prompts.size()), .context = 96, .chunk = 9});
+    results[static_cast<size_t>(group->rank())] = decode(session, prompts, count, sampling);
+    EXPECT_EQ(session.replayed_steps() > 0, graphs);
+  });
+  for (const Tokens& result : results) EXPECT_EQ(result, results[0]);
+  return results[0];
+}
+
+class BackendGuard {
+ public:
+  explicit BackendGuard(const std::string& backend) : before_(get_accelerator()->get_compile_backend()) {
+    get_accelerator()->set_compile_backend(backend);
+  }
+  ~BackendGuard() { get_accelerator()->set_compile_backend(before_); }
+  BackendGuard(const BackendGuard&) = delete;
+  BackendGuard& operator=(const BackendGuard&) = delete;
+
+ private:
+  std::string before_;
+};
+
+class ReferenceModels : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ReferenceModels, GreedyTokensAreThoseOfOneRank) {
+  const ReferenceModel reference = load_reference_model(GetParam());
+  Tokens prompts = {reference.run.prompt_ids};
+  Tokens expected = {reference.run.greedy_ids};
+  for (const ReferenceRun& run : reference.batch) {
+    prompts.push_back(run.prompt_ids);
+    expected.push_back(run.greedy_ids);
+  }
+  const auto make = [&](const Group& group) { return load(reference.directory, group); };
+  for (const char* backend : {"eager", "graph"}) {
+    const BackendGuard guard(backend);
+    for (const int ranks : {2, 3, 4}) {
+      EXPECT_EQ(decode_on(ranks, make, prompts, expected[0].size()), expected) << ranks << " ranks, " << backend;
+    }
+  }
+}
+
+TEST_P(ReferenceModels, LogitsAreWholeOnEveryRank) {
+  const ReferenceModel reference = load_reference_model(GetParam());
+  const std::vector<int32_t>& ids = reference.run.prompt_ids;
+  std::vector<int32_t> sequence(ids.size(), 0), positions(ids.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  for (const int ranks : {2, 3, 4}) {
+    std::vector<std::vector<float>> logits(static_cast<size_t>(ranks));
+    run_ranks(ranks, [&](const Group& group) {
+      Session session(load(reference.directory, group), {.sequences = 1, .context = 64});
+      logits[static_cast<size_t>(group->rank())] =
+          session.forward({ids, sequence, positions}, positions).to_vector<float>();
+    });
+    for (const std::vector<float>& found : logits) {
+      EXPECT_EQ(found, logits[0]);
+      ASSERT_EQ(found.size(), reference.prompt_logits.size());
+      float largest = 0;
+      float difference = 0;
+      for (size_t i = 0; i < found.size(); ++i) {
+        largest = std::max(largest, std::abs(reference.prompt_logits[i]));
+        difference = std::max(difference, std::abs(found[i] - reference.prompt_logits[i]));
+      }
+      EXPECT_LE(difference / largest, 1e-4f);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ReferenceModels, ::testing::ValuesIn(anyaccel::testing::reference_model_names()),
+                         [](const auto& test_info) { return test_info.param; });
+
+ModelShape small_shape(int64_t heads, int64_t kv_heads) {
+  ModelShape shape = find_model_shape("tiny");
+  shape.heads = heads;
+  shape.kv_heads = kv_heads;
+  return shape;
+}
+
+TEST(TensorParallelModel, MoreRanksThanHeads) {
+  // Ranks 1 and 3 of 4 hold no heads; one feed-forward block of 3 elements leaves rank 3 without one.
+  ModelShape shape = small_shape(2, 2);
+  const Tokens prompts = {{1, 2, 3, 4, 5}};
+  for (const int64_t intermediate : {shape.intermediate_size, int64_t{3}}) {
+    shape.intermediate_size = intermediate;
+    const auto make = [&](const Group& group) {
+      return Model::random(*get_accelerator(), shape, DType::F32, 3, group);
+    };
+    const Tokens expected = decode_on(1, make, prompts, 20);
+    for (const int ranks : {3, 4}) EXPECT_EQ(decode_on(ranks, make, prompts, 20), expected) << ranks << " ranks";
+  }
+  run_ranks(4, [&](const Group& group) {
+    const auto model = Model::random(*get_accelerator(), shape, DType::F32, 3, group);
+    ASSERT_EQ(model->notes().size(), 2u);
+    EXPECT_NE(model->notes()[0].find("rank 1, 3 holds no attention heads"), std::string::npos) << model->notes()[0];
+    EXPECT_EQ(static_cast<bool>(model->weights().layers[0].q), group->rank() % 2 == 0);
+    EXPECT_EQ(static_cast<bool>(model->weights().layers[0].down), group->rank() != 3);
+  });
+}
+
+TEST(TensorParallelModel, SampledTokensAreThoseOfOneRank) {
+  const ReferenceModel reference = load_reference_model("llama_gqa");
+  const auto make = [&](const Group& group) { return load(reference.directory, group); };
+  const Tokens prompts = {reference.run.prompt_ids, {1, 2, 3}};
+  for (const Sampling& sampling :
+       {Sampling{0.8f, 40, 0.95f, 1.0f}, Sampling{0.0f, 0, 1.0f, 1.3f}, Sampling{1.0f, 0, 0.9f, 1.1f}}) {
+    const Tokens expected = decode_on(1, make, prompts, 24, sampling);
+    for (const int ranks : {2, 3}) EXPECT_EQ(decode_on(ranks, make, prompts, 24, sampling), expected) << ranks;
+  }
+}
+
+// Values of a rank's tensor against the slice of the whole one.
+void expect_slice(const Tensor& part, const Tensor& whole, int dim, const Slice& held, const char* name) {
+  ASSERT_EQ(static_cast<bool>(part), held.size() > 0) << name;
+  if (!part) return;
+  const Tensor expected = whole.slice(dim, held.begin, held.end);
+  ASSERT_EQ(part.shape(), expected.shape()) << name;
+  EXPECT_TRUE(part.is_contiguous()) << name;
+  EXPECT_EQ(part.to_vector<float>(), expected.to_vector<float>()) << name;
+}
+
+void expect_slices(const Model& part, const Model& whole) {
+  const ModelShard& shard = part.shard();
+  const int64_t dim = whole.config().head_dim;
+  const Slice query = {shard.query_heads.begin * dim, shard.query_heads.end * dim};
+  const Slice kv = {shard.kv_heads.begin * dim, shard.kv_heads.end * dim};
+  expect_slice(part.weights().embedding, whole.weights().embedding, 0, shard.vocabulary, "embedding");
+  expect_slice(part.weights().lm_head, whole.weights().lm_head, 0, shard.vocabulary, "lm_head");
+  for (size_t i = 0; i < whole.weights().layers.size(); ++i) {
+    const LayerWeights& found = part.weights().layers[i];
+    const LayerWeights& all = whole.weights().layers[i];
+    expect_slice(found.q, all.q, 0, query, "q");
+    expect_slice(found.k, all.k, 0, kv, "k");
+    expect_slice(found.v, all.v, 0, kv, "v");
+    expect_slice(found.o, all.o, 1, query, "o");
+    expect_slice(found.gate, all.gate, 0, shard.intermediate, "gate");
+    expect_slice(found.up, all.up, 0, shard.intermediate, "up");
+    expect_slice(found.down, all.down, 1, shard.intermediate, "down");
+    if (all.q_bias) expect_slice(found.q_bias, all.q_bias, 0, query, "q_bias");
+    if (all.gate_bias) expect_slice(found.gate_bias, all.gate_bias, 0, shard.intermediate, "gate_bias");
+    const Slice once = {0, shard.rank == 0 ? whole.config().hidden_size : 0};
+    if (all.o_bias) expect_slice(found.o_bias, all.o_bias, 0, once, "o_bias");
+    if (all.down_bias) expect_slice(found.down_bias, all.down_bias, 0, once, "down_bias");
+    EXPECT_EQ(found.input_norm.to_vector<float>(), all.input_norm.to_vector<float>());
+  }
+}
+
+TEST(TensorParallelModel, RanksLoadTheirSlices) {
+  for (const char* name : {"llama_bias", "llama_tied", "llama_yarn"}) {
+    const std::string directory = anyaccel::testing::models_directory() + "/" + name;
+    for (const DType dtype : {DType::F32, DType::BF16}) {
+      if (dtype == DType::BF16 && !get_accelerator()->is_bf16_supported()) continue;
+      const auto whole = load(directory, {}, dtype);
+      for (const int ranks : {2, 3}) {
+        run_ranks(ranks, [&](const Group& group) {
+          const auto part = load(directory, group, dtype);
+          expect_slices(*part, *whole);
+          EXPECT_EQ(part->config().num_attention_heads, whole->config().num_attention_heads);
+          EXPECT_LT(part->weight_bytes(), whole->weight_bytes());
+          // All but the columns of o and down, and what is fp32.
+          if (dtype == DType::BF16 && whole->mapped_bytes() > 0) {
+            EXPECT_GT(part->mapped_bytes(), 0u);
+          }
+          if (dtype == DType::F32) {
+            EXPECT_EQ(part->mapped_bytes(), 0u);
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST(TensorParallelModel, RandomModelsAreSlicesOfTheWhole) {
+  for (const bool tied : {false, true}) {
+    ModelShape shape = small_shape(6, 3);
+    shape.tied = tied;
+    const auto whole = Model::random(*get_accelerator(), shape, DType::F32, 11);
+    run_ranks(4, [&](const Group& group) {
+      expect_slices(*Model::random(*get_accelerator(), shape, DType::F32, 11, group), *whole);
+    });
+  }
+}
+
+TEST(TensorParallelModel, AGroupOfOneIsNoGroup) {
+  run_ranks(1, [&](const Group& group) {
+    const auto model = load(anyaccel::testing::models_directory() + "/llama_gqa", group);
+    EXPECT_EQ(model->group(), nullptr);
+    EXPECT_EQ(model->shard().vocabulary, (Slice{0, model->config().vocab_size}));
+  });
+}
+
+const std::string stories = std::string(ANYACCEL_SOURCE_DIR) + "/models/stories";
+
+GenerateResult tell(const Group& group, int64_t tokens, const TextCallback& callback = {}) {
+  LoadOptions load_options;
+  load_options.dtype = DType::F32;
+  load_options.group = group;
+  TextGenerator generator = TextGenerator::load(stories, load_options);
+  GenerateOptions options;
+  options.max_new_tokens = tokens;
+  options.ignore_eos = true;
+  const std::vector<std::string> prompts = {"Once upon a time", "The dog"};
+  return generator.generate(prompts, options, callback);
+}
+
+TEST(TensorParallelModel, TheBundledModelTellsTheSameStory) {
+  const GenerateResult expected = tell({}, 100);
+  for (const int ranks : {2, 3, 4}) {
+    run_ranks(ranks, [&](const Group& group) {
+      const GenerateResult result = tell(group, 100);
+      for (size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(result.completions[i].text, expected.completions[i].text) << "rank " << group->rank();
+      }
+    });
+  }
+}
+
+TEST(TensorParallelModel, RankZerosListenerEndsAPromptForAll) {
+  run_ranks(2, [&](const Group& group) {
+    int pieces = 0;
+    TextCallback callback;
+    if (group->rank() == 0) callback = [&](size_t prompt, std::string_view) { return prompt == 1 || ++pieces < 5; };
+    const GenerateResult result = tell(group, 40, callback);
+    EXPECT_LT(result.completions[0].token_ids.size(), 30u) << "rank " << group->rank();
+    EXPECT_EQ(result.completions[1].token_ids.size(), 40u) << "rank " << group->rank();
+  });
+}
+
+}  // namespace
+}  // namespace anyaccel::llm

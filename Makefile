@@ -5,10 +5,13 @@ MODEL  ?= models/stories
 PROMPT ?= Once upon a time
 JOBS   ?= $(shell nproc)
 
-.PHONY: run build test test-all bench package format clean packages
+.PHONY: run build test test-all bench package format clean packages test_packages
 
 packages:
-	@tools/install_packages
+	@tools/install_packages packages.txt
+
+test_packages:
+	@tools/install_packages packages.txt tests/multi_host/packages.txt
 
 build/%/build.ninja: CMakeLists.txt CMakePresets.json | packages
 	cmake --preset $*
@@ -21,14 +24,14 @@ run: build
 	@build/release/bin/anyaccel generate --model $(MODEL) --prompt "$(PROMPT)"
 
 # Everything that takes minutes.
-test: packages build/release/build.ninja build/fuzz/build.ninja
+test: test_packages build/release/build.ninja build/fuzz/build.ninja
 	cmake --build build/release -j $(JOBS)
 	cmake --build build/fuzz -j $(JOBS) --target fuzzers
 	tools/fuzz build/fuzz -runs=20000
 	ctest --test-dir build/release --output-on-failure -j $(JOBS)
 
 # Everything: the same under sanitizers, with more seeds, and long fuzzing.
-test-all: packages build/release/build.ninja build/asan/build.ninja build/tsan/build.ninja build/fuzz/build.ninja
+test-all: test_packages build/release/build.ninja build/asan/build.ninja build/tsan/build.ninja build/fuzz/build.ninja
 	cmake --build build/release -j $(JOBS)
 	cmake --build build/fuzz -j $(JOBS) --target fuzzers
 	tools/fuzz build/fuzz -max_total_time=60
@@ -37,8 +40,9 @@ test-all: packages build/release/build.ninja build/asan/build.ninja build/tsan/b
 	cmake --build build/asan -j $(JOBS)
 	ANYACCEL_TEST_DELAY_SEEDS=200 ctest --test-dir build/release --output-on-failure -R xpu/delays
 	ANYACCEL_TEST_DELAY_SEEDS=60 ctest --test-dir build/release --output-on-failure -R cuda/delays
-	ANYACCEL_TEST_SEEDS=3 ctest --test-dir build/asan --output-on-failure -j $(JOBS) -LE source -E '^cuda|tuned_'
-	ctest --test-dir build/asan --output-on-failure -j $(JOBS) -R '^cuda/|^cuda_simulated/(conformance|fused_ops_test|matmul_test)|tuned_' -E '/calls|/info|/gpu_check'
+	ANYACCEL_TEST_KILLS=100 ctest --test-dir build/release --output-on-failure -R launcher/kills
+	ANYACCEL_TEST_SEEDS=3 ctest --test-dir build/asan --output-on-failure -j $(JOBS) -LE source -E '^cuda|^multi_host'
+	ctest --test-dir build/asan --output-on-failure -j $(JOBS) -R '^cuda/|^cuda_simulated/(conformance|fused_ops_test|matmul_test)' -E '/calls|/info|/gpu_check'
 
 # Figures beside their ceilings, from one run; written to benchmarks/results/ with the date and the machine's name.
 bench: build

@@ -8,6 +8,9 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/anyaccel DESTINATION ${CMAKE_INS
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/conformance DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/anyaccel FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/kernels DESTINATION ${CMAKE_INSTALL_DATADIR}/anyaccel)
 install(DIRECTORY DESTINATION lib/anyaccel/plugins)
+if(TARGET anyaccel_gloo)
+  install(TARGETS anyaccel_gloo LIBRARY DESTINATION lib/anyaccel)
+endif()
 install(EXPORT anyaccel_targets NAMESPACE anyaccel:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/anyaccel)
 configure_package_config_file(cmake/anyaccel-config.cmake.in ${PROJECT_BINARY_DIR}/anyaccel-config.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/anyaccel)

@@ -323,13 +323,15 @@ int run_generate(int argc, char** argv) {
   Arguments arguments;
   add_options(app, arguments);
   std::optional<Job> job;
-  return run_command(app, argc, argv, [&] {
+  const int code = run_command(app, argc, argv, [&] {
     try {
       return generate(arguments, job);
     } catch (const FailedElsewhere&) {
       return 1;
     }
   });
+  if (job) Job::end(code);
+  return code;
 }
 
 }  // namespace anyaccel::cli

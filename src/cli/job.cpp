@@ -26,9 +26,13 @@ Job::~Job() {
   comm::destroy_process_group();
 }
 
+void Job::end(int exit_code) {
+  if (exit_code != 0) comm::abort_process_group("the command failed");
+}
+
 void Job::fail_silently() const {
   try {
-    group_->barrier();  // which rank 0 never comes to
+    group_->barrier();  // which rank 0 never comes to; its end() ends it
   } catch (const CommunicationError&) {
     // It is gone.
   }

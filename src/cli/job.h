@@ -17,11 +17,12 @@ class FailedElsewhere : public std::exception {
   const char* what() const noexcept override { return "the job failed on another rank"; }
 };
 
-// It lives until the command's error has been printed: its end tells the others that this rank is gone.
+// It lives until the command's error has been printed: then end() tells the others.
 class Job {
  public:
   // Joins the job that the environment tells of; see comm::init_process_group(). Blocks until all ranks are there.
   Job();
+  // Leaves in order, which waits for the others to leave too.
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -38,6 +39,9 @@ class Job {
   // On a rank that does not speak: waits until rank 0 has said what failed and ended (a launcher ends the job with the
   // first rank), then throws FailedElsewhere.
   [[noreturn]] void fail_silently() const;
+
+  // The command ends with this exit code: when it failed, leaves at once, and what the others wait for fails.
+  static void end(int exit_code);
 
   // Rank 0's texts, on every rank.
   std::vector<std::string> texts_of_rank_zero(const std::vector<std::string>& texts) const;

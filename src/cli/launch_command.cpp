@@ -1,4 +1,8 @@
 // `anyaccel launch`: one program on many cores, devices and hosts.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -71,6 +75,15 @@ void read_texts(const Texts& texts, bool launcher_given, launcher::LaunchOptions
   }
 }
 
+// A pipe or socket that got the number of a standard file would be taken for it by the ranks.
+void open_standard_files() {
+  int file = 0;
+  do {
+    file = open("/dev/null", O_RDWR);
+  } while (file >= 0 && file <= STDERR_FILENO);
+  if (file >= 0) close(file);
+}
+
 }  // namespace
 
 int run_launch(int argc, char** argv) {
@@ -78,6 +91,7 @@ int run_launch(int argc, char** argv) {
                "anyaccel launch");
   app.footer(
       "PROGRAM and its arguments follow the options: anyaccel launch --num_accelerators 2 anyaccel generate ...");
+  open_standard_files();
   launcher::LaunchOptions options;
   Texts texts;
   const auto text = [&](const std::string& names, std::string& value, const std::string& help,

@@ -115,12 +115,10 @@ bool DeviceCommunicator::reduces(DType dtype, ReduceOp op) const noexcept {
 
 void DeviceCommunicator::take(aa_status* raw, const char* function) {
   const StatusRef status(raw);
-  const std::string text = name_ + ", " + member_ + ": " + function + ": " + std::string(status.message());
-  if (status.code() == AA_UNIMPLEMENTED) throw NotImplementedError(text);
+  const std::string text = function + (": " + std::string(status.message()));
+  if (status.code() == AA_UNIMPLEMENTED) throw NotImplementedError(name_ + ": " + text);
   // After an abort every call fails: what ended the group stays its failure.
-  watch_->fail(text, status.code());
-  watch_->check();
-  throw CommunicationError(text, status.code());
+  watch_->fail_of_library(text, status.code());
 }
 
 void DeviceCommunicator::need(const char* function, DType dtype, ReduceOp op) const {

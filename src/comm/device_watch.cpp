@@ -17,6 +17,11 @@ constexpr std::chrono::milliseconds interval{20};
 // A wait of the host looks without pause this long, then with pauses.
 constexpr std::chrono::microseconds busy_wait{200};
 constexpr std::chrono::microseconds pause{100};
+// When the library tells of a failure, another member's end is often its cause, and the job tells soon whose.
+constexpr std::chrono::milliseconds grace{500};
+
+// Of the thread that watches.
+thread_local const DeviceWatch* own_watch = nullptr;
 
 }  // namespace
 
@@ -30,7 +35,11 @@ DeviceWatch::~DeviceWatch() {
     ending_ = true;
   }
   changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  if (own_watch == this) {
+    thread_.detach();  // it is told of the failure, and lets the last hold on this object go: see run()
+  } else if (thread_.joinable()) {
+    thread_.join();
+  }
 }
 
 void DeviceWatch::mark(const Stream& stream) {
@@ -46,36 +55,74 @@ void DeviceWatch::fail(const std::string& why, aa_code code) noexcept {
     return;
   }
   host_services()->status_release(subject_.table->comm_abort(subject_.comm));
-  if (subject_.on_failure) subject_.on_failure(why);
+  if (own_watch == this) {
+    found_here_ = true;  // run() tells
+  } else if (subject_.on_failure) {
+    subject_.on_failure(why);
+  }
 }
 
 void DeviceWatch::check_library() {
   failure_.check();
   const StatusRef status(subject_.table->async_error(subject_.comm));
-  if (!status.ok()) fail(subject_.label + ": an operation failed: " + std::string(status.message()), status.code());
+  if (!status.ok()) fail_of_library("an operation failed: " + std::string(status.message()), status.code());
+}
+
+void DeviceWatch::fail_of_library(const std::string& text, aa_code code) {
+  const bool own_mistake = code == AA_INVALID_ARGUMENT || code == AA_FAILED_PRECONDITION;
+  const auto begin = Clock::now();
+  try {
+    do {
+      failure_.check();
+      look_at_job();
+      if (own_mistake || !subject_.job) break;
+      std::this_thread::sleep_for(pause);
+    } while (Clock::now() - begin < grace);
+  } catch (const CommunicationError& error) {
+    fail(error.what(), error.code());
+    failure_.check();
+  }
+  fail(subject_.label + ": " + text, code);
   failure_.check();
+  throw CommunicationError(subject_.label + ": " + text, code);
 }
 
 void DeviceWatch::run() {
+  own_watch = this;
   std::unique_lock lock(mutex_);
-  while (!ending_) {
+  while (!ending_ && !failed()) {
     changed_.wait_for(lock, interval);
-    if (ending_ || failed()) continue;
+    if (ending_ || failed()) break;
     lock.unlock();
-    try {
-      look_at_job();
-      check_library();
-      look_at_operations();
-    } catch (const Error& error) {
-      fail(error.what(), error.code());
-    } catch (const std::exception& error) {
-      fail(subject_.label + ": " + error.what(), AA_INTERNAL);
-    }
+    look();
     lock.lock();
+  }
+  lock.unlock();
+  if (!found_here_ || !subject_.on_failure) return;
+  std::string why;
+  try {
+    failure_.check();
+  } catch (const CommunicationError& error) {
+    why = error.what();
+  }
+  // The last of all, since whoever is told may destroy this object, or the program may do it meanwhile.
+  const std::function<void(const std::string&)> tell = std::move(subject_.on_failure);
+  tell(why);
+}
+
+void DeviceWatch::look() noexcept {
+  try {
+    look_at_job();
+    check_library();
+    look_at_operations();
+  } catch (const Error& error) {
+    fail(error.what(), error.code());
+  } catch (const std::exception& error) {
+    fail(subject_.label + ": " + error.what(), AA_INTERNAL);
   }
 }
 
-void DeviceWatch::look_at_job() {
+void DeviceWatch::look_at_job() const {
   if (subject_.job && subject_.job->failed()) subject_.job->check();
 }
 
@@ -88,13 +135,16 @@ void DeviceWatch::look_at_operations() {
     waits_ = true;
     waiting_since_ = Clock::now();
   }
-  // marking_ changes on this thread only.
-  if (subject_.marks[1 - marking_].query()) {
-    waits_ = false;
-  } else if (Clock::now() - waiting_since_ > subject_.timeout) {
-    fail(subject_.label + ": an operation was not complete within " + std::to_string(subject_.timeout.count()) +
-             " ms: not every member takes part in it",
-         AA_DEADLINE_EXCEEDED);
+  try {
+    // marking_ changes on this thread only.
+    waits_ = !subject_.marks[1 - marking_].query();
+  } catch (const InvalidArgument&) {
+    waits_ = false;  // it went into the capture of a stream that waited for a capturing one
+  }
+  if (waits_ && Clock::now() - waiting_since_ > subject_.timeout) {
+    throw CommunicationError(subject_.label + ": an operation was not complete within " +
+                                 std::to_string(subject_.timeout.count()) + " ms: not every member takes part in it",
+                             AA_DEADLINE_EXCEEDED);
   }
 }
 

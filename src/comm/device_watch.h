@@ -27,8 +27,8 @@ class DeviceWatch {
     Event marks[2];  // of the communicator's device
     std::shared_ptr<FailureWatch> job;
     std::chrono::milliseconds timeout{};
-    std::function<void(const std::string&)> on_failure;
-    bool alone = false;  // a group of one waits for nobody: no thread
+    std::function<void(const std::string&)> on_failure;  // may let the owner of this object go
+    bool alone = false;                                  // a group of one waits for nobody: no thread
   };
   explicit DeviceWatch(Subject subject);
   // Ends the thread.
@@ -43,6 +43,8 @@ class DeviceWatch {
   void check() const { failure_.check(); }
   // Asks the library now.
   void check_library();
+  // Ends the group with an error that the library gave, unless it has ended. Never returns.
+  [[noreturn]] void fail_of_library(const std::string& text, aa_code code);
   // Ends the group, unless it has ended; any thread.
   void fail(const std::string& why, aa_code code) noexcept;
   // Blocks until what was marked is complete, or the group has failed. Never throws.
@@ -52,7 +54,8 @@ class DeviceWatch {
 
  private:
   void run();
-  void look_at_job();
+  void look() noexcept;
+  void look_at_job() const;
   void look_at_operations();
 
   Subject subject_;
@@ -66,6 +69,7 @@ class DeviceWatch {
   uint64_t awaited_ = 0;  // operations that were marked when it began to wait
   bool waits_ = false;
   std::chrono::steady_clock::time_point waiting_since_;
+  bool found_here_ = false;  // the failure
 
   std::mutex mutex_;
   std::condition_variable changed_;

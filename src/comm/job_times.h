@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstdio>
+#include <string>
 
 namespace anyaccel::comm {
 
@@ -11,5 +13,13 @@ struct JobTimes {
   // A connection that has not proved by then that it belongs to the job is closed.
   std::chrono::milliseconds handshake{10000};
 };
+
+// "30 s", "0.5 s": for messages.
+inline std::string seconds_text(std::chrono::milliseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.*f s", time.count() % 1000 == 0 ? 0 : 1,
+                static_cast<double>(time.count()) / 1000);
+  return text;
+}
 
 }  // namespace anyaccel::comm

@@ -170,9 +170,7 @@ void StoreClient::run() noexcept {
     }
     lock.unlock();
     if (now - heard >= options_.times.silence) {
-      char seconds[32];
-      std::snprintf(seconds, sizeof(seconds), "%.1f s", static_cast<double>(options_.times.silence.count()) / 1000);
-      lose_server("has not been heard of for " + std::string(seconds));
+      lose_server("has not been heard of for " + seconds_text(options_.times.silence));
       return;
     }
   }

@@ -10,6 +10,7 @@
 
 #include "anyaccel/error.h"
 #include "comm/handshake.h"
+#include "comm/job_times.h"
 #include "comm/wire.h"
 
 namespace anyaccel::comm {
@@ -111,10 +112,8 @@ FileDescriptor connect_to_store(const std::string& address, int port, const std:
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::milliseconds(200));
   }
-  char seconds[32];
-  std::snprintf(seconds, sizeof(seconds), "%.1f s", static_cast<double>(timeout.count()) / 1000);
-  throw CommunicationError("the job's store at " + at + " (MASTER_ADDR:MASTER_PORT) was not reached within " + seconds +
-                               ": " + why +
+  throw CommunicationError("the job's store at " + at + " (MASTER_ADDR:MASTER_PORT) was not reached within " +
+                               seconds_text(timeout) + ": " + why +
                                ". Rank 0 serves it: is it running, and may this host connect to that port?",
                            AA_DEADLINE_EXCEEDED);
 }

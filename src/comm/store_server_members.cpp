@@ -8,13 +8,6 @@ namespace anyaccel::comm {
 
 namespace {
 
-std::string seconds(std::chrono::milliseconds time) {
-  char text[32];
-  std::snprintf(text, sizeof(text), time.count() % 1000 ? "%.1f s" : "%.0f s",
-                static_cast<double>(time.count()) / 1000);
-  return text;
-}
-
 std::string list(const std::vector<int>& ranks) {
   std::string text;
   for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
@@ -98,7 +91,7 @@ void StoreServer::look_at_clocks() {
       if (members_[i].presence == Presence::Absent) missing.push_back(static_cast<int>(i));
     }
     fail(std::to_string(come_) + " of " + std::to_string(options_.size) + " ranks came within " +
-         seconds(options_.join_timeout) + "; missing: " + list(missing));
+         seconds_text(options_.join_timeout) + "; missing: " + list(missing));
   }
   if (now < next_beat_) return;
   next_beat_ = now + options_.times.beat;
@@ -113,7 +106,7 @@ void StoreServer::look_at_clocks() {
     // Ranks that went silent with the one that is overdue are named with it.
     if (quiet >= options_.times.silence - options_.times.beat * 3 / 2) silent.push_back(connection.rank);
   }
-  if (overdue) lose(silent, "not been heard of for " + seconds(options_.times.silence));
+  if (overdue) lose(silent, "not been heard of for " + seconds_text(options_.times.silence));
 }
 
 // how: "ended", or "not been heard of for 5 s".

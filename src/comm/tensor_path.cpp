@@ -2,6 +2,8 @@
 #include "comm/tensor_path.h"
 
 #include <algorithm>
+#include <bit>
+#include <vector>
 
 #include "anyaccel/abi/graph.h"
 #include "anyaccel/error.h"
@@ -71,14 +73,46 @@ void TensorPath::order_after_last_stream(int device) {
   last_stream_ = now;
 }
 
-// Page-locked memory for the tensor's elements: `*reused` when it is large enough, which else becomes larger.
-Tensor TensorPath::staging(const Tensor& like, Tensor* reused) const {
-  const auto bytes = static_cast<int64_t>(std::max<size_t>(like.nbytes(), 1));
-  if (reused && *reused && reused->numel() >= bytes) return *reused;
-  Tensor made = accelerator_.pin_memory(Tensor::from_blob(like.data(), {bytes}, DType::U8, nullptr), false);
-  if (reused) *reused = made;
-  return made;
+// Page-locked memory. Giving it back waits for the whole device, so it is made in sizes that serve again.
+Tensor TensorPath::new_staging(size_t bytes) const {
+  const auto size = static_cast<int64_t>(std::bit_ceil(std::max<size_t>(bytes, 65536)));
+  return accelerator_.pin_memory(Tensor::empty({size}, DType::U8), false);
 }
+
+// For an operation in a stream: `shared`, made large enough, or memory of its own for a captured one.
+Tensor TensorPath::staging(const Tensor& tensor, bool captured, Tensor& shared) const {
+  if (captured) return new_staging(tensor.nbytes());
+  if (!shared || shared.nbytes() < tensor.nbytes()) shared = new_staging(tensor.nbytes());
+  return shared;
+}
+
+// Staging memory that operations on the group's thread take turns with.
+class TensorPath::StagingPool {
+ public:
+  // Empty when there is none that is large enough and not in use.
+  Tensor take(size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    for (auto entry = free_.begin(); entry != free_.end(); ++entry) {
+      if (entry->memory.nbytes() < bytes || (entry->used_until && !entry->used_until.query())) continue;
+      Tensor memory = std::move(entry->memory);
+      free_.erase(entry);
+      return memory;
+    }
+    return {};
+  }
+  void give(Tensor memory, Event used_until) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back({std::move(memory), std::move(used_until)});
+  }
+
+ private:
+  struct Entry {
+    Tensor memory;
+    Event used_until;  // empty: not in use
+  };
+  std::mutex mutex_;
+  std::vector<Entry> free_;
+};
 
 void TensorPath::enqueue(const Place& place, OperationLabel label, const Operands& operands, OperationBody body) {
   const bool captured = place.capturing;
@@ -95,14 +129,14 @@ void TensorPath::enqueue(const Place& place, OperationLabel label, const Operand
   Tensor output_memory;
   Tensor input_memory;
   if (operands.output && needs_staging(*operands.output)) {
-    output_memory = staging(*operands.output, captured ? nullptr : &staged_output_);
+    output_memory = staging(*operands.output, captured, staged_output_);
     if (operands.reads_output) {
       accelerator_.copy(output_memory.data(), output, operands.output->nbytes(), AA_COPY_DEVICE_TO_HOST, place.device);
     }
     output = output_memory.data();
   }
   if (operands.input && needs_staging(*operands.input)) {
-    input_memory = staging(*operands.input, captured ? nullptr : &staged_input_);
+    input_memory = staging(*operands.input, captured, staged_input_);
     accelerator_.copy(input_memory.data(), input, operands.input->nbytes(), AA_COPY_DEVICE_TO_HOST, place.device);
     input = input_memory.data();
   }
@@ -158,6 +192,12 @@ void TensorPath::finish() const {
 // The handle of an operation that the group's thread runs, and what it needs until then.
 class TensorPath::AsyncWork final : public Work::State {
  public:
+  explicit AsyncWork(std::shared_ptr<StagingPool> pool) : pool_(std::move(pool)) {}
+  ~AsyncWork() override {
+    if (staged_output) pool_->give(std::move(staged_output), copied_);
+    if (staged_input) pool_->give(std::move(staged_input), {});
+  }
+
   bool done() const override {
     const std::lock_guard lock(mutex_);
     return finished_ && (error_ || !copied_ || copied_.query());
@@ -186,6 +226,7 @@ class TensorPath::AsyncWork final : public Work::State {
   Tensor staged_input;
 
  private:
+  std::shared_ptr<StagingPool> pool_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool finished_ = false;
@@ -198,7 +239,12 @@ Work TensorPath::start(const Place& place, OperationLabel label, const Operands&
     enqueue(place, label, operands, std::move(body));
     return {};
   }
-  auto work = std::make_shared<AsyncWork>();
+  if (!pool_) pool_ = std::make_shared<StagingPool>();
+  const auto pooled = [&](const Tensor& tensor) {
+    Tensor memory = pool_->take(tensor.nbytes());
+    return memory ? memory : new_staging(tensor.nbytes());
+  };
+  auto work = std::make_shared<AsyncWork>(pool_);
   work->accelerator = &accelerator_;
   work->device = place.device;
   if (operands.output) work->output = *operands.output;
@@ -207,7 +253,7 @@ Work TensorPath::start(const Place& place, OperationLabel label, const Operands&
   void* input = address(operands.input);
   const bool copies_back = operands.output && needs_staging(*operands.output) && operands.writes_output;
   if (operands.output && needs_staging(*operands.output)) {
-    work->staged_output = staging(*operands.output, nullptr);
+    work->staged_output = pooled(*operands.output);
     if (operands.reads_output) {
       accelerator_.copy(work->staged_output.data(), output, operands.output->nbytes(), AA_COPY_DEVICE_TO_HOST,
                         place.device);
@@ -215,7 +261,7 @@ Work TensorPath::start(const Place& place, OperationLabel label, const Operands&
     output = work->staged_output.data();
   }
   if (operands.input && needs_staging(*operands.input)) {
-    work->staged_input = staging(*operands.input, nullptr);
+    work->staged_input = pooled(*operands.input);
     accelerator_.copy(work->staged_input.data(), input, operands.input->nbytes(), AA_COPY_DEVICE_TO_HOST, place.device);
     input = work->staged_input.data();
   }

@@ -48,11 +48,13 @@ class TensorPath {
 
  private:
   class AsyncWork;
+  class StagingPool;
 
   bool needs_staging(const Tensor& tensor) const { return !host_reachable_ && !tensor.device().is_host(); }
   bool capturing(int device) const;
   void order_after_last_stream(int device);
-  Tensor staging(const Tensor& like, Tensor* reused) const;
+  Tensor new_staging(size_t bytes) const;
+  Tensor staging(const Tensor& tensor, bool captured, Tensor& shared) const;
 
   Accelerator& accelerator_;
   std::shared_ptr<OperationRunner> runner_;
@@ -65,7 +67,8 @@ class TensorPath {
   Stream last_stream_;
   Tensor staged_output_;
   Tensor staged_input_;
-  Stream copy_stream_;  // carries results of asynchronous operations to the device
+  std::shared_ptr<StagingPool> pool_;  // for asynchronous operations
+  Stream copy_stream_;                 // carries results of asynchronous operations to the device
 };
 
 }  // namespace anyaccel::comm

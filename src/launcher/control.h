@@ -1,7 +1,8 @@
 // How the launchers of a job's hosts tell the one that a person started what happens, and are told to end.
 //
 // One TCP connection from each; who does not know the secret of the job is sent away. Lines: "hello SECRET HOST" first, then
-// "failed CODE TEXT" when a rank failed and "bye" before a good end; the other way "signal NUMBER". A connection that is lost
+// "failed CODE TEXT" when a rank failed and "bye" before a good end; the other way "signal NUMBER MILLISECONDS" (until
+// SIGKILL). A connection that is lost
 // without "bye", or whose host is silent for 8 s (the kernel's keep-alive probes), is a failure of that host; a launcher that
 // loses the connection ends its ranks. Where no connection can be made (a firewall) the job runs without: the exit code is
 // then what ssh, MPI or Slurm make of it.
@@ -25,18 +26,20 @@ class ControlServer final : public Companion {
   const ControlPoint& point() const noexcept { return point_; }
 
   void wait_for(std::vector<pollfd>& descriptors) override;
-  int step() override;
+  int step(int& grace_ms) override;
   bool failed(const Ending& ending) override;
-  void ending(int signal) override;
+  bool ending(int signal, int grace_ms) override;
   int exit_code() const override { return exit_code_; }
   void finished(bool) override {}
 
  private:
   struct Peer;
+  void serve();
   void accept_peers();
   bool read_peer(Peer& peer);  // false: it is gone
   void take_line(Peer& peer, const std::string& line);
   void fail(int exit_code, const std::string& text);
+  void tell_all(int signal, int grace_ms);
 
   ControlPoint point_;
   int listener_ = -1;

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
+#include <sstream>
 
 #include "anyaccel/log.h"
 #include "launcher/control.h"
@@ -17,6 +17,7 @@ namespace anyaccel::launcher {
 namespace {
 
 constexpr int connect_limit_ms = 5000;
+constexpr int longest_grace_ms = 60000;
 // For the descriptors of the connection attempts and of what is left of them.
 struct Attempts {
   std::vector<pollfd> sockets;
@@ -93,18 +94,21 @@ class ControlClient final : public Companion {
     descriptors.push_back({STDERR_FILENO, 0, 0});  // tells only that nobody reads it any more
   }
 
-  int step() override {
+  int step(int& grace_ms) override {
     pollfd output = {STDERR_FILENO, 0, 0};
     if (poll(&output, 1, 0) == 1 && (output.revents & (POLLERR | POLLHUP))) return SIGTERM;
     if (!lines_) return 0;
     const bool open = lines_->receive();
     std::string line;
     while (lines_->next(line)) {
+      std::istringstream words(line);
+      std::string word;
       int signal = 0;
-      constexpr size_t begin = sizeof("signal ") - 1;
-      if (line.compare(0, begin, "signal ") != 0) continue;
-      std::from_chars(line.data() + begin, line.data() + line.size(), signal);
-      if (signal > 0 && signal < 32) return ended_by(signal);
+      int time_ms = 0;
+      if (!(words >> word >> signal >> time_ms) || word != "signal") continue;
+      if (signal < 1 || signal > 31 || time_ms < 0 || time_ms > longest_grace_ms) continue;
+      grace_ms = time_ms;
+      return ended_by(signal);
     }
     if (open) return 0;
     log_error(host_ + ": the launcher that started this one is gone (" + lines_->end_reason() + "); the job is ended");
@@ -119,7 +123,7 @@ class ControlClient final : public Companion {
     return true;
   }
 
-  void ending(int) override {}
+  bool ending(int, int) override { return false; }
   int exit_code() const override { return exit_code_; }
   void finished(bool good) override {
     if (lines_ && good) lines_->send("bye");

@@ -25,6 +25,13 @@ constexpr size_t max_peers = 65536;
 // gone by then is ended here. (Open MPI crashes when it is told to end while it does.)
 constexpr int64_t last_words_ms = 700;
 
+// For the ranks of other hosts after a failure.
+constexpr int end_grace_ms = 1000;
+
+std::string signal_line(int signal, int grace_ms) {
+  return "signal " + std::to_string(signal) + " " + std::to_string(grace_ms);
+}
+
 int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
@@ -101,8 +108,12 @@ void ControlServer::fail(int exit_code, const std::string& text) {
   exit_code_ = exit_code;
   end_at_ms_ = now_ms() + last_words_ms;
   log_error(text);
+  tell_all(SIGTERM, end_grace_ms);
+}
+
+void ControlServer::tell_all(int signal, int grace_ms) {
   for (const auto& peer : peers_) {
-    if (!peer->host.empty()) peer->lines.send("signal " + std::to_string(SIGTERM));
+    if (!peer->host.empty()) peer->lines.send(signal_line(signal, grace_ms));
   }
 }
 
@@ -136,7 +147,7 @@ bool ControlServer::read_peer(Peer& peer) {
     }
     peer.host = line.substr(hello.size());
     log_debug("the launcher of " + peer.host + " is connected");
-    if (exit_code_ || ending_) peer.lines.send("signal " + std::to_string(SIGTERM));
+    if (exit_code_ || ending_) peer.lines.send(signal_line(SIGTERM, end_grace_ms));
   }
   if (!open && !peer.host.empty() && !peer.said_bye) {
     fail(1, peer.host + " is gone: the connection to its launcher was lost (" + peer.lines.end_reason() +
@@ -145,7 +156,7 @@ bool ControlServer::read_peer(Peer& peer) {
   return open;
 }
 
-int ControlServer::step() {
+void ControlServer::serve() {
   accept_peers();
   for (size_t i = 0; i < peers_.size();) {
     if (read_peer(*peers_[i])) {
@@ -154,23 +165,28 @@ int ControlServer::step() {
       peers_.erase(peers_.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
+}
+
+int ControlServer::step(int&) {
+  serve();
   return end_at_ms_ && now_ms() >= end_at_ms_ ? SIGTERM : 0;
 }
 
 bool ControlServer::failed(const Ending&) {
   // The runner ends as its ranks did. Who failed may be on its way here.
   for (int i = 0; i < 20 && !exit_code_ && !peers_.empty(); ++i) {
-    step();
+    serve();
     if (!exit_code_) usleep(10000);
   }
   return exit_code_ != 0;
 }
 
-void ControlServer::ending(int signal) {
+bool ControlServer::ending(int signal, int grace_ms) {
   ending_ = true;
-  for (const auto& peer : peers_) {
-    if (!peer->host.empty()) peer->lines.send("signal " + std::to_string(signal));
-  }
+  tell_all(signal, grace_ms);
+  // After a failure they were told already, and had the time of last_words_ms.
+  return exit_code_ == 0 &&
+         std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) { return !peer->host.empty(); });
 }
 
 }  // namespace anyaccel::launcher

@@ -43,8 +43,13 @@ std::string job_text(const Job& job) {
       {"runner", job.runner},
       {"control", {{"addresses", job.control.addresses}, {"port", job.control.port}, {"secret", job.control.secret}}},
   };
-  // Bytes that are not UTF-8 (a file's name, say) would throw; they become U+FFFD.
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  try {
+    return json.dump();
+  } catch (const nlohmann::json::exception&) {
+    throw InvalidArgument(
+        "the program's arguments, the variables that go along, the folder and the log's folder must be "
+        "UTF-8 to be sent to other hosts; one of them is not");
+  }
 }
 
 Job parse_job(std::string_view text) {

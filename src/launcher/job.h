@@ -48,7 +48,7 @@ struct Job {
   bool same_slots() const;         // whether every host has as many
 };
 
-// JSON.
+// JSON. InvalidArgument for text that is not UTF-8.
 std::string job_text(const Job& job);
 // InvalidArgument for what job_text() did not write.
 Job parse_job(std::string_view text);

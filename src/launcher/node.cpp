@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "anyaccel/error.h"
+#include "launcher/addresses.h"
 #include "launcher/control.h"
 #include "launcher/spawn.h"
 
@@ -88,6 +89,11 @@ int run_ranks(const Job& job, int node, const std::vector<int>& local_ranks, con
   const Variables base = own_environment();
   const std::string file = program_file(job.program.front(), self);
   if (!job.log_dir.empty()) make_log_dir(job.log_dir);
+  const bool has_rank_0 = node == 0 && (local_ranks.empty() || std::count(local_ranks.begin(), local_ranks.end(), 0));
+  if (has_rank_0 && !port_is_free(job.master_port)) {
+    throw InvalidArgument("port " + std::to_string(job.master_port) + " of " + own_host_name() +
+                          ", where the ranks are to meet, is in use; name another with --master_port");
+  }
   // A host of a job by its name there; a job of this host alone by the machine's.
   const std::string host = job.hosts.size() > 1 ? job.hosts[static_cast<size_t>(node)].name : own_host_name();
 

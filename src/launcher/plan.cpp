@@ -150,7 +150,7 @@ Plan make_plan(const LaunchOptions& options, const Surroundings& surroundings) {
   }
   job.visible_devices = devices_variables(options, surroundings, from_file);
 
-  const bool several = slurm_decides || job.hosts.size() > 1 || plan.runner != Runner::Local;
+  const bool several = slurm_decides || job.hosts.size() > 1 || (from_file && plan.runner != Runner::Local);
   if (!options.master_addr.empty()) {
     job.master_addr = options.master_addr;
   } else if (!several) {

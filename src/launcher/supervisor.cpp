@@ -59,7 +59,8 @@ class Supervisor {
       reap();
       output_.step();
       if (options_.companion && phase_ != Phase::Ending) {
-        if (const int signal = options_.companion->step()) end(signal, options_.grace_ms);
+        int grace_ms = options_.grace_ms;
+        if (const int signal = options_.companion->step(grace_ms)) end(signal, grace_ms);
       }
     }
     if (!kill_descendants(kill_limit_ms)) {
@@ -107,7 +108,12 @@ class Supervisor {
     // All have ended by themselves; what they left behind has not.
     if (descendants(getpid()).empty()) return true;
     if (phase_ == Phase::Running) end(SIGTERM, options_.grace_ms);
-    return Clock::now() >= deadline_;
+    if (Clock::now() < deadline_) return false;
+    if (!others_end_it_) return true;
+    others_end_it_ = false;  // they did not
+    deadline_ = Clock::now() + milliseconds(options_.grace_ms);
+    signal_descendants(getpid(), SIGTERM);
+    return false;
   }
 
   void wait() {
@@ -136,10 +142,10 @@ class Supervisor {
       if (!outside_signal_) outside_signal_ = signal;
       if (phase_ == Phase::Ending) {
         deadline_ = Clock::now();  // the second, or the person does not want to wait: at once
+        others_end_it_ = false;
         continue;
       }
-      log_info(signal_name(signal) + " received: all processes get it and have " +
-               std::to_string(options_.signal_grace_ms / 1000) + " s to end");
+      log_debug(signal_name(signal) + " received");
       end(signal, options_.signal_grace_ms);
     }
   }
@@ -182,12 +188,12 @@ class Supervisor {
     end(SIGTERM, options_.grace_ms);
   }
 
-  // Everything below us gets the signal now and SIGKILL after `grace_ms`.
+  // Everything gets the signal and, after `grace_ms`, SIGKILL.
   void end(int signal, int grace_ms) {
     phase_ = Phase::Ending;
     deadline_ = Clock::now() + milliseconds(grace_ms);
-    if (options_.companion) options_.companion->ending(signal);
-    signal_descendants(getpid(), signal);
+    others_end_it_ = options_.companion && options_.companion->ending(signal, grace_ms);
+    if (!others_end_it_) signal_descendants(getpid(), signal);
   }
 
   int exit_code() const {
@@ -209,6 +215,7 @@ class Supervisor {
   bool has_failure_ = false;
   Ending failure_;
   int outside_signal_ = 0;
+  bool others_end_it_ = false;
 };
 
 // Waits for the supervisor and passes signals on to it. When it was killed, its orphans are ours.
@@ -239,10 +246,9 @@ int guard(pid_t supervisor, int signals) {
 
 std::string describe_ending(const std::string& name, const Ending& ending) {
   std::string text = name + " (process " + std::to_string(ending.pid) + ")";
-  if (ending.out_of_memory) {
-    text += " was killed for memory: the kernel's count of such kills in its control group rose";
-  } else if (ending.signal) {
+  if (ending.signal) {
     text += " was killed by " + signal_name(ending.signal);
+    if (ending.out_of_memory) text += ", killed for memory: the kernel counted such a kill in its control group";
   } else {
     text += " exited with code " + std::to_string(ending.exit_code);
   }

@@ -1,7 +1,7 @@
 // Starts processes and sees to their end: the first that fails ends all, signals are passed on, and no descendant is left.
 //
-// Four processes deep: the one that a person started (the guard) waits for a child of its own (the supervisor), which
-// starts the programs. Both adopt what is orphaned below them, so when either is killed the other ends everything.
+// Two processes stand above the programs: the one that a person started (the guard) waits for a child of its own (the
+// supervisor), which starts them. Both adopt what is orphaned below them, so when either is killed the other ends everything.
 #pragma once
 
 #include <poll.h>
@@ -42,12 +42,14 @@ class Companion {
   virtual ~Companion() = default;
   // Adds what to wait for; before every wait, which lasts a second at most.
   virtual void wait_for(std::vector<pollfd>& descriptors) = 0;
-  // After every wait. Returns the signal to end all processes with: 0 for none.
-  virtual int step() = 0;
+  // After every wait. Returns the signal to end all processes with, 0 for none, and sets how long they have then where that
+  // is not SupervisorOptions::grace_ms.
+  virtual int step(int& grace_ms) = 0;
   // The first failure here. False: nobody else tells the person.
   virtual bool failed(const Ending& ending) = 0;
-  // All processes get a signal and are ended.
-  virtual void ending(int signal) = 0;
+  // All processes are to get a signal and have so long to end. True: those who run them elsewhere were told and will see to
+  // it, so what is below us ends by itself and gets no signal yet.
+  virtual bool ending(int signal, int grace_ms) = 0;
   // The exit code that was learned from elsewhere; 0: none.
   virtual int exit_code() const = 0;
   // All have ended and nothing is left; `good`: with exit code 0.

@@ -136,6 +136,7 @@ void ends_a_call(const std::function<void(Rank&, Watch&)>& end, const std::strin
         }
         ender.join();
         EXPECT_TRUE(r.group->failed());
+        r.group.reset();  // after which nobody is told any more
         EXPECT_EQ(r.told, std::vector<std::string>{expected});
         over = true;
       },
@@ -148,6 +149,35 @@ TEST(DeviceCommunicator, AFailureOfTheJobEndsACallThatWaits) {
 
 TEST(DeviceCommunicator, AnAbortEndsACallThatWaits) {
   ends_a_call([](Rank& r, Watch&) { r.group->abort("enough"); }, "enough");
+}
+
+// Whoever is told of a failure may hold the group for a moment, and let it go last.
+TEST(DeviceCommunicator, MayEndOnTheThreadThatFoundTheFailure) {
+  const auto watch = std::make_shared<Watch>();
+  host_collectives::library_table = &collectives::habana;
+  DriverAccelerator accelerator(host_collectives::table());
+  const std::shared_ptr<Store> store = make_local_store();
+  std::shared_ptr<DeviceCommunicator> groups[2];
+  std::atomic<int> told{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] {
+      Membership members;
+      members.rank = i;
+      members.size = 2;
+      members.store = store;
+      members.watch = watch;
+      std::string why;
+      groups[i] = DeviceCommunicator::create(accelerator, i, members, why, [&groups, &told, i](const std::string&) {
+        groups[i].reset();
+        ++told;
+      });
+      EXPECT_NE(groups[i], nullptr) << why;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  watch->fail();
+  while (told < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 TEST(DeviceCommunicator, AnAcceleratorWithoutCollectivesGivesNone) {

@@ -14,7 +14,7 @@ namespace {
 using test::run_threads;
 
 // Empty, beside the number, in one slot, in one chunk, in several, with odd ends.
-const std::vector<int64_t> kCounts = {0, 1, 3, 12, 13, 500, 1024, 1025, 40000, 65536, 65537, 200001};
+const std::vector<int64_t> kCounts = {0, 1, 3, 28, 29, 500, 1024, 1025, 40000, 65536, 65537, 200001};
 
 float value(int rank, int64_t i) {
   return static_cast<float>((i * 7 + rank * 13) % 101) + 0.25f * static_cast<float>(rank);

@@ -132,6 +132,7 @@ inline std::vector<Report> run_processes(int size, const RankBody& body,
   for (int r = 0; r < size; ++r) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+    std::fflush(nullptr);  // or the child would write it again
     const pid_t child = fork();
     if (child == 0) {
       std::string text;

@@ -115,7 +115,7 @@ class ThreadCommunicator final : public Communicator {
     return static_cast<char*>(base) + bytes * static_cast<size_t>(place);
   }
   static void copy(void* to, const void* from, size_t bytes) {
-    if (bytes != 0) std::memmove(to, from, bytes);
+    if (to != from && bytes != 0) std::memmove(to, from, bytes);
   }
   void check() const {
     if (!board_->aborted.empty()) throw CommunicationError("aborted: " + board_->aborted);

@@ -13,7 +13,9 @@ sh "$source/tools/package" >"$folder/log" 2>&1 || fail "tools/package: $(cat "$f
 tar -C "$folder" -xJf "$source"/build/package/anyaccel-*.tar.xz || fail "the tarball cannot be unpacked"
 cd "$folder"/anyaccel-* || fail "the tarball holds no folder of its name"
 
-for program in bin/anyaccel tests/*; do
+gloo=lib/anyaccel/libanyaccel_gloo.so  # opened by name, with what it needs beside it
+[ ! -e "$build/$gloo" ] || [ -e $gloo ] || fail "$gloo is missing"
+for program in bin/anyaccel tests/* $(find $gloo 2>/dev/null); do
   ldd "$program" | awk '$2 == "=>" {print $1, $3}' | while read -r name file; do
     case $name:$file in
       *:"$PWD"/*) ;;

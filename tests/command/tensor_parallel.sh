@@ -11,7 +11,7 @@ generate() { "$anyaccel" generate --model "$model" "$@" >"$out" 2>"$err"; }
 launch() {
   ranks=$1
   shift
-  timeout 300 "$anyaccel" launch --num_accelerators "$ranks" "$anyaccel" generate --model "$model" "$@" >"$out" 2>"$err"
+  timeout 120 "$anyaccel" launch --num_accelerators "$ranks" "$anyaccel" generate --model "$model" "$@" >"$out" 2>"$err"
 }
 
 greedy="--dtype fp32 --greedy --ignore-eos --max-new-tokens 120"

@@ -1,6 +1,7 @@
 // What people write for the launcher: core lists, hostfiles, filters, environment files, words in quotes.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 
 #include "anyaccel/error.h"
@@ -193,6 +194,30 @@ TEST(Words, QuotedTextIsReadBackUnchanged) {
     }
     EXPECT_EQ(split_words(quote_words(words), "x"), words);
   }
+}
+
+// Whatever text comes, the answer is a result or an InvalidArgument.
+TEST(Everything, SurvivesNonsense) {
+  const std::string alphabet = "01379,-@:[]#= \t\nas\"'\\slots=host\x80(x)";
+  std::mt19937 random(3);
+  int refused = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string text;
+    for (size_t i = random() % 24; i > 0; --i) text += alphabet[random() % alphabet.size()];
+    const std::vector<Host> hosts = {{"host", {0, 1}}, {"a", {0}}};
+    for (const std::function<void()>& parse : std::vector<std::function<void()>>{
+             [&] { parse_core_list(text); }, [&] { parse_hostfile(text, "f"); }, [&] { expand_host_list(text); },
+             [&] { filter_hosts(hosts, text, ""); }, [&] { parse_env_file(text, "f"); },
+             [&] { split_words(text, "w"); }, [&] { parse_job(text); },
+             [&] { parse_memory_kills(text), memory_group_folder(text, text); }}) {
+      try {
+        parse();
+      } catch (const InvalidArgument&) {
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(refused, 1000);
 }
 
 TEST(MemoryKills, BothVersionsOfControlGroups) {

@@ -133,6 +133,7 @@ TEST(Plan, NamedRunnersRunOnOneHostToo) {
   options.runner = Runner::OpenMpi;
   options.runner_given = true;
   EXPECT_EQ(make_plan(options, FakeMachine()).runner, Runner::OpenMpi);
+  EXPECT_EQ(make_plan(options, FakeMachine()).job.master_addr, "127.0.0.1");
   options = on_cluster(Runner::Local);
   EXPECT_SAYS(error_of(options, cluster()), "--launcher local starts ranks on this host alone, and 2 hosts are chosen");
 }

@@ -41,6 +41,21 @@ prints "0 1 1"
 OMP_NUM_THREADS=1 run 0 --num_accelerators 1 printenv OMP_NUM_THREADS
 prints 1
 
+# a port that somebody else listens at
+if command -v python3 >/dev/null 2>&1; then
+  python3 -c '
+import os, socket, sys, time
+s = socket.socket(); s.bind(("", 0)); s.listen()
+open(sys.argv[1] + ".new", "w").write(str(s.getsockname()[1])); os.rename(sys.argv[1] + ".new", sys.argv[1])
+time.sleep(1000)' "$dir/port" &
+  listener=$!
+  while [ ! -f "$dir/port" ]; do sleep 0.05; done
+  run 2 --num_accelerators 1 --master_port "$(cat "$dir/port")" true
+  kill $listener
+  says "port $(cat "$dir/port") of $(hostname), where the ranks are to meet, is in use"
+fi
+run 0 --num_accelerators 2 sh -c 'exec cat' <&-
+
 # variables from files
 printf '# a comment\n\nLAUNCH_A=x y "z" $HOME\n' >"$dir/env"
 DS_ENV_FILE="$dir/env" run 0 --num_accelerators 1 printenv LAUNCH_A
@@ -142,6 +157,33 @@ run 2 -H "$dir/hosts" --launcher_args "'x" --dry_run true
 says "its quotation does not end"
 PATH=/nonexistent run 1 -H "$dir/hosts" --master_addr 127.0.0.1 /bin/true
 says "there is no pdsh in PATH"
+
+# a rank that the kernel kills because its control group has no memory left
+group=
+if [ "$(id -u)" = 0 ]; then
+  for parent in "/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)" /sys/fs/cgroup/memory \
+    "/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)" /sys/fs/cgroup; do
+    mkdir "$parent/launch-test-$$" 2>/dev/null || continue
+    for limit in memory.limit_in_bytes memory.max; do
+      if [ -f "$parent/launch-test-$$/$limit" ] && echo 60000000 >"$parent/launch-test-$$/$limit" 2>/dev/null; then
+        group="$parent/launch-test-$$"
+        [ -f "$group/memory.swap.max" ] && echo 0 >"$group/memory.swap.max" 2>/dev/null
+      fi
+    done
+    [ -n "$group" ] && break
+    rmdir "$parent/launch-test-$$"
+  done
+fi
+if [ -n "$group" ]; then
+  sh -c 'echo $$ >"$0/cgroup.procs"; exec "$@"' "$group" "$anyaccel" launch --num_accelerators 2 sh -c \
+    '[ $RANK = 0 ] && exec sleep 1000; x=aaaaaaaa; while :; do x=$x$x; done' >"$dir/out" 2>"$dir/err"
+  got=$?
+  rmdir "$group"
+  [ $got = 137 ] || fail "out of memory gave exit code $got"
+  says "was killed by signal 9 (SIGKILL), killed for memory"
+else
+  echo "killed for memory: left out: no control group for memory can be made here"
+fi
 
 # nothing is left: orphans in sessions of their own, and what ignores signals
 export LAUNCH_TEST_MARK="orphans$$"

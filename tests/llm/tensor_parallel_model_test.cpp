@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <mutex>
 #include <numeric>
@@ -276,6 +277,22 @@ TEST(TensorParallelModel, RankZerosListenerEndsAPromptForAll) {
     EXPECT_LT(result.completions[0].token_ids.size(), 30u) << "rank " << group->rank();
     EXPECT_EQ(result.completions[1].token_ids.size(), 40u) << "rank " << group->rank();
   });
+}
+
+TEST(TensorParallelModel, ARankThatFailsEndsTheOthers) {
+  std::atomic<int> lost{0};
+  const auto tell_until_a_failure = [&](const Group& group) {
+    TextCallback callback;
+    if (group->rank() == 0) callback = [](size_t, std::string_view) -> bool { throw std::runtime_error("no more"); };
+    try {
+      tell(group, 40, callback);
+    } catch (const CommunicationError&) {
+      ++lost;
+      throw;
+    }
+  };
+  EXPECT_THROW(run_ranks(3, tell_until_a_failure), std::runtime_error);
+  EXPECT_EQ(lost, 2);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +23,10 @@ namespace anyaccel::testing {
 
 // Runs body(group) on `ranks` threads and rethrows what the first of them threw; those that only lost a peer come last.
 inline void run_ranks(int ranks, const std::function<void(const std::shared_ptr<comm::ProcessGroup>&)>& body) {
+  if (!get_accelerator()->is_host_coherent()) {
+    // Two threads on one device wait for each other's operations there; processes do not.
+    throw std::runtime_error("ranks as threads need an accelerator that works on host memory");
+  }
   const std::shared_ptr<comm::Store> store = comm::make_local_store();
   std::vector<std::exception_ptr> errors, lost_peers;
   std::mutex mutex;

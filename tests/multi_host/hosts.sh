@@ -19,18 +19,24 @@ skip() {
 enter() {
   if [ -z "${ANYACCEL_TEST_CONTAINER:-}" ]; then
     [ "$(id -u)" = 0 ] || skip "namespaces that serve as hosts need root"
-    for program in unshare nsenter ip; do
+    for program in unshare nsenter setpriv ip; do
       command -v $program >/dev/null || skip "there is no $program (Debian: util-linux, iproute2)"
     done
     while [ "$1" != -- ]; do
-      PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null || skip "there is no $1; packages.txt names its package"
+      PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null || skip "there is no $1; tests/multi_host/packages.txt names its package"
       shift
     done
     shift
     unshare --net --uts --mount --ipc --pid --fork --kill-child --mount-proc true 2>/dev/null ||
       skip "this machine does not let root make namespaces"
-    ANYACCEL_TEST_CONTAINER=1 exec unshare --net --uts --mount --ipc --pid --fork --kill-child --mount-proc \
-      sh "$0" "$@"
+    # unshare ends with this script, killed or not, and with it the container.
+    ANYACCEL_TEST_CONTAINER=1 setpriv --pdeathsig KILL unshare --net --uts --mount --ipc --pid --fork --kill-child \
+      --mount-proc sh "$0" "$@" &
+    # shellcheck disable=SC2064
+    trap "kill -KILL $! 2>/dev/null; exit 143" TERM INT HUP
+    code=0
+    wait $! || code=$?
+    exit $code
   fi
   while [ "$1" != -- ]; do shift; done
   PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin

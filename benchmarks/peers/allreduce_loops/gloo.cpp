@@ -42,7 +42,8 @@ int main(int argc, char** argv) {
         }
         gloo::AllreduceOptions options(context);
         options.setOutput(data.data(), data.size());
-        options.setReduceFunction([](void* a, const void* b, const void* c, size_t n) { gloo::sum<float>(a, b, c, n); });
+        options.setReduceFunction(
+            [](void* a, const void* b, const void* c, size_t n) { gloo::sum<float>(a, b, c, n); });
         gloo::allreduce(options);
       }
       const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

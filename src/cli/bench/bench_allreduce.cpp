@@ -180,7 +180,7 @@ void measure_all(const Options& options, const std::vector<int>& cores, const Me
       const size_t bytes = bytes_of(figures[i]);
       const bool shared = figures[i].name.starts_with("allreduce.shared.");
       const double value = measure(i == 0 ? "barrier" : shared ? "shared" : "private", bytes);
-      ceilings[i] = std::min(ceilings[i], latency + (i == 0 ? 0.0 : copy_time(cores, bytes)));
+      ceilings[i] = std::min(ceilings[i], latency + (i == 0 ? 0.0 : copy_time(cores, shared ? bytes / 2 : bytes)));
       if (run) values[i].push_back(value);  // the first is for the caches
     }
   }

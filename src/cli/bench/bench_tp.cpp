@@ -108,6 +108,7 @@ int tp_probe(const std::string& directory) try {
     std::printf("%.9f\n", seconds);
     std::fflush(stdout);
   }
+  comm::destroy_process_group();
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "bench tp: %s\n", error.what());

@@ -102,20 +102,29 @@ RankProcesses::RankProcesses(const std::vector<std::vector<int>>& cores, const s
                               "OMP_NUM_THREADS=" + std::to_string(cores[i].size()), "ANYACCEL_JOB_TOKEN=" + token}));
     }
   } catch (...) {
-    for (Process& process : processes_) end(process);
+    end();
     throw;
   }
 }
 
-RankProcesses::~RankProcesses() {
-  for (Process& process : processes_) end(process);
-}
+RankProcesses::~RankProcesses() { end(); }
 
-void RankProcesses::end(Process& process) {
-  close(process.commands);
-  close(process.answers);
-  kill(process.pid, SIGKILL);
-  waitpid(process.pid, nullptr, 0);
+void RankProcesses::end() {
+  // The end of the commands ends a rank that is well.
+  for (const Process& process : processes_) close(process.commands);
+  constexpr int tries = 500;
+  for (const Process& process : processes_) {
+    bool ended = false;
+    for (int i = 0; i < tries && !ended; ++i) {
+      ended = waitpid(process.pid, nullptr, WNOHANG) != 0;
+      if (!ended) usleep(10'000);
+    }
+    if (!ended) {
+      kill(process.pid, SIGKILL);
+      waitpid(process.pid, nullptr, 0);
+    }
+    close(process.answers);
+  }
 }
 
 void RankProcesses::start(int rank, const std::vector<int>& cores, const std::vector<std::string>& arguments,

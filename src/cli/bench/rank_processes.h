@@ -16,7 +16,7 @@ class RankProcesses {
   // Starts this program with `arguments` once for each element of `cores`, which names the cores of that rank, with the
   // environment that comm::init_process_group() reads. Does not wait for them. Error when it cannot.
   RankProcesses(const std::vector<std::vector<int>>& cores, const std::vector<std::string>& arguments);
-  // Ends what still runs.
+  // Ends the ranks: by the end of their commands, or after five seconds by a signal.
   ~RankProcesses();
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
@@ -31,7 +31,7 @@ class RankProcesses {
     int commands = -1;  // the end of a pipe that is written to
     int answers = -1;
   };
-  static void end(Process& process);
+  void end();
   void start(int rank, const std::vector<int>& cores, const std::vector<std::string>& arguments,
              const std::vector<std::string>& environment);
 

@@ -2,7 +2,7 @@
 //
 // Members find each other through the group's store: each publishes the addresses at which it listens for its peers, on
 // the interface that reaches MASTER_ADDR. Gloo itself waits without looking up, so a thread of the communicator looks at
-// the group's failure watch while somebody waits.
+// the group's failure watch and the clock while somebody waits.
 #include <dlfcn.h>
 
 #include <condition_variable>
@@ -27,6 +27,7 @@ using std::chrono::milliseconds;
 // Connecting takes five times as long at most (gloo_table.h).
 constexpr milliseconds kConnect{12000};
 constexpr milliseconds kWatchInterval{5};
+constexpr milliseconds kSlack{60000};
 
 const aa_gloo_table* open_library() {
   const std::string file = install_library_dir() + "/libanyaccel_gloo.so";
@@ -51,7 +52,7 @@ class GlooTransport final : public MessageTransport {
  public:
   GlooTransport(const aa_gloo_table& table, const Membership& membership) : table_(table), members_(membership) {
     connect();
-    if (members_.watch) watcher_ = std::thread([this] { watch(); });
+    watcher_ = std::thread([this] { watch(); });
   }
 
   ~GlooTransport() override {
@@ -60,7 +61,7 @@ class GlooTransport final : public MessageTransport {
       leaving_ = true;
     }
     changed_.notify_all();
-    if (watcher_.joinable()) watcher_.join();
+    watcher_.join();
     table_.destroy(gloo_);
   }
 
@@ -123,23 +124,23 @@ class GlooTransport final : public MessageTransport {
       const std::lock_guard lock(mutex_);
       if (interrupted_ || (members_.watch && members_.watch->failed())) throw CommunicationError("the group was ended");
       waiting_ = message;
+      deadline_ = deadline;
       if (watcher_sleeps_) changed_.notify_all();
     }
+    // The watcher keeps the time: when a wait of Gloo runs out of it, connections break before anybody can be told why.
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
     aa_gloo_words words;
-    const int result = table_.wait(message, std::max<int64_t>(0, left.count()), &words);
+    const int result = table_.wait(message, std::max<int64_t>(0, left.count()) + kSlack.count(), &words);
     {
       const std::lock_guard lock(mutex_);
       waiting_ = nullptr;
     }
     if (result == AA_GLOO_DONE) return;
-    if (result == AA_GLOO_INTERRUPTED) throw CommunicationError("the group was ended");
-    if (std::chrono::steady_clock::now() >= deadline) {
-      throw CommunicationError(std::string(what) + " " + name(peer) + ": nothing within the group's time limit of " +
-                                   std::to_string(members_.timeout.count()) + " ms",
-                               AA_DEADLINE_EXCEEDED);
-    }
-    fail(what, peer, words);
+    if (result == AA_GLOO_FAILED) fail(what, peer, words);
+    if (std::chrono::steady_clock::now() < deadline) throw CommunicationError("the group was ended");
+    throw CommunicationError(std::string(what) + " " + name(peer) + ": nothing within the group's time limit of " +
+                                 std::to_string(members_.timeout.count()) + " ms",
+                             AA_DEADLINE_EXCEEDED);
   }
 
   void watch() {
@@ -150,7 +151,8 @@ class GlooTransport final : public MessageTransport {
         changed_.wait(lock, [&] { return waiting_ || leaving_; });
         watcher_sleeps_ = false;
       }
-      if (waiting_ && members_.watch->failed()) table_.interrupt(waiting_);
+      const bool failed = members_.watch && members_.watch->failed();
+      if (waiting_ && (failed || std::chrono::steady_clock::now() >= deadline_)) table_.interrupt(waiting_);
       changed_.wait_for(lock, kWatchInterval, [&] { return leaving_; });
     }
   }
@@ -224,10 +226,11 @@ class GlooTransport final : public MessageTransport {
   std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   aa_gloo_message* waiting_ = nullptr;  // what the caller's thread waits for
+  Deadline deadline_;                   // of that
   bool interrupted_ = false;
   bool leaving_ = false;
   bool watcher_sleeps_ = false;
-  std::thread watcher_;  // only with a failure watch
+  std::thread watcher_;
 };
 
 }  // namespace

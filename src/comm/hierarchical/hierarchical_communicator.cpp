@@ -88,13 +88,13 @@ class Hierarchical final : public Communicator {
   }
 
   void reduce(void* data, int64_t count, DType dtype, ReduceOp op, int root) override {
-    const auto [host, place] = whereabouts(root);
+    const Whereabouts there = whereabouts(root);
     run([&] {
       in_steps(data, count, dtype, op, rank_ == root, [&](void* values, int64_t n, DType type, ReduceOp how) {
         const size_t bytes = static_cast<size_t>(n) * dtype_size(type);
         if (local_) local_->reduce(values, n, type, how, 0);
-        if (leaders_) leaders_->reduce(values, n, type, how, host);
-        if (host == host_ && place != 0) hand_over(values, bytes, place);
+        if (leaders_) leaders_->reduce(values, n, type, how, there.host);
+        if (there.host == host_ && there.place != 0) hand_over(values, bytes, there.place);
       });
     });
   }
@@ -140,11 +140,11 @@ class Hierarchical final : public Communicator {
   }
 
   void broadcast(void* data, size_t bytes, int root) override {
-    const auto [host, place] = whereabouts(root);
+    const Whereabouts there = whereabouts(root);
     run([&] {
-      if (local_ && host == host_) local_->broadcast(data, bytes, place);
-      if (leaders_) leaders_->broadcast(data, bytes, host);
-      if (local_ && host != host_) local_->broadcast(data, bytes, 0);
+      if (local_ && there.host == host_) local_->broadcast(data, bytes, there.place);
+      if (leaders_) leaders_->broadcast(data, bytes, there.host);
+      if (local_ && there.host != host_) local_->broadcast(data, bytes, 0);
     });
   }
 
@@ -188,19 +188,19 @@ class Hierarchical final : public Communicator {
     run([&] { all_->all_to_all(recv, send, bytes); });
   }
   void send(const void* data, size_t bytes, int peer, int tag) override {
-    const auto [host, place] = whereabouts(peer);
+    const Whereabouts there = whereabouts(peer);
     run([&] {
-      if (host == host_ && local_)
-        local_->send(data, bytes, place, tag);
+      if (there.host == host_ && local_)
+        local_->send(data, bytes, there.place, tag);
       else if (all_)
         all_->send(data, bytes, peer, tag);
     });
   }
   void recv(void* data, size_t bytes, int peer, int tag) override {
-    const auto [host, place] = whereabouts(peer);
+    const Whereabouts there = whereabouts(peer);
     run([&] {
-      if (host == host_ && local_)
-        local_->recv(data, bytes, place, tag);
+      if (there.host == host_ && local_)
+        local_->recv(data, bytes, there.place, tag);
       else if (all_)
         all_->recv(data, bytes, peer, tag);
     });

@@ -60,7 +60,7 @@ void Group::join(FileDescriptor segment) {
   own.bytes.assign(reinterpret_cast<const char*>(&header), offsetof(Header, state));
   own.fds.push_back(std::move(segment));
   if (FileDescriptor pidfd = open_own_pidfd()) own.fds.push_back(std::move(pidfd));
-  std::vector<Parcel> parcels = exchange_->all_gather(std::move(own), [this] { check_job(); });
+  std::vector<Parcel> parcels = exchange_->all_gather(std::move(own), until_time_is_up([this] { check_job(); }));
   for (int peer = 0; peer < size_; ++peer) {
     Parcel& parcel = parcels[static_cast<size_t>(peer)];
     if (peer == rank_) continue;
@@ -88,6 +88,15 @@ Group::~Group() {
   for (int peer = 0; peer < size_; ++peer) {
     if (peer != rank_ && at(peer).data()) wake(peer);
   }
+}
+
+Exchange::Check Group::until_time_is_up(Exchange::Check check) {
+  return [this, check = std::move(check), deadline = std::chrono::steady_clock::now() + membership_.timeout] {
+    check();
+    if (std::chrono::steady_clock::now() < deadline) return;
+    fail(activity() + ": not all members came within " + std::to_string(membership_.timeout.count()) + " ms",
+         AA_DEADLINE_EXCEEDED);
+  };
 }
 
 void Group::fill_header(Header& header) const {
@@ -145,9 +154,8 @@ Group::Blocks Group::share(size_t bytes) {
   } catch (const OutOfMemoryError&) {
     // Without a descriptor: the others learn it, and nobody has a block.
   }
-  const auto never = [] { return false; };
-  const Condition pending{&never, [](const void*) { return false; }};
-  const auto check = [&] { check_members(pending, kEveryone, 0); };
+  const Condition pending{nullptr, [](const void*) { return false; }};
+  const auto check = until_time_is_up([&] { check_members(pending, kEveryone, 0); });
   std::vector<Parcel> parcels;
   try {
     parcels = exchange_->all_gather(std::move(own), check);

@@ -160,6 +160,8 @@ class Group {
 
   const Member& at(int member) const noexcept { return members_[static_cast<size_t>(member)]; }
   void join(FileDescriptor segment);
+  // `check`, and the time limit of an operation that begins now.
+  Exchange::Check until_time_is_up(Exchange::Check check);
   void fill_header(Header& header) const;
   void check_member(int member, const Parcel& parcel) const;
   bool more_members_than_cores() const;

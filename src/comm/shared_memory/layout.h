@@ -18,8 +18,8 @@ inline constexpr uint64_t kMagic = 0x6d656d736c636361;  // "accl", "smem"
 inline constexpr uint32_t kLayoutVersion = 1;
 inline constexpr int kMostRanks = 4096;
 
-// Bytes that travel beside an operation's number.
-inline constexpr size_t kInlineBytes = 48;
+// Bytes that travel beside an operation's number: with it, two lines that processors fetch together.
+inline constexpr size_t kInlineBytes = 112;
 // Slots carry what does not fit there, in chunks. pipeline.h tells why two are enough.
 inline constexpr int kSlots = 2;
 inline constexpr size_t kSlotBytes = size_t{256} << 10;
@@ -28,12 +28,12 @@ inline constexpr size_t kRingBytes = size_t{128} << 10;
 
 // Opens an operation. There are two, used in turns: a member that opens operation n + 2 has seen every other open
 // n + 1, and so finish reading n.
-struct alignas(64) Opening {
+struct alignas(128) Opening {
   std::atomic<uint64_t> number;  // written last
   uint64_t operation;            // Operation::packed()
   char payload[kInlineBytes];
 };
-static_assert(sizeof(Opening) == 64);
+static_assert(sizeof(Opening) == 128);
 
 struct alignas(64) Counter {
   std::atomic<uint64_t> value;

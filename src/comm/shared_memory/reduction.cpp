@@ -179,6 +179,12 @@ void reduce_floats(const Arrays& arrays) {
       Type::store(a3, to + 3 * kLanes);
     }
   }
+  for (; i + kLanes <= arrays.elements; i += kLanes) {
+    FloatVec sum = Type::load(source(0) + i);
+    for (int s = 1; s < arrays.count; ++s) sum = Op::vector(sum, Type::load(source(s) + i));
+    if constexpr (kAverage) sum = hn::Div(sum, members);
+    for (int t = 0; t < arrays.count_of_targets; ++t) Type::store(sum, target(t) + i);
+  }
   if constexpr (std::is_same_v<Raw, float>) {
     // Few elements: a partial vector would wait for its stores.
     for (; i < arrays.elements; ++i) {
@@ -296,26 +302,6 @@ void reduce_any(const Arrays& arrays, DType dtype, ReduceOp op) {
   }
 }
 
-void stream_copy(char* target, const char* source, size_t bytes) {
-  const hn::ScalableTag<uint8_t> tag;
-  const size_t step = hn::Lanes(tag);
-  const size_t misaligned = reinterpret_cast<uintptr_t>(target) % 64;
-  const size_t head = std::min(bytes, misaligned ? 64 - misaligned : 0);
-  std::memcpy(target, source, head);
-  size_t i = head;
-  for (; i + 4 * step <= bytes; i += 4 * step) {
-    const auto* from = reinterpret_cast<const uint8_t*>(source + i);
-    auto* to = reinterpret_cast<uint8_t*>(target + i);
-    const auto a = hn::LoadU(tag, from), b = hn::LoadU(tag, from + step), c = hn::LoadU(tag, from + 2 * step),
-               d = hn::LoadU(tag, from + 3 * step);
-    hn::Stream(a, tag, to);
-    hn::Stream(b, tag, to + step);
-    hn::Stream(c, tag, to + 2 * step);
-    hn::Stream(d, tag, to + 3 * step);
-  }
-  std::memcpy(target + i, source + i, bytes - i);
-}
-
 }  // namespace anyaccel::comm::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -323,7 +309,6 @@ HWY_AFTER_NAMESPACE();
 namespace anyaccel::comm {
 
 HWY_EXPORT(reduce_any);
-HWY_EXPORT(stream_copy);
 
 void check_reduction(DType dtype, ReduceOp op) {
   const bool bits = op == ReduceOp::BitAnd || op == ReduceOp::BitOr || op == ReduceOp::BitXor;
@@ -342,11 +327,6 @@ void reduce_to_all(void* const* targets, int count_of_targets, const void* const
                    int64_t elements, DType dtype, ReduceOp op) {
   apply_instruction_set();
   HWY_DYNAMIC_DISPATCH(reduce_any)({targets, count_of_targets, sources, count_of_sources, elements}, dtype, op);
-}
-
-void copy_past_caches(void* target, const void* source, size_t bytes) {
-  apply_instruction_set();
-  HWY_DYNAMIC_DISPATCH(stream_copy)(static_cast<char*>(target), static_cast<const char*>(source), bytes);
 }
 
 }  // namespace anyaccel::comm

@@ -22,7 +22,4 @@ void reduce(void* target, const void* const* sources, int count_of_sources, int6
 void reduce_to_all(void* const* targets, int count_of_targets, const void* const* sources, int count_of_sources,
                    int64_t elements, DType dtype, ReduceOp op);
 
-// memcpy past the caches, for targets that do not fit into them and are not read soon.
-void copy_past_caches(void* target, const void* source, size_t bytes);
-
 }  // namespace anyaccel::comm

@@ -1,6 +1,6 @@
 // The operations that combine elements. all_reduce goes one of four ways:
 //
-//   up to kInlineBytes       beside the operation's number: one line of the cache from every member to every other
+//   up to kInlineBytes       beside the operation's number: two lines of the cache from every member to every other
 //   up to one_phase_bytes()  everyone writes its slot, waits once, and reduces all slots into its own memory
 //   beyond                   in chunks: everyone writes its slot, reduces its slice of all slots into all slots, and reads
 //                            its slot
@@ -20,7 +20,7 @@ namespace anyaccel::comm::shm {
 namespace {
 
 // Measured with 2 ranks, each on a core of its own: beyond this, what the second wait costs is less than what is saved.
-constexpr size_t kOnePhaseBytes = size_t{4} << 10;
+constexpr size_t kOnePhaseBytes = size_t{2} << 10;
 constexpr size_t kLeastOnePhaseBytes = 512;
 constexpr size_t kChunkBytes = size_t{256} << 10;
 static_assert(kOnePhaseBytes <= kSlotBytes && kChunkBytes <= kSlotBytes);

@@ -1,0 +1,10 @@
+#!/bin/sh
+# MPICH's mpirun and ssh: two ranks on each of three hosts.
+. "$(dirname "$0")/hosts.sh"
+. "$(dirname "$0")/job.sh"
+enter ssh sshd ssh-keygen mpirun.mpich mpicc.mpich -- "$@"
+anyaccel=$1 source=$2 ranks=$3
+hosts_up 3
+six_ranks mpich "$ranks" mpi
+same_text mpich
+echo "mpich: ok"

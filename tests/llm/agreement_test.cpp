@@ -112,7 +112,8 @@ TEST_F(AgreementTest, BundledModelInFp32) {
   compare(
       "stories float32",
       [](Accelerator&) {
-        return llm::Model::load(testing::source_directory() + "/models/stories", {.dtype = DType::F32, .progress = {}});
+        return llm::Model::load(testing::source_directory() + "/models/stories",
+                                {.dtype = DType::F32, .progress = {}, .group = {}});
       },
       1e-4, 1e-4);
 }

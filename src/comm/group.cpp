@@ -287,7 +287,8 @@ class Group final : public ProcessGroup {
 };
 
 void Group::start() {
-  if (setup_.device_library) {
+  // A group of one has nothing to send: the library, which takes time and memory to start, only where it was asked for.
+  if (setup_.device_library && (size() > 1 || !setup_.backend.empty())) {
     Accelerator& accelerator = *setup_.accelerator;
     std::string why;
     std::shared_ptr<DeviceCommunicator> devices =

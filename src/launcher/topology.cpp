@@ -13,6 +13,7 @@
 
 #include "anyaccel/error.h"
 #include "launcher/core_list.h"
+#include "runtime/hwloc_topology.h"
 
 namespace anyaccel::launcher {
 namespace {
@@ -24,7 +25,7 @@ using Topology = std::unique_ptr<hwloc_topology, DestroyTopology>;
 
 Topology load() {
   hwloc_topology_t raw = nullptr;
-  if (hwloc_topology_init(&raw) != 0) throw UnavailableError("hwloc cannot make a topology");
+  if (init_hwloc_topology(&raw) != 0) throw UnavailableError("hwloc cannot make a topology");
   Topology topology(raw);
   hwloc_topology_set_all_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_type_filter(raw, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);

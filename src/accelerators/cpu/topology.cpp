@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "anyaccel/error.h"
+#include "runtime/hwloc_topology.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -42,7 +43,7 @@ std::vector<NumaNode> read_nodes(hwloc_topology_t topology) {
 std::vector<NumaNode> load_nodes(const char* xml_file) {
   hwloc_topology_t topology = nullptr;
   std::vector<NumaNode> nodes;
-  if (hwloc_topology_init(&topology) == 0) {
+  if (init_hwloc_topology(&topology) == 0) {
     if (!xml_file || hwloc_topology_set_xml(topology, xml_file) == 0) {
       hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
       if (hwloc_topology_load(topology) == 0) nodes = read_nodes(topology);
@@ -78,7 +79,7 @@ int device_count() {
 void bind_to_node(void* pointer, size_t bytes, int os_index) {
   if (numa_nodes().size() < 2) return;
   hwloc_topology_t topology = nullptr;
-  if (hwloc_topology_init(&topology) != 0) return;
+  if (init_hwloc_topology(&topology) != 0) return;
   if (hwloc_topology_load(topology) == 0) {
     hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
     hwloc_bitmap_set(nodes, static_cast<unsigned>(os_index));

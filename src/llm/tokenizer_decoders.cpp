@@ -14,7 +14,7 @@ namespace anyaccel::llm {
 
 enum class DecoderKind { JoinWithSpaces, ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, Suffix };
 
-struct DecoderStep {
+struct TextDecoderStep {
   DecoderKind kind = DecoderKind::Fuse;
   bool joined = false;                 // a step before this one joins all tokens to one
   std::optional<TextPattern> pattern;  // Replace
@@ -101,7 +101,7 @@ std::string replace_all(std::string_view text, std::string_view what, std::strin
   return out += text;
 }
 
-std::string replace_pattern(const DecoderStep& step, std::string_view text) {
+std::string replace_pattern(const TextDecoderStep& step, std::string_view text) {
   std::string out;
   for (const TextSpan& span : step.pattern->spans(text)) {
     out += span.is_match ? std::string_view(step.content) : text.substr(span.begin, span.end - span.begin);
@@ -110,15 +110,15 @@ std::string replace_pattern(const DecoderStep& step, std::string_view text) {
   return out;
 }
 
-std::string strip(const DecoderStep& step, std::string_view text) {
+std::string strip(const TextDecoderStep& step, std::string_view text) {
   text.remove_prefix(leading_bytes(text, step.content, step.start));
   text.remove_suffix(trailing_bytes(text, step.content, step.stop));
   return std::string(text);
 }
 
-DecoderStep read_step(const JsonRef& value) {
+TextDecoderStep read_step(const JsonRef& value) {
   const std::string& type = component_type(value);
-  DecoderStep step;
+  TextDecoderStep step;
   if (type == "ByteLevel") {
     step.kind = DecoderKind::ByteLevel;
   } else if (type == "ByteFallback") {
@@ -158,7 +158,7 @@ DecoderChain::DecoderChain(const JsonRef& value) {
     read(value);
   }
   bool joined = false;
-  for (DecoderStep& step : steps_) {
+  for (TextDecoderStep& step : steps_) {
     step.joined = joined;
     joined = joined || step.kind == DecoderKind::ByteLevel || step.kind == DecoderKind::Fuse;
   }
@@ -201,7 +201,7 @@ void DecoderRun::enter(size_t index, std::string text, std::string& out) {
     out += text;
     return;
   }
-  const DecoderStep& step = steps_[index];
+  const TextDecoderStep& step = steps_[index];
   if (step.joined) {
     enter_joined(index, std::move(text), out);
     return;
@@ -242,7 +242,7 @@ void DecoderRun::enter(size_t index, std::string text, std::string& out) {
 }
 
 void DecoderRun::enter_joined(size_t index, std::string text, std::string& out) {
-  const DecoderStep& step = steps_[index];
+  const TextDecoderStep& step = steps_[index];
   State& state = states_[index];
   if (step.kind == DecoderKind::Fuse) {
     enter(index + 1, std::move(text), out);
@@ -266,7 +266,7 @@ void DecoderRun::enter_joined(size_t index, std::string text, std::string& out) 
 
 void DecoderRun::finish(std::string& out) {
   for (size_t index = 0; index < steps_.size(); ++index) {
-    const DecoderStep& step = steps_[index];
+    const TextDecoderStep& step = steps_[index];
     std::string held = std::exchange(states_[index].held, {});
     if (step.joined) {
       switch (step.kind) {

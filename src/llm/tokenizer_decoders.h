@@ -10,7 +10,7 @@
 
 namespace anyaccel::llm {
 
-struct DecoderStep;
+struct TextDecoderStep;
 
 // The decoders of a file in order, nested sequences laid flat. Without any, tokens are joined with spaces.
 class DecoderChain {
@@ -21,11 +21,11 @@ class DecoderChain {
   DecoderChain(const DecoderChain&) = delete;
   DecoderChain& operator=(const DecoderChain&) = delete;
 
-  const std::vector<DecoderStep>& steps() const { return steps_; }
+  const std::vector<TextDecoderStep>& steps() const { return steps_; }
 
  private:
   void read(const JsonRef& value);
-  std::vector<DecoderStep> steps_;
+  std::vector<TextDecoderStep> steps_;
 };
 
 // One text on its way through a chain. Each step gets tokens (or, behind a step that joins them all to one, fragments
@@ -44,7 +44,7 @@ class DecoderRun {
   void enter_joined(size_t step, std::string text, std::string& out);
   void leave_held_bytes(size_t step, std::string& out);
 
-  const std::vector<DecoderStep>& steps_;
+  const std::vector<TextDecoderStep>& steps_;
   bool streaming_;
   std::vector<State> states_;
 };

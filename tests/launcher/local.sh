@@ -165,7 +165,7 @@ if [ "$(id -u)" = 0 ]; then
     "/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)" /sys/fs/cgroup; do
     mkdir "$parent/launch-test-$$" 2>/dev/null || continue
     for limit in memory.limit_in_bytes memory.max; do
-      if [ -f "$parent/launch-test-$$/$limit" ] && echo 60000000 >"$parent/launch-test-$$/$limit" 2>/dev/null; then
+      if [ -f "$parent/launch-test-$$/$limit" ] && echo 500000000 >"$parent/launch-test-$$/$limit" 2>/dev/null; then
         group="$parent/launch-test-$$"
         [ -f "$group/memory.swap.max" ] && echo 0 >"$group/memory.swap.max" 2>/dev/null
       fi

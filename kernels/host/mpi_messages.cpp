@@ -2,7 +2,12 @@
 // Everything starts and is looked after: no call but aa_mpi_start, aa_mpi_group_create and aa_mpi_finalize waits for others.
 #include "mpi_messages.h"
 
+#include <errno.h>
 #include <mpi.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "anyaccel/op_source.h"
 
@@ -26,6 +31,44 @@ int put_words(int code, aa_mpi_words* words) {
   words->text[i] = 0;
   return 1;
 }
+
+#if defined(MPICH_NUMVERSION) && MPICH_NUMVERSION < 40200000
+// One exchange with the process manager, in the line protocol of PMI 1.
+bool ask_manager(int socket, const char* line, const char* answer) {
+  char text[64];
+  const size_t length = strlen(line), expected = strlen(answer);
+  if (write(socket, line, length) != static_cast<ssize_t>(length)) return false;
+  size_t have = 0;
+  while (have < sizeof(text) && (!have || text[have - 1] != '\n')) {
+    const ssize_t count = read(socket, text + have, sizeof(text) - have);
+    if (count <= 0 && !(count < 0 && errno == EINTR)) return false;
+    if (count > 0) have += static_cast<size_t>(count);
+  }
+  return have >= expected && !memcmp(text, answer, expected);
+}
+
+// MPICH over UCX, before 4.2.0 (pmodels/mpich#6596): a process that has closed its connections waits in MPI_Finalize for the
+// others without looking after messages, and a peer whose connection to it is not complete yet then waits for ever. So when
+// nobody waits for a message any more, this tells the process manager what MPI_Finalize would, and leaves the connections to
+// the kernel. False where that does not apply.
+bool leave_without_finalize() {
+  char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(library, &length);
+  const char* manager = getenv("PMI_FD");
+  if (!manager || !strstr(library, "ucx")) return false;
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) return false;
+  for (int done = 0; !done; sched_yield()) {
+    if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+  }
+  const int socket = atoi(manager);
+  return ask_manager(socket, "cmd=barrier_in\n", "cmd=barrier_out") &&
+         ask_manager(socket, "cmd=finalize\n", "cmd=finalize_ack");
+}
+#else
+bool leave_without_finalize() { return false; }
+#endif
 
 }  // namespace
 
@@ -120,5 +163,5 @@ AA_OP void aa_mpi_release(aa_mpi_message* message) {
 AA_OP void aa_mpi_finalize() {
   int over = 0;
   MPI_Finalized(&over);
-  if (!over) MPI_Finalize();
+  if (!over && !leave_without_finalize()) MPI_Finalize();
 }

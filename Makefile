@@ -40,7 +40,7 @@ test-all: test_packages build/release/build.ninja build/asan/build.ninja build/t
 	cmake --build build/asan -j $(JOBS)
 	ANYACCEL_TEST_DELAY_SEEDS=50 ANYACCEL_TEST_KILLS=50 ctest --test-dir build/release --output-on-failure -j $(JOBS) -R '/delays|launcher/kills'
 	ANYACCEL_TEST_SEEDS=2 ctest --test-dir build/asan --output-on-failure -j $(JOBS) -LE source -E '^cuda|^multi_host'
-	ctest --test-dir build/asan --output-on-failure -j $(JOBS) -R '^cuda/|^cuda_simulated/(conformance|fused_ops_test|matmul_test)' -E '/calls|/info|/gpu_check'
+	ANYACCEL_TEST_DELAY_SEEDS=5 ctest --test-dir build/asan --output-on-failure -j $(JOBS) -R '^cuda/|^cuda_simulated/(conformance|fused_ops_test|matmul_test)' -E '/calls|/info|/gpu_check'
 
 # Figures beside their ceilings, from one run; written to benchmarks/results/ with the date and the machine's name.
 bench: build

@@ -5,7 +5,9 @@
 #include <exception>
 #include <new>
 
+#include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
+#include "anyaccel/log.h"
 
 namespace anyaccel::cli {
 
@@ -17,9 +19,20 @@ Tensor as_tensor(T* data, size_t count, DType dtype) {
   return Tensor::from_blob(data, {static_cast<int64_t>(count)}, dtype, nullptr);
 }
 
+// The ranks of a host take its devices in turn. On the host itself each has the cores and memory that it is bound to.
+std::shared_ptr<comm::ProcessGroup> join() {
+  Accelerator* const accelerator = get_accelerator();
+  const int place = comm::local_rank();
+  if (place > 0 && !(accelerator->device_properties(0).caps & AA_CAP_IS_HOST)) {
+    accelerator->set_device(place % accelerator->device_count());
+    log_debug("rank with LOCAL_RANK " + std::to_string(place) + " uses " + accelerator->current_device_name());
+  }
+  return comm::init_process_group();
+}
+
 }  // namespace
 
-Job::Job() : group_(comm::init_process_group()) {}
+Job::Job() : group_(join()) {}
 
 Job::~Job() {
   group_.reset();

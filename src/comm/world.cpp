@@ -1,4 +1,5 @@
 // init_process_group, world, destroy_process_group: the job of this process.
+#include <algorithm>
 #include <cstdio>
 #include <mutex>
 
@@ -111,6 +112,8 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   w.log = std::move(log);
   return w.group;
 }
+
+int local_rank() { return std::max(discover(process_environment(), {}).local_rank, 0); }
 
 std::shared_ptr<ProcessGroup> world() noexcept {
   World& w = the_world();

@@ -134,6 +134,10 @@ class ProcessGroup {
 // sign of a job in environment or options it is a group of this process alone. CommunicationError names what is missing,
 // who did not come, or who was refused; InvalidArgument for contradictory options.
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
+// This process's place among those of its host, by the same signs; 0 where nothing says it. Called before init_process_group()
+// by a program that gives each of them a device of its own: set_device(local_rank() % device_count()). InvalidArgument for
+// contradictory signs.
+int local_rank();
 // Null before init_process_group() and after destroy_process_group().
 std::shared_ptr<ProcessGroup> world() noexcept;
 // Leaves the job; groups that are still held go on to exist and fail at their next use. Every rank calls it when it is

@@ -51,7 +51,7 @@ std::optional<int> parse_count(std::string_view text) {
   return value;
 }
 
-std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
+std::string in_quotes(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
 // Slots of each host that a filter names, in the order of `hosts`.
 std::vector<std::set<int>> named_slots(const std::vector<Host>& hosts, std::string_view filter, const char* option) {
@@ -61,7 +61,7 @@ std::vector<std::set<int>> named_slots(const std::vector<Host>& hosts, std::stri
     const std::string_view name = part.substr(0, colon);
     const auto found = std::find_if(hosts.begin(), hosts.end(), [&](const Host& host) { return host.name == name; });
     if (name.empty()) {
-      throw InvalidArgument(std::string(option) + " " + quoted(filter) + ": " + quoted(part) +
+      throw InvalidArgument(std::string(option) + " " + in_quotes(filter) + ": " + in_quotes(part) +
                             " names no host; expected NODE[:SLOT[,SLOT...]][@NODE...]");
     }
     if (found == hosts.end()) {
@@ -75,8 +75,8 @@ std::vector<std::set<int>> named_slots(const std::vector<Host>& hosts, std::stri
     for (const std::string_view text : split_at(part.substr(colon + 1), ',')) {
       const std::optional<int> slot = parse_count(text);
       if (!slot) {
-        throw InvalidArgument(std::string(option) + " " + quoted(filter) + ": " + quoted(text) + " in " + quoted(part) +
-                              " is not a slot's number");
+        throw InvalidArgument(std::string(option) + " " + in_quotes(filter) + ": " + in_quotes(text) + " in " +
+                              in_quotes(part) + " is not a slot's number");
       }
       if (!std::count(found->slots.begin(), found->slots.end(), *slot)) {
         throw InvalidArgument(std::string(option) + ": No slot '" + std::string(text) + "' specified on host '" +
@@ -94,11 +94,11 @@ void expand_part(std::string_view part, const std::string& before, std::string_v
   const size_t open = part.find('[');
   if (open == std::string_view::npos) {
     names.push_back(before + std::string(part));
-    if (names.size() > max_hosts) throw InvalidArgument("the host list " + quoted(whole) + " is too long");
+    if (names.size() > max_hosts) throw InvalidArgument("the host list " + in_quotes(whole) + " is too long");
     return;
   }
   const size_t close = part.find(']', open);
-  if (close == std::string_view::npos) throw InvalidArgument("the host list " + quoted(whole) + " lacks a ]");
+  if (close == std::string_view::npos) throw InvalidArgument("the host list " + in_quotes(whole) + " lacks a ]");
   const std::string stem = before + std::string(part.substr(0, open));
   for (const std::string_view range : split_at(part.substr(open + 1, close - open - 1), ',')) {
     const size_t dash = range.find('-');
@@ -106,7 +106,8 @@ void expand_part(std::string_view part, const std::string& before, std::string_v
     const std::optional<int> first = parse_count(low);
     const std::optional<int> last = dash == std::string_view::npos ? first : parse_count(range.substr(dash + 1));
     if (!first || !last || *last < *first || *last - *first > static_cast<int>(max_hosts)) {
-      throw InvalidArgument("the host list " + quoted(whole) + ": " + quoted(range) + " is not a range of numbers");
+      throw InvalidArgument("the host list " + in_quotes(whole) + ": " + in_quotes(range) +
+                            " is not a range of numbers");
     }
     for (int number = *first; number <= *last; ++number) {
       std::string digits = std::to_string(number);
@@ -130,26 +131,26 @@ std::vector<Host> parse_hostfile(std::string_view text, const std::string& file)
     if (words.empty()) continue;
     const auto refuse = [&](const std::string& why) {
       if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-      throw InvalidArgument("the hostfile " + quoted(file) + ", line " + std::to_string(number) + ", " + quoted(line) +
-                            ": " + why);
+      throw InvalidArgument("the hostfile " + in_quotes(file) + ", line " + std::to_string(number) + ", " +
+                            in_quotes(line) + ": " + why);
     };
     constexpr std::string_view key = "slots=";
     if (words.size() < 2 || words[1].substr(0, key.size()) != key) refuse("expected \"host slots=N\"");
     const std::optional<int> slots = parse_count(words[1].substr(key.size()));
-    if (!slots) refuse(quoted(words[1]) + " is not slots= and a number");
+    if (!slots) refuse(in_quotes(words[1]) + " is not slots= and a number");
     if (*slots < 1 || *slots > max_slots) {
       refuse("a host has 1 to " + std::to_string(max_slots) + " slots; leave out a host that is not to be used");
     }
-    if (words.size() > 2) refuse(quoted(words[2]) + " follows; expected \"host slots=N\" and nothing more");
+    if (words.size() > 2) refuse(in_quotes(words[2]) + " follows; expected \"host slots=N\" and nothing more");
     for (const Host& host : hosts) {
-      if (host.name == words[0]) refuse("the host " + quoted(words[0]) + " comes a second time");
+      if (host.name == words[0]) refuse("the host " + in_quotes(words[0]) + " comes a second time");
     }
     Host host{std::string(words[0]), std::vector<int>(static_cast<size_t>(*slots))};
     std::iota(host.slots.begin(), host.slots.end(), 0);
     hosts.push_back(std::move(host));
   }
   if (hosts.empty())
-    throw InvalidArgument("the hostfile " + quoted(file) + " names no host; expected \"host slots=N\"");
+    throw InvalidArgument("the hostfile " + in_quotes(file) + " names no host; expected \"host slots=N\"");
   return hosts;
 }
 
@@ -167,7 +168,7 @@ std::vector<Host> filter_hosts(const std::vector<Host>& hosts, std::string_view 
     }
     if (!host.slots.empty()) left.push_back(std::move(host));
   }
-  if (left.empty()) throw InvalidArgument("--exclude " + quoted(exclude) + " leaves no slot of any host");
+  if (left.empty()) throw InvalidArgument("--exclude " + in_quotes(exclude) + " leaves no slot of any host");
   return left;
 }
 
@@ -179,7 +180,7 @@ std::vector<std::string> expand_host_list(std::string_view text) {
     if (i < text.size() && text[i] == '[') ++depth;
     if (i < text.size() && text[i] == ']') --depth;
     if (i == text.size() || (text[i] == ',' && depth == 0)) {
-      if (i == begin) throw InvalidArgument("the host list " + quoted(text) + " has an empty name");
+      if (i == begin) throw InvalidArgument("the host list " + in_quotes(text) + " has an empty name");
       expand_part(text.substr(begin, i - begin), {}, text, names);
       begin = i + 1;
     }

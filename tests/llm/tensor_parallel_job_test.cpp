@@ -3,8 +3,12 @@
 // transformers computed, on every rank.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/comm/process_group.h"

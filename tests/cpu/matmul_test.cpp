@@ -392,6 +392,36 @@ TEST_P(MatmulTest, AnyNumberOfThreads) {
   pool.set_size(before);
 }
 
+// Weights so large that threads take pieces of a part of them as they are done, over the borders of the outputs.
+TEST_P(MatmulTest, PiecesThatThreadsShare) {
+  if (device_under_test()) GTEST_SKIP() << "of the CPU's threads";
+  WorkerPool& pool = WorkerPool::instance();
+  const int before = pool.size();
+  const int64_t k = 2000, columns[] = {1601, 1600, 7, 40};
+  for (int64_t m : {1, 3}) {
+    const auto x = TestTensor::random(DType::F32, m, k, Layout::Dense, generator_);
+    std::vector<TestTensor> outs, weights;
+    std::vector<aa_tensor> tensors = {x.view()};
+    for (const int64_t n : columns) {
+      outs.emplace_back(DType::F32, m, n);
+      weights.push_back(TestTensor::random(DType::BF16, n, k, Layout::Dense, generator_));
+      tensors.insert(tensors.end(), {outs.back().view(), weights.back().view(), TestTensor().view()});
+    }
+    pool.set_size(1);
+    tested_linear_multi(make_call(tensors));
+    std::vector<std::vector<char>> alone;
+    for (const TestTensor& out : outs) alone.push_back(out.bytes());
+    for (const int threads : {2, 3}) {
+      pool.set_size(threads);
+      for (TestTensor& out : outs) std::memset(out.at(0, 0), 0xff, out.bytes().size());
+      tested_linear_multi(make_call(tensors));
+      for (size_t i = 0; i < outs.size(); ++i)
+        EXPECT_TRUE(outs[i].bytes() == alone[i]) << threads << " threads, output " << i;
+    }
+  }
+  pool.set_size(before);
+}
+
 INSTANTIATE_TEST_SUITE_P(InstructionSets, MatmulTest, ::testing::Values(Isa::Baseline, Isa::Avx2, Isa::Avx512),
                          [](const auto& info) { return std::string(isa_name(info.param)); });
 

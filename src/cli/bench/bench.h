@@ -53,6 +53,10 @@ bool on_host();
 
 // Runs `body` with the ceiling measured before and after it; the larger of the two counts.
 double ceiling_around(aa_ceiling kind, const Options& options, const std::function<void()>& body);
+// Runs `run` as often as the options say, in turns with measurements of the ceiling, each for options.seconds; gives their
+// median, to be held against the runs' median. For what takes long: the rate of a shared machine's memory changes by a
+// quarter within seconds, and a best moment of the ceiling says nothing about another moment's run.
+double ceiling_in_turns(aa_ceiling kind, const Options& options, const std::function<void()>& run);
 
 // Each appends its results.
 void run_copy(const Options& options, std::vector<Result>& results);

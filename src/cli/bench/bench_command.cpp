@@ -52,6 +52,17 @@ double ceiling_around(aa_ceiling kind, const Options& options, const std::functi
   return std::max(before, measure_ceiling(kind, options));
 }
 
+double ceiling_in_turns(aa_ceiling kind, const Options& options, const std::function<void()>& run) {
+  std::vector<double> ceilings{measure_ceiling(kind, options)};
+  for (int i = 0; i < options.runs; ++i) {
+    run();
+    ceilings.push_back(measure_ceiling(kind, options));
+  }
+  Result result;
+  summarize(result, ceilings, false);
+  return result.value;
+}
+
 }  // namespace bench
 
 namespace {

@@ -21,13 +21,13 @@ void run_copy(const Options& options, std::vector<Result>& results) {
     ops->random(weights, AA_RANDOM_UNIFORM, 1, 0, -1.0, 1.0);
     ops->random(x, AA_RANDOM_UNIFORM, 2, 0, -1.0, 1.0);
     std::vector<double> values;
-    read.ceiling = 1e-9 * ceiling_around(AA_CEILING_READ, options, [&] {
-                     for (int run = 0; run < options.runs + 1; ++run) {
-                       const auto start = Clock::now();
-                       ops->linear(out, x, weights);
-                       accelerator.synchronize();
-                       if (run) values.push_back(1e-9 * static_cast<double>(weights.nbytes()) / seconds_since(start));
-                     }
+    ops->linear(out, x, weights);
+    accelerator.synchronize();
+    read.ceiling = 1e-9 * ceiling_in_turns(AA_CEILING_READ, options, [&] {
+                     const auto start = Clock::now();
+                     ops->linear(out, x, weights);
+                     accelerator.synchronize();
+                     values.push_back(1e-9 * static_cast<double>(weights.nbytes()) / seconds_since(start));
                    });
     summarize(read, values, false);
   }
@@ -40,13 +40,13 @@ void run_copy(const Options& options, std::vector<Result>& results) {
     const Tensor target = Tensor::empty({bytes / 4}, DType::F32, device);
     ops->random(source, AA_RANDOM_UNIFORM, 3, 0, -1.0, 1.0);
     std::vector<double> values;
-    copy.ceiling = 1e-9 * ceiling_around(AA_CEILING_COPY, options, [&] {
-                     for (int run = 0; run < options.runs + 1; ++run) {
-                       const auto start = Clock::now();
-                       target.copy_from(source);
-                       accelerator.synchronize();
-                       if (run) values.push_back(2e-9 * static_cast<double>(source.nbytes()) / seconds_since(start));
-                     }
+    target.copy_from(source);
+    accelerator.synchronize();
+    copy.ceiling = 1e-9 * ceiling_in_turns(AA_CEILING_COPY, options, [&] {
+                     const auto start = Clock::now();
+                     target.copy_from(source);
+                     accelerator.synchronize();
+                     values.push_back(2e-9 * static_cast<double>(source.nbytes()) / seconds_since(start));
                    });
     summarize(copy, values, false);
   }

@@ -37,6 +37,8 @@ struct Membership {
   int size = 1;
   // Of each member, in the group's order: "rank 3 on node2", for messages.
   std::vector<std::string> names;
+  // Name or address of the job's rank 0, as its members reach it; empty: they are on one host.
+  std::string master_addr;
   std::shared_ptr<Store> store;         // keys of this group alone
   std::shared_ptr<FailureWatch> watch;  // may be null
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};

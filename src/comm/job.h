@@ -43,6 +43,8 @@ class Job {
   const std::shared_ptr<Store>& store() const noexcept { return store_; }
   const std::shared_ptr<JobWatch>& watch() const noexcept { return watch_; }
   std::chrono::milliseconds timeout() const noexcept { return options_.place.timeout; }
+  // Where rank 0 is; empty for a job of one.
+  const std::string& master_addr() const noexcept { return options_.place.master_addr; }
 
   // Tells the others that this rank failed.
   void report_failure(const std::string& message) noexcept;

@@ -88,6 +88,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   setup.membership.rank = job->rank();
   setup.membership.size = job->size();
   setup.membership.names = job->names();
+  setup.membership.master_addr = job->master_addr();
   setup.membership.store = make_prefixed_store(job->store(), "world/");
   setup.membership.watch = job->watch();
   setup.membership.timeout = job->timeout();

@@ -22,11 +22,18 @@
 namespace anyaccel::launcher {
 namespace {
 
-// What an outer job gave this process is not meant for the ranks of this one, nor for counting devices.
+// What an outer job gave this process is not meant for the ranks of this one, nor for counting devices: a launcher's
+// variables, and those by which an MPI or a process manager (an interactive srun has one) tells a process its place.
 void forget_outer_job() {
   for (const char* name :
        {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
     unsetenv(name);
+  }
+  for (const auto& variable : own_environment()) {
+    for (const char* prefix : {"OMPI_COMM_WORLD_", "MV2_COMM_WORLD_", "PMI_", "PMIX_RANK", "PMIX_NAMESPACE",
+                               "PMIX_SERVER_URI", "MPI_LOCAL", "PALS_"}) {
+      if (variable.first.starts_with(prefix)) unsetenv(variable.first.c_str());
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -245,7 +246,9 @@ std::unique_ptr<Accelerator> detect_accelerator() {
     // The last one that detection takes by itself is the one every machine has.
     const auto later = std::find_if(entries.list.begin() + index + 1, entries.list.end(),
                                     [](const Entry& entry) { return entry.automatic; });
-    if (later == entries.list.end()) {
+    // Of the ranks of a host one says so.
+    const char* local_rank = std::getenv("LOCAL_RANK");
+    if (later == entries.list.end() && (!local_rank || !*local_rank || !std::strcmp(local_rank, "0"))) {
       log_warning("Setting accelerator to " + chosen->name +
                   ": no other accelerator was detected. `anyaccel info` says why each was passed over.");
     }

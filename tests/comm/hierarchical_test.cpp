@@ -19,7 +19,6 @@ class Hierarchical : public ::testing::TestWithParam<size_t> {
     const std::string file = install_library_dir() + "/libanyaccel_gloo.so";
     if (!std::filesystem::exists(file))
       GTEST_SKIP() << "built without Gloo (Debian: libgloo-dev): there is no " << file;
-    unsetenv("MASTER_ADDR");
   }
   const std::vector<int>& hosts() const { return kTopologies[GetParam()]; }
   int size() const { return static_cast<int>(hosts().size()); }

@@ -38,6 +38,12 @@ run 0 printenv ANYACCEL_JOB_TOKEN
 [ "$(head -1 "$dir/out")" != "$first" ] || fail "two jobs have one token"
 RANK=7 WORLD_SIZE=9 LOCAL_SIZE=5 run 0 --num_gpus 1 sh -c 'echo $RANK $WORLD_SIZE $LOCAL_SIZE'
 prints "0 1 1"
+# an mpirun or srun of one process around the launcher
+export OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 PMI_RANK=0 PMI_SIZE=1 PMI_FD=3 PMIX_RANK=0 MPI_LOCALNRANKS=1 LAUNCH_KEPT=1
+run 0 --num_accelerators 2 sh -c 'env | grep -E "^(OMPI_COMM|PMI|MPI_LOCAL)" || echo "$RANK of $WORLD_SIZE, kept $LAUNCH_KEPT"'
+prints "1 of 2, kept 1"
+[ "$(wc -l <"$dir/out")" = 2 ] || fail "ranks have variables of the job around the launcher: $(cat "$dir/out")"
+unset OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE PMI_FD PMIX_RANK MPI_LOCALNRANKS LAUNCH_KEPT
 OMP_NUM_THREADS=1 run 0 --num_accelerators 1 printenv OMP_NUM_THREADS
 prints 1
 

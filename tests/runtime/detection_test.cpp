@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <string>
 #include <thread>
 
 #include "anyaccel/accelerator.h"
@@ -47,6 +48,20 @@ TEST_F(Detection, FallsBackToTheCpuAndSaysWhatItTried) {
   for (const Candidate& candidate : report.candidates) EXPECT_FALSE(candidate.reason.empty()) << candidate.name;
   EXPECT_TRUE(is_current_accelerator_supported());
   EXPECT_NE(accelerator_choice_summary().find("cpu"), std::string::npos);
+}
+
+TEST_F(Detection, OneRankOfAHostWarnsThatThereIsNothingElse) {
+  const auto warns = [&](const char* local_rank) {
+    clear();
+    local_rank ? setenv("LOCAL_RANK", local_rank, 1) : unsetenv("LOCAL_RANK");
+    testing::internal::CaptureStderr();
+    get_accelerator();
+    unsetenv("LOCAL_RANK");
+    return testing::internal::GetCapturedStderr().find("no other accelerator was detected") != std::string::npos;
+  };
+  EXPECT_TRUE(warns(nullptr));
+  EXPECT_TRUE(warns("0"));
+  EXPECT_FALSE(warns("1"));
 }
 
 TEST_F(Detection, IsTheSameObjectFromEveryThread) {

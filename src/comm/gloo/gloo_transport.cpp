@@ -189,8 +189,8 @@ class GlooTransport final : public MessageTransport {
   }
 
   void connect() {
-    const char* master = std::getenv("MASTER_ADDR");
-    const std::string address = master && *master ? local_address_towards(master) : "127.0.0.1";
+    const std::string& master = members_.master_addr;
+    const std::string address = master.empty() ? "127.0.0.1" : local_address_towards(master);
     aa_gloo_words words;
     const milliseconds patience = std::min(kConnect, members_.timeout / 5 + milliseconds(1));
     if (table_.create(address.c_str(), members_.rank, members_.size, patience.count(), &gloo_, &words)) {
@@ -207,7 +207,7 @@ class GlooTransport final : public MessageTransport {
         if (is_loopback(address) != is_loopback(there)) {
           throw CommunicationError(
               name(members_.rank) + " listens on " + address + " and " + name(peer) + " on " + there +
-              ", which cannot reach each other: MASTER_ADDR=" + (master ? master : "") +
+              ", which cannot reach each other: MASTER_ADDR=" + master +
               " means the loopback interface on one host; pass an address of the network (--master_addr)");
         }
         if (table_.connect(gloo_, peer, entry.data(), entry.size(), &words)) fail("connecting to", peer, words);

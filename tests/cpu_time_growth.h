@@ -1,5 +1,5 @@
-// How the time of a function grows with the size of its input, told in a way that does not depend on how fast or how busy the
-// machine is.
+// How the time of a function grows with the size of its input, told in a way that does not depend on how fast or how
+// busy the machine is.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@ namespace anyaccel::testing {
 // Between proportional and square.
 inline constexpr double kMostGrowth = 30;
 
-// CPU time of this thread in work(size) over that in work(size / 8), the first of three tries below kMostGrowth, else the least: 8 or a little more where the
-// time is proportional to the size, 64 where it grows with the square.
+// CPU time of this thread in work(size) over that in work(size / 8): 8 or a little more where the time is proportional to
+// the size, 64 where it grows with the square. The first of three tries that is below kMostGrowth, else the least.
 template <class Work>
 double cpu_time_growth(size_t size, Work&& work) {
   const auto seconds = [&](size_t n) {

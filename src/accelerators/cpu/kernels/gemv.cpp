@@ -1,11 +1,10 @@
 // Products for few rows of x (decoding): bound by how fast the weights come from memory.
 //
 // Each thread takes a contiguous span of the weights' rows, cuts it into eight (four for several rows of x) and walks the
-// parts side by side, so that as many sequential streams are in flight; lines are prefetched at two distances, into the first and the second
-// level cache, since the processor's own prefetchers alone reach three quarters of the bandwidth. A vector of weights
-// is widened once and multiplied with all rows of x. With four streams this reached
-// 97 to 100% of the bandwidth of a loop that only read the same weights, in turns with it (two cores of a Sapphire Rapids
-// virtual machine).
+// parts side by side, so that as many sequential streams are in flight; lines are prefetched at two distances, into the
+// first and the second level cache, since the processor's own prefetchers alone reach three quarters of the bandwidth. A
+// vector of weights is widened once and multiplied with all rows of x. With four streams this reached 97 to 100% of the
+// bandwidth of a loop that only read the same weights, in turns with it (two cores of a Sapphire Rapids virtual machine).
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -32,8 +31,8 @@ HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
 constexpr int kStreams = 4;
-// For one row of x. In turns on two cores of a Sapphire Rapids virtual machine, 8 streams read 5% more than 4 and 1% more
-// than 6; 12 and 16 read less.
+// For one row of x. In turns on two cores of a Sapphire Rapids virtual machine, 8 streams read 3 to 4% more than 4 and up
+// to 3% more than 6; 12 and 16 read less.
 constexpr int kStreamsOfOneRow = 8;
 // Accumulators: kStreams * rows of x, out of 32 registers with AVX-512 and 16 otherwise.
 constexpr int kRowsAtOnce = kLanes >= 16 ? 6 : 3;
@@ -46,8 +45,8 @@ static_assert(kBlock % (2 * kLanes) == 0);
 constexpr int64_t kNearPrefetch = 1024;
 constexpr int64_t kFarPrefetch = 3072;
 // What threads share instead of having it assigned: one part in so many of the weights, in pieces of so many bytes. With
-// all of it assigned, a thread of two waited 6 to 10% of the time for the other (1% so); smaller pieces cost more in
-// starting their streams than they save, and a larger part gains nothing.
+// all of it assigned, a thread of two waited 6 to 10% of the time for the other (1 to 2% so); smaller pieces cost more
+// in starting their streams than they save, and a larger part gains nothing.
 constexpr int64_t kSharedPart = 8;
 constexpr int64_t kPieceBytes = int64_t{256} << 10;
 

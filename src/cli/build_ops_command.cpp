@@ -122,19 +122,19 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 }  // namespace
 
 int run_build_ops(int argc, char** argv) {
-  CLI::App app("Compiles the host ops ahead and prints which op is built, which could be, and why not.",
-               "anyaccel build-ops");
+  CommandLine line("Compiles the host ops ahead and prints which op is built, which could be, and why not.",
+                   "anyaccel build-ops");
   std::vector<std::string> names;
   std::string prebuilt;
   bool list = false;
   bool json = false;
-  app.add_option("--op", names, "only this op (cpu_adam, or CPUAdamBuilder); may be repeated");
-  app.add_flag("--list", list, "build nothing, only print the table");
-  app.add_option("--prebuilt", prebuilt,
-                 "write the libraries to this folder (lib/anyaccel/ops of a package) instead of the cache, for the "
-                 "instruction set in use (ANYACCEL_CPU_ISA)");
-  app.add_flag("--json", json, "one JSON object instead of a table");
-  return run_command(app, argc, argv, [&] {
+  line.add_option("--op", names, "only this op (cpu_adam, or CPUAdamBuilder); may be repeated");
+  line.add_flag("--list", list, "build nothing, only print the table");
+  line.add_option("--prebuilt", prebuilt,
+                  "write the libraries to this folder (lib/anyaccel/ops of a package) instead of the cache, for the "
+                  "instruction set in use (ANYACCEL_CPU_ISA)");
+  line.add_flag("--json", json, "one JSON object instead of a table");
+  return run_command(line, argc, argv, [&] {
     std::vector<Op> ops = survey(names);
     if (!list) build(ops, prebuilt);
     const bool failed = std::any_of(ops.begin(), ops.end(), [](const Op& op) { return op.failed; });

@@ -37,14 +37,9 @@ T parse_within(const std::string& option, const std::string& text, T low, T high
 
 }  // namespace
 
-int run_command(CLI::App& app, int argc, char** argv, const std::function<int()>& body) {
+int run_command(CommandLine& line, int argc, char** argv, const std::function<int()>& body) {
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);  // --help
-    return report(std::string(error.what()) + "\nTry '" + app.get_name() + " --help'.", 2);
-  }
-  try {
+    if (!line.parse(argc, argv)) return 0;
     const int code = body();
     std::cout.flush();
     if (!std::cout) return report("writing to standard output failed", 1);

@@ -1,11 +1,12 @@
 // What the sub-commands share: how they parse their options and how they report errors.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
 #include <stdexcept>
 #include <string>
+
+#include "cli/command_line.h"
 
 namespace anyaccel::cli {
 
@@ -15,9 +16,9 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// `app`'s name is what a person types: "anyaccel generate". Parses and, when that went well, runs `body`, whose result
-// is the exit code. Prints "anyaccel: error: ..." for whatever is thrown. `--help` prints the help and gives 0.
-int run_command(CLI::App& app, int argc, char** argv, const std::function<int()>& body);
+// Parses and, when that went well, runs `body`, whose result is the exit code. Prints "anyaccel: error: ..." for whatever is
+// thrown. `--help` prints the help and gives 0.
+int run_command(CommandLine& line, int argc, char** argv, const std::function<int()>& body);
 
 // The number that an option's text is, within [low, high]. UsageError that quotes any other text.
 int64_t parse_integer(const std::string& option, const std::string& text, int64_t low, int64_t high);

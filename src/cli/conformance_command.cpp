@@ -142,8 +142,8 @@ LoadedDriver driver_of(const std::string& name) {
 }  // namespace
 
 int run_conformance_command(int argc, char** argv) {
-  CLI::App app("Checks an accelerator's driver against the plugin interface. Exit code 0: no case failed.",
-               "anyaccel conformance");
+  CommandLine line("Checks an accelerator's driver against the plugin interface. Exit code 0: no case failed.",
+                   "anyaccel conformance");
   std::string plugin;
   std::string accelerator;
   std::string filter;
@@ -152,19 +152,19 @@ int run_conformance_command(int argc, char** argv) {
   bool list = false;
   bool failures_only = false;
   bool coverage = false;
-  auto* plugin_option = app.add_option("--plugin", plugin, "the plugin's file")->type_name("FILE");
-  app.add_option("--accelerator", accelerator, "a known accelerator (default: the one detection chooses)")
-      ->type_name("NAME")
-      ->excludes(plugin_option);
-  app.add_option("--filter", filter,
-                 "only cases whose group.name contains one of these, comma-separated, and none of those after a !")
-      ->type_name("TEXT");
-  app.add_flag("--json", json, "one JSON object instead of a text");
-  app.add_option("--junit", junit, "writes a report in JUnit's XML too")->type_name("FILE");
-  app.add_flag("--coverage", coverage, "in the text, how often each function was called");
-  app.add_flag("--list", list, "the names of the cases");
-  app.add_flag("--failures", failures_only, "in the text, only the cases that failed");
-  return run_command(app, argc, argv, [&] {
+  const CommandOption plugin_option = line.add_option("--plugin", plugin, "the plugin's file").type("FILE");
+  line.add_option("--accelerator", accelerator, "a known accelerator (default: the one detection chooses)")
+      .type("NAME")
+      .excludes(plugin_option);
+  line.add_option("--filter", filter,
+                  "only cases whose group.name contains one of these, comma-separated, and none of those after a !")
+      .type("TEXT");
+  line.add_flag("--json", json, "one JSON object instead of a text");
+  line.add_option("--junit", junit, "writes a report in JUnit's XML too").type("FILE");
+  line.add_flag("--coverage", coverage, "in the text, how often each function was called");
+  line.add_flag("--list", list, "the names of the cases");
+  line.add_flag("--failures", failures_only, "in the text, only the cases that failed");
+  return run_command(line, argc, argv, [&] {
     if (list) {
       for (const std::string& name : conformance::conformance_cases()) std::printf("%s\n", name.c_str());
       return 0;

@@ -57,45 +57,40 @@ struct Numbers {
   std::optional<uint64_t> seed;
 };
 
-void add_options(CLI::App& app, Arguments& arguments) {
-  app.add_option("--model", arguments.model,
-                 "Directory with config.json, *.safetensors and tokenizer.json or tokenizer.model")
-      ->required();
+void add_options(CommandLine& line, Arguments& arguments) {
+  line.add_option("--model", arguments.model,
+                  "Directory with config.json, *.safetensors and tokenizer.json or tokenizer.model")
+      .required();
   // One value for each --prompt, so that a prompt may begin with a dash.
-  app.add_option("--prompt", arguments.prompts, "Text to go on from; give it again for more prompts")
-      ->type_size(1)
-      ->allow_extra_args(false);
-  app.add_option("--prompt-file", arguments.prompt_files, "A file that holds one prompt; - reads standard input")
-      ->type_size(1)
-      ->allow_extra_args(false);
-  app.add_option("--max-new-tokens", arguments.max_new_tokens, "Most tokens to generate for each prompt")
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_option("--temperature", arguments.temperature, "0 takes the most likely token; higher is more random")
-      ->type_name("X");
-  app.add_option("--top-k", arguments.top_k, "Draw among the N most likely tokens; 0 is all")->type_name("N");
-  app.add_option("--top-p", arguments.top_p, "Draw among the most likely tokens that make up this probability")
-      ->type_name("X");
-  app.add_option("--repetition-penalty", arguments.repetition_penalty,
-                 "Over 1 makes tokens that have appeared less likely")
-      ->type_name("X");
-  app.add_option("--seed", arguments.seed, "The same seed gives the same text; without one, a new seed is chosen")
-      ->type_name("N");
-  app.add_option("--stop", arguments.stop, "End before this text; may be given several times")
-      ->type_size(1)
-      ->allow_extra_args(false);
-  app.add_option("--dtype", arguments.dtype, "auto (as in the file where supported), fp32, bf16 or fp16")
-      ->capture_default_str();
-  app.add_option("--context", arguments.context,
-                 "Most tokens of prompt and answer together; 0 is as many as needed, at most the model's own limit")
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_flag("--greedy", arguments.greedy, "Always the most likely token, whatever generation_config.json says");
-  app.add_flag("--ignore-eos", arguments.ignore_eos, "Go on past end-of-text tokens");
-  app.add_flag("--no-stream", arguments.no_stream, "Print the text when it is complete");
-  app.add_flag("--json", arguments.json, "Print one JSON object with texts, token ids and timings");
-  app.add_flag("--quiet", arguments.quiet,
-               "Only the generated text: no prompt before it, no messages on standard error");
+  line.add_option("--prompt", arguments.prompts, "Text to go on from; give it again for more prompts").one_each();
+  line.add_option("--prompt-file", arguments.prompt_files, "A file that holds one prompt; - reads standard input")
+      .one_each();
+  line.add_option("--max-new-tokens", arguments.max_new_tokens, "Most tokens to generate for each prompt")
+      .type("N")
+      .show_default();
+  line.add_option("--temperature", arguments.temperature, "0 takes the most likely token; higher is more random")
+      .type("X");
+  line.add_option("--top-k", arguments.top_k, "Draw among the N most likely tokens; 0 is all").type("N");
+  line.add_option("--top-p", arguments.top_p, "Draw among the most likely tokens that make up this probability")
+      .type("X");
+  line.add_option("--repetition-penalty", arguments.repetition_penalty,
+                  "Over 1 makes tokens that have appeared less likely")
+      .type("X");
+  line.add_option("--seed", arguments.seed, "The same seed gives the same text; without one, a new seed is chosen")
+      .type("N");
+  line.add_option("--stop", arguments.stop, "End before this text; may be given several times").one_each();
+  line.add_option("--dtype", arguments.dtype, "auto (as in the file where supported), fp32, bf16 or fp16")
+      .show_default();
+  line.add_option("--context", arguments.context,
+                  "Most tokens of prompt and answer together; 0 is as many as needed, at most the model's own limit")
+      .type("N")
+      .show_default();
+  line.add_flag("--greedy", arguments.greedy, "Always the most likely token, whatever generation_config.json says");
+  line.add_flag("--ignore-eos", arguments.ignore_eos, "Go on past end-of-text tokens");
+  line.add_flag("--no-stream", arguments.no_stream, "Print the text when it is complete");
+  line.add_flag("--json", arguments.json, "Print one JSON object with texts, token ids and timings");
+  line.add_flag("--quiet", arguments.quiet,
+                "Only the generated text: no prompt before it, no messages on standard error");
 }
 
 Numbers check_numbers(const Arguments& arguments) {
@@ -319,11 +314,11 @@ int generate(const Arguments& arguments, std::optional<Job>& joined) {
 }  // namespace
 
 int run_generate(int argc, char** argv) {
-  CLI::App app("Loads a language model and streams the text that follows the prompts", "anyaccel generate");
+  CommandLine line("Loads a language model and streams the text that follows the prompts", "anyaccel generate");
   Arguments arguments;
-  add_options(app, arguments);
+  add_options(line, arguments);
   std::optional<Job> job;
-  const int code = run_command(app, argc, argv, [&] {
+  const int code = run_command(line, argc, argv, [&] {
     try {
       return generate(arguments, job);
     } catch (const FailedElsewhere&) {

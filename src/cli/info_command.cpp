@@ -206,11 +206,11 @@ void print(const Json& info) {
 }  // namespace
 
 int run_info(int argc, char** argv) {
-  CLI::App app("What was chosen and why, every candidate and its probe, devices, capabilities, op builders.",
-               "anyaccel info");
+  CommandLine line("What was chosen and why, every candidate and its probe, devices, capabilities, op builders.",
+                   "anyaccel info");
   bool json = false;
-  app.add_flag("--json", json, "one JSON object instead of a text");
-  return run_command(app, argc, argv, [&] {
+  line.add_flag("--json", json, "one JSON object instead of a text");
+  return run_command(line, argc, argv, [&] {
     const Json info = collect();
     if (json) {
       std::printf("%s\n", info.dump(2).c_str());

@@ -87,19 +87,19 @@ void open_standard_files() {
 }  // namespace
 
 int run_launch(int argc, char** argv) {
-  CLI::App app("Runs a program on many cores, devices and hosts: one process for each, each with its RANK",
-               "anyaccel launch");
-  app.footer(
+  CommandLine line("Runs a program on many cores, devices and hosts: one process for each, each with its RANK",
+                   "anyaccel launch");
+  line.footer(
       "PROGRAM and its arguments follow the options: anyaccel launch --num_accelerators 2 anyaccel generate ...");
   open_standard_files();
   launcher::LaunchOptions options;
   Texts texts;
   const auto text = [&](const std::string& names, std::string& value, const std::string& help,
                         const std::string& type) {
-    return app.add_option(both_spellings(names), value, help)->type_name(type);
+    return line.add_option(both_spellings(names), value, help).type(type);
   };
   const auto flag = [&](const std::string& names, bool& value, const std::string& help) {
-    return app.add_flag(both_spellings(names), value, help);
+    return line.add_flag(both_spellings(names), value, help);
   };
   text("-H,--hostfile", options.hostfile, "Lines \"host slots=N\" (default /job/hostfile where that is there)", "FILE");
   text("-i,--include", options.include, "Use these alone: NODE[:SLOT[,SLOT...]][@NODE...]", "NODES");
@@ -113,7 +113,7 @@ int run_launch(int argc, char** argv) {
   flag("--no_ssh", options.no_ssh, "Start this host's ranks alone; a person starts the other hosts'");
   flag("--no_ssh_check", options.no_ssh_check, "Do not try whether every host can be reached by ssh first");
   text("--ssh_port", texts.ssh_port, "Port of ssh on the hosts", "PORT");
-  CLI::Option* launcher =
+  const CommandOption launcher =
       text("--launcher", texts.launcher, "local, pdsh (default), openmpi, mpich, impi, slurm or mvapich", "NAME");
   text("--launcher_args", texts.launcher_args, "Arguments for pdsh, mpirun or srun, as one word in quotes", "ARGS");
   flag("--force_multi", options.force_multi, "Go by the launcher although there is one host");
@@ -127,13 +127,13 @@ int run_launch(int argc, char** argv) {
   text("--log_level", options.log_level, "Of the launcher: debug, info (default), warning, error or critical", "LEVEL");
   flag("-q,--quiet", texts.quiet, "As --log_level error");
   flag("--dry_run", options.dry_run, "Print what would be started");
-  text("--start_node", texts.start_node, "", "N")->group("");
-  flag("--start_rank", texts.start_rank, "")->group("");
-  text("--ssh_host", texts.ssh_host, "", "HOST")->group("");
-  app.prefix_command();  // the first word that is no option ends ours
+  text("--start_node", texts.start_node, "", "N").hidden();
+  flag("--start_rank", texts.start_rank, "").hidden();
+  text("--ssh_host", texts.ssh_host, "", "HOST").hidden();
+  line.end_at_first_word();
 
-  return run_command(app, argc, argv, [&] {
-    options.program = app.remaining();
+  return run_command(line, argc, argv, [&] {
+    options.program = line.rest();
     try {
       const int ssh_port = parse_optional("--ssh_port", texts.ssh_port, 1, 65535, 0);
       if (texts.start_rank) return launcher::start_rank();
@@ -141,7 +141,7 @@ int run_launch(int argc, char** argv) {
       if (!texts.start_node.empty()) {
         return launcher::start_node(static_cast<int>(parse_integer("--start_node", texts.start_node, 0, 65534)));
       }
-      read_texts(texts, launcher->count() > 0, options);
+      read_texts(texts, launcher.given(), options);
       return launcher::launch(options);
     } catch (const InvalidArgument& error) {
       throw UsageError(error.what());

@@ -24,7 +24,7 @@ std::string shape_names() {
 }  // namespace
 
 int run_make_model(int argc, char** argv) {
-  CLI::App app(
+  CommandLine line(
       "Writes a model with random weights: config.json, generation_config.json, model.safetensors, tokenizer.json",
       "anyaccel make-model");
   std::string shape_name;
@@ -32,13 +32,13 @@ int run_make_model(int argc, char** argv) {
   std::string dtype_text = "bf16";
   std::string seed = "0";
   bool quiet = false;
-  app.add_option("--shape", shape_name, "One of: " + shape_names())->required();
-  app.add_option("--out", directory, "Directory to write to; made when it is not there")->required();
-  app.add_option("--dtype", dtype_text, "bf16, fp16 or fp32")->capture_default_str();
-  app.add_option("--seed", seed, "The same seed gives the same weights")->type_name("N")->capture_default_str();
-  app.add_flag("--quiet", quiet, "No messages on standard error");
+  line.add_option("--shape", shape_name, "One of: " + shape_names()).required();
+  line.add_option("--out", directory, "Directory to write to; made when it is not there").required();
+  line.add_option("--dtype", dtype_text, "bf16, fp16 or fp32").show_default();
+  line.add_option("--seed", seed, "The same seed gives the same weights").type("N").show_default();
+  line.add_flag("--quiet", quiet, "No messages on standard error");
 
-  return run_command(app, argc, argv, [&] {
+  return run_command(line, argc, argv, [&] {
     const llm::ModelShape* shape = nullptr;
     for (const llm::ModelShape& known : llm::known_model_shapes()) {
       if (known.name == shape_name) shape = &known;

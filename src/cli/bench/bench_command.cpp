@@ -143,46 +143,42 @@ int run_bench(int argc, char** argv) {
   if (argc == 3 && std::strcmp(argv[1], "--jit-probe") == 0) return bench::jit_probe(argv[2]);
   if (argc == 2 && std::strcmp(argv[1], "--allreduce-probe") == 0) return bench::allreduce_probe();
   if (argc == 3 && std::strcmp(argv[1], "--tp-probe") == 0) return bench::tp_probe(argv[2]);
-  CLI::App app("Figures of this machine, each beside its ceiling measured in the same run.", "anyaccel bench");
+  CommandLine line("Figures of this machine, each beside its ceiling measured in the same run.", "anyaccel bench");
   std::vector<std::string> names;
   bench::Options options;
   bool json = false;
   std::vector<std::string> known;
   std::string list;
   for (const Benchmark& benchmark : benchmarks) list += std::string(" ") + known.emplace_back(benchmark.name);
-  app.add_option("names", names, "which:" + list + " (default: all)")->check(CLI::IsMember(known));
-  app.add_option("--model", options.model,
-                 "model directory for decode, prefill and tp (default: one of random weights)")
-      ->check(CLI::ExistingDirectory);
-  app.add_option("--shape", options.shape, "shape of the random model (see make-model)")->capture_default_str();
-  app.add_option("--prompt-tokens", options.prompt_tokens, "length of the prompt of prefill and tp")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--bytes", options.bytes, "bytes that copy, quant and their ceilings move")
-      ->check(CLI::Range(size_t{1} << 16, size_t{1} << 40))
-      ->capture_default_str();
-  app.add_option("--runs", options.runs, "repetitions of each figure")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--seconds", options.seconds, "time for each ceiling")
-      ->check(CLI::Range(0.01, 60.0))
-      ->capture_default_str();
-  app.add_option("--elements", options.elements, "elements of each tensor of adam.bandwidth")
-      ->check(CLI::Range(int64_t{64}, int64_t{1} << 40))
-      ->capture_default_str();
-  app.add_option("--dir", options.directory, "where aio makes its file; on a disk (default: the current directory)")
-      ->check(CLI::ExistingDirectory);
-  app.add_option("--file-bytes", options.file_bytes, "size of aio's file")
-      ->check(CLI::Range(size_t{1} << 20, size_t{1} << 40))
-      ->capture_default_str();
-  app.add_option("--block-size", options.block_size, "bytes of one transfer of aio")
-      ->check(CLI::Range(int64_t{4096}, int64_t{1} << 30))
-      ->capture_default_str();
-  app.add_option("--queue-depth", options.queue_depth, "transfers of aio that are under way at once")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  app.add_flag("--json", json, "one JSON object instead of a table");
-  return run_command(app, argc, argv, [&] {
+  line.add_option("names", names, "which:" + list + " (default: all)").one_of(known);
+  line.add_option("--model", options.model,
+                  "model directory for decode, prefill and tp (default: one of random weights)")
+      .existing_directory();
+  line.add_option("--shape", options.shape, "shape of the random model (see make-model)").show_default();
+  line.add_option("--prompt-tokens", options.prompt_tokens, "length of the prompt of prefill and tp")
+      .within(1, 1 << 20)
+      .show_default();
+  line.add_option("--bytes", options.bytes, "bytes that copy, quant and their ceilings move")
+      .within(size_t{1} << 16, size_t{1} << 40)
+      .show_default();
+  line.add_option("--runs", options.runs, "repetitions of each figure").within(1, 1000).show_default();
+  line.add_option("--seconds", options.seconds, "time for each ceiling").within(0.01, 60.0).show_default();
+  line.add_option("--elements", options.elements, "elements of each tensor of adam.bandwidth")
+      .within(int64_t{64}, int64_t{1} << 40)
+      .show_default();
+  line.add_option("--dir", options.directory, "where aio makes its file; on a disk (default: the current directory)")
+      .existing_directory();
+  line.add_option("--file-bytes", options.file_bytes, "size of aio's file")
+      .within(size_t{1} << 20, size_t{1} << 40)
+      .show_default();
+  line.add_option("--block-size", options.block_size, "bytes of one transfer of aio")
+      .within(int64_t{4096}, int64_t{1} << 30)
+      .show_default();
+  line.add_option("--queue-depth", options.queue_depth, "transfers of aio that are under way at once")
+      .within(1, 4096)
+      .show_default();
+  line.add_flag("--json", json, "one JSON object instead of a table");
+  return run_command(line, argc, argv, [&] {
     std::vector<bench::Result> results;
     const auto wanted = [&](const char* name) {
       return names.empty() || std::find(names.begin(), names.end(), name) != names.end();

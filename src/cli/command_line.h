@@ -1,0 +1,64 @@
+// Options of a sub-command, by CLI11, whose headers take seconds to compile: only command_line.cpp includes them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace anyaccel::cli {
+
+// An option that was added; changes how it reads and how --help shows it.
+class CommandOption {
+ public:
+  explicit CommandOption(CLI::Option* option) : option_(option) {}
+
+  CommandOption& type(const std::string& name);  // what --help shows in the value's place
+  CommandOption& show_default();
+  CommandOption& hidden();
+  CommandOption& required();
+  CommandOption& excludes(const CommandOption& other);
+  // Of an option with many values: one word each time it is given, not all words that follow.
+  CommandOption& one_each();
+  // T as the value's: int, int64_t, size_t or double.
+  template <class T>
+  CommandOption& within(T low, T high);
+  CommandOption& one_of(const std::vector<std::string>& words);
+  CommandOption& existing_directory();
+
+  bool given() const;  // after parse()
+
+ private:
+  CLI::Option* option_;
+};
+
+class CommandLine {
+ public:
+  // `name` is what a person types: "anyaccel generate".
+  CommandLine(const std::string& description, const std::string& name);
+  ~CommandLine();
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+
+  // `names`: "-q,--quiet", or a word for what comes without an option. T: std::string, std::optional<std::string>,
+  // std::vector<std::string>, int, int64_t, size_t or double. parse() writes into `value`, whose address is kept.
+  template <class T>
+  CommandOption add_option(const std::string& names, T& value, const std::string& help);
+  CommandOption add_flag(const std::string& names, bool& value, const std::string& help);
+  void footer(const std::string& text);
+  // The first word that is no option ends the options; it and what follows are rest().
+  void end_at_first_word();
+
+  // False when --help was asked for, which is printed. Throws UsageError.
+  bool parse(int argc, char** argv);
+  std::vector<std::string> rest() const;
+
+ private:
+  std::unique_ptr<CLI::App> app_;
+};
+
+}  // namespace anyaccel::cli

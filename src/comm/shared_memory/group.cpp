@@ -75,7 +75,7 @@ void Group::join(FileDescriptor segment) {
     FileDescriptor pidfd = parcel.fds.size() > 1 ? std::move(parcel.fds[1]) : FileDescriptor();
     processes_[static_cast<size_t>(peer)] = PeerProcess(theirs.process, std::move(pidfd));
   }
-  yields_ = more_members_than_cores();
+  compare_cores();
   clear_activity();
   open({}, nullptr, 0);  // a barrier: everyone has mapped everything
   await_open();
@@ -130,14 +130,19 @@ void Group::check_member(int member, const Parcel& parcel) const {
   }
 }
 
-bool Group::more_members_than_cores() const {
-  int cores = 0;
+void Group::compare_cores() {
+  int distinct = 0;
+  int counted = 0;
   for (size_t word = 0; word < std::size(Header{}.cores); ++word) {
     uint64_t bits = 0;
-    for (const Member& member : members_) bits |= member.header().cores[word];
-    cores += std::popcount(bits);
+    for (const Member& member : members_) {
+      bits |= member.header().cores[word];
+      counted += std::popcount(member.header().cores[word]);
+    }
+    distinct += std::popcount(bits);
   }
-  return cores > 0 && size_ > cores;
+  yields_ = distinct > 0 && size_ > distinct;
+  own_cores_ = distinct > 0 && counted == distinct;
 }
 
 Group::Blocks Group::share(size_t bytes) {

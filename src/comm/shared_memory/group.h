@@ -164,7 +164,7 @@ class Group {
   Exchange::Check until_time_is_up(Exchange::Check check);
   void fill_header(Header& header) const;
   void check_member(int member, const Parcel& parcel) const;
-  bool more_members_than_cores() const;
+  void compare_cores();
   void wake(int peer);
   void wait_slowly(const Condition& ready, bool everyone, int peer);
   void check_members(const Condition& ready, bool everyone, int peer);
@@ -183,7 +183,8 @@ class Group {
   std::vector<Member> members_;
   std::vector<PeerProcess> processes_;
   const Member* mine_ = nullptr;
-  bool yields_ = false;  // more members than cores: waiting keeps others from running
+  bool yields_ = false;     // more members than cores: waiting keeps others from running
+  bool own_cores_ = false;  // no core is for two members
 
   uint64_t number_ = 0;  // of the last operation
   uint64_t step_ = 0;

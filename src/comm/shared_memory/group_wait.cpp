@@ -1,4 +1,4 @@
-// Waiting for other members: look for some milliseconds, then sleep, and look after the members now and then.
+// Waiting for other members: look for some time, then sleep, and look after the members now and then.
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -16,11 +16,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// A peer that is on its way comes within this. Sleeping and waking costs tens of microseconds, in a virtual machine more:
-// with a look of 20 us only, two ranks of a decoding model lost 3% to it, and 10% where the machine was shared.
-constexpr auto kLookTime = 10ms;
-// Of which so long without letting others have the core, who may be what is waited for.
-constexpr auto kLookAloneTime = 20us;
+// A peer that is on its way comes within this; sleeping and waking costs more.
+constexpr auto kLookTime = 20us;
+// Where nobody else needs the core. Waking takes tens of microseconds in a virtual machine: with a look of 20 us, two ranks of
+// a decoding model lost 3% to it, and 10% while the machine was shared.
+constexpr auto kLookTimeOnOwnCores = 10ms;
 constexpr int kYields = 50;
 // A sleep ends by itself, so that a wake that got lost costs one of these. They grow to the largest.
 constexpr auto kFirstSleep = 250us;
@@ -59,13 +59,13 @@ void Group::wait_slowly(const Condition& ready, bool everyone, int peer) {
       if (ready()) return;
     }
   } else {
-    for (Clock::duration looked{}; looked < kLookTime; looked = Clock::now() - start) {
-      if (looked > kLookAloneTime) sched_yield();
+    const std::chrono::nanoseconds look = own_cores_ ? kLookTimeOnOwnCores : kLookTime;
+    do {
       for (int i = 0; i < 16; ++i) {
         pause();
         if (ready()) return;
       }
-    }
+    } while (Clock::now() - start < look);
   }
   Header& header = mine_->header();
   std::chrono::nanoseconds sleep = kFirstSleep;

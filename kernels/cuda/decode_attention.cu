@@ -457,8 +457,9 @@ AA_FN void aa_decode(AA_OUT(void) out, AA_IN(void) q, AA_IN(void) k, AA_IN(void)
   at.heads = (aa_i32)(a.heads_per_kv - first < AA_HEADS ? a.heads_per_kv - first : AA_HEADS);
   at.split = (aa_i32)AA_GROUP_ID(0);
 
-  aa_grid_launch_next();
+  if (a.early) aa_grid_launch_next();
   aa_grid_wait();
+  if (!a.early) aa_grid_launch_next();
   const aa_i64 b = sequence[at.token * a.sequence_stride];
   const aa_i64 position = positions[at.token * a.position_stride];
   const aa_i64 begin = aa_first_slot(position, a.window);

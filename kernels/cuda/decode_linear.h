@@ -59,32 +59,33 @@ AA_FN void aa_unit_rows(const aa_linear_work<kUnit, kParts>& work, aa_i32 unit, 
 template <int kUnit, int kParts>
 AA_FN aa_decode_token aa_unit_token(const aa_linear_work<kUnit, kParts>&, aa_i32) { return {}; }
 
-// Biases of the unit's rows (two at most), then their residuals; -0, which changes no sum, where there are none.
+// Biases of the unit's rows (two at most), then their residuals.
 template <int kUnit, int kParts>
-AA_FN aa_quad aa_unit_inputs(const aa_linear_work<kUnit, kParts>& work, aa_i32 unit, aa_i32 token) {
+AA_FN void aa_unit_fetch(const aa_linear_work<kUnit, kParts>& work, aa_i32 unit, aa_i32 token, aa_u32 (&raw)[4]) {
   const aa_linear_place at = aa_place_of(work, unit);
   const aa_i32 bias_dtype = aa_opaque(at.part.bias_dtype);
   const aa_i32 residual_dtype = aa_opaque(at.residual ? work.res.dtype : 0);
-  aa_quad inputs = {{-0.0f, -0.0f, -0.0f, -0.0f}};
   AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) {
     if (at.n + r >= at.part.n) continue;
-    if (bias_dtype) inputs.v[r] = aa_load_value(at.bias, bias_dtype, (at.n + r) * at.part.bias_inner);
+    if (bias_dtype) raw[r] = aa_load_raw(at.bias, bias_dtype, (at.n + r) * at.part.bias_inner);
     if (residual_dtype) {
-      inputs.v[2 + r] =
-          aa_load_value(work.residual, residual_dtype, token * work.res.row + (at.n + r) * work.res.inner);
+      raw[2 + r] = aa_load_raw(work.residual, residual_dtype, token * work.res.row + (at.n + r) * work.res.inner);
     }
   }
-  return inputs;
 }
 template <int kUnit, int kParts>
 AA_FN void aa_unit_end(const aa_linear_work<kUnit, kParts>& work, aa_i32 unit, aa_i32 token, const float (&sums)[kUnit],
-                       const aa_quad& inputs, const aa_decode_token&) {
+                       const aa_u32 (&raw)[4], const aa_decode_token&) {
   const aa_linear_place at = aa_place_of(work, unit);
   const aa_i32 out_dtype = aa_opaque(at.part.out_dtype);
+  const aa_i32 bias_dtype = aa_opaque(at.part.bias_dtype);
+  const aa_i32 residual_dtype = aa_opaque(at.residual ? work.res.dtype : 0);
   AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) {
     if (at.n + r >= at.part.n) continue;
-    aa_store_value(at.out, out_dtype, token * at.part.out_row + (at.n + r) * at.part.out_inner,
-                   sums[r] + inputs.v[r] + inputs.v[2 + r]);
+    float sum = sums[r];
+    if (bias_dtype) sum += aa_raw_value(raw[r], bias_dtype);
+    if (residual_dtype) sum += aa_raw_value(raw[2 + r], residual_dtype);
+    aa_store_value(at.out, out_dtype, token * at.part.out_row + (at.n + r) * at.part.out_inner, sum);
   }
 }
 

@@ -1,20 +1,23 @@
 // Products of a few rows of x with rows of weights, for decoding: the time is that of reading the weights once. What
 // decode_linear.cu, decode_gated.cu and decode_qkv.cu share; include first, with AA_W given.
 //
-// One block of 16 warps a multiprocessor takes an even share of the rows of weights. A warp streams one unit (1, 2 or 4
-// rows) after another: each thread keeps 4 to 8 loads of 16 bytes under way in a ring of registers, across the ends
-// of rows, so that the memory never waits for arithmetic. x lies in shared memory as floats, multiplied by the norm's weight;
-// its root mean square is applied to the sums at the end. Where there are few units several warps share one along K.
+// One block of 16 warps a multiprocessor takes an even share of the units: one row of weights, or two that belong together. Its
+// warps take even shares of the block's groups of 512 bytes, so a unit may end in another warp than it began in; what such a
+// warp has of it waits in shared memory for the warp where it began, which adds the parts in their order. Each thread keeps
+// loads of 16 bytes under way, from memory to its own places of a ring in shared memory, across the ends of units, so that the
+// memory never waits for arithmetic. x lies in shared memory as floats, multiplied by the norm's weight; its root mean square
+// is applied to the sums at the end.
 //
-// The first weights are asked for (into the second-level cache) while the kernel before ends; nothing else happens before
-// aa_grid_wait(), not even a read of weights, which an earlier kernel may have made. The next kernel may start when a block
-// has issued its last loads.
+// The kernel after this one may start at once, and where its weights were not written lately (`early`), it fills its ring before
+// this one has ended. The host gives a block more than half of a multiprocessor's shared memory: with two blocks of a kernel
+// on one multiprocessor and none on another, which is what the device does with smaller ones, half of the memory's speed is
+// lost.
 //
 // A kind of product is a struct with overloads of
-//   aa_unit_rows(work, unit, row)       the rows of weights of a unit, as AA_IN(aa_u8)
-//   aa_unit_token(work, token)          what a token has for all units, an aa_decode_token without its scale; -1: none
-//   aa_unit_inputs(work, unit, token)   four numbers that its end will need, loaded early
-//   aa_unit_end(work, unit, token, sums, inputs, about)
+//   aa_unit_rows(work, unit, row)           the rows of weights of a unit, as AA_IN(aa_u8)
+//   aa_unit_token(work, token)              what a token has for all units, an aa_decode_token without its scale
+//   aa_unit_fetch(work, unit, token, raw)   loads four numbers that the end of the unit will need, as they lie in memory
+//   aa_unit_end(work, unit, token, sums, raw, about)
 #ifndef ANYACCEL_KERNELS_DECODE_PRODUCTS_H_
 #define ANYACCEL_KERNELS_DECODE_PRODUCTS_H_
 
@@ -28,9 +31,9 @@ struct alignas(16) aa_quad {
 };
 
 // What the end of a unit knows of a token: the factor of its sums, and two numbers of the kind of product.
-struct alignas(16) aa_decode_token {
+struct aa_decode_token {
   float scale;
-  aa_i32 first, second, reserved;
+  aa_i32 first, second;
 };
 
 // Weights in 16 bytes, and quads of them.
@@ -53,11 +56,14 @@ AA_FN aa_quad aa_quad_of_f16(aa_u32x4 v, aa_i32 quad) {
 }
 #define AA_W_QUAD(v, quad) AA_CAT(aa_quad_of_, AA_W)(v, quad)
 
-// A value of a type known when running; aa_load without its branches.
-AA_FN float aa_load_value(AA_IN(void) p, aa_i32 dtype, aa_i64 i) {
-  if (dtype == AA_F32) return AA_AS_IN(float, p)[i];
-  const aa_u16 bits = AA_AS_IN(aa_u16, p)[i];
-  return dtype == AA_BF16 ? aa_from_bf16(bits) : aa_unpack_f16(bits);
+// A value of a type known when running, in two steps: nothing waits for the load before its number is needed.
+AA_FN aa_u32 aa_load_raw(AA_IN(void) p, aa_i32 dtype, aa_i64 i) {
+  if (dtype == AA_F32) return AA_AS_IN(aa_u32, p)[i];
+  return AA_AS_IN(aa_u16, p)[i];
+}
+AA_FN float aa_raw_value(aa_u32 raw, aa_i32 dtype) {
+  if (dtype == AA_F32) return aa_float(raw);
+  return dtype == AA_BF16 ? aa_from_bf16((aa_u16)raw) : aa_unpack_f16((aa_u16)raw);
 }
 AA_FN void aa_store_value(AA_OUT(void) p, aa_i32 dtype, aa_i64 i, float v) {
   if (dtype == AA_F32) {
@@ -108,205 +114,176 @@ AA_FN aa_i32 aa_staged_at(aa_i32 quad, aa_i32 m, aa_i32 rows) {
   return (((chunk >> 5) * rows + m) * AA_W_QUADS + quad % AA_W_QUADS) * 32 + (chunk & 31);
 }
 
-// Begins to bring x [rows,K] to shared memory, with zeros beyond M and K. Without registers, most of which hold weights that
-// are under way, and all of it at once: it takes one trip to the second-level cache.
-AA_FN void aa_stage_begin(AA_IN(void) x, const aa_decode_x& xs, aa_i32 quads, aa_quad* staged) {
+// Brings x [rows,K] to shared memory, multiplied by the norm's weight, with zeros beyond M and K, and leaves the sums of squares
+// by warp and row.
+AA_FN void aa_stage(AA_IN(void) x, AA_IN(void) norm, const aa_decode_x& xs, aa_i32 quads, aa_quad* staged, float* squares) {
+  constexpr int kFlight = 4;  // loads of x under way: one round for K up to 8192
   const aa_i32 dtype = aa_opaque(xs.dtype);
+  const aa_i32 norm_dtype = aa_opaque(xs.norm_dtype);
   AA_PRAGMA_NO_UNROLL for (aa_i32 m = 0; m < xs.rows; ++m) {
     AA_IN(aa_u8) from = AA_AS_IN(aa_u8, x) + m * xs.row;
+    AA_IN(aa_u8) factors = AA_AS_IN(aa_u8, norm);
     const aa_i32 there = m < xs.m ? xs.k / 4 : 0;
-    AA_PRAGMA_NO_UNROLL for (aa_i32 q = AA_LOCAL_ID; q < quads; q += AA_DECODE_THREADS) {
-      aa_quad* to = &staged[aa_staged_at(q, m, xs.rows)];
-      if (dtype == AA_F32) {
-        aa_async_copy16(to, from, (aa_i64)q * 16, q < there);
-      } else {
-        aa_u32x4 v = {0, 0, 0, 0};
-        if (q < there) v = aa_load_quad(from, dtype, q);
-        *to = aa_quad_value(v, dtype);
-      }
-    }
-  }
-  aa_async_commit();
-}
-
-// Ends it: multiplies by the norm's weight, and leaves the sums of squares by warp and row. Each thread does what it has
-// brought.
-AA_FN void aa_stage_end(AA_IN(void) norm, const aa_decode_x& xs, aa_i32 quads, aa_quad* staged, float* squares) {
-  const aa_i32 dtype = aa_opaque(xs.norm_dtype);
-  const aa_i32 there = dtype ? xs.k / 4 : 0;
-  AA_IN(aa_u8) from = AA_AS_IN(aa_u8, norm);
-  aa_u32x4 next = {0, 0, 0, 0};
-  if (AA_LOCAL_ID < there) next = aa_load_quad(from, dtype, AA_LOCAL_ID);
-  aa_async_wait(0);
-  if (!xs.normed) return;
-  AA_PRAGMA_NO_UNROLL for (aa_i32 m = 0; m < xs.m; ++m) {
     float sum = 0;
-    AA_PRAGMA_NO_UNROLL for (aa_i32 q = AA_LOCAL_ID; q < quads; q += AA_DECODE_THREADS) {
-      const aa_u32x4 factor = next;
-      const aa_i32 after = q + AA_DECODE_THREADS < quads ? q + AA_DECODE_THREADS : AA_LOCAL_ID;
-      if (after < there && after != q) next = aa_load_quad(from, dtype, after);
-      aa_quad* at = &staged[aa_staged_at(q, m, xs.rows)];
-      aa_quad v = *at;
-      AA_PRAGMA_UNROLL for (int e = 0; e < 4; ++e) sum = aa_fma(v.v[e], v.v[e], sum);
-      if (q < there) {
-        const aa_quad by = aa_quad_value(factor, dtype);
-        AA_PRAGMA_UNROLL for (int e = 0; e < 4; ++e) v.v[e] *= by.v[e];
-        *at = v;
+    AA_PRAGMA_NO_UNROLL for (aa_i32 round = AA_LOCAL_ID; round < quads; round += kFlight * AA_DECODE_THREADS) {
+      aa_u32x4 values[kFlight], by[kFlight];
+      AA_PRAGMA_UNROLL for (int i = 0; i < kFlight; ++i) {
+        const aa_i32 q = round + i * AA_DECODE_THREADS;
+        values[i] = {0, 0, 0, 0};
+        by[i] = {0, 0, 0, 0};
+        if (q < there) {
+          values[i] = aa_load_quad(from, dtype, q);
+          if (norm_dtype) by[i] = aa_load_quad(factors, norm_dtype, q);
+        }
+      }
+      AA_PRAGMA_UNROLL for (int i = 0; i < kFlight; ++i) {
+        const aa_i32 q = round + i * AA_DECODE_THREADS;
+        if (q >= quads) continue;
+        aa_quad v = aa_quad_value(values[i], dtype);
+        AA_PRAGMA_UNROLL for (int e = 0; e < 4; ++e) sum = aa_fma(v.v[e], v.v[e], sum);
+        if (norm_dtype && q < there) {
+          const aa_quad factor = aa_quad_value(by[i], norm_dtype);
+          AA_PRAGMA_UNROLL for (int e = 0; e < 4; ++e) v.v[e] *= factor.v[e];
+        }
+        staged[aa_staged_at(q, m, xs.rows)] = v;
       }
     }
+    if (!xs.normed) continue;
     sum = aa_warp_sum(sum);
     if (AA_LANE == 0) squares[AA_WARP * xs.rows + m] = sum;
   }
 }
 
-// The token whose results thread `id` finishes, in the first warp of a team; -1: none.
-template <int kRows>
-AA_FN aa_i32 aa_token_of(const aa_decode_x& xs, aa_i32 id) {
-  constexpr int kLanes = 32 / kRows;
-  const aa_i32 token = (id & 31) / kLanes;
-  const aa_i32 share = (id >> 5) & ((1 << xs.split_bits) - 1);
-  return id % kLanes == 0 && token < xs.m && share == 0 ? token : -1;
-}
-
-// kRows: rows of x; kUnit: rows of weights in a unit.
-template <int kRows, int kUnit, class Work>
+// kRows: rows of x; kUnit: rows of weights in a unit; kLoads: see decode_arguments.h.
+template <int kRows, int kUnit, int kLoads, class Work>
 AA_FN void aa_decode(const Work& work, AA_IN(void) x, AA_IN(void) norm, const aa_decode_x& xs, aa_u8* local) {
-  constexpr int kStep = AA_DECODE_STEP(kRows, kUnit);
-  constexpr int kLanes = 32 / kRows;  // that have the same token
-  aa_quad* staged = (aa_quad*)local;
-  aa_decode_token* tokens = (aa_decode_token*)(local + xs.steps * (kStep * kRows * AA_W_QUADS * 512));  // [warp][row]
-  aa_quad* inputs = (aa_quad*)(tokens + AA_DECODE_WARPS * kRows);  // [warp][row]
-  float* squares = (float*)(inputs + AA_DECODE_WARPS * kRows);
-  float* partial = squares + AA_DECODE_WARPS * kRows;  // [2][warp][row of the unit][token]
+  constexpr int kSlots = kLoads / kUnit;  // groups under way
+  constexpr int kLanes = 32 / kRows;      // that have the same token
+  aa_u32x4* const ring = (aa_u32x4*)local + AA_LOCAL_ID;                   // [slot][row of the unit][thread]
+  aa_quad* const staged = (aa_quad*)(local + AA_DECODE_RING_BYTES(kLoads));
+  float* const squares = (float*)(staged + xs.groups * (kRows * AA_W_QUADS * 32));  // [warp][row of x]
+  float* const begun = squares + AA_DECODE_WARPS * kRows;                  // [warp][row of the unit][token]
+  float* const ended = begun + AA_DECODE_WARPS * kUnit * kRows;            // the same
 
   const aa_i32 lane = AA_LANE;
   const aa_i32 warp = (aa_i32)aa_shuffle_u32((aa_u32)AA_WARP, 0);  // which tells the compiler that it is the same in all lanes
-  const aa_i32 teams = AA_DECODE_WARPS >> xs.split_bits;
-  const aa_i32 team = warp >> xs.split_bits;
-  const aa_i32 share = warp & ((1 << xs.split_bits) - 1);
   const aa_i32 block = (aa_i32)AA_GROUP_ID(0);
   const aa_i32 more = block < xs.units_more ? 1 : 0;
   const aa_i32 first = block * xs.units_each + (more ? block : xs.units_more);
-  const aa_i32 last = first + xs.units_each + more;
-  const aa_i32 begin = ((xs.steps * share) >> xs.split_bits) * kStep;
-  const aa_i32 end = ((xs.steps * (share + 1)) >> xs.split_bits) * kStep;
+  const aa_i32 groups = xs.groups;
+  const aa_i64 all = (aa_i64)(xs.units_each + more) * groups;
+  const aa_i32 begin = (aa_i32)(all * warp / AA_DECODE_WARPS), end = (aa_i32)(all * (warp + 1) / AA_DECODE_WARPS);
   const aa_i32 chunks = xs.k / AA_W_VALUES;
-  const aa_i32 stop = chunks < end * 32 ? chunks : end * 32;
 
+  // What is loaded next: a group of the block, which is group `ask_group` of its unit.
   AA_IN(aa_u8) row[kUnit];
-  AA_PRAGMA_NO_UNROLL for (aa_i32 ahead = 0; ahead < xs.prefetch_units; ++ahead) {
-    const aa_i32 unit = first + ahead * teams + team;
-    if (unit >= last) break;
-    aa_unit_rows(work, unit, row);
-    const aa_i32 most = begin * 512 + xs.prefetch_bytes;
-    const aa_i32 to = most < stop * 16 ? most : stop * 16;
-    AA_PRAGMA_NO_UNROLL for (aa_i32 at = begin * 512 + lane * 128; at < to; at += 32 * 128) {
-      AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) aa_prefetch(row[r], at);
+  aa_i32 ask = begin, ask_unit = first + begin / groups, ask_group = begin % groups;
+  const auto load = [&](int slot) {
+    if (ask < end) {
+      const aa_i32 chunk = ask_group * 32 + lane;
+      AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) {
+        aa_async_copy16(ring + (slot * kUnit + r) * AA_DECODE_THREADS, row[r], chunk * 16, chunk < chunks);
+      }
+      ++ask;
+      if (++ask_group == groups) {
+        ask_group = 0;
+        ++ask_unit;
+        if (ask < end) aa_unit_rows(work, ask_unit, row);
+      }
     }
+    aa_async_commit();
+  };
+  if (xs.early) {
+    aa_grid_launch_next();
+  } else {
+    aa_grid_wait();
+    aa_grid_launch_next();
   }
-  if (xs.norm_dtype) {
-    const aa_i32 bytes = xs.k * (xs.norm_dtype == AA_F32 ? 4 : 2);
-    AA_PRAGMA_NO_UNROLL for (aa_i32 at = AA_LOCAL_ID * 128; at < bytes; at += AA_DECODE_THREADS * 128) aa_prefetch(norm, at);
-  }
+  if (begin < end) aa_unit_rows(work, ask_unit, row);
+  AA_PRAGMA_NO_UNROLL for (int slot = 0; slot < kSlots; ++slot) load(slot);
   aa_grid_wait();
 
-  // The loads that are issued next: this lane's chunk of 16 bytes of the unit's rows, and how many chunks there are from it
-  // on.
-  aa_i32 left = 0;
-  aa_u32x4 ring[kStep][kUnit];
-  const auto enter = [&](aa_i32 unit) {
-    left = 0;
-    if (unit >= last) return;
-    aa_unit_rows(work, unit, row);
-    AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) row[r] = row[r] + (begin * 512 + lane * 16);
-    left = stop - begin * 32 - lane;
-  };
-  const auto load = [&](int j) {
-    AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) ring[j][r] = aa_load16_stream_if(row[r], 512 * j, left > 32 * j);
-  };
-  enter(first + team);
-  AA_PRAGMA_UNROLL for (int j = 0; j < kStep; ++j) load(j);
-
-  const aa_i32 quads = xs.steps * (kStep * 32 * AA_W_QUADS);
-  aa_stage_begin(x, xs, quads, staged);
-  aa_stage_end(norm, xs, quads, staged, squares);
+  aa_stage(x, norm, xs, groups * (AA_W_QUADS * 32), staged, squares);
   AA_BARRIER();
-  if (lane % kLanes == 0) {
-    aa_decode_token about = aa_unit_token(work, aa_token_of<kRows>(xs, AA_LOCAL_ID));
+  // Of the token whose results this lane finishes; -1: of none.
+  const aa_i32 token = lane % kLanes == 0 && lane / kLanes < xs.m ? lane / kLanes : -1;
+  aa_decode_token about = {1.0f, 0, 0};
+  if (token >= 0) {
+    about = aa_unit_token(work, token);
     about.scale = 1.0f;
     if (xs.normed) {
       float sum = 0;
-      AA_PRAGMA_UNROLL for (int w = 0; w < AA_DECODE_WARPS; ++w) sum += squares[w * kRows + lane / kLanes];
+      AA_PRAGMA_UNROLL for (int w = 0; w < AA_DECODE_WARPS; ++w) sum += squares[w * kRows + token];
       about.scale = 1.0f / aa_sqrt(aa_fma(sum, xs.inverse_k, xs.eps));
     }
-    tokens[AA_WARP * kRows + lane / kLanes] = about;  // for this very thread
   }
 
-  AA_PRAGMA_NO_UNROLL for (aa_i32 start = first; start < last; start += teams) {
-    const aa_i32 mine = start + team;
-    // What the end of the unit needs waits in shared memory, for this very thread, while registers hold weights.
-    {
-      const aa_i32 token = mine < last ? aa_token_of<kRows>(xs, aa_opaque(AA_LOCAL_ID)) : -1;
-      if (token >= 0) inputs[AA_WARP * kRows + token] = aa_unit_inputs(work, mine, token);
-    }
-    float sums[kUnit][kRows];
+  aa_i32 unit = first + begin / groups, group = begin % groups;
+  bool whole = false;  // the unit began in this warp
+  aa_u32 raw[4] = {0, 0, 0, 0};
+  float sums[kUnit][kRows];
+  const auto start = [&] {
     AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) {
       AA_PRAGMA_UNROLL for (int m = 0; m < kRows; ++m) sums[r][m] = 0;
     }
-    if (mine < last) {
-      AA_PRAGMA_NO_UNROLL for (aa_i32 g = begin; g < end; g += kStep) {
-        if (g + kStep < end) {
-          left -= 32 * kStep;
-          AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) row[r] = row[r] + 512 * kStep;
-        } else {
-          enter(mine + teams);
-          if (mine + teams >= last) aa_grid_launch_next();
-        }
-        const aa_quad* values = staged + g * (kRows * AA_W_QUADS * 32) + lane;
-        AA_PRAGMA_UNROLL for (int j = 0; j < kStep; ++j) {
-          AA_PRAGMA_UNROLL for (int quad = 0; quad < AA_W_QUADS; ++quad) {
-            aa_quad w[kUnit];
-            AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) w[r] = AA_W_QUAD(ring[j][r], quad);
-            if (kRows > 4) AA_WARP_SYNC();
-            AA_PRAGMA_UNROLL for (int m = 0; m < kRows; ++m) {
-              const aa_quad v = values[((j * kRows + m) * AA_W_QUADS + quad) * 32];
-              AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) {
-                AA_PRAGMA_UNROLL for (int e = 0; e < 4; ++e) sums[r][m] = aa_fma(w[r].v[e], v.v[e], sums[r][m]);
-              }
-            }
-          }
-          load(j);
-          if (kRows > 1) AA_WARP_SYNC();  // keeps ptxas from loading more of x ahead than there are registers
+    whole = group == 0;
+    if (whole && token >= 0) aa_unit_fetch(work, unit, token, raw);
+  };
+  if (begin < end) start();
+  int slot = 0;
+  AA_PRAGMA_NO_UNROLL for (aa_i32 at = begin; at < end; ++at) {
+    aa_async_wait(kSlots - 1);
+    const aa_quad* const values = staged + group * (kRows * AA_W_QUADS * 32) + lane;
+    aa_u32x4 chunk[kUnit];
+    AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) chunk[r] = ring[(slot * kUnit + r) * AA_DECODE_THREADS];
+    AA_PRAGMA_UNROLL for (int quad = 0; quad < AA_W_QUADS; ++quad) {
+      aa_quad w[kUnit];
+      AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) w[r] = AA_W_QUAD(chunk[r], quad);
+      AA_PRAGMA_UNROLL for (int m = 0; m < kRows; ++m) {
+        const aa_quad v = values[(m * AA_W_QUADS + quad) * 32];
+        AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) {
+          AA_PRAGMA_UNROLL for (int e = 0; e < 4; ++e) sums[r][m] = aa_fma(w[r].v[e], v.v[e], sums[r][m]);
         }
       }
     }
-    // What follows happens once a unit and computes its numbers again, so that they take no registers from the loop above.
-    const aa_i32 id = aa_opaque(AA_LOCAL_ID);
-    const aa_i32 token = mine < last ? aa_token_of<kRows>(xs, id) : -1;
+    load(slot);
+    slot = slot + 1 == kSlots ? 0 : slot + 1;
+    ++group;
+    if (group < groups && at + 1 < end) continue;
+
     float result[kUnit];
-    AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) result[r] = aa_sums_by_token<kRows>(sums[r], id & 31);
-    if (xs.split_bits > 0) {
-      const aa_i32 slot = (id & 31) / kLanes;
-      // Two buffers in turn: teams is a power of two, and start - first a multiple of it.
-      const aa_i32 buffer = ((start - first) & teams) ? AA_DECODE_WARPS * kUnit * kRows : 0;
-      float* here = partial + buffer + (id >> 5) * (kUnit * kRows) + slot;
-      if (id % kLanes == 0) {
-        AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) here[r * kRows] = result[r];
-      }
-      AA_BARRIER();
-      if (token >= 0) {
-        AA_PRAGMA_NO_UNROLL for (aa_i32 s = (1 << xs.split_bits) - 1; s > 0; --s) {
-          here += kUnit * kRows;
-          AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) result[r] += here[r * kRows];
-        }
+    AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) result[r] = aa_sums_by_token<kRows>(sums[r], lane);
+    const bool complete = whole && group == groups;
+    if (token >= 0) {
+      if (complete) {
+        AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) result[r] *= about.scale;
+        aa_unit_end(work, unit, token, result, raw, about);
+      } else {
+        float* const to = (whole ? begun : ended) + warp * (kUnit * kRows) + token;
+        AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) to[r * kRows] = result[r];
       }
     }
-    if (token >= 0) {
-      const aa_decode_token about = tokens[(id >> 5) * kRows + token];
-      AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) result[r] *= about.scale;
-      aa_unit_end(work, mine, token, result, inputs[(id >> 5) * kRows + token], about);
+    if (complete) whole = false;
+    if (group == groups && at + 1 < end) {
+      group = 0;
+      ++unit;
+      start();
     }
   }
+  AA_BARRIER();
+  // A unit that began here and ended in the warps after this one.
+  if (!whole || token < 0) return;
+  float result[kUnit];
+  AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) result[r] = begun[(warp * kUnit + r) * kRows + token];
+  const aa_i64 unit_end = (aa_i64)(unit - first + 1) * groups;
+  AA_PRAGMA_NO_UNROLL for (aa_i32 w = warp + 1; w < AA_DECODE_WARPS; ++w) {
+    const aa_i64 from = all * w / AA_DECODE_WARPS;
+    if (from >= unit_end) break;
+    if (from == all * (w + 1) / AA_DECODE_WARPS) continue;  // a warp without groups
+    AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) result[r] += ended[(w * kUnit + r) * kRows + token];
+  }
+  AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) result[r] *= about.scale;
+  aa_unit_end(work, unit, token, result, raw, about);
 }
 
 #endif  // ANYACCEL_KERNELS_DECODE_PRODUCTS_H_

@@ -1,6 +1,6 @@
 // "norm_qkv_rope" of anyaccel/abi/ops.h for a few tokens: a unit is two rows of w_q, w_k or w_v, the two that rotary position
 // embedding turns together where it turns them at all, so that queries, keys and values go from the sums to where they stay.
-// Heads are numbered through: those of q, of k, of v. See decode_products.h, and decode_linear.cu about AA_ROWS.
+// Heads are numbered through: those of q, of k, of v. See decode_products.h, and decode_linear.cu about AA_SHAPE.
 #include "decode_products.h"
 
 struct aa_qkv_work {
@@ -62,7 +62,6 @@ AA_FN void aa_unit_rows(const aa_qkv_work& work, aa_i32 unit, AA_IN(aa_u8) (&row
 // Where the keys and values of a token go: `first` is the sequence (-1: nowhere), `second` the slot. Of tokens that name the
 // same slot the last one is written.
 AA_FN aa_decode_token aa_unit_token(const aa_qkv_work& work, aa_i32 token) {
-  if (token < 0) return {0, -1, -1, 0};
   const aa_i32 sequence = work.sequence[token * work.rope.sequence_inner];
   const aa_i32 slot = work.positions[token * work.rope.position_inner];
   bool written = sequence >= 0 && sequence < work.rope.sequences && slot >= 0 && slot < work.rope.slots;
@@ -72,35 +71,38 @@ AA_FN aa_decode_token aa_unit_token(const aa_qkv_work& work, aa_i32 token) {
       written = false;
     }
   }
-  return {0, written ? sequence : -1, slot, 0};
+  return {0, written ? sequence : -1, slot};
 }
 
 // The two biases, cosine and sine.
-AA_FN aa_quad aa_unit_inputs(const aa_qkv_work& work, aa_i32 unit, aa_i32 token) {
-  aa_quad inputs = {{0, 0, 1, 0}};
+AA_FN void aa_unit_fetch(const aa_qkv_work& work, aa_i32 unit, aa_i32 token, aa_u32 (&raw)[4]) {
   const aa_qkv_place at = aa_place_of(work, aa_opaque(unit));
   const aa_decode_heads heads = aa_heads_of(work, at.kind);
   if (heads.bias_dtype) {
     AA_IN(void) bias = at.kind == 0 ? work.bias_q : at.kind == 1 ? work.bias_k : work.bias_v;
     const aa_i32 from = at.head * work.rope.head_size;
-    inputs.v[0] = aa_load_value(bias, heads.bias_dtype, (from + at.first) * heads.bias_inner);
-    inputs.v[1] = aa_load_value(bias, heads.bias_dtype, (from + at.second) * heads.bias_inner);
+    raw[0] = aa_load_raw(bias, heads.bias_dtype, (from + at.first) * heads.bias_inner);
+    raw[1] = aa_load_raw(bias, heads.bias_dtype, (from + at.second) * heads.bias_inner);
   }
   if (at.pair >= 0) {
-    inputs.v[2] = work.cosines[token * work.rope.cos_row + at.pair * work.rope.cos_inner];
-    inputs.v[3] = work.sines[token * work.rope.sin_row + at.pair * work.rope.sin_inner];
+    raw[2] = aa_bits(work.cosines[token * work.rope.cos_row + at.pair * work.rope.cos_inner]);
+    raw[3] = aa_bits(work.sines[token * work.rope.sin_row + at.pair * work.rope.sin_inner]);
   }
-  return inputs;
 }
 AA_FN void aa_unit_end(const aa_qkv_work& work, aa_i32 unit, aa_i32 token, const float (&sums)[2],
-                       const aa_quad& inputs, const aa_decode_token& about) {
+                       const aa_u32 (&raw)[4], const aa_decode_token& about) {
   const aa_qkv_place at = aa_place_of(work, aa_opaque(unit));
   const aa_decode_heads heads = aa_heads_of(work, at.kind);
-  float a = sums[0] + inputs.v[0];
-  float b = sums[1] + inputs.v[1];
+  float a = sums[0];
+  float b = sums[1];
+  if (heads.bias_dtype) {
+    a += aa_raw_value(raw[0], heads.bias_dtype);
+    b += aa_raw_value(raw[1], heads.bias_dtype);
+  }
   if (at.pair >= 0) {
-    const float turned = aa_fma(a, inputs.v[2], -(b * inputs.v[3]));
-    b = aa_fma(b, inputs.v[2], a * inputs.v[3]);
+    const float cosine = aa_float(raw[2]), sine = aa_float(raw[3]);
+    const float turned = aa_fma(a, cosine, -(b * sine));
+    b = aa_fma(b, cosine, a * sine);
     a = turned;
   }
   if (at.kind != 0 && about.first < 0) return;
@@ -112,8 +114,8 @@ AA_FN void aa_unit_end(const aa_qkv_work& work, aa_i32 unit, aa_i32 token, const
   aa_store_value(out, dtype, to + at.second * heads.inner, b);
 }
 
-#define AA_DECODE_QKV(name, rows, blocks) \
-  AA_TUNED_KERNEL(name, AA_DECODE_THREADS, blocks) \
+#define AA_DECODE_QKV(name, rows, loads) \
+  AA_TUNED_KERNEL(name, AA_DECODE_THREADS, 1) \
   (AA_IN(void) x, AA_IN(void) norm, aa_decode_x xs, AA_IN(void) w_q, AA_IN(void) w_k, AA_IN(void) w_v, \
    AA_IN(void) bias_q, AA_IN(void) bias_k, AA_IN(void) bias_v, AA_OUT(void) q, AA_OUT(void) k_cache, \
    AA_OUT(void) v_cache, aa_decode_heads q_heads, aa_decode_heads k_heads, aa_decode_heads v_heads, \
@@ -121,22 +123,26 @@ AA_FN void aa_unit_end(const aa_qkv_work& work, aa_i32 unit, aa_i32 token, const
     AA_DYNAMIC_LOCAL(local); \
     const aa_qkv_work work = {w_q,     w_k,     w_v,     bias_q, bias_k, bias_v,   q,         k_cache, v_cache, \
                               q_heads, k_heads, v_heads, cosines, sines, sequence, positions, rope}; \
-    aa_decode<rows, 2>(work, x, norm, xs, local); \
+    aa_decode<rows, 2, loads>(work, x, norm, xs, local); \
   }
 
-#if !defined(AA_ROWS) || AA_ROWS == 1
-AA_DECODE_QKV(AA_NAME_W(decode_qkv_1), 1, 2)
-AA_REGISTER_TUNED(AA_NAME_W(decode_qkv_1), AA_DECODE_THREADS)
+#if !defined(AA_SHAPE) || AA_SHAPE == 112
+AA_DECODE_QKV(AA_NAME_W(decode_qkv_112), 1, 12)
+AA_REGISTER_TUNED(AA_NAME_W(decode_qkv_112), AA_DECODE_THREADS)
 #endif
-#if !defined(AA_ROWS) || AA_ROWS == 2
-AA_DECODE_QKV(AA_NAME_W(decode_qkv_2), 2, 1)
-AA_REGISTER_TUNED(AA_NAME_W(decode_qkv_2), AA_DECODE_THREADS)
+#if !defined(AA_SHAPE) || AA_SHAPE == 104
+AA_DECODE_QKV(AA_NAME_W(decode_qkv_104), 1, 4)
+AA_REGISTER_TUNED(AA_NAME_W(decode_qkv_104), AA_DECODE_THREADS)
 #endif
-#if !defined(AA_ROWS) || AA_ROWS == 4
-AA_DECODE_QKV(AA_NAME_W(decode_qkv_4), 4, 1)
-AA_REGISTER_TUNED(AA_NAME_W(decode_qkv_4), AA_DECODE_THREADS)
+#if !defined(AA_SHAPE) || AA_SHAPE == 204
+AA_DECODE_QKV(AA_NAME_W(decode_qkv_204), 2, 4)
+AA_REGISTER_TUNED(AA_NAME_W(decode_qkv_204), AA_DECODE_THREADS)
 #endif
-#if !defined(AA_ROWS) || AA_ROWS == 8
-AA_DECODE_QKV(AA_NAME_W(decode_qkv_8), 8, 1)
-AA_REGISTER_TUNED(AA_NAME_W(decode_qkv_8), AA_DECODE_THREADS)
+#if !defined(AA_SHAPE) || AA_SHAPE == 404
+AA_DECODE_QKV(AA_NAME_W(decode_qkv_404), 4, 4)
+AA_REGISTER_TUNED(AA_NAME_W(decode_qkv_404), AA_DECODE_THREADS)
+#endif
+#if !defined(AA_SHAPE) || AA_SHAPE == 804
+AA_DECODE_QKV(AA_NAME_W(decode_qkv_804), 8, 4)
+AA_REGISTER_TUNED(AA_NAME_W(decode_qkv_804), AA_DECODE_THREADS)
 #endif

@@ -23,17 +23,17 @@ typedef struct aa_tuned_attention {
   aa_i32 out_dtype;
   aa_i32 splits; /* decode_attention: blocks that share the slots of one token */
   aa_i32 q_wide; /* decode_attention: q is F32, without gaps in a head, and its heads are aligned to 16 bytes */
-  aa_i32 reserved;
+  aa_i32 early;  /* decode_attention: 1: all but the kernels that the next one knows of have ended, so it may start at once */
 } aa_tuned_attention;
 
 // decode_attention: threads of a block; query heads of one key/value head that a block makes, for caches of 16 and 32 bits;
-// most splits; slots that a warp takes at once; fewest of these that a block is made for.
+// most splits; slots that a warp takes at once; fewest of these that a block is made for: one for each of its warps.
 #define AA_DECODE_THREADS 256
 #define AA_DECODE_HEADS 8
 #define AA_DECODE_HEADS_F32 4
 #define AA_DECODE_MAX_SPLITS 64
 #define AA_DECODE_TILE 16
-#define AA_DECODE_LEAST_TILES 4
+#define AA_DECODE_LEAST_TILES 8
 // Floats that one split leaves for the block that adds them up: maxima, totals, sums.
 #define AA_DECODE_PARTIAL(heads, size) (((heads) * ((size) + 2) + 15) / 16 * 16)
 

@@ -49,16 +49,6 @@ AA_FN aa_u32x4 aa_load16_stream(const void* p, aa_i64 bytes) {
                : "l"((const char*)p + bytes));
   return v;
 }
-// The same where `there`; zeros elsewhere, and nothing is read. An earlier kernel may have written it: it is not read past
-// an aa_grid_wait().
-AA_FN aa_u32x4 aa_load16_stream_if(const void* p, aa_i64 bytes, bool there) {
-  aa_u32x4 v = {0, 0, 0, 0};
-  asm volatile("{ .reg .pred there; setp.ne.s32 there, %5, 0; "
-               "@there ld.global.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4]; }"
-               : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-               : "l"((const char*)p + bytes), "r"(there ? 1 : 0));
-  return v;
-}
 // Data that other threads read too, and that an earlier kernel may have written.
 AA_FN aa_u32x4 aa_load16(const void* p, aa_i64 bytes) {
   aa_u32x4 v;
@@ -71,9 +61,6 @@ AA_FN void aa_store16(void* p, aa_i64 bytes, aa_u32x4 v) {
   asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"((char*)p + bytes), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                : "memory");
 }
-// Asks for the 128 bytes around an address to come to the second-level cache. Allowed before aa_grid_wait() for memory that
-// no kernel writes (weights).
-AA_FN void aa_prefetch(const void* p, aa_i64 bytes) { asm volatile("prefetch.global.L2 [%0];" ::"l"((const char*)p + bytes)); }
 // Adds on the whole device; returns the value before.
 AA_FN aa_u32 aa_atomic_add(aa_u32* p, aa_i64 i, aa_u32 v) { return atomicAdd(p + i, v); }
 // What this thread wrote is seen by who sees its later atomics.

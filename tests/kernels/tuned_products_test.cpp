@@ -89,6 +89,7 @@ class Matrix {
   int64_t inner() const { return inner_; }
   int64_t row_bytes() const { return row_ * size_of(type_); }
   KernelArgument reads() { return is_there() ? in(array_) : none(); }
+  KernelArgument reads_early(bool early) { return early ? testing::weights(array_) : reads(); }
   KernelArgument writes() { return is_there() ? out(array_) : none(); }
 
  private:
@@ -130,6 +131,8 @@ struct Problem {
   bool normed;
   float eps = 1e-5f;
   int multiprocessors;
+  int64_t shared_limit;  // little of it leaves room only for the kernel with few loads under way
+  bool early;            // weights may be read before the kernel before has ended
 
   Problem(Random& random, std::optional<bool> with_norm = {}) {
     m = random.chance(0.5) ? 1 : random.integer(1, AA_DECODE_ROWS);
@@ -140,6 +143,8 @@ struct Problem {
     normed = with_norm ? *with_norm : random.chance(0.5);
     if (normed && random.chance(0.8)) norm = Matrix(random.type(), 1, k).fill(random);
     multiprocessors = static_cast<int>(random.integer(1, 5));
+    shared_limit = (random.chance(0.5) ? 99 : 227) * 1024;
+    early = random.chance(0.5);
   }
   Matrix weights(Random& random, int64_t n) {
     return Matrix(w_type, n, k, random.integer(0, 1) * 8).fill(random, 1 / std::sqrt(static_cast<float>(k)));
@@ -163,7 +168,9 @@ struct Problem {
   }
 
   DecodePlan plan(int64_t units, int unit) {
-    DecodePlan plan = decode_plan(m, k, size_of(w_type), units, unit, multiprocessors);
+    const std::optional<size_t> kernel = decode_kernel_for(m, k, size_of(w_type), unit, shared_limit);
+    DecodePlan plan = decode_plan(kernel.value(), m, k, size_of(w_type), units, unit, multiprocessors);
+    plan.x.early = early;
     plan.x.row = x.row_bytes();
     plan.x.dtype = x.type();
     plan.x.normed = normed;
@@ -172,7 +179,7 @@ struct Problem {
     return plan;
   }
   std::string run(const std::string& file, const DecodePlan& plan, const std::vector<KernelArgument>& arguments) {
-    return run_tuned(file + "_" + std::to_string(decode_kernel_rows[plan.kernel]) + "_" + name_of(w_type),
+    return run_tuned(file + "_" + std::to_string(decode_shape(plan.kernel)) + "_" + name_of(w_type),
                      {.grid = {static_cast<uint32_t>(plan.blocks), 1, 1},
                       .block = AA_DECODE_THREADS,
                       .shared_bytes = static_cast<std::size_t>(plan.shared_bytes),
@@ -221,7 +228,7 @@ TEST(DecodeProducts, Linear) {
     const aa_decode_residual res{residual.row(), residual.inner(), residual.type(), 0};
     const DecodePlan plan = p.plan(part.units, unit);
     ASSERT_EQ(p.run("decode_linear", plan,
-                    {p.x.reads(), p.norm.reads(), number(plan.x), y.writes(), w.reads(), bias.reads(), number(part),
+                    {p.x.reads(), p.norm.reads(), number(plan.x), y.writes(), w.reads_early(p.early), bias.reads(), number(part),
                      residual.reads(), number(res)}),
               "");
     for (int64_t i = 0; i < p.m; ++i) {
@@ -257,7 +264,7 @@ TEST(DecodeProducts, LinearMulti) {
     const DecodePlan plan = p.plan(units, unit);
     std::vector<KernelArgument> arguments = {p.x.reads(), number(plan.x)};
     for (int i = 0; i < 4; ++i) {
-      for (const KernelArgument& a : {y[i].writes(), w[i].reads(), bias[i].reads(), number(parts[i])}) {
+      for (const KernelArgument& a : {y[i].writes(), i < count ? w[i].reads_early(p.early) : none(), bias[i].reads(), number(parts[i])}) {
         arguments.push_back(a);
       }
     }
@@ -300,7 +307,7 @@ TEST(DecodeProducts, Gated) {
     const DecodePlan plan = p.plan(n, 2);
     ASSERT_EQ(
         p.run("decode_gated", plan,
-              {p.x.reads(), p.norm.reads(), number(plan.x), y.writes(), gate.reads(), up.reads(), gate_bias.reads(),
+              {p.x.reads(), p.norm.reads(), number(plan.x), y.writes(), gate.reads_early(p.early), up.reads_early(p.early), gate_bias.reads(),
                up_bias.reads(), number(gate_part), number(up_part), number(kind), number(int32_t{0})}),
         "");
     for (int64_t i = 0; i < p.m; ++i) {
@@ -383,8 +390,8 @@ TEST(DecodeProducts, QueriesKeysAndValues) {
                               .tokens = static_cast<int32_t>(p.m)};
     const DecodePlan plan = p.plan((q_heads + 2 * kv_heads) * size / 2, 2);
     ASSERT_EQ(p.run("decode_qkv", plan,
-                    {p.x.reads(),       p.norm.reads(),    number(plan.x),     w[0].reads(),       w[1].reads(),
-                     w[2].reads(),      bias[0].reads(),   bias[1].reads(),    bias[2].reads(),    q.writes(),
+                    {p.x.reads(),       p.norm.reads(),    number(plan.x),     w[0].reads_early(p.early), w[1].reads_early(p.early),
+                     w[2].reads_early(p.early), bias[0].reads(),   bias[1].reads(),    bias[2].reads(),    q.writes(),
                      cache[0].writes(), cache[1].writes(), number(heads[0]),   number(heads[1]),   number(heads[2]),
                      cosines.reads(),   sines.reads(),     in(sequence_array), in(position_array), number(rope)}),
               "");
@@ -458,7 +465,7 @@ TEST(DecodeProducts, InfinitiesAndNaNsStayWhereTheyBelong) {
     const aa_decode_part part = part_of(y, w, absent, n, unit);
     const DecodePlan plan = p.plan(part.units, unit);
     ASSERT_EQ(p.run("decode_linear", plan,
-                    {p.x.reads(), none(), number(plan.x), y.writes(), w.reads(), none(), number(part), none(),
+                    {p.x.reads(), none(), number(plan.x), y.writes(), w.reads_early(p.early), none(), number(part), none(),
                      number(aa_decode_residual{})}),
               "");
     for (int64_t i = 0; i < p.m; ++i) {
@@ -482,16 +489,28 @@ TEST(DecodeProducts, PlansCoverTheirUnits) {
   for (const int64_t units : {1, 7, 131, 132, 133, 1024, 3072, 64128}) {
     for (const int64_t k : {8, 64, 2048, 4864, 14336}) {
       for (const int64_t m : {1, 2, 3}) {
-        const DecodePlan plan = decode_plan(m, k, 2, units, 2, 132);
-        EXPECT_EQ(int64_t{plan.x.units_each} * plan.blocks + plan.x.units_more, units);
-        EXPECT_LT(plan.x.units_more, plan.blocks);
-        EXPECT_LE(plan.blocks, 132);
-        EXPECT_GE(plan.x.steps, 1 << plan.x.split_bits) << "a warp without a step";
-        EXPECT_TRUE(m > 2 || plan.shared_bytes <= 227 * 1024) << plan.shared_bytes;
+        for (const int64_t limit : {99 * 1024, 227 * 1024}) {
+          const std::optional<size_t> kernel = decode_kernel_for(m, k, 2, 2, limit);
+          if (!kernel) {
+            EXPECT_GT(m * k * 4 + AA_DECODE_RING_BYTES(4), limit / 2) << "no kernel for " << m << " rows of " << k;
+            continue;
+          }
+          const DecodePlan plan = decode_plan(*kernel, m, k, 2, units, 2, 132);
+          EXPECT_EQ(int64_t{plan.x.units_each} * plan.blocks + plan.x.units_more, units);
+          EXPECT_LT(plan.x.units_more, plan.blocks);
+          EXPECT_LE(plan.blocks, 132);
+          EXPECT_LE(plan.shared_bytes, limit);
+        }
       }
     }
   }
-  EXPECT_EQ(decode_plan(1, 2048, 2, 2048, 1, 132).blocks, 132);  // all multiprocessors for a product of 8 MB
+  const auto kernel = decode_kernel_for(1, 2048, 2, 1, 227 * 1024);
+  ASSERT_TRUE(kernel.has_value());
+  EXPECT_EQ(decode_shape(*kernel), 112);
+  EXPECT_EQ(decode_plan(*kernel, 1, 2048, 2, 2048, 1, 132).blocks, 132);  // all multiprocessors for a product of 8 MB
+  EXPECT_EQ(decode_kernel_for(AA_DECODE_ROWS + 1, 64, 2, 1, 227 * 1024), std::nullopt);
+  // A multiprocessor with 100 KiB takes long rows with fewer loads under way.
+  EXPECT_EQ(decode_shape(decode_kernel_for(1, 14336, 2, 1, 99 * 1024).value()), 104);
 }
 
 }  // namespace

@@ -72,6 +72,7 @@ std::shared_ptr<Capture> StreamCore::capture() const {
 void Stream::capture_begin() {
   device_.usable();
   if (captures()) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is capturing a graph already");
+  forget_writes();
   device_.enqueue("cuStreamBeginCapture", [&] { return api_.capture_begin(handle_, capture_mode_thread_local); });
   Capture::begin(core_);
 }
@@ -91,6 +92,7 @@ std::unique_ptr<abi::Graph> Stream::capture_end() {
     throw abi::Failure(AA_FAILED_PRECONDITION,
                        "the stream takes part in a capture that another stream began; only that one can end it");
   }
+  forget_writes();
   GraphHandle graph = nullptr;
   Result result = success;
   try {
@@ -150,6 +152,7 @@ Graph::~Graph() {
 
 void Graph::launch(abi::Stream& target) {
   auto& stream = static_cast<Stream&>(target);
+  stream.forget_writes();
   device_.enqueue("cuGraphLaunch", [&] { return device_.api().graph_launch(exec_, stream.handle()); });
 }
 

@@ -66,12 +66,14 @@ void Stream::close() {
 // ---- copies and fills ------------------------------------------------------------------------------------------------
 
 void Stream::copy(void* destination, const void* source, size_t size, aa_copy_direction) {
+  forget_writes();
   // The vendor tells by the addresses what lies where. It waits for pageable memory itself.
   device_.enqueue("cuMemcpyAsync",
                   [&] { return api_.copy_async(address(destination), address(source), size, handle_); });
 }
 
 void Stream::fill(void* destination, const void* pattern, size_t pattern_size, size_t size) {
+  forget_writes();
   const DevicePointer to = address(destination);
   unsigned char bytes[8];
   std::memcpy(bytes, pattern, pattern_size);
@@ -160,6 +162,7 @@ void Stream::wait_event(abi::Event& awaited) {
         "the stream is capturing a graph and cannot wait for an event of work outside of it: wait for that "
         "work before the capture begins");
   }
+  forget_writes();
   device_.enqueue("cuStreamWaitEvent", [&] { return api_.stream_wait_event(handle_, event.handle(), 0); });
   if (joined && !captures()) Capture::join(joined, core_);
 }
@@ -168,6 +171,7 @@ void Stream::host_call(void (*function)(void* user), void* user) {
   if (!api_.has_host_call) {
     throw abi::Failure(AA_UNIMPLEMENTED, device_.label() + ": the driver has no cuLaunchHostFunc");
   }
+  forget_writes();
   device_.enqueue("cuLaunchHostFunc", [&] { return api_.launch_host_function(handle_, function, user); });
 }
 
@@ -176,6 +180,7 @@ void Stream::host_call(void (*function)(void* user), void* user) {
 void Stream::launch(abi::Kernel& launched, const aa_launch& launch) {
   auto& kernel = static_cast<Kernel&>(launched);
   device_.bind();
+  forget_writes();
   kernel.allow_shared(launch.shared_bytes);
   const auto call = [&] {
     return api_.launch_kernel(kernel.function(), launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0],
@@ -200,7 +205,15 @@ void Stream::launch(abi::Kernel& launched, const aa_launch& launch) {
 void Stream::enqueue_op(const aa_op_call& call) {
   if (!ops_) throw abi::Failure(AA_UNIMPLEMENTED, device_.label() + " has no tuned ops");
   device_.bind_surely();
-  ops_->enqueue(call.op, call, *this);
+  const std::lock_guard lock(ops_mutex_);
+  const uint64_t added = pending_writes_.added();
+  try {
+    ops_->enqueue(call.op, call, *this);
+  } catch (...) {
+    pending_writes_.forget();
+    throw;
+  }
+  if (pending_writes_.added() == added) pending_writes_.forget();
 }
 
 }  // namespace anyaccel::cuda

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "accelerators/cuda/device_state.h"
+#include "accelerators/cuda/pending_writes.h"
 
 namespace anyaccel::cuda {
 
@@ -46,13 +47,25 @@ class Stream final : public abi::Stream {
   bool query() override;
   void synchronize() override;
   void wait_event(abi::Event& event) override;
-  void* native() override { return handle_; }
+  // Whoever asks for the handle may enqueue work by it.
+  void* native() override {
+    forget_writes();
+    return handle_;
+  }
   void host_call(void (*function)(void* user), void* user) override;
   void launch(abi::Kernel& kernel, const aa_launch& launch) override;
   void enqueue_op(const aa_op_call& call) override;
   void capture_begin() override;
   std::unique_ptr<abi::Graph> capture_end() override;
   bool capturing() override;
+
+  // For an op that is being enqueued (enqueue_op).
+  PendingWrites& pending_writes() noexcept { return pending_writes_; }
+  // Before anything but an op that tells its writes is enqueued.
+  void forget_writes() {
+    const std::lock_guard lock(ops_mutex_);
+    pending_writes_.forget();
+  }
 
   // Whether it takes part in a capture that was begun here.
   bool captures() const noexcept { return core_->capturing.load(std::memory_order_acquire); }
@@ -67,6 +80,8 @@ class Stream final : public abi::Stream {
   OpLibrary* const ops_;
   StreamHandle handle_ = nullptr;
   std::shared_ptr<StreamCore> core_;
+  std::mutex ops_mutex_;  // held while an op is enqueued: guards pending_writes_
+  PendingWrites pending_writes_;
 };
 
 }  // namespace anyaccel::cuda

@@ -112,6 +112,11 @@ class DecodeAttention final : public OpGroup {
     a.splits = static_cast<aa_i32>(splits);
     a.q_wide = q.dtype == AA_DTYPE_F32 && is_aligned(q);
 
+    PendingWrites& pending = stream.pending_writes();
+    a.early = pending.known();
+    const std::array written = {PendingWrites::range_of(out)};
+    pending.add(a.early != 0, written);
+
     void* partial = nullptr;
     void* counters = nullptr;
     if (splits > 1) {

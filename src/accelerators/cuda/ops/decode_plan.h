@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace anyaccel::cuda {
 
@@ -11,21 +12,28 @@ using aa_i32 = int32_t;
 using aa_i64 = int64_t;
 #include "kernels/cuda/decode_arguments.h"
 
-// Rows of x that there are kernels for.
-inline constexpr std::array<int, 4> decode_kernel_rows = {1, 2, 4, AA_DECODE_ROWS};
+// The kernels of each file, in order of preference: rows of x that they are made for, and loads of weights that a thread has
+// under way.
+struct DecodeKernel {
+  int rows, loads;
+};
+inline constexpr std::array<DecodeKernel, 5> decode_kernels = {{{1, 12}, {1, 4}, {2, 4}, {4, 4}, {AA_DECODE_ROWS, 4}}};
+// How a kernel's name and its options tell it from the others: decode_linear_112_bf16, -DAA_SHAPE=112.
+constexpr int decode_shape(size_t kernel) { return decode_kernels[kernel].rows * 100 + decode_kernels[kernel].loads; }
 // Rows of weights in a unit of decode_linear.cu and decode_multi.cu with m rows of x; the other files have 2.
 constexpr int decode_linear_unit(int64_t m) { return m <= 1 ? 1 : 2; }
 
 struct DecodePlan {
-  size_t kernel;  // in decode_kernel_rows
+  size_t kernel;  // in decode_kernels
   aa_decode_x x;  // what does not depend on tensors but by m and k is filled
   int64_t blocks;
   int64_t shared_bytes;
 };
 
-// Shared memory of a block; m at most AA_DECODE_ROWS, weights of `w_size` bytes.
-int64_t decode_shared_bytes(int64_t m, int64_t k, int w_size, int unit);
-// m, k and units at least 1.
-DecodePlan decode_plan(int64_t m, int64_t k, int w_size, int64_t units, int unit, int multiprocessors);
+// The kernel for m rows of x and weights of `w_size` bytes, whose blocks need no more than `shared_limit` bytes of shared
+// memory; none: too many rows, or too long ones.
+std::optional<size_t> decode_kernel_for(int64_t m, int64_t k, int w_size, int unit, int64_t shared_limit);
+// `kernel` by decode_kernel_for; m, k and units at least 1.
+DecodePlan decode_plan(size_t kernel, int64_t m, int64_t k, int w_size, int64_t units, int unit, int multiprocessors);
 
 }  // namespace anyaccel::cuda

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,12 +44,12 @@ class DecodeProducts final : public OpGroup {
   explicit DecodeProducts(DeviceState& device) : device_(device) {
     for (size_t file = 0; file < files.size(); ++file) {
       for (const char* type : weight_types) {
-        for (const int rows : decode_kernel_rows) {
-          const std::string number = std::to_string(rows);
+        for (size_t kernel = 0; kernel < decode_kernels.size(); ++kernel) {
+          const std::string number = std::to_string(decode_shape(kernel));
           kernels_.push_back(std::make_unique<TunedKernels>(
               device, std::string(files[file]) + ".cu",
               std::vector<std::string>{std::string(files[file]) + "_" + number + "_" + type},
-              std::vector<std::string>{std::string("-DAA_W=") + type, "-DAA_ROWS=" + number}));
+              std::vector<std::string>{std::string("-DAA_W=") + type, "-DAA_SHAPE=" + number}));
         }
       }
     }
@@ -113,27 +116,44 @@ class DecodeProducts final : public OpGroup {
     for (const aa_tensor& w : ws) {
       if (w.dtype != first.dtype || w.shape[0] > INT32_MAX / 4 || !is_readable(w, 16)) return false;
     }
-    return decode_shared_bytes(m, k, static_cast<int>(size_of(first.dtype)), unit) <=
-           device_.facts().shared_per_block_optin;
+    return kernel_for(x, first.dtype, unit).has_value();
+  }
+  std::optional<size_t> kernel_for(const aa_tensor& x, int32_t w_dtype, int unit) const {
+    return decode_kernel_for(x.shape[0], x.shape[1], static_cast<int>(size_of(w_dtype)), unit,
+                             device_.facts().shared_per_block_optin);
   }
 
-  // `norm`: null where x is taken as it is, else the norm's weight, which may be absent. `units` of `unit` rows.
-  DecodePlan plan(const aa_tensor& x, const aa_tensor* norm, float eps, int32_t w_dtype, int64_t units,
-                  int unit) const {
-    DecodePlan plan = decode_plan(x.shape[0], x.shape[1], static_cast<int>(size_of(w_dtype)), units, unit,
-                                  device_.facts().multiprocessors);
+  struct Planned {
+    DecodePlan plan;
+    TunedLaunch shape;
+  };
+  // How to compute `units` of `unit` rows of `weights`, which have one element type. `norm`: null where x is taken as it is, else
+  // the norm's weight, which may be absent. Tells the stream what is `written`: the kernel is enqueued next.
+  Planned plan(Stream& stream, std::initializer_list<const aa_tensor*> written, const aa_tensor& x,
+               const aa_tensor* norm, float eps, std::span<const aa_tensor* const> weights, int64_t units,
+               int unit) const {
+    const int32_t w_dtype = weights.front()->dtype;
+    DecodePlan plan = decode_plan(*kernel_for(x, w_dtype, unit), x.shape[0], x.shape[1],
+                                  static_cast<int>(size_of(w_dtype)), units, unit, device_.facts().multiprocessors);
     plan.x.row = x.strides[0] * size_of(x.dtype);
     plan.x.dtype = x.dtype;
     plan.x.normed = norm != nullptr;
     plan.x.norm_dtype = norm ? norm->dtype : AA_DTYPE_NONE;
     plan.x.eps = eps;
-    return plan;
-  }
-  static TunedLaunch shape_of(const DecodePlan& plan) {
-    return {.grid = {static_cast<unsigned>(plan.blocks), 1, 1},
-            .block = AA_DECODE_THREADS,
-            .shared_bytes = static_cast<unsigned>(plan.shared_bytes),
-            .overlaps_previous = true};
+    PendingWrites& pending = stream.pending_writes();
+    std::array<PendingWrites::Range, 4> reads;
+    for (size_t i = 0; i < weights.size(); ++i) reads.at(i) = PendingWrites::range_of(*weights[i]);
+    plan.x.early = pending.known() && !pending.contains_any_of(reads);
+    std::array<PendingWrites::Range, 4> writes;
+    size_t count = 0;
+    for (const aa_tensor* tensor : written) writes.at(count++) = PendingWrites::range_of(*tensor);
+    pending.add(plan.x.early != 0, std::span(writes).first(count));
+    return {plan,
+            {.grid = {static_cast<unsigned>(plan.blocks), 1, 1},
+             .block = AA_DECODE_THREADS,
+             .shared_bytes = static_cast<unsigned>(plan.shared_bytes),
+             .overlaps_previous = true,
+             .alone = true}};
   }
 
   static aa_decode_part part_of(const aa_tensor& out, const aa_tensor& w, const aa_tensor& bias, int unit) {
@@ -151,7 +171,7 @@ class DecodeProducts final : public OpGroup {
 
   TunedKernels& kernel(File file, int32_t w_dtype, const DecodePlan& plan) {
     const auto type = static_cast<size_t>(weight_type(w_dtype));
-    return *kernels_[(file * weight_types.size() + type) * decode_kernel_rows.size() + plan.kernel];
+    return *kernels_[(file * weight_types.size() + type) * decode_kernels.size() + plan.kernel];
   }
 
   void enqueue_linear(const aa_tensor& out, const aa_tensor& x, const aa_tensor& norm, const aa_tensor& w,
@@ -159,8 +179,9 @@ class DecodeProducts final : public OpGroup {
     if (out.shape[0] == 0 || out.shape[1] == 0) return;
     const int unit = decode_linear_unit(x.shape[0]);
     const aa_decode_part part = part_of(out, w, bias, unit);
-    const DecodePlan plan =
-        this->plan(x, normed ? &norm : nullptr, normed ? normed->eps : 0.0f, w.dtype, part.units, unit);
+    const std::array weights = {&w};
+    const auto [plan, shape] = this->plan(stream, {&out}, x, normed ? &norm : nullptr, normed ? normed->eps : 0.0f,
+                                          weights, part.units, unit);
     aa_decode_residual res{};
     res.dtype = residual.dtype;
     if (is_there(residual)) {
@@ -168,7 +189,7 @@ class DecodeProducts final : public OpGroup {
       res.inner = residual.strides[1];
     }
     kernel(linear_file, w.dtype, plan)
-        .launch(0, stream.handle(), shape_of(plan), x.data, norm.data, plan.x, out.data, w.data, bias.data, part,
+        .launch(0, stream.handle(), shape, x.data, norm.data, plan.x, out.data, w.data, bias.data, part,
                 residual.data, res);
   }
 
@@ -189,10 +210,16 @@ class DecodeProducts final : public OpGroup {
     }
     if (x.shape[0] == 0 || count == 0) return;
     const int32_t w_dtype = tensors[0][1].dtype;
-    const DecodePlan plan = this->plan(x, nullptr, 0.0f, w_dtype, units, unit);
+    std::array<const aa_tensor*, 4> weights, outs;
+    for (size_t i = 0; i < 4; ++i) {
+      weights[i] = i < count ? &tensors[i][1] : &absent;
+      outs[i] = i < count ? &tensors[i][0] : &absent;
+    }
+    const auto [plan, shape] = this->plan(stream, {outs[0], outs[1], outs[2], outs[3]}, x, nullptr, 0.0f, weights,
+                                          units, unit);
     const auto data = [&](size_t i, size_t which) { return i < count ? tensors[i][which].data : nullptr; };
     kernel(multi_file, w_dtype, plan)
-        .launch(0, stream.handle(), shape_of(plan), x.data, plan.x, data(0, 0), data(0, 1), data(0, 2), parts[0],
+        .launch(0, stream.handle(), shape, x.data, plan.x, data(0, 0), data(0, 1), data(0, 2), parts[0],
                 data(1, 0), data(1, 1), data(1, 2), parts[1], data(2, 0), data(2, 1), data(2, 2), parts[2], data(3, 0),
                 data(3, 1), data(3, 2), parts[3]);
   }
@@ -203,9 +230,10 @@ class DecodeProducts final : public OpGroup {
     if (out.shape[0] == 0 || out.shape[1] == 0) return;
     const aa_decode_part gate = part_of(out, w_gate, bias_gate, 1);
     const aa_decode_part up = part_of(out, w_up, bias_up, 1);
-    const DecodePlan plan = this->plan(x, norm, eps, w_gate.dtype, gate.units, 2);
+    const std::array weights = {&w_gate, &w_up};
+    const auto [plan, shape] = this->plan(stream, {&out}, x, norm, eps, weights, gate.units, 2);
     kernel(gated_file, w_gate.dtype, plan)
-        .launch(0, stream.handle(), shape_of(plan), x.data, norm ? norm->data : nullptr, plan.x, out.data, w_gate.data,
+        .launch(0, stream.handle(), shape, x.data, norm ? norm->data : nullptr, plan.x, out.data, w_gate.data,
                 w_up.data, bias_gate.data, bias_up.data, gate, up, kind, int32_t{0});
   }
 
@@ -253,9 +281,10 @@ class DecodeProducts final : public OpGroup {
     rope.tokens = static_cast<int32_t>(x.shape[0]);
     const int64_t units = (q.shape[1] + 2 * k_cache.shape[1]) * (q.shape[2] / 2);
     if (units == 0) return;
-    const DecodePlan plan = this->plan(x, &norm, params.eps, t[5].dtype, units, 2);
+    const std::array weights = {&t[5], &t[7], &t[9]};
+    const auto [plan, shape] = this->plan(stream, {&q, &k_cache, &v_cache}, x, &norm, params.eps, weights, units, 2);
     kernel(qkv_file, t[5].dtype, plan)
-        .launch(0, stream.handle(), shape_of(plan), x.data, norm.data, plan.x, t[5].data, t[7].data, t[9].data,
+        .launch(0, stream.handle(), shape, x.data, norm.data, plan.x, t[5].data, t[7].data, t[9].data,
                 t[6].data, t[8].data, t[10].data, q.data, k_cache.data, v_cache.data, q_heads, k_heads, v_heads,
                 cos.data, sin.data, sequence.data, positions.data, rope);
   }

@@ -1,6 +1,7 @@
 // See tuned_kernels.h.
 #include "accelerators/cuda/ops/tuned_kernels.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -137,7 +138,13 @@ void TunedKernels::allow_shared_memory(size_t kernel, FunctionHandle function) {
 void TunedKernels::launch_with(size_t kernel, StreamHandle stream, const TunedLaunch& shape, void** arguments) {
   const Api& api = device_.api();
   FunctionHandle function = get(kernel);
-  if (shape.shared_bytes > ordinary_shared_bytes && !large_shared_[kernel].load(std::memory_order_acquire)) [[unlikely]]
+  unsigned shared_bytes = shape.shared_bytes;
+  if (shape.alone && overlaps_) {
+    // Over half of what a multiprocessor has, which is at most 1 KiB more than a block may have.
+    const auto half = static_cast<unsigned>(device_.facts().shared_per_block_optin / 2 + 1024);
+    shared_bytes = std::max(shared_bytes, half);
+  }
+  if (shared_bytes > ordinary_shared_bytes && !large_shared_[kernel].load(std::memory_order_acquire)) [[unlikely]]
     allow_shared_memory(kernel, function);
   Result result = success;
   if (shape.overlaps_previous && overlaps_) {
@@ -146,14 +153,14 @@ void TunedKernels::launch_with(size_t kernel, StreamHandle stream, const TunedLa
     attribute.value = 1;
     const LaunchConfig config{.grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
                               .block = {shape.block, 1, 1},
-                              .shared_bytes = shape.shared_bytes,
+                              .shared_bytes = shared_bytes,
                               .stream = stream,
                               .attributes = &attribute,
                               .attribute_count = 1};
     result = api.launch_kernel_ex(&config, function, arguments, nullptr);
   } else {
     result = api.launch_kernel(function, shape.grid[0], shape.grid[1], shape.grid[2], shape.block, 1, 1,
-                               shape.shared_bytes, stream, arguments, nullptr);
+                               shared_bytes, stream, arguments, nullptr);
   }
   if (result != success) [[unlikely]]
     device_.check(result, ("launching kernel " + kernels_[kernel]).c_str());

@@ -19,6 +19,9 @@ struct TunedLaunch {
   // The kernel calls aa_grid_wait() before it reads what earlier kernels wrote, so that it may start while they end. Where
   // the device or the driver lacks that, the kernel simply starts after them.
   bool overlaps_previous = false;
+  // No two blocks of it run on one multiprocessor, where kernels can overlap: without that, a kernel that begins while another
+  // one ends takes some multiprocessors twice and leaves others empty.
+  bool alone = false;
 };
 
 class TunedKernels {

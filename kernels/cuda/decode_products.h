@@ -178,11 +178,12 @@ AA_FN void aa_decode(const Work& work, AA_IN(void) x, AA_IN(void) norm, const aa
   // What is loaded next: a group of the block, which is group `ask_group` of its unit.
   AA_IN(aa_u8) row[kUnit];
   aa_i32 ask = begin, ask_unit = first + begin / groups, ask_group = begin % groups;
+  const aa_u64 policy = aa_read_once();
   const auto load = [&](int slot) {
     if (ask < end) {
       const aa_i32 chunk = ask_group * 32 + lane;
       AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) {
-        aa_async_copy16(ring + (slot * kUnit + r) * AA_DECODE_THREADS, row[r], chunk * 16, chunk < chunks);
+        aa_async_copy16_once(ring + (slot * kUnit + r) * AA_DECODE_THREADS, row[r], chunk * 16, chunk < chunks, policy);
       }
       ++ask;
       if (++ask_group == groups) {

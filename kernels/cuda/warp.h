@@ -97,6 +97,18 @@ AA_FN void aa_async_copy16(void* local, const void* p, aa_i64 bytes, bool there)
                "r"(there ? 16 : 0)
                : "memory");
 }
+// The same for data that is read once: it leaves the second-level cache first. `policy`: aa_read_once().
+AA_FN aa_u64 aa_read_once() {
+  aa_u64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+AA_FN void aa_async_copy16_once(void* local, const void* p, aa_i64 bytes, bool there, aa_u64 policy) {
+  const aa_u32 to = (aa_u32)__cvta_generic_to_shared(local);
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"((const char*)p + bytes),
+               "r"(there ? 16 : 0), "l"(policy)
+               : "memory");
+}
 AA_FN void aa_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until at most `left` (a constant) of this thread's committed groups are still under way.
 #define aa_async_wait(left) asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory")

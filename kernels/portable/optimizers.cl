@@ -27,28 +27,40 @@ AA_FN aa_i32 aa_portion_length(aa_i64 i, aa_i64 end) {
   return left < AA_PORTION_STRIP ? (aa_i32)left : AA_PORTION_STRIP;
 }
 
+// n elements from i on, AA_PORTION_STEP apart.
+AA_FN void aa_adam_strip(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void) exp_avg, AA_OUT(void) exp_avg_sq,
+                         AA_OUT(void) copy, aa_optimizer_types types, aa_adam_numbers a, aa_i64 i, aa_i32 n) {
+  float p[AA_PORTION_STRIP], g[AA_PORTION_STRIP], m[AA_PORTION_STRIP], v[AA_PORTION_STRIP];
+  aa_load_apart(p, param, types.param, i, AA_PORTION_STEP, n);
+  aa_load_apart(g, grad, types.grad, i, AA_PORTION_STEP, n);
+  aa_load_apart(m, exp_avg, types.state, i, AA_PORTION_STEP, n);
+  aa_load_apart(v, exp_avg_sq, types.state, i, AA_PORTION_STEP, n);
+  for (aa_i32 k = 0; k < n; ++k) {
+    float x = aa_mul_ftz(g[k], a.grad_scale);
+    if (a.weight_decay != 0.0f) x = aa_add_ftz(x, aa_mul_ftz(a.weight_decay, p[k]));
+    m[k] = aa_add_ftz(aa_mul_ftz(a.beta1, m[k]), aa_mul_ftz(a.one_minus_beta1, x));
+    v[k] = aa_add_ftz(aa_mul_ftz(a.beta2, v[k]), aa_mul_ftz(a.one_minus_beta2, aa_mul_ftz(x, x)));
+    if (a.weight_decay == 0.0f) p[k] = aa_add_ftz(p[k], aa_mul_ftz(a.decay, p[k]));
+    const float denominator = aa_add_ftz(aa_mul_ftz(aa_sqrt_ftz(v[k]), a.inv_sqrt_correction2), a.eps);
+    p[k] = aa_add_ftz(p[k], aa_mul_ftz(a.step_size, aa_div_ftz(m[k], denominator)));
+  }
+  aa_store_apart(exp_avg, types.state, i, AA_PORTION_STEP, m, n);
+  aa_store_apart(exp_avg_sq, types.state, i, AA_PORTION_STEP, v, n);
+  aa_store_apart(param, types.param, i, AA_PORTION_STEP, p, n);
+  if (types.copy != 0) aa_store_apart(copy, types.copy, i, AA_PORTION_STEP, p, n);
+}
 AA_FN void aa_adam(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void) exp_avg, AA_OUT(void) exp_avg_sq,
                    AA_OUT(void) copy, aa_optimizer_types types, aa_adam_numbers a, aa_i64 begin, aa_i64 end) {
   for (aa_i64 i = begin; i < end; i += AA_PORTION_STRIP * AA_PORTION_STEP) {
     const aa_i32 n = aa_portion_length(i, end);
-    float p[AA_PORTION_STRIP], g[AA_PORTION_STRIP], m[AA_PORTION_STRIP], v[AA_PORTION_STRIP];
-    aa_load_apart(p, param, types.param, i, AA_PORTION_STEP, n);
-    aa_load_apart(g, grad, types.grad, i, AA_PORTION_STEP, n);
-    aa_load_apart(m, exp_avg, types.state, i, AA_PORTION_STEP, n);
-    aa_load_apart(v, exp_avg_sq, types.state, i, AA_PORTION_STEP, n);
-    for (aa_i32 k = 0; k < n; ++k) {
-      float x = aa_mul_ftz(g[k], a.grad_scale);
-      if (a.weight_decay != 0.0f) x = aa_add_ftz(x, aa_mul_ftz(a.weight_decay, p[k]));
-      m[k] = aa_add_ftz(aa_mul_ftz(a.beta1, m[k]), aa_mul_ftz(a.one_minus_beta1, x));
-      v[k] = aa_add_ftz(aa_mul_ftz(a.beta2, v[k]), aa_mul_ftz(a.one_minus_beta2, aa_mul_ftz(x, x)));
-      if (a.weight_decay == 0.0f) p[k] = aa_add_ftz(p[k], aa_mul_ftz(a.decay, p[k]));
-      const float denominator = aa_add_ftz(aa_mul_ftz(aa_sqrt_ftz(v[k]), a.inv_sqrt_correction2), a.eps);
-      p[k] = aa_add_ftz(p[k], aa_mul_ftz(a.step_size, aa_div_ftz(m[k], denominator)));
+    // Lengths known to the compiler keep the arrays in registers.
+    if (n == AA_PORTION_STRIP) {
+      aa_adam_strip(param, grad, exp_avg, exp_avg_sq, copy, types, a, i, AA_PORTION_STRIP);
+      continue;
     }
-    aa_store_apart(exp_avg, types.state, i, AA_PORTION_STEP, m, n);
-    aa_store_apart(exp_avg_sq, types.state, i, AA_PORTION_STEP, v, n);
-    aa_store_apart(param, types.param, i, AA_PORTION_STEP, p, n);
-    if (types.copy != 0) aa_store_apart(copy, types.copy, i, AA_PORTION_STEP, p, n);
+    for (aa_i32 k = 0; k < n; ++k) {
+      aa_adam_strip(param, grad, exp_avg, exp_avg_sq, copy, types, a, i + k * AA_PORTION_STEP, 1);
+    }
   }
 }
 
@@ -101,27 +113,38 @@ AA_KERNEL(adam_step_many, AA_ITEMS)(AA_IN(aa_i32) noop, aa_optimizer_types types
 }
 AA_REGISTER(adam_step_many, AA_ITEMS)
 
+AA_FN void aa_lion_strip(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void) exp_avg, AA_OUT(void) copy,
+                         aa_optimizer_types types, aa_lion_numbers a, aa_i64 i, aa_i32 n) {
+  float p[AA_PORTION_STRIP], g[AA_PORTION_STRIP], m[AA_PORTION_STRIP];
+  aa_load_apart(p, param, types.param, i, AA_PORTION_STEP, n);
+  aa_load_apart(g, grad, types.grad, i, AA_PORTION_STEP, n);
+  aa_load_apart(m, exp_avg, types.state, i, AA_PORTION_STEP, n);
+  for (aa_i32 k = 0; k < n; ++k) {
+    const float x = aa_mul_ftz(g[k], a.grad_scale);
+    const float mixed = aa_add_ftz(aa_mul_ftz(a.beta1, m[k]), aa_mul_ftz(a.one_minus_beta1, x));
+    // What is neither above nor below zero is zero, which adds nothing, or a NaN, which shows.
+    const float change = mixed > 0.0f ? -a.lr : mixed < 0.0f ? a.lr : mixed;
+    p[k] = aa_add_ftz(aa_mul_ftz(p[k], a.keep), change);
+    m[k] = aa_add_ftz(aa_mul_ftz(a.beta2, m[k]), aa_mul_ftz(a.one_minus_beta2, x));
+  }
+  aa_store_apart(exp_avg, types.state, i, AA_PORTION_STEP, m, n);
+  aa_store_apart(param, types.param, i, AA_PORTION_STEP, p, n);
+  if (types.copy != 0) aa_store_apart(copy, types.copy, i, AA_PORTION_STEP, p, n);
+}
+
 AA_KERNEL(lion_step, AA_ITEMS)(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void) exp_avg, AA_OUT(void) copy,
                                AA_IN(aa_i32) noop, aa_optimizer_types types, aa_lion_numbers a, aa_i64 count) {
   if (noop && noop[0] != 0) return;
   const aa_i64 end = AA_PORTION_END < count ? AA_PORTION_END : count;
   for (aa_i64 i = AA_PORTION_BEGIN; i < end; i += AA_PORTION_STRIP * AA_PORTION_STEP) {
     const aa_i32 n = aa_portion_length(i, end);
-    float p[AA_PORTION_STRIP], g[AA_PORTION_STRIP], m[AA_PORTION_STRIP];
-    aa_load_apart(p, param, types.param, i, AA_PORTION_STEP, n);
-    aa_load_apart(g, grad, types.grad, i, AA_PORTION_STEP, n);
-    aa_load_apart(m, exp_avg, types.state, i, AA_PORTION_STEP, n);
-    for (aa_i32 k = 0; k < n; ++k) {
-      const float x = aa_mul_ftz(g[k], a.grad_scale);
-      const float mixed = aa_add_ftz(aa_mul_ftz(a.beta1, m[k]), aa_mul_ftz(a.one_minus_beta1, x));
-      // What is neither above nor below zero is zero, which adds nothing, or a NaN, which shows.
-      const float change = mixed > 0.0f ? -a.lr : mixed < 0.0f ? a.lr : mixed;
-      p[k] = aa_add_ftz(aa_mul_ftz(p[k], a.keep), change);
-      m[k] = aa_add_ftz(aa_mul_ftz(a.beta2, m[k]), aa_mul_ftz(a.one_minus_beta2, x));
+    if (n == AA_PORTION_STRIP) {
+      aa_lion_strip(param, grad, exp_avg, copy, types, a, i, AA_PORTION_STRIP);
+      continue;
     }
-    aa_store_apart(exp_avg, types.state, i, AA_PORTION_STEP, m, n);
-    aa_store_apart(param, types.param, i, AA_PORTION_STEP, p, n);
-    if (types.copy != 0) aa_store_apart(copy, types.copy, i, AA_PORTION_STEP, p, n);
+    for (aa_i32 k = 0; k < n; ++k) {
+      aa_lion_strip(param, grad, exp_avg, copy, types, a, i + k * AA_PORTION_STEP, 1);
+    }
   }
 }
 AA_REGISTER(lion_step, AA_ITEMS)

@@ -61,13 +61,21 @@ AA_KERNEL(rope_table, AA_ITEMS)
 }
 AA_REGISTER(rope_table, AA_ITEMS)
 
-// q [T,Hq,D] and k [T,Hk,D] (or null): a group per token and head, the heads of k after those of q. `size` is R.
+// Heads of a token that a group turns: as many as it has items for.
+AA_FN aa_i32 aa_rope_width(aa_i64 size) { return size < AA_GROUP_SIZE ? (aa_i32)size : AA_GROUP_SIZE; }
+
+// q [T,Hq,D] and k [T,Hk,D] (or null): a group per token and AA_GROUP_SIZE / min(size, AA_GROUP_SIZE) heads, those of k after
+// those of q. `size` is R.
 AA_KERNEL(rope, AA_GROUP_SIZE)
 (AA_OUT(void) q, aa_i64 q_token, aa_i64 q_head, aa_i64 q_inner, AA_OUT(void) k, aa_i64 k_token, aa_i64 k_head,
  aa_i64 k_inner, AA_IN(float) cosines, aa_i64 cos_row, aa_i64 cos_inner, AA_IN(float) sines, aa_i64 sin_row,
- aa_i64 sin_inner, aa_i64 q_heads, aa_i64 size, aa_i32 q_dtype, aa_i32 k_dtype, aa_i32 interleaved) {
+ aa_i64 sin_inner, aa_i64 q_heads, aa_i64 all_heads, aa_i64 size, aa_i32 q_dtype, aa_i32 k_dtype, aa_i32 interleaved) {
   const aa_i64 t = AA_GROUP_ID(0);
-  const aa_i64 head = AA_GROUP_ID(1);
+  const aa_i32 width = aa_rope_width(size);
+  const aa_i32 heads = AA_GROUP_SIZE / width;
+  const aa_i32 mine = AA_LOCAL_ID / width;
+  const aa_i64 head = AA_GROUP_ID(1) * heads + mine;
+  if (mine >= heads || head >= all_heads) return;
   const aa_i32 is_q = head < q_heads;
   AA_OUT(void) x = is_q ? q : k;
   const aa_i32 dtype = is_q ? q_dtype : k_dtype;
@@ -75,7 +83,7 @@ AA_KERNEL(rope, AA_GROUP_SIZE)
   const aa_i64 base = is_q ? t * q_token + head * q_head : t * k_token + (head - q_heads) * k_head;
   const aa_i64 step = interleaved ? 2 * inner : inner;
   const aa_i64 to_second = interleaved ? inner : size * inner;
-  for (aa_i64 r = AA_LOCAL_ID; r < size; r += AA_GROUP_SIZE) {
+  for (aa_i64 r = AA_LOCAL_ID - mine * width; r < size; r += width) {
     const float c = cosines[t * cos_row + r * cos_inner];
     const float s = sines[t * sin_row + r * sin_inner];
     const aa_i64 first = base + r * step;
@@ -88,14 +96,13 @@ AA_KERNEL(rope, AA_GROUP_SIZE)
 }
 AA_REGISTER(rope, AA_GROUP_SIZE)
 
-// k and v [T,Hk,D] into k_cache and v_cache [B,Hk,S,D]: a group per token and head. Of tokens that name the same slot only
+// k and v [T,Hk,D] into k_cache and v_cache [B,Hk,S,D]: a group per token, so that tokens are compared once. Of tokens that name the same slot only
 // the last is written, so that their order needs no order of groups. A slot outside of the cache is skipped.
 AA_KERNEL(cache_write, AA_GROUP_SIZE)
 (AA_OUT(void) k_cache, aa_slots k_slots, AA_OUT(void) v_cache, aa_slots v_slots, AA_IN(void) k, aa_slots k_tokens,
  AA_IN(void) v, aa_slots v_tokens, AA_IN(aa_i32) sequence, aa_i64 sequence_step, AA_IN(aa_i32) positions,
- aa_i64 position_step, aa_i64 tokens, aa_i64 sequences, aa_i64 slots, aa_i64 head_size) {
+ aa_i64 position_step, aa_i64 tokens, aa_i64 sequences, aa_i64 slots, aa_i32 heads, aa_i32 head_size) {
   const aa_i64 t = AA_GROUP_ID(0);
-  const aa_i64 head = AA_GROUP_ID(1);
   const aa_i32 id = AA_LOCAL_ID;
   AA_SCRATCH(scratch);
   const aa_i32 b = sequence[t * sequence_step];
@@ -106,13 +113,15 @@ AA_KERNEL(cache_write, AA_GROUP_SIZE)
   }
   const aa_i32 overwritten = aa_group_max(again ? 1.0f : 0.0f, scratch, id) > 0.0f;
   if (overwritten || b < 0 || b >= sequences || slot < 0 || slot >= slots) return;
-  const aa_i64 k_to = b * k_slots.outer + head * k_slots.head + slot * k_slots.slot;
-  const aa_i64 v_to = b * v_slots.outer + head * v_slots.head + slot * v_slots.slot;
-  const aa_i64 k_from = t * k_tokens.outer + head * k_tokens.head;
-  const aa_i64 v_from = t * v_tokens.outer + head * v_tokens.head;
-  for (aa_i64 d = id; d < head_size; d += AA_GROUP_SIZE) {
-    aa_store(k_cache, k_slots.dtype, k_to + d * k_slots.inner, aa_load(k, k_tokens.dtype, k_from + d * k_tokens.inner));
-    aa_store(v_cache, v_slots.dtype, v_to + d * v_slots.inner, aa_load(v, v_tokens.dtype, v_from + d * v_tokens.inner));
+  const aa_i64 k_to = b * k_slots.outer + slot * k_slots.slot, v_to = b * v_slots.outer + slot * v_slots.slot;
+  const aa_i64 k_from = t * k_tokens.outer, v_from = t * v_tokens.outer;
+  for (aa_i32 i = id; i < heads * head_size; i += AA_GROUP_SIZE) {
+    const aa_i64 head = i / head_size;
+    const aa_i64 d = i - head * head_size;
+    aa_store(k_cache, k_slots.dtype, k_to + head * k_slots.head + d * k_slots.inner,
+             aa_load(k, k_tokens.dtype, k_from + head * k_tokens.head + d * k_tokens.inner));
+    aa_store(v_cache, v_slots.dtype, v_to + head * v_slots.head + d * v_slots.inner,
+             aa_load(v, v_tokens.dtype, v_from + head * v_tokens.head + d * v_tokens.inner));
   }
 }
 AA_REGISTER(cache_write, AA_GROUP_SIZE)

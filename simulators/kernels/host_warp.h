@@ -58,6 +58,11 @@ AA_FN void aa_async_copy16(void* local, const Pointer& p, aa_i64 bytes, bool the
   static const char zeros[16] = {};
   ::sim::GroupRunner::current().async_copy16(local, there ? p.touch(bytes, 16, 16) : zeros);
 }
+AA_FN aa_u64 aa_read_once() { return 0; }
+template <class Pointer>
+AA_FN void aa_async_copy16_once(void* local, const Pointer& p, aa_i64 bytes, bool there, aa_u64) {
+  aa_async_copy16(local, p, bytes, there);
+}
 AA_FN void aa_async_commit() { ::sim::GroupRunner::current().async_commit(); }
 #define aa_async_wait(left) ::sim::GroupRunner::current().async_wait(left)
 

@@ -148,7 +148,8 @@ TEST_F(CublasLtTest, Linear) {
     }
   });
   child.clean();
-  EXPECT_EQ(child.calls("cublasLtMatmul"), 6 * 4);
+  // Four times for each of the six; two of 16 bits leave sums with a residual to the portable kernels, which round once.
+  EXPECT_EQ(child.calls("cublasLtMatmul"), 6 * 4 - 2 * 2);
 }
 
 // A bias of another dtype than the fp32 result, and one with gaps, get a copy.

@@ -1,4 +1,7 @@
 // The ops of positions.cl: rope_table, rope and cache_write.
+#include <algorithm>
+#include <cstdint>
+
 #include "ops/portable/arguments.h"
 #include "ops/portable/op_group.h"
 
@@ -23,9 +26,11 @@ class PositionOps final : public OpGroup {
     return names;
   }
 
-  // Heads are the second dimension of a grid, which holds 65535 groups everywhere.
+  // Heads are the second dimension of a grid of rope, which holds 65535 groups everywhere; cache_write counts the elements of a
+  // token in 32 bits.
   bool supports(size_t op, const aa_op_call& call, const aa_kernel_tuning&) const override {
     const aa_tensor* t = call.tensors;
+    if (op == CacheWrite) return t[2].shape[1] * t[2].shape[2] <= INT32_MAX / 2;
     const int64_t more = op == Rope && t[1].dtype != AA_DTYPE_NONE ? t[1].shape[1] : 0;
     return op == Table || t[0].shape[1] + more <= 65535;
   }
@@ -56,10 +61,11 @@ class PositionOps final : public OpGroup {
     const int64_t tokens = t[0].shape[0], q_heads = t[0].shape[1], size = t[2].shape[1];
     const int64_t heads = q_heads + (has_k ? t[1].shape[1] : 0);
     if (tokens * heads * size == 0) return;
-    shape.grid = {groups_for(tokens, 1), static_cast<uint32_t>(heads), 1};
+    const int64_t group = shape.block[0], at_once = group / std::min(size, group);
+    shape.grid = {groups_for(tokens, 1), static_cast<uint32_t>((heads + at_once - 1) / at_once), 1};
     kernels_.launch(Rope, device, shape, t[0].data, t[0].strides[0], t[0].strides[1], t[0].strides[2], t[1].data,
                     t[1].strides[0], t[1].strides[1], t[1].strides[2], t[2].data, t[2].strides[0], t[2].strides[1],
-                    t[3].data, t[3].strides[0], t[3].strides[1], q_heads, size, t[0].dtype, t[1].dtype,
+                    t[3].data, t[3].strides[0], t[3].strides[1], q_heads, heads, size, t[0].dtype, t[1].dtype,
                     static_cast<const aa_rope_params*>(call.params)->interleaved);
   }
 
@@ -67,10 +73,10 @@ class PositionOps final : public OpGroup {
     const aa_tensor* t = call.tensors;
     const int64_t tokens = t[2].shape[0], heads = t[2].shape[1], head_size = t[2].shape[2];
     if (tokens * heads * head_size == 0) return;
-    shape.grid = {groups_for(tokens, 1), static_cast<uint32_t>(heads), 1};
+    shape.grid = {groups_for(tokens, 1), 1, 1};
     kernels_.launch(CacheWrite, device, shape, t[0].data, slots_of(t[0]), t[1].data, slots_of(t[1]), t[2].data,
                     slots_of(t[2]), t[3].data, slots_of(t[3]), t[4].data, t[4].strides[0], t[5].data, t[5].strides[0],
-                    tokens, t[0].shape[0], t[0].shape[2], head_size);
+                    tokens, t[0].shape[0], t[0].shape[2], static_cast<int32_t>(heads), static_cast<int32_t>(head_size));
   }
 
   KernelSet kernels_;

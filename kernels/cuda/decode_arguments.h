@@ -10,23 +10,23 @@
 // Kernels are made for a number of rows of x and a number of 16-byte loads of weights that a thread has under way, in a ring in
 // shared memory: 12 loads of 512 threads are 96 KiB a multiprocessor, of which a memory of 3 TB/s brings 23 KiB a microsecond.
 // 4 are for what leaves less room: more rows of x, or a multiprocessor with 100 KiB.
-#define AA_DECODE_RING_BYTES(loads) ((loads) * 16 * AA_DECODE_THREADS)
+#define AA_DECODE_RING_BYTES(loads) ((loads)*16 * AA_DECODE_THREADS)
 
 // x [M,K], its norm, and how the work is cut: units of neighbouring rows of weights, a range of them for each block. A group is
 // what a warp loads at once, 512 bytes of each row of a unit; each warp of a block takes an equal share of its groups.
 typedef struct aa_decode_x {
-  aa_i64 row;         /* bytes */
-  aa_i32 dtype;       /* neighbours along K, each four aligned to their size */
-  aa_i32 norm_dtype;  /* the same; 0: the norm has no weight */
-  aa_i32 normed;      /* 1: x is divided by its root mean square */
+  aa_i64 row;        /* bytes */
+  aa_i32 dtype;      /* neighbours along K, each four aligned to their size */
+  aa_i32 norm_dtype; /* the same; 0: the norm has no weight */
+  aa_i32 normed;     /* 1: x is divided by its root mean square */
   float eps;
-  aa_i32 m;           /* rows that there are */
-  aa_i32 rows;        /* rows that the kernel is made for, >= m */
-  aa_i32 k;           /* a multiple of what 16 bytes of a row of weights hold */
-  aa_i32 groups;      /* of a unit, the last one perhaps not full */
-  aa_i32 units_each;  /* units of every block, and how many blocks, the first ones, have one more */
+  aa_i32 m;          /* rows that there are */
+  aa_i32 rows;       /* rows that the kernel is made for, >= m */
+  aa_i32 k;          /* a multiple of what 16 bytes of a row of weights hold */
+  aa_i32 groups;     /* of a unit, the last one perhaps not full */
+  aa_i32 units_each; /* units of every block, and how many blocks, the first ones, have one more */
   aa_i32 units_more;
-  aa_i32 early;       /* 1: no kernel that may still run writes the weights, so they are read before aa_grid_wait() */
+  aa_i32 early; /* 1: no kernel that may still run writes the weights, so they are read before aa_grid_wait() */
   float inverse_k;
 } aa_decode_x;
 

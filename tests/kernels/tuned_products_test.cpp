@@ -228,8 +228,8 @@ TEST(DecodeProducts, Linear) {
     const aa_decode_residual res{residual.row(), residual.inner(), residual.type(), 0};
     const DecodePlan plan = p.plan(part.units, unit);
     ASSERT_EQ(p.run("decode_linear", plan,
-                    {p.x.reads(), p.norm.reads(), number(plan.x), y.writes(), w.reads_early(p.early), bias.reads(), number(part),
-                     residual.reads(), number(res)}),
+                    {p.x.reads(), p.norm.reads(), number(plan.x), y.writes(), w.reads_early(p.early), bias.reads(),
+                     number(part), residual.reads(), number(res)}),
               "");
     for (int64_t i = 0; i < p.m; ++i) {
       for (int64_t j = 0; j < n; ++j) {
@@ -264,7 +264,8 @@ TEST(DecodeProducts, LinearMulti) {
     const DecodePlan plan = p.plan(units, unit);
     std::vector<KernelArgument> arguments = {p.x.reads(), number(plan.x)};
     for (int i = 0; i < 4; ++i) {
-      for (const KernelArgument& a : {y[i].writes(), i < count ? w[i].reads_early(p.early) : none(), bias[i].reads(), number(parts[i])}) {
+      for (const KernelArgument& a :
+           {y[i].writes(), i < count ? w[i].reads_early(p.early) : none(), bias[i].reads(), number(parts[i])}) {
         arguments.push_back(a);
       }
     }
@@ -305,11 +306,11 @@ TEST(DecodeProducts, Gated) {
     Matrix gate_bias = random_bias(random, n), up_bias = random_bias(random, n);
     const aa_decode_part gate_part = part_of(y, gate, gate_bias, n, 1), up_part = part_of(y, up, up_bias, n, 1);
     const DecodePlan plan = p.plan(n, 2);
-    ASSERT_EQ(
-        p.run("decode_gated", plan,
-              {p.x.reads(), p.norm.reads(), number(plan.x), y.writes(), gate.reads_early(p.early), up.reads_early(p.early), gate_bias.reads(),
-               up_bias.reads(), number(gate_part), number(up_part), number(kind), number(int32_t{0})}),
-        "");
+    ASSERT_EQ(p.run("decode_gated", plan,
+                    {p.x.reads(), p.norm.reads(), number(plan.x), y.writes(), gate.reads_early(p.early),
+                     up.reads_early(p.early), gate_bias.reads(), up_bias.reads(), number(gate_part), number(up_part),
+                     number(kind), number(int32_t{0})}),
+              "");
     for (int64_t i = 0; i < p.m; ++i) {
       for (int64_t j = 0; j < n; ++j) {
         Sum a = p.product(i, gate, j), b = p.product(i, up, j);
@@ -390,10 +391,26 @@ TEST(DecodeProducts, QueriesKeysAndValues) {
                               .tokens = static_cast<int32_t>(p.m)};
     const DecodePlan plan = p.plan((q_heads + 2 * kv_heads) * size / 2, 2);
     ASSERT_EQ(p.run("decode_qkv", plan,
-                    {p.x.reads(),       p.norm.reads(),    number(plan.x),     w[0].reads_early(p.early), w[1].reads_early(p.early),
-                     w[2].reads_early(p.early), bias[0].reads(),   bias[1].reads(),    bias[2].reads(),    q.writes(),
-                     cache[0].writes(), cache[1].writes(), number(heads[0]),   number(heads[1]),   number(heads[2]),
-                     cosines.reads(),   sines.reads(),     in(sequence_array), in(position_array), number(rope)}),
+                    {p.x.reads(),
+                     p.norm.reads(),
+                     number(plan.x),
+                     w[0].reads_early(p.early),
+                     w[1].reads_early(p.early),
+                     w[2].reads_early(p.early),
+                     bias[0].reads(),
+                     bias[1].reads(),
+                     bias[2].reads(),
+                     q.writes(),
+                     cache[0].writes(),
+                     cache[1].writes(),
+                     number(heads[0]),
+                     number(heads[1]),
+                     number(heads[2]),
+                     cosines.reads(),
+                     sines.reads(),
+                     in(sequence_array),
+                     in(position_array),
+                     number(rope)}),
               "");
 
     // What a head is after its product and its rotation, into row `to` of `out`.
@@ -465,8 +482,8 @@ TEST(DecodeProducts, InfinitiesAndNaNsStayWhereTheyBelong) {
     const aa_decode_part part = part_of(y, w, absent, n, unit);
     const DecodePlan plan = p.plan(part.units, unit);
     ASSERT_EQ(p.run("decode_linear", plan,
-                    {p.x.reads(), none(), number(plan.x), y.writes(), w.reads_early(p.early), none(), number(part), none(),
-                     number(aa_decode_residual{})}),
+                    {p.x.reads(), none(), number(plan.x), y.writes(), w.reads_early(p.early), none(), number(part),
+                     none(), number(aa_decode_residual{})}),
               "");
     for (int64_t i = 0; i < p.m; ++i) {
       for (int64_t j = 0; j < n; ++j) {

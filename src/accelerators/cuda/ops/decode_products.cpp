@@ -180,8 +180,8 @@ class DecodeProducts final : public OpGroup {
     const int unit = decode_linear_unit(x.shape[0]);
     const aa_decode_part part = part_of(out, w, bias, unit);
     const std::array weights = {&w};
-    const auto [plan, shape] = this->plan(stream, {&out}, x, normed ? &norm : nullptr, normed ? normed->eps : 0.0f,
-                                          weights, part.units, unit);
+    const auto [plan, shape] =
+        this->plan(stream, {&out}, x, normed ? &norm : nullptr, normed ? normed->eps : 0.0f, weights, part.units, unit);
     aa_decode_residual res{};
     res.dtype = residual.dtype;
     if (is_there(residual)) {
@@ -189,8 +189,8 @@ class DecodeProducts final : public OpGroup {
       res.inner = residual.strides[1];
     }
     kernel(linear_file, w.dtype, plan)
-        .launch(0, stream.handle(), shape, x.data, norm.data, plan.x, out.data, w.data, bias.data, part,
-                residual.data, res);
+        .launch(0, stream.handle(), shape, x.data, norm.data, plan.x, out.data, w.data, bias.data, part, residual.data,
+                res);
   }
 
   void enqueue_multi(const aa_op_call& call, Stream& stream) {
@@ -215,13 +215,13 @@ class DecodeProducts final : public OpGroup {
       weights[i] = i < count ? &tensors[i][1] : &absent;
       outs[i] = i < count ? &tensors[i][0] : &absent;
     }
-    const auto [plan, shape] = this->plan(stream, {outs[0], outs[1], outs[2], outs[3]}, x, nullptr, 0.0f, weights,
-                                          units, unit);
+    const auto [plan, shape] =
+        this->plan(stream, {outs[0], outs[1], outs[2], outs[3]}, x, nullptr, 0.0f, weights, units, unit);
     const auto data = [&](size_t i, size_t which) { return i < count ? tensors[i][which].data : nullptr; };
     kernel(multi_file, w_dtype, plan)
-        .launch(0, stream.handle(), shape, x.data, plan.x, data(0, 0), data(0, 1), data(0, 2), parts[0],
-                data(1, 0), data(1, 1), data(1, 2), parts[1], data(2, 0), data(2, 1), data(2, 2), parts[2], data(3, 0),
-                data(3, 1), data(3, 2), parts[3]);
+        .launch(0, stream.handle(), shape, x.data, plan.x, data(0, 0), data(0, 1), data(0, 2), parts[0], data(1, 0),
+                data(1, 1), data(1, 2), parts[1], data(2, 0), data(2, 1), data(2, 2), parts[2], data(3, 0), data(3, 1),
+                data(3, 2), parts[3]);
   }
 
   void enqueue_gated(const aa_tensor& out, const aa_tensor& x, const aa_tensor* norm, const aa_tensor& w_gate,
@@ -284,9 +284,9 @@ class DecodeProducts final : public OpGroup {
     const std::array weights = {&t[5], &t[7], &t[9]};
     const auto [plan, shape] = this->plan(stream, {&q, &k_cache, &v_cache}, x, &norm, params.eps, weights, units, 2);
     kernel(qkv_file, t[5].dtype, plan)
-        .launch(0, stream.handle(), shape, x.data, norm.data, plan.x, t[5].data, t[7].data, t[9].data,
-                t[6].data, t[8].data, t[10].data, q.data, k_cache.data, v_cache.data, q_heads, k_heads, v_heads,
-                cos.data, sin.data, sequence.data, positions.data, rope);
+        .launch(0, stream.handle(), shape, x.data, norm.data, plan.x, t[5].data, t[7].data, t[9].data, t[6].data,
+                t[8].data, t[10].data, q.data, k_cache.data, v_cache.data, q_heads, k_heads, v_heads, cos.data,
+                sin.data, sequence.data, positions.data, rope);
   }
 
   DeviceState& device_;

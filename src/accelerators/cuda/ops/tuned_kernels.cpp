@@ -159,8 +159,8 @@ void TunedKernels::launch_with(size_t kernel, StreamHandle stream, const TunedLa
                               .attribute_count = 1};
     result = api.launch_kernel_ex(&config, function, arguments, nullptr);
   } else {
-    result = api.launch_kernel(function, shape.grid[0], shape.grid[1], shape.grid[2], shape.block, 1, 1,
-                               shared_bytes, stream, arguments, nullptr);
+    result = api.launch_kernel(function, shape.grid[0], shape.grid[1], shape.grid[2], shape.block, 1, 1, shared_bytes,
+                               stream, arguments, nullptr);
   }
   if (result != success) [[unlikely]]
     device_.check(result, ("launching kernel " + kernels_[kernel]).c_str());

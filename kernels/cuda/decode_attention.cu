@@ -457,9 +457,8 @@ AA_FN void aa_decode(AA_OUT(void) out, AA_IN(void) q, AA_IN(void) k, AA_IN(void)
   at.heads = (aa_i32)(a.heads_per_kv - first < AA_HEADS ? a.heads_per_kv - first : AA_HEADS);
   at.split = (aa_i32)AA_GROUP_ID(0);
 
-  if (a.early) aa_grid_launch_next();
-  aa_grid_wait();
-  if (!a.early) aa_grid_launch_next();
+  if (!a.early) aa_grid_wait();
+  aa_grid_launch_next();
   const aa_i64 b = sequence[at.token * a.sequence_stride];
   const aa_i64 position = positions[at.token * a.position_stride];
   const aa_i64 begin = aa_first_slot(position, a.window);
@@ -471,12 +470,24 @@ AA_FN void aa_decode(AA_OUT(void) out, AA_IN(void) q, AA_IN(void) k, AA_IN(void)
   aa_i32 tiles_each = (tiles + a.splits - 1) / a.splits;
   if (tiles_each < AA_DECODE_LEAST_TILES) tiles_each = AA_DECODE_LEAST_TILES;
   at.active = tiles > tiles_each ? (tiles + tiles_each - 1) / tiles_each : 1;
-  if (at.split >= at.active) return;
   at.first = begin + (aa_i64)at.split * tiles_each * AA_DECODE_TILE;
   at.end = at.first + (aa_i64)tiles_each * AA_DECODE_TILE;
   if (at.end > end) at.end = end;
   at.k_at = b * a.k_stride[0] + kv_head * a.k_stride[1];
   at.v_at = b * a.v_stride[0] + kv_head * a.v_stride[1];
+  if (a.early) {
+    // Keys and values come into the second-level cache while the kernel before makes the last of them: later their loads would
+    // stand behind the weights of the kernel after this one.
+    const aa_i32 size = (aa_i32)sizeof(AA_STORAGE(AA_W)), lines = ((aa_i32)a.size * size + 127) / 128;
+    const aa_i64 all = at.split < at.active && at.end > at.first ? (at.end - at.first) * lines : 0;
+    for (aa_i64 i = AA_LOCAL_ID; i < all; i += AA_DECODE_THREADS) {
+      const aa_i64 slot = at.first + i / lines, line = i % lines * 128;
+      aa_prefetch(k, (at.k_at + slot * a.k_stride[2]) * size + line);
+      aa_prefetch(v, (at.v_at + slot * a.v_stride[2]) * size + line);
+    }
+    aa_grid_wait();
+  }
+  if (at.split >= at.active) return;
 
   float sums AA_SUMS(kSize);
   float largest[AA_STATE_OF_A_LANE], total[AA_STATE_OF_A_LANE];

@@ -23,7 +23,7 @@ typedef struct aa_tuned_attention {
   aa_i32 out_dtype;
   aa_i32 splits; /* decode_attention: blocks that share the slots of one token */
   aa_i32 q_wide; /* decode_attention: q is F32, without gaps in a head, and its heads are aligned to 16 bytes */
-  aa_i32 early;  /* decode_attention: 1: all but the kernels that the next one knows of have ended, so it may start at once */
+  aa_i32 early;  /* decode_attention: 1: no kernel that may still run writes sequence and positions, and the next one may begin */
 } aa_tuned_attention;
 
 // decode_attention: threads of a block; query heads of one key/value head that a block makes, for caches of 16 and 32 bits;

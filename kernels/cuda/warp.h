@@ -61,6 +61,9 @@ AA_FN void aa_store16(void* p, aa_i64 bytes, aa_u32x4 v) {
   asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"((char*)p + bytes), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                : "memory");
 }
+// Asks for the 128 bytes around an address to come to the second-level cache. Allowed before aa_grid_wait(), also for what a
+// kernel before writes: what is read later is what it wrote.
+AA_FN void aa_prefetch(const void* p, aa_i64 bytes) { asm volatile("prefetch.global.L2 [%0];" ::"l"((const char*)p + bytes)); }
 // Adds on the whole device; returns the value before.
 AA_FN aa_u32 aa_atomic_add(aa_u32* p, aa_i64 i, aa_u32 v) { return atomicAdd(p + i, v); }
 // What this thread wrote is seen by who sees its later atomics.

@@ -37,6 +37,9 @@ AA_FN aa_u32x4 aa_load16_stream(const Pointer& p, aa_i64 bytes) {
   return aa_load16(p, bytes);
 }
 AA_FN void aa_store16(const AA_OUT(void) & p, aa_i64 bytes, aa_u32x4 v) { std::memcpy(p.touch(bytes, 16, 16), &v, 16); }
+// Allowed outside of allocations, and nothing to see.
+template <class Pointer>
+AA_FN void aa_prefetch(const Pointer&, aa_i64) {}
 AA_FN aa_u32 aa_atomic_add(const AA_OUT(aa_u32) & p, aa_i64 i, aa_u32 v) {
   aa_u32& at = p[i];
   const aa_u32 old = at;

@@ -88,6 +88,7 @@ AA_REGISTER_TUNED(warp_conversions, 32)
 // The last block to finish adds up what all have written, and leaves the counter as it was.
 AA_TUNED_KERNEL(warp_last_block, 32, 1)(AA_OUT(float) sum, AA_OUT(float) parts, AA_OUT(aa_u32) counter, AA_IN(float) x) {
   AA_LOCAL_ARRAY(aa_u32, before, 1);
+  aa_prefetch(x, -4096);
   aa_grid_launch_next();
   aa_grid_wait();
   const float v = aa_warp_sum(x[AA_GROUP_ID(0) * 32 + AA_LANE]);

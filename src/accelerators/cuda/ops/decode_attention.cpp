@@ -113,7 +113,8 @@ class DecodeAttention final : public OpGroup {
     a.q_wide = q.dtype == AA_DTYPE_F32 && is_aligned(q);
 
     PendingWrites& pending = stream.pending_writes();
-    a.early = pending.known();
+    const std::array read = {PendingWrites::range_of(sequence), PendingWrites::range_of(positions)};
+    a.early = pending.known() && !pending.contains_any_of(read);
     const std::array written = {PendingWrites::range_of(out)};
     pending.add(a.early != 0, written);
 
@@ -130,6 +131,8 @@ class DecodeAttention final : public OpGroup {
     shape.grid = {static_cast<unsigned>(splits), static_cast<unsigned>(groups), static_cast<unsigned>(a.tokens)};
     shape.block = AA_DECODE_THREADS;
     shape.overlaps_previous = true;
+    // Beside it, the next kernel's loads of weights would stand before its own. More blocks than multiprocessors share them.
+    shape.alone = splits * pairs <= device_.facts().multiprocessors;
     kernels_[static_cast<size_t>(type)][size]->launch(0, stream.handle(), shape, out.data, q.data, k.data, v.data,
                                                       sequence.data, positions.data, partial, counters, a);
   }

@@ -64,6 +64,7 @@ double load_ms(const std::string& builder) { return std::atof(own_output({"bench
 int jit_probe(const std::string& builder) {
   auto op = get_accelerator()->create_op_builder(builder);
   if (!op) throw InvalidArgument("there is no op builder \"" + builder + "\"");
+  get_accelerator()->synchronize();  // starts the device, which is `bench start`'s figure
   const auto begin = Clock::now();
   op->jit_load();
   std::printf("%.6f\n", 1e3 * seconds_since(begin));

@@ -1,5 +1,5 @@
 // "gated_linear" and "norm_gated_linear" of anyaccel/abi/ops.h for a few rows of x: a unit is a row of w_gate and the same row of
-// w_up. See decode_products.h, and decode_linear.cu about AA_SHAPE.
+// w_up. See decode_products.h.
 #include "decode_products.h"
 #include "../portable/activations.h"
 
@@ -40,33 +40,15 @@ AA_FN void aa_unit_end(const aa_gated_work& work, aa_i32 unit, aa_i32 token, con
                  aa_activate(gate, aa_opaque(work.kind)) * up);
 }
 
-#define AA_DECODE_GATED(name, rows, loads) \
-  AA_TUNED_KERNEL(name, AA_DECODE_THREADS, 1) \
+#define AA_DECODE_GATED(shape) \
+  AA_TUNED_KERNEL(AA_NAME_W(AA_CAT(decode_gated_, shape)), AA_DECODE_THREADS, 1) \
   (AA_IN(void) x, AA_IN(void) norm, aa_decode_x xs, AA_OUT(void) out, AA_IN(void) gate, AA_IN(void) up, \
    AA_IN(void) gate_bias, AA_IN(void) up_bias, aa_decode_part gate_part, aa_decode_part up_part, aa_i32 kind, \
    aa_i32 reserved) { \
     AA_DYNAMIC_LOCAL(local); \
     const aa_gated_work work = {out, gate, up, gate_bias, up_bias, gate_part, up_part, kind}; \
-    aa_decode<rows, 2, loads>(work, x, norm, xs, local); \
-  }
+    aa_decode<AA_SHAPE_ROWS(shape), 2, AA_SHAPE_LOADS(shape)>(work, x, norm, xs, local); \
+  } \
+  AA_REGISTER_TUNED(AA_NAME_W(AA_CAT(decode_gated_, shape)), AA_DECODE_THREADS)
 
-#if !defined(AA_SHAPE) || AA_SHAPE == 112
-AA_DECODE_GATED(AA_NAME_W(decode_gated_112), 1, 12)
-AA_REGISTER_TUNED(AA_NAME_W(decode_gated_112), AA_DECODE_THREADS)
-#endif
-#if !defined(AA_SHAPE) || AA_SHAPE == 104
-AA_DECODE_GATED(AA_NAME_W(decode_gated_104), 1, 4)
-AA_REGISTER_TUNED(AA_NAME_W(decode_gated_104), AA_DECODE_THREADS)
-#endif
-#if !defined(AA_SHAPE) || AA_SHAPE == 204
-AA_DECODE_GATED(AA_NAME_W(decode_gated_204), 2, 4)
-AA_REGISTER_TUNED(AA_NAME_W(decode_gated_204), AA_DECODE_THREADS)
-#endif
-#if !defined(AA_SHAPE) || AA_SHAPE == 404
-AA_DECODE_GATED(AA_NAME_W(decode_gated_404), 4, 4)
-AA_REGISTER_TUNED(AA_NAME_W(decode_gated_404), AA_DECODE_THREADS)
-#endif
-#if !defined(AA_SHAPE) || AA_SHAPE == 804
-AA_DECODE_GATED(AA_NAME_W(decode_gated_804), 8, 4)
-AA_REGISTER_TUNED(AA_NAME_W(decode_gated_804), AA_DECODE_THREADS)
-#endif
+AA_DECODE_KERNELS(AA_DECODE_GATED)

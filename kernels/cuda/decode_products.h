@@ -194,12 +194,8 @@ AA_FN void aa_decode(const Work& work, AA_IN(void) x, AA_IN(void) norm, const aa
     }
     aa_async_commit();
   };
-  if (xs.early) {
-    aa_grid_launch_next();
-  } else {
-    aa_grid_wait();
-    aa_grid_launch_next();
-  }
+  if (!xs.early) aa_grid_wait();
+  aa_grid_launch_next();
   if (begin < end) aa_unit_rows(work, ask_unit, row);
   AA_PRAGMA_NO_UNROLL for (int slot = 0; slot < kSlots; ++slot) load(slot);
   aa_grid_wait();
@@ -286,5 +282,17 @@ AA_FN void aa_decode(const Work& work, AA_IN(void) x, AA_IN(void) norm, const aa
   AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) result[r] *= about.scale;
   aa_unit_end(work, unit, token, result, raw, about);
 }
+
+// The kernels that a file has, AA_DECODE_KERNELS(X) being X(shape) for each: a shape is 100 times the rows of x plus the loads under
+// way. With AA_SHAPE given that one only, else all that the host chooses from (src/accelerators/cuda/ops/decode_plan.h).
+#if defined(AA_SHAPE)
+#define AA_DECODE_KERNELS(X) X(AA_SHAPE)
+#else
+#define AA_DECODE_KERNELS(X) X(112) X(104) X(204) X(404) X(804)
+#endif
+#define AA_SHAPE_ROWS(shape) ((shape) / 100)
+#define AA_SHAPE_LOADS(shape) ((shape) % 100)
+// Rows of weights in a unit of a product that has no pairs of them.
+#define AA_SHAPE_UNIT(shape) (AA_SHAPE_ROWS(shape) == 1 ? 1 : 2)
 
 #endif  // ANYACCEL_KERNELS_DECODE_PRODUCTS_H_

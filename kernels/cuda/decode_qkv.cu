@@ -1,6 +1,6 @@
 // "norm_qkv_rope" of anyaccel/abi/ops.h for a few tokens: a unit is two rows of w_q, w_k or w_v, the two that rotary position
 // embedding turns together where it turns them at all, so that queries, keys and values go from the sums to where they stay.
-// Heads are numbered through: those of q, of k, of v. See decode_products.h, and decode_linear.cu about AA_SHAPE.
+// Heads are numbered through: those of q, of k, of v. See decode_products.h.
 #include "decode_products.h"
 
 struct aa_qkv_work {
@@ -114,8 +114,8 @@ AA_FN void aa_unit_end(const aa_qkv_work& work, aa_i32 unit, aa_i32 token, const
   aa_store_value(out, dtype, to + at.second * heads.inner, b);
 }
 
-#define AA_DECODE_QKV(name, rows, loads) \
-  AA_TUNED_KERNEL(name, AA_DECODE_THREADS, 1) \
+#define AA_DECODE_QKV(shape) \
+  AA_TUNED_KERNEL(AA_NAME_W(AA_CAT(decode_qkv_, shape)), AA_DECODE_THREADS, 1) \
   (AA_IN(void) x, AA_IN(void) norm, aa_decode_x xs, AA_IN(void) w_q, AA_IN(void) w_k, AA_IN(void) w_v, \
    AA_IN(void) bias_q, AA_IN(void) bias_k, AA_IN(void) bias_v, AA_OUT(void) q, AA_OUT(void) k_cache, \
    AA_OUT(void) v_cache, aa_decode_heads q_heads, aa_decode_heads k_heads, aa_decode_heads v_heads, \
@@ -123,26 +123,8 @@ AA_FN void aa_unit_end(const aa_qkv_work& work, aa_i32 unit, aa_i32 token, const
     AA_DYNAMIC_LOCAL(local); \
     const aa_qkv_work work = {w_q,     w_k,     w_v,     bias_q, bias_k, bias_v,   q,         k_cache, v_cache, \
                               q_heads, k_heads, v_heads, cosines, sines, sequence, positions, rope}; \
-    aa_decode<rows, 2, loads>(work, x, norm, xs, local); \
-  }
+    aa_decode<AA_SHAPE_ROWS(shape), 2, AA_SHAPE_LOADS(shape)>(work, x, norm, xs, local); \
+  } \
+  AA_REGISTER_TUNED(AA_NAME_W(AA_CAT(decode_qkv_, shape)), AA_DECODE_THREADS)
 
-#if !defined(AA_SHAPE) || AA_SHAPE == 112
-AA_DECODE_QKV(AA_NAME_W(decode_qkv_112), 1, 12)
-AA_REGISTER_TUNED(AA_NAME_W(decode_qkv_112), AA_DECODE_THREADS)
-#endif
-#if !defined(AA_SHAPE) || AA_SHAPE == 104
-AA_DECODE_QKV(AA_NAME_W(decode_qkv_104), 1, 4)
-AA_REGISTER_TUNED(AA_NAME_W(decode_qkv_104), AA_DECODE_THREADS)
-#endif
-#if !defined(AA_SHAPE) || AA_SHAPE == 204
-AA_DECODE_QKV(AA_NAME_W(decode_qkv_204), 2, 4)
-AA_REGISTER_TUNED(AA_NAME_W(decode_qkv_204), AA_DECODE_THREADS)
-#endif
-#if !defined(AA_SHAPE) || AA_SHAPE == 404
-AA_DECODE_QKV(AA_NAME_W(decode_qkv_404), 4, 4)
-AA_REGISTER_TUNED(AA_NAME_W(decode_qkv_404), AA_DECODE_THREADS)
-#endif
-#if !defined(AA_SHAPE) || AA_SHAPE == 804
-AA_DECODE_QKV(AA_NAME_W(decode_qkv_804), 8, 4)
-AA_REGISTER_TUNED(AA_NAME_W(decode_qkv_804), AA_DECODE_THREADS)
-#endif
+AA_DECODE_KERNELS(AA_DECODE_QKV)

@@ -61,9 +61,6 @@ AA_KERNEL(rope_table, AA_ITEMS)
 }
 AA_REGISTER(rope_table, AA_ITEMS)
 
-// Heads of a token that a group turns: as many as it has items for.
-AA_FN aa_i32 aa_rope_width(aa_i64 size) { return size < AA_GROUP_SIZE ? (aa_i32)size : AA_GROUP_SIZE; }
-
 // q [T,Hq,D] and k [T,Hk,D] (or null): a group per token and AA_GROUP_SIZE / min(size, AA_GROUP_SIZE) heads, those of k after
 // those of q. `size` is R.
 AA_KERNEL(rope, AA_GROUP_SIZE)
@@ -71,7 +68,7 @@ AA_KERNEL(rope, AA_GROUP_SIZE)
  aa_i64 k_inner, AA_IN(float) cosines, aa_i64 cos_row, aa_i64 cos_inner, AA_IN(float) sines, aa_i64 sin_row,
  aa_i64 sin_inner, aa_i64 q_heads, aa_i64 all_heads, aa_i64 size, aa_i32 q_dtype, aa_i32 k_dtype, aa_i32 interleaved) {
   const aa_i64 t = AA_GROUP_ID(0);
-  const aa_i32 width = aa_rope_width(size);
+  const aa_i32 width = size < AA_GROUP_SIZE ? (aa_i32)size : AA_GROUP_SIZE;  // items of a head
   const aa_i32 heads = AA_GROUP_SIZE / width;
   const aa_i32 mine = AA_LOCAL_ID / width;
   const aa_i64 head = AA_GROUP_ID(1) * heads + mine;
@@ -96,8 +93,9 @@ AA_KERNEL(rope, AA_GROUP_SIZE)
 }
 AA_REGISTER(rope, AA_GROUP_SIZE)
 
-// k and v [T,Hk,D] into k_cache and v_cache [B,Hk,S,D]: a group per token, so that tokens are compared once. Of tokens that name the same slot only
-// the last is written, so that their order needs no order of groups. A slot outside of the cache is skipped.
+// k and v [T,Hk,D] into k_cache and v_cache [B,Hk,S,D]: a group per token, so that tokens are compared once. Of tokens that name
+// the same slot only the last is written, so that their order needs no order of groups. A slot outside of the cache is
+// skipped.
 AA_KERNEL(cache_write, AA_GROUP_SIZE)
 (AA_OUT(void) k_cache, aa_slots k_slots, AA_OUT(void) v_cache, aa_slots v_slots, AA_IN(void) k, aa_slots k_tokens,
  AA_IN(void) v, aa_slots v_tokens, AA_IN(aa_i32) sequence, aa_i64 sequence_step, AA_IN(aa_i32) positions,

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "accelerators/cuda/ops/decode_plan.h"
 #include "accelerators/cuda/rtc.h"
 #include "anyaccel/device_op.h"
 
@@ -141,10 +142,15 @@ struct Job {
 };
 
 // What the product asks of a file beside element types: one of the sizes that its kernels are made for, "AA_HEAD=64" where the
-// file has "#if !defined(AA_HEAD) || AA_HEAD == 64". "": there is nothing to choose.
+// file has "#if !defined(AA_HEAD) || AA_HEAD == 64", and the shapes of decode_plan.h for kernels of decode_products.h. "": there
+// is nothing to choose.
 std::vector<std::string> sizes_of(const std::string& text) {
   static const std::regex size("!defined\\((AA_[A-Z]+)\\) \\|\\| AA_[A-Z]+ == ([0-9]+)");
   std::vector<std::string> sizes;
+  for (size_t kernel = 0; kernel < cuda::decode_kernels.size() && text.find("AA_DECODE_KERNELS(") != std::string::npos;
+       ++kernel) {
+    sizes.push_back("AA_SHAPE=" + std::to_string(cuda::decode_shape(kernel)));
+  }
   for (std::sregex_iterator i(text.begin(), text.end(), size), end; i != end; ++i) {
     sizes.push_back((*i)[1].str() + "=" + (*i)[2].str());
   }

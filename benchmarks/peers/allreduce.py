@@ -4,10 +4,10 @@
 usage: benchmarks/peers/allreduce.py [--command PATH] [--rounds N] [--output FILE] [--no-torch]
 
 The programs run in turns, each loop the same: a batch of all-reduces in place between two clock readings, the least of many
-batches. Of all rounds the least counts, for each program: what else runs on the machine only adds. `shared` is anyaccel
-with tensors in memory that all ranks share, each written anew by its owner before every all-reduce. OpenMPI and Gloo need
-libopenmpi-dev, openmpi-bin and libgloo-dev; what is missing is left out and said so. PyTorch (gloo) and DeepSpeed
-(inference_all_reduce) are measured when `import torch` and `import deepspeed` work.
+batches. Of all rounds the least counts, for each program, and all have as many: what else runs on the machine only adds.
+`shared` is anyaccel with tensors in memory that all ranks share, each written anew by its owner before every all-reduce.
+OpenMPI and Gloo need libopenmpi-dev, openmpi-bin and libgloo-dev; what is missing is left out and said so. PyTorch (gloo)
+and DeepSpeed (inference_all_reduce) are measured when `import torch` and `import deepspeed` work.
 """
 import argparse
 import datetime
@@ -94,7 +94,7 @@ class Torch(Pair):
 
     def version(self):
         code = f"import {self.name}; print({self.name}.__version__)"
-        return subprocess.run([sys.executable, "-c", code], text=True, capture_output=True).stdout.strip()
+        return subprocess.run([sys.executable, "-c", code], text=True, capture_output=True).stdout.splitlines()[-1]
 
     def arguments(self, folder, sizes):
         return [sys.executable, os.path.abspath(__file__), "--loop", self.name] + [str(size) for size in sizes]
@@ -155,7 +155,7 @@ def keep_least(best, figures):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--command", default="build/bin/anyaccel", help="the anyaccel command (default: %(default)s)")
+    parser.add_argument("--command", default="build/release/bin/anyaccel", help="the anyaccel command (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", help="also write the figures to this file as JSON")
     parser.add_argument("--no-torch", action="store_true")
@@ -185,11 +185,11 @@ def main():
             versions[peer.name] = peer.version()
             best[peer.name] = {}
         for _ in range(options.rounds):
+            private, shared, ceilings = ours(options.command)
+            keep_least(best["anyaccel"], private)
+            keep_least(best["shared"], shared)
+            keep_least(best["ceiling"], ceilings)
             for peer in list(peers):
-                private, shared, ceilings = ours(options.command)
-                keep_least(best["anyaccel"], private)
-                keep_least(best["shared"], shared)
-                keep_least(best["ceiling"], ceilings)
                 try:
                     keep_least(best[peer.name], peer.measure(SIZES))
                 except (RuntimeError, subprocess.CalledProcessError) as error:

@@ -158,7 +158,7 @@ std::vector<std::string> sizes_of(const std::string& text) {
 }
 
 // Choices of element types: of AA_X where the file names AA_X or AA_NAME_X, of AA_W where it names AA_W or AA_NAME_W, of both
-// with AA_NAME_XW. simulators/kernels/tuned_kernels.cmake reads the files in the same way.
+// with AA_NAME_XW. simulators/kernels/host_kernels.cmake reads the files in the same way.
 std::vector<Job> tuned_jobs() {
   static const std::regex names_x("(^|[^A-Z_])AA_(X|NAME_X|NAME_XW)([^A-Z_]|$)");
   static const std::regex names_w("(^|[^A-Z_])AA_(W|NAME_W|NAME_XW)([^A-Z_]|$)");

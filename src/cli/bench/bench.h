@@ -80,6 +80,8 @@ void run_model(const Options& options, bool decode, bool prefill, std::vector<Re
 // What the processes started by run_start do: find the accelerator and print the clock's reading; `device`: also use the
 // device, and print the milliseconds that the vendor's own calls took.
 int start_probe(bool device);
+// The ranks: print the clock's reading.
+int clock_probe();
 
 // What the processes started by run_jit do: load an op builder's library, print the milliseconds that took.
 int jit_probe(const std::string& builder);

@@ -139,6 +139,7 @@ constexpr Benchmark benchmarks[] = {
 int run_bench(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--start-probe") == 0) return bench::start_probe(false);
   if (argc == 2 && std::strcmp(argv[1], "--device-probe") == 0) return bench::start_probe(true);
+  if (argc == 2 && std::strcmp(argv[1], "--clock-probe") == 0) return bench::clock_probe();
   if (argc == 3 && std::strcmp(argv[1], "--load-probe") == 0) return bench::load_probe(argv[2]);
   if (argc == 3 && std::strcmp(argv[1], "--jit-probe") == 0) return bench::jit_probe(argv[2]);
   if (argc == 2 && std::strcmp(argv[1], "--allreduce-probe") == 0) return bench::allreduce_probe();

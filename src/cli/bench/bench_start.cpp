@@ -1,9 +1,11 @@
-// bench start: from the start of a process to get_accelerator(), and what later calls cost.
+// bench start: from the start of a process to get_accelerator(), what later calls cost, and the ranks of a launched job.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
+#include <iterator>
 #include <sstream>
 #include <string>
 
@@ -22,7 +24,28 @@ double clock_ms() {
   return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
 }
 
+// From the first of eight ranks' main() to the last one's.
+double ranks_apart_ms() {
+  constexpr int ranks = 8;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string output =
+      own_output({"launch", "-q", "--num_accelerators", std::to_string(ranks), self, "bench", "--clock-probe"});
+  std::istringstream lines(output);
+  const std::vector<double> times{std::istream_iterator<double>(lines), {}};
+  if (times.size() != ranks) {
+    throw Error("anyaccel launch was to start " + std::to_string(ranks) + " ranks, of which " +
+                std::to_string(times.size()) + " said something");
+  }
+  const auto [first, last] = std::minmax_element(times.begin(), times.end());
+  return *last - *first;
+}
+
 }  // namespace
+
+int clock_probe() {
+  std::printf("%.6f\n", clock_ms());
+  return 0;
+}
 
 int start_probe(bool device) {
   Accelerator& accelerator = *get_accelerator();
@@ -78,6 +101,15 @@ void run_start(const Options& options, std::vector<Result>& results) {
   Result process{.name = "start.process", .unit = "ms", .ceiling = bare, .ceiling_name = "starting /bin/true"};
   summarize(process, starts, true);
   results.push_back(process);
+
+  std::vector<double> apart;
+  for (int run = 0; run < options.runs + 1; ++run) {
+    const double milliseconds = ranks_apart_ms();
+    if (run) apart.push_back(milliseconds);
+  }
+  Result ranks{.name = "start.ranks", .unit = "ms", .ceiling = 8 * bare, .ceiling_name = "starting /bin/true 8 times"};
+  summarize(ranks, apart, true);
+  results.push_back(ranks);
 
   get_accelerator();
   constexpr int calls = 2000000;

@@ -10,7 +10,7 @@
 #include "cli/command_support.h"
 #include "cli/commands.h"
 #include "launcher/launch.h"
-#include "launcher/shell_words.h"
+#include "runtime/shell.h"
 
 namespace anyaccel::cli {
 namespace {
@@ -60,7 +60,7 @@ void read_texts(const Texts& texts, bool launcher_given, launcher::LaunchOptions
   options.ssh_port = parse_optional("--ssh_port", texts.ssh_port, 1, 65535, 0);
   options.runner = launcher::parse_runner(texts.launcher);
   options.runner_given = launcher_given;
-  options.launcher_args = launcher::split_words(texts.launcher_args, "--launcher_args");
+  options.launcher_args = split_words(texts.launcher_args, "--launcher_args");
   if (texts.quiet) options.log_level = "error";
   if (texts.no_local_rank && options.pass_local_rank) {
     throw UsageError("--no_local_rank and --pass_local_rank contradict each other");

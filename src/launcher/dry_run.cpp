@@ -6,7 +6,7 @@
 #include "launcher/node.h"
 #include "launcher/probe.h"
 #include "launcher/runners.h"
-#include "launcher/shell_words.h"
+#include "runtime/shell.h"
 
 namespace anyaccel::launcher {
 namespace {

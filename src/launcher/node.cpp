@@ -14,6 +14,7 @@
 #include "launcher/addresses.h"
 #include "launcher/control.h"
 #include "launcher/spawn.h"
+#include "runtime/shell.h"
 
 namespace anyaccel::launcher {
 namespace {

@@ -9,8 +9,8 @@
 #include "launcher/addresses.h"
 #include "launcher/node.h"
 #include "launcher/runners.h"
-#include "launcher/shell_words.h"
 #include "launcher/spawn.h"
+#include "runtime/shell.h"
 
 namespace anyaccel::launcher {
 namespace {

@@ -21,6 +21,7 @@
 #include "launcher/runners.h"
 #include "launcher/spawn.h"
 #include "launcher/surroundings.h"
+#include "runtime/shell.h"
 
 namespace anyaccel::launcher {
 namespace {

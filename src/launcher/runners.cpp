@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "anyaccel/error.h"
-#include "launcher/shell_words.h"
+#include "runtime/shell.h"
 
 namespace anyaccel::launcher {
 namespace {

@@ -6,7 +6,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -136,11 +135,6 @@ std::string explain(const ProcessSpec& process, const Problem& problem) {
   return why;
 }
 
-bool is_program(const std::string& file) {
-  struct stat info {};
-  return stat(file.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(file.c_str(), X_OK) == 0;
-}
-
 }  // namespace
 
 Child start_process(const ProcessSpec& process, const ChildOutput& output) {
@@ -175,20 +169,6 @@ void finish_start(const ProcessSpec& process, Child& child) {
   close(child.status);
   child.status = -1;
   if (!fatal.empty()) throw Error(process.name + ": " + fatal);
-}
-
-std::string find_program(const std::string& name) {
-  if (name.find('/') != std::string::npos) return is_program(name) ? name : std::string();
-  const char* path = std::getenv("PATH");
-  const std::string list = path ? path : "/usr/local/bin:/usr/bin:/bin";
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(':', begin), list.size());
-    const std::string folder = list.substr(begin, end - begin);
-    std::string file = (folder.empty() ? "." : folder) + "/" + name;
-    if (is_program(file)) return file;
-    begin = end + 1;
-  }
-  return {};
 }
 
 }  // namespace anyaccel::launcher

@@ -26,7 +26,4 @@ Child start_process(const ProcessSpec& process, const ChildOutput& output);
 // kernel refuses (as in some containers) is a warning. Closes `child.status`.
 void finish_start(const ProcessSpec& process, Child& child);
 
-// The program's file, looked for in PATH unless its name holds a slash; empty: none that can be run.
-std::string find_program(const std::string& name);
-
 }  // namespace anyaccel::launcher

@@ -22,6 +22,7 @@
 #include "ops/hash.h"
 #include "ops/subprocess.h"
 #include "ops/toolchain.h"
+#include "runtime/shell.h"
 
 namespace anyaccel::ops {
 namespace {
@@ -213,7 +214,7 @@ std::string describe(const BuildPlan& plan, const std::vector<std::string>& head
   std::ostringstream text;
   text << entry_magic << "\nlibrary " << library << "\nhash " << library_hash << "\nop " << plan.op_name << "\ntarget "
        << plan.target << "\ncompiler " << compiler_identity(compiler) << "\nversion " << compiler_version(compiler)
-       << "\narguments " << command_text(plan.cxx_args) << "\n";
+       << "\narguments " << quote_words(plan.cxx_args) << "\n";
   for (const std::string& source : plan.sources) text << "source " << source << "\n";
   for (const std::string& header : headers) {
     struct stat info {};

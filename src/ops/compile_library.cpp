@@ -11,6 +11,7 @@
 #include "ops/build_cache.h"
 #include "ops/subprocess.h"
 #include "ops/toolchain.h"
+#include "runtime/shell.h"
 
 namespace anyaccel::ops {
 namespace {
@@ -50,13 +51,13 @@ void append(std::vector<std::string>& list, const std::vector<std::string>& more
 }
 
 void run_step(const BuildPlan& plan, const std::vector<std::string>& command) {
-  log_debug("building op " + plan.op_name + ": " + command_text(command));
+  log_debug("building op " + plan.op_name + ": " + quote_words(command));
   const ProcessResult result = run_program(command);
   if (result.ok()) {
     if (!result.output.empty()) log_debug(result.output);
     return;
   }
-  std::string message = "op \"" + plan.op_name + "\" could not be built: the command\n" + command_text(command) + "\n";
+  std::string message = "op \"" + plan.op_name + "\" could not be built: the command\n" + quote_words(command) + "\n";
   if (result.exit_code > 128) {
     message += "was ended by signal " + std::to_string(result.exit_code - 128);
   } else {

@@ -1,8 +1,6 @@
 // See image_cache.h.
 #include "ops/image_cache.h"
 
-#include <unistd.h>
-
 #include <fstream>
 #include <iterator>
 
@@ -10,6 +8,7 @@
 #include "ops/file_lock.h"
 #include "ops/hash.h"
 #include "runtime/cache_dir.h"
+#include "runtime/files.h"
 
 namespace anyaccel::ops {
 namespace {
@@ -18,19 +17,10 @@ namespace fs = std::filesystem;
 
 // Losing the image only costs compiling it again, so nothing is thrown.
 void write_image(const fs::path& file, const DeviceImage& image) {
-  const fs::path fresh = fs::path(file).concat("." + std::to_string(getpid()) + ".tmp");
-  std::error_code error;
-  {
-    std::ofstream stream(fresh, std::ios::binary);
-    stream << image_magic << "\n" << image.format << "\n" << Hash().add(image.bytes).text() << "\n" << image.bytes;
-    stream.flush();
-    if (!stream) error = std::make_error_code(std::errc::io_error);
-  }
-  if (!error) fs::rename(fresh, file, error);
-  if (!error) return;
-  std::error_code ignored;
-  fs::remove(fresh, ignored);
-  log_warning("the compiled kernels cannot be kept at " + file.string() + " (" + error.message() +
+  const std::string reason = replace_file(file, std::string(image_magic) + "\n" + image.format + "\n" +
+                                                    Hash().add(image.bytes).text() + "\n" + image.bytes);
+  if (reason.empty()) return;
+  log_warning("the compiled kernels cannot be kept at " + file.string() + " (" + reason +
               "); set ANYACCEL_CACHE_DIR to a folder that can be written");
 }
 

@@ -13,8 +13,10 @@
 #include "ops/host_accelerator.h"
 #include "ops/subprocess.h"
 #include "ops/toolchain.h"
+#include "runtime/files.h"
 #include "runtime/host_services.h"
 #include "runtime/install_paths.h"
+#include "runtime/shell.h"
 
 namespace anyaccel {
 
@@ -79,7 +81,7 @@ BuildPlan OpBuilder::builder() const {
   const auto add_variable = [](std::vector<std::string>& list, const char* variable) {
     const char* value = std::getenv(variable);
     if (!value) return;
-    for (std::string& argument : ops::split_arguments(value)) list.push_back(std::move(argument));
+    for (std::string& argument : split_words(value, variable)) list.push_back(std::move(argument));
   };
   BuildPlan plan;
   plan.op_name = op_name();
@@ -105,7 +107,7 @@ BuildPlan OpBuilder::builder() const {
   keep(plan.cxx_args, ops::target_flags(plan.target));
   keep(plan.cxx_args, {"-fPIC", "-fvisibility=hidden"});
   // A sanitized process loads sanitized ops.
-  keep(plan.cxx_args, ops::split_arguments(ANYACCEL_OP_FLAGS));
+  keep(plan.cxx_args, split_words(ANYACCEL_OP_FLAGS, "ANYACCEL_OP_FLAGS"));
   add_variable(plan.cxx_args, "CFLAGS");
   add_variable(plan.cxx_args, "CXXFLAGS");
   keep(plan.nvcc_args, nvcc_args());
@@ -124,7 +126,7 @@ bool OpBuilder::command_exists(std::string_view names) {
   size_t begin = 0;
   while (begin <= names.size()) {
     const size_t end = std::min(names.find('|', begin), names.size());
-    if (!ops::find_program(std::string(names.substr(begin, end - begin))).empty()) return true;
+    if (!find_program(std::string(names.substr(begin, end - begin))).empty()) return true;
     begin = end + 1;
   }
   return false;
@@ -137,30 +139,25 @@ bool OpBuilder::has_function(const std::string& function, const std::vector<std:
       throw InvalidArgument("has_function: \"" + function + "\" is not the name of a C function");
     }
   }
-  std::string folder = (fs::temp_directory_path() / "anyaccel-probe-XXXXXX").string();
-  if (!mkdtemp(folder.data())) return false;
-  const std::string source = folder + "/probe.cpp";
-  std::ofstream(source) << "extern \"C\" char " << function << "();\nint main() { return " << function << "(); }\n";
-  bool linked = false;
   try {
+    const TemporaryFolder folder("probe");
+    const std::string source = folder.file("probe.cpp");
+    std::ofstream(source) << "extern \"C\" char " << function << "();\nint main() { return " << function << "(); }\n";
     std::vector<std::string> command = ops::cxx_command();
     const auto add_variable = [&](const char* variable) {
       const char* value = std::getenv(variable);
       if (!value) return;
-      for (std::string& argument : ops::split_arguments(value)) command.push_back(std::move(argument));
+      for (std::string& argument : split_words(value, variable)) command.push_back(std::move(argument));
     };
     add_variable("CFLAGS");
-    command.insert(command.end(), {source, "-o", folder + "/probe"});
+    command.insert(command.end(), {source, "-o", folder.file("probe")});
     for (const std::string& dir : library_dirs) command.push_back("-L" + dir);
     add_variable("LDFLAGS");
     for (const std::string& library : libraries) command.push_back("-l" + library);
-    linked = ops::run_program(command).ok();
+    return ops::run_program(command).ok();
   } catch (const UnavailableError&) {
-    linked = false;
+    return false;
   }
-  std::error_code ignored;
-  fs::remove_all(folder, ignored);
-  return linked;
 }
 
 std::string ops::bundled_sources_dir() { return install_kernels_dir() + "/host"; }

@@ -15,14 +15,4 @@ struct ProcessResult {
 // Finds argv[0] in PATH. Standard input is empty. Blocks. Thread-safe. Never throws for what the program does.
 ProcessResult run_program(const std::vector<std::string>& argv);
 
-// The file that PATH gives for a program's name (as it is when it holds a slash); empty when there is none that can be
-// executed.
-std::string find_program(const std::string& name);
-
-// A command line for a person to read or paste.
-std::string command_text(const std::vector<std::string>& argv);
-
-// Splits at blanks; "..." and '...' keep what they enclose together, \ keeps the next character.
-std::vector<std::string> split_arguments(const std::string& text);
-
 }  // namespace anyaccel::ops

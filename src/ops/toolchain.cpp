@@ -11,6 +11,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "ops/subprocess.h"
+#include "runtime/shell.h"
 
 namespace anyaccel::ops {
 
@@ -24,7 +25,7 @@ const SourceLanguage* language_of(const std::string& source) {
 std::vector<std::string> cxx_command() {
   const char* asked = std::getenv("CXX");
   if (asked && *asked) {
-    std::vector<std::string> command = split_arguments(asked);
+    std::vector<std::string> command = split_words(asked, "CXX");
     if (command.empty() || find_program(command[0]).empty()) {
       throw UnavailableError("CXX=" + std::string(asked) +
                              " names no program that can be executed; set it to a C++20 compiler or unset it");

@@ -1,14 +1,40 @@
-// See shell_words.h.
-#include "launcher/shell_words.h"
+// See shell.h.
+#include "runtime/shell.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
 
 #include "anyaccel/error.h"
 
-namespace anyaccel::launcher {
+namespace anyaccel {
 namespace {
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n'; }
 
+bool is_executable_file(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
+}
+
 }  // namespace
+
+std::string find_program(const std::string& name) {
+  if (name.empty()) return {};
+  if (name.find('/') != std::string::npos) return is_executable_file(name) ? name : std::string();
+  const char* path = std::getenv("PATH");
+  const std::string list = path ? path : "/usr/local/bin:/usr/bin:/bin";
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(':', begin), list.size());
+    const std::string folder = list.substr(begin, end - begin);
+    std::string file = (folder.empty() ? "." : folder) + "/" + name;
+    if (is_executable_file(file)) return file;
+    begin = end + 1;
+  }
+  return {};
+}
 
 std::vector<std::string> split_words(std::string_view text, std::string_view what) {
   std::vector<std::string> words;
@@ -79,4 +105,4 @@ std::string quote_words(const std::vector<std::string>& words) {
   return line;
 }
 
-}  // namespace anyaccel::launcher
+}  // namespace anyaccel

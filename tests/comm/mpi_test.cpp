@@ -12,6 +12,7 @@
 #include "comm/mpi/mpi_library.h"
 #include "message_test_support.h"
 #include "ops/subprocess.h"
+#include "runtime/shell.h"
 
 namespace anyaccel::comm {
 namespace {
@@ -104,7 +105,7 @@ class Mpi : public ::testing::TestWithParam<const char*> {
 
   static ops::ProcessResult launch(int size, const std::string& mpirun, const std::string& mpicc) {
     for (const std::string& program : {"mpirun." + mpirun, "mpicc." + mpicc}) {
-      if (ops::find_program(program).empty()) return {77, program + " is not installed"};
+      if (find_program(program).empty()) return {77, program + " is not installed"};
     }
     const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
     const fs::path meeting = meeting_folder();
@@ -119,7 +120,7 @@ class Mpi : public ::testing::TestWithParam<const char*> {
   void SetUp() override {
     for (const char* program : {"mpirun.", "mpicc."}) {
       const std::string name = program + std::string(GetParam());
-      if (ops::find_program(name).empty()) GTEST_SKIP() << name << " is not installed";
+      if (find_program(name).empty()) GTEST_SKIP() << name << " is not installed";
     }
   }
 
@@ -200,7 +201,7 @@ TEST_P(Mpi, FailuresAreNamed) {
 // Runs under the mpirun of another MPI than the program's.
 TEST_P(Mpi, AnotherMpisLauncherIsAnError) {
   const std::string other = std::string(GetParam()) == "openmpi" ? "mpich" : "openmpi";
-  if (!meeting_place() && ops::find_program("mpirun." + other).empty()) {
+  if (!meeting_place() && find_program("mpirun." + other).empty()) {
     GTEST_SKIP() << "mpirun." << other << " is not installed";
   }
   on_processes(

@@ -9,6 +9,7 @@
 #include "accelerators/cuda/rtc.h"
 #include "cuda/loading_test_support.h"
 #include "ops/subprocess.h"
+#include "runtime/shell.h"
 
 namespace anyaccel::cuda_test {
 namespace {
@@ -163,7 +164,7 @@ TEST_F(WithoutNvrtc, SaysWhatWasLookedForAndWhatToInstall) {
 }
 
 TEST_F(WithoutNvrtc, NvccServes) {
-  const std::string nvcc = ops::find_program("/usr/local/cuda/bin/nvcc");
+  const std::string nvcc = find_program("/usr/local/cuda/bin/nvcc");
   if (nvcc.empty()) GTEST_SKIP() << "no nvcc in /usr/local/cuda/bin";
   std::ofstream(folder_ + "/bin/nvcc") << "#!/bin/sh\nexec /usr/local/cuda/bin/nvcc \"$@\"\n";
   std::filesystem::permissions(folder_ + "/bin/nvcc", std::filesystem::perms::owner_all);

@@ -9,7 +9,7 @@
 #include "launcher/environment.h"
 #include "launcher/hosts.h"
 #include "launcher/memory_kills.h"
-#include "launcher/shell_words.h"
+#include "runtime/shell.h"
 
 namespace anyaccel::launcher {
 namespace {

@@ -8,7 +8,7 @@
 #include "launcher/place.h"
 #include "launcher/plan.h"
 #include "launcher/runners.h"
-#include "launcher/shell_words.h"
+#include "runtime/shell.h"
 
 namespace anyaccel::launcher {
 namespace {

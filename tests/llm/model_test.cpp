@@ -15,11 +15,14 @@
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/llm/session.h"
+#include "llm/decoding.h"
 #include "llm/model_fixtures.h"
 
 namespace anyaccel::llm {
 namespace {
 
+using anyaccel::testing::BackendGuard;
+using anyaccel::testing::decode;
 using anyaccel::testing::load_reference_model;
 using anyaccel::testing::ReferenceModel;
 using anyaccel::testing::ReferenceRun;
@@ -65,32 +68,6 @@ double worst_error(std::span<const float> found, std::span<const float> expected
   }
   return worst;
 }
-
-// The decode loop, greedy, for `count` tokens of each prompt.
-std::vector<std::vector<int32_t>> decode(Session& session, std::span<const std::vector<int32_t>> prompts, size_t count,
-                                         const Sampling& sampling = {}) {
-  std::vector<std::vector<int32_t>> answers(prompts.size());
-  session.start(prompts, sampling, 1);
-  for (;;) {
-    const std::span<const int32_t> tokens = session.tokens();
-    for (size_t i = 0; i < tokens.size(); ++i) answers[static_cast<size_t>(session.active()[i])].push_back(tokens[i]);
-    if (answers[0].size() == count) return answers;
-    session.step();
-  }
-}
-
-class BackendGuard {
- public:
-  explicit BackendGuard(const std::string& backend) : before_(get_accelerator()->get_compile_backend()) {
-    get_accelerator()->set_compile_backend(backend);
-  }
-  ~BackendGuard() { get_accelerator()->set_compile_backend(before_); }
-  BackendGuard(const BackendGuard&) = delete;
-  BackendGuard& operator=(const BackendGuard&) = delete;
-
- private:
-  std::string before_;
-};
 
 class ReferenceModels : public ::testing::TestWithParam<std::string> {};
 

@@ -14,6 +14,7 @@
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/session.h"
 #include "anyaccel/llm/text_generation.h"
+#include "llm/decoding.h"
 #include "llm/model_fixtures.h"
 #include "llm/thread_ranks.h"
 #include "test_paths.h"
@@ -21,6 +22,8 @@
 namespace anyaccel::llm {
 namespace {
 
+using anyaccel::testing::BackendGuard;
+using anyaccel::testing::decode;
 using anyaccel::testing::load_reference_model;
 using anyaccel::testing::ReferenceModel;
 using anyaccel::testing::ReferenceRun;
@@ -36,19 +39,7 @@ std::shared_ptr<const Model> load(const std::string& directory, const Group& gro
   return Model::load(directory, options);
 }
 
-// New tokens of each prompt, all for `count` steps.
-Tokens decode(Session& session, const Tokens& prompts, size_t count, const Sampling& sampling = {}) {
-  Tokens result(prompts.size());
-  session.start(prompts, sampling, 7);
-  for (size_t n = 0;; ++n) {
-    const std::span<const int32_t> tokens = session.tokens();
-    for (size_t i = 0; i < tokens.size(); ++i) result[i].push_back(tokens[i]);
-    if (n + 1 == count) return result;
-    session.step();
-  }
-}
-
-// The same on `ranks` ranks, which must all see the same tokens.
+// The first new tokens of each prompt on `ranks` ranks, which must all see the same ones.
 Tokens decode_on(int ranks, const std::function<std::shared_ptr<const Model>(const Group&)>& make,
                  const Tokens& prompts, size_t count, const Sampling& sampling = {}) {
   std::vector<Tokens> results(static_cast<size_t>(ranks));
@@ -61,19 +52,6 @@ Tokens decode_on(int ranks, const std::function<std::shared_ptr<const Model>(con
   for (const Tokens& result : results) EXPECT_EQ(result, results[0]);
   return results[0];
 }
-
-class BackendGuard {
- public:
-  explicit BackendGuard(const std::string& backend) : before_(get_accelerator()->get_compile_backend()) {
-    get_accelerator()->set_compile_backend(backend);
-  }
-  ~BackendGuard() { get_accelerator()->set_compile_backend(before_); }
-  BackendGuard(const BackendGuard&) = delete;
-  BackendGuard& operator=(const BackendGuard&) = delete;
-
- private:
-  std::string before_;
-};
 
 class ReferenceModels : public ::testing::TestWithParam<std::string> {};
 

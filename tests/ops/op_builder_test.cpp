@@ -111,6 +111,9 @@ TEST_F(OpBuilderTest, HonoursTheEnvironment) {
   std::string reason;
   EXPECT_FALSE(FolderBuilder("UnbuiltBuilder", folder.path(), {"squares.cpp"}).is_compatible(&reason));
   EXPECT_NE(reason.find("/no/such/compiler"), std::string::npos) << reason;
+  const Variable unquoted("CFLAGS", "-DA='b");
+  EXPECT_FALSE(FolderBuilder("UnbuiltBuilder", folder.path(), {"squares.cpp"}).is_compatible(&reason));
+  EXPECT_NE(reason.find("CFLAGS is '-DA='b': its quotation does not end"), std::string::npos) << reason;
 }
 
 TEST_F(OpBuilderTest, ALibraryThatDoesNotLoadHereIsBuiltAnew) {

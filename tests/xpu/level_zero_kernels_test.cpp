@@ -3,6 +3,7 @@
 
 #include "accelerators/xpu/level_zero/spirv_compiler.h"
 #include "ops/subprocess.h"
+#include "runtime/shell.h"
 #include "xpu/level_zero_test_support.h"
 
 namespace anyaccel {
@@ -26,7 +27,7 @@ constexpr const char* scale_source =
     "}\n";
 constexpr uint32_t scale_group = 32;
 
-bool has_compilers() { return !ops::find_program("clang-14").empty() && !ops::find_program("llvm-spirv-14").empty(); }
+bool has_compilers() { return !find_program("clang-14").empty() && !find_program("llvm-spirv-14").empty(); }
 #define SKIP_WITHOUT_COMPILERS() \
   if (!has_compilers()) GTEST_SKIP() << "clang-14 or llvm-spirv-14 (Debian packages of these names) is not installed"
 

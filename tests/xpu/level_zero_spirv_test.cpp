@@ -7,6 +7,7 @@
 #include "ops/portable/arguments.h"
 #include "ops/portable/kernel_set.h"
 #include "ops/subprocess.h"
+#include "runtime/shell.h"
 #include "xpu/level_zero_test_support.h"
 #include "xpu/spirv_on_opencl.h"
 
@@ -40,7 +41,7 @@ aa_kernel_tuning tuning(int32_t group, int32_t lanes, int32_t subgroup, int32_t 
 class Spirv : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (ops::find_program("clang-14").empty() || ops::find_program("llvm-spirv-14").empty()) {
+    if (find_program("clang-14").empty() || find_program("llvm-spirv-14").empty()) {
       GTEST_SKIP() << "clang-14 or llvm-spirv-14 (Debian packages of these names) is not installed";
     }
   }

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <thread>
 
+#include "anyaccel/dtype.h"
+
 namespace anyaccel::collectives {
 namespace {
 
@@ -29,21 +31,9 @@ int join_by_value(void (*function)(), void** comm, size_t size, const void* id, 
 }
 
 size_t bytes_of(int32_t dtype) {
-  switch (dtype) {
-    case AA_DTYPE_BOOL:
-    case AA_DTYPE_U8:
-    case AA_DTYPE_I8:
-    case AA_DTYPE_F8_E4M3:
-    case AA_DTYPE_F8_E5M2: return 1;
-    case AA_DTYPE_I16:
-    case AA_DTYPE_F16:
-    case AA_DTYPE_BF16: return 2;
-    case AA_DTYPE_I32:
-    case AA_DTYPE_F32: return 4;
-    case AA_DTYPE_I64:
-    case AA_DTYPE_F64: return 8;
-    default: throw abi::Failure(AA_INVALID_ARGUMENT, "no element type has the number " + std::to_string(dtype));
-  }
+  const size_t bytes = dtype_size(static_cast<DType>(dtype));  // 0: of no type
+  if (!bytes) throw abi::Failure(AA_INVALID_ARGUMENT, "no element type has the number " + std::to_string(dtype));
+  return bytes;
 }
 
 }  // namespace

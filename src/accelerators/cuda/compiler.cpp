@@ -2,15 +2,10 @@
 #include "accelerators/cuda/compiler.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
 
+#include "accelerators/compiler_program/build_folder.h"
 #include "accelerators/cuda/loading.h"
 #include "accelerators/cuda/nvcc.h"
 #include "accelerators/cuda/rtc.h"
@@ -19,8 +14,6 @@
 
 namespace anyaccel::cuda {
 namespace {
-
-namespace fs = std::filesystem;
 
 // A compiler, and what it is to compile for.
 struct Choice {
@@ -84,53 +77,11 @@ std::string nvcc_identity(const std::string& file) {
   return identity;
 }
 
-// A folder that goes with what is in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::error_code error;
-    fs::path base = fs::temp_directory_path(error);
-    if (error) base = "/tmp";
-    std::string name = (base / "anyaccel-cuda-XXXXXX").string();
-    if (!mkdtemp(name.data())) {
-      throw abi::Failure(AA_UNAVAILABLE, "no folder for the compiler's files can be made in " + base.string() + ": " +
-                                             std::strerror(errno) + "; set TMPDIR to a folder that can be written");
-    }
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::string file(const char* name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
-
 abi::CompileOutput compile_by_nvcc(const Choice& choice, const std::string& name, const std::string& source,
                                    const std::vector<std::string>& options) {
-  const TemporaryFolder folder;
-  const std::string source_file = folder.file("kernel.cu");
+  const BuildFolder folder;
+  const std::string source_file = folder.write_source("kernel.cu", name, source);
   const std::string image_file = folder.file("kernel.cubin");
-  {
-    std::ofstream stream(source_file, std::ios::binary);
-    // Messages then speak of the name that the caller knows.
-    std::string quoted;
-    for (const char c : name) {
-      if (c == '"' || c == '\\') quoted += '\\';
-      if (c != '\n') quoted += c;
-    }
-    stream << "#line 1 \"" << quoted << "\"\n" << source << "\n";
-    stream.flush();
-    if (!stream) {
-      throw abi::Failure(AA_RESOURCE_EXHAUSTED, "the source of " + name + " cannot be written to " + source_file +
-                                                    "; is the disk full? TMPDIR names another folder");
-    }
-  }
   std::vector<std::string> command{choice.nvcc, "-cubin", "-o", image_file};
   for (const std::string& option : options) {
     // NVRTC's own: functions without a qualifier are the device's.
@@ -145,8 +96,7 @@ abi::CompileOutput compile_by_nvcc(const Choice& choice, const std::string& name
     if (output.log.empty()) output.log = choice.nvcc + " ended with code " + std::to_string(compiled.exit_code);
     return output;
   }
-  std::ifstream stream(image_file, std::ios::binary);
-  output.image.assign(std::istreambuf_iterator<char>(stream), {});
+  output.image = read_output(image_file);
   output.format = "cubin";
   output.succeeded = !output.image.empty();
   if (!output.succeeded) output.log += "\n" + choice.nvcc + " wrote nothing to " + image_file;

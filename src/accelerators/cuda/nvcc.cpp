@@ -7,6 +7,7 @@
 
 #include "anyaccel/error.h"
 #include "ops/subprocess.h"
+#include "runtime/shell.h"
 
 namespace anyaccel::cuda {
 namespace {
@@ -56,12 +57,12 @@ std::filesystem::path toolkit() {
 std::string nvcc() {
   if (const std::string home = variable("CUDA_HOME"); !home.empty()) {
     const std::string file = home + "/bin/nvcc";
-    if (!ops::find_program(file).empty()) return file;
+    if (!find_program(file).empty()) return file;
     throw UnavailableError("CUDA_HOME=" + home + ", but " + file +
                            " is no program; set CUDA_HOME to a CUDA toolkit, or unset it to use the nvcc in PATH");
   }
-  if (std::string file = ops::find_program("nvcc"); !file.empty()) return file;
-  if (std::string file = ops::find_program("/usr/local/cuda/bin/nvcc"); !file.empty()) return file;
+  if (std::string file = find_program("nvcc"); !file.empty()) return file;
+  if (std::string file = find_program("/usr/local/cuda/bin/nvcc"); !file.empty()) return file;
   throw UnavailableError(
       "there is no nvcc: CUDA_HOME is not set, and it is neither in PATH nor at /usr/local/cuda/bin/nvcc; install the "
       "CUDA toolkit to build *.cu sources");
@@ -91,7 +92,7 @@ std::vector<std::string> nvcc_command(const BuildPlan& plan, const std::string& 
   std::vector<std::string> command = {nvcc(), "-std=c++20", "-O3", "-Xcompiler=-fPIC,-fvisibility=hidden"};
   // The host compiler decides which C++ library the objects agree with.
   if (const std::string cxx = variable("CXX"); !cxx.empty()) {
-    const std::vector<std::string> words = ops::split_arguments(cxx);
+    const std::vector<std::string> words = split_words(cxx, "CXX");
     if (!words.empty()) command.push_back("-ccbin=" + words.back());
   }
   command.insert(command.end(), plan.nvcc_args.begin(), plan.nvcc_args.end());

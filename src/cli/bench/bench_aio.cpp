@@ -18,6 +18,7 @@
 #include "cli/bench/bench.h"
 #include "cli/bench/child_process.h"
 #include "ops/subprocess.h"
+#include "runtime/shell.h"
 
 namespace anyaccel::cli::bench {
 namespace {
@@ -110,7 +111,7 @@ void run_aio(const Options& options, std::vector<Result>& results) {
   }
   handle.sync_pwrite(requests);
 
-  const std::string fio = ops::find_program("fio");
+  const std::string fio = find_program("fio");
   for (const bool write : {false, true}) {
     Result result{.name = write ? "aio.write" : "aio.read", .unit = "GB/s", .ceiling_name = ""};
     std::vector<double> values;

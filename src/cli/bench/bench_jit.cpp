@@ -14,6 +14,7 @@
 #include "cli/bench/bench.h"
 #include "cli/bench/child_process.h"
 #include "ops/build_cache.h"
+#include "runtime/files.h"
 
 namespace anyaccel::cli::bench {
 namespace {
@@ -40,23 +41,6 @@ class Setting {
   std::string before_;
 };
 
-class TemporaryFolder {
- public:
-  TemporaryFolder() : path_((std::filesystem::temp_directory_path() / "anyaccel-jit-XXXXXX").string()) {
-    if (!mkdtemp(path_.data())) throw Error("no folder can be made at " + path_);
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 double load_ms(const std::string& builder) { return std::atof(own_output({"bench", "--jit-probe", builder}).c_str()); }
 
 }  // namespace
@@ -72,8 +56,8 @@ int jit_probe(const std::string& builder) {
 }
 
 void run_jit(const Options& options, std::vector<Result>& results) {
-  const TemporaryFolder cache;
-  const Setting setting("ANYACCEL_CACHE_DIR", cache.path());
+  const TemporaryFolder cache("jit");
+  const Setting setting("ANYACCEL_CACHE_DIR", cache.path().string());
   Result warm;
   Result cold;
   for (const std::string& name : known_op_builders()) {
@@ -85,11 +69,11 @@ void run_jit(const Options& options, std::vector<Result>& results) {
     double compiler = 1e9;
     double opening = 1e9;
     for (int run = 0; run < options.runs; ++run) {
-      std::filesystem::remove_all(cache.path() + "/ops");
+      std::filesystem::remove_all(cache.file("ops"));
       cold_times.push_back(load_ms(name));
 
-      const TemporaryFolder work;
-      const std::string library = work.path() + "/library.so";
+      const TemporaryFolder work("jit");
+      const std::string library = work.file("library.so");
       auto begin = Clock::now();
       ops::compile_library(plan, work.path(), library);
       compiler = std::min(compiler, 1e3 * seconds_since(begin));

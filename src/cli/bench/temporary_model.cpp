@@ -2,25 +2,14 @@
 #include "cli/bench/temporary_model.h"
 
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 
-#include "anyaccel/error.h"
 #include "anyaccel/llm/make_model.h"
 
 namespace anyaccel::cli::bench {
 
-TemporaryModel::TemporaryModel(const std::string& shape) {
-  char pattern[] = "/tmp/anyaccel-bench-XXXXXX";
-  if (!mkdtemp(pattern)) throw Error("cannot make a folder in /tmp for the benchmark's model");
-  path_ = std::string(pattern) + "/model";
+TemporaryModel::TemporaryModel(const std::string& shape) : folder_("bench"), path_(folder_.file("model")) {
   std::fprintf(stderr, "making a %s model of random weights in %s\n", shape.c_str(), path_.c_str());
   llm::make_model(llm::find_model_shape(shape), path_);
-}
-
-TemporaryModel::~TemporaryModel() {
-  std::error_code ignored;
-  std::filesystem::remove_all(std::filesystem::path(path_).parent_path(), ignored);
 }
 
 std::vector<int32_t> random_prompt(const llm::Model& model, size_t length) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "anyaccel/llm/model.h"
+#include "runtime/files.h"
 
 namespace anyaccel::cli::bench {
 
@@ -14,12 +15,10 @@ class TemporaryModel {
  public:
   // `shape` as in make-model. Blocks until it is written; says so on standard error.
   explicit TemporaryModel(const std::string& shape);
-  ~TemporaryModel();
-  TemporaryModel(const TemporaryModel&) = delete;
-  TemporaryModel& operator=(const TemporaryModel&) = delete;
   const std::string& path() const { return path_; }
 
  private:
+  TemporaryFolder folder_;
   std::string path_;
 };
 

@@ -13,6 +13,7 @@
 #include "ops/subprocess.h"
 #include "ops/toolchain.h"
 #include "runtime/install_paths.h"
+#include "runtime/shell.h"
 
 namespace anyaccel::comm {
 namespace {
@@ -31,7 +32,7 @@ class MpiMessagesBuilder final : public HostOpBuilder {
     if (!shown.ok()) {
       throw UnavailableError(compiler + " -show, which tells how to compile for its MPI, failed: " + shown.output);
     }
-    std::vector<std::string> words = ops::split_arguments(shown.output);
+    std::vector<std::string> words = split_words(shown.output, compiler + " -show");
     for (size_t i = 1; i < words.size(); ++i) {
       const std::string& word = words[i];
       if (word.starts_with("-I") || word.starts_with("-D")) compile_.push_back(word);
@@ -128,7 +129,7 @@ MpiLauncher mpi_launcher() {
 
 std::string mpi_compiler(const MpiLauncher& launcher) {
   if (const std::string asked = variable("MPICC"); !asked.empty()) {
-    if (ops::find_program(asked).empty()) {
+    if (find_program(asked).empty()) {
       throw UnavailableError("MPICC=" + asked +
                              " names no program that can be executed; set it to an MPI's compiler "
                              "command or unset it");
@@ -140,7 +141,7 @@ std::string mpi_compiler(const MpiLauncher& launcher) {
   if (launcher.mpi == "MPICH") names = {"mpicc.mpich", "mpicc"};
   std::string text;
   for (const char* name : names) {
-    if (!ops::find_program(name).empty()) return name;
+    if (!find_program(name).empty()) return name;
     text += std::string(text.empty() ? "" : ", ") + name;
   }
   throw UnavailableError("the backend mpi needs an MPI's compiler command, and PATH has none of: " + text +

@@ -1,4 +1,5 @@
 // The rules of the validate layer for communicators and what they carry.
+#include "anyaccel/dtype.h"
 #include "runtime/layers/validate_rules.h"
 
 namespace anyaccel::layers {
@@ -38,7 +39,7 @@ Problem check_comm(ValidateState& state, aa_comm* comm, aa_stream* stream) {
 }
 
 Problem check_use(ValidateState& state, aa_comm* comm, const Use& use, int32_t dtype) {
-  const size_t size = dtype_bytes(dtype);
+  const size_t size = dtype_size(static_cast<DType>(dtype));
   if (size == 0) return wrong("dtype " + std::to_string(dtype) + " is no aa_dtype of elements");
   const void* device = state.find(ObjectKind::comm, comm)->device;
   size_t send_bytes = 0;

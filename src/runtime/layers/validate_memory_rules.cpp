@@ -1,4 +1,5 @@
 // The rules of the validate layer for memory, copies and op calls.
+#include "anyaccel/dtype.h"
 #include "runtime/layers/validate_rules.h"
 
 namespace anyaccel::layers {
@@ -16,7 +17,8 @@ const void* device_of(ValidateState& state, aa_stream* stream) {
 Problem check_tensor(ValidateState& state, const void* device, const aa_tensor& tensor, const std::string& name,
                      bool may_lack_data) {
   if (tensor.dtype == AA_DTYPE_NONE) return tensor.data ? wrong(name + " is absent but has data") : Problem{};
-  if (dtype_bytes(tensor.dtype) == 0) return wrong(name + " has the unknown dtype " + std::to_string(tensor.dtype));
+  if (dtype_size(static_cast<DType>(tensor.dtype)) == 0)
+    return wrong(name + " has the unknown dtype " + std::to_string(tensor.dtype));
   if (tensor.ndim < 0 || tensor.ndim > AA_MAX_DIMS) return wrong(name + " has ndim " + std::to_string(tensor.ndim));
   for (int i = 0; i < tensor.ndim; ++i) {
     if (tensor.shape[i] < 0) return wrong(name + " has a negative dimension");

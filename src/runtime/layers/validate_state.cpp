@@ -3,6 +3,8 @@
 
 #include <cstdio>
 
+#include "anyaccel/dtype.h"
+
 namespace anyaccel::layers {
 namespace {
 
@@ -153,24 +155,6 @@ std::string ValidateState::host_range_error(const void* device, const void* poin
   return "";
 }
 
-size_t dtype_bytes(int32_t dtype) noexcept {
-  switch (dtype) {
-    case AA_DTYPE_BOOL:
-    case AA_DTYPE_U8:
-    case AA_DTYPE_I8:
-    case AA_DTYPE_F8_E4M3:
-    case AA_DTYPE_F8_E5M2: return 1;
-    case AA_DTYPE_I16:
-    case AA_DTYPE_F16:
-    case AA_DTYPE_BF16: return 2;
-    case AA_DTYPE_I32:
-    case AA_DTYPE_F32: return 4;
-    case AA_DTYPE_I64:
-    case AA_DTYPE_F64: return 8;
-    default: return 0;
-  }
-}
-
 bool tensor_span(const aa_tensor& tensor, int64_t& first, int64_t& end) noexcept {
   first = 0;
   end = 0;
@@ -182,7 +166,7 @@ bool tensor_span(const aa_tensor& tensor, int64_t& first, int64_t& end) noexcept
     if (__builtin_mul_overflow(tensor.shape[i] - 1, tensor.strides[i], &reach)) return false;
     if (__builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high)) return false;
   }
-  const auto bytes = static_cast<int64_t>(dtype_bytes(tensor.dtype));
+  const auto bytes = static_cast<int64_t>(dtype_size(static_cast<DType>(tensor.dtype)));
   return !__builtin_mul_overflow(low, bytes, &first) && !__builtin_add_overflow(high, 1, &high) &&
          !__builtin_mul_overflow(high, bytes, &end);
 }

@@ -102,7 +102,5 @@ class ValidateState {
 // The bytes that a strided tensor spans: from `first` to `end` (one past the last byte), both relative to data. Zero
 // elements span nothing. False when the numbers overflow.
 bool tensor_span(const aa_tensor& tensor, int64_t& first, int64_t& end) noexcept;
-// Bytes of an element; 0 for an unknown dtype and AA_DTYPE_NONE.
-size_t dtype_bytes(int32_t dtype) noexcept;
 
 }  // namespace anyaccel::layers

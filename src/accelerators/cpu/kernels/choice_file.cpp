@@ -1,12 +1,7 @@
 // Reads and replaces the file of measured choices; see choice_file.h.
 #include "accelerators/cpu/kernels/choice_file.h"
 
-#include <unistd.h>
-
-#include <cerrno>
 #include <charconv>
-#include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -15,6 +10,7 @@
 
 #include "anyaccel/log.h"
 #include "runtime/cache_dir.h"
+#include "runtime/files.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -81,24 +77,6 @@ std::string to_text(const Choices& choices) {
          << '\n';
   }
   return text.str();
-}
-
-// Empty when all went well.
-std::string replace_file(const std::filesystem::path& path, const std::string& text) {
-  std::error_code error;
-  std::filesystem::create_directories(path.parent_path(), error);
-  if (error) return error.message();
-  std::string temporary = path.string() + ".XXXXXX";
-  const int file = mkstemp(temporary.data());
-  if (file < 0) return std::strerror(errno);
-  const ssize_t written = ::write(file, text.data(), text.size());
-  const std::string why = written < 0 ? std::strerror(errno) : "the file system is full";
-  const bool whole = written == static_cast<ssize_t>(text.size());
-  const bool closed = ::close(file) == 0;
-  if (whole && closed && std::rename(temporary.c_str(), path.c_str()) == 0) return "";
-  const std::string reason = whole ? std::strerror(errno) : why;
-  ::unlink(temporary.c_str());
-  return reason;
 }
 
 }  // namespace

@@ -1,12 +1,8 @@
 // See product_choices.h.
 #include "accelerators/cuda/ops/product_choices.h"
 
-#include <unistd.h>
-
-#include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <string_view>
 #include <system_error>
@@ -14,6 +10,7 @@
 
 #include "anyaccel/log.h"
 #include "runtime/cache_dir.h"
+#include "runtime/files.h"
 
 namespace anyaccel::cuda {
 namespace {
@@ -96,24 +93,6 @@ ProductChoices read_file(const std::filesystem::path& path) {
     if (!parse_line(line, choices)) note("line " + std::to_string(number) + " cannot be read");
   }
   return choices;
-}
-
-// Empty when all went well.
-std::string replace_file(const std::filesystem::path& path, const std::string& text) {
-  std::error_code error;
-  std::filesystem::create_directories(path.parent_path(), error);
-  if (error) return error.message();
-  std::string temporary = path.string() + ".XXXXXX";
-  const int file = mkstemp(temporary.data());
-  if (file < 0) return std::strerror(errno);
-  const ssize_t written = ::write(file, text.data(), text.size());
-  const std::string why = written < 0 ? std::strerror(errno) : "the file system is full";
-  const bool whole = written == static_cast<ssize_t>(text.size());
-  const bool closed = ::close(file) == 0;
-  if (whole && closed && std::rename(temporary.c_str(), path.c_str()) == 0) return "";
-  const std::string reason = whole ? std::strerror(errno) : why;
-  ::unlink(temporary.c_str());
-  return reason;
 }
 
 }  // namespace

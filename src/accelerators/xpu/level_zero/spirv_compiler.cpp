@@ -1,19 +1,15 @@
 // See spirv_compiler.h.
 #include "accelerators/xpu/level_zero/spirv_compiler.h"
 
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 
+#include "accelerators/compiler_program/build_folder.h"
 #include "ops/subprocess.h"
+#include "runtime/shell.h"
 
 namespace anyaccel::xpu::level_zero {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr int first_version = 14;  // Debian 12's
 constexpr int last_version = 19;
@@ -28,16 +24,16 @@ struct Tools {
 Tools find_tools() {
   for (int version = first_version; version <= last_version; ++version) {
     const std::string suffix = "-" + std::to_string(version);
-    Tools tools{ops::find_program("clang" + suffix), ops::find_program("llvm-spirv" + suffix), version};
+    Tools tools{find_program("clang" + suffix), find_program("llvm-spirv" + suffix), version};
     if (!tools.clang.empty() && !tools.translator.empty()) return tools;
   }
-  Tools tools{ops::find_program("clang"), {}, first_version};
+  Tools tools{find_program("clang"), {}, first_version};
   if (tools.clang.empty()) return {};
   const ops::ProcessResult said = ops::run_program({tools.clang, "-dumpversion"});
   tools.version = said.ok() ? std::atoi(said.output.c_str()) : 0;
   if (tools.version < first_version || tools.version > last_version) return {};
-  tools.translator = ops::find_program("llvm-spirv-" + std::to_string(tools.version));
-  if (tools.translator.empty()) tools.translator = ops::find_program("llvm-spirv");
+  tools.translator = find_program("llvm-spirv-" + std::to_string(tools.version));
+  if (tools.translator.empty()) tools.translator = find_program("llvm-spirv");
   return tools.translator.empty() ? Tools() : tools;
 }
 
@@ -64,49 +60,6 @@ const std::vector<std::string>& compiler_options() {
   return options;
 }
 
-// A folder that goes with what is in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::error_code error;
-    fs::path base = fs::temp_directory_path(error);
-    if (error) base = "/tmp";
-    std::string name = (base / "anyaccel-spirv-XXXXXX").string();
-    if (!mkdtemp(name.data())) {
-      throw abi::Failure(AA_UNAVAILABLE, "no folder for the compiler's files can be made in " + base.string() + ": " +
-                                             std::strerror(errno) + "; set TMPDIR to a folder that can be written");
-    }
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::string file(const char* name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
-
-void write_source(const std::string& file, const std::string& name, std::string_view source) {
-  std::ofstream stream(file, std::ios::binary);
-  // Messages then speak of the name that the caller knows.
-  std::string quoted;
-  for (const char c : name) {
-    if (c == '"' || c == '\\') quoted += '\\';
-    if (c != '\n') quoted += c;
-  }
-  stream << "#line 1 \"" << quoted << "\"\n" << source << "\n";
-  stream.flush();
-  if (!stream) {
-    throw abi::Failure(AA_RESOURCE_EXHAUSTED, "the source of " + name + " cannot be written to " + file +
-                                                  "; is the disk full? TMPDIR names another folder");
-  }
-}
-
 }  // namespace
 
 bool is_spirv(const void* image) {
@@ -131,11 +84,10 @@ abi::CompileOutput compile_to_spirv(const std::string& name, std::string_view so
         "clang-14 and llvm-spirv-14 up to 19, then clang); install the Debian packages clang-14 and "
         "llvm-spirv-14");
   }
-  const TemporaryFolder folder;
-  const std::string source_file = folder.file("kernel.cl");
+  const BuildFolder folder;
+  const std::string source_file = folder.write_source("kernel.cl", name, source);
   const std::string bitcode = folder.file("kernel.bc");
   const std::string spirv = folder.file("kernel.spv");
-  write_source(source_file, name, source);
 
   abi::CompileOutput output;
   output.format = spirv_format;
@@ -155,8 +107,7 @@ abi::CompileOutput compile_to_spirv(const std::string& name, std::string_view so
     output.log += "\n" + tools.translator + " ended with code " + std::to_string(translated.exit_code);
     return output;
   }
-  std::ifstream stream(spirv, std::ios::binary);
-  output.image.assign(std::istreambuf_iterator<char>(stream), {});
+  output.image = read_output(spirv);
   output.succeeded = output.image.size() >= sizeof(uint32_t) && is_spirv(output.image.data());
   if (!output.succeeded) output.log += "\n" + tools.translator + " wrote no SPIR-V to " + spirv;
   return output;

@@ -1,0 +1,60 @@
+// See files.h.
+#include "runtime/files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <system_error>
+
+#include "anyaccel/error.h"
+
+namespace anyaccel {
+
+namespace fs = std::filesystem;
+
+TemporaryFolder::TemporaryFolder(const std::string& purpose) {
+  std::error_code missing;
+  fs::path base = fs::temp_directory_path(missing);
+  if (missing) base = "/tmp";
+  std::string name = (base / ("anyaccel-" + purpose + "-XXXXXX")).string();
+  if (!mkdtemp(name.data())) {
+    throw UnavailableError("no folder can be made in " + base.string() + ": " + std::strerror(errno) +
+                           "; set TMPDIR to a folder that can be written");
+  }
+  path_ = name;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+std::string replace_file(const fs::path& path, std::string_view text) {
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  if (error) return error.message();
+  // Not mkstemp(): the file is for whom the umask says.
+  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+  const std::string fresh = path.string() + "." + std::to_string(getpid()) + "." + std::to_string(now) + ".tmp";
+  const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file < 0) return std::strerror(errno);
+  std::string reason;
+  while (!text.empty() && reason.empty()) {
+    const ssize_t written = ::write(file, text.data(), text.size());
+    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
+    if (written == 0) reason = "the file system takes no more";
+    if (written < 0 && errno != EINTR) reason = std::strerror(errno);
+  }
+  if (::close(file) != 0 && reason.empty()) reason = std::strerror(errno);
+  if (reason.empty() && std::rename(fresh.c_str(), path.c_str()) == 0) return "";
+  if (reason.empty()) reason = std::strerror(errno);
+  ::unlink(fresh.c_str());
+  return reason;
+}
+
+}  // namespace anyaccel

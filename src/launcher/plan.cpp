@@ -160,12 +160,9 @@ Plan make_plan(const LaunchOptions& options, const Surroundings& surroundings) {
   } else if (!slurm_decides) {
     job.master_addr = surroundings.address_of(job.hosts);
   }
-  job.master_port = options.master_port ? options.master_port : default_port;
-  if (!several && !options.master_port && !surroundings.port_is_free(default_port)) {
-    job.master_port = surroundings.free_port();
-    log_info("port " + std::to_string(default_port) + " is taken; the job meets at port " +
-             std::to_string(job.master_port));
-  }
+  job.master_port = options.master_port;
+  // On one host a port of its own for each job: two that start at the same time would both find the usual one free.
+  if (!job.master_port) job.master_port = several ? default_port : surroundings.free_port();
   // Hosts that are started one by one can share a secret only if a person gives it to all of them.
   if (options.no_ssh && job.hosts.size() > 1) {
     job.token = surroundings.variable("ANYACCEL_JOB_TOKEN");

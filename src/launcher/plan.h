@@ -19,7 +19,6 @@ class Surroundings {
   virtual std::vector<std::string> visible_devices_variables() const = 0;
   virtual std::vector<std::string> export_prefixes() const = 0;
   virtual std::string variable(const std::string& name) const = 0;  // empty: not set
-  virtual bool port_is_free(int port) const = 0;
   virtual int free_port() const = 0;
   // An address of the first of several hosts that the others can reach.
   virtual std::string address_of(const std::vector<Host>& hosts) const = 0;

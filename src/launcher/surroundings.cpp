@@ -59,7 +59,6 @@ std::string OwnMachine::variable(const std::string& name) const {
   return value ? value : "";
 }
 
-bool OwnMachine::port_is_free(int port) const { return launcher::port_is_free(port); }
 int OwnMachine::free_port() const { return launcher::free_port(); }
 
 std::string OwnMachine::address_of(const std::vector<Host>& hosts) const {

@@ -14,7 +14,6 @@ class OwnMachine final : public Surroundings {
   std::vector<std::string> visible_devices_variables() const override;
   std::vector<std::string> export_prefixes() const override;
   std::string variable(const std::string& name) const override;
-  bool port_is_free(int port) const override;
   int free_port() const override;
   std::string address_of(const std::vector<Host>& hosts) const override;
   std::string random_text() const override;

@@ -4,7 +4,7 @@ anyaccel=$1
 model=$2/models/stories
 fail() { echo "FAILED: $1"; exit 1; }
 out=$(mktemp); err=$(mktemp); one=$(mktemp)
-trap 'rm -f "$out" "$err" "$one"' EXIT
+trap 'rm -f "$out" "$out".[1-6] "$err" "$err".[1-6] "$one"' EXIT
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_SIZE MASTER_ADDR MASTER_PORT
 # "generate ARGUMENTS..." and "launch RANKS ARGUMENTS...": the text is in $out, messages in $err.
 generate() { "$anyaccel" generate --model "$model" "$@" >"$out" 2>"$err"; }
@@ -22,6 +22,16 @@ for ranks in 1 2 3 4; do
   cmp -s "$one" "$out" || fail "$ranks ranks write another text: $(cat "$out")"
 done
 grep -q "on rank 0 of 4" "$err" || fail "the share of a rank is not told: $(cat "$err")"
+
+# Jobs that start at the same time do not meet each other.
+jobs=
+for job in 1 2 3 4 5 6; do
+  timeout 120 "$anyaccel" launch --num_accelerators 2 "$anyaccel" generate --model "$model" --prompt "Once upon a time" $greedy \
+    >"$out.$job" 2>"$err.$job" &
+  jobs="$jobs $!"
+done
+for job in $jobs; do wait "$job" || fail "one of several jobs at once: $(cat "$err".[1-6])"; done
+for job in 1 2 3 4 5 6; do cmp -s "$one" "$out.$job" || fail "job $job of several at once writes another text"; done
 
 # Several prompts, one of them from standard input, with a penalty: rank 0 reads and draws for all.
 several="--prompt-file - --prompt Then --dtype fp32 --greedy --repetition-penalty 1.2 --max-new-tokens 30 --quiet"

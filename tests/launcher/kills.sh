@@ -28,7 +28,10 @@ while [ $round -lt "$kills" ]; do
   target=$(random 5)
   if [ "$target" -lt $ranks ]; then
     # a rank, some time after its start
-    while [ ! -f "$dir/rank.$target" ]; do sleep 0.01; done
+    while [ ! -f "$dir/rank.$target" ]; do
+      kill -0 $launcher 2>/dev/null || fail "the job ended before anything was killed"
+      sleep 0.01
+    done
     sleep "0.0$(random 100)"
     victim=$(cat "$dir/rank.$target")
     target="rank $target"

@@ -1,12 +1,9 @@
 // See rank_processes.h.
 #include "cli/bench/rank_processes.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,26 +13,13 @@
 #include <string_view>
 
 #include "anyaccel/error.h"
+#include "launcher/addresses.h"
 
 extern char** environ;
 
 namespace anyaccel::cli::bench {
 
 namespace {
-
-// A port of the loopback address that nobody listens on now.
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  const bool ok = fd >= 0 && bind(fd, generic, length) == 0 && getsockname(fd, generic, &length) == 0;
-  if (fd >= 0) close(fd);
-  if (!ok) throw Error("no port of 127.0.0.1 is free for the ranks to meet");
-  return ntohs(address.sin_port);
-}
 
 std::string random_token() {
   std::random_device entropy;
@@ -91,7 +75,7 @@ std::vector<int> usable_cores() {
 
 RankProcesses::RankProcesses(const std::vector<std::vector<int>>& cores, const std::vector<std::string>& arguments) {
   const std::string size = std::to_string(cores.size());
-  const std::string port = std::to_string(free_port());
+  const std::string port = std::to_string(launcher::free_port());
   const std::string token = random_token();
   try {
     for (size_t i = 0; i < cores.size(); ++i) {

@@ -1,0 +1,367 @@
+#!/usr/bin/env python3
+"""Compares a language model's decode and prefill on the CPU: anyaccel, PyTorch (eager and compiled) and llama.cpp.
+
+usage: benchmarks/peers/model.py --model DIR [--command PATH] [--rounds N] [--threads N] [--llama LABEL=PYTHON]... [--output FILE]
+
+DIR is a Llama of bf16 weights, as `anyaccel make-model --shape llama-1b --out DIR` writes it; all programs run the same
+weights. Needs torch, safetensors and numpy; llama.cpp is measured when `import llama_cpp, gguf` works (`pip install
+--no-binary llama-cpp-python llama-cpp-python gguf` builds it for this machine), and once more for each interpreter given by
+--llama, whose llama.cpp may be built with other flags. It keeps keys and values in fp16, its default, and gets the
+weights as a GGUF file in bf16. PyTorch's model is the one of gpu.py with a static cache; "compiled" is torch.compile.
+
+The programs run in turns, ours before each of the others, on the same number of threads. decode: tokens a second of one
+sequence from position 64 on, greedy, each token read back, in batches of 16. prefill: tokens a second of a prompt of 512
+tokens whose last logits are wanted. Medians count. Before anything is timed, the last logits of one prompt must agree
+between PyTorch and llama.cpp (largest difference over largest logit), so that they run the same model.
+"""
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+PROMPT, START, BATCH = 512, 64, 16
+AGREEMENT = 0.05  # bf16 rounds at other places in each program
+
+
+def prompt_ids(vocabulary, length):
+    state, ids = 1, []
+    for _ in range(length):
+        state = state * 6364136223846793005 + 1442695040888963407 & (1 << 64) - 1
+        ids.append((state >> 33) % vocabulary)
+    return ids
+
+
+def load_weights(directory):
+    import glob
+
+    import safetensors.torch
+
+    weights = {}
+    for file in sorted(glob.glob(os.path.join(directory, "*.safetensors"))):
+        weights.update(safetensors.torch.load_file(file))
+    return weights
+
+
+# -- the peers: prefill(ids) and decode(id, position), both of which give the last logits' argmax; logits(ids) --
+
+
+class Torch:
+    def __init__(self, directory, threads, compiled):
+        import torch
+
+        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+        import gpu
+
+        gpu.DEVICE = "cpu"
+        torch.set_num_threads(threads)
+        self.torch = torch
+        with open(os.path.join(directory, "config.json")) as file:
+            config = json.load(file)
+        layers = config["num_hidden_layers"]
+        shape = (config["hidden_size"], layers, config["num_attention_heads"], config["num_key_value_heads"],
+                 config["head_dim"], config["intermediate_size"], config["vocab_size"], config["rope_theta"])  # fmt: skip
+        self.model = model = gpu.Llama(shape, 1024)
+        weights = load_weights(directory)
+        take = lambda name: weights.pop(name + ".weight")
+        model.embedding.data, model.head.data = take("model.embed_tokens"), take("lm_head")
+        for i in range(layers):
+            name = f"model.layers.{i}."
+            model.qkv[i].data = torch.cat([take(f"{name}self_attn.{part}_proj") for part in "qkv"])
+            model.out[i].data = take(name + "self_attn.o_proj")
+            model.gate_up[i].data = torch.cat([take(f"{name}mlp.{part}_proj") for part in ("gate", "up")])
+            model.down[i].data = take(name + "mlp.down_proj")
+            model.norms[2 * i].data = take(name + "input_layernorm")
+            model.norms[2 * i + 1].data = take(name + "post_attention_layernorm")
+        model.norms[2 * layers].data = take("model.norm")
+        assert not weights, list(weights)
+        wrap = (lambda f: torch.compile(f, fullgraph=True)) if compiled else lambda f: f
+        self.prompt_step = wrap(lambda ids, positions: model(ids, positions, True))
+        self.token_step = wrap(lambda ids, positions: model(ids, positions, False))
+
+    def versions(self):
+        return {"torch": self.torch.__version__}
+
+    def prefill(self, ids):
+        with self.torch.no_grad():
+            positions = self.torch.arange(len(ids))
+            return self.prompt_step(self.torch.tensor(ids), positions).item()
+
+    def decode(self, token, position):
+        with self.torch.no_grad():
+            return self.token_step(self.torch.tensor([token]), self.torch.tensor([position])).item()
+
+    def logits(self, ids):
+        kept = {}
+        head = self.torch.nn.functional.linear
+        # The model gives the argmax only: its last product is looked at on its way.
+        def watch(x, weight, *rest):
+            kept["last"] = head(x, weight, *rest)
+            return kept["last"]
+
+        self.torch.nn.functional.linear = watch
+        try:
+            with self.torch.no_grad():
+                self.model(self.torch.tensor(ids), self.torch.arange(len(ids)), True)
+        finally:
+            self.torch.nn.functional.linear = head
+        return kept["last"][0].float().tolist()
+
+
+def write_gguf(directory, path):
+    import gguf
+
+    with open(os.path.join(directory, "config.json")) as file:
+        config = json.load(file)
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_rope_dimension_count(config["head_dim"])
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
+    writer.add_tokenizer_model("no_vocab")
+    parts = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+             "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+             "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}  # fmt: skip
+    tops = {"model.embed_tokens": "token_embd", "lm_head": "output", "model.norm": "output_norm"}
+    import torch
+
+    for name, tensor in load_weights(directory).items():
+        name = name.removesuffix(".weight")
+        if name in tops:
+            target = tops[name]
+        else:
+            _, _, layer, part = name.split(".", 3)
+            target = f"blk.{layer}.{parts[part]}"
+            if parts[part] in ("attn_q", "attn_k"):  # GGUF turns neighbours, Hugging Face halves
+                count = heads if parts[part] == "attn_q" else kv_heads
+                rows, columns = tensor.shape
+                tensor = tensor.view(count, 2, rows // count // 2, columns).transpose(1, 2).reshape(rows, columns)
+        if tensor.dim() == 1:
+            writer.add_tensor(target + ".weight", tensor.float().numpy())
+        else:
+            data = tensor.contiguous().view(torch.uint8).numpy()  # the last dimension in bytes
+            writer.add_tensor(target + ".weight", data, raw_dtype=gguf.GGMLQuantizationType.BF16)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+class LlamaCpp:
+    def __init__(self, path, threads):
+        import llama_cpp
+        import numpy
+
+        self.library, self.numpy = llama_cpp, numpy
+        self.silent = llama_cpp.llama_log_callback(lambda level, text, data: None)
+        llama_cpp.llama_log_set(self.silent, None)
+        llama_cpp.llama_backend_init()
+        self.model = llama_cpp.llama_model_load_from_file(path.encode(), llama_cpp.llama_model_default_params())
+        parameters = llama_cpp.llama_context_default_params()
+        parameters.n_ctx = 1024
+        parameters.n_batch = parameters.n_ubatch = PROMPT
+        parameters.n_threads = parameters.n_threads_batch = threads
+        self.context = llama_cpp.llama_init_from_model(self.model, parameters)
+        self.vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
+
+    def versions(self):
+        info = self.library.llama_print_system_info().decode()
+        return {"llama-cpp-python": self.library.__version__, "system": info.strip()}
+
+    def run(self, ids):
+        data = (self.library.llama_token * len(ids))(*ids)
+        if self.library.llama_decode(self.context, self.library.llama_batch_get_one(data, len(ids))):
+            raise RuntimeError("llama_decode failed")
+        last = self.library.llama_get_logits_ith(self.context, -1)
+        return self.numpy.ctypeslib.as_array(last, (self.vocabulary,))
+
+    def prefill(self, ids):
+        self.library.llama_memory_clear(self.library.llama_get_memory(self.context), True)
+        return int(self.run(ids).argmax())
+
+    def decode(self, token, position):
+        return int(self.run([token]).argmax())
+
+    def logits(self, ids):
+        self.library.llama_memory_clear(self.library.llama_get_memory(self.context), True)
+        return [float(x) for x in self.run(ids)]
+
+
+def serve(options):
+    """Answers "check", "prefill RUNS" and "decode RUNS" with a line of JSON: tokens a second of each run."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    if options.serve == "llama":
+        peer = LlamaCpp(options.model, options.threads)
+    else:
+        peer = Torch(options.model, options.threads, options.serve == "compiled")
+    say = lambda answer: print(json.dumps(answer), file=answers, flush=True)
+    say(peer.versions())
+    ids = prompt_ids(options.vocabulary, PROMPT)
+    for line in sys.stdin:
+        work, _, runs = line.strip().partition(" ")
+        if work == "check":
+            say(peer.logits(ids[:START]))
+            continue
+        rates = []
+        if work == "prefill":
+            for run in range(int(runs) + 1):
+                start = time.perf_counter()
+                peer.prefill(ids)
+                if run:
+                    rates.append(PROMPT / (time.perf_counter() - start))
+        else:
+            token, position = peer.prefill(ids[:START]), START
+            for run in range(int(runs) + 1):  # the first warms up, and compiles
+                start = time.perf_counter()
+                for _ in range(BATCH):
+                    token = peer.decode(token, position)
+                    position += 1
+                if run:
+                    rates.append(BATCH / (time.perf_counter() - start))
+        say(rates)
+
+
+# -- the comparison --
+
+
+class Server:
+    def __init__(self, python, kind, model, options, vocabulary):
+        environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads), OMP_PROC_BIND="true")
+        command = [python, os.path.abspath(__file__), "--serve", kind, "--model", model]
+        command += ["--threads", str(options.threads), "--vocabulary", str(vocabulary)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env=environment)  # fmt: skip
+        self.versions = self.answer()
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"ended with {self.process.wait()}")
+        return json.loads(line)
+
+    def ask(self, request):
+        self.process.stdin.write(request + "\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+
+def difference(a, b):
+    return max(abs(x - y) for x, y in zip(a, b, strict=True)) / max(map(abs, a))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="a model directory")
+    parser.add_argument("--command", default="build/release/bin/anyaccel", help="the anyaccel command (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=3, help="of each in a turn")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--llama", action="append", default=[], metavar="LABEL=PYTHON", help="another llama.cpp")
+    parser.add_argument("--output", help="also write the figures to this file as JSON")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--vocabulary", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options)
+        return
+
+    with open(os.path.join(options.model, "config.json")) as file:
+        vocabulary = json.load(file)["vocab_size"]
+    servers, missing = {}, {}
+
+    def start(name, python, kind, model):
+        try:
+            servers[name] = Server(python, kind, model, options, vocabulary)
+        except (OSError, RuntimeError) as error:
+            missing[name] = str(error)
+
+    def ours():
+        command = [options.command, "bench", "decode", "prefill", "--model", options.model, "--json"]
+        command += ["--prompt-tokens", str(PROMPT), "--runs", str(options.runs)]
+        environment = dict(os.environ, DS_ACCELERATOR="cpu", OMP_NUM_THREADS=str(options.threads))
+        output = subprocess.run(command, check=True, text=True, env=environment, stdout=subprocess.PIPE).stdout
+        return {result["name"]: result for result in json.loads(output)["results"]}
+
+    with tempfile.TemporaryDirectory() as folder:
+        start("torch", sys.executable, "eager", options.model)
+        start("torch compiled", sys.executable, "compiled", options.model)
+        llamas = dict([("llama.cpp", sys.executable)] + [label.split("=", 1) for label in options.llama])
+        file = os.path.join(folder, "model.gguf")
+        try:
+            write_gguf(options.model, file)
+            for label, python in llamas.items():
+                if subprocess.run([python, "-c", "import llama_cpp"], capture_output=True).returncode:
+                    missing[label] = f"{python} cannot import llama_cpp"
+                else:
+                    start(label, python, "llama", file)
+        except ImportError as error:
+            missing["llama.cpp"] = str(error)
+
+        agreement = {}
+        if "torch" in servers:
+            reference = servers["torch"].ask("check")
+            for label in llamas:
+                if label in servers:
+                    agreement[label] = difference(reference, servers[label].ask("check"))
+                    if agreement[label] > AGREEMENT:
+                        sys.exit(f"{label} differs from PyTorch by {agreement[label]:.3f} of the largest logit: not the same model")
+
+        figures = {work: {"anyaccel": [], "ceiling": []} | {name: [] for name in servers} for work in ("decode", "prefill")}
+        loads = [os.getloadavg()[0]]
+        for _ in range(options.rounds):
+            for name, server in servers.items():
+                own = ours()
+                for work in figures:
+                    figures[work]["anyaccel"].append(own[work + ".tokens"]["value"])
+                    figures[work]["ceiling"].append(own[work + ".tokens"]["ceiling"])
+                for work in figures:
+                    time.sleep(0.5)  # threads that wait for work by spinning fall asleep
+                    figures[work][name] += server.ask(f"{work} {options.runs}")
+                time.sleep(0.5)
+            loads.append(os.getloadavg()[0])
+        for server in servers.values():
+            server.process.stdin.close()
+            server.process.wait()
+
+    result = {
+        "date": datetime.date.today().isoformat(),
+        "machine": {"system": platform.platform(), "processors": os.cpu_count(), "load": loads},
+        "model": "bf16 Llama of %.2f GB" % (sum(e.stat().st_size for e in os.scandir(options.model)) * 1e-9),
+        "threads": options.threads,
+        "versions": {name: server.versions for name, server in servers.items()},
+        "missing": missing,
+        "logits_differ_from_torch": agreement,
+        "unit": "tokens/s",
+    }
+    for name, reason in missing.items():
+        print(f"not measured: {name}: {reason}", file=sys.stderr)
+    print(f"{'':>24} {'decode, tok/s':>14} {'ours / it':>10} {'prefill, tok/s':>15} {'ours / it':>10}")
+    for work, rates in figures.items():
+        result[work] = {name: {"median": statistics.median(values), "least": min(values), "most": max(values)}
+                        for name, values in rates.items() if values}  # fmt: skip
+    for name in figures["decode"]:
+        cells = [result[work].get(name, {}).get("median", float("nan")) for work in ("decode", "prefill")]
+        ratios = [result[work]["anyaccel"]["median"] / cell for work, cell in zip(("decode", "prefill"), cells)]
+        print(f"{name:>24} {cells[0]:>14.2f} {ratios[0]:>10.2f} {cells[1]:>15.1f} {ratios[1]:>10.2f}")
+    if options.output:
+        with open(options.output, "w") as file:
+            json.dump(result, file, indent=2)
+            file.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -90,6 +90,7 @@ TEST(Plan, TheDefaultHostfileMayBeMissing) {
   FakeMachine machine;
   machine.files["/job/hostfile"] = "x slots=1\ny slots=1\n";
   EXPECT_EQ(make_plan(options_of(), machine).job.hosts.size(), 2U);
+  EXPECT_EQ(make_plan(options_of(), machine).job.master_port, 29500);  // which port is free elsewhere is not known
   EXPECT_SAYS(error_of(on_cluster(), FakeMachine()), "the hostfile \"hosts\" cannot be read");
   LaunchOptions options = options_of();
   options.num_nodes = 2;

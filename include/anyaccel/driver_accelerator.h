@@ -36,7 +36,9 @@ class DriverAccelerator : public Accelerator {
   // The driver's handle of a stream or event that this accelerator made.
   static aa_stream* handle(const anyaccel::Stream& stream);
   static aa_event* handle(const anyaccel::Event& event);
-  // An extension table, stubs filled in; null when the driver does not have it.
+  // An extension table; null when the driver does not have it in that version. Those of anyaccel/abi are complete: of
+  // full size, with stubs that answer AA_UNIMPLEMENTED for what the driver leaves out. Another name gives the driver's
+  // own table as it is.
   const void* extension(const char* name, uint32_t min_version) const;
 
   const std::string& name() const noexcept override { return name_; }

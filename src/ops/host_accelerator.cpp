@@ -8,6 +8,7 @@
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "runtime/driver_table.h"
 #include "runtime/host_services.h"
 
 namespace anyaccel::ops {
@@ -27,7 +28,8 @@ struct HostCode {
     const void* found = nullptr;
     check(driver.query_extension(instance, AA_HOST_CODE_EXTENSION, AA_HOST_CODE_VERSION, &found), "query_extension",
           driver.name);
-    table = static_cast<const aa_host_code_table*>(found);
+    table = complete_extension(static_cast<const aa_host_code_table*>(found), driver.name);
+    if (!table) throw NotImplementedError(std::string(driver.name) + ": its extension \"host_code\" cannot be used");
   }
 };
 

@@ -86,11 +86,10 @@ aa_instance* DriverAccelerator::instance() const {
     props[static_cast<size_t>(i)].struct_size = sizeof(aa_device_props);
     check(driver_->device_props(holder->instance, i, &props[static_cast<size_t>(i)]), "device_props", name_.c_str());
   }
-  holder->graph = find_extension<aa_graph_table>(*holder, AA_GRAPH_EXTENSION, AA_GRAPH_VERSION);
-  holder->ops = find_extension<aa_ops_table>(*holder, AA_OPS_EXTENSION, AA_OPS_VERSION);
-  holder->host_memory = find_extension<aa_host_memory_table>(*holder, AA_HOST_MEMORY_EXTENSION, AA_HOST_MEMORY_VERSION);
-  holder->profiler = find_extension<aa_profiler_table>(*holder, AA_PROFILER_EXTENSION, AA_PROFILER_VERSION);
-  holder->collectives = find_extension<aa_collectives_table>(*holder, AA_COLLECTIVES_EXTENSION, AA_COLLECTIVES_VERSION);
+#define ANYACCEL_FIND(member, table, extension_name, version, functions) \
+  holder->member = find_extension<table>(*holder, extension_name, version);
+  ANYACCEL_EXTENSIONS(ANYACCEL_FIND)
+#undef ANYACCEL_FIND
 
   shared_->props = std::move(props);
   shared_->open = std::vector<std::atomic<DeviceContext*>>(static_cast<size_t>(count));
@@ -161,11 +160,12 @@ aa_event* DriverAccelerator::handle(const anyaccel::Event& event) {
 const void* DriverAccelerator::extension(const char* extension_name, uint32_t min_version) const {
   instance();
   const InstanceHolder& holder = *shared_->instance;
-  if (std::strcmp(extension_name, AA_GRAPH_EXTENSION) == 0) return holder.graph;
-  if (std::strcmp(extension_name, AA_OPS_EXTENSION) == 0) return holder.ops;
-  if (std::strcmp(extension_name, AA_HOST_MEMORY_EXTENSION) == 0) return holder.host_memory;
-  if (std::strcmp(extension_name, AA_PROFILER_EXTENSION) == 0) return holder.profiler;
-  if (std::strcmp(extension_name, AA_COLLECTIVES_EXTENSION) == 0) return holder.collectives;
+#define ANYACCEL_KNOWN(field, table, known_name, known_version, functions)                \
+  if (std::strcmp(extension_name, known_name) == 0) {                                     \
+    return holder.field && holder.field->version >= min_version ? holder.field : nullptr; \
+  }
+  ANYACCEL_EXTENSIONS(ANYACCEL_KNOWN)
+#undef ANYACCEL_KNOWN
   const void* raw = nullptr;
   aa_status* status = driver_->query_extension(holder.instance, extension_name, min_version, &raw);
   host_services()->status_release(status);

@@ -12,24 +12,19 @@
 #include <string>
 #include <vector>
 
-#include "anyaccel/abi/collectives.h"
 #include "anyaccel/caching_allocator.h"
 #include "anyaccel/driver_accelerator.h"
 #include "runtime/host_services.h"
 #include "runtime/hosted_ops.h"
+#include "runtime/table_members.h"
 
 namespace anyaccel {
 
-// The vendor's runtime, initialized.
-struct InstanceHolder {
+// The vendor's runtime, initialized, and its extension tables, completed.
+struct InstanceHolder : ExtensionTables {
   const aa_driver* driver = nullptr;
   std::string name;
   aa_instance* instance = nullptr;
-  const aa_graph_table* graph = nullptr;
-  const aa_ops_table* ops = nullptr;
-  const aa_host_memory_table* host_memory = nullptr;
-  const aa_profiler_table* profiler = nullptr;
-  const aa_collectives_table* collectives = nullptr;
 
   ~InstanceHolder();
 };

@@ -53,26 +53,22 @@ void fill(Table& table) noexcept {
   if (!(table.*Member)) table.*Member = &Stub<Member>::call;
 }
 
+// The same for every table: stubs for what is missing, and the names of what must not be missing.
 #define ANYACCEL_FILL(table_type, member, need) fill<&table_type::member>(table);
-void fill_all(aa_driver& table) noexcept { ANYACCEL_DRIVER_FUNCTIONS(ANYACCEL_FILL) }
-void fill_all(aa_graph_table& table) noexcept { ANYACCEL_GRAPH_FUNCTIONS(ANYACCEL_FILL) }
-void fill_all(aa_host_memory_table& table) noexcept { ANYACCEL_HOST_MEMORY_FUNCTIONS(ANYACCEL_FILL) }
-void fill_all(aa_ops_table& table) noexcept { ANYACCEL_OPS_FUNCTIONS(ANYACCEL_FILL) }
-void fill_all(aa_compiler_table& table) noexcept { ANYACCEL_COMPILER_FUNCTIONS(ANYACCEL_FILL) }
-void fill_all(aa_profiler_table& table) noexcept { ANYACCEL_PROFILER_FUNCTIONS(ANYACCEL_FILL) }
-void fill_all(aa_collectives_table& table) noexcept {ANYACCEL_COLLECTIVES_FUNCTIONS(ANYACCEL_FILL)}
-#undef ANYACCEL_FILL
-
-std::string missing_functions(const aa_driver& table) {
-  constexpr bool required = true;
-  constexpr bool optional = false;
-  std::string missing;
 #define ANYACCEL_CHECK(table_type, member, need) \
   if (need && !table.member) missing += (missing.empty() ? "" : ", ") + std::string(#member);
-  ANYACCEL_DRIVER_FUNCTIONS(ANYACCEL_CHECK)
+#define ANYACCEL_TABLE_FUNCTIONS(member, table_type, name, version, functions)                        \
+  void fill_all(table_type& table) noexcept {functions(ANYACCEL_FILL)} std::string missing_functions( \
+      const table_type& table) {                                                                      \
+    [[maybe_unused]] constexpr bool required = true, optional = false;                                \
+    std::string missing;                                                                              \
+    functions(ANYACCEL_CHECK) return missing;                                                         \
+  }
+ANYACCEL_TABLE_FUNCTIONS(driver, aa_driver, "", 0, ANYACCEL_DRIVER_FUNCTIONS)
+ANYACCEL_EXTENSIONS(ANYACCEL_TABLE_FUNCTIONS)
+#undef ANYACCEL_TABLE_FUNCTIONS
 #undef ANYACCEL_CHECK
-  return missing;
-}
+#undef ANYACCEL_FILL
 
 [[noreturn]] void refuse(std::string_view origin, const std::string& why) {
   throw UnavailableError("the driver table of " + std::string(origin) + " cannot be used: " + why, AA_INCOMPATIBLE);
@@ -133,6 +129,11 @@ const Table* complete(const Table* raw, std::string_view driver_name) {
     return nullptr;
   }
   Table table = copy_known_part(raw);
+  if (const std::string missing = missing_functions(table); !missing.empty()) {
+    log_warning(std::string(driver_name) + ": extension \"" + table_name<Table> + "\" is not used: its table lacks " +
+                missing + ", which it is of no use without");
+    return nullptr;
+  }
   fill_all(table);
   return keep(table);
 }
@@ -141,24 +142,10 @@ const Table* complete(const Table* raw, std::string_view driver_name) {
 
 const aa_driver* complete_table(const aa_driver* raw, std::string_view origin) { return keep(completed(raw, origin)); }
 
-const aa_graph_table* complete_extension(const aa_graph_table* raw, std::string_view driver_name) {
-  return complete(raw, driver_name);
-}
-const aa_host_memory_table* complete_extension(const aa_host_memory_table* raw, std::string_view driver_name) {
-  return complete(raw, driver_name);
-}
-const aa_ops_table* complete_extension(const aa_ops_table* raw, std::string_view driver_name) {
-  return complete(raw, driver_name);
-}
-const aa_compiler_table* complete_extension(const aa_compiler_table* raw, std::string_view driver_name) {
-  return complete(raw, driver_name);
-}
-const aa_profiler_table* complete_extension(const aa_profiler_table* raw, std::string_view driver_name) {
-  return complete(raw, driver_name);
-}
-const aa_collectives_table* complete_extension(const aa_collectives_table* raw, std::string_view driver_name) {
-  return complete(raw, driver_name);
-}
+#define ANYACCEL_COMPLETE(member, table, name, version, functions) \
+  const table* complete_extension(const table* raw, std::string_view driver_name) { return complete(raw, driver_name); }
+ANYACCEL_EXTENSIONS(ANYACCEL_COMPLETE)
+#undef ANYACCEL_COMPLETE
 
 bool is_valid_driver_name(std::string_view name) noexcept {
   if (name.empty() || name.size() > 63 || name[0] < 'a' || name[0] > 'z') return false;

@@ -8,13 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "anyaccel/abi/collectives.h"
-#include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/driver.h"
-#include "anyaccel/abi/graph.h"
-#include "anyaccel/abi/host_memory.h"
-#include "anyaccel/abi/ops.h"
-#include "anyaccel/abi/profiler.h"
+#include "runtime/table_members.h"
 
 namespace anyaccel {
 
@@ -23,14 +18,13 @@ namespace anyaccel {
 // of another major version, of an absurd size, lacks required functions (all are named), or has no valid name.
 const aa_driver* complete_table(const aa_driver* raw, std::string_view origin);
 
-// The host's copy of an extension table; lives until the process ends. Null, after a warning in the log, when `raw` is
-// null or its size or version is absurd: the driver is then used without the extension.
-const aa_graph_table* complete_extension(const aa_graph_table* raw, std::string_view driver_name);
-const aa_host_memory_table* complete_extension(const aa_host_memory_table* raw, std::string_view driver_name);
-const aa_ops_table* complete_extension(const aa_ops_table* raw, std::string_view driver_name);
-const aa_compiler_table* complete_extension(const aa_compiler_table* raw, std::string_view driver_name);
-const aa_profiler_table* complete_extension(const aa_profiler_table* raw, std::string_view driver_name);
-const aa_collectives_table* complete_extension(const aa_collectives_table* raw, std::string_view driver_name);
+// The host's copy of an extension table (one overload for each); lives until the process ends. Null, after a warning in
+// the log, when `raw` is null, its size or version is absurd, or it lacks a function without which it is of no use: the
+// driver is then used without the extension.
+#define ANYACCEL_COMPLETE_EXTENSION(member, table, name, version, functions) \
+  const table* complete_extension(const table* raw, std::string_view driver_name);
+ANYACCEL_EXTENSIONS(ANYACCEL_COMPLETE_EXTENSION)
+#undef ANYACCEL_COMPLETE_EXTENSION
 
 // Whether `name` may name an accelerator: 1 to 63 lower-case letters, digits and '.', beginning with a letter.
 bool is_valid_driver_name(std::string_view name) noexcept;

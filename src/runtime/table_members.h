@@ -1,13 +1,16 @@
-// The functions of every table of include/anyaccel/abi, listed once: stubs, layers and tests are generated from here.
+// Every table of include/anyaccel/abi and its functions, listed once: the host's copies, their stubs, the layers and tests
+// are generated from here.
 //
-// X(table, member, need): `need` is required or optional. In the order of the headers; a test checks that none is
-// missing.
+// X(table, member, need): `need` is required or optional. Without a required function the core is refused, and an
+// extension counts as absent. In the order of the headers; a test checks that none is missing.
 #pragma once
 
+#include "anyaccel/abi/ceilings.h"
 #include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/driver.h"
 #include "anyaccel/abi/graph.h"
+#include "anyaccel/abi/host_code.h"
 #include "anyaccel/abi/host_memory.h"
 #include "anyaccel/abi/ops.h"
 #include "anyaccel/abi/profiler.h"
@@ -47,12 +50,12 @@
   X(aa_driver, kernel_launch, optional)
 
 #define ANYACCEL_GRAPH_FUNCTIONS(X)           \
-  X(aa_graph_table, capture_begin, optional)  \
-  X(aa_graph_table, capture_end, optional)    \
+  X(aa_graph_table, capture_begin, required)  \
+  X(aa_graph_table, capture_end, required)    \
   X(aa_graph_table, capture_status, optional) \
-  X(aa_graph_table, launch, optional)         \
+  X(aa_graph_table, launch, required)         \
   X(aa_graph_table, node_count, optional)     \
-  X(aa_graph_table, destroy, optional)
+  X(aa_graph_table, destroy, required)
 
 #define ANYACCEL_HOST_MEMORY_FUNCTIONS(X)             \
   X(aa_host_memory_table, register_range, optional)   \
@@ -60,15 +63,15 @@
   X(aa_host_memory_table, alloc_on_node, optional)
 
 #define ANYACCEL_OPS_FUNCTIONS(X)     \
-  X(aa_ops_table, find, optional)     \
-  X(aa_ops_table, supports, optional) \
-  X(aa_ops_table, enqueue, optional)
+  X(aa_ops_table, find, required)     \
+  X(aa_ops_table, supports, required) \
+  X(aa_ops_table, enqueue, required)
 
 #define ANYACCEL_COMPILER_FUNCTIONS(X)        \
-  X(aa_compiler_table, languages, optional)   \
-  X(aa_compiler_table, fingerprint, optional) \
-  X(aa_compiler_table, compile, optional)     \
-  X(aa_compiler_table, release, optional)     \
+  X(aa_compiler_table, languages, required)   \
+  X(aa_compiler_table, fingerprint, required) \
+  X(aa_compiler_table, compile, required)     \
+  X(aa_compiler_table, release, required)     \
   X(aa_compiler_table, kernel_tuning, optional)
 
 #define ANYACCEL_PROFILER_FUNCTIONS(X)       \
@@ -77,15 +80,15 @@
   X(aa_profiler_table, mark, optional)
 
 #define ANYACCEL_COLLECTIVES_FUNCTIONS(X)           \
-  X(aa_collectives_table, library, optional)        \
-  X(aa_collectives_table, id_size, optional)        \
-  X(aa_collectives_table, id_create, optional)      \
-  X(aa_collectives_table, comm_create, optional)    \
-  X(aa_collectives_table, comm_destroy, optional)   \
-  X(aa_collectives_table, comm_abort, optional)     \
-  X(aa_collectives_table, async_error, optional)    \
-  X(aa_collectives_table, group_begin, optional)    \
-  X(aa_collectives_table, group_end, optional)      \
+  X(aa_collectives_table, library, required)        \
+  X(aa_collectives_table, id_size, required)        \
+  X(aa_collectives_table, id_create, required)      \
+  X(aa_collectives_table, comm_create, required)    \
+  X(aa_collectives_table, comm_destroy, required)   \
+  X(aa_collectives_table, comm_abort, required)     \
+  X(aa_collectives_table, async_error, required)    \
+  X(aa_collectives_table, group_begin, required)    \
+  X(aa_collectives_table, group_end, required)      \
   X(aa_collectives_table, all_reduce, optional)     \
   X(aa_collectives_table, reduce, optional)         \
   X(aa_collectives_table, broadcast, optional)      \
@@ -94,35 +97,46 @@
   X(aa_collectives_table, send, optional)           \
   X(aa_collectives_table, recv, optional)
 
-#define ANYACCEL_EXTENSION_FUNCTIONS(X) \
-  ANYACCEL_GRAPH_FUNCTIONS(X)           \
-  ANYACCEL_HOST_MEMORY_FUNCTIONS(X)     \
-  ANYACCEL_OPS_FUNCTIONS(X)             \
-  ANYACCEL_COMPILER_FUNCTIONS(X)        \
-  ANYACCEL_PROFILER_FUNCTIONS(X)        \
+#define ANYACCEL_HOST_CODE_FUNCTIONS(X)    \
+  X(aa_host_code_table, target, required)  \
+  X(aa_host_code_table, threads, required) \
+  X(aa_host_code_table, run, required)
+
+#define ANYACCEL_CEILINGS_FUNCTIONS(X) X(aa_ceilings_table, measure, required)
+
+#define ANYACCEL_ALL_FUNCTIONS(X)   \
+  ANYACCEL_DRIVER_FUNCTIONS(X)      \
+  ANYACCEL_GRAPH_FUNCTIONS(X)       \
+  ANYACCEL_HOST_MEMORY_FUNCTIONS(X) \
+  ANYACCEL_HOST_CODE_FUNCTIONS(X)   \
+  ANYACCEL_OPS_FUNCTIONS(X)         \
+  ANYACCEL_COMPILER_FUNCTIONS(X)    \
+  ANYACCEL_PROFILER_FUNCTIONS(X)    \
+  ANYACCEL_CEILINGS_FUNCTIONS(X)    \
   ANYACCEL_COLLECTIVES_FUNCTIONS(X)
 
-#define ANYACCEL_ALL_FUNCTIONS(X) \
-  ANYACCEL_DRIVER_FUNCTIONS(X)    \
-  ANYACCEL_EXTENSION_FUNCTIONS(X)
+// T(member, table, name, version, functions): `member` is what the host's structs of tables call it.
+#define ANYACCEL_EXTENSIONS(T)                                                                                 \
+  T(graph, aa_graph_table, AA_GRAPH_EXTENSION, AA_GRAPH_VERSION, ANYACCEL_GRAPH_FUNCTIONS)                     \
+  T(host_memory, aa_host_memory_table, AA_HOST_MEMORY_EXTENSION, AA_HOST_MEMORY_VERSION,                       \
+    ANYACCEL_HOST_MEMORY_FUNCTIONS)                                                                            \
+  T(host_code, aa_host_code_table, AA_HOST_CODE_EXTENSION, AA_HOST_CODE_VERSION, ANYACCEL_HOST_CODE_FUNCTIONS) \
+  T(ops, aa_ops_table, AA_OPS_EXTENSION, AA_OPS_VERSION, ANYACCEL_OPS_FUNCTIONS)                               \
+  T(compiler, aa_compiler_table, AA_COMPILER_EXTENSION, AA_COMPILER_VERSION, ANYACCEL_COMPILER_FUNCTIONS)      \
+  T(profiler, aa_profiler_table, AA_PROFILER_EXTENSION, AA_PROFILER_VERSION, ANYACCEL_PROFILER_FUNCTIONS)      \
+  T(ceilings, aa_ceilings_table, AA_CEILINGS_EXTENSION, AA_CEILINGS_VERSION, ANYACCEL_CEILINGS_FUNCTIONS)      \
+  T(collectives, aa_collectives_table, AA_COLLECTIVES_EXTENSION, AA_COLLECTIVES_VERSION, ANYACCEL_COLLECTIVES_FUNCTIONS)
 
 namespace anyaccel {
 
 // "" for the core, the extension's name for the others.
 template <class Table>
 inline constexpr const char* table_name = "";
-template <>
-inline constexpr const char* table_name<aa_graph_table> = AA_GRAPH_EXTENSION;
-template <>
-inline constexpr const char* table_name<aa_host_memory_table> = AA_HOST_MEMORY_EXTENSION;
-template <>
-inline constexpr const char* table_name<aa_ops_table> = AA_OPS_EXTENSION;
-template <>
-inline constexpr const char* table_name<aa_compiler_table> = AA_COMPILER_EXTENSION;
-template <>
-inline constexpr const char* table_name<aa_profiler_table> = AA_PROFILER_EXTENSION;
-template <>
-inline constexpr const char* table_name<aa_collectives_table> = AA_COLLECTIVES_EXTENSION;
+#define ANYACCEL_TABLE_NAME(member, table, name, version, functions) \
+  template <>                                                        \
+  inline constexpr const char* table_name<table> = name;
+ANYACCEL_EXTENSIONS(ANYACCEL_TABLE_NAME)
+#undef ANYACCEL_TABLE_NAME
 
 // The name of a function as messages give it: member_name<&aa_driver::probe> is "probe".
 template <auto Member>
@@ -133,5 +147,12 @@ inline constexpr const char* member_name = nullptr;
   inline constexpr const char* member_name<&table::member> = #member;
 ANYACCEL_ALL_FUNCTIONS(ANYACCEL_MEMBER_NAME)
 #undef ANYACCEL_MEMBER_NAME
+
+// One pointer for each extension; null where the driver does not have it.
+struct ExtensionTables {
+#define ANYACCEL_TABLE_POINTER(member, table, name, version, functions) const table* member = nullptr;
+  ANYACCEL_EXTENSIONS(ANYACCEL_TABLE_POINTER)
+#undef ANYACCEL_TABLE_POINTER
+};
 
 }  // namespace anyaccel

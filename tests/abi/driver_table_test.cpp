@@ -122,14 +122,14 @@ TEST(CompleteTable, RefusesNullAndBadNames) {
 }
 
 TEST(CompleteExtension, FillsAndRefuses) {
-  aa_graph_table raw{};
-  raw.struct_size = offsetof(aa_graph_table, launch);
+  aa_profiler_table raw{};
+  raw.struct_size = offsetof(aa_profiler_table, mark);
   raw.version = 1;
-  const aa_graph_table* table = complete_extension(&raw, "fake");
+  const aa_profiler_table* table = complete_extension(&raw, "fake");
   ASSERT_NE(table, nullptr);
-  const StatusRef status(table->launch(nullptr, nullptr));
+  const StatusRef status(table->mark(nullptr, nullptr, nullptr));
   EXPECT_EQ(status.code(), AA_UNIMPLEMENTED);
-  EXPECT_HAS(std::string(status.message()), "graph.launch");
+  EXPECT_HAS(std::string(status.message()), "profiler.mark");
 
   const LogLevel before = log_level();
   set_log_level(LogLevel::off);

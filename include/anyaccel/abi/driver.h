@@ -9,6 +9,9 @@
  * that answers AA_UNIMPLEMENTED. Required, because nothing works without them: probe, initialize, shutdown,
  * device_count, device_props, device_open, device_close, device_synchronize, mem_alloc, mem_free, copy_async,
  * stream_create, stream_destroy, stream_synchronize.
+ * The same holds for extension tables. One that lacks a function which it is of no use without counts as absent, with a
+ * warning that names the function: capture_begin, capture_end, launch and destroy of "graph"; all of "ops", "host_code"
+ * and "ceilings"; all of "compiler" but kernel_tuning; library to group_end of "collectives".
  *
  * There is no current device: every call names its object, and the driver binds what its vendor needs per call.
  *

@@ -29,36 +29,23 @@ inline constexpr int max_slots = 16;
 // All tables of one driver, by value: the layer's own.
 struct OwnTables {
   aa_driver driver;
-  aa_graph_table graph;
-  aa_host_memory_table host_memory;
-  aa_ops_table ops;
-  aa_compiler_table compiler;
-  aa_profiler_table profiler;
-  aa_collectives_table collectives;
+#define ANYACCEL_OWN_TABLE(member, table, name, version, functions) table member;
+  ANYACCEL_EXTENSIONS(ANYACCEL_OWN_TABLE)
+#undef ANYACCEL_OWN_TABLE
 };
 
 // All tables of the driver (or layer) below; extensions are null until they have been asked for.
-struct NextTables {
+struct NextTables : ExtensionTables {
   const aa_driver* driver = nullptr;
-  const aa_graph_table* graph = nullptr;
-  const aa_host_memory_table* host_memory = nullptr;
-  const aa_ops_table* ops = nullptr;
-  const aa_compiler_table* compiler = nullptr;
-  const aa_profiler_table* profiler = nullptr;
-  const aa_collectives_table* collectives = nullptr;
 };
 
 inline const aa_driver* table_of(const NextTables& tables, const aa_driver*) { return tables.driver; }
-inline const aa_graph_table* table_of(const NextTables& tables, const aa_graph_table*) { return tables.graph; }
-inline const aa_host_memory_table* table_of(const NextTables& tables, const aa_host_memory_table*) {
-  return tables.host_memory;
-}
-inline const aa_ops_table* table_of(const NextTables& tables, const aa_ops_table*) { return tables.ops; }
-inline const aa_compiler_table* table_of(const NextTables& tables, const aa_compiler_table*) { return tables.compiler; }
-inline const aa_profiler_table* table_of(const NextTables& tables, const aa_profiler_table*) { return tables.profiler; }
-inline const aa_collectives_table* table_of(const NextTables& tables, const aa_collectives_table*) {
-  return tables.collectives;
-}
+inline aa_driver& table_of(OwnTables& tables, const aa_driver*) { return tables.driver; }
+#define ANYACCEL_TABLE_OF(member, table, name, version, functions)                               \
+  inline const table* table_of(const NextTables& tables, const table*) { return tables.member; } \
+  inline table& table_of(OwnTables& tables, const table*) { return tables.member; }
+ANYACCEL_EXTENSIONS(ANYACCEL_TABLE_OF)
+#undef ANYACCEL_TABLE_OF
 
 template <auto Member>
 struct MemberTraits;
@@ -89,12 +76,10 @@ struct LayerSlot {
     if (status) return status;
     const std::string_view wanted = name;
     *out_table = raw;
-    wrap(wanted, raw, out_table, next.graph, own.graph);
-    wrap(wanted, raw, out_table, next.host_memory, own.host_memory);
-    wrap(wanted, raw, out_table, next.ops, own.ops);
-    wrap(wanted, raw, out_table, next.compiler, own.compiler);
-    wrap(wanted, raw, out_table, next.profiler, own.profiler);
-    wrap(wanted, raw, out_table, next.collectives, own.collectives);
+#define ANYACCEL_WRAP(member, table, extension_name, version, functions) \
+  wrap(wanted, raw, out_table, next.member, own.member);
+    ANYACCEL_EXTENSIONS(ANYACCEL_WRAP)
+#undef ANYACCEL_WRAP
     return nullptr;
   }
 
@@ -140,33 +125,13 @@ struct Thunk<Layer, Member, Index> {
 template <class Layer, int Index>
 OwnTables make_tables() noexcept {
   OwnTables own{};
-#define ANYACCEL_SET_DRIVER(type, member, need) own.driver.member = &Thunk<Layer, &type::member, Index>::call;
-#define ANYACCEL_SET_GRAPH(type, member, need) own.graph.member = &Thunk<Layer, &type::member, Index>::call;
-#define ANYACCEL_SET_HOST(type, member, need) own.host_memory.member = &Thunk<Layer, &type::member, Index>::call;
-#define ANYACCEL_SET_OPS(type, member, need) own.ops.member = &Thunk<Layer, &type::member, Index>::call;
-#define ANYACCEL_SET_COMPILER(type, member, need) own.compiler.member = &Thunk<Layer, &type::member, Index>::call;
-#define ANYACCEL_SET_PROFILER(type, member, need) own.profiler.member = &Thunk<Layer, &type::member, Index>::call;
-#define ANYACCEL_SET_COLLECTIVES(type, member, need) own.collectives.member = &Thunk<Layer, &type::member, Index>::call;
-  ANYACCEL_DRIVER_FUNCTIONS(ANYACCEL_SET_DRIVER)
-  ANYACCEL_GRAPH_FUNCTIONS(ANYACCEL_SET_GRAPH)
-  ANYACCEL_HOST_MEMORY_FUNCTIONS(ANYACCEL_SET_HOST)
-  ANYACCEL_OPS_FUNCTIONS(ANYACCEL_SET_OPS)
-  ANYACCEL_COMPILER_FUNCTIONS(ANYACCEL_SET_COMPILER)
-  ANYACCEL_PROFILER_FUNCTIONS(ANYACCEL_SET_PROFILER)
-  ANYACCEL_COLLECTIVES_FUNCTIONS(ANYACCEL_SET_COLLECTIVES)
-#undef ANYACCEL_SET_DRIVER
-#undef ANYACCEL_SET_GRAPH
-#undef ANYACCEL_SET_HOST
-#undef ANYACCEL_SET_OPS
-#undef ANYACCEL_SET_COMPILER
-#undef ANYACCEL_SET_PROFILER
-#undef ANYACCEL_SET_COLLECTIVES
-  own.graph.struct_size = sizeof(own.graph);
-  own.host_memory.struct_size = sizeof(own.host_memory);
-  own.ops.struct_size = sizeof(own.ops);
-  own.compiler.struct_size = sizeof(own.compiler);
-  own.profiler.struct_size = sizeof(own.profiler);
-  own.collectives.struct_size = sizeof(own.collectives);
+#define ANYACCEL_SET(type, function, need) \
+  table_of(own, static_cast<type*>(nullptr)).function = &Thunk<Layer, &type::function, Index>::call;
+  ANYACCEL_ALL_FUNCTIONS(ANYACCEL_SET)
+#undef ANYACCEL_SET
+#define ANYACCEL_SIZE(member, table, name, version, functions) own.member.struct_size = sizeof(table);
+  ANYACCEL_EXTENSIONS(ANYACCEL_SIZE)
+#undef ANYACCEL_SIZE
   return own;
 }
 

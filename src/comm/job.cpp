@@ -7,6 +7,7 @@
 #include <map>
 
 #include "anyaccel/error.h"
+#include "runtime/open_files.h"
 
 namespace anyaccel::comm {
 
@@ -27,6 +28,12 @@ Job::Job(const JobOptions& options) : options_(options) {
     return;
   }
   if (place.rank == 0) {
+    // A connection from every rank, and the sockets and events of both ends here.
+    const std::string room = make_room_for_files(static_cast<size_t>(place.size) + 8);
+    if (!room.empty()) {
+      throw CommunicationError("rank 0 cannot serve the job's store to " + std::to_string(place.size) +
+                               " ranks: " + room);
+    }
     StoreServer::Options server;
     server.address = place.master_addr;
     server.port = place.master_port;

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "anyaccel/error.h"
+#include "runtime/open_files.h"
 
 namespace anyaccel::comm {
 
@@ -85,7 +86,7 @@ std::vector<FileDescriptor> listen_on(const std::string& host, int port) {
         throw CommunicationError("port " + std::to_string(port) + " on " + host + ": " + std::strerror(error) +
                                  "; set MASTER_PORT to one above 1023");
       }
-      reasons += (reasons.empty() ? "" : ", ") + address.text() + ": " + std::strerror(error);
+      reasons += (reasons.empty() ? "" : ", ") + address.text() + ": " + system_error_text(error);
       continue;
     }
     sockets.push_back(std::move(fd));
@@ -101,7 +102,7 @@ FileDescriptor connect_to(const SocketAddress& address, std::chrono::steady_cloc
                           std::string& why) {
   FileDescriptor fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) {
-    why = address.text() + ": " + std::strerror(errno);
+    why = address.text() + ": " + system_error_text(errno);
     return {};
   }
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0) {
@@ -139,7 +140,7 @@ void send_at_once(int socket) {
 
 FileDescriptor make_wake() {
   FileDescriptor fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!fd) throw CommunicationError(std::string("eventfd: ") + std::strerror(errno));
+  if (!fd) throw CommunicationError("eventfd: " + system_error_text(errno));
   return fd;
 }
 

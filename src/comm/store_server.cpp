@@ -9,6 +9,7 @@
 
 #include "anyaccel/log.h"
 #include "comm/handshake.h"
+#include "runtime/open_files.h"
 
 namespace anyaccel::comm {
 
@@ -92,7 +93,12 @@ void StoreServer::accept_all(int listener) {
         ::accept4(listener, reinterpret_cast<sockaddr*>(&from.storage), &from.length, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
       // Out of file descriptors: poll would report the waiting connection again and again at once.
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS) ::usleep(10000);
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS) {
+        if (!std::exchange(full_, true)) {
+          log_warning("the job's store cannot accept a connection: " + system_error_text(errno));
+        }
+        ::usleep(10000);
+      }
       return;
     }
     const auto stranger = [](const Connection& c) { return c.socket && c.stage != Stage::Open; };

@@ -98,6 +98,7 @@ class StoreServer {
   bool complete_ = false;
   std::string failure_;  // empty: none
   bool complained_ = false;
+  bool full_ = false;  // a connection could not be accepted; it was said
   Clock::time_point join_deadline_;
   Clock::time_point next_beat_;
 

@@ -14,6 +14,7 @@
 #include "launcher/addresses.h"
 #include "launcher/control.h"
 #include "launcher/spawn.h"
+#include "runtime/open_files.h"
 #include "runtime/shell.h"
 
 namespace anyaccel::launcher {
@@ -111,6 +112,12 @@ int run_ranks(const Job& job, int node, const std::vector<int>& local_ranks, con
     if (job.prefix_output && plan.log_file.empty()) process.prefix = "[rank " + std::to_string(plan.rank) + "] ";
     process.stdin_open = plan.rank == 0;
     processes.push_back(std::move(process));
+  }
+
+  // A pipe for each rank's start, two for its output where that gets a prefix, and the launcher's own.
+  const std::string room = make_room_for_files(processes.size() * (job.prefix_output ? 3 : 1) + 16);
+  if (!room.empty()) {
+    throw UnavailableError(std::to_string(processes.size()) + " ranks cannot be started on " + host + ": " + room);
   }
 
   SupervisorOptions options;

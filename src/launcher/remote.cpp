@@ -21,6 +21,7 @@
 #include "launcher/runners.h"
 #include "launcher/spawn.h"
 #include "launcher/surroundings.h"
+#include "runtime/open_files.h"
 #include "runtime/shell.h"
 
 namespace anyaccel::launcher {
@@ -60,6 +61,12 @@ int run_remote(const LaunchOptions& options, Plan plan, const std::string& self)
     }
     check_ssh(others, options.ssh_port);
   }
+  // A connection from each host, or from each rank where MPI or Slurm starts them one by one.
+  const int connections = plan.job.hosts.empty()        ? plan.nodes * plan.per_node
+                          : plan.runner == Runner::Pdsh ? static_cast<int>(plan.job.hosts.size())
+                                                        : plan.job.world_size();
+  const std::string room = make_room_for_files(static_cast<size_t>(connections) + 16);
+  if (!room.empty()) throw UnavailableError("the launcher cannot be connected with its hosts: " + room);
   ControlServer control(OwnMachine().random_text());
   plan.job.control = control.point();
   const Variables own = own_environment();

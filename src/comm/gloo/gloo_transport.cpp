@@ -18,6 +18,7 @@
 #include "comm/gloo/local_address.h"
 #include "comm/messages/message_communicator.h"
 #include "runtime/install_paths.h"
+#include "runtime/open_files.h"
 
 namespace anyaccel::comm {
 namespace {
@@ -191,6 +192,11 @@ class GlooTransport final : public MessageTransport {
   void connect() {
     const std::string& master = members_.master_addr;
     const std::string address = master.empty() ? "127.0.0.1" : local_address_towards(master);
+    // A socket that listens and one that is connected for each peer, and Gloo's own.
+    const std::string room = make_room_for_files(2 * static_cast<size_t>(members_.size) + 8);
+    if (!room.empty()) {
+      throw CommunicationError("Gloo cannot connect " + std::to_string(members_.size) + " ranks: " + room);
+    }
     aa_gloo_words words;
     const milliseconds patience = std::min(kConnect, members_.timeout / 5 + milliseconds(1));
     if (table_.create(address.c_str(), members_.rank, members_.size, patience.count(), &gloo_, &words)) {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "anyaccel/error.h"
+#include "runtime/open_files.h"
 
 namespace anyaccel::comm::shm {
 namespace {
@@ -22,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kKey[] = "shared_memory";
 constexpr int kSliceMs = 5;
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kSecretBytes = 32;  // hexadecimal digits
 
 // The first message of a connection.
@@ -33,7 +34,7 @@ struct Hello {
   char secret[kSecretBytes];
 };
 
-std::string system_error(const std::string& what) { return what + ": " + std::strerror(errno); }
+std::string system_error(const std::string& what) { return what + ": " + system_error_text(errno); }
 
 std::string random_hex() {
   unsigned char bytes[kSecretBytes / 2];
@@ -78,6 +79,14 @@ void wait_for(int fd, short events, const Exchange::Check& check) {
 
 Exchange::Exchange(const Membership& membership, const Check& check)
     : rank_(membership.rank), size_(membership.size), names_(membership.names) {
+  // A connection (member 0 has one to everybody, and a listener), the own memory and process and those of one other member
+  // while they pass, and the processes of all others.
+  const auto others = static_cast<size_t>(size_ - 1);
+  const std::string room = make_room_for_files((rank_ == 0 ? others + 1 : 1) + 2 + Parcel::kMostFds + others);
+  if (!room.empty()) {
+    throw CommunicationError("no shared memory can be made with the " + std::to_string(others) +
+                             " other ranks of this host: " + room);
+  }
   if (size_ == 1) {
     secret_ = random_hex();
   } else if (rank_ == 0) {
@@ -137,6 +146,9 @@ void Exchange::listen_and_accept(const Membership& membership, const Check& chec
     }
     if (entries[0].revents != 0) {
       FileDescriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!socket && errno == EMFILE) {
+        throw CommunicationError(system_error("the group's members cannot be connected with each other"));
+      }
       if (socket) unknown.push_back(std::move(socket));
     }
   }
@@ -171,19 +183,26 @@ void Exchange::connect_to_first(const Membership& membership, const Check& check
   }
 }
 
-std::vector<Parcel> Exchange::all_gather(Parcel own, const Check& check) {
-  std::vector<Parcel> all(static_cast<size_t>(size_));
-  if (rank_ != 0) {
-    send_parcel(0, own, check);
-    for (Parcel& parcel : all) parcel = receive_parcel(0, check);
-    return all;
+// A member's turn to send is when it has received what all before it sent. With all sending at once there would be as many
+// descriptors under way as members, for which the kernel has a limit too: once it is reached, nobody could send, and the one
+// that member 0 waits for might be among them.
+void Exchange::all_gather(Parcel own, const Check& check, const Take& take) {
+  for (int r = 0; r < size_; ++r) {
+    if (rank_ != 0) {
+      if (r == rank_) {
+        send_parcel(0, own, check);
+        own.fds.clear();
+      } else {
+        take(r, receive_parcel(0, check));
+      }
+      continue;
+    }
+    Parcel parcel = r == 0 ? std::move(own) : receive_parcel(r, check);
+    for (int member = 1; member < size_; ++member) {
+      if (member != r) send_parcel(member, parcel, check);
+    }
+    if (r != 0) take(r, std::move(parcel));
   }
-  all[0] = std::move(own);
-  for (int r = 1; r < size_; ++r) all[static_cast<size_t>(r)] = receive_parcel(r, check);
-  for (int r = 1; r < size_; ++r) {
-    for (const Parcel& parcel : all) send_parcel(r, parcel, check);
-  }
-  return all;
 }
 
 void Exchange::send_parcel(int member, const Parcel& parcel, const Check& check) {
@@ -245,9 +264,15 @@ Parcel Exchange::receive_parcel(int member, const Check& check) {
     throw CommunicationError(names_[static_cast<size_t>(member)] + " left while memory was shared" +
                              (got < 0 ? std::string(": ") + std::strerror(errno) : std::string()));
   }
-  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
+  // There is room for as many descriptors as a parcel has; what did not fit is this process's limit.
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    throw CommunicationError("the shared memory of " + names_[static_cast<size_t>(member)] +
+                             " could not be received: " + system_error_text(EMFILE));
+  }
+  if ((message.msg_flags & MSG_TRUNC) != 0) {
     throw CommunicationError("a message of " + names_[static_cast<size_t>(member)] +
-                             " was cut off while memory was shared; is the limit on open files (ulimit -n) too low?");
+                             " was cut off while memory was shared: it is longer than " +
+                             std::to_string(Parcel::kMostBytes) + " bytes; do all ranks run the same version?");
   }
   parcel.bytes.resize(static_cast<size_t>(got));
   return parcel;

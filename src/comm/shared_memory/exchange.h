@@ -31,8 +31,12 @@ class Exchange {
   // by reference.
   Exchange(const Membership& membership, const Check& check);
 
-  // Collective: what each member passes goes to every member, in the order of ranks.
-  std::vector<Parcel> all_gather(Parcel own, const Check& check);
+  // Takes what another member passed; its descriptors are closed when the call returns, unless it keeps them.
+  using Take = std::function<void(int member, Parcel parcel)>;
+
+  // Collective: what each member passes goes to every other, in the order of ranks. One member's descriptors are open and
+  // under way at a time, whatever the number of members.
+  void all_gather(Parcel own, const Check& check, const Take& take);
 
   // Random and the same on every member.
   const std::string& secret() const noexcept { return secret_; }

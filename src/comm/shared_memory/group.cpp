@@ -60,10 +60,7 @@ void Group::join(FileDescriptor segment) {
   own.bytes.assign(reinterpret_cast<const char*>(&header), offsetof(Header, state));
   own.fds.push_back(std::move(segment));
   if (FileDescriptor pidfd = open_own_pidfd()) own.fds.push_back(std::move(pidfd));
-  std::vector<Parcel> parcels = exchange_->all_gather(std::move(own), until_time_is_up([this] { check_job(); }));
-  for (int peer = 0; peer < size_; ++peer) {
-    Parcel& parcel = parcels[static_cast<size_t>(peer)];
-    if (peer == rank_) continue;
+  exchange_->all_gather(std::move(own), until_time_is_up([this] { check_job(); }), [this](int peer, Parcel parcel) {
     check_member(peer, parcel);
     members_[static_cast<size_t>(peer)] =
         Member(map_segment(parcel.fds[0].get(), layout_.bytes(), name_of(peer)), layout_);
@@ -74,7 +71,7 @@ void Group::join(FileDescriptor segment) {
     }
     FileDescriptor pidfd = parcel.fds.size() > 1 ? std::move(parcel.fds[1]) : FileDescriptor();
     processes_[static_cast<size_t>(peer)] = PeerProcess(theirs.process, std::move(pidfd));
-  }
+  });
   compare_cores();
   clear_activity();
   open({}, nullptr, 0);  // a barrier: everyone has mapped everything
@@ -161,17 +158,20 @@ Group::Blocks Group::share(size_t bytes) {
   }
   const Condition pending{nullptr, [](const void*) { return false; }};
   const auto check = until_time_is_up([&] { check_members(pending, kEveryone, 0); });
-  std::vector<Parcel> parcels;
+  bool complete = mapping != nullptr;
+  blocks.members.resize(static_cast<size_t>(size_));
+  blocks.members[static_cast<size_t>(rank_)] = std::move(mapping);
   try {
-    parcels = exchange_->all_gather(std::move(own), check);
-    const bool complete = std::none_of(parcels.begin(), parcels.end(), [](const Parcel& p) { return p.fds.empty(); });
-    for (int member = 0; complete && member < size_; ++member) {
-      const Parcel& parcel = parcels[static_cast<size_t>(member)];
-      blocks.members.push_back(member == rank_ ? mapping : map_segment(parcel.fds[0].get(), bytes, name_of(member)));
-    }
+    exchange_->all_gather(std::move(own), check, [&](int member, const Parcel& parcel) {
+      complete = complete && !parcel.fds.empty();
+      if (complete) {
+        blocks.members[static_cast<size_t>(member)] = map_segment(parcel.fds[0].get(), bytes, name_of(member));
+      }
+    });
   } catch (const Error& error) {
     fail(error.what());
   }
+  if (!complete) blocks.members.clear();
   await(publish());
   return blocks;
 }

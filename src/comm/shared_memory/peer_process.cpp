@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 namespace anyaccel::comm::shm {
 namespace {
@@ -27,14 +29,28 @@ uint64_t start_time_of(int64_t pid) noexcept {
   // The program's name is in parentheses and may contain anything, parentheses too.
   const char* at = std::strrchr(text, ')');
   if (!at || at[1] == '\0' || at[2] == 'Z' || at[2] == 'X') return 0;
-  ++at;
-  for (int field = 2; field < 22 && at; ++field) at = std::strchr(at + 1, ' ');
+  ++at;  // before field 3
+  for (int field = 3; field < 22 && at; ++field) at = std::strchr(at + 1, ' ');
   return at ? std::strtoull(at, nullptr, 10) : 0;
 }
 
 uint64_t own_pid_namespace() noexcept {
   struct stat file {};
   return stat("/proc/self/ns/pid", &file) == 0 ? static_cast<uint64_t>(file.st_ino) : 0;
+}
+
+// The descriptor of that process which others of its groups already hold, else this one.
+std::shared_ptr<const FileDescriptor> kept_pidfd(const ProcessIdentity& identity, FileDescriptor pidfd) {
+  static std::mutex mutex;
+  static auto* const kept =
+      new std::map<ProcessIdentity, std::weak_ptr<const FileDescriptor>>;  // outlives every thread
+  const std::lock_guard lock(mutex);
+  std::erase_if(*kept, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<const FileDescriptor>& known = (*kept)[identity];
+  if (auto descriptor = known.lock()) return descriptor;
+  auto descriptor = std::make_shared<const FileDescriptor>(std::move(pidfd));
+  known = descriptor;
+  return descriptor;
 }
 
 }  // namespace
@@ -49,9 +65,20 @@ FileDescriptor open_own_pidfd() noexcept {
 #endif
 }
 
+PeerProcess::PeerProcess(const ProcessIdentity& identity, FileDescriptor pidfd)
+    : identity_(identity), own_(identity == own_identity()) {
+  if (!pidfd || own_) return;
+  if (identity.start_time == 0) {  // nothing tells it from another with the same number
+    pidfd_ = std::make_shared<FileDescriptor>(std::move(pidfd));
+    return;
+  }
+  pidfd_ = kept_pidfd(identity, std::move(pidfd));
+}
+
 bool PeerProcess::alive() const noexcept {
+  if (own_) return true;
   if (pidfd_) {
-    pollfd entry{pidfd_.get(), POLLIN, 0};
+    pollfd entry{pidfd_->get(), POLLIN, 0};
     return poll(&entry, 1, 0) <= 0;
   }
   if (identity_.start_time == 0 || identity_.pid_namespace != own_pid_namespace()) return true;

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <memory>
 
 #include "comm/socket.h"
 
@@ -14,6 +15,7 @@ struct ProcessIdentity {
   int64_t pid = 0;
   uint64_t start_time = 0;     // clock ticks since boot
   uint64_t pid_namespace = 0;  // pids mean nothing in another one
+  friend auto operator<=>(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 ProcessIdentity own_identity();
 
@@ -24,16 +26,17 @@ FileDescriptor open_own_pidfd() noexcept;
 class PeerProcess {
  public:
   PeerProcess() = default;
-  // `pidfd` is the peer's own; without one its number and start time are looked up in /proc.
-  PeerProcess(const ProcessIdentity& identity, FileDescriptor pidfd) noexcept
-      : identity_(identity), pidfd_(std::move(pidfd)) {}
+  // `pidfd` is the peer's own; without one its number and start time are looked up in /proc. All groups of this process
+  // keep one descriptor of a peer between them, and none of this very process, whose threads may be ranks.
+  PeerProcess(const ProcessIdentity& identity, FileDescriptor pidfd);
 
   // False once it has ended, also as a zombie. True where that cannot be told.
   bool alive() const noexcept;
 
  private:
   ProcessIdentity identity_;
-  FileDescriptor pidfd_;
+  std::shared_ptr<const FileDescriptor> pidfd_;
+  bool own_ = false;
 };
 
 }  // namespace anyaccel::comm::shm

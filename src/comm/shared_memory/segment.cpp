@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "anyaccel/error.h"
+#include "runtime/open_files.h"
 
 namespace anyaccel::comm::shm {
 namespace {
@@ -56,7 +57,7 @@ Segment create_segment(const char* name, size_t bytes, bool reserve) {
   const size_t rounded = (bytes + page - 1) / page * page;
   const auto failed = [&](const char* what) {
     return OutOfMemoryError(
-        "cannot make " + std::to_string(bytes) + " bytes of shared memory: " + what + ": " + std::strerror(errno),
+        "cannot make " + std::to_string(bytes) + " bytes of shared memory: " + what + ": " + system_error_text(errno),
         errno);
   };
   FileDescriptor fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));

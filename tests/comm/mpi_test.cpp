@@ -12,6 +12,7 @@
 #include "comm/mpi/mpi_library.h"
 #include "message_test_support.h"
 #include "ops/subprocess.h"
+#include "runtime/files.h"
 #include "runtime/shell.h"
 
 namespace anyaccel::comm {
@@ -272,8 +273,8 @@ MpiLauncher of(const char* mpi) {
 }
 
 TEST(MpiCompiler, IsTheOneOfTheLaunchersMpi) {
-  const std::string folder = (fs::temp_directory_path() / ("anyaccel-mpicc-" + std::to_string(getpid()))).string();
-  fs::create_directories(folder);
+  const TemporaryFolder temporary("mpicc");
+  const std::string folder = temporary.path().string();
   const auto add = [&](const char* name) {
     std::ofstream(folder + "/" + name) << "#!/bin/sh\n";
     fs::permissions(folder + "/" + name, fs::perms::owner_all);
@@ -292,7 +293,7 @@ TEST(MpiCompiler, IsTheOneOfTheLaunchersMpi) {
   }
   const Environment wrong(Environment::Values{{"MPICC", "/no/such/mpicc"}});
   EXPECT_THROW(mpi_compiler(of("")), UnavailableError);
-  fs::remove_all(folder);
+  for (const char* name : {"mpicc", "mpicc.mpich", "mpicc.openmpi"}) fs::remove(folder + "/" + name);
   const Environment none(Environment::Values{{"MPICC", ""}});
   try {
     mpi_compiler(of(""));

@@ -1,14 +1,15 @@
 # Wrong usage gives exit code 2 and one clear line; help gives 0.
 anyaccel=$1
 fail() { echo "FAILED: $1"; exit 1; }
+err=$(mktemp)
+trap 'rm -f "$err"' EXIT
 
 expect() {  # code, text that standard error must hold, arguments...
   code=$1; text=$2; shift 2
-  "$anyaccel" "$@" >/dev/null 2>/tmp/anyaccel-usage-$$
+  "$anyaccel" "$@" >/dev/null 2>"$err"
   got=$?
-  [ $got = "$code" ] || fail "'$*' gave exit code $got, expected $code: $(cat /tmp/anyaccel-usage-$$)"
-  [ -z "$text" ] || grep -qF -- "$text" /tmp/anyaccel-usage-$$ || fail "'$*' did not say '$text': $(cat /tmp/anyaccel-usage-$$)"
-  rm -f /tmp/anyaccel-usage-$$
+  [ $got = "$code" ] || fail "'$*' gave exit code $got, expected $code: $(cat "$err")"
+  [ -z "$text" ] || grep -qF -- "$text" "$err" || fail "'$*' did not say '$text': $(cat "$err")"
 }
 
 expect 2 "usage"

@@ -13,6 +13,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/op_builder.h"
 #include "anyaccel/ops/inference.h"
+#include "runtime/files.h"
 
 namespace anyaccel {
 namespace {
@@ -266,7 +267,8 @@ constexpr const char* topology_xml = R"(<?xml version="1.0" encoding="UTF-8"?>
 )";
 
 TEST(Topology, MemoryOnlyAndDuplicateNodesAreNotDevices) {
-  const std::string path = testing::TempDir() + "anyaccel_topology.xml";
+  const TemporaryFolder folder("topology");
+  const std::string path = folder.file("topology.xml");
   std::ofstream(path) << topology_xml;
   const auto nodes = cpu::numa_nodes_from_xml(path);
   ASSERT_EQ(nodes.size(), 2u);

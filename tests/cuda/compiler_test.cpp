@@ -9,6 +9,7 @@
 #include "accelerators/cuda/rtc.h"
 #include "cuda/loading_test_support.h"
 #include "ops/subprocess.h"
+#include "runtime/files.h"
 #include "runtime/shell.h"
 
 namespace anyaccel::cuda_test {
@@ -131,15 +132,14 @@ class WithoutNvrtc : public testing::Test {
     for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"})
       std::ofstream(folder_ + "/" + name) << "This is no library.\n";
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string compiled(const std::string& path) const {
     return ops::run_program({"/usr/bin/env", "-u", "ANYACCEL_CUDA_LIBRARY_PATH", "LD_LIBRARY_PATH=" + folder_,
                              "CUDA_HOME=" + folder_, "PATH=" + path, std::filesystem::read_symlink("/proc/self/exe"),
                              "--gtest_also_run_disabled_tests", "--gtest_filter=CudaCompilerAlone.*"})
         .output;
   }
-  const std::string folder_ = testing::TempDir() + "anyaccel_no_nvrtc_" + std::to_string(getpid());
+  const TemporaryFolder temporary_{"no-nvrtc"};
+  const std::string folder_ = temporary_.path().string();
 };
 
 // Run by the tests below only.

@@ -8,6 +8,7 @@
 #include "accelerators/cuda/loading.h"
 #include "accelerators/cuda/nvml.h"
 #include "cuda/loading_test_support.h"
+#include "runtime/files.h"
 
 namespace anyaccel::cuda_test {
 namespace {
@@ -18,13 +19,6 @@ const std::string both = fake_driver + ":" + fake_nvml;
 const Environment faked{{"ANYACCEL_CUDA_LIBRARY_PATH", both}};
 const Environment driver_11{{"ANYACCEL_CUDA_LIBRARY_PATH", fake_driver + "_11:" + fake_nvml}};
 const Environment driver_10{{"ANYACCEL_CUDA_LIBRARY_PATH", fake_driver + "_10:" + fake_nvml}};
-// NVML's name is there and nothing behind it, so that none other is found.
-std::string no_nvml_folder() {
-  const std::string folder = testing::TempDir() + "anyaccel_no_nvml_" + std::to_string(getpid());
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder + "/libnvidia-ml.so.1") << "no library";
-  return folder;
-}
 
 TEST(CudaProbe, NothingIsOpenedWithoutADevice) {
   if (has_nvidia_node() || std::filesystem::exists("/dev/kfd")) GTEST_SKIP() << "this machine has a GPU";
@@ -142,7 +136,10 @@ TEST(CudaProbe, VirtualDevices) {
 
 // Without NVML a child process starts the driver and counts.
 TEST(CudaProbe, ChildCounts) {
-  const std::string folder = no_nvml_folder();
+  // NVML's name is there and nothing behind it, so that none other is found.
+  const TemporaryFolder temporary("no-nvml");
+  const std::string folder = temporary.path().string();
+  std::ofstream(folder + "/libnvidia-ml.so.1") << "no library";
   const Environment environment{{"ANYACCEL_CUDA_LIBRARY_PATH", fake_driver + ":" + folder}};
   if (in_child(environment, [] { return ask_nvml().problem; }).empty()) GTEST_SKIP() << "this machine has an NVML";
   EXPECT_EQ(discovered(environment), "usable 2 cuda: 2 device(s), NVIDIA driver for CUDA 13.0");
@@ -167,22 +164,22 @@ TEST(CudaProbe, ChildCounts) {
 }
 
 TEST(CudaProbe, BrokenLibrary) {
-  const std::string folder = testing::TempDir() + "anyaccel_broken_" + std::to_string(getpid());
-  std::filesystem::create_directories(folder);
+  const TemporaryFolder temporary("broken");
+  const std::string folder = temporary.path().string();
   std::ofstream(folder + "/libcuda.so.1") << "no library";
   if (has_nvidia_node()) GTEST_SKIP() << "this machine has a driver of its own";
   const std::string text = in_child({{"ANYACCEL_CUDA_LIBRARY_PATH", folder}}, [] { return cuda_library().problem; });
   EXPECT_CONTAINS(text,
                   "no NVIDIA driver library: looked for libcuda.so.1 in " + folder + " (ANYACCEL_CUDA_LIBRARY_PATH), ");
   EXPECT_CONTAINS(text, folder + "/libcuda.so.1 cannot be opened (");
-  std::filesystem::remove_all(folder);
 }
 
 // A stub below a folder of that name is passed over however it is reached; elsewhere it gives itself away.
 TEST(CudaProbe, StubLibrary) {
   EXPECT_CONTAINS(discovered(with(faked, "FAKE_CUDA", "stub")),
                   "unusable 0 cuda: " + fake_driver + "/libcuda.so.1 is the CUDA toolkit's stub library");
-  const std::string folder = testing::TempDir() + "anyaccel_stub_" + std::to_string(getpid());
+  const TemporaryFolder temporary("stub");
+  const std::string folder = temporary.path().string();
   std::filesystem::create_directories(folder + "/stubs");
   std::filesystem::create_directories(folder + "/linked");
   std::filesystem::copy_file(fake_driver + "/libcuda.so.1", folder + "/stubs/libcuda.so.1");
@@ -195,19 +192,17 @@ TEST(CudaProbe, StubLibrary) {
       EXPECT_FALSE(text.starts_with("LOADED"));
     }
   }
-  std::filesystem::remove_all(folder);
 }
 
 TEST(CudaProbe, ToolkitsOwnStub) {
   const std::string stub = "/usr/local/cuda/lib64/stubs/libcuda.so";
   if (!std::filesystem::exists(stub)) GTEST_SKIP() << "no CUDA toolkit in /usr/local/cuda";
   if (has_nvidia_node()) GTEST_SKIP() << "this machine has a driver of its own";
-  const std::string folder = testing::TempDir() + "anyaccel_toolkit_" + std::to_string(getpid());
-  std::filesystem::create_directories(folder);
+  const TemporaryFolder temporary("toolkit");
+  const std::string folder = temporary.path().string();
   std::filesystem::copy_file(stub, folder + "/libcuda.so.1");
   EXPECT_CONTAINS(discovered({{"ANYACCEL_CUDA_LIBRARY_PATH", folder}}),
                   "unusable 0 cuda: " + folder + "/libcuda.so.1 is the CUDA toolkit's stub library");
-  std::filesystem::remove_all(folder);
 }
 
 std::string facts_text() {

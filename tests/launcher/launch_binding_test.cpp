@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <numeric>
 #include <set>
 
@@ -14,6 +15,7 @@
 #include "launcher/binding.h"
 #include "launcher/core_list.h"
 #include "launcher/topology.h"
+#include "runtime/files.h"
 
 namespace anyaccel::launcher {
 namespace {
@@ -93,26 +95,24 @@ TEST(Binding, WithoutItRanksShareThreads) {
 // Describes another machine to hwloc while it lives.
 class OtherMachine {
  public:
-  static OtherMachine synthetic(const std::string& text) { return {"HWLOC_SYNTHETIC", text, ""}; }
+  static OtherMachine synthetic(const std::string& text) { return {"HWLOC_SYNTHETIC", text, nullptr}; }
   static OtherMachine xml(const std::string& text) {
-    const auto path = std::filesystem::temp_directory_path() /
-                      ("anyaccel-topology-" + std::to_string(std::rand()) + std::to_string(getpid()) + ".xml");
+    auto folder = std::make_unique<TemporaryFolder>("topology");
+    const std::string path = folder->file("topology.xml");
     std::ofstream(path) << text;
-    return {"HWLOC_XMLFILE", path.string(), path.string()};
+    return {"HWLOC_XMLFILE", path, std::move(folder)};
   }
-  ~OtherMachine() {
-    unsetenv(name_);
-    if (!file_.empty()) std::remove(file_.c_str());
-  }
+  ~OtherMachine() { unsetenv(name_); }
   OtherMachine(const OtherMachine&) = delete;
   OtherMachine& operator=(const OtherMachine&) = delete;
 
  private:
-  OtherMachine(const char* name, const std::string& value, std::string file) : name_(name), file_(std::move(file)) {
+  OtherMachine(const char* name, const std::string& value, std::unique_ptr<TemporaryFolder> folder)
+      : name_(name), folder_(std::move(folder)) {
     setenv(name, value.c_str(), 1);
   }
   const char* name_;
-  std::string file_;
+  std::unique_ptr<TemporaryFolder> folder_;
 };
 
 size_t distinct_masks(const std::vector<Binding>& bindings) {

@@ -26,10 +26,11 @@ nothing_left() {
 }
 
 # environment
-run 0 --num_accelerators 2 --master_port 12345 sh -c \
+port=$("$anyaccel" launch --num_accelerators 1 printenv MASTER_PORT) || fail "no port is free"
+run 0 --num_accelerators 2 --master_port "$port" sh -c \
   'echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_SIZE $CROSS_RANK/$CROSS_SIZE $MASTER_ADDR:$MASTER_PORT ${#ANYACCEL_JOB_TOKEN}"'
-prints "0/2 0/2 0/1 127.0.0.1:12345 32"
-prints "1/2 1/2 0/1 127.0.0.1:12345 32"
+prints "0/2 0/2 0/1 127.0.0.1:$port 32"
+prints "1/2 1/2 0/1 127.0.0.1:$port 32"
 [ "$(wc -l <"$dir/out")" = 2 ] || fail "more output than two lines"
 run 0 --num-accelerators 3 --num_nodes 1 printenv ANYACCEL_JOB_TOKEN
 [ "$(sort -u "$dir/out" | wc -l)" = 1 ] || fail "ranks of one job have several tokens"

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "accelerators/cuda/gpu_api.h"
+#include "runtime/files.h"
 
 namespace cuda_face {
 
@@ -164,12 +165,7 @@ using Environment = std::vector<std::pair<const char*, const char*>>;
 
 class CudaFace : public testing::Test {
  protected:
-  void SetUp() override {
-    GTEST_FLAG_SET(death_test_style, "fast");
-    report_ = testing::TempDir() + "cuda_sim_report_" + std::to_string(::getpid()) + ".json";
-    std::remove(report_.c_str());
-  }
-  void TearDown() override { std::remove(report_.c_str()); }
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "fast"); }
 
   // Runs `program` in a child, and returns the report it left.
   nlohmann::json run(const std::function<void()>& program, const Environment& more = {}) {
@@ -195,7 +191,8 @@ class CudaFace : public testing::Test {
     return kinds(run(program, more));
   }
 
-  std::string report_;
+  const anyaccel::TemporaryFolder folder_{"report"};
+  const std::string report_ = folder_.file("report.json");
 };
 
 }  // namespace cuda_face

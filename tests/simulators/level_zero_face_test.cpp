@@ -18,6 +18,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/files.h"
+
 namespace {
 
 void* loader() {
@@ -173,10 +175,7 @@ class LevelZeroFace : public testing::Test {
   void SetUp() override {
     if (loader() == nullptr) GTEST_SKIP() << "libze_loader.so.1 (Debian package libze1) is not installed";
     GTEST_FLAG_SET(death_test_style, "fast");
-    report_ = testing::TempDir() + "ze_sim_report_" + std::to_string(::getpid()) + ".json";
-    std::remove(report_.c_str());
   }
-  void TearDown() override { std::remove(report_.c_str()); }
 
   // Runs `program` in a child under the driver, and returns the report it left.
   nlohmann::json run(const std::function<void()>& program, std::vector<std::pair<const char*, const char*>> more = {},
@@ -205,7 +204,8 @@ class LevelZeroFace : public testing::Test {
     return text;
   }
 
-  std::string report_;
+  const anyaccel::TemporaryFolder folder_{"report"};
+  const std::string report_ = folder_.file("report.json");
 };
 
 // Copy in, kernel, copy out; then a regular list that does the same, executed twice; everything destroyed.

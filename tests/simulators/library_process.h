@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/files.h"
+
 namespace sim_test {
 
 inline void* library(const std::string& file) {
@@ -105,12 +107,7 @@ std::vector<T> download(std::uint64_t pointer, std::size_t count, void* stream) 
 
 class LibraryProcess : public testing::Test {
  protected:
-  void SetUp() override {
-    GTEST_FLAG_SET(death_test_style, "fast");
-    report_ = testing::TempDir() + "cuda_sim_report_" + std::to_string(::getpid()) + ".json";
-    std::remove(report_.c_str());
-  }
-  void TearDown() override { std::remove(report_.c_str()); }
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "fast"); }
 
   using Variables = std::vector<std::pair<const char*, const char*>>;
   nlohmann::json run(const std::function<void()>& program, const Variables& more = {}) {
@@ -141,7 +138,8 @@ class LibraryProcess : public testing::Test {
     EXPECT_EQ(report.at("leaks"), nlohmann::json::array());
   }
 
-  std::string report_;
+  const anyaccel::TemporaryFolder folder_{"report"};
+  const std::string report_ = folder_.file("report.json");
 };
 
 }  // namespace sim_test

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
@@ -17,6 +16,7 @@
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/graph.h"
 #include "runtime/driver_table.h"
+#include "runtime/files.h"
 #include "runtime/host_services.h"
 
 namespace anyaccel::xpu_test {
@@ -60,23 +60,15 @@ inline aa_probe probed() {
 // A folder with one .icd file for each given library, removed at the end.
 class IcdFolder {
  public:
-  explicit IcdFolder(const std::vector<std::string>& libraries)
-      : path_(std::filesystem::temp_directory_path() / ("anyaccel_icd_" + std::to_string(getpid()))) {
-    std::filesystem::create_directories(path_);
+  explicit IcdFolder(const std::vector<std::string>& libraries) {
     for (size_t i = 0; i < libraries.size(); ++i) {
-      std::ofstream(path_ / (std::to_string(i) + ".icd")) << libraries[i] << "\n";
+      std::ofstream(folder_.file(std::to_string(i) + ".icd")) << libraries[i] << "\n";
     }
   }
-  ~IcdFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  IcdFolder(const IcdFolder&) = delete;
-  IcdFolder& operator=(const IcdFolder&) = delete;
-  std::string path() const { return path_.string(); }
+  std::string path() const { return folder_.path().string(); }
 
  private:
-  std::filesystem::path path_;
+  TemporaryFolder folder_{"icd"};
 };
 
 inline std::string fake_library() { return ANYACCEL_BINARY_DIR "/tests/plugins/fake_opencl_icd.so"; }

@@ -13,6 +13,8 @@ and `sentencepiece`; nothing is downloaded.  The script writes
                                   tokenizer.model), and what it does to a list
                                   of texts (cases.json) and of token lists
                                   (decode_cases.json)
+  tests/data/config_fields/       what every field of config.json does
+                                  (tools/config_fixtures.py)
 
 tests/data/README.md describes the files and the meaning of every key.
 
@@ -22,6 +24,7 @@ How to run it (the versions used last are in tests/data/README.md):
   python tools/make_fixtures.py                # make everything
   python tools/make_fixtures.py --models       # only the models
   python tools/make_fixtures.py --tokenizers   # only the tokenizers
+  python tools/make_fixtures.py --config       # only the fields of config.json
   python tools/make_fixtures.py --only qwen2   # only the fixtures named qwen2
   python tools/make_fixtures.py --check        # change nothing: read the stored
                                                # fixtures again, compute the
@@ -1028,10 +1031,11 @@ def main():
     parser = argparse.ArgumentParser(description="Make or check the reference data in tests/data.")
     parser.add_argument("--models", action="store_true", help="only the models")
     parser.add_argument("--tokenizers", action="store_true", help="only the tokenizers")
+    parser.add_argument("--config", action="store_true", help="only the fields of config.json")
     parser.add_argument("--only", metavar="NAME", action="append", help="only this fixture (may be repeated)")
     parser.add_argument("--check", action="store_true", help="check the stored files, change nothing")
     args = parser.parse_args()
-    both = not (args.models or args.tokenizers)
+    both = not (args.models or args.tokenizers or args.config)
     wanted = lambda name: not args.only or name in args.only
 
     if args.tokenizers or both:
@@ -1048,6 +1052,13 @@ def main():
             transformers.utils.logging.disable_progress_bar()
             for name, spec in chosen.items():
                 check_model(name, spec) if args.check else make_model(name, spec)
+    if args.config or (both and not args.only):
+        import transformers
+
+        import config_fixtures
+        transformers.logging.set_verbosity_error()
+        transformers.utils.logging.disable_progress_bar()
+        (config_fixtures.check if args.check else config_fixtures.make)(DATA / "config_fields")
     print(f"total size of {DATA.name}: {folder_size(DATA)} bytes")
 
 

@@ -1,8 +1,11 @@
 // Pieces of config.json. The rules for rotary embeddings are those of transformers' RotaryEmbeddingConfigMixin.
 #include "llm/config_fields.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
+
+#include "llm/config_table.h"
 
 namespace anyaccel::llm {
 namespace {
@@ -14,14 +17,14 @@ constexpr double min_theta = 1.0 + 1e-6;
 constexpr int64_t max_positions = int64_t{1} << 31;
 
 RopeType read_rope_type(const JsonRef& parameters) {
-  auto value = parameters.find("rope_type");
-  if (!value) value = parameters.find("type");
-  if (!value) return RopeType::Default;
-  for (const RopeType type :
-       {RopeType::Default, RopeType::Linear, RopeType::Dynamic, RopeType::Llama3, RopeType::Yarn}) {
-    if (value->string() == rope_type_name(type)) return type;
+  const bool has_new_name = parameters.has("rope_type");
+  if (!has_new_name && !parameters.has("type")) return RopeType::Default;
+  const JsonRef value = parameters.at(has_new_name ? "rope_type" : "type");
+  for (const RopeType type : {RopeType::Default, RopeType::Linear, RopeType::Dynamic, RopeType::Llama3, RopeType::Yarn,
+                              RopeType::Longrope, RopeType::Proportional}) {
+    if (value.is_string() && value.string() == rope_type_name(type)) return type;
   }
-  value->fail("\"default\", \"linear\", \"dynamic\", \"llama3\" or \"yarn\"");
+  value.fail(R"("default", "linear", "dynamic", "llama3", "yarn", "longrope" or "proportional")");
 }
 
 double yarn_mscale(double scale, double mscale) { return scale <= 1.0 ? 1.0 : 0.1 * mscale * std::log(scale) + 1.0; }
@@ -51,6 +54,57 @@ void read_llama3(const JsonRef& parameters, RopeConfig& rope) {
   rope.high_freq_factor = parameters.at("high_freq_factor").number(1e-6, max_factor);
   if (rope.high_freq_factor <= rope.low_freq_factor) {
     parameters.at("high_freq_factor").fail("a number above low_freq_factor");
+  }
+}
+
+std::vector<float> read_factors(const JsonRef& list, int64_t count) {
+  if (!list.is_array() || list.size() != static_cast<size_t>(count)) {
+    list.fail("a list of " + std::to_string(count) + " numbers, one for each pair of rotating dimensions");
+  }
+  std::vector<float> factors;
+  for (size_t i = 0; i < list.size(); ++i) factors.push_back(static_cast<float>(list[i].number(1e-6, max_factor)));
+  return factors;
+}
+
+void read_longrope(const JsonRef& parameters, RopeConfig& rope) {
+  rope.short_factor = read_factors(parameters.at("short_factor"), rope.rotary_dim / 2);
+  rope.long_factor = read_factors(parameters.at("long_factor"), rope.rotary_dim / 2);
+  const double attention =
+      rope.factor <= 1.0 ? 1.0
+                         : std::sqrt(1.0 + std::log(rope.factor) /
+                                               std::log(static_cast<double>(rope.original_max_position_embeddings)));
+  rope.attention_factor = static_cast<float>(read_number(parameters, "attention_factor", 0.0, max_factor, attention));
+  if (!std::isfinite(rope.attention_factor)) {
+    parameters.error("original_max_position_embeddings is 1, from which no attention_factor follows");
+  }
+}
+
+// Where there is a default, null is not it: transformers computes with the null, and fails.
+double read_theta(const JsonRef& object, double fallback) {
+  return object.has("rope_theta") ? object.at("rope_theta").number(min_theta, max_theta) : fallback;
+}
+
+// What is in the object and not used for this type of rope, as names in quotes.
+std::string unused_keys(const JsonRef& parameters, RopeType type) {
+  std::string names;
+  const std::span<const std::string_view> used = rope_keys(type);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const std::string& key = parameters.key(i);
+    // Their values were looked at.
+    if (key == "partial_rotary_factor" || key == "mrope_section") continue;
+    if (std::find(used.begin(), used.end(), key) == used.end()) names += (names.empty() ? "" : ", ") + quote_text(key);
+  }
+  return names;
+}
+
+// Of the heads' dimensions all rotate in these families. transformers 5 ignores another share for the default type of
+// rope and fails for the others; older releases fail.
+void check_partial_rotary_factor(const JsonRef& object) {
+  const auto share = object.find("partial_rotary_factor");
+  if (share && share->number(0.0, 1e6) != 1.0) {
+    share->fail(
+        "1 or null: a whole head rotates in models of this type (releases of transformers differ in what they do "
+        "with another value)");
   }
 }
 
@@ -88,40 +142,52 @@ void read_special_ids(const JsonRef& object, std::optional<int32_t>& bos, std::v
   }
 }
 
-RopeConfig read_rope(const JsonRef& root, const ModelConfig& config) {
+RopeConfig read_rope(const JsonRef& root, const ModelConfig& config, std::vector<std::string>& notes) {
   RopeConfig rope;
-  rope.theta = read_number(root, "rope_theta", min_theta, max_theta, rope.theta);
-  rope.partial_rotary_factor = read_number(root, "partial_rotary_factor", 0.0, 1.0, 1.0);
+  rope.theta = read_theta(root, rope.theta);
+  rope.rotary_dim = config.head_dim;
 
-  auto parameters = root.find("rope_scaling");
+  std::string_view name = "rope_scaling";
+  auto parameters = root.find(name);
   if (parameters && !parameters->is_object()) parameters->fail("an object or null");
-  if (!parameters || parameters->size() == 0) parameters = root.find("rope_parameters");
+  if (!parameters || parameters->size() == 0) parameters = root.find(name = "rope_parameters");
   if (parameters) {
-    for (const std::string_view nested : {"full_attention", "sliding_attention"}) {
-      if (parameters->has(nested)) parameters->error("rope parameters that differ between layers are not supported");
+    for (size_t i = 0; i < parameters->size(); ++i) {
+      if (parameters->member(i).is_object()) {
+        parameters->member(i).error(
+            "rope parameters that differ between layers are not supported for models of this type");
+      }
     }
     rope.type = read_rope_type(*parameters);
-    rope.theta = read_number(*parameters, "rope_theta", min_theta, max_theta, rope.theta);
+    rope.theta = read_theta(*parameters, rope.theta);
+    if (const auto sections = parameters->find("mrope_section"); sections && sections->size() > 0) {
+      sections->fail("null: positions of images and sound are not supported");
+    }
+    if (const std::string unused = unused_keys(*parameters, rope.type); !unused.empty()) {
+      notes.push_back(std::string(name) + " in config.json has fields that rope of type \"" +
+                      std::string(rope_type_name(rope.type)) + "\" does not use, and that are ignored: " + unused);
+    }
+  }
+  if (rope.type == RopeType::Proportional) {
+    rope.partial_rotary_factor = read_number(root, "partial_rotary_factor", 0.0, 1.0, 1.0);
     rope.partial_rotary_factor =
         read_number(*parameters, "partial_rotary_factor", 0.0, 1.0, rope.partial_rotary_factor);
+    rope.factor = read_number(*parameters, "factor", 1e-6, max_factor, 1.0);
+    return rope;
   }
-  rope.rotary_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * rope.partial_rotary_factor);
-  if (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0) {
-    root.error("head_dim " + std::to_string(config.head_dim) + " times partial_rotary_factor " +
-               std::to_string(rope.partial_rotary_factor) + " rotates " + std::to_string(rope.rotary_dim) +
-               " dimensions; expected an even number of at least 2");
-  }
+  check_partial_rotary_factor(root);
+  if (parameters) check_partial_rotary_factor(*parameters);
   if (rope.type == RopeType::Default) return rope;
 
-  if (rope.type == RopeType::Llama3 || rope.type == RopeType::Yarn) {
+  if (rope.type == RopeType::Llama3 || rope.type == RopeType::Yarn || rope.type == RopeType::Longrope) {
     rope.original_max_position_embeddings =
         read_whole(*parameters, "original_max_position_embeddings", 1, max_positions, config.max_position_embeddings);
     rope.original_max_position_embeddings =
         read_whole(root, "original_max_position_embeddings", 1, max_positions, rope.original_max_position_embeddings);
   }
   const bool factor_may_follow =
-      rope.type == RopeType::Yarn && parameters->has("factor") && !parameters->find("factor");
-  if (factor_may_follow) {
+      (rope.type == RopeType::Yarn && parameters->has("factor")) || rope.type == RopeType::Longrope;
+  if (factor_may_follow && !parameters->find("factor")) {
     rope.factor = static_cast<double>(config.max_position_embeddings) /
                   static_cast<double>(rope.original_max_position_embeddings);
   } else {
@@ -133,6 +199,7 @@ RopeConfig read_rope(const JsonRef& root, const ModelConfig& config) {
   }
   if (rope.type == RopeType::Llama3) read_llama3(*parameters, rope);
   if (rope.type == RopeType::Yarn) read_yarn(*parameters, rope);
+  if (rope.type == RopeType::Longrope) read_longrope(*parameters, rope);
   return rope;
 }
 

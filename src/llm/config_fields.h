@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,7 +21,7 @@ double read_number(const JsonRef& object, std::string_view key, double low, doub
 void read_special_ids(const JsonRef& object, std::optional<int32_t>& bos, std::vector<int32_t>& eos);
 
 // rope_parameters or the older rope_scaling, rope_theta and partial_rotary_factor beside it. Uses head_dim and
-// max_position_embeddings of `config`.
-RopeConfig read_rope(const JsonRef& root, const ModelConfig& config);
+// max_position_embeddings of `config`. Adds a note that names keys which this type of rope does not use.
+RopeConfig read_rope(const JsonRef& root, const ModelConfig& config, std::vector<std::string>& notes);
 
 }  // namespace anyaccel::llm

@@ -35,7 +35,7 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
   const Device device = model_->device();
   ops_ = model_->accelerator().create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
 
-  dynamic_rope_ = config.rope.type == RopeType::Dynamic;
+  dynamic_rope_ = config.rope.type == RopeType::Dynamic || config.rope.type == RopeType::Longrope;
   const std::vector<float> inv_freq = rope_inv_freq(config).inv_freq;
   const int64_t rotary_half = static_cast<int64_t>(inv_freq.size());
   const int64_t rows = dynamic_rope_ ? sequences : 1;
@@ -76,12 +76,14 @@ void DecoderStep::set_sequence_length(int32_t sequence, int64_t length, bool res
   // As transformers does it: frequencies follow the longest length seen, starting from the trained one, and are
   // computed when a step makes the sequence longer. Keys already in the cache keep the rotation they were stored with.
   int64_t& longest = longest_[static_cast<size_t>(sequence)];
-  const int64_t trained = model_->config().max_position_embeddings;
+  const ModelConfig& config = model_->config();
+  const bool two_lists = config.rope.type == RopeType::Longrope;  // one up to the trained length, one beyond
+  const int64_t trained = two_lists ? config.rope.original_max_position_embeddings : config.max_position_embeddings;
   if (restart || longest == 0) longest = -1;
-  const int64_t wanted = std::max(length, trained);
+  const int64_t wanted = two_lists ? std::min(std::max(length, trained), trained + 1) : std::max(length, trained);
   if (wanted <= longest) return;
   longest = wanted;
-  const std::vector<float> inv_freq = rope_inv_freq(model_->config(), wanted).inv_freq;
+  const std::vector<float> inv_freq = rope_inv_freq(config, wanted).inv_freq;
   inv_freq_views_[static_cast<size_t>(sequence)].copy_from(
       Tensor::from_host(inv_freq.data(), {static_cast<int64_t>(inv_freq.size())}, DType::F32));
 }

@@ -40,7 +40,7 @@ class DecoderStep {
   ops::Inference& ops() const noexcept { return *ops_; }
   uint64_t cache_bytes() const noexcept;
 
-  // Whether the frequencies depend on the length of the sequence ("dynamic" rope scaling).
+  // Whether the frequencies depend on the length of the sequence ("dynamic" rope scaling and "longrope").
   bool dynamic_rope() const noexcept { return dynamic_rope_; }
   // Host side, before the step that makes a sequence `length` tokens long (`restart`: it begins anew): renews the
   // frequencies of the sequence when they depend on the length. Nothing to do for the other kinds of rope.

@@ -7,6 +7,7 @@
 
 #include "anyaccel/error.h"
 #include "llm/config_fields.h"
+#include "llm/config_table.h"
 #include "llm/json.h"
 
 namespace anyaccel::llm {
@@ -22,7 +23,7 @@ constexpr int64_t max_head_dim = 1 << 14;
 constexpr int64_t max_vocab = int64_t{1} << 28;
 constexpr int64_t max_positions = int64_t{1} << 31;
 
-constexpr std::string_view supported = "llama, mistral, qwen2, qwen3";
+constexpr std::string_view supported = "llama, mistral, ministral, qwen2, qwen3";
 
 Family read_family(const JsonRef& root) {
   struct Entry {
@@ -30,8 +31,10 @@ Family read_family(const JsonRef& root) {
     std::string_view architecture;
     Family family;
   };
-  constexpr std::array<Entry, 4> entries = {{{"llama", "LlamaForCausalLM", Family::Llama},
+  // transformers writes a Mistral model with layer_types as "ministral".
+  constexpr std::array<Entry, 5> entries = {{{"llama", "LlamaForCausalLM", Family::Llama},
                                              {"mistral", "MistralForCausalLM", Family::Mistral},
+                                             {"ministral", "MinistralForCausalLM", Family::Mistral},
                                              {"qwen2", "Qwen2ForCausalLM", Family::Qwen2},
                                              {"qwen3", "Qwen3ForCausalLM", Family::Qwen3}}};
   const auto architectures = root.find("architectures");
@@ -47,15 +50,15 @@ Family read_family(const JsonRef& root) {
     if (found == nullptr && architectures->size() > 0) {
       const std::string name = type ? "; model_type is " + quote_text(type->string()) : std::string();
       architectures->error("the architecture " + quote_text((*architectures)[0].string()) +
-                           " is not supported; supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
-                           "Qwen3ForCausalLM" +
+                           " is not supported; supported are LlamaForCausalLM, MistralForCausalLM, "
+                           "MinistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM" +
                            name);
     }
   }
   if (type) {
     for (const Entry& entry : entries) {
       if (type->string() != entry.model_type) continue;
-      if (found != nullptr && found != &entry) {
+      if (found != nullptr && found->family != entry.family) {
         type->error("the model type " + quote_text(type->string()) + " does not fit the architecture \"" +
                     std::string(found->architecture) + "\"");
       }
@@ -69,14 +72,29 @@ Family read_family(const JsonRef& root) {
 }
 
 ops::Activation read_activation(const JsonRef& root) {
+  struct Entry {
+    std::string_view name;
+    ops::Activation activation;
+  };
+  using enum ops::Activation;
+  constexpr std::array<Entry, 10> entries = {{{"silu", Silu},
+                                              {"swish", Silu},
+                                              {"gelu", Gelu},
+                                              {"gelu_python", Gelu},
+                                              {"gelu_new", GeluTanh},
+                                              {"gelu_fast", GeluTanh},
+                                              {"gelu_accurate", GeluTanh},
+                                              {"gelu_pytorch_tanh", GeluTanh},
+                                              {"gelu_python_tanh", GeluTanh},
+                                              {"relu", Relu}}};
   const auto value = root.find("hidden_act");
-  if (!value) return ops::Activation::Silu;
-  const std::string& name = value->string();
-  if (name == "silu" || name == "swish") return ops::Activation::Silu;
-  if (name == "gelu") return ops::Activation::Gelu;
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return ops::Activation::GeluTanh;
-  if (name == "relu") return ops::Activation::Relu;
-  value->fail("\"silu\", \"gelu\", \"gelu_new\", \"gelu_pytorch_tanh\" or \"relu\"");
+  if (!value) return Silu;
+  std::string names;
+  for (const Entry& entry : entries) {
+    if (value->string() == entry.name) return entry.activation;
+    names += (names.empty() ? "\"" : ", \"") + std::string(entry.name) + "\"";
+  }
+  value->fail("one of " + names);
 }
 
 DType read_dtype(const JsonRef& root) {
@@ -91,33 +109,65 @@ DType read_dtype(const JsonRef& root) {
   value->fail("\"float32\", \"bfloat16\" or \"float16\"");
 }
 
+// One flag for each layer: whether layer_types says that it has a window. Empty when there is no such list.
+std::vector<uint8_t> read_layer_types(const JsonRef& root, size_t layers) {
+  const auto types = root.find("layer_types");
+  if (!types) return {};
+  if (!types->is_array() || types->size() != layers) {
+    types->fail("a list with one text for each of the " + std::to_string(layers) + " layers");
+  }
+  std::vector<uint8_t> has_window;
+  for (size_t i = 0; i < layers; ++i) {
+    const JsonRef type = (*types)[i];
+    const std::string& name = type.string();
+    // The last is an older name of the second.
+    if (name != "sliding_attention" && name != "full_attention" && name != "attention") {
+      type.fail("\"full_attention\" or \"sliding_attention\"");
+    }
+    has_window.push_back(name == "sliding_attention" ? 1 : 0);
+  }
+  return has_window;
+}
+
+// Llama has no windows. transformers still takes the field for its cache: a prompt sees everything, and what is
+// generated after it only the window.
+void check_no_windows(const JsonRef& root, const ModelConfig& config, const std::vector<uint8_t>& by_list) {
+  for (size_t i = 0; i < by_list.size(); ++i) {
+    if (by_list[i] != 0) root.at("layer_types")[i].fail("\"full_attention\" in a model of type llama");
+  }
+  const auto window = root.find("sliding_window");
+  if (window && window->integer(0, max_positions) < config.max_position_embeddings) {
+    window->fail("null, or a number from max_position_embeddings (" + std::to_string(config.max_position_embeddings) +
+                 ") on, in a model of type llama, whose tokens see all tokens before them");
+  }
+}
+
 void read_windows(const JsonRef& root, ModelConfig& config) {
   const auto layers = static_cast<size_t>(config.num_hidden_layers);
   config.layer_has_window.assign(layers, 0);
-  // Llama has no windows; Qwen's are off unless switched on.
-  if (config.family == Family::Llama) return;
-  const bool qwen = config.family != Family::Mistral;
-  if (qwen && !read_flag(root, "use_sliding_window", false)) return;
-  if (root.has("sliding_window") && !root.find("sliding_window")) return;  // null
-  const int64_t window = read_whole(root, "sliding_window", 1, max_positions, 4096);
-  if (!qwen) {
-    config.layer_has_window.assign(layers, 1);
-  } else if (const auto types = root.find("layer_types")) {
-    if (!types->is_array() || types->size() != layers) {
-      types->fail("a list with one text for each of the " + std::to_string(layers) + " layers");
-    }
-    for (size_t i = 0; i < layers; ++i) {
-      const JsonRef type = (*types)[i];
-      const bool has_window = type.string() == "sliding_attention";
-      if (!has_window && type.string() != "full_attention") type.fail("\"full_attention\" or \"sliding_attention\"");
-      config.layer_has_window[i] = has_window ? 1 : 0;
-    }
-  } else {
-    const auto first = static_cast<size_t>(read_whole(root, "max_window_layers", 0, max_layers, 28));
-    for (size_t i = first; i < layers; ++i) config.layer_has_window[i] = 1;
+  const std::vector<uint8_t> by_list = read_layer_types(root, layers);
+  if (config.family == Family::Llama) {
+    check_no_windows(root, config, by_list);
+    return;
   }
-  for (const uint8_t has_window : config.layer_has_window) {
-    if (has_window != 0) config.sliding_window = window;
+  // Qwen's windows are off unless switched on.
+  const bool qwen = config.family != Family::Mistral;
+  const bool is_null = root.has("sliding_window") && !root.find("sliding_window");
+  const bool off = is_null || (qwen && !read_flag(root, "use_sliding_window", false));
+  const int64_t window = off ? 0 : read_whole(root, "sliding_window", 1, max_positions, 4096);
+  if (!by_list.empty()) {
+    config.layer_has_window = by_list;
+  } else if (!off) {
+    const int64_t first = qwen ? read_whole(root, "max_window_layers", 0, max_layers, 28) : 0;
+    for (auto i = static_cast<size_t>(first); i < layers; ++i) config.layer_has_window[i] = 1;
+  }
+  for (size_t i = 0; i < layers; ++i) {
+    if (config.layer_has_window[i] == 0) continue;
+    if (off) {
+      root.at("layer_types")[i].fail(std::string("\"full_attention\", because ") +
+                                     (is_null ? "sliding_window is null" : "use_sliding_window is not true"));
+    }
+    config.sliding_window = window;
   }
 }
 
@@ -127,10 +177,20 @@ void read_sizes(const JsonRef& root, ModelConfig& config) {
   config.num_hidden_layers = root.at("num_hidden_layers").integer(1, max_layers);
   config.num_attention_heads = root.at("num_attention_heads").integer(1, max_heads);
   config.vocab_size = root.at("vocab_size").integer(1, max_vocab);
-  config.num_key_value_heads = read_whole(root, "num_key_value_heads", 1, max_heads, config.num_attention_heads);
+  // Null stands for as many as there are query heads; a missing field for the number of the family's first model.
+  const bool qwen = config.family == Family::Qwen2 || config.family == Family::Qwen3;
+  int64_t key_value_heads = config.num_attention_heads;
+  if (!root.has("num_key_value_heads")) {
+    if (config.family == Family::Mistral) key_value_heads = 8;
+    if (qwen) key_value_heads = 32;
+  }
+  config.num_key_value_heads = read_whole(root, "num_key_value_heads", 1, max_heads, key_value_heads);
   if (config.num_attention_heads % config.num_key_value_heads != 0) {
-    root.at("num_key_value_heads")
-        .fail("a divisor of num_attention_heads, which is " + std::to_string(config.num_attention_heads));
+    const std::string expected =
+        "a divisor of num_attention_heads, which is " + std::to_string(config.num_attention_heads);
+    if (const auto value = root.find("num_key_value_heads")) value->fail(expected);
+    root.error("num_key_value_heads is missing, which means " + std::to_string(key_value_heads) +
+               " for a model of type " + std::string(family_name(config.family)) + "; expected " + expected);
   }
   // Qwen3 is the one whose head size does not follow from the others.
   const int64_t fallback = config.family == Family::Qwen3 && !root.has("head_dim") ? 128 : 0;
@@ -153,6 +213,7 @@ void read_sizes(const JsonRef& root, ModelConfig& config) {
 }
 
 void read_biases(const JsonRef& root, ModelConfig& config) {
+  // check_config_fields() has seen the families without them.
   const bool attention_bias = read_flag(root, "attention_bias", false);
   const bool mlp_bias = read_flag(root, "mlp_bias", false);
   switch (config.family) {
@@ -174,11 +235,16 @@ ModelConfig read_config(const JsonRef& root) {
   ModelConfig config;
   config.family = read_family(root);
   if (const auto quantization = root.find("quantization_config")) {
-    quantization->error("quantized weights are not supported; use a checkpoint in float32, bfloat16 or float16");
+    const auto method = quantization->is_object() ? quantization->find("quant_method") : std::nullopt;
+    const std::string found =
+        method && method->is_string() ? " (quant_method " + quote_text(method->string()) + ")" : "";
+    quantization->error("quantized weights" + found +
+                        " are not supported; use a checkpoint in float32, bfloat16 or float16");
   }
+  check_config_fields(root, config.family, config.notes);
   read_sizes(root, config);
   config.rms_norm_eps = static_cast<float>(read_number(root, "rms_norm_eps", 0.0, 1.0, 1e-6));
-  config.rope = read_rope(root, config);
+  config.rope = read_rope(root, config, config.notes);
   config.hidden_act = read_activation(root);
   config.tie_word_embeddings = read_flag(root, "tie_word_embeddings", false);
   read_biases(root, config);
@@ -225,6 +291,8 @@ std::string_view rope_type_name(RopeType type) noexcept {
     case RopeType::Dynamic: return "dynamic";
     case RopeType::Llama3: return "llama3";
     case RopeType::Yarn: return "yarn";
+    case RopeType::Longrope: return "longrope";
+    case RopeType::Proportional: return "proportional";
   }
   return "invalid";
 }
@@ -238,6 +306,14 @@ ModelConfig load_model_config(const std::filesystem::path& dir) {
   std::error_code error;
   if (!std::filesystem::is_directory(dir, error)) {
     throw CheckpointError(dir.string() + ": not a directory; expected a Hugging Face model directory with config.json");
+  }
+  const std::filesystem::path adapter = dir / "adapter_config.json";
+  if (std::filesystem::exists(adapter, error)) {
+    throw CheckpointError(
+        adapter.string() +
+        ": an adapter (LoRA or the like) changes the weights of the model, and applying one is not "
+        "supported; merge it into the model (merge_and_unload of PEFT), or remove the file to run the "
+        "model without it");
   }
   const JsonDocument document = JsonDocument::load(dir / "config.json", max_config_bytes);
   return read_config(document.root());

@@ -22,6 +22,9 @@ namespace anyaccel::llm {
 
 namespace {
 
+constexpr const char* embedding_name = "model.embed_tokens.weight";
+constexpr const char* lm_head_name = "lm_head.weight";
+
 bool is_supported(const Accelerator& accelerator, DType dtype) {
   const std::vector<DType> supported = accelerator.supported_dtypes();
   return is_op_float(dtype) && std::find(supported.begin(), supported.end(), dtype) != supported.end();
@@ -68,6 +71,7 @@ class ModelLoader {
     model_->device_ = accelerator_.device(accelerator_.current_device());
     const Checkpoint checkpoint = Checkpoint::open(directory_);
     find_prefix(checkpoint);
+    untie_if_different(checkpoint);
     const std::vector<TensorSlot> slots = decoder_tensors(model_->config_);
     check(checkpoint, slots);
     choose_dtype(checkpoint, slots);
@@ -107,7 +111,30 @@ class ModelLoader {
   }
 
   std::string file_name(const TensorSlot& slot) const {
+    if (embedding_is_lm_head_ && slot.name == embedding_name) return lm_head_name;
     return bare_ && slot.name.starts_with("model.") ? slot.name.substr(6) : slot.name;
+  }
+
+  // A model that ties its output matrix to the embedding may have both in the file all the same, or only the output
+  // matrix. As transformers 5 does it: both are kept apart when they differ, and either serves for both.
+  void untie_if_different(const Checkpoint& checkpoint) {
+    ModelConfig& config = model_->config_;
+    if (!config.tie_word_embeddings) return;
+    const TensorView* lm_head = checkpoint.find(lm_head_name);
+    const TensorView* embedding = checkpoint.find(bare_ ? "embed_tokens.weight" : embedding_name);
+    if (lm_head == nullptr) return;
+    if (embedding == nullptr) {
+      embedding_is_lm_head_ = true;
+      return;
+    }
+    if (lm_head->dtype == embedding->dtype && std::ranges::equal(lm_head->shape, embedding->shape) &&
+        std::memcmp(lm_head->data, embedding->data, lm_head->bytes) == 0) {
+      return;
+    }
+    config.tie_word_embeddings = false;
+    model_->notes_.push_back(
+        "config.json says that the output matrix is the embedding (tie_word_embeddings), but the files "
+        "have an lm_head.weight that differs from it, which is used");
   }
 
   // Everything that can be wrong with names, shapes and dtypes, before anything is copied.
@@ -142,7 +169,7 @@ class ModelLoader {
     for (const std::string& name : checkpoint.names()) {
       // Known to be of no use: frequencies that are computed, and the output matrix of a model that ties it.
       if (used.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
-      if (name == "lm_head.weight" && model_->config_.tie_word_embeddings) continue;
+      if (name == lm_head_name && model_->config_.tie_word_embeddings) continue;
       if (count < most_named) named += (count == 0 ? "" : ", ") + name;
       ++count;
     }
@@ -242,6 +269,7 @@ class ModelLoader {
   Accelerator& accelerator_;
   std::shared_ptr<Model> model_{new Model()};
   bool bare_ = false;
+  bool embedding_is_lm_head_ = false;
 };
 
 std::shared_ptr<const Model> Model::random(Accelerator& accelerator, const ModelShape& shape, DType dtype,
@@ -283,7 +311,9 @@ void Model::configure(ModelConfig config, std::shared_ptr<comm::ProcessGroup> gr
   const int ranks = group_ ? group_->size() : 1;
   const std::vector<ModelShard> plan = plan_shards(config_, ranks);
   shard_ = plan[static_cast<size_t>(group_ ? group_->rank() : 0)];
-  notes_ = empty_shard_notes(plan);
+  notes_ = config_.notes;
+  const std::vector<std::string> of_plan = empty_shard_notes(plan);
+  notes_.insert(notes_.end(), of_plan.begin(), of_plan.end());
 }
 
 std::shared_ptr<const Model> Model::load(const std::string& directory, const LoadOptions& options) {

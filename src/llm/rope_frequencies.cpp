@@ -79,6 +79,24 @@ void scale_yarn(const RopeConfig& rope, std::vector<float>& inv_freq) {
   }
 }
 
+// The list is for the whole sequence: a token is not rotated by the list of its own position.
+void scale_longrope(const RopeConfig& rope, int64_t seq_len, std::vector<float>& inv_freq) {
+  const bool is_long = seq_len > rope.original_max_position_embeddings;
+  const std::vector<float>& factors = is_long ? rope.long_factor : rope.short_factor;
+  for (size_t i = 0; i < inv_freq.size(); ++i) {
+    inv_freq[i] = 1.0f / (factors[i] * wave_length_factor(rope.theta, static_cast<int64_t>(i), rope.rotary_dim));
+  }
+}
+
+// The first pairs turn as if all did, the others stand still.
+void scale_proportional(const RopeConfig& rope, std::vector<float>& inv_freq) {
+  const auto turning =
+      static_cast<size_t>(std::floor(rope.partial_rotary_factor * static_cast<double>(rope.rotary_dim) / 2.0));
+  for (size_t i = 0; i < inv_freq.size(); ++i) {
+    inv_freq[i] = i < turning ? inv_freq[i] / static_cast<float>(rope.factor) : 0.0f;
+  }
+}
+
 }  // namespace
 
 RopeFrequencies rope_inv_freq(const ModelConfig& config, int64_t seq_len) {
@@ -93,6 +111,8 @@ RopeFrequencies rope_inv_freq(const ModelConfig& config, int64_t seq_len) {
       break;
     case RopeType::Llama3: scale_llama3(rope, result.inv_freq); break;
     case RopeType::Yarn: scale_yarn(rope, result.inv_freq); break;
+    case RopeType::Longrope: scale_longrope(rope, seq_len, result.inv_freq); break;
+    case RopeType::Proportional: scale_proportional(rope, result.inv_freq); break;
   }
   return result;
 }

@@ -20,8 +20,10 @@ const std::filesystem::path models = std::filesystem::path(ANYACCEL_TEST_DATA) /
 
 // A small valid config of the family, with more fields (each preceded by a comma).
 std::string config_text(const std::string& type, const std::string& more = "") {
+  // Without the field, only Llama has as many as query heads.
+  const std::string key_value_heads = type == "llama" ? "" : R"("num_key_value_heads": 4, )";
   return R"({"model_type": ")" + type + R"(", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,)" +
-         R"("num_attention_heads": 4, "vocab_size": 320)" + more + "}";
+         key_value_heads + R"("num_attention_heads": 4, "vocab_size": 320)" + more + "}";
 }
 
 ModelConfig parse(const std::string& type, const std::string& more = "") {
@@ -95,13 +97,52 @@ TEST(ModelConfig, DefaultsAreThoseOfTheFamily) {
   EXPECT_EQ(parse("qwen3", R"(, "head_dim": null)").head_dim, 16);
   EXPECT_EQ(parse("mistral").window_of_layer(2), 4096);
   EXPECT_EQ(parse("mistral", R"(, "sliding_window": null)").window_of_layer(2), 0);
-  EXPECT_FALSE(parse("mistral", R"(, "attention_bias": true)").qkv_bias);
-  EXPECT_EQ(parse("llama", R"(, "sliding_window": 8)").window_of_layer(0), 0);
+  EXPECT_EQ(parse("llama", R"(, "sliding_window": 2048)").window_of_layer(0), 0);
+}
+
+TEST(ModelConfig, MissingKeyValueHeadsAreTheFamilys) {
+  const auto heads = [](const std::string& type, int64_t query_heads) {
+    const std::string text = R"({"model_type": ")" + type + R"(", "hidden_size": 2048, "intermediate_size": 96,)" +
+                             R"("num_hidden_layers": 1, "vocab_size": 320, "num_attention_heads": )" +
+                             std::to_string(query_heads) + "}";
+    return parse_model_config(text, "config.json").num_key_value_heads;
+  };
+  EXPECT_EQ(heads("llama", 16), 16);
+  EXPECT_EQ(heads("mistral", 16), 8);
+  EXPECT_EQ(heads("qwen2", 32), 32);
+  EXPECT_EQ(heads("qwen3", 64), 32);
+  expect_contains(checkpoint_error([&] { heads("qwen2", 16); }), "num_key_value_heads is missing, which means 32");
+}
+
+TEST(ModelConfig, WindowsOfMistral) {
+  const ModelConfig mixed = parse("mistral", R"(, "sliding_window": 8,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"])");
+  EXPECT_EQ(mixed.window_of_layer(0), 8);
+  EXPECT_EQ(mixed.window_of_layer(1), 0);
+  EXPECT_EQ(mixed.window_of_layer(2), 8);
+  EXPECT_EQ(parse("mistral", R"(, "sliding_window": 8, "layer_types": null)").window_of_layer(1), 8);
+  std::string text = config_text("ministral", R"(, "architectures": ["MinistralForCausalLM"], "sliding_window": 8,
+    "layer_types": ["full_attention", "full_attention", "sliding_attention"])");
+  EXPECT_EQ(parse_model_config(text, "x").window_of_layer(0), 0);
+  EXPECT_EQ(parse_model_config(text, "x").window_of_layer(2), 8);
+  expect_contains(error_of("mistral", R"(, "sliding_window": null,
+    "layer_types": ["full_attention", "full_attention", "sliding_attention"])"),
+                  "\"layer_types[2]\": expected \"full_attention\", because sliding_window is null");
+  expect_contains(error_of("mistral", R"(, "layer_types": ["full_attention"])"), "for each of the 3 layers");
+}
+
+TEST(ModelConfig, WindowsThatLlamaDoesNotHaveAreRefused) {
+  expect_contains(error_of("llama", R"(, "sliding_window": 8)"), "\"sliding_window\": expected null, or a number from");
+  expect_contains(error_of("llama", R"(, "sliding_window": 8,
+    "layer_types": ["full_attention", "sliding_attention", "full_attention"])"),
+                  "layer_types[1]");
+  EXPECT_EQ(parse("llama", R"(, "layer_types": ["full_attention", "full_attention", "full_attention"])").sliding_window,
+            0);
 }
 
 TEST(ModelConfig, FamilyFromArchitecturesAlone) {
-  std::string text = config_text("llama");
-  text.replace(text.find(R"("model_type": "llama")"), 21, R"("architectures": ["Qwen3ForCausalLM"])");
+  std::string text = config_text("qwen3");
+  text.replace(text.find(R"("model_type": "qwen3")"), 21, R"("architectures": ["Qwen3ForCausalLM"])");
   EXPECT_EQ(parse_model_config(text, "x").family, Family::Qwen3);
 }
 
@@ -119,6 +160,9 @@ TEST(ModelConfig, SlidingWindowsOfQwen) {
                   "for each of the 3 layers");
   expect_contains(error_of("qwen2", R"(, "use_sliding_window": true, "layer_types": ["full_attention", "x", "x"])"),
                   "layer_types[1]");
+  // The list is looked at when windows are off, too.
+  expect_contains(error_of("qwen3", R"(, "layer_types": ["full_attention", "sliding_attention", "full_attention"])"),
+                  "\"layer_types[1]\": expected \"full_attention\", because use_sliding_window is not true");
 }
 
 TEST(ModelConfig, ActivationsAndDtypes) {
@@ -224,14 +268,22 @@ TEST(RopeFrequencies, ThetaBesideTheParameters) {
 }
 
 TEST(RopeFrequencies, PartOfTheHead) {
-  const ModelConfig config = parse("llama", R"(, "head_dim": 64, "partial_rotary_factor": 0.5)");
-  EXPECT_EQ(config.rope.rotary_dim, 32);
-  EXPECT_EQ(rope_inv_freq(config).inv_freq.size(), 16u);
-  error_of("llama", R"(, "head_dim": 64, "partial_rotary_factor": 0.05)");
+  expect_contains(error_of("llama", R"(, "partial_rotary_factor": 0.5)"),
+                  "\"partial_rotary_factor\": expected 1 or null: a whole head rotates");
+  expect_contains(error_of("qwen3", R"(, "rope_parameters": {"rope_type": "linear", "factor": 2,
+    "partial_rotary_factor": 0.5})"),
+                  "\"rope_parameters.partial_rotary_factor\"");
+  EXPECT_EQ(parse("llama", R"(, "head_dim": 64, "partial_rotary_factor": 1.0)").rope.rotary_dim, 64);
 }
 
 TEST(ModelConfig, BadRopeIsRefused) {
-  expect_contains(error_of("llama", R"(, "rope_scaling": {"type": "longrope"})"), "longrope");
+  expect_contains(error_of("llama", R"(, "rope_scaling": {"type": "su"})"), "\"longrope\" or \"proportional\", found");
+  expect_contains(error_of("llama", R"(, "rope_scaling": {"rope_type": null})"), "rope_scaling.rope_type");
+  expect_contains(error_of("llama", R"(, "rope_scaling": {"type": "longrope"})"), "rope_scaling.short_factor");
+  expect_contains(error_of("llama", R"(, "rope_scaling": {"type": "longrope", "short_factor": [1, 2]})"),
+                  "a list of 8 numbers");
+  expect_contains(error_of("llama", R"(, "rope_parameters": {"mrope_section": [1, 2]})"), "mrope_section");
+  error_of("llama", R"(, "rope_theta": null)");
   expect_contains(error_of("llama", R"(, "rope_scaling": "linear")"), "rope_scaling");
   expect_contains(error_of("llama", R"(, "rope_scaling": {"type": "linear"})"), "\"rope_scaling.factor\" is missing");
   expect_contains(error_of("llama", R"(, "rope_scaling": {"type": "linear", "factor": "x"})"), "rope_scaling.factor");
@@ -250,11 +302,13 @@ TEST(ModelConfig, BadRopeIsRefused) {
 TEST(ModelConfig, UnknownArchitecturesListTheKnownOnes) {
   const std::string message = error_of("gpt_bigcode", "");
   expect_contains(message, "gpt_bigcode");
-  expect_contains(message, "llama, mistral, qwen2, qwen3");
+  expect_contains(message, "llama, mistral, ministral, qwen2, qwen3");
   expect_contains(error_of("llama", R"(, "architectures": ["LlamaForSequenceClassification"])"),
                   "LlamaForSequenceClassification");
   error_of("llama", R"(, "architectures": ["Qwen2ForCausalLM"])");
   error_of("llama", R"(, "quantization_config": {"bits": 4})");
+  expect_contains(error_of("qwen2", R"(, "quantization_config": {"quant_method": "awq"})"),
+                  "quantized weights (quant_method \"awq\") are not supported");
   checkpoint_error([] { parse_model_config("{}", "x"); });
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,8 +19,8 @@ enum class Family { Llama, Mistral, Qwen2, Qwen3 };
 std::string_view family_name(Family family) noexcept;
 
 // How the frequencies of the rotary position embedding are changed for longer contexts.
-enum class RopeType { Default, Linear, Dynamic, Llama3, Yarn };
-// "default", "linear", "dynamic", "llama3", "yarn".
+enum class RopeType { Default, Linear, Dynamic, Llama3, Yarn, Longrope, Proportional };
+// "default", "linear", "dynamic", "llama3", "yarn", "longrope", "proportional".
 std::string_view rope_type_name(RopeType type) noexcept;
 
 // The parameters of transformers' modeling_rope_utils. A type uses only those it names.
@@ -27,17 +28,19 @@ struct RopeConfig {
   RopeType type = RopeType::Default;
   double theta = 10000.0;              // base of the wave lengths; above 1
   double factor = 1.0;                 // all but default
-  double partial_rotary_factor = 1.0;  // share of head_dim that rotates
-  int64_t rotary_dim = 0;              // head_dim * partial_rotary_factor; even
-  // llama3 and yarn: the context before stretching, in tokens.
+  int64_t rotary_dim = 0;              // of a head, from its first; even
+  double partial_rotary_factor = 1.0;  // proportional: share of the dimension pairs that turn at all
+  // llama3, yarn and longrope: the context before stretching, in tokens.
   int64_t original_max_position_embeddings = 0;
   double low_freq_factor = 1.0;   // llama3
   double high_freq_factor = 4.0;  // llama3
   double beta_fast = 32.0;        // yarn
   double beta_slow = 1.0;         // yarn
   bool truncate = true;           // yarn: the bounds of the ramp are whole dimensions
-  // What cosines and sines are multiplied with: 1 for all but yarn, whose attention_factor, mscale and mscale_all_dim
-  // it is computed from.
+  // longrope, rotary_dim / 2 each: what wave lengths are multiplied with, in sequences of up to
+  // original_max_position_embeddings tokens and in longer ones.
+  std::vector<float> short_factor, long_factor;
+  // What cosines and sines are multiplied with: 1 for all but yarn and longrope.
   float attention_factor = 1.0f;
 };
 
@@ -68,6 +71,9 @@ struct ModelConfig {
 
   int64_t sliding_window = 0;             // of the layers that have one; 0: no layer has
   std::vector<uint8_t> layer_has_window;  // num_hidden_layers flags
+
+  // What a person should know of the file: fields that were ignored, by name.
+  std::vector<std::string> notes;
 };
 
 // Defaults are transformers'. An absent file means no value was set.
@@ -83,7 +89,8 @@ struct GenerationConfig {
 
 // Reads and checks `dir`/config.json. Throws CheckpointError that names the file, the field, what was expected and what
 // was found: for a missing or damaged file, an architecture that is not supported (the message lists those that are), a
-// wrong type, a number out of range, sizes that do not fit each other, or quantized weights.
+// wrong type, a number out of range, sizes that do not fit each other, quantized weights, an adapter beside the model, or
+// any other field that asks for mathematics that is not there. docs/model_files.md lists the fields.
 ModelConfig load_model_config(const std::filesystem::path& dir);
 // The same for text; `source_name` stands for the file in errors.
 ModelConfig parse_model_config(std::string_view json_text, std::string_view source_name);
@@ -100,8 +107,8 @@ struct RopeFrequencies {
   float attention_scale = 1.0f;
 };
 // The frequencies as transformers' modeling_rope_utils computes them, single precision where it uses that. `seq_len`,
-// the length of the sequence in tokens, matters for dynamic only: up to max_position_embeddings (0 too) it changes
-// nothing.
+// the length of the sequence in tokens, matters for dynamic (from max_position_embeddings on) and longrope (from
+// original_max_position_embeddings on) only; 0 is a short one.
 RopeFrequencies rope_inv_freq(const ModelConfig& config, int64_t seq_len = 0);
 
 }  // namespace anyaccel::llm

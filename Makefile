@@ -5,16 +5,24 @@ MODEL  ?= models/stories
 PROMPT ?= Once upon a time
 JOBS   ?= $(shell nproc)
 
-.PHONY: run build test test-all bench package format clean packages test_packages
+.PHONY: run build test test-all bench docs package format clean packages test_packages configure_tests
 
 packages:
 	@tools/install_packages packages.txt
 
 test_packages:
-	@tools/install_packages packages.txt tests/multi_host/packages.txt
+	@tools/install_packages packages.txt tests/packages.txt tests/multi_host/packages.txt
 
-build/%/build.ninja: CMakeLists.txt CMakePresets.json | packages
+# The command alone, which needs no packages of the tests.
+build/release/build.ninja: CMakeLists.txt CMakePresets.json | packages
+	cmake --preset release -DANYACCEL_TESTS=$(if $(wildcard build/release/tests),ON,OFF)
+
+build/%/build.ninja: CMakeLists.txt CMakePresets.json | test_packages
 	cmake --preset $*
+
+# The release build with its tests.
+configure_tests: test_packages
+	cmake --preset release -DANYACCEL_TESTS=ON
 
 build: packages build/release/build.ninja
 	@cmake --build build/release -j $(JOBS) --target anyaccel_cli
@@ -24,14 +32,14 @@ run: build
 	@build/release/bin/anyaccel generate --model $(MODEL) --prompt "$(PROMPT)"
 
 # Everything that takes minutes.
-test: test_packages build/release/build.ninja build/fuzz/build.ninja
+test: configure_tests build/fuzz/build.ninja
 	cmake --build build/release -j $(JOBS)
 	cmake --build build/fuzz -j $(JOBS) --target fuzzers
 	tools/fuzz build/fuzz -runs=20000
 	ctest --test-dir build/release --output-on-failure -j $(JOBS)
 
 # Everything: the same under sanitizers, with more seeds, and long fuzzing.
-test-all: test_packages build/release/build.ninja build/asan/build.ninja build/tsan/build.ninja build/fuzz/build.ninja
+test-all: configure_tests build/asan/build.ninja build/tsan/build.ninja build/fuzz/build.ninja
 	cmake --build build/release -j $(JOBS)
 	cmake --build build/fuzz -j $(JOBS) --target fuzzers
 	tools/fuzz build/fuzz -max_total_time=60
@@ -43,13 +51,17 @@ test-all: test_packages build/release/build.ninja build/asan/build.ninja build/t
 	ANYACCEL_TEST_DELAY_SEEDS=5 ctest --test-dir build/asan --output-on-failure -j $(JOBS) -R '^cuda/|^cuda_simulated/(conformance|fused_ops_test|matmul_test)' -E '/calls|/info|/gpu_check'
 
 # Figures beside their ceilings, from one run; written to benchmarks/results/ with the date and the machine's name.
-bench: build
+bench: test_packages build
 	tools/bench
 
 # A tarball that runs on any x86-64 Linux with glibc 2.36 or newer.
-package: build
+package: build configure_tests
 	cmake --build build/release -j $(JOBS) --target packaged_tests
 	tools/package
+
+# The reference of the headers and the pages, as one site: build/docs/html/index.html.
+docs: test_packages
+	tools/make_docs
 
 format:
 	clang-format -i $$(git ls-files '*.h' '*.hpp' '*.cpp' '*.c')

@@ -132,10 +132,47 @@ void sample(const Context& c) {
            " tokens are those of the definition, within 1e-5 of a boundary its neighbour; " + c.note;
 }
 
+// Rows that have no token to choose: what is largest is a NaN or infinite. The last two have one.
+void sample_without_a_token(const Context& c) {
+  if (c.driver.abi_version < AA_ABI_VERSION(1, 4)) c.unsupported("the driver is of a version before 1.4");
+  OpRun op(c, "sample");
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const int32_t dtype : float_dtypes) {
+    for (const int64_t width : {40, 4099}) {
+      for (const float temperature : {0.0f, 0.8f}) {
+        const auto w = static_cast<size_t>(width);
+        constexpr size_t rows = 5;
+        Values values = numbers(rows * w, 4);
+        values[w / 2] = std::nan("");
+        values[2 * w - 1] = infinity;
+        for (size_t i = 0; i < w; ++i) values[2 * w + i] = values[3 * w + i] = -infinity;
+        values[3 * w + 5] = 1;
+        values[4 * w] = -infinity;
+        values[4 * w + 9] = 100;
+        OpTensor logits(c, dtype, {rows, width}, values);
+        OpTensor rng(c, AA_DTYPE_I64, {2}, {7, 0});
+        OpTensor seen(c, AA_DTYPE_U8, {rows, width});
+        OpTensor out(c, AA_DTYPE_I32, {rows});
+        aa_sample_params params{};
+        params.temperature = temperature;
+        params.top_p = 1;
+        if (!op.run({out.view(), logits.view(), rng.view(), seen.view()}, params)) continue;
+        const std::string what = std::to_string(width) + " wide, temperature " + std::to_string(temperature);
+        op.compare(out, {-1, -1, -1, 5, 9}, what);
+        Values marks(rows * w);
+        marks[3 * w + 5] = marks[4 * w + 9] = 1;
+        op.compare(seen, marks, what + ", seen");
+      }
+    }
+  }
+  op.finish();
+}
+
 constexpr Case cases[] = {
     {"op.argmax", "takes_the_lowest_index", argmax},
     {"op.repetition_penalty", "where_seen", repetition_penalty},
     {"op.sample", "by_definition", sample},
+    {"op.sample", "no_token_without_a_finite_maximum", sample_without_a_token},
 };
 
 }  // namespace

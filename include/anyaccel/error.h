@@ -69,4 +69,11 @@ class CheckpointError : public Error {
   explicit CheckpointError(const std::string& message) : Error(message, AA_DATA_LOSS) {}
 };
 
+// A model's own numbers went wrong while it ran: its logits hold a NaN or an infinity, and no token can be chosen. Damaged
+// weights do that, and a number format too narrow for what the model computes.
+class NumericalError : public Error {
+ public:
+  explicit NumericalError(const std::string& message) : Error(message, AA_DATA_LOSS) {}
+};
+
 }  // namespace anyaccel

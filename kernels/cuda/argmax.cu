@@ -1,5 +1,6 @@
 // "argmax" of anyaccel/abi/ops.h for rows of logits that many blocks share, element type AA_X: each block finds the best of
-// its part, the last one to finish takes the best of those. Also the first step of "sample" (sampling.cu).
+// its part, the last one to finish takes the best of those. Also the first step of "sample" (sampling.cu), and all of it at a
+// temperature of 0.
 #include "dialect.h"
 #include "warp.h"
 
@@ -69,8 +70,9 @@ AA_TUNED_KERNEL(AA_NAME_X(argmax_rows), AA_SAMPLE_THREADS, 2)
   }
   if (id != 0) return;
   if (out) {
-    aa_store_index(out, a.out_dtype, row * a.out_step, best.place);
-    if (a.has_seen) seen[row * a.seen_row + best.place * a.seen_inner] = 1;
+    const bool has_token = !a.finite_only || key_is_finite(best.key);
+    aa_store_index(out, a.out_dtype, row * a.out_step, has_token ? (aa_i64)best.place : -1);
+    if (a.has_seen && has_token) seen[row * a.seen_row + best.place * a.seen_inner] = 1;
   } else {
     results[base] = best.key;
     results[base + 1] = best.place;

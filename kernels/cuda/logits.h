@@ -36,28 +36,31 @@ AA_FN aa_u32 logit_key(float v) {
 // The value of a key that is not a NaN's.
 AA_FN float key_logit(aa_u32 key) { return aa_float((key >> 31) ? key & 0x7fffffffu : ~key); }
 
+// Whether a row of this largest key has a token to choose: the logit is finite.
+AA_FN bool key_is_finite(aa_u32 key) { return key > 0x007fffffu && key < 0xff800000u; }
+
 // Runs the code at the end with `logit` and its place `i` for the elements of a row that come to this thread: vectors first,
 // first + step, ... and then single elements at the end of the row.
-#define AA_FOR_LOGITS(flight, x, base, size, first, step, ...)                                            \
-  for (aa_i64 v_ = (first), end_ = (size) / AA_LOGITS; v_ < end_; v_ += (step) * (flight)) {              \
-    float logits_[(flight)][AA_LOGITS];                                                                   \
-    AA_PRAGMA_UNROLL for (aa_i32 f_ = 0; f_ < (flight); ++f_) {                                           \
-      if (v_ + f_ * (step) < end_) load_logits(logits_[f_], x, (base) + (v_ + f_ * (step)) * AA_LOGITS);  \
-    }                                                                                                     \
-    AA_PRAGMA_UNROLL for (aa_i32 f_ = 0; f_ < (flight); ++f_) {                                           \
-      if (v_ + f_ * (step) < end_) {                                                                      \
-        AA_PRAGMA_UNROLL for (aa_i32 j_ = 0; j_ < AA_LOGITS; ++j_) {                                      \
-          const float logit = logits_[f_][j_];                                                            \
-          const aa_u32 i = (aa_u32)((v_ + f_ * (step)) * AA_LOGITS + j_);                                 \
-          __VA_ARGS__                                                                                     \
-        }                                                                                                 \
-      }                                                                                                   \
-    }                                                                                                     \
-  }                                                                                                       \
-  for (aa_i64 e_ = (size) / AA_LOGITS * AA_LOGITS + (first); e_ < (size); e_ += (step)) {                 \
-    const float logit = load_logit(x, (base) + e_);                                                       \
-    const aa_u32 i = (aa_u32)e_;                                                                          \
-    __VA_ARGS__                                                                                           \
+#define AA_FOR_LOGITS(flight, x, base, size, first, step, ...)                                           \
+  for (aa_i64 v_ = (first), end_ = (size) / AA_LOGITS; v_ < end_; v_ += (step) * (flight)) {             \
+    float logits_[(flight)][AA_LOGITS];                                                                  \
+    AA_PRAGMA_UNROLL for (aa_i32 f_ = 0; f_ < (flight); ++f_) {                                          \
+      if (v_ + f_ * (step) < end_) load_logits(logits_[f_], x, (base) + (v_ + f_ * (step)) * AA_LOGITS); \
+    }                                                                                                    \
+    AA_PRAGMA_UNROLL for (aa_i32 f_ = 0; f_ < (flight); ++f_) {                                          \
+      if (v_ + f_ * (step) < end_) {                                                                     \
+        AA_PRAGMA_UNROLL for (aa_i32 j_ = 0; j_ < AA_LOGITS; ++j_) {                                     \
+          const float logit = logits_[f_][j_];                                                           \
+          const aa_u32 i = (aa_u32)((v_ + f_ * (step)) * AA_LOGITS + j_);                                \
+          __VA_ARGS__                                                                                    \
+        }                                                                                                \
+      }                                                                                                  \
+    }                                                                                                    \
+  }                                                                                                      \
+  for (aa_i64 e_ = (size) / AA_LOGITS * AA_LOGITS + (first); e_ < (size); e_ += (step)) {                \
+    const float logit = load_logit(x, (base) + e_);                                                      \
+    const aa_u32 i = (aa_u32)e_;                                                                         \
+    __VA_ARGS__                                                                                          \
   }
 
 // Whether this block is the last of its row to get here; what the others wrote before can be read then. The counter is zero

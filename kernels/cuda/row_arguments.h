@@ -34,7 +34,7 @@ typedef struct aa_norm_rows {
 // Rows of logits and where their tokens go. Strides in elements.
 typedef struct aa_sample_rows {
   aa_i64 size;
-  aa_i64 row;      /* from one row of logits to the next */
+  aa_i64 row; /* from one row of logits to the next */
   aa_i64 out_step;
   aa_i64 seen_row;
   aa_i64 seen_inner;
@@ -44,7 +44,7 @@ typedef struct aa_sample_rows {
   float temperature;
   float top_p;
   aa_i32 top_k;
-  aa_i32 reserved;
+  aa_i32 finite_only; /* a row whose largest logit is not finite has no token: -1 */
 } aa_sample_rows;
 
 // 32-bit words that a row needs: of results, and of counters that are zero before and after (argmax: one).

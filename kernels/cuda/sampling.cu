@@ -246,13 +246,8 @@ AA_TUNED_KERNEL(AA_NAME_X(sample_rows), AA_SAMPLE_THREADS, 1)
   const aa_i64 row = AA_GROUP_ID(1), blocks = AA_GROUP_COUNT(0);
   const aa_i32 id = AA_LOCAL_ID;
   const aa_u32 top_key = results[row * AA_SAMPLE_RESULTS];
-  // Not between the keys of the infinities: infinite or a NaN.
-  if (top_key <= 0x007fffffu || top_key >= 0xff800000u) {
-    if (AA_GROUP_ID(0) == 0 && id == 0) {
-      const aa_i64 best = results[row * AA_SAMPLE_RESULTS + 1];
-      aa_store_index(out, a.out_dtype, row * a.out_step, best);
-      if (a.has_seen) seen[row * a.seen_row + best * a.seen_inner] = 1;
-    }
+  if (!key_is_finite(top_key)) {
+    if (AA_GROUP_ID(0) == 0 && id == 0) aa_store_index(out, a.out_dtype, row * a.out_step, -1);
     return;
   }
   sample_row r;

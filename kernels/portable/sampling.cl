@@ -198,7 +198,8 @@ AA_KERNEL(sample, AA_GROUP_SIZE)
   c.top = aa_key_value(c.top_key);
 
   // A key between those of the infinities: the maximum is finite.
-  if (temperature > 0.0f && c.top_key > 0x007fffffu && c.top_key < 0xff800000u) {
+  const aa_i32 has_token = c.top_key > 0x007fffffu && c.top_key < 0xff800000u;
+  if (temperature > 0.0f && has_token) {
     c.farthest = c.top_key - aa_key(c.top - AA_FAR * temperature);
     aa_i32 shift = 0;
     while ((c.farthest >> shift) >= AA_BINS) ++shift;
@@ -267,8 +268,8 @@ AA_KERNEL(sample, AA_GROUP_SIZE)
       }
     }
   } else if (id == 0) {
-    aa_store_index(out, out_dtype, row * out_step, best);
-    if (has_seen) seen[row * seen_row + best * seen_inner] = 1;
+    aa_store_index(out, out_dtype, row * out_step, has_token ? best : -1);
+    if (has_seen && has_token) seen[row * seen_row + best * seen_inner] = 1;
   }
 }
 AA_REGISTER(sample, AA_GROUP_SIZE)

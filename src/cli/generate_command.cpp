@@ -275,6 +275,8 @@ int generate(const Arguments& arguments, std::optional<Job>& joined) {
       generator.generate(prompts, options);
     } catch (const InvalidArgument&) {
       job.fail_silently();  // rank 0 finds the same
+    } catch (const NumericalError&) {
+      job.fail_silently();
     } catch (const Error& error) {
       throw Error("rank " + std::to_string(job.group()->rank()) + ": " + error.what());
     }

@@ -91,6 +91,8 @@ struct Session::Impl {
   bool graphs_wanted() const;
   // The captured step for the present batch size, captured now if this size has run before; else null.
   const Graph* captured_step();
+  // Throws NumericalError for row i of the active sequences, whose logits gave no token. They are still there.
+  [[noreturn]] void fail_without_token(size_t i) const;
 
   std::shared_ptr<const Model> model;
   Accelerator& accelerator;
@@ -109,7 +111,8 @@ struct Session::Impl {
   Tensor rng;                                            // I64 [2]
   Tensor host_ids;                                       // I32 [B] in host memory, pinned where possible
   std::vector<int32_t> active;
-  std::vector<int64_t> position;  // of the newest token of active[i], which has not been run yet
+  std::vector<int64_t> position;       // of the newest token of active[i], which has not been run yet
+  std::vector<int64_t> prompt_length;  // of each sequence
   bool host_ids_fresh = false;
   std::vector<int64_t> warm;  // batch sizes that ran once outside a graph
   std::vector<CapturedStep> captured;
@@ -343,6 +346,24 @@ const Graph* Session::Impl::captured_step() {
   return &captured.back().graph;
 }
 
+void Session::Impl::fail_without_token(size_t i) const {
+  const Tensor row = decode_logits.select(0, static_cast<int64_t>(i)).to(Device{});
+  const std::span<const float> logits{row.data_as<float>(), static_cast<size_t>(row.numel())};
+  const auto nans = std::count_if(logits.begin(), logits.end(), [](float x) { return std::isnan(x); });
+  const auto infinite = [&](float sign) { return std::count(logits.begin(), logits.end(), sign * INFINITY); };
+  const auto sequence = static_cast<size_t>(active[i]);
+  throw NumericalError("generation stopped: the model's logits for sequence " + std::to_string(sequence) +
+                       ", position " + std::to_string(position[i]) + " (token " +
+                       std::to_string(position[i] - prompt_length[sequence] + 1) +
+                       " of the answer) have no finite maximum: of " + std::to_string(logits.size()) + ", " +
+                       std::to_string(nans) + " are NaN, " + std::to_string(infinite(1.0f)) + " +infinity and " +
+                       std::to_string(infinite(-1.0f)) + " -infinity. " +
+                       (model->dtype() == DType::F16
+                            ? "Numbers may have grown too large for fp16 (try --dtype bf16 or fp32), or the weights "
+                              "are damaged (compare the files with their source)"
+                            : "The weights are probably damaged (compare the files with their source)"));
+}
+
 Session::Session(std::shared_ptr<const Model> model, const SessionOptions& options) {
   check_options(options);
   impl_ = std::make_unique<Impl>(std::move(model), options);
@@ -403,9 +424,11 @@ void Session::start(std::span<const std::vector<int32_t>> prompts, const Samplin
   if (impl.decoder.dynamic_rope()) impl.captured.clear();
   impl.active.clear();
   impl.position.clear();
+  impl.prompt_length.clear();
   for (size_t i = 0; i < prompts.size(); ++i) {
     impl.active.push_back(static_cast<int32_t>(i));
     impl.position.push_back(static_cast<int64_t>(prompts[i].size()));
+    impl.prompt_length.push_back(static_cast<int64_t>(prompts[i].size()));
   }
   impl.host_ids_fresh = false;
   upload(impl.rng, std::vector<int64_t>{std::bit_cast<int64_t>(seed), std::bit_cast<int64_t>(offset)});
@@ -423,6 +446,9 @@ std::span<const int32_t> Session::tokens() {
     impl.host_ids.slice(0, 0, end).copy_from(impl.decode_ids.slice(0, 0, end));
     impl.accelerator.current_stream(impl.model->device().index).synchronize();
     if (impl.model->group()) impl.model->group()->check();
+    const int32_t* const ids = impl.host_ids.data_as<int32_t>();
+    const int32_t* const missing = std::find(ids, ids + count, -1);
+    if (missing != ids + count) impl.fail_without_token(static_cast<size_t>(missing - ids));
     impl.host_ids_fresh = true;
   }
   return {impl.host_ids.data_as<int32_t>(), count};

@@ -478,6 +478,14 @@ void DriverAccelerator::set_compile_backend(const std::string& backend) {
 
 // ---- ops -----------------------------------------------------------------------------------------------------------
 
+namespace {
+
+// The version of the interface that brought an op's present definition. A driver of an older one has an op of that name that
+// does something else, and is not asked for it. 0: as it has always been, or an op that older drivers lack.
+uint32_t op_defined_since(std::string_view name) { return name == "sample" ? AA_ABI_VERSION(1, 4) : 0; }
+
+}  // namespace
+
 int32_t DriverAccelerator::find_op(const char* op_name) {
   instance();
   Shared& shared = *shared_;
@@ -488,7 +496,7 @@ int32_t DriverAccelerator::find_op(const char* op_name) {
   }
   OpRoute found;
   const InstanceHolder& holder = *shared.instance;
-  if (holder.ops) {
+  if (holder.ops && driver_->abi_version >= op_defined_since(op_name)) {
     aa_status* status = holder.ops->find(holder.instance, op_name, &found.own);
     if (status) found.own = -1;
     host_services()->status_release(status);

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "abi/fake_driver.h"
+#include "accelerators/cpu/driver.h"
+#include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 
@@ -148,6 +150,17 @@ TEST(DriverName, Rules) {
   for (const char* good : {"cpu", "xpu.external", "a1", "x"}) EXPECT_TRUE(is_valid_driver_name(good)) << good;
   EXPECT_TRUE(is_valid_driver_name(std::string(63, 'a')));
   EXPECT_FALSE(is_valid_driver_name(std::string(64, 'a')));
+}
+
+// Before 1.4 "sample" gave a token for rows that have none: a driver built then is not asked for it.
+TEST(OpsOfOlderDrivers, AnOpWhoseDefinitionChangedIsLeftOut) {
+  const aa_driver* newest = anyaccel_cpu_driver_query(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services());
+  aa_driver older = *newest;
+  older.abi_version = AA_ABI_VERSION(1, 3);
+  DriverAccelerator now(newest), then(&older);
+  EXPECT_GE(now.find_op("sample"), 0);
+  EXPECT_LT(then.find_op("sample"), 0);
+  EXPECT_GE(then.find_op("argmax"), 0);
 }
 
 }  // namespace

@@ -250,6 +250,19 @@ constexpr Mutation mutations[] = {
          return with_params<aa_sample_params>(stream, call, [](aa_sample_params& p) { p.top_p = 1; });
        };
      }},
+    {"SampleGivesATokenOfARowWithoutOne", "op.sample.no_token_without_a_finite_maximum",
+     [](aa_driver&) {
+       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) {
+         aa_status* status = good_ops.enqueue(stream, call);
+         if (!is(*call, "sample")) return status;
+         const aa_tensor& out = call->tensors[0];
+         for (int64_t r = 0; r < out.shape[0]; ++r) {
+           int32_t& token = static_cast<int32_t*>(out.data)[r * out.strides[0]];
+           if (token < 0) token = 0;
+         }
+         return status;
+       };
+     }},
     {"GeluIsItsApproximation", "op.activation.every_kind",
      [](aa_driver&) {
        bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) {

@@ -211,7 +211,7 @@ struct SampleRun {
   std::vector<std::uint8_t> seen;  // afterwards
 };
 
-// The tokens of each row; temperature 0 is argmax.
+// The tokens of each row; temperature 0 is argmax, or, with run.a.finite_only, what "sample" does then.
 std::vector<std::int64_t> tokens_of(SampleRun& run, Floats& logits) {
   const std::string suffix = name_of(logits.dtype);
   run.a.out_dtype = run.blocks % 2 ? kI32 : kI64;
@@ -267,7 +267,8 @@ std::int64_t sampled(Floats& logits, std::size_t row, const SampleRun& run) {
   const std::size_t base = row * static_cast<std::size_t>(run.a.row);
   const std::int64_t best = best_of(logits, base, size);
   const float top = logits.get(base + static_cast<std::size_t>(best));
-  if (run.a.temperature == 0 || !std::isfinite(top)) return best;
+  if (!std::isfinite(top)) return -1;
+  if (run.a.temperature == 0) return best;
   std::vector<std::size_t> order(size);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
@@ -307,6 +308,7 @@ TEST_F(TunedRows, ArgmaxOverManyBlocks) {
       run.rows = 1 + random_() % 3;
       run.blocks = 1 + random_() % 5;
       run.marks = trial % 2;
+      run.a.finite_only = random_() % 2;
       const std::size_t size = trial < 12 ? static_cast<std::size_t>(trial + 1) : 1 + random_() % 30000;
       run.a.size = static_cast<aa_i64>(size);
       run.a.row = (run.a.size + 7) / 8 * 8;
@@ -329,11 +331,15 @@ TEST_F(TunedRows, ArgmaxOverManyBlocks) {
       }
       const auto tokens = tokens_of(run, logits);
       for (std::size_t row = 0; row < run.rows; ++row) {
-        const auto expected = best_of(logits, row * static_cast<std::size_t>(run.a.row), size);
+        const std::size_t base = row * static_cast<std::size_t>(run.a.row);
+        auto expected = best_of(logits, base, size);
+        if (run.a.finite_only && !std::isfinite(logits.get(base + static_cast<std::size_t>(expected)))) expected = -1;
         ASSERT_EQ(tokens[row], expected) << name_of(dtype) << " trial " << trial;
         const auto first = run.seen.begin() + static_cast<std::ptrdiff_t>(row * size);
-        ASSERT_EQ(std::count(first, first + static_cast<std::ptrdiff_t>(size), 1), run.marks ? 1 : 0);
-        ASSERT_EQ(run.seen[row * size + static_cast<std::size_t>(expected)], run.marks ? 1 : 0);
+        ASSERT_EQ(std::count(first, first + static_cast<std::ptrdiff_t>(size), 1), run.marks && expected >= 0 ? 1 : 0);
+        if (run.marks && expected >= 0) {
+          ASSERT_EQ(run.seen[row * size + static_cast<std::size_t>(expected)], 1);
+        }
       }
     }
   }
@@ -362,6 +368,8 @@ TEST_F(TunedRows, SampleGivesTheTokenOfTheDefinition) {
       if (trial % 9 == 2) logits.set(i, 1.25f);
       if (trial % 5 == 3 && i % 3) logits.set(i, -infinity);
       if (trial % 15 == 4) logits.set(i, infinity);
+      if (trial % 15 == 7 && i == size / 2) logits.set(i, std::nanf(""));  // in the first row
+      if (trial % 15 == 11) logits.set(i, -infinity);
     }
     const auto tokens = tokens_of(run, logits);
     for (std::size_t row = 0; row < run.rows; ++row) {
@@ -369,7 +377,11 @@ TEST_F(TunedRows, SampleGivesTheTokenOfTheDefinition) {
           << "trial " << trial << " row " << row << " of " << size << ", temperature " << run.a.temperature
           << ", top_k " << run.a.top_k << ", top_p " << run.a.top_p;
       if (run.marks) {
-        ASSERT_EQ(run.seen[row * size + static_cast<std::size_t>(tokens[row])], 1);
+        const auto first = run.seen.begin() + static_cast<std::ptrdiff_t>(row * size);
+        ASSERT_EQ(std::count(first, first + static_cast<std::ptrdiff_t>(size), 1), tokens[row] >= 0 ? 1 : 0);
+        if (tokens[row] >= 0) {
+          ASSERT_EQ(run.seen[row * size + static_cast<std::size_t>(tokens[row])], 1);
+        }
       }
     }
   }

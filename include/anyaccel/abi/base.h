@@ -31,7 +31,7 @@ extern "C" {
 
 /* Version of the interface: major changes when a layout or a meaning breaks, minor when members are appended. */
 #define AA_ABI_MAJOR 1u
-#define AA_ABI_MINOR 3u
+#define AA_ABI_MINOR 4u
 #define AA_ABI_VERSION(major, minor) (((uint32_t)(major) << 16) | (uint32_t)(minor))
 #define AA_ABI_CURRENT AA_ABI_VERSION(AA_ABI_MAJOR, AA_ABI_MINOR)
 

@@ -4,6 +4,8 @@
  * found, or a call that `supports` refuses, it uses the next library in its lookup order (portable kernels, then the
  * CPU with copies there and back).
  *
+ * Where the definition of an op changed, the host does not ask drivers built with an older version for it.
+ *
  * The list below is the definition of every op: tensor order, shapes, parameters. The CPU accelerator's plain reference
  * version is its executable form. Conventions:
  *
@@ -76,8 +78,10 @@
  *                    keep the smallest set of most likely ones whose probabilities reach top_p and renormalise, and take
  *                    the first whose running sum exceeds u, all in order of falling probability (lower index first
  *                    among equals). u for row r is (word >> 8) * 2^-24 with word r % 4 of Philox 4x32-10 with key rng[0]
- *                    and counter rng[1] + r / 4, as in "random". temperature 0 is argmax, and so is a row whose maximum
- *                    is infinite or a NaN. Marks the token in seen with 1. Does not advance rng.
+ *                    and counter rng[1] + r / 4, as in "random". temperature 0 is argmax. A row whose largest logit is
+ *                    not finite (a NaN is larger than all; -infinity is largest where there is nothing else) has no
+ *                    token, whatever the parameters: out is -1 (before 1.4 that logit's index). Marks the token, if
+ *                    there is one, in seen with 1. Does not advance rng.
  *  "random"          out any [..]                                                             aa_random_params
  *                    Element i (row-major) takes word i % 4 of Philox 4x32-10 with 64-bit key `seed` (low word first)
  *                    and 128-bit counter {offset + i / 4 as 64 bits low word first, 0, 0}.

@@ -68,7 +68,11 @@ class Session {
   // prompts than sequences, a prompt longer than the context (with both numbers), or an invalid sampling option.
   void start(std::span<const std::vector<int32_t>> prompts, const Sampling& sampling, uint64_t seed,
              uint64_t offset = 0);
-  // The newest token of each active sequence, in the order of active(). Waits for the device.
+  // The newest token of each active sequence, in the order of active(). Waits for the device. NumericalError when a sequence
+  // has none, because its logits hold a NaN, +infinity or nothing but -infinity (what "sample" of abi/ops.h calls a row
+  // without a token); the message names the sequence and the position. All ranks of a model throw it. Other sequences are
+  // not harmed, but the session is to be started anew: a step() that follows nevertheless ends in an error or gives tokens
+  // that mean nothing.
   std::span<const int32_t> tokens();
   // Sequences that still run, rising.
   std::span<const int32_t> active() const noexcept;

@@ -99,7 +99,8 @@ class TextGenerator {
   // InvalidArgument for no prompts, a prompt without tokens, one longer than the context (with both numbers), or an
   // option out of range. Ranks that hold one model together make the same call; what rank 0 finds and its callback
   // answers decides when a prompt ends, and its result is the one that counts. An error in the middle (out of memory, a lost device) leaves what there was by then in
-  // interrupted(). Not for several threads at once.
+  // interrupted(). So does a NumericalError: when the logits of one prompt hold a NaN or an infinity (see Session::tokens()),
+  // the call ends for all prompts, and those that had ended by then keep their finish reason. Not for several threads at once.
   GenerateResult generate(std::span<const std::string> prompts, const GenerateOptions& options,
                           const TextCallback& callback = {});
   // The same for prompts that are token ids already.

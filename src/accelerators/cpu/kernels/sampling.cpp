@@ -291,7 +291,8 @@ int64_t sample_row(const Row& row, const aa_sample_params& params, float u) {
   const int64_t best = AA_CPU_DISPATCH(argmax_row)(row);
   const float top = static_cast<float>(
       load_floating(row.data + best * row.stride * static_cast<int64_t>(dtype_size(row.dtype)), row.dtype));
-  if (params.temperature == 0 || !std::isfinite(top) || params.top_k == 1) return best;
+  if (!std::isfinite(top)) return -1;
+  if (params.temperature == 0 || params.top_k == 1) return best;
 
   const int64_t n = row.length;
   const float factor = 1.0f / params.temperature;
@@ -342,7 +343,7 @@ void sample(const aa_op_call& call) {
       const uint64_t n = static_cast<uint64_t>(r);
       const int64_t token = sample_row(logits.row(r), params, philox_unit(philox_words(seed, offset + n / 4)[n % 4]));
       store_index(call.tensors[0], r, token);
-      if (seen.present()) seen.row(r).data[token * seen.stride()] = 1;
+      if (seen.present() && token >= 0) seen.row(r).data[token * seen.stride()] = 1;
     }
   });
 }

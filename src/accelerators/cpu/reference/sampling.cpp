@@ -24,7 +24,8 @@ int64_t argmax_of_row(const Elements& x, int64_t row) {
 int64_t sample_of_row(const Elements& x, int64_t row, const aa_sample_params& params, float u) {
   const int64_t best = argmax_of_row(x, row);
   const double largest = x.get(x.at(row, best));
-  if (params.temperature == 0 || !std::isfinite(largest)) return best;
+  if (!std::isfinite(largest)) return -1;
+  if (params.temperature == 0) return best;
 
   std::vector<int64_t> order(static_cast<size_t>(x.dim(1)));
   std::iota(order.begin(), order.end(), 0);
@@ -67,7 +68,7 @@ void sample_reference(const aa_op_call& call) {
     const float u = philox_unit(philox_words(seed, offset + n / 4)[n % 4]);
     const int64_t token = sample_of_row(logits, row, params, u);
     out.set(out.at(row), token);
-    if (seen.present()) seen.set(seen.at(row, token), int64_t{1});
+    if (seen.present() && token >= 0) seen.set(seen.at(row, token), int64_t{1});
   }
 }
 

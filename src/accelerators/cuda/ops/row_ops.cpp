@@ -108,8 +108,9 @@ class RowOps final : public OpGroup {
       case LayerNorm: return norm(call, t[3], t[4], true, stream);
       case GatedActivation: return pairs(t, static_cast<const aa_activation_params*>(call.params)->kind, stream);
       case Add: return pairs(t, -1, stream);
-      case Argmax: return choose_tokens(t[0], t[1], {}, {}, {}, stream);
-      default: return choose_tokens(t[0], t[1], t[2], t[3], *static_cast<const aa_sample_params*>(call.params), stream);
+      case Argmax: return choose_tokens(false, t[0], t[1], {}, {}, {}, stream);
+      default:
+        return choose_tokens(true, t[0], t[1], t[2], t[3], *static_cast<const aa_sample_params*>(call.params), stream);
     }
   }
 
@@ -170,9 +171,9 @@ class RowOps final : public OpGroup {
                   kind);
   }
 
-  // argmax with a temperature of 0, rng absent.
-  void choose_tokens(const aa_tensor& out, const aa_tensor& logits, const aa_tensor& rng, const aa_tensor& seen,
-                     const aa_sample_params& params, Stream& stream) {
+  // argmax with a temperature of 0, rng absent. finite_only: as "sample" does, -1 for a row without a finite maximum.
+  void choose_tokens(bool finite_only, const aa_tensor& out, const aa_tensor& logits, const aa_tensor& rng,
+                     const aa_tensor& seen, const aa_sample_params& params, Stream& stream) {
     const int64_t rows = out.shape[0];
     aa_sample_rows a{};
     a.size = row_size(logits);
@@ -186,6 +187,7 @@ class RowOps final : public OpGroup {
     a.temperature = params.temperature;
     a.top_p = params.top_p;
     a.top_k = params.top_k;
+    a.finite_only = finite_only;
     // As many blocks as a row is worth, unless the rows alone keep the device busy.
     const int64_t worth = std::min<int64_t>((a.size + AA_SAMPLE_SHARE - 1) / AA_SAMPLE_SHARE, AA_SAMPLE_BLOCKS);
     const int64_t busy = std::max<int64_t>(1, 2 * device_.facts().multiprocessors / rows);

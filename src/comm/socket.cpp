@@ -18,10 +18,6 @@
 
 namespace anyaccel::comm {
 
-FileDescriptor::~FileDescriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 std::string SocketAddress::text() const {
   char host[NI_MAXHOST] = "?";
   char port[NI_MAXSERV] = "?";

@@ -6,29 +6,11 @@
 
 #include <chrono>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "runtime/file_descriptor.h"
+
 namespace anyaccel::comm {
-
-// Owns a file descriptor.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~FileDescriptor();
-
-  explicit operator bool() const noexcept { return fd_ >= 0; }
-  int get() const noexcept { return fd_; }
-
- private:
-  int fd_ = -1;
-};
 
 struct SocketAddress {
   sockaddr_storage storage{};

@@ -1,6 +1,7 @@
 // See build_cache.h.
 #include "ops/build_cache.h"
 
+#include <fcntl.h>
 #include <gnu/libc-version.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
@@ -22,6 +23,8 @@
 #include "ops/hash.h"
 #include "ops/subprocess.h"
 #include "ops/toolchain.h"
+#include "runtime/cache_dir.h"
+#include "runtime/files.h"
 #include "runtime/shell.h"
 
 namespace anyaccel::ops {
@@ -37,6 +40,8 @@ int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 100000
 //   library NAME        hash HEX            compiler FILE SIZE TIME   (and other facts for a person to read)
 //   header SIZE TIME HEX PATH               size in bytes, time of change in nanoseconds, hash of the contents
 constexpr const char* entry_magic = "anyaccel op 1";
+// Far more than thousands of headers take.
+constexpr size_t most_entry_bytes = 16 << 20;
 
 struct Header {
   int64_t size = 0;
@@ -103,56 +108,62 @@ bool is_same_header(const Header& header, bool may_be_missing) {
   return file_hash(header.path) == header.hash;
 }
 
-// A library that another user could have put there is not loaded.
-bool is_trusted(const fs::path& file) {
-  struct stat info {};
-  if (stat(file.c_str(), &info) != 0) return false;
-  return info.st_uid == geteuid() || info.st_uid == 0;
-}
-
-// The library that a manifest names, if everything about it is right; else why not.
-std::optional<std::string> check_entry(const fs::path& manifest, bool headers_may_be_missing, std::string& reason) {
-  std::ifstream stream(manifest, std::ios::binary);
-  if (!stream) {
-    reason = "there is no entry";
+// The library that a manifest names, if everything about it is right; else why not. The folder is one that nobody else can
+// change.
+std::optional<BuiltLibrary> check_entry(const fs::path& manifest, bool headers_may_be_missing, std::string& reason) {
+  const TrustedPath description = open_trusted_file(manifest, Trust::user);
+  Entry entry;
+  if (auto text = description.ok() ? read_descriptor(description.descriptor.get(), most_entry_bytes, reason)
+                                   : std::optional<std::string>()) {
+    entry.text = std::move(*text);
+  } else {
+    reason = description.ok() ? "its description cannot be read: " + reason : description.reason;
     return {};
   }
-  Entry entry;
-  entry.text.assign((std::istreambuf_iterator<char>(stream)), {});
   if (!parse_entry(entry)) {
     reason = "its description is damaged, or of another version";
     return {};
   }
-  const fs::path library = manifest.parent_path() / entry.library;
-  if (!is_trusted(manifest) || !is_trusted(library)) {
-    reason = "a file of it is missing or belongs to another user";
-    return {};
-  }
+  const fs::path file = manifest.parent_path() / entry.library;
   for (const Header& header : entry.headers) {
     if (!is_same_header(header, headers_may_be_missing)) {
       reason = "the header " + header.path + " has changed";
       return {};
     }
   }
-  if (file_hash(library.string()) != entry.library_hash) {
-    reason = "the library " + library.string() + " is damaged";
+  const TrustedPath library = open_trusted_file(file, Trust::user);
+  if (!library.ok()) {
+    reason = library.reason;
     return {};
   }
-  return library.string();
+  auto image = LibraryImage::copy(library.descriptor.get(), file.filename().string(), reason);
+  if (!image) {
+    reason = "the library " + file.string() + " cannot be read: " + reason;
+    return {};
+  }
+  if (image->hash() != entry.library_hash) {
+    reason = "the library " + file.string() + " is damaged";
+    return {};
+  }
+  return BuiltLibrary{file.string(), std::move(*image)};
 }
 
-// A folder of one build, named after its process; removed with this object unless kept.
+std::string last_error() { return std::strerror(errno); }
+
+// A folder of one build, for this user alone; removed with this object.
 class WorkFolder {
  public:
-  explicit WorkFolder(fs::path folder) : folder_(std::move(folder)) {}
+  explicit WorkFolder(fs::path folder) : folder_(std::move(folder)) {
+    if (mkdir(folder_.c_str(), 0700) != 0)
+      throw fs::filesystem_error("mkdir", folder_, std::error_code(errno, std::generic_category()));
+  }
   ~WorkFolder() {
     std::error_code ignored;
-    if (!folder_.empty()) fs::remove_all(folder_, ignored);
+    fs::remove_all(folder_, ignored);
   }
   WorkFolder(const WorkFolder&) = delete;
   WorkFolder& operator=(const WorkFolder&) = delete;
   const fs::path& path() const { return folder_; }
-  void keep() { folder_.clear(); }
 
  private:
   fs::path folder_;
@@ -182,8 +193,6 @@ void sweep(const fs::path& folder) {
     if (is_gone(identity) || (!error && age > std::chrono::hours(24))) fs::remove_all(entry.path(), error);
   }
 }
-
-std::string last_error() { return std::strerror(errno); }
 
 // Whether a failed build is the folder's fault: nothing can be written there (any more).
 bool cannot_write(const fs::path& folder, std::string& reason) {
@@ -233,6 +242,19 @@ void write_file(const fs::path& file, const std::string& text) {
   if (!stream) throw BuildError(file.string() + " could not be written: " + last_error());
 }
 
+// Takes away from a file what others may not have, whatever the umask gave them. It lies where nobody has opened it yet.
+void keep_from_others(const fs::path& file) {
+  fs::permissions(file, fs::perms::group_write | fs::perms::others_write, fs::perm_options::remove);
+}
+
+LibraryImage image_of(const fs::path& file) {
+  const FileDescriptor descriptor(open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string reason = last_error();
+  auto image = descriptor ? LibraryImage::copy(descriptor.get(), file.filename().string(), reason) : std::nullopt;
+  if (!image) throw BuildError(file.string() + " could not be read after it was built: " + reason);
+  return std::move(*image);
+}
+
 // "-<compiler>" of an entry's name; empty when there is no compiler.
 std::string compiler_suffix(const BuildPlan& plan) {
   try {
@@ -247,7 +269,7 @@ std::string compiler_suffix(const BuildPlan& plan) {
   }
 }
 
-std::optional<std::string> find_in(const fs::path& folder, const BuildPlan& plan, std::string& reason) {
+std::optional<BuiltLibrary> find_in(const fs::path& folder, const BuildPlan& plan, std::string& reason) {
   const std::string recipe = recipe_hash(plan);
   const std::string compiler = compiler_suffix(plan);
   if (!compiler.empty()) return check_entry(folder / (recipe + compiler + ".entry"), false, reason);
@@ -261,35 +283,33 @@ std::optional<std::string> find_in(const fs::path& folder, const BuildPlan& plan
   return {};
 }
 
-// Builds in a folder of this process's own, outside the cache.
+// Builds outside the cache; nothing is left on disk.
 BuiltLibrary build_privately(const BuildPlan& plan) {
-  const char* place = std::getenv("TMPDIR");
-  std::string name = std::string(place && *place ? place : "/tmp") + "/anyaccel-op-XXXXXX";
-  if (!mkdtemp(name.data())) {
-    throw BuildError("op \"" + plan.op_name + "\" could not be built: no folder can be made in " +
-                     fs::path(name).parent_path().string() + ": " + last_error() +
-                     ". Set ANYACCEL_CACHE_DIR or TMPDIR to a folder that can be written");
+  std::optional<TemporaryFolder> work;
+  try {
+    work.emplace("op");
+  } catch (const UnavailableError& error) {
+    throw BuildError("op \"" + plan.op_name + "\" could not be built: " + error.what() +
+                     ", or ANYACCEL_CACHE_DIR to one where compiled ops are kept");
   }
-  WorkFolder work{fs::path(name)};
-  const fs::path library = work.path() / (plan.op_name + ".so");
-  compile_library(plan, work.path(), library);
-  work.keep();
-  return {library.string(), true, true};
+  const fs::path library = work->path() / (plan.op_name + ".so");
+  compile_library(plan, work->path(), library);
+  return {library.string(), image_of(library), true, true};
 }
 
 BuiltLibrary build_in(const fs::path& folder, const BuildPlan& plan) {
   WorkFolder work{folder / ("build-" + unique_suffix())};
-  fs::create_directory(work.path());
   const fs::path fresh = work.path() / "library.so";
   const std::vector<std::string> headers = compile_library(plan, work.path(), fresh);
-  const auto hash = file_hash(fresh.string());
-  if (!hash) throw BuildError(fresh.string() + " could not be read after it was built: " + last_error());
-  const std::string library = plan.op_name + "-" + plan.target + "-" + hash->substr(0, 16) + ".so";
+  LibraryImage image = image_of(fresh);
+  const std::string library = plan.op_name + "-" + plan.target + "-" + image.hash().substr(0, 16) + ".so";
   const fs::path manifest = work.path() / "entry";
-  write_file(manifest, describe(plan, headers, library, *hash));
+  write_file(manifest, describe(plan, headers, library, image.hash()));
+  keep_from_others(fresh);
+  keep_from_others(manifest);
   fs::rename(fresh, folder / library);
   fs::rename(manifest, folder / (recipe_hash(plan) + compiler_suffix(plan) + ".entry"));
-  return {(folder / library).string(), true, false};
+  return {(folder / library).string(), std::move(image), true, false};
 }
 
 }  // namespace
@@ -314,30 +334,32 @@ std::string recipe_hash(const BuildPlan& plan) {
   return hash.text();
 }
 
-std::optional<std::string> BuildCache::find(const BuildPlan& plan) const {
+std::optional<BuiltLibrary> BuildCache::find(const BuildPlan& plan) const {
   if (root_.empty()) return {};
+  const TrustedPath folder = open_cache_folder(root_ / plan.op_name);
   std::string reason;
-  return find_in(root_ / plan.op_name, plan, reason);
+  return folder.ok() ? find_in(folder.path, plan, reason) : std::nullopt;
 }
 
 BuiltLibrary BuildCache::find_or_build(const BuildPlan& plan, bool rebuild) const {
   if (root_.empty()) return build_privately(plan);
-  const fs::path folder = root_ / plan.op_name;
-  std::string reason;
-  if (!rebuild) {
-    if (auto found = find_in(folder, plan, reason)) return {*found};
-  }
-  const fs::path entry = folder / (recipe_hash(plan) + compiler_suffix(plan) + ".entry");
-  std::error_code error;
-  if (fs::exists(entry, error)) log_info("op \"" + plan.op_name + "\" is built anew: " + reason);
+  const TrustedPath made = make_cache_folder(root_ / plan.op_name);
+  if (made.state == TrustedPath::State::refused) return build_privately(plan);
+  std::string trouble = made.reason;
+  if (made.ok()) {
+    const fs::path& folder = made.path;
+    std::string reason;
+    if (!rebuild) {
+      if (auto found = find_in(folder, plan, reason)) return std::move(*found);
+    }
+    const fs::path entry = folder / (recipe_hash(plan) + compiler_suffix(plan) + ".entry");
+    std::error_code error;
+    if (fs::exists(entry, error)) log_info("op \"" + plan.op_name + "\" is built anew: " + reason);
 
-  fs::create_directories(folder, error);
-  std::string trouble = error ? error.message() : std::string();
-  if (!error) {
     const FileLock lock(fs::path(entry).replace_extension(".lock"), patience, "op \"" + plan.op_name + "\"");
     // Somebody else may have built it while this process waited.
     if (!rebuild) {
-      if (auto found = find_in(folder, plan, reason)) return {*found};
+      if (auto found = find_in(folder, plan, reason)) return std::move(*found);
     }
     sweep(folder);
     try {
@@ -348,7 +370,7 @@ BuiltLibrary BuildCache::find_or_build(const BuildPlan& plan, bool rebuild) cons
       if (!cannot_write(folder, trouble)) throw;
     }
   }
-  log_warning("op \"" + plan.op_name + "\" cannot be kept in " + folder.string() + " (" + trouble +
+  log_warning("op \"" + plan.op_name + "\" cannot be kept in " + (root_ / plan.op_name).string() + " (" + trouble +
               ") and is built for this process only; set ANYACCEL_CACHE_DIR to a folder that can be written");
   return build_privately(plan);
 }

@@ -6,7 +6,8 @@
 // everything else (half a file, another machine's file that does not load, somebody else's file) is built anew. A
 // library appears by renaming, so that nobody sees half of one. Builders of one entry take turns by a file lock, which the
 // kernel drops with its owner; where locks do not work, or their owner does not move, work is done twice rather than
-// waited for. Where the folder cannot be written, a process builds for itself alone.
+// waited for. Where the folder cannot be written, or could be written by another user (runtime/trusted_path.h), a process builds
+// for itself alone. What is loaded is a copy in memory of what was checked (library_image.h).
 #pragma once
 
 #include <chrono>
@@ -15,14 +16,15 @@
 #include <string>
 
 #include "anyaccel/op_builder.h"
+#include "ops/library_image.h"
 
 namespace anyaccel::ops {
 
 struct BuiltLibrary {
-  std::string file;
+  std::string file;    // where it is kept; for a private one, what messages call it
+  LibraryImage image;  // to be loaded
   bool built_now = false;
-  // The file is this process's own and is to be removed, with its folder, once it is loaded.
-  bool is_private = false;
+  bool is_private = false;  // built for this process, and kept nowhere
 };
 
 class BuildCache {
@@ -32,7 +34,7 @@ class BuildCache {
 
   // The library of a plan, when it is there and whole. Starts no program. Throws UnavailableError when a source cannot be
   // read.
-  std::optional<std::string> find(const BuildPlan& plan) const;
+  std::optional<BuiltLibrary> find(const BuildPlan& plan) const;
 
   // The same, or else compiles it. `rebuild` passes over an entry that turned out not to load. Throws BuildError with the
   // compiler's own words, UnavailableError when there is no compiler.

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -59,8 +60,15 @@ bool is_gone(const std::string& identity) {
 }
 
 FileLock::FileLock(const std::filesystem::path& file, std::chrono::milliseconds patience, const std::string& what) {
-  descriptor_ = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  descriptor_ = open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
   if (descriptor_ < 0) return;
+  struct stat info {};
+  if (fstat(descriptor_, &info) != 0 || !S_ISREG(info.st_mode)) {
+    log_debug(file.string() + ": no lock: it is not a file");
+    return;
+  }
+  // Whoever may read it could hold the lock, so nobody else may.
+  if (info.st_mode & 077) fchmod(descriptor_, 0600);
   const auto begin = std::chrono::steady_clock::now();
   auto pause = std::chrono::milliseconds(2);
   bool said = false;

@@ -10,7 +10,8 @@ class FileLock {
  public:
   // Takes the lock of a file (made if need be), waiting for its owner for `patience` at most. Gives up at once when the
   // owner on record is a process of this host that is gone (its lock was inherited by something that lives on), or when
-  // the file system has no locks. `what` names the work in messages.
+  // the file system has no locks, or the name is a symbolic link, a pipe or a device. Only its owner can open the file, so
+  // that no other user holds the lock. `what` names the work in messages.
   FileLock(const std::filesystem::path& file, std::chrono::milliseconds patience, const std::string& what);
   ~FileLock();
   FileLock(const FileLock&) = delete;

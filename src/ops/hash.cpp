@@ -40,17 +40,27 @@ Hash& Hash::add(std::string_view piece) {
 
 std::string Hash::text() const { return digits(XXH3_128bits_digest(&state_->state)); }
 
+struct FileHash::State {
+  XXH3_state_t state;
+};
+
+FileHash::FileHash() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->state); }
+FileHash::~FileHash() = default;
+
+void FileHash::add(const char* data, size_t size) { XXH3_128bits_update(&state_->state, data, size); }
+
+std::string FileHash::text() const { return digits(XXH3_128bits_digest(&state_->state)); }
+
 std::optional<std::string> file_hash(const std::string& file) {
   const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return {};
-  XXH3_state_t state;
-  XXH3_128bits_reset(&state);
+  FileHash hash;
   std::vector<char> buffer(1 << 16);
   int error = 0;
   for (;;) {
     const ssize_t got = read(descriptor, buffer.data(), buffer.size());
     if (got > 0) {
-      XXH3_128bits_update(&state, buffer.data(), static_cast<size_t>(got));
+      hash.add(buffer.data(), static_cast<size_t>(got));
     } else if (got == 0) {
       break;
     } else if (errno != EINTR) {
@@ -63,7 +73,7 @@ std::optional<std::string> file_hash(const std::string& file) {
     errno = error;
     return {};
   }
-  return digits(XXH3_128bits_digest(&state));
+  return hash.text();
 }
 
 }  // namespace anyaccel::ops

@@ -21,7 +21,20 @@ class Hash {
   std::unique_ptr<State> state_;
 };
 
-// The hash of a file's contents; nothing (and errno) when it cannot be read.
+// The hash of one long piece that comes in parts.
+class FileHash {
+ public:
+  FileHash();
+  ~FileHash();
+  void add(const char* data, size_t size);
+  std::string text() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The FileHash of a file's contents; nothing (and errno) when it cannot be read.
 std::optional<std::string> file_hash(const std::string& file);
 
 }  // namespace anyaccel::ops

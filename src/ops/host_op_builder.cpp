@@ -38,19 +38,17 @@ LoadedLibraries& loaded_libraries() {
   return libraries;
 }
 
-// Null, and `error` set, when the file does not load.
-std::shared_ptr<HostOpLibrary> open_library(const std::string& file, std::string& error) {
+// Null, and `error` set, when the library does not load. `open` is a dlopen() of it.
+template <class Open>
+std::shared_ptr<HostOpLibrary> open_library(const std::string& file, std::string& error, Open&& open) {
   LoadedLibraries& loaded = loaded_libraries();
   std::lock_guard lock(loaded.mutex);
   if (auto& known = loaded.by_file[file]) return known;
-  void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!handle) {
-    error = dlerror();
-    return nullptr;
-  }
+  void* handle = open();
+  if (!handle) return nullptr;
   // A library without it uses none of the services.
-  if (auto open = reinterpret_cast<aa_op_library_open_fn>(dlsym(handle, AA_OP_LIBRARY_OPEN))) {
-    const uint32_t version = open(ops::op_services());
+  if (auto open_interface = reinterpret_cast<aa_op_library_open_fn>(dlsym(handle, AA_OP_LIBRARY_OPEN))) {
+    const uint32_t version = open_interface(ops::op_services());
     if (version != AA_OP_LIBRARY_VERSION) {
       error = "it was compiled for version " + std::to_string(version) + " of the op interface, this is version " +
               std::to_string(AA_OP_LIBRARY_VERSION);
@@ -71,11 +69,7 @@ std::shared_ptr<HostOpLibrary> build_and_open(const BuildPlan& plan) {
   std::string error;
   for (const bool rebuild : {false, true}) {
     const ops::BuiltLibrary library = cache.find_or_build(plan, rebuild);
-    auto code = open_library(library.file, error);
-    if (library.is_private) {
-      std::error_code ignored;
-      fs::remove_all(fs::path(library.file).parent_path(), ignored);
-    }
+    auto code = open_library(library.file, error, [&] { return library.image.open(error); });
     if (code) {
       std::lock_guard lock(loaded.mutex);
       return loaded.by_recipe.try_emplace(recipe, code).first->second;
@@ -137,7 +131,13 @@ std::shared_ptr<OpLibrary> HostOpBuilder::load() {
   const BuildPlan plan = builder();
   if (const auto prebuilt = ops::find_prebuilt(plan)) {
     std::string error;
-    if (auto code = open_library(*prebuilt, error)) return face_of(std::move(code));
+    // Nobody but who installed the program can change it, so its own name is good enough, and ranks share its pages.
+    const auto open = [&] {
+      void* handle = dlopen(prebuilt->c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (!handle) error = dlerror();
+      return handle;
+    };
+    if (auto code = open_library(*prebuilt, error, open)) return face_of(std::move(code));
     log_warning(name() + ": the prebuilt library " + *prebuilt + " does not load here (" + error +
                 "); compiling it instead");
   }

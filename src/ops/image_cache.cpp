@@ -1,24 +1,25 @@
 // See image_cache.h.
 #include "ops/image_cache.h"
 
-#include <fstream>
-#include <iterator>
+#include <algorithm>
 
 #include "anyaccel/log.h"
 #include "ops/file_lock.h"
 #include "ops/hash.h"
 #include "runtime/cache_dir.h"
-#include "runtime/files.h"
 
 namespace anyaccel::ops {
 namespace {
 
 namespace fs = std::filesystem;
 
+// Far more than the largest program of kernels.
+constexpr size_t most_bytes = size_t{1} << 30;
+
 // Losing the image only costs compiling it again, so nothing is thrown.
 void write_image(const fs::path& file, const DeviceImage& image) {
-  const std::string reason = replace_file(file, std::string(image_magic) + "\n" + image.format + "\n" +
-                                                    Hash().add(image.bytes).text() + "\n" + image.bytes);
+  const std::string reason = write_cache_file(file, std::string(image_magic) + "\n" + image.format + "\n" +
+                                                        Hash().add(image.bytes).text() + "\n" + image.bytes);
   if (reason.empty()) return;
   log_warning("the compiled kernels cannot be kept at " + file.string() + " (" + reason +
               "); set ANYACCEL_CACHE_DIR to a folder that can be written");
@@ -35,14 +36,21 @@ fs::path image_file(const std::string& op, const std::string& hash) {
 }
 
 std::optional<DeviceImage> read_image(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::string magic, hash;
+  if (file.empty()) return {};
+  std::optional<std::string> text = read_cache_file(file, most_bytes);
+  if (!text) return {};
+  size_t begin = 0;
+  const auto take_line = [&] {
+    const size_t end = std::min(text->find('\n', begin), text->size());
+    std::string line = text->substr(begin, end - begin);
+    begin = std::min(end + 1, text->size());
+    return line;
+  };
   DeviceImage image;
-  if (!std::getline(stream, magic) || magic != image_magic || !std::getline(stream, image.format) ||
-      !std::getline(stream, hash)) {
-    return {};
-  }
-  image.bytes.assign((std::istreambuf_iterator<char>(stream)), {});
+  if (take_line() != image_magic) return {};
+  image.format = take_line();
+  const std::string hash = take_line();
+  image.bytes = text->substr(begin);
   if (Hash().add(image.bytes).text() != hash) return {};
   return image;
 }
@@ -65,10 +73,13 @@ void use_image(const fs::path& file, const std::string& what,
 
   std::optional<FileLock> lock;
   if (!file.empty()) {
-    fs::create_directories(file.parent_path(), error);
-    lock.emplace(fs::path(file).replace_extension(".lock"), std::chrono::minutes(5), what);
-    if (use_kept()) return;
-    fs::remove(file, error);  // damaged
+    const TrustedPath folder = make_cache_folder(file.parent_path());
+    if (folder.ok()) {
+      const fs::path name = folder.path / file.filename();
+      lock.emplace(fs::path(name).replace_extension(".lock"), std::chrono::minutes(5), what);
+      if (use_kept()) return;
+      fs::remove(name, error);  // damaged, or another user's
+    }
   }
   DeviceImage image = make();
   if (!file.empty()) write_image(file, image);

@@ -9,9 +9,20 @@
 #include <cerrno>
 #include <cstring>
 
+#include "anyaccel/error.h"
+#include "runtime/files.h"
+
 namespace anyaccel::ops {
 ProcessResult run_program(const std::vector<std::string>& argv) {
   ProcessResult result;
+  std::filesystem::path temporary;
+  try {
+    temporary = temporary_place();
+  } catch (const UnavailableError& error) {
+    result.exit_code = 127;
+    result.output = argv[0] + ": " + error.what();
+    return result;
+  }
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
     result.output = std::string("pipe: ") + std::strerror(errno);
@@ -34,7 +45,14 @@ ProcessResult run_program(const std::vector<std::string>& argv) {
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   pid_t child = 0;
-  const int error = posix_spawnp(&child, arguments[0], &actions, &attributes, arguments.data(), environ);
+  // Parts of a compiler hand each other files in TMPDIR.
+  const std::string place = "TMPDIR=" + temporary.string();
+  std::vector<char*> variables{const_cast<char*>(place.c_str())};
+  for (char** entry = environ; *entry; ++entry) {
+    if (std::strncmp(*entry, "TMPDIR=", 7) != 0) variables.push_back(*entry);
+  }
+  variables.push_back(nullptr);
+  const int error = posix_spawnp(&child, arguments[0], &actions, &attributes, arguments.data(), variables.data());
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   close(ends[1]);

@@ -12,7 +12,7 @@ struct ProcessResult {
   bool ok() const noexcept { return exit_code == 0; }
 };
 
-// Finds argv[0] in PATH. Standard input is empty. Blocks. Thread-safe. Never throws for what the program does.
+// Finds argv[0] in PATH. Standard input is empty, TMPDIR is temporary_place(). Blocks. Thread-safe. Never throws for what the program does.
 ProcessResult run_program(const std::vector<std::string>& argv);
 
 }  // namespace anyaccel::ops

@@ -2,15 +2,12 @@
 #include "accelerators/cpu/kernels/choice_file.h"
 
 #include <charconv>
-#include <fstream>
 #include <map>
 #include <sstream>
 #include <string_view>
-#include <system_error>
 
 #include "anyaccel/log.h"
 #include "runtime/cache_dir.h"
-#include "runtime/files.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -18,7 +15,7 @@ namespace {
 // To be raised when older measurements no longer hold, for instance after a change of our own kernels' speed.
 constexpr std::string_view kHeader = "anyaccel cpu matmul choices 1";
 // Far more than one machine writes; a larger file is not ours.
-constexpr std::uintmax_t kMostBytes = 1 << 20;
+constexpr size_t kMostBytes = 1 << 20;
 
 using Choices = std::map<std::string, MeasuredChoice>;
 
@@ -50,15 +47,13 @@ bool parse_line(std::string_view line, Choices& choices) {
 
 // All choices of the file; none when any of it is not as we write it.
 Choices read_file(const std::filesystem::path& path) {
-  std::error_code error;
-  const std::uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) return {};  // not there, or not for us: nothing was measured yet
+  const std::optional<std::string> text = read_cache_file(path, kMostBytes);
+  if (!text) return {};  // not there, or not for us: nothing was measured yet
   const auto ignore = [&](const std::string& why) {
     log_debug("measured choices in " + path.string() + " are not used: " + why);
     return Choices();
   };
-  if (size > kMostBytes) return ignore("the file is too large");
-  std::ifstream file(path);
+  std::istringstream file(*text);
   std::string line;
   if (!std::getline(file, line) || line != kHeader)
     return ignore("the first line is not \"" + std::string(kHeader) + "\"");
@@ -100,7 +95,7 @@ void store_choice(const std::string& key, const MeasuredChoice& choice) {
   if (path.empty()) return;
   Choices choices = read_file(path);
   choices[key] = choice;
-  const std::string reason = replace_file(path, to_text(choices));
+  const std::string reason = write_cache_file(path, to_text(choices));
   if (!reason.empty()) log_debug("a measured choice cannot be kept in " + path.string() + ": " + reason);
 }
 

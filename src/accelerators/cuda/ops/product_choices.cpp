@@ -3,14 +3,13 @@
 
 #include <charconv>
 #include <cstdio>
-#include <fstream>
+#include <optional>
+#include <sstream>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include "anyaccel/log.h"
 #include "runtime/cache_dir.h"
-#include "runtime/files.h"
 
 namespace anyaccel::cuda {
 namespace {
@@ -18,7 +17,7 @@ namespace {
 // To be raised when older measurements no longer hold.
 constexpr std::string_view header = "anyaccel cublaslt choices 1";
 // Far more than one machine writes; a larger file is not ours.
-constexpr std::uintmax_t most_bytes = 4 << 20;
+constexpr size_t most_bytes = 4 << 20;
 
 // FNV-1a: an algorithm is opaque to us, and a wrong one would be the library's to notice.
 uint64_t checksum(std::string_view text) {
@@ -72,17 +71,12 @@ bool parse_line(std::string_view line, ProductChoices& choices) {
 }
 
 ProductChoices read_file(const std::filesystem::path& path) {
-  std::error_code error;
-  const std::uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) return {};  // nothing was measured yet
+  const std::optional<std::string> text = read_cache_file(path, most_bytes);
+  if (!text) return {};  // nothing was measured yet, or not by this user
   const auto note = [&](const std::string& why) {
     log_debug("measured algorithms in " + path.string() + " are not used: " + why);
   };
-  if (size > most_bytes) {
-    note("the file is too large");
-    return {};
-  }
-  std::ifstream file(path);
+  std::istringstream file(*text);
   std::string line;
   if (!std::getline(file, line) || line != header) {
     note("the first line is not \"" + std::string(header) + "\"");
@@ -117,7 +111,7 @@ void store_product_choice(const std::string& key, const ProductChoice& choice) {
     const std::string body = body_of(name, stored);
     text += body + '\t' + hex(checksum(body)) + '\n';
   }
-  const std::string reason = replace_file(path, text);
+  const std::string reason = write_cache_file(path, text);
   if (!reason.empty()) log_debug("a measured algorithm cannot be kept in " + path.string() + ": " + reason);
 }
 

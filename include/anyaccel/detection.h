@@ -3,7 +3,8 @@
 // DS_ACCELERATOR forces one by name. Otherwise the first usable one is taken, in the order of the table of built-ins
 // (src/accelerators/builtins.cpp); an external plugin stands before a built-in of the same name. Plugins are the shared
 // libraries named in ANYACCEL_PLUGIN_PATH (files or folders, separated by colons) and those in the install's plugin
-// folder. Probing creates no device context and leaves the process able to fork.
+// folder. A plugin that a user other than this one, root and the owner of the program could change is refused: it and every
+// folder up to the root must belong to one of these and be closed to others' writing. Probing creates no device context and leaves the process able to fork.
 #pragma once
 
 #include <memory>
@@ -55,8 +56,9 @@ struct LoadedDriver {
   std::string origin;
 };
 
-// Opens a plugin file and negotiates versions. Throws UnavailableError naming file and reason: not a library, no entry
-// point, no version in common, a table that is not one.
+// Opens a plugin file (a name without a slash is one of the current folder) and negotiates versions. Throws UnavailableError
+// naming file and reason: another user could change it, not a library or a part of one, no entry point, no version in common,
+// a table that is not one.
 LoadedDriver load_plugin(const std::string& file);
 
 // Calls the driver's probe; a driver that fails, throws or returns nonsense is "unusable" with that as the reason.

@@ -18,6 +18,7 @@
 #include "runtime/host_services.h"
 #include "runtime/install_paths.h"
 #include "runtime/layers/layers.h"
+#include "runtime/trusted_path.h"
 
 namespace anyaccel {
 namespace {
@@ -41,24 +42,35 @@ struct Entries {
   std::vector<std::string> plugin_errors;
 };
 
+// The libraries of a folder, unless another user could put one there.
+void add_folder(const std::string& folder, std::vector<std::string>& files, std::vector<std::string>& errors) {
+  const TrustedPath opened = open_trusted_folder(folder, Trust::program);
+  if (opened.state == TrustedPath::State::missing) return;
+  const std::string asked = "plugin folder \"" + folder + "\": ";
+  if (opened.state == TrustedPath::State::refused) {
+    errors.push_back(asked + "nothing is loaded from it, because " + opened.reason +
+                     ", so that another user could put code there. Cure: " + opened.cure);
+    return;
+  }
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".so") found.push_back(entry.path().string());
+  }
+  if (!opened.ok() || error) errors.push_back(asked + (opened.ok() ? error.message() : opened.reason));
+  std::sort(found.begin(), found.end());
+  files.insert(files.end(), found.begin(), found.end());
+}
+
 std::vector<std::string> plugin_files(std::vector<std::string>& errors) {
   std::vector<std::string> files;
-  auto add_folder = [&files](const std::string& folder) {
-    std::vector<std::string> found;
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-      if (entry.path().extension() == ".so") found.push_back(entry.path().string());
-    }
-    std::sort(found.begin(), found.end());
-    files.insert(files.end(), found.begin(), found.end());
-  };
   if (const char* path = std::getenv("ANYACCEL_PLUGIN_PATH")) {
     std::stringstream parts(path);
     for (std::string part; std::getline(parts, part, ':');) {
       if (part.empty()) continue;
       std::error_code error;
       if (std::filesystem::is_directory(part, error)) {
-        add_folder(part);
+        add_folder(part, files, errors);
       } else if (std::filesystem::exists(part, error)) {
         files.push_back(part);
       } else {
@@ -66,7 +78,7 @@ std::vector<std::string> plugin_files(std::vector<std::string>& errors) {
       }
     }
   }
-  add_folder(install_plugin_dir());
+  add_folder(install_plugin_dir(), files, errors);
   return files;
 }
 

@@ -1,33 +1,55 @@
 // Opens plugins: shared libraries that export a driver table.
 #include <dlfcn.h>
 
-#include <filesystem>
-
 #include "anyaccel/detection.h"
 #include "anyaccel/error.h"
 #include "runtime/driver_table.h"
+#include "runtime/elf_file.h"
 #include "runtime/host_services.h"
 #include "runtime/layers/layers.h"
+#include "runtime/trusted_path.h"
 
 namespace anyaccel {
 
-LoadedDriver load_plugin(const std::string& file) {
-  const std::string asked = "plugin \"" + file + "\": ";
-  std::error_code error;
-  if (!std::filesystem::exists(file, error)) {
+namespace {
+
+// Opens the file, if it can be nobody else's. Not a copy of it, as of ops that were compiled: it may find further files beside
+// its own name, and debuggers and profilers go by that.
+void* open_plugin(const std::string& file, const std::string& asked) {
+  const TrustedPath found = open_trusted_file(file, Trust::program);
+  if (found.state == TrustedPath::State::missing) {
     throw UnavailableError(asked + "there is no such file; check ANYACCEL_PLUGIN_PATH");
   }
+  if (found.state == TrustedPath::State::refused) {
+    throw UnavailableError(asked + "it is not loaded, because " + found.reason +
+                           ", so that another user could put code there. Cure: " + found.cure);
+  }
+  if (!found.ok()) throw UnavailableError(asked + "it cannot be opened: " + found.reason);
+  const std::string damage = damage_of_library(found.descriptor.get());
+  if (!damage.empty()) throw UnavailableError(asked + "cannot be opened as a shared library: " + damage);
   // Never closed: threads of the vendor's runtime may run until the process ends.
-  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen(found.path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* reason = dlerror();
     throw UnavailableError(asked + "cannot be opened as a shared library: " + (reason ? reason : "unknown reason"));
   }
-  auto query = reinterpret_cast<aa_driver_query_fn>(dlsym(library, AA_DRIVER_QUERY_SYMBOL));
-  if (!query) {
+  return library;
+}
+
+}  // namespace
+
+LoadedDriver load_plugin(const std::string& file) {
+  const std::string asked = "plugin \"" + file + "\": ";
+  void* library = open_plugin(file, asked);
+  void* entry = dlsym(library, AA_DRIVER_QUERY_SYMBOL);
+  if (!entry) {
     throw UnavailableError(asked + "does not export \"" AA_DRIVER_QUERY_SYMBOL
                                    "\"; it is not a driver for this program");
   }
+  if (!is_function(entry)) {
+    throw UnavailableError(asked + "its \"" AA_DRIVER_QUERY_SYMBOL "\" is data, not a function");
+  }
+  const auto query = reinterpret_cast<aa_driver_query_fn>(entry);
   const aa_driver* raw = nullptr;
   try {
     raw = query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services());

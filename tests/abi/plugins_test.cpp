@@ -38,6 +38,8 @@ INSTANTIATE_TEST_SUITE_P(All, BrokenPlugin,
                                          std::pair("garbage_table", "this host speaks version"),
                                          std::pair("missing_required", "mem_alloc, stream_synchronize"),
                                          std::pair("throws_from_query", "thrown by the query function"),
+                                         std::pair("data_entry", "is data, not a function"),
+                                         std::pair("untyped_entry", "is data, not a function"),
                                          std::pair("no_such_file", "no such file")),
                          [](const auto& info) { return info.param.first; });
 

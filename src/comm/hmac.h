@@ -1,6 +1,6 @@
 // HMAC-SHA-256 (RFC 2104, FIPS 180-4): how the members of a job prove to each other that they know its token, without
-// sending it. A keyed hash that needs no library; chosen over SipHash because it takes a key of any length and because an
-// answer seen on the network does not help to find a token by trial faster than its entropy allows.
+// sending it. Chosen over SipHash because it takes a key of any length, and because an answer that is seen on the network does
+// not help to find a token by trial faster than its entropy allows. Any thread; nothing blocks or throws.
 #pragma once
 
 #include <array>

@@ -15,12 +15,16 @@ and `sentencepiece`; nothing is downloaded.  The script writes
                                   (decode_cases.json)
   tests/data/config_fields/       what every field of config.json does
                                   (tools/config_fixtures.py)
+  tests/data/tokenizer_directories/<name>.json
+                                  a directory whose special tokens lie in
+                                  several files, and what AutoTokenizer makes
+                                  of it (tokenizer_directories.py)
 
 tests/data/README.md describes the files and the meaning of every key.
 
 How to run it (the versions used last are in tests/data/README.md):
 
-  pip install torch transformers tokenizers sentencepiece safetensors numpy
+  pip install torch transformers tokenizers sentencepiece protobuf safetensors numpy
   python tools/make_fixtures.py                # make everything
   python tools/make_fixtures.py --models       # only the models
   python tools/make_fixtures.py --tokenizers   # only the tokenizers
@@ -45,6 +49,8 @@ import sys
 import zlib
 from collections import Counter
 from pathlib import Path
+
+import tokenizer_directories
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -1042,6 +1048,10 @@ def main():
         for name, make in TOKENIZERS.items():
             if wanted(name):
                 check_tokenizer(name) if args.check else make_tokenizer(name, make)
+        if args.check:
+            tokenizer_directories.check(DATA, wanted)
+        elif not args.only or set(args.only) & set(tokenizer_directories.DIRECTORIES):
+            tokenizer_directories.make(DATA, sys.modules[__name__], wanted)
     if args.models or both:
         chosen = {name: spec for name, spec in MODELS.items() if wanted(name)}
         if chosen:

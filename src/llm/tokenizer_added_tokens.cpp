@@ -72,23 +72,32 @@ std::pair<size_t, size_t> TextTrie::longest(std::string_view text) const {
   return best;
 }
 
-AddedTokens::AddedTokens(const JsonRef& list, const Vocabulary& vocabulary, const Normalizer* normalizer)
-    : normalizer_(normalizer) {
+bool AddedToken::same_rules(const AddedToken& other) const {
+  return content == other.content && single_word == other.single_word && lstrip == other.lstrip &&
+         rstrip == other.rstrip && normalized == other.normalized && special == other.special;
+}
+
+AddedToken read_added_token(const JsonRef& value) {
+  AddedToken token;
+  token.content = value.at("content").string();
+  token.single_word = read_flag(value, "single_word", false);
+  token.lstrip = read_flag(value, "lstrip", false);
+  token.rstrip = read_flag(value, "rstrip", false);
+  token.special = read_flag(value, "special", false);
+  token.normalized = read_flag(value, "normalized", !token.special);
+  return token;
+}
+
+void AddedTokenList::add_json(const JsonRef& list) {
   if (!list.is_array()) list.fail("a list");
-  const int64_t limit = id_limit(static_cast<size_t>(vocabulary.size()) + list.size());
+  const int64_t limit = id_limit(static_cast<size_t>(vocabulary_.size()) + list.size());
   for (size_t i = 0; i < list.size(); ++i) {
     const JsonRef entry = list[i];
-    Token token;
-    token.content = entry.at("content").string();
+    AddedToken token = read_added_token(entry);
     token.id = static_cast<int32_t>(entry.at("id").integer(0, limit - 1));
-    token.single_word = read_flag(entry, "single_word", false);
-    token.lstrip = read_flag(entry, "lstrip", false);
-    token.rstrip = read_flag(entry, "rstrip", false);
-    const bool special = read_flag(entry, "special", false);
-    const bool normalized = read_flag(entry, "normalized", !special);
     if (token.content.empty()) continue;
-    const auto in_vocabulary = vocabulary.find(token.content);
-    const std::string* other = vocabulary.token(token.id);
+    const auto in_vocabulary = vocabulary_.find(token.content);
+    const std::string* other = vocabulary_.token(token.id);
     if (in_vocabulary && *in_vocabulary != token.id) {
       entry.at("id").fail(std::to_string(*in_vocabulary) + ", which is the id of " + quote_text(token.content) +
                           " in the vocabulary");
@@ -99,11 +108,60 @@ AddedTokens::AddedTokens(const JsonRef& list, const Vocabulary& vocabulary, cons
     if (by_content_.contains(token.content)) {
       entry.at("content").error("the added token " + quote_text(token.content) + " occurs twice");
     }
-    token.normalized_content = normalized && normalizer != nullptr ? normalizer->apply(token.content) : token.content;
-    if (special) special_.insert(token.content);
+    put(std::move(token));
+  }
+}
+
+void AddedTokenList::put(AddedToken token) {
+  by_id_.emplace(token.id, tokens_.size());
+  by_content_.emplace(token.content, tokens_.size());
+  next_id_ = std::max(next_id_, token.id + 1);
+  tokens_.push_back(std::move(token));
+}
+
+void AddedTokenList::add(const AddedToken& token) {
+  if (token.content.empty()) return;
+  if (const auto found = by_content_.find(token.content); found != by_content_.end()) {
+    AddedToken& old = tokens_[found->second];
+    const int32_t id = old.id;
+    const bool special = old.special || token.special;
+    old = token;
+    old.id = id;
+    old.special = special;
+    return;
+  }
+  AddedToken added = token;
+  const auto id = vocabulary_.find(token.content);
+  added.id = id ? *id : std::max(next_id_, static_cast<int32_t>(vocabulary_.size()));
+  put(std::move(added));
+}
+
+const AddedToken* AddedTokenList::find(const std::string& content) const {
+  const auto found = by_content_.find(content);
+  return found == by_content_.end() ? nullptr : &tokens_[found->second];
+}
+
+std::optional<int32_t> AddedTokenList::id_of(const std::string& content) const {
+  if (const AddedToken* token = find(content)) return token->id;
+  return vocabulary_.find(content);
+}
+
+std::optional<std::string> AddedTokenList::text_of(int32_t id) const {
+  if (const auto found = by_id_.find(id); found != by_id_.end()) return tokens_[found->second].content;
+  if (const std::string* token = vocabulary_.token(id)) return *token;
+  return std::nullopt;
+}
+
+AddedTokens::AddedTokens(const AddedTokenList& list, const Normalizer* normalizer, bool split_special)
+    : normalizer_(normalizer), split_special_(split_special) {
+  for (const AddedToken& entry : list.tokens()) {
+    Token token{entry, {}};
+    token.normalized_content =
+        token.normalized && normalizer != nullptr ? normalizer->apply(token.content) : token.content;
+    if (token.special) special_.insert(token.content);
     // A token that normalization leaves nothing of is never found.
     if (!token.normalized_content.empty()) {
-      (normalized ? normalized_ : as_written_).add(token.normalized_content, tokens_.size());
+      (token.normalized ? normalized_ : as_written_).add(token.normalized_content, tokens_.size());
     }
     by_id_.emplace(token.id, tokens_.size());
     by_content_.emplace(token.content, tokens_.size());
@@ -126,13 +184,14 @@ std::vector<AddedTokens::Match> AddedTokens::matches(std::string_view text, cons
     size_t begin = at;
     size_t end = at + length;
     at = end;
+    if (split_special_ && special_.contains(token.content)) continue;
     if (token.single_word && (ends_with_word(text.substr(0, begin)) || starts_with_word(text.substr(end)))) continue;
     if (token.lstrip) begin = std::max(white_space_at_end(text.substr(0, begin)), covered);
     if (token.rstrip) end += white_space_at_start(text.substr(end));
     if (begin >= end) continue;  // white space that the token before took
     if (covered < begin) parts.push_back({covered, begin, -1});
     parts.push_back({begin, end, token.id});
-    covered = std::max(covered, end);
+    covered = end;  // a token within white space that the one before took brings the rest of it back
   }
   if (covered != text.size()) parts.push_back({covered, text.size(), -1});
   return parts;

@@ -40,7 +40,31 @@ std::pair<std::string_view, std::string_view> merge_parts(const JsonRef& merge) 
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
+BpeOptions read_options(const JsonRef& value) {
+  BpeOptions options;
+  options.unknown = optional_text(value, "unk_token");
+  options.prefix = optional_text(value, "continuing_subword_prefix");
+  options.suffix = optional_text(value, "end_of_word_suffix");
+  options.fuse_unknown = read_flag(value, "fuse_unk", false);
+  options.ignore_merges = read_flag(value, "ignore_merges", false);
+  options.byte_fallback = read_flag(value, "byte_fallback", false);
+  return options;
+}
+
 }  // namespace
+
+void check_bpe_type(const JsonRef& model) {
+  const auto type = model.find("type");
+  if (type && type->string() == "BPE") return;
+  // Older files have no "type". A Unigram model's vocabulary is a list of tokens with scores.
+  const bool has_list = model.has("vocab") && model.at("vocab").is_array();
+  if (!type && !has_list) return;
+  const std::string name = type ? type->string() : "Unigram";
+  const bool known = name == "Unigram" || name == "WordPiece" || name == "WordLevel";
+  (type ? *type : model.at("vocab"))
+      .error("this is a " + (known ? name : quote_text(name)) +
+             " tokenizer, which is not supported yet; supported is BPE (byte pair encoding)");
+}
 
 void BpeModel::MergeTable::reserve(size_t count) {
   const size_t places = std::bit_ceil(2 * count + 2);
@@ -66,28 +90,33 @@ const BpeModel::Merge* BpeModel::MergeTable::find(int32_t left, int32_t right) c
   return keys_[at] == no_key ? nullptr : &merges_[at];
 }
 
-BpeModel::BpeModel(const JsonRef& value, size_t count) {
+BpeModel::BpeModel(const JsonRef& value, size_t count, const std::optional<BpeOptions>& options) {
   if (!value.is_object()) value.fail("an object");
-  const auto type = value.find("type");
-  if (type && type->string() != "BPE") {
-    type->error("the tokenizer model " + quote_text(type->string()) + " is not supported; supported are BPE");
-  }
+  check_bpe_type(value);
   vocabulary_ = Vocabulary(value.at("vocab"), count);
-  unknown_ = optional_text(value, "unk_token");
-  if (!unknown_.empty()) unknown_id_ = vocabulary_.find(unknown_);
-  prefix_ = optional_text(value, "continuing_subword_prefix");
-  suffix_ = optional_text(value, "end_of_word_suffix");
-  fuse_unknown_ = read_flag(value, "fuse_unk", false);
-  ignore_merges_ = read_flag(value, "ignore_merges", false);
-  if (read_flag(value, "byte_fallback", false)) {
-    for (int byte = 0; byte < 256; ++byte) {
-      constexpr std::string_view digits = "0123456789ABCDEF";
-      const std::string name = {
-          '<', '0', 'x', digits[static_cast<size_t>(byte / 16)], digits[static_cast<size_t>(byte % 16)], '>'};
-      byte_ids_.push_back(vocabulary_.find(name).value_or(-1));
-    }
-  }
+  options_ = options ? *options : read_options(value);
+  prepare();
   read_merges(value.at("merges"));
+}
+
+BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<IdMerge>& merges, BpeOptions options)
+    : vocabulary_(std::move(vocabulary)), options_(std::move(options)) {
+  prepare();
+  merges_.reserve(merges.size());
+  uint32_t rank = 0;
+  for (const IdMerge& merge : merges) merges_.put(merge.left, merge.right, {rank++, merge.whole});
+}
+
+// What follows from the vocabulary and the options.
+void BpeModel::prepare() {
+  if (!options_.unknown.empty()) unknown_id_ = vocabulary_.find(options_.unknown);
+  if (!options_.byte_fallback) return;
+  for (int byte = 0; byte < 256; ++byte) {
+    constexpr std::string_view digits = "0123456789ABCDEF";
+    const std::string name = {
+        '<', '0', 'x', digits[static_cast<size_t>(byte / 16)], digits[static_cast<size_t>(byte % 16)], '>'};
+    byte_ids_.push_back(vocabulary_.find(name).value_or(-1));
+  }
 }
 
 void BpeModel::read_merges(const JsonRef& merges) {
@@ -106,9 +135,9 @@ void BpeModel::read_merges(const JsonRef& merges) {
     };
     const int32_t left_id = id_of(left);
     const int32_t right_id = id_of(right);
-    if (right.size() < prefix_.size()) merge.error("the second part is shorter than continuing_subword_prefix");
+    if (right.size() < options_.prefix.size()) merge.error("the second part is shorter than continuing_subword_prefix");
     whole = left;
-    whole += right.substr(prefix_.size());
+    whole += right.substr(options_.prefix.size());
     merges_.put(left_id, right_id, {rank++, id_of(whole)});
   }
 }
@@ -124,7 +153,7 @@ bool BpeModel::add_bytes(std::string_view character, std::vector<int32_t>& ids) 
 void BpeModel::add_unknown(std::vector<int32_t>& ids) const {
   if (!unknown_id_) {
     throw CheckpointError("tokenizer: the text has characters without a token, and the unknown token " +
-                          quote_text(unknown_) + " is not in the vocabulary either");
+                          quote_text(options_.unknown) + " is not in the vocabulary either");
   }
   ids.push_back(*unknown_id_);
 }
@@ -141,16 +170,16 @@ std::vector<int32_t> BpeModel::first_symbols(std::string_view piece) const {
     const bool first = at == 0;
     at += character.size();
     const bool last = at >= piece.size();
-    if ((!first && !prefix_.empty()) || (last && !suffix_.empty())) {
-      decorated = (first ? "" : prefix_) + std::string(character) + (last ? suffix_ : "");
+    if ((!first && !options_.prefix.empty()) || (last && !options_.suffix.empty())) {
+      decorated = (first ? "" : options_.prefix) + std::string(character) + (last ? options_.suffix : "");
       character = decorated;
     }
     if (const auto id = vocabulary_.find(character)) {
       if (unknown) add_unknown(ids);
       unknown = false;
       ids.push_back(*id);
-    } else if (!add_bytes(character, ids) && !unknown_.empty()) {
-      if (unknown && !fuse_unknown_) add_unknown(ids);
+    } else if (!add_bytes(character, ids) && !options_.unknown.empty()) {
+      if (unknown && !options_.fuse_unknown) add_unknown(ids);
       unknown = true;
     }
   }
@@ -208,7 +237,7 @@ std::vector<int32_t> BpeModel::merge_all(const std::vector<int32_t>& ids) const 
 
 void BpeModel::encode(std::string_view piece, std::vector<int32_t>& ids) const {
   if (piece.empty()) return;
-  if (ignore_merges_) {
+  if (options_.ignore_merges) {
     if (const auto id = vocabulary_.find(piece)) {
       ids.push_back(*id);
       return;

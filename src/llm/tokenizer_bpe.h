@@ -14,11 +14,28 @@
 
 namespace anyaccel::llm {
 
+struct BpeOptions {
+  std::string unknown;         // the token for characters that have none; empty: they are left out
+  std::string prefix;          // of a symbol inside a word
+  std::string suffix;          // of the last symbol of a word
+  bool fuse_unknown = false;   // neighbouring unknown characters are one token
+  bool byte_fallback = false;  // characters without a token become their bytes, "<0x41>"
+  bool ignore_merges = false;  // a word that is a token is that token, whatever the merges make of it
+};
+
 class BpeModel {
  public:
-  // The "model" of a tokenizer.json. `count`: tokens in all, added ones included. CheckpointError for another kind of
-  // model, an option with a wrong type, or a merge of parts that are no tokens.
-  BpeModel(const JsonRef& value, size_t count);
+  // The "model" of a tokenizer.json. `count`: tokens in all, added ones included. `options` replaces those of the file.
+  // CheckpointError for another kind of model (naming it), an option with a wrong type, or a merge of parts that are no
+  // tokens.
+  BpeModel(const JsonRef& value, size_t count, const std::optional<BpeOptions>& options = std::nullopt);
+  // `merges`: ids of two neighbours and of what they become, the most urgent first.
+  struct IdMerge {
+    int32_t left = 0;
+    int32_t right = 0;
+    int32_t whole = 0;
+  };
+  BpeModel(Vocabulary vocabulary, const std::vector<IdMerge>& merges, BpeOptions options);
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   // Appends the tokens of one piece of text (valid UTF-8). Time grows as n log n. CheckpointError when the unknown
@@ -50,6 +67,7 @@ class BpeModel {
     bool gone = false;
   };
 
+  void prepare();
   void read_merges(const JsonRef& merges);
   void add_unknown(std::vector<int32_t>& ids) const;
   std::vector<int32_t> first_symbols(std::string_view piece) const;
@@ -57,19 +75,17 @@ class BpeModel {
   std::vector<int32_t> merge_all(const std::vector<int32_t>& ids) const;
 
   Vocabulary vocabulary_;
-  std::string source_;
   MergeTable merges_;
   std::vector<int32_t> byte_ids_;  // of "<0x00>" to "<0xFF>", -1 where there is none; empty without byte fallback
-  std::string unknown_;
+  BpeOptions options_;
   std::optional<int32_t> unknown_id_;
-  bool fuse_unknown_ = false;
-  bool ignore_merges_ = false;
-  std::string prefix_;  // of a symbol inside a word
-  std::string suffix_;  // of the last symbol of a word
 
   // Words that were encoded before. They repeat a lot.
   mutable std::mutex cache_lock_;
   mutable std::unordered_map<std::string, std::vector<int32_t>> cache_;
 };
+
+// CheckpointError for the "model" of a tokenizer.json that is of another kind than BPE, naming the kind.
+void check_bpe_type(const JsonRef& model);
 
 }  // namespace anyaccel::llm

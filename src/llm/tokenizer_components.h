@@ -54,6 +54,9 @@ class PostProcessor {
 // `max_id`: ids of the template go up to it.
 std::unique_ptr<PostProcessor> read_post_processor(const JsonRef& value, int64_t max_id);
 
+// Puts `before` and `after` around a text when special tokens are asked for.
+std::unique_ptr<PostProcessor> make_template(std::vector<int32_t> before, std::vector<int32_t> after);
+
 // {"String": ...} or {"Regex": ...}.
 TextPattern read_pattern(const JsonRef& value);
 // A text of exactly one character.

@@ -31,6 +31,8 @@ class SequencePostProcessor : public PostProcessor {
 
 class TemplatePostProcessor : public PostProcessor {
  public:
+  TemplatePostProcessor(std::vector<int32_t> before, std::vector<int32_t> after)
+      : before_(std::move(before)), after_(std::move(after)) {}
   TemplatePostProcessor(const JsonRef& value, int64_t max_id) {
     const JsonRef list = value.at("single");
     if (!list.is_array()) list.fail("a list");
@@ -67,6 +69,10 @@ class TemplatePostProcessor : public PostProcessor {
 };
 
 }  // namespace
+
+std::unique_ptr<PostProcessor> make_template(std::vector<int32_t> before, std::vector<int32_t> after) {
+  return std::make_unique<TemplatePostProcessor>(std::move(before), std::move(after));
+}
 
 std::unique_ptr<PostProcessor> read_post_processor(const JsonRef& value, int64_t max_id) {
   if (value.is_null()) return nullptr;

@@ -9,6 +9,7 @@
 #include "llm/json.h"
 #include "llm/sentencepiece_model.h"
 #include "llm/tokenizer_added_tokens.h"
+#include "llm/tokenizer_parts.h"
 #include "llm/tokenizer_stream.h"
 #include "llm/utf8.h"
 
@@ -89,14 +90,16 @@ class SentencePieceTokenizer : public Tokenizer {
   int32_t id_of(std::string_view text) const { return token_to_id(text).value_or(unknown_id_); }
 
   void check_kind(const std::string& source) const {
-    constexpr std::string_view kinds[] = {"?", "unigram", "bpe", "word", "char"};
+    constexpr std::string_view kinds[] = {"?", "Unigram", "BPE", "word", "character"};
     const auto refuse = [&](const std::string& what, const std::string& expected) {
       throw CheckpointError(source + ": has " + what + ", which is not supported; supported is " + expected);
     };
     if (model_.model_type != 2) {
       const bool known = model_.model_type >= 1 && model_.model_type <= 4;
-      refuse("the model type " + (known ? std::string(kinds[model_.model_type]) : std::to_string(model_.model_type)),
-             "bpe");
+      throw CheckpointError(
+          source + ": this is a " +
+          (known ? std::string(kinds[model_.model_type]) : "SentencePiece type " + std::to_string(model_.model_type)) +
+          " tokenizer, which is not supported yet; supported is BPE (byte pair encoding)");
     }
     if (model_.has_charsmap) refuse("the normalizer " + quote_text(model_.normalizer_name), "identity");
     if (model_.has_denormalizer) refuse("a denormalizer", "a model without one");
@@ -321,6 +324,35 @@ std::unique_ptr<TokenTextStream> SentencePieceTokenizer::text_stream(bool, bool)
 }
 
 }  // namespace
+
+void check_sentencepiece_model(const SentencePieceModel& model, const std::string& source) {
+  SentencePieceTokenizer(model, source);
+}
+
+std::unique_ptr<BpeModel> make_bpe(const SentencePieceModel& model, const std::string& source, BpeOptions options) {
+  constexpr size_t most_bytes = size_t{1} << 30;  // of parts looked up
+  std::vector<std::string> tokens;
+  size_t bytes = 0;
+  for (const SentencePiece& piece : model.pieces) {
+    bytes += piece.text.size() * piece.text.size();
+    if (bytes > most_bytes) {
+      throw CheckpointError(source + ": the piece " + quote_text(piece.text) + " has " +
+                            std::to_string(piece.text.size()) + " bytes, which makes finding its parts too slow");
+    }
+    tokens.push_back(piece.text);
+  }
+  Vocabulary vocabulary(std::move(tokens));
+  std::vector<BpeModel::IdMerge> merges;
+  for (int32_t id = 0; id < static_cast<int32_t>(model.pieces.size()); ++id) {
+    const std::string_view text = model.pieces[static_cast<size_t>(id)].text;
+    for (size_t cut = utf8_length(text[0]); cut < text.size(); cut += utf8_length(text[cut])) {
+      const auto left = vocabulary.find(text.substr(0, cut));
+      if (!left) continue;
+      if (const auto right = vocabulary.find(text.substr(cut))) merges.push_back({*left, *right, id});
+    }
+  }
+  return std::make_unique<BpeModel>(std::move(vocabulary), merges, std::move(options));
+}
 
 std::unique_ptr<Tokenizer> Tokenizer::parse_sentencepiece(std::string_view bytes, std::string_view source) {
   return std::make_unique<SentencePieceTokenizer>(parse_sentencepiece_model(bytes, source), source);

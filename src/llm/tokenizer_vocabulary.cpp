@@ -24,8 +24,16 @@ Vocabulary::Vocabulary(const JsonRef& tokens, size_t count) {
     used_[id] = true;
     tokens_[id] = tokens.key(i);
   }
-  // Only now: the texts do not move any more.
-  ids_.reserve(tokens.size());
+  index();
+}
+
+Vocabulary::Vocabulary(std::vector<std::string> tokens) : tokens_(std::move(tokens)), used_(tokens_.size(), true) {
+  index();
+}
+
+// Only when the texts do not move any more.
+void Vocabulary::index() {
+  ids_.reserve(tokens_.size());
   for (size_t id = 0; id < tokens_.size(); ++id) {
     if (used_[id]) ids_.emplace(tokens_[id], static_cast<int32_t>(id));
   }

@@ -18,6 +18,8 @@ class Vocabulary {
   // {"token": id, ...} for at most `count` tokens in all, added ones included. CheckpointError for an id that is taken,
   // negative, or so large that the vocabulary would mostly be holes.
   Vocabulary(const JsonRef& tokens, size_t count);
+  // Tokens whose ids are their places. They must differ.
+  explicit Vocabulary(std::vector<std::string> tokens);
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
   Vocabulary(Vocabulary&&) = default;
@@ -30,6 +32,8 @@ class Vocabulary {
   const std::string* token(int32_t id) const noexcept;
 
  private:
+  void index();
+
   std::vector<std::string> tokens_;  // by id
   std::vector<bool> used_;
   std::unordered_map<std::string_view, int32_t> ids_;  // keys point into tokens_

@@ -13,5 +13,8 @@ void safetensors(const uint8_t* data, size_t size);
 void config(const uint8_t* data, size_t size);
 // A tokenizer.json when the bytes begin with "{", else a tokenizer.model; encodes and decodes a text with it.
 void tokenizer(const uint8_t* data, size_t size);
+// The files of a directory that say something about its tokenizer, each behind a line "=== <name>"; encodes and decodes
+// a text with what they make.
+void tokenizer_directory(const uint8_t* data, size_t size);
 
 }  // namespace anyaccel::fuzz

@@ -50,7 +50,11 @@ TEST(TokenizerJson, BadModels) {
     parts.model = model;
     return parts.error();
   };
-  expect_contains(error(R"({"type": "Unigram", "vocab": {}, "merges": []})"), "\"Unigram\" is not supported");
+  expect_contains(error(R"({"type": "Unigram", "vocab": [["a", 0.5]], "unk_id": 0})"),
+                  "this is a Unigram tokenizer, which is not supported yet; supported is BPE");
+  expect_contains(error(R"({"vocab": [["a", 0.5]], "unk_id": 0})"), "this is a Unigram tokenizer");
+  expect_contains(error(R"({"type": "WordPiece", "vocab": {}})"), "this is a WordPiece tokenizer");
+  expect_contains(error(R"({"type": "x\ny", "vocab": {}})"), "this is a \"x\\x0ay\" tokenizer");
   expect_contains(error(R"({"vocab": {"a": "x"}, "merges": []})"), "model.vocab.a");
   expect_contains(error(R"({"vocab": {"a": 1.5}, "merges": []})"), "model.vocab.a");
   expect_contains(error(R"({"vocab": {"a": -1}, "merges": []})"), "model.vocab.a");
@@ -58,7 +62,7 @@ TEST(TokenizerJson, BadModels) {
   expect_contains(error(R"({"vocab": {"a": 18446744073709551615}, "merges": []})"), "model.vocab.a");
   expect_contains(error(R"({"vocab": {"a": 1, "b": 1}, "merges": []})"), "also the id of");
   expect_contains(error(R"({"vocab": {"a": 1, "a": 2}, "merges": []})"), "twice");
-  expect_contains(error(R"({"vocab": ["a"], "merges": []})"), "model.vocab");
+  expect_contains(error(R"({"type": "BPE", "vocab": ["a"], "merges": []})"), "model.vocab");
   expect_contains(error(R"({"merges": []})"), "vocab");
   expect_contains(error(R"({"vocab": {"a": 0}})"), "model.merges");
   expect_contains(error(R"({"vocab": {"a": 0}, "merges": {"a": 1}})"), "a list of merges");
@@ -222,7 +226,7 @@ TEST(TokenizerModel, TheSmallOneWorks) {
 }
 
 TEST(TokenizerModel, UnsupportedKindsAreNamed) {
-  expect_contains(model_error(unknown_piece), "unigram");
+  expect_contains(model_error(unknown_piece), "this is a Unigram tokenizer, which is not supported yet");
   expect_contains(model_error(unknown_piece + field(2, {3 << 3, 3})), "word");
   expect_contains(model_error(unknown_piece + bpe + field(3, field(1, "nmt_nfkc") + field(2, "x"))), "nmt_nfkc");
   expect_contains(model_error(unknown_piece + bpe + field(3, {5 << 3, 0})), "escape_whitespaces");

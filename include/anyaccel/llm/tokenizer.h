@@ -22,8 +22,10 @@ class TokenTextStream;
 // Loaded once, never changes (a cache of words aside, which is locked): any number of threads may use it at once.
 class Tokenizer {
  public:
-  // tokenizer.json, else tokenizer.model, and what tokenizer_config.json says about special tokens. Throws
-  // CheckpointError for a missing or damaged file, or a component that is not supported (naming it and those that are).
+  // tokenizer.json, else tokenizer.model, with the special tokens and settings of tokenizer_config.json,
+  // special_tokens_map.json, added_tokens.json and the class that these and config.json name, as transformers'
+  // AutoTokenizer puts them together (docs/tokenizers.md). Throws CheckpointError for a missing or damaged file, files
+  // that give a token different ids (naming both), or a component that is not supported (naming it and those that are).
   static std::unique_ptr<Tokenizer> load(const std::filesystem::path& dir);
   // The same for the text of a tokenizer.json or the bytes of a tokenizer.model; `source` stands for the file in
   // errors.
@@ -51,12 +53,18 @@ class Tokenizer {
   // Beginning and end of a text, where the files say so.
   std::optional<int32_t> bos_id() const noexcept { return bos_id_; }
   std::optional<int32_t> eos_id() const noexcept { return eos_id_; }
+  // What a person should know about the files: where two of them disagree and which one counts.
+  const std::vector<std::string>& notes() const noexcept { return notes_; }
+  // Ids that a model can do without: of the padding token, and of tokens that only a class of transformers names.
+  const std::vector<int32_t>& spare_ids() const noexcept { return spare_ids_; }
 
  protected:
   Tokenizer() = default;
 
   std::optional<int32_t> bos_id_;
   std::optional<int32_t> eos_id_;
+  std::vector<std::string> notes_;
+  std::vector<int32_t> spare_ids_;
 
  private:
   friend class StreamDecoder;

@@ -42,6 +42,7 @@ struct Arguments {
   std::optional<std::string> seed;
   bool greedy = false;
   bool ignore_eos = false;
+  bool no_bos = false;
   bool no_stream = false;
   bool json = false;
   bool quiet = false;
@@ -86,6 +87,8 @@ void add_options(CommandLine& line, Arguments& arguments) {
       .type("N")
       .show_default();
   line.add_flag("--greedy", arguments.greedy, "Always the most likely token, whatever generation_config.json says");
+  line.add_flag("--no-bos", arguments.no_bos,
+                "Add no tokens around the prompt (a beginning-of-text token, mostly): it has them already");
   line.add_flag("--ignore-eos", arguments.ignore_eos, "Go on past end-of-text tokens");
   line.add_flag("--no-stream", arguments.no_stream, "Print the text when it is complete");
   line.add_flag("--json", arguments.json, "Print one JSON object with texts, token ids and timings");
@@ -158,6 +161,7 @@ llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers&
   options.context = numbers.context;
   options.stop = arguments.stop;
   options.ignore_eos = arguments.ignore_eos;
+  options.add_special_tokens = !arguments.no_bos;
   options.seed = numbers.seed;
   if (!options.seed) {
     std::random_device entropy;
@@ -192,6 +196,7 @@ llm::TextGenerator load(const Arguments& arguments, DType dtype, const Job& job)
                  std::string(dtype_name(model.dtype())).c_str(), model.mapped_bytes() > 0 ? ", used from the file" : "",
                  generator.load_seconds() * 1000.0);
     for (const std::string& note : model.notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
+    for (const std::string& note : generator.tokenizer()->notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
   }
   return generator;
 }

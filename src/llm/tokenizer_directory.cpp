@@ -114,23 +114,26 @@ void add_tokens(const TokenizerSettings& settings, const std::map<int32_t, Added
   for (const AddedToken& token : extra) add_plain(token);
 }
 
-// Every file's ids must be those that the tokens have.
-void check_ids(const std::vector<DeclaredToken>& declared, const AddedTokenList& list, const std::string& source) {
+// Every file's ids must be those that the tokens have. `base`: what `source`, the tokenizer's main file, defines.
+void check_ids(const std::vector<DeclaredToken>& declared, const AddedTokenList& list, const AddedTokenList& base,
+               const std::string& source) {
   for (const auto& [token, file] : declared) {
     const auto id = list.id_of(token.content);
     if (id == token.id) continue;
+    const auto in_base = base.id_of(token.content);
+    const auto other = base.text_of(token.id);
     std::string message =
         file + ": the token " + quote_text(token.content) + " has the id " + std::to_string(token.id) + " there, but ";
-    const auto other = list.text_of(token.id);
-    if (!id) {
-      message += "is not among the tokens of " + source;
-    } else if (list.vocabulary().find(token.content) || !other || *id < list.vocabulary().size()) {
-      message += std::to_string(*id) + " by " + source;
-      if (*id >= list.vocabulary().size()) message += ", since no token has an id in between";
-    } else {
+    if (in_base && in_base != token.id) {
+      message += std::to_string(*in_base) + " in " + source;
+    } else if (other && *other != token.content) {
       message += "in " + source + " that is the id of " + quote_text(*other);
+    } else if (id) {
+      message += "the next free id behind those of " + source + " is " + std::to_string(*id);
+    } else {
+      message += "it gets none beside " + source;
     }
-    throw CheckpointError(message + "; expected both files to give it the same id");
+    throw CheckpointError(message + "; expected all files to agree, and no free ids between new tokens");
   }
 }
 
@@ -198,7 +201,7 @@ std::unique_ptr<Tokenizer> load_json(const TokenizerFiles& files) {
     for (const AddedToken& token : in_file.tokens()) declared.insert_or_assign(token.id, token);
   }
   add_tokens(settings, declared, settings.extra.value_or(settings.additional), list);
-  check_ids(settings.declared, list, files.tokenizer_json->path);
+  check_ids(settings.declared, list, in_file, files.tokenizer_json->path);
 
   std::vector<std::string> notes = settings.notes;
   std::vector<DeclaredToken> of_file;
@@ -211,7 +214,8 @@ std::unique_ptr<Tokenizer> load_json(const TokenizerFiles& files) {
                       " does not have it");
     }
   }
-  check_ids(of_file, list, files.tokenizer_config ? files.tokenizer_config->path : files.tokenizer_json->path);
+  // They can lose their ids only to another file's list.
+  check_ids(of_file, list, list, files.tokenizer_config ? files.tokenizer_config->path : files.tokenizer_json->path);
   parts.post_processor = read_post_processor(document, list.size() - 1);
   note_ends(settings, files, parts.post_processor.get(), list, notes);
   note_passed_over(settings, files, list, notes);
@@ -279,7 +283,7 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const TokenizerFiles& files) {
     extra.push_back(std::move(token));
   }
   add_tokens(settings, by_id(settings.declared), settings.extra.value_or(extra), list);
-  check_ids(settings.declared, list, path);
+  check_ids(settings.declared, list, AddedTokenList(parts.model->vocabulary()), path);
   const auto end = [&](const std::optional<bool>& wanted, const char* name) {
     std::vector<int32_t> ids;
     const AddedToken* token = settings.find_named(name);

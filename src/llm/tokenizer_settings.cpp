@@ -238,7 +238,7 @@ TokenizerClass choose_class(const TokenizerFiles& files, const ClassNames& names
     // Only LlamaTokenizer has rules for tokenizer.model.
     return names.name == "LlamaTokenizer" ? TokenizerClass::Llama : TokenizerClass::Generic;
   }
-  if (names.model_type == "mistral") return TokenizerClass::Generic;
+  if (names.model_type == "mistral" || names.model_type == "ministral") return TokenizerClass::Generic;
   if (names.model_type == "qwen2") return TokenizerClass::Qwen2;
   if (names.model_type == "qwen3" && names.name.empty()) return TokenizerClass::Qwen2;
   const bool byte_level = files.tokenizer_json->text.find("\"ByteLevel\"") != std::string::npos;

@@ -11,10 +11,8 @@ namespace anyaccel::fuzz {
 void safetensors(const uint8_t* data, size_t size);
 // A config.json and a generation_config.json.
 void config(const uint8_t* data, size_t size);
-// A tokenizer.json when the bytes begin with "{", else a tokenizer.model; encodes and decodes a text with it.
+// A tokenizer.json when the bytes begin with "{"; the files of a directory, each behind a line "=== <name>", when they
+// begin with "=== "; else a tokenizer.model. Encodes and decodes a text with what they make.
 void tokenizer(const uint8_t* data, size_t size);
-// The files of a directory that say something about its tokenizer, each behind a line "=== <name>"; encodes and decodes
-// a text with what they make.
-void tokenizer_directory(const uint8_t* data, size_t size);
 
 }  // namespace anyaccel::fuzz

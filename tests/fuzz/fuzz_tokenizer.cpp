@@ -54,22 +54,13 @@ llm::TokenizerFiles split_files(std::string_view bytes) {
 
 }  // namespace
 
-void tokenizer_directory(const uint8_t* data, size_t size) {
-  try {
-    const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-    const std::unique_ptr<llm::Tokenizer> tokenizer = llm::load_tokenizer(split_files(bytes), "dir");
-    use(*tokenizer, bytes);
-  } catch (const Error&) {
-  }
-}
-
 void tokenizer(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   try {
-    const bool json = bytes.starts_with('{');
     const std::unique_ptr<llm::Tokenizer> tokenizer =
-        json ? llm::Tokenizer::parse_json(bytes, "tokenizer.json")
-             : llm::Tokenizer::parse_sentencepiece(bytes, "tokenizer.model");
+        bytes.starts_with("=== ") ? llm::load_tokenizer(split_files(bytes), "dir")
+        : bytes.starts_with('{')  ? llm::Tokenizer::parse_json(bytes, "tokenizer.json")
+                                  : llm::Tokenizer::parse_sentencepiece(bytes, "tokenizer.model");
     use(*tokenizer, bytes);
   } catch (const Error&) {
   }
@@ -79,8 +70,7 @@ void tokenizer(const uint8_t* data, size_t size) {
 
 #ifdef ANYACCEL_LIBFUZZER
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  (bytes.starts_with("=== ") ? anyaccel::fuzz::tokenizer_directory : anyaccel::fuzz::tokenizer)(data, size);
+  anyaccel::fuzz::tokenizer(data, size);
   return 0;
 }
 #endif

@@ -99,7 +99,6 @@ void run(const std::string& name, Target target) {
 TEST(FuzzCorpus, Safetensors) { run("safetensors", &safetensors); }
 TEST(FuzzCorpus, Config) { run("config", &config); }
 TEST(FuzzCorpus, Tokenizer) { run("tokenizer", &tokenizer); }
-TEST(FuzzCorpus, TokenizerDirectory) { run("tokenizer_directory", &tokenizer_directory); }
 
 }  // namespace
 }  // namespace anyaccel::fuzz

@@ -113,10 +113,10 @@ TEST_F(Conflicts, OneTokenWithTwoIds) {
        {std::pair("tokenizer_config.json", R"({"added_tokens_decoder": {"7": {"content": "<s>"}}})"),
         std::pair("added_tokens.json", R"({"<s>": 7})")}) {
     const std::string message = error(name, text);
-    expect_contains(message, "the token \"<s>\" has the id 7 there, but 3 by ");
-    expect_contains(message, "tokenizer.json; expected both files to give it the same id");
+    expect_contains(message, "the token \"<s>\" has the id 7 there, but 3 in ");
+    expect_contains(message, "tokenizer.json; expected all files to agree");
   }
-  expect_contains(error("added_tokens.json", R"({"ab": 7})"), "the token \"ab\" has the id 7 there, but 2 by ");
+  expect_contains(error("added_tokens.json", R"({"ab": 7})"), "the token \"ab\" has the id 7 there, but 2 in ");
 }
 
 TEST_F(Conflicts, OneIdForTwoTokens) {
@@ -125,8 +125,8 @@ TEST_F(Conflicts, OneIdForTwoTokens) {
   expect_contains(error("tokenizer_config.json", R"({"added_tokens_decoder": {"1": {"content": "<x>"}}})"),
                   "tokenizer.json that is the id of \"b\"");
   const std::string message = error("added_tokens.json", R"({"<x>": 3})");
-  expect_contains(message, "tokenizer.json");
-  expect_contains(message, "\"<x>\"");
+  expect_contains(message, "the token \"<x>\" has the id 3 there, but in ");
+  expect_contains(message, "tokenizer.json that is the id of \"<s>\"");
   expect_contains(error("added_tokens.json", R"({"<x>": 4, "<y>": 4})"), "the id 4 is also the id of \"<x>\"");
   expect_contains(
       error("tokenizer_config.json", R"({"added_tokens_decoder": {"4": {"content": "<x>"}, "5": {"content": "<x>"}}})"),
@@ -136,7 +136,8 @@ TEST_F(Conflicts, OneIdForTwoTokens) {
 TEST_F(Conflicts, HolesBetweenIds) {
   const std::string message = error("added_tokens.json", R"({"<x>": 4, "<y>": 6})");
   expect_contains(message, "the token \"<y>\" has the id 6 there, but ");
-  expect_contains(message, "no token has an id in between");
+  expect_contains(message, "the next free id behind those of ");
+  expect_contains(message, "tokenizer.json is 5; expected all files to agree, and no free ids between new tokens");
 }
 
 TEST_F(Conflicts, FilesThatAreNoSuchFiles) {

@@ -5,7 +5,7 @@ MODEL  ?= models/stories
 PROMPT ?= Once upon a time
 JOBS   ?= $(shell nproc)
 
-.PHONY: run build test test-all bench docs package format clean packages test_packages configure_tests
+.PHONY: run build test test-user test-all bench docs package format clean packages test_packages configure_tests
 
 packages:
 	@tools/install_packages packages.txt
@@ -37,6 +37,12 @@ test: configure_tests build/fuzz/build.ninja
 	cmake --build build/fuzz -j $(JOBS) --target fuzzers
 	tools/fuzz build/fuzz -runs=20000
 	ctest --test-dir build/release --output-on-failure -j $(JOBS)
+
+# The tests of the finished release build again, as a person without rights and at the usual limits. Left out: what takes long
+# and is the same for everybody (kernels, the op and model tests' repeats on other accelerators, the source's habits).
+test-user:
+	tools/test_user build/release --output-on-failure -j $(JOBS) -LE '^(kernels|source|simulators)$$' \
+	  -E '^(cuda_simulated|cuda_virtual|xpu_level_zero|xpu_opencl|xpu_opencl_groups|xpu_spirv|source)/|^(cuda|xpu)/(faults|delays|coverage|calls|gpu_check)$$|^command/package$$'
 
 # Everything: the same under sanitizers, with more seeds, and long fuzzing.
 test-all: configure_tests build/asan/build.ninja build/tsan/build.ninja build/fuzz/build.ninja

@@ -5,7 +5,7 @@ fail() { echo "FAILED: $1"; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export ANYACCEL_CACHE_DIR="$work/cache" DS_ACCELERATOR=cpu
-cmake --install "$build" --prefix "$work/prefix" >"$work/log" 2>&1 || fail "install: $(cat "$work/log")"
+sh "$source/tools/install_build" "$build" "$work/prefix" >"$work/log" 2>&1 || fail "install: $(cat "$work/log")"
 cp -r "$source/examples/custom_op" "$work/example"
 # Sanitizers of the library must be those of the program.
 flags=$(sed -n 's/^ANYACCEL_SANITIZE:STRING=\(..*\)/-fsanitize=\1/p' "$build/CMakeCache.txt")

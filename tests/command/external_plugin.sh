@@ -7,7 +7,7 @@ fail() { echo "FAILED: $1"; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-cmake --install "$build" --prefix "$work/prefix" >"$work/log" 2>&1 || fail "install: $(cat "$work/log")"
+sh "$source/tools/install_build" "$build" "$work/prefix" >"$work/log" 2>&1 || fail "install: $(cat "$work/log")"
 cp -r "$source/tests/plugins/minimal" "$work/minimal"
 cmake -S "$work/minimal" -B "$work/build" -DANYACCEL_INCLUDE_DIR="$work/prefix/include" >"$work/log" 2>&1 &&
   cmake --build "$work/build" >>"$work/log" 2>&1 || fail "building the plugin: $(cat "$work/log")"

@@ -4,7 +4,7 @@ build=$3
 fail() { echo "FAILED: $1"; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cmake --install "$build" --prefix "$work/prefix" >"$work/log" 2>&1 || fail "install: $(cat "$work/log")"
+sh "$source/tools/install_build" "$build" "$work/prefix" >"$work/log" 2>&1 || fail "install: $(cat "$work/log")"
 sed -n '/^```cpp/,/^```/p' "$source/README.md" | sed '/^```/d' >"$work/main.cpp"
 [ -s "$work/main.cpp" ] || fail "there is no program in the README"
 cat >"$work/CMakeLists.txt" <<'C'

@@ -9,8 +9,8 @@ command -v dpkg >/dev/null || { echo "skipped: no dpkg, which tells the librarie
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-sh "$source/tools/package" >"$folder/log" 2>&1 || fail "tools/package: $(cat "$folder/log")"
-tar -C "$folder" -xJf "$source"/build/package/anyaccel-*.tar.xz || fail "the tarball cannot be unpacked"
+sh "$source/tools/package" "$folder/made" >"$folder/log" 2>&1 || fail "tools/package: $(cat "$folder/log")"
+tar -C "$folder" -xJf "$folder"/made/anyaccel-*.tar.xz || fail "the tarball cannot be unpacked"
 cd "$folder"/anyaccel-* || fail "the tarball holds no folder of its name"
 
 gloo=lib/anyaccel/libanyaccel_gloo.so  # opened by name, with what it needs beside it

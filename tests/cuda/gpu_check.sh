@@ -8,9 +8,9 @@ command -v python3 >/dev/null || { echo "skipped: python3 is not installed"; exi
 command -v dpkg >/dev/null || { echo "skipped: no dpkg, which tells the libraries' packages"; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-sh "$source/tools/package" >"$folder/log" 2>&1 || fail "tools/package: $(cat "$folder/log")"
+sh "$source/tools/package" "$folder/made" >"$folder/log" 2>&1 || fail "tools/package: $(cat "$folder/log")"
 
-python3 "$source/tools/gpu_check" --simulator "$build/simulators/cuda" --out "$folder" >"$folder/log" 2>&1 ||
+python3 "$source/tools/gpu_check" --simulator "$build/simulators/cuda" --package "$folder"/made/anyaccel-*.tar.xz --out "$folder" >"$folder/log" 2>&1 ||
   fail "$(cat "$folder/log")"
 python3 - "$folder"/*-gpu-check-simulator.json <<'P' || fail "$(cat "$folder/log")"
 import json, sys

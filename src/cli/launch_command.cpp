@@ -42,6 +42,7 @@ struct Texts {
   std::string master_port;
   std::string node_rank;
   std::string ssh_port;
+  std::string join_timeout;
   std::string launcher = "pdsh";
   std::string launcher_args;
   bool quiet = false;
@@ -58,6 +59,7 @@ void read_texts(const Texts& texts, bool launcher_given, launcher::LaunchOptions
   options.master_port = parse_optional("--master_port", texts.master_port, 1, 65535, 0);
   options.node_rank = parse_optional("--node_rank", texts.node_rank, 0, 65534, -1);
   options.ssh_port = parse_optional("--ssh_port", texts.ssh_port, 1, 65535, 0);
+  options.join_timeout = parse_optional("--join_timeout", texts.join_timeout, 1, 10000000, 0);
   options.runner = launcher::parse_runner(texts.launcher);
   options.runner_given = launcher_given;
   options.launcher_args = split_words(texts.launcher_args, "--launcher_args");
@@ -117,6 +119,7 @@ int run_launch(int argc, char** argv) {
       text("--launcher", texts.launcher, "local, pdsh (default), openmpi, mpich, impi, slurm or mvapich", "NAME");
   text("--launcher_args", texts.launcher_args, "Arguments for pdsh, mpirun or srun, as one word in quotes", "ARGS");
   flag("--force_multi", options.force_multi, "Go by the launcher although there is one host");
+  text("--join_timeout", texts.join_timeout, "Until all ranks must have started and joined (default 300)", "SECONDS");
   flag("--bind_cores_to_rank", options.bind_cores, "Give each rank cores and memory of its own");
   text("--bind_core_list", options.core_list, "The cores to share out, such as 0,2-4 (default: all)", "CORES");
   text("--enable_each_rank_log", options.log_dir, "Output of each rank to a file of its own there", "DIR");

@@ -90,6 +90,24 @@ std::optional<Said> option(int value, const char* name) {
   return Said{value, std::string("the option ") + name + " = " + std::to_string(value)};
 }
 
+// "node1:2,node2:1" is node1, node1, node2; empty unless that makes `size`.
+std::vector<std::string> hosts_of_ranks(std::string_view text, int size) {
+  std::vector<std::string> hosts;
+  while (!text.empty()) {
+    const std::string_view entry = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), entry.size() + 1));
+    const size_t colon = entry.rfind(':');
+    int count = 0;
+    if (colon == std::string_view::npos) return {};
+    const auto [end, error] = std::from_chars(entry.data() + colon + 1, entry.data() + entry.size(), count);
+    if (error != std::errc{} || end != entry.data() + entry.size() || count < 1) return {};
+    if (count > size - static_cast<int>(hosts.size())) return {};
+    hosts.insert(hosts.end(), static_cast<size_t>(count), std::string(entry.substr(0, colon)));
+  }
+  if (static_cast<int>(hosts.size()) != size) hosts.clear();
+  return hosts;
+}
+
 std::string slurm_master(const Reader& environment) {
   for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"}) {
     if (const auto hosts = environment.text(name)) {
@@ -170,6 +188,15 @@ JobPlace discover(const Environment& environment, const InitOptions& options) {
   }
   if (options.timeout.count() < 0) throw InvalidArgument("a negative timeout was given to init_process_group");
   if (options.timeout.count() > 0) place.timeout = options.timeout;
+  if (options.join_timeout.count() < 0)
+    throw InvalidArgument("a negative join_timeout was given to init_process_group");
+  if (options.join_timeout.count() > 0) {
+    place.join_timeout = options.join_timeout;
+  } else if (const auto seconds = reader.number("ANYACCEL_JOIN_TIMEOUT", 1, 10000000)) {
+    place.join_timeout = std::chrono::seconds(seconds->value);
+  } else {
+    place.join_timeout = std::min<std::chrono::milliseconds>(std::chrono::minutes(5), place.timeout);
+  }
 
   if (rank.heard() && !size.heard()) {
     throw InvalidArgument(rank.heard()->by + ", but nothing says how many ranks there are: set WORLD_SIZE");
@@ -214,6 +241,7 @@ JobPlace discover(const Environment& environment, const InitOptions& options) {
     place.master_port = port->value;
   }
   place.token = reader.text("ANYACCEL_JOB_TOKEN").value_or("");
+  place.hosts = hosts_of_ranks(reader.text("ANYACCEL_JOB_HOSTS").value_or(""), place.size);
   if (place.size == 1) return place;
 
   if (!options.master_addr.empty()) {

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "anyaccel/comm/process_group.h"
 
@@ -26,6 +27,9 @@ struct JobPlace {
   int master_port = 29500;
   std::string token;  // ANYACCEL_JOB_TOKEN
   std::chrono::milliseconds timeout{0};
+  std::chrono::milliseconds join_timeout{0};
+  // Of every rank, where the launcher tells (ANYACCEL_JOB_HOSTS); else empty. For messages.
+  std::vector<std::string> hosts;
 };
 
 // InvalidArgument quotes what is wrong or contradictory.

@@ -39,7 +39,11 @@ Job::Job(const JobOptions& options) : options_(options) {
     server.port = place.master_port;
     server.token = place.token;
     server.size = place.size;
-    server.join_timeout = place.timeout;
+    server.join_timeout = place.join_timeout;
+    server.hosts = place.hosts;
+    if (server.hosts.empty() && place.local_size == place.size) {
+      server.hosts.assign(static_cast<size_t>(place.size), options_.host_name);
+    }
     server.times = options_.times;
     server_ = std::make_unique<StoreServer>(std::move(server));
   }
@@ -47,11 +51,11 @@ Job::Job(const JobOptions& options) : options_(options) {
   client.address = place.master_addr;
   client.port = place.master_port;
   client.token = place.token;
-  client.timeout = place.timeout;
+  client.timeout = place.join_timeout;
   client.times = options_.times;
   client_ = std::make_shared<StoreClient>(client, watch_);
   store_ = client_;
-  take_members(client_->join(self, place.timeout));
+  take_members(client_->join(self, place.join_timeout));
 }
 
 Job::~Job() {

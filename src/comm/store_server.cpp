@@ -25,6 +25,7 @@ StoreServer::StoreServer(Options options)
       listeners_(listen_on(options_.address, options_.port)),
       wake_(make_wake()),
       members_(static_cast<size_t>(options_.size)),
+      failure_(options_.failure),
       join_deadline_(Clock::now() + options_.join_timeout),
       next_beat_(Clock::now() + options_.times.beat),
       thread_([this] { serve(); }) {}
@@ -229,6 +230,12 @@ void StoreServer::handle(Connection& connection, const wire::Frame& frame) {
     case Kind::Fail: {
       const std::string reason = reader.text();
       if (connection.rank >= 0) fail(member_name(connection.rank) + " failed: " + reason);
+      break;
+    }
+    case Kind::Ended: {
+      const int64_t rank = reader.i64();
+      ended(rank, reader.text());
+      done();
       break;
     }
     case Kind::Beat: break;

@@ -32,6 +32,8 @@ class StoreServer {
     std::string token;
     int size = 1;                               // ranks of the job
     std::chrono::milliseconds join_timeout{0};  // from now on, until all must have come
+    std::vector<std::string> hosts;             // of every rank, for messages; empty: not known
+    std::string failure;                        // why nobody can join; empty: all can
     JobTimes times;
   };
 
@@ -75,6 +77,8 @@ class StoreServer {
   void handle(Connection& connection, const wire::Frame& frame);
   void join(Connection& connection, uint32_t number, wire::JoinInfo info);
   void answer_members();
+  void ended(int64_t rank, const std::string& how);
+  std::string missing_ranks() const;
   void flush(Connection& connection);
   void send(Connection& connection, std::string frame) { connection.out += std::move(frame); }
   void drop(Connection& connection);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "anyaccel/log.h"
+#include "comm/store_report.h"
 #include "comm/store_server.h"
 
 namespace anyaccel::comm {
@@ -17,8 +18,31 @@ std::string list(const std::vector<int>& ranks) {
 }  // namespace
 
 std::string StoreServer::member_name(int rank) const {
-  const Member& member = members_[static_cast<size_t>(rank)];
-  return "rank " + std::to_string(rank) + " on " + member.info.host_name;
+  const auto i = static_cast<size_t>(rank);
+  std::string host = members_[i].info.host_name;
+  if (members_[i].presence == Presence::Absent) host = i < options_.hosts.size() ? options_.hosts[i] : "";
+  return "rank " + std::to_string(rank) + (host.empty() ? "" : " on " + host);
+}
+
+// "1, 3", or with their hosts "1, 2 on node1; 5 on node3".
+std::string StoreServer::missing_ranks() const {
+  std::string text;
+  std::string host;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (members_[i].presence != Presence::Absent) continue;
+    const std::string own = i < options_.hosts.size() ? options_.hosts[i] : "";
+    if (!text.empty()) text += own == host ? ", " : " on " + host + "; ";
+    text += std::to_string(i);
+    host = own;
+  }
+  return text + (host.empty() ? "" : " on " + host);
+}
+
+void StoreServer::ended(int64_t rank, const std::string& how) {
+  if (complete_ || rank < 0 || rank >= options_.size) return;
+  const auto number = static_cast<int>(rank);
+  if (members_[static_cast<size_t>(rank)].presence != Presence::Absent) return;
+  fail(ended_early(member_name(number), how, options_.size) + "; missing: " + missing_ranks());
 }
 
 void StoreServer::join(Connection& connection, uint32_t number, wire::JoinInfo info) {
@@ -86,12 +110,10 @@ void StoreServer::look_at_clocks() {
     }
   }
   if (!complete_ && failure_.empty() && now >= join_deadline_) {
-    std::vector<int> missing;
-    for (size_t i = 0; i < members_.size(); ++i) {
-      if (members_[i].presence == Presence::Absent) missing.push_back(static_cast<int>(i));
-    }
     fail(std::to_string(come_) + " of " + std::to_string(options_.size) + " ranks came within " +
-         seconds_text(options_.join_timeout) + "; missing: " + list(missing));
+         seconds_text(options_.join_timeout) + "; missing: " + missing_ranks() +
+         ". Where ranks need longer before they join: ANYACCEL_JOIN_TIMEOUT (seconds), or --join_timeout of anyaccel "
+         "launch");
   }
   if (now < next_beat_) return;
   next_beat_ = now + options_.times.beat;

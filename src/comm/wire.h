@@ -15,7 +15,7 @@
 
 namespace anyaccel::comm::wire {
 
-constexpr std::string_view magic = "AASTORE1";  // the digit is the version
+constexpr std::string_view magic = "AASTORE2";  // the digit is the version
 constexpr size_t nonce_size = 16;
 constexpr size_t greeting_size = magic.size() + 1 + nonce_size;
 constexpr size_t proof_size = 32;
@@ -34,6 +34,7 @@ enum class Kind : uint8_t {
   Join,     // a JoinInfo                     -> Members, when all have come
   Goodbye,  // leaves the job in order        -> Done
   Fail,     // text: this rank failed
+  Ended,    // rank, text: its process has ended ("with exit code 0"), says who started it  -> Done
   // From the server.
   Done = 64,
   Text,

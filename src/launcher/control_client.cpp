@@ -80,11 +80,13 @@ int connect_any(const ControlPoint& point) {
 
 class ControlClient final : public Companion {
  public:
-  ControlClient(int descriptor, const ControlPoint& point, std::string host, const std::vector<ProcessSpec>& processes)
+  ControlClient(int descriptor, const ControlPoint& point, std::string host, const std::vector<int>& ranks,
+                const std::vector<ProcessSpec>& processes)
       : host_(std::move(host)), processes_(processes) {
     if (descriptor < 0) return;
     lines_ = std::make_unique<ControlLines>(descriptor);
     lines_->send("hello " + point.secret + " " + host_);
+    for (const int rank : ranks) lines_->send("rank " + std::to_string(rank));
   }
 
   ~ControlClient() override = default;
@@ -116,6 +118,12 @@ class ControlClient final : public Companion {
     return ended_by(SIGTERM);
   }
 
+  void ended(int rank, const std::string& name, const comm::StorePlace& store, int ranks) override {
+    if (!lines_) return;
+    lines_->send("ended " + std::to_string(rank) + " " + std::to_string(ranks) + " " + store.address + " " +
+                 std::to_string(store.port) + " " + name);
+  }
+
   bool failed(const Ending& ending) override {
     if (!lines_) return false;
     lines_->send("failed " + std::to_string(ending.exit_code) + " " +
@@ -144,6 +152,7 @@ class ControlClient final : public Companion {
 }  // namespace
 
 std::unique_ptr<Companion> connect_to_launcher(const ControlPoint& point, const std::string& host,
+                                               const std::vector<int>& ranks,
                                                const std::vector<ProcessSpec>& processes) {
   if (point.port == 0) return nullptr;
   const int descriptor = connect_any(point);
@@ -151,7 +160,7 @@ std::unique_ptr<Companion> connect_to_launcher(const ControlPoint& point, const 
     log_warning(host + ": the launcher cannot be reached at port " + std::to_string(point.port) +
                 " (a firewall?); what happens on this host is told by the runner alone");
   }
-  return std::make_unique<ControlClient>(descriptor, point, host, processes);
+  return std::make_unique<ControlClient>(descriptor, point, host, ranks, processes);
 }
 
 }  // namespace anyaccel::launcher

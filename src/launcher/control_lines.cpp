@@ -58,6 +58,24 @@ bool ControlLines::receive() {
   return text_.find('\n') != std::string::npos;
 }
 
+bool ControlLines::same_machine() const noexcept {
+  sockaddr_storage own{};
+  sockaddr_storage peer{};
+  socklen_t own_length = sizeof own;
+  socklen_t peer_length = sizeof peer;
+  if (getsockname(descriptor_, reinterpret_cast<sockaddr*>(&own), &own_length) != 0 ||
+      getpeername(descriptor_, reinterpret_cast<sockaddr*>(&peer), &peer_length) != 0 ||
+      own.ss_family != peer.ss_family) {
+    return false;
+  }
+  if (own.ss_family == AF_INET) {
+    return reinterpret_cast<sockaddr_in*>(&own)->sin_addr.s_addr ==
+           reinterpret_cast<sockaddr_in*>(&peer)->sin_addr.s_addr;
+  }
+  return std::memcmp(&reinterpret_cast<sockaddr_in6*>(&own)->sin6_addr,
+                     &reinterpret_cast<sockaddr_in6*>(&peer)->sin6_addr, sizeof(in6_addr)) == 0;
+}
+
 bool ControlLines::next(std::string& line) {
   const size_t end = text_.find('\n');
   if (end == std::string::npos) return false;

@@ -21,6 +21,8 @@ class ControlLines {
   // The next whole line.
   bool next(std::string& line);
   const std::string& end_reason() const noexcept { return reason_; }
+  // Whether both ends have one address: the peer is on this machine.
+  bool same_machine() const noexcept;
 
  private:
   int descriptor_;

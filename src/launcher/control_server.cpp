@@ -10,12 +10,16 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <limits>
+#include <sstream>
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "launcher/addresses.h"
 #include "launcher/control.h"
 #include "launcher/control_lines.h"
+#include "launcher/environment.h"
+#include "launcher/probe.h"
 
 namespace anyaccel::launcher {
 namespace {
@@ -54,7 +58,11 @@ struct ControlServer::Peer {
   bool said_bye = false;
 };
 
-ControlServer::ControlServer(std::string secret) {
+ControlServer::ControlServer(std::string secret, const Job& job, bool others_wait) : token_(job.token) {
+  for (const Host& host : job.hosts) hosts_.insert(hosts_.end(), host.slots.size(), host.name);
+  came_.resize(hosts_.size());
+  limit_s_ = join_limit_s(job);
+  if (!others_wait) missing_at_ms_ = now_ms() + 1000 * int64_t{limit_s_};
   // Both families where there is IPv6, else IPv4.
   listener_ = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   sockaddr_storage address{};
@@ -121,7 +129,21 @@ void ControlServer::take_line(Peer& peer, const std::string& line) {
   const size_t blank = line.find(' ');
   const std::string word = line.substr(0, blank);
   const std::string rest = blank == std::string::npos ? std::string() : line.substr(blank + 1);
-  if (word == "bye") {
+  int rank = -1;
+  if (word == "rank" || word == "ended") std::from_chars(rest.data(), rest.data() + rest.size(), rank);
+  if (word == "rank" && rank >= 0 && rank < static_cast<int>(came_.size())) {
+    came_[static_cast<size_t>(rank)] = true;
+    if (!missing_at_ms_) missing_at_ms_ = now_ms() + 1000 * int64_t{limit_s_};
+  } else if (word == "ended") {
+    std::istringstream words(rest);
+    int ranks = 0;
+    comm::StorePlace store;
+    std::string name;
+    if (words >> rank >> ranks >> store.address >> store.port && std::getline(words >> std::ws, name)) {
+      store.token = token_;
+      ended(rank, name, store, ranks);
+    }
+  } else if (word == "bye") {
     peer.said_bye = true;
   } else if (word == "failed") {
     int code = 0;
@@ -146,6 +168,7 @@ bool ControlServer::read_peer(Peer& peer) {
       return false;
     }
     peer.host = line.substr(hello.size());
+    far_ = far_ || !peer.lines.same_machine();
     log_debug("the launcher of " + peer.host + " is connected");
     if (exit_code_ || ending_) peer.lines.send(signal_line(SIGTERM, end_grace_ms));
   }
@@ -167,8 +190,39 @@ void ControlServer::serve() {
   }
 }
 
+void ControlServer::ended(int rank, const std::string& name, const comm::StorePlace& store, int ranks) {
+  if (!ended_) ended_ = std::make_unique<EndedRanks>(store, ranks);
+  ended_->add(rank, name);
+}
+
+void ControlServer::look_for_missing() {
+  if (!missing_at_ms_ || now_ms() < missing_at_ms_) return;
+  missing_at_ms_ = std::numeric_limits<int64_t>::max();
+  std::string missing;
+  std::string host;
+  bool near = false;  // of this machine, between whose processes there is no firewall
+  for (size_t rank = 0; rank < came_.size(); ++rank) {
+    if (came_[rank]) continue;
+    const std::string& own = hosts_[rank];
+    if (!missing.empty()) missing += own == host ? ", " : " on " + host + "; ";
+    if (own != host) near = near || is_this_host(own);
+    missing += std::to_string(rank);
+    host = own;
+  }
+  if (missing.empty()) return;
+  const std::string text =
+      "these ranks were not started within " + std::to_string(limit_s_) + " s: " + missing + " on " + host;
+  if (near || far_) {
+    fail(1, text + "; the job is ended (--join_timeout gives them longer)");
+  } else {
+    log_warning(text + ", or their launchers cannot reach this one at port " + std::to_string(point_.port) +
+                " (a firewall?)");
+  }
+}
+
 int ControlServer::step(int&) {
   serve();
+  look_for_missing();
   return end_at_ms_ && now_ms() >= end_at_ms_ ? SIGTERM : 0;
 }
 

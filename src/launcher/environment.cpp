@@ -114,6 +114,13 @@ Variables forwarded(const Variables& environment, const std::vector<std::string>
   return result;
 }
 
+int join_limit_s(const Job& job) {
+  if (job.join_timeout) return job.join_timeout;
+  const auto found = job.environment.find("ANYACCEL_JOIN_TIMEOUT");
+  const int seconds = found == job.environment.end() ? 0 : first_number(found->second);
+  return seconds ? seconds : 300;
+}
+
 Variables rank_environment(const Job& job, int node, int local_rank, int threads, const std::string& omp_threads) {
   const Host& host = job.hosts[static_cast<size_t>(node)];
   Variables variables = job.environment;
@@ -129,6 +136,13 @@ Variables rank_environment(const Job& job, int node, int local_rank, int threads
   variables["CROSS_RANK"] = std::to_string(node);
   variables["CROSS_SIZE"] = std::to_string(job.hosts.size());
   if (!job.token.empty()) variables["ANYACCEL_JOB_TOKEN"] = job.token;
+  if (job.join_timeout) variables["ANYACCEL_JOIN_TIMEOUT"] = std::to_string(job.join_timeout);
+  // For messages of rank 0; the kernel takes no variable of 128 KiB.
+  std::string hosts;
+  for (const Host& other : job.hosts) {
+    hosts += (hosts.empty() ? "" : ",") + other.name + ":" + std::to_string(other.slots.size());
+  }
+  if (job.hosts.size() > 1 && hosts.size() < 100000) variables["ANYACCEL_JOB_HOSTS"] = hosts;
   const int asked = first_number(omp_threads);
   variables["OMP_NUM_THREADS"] = asked > 0 && asked <= threads ? omp_threads : std::to_string(threads);
   return variables;

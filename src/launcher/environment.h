@@ -26,6 +26,9 @@ Variables read_env_files();
 // DeepSpeed forwards).
 Variables forwarded(const Variables& environment, const std::vector<std::string>& prefixes);
 
+// Seconds that the ranks of the job have to start and to join: --join_timeout, ANYACCEL_JOIN_TIMEOUT, or 300.
+int join_limit_s(const Job& job);
+
 // RANK and its like, OMP_NUM_THREADS, the token, and job.environment: what the rank has beside the environment of the
 // process that starts it. `omp_threads` is what a person set OMP_NUM_THREADS to (empty: nothing).
 Variables rank_environment(const Job& job, int node, int local_rank, int threads, const std::string& omp_threads);

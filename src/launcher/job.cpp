@@ -36,6 +36,7 @@ std::string job_text(const Job& job) {
       {"prefix_output", job.prefix_output},
       {"pass_local_rank", job.pass_local_rank},
       {"log_level", job.log_level},
+      {"join_timeout", job.join_timeout},
       {"visible_devices", job.visible_devices},
       {"environment", job.environment},
       {"directory", job.directory},
@@ -69,6 +70,7 @@ Job parse_job(std::string_view text) {
     json.at("prefix_output").get_to(job.prefix_output);
     json.at("pass_local_rank").get_to(job.pass_local_rank);
     json.at("log_level").get_to(job.log_level);
+    json.at("join_timeout").get_to(job.join_timeout);
     json.at("visible_devices").get_to(job.visible_devices);
     json.at("environment").get_to(job.environment);
     json.at("directory").get_to(job.directory);

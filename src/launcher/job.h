@@ -35,6 +35,7 @@ struct Job {
   bool prefix_output = false;
   bool pass_local_rank = false;
   std::string log_level = "info";
+  int join_timeout = 0;  // seconds; 0: as the environment says
   // Variables that are set to a host's slots, joined by commas.
   std::vector<std::string> visible_devices;
   std::map<std::string, std::string> environment;  // set for every rank

@@ -25,8 +25,8 @@ namespace {
 // What an outer job gave this process is not meant for the ranks of this one, nor for counting devices: a launcher's
 // variables, and those by which an MPI or a process manager (an interactive srun has one) tells a process its place.
 void forget_outer_job() {
-  for (const char* name :
-       {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "MASTER_ADDR",
+                           "MASTER_PORT", "ANYACCEL_JOB_HOSTS"}) {
     unsetenv(name);
   }
   for (const auto& variable : own_environment()) {

@@ -32,6 +32,7 @@ struct LaunchOptions {
   bool save_pid = false;
   bool pass_local_rank = false;
   std::string log_level = "info";  // debug, info, warning, error, critical
+  int join_timeout = 0;            // seconds until all ranks must be there; 0: ANYACCEL_JOIN_TIMEOUT, or 5 minutes
   bool dry_run = false;
   std::vector<std::string> program;  // and its arguments
 };

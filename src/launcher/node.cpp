@@ -13,6 +13,7 @@
 #include "anyaccel/error.h"
 #include "launcher/addresses.h"
 #include "launcher/control.h"
+#include "launcher/ended_ranks.h"
 #include "launcher/spawn.h"
 #include "runtime/open_files.h"
 #include "runtime/shell.h"
@@ -100,6 +101,7 @@ int run_ranks(const Job& job, int node, const std::vector<int>& local_ranks, con
   const std::string host = job.hosts.size() > 1 ? job.hosts[static_cast<size_t>(node)].name : own_host_name();
 
   std::vector<ProcessSpec> processes;
+  std::vector<int> ranks;  // their numbers
   for (const RankPlan& plan : plan_ranks(job, node, machine, base)) {
     if (!local_ranks.empty() && !std::count(local_ranks.begin(), local_ranks.end(), plan.local_rank)) continue;
     ProcessSpec process;
@@ -112,6 +114,7 @@ int run_ranks(const Job& job, int node, const std::vector<int>& local_ranks, con
     if (job.prefix_output && plan.log_file.empty()) process.prefix = "[rank " + std::to_string(plan.rank) + "] ";
     process.stdin_open = plan.rank == 0;
     processes.push_back(std::move(process));
+    ranks.push_back(plan.rank);
   }
 
   // A pipe for each rank's start, two for its output where that gets a prefix, and the launcher's own.
@@ -121,8 +124,21 @@ int run_ranks(const Job& job, int node, const std::vector<int>& local_ranks, con
   }
 
   SupervisorOptions options;
-  const std::unique_ptr<Companion> companion = connect_to_launcher(job.control, host, processes);
+  const std::unique_ptr<Companion> companion = connect_to_launcher(job.control, host, ranks, processes);
   options.companion = companion.get();
+  const comm::StorePlace store = {job.master_addr, job.master_port, job.token};
+  EndedRanks ended(store, job.world_size());
+  // Where MPI or Slurm started this one for a single rank, it ends with that; the one that a person started stays.
+  const bool here = job.runner.empty() || !companion;
+  if (job.world_size() > 1) {
+    options.ended = [&](size_t i) {
+      if (here) {
+        ended.add(ranks[i], processes[i].name);
+      } else {
+        companion->ended(ranks[i], processes[i].name, store, job.world_size());
+      }
+    };
+  }
   return supervise(processes, options);
 }
 

@@ -181,6 +181,7 @@ Plan make_plan(const LaunchOptions& options, const Surroundings& surroundings) {
   job.prefix_output = options.prefix_output;
   job.pass_local_rank = options.pass_local_rank;
   job.log_level = options.log_level;
+  job.join_timeout = options.join_timeout;
   job.program = options.program;
   return plan;
 }

@@ -67,7 +67,7 @@ int run_remote(const LaunchOptions& options, Plan plan, const std::string& self)
                                                         : plan.job.world_size();
   const std::string room = make_room_for_files(static_cast<size_t>(connections) + 16);
   if (!room.empty()) throw UnavailableError("the launcher cannot be connected with its hosts: " + room);
-  ControlServer control(OwnMachine().random_text());
+  ControlServer control(OwnMachine().random_text(), plan.job, plan.runner == Runner::Slurm);
   plan.job.control = control.point();
   const Variables own = own_environment();
   const Command command = runner_command(options, plan, program, self, own);

@@ -171,6 +171,7 @@ class Supervisor {
     } else {
       ending.exit_code = WEXITSTATUS(status);
     }
+    if (ending.exit_code == 0 && phase_ == Phase::Running && options_.ended) options_.ended(index);
     if (phase_ == Phase::Ending || ending.exit_code == 0) return;
     if (!has_failure_ || (failure_.signal == 0 && ending.signal != 0)) failure_ = ending;
     has_failure_ = true;

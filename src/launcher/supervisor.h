@@ -6,9 +6,11 @@
 
 #include <poll.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "comm/store_report.h"
 #include "launcher/binding.h"
 
 namespace anyaccel::launcher {
@@ -45,6 +47,8 @@ class Companion {
   // After every wait. Returns the signal to end all processes with, 0 for none, and sets how long they have then where that
   // is not SupervisorOptions::grace_ms.
   virtual int step(int& grace_ms) = 0;
+  // A rank has ended with exit code 0, and whoever runs the others is to know it. `store`: where ranks meet.
+  virtual void ended(int rank, const std::string& name, const comm::StorePlace& store, int ranks) = 0;
   // The first failure here. False: nobody else tells the person.
   virtual bool failed(const Ending& ending) = 0;
   // All processes are to get a signal and have so long to end. True: those who run them elsewhere were told and will see to
@@ -62,6 +66,8 @@ struct SupervisorOptions {
   // After a signal from outside, which they get too.
   int signal_grace_ms = 5000;
   Companion* companion = nullptr;
+  // A process has ended with exit code 0 while the job goes on; the index is that of the process.
+  std::function<void(size_t index)> ended;
 };
 
 // Blocks until all have ended, with everything they started. Returns the exit code: 0, the code of the first process that

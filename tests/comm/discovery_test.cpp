@@ -32,6 +32,33 @@ TEST(Discovery, WithoutAnySignItIsAJobOfOne) {
   }
 }
 
+TEST(Discovery, HowLongRanksMayTakeToJoin) {
+  const Environment job{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}};
+  EXPECT_EQ(discover(job, {}).join_timeout, std::chrono::minutes(5));
+  Environment environment = job;
+  environment["DEEPSPEED_TIMEOUT"] = "60";
+  EXPECT_EQ(discover(environment, {}).join_timeout, std::chrono::minutes(5));
+  environment["DEEPSPEED_TIMEOUT"] = "2";
+  EXPECT_EQ(discover(environment, {}).join_timeout, std::chrono::minutes(2));
+  environment["ANYACCEL_JOIN_TIMEOUT"] = "900";
+  EXPECT_EQ(discover(environment, {}).join_timeout, std::chrono::seconds(900));
+  InitOptions options;
+  options.join_timeout = std::chrono::milliseconds(1500);
+  EXPECT_EQ(discover(environment, options).join_timeout, std::chrono::milliseconds(1500));
+  environment["ANYACCEL_JOIN_TIMEOUT"] = "soon";
+  EXPECT_HAS(error_of(environment), "ANYACCEL_JOIN_TIMEOUT=soon: a whole number from 1 to 10000000 was expected");
+}
+
+TEST(Discovery, HostsOfRanks) {
+  Environment job{
+      {"RANK", "0"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "h"}, {"ANYACCEL_JOB_HOSTS", "node1:2,fe80::1:1"}};
+  EXPECT_EQ(discover(job, {}).hosts, (std::vector<std::string>{"node1", "node1", "fe80::1"}));
+  for (const char* wrong : {"", "node1:2", "node1:2,node2:2", "node1:x,node2:1", "node1", "node1:-1,a:4", "a:0,b:3"}) {
+    job["ANYACCEL_JOB_HOSTS"] = wrong;
+    EXPECT_TRUE(discover(job, {}).hosts.empty()) << wrong;
+  }
+}
+
 TEST(Discovery, TheLaunchersOwnVariables) {
   const JobPlace place = discover({{"RANK", "3"},
                                    {"WORLD_SIZE", "4"},

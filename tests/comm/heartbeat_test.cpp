@@ -28,6 +28,7 @@ JobOptions options_of(int rank, int size, int port) {
   options.place.master_addr = "127.0.0.1";
   options.place.master_port = port;
   options.place.timeout = seconds(60);
+  options.place.join_timeout = seconds(60);
   options.host_name = "node" + std::to_string(rank / 2 + 1);
   options.host_id = options.host_name;
   return options;

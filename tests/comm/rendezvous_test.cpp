@@ -6,6 +6,7 @@
 
 #include "anyaccel/error.h"
 #include "comm/job.h"
+#include "comm/store_report.h"
 #include "free_port.h"
 #include "thread_communicator.h"
 
@@ -24,7 +25,8 @@ JobOptions options_of(int rank, int size, int port, milliseconds timeout = secon
   options.place.master_addr = "127.0.0.1";
   options.place.master_port = port;
   options.place.token = "token";
-  options.place.timeout = timeout;
+  options.place.timeout = seconds(60);
+  options.place.join_timeout = timeout;
   options.host_id = "id of the host";
   options.host_name = "here";
   return options;
@@ -67,6 +69,74 @@ TEST(Rendezvous, NamesWhoHasNotCome) {
   const std::vector<std::string> errors =
       run_ranks(2, [&](int place) { const Job job(options_of(place == 0 ? 0 : 2, 4, port, milliseconds(400))); });
   for (const std::string& error : errors) EXPECT_HAS(error, "2 of 4 ranks came within 0.4 s; missing: 1, 3");
+}
+
+TEST(Rendezvous, NamesTheHostsOfThoseWhoHaveNotCome) {
+  const int port = free_port();
+  const std::vector<std::string> errors = run_ranks(2, [&](int place) {
+    JobOptions options = options_of(place == 0 ? 0 : 2, 6, port, milliseconds(400));
+    options.place.hosts = {"node1", "node1", "node2", "node2", "node3", "node3"};
+    const Job job(options);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_HAS(error, "2 of 6 ranks came within 0.4 s; missing: 1 on node1; 3 on node2; 4, 5 on node3.");
+    EXPECT_HAS(error, "--join_timeout");
+  }
+}
+
+// The time limit is a minute here.
+TEST(Rendezvous, ARankThatHasEndedIsNotWaitedFor) {
+  const int port = free_port();
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<std::string> errors = run_ranks(3, [&](int place) {
+    if (place < 2) {
+      JobOptions options = options_of(place, 4, port);
+      options.place.hosts = {"node1", "node1", "node2", "node2"};
+      const Job job(options);
+      return;
+    }
+    // Whoever started the ranks: one that has joined may end, as the job's own rules say.
+    report_ended_rank({"127.0.0.1", port, "token"}, 3, "with exit code 0", seconds(30));
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string& error = errors[static_cast<size_t>(rank)];
+    EXPECT_HAS(error,
+               "rank 3 on node2 ended with exit code 0 before it joined the process group of 4 ranks; missing: ");
+    EXPECT_HAS(error, "2, 3 on node2");
+  }
+  EXPECT_EQ(errors[2], "");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(30));
+}
+
+TEST(Rendezvous, ARankThatEndsAfterItHasJoinedIsNoFailure) {
+  const int port = free_port();
+  const std::vector<std::string> errors = run_ranks(2, [&](int rank) {
+    Job job(options_of(rank, 2, port));
+    if (rank == 1) {
+      job.leave();
+      try {  // rank 0 may be gone by now
+        report_ended_rank({"127.0.0.1", port, "token"}, 1, "with exit code 0", seconds(1));
+      } catch (const CommunicationError&) {
+      }
+      return;
+    }
+    job.leave();
+    EXPECT_FALSE(job.watch()->failed());
+  });
+  EXPECT_EQ(errors[0], "");
+}
+
+TEST(Rendezvous, AStoreThatCannotBeJoinedSaysWhy) {
+  StoreServer::Options server;
+  server.address = "127.0.0.1";
+  server.port = free_port();
+  server.token = "token";
+  server.size = 2;
+  server.join_timeout = seconds(60);
+  server.failure = "rank 0 ended";
+  const StoreServer store(server);
+  const std::vector<std::string> errors = run_ranks(1, [&](int) { const Job job(options_of(1, 2, server.port)); });
+  EXPECT_HAS(errors[0], "rank 0 ended");
 }
 
 TEST(Rendezvous, TheSameRankTwice) {

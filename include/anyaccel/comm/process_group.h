@@ -70,6 +70,9 @@ struct InitOptions {
   int master_port = -1;
   // Most time that one operation waits for its peers; DEEPSPEED_TIMEOUT (minutes) where zero, else 30 minutes.
   std::chrono::milliseconds timeout{0};
+  // Most time until all ranks have joined; ANYACCEL_JOIN_TIMEOUT (seconds) where zero, else 5 minutes, or `timeout` where that
+  // is less.
+  std::chrono::milliseconds join_timeout{0};
 };
 
 class ProcessGroup {
@@ -130,9 +133,10 @@ class ProcessGroup {
   ProcessGroup() = default;
 };
 
-// Joins the job: every process of it calls it once. Blocks until all are there. The group becomes world(). Without any
-// sign of a job in environment or options it is a group of this process alone. CommunicationError names what is missing,
-// who did not come, or who was refused; InvalidArgument for contradictory options.
+// Joins the job: every process of it calls it once. Blocks until all are there, for join_timeout at most, and no longer than
+// until a rank that `anyaccel launch` started has ended without joining. The group becomes world(). Without any sign of a job
+// in environment or options it is a group of this process alone. CommunicationError names what is missing, which ranks did not
+// come, or who was refused; InvalidArgument for contradictory options.
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
 // This process's place among those of its host, by the same signs; 0 where nothing says it. Called before init_process_group()
 // by a program that gives each of them a device of its own: set_device(local_rank() % device_count()). InvalidArgument for

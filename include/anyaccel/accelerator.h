@@ -5,7 +5,12 @@
 // same on every accelerator.
 //
 // Where a method takes `index`, current_device_index (the default) means the calling thread's current device.
-// All methods may be called from any thread; the current device and the current stream belong to the calling thread.
+// All methods may be called from any thread and by several at once; the current device, the current stream, amp() and a
+// capture belong to the calling thread, and guards end on the thread that made them. set_accelerator() and
+// reset_accelerator() are for when no other thread uses the accelerator.
+// Threads that have not chosen a stream share the default one, where their work is in the order of the calls. A thread that
+// captures a graph must have the stream to itself: another thread that enqueues there meanwhile gets an InvalidArgument
+// (AA_FAILED_PRECONDITION), and is never recorded.
 // Sizes are in bytes, times in milliseconds. Methods throw the exceptions of anyaccel/error.h.
 #pragma once
 
@@ -49,6 +54,7 @@ struct CollectivesAccess {
   aa_device* device = nullptr;
   aa_stream* stream = nullptr;  // the calling thread's current stream of the device
   bool capturing = false;       // which records a graph now
+  std::shared_ptr<void> use;    // while it lives, no other thread's capture begins on the stream
 };
 
 class Accelerator {
@@ -145,9 +151,10 @@ class Accelerator {
   // -- graphs --
   // NotImplementedError where the accelerator has no graphs.
   virtual Graph create_graph() = 0;
-  // Until the guard goes, work on `stream` (default: the current stream) is recorded instead of run, and memory comes
-  // from the graph's pool (`pool`: share another graph's). The guard's end completes the graph, or throws it away when
-  // an exception is on its way. Capturing into a graph that is ready replaces what it held.
+  // Until the guard goes, work of this thread on `stream` (default: the current stream) is recorded instead of run, and
+  // memory comes from the graph's pool (`pool`: share another graph's). Waits for calls of other threads that are enqueuing on
+  // the stream just then; later ones are refused, as said above. The guard's end, on this thread, completes the graph, or
+  // throws it away when an exception is on its way. Capturing into a graph that is ready replaces what it held.
   virtual ScopeGuard capture_to_graph(Graph& graph, std::optional<uint64_t> pool = {},
                                       const anyaccel::Stream& stream = {}) = 0;
   // Enqueues the recorded work on the current stream. InvalidArgument for a graph that is not ready.

@@ -36,6 +36,22 @@ class DriverAccelerator : public Accelerator {
   // The driver's handle of a stream or event that this accelerator made.
   static aa_stream* handle(const anyaccel::Stream& stream);
   static aa_event* handle(const anyaccel::Event& event);
+  // A stream for the length of a call that enqueues work by the driver's own functions: while it lives no other thread's
+  // capture begins there. InvalidArgument (AA_FAILED_PRECONDITION) when another thread captures on the stream, or it was made
+  // by another kind of accelerator. Of one thread; the stream must outlive it.
+  class StreamUse {
+   public:
+    explicit StreamUse(const anyaccel::Stream& stream);
+    ~StreamUse();
+    StreamUse(const StreamUse&) = delete;
+    StreamUse& operator=(const StreamUse&) = delete;
+    aa_stream* handle() const noexcept { return handle_; }
+
+   private:
+    aa_stream* handle_;
+    void* gate_;
+    void* outer_;
+  };
   // An extension table; null when the driver does not have it in that version. Those of anyaccel/abi are complete: of
   // full size, with stubs that answer AA_UNIMPLEMENTED for what the driver leaves out. Another name gives the driver's
   // own table as it is.
@@ -135,6 +151,7 @@ class DriverAccelerator : public Accelerator {
   CollectivesAccess collectives(int index) override;
 
  private:
+  struct CaptureScope;
   struct DeviceContext;
   struct Shared;
   struct ThreadState;

@@ -20,6 +20,11 @@ namespace anyaccel {
 
 class Accelerator;
 
+// Threads: builders are made, and libraries loaded, by any threads at once (two that load the same op wait for one build); a
+// builder object belongs to one thread at a time but for load() and jit_load(). Functions of a loaded library may be called
+// by several threads at once, each on tensors of its own; what a library keeps for one optimizer belongs to one thread at a
+// time.
+
 // A loaded library of ops. Programs cast it to its typed face: ops::Inference for "InferenceBuilder".
 class OpLibrary {
  public:

@@ -3,6 +3,11 @@
 // Each is a value that shares ownership of its object: copies name the same stream, event or graph, and the object goes
 // when the last handle goes. An empty handle (default-constructed) may only be assigned, tested and destroyed.
 // Destructors never throw: a stream's destructor waits for its work and drops an error that nobody waited for.
+//
+// Threads: a stream and an event may be used by several threads at once; work of each is on the stream in the order of its
+// calls. While one thread captures a graph on a stream, methods called by others throw InvalidArgument
+// (AA_FAILED_PRECONDITION); so does a wait for an event that was recorded last in another thread's capture. A graph is
+// captured, replayed and replaced by one thread at a time. A handle (as any value) is assigned by one thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,10 @@
 // A Tensor is a value: copying it copies the view and shares the memory, which goes when the last tensor on it goes
 // (stream-ordered, back to the caching allocator). Views never copy. Anything that runs on a device is enqueued on the
 // current stream of the calling thread and does not block, unless a comment says so.
+//
+// Threads: copies of a tensor may be used, and the last one destroyed, by any threads; one Tensor object is assigned by one
+// thread at a time. The elements are memory: threads that write and read them order that themselves, on one stream or by
+// events. Memory that another stream than that of its allocation uses is told so by Storage::record_stream.
 #pragma once
 
 #include <array>

@@ -2,9 +2,11 @@
 #include "anyaccel/llm/session.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "anyaccel/accelerator.h"
@@ -68,10 +70,39 @@ struct CapturedStep {
   Graph graph;
 };
 
+// A new stream of the model's device, whatever the thread's current device is.
+Stream stream_for(const Model& model) {
+  Accelerator& accelerator = model.accelerator();
+  const int before = accelerator.current_device();
+  accelerator.set_device(model.device().index);
+  const ScopeGuard back([&](bool) { accelerator.set_device(before); });
+  return accelerator.Stream();
+}
+
 }  // namespace
 
 struct Session::Impl {
   Impl(std::shared_ptr<const Model> model_in, const SessionOptions& options_in);
+
+  // For the length of a call of the session: its stream is the calling thread's current one.
+  class Turn {
+   public:
+    // InvalidArgument when another call is under way.
+    explicit Turn(Impl& session);
+    ~Turn() { session_.busy.store(false, std::memory_order_release); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+    // The session's later work comes after the caller's present work.
+    void follow_caller();
+    // The caller's later work, which uses `result`, comes after the session's present work.
+    void lead_caller(const Tensor& result);
+
+   private:
+    Impl& session_;
+    Stream caller_;
+    std::optional<ScopeGuard> current_;
+  };
 
   void check_batch(const TokenBatch& tokens, std::span<const int32_t> rows) const;
   // The chunks of a batch; the logits of the rows go to the first rows of `logits_out`.
@@ -84,6 +115,7 @@ struct Session::Impl {
   Tensor summed_tensor(const Shape& shape, DType dtype) const;
   void fill_seen(std::span<const std::vector<int32_t>> prompts);
   void write_active();
+  std::span<const int32_t> newest_tokens();
   // The ops of one decode step: newest tokens in, next ones out.
   void enqueue_step();
   // Chooses from decode_logits and advances the random numbers.
@@ -97,6 +129,9 @@ struct Session::Impl {
   std::shared_ptr<const Model> model;
   Accelerator& accelerator;
   SessionOptions options;
+  Stream stream;  // on which everything of the session runs: a capture of it records nobody else's work
+  std::atomic<bool> busy{false};
+  Event entered, left;
   DecoderStep decoder;
 
   // Forward: I32 [chunk] and fp32 [rows, V].
@@ -122,7 +157,9 @@ struct Session::Impl {
 namespace {
 
 // The decoder's memory, nearly all of which is the cache. An OutOfMemoryError says what context would fit.
-DecoderStep make_decoder(const std::shared_ptr<const Model>& model, const SessionOptions& options) {
+DecoderStep make_decoder(const std::shared_ptr<const Model>& model, const SessionOptions& options,
+                         const Stream& stream) {
+  const ScopeGuard current = model->accelerator().stream(stream);
   try {
     return {model, options.sequences, options.context, longest_step(options)};
   } catch (const OutOfMemoryError& error) {
@@ -154,7 +191,9 @@ Session::Impl::Impl(std::shared_ptr<const Model> model_in, const SessionOptions&
     : model(std::move(model_in)),
       accelerator(model->accelerator()),
       options(options_in),
-      decoder(make_decoder(model, options)) {
+      stream(stream_for(*model)),
+      decoder(make_decoder(model, options, stream)) {
+  const ScopeGuard current = accelerator.stream(stream);
   const Device device = model->device();
   const int64_t chunk = longest_step(options);
   const int64_t batch = options.sequences;
@@ -164,6 +203,37 @@ Session::Impl::Impl(std::shared_ptr<const Model> model_in, const SessionOptions&
   decode_logits = summed_tensor({batch, model->config().vocab_size}, DType::F32);
   rng = Tensor::empty({2}, DType::I64, device);
   host_ids = accelerator.pin_memory(Tensor::empty({batch}, DType::I32), /*make_copy=*/false, /*required=*/false);
+}
+
+Session::Impl::Turn::Turn(Impl& session) : session_(session) {
+  if (session.busy.exchange(true, std::memory_order_acquire)) {
+    throw InvalidArgument(
+        "a session was called while a call of another thread was under way; give each thread a session "
+        "(or a text generator) of its own, over the same model",
+        AA_FAILED_PRECONDITION);
+  }
+  try {
+    caller_ = session.accelerator.current_stream(session.model->device().index);
+    current_.emplace(session.accelerator.stream(session.stream));
+  } catch (...) {
+    session.busy.store(false, std::memory_order_release);
+    throw;
+  }
+}
+
+void Session::Impl::Turn::follow_caller() {
+  if (caller_ == session_.stream || session_.accelerator.is_synchronized_device()) return;
+  if (!session_.entered) session_.entered = session_.accelerator.Event();
+  session_.entered.record(caller_);
+  session_.stream.wait_event(session_.entered);
+}
+
+void Session::Impl::Turn::lead_caller(const Tensor& result) {
+  if (caller_ == session_.stream || session_.accelerator.is_synchronized_device()) return;
+  if (!session_.left) session_.left = session_.accelerator.Event();
+  session_.left.record(session_.stream);
+  caller_.wait_event(session_.left);
+  result.storage()->record_stream(caller_);
 }
 
 Tensor Session::Impl::summed_tensor(const Shape& shape, DType dtype) const {
@@ -381,12 +451,15 @@ uint64_t Session::replayed_steps() const noexcept { return impl_->replayed; }
 Tensor Session::forward(const TokenBatch& tokens, std::span<const int32_t> rows) {
   const RangeScope range(model().accelerator(), "forward");
   impl_->check_batch(tokens, rows);
+  Impl::Turn turn(*impl_);
+  turn.follow_caller();
   const auto count = static_cast<int64_t>(rows.size());
   if (!impl_->logits || impl_->logits.size(0) < count) {
     impl_->logits = Tensor();  // give it back first
     impl_->logits = impl_->summed_tensor({std::max<int64_t>(count, 1), impl_->model->config().vocab_size}, DType::F32);
   }
   impl_->run(tokens, rows, impl_->logits);
+  turn.lead_caller(impl_->logits);
   return impl_->logits.slice(0, 0, count);
 }
 
@@ -416,6 +489,8 @@ void Session::start(std::span<const std::vector<int32_t>> prompts, const Samplin
   }
   const TokenBatch batch = {ids, sequence, positions};
   impl.check_batch(batch, rows);
+  Impl::Turn turn(impl);
+  turn.follow_caller();
 
   // Captured steps hold the sampling options.
   if (!(impl.sampling == sampling)) impl.captured.clear();
@@ -438,20 +513,24 @@ void Session::start(std::span<const std::vector<int32_t>> prompts, const Samplin
   impl.enqueue_draw();
 }
 
-std::span<const int32_t> Session::tokens() {
-  Impl& impl = *impl_;
-  const size_t count = impl.active.size();
-  if (!impl.host_ids_fresh && count > 0) {
+std::span<const int32_t> Session::Impl::newest_tokens() {
+  const size_t count = active.size();
+  if (!host_ids_fresh && count > 0) {
     const auto end = static_cast<int64_t>(count);
-    impl.host_ids.slice(0, 0, end).copy_from(impl.decode_ids.slice(0, 0, end));
-    impl.accelerator.current_stream(impl.model->device().index).synchronize();
-    if (impl.model->group()) impl.model->group()->check();
-    const int32_t* const ids = impl.host_ids.data_as<int32_t>();
+    host_ids.slice(0, 0, end).copy_from(decode_ids.slice(0, 0, end));
+    stream.synchronize();
+    if (model->group()) model->group()->check();
+    const int32_t* const ids = host_ids.data_as<int32_t>();
     const int32_t* const missing = std::find(ids, ids + count, -1);
-    if (missing != ids + count) impl.fail_without_token(static_cast<size_t>(missing - ids));
-    impl.host_ids_fresh = true;
+    if (missing != ids + count) fail_without_token(static_cast<size_t>(missing - ids));
+    host_ids_fresh = true;
   }
-  return {impl.host_ids.data_as<int32_t>(), count};
+  return {host_ids.data_as<int32_t>(), count};
+}
+
+std::span<const int32_t> Session::tokens() {
+  const Impl::Turn turn(*impl_);
+  return impl_->newest_tokens();
 }
 
 void Session::retain(std::span<const bool> keep) {
@@ -461,7 +540,8 @@ void Session::retain(std::span<const bool> keep) {
                           std::to_string(impl.active.size()) + " active sequences");
   }
   if (std::find(keep.begin(), keep.end(), false) == keep.end()) return;
-  const std::span<const int32_t> newest = tokens();
+  const Impl::Turn turn(impl);
+  const std::span<const int32_t> newest = impl.newest_tokens();
   std::vector<int32_t> kept_ids;
   for (size_t i = 0; i < keep.size(); ++i) {
     if (!keep[i]) continue;
@@ -485,6 +565,7 @@ void Session::retain(std::span<const bool> keep) {
 void Session::step() {
   const RangeScope range(model().accelerator(), "decode step");
   Impl& impl = *impl_;
+  const Impl::Turn turn(impl);
   if (impl.active.empty()) return;
   for (size_t i = 0; i < impl.active.size(); ++i) {
     if (impl.position[i] >= impl.options.context) {

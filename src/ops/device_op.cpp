@@ -47,8 +47,9 @@ void DeviceKernel::launch_with(const LaunchShape& shape, size_t count, const voi
   launch.argument_count = static_cast<uint32_t>(count);
   launch.arguments = addresses;
   launch.argument_sizes = sizes;
-  aa_stream* stream = DriverAccelerator::handle(accelerator_->current_stream(device_));
-  check(accelerator_->driver().kernel_launch(stream, kernel_, &launch), name_.c_str(), accelerator_->driver().name);
+  const DriverAccelerator::StreamUse use(accelerator_->current_stream(device_));
+  check(accelerator_->driver().kernel_launch(use.handle(), kernel_, &launch), name_.c_str(),
+        accelerator_->driver().name);
 }
 
 DeviceOpLibrary::DeviceOpLibrary(DriverAccelerator& accelerator, std::string op_name, std::string format,

@@ -157,6 +157,14 @@ aa_event* DriverAccelerator::handle(const anyaccel::Event& event) {
   return impl->event();
 }
 
+DriverAccelerator::StreamUse::StreamUse(const anyaccel::Stream& stream) : handle_(DriverAccelerator::handle(stream)) {
+  StreamGate& gate = static_cast<StreamImpl*>(stream.state())->gate();
+  outer_ = gate.enter();
+  gate_ = &gate;
+}
+
+DriverAccelerator::StreamUse::~StreamUse() { static_cast<StreamGate*>(gate_)->leave(outer_); }
+
 const void* DriverAccelerator::extension(const char* extension_name, uint32_t min_version) const {
   instance();
   const InstanceHolder& holder = *shared_->instance;
@@ -272,19 +280,57 @@ DriverAccelerator::StreamImpl::~StreamImpl() {
 }
 
 bool DriverAccelerator::StreamImpl::query() const {
+  gate_.refuse_others();
   int32_t done = 0;
   context_.check(context_.driver().stream_query(stream_, &done), "stream_query");
   return done != 0;
 }
 
 void DriverAccelerator::StreamImpl::synchronize() const {
+  gate_.refuse_others();
   context_.check(context_.driver().stream_synchronize(stream_), "stream_synchronize");
 }
 
 void DriverAccelerator::StreamImpl::wait_event(const detail::EventState& event) {
   auto* impl = dynamic_cast<const EventImpl*>(&event);
   if (!impl) throw InvalidArgument("the event was made by another kind of accelerator");
+  // A stream that waits for a point of a capture takes part in it.
+  if (const std::shared_ptr<CaptureScope> capture = impl->capture(); capture && gate_.owner() != capture) {
+    if (!capture->is_mine()) {
+      throw InvalidArgument(
+          "the event was recorded last in a graph that another thread is capturing, and work of this thread must not "
+          "be "
+          "recorded with it; wait until the capture has ended",
+          AA_FAILED_PRECONDITION);
+    }
+    begin_capture(capture);
+  }
+  const StreamGate::Pass pass(gate_);
   context_.check(context_.driver().stream_wait_event(stream_, impl->event()), "stream_wait_event");
+}
+
+void DriverAccelerator::StreamImpl::begin_capture(const std::shared_ptr<CaptureScope>& scope) {
+  scope->streams.push_back(shared_from_this());
+  bool closed = false;
+  try {
+    closed = gate_.close(scope);
+    if (!closed) {
+      gate_.refuse_others();
+      throw InvalidArgument("the stream is capturing a graph already", AA_FAILED_PRECONDITION);
+    }
+    context_.set_capturing(stream_, true);
+  } catch (...) {
+    if (closed) gate_.open();
+    scope->streams.pop_back();
+    throw;
+  }
+}
+
+void DriverAccelerator::StreamImpl::end_capture(HostCalls& calls) noexcept {
+  for (auto& call : captured_calls_) calls.push_back(std::move(call));
+  captured_calls_.clear();
+  context_.set_capturing(stream_, false);
+  gate_.open();
 }
 
 namespace {
@@ -301,12 +347,14 @@ void call_logging_errors(const std::function<void()>& function) {
 
 void DriverAccelerator::StreamImpl::host_call(std::function<void()> function) {
   auto owned = std::make_unique<std::function<void()>>(std::move(function));
-  if (captured_calls_) {
+  const StreamGate::Pass pass(gate_);
+  if (capturing()) {
+    captured_calls_.reserve(captured_calls_.size() + 1);
     context_.check(
         context_.driver().stream_host_call(
             stream_, [](void* user) { call_logging_errors(*static_cast<std::function<void()>*>(user)); }, owned.get()),
         "stream_host_call");
-    captured_calls_->push_back(std::move(owned));
+    captured_calls_.push_back(std::move(owned));
     return;
   }
   aa_status* status = context_.driver().stream_host_call(
@@ -331,7 +379,22 @@ DriverAccelerator::EventImpl::~EventImpl() {
 }
 
 void DriverAccelerator::EventImpl::record(const anyaccel::Stream& stream) {
-  context_->check(context_->driver().event_record(event_, handle(stream)), "event_record");
+  const StreamUse use(stream);
+  context_->check(context_->driver().event_record(event_, use.handle()), "event_record");
+  const auto& impl = static_cast<const StreamImpl&>(*stream.state());
+  const bool captured = impl.capturing();
+  if (!captured && !captured_.load(std::memory_order_acquire)) [[likely]]
+    return;
+  const std::lock_guard lock(mutex_);
+  capture_ = std::static_pointer_cast<CaptureScope>(impl.gate().owner());
+  captured_.store(captured, std::memory_order_release);
+}
+
+std::shared_ptr<DriverAccelerator::CaptureScope> DriverAccelerator::EventImpl::capture() const {
+  if (!captured_.load(std::memory_order_acquire)) [[likely]]
+    return nullptr;
+  const std::lock_guard lock(mutex_);
+  return capture_.lock();
 }
 
 bool DriverAccelerator::EventImpl::query() const {
@@ -416,9 +479,10 @@ CollectivesAccess DriverAccelerator::collectives(int index) {
   const aa_collectives_table* table = shared_->instance->collectives;
   if (!table) return {};
   DeviceContext& c = context(index);
-  const auto& stream =
-      static_cast<const StreamImpl&>(*current_stream(c.index).state());  // stream() takes no other kind
-  return {table, c.instance->instance, c.device, stream.stream(), stream.capturing()};
+  const anyaccel::Stream& current = current_stream(c.index);
+  auto use = std::make_shared<StreamUse>(current);
+  const auto& stream = static_cast<const StreamImpl&>(*current.state());  // stream() takes no other kind
+  return {table, c.instance->instance, c.device, stream.stream(), stream.capturing(), std::move(use)};
 }
 
 std::string DriverAccelerator::op_builder_dir() const { return install_kernels_dir(); }
@@ -541,11 +605,13 @@ void DriverAccelerator::enqueue_op(const aa_op_call& call, int index) {
     int32_t supported = 1;
     if (route.hosted >= 0) c.check(c.instance->ops->supports(c.device, &own, &supported), "ops.supports");
     if (supported) {
-      c.check(c.instance->ops->enqueue(handle(current_stream(index)), &own), "op");
+      const StreamUse use(current_stream(index));
+      c.check(c.instance->ops->enqueue(use.handle(), &own), "op");
       return;
     }
   }
   if (route.hosted < 0) throw NotImplementedError(name_ + " has no such op library");
+  const StreamUse use(current_stream(index));
   shared_->hosted->enqueue(route.hosted, call, c.index);
 }
 

@@ -26,6 +26,13 @@ void DriverAccelerator::GraphImpl::set(aa_graph* graph, uint64_t pool, std::uniq
   pool_ = pool;
 }
 
+std::unique_ptr<HostCalls> DriverAccelerator::CaptureScope::end() {
+  auto calls = std::make_unique<HostCalls>();
+  const std::vector<std::shared_ptr<StreamImpl>> ending = std::move(streams);
+  for (const std::shared_ptr<StreamImpl>& stream : ending) stream->end_capture(*calls);
+  return calls;
+}
+
 bool DriverAccelerator::supports_graphs() const {
   instance();
   return shared_->instance->graph != nullptr;
@@ -59,21 +66,30 @@ ScopeGuard DriverAccelerator::capture_to_graph(Graph& graph, std::optional<uint6
   const uint64_t used_pool = pool.value_or(0) != 0 ? *pool : c.allocator->begin_pool();
   if (pool.value_or(0) != 0) c.allocator->retain_pool(used_pool);
   const aa_graph_table* table = c.instance->graph;
-  if (aa_status* status = table->capture_begin(handle(target))) {
+  auto scope = std::make_shared<CaptureScope>();
+  try {
+    static_cast<StreamImpl*>(target.state())->begin_capture(scope);
+    if (aa_status* status = table->capture_begin(handle(target))) {
+      scope->end();
+      c.check(status, "graph.capture_begin");
+    }
+  } catch (...) {
     c.allocator->release_pool(used_pool);
-    c.check(status, "graph.capture_begin");
+    throw;
   }
-  static_cast<StreamImpl*>(target.state())->begin_capture();
   state.pool = used_pool;
   auto current = std::make_shared<ScopeGuard>(this->stream(target));
-  return ScopeGuard([this, graph, target, used_pool, table, current](bool unwinding) mutable {
+  return ScopeGuard([this, graph, target, used_pool, table, scope, current](bool unwinding) mutable {
+    if (!scope->is_mine()) {
+      throw InvalidArgument("a capture has to be ended by the thread that began it", AA_FAILED_PRECONDITION);
+    }
     auto* inner = static_cast<GraphImpl*>(graph.state());
     DeviceContext& device_context = *inner->context();
     thread_state().pool = 0;
     current.reset();
-    std::unique_ptr<HostCalls> calls = static_cast<StreamImpl*>(target.state())->end_capture();
     aa_graph* captured = nullptr;
     aa_status* status = table->capture_end(handle(target), unwinding ? nullptr : &captured);
+    std::unique_ptr<HostCalls> calls = scope->end();
     if (status || unwinding) {
       device_context.allocator->release_pool(used_pool);
       if (unwinding) {
@@ -92,7 +108,8 @@ void DriverAccelerator::replay_graph(const Graph& graph) {
     throw InvalidArgument("replay_graph: nothing has been captured into the graph yet", AA_FAILED_PRECONDITION);
   }
   DeviceContext& c = *impl->context();
-  c.check(c.instance->graph->launch(impl->graph(), handle(current_stream(c.index))), "graph.launch");
+  const StreamUse use(current_stream(c.index));
+  c.check(c.instance->graph->launch(impl->graph(), use.handle()), "graph.launch");
 }
 
 }  // namespace anyaccel

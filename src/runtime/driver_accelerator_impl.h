@@ -16,6 +16,7 @@
 #include "anyaccel/driver_accelerator.h"
 #include "runtime/host_services.h"
 #include "runtime/hosted_ops.h"
+#include "runtime/stream_gate.h"
 #include "runtime/table_members.h"
 
 namespace anyaccel {
@@ -45,6 +46,8 @@ struct DriverAccelerator::DeviceContext final : MemorySource, FenceSource {
 
   const aa_driver& driver() const noexcept { return *instance->driver; }
   void check(aa_status* status, const char* what) const { anyaccel::check(status, what, instance->name.c_str()); }
+  // A stream begins or ends to take part in a capture; between the two record() refuses it.
+  void set_capturing(const void* stream, bool captures);
 
   std::shared_ptr<InstanceHolder> instance;
   aa_device_props props;
@@ -53,6 +56,10 @@ struct DriverAccelerator::DeviceContext final : MemorySource, FenceSource {
   std::unique_ptr<CachingAllocator> allocator;
   anyaccel::Stream default_stream;
   Generator generator;
+
+ private:
+  std::mutex capturing_mutex_;
+  std::vector<const void*> capturing_;
 };
 
 struct DriverAccelerator::Shared {
@@ -86,7 +93,16 @@ struct DriverAccelerator::ThreadState {
 // Functions that a driver holds by address.
 using HostCalls = std::vector<std::unique_ptr<std::function<void()>>>;
 
-class DriverAccelerator::StreamImpl final : public detail::StreamState {
+// A capture of a graph that is under way.
+struct DriverAccelerator::CaptureScope : CaptureOwner {
+  std::vector<std::shared_ptr<StreamImpl>> streams;  // that take part; of the capturing thread
+
+  // The streams are everybody's again; returns the host calls that the graph keeps.
+  std::unique_ptr<HostCalls> end();
+};
+
+class DriverAccelerator::StreamImpl final : public detail::StreamState,
+                                            public std::enable_shared_from_this<StreamImpl> {
  public:
   // `owner` is empty for a device's default stream, which its context owns.
   StreamImpl(DeviceContext& context, std::shared_ptr<DeviceContext> owner, aa_stream* stream)
@@ -102,16 +118,20 @@ class DriverAccelerator::StreamImpl final : public detail::StreamState {
 
   aa_stream* stream() const noexcept { return stream_; }
   DeviceContext& context() const noexcept { return context_; }
-  // While it captures, functions of host_call are kept here, and then by the graph: a replay calls them again.
-  void begin_capture() { captured_calls_ = std::make_unique<HostCalls>(); }
-  std::unique_ptr<HostCalls> end_capture() { return std::move(captured_calls_); }
-  bool capturing() const noexcept { return captured_calls_ != nullptr; }
+  StreamGate& gate() const noexcept { return gate_; }
+  // Makes the stream part of a capture of the calling thread. InvalidArgument when it takes part in one already. While it
+  // does, functions of host_call are kept here, and then by the graph: a replay calls them again.
+  void begin_capture(const std::shared_ptr<CaptureScope>& scope);
+  // Adds those functions to `calls`.
+  void end_capture(HostCalls& calls) noexcept;
+  bool capturing() const noexcept { return gate_.closed(); }
 
  private:
   DeviceContext& context_;
   std::shared_ptr<DeviceContext> owner_;
   aa_stream* stream_;
-  std::unique_ptr<HostCalls> captured_calls_;
+  mutable StreamGate gate_;
+  HostCalls captured_calls_;  // of the capturing thread
 };
 
 class DriverAccelerator::EventImpl final : public detail::EventState {
@@ -125,10 +145,15 @@ class DriverAccelerator::EventImpl final : public detail::EventState {
   double elapsed_ms(const detail::EventState& end) const override;
 
   aa_event* event() const noexcept { return event_; }
+  // The capture in which it was recorded last, if that is still under way; else null.
+  std::shared_ptr<CaptureScope> capture() const;
 
  private:
   std::shared_ptr<DeviceContext> context_;
   aa_event* event_;
+  std::atomic<bool> captured_{false};  // recorded last in a capture
+  mutable std::mutex mutex_;
+  std::weak_ptr<CaptureScope> capture_;  // mutex_; that capture
 };
 
 class DriverAccelerator::GraphImpl final : public detail::GraphState {

@@ -54,8 +54,22 @@ std::string DriverAccelerator::DeviceContext::name() const {
   return props.caps & AA_CAP_IS_HOST ? instance->name : instance->name + ":" + std::to_string(index);
 }
 
+void DriverAccelerator::DeviceContext::set_capturing(const void* stream, bool captures) {
+  const std::lock_guard lock(capturing_mutex_);
+  if (captures) {
+    capturing_.push_back(stream);
+  } else {
+    std::erase(capturing_, stream);
+  }
+}
+
 void* DriverAccelerator::DeviceContext::record(const void* stream) {
   if (props.caps & AA_CAP_SYNCHRONOUS) return nullptr;
+  // A point of a capture is none that can be waited for; the allocator asks again later.
+  const std::lock_guard lock(capturing_mutex_);
+  if (std::find(capturing_.begin(), capturing_.end(), stream) != capturing_.end()) {
+    throw InvalidArgument("the stream is capturing a graph", AA_FAILED_PRECONDITION);
+  }
   aa_event* event = nullptr;
   check(driver().event_create(device, AA_EVENT_DEFAULT, &event), "event_create");
   if (aa_status* status = driver().event_record(event, static_cast<aa_stream*>(const_cast<void*>(stream)))) {
@@ -129,14 +143,15 @@ void DriverAccelerator::copy(void* destination, const void* source, size_t bytes
                              int index) {
   if (bytes == 0) return;
   DeviceContext& c = context(index);
-  c.check(driver_->copy_async(handle(current_stream(c.index)), destination, source, bytes, direction), "copy_async");
+  const StreamUse use(current_stream(c.index));
+  c.check(driver_->copy_async(use.handle(), destination, source, bytes, direction), "copy_async");
 }
 
 void DriverAccelerator::fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, int index) {
   if (bytes == 0) return;
   DeviceContext& c = context(index);
-  c.check(driver_->fill_async(handle(current_stream(c.index)), destination, pattern, pattern_size, bytes),
-          "fill_async");
+  const StreamUse use(current_stream(c.index));
+  c.check(driver_->fill_async(use.handle(), destination, pattern, pattern_size, bytes), "fill_async");
 }
 
 // ---- statistics ----------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // The weights of a decoder model (Llama, Mistral, Qwen2, Qwen3) on the accelerator's device.
 //
-// A Model is loaded once, never changes, and may be shared by any number of sessions and threads. It only holds
-// weights; running it is the business of anyaccel/llm/session.h.
+// A Model is loaded once, never changes, and may be used by any number of sessions and threads at once. It only holds
+// weights; running it is the business of anyaccel/llm/session.h. Several threads may load models at once.
 #pragma once
 
 #include <cstdint>

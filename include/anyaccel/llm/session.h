@@ -1,6 +1,10 @@
 // Runs a model for a fixed number of sequences: their key/value cache, the forward step, and the decode loop.
 //
-// A session belongs to one thread at a time, whose current device must be the model's; work runs on its current stream.
+// A session belongs to one thread at a time: a call while another is under way is an InvalidArgument. Threads that generate at
+// once have a session each, over one model. All work of a session runs on a stream of its own, where it captures its steps,
+// so that neither records or waits for what other threads do; no call may be made while the thread captures a graph. start()
+// and forward() come after what the caller has enqueued on its current stream of the model's device, and what forward()
+// returns is ready for later work there.
 // Of a model that is split over ranks each has a session with the same options and makes the same calls with the same
 // arguments; rank 0 draws the tokens for all, and logits are whole on every rank. A failure on one rank makes calls of the
 // others throw CommunicationError.

@@ -1,4 +1,7 @@
 // From prompts to text: a model, its tokenizer and its generation settings, put together.
+//
+// Threads: a TextGenerator belongs to one thread at a time. Threads that generate at once have one each, over one Model and
+// one Tokenizer, and get the text that each would get alone.
 #pragma once
 
 #include <cstdint>
@@ -100,7 +103,7 @@ class TextGenerator {
   // option out of range. Ranks that hold one model together make the same call; what rank 0 finds and its callback
   // answers decides when a prompt ends, and its result is the one that counts. An error in the middle (out of memory, a lost device) leaves what there was by then in
   // interrupted(). So does a NumericalError: when the logits of one prompt hold a NaN or an infinity (see Session::tokens()),
-  // the call ends for all prompts, and those that had ended by then keep their finish reason. Not for several threads at once.
+  // the call ends for all prompts, and those that had ended by then keep their finish reason.
   GenerateResult generate(std::span<const std::string> prompts, const GenerateOptions& options,
                           const TextCallback& callback = {});
   // The same for prompts that are token ids already.

@@ -34,6 +34,7 @@ void Device::close() {
 void Device::synchronize() {
   state_.usable();
   for (const std::shared_ptr<StreamCore>& stream : state_.streams()) {
+    const std::lock_guard lock(stream->waiting);
     if (stream->capturing.load(std::memory_order_acquire)) continue;
     const RelaxedCaptureMode relaxed(state_.api());
     state_.enqueue("cuStreamSynchronize", [&] { return state_.api().stream_synchronize(stream->handle); });

@@ -188,7 +188,8 @@ void* DeviceState::scratch(Scratch purpose, StreamHandle stream, size_t bytes) {
     }
   }
   for (ScratchBlock& block : scratch_) {
-    if (capture != 0 && block.capture == unused_capture && block.purpose == purpose && block.bytes >= bytes) {
+    const bool unused = capture != 0 ? block.capture == unused_capture : block.capture == 0 && !block.stream;
+    if (unused && block.purpose == purpose && block.bytes >= bytes) {
       block.stream = stream;
       block.capture = capture;
       return block.pointer;
@@ -204,6 +205,13 @@ void DeviceState::set_capture(StreamHandle stream, uint64_t capture) {
   const std::lock_guard lock(scratch_mutex_);
   std::erase_if(captures_, [stream](const auto& entry) { return entry.first == stream; });
   if (capture != 0) captures_.emplace_back(stream, capture);
+}
+
+void DeviceState::release_stream(StreamHandle stream) noexcept {
+  const std::lock_guard lock(scratch_mutex_);
+  for (ScratchBlock& block : scratch_) {
+    if (block.stream == stream && block.capture == 0) block.stream = nullptr;
+  }
 }
 
 void DeviceState::release_capture(uint64_t capture) noexcept {

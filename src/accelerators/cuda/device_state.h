@@ -114,6 +114,8 @@ class DeviceState {
   std::vector<std::shared_ptr<StreamCore>> streams();
   // Scratch memory of the stream is the capture's (0: none) from now on.
   void set_capture(StreamHandle stream, uint64_t capture);
+  // The stream has ended, and its scratch memory may serve another one.
+  void release_stream(StreamHandle stream) noexcept;
   // The graph of a capture is gone, and its scratch memory may serve another one.
   void release_capture(uint64_t capture) noexcept;
 
@@ -126,8 +128,8 @@ class DeviceState {
 
   struct ScratchBlock {
     Scratch purpose;
-    StreamHandle stream;
-    uint64_t capture;  // 0: work that runs at once
+    StreamHandle stream;  // null: the stream has ended
+    uint64_t capture;     // 0: work that runs at once
     void* pointer;
     size_t bytes;
   };

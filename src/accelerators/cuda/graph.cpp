@@ -73,6 +73,7 @@ void Stream::capture_begin() {
   device_.usable();
   if (captures()) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is capturing a graph already");
   forget_writes();
+  const std::lock_guard lock(core_->waiting);
   device_.enqueue("cuStreamBeginCapture", [&] { return api_.capture_begin(handle_, capture_mode_thread_local); });
   Capture::begin(core_);
 }

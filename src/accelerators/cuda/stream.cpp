@@ -61,6 +61,7 @@ void Stream::close() {
   }
   if (captures() || device_.lost()) return;
   synchronize();
+  device_.release_stream(handle_);
 }
 
 // ---- copies and fills ------------------------------------------------------------------------------------------------
@@ -163,6 +164,8 @@ void Stream::wait_event(abi::Event& awaited) {
         "work before the capture begins");
   }
   forget_writes();
+  std::unique_lock lock(core_->waiting, std::defer_lock);
+  if (joined) lock.lock();
   device_.enqueue("cuStreamWaitEvent", [&] { return api_.stream_wait_event(handle_, event.handle(), 0); });
   if (joined && !captures()) Capture::join(joined, core_);
 }

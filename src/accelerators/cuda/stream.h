@@ -26,6 +26,9 @@ struct StreamCore {
   DeviceState& device;
   const StreamHandle handle;
   std::atomic<bool> capturing{false};
+  // Held while the stream begins or joins a capture, and while another thread waits for it: the vendor ends a capture whose
+  // stream is waited for.
+  std::mutex waiting;
 
  private:
   friend struct Capture;

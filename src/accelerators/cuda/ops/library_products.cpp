@@ -131,6 +131,7 @@ class LibraryProducts final : public OpGroup {
 
   void run(const Part& part, Stream& stream) {
     const ProductProblem problem = part.problem();
+    const auto engine = engine_.lock();
     const size_t library_bytes = aligned(engine_.scratch_bytes(problem, part.in_place(), stream));
     char* memory = scratch(library_bytes, part.bias_bytes(), stream);
     ProductOperands operands{part.x.data, part.w.data, part.bias.data, part.residual.data, part.out.data};
@@ -213,6 +214,7 @@ class LibraryProducts final : public OpGroup {
     const int64_t rows = x.shape[0], all = out.shape[1];
     const Pieces pieces(out, rows);
     const size_t between = pieces.bytes(rows) * (pieces.gate_in_out ? 1 : 2);
+    const auto engine = engine_.lock();
     for (int64_t first = 0; first < all; first += pieces.columns) {
       const int64_t columns = std::min(pieces.columns, all - first);
       char* out_at = static_cast<char*>(out.data) + static_cast<size_t>(first * column_step(out)) * size_of(out.dtype);

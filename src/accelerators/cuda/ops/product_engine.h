@@ -54,6 +54,8 @@ class ProductEngine {
 
   // Whether the library is there and has an algorithm. Makes what is kept of the problem; the context is current.
   bool supports(const ProductProblem& problem);
+  // While it is held, what scratch_bytes() says holds for run(): another thread may measure, and choose another algorithm.
+  [[nodiscard]] std::unique_lock<std::recursive_mutex> lock() { return std::unique_lock(mutex_); }
   // Bytes that run() needs of scratch memory now, for a call whose residual is out or is not.
   size_t scratch_bytes(const ProductProblem& problem, bool in_place, Stream& stream);
   // Enqueues a product that supports() accepts. `scratch` is memory of this stream, aligned to 256, of that many bytes.
@@ -77,7 +79,7 @@ class ProductEngine {
   void check(LtStatus status, const char* call, Stream* stream = nullptr) const;
 
   DeviceState& device_;
-  std::mutex mutex_;
+  std::recursive_mutex mutex_;
   bool opened_ = false;
   const CublasLt* library_ = nullptr;
   LtHandle handle_ = nullptr;

@@ -47,6 +47,7 @@ struct Texts {
   std::string launcher_args;
   bool quiet = false;
   bool no_local_rank = false;
+  bool no_env_file = false;
   // What the launcher starts on hosts; not shown in the help.
   std::string start_node;
   std::string ssh_host;
@@ -64,6 +65,7 @@ void read_texts(const Texts& texts, bool launcher_given, launcher::LaunchOptions
   options.runner_given = launcher_given;
   options.launcher_args = split_words(texts.launcher_args, "--launcher_args");
   if (texts.quiet) options.log_level = "error";
+  options.env_files = !texts.no_env_file;
   if (texts.no_local_rank && options.pass_local_rank) {
     throw UsageError("--no_local_rank and --pass_local_rank contradict each other");
   }
@@ -127,6 +129,7 @@ int run_launch(int argc, char** argv) {
   flag("--save_pid", options.save_pid, "Keep the launcher's process number in /tmp/NUMBER.anyaccel while it runs");
   flag("--no_local_rank", texts.no_local_rank, "Do not pass --local_rank=N to the program (the default)");
   flag("--pass_local_rank", options.pass_local_rank, "Pass --local_rank=N to the program as its first argument");
+  flag("--no_env_file", texts.no_env_file, "Do not read ~/.deepspeed_env and ./.deepspeed_env");
   text("--log_level", options.log_level, "Of the launcher: debug, info (default), warning, error or critical", "LEVEL");
   flag("-q,--quiet", texts.quiet, "As --log_level error");
   flag("--dry_run", options.dry_run, "Print what would be started");

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
+#include <optional>
 
 #include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "runtime/trusted_path.h"
 
 namespace anyaccel::launcher {
 namespace {
@@ -22,6 +24,9 @@ bool names_a_network_card(std::string_view name) {
   constexpr std::string_view end = "_IB_HCA";
   return name == "UCX_NET_DEVICES" || (name.size() > end.size() && name.substr(name.size() - end.size()) == end);
 }
+
+// Far more than variables take: the kernel gives a process 2 MiB of them.
+constexpr size_t most_file_bytes = 4 << 20;
 
 bool is_name(std::string_view text) {
   if (text.empty() || (text.front() >= '0' && text.front() <= '9')) return false;
@@ -87,11 +92,32 @@ Variables read_env_files() {
     files.push_back("./" + name);
   }
   Variables variables;
-  for (const std::string& path : files) {
-    std::ifstream file(path);
-    if (!file) continue;
-    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    for (const auto& [key, value] : parse_env_file(text, path)) variables[key] = value;
+  std::vector<std::filesystem::path> seen;
+  for (const std::string& file : files) {
+    const TrustedPath found = open_trusted_file(file, Trust::user);
+    if (found.state == TrustedPath::State::missing) continue;
+    if (std::find(seen.begin(), seen.end(), found.path) != seen.end()) continue;
+    seen.push_back(found.path);
+    if (found.state == TrustedPath::State::refused) {
+      log_warning(file + " is not read, because " + found.reason +
+                  ", so that another user could set variables of the ranks. Cure: " + found.cure +
+                  "; or --no_env_file if it is none of yours");
+      continue;
+    }
+    std::string reason = found.reason;
+    const auto text =
+        found.ok() ? read_descriptor(found.descriptor.get(), most_file_bytes, reason) : std::optional<std::string>();
+    if (!text) {
+      log_warning(file + " is not read: " + reason);
+      continue;
+    }
+    std::string names;
+    for (const auto& [key, value] : parse_env_file(*text, found.path.string())) {
+      variables[key] = value;
+      names += (names.empty() ? "" : ", ") + key;
+    }
+    log_info(found.path.string() + " sets " + (names.empty() ? "nothing" : names + " for the ranks") +
+             " (--no_env_file leaves it out)");
   }
   return variables;
 }

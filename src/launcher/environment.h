@@ -19,7 +19,10 @@ Variables own_environment();
 // another line with its number; `file` is for messages.
 Variables parse_env_file(std::string_view text, const std::string& file);
 
-// ~/.deepspeed_env, and over it ./.deepspeed_env; DS_ENV_FILE is another name for them. Missing files are empty.
+// ~/.deepspeed_env, and over it ./.deepspeed_env; DS_ENV_FILE is another name for them. Missing files are empty. For each one
+// that is read its path and the names that it sets go to the log. One that another user could change (runtime/trusted_path.h),
+// or that is no file, is not read: a warning says why. Variables are code to a rank (LD_PRELOAD), and the current folder may
+// be anybody's.
 Variables read_env_files();
 
 // What goes along to other hosts: names that begin with one of the prefixes (the accelerator's own, and those that

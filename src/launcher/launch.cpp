@@ -79,7 +79,9 @@ int launch(const LaunchOptions& options) {
     if (plan.runner != Runner::Pdsh) plan.job.runner = runner_name(plan.runner);
     plan.job.directory = std::filesystem::current_path().string();
   }
-  for (const auto& [name, value] : read_env_files()) plan.job.environment[name] = value;
+  if (options.env_files) {
+    for (const auto& [name, value] : read_env_files()) plan.job.environment[name] = value;
+  }
   if (options.dry_run) {
     std::fputs(dry_run_text(options, plan, own_program()).c_str(), stdout);
     return 0;

@@ -1,5 +1,6 @@
 # `anyaccel launch` on this host: environment, cores, output, exit codes, signals, and what is left afterwards.
 anyaccel=$1
+umask 022
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 fail() { echo "FAILED: $1"; [ -f "$dir/err" ] && cat "$dir/err"; exit 1; }

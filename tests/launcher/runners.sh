@@ -1,6 +1,7 @@
 # The same job by every runner that is installed, on this host: pdsh over a sshd of our own, Open MPI, MPICH. What is missing
 # is left out by name.
 anyaccel=$1
+umask 022
 dir=$(mktemp -d)
 sshd_pid=
 trap '[ -n "$sshd_pid" ] && kill $sshd_pid; rm -rf "$dir"' EXIT

@@ -1,15 +1,25 @@
 // The one table that lists the accelerators and op builders of this build, in detection order.
 #include "runtime/builtins.h"
 
+#include "accelerators/cpu/cpu_features.h"
 #include "accelerators/cpu/driver.h"
+#include "accelerators/cpu/kernels/matmul_choice.h"
 #include "accelerators/cuda/driver.h"
 #include "accelerators/cuda/nvcc.h"
 #include "accelerators/null/driver.h"
 #include "accelerators/xpu/driver.h"
+#include "anyaccel/log.h"
 #include "comm/builders.h"
+#include "comm/comms_log.h"
 #include "ops/builders.h"
+#include "ops/fallback.h"
+#include "ops/portable/kernel_set.h"
 #include "ops/portable/portable_ops.h"
 #include "ops/toolchain.h"
+#include "runtime/environment.h"
+#include "runtime/layers/layers.h"
+#include "runtime/layers/trace.h"
+#include "runtime/trace.h"
 
 namespace anyaccel {
 
@@ -55,6 +65,46 @@ std::span<const BuiltinOpBuilder> builtin_op_builders() {
       {"UtilsBuilder", ops::make_utils_builder},
   };
   return builders;
+}
+
+std::span<const EnvironmentVariable> environment_variables() {
+  static constexpr EnvironmentVariable variables[] = {
+      {"ANYACCEL_AIO",
+       [] {
+         check_choice("ANYACCEL_AIO", {"auto", "uring", "threads"});
+       }},
+      {"ANYACCEL_CACHE_DIR", nullptr},
+      {"ANYACCEL_COMMS_LOG", [] { comm::comms_log_from_environment(); }},
+      {"ANYACCEL_CPU_ISA", [] { cpu::isa(); }},
+      {"ANYACCEL_CPU_MATMUL", [] { cpu::matmul_mode(); }},
+      {"ANYACCEL_CUDA_DEVICES", [] { check_count("ANYACCEL_CUDA_DEVICES", "no device is shown"); }},
+      {"ANYACCEL_CUDA_LIBRARY_PATH", nullptr},
+      {"ANYACCEL_FALLBACK", [] { ops::fallback_is_error(); }},
+      {"ANYACCEL_JOB_TOKEN", nullptr},
+      {"ANYACCEL_KERNEL_TUNING", ops::portable::check_tuning_variable},
+      {"ANYACCEL_LAUNCH_JOB", nullptr},
+      {"ANYACCEL_LAYERS", check_layers_variable},
+      {"ANYACCEL_LOG", [] { log_level(); }},
+      {"ANYACCEL_OPENCL_DEVICE_TYPE",
+       [] {
+         check_choice("ANYACCEL_OPENCL_DEVICE_TYPE", {"gpu", "cpu"});
+       }},
+      {"ANYACCEL_PLUGIN_PATH", nullptr},
+      {"ANYACCEL_TRACE", check_trace_file},
+      {"ANYACCEL_TRACE_CALLS", layers::check_trace_calls_file},
+      {"ANYACCEL_XPU_RUNTIME",
+       [] {
+         check_choice("ANYACCEL_XPU_RUNTIME", {"level_zero", "opencl"});
+       }},
+      {"DS_ALLOW_DEPRECATED_FP16",
+       [] {
+         check_choice("DS_ALLOW_DEPRECATED_FP16", {"0", "1"});
+       }},
+      {"LOCAL_SIZE", [] { check_count("LOCAL_SIZE", "the CPU has one device for each NUMA node"); }},
+      {"MAX_JOBS", [] { ops::max_jobs(); }},
+      {"OMP_NUM_THREADS", [] { check_count("OMP_NUM_THREADS", "all processors of this process are used"); }},
+  };
+  return variables;
 }
 
 std::unique_ptr<HostedOps> make_hosted_ops(DriverAccelerator& accelerator) {

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "anyaccel/error.h"
+#include "anyaccel/file_output.h"
 
 namespace anyaccel::launcher {
 
@@ -21,10 +22,11 @@ PidFile::PidFile(bool wanted) : owner_(getpid()) {
   unlink(path_.c_str());
   const int file = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
   const std::string text = pid + "\n";
-  const bool wrote = file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  const int error = errno;
+  const std::string reason = file < 0 ? std::strerror(errno) : write_all(file, text.data(), text.size());
   if (file >= 0) close(file);
-  if (!wrote) throw Error("--save_pid: \"" + path_ + "\" cannot be written: " + std::strerror(error));
+  if (reason.empty()) return;
+  if (file >= 0) unlink(path_.c_str());
+  throw Error("--save_pid: \"" + path_ + "\" cannot be written: " + reason);
 }
 
 PidFile::~PidFile() {

@@ -79,7 +79,7 @@ void tell(int status, Step step) {
 void reset_signals() {
   struct sigaction fresh {};
   fresh.sa_handler = SIG_DFL;
-  sigaction(SIGPIPE, &fresh, nullptr);  // the only one that the launcher ignores itself
+  for (const int ignored_by_us : {SIGPIPE, SIGXFSZ}) sigaction(ignored_by_us, &fresh, nullptr);
   sigset_t none;
   sigemptyset(&none);
   pthread_sigmask(SIG_SETMASK, &none, nullptr);

@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
 #include "anyaccel/error.h"
+#include "anyaccel/file_output.h"
 #include "anyaccel/llm/model_config.h"
 #include "anyaccel/llm/safetensors.h"
 #include "llm/byte_tokenizer.h"
@@ -59,12 +60,43 @@ Json config_json(const ModelShape& shape, DType dtype) {
   return json;
 }
 
-void write_text(const fs::path& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.close();
-  if (!out) throw Error("make-model: cannot write '" + path.string() + "'", AA_UNAVAILABLE);
-}
+// The folder of a model that is being written. Until all of it is there, its end takes back what was made.
+class Target {
+ public:
+  explicit Target(const std::string& directory) : folder_(directory) {
+    std::error_code error;
+    made_folder_ = fs::create_directories(folder_, error);
+    if (error) throw Error("make-model: cannot make the directory '" + directory + "': " + error.message());
+  }
+  ~Target() {
+    if (complete_) return;
+    std::error_code ignored;
+    for (const fs::path& file : files_) fs::remove(file, ignored);
+    if (made_folder_) fs::remove(folder_, ignored);  // when nothing else is in it
+  }
+  Target(const Target&) = delete;
+  Target& operator=(const Target&) = delete;
+
+  // The file's path; it is taken back at the end, but one that was there before is not.
+  fs::path file(const char* name) {
+    const fs::path path = folder_ / name;
+    std::error_code error;
+    if (!fs::exists(path, error)) files_.push_back(path);
+    return path;
+  }
+  void write(const char* name, const std::string& text) {
+    const fs::path path = file(name);
+    const std::string reason = write_output_file(path, text);
+    if (!reason.empty()) throw Error("make-model: cannot write '" + path.string() + "': " + reason, AA_UNAVAILABLE);
+  }
+  void complete() { complete_ = true; }
+
+ private:
+  fs::path folder_;
+  bool made_folder_ = false;
+  std::vector<fs::path> files_;
+  bool complete_ = false;
+};
 
 void fill_constant(std::span<std::byte> piece, size_t count, DType dtype, float value) {
   const uint16_t half = dtype == DType::BF16 ? float_to_bf16(value) : float_to_fp16(value);
@@ -163,20 +195,19 @@ void make_model(const ModelShape& shape, const std::string& directory, const Mak
   if (fs::exists(target / "config.json", status)) {
     throw InvalidArgument("make-model: '" + directory + "' already holds a config.json; choose another directory");
   }
-  fs::create_directories(target, status);
-  if (status) throw Error("make-model: cannot make the directory '" + directory + "': " + status.message());
+  Target files(directory);
 
   const ModelConfig config = config_of_shape(shape, options.dtype);
-  write_weights(decoder_tensors(config), target / "model.safetensors", options);
+  write_weights(decoder_tensors(config), files.file("model.safetensors"), options);
 
-  std::ofstream tokenizer(target / "tokenizer.json", std::ios::binary);
+  std::ostringstream tokenizer;
   write_made_up_tokenizer(tokenizer, shape.vocab_size);
-  tokenizer.close();
-  if (!tokenizer) throw Error("make-model: cannot write '" + (target / "tokenizer.json").string() + "'");
+  files.write("tokenizer.json", tokenizer.str());
   const Json generation = {{"bos_token_id", made_up_bos_id}, {"eos_token_id", made_up_eos_id}};
-  write_text(target / "generation_config.json", generation.dump(2) + "\n");
+  files.write("generation_config.json", generation.dump(2) + "\n");
   // Last, so that a directory with a config.json is complete.
-  write_text(target / "config.json", config_text_of_shape(shape, options.dtype));
+  files.write("config.json", config_text_of_shape(shape, options.dtype));
+  files.complete();
 }
 
 }  // namespace anyaccel::llm

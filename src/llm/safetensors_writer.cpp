@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "anyaccel/error.h"
+#include "anyaccel/file_output.h"
 #include "anyaccel/llm/safetensors.h"
 #include "llm/json.h"
 #include "llm/safetensors_names.h"
@@ -93,7 +94,7 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<Ten
     temporary_ += ".tmp." + std::to_string(::getpid()) + "." + std::to_string(attempt);
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd_ < 0 && (errno != EEXIST || attempt == 1000)) {
-      throw Error(temporary_.string() + ": cannot be created: " + std::strerror(errno));
+      throw Error(temporary_.string() + ": cannot be created: " + write_problem(errno));
     }
   }
   try {
@@ -114,14 +115,8 @@ SafetensorsWriter::~SafetensorsWriter() {
 }
 
 void SafetensorsWriter::write_all(const void* data, size_t bytes) {
-  const char* next = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t written = ::write(fd_, next, bytes);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) throw Error(temporary_.string() + ": writing failed: " + std::strerror(errno));
-    next += written;
-    bytes -= static_cast<size_t>(written);
-  }
+  const std::string reason = anyaccel::write_all(fd_, data, bytes);
+  if (!reason.empty()) throw Error(path_.string() + ": cannot be written: " + reason);
 }
 
 void SafetensorsWriter::append(std::span<const std::byte> bytes) {
@@ -147,10 +142,10 @@ void SafetensorsWriter::finish() {
     throw InvalidArgument(path_.string() + ": got " + std::to_string(written_) + " of " + std::to_string(total_) +
                           " bytes; the data ends in tensor " + quote_text(missing->name));
   }
-  if (::fsync(fd_) != 0) throw Error(temporary_.string() + ": writing failed: " + std::strerror(errno));
+  if (::fsync(fd_) != 0) throw Error(path_.string() + ": cannot be written: " + write_problem(errno));
   const int fd = std::exchange(fd_, -1);
   if (::close(fd) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
-    const std::string reason = std::strerror(errno);
+    const std::string reason = write_problem(errno);
     ::unlink(temporary_.c_str());
     throw Error(path_.string() + ": cannot be written: " + reason);
   }

@@ -10,6 +10,7 @@
 
 #include "anyaccel/abi/op_library.h"
 #include "anyaccel/error.h"
+#include "anyaccel/file_output.h"
 #include "anyaccel/log.h"
 #include "ops/build_cache.h"
 #include "ops/hash.h"
@@ -75,11 +76,13 @@ std::string write_prebuilt(const BuildPlan& plan, const std::string& folder) {
     fs::remove(fs::path(library).replace_extension(".txt"), error);
     fs::permissions(work / "library.so", others_write, fs::perm_options::remove);
     fs::rename(work / "library.so", library);
-    std::ofstream description(fs::path(library).replace_extension(".txt"));
-    description << contents_hash(plan) << "\n";
-    description.close();
-    if (!description) throw BuildError(folder + " cannot be written");
-    fs::permissions(fs::path(library).replace_extension(".txt"), others_write, fs::perm_options::remove);
+    const fs::path description = fs::path(library).replace_extension(".txt");
+    const std::string reason = write_output_file(description, contents_hash(plan) + "\n");
+    if (!reason.empty()) {
+      fs::remove(library, error);
+      throw BuildError(description.string() + " cannot be written: " + reason);
+    }
+    fs::permissions(description, others_write, fs::perm_options::remove);
   } catch (...) {
     fs::remove_all(work, error);
     throw;

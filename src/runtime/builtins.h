@@ -30,4 +30,14 @@ struct BuiltinOpBuilder {
 
 std::span<const BuiltinOpBuilder> builtin_op_builders();
 
+// An environment variable that this build reads.
+struct EnvironmentVariable {
+  const char* name;
+  // Called when it is set: throws InvalidArgument for a value that cannot be, or warns. Null: any text will do, or what is
+  // wrong with it is said where it is used.
+  void (*check)();
+};
+
+std::span<const EnvironmentVariable> environment_variables();
+
 }  // namespace anyaccel

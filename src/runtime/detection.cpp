@@ -18,6 +18,7 @@
 #include "runtime/host_services.h"
 #include "runtime/install_paths.h"
 #include "runtime/layers/layers.h"
+#include "runtime/trace.h"
 #include "runtime/trusted_path.h"
 
 namespace anyaccel {
@@ -231,6 +232,7 @@ const Entry& require_usable(const Entries& entries, std::string_view asked, cons
 }  // namespace
 
 std::unique_ptr<Accelerator> detect_accelerator() {
+  check_trace_file();
   DetectionReport result;
   const char* forced = std::getenv("DS_ACCELERATOR");
   const Entry* chosen = nullptr;

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "anyaccel/error.h"
+#include "anyaccel/file_output.h"
 #include "anyaccel/log.h"
 #include "runtime/trusted_path.h"
 
@@ -63,13 +64,7 @@ std::string replace_file(const fs::path& path, std::string_view text, unsigned m
   const std::string fresh = path.string() + "." + std::to_string(getpid()) + "." + std::to_string(now) + ".tmp";
   const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (file < 0) return std::strerror(errno);
-  std::string reason;
-  while (!text.empty() && reason.empty()) {
-    const ssize_t written = ::write(file, text.data(), text.size());
-    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
-    if (written == 0) reason = "the file system takes no more";
-    if (written < 0 && errno != EINTR) reason = std::strerror(errno);
-  }
+  std::string reason = write_all(file, text.data(), text.size());
   if (::close(file) != 0 && reason.empty()) reason = std::strerror(errno);
   if (reason.empty() && std::rename(fresh.c_str(), path.c_str()) == 0) return "";
   if (reason.empty()) reason = std::strerror(errno);

@@ -3,13 +3,17 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "anyaccel/error.h"
+#include "anyaccel/file_output.h"
 #include "anyaccel/log.h"
 
 namespace anyaccel {
@@ -47,27 +51,25 @@ class Trace {
  public:
   explicit Trace(std::string path) : path_(std::move(path)), start_(Clock::now()), pid_(getpid()) {}
 
-  // Written from an atexit handler: the object itself is never destroyed, because threads may outlive main.
-  void write() {
-    if (getpid() != pid_) return;  // a forked child shares the parent's file
+  // Once. The object itself is never destroyed, because threads may outlive main.
+  bool write() {
+    if (getpid() != pid_) return true;  // a forked child shares the parent's file
     std::lock_guard lock(mutex_);
-    std::FILE* file = std::fopen(path_.c_str(), "w");
-    if (!file) {
-      log_error("ANYACCEL_TRACE: cannot write \"" + path_ + "\"; give a file in a folder that exists");
-      return;
-    }
-    std::fputs("[\n", file);
+    if (std::exchange(written_, true)) return true;
+    std::string text = "[\n";
     for (size_t i = 0; i < done_.size(); ++i) {
       const Range& r = done_[i];
       std::string category = json_escaped(r.domain);
       if (!r.category.empty()) category += (category.empty() ? "" : ",") + json_escaped(r.category);
-      std::fprintf(file,
-                   "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d}%s\n",
-                   json_escaped(r.message).c_str(), category.c_str(), r.begin_us, r.duration_us, static_cast<int>(pid_),
-                   r.thread, i + 1 < done_.size() ? "," : "");
+      char numbers[160];
+      std::snprintf(numbers, sizeof(numbers), "\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d}",
+                    r.begin_us, r.duration_us, static_cast<int>(pid_), r.thread);
+      text += "{\"name\":\"" + json_escaped(r.message) + "\",\"cat\":\"" + category + numbers;
+      text += i + 1 < done_.size() ? ",\n" : "\n";
     }
-    std::fputs("]\n", file);
-    std::fclose(file);
+    const std::string reason = write_output_file(path_, text + "]\n");
+    if (!reason.empty()) log_error("ANYACCEL_TRACE: \"" + path_ + "\" cannot be written: " + reason);
+    return reason.empty();
   }
 
   double now_us() const { return std::chrono::duration<double, std::micro>(Clock::now() - start_).count(); }
@@ -89,13 +91,21 @@ class Trace {
   std::mutex mutex_;
   std::vector<Range> done_;
   int threads_ = 0;
+  bool written_ = false;
 };
 
-Trace* make_trace() {
+// Empty: there is none.
+std::string trace_path() {
   const char* path = std::getenv("ANYACCEL_TRACE");
-  if (!path || !*path) return nullptr;
-  static Trace* made = new Trace(path);
-  std::atexit([] { made->write(); });
+  return path ? path : "";
+}
+
+std::atomic<Trace*> made{nullptr};
+
+Trace* make_trace() {
+  if (trace_path().empty()) return nullptr;
+  made = new Trace(trace_path());
+  std::atexit([] { made.load()->write(); });
   return made;
 }
 
@@ -126,6 +136,20 @@ void trace_range_pop(std::string_view domain) {
     t->add(std::move(range));
     return;
   }
+}
+
+void check_trace_file() {
+  const std::string path = trace_path();
+  const std::string reason = path.empty() ? "" : output_file_problem(path);
+  if (!reason.empty()) {
+    throw InvalidArgument("ANYACCEL_TRACE: \"" + path + "\" cannot be written (" + reason +
+                          "); give a file in a folder that exists and that you may write to");
+  }
+}
+
+bool finish_trace() {
+  Trace* t = made.load();
+  return !t || t->write();
 }
 
 }  // namespace anyaccel

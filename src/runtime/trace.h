@@ -1,7 +1,7 @@
 // ANYACCEL_TRACE=FILE: profiler ranges as a trace that chrome://tracing and Perfetto open.
 //
-// Every accelerator's ranges go here. Without the variable a range costs one load. The file is written when the process
-// ends normally; a file that cannot be written is reported then.
+// Every accelerator's ranges go here. Without the variable a range costs one load. The file is written as a whole when the
+// process ends normally.
 #pragma once
 
 #include <string_view>
@@ -11,5 +11,13 @@ namespace anyaccel {
 void trace_range_push(std::string_view message, std::string_view domain, std::string_view category);
 // Closes the innermost open range of the domain on this thread; nothing when there is none.
 void trace_range_pop(std::string_view domain);
+
+// InvalidArgument when the file that ANYACCEL_TRACE names cannot be written, so that a program learns it before its work is
+// done; detection asks.
+void check_trace_file();
+
+// Writes the file now, for programs whose exit code should say whether that went well; else it is written by an exit handler,
+// which can only log an error. False, with an error in the log, when it cannot be written. Ranges that end later are lost.
+bool finish_trace();
 
 }  // namespace anyaccel

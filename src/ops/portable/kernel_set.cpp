@@ -109,6 +109,11 @@ aa_kernel_tuning kernel_tuning(DriverAccelerator& accelerator, int device) {
   return tuning;
 }
 
+void check_tuning_variable() {
+  aa_kernel_tuning unused{};
+  if (const char* text = std::getenv(tuning_variable)) override_from(text, unused);
+}
+
 Tunings::Tunings(DriverAccelerator& accelerator)
     : accelerator_(accelerator),
       known_(static_cast<size_t>(accelerator.device_count())),

@@ -24,6 +24,8 @@ Element element_of(int32_t dtype);
 // How the kernels of a device are compiled and launched. What the driver says (aa_compiler_table::kernel_tuning), or one
 // item a row where it says nothing. ANYACCEL_KERNEL_TUNING overrides members: "group_size=64,lanes=16,local_memory=32768".
 aa_kernel_tuning kernel_tuning(DriverAccelerator& accelerator, int device);
+// InvalidArgument when that variable names no member or has a value that is no number.
+void check_tuning_variable();
 
 // The tunings of an accelerator's devices, each asked for when it is first needed (asking opens the device).
 class Tunings {

@@ -30,9 +30,7 @@ Wrap find_layer(std::string_view name) {
                         "\"; known are validate and trace");
 }
 
-}  // namespace
-
-const aa_driver* apply_layers(const aa_driver* table, std::string_view spec) {
+std::vector<Wrap> parse(std::string_view spec) {
   std::vector<Wrap> wraps;
   while (!spec.empty()) {
     const size_t comma = spec.find(',');
@@ -40,6 +38,13 @@ const aa_driver* apply_layers(const aa_driver* table, std::string_view spec) {
     if (!name.empty()) wraps.push_back(find_layer(name));
     spec = comma == std::string_view::npos ? std::string_view() : spec.substr(comma + 1);
   }
+  return wraps;
+}
+
+}  // namespace
+
+const aa_driver* apply_layers(const aa_driver* table, std::string_view spec) {
+  const std::vector<Wrap> wraps = parse(spec);
   for (auto wrap = wraps.rbegin(); wrap != wraps.rend(); ++wrap) table = (*wrap)(table);
   return table;
 }
@@ -47,6 +52,10 @@ const aa_driver* apply_layers(const aa_driver* table, std::string_view spec) {
 const aa_driver* apply_layers_from_environment(const aa_driver* table) {
   const char* spec = std::getenv("ANYACCEL_LAYERS");
   return spec ? apply_layers(table, spec) : table;
+}
+
+void check_layers_variable() {
+  if (const char* spec = std::getenv("ANYACCEL_LAYERS")) parse(spec);
 }
 
 void set_op_validator(OpValidator validator) noexcept { current_validator.store(validator); }

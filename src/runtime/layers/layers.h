@@ -24,6 +24,9 @@ const aa_driver* apply_layers(const aa_driver* table, std::string_view spec);
 // The same with the value of ANYACCEL_LAYERS.
 const aa_driver* apply_layers_from_environment(const aa_driver* table);
 
+// InvalidArgument when ANYACCEL_LAYERS names a layer that is not known.
+void check_layers_variable();
+
 // Checks an op call's tensors and parameters against the definition of the op: returns null or a status that says what
 // is wrong. `op` is the name that the driver's find was asked for.
 using OpValidator = aa_status* (*)(const char* op, const aa_op_call* call);

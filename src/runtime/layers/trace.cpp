@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -12,6 +13,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "anyaccel/error.h"
+#include "anyaccel/file_output.h"
 #include "anyaccel/log.h"
 #include "runtime/layers/parameter_names.h"
 #include "runtime/layers/thunks.h"
@@ -19,19 +22,39 @@
 namespace anyaccel::layers {
 namespace {
 
-int open_output() {
+// Null: standard error.
+const char* output_path() {
   const char* path = std::getenv("ANYACCEL_TRACE_CALLS");
-  if (!path || !*path) return STDERR_FILENO;
-  const int file = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (file >= 0) return file;
-  log_warning(std::string("ANYACCEL_TRACE_CALLS=") + path + " cannot be opened (" + std::strerror(errno) +
-              "); calls are traced to standard error");
-  return STDERR_FILENO;
+  return path && *path ? path : nullptr;
 }
 
+[[noreturn]] void refuse_output(const std::string& reason) {
+  throw InvalidArgument(std::string("ANYACCEL_TRACE_CALLS: \"") + output_path() + "\" cannot be written (" + reason +
+                        "); give a file in a folder that exists and that you may write to");
+}
+
+int open_output() {
+  const char* path = output_path();
+  if (!path) return STDERR_FILENO;
+  const int file = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0) refuse_output(std::strerror(errno));
+  return file;
+}
+
+int output() {
+  static const int file = open_output();
+  return file;
+}
+
+std::atomic<bool> lost_lines{false};
+
 void write_line(const std::string& line) {
-  static const int output = open_output();
-  [[maybe_unused]] const auto written = ::write(output, line.data(), line.size());
+  const int file = output();
+  if (file != STDERR_FILENO && lost_lines.load(std::memory_order_relaxed)) return;
+  const std::string reason = write_all(file, line.data(), line.size());
+  if (reason.empty() || lost_lines.exchange(true)) return;
+  log_error(std::string("ANYACCEL_TRACE_CALLS: \"") + (output_path() ? output_path() : "standard error") +
+            "\" cannot be written any more: " + reason);
 }
 
 std::string hex(const void* pointer) {
@@ -153,6 +176,16 @@ struct Trace {
 
 }  // namespace
 
-const aa_driver* wrap_trace(const aa_driver* table) { return wrap<Trace>(table); }
+const aa_driver* wrap_trace(const aa_driver* table) {
+  output();
+  return wrap<Trace>(table);
+}
+
+void check_trace_calls_file() {
+  const std::string reason = output_path() ? output_file_problem(output_path()) : "";
+  if (!reason.empty()) refuse_output(reason);
+}
+
+bool all_calls_traced() noexcept { return !lost_lines.load(); }
 
 }  // namespace anyaccel::layers

@@ -4,13 +4,21 @@
 //     = OK, 3.2 us                                                                    (on the same line)
 //
 // The number in brackets is the thread; after a success what the call gave stands behind the arrow "->". Lines go to
-// standard error, or are appended to the file that ANYACCEL_TRACE_CALLS names.
+// standard error, or are appended to the file that ANYACCEL_TRACE_CALLS names. Calls of a process that cannot be written any
+// more (a full disk) are lost, with one error in the log.
 #pragma once
 
 #include "anyaccel/abi/driver.h"
 
 namespace anyaccel::layers {
 
+// Opens the file: InvalidArgument when that is not possible.
 const aa_driver* wrap_trace(const aa_driver* table);
+
+// InvalidArgument when the file that ANYACCEL_TRACE_CALLS names cannot be written.
+void check_trace_calls_file();
+
+// Whether every line so far was written.
+bool all_calls_traced() noexcept;
 
 }  // namespace anyaccel::layers

@@ -5,16 +5,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
+#include "anyaccel/log.h"
 #include "anyaccel/op_builder.h"
 #include "cli/command_support.h"
 #include "cli/commands.h"
+#include "cli/json_output.h"
 #include "ops/prebuilt.h"
 #include "ops/toolchain.h"
+#include "runtime/nearest_name.h"
 
 namespace anyaccel::cli {
 namespace {
@@ -58,7 +60,7 @@ std::vector<Op> survey(const std::vector<std::string>& names) {
       if (named) op.failed = true;
       op.asked = false;
       if (!named && switch_of(op.builder->build_var()).value_or(false)) {
-        std::fprintf(stderr, "anyaccel: warning: %s=1, but %s\n", op.builder->build_var().c_str(), op.reason.c_str());
+        log_warning(op.builder->build_var() + "=1, but " + op.reason);
       }
     }
     if (op.included) op.asked = false;
@@ -66,9 +68,15 @@ std::vector<Op> survey(const std::vector<std::string>& names) {
     ops.push_back(std::move(op));
   }
   if (!unknown.empty()) {
-    std::string known;
-    for (const Op& op : ops) known += " " + op.builder->op_name();
-    throw UsageError("--op " + unknown[0] + ": there is no such op; known:" + known);
+    std::string list;
+    std::vector<std::string> known;
+    for (const Op& op : ops) {
+      list += " " + known.emplace_back(op.builder->op_name());
+      known.push_back(op.builder->name());
+    }
+    const std::string hint = did_you_mean(unknown[0], known);
+    throw UsageError("--op " + unknown[0] + ": there is no such op" + (hint.empty() ? "; known:" : hint + " Known:") +
+                     list);
   }
   return ops;
 }
@@ -119,6 +127,14 @@ const char* built_text(const Op& op) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+std::string failures(const std::vector<Op>& ops) {
+  std::string text;
+  for (const Op& op : ops) {
+    if (op.failed) text += (text.empty() ? "" : "\n") + op.builder->name() + ": " + op.reason;
+  }
+  return text;
+}
+
 }  // namespace
 
 int run_build_ops(int argc, char** argv) {
@@ -133,13 +149,13 @@ int run_build_ops(int argc, char** argv) {
   line.add_option("--prebuilt", prebuilt,
                   "write the libraries to this folder (lib/anyaccel/ops of a package) instead of the cache, for the "
                   "instruction set in use (ANYACCEL_CPU_ISA)");
-  line.add_flag("--json", json, "one JSON object instead of a table");
+  line.add_json_flag(json, "one JSON object instead of a table");
   return run_command(line, argc, argv, [&] {
     std::vector<Op> ops = survey(names);
     if (!list) build(ops, prebuilt);
     const bool failed = std::any_of(ops.begin(), ops.end(), [](const Op& op) { return op.failed; });
     if (json) {
-      nlohmann::ordered_json object;
+      Json object;
       for (const Op& op : ops) {
         object["ops"].push_back({{"op", op.builder->op_name()},
                                  {"builder", op.builder->name()},
@@ -147,7 +163,8 @@ int run_build_ops(int argc, char** argv) {
                                  {"compatible", op.compatible},
                                  {"reason", op.reason}});
       }
-      std::printf("%s\n", object.dump(2).c_str());
+      if (failed) object["error"] = error_json("build", failures(ops));
+      print_json(object);
     } else {
       std::printf("%-24s %-9s %-11s %s\n", "op", "built", "compatible", "why not");
       for (const Op& op : ops) {

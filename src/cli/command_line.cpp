@@ -2,10 +2,14 @@
 #include "cli/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 
+#include "anyaccel/log.h"
 #include "cli/command_support.h"
+#include "runtime/nearest_name.h"
 
 namespace anyaccel::cli {
 
@@ -50,7 +54,12 @@ template CommandOption& CommandOption::within(size_t, size_t);
 template CommandOption& CommandOption::within(double, double);
 
 CommandOption& CommandOption::one_of(const std::vector<std::string>& words) {
-  option_->check(CLI::IsMember(words));
+  option_->check([words](const std::string& word) {
+    if (std::find(words.begin(), words.end(), word) != words.end()) return std::string();
+    std::string known;
+    for (const std::string& each : words) known += (known.empty() ? "" : ", ") + each;
+    return "'" + word + "' is none of " + known + did_you_mean(word, words);
+  });
   return *this;
 }
 
@@ -82,22 +91,84 @@ CommandOption CommandLine::add_flag(const std::string& names, bool& value, const
   return CommandOption(app_->add_flag(names, value, help));
 }
 
+CommandOption CommandLine::add_json_flag(bool& value, const std::string& help) {
+  json_ = &value;
+  return add_flag("--json", value, help);
+}
+
+CommandOption CommandLine::add_quiet_flag(const std::string& names, bool& value, const std::string& help) {
+  quiet_ = &value;
+  return add_flag(names, value, help);
+}
+
 void CommandLine::footer(const std::string& text) { app_->footer(text); }
 
-void CommandLine::end_at_first_word() { app_->prefix_command(); }
+void CommandLine::end_at_first_word() {
+  ends_at_first_word_ = true;
+  app_->prefix_command();
+}
 
 bool CommandLine::parse(int argc, char** argv) {
   try {
-    app_->parse(argc, argv);
+    read(argc, argv);
+    if (quiet_ != nullptr && *quiet_) set_log_level(std::max(log_level(), LogLevel::error));
     return true;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {  // --help
       app_->exit(error);
       return false;
     }
-    throw UsageError(std::string(error.what()) + "\nTry '" + app_->get_name() + " --help'.");
+    throw UsageError(explain(error.what()));
   }
 }
+
+void CommandLine::read(int argc, char** argv) {
+  try {
+    app_->parse(argc, argv);
+    refuse_unknown_options();
+  } catch (const CLI::ParseError& error) {
+    // What is wrong may stand before --json, which then was not reached.
+    const auto is_json = [](const char* word) { return std::strcmp(word, "--json") == 0; };
+    if (json_ != nullptr) *json_ = *json_ || std::any_of(argv + 1, argv + argc, is_json);
+    // A mistyped option's value is taken for something else, and the right option is missed.
+    if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::Success)) refuse_unknown_options();
+    throw;
+  }
+}
+
+void CommandLine::refuse_unknown_options() const {
+  const std::vector<std::string> words = app_->remaining();
+  for (const std::string& word : words) {
+    if (word == "--") return;
+    if (word.size() > 1 && word.front() == '-') {
+      std::vector<std::string> names;
+      for (const CLI::Option* option : app_->get_options()) {
+        if (option->get_group().empty()) continue;
+        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+        for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+      }
+      const std::string name = word.substr(0, word.find('='));
+      throw UsageError("there is no option '" + name + "'" + did_you_mean(name, names) + hint());
+    }
+    if (ends_at_first_word_) return;
+  }
+}
+
+std::string CommandLine::explain(const std::string& problem) const {
+  std::string text = problem;
+  const std::vector<std::string> words = app_->remaining();
+  if (!ends_at_first_word_ && !words.empty() && words.front().front() != '-') {
+    text = "'" + words.front() + "' was not expected here: it is no option, and no option before it takes it";
+  }
+  for (const CLI::Option* option : app_->get_options()) {
+    if (option->get_type_size_max() > 0 && option->get_expected_max() == 1 && option->count() > 1) {
+      text = option->get_name() + " was given " + std::to_string(option->count()) + " times; it takes one value";
+    }
+  }
+  return text + hint();
+}
+
+std::string CommandLine::hint() const { return "\nTry '" + app_->get_name() + " --help'."; }
 
 std::vector<std::string> CommandLine::rest() const { return app_->remaining(); }
 

@@ -49,16 +49,31 @@ class CommandLine {
   template <class T>
   CommandOption add_option(const std::string& names, T& value, const std::string& help);
   CommandOption add_flag(const std::string& names, bool& value, const std::string& help);
+  // --json: run_command() then prints errors as an object on standard output too.
+  CommandOption add_json_flag(bool& value, const std::string& help);
+  // --quiet: once it is read, nothing below an error is logged, whatever ANYACCEL_LOG says.
+  CommandOption add_quiet_flag(const std::string& names, bool& value, const std::string& help);
   void footer(const std::string& text);
   // The first word that is no option ends the options; it and what follows are rest().
   void end_at_first_word();
 
-  // False when --help was asked for, which is printed. Throws UsageError.
+  // False when --help was asked for, which is printed. Throws UsageError; of a word that looks like an option and is none,
+  // it names the nearest option.
   bool parse(int argc, char** argv);
   std::vector<std::string> rest() const;
+  // Whether --json was given, also when parse() failed.
+  bool json() const { return json_ != nullptr && *json_; }
 
  private:
+  void read(int argc, char** argv);
+  void refuse_unknown_options() const;
+  std::string explain(const std::string& problem) const;
+  std::string hint() const;
+
   std::unique_ptr<CLI::App> app_;
+  bool* json_ = nullptr;
+  bool* quiet_ = nullptr;
+  bool ends_at_first_word_ = false;
 };
 
 }  // namespace anyaccel::cli

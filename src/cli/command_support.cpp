@@ -3,7 +3,10 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <limits>
@@ -12,14 +15,86 @@
 #include <system_error>
 #include <type_traits>
 
+#include "anyaccel/error.h"
+#include "anyaccel/file_output.h"
+#include "cli/json_output.h"
+#include "runtime/environment.h"
+
 namespace anyaccel::cli {
 
 namespace {
 
+struct Failure {
+  std::string message;
+  std::string kind;  // of the object's error; docs/command_line.md lists them
+  int code = 1;
+  Json object = Json::object();  // what there was before
+};
+
+Failure describe(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const PartialResult& partial) {
+    Failure failure = describe(partial.cause());
+    failure.object = partial.object();
+    return failure;
+  } catch (const UsageError& error) {
+    return {error.what(), "usage", 2};
+  } catch (const std::bad_alloc&) {
+    return {"the host's memory is used up", "out_of_memory"};
+  } catch (const OutOfMemoryError& error) {
+    return {error.what(), "out_of_memory"};
+  } catch (const InvalidArgument& error) {
+    return {error.what(), "invalid_argument"};
+  } catch (const UnavailableError& error) {
+    return {error.what(), "unavailable"};
+  } catch (const NotImplementedError& error) {
+    return {error.what(), "not_implemented"};
+  } catch (const BuildError& error) {
+    return {error.what(), "build"};
+  } catch (const CommunicationError& error) {
+    return {error.what(), "communication"};
+  } catch (const CheckpointError& error) {
+    return {error.what(), "checkpoint"};
+  } catch (const std::exception& error) {
+    return {error.what(), "error"};
+  }
+}
+
+// Of the ranks of a job, the first speaks for all. Asked before or after there is a process group, so by what launchers set.
+bool is_first_rank() {
+  for (const char* name :
+       {"RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
+    if (const char* rank = std::getenv(name)) return std::atoi(rank) <= 0;
+  }
+  return true;
+}
+
 int report(const std::string& message, int code) {
-  std::cout.flush();
-  std::cerr << "anyaccel: error: " << message << '\n';
+  std::cerr << "anyaccel: error: " + message + '\n';
   return code;
+}
+
+int report_failure(const Failure& failure, bool json) {
+  report(failure.message, failure.code);
+  if (json && is_first_rank()) {
+    Json object = failure.object;
+    object["error"] = error_json(failure.kind, failure.message);
+    print_json(object);
+  }
+  return failure.code;
+}
+
+// Text that was buffered is written; a full disk or a closed descriptor shows here.
+int check_standard_output(int code) {
+  std::cout.flush();
+  if (std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  // What failed may be long past; one more byte says why.
+  errno = 0;
+  std::putchar('\n');
+  std::fflush(stdout);
+  const std::string reason = errno == 0 ? "" : ": " + write_problem(errno);
+  return report("writing to standard output failed" + reason, code == 0 ? 1 : code);
 }
 
 template <class T>
@@ -37,21 +112,23 @@ T parse_within(const std::string& option, const std::string& text, T low, T high
 
 }  // namespace
 
-int run_command(CommandLine& line, int argc, char** argv, const std::function<int()>& body) {
+int run_command(CommandLine& line, int argc, char** argv, const std::function<int()>& body, bool uses_variables) {
+  int code = 0;
   try {
-    if (!line.parse(argc, argv)) return 0;
-    const int code = body();
+    if (line.parse(argc, argv)) {
+      if (uses_variables) check_environment();
+      code = body();
+    }
+  } catch (const std::exception&) {
     std::cout.flush();
-    if (!std::cout) return report("writing to standard output failed", 1);
-    return code;
-  } catch (const UsageError& error) {
-    return report(error.what(), 2);
-  } catch (const std::bad_alloc&) {
-    return report("the host's memory is used up", 1);
-  } catch (const std::exception& error) {
-    return report(error.what(), 1);
+    code = report_failure(describe(std::current_exception()), line.json());
   }
+  return check_standard_output(code);
 }
+
+void print_json(const Json& object) { std::cout << object.dump(2, ' ', false, Json::error_handler_t::replace) << '\n'; }
+
+Json error_json(const std::string& kind, const std::string& message) { return {{"kind", kind}, {"message", message}}; }
 
 int64_t parse_integer(const std::string& option, const std::string& text, int64_t low, int64_t high) {
   return parse_within(option, text, low, high);

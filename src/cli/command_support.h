@@ -17,8 +17,10 @@ class UsageError : public std::runtime_error {
 };
 
 // Parses and, when that went well, runs `body`, whose result is the exit code. Prints "anyaccel: error: ..." for whatever is
-// thrown. `--help` prints the help and gives 0.
-int run_command(CommandLine& line, int argc, char** argv, const std::function<int()>& body);
+// thrown; with --json also an object on standard output (on the first rank of a job alone), {"error": {"kind", "message"}} and
+// what a PartialResult holds. A standard output that cannot be written is an error too. `--help` prints the help and gives 0.
+// Environment variables are checked first, but not for a command that only passes them on (`uses_variables` false).
+int run_command(CommandLine& line, int argc, char** argv, const std::function<int()>& body, bool uses_variables = true);
 
 // The number that an option's text is, within [low, high]. UsageError that quotes any other text.
 int64_t parse_integer(const std::string& option, const std::string& text, int64_t low, int64_t high);

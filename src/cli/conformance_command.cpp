@@ -1,16 +1,17 @@
 // anyaccel conformance: runs the conformance suite on a plugin or on an accelerator that detection knows.
 #include <cstdio>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "anyaccel/detection.h"
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
+#include "anyaccel/file_output.h"
 #include "cli/command_support.h"
 #include "cli/commands.h"
+#include "cli/json_output.h"
 #include "conformance/suite.h"
 #include "runtime/host_services.h"
+#include "runtime/nearest_name.h"
 
 namespace anyaccel::cli {
 namespace {
@@ -105,10 +106,10 @@ void print_coverage(const Report& report) {
   std::printf("%d of %zu functions were called and are implemented\n", called, report.coverage.size());
 }
 
-nlohmann::ordered_json json_of(const aa_driver& driver, const std::string& origin, const Report& report) {
-  nlohmann::ordered_json json;
+Json json_of(const aa_driver& driver, const std::string& origin, const Report& report) {
+  Json json;
   json["driver"] = {{"name", driver.name}, {"vendor", driver.vendor}, {"version", driver.version}, {"origin", origin}};
-  json["cases"] = nlohmann::ordered_json::array();
+  json["cases"] = Json::array();
   for (const CaseResult& result : report.cases) {
     json["cases"].push_back({{"group", result.group},
                              {"name", result.name},
@@ -117,19 +118,16 @@ nlohmann::ordered_json json_of(const aa_driver& driver, const std::string& origi
                              {"milliseconds", result.milliseconds}});
   }
   for (const Outcome outcome : outcomes) json["totals"][conformance::outcome_name(outcome)] = count(report, outcome);
-  json["coverage"] = nlohmann::ordered_json::array();
+  json["coverage"] = Json::array();
   for (const auto& row : report.coverage) {
     json["coverage"].push_back(
         {{"table", row.table}, {"function", row.function}, {"calls", row.calls}, {"unimplemented", row.unimplemented}});
   }
+  if (const int failed = count(report, Outcome::fail); failed > 0) {
+    json["error"] = error_json("conformance",
+                               std::to_string(failed) + " of " + std::to_string(report.cases.size()) + " cases failed");
+  }
   return json;
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw Error("the report cannot be written to " + path + ": check that the folder exists and has room");
 }
 
 LoadedDriver driver_of(const std::string& name) {
@@ -137,6 +135,27 @@ LoadedDriver driver_of(const std::string& name) {
   const auto* driven = dynamic_cast<const DriverAccelerator*>(accelerator.get());
   if (!driven) throw InvalidArgument("the accelerator \"" + name + "\" is not made of a driver table");
   return {&driven->driver(), driven->origin()};
+}
+
+// A driver's error names what asked for it, which here is an option.
+LoadedDriver chosen_driver(const std::string& plugin, const std::string& accelerator) {
+  if (plugin.empty()) return driver_of(accelerator.empty() ? detection_report().chosen : accelerator);
+  try {
+    return load_plugin(plugin);
+  } catch (const Error& error) {
+    throw UnavailableError("--plugin: " + std::string(error.what()), error.code());
+  }
+}
+
+// What of the names of cases the filter's first part may have meant.
+std::string filter_hint(const std::string& filter) {
+  std::vector<std::string> known;
+  for (const std::string& name : conformance::conformance_cases()) {
+    const std::string group = name.substr(0, name.find('.'));
+    if (known.empty() || known.back() != group) known.push_back(group);
+  }
+  for (const std::string& name : conformance::conformance_cases()) known.push_back(name);
+  return did_you_mean(filter.substr(0, filter.find(',')), known);
 }
 
 }  // namespace
@@ -159,28 +178,35 @@ int run_conformance_command(int argc, char** argv) {
   line.add_option("--filter", filter,
                   "only cases whose group.name contains one of these, comma-separated, and none of those after a !")
       .type("TEXT");
-  line.add_flag("--json", json, "one JSON object instead of a text");
+  line.add_json_flag(json, "one JSON object instead of a text");
   line.add_option("--junit", junit, "writes a report in JUnit's XML too").type("FILE");
   line.add_flag("--coverage", coverage, "in the text, how often each function was called");
   line.add_flag("--list", list, "the names of the cases");
   line.add_flag("--failures", failures_only, "in the text, only the cases that failed");
   return run_command(line, argc, argv, [&] {
     if (list) {
-      for (const std::string& name : conformance::conformance_cases()) std::printf("%s\n", name.c_str());
+      if (json) {
+        print_json({{"cases", conformance::conformance_cases()}});
+      } else {
+        for (const std::string& name : conformance::conformance_cases()) std::printf("%s\n", name.c_str());
+      }
       return 0;
     }
-    const LoadedDriver driver =
-        plugin.empty() ? driver_of(accelerator.empty() ? detection_report().chosen : accelerator) : load_plugin(plugin);
+    const std::string problem = junit.empty() ? "" : output_file_problem(junit);
+    if (!problem.empty()) throw Error("--junit: the report cannot be written to " + junit + ": " + problem);
+    const LoadedDriver driver = chosen_driver(plugin, accelerator);
     const Report report = conformance::run_conformance(
         driver.table, host_services(), filter,
         [&](const aa_driver* counted) { return std::make_unique<AcceleratorOps>(counted, driver.origin); });
-    if (report.cases.empty()) throw UsageError("--filter " + filter + " matches no case; --list shows them");
-    if (!junit.empty()) write_file(junit, conformance::junit_xml(report, title(*driver.table, driver.origin)));
+    if (report.cases.empty())
+      throw UsageError("--filter " + filter + " matches no case; --list shows them" + filter_hint(filter));
+    if (!junit.empty()) {
+      const std::string reason =
+          write_output_file(junit, conformance::junit_xml(report, title(*driver.table, driver.origin)));
+      if (!reason.empty()) throw Error("--junit: the report cannot be written to " + junit + ": " + reason);
+    }
     if (json) {
-      // Texts of a plugin may be anything; bytes that are not UTF-8 are replaced.
-      std::printf("%s\n", json_of(*driver.table, driver.origin, report)
-                              .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
-                              .c_str());
+      print_json(json_of(*driver.table, driver.origin, report));
     } else {
       std::printf("%s\n", title(*driver.table, driver.origin).c_str());
       print_text(report, failures_only);

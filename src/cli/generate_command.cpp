@@ -2,11 +2,9 @@
 // ranks they hold one model together; rank 0 reads the prompts and prints.
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
+#include <exception>
 #include <iostream>
-#include <iterator>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <string>
@@ -21,6 +19,8 @@
 #include "cli/command_support.h"
 #include "cli/commands.h"
 #include "cli/job.h"
+#include "cli/json_output.h"
+#include "cli/prompt_file.h"
 
 namespace anyaccel::cli {
 
@@ -91,9 +91,9 @@ void add_options(CommandLine& line, Arguments& arguments) {
                 "Add no tokens around the prompt (a beginning-of-text token, mostly): it has them already");
   line.add_flag("--ignore-eos", arguments.ignore_eos, "Go on past end-of-text tokens");
   line.add_flag("--no-stream", arguments.no_stream, "Print the text when it is complete");
-  line.add_flag("--json", arguments.json, "Print one JSON object with texts, token ids and timings");
-  line.add_flag("--quiet", arguments.quiet,
-                "Only the generated text: no prompt before it, no messages on standard error");
+  line.add_json_flag(arguments.json, "Print one JSON object with texts, token ids and timings, or with the error");
+  line.add_quiet_flag("--quiet", arguments.quiet,
+                      "Only the generated text: no prompt before it, nothing but errors on standard error");
 }
 
 Numbers check_numbers(const Arguments& arguments) {
@@ -133,17 +133,11 @@ DType wanted_dtype(const std::string& text) {
 std::vector<std::string> all_prompts(const Arguments& arguments) {
   std::vector<std::string> prompts = arguments.prompts;
   for (const std::string& file : arguments.prompt_files) {
-    std::string text;
-    if (file == "-") {
-      text.assign(std::istreambuf_iterator<char>(std::cin), {});
-    } else {
-      std::ifstream stream(file, std::ios::binary);
-      if (stream) text.assign(std::istreambuf_iterator<char>(stream), {});
-      if (!stream) throw std::runtime_error("--prompt-file: cannot read '" + file + "'");
-    }
+    std::string text = read_prompt_file(file);
     if (!text.empty() && text.back() == '\n') text.pop_back();  // the one that editors put at the end
     prompts.push_back(std::move(text));
   }
+  for (const std::string& prompt : arguments.prompts) check_prompt_text(prompt, "--prompt");
   return prompts;
 }
 
@@ -208,9 +202,8 @@ void print_texts(const llm::GenerateResult& result) {
   }
 }
 
-void print_json(const Arguments& arguments, const std::vector<std::string>& prompts,
-                const llm::TextGenerator& generator, const llm::GenerateResult& result) {
-  using Json = nlohmann::ordered_json;
+Json result_json(const Arguments& arguments, const std::vector<std::string>& prompts,
+                 const llm::TextGenerator& generator, const llm::GenerateResult& result) {
   Json completions = Json::array();
   for (size_t i = 0; i < result.completions.size(); ++i) {
     const llm::Completion& completion = result.completions[i];
@@ -221,25 +214,23 @@ void print_json(const Arguments& arguments, const std::vector<std::string>& prom
                            {"token_ids", completion.token_ids}});
   }
   const llm::GenerateTimings& timings = result.timings;
-  const Json object = {{"model", arguments.model},
-                       {"accelerator", get_accelerator()->name()},
-                       {"ranks", generator.model().shard().ranks},
-                       {"dtype", dtype_name(generator.model().dtype())},
-                       {"seed", result.seed},
-                       {"completions", std::move(completions)},
-                       {"timings",
-                        {{"load_seconds", generator.load_seconds()},
-                         {"prefill_seconds", timings.prefill_seconds},
-                         {"prefill_tokens_per_second", timings.prefill_rate()},
-                         {"prompt_tokens", timings.prompt_tokens},
-                         {"decode_seconds", timings.decode_seconds},
-                         {"decode_tokens_per_second", timings.decode_rate()},
-                         {"decoded_tokens", timings.decoded_tokens},
-                         {"decode_steps", timings.decode_steps},
-                         {"replayed_steps", timings.replayed_steps},
-                         {"host_share", timings.host_share()}}}};
-  // Prompts need not be valid UTF-8.
-  std::cout << object.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  return {{"model", arguments.model},
+          {"accelerator", get_accelerator()->name()},
+          {"ranks", generator.model().shard().ranks},
+          {"dtype", dtype_name(generator.model().dtype())},
+          {"seed", result.seed},
+          {"completions", std::move(completions)},
+          {"timings",
+           {{"load_seconds", generator.load_seconds()},
+            {"prefill_seconds", timings.prefill_seconds},
+            {"prefill_tokens_per_second", timings.prefill_rate()},
+            {"prompt_tokens", timings.prompt_tokens},
+            {"decode_seconds", timings.decode_seconds},
+            {"decode_tokens_per_second", timings.decode_rate()},
+            {"decoded_tokens", timings.decoded_tokens},
+            {"decode_steps", timings.decode_steps},
+            {"replayed_steps", timings.replayed_steps},
+            {"host_share", timings.host_share()}}}};
 }
 
 void print_timings(const llm::GenerateResult& result) {
@@ -301,7 +292,7 @@ int generate(const Arguments& arguments, std::optional<Job>& joined) {
   }
   const auto print = [&](const llm::GenerateResult& result) {
     if (arguments.json) {
-      print_json(arguments, prompts, generator, result);
+      print_json(result_json(arguments, prompts, generator, result));
     } else if (stream) {
       std::cout << '\n' << std::flush;
     } else {
@@ -312,7 +303,11 @@ int generate(const Arguments& arguments, std::optional<Job>& joined) {
   try {
     print(generator.generate(prompts, options, callback));
   } catch (const Error&) {
-    if (const llm::GenerateResult* part = generator.interrupted()) print(*part);
+    const llm::GenerateResult* part = generator.interrupted();
+    if (part && arguments.json) {
+      throw PartialResult(std::current_exception(), result_json(arguments, prompts, generator, *part));
+    }
+    if (part) print(*part);
     throw;
   }
   return 0;

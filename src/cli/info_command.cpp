@@ -1,6 +1,6 @@
 // anyaccel info: what was chosen and why, every candidate and its probe, devices, capabilities, op builders.
 #include <cstdio>
-#include <nlohmann/json.hpp>
+#include <string>
 
 #include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/compiler.h"
@@ -12,12 +12,11 @@
 #include "anyaccel/ops/inference.h"
 #include "cli/command_support.h"
 #include "cli/commands.h"
+#include "cli/json_output.h"
 #include "runtime/host_services.h"
 
 namespace anyaccel::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 const char* state_text(const Candidate& candidate) {
   if (!candidate.probed) return "not probed";
@@ -209,11 +208,11 @@ int run_info(int argc, char** argv) {
   CommandLine line("What was chosen and why, every candidate and its probe, devices, capabilities, op builders.",
                    "anyaccel info");
   bool json = false;
-  line.add_flag("--json", json, "one JSON object instead of a text");
+  line.add_json_flag(json, "one JSON object instead of a text");
   return run_command(line, argc, argv, [&] {
     const Json info = collect();
     if (json) {
-      std::printf("%s\n", info.dump(2).c_str());
+      print_json(info);
     } else {
       print(info);
     }

@@ -73,10 +73,6 @@ void read_texts(const Texts& texts, bool launcher_given, launcher::LaunchOptions
   if (options.program.empty()) {
     throw UsageError("there is no program to launch: anyaccel launch [options] PROGRAM [ARGUMENTS...]");
   }
-  // Options end at the program; what looks like one here is none of ours.
-  if (options.program.front().compare(0, 1, "-") == 0) {
-    throw UsageError("there is no option '" + options.program.front() + "'; see anyaccel launch --help");
-  }
 }
 
 // A pipe or socket that got the number of a standard file would be taken for it by the ranks.
@@ -138,7 +134,7 @@ int run_launch(int argc, char** argv) {
   text("--ssh_host", texts.ssh_host, "", "HOST").hidden();
   line.end_at_first_word();
 
-  return run_command(line, argc, argv, [&] {
+  const auto body = [&] {
     options.program = line.rest();
     try {
       const int ssh_port = parse_optional("--ssh_port", texts.ssh_port, 1, 65535, 0);
@@ -152,7 +148,9 @@ int run_launch(int argc, char** argv) {
     } catch (const InvalidArgument& error) {
       throw UsageError(error.what());
     }
-  });
+  };
+  // The ranks check the variables, each on its own host.
+  return run_command(line, argc, argv, body, false);
 }
 
 }  // namespace anyaccel::cli

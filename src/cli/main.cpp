@@ -1,10 +1,18 @@
 // anyaccel: the command. Each sub-command is a file of its own.
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "anyaccel/accelerator.h"
 #include "cli/commands.h"
+#include "runtime/layers/trace.h"
+#include "runtime/nearest_name.h"
+#include "runtime/trace.h"
 
 namespace {
 
@@ -30,29 +38,51 @@ void print_usage(std::FILE* stream) {
   std::fprintf(stream, "\n`anyaccel COMMAND --help` lists the options of a command.\n");
 }
 
+// A file that got the number of a closed standard file would be written to in its place. What stands there instead can only
+// be used the wrong way round, so that writing to a closed standard output stays an error.
+void hold_closed_standard_files() {
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(file, F_GETFD) < 0) (void)!open("/dev/null", file == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+// The exit code.
+int end_of_output() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
+  std::fprintf(stderr, "anyaccel: error: writing to standard output failed\n");
+  return 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A write past the limit on the size of files is then an error that has a message.
+  signal(SIGXFSZ, SIG_IGN);
   if (argc < 2) {
     print_usage(stderr);
     return 2;
   }
   const char* asked = argv[1];
+  if (std::strcmp(asked, "launch") != 0) hold_closed_standard_files();  // the launcher's ranks inherit what is open
   if (!std::strcmp(asked, "--help") || !std::strcmp(asked, "-h") || !std::strcmp(asked, "help")) {
     print_usage(stdout);
-    return 0;
+    return end_of_output();
   }
   if (!std::strcmp(asked, "--version")) {
     std::printf("anyaccel %s\n", ANYACCEL_VERSION);
-    return 0;
+    return end_of_output();
   }
   for (const Command& command : commands) {
     if (std::strcmp(asked, command.name) != 0) continue;
     const int result = command.run(argc - 1, argv + 1);
     anyaccel::reset_accelerator();  // closes its devices in order
-    return result;
+    const bool traced = anyaccel::finish_trace() && anyaccel::layers::all_calls_traced();
+    return result == 0 && !traced ? 1 : result;
   }
-  std::fprintf(stderr, "anyaccel: error: there is no command \"%s\"\n\n", asked);
+  std::vector<std::string> names;
+  for (const Command& command : commands) names.emplace_back(command.name);
+  const std::string hint = anyaccel::did_you_mean(asked, names);
+  std::fprintf(stderr, "anyaccel: error: there is no command \"%s\"%s\n\n", asked, hint.c_str());
   print_usage(stderr);
   return 2;
 }

@@ -4,12 +4,14 @@
 #include <cstdio>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "anyaccel/dtype.h"
 #include "anyaccel/format_bytes.h"
 #include "anyaccel/llm/make_model.h"
 #include "cli/command_support.h"
 #include "cli/commands.h"
+#include "runtime/nearest_name.h"
 
 namespace anyaccel::cli {
 
@@ -19,6 +21,12 @@ std::string shape_names() {
   std::string names;
   for (const llm::ModelShape& shape : llm::known_model_shapes()) names += (names.empty() ? "" : ", ") + shape.name;
   return names;
+}
+
+std::string nearest_shape(const std::string& asked) {
+  std::vector<std::string> names;
+  for (const llm::ModelShape& shape : llm::known_model_shapes()) names.push_back(shape.name);
+  return did_you_mean(asked, names);
 }
 
 }  // namespace
@@ -36,14 +44,15 @@ int run_make_model(int argc, char** argv) {
   line.add_option("--out", directory, "Directory to write to; made when it is not there").required();
   line.add_option("--dtype", dtype_text, "bf16, fp16 or fp32").show_default();
   line.add_option("--seed", seed, "The same seed gives the same weights").type("N").show_default();
-  line.add_flag("--quiet", quiet, "No messages on standard error");
+  line.add_quiet_flag("--quiet", quiet, "No messages on standard error");
 
   return run_command(line, argc, argv, [&] {
     const llm::ModelShape* shape = nullptr;
     for (const llm::ModelShape& known : llm::known_model_shapes()) {
       if (known.name == shape_name) shape = &known;
     }
-    if (shape == nullptr) throw UsageError("--shape is '" + shape_name + "'; expected one of " + shape_names());
+    if (shape == nullptr)
+      throw UsageError("--shape is '" + shape_name + "'; expected one of " + shape_names() + nearest_shape(shape_name));
     llm::MakeModelOptions options;
     const auto dtype = parse_dtype(dtype_text);
     if (!dtype || !is_op_float(*dtype))

@@ -1,6 +1,8 @@
 // UTF-8 after the Unicode standard, table 3-7.
 #include "llm/utf8.h"
 
+#include "anyaccel/llm/prompt_text.h"
+
 namespace anyaccel::llm {
 
 Utf8Step utf8_step(std::string_view text) noexcept {
@@ -48,6 +50,16 @@ Utf8Step utf8_step(std::string_view text) noexcept {
   step.valid = true;
   step.code = code;
   return step;
+}
+
+size_t valid_utf8_prefix(std::string_view text) noexcept {
+  size_t place = 0;
+  while (place < text.size()) {
+    const Utf8Step step = utf8_step(text.substr(place));
+    if (!step.valid) break;
+    place += step.length;
+  }
+  return place;
 }
 
 bool is_valid_utf8(std::string_view text) noexcept {

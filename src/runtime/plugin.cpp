@@ -18,7 +18,7 @@ namespace {
 void* open_plugin(const std::string& file, const std::string& asked) {
   const TrustedPath found = open_trusted_file(file, Trust::program);
   if (found.state == TrustedPath::State::missing) {
-    throw UnavailableError(asked + "there is no such file; check ANYACCEL_PLUGIN_PATH");
+    throw UnavailableError(asked + "there is no such file");
   }
   if (found.state == TrustedPath::State::refused) {
     throw UnavailableError(asked + "it is not loaded, because " + found.reason +

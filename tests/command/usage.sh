@@ -1,36 +1,116 @@
-# Wrong usage gives exit code 2 and one clear line; help gives 0.
+# Wrong usage gives exit code 2 and one clear line, which names the nearest option, command, benchmark or case; help gives 0.
 anyaccel=$1
+model=$2/models/stories
 fail() { echo "FAILED: $1"; exit 1; }
-err=$(mktemp)
-trap 'rm -f "$err"' EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
 expect() {  # code, text that standard error must hold, arguments...
   code=$1; text=$2; shift 2
-  "$anyaccel" "$@" >/dev/null 2>"$err"
+  "$anyaccel" "$@" >/dev/null 2>"$work/err"
   got=$?
-  [ $got = "$code" ] || fail "'$*' gave exit code $got, expected $code: $(cat "$err")"
-  [ -z "$text" ] || grep -qF -- "$text" "$err" || fail "'$*' did not say '$text': $(cat "$err")"
+  [ $got = "$code" ] || fail "'$*' gave exit code $got, expected $code: $(cat "$work/err")"
+  [ -z "$text" ] || grep -qF -- "$text" "$work/err" || fail "'$*' did not say '$text': $(cat "$work/err")"
 }
 
 expect 2 "usage"
 expect 2 '"dance"' dance
 expect 0 "" --help
 expect 0 "" --version
-for command in info generate bench conformance make-model; do expect 0 "" $command --help; done
+for command in info generate bench conformance make-model build-ops launch; do expect 0 "" $command --help; done
 expect 2 "--nonsense" info --nonsense
 expect 2 "" bench nonsense
 expect 2 "" bench --runs 0
 expect 2 "" bench --runs -3
+expect 2 "" bench --runs 99999999999999999999
 expect 2 "" generate
 expect 1 "/nonexistent" generate --model /nonexistent --prompt x
-expect 2 "" generate --model "$2/models/stories" --prompt x --max-new-tokens 0
-expect 2 "" generate --model "$2/models/stories" --prompt x --max-new-tokens -5
-expect 2 "" generate --model "$2/models/stories" --prompt x --temperature -1
-expect 2 "" generate --model "$2/models/stories" --prompt x --top-p 1.5
+expect 2 "" generate --model "$model" --prompt x --max-new-tokens 0
+expect 2 "" generate --model "$model" --prompt x --max-new-tokens -5
+expect 2 "" generate --model "$model" --prompt x --temperature -1
+expect 2 "" generate --model "$model" --prompt x --top-p 1.5
 expect 2 "" make-model
+
+# The wrong word is named, not what is missed because of it, and the nearest right one.
+expect 2 "there is no option '--modle'; did you mean '--model'?" generate --modle "$model" --prompt x
+expect 2 "there is no option '--modle'; did you mean '--model'?" generate "--modle=$model" --prompt x
+expect 2 "there is no option '-model'; did you mean '--model'?" generate -model "$model" --prompt x
+expect 2 "there is no option '--max_tokens'" generate --model "$model" --prompt x --max_tokens 3
+expect 2 "did you mean '--max-new-tokens'?" generate --model "$model" --prompt x --max-new 3
+expect 2 "there is no option '--rnus'; did you mean '--runs'?" bench --rnus 3 alloc
+expect 2 "there is no option '--jsno'; did you mean '--json'?" info --jsno
+expect 2 "there is no option '--pluging'; did you mean '--plugin'?" conformance --pluging /nope
+expect 2 "there is no option '--opp'; did you mean '--op'?" build-ops --opp cpu_adam
+expect 2 "there is no option '--shap'; did you mean '--shape'?" make-model --shap tiny --out "$work/model"
+expect 2 "there is no option '--num_gpu'; did you mean '--num_gpus'?" launch --num_gpu 2 true
+expect 2 "there is no command \"genrate\"; did you mean 'generate'?" genrate
+expect 2 "'allocc' is none of start, launch, alloc" bench allocc
+expect 2 "did you mean 'alloc'?" bench allocc
+expect 2 "did you mean 'tiny'?" make-model --shape tinny --out "$work/model"
+expect 2 "did you mean 'cpu_adam'?" build-ops --op cpu_adm
+expect 2 "--filter copyes matches no case; --list shows them; did you mean 'copies'?" conformance --filter copyes
+expect 2 "--model was given 2 times; it takes one value" generate --model "$model" --model "$model" --prompt x
+expect 2 "'Once upon' was not expected here" generate --model "$model" "Once upon"
+expect 1 "--plugin: plugin \"/nope\"" conformance --plugin /nope
+grep -q ANYACCEL_PLUGIN_PATH "$work/err" && fail "--plugin names a variable: $(cat "$work/err")"
+expect 1 "--junit: the report cannot be written" conformance --filter copies --junit "$work/none/report"
+
+# Prompts from files.
+prompt_file() { expect 1 "--prompt-file: cannot read '$1': $2" generate --model "$model" --prompt-file "$1" --max-new-tokens 1; }
+prompt_file "$work" "it is a folder"
+prompt_file "$work/none" "No such file"
+: >"$work/empty"
+prompt_file "$work/empty" "it is empty"
+printf 'caf\351' >"$work/latin"
+prompt_file "$work/latin" "it is not UTF-8: the byte 0xe9 at offset 3"
+printf '\377\376h\0i\0' >"$work/utf16"
+prompt_file "$work/utf16" "it is not UTF-8: the byte 0xff at offset 0 begins UTF-16"
+mkfifo "$work/pipe"
+prompt_file "$work/pipe" "it is a pipe that holds nothing and that no process writes to"
+prompt_file /dev/zero "it holds more than 256 MiB"
+if [ "$(id -u)" != 0 ]; then
+  echo text >"$work/secret"
+  chmod 000 "$work/secret"
+  prompt_file "$work/secret" "Permission denied"
+fi
+expect 2 "--prompt: it is not UTF-8: the byte 0xff at offset 1" generate --model "$model" --prompt "$(printf 'a\377')"
+printf 'Once upon' >"$work/prompt"
+(sleep 1; cat "$work/prompt") >"$work/pipe" &
+for from in "$work/prompt" "$work/pipe"; do  # a pipe whose writer is slow is waited for
+  [ "$from" = "$work/pipe" ] && sleep 0.3
+  "$anyaccel" generate --model "$model" --prompt-file "$from" --max-new-tokens 3 --quiet --greedy >>"$work/out" 2>&1
+done
+wait
+[ "$(sed -n 1p "$work/out")" = "$(sed -n 2p "$work/out")" ] || fail "a pipe gives another text: $(cat "$work/out")"
+
+# --quiet: the text alone, whatever there would be to warn about; errors stay.
+ANYACCEL_LOG=debug "$anyaccel" generate --model "$model" --prompt Once --max-new-tokens 3 --quiet >"$work/out" 2>"$work/err" ||
+  fail "--quiet: $(cat "$work/err")"
+[ -s "$work/err" ] && fail "--quiet is not quiet: $(cat "$work/err")"
+[ "$(wc -l <"$work/out")" = 1 ] || fail "--quiet prints more than the text: $(cat "$work/out")"
+expect 1 "anyaccel: error: " generate --model /nonexistent --prompt x --quiet
+[ "$(wc -l <"$work/err")" = 1 ] || fail "more than the error: $(cat "$work/err")"
+"$anyaccel" make-model --shape tiny --out "$work/tiny" --quiet >"$work/out" 2>&1 || fail "make-model: $(cat "$work/out")"
+[ -s "$work/out" ] && fail "make-model --quiet is not quiet: $(cat "$work/out")"
+
+# A standard output that is full or closed is an error of every command, also of its help.
+for arguments in info "info --json" "info --help" "bench alloc --runs 1 --json" "conformance --list" "build-ops --list" --version \
+  "generate --model $model --prompt Once --max-new-tokens 2"; do
+  for where in /dev/full -; do
+    if [ $where = - ]; then
+      "$anyaccel" $arguments >&- 2>"$work/err"
+    else
+      "$anyaccel" $arguments >/dev/full 2>"$work/err"
+    fi
+    got=$?
+    [ $got = 1 ] || fail "'$arguments' to $where gave $got: $(cat "$work/err")"
+    grep -q "error: writing to standard output failed" "$work/err" || fail "'$arguments' to $where: $(cat "$work/err")"
+  done
+done
+# With standard error closed nothing is written into the model's files.
+"$anyaccel" make-model --shape tiny --out "$work/again" >&- 2>&- || fail "make-model with closed standard files"
+cmp "$work/tiny/model.safetensors" "$work/again/model.safetensors" || fail "the files of two models differ"
 
 DS_ACCELERATOR=gpu expect 1 '"gpu" is not supported' info
 DS_ACCELERATOR=hpu expect 1 'SynapseAI' info
-ANYACCEL_CPU_ISA=mmx expect 1 'avx512' info
-ANYACCEL_LAYERS=magic expect 1 'validate' info
 echo "usage: ok"

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "anyaccel/abi/ceilings.h"
@@ -15,6 +14,7 @@
 #include "cli/bench/bench.h"
 #include "cli/command_support.h"
 #include "cli/commands.h"
+#include "cli/json_output.h"
 #include "runtime/host_services.h"
 
 namespace anyaccel::cli {
@@ -67,8 +67,6 @@ double ceiling_in_turns(aa_ceiling kind, const Options& options, const std::func
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 Json machine_json() {
   utsname system{};
   uname(&system);
@@ -106,9 +104,20 @@ void print_table(const std::vector<bench::Result>& results) {
   }
 }
 
-}  // namespace
-
-namespace {
+Json results_json(const std::vector<bench::Result>& results) {
+  Json all = Json::array();
+  for (const bench::Result& r : results) {
+    all.push_back({{"name", r.name},
+                   {"value", r.value},
+                   {"unit", r.unit},
+                   {"ceiling", r.ceiling},
+                   {"ceiling_name", r.ceiling_name},
+                   {"ratio", r.ratio},
+                   {"runs", r.runs},
+                   {"spread", r.spread}});
+  }
+  return all;
+}
 
 struct Benchmark {
   const char* name;
@@ -178,17 +187,26 @@ int run_bench(int argc, char** argv) {
   line.add_option("--queue-depth", options.queue_depth, "transfers of aio that are under way at once")
       .within(1, 4096)
       .show_default();
-  line.add_flag("--json", json, "one JSON object instead of a table");
+  line.add_json_flag(json, "one JSON object instead of a table");
   return run_command(line, argc, argv, [&] {
     std::vector<bench::Result> results;
     const auto wanted = [&](const char* name) {
       return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
     };
-    for (const Benchmark& benchmark : benchmarks) {
-      if (benchmark.run && wanted(benchmark.name)) benchmark.run(options, results);
-    }
-    if (wanted("decode") || wanted("prefill")) {
-      bench::run_model(options, wanted("decode"), wanted("prefill"), results);
+    try {
+      for (const Benchmark& benchmark : benchmarks) {
+        if (benchmark.run && wanted(benchmark.name)) benchmark.run(options, results);
+      }
+      if (wanted("decode") || wanted("prefill")) {
+        bench::run_model(options, wanted("decode"), wanted("prefill"), results);
+      }
+    } catch (const std::exception&) {
+      if (json) {
+        throw PartialResult(std::current_exception(),
+                            {{"anyaccel", ANYACCEL_VERSION}, {"results", results_json(results)}});
+      }
+      if (!results.empty()) print_table(results);
+      throw;
     }
     const char* rank = std::getenv("RANK");
     if (results.empty() && rank && std::atoi(rank) > 0) return 0;  // the first rank of the job prints
@@ -201,18 +219,8 @@ int run_bench(int argc, char** argv) {
     object["anyaccel"] = ANYACCEL_VERSION;
     object["machine"] = machine_json();
     object["accelerator"] = accelerator_json();
-    object["results"] = Json::array();
-    for (const bench::Result& r : results) {
-      object["results"].push_back({{"name", r.name},
-                                   {"value", r.value},
-                                   {"unit", r.unit},
-                                   {"ceiling", r.ceiling},
-                                   {"ceiling_name", r.ceiling_name},
-                                   {"ratio", r.ratio},
-                                   {"runs", r.runs},
-                                   {"spread", r.spread}});
-    }
-    std::printf("%s\n", object.dump(2).c_str());
+    object["results"] = results_json(results);
+    print_json(object);
     return 0;
   });
 }

@@ -14,6 +14,7 @@
 #include "cli/bench/bench.h"
 #include "cli/bench/child_process.h"
 #include "ops/build_cache.h"
+#include "ops/toolchain.h"
 #include "runtime/files.h"
 
 namespace anyaccel::cli::bench {
@@ -41,7 +42,14 @@ class Setting {
   std::string before_;
 };
 
-double load_ms(const std::string& builder) { return std::atof(own_output({"bench", "--jit-probe", builder}).c_str()); }
+double load_ms(const std::string& builder) {
+  const std::string output = own_output({"bench", "--jit-probe", builder});
+  if (output.empty()) {
+    get_accelerator()->create_op_builder(builder)->load();  // says what is wrong
+    throw Error("the process that loads " + builder + " failed");
+  }
+  return std::atof(output.c_str());
+}
 
 }  // namespace
 
@@ -56,6 +64,7 @@ int jit_probe(const std::string& builder) {
 }
 
 void run_jit(const Options& options, std::vector<Result>& results) {
+  ops::cxx_command();  // without a compiler there is nothing to measure, which is an error that says what is missing
   const TemporaryFolder cache("jit");
   const Setting setting("ANYACCEL_CACHE_DIR", cache.path().string());
   Result warm;

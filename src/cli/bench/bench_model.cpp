@@ -190,7 +190,10 @@ void run_load(const Options& options, const std::string& directory, std::vector<
     double milliseconds = 0;
     double resident = 0;
     std::istringstream(output) >> milliseconds >> resident >> weights;
-    if (weights <= 0) throw Error("the process that loads the model failed");
+    if (weights <= 0) {
+      llm::Model::load(directory);  // says what is wrong with it
+      throw Error("the process that loads the model failed");
+    }
     if (!run) continue;
     times.push_back(milliseconds);
     peaks.push_back(1e-9 * resident);

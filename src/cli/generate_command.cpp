@@ -44,6 +44,7 @@ struct Arguments {
   bool ignore_eos = false;
   bool no_bos = false;
   bool no_stream = false;
+  bool no_mmap = false;
   bool json = false;
   bool quiet = false;
 };
@@ -90,6 +91,8 @@ void add_options(CommandLine& line, Arguments& arguments) {
   line.add_flag("--no-bos", arguments.no_bos,
                 "Add no tokens around the prompt (a beginning-of-text token, mostly): it has them already");
   line.add_flag("--ignore-eos", arguments.ignore_eos, "Go on past end-of-text tokens");
+  line.add_flag("--no-mmap", arguments.no_mmap,
+                "Read the weights into memory, so that their files may change while text is generated");
   line.add_flag("--no-stream", arguments.no_stream, "Print the text when it is complete");
   line.add_json_flag(arguments.json, "Print one JSON object with texts, token ids and timings, or with the error");
   line.add_quiet_flag("--quiet", arguments.quiet,
@@ -168,6 +171,7 @@ llm::TextGenerator load(const Arguments& arguments, DType dtype, const Job& job)
   llm::LoadOptions options;
   options.dtype = dtype;
   options.group = job.group();
+  options.map_files = !arguments.no_mmap;
   const bool show_messages = !arguments.quiet && job.speaks();
   const bool show_progress = show_messages && stderr_is_terminal();
   int shown = -1;

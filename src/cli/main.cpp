@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "anyaccel/accelerator.h"
+#include "anyaccel/llm/safetensors.h"
 #include "cli/commands.h"
 #include "runtime/layers/trace.h"
 #include "runtime/nearest_name.h"
@@ -74,6 +75,7 @@ int main(int argc, char** argv) {
   }
   for (const Command& command : commands) {
     if (std::strcmp(asked, command.name) != 0) continue;
+    anyaccel::llm::end_process_when_mapped_file_is_cut();
     const int result = command.run(argc - 1, argv + 1);
     anyaccel::reset_accelerator();  // closes its devices in order
     const bool traced = anyaccel::finish_trace() && anyaccel::layers::all_calls_traced();

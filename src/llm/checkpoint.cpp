@@ -36,17 +36,18 @@ std::filesystem::path shard_path(const std::filesystem::path& dir, const JsonRef
 }  // namespace
 
 void Checkpoint::add(const TensorInfo& tensor, size_t file) {
-  views_.emplace(tensor.name, TensorView{tensor.dtype, tensor.shape, files_[file]->data(tensor), tensor.bytes, file});
+  views_.emplace(tensor.name,
+                 TensorView{tensor.dtype, tensor.shape, files_[file]->data(tensor), tensor.offset, tensor.bytes, file});
   total_bytes_ += tensor.bytes;
 }
 
-Checkpoint Checkpoint::open(const std::filesystem::path& dir) {
+Checkpoint Checkpoint::open(const std::filesystem::path& dir, FileAccess access) {
   Checkpoint checkpoint;
   checkpoint.dir_ = dir;
   std::error_code error;
   if (!std::filesystem::is_directory(dir, error)) throw CheckpointError(dir.string() + ": not a directory");
   if (std::filesystem::exists(dir / single_file, error)) {
-    checkpoint.files_.push_back(SafetensorsFile::open(dir / single_file));
+    checkpoint.files_.push_back(SafetensorsFile::open(dir / single_file, access));
     for (const TensorInfo& tensor : checkpoint.files_[0]->tensors()) checkpoint.add(tensor, 0);
   } else if (std::filesystem::exists(dir / index_file, error)) {
     const JsonDocument document = JsonDocument::load(dir / index_file, max_index_bytes);
@@ -57,7 +58,7 @@ Checkpoint Checkpoint::open(const std::filesystem::path& dir) {
       const JsonRef shard = weights.member(i);
       const std::filesystem::path path = shard_path(dir, shard);
       const auto [found, is_new] = opened.emplace(path.string(), checkpoint.files_.size());
-      if (is_new) checkpoint.files_.push_back(SafetensorsFile::open(path));
+      if (is_new) checkpoint.files_.push_back(SafetensorsFile::open(path, access));
       const TensorInfo* tensor = checkpoint.files_[found->second]->find(weights.key(i));
       if (tensor == nullptr) {
         shard.error("the file " + quote_text(shard.string()) + " has no tensor " + quote_text(weights.key(i)));
@@ -71,6 +72,10 @@ Checkpoint Checkpoint::open(const std::filesystem::path& dir) {
   for (const auto& [name, view] : checkpoint.views_) checkpoint.names_.emplace_back(name);
   std::sort(checkpoint.names_.begin(), checkpoint.names_.end());
   return checkpoint;
+}
+
+void Checkpoint::check_unchanged() const {
+  for (const auto& file : files_) file->check_unchanged();
 }
 
 const TensorView* Checkpoint::find(std::string_view name) const noexcept {

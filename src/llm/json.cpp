@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "anyaccel/error.h"
+#include "llm/open_file.h"
 
 namespace anyaccel::llm {
 namespace {
@@ -156,21 +156,14 @@ std::string quote_text(std::string_view text) {
 }
 
 std::string read_whole_file(const std::filesystem::path& path, size_t max_bytes) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) throw CheckpointError(path.string() + ": no such file");
-  if (!std::filesystem::is_regular_file(status)) throw CheckpointError(path.string() + ": not a file");
-  const uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) throw CheckpointError(path.string() + ": cannot be read: " + error.message());
-  if (size > max_bytes) {
-    throw CheckpointError(path.string() + ": has " + std::to_string(size) + " bytes; expected at most " +
+  const OpenFile file(path);
+  if (file.bytes() > max_bytes) {
+    throw CheckpointError(path.string() + ": has " + std::to_string(file.bytes()) + " bytes; expected at most " +
                           std::to_string(max_bytes));
   }
-  std::ifstream in(path, std::ios::binary);
-  std::string text(static_cast<size_t>(size), '\0');
-  if (!in || !in.read(text.data(), static_cast<std::streamsize>(text.size()))) {
-    throw CheckpointError(path.string() + ": cannot be read");
-  }
+  std::string text(static_cast<size_t>(file.bytes()), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  file.check_unchanged();
   return text;
 }
 

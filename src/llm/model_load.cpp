@@ -43,19 +43,42 @@ void check_wanted_dtype(const Accelerator& accelerator, DType dtype) {
 // Rows of a tensor whose shape begins with `rows` of them.
 TensorView row_slice(TensorView view, int64_t rows, const Slice& held) {
   const uint64_t row_bytes = view.bytes / static_cast<uint64_t>(rows);
-  view.data += row_bytes * static_cast<uint64_t>(held.begin);
+  const uint64_t skipped = row_bytes * static_cast<uint64_t>(held.begin);
+  if (view.data != nullptr) view.data += skipped;
+  view.offset += skipped;
   view.bytes = row_bytes * static_cast<uint64_t>(held.size());
   return view;
 }
 
-// The tensor as ordinary host memory: a view, or a copy where the file does not align it.
-Tensor host_view(const TensorView& view, const Shape& shape) {
-  if (reinterpret_cast<uintptr_t>(view.data) % dtype_size(view.dtype) == 0) {
+std::span<std::byte> bytes_of(const Tensor& host) { return {static_cast<std::byte*>(host.data()), host.nbytes()}; }
+
+bool is_aligned(const TensorView& view) { return reinterpret_cast<uintptr_t>(view.data) % dtype_size(view.dtype) == 0; }
+
+// The tensor as ordinary host memory: a view, or a copy where the file is not mapped or does not align it.
+Tensor host_view(const Checkpoint& checkpoint, const TensorView& view, const Shape& shape) {
+  if (view.data != nullptr && is_aligned(view)) {
     return Tensor::from_blob(const_cast<std::byte*>(view.data), shape, view.dtype, nullptr);
   }
   Tensor copied = Tensor::empty(shape, view.dtype);
-  std::memcpy(copied.data(), view.data, view.bytes);
+  checkpoint.read(view, bytes_of(copied));
   return copied;
+}
+
+// Reads both, a piece at a time.
+bool same_data(const Checkpoint& checkpoint, TensorView a, TensorView b) {
+  constexpr uint64_t piece_bytes = uint64_t{4} << 20;
+  if (a.dtype != b.dtype || !std::ranges::equal(a.shape, b.shape)) return false;
+  std::vector<std::byte> of_a(std::min(piece_bytes, a.bytes)), of_b(of_a.size());
+  for (uint64_t left = a.bytes; left > 0;) {
+    const auto now = static_cast<size_t>(std::min<uint64_t>(left, of_a.size()));
+    checkpoint.read(a, std::span(of_a).first(now));
+    checkpoint.read(b, std::span(of_b).first(now));
+    if (std::memcmp(of_a.data(), of_b.data(), now) != 0) return false;
+    a.offset += now;
+    b.offset += now;
+    left -= now;
+  }
+  return true;
 }
 
 }  // namespace
@@ -69,7 +92,7 @@ class ModelLoader {
     check_wanted_dtype(accelerator_, options_.dtype);
     model_->configure(load_model_config(directory_), options_.group);
     model_->device_ = accelerator_.device(accelerator_.current_device());
-    const Checkpoint checkpoint = Checkpoint::open(directory_);
+    const Checkpoint checkpoint = Checkpoint::open(directory_, options_.map_files ? FileAccess::Map : FileAccess::Read);
     find_prefix(checkpoint);
     untie_if_different(checkpoint);
     const std::vector<TensorSlot> slots = decoder_tensors(model_->config_);
@@ -100,6 +123,8 @@ class ModelLoader {
     if (model_->config_.tie_word_embeddings) weights.lm_head = weights.embedding;
     // Copies still read from the mapping, which goes now unless weights are used from it.
     accelerator_.synchronize();
+    checkpoint.check_unchanged();
+    if (model_->mapped_bytes_ > 0) model_->mapped_files_ = checkpoint.files();
     return std::move(model_);
   }
 
@@ -127,10 +152,7 @@ class ModelLoader {
       embedding_is_lm_head_ = true;
       return;
     }
-    if (lm_head->dtype == embedding->dtype && std::ranges::equal(lm_head->shape, embedding->shape) &&
-        std::memcmp(lm_head->data, embedding->data, lm_head->bytes) == 0) {
-      return;
-    }
+    if (same_data(checkpoint, *lm_head, *embedding)) return;
     config.tie_word_embeddings = false;
     model_->notes_.push_back(
         "config.json says that the output matrix is the embedding (tie_word_embeddings), but the files "
@@ -229,8 +251,8 @@ class ModelLoader {
     const bool contiguous = slot.split_dim == 0 || part.size() == slot.shape[slot.split_dim];
     // Norms and biases are small; as fp32 they need no conversion in every step.
     const DType wanted = slot.kind == TensorKind::Matrix ? model_->dtype_ : DType::F32;
-    const bool aligned = reinterpret_cast<uintptr_t>(view.data) % dtype_size(view.dtype) == 0;
-    if (contiguous && view.dtype == wanted && aligned && accelerator_.is_host_coherent()) {
+    const bool in_place = contiguous && view.dtype == wanted && accelerator_.is_host_coherent();
+    if (in_place && view.data != nullptr && is_aligned(view)) {
       model_->mapped_bytes_ += view.bytes;
       // Weights are never written.
       auto* data = const_cast<std::byte*>(view.data);
@@ -238,7 +260,11 @@ class ModelLoader {
       return Tensor::from_blob(data, shape, view.dtype, std::move(owner), model_->device_);
     }
     Tensor tensor = Tensor::empty(shape, wanted, model_->device_);
-    const Tensor source = host_view(view, contiguous ? shape : slot.shape);
+    if (in_place && view.data == nullptr) {
+      checkpoint.read(view, bytes_of(tensor));
+      return tensor;
+    }
+    const Tensor source = host_view(checkpoint, view, contiguous ? shape : slot.shape);
     tensor.copy_from(contiguous ? source : source.slice(slot.split_dim, part.begin, part.end));
     // A page is shared by small tensors, which are read again from the system's cache.
     checkpoint.release(view);
@@ -314,6 +340,10 @@ void Model::configure(ModelConfig config, std::shared_ptr<comm::ProcessGroup> gr
   notes_ = config_.notes;
   const std::vector<std::string> of_plan = empty_shard_notes(plan);
   notes_.insert(notes_.end(), of_plan.begin(), of_plan.end());
+}
+
+void Model::check_files() const {
+  for (const auto& file : mapped_files_) file->check_unchanged();
 }
 
 std::shared_ptr<const Model> Model::load(const std::string& directory, const LoadOptions& options) {

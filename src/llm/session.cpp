@@ -451,6 +451,7 @@ uint64_t Session::replayed_steps() const noexcept { return impl_->replayed; }
 Tensor Session::forward(const TokenBatch& tokens, std::span<const int32_t> rows) {
   const RangeScope range(model().accelerator(), "forward");
   impl_->check_batch(tokens, rows);
+  impl_->model->check_files();
   Impl::Turn turn(*impl_);
   turn.follow_caller();
   const auto count = static_cast<int64_t>(rows.size());
@@ -520,6 +521,8 @@ std::span<const int32_t> Session::Impl::newest_tokens() {
     host_ids.slice(0, 0, end).copy_from(decode_ids.slice(0, 0, end));
     stream.synchronize();
     if (model->group()) model->group()->check();
+    // After the step that may have read what somebody else wrote, and made no sense of it.
+    model->check_files();
     const int32_t* const ids = host_ids.data_as<int32_t>();
     const int32_t* const missing = std::find(ids, ids + count, -1);
     if (missing != ids + count) fail_without_token(static_cast<size_t>(missing - ids));

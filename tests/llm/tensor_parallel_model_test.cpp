@@ -201,6 +201,24 @@ TEST(TensorParallelModel, RanksLoadTheirSlices) {
   }
 }
 
+// Slices of rows and of columns, in the file's dtype and converted.
+TEST(TensorParallelModel, RanksReadTheirSlicesWithoutAMapping) {
+  const ReferenceModel reference = load_reference_model("llama_gqa");
+  for (const DType dtype : {DType::None, DType::F32}) {
+    const auto decoded = [&](bool map_files) {
+      const auto make = [&](const Group& group) {
+        LoadOptions options;
+        options.dtype = dtype;
+        options.group = group;
+        options.map_files = map_files;
+        return Model::load(reference.directory, options);
+      };
+      return decode_on(3, make, {reference.run.prompt_ids}, 12);
+    };
+    EXPECT_EQ(decoded(false), decoded(true)) << dtype_name(dtype);
+  }
+}
+
 TEST(TensorParallelModel, RandomModelsAreSlicesOfTheWhole) {
   for (const bool tied : {false, true}) {
     ModelShape shape = small_shape(6, 3);

@@ -39,6 +39,9 @@ struct LoadOptions {
   // Tensor parallelism: the members of the group hold one model together, each its slices (see ModelShard). Every member
   // loads the same directory with the same options. Null: the whole model is here.
   std::shared_ptr<comm::ProcessGroup> group;
+  // Weights may be used straight from the mapped file. False: every tensor is read into memory once, and the files are not
+  // needed after the load.
+  bool map_files = true;
 };
 
 // [begin, end) of something counted.
@@ -88,6 +91,8 @@ struct ModelWeights {
 
 struct ModelShape;  // anyaccel/llm/make_model.h
 
+class SafetensorsFile;  // anyaccel/llm/safetensors.h
+
 class Model {
  public:
   // Reads config.json and the safetensors files of a Hugging Face directory and puts the weights on the current device
@@ -96,7 +101,8 @@ class Model {
   // converted and copied one at a time, and the file's pages are given back after each. Blocks until every copy is
   // complete.
   //
-  // Throws CheckpointError for a missing or damaged file, a tensor that is missing or of another shape than config.json
+  // Throws CheckpointError for a missing or damaged file, a file that is written to meanwhile (as far as
+  // SafetensorsFile::check_unchanged can tell), a tensor that is missing or of another shape than config.json
   // says (naming tensor, found and expected), or an unknown architecture; InvalidArgument for a dtype that is no float
   // type of the ops or that the accelerator does not support; OutOfMemoryError.
   static std::shared_ptr<const Model> load(const std::string& directory, const LoadOptions& options = {});
@@ -123,6 +129,8 @@ class Model {
   uint64_t weight_bytes() const noexcept { return weight_bytes_; }
   // How many of them are used straight from the mapped file.
   uint64_t mapped_bytes() const noexcept { return mapped_bytes_; }
+  // SafetensorsFile::check_unchanged() for the files that weights are used from; Session asks in every step.
+  void check_files() const;
   // What a person may want to know: tensors of the checkpoint that were ignored, ranks that hold nothing.
   const std::vector<std::string>& notes() const noexcept { return notes_; }
 
@@ -142,6 +150,7 @@ class Model {
   uint64_t weight_bytes_ = 0;
   uint64_t mapped_bytes_ = 0;
   std::vector<std::string> notes_;
+  std::vector<std::shared_ptr<const SafetensorsFile>> mapped_files_;  // that weights are used from
 };
 
 }  // namespace anyaccel::llm

@@ -1,7 +1,9 @@
 // Weights in safetensors files (https://huggingface.co/docs/safetensors): reading through memory maps, and writing.
 //
-// A file is mapped read-only and nothing is copied; pages come in when first touched. The file must stay as it is while
-// it is open: if someone truncates it, touching what is gone raises SIGBUS, which is not handled.
+// A file is mapped read-only and nothing is copied; pages come in when first touched. Its bytes are those of the disk, so
+// the file must stay as it is while it is open: check_unchanged() tells whether it did, and what was mapped follows what is
+// written to it. Touching what was cut off raises SIGBUS, which ends a process unless it has a handler;
+// end_process_when_mapped_file_is_cut() installs one. FileAccess::Read does without the mapping.
 #pragma once
 
 #include <cstddef>
@@ -31,12 +33,26 @@ struct TensorInfo {
 // Names and values of a header's "__metadata__".
 using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
 
+enum class FileAccess {
+  Map,   // data() points into the file
+  Read,  // no mapping; data comes by read()
+};
+
+// For programs of their own, like the command `anyaccel`: from now on SIGBUS in a file that is mapped here prints one line
+// on standard error (the file, and which byte is gone) and ends the process with exit code 1; any other SIGBUS goes where it
+// went before. The library never calls it, since signal handlers belong to the program. Any thread; later calls do nothing.
+void end_process_when_mapped_file_is_cut();
+
+class OpenFile;     // llm/open_file.h
+struct MappedFile;  // llm/mapped_files.h
+
 class SafetensorsFile {
  public:
-  // Maps the file and checks its header: lengths against the file's size, every dtype, shape and data range, and that
+  // Opens the file and checks its header: lengths against the file's size, every dtype, shape and data range, and that
   // the ranges cover the data without overlap or hole. Throws CheckpointError that names file, tensor and what was
   // expected.
-  static std::shared_ptr<const SafetensorsFile> open(const std::filesystem::path& path);
+  static std::shared_ptr<const SafetensorsFile> open(const std::filesystem::path& path,
+                                                     FileAccess access = FileAccess::Map);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;
   SafetensorsFile& operator=(const SafetensorsFile&) = delete;
@@ -47,11 +63,22 @@ class SafetensorsFile {
   const SafetensorsMetadata& metadata() const noexcept { return metadata_; }
   // Null when there is no tensor of that name.
   const TensorInfo* find(std::string_view name) const noexcept;
-  // Valid while this object lives. Aligned only as the file is: common writers align to 8 bytes.
-  const std::byte* data(const TensorInfo& tensor) const noexcept { return map_ + tensor.offset; }
-  uint64_t file_bytes() const noexcept { return map_bytes_; }
+  // Valid while this object lives. Aligned only as the file is: common writers align to 8 bytes. Null without a mapping.
+  const std::byte* data(const TensorInfo& tensor) const noexcept {
+    return map_ == nullptr ? nullptr : map_ + tensor.offset;
+  }
+  // Copies the file's bytes from `offset` on, with or without a mapping. Any thread; blocks. CheckpointError when the file
+  // ends before, or cannot be read.
+  void read(uint64_t offset, std::span<std::byte> out) const;
+  // CheckpointError that names the file and what tells it, when somebody wrote to the file since it was opened: another
+  // size, time of modification or time of change. One system call (0.2 us), any thread. What is written within the few
+  // milliseconds of the clock of file times since the last change before opening goes unnoticed. A file that was renamed
+  // or replaced under its name is unchanged: what is open here is the old one.
+  void check_unchanged() const;
+  uint64_t file_bytes() const noexcept { return file_bytes_; }
 
-  // Hints to the operating system about `bytes` at `data` within this file; errors are ignored.
+  // Hints to the operating system about `bytes` at `data` within this file's mapping; errors are ignored, as is everything
+  // without a mapping.
   void will_need(const std::byte* data, uint64_t bytes) const noexcept;  // start reading, do not wait
   void populate(const std::byte* data, uint64_t bytes) const noexcept;   // read now; blocks where the system can
   void release(const std::byte* data, uint64_t bytes) const noexcept;  // drop this process's pages; data stays readable
@@ -62,8 +89,10 @@ class SafetensorsFile {
   SafetensorsFile() = default;
 
   std::filesystem::path path_;
+  std::unique_ptr<OpenFile> file_;
   const std::byte* map_ = nullptr;
-  uint64_t map_bytes_ = 0;
+  MappedFile* mapping_ = nullptr;
+  uint64_t file_bytes_ = 0;
   std::vector<TensorInfo> tensors_;
   SafetensorsMetadata metadata_;
   std::unordered_map<std::string_view, size_t> by_name_;  // keys point into tensors_
@@ -78,7 +107,8 @@ std::vector<TensorInfo> parse_safetensors_header(std::string_view json, uint64_t
 struct TensorView {
   DType dtype = DType::None;
   std::span<const int64_t> shape;
-  const std::byte* data = nullptr;
+  const std::byte* data = nullptr;  // null without a mapping
+  uint64_t offset = 0;              // of the data in its file
   uint64_t bytes = 0;
   size_t file = 0;  // which of Checkpoint::files()
 };
@@ -88,7 +118,7 @@ class Checkpoint {
  public:
   // Opens and checks every file. Throws CheckpointError: for a directory without weights, a damaged file, an index that
   // names a file outside the directory, or a tensor that is not in the shard it should be in.
-  static Checkpoint open(const std::filesystem::path& dir);
+  static Checkpoint open(const std::filesystem::path& dir, FileAccess access = FileAccess::Map);
 
   // Null when there is no tensor of that name.
   const TensorView* find(std::string_view name) const noexcept;
@@ -100,7 +130,9 @@ class Checkpoint {
   // Bytes of all tensors.
   uint64_t total_bytes() const noexcept { return total_bytes_; }
 
-  // As in SafetensorsFile.
+  // As in SafetensorsFile; check_unchanged() looks at every file.
+  void check_unchanged() const;
+  void read(const TensorView& view, std::span<std::byte> out) const { files_[view.file]->read(view.offset, out); }
   void will_need(const TensorView& view) const noexcept { files_[view.file]->will_need(view.data, view.bytes); }
   void populate(const TensorView& view) const noexcept { files_[view.file]->populate(view.data, view.bytes); }
   void release(const TensorView& view) const noexcept { files_[view.file]->release(view.data, view.bytes); }

@@ -8,6 +8,7 @@
 // Of a model that is split over ranks each has a session with the same options and makes the same calls with the same
 // arguments; rank 0 draws the tokens for all, and logits are whole on every rank. A failure on one rank makes calls of the
 // others throw CommunicationError.
+// Once somebody has written to a file that weights are used from, forward() and tokens() throw CheckpointError.
 // The key/value cache holds, for each layer, [B, Hk, S, D] keys and as many values in the model's dtype: B sequences of
 // at most S tokens. Hidden states and everything between the products are fp32.
 #pragma once

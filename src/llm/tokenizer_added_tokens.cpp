@@ -13,7 +13,8 @@ namespace {
 // Whether the text is one word character (\w of Unicode regular expressions).
 bool is_word(std::string_view character) {
   static const TextPattern pattern = TextPattern::regex(R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}])");
-  const std::vector<TextSpan> spans = pattern.spans(character);
+  PatternWork work(character.size());
+  const std::vector<TextSpan> spans = pattern.spans(character, work);
   return !spans.empty() && spans[0].is_match;
 }
 
@@ -156,8 +157,9 @@ AddedTokens::AddedTokens(const AddedTokenList& list, const Normalizer* normalize
     : normalizer_(normalizer), split_special_(split_special) {
   for (const AddedToken& entry : list.tokens()) {
     Token token{entry, {}};
+    PatternWork work(token.content.size());
     token.normalized_content =
-        token.normalized && normalizer != nullptr ? normalizer->apply(token.content) : token.content;
+        token.normalized && normalizer != nullptr ? normalizer->apply(token.content, work) : token.content;
     if (token.special) special_.insert(token.content);
     // A token that normalization leaves nothing of is never found.
     if (!token.normalized_content.empty()) {
@@ -197,7 +199,7 @@ std::vector<AddedTokens::Match> AddedTokens::matches(std::string_view text, cons
   return parts;
 }
 
-std::vector<TextPiece> AddedTokens::split(std::string_view text) const {
+std::vector<TextPiece> AddedTokens::split(std::string_view text, PatternWork& work) const {
   std::vector<TextPiece> pieces;
   for (const Match& part : matches(text, as_written_)) {
     if (part.token >= 0) {
@@ -205,7 +207,7 @@ std::vector<TextPiece> AddedTokens::split(std::string_view text) const {
       continue;
     }
     std::string between(text.substr(part.begin, part.end - part.begin));
-    if (normalizer_ != nullptr) between = normalizer_->apply(std::move(between));
+    if (normalizer_ != nullptr) between = normalizer_->apply(std::move(between), work);
     for (const Match& inner : matches(between, normalized_)) {
       if (inner.token >= 0) {
         pieces.push_back({{}, false, inner.token});

@@ -85,7 +85,7 @@ class AddedTokens {
   AddedTokens(const AddedTokenList& list, const Normalizer* normalizer, bool split_special = false);
 
   // Cuts the text (valid UTF-8) at the added tokens; what lies between them comes out normalized.
-  std::vector<TextPiece> split(std::string_view text) const;
+  std::vector<TextPiece> split(std::string_view text, PatternWork& work) const;
 
   // The largest id plus one; 0 without tokens.
   int64_t size() const noexcept { return size_; }

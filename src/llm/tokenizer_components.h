@@ -26,7 +26,7 @@ class Normalizer {
   virtual ~Normalizer() = default;
   Normalizer(const Normalizer&) = delete;
   Normalizer& operator=(const Normalizer&) = delete;
-  virtual std::string apply(std::string text) const = 0;
+  virtual std::string apply(std::string text, PatternWork& work) const = 0;
 };
 // CheckpointError for an unknown type, naming those that are supported. Null for null.
 std::unique_ptr<Normalizer> read_normalizer(const JsonRef& value);
@@ -38,7 +38,7 @@ class PreTokenizer {
   PreTokenizer(const PreTokenizer&) = delete;
   PreTokenizer& operator=(const PreTokenizer&) = delete;
   // Splits and changes the pieces that are no tokens.
-  virtual void apply(std::vector<TextPiece>& pieces) const = 0;
+  virtual void apply(std::vector<TextPiece>& pieces, PatternWork& work) const = 0;
 };
 std::unique_ptr<PreTokenizer> read_pre_tokenizer(const JsonRef& value);
 

@@ -101,9 +101,9 @@ std::string replace_all(std::string_view text, std::string_view what, std::strin
   return out += text;
 }
 
-std::string replace_pattern(const TextDecoderStep& step, std::string_view text) {
+std::string replace_pattern(const TextDecoderStep& step, std::string_view text, PatternWork& work) {
   std::string out;
-  for (const TextSpan& span : step.pattern->spans(text)) {
+  for (const TextSpan& span : step.pattern->spans(text, work)) {
     out += span.is_match ? std::string_view(step.content) : text.substr(span.begin, span.end - span.begin);
     check_growth(text.size(), out.size());
   }
@@ -182,7 +182,10 @@ DecoderRun::DecoderRun(const DecoderChain& chain, bool streaming)
 
 DecoderRun::~DecoderRun() = default;
 
-void DecoderRun::push(std::string token, std::string& out) { enter(0, std::move(token), out); }
+void DecoderRun::push(std::string token, std::string& out) {
+  work_.allow(token.size());
+  enter(0, std::move(token), out);
+}
 
 // A run of byte tokens ends: text if they form characters, else one U+FFFD for each.
 void DecoderRun::leave_held_bytes(size_t step, std::string& out) {
@@ -230,7 +233,7 @@ void DecoderRun::enter(size_t index, std::string text, std::string& out) {
     case DecoderKind::Metaspace:
       enter(index + 1, replace_all(text, step.content, first && step.prefix_space ? "" : " "), out);
       break;
-    case DecoderKind::Replace: enter(index + 1, replace_pattern(step, text), out); break;
+    case DecoderKind::Replace: enter(index + 1, replace_pattern(step, text, work_), out); break;
     case DecoderKind::Strip: enter(index + 1, strip(step, text), out); break;
     case DecoderKind::Suffix:
       // The last token's suffix becomes nothing, so a token waits for the next one.
@@ -284,7 +287,7 @@ void DecoderRun::finish(std::string& out) {
         case DecoderKind::Metaspace:
           enter(index + 1, replace_all(held, step.content, step.prefix_space ? "" : " "), out);
           break;
-        case DecoderKind::Replace: enter(index + 1, replace_pattern(step, held), out); break;
+        case DecoderKind::Replace: enter(index + 1, replace_pattern(step, held, work_), out); break;
         case DecoderKind::Suffix: enter(index + 1, replace_all(held, step.content, ""), out); break;
       }
       continue;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "llm/json.h"
+#include "llm/tokenizer_regex.h"
 
 namespace anyaccel::llm {
 
@@ -46,6 +47,7 @@ class DecoderRun {
 
   const std::vector<TextDecoderStep>& steps_;
   bool streaming_;
+  PatternWork work_{0};
   std::vector<State> states_;
 };
 

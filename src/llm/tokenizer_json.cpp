@@ -35,8 +35,9 @@ class BpeTokenizer : public Tokenizer {
     }
     const std::string repaired = is_valid_utf8(text) ? std::string() : repair_utf8(text);
     if (!repaired.empty()) text = repaired;
-    std::vector<TextPiece> pieces = added_.split(text);
-    if (parts_.pre_tokenizer) parts_.pre_tokenizer->apply(pieces);
+    PatternWork work(text.size());
+    std::vector<TextPiece> pieces = added_.split(text, work);
+    if (parts_.pre_tokenizer) parts_.pre_tokenizer->apply(pieces, work);
     std::vector<int32_t> ids;
     for (const TextPiece& piece : pieces) {
       if (piece.token >= 0) {

@@ -18,10 +18,10 @@ class SequenceNormalizer : public Normalizer {
     if (!list.is_array()) list.fail("a list");
     for (size_t i = 0; i < list.size(); ++i) steps_.push_back(read_normalizer(list[i]));
   }
-  std::string apply(std::string text) const override {
+  std::string apply(std::string text, PatternWork& work) const override {
     const size_t bytes = text.size();
     for (const auto& step : steps_) {
-      text = step->apply(std::move(text));
+      text = step->apply(std::move(text), work);
       check_growth(bytes, text.size());
     }
     return text;
@@ -34,7 +34,7 @@ class SequenceNormalizer : public Normalizer {
 class FormNormalizer : public Normalizer {
  public:
   explicit FormNormalizer(NormalForm form) : form_(form) {}
-  std::string apply(std::string text) const override { return normalize(text, form_); }
+  std::string apply(std::string text, PatternWork&) const override { return normalize(text, form_); }
 
  private:
   NormalForm form_;
@@ -42,13 +42,13 @@ class FormNormalizer : public Normalizer {
 
 class LowercaseNormalizer : public Normalizer {
  public:
-  std::string apply(std::string text) const override { return lowercase(text); }
+  std::string apply(std::string text, PatternWork&) const override { return lowercase(text); }
 };
 
 class PrependNormalizer : public Normalizer {
  public:
   explicit PrependNormalizer(const JsonRef& value) : prefix_(value.at("prepend").string()) {}
-  std::string apply(std::string text) const override { return text.empty() ? text : prefix_ + text; }
+  std::string apply(std::string text, PatternWork&) const override { return text.empty() ? text : prefix_ + text; }
 
  private:
   std::string prefix_;
@@ -58,10 +58,10 @@ class ReplaceNormalizer : public Normalizer {
  public:
   explicit ReplaceNormalizer(const JsonRef& value)
       : pattern_(read_pattern(value.at("pattern"))), content_(value.at("content").string()) {}
-  std::string apply(std::string text) const override {
+  std::string apply(std::string text, PatternWork& work) const override {
     std::string out;
     out.reserve(text.size());
-    for (const TextSpan& span : pattern_.spans(text)) {
+    for (const TextSpan& span : pattern_.spans(text, work)) {
       out +=
           span.is_match ? std::string_view(content_) : std::string_view(text).substr(span.begin, span.end - span.begin);
     }
@@ -77,7 +77,7 @@ class StripNormalizer : public Normalizer {
  public:
   explicit StripNormalizer(const JsonRef& value)
       : left_(value.at("strip_left").boolean()), right_(value.at("strip_right").boolean()) {}
-  std::string apply(std::string text) const override {
+  std::string apply(std::string text, PatternWork&) const override {
     size_t begin = 0;
     while (left_ && begin < text.size()) {
       const Utf8Step step = utf8_step(std::string_view(text).substr(begin));
@@ -101,7 +101,7 @@ class StripNormalizer : public Normalizer {
 
 class StripAccentsNormalizer : public Normalizer {
  public:
-  std::string apply(std::string text) const override {
+  std::string apply(std::string text, PatternWork&) const override {
     std::string out;
     for (std::string_view rest = text; !rest.empty();) {
       const Utf8Step step = utf8_step(rest);

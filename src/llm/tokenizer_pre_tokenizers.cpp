@@ -105,10 +105,10 @@ class SequencePreTokenizer : public PreTokenizer {
     if (!list.is_array()) list.fail("a list");
     for (size_t i = 0; i < list.size(); ++i) steps_.push_back(read_pre_tokenizer(list[i]));
   }
-  void apply(std::vector<TextPiece>& pieces) const override {
+  void apply(std::vector<TextPiece>& pieces, PatternWork& work) const override {
     const size_t bytes = total_bytes(pieces);
     for (const auto& step : steps_) {
-      step->apply(pieces);
+      step->apply(pieces, work);
       check_growth(bytes, total_bytes(pieces));
     }
   }
@@ -121,9 +121,9 @@ class SplitPreTokenizer : public PreTokenizer {
  public:
   SplitPreTokenizer(TextPattern pattern, Behavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
-  void apply(std::vector<TextPiece>& pieces) const override {
-    replace_pieces(pieces, [this](const TextPiece& piece, std::vector<TextPiece>& out) {
-      std::vector<TextSpan> spans = pattern_.spans(piece.text);
+  void apply(std::vector<TextPiece>& pieces, PatternWork& work) const override {
+    replace_pieces(pieces, [&](const TextPiece& piece, std::vector<TextPiece>& out) {
+      std::vector<TextSpan> spans = pattern_.spans(piece.text, work);
       for (TextSpan& span : spans) span.is_match = span.is_match != invert_;
       split(piece, spans, behavior_, out);
     });
@@ -138,7 +138,7 @@ class SplitPreTokenizer : public PreTokenizer {
 class CharacterPreTokenizer : public PreTokenizer {
  public:
   CharacterPreTokenizer(bool (*is_match)(char32_t), Behavior behavior) : is_match_(is_match), behavior_(behavior) {}
-  void apply(std::vector<TextPiece>& pieces) const override {
+  void apply(std::vector<TextPiece>& pieces, PatternWork&) const override {
     replace_pieces(pieces, [this](const TextPiece& piece, std::vector<TextPiece>& out) {
       split(piece, character_spans(piece.text, is_match_), behavior_, out);
     });
@@ -155,15 +155,15 @@ class ByteLevelPreTokenizer : public PreTokenizer {
     if (!read_flag(value, "use_regex", true)) return;
     pattern_ = TextPattern::regex(R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)");
   }
-  void apply(std::vector<TextPiece>& pieces) const override {
-    replace_pieces(pieces, [this](TextPiece& piece, std::vector<TextPiece>& out) {
+  void apply(std::vector<TextPiece>& pieces, PatternWork& work) const override {
+    replace_pieces(pieces, [&](TextPiece& piece, std::vector<TextPiece>& out) {
       if (prefix_space_ && !piece.text.starts_with(' ')) piece.text.insert(0, 1, ' ');
       if (!pattern_) {
         out.push_back(to_bytes(piece));
         return;
       }
       std::vector<TextPiece> parts;
-      split(piece, pattern_->spans(piece.text), Behavior::Isolated, parts);
+      split(piece, pattern_->spans(piece.text, work), Behavior::Isolated, parts);
       for (const TextPiece& part : parts) out.push_back(to_bytes(part));
     });
   }
@@ -197,8 +197,8 @@ class MetaspacePreTokenizer : public PreTokenizer {
       always_ = first_ = false;
     }
   }
-  void apply(std::vector<TextPiece>& pieces) const override {
-    replace_pieces(pieces, [this](const TextPiece& piece, std::vector<TextPiece>& out) {
+  void apply(std::vector<TextPiece>& pieces, PatternWork& work) const override {
+    replace_pieces(pieces, [&](const TextPiece& piece, std::vector<TextPiece>& out) {
       TextPiece changed{{}, piece.at_start, -1};
       changed.text.reserve(piece.text.size() + replacement_.size());
       for (const char c : piece.text) {
@@ -211,7 +211,7 @@ class MetaspacePreTokenizer : public PreTokenizer {
       const bool prepends = always_ || (first_ && piece.at_start);
       if (prepends && !changed.text.starts_with(replacement_)) changed.text.insert(0, replacement_);
       if (split_) {
-        split(changed, pattern_.spans(changed.text), Behavior::MergedWithNext, out);
+        split(changed, pattern_.spans(changed.text, work), Behavior::MergedWithNext, out);
       } else {
         out.push_back(std::move(changed));
       }

@@ -1,11 +1,17 @@
 // Regular expressions through PCRE2: compiled to machine code where that works, with limits on steps and memory, so
 // that no pattern can hang or exhaust the program.
+//
+// PCRE2 limits the backtracking of each place where a match may begin, not the work on a text, and a step of that limit may
+// run over the whole rest of the text. So a match is first looked for in a short window with a small limit, which bounds
+// it by the product of the two (real patterns hardly ever need more); when it runs into the window's end, in a wider one;
+// and then without either, with a callout before every item of the pattern that counts what it does.
 #include "llm/tokenizer_regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "anyaccel/error.h"
 #include "llm/json.h"
@@ -15,8 +21,11 @@ namespace anyaccel::llm {
 namespace {
 
 constexpr size_t max_pattern_bytes = 1 << 16;
-constexpr uint32_t base_match_limit = 10'000'000;  // steps of one match, plus steps_per_byte for each byte of text
-constexpr uint32_t steps_per_byte = 64;
+constexpr size_t narrow_window = 64;
+constexpr size_t wide_window = 1024;
+constexpr uint32_t window_limit = 64;      // backtracking at one place in a window
+constexpr uint64_t steps_of_place = 4;     // what a place in a narrow window counts
+constexpr uint64_t repeats_per_step = 16;  // of characters that a pattern counts before it can fail
 constexpr uint32_t max_heap_kib = 256 << 10;
 constexpr size_t jit_stack_start = 32 << 10;
 constexpr size_t jit_stack_most = 8 << 20;
@@ -47,9 +56,9 @@ class MatchState {
   MatchState& operator=(const MatchState&) = delete;
 
   pcre2_match_data* data() { return data_; }
-  pcre2_match_context* context(size_t text_bytes) {
-    const uint64_t limit = base_match_limit + uint64_t{steps_per_byte} * text_bytes;
-    pcre2_set_match_limit(context_, static_cast<uint32_t>(std::min<uint64_t>(limit, UINT32_MAX)));
+  pcre2_match_context* context(uint32_t match_limit, int (*callout)(pcre2_callout_block*, void*), void* argument) {
+    pcre2_set_match_limit(context_, match_limit);
+    pcre2_set_callout(context_, callout, argument);
     return context_;
   }
 
@@ -59,12 +68,78 @@ class MatchState {
   pcre2_jit_stack* stack_;
 };
 
+// What a callout counts for.
+struct Counter {
+  PatternWork* work = nullptr;
+  uint64_t weight = 1;  // steps of an item
+  size_t last = 0;      // where the latest item stood
+  size_t place = 0;     // where the match that is tried begins
+};
+
+// Before an item: counts it, and the characters that the item before it has gone over.
+int count_item(pcre2_callout_block* block, void* data) {
+  auto* counter = static_cast<Counter*>(data);
+  const size_t at = block->current_position;
+  const uint64_t steps = counter->weight + (at > counter->last ? at - counter->last : 0);
+  counter->last = at;
+  counter->place = block->start_match;
+  return counter->work->spend(steps) ? 0 : PCRE2_ERROR_CALLOUT;
+}
+
+// The largest number of a {n,m}: PCRE2 counts characters up to it without a callout.
+uint64_t largest_repeat(std::string_view pattern) {
+  uint64_t largest = 0;
+  uint64_t number = 0;
+  bool inside = false;
+  for (const char c : pattern) {
+    if (c == '{') inside = true;
+    if (c == '}') inside = false;
+    const bool is_digit = inside && c >= '0' && c <= '9';
+    number = is_digit ? std::min<uint64_t>(number * 10 + static_cast<uint64_t>(c - '0'), 1 << 16) : 0;
+    largest = std::max(largest, number);
+  }
+  return largest;
+}
+
+pcre2_code* compile(std::string_view translated, uint32_t options, int& error) {
+  const std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
+      pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
+  if (!context) throw std::bad_alloc();
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  PCRE2_SIZE offset = 0;
+  // In Ruby ^ and $ stand at every line.
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                                   PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | options, &error,
+                                   &offset, context.get());
+  // When this fails the pattern is interpreted.
+  if (code != nullptr) pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
+  return code;
+}
+
 }  // namespace
 
 struct TextPattern::Compiled {
-  ~Compiled() { pcre2_code_free(code); }
+  ~Compiled() {
+    pcre2_code_free(code);
+    pcre2_code_free(counted);
+  }
+  // With callouts; compiled when it is first needed.
+  const pcre2_code* counted_code() const {
+    std::call_once(counted_once, [this] {
+      int error = 0;
+      counted = compile(translated, PCRE2_AUTO_CALLOUT, error);
+      if (counted == nullptr) throw CheckpointError("tokenizer: the pattern " + quote_text(pattern) + " is too large");
+    });
+    return counted;
+  }
+
   std::string pattern;
+  std::string translated;
   pcre2_code* code = nullptr;
+  uint64_t weight = 1;  // steps of an item, on account of repeats
+  bool has_references = false;
+  mutable std::once_flag counted_once;
+  mutable pcre2_code* counted = nullptr;
 };
 
 TextPattern TextPattern::literal(std::string text) {
@@ -79,63 +154,101 @@ TextPattern TextPattern::regex(std::string_view pattern) {
     throw InvalidArgument("the pattern has " + std::to_string(pattern.size()) + " bytes; expected at most " +
                           std::to_string(max_pattern_bytes));
   }
-  const std::string translated = translate_regex(pattern);
   auto compiled = std::make_shared<Compiled>();
   compiled->pattern = pattern;
-  const std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
-      pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
-  if (!context) throw std::bad_alloc();
-  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  int code = 0;
-  PCRE2_SIZE offset = 0;
-  // In Ruby ^ and $ stand at every line.
-  compiled->code =
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &offset, context.get());
+  compiled->translated = translate_regex(pattern);
+  int error = 0;
+  compiled->code = compile(compiled->translated, 0, error);
   if (compiled->code == nullptr) {
-    throw InvalidArgument("the pattern " + quote_text(pattern) + " is malformed: " + message_of(code));
+    throw InvalidArgument("the pattern " + quote_text(pattern) + " is malformed: " + message_of(error));
   }
-  pcre2_jit_compile(compiled->code, PCRE2_JIT_COMPLETE);  // when it fails the pattern is interpreted
+  compiled->weight = 1 + largest_repeat(compiled->translated) / repeats_per_step;
+  uint32_t references = 0;
+  pcre2_pattern_info(compiled->code, PCRE2_INFO_BACKREFMAX, &references);
+  compiled->has_references = references > 0;
   TextPattern result;
   result.compiled_ = std::move(compiled);
   return result;
 }
 
-std::optional<std::pair<size_t, size_t>> TextPattern::find(std::string_view text, size_t from) const {
+std::optional<std::pair<size_t, size_t>> TextPattern::find(std::string_view text, size_t from,
+                                                           PatternWork& work) const {
   if (!compiled_) {
     const size_t begin = text.find(literal_, from);
     if (begin == std::string_view::npos) return std::nullopt;
     return std::pair(begin, begin + literal_.size());
   }
   thread_local MatchState state;
-  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-  const auto match = [&](uint32_t options) {
-    return pcre2_match(compiled_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK | options, state.data(),
-                       state.context(text.size()));
+  const auto refuse = [&](size_t place) {
+    throw CheckpointError("tokenizer: the pattern " + quote_text(compiled_->pattern) + " reached the limit of " +
+                          std::to_string(work.limit()) + " steps for a text of " + std::to_string(work.text_bytes()) +
+                          " bytes, at byte " + std::to_string(place) + " of a part of " + std::to_string(text.size()) +
+                          " bytes; expected patterns that look at each character a few times");
   };
-  int result = match(0);
-  if (result == PCRE2_ERROR_JIT_STACKLIMIT) result = match(PCRE2_NO_JIT);
-  if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
-  if (result < 0) {
-    throw CheckpointError("tokenizer: the pattern " + quote_text(compiled_->pattern) +
-                          " failed on the text: " + message_of(result));
-  }
+  const auto match = [&](const pcre2_code* code, size_t end, uint32_t options, pcre2_match_context* context) {
+    const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+    const int result = pcre2_match(code, subject, end, from, PCRE2_NO_UTF_CHECK | options, state.data(), context);
+    if (result != PCRE2_ERROR_JIT_STACKLIMIT) return result;
+    return pcre2_match(code, subject, end, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT | options, state.data(), context);
+  };
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(state.data());
-  if (range[0] < from || range[1] < range[0]) {
-    throw CheckpointError("tokenizer: the pattern " + quote_text(compiled_->pattern) +
-                          " matched backwards; \\K is not supported");
+  const auto found = [&]() -> std::pair<size_t, size_t> {
+    if (range[0] < from || range[1] < range[0]) {
+      throw CheckpointError("tokenizer: the pattern " + quote_text(compiled_->pattern) +
+                            " matched backwards; \\K is not supported");
+    }
+    return {range[0], range[1]};
+  };
+  // Looks for a match in a window from `from` on.
+  const auto try_window = [&](size_t bytes, uint32_t options) {
+    size_t end = std::min(from + bytes, text.size());
+    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
+    const int result = match(compiled_->code, end, options | (end < text.size() ? PCRE2_PARTIAL_HARD : 0),
+                             state.context(window_limit, nullptr, nullptr));
+    // A match, also one that needs text behind the window, tells how many places were tried.
+    const bool tells = (options & PCRE2_ANCHORED) == 0 && (result >= 0 || result == PCRE2_ERROR_PARTIAL);
+    const size_t last = (options & PCRE2_ANCHORED) != 0 ? from : tells ? std::max(range[0], from) : end;
+    if (!work.spend((last - from + 1) * steps_of_place * (bytes / narrow_window))) refuse(from);
+    return std::pair(result, end);
+  };
+  for (;;) {
+    const auto [result, end] = try_window(narrow_window, 0);
+    if (result >= 0) return found();
+    if (result == PCRE2_ERROR_NOMATCH) {
+      if (end == text.size()) return std::nullopt;
+      from = end;
+      continue;
+    }
+    if (result != PCRE2_ERROR_PARTIAL) break;
+    from = std::max(from, range[0]);
+    const int wide = try_window(wide_window, PCRE2_ANCHORED).first;
+    if (wide >= 0) return found();
+    if (wide != PCRE2_ERROR_NOMATCH) break;
+    from += utf8_length(text[from]);
   }
-  return std::pair(range[0], range[1]);
+  Counter counter;
+  counter.work = &work;
+  counter.weight = compiled_->weight;
+  // Comparing with an earlier group counts nothing when it fails late.
+  if (compiled_->has_references) counter.weight += text.size() / repeats_per_step;
+  counter.last = counter.place = from;
+  const int result = match(compiled_->counted_code(), text.size(), 0, state.context(UINT32_MAX, &count_item, &counter));
+  if (result >= 0) return found();
+  if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
+  if (result == PCRE2_ERROR_CALLOUT) refuse(counter.place);
+  throw CheckpointError("tokenizer: the pattern " + quote_text(compiled_->pattern) + " failed at byte " +
+                        std::to_string(counter.place) + " of a part of " + std::to_string(text.size()) +
+                        " bytes: " + message_of(result));
 }
 
-std::vector<TextSpan> TextPattern::spans(std::string_view text) const {
+std::vector<TextSpan> TextPattern::spans(std::string_view text, PatternWork& work) const {
   std::vector<TextSpan> spans;
   if (text.empty()) return spans;
   size_t previous = 0;  // end of the last match
   size_t from = 0;
   bool any = false;
   while (from <= text.size()) {
-    const auto found = find(text, from);
+    const auto found = find(text, from, work);
     if (!found) break;
     const auto [begin, end] = *found;
     if (begin == end && any && end == previous) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,33 @@ struct TextSpan {
   bool is_match = false;
 };
 
+// What all patterns together may do on one text. A step is about one character that a pattern looks at; the limit grows
+// with the text, and patterns of real tokenizers need a small part of it.
+class PatternWork {
+ public:
+  explicit PatternWork(size_t text_bytes) { allow(text_bytes); }
+  // More text has come.
+  void allow(size_t bytes) noexcept {
+    text_bytes_ += bytes;
+    limit_ += uint64_t{steps_per_byte} * bytes;
+  }
+  bool spend(uint64_t steps) noexcept {
+    spent_ += steps;
+    return spent_ <= limit_;
+  }
+  uint64_t spent() const noexcept { return spent_; }
+  uint64_t limit() const noexcept { return limit_; }
+  size_t text_bytes() const noexcept { return text_bytes_; }
+
+  static constexpr uint64_t least_steps = 1 << 18;
+  static constexpr uint64_t steps_per_byte = 256;
+
+ private:
+  size_t text_bytes_ = 0;
+  uint64_t limit_ = least_steps;
+  uint64_t spent_ = 0;
+};
+
 class TextPattern {
  public:
   // InvalidArgument for an empty text.
@@ -27,13 +55,14 @@ class TextPattern {
   static TextPattern regex(std::string_view pattern);
 
   // The matches from left to right and what lies between them. `text` is valid UTF-8. Any number of threads may do this
-  // at once. CheckpointError when the pattern needs too many steps.
-  std::vector<TextSpan> spans(std::string_view text) const;
+  // at once, each with a `work` of its own. CheckpointError, with the pattern and the place it came to, when `work`
+  // reaches its limit.
+  std::vector<TextSpan> spans(std::string_view text, PatternWork& work) const;
 
  private:
   struct Compiled;
   TextPattern() = default;
-  std::optional<std::pair<size_t, size_t>> find(std::string_view text, size_t from) const;
+  std::optional<std::pair<size_t, size_t>> find(std::string_view text, size_t from, PatternWork& work) const;
 
   std::string literal_;
   std::shared_ptr<const Compiled> compiled_;

@@ -4,6 +4,7 @@
 #include "accelerators/cpu/cpu_features.h"
 #include "accelerators/cpu/driver.h"
 #include "accelerators/cpu/kernels/matmul_choice.h"
+#include "accelerators/cpu/memory.h"
 #include "accelerators/cuda/driver.h"
 #include "accelerators/cuda/nvcc.h"
 #include "accelerators/null/driver.h"
@@ -77,6 +78,7 @@ std::span<const EnvironmentVariable> environment_variables() {
       {"ANYACCEL_COMMS_LOG", [] { comm::comms_log_from_environment(); }},
       {"ANYACCEL_CPU_ISA", [] { cpu::isa(); }},
       {"ANYACCEL_CPU_MATMUL", [] { cpu::matmul_mode(); }},
+      {"ANYACCEL_CPU_OVERCOMMIT", [] { cpu::overcommits(); }},
       {"ANYACCEL_CUDA_DEVICES", [] { check_count("ANYACCEL_CUDA_DEVICES", "no device is shown"); }},
       {"ANYACCEL_CUDA_LIBRARY_PATH", nullptr},
       {"ANYACCEL_FALLBACK", [] { ops::fallback_is_error(); }},

@@ -43,6 +43,9 @@ void CachingAllocator::Impl::throw_out_of_memory(size_t bytes) {
                         format_bytes(static_cast<double>(total_bytes)) + "; ";
   if (other_pools > reserved / 4) message += format_bytes(static_cast<double>(other_pools)) + " are held by graphs; ";
   message += "try a smaller batch, a shorter context or a smaller dtype, or stop other programs on the device";
+  if (bytes <= size_classes::kMaxRequest) {  // else the source was not asked
+    if (const std::string refusal = memory.refusal(); !refusal.empty()) message += " (" + refusal + ")";
+  }
   throw OutOfMemoryError(message);
 }
 

@@ -39,6 +39,7 @@ struct DriverAccelerator::DeviceContext final : MemorySource, FenceSource {
   void free(void* pointer, size_t bytes) noexcept override;
   void info(int64_t& free_bytes, int64_t& total_bytes) noexcept override;
   std::string name() const override;
+  std::string refusal() const override;
   void* record(const void* stream) override;
   bool done(void* fence) override;
   void wait(void* fence) override;

@@ -29,10 +29,17 @@ DriverAccelerator::DeviceContext::~DeviceContext() {
   host_services()->status_release(driver().device_close(device));
 }
 
+namespace {
+thread_local std::string latest_refusal;
+}  // namespace
+
+std::string DriverAccelerator::DeviceContext::refusal() const { return latest_refusal; }
+
 void* DriverAccelerator::DeviceContext::allocate(size_t bytes) {
   void* pointer = nullptr;
   aa_status* status = driver().mem_alloc(device, AA_MEMORY_DEVICE, bytes, &pointer);
   if (status && host_services()->status_code(status) == AA_RESOURCE_EXHAUSTED) {
+    latest_refusal = host_services()->status_message(status);
     host_services()->status_release(status);
     return nullptr;
   }

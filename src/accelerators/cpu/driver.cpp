@@ -58,7 +58,8 @@ aa_status* probe(aa_probe* out) {
 aa_status* initialize(const aa_initialize_params*, aa_instance** out) {
   return guarded([&] {
     isa();          // an impossible ANYACCEL_CPU_ISA is reported here,
-    matmul_mode();  // and an unknown ANYACCEL_CPU_MATMUL
+    matmul_mode();  // and an unknown ANYACCEL_CPU_MATMUL,
+    overcommits();  // and ANYACCEL_CPU_OVERCOMMIT
     *out = reinterpret_cast<aa_instance*>(&the_instance);
   });
 }

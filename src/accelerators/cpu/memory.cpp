@@ -10,13 +10,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
+#include "accelerators/cpu/memory_limits.h"
 #include "accelerators/cpu/topology.h"
 #include "anyaccel/error.h"
+#include "anyaccel/format_bytes.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -35,14 +37,22 @@ std::map<uintptr_t, Range>& ranges() {
   return *map;
 }
 
+// What this process has allocated and may not have touched: device memory from a huge page on.
+int64_t held_bytes = 0;
+bool may_be_untouched(const Range& range) { return range.kind == AA_MEMORY_DEVICE && range.size >= huge_page; }
+
+// ranges_mutex is held by who calls these.
 void remember(void* pointer, size_t size, int32_t kind) {
-  std::lock_guard lock(ranges_mutex);
-  ranges()[reinterpret_cast<uintptr_t>(pointer)] = {size, kind};
+  const Range range{size, kind};
+  ranges()[reinterpret_cast<uintptr_t>(pointer)] = range;
+  if (may_be_untouched(range)) held_bytes += static_cast<int64_t>(size);
 }
 
-bool forget(void* pointer) {
-  std::lock_guard lock(ranges_mutex);
-  return ranges().erase(reinterpret_cast<uintptr_t>(pointer)) != 0;
+void forget(void* pointer) {
+  const auto found = ranges().find(reinterpret_cast<uintptr_t>(pointer));
+  if (found == ranges().end()) return;
+  if (may_be_untouched(found->second)) held_bytes -= static_cast<int64_t>(found->second.size);
+  ranges().erase(found);
 }
 
 size_t page_round(size_t bytes) {
@@ -76,17 +86,79 @@ std::string lock_limit_message(size_t bytes) {
          "; raise it with `ulimit -l` (in KiB, or unlimited) or in /etc/security/limits.conf (memlock)";
 }
 
-int64_t read_number(const char* path) {
-  std::ifstream file(path);
-  int64_t value = -1;
-  return file >> value ? value : -1;
+// Bytes of a range of ordinary pages that were touched.
+size_t resident_bytes(uintptr_t base, size_t size) {
+  constexpr size_t pages_at_once = size_t{1} << 16;
+  static unsigned char state[pages_at_once];  // ranges_mutex is held
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  size_t pages = 0;
+  for (size_t begin = 0; begin < size; begin += pages_at_once * page) {
+    const size_t bytes = std::min(size - begin, pages_at_once * page);
+    const size_t count = (bytes + page - 1) / page;
+    if (mincore(reinterpret_cast<void*>(base + begin), bytes, state) != 0) return size;
+    for (size_t i = 0; i < count; ++i) pages += state[i] & 1;
+  }
+  return std::min(pages * page, size);
+}
+
+// Of what is held, what was not touched and is therefore not missing from what the system calls available. Walks the page tables:
+// milliseconds for tens of gigabytes. ranges_mutex is held.
+int64_t promised_bytes() {
+  int64_t promised = 0;
+  for (const auto& [base, range] : ranges()) {
+    if (may_be_untouched(range)) promised += static_cast<int64_t>(range.size - resident_bytes(base, range.size));
+  }
+  return promised;
+}
+
+// What the limit leaves for an allocation beside `promised` bytes.
+int64_t room(const MemoryLimit& limit, int64_t promised) {
+  return std::max<int64_t>(0, limit.available - (limit.of_addresses ? 0 : promised) - margin_of(limit));
+}
+
+// Throws when a limit has no room for so many bytes. ranges_mutex is held.
+void check_room(size_t bytes) {
+  if (overcommits()) return;
+  const std::vector<MemoryLimit> limits = read_memory_limits();
+  const auto fits = [&](int64_t promised) {
+    return std::all_of(limits.begin(), limits.end(),
+                       [&](const MemoryLimit& limit) { return bytes <= static_cast<size_t>(room(limit, promised)); });
+  };
+  // As if nothing had been touched, which needs no walk; nearly always there is room even so.
+  if (fits(held_bytes)) return;
+  const int64_t promised = promised_bytes();
+  if (fits(promised)) return;
+  const auto tightest = std::min_element(limits.begin(), limits.end(), [&](const auto& a, const auto& b) {
+    return room(a, promised) < room(b, promised);
+  });
+  const auto text = [](int64_t amount) { return format_bytes(static_cast<double>(amount)); };
+  std::string message = text(static_cast<int64_t>(std::min<size_t>(bytes, INT64_MAX))) +
+                        " of memory do not fit: " + tightest->source + " has " + text(tightest->available) +
+                        " left of " + text(tightest->total);
+  if (!tightest->of_addresses) {
+    message += ", of which " + text(promised) + " are allocated by this process and not used yet, and " +
+               text(margin_of(*tightest)) + " are kept free; ANYACCEL_CPU_OVERCOMMIT=1 allocates all the same";
+  }
+  throw OutOfMemoryError(message, ENOMEM);
 }
 
 }  // namespace
 
+bool overcommits() {
+  const char* text = std::getenv("ANYACCEL_CPU_OVERCOMMIT");
+  const std::string value = text ? text : "";
+  if (value == "1") return true;
+  if (value.empty() || value == "0") return false;
+  throw InvalidArgument("ANYACCEL_CPU_OVERCOMMIT is \"" + value +
+                        "\"; expected 1 (memory is allocated without asking what is left) or 0");
+}
+
 void* allocate(size_t bytes, int32_t kind, int numa_node) {
   void* pointer = nullptr;
   const bool mapped = kind == AA_MEMORY_PINNED || bytes >= huge_page;
+  // Held from the question to the answer, so that two threads do not get the same room.
+  std::unique_lock lock(ranges_mutex);
+  if (mapped) check_room(bytes);
   if (!mapped) {
     pointer =
         std::aligned_alloc(memory_alignment, (bytes + memory_alignment - 1) / memory_alignment * memory_alignment);
@@ -98,23 +170,30 @@ void* allocate(size_t bytes, int32_t kind, int numa_node) {
   }
   if (!pointer) {
     throw OutOfMemoryError("the operating system has no " + std::to_string(bytes) +
-                               " bytes of memory left for this "
-                               "process",
+                               " bytes of memory left for this process",
                            errno);
   }
+  if (kind == AA_MEMORY_DEVICE) remember(pointer, bytes, kind);
+  lock.unlock();
   if (mapped && numa_node >= 0) bind_to_node(pointer, page_round(bytes), numa_node);
-  if (kind == AA_MEMORY_PINNED && mlock(pointer, page_round(bytes)) != 0) {
-    const std::string message = lock_limit_message(bytes);
-    const int error = errno;
-    munmap(pointer, page_round(bytes));
-    throw OutOfMemoryError(message, error);
+  if (kind == AA_MEMORY_PINNED) {
+    if (mlock(pointer, page_round(bytes)) != 0) {  // touches every page
+      const std::string message = lock_limit_message(bytes);
+      const int error = errno;
+      munmap(pointer, page_round(bytes));
+      throw OutOfMemoryError(message, error);
+    }
+    lock.lock();
+    remember(pointer, bytes, kind);
   }
-  remember(pointer, bytes, kind);
   return pointer;
 }
 
 void release(void* pointer, size_t bytes, int32_t kind) noexcept {
-  forget(pointer);
+  {
+    const std::lock_guard lock(ranges_mutex);
+    forget(pointer);
+  }
   if (kind == AA_MEMORY_PINNED || bytes >= huge_page) {
     munmap(pointer, page_round(bytes));
   } else {
@@ -133,6 +212,7 @@ void register_range(void* pointer, size_t bytes) {
     const std::string message = lock_limit_message(bytes);
     throw OutOfMemoryError(message, errno);
   }
+  const std::lock_guard lock(ranges_mutex);
   remember(pointer, bytes, AA_MEMORY_PINNED);
 }
 
@@ -165,23 +245,14 @@ bool query(const void* pointer, aa_memory_info& info) noexcept {
 }
 
 void memory_info(int64_t& free_bytes, int64_t& total_bytes) {
-  free_bytes = 0;
-  total_bytes = 0;
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string key; meminfo >> key;) {
-    int64_t kib = 0;
-    std::string unit;
-    meminfo >> kib >> unit;
-    if (key == "MemTotal:") total_bytes = kib * 1024;
-    if (key == "MemAvailable:") free_bytes = kib * 1024;
-    if (total_bytes && free_bytes) break;
-  }
-  // Version 2 of control groups; "max" does not parse as a number and means no limit.
-  const int64_t limit = read_number("/sys/fs/cgroup/memory.max");
-  const int64_t used = read_number("/sys/fs/cgroup/memory.current");
-  if (limit > 0) {
-    total_bytes = std::min(total_bytes, limit);
-    if (used >= 0) free_bytes = std::min(free_bytes, std::max<int64_t>(0, limit - used));
+  const std::lock_guard lock(ranges_mutex);
+  const int64_t promised = promised_bytes();
+  free_bytes = total_bytes = 0;
+  bool first = true;
+  for (const MemoryLimit& limit : read_memory_limits()) {
+    free_bytes = first ? room(limit, promised) : std::min(free_bytes, room(limit, promised));
+    total_bytes = first ? limit.total : std::min(total_bytes, limit.total);
+    first = false;
   }
 }
 

@@ -1,4 +1,10 @@
 // Memory of the CPU accelerator: ordinary pages for "device" memory, locked pages for pinned memory.
+//
+// Pages are backed when they are first touched, and the kernel promises more of them than there are. So that memory runs out
+// with an exception and not with the end of some process, an allocation must fit into what the machine and the process's
+// control groups (memory_limits.h) have left at that moment, less what this process has allocated and not touched yet, and a
+// margin. What other processes have allocated and not touched is not known. Files that are mapped (weights) are no allocation:
+// their pages are page cache, which the kernel drops and reads again. ANYACCEL_CPU_OVERCOMMIT=1 leaves it to the kernel.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +17,8 @@ namespace anyaccel::cpu {
 inline constexpr size_t memory_alignment = 256;
 
 // Uninitialized (new pages are zero). From 2 MiB on, mapped pages on a huge-page boundary that ask for huge pages; pages
-// are backed when first touched. `numa_node` < 0: wherever the touching thread runs. Throws OutOfMemoryError.
+// are backed when first touched. `numa_node` < 0: wherever the touching thread runs. Throws OutOfMemoryError, which names the
+// limit. Costs some tens of microseconds from 2 MiB on, or where memory is pinned, for reading the limits.
 void* allocate(size_t bytes, int32_t kind, int numa_node);
 void release(void* pointer, size_t bytes, int32_t kind) noexcept;
 
@@ -22,7 +29,10 @@ void unregister_range(void* pointer);
 // Finds the allocation that holds `pointer`; false when it is none of ours.
 bool query(const void* pointer, aa_memory_info& info) noexcept;
 
-// Bytes free for a new allocation, and in total, under the memory limit of the control group where there is one.
+// Bytes that allocate() would still give, and what the machine or the tightest limit has altogether.
 void memory_info(int64_t& free_bytes, int64_t& total_bytes);
+
+// Whether ANYACCEL_CPU_OVERCOMMIT is 1; InvalidArgument when it is neither 0 nor 1.
+bool overcommits();
 
 }  // namespace anyaccel::cpu

@@ -1,0 +1,56 @@
+// How much memory the process can have: what the machine has left, what its control groups allow (version 1 and 2, parents
+// included), and RLIMIT_AS. Functions of texts, so that other machines' files can be tried.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace anyaccel::cpu {
+
+struct MemoryLimit {
+  int64_t total = 0;
+  int64_t available = 0;      // page cache that can be dropped counts as available
+  std::string source;         // for messages: "this machine", "the control group /sys/fs/cgroup/memory/a", ...
+  bool of_addresses = false;  // limits what is mapped, not what is used
+};
+
+// From /proc/meminfo. Nothing when it is no such text. Kernels before 3.14 have no MemAvailable; MemFree stands in for it.
+std::optional<MemoryLimit> parse_meminfo(std::string_view text);
+
+// Where a hierarchy of control groups that limits memory is mounted.
+struct MemoryMount {
+  int version = 2;     // of the interface
+  std::string root;    // the group that the mount point shows
+  std::string folder;  // the mount point
+};
+// From /proc/self/mountinfo.
+std::vector<MemoryMount> parse_mounts(std::string_view mountinfo);
+
+struct MemoryGroup {
+  int version = 2;
+  std::string folder;
+};
+// The process's own group and those above it, as far as they are mounted; from /proc/self/cgroup.
+std::vector<MemoryGroup> parse_groups(std::string_view self_cgroup, const std::vector<MemoryMount>& mounts);
+
+// What files of a group hold; empty where there is no such file.
+struct MemoryGroupTexts {
+  std::string max;      // memory.max, or memory.limit_in_bytes of version 1
+  std::string high;     // memory.high; the kernel slows a group above it down to a crawl, so it counts as a limit
+  std::string current;  // memory.current, or memory.usage_in_bytes
+  std::string stat;     // memory.stat
+};
+// Nothing when the group sets no limit.
+std::optional<MemoryLimit> parse_group(const MemoryGroup& group, const MemoryGroupTexts& texts);
+
+// All limits of this process now. Reads a handful of small files: some tens of microseconds.
+std::vector<MemoryLimit> read_memory_limits();
+
+// What stays free of a limit, so that the last allocation does not end the process or swap out others: a 32nd, at least 16 MiB
+// and at most 512 MiB.
+int64_t margin_of(const MemoryLimit& limit);
+
+}  // namespace anyaccel::cpu

@@ -1,0 +1,343 @@
+// What limits memory on this and on other machines: texts of /proc and of control groups of both versions, and real limits on
+// this machine, in which memory runs out with an exception and never with the end of the process.
+#include "accelerators/cpu/memory_limits.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <vector>
+
+#include "anyaccel/detection.h"
+#include "anyaccel/error.h"
+#include "anyaccel/tensor.h"
+
+namespace anyaccel::cpu {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t mib = int64_t{1} << 20;
+
+TEST(MemoryLimits, OfAMachine) {
+  const auto limit = parse_meminfo(
+      "MemTotal:       24684084 kB\nMemFree:        21423944 kB\nMemAvailable:   23492596 kB\nBuffers: 1 kB\n");
+  ASSERT_TRUE(limit);
+  EXPECT_EQ(limit->total, 24684084 * int64_t{1024});
+  EXPECT_EQ(limit->available, 23492596 * int64_t{1024});
+  // A kernel before 3.14.
+  EXPECT_EQ(parse_meminfo("MemTotal: 1000 kB\nMemFree: 300 kB\n")->available, 300 * 1024);
+  EXPECT_FALSE(parse_meminfo(""));
+  EXPECT_FALSE(parse_meminfo("MemTotal: many kB\nMemAvailable: 1 kB\n"));
+  EXPECT_FALSE(parse_meminfo("MemAvailable: 1 kB\n"));
+}
+
+// Of a Debian with the unified hierarchy, of one with version 1, and of a container on each.
+const char* const unified =
+    "24 30 0:22 / /sys rw,nosuid shared:7 - sysfs sysfs rw\n"
+    "30 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw\n"
+    "33 24 0:28 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n";
+const char* const hybrid =
+    "33 32 0:28 / /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
+    "34 32 0:29 / /sys/fs/cgroup/memory rw shared:10 - cgroup cgroup rw,memory\n"
+    "35 32 0:30 / /sys/fs/cgroup/unified rw shared:11 - cgroup2 cgroup2 rw\n";
+const char* const docker =
+    "700 690 0:29 /docker/4f8a /sys/fs/cgroup/memory ro,nosuid master:16 - cgroup cgroup rw,memory\n";
+
+std::vector<std::string> folders(const char* cgroup, const char* mounts) {
+  std::vector<std::string> found;
+  for (const MemoryGroup& group : parse_groups(cgroup, parse_mounts(mounts))) {
+    found.push_back(std::to_string(group.version) + " " + group.folder);
+  }
+  return found;
+}
+
+using Folders = std::vector<std::string>;
+
+TEST(MemoryLimits, GroupsFromTheOwnUpToTheMount) {
+  EXPECT_EQ(
+      folders("0::/system.slice/job.service\n", unified),
+      (Folders{"2 /sys/fs/cgroup/system.slice/job.service", "2 /sys/fs/cgroup/system.slice", "2 /sys/fs/cgroup"}));
+  EXPECT_EQ(folders("0::/\n", unified), Folders{"2 /sys/fs/cgroup"});
+  EXPECT_EQ(folders("9:name=systemd:/x\n4:memory:/api/25\n1:cpu,cpuacct:/y\n0::/z\n", hybrid),
+            (Folders{"1 /sys/fs/cgroup/memory/api/25", "1 /sys/fs/cgroup/memory/api", "1 /sys/fs/cgroup/memory",
+                     "2 /sys/fs/cgroup/unified/z", "2 /sys/fs/cgroup/unified"}));
+  EXPECT_EQ(folders("4:cpuset,memory:/a\n", hybrid), (Folders{"1 /sys/fs/cgroup/memory/a", "1 /sys/fs/cgroup/memory"}));
+}
+
+TEST(MemoryLimits, AContainerSeesItsGroupAsTheMount) {
+  EXPECT_EQ(folders("4:memory:/docker/4f8a\n", docker), Folders{"1 /sys/fs/cgroup/memory"});
+  EXPECT_EQ(folders("4:memory:/docker/4f8a/inner\n", docker),
+            (Folders{"1 /sys/fs/cgroup/memory/inner", "1 /sys/fs/cgroup/memory"}));
+  EXPECT_EQ(folders("4:memory:/docker/4f8abc\n", docker), Folders{"1 /sys/fs/cgroup/memory"}) << "another name";
+  EXPECT_EQ(folders("0::/../other\n", unified), Folders{"2 /sys/fs/cgroup"}) << "outside of the namespace";
+}
+
+TEST(MemoryLimits, TextsThatAreNone) {
+  EXPECT_EQ(folders("", unified), Folders{});
+  EXPECT_EQ(folders("nonsense\n:\n::\n4:memory\n", ""), Folders{});
+  EXPECT_EQ(folders("0::/a\n", "33 24 0:28 / /sys/fs/cgroup rw\n- cgroup2\n"), Folders{});
+  EXPECT_EQ(folders("0::/a\n", "33 24 0:28 / /my\\040groups rw - cgroup2 cgroup2 rw\n"),
+            (Folders{"2 /my groups/a", "2 /my groups"}));
+}
+
+const MemoryGroup group_v1{1, "/v1"}, group_v2{2, "/v2"};
+
+TEST(MemoryLimits, OfAGroup) {
+  const auto limit = parse_group(group_v2, {"1073741824\n", "max\n", "500000000\n",
+                                            "anon 100\nfile 9\ninactive_file 300000000\nactive_file 50000000\n"});
+  ASSERT_TRUE(limit);
+  EXPECT_EQ(limit->total, 1073741824);
+  EXPECT_EQ(limit->available, 1073741824 - 150000000) << "page cache can be dropped";
+  EXPECT_EQ(limit->source, "the control group /v2");
+  // memory.high below memory.max, alone, and none at all.
+  EXPECT_EQ(parse_group(group_v2, {"1000\n", "800\n", "300\n", ""})->available, 500);
+  EXPECT_EQ(parse_group(group_v2, {"max\n", "800\n", "300\n", ""})->total, 800);
+  EXPECT_FALSE(parse_group(group_v2, {"max\n", "max\n", "300\n", ""}));
+  EXPECT_FALSE(parse_group(group_v2, {"", "", "", ""})) << "the controller is not enabled there";
+  EXPECT_EQ(parse_group(group_v2, {"1000\n", "max\n", "3000\n", ""})->available, 0) << "lowered below what is used";
+  EXPECT_EQ(parse_group(group_v2, {"0\n", "max\n", "0\n", ""})->total, 0);
+
+  const char* const stat = "cache 1\ninactive_file 1\nactive_file 1\ntotal_inactive_file 200\ntotal_active_file 100\n";
+  EXPECT_EQ(parse_group(group_v1, {"1000\n", "", "600\n", stat})->available, 700);
+  EXPECT_EQ(parse_group(group_v1, {"1000\n", "", "600\n", "inactive_file 50\n"})->available, 450);
+  EXPECT_FALSE(parse_group(group_v1, {"9223372036854771712\n", "", "600\n", stat})) << "what version 1 calls no limit";
+}
+
+TEST(MemoryLimits, MarginIsASmallShareWithinBounds) {
+  EXPECT_EQ(margin_of({100 * mib, 0, ""}), 16 * mib);
+  EXPECT_EQ(margin_of({3200 * mib, 0, ""}), 100 * mib);
+  EXPECT_EQ(margin_of({int64_t{1} << 50, 0, ""}), 512 * mib);
+  EXPECT_EQ(margin_of({3200 * mib, 0, "", true}), 0) << "addresses are not shared with anybody";
+}
+
+// ---- this machine's ------------------------------------------------------------------------------------------------
+
+// What `body` returns in a child process, or how that ended.
+std::string in_child(const std::function<std::string()>& body) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::string said;
+    try {
+      said = body();
+    } catch (const std::exception& error) {
+      said = std::string("exception: ") + error.what();
+    }
+    (void)!write(ends[1], said.data(), said.size());
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string said;
+  char buffer[512];
+  for (ssize_t got = 0; (got = read(ends[0], buffer, sizeof buffer)) > 0;)
+    said.append(buffer, static_cast<size_t>(got));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status)) : said;
+}
+
+// Allocates blocks that nothing touches until an OutOfMemoryError, then touches them all: the process must survive what it
+// was given. Says what was wrong; empty when nothing was.
+std::string fill_up(int64_t limit) {
+  const std::unique_ptr<Accelerator> cpu = make_accelerator("cpu");
+  if (cpu->total_memory() != limit) return "total_memory is " + std::to_string(cpu->total_memory());
+  const int64_t available = cpu->available_memory();
+  if (available <= limit / 2 || available > limit) return "available_memory is " + std::to_string(available);
+  constexpr int64_t block = 24 * mib;  // one segment of the allocator each
+  std::vector<Tensor> blocks;
+  std::string refusal;
+  while (refusal.empty() && static_cast<int64_t>(blocks.size()) * block <= 2 * limit) {
+    try {
+      blocks.push_back(Tensor::empty({block}, DType::U8, cpu->device()));
+    } catch (const OutOfMemoryError& error) {
+      refusal = error.what();
+    }
+  }
+  const int64_t given = static_cast<int64_t>(blocks.size()) * block;
+  if (refusal.empty()) return "gave " + std::to_string(given) + " bytes";
+  if (given + 2 * block < available) return "stopped at " + std::to_string(given) + " of " + std::to_string(available);
+  if (refusal.find("the control group /") == std::string::npos) return "the limit is not named: " + refusal;
+  for (const Tensor& tensor : blocks) std::memset(tensor.data(), 1, block);
+  // Touched or not, there is no more than before; and what is given back can be had again.
+  try {
+    Tensor::empty({2 * block}, DType::U8, cpu->device());
+    return "gave more after everything was touched";
+  } catch (const OutOfMemoryError&) {
+  }
+  blocks.resize(blocks.size() / 2);
+  cpu->empty_cache();
+  Tensor::empty({block}, DType::U8, cpu->device());
+  return "";
+}
+
+void write(const fs::path& file, const std::string& text) {
+  std::ofstream stream(file);
+  stream << text;
+  stream.flush();
+  if (!stream) throw std::runtime_error("cannot write " + file.string());
+}
+
+// A control group below the process's own one, where this user may make one and limit its memory.
+class Group {
+ public:
+  Group(const MemoryGroup& parent, const std::string& name)
+      : version_(parent.version), folder_(parent.folder + "/" + name) {
+    std::error_code error;
+    if (version_ == 2) {
+      std::ofstream(parent.folder + "/cgroup.subtree_control") << "+memory";
+    }
+    made_ = fs::create_directory(folder_, error);
+  }
+  ~Group() {
+    if (made_) rmdir(folder_.c_str());
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  bool usable() const { return made_ && access(limit_file().c_str(), W_OK) == 0; }
+  void limit(int64_t bytes) const { write(limit_file(), std::to_string(bytes)); }
+  void enter() const { write(folder_ + "/cgroup.procs", std::to_string(getpid())); }
+  MemoryGroup group() const { return {version_, folder_}; }
+
+ private:
+  std::string limit_file() const { return folder_ + (version_ == 2 ? "/memory.max" : "/memory.limit_in_bytes"); }
+  int version_;
+  std::string folder_;
+  bool made_ = false;
+};
+
+std::string contents(const std::string& path) {
+  std::ifstream stream(path);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// The groups of this process that may have one below them: its own of either version, and the mounts' roots.
+std::vector<MemoryGroup> possible_parents() {
+  return parse_groups(contents("/proc/self/cgroup"), parse_mounts(contents("/proc/self/mountinfo")));
+}
+
+std::unique_ptr<Group> make_group(const char* purpose) {
+  const std::string name = std::string("anyaccel-test-") + purpose + "-" + std::to_string(getpid());
+  for (const MemoryGroup& parent : possible_parents()) {
+    auto group = std::make_unique<Group>(parent, name);
+    if (group->usable()) return group;
+  }
+  return nullptr;
+}
+
+bool sanitized() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return true;
+#else
+  return false;
+#endif
+}
+
+constexpr const char* no_group =
+    "no control group that limits memory can be made here (that takes root, and a hierarchy with memory)";
+
+TEST(MemoryInAControlGroup, RunsOutWithAnExceptionAtItsLimit) {
+  if (sanitized()) GTEST_SKIP() << "a sanitizer's own memory does not fit into so small a group";
+  const auto group = make_group("own");
+  if (!group) GTEST_SKIP() << no_group;
+  group->limit(512 * mib);
+  EXPECT_EQ(in_child([&] {
+              group->enter();
+              return fill_up(512 * mib);
+            }),
+            "");
+}
+
+TEST(MemoryInAControlGroup, TheParentsLimitCounts) {
+  if (sanitized()) GTEST_SKIP() << "a sanitizer's own memory does not fit into so small a group";
+  const auto parent = make_group("parent");
+  if (!parent) GTEST_SKIP() << no_group;
+  const Group child(parent->group(), "child");
+  if (!child.usable()) GTEST_SKIP() << no_group;
+  parent->limit(384 * mib);
+  EXPECT_EQ(in_child([&] {
+              child.enter();
+              return fill_up(384 * mib);
+            }),
+            "");
+}
+
+TEST(MemoryLimits, AMachineHasNoMoreThanItHas) {
+  const std::unique_ptr<Accelerator> cpu = make_accelerator("cpu");
+  const int64_t available = cpu->available_memory();
+  ASSERT_GT(available, 0);
+  const size_t before = static_cast<size_t>(cpu->memory_reserved());
+  for (const int64_t bytes : {cpu->total_memory() + mib, int64_t{60} << 40}) {
+    try {
+      Tensor::empty({bytes}, DType::U8, cpu->device());
+      FAIL() << bytes << " bytes were given of " << available;
+    } catch (const OutOfMemoryError& error) {
+      EXPECT_NE(std::string(error.what()).find("ANYACCEL_CPU_OVERCOMMIT=1"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_EQ(static_cast<size_t>(cpu->memory_reserved()), before);
+  // What was not touched counts in full, so the third piece of 0.4 does not fit.
+  const int64_t piece = available / 10 * 4;
+  std::vector<Tensor> pieces;
+  for (int i = 0; i < 2; ++i) pieces.push_back(Tensor::empty({piece}, DType::U8, cpu->device()));
+  EXPECT_LT(cpu->available_memory(), available - piece);
+  EXPECT_THROW(Tensor::empty({piece}, DType::U8, cpu->device()), OutOfMemoryError);
+  pieces.clear();
+  cpu->empty_cache();
+}
+
+TEST(MemoryLimits, OvercommitOnlyByOption) {
+  if (sanitized()) GTEST_SKIP() << "sanitizers limit what can be mapped";
+  const auto give = [] {
+    const std::unique_ptr<Accelerator> cpu = make_accelerator("cpu");
+    Tensor::empty({int64_t{4} << 40}, DType::U8, cpu->device());
+    return std::string("given");
+  };
+  EXPECT_EQ(in_child([&] {
+              setenv("ANYACCEL_CPU_OVERCOMMIT", "1", 1);
+              return give();
+            }),
+            "given");
+  EXPECT_NE(in_child([&] {
+              setenv("ANYACCEL_CPU_OVERCOMMIT", "0", 1);
+              return give();
+            }),
+            "given");
+  EXPECT_EQ(in_child([&] {
+              setenv("ANYACCEL_CPU_OVERCOMMIT", "always", 1);
+              make_accelerator("cpu")->total_memory();
+              return std::string("taken");
+            }).find("exception: "),
+            0u);
+}
+
+TEST(MemoryLimits, OfAddressesIsOutOfMemoryToo) {
+  if (sanitized()) GTEST_SKIP() << "sanitizers map more than any limit";
+  const std::string said = in_child([] {
+    const std::unique_ptr<Accelerator> cpu = make_accelerator("cpu");
+    cpu->synchronize();
+    const rlimit limit{1024 * mib, 1024 * mib};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      Tensor::empty({1024 * mib}, DType::U8, cpu->device());
+    } catch (const OutOfMemoryError& error) {
+      return std::string(error.what());
+    }
+    return std::string("given");
+  });
+  EXPECT_NE(said.find("(ulimit -v)"), std::string::npos) << said;
+}
+
+}  // namespace
+}  // namespace anyaccel::cpu

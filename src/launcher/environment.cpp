@@ -94,10 +94,15 @@ Variables read_env_files() {
   Variables variables;
   std::vector<std::filesystem::path> seen;
   for (const std::string& file : files) {
+    // Nothing is said of a folder that others can write but that holds no such file.
+    std::error_code error;
+    if (std::filesystem::symlink_status(file, error).type() == std::filesystem::file_type::not_found) continue;
     const TrustedPath found = open_trusted_file(file, Trust::user);
     if (found.state == TrustedPath::State::missing) continue;
-    if (std::find(seen.begin(), seen.end(), found.path) != seen.end()) continue;
-    seen.push_back(found.path);
+    if (found.ok()) {
+      if (std::find(seen.begin(), seen.end(), found.path) != seen.end()) continue;
+      seen.push_back(found.path);
+    }
     if (found.state == TrustedPath::State::refused) {
       log_warning(file + " is not read, because " + found.reason +
                   ", so that another user could set variables of the ranks. Cure: " + found.cure +

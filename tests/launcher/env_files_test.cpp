@@ -89,6 +89,7 @@ TEST_F(EnvFiles, WhatOthersCanWriteIsNotRead) {
     EXPECT_TRUE(read().empty());
     EXPECT_TRUE(says("./.deepspeed_env is not read, because " + folder.string() + " can be written by everybody"))
         << said;
+    EXPECT_FALSE(says("/home/")) << "there is no such file: " << said;
     chmod(folder.c_str(), 0755);
   }
   EXPECT_EQ(read().size(), 1u);

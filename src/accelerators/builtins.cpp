@@ -27,14 +27,14 @@ namespace anyaccel {
 std::span<const BuiltinDriver> builtin_drivers() {
   static constexpr BuiltinDriver drivers[] = {
       {"xpu", anyaccel_xpu_driver_query, "cuda", true, "an Intel GPU driver (Level Zero or OpenCL)"},
-      {"npu", nullptr, nullptr, true, "Ascend CANN (ASCEND_HOME_PATH)"},
-      {"sdaa", nullptr, nullptr, true, "the Tecorigin driver (libsdaart.so)"},
-      {"mps", nullptr, nullptr, true, "macOS on Apple silicon"},
-      {"hpu", nullptr, nullptr, true, "Habana SynapseAI (libSynapse.so)"},
-      {"mlu", nullptr, nullptr, true, "Cambricon Neuware (libcnrt.so)"},
+      {"npu", nullptr, nullptr, true, ""},
+      {"sdaa", nullptr, nullptr, true, ""},
+      {"mps", nullptr, nullptr, true, ""},
+      {"hpu", nullptr, nullptr, true, ""},
+      {"mlu", nullptr, nullptr, true, ""},
       {"cuda", anyaccel_cuda_driver_query, nullptr, true, "an NVIDIA driver (libcuda.so.1), or ROCm"},
-      {"cpu", anyaccel_cpu_driver_query, nullptr, true, "nothing"},
-      {"null", anyaccel_null_driver_query, nullptr, false, "nothing"},
+      {"cpu", anyaccel_cpu_driver_query, nullptr, true, ""},
+      {"null", anyaccel_null_driver_query, nullptr, false, ""},
   };
   return drivers;
 }

@@ -16,7 +16,7 @@ struct BuiltinDriver {
   aa_driver_query_fn query;  // null: a name that is known, without a driver in this build
   const char* yields_to;     // automatic detection prefers that one when it is usable; null: none
   bool automatic;            // considered when DS_ACCELERATOR is not set
-  const char* needs;         // what a machine must have, for the text of an error
+  const char* needs;         // what a machine must have for the driver, for the text of an error; "" for none
 };
 
 // In detection order.

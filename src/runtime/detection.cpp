@@ -2,6 +2,7 @@
 #include "anyaccel/detection.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -199,6 +200,27 @@ Entries entries_for(std::string_view name) {
   return entries;
 }
 
+std::string upper_case(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// Why an entry cannot be used. Of built-ins the first words are DeepSpeed's, by which people search: "XPU_Accelerator requires".
+std::string refusal(const Entry& entry, const Candidate& candidate, const std::string& asker) {
+  const std::string requires_words = upper_case(entry.name) + "_Accelerator requires ";
+  if (!entry.driver.table) {
+    return requires_words + "a driver, and this build of anyaccel has none for \"" + entry.name + "\", for which " +
+           asker +
+           " asks: nothing that is installed on the machine changes that. A plugin can bring "
+           "one: name its file in ANYACCEL_PLUGIN_PATH and ask for \"" +
+           entry.name + ".external\". `anyaccel info` says what there is here";
+  }
+  const std::string asked = asker + " asks for \"" + entry.name + "\", which is " + state_word(candidate) +
+                            " on this machine: " + candidate.reason;
+  if (candidate.origin != built_in) return asked + " (plugin \"" + candidate.origin + "\")";
+  return entry.needs.empty() ? asked : requires_words + entry.needs + ": " + asked;
+}
+
 const Entry& require_usable(const Entries& entries, std::string_view asked, const char* asker,
                             DetectionReport& result) {
   const Entry* entry = find_entry(entries, asked);
@@ -219,13 +241,7 @@ const Entry& require_usable(const Entries& entries, std::string_view asked, cons
   }
   Candidate candidate = probe_entry(*entry);
   result.candidates.push_back(candidate);
-  if (candidate.state != AA_PROBE_USABLE) {
-    std::string message = std::string(asker) + " asks for \"" + entry->name + "\", which is " + state_word(candidate) +
-                          " on this machine: " + candidate.reason;
-    if (candidate.origin != built_in) message += " (plugin \"" + candidate.origin + "\")";
-    if (!entry->needs.empty()) message += ". It needs " + entry->needs;
-    throw UnavailableError(message + errors);
-  }
+  if (candidate.state != AA_PROBE_USABLE) throw UnavailableError(refusal(*entry, candidate, asker) + errors);
   return *entry;
 }
 
@@ -263,8 +279,8 @@ std::unique_ptr<Accelerator> detect_accelerator() {
     // Of the ranks of a host one says so.
     const char* local_rank = std::getenv("LOCAL_RANK");
     if (later == entries.list.end() && (!local_rank || !*local_rank || !std::strcmp(local_rank, "0"))) {
-      log_warning("Setting accelerator to " + chosen->name +
-                  ": no other accelerator was detected. `anyaccel info` says why each was passed over.");
+      log_warning("Setting accelerator to " + upper_case(chosen->name) +
+                  ". If you have GPU or other accelerator, we were unable to detect it. `anyaccel info` says why.");
     }
   }
   auto accelerator = std::make_unique<DriverAccelerator>(chosen->driver.table, chosen->driver.origin);

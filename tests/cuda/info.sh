@@ -93,7 +93,7 @@ also 'no NVRTC' '^kernel compiler .*no NVRTC \(looked for libnvrtc\.so\.13, .*no
 # Asked for by name it is an error, with the same words.
 for fault in SIM_FAULT=stub SIM_CUDA_VERSION=10020 CUDA_VISIBLE_DEVICES= SIM_DEVICES=0; do
   env DS_ACCELERATOR=cuda "$fault" "$anyaccel" info >"$folder/out" 2>&1 && fail "DS_ACCELERATOR=cuda $fault: no error"
-  grep -qE '^anyaccel: error: DS_ACCELERATOR asks for "cuda", which is unusable on this machine: .*(driver|GPU)' "$folder/out" ||
+  grep -qE '^anyaccel: error: CUDA_Accelerator requires .*: DS_ACCELERATOR asks for "cuda", which is unusable on this machine: .*(driver|GPU)' "$folder/out" ||
     fail "DS_ACCELERATOR=cuda $fault: $(cat "$folder/out")"
 done
 env SIM_FAULT=init "$anyaccel" info >"$folder/out" 2>&1 && fail "SIM_FAULT=init: no error"

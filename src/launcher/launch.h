@@ -31,7 +31,7 @@ struct LaunchOptions {
   bool prefix_output = false;
   bool save_pid = false;
   bool pass_local_rank = false;
-  bool env_files = true;  // .deepspeed_env
+  bool env_files = true;           // .deepspeed_env
   std::string log_level = "info";  // debug, info, warning, error, critical
   int join_timeout = 0;            // seconds until all ranks must be there; 0: ANYACCEL_JOIN_TIMEOUT, or 5 minutes
   bool dry_run = false;

@@ -46,6 +46,7 @@ bool says(const std::string& text, const std::string& part) { return text.find(p
 
 class PluginFiles : public testing::Test {
  protected:
+  PluginFiles() { umask(022); }
   fs::path copy(const fs::path& folder, const std::string& name) const {
     const fs::path file = folder / name;
     fs::copy_file(minimal(), file, fs::copy_options::overwrite_existing);

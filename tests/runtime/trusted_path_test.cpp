@@ -22,6 +22,7 @@ using test::Variable;
 
 class TrustedPaths : public testing::Test {
  protected:
+  TrustedPaths() { umask(022); }
   fs::path folder(const std::string& name, mode_t mode) const {
     const fs::path path = place.path() / name;
     fs::create_directories(path);

@@ -9,6 +9,7 @@
 #include "anyaccel/accelerator.h"
 #include "anyaccel/comm/process_group.h"
 #include "anyaccel/error.h"
+#include "llm/json.h"
 #include "llm/stop_filter.h"
 
 namespace anyaccel::llm {
@@ -110,6 +111,40 @@ int64_t choose_context(std::span<const std::vector<int32_t>> prompts, const Gene
   return std::min(limit - longest, options.max_new_tokens) + longest;
 }
 
+std::string describe_token(const Tokenizer* tokenizer, int32_t id) {
+  const auto token = tokenizer == nullptr ? std::nullopt : tokenizer->id_to_token(id);
+  return "the id " + std::to_string(id) + (token ? " (" + quote_text(*token) + ")" : "");
+}
+
+// Every token needs a row of the embedding. (More rows than tokens are usual: they make sizes round.) Tokens that a model
+// can do without, like one for padding, are often beyond the end: then only texts that hold them are refused.
+void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size, const std::string& directory) {
+  const std::vector<int32_t>& spare = tokenizer.spare_ids();
+  int64_t missing = 0;
+  int32_t first = 0;
+  for (int64_t id = tokenizer.vocab_size() - 1; id >= vocab_size; --id) {
+    const auto token = static_cast<int32_t>(id);
+    if (!tokenizer.id_to_token(token) || std::find(spare.begin(), spare.end(), token) != spare.end()) continue;
+    ++missing;
+    first = token;
+  }
+  if (missing == 0) return;
+  throw CheckpointError(directory + ": the tokenizer has " + std::to_string(missing) +
+                        " tokens beyond the model's vocabulary of " + std::to_string(vocab_size) +
+                        " (vocab_size of config.json), the first is " + describe_token(&tokenizer, first) +
+                        "; expected the tokenizer of this model, or a model whose embedding was enlarged for them");
+}
+
+void check_ids(std::span<const std::vector<int32_t>> prompts, int64_t vocab_size, const Tokenizer* tokenizer) {
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    for (const int32_t id : prompts[i]) {
+      if (id >= 0 && id < vocab_size) continue;
+      throw InvalidArgument("generate: prompt " + std::to_string(i) + " has " + describe_token(tokenizer, id) +
+                            "; the model's vocabulary has the ids 0 to " + std::to_string(vocab_size - 1));
+    }
+  }
+}
+
 }  // namespace
 
 std::string_view finish_reason_name(FinishReason reason) noexcept {
@@ -144,8 +179,9 @@ TextGenerator& TextGenerator::operator=(TextGenerator&&) noexcept = default;
 
 TextGenerator TextGenerator::load(const std::string& directory, const LoadOptions& options) {
   Stopwatch watch;
-  load_model_config(directory);  // says best what is wrong with a directory that holds no model
+  const ModelConfig config = load_model_config(directory);  // says best what a directory without a model lacks
   std::shared_ptr<const Tokenizer> tokenizer = Tokenizer::load(directory);
+  check_vocabulary(*tokenizer, config.vocab_size, directory);
   GenerationConfig generation_config = load_generation_config(directory);
   TextGenerator generator(Model::load(directory, options), std::move(tokenizer), std::move(generation_config));
   generator.load_seconds_ = watch.lap();
@@ -195,6 +231,7 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
     throw InvalidArgument("generate: context is " + std::to_string(options.context) +
                           "; expected 0 (chosen for you) or a positive number");
   }
+  check_ids(prompts, model_->config().vocab_size, tokenizer_.get());
   interrupted_.reset();
   const int64_t context = choose_context(prompts, options, model_->config());
   Session& session = session_for(static_cast<int64_t>(prompts.size()), context);

@@ -72,7 +72,7 @@ std::vector<std::pair<size_t, size_t>> plain_matches(const char* pattern, const 
 }
 
 TEST(TokenizerRegex, WindowsFindWhatPcre2Finds) {
-  const char* const more[] = {"(?<=\\n)the", "x{2,}",       "\\bword\\b",   "(?=the)t",     "(a|the) ",
+  const char* const more[] = {"(?<=\\n)the", "x{2,}",       "\\bword\\b",   "(?=the)t",           "(a|the) ",
                               "[ \\t]+$",    "(?<! ) word", "\\s+\\S+\\s+", "(?: \\p{L}{1,8}){3}"};
   std::vector<const char*> patterns(std::begin(real_patterns), std::end(real_patterns));
   patterns.insert(patterns.end(), std::begin(more), std::end(more));

@@ -81,7 +81,7 @@ using TextCallback = std::function<bool(size_t prompt, std::string_view piece)>;
 class TextGenerator {
  public:
   // Loads model, tokenizer and generation_config.json from a Hugging Face directory. Throws as Model::load does, and
-  // CheckpointError for the tokenizer.
+  // CheckpointError for the tokenizer, also for one with tokens beyond the model's vocabulary.
   static TextGenerator load(const std::string& directory, const LoadOptions& options = {});
   // `tokenizer` may be null: then only generate_ids() works, and texts stay empty.
   TextGenerator(std::shared_ptr<const Model> model, std::shared_ptr<const Tokenizer> tokenizer,
@@ -99,7 +99,7 @@ class TextGenerator {
   GenerateOptions default_options() const;
 
   // Generates for all prompts together; each has its own length and its own end. Blocks until all are done.
-  // InvalidArgument for no prompts, a prompt without tokens, one longer than the context (with both numbers), or an
+  // InvalidArgument for no prompts, a prompt without tokens or with an id that the model's vocabulary does not have, one longer than the context (with both numbers), or an
   // option out of range. Ranks that hold one model together make the same call; what rank 0 finds and its callback
   // answers decides when a prompt ends, and its result is the one that counts. An error in the middle (out of memory, a lost device) leaves what there was by then in
   // interrupted(). So does a NumericalError: when the logits of one prompt hold a NaN or an infinity (see Session::tokens()),

@@ -56,4 +56,11 @@ sh "$2/tools/install_build" "$build" "$work/prefix" >"$work/log" 2>&1 || fail "i
 CXX=/no/such/compiler "$work/prefix/bin/anyaccel" build-ops --list >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
 grep -q "^cpu_adam  *yes  *yes" "$work/out" || fail "the prebuilt op is not found: $(cat "$work/out")"
 grep -q "^cpu_lion  *no  *no .*/no/such/compiler" "$work/out" || fail "no reason for cpu_lion: $(cat "$work/out")"
+# One that others could have written is none.
+chmod 775 "$work/prefix/lib/anyaccel/ops"
+CXX=/no/such/compiler "$work/prefix/bin/anyaccel" build-ops --list >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
+grep -q "^cpu_adam  *no  *no" "$work/out" || fail "a prebuilt op that others could write is used: $(cat "$work/out")"
+grep -q "prebuilt ops are not used, because $work/prefix/lib/anyaccel/ops can be written by its group" "$work/err" ||
+  fail "it is not said why: $(cat "$work/err")"
+[ "$(grep -c 'prebuilt ops are not used' "$work/err")" = 1 ] || fail "it is said more than once"
 echo "build-ops: ok"

@@ -41,6 +41,8 @@ struct Arguments {
   std::optional<std::string> repetition_penalty;
   std::optional<std::string> seed;
   bool greedy = false;
+  std::string activations = "auto";
+  bool deterministic = false;
   bool ignore_eos = false;
   bool no_bos = false;
   bool no_stream = false;
@@ -83,6 +85,12 @@ void add_options(CommandLine& line, Arguments& arguments) {
   line.add_option("--stop", arguments.stop, "End before this text; may be given several times").one_each();
   line.add_option("--dtype", arguments.dtype, "auto (as in the file where supported), fp32, bf16 or fp16")
       .show_default();
+  line.add_option("--activations", arguments.activations,
+                  "What goes into the products of a bf16 model: bf16, as PyTorch does, fp32, or auto (bf16 where the "
+                  "accelerator multiplies that faster)")
+      .show_default();
+  line.add_flag("--deterministic", arguments.deterministic,
+                "A prompt's text does not depend on the other prompts; slower, see docs/architecture.md");
   line.add_option("--context", arguments.context,
                   "Most tokens of prompt and answer together; 0 is as many as needed, at most the model's own limit")
       .type("N")
@@ -133,6 +141,13 @@ DType wanted_dtype(const std::string& text) {
   return *dtype;
 }
 
+llm::Activations wanted_activations(const std::string& text) {
+  if (text == "auto") return llm::Activations::Auto;
+  if (text == "fp32") return llm::Activations::F32;
+  if (text == "bf16") return llm::Activations::BF16;
+  throw UsageError("--activations is '" + text + "'; expected auto, fp32 or bf16");
+}
+
 std::vector<std::string> all_prompts(const Arguments& arguments) {
   std::vector<std::string> prompts = arguments.prompts;
   for (const std::string& file : arguments.prompt_files) {
@@ -159,6 +174,7 @@ llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers&
   options.stop = arguments.stop;
   options.ignore_eos = arguments.ignore_eos;
   options.add_special_tokens = !arguments.no_bos;
+  options.deterministic = arguments.deterministic;
   options.seed = numbers.seed;
   if (!options.seed) {
     std::random_device entropy;
@@ -170,6 +186,7 @@ llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers&
 llm::TextGenerator load(const Arguments& arguments, DType dtype, const Job& job) {
   llm::LoadOptions options;
   options.dtype = dtype;
+  options.activations = wanted_activations(arguments.activations);
   options.group = job.group();
   options.map_files = !arguments.no_mmap;
   const bool show_messages = !arguments.quiet && job.speaks();

@@ -15,9 +15,6 @@ namespace {
 // Decoding uses one number of tokens, a prompt's chunks at most two; a few more cover batches that shrink.
 constexpr size_t kept_views = 6;
 
-// With fewer tokens a product takes the time to read its weights, whatever the activations' dtype.
-constexpr int64_t matrix_tokens = 32;
-
 // The first rows of a scratch tensor, its memory taken for elements of a dtype that is not larger.
 Tensor rows_as(const Tensor& storage, int64_t tokens, DType dtype) {
   if (dtype == storage.dtype()) return storage.slice(0, 0, tokens);
@@ -56,6 +53,7 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
   storage_.hidden = group_ ? group_->shared_tensor({max_tokens, config.hidden_size}, DType::F32, device)
                            : scratch(config.hidden_size);
   storage_.normed = scratch(config.hidden_size);
+  if (model_->product_dtype() != DType::F32) chosen_ = scratch(config.hidden_size);
   storage_.q = scratch(shard.query_heads.size() * config.head_dim);
   storage_.k = scratch(shard.kv_heads.size() * config.head_dim);
   storage_.v = scratch(shard.kv_heads.size() * config.head_dim);
@@ -88,14 +86,6 @@ void DecoderStep::set_sequence_length(int32_t sequence, int64_t length, bool res
       Tensor::from_host(inv_freq.data(), {static_cast<int64_t>(inv_freq.size())}, DType::F32));
 }
 
-// fp32, unless the model is bf16 and the accelerator multiplies bf16 faster than fp32: then a prompt's activations are
-// rounded to bf16 before each product, as PyTorch does for such a model. The residual stream stays fp32.
-DType DecoderStep::product_dtype(int64_t tokens) const {
-  const uint64_t fast = model_->accelerator().device_properties().dtypes_matrix;
-  const bool wanted = model_->dtype() == DType::BF16 && tokens >= matrix_tokens;
-  return wanted && (fast >> AA_DTYPE_BF16 & 1) ? DType::BF16 : DType::F32;
-}
-
 DecoderStep::Views DecoderStep::make_views(int64_t tokens) const {
   const int64_t heads = model_->shard().query_heads.size();
   const int64_t kv_heads = model_->shard().kv_heads.size();
@@ -104,7 +94,7 @@ DecoderStep::Views DecoderStep::make_views(int64_t tokens) const {
   Views views;
   views.tokens = tokens;
   views.hidden = rows(storage_.hidden);
-  const DType product = product_dtype(tokens);
+  const DType product = model_->product_dtype();
   views.normed = rows_as(storage_.normed, tokens, product);
   views.q = rows(storage_.q);
   views.k = rows(storage_.k);
@@ -236,9 +226,10 @@ void DecoderStep::logits(const Tensor& out, const Tensor& rows) {
   if (!weights.lm_head) {
     // Nothing of the vocabulary is here.
   } else if (rows) {
-    const Tensor last = storage_.normed.slice(0, 0, rows.numel());
+    const Tensor normed = rows_as(storage_.normed, rows.numel(), model_->product_dtype());
+    const Tensor last = chosen_ ? chosen_.slice(0, 0, rows.numel()) : normed;
     ops_->embedding(last, views.hidden, rows);
-    ops_->norm_linear(part, last, weights.final_norm, weights.lm_head, eps, last);
+    ops_->norm_linear(part, last, weights.final_norm, weights.lm_head, eps, normed);
   } else {
     ops_->norm_linear(part, views.hidden, weights.final_norm, weights.lm_head, eps, views.normed);
   }

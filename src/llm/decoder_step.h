@@ -67,8 +67,6 @@ class DecoderStep {
   };
 
   Views make_views(int64_t tokens) const;
-  // The dtype of what goes into the layers' products in a step of so many tokens.
-  DType product_dtype(int64_t tokens) const;
   void embed(const Tensor& ids);
   void attention_block(const LayerWeights& layer, size_t index, const StepInput& input);
   void mlp_block(const LayerWeights& layer);
@@ -86,6 +84,7 @@ class DecoderStep {
   std::vector<Tensor> key_cache_;       // one for each layer: [B, Hk, S, D]; none on a rank without heads
   std::vector<Tensor> value_cache_;
   Views storage_;             // for max_tokens
+  Tensor chosen_;             // [T, H]: the rows that logits are wanted of; only where the norm of them is not fp32
   std::vector<Views> views_;  // of the numbers of tokens used lately
   size_t current_ = 0;        // in views_
 };

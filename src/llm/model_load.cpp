@@ -98,6 +98,7 @@ class ModelLoader {
     const std::vector<TensorSlot> slots = decoder_tensors(model_->config_);
     check(checkpoint, slots);
     choose_dtype(checkpoint, slots);
+    model_->choose_product_dtype(options_.activations);
 
     ModelWeights& weights = model_->weights_;
     weights.layers.resize(static_cast<size_t>(model_->config_.num_hidden_layers));
@@ -299,12 +300,14 @@ class ModelLoader {
 };
 
 std::shared_ptr<const Model> Model::random(Accelerator& accelerator, const ModelShape& shape, DType dtype,
-                                           uint64_t seed, std::shared_ptr<comm::ProcessGroup> group) {
+                                           uint64_t seed, std::shared_ptr<comm::ProcessGroup> group,
+                                           Activations activations) {
   check_wanted_dtype(accelerator, dtype);
   std::shared_ptr<Model> model(new Model());
   model->configure(config_of_shape(shape, dtype), std::move(group));
   model->device_ = accelerator.device(accelerator.current_device());
   model->dtype_ = dtype;
+  model->choose_product_dtype(activations);
   ModelWeights& weights = model->weights_;
   weights.layers.resize(static_cast<size_t>(model->config_.num_hidden_layers));
   const auto ops = accelerator.create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
@@ -329,6 +332,18 @@ std::shared_ptr<const Model> Model::random(Accelerator& accelerator, const Model
   if (model->config_.tie_word_embeddings) weights.lm_head = weights.embedding;
   accelerator.synchronize();
   return model;
+}
+
+void Model::choose_product_dtype(Activations wanted) {
+  if (wanted == Activations::BF16 && dtype_ != DType::BF16) {
+    throw InvalidArgument("model: activations in bf16 were asked for, and the model is " +
+                          std::string(dtype_name(dtype_)) +
+                          "; expected a bf16 model (--dtype bf16), or --activations auto or fp32");
+  }
+  const uint64_t fast = accelerator().device_properties(device_.index).dtypes_matrix;
+  const bool faster = dtype_ == DType::BF16 && (fast >> AA_DTYPE_BF16 & 1) != 0;
+  const bool rounds = wanted == Activations::BF16 || (wanted == Activations::Auto && faster);
+  product_dtype_ = rounds ? DType::BF16 : DType::F32;
 }
 
 void Model::configure(ModelConfig config, std::shared_ptr<comm::ProcessGroup> group) {

@@ -102,6 +102,7 @@ struct Session::Impl {
     Impl& session_;
     Stream caller_;
     std::optional<ScopeGuard> current_;
+    std::optional<ops::ByRow> by_row_;
   };
 
   void check_batch(const TokenBatch& tokens, std::span<const int32_t> rows) const;
@@ -114,7 +115,10 @@ struct Session::Impl {
   // Memory that the ranks of the model sum in place.
   Tensor summed_tensor(const Shape& shape, DType dtype) const;
   void fill_seen(std::span<const std::vector<int32_t>> prompts);
-  void write_active();
+  void refuse_unless_deterministic() const;
+  // Sequence numbers and positions of the active rows and, of a deterministic session, the counters of their next draws: of
+  // the newest tokens (`drawn`: false, they have yet to be drawn) or of those after them.
+  void write_active(bool drawn);
   std::span<const int32_t> newest_tokens();
   // The ops of one decode step: newest tokens in, next ones out.
   void enqueue_step();
@@ -143,7 +147,8 @@ struct Session::Impl {
   Tensor decode_ids, decode_sequence, decode_positions;  // I32
   Tensor decode_logits;                                  // fp32 [B, V]
   Tensor seen;                                           // U8 [B, V]; only with a repetition penalty
-  Tensor rng;                                            // I64 [2]
+  Tensor rng;                                            // I64 [2]; deterministic: [B, 2], one for each row
+  uint64_t seed = 0, offset = 0;                         // of start()
   Tensor host_ids;                                       // I32 [B] in host memory, pinned where possible
   std::vector<int32_t> active;
   std::vector<int64_t> position;       // of the newest token of active[i], which has not been run yet
@@ -200,9 +205,35 @@ Session::Impl::Impl(std::shared_ptr<const Model> model_in, const SessionOptions&
   for (Tensor* tensor : {&ids, &sequence, &positions, &rows}) *tensor = Tensor::empty({chunk}, DType::I32, device);
   for (Tensor* tensor : {&decode_sequence, &decode_positions}) *tensor = Tensor::empty({batch}, DType::I32, device);
   decode_ids = summed_tensor({batch}, DType::I32);
-  decode_logits = summed_tensor({batch, model->config().vocab_size}, DType::F32);
-  rng = Tensor::empty({2}, DType::I64, device);
+  const int64_t vocab = model->config().vocab_size;
+  if (options.deterministic) {
+    refuse_unless_deterministic();
+    // Rows begin alike, so that accelerators which ask for that choose one way for all.
+    constexpr int64_t step = 64;
+    const int64_t padded = (vocab + step - 1) / step * step;
+    decode_logits = Tensor::empty({batch, padded}, DType::F32, device).slice(1, 0, vocab);
+    rng = Tensor::empty({batch, 2}, DType::I64, device);
+  } else {
+    decode_logits = summed_tensor({batch, vocab}, DType::F32);
+    rng = Tensor::empty({2}, DType::I64, device);
+  }
   host_ids = accelerator.pin_memory(Tensor::empty({batch}, DType::I32), /*make_copy=*/false, /*required=*/false);
+}
+
+void Session::Impl::refuse_unless_deterministic() const {
+  if (model->group()) {
+    throw NotImplementedError(
+        "deterministic: a model that is split over ranks sums their parts in an order that depends on the batch; use "
+        "one rank, "
+        "or leave the option out");
+  }
+  if (!decoder.ops().has_by_row()) {
+    throw NotImplementedError(
+        "deterministic: accelerator \"" + accelerator.name() +
+        "\" does not promise results that do not depend on the batch (it has no ops "
+        "\"linear_by_row\" and \"attention_by_row\"); use another one (DS_ACCELERATOR=cpu), or leave "
+        "the option out");
+  }
 }
 
 Session::Impl::Turn::Turn(Impl& session) : session_(session) {
@@ -215,6 +246,7 @@ Session::Impl::Turn::Turn(Impl& session) : session_(session) {
   try {
     caller_ = session.accelerator.current_stream(session.model->device().index);
     current_.emplace(session.accelerator.stream(session.stream));
+    if (session.options.deterministic) by_row_.emplace();
   } catch (...) {
     session.busy.store(false, std::memory_order_release);
     throw;
@@ -346,11 +378,18 @@ void Session::Impl::fill_seen(std::span<const std::vector<int32_t>> prompts) {
   }
 }
 
-void Session::Impl::write_active() {
+void Session::Impl::write_active(bool drawn) {
   const StepInput input = decode_input();
   std::vector<int32_t> narrow(position.begin(), position.end());
   upload(input.sequence, active);
   upload(input.positions, narrow);
+  if (!options.deterministic) return;
+  std::vector<int64_t> counters;
+  for (const int64_t at : position) {
+    counters.push_back(std::bit_cast<int64_t>(seed));
+    counters.push_back(std::bit_cast<int64_t>(offset + static_cast<uint64_t>(drawn ? at + 1 : at)));
+  }
+  upload(rng.slice(0, 0, static_cast<int64_t>(position.size())), counters);
 }
 
 void Session::Impl::enqueue_draw() {
@@ -364,9 +403,21 @@ void Session::Impl::enqueue_draw() {
       marks = seen.slice(0, 0, count);
       ops.repetition_penalty(chosen_from, marks, sampling.repetition_penalty);
     }
-    ops.sample(chosen, chosen_from, rng, sampling.temperature, sampling.top_k, sampling.top_p, marks);
-    // The op takes one counter for four rows.
-    ops.increment(rng.slice(0, 1, 2), (count + 3) / 4);
+    const auto draw = [&](int64_t begin, int64_t end, const Tensor& counter) {
+      ops.sample(chosen.slice(0, begin, end), chosen_from.slice(0, begin, end), counter, sampling.temperature,
+                 sampling.top_k, sampling.top_p, marks ? marks.slice(0, begin, end) : Tensor());
+    };
+    if (options.deterministic && sampling.temperature > 0) {
+      // The op gives the rows of a call different numbers, so each has a call.
+      for (int64_t row = 0; row < count; ++row) draw(row, row + 1, rng.select(0, row));
+      ops.increment(rng.slice(0, 0, count).slice(1, 1, 2), 1);
+    } else if (options.deterministic) {
+      draw(0, count, rng.select(0, 0));  // the most likely tokens take no random numbers
+    } else {
+      draw(0, count, rng);
+      // The op takes one counter for four rows.
+      ops.increment(rng.slice(0, 1, 2), (count + 3) / 4);
+    }
   } else {
     chosen.fill(0);
   }
@@ -507,9 +558,13 @@ void Session::start(std::span<const std::vector<int32_t>> prompts, const Samplin
     impl.prompt_length.push_back(static_cast<int64_t>(prompts[i].size()));
   }
   impl.host_ids_fresh = false;
-  upload(impl.rng, std::vector<int64_t>{std::bit_cast<int64_t>(seed), std::bit_cast<int64_t>(offset)});
+  impl.seed = seed;
+  impl.offset = offset;
+  if (!impl.options.deterministic) {
+    upload(impl.rng, std::vector<int64_t>{std::bit_cast<int64_t>(seed), std::bit_cast<int64_t>(offset)});
+  }
   impl.fill_seen(prompts);
-  impl.write_active();
+  impl.write_active(/*drawn=*/false);
   impl.run(batch, rows, impl.decode_logits);
   impl.enqueue_draw();
 }
@@ -562,7 +617,7 @@ void Session::retain(std::span<const bool> keep) {
   if (kept_ids.empty()) return;
   if (impl.decoder.dynamic_rope()) impl.captured.clear();
   upload(impl.decode_ids.slice(0, 0, static_cast<int64_t>(kept_ids.size())), kept_ids);
-  impl.write_active();
+  impl.write_active(/*drawn=*/true);
 }
 
 void Session::step() {

@@ -200,12 +200,14 @@ GenerateOptions TextGenerator::default_options() const {
   return options;
 }
 
-Session& TextGenerator::session_for(int64_t sequences, int64_t context) {
-  if (!session_ || session_->options().sequences < sequences || session_->options().context < context) {
+Session& TextGenerator::session_for(int64_t sequences, int64_t context, bool deterministic) {
+  if (!session_ || session_->options().sequences < sequences || session_->options().context < context ||
+      session_->options().deterministic != deterministic) {
     session_.reset();  // its memory first
     SessionOptions options;
     options.sequences = sequences;
     options.context = context;
+    options.deterministic = deterministic;
     session_ = std::make_unique<Session>(model_, options);
   }
   return *session_;
@@ -234,7 +236,7 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   check_ids(prompts, model_->config().vocab_size, tokenizer_.get());
   interrupted_.reset();
   const int64_t context = choose_context(prompts, options, model_->config());
-  Session& session = session_for(static_cast<int64_t>(prompts.size()), context);
+  Session& session = session_for(static_cast<int64_t>(prompts.size()), context, options.deterministic);
 
   RngState rng;
   if (options.seed) {

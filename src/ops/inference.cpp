@@ -194,6 +194,16 @@ std::vector<OpPlacement> Inference::placements() const {
   return result;
 }
 
+bool Inference::has_by_row() const {
+  for (size_t i = 0; i < op_count; ++i) {
+    if (has_form_by_row(static_cast<Op>(i)) && impl_->slots[i].by_row < 0) return false;
+  }
+  return true;
+}
+
+ByRow::ByRow() noexcept { ++Inference::Impl::by_row_scopes; }
+ByRow::~ByRow() { --Inference::Impl::by_row_scopes; }
+
 bool Inference::all_native() const {
   for (size_t i = 0; i < op_count; ++i) {
     const Op op = static_cast<Op>(i);

@@ -47,6 +47,8 @@ struct Inference::Impl::Call {
 
 namespace {
 
+constexpr const char* by_row_suffix = "_by_row";
+
 // What the validate layer knows of op calls.
 aa_status* validate_op_call(const char* op, const aa_op_call* call) {
   const OpSchema* schema = find_op_schema(op);
@@ -61,20 +63,26 @@ aa_status* validate_op_call(const char* op, const aa_op_call* call) {
 
 }  // namespace
 
+thread_local constinit int Inference::Impl::by_row_scopes = 0;
+
 Inference::Impl::Impl(Accelerator& active) : accelerator(active) {
   set_op_validator(validate_op_call);
   const auto schemas = op_schemas();
   if (schemas.size() != op_count) throw Error("op schemas and ops::Op differ");
-  for (size_t i = 0; i < op_count; ++i) slots[i].native = accelerator.find_op(std::string(schemas[i].name).c_str());
+  for (size_t i = 0; i < op_count; ++i) {
+    const std::string name(schemas[i].name);
+    slots[i].native = accelerator.find_op(name.c_str());
+    if (has_form_by_row(static_cast<Op>(i))) slots[i].by_row = accelerator.find_op((name + by_row_suffix).c_str());
+  }
   fallback_forbidden = fallback_is_error();
 }
 
 bool Inference::Impl::run_native(Op op, std::span<const Tensor* const> tensors, const void* params,
                                  uint32_t params_size) {
-  const Slot& slot = slots[static_cast<size_t>(op)];
-  if (slot.native < 0) return false;
+  const int32_t number = number_of(op);
+  if (number < 0) return false;
   Call call(op_schemas()[static_cast<size_t>(op)], tensors, params, params_size, accelerator);
-  call.call.op = slot.native;
+  call.call.op = number;
   if (!accelerator.supports_op_call(call.call, call.device)) return false;
   accelerator.enqueue_op(call.call, call.device);
   return true;
@@ -82,9 +90,9 @@ bool Inference::Impl::run_native(Op op, std::span<const Tensor* const> tensors, 
 
 void Inference::Impl::run(Op op, std::span<const Tensor* const> tensors, const void* params, uint32_t params_size) {
   Call call(op_schemas()[static_cast<size_t>(op)], tensors, params, params_size, accelerator);
-  const Slot& slot = slots[static_cast<size_t>(op)];
-  if (slot.native >= 0) [[likely]] {
-    call.call.op = slot.native;
+  const int32_t number = number_of(op);
+  if (number >= 0) [[likely]] {
+    call.call.op = number;
     if (accelerator.supports_op_call(call.call, call.device)) [[likely]] {
       accelerator.enqueue_op(call.call, call.device);
       return;
@@ -97,7 +105,7 @@ void Inference::Impl::note_fallback(Op op) {
   Slot& slot = slots[static_cast<size_t>(op)];
   const std::string name(op_schemas()[static_cast<size_t>(op)].name);
   const std::string what =
-      slot.native < 0 ? " has no op \"" + name + "\"" : " does not support this call of \"" + name + "\"";
+      number_of(op) < 0 ? " has no op \"" + name + "\"" : " does not support this call of \"" + name + "\"";
   if (fallback_forbidden) {
     throw NotImplementedError(accelerator.name() + what +
                               ", and ANYACCEL_FALLBACK=error forbids running it on the CPU");
@@ -112,7 +120,9 @@ void Inference::Impl::fall_back(Op op, std::span<const Tensor* const> tensors, C
   note_fallback(op);
   const OpSchema& schema = op_schemas()[static_cast<size_t>(op)];
   Accelerator& host = host_accelerator();
-  call.call.op = host.find_op(std::string(schema.name).c_str());
+  std::string name(schema.name);
+  if (by_row() && has_form_by_row(op)) name += by_row_suffix;
+  call.call.op = host.find_op(name.c_str());
 
   if (accelerator.is_host_coherent()) {
     // The CPU can work on the tensors where they are, once what they wait for is complete.

@@ -41,6 +41,10 @@ enum class Op : int {
 };
 inline constexpr size_t op_count = 24;
 constexpr bool is_fused(Op op) noexcept { return op >= Op::NormLinear; }
+// Ops whose sums may be taken in an order that depends on the number of rows; others always work row by row.
+constexpr bool has_form_by_row(Op op) noexcept {
+  return op == Op::Linear || op == Op::LinearMulti || op == Op::GatedLinear || op == Op::Attention;
+}
 
 template <class Params>
 Params make_params() {
@@ -57,10 +61,16 @@ struct Inference::Impl {
   // The same, but false (and nothing done) when the accelerator itself cannot run the call.
   bool run_native(Op op, std::span<const Tensor* const> tensors, const void* params, uint32_t params_size);
 
-  bool has(Op op) const noexcept { return slots[static_cast<size_t>(op)].native >= 0; }
+  bool has(Op op) const noexcept { return number_of(op) >= 0; }
+  // What the accelerator calls the op, or its form by rows within ByRow; -1: it lacks it.
+  int32_t number_of(Op op) const noexcept {
+    const Slot& slot = slots[static_cast<size_t>(op)];
+    return by_row() && has_form_by_row(op) ? slot.by_row : slot.native;
+  }
+  static bool by_row() noexcept { return by_row_scopes > 0; }
   // Whether a fused op may be asked for: the accelerator has it, and F32 stands between the ops that it is made of.
   bool may_fuse(Op op, const Tensor& normed) const {
-    return has(op) && normed.dtype() == DType::F32 && accelerator.amp_dtype() == DType::None;
+    return has(op) && !by_row() && normed.dtype() == DType::F32 && accelerator.amp_dtype() == DType::None;
   }
   // Whether the op, which the accelerator lacks, is made of others of the table.
   bool is_sequence(Op op) const noexcept {
@@ -71,9 +81,12 @@ struct Inference::Impl {
 
   struct Slot {
     int32_t native = -1;  // the accelerator's number; -1: it lacks the op
+    int32_t by_row = -1;  // that of its form by rows
     std::atomic<uint64_t> fallbacks{0};
   };
   std::array<Slot, op_count> slots;
+
+  static thread_local constinit int by_row_scopes;  // of ByRow
 
  private:
   struct Call;

@@ -246,6 +246,13 @@ typedef struct aa_ops_table {
   aa_status* (*enqueue)(aa_stream* stream, const aa_op_call* call);
 } aa_ops_table;
 
+/* Forms by rows: "linear_by_row", "linear_multi_by_row", "gated_linear_by_row" and "attention_by_row" are the ops without
+ * "_by_row", with the same tensors, parameters and `supports`, and a promise: the bits of a row of out (of attention: of a
+ * token and head) depend on that row's inputs, the weights and the cache slots that it sees alone, and not on the number of
+ * rows, the other rows, or the row's place among them. A driver that has them promises the same of rms_norm, rope_table, rope,
+ * cache_write, embedding, argmax, repetition_penalty and of sample with one row. The host calls them for deterministic
+ * sessions; of a driver that has only some of them it uses none, unless portable kernels have the others. */
+
 #ifdef __cplusplus
 }
 #endif

@@ -31,9 +31,21 @@ struct LoadProgress {
   std::string_view tensor;  // the one just finished; valid during the call
 };
 
+// What goes into a layer's products (and the one with the output matrix), whatever the number of tokens in a step. The sums
+// of products, the residual stream and what norms and attention compute stay fp32 in any case.
+enum class Activations {
+  // BF16 for a bf16 model on an accelerator that multiplies bf16 faster than fp32; else F32.
+  Auto,
+  // As computed. The same on every accelerator; a prompt of a bf16 model takes longer where bf16 products are faster.
+  F32,
+  // Rounded to bf16, as PyTorch does for a model in bf16. For bf16 models only.
+  BF16,
+};
+
 struct LoadOptions {
   // F32, BF16 or F16. None: the dtype in the file when the accelerator supports it, else F32.
   DType dtype = DType::None;
+  Activations activations = Activations::Auto;
   // Called on the loading thread after each tensor; an exception it throws ends the load.
   std::function<void(const LoadProgress&)> progress;
   // Tensor parallelism: the members of the group hold one model together, each its slices (see ModelShard). Every member
@@ -110,9 +122,10 @@ class Model {
   // A model of the shape with random weights, made on the current device of `accelerator` without any file: matrices are
   // uniform with mean 0 and standard deviation 0.02, norms 1, biases 0. The same shape, dtype and seed give the same
   // weights on every accelerator, bit for bit; the members of a group get slices of them. Blocks. InvalidArgument for a
-  // dtype that the accelerator does not support; OutOfMemoryError.
+  // dtype that the accelerator does not support, or Activations::BF16 for another; OutOfMemoryError.
   static std::shared_ptr<const Model> random(Accelerator& accelerator, const ModelShape& shape, DType dtype,
-                                             uint64_t seed = 0, std::shared_ptr<comm::ProcessGroup> group = {});
+                                             uint64_t seed = 0, std::shared_ptr<comm::ProcessGroup> group = {},
+                                             Activations activations = Activations::Auto);
 
   // Of the whole model, whatever part of it is here.
   const ModelConfig& config() const noexcept { return config_; }
@@ -125,6 +138,8 @@ class Model {
   Device device() const noexcept { return device_; }
   // Dtype of the matrices.
   DType dtype() const noexcept { return dtype_; }
+  // F32, or BF16: what goes into products is rounded to it (see Activations).
+  DType product_dtype() const noexcept { return product_dtype_; }
   // Bytes of all weights that are here, tied ones once.
   uint64_t weight_bytes() const noexcept { return weight_bytes_; }
   // How many of them are used straight from the mapped file.
@@ -140,6 +155,8 @@ class Model {
 
   // Takes the config, and the part of it that the group's rank holds.
   void configure(ModelConfig config, std::shared_ptr<comm::ProcessGroup> group);
+  // Once dtype and device are known.
+  void choose_product_dtype(Activations wanted);
 
   ModelConfig config_;
   ModelShard shard_;
@@ -147,6 +164,7 @@ class Model {
   ModelWeights weights_;
   Device device_;
   DType dtype_ = DType::None;
+  DType product_dtype_ = DType::F32;
   uint64_t weight_bytes_ = 0;
   uint64_t mapped_bytes_ = 0;
   std::vector<std::string> notes_;

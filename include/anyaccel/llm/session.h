@@ -28,6 +28,12 @@ struct SessionOptions {
   int64_t sequences = 1;  // B
   int64_t context = 0;    // S: most tokens of a sequence, prompt and answer together
   int64_t chunk = 512;    // tokens that go through the model in one step; bounds the memory between the layers
+  // What a sequence gets depends neither on its neighbours, nor on chunks, nor on its place in the batch: products and
+  // attention take their sums in an order that the number of rows does not change, and a draw takes its random number from
+  // the seed and the token's position alone (so that the same prompt twice in a batch gives the same text twice). Results
+  // are those of one accelerator and instruction set. NotImplementedError where the accelerator does not promise it, and
+  // for a model that is split over ranks. docs/architecture.md tells what it costs.
+  bool deterministic = false;
 };
 
 // How the next token is chosen from the logits; the ranges are those of the "sample" op.

@@ -32,6 +32,8 @@ struct GenerateOptions {
   // max_new_tokens need, at most what the model was trained for (config.json's max_position_embeddings, times the
   // factor of "dynamic" rope scaling). A number over that is allowed, though a model rarely makes sense there.
   int64_t context = 0;
+  // A prompt's text depends on the prompt, the options and the seed alone (see SessionOptions::deterministic).
+  bool deterministic = false;
   // Add the tokenizer's beginning-of-text tokens to prompts given as text.
   bool add_special_tokens = true;
 };
@@ -113,7 +115,7 @@ class TextGenerator {
   const GenerateResult* interrupted() const noexcept { return interrupted_ ? &*interrupted_ : nullptr; }
 
  private:
-  Session& session_for(int64_t sequences, int64_t context);
+  Session& session_for(int64_t sequences, int64_t context, bool deterministic);
 
   std::shared_ptr<const Model> model_;
   std::shared_ptr<const Tokenizer> tokenizer_;

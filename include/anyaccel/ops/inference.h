@@ -116,10 +116,24 @@ class Inference : public OpLibrary {
   // Whether every op of the list above runs on the accelerator itself, as one op or a sequence of others, so that a step of
   // them can be captured in a graph.
   bool all_native() const;
+  // Whether the accelerator has the ops "linear_by_row" and so on, which ByRow needs.
+  bool has_by_row() const;
 
  private:
+  friend class ByRow;
   struct Impl;
   std::unique_ptr<Impl> impl_;
+};
+
+// While one lives, products and attention of this thread take the sums of a row of their result in an order that neither the
+// number of rows nor the row's place among them changes. Slower. For Inference objects that say has_by_row(); with others the
+// ops run on the CPU, as any that an accelerator lacks.
+class ByRow {
+ public:
+  ByRow() noexcept;
+  ~ByRow();
+  ByRow(const ByRow&) = delete;
+  ByRow& operator=(const ByRow&) = delete;
 };
 
 }  // namespace anyaccel::ops

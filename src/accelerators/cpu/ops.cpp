@@ -30,6 +30,10 @@ std::span<const OpEntry> op_entries() {
       {"sample", sample, sample_reference},
       {"random", random, random_reference},
       {"embedding_shard", embedding_shard, embedding_shard_reference},
+      {"linear_by_row", linear_by_row, linear_reference},
+      {"linear_multi_by_row", linear_multi_by_row, linear_multi_reference},
+      {"gated_linear_by_row", gated_linear_by_row, gated_linear_reference},
+      {"attention_by_row", attention_by_row, attention_reference},
   };
   return kEntries;
 }

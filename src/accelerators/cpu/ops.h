@@ -19,7 +19,7 @@ struct OpEntry {
   OpFunction reference;  // plain C++, one thread, accumulating in double: the executable definition
 };
 
-// Every op of abi/ops.h, in the order of its table. An entry's index is the number that `find` gives.
+// Every op of abi/ops.h, in the order of its table, then the forms by rows. An entry's index is the number that `find` gives.
 std::span<const OpEntry> op_entries();
 
 }  // namespace anyaccel::cpu

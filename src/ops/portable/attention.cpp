@@ -56,7 +56,8 @@ class AttentionOps final : public OpGroup {
   }
 
  private:
-  static constexpr const char* names[] = {"attention"};
+  // A group's order of sums is that of its row alone.
+  static constexpr const char* names[] = {"attention", "attention_by_row"};
   KernelSet kernels_;
 };
 

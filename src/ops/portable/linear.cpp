@@ -54,18 +54,22 @@ class LinearOps final : public OpGroup {
   bool supports(size_t, const aa_op_call&, const aa_kernel_tuning&) const override { return true; }
 
   void enqueue(size_t op, const aa_op_call& call, int device) override {
-    switch (op) {
+    const bool by_row = op > gated_linear;
+    switch (op % op_count) {
       case linear:
         return enqueue_linear(call.tensors[0], call.tensors[1], call.tensors[2], call.tensors[3], call.tensors[4],
-                              device);
-      case linear_multi: return enqueue_multi(call, device);
-      default: return enqueue_gated(call, device);
+                              by_row, device);
+      case linear_multi: return enqueue_multi(call, by_row, device);
+      default: return enqueue_gated(call, by_row, device);
     }
   }
 
  private:
-  enum Op : size_t { linear, linear_multi, gated_linear };
-  static constexpr const char* names[] = {"linear", "linear_multi", "gated_linear"};
+  enum Op : size_t { linear, linear_multi, gated_linear, op_count };
+  // The forms by rows follow in the same order. All of theirs is by one file of kernels, in which every row of a tile is
+  // summed alike.
+  static constexpr const char* names[] = {"linear",        "linear_multi",        "gated_linear",
+                                          "linear_by_row", "linear_multi_by_row", "gated_linear_by_row"};
 
   // How a call's work is cut.
   struct Plan {
@@ -75,20 +79,21 @@ class LinearOps final : public OpGroup {
     LaunchShape shape;
   };
 
-  Plan plan(const aa_tensor& x, int device) {
+  Plan plan(const aa_tensor& x, bool by_row, int device) {
     const aa_kernel_tuning& tuning = forms_[rows1].tuning(device);
     const int64_t m = x.shape[0];
     const int64_t k = x.shape[1];
     Plan plan{};
     plan.x = {m, k, x.strides[0], x.strides[1], std::min(m, largest_block), 1};
     plan.shape.block[0] = static_cast<uint32_t>(tuning.group_size);
-    if (tuning.group_size > 1 && m >= shared_rows && tuning.local_memory >= AA_SHARED_BYTES(tuning.group_size)) {
+    if (!by_row && tuning.group_size > 1 && m >= shared_rows &&
+        tuning.local_memory >= AA_SHARED_BYTES(tuning.group_size)) {
       plan.form = shared;
       plan.width = AA_SHARED_N(tuning.group_size);
       plan.shape.grid[1] = groups_for(m, AA_SHARED_M(tuning.group_size));
       return plan;
     }
-    plan.form = m == 1 ? rows1 : rows4;
+    plan.form = m == 1 && !by_row ? rows1 : rows4;
     if (m > AA_TILE_M * 2) {
       const int64_t fitting = block_bytes / (std::max<int64_t>(k, 1) * static_cast<int64_t>(sizeof(float)));
       plan.x.block = std::clamp(fitting / AA_TILE_M * AA_TILE_M, int64_t{AA_TILE_M} * 2, largest_block);
@@ -100,9 +105,9 @@ class LinearOps final : public OpGroup {
   }
 
   void enqueue_linear(const aa_tensor& out, const aa_tensor& x, const aa_tensor& w, const aa_tensor& bias,
-                      const aa_tensor& residual, int device) {
+                      const aa_tensor& residual, bool by_row, int device) {
     if (out.shape[0] == 0 || out.shape[1] == 0) return;
-    Plan plan = this->plan(x, device);
+    Plan plan = this->plan(x, by_row, device);
     const aa_linear_part part = part_of(x, out, w, bias);
     aa_linear_residual res{};
     res.dtype = residual.dtype;
@@ -115,7 +120,7 @@ class LinearOps final : public OpGroup {
                                  w.data, bias.data, residual.data, plan.x, part, res);
   }
 
-  void enqueue_multi(const aa_op_call& call, int device) {
+  void enqueue_multi(const aa_op_call& call, bool by_row, int device) {
     const aa_tensor& x = call.tensors[0];
     if (x.shape[0] == 0) return;
     // A kernel is compiled for one element type of weights.
@@ -123,11 +128,11 @@ class LinearOps final : public OpGroup {
     for (uint32_t i = 5; i < call.tensor_count; i += 3) one_type &= call.tensors[i].dtype == call.tensors[2].dtype;
     if (!one_type) {
       for (uint32_t i = 1; i < call.tensor_count; i += 3) {
-        enqueue_linear(call.tensors[i], x, call.tensors[i + 1], call.tensors[i + 2], absent, device);
+        enqueue_linear(call.tensors[i], x, call.tensors[i + 1], call.tensors[i + 2], absent, by_row, device);
       }
       return;
     }
-    Plan plan = this->plan(x, device);
+    Plan plan = this->plan(x, by_row, device);
     std::array<aa_linear_part, 4> parts{};
     std::array<const aa_tensor*, 4> tensors;
     tensors.fill(&absent);
@@ -154,11 +159,11 @@ class LinearOps final : public OpGroup {
                                  out(2), w(2), bias(2), parts[2], out(3), w(3), bias(3), parts[3]);
   }
 
-  void enqueue_gated(const aa_op_call& call, int device) {
+  void enqueue_gated(const aa_op_call& call, bool by_row, int device) {
     const aa_tensor &out = call.tensors[0], &x = call.tensors[1], &w_gate = call.tensors[2], &w_up = call.tensors[3],
                     &bias_gate = call.tensors[4], &bias_up = call.tensors[5];
     if (out.shape[0] == 0 || out.shape[1] == 0) return;
-    Plan plan = this->plan(x, device);
+    Plan plan = this->plan(x, by_row, device);
     const aa_linear_part gate = part_of(x, out, w_gate, bias_gate);
     const aa_linear_part up = part_of(x, out, w_up, bias_up);
     const int32_t kind = static_cast<const aa_activation_params*>(call.params)->kind;

@@ -5,6 +5,10 @@
 // query heads of a key/value head, so that each block of keys and values is read once for all of them. When a run has a
 // single tile the context is cut too, and the partial results are merged. The cutting depends on the call alone, not on
 // the number of threads, and so do the results.
+//
+// "attention_by_row" wants results that do not depend on the other tokens of the call either: tiles then begin at whole blocks
+// of slots, counted from the first slot of the cache, and the context is not cut. What a row sees is in the same blocks then
+// whatever tile it is in, and slots that it does not see add exact zeros.
 #include <algorithm>
 #include <atomic>
 #include <new>
@@ -38,8 +42,8 @@ Run run_at(const aa_tensor& sequence, const aa_tensor& positions, int64_t token,
 
 class Plan {
  public:
-  Plan(const AttentionCall& call, const aa_tensor& sequence, const aa_tensor& positions)
-      : call_(call), tokens_per_tile_(std::max<int64_t>(1, kTileRows / call.group)) {
+  Plan(const AttentionCall& call, const aa_tensor& sequence, const aa_tensor& positions, bool by_row)
+      : call_(call), by_row_(by_row), tokens_per_tile_(std::max<int64_t>(1, kTileRows / call.group)) {
     const int64_t count = call.q->shape[0];
     // Twice over the same cutting: first to count, then to fill in.
     for (const bool fill : {false, true}) {
@@ -54,7 +58,7 @@ class Plan {
         // The last tiles of a run see the most slots: begin with them, so that the threads end together.
         const int64_t blocks = (run.tokens + tokens_per_tile_ - 1) / tokens_per_tile_;
         for (int64_t block = blocks - 1; block >= 0; --block) {
-          for (int64_t head = 0; head < call.k->shape[1]; ++head) add(run, block, head, blocks == 1, fill);
+          for (int64_t head = 0; head < call.k->shape[1]; ++head) add(run, block, head, blocks == 1 && !by_row, fill);
         }
         token += run.tokens;
       }
@@ -78,7 +82,8 @@ class Plan {
     const int64_t first = block * tokens_per_tile_;
     const int64_t tokens = std::min(tokens_per_tile_, run.tokens - first);
     const int64_t position = run.position + first;
-    const int64_t begin = call_.window > 0 ? std::max<int64_t>(0, position - call_.window + 1) : 0;
+    int64_t begin = call_.window > 0 ? std::max<int64_t>(0, position - call_.window + 1) : 0;
+    if (by_row_) begin -= begin % kAttentionBlock;
     const int64_t end = position + tokens;
     const int64_t splits = may_split ? (end - begin + kSplitSlots - 1) / kSplitSlots : 1;
     const int64_t slots = ((end - begin + splits - 1) / splits + 15) / 16 * 16;
@@ -112,6 +117,7 @@ class Plan {
   }
 
   const AttentionCall& call_;
+  bool by_row_;
   int64_t tokens_per_tile_;
   float* partials_ = nullptr;
   int64_t partial_floats_ = 0;
@@ -125,9 +131,7 @@ void run_tile(const AttentionCall& call, Plan& plan, int64_t i) {
   if (merge.missing.fetch_sub(1, std::memory_order_acq_rel) == 1) merge_attention(call, merge.first, merge.count);
 }
 
-}  // namespace
-
-void attention(const aa_op_call& op_call) {
+void run_attention(const aa_op_call& op_call, bool by_row) {
   const aa_tensor* t = op_call.tensors;
   const auto& params = *static_cast<const aa_attention_params*>(op_call.params);
   const aa_tensor &q = t[1], &k = t[2], &sequence = t[4], &positions = t[5];
@@ -137,7 +141,7 @@ void attention(const aa_op_call& op_call) {
 
   const AttentionCall call{
       &t[0], &q, &t[2], &t[3], q.shape[2], q.shape[1] / k.shape[1], params.scale, params.softcap, params.window};
-  Plan plan(call, sequence, positions);
+  Plan plan(call, sequence, positions, by_row);
   constexpr int64_t kParallelWork = 16384;
   if (plan.tile_count > 1 && plan.work > kParallelWork) {
     WorkerPool& pool = WorkerPool::instance();
@@ -156,5 +160,10 @@ void attention(const aa_op_call& op_call) {
   const FlushDenormals flush;
   for (int64_t i = 0; i < plan.tile_count; ++i) run_tile(call, plan, i);
 }
+
+}  // namespace
+
+void attention(const aa_op_call& call) { run_attention(call, false); }
+void attention_by_row(const aa_op_call& call) { run_attention(call, true); }
 
 }  // namespace anyaccel::cpu

@@ -1,5 +1,6 @@
 // The inner parts of attention: a small product kept in registers, and the packing of a block of keys.
 // Included after hwy/highway.h, once per instruction set.
+#include "accelerators/cpu/kernels/attention_tile.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
 
 #if defined(ANYACCEL_CPU_KERNELS_ATTENTION_BLOCK_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -13,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
 // Slots of a block: packed keys and values of a head of 64 fit in the first-level cache together.
-constexpr int64_t kBlockSlots = 64;
+constexpr int64_t kBlockSlots = kAttentionBlock;
 // Rows and vectors whose sums are held in registers: 6 x 4 of 32 with AVX-512, 6 x 2 of 16 with AVX2.
 constexpr int kMaxRows = 6;
 // Groups of rows that go through each step together, so that the steps overlap in the processor.

@@ -33,6 +33,9 @@ struct AttentionTile {
   int32_t merge;       // number of the merge that the partial result belongs to, or -1
 };
 
+// Slots that are looked at together. A tile looks at blocks of so many from `begin` on.
+constexpr int64_t kAttentionBlock = 64;
+
 // Floats of a partial result: for each row the unnormalised sum (D of them), the maximum and the sum of weights.
 constexpr int64_t partial_row_floats(int64_t head_size) { return head_size + 2; }
 

@@ -1,6 +1,8 @@
 // Entry points of the matmul ops: reads the call and chooses between the kernel for few rows and the ones for many.
 #include "accelerators/cpu/kernels/matmul.h"
 
+#include <algorithm>
+
 #include "accelerators/cpu/kernels/matmul_args.h"
 #include "accelerators/cpu/kernels/matmul_choice.h"
 #include "accelerators/cpu/kernels/matmul_inner.h"
@@ -19,7 +21,35 @@ void run(const Matmul& args) {
   }
 }
 
+// Bytes of x as F32 that each thread keeps near while rows of weights pass: half of a second-level cache.
+constexpr int64_t kBlockBytes = 1 << 20;
+constexpr int64_t kMostBlockRows = 96;
+
+Matmul rows_of(const Matmul& args, int64_t begin, int64_t count) {
+  Matmul part = args;
+  part.m = count;
+  part.x.data = args.x.at(begin, 0);
+  for (int i = 0; i < args.part_count; ++i) {
+    MatmulPart& p = part.parts[static_cast<size_t>(i)];
+    p.out.data = p.out.at(begin, 0);
+    if (p.residual) p.residual.data = p.residual.at(begin, 0);
+  }
+  return part;
+}
+
+void run_by_row(const Matmul& args) {
+  const int64_t row_bytes = std::max<int64_t>(args.k, 1) * static_cast<int64_t>(sizeof(float));
+  const int64_t block = std::clamp(kBlockBytes / row_bytes, gemv_max_rows(), kMostBlockRows);
+  for (int64_t begin = 0; begin < args.m; begin += block) {
+    gemv(rows_of(args, begin, std::min(block, args.m - begin)));
+  }
+}
+
 }  // namespace
+
+void linear_by_row(const aa_op_call& call) { run_by_row(linear_args(call)); }
+void linear_multi_by_row(const aa_op_call& call) { run_by_row(linear_multi_args(call)); }
+void gated_linear_by_row(const aa_op_call& call) { run_by_row(gated_linear_args(call)); }
 
 void linear(const aa_op_call& call) { run(linear_args(call)); }
 void linear_multi(const aa_op_call& call) { run(linear_multi_args(call)); }

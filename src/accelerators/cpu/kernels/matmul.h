@@ -13,6 +13,12 @@ void linear(const aa_op_call& call);
 void linear_multi(const aa_op_call& call);
 void gated_linear(const aa_op_call& call);
 
+// The same with the sums of each row in one order, whatever the number of rows: all by the kernel for few rows, since the
+// other one's order is one more.
+void linear_by_row(const aa_op_call& call);
+void linear_multi_by_row(const aa_op_call& call);
+void gated_linear_by_row(const aa_op_call& call);
+
 // The definition of the three: plain loops, one thread, sums in double.
 void linear_reference(const aa_op_call& call);
 void linear_multi_reference(const aa_op_call& call);

@@ -9,7 +9,8 @@ namespace anyaccel::cpu {
 
 // Most rows of x that gemv() takes with the instruction set in use.
 int64_t gemv_max_rows();
-// Reads every weight once, straight from memory to registers: for few rows of x.
+// Reads every weight once, straight from memory to registers: for few rows of x. More are right, too; the order of a row's
+// sums does not depend on their number.
 void gemv(const Matmul& args);
 // Packs x and blocks of the weights as F32 and multiplies tiles in registers: for many rows of x.
 void gemm(const Matmul& args);

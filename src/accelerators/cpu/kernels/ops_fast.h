@@ -14,6 +14,7 @@ void rope_table(const aa_op_call& call);
 void rope(const aa_op_call& call);
 // attention.cpp
 void attention(const aa_op_call& call);
+void attention_by_row(const aa_op_call& call);
 // elementwise.cpp
 void activation(const aa_op_call& call);
 void gated_activation(const aa_op_call& call);

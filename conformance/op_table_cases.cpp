@@ -37,7 +37,8 @@ void numbers_are_constant(const Context& c) {
                                    "argmax",        "repetition_penalty",
                                    "sample",        "random",
                                    "norm_linear",   "norm_gated_linear",
-                                   "norm_qkv_rope", "embedding_shard"};
+                                   "norm_qkv_rope", "embedding_shard",
+                                   "frequency_penalty"};
   for (const char* name : names) {
     int32_t first = -1;
     aa_status* status = table.find(c.instance, name, &first);

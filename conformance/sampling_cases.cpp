@@ -1,4 +1,4 @@
-// Cases of choosing tokens: argmax, repetition_penalty, sample.
+// Cases of choosing tokens: argmax, repetition_penalty, frequency_penalty, sample.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -57,6 +57,36 @@ void repetition_penalty(const Context& c) {
   op.finish();
 }
 
+void frequency_penalty(const Context& c) {
+  OpRun op(c, "frequency_penalty", {.absolute = 1e-6, .relative = 0x1p-22});
+  for (const int32_t dtype : float_dtypes) {
+    for (const Layout& layout : {dense, padded}) {
+      for (const bool with_ids : {false, true}) {
+        constexpr size_t rows = 3, width = 131;
+        Values counts(rows * width);
+        for (size_t i = 0; i < counts.size(); i += 3) counts[i] = static_cast<double>(i % 5);
+        const Values ids = {3, 4, -1};  // one counted before, one not, none
+        OpTensor logits(c, dtype, {rows, width}, numbers(rows * width, 2, 10), layout);
+        OpTensor counted(c, AA_DTYPE_I32, {rows, width}, counts, layout);
+        OpTensor newest(c, AA_DTYPE_I64, {rows}, ids, spread);
+        aa_frequency_params params{};
+        params.presence = 0.5f;
+        params.frequency = -0.25f;
+        if (!op.run({logits.view(), counted.view(), with_ids ? newest.view() : absent}, params)) continue;
+        for (size_t r = 0; r < 2 && with_ids; ++r) counts[r * width + static_cast<size_t>(ids[r])] += 1;
+        Values expected = logits.given();
+        for (size_t i = 0; i < expected.size(); ++i) {
+          if (counts[i] > 0) expected[i] -= 0.5 - 0.25 * counts[i];
+        }
+        op.compare(logits, expected, layout.name);
+        op.compare(counted, counts, "counts");
+        op.unchanged(newest, "ids");
+      }
+    }
+  }
+  op.finish();
+}
+
 // The tokens that a row may give: one, or its neighbours too where u falls within `margin` of a boundary, which the
 // rounding of F32 may move.
 std::vector<double> choices(const double* logits, size_t width, const aa_sample_params& p, double u) {
@@ -69,12 +99,15 @@ std::vector<double> choices(const double* logits, size_t width, const aa_sample_
   Values weight;
   for (const size_t i : order) weight.push_back(std::exp((logits[i] - logits[order[0]]) / p.temperature));
   const double all = std::accumulate(weight.begin(), weight.end(), 0.0);
+  const auto at_least_min_p = static_cast<size_t>(
+      std::count_if(weight.begin(), weight.end(), [&](double w) { return w >= static_cast<double>(p.min_p); }));
   std::vector<double> tokens;
   // The cut of top_p may fall on either side of a sum that is nearly top_p.
   for (const double top_p : {p.top_p - margin, static_cast<double>(p.top_p), p.top_p + margin}) {
     size_t kept = 0;
     double total = 0;
     while (kept < weight.size() && (kept == 0 || p.top_p == 1 || total < top_p * all)) total += weight[kept++];
+    while (kept > at_least_min_p && kept > 1) total -= weight[--kept];
     for (const double at : {u - margin, u, u + margin}) {
       double sum = 0;
       size_t i = 0;
@@ -88,8 +121,9 @@ std::vector<double> choices(const double* logits, size_t width, const aa_sample_
 void sample(const Context& c) {
   OpRun op(c, "sample");
   int64_t rows_checked = 0;
-  const auto params = [](float temperature, int32_t top_k, float top_p) {
+  const auto params = [](float temperature, int32_t top_k, float top_p, float min_p = 0) {
     aa_sample_params p{};
+    p.min_p = min_p;
     p.temperature = temperature;
     p.top_k = top_k;
     p.top_p = top_p;
@@ -97,8 +131,10 @@ void sample(const Context& c) {
   };
   for (const int32_t dtype : {AA_DTYPE_F32, AA_DTYPE_BF16}) {
     for (const int64_t width : {1, 40, 3001}) {
-      for (const aa_sample_params& p : {params(1, 0, 1), params(0.7f, 0, 1), params(1.3f, 20, 1), params(1, 0, 0.8f),
-                                        params(0.9f, 50, 0.95f), params(0, 0, 1), params(1, 1, 0.5f)}) {
+      for (const aa_sample_params& p :
+           {params(1, 0, 1), params(0.7f, 0, 1), params(1.3f, 20, 1), params(1, 0, 0.8f), params(0.9f, 50, 0.95f),
+            params(0, 0, 1), params(1, 1, 0.5f), params(1, 0, 1, 0.1f), params(0.8f, 30, 0.9f, 0.05f)}) {
+        if (p.min_p > 0 && c.driver.abi_version < AA_ABI_VERSION(1, 4)) continue;
         constexpr size_t rows = 9;
         const auto w = static_cast<size_t>(width);
         const uint64_t seed = 77;
@@ -171,6 +207,7 @@ void sample_without_a_token(const Context& c) {
 constexpr Case cases[] = {
     {"op.argmax", "takes_the_lowest_index", argmax},
     {"op.repetition_penalty", "where_seen", repetition_penalty},
+    {"op.frequency_penalty", "of_counts", frequency_penalty},
     {"op.sample", "by_definition", sample},
     {"op.sample", "no_token_without_a_finite_maximum", sample_without_a_token},
 };

@@ -19,6 +19,10 @@ and `sentencepiece`; nothing is downloaded.  The script writes
                                   a directory whose special tokens lie in
                                   several files, and what AutoTokenizer makes
                                   of it (tokenizer_directories.py)
+  tests/data/generation_settings.json
+                                  answers and probabilities under the settings of
+                                  generation_config.json
+                                  (tools/generation_fixtures.py)
 
 tests/data/README.md describes the files and the meaning of every key.
 
@@ -29,6 +33,7 @@ How to run it (the versions used last are in tests/data/README.md):
   python tools/make_fixtures.py --models       # only the models
   python tools/make_fixtures.py --tokenizers   # only the tokenizers
   python tools/make_fixtures.py --config       # only the fields of config.json
+  python tools/make_fixtures.py --generation   # only generation_settings.json
   python tools/make_fixtures.py --only qwen2   # only the fixtures named qwen2
   python tools/make_fixtures.py --check        # change nothing: read the stored
                                                # fixtures again, compute the
@@ -1037,11 +1042,12 @@ def main():
     parser = argparse.ArgumentParser(description="Make or check the reference data in tests/data.")
     parser.add_argument("--models", action="store_true", help="only the models")
     parser.add_argument("--tokenizers", action="store_true", help="only the tokenizers")
+    parser.add_argument("--generation", action="store_true", help="only the generation settings")
     parser.add_argument("--config", action="store_true", help="only the fields of config.json")
     parser.add_argument("--only", metavar="NAME", action="append", help="only this fixture (may be repeated)")
     parser.add_argument("--check", action="store_true", help="check the stored files, change nothing")
     args = parser.parse_args()
-    both = not (args.models or args.tokenizers or args.config)
+    both = not (args.models or args.tokenizers or args.config or args.generation)
     wanted = lambda name: not args.only or name in args.only
 
     if args.tokenizers or both:
@@ -1069,6 +1075,11 @@ def main():
         transformers.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         (config_fixtures.check if args.check else config_fixtures.make)(DATA / "config_fields")
+    if args.generation or (both and wanted("generation_settings")):
+        import generation_fixtures
+        folder = DATA / "models" / "llama_gqa"
+        call = generation_fixtures.check if args.check else generation_fixtures.make
+        call(load_model(folder), folder, DATA / "generation_settings.json")
     print(f"total size of {DATA.name}: {folder_size(DATA)} bytes")
 
 

@@ -45,6 +45,8 @@ typedef struct aa_sample_rows {
   float top_p;
   aa_i32 top_k;
   aa_i32 finite_only; /* a row whose largest logit is not finite has no token: -1 */
+  float reach; /* -log(min_p): how far a logit may lie below the largest, after division by the temperature */
+  aa_i32 reserved;
 } aa_sample_rows;
 
 // 32-bit words that a row needs: of results, and of counters that are zero before and after (argmax: one).

@@ -4,7 +4,7 @@
 // their sums are exact in any order, so that the token does not depend on how the work is shared out; what is less counts as
 // nothing. Each block adds its tokens to a histogram of AA_SAMPLE_BINS bins of equal width in (top - logit) / temperature, a
 // number of tokens and a sum of weights each. The last block searches it up to three times: for the last of the top_k, for the
-// last that top_p keeps, for the token. A search ends in one bin, whose tokens are collected and compared with each other; if
+// last that top_p keeps, for the token (before which it weighs what min_p keeps). A search ends in one bin, whose tokens are collected and compared with each other; if
 // they are too many for that, the bin is divided by keys.
 #include "dialect.h"
 #include "warp.h"
@@ -189,6 +189,21 @@ AA_CALL void search_row(AA_IN(void) x, sample_row r, sample_search s, sample_loc
   AA_BARRIER();
 }
 
+// The weight of all tokens whose logits, divided by the temperature, lie at most `reach` below the largest.
+AA_CALL aa_u64 weight_within(AA_IN(void) x, sample_row r, float reach, sample_local m) {
+  const aa_i32 id = AA_LOCAL_ID;
+  const aa_u32 farthest = r.top_key - logit_key(r.top - reach * r.temperature);
+  if (id < 3) m.words[id] = 0;
+  AA_BARRIER();
+  AA_FOR_LOGITS(1, x, r.base, r.size, id, AA_SAMPLE_THREADS, {
+    if (r.top_key - logit_key(logit) <= farthest) add_token(r, logit, &m.words[0], &m.words[1], &m.words[2]);
+  })
+  AA_BARRIER();
+  const aa_u64 weight = ((aa_u64)m.words[2] << 32) + m.words[1];
+  AA_BARRIER();
+  return weight;
+}
+
 // Turns the histogram in `bins` (numbers, low words, high words) into running sums in m, and zeroes it.
 AA_FN void take_histogram(AA_OUT(aa_u32) bins, aa_i64 at, sample_local m) {
   const aa_i32 id = AA_LOCAL_ID;
@@ -303,6 +318,11 @@ AA_TUNED_KERNEL(AA_NAME_X(sample_rows), AA_SAMPLE_THREADS, 1)
     s.limit = cut || reached == 0 ? reached : reached - 1;
     search_row(x, r, s, m);
     total = totals[0];
+  }
+  if (a.reach < AA_FAR) {
+    // What min_p keeps is, like what top_k and top_p keep, a beginning of the order: the shorter one counts.
+    const aa_u64 kept = weight_within(x, r, a.reach, m);
+    if (kept < total) total = kept;
   }
   s.limit = share_of(total, (aa_u64)(word >> 8) << 8, &cut);
   search_row(x, r, s, m);

@@ -1,4 +1,4 @@
-// Ops that choose a token: argmax, repetition_penalty and sample. A group of AA_GROUP_SIZE items works on a row.
+// Ops that choose a token: argmax, repetition_penalty, frequency_penalty and sample. A group of AA_GROUP_SIZE items works on a row.
 //
 // sample sorts nothing. Tokens are ordered by a 32-bit key that rises with the logit; a token's distance is how far its key
 // lies below the largest. Sums of weights over falling logits are searched by histograms of distances, 8 bits at a time, down
@@ -92,6 +92,26 @@ AA_KERNEL(repetition_penalty, AA_ITEMS)
 }
 AA_REGISTER(repetition_penalty, AA_ITEMS)
 
+// logits and counts [R,V], ids [R] or absent (has_ids 0); an item per element.
+AA_KERNEL(frequency_penalty, AA_ITEMS)
+(AA_OUT(void) logits, aa_i64 logit_row, aa_i64 logit_inner, AA_OUT(aa_i32) counts, aa_i64 count_row, aa_i64 count_inner,
+ AA_IN(void) ids, aa_i64 id_step, aa_i64 rows, aa_i64 size, float presence, float frequency, aa_i32 dtype, aa_i32 id_dtype,
+ aa_i32 has_ids) {
+  const aa_i64 number = AA_ITEM_ID;
+  if (number < rows * size) {
+    const aa_i64 row = number / size;
+    const aa_i64 i = number - row * size;
+    const aa_i64 counted = row * count_row + i * count_inner;
+    aa_i32 count = counts[counted];
+    if (has_ids && aa_load_index(ids, id_dtype, row * id_step) == i) counts[counted] = ++count;
+    if (count) {
+      const aa_i64 at = row * logit_row + i * logit_inner;
+      aa_store(logits, dtype, at, aa_load(logits, dtype, at) - aa_fma(frequency, (float)count, presence));
+    }
+  }
+}
+AA_REGISTER(frequency_penalty, AA_ITEMS)
+
 // ---- sample --------------------------------------------------------------------------------------------------------------
 
 // Weight of the largest logit. e^-28 of it is less than 1.
@@ -176,11 +196,12 @@ AA_FN aa_u64 aa_share(aa_u64 sum, aa_u64 share, aa_i32* cut) {
   return (sum >> 32) * share + (low >> 32);
 }
 
-// out [R], logits [R,V], rng [2], seen [R,V] or absent (seen_inner 0). V is at most 2^23.
+// out [R], logits [R,V], rng [2], seen [R,V] or absent (seen_inner 0). V is at most 2^23. reach: how far, after division by the
+// temperature, a logit may lie below the largest one: -log(min_p), infinite for a min_p of 0.
 AA_KERNEL(sample, AA_GROUP_SIZE)
 (AA_OUT(void) out, aa_i64 out_step, AA_IN(void) logits, aa_i64 logit_row, aa_i64 logit_inner, AA_IN(aa_i64) rng,
  aa_i64 rng_step, AA_OUT(aa_u8) seen, aa_i64 seen_row, aa_i64 seen_inner, aa_i64 size, float temperature, float top_p,
- aa_i32 top_k, aa_i32 out_dtype, aa_i32 logit_dtype, aa_i32 has_seen) {
+ float reach, aa_i32 top_k, aa_i32 out_dtype, aa_i32 logit_dtype, aa_i32 has_seen) {
   AA_LOCAL_ARRAY(aa_u32, keys, AA_GROUP_SIZE);
   AA_LOCAL_ARRAY(aa_i64, places, AA_GROUP_SIZE);
   AA_LOCAL_ARRAY(aa_u32, all, 3 * AA_BINS);
@@ -222,6 +243,15 @@ AA_KERNEL(sample, AA_GROUP_SIZE)
       aa_i32 wanted = 1;
       aa_i32 cut;
       s.by_count = search == 0;
+      if (search == 2 && reach < AA_FAR) {
+        // What min_p keeps is, like what top_k and top_p keep, a beginning of the order: the shorter one counts.
+        aa_candidates near = c;
+        near.farthest = c.top_key - aa_key(c.top - reach * temperature);
+        aa_histogram(logits, near, 0, shift, id, bins);
+        aa_u64 kept = 0;
+        for (aa_i32 b = 0; b < AA_BINS; ++b) kept += AA_BIN_WEIGHT(bins, b);
+        if (kept < total) total = kept;
+      }
       if (search == 0) {
         wanted = top_k > 0 && (aa_u64)top_k < count;
         s.limit = (aa_u64)top_k - 1;

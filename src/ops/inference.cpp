@@ -164,12 +164,21 @@ void Inference::repetition_penalty(const Tensor& logits, const Tensor& seen, flo
   impl_->run(Op::RepetitionPenalty, std::array{&logits, &seen}, &params, sizeof(params));
 }
 
+void Inference::frequency_penalty(const Tensor& logits, const Tensor& counts, float presence, float frequency,
+                                  const Tensor& ids) {
+  auto params = make_params<aa_frequency_params>();
+  params.presence = presence;
+  params.frequency = frequency;
+  impl_->run(Op::FrequencyPenalty, std::array{&logits, &counts, &ids}, &params, sizeof(params));
+}
+
 void Inference::sample(const Tensor& out, const Tensor& logits, const Tensor& rng, float temperature, int top_k,
-                       float top_p, const Tensor& seen) {
+                       float top_p, const Tensor& seen, float min_p) {
   auto params = make_params<aa_sample_params>();
   params.temperature = temperature;
   params.top_k = top_k;
   params.top_p = top_p;
+  params.min_p = min_p;
   impl_->run(Op::Sample, std::array{&out, &logits, &rng, &seen}, &params, sizeof(params));
 }
 

@@ -34,12 +34,13 @@ enum class Op : int {
   Sample,
   Random,
   EmbeddingShard,
+  FrequencyPenalty,
   // Each a sequence of ops above, which the face runs itself where the accelerator lacks them.
   NormLinear,
   NormGatedLinear,
   NormQkvRope,
 };
-inline constexpr size_t op_count = 24;
+inline constexpr size_t op_count = 25;
 constexpr bool is_fused(Op op) noexcept { return op >= Op::NormLinear; }
 // Ops whose sums may be taken in an order that depends on the number of rows; others always work row by row.
 constexpr bool has_form_by_row(Op op) noexcept {

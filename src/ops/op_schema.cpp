@@ -99,6 +99,13 @@ void check_sample(const Checker& c) {
             "a finite number, at least 0");
   c.require(p.top_k >= 0, "top_k", p.top_k, "at least 0");
   c.require(p.top_p > 0 && p.top_p <= 1, "top_p", p.top_p, "a number above 0, at most 1");
+  c.require(p.min_p >= 0 && p.min_p <= 1, "min_p", p.min_p, "a number from 0 to 1");
+}
+
+void check_frequency(const Checker& c) {
+  const auto& p = c.params<aa_frequency_params>();
+  c.require(std::isfinite(p.presence), "presence", p.presence, "a finite number");
+  c.require(std::isfinite(p.frequency), "frequency", p.frequency, "a finite number");
 }
 
 void check_random(const Checker& c) {
@@ -180,6 +187,9 @@ constexpr Row kCopy[] = {{{"out", Out, false}, {any_dtype, "."}}, {{"x", In, fal
 constexpr Row kIncrement[] = {{{"x", InOut, false}, {kIndex, "."}}};
 constexpr Row kArgmax[] = {{{"out", Out, false}, {kIndex, "R"}}, {{"x", In, false}, {kFloat, "RV"}}};
 constexpr Row kRepetitionPenalty[] = {{{"logits", InOut, false}, {kFloat, "RV"}}, {{"seen", In, false}, {kU8, "RV"}}};
+constexpr Row kFrequencyPenalty[] = {{{"logits", InOut, false}, {kFloat, "RV"}},
+                                     {{"counts", InOut, false}, {kI32, "RV"}},
+                                     {{"ids", In, kOptional}, {kIndex, "R"}}};
 constexpr Row kSample[] = {{{"out", Out, false}, {kIndex, "R"}},
                            {{"logits", In, false}, {kFloat, "RV"}},
                            {{"rng", In, false}, {kI64, "2"}},
@@ -227,7 +237,7 @@ struct Columns {
   }();
 };
 
-extern const std::array<OpSchema, 24> kSchemas;
+extern const std::array<OpSchema, 25> kSchemas;
 
 template <size_t index, const auto& rows, Extra extra>
 void check(const aa_op_call& call) {
@@ -257,7 +267,7 @@ constexpr OpSchema schema(std::string_view name, uint32_t min_tensors = static_c
   return {name, Columns<rows>::kTensors, min_tensors, params_size, &check<index, rows, extra>};
 }
 
-constexpr const std::array<OpSchema, 24> kSchemas = {
+constexpr const std::array<OpSchema, 25> kSchemas = {
     schema<0, kEmbedding, void, nullptr>("embedding"),
     schema<1, kRmsNorm, aa_norm_params, check_norm>("rms_norm"),
     schema<2, kLayerNorm, aa_norm_params, check_norm>("layer_norm"),
@@ -279,9 +289,10 @@ constexpr const std::array<OpSchema, 24> kSchemas = {
     schema<18, kSample, aa_sample_params, check_sample>("sample"),
     schema<19, kRandom, aa_random_params, check_random>("random"),
     schema<20, kEmbedding, aa_embedding_shard_params, check_embedding_shard>("embedding_shard"),
-    schema<21, kNormLinear, aa_norm_params, check_norm>("norm_linear"),
-    schema<22, kNormGatedLinear, aa_norm_activation_params, check_norm_activation>("norm_gated_linear"),
-    schema<23, kNormQkvRope, aa_norm_rope_params, check_norm_rope>("norm_qkv_rope"),
+    schema<21, kFrequencyPenalty, aa_frequency_params, check_frequency>("frequency_penalty"),
+    schema<22, kNormLinear, aa_norm_params, check_norm>("norm_linear"),
+    schema<23, kNormGatedLinear, aa_norm_activation_params, check_norm_activation>("norm_gated_linear"),
+    schema<24, kNormQkvRope, aa_norm_rope_params, check_norm_rope>("norm_qkv_rope"),
 };
 
 }  // namespace

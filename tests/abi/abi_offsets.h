@@ -149,6 +149,10 @@
   X(aa_sample_params, temperature, 4) \
   X(aa_sample_params, top_k, 8) \
   X(aa_sample_params, top_p, 12) \
+  X(aa_sample_params, min_p, 16) \
+  X(aa_frequency_params, struct_size, 0) \
+  X(aa_frequency_params, presence, 4) \
+  X(aa_frequency_params, frequency, 8) \
   X(aa_random_params, struct_size, 0) \
   X(aa_random_params, kind, 4) \
   X(aa_random_params, seed, 8) \
@@ -252,7 +256,8 @@
   X(aa_softmax_params, 8) \
   X(aa_increment_params, 16) \
   X(aa_repetition_params, 8) \
-  X(aa_sample_params, 16) \
+  X(aa_sample_params, 20) \
+  X(aa_frequency_params, 12) \
   X(aa_random_params, 40) \
   X(aa_embedding_shard_params, 16) \
   X(aa_op_call, 32) \

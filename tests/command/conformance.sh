@@ -31,7 +31,8 @@ cases = report["cases"]
 assert report["totals"]["fail"] == 0 and report["totals"]["pass"] > 100, report["totals"]
 assert sum(report["totals"].values()) == len(cases)
 ops = """embedding rms_norm layer_norm linear linear_multi gated_linear rope_table rope cache_write attention activation
-gated_activation softmax add copy increment argmax repetition_penalty sample random""".split()
+gated_activation softmax add copy increment argmax repetition_penalty sample random
+frequency_penalty""".split()
 for op in ops:
     measured = [c for c in cases if c["group"] == "op." + op and c["outcome"] == "pass" and "by driver" in c["message"]]
     assert measured, "nothing was measured of " + op

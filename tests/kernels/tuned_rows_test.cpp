@@ -203,6 +203,7 @@ TEST_F(TunedRows, PairsOfElements) {
 const char* name_of(aa_i32 dtype) { return dtype == kF32 ? "f32" : dtype == kBF16 ? "bf16" : "f16"; }
 
 struct SampleRun {
+  SampleRun() { a.reach = std::numeric_limits<float>::infinity(); }
   aa_sample_rows a{};
   std::size_t rows = 1;
   std::uint32_t blocks = 1;
@@ -289,6 +290,11 @@ std::int64_t sampled(Floats& logits, std::size_t row, const SampleRun& run) {
     order.resize(std::max<std::size_t>(kept, 1));
     total = std::max<Wide>(sum, weight[0]);
   }
+  if (run.a.reach < 28) {  // min_p
+    const float lowest = top - run.a.reach * run.a.temperature;
+    while (order.size() > 1 && logits.get(base + order.back()) < lowest) order.pop_back();
+    total = std::accumulate(weight.begin(), weight.begin() + static_cast<std::ptrdiff_t>(order.size()), Wide{0});
+  }
   const auto n = static_cast<std::uint64_t>(row);
   const std::uint32_t word =
       philox_words(static_cast<std::uint64_t>(run.seed), static_cast<std::uint64_t>(run.offset) + n / 4)[n % 4];
@@ -362,6 +368,8 @@ TEST_F(TunedRows, SampleGivesTheTokenOfTheDefinition) {
     run.a.top_k = random_() % 2 ? 0 : static_cast<aa_i32>(1 + random_() % (2 * size));
     const float top_ps[] = {1, 0.9f, 0.5f, 1e-6f, 0.999f};
     run.a.top_p = top_ps[random_() % 5];
+    const float min_ps[] = {0, 0, 0.05f, 0.5f, 1};
+    run.a.reach = -std::log(min_ps[random_() % 5]);
     Floats logits(values(run.rows * static_cast<std::size_t>(run.a.row), 3), kFloats[trial % 3]);
     for (std::size_t i = 0; i < run.rows * static_cast<std::size_t>(run.a.row); ++i) {
       if (trial % 5 == 1) logits.set(i, std::round(logits.get(i)));  // many equal ones: bins that are divided by keys
@@ -375,7 +383,7 @@ TEST_F(TunedRows, SampleGivesTheTokenOfTheDefinition) {
     for (std::size_t row = 0; row < run.rows; ++row) {
       ASSERT_EQ(tokens[row], sampled(logits, row, run))
           << "trial " << trial << " row " << row << " of " << size << ", temperature " << run.a.temperature
-          << ", top_k " << run.a.top_k << ", top_p " << run.a.top_p;
+          << ", top_k " << run.a.top_k << ", top_p " << run.a.top_p << ", reach " << run.a.reach;
       if (run.marks) {
         const auto first = run.seen.begin() + static_cast<std::ptrdiff_t>(row * size);
         ASSERT_EQ(std::count(first, first + static_cast<std::ptrdiff_t>(size), 1), tokens[row] >= 0 ? 1 : 0);
@@ -393,6 +401,7 @@ TEST_F(TunedRows, SampleOfALargeVocabulary) {
   run.a.size = run.a.row = 128256;
   run.a.temperature = 0.8f;
   run.a.top_p = 0.95f;
+  run.a.reach = -std::log(0.02f);
   Floats logits(values(128256, 3), kF32);
   for (const aa_i32 top_k : {0, 50}) {
     run.a.top_k = top_k;

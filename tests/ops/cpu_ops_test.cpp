@@ -267,6 +267,30 @@ TEST(CpuElementwise, RepetitionPenalty) {
   });
 }
 
+TEST(CpuElementwise, FrequencyPenalty) {
+  for_each_seed([](Random& random) {
+    for (int i = 0; i < kCases; ++i) {
+      const Shape shape = {random.integer(0, 4), row_length(random)};
+      OpCase c;
+      c.op = "frequency_penalty";
+      c.tensors.push_back(output(random, shape).fill_normal(random));
+      c.tensors.push_back(TestTensor::random_layout(random, DType::I32, shape, false).fill([&](int64_t) {
+        return random.chance(0.2) ? static_cast<double>(random.integer(1, 100)) : 0.0;
+      }));
+      if (random.chance(0.3)) {
+        c.tensors.push_back(TestTensor());
+      } else {
+        c.tensors.push_back(TestTensor::random_layout(random, random.pick({DType::I32, DType::I64}), {shape[0]}, false)
+                                .fill([&](int64_t) {  // now and then no token
+                                  return static_cast<double>(random.integer(-1, shape[1]));
+                                }));
+      }
+      c.with(aa_frequency_params{0, random.pick({0.0f, 0.7f, -2.0f}), random.pick({0.0f, 0.3f, -1.1f})});
+      compare(c, {1e-5, 1e-6, 1.01});
+    }
+  });
+}
+
 TEST(CpuElementwise, Increment) {
   for_each_seed([](Random& random) {
     for (DType dtype : {DType::I32, DType::I64}) {

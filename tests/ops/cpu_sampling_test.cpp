@@ -1,9 +1,12 @@
 // The CPU's argmax, sample and random.
+#include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "anyaccel/philox.h"
 #include "ops/op_test_support.h"
+#include "test_paths.h"
 
 namespace anyaccel::cpu::testing {
 namespace {
@@ -41,7 +44,7 @@ OpCase sample_case(TestTensor logits, aa_sample_params params, int64_t seed, int
   return c.with(params);
 }
 
-// Whether `sample` may give this token for a row: whether a change of at most 1e-5 in the drawn number and in top_p
+// Whether `sample` may give this token for a row: whether a change of at most 1e-5 in the drawn number, in top_p and in min_p
 // would make the reference give it. The fast version has binary32 weights.
 bool is_allowed(int64_t token, const TestTensor& logits, int64_t row, const aa_sample_params& p, double u) {
   const int64_t v = logits.shape()[1];
@@ -54,19 +57,25 @@ bool is_allowed(int64_t token, const TestTensor& logits, int64_t row, const aa_s
   for (int64_t i : order) weight.push_back(std::exp((logits.number(i) - logits.number(order[0])) / p.temperature));
   const double all = std::accumulate(weight.begin(), weight.end(), 0.0);
   for (double top_p : {p.top_p - 1e-5, p.top_p + 1e-5}) {
-    double total = all;
-    size_t kept = weight.size();
-    if (p.top_p < 1) {
+    for (double min_p : {p.min_p * (1 - 1e-5), p.min_p * (1 + 1e-5)}) {
+      double total = all;
+      size_t kept = weight.size();
+      if (p.top_p < 1) {
+        double sum = 0;
+        for (kept = 0; kept < weight.size() && sum < top_p * all;) sum += weight[kept++];
+        total = sum;
+      }
+      if (min_p > 0) {
+        while (kept > 1 && weight[kept - 1] < min_p) --kept;
+        total = std::accumulate(weight.begin(), weight.begin() + static_cast<std::ptrdiff_t>(kept), 0.0);
+      }
       double sum = 0;
-      for (kept = 0; kept < weight.size() && sum < top_p * all;) sum += weight[kept++];
-      total = sum;
-    }
-    double sum = 0;
-    for (size_t i = 0; i < kept; ++i) {
-      const double before = sum;
-      sum += weight[i];
-      if (order[i] - row * v != token) continue;
-      if (before <= (u + 1e-5) * total && (sum >= (u - 1e-5) * total || i + 1 == kept)) return true;
+      for (size_t i = 0; i < kept; ++i) {
+        const double before = sum;
+        sum += weight[i];
+        if (order[i] - row * v != token) continue;
+        if (before <= (u + 1e-5) * total && (sum >= (u - 1e-5) * total || i + 1 == kept)) return true;
+      }
     }
   }
   return false;
@@ -77,9 +86,9 @@ TEST(CpuSample, AgainstReference) {
     for (int i = 0; i < 150; ++i) {
       const int64_t rows = random.integer(1, 5);
       const int64_t v = i % 30 == 0 ? 40000 : random.pick<int64_t>({1, 2, 16, 50, 333, 3000});
-      const aa_sample_params params{0, random.pick({0.1f, 0.7f, 1.0f, 3.0f}),
-                                    random.pick<int32_t>({0, 0, 1, 3, 40, 1000, 50000}),
-                                    random.pick({1.0f, 1.0f, 0.95f, 0.5f, 0.01f})};
+      const aa_sample_params params{
+          0, random.pick({0.1f, 0.7f, 1.0f, 3.0f}), random.pick<int32_t>({0, 0, 1, 3, 40, 1000, 50000}),
+          random.pick({1.0f, 1.0f, 0.95f, 0.5f, 0.01f}), random.pick({0.0f, 0.0f, 1e-9f, 0.01f, 0.2f, 1.0f})};
       TestTensor logits = TestTensor::random_layout(random, random.float_dtype(), {rows, v}, true);
       // Flat, peaked, with many equal logits, and with most tokens forbidden.
       const int kind = static_cast<int>(random.integer(0, 3));
@@ -94,7 +103,8 @@ TEST(CpuSample, AgainstReference) {
       const int64_t seed = random.integer(-1000, 1000), offset = random.integer(0, 1000);
       OpCase c = sample_case(logits, params, seed, offset, random.chance(0.5));
       SCOPED_TRACE(c.text() + " temperature " + std::to_string(params.temperature) + " top_k " +
-                   std::to_string(params.top_k) + " top_p " + std::to_string(params.top_p));
+                   std::to_string(params.top_k) + " top_p " + std::to_string(params.top_p) + " min_p " +
+                   std::to_string(params.min_p));
       OpCase expected = c;
       run(expected, false);
       for_each_isa([&](Isa) {
@@ -124,7 +134,7 @@ TEST(CpuSample, AgainstReference) {
 TEST(CpuSample, TemperatureZeroIsArgmax) {
   Random random(5);
   TestTensor logits = TestTensor(DType::F32, {3, 1000}).fill_normal(random);
-  OpCase c = sample_case(logits, {0, 0.0f, 5, 0.5f}, 1, 2, true);
+  OpCase c = sample_case(logits, {0, 0.0f, 5, 0.5f, 0.0f}, 1, 2, true);
   compare(c, {0, 0, 0});
 }
 
@@ -149,7 +159,7 @@ TEST(CpuSample, ARowWithoutAFiniteMaximumHasNoToken) {
               default: return at == 0 ? -infinity : at == 17 ? 100.0 : 1.0;
             }
           });
-          OpCase c = sample_case(logits, {0, temperature, top_k, 1.0f}, 1, 2, true);
+          OpCase c = sample_case(logits, {0, temperature, top_k, 1.0f, 0.0f}, 1, 2, true);
           SCOPED_TRACE(c.text());
           compare(c, {0, 0, 0});
           run(c, false);
@@ -170,13 +180,42 @@ TEST(CpuSample, FollowsTheDistribution) {
   TestTensor logits(DType::F32, {rows, 4});
   logits.fill([](int64_t i) { return std::log(0.1 * static_cast<double>(i % 4 + 1)); });
   for (float top_p : {1.0f, 0.65f}) {
-    OpCase c = sample_case(logits, {0, 1.0f, 0, top_p}, 42, 0, false);
+    OpCase c = sample_case(logits, {0, 1.0f, 0, top_p, 0.0f}, 42, 0, false);
     run(c, true);
     double count[4] = {};
     for (int64_t r = 0; r < rows; ++r) count[c.tensors[0].integer(r)] += 1.0 / static_cast<double>(rows);
     for (int token = 0; token < 4; ++token) {
       const double expected = top_p == 1.0f ? 0.1 * (token + 1) : token < 2 ? 0 : 0.1 * (token + 1) / 0.7;
       EXPECT_NEAR(count[token], expected, 0.015) << token;
+    }
+  }
+}
+
+// The probabilities that transformers' processors leave (tests/data/generation_settings.json), as the share of draws.
+TEST(CpuSample, FollowsTheProcessorsOfTransformers) {
+  const auto data = nlohmann::json::parse(std::ifstream(anyaccel::testing::test_data() + "/generation_settings.json"));
+  for (const auto& given : data.at("distributions")) {
+    const auto& settings = given.at("settings");
+    const auto values = given.at("logits").get<std::vector<double>>();
+    const auto probabilities = given.at("probabilities").get<std::vector<double>>();
+    const auto v = static_cast<int64_t>(values.size());
+    const int64_t rows = 8000;
+    TestTensor logits(DType::F32, {rows, v});
+    logits.fill([&](int64_t i) { return values[static_cast<size_t>(i % v)]; });
+    const aa_sample_params params{0, settings.value("temperature", 1.0f), settings.value("top_k", 0),
+                                  settings.value("top_p", 1.0f), settings.value("min_p", 0.0f)};
+    OpCase c = sample_case(logits, params, 42, 0, false);
+    run(c, true);
+    std::vector<double> share(values.size());
+    for (int64_t r = 0; r < rows; ++r) {
+      share[static_cast<size_t>(c.tensors[0].integer(r))] += 1.0 / static_cast<double>(rows);
+    }
+    for (size_t token = 0; token < share.size(); ++token) {
+      if (probabilities[token] == 0) {
+        EXPECT_EQ(share[token], 0) << settings << " token " << token;
+      } else {
+        EXPECT_NEAR(share[token], probabilities[token], 0.025) << settings << " token " << token;
+      }
     }
   }
 }

@@ -75,7 +75,8 @@
  *                    Where seen: logit > 0 ? logit / penalty : logit * penalty.
  *  "sample"          out index [R]; logits float [R,V]; rng I64 [2]; seen inout U8 [R,V] optional  aa_sample_params
  *                    Draws one token per row: scale by 1/temperature, keep the top_k largest (0: all) and renormalise,
- *                    keep the smallest set of most likely ones whose probabilities reach top_p and renormalise, and take
+ *                    keep the smallest set of most likely ones whose probabilities reach top_p, of these keep those at least
+ *                    min_p times as likely as the likeliest (since 1.4) and renormalise, and take
  *                    the first whose running sum exceeds u, all in order of falling probability (lower index first
  *                    among equals). u for row r is (word >> 8) * 2^-24 with word r % 4 of Philox 4x32-10 with key rng[0]
  *                    and counter rng[1] + r / 4, as in "random". temperature 0 is argmax. A row whose largest logit is
@@ -96,6 +97,11 @@
  *  "embedding_shard" out float [T,H]; table float [V,H]; ids index [T]                        aa_embedding_shard_params
  *                    Since 1.3. The table holds the rows first to first + V - 1 of a larger one: out[t] = table[ids[t] - first]
  *                    where that is a row of it, else zeros, whatever the id. The sum over all parts is "embedding".
+ *
+ *  "frequency_penalty" logits inout float [R,V]; counts inout I32 [R,V];                     aa_frequency_params
+ *                    ids index [R] optional
+ *                    Since 1.4. With ids, counts[r, ids[r]] += 1 first (an id that is no token is not counted). Then
+ *                    logit -= frequency * count, and presence more where the count is not 0.
  *
  * Fused ops, since 1.2. Each is a sequence of the ops above with F32 between them, and only for speed: the host asks for
  * one where a model has that sequence, and runs the sequence itself where a driver lacks the op or `supports` refuses the
@@ -209,7 +215,15 @@ typedef struct aa_sample_params {
   float temperature; /* >= 0 */
   int32_t top_k;     /* 0: all */
   float top_p;       /* (0, 1] */
+  float min_p;       /* [0, 1]; 0: all. since 1.4 */
 } aa_sample_params;
+
+/* since 1.4 */
+typedef struct aa_frequency_params {
+  uint32_t struct_size;
+  float presence;
+  float frequency;
+} aa_frequency_params;
 
 typedef enum aa_random_kind { AA_RANDOM_BITS = 0, AA_RANDOM_UNIFORM = 1, AA_RANDOM_NORMAL = 2 } aa_random_kind;
 

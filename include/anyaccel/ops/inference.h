@@ -94,8 +94,11 @@ class Inference : public OpLibrary {
   void increment(const Tensor& x, int64_t amount);
   void argmax(const Tensor& out, const Tensor& x);
   void repetition_penalty(const Tensor& logits, const Tensor& seen, float penalty);
+  // Counts `ids`, where given, in `counts` first.
+  void frequency_penalty(const Tensor& logits, const Tensor& counts, float presence, float frequency,
+                         const Tensor& ids = {});
   void sample(const Tensor& out, const Tensor& logits, const Tensor& rng, float temperature, int top_k, float top_p,
-              const Tensor& seen = {});
+              const Tensor& seen = {}, float min_p = 0.0f);
   void random(const Tensor& out, aa_random_kind kind, uint64_t seed, uint64_t offset, double low, double high);
 
   // -- fused ops: the accelerator's own where it has one and runs this call, else the sequence of ops of abi/ops.h. They

@@ -34,6 +34,7 @@ std::span<const OpEntry> op_entries() {
       {"linear_multi_by_row", linear_multi_by_row, linear_multi_reference},
       {"gated_linear_by_row", gated_linear_by_row, gated_linear_reference},
       {"attention_by_row", attention_by_row, attention_reference},
+      {"frequency_penalty", frequency_penalty, frequency_penalty_reference},
   };
   return kEntries;
 }

@@ -1,4 +1,6 @@
-// The ops of sampling.cl: argmax, repetition_penalty and sample.
+// The ops of sampling.cl: argmax, repetition_penalty, sample and frequency_penalty.
+#include <cmath>
+
 #include "ops/portable/arguments.h"
 #include "ops/portable/op_group.h"
 
@@ -8,10 +10,10 @@ namespace {
 class SamplingOps final : public OpGroup {
  public:
   explicit SamplingOps(DriverAccelerator& accelerator)
-      : kernels_(accelerator, "sampling.cl", {"argmax", "repetition_penalty", "sample"}) {}
+      : kernels_(accelerator, "sampling.cl", {"argmax", "repetition_penalty", "sample", "frequency_penalty"}) {}
 
   std::span<const char* const> ops() const override {
-    static constexpr const char* names[] = {"argmax", "repetition_penalty", "sample"};
+    static constexpr const char* names[] = {"argmax", "repetition_penalty", "sample", "frequency_penalty"};
     return names;
   }
 
@@ -33,6 +35,17 @@ class SamplingOps final : public OpGroup {
                              t[0].strides[0], t[0].strides[1], t[1].data, t[1].strides[0], t[1].strides[1], rows, size,
                              static_cast<const aa_repetition_params*>(call.params)->penalty, t[0].dtype);
     }
+    if (op == FrequencyPenalty) {
+      const int64_t size = t[0].shape[1];
+      if (size == 0) return;
+      const auto items = static_cast<uint32_t>(tuning.items);
+      const auto& params = *static_cast<const aa_frequency_params*>(call.params);
+      const bool has_ids = t[2].dtype != AA_DTYPE_NONE;
+      return kernels_.launch(
+          FrequencyPenalty, device, {.grid = {groups_for(rows * size, items), 1, 1}, .block = {items, 1, 1}}, t[0].data,
+          t[0].strides[0], t[0].strides[1], t[1].data, t[1].strides[0], t[1].strides[1], t[2].data, t[2].strides[0],
+          rows, size, params.presence, params.frequency, t[0].dtype, t[2].dtype, static_cast<int32_t>(has_ids));
+    }
     const LaunchShape shape{.grid = {groups_for(rows, 1), 1, 1},
                             .block = {static_cast<uint32_t>(tuning.group_size), 1, 1}};
     const int64_t size = t[1].shape[1];
@@ -44,12 +57,13 @@ class SamplingOps final : public OpGroup {
     const bool has_seen = t[3].dtype != AA_DTYPE_NONE;
     kernels_.launch(Sample, device, shape, t[0].data, t[0].strides[0], t[1].data, t[1].strides[0], t[1].strides[1],
                     t[2].data, t[2].strides[0], t[3].data, t[3].strides[0], t[3].strides[1], size, params.temperature,
-                    params.top_p, params.top_k, t[0].dtype, t[1].dtype, static_cast<int32_t>(has_seen));
+                    params.top_p, -std::log(params.min_p), params.top_k, t[0].dtype, t[1].dtype,
+                    static_cast<int32_t>(has_seen));
   }
 
  private:
   // Kernels have the same numbers.
-  enum Op : size_t { Argmax, RepetitionPenalty, Sample };
+  enum Op : size_t { Argmax, RepetitionPenalty, Sample, FrequencyPenalty };
   // Weights are multiples of 2^-40, and their sum has 64 bits.
   static constexpr int64_t largest_vocabulary = int64_t{1} << 23;
 

@@ -1,10 +1,13 @@
-// The elementwise ops in floating point: activation, gated_activation, add, repetition_penalty; and increment.
+// The elementwise ops in floating point: activation, gated_activation, add, repetition_penalty, frequency_penalty; and
+// increment.
 #include <cmath>
 #include <cstring>
 
+#include "accelerators/cpu/kernels/checks.h"
 #include "accelerators/cpu/kernels/dispatch.h"
 #include "accelerators/cpu/kernels/elementwise_plan.h"
 #include "accelerators/cpu/kernels/ops_fast.h"
+#include "accelerators/cpu/kernels/parallel.h"
 #include "accelerators/cpu/kernels/rows.h"
 #include "accelerators/cpu/kernels/scratch.h"
 #include "runtime/scalar_convert.h"
@@ -129,6 +132,35 @@ void repetition_penalty(const aa_op_call& call) {
         store_number(at, logits.dtype, logit > 0 ? logit / penalty : logit * penalty);
       }
       ++i;
+    }
+  });
+}
+
+void frequency_penalty(const aa_op_call& call) {
+  const auto& params = *static_cast<const aa_frequency_params*>(call.params);
+  const aa_tensor& ids = call.tensors[2];
+  const Rows logits(call.tensors[0]), counts(call.tensors[1]);
+  if (ids.dtype != AA_DTYPE_NONE) {
+    for (int64_t r = 0; r < counts.count(); ++r) {
+      const int64_t id = index_at(ids, r);
+      if (id < 0 || id >= counts.length()) continue;
+      reinterpret_cast<int32_t*>(counts.row(r).data)[id * counts.stride()] += 1;
+    }
+  }
+  parallel_for(logits.count(), logits.length(), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const Row logit_row = logits.row(r), count_row = counts.row(r);
+      const auto* const count = reinterpret_cast<const int32_t*>(count_row.data);
+      const int64_t item = static_cast<int64_t>(dtype_size(logit_row.dtype));
+      for (int64_t i = 0; i < logit_row.length; ++i) {
+        // Few tokens have been counted.
+        const int32_t n = count[i * count_row.stride];
+        if (n == 0) continue;
+        const double penalty =
+            static_cast<double>(params.frequency) * static_cast<double>(n) + static_cast<double>(params.presence);
+        char* const at = logit_row.data + i * logit_row.stride * item;
+        store_number(at, logit_row.dtype, load_floating(at, logit_row.dtype) - penalty);
+      }
     }
   });
 }

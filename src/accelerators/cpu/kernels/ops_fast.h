@@ -20,6 +20,7 @@ void activation(const aa_op_call& call);
 void gated_activation(const aa_op_call& call);
 void add(const aa_op_call& call);
 void repetition_penalty(const aa_op_call& call);
+void frequency_penalty(const aa_op_call& call);
 void increment(const aa_op_call& call);
 // copy.cpp
 void copy(const aa_op_call& call);

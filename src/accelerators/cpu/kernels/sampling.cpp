@@ -132,6 +132,7 @@ constexpr int64_t kSlack = 64;
 
 // A token this far below the maximum, after division by the temperature, weighs about 1e-7 of it.
 constexpr float kNegligible = 16;
+constexpr double negligible_weight = 1.2e-7;  // more than e^-kNegligible
 
 // Falling logit, lower index first among equals.
 struct MoreLikely {
@@ -211,6 +212,24 @@ class Buckets {
     return {begin_[kCount], sum, 0};
   }
 
+  // The first candidate, in falling order, that weighs less than `bound`.
+  Crossing below(double bound) {
+    double sum = 0;
+    for (int b = 0; b < kCount; ++b) {
+      const auto light = [&](float weight) { return static_cast<double>(weight) < bound; };
+      if (!std::any_of(weights_ + begin_[b], weights_ + begin_[b + 1], light)) {
+        sum += mass_[b];
+        continue;
+      }
+      sort(b);
+      for (int64_t i = begin_[b]; i < begin_[b + 1]; ++i) {
+        if (light(weights_[i])) return {i, sum, static_cast<double>(weights_[i])};
+        sum += weights_[i];
+      }
+    }
+    return {begin_[kCount], sum, 0};
+  }
+
   // The index at a rank that cross() has returned, or the last one.
   uint32_t index_at(int64_t rank) {
     int b = 0;
@@ -280,6 +299,17 @@ int64_t draw(const float* x, float top, const uint32_t* candidates, int64_t coun
       last = crossing.rank;
     } else if (!complete) {
       return -1;
+    }
+  }
+  if (params.min_p > 0) {
+    const auto cut = buckets.below(static_cast<double>(params.min_p));
+    // Who is not among the candidates weighs less than any of them; only a tiny min_p keeps some.
+    if (cut.rank == count && !complete && static_cast<double>(params.min_p) < negligible_weight) return -1;
+    if (cut.rank > 0 && cut.rank <= last) {
+      kept = cut.before;
+      last = cut.rank - 1;
+    } else if (cut.rank == count && last == count - 1 && kept > cut.before) {
+      kept = cut.before;  // of those that are no candidates none is kept
     }
   }
   const auto crossing = buckets.cross(static_cast<double>(u) * kept, true);

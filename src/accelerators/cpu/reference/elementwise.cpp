@@ -1,5 +1,5 @@
 // References of the ops that work element by element: embedding, embedding_shard, activation, gated_activation, add, copy, increment,
-// repetition_penalty and random.
+// repetition_penalty, frequency_penalty and random.
 #include <cmath>
 #include <numbers>
 
@@ -100,6 +100,22 @@ void repetition_penalty_reference(const aa_op_call& call) {
     if (seen.get_integer(seen.flat(i)) == 0) continue;
     const double logit = logits.get(logits.flat(i));
     logits.set(logits.flat(i), logit > 0 ? logit / penalty : logit * penalty);
+  }
+}
+
+void frequency_penalty_reference(const aa_op_call& call) {
+  const auto& params = *static_cast<const aa_frequency_params*>(call.params);
+  const Elements logits(call.tensors[0]), counts(call.tensors[1]), ids(call.tensors[2]);
+  for (int64_t row = 0; row < logits.dim(0); ++row) {
+    const int64_t newest = ids.present() ? ids.get_integer(ids.at(row)) : -1;
+    for (int64_t i = 0; i < logits.dim(1); ++i) {
+      const int64_t count = counts.get_integer(counts.at(row, i)) + (i == newest ? 1 : 0);
+      if (i == newest) counts.set(counts.at(row, i), count);
+      if (count == 0) continue;
+      const double penalty =
+          static_cast<double>(params.frequency) * static_cast<double>(count) + static_cast<double>(params.presence);
+      logits.set(logits.at(row, i), logits.get(logits.at(row, i)) - penalty);
+    }
   }
 }
 

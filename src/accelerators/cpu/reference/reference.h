@@ -23,6 +23,7 @@ void copy_reference(const aa_op_call& call);
 void increment_reference(const aa_op_call& call);
 void argmax_reference(const aa_op_call& call);
 void repetition_penalty_reference(const aa_op_call& call);
+void frequency_penalty_reference(const aa_op_call& call);
 void sample_reference(const aa_op_call& call);
 void random_reference(const aa_op_call& call);
 

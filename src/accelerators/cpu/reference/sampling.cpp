@@ -43,6 +43,10 @@ int64_t sample_of_row(const Elements& x, int64_t row, const aa_sample_params& pa
     order.resize(kept);
     total = sum;
   }
+  if (params.min_p > 0) {
+    while (order.size() > 1 && weight[order.size() - 1] < static_cast<double>(params.min_p)) order.pop_back();
+    total = std::accumulate(weight.begin(), weight.begin() + static_cast<ptrdiff_t>(order.size()), 0.0);
+  }
   double sum = 0;
   for (size_t i = 0; i < order.size(); ++i) {
     sum += weight[i];

@@ -2,6 +2,7 @@
 // (kernels/cuda: embedding.cu, norms.cu, pairs.cu, argmax.cu, sampling.cu). Rows that do not begin at multiples of 16 bytes run
 // on the portable kernels.
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 
@@ -188,6 +189,7 @@ class RowOps final : public OpGroup {
     a.top_p = params.top_p;
     a.top_k = params.top_k;
     a.finite_only = finite_only;
+    a.reach = -std::log(params.min_p);
     // As many blocks as a row is worth, unless the rows alone keep the device busy.
     const int64_t worth = std::min<int64_t>((a.size + AA_SAMPLE_SHARE - 1) / AA_SAMPLE_SHARE, AA_SAMPLE_BLOCKS);
     const int64_t busy = std::max<int64_t>(1, 2 * device_.facts().multiprocessors / rows);

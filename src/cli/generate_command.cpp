@@ -33,12 +33,19 @@ struct Arguments {
   std::vector<std::string> stop;
   std::string dtype = "auto";
   // Numbers are texts until check_numbers() has seen them. Empty sampling options: what generation_config.json says.
-  std::string max_new_tokens = "256";
+  std::optional<std::string> max_new_tokens;
   std::string context = "0";
   std::optional<std::string> temperature;
   std::optional<std::string> top_k;
   std::optional<std::string> top_p;
+  std::optional<std::string> min_p;
   std::optional<std::string> repetition_penalty;
+  std::optional<std::string> presence_penalty;
+  std::optional<std::string> frequency_penalty;
+  std::optional<std::string> min_new_tokens;
+  std::optional<std::string> no_repeat_ngram_size;
+  std::vector<std::string> logit_bias;
+  std::vector<std::string> bad_words;
   std::optional<std::string> seed;
   bool greedy = false;
   std::string activations = "auto";
@@ -52,12 +59,18 @@ struct Arguments {
 };
 
 struct Numbers {
-  int64_t max_new_tokens = 0;
+  std::optional<int64_t> max_new_tokens;
   int64_t context = 0;
   std::optional<float> temperature;
   std::optional<int32_t> top_k;
   std::optional<float> top_p;
+  std::optional<float> min_p;
   std::optional<float> repetition_penalty;
+  std::optional<float> presence_penalty;
+  std::optional<float> frequency_penalty;
+  std::optional<int64_t> min_new_tokens;
+  std::optional<int64_t> no_repeat_ngram_size;
+  std::vector<llm::SequenceBias> logit_bias;
   std::optional<uint64_t> seed;
 };
 
@@ -69,17 +82,37 @@ void add_options(CommandLine& line, Arguments& arguments) {
   line.add_option("--prompt", arguments.prompts, "Text to go on from; give it again for more prompts").one_each();
   line.add_option("--prompt-file", arguments.prompt_files, "A file that holds one prompt; - reads standard input")
       .one_each();
-  line.add_option("--max-new-tokens", arguments.max_new_tokens, "Most tokens to generate for each prompt")
-      .type("N")
-      .show_default();
+  line.add_option("--max-new-tokens", arguments.max_new_tokens,
+                  "Most tokens to generate for each prompt; else what generation_config.json says, else 256")
+      .type("N");
+  line.add_option("--min-new-tokens", arguments.min_new_tokens, "No end-of-text token before so many tokens").type("N");
   line.add_option("--temperature", arguments.temperature, "0 takes the most likely token; higher is more random")
       .type("X");
   line.add_option("--top-k", arguments.top_k, "Draw among the N most likely tokens; 0 is all").type("N");
   line.add_option("--top-p", arguments.top_p, "Draw among the most likely tokens that make up this probability")
       .type("X");
+  line.add_option("--min-p", arguments.min_p, "Draw among tokens at least X times as likely as the likeliest")
+      .type("X");
   line.add_option("--repetition-penalty", arguments.repetition_penalty,
                   "Over 1 makes tokens that have appeared less likely")
       .type("X");
+  line.add_option("--presence-penalty", arguments.presence_penalty,
+                  "-2 to 2; over 0 makes tokens that the answer has less likely")
+      .type("X");
+  line.add_option("--frequency-penalty", arguments.frequency_penalty,
+                  "-2 to 2; the same for each time that the answer has them")
+      .type("X");
+  line.add_option("--no-repeat-ngram-size", arguments.no_repeat_ngram_size,
+                  "No N tokens in a row appear twice in prompt and answer")
+      .type("N");
+  line.add_option("--logit-bias", arguments.logit_bias,
+                  "Adds VALUE to the logit of token ID (-inf forbids it); may be given several times")
+      .type("ID=VALUE")
+      .one_each();
+  line.add_option("--bad-words", arguments.bad_words,
+                  "Never these tokens in a row, with or without a space before them; may be given several times")
+      .type("TEXT")
+      .one_each();
   line.add_option("--seed", arguments.seed, "The same seed gives the same text; without one, a new seed is chosen")
       .type("N");
   line.add_option("--stop", arguments.stop, "End before this text; may be given several times").one_each();
@@ -107,10 +140,31 @@ void add_options(CommandLine& line, Arguments& arguments) {
                       "Only the generated text: no prompt before it, nothing but errors on standard error");
 }
 
+// "ID=VALUE"
+llm::SequenceBias parse_logit_bias(const std::string& text) {
+  const size_t sign = text.find('=');
+  if (sign == std::string::npos) {
+    throw UsageError("--logit-bias is '" + text + "'; expected ID=VALUE, a token's id and a number");
+  }
+  llm::SequenceBias bias;
+  const std::string value = text.substr(sign + 1);
+  bias.ids = {static_cast<int32_t>(
+      parse_integer("--logit-bias", text.substr(0, sign), 0, std::numeric_limits<int32_t>::max()))};
+  bias.bias = value == "-inf" ? -std::numeric_limits<float>::infinity()
+                              : static_cast<float>(parse_number("--logit-bias", value, -1e4, 1e4));
+  return bias;
+}
+
 Numbers check_numbers(const Arguments& arguments) {
   constexpr int64_t most = std::numeric_limits<int32_t>::max();
   Numbers numbers;
-  numbers.max_new_tokens = parse_integer("--max-new-tokens", arguments.max_new_tokens, 1, most);
+  const auto count = [&](const char* option, const std::optional<std::string>& text, int64_t low) {
+    return text ? std::optional(parse_integer(option, *text, low, most)) : std::nullopt;
+  };
+  numbers.max_new_tokens = count("--max-new-tokens", arguments.max_new_tokens, 1);
+  numbers.min_new_tokens = count("--min-new-tokens", arguments.min_new_tokens, 0);
+  numbers.no_repeat_ngram_size = count("--no-repeat-ngram-size", arguments.no_repeat_ngram_size, 0);
+  for (const std::string& text : arguments.logit_bias) numbers.logit_bias.push_back(parse_logit_bias(text));
   numbers.context = parse_integer("--context", arguments.context, 0, most);
   const auto number = [](const char* option, const std::optional<std::string>& text, double low, double high) {
     return text ? std::optional(static_cast<float>(parse_number(option, *text, low, high))) : std::nullopt;
@@ -118,12 +172,18 @@ Numbers check_numbers(const Arguments& arguments) {
   numbers.temperature = number("--temperature", arguments.temperature, 0.0, 1e6);
   numbers.top_p = number("--top-p", arguments.top_p, 1e-6, 1.0);
   numbers.repetition_penalty = number("--repetition-penalty", arguments.repetition_penalty, 1e-3, 1e3);
+  numbers.min_p = number("--min-p", arguments.min_p, 0.0, 1.0);
+  numbers.presence_penalty = number("--presence-penalty", arguments.presence_penalty, -2.0, 2.0);
+  numbers.frequency_penalty = number("--frequency-penalty", arguments.frequency_penalty, -2.0, 2.0);
   if (arguments.top_k) numbers.top_k = static_cast<int32_t>(parse_integer("--top-k", *arguments.top_k, 0, most));
   if (arguments.seed) numbers.seed = parse_seed("--seed", *arguments.seed);
 
-  if (arguments.greedy && (arguments.temperature || arguments.top_k || arguments.top_p)) {
+  if (arguments.greedy && (arguments.temperature || arguments.top_k || arguments.top_p || arguments.min_p)) {
     throw UsageError(
-        "--greedy always takes the most likely token; it cannot go with --temperature, --top-k or --top-p");
+        "--greedy always takes the most likely token; it cannot go with --temperature, --top-k, --top-p or --min-p");
+  }
+  for (const std::string& words : arguments.bad_words) {
+    if (words.empty()) throw UsageError("--bad-words is empty; expected some text");
   }
   for (const std::string& stop : arguments.stop) {
     if (stop.empty()) throw UsageError("--stop is empty; expected some text");
@@ -163,15 +223,32 @@ llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers&
                                       const llm::TextGenerator& generator) {
   llm::GenerateOptions options = generator.default_options();
   llm::Sampling& sampling = options.sampling;
-  // Whoever asks for top-k or top-p wants to draw.
-  if ((numbers.top_k || numbers.top_p) && sampling.temperature == 0.0f) sampling.temperature = 1.0f;
+  // Whoever asks for top-k, top-p or min-p wants to draw.
+  if ((numbers.top_k || numbers.top_p || numbers.min_p) && sampling.temperature == 0.0f) sampling.temperature = 1.0f;
   sampling.temperature = arguments.greedy ? 0.0f : numbers.temperature.value_or(sampling.temperature);
   sampling.top_k = numbers.top_k.value_or(sampling.top_k);
   sampling.top_p = numbers.top_p.value_or(sampling.top_p);
+  sampling.min_p = numbers.min_p.value_or(sampling.min_p);
   sampling.repetition_penalty = numbers.repetition_penalty.value_or(sampling.repetition_penalty);
-  options.max_new_tokens = numbers.max_new_tokens;
+  sampling.presence_penalty = numbers.presence_penalty.value_or(sampling.presence_penalty);
+  sampling.frequency_penalty = numbers.frequency_penalty.value_or(sampling.frequency_penalty);
+  if (numbers.max_new_tokens) {
+    options.max_new_tokens = *numbers.max_new_tokens;
+    options.max_length = 0;
+  }
+  llm::TokenRules& rules = options.rules;
+  rules.min_new_tokens = numbers.min_new_tokens.value_or(rules.min_new_tokens);
+  rules.no_repeat_ngram_size = numbers.no_repeat_ngram_size.value_or(rules.no_repeat_ngram_size);
+  rules.sequence_bias.insert(rules.sequence_bias.end(), numbers.logit_bias.begin(), numbers.logit_bias.end());
+  for (const std::string& words : arguments.bad_words) {
+    // Most tokenizers have tokens of their own for a word after a space.
+    for (const char* before : {"", " "}) {
+      const auto ids = generator.tokenizer()->encode(before + words, /*add_special_tokens=*/false);
+      if (!ids.empty()) rules.bad_words_ids.push_back(ids);
+    }
+  }
   options.context = numbers.context;
-  options.stop = arguments.stop;
+  options.stop.insert(options.stop.end(), arguments.stop.begin(), arguments.stop.end());
   options.ignore_eos = arguments.ignore_eos;
   options.add_special_tokens = !arguments.no_bos;
   options.deterministic = arguments.deterministic;
@@ -212,6 +289,9 @@ llm::TextGenerator load(const Arguments& arguments, DType dtype, const Job& job)
                  generator.load_seconds() * 1000.0);
     for (const std::string& note : model.notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
     for (const std::string& note : generator.tokenizer()->notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
+    for (const std::string& warning : generator.generation_config().warnings) {
+      std::fprintf(stderr, "warning: %s\n", warning.c_str());
+    }
   }
   return generator;
 }
@@ -240,6 +320,7 @@ Json result_json(const Arguments& arguments, const std::vector<std::string>& pro
           {"ranks", generator.model().shard().ranks},
           {"dtype", dtype_name(generator.model().dtype())},
           {"seed", result.seed},
+          {"warnings", generator.generation_config().warnings},
           {"completions", std::move(completions)},
           {"timings",
            {{"load_seconds", generator.load_seconds()},

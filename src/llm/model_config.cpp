@@ -259,19 +259,6 @@ ModelConfig read_config(const JsonRef& root) {
   return config;
 }
 
-GenerationConfig read_generation(const JsonRef& root, GenerationConfig config) {
-  if (!root.is_object()) root.fail("an object");
-  read_special_ids(root, config.bos_token_id, config.eos_token_ids);
-  config.do_sample = read_flag(root, "do_sample", config.do_sample);
-  config.temperature = static_cast<float>(read_number(root, "temperature", 0.0, 1e4, 1.0));
-  const int64_t all = 0;
-  config.top_k =
-      static_cast<int32_t>(root.has("top_k") ? read_whole(root, "top_k", 0, INT32_MAX, all) : int64_t{config.top_k});
-  config.top_p = static_cast<float>(read_number(root, "top_p", 0.0, 1.0, 1.0));
-  config.repetition_penalty = static_cast<float>(read_number(root, "repetition_penalty", 1e-4, 1e4, 1.0));
-  return config;
-}
-
 }  // namespace
 
 std::string_view family_name(Family family) noexcept {
@@ -322,25 +309,6 @@ ModelConfig load_model_config(const std::filesystem::path& dir) {
 ModelConfig parse_model_config(std::string_view json_text, std::string_view source_name) {
   const JsonDocument document = JsonDocument::parse(json_text, source_name);
   return read_config(document.root());
-}
-
-GenerationConfig load_generation_config(const std::filesystem::path& dir) {
-  GenerationConfig config;
-  std::error_code error;
-  if (std::filesystem::exists(dir / "config.json", error)) {
-    const ModelConfig model = load_model_config(dir);
-    config.bos_token_id = model.bos_token_id;
-    config.eos_token_ids = model.eos_token_ids;
-  }
-  const std::filesystem::path path = dir / "generation_config.json";
-  if (!std::filesystem::exists(path, error)) return config;
-  const JsonDocument document = JsonDocument::load(path, max_config_bytes);
-  return read_generation(document.root(), std::move(config));
-}
-
-GenerationConfig parse_generation_config(std::string_view json_text, std::string_view source_name) {
-  const JsonDocument document = JsonDocument::parse(json_text, source_name);
-  return read_generation(document.root(), GenerationConfig());
 }
 
 }  // namespace anyaccel::llm

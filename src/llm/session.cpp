@@ -8,12 +8,14 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/comm/process_group.h"
 #include "anyaccel/error.h"
 #include "anyaccel/format_bytes.h"
 #include "llm/decoder_step.h"
+#include "llm/logit_bias.h"
 
 namespace anyaccel::llm {
 
@@ -57,6 +59,14 @@ void check_sampling(const Sampling& sampling) {
   if (!(sampling.repetition_penalty > 0.0f) || !std::isfinite(sampling.repetition_penalty)) {
     fail("repetition_penalty", std::to_string(sampling.repetition_penalty), "a number over 0");
   }
+  if (!(sampling.min_p >= 0.0f && sampling.min_p <= 1.0f)) {
+    fail("min_p", std::to_string(sampling.min_p), "a number from 0 to 1");
+  }
+  const auto check_penalty = [&](float value, const char* name) {
+    if (!(value >= -2.0f && value <= 2.0f)) fail(name, std::to_string(value), "a number from -2 to 2");
+  };
+  check_penalty(sampling.presence_penalty, "presence_penalty");
+  check_penalty(sampling.frequency_penalty, "frequency_penalty");
 }
 
 // Blocks until the values have been read.
@@ -116,6 +126,12 @@ struct Session::Impl {
   Tensor summed_tensor(const Shape& shape, DType dtype) const;
   void fill_seen(std::span<const std::vector<int32_t>> prompts);
   void refuse_unless_deterministic() const;
+  bool counts_tokens() const { return sampling.presence_penalty != 0.0f || sampling.frequency_penalty != 0.0f; }
+  // Memory that a decode step reads on the ranks that draw, made when it is first wanted.
+  void make_draw_tensor(Tensor& tensor, DType dtype);
+  void start_rules(std::span<const std::vector<int32_t>> prompts, std::optional<LogitBias> wanted);
+  // Writes the rows of biases that differ from those on the device.
+  void write_bias();
   // Sequence numbers and positions of the active rows and, of a deterministic session, the counters of their next draws: of
   // the newest tokens (`drawn`: false, they have yet to be drawn) or of those after them.
   void write_active(bool drawn);
@@ -123,7 +139,8 @@ struct Session::Impl {
   // The ops of one decode step: newest tokens in, next ones out.
   void enqueue_step();
   // Chooses from decode_logits and advances the random numbers.
-  void enqueue_draw();
+  // The newest tokens are counted for the penalties, but for the first draw, before which there are none.
+  void enqueue_draw(bool first);
   bool graphs_wanted() const;
   // The captured step for the present batch size, captured now if this size has run before; else null.
   const Graph* captured_step();
@@ -147,9 +164,12 @@ struct Session::Impl {
   Tensor decode_ids, decode_sequence, decode_positions;  // I32
   Tensor decode_logits;                                  // fp32 [B, V]
   Tensor seen;                                           // U8 [B, V]; only with a repetition penalty
-  Tensor rng;                                            // I64 [2]; deterministic: [B, 2], one for each row
-  uint64_t seed = 0, offset = 0;                         // of start()
-  Tensor host_ids;                                       // I32 [B] in host memory, pinned where possible
+  Tensor counts;                                         // I32 [B, V] of the answer's tokens; only with such a penalty
+  Tensor bias;                                           // fp32 [B, V], added to the logits; only with rules
+  std::optional<LogitBias> rules;
+  Tensor rng;                     // I64 [2]; deterministic: [B, 2], one for each row
+  uint64_t seed = 0, offset = 0;  // of start()
+  Tensor host_ids;                // I32 [B] in host memory, pinned where possible
   std::vector<int32_t> active;
   std::vector<int64_t> position;       // of the newest token of active[i], which has not been run yet
   std::vector<int64_t> prompt_length;  // of each sequence
@@ -363,14 +383,35 @@ StepInput Session::Impl::decode_input() const {
   return {decode_ids.slice(0, 0, count), decode_sequence.slice(0, 0, count), decode_positions.slice(0, 0, count)};
 }
 
+void Session::Impl::make_draw_tensor(Tensor& tensor, DType dtype) {
+  if (tensor) return;
+  tensor = Tensor::empty({options.sequences, model->config().vocab_size}, dtype, model->device());
+  captured.clear();
+}
+
+void Session::Impl::start_rules(std::span<const std::vector<int32_t>> prompts, std::optional<LogitBias> wanted) {
+  if (wanted.has_value() != rules.has_value()) captured.clear();
+  rules = std::move(wanted);
+  if (!rules) return;
+  rules->start(prompts);
+  if (draws()) make_draw_tensor(bias, DType::F32);
+  write_bias();
+}
+
+void Session::Impl::write_bias() {
+  if (!draws()) return;
+  for (size_t i = 0; i < active.size(); ++i) {
+    const std::span<const float> row = rules->next_row(static_cast<size_t>(active[i]));
+    if (row.empty()) continue;
+    const Tensor to = bias.select(0, static_cast<int64_t>(i));
+    to.copy_from(Tensor::from_host(row.data(), to.shape(), to.dtype()));
+  }
+}
+
 void Session::Impl::fill_seen(std::span<const std::vector<int32_t>> prompts) {
   if (sampling.repetition_penalty == 1.0f || !draws()) return;
-  const int64_t vocab = model->config().vocab_size;
-  if (!seen) {
-    seen = Tensor::empty({options.sequences, vocab}, DType::U8, model->device());
-    captured.clear();
-  }
-  std::vector<uint8_t> marks(static_cast<size_t>(vocab));
+  make_draw_tensor(seen, DType::U8);
+  std::vector<uint8_t> marks(static_cast<size_t>(model->config().vocab_size));
   for (size_t i = 0; i < prompts.size(); ++i) {
     std::fill(marks.begin(), marks.end(), uint8_t{0});
     for (const int32_t id : prompts[i]) marks[static_cast<size_t>(id)] = 1;
@@ -392,20 +433,25 @@ void Session::Impl::write_active(bool drawn) {
   upload(rng.slice(0, 0, static_cast<int64_t>(position.size())), counters);
 }
 
-void Session::Impl::enqueue_draw() {
+void Session::Impl::enqueue_draw(bool first) {
   ops::Inference& ops = decoder.ops();
   const auto count = static_cast<int64_t>(active.size());
   const Tensor chosen_from = decode_logits.slice(0, 0, count);
   const Tensor chosen = decode_ids.slice(0, 0, count);
   if (draws()) {
+    if (rules) ops.add(chosen_from, chosen_from, bias.slice(0, 0, count));
     Tensor marks;
     if (sampling.repetition_penalty != 1.0f) {
       marks = seen.slice(0, 0, count);
       ops.repetition_penalty(chosen_from, marks, sampling.repetition_penalty);
     }
+    if (counts_tokens()) {
+      ops.frequency_penalty(chosen_from, counts.slice(0, 0, count), sampling.presence_penalty,
+                            sampling.frequency_penalty, first ? Tensor() : chosen);
+    }
     const auto draw = [&](int64_t begin, int64_t end, const Tensor& counter) {
       ops.sample(chosen.slice(0, begin, end), chosen_from.slice(0, begin, end), counter, sampling.temperature,
-                 sampling.top_k, sampling.top_p, marks ? marks.slice(0, begin, end) : Tensor());
+                 sampling.top_k, sampling.top_p, marks ? marks.slice(0, begin, end) : Tensor(), sampling.min_p);
     };
     if (options.deterministic && sampling.temperature > 0) {
       // The op gives the rows of a call different numbers, so each has a call.
@@ -436,7 +482,7 @@ void Session::Impl::enqueue_step() {
   decoder.forward(input, ranges);
   decoder.logits(decode_logits.slice(0, 0, static_cast<int64_t>(active.size())), {});
   decoder.ops().increment(input.positions, 1);
-  enqueue_draw();
+  enqueue_draw(/*first=*/false);
 }
 
 bool Session::Impl::graphs_wanted() const {
@@ -473,16 +519,18 @@ void Session::Impl::fail_without_token(size_t i) const {
   const auto nans = std::count_if(logits.begin(), logits.end(), [](float x) { return std::isnan(x); });
   const auto infinite = [&](float sign) { return std::count(logits.begin(), logits.end(), sign * INFINITY); };
   const auto sequence = static_cast<size_t>(active[i]);
-  throw NumericalError("generation stopped: the model's logits for sequence " + std::to_string(sequence) +
-                       ", position " + std::to_string(position[i]) + " (token " +
-                       std::to_string(position[i] - prompt_length[sequence] + 1) +
-                       " of the answer) have no finite maximum: of " + std::to_string(logits.size()) + ", " +
-                       std::to_string(nans) + " are NaN, " + std::to_string(infinite(1.0f)) + " +infinity and " +
-                       std::to_string(infinite(-1.0f)) + " -infinity. " +
-                       (model->dtype() == DType::F16
-                            ? "Numbers may have grown too large for fp16 (try --dtype bf16 or fp32), or the weights "
-                              "are damaged (compare the files with their source)"
-                            : "The weights are probably damaged (compare the files with their source)"));
+  throw NumericalError(
+      "generation stopped: the model's logits for sequence " + std::to_string(sequence) + ", position " +
+      std::to_string(position[i]) + " (token " + std::to_string(position[i] - prompt_length[sequence] + 1) +
+      " of the answer) have no finite maximum: of " + std::to_string(logits.size()) + ", " + std::to_string(nans) +
+      " are NaN, " + std::to_string(infinite(1.0f)) + " +infinity and " + std::to_string(infinite(-1.0f)) +
+      " -infinity. " +
+      (rules && nans == 0 && infinite(1.0f) == 0
+           ? "The rules about tokens that are not allowed (bad words, suppressed tokens, ...) leave none"
+       : model->dtype() == DType::F16 ? "Numbers may have grown too large for fp16 (try --dtype bf16 or fp32), or the "
+                                        "weights are damaged (compare the "
+                                        "files with their source)"
+                                      : "The weights are probably damaged (compare the files with their source)"));
 }
 
 Session::Session(std::shared_ptr<const Model> model, const SessionOptions& options) {
@@ -516,10 +564,12 @@ Tensor Session::forward(const TokenBatch& tokens, std::span<const int32_t> rows)
 }
 
 void Session::start(std::span<const std::vector<int32_t>> prompts, const Sampling& sampling, uint64_t seed,
-                    uint64_t offset) {
+                    uint64_t offset, const TokenRules& rules) {
   const RangeScope range(model().accelerator(), "prefill");
   Impl& impl = *impl_;
   check_sampling(sampling);
+  std::optional<LogitBias> bias;
+  if (!rules.empty()) bias.emplace(rules, impl.model->config().vocab_size);
   if (prompts.empty() || static_cast<int64_t>(prompts.size()) > impl.options.sequences) {
     throw InvalidArgument("start: " + std::to_string(prompts.size()) + " prompts; this session takes 1 to " +
                           std::to_string(impl.options.sequences));
@@ -564,9 +614,14 @@ void Session::start(std::span<const std::vector<int32_t>> prompts, const Samplin
     upload(impl.rng, std::vector<int64_t>{std::bit_cast<int64_t>(seed), std::bit_cast<int64_t>(offset)});
   }
   impl.fill_seen(prompts);
+  if (impl.counts_tokens() && impl.draws()) {
+    impl.make_draw_tensor(impl.counts, DType::I32);
+    impl.counts.fill(0);
+  }
+  impl.start_rules(prompts, std::move(bias));
   impl.write_active(/*drawn=*/false);
   impl.run(batch, rows, impl.decode_logits);
-  impl.enqueue_draw();
+  impl.enqueue_draw(/*first=*/true);
 }
 
 std::span<const int32_t> Session::Impl::newest_tokens() {
@@ -604,9 +659,12 @@ void Session::retain(std::span<const bool> keep) {
   for (size_t i = 0; i < keep.size(); ++i) {
     if (!keep[i]) continue;
     const size_t to = kept_ids.size();
-    if (impl.seen && impl.sampling.repetition_penalty != 1.0f && to != i) {
-      impl.seen.select(0, static_cast<int64_t>(to)).copy_from(impl.seen.select(0, static_cast<int64_t>(i)));
-    }
+    const auto move_row = [&](const Tensor& rows) {
+      if (to != i) rows.select(0, static_cast<int64_t>(to)).copy_from(rows.select(0, static_cast<int64_t>(i)));
+    };
+    if (impl.draws() && impl.sampling.repetition_penalty != 1.0f) move_row(impl.seen);
+    if (impl.draws() && impl.counts_tokens()) move_row(impl.counts);
+    if (impl.draws() && impl.rules) move_row(impl.bias);
     kept_ids.push_back(newest[i]);
     impl.active[to] = impl.active[i];
     impl.position[to] = impl.position[i];
@@ -631,6 +689,11 @@ void Session::step() {
                             std::to_string(impl.options.context) + " tokens");
     }
     impl.decoder.set_sequence_length(impl.active[i], impl.position[i] + 1, /*restart=*/false);
+  }
+  if (impl.rules) {
+    const std::span<const int32_t> newest = impl.newest_tokens();
+    for (size_t i = 0; i < newest.size(); ++i) impl.rules->push(static_cast<size_t>(impl.active[i]), newest[i]);
+    impl.write_bias();
   }
   if (const Graph* graph = impl.captured_step()) {
     impl.accelerator.replay_graph(*graph);

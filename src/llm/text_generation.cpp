@@ -46,7 +46,10 @@ class Answer {
       completion_.finish_reason = FinishReason::Stop;
       return false;
     }
-    const bool full = static_cast<int64_t>(completion_.token_ids.size()) >= options_.max_new_tokens;
+    const auto generated = static_cast<int64_t>(completion_.token_ids.size());
+    const int64_t length = generated + static_cast<int64_t>(completion_.prompt_ids.size());
+    const bool full =
+        generated >= options_.max_new_tokens || (options_.max_length > 0 && length >= options_.max_length);
     return full || !room ? end(FinishReason::Length) : true;
   }
 
@@ -93,7 +96,8 @@ int64_t trained_context(const ModelConfig& config) {
 
 int64_t choose_context(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options,
                        const ModelConfig& config) {
-  const int64_t limit = options.context > 0 ? options.context : trained_context(config);
+  int64_t limit = options.context > 0 ? options.context : trained_context(config);
+  if (options.max_length > 0) limit = std::min(limit, options.max_length);
   int64_t longest = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
     const auto length = static_cast<int64_t>(prompts[i].size());
@@ -195,8 +199,19 @@ GenerateOptions TextGenerator::default_options() const {
     options.sampling.temperature = config.temperature;
     options.sampling.top_k = config.top_k;
     options.sampling.top_p = config.top_p;
+    options.sampling.min_p = config.min_p;
   }
   options.sampling.repetition_penalty = config.repetition_penalty;
+  options.sampling.presence_penalty = config.presence_penalty;
+  options.sampling.frequency_penalty = config.frequency_penalty;
+  options.rules = config.rules;
+  options.stop = config.stop_strings;
+  if (config.max_new_tokens) {
+    options.max_new_tokens = *config.max_new_tokens;
+  } else if (config.max_length) {
+    options.max_length = *config.max_length;
+    options.max_new_tokens = options.max_length;
+  }
   return options;
 }
 
@@ -233,6 +248,10 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
     throw InvalidArgument("generate: context is " + std::to_string(options.context) +
                           "; expected 0 (chosen for you) or a positive number");
   }
+  if (options.max_length < 0) {
+    throw InvalidArgument("generate: max_length is " + std::to_string(options.max_length) +
+                          "; expected 0 (no limit) or a positive number");
+  }
   check_ids(prompts, model_->config().vocab_size, tokenizer_.get());
   interrupted_.reset();
   const int64_t context = choose_context(prompts, options, model_->config());
@@ -262,7 +281,11 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   const std::vector<int32_t>& eos = generation_config_.eos_token_ids;
   const uint64_t replayed_before = session.replayed_steps();
   Stopwatch watch;
-  session.start(prompts, options.sampling, rng.seed, rng.offset);
+  TokenRules rules = options.rules;
+  rules.eos_token_ids = options.ignore_eos ? std::vector<int32_t>() : eos;
+  rules.max_new_tokens = options.max_new_tokens;
+  rules.max_length = options.max_length;
+  session.start(prompts, options.sampling, rng.seed, rng.offset, rules);
   std::span<const int32_t> tokens = session.tokens();
   timings.prefill_seconds = watch.lap();
   for (;;) {

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "anyaccel/error.h"
+#include "anyaccel/llm/generation_config.h"
 #include "anyaccel/llm/model_config.h"
 #include "fuzz/fuzz_targets.h"
 

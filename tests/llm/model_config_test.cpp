@@ -7,6 +7,7 @@
 #include <array>
 #include <string>
 
+#include "anyaccel/llm/generation_config.h"
 #include "llm/test_directory.h"
 
 namespace anyaccel::llm {

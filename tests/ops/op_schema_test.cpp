@@ -95,9 +95,9 @@ std::vector<Call> good_calls() {
       make("argmax", {i32({3}), f32({3, 9})}),
       make("repetition_penalty", {f32({3, 9}), u8({3, 9})}).with(aa_repetition_params{0, 1.1f}),
       make("sample", {i64({3}), f32({3, 9}), i64({2}), absent()}).with(aa_sample_params{0, 1, 0, 1, 0}),
-      make("frequency_penalty", {f32({3, 9}), i32({3, 9}), i64({3})}).with(aa_frequency_params{0, 0.5f, -0.5f}),
       make("random", {floats({3, 9})}).with(aa_random_params{0, AA_RANDOM_UNIFORM, 1, 0, 0, 1}),
       make("embedding_shard", {floats({3, 8}), f32({10, 8}), i64({3})}).with(aa_embedding_shard_params{0, 0, 20}),
+      make("frequency_penalty", {f32({3, 9}), i32({3, 9}), i64({3})}).with(aa_frequency_params{0, 0.5f, -0.5f}),
       make("norm_linear", {f32({3, 5}), floats({3, 8}), absent(), floats({5, 8}), floats({5})}).with(eps),
       make("norm_gated_linear",
            {f32({3, 5}), f32({3, 8}), floats({8}), floats({5, 8}), floats({5, 8}), floats({5}), absent()})

@@ -1,4 +1,4 @@
-// What config.json and generation_config.json of a Hugging Face model directory say about a decoder model.
+// What config.json of a Hugging Face model directory says about a decoder model.
 #pragma once
 
 #include <cstdint>
@@ -76,17 +76,6 @@ struct ModelConfig {
   std::vector<std::string> notes;
 };
 
-// Defaults are transformers'. An absent file means no value was set.
-struct GenerationConfig {
-  std::optional<int32_t> bos_token_id;
-  std::vector<int32_t> eos_token_ids;
-  bool do_sample = false;
-  float temperature = 1.0f;  // 0: greedy
-  int32_t top_k = 50;        // 0: all
-  float top_p = 1.0f;
-  float repetition_penalty = 1.0f;
-};
-
 // Reads and checks `dir`/config.json. Throws CheckpointError that names the file, the field, what was expected and what
 // was found: for a missing or damaged file, an architecture that is not supported (the message lists those that are), a
 // wrong type, a number out of range, sizes that do not fit each other, quantized weights, an adapter beside the model, or
@@ -94,11 +83,6 @@ struct GenerationConfig {
 ModelConfig load_model_config(const std::filesystem::path& dir);
 // The same for text; `source_name` stands for the file in errors.
 ModelConfig parse_model_config(std::string_view json_text, std::string_view source_name);
-
-// Reads `dir`/generation_config.json. What it does not say about special tokens comes from config.json. Both files may
-// be absent. CheckpointError as above.
-GenerationConfig load_generation_config(const std::filesystem::path& dir);
-GenerationConfig parse_generation_config(std::string_view json_text, std::string_view source_name);
 
 struct RopeFrequencies {
   // rope.rotary_dim / 2 values; dimension pair i turns by position * inv_freq[i] radians.

@@ -20,6 +20,7 @@
 
 #include "anyaccel/dtype.h"
 #include "anyaccel/llm/model.h"
+#include "anyaccel/llm/token_rules.h"
 #include "anyaccel/tensor.h"
 
 namespace anyaccel::llm {
@@ -42,6 +43,10 @@ struct Sampling {
   int32_t top_k = 0;         // 0: all
   float top_p = 1.0f;
   float repetition_penalty = 1.0f;  // 1: none
+  float min_p = 0.0f;               // 0: all
+  // As OpenAI's API has them: taken from the logit of a token once if the answer has it, and as often as it has it.
+  float presence_penalty = 0.0f;   // -2 to 2
+  float frequency_penalty = 0.0f;  // -2 to 2
 
   friend bool operator==(const Sampling&, const Sampling&) = default;
 };
@@ -75,10 +80,12 @@ class Session {
   // -- decode loop: one new token for each active sequence in every step --
 
   // Runs the prompts (prompts[i] in sequence i, from position 0) and draws the first new token of each; these are
-  // returned by the first call of next(). rng: seed and offset of the draws. InvalidArgument for an empty prompt, more
-  // prompts than sequences, a prompt longer than the context (with both numbers), or an invalid sampling option.
+  // returned by the first call of tokens(). rng: seed and offset of the draws. With rules, step() waits for the newest tokens.
+  // Biases of the rules come before the penalties of `sampling`. InvalidArgument for an empty prompt, more prompts than
+  // sequences, a prompt longer than the context (with both numbers), an invalid sampling option, or a rule about a token that
+  // the model does not have.
   void start(std::span<const std::vector<int32_t>> prompts, const Sampling& sampling, uint64_t seed,
-             uint64_t offset = 0);
+             uint64_t offset = 0, const TokenRules& rules = {});
   // The newest token of each active sequence, in the order of active(). Waits for the device. NumericalError when a sequence
   // has none, because its logits hold a NaN, +infinity or nothing but -infinity (what "sample" of abi/ops.h calls a row
   // without a token); the message names the sequence and the position. All ranks of a model throw it. Other sequences are

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "anyaccel/llm/generation_config.h"
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/session.h"
 #include "anyaccel/llm/tokenizer.h"
@@ -21,7 +22,12 @@ namespace anyaccel::llm {
 
 struct GenerateOptions {
   int64_t max_new_tokens = 256;  // for each prompt; at least 1
+  // Most tokens of a prompt and its answer, where that ends earlier; 0: no such limit. Not the size of the cache, as context is.
+  int64_t max_length = 0;
   Sampling sampling;
+  // Which tokens are forbidden, forced or preferred. eos_token_ids, max_new_tokens and max_length in it are set by the
+  // generator, without end-of-sequence tokens when ignore_eos is set.
+  TokenRules rules;
   // Of the draws. Empty: the state of the accelerator's random number generator, which then moves on.
   std::optional<uint64_t> seed;
   // Text ends before the first of these to appear. Token borders do not matter.
@@ -97,7 +103,8 @@ class TextGenerator {
   const GenerationConfig& generation_config() const noexcept { return generation_config_; }
   // Seconds that load() took.
   double load_seconds() const noexcept { return load_seconds_; }
-  // What generation_config.json says, else the defaults above: greedy unless it says do_sample.
+  // What generation_config.json says, else the defaults above: greedy unless it says do_sample. What of the file changes the
+  // text and cannot be had is in generation_config().warnings.
   GenerateOptions default_options() const;
 
   // Generates for all prompts together; each has its own length and its own end. Blocks until all are done.

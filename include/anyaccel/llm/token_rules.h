@@ -1,0 +1,49 @@
+// Rules about single tokens of an answer: which are forbidden, forced, or more and less likely than the model has them. They
+// are those of transformers' GenerationConfig, under its names and in its order; docs/generation.md lists every field.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace anyaccel::llm {
+
+struct SequenceBias {
+  std::vector<int32_t> ids;  // at least one
+  float bias = 0.0f;         // finite or -infinity
+
+  friend bool operator==(const SequenceBias&, const SequenceBias&) = default;
+};
+
+// "So far" is the prompt and the answer.
+struct TokenRules {
+  // Added to the logit of the last id where the tokens so far end in the others. A later entry of the same ids replaces an
+  // earlier one.
+  std::vector<SequenceBias> sequence_bias;
+  // Sequences of which the last token is forbidden where the tokens so far end in the others. One that is a single token of
+  // eos_token_ids forbids nothing.
+  std::vector<std::vector<int32_t>> bad_words_ids;
+  // Forbids tokens that would repeat a sequence of this many tokens; 0: none.
+  int64_t no_repeat_ngram_size = 0;
+  // The tokens eos_token_ids are forbidden until there are so many tokens, in all or of the answer.
+  int64_t min_length = 0;
+  int64_t min_new_tokens = 0;
+  // The second token of all, after a prompt of one.
+  std::optional<int32_t> forced_bos_token_id;
+  // The answer's last token, where its length is limited; of several the lowest.
+  std::vector<int32_t> forced_eos_token_ids;
+  // Forbidden always, and as an answer's first token. With forced_bos_token_id and a prompt of one token, the first after that.
+  std::vector<int32_t> suppress_tokens;
+  std::vector<int32_t> begin_suppress_tokens;
+
+  // What the rules above refer to.
+  std::vector<int32_t> eos_token_ids;
+  int64_t max_new_tokens = 0;
+  int64_t max_length = 0;  // of prompt and answer, where that is less; 0: no such limit
+
+  // Whether there is any rule.
+  bool empty() const;
+  friend bool operator==(const TokenRules&, const TokenRules&) = default;
+};
+
+}  // namespace anyaccel::llm

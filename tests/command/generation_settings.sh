@@ -1,0 +1,62 @@
+# Settings of generation on the command line: warnings about fields of generation_config.json on standard error and in --json,
+# bad words, biases, penalties, and what is refused.
+anyaccel=$1
+model=$2/models/stories
+fail() { echo "FAILED: $1"; exit 1; }
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cp "$model"/*.json "$folder"
+ln -s "$model/model.safetensors" "$folder/model.safetensors"
+cat >"$folder/generation_config.json" <<'JSON'
+{"bos_token_id": 1, "num_beams": 3, "chat_format": "chatml", "use_cache": true, "max_new_tokens": 5, "stop_strings": ["zebra"]}
+JSON
+generate() {
+  "$anyaccel" generate --model "$folder" --prompt "Once upon a time" --greedy --dtype fp32 "$@" >"$folder/out" 2>"$folder/err"
+}
+
+generate || fail "$(cat "$folder/err")"
+grep -q '^warning: .*generation_config.json: the field "num_beams" is ignored: ' "$folder/err" || fail "$(cat "$folder/err")"
+grep -q '^warning: .*generation_config.json: the field "chat_format" is not known and is ignored' "$folder/err" ||
+  fail "$(cat "$folder/err")"
+[ "$(grep -c '^warning: ' "$folder/err")" = 2 ] || fail "other warnings: $(cat "$folder/err")"
+generate --quiet || fail "$(cat "$folder/err")"
+! grep -q "num_beams" "$folder/err" || fail "--quiet warns"
+generate --json || fail "$(cat "$folder/err")"
+python3 - "$folder/out" <<'PYTHON' || fail "--json: $(cat "$folder/out")"
+import json, sys
+result = json.load(open(sys.argv[1]))
+assert len(result["warnings"]) == 2 and "num_beams" in result["warnings"][0], result["warnings"]
+assert len(result["completions"][0]["token_ids"]) == 5  # max_new_tokens of the file
+PYTHON
+
+# What the model says by itself has these words; with the options it has not.
+text() { generate --quiet --max-new-tokens 40 --ignore-eos "$@" || fail "$*: $(cat "$folder/err")"; cat "$folder/out"; }
+plain=$(text)
+word=$(echo "$plain" | tr -c 'A-Za-z\n' ' ' | awk '{ print $3 }')
+text --bad-words "$word" | grep -qw "$word" && fail "--bad-words $word: $(cat "$folder/out")"
+for option in "--frequency-penalty 1.5" "--presence-penalty 2" "--no-repeat-ngram-size 1" "--repetition-penalty 2"; do
+  [ "$(text $option)" != "$plain" ] || fail "$option changes nothing"
+done
+[ "$(text --logit-bias 0=-inf --logit-bias 1=-50)" = "$plain" ] || fail "a bias of tokens that never come changes the text"
+first=$(generate --json --max-new-tokens 1 && python3 -c "
+import json, sys
+print(json.load(open(sys.argv[1]))['completions'][0]['token_ids'][0])" "$folder/out")
+[ "$(text --logit-bias "$first=-inf")" != "$plain" ] || fail "the first token is still there"
+
+refused() {  # text, arguments...
+  part=$1
+  shift
+  "$anyaccel" generate --model "$folder" --prompt x "$@" >"$folder/out" 2>"$folder/err"
+  [ $? = 2 ] || fail "'$*' is not refused: $(cat "$folder/err")"
+  grep -qF -- "$part" "$folder/err" || fail "'$*' does not say '$part': $(cat "$folder/err")"
+}
+refused "--logit-bias is '5'; expected ID=VALUE" --logit-bias 5
+refused "--logit-bias" --logit-bias x=5
+refused "--logit-bias" --logit-bias 5=much
+refused "--min-p" --min-p 1.5
+refused "--presence-penalty" --presence-penalty 3
+refused "--frequency-penalty" --frequency-penalty -3
+refused "--bad-words is empty" --bad-words ""
+refused "--min-new-tokens" --min-new-tokens -1
+refused "cannot go with" --greedy --min-p 0.1
+echo "generation_settings: ok"

@@ -1,0 +1,275 @@
+// The settings of generation_config.json: what transformers does with each is done, or a warning names the field.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/error.h"
+#include "anyaccel/llm/text_generation.h"
+#include "llm/decoding.h"
+#include "llm/model_fixtures.h"
+
+namespace anyaccel::llm {
+namespace {
+
+using anyaccel::testing::BackendGuard;
+using anyaccel::testing::load_reference_model;
+using nlohmann::json;
+using Prompts = std::vector<std::vector<int32_t>>;
+
+const json& reference() {
+  static const json data = json::parse(std::ifstream(anyaccel::testing::test_data() + "/generation_settings.json"));
+  return data;
+}
+
+class Settings : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    LoadOptions options;
+    options.dtype = DType::F32;
+    model_ = Model::load(anyaccel::testing::models_directory() + "/llama_gqa", options);
+  }
+  static void TearDownTestSuite() { model_.reset(); }
+
+  // With what a generation_config.json of these settings says.
+  static TextGenerator generator(json settings) {
+    if (!settings.contains("eos_token_id")) settings["eos_token_id"] = nullptr;
+    return {model_, nullptr, parse_generation_config(settings.dump(), "generation_config.json")};
+  }
+  static std::vector<int32_t> answer(const json& settings, const std::vector<int32_t>& prompt) {
+    TextGenerator made = generator(settings);
+    GenerateOptions options = made.default_options();
+    options.max_new_tokens = reference().at("max_new_tokens").get<int64_t>();
+    return made.generate_ids(Prompts{prompt}, options).completions[0].token_ids;
+  }
+
+  static inline std::shared_ptr<const Model> model_;
+};
+
+TEST_F(Settings, AnswersAreThoseOfTransformers) {
+  for (const char* backend : {"eager", "graph"}) {
+    const BackendGuard guard(backend);
+    for (const json& given : reference().at("greedy")) {
+      EXPECT_EQ(answer(given.at("settings"), given.at("prompt_ids")), given.at("ids").get<std::vector<int32_t>>())
+          << backend << " " << given.at("settings");
+    }
+  }
+}
+
+// Prompts of a batch that ends one by one: rows of biases and counts move with their sequences.
+TEST_F(Settings, BatchesGiveWhatSinglePromptsGive) {
+  const auto run = load_reference_model("llama_gqa");
+  Prompts prompts = {run.run.prompt_ids, {1}};
+  for (const auto& other : run.batch) prompts.push_back(other.prompt_ids);
+  const json settings = {{"no_repeat_ngram_size", 2},
+                         {"sequence_bias", {{{7}, 3.0}, {{9, 11}, 4.0}}},
+                         {"bad_words_ids", {{20}, {204, 181}}},
+                         {"presence_penalty", 0.5},
+                         {"frequency_penalty", 1.5},
+                         {"min_new_tokens", 4},
+                         {"repetition_penalty", 1.1}};
+  TextGenerator plain = generator(settings);
+  GenerateOptions options = plain.default_options();
+  options.max_new_tokens = 20;
+  Prompts single;
+  for (const auto& prompt : prompts) {
+    single.push_back(plain.generate_ids(Prompts{prompt}, options).completions[0].token_ids);
+  }
+  // Each prompt ends at a token of its own answer.
+  json ending = settings;
+  ending["eos_token_id"] = {single[0][5], single[1][9], single[2][14]};
+  ending["min_new_tokens"] = 0;
+  TextGenerator together = generator(ending);
+  const GenerateResult result = together.generate_ids(prompts, options);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const std::vector<int32_t> alone = together.generate_ids(Prompts{prompts[i]}, options).completions[0].token_ids;
+    EXPECT_EQ(result.completions[i].token_ids, alone) << i;
+    EXPECT_LT(alone.size(), i < 3 ? 20u : 21u);
+  }
+}
+
+// By the definition of OpenAI's API, computed here from logits without penalties.
+TEST_F(Settings, PresenceAndFrequencyPenaltiesFollowTheirDefinition) {
+  const auto prompt = load_reference_model("llama_gqa").batch[0].prompt_ids;
+  const int64_t vocab = model_->config().vocab_size;
+  for (const auto& [presence, frequency] :
+       std::vector<std::pair<float, float>>{{1.5f, 0.0f}, {0.0f, 0.8f}, {-1.0f, 0.6f}, {0.4f, -0.1f}, {-2.0f, -2.0f}}) {
+    Session forward(model_, {.sequences = 1, .context = 64, .chunk = 32});
+    std::vector<int32_t> expected;
+    std::map<int32_t, int> counts;
+    std::vector<int32_t> ids = prompt;
+    for (size_t done = 0; expected.size() < 24;) {
+      std::vector<int32_t> newest(ids.begin() + static_cast<ptrdiff_t>(done), ids.end()), positions;
+      for (size_t i = done; i < ids.size(); ++i) positions.push_back(static_cast<int32_t>(i));
+      const std::vector<int32_t> sequence(newest.size(), 0);
+      const int32_t last = static_cast<int32_t>(newest.size()) - 1;
+      const Tensor logits = forward.forward({newest, sequence, positions}, {&last, 1}).to(Device{});
+      std::vector<float> row(logits.data_as<float>(), logits.data_as<float>() + vocab);
+      for (const auto& [id, count] : counts) {
+        row[static_cast<size_t>(id)] -= presence + frequency * static_cast<float>(count);
+      }
+      done = ids.size();
+      ids.push_back(static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
+      expected.push_back(ids.back());
+      ++counts[ids.back()];
+    }
+    TextGenerator made = generator({{"presence_penalty", presence}, {"frequency_penalty", frequency}});
+    GenerateOptions options = made.default_options();
+    options.max_new_tokens = 24;
+    EXPECT_EQ(made.generate_ids(Prompts{prompt}, options).completions[0].token_ids, expected)
+        << presence << " " << frequency;
+  }
+}
+
+TEST_F(Settings, MinPOfOneIsGreedy) {
+  TextGenerator made = generator({{"do_sample", true}, {"top_k", 0}, {"min_p", 1.0}});
+  GenerateOptions options = made.default_options();
+  EXPECT_EQ(options.sampling.min_p, 1.0f);
+  options.seed = 5;
+  options.max_new_tokens = 12;
+  const auto run = load_reference_model("llama_gqa").run;
+  EXPECT_EQ(made.generate_ids(Prompts{run.prompt_ids}, options).completions[0].token_ids,
+            std::vector<int32_t>(run.greedy_ids.begin(), run.greedy_ids.begin() + 12));
+  // Only settings of drawing: a file that does not draw has none.
+  EXPECT_EQ(generator({{"min_p", 1.0}}).default_options().sampling.min_p, 0.0f);
+}
+
+TEST_F(Settings, LengthsAndStopStringsOfTheFile) {
+  EXPECT_EQ(generator(json::object()).default_options().max_new_tokens, 256);
+  EXPECT_EQ(generator({{"max_new_tokens", 7}, {"max_length", 9}}).default_options().max_new_tokens, 7);
+  EXPECT_EQ(generator({{"stop_strings", "END"}}).default_options().stop, std::vector<std::string>{"END"});
+  EXPECT_EQ(generator({{"stop_strings", {"a", "b"}}}).default_options().stop, (std::vector<std::string>{"a", "b"}));
+  // max_length counts the prompt, and its last token is what forced_eos_token_id forces.
+  TextGenerator made = generator({{"max_length", 9}, {"forced_eos_token_id", 19}});
+  const GenerateResult result = made.generate_ids(Prompts{{1, 5, 9}, {1}}, made.default_options());
+  EXPECT_EQ(result.completions[0].token_ids.size(), 6u);
+  EXPECT_EQ(result.completions[1].token_ids.size(), 8u);
+  for (const Completion& completion : result.completions) EXPECT_EQ(completion.token_ids.back(), 19);
+}
+
+TEST_F(Settings, RulesThatLeaveNoTokenSaySo) {
+  json forbidden = json::array();
+  for (int32_t id = 0; id < model_->config().vocab_size; ++id) forbidden.push_back(id);
+  TextGenerator made = generator({{"suppress_tokens", forbidden}});
+  try {
+    made.generate_ids(Prompts{{1, 5}}, made.default_options());
+    FAIL() << "no error";
+  } catch (const NumericalError& error) {
+    EXPECT_NE(std::string(error.what()).find("not allowed (bad words, suppressed tokens, ...) leave none"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_F(Settings, WrongOptionsAreRefused) {
+  const auto refusal = [](auto change) -> std::string {
+    TextGenerator made = generator(json::object());
+    GenerateOptions options = made.default_options();
+    change(options);
+    try {
+      made.generate_ids(Prompts{{1, 5}}, options);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    ADD_FAILURE() << "no InvalidArgument";
+    return {};
+  };
+  const auto expect = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  expect(refusal([](GenerateOptions& o) { o.sampling.min_p = 1.5f; }), "sampling: min_p is 1.5");
+  expect(refusal([](GenerateOptions& o) { o.sampling.min_p = NAN; }), "sampling: min_p is ");
+  expect(refusal([](GenerateOptions& o) { o.sampling.presence_penalty = 3; }), "sampling: presence_penalty is 3");
+  expect(refusal([](GenerateOptions& o) { o.sampling.frequency_penalty = -2.5f; }), "frequency_penalty is -2.5");
+  expect(refusal([](GenerateOptions& o) { o.rules.sequence_bias = {{{320}, 1.0f}}; }), "token 320 is out of range");
+  expect(refusal([](GenerateOptions& o) { o.rules.sequence_bias = {{{3}, NAN}}; }), "the bias of token 3 is");
+  expect(refusal([](GenerateOptions& o) { o.rules.sequence_bias = {{{}, 1.0f}}; }), "a sequence has no tokens");
+  expect(refusal([](GenerateOptions& o) { o.rules.bad_words_ids = {{1, -1}}; }), "bad_words_ids: token -1");
+  expect(refusal([](GenerateOptions& o) { o.rules.no_repeat_ngram_size = -1; }), "no_repeat_ngram_size is -1");
+  expect(refusal([](GenerateOptions& o) { o.rules.min_new_tokens = -1; }), "min_new_tokens is -1");
+  expect(refusal([](GenerateOptions& o) { o.rules.forced_bos_token_id = 1000; }), "forced_bos_token_id: token 1000");
+  expect(refusal([](GenerateOptions& o) { o.max_length = -1; }), "max_length is -1");
+}
+
+// -- the file --
+
+std::vector<std::string> warnings_of(const json& settings) {
+  return parse_generation_config(settings.dump(), "generation_config.json").warnings;
+}
+
+TEST(GenerationConfigFile, EveryFieldOfTransformersIsKnown) {
+  for (const std::string name : reference().at("fields")) {
+    for (const std::string& warning : warnings_of({{name, nullptr}})) ADD_FAILURE() << warning;
+  }
+  EXPECT_GT(reference().at("fields").size(), 60u);
+}
+
+TEST(GenerationConfigFile, FieldsThatAreIgnoredAreWarnedAbout) {
+  const json settings = {{"num_beams", 4},
+                         {"typical_p", 0.9},
+                         {"epsilon_cutoff", 3e-4},
+                         {"eta_cutoff", 2e-3},
+                         {"top_h", 0.4},
+                         {"encoder_repetition_penalty", 1.2},
+                         {"penalty_alpha", 0.6},
+                         {"guidance_scale", 1.5},
+                         {"remove_invalid_values", true},
+                         {"num_return_sequences", 2},
+                         {"chat_format", "chatml"}};
+  const std::vector<std::string> warnings = warnings_of(settings);
+  EXPECT_EQ(warnings.size(), settings.size());
+  for (const auto& [name, value] : settings.items()) {
+    const std::string expected = "generation_config.json: the field \"" + name + "\" is " +
+                                 (name == "chat_format" ? "not known and is ignored" : "ignored: ");
+    EXPECT_TRUE(std::any_of(warnings.begin(), warnings.end(), [&](const std::string& w) {
+      return w.starts_with(expected);
+    })) << name;
+  }
+  // Values that ask for nothing.
+  EXPECT_TRUE(warnings_of({{"num_beams", 1},
+                           {"typical_p", 1.0},
+                           {"epsilon_cutoff", 0.0},
+                           {"encoder_repetition_penalty", 1.0},
+                           {"remove_invalid_values", false},
+                           {"constraints", nullptr},
+                           {"use_cache", false},
+                           {"transformers_version", "5.0"},
+                           {"pad_token_id", 0}})
+                  .empty());
+}
+
+TEST(GenerationConfigFile, WrongValuesAreErrorsThatNameTheField) {
+  for (const auto& [name, value] :
+       std::vector<std::pair<std::string, json>>{{"min_p", 1.5},
+                                                 {"min_p", "low"},
+                                                 {"presence_penalty", 2.5},
+                                                 {"frequency_penalty", -3},
+                                                 {"sequence_bias", {{"a", 1}}},
+                                                 {"sequence_bias", {{{1, 2}}}},
+                                                 {"sequence_bias", json::array({json::array({json::array(), 1.0})})},
+                                                 {"bad_words_ids", {1, 2}},
+                                                 {"bad_words_ids", json::array({json::array()})},
+                                                 {"suppress_tokens", 5},
+                                                 {"no_repeat_ngram_size", -1},
+                                                 {"min_new_tokens", 1.5},
+                                                 {"max_new_tokens", 0},
+                                                 {"forced_eos_token_id", "end"},
+                                                 {"stop_strings", 3}}) {
+    try {
+      warnings_of({{name, value}});
+      ADD_FAILURE() << name << " may be " << value;
+    } catch (const CheckpointError& error) {
+      EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace anyaccel::llm

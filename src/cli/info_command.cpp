@@ -83,11 +83,17 @@ std::string kernel_compiler(DriverAccelerator& accelerator) {
   return text;
 }
 
-// Why the accelerator's library of collectives cannot be used; "" when it can, or when there is none to be used.
+// Why the accelerator's library of collectives cannot be used; "" when it can, or when it names none of its own.
 std::string collectives_problem(DriverAccelerator& accelerator) {
   const auto* table =
       static_cast<const aa_collectives_table*>(accelerator.extension(AA_COLLECTIVES_EXTENSION, AA_COLLECTIVES_VERSION));
-  if (!table) return "";
+  const std::string backend = accelerator.communication_backend_name();
+  if (!table) {
+    const bool of_the_host = backend.empty() || backend == "gloo" || backend == "mpi" || backend == "shm";
+    return of_the_host ? ""
+                       : "cannot be used: the driver has no collectives of its own in this build; process groups carry "
+                         "tensors through host memory";
+  }
   const char* name = nullptr;
   const char* version = nullptr;
   const StatusRef status(table->library(accelerator.instance(), &name, &version));

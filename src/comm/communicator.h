@@ -92,6 +92,7 @@ class Communicator {
 std::unique_ptr<Communicator> make_shared_memory_communicator(const Membership& membership);
 // Between hosts, over TCP: the library Gloo. UnavailableError names the package when it is not there. src/comm/gloo/
 std::unique_ptr<Communicator> make_gloo_communicator(const Membership& membership);
+bool gloo_is_built();
 // Between hosts: the MPI that the machine has. Likewise. src/comm/mpi/
 std::unique_ptr<Communicator> make_mpi_communicator(const Membership& membership);
 // Shared memory inside a host, and `between` (one of the two above) among one member of each host. hosts: of each

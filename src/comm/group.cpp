@@ -2,6 +2,7 @@
 #include "comm/group.h"
 
 #include <algorithm>
+#include <atomic>
 #include <type_traits>
 #include <utility>
 
@@ -305,7 +306,14 @@ void Group::start() {
     } else if (!setup_.backend.empty()) {
       throw UnavailableError("the backend \"" + setup_.backend + "\" was asked for and cannot serve the group: " + why);
     } else {
-      log_info("tensors of " + accelerator.name() + " go through the host in process groups: " + why);
+      // Further groups of the process most often fare alike.
+      static std::atomic<bool> said{false};
+      const std::string text = "tensors of " + accelerator.name() + " go through the host in process groups: " + why;
+      if (rank() == 0 && !said.exchange(true)) {
+        log_warning(text);
+      } else {
+        log_info(text);
+      }
     }
   }
   if (const auto watch = std::dynamic_pointer_cast<JobWatch>(setup_.membership.watch)) {

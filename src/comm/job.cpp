@@ -20,6 +20,7 @@ Job::Job(const JobOptions& options) : options_(options) {
   self.local_size = place.local_size;
   self.pid = ::getpid();
   self.device_library = options_.device_library;
+  self.backend = options_.backend;
   self.host_id = options_.host_id;
   self.host_name = options_.host_name;
   if (place.size == 1) {
@@ -73,6 +74,14 @@ void Job::take_members(const std::vector<wire::JoinInfo>& members) {
     device_library_ = device_library_ || member.device_library;
   }
   // Every rank checks all, so that all say the same.
+  for (const wire::JoinInfo& member : members) {
+    if (member.backend == members[0].backend) continue;
+    const auto asks = [&](const wire::JoinInfo& rank) {
+      return names_[static_cast<size_t>(rank.rank)] + " asks for " +
+             (rank.backend.empty() ? std::string("no backend") : "the backend \"" + rank.backend + "\"");
+    };
+    throw InvalidArgument(asks(members[0]) + ", " + asks(member) + ": all ranks must ask for the same");
+  }
   for (const wire::JoinInfo& member : members) {
     const std::vector<int>& ranks = by_host[member.host_id];
     const std::string& name = names_[static_cast<size_t>(member.rank)];

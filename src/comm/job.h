@@ -20,6 +20,7 @@ struct JobOptions {
   std::string host_id;          // as host_identity()
   std::string host_name;        // for messages
   bool device_library = false;  // the accelerator of this process has collectives of its own
+  std::string backend;          // that was asked for; the same on every rank
   JobTimes times;
 };
 

@@ -56,6 +56,7 @@ struct JoinInfo {
   bool device_library = false;  // its accelerator has collectives of its own
   std::string host_id;          // equal for processes that share memory and network
   std::string host_name;        // for messages
+  std::string backend;          // that it asks for
 };
 
 // Bytes that are no message.
@@ -86,7 +87,8 @@ class Writer {
         .i64(info.pid)
         .i64(info.device_library)
         .text(info.host_id)
-        .text(info.host_name);
+        .text(info.host_name)
+        .text(info.backend);
   }
   // The whole frame.
   std::string frame() {
@@ -120,6 +122,7 @@ class Reader {
     result.device_library = i64() != 0;
     result.host_id = text();
     result.host_name = text();
+    result.backend = text();
     return result;
   }
   void end() const {

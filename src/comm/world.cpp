@@ -4,6 +4,8 @@
 #include <mutex>
 
 #include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "comm/backend_choice.h"
 #include "comm/discovery.h"
 #include "comm/group.h"
 #include "comm/host_identity.h"
@@ -73,15 +75,10 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   job_options.host_id = host_identity();
   job_options.host_name = host_name();
   Accelerator* const accelerator = get_accelerator();
-  const bool host_backend = options.backend == "shm" || options.backend == "gloo" || options.backend == "mpi";
-  const std::string own_backend = accelerator->communication_backend_name();
-  if (!options.backend.empty() && !host_backend && options.backend != own_backend) {
-    throw InvalidArgument(
-        "there is no backend \"" + options.backend + "\" for process groups: known are shm, gloo, mpi" +
-        (own_backend.empty() || own_backend == "gloo" ? "" : " and, on this accelerator, " + own_backend));
-  }
-  job_options.device_library =
-      !host_backend && accelerator->collectives(accelerator->current_device()).table != nullptr;
+  const BackendChoice choice = choose_backend(options.backend, *accelerator);
+  if (!choice.notice.empty() && job_options.place.rank == 0 && job_options.place.size > 1) log_warning(choice.notice);
+  job_options.device_library = choice.device_library;
+  job_options.backend = options.backend;
   auto job = std::make_shared<Job>(job_options);
 
   GroupSetup setup;

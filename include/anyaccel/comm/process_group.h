@@ -59,8 +59,9 @@ class Work {
 };
 
 struct InitOptions {
-  // "shm", "gloo", "mpi", or the library of the accelerator ("nccl", ...). Empty: communication_backend_name() of the
-  // accelerator where its library can be used, else gloo between hosts and shared memory inside one.
+  // "shm", "gloo", "mpi", or the library of the accelerator ("nccl", ...): what is named runs, or is an error that lists what
+  // could; the same on every rank. Empty: communication_backend_name() of the accelerator where its library can be used, else
+  // gloo between hosts and shared memory inside one; a warning of rank 0 says why the library cannot.
   std::string backend;
   // What is left at its default comes from the environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_SIZE, MASTER_ADDR,
   // MASTER_PORT, or what MPI, PMI and Slurm set.

@@ -30,8 +30,10 @@ constexpr milliseconds kConnect{12000};
 constexpr milliseconds kWatchInterval{5};
 constexpr milliseconds kSlack{60000};
 
+std::string library_file() { return install_library_dir() + "/libanyaccel_gloo.so"; }
+
 const aa_gloo_table* open_library() {
-  const std::string file = install_library_dir() + "/libanyaccel_gloo.so";
+  const std::string file = library_file();
   if (!std::filesystem::exists(file)) {
     throw UnavailableError(
         "the backend gloo is not in this build of anyaccel (there is no " + file +
@@ -240,6 +242,8 @@ class GlooTransport final : public MessageTransport {
 };
 
 }  // namespace
+
+bool gloo_is_built() { return std::filesystem::exists(library_file()); }
 
 std::unique_ptr<Communicator> make_gloo_communicator(const Membership& membership) {
   static const aa_gloo_table* const table = open_library();

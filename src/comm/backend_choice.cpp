@@ -1,0 +1,92 @@
+// See the header.
+#include "comm/backend_choice.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "anyaccel/abi/collectives.h"
+#include "anyaccel/accelerator.h"
+#include "anyaccel/error.h"
+#include "comm/communicator.h"
+#include "comm/mpi/mpi_library.h"
+#include "runtime/host_services.h"
+
+namespace anyaccel::comm {
+namespace {
+
+// The accelerator's library of collectives.
+struct OwnLibrary {
+  std::vector<std::string> names;  // by which it may be asked for: the accelerator's word, and the library's own
+  bool there = false;              // the accelerator's driver has a way to it
+  std::string problem;             // why it cannot be used; empty: it can, or is not there
+};
+
+OwnLibrary own_library(Accelerator& accelerator) {
+  OwnLibrary own;
+  const std::string name = accelerator.communication_backend_name();
+  if (!name.empty() && !is_host_backend(name)) own.names.push_back(name);
+  const CollectivesAccess access = accelerator.collectives(accelerator.current_device());
+  own.there = access.table != nullptr;
+  if (!own.there) {
+    own.problem = "the driver of " + accelerator.name() + " has no collectives of its own in this build";
+    return own;
+  }
+  const char* library = nullptr;
+  const char* version = nullptr;
+  const StatusRef status(access.table->library(access.instance, &library, &version));
+  if (!status.ok()) {
+    own.problem = status.message();
+  } else if (library && *library && !std::count(own.names.begin(), own.names.end(), library)) {
+    own.names.push_back(library);
+  }
+  return own;
+}
+
+std::string what_could_run(const OwnLibrary& own) {
+  std::string text = "shm (inside one host)";
+  if (gloo_is_built()) text += ", gloo";
+  try {
+    mpi_compiler(mpi_launcher());
+    text += ", mpi";
+  } catch (const UnavailableError&) {  // no MPI on this machine
+  }
+  if (own.problem.empty() && !own.names.empty()) text += ", " + own.names.front();
+  return text;
+}
+
+std::string lower_case(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
+}  // namespace
+
+bool is_host_backend(const std::string& name) { return name == "shm" || name == "gloo" || name == "mpi"; }
+
+BackendChoice choose_backend(const std::string& asked, Accelerator& accelerator) {
+  if (is_host_backend(asked)) return {};
+  const OwnLibrary own = own_library(accelerator);
+  if (asked.empty()) {
+    BackendChoice choice{own.there, ""};
+    if (!own.there && !own.names.empty()) {  // one that is there and fails is told of when the devices are joined
+      choice.notice = "the library of collectives of " + accelerator.name() + ", " + own.names.front() +
+                      ", cannot be used, and process groups carry its tensors through host memory: " + own.problem;
+    }
+    return choice;
+  }
+  const auto is_own = [&](const std::string& name) { return std::count(own.names.begin(), own.names.end(), name) > 0; };
+  if (is_own(asked)) {
+    if (own.problem.empty()) return {true, ""};
+    throw UnavailableError("the backend \"" + asked + "\" was asked for and cannot be used: " + own.problem +
+                           ". What could run: " + what_could_run(own) + "; or ask for none");
+  }
+  const std::string lower = lower_case(asked);
+  const bool spelled = lower != asked && (is_host_backend(lower) || is_own(lower));
+  throw InvalidArgument("there is no backend \"" + asked + "\" for process groups of " + accelerator.name() +
+                        (spelled ? "; it is written \"" + lower + "\"" : "") +
+                        ". What could run: " + what_could_run(own) + "; or ask for none");
+}
+
+}  // namespace anyaccel::comm

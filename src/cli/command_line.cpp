@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <type_traits>
 
 #include "anyaccel/log.h"
 #include "cli/command_support.h"
@@ -77,7 +78,11 @@ CommandLine::~CommandLine() = default;
 
 template <class T>
 CommandOption CommandLine::add_option(const std::string& names, T& value, const std::string& help) {
-  return CommandOption(app_->add_option(names, value, help));
+  CLI::Option* const option = app_->add_option(names, value, help);
+  if constexpr (std::is_arithmetic_v<T>) {  // an empty word would be read as 0
+    option->check(CLI::Validator([](std::string& text) { return text.empty() ? "the number is missing" : ""; }, ""));
+  }
+  return CommandOption(option);
 }
 template CommandOption CommandLine::add_option(const std::string&, std::string&, const std::string&);
 template CommandOption CommandLine::add_option(const std::string&, std::optional<std::string>&, const std::string&);
@@ -104,8 +109,26 @@ CommandOption CommandLine::add_quiet_flag(const std::string& names, bool& value,
 void CommandLine::footer(const std::string& text) { app_->footer(text); }
 
 void CommandLine::end_at_first_word() {
-  ends_at_first_word_ = true;
   app_->prefix_command();
+  ends_at_first_word_ = true;
+}
+
+std::vector<std::string> CommandLine::with_empty_values(int argc, char** argv) const {
+  std::vector<std::string> words(argv, argv + argc);
+  for (size_t i = 1; i < words.size(); ++i) {
+    const std::string word = words[i];
+    if (word == "--" || (ends_at_first_word_ && word.substr(0, 1) != "-")) break;
+    const size_t equals = word.find('=');
+    const CLI::Option* const option = app_->get_option_no_throw(word.substr(0, equals));
+    if (!option || option->get_items_expected_max() == 0) continue;
+    if (equals == std::string::npos) {
+      ++i;  // its value, whatever that looks like
+    } else if (equals + 1 == word.size()) {
+      words[i].pop_back();
+      words.insert(words.begin() + static_cast<std::ptrdiff_t>(++i), "");
+    }
+  }
+  return words;
 }
 
 bool CommandLine::parse(int argc, char** argv) {
@@ -124,7 +147,10 @@ bool CommandLine::parse(int argc, char** argv) {
 
 void CommandLine::read(int argc, char** argv) {
   try {
-    app_->parse(argc, argv);
+    const std::vector<std::string> words = with_empty_values(argc, argv);
+    std::vector<const char*> pointers;
+    for (const std::string& word : words) pointers.push_back(word.c_str());
+    app_->parse(static_cast<int>(pointers.size()), pointers.data());
     refuse_unknown_options();
   } catch (const CLI::ParseError& error) {
     // What is wrong may stand before --json, which then was not reached.
@@ -157,7 +183,7 @@ void CommandLine::refuse_unknown_options() const {
 std::string CommandLine::explain(const std::string& problem) const {
   std::string text = problem;
   const std::vector<std::string> words = app_->remaining();
-  if (!ends_at_first_word_ && !words.empty() && words.front().front() != '-') {
+  if (!ends_at_first_word_ && !words.empty() && words.front().substr(0, 1) != "-") {
     text = "'" + words.front() + "' was not expected here: it is no option, and no option before it takes it";
   }
   for (const CLI::Option* option : app_->get_options()) {

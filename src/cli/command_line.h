@@ -45,7 +45,8 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
 
   // `names`: "-q,--quiet", or a word for what comes without an option. T: std::string, std::optional<std::string>,
-  // std::vector<std::string>, int, int64_t, size_t or double. parse() writes into `value`, whose address is kept.
+  // std::vector<std::string>, int, int64_t, size_t or double. parse() writes into `value`, whose address is kept. An empty value
+  // ("--name=" or "--name ''") is one for texts, and wrong for numbers.
   template <class T>
   CommandOption add_option(const std::string& names, T& value, const std::string& help);
   CommandOption add_flag(const std::string& names, bool& value, const std::string& help);
@@ -66,6 +67,8 @@ class CommandLine {
 
  private:
   void read(int argc, char** argv);
+  // "--name=" is "--name" and an empty word: the parser would take the next word for the value.
+  std::vector<std::string> with_empty_values(int argc, char** argv) const;
   void refuse_unknown_options() const;
   std::string explain(const std::string& problem) const;
   std::string hint() const;

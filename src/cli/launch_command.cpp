@@ -48,11 +48,34 @@ struct Texts {
   bool quiet = false;
   bool no_local_rank = false;
   bool no_env_file = false;
+  // DeepSpeed's, of which one is what we do and two are not done.
+  bool no_python = false;
+  bool module = false;
+  std::string venv_script;
   // What the launcher starts on hosts; not shown in the help.
   std::string start_node;
   std::string ssh_host;
   bool start_rank = false;
 };
+
+void refuse_what_is_not_done(const Texts& texts, bool core_list_given, const launcher::LaunchOptions& options) {
+  if (core_list_given && options.core_list.empty()) {
+    throw UsageError(
+        "--bind_core_list is empty: name processors, such as 0,2-4, or leave it out; --bind_cores_to_rank alone "
+        "shares out all");
+  }
+  if (texts.module) {
+    throw UsageError(
+        "--module: programs are started as they are, and Python is one of them; write its command out: "
+        "anyaccel launch [options] python3 -m MODULE [ARGUMENTS...]");
+  }
+  if (!texts.venv_script.empty()) {
+    throw UsageError(
+        "--venv_script: no shell stands between the launcher and the program; start one that reads the file: "
+        "anyaccel launch [options] sh -c '. " +
+        texts.venv_script + " && exec \"$@\"' sh PROGRAM [ARGUMENTS...]");
+  }
+}
 
 void read_texts(const Texts& texts, bool launcher_given, launcher::LaunchOptions& options) {
   options.num_nodes = parse_optional("--num_nodes", texts.num_nodes, 1, 65535, 0);
@@ -119,7 +142,8 @@ int run_launch(int argc, char** argv) {
   flag("--force_multi", options.force_multi, "Go by the launcher although there is one host");
   text("--join_timeout", texts.join_timeout, "Until all ranks must have started and joined (default 300)", "SECONDS");
   flag("--bind_cores_to_rank", options.bind_cores, "Give each rank cores and memory of its own");
-  text("--bind_core_list", options.core_list, "The cores to share out, such as 0,2-4 (default: all)", "CORES");
+  const CommandOption core_list =
+      text("--bind_core_list", options.core_list, "The cores to share out, such as 0,2-4 (default: all)", "CORES");
   text("--enable_each_rank_log", options.log_dir, "Output of each rank to a file of its own there", "DIR");
   flag("--prefix_output", options.prefix_output, "Begin each line of output with its rank");
   flag("--save_pid", options.save_pid, "Keep the launcher's process number in /tmp/NUMBER.anyaccel while it runs");
@@ -129,6 +153,9 @@ int run_launch(int argc, char** argv) {
   text("--log_level", options.log_level, "Of the launcher: debug, info (default), warning, error or critical", "LEVEL");
   flag("-q,--quiet", texts.quiet, "As --log_level error");
   flag("--dry_run", options.dry_run, "Print what would be started");
+  flag("--no_python", texts.no_python, "").hidden();
+  flag("--module", texts.module, "").hidden();
+  text("--venv_script", texts.venv_script, "", "FILE").hidden();
   text("--start_node", texts.start_node, "", "N").hidden();
   flag("--start_rank", texts.start_rank, "").hidden();
   text("--ssh_host", texts.ssh_host, "", "HOST").hidden();
@@ -143,6 +170,7 @@ int run_launch(int argc, char** argv) {
       if (!texts.start_node.empty()) {
         return launcher::start_node(static_cast<int>(parse_integer("--start_node", texts.start_node, 0, 65534)));
       }
+      refuse_what_is_not_done(texts, core_list.given(), options);
       read_texts(texts, launcher.given(), options);
       return launcher::launch(options);
     } catch (const InvalidArgument& error) {

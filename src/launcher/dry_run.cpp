@@ -21,7 +21,9 @@ std::string assignments(const Variables& variables) {
 
 std::string dry_run_text(const LaunchOptions& options, const Plan& plan, const std::string& self) {
   const Job& job = plan.job;
+  // Other hosts have cores of their own, and it is there that they are shared out, unless a machine is described.
   const Machine machine = read_machine();
+  const bool known = plan.runner == Runner::Local || !machine.this_machine;
   const Variables base = own_environment();
   std::string text;
   if (plan.runner != Runner::Local) {
@@ -43,10 +45,12 @@ std::string dry_run_text(const LaunchOptions& options, const Plan& plan, const s
     }
   }
   for (int node = 0; node < static_cast<int>(job.hosts.size()); ++node) {
-    for (RankPlan& rank : plan_ranks(job, node, machine, base)) {
+    for (RankPlan& rank : plan_ranks(job, node, known ? &machine : nullptr, base)) {
       if (rank.argv.front() == "anyaccel") rank.argv.front() = self;
-      text += "rank " + std::to_string(rank.rank) + " on " + job.hosts[static_cast<size_t>(node)].name + ": " +
-              describe(rank.binding) + (rank.log_file.empty() ? "" : ", output in " + quote_word(rank.log_file)) + "\n";
+      text +=
+          "rank " + std::to_string(rank.rank) + " on " + job.hosts[static_cast<size_t>(node)].name + ": " +
+          (known ? describe(rank.binding) : std::string(job.bind_cores ? "cores of its own there" : "any core there")) +
+          (rank.log_file.empty() ? "" : ", output in " + quote_word(rank.log_file)) + "\n";
       text += "  " + assignments(rank.environment) + quote_words(rank.argv) + "\n";
     }
   }

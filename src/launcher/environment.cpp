@@ -35,6 +35,13 @@ bool is_name(std::string_view text) {
   });
 }
 
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view blanks = " \t\r";
+  const size_t begin = std::min(text.find_first_not_of(blanks), text.size());
+  text.remove_prefix(begin);
+  return text.substr(0, text.find_last_not_of(blanks) + 1);
+}
+
 bool begins_with(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
 
 // "8" or "8,2": the first number; 0: none.
@@ -67,16 +74,15 @@ Variables parse_env_file(std::string_view text, const std::string& file) {
     std::string_view line = text.substr(begin, end - begin);
     begin = end + 1;
     ++number;
-    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-    const size_t start = line.find_first_not_of(" \t");
-    if (start == std::string_view::npos || line[start] == '#') continue;
-    line.remove_prefix(start);
-    const size_t equals = line.find('=');
-    if (equals == std::string_view::npos || !is_name(line.substr(0, equals))) {
+    line = trimmed(line);
+    if (line.empty() || line.front() == '#') continue;
+    const size_t equals = std::min(line.find('='), line.size());
+    const std::string_view name = trimmed(line.substr(0, equals));
+    if (equals == line.size() || !is_name(name)) {
       throw InvalidArgument(file + ", line " + std::to_string(number) + ": \"" + std::string(line) +
                             "\" is not NAME=value");
     }
-    variables[std::string(line.substr(0, equals))] = line.substr(equals + 1);
+    variables[std::string(name)] = trimmed(line.substr(equals + 1));
   }
   return variables;
 }

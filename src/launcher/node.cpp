@@ -55,15 +55,15 @@ std::string own_host_name() {
   return name;
 }
 
-std::vector<RankPlan> plan_ranks(const Job& job, int node, const Machine& machine, const Variables& base) {
+std::vector<RankPlan> plan_ranks(const Job& job, int node, const Machine* machine, const Variables& base) {
   const int count = static_cast<int>(job.hosts[static_cast<size_t>(node)].slots.size());
   if (job.bind_cores && !value_of(job.environment, base, "KMP_AFFINITY").empty()) {
     throw InvalidArgument(
         "the environment variable KMP_AFFINITY is set, and would bind threads to other cores than --bind_cores_to_rank "
         "gives each rank; unset KMP_AFFINITY before launching");
   }
-  const std::vector<Binding> bindings =
-      job.bind_cores ? bind_ranks(machine, count, job.core_list) : share_threads(machine, count);
+  std::vector<Binding> bindings(static_cast<size_t>(count));
+  if (machine) bindings = job.bind_cores ? bind_ranks(*machine, count, job.core_list) : share_threads(*machine, count);
   const std::string omp_threads = value_of(job.environment, base, "OMP_NUM_THREADS");
   std::vector<RankPlan> plans;
   for (int i = 0; i < count; ++i) {
@@ -72,6 +72,7 @@ std::vector<RankPlan> plan_ranks(const Job& job, int node, const Machine& machin
     plan.local_rank = i;
     plan.binding = bindings[static_cast<size_t>(i)];
     plan.environment = rank_environment(job, node, i, plan.binding.threads, omp_threads);
+    if (!machine) plan.environment.erase("OMP_NUM_THREADS");
     plan.argv = job.program;
     if (job.pass_local_rank) plan.argv.insert(plan.argv.begin() + 1, "--local_rank=" + std::to_string(i));
     if (!job.log_dir.empty()) {
@@ -102,7 +103,7 @@ int run_ranks(const Job& job, int node, const std::vector<int>& local_ranks, con
 
   std::vector<ProcessSpec> processes;
   std::vector<int> ranks;  // their numbers
-  for (const RankPlan& plan : plan_ranks(job, node, machine, base)) {
+  for (const RankPlan& plan : plan_ranks(job, node, &machine, base)) {
     if (!local_ranks.empty() && !std::count(local_ranks.begin(), local_ranks.end(), plan.local_rank)) continue;
     ProcessSpec process;
     process.name = "rank " + std::to_string(plan.rank) + " on " + host;

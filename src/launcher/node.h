@@ -20,9 +20,10 @@ struct RankPlan {
   std::string log_file;           // empty: none
 };
 
-// Decides cores, memory and environment of every rank of a host. `base` is the environment that ranks inherit.
+// Decides cores, memory and environment of every rank of a host. `machine`: null where its cores are not known; then none are
+// shared out, and OMP_NUM_THREADS is left out. `base` is the environment that ranks inherit.
 // InvalidArgument when cores cannot be shared out as asked, or KMP_AFFINITY is set and cores are bound.
-std::vector<RankPlan> plan_ranks(const Job& job, int node, const Machine& machine, const Variables& base);
+std::vector<RankPlan> plan_ranks(const Job& job, int node, const Machine* machine, const Variables& base);
 
 // Runs ranks of a host and returns the exit code (supervise()). `local_ranks`: all that are to run here; empty: all of the
 // host. `self` is the file of `anyaccel`. Errors before anything runs are thrown.

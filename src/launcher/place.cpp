@@ -48,6 +48,26 @@ std::string text_of(const Variables& environment, const char* name) {
   return found == environment.end() ? std::string() : found->second;
 }
 
+// Whose variables there are, where those that were asked for are missing.
+std::string who_started(const Variables& environment) {
+  constexpr struct {
+    const char *variable, *starter;
+  } signs[] = {{"OMPI_COMM_WORLD_RANK", "Open MPI"},
+               {"MV2_COMM_WORLD_RANK", "MVAPICH"},
+               {"PMI_RANK", "MPICH or Intel MPI"},
+               {"PMIX_RANK", "a starter that speaks PMIx"},
+               {"SLURM_PROCID", "Slurm"}};
+  for (const auto& [variable, starter] : signs) {
+    if (const std::string value = text_of(environment, variable); !value.empty()) {
+      return std::string("it was started by ") + starter + " (" + variable + "=" + value +
+             "); have the right mpirun in PATH, or name the right --launcher";
+    }
+  }
+  return "no variable of any MPI or of Slurm is there, so nothing of theirs started it, or the variables were dropped "
+         "on the "
+         "way";
+}
+
 // "2(x3),1" is 2, 2, 2, 1.
 std::vector<int> expand_counts(const std::string& text) {
   std::vector<int> counts;
@@ -101,8 +121,7 @@ Place read_place(Job& job, const Variables& environment) {
   const int local_rank = read_number(environment, names.local_rank);
   if (rank < 0 || size < 0) {
     throw CommunicationError("this process was to be a rank started by " + job.runner + ", and " + names.rank.front() +
-                             " or " + names.size.front() +
-                             " is not set: another MPI's mpirun started it; name the right one in PATH");
+                             " or " + names.size.front() + " is not set: " + who_started(environment));
   }
   const int asked = job.world_size();
   if (job.runner == "slurm") take_hosts_of_slurm(job, environment);

@@ -105,12 +105,14 @@ void check_no_ssh(const LaunchOptions& options, const std::vector<Host>& hosts) 
   }
 }
 
-Runner choose_runner(const LaunchOptions& options, const std::vector<Host>& hosts) {
+// `elsewhere`: the only host is another one than this.
+Runner choose_runner(const LaunchOptions& options, const std::vector<Host>& hosts, bool elsewhere) {
   if (options.no_ssh) return Runner::Local;
   if (options.runner == Runner::Local) {
-    if (hosts.size() > 1 || options.force_multi) {
+    if (hosts.size() > 1 || options.force_multi || elsewhere) {
       throw InvalidArgument("--launcher local starts ranks on this host alone, and " +
                             (options.force_multi ? std::string("--force_multi asks for another way")
+                             : elsewhere         ? "the host \"" + hosts.front().name + "\" is another one"
                                                  : std::to_string(hosts.size()) + " hosts are chosen") +
                             "; use pdsh, openmpi, mpich, impi, slurm or mvapich");
     }
@@ -118,7 +120,7 @@ Runner choose_runner(const LaunchOptions& options, const std::vector<Host>& host
   }
   // Who names an MPI or Slurm wants its programs to find it, on one host too.
   const bool named = options.runner_given && options.runner != Runner::Pdsh;
-  return hosts.size() > 1 || options.force_multi || named ? options.runner : Runner::Local;
+  return hosts.size() > 1 || options.force_multi || named || elsewhere ? options.runner : Runner::Local;
 }
 
 }  // namespace
@@ -145,7 +147,8 @@ Plan make_plan(const LaunchOptions& options, const Surroundings& surroundings) {
     if (filtered || from_file) hosts = choose(std::move(hosts), choice);
     job.hosts = std::move(hosts);
     check_no_ssh(options, job.hosts);
-    plan.runner = choose_runner(options, job.hosts);
+    const bool elsewhere = from_file && job.hosts.size() == 1 && !surroundings.is_this_host(job.hosts.front().name);
+    plan.runner = choose_runner(options, job.hosts, elsewhere);
     plan.node = options.no_ssh ? options.node_rank : 0;
   }
   job.visible_devices = devices_variables(options, surroundings, from_file);

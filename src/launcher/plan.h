@@ -20,6 +20,7 @@ class Surroundings {
   virtual std::vector<std::string> export_prefixes() const = 0;
   virtual std::string variable(const std::string& name) const = 0;  // empty: not set
   virtual int free_port() const = 0;
+  virtual bool is_this_host(const std::string& name) const = 0;
   // An address of the first of several hosts that the others can reach.
   virtual std::string address_of(const std::vector<Host>& hosts) const = 0;
   virtual std::string random_text() const = 0;  // 128 bits

@@ -76,16 +76,18 @@ std::string find_runner(Runner runner) {
     if (find_program(name).empty()) continue;
     if (!kind.says) return name;
     Said version({kind.asked ? kind.asked : name, "--version"});
-    version.wait();
+    const bool answered = version.wait();
     const std::string& text = version.text();
     if (text.find(kind.says) != std::string::npos &&
         (!kind.says_not || text.find(kind.says_not) == std::string::npos)) {
       return name;
     }
-    others += (others.empty() ? "" : ", ") + std::string(name) + " is another MPI's";
+    others += (others.empty() ? "" : ", ") + std::string(name);
+    others += answered ? " is another MPI's: " + first_line(text)
+                       : " --version fails" + (text.empty() ? std::string() : ": " + first_line(text));
   }
-  throw UnavailableError(asked + "there is no " + kind.names.front() + " in PATH" +
-                         (others.empty() ? "" : " (" + others + ")") +
+  throw UnavailableError(asked + "there is no " + (others.empty() ? kind.names.front() : "mpirun of that MPI") +
+                         " in PATH" + (others.empty() ? "" : " (" + others + ")") +
                          (kind.package ? std::string("; on Debian it is in the package ") + kind.package : ""));
 }
 

@@ -16,6 +16,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "launcher/addresses.h"
+#include "launcher/probe.h"
 
 namespace anyaccel::launcher {
 namespace {
@@ -60,6 +61,8 @@ std::string OwnMachine::variable(const std::string& name) const {
 }
 
 int OwnMachine::free_port() const { return launcher::free_port(); }
+
+bool OwnMachine::is_this_host(const std::string& name) const { return launcher::is_this_host(name); }
 
 std::string OwnMachine::address_of(const std::vector<Host>& hosts) const {
   const std::string address = resolve(hosts.front().name);

@@ -15,6 +15,7 @@ class OwnMachine final : public Surroundings {
   std::vector<std::string> export_prefixes() const override;
   std::string variable(const std::string& name) const override;
   int free_port() const override;
+  bool is_this_host(const std::string& name) const override;
   std::string address_of(const std::vector<Host>& hosts) const override;
   std::string random_text() const override;
   std::string time_stamp() const override;

@@ -32,6 +32,7 @@ class FakeMachine : public Surroundings {
     return found == variables.end() ? "" : found->second;
   }
   int free_port() const override { return 4711; }
+  bool is_this_host(const std::string& name) const override { return name == "here"; }
   std::string address_of(const std::vector<Host>& hosts) const override { return "address-of-" + hosts.front().name; }
   std::string random_text() const override { return "random"; }
   std::string time_stamp() const override { return "20260102030405"; }
@@ -109,7 +110,7 @@ TEST(Plan, HostsAndCounts) {
   options.num_accelerators = 4;  // more than the slots: cores may be shared
   EXPECT_EQ(make_plan(options, machine).job.world_size(), 8);
   options.num_nodes = 1;
-  EXPECT_EQ(make_plan(options, machine).runner, Runner::Local);
+  EXPECT_EQ(make_plan(options, machine).runner, Runner::Pdsh);  // n1 is another host than this
   options.force_multi = true;
   EXPECT_EQ(make_plan(options, machine).runner, Runner::Pdsh);
   options.num_nodes = 3;
@@ -213,6 +214,41 @@ FakeMachine even() {
   FakeMachine machine;
   machine.files["hosts"] = "n1 slots=2\nn2 slots=2\n";
   return machine;
+}
+
+TEST(Plan, OneHostOfAHostfileIsWhereItRuns) {
+  FakeMachine machine;
+  machine.files["hosts"] = "n1 slots=2\n";
+  machine.files["mine"] = "here slots=2\n";
+  LaunchOptions options = options_of();
+  options.hostfile = "hosts";
+  Plan plan = make_plan(options, machine);
+  EXPECT_EQ(plan.runner, Runner::Pdsh);
+  EXPECT_EQ(plan.job.master_addr, "address-of-n1");
+  EXPECT_EQ(plan.job.master_port, 29500);
+  options.runner = Runner::Local;
+  options.runner_given = true;
+  try {
+    make_plan(options, machine);
+    FAIL() << "the ranks of n1 were to be started here";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("the host \"n1\" is another one"), std::string::npos) << error.what();
+  }
+  options = options_of();
+  options.hostfile = "mine";
+  EXPECT_EQ(make_plan(options, machine).runner, Runner::Local);
+  // One that is left of several.
+  machine.files["two"] = "here slots=2\nn2 slots=2\n";
+  options.hostfile = "two";
+  options.include = "n2";
+  EXPECT_EQ(make_plan(options, machine).runner, Runner::Pdsh);
+  options.include = "here";
+  EXPECT_EQ(make_plan(options, machine).runner, Runner::Local);
+  // A person is there already.
+  options.include = "n2";
+  options.no_ssh = true;
+  options.node_rank = 0;
+  EXPECT_EQ(make_plan(options, machine).runner, Runner::Local);
 }
 
 TEST(Runners, CommandLines) {
@@ -338,6 +374,24 @@ TEST(Place, EveryRunnerTells) {
   EXPECT_EQ(job.master_addr, "n1");
 }
 
+TEST(Place, WhoStartedItInstead) {
+  const auto error = [](const std::string& runner, const Variables& variables) {
+    Job job = job_for(runner);
+    try {
+      read_place(job, variables);
+    } catch (const CommunicationError& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_SAYS(
+      error("openmpi", {{"PMI_RANK", "0"}, {"PMI_SIZE", "5"}}),
+      "OMPI_COMM_WORLD_RANK or OMPI_COMM_WORLD_SIZE is not set: it was started by MPICH or Intel MPI (PMI_RANK=0)");
+  EXPECT_SAYS(error("mpich", {{"OMPI_COMM_WORLD_RANK", "2"}}), "it was started by Open MPI (OMPI_COMM_WORLD_RANK=2)");
+  EXPECT_SAYS(error("mpich", {{"HOME", "/"}}),
+              "PMI_RANK or PMI_SIZE is not set: no variable of any MPI or of Slurm is there");
+}
+
 TEST(Place, AnotherMpisLauncherIsAnError) {
   const auto error = [](const std::string& runner, const Variables& variables) {
     Job job = job_for(runner);
@@ -348,7 +402,7 @@ TEST(Place, AnotherMpisLauncherIsAnError) {
     }
     return std::string("no error");
   };
-  EXPECT_SAYS(error("openmpi", {{"PMI_RANK", "0"}, {"PMI_SIZE", "5"}}), "another MPI's mpirun started it");
+  EXPECT_SAYS(error("openmpi", {{"PMI_RANK", "0"}, {"PMI_SIZE", "5"}}), "it was started by MPICH or Intel MPI");
   EXPECT_SAYS(error("mpich", {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}), "started rank 0 of 1, and the job was to have 5");
   EXPECT_SAYS(error("mpich", {{"PMI_RANK", "5"}, {"PMI_SIZE", "5"}}), "started rank 5 of 5");
   EXPECT_SAYS(

@@ -65,7 +65,7 @@ fi
 run 0 --num_accelerators 2 sh -c 'exec cat' <&-
 
 # variables from files
-printf '# a comment\n\nLAUNCH_A=x y "z" $HOME\n' >"$dir/env"
+printf '# a comment\n\n LAUNCH_A =  x y "z" $HOME \n' >"$dir/env"
 DS_ENV_FILE="$dir/env" run 0 --num_accelerators 1 printenv LAUNCH_A
 prints 'x y "z" $HOME'
 echo 'nonsense' >"$dir/env"
@@ -114,6 +114,17 @@ HWLOC_SYNTHETIC="pack:2 [numa] core:56 pu:1" run 0 --dry_run --bind_cores_to_ran
 HWLOC_SYNTHETIC="pack:2 [numa] core:56 pu:1" run 2 --num_accelerators 1 --bind_cores_to_rank true
 says "describes another machine"
 
+# another host's cores are not this one's
+printf '%s slots=9999\n' one two >"$dir/hosts"
+for launcher in impi pdsh mpich; do
+  run 0 -H "$dir/hosts" --launcher $launcher --master_addr 127.0.0.1 --bind_cores_to_rank --num_accelerators 9999 --dry_run prog
+  grep -q '^rank 9999 on two: cores of its own there$' "$dir/out" || fail "dry run of $launcher: $(grep '^rank 9999' "$dir/out")"
+  ! grep -q OMP_NUM_THREADS "$dir/out" || fail "dry run of $launcher tells threads of hosts that it does not know"
+done
+HWLOC_SYNTHETIC="pack:2 [numa] core:56 pu:1" run 0 -H "$dir/hosts" --launcher impi --master_addr 127.0.0.1 --bind_cores_to_rank \
+  --num_accelerators 4 --dry_run prog
+grep -q '^rank 7 on two: cores 84-111, memory bound to node 1$' "$dir/out" || fail "dry run of a described machine: $(cat "$dir/out")"
+
 # output
 run 0 --num_accelerators 4 --prefix_output sh -c 'i=0; while [ $i -lt 200 ]; do echo "line $i of $RANK"; i=$((i+1)); done; printf end; echo oops >&2'
 [ "$(grep -cE '^\[rank ([0-3])\] (line [0-9]+ of \1|end)$' "$dir/out")" = 804 ] || fail "lines are lost or mixed"
@@ -149,6 +160,25 @@ run 2 --nonsense true
 says "there is no option '--nonsense'"
 run 2
 says "no program"
+# an empty value is empty, and not the next option
+run 2 --include= --num_nodes 2 true
+says "--num_nodes is 2 but no extra nodes are available"
+run 0 --include= --exclude= --launcher_args= --enable_each_rank_log= --hostfile= --num_nodes= --num_accelerators 2 sh -c 'echo "$RANK:$*"' x --a= '' b
+prints "0:--a=  b"
+prints "1:--a=  b"
+run 2 --bind_core_list '' --num_accelerators 1 true
+says "--bind_core_list is empty"
+run 2 --bind_core_list= --num_accelerators 1 true
+says "--bind_core_list is empty"
+# DeepSpeed's, which are told what to write instead; and what that does
+run 0 --no_python --num_accelerators 1 true
+run 2 --module --num_accelerators 1 json.tool
+says "anyaccel launch [options] python3 -m MODULE"
+run 2 --venv_script "$dir/activate" --num_accelerators 1 true
+says "sh -c '. $dir/activate && exec \"\$@\"' sh PROGRAM [ARGUMENTS...]"
+echo 'LAUNCH_VENV=active; export LAUNCH_VENV' >"$dir/activate"
+run 0 --num_accelerators 1 sh -c ". $dir/activate && exec \"\$@\"" sh printenv LAUNCH_VENV
+prints active
 run 2 --num_accelerators 0 true
 run 2 --num_accelerators x true
 run 2 --launcher dance true

@@ -135,4 +135,23 @@ if has mpirun.mpich; then
 else
   echo "mpich: left out: not installed"
 fi
+# The backend mpi where no MPI started the ranks: Open MPI, which then starts itself, sets variables of PMIx on the way.
+for compiler in mpicc.openmpi mpicc.mpich; do
+  has $compiler || continue
+  runner="no MPI, $compiler"
+  MPICC=$compiler "$anyaccel" launch --num_accelerators 2 "$2" mpi >"$dir/out" 2>"$dir/err" && fail "no error"
+  grep -q "and no MPI's launcher has left its variables in the environment" "$dir/err" || fail "not told that there is none"
+  ! grep -q "launched by" "$dir/err" || fail "told of a launcher that there is not"
+done
+# A program of another MPI under the name that is asked for, and one that is broken.
+runner="another mpirun"
+mkdir "$dir/bin"
+for kind in 'echo "mpirun (Another MPI) 1.0"' 'echo "cannot find liba.so" >&2; exit 127'; do
+  for name in mpirun.openmpi mpirun; do printf '#!/bin/sh\n%s\n' "$kind" >"$dir/bin/$name" && chmod +x "$dir/bin/$name"; done
+  PATH=$dir/bin:$PATH "$anyaccel" launch --launcher openmpi --num_accelerators 1 true >"$dir/out" 2>"$dir/err" && fail "no error"
+  case $kind in
+    *Another*) grep -q "mpirun.openmpi is another MPI's: mpirun (Another MPI) 1.0" "$dir/err" || fail "the other MPI is not named" ;;
+    *) grep -q "mpirun.openmpi --version fails: cannot find liba.so" "$dir/err" || fail "the broken MPI is not told" ;;
+  esac
+done
 [ $ran -gt 0 ] || { echo "no runner is installed"; exit 77; }

@@ -70,10 +70,13 @@ void at_exit(int status, void*) {
 }
 
 std::unique_ptr<MpiLibrary> load() {
-  const std::string compiler = mpi_compiler(mpi_launcher());
+  // Before MPI starts: an Open MPI that nobody launched sets variables of PMIx itself.
+  const MpiLauncher launcher = mpi_launcher();
+  const std::string compiler = mpi_compiler(launcher);
   MpiMessagesBuilder builder(compiler);
   const auto code = builder.load_as<HostOpLibrary>();
   auto library = std::make_unique<MpiLibrary>();
+  library->launcher = launcher;
   library->group_create =
       code->function<std::remove_pointer_t<decltype(MpiLibrary::group_create)>>("aa_mpi_group_create");
   library->group_forget =

@@ -31,6 +31,7 @@ struct MpiLibrary {
   // Held around calls where MPI does not allow several threads at the same time; else it holds nothing.
   std::unique_lock<std::mutex> guard() const;
 
+  MpiLauncher launcher;  // as the environment was before MPI started
   aa_mpi_world world{};
   std::string description;  // "Open MPI v4.1.4, built with mpicc.openmpi"
 

@@ -134,7 +134,7 @@ class MpiTransport final : public MessageTransport {
 
   // A program of one MPI that another MPI's launcher starts finds itself alone, on every rank.
   void check_world() const {
-    const MpiLauncher launcher = mpi_launcher();
+    const MpiLauncher& launcher = mpi_.launcher;
     const int expected = std::max(members_.size, launcher.size);
     if (mpi_.world.size >= expected) return;
     const std::string found = "this process is one of " + std::to_string(mpi_.world.size) + " for " + mpi_.description;

@@ -169,9 +169,8 @@ void* allocate(size_t bytes, int32_t kind, int numa_node) {
     pointer = map_huge_aligned(page_round(bytes));
   }
   if (!pointer) {
-    throw OutOfMemoryError("the operating system has no " + std::to_string(bytes) +
-                               " bytes of memory left for this process",
-                           errno);
+    throw OutOfMemoryError(
+        "the operating system has no " + std::to_string(bytes) + " bytes of memory left for this process", errno);
   }
   if (kind == AA_MEMORY_DEVICE) remember(pointer, bytes, kind);
   lock.unlock();

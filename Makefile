@@ -37,6 +37,7 @@ test: configure_tests build/fuzz/build.ninja
 	cmake --build build/fuzz -j $(JOBS) --target fuzzers
 	tools/fuzz build/fuzz -runs=20000
 	ctest --test-dir build/release --output-on-failure -j $(JOBS)
+	@tools/list_skipped build/release
 
 # The tests of the finished release build again, as a person without rights and at the usual limits. Left out: what takes long
 # and is the same for everybody (kernels, the op and model tests' repeats on other accelerators, the source's habits).

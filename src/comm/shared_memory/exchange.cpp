@@ -187,21 +187,28 @@ void Exchange::connect_to_first(const Membership& membership, const Check& check
 // descriptors under way as members, for which the kernel has a limit too: once it is reached, nobody could send, and the one
 // that member 0 waits for might be among them.
 void Exchange::all_gather(Parcel own, const Check& check, const Take& take) {
-  for (int r = 0; r < size_; ++r) {
-    if (rank_ != 0) {
+  if (rank_ != 0) {
+    for (int r = 0; r < size_; ++r) {
       if (r == rank_) {
         send_parcel(0, own, check);
         own.fds.clear();
       } else {
         take(r, receive_parcel(0, check));
       }
-      continue;
     }
-    Parcel parcel = r == 0 ? std::move(own) : receive_parcel(r, check);
+    return;
+  }
+  const auto pass_on = [&](int from, const Parcel& parcel) {
     for (int member = 1; member < size_; ++member) {
-      if (member != r) send_parcel(member, parcel, check);
+      if (member != from) send_parcel(member, parcel, check);
     }
-    if (r != 0) take(r, std::move(parcel));
+  };
+  pass_on(0, own);
+  own.fds.clear();
+  for (int r = 1; r < size_; ++r) {
+    Parcel parcel = receive_parcel(r, check);
+    pass_on(r, parcel);
+    take(r, std::move(parcel));
   }
 }
 

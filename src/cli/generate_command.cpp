@@ -1,5 +1,6 @@
 // `anyaccel generate`: loads a Hugging Face directory and streams the text that follows the prompts. In a job of several
 // ranks they hold one model together; rank 0 reads the prompts and prints.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -15,6 +16,7 @@
 #include "anyaccel/dtype.h"
 #include "anyaccel/error.h"
 #include "anyaccel/format_bytes.h"
+#include "anyaccel/llm/check_tensors.h"
 #include "anyaccel/llm/text_generation.h"
 #include "cli/command_support.h"
 #include "cli/commands.h"
@@ -54,6 +56,7 @@ struct Arguments {
   bool no_bos = false;
   bool no_stream = false;
   bool no_mmap = false;
+  bool check_tensors = false;
   bool json = false;
   bool quiet = false;
 };
@@ -132,6 +135,8 @@ void add_options(CommandLine& line, Arguments& arguments) {
   line.add_flag("--no-bos", arguments.no_bos,
                 "Add no tokens around the prompt (a beginning-of-text token, mostly): it has them already");
   line.add_flag("--ignore-eos", arguments.ignore_eos, "Go on past end-of-text tokens");
+  line.add_flag("--check-tensors", arguments.check_tensors,
+                "First read all weights and name those that are damaged, or too large for --dtype; needs no prompt");
   line.add_flag("--no-mmap", arguments.no_mmap,
                 "Read the weights into memory, so that their files may change while text is generated");
   line.add_flag("--no-stream", arguments.no_stream, "Print the text when it is complete");
@@ -188,7 +193,7 @@ Numbers check_numbers(const Arguments& arguments) {
   for (const std::string& stop : arguments.stop) {
     if (stop.empty()) throw UsageError("--stop is empty; expected some text");
   }
-  if (arguments.prompts.empty() && arguments.prompt_files.empty()) {
+  if (arguments.prompts.empty() && arguments.prompt_files.empty() && !arguments.check_tensors) {
     throw UsageError("no prompt; give one with --prompt TEXT or --prompt-file FILE");
   }
   return numbers;
@@ -347,6 +352,55 @@ void print_timings(const llm::GenerateResult& result) {
                timings.decode_rate(), 100.0 * timings.host_share(), static_cast<unsigned long long>(result.seed));
 }
 
+Json check_json(const Arguments& arguments, const llm::TensorCheck& check) {
+  Json findings = Json::array();
+  for (const llm::TensorFinding& finding : check.findings) {
+    findings.push_back({{"tensor", finding.tensor},
+                        {"file", finding.file},
+                        {"shape", finding.shape},
+                        {"dtype", dtype_name(finding.dtype)},
+                        {"used", finding.wanted != DType::None},
+                        {"damaged", finding.damaged()},
+                        {"nan", finding.nan_count},
+                        {"infinite", finding.infinite_count},
+                        {"overflow", finding.overflow_count},
+                        {"all_zero", finding.all_zero},
+                        {"largest", finding.largest},
+                        {"first", finding.first}});
+  }
+  return {{"model", arguments.model}, {"tensors", check.tensors},   {"bytes", check.bytes},
+          {"seconds", check.seconds}, {"damaged", check.damaged()}, {"findings", std::move(findings)}};
+}
+
+// What was found goes to standard output where it is all that was asked for (`alone`), and to standard error beside a text.
+// Throws CheckpointError when a tensor is damaged.
+void check_weights(const Arguments& arguments, DType dtype, bool alone) {
+  const llm::TensorCheck check = llm::check_tensors(arguments.model, dtype);
+  const size_t damaged = check.damaged();
+  const bool as_json = alone && arguments.json;
+  if (!as_json) {
+    std::ostream& out = alone ? std::cout : std::cerr;
+    for (const llm::TensorFinding& finding : check.findings) {
+      if (!finding.damaged() && arguments.quiet) continue;
+      out << (finding.damaged() ? "damaged: " : "note: ") << finding.to_string() << '\n';
+    }
+    if (!arguments.quiet) {
+      const double bytes = static_cast<double>(check.bytes);
+      out << "checked " << check.tensors << " tensors, " << format_bytes(bytes) << ", at "
+          << format_bytes(bytes / std::max(check.seconds, 1e-9)) << "/s: " << damaged << " damaged\n";
+    }
+    out << std::flush;
+  } else if (damaged == 0) {
+    print_json(check_json(arguments, check));
+  }
+  if (damaged == 0) return;
+  const CheckpointError error(arguments.model + ": " + std::to_string(damaged) +
+                              (damaged == 1 ? " tensor is damaged" : " tensors are damaged") +
+                              "; fetch the files again, or choose a dtype that holds their values");
+  if (as_json) throw PartialResult(std::make_exception_ptr(error), check_json(arguments, check));
+  throw error;
+}
+
 // `joined` outlives the call; see Job.
 int generate(const Arguments& arguments, std::optional<Job>& joined) {
   const Numbers numbers = check_numbers(arguments);
@@ -363,6 +417,12 @@ int generate(const Arguments& arguments, std::optional<Job>& joined) {
     std::string summary = accelerator_choice_summary();
     if (!summary.empty() && summary.back() != '\n') summary += '\n';
     std::cerr << summary;
+  }
+  if (arguments.check_tensors) {
+    job.together([&] {
+      if (job.speaks()) check_weights(arguments, dtype, prompts.empty());
+    });
+    if (prompts.empty()) return 0;
   }
   std::optional<llm::TextGenerator> loaded;
   job.together([&] { loaded.emplace(load(arguments, dtype, job)); });

@@ -14,6 +14,7 @@
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/safetensors.h"
 #include "anyaccel/ops/inference.h"
+#include "llm/checkpoint_scan.h"
 #include "llm/decoder_tensors.h"
 #include "llm/shape_config.h"
 #include "llm/tensor_parallel.h"
@@ -89,15 +90,8 @@ class ModelLoader {
       : directory_(directory), options_(options), accelerator_(*get_accelerator()) {}
 
   std::shared_ptr<const Model> load() {
-    check_wanted_dtype(accelerator_, options_.dtype);
-    model_->configure(load_model_config(directory_), options_.group);
-    model_->device_ = accelerator_.device(accelerator_.current_device());
-    const Checkpoint checkpoint = Checkpoint::open(directory_, options_.map_files ? FileAccess::Map : FileAccess::Read);
-    find_prefix(checkpoint);
-    untie_if_different(checkpoint);
+    const Checkpoint checkpoint = open();
     const std::vector<TensorSlot> slots = decoder_tensors(model_->config_);
-    check(checkpoint, slots);
-    choose_dtype(checkpoint, slots);
     model_->choose_product_dtype(options_.activations);
 
     ModelWeights& weights = model_->weights_;
@@ -129,7 +123,30 @@ class ModelLoader {
     return std::move(model_);
   }
 
+  TensorCheck check_values() {
+    const Checkpoint checkpoint = open();
+    std::unordered_map<std::string, TensorUse> uses;
+    for (const TensorSlot& slot : decoder_tensors(model_->config_)) {
+      uses.emplace(file_name(slot), TensorUse{held_dtype(slot), slot.kind == TensorKind::Bias});
+    }
+    return scan_checkpoint(checkpoint, uses);
+  }
+
  private:
+  // Configuration and files, with everything that can be wrong with them but their values.
+  Checkpoint open() {
+    check_wanted_dtype(accelerator_, options_.dtype);
+    model_->configure(load_model_config(directory_), options_.group);
+    model_->device_ = accelerator_.device(accelerator_.current_device());
+    Checkpoint checkpoint = Checkpoint::open(directory_, options_.map_files ? FileAccess::Map : FileAccess::Read);
+    find_prefix(checkpoint);
+    untie_if_different(checkpoint);
+    const std::vector<TensorSlot> slots = decoder_tensors(model_->config_);
+    check(checkpoint, slots);
+    choose_dtype(checkpoint, slots);
+    return checkpoint;
+  }
+
   // Checkpoints of the bare decoder, without an output matrix, leave out "model.".
   void find_prefix(const Checkpoint& checkpoint) {
     bare_ =
@@ -220,6 +237,11 @@ class ModelLoader {
     model_->dtype_ = is_supported(accelerator_, dtype) ? dtype : DType::F32;
   }
 
+  // Norms and biases are small; as fp32 they need no conversion in every step.
+  DType held_dtype(const TensorSlot& slot) const {
+    return slot.kind == TensorKind::Matrix ? model_->dtype_ : DType::F32;
+  }
+
   Slice held(const TensorSlot& slot) const { return held_slice(slot, model_->shard_, model_->config_.head_dim); }
 
   // The bytes of the file that this rank's part of the tensor lies in: its rows, or all rows when it is columns. None
@@ -250,8 +272,7 @@ class ModelLoader {
     const Slice part = held(slot);
     const Shape shape = held_shape(slot, part);
     const bool contiguous = slot.split_dim == 0 || part.size() == slot.shape[slot.split_dim];
-    // Norms and biases are small; as fp32 they need no conversion in every step.
-    const DType wanted = slot.kind == TensorKind::Matrix ? model_->dtype_ : DType::F32;
+    const DType wanted = held_dtype(slot);
     const bool in_place = contiguous && view.dtype == wanted && accelerator_.is_host_coherent();
     if (in_place && view.data != nullptr && is_aligned(view)) {
       model_->mapped_bytes_ += view.bytes;
@@ -355,6 +376,13 @@ void Model::configure(ModelConfig config, std::shared_ptr<comm::ProcessGroup> gr
   notes_ = config_.notes;
   const std::vector<std::string> of_plan = empty_shard_notes(plan);
   notes_.insert(notes_.end(), of_plan.begin(), of_plan.end());
+}
+
+TensorCheck check_tensors(const std::string& directory, DType dtype) {
+  LoadOptions options;
+  options.dtype = dtype;
+  options.map_files = false;
+  return ModelLoader(directory, options).check_values();
 }
 
 void Model::check_files() const {

@@ -237,7 +237,8 @@ Session::Impl::Impl(std::shared_ptr<const Model> model_in, const SessionOptions&
     decode_logits = summed_tensor({batch, vocab}, DType::F32);
     rng = Tensor::empty({2}, DType::I64, device);
   }
-  host_ids = accelerator.pin_memory(Tensor::empty({batch}, DType::I32), /*make_copy=*/false, /*required=*/false);
+  host_ids = accelerator.pin_memory(Tensor::empty({batch}, DType::I32), /*make_copy=*/false, /*match_shape=*/true,
+                                    /*required=*/false);
 }
 
 void Session::Impl::refuse_unless_deterministic() const {
@@ -528,9 +529,9 @@ void Session::Impl::fail_without_token(size_t i) const {
       (rules && nans == 0 && infinite(1.0f) == 0
            ? "The rules about tokens that are not allowed (bad words, suppressed tokens, ...) leave none"
        : model->dtype() == DType::F16 ? "Numbers may have grown too large for fp16 (try --dtype bf16 or fp32), or the "
-                                        "weights are damaged (compare the "
-                                        "files with their source)"
-                                      : "The weights are probably damaged (compare the files with their source)"));
+                                        "weights are damaged (--check-tensors "
+                                        "names those that are)"
+                                      : "The weights are probably damaged (--check-tensors names those that are)"));
 }
 
 Session::Session(std::shared_ptr<const Model> model, const SessionOptions& options) {

@@ -6,12 +6,18 @@
 //
 // Where a method takes `index`, current_device_index (the default) means the calling thread's current device.
 // All methods may be called from any thread and by several at once; the current device, the current stream, amp() and a
-// capture belong to the calling thread, and guards end on the thread that made them. set_accelerator() and
-// reset_accelerator() are for when no other thread uses the accelerator.
+// capture belong to the calling thread, and guards end on the thread that made them.
 // Threads that have not chosen a stream share the default one, where their work is in the order of the calls. A thread that
 // captures a graph must have the stream to itself: another thread that enqueues there meanwhile gets an InvalidArgument
 // (AA_FAILED_PRECONDITION), and is never recorded.
 // Sizes are in bytes, times in milliseconds. Methods throw the exceptions of anyaccel/error.h.
+//
+// An accelerator that was get_accelerator()'s is kept until the process ends, also after set_accelerator() and
+// reset_accelerator(). So pointers to it, and tensors, streams, events, graphs, generators, op builders, ops, models and
+// process groups made on it stay good on every thread, and go on working there: only new calls of get_accelerator() give
+// the new one. Streams, events and graphs of one accelerator are refused by another (InvalidArgument). At the end of the
+// process nothing is destroyed, so objects with static lifetime may let go of theirs in their destructors, and use them as
+// far as the vendor's runtime has not ended by then; calls that come later throw UnavailableError.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +28,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "anyaccel/abi/ops.h"
@@ -93,6 +100,8 @@ class Accelerator {
   virtual bool is_available() const = 0;
   // Static facts of a device, as the driver gives them.
   virtual const aa_device_props& device_properties(int index = current_device_index) const = 0;
+  // Major and minor version of the device's architecture where its name carries them ("sm_90": 9 and 0); else 0 and 0.
+  virtual std::pair<int, int> compute_capability(int index = current_device_index) const;
 
   // -- random numbers --
   // The generator of the current device.
@@ -114,6 +123,9 @@ class Accelerator {
   virtual const anyaccel::Stream& default_stream(int index = current_device_index) = 0;
   // A new event on the current device.
   virtual anyaccel::Event Event(bool enable_timing = false) = 0;
+  // Whether the calling thread's current stream of the device is recording a graph, or has joined in by waiting for an event
+  // of a stream that does. By default never.
+  virtual bool is_current_stream_capturing(int index = current_device_index);
 
   // -- memory (bytes) --
   // Gives all cached memory that is not in use back to the device.
@@ -132,6 +144,8 @@ class Accelerator {
   virtual int64_t total_memory(int index = current_device_index) = 0;
   // Free now, for any process; cached memory of this process does not count as free.
   virtual int64_t available_memory(int index = current_device_index) = 0;
+  // Both of them: available, then total.
+  virtual std::pair<int64_t, int64_t> mem_get_info(int index = current_device_index);
 
   // -- number formats --
   virtual bool is_bf16_supported() const = 0;
@@ -140,6 +154,9 @@ class Accelerator {
   // float32 first.
   virtual std::vector<DType> supported_dtypes() const = 0;
   virtual bool is_triton_supported() const = 0;
+  // Whether Triton's product of grouped matrices (of a mixture of experts) is the faster one here, for programs that bring
+  // one: this library has none. By default false.
+  virtual bool prefer_triton_grouped_mm() const { return false; }
 
   // -- mixed precision --
   // In the guard's scope, on this thread, matrix products take their inputs as `dtype` (bf16 or fp16); results and
@@ -179,13 +196,32 @@ class Accelerator {
 
   // Whether the tensor lies where this accelerator computes.
   virtual bool on_accelerator(const Tensor& tensor) const = 0;
-  // A copy (or, with make_copy false, an uninitialized tensor of the same shape) in page-locked host memory. Over the
-  // limit of the operating system: OutOfMemoryError that names `ulimit -l`; with `required` false, ordinary memory for
-  // which is_pinned() is false.
-  virtual Tensor pin_memory(const Tensor& tensor, bool make_copy = true, bool required = true) = 0;
+  // A copy (or, with make_copy false, an uninitialized tensor) in page-locked host memory, of the same shape, or with
+  // match_shape false of one dimension, the elements in row-major order. Over the limit of the operating system:
+  // OutOfMemoryError that names `ulimit -l`; with `required` false, ordinary memory for which is_pinned() is false.
+  virtual Tensor pin_memory(const Tensor& tensor, bool make_copy = true, bool match_shape = true,
+                            bool required = true) = 0;
+  // Uninitialized, contiguous, in page-locked host memory: of a shape, or of a tensor's shape and, unless another is given,
+  // its dtype. Errors as of pin_memory().
+  virtual Tensor pin_empty(const Shape& shape, DType dtype);
+  virtual Tensor pin_empty_like(const Tensor& tensor, DType dtype = DType::None);
   virtual bool is_pinned(const Tensor& tensor) const = 0;
-  // A copy in ordinary host memory; the locked memory goes with its last tensor.
-  virtual Tensor unpin_memory(const Tensor& tensor) = 0;
+  // Gives the page-locked memory that the tensor lies in back now, and returns true: every tensor on the same storage keeps
+  // its values, in ordinary memory, and is_pinned() is false for it. Waits for enqueued work that uses it. Addresses taken
+  // before are no longer valid, graphs that recorded copies from or to it must not be replayed, and no other thread may use
+  // the storage meanwhile. False, and nothing is changed, for memory that does not come from pin_memory() or pin_empty().
+  virtual bool unpin_memory(const Tensor& tensor);
+  // Locks `bytes` of the program's own memory and makes it known to the current device, so that copies to and from it need
+  // no staging. False, and nothing is done, where the accelerator has no such thing; that is the default. OutOfMemoryError
+  // that names `ulimit -l` over the limit of the operating system; InvalidArgument (AA_ALREADY_EXISTS) for memory of which
+  // a part is registered. It stays registered until unregister_host_memory(), before which it must not be freed.
+  virtual bool register_host_memory(void* address, size_t bytes);
+  // The address that was registered, whatever device is current now. InvalidArgument (AA_NOT_FOUND) for another one;
+  // nothing where register_host_memory() is false.
+  virtual void unregister_host_memory(void* address);
+  // What the address and the size of memory to be registered are best a multiple of: the size of a page, since of two
+  // ranges that share a page the first to be unregistered unlocks it for both. 1 where nothing can be registered.
+  virtual size_t pin_memory_alignment() const { return 1; }
 
   // -- profiler ranges: to the vendor's profiler where there is one, and to ANYACCEL_TRACE --
   virtual void range_push(std::string_view message, std::string_view domain = {}, std::string_view category = {}) = 0;
@@ -260,12 +296,18 @@ class [[nodiscard]] RangeScope {
 // names one that is unknown or cannot be used; later calls only read a pointer. Never null.
 Accelerator* get_accelerator();
 
-// Replaces it. The object must live until it is replaced or reset; ownership passes. Tensors of the earlier accelerator
-// must be gone. A null pointer is an InvalidArgument.
+// Replaces it; ownership passes. The earlier one is kept (see the top of this file) and gives its cached memory back; what
+// its tensors use goes when they do. A null pointer is an InvalidArgument. Thread-safe.
 void set_accelerator(std::unique_ptr<Accelerator> accelerator);
 
-// For tests: forgets the accelerator, so that the next get_accelerator() detects again.
+// Forgets the accelerator, so that the next get_accelerator() detects again. It is kept likewise. Thread-safe.
 void reset_accelerator();
+
+// For the end of a program that wants its devices closed in order (nobody must call it): destroys the accelerator and all
+// earlier ones. Nothing of theirs may be used afterwards, and no other thread may use them now. InvalidArgument with code
+// AA_FAILED_PRECONDITION, which says how many there are, while tensors, streams, events or graphs of theirs live: nothing
+// is destroyed then.
+void shutdown_accelerators();
 
 // Whether the current accelerator is one of those that detection knows (a built-in or a loaded plugin).
 bool is_current_accelerator_supported();

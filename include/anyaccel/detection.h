@@ -47,7 +47,8 @@ std::string accelerator_choice_summary();
 std::vector<std::string> known_accelerators();
 
 // Makes the accelerator of a name without making it current ("cpu", "null", a plugin's name). Throws InvalidArgument
-// for an unknown name and UnavailableError, with the probe's reason, for one that cannot be used.
+// for an unknown name and UnavailableError, with the probe's reason, for one that cannot be used. The caller owns it: once it
+// is destroyed, tensors, streams, events and graphs made on it may only be let go of. Given to set_accelerator() it is kept.
 std::unique_ptr<Accelerator> make_accelerator(std::string_view name);
 
 // A driver table made ready for use: missing members filled with stubs, layers (ANYACCEL_LAYERS) applied.

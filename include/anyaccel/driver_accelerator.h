@@ -26,6 +26,10 @@ class DriverAccelerator : public Accelerator {
   // that constructing one leaves the process able to fork.
   explicit DriverAccelerator(const aa_driver* driver, std::string origin = "built in");
   ~DriverAccelerator() override;
+  // Tensors' storages, streams, events and graphs that somebody still holds.
+  int64_t living_objects() const;
+  // Gives cached memory of every open device back. Opens none. Errors are logged.
+  void release_cached_memory() noexcept;
 
   const aa_driver& driver() const noexcept { return *driver_; }
   const std::string& origin() const noexcept { return origin_; }
@@ -33,7 +37,7 @@ class DriverAccelerator : public Accelerator {
   aa_instance* instance() const;
   // Opens the device on first use.
   aa_device* device_handle(int index = current_device_index);
-  // The driver's handle of a stream or event that this accelerator made.
+  // The driver's handle of a stream or event that a DriverAccelerator made. It is that accelerator's driver's.
   static aa_stream* handle(const anyaccel::Stream& stream);
   static aa_event* handle(const anyaccel::Event& event);
   // A stream for the length of a call that enqueues work by the driver's own functions: while it lives no other thread's
@@ -86,6 +90,7 @@ class DriverAccelerator : public Accelerator {
   const anyaccel::Stream& current_stream(int index = current_device_index) override;
   const anyaccel::Stream& default_stream(int index = current_device_index) override;
   anyaccel::Event Event(bool enable_timing = false) override;
+  bool is_current_stream_capturing(int index = current_device_index) override;
 
   void empty_cache() override;
   int64_t memory_allocated(int index = current_device_index) override;
@@ -106,6 +111,7 @@ class DriverAccelerator : public Accelerator {
   bool is_fp64_supported() const override;
   std::vector<DType> supported_dtypes() const override;
   bool is_triton_supported() const override;
+  bool prefer_triton_grouped_mm() const override;
 
   ScopeGuard amp(DType dtype) override;
   DType amp_dtype() const noexcept override;
@@ -117,9 +123,12 @@ class DriverAccelerator : public Accelerator {
   bool supports_graphs() const override;
 
   bool on_accelerator(const Tensor& tensor) const override;
-  Tensor pin_memory(const Tensor& tensor, bool make_copy = true, bool required = true) override;
+  Tensor pin_memory(const Tensor& tensor, bool make_copy = true, bool match_shape = true,
+                    bool required = true) override;
   bool is_pinned(const Tensor& tensor) const override;
-  Tensor unpin_memory(const Tensor& tensor) override;
+  bool register_host_memory(void* address, size_t bytes) override;
+  void unregister_host_memory(void* address) override;
+  size_t pin_memory_alignment() const override;
 
   void range_push(std::string_view message, std::string_view domain = {}, std::string_view category = {}) override;
   void range_pop(std::string_view domain = {}) override;
@@ -168,6 +177,8 @@ class DriverAccelerator : public Accelerator {
   };
   const OpRoute& route(const aa_op_call& call) const;
 
+  // Throws InvalidArgument when `context` is not this accelerator's.
+  void check_own(const DeviceContext& context, const char* what) const;
   ThreadState& thread_state() const;
   int resolve(int index) const;
   DeviceContext& context(int index) const;

@@ -73,9 +73,11 @@ class OpBuilder {
   virtual ~OpBuilder() = default;
   // "InferenceBuilder".
   virtual const std::string& name() const noexcept = 0;
-  // "inference": the folder in the cache. The default is made of name(): "CPUAdamBuilder" gives "cpu_adam".
+  // "transformer_inference": DeepSpeed's NAME of the builder, and the folder in the cache. For a builder of one's own the
+  // default is made of name(): "MyScaleBuilder" gives "my_scale".
   virtual std::string op_name() const;
-  // The environment variable that forces (1) or forbids (0) building it ahead: "DS_BUILD_CPU_ADAM".
+  // The environment variable that forces (1) or forbids (0) building it ahead, DeepSpeed's BUILD_VAR: "DS_BUILD_AIO". For a
+  // builder of one's own "DS_BUILD_" and op_name() in capitals.
   virtual std::string build_var() const;
   // Whether load() can succeed here; when not and `reason` is given, it receives why.
   virtual bool is_compatible(std::string* reason = nullptr) const = 0;

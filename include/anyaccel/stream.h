@@ -35,6 +35,8 @@ class EventState {
 class StreamState {
  public:
   virtual ~StreamState() = default;
+  // A new event without timing on the stream's device. NotImplementedError where there are none, and by default.
+  virtual std::shared_ptr<EventState> make_event() const;
   virtual int device_index() const noexcept = 0;
   virtual bool query() const = 0;
   virtual void synchronize() const = 0;
@@ -62,6 +64,11 @@ class Event {
 
   // Marks the point that the stream's work has reached now; recording again replaces the earlier point.
   void record(const Stream& stream) { state_->record(stream); }
+  // The same for the calling thread's current stream of get_accelerator()'s current device.
+  void record();
+  // Work enqueued on `stream` later waits for the latest record, as Stream::wait_event; by default the stream of record().
+  void wait(const Stream& stream) const;
+  void wait() const;
   // Whether the work before the point is complete; true when never recorded. Does not block. Throws the stream's error.
   bool query() const { return state_->query(); }
   // Blocks until it is. Throws the stream's error.
@@ -91,6 +98,12 @@ class Stream {
   void synchronize() const { state_->synchronize(); }
   // Work enqueued on this stream later waits for the event's latest record. Does not block the host.
   void wait_event(const Event& event) const { state_->wait_event(*event.state()); }
+  // Work enqueued on this stream later waits for everything enqueued on `other` so far. Does not block the host, unless
+  // the accelerator has no events: it then blocks until that work is complete. Nothing to wait for on the same stream.
+  void wait_stream(const Stream& other) const;
+  // Records the event, or a new one without timing when none is given, and returns it. NotImplementedError where the
+  // accelerator has no events.
+  anyaccel::Event record_event(anyaccel::Event event = {}) const;
   // Runs a function on the host in order with the stream's work; it must not use the accelerator.
   void host_call(std::function<void()> function) const { state_->host_call(std::move(function)); }
   // The vendor's own handle (cudaStream_t, ...), null where there is none. Borrowed.

@@ -60,6 +60,11 @@ class Storage {
   virtual void record_stream(const Stream& stream);
   // Host memory that is page-locked and known to the accelerator.
   virtual bool pinned() const noexcept { return false; }
+  // Moves what is in page-locked memory of its own to ordinary memory; see Accelerator::unpin_memory. False: it is not.
+  virtual bool unpin() { return false; }
+
+ protected:
+  void move_to(void* data) noexcept { data_ = data; }
 
  private:
   void* data_;
@@ -75,7 +80,7 @@ class Tensor {
   Tensor(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape, std::span<const int64_t> strides,
          int64_t offset = 0);
 
-  // Uninitialized, contiguous. The host: pageable memory.
+  // `device` may be a name (device.h). Uninitialized, contiguous. The host: pageable memory.
   static Tensor empty(const Shape& shape, DType dtype, Device device = {});
   static Tensor zeros(const Shape& shape, DType dtype, Device device = {});
   // Copies `bytes` from host memory (row-major, contiguous) to a new tensor. Blocks until the source has been read.
@@ -129,8 +134,9 @@ class Tensor {
   // -- copies --
   Tensor contiguous() const;  // itself when it already is
   Tensor clone() const;
-  Tensor to(DType dtype) const;    // itself when nothing changes
-  Tensor to(Device device) const;  // itself when nothing changes; to the host it blocks until the data is there
+  Tensor to(DType dtype) const;  // itself when nothing changes
+  // `device` may be a name. Itself when nothing changes; to the host it blocks until the data is there.
+  Tensor to(Device device) const;
   // Copies elements, converting dtypes (as the op "copy" of abi/ops.h) and crossing devices; shapes equal; the two do
   // not overlap. Blocks when pageable host memory is on one side. From pinned memory it does not block, and the source
   // must stay as it is until the stream has done the copy. A copy that the device cannot do by itself (strided or

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "anyaccel/accelerator.h"
+#include "anyaccel/error.h"
 #include "anyaccel/llm/safetensors.h"
+#include "anyaccel/log.h"
 #include "cli/commands.h"
 #include "runtime/layers/trace.h"
 #include "runtime/nearest_name.h"
@@ -54,6 +56,15 @@ int end_of_output() {
   return 1;
 }
 
+// In order, as the validate layer and vendors' tools want it. What a static object still holds stays open until the end.
+void close_devices() {
+  try {
+    anyaccel::shutdown_accelerators();
+  } catch (const anyaccel::Error& error) {
+    anyaccel::log_debug(error.what());
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -77,7 +88,7 @@ int main(int argc, char** argv) {
     if (std::strcmp(asked, command.name) != 0) continue;
     anyaccel::llm::end_process_when_mapped_file_is_cut();
     const int result = command.run(argc - 1, argv + 1);
-    anyaccel::reset_accelerator();  // closes its devices in order
+    close_devices();
     const bool traced = anyaccel::finish_trace() && anyaccel::layers::all_calls_traced();
     return result == 0 && !traced ? 1 : result;
   }

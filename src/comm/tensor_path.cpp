@@ -76,7 +76,7 @@ void TensorPath::order_after_last_stream(int device) {
 // Page-locked memory. Giving it back waits for the whole device, so it is made in sizes that serve again.
 Tensor TensorPath::new_staging(size_t bytes) const {
   const auto size = static_cast<int64_t>(std::bit_ceil(std::max<size_t>(bytes, 65536)));
-  return accelerator_.pin_memory(Tensor::empty({size}, DType::U8), false);
+  return accelerator_.pin_empty({size}, DType::U8);
 }
 
 // For an operation in a stream: `shared`, made large enough, or memory of its own for a captured one.

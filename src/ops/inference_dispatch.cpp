@@ -37,9 +37,10 @@ struct Inference::Impl::Call {
       } else if (place.is_host() && accelerator.is_host_coherent()) {
         continue;
       }
+      const bool foreign = !place.is_host() && place.accelerator != &accelerator;
       throw InvalidArgument(std::string(schema.name) + ": tensor \"" + schema.tensors[i].name + "\" lies on " +
-                            place.name() + ", expected " + accelerator.device_name(device) +
-                            "; copy it with Tensor::to()");
+                            place.name() + (foreign ? " of another accelerator" : "") + ", expected " +
+                            accelerator.device_name(device) + "; copy it with Tensor::to()");
     }
     schema.check(call);
   }

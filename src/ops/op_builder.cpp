@@ -13,6 +13,7 @@
 #include "ops/host_accelerator.h"
 #include "ops/subprocess.h"
 #include "ops/toolchain.h"
+#include "runtime/builtins.h"
 #include "runtime/files.h"
 #include "runtime/host_services.h"
 #include "runtime/install_paths.h"
@@ -34,9 +35,10 @@ void* HostOpLibrary::require(const char* name) const {
                         "\"; mark it AA_OP in the op's source (anyaccel/op_source.h)");
 }
 
-// "CPUAdamBuilder" gives "cpu_adam": a word begins at a capital after a small letter, and at the last of several capitals
+// "MyScaleBuilder" gives "my_scale": a word begins at a capital after a small letter, and at the last of several capitals
 // when a small letter follows it.
 std::string OpBuilder::op_name() const {
+  if (const BuiltinOpBuilder* known = find_builtin_op_builder(name())) return known->op_name;
   std::string camel = name();
   if (camel.ends_with("Builder")) camel.resize(camel.size() - 7);
   const auto is_upper = [&](size_t i) {
@@ -55,6 +57,7 @@ std::string OpBuilder::op_name() const {
 }
 
 std::string OpBuilder::build_var() const {
+  if (const BuiltinOpBuilder* known = find_builtin_op_builder(name())) return known->build_var;
   std::string variable = "DS_BUILD_";
   for (const char c : op_name()) variable += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return variable;

@@ -36,7 +36,7 @@ class Regions {
     auto after = regions_.upper_bound(address_of(first));
     if (after == regions_.begin()) return false;
     storage = std::prev(after)->second.lock();
-    if (!storage) return false;
+    if (!storage || !storage->pinned()) return false;  // pinned() no more: unpin_memory() has moved it
     const size_t begin = address_of(first) - address_of(storage->data());
     return begin <= storage->bytes() && bytes <= storage->bytes() - begin;
   }
@@ -60,10 +60,7 @@ Tensor PinMemory::new_cpu_locked_tensor(int64_t num_elem, DType dtype) {
     throw InvalidArgument("new_cpu_locked_tensor: the number of elements is " + std::to_string(num_elem) +
                           "; it must not be negative");
   }
-  // pin_memory() takes shape and dtype from a tensor and does not look at its memory.
-  static char nothing = 0;
-  const Tensor tensor =
-      accelerator_.pin_memory(Tensor::from_blob(&nothing, Shape{num_elem}, dtype, nullptr), /*make_copy=*/false);
+  const Tensor tensor = accelerator_.pin_empty(Shape{num_elem}, dtype);
   regions().add(tensor.storage());
   return tensor;
 }

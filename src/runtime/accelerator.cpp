@@ -2,8 +2,10 @@
 #include "anyaccel/accelerator.h"
 
 #include <atomic>
+#include <charconv>
 #include <mutex>
 
+#include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "runtime/detection_state.h"
 
@@ -12,6 +14,22 @@ namespace {
 
 std::atomic<Accelerator*> current{nullptr};
 std::mutex change_mutex;
+
+// Those that were current once. Nobody can tell who still holds a pointer to one, so they are kept; objects of the program
+// with static lifetime may use theirs, so not even the list is destroyed at exit.
+std::vector<std::unique_ptr<Accelerator>>& earlier() {
+  static auto* list = new std::vector<std::unique_ptr<Accelerator>>;
+  return *list;
+}
+
+// Called under the mutex.
+void replace_by(Accelerator* next) {
+  earlier().reserve(earlier().size() + 1);
+  Accelerator* previous = current.exchange(next);
+  if (!previous) return;
+  earlier().emplace_back(previous);
+  if (auto* driven = dynamic_cast<DriverAccelerator*>(previous)) driven->release_cached_memory();
+}
 
 Accelerator* detect() {
   std::lock_guard lock(change_mutex);
@@ -34,12 +52,31 @@ void set_accelerator(std::unique_ptr<Accelerator> accelerator) {
   if (!accelerator) throw InvalidArgument("set_accelerator: the pointer is null; use reset_accelerator() to forget it");
   std::lock_guard lock(change_mutex);
   note_set_accelerator(accelerator->name());
-  delete current.exchange(accelerator.release());
+  replace_by(accelerator.release());
 }
 
 void reset_accelerator() {
   std::lock_guard lock(change_mutex);
+  replace_by(nullptr);
+  forget_detection();
+}
+
+void shutdown_accelerators() {
+  std::lock_guard lock(change_mutex);
+  const auto check = [](const Accelerator* accelerator) {
+    const auto* driven = dynamic_cast<const DriverAccelerator*>(accelerator);
+    const int64_t living = driven ? driven->living_objects() : 0;
+    if (living == 0) return;
+    throw InvalidArgument("shutdown_accelerators: " + std::to_string(living) + (living == 1 ? " object" : " objects") +
+                              " of accelerator \"" + accelerator->name() +
+                              "\" (memory of tensors, streams, events, graphs) " + (living == 1 ? "is" : "are") +
+                              " still in use; let go of them first",
+                          AA_FAILED_PRECONDITION);
+  };
+  for (const auto& accelerator : earlier()) check(accelerator.get());
+  check(current.load());
   delete current.exchange(nullptr);
+  earlier().clear();
   forget_detection();
 }
 
@@ -50,6 +87,42 @@ bool is_current_accelerator_supported() {
   }
   return false;
 }
+
+// "sm_90": all digits but the last are the major version.
+std::pair<int, int> Accelerator::compute_capability(int index) const {
+  const std::string_view arch = device_properties(index).arch;
+  const size_t line = arch.find('_');
+  const std::string_view digits = line == std::string_view::npos ? std::string_view() : arch.substr(line + 1);
+  int number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() || number < 10) return {0, 0};
+  return {number / 10, number % 10};
+}
+
+bool Accelerator::is_current_stream_capturing(int /*index*/) { return false; }
+
+std::pair<int64_t, int64_t> Accelerator::mem_get_info(int index) {
+  return {available_memory(index), total_memory(index)};
+}
+
+Tensor Accelerator::pin_empty(const Shape& shape, DType dtype) {
+  // pin_memory() takes shape and dtype from a tensor and does not look at its memory.
+  static char nothing = 0;
+  return pin_memory(Tensor::from_blob(&nothing, shape, dtype, nullptr), /*make_copy=*/false);
+}
+
+Tensor Accelerator::pin_empty_like(const Tensor& tensor, DType dtype) {
+  if (!tensor) throw InvalidArgument("pin_empty_like: the tensor is empty");
+  return pin_empty(tensor.shape(), dtype == DType::None ? tensor.dtype() : dtype);
+}
+
+bool Accelerator::unpin_memory(const Tensor& tensor) {
+  if (!tensor) throw InvalidArgument("unpin_memory: the tensor is empty");
+  return tensor.storage()->unpin();
+}
+
+bool Accelerator::register_host_memory(void* /*address*/, size_t /*bytes*/) { return false; }
+void Accelerator::unregister_host_memory(void* /*address*/) {}
 
 Tensor Accelerator::tensor_of(std::span<const double> values, DType dtype) {
   const Shape shape{static_cast<int64_t>(values.size())};

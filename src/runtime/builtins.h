@@ -23,12 +23,16 @@ struct BuiltinDriver {
 std::span<const BuiltinDriver> builtin_drivers();
 
 struct BuiltinOpBuilder {
-  const char* name;  // "InferenceBuilder"
+  const char* name;       // "InferenceBuilder"
+  const char* op_name;    // "transformer_inference"
+  const char* build_var;  // "DS_BUILD_TRANSFORMER_INFERENCE"
   // Null: known, but not there yet on any accelerator.
   std::unique_ptr<OpBuilder> (*make)(Accelerator& accelerator);
 };
 
 std::span<const BuiltinOpBuilder> builtin_op_builders();
+// The one of that name, or null.
+const BuiltinOpBuilder* find_builtin_op_builder(std::string_view name);
 
 // An environment variable that this build reads.
 struct EnvironmentVariable {

@@ -46,6 +46,54 @@ std::vector<std::string> split_commas(const char* text) {
 
 }  // namespace
 
+void InstanceHolder::end() noexcept {
+  driver = ended_driver_table();
+  const ExtensionTables& ended = ended_extension_tables();
+#define ANYACCEL_END(field, table, extension_name, version, functions) \
+  if (field) field = ended.field;
+  ANYACCEL_EXTENSIONS(ANYACCEL_END)
+#undef ANYACCEL_END
+}
+
+// Vendors' runtimes end at exit, before the objects of a program that were made before they were opened: a call from such
+// an object's destructor, or from a thread that goes on, would crash in what is left of them. What was registered last runs
+// first, so these run before the runtimes' own functions, and nothing is asked of the drivers afterwards.
+struct DriverAccelerator::Shared::AtExit {
+  struct Opened {
+    DriverAccelerator* accelerator;  // null: it is gone
+    std::weak_ptr<InstanceHolder> instance;
+  };
+  static std::mutex& mutex() {
+    static auto& made = *new std::mutex;
+    return made;
+  }
+  static std::vector<Opened>& opened() {
+    static auto& list = *new std::vector<Opened>;
+    return list;
+  }
+  // After the driver has opened its runtime.
+  static void add(DriverAccelerator* accelerator, const std::shared_ptr<InstanceHolder>& instance) {
+    std::lock_guard lock(mutex());
+    std::erase_if(opened(), [](const Opened& o) { return !o.accelerator && o.instance.expired(); });
+    opened().push_back({accelerator, instance});
+    std::atexit(end_all);
+  }
+  static void forget(const DriverAccelerator* accelerator) {
+    std::lock_guard lock(mutex());
+    for (Opened& o : opened()) {
+      if (o.accelerator == accelerator) o.accelerator = nullptr;
+    }
+  }
+  static void end_all() {
+    std::lock_guard lock(mutex());
+    for (const Opened& o : opened()) {
+      if (const auto instance = o.instance.lock()) instance->end();
+      if (o.accelerator) o.accelerator->driver_ = ended_driver_table();
+    }
+    opened().clear();
+  }
+};
+
 InstanceHolder::~InstanceHolder() {
   if (instance) host_services()->status_release(driver->shutdown(instance));
 }
@@ -58,6 +106,7 @@ DriverAccelerator::DriverAccelerator(const aa_driver* driver, std::string origin
       shared_(std::make_shared<Shared>()) {}
 
 DriverAccelerator::~DriverAccelerator() {
+  Shared::AtExit::forget(this);
   shared_->hosted.reset();  // its modules are unloaded through this object
 }
 
@@ -90,6 +139,9 @@ aa_instance* DriverAccelerator::instance() const {
   holder->member = find_extension<table>(*holder, extension_name, version);
   ANYACCEL_EXTENSIONS(ANYACCEL_FIND)
 #undef ANYACCEL_FIND
+
+  // The host's own processor has no runtime that ends.
+  if (!(props[0].caps & AA_CAP_IS_HOST)) Shared::AtExit::add(const_cast<DriverAccelerator*>(this), holder);
 
   shared_->props = std::move(props);
   shared_->open = std::vector<std::atomic<DeviceContext*>>(static_cast<size_t>(count));
@@ -130,10 +182,24 @@ DriverAccelerator::DeviceContext& DriverAccelerator::context(int index) const {
 }
 
 DriverAccelerator::ThreadState& DriverAccelerator::thread_state() const {
-  // Usually one accelerator, at most two (the active one and the CPU for fallbacks); a list is faster than a map.
-  static thread_local std::vector<std::unique_ptr<ThreadState>> states;
   static thread_local ThreadState* last = nullptr;
   if (last && last->accelerator == id_) return *last;
+  // Usually one accelerator, at most two (the active one and the CPU for fallbacks); a list is faster than a map. The main
+  // thread's list ends before the program's objects with static lifetime do, whose destructors may still get here: what they
+  // make is left behind.
+  using States = std::vector<std::unique_ptr<ThreadState>>;
+  static thread_local bool ended = false;
+  struct Owner {
+    States list;
+    ~Owner() {
+      ended = true;
+      last = nullptr;
+    }
+  };
+  static thread_local Owner own;
+  static thread_local States* late = nullptr;
+  if (ended && !late) late = new States;
+  States& states = ended ? *late : own.list;
   for (auto& state : states) {
     if (state->accelerator == id_) return *(last = state.get());
   }
@@ -141,6 +207,14 @@ DriverAccelerator::ThreadState& DriverAccelerator::thread_state() const {
   last = states.back().get();
   last->accelerator = id_;
   return *last;
+}
+
+void DriverAccelerator::check_own(const DeviceContext& context, const char* what) const {
+  instance();
+  if (context.instance == shared_->instance) [[likely]]
+    return;
+  throw InvalidArgument(std::string(what) + " was made by another accelerator (on " + context.name() +
+                        "), and cannot be used on " + name_);
 }
 
 aa_device* DriverAccelerator::device_handle(int index) { return context(index).device; }
@@ -243,7 +317,8 @@ anyaccel::Stream DriverAccelerator::Stream(int priority) {
 }
 
 ScopeGuard DriverAccelerator::stream(const anyaccel::Stream& s) {
-  handle(s);  // refuses a foreign stream
+  handle(s);  // refuses what is no stream
+  check_own(static_cast<const StreamImpl&>(*s.state()).context(), "the stream");
   const int index = s.device_index();
   ThreadState& state = thread_state();
   if (state.streams.size() <= static_cast<size_t>(index)) state.streams.resize(static_cast<size_t>(index) + 1);
@@ -279,6 +354,16 @@ DriverAccelerator::StreamImpl::~StreamImpl() {
   host_services()->status_release(context_.driver().stream_destroy(stream_));
 }
 
+std::shared_ptr<detail::EventState> DriverAccelerator::StreamImpl::make_event() const {
+  aa_event* raw = nullptr;
+  context_.check(context_.driver().event_create(context_.device, AA_EVENT_DEFAULT, &raw), "event_create");
+  return std::make_shared<EventImpl>(context_.shared_from_this(), raw);
+}
+
+bool DriverAccelerator::is_current_stream_capturing(int index) {
+  return static_cast<const StreamImpl&>(*current_stream(index).state()).capturing();  // stream() takes no other kind
+}
+
 bool DriverAccelerator::StreamImpl::query() const {
   gate_.refuse_others();
   int32_t done = 0;
@@ -294,6 +379,10 @@ void DriverAccelerator::StreamImpl::synchronize() const {
 void DriverAccelerator::StreamImpl::wait_event(const detail::EventState& event) {
   auto* impl = dynamic_cast<const EventImpl*>(&event);
   if (!impl) throw InvalidArgument("the event was made by another kind of accelerator");
+  if (impl->context().instance != context_.instance) {
+    throw InvalidArgument("wait_event: the stream belongs to " + context_.name() + ", the event to " +
+                          impl->context().name() + " of another accelerator; wait for it on the host (synchronize)");
+  }
   // A stream that waits for a point of a capture takes part in it.
   if (const std::shared_ptr<CaptureScope> capture = impl->capture(); capture && gate_.owner() != capture) {
     if (!capture->is_mine()) {
@@ -379,6 +468,12 @@ DriverAccelerator::EventImpl::~EventImpl() {
 }
 
 void DriverAccelerator::EventImpl::record(const anyaccel::Stream& stream) {
+  handle(stream);  // refuses what is no stream
+  const DeviceContext& other = static_cast<const StreamImpl&>(*stream.state()).context();
+  if (&other != context_.get()) {
+    throw InvalidArgument("record: the event belongs to " + context_->name() + ", the stream to " + other.name() +
+                          (other.instance != context_->instance ? " of another accelerator" : ""));
+  }
   const StreamUse use(stream);
   context_->check(context_->driver().event_record(event_, use.handle()), "event_record");
   const auto& impl = static_cast<const StreamImpl&>(*stream.state());
@@ -409,7 +504,9 @@ void DriverAccelerator::EventImpl::synchronize() const {
 
 double DriverAccelerator::EventImpl::elapsed_ms(const detail::EventState& end) const {
   auto* impl = dynamic_cast<const EventImpl*>(&end);
-  if (!impl) throw InvalidArgument("the end event was made by another kind of accelerator");
+  if (!impl || impl->context().instance != context_->instance) {
+    throw InvalidArgument("the end event was made by another accelerator");
+  }
   double milliseconds = 0;
   context_->check(context_->driver().event_elapsed(event_, impl->event(), &milliseconds), "event_elapsed");
   return milliseconds;
@@ -423,6 +520,12 @@ bool DriverAccelerator::is_bf16_supported() const {
 bool DriverAccelerator::is_fp16_supported() const { return device_properties(0).dtypes_computable >> AA_DTYPE_F16 & 1; }
 bool DriverAccelerator::is_fp64_supported() const { return device_properties(0).dtypes_computable >> AA_DTYPE_F64 & 1; }
 bool DriverAccelerator::is_triton_supported() const { return caps() & AA_CAP_TRITON; }
+
+bool DriverAccelerator::prefer_triton_grouped_mm() const {
+  // From architecture 9.0 on the vendor's own product of grouped matrices is faster; before that it is a loop.
+  const int major = is_triton_supported() ? compute_capability().first : 0;
+  return major >= 7 && major < 9;
+}
 
 std::vector<DType> DriverAccelerator::supported_dtypes() const {
   std::vector<DType> dtypes{DType::F32};

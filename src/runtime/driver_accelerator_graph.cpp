@@ -53,7 +53,10 @@ ScopeGuard DriverAccelerator::capture_to_graph(Graph& graph, std::optional<uint6
   auto* impl = dynamic_cast<GraphImpl*>(graph.state());
   if (!impl) throw InvalidArgument("capture_to_graph: the graph is empty or was made by another kind of accelerator");
   DeviceContext& c = *impl->context();
+  check_own(c, "capture_to_graph: the graph");
   const anyaccel::Stream target = stream ? stream : current_stream(c.index);
+  handle(target);  // refuses what is no stream
+  check_own(static_cast<const StreamImpl&>(*target.state()).context(), "capture_to_graph: the stream");
   if (target.device_index() != c.index) {
     throw InvalidArgument("capture_to_graph: the graph belongs to " + device_name(c.index) + ", the stream to " +
                           device_name(target.device_index()));
@@ -108,6 +111,7 @@ void DriverAccelerator::replay_graph(const Graph& graph) {
     throw InvalidArgument("replay_graph: nothing has been captured into the graph yet", AA_FAILED_PRECONDITION);
   }
   DeviceContext& c = *impl->context();
+  check_own(c, "replay_graph: the graph");
   const StreamUse use(current_stream(c.index));
   c.check(c.instance->graph->launch(impl->graph(), use.handle()), "graph.launch");
 }

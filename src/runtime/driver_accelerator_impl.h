@@ -1,12 +1,13 @@
 // The private parts of DriverAccelerator, shared by its source files.
 //
-// Lifetimes: tensors, streams and events share ownership of their DeviceContext, and contexts share ownership of the
-// instance, so that either may outlive the accelerator object; devices close, and the instance shuts down, with the
-// last of them.
+// Lifetimes: tensors, streams, events and graphs share ownership of their DeviceContext, and contexts share ownership of
+// the instance, so that either may be let go of after the accelerator object is gone; devices close, and the instance shuts
+// down, with the last of them. To be used, a tensor needs the accelerator object, which accelerator.cpp keeps.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -28,10 +29,12 @@ struct InstanceHolder : ExtensionTables {
   aa_instance* instance = nullptr;
 
   ~InstanceHolder();
+  // From now on nothing is asked of the driver: every call is an error.
+  void end() noexcept;
 };
 
 // One opened device and what the host keeps for it. The sources of the allocator are the context itself.
-struct DriverAccelerator::DeviceContext final : MemorySource, FenceSource {
+struct DriverAccelerator::DeviceContext final : MemorySource, FenceSource, std::enable_shared_from_this<DeviceContext> {
   DeviceContext(std::shared_ptr<InstanceHolder> holder, const aa_device_props& device_props, int device_index);
   ~DeviceContext() override;
 
@@ -56,6 +59,7 @@ struct DriverAccelerator::DeviceContext final : MemorySource, FenceSource {
   aa_device* device = nullptr;
   std::unique_ptr<CachingAllocator> allocator;
   anyaccel::Stream default_stream;
+  std::weak_ptr<StreamImpl> default_stream_state;  // tells how many others hold it
   Generator generator;
 
  private:
@@ -64,6 +68,8 @@ struct DriverAccelerator::DeviceContext final : MemorySource, FenceSource {
 };
 
 struct DriverAccelerator::Shared {
+  struct AtExit;
+
   std::mutex mutex;
   std::shared_ptr<InstanceHolder> instance;
   std::atomic<bool> ready{false};  // instance, props and contexts have their final size
@@ -71,6 +77,7 @@ struct DriverAccelerator::Shared {
   std::vector<std::atomic<DeviceContext*>> open;  // null until the device is opened
   std::vector<std::shared_ptr<DeviceContext>> contexts;
   std::vector<std::function<void()>> lazy_calls;
+  std::map<void*, int> registered;  // the device that register_host_memory made an address known to
   std::string compile_backend = "graph";
 
   // The ops that were asked for, by the number that find_op gave: an array, so that calls read it without a lock.
@@ -84,7 +91,7 @@ struct DriverAccelerator::Shared {
 
 // What belongs to one thread and one accelerator.
 struct DriverAccelerator::ThreadState {
-  uint64_t accelerator = 0;
+  uint64_t accelerator = 0;  // its id; a later one at the same address has another
   int device = 0;
   std::vector<anyaccel::Stream> streams;  // by device; empty: the default stream
   DType amp = DType::None;
@@ -111,6 +118,7 @@ class DriverAccelerator::StreamImpl final : public detail::StreamState,
   ~StreamImpl() override;
 
   int device_index() const noexcept override { return context_.index; }
+  std::shared_ptr<detail::EventState> make_event() const override;
   bool query() const override;
   void synchronize() const override;
   void wait_event(const detail::EventState& event) override;
@@ -146,6 +154,7 @@ class DriverAccelerator::EventImpl final : public detail::EventState {
   double elapsed_ms(const detail::EventState& end) const override;
 
   aa_event* event() const noexcept { return event_; }
+  DeviceContext& context() const noexcept { return *context_; }
   // The capture in which it was recorded last, if that is still under way; else null.
   std::shared_ptr<CaptureScope> capture() const;
 

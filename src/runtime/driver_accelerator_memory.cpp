@@ -1,10 +1,14 @@
 // DriverAccelerator: device memory through the caching allocator, page-locked host memory, copies and fills.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "runtime/driver_accelerator_impl.h"
 #include "runtime/process_memory.h"
+#include "runtime/tensor_layout.h"
 
 namespace anyaccel {
 
@@ -18,7 +22,9 @@ DriverAccelerator::DeviceContext::DeviceContext(std::shared_ptr<InstanceHolder> 
     check(status, "stream_create");
   }
   allocator = std::make_unique<CachingAllocator>(*this, *this);
-  default_stream = anyaccel::Stream(std::make_shared<StreamImpl>(*this, nullptr, raw));
+  auto state = std::make_shared<StreamImpl>(*this, nullptr, raw);
+  default_stream_state = state;
+  default_stream = anyaccel::Stream(std::move(state));
 }
 
 DriverAccelerator::DeviceContext::~DeviceContext() {
@@ -108,7 +114,13 @@ class DriverAccelerator::DriverStorage final : public Storage {
       : Storage(CachingAllocator::pointer(block), bytes, device), context_(std::move(context)), block_(block) {}
   ~DriverStorage() override { context_->allocator->free(block_); }
   void record_stream(const anyaccel::Stream& stream) override {
-    context_->allocator->record_stream(block_, handle(stream));
+    aa_stream* recorded = handle(stream);
+    const DeviceContext& other = static_cast<const StreamImpl&>(*stream.state()).context();
+    if (other.instance != context_->instance) {
+      throw InvalidArgument("record_stream: the tensor belongs to " + context_->name() + ", the stream to " +
+                            other.name() + " of another accelerator");
+    }
+    context_->allocator->record_stream(block_, recorded);
   }
 
  private:
@@ -122,16 +134,29 @@ class DriverAccelerator::PinnedStorage final : public Storage {
   PinnedStorage(std::shared_ptr<DeviceContext> context, void* pointer, size_t bytes)
       : Storage(pointer, bytes, Device{}), context_(std::move(context)) {}
   ~PinnedStorage() override {
+    if (ordinary_) return;
     // A copy to or from it may still be under way.
     if (!(context_->props.caps & AA_CAP_SYNCHRONOUS)) {
       host_services()->status_release(context_->driver().device_synchronize(context_->device));
     }
     host_services()->status_release(context_->driver().mem_free(context_->device, AA_MEMORY_PINNED, data(), bytes()));
   }
-  bool pinned() const noexcept override { return true; }
+  bool pinned() const noexcept override { return !ordinary_; }
+  bool unpin() override {
+    if (ordinary_) return false;
+    std::shared_ptr<Storage> ordinary = Tensor::empty(Shape{static_cast<int64_t>(bytes())}, DType::U8).storage();
+    context_->check(context_->driver().device_synchronize(context_->device), "unpin_memory");
+    std::memcpy(ordinary->data(), data(), bytes());
+    void* const locked = data();
+    move_to(ordinary->data());
+    ordinary_ = std::move(ordinary);
+    context_->check(context_->driver().mem_free(context_->device, AA_MEMORY_PINNED, locked, bytes()), "unpin_memory");
+    return true;
+  }
 
  private:
   std::shared_ptr<DeviceContext> context_;
+  std::shared_ptr<Storage> ordinary_;  // what holds the bytes once they are unpinned
 };
 
 std::shared_ptr<Storage> DriverAccelerator::allocate(size_t bytes, int index) {
@@ -159,6 +184,30 @@ void DriverAccelerator::fill(void* destination, const void* pattern, size_t patt
   DeviceContext& c = context(index);
   const StreamUse use(current_stream(c.index));
   c.check(driver_->fill_async(use.handle(), destination, pattern, pattern_size, bytes), "fill_async");
+}
+
+void DriverAccelerator::release_cached_memory() noexcept {
+  try {
+    std::vector<std::shared_ptr<DeviceContext>> open;
+    {
+      std::lock_guard lock(shared_->mutex);
+      open = shared_->contexts;
+    }
+    for (const auto& c : open) {
+      if (c) c->allocator->empty_cache();
+    }
+  } catch (const std::exception& error) {
+    log_warning(name_ + ": cached memory was not given back: " + error.what());
+  }
+}
+
+int64_t DriverAccelerator::living_objects() const {
+  std::lock_guard lock(shared_->mutex);
+  int64_t living = 0;
+  for (const auto& c : shared_->contexts) {
+    if (c) living += c.use_count() - 1 + c->default_stream_state.use_count() - 1;
+  }
+  return living;
 }
 
 // ---- statistics ----------------------------------------------------------------------------------------------------
@@ -209,8 +258,9 @@ bool DriverAccelerator::on_accelerator(const Tensor& tensor) const {
   return place.accelerator == this || (place.is_host() && (caps() & AA_CAP_IS_HOST));
 }
 
-Tensor DriverAccelerator::pin_memory(const Tensor& tensor, bool make_copy, bool required) {
+Tensor DriverAccelerator::pin_memory(const Tensor& tensor, bool make_copy, bool match_shape, bool required) {
   if (!tensor) throw InvalidArgument("pin_memory: the tensor is empty");
+  const Shape shape = match_shape ? tensor.shape() : Shape{tensor.numel()};
   DeviceContext& c = context(current_device_index);
   const size_t bytes = std::max<size_t>(tensor.nbytes(), 1);
   void* pointer = nullptr;
@@ -218,22 +268,17 @@ Tensor DriverAccelerator::pin_memory(const Tensor& tensor, bool make_copy, bool 
   Tensor pinned;
   if (status == nullptr) {
     auto storage = std::make_shared<PinnedStorage>(shared_->contexts[static_cast<size_t>(c.index)], pointer, bytes);
-    int64_t strides[AA_MAX_DIMS] = {};
-    int64_t step = 1;
-    for (int d = tensor.ndim() - 1; d >= 0; --d) {
-      strides[d] = step;
-      step *= tensor.shape()[d];
-    }
-    pinned = Tensor(std::move(storage), tensor.dtype(), tensor.shape(),
-                    std::span<const int64_t>(strides, static_cast<size_t>(tensor.ndim())));
+    const Strides strides = contiguous_strides(shape);
+    pinned = Tensor(std::move(storage), tensor.dtype(), shape,
+                    std::span<const int64_t>(strides).first(static_cast<size_t>(shape.ndim())));
   } else if (required) {
     c.check(status, "pin_memory");
   } else {
     log_warning(name_ + ": pin_memory goes on with ordinary memory: " + host_services()->status_message(status));
     host_services()->status_release(status);
-    pinned = Tensor::empty(tensor.shape(), tensor.dtype());
+    pinned = Tensor::empty(shape, tensor.dtype());
   }
-  if (make_copy) pinned.copy_from(tensor);
+  if (make_copy) pinned.view(tensor.shape()).copy_from(tensor);
   return pinned;
 }
 
@@ -249,11 +294,43 @@ bool DriverAccelerator::is_pinned(const Tensor& tensor) const {
   return status == nullptr && info.kind == AA_MEMORY_PINNED;
 }
 
-Tensor DriverAccelerator::unpin_memory(const Tensor& tensor) {
-  if (!tensor) throw InvalidArgument("unpin_memory: the tensor is empty");
-  Tensor ordinary = Tensor::empty(tensor.shape(), tensor.dtype());
-  ordinary.copy_from(tensor);
-  return ordinary;
+bool DriverAccelerator::register_host_memory(void* address, size_t bytes) {
+  if (!address || bytes == 0) throw InvalidArgument("register_host_memory: no memory was given");
+  instance();
+  const aa_host_memory_table* table = shared_->instance->host_memory;
+  if (!table) return false;
+  DeviceContext& c = context(current_device_index);
+  StatusRef status(table->register_range(c.device, address, bytes));
+  if (status.code() == AA_UNIMPLEMENTED) return false;
+  c.check(status.release(), "register_host_memory");
+  std::lock_guard lock(shared_->mutex);
+  shared_->registered[address] = c.index;
+  return true;
+}
+
+void DriverAccelerator::unregister_host_memory(void* address) {
+  instance();
+  const aa_host_memory_table* table = shared_->instance->host_memory;
+  if (!table) return;
+  int index = current_device();
+  {
+    std::lock_guard lock(shared_->mutex);
+    const auto found = shared_->registered.find(address);
+    if (found != shared_->registered.end()) index = found->second;
+  }
+  DeviceContext& c = context(index);
+  // Copies to or from it may still be under way.
+  c.check(driver_->device_synchronize(c.device), "unregister_host_memory");
+  StatusRef status(table->unregister_range(c.device, address));
+  if (status.code() == AA_UNIMPLEMENTED) return;
+  c.check(status.release(), "unregister_host_memory");
+  std::lock_guard lock(shared_->mutex);
+  shared_->registered.erase(address);
+}
+
+size_t DriverAccelerator::pin_memory_alignment() const {
+  instance();
+  return shared_->instance->host_memory ? static_cast<size_t>(sysconf(_SC_PAGESIZE)) : 1;
 }
 
 }  // namespace anyaccel

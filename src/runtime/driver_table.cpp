@@ -138,7 +138,54 @@ const Table* complete(const Table* raw, std::string_view driver_name) {
   return keep(table);
 }
 
+// What stands in for every function once the process is ending.
+template <auto Member>
+struct Ended;
+
+template <class Table, class... Args, aa_status* (*Table::*Member)(Args...)>
+struct Ended<Member> {
+  static aa_status* call(Args...) noexcept {
+    return make_status(AA_UNAVAILABLE, "the process is ending, and the accelerator's runtime with it");
+  }
+};
+
+struct EndedTables {
+  aa_driver driver{};
+#define ANYACCEL_ENDED_TABLE(member, table, name, version, functions) table member{};
+  ANYACCEL_EXTENSIONS(ANYACCEL_ENDED_TABLE)
+#undef ANYACCEL_ENDED_TABLE
+  ExtensionTables extensions;
+
+  EndedTables() noexcept {
+#define ANYACCEL_END(table_type, function, need) table.function = &Ended<&table_type::function>::call;
+#define ANYACCEL_END_TABLE(member, table_type, name, table_version, functions) \
+  {                                                                            \
+    table_type& table = member;                                                \
+    table.struct_size = sizeof(table_type);                                    \
+    functions(ANYACCEL_END) extensions.member = &table;                        \
+    table.version = table_version;                                             \
+  }
+    ANYACCEL_EXTENSIONS(ANYACCEL_END_TABLE)
+#undef ANYACCEL_END_TABLE
+    aa_driver& table = driver;
+    ANYACCEL_DRIVER_FUNCTIONS(ANYACCEL_END)
+#undef ANYACCEL_END
+    table.struct_size = sizeof(aa_driver);
+    table.abi_version = AA_ABI_CURRENT;
+    table.name = table.vendor = table.version = table.sanitizer = table.communication_backend =
+        table.visible_devices_env = table.export_env_prefixes = "";
+  }
+};
+
+const EndedTables& ended_tables() noexcept {
+  static const auto& tables = *new EndedTables;
+  return tables;
+}
+
 }  // namespace
+
+const aa_driver* ended_driver_table() noexcept { return &ended_tables().driver; }
+const ExtensionTables& ended_extension_tables() noexcept { return ended_tables().extensions; }
 
 const aa_driver* complete_table(const aa_driver* raw, std::string_view origin) { return keep(completed(raw, origin)); }
 

@@ -26,6 +26,11 @@ const aa_driver* complete_table(const aa_driver* raw, std::string_view origin);
 ANYACCEL_EXTENSIONS(ANYACCEL_COMPLETE_EXTENSION)
 #undef ANYACCEL_COMPLETE_EXTENSION
 
+// Tables of which every function answers AA_UNAVAILABLE and does nothing else: for calls that come while the process ends,
+// when the vendor's runtime may be gone already.
+const aa_driver* ended_driver_table() noexcept;
+const ExtensionTables& ended_extension_tables() noexcept;
+
 // Whether `name` may name an accelerator: 1 to 63 lower-case letters, digits and '.', beginning with a letter.
 bool is_valid_driver_name(std::string_view name) noexcept;
 

@@ -10,14 +10,15 @@
 #include "runtime/builtins.h"
 
 namespace anyaccel {
-namespace {
 
-const BuiltinOpBuilder* find(std::string_view name) {
+const BuiltinOpBuilder* find_builtin_op_builder(std::string_view name) {
   for (const BuiltinOpBuilder& builder : builtin_op_builders()) {
     if (name == builder.name) return &builder;
   }
   return nullptr;
 }
+
+namespace {
 
 // Stands for an op that is known by name and has no implementation.
 class MissingOpBuilder final : public OpBuilder {
@@ -54,7 +55,7 @@ void register_op_builder(const std::string& builder_name,
                          std::function<std::unique_ptr<OpBuilder>(Accelerator&)> make) {
   RegisteredBuilders& builders = registered();
   std::lock_guard lock(builders.mutex);
-  if (find(builder_name) || !builders.make.try_emplace(builder_name, std::move(make)).second) {
+  if (find_builtin_op_builder(builder_name) || !builders.make.try_emplace(builder_name, std::move(make)).second) {
     throw InvalidArgument("an op builder of the name \"" + builder_name + "\" exists already; choose another name",
                           AA_ALREADY_EXISTS);
   }
@@ -73,13 +74,13 @@ std::vector<std::string> known_op_builders() {
 }
 
 bool is_known_op_builder(std::string_view builder_name) {
-  if (find(builder_name)) return true;
+  if (find_builtin_op_builder(builder_name)) return true;
   std::lock_guard lock(registered().mutex);
   return registered().make.contains(builder_name);
 }
 
 std::unique_ptr<OpBuilder> make_op_builder(std::string_view builder_name, Accelerator& accelerator) {
-  const BuiltinOpBuilder* builder = find(builder_name);
+  const BuiltinOpBuilder* builder = find_builtin_op_builder(builder_name);
   if (!builder) {
     std::function<std::unique_ptr<OpBuilder>(Accelerator&)> make;
     {

@@ -7,7 +7,7 @@ trap 'rm -rf "$work"' EXIT
 export ANYACCEL_CACHE_DIR="$work/cache" DS_ACCELERATOR=cpu
 
 "$anyaccel" build-ops --list >"$work/list" 2>"$work/err" || fail "--list: $(cat "$work/err")"
-grep -q "^inference  *included  *yes" "$work/list" || fail "inference is not included: $(cat "$work/list")"
+grep -q "^transformer_inference  *included  *yes" "$work/list" || fail "inference is not included: $(cat "$work/list")"
 grep -q "^gds  *no  *no  *GDSBuilder" "$work/list" || fail "no reason for gds: $(cat "$work/list")"
 [ -e "$work/cache" ] && fail "--list built something"
 to_build=$(grep -c "  no  *yes" "$work/list")

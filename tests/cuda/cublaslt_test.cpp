@@ -272,7 +272,7 @@ TEST_F(CublasLtTest, PromptOfABf16Model) {
       return session.forward({ids, sequence, positions}, rows).to_vector<float>();
     };
     const std::vector<float> found = logits("cuda"), expected = logits("cpu");
-    reset_accelerator();
+    shutdown_accelerators();
     ASSERT_EQ(found.size(), expected.size());
     float largest = 0, worst = 0;
     for (size_t i = 0; i < found.size(); ++i) {

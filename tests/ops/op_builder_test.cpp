@@ -9,6 +9,7 @@
 #include "anyaccel/error.h"
 #include "ops/host_tensors.h"
 #include "ops/op_build_support.h"
+#include "runtime/builtins.h"
 
 namespace anyaccel {
 namespace {
@@ -58,14 +59,61 @@ class NamedBuilder : public HostOpBuilder {
   using HostOpBuilder::HostOpBuilder;
 };
 
-TEST(OpBuilderNames, FollowTheOriginals) {
-  EXPECT_EQ(NamedBuilder("CPUAdamBuilder").op_name(), "cpu_adam");
-  EXPECT_EQ(NamedBuilder("FPQuantizerBuilder").op_name(), "fp_quantizer");
-  EXPECT_EQ(NamedBuilder("AsyncIOBuilder").op_name(), "async_io");
-  EXPECT_EQ(NamedBuilder("GDSBuilder").op_name(), "gds");
-  EXPECT_EQ(NamedBuilder("RandomLTDBuilder").op_name(), "random_ltd");
+// DeepSpeed's class, NAME and BUILD_VAR of every builder, as its users type them.
+TEST(OpBuilderNames, AreTheOriginals) {
+  struct Names {
+    const char *builder, *op_name, *build_var;
+  };
+  constexpr Names originals[] = {
+      {"AsyncIOBuilder", "async_io", "DS_BUILD_AIO"},
+      {"CCLCommBuilder", "deepspeed_ccl_comm", "DS_BUILD_CCL_COMM"},
+      {"CPUAdagradBuilder", "cpu_adagrad", "DS_BUILD_CPU_ADAGRAD"},
+      {"CPUAdamBuilder", "cpu_adam", "DS_BUILD_CPU_ADAM"},
+      {"CPULionBuilder", "cpu_lion", "DS_BUILD_CPU_LION"},
+      {"DeepCompileBuilder", "dc", "DS_BUILD_DEEP_COMPILE"},
+      {"EvoformerAttnBuilder", "evoformer_attn", "DS_BUILD_EVOFORMER_ATTN"},
+      {"FPQuantizerBuilder", "fp_quantizer", "DS_BUILD_FP_QUANTIZER"},
+      {"FlashAttentionBuilder", "flash_attn", "DS_BUILD_FlashAttention"},
+      {"FusedAdamBuilder", "fused_adam", "DS_BUILD_FUSED_ADAM"},
+      {"FusedLambBuilder", "fused_lamb", "DS_BUILD_FUSED_LAMB"},
+      {"FusedLionBuilder", "fused_lion", "DS_BUILD_FUSED_LION"},
+      {"GDSBuilder", "gds", "DS_BUILD_GDS"},
+      {"InferenceBuilder", "transformer_inference", "DS_BUILD_TRANSFORMER_INFERENCE"},
+      {"InferenceCoreBuilder", "inference_core_ops", "DS_BUILD_INFERENCE_CORE_OPS"},
+      {"InferenceCutlassBuilder", "cutlass_ops", "DS_BUILD_CUTLASS_OPS"},
+      {"PackbitsBuilder", "pack_bits", "DS_BUILD_PACK_BITS"},
+      {"PinMemoryBuilder", "pin_memory", "DS_BUILD_PIN_MEMORY"},
+      {"QuantizerBuilder", "quantizer", "DS_BUILD_QUANTIZER"},
+      {"RaggedOpsBuilder", "ragged_device_ops", "DS_BUILD_RAGGED_DEVICE_OPS"},
+      {"RaggedUtilsBuilder", "ragged_ops", "DS_BUILD_RAGGED_OPS"},
+      {"RandomLTDBuilder", "random_ltd", "DS_BUILD_RANDOM_LTD"},
+      {"ShareMemCommBuilder", "deepspeed_shm_comm", "DS_BUILD_SHM_COMM"},
+      {"SparseAttnBuilder", "sparse_attn", "DS_BUILD_SPARSE_ATTN"},
+      {"SpatialInferenceBuilder", "spatial_inference", "DS_BUILD_SPATIAL_INFERENCE"},
+      {"StochasticTransformerBuilder", "stochastic_transformer", "DS_BUILD_STOCHASTIC_TRANSFORMER"},
+      {"TransformerBuilder", "transformer", "DS_BUILD_TRANSFORMER"},
+      {"UtilsBuilder", "utils", "DS_BUILD_UTILS"},
+  };
+  std::vector<std::string> known = known_op_builders();
+  for (const auto& [builder_name, op_name, build_var] : originals) {
+    EXPECT_EQ(std::erase(known, builder_name), 1u) << builder_name << " is not known";
+    const auto made = get_accelerator()->create_op_builder(builder_name);
+    ASSERT_TRUE(made) << builder_name;
+    EXPECT_EQ(made->name(), builder_name);
+    EXPECT_EQ(made->op_name(), op_name);
+    EXPECT_EQ(made->build_var(), build_var);
+  }
+  for (const std::string& name : known) {
+    EXPECT_EQ(find_builtin_op_builder(name), nullptr) << name << " is missing above";
+  }
+}
+
+TEST(OpBuilderNames, OfAPersonsOwnAreMadeOfTheClass) {
+  EXPECT_EQ(NamedBuilder("MyScaleBuilder").op_name(), "my_scale");
+  EXPECT_EQ(NamedBuilder("MyScaleBuilder").build_var(), "DS_BUILD_MY_SCALE");
+  EXPECT_EQ(NamedBuilder("CPUThingBuilder").op_name(), "cpu_thing");
+  EXPECT_EQ(NamedBuilder("ThingLTDBuilder").op_name(), "thing_ltd");
   EXPECT_EQ(NamedBuilder("Thing2Builder").op_name(), "thing2");
-  EXPECT_EQ(NamedBuilder("CPUAdamBuilder").build_var(), "DS_BUILD_CPU_ADAM");
 }
 
 TEST_F(OpBuilderTest, BuildsLoadsAndCalls) {

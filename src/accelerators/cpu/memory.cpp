@@ -28,6 +28,7 @@ constexpr size_t huge_page = size_t{2} << 20;
 struct Range {
   size_t size;
   int32_t kind;
+  bool registered = false;  // the program's own memory
 };
 
 // Only raw allocations pass here, a few for each segment of the caching allocator, so a map under a lock is fine.
@@ -43,7 +44,7 @@ bool may_be_untouched(const Range& range) { return range.kind == AA_MEMORY_DEVIC
 
 // ranges_mutex is held by who calls these.
 void remember(void* pointer, size_t size, int32_t kind) {
-  const Range range{size, kind};
+  const Range range{size, kind, false};
   ranges()[reinterpret_cast<uintptr_t>(pointer)] = range;
   if (may_be_untouched(range)) held_bytes += static_cast<int64_t>(size);
 }
@@ -201,18 +202,25 @@ void release(void* pointer, size_t bytes, int32_t kind) noexcept {
 }
 
 void register_range(void* pointer, size_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(pointer);
   {
     std::lock_guard lock(ranges_mutex);
-    if (ranges().contains(reinterpret_cast<uintptr_t>(pointer))) {
-      throw InvalidArgument("the memory range is registered, or allocated as pinned, already", AA_ALREADY_EXISTS);
+    // Ranges that do not overlap each other: only the last one that begins before the end can reach into this one.
+    const auto after = ranges().lower_bound(begin + bytes);
+    const auto last = after == ranges().begin() ? ranges().end() : std::prev(after);
+    if (last != ranges().end() && last->first + last->second.size > begin) {
+      throw InvalidArgument("part of the memory range is registered, or allocated by this accelerator, already",
+                            AA_ALREADY_EXISTS);
     }
+    ranges()[begin] = {bytes, AA_MEMORY_PINNED, true};
   }
   if (mlock(pointer, bytes) != 0) {
+    const int error = errno;
     const std::string message = lock_limit_message(bytes);
-    throw OutOfMemoryError(message, errno);
+    const std::lock_guard lock(ranges_mutex);
+    forget(pointer);
+    throw OutOfMemoryError(message, error);
   }
-  const std::lock_guard lock(ranges_mutex);
-  remember(pointer, bytes, AA_MEMORY_PINNED);
 }
 
 void unregister_range(void* pointer) {
@@ -220,7 +228,7 @@ void unregister_range(void* pointer) {
   {
     std::lock_guard lock(ranges_mutex);
     auto found = ranges().find(reinterpret_cast<uintptr_t>(pointer));
-    if (found == ranges().end()) {
+    if (found == ranges().end() || !found->second.registered) {
       throw InvalidArgument("the memory range was not registered", AA_NOT_FOUND);
     }
     bytes = found->second.size;

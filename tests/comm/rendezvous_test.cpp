@@ -173,6 +173,7 @@ TEST(Rendezvous, DifferentBackends) {
   });
   for (const std::string& error : errors) {
     EXPECT_HAS(error, "rank 0 on here asks for the backend \"gloo\", rank 2 on here asks for no backend");
+    EXPECT_HAS(error, "all ranks must ask for the same");
   }
 }
 

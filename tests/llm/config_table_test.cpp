@@ -350,6 +350,15 @@ TEST(ConfigTable, NotesReachTheModel) {
   expect_contains(model->notes()[0], "no_such_field");
 }
 
+TEST(ConfigTable, AModelThatSeesWhatFollowsIsRefused) {
+  const TestDirectory directory;
+  auto config = facts().at("families").at("llama").at("base");
+  config["is_causal"] = false;
+  directory.write("config.json", config.dump());
+  expect_contains(testing::checkpoint_error([&] { load_model_config(directory.path()); }),
+                  "expected true or null: text is generated from left to right");
+}
+
 TEST(ConfigTable, AnAdapterBesideTheModelIsRefused) {
   const TestDirectory directory;
   directory.write("config.json", facts().at("families").at("llama").at("base").dump());

@@ -182,8 +182,9 @@ std::optional<MemoryLimit> parse_group(const MemoryGroup& group, const MemoryGro
 }
 
 std::vector<MemoryLimit> read_memory_limits() {
-  // Mounts do not change while a program runs; the group of a process may.
-  static const std::vector<MemoryMount> mounts = parse_mounts(contents("/proc/self/mountinfo"));
+  // Mounts do not change while a program runs; the group of a process may. Never destroyed: memory is still asked for when
+  // static objects are.
+  static const auto& mounts = *new std::vector<MemoryMount>(parse_mounts(contents("/proc/self/mountinfo")));
   std::vector<MemoryLimit> limits;
   if (auto machine = parse_meminfo(contents("/proc/meminfo"))) limits.push_back(std::move(*machine));
   for (const MemoryGroup& group : parse_groups(contents("/proc/self/cgroup"), mounts)) {

@@ -60,7 +60,7 @@ std::vector<NumaNode> load_nodes(const char* xml_file) {
 }  // namespace
 
 const std::vector<NumaNode>& numa_nodes() {
-  static const std::vector<NumaNode> nodes = load_nodes(nullptr);
+  static const auto& nodes = *new std::vector<NumaNode>(load_nodes(nullptr));  // used until the process ends
   return nodes;
 }
 

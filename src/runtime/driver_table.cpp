@@ -138,13 +138,26 @@ const Table* complete(const Table* raw, std::string_view driver_name) {
   return keep(table);
 }
 
+// What a driver was to destroy after its end is left to the process's own end. It stays reachable from here, so that it is no
+// leak to those who look for leaks.
+template <class Argument>
+void leave_behind(Argument argument) noexcept {
+  if constexpr (std::is_pointer_v<Argument>) {
+    static auto& mutex = *new std::mutex;
+    static auto& left = *new std::vector<const volatile void*>;
+    const std::lock_guard lock(mutex);
+    if constexpr (!std::is_function_v<std::remove_pointer_t<Argument>>) left.push_back(argument);
+  }
+}
+
 // What stands in for every function once the process is ending.
 template <auto Member>
 struct Ended;
 
 template <class Table, class... Args, aa_status* (*Table::*Member)(Args...)>
 struct Ended<Member> {
-  static aa_status* call(Args...) noexcept {
+  static aa_status* call(Args... args) noexcept {
+    (leave_behind(args), ...);
     return make_status(AA_UNAVAILABLE, "the process is ending, and the accelerator's runtime with it");
   }
 };

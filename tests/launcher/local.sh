@@ -115,10 +115,10 @@ HWLOC_SYNTHETIC="pack:2 [numa] core:56 pu:1" run 2 --num_accelerators 1 --bind_c
 says "describes another machine"
 
 # another host's cores are not this one's
-printf '%s slots=9999\n' one two >"$dir/hosts"
+printf '%s slots=2000\n' one two >"$dir/hosts"
 for launcher in impi pdsh mpich; do
-  run 0 -H "$dir/hosts" --launcher $launcher --master_addr 127.0.0.1 --bind_cores_to_rank --num_accelerators 9999 --dry_run prog
-  grep -q '^rank 9999 on two: cores of its own there$' "$dir/out" || fail "dry run of $launcher: $(grep '^rank 9999' "$dir/out")"
+  run 0 -H "$dir/hosts" --launcher $launcher --master_addr 127.0.0.1 --bind_cores_to_rank --num_accelerators 2000 --dry_run prog
+  grep -q '^rank 2000 on two: cores of its own there$' "$dir/out" || fail "dry run of $launcher: $(grep '^rank 2000' "$dir/out")"
   ! grep -q OMP_NUM_THREADS "$dir/out" || fail "dry run of $launcher tells threads of hosts that it does not know"
 done
 HWLOC_SYNTHETIC="pack:2 [numa] core:56 pu:1" run 0 -H "$dir/hosts" --launcher impi --master_addr 127.0.0.1 --bind_cores_to_rank \

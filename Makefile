@@ -5,7 +5,7 @@ MODEL  ?= models/stories
 PROMPT ?= Once upon a time
 JOBS   ?= $(shell nproc)
 
-.PHONY: run build test test-user test-all bench docs package format clean packages test_packages configure_tests
+.PHONY: run build test test-user test-all bench docs tidy package format clean packages test_packages configure_tests
 
 packages:
 	@tools/install_packages packages.txt
@@ -56,6 +56,10 @@ test-all: configure_tests build/asan/build.ninja build/tsan/build.ninja build/fu
 	ANYACCEL_TEST_DELAY_SEEDS=50 ANYACCEL_TEST_KILLS=50 ctest --test-dir build/release --output-on-failure -j $(JOBS) -R '/delays|launcher/kills'
 	ANYACCEL_TEST_SEEDS=2 ctest --test-dir build/asan --output-on-failure -j $(JOBS) -LE source -E '^cuda|^multi_host'
 	ANYACCEL_TEST_DELAY_SEEDS=5 ctest --test-dir build/asan --output-on-failure -j $(JOBS) -R '^cuda/|^cuda_simulated/(conformance|fused_ops_test|matmul_test)' -E '/calls|/info|/gpu_check'
+
+# clang-tidy over everything; the tests look only at what the last commits changed.
+tidy: configure_tests
+	tools/check_tidy build/release --all
 
 # Figures beside their ceilings, from one run; written to benchmarks/results/ with the date and the machine's name.
 bench: test_packages build

@@ -6,6 +6,7 @@
 #include "conformance/op_run.h"
 
 namespace anyaccel::conformance {
+namespace attention_group {
 namespace {
 
 void rope_table(const Context& c) {
@@ -237,7 +238,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace attention_group
 
-std::span<const Case> attention_cases() { return cases; }
+std::span<const Case> attention_cases() { return attention_group::cases; }
 
 }  // namespace anyaccel::conformance

@@ -7,6 +7,7 @@
 #include "conformance/graph_objects.h"
 
 namespace anyaccel::conformance {
+namespace collectives_group {
 namespace {
 
 constexpr size_t count = 1000;
@@ -365,7 +366,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace collectives_group
 
-std::span<const Case> collectives_cases() { return cases; }
+std::span<const Case> collectives_cases() { return collectives_group::cases; }
 
 }  // namespace anyaccel::conformance

@@ -5,6 +5,7 @@
 #include "conformance/context.h"
 
 namespace anyaccel::conformance {
+namespace copy_group {
 namespace {
 
 constexpr size_t megabyte = size_t{1} << 20;
@@ -221,7 +222,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace copy_group
 
-std::span<const Case> copy_cases() { return cases; }
+std::span<const Case> copy_cases() { return copy_group::cases; }
 
 }  // namespace anyaccel::conformance

@@ -6,6 +6,7 @@
 #include "conformance/context.h"
 
 namespace anyaccel::conformance {
+namespace device_group {
 namespace {
 
 template <size_t Size>
@@ -125,7 +126,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace device_group
 
-std::span<const Case> device_cases() { return cases; }
+std::span<const Case> device_cases() { return device_group::cases; }
 
 }  // namespace anyaccel::conformance

@@ -6,6 +6,7 @@
 #include "conformance/op_run.h"
 
 namespace anyaccel::conformance {
+namespace elementwise_group {
 namespace {
 
 const Shape shapes[] = {{}, {1}, {7}, {1003}, {3, 65}, {2, 3, 4, 5}, {0}, {4, 0}};
@@ -300,7 +301,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace elementwise_group
 
-std::span<const Case> elementwise_cases() { return cases; }
+std::span<const Case> elementwise_cases() { return elementwise_group::cases; }
 
 }  // namespace anyaccel::conformance

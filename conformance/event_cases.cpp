@@ -6,6 +6,7 @@
 #include "conformance/context.h"
 
 namespace anyaccel::conformance {
+namespace event_group {
 namespace {
 
 constexpr size_t size = size_t{2} << 20;
@@ -197,7 +198,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace event_group
 
-std::span<const Case> event_cases() { return cases; }
+std::span<const Case> event_cases() { return event_group::cases; }
 
 }  // namespace anyaccel::conformance

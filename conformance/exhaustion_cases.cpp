@@ -6,6 +6,7 @@
 #include "conformance/context.h"
 
 namespace anyaccel::conformance {
+namespace exhaustion_group {
 namespace {
 
 constexpr int64_t megabyte = int64_t{1} << 20;
@@ -128,7 +129,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace exhaustion_group
 
-std::span<const Case> exhaustion_cases() { return cases; }
+std::span<const Case> exhaustion_cases() { return exhaustion_group::cases; }
 
 }  // namespace anyaccel::conformance

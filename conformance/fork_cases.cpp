@@ -4,6 +4,7 @@
 #include "conformance/context.h"
 
 namespace anyaccel::conformance {
+namespace fork_group {
 namespace {
 
 void child_of_an_open_driver(const Context& c) {
@@ -33,7 +34,8 @@ void child_of_an_open_driver(const Context& c) {
 constexpr Case cases[] = {{"fork", "child_of_an_open_driver", child_of_an_open_driver}};
 
 }  // namespace
+}  // namespace fork_group
 
-std::span<const Case> fork_cases() { return cases; }
+std::span<const Case> fork_cases() { return fork_group::cases; }
 
 }  // namespace anyaccel::conformance

@@ -4,6 +4,7 @@
 #include "conformance/product_reference.h"
 
 namespace anyaccel::conformance {
+namespace fused_group {
 namespace {
 
 constexpr double eps = 1e-5;
@@ -278,7 +279,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace fused_group
 
-std::span<const Case> fused_cases() { return cases; }
+std::span<const Case> fused_cases() { return fused_group::cases; }
 
 }  // namespace anyaccel::conformance

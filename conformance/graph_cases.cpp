@@ -4,6 +4,7 @@
 #include "conformance/graph_objects.h"
 
 namespace anyaccel::conformance {
+namespace graph_group {
 namespace {
 
 constexpr size_t size = 10000;
@@ -226,7 +227,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace graph_group
 
-std::span<const Case> graph_cases() { return cases; }
+std::span<const Case> graph_cases() { return graph_group::cases; }
 
 }  // namespace anyaccel::conformance

@@ -9,6 +9,7 @@
 #include "conformance/context.h"
 
 namespace anyaccel::conformance {
+namespace host_code_group {
 namespace {
 
 aa_host_code_table host_code(const Context& c) {
@@ -108,7 +109,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace host_code_group
 
-std::span<const Case> host_code_cases() { return cases; }
+std::span<const Case> host_code_cases() { return host_code_group::cases; }
 
 }  // namespace anyaccel::conformance

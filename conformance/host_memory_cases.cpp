@@ -7,6 +7,7 @@
 #include "conformance/context.h"
 
 namespace anyaccel::conformance {
+namespace host_memory_group {
 namespace {
 
 constexpr size_t size = size_t{1} << 20;
@@ -103,7 +104,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace host_memory_group
 
-std::span<const Case> host_memory_cases() { return cases; }
+std::span<const Case> host_memory_cases() { return host_memory_group::cases; }
 
 }  // namespace anyaccel::conformance

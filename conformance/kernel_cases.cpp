@@ -9,6 +9,7 @@
 #include "conformance/graph_objects.h"
 
 namespace anyaccel::conformance {
+namespace kernel_group {
 namespace {
 
 // Ends the case as unsupported when the flag is clear; then the functions must say so too.
@@ -436,7 +437,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace kernel_group
 
-std::span<const Case> kernel_cases() { return cases; }
+std::span<const Case> kernel_cases() { return kernel_group::cases; }
 
 }  // namespace anyaccel::conformance

@@ -8,6 +8,7 @@
 #include "conformance/context.h"
 
 namespace anyaccel::conformance {
+namespace memory_group {
 namespace {
 
 void alloc_is_aligned_and_apart(const Context& c) {
@@ -179,7 +180,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace memory_group
 
-std::span<const Case> memory_cases() { return cases; }
+std::span<const Case> memory_cases() { return memory_group::cases; }
 
 }  // namespace anyaccel::conformance

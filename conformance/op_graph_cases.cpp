@@ -3,6 +3,7 @@
 #include "conformance/op_run.h"
 
 namespace anyaccel::conformance {
+namespace op_graph_group {
 namespace {
 
 aa_increment_params increment_by(int64_t amount) {
@@ -87,7 +88,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace op_graph_group
 
-std::span<const Case> op_graph_cases() { return cases; }
+std::span<const Case> op_graph_cases() { return op_graph_group::cases; }
 
 }  // namespace anyaccel::conformance

@@ -6,6 +6,7 @@
 #include "conformance/context.h"
 
 namespace anyaccel::conformance {
+namespace op_table_group {
 namespace {
 
 aa_ops_table ops(const Context& c) { return c.extension<aa_ops_table>(AA_OPS_EXTENSION, AA_OPS_VERSION); }
@@ -74,7 +75,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace op_table_group
 
-std::span<const Case> op_table_cases() { return cases; }
+std::span<const Case> op_table_cases() { return op_table_group::cases; }
 
 }  // namespace anyaccel::conformance

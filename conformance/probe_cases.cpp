@@ -8,6 +8,7 @@
 #include "conformance/context.h"
 
 namespace anyaccel::conformance {
+namespace probe_group {
 namespace {
 
 aa_probe probed(const Context& c) {
@@ -107,7 +108,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace probe_group
 
-std::span<const Case> probe_cases() { return cases; }
+std::span<const Case> probe_cases() { return probe_group::cases; }
 
 }  // namespace anyaccel::conformance

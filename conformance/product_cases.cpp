@@ -5,6 +5,7 @@
 #include "conformance/product_reference.h"
 
 namespace anyaccel::conformance {
+namespace product_group {
 namespace {
 
 // A sum of K products in F32 in any order is off by at most about K 2^-24 times the sum of the products' magnitudes; the
@@ -158,7 +159,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace product_group
 
-std::span<const Case> product_cases() { return cases; }
+std::span<const Case> product_cases() { return product_group::cases; }
 
 }  // namespace anyaccel::conformance

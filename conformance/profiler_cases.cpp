@@ -3,6 +3,7 @@
 #include "conformance/context.h"
 
 namespace anyaccel::conformance {
+namespace profiler_group {
 namespace {
 
 void ranges_never_fail(const Context& c) {
@@ -19,7 +20,8 @@ void ranges_never_fail(const Context& c) {
 constexpr Case cases[] = {{"profiler", "ranges_never_fail", ranges_never_fail}};
 
 }  // namespace
+}  // namespace profiler_group
 
-std::span<const Case> profiler_cases() { return cases; }
+std::span<const Case> profiler_cases() { return profiler_group::cases; }
 
 }  // namespace anyaccel::conformance

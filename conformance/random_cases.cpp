@@ -7,6 +7,7 @@
 #include "conformance/philox.h"
 
 namespace anyaccel::conformance {
+namespace random_group {
 namespace {
 
 struct Start {
@@ -125,7 +126,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace random_group
 
-std::span<const Case> random_cases() { return cases; }
+std::span<const Case> random_cases() { return random_group::cases; }
 
 }  // namespace anyaccel::conformance

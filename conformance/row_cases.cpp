@@ -7,6 +7,7 @@
 #include "conformance/op_run.h"
 
 namespace anyaccel::conformance {
+namespace row_group {
 namespace {
 
 void embedding(const Context& c) {
@@ -200,7 +201,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace row_group
 
-std::span<const Case> row_cases() { return cases; }
+std::span<const Case> row_cases() { return row_group::cases; }
 
 }  // namespace anyaccel::conformance

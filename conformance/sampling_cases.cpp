@@ -8,6 +8,7 @@
 #include "conformance/philox.h"
 
 namespace anyaccel::conformance {
+namespace sampling_group {
 namespace {
 
 void argmax(const Context& c) {
@@ -213,7 +214,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace sampling_group
 
-std::span<const Case> sampling_cases() { return cases; }
+std::span<const Case> sampling_cases() { return sampling_group::cases; }
 
 }  // namespace anyaccel::conformance

@@ -7,6 +7,7 @@
 #include "conformance/context.h"
 
 namespace anyaccel::conformance {
+namespace stream_group {
 namespace {
 
 constexpr size_t size = size_t{2} << 20;
@@ -192,7 +193,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace stream_group
 
-std::span<const Case> stream_cases() { return cases; }
+std::span<const Case> stream_cases() { return stream_group::cases; }
 
 }  // namespace anyaccel::conformance

@@ -7,6 +7,7 @@
 #include "conformance/context.h"
 
 namespace anyaccel::conformance {
+namespace thread_group {
 namespace {
 
 constexpr int thread_total = 4;
@@ -147,7 +148,8 @@ constexpr Case cases[] = {
 };
 
 }  // namespace
+}  // namespace thread_group
 
-std::span<const Case> thread_cases() { return cases; }
+std::span<const Case> thread_cases() { return thread_group::cases; }
 
 }  // namespace anyaccel::conformance

@@ -15,7 +15,7 @@
 #include "warp.h"
 #include "tuned_attention.h"
 
-#define AA_WARPS (AA_DECODE_THREADS / 32)
+#define AA_WARPS (AA_DECODE_ATTENTION_THREADS / 32)
 #define AA_F32_IS_f32 1
 #define AA_F32_IS_bf16 0
 #define AA_F32_IS_f16 0
@@ -66,7 +66,7 @@ template <int kSize>
 AA_FN void aa_take_queries(aa_u32x4* local, float*, AA_IN(void) q, const aa_decode_place& at, const aa_tuned_attention& a) {
   constexpr int kPadded = (kSize + 127) / 128 * 128;
   float* const to = (float*)local;
-  for (aa_i32 i = AA_LOCAL_ID; i < AA_HEADS * kPadded; i += AA_DECODE_THREADS) {
+  for (aa_i32 i = AA_LOCAL_ID; i < AA_HEADS * kPadded; i += AA_DECODE_ATTENTION_THREADS) {
     const aa_i32 head = i / kPadded, d = i % kPadded;
     to[i] = head < at.heads && d < a.size
                 ? aa_load(q, a.q_dtype, at.token * a.q_stride[0] + (at.first_head + head) * a.q_stride[1] + d * a.q_stride[2])
@@ -480,7 +480,7 @@ AA_FN void aa_decode(AA_OUT(void) out, AA_IN(void) q, AA_IN(void) k, AA_IN(void)
     // stand behind the weights of the kernel after this one.
     const aa_i32 size = (aa_i32)sizeof(AA_STORAGE(AA_W)), lines = ((aa_i32)a.size * size + 127) / 128;
     const aa_i64 all = at.split < at.active && at.end > at.first ? (at.end - at.first) * lines : 0;
-    for (aa_i64 i = AA_LOCAL_ID; i < all; i += AA_DECODE_THREADS) {
+    for (aa_i64 i = AA_LOCAL_ID; i < all; i += AA_DECODE_ATTENTION_THREADS) {
       const aa_i64 slot = at.first + i / lines, line = i % lines * 128;
       aa_prefetch(k, (at.k_at + slot * a.k_stride[2]) * size + line);
       aa_prefetch(v, (at.v_at + slot * a.v_stride[2]) * size + line);
@@ -550,7 +550,7 @@ AA_FN void aa_decode(AA_OUT(void) out, AA_IN(void) q, AA_IN(void) k, AA_IN(void)
 }
 
 #define AA_DECODE_KERNEL(size)                                                                                              \
-  AA_TUNED_KERNEL(AA_NAME_W(decode_attention_##size), AA_DECODE_THREADS, 1)                                                 \
+  AA_TUNED_KERNEL(AA_NAME_W(decode_attention_##size), AA_DECODE_ATTENTION_THREADS, 1)                                                 \
   (AA_OUT(void) out, AA_IN(void) q, AA_IN(void) k, AA_IN(void) v, AA_IN(aa_i32) sequence, AA_IN(aa_i32) positions,          \
    AA_OUT(float) partial, AA_OUT(aa_u32) counters, aa_tuned_attention a) {                                                  \
     AA_LOCAL_ARRAY(aa_u32x4, queries, AA_QUERY_BYTES(size) / 16);                                                           \
@@ -559,7 +559,7 @@ AA_FN void aa_decode(AA_OUT(void) out, AA_IN(void) q, AA_IN(void) k, AA_IN(void)
     AA_LOCAL_ARRAY(aa_u32, turn, 1);                                                                                        \
     aa_decode<size>(out, q, k, v, sequence, positions, partial, counters, a, queries, slab, numbers, turn);                 \
   }                                                                                                                         \
-  AA_REGISTER_TUNED(AA_NAME_W(decode_attention_##size), AA_DECODE_THREADS)
+  AA_REGISTER_TUNED(AA_NAME_W(decode_attention_##size), AA_DECODE_ATTENTION_THREADS)
 
 #if !defined(AA_HEAD) || AA_HEAD == 64
 AA_DECODE_KERNEL(64)

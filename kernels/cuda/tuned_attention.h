@@ -28,7 +28,7 @@ typedef struct aa_tuned_attention {
 
 // decode_attention: threads of a block; query heads of one key/value head that a block makes, for caches of 16 and 32 bits;
 // most splits; slots that a warp takes at once; fewest of these that a block is made for: one for each of its warps.
-#define AA_DECODE_THREADS 256
+#define AA_DECODE_ATTENTION_THREADS 256
 #define AA_DECODE_HEADS 8
 #define AA_DECODE_HEADS_F32 4
 #define AA_DECODE_MAX_SPLITS 64

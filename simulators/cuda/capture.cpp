@@ -1,7 +1,7 @@
 // Capture of streams into graphs, and graphs. The rules are those of the programming guide's section on stream capture.
 #include <algorithm>
 
-#include "simulators/cuda/driver.h"
+#include "simulators/cuda/cuda_face.h"
 
 namespace sim::cuda {
 namespace {

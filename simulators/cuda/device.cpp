@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "simulators/cuda/driver.h"
+#include "simulators/cuda/cuda_face.h"
 
 namespace sim::cuda {
 

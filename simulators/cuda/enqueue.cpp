@@ -1,7 +1,7 @@
 // What the other simulated libraries ask of this one (enqueue.h).
 #include "simulators/cuda/enqueue.h"
 
-#include "simulators/cuda/driver.h"
+#include "simulators/cuda/cuda_face.h"
 
 namespace {
 

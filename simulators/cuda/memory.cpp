@@ -1,7 +1,7 @@
 // Memory of devices and of the host, what is known of a pointer, copies and fills.
 #include <cstring>
 
-#include "simulators/cuda/driver.h"
+#include "simulators/cuda/cuda_face.h"
 
 namespace sim::cuda {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "simulators/cuda/driver.h"
+#include "simulators/cuda/cuda_face.h"
 #include "simulators/cuda/image.h"
 
 namespace sim::cuda {

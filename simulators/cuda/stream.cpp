@@ -1,7 +1,7 @@
 // Streams, what they are given, and events.
 #include <algorithm>
 
-#include "simulators/cuda/driver.h"
+#include "simulators/cuda/cuda_face.h"
 
 namespace sim::cuda {
 

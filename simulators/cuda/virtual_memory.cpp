@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "simulators/cuda/driver.h"
+#include "simulators/cuda/cuda_face.h"
 
 namespace sim::cuda {
 namespace {

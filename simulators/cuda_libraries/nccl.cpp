@@ -57,7 +57,7 @@ int cu(const char* name, Args... args) {
   return function == nullptr ? 500 : function(args...);
 }
 
-struct Communicator {
+struct SimulatedCommunicator {
   int device = 0;   // among all simulated ones
   int ordinal = 0;  // as CUDA numbers it
   void* context = nullptr;
@@ -72,8 +72,8 @@ struct Communicator {
   int rank() const { return channel->rendezvous->rank(); }
   int ranks() const { return channel->rendezvous->ranks(); }
 };
-Handles<Communicator>& communicators() {
-  static auto* handles = new Handles<Communicator>("NCCL communicator");
+Handles<SimulatedCommunicator>& communicators() {
+  static auto* handles = new Handles<SimulatedCommunicator>("NCCL communicator");
   return *handles;
 }
 
@@ -98,7 +98,7 @@ class CurrentContext {
 
 // What a group has put off to its end.
 struct Work {
-  std::shared_ptr<Communicator> communicator;
+  std::shared_ptr<SimulatedCommunicator> communicator;
   void* stream;
   bool is_transfer;
   Collective collective;
@@ -107,18 +107,18 @@ struct Work {
   int peer;
 };
 struct Start {
-  std::shared_ptr<Communicator> communicator;
+  std::shared_ptr<SimulatedCommunicator> communicator;
   ncclComm_t* out;
 };
-struct Group {
+struct CallGroup {
   int depth = 0;
   ncclResult_t error = ncclSuccess;
   std::vector<Work> work;
   std::vector<Start> starts;
 };
-thread_local Group group;
+thread_local CallGroup group;
 
-void report(const std::shared_ptr<Communicator>& communicator, const Outcome& outcome) {
+void report(const std::shared_ptr<SimulatedCommunicator>& communicator, const Outcome& outcome) {
   if (outcome.text.empty()) return;
   communicator->error = outcome.violation == "collective-mismatch" ? ncclInvalidUsage : ncclRemoteError;
   if (!outcome.violation.empty()) violation(outcome.violation.c_str(), outcome.text);
@@ -128,7 +128,7 @@ sim_cuda::Range range(const void* pointer, std::size_t bytes, bool write) {
   return {reinterpret_cast<std::uint64_t>(pointer), bytes, write};
 }
 
-bool usable(const std::shared_ptr<Communicator>& communicator, const char* what) {
+bool usable(const std::shared_ptr<SimulatedCommunicator>& communicator, const char* what) {
   if (!communicator->ended) return true;
   if (communicator->aborted) return false;
   violation("destroyed-in-use", std::string(what) + " runs after the end of its communicator");
@@ -198,8 +198,8 @@ ncclResult_t finish(const Start& start) {
 }
 
 ncclResult_t end_group() {
-  Group ended = std::move(group);
-  group = Group{};
+  CallGroup ended = std::move(group);
+  group = CallGroup{};
   ncclResult_t result = ended.error;
   for (const Start& start : ended.starts) {
     const ncclResult_t one = finish(start);
@@ -220,7 +220,7 @@ ncclResult_t start(ncclComm_t* out, int ranks, const std::string& name, int rank
     return note(refuse(function, ncclInvalidArgument, "bad-argument", "the rank or the number of ranks is wrong"));
   }
   std::string problem;
-  auto communicator = std::make_shared<Communicator>();
+  auto communicator = std::make_shared<SimulatedCommunicator>();
   communicator->device = device;
   communicator->context = context;
   communicator->retained = retained;
@@ -246,7 +246,7 @@ bool inside(const void* a, std::size_t a_bytes, const void* b, std::size_t b_byt
 }
 
 // A buffer on the communicator's device, or memory that several devices may use.
-ncclResult_t check_buffer(const Communicator& communicator, const void* pointer, std::size_t bytes,
+ncclResult_t check_buffer(const SimulatedCommunicator& communicator, const void* pointer, std::size_t bytes,
                           const char* function) {
   if (bytes == 0) return ncclSuccess;
   if (pointer == nullptr) return refuse(function, ncclInvalidArgument, "bad-argument", "a buffer is null");
@@ -266,7 +266,7 @@ ncclResult_t submit(Work work, ncclComm_t handle, const char* function) {
     if (handle == nullptr) return refuse(function, ncclInvalidArgument, "bad-handle", "the communicator is null");
     work.communicator = communicators().get(handle, function);
     if (work.communicator == nullptr) return ncclInvalidArgument;
-    Communicator& communicator = *work.communicator;
+    SimulatedCommunicator& communicator = *work.communicator;
     if (communicator.finalized)
       return refuse(function, ncclInvalidUsage, "destroyed-in-use", "the communicator was finalized");
     if (communicator.error != ncclSuccess) return static_cast<ncclResult_t>(communicator.error.load());

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "simulators/level_zero/driver.h"
+#include "simulators/level_zero/level_zero_face.h"
 
 namespace sim::level_zero {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "simulators/level_zero/driver.h"
+#include "simulators/level_zero/level_zero_face.h"
 
 namespace sim::level_zero {
 namespace {

@@ -1,5 +1,5 @@
 // Event pools and events. An event is set once until it is reset.
-#include "simulators/level_zero/driver.h"
+#include "simulators/level_zero/level_zero_face.h"
 
 namespace sim::level_zero {
 

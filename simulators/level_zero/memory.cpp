@@ -1,5 +1,5 @@
 // zeMem*: device, host and shared memory.
-#include "simulators/level_zero/driver.h"
+#include "simulators/level_zero/level_zero_face.h"
 
 namespace sim::level_zero {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "simulators/level_zero/driver.h"
+#include "simulators/level_zero/level_zero_face.h"
 #include "simulators/level_zero/spirv.h"
 
 namespace sim::level_zero {

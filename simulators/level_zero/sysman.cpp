@@ -4,7 +4,7 @@
 #include <level_zero/zet_api.h>
 #include <level_zero/zet_ddi.h>
 
-#include "simulators/level_zero/driver.h"
+#include "simulators/level_zero/level_zero_face.h"
 
 namespace sim::level_zero {
 namespace {

@@ -1,26 +1,27 @@
 // The one table that lists the accelerators and op builders of this build, in detection order.
 #include "runtime/builtins.h"
 
-#include "accelerators/cpu/cpu_features.h"
-#include "accelerators/cpu/driver.h"
+#include "accelerators/cpu/cpu_driver.h"
 #include "accelerators/cpu/kernels/matmul_choice.h"
 #include "accelerators/cpu/memory.h"
-#include "accelerators/cuda/driver.h"
-#include "accelerators/cuda/nvcc.h"
-#include "accelerators/null/driver.h"
-#include "accelerators/xpu/driver.h"
+#include "accelerators/cuda/compile/nvcc.h"
+#include "accelerators/cuda/cuda_driver.h"
+#include "accelerators/null/null_driver.h"
+#include "accelerators/xpu/xpu_driver.h"
 #include "anyaccel/log.h"
+#include "base/simd/cpu_features.h"
+#include "base/toolchain.h"
 #include "comm/builders.h"
 #include "comm/comms_log.h"
+#include "ops/build/source_languages.h"
 #include "ops/builders.h"
-#include "ops/fallback.h"
+#include "ops/dispatch/fallback.h"
 #include "ops/portable/kernel_set.h"
 #include "ops/portable/portable_ops.h"
-#include "ops/toolchain.h"
 #include "runtime/environment.h"
 #include "runtime/layers/layers.h"
 #include "runtime/layers/trace.h"
-#include "runtime/trace.h"
+#include "runtime/range_trace.h"
 
 namespace anyaccel {
 
@@ -110,7 +111,7 @@ std::span<const EnvironmentVariable> environment_variables() {
          check_choice("DS_ALLOW_DEPRECATED_FP16", {"0", "1"});
        }},
       {"LOCAL_SIZE", [] { check_count("LOCAL_SIZE", "the CPU has one device for each NUMA node"); }},
-      {"MAX_JOBS", [] { ops::max_jobs(); }},
+      {"MAX_JOBS", [] { max_jobs(); }},
       {"OMP_NUM_THREADS", [] { check_count("OMP_NUM_THREADS", "all processors of this process are used"); }},
   };
   return variables;

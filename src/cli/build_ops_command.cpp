@@ -11,12 +11,12 @@
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "anyaccel/op_builder.h"
+#include "base/nearest_name.h"
+#include "base/toolchain.h"
 #include "cli/command_support.h"
 #include "cli/commands.h"
 #include "cli/json_output.h"
-#include "ops/prebuilt.h"
-#include "ops/toolchain.h"
-#include "runtime/nearest_name.h"
+#include "ops/build/prebuilt.h"
 
 namespace anyaccel::cli {
 namespace {
@@ -113,7 +113,7 @@ void build(std::vector<Op>& ops, const std::string& prebuilt) {
     }
   };
   std::vector<std::jthread> helpers;
-  for (size_t i = 1; i < std::min(work.size(), static_cast<size_t>(ops::max_jobs())); ++i) {
+  for (size_t i = 1; i < std::min(work.size(), static_cast<size_t>(max_jobs())); ++i) {
     helpers.emplace_back(work_off);
   }
   work_off();

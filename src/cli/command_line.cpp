@@ -1,4 +1,4 @@
-// See command_line.h.
+// Implements command_line.h: options of a sub-command, by CLI11, whose headers take seconds to compile.
 #include "cli/command_line.h"
 
 #include <CLI/CLI.hpp>
@@ -9,8 +9,8 @@
 #include <type_traits>
 
 #include "anyaccel/log.h"
+#include "base/nearest_name.h"
 #include "cli/command_support.h"
-#include "runtime/nearest_name.h"
 
 namespace anyaccel::cli {
 

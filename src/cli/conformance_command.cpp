@@ -6,12 +6,12 @@
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/file_output.h"
+#include "base/nearest_name.h"
 #include "cli/command_support.h"
 #include "cli/commands.h"
 #include "cli/json_output.h"
 #include "conformance/suite.h"
-#include "runtime/host_services.h"
-#include "runtime/nearest_name.h"
+#include "runtime/driver/host_services.h"
 
 namespace anyaccel::cli {
 namespace {

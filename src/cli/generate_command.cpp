@@ -20,9 +20,9 @@
 #include "anyaccel/llm/text_generation.h"
 #include "cli/command_support.h"
 #include "cli/commands.h"
-#include "cli/job.h"
 #include "cli/json_output.h"
 #include "cli/prompt_file.h"
+#include "cli/ranked_command.h"
 
 namespace anyaccel::cli {
 
@@ -265,7 +265,7 @@ llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers&
   return options;
 }
 
-llm::TextGenerator load(const Arguments& arguments, DType dtype, const Job& job) {
+llm::TextGenerator load(const Arguments& arguments, DType dtype, const RankedCommand& job) {
   llm::LoadOptions options;
   options.dtype = dtype;
   options.activations = wanted_activations(arguments.activations);
@@ -402,11 +402,11 @@ void check_weights(const Arguments& arguments, DType dtype, bool alone) {
 }
 
 // `joined` outlives the call; see Job.
-int generate(const Arguments& arguments, std::optional<Job>& joined) {
+int generate(const Arguments& arguments, std::optional<RankedCommand>& joined) {
   const Numbers numbers = check_numbers(arguments);
   const DType dtype = wanted_dtype(arguments.dtype);
   get_accelerator();
-  const Job& job = joined.emplace();
+  const RankedCommand& job = joined.emplace();
   std::vector<std::string> prompts;
   job.together([&] {
     if (job.speaks()) prompts = all_prompts(arguments);
@@ -481,7 +481,7 @@ int run_generate(int argc, char** argv) {
   CommandLine line("Loads a language model and streams the text that follows the prompts", "anyaccel generate");
   Arguments arguments;
   add_options(line, arguments);
-  std::optional<Job> job;
+  std::optional<RankedCommand> job;
   const int code = run_command(line, argc, argv, [&] {
     try {
       return generate(arguments, job);
@@ -489,7 +489,7 @@ int run_generate(int argc, char** argv) {
       return 1;
     }
   });
-  if (job) Job::end(code);
+  if (job) RankedCommand::end(code);
   return code;
 }
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "anyaccel/error.h"
+#include "base/shell.h"
 #include "cli/command_support.h"
 #include "cli/commands.h"
 #include "launcher/launch.h"
-#include "runtime/shell.h"
 
 namespace anyaccel::cli {
 namespace {

@@ -8,14 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "anyaccel/abi/base.h"
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/llm/safetensors.h"
 #include "anyaccel/log.h"
+#include "base/nearest_name.h"
 #include "cli/commands.h"
+#include "generated/commit.h"
 #include "runtime/layers/trace.h"
-#include "runtime/nearest_name.h"
-#include "runtime/trace.h"
+#include "runtime/range_trace.h"
 
 namespace {
 
@@ -81,7 +83,8 @@ int main(int argc, char** argv) {
     return end_of_output();
   }
   if (!std::strcmp(asked, "--version")) {
-    std::printf("anyaccel %s\n", ANYACCEL_VERSION);
+    std::printf("anyaccel %s (commit %s, driver table %d.%d)\n", ANYACCEL_VERSION, ANYACCEL_COMMIT, AA_ABI_MAJOR,
+                AA_ABI_MINOR);
     return end_of_output();
   }
   for (const Command& command : commands) {

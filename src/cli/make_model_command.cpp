@@ -9,9 +9,9 @@
 #include "anyaccel/dtype.h"
 #include "anyaccel/format_bytes.h"
 #include "anyaccel/llm/make_model.h"
+#include "base/nearest_name.h"
 #include "cli/command_support.h"
 #include "cli/commands.h"
-#include "runtime/nearest_name.h"
 
 namespace anyaccel::cli {
 

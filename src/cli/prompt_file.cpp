@@ -1,4 +1,4 @@
-// See prompt_file.h.
+// Implements prompt_file.h: prompts from files.
 #include "cli/prompt_file.h"
 
 #include <fcntl.h>

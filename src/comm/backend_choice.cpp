@@ -7,9 +7,9 @@
 #include "anyaccel/abi/collectives.h"
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
-#include "comm/communicator.h"
+#include "comm/host_communicator.h"
 #include "comm/mpi/mpi_library.h"
-#include "runtime/host_services.h"
+#include "runtime/driver/host_services.h"
 
 namespace anyaccel::comm {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "anyaccel/error.h"
-#include "comm/group.h"
+#include "comm/group/group.h"
 
 namespace anyaccel::comm {
 
@@ -19,7 +19,7 @@ bool shares_hosts(std::vector<int> hosts) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_communicator(const GroupSetup& setup) {
+std::unique_ptr<HostCommunicator> make_communicator(const GroupSetup& setup) {
   const Membership& membership = setup.membership;
   const bool near = one_host(setup.hosts);
   if (setup.backend == "shm" && !near) {

@@ -1,11 +1,11 @@
-// See anyaccel/ops/share_mem_comm.h.
+// Implements anyaccel/ops/share_mem_comm.h: the all-reduce of decoding between the ranks of a job.
 #include "anyaccel/ops/share_mem_comm.h"
 
 #include <string>
 
 #include "anyaccel/error.h"
 #include "comm/builders.h"
-#include "ops/builders.h"
+#include "runtime/included_op_builder.h"
 
 namespace anyaccel::ops {
 

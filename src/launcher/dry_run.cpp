@@ -1,12 +1,12 @@
-// See dry_run.h.
+// Implements dry_run.h: --dry_run.
 #include "launcher/dry_run.h"
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
-#include "launcher/node.h"
-#include "launcher/probe.h"
-#include "launcher/runners.h"
-#include "runtime/shell.h"
+#include "base/shell.h"
+#include "launcher/hosts/probe.h"
+#include "launcher/hosts/runners.h"
+#include "launcher/processes/node.h"
 
 namespace anyaccel::launcher {
 namespace {
@@ -20,7 +20,7 @@ std::string assignments(const Variables& variables) {
 }  // namespace
 
 std::string dry_run_text(const LaunchOptions& options, const Plan& plan, const std::string& self) {
-  const Job& job = plan.job;
+  const JobPlan& job = plan.job;
   // Other hosts have cores of their own, and it is there that they are shared out, unless a machine is described.
   const Machine machine = read_machine();
   const bool known = plan.runner == Runner::Local || !machine.this_machine;

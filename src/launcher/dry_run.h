@@ -4,7 +4,7 @@
 #include <string>
 
 #include "launcher/launch.h"
-#include "launcher/plan.h"
+#include "launcher/plan/plan.h"
 
 namespace anyaccel::launcher {
 

@@ -1,4 +1,4 @@
-// See launch.h.
+// Implements launch.h: `anyaccel launch`: one program on many cores, devices and hosts.
 #include "launcher/launch.h"
 
 #include <unistd.h>
@@ -11,13 +11,13 @@
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "launcher/dry_run.h"
-#include "launcher/environment.h"
-#include "launcher/node.h"
-#include "launcher/pid_file.h"
-#include "launcher/plan.h"
-#include "launcher/remote.h"
-#include "launcher/runners.h"
-#include "launcher/surroundings.h"
+#include "launcher/hosts/remote.h"
+#include "launcher/hosts/runners.h"
+#include "launcher/plan/environment.h"
+#include "launcher/plan/plan.h"
+#include "launcher/plan/surroundings.h"
+#include "launcher/processes/node.h"
+#include "launcher/processes/pid_file.h"
 
 namespace anyaccel::launcher {
 namespace {

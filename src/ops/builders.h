@@ -7,22 +7,9 @@
 #include <vector>
 
 #include "anyaccel/op_builder.h"
+#include "runtime/included_op_builder.h"
 
 namespace anyaccel::ops {
-
-// A library that is part of this one; `Face` is constructed with the accelerator.
-template <class Face>
-class IncludedOpBuilder final : public OpBuilder {
- public:
-  IncludedOpBuilder(std::string name, Accelerator& accelerator) : name_(std::move(name)), accelerator_(accelerator) {}
-  const std::string& name() const noexcept override { return name_; }
-  bool is_compatible(std::string* = nullptr) const override { return true; }
-  std::shared_ptr<OpLibrary> load() override { return std::make_shared<Face>(accelerator_); }
-
- private:
-  std::string name_;
-  Accelerator& accelerator_;
-};
 
 // A library of this project that is compiled where it runs, from kernels/host; `Face` is constructed with the accelerator
 // and the loaded functions.

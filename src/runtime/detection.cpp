@@ -13,14 +13,14 @@
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "base/install_paths.h"
+#include "base/trusted_path.h"
 #include "runtime/builtins.h"
 #include "runtime/detection_state.h"
-#include "runtime/driver_table.h"
-#include "runtime/host_services.h"
-#include "runtime/install_paths.h"
+#include "runtime/driver/driver_table.h"
+#include "runtime/driver/host_services.h"
 #include "runtime/layers/layers.h"
-#include "runtime/trace.h"
-#include "runtime/trusted_path.h"
+#include "runtime/range_trace.h"
 
 namespace anyaccel {
 namespace {

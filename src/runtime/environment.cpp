@@ -1,4 +1,4 @@
-// See environment.h.
+// Implements environment.h: environment variables of this library, checked before work begins.
 #include "runtime/environment.h"
 
 #include <unistd.h>
@@ -11,8 +11,8 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "base/nearest_name.h"
 #include "runtime/builtins.h"
-#include "runtime/nearest_name.h"
 
 namespace anyaccel {
 

@@ -1,4 +1,4 @@
-// See op_builder_registry.h.
+// Implements op_builder_registry.h: finds op builders by name.
 #include "runtime/op_builder_registry.h"
 
 #include <functional>

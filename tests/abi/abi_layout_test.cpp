@@ -21,7 +21,7 @@
 #include "anyaccel/abi/op_library.h"
 #include "anyaccel/abi/ops.h"
 #include "anyaccel/abi/profiler.h"
-#include "runtime/table_members.h"
+#include "runtime/driver/table_members.h"
 
 #define PIN_OFFSET(type, member, offset) static_assert(offsetof(type, member) == (offset), #type "." #member " moved");
 ANYACCEL_ABI_MEMBERS(PIN_OFFSET)

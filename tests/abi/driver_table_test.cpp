@@ -1,5 +1,5 @@
 // Completing tables: what is missing becomes a stub, what is absurd is refused with both versions in the text.
-#include "runtime/driver_table.h"
+#include "runtime/driver/driver_table.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "abi/fake_driver.h"
-#include "accelerators/cpu/driver.h"
+#include "accelerators/cpu/cpu_driver.h"
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "anyaccel/abi/driver_class.hpp"
-#include "runtime/driver_table.h"
-#include "runtime/host_services.h"
+#include "runtime/driver/driver_table.h"
+#include "runtime/driver/host_services.h"
 
 namespace fake {
 

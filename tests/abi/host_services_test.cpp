@@ -1,5 +1,5 @@
 // Status objects and their way into exceptions and back.
-#include "runtime/host_services.h"
+#include "runtime/driver/host_services.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/host_services.h"
+#include "runtime/driver/host_services.h"
 
 namespace anyaccel {
 namespace {

@@ -10,8 +10,8 @@
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
-#include "runtime/driver_table.h"
-#include "runtime/host_services.h"
+#include "runtime/driver/driver_table.h"
+#include "runtime/driver/host_services.h"
 #include "runtime/layers/layers.h"
 
 namespace anyaccel {

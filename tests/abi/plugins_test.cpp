@@ -7,7 +7,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "conformance/suite.h"
-#include "runtime/host_services.h"
+#include "runtime/driver/host_services.h"
 #include "runtime/layers/layers.h"
 
 namespace anyaccel {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "accelerators/fake_collectives.h"
-#include "runtime/driver_table.h"
-#include "runtime/host_services.h"
+#include "runtime/driver/driver_table.h"
+#include "runtime/driver/host_services.h"
 
 namespace host_collectives {
 

@@ -5,11 +5,11 @@
 #include <map>
 #include <string>
 
-#include "accelerators/null/driver.h"
+#include "accelerators/null/null_driver.h"
 #include "anyaccel/log.h"
 #include "conformance/suite.h"
-#include "runtime/driver_table.h"
-#include "runtime/host_services.h"
+#include "runtime/driver/driver_table.h"
+#include "runtime/driver/host_services.h"
 #include "runtime/layers/layers.h"
 
 namespace anyaccel {

@@ -1,6 +1,6 @@
 // Groups of devices over a driver on host memory, whose calls return when every member has made them: what a library leaves
 // out, and the end of calls that wait. tests/cuda/device_group_test.cpp has the rest, on streams that really run later.
-#include "comm/device_communicator.h"
+#include "comm/device/device_communicator.h"
 
 #include <gtest/gtest.h>
 

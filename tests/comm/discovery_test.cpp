@@ -1,5 +1,5 @@
 // Who a process is in its job: from the variables of every starter of processes, and what is said when they are wrong.
-#include "comm/discovery.h"
+#include "comm/job/discovery.h"
 
 #include <gtest/gtest.h>
 

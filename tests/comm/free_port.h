@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include "comm/socket.h"
+#include "comm/store/socket.h"
 
 namespace anyaccel::comm {
 

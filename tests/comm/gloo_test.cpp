@@ -1,10 +1,10 @@
 // The communicator over Gloo's TCP connections: ranks as threads, connected through the loopback interface.
 #include <filesystem>
 
-#include "comm/communicator.h"
+#include "base/install_paths.h"
 #include "comm/gloo/local_address.h"
+#include "comm/host_communicator.h"
 #include "message_test_support.h"
-#include "runtime/install_paths.h"
 
 namespace anyaccel::comm {
 namespace {
@@ -19,7 +19,7 @@ class Gloo : public ::testing::Test {
       GTEST_SKIP() << "built without Gloo (Debian: libgloo-dev): there is no " << file;
   }
   std::shared_ptr<Store> store_ = make_local_store();
-  std::unique_ptr<Communicator> join(int rank, int size) {
+  std::unique_ptr<HostCommunicator> join(int rank, int size) {
     return make_gloo_communicator(membership_of(rank, size, store_));
   }
 };
@@ -109,13 +109,13 @@ std::vector<std::string> failures(int size, const std::function<void(int)>& body
 
 TEST_F(Gloo, DisagreementsAreErrorsOnAllRanks) {
   std::vector<float> data(3 * 100000);
-  const std::vector<std::function<void(Communicator&)>> others = {
-      [&](Communicator& c) { c.all_reduce(data.data(), 99999, DType::F32, ReduceOp::Sum); },
-      [&](Communicator& c) { c.all_reduce(data.data(), 100, DType::F32, ReduceOp::Sum); },
-      [&](Communicator& c) { c.all_reduce(data.data(), 100000, DType::I32, ReduceOp::Sum); },
-      [&](Communicator& c) { c.all_reduce(data.data(), 100000, DType::F32, ReduceOp::Max); },
-      [&](Communicator& c) { c.barrier(); },
-      [&](Communicator& c) { c.broadcast(data.data(), 400000, 2); },
+  const std::vector<std::function<void(HostCommunicator&)>> others = {
+      [&](HostCommunicator& c) { c.all_reduce(data.data(), 99999, DType::F32, ReduceOp::Sum); },
+      [&](HostCommunicator& c) { c.all_reduce(data.data(), 100, DType::F32, ReduceOp::Sum); },
+      [&](HostCommunicator& c) { c.all_reduce(data.data(), 100000, DType::I32, ReduceOp::Sum); },
+      [&](HostCommunicator& c) { c.all_reduce(data.data(), 100000, DType::F32, ReduceOp::Max); },
+      [&](HostCommunicator& c) { c.barrier(); },
+      [&](HostCommunicator& c) { c.broadcast(data.data(), 400000, 2); },
   };
   for (size_t i = 0; i < others.size(); ++i) {
     SCOPED_TRACE(i);

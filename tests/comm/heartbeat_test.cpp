@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "anyaccel/error.h"
-#include "comm/handshake.h"
-#include "comm/job.h"
-#include "comm/store_connect.h"
+#include "comm/job/job.h"
+#include "comm/store/handshake.h"
+#include "comm/store/store_connect.h"
 #include "free_port.h"
 #include "thread_communicator.h"
 

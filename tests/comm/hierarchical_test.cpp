@@ -1,9 +1,9 @@
 // Several hosts at once: threads as ranks, of which some share a "host" (shared memory) and the hosts talk through Gloo.
 #include <filesystem>
 
-#include "comm/communicator.h"
+#include "base/install_paths.h"
+#include "comm/host_communicator.h"
 #include "message_test_support.h"
-#include "runtime/install_paths.h"
 
 namespace anyaccel::comm {
 namespace {
@@ -22,7 +22,7 @@ class Hierarchical : public ::testing::TestWithParam<size_t> {
   }
   const std::vector<int>& hosts() const { return kTopologies[GetParam()]; }
   int size() const { return static_cast<int>(hosts().size()); }
-  std::unique_ptr<Communicator> join(int rank, const std::vector<int>& hosts) {
+  std::unique_ptr<HostCommunicator> join(int rank, const std::vector<int>& hosts) {
     return make_hierarchical_communicator(membership_of(rank, static_cast<int>(hosts.size()), store_), hosts,
                                           make_gloo_communicator);
   }

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "anyaccel/error.h"
-#include "comm/communicator.h"
+#include "comm/host_communicator.h"
 
 namespace anyaccel::comm::testing {
 
@@ -80,7 +80,7 @@ inline std::vector<uint8_t> pattern(int from, int to, size_t bytes) {
 }
 
 // The calls that move bytes, with sizes around the limits of frames and pieces.
-inline void check_moves(Communicator& c, size_t bytes) {
+inline void check_moves(HostCommunicator& c, size_t bytes) {
   SCOPED_TRACE(std::to_string(bytes) + " bytes, rank " + std::to_string(c.rank()));
   const int n = c.size(), me = c.rank();
   const auto at = [&](auto& memory, int place) { return memory.data() + static_cast<size_t>(place) * bytes; };
@@ -133,7 +133,7 @@ inline void check_moves(Communicator& c, size_t bytes) {
 }
 
 // Reductions of fp32 against sums in the order of ranks, bit by bit.
-inline void check_sums(Communicator& c, int64_t count, const std::vector<float>& expected) {
+inline void check_sums(HostCommunicator& c, int64_t count, const std::vector<float>& expected) {
   SCOPED_TRACE(std::to_string(count) + " elements, rank " + std::to_string(c.rank()));
   const int n = c.size(), me = c.rank();
   std::vector<float> data = values_of(me, count);

@@ -8,12 +8,12 @@
 #include <fstream>
 #include <optional>
 
-#include "comm/communicator.h"
+#include "base/files.h"
+#include "base/shell.h"
+#include "base/subprocess.h"
+#include "comm/host_communicator.h"
 #include "comm/mpi/mpi_library.h"
 #include "message_test_support.h"
-#include "ops/subprocess.h"
-#include "runtime/files.h"
-#include "runtime/shell.h"
 
 namespace anyaccel::comm {
 namespace {
@@ -88,7 +88,7 @@ class Mpi : public ::testing::TestWithParam<const char*> {
       if (!HasFailure()) std::ofstream(passed_file(meeting_place(), rank)) << "\n";
       return;
     }
-    const ops::ProcessResult result = launch(size, mpirun.empty() ? GetParam() : mpirun, GetParam());
+    const ProcessResult result = launch(size, mpirun.empty() ? GetParam() : mpirun, GetParam());
     EXPECT_EQ(result.exit_code, 0) << result.output;
     // Each rank's own word, so that nothing passes because it was not run. Not in the output: launchers may forward what
     // ranks print in pieces, one rank's inside of another's line.
@@ -104,7 +104,7 @@ class Mpi : public ::testing::TestWithParam<const char*> {
     return folder_ / (std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) + GetParam());
   }
 
-  static ops::ProcessResult launch(int size, const std::string& mpirun, const std::string& mpicc) {
+  static ProcessResult launch(int size, const std::string& mpirun, const std::string& mpicc) {
     for (const std::string& program : {"mpirun." + mpirun, "mpicc." + mpicc}) {
       if (find_program(program).empty()) return {77, program + " is not installed"};
     }
@@ -112,10 +112,10 @@ class Mpi : public ::testing::TestWithParam<const char*> {
     const fs::path meeting = meeting_folder();
     fs::remove_all(meeting);
     fs::create_directories(meeting);
-    return ops::run_program({"timeout", "-k", "5", "120", "env", "ANYACCEL_TEST_MPI_FOLDER=" + meeting.string(),
-                             "MPICC=mpicc." + mpicc, "mpirun." + mpirun, "-n", std::to_string(size),
-                             fs::read_symlink("/proc/self/exe").string(), "--gtest_brief=1", "--gtest_color=no",
-                             "--gtest_filter=" + std::string(info->test_suite_name()) + "." + info->name()});
+    return run_program({"timeout", "-k", "5", "120", "env", "ANYACCEL_TEST_MPI_FOLDER=" + meeting.string(),
+                        "MPICC=mpicc." + mpicc, "mpirun." + mpirun, "-n", std::to_string(size),
+                        fs::read_symlink("/proc/self/exe").string(), "--gtest_brief=1", "--gtest_color=no",
+                        "--gtest_filter=" + std::string(info->test_suite_name()) + "." + info->name()});
   }
 
   void SetUp() override {
@@ -131,7 +131,7 @@ class Mpi : public ::testing::TestWithParam<const char*> {
     return rank ? std::atoi(rank) : 0;
   }
   static std::shared_ptr<Store> store() { return std::make_shared<FolderStore>(meeting_place()); }
-  static std::unique_ptr<Communicator> join(int rank, int size) {
+  static std::unique_ptr<HostCommunicator> join(int rank, int size) {
     return make_mpi_communicator(membership_of(rank, size, store()));
   }
 
@@ -232,7 +232,7 @@ TEST_P(Mpi, ExitsReachTheLauncher) {
     if (rank == 1) std::exit(3);
     while (true) pause();  // until the launcher ends it
   }
-  const ops::ProcessResult result = launch(2, GetParam(), GetParam());
+  const ProcessResult result = launch(2, GetParam(), GetParam());
   EXPECT_EQ(result.exit_code, 3) << result.output;
 }
 

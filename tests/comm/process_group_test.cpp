@@ -10,7 +10,7 @@
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
-#include "comm/job_watch.h"
+#include "comm/job/job_watch.h"
 #include "thread_communicator.h"
 
 namespace anyaccel::comm {
@@ -47,7 +47,7 @@ std::vector<std::string> run_group(int size, const Settings& settings, const std
     setup.accelerator = accelerator;
     setup.log = settings.log;
     setup.on_failure = settings.on_failure;
-    std::unique_ptr<Communicator> communicator;
+    std::unique_ptr<HostCommunicator> communicator;
     if (settings.carrier == Carrier::Threads) {
       communicator = std::make_unique<ThreadCommunicator>(board, rank);
     } else {

@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "anyaccel/error.h"
-#include "comm/job.h"
-#include "comm/store_report.h"
+#include "comm/job/job.h"
+#include "comm/store/store_report.h"
 #include "free_port.h"
 #include "thread_communicator.h"
 

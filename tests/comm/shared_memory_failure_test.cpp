@@ -19,7 +19,7 @@
 #include "comm/shared_memory/peer_process.h"
 #include "comm/shared_memory/segment.h"
 #include "comm/shared_memory_ranks.h"
-#include "comm/socket.h"
+#include "comm/store/socket.h"
 
 namespace anyaccel::comm {
 namespace {
@@ -125,28 +125,28 @@ TEST(SharedMemoryFailure, WhatALeavingRankSentStillArrives) {
 }
 
 TEST(SharedMemoryFailure, DisagreementIsToldToEverybody) {
-  using Call = std::function<void(Communicator&, float*)>;
+  using Call = std::function<void(HostCommunicator&, float*)>;
   const struct {
     Call odd, others;
     std::vector<std::string> parts;
   } cases[] = {
-      {[](Communicator& g, float* d) { g.all_reduce(d, 5, DType::F32, ReduceOp::Sum); },
-       [](Communicator& g, float* d) { g.all_reduce(d, 4, DType::F32, ReduceOp::Sum); },
+      {[](HostCommunicator& g, float* d) { g.all_reduce(d, 5, DType::F32, ReduceOp::Sum); },
+       [](HostCommunicator& g, float* d) { g.all_reduce(d, 4, DType::F32, ReduceOp::Sum); },
        {"rank 1 on here calls all_reduce of 5 float32 (sum)", "calls all_reduce of 4 float32 (sum)"}},
-      {[](Communicator& g, float* d) { g.all_reduce(d, 100000, DType::F32, ReduceOp::Sum); },
-       [](Communicator& g, float* d) { g.all_reduce(d, 50000, DType::F64, ReduceOp::Sum); },
+      {[](HostCommunicator& g, float* d) { g.all_reduce(d, 100000, DType::F32, ReduceOp::Sum); },
+       [](HostCommunicator& g, float* d) { g.all_reduce(d, 50000, DType::F64, ReduceOp::Sum); },
        {"all_reduce of 100000 float32 (sum)", "all_reduce of 50000 float64 (sum)"}},
-      {[](Communicator& g, float* d) { g.all_reduce(d, 100, DType::F32, ReduceOp::Max); },
-       [](Communicator& g, float* d) { g.all_reduce(d, 100, DType::F32, ReduceOp::Min); },
+      {[](HostCommunicator& g, float* d) { g.all_reduce(d, 100, DType::F32, ReduceOp::Max); },
+       [](HostCommunicator& g, float* d) { g.all_reduce(d, 100, DType::F32, ReduceOp::Min); },
        {"(max)", "(min)"}},
-      {[](Communicator& g, float* d) { g.broadcast(d, 100, 0); },
-       [](Communicator& g, float* d) { g.broadcast(d, 100, 1); },
+      {[](HostCommunicator& g, float* d) { g.broadcast(d, 100, 0); },
+       [](HostCommunicator& g, float* d) { g.broadcast(d, 100, 1); },
        {"broadcast of 100 bytes from rank 0", "broadcast of 100 bytes from rank 1"}},
-      {[](Communicator& g, float*) { g.barrier(); },
-       [](Communicator& g, float* d) { g.all_gather(d, d + 50000, 100); },
+      {[](HostCommunicator& g, float*) { g.barrier(); },
+       [](HostCommunicator& g, float* d) { g.all_gather(d, d + 50000, 100); },
        {"rank 1 on here calls barrier", "calls all_gather of 100 bytes"}},
-      {[](Communicator& g, float*) { g.share(4096); },
-       [](Communicator& g, float*) { g.share(8192); },
+      {[](HostCommunicator& g, float*) { g.share(4096); },
+       [](HostCommunicator& g, float*) { g.share(8192); },
        {"share of 4096 bytes", "share of 8192 bytes"}},
   };
   for (const auto& c : cases) {

@@ -29,7 +29,7 @@ void set_limits(int soft, int hard) {
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) throw std::runtime_error("the limit cannot be set");
 }
 
-void add_up(Communicator& group) {
+void add_up(HostCommunicator& group) {
   float value = 1;
   group.all_reduce(&value, 1, DType::F32, ReduceOp::Sum);
   if (value != static_cast<float>(group.size())) throw std::runtime_error("a wrong sum");

@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "anyaccel/error.h"
-#include "comm/communicator.h"
-#include "comm/store.h"
+#include "comm/host_communicator.h"
+#include "comm/store/store.h"
 
 namespace anyaccel::comm::test {
 

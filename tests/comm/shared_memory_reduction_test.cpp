@@ -8,10 +8,10 @@
 #include <random>
 #include <vector>
 
-#include "accelerators/cpu/cpu_features.h"
 #include "anyaccel/error.h"
+#include "base/scalar_convert.h"
+#include "base/simd/cpu_features.h"
 #include "comm/shared_memory/reduction.h"
-#include "runtime/scalar_convert.h"
 
 namespace anyaccel::comm {
 namespace {

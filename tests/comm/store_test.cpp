@@ -1,5 +1,5 @@
 // The job's store: keys and values over TCP, who is let in, and what nonsense on its port does: nothing.
-#include "comm/store.h"
+#include "comm/store/store.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -10,10 +10,10 @@
 #include <thread>
 
 #include "anyaccel/error.h"
-#include "comm/handshake.h"
-#include "comm/hmac.h"
-#include "comm/store_client.h"
-#include "comm/store_server.h"
+#include "base/hmac.h"
+#include "comm/store/handshake.h"
+#include "comm/store/store_client.h"
+#include "comm/store/store_server.h"
 #include "free_port.h"
 
 namespace anyaccel::comm {

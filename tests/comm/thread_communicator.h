@@ -14,8 +14,8 @@
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
-#include "comm/communicator.h"
-#include "comm/group.h"
+#include "comm/group/group.h"
+#include "comm/host_communicator.h"
 
 namespace anyaccel::comm {
 
@@ -33,7 +33,7 @@ struct ThreadBoard {
   std::map<std::pair<int, int>, std::vector<std::string>> messages;  // by (from * size + to, tag)
 };
 
-class ThreadCommunicator final : public Communicator {
+class ThreadCommunicator final : public HostCommunicator {
  public:
   ThreadCommunicator(std::shared_ptr<ThreadBoard> board, int rank) : board_(std::move(board)), rank_(rank) {}
 

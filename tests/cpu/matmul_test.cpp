@@ -11,10 +11,10 @@
 #include <tuple>
 #include <vector>
 
-#include "accelerators/cpu/cpu_features.h"
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/dtype.h"
 #include "anyaccel/error.h"
+#include "base/simd/cpu_features.h"
 #include "ops/device_under_test.h"
 
 namespace anyaccel::cpu {

@@ -15,7 +15,7 @@
 #include <sstream>
 #include <thread>
 
-#include "accelerators/cpu/driver.h"
+#include "accelerators/cpu/cpu_driver.h"
 #include "accelerators/cpu/kernels/choice_file.h"
 #include "accelerators/cpu/kernels/matmul.h"
 #include "accelerators/cpu/kernels/matmul_choice.h"

@@ -1,16 +1,16 @@
 // Compiling without a device: by a real NVRTC where one is installed, by nvcc where only that is there, and what is said where
 // there is neither.
-#include "accelerators/cuda/compiler.h"
+#include "accelerators/cuda/compile/compiler.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "accelerators/cuda/loading.h"
-#include "accelerators/cuda/rtc.h"
+#include "accelerators/cuda/compile/rtc.h"
+#include "accelerators/cuda/libraries/loading.h"
+#include "base/files.h"
+#include "base/shell.h"
+#include "base/subprocess.h"
 #include "cuda/loading_test_support.h"
-#include "ops/subprocess.h"
-#include "runtime/files.h"
-#include "runtime/shell.h"
 
 namespace anyaccel::cuda_test {
 namespace {
@@ -133,9 +133,9 @@ class WithoutNvrtc : public testing::Test {
       std::ofstream(folder_ + "/" + name) << "This is no library.\n";
   }
   std::string compiled(const std::string& path) const {
-    return ops::run_program({"/usr/bin/env", "-u", "ANYACCEL_CUDA_LIBRARY_PATH", "LD_LIBRARY_PATH=" + folder_,
-                             "CUDA_HOME=" + folder_, "PATH=" + path, std::filesystem::read_symlink("/proc/self/exe"),
-                             "--gtest_also_run_disabled_tests", "--gtest_filter=CudaCompilerAlone.*"})
+    return run_program({"/usr/bin/env", "-u", "ANYACCEL_CUDA_LIBRARY_PATH", "LD_LIBRARY_PATH=" + folder_,
+                        "CUDA_HOME=" + folder_, "PATH=" + path, std::filesystem::read_symlink("/proc/self/exe"),
+                        "--gtest_also_run_disabled_tests", "--gtest_filter=CudaCompilerAlone.*"})
         .output;
   }
   const TemporaryFolder temporary_{"no-nvrtc"};

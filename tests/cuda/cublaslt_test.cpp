@@ -1,6 +1,6 @@
 // Large products by the simulated cuBLASLt on the simulated driver: what goes to the library and what to the portable kernels,
 // that results are right and the library's rules kept, how algorithms are chosen and remembered, and what happens without it.
-#include "accelerators/cuda/cublaslt.h"
+#include "accelerators/cuda/libraries/cublaslt.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 // are processes, in graphs, and what becomes of groups that fail.
 #include <random>
 
-#include "accelerators/cuda/collectives.h"
+#include "accelerators/cuda/libraries/collectives.h"
 #include "cuda/device_group_test_support.h"
 
 namespace anyaccel::cuda_test {

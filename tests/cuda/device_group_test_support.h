@@ -11,7 +11,7 @@
 
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
-#include "comm/device_communicator.h"
+#include "comm/device/device_communicator.h"
 #include "cuda/simulated_test_support.h"
 
 namespace anyaccel::cuda_test {

@@ -2,8 +2,8 @@
 // compiling by its hipRTC.
 #include <dlfcn.h>
 
-#include "accelerators/cuda/compiler.h"
-#include "accelerators/cuda/loading.h"
+#include "accelerators/cuda/compile/compiler.h"
+#include "accelerators/cuda/libraries/loading.h"
 #include "cuda/loading_test_support.h"
 
 namespace anyaccel::cuda_test {

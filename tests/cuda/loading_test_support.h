@@ -13,7 +13,7 @@
 #include <map>
 #include <string>
 
-#include "accelerators/cuda/platform.h"
+#include "accelerators/cuda/platform/platform.h"
 
 namespace anyaccel::cuda_test {
 

@@ -1,6 +1,6 @@
 // Which of several installed versions of NVRTC is taken for a driver and a device.
-#include "accelerators/cuda/compiler.h"
-#include "accelerators/cuda/rtc.h"
+#include "accelerators/cuda/compile/compiler.h"
+#include "accelerators/cuda/compile/rtc.h"
 #include "cuda/loading_test_support.h"
 
 namespace anyaccel::cuda_test {

@@ -1,6 +1,6 @@
 // Profiler ranges: what a profiler's library hears, that it is the same as from NVTX's own client, and what happens when
 // there is no profiler or a broken one.
-#include "accelerators/cuda/nvtx.h"
+#include "accelerators/cuda/libraries/nvtx.h"
 
 #include <dlfcn.h>
 

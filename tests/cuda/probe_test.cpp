@@ -4,11 +4,11 @@
 
 #include <chrono>
 
-#include "accelerators/cuda/child_count.h"
-#include "accelerators/cuda/loading.h"
-#include "accelerators/cuda/nvml.h"
+#include "accelerators/cuda/libraries/loading.h"
+#include "accelerators/cuda/libraries/nvml.h"
+#include "accelerators/cuda/platform/child_count.h"
+#include "base/files.h"
 #include "cuda/loading_test_support.h"
-#include "runtime/files.h"
 
 namespace anyaccel::cuda_test {
 namespace {

@@ -11,7 +11,7 @@ lost_commands="1 30 100"
 any_error='CUDA_ERROR_UNKNOWN.*999'
 lost_error='lost|CUDA_ERROR'
 sticky_error='CUDA_ERROR_ILLEGAL_ADDRESS.*700'
-bound=$(sed -n '/define ANYACCEL_GPU_FUNCTIONS/,/^$/p' "$2/src/accelerators/cuda/gpu_api.h" | grep -oE '"cu[A-Z][A-Za-z0-9]+"' |
+bound=$(sed -n '/define ANYACCEL_GPU_FUNCTIONS/,/^$/p' "$2/src/accelerators/cuda/platform/gpu_api.h" | grep -oE '"cu[A-Z][A-Za-z0-9]+"' |
   tr -d '"')
 untouched=cuFuncSetAttribute # kernels with more than 48 KiB of shared memory: heads of 128 in the tests of attention
 # The driver's own count of free memory is asked for where NVML is missing.

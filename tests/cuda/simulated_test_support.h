@@ -17,14 +17,14 @@
 #include <utility>
 #include <vector>
 
-#include "accelerators/cuda/driver.h"
-#include "accelerators/cuda/platform.h"
+#include "accelerators/cuda/cuda_driver.h"
+#include "accelerators/cuda/platform/platform.h"
 #include "anyaccel/abi/ceilings.h"
 #include "anyaccel/abi/graph.h"
 #include "anyaccel/abi/host_memory.h"
 #include "ops/op_build_support.h"
-#include "runtime/driver_table.h"
-#include "runtime/host_services.h"
+#include "runtime/driver/driver_table.h"
+#include "runtime/driver/host_services.h"
 
 namespace anyaccel::cuda_test {
 

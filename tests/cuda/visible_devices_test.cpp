@@ -1,5 +1,5 @@
 // CUDA_VISIBLE_DEVICES by the driver's rules.
-#include "accelerators/cuda/visible_devices.h"
+#include "accelerators/cuda/platform/visible_devices.h"
 
 #include <gtest/gtest.h>
 

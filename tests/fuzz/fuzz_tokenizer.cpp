@@ -9,9 +9,9 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/llm/tokenizer.h"
+#include "base/utf8.h"
 #include "fuzz/fuzz_targets.h"
-#include "llm/tokenizer_directory.h"
-#include "llm/utf8.h"
+#include "llm/tokenizer/directory.h"
 
 namespace anyaccel::fuzz {
 namespace {
@@ -27,7 +27,7 @@ void use(const llm::Tokenizer& tokenizer, std::string_view own_text) {
     for (const int32_t id : ids) streamed += stream.push(id);
     streamed += stream.finish();
     // Text that comes out is always UTF-8.
-    if (!llm::is_valid_utf8(streamed) || !llm::is_valid_utf8(tokenizer.decode(ids))) __builtin_trap();
+    if (!is_valid_utf8(streamed) || !is_valid_utf8(tokenizer.decode(ids))) __builtin_trap();
   }
 }
 

@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "accelerators/cuda/compile/rtc.h"
 #include "accelerators/cuda/ops/decode_plan.h"
-#include "accelerators/cuda/rtc.h"
 #include "anyaccel/device_op.h"
 
 namespace anyaccel {

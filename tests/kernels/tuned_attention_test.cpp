@@ -201,7 +201,7 @@ class Attention {
     TunedShape shape;
     shape.grid = {static_cast<std::uint32_t>(splits), static_cast<std::uint32_t>(y),
                   static_cast<std::uint32_t>(c_.tokens)};
-    shape.block = AA_DECODE_THREADS;
+    shape.block = AA_DECODE_ATTENTION_THREADS;
     shape.overlaps_previous = true;
     aa_tuned_attention a = arguments(splits);
     a.early = splits % 2;  // sequence and position may be read before the kernel before has ended

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "anyaccel/abi/ops.h"
-#include "runtime/scalar_convert.h"
+#include "base/scalar_convert.h"
 #include "tests/kernels/tuned_kernel_support.h"
 
 using aa_i32 = std::int32_t;

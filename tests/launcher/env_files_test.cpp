@@ -7,7 +7,7 @@
 #include <string>
 
 #include "anyaccel/log.h"
-#include "launcher/environment.h"
+#include "launcher/plan/environment.h"
 #include "ops/op_build_support.h"
 #include "two_users.h"
 

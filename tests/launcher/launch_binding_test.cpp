@@ -12,10 +12,10 @@
 #include <set>
 
 #include "anyaccel/error.h"
-#include "launcher/binding.h"
-#include "launcher/core_list.h"
-#include "launcher/topology.h"
-#include "runtime/files.h"
+#include "base/files.h"
+#include "launcher/plan/binding.h"
+#include "launcher/plan/core_list.h"
+#include "launcher/plan/topology.h"
 
 namespace anyaccel::launcher {
 namespace {

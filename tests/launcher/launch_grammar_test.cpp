@@ -5,11 +5,11 @@
 #include <random>
 
 #include "anyaccel/error.h"
-#include "launcher/core_list.h"
-#include "launcher/environment.h"
-#include "launcher/hosts.h"
-#include "launcher/memory_kills.h"
-#include "runtime/shell.h"
+#include "base/shell.h"
+#include "launcher/plan/core_list.h"
+#include "launcher/plan/environment.h"
+#include "launcher/plan/hosts.h"
+#include "launcher/processes/memory_kills.h"
 
 namespace anyaccel::launcher {
 namespace {
@@ -158,7 +158,7 @@ TEST(Environment, ForwardsByPrefix) {
 }
 
 TEST(Environment, ThreadsFollowUnlessSmallerWereSet) {
-  Job job;
+  JobPlan job;
   job.hosts = {{"a", {0, 1}}, {"b", {2, 5, 7}}};
   job.visible_devices = {"VISIBLE"};
   job.token = "t";

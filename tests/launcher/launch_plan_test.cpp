@@ -5,10 +5,10 @@
 #include <map>
 
 #include "anyaccel/error.h"
-#include "launcher/place.h"
-#include "launcher/plan.h"
-#include "launcher/runners.h"
-#include "runtime/shell.h"
+#include "base/shell.h"
+#include "launcher/hosts/runners.h"
+#include "launcher/plan/place.h"
+#include "launcher/plan/plan.h"
 
 namespace anyaccel::launcher {
 namespace {
@@ -185,12 +185,12 @@ TEST(Job, TextIsReadBackUnchanged) {
   options.prefix_output = true;
   options.pass_local_rank = true;
   options.log_level = "debug";
-  Job job = make_plan(options, cluster()).job;
+  JobPlan job = make_plan(options, cluster()).job;
   job.environment = {{"A", "x y\n\"'$"}};
   job.directory = "/d";
   job.runner = "openmpi";
   job.control = {{"1.2.3.4"}, 5, "s"};
-  const Job back = parse_job(job_text(job));
+  const JobPlan back = parse_job(job_text(job));
   EXPECT_EQ(job_text(back), job_text(job));
   EXPECT_EQ(back.environment, job.environment);
   EXPECT_EQ(back.program, job.program);
@@ -305,7 +305,7 @@ TEST(Runners, NoOptionIsLostOnAny) {
     const Plan plan = make_plan(options, even());
     const Command command = runner_command(options, plan, "run", "/bin/aa", {});
     EXPECT_EQ(std::count(command.argv.begin(), command.argv.end(), "--argument-of-the-runner"), 1);
-    const Job job = parse_job(command.environment.at(job_variable));
+    const JobPlan job = parse_job(command.environment.at(job_variable));
     EXPECT_EQ(job_text(job), job_text(plan.job));
     EXPECT_TRUE(job.bind_cores && job.prefix_output && job.pass_local_rank);
     EXPECT_EQ(job.core_list + job.log_dir + job.log_level + job.master_addr, "2-9/logserrorm");
@@ -341,8 +341,8 @@ TEST(Runners, SshKeepsSecretsOutOfItsArguments) {
             "ServerAliveCountMax=3 -p 7 -- user@n1 'exec '\\''/a b/aa'\\'' launch --start_node 3'");
 }
 
-Job job_for(const std::string& runner) {
-  Job job;
+JobPlan job_for(const std::string& runner) {
+  JobPlan job;
   job.hosts = {{"n1", {0, 1}}, {"n2", {0, 1, 2}}};
   job.runner = runner;
   job.program = {"p"};
@@ -350,7 +350,7 @@ Job job_for(const std::string& runner) {
 }
 
 TEST(Place, EveryRunnerTells) {
-  Job job = job_for("openmpi");
+  JobPlan job = job_for("openmpi");
   Place place = read_place(
       job, {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "5"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
   EXPECT_EQ(place.node, 1);
@@ -376,7 +376,7 @@ TEST(Place, EveryRunnerTells) {
 
 TEST(Place, WhoStartedItInstead) {
   const auto error = [](const std::string& runner, const Variables& variables) {
-    Job job = job_for(runner);
+    JobPlan job = job_for(runner);
     try {
       read_place(job, variables);
     } catch (const CommunicationError& e) {
@@ -394,7 +394,7 @@ TEST(Place, WhoStartedItInstead) {
 
 TEST(Place, AnotherMpisLauncherIsAnError) {
   const auto error = [](const std::string& runner, const Variables& variables) {
-    Job job = job_for(runner);
+    JobPlan job = job_for(runner);
     try {
       read_place(job, variables);
     } catch (const CommunicationError& e) {

@@ -14,8 +14,8 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/llm/safetensors.h"
+#include "llm/checkpoint/tensor_scan.h"
 #include "llm/model_fixtures.h"
-#include "llm/tensor_scan.h"
 #include "llm/test_directory.h"
 
 namespace anyaccel::llm {

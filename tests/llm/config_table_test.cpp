@@ -1,7 +1,7 @@
 // config.json field by field against what transformers did with each (tests/data/config_fields, made by
 // tools/config_fixtures.py), and the loader's list of fields against transformers' classes and against
 // docs/model_files.md.
-#include "llm/config_table.h"
+#include "llm/config/config_table.h"
 
 #include <gtest/gtest.h>
 

@@ -13,8 +13,8 @@
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/llm/text_generation.h"
+#include "llm/generate/stop_filter.h"
 #include "llm/model_fixtures.h"
-#include "llm/stop_filter.h"
 
 namespace anyaccel::llm {
 namespace {

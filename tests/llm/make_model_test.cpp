@@ -16,9 +16,9 @@
 #include "anyaccel/error.h"
 #include "anyaccel/llm/text_generation.h"
 #include "anyaccel/philox.h"
-#include "llm/byte_tokenizer.h"
+#include "llm/model/random_weights.h"
 #include "llm/model_fixtures.h"
-#include "llm/random_weights.h"
+#include "llm/tokenizer/byte_tokenizer.h"
 
 namespace anyaccel::llm {
 namespace {

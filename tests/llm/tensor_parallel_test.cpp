@@ -1,6 +1,6 @@
 // How models are split over ranks: DeepSpeed's results for the same questions, what must hold for every split, and layouts
 // of fused query, key and value against the views that transformers takes of them.
-#include "llm/tensor_parallel.h"
+#include "llm/model/tensor_parallel.h"
 
 #include <gtest/gtest.h>
 

@@ -15,9 +15,9 @@
 #include "anyaccel/accelerator.h"
 #include "anyaccel/comm/process_group.h"
 #include "anyaccel/error.h"
-#include "comm/communicator.h"
-#include "comm/group.h"
-#include "comm/store.h"
+#include "comm/group/group.h"
+#include "comm/host_communicator.h"
+#include "comm/store/store.h"
 
 namespace anyaccel::testing {
 

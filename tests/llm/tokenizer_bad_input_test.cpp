@@ -3,7 +3,7 @@
 
 #include "anyaccel/llm/tokenizer.h"
 #include "llm/test_directory.h"
-#include "llm/tokenizer_regex.h"
+#include "llm/tokenizer/regex.h"
 
 namespace anyaccel::llm {
 namespace {

@@ -1,8 +1,8 @@
 // The work of a tokenizer's patterns is bounded for a whole text: patterns of real tokenizers use a small part of the limit
 // on megabytes, hostile ones end at it, and looking through windows finds the same matches as PCRE2 does at once.
-#include "llm/tokenizer_regex.h"
-
 #include <gtest/gtest.h>
+
+#include "llm/tokenizer/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -13,8 +13,8 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/llm/tokenizer.h"
+#include "base/utf8.h"
 #include "llm/test_directory.h"
-#include "llm/utf8.h"
 
 namespace anyaccel::llm {
 namespace {

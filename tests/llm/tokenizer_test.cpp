@@ -6,10 +6,10 @@
 
 #include <thread>
 
+#include "base/json.h"
+#include "base/utf8.h"
 #include "cpu_time_growth.h"
-#include "llm/json.h"
 #include "llm/test_directory.h"
-#include "llm/utf8.h"
 
 namespace anyaccel::llm {
 namespace {

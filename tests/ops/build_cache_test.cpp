@@ -1,5 +1,5 @@
 // The cache of compiled ops: what makes an entry hold, who builds when many ask, and every way in which it can be broken.
-#include "ops/build_cache.h"
+#include "ops/build/build_cache.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "anyaccel/error.h"
-#include "ops/file_lock.h"
+#include "base/file_lock.h"
 #include "ops/op_build_support.h"
 
 namespace anyaccel::ops {

@@ -11,10 +11,10 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
-#include "ops/build_cache.h"
-#include "ops/hash.h"
+#include "base/hash.h"
+#include "base/subprocess.h"
+#include "ops/build/build_cache.h"
 #include "ops/op_build_support.h"
-#include "ops/subprocess.h"
 #include "two_users.h"
 
 namespace anyaccel::ops {

@@ -11,10 +11,10 @@
 #include "anyaccel/abi/driver_class.hpp"
 #include "anyaccel/detection.h"
 #include "anyaccel/error.h"
+#include "base/subprocess.h"
 #include "ops/op_build_support.h"
-#include "ops/subprocess.h"
-#include "runtime/driver_table.h"
-#include "runtime/host_services.h"
+#include "runtime/driver/driver_table.h"
+#include "runtime/driver/host_services.h"
 
 namespace anyaccel {
 namespace {
@@ -98,7 +98,7 @@ class ToyDevice final : public abi::Device {
     const auto library = folder.path() / "kernel.so";
     std::vector<std::string> command = {"c++", "-fPIC", "-shared", file.string(), "-o", library.string()};
     command.insert(command.end(), options, options + option_count);
-    const ops::ProcessResult result = ops::run_program(command);
+    const ProcessResult result = run_program(command);
     abi::CompileOutput output;
     output.succeeded = result.ok();
     output.log = result.output;

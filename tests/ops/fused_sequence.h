@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "accelerators/cpu/driver.h"
+#include "accelerators/cpu/cpu_driver.h"
 #include "anyaccel/abi/ops.h"
-#include "runtime/driver_table.h"
-#include "runtime/host_services.h"
+#include "runtime/driver/driver_table.h"
+#include "runtime/driver/host_services.h"
 
 namespace anyaccel::testing {
 

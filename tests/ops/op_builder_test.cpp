@@ -3,11 +3,11 @@
 
 #include <dlfcn.h>
 
-#include "accelerators/cpu/cpu_features.h"
 #include "anyaccel/accelerator.h"
 #include "anyaccel/detection.h"
 #include "anyaccel/error.h"
-#include "ops/host_tensors.h"
+#include "base/simd/cpu_features.h"
+#include "ops/host/host_tensors.h"
 #include "ops/op_build_support.h"
 #include "runtime/builtins.h"
 

@@ -1,5 +1,5 @@
 // The checks of op calls: good calls pass, and each kind of bad call is told what was found and what was expected.
-#include "ops/op_schema.h"
+#include "ops/dispatch/op_schema.h"
 
 #include <gtest/gtest.h>
 

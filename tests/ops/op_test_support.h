@@ -14,14 +14,14 @@
 #include <string>
 #include <vector>
 
-#include "accelerators/cpu/cpu_features.h"
 #include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/dtype.h"
 #include "anyaccel/error.h"
+#include "base/scalar_convert.h"
+#include "base/simd/cpu_features.h"
 #include "ops/device_under_test.h"
-#include "ops/op_schema.h"
-#include "runtime/scalar_convert.h"
+#include "ops/dispatch/op_schema.h"
 
 namespace anyaccel::cpu::testing {
 

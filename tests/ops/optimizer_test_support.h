@@ -13,13 +13,13 @@
 #include <string>
 #include <vector>
 
-#include "accelerators/cpu/cpu_features.h"
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/accelerator.h"
 #include "anyaccel/detection.h"
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/op_builder.h"
+#include "base/simd/cpu_features.h"
 
 namespace anyaccel::ops::testing {
 

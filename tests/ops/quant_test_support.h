@@ -15,7 +15,6 @@
 #include <string>
 #include <vector>
 
-#include "accelerators/cpu/cpu_features.h"
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/detection.h"
 #include "anyaccel/error.h"
@@ -23,6 +22,7 @@
 #include "anyaccel/op_builder.h"
 #include "anyaccel/philox.h"
 #include "anyaccel/tensor.h"
+#include "base/simd/cpu_features.h"
 #include "ops/device_under_test.h"
 
 namespace anyaccel::testing {

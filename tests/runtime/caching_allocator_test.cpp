@@ -11,7 +11,7 @@
 
 #include "anyaccel/error.h"
 #include "runtime/fake_memory.h"
-#include "runtime/size_classes.h"
+#include "runtime/memory/size_classes.h"
 
 namespace anyaccel {
 namespace {

@@ -15,7 +15,7 @@
 #include <functional>
 #include <iterator>
 
-#include "runtime/files.h"
+#include "base/files.h"
 
 namespace anyaccel {
 namespace {

@@ -1,6 +1,6 @@
 // Which files and folders count as nobody else's, what is said of the others, and that the cache keeps away from them.
 // Attacks by a second user are in tests/ops/cache_attack_test.cpp and tests/abi/plugin_files_test.cpp.
-#include "runtime/trusted_path.h"
+#include "base/trusted_path.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,9 +8,9 @@
 
 #include <fstream>
 
-#include "ops/image_cache.h"
+#include "base/cache_dir.h"
+#include "base/image_cache.h"
 #include "ops/op_build_support.h"
-#include "runtime/cache_dir.h"
 
 namespace anyaccel {
 namespace {
@@ -133,26 +133,26 @@ TEST_F(TrustedPaths, TheCacheKeepsAwayFromOpenFolders) {
   const Variable setting("ANYACCEL_CACHE_DIR", cache.string());
   const mode_t before = umask(0);
   EXPECT_EQ(write_cache_file(cache / "choices.txt", "measured"), "");
-  const fs::path image = ops::image_file("op", "hash");
-  const auto use_image = [&](std::string& used, bool& made) {
+  const fs::path image = image_file("op", "hash");
+  const auto use_kernels = [&](std::string& used, bool& made) {
     made = false;
-    ops::use_image(
+    use_image(
         image, "the kernels of a test",
-        [&](ops::DeviceImage found, bool) {
+        [&](DeviceImage found, bool) {
           used = found.bytes;
           return std::string();
         },
         [&] {
           made = true;
-          return ops::DeviceImage{"format", "code"};
+          return DeviceImage{"format", "code"};
         });
   };
   std::string used;
   bool made = false;
-  use_image(used, made);
+  use_kernels(used, made);
   umask(before);
   EXPECT_TRUE(made);
-  use_image(used, made);
+  use_kernels(used, made);
   EXPECT_FALSE(made) << "not kept";
   EXPECT_EQ(read_cache_file(cache / "choices.txt", 100), "measured");
   struct stat info {};
@@ -165,8 +165,8 @@ TEST_F(TrustedPaths, TheCacheKeepsAwayFromOpenFolders) {
   chmod(cache.c_str(), 0777);
   EXPECT_FALSE(read_cache_file(cache / "choices.txt", 100));
   EXPECT_EQ(write_cache_file(cache / "choices.txt", "planted"), "") << "it has been said already";
-  EXPECT_FALSE(ops::read_image(image));
-  use_image(used, made);
+  EXPECT_FALSE(read_image(image));
+  use_kernels(used, made);
   EXPECT_TRUE(made);
   EXPECT_EQ(used, "code");
   const std::string said = testing::internal::GetCapturedStderr();
@@ -179,10 +179,10 @@ TEST_F(TrustedPaths, TheCacheKeepsAwayFromOpenFolders) {
 
   // A single file that others could write is made anew.
   chmod(image.c_str(), 0666);
-  EXPECT_FALSE(ops::read_image(image));
-  use_image(used, made);
+  EXPECT_FALSE(read_image(image));
+  use_kernels(used, made);
   EXPECT_TRUE(made);
-  EXPECT_TRUE(ops::read_image(image));
+  EXPECT_TRUE(read_image(image));
 }
 
 }  // namespace

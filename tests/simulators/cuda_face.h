@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "accelerators/cuda/gpu_api.h"
-#include "runtime/files.h"
+#include "accelerators/cuda/platform/gpu_api.h"
+#include "base/files.h"
 
 namespace cuda_face {
 

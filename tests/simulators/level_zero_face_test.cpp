@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/files.h"
+#include "base/files.h"
 
 namespace {
 

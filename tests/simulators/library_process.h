@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/files.h"
+#include "base/files.h"
 
 namespace sim_test {
 

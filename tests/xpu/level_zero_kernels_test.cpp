@@ -2,8 +2,8 @@
 #include <thread>
 
 #include "accelerators/xpu/level_zero/spirv_compiler.h"
-#include "ops/subprocess.h"
-#include "runtime/shell.h"
+#include "base/shell.h"
+#include "base/subprocess.h"
 #include "xpu/level_zero_test_support.h"
 
 namespace anyaccel {
@@ -66,7 +66,7 @@ TEST(SpirvCompiler, TakesSubGroupsHalvesAndRequiredWidths) {
   ASSERT_TRUE(output.succeeded) << output.log;
   const test::TemporaryFolder folder;
   const auto file = folder.write("k.spv", std::string(output.image.begin(), output.image.end()));
-  const ops::ProcessResult text = ops::run_program({"llvm-spirv-14", "--to-text", file.string(), "-o", "-"});
+  const ProcessResult text = run_program({"llvm-spirv-14", "--to-text", file.string(), "-o", "-"});
   ASSERT_TRUE(text.ok()) << text.output;
   EXPECT_NE(text.output.find("Capability Groups"), std::string::npos);
   EXPECT_NE(text.output.find("Capability SubgroupDispatch"), std::string::npos);

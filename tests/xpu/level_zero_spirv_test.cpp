@@ -4,10 +4,10 @@
 
 #include "accelerators/xpu/level_zero/spirv_compiler.h"
 #include "anyaccel/device_op.h"
-#include "ops/portable/arguments.h"
+#include "base/shell.h"
+#include "base/subprocess.h"
 #include "ops/portable/kernel_set.h"
-#include "ops/subprocess.h"
-#include "runtime/shell.h"
+#include "runtime/kernel_arguments.h"
 #include "xpu/level_zero_test_support.h"
 #include "xpu/spirv_on_opencl.h"
 

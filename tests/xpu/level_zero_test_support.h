@@ -17,12 +17,12 @@
 #include <utility>
 #include <vector>
 
-#include "accelerators/xpu/driver.h"
+#include "accelerators/xpu/xpu_driver.h"
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/graph.h"
 #include "ops/op_build_support.h"
-#include "runtime/driver_table.h"
-#include "runtime/host_services.h"
+#include "runtime/driver/driver_table.h"
+#include "runtime/driver/host_services.h"
 
 namespace anyaccel::test {
 

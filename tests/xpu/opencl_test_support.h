@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "accelerators/xpu/driver.h"
+#include "accelerators/xpu/xpu_driver.h"
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/graph.h"
-#include "runtime/driver_table.h"
-#include "runtime/files.h"
-#include "runtime/host_services.h"
+#include "base/files.h"
+#include "runtime/driver/driver_table.h"
+#include "runtime/driver/host_services.h"
 
 namespace anyaccel::xpu_test {
 

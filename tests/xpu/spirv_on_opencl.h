@@ -14,8 +14,8 @@
 #include "accelerators/xpu/level_zero/spirv_compiler.h"
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/driver_accelerator.h"
-#include "ops/subprocess.h"
-#include "runtime/host_services.h"
+#include "base/subprocess.h"
+#include "runtime/driver/host_services.h"
 
 namespace anyaccel::testing {
 
@@ -27,7 +27,7 @@ inline std::string bitcode_of_spirv(const std::vector<unsigned char>& spirv) {
   const fs::path from = fs::path(folder) / "k.spv", to = fs::path(folder) / "k.bc";
   std::ofstream(from, std::ios::binary)
       .write(reinterpret_cast<const char*>(spirv.data()), static_cast<std::streamsize>(spirv.size()));
-  const ops::ProcessResult translated = ops::run_program({"llvm-spirv-14", "-r", from.string(), "-o", to.string()});
+  const ProcessResult translated = run_program({"llvm-spirv-14", "-r", from.string(), "-o", to.string()});
   std::ifstream stream(to, std::ios::binary);
   std::string bitcode{std::istreambuf_iterator<char>(stream), {}};
   fs::remove_all(folder);

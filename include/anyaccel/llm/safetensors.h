@@ -19,6 +19,10 @@
 
 #include "anyaccel/dtype.h"
 
+namespace anyaccel {
+class OpenFile;  // base/open_file.h
+}
+
 namespace anyaccel::llm {
 
 // One entry of a file's header.
@@ -43,8 +47,7 @@ enum class FileAccess {
 // went before. The library never calls it, since signal handlers belong to the program. Any thread; later calls do nothing.
 void end_process_when_mapped_file_is_cut();
 
-class OpenFile;     // llm/open_file.h
-struct MappedFile;  // llm/mapped_files.h
+struct MappedFile;  // llm/checkpoint/mapped_files.h
 
 class SafetensorsFile {
  public:

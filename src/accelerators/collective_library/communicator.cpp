@@ -1,4 +1,4 @@
-// See communicator.h.
+// Implements communicator.h: a member's end of a communicator of a Library.
 #include "accelerators/collective_library/communicator.h"
 
 #include <chrono>

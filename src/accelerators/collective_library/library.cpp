@@ -1,4 +1,4 @@
-// See library.h.
+// Implements library.h: libraries of collectives that are shaped like the one that most accelerators copied.
 #include "accelerators/collective_library/library.h"
 
 #include <dlfcn.h>

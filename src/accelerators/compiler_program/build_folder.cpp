@@ -1,4 +1,4 @@
-// See build_folder.h.
+// Implements build_folder.h: the files of one run of a compiler that is a program (nvcc, clang).
 #include "accelerators/compiler_program/build_folder.h"
 
 #include <fstream>

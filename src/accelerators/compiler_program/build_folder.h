@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/files.h"
+#include "base/files.h"
 
 namespace anyaccel {
 

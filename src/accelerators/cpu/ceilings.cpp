@@ -11,9 +11,9 @@
 #include <new>
 #include <string>
 
-#include "accelerators/cpu/kernels/dispatch.h"
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/error.h"
+#include "base/simd/dispatch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "accelerators/cpu/ceilings.cpp"

@@ -15,7 +15,7 @@
 #include "anyaccel/abi/host_code.h"
 #include "anyaccel/abi/host_memory.h"
 #include "anyaccel/abi/ops.h"
-#include "runtime/host_services.h"
+#include "runtime/driver/host_services.h"
 
 namespace anyaccel::cpu {
 
@@ -91,5 +91,11 @@ const aa_ops_table* ops_table();
 const aa_host_memory_table* host_memory_extension();
 const aa_ceilings_table* ceilings_table();
 const aa_host_code_table* host_code_table();
+
+// The objects behind the table's handles.
+inline DeviceObject& object(aa_device* device) { return *reinterpret_cast<DeviceObject*>(device); }
+inline StreamObject& object(aa_stream* stream) { return *reinterpret_cast<StreamObject*>(stream); }
+inline EventObject& object(aa_event* event) { return *reinterpret_cast<EventObject*>(event); }
+inline GraphObject& object(aa_graph* graph) { return *reinterpret_cast<GraphObject*>(graph); }
 
 }  // namespace anyaccel::cpu

@@ -4,18 +4,15 @@
 #include <cstring>
 
 #include "accelerators/cpu/ceilings.h"
-#include "accelerators/cpu/cpu_features.h"
 #include "accelerators/cpu/driver_objects.h"
 #include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/error.h"
-#include "runtime/host_services.h"
+#include "base/simd/cpu_features.h"
+#include "runtime/driver/host_services.h"
 
 namespace anyaccel::cpu {
 namespace {
-
-StreamObject& object(aa_stream* stream) { return *reinterpret_cast<StreamObject*>(stream); }
-GraphObject& object(aa_graph* graph) { return *reinterpret_cast<GraphObject*>(graph); }
 
 void run_fill(const Node& node) {
   auto* out = static_cast<uint8_t*>(node.destination);

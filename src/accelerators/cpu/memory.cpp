@@ -1,4 +1,4 @@
-// See memory.h.
+// Implements memory.h: memory of the CPU accelerator.
 #include "accelerators/cpu/memory.h"
 
 #include <sys/mman.h>

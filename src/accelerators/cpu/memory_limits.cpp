@@ -1,4 +1,4 @@
-// See memory_limits.h.
+// Implements memory_limits.h: how much memory the process can have.
 #include "accelerators/cpu/memory_limits.h"
 
 #include <fcntl.h>

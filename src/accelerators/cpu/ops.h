@@ -9,7 +9,7 @@
 namespace anyaccel::cpu {
 
 // Runs one call to its end on the calling thread and the worker pool. The call has passed the checks of
-// src/ops/op_schema.h. Throws anyaccel::InvalidArgument (code AA_OUT_OF_RANGE) for values inside tensors that are out
+// src/ops/dispatch/op_schema.h. Throws anyaccel::InvalidArgument (code AA_OUT_OF_RANGE) for values inside tensors that are out
 // of range, before anything is written.
 using OpFunction = void (*)(const aa_op_call& call);
 

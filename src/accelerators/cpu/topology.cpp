@@ -1,4 +1,5 @@
-// See topology.h.
+// Implements topology.h: the machine's NUMA nodes, read through hwloc the first time somebody asks (reading takes
+// milliseconds).
 #include "accelerators/cpu/topology.h"
 
 #include <hwloc.h>
@@ -8,7 +9,7 @@
 #include <fstream>
 
 #include "anyaccel/error.h"
-#include "runtime/hwloc_topology.h"
+#include "base/hwloc_topology.h"
 
 namespace anyaccel::cpu {
 namespace {

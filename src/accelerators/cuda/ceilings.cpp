@@ -1,4 +1,4 @@
-// See ceilings.h.
+// Implements ceilings.h: what the device can reach at most, measured now.
 #include "accelerators/cuda/ceilings.h"
 
 #include <algorithm>

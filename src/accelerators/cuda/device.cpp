@@ -1,4 +1,4 @@
-// See device.h.
+// Implements device.h: an opened device.
 #include "accelerators/cuda/device.h"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "accelerators/cuda/ceilings.h"
-#include "accelerators/cuda/compiler.h"
+#include "accelerators/cuda/compile/compiler.h"
 #include "accelerators/cuda/event.h"
 #include "accelerators/cuda/memory.h"
 #include "accelerators/cuda/module.h"

@@ -1,4 +1,4 @@
-// See device_state.h.
+// Implements device_state.h: what all objects of an opened device share.
 #include "accelerators/cuda/device_state.h"
 
 #include <algorithm>

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "accelerators/cuda/platform.h"
+#include "accelerators/cuda/platform/platform.h"
 
 namespace anyaccel::cuda {
 

@@ -1,4 +1,4 @@
-// See event.h.
+// Implements event.h: events.
 #include "accelerators/cuda/event.h"
 
 #include <string>

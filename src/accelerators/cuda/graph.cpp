@@ -1,4 +1,4 @@
-// See graph.h.
+// Implements graph.h: captures and the graphs they give.
 #include "accelerators/cuda/graph.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// See memory.h.
+// Implements memory.h: memory of a device and locked memory of the host, and what is known of every range.
 #include "accelerators/cuda/memory.h"
 
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// See module.h.
+// Implements module.h: loaded device code and its kernels.
 #include "accelerators/cuda/module.h"
 
 #include <elf.h>

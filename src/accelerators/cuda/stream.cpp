@@ -1,4 +1,4 @@
-// See stream.h.
+// Implements stream.h: streams.
 #include "accelerators/cuda/stream.h"
 
 #include <algorithm>

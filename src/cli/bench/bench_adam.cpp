@@ -10,7 +10,7 @@
 #include "anyaccel/op_builder.h"
 #include "anyaccel/ops/cpu_adam.h"
 #include "cli/bench/bench.h"
-#include "ops/host_accelerator.h"
+#include "ops/host/host_accelerator.h"
 
 namespace anyaccel::cli::bench {
 namespace {

@@ -15,10 +15,10 @@
 #include "anyaccel/error.h"
 #include "anyaccel/op_builder.h"
 #include "anyaccel/ops/async_io.h"
+#include "base/shell.h"
+#include "base/subprocess.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/child_process.h"
-#include "ops/subprocess.h"
-#include "runtime/shell.h"
 
 namespace anyaccel::cli::bench {
 namespace {

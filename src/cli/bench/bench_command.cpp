@@ -15,7 +15,7 @@
 #include "cli/command_support.h"
 #include "cli/commands.h"
 #include "cli/json_output.h"
-#include "runtime/host_services.h"
+#include "runtime/driver/host_services.h"
 
 namespace anyaccel::cli {
 namespace bench {

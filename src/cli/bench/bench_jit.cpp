@@ -11,11 +11,11 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/op_builder.h"
+#include "base/files.h"
+#include "base/toolchain.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/child_process.h"
-#include "ops/build_cache.h"
-#include "ops/toolchain.h"
-#include "runtime/files.h"
+#include "ops/build/build_cache.h"
 
 namespace anyaccel::cli::bench {
 namespace {
@@ -64,7 +64,7 @@ int jit_probe(const std::string& builder) {
 }
 
 void run_jit(const Options& options, std::vector<Result>& results) {
-  ops::cxx_command();  // without a compiler there is nothing to measure, which is an error that says what is missing
+  cxx_command();  // without a compiler there is nothing to measure, which is an error that says what is missing
   const TemporaryFolder cache("jit");
   const Setting setting("ANYACCEL_CACHE_DIR", cache.path().string());
   Result warm;

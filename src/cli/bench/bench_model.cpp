@@ -10,10 +10,10 @@
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/session.h"
 #include "anyaccel/llm/text_generation.h"
+#include "base/process_memory.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/child_process.h"
 #include "cli/bench/temporary_model.h"
-#include "runtime/process_memory.h"
 
 namespace anyaccel::cli::bench {
 namespace {

@@ -11,10 +11,10 @@
 #include "anyaccel/error.h"
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/session.h"
+#include "base/process_memory.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/rank_processes.h"
 #include "cli/bench/temporary_model.h"
-#include "runtime/process_memory.h"
 
 namespace anyaccel::cli::bench {
 namespace {
@@ -23,8 +23,8 @@ constexpr int decode_steps = 16;
 
 // One way to run the model, and its best figures: what else runs on the machine only slows it, and slows two processes that
 // wait for each other more than one.
-struct Setting {
-  explicit Setting(const std::vector<std::vector<int>>& cores, const std::string& model)
+struct RankSetting {
+  explicit RankSetting(const std::vector<std::vector<int>>& cores, const std::string& model)
       : ranks(std::make_unique<RankProcesses>(cores, std::vector<std::string>{"bench", "--tp-probe", model})) {}
 
   std::unique_ptr<RankProcesses> ranks;
@@ -33,14 +33,14 @@ struct Setting {
 };
 
 // Tokens a second of rank 0.
-double rate(RankProcesses& ranks, const std::string& command, double tokens) {
+double tokens_per_second(RankProcesses& ranks, const std::string& command, double tokens) {
   const double seconds = std::stod(ranks.ask(command)[0]);
   return seconds > 0 ? tokens / seconds : 0;
 }
 
 double best(const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); }
 
-void add_results(const char* what, const std::vector<double>& two_ranks, const std::vector<double>& one_core,
+void add_scaling(const char* what, const std::vector<double>& two_ranks, const std::vector<double>& one_core,
                  const std::vector<double>& two_cores, std::vector<Result>& results) {
   Result result{.name = std::string("tp.") + what, .unit = "tok/s", .ceiling_name = "one process on both cores"};
   result.ceiling = best(two_cores);
@@ -131,27 +131,27 @@ void run_tp(const Options& options, std::vector<Result>& results) {
     temporary = std::make_unique<TemporaryModel>(options.shape);
     directory = temporary->path();
   }
-  Setting two_ranks({{cores[0]}, {cores[1]}}, directory);
-  Setting one_core({{cores[0]}}, directory);
-  Setting two_cores({{cores[0], cores[1]}}, directory);
+  RankSetting two_ranks({{cores[0]}, {cores[1]}}, directory);
+  RankSetting one_core({{cores[0]}}, directory);
+  RankSetting two_cores({{cores[0], cores[1]}}, directory);
   const std::string prefill = "prefill " + std::to_string(options.prompt_tokens);
   const std::string decode = "decode " + std::to_string(decode_steps);
   for (int run = 0; run < options.runs + 1; ++run) {
-    for (Setting* setting : {&two_ranks, &one_core, &two_cores}) {
-      const double prefilled = rate(*setting->ranks, prefill, static_cast<double>(options.prompt_tokens));
-      const double decoded = rate(*setting->ranks, decode, decode_steps);
+    for (RankSetting* setting : {&two_ranks, &one_core, &two_cores}) {
+      const double prefilled = tokens_per_second(*setting->ranks, prefill, static_cast<double>(options.prompt_tokens));
+      const double decoded = tokens_per_second(*setting->ranks, decode, decode_steps);
       if (!run) continue;  // the first is for the caches
       setting->prefill.push_back(prefilled);
       setting->decode.push_back(decoded);
     }
   }
-  for (Setting* setting : {&two_ranks, &one_core, &two_cores}) {
+  for (RankSetting* setting : {&two_ranks, &one_core, &two_cores}) {
     for (const std::string& bytes : setting->ranks->ask("memory")) {
       setting->peak_bytes = std::max(setting->peak_bytes, std::stod(bytes));
     }
   }
-  add_results("decode", two_ranks.decode, one_core.decode, two_cores.decode, results);
-  add_results("prefill", two_ranks.prefill, one_core.prefill, two_cores.prefill, results);
+  add_scaling("decode", two_ranks.decode, one_core.decode, two_cores.decode, results);
+  add_scaling("prefill", two_ranks.prefill, one_core.prefill, two_cores.prefill, results);
   Result memory{.name = "tp.peak_memory", .unit = "GB", .ceiling_name = "half of one process's"};
   memory.ceiling = 0.5e-9 * one_core.peak_bytes;
   summarize(memory, {1e-9 * two_ranks.peak_bytes}, true);

@@ -1,4 +1,4 @@
-// See child_process.h.
+// Implements child_process.h: starts programs and reads what they print, for figures that need a fresh process.
 #include "cli/bench/child_process.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// See rank_processes.h.
+// Implements rank_processes.h: a small job of this very program on this host.
 #include "cli/bench/rank_processes.h"
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "anyaccel/error.h"
-#include "launcher/addresses.h"
+#include "launcher/plan/addresses.h"
 
 extern char** environ;
 

@@ -1,4 +1,4 @@
-// See temporary_model.h.
+// Implements temporary_model.h: models and prompts for the benchmarks of language models.
 #include "cli/bench/temporary_model.h"
 
 #include <cstdio>

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "anyaccel/llm/model.h"
-#include "runtime/files.h"
+#include "base/files.h"
 
 namespace anyaccel::cli::bench {
 

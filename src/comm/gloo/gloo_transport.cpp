@@ -13,12 +13,12 @@
 #include <thread>
 
 #include "anyaccel/error.h"
-#include "comm/communicator.h"
+#include "base/install_paths.h"
+#include "base/open_files.h"
 #include "comm/gloo/gloo_table.h"
 #include "comm/gloo/local_address.h"
+#include "comm/host_communicator.h"
 #include "comm/messages/message_communicator.h"
-#include "runtime/install_paths.h"
-#include "runtime/open_files.h"
 
 namespace anyaccel::comm {
 namespace {
@@ -245,7 +245,7 @@ class GlooTransport final : public MessageTransport {
 
 bool gloo_is_built() { return std::filesystem::exists(library_file()); }
 
-std::unique_ptr<Communicator> make_gloo_communicator(const Membership& membership) {
+std::unique_ptr<HostCommunicator> make_gloo_communicator(const Membership& membership) {
   static const aa_gloo_table* const table = open_library();
   return std::make_unique<MessageCommunicator>("gloo", membership, std::make_unique<GlooTransport>(*table, membership));
 }

@@ -1,4 +1,4 @@
-// See local_address.h.
+// Implements local_address.h: which of its own addresses a process shows to the other hosts of its job.
 #include "comm/gloo/local_address.h"
 
 #include <netdb.h>

@@ -13,8 +13,8 @@
 #include <map>
 
 #include "anyaccel/error.h"
-#include "comm/communicator.h"
-#include "runtime/scalar_convert.h"
+#include "base/scalar_convert.h"
+#include "comm/host_communicator.h"
 
 namespace anyaccel::comm {
 namespace {
@@ -22,9 +22,9 @@ namespace {
 // Elements of reductions in fp32, and bytes of all_gather, that are on their way in one step.
 constexpr int64_t kStep = int64_t{1} << 20;
 
-class Hierarchical final : public Communicator {
+class Hierarchical final : public HostCommunicator {
  public:
-  using Between = std::function<std::unique_ptr<Communicator>(const Membership&)>;
+  using Between = std::function<std::unique_ptr<HostCommunicator>(const Membership&)>;
 
   Hierarchical(const Membership& membership, const std::vector<int>& host_numbers, const Between& between)
       : rank_(membership.rank), size_(membership.size) {
@@ -207,7 +207,7 @@ class Hierarchical final : public Communicator {
   }
 
   void abort(const std::string& why) noexcept override {
-    for (Communicator* part : {local_.get(), leaders_.get(), all_.get()}) {
+    for (HostCommunicator* part : {local_.get(), leaders_.get(), all_.get()}) {
       if (part) part->abort(why);
     }
   }
@@ -333,20 +333,20 @@ class Hierarchical final : public Communicator {
   const int rank_;
   const int size_;
   std::string name_;
-  std::vector<std::vector<int>> hosts_;    // members of each host, in the order of ranks; hosts by their first member
-  int host_ = 0;                           // of this member
-  int place_ = 0;                          // among its host's members
-  std::unique_ptr<Communicator> local_;    // of the host; null when this member is alone there
-  std::unique_ptr<Communicator> leaders_;  // of the leaders; null elsewhere, and with one host
-  std::unique_ptr<Communicator> all_;      // null in a group of one
+  std::vector<std::vector<int>> hosts_;      // members of each host, in the order of ranks; hosts by their first member
+  int host_ = 0;                             // of this member
+  int place_ = 0;                            // among its host's members
+  std::unique_ptr<HostCommunicator> local_;  // of the host; null when this member is alone there
+  std::unique_ptr<HostCommunicator> leaders_;  // of the leaders; null elsewhere, and with one host
+  std::unique_ptr<HostCommunicator> all_;      // null in a group of one
   std::vector<std::byte> scratch_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_hierarchical_communicator(
+std::unique_ptr<HostCommunicator> make_hierarchical_communicator(
     const Membership& membership, const std::vector<int>& hosts,
-    const std::function<std::unique_ptr<Communicator>(const Membership&)>& between) {
+    const std::function<std::unique_ptr<HostCommunicator>(const Membership&)>& between) {
   return std::make_unique<Hierarchical>(membership, hosts, between);
 }
 

@@ -14,12 +14,12 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/host_communicator.h"
 #include "comm/messages/message_transport.h"
 
 namespace anyaccel::comm {
 
-class MessageCommunicator final : public Communicator {
+class MessageCommunicator final : public HostCommunicator {
  public:
   MessageCommunicator(std::string name, Membership membership, std::unique_ptr<MessageTransport> transport);
   ~MessageCommunicator() override;

@@ -1,4 +1,4 @@
-// See mpi_library.h.
+// Implements mpi_library.h: the machine's MPI: found, compiled against, started once a process.
 #include "comm/mpi/mpi_library.h"
 
 #include <algorithm>
@@ -10,10 +10,10 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/op_builder.h"
-#include "ops/subprocess.h"
-#include "ops/toolchain.h"
-#include "runtime/install_paths.h"
-#include "runtime/shell.h"
+#include "base/install_paths.h"
+#include "base/shell.h"
+#include "base/subprocess.h"
+#include "base/toolchain.h"
 
 namespace anyaccel::comm {
 namespace {
@@ -28,7 +28,7 @@ std::string variable(const char* name) {
 class MpiMessagesBuilder final : public HostOpBuilder {
  public:
   explicit MpiMessagesBuilder(const std::string& compiler) : HostOpBuilder("MpiMessagesBuilder") {
-    const ops::ProcessResult shown = ops::run_program({compiler, "-show"});
+    const ProcessResult shown = run_program({compiler, "-show"});
     if (!shown.ok()) {
       throw UnavailableError(compiler + " -show, which tells how to compile for its MPI, failed: " + shown.output);
     }
@@ -43,7 +43,7 @@ class MpiMessagesBuilder final : public HostOpBuilder {
       }
       if (word.starts_with("-L")) link_.push_back("-Wl,-rpath," + word.substr(2));
     }
-    compile_.push_back("-DAA_MPI_COMPILER=\"" + ops::compiler_identity(compiler) + "\"");
+    compile_.push_back("-DAA_MPI_COMPILER=\"" + compiler_identity(compiler) + "\"");
     // The C interface only: that of C++ needs a library of its own.
     compile_.insert(compile_.end(), {"-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX"});
   }

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "anyaccel/error.h"
-#include "comm/communicator.h"
+#include "comm/host_communicator.h"
 #include "comm/messages/message_communicator.h"
 #include "comm/mpi/mpi_library.h"
 
@@ -157,7 +157,7 @@ class MpiTransport final : public MessageTransport {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_mpi_communicator(const Membership& membership) {
+std::unique_ptr<HostCommunicator> make_mpi_communicator(const Membership& membership) {
   return std::make_unique<MessageCommunicator>("mpi", membership,
                                                std::make_unique<MpiTransport>(MpiLibrary::get(), membership));
 }

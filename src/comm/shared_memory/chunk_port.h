@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "comm/shared_memory/group.h"
+#include "comm/shared_memory/shared_memory_group.h"
 
 namespace anyaccel::comm::shm {
 
@@ -16,7 +16,7 @@ inline void copy_bytes(void* target, const void* source, size_t bytes) noexcept 
 // first publish() opens the operation.
 class ChunkPort {
  public:
-  ChunkPort(Group& group, const Operation& operation, uint64_t chunks)
+  ChunkPort(SharedMemoryGroup& group, const Operation& operation, uint64_t chunks)
       : group_(group), operation_(operation), first_(group.take_chunks(chunks)) {}
 
   char* slot(int member, uint64_t chunk) const noexcept { return group_.slot(member, first_ + chunk); }
@@ -40,7 +40,7 @@ class ChunkPort {
     group_.open(operation_, payload, bytes);
   }
 
-  Group& group_;
+  SharedMemoryGroup& group_;
   const Operation& operation_;
 
  private:

@@ -1,4 +1,4 @@
-// See exchange.h.
+// Implements exchange.h: passes bytes and file descriptors between the members of a group, through member 0.
 #include "comm/shared_memory/exchange.h"
 
 #include <poll.h>
@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "anyaccel/error.h"
-#include "runtime/open_files.h"
+#include "base/open_files.h"
 
 namespace anyaccel::comm::shm {
 namespace {

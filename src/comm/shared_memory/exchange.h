@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.h"
-#include "comm/socket.h"
+#include "comm/host_communicator.h"
+#include "comm/store/socket.h"
 
 namespace anyaccel::comm::shm {
 

@@ -28,10 +28,10 @@ inline size_t part_bytes(int size) noexcept { return kSlotBytes / static_cast<si
 // fill(slot, begin, length) writes a chunk of the message, which begins at byte `begin`, into this member's slot;
 // take(slot_of, begin, length) takes it from the slots of others, slot_of(member).
 template <class Fill, class Take>
-void exchange_chunks(Group& group, const Operation& operation, const Chunks& chunks, const Fill& fill,
+void exchange_chunks(SharedMemoryGroup& group, const Operation& operation, const Chunks& chunks, const Fill& fill,
                      const Take& take) {
   struct Port : ChunkPort {
-    Port(Group& g, const Operation& o, const Chunks& c, const Fill& f, const Take& t)
+    Port(SharedMemoryGroup& g, const Operation& o, const Chunks& c, const Fill& f, const Take& t)
         : ChunkPort(g, o, c.count()), rank(g.rank()), chunks(c), fill_slot(f), take_slots(t) {}
     void fill(uint64_t c) { fill_slot(slot(rank, c), chunks.begin(c), chunks.length(c)); }
     void take(uint64_t c) {

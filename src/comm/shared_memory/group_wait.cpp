@@ -8,7 +8,7 @@
 #include <climits>
 
 #include "anyaccel/error.h"
-#include "comm/shared_memory/group.h"
+#include "comm/shared_memory/shared_memory_group.h"
 
 namespace anyaccel::comm::shm {
 namespace {
@@ -46,13 +46,13 @@ void futex_wake(std::atomic<uint32_t>& word) noexcept {
 
 }  // namespace
 
-void Group::wake(int peer) {
+void SharedMemoryGroup::wake(int peer) {
   Header& header = at(peer).header();
   header.bell.fetch_add(1, std::memory_order_release);
   futex_wake(header.bell);
 }
 
-void Group::wait_slowly(const Condition& ready, bool everyone, int peer) {
+void SharedMemoryGroup::wait_slowly(const Condition& ready, bool everyone, int peer) {
   const auto start = Clock::now();
   if (yields_) {
     for (int i = 0; i < kYields; ++i) {
@@ -90,7 +90,7 @@ void Group::wait_slowly(const Condition& ready, bool everyone, int peer) {
   }
 }
 
-void Group::check_job() {
+void SharedMemoryGroup::check_job() {
   throw_if_failed();
   if (!membership_.watch || !membership_.watch->failed()) return;
   try {
@@ -100,7 +100,7 @@ void Group::check_job() {
   }
 }
 
-void Group::check_members(const Condition& ready, bool everyone, int peer) {
+void SharedMemoryGroup::check_members(const Condition& ready, bool everyone, int peer) {
   check_job();
   for (int member = 0; member < size_; ++member) {
     if (member == rank_) continue;

@@ -1,4 +1,4 @@
-// See operation.h.
+// Implements operation.h: what a collective is.
 #include "comm/shared_memory/operation.h"
 
 namespace anyaccel::comm::shm {

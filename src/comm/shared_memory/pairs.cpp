@@ -1,4 +1,4 @@
-// See pairs.h.
+// Implements pairs.h: messages between two members.
 #include "comm/shared_memory/pairs.h"
 
 #include <algorithm>
@@ -40,7 +40,8 @@ void Pairs::write(const void* data, size_t bytes, int peer) {
     const auto room = [&] { return kRingBytes - (head - taken.load(std::memory_order_acquire)); };
     size_t piece = std::min({room(), left, kPiece});
     if (piece == 0) {
-      if (!keep_arrived()) group_.wait([&] { return room() != 0 || anything_arrived(); }, Group::kOnlyPeer, peer);
+      if (!keep_arrived())
+        group_.wait([&] { return room() != 0 || anything_arrived(); }, SharedMemoryGroup::kOnlyPeer, peer);
       continue;
     }
     const size_t at = head % kRingBytes;
@@ -98,7 +99,7 @@ size_t Pairs::available(int peer) const noexcept {
 }
 
 void Pairs::wait_for_bytes(int peer, size_t bytes) {
-  group_.wait([&] { return available(peer) >= bytes; }, Group::kOnlyPeer, peer);
+  group_.wait([&] { return available(peer) >= bytes; }, SharedMemoryGroup::kOnlyPeer, peer);
 }
 
 size_t Pairs::read_some(void* data, size_t bytes, int peer) {

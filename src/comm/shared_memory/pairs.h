@@ -10,13 +10,13 @@
 #include <memory>
 #include <vector>
 
-#include "comm/shared_memory/group.h"
+#include "comm/shared_memory/shared_memory_group.h"
 
 namespace anyaccel::comm::shm {
 
 class Pairs {
  public:
-  explicit Pairs(Group& group) : group_(group), incoming_(static_cast<size_t>(group.size())) {}
+  explicit Pairs(SharedMemoryGroup& group) : group_(group), incoming_(static_cast<size_t>(group.size())) {}
 
   void send(const void* data, size_t bytes, int peer, int tag);
   void recv(void* data, size_t bytes, int peer, int tag);
@@ -50,7 +50,7 @@ class Pairs {
   void keep_more(int peer);
   void check_size(size_t expected, size_t sent, int peer, int tag);
 
-  Group& group_;
+  SharedMemoryGroup& group_;
   std::vector<Kept> incoming_;
 };
 

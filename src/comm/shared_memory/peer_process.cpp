@@ -1,4 +1,5 @@
-// See peer_process.h.
+// Implements peer_process.h: whether another process still lives, without mistaking a new process with the same
+// number for it.
 #include "comm/shared_memory/peer_process.h"
 
 #include <fcntl.h>

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "comm/socket.h"
+#include "comm/store/socket.h"
 
 namespace anyaccel::comm::shm {
 

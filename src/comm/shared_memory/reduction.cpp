@@ -1,4 +1,5 @@
-// See reduction.h. Compiled for several instruction sets in one binary; the one to use is chosen at run time.
+// Implements reduction.h: combines arrays element by element, in the order they are given. Compiled for several
+// instruction sets in one binary; the one to use is chosen at run time.
 #include "comm/shared_memory/reduction.h"
 
 #include <algorithm>
@@ -8,13 +9,15 @@
 #include <type_traits>
 
 #include "anyaccel/error.h"
-#include "comm/shared_memory/instruction_set.h"
-#include "runtime/scalar_convert.h"
+#include "base/scalar_convert.h"
+#include "base/simd/dispatch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "comm/shared_memory/reduction.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+// After highway.h
+#include "base/simd/float_types-inl.h"
 
 #ifndef ANYACCEL_COMM_REDUCTION_ARRAYS
 #define ANYACCEL_COMM_REDUCTION_ARRAYS
@@ -37,60 +40,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // ---- fp32, bf16 and fp16, in vectors of fp32 ---------------------------------------------------------------------
 
-using FloatTag = hn::ScalableTag<float>;
-using FloatVec = hn::Vec<FloatTag>;
-constexpr FloatTag kFloats;
-constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
-
-struct Float32 {
-  using Raw = float;
-  static HWY_INLINE FloatVec load(const float* p) { return hn::LoadU(kFloats, p); }
-  static HWY_INLINE void store(FloatVec v, float* p) { hn::StoreU(v, kFloats, p); }
-};
-#if HWY_TARGET == HWY_SCALAR
-struct BFloat16 {
-  using Raw = uint16_t;
-  static HWY_INLINE FloatVec load(const uint16_t* p) { return hn::Set(kFloats, bf16_to_float(*p)); }
-  static HWY_INLINE void store(FloatVec v, uint16_t* p) { *p = float_to_bf16(hn::GetLane(v)); }
-};
-struct Float16 {
-  using Raw = uint16_t;
-  static HWY_INLINE FloatVec load(const uint16_t* p) { return hn::Set(kFloats, fp16_to_float(*p)); }
-  static HWY_INLINE void store(FloatVec v, uint16_t* p) { *p = float_to_fp16(hn::GetLane(v)); }
-};
-#else
-struct BFloat16 {
-  using Raw = uint16_t;
-  static HWY_INLINE FloatVec load(const uint16_t* p) {
-    const hn::Rebind<uint16_t, FloatTag> halves;
-    const hn::RebindToUnsigned<FloatTag> wide;
-    return hn::BitCast(kFloats, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(halves, p))));
-  }
-  static HWY_INLINE void store(FloatVec v, uint16_t* p) {
-    // To nearest even; a NaN keeps its upper bits and becomes quiet.
-    const hn::RebindToSigned<FloatTag> ints;
-    const hn::RebindToUnsigned<FloatTag> wide;
-    const hn::Rebind<uint16_t, FloatTag> halves;
-    const auto bits = hn::BitCast(ints, v);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(ints, 1));
-    const auto rounded = hn::Add(hn::Add(bits, hn::Set(ints, 0x7fff)), odd);
-    const auto quiet = hn::Or(bits, hn::Set(ints, 0x400000));
-    const auto chosen = hn::IfThenElse(hn::RebindMask(ints, hn::IsNaN(v)), quiet, rounded);
-    hn::StoreU(hn::DemoteTo(halves, hn::BitCast(ints, hn::ShiftRight<16>(hn::BitCast(wide, chosen)))), halves, p);
-  }
-};
-struct Float16 {
-  using Raw = uint16_t;
-  static HWY_INLINE FloatVec load(const uint16_t* p) {
-    const hn::Rebind<hwy::float16_t, FloatTag> halves;
-    return hn::PromoteTo(kFloats, hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(p)));
-  }
-  static HWY_INLINE void store(FloatVec v, uint16_t* p) {
-    const hn::Rebind<hwy::float16_t, FloatTag> halves;
-    hn::StoreU(hn::DemoteTo(halves, v), halves, reinterpret_cast<hwy::float16_t*>(p));
-  }
-};
-#endif
+using namespace simd::HWY_NAMESPACE;  // NOLINT(google-build-using-namespace)
 
 struct Add {
   static HWY_INLINE FloatVec vector(FloatVec a, FloatVec b) { return hn::Add(a, b); }
@@ -159,31 +109,31 @@ void reduce_floats(const Arrays& arrays) {
   int64_t i = 0;
   for (; i + kVectors * kLanes <= arrays.elements; i += kVectors * kLanes) {
     const Raw* from = source(0) + i;
-    FloatVec a0 = Type::load(from), a1 = Type::load(from + kLanes), a2 = Type::load(from + 2 * kLanes),
-             a3 = Type::load(from + 3 * kLanes);
+    FloatVec a0 = load(Type(), from), a1 = load(Type(), from + kLanes), a2 = load(Type(), from + 2 * kLanes),
+             a3 = load(Type(), from + 3 * kLanes);
     for (int s = 1; s < arrays.count; ++s) {
       from = source(s) + i;
-      a0 = Op::vector(a0, Type::load(from));
-      a1 = Op::vector(a1, Type::load(from + kLanes));
-      a2 = Op::vector(a2, Type::load(from + 2 * kLanes));
-      a3 = Op::vector(a3, Type::load(from + 3 * kLanes));
+      a0 = Op::vector(a0, load(Type(), from));
+      a1 = Op::vector(a1, load(Type(), from + kLanes));
+      a2 = Op::vector(a2, load(Type(), from + 2 * kLanes));
+      a3 = Op::vector(a3, load(Type(), from + 3 * kLanes));
     }
     if constexpr (kAverage) {
       a0 = hn::Div(a0, members), a1 = hn::Div(a1, members), a2 = hn::Div(a2, members), a3 = hn::Div(a3, members);
     }
     for (int t = 0; t < arrays.count_of_targets; ++t) {
       Raw* const to = target(t) + i;
-      Type::store(a0, to);
-      Type::store(a1, to + kLanes);
-      Type::store(a2, to + 2 * kLanes);
-      Type::store(a3, to + 3 * kLanes);
+      store(Type(), a0, to);
+      store(Type(), a1, to + kLanes);
+      store(Type(), a2, to + 2 * kLanes);
+      store(Type(), a3, to + 3 * kLanes);
     }
   }
   for (; i + kLanes <= arrays.elements; i += kLanes) {
-    FloatVec sum = Type::load(source(0) + i);
-    for (int s = 1; s < arrays.count; ++s) sum = Op::vector(sum, Type::load(source(s) + i));
+    FloatVec sum = load(Type(), source(0) + i);
+    for (int s = 1; s < arrays.count; ++s) sum = Op::vector(sum, load(Type(), source(s) + i));
     if constexpr (kAverage) sum = hn::Div(sum, members);
-    for (int t = 0; t < arrays.count_of_targets; ++t) Type::store(sum, target(t) + i);
+    for (int t = 0; t < arrays.count_of_targets; ++t) store(Type(), sum, target(t) + i);
   }
   if constexpr (std::is_same_v<Raw, float>) {
     // Few elements: a partial vector would wait for its stores.
@@ -199,13 +149,13 @@ void reduce_floats(const Arrays& arrays) {
     const auto bytes = static_cast<size_t>(n) * sizeof(Raw);
     Raw part[static_cast<size_t>(kLanes)] = {};
     std::memcpy(part, source(0) + i, bytes);
-    FloatVec sum = Type::load(part);
+    FloatVec sum = load(Type(), part);
     for (int s = 1; s < arrays.count; ++s) {
       std::memcpy(part, source(s) + i, bytes);
-      sum = Op::vector(sum, Type::load(part));
+      sum = Op::vector(sum, load(Type(), part));
     }
     if constexpr (kAverage) sum = hn::Div(sum, members);
-    Type::store(sum, part);
+    store(Type(), sum, part);
     for (int t = 0; t < arrays.count_of_targets; ++t) std::memcpy(target(t) + i, part, bytes);
     i += n;
   }
@@ -259,9 +209,9 @@ void reduce_numbers(const Arrays& arrays, DType dtype) {
     reduce_plain<std::conditional_t<kSigned, Number, Unsigned>, Op, std::conditional_t<kAverage, Number, void>>(arrays);
   };
   switch (dtype) {
-    case DType::F32: return reduce_floats<Float32, Op, kAverage>(arrays);
-    case DType::BF16: return reduce_floats<BFloat16, Op, kAverage>(arrays);
-    case DType::F16: return reduce_floats<Float16, Op, kAverage>(arrays);
+    case DType::F32: return reduce_floats<F32Type, Op, kAverage>(arrays);
+    case DType::BF16: return reduce_floats<Bf16Type, Op, kAverage>(arrays);
+    case DType::F16: return reduce_floats<F16Type, Op, kAverage>(arrays);
     case DType::F64: return reduce_plain<double, Op, std::conditional_t<kAverage, double, void>>(arrays);
     case DType::F8E4M3: return reduce_fp8<Op, kAverage>(arrays, kE4M3);
     case DType::F8E5M2: return reduce_fp8<Op, kAverage>(arrays, kE5M2);
@@ -325,8 +275,7 @@ void reduce(void* target, const void* const* sources, int count_of_sources, int6
 
 void reduce_to_all(void* const* targets, int count_of_targets, const void* const* sources, int count_of_sources,
                    int64_t elements, DType dtype, ReduceOp op) {
-  apply_instruction_set();
-  HWY_DYNAMIC_DISPATCH(reduce_any)({targets, count_of_targets, sources, count_of_sources, elements}, dtype, op);
+  AA_CPU_DISPATCH(reduce_any)({targets, count_of_targets, sources, count_of_sources, elements}, dtype, op);
 }
 
 }  // namespace anyaccel::comm

@@ -10,10 +10,10 @@
 #include <algorithm>
 
 #include "comm/shared_memory/chunk_port.h"
-#include "comm/shared_memory/communicator.h"
 #include "comm/shared_memory/exchange_chunks.h"
 #include "comm/shared_memory/pipeline.h"
 #include "comm/shared_memory/reduction.h"
+#include "comm/shared_memory/shared_memory_communicator.h"
 #include "comm/shared_memory/slices.h"
 
 namespace anyaccel::comm::shm {
@@ -42,7 +42,7 @@ void add_few(float* data, const void* const* sources, int size, int64_t count) {
 // An array in chunks, each in slices that belong to the members.
 struct ReducePort : ChunkPort {
   // The result goes to `root`, or everywhere for -1.
-  ReducePort(Group& g, const Operation& o, void* d, const BlockPlace& p, int r, const void** s, void** t)
+  ReducePort(SharedMemoryGroup& g, const Operation& o, void* d, const BlockPlace& p, int r, const void** s, void** t)
       : ChunkPort(g, o, chunk_count(o)),
         rank(g.rank()),
         size(g.size()),

@@ -1,4 +1,4 @@
-// See segment.h.
+// Implements segment.h: memory that processes share.
 #include "comm/shared_memory/segment.h"
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "anyaccel/error.h"
-#include "runtime/open_files.h"
+#include "base/open_files.h"
 
 namespace anyaccel::comm::shm {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "comm/socket.h"
+#include "comm/store/socket.h"
 
 namespace anyaccel::comm::shm {
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "ops/portable/arguments.h"
 #include "ops/portable/op_group.h"
+#include "runtime/kernel_arguments.h"
 
 namespace anyaccel::ops::portable {
 namespace {

@@ -1,4 +1,4 @@
-// See kernel_set.h.
+// Implements kernel_set.h: portable kernels (kernels/portable) on an accelerator.
 #include "ops/portable/kernel_set.h"
 
 #include <cstdlib>
@@ -6,7 +6,7 @@
 
 #include "anyaccel/error.h"
 #include "ops/builders.h"
-#include "runtime/host_services.h"
+#include "runtime/driver/host_services.h"
 
 namespace anyaccel::ops::portable {
 namespace {

@@ -3,8 +3,8 @@
 #include <array>
 #include <cstdint>
 
-#include "ops/portable/arguments.h"
 #include "ops/portable/op_group.h"
+#include "runtime/kernel_arguments.h"
 
 namespace anyaccel::ops::portable {
 namespace {

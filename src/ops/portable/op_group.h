@@ -16,7 +16,7 @@ class OpGroup {
   virtual ~OpGroup() = default;
   // Names of abi/ops.h. The other functions number them in this order.
   virtual std::span<const char* const> ops() const = 0;
-  // Whether the call can run on the device. Data pointers may be null. The host has checked the call (ops/op_schema.h).
+  // Whether the call can run on the device. Data pointers may be null. The host has checked the call (ops/dispatch/op_schema.h).
   virtual bool supports(size_t op, const aa_op_call& call, const aa_kernel_tuning& tuning) const = 0;
   // Launches kernels on the calling thread's current stream of `device`. A call with nothing to do launches none. Allocates
   // nothing on the heap.

@@ -1,4 +1,4 @@
-// See optimizers.h.
+// Implements optimizers.h: the steps of the fused optimizers as portable kernels.
 #include "ops/portable/optimizers.h"
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "anyaccel/tensor.h"
-#include "ops/optimizers.h"
-#include "ops/portable/arguments.h"
+#include "ops/host/optimizers.h"
+#include "runtime/kernel_arguments.h"
 
 namespace anyaccel::ops::portable {
 namespace {

@@ -1,11 +1,11 @@
-// See quantizers.h.
+// Implements quantizers.h: the functions behind ops::Quantizer and ops::FPQuantizer as portable kernels.
 #include "ops/portable/quantizers.h"
 
 #include <algorithm>
 #include <bit>
 
 #include "anyaccel/tensor.h"
-#include "ops/portable/arguments.h"
+#include "runtime/kernel_arguments.h"
 
 namespace anyaccel::ops::portable {
 namespace {

@@ -1,8 +1,8 @@
 // The ops of sampling.cl: argmax, repetition_penalty, sample and frequency_penalty.
 #include <cmath>
 
-#include "ops/portable/arguments.h"
 #include "ops/portable/op_group.h"
+#include "runtime/kernel_arguments.h"
 
 namespace anyaccel::ops::portable {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "runtime/table_members.h"
+#include "runtime/driver/table_members.h"
 
 namespace anyaccel::layers {
 

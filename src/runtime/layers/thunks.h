@@ -17,14 +17,14 @@
 #include <utility>
 
 #include "anyaccel/error.h"
-#include "runtime/driver_table.h"
-#include "runtime/host_services.h"
-#include "runtime/table_members.h"
+#include "runtime/driver/driver_table.h"
+#include "runtime/driver/host_services.h"
+#include "runtime/driver/table_members.h"
 
 namespace anyaccel::layers {
 
 // Drivers in one process that can have the same layer.
-inline constexpr int max_slots = 16;
+inline constexpr int max_slots = 8;
 
 // All tables of one driver, by value: the layer's own.
 struct OwnTables {

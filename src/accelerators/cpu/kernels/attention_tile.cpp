@@ -14,10 +14,10 @@
 #include <limits>
 #include <numbers>
 
-#include "accelerators/cpu/kernels/dispatch.h"
 #include "accelerators/cpu/kernels/rows.h"
 #include "accelerators/cpu/kernels/scratch.h"
-#include "runtime/scalar_convert.h"
+#include "base/scalar_convert.h"
+#include "base/simd/dispatch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/attention_tile.cpp"
@@ -39,7 +39,7 @@ struct Visible {
 };
 
 // A group of rows.
-struct Group {
+struct HeadGroup {
   int64_t row;
   int count;
 };
@@ -74,19 +74,19 @@ struct TileMemory {
     maximum = part[5];
     total = part[6];
     visible = reinterpret_cast<Visible*>(part[7]);
-    groups_of_rows = reinterpret_cast<Group*>(part[8]);
+    groups_of_rows = reinterpret_cast<HeadGroup*>(part[8]);
   }
 
-  int64_t padded;         // head size in whole vectors
-  float* q;               // scaled queries; those of a group of n rows as [D][n]
-  float* keys;            // [D][kBlockSlots]
-  float* values;          // [kBlockSlots][padded]
-  float* scores;          // [rows of a batch][kBlockSlots]
-  float* sums;            // [rows][padded]
-  float* maximum;         // [rows]
-  float* total;           // [rows][kLanes]: partial sums of the weights
-  Visible* visible;       // [rows]
-  Group* groups_of_rows;  // [groups]
+  int64_t padded;             // head size in whole vectors
+  float* q;                   // scaled queries; those of a group of n rows as [D][n]
+  float* keys;                // [D][kBlockSlots]
+  float* values;              // [kBlockSlots][padded]
+  float* scores;              // [rows of a batch][kBlockSlots]
+  float* sums;                // [rows][padded]
+  float* maximum;             // [rows]
+  float* total;               // [rows][kLanes]: partial sums of the weights
+  Visible* visible;           // [rows]
+  HeadGroup* groups_of_rows;  // [groups]
 };
 
 class TileRunner {
@@ -183,13 +183,13 @@ class TileRunner {
   }
 
   // Slots that the rows of a group see between them, relative to the block and within it. Later rows see later slots.
-  Visible seen_by(const Group& group) const {
+  Visible seen_by(const HeadGroup& group) const {
     const Visible first = memory_.visible[group.row], last = memory_.visible[group.row + group.count - 1];
     return {std::max<int64_t>(0, first.begin - block_), std::min(slots_, last.end - block_)};
   }
 
   // Some groups of rows against the block.
-  void run_batch(const Group* groups, int count) {
+  void run_batch(const HeadGroup* groups, int count) {
     const int64_t d = call_.head_size;
     const int64_t value_vectors = memory_.padded / kLanes;
     Visible seen[kBatchGroups];
@@ -279,7 +279,7 @@ class TileRunner {
   }
 
   // Whether all values of slots that some but not all rows of a group see are finite.
-  bool hidden_values_finite(const Group& group, Visible seen) const {
+  bool hidden_values_finite(const HeadGroup& group, Visible seen) const {
     const int64_t all_begin = memory_.visible[group.row + group.count - 1].begin - block_;
     const int64_t all_end = memory_.visible[group.row].end - block_;
     if (all_begin <= seen.begin && all_end >= seen.end) return true;

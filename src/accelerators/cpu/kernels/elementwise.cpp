@@ -4,13 +4,13 @@
 #include <cstring>
 
 #include "accelerators/cpu/kernels/checks.h"
-#include "accelerators/cpu/kernels/dispatch.h"
 #include "accelerators/cpu/kernels/elementwise_plan.h"
 #include "accelerators/cpu/kernels/ops_fast.h"
 #include "accelerators/cpu/kernels/parallel.h"
 #include "accelerators/cpu/kernels/rows.h"
 #include "accelerators/cpu/kernels/scratch.h"
-#include "runtime/scalar_convert.h"
+#include "base/scalar_convert.h"
+#include "base/simd/dispatch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/elementwise.cpp"

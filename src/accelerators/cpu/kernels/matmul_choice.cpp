@@ -13,7 +13,6 @@
 #include <string>
 #include <utility>
 
-#include "accelerators/cpu/cpu_features.h"
 #include "accelerators/cpu/kernels/choice_file.h"
 #include "accelerators/cpu/kernels/matmul_inner.h"
 #include "accelerators/cpu/onednn.h"
@@ -21,6 +20,7 @@
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "base/simd/cpu_features.h"
 
 namespace anyaccel::cpu {
 namespace {

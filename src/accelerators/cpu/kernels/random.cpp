@@ -4,12 +4,12 @@
 #include <cstring>
 #include <numbers>
 
-#include "accelerators/cpu/kernels/dispatch.h"
 #include "accelerators/cpu/kernels/ops_fast.h"
 #include "accelerators/cpu/kernels/parallel.h"
 #include "accelerators/cpu/kernels/rows.h"
 #include "anyaccel/philox.h"
-#include "runtime/scalar_convert.h"
+#include "base/scalar_convert.h"
+#include "base/simd/dispatch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/random.cpp"

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "anyaccel/abi/base.h"
-#include "runtime/scalar_convert.h"
+#include "base/scalar_convert.h"
 
 namespace anyaccel::cpu {
 

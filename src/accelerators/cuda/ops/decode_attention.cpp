@@ -129,7 +129,7 @@ class DecodeAttention final : public OpGroup {
     }
     TunedLaunch shape;
     shape.grid = {static_cast<unsigned>(splits), static_cast<unsigned>(groups), static_cast<unsigned>(a.tokens)};
-    shape.block = AA_DECODE_THREADS;
+    shape.block = AA_DECODE_ATTENTION_THREADS;
     shape.overlaps_previous = true;
     // Beside it, the next kernel's loads of weights would stand before its own. More blocks than multiprocessors share them.
     shape.alone = splits * pairs <= device_.facts().multiprocessors;

@@ -1,4 +1,4 @@
-// See decode_plan.h.
+// Implements decode_plan.h: how a product of few rows is cut for kernels/cuda/decode_products.h.
 #include "accelerators/cuda/ops/decode_plan.h"
 
 #include <algorithm>

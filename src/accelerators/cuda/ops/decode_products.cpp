@@ -24,8 +24,6 @@ constexpr std::array<const char*, 3> weight_types = {"f32", "bf16", "f16"};
 int weight_type(int32_t dtype) {
   return dtype == AA_DTYPE_F32 ? 0 : dtype == AA_DTYPE_BF16 ? 1 : dtype == AA_DTYPE_F16 ? 2 : -1;
 }
-int64_t size_of(int32_t dtype) { return static_cast<int64_t>(dtype_size(static_cast<DType>(dtype))); }
-bool is_there(const aa_tensor& tensor) { return tensor.dtype != AA_DTYPE_NONE; }
 
 // Whether rows (or the one row) can be read `bytes` at a time.
 bool is_readable(const aa_tensor& tensor, int64_t bytes) {

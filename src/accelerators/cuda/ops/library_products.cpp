@@ -27,10 +27,6 @@ constexpr int64_t fewest_columns = 1024;
 constexpr size_t scratch_step = size_t{32} << 20;
 constexpr unsigned most_grid_rows = 65535;
 
-size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
-bool is_there(const aa_tensor& t) { return t.dtype != AA_DTYPE_NONE; }
-size_t size_of(int32_t dtype) { return dtype_size(static_cast<DType>(dtype)); }
-
 // A matrix whose rows lie one after the other, each without gaps.
 bool is_by_rows(const aa_tensor& t) {
   return (t.shape[1] <= 1 || t.strides[1] == 1) && (t.shape[0] <= 1 || t.strides[0] >= t.shape[1]);
@@ -169,7 +165,7 @@ class LibraryProducts final : public OpGroup {
   }
   // A row of w.
   static const char* at(const aa_tensor& w, int64_t row) {
-    const auto bytes = static_cast<size_t>(row * row_step(w)) * size_of(w.dtype);
+    const auto bytes = static_cast<size_t>(row * row_step(w)) * static_cast<size_t>(size_of(w.dtype));
     return w.data ? static_cast<const char*>(w.data) + bytes : nullptr;
   }
 
@@ -217,7 +213,8 @@ class LibraryProducts final : public OpGroup {
     const auto engine = engine_.lock();
     for (int64_t first = 0; first < all; first += pieces.columns) {
       const int64_t columns = std::min(pieces.columns, all - first);
-      char* out_at = static_cast<char*>(out.data) + static_cast<size_t>(first * column_step(out)) * size_of(out.dtype);
+      char* out_at = static_cast<char*>(out.data) +
+                     static_cast<size_t>(first * column_step(out)) * static_cast<size_t>(size_of(out.dtype));
       const int64_t gate_step = pieces.gate_in_out ? row_step(out) : pieces.step;
       const ProductProblem problems[2] = {
           gated_problem(x, t[2], first, columns, gate_step, pieces.gate_in_out ? out_at : nullptr),
@@ -263,7 +260,7 @@ class LibraryProducts final : public OpGroup {
                             .overlaps_previous = true};
     const auto bias_at = [&](const aa_tensor& bias) -> const void* {
       if (!is_there(bias)) return nullptr;
-      return static_cast<const char*>(bias.data) + first * bias.strides[0] * static_cast<int64_t>(size_of(bias.dtype));
+      return static_cast<const char*>(bias.data) + first * bias.strides[0] * size_of(bias.dtype);
     };
     kernels_.launch(combine, stream.handle(), shape, out_at, gate, up, bias_at(gate_bias), bias_at(up_bias), g);
   }

@@ -7,10 +7,16 @@
 
 #include "accelerators/cuda/device_state.h"
 #include "anyaccel/abi/ops.h"
+#include "anyaccel/dtype.h"
 
 namespace anyaccel::cuda {
 
 class Stream;
+
+// Of an element, in bytes.
+inline int64_t size_of(int32_t dtype) { return static_cast<int64_t>(dtype_size(static_cast<DType>(dtype))); }
+// Whether an optional tensor of a call was given.
+inline bool is_there(const aa_tensor& tensor) { return tensor.dtype != AA_DTYPE_NONE; }
 
 class OpGroup {
  public:
@@ -18,7 +24,7 @@ class OpGroup {
   // Names of abi/ops.h. The other functions number them in this order.
   virtual std::span<const char* const> ops() const = 0;
   // Whether the group runs this call, and runs it better than the groups after it. Data pointers may be null. The host has
-  // checked the call (ops/op_schema.h). Cheap: asked for before every call.
+  // checked the call (ops/dispatch/op_schema.h). Cheap: asked for before every call.
   virtual bool supports(size_t op, const aa_op_call& call) = 0;
   // Enqueues on the stream; the device's context is current. Does not block but for compiling and loading at first use.
   // Also while the stream captures a graph. A call with nothing to do enqueues nothing.

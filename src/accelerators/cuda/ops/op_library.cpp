@@ -1,4 +1,4 @@
-// See op_library.h.
+// Implements op_library.h: the extension "ops" of one opened device.
 #include "accelerators/cuda/ops/op_library.h"
 
 #include <string>

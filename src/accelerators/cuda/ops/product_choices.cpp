@@ -1,4 +1,5 @@
-// See product_choices.h.
+// Implements product_choices.h: which algorithm of cuBLASLt was fastest for a kind of product, remembered from
+// earlier processes.
 #include "accelerators/cuda/ops/product_choices.h"
 
 #include <charconv>
@@ -9,7 +10,7 @@
 #include <vector>
 
 #include "anyaccel/log.h"
-#include "runtime/cache_dir.h"
+#include "base/cache_dir.h"
 
 namespace anyaccel::cuda {
 namespace {

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "accelerators/cuda/cublaslt.h"
+#include "accelerators/cuda/libraries/cublaslt.h"
 
 namespace anyaccel::cuda {
 

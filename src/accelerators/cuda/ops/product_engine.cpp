@@ -1,4 +1,4 @@
-// See product_engine.h.
+// Implements product_engine.h: matrix products by cuBLASLt on one device.
 #include "accelerators/cuda/ops/product_engine.h"
 
 #include <algorithm>
@@ -22,8 +22,6 @@ constexpr size_t most_plans = 4096;
 
 // What NVIDIA's documentation of cublasSetWorkspace recommends.
 size_t most_workspace(const DeviceFacts& facts) { return size_t{facts.major >= 9 ? 64u : 32u} << 20; }
-
-size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 LtType type_of(int32_t dtype) { return dtype == AA_DTYPE_BF16 ? lt_bf16 : dtype == AA_DTYPE_F16 ? lt_f16 : lt_f32; }
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "accelerators/cuda/cublaslt.h"
+#include "accelerators/cuda/libraries/cublaslt.h"
 #include "accelerators/cuda/ops/product_choices.h"
 
 namespace anyaccel::cuda {
@@ -41,6 +41,9 @@ struct ProductOperands {
   const void* residual = nullptr;  // may be out
   void* out = nullptr;
 };
+
+// Bytes rounded up to the alignment of parts of scratch memory.
+constexpr size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // 16, 8, 4, 2 or 1. Null, as in calls that are only asked about, is aligned.
 uint32_t alignment_of(const void* pointer);

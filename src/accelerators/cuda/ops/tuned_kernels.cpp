@@ -1,15 +1,15 @@
-// See tuned_kernels.h.
+// Implements tuned_kernels.h: the kernels of one file of kernels/cuda on one device.
 #include "accelerators/cuda/ops/tuned_kernels.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <utility>
 
-#include "accelerators/cuda/compiler.h"
+#include "accelerators/cuda/compile/compiler.h"
 #include "anyaccel/device_op.h"
-#include "ops/hash.h"
-#include "ops/image_cache.h"
-#include "runtime/install_paths.h"
+#include "base/hash.h"
+#include "base/image_cache.h"
+#include "base/install_paths.h"
 
 namespace anyaccel::cuda {
 namespace {
@@ -82,12 +82,12 @@ void TunedKernels::load_module() {
   const fs::path kernels = install_kernels_dir();
   const std::string file = (kernels / "cuda" / file_).string();
   const std::string text = expand_includes(file, {(kernels / "portable").string()});
-  ops::Hash hash;
-  hash.add(ops::image_magic).add(compiler_fingerprint(facts)).add(facts.arch).add(text);
+  Hash hash;
+  hash.add(image_magic).add(compiler_fingerprint(facts)).add(facts.arch).add(text);
   for (const std::string& option : options_) hash.add(option);
 
   const std::string what = "the kernels of " + file_;
-  const auto use = [&](ops::DeviceImage image, bool kept) -> std::string {
+  const auto use = [&](DeviceImage image, bool kept) -> std::string {
     const RelaxedCapture relaxed(api);
     const Result result = api.module_load(&module_, image.bytes.c_str(), 0, nullptr, nullptr);
     if (result == success) return {};
@@ -102,9 +102,9 @@ void TunedKernels::load_module() {
       throw abi::Failure(AA_INTERNAL, what + " could not be compiled for " + facts.arch + " (" +
                                           compiler_fingerprint(facts) + "; source " + file + "):\n" + output.log);
     }
-    return ops::DeviceImage{std::move(output.format), std::string(output.image.begin(), output.image.end())};
+    return DeviceImage{std::move(output.format), std::string(output.image.begin(), output.image.end())};
   };
-  ops::use_image(ops::image_file("cuda_" + fs::path(file_).stem().string(), hash.text()), what, use, make);
+  use_image(image_file("cuda_" + fs::path(file_).stem().string(), hash.text()), what, use, make);
 }
 
 FunctionHandle TunedKernels::load(size_t kernel) {

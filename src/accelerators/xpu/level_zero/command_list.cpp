@@ -1,4 +1,4 @@
-// See command_list.h.
+// Implements command_list.h: a command list whose commands run one after another, whatever the driver.
 #include "accelerators/xpu/level_zero/command_list.h"
 
 namespace anyaccel::xpu::level_zero {

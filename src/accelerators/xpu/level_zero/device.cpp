@@ -1,4 +1,4 @@
-// See device.h.
+// Implements device.h: an opened device.
 #include "accelerators/xpu/level_zero/device.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// See event.h.
+// Implements event.h: events.
 #include "accelerators/xpu/level_zero/event.h"
 
 #include <chrono>

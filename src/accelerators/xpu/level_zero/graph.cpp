@@ -1,4 +1,4 @@
-// See graph.h.
+// Implements graph.h: recorded graphs.
 #include "accelerators/xpu/level_zero/graph.h"
 
 #include "accelerators/xpu/level_zero/stream.h"

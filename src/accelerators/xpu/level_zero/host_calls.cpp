@@ -1,4 +1,4 @@
-// See host_calls.h.
+// Implements host_calls.h: host functions in the order of a stream.
 #include "accelerators/xpu/level_zero/host_calls.h"
 
 namespace anyaccel::xpu::level_zero {

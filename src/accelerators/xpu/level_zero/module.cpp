@@ -1,4 +1,4 @@
-// See module.h.
+// Implements module.h: loaded SPIR-V modules and their kernels.
 #include "accelerators/xpu/level_zero/module.h"
 
 #include <algorithm>

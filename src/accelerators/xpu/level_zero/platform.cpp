@@ -1,4 +1,4 @@
-// See platform.h.
+// Implements platform.h: finding Level Zero.
 #include "accelerators/xpu/level_zero/platform.h"
 
 #include <dlfcn.h>

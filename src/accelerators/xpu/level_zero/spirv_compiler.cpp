@@ -1,12 +1,12 @@
-// See spirv_compiler.h.
+// Implements spirv_compiler.h: OpenCL C to SPIR-V by programs of the system.
 #include "accelerators/xpu/level_zero/spirv_compiler.h"
 
 #include <cstdlib>
 #include <cstring>
 
 #include "accelerators/compiler_program/build_folder.h"
-#include "ops/subprocess.h"
-#include "runtime/shell.h"
+#include "base/shell.h"
+#include "base/subprocess.h"
 
 namespace anyaccel::xpu::level_zero {
 namespace {
@@ -29,7 +29,7 @@ Tools find_tools() {
   }
   Tools tools{find_program("clang"), {}, first_version};
   if (tools.clang.empty()) return {};
-  const ops::ProcessResult said = ops::run_program({tools.clang, "-dumpversion"});
+  const ProcessResult said = run_program({tools.clang, "-dumpversion"});
   tools.version = said.ok() ? std::atoi(said.output.c_str()) : 0;
   if (tools.version < first_version || tools.version > last_version) return {};
   tools.translator = find_program("llvm-spirv-" + std::to_string(tools.version));
@@ -95,13 +95,13 @@ abi::CompileOutput compile_to_spirv(const std::string& name, std::string_view so
   command.insert(command.end(), compiler_options().begin(), compiler_options().end());
   command.insert(command.end(), options.begin(), options.end());
   command.insert(command.end(), {"-c", source_file, "-o", bitcode});
-  const ops::ProcessResult compiled = ops::run_program(command);
+  const ProcessResult compiled = run_program(command);
   output.log = compiled.output;
   if (!compiled.ok()) {
     if (output.log.empty()) output.log = tools.clang + " ended with code " + std::to_string(compiled.exit_code);
     return output;
   }
-  const ops::ProcessResult translated = ops::run_program({tools.translator, bitcode, "-o", spirv});
+  const ProcessResult translated = run_program({tools.translator, bitcode, "-o", spirv});
   output.log += translated.output;
   if (!translated.ok()) {
     output.log += "\n" + tools.translator + " ended with code " + std::to_string(translated.exit_code);

@@ -1,4 +1,4 @@
-// See stream.h.
+// Implements stream.h: streams.
 #include "accelerators/xpu/level_zero/stream.h"
 
 #include <algorithm>

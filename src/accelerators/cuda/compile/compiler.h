@@ -1,0 +1,21 @@
+// CUDA C++ source to a cubin at run time: NVRTC where it is, else nvcc; HIP: hipRTC. Needs no device.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "accelerators/cuda/platform/platform.h"
+#include "anyaccel/abi/driver_class.hpp"
+
+namespace anyaccel::cuda {
+
+// A line that changes with compiler, version and architecture ("nvrtc 13.0 sm_90"). Throws AA_UNAVAILABLE, saying what was
+// looked for and where, when there is no compiler.
+std::string compiler_fingerprint(const DeviceFacts& facts);
+
+// Compiles for the device's architecture. `options` as NVRTC takes them. A compile error is a result with succeeded false.
+// Thread-safe. Throws AA_UNAVAILABLE as above.
+abi::CompileOutput compile(const DeviceFacts& facts, const std::string& name, const std::string& source,
+                           std::span<const std::string> options);
+
+}  // namespace anyaccel::cuda

@@ -1,0 +1,137 @@
+// Implements anyaccel/file_output.h: writing files so that a full disk, a quota or a limit on the size of files is an
+// error with a reason.
+#include "anyaccel/file_output.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <system_error>
+
+namespace anyaccel {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Keeps SIGXFSZ, which the kernel sends to the thread that writes, from this thread.
+class NoSizeSignal {
+ public:
+  NoSizeSignal() {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~NoSizeSignal() {
+    const int error = errno;
+    if (sigismember(&before_, SIGXFSZ) != 1) {
+      const timespec now{};
+      while (sigtimedwait(&signal_, nullptr, &now) == SIGXFSZ) {
+      }
+      pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    }
+    errno = error;
+  }
+  NoSizeSignal(const NoSizeSignal&) = delete;
+  NoSizeSignal& operator=(const NoSizeSignal&) = delete;
+
+ private:
+  sigset_t signal_{};
+  sigset_t before_{};
+};
+
+// Writes a new file beside `path` and renames it. `like`: what is there, whose permissions are kept; null: as the umask says.
+std::string write_beside(const fs::path& path, std::string_view text, const struct stat* like) {
+  // Not mkstemp(): the file is for whom the umask says.
+  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+  const std::string fresh = path.string() + "." + std::to_string(getpid()) + "." + std::to_string(now) + ".tmp";
+  const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file < 0) return write_problem(errno);
+  if (like != nullptr) (void)!::fchmod(file, like->st_mode & 07777);
+  std::string reason = write_all(file, text.data(), text.size());
+  if (::close(file) != 0 && reason.empty()) reason = write_problem(errno);
+  if (reason.empty() && std::rename(fresh.c_str(), path.c_str()) == 0) return "";
+  if (reason.empty()) reason = write_problem(errno);
+  ::unlink(fresh.c_str());
+  return reason;
+}
+
+// Where a symbolic link leads to; another path as it is.
+fs::path followed(const fs::path& path) {
+  std::error_code error;
+  return fs::is_symlink(path, error) ? fs::weakly_canonical(path, error) : path;
+}
+
+fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+
+// errno says why not.
+bool may_write(const fs::path& path) {
+  std::error_code error;
+  const int how = fs::is_directory(path, error) ? W_OK | X_OK : W_OK;
+  return faccessat(AT_FDCWD, path.c_str(), how, AT_EACCESS) == 0;
+}
+
+}  // namespace
+
+std::string write_problem(int error) {
+  std::string text = std::strerror(error);
+  rlimit limit{};
+  if (error == EFBIG && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    text += ": the limit on the size of files of this process is " + std::to_string(limit.rlim_cur) +
+            " bytes; raise it with `ulimit -f`";
+  }
+  if (error == ENOSPC) text += "; make room there, or write to another disk";
+  if (error == EDQUOT) text += "; delete files of yours there, or write to another disk";
+  return text;
+}
+
+std::string write_all(int file, const void* data, size_t bytes) {
+  const NoSizeSignal guard;
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = ::write(file, next, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return write_problem(errno);
+    if (written == 0) return "the file system takes no more";
+    next += written;
+    bytes -= static_cast<size_t>(written);
+  }
+  return "";
+}
+
+std::string write_output_file(const fs::path& path, std::string_view text) {
+  const fs::path target = followed(path);
+  struct stat found {};
+  const bool there = ::stat(target.c_str(), &found) == 0;
+  // A file in a folder that may not be written can only be written as it is.
+  if (there && (!S_ISREG(found.st_mode) || !may_write(folder_of(target)))) {
+    const int file = ::open(target.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
+    if (file < 0) return write_problem(errno);
+    std::string reason = write_all(file, text.data(), text.size());
+    if (::close(file) != 0 && reason.empty()) reason = write_problem(errno);
+    return reason;
+  }
+  return write_beside(target, text, there ? &found : nullptr);
+}
+
+std::string output_file_problem(const fs::path& path) {
+  if (!path.has_filename()) return std::strerror(EISDIR);
+  const fs::path target = followed(path);
+  struct stat found {};
+  if (::stat(target.c_str(), &found) == 0) {
+    if (S_ISDIR(found.st_mode)) return std::strerror(EISDIR);
+    return may_write(target) ? "" : std::strerror(errno);
+  }
+  if (errno != ENOENT) return std::strerror(errno);
+  const fs::path folder = folder_of(target);
+  return may_write(folder) ? "" : "the folder " + folder.string() + ": " + std::strerror(errno);
+}
+
+}  // namespace anyaccel

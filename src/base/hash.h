@@ -1,0 +1,40 @@
+// Hashes that tell contents apart: XXH3 with 128 bits, as 32 hexadecimal digits.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace anyaccel {
+
+class Hash {
+ public:
+  Hash();
+  ~Hash();
+  // Each piece counts with its length, so that {"ab", "c"} and {"a", "bc"} differ.
+  Hash& add(std::string_view piece);
+  std::string text() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The hash of one long piece that comes in parts.
+class FileHash {
+ public:
+  FileHash();
+  ~FileHash();
+  void add(const char* data, size_t size);
+  std::string text() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The FileHash of a file's contents; nothing (and errno) when it cannot be read.
+std::optional<std::string> file_hash(const std::string& file);
+
+}  // namespace anyaccel

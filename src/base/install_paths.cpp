@@ -1,0 +1,56 @@
+// Implements install_paths.h: where this copy of anyaccel lies, found from the running program so that an installed
+// tree can be moved.
+#include "base/install_paths.h"
+
+#include <filesystem>
+
+// Defined in a program that was built against the installed package, by a source file of that package.
+extern "C" __attribute__((weak)) const char* anyaccel_package_prefix();
+
+namespace anyaccel {
+namespace {
+
+bool is_installed(const std::filesystem::path& prefix) {
+  std::error_code error;
+  return std::filesystem::exists(prefix / "share/anyaccel/kernels", error);
+}
+
+// <prefix> of <prefix>/bin/anyaccel, or of the build tree; empty when it cannot be told.
+std::filesystem::path program_prefix() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? std::filesystem::path() : program.parent_path().parent_path();
+}
+
+}  // namespace
+
+std::string install_prefix() {
+  const std::filesystem::path own = program_prefix();
+  if (is_installed(own)) return own.string();
+  if (anyaccel_package_prefix && is_installed(anyaccel_package_prefix())) return anyaccel_package_prefix();
+  return {};
+}
+
+std::string install_include_dir() {
+  const std::string prefix = install_prefix();
+  return prefix.empty() ? ANYACCEL_SOURCE_DIR "/include" : prefix + "/include";
+}
+
+std::string install_kernels_dir() {
+  const std::string prefix = install_prefix();
+  return prefix.empty() ? ANYACCEL_SOURCE_DIR "/kernels" : prefix + "/share/anyaccel/kernels";
+}
+
+std::string install_library_dir() {
+  const std::string prefix = install_prefix();
+  return (prefix.empty() ? program_prefix().string() : prefix) + "/lib/anyaccel";
+}
+
+std::string install_plugin_dir() { return install_library_dir() + "/plugins"; }
+
+std::string install_prebuilt_dir() {
+  const std::string prefix = install_prefix();
+  return prefix.empty() ? std::string() : prefix + "/lib/anyaccel/ops";
+}
+
+}  // namespace anyaccel

@@ -1,0 +1,124 @@
+// Detection of the instruction set and its choice; see cpu_features.h.
+#include "base/simd/cpu_features.h"
+
+#include <cpuid.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <string>
+
+#include "anyaccel/error.h"
+#include "base/simd/dispatch.h"
+#include "hwy/targets.h"
+
+namespace anyaccel::cpu {
+namespace {
+
+constexpr std::array<Isa, 3> kAllIsas = {Isa::Baseline, Isa::Avx2, Isa::Avx512};
+
+CpuFeatures detect() noexcept {
+  CpuFeatures features;
+  // Highway checks the CPUID bits and that the operating system saves the registers.
+  const int64_t targets = hwy::SupportedTargets();
+  features.avx2 = (targets & HWY_AVX2) != 0;
+  features.avx512 = features.avx2 && (targets & HWY_AVX3) != 0;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (features.avx512 && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
+    features.avx512_vnni = (ecx >> 11) & 1u;
+    features.avx512_fp16 = (edx >> 23) & 1u;
+    features.amx_bf16 = ((edx >> 22) & 1u) && ((edx >> 24) & 1u);  // AMX-BF16 and AMX-TILE
+    if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) features.avx512_bf16 = (eax >> 5) & 1u;
+  }
+  __get_cpuid(0, &eax, &ebx, &ecx, &edx);
+  const bool is_amd = ebx == signature_AMD_ebx && ecx == signature_AMD_ecx && edx == signature_AMD_edx;
+  features.fast_bf16 = features.amx_bf16 || (features.avx512_bf16 && is_amd);
+  return features;
+}
+
+// -1 until chosen.
+std::atomic<int> chosen_isa{-1};
+
+void apply(Isa isa) noexcept {
+  int64_t targets = HWY_STATIC_TARGET;
+  if (isa >= Isa::Avx2) targets |= HWY_AVX2;
+  if (isa >= Isa::Avx512) targets |= HWY_AVX3;
+  hwy::SetSupportedTargetsForTest(targets);
+  hwy::GetChosenTarget().Update(targets);
+  chosen_isa.store(static_cast<int>(isa), std::memory_order_release);
+}
+
+std::string available_names() {
+  std::string names;
+  for (Isa candidate : kAllIsas) {
+    if (!is_isa_available(candidate)) continue;
+    if (!names.empty()) names += ", ";
+    names += isa_name(candidate);
+  }
+  return names;
+}
+
+Isa initial_isa() {
+  const char* asked = std::getenv("ANYACCEL_CPU_ISA");
+  if (asked == nullptr || *asked == '\0') {
+    return is_isa_available(Isa::Avx512) ? Isa::Avx512 : is_isa_available(Isa::Avx2) ? Isa::Avx2 : Isa::Baseline;
+  }
+  for (Isa candidate : kAllIsas) {
+    if (isa_name(candidate) != asked) continue;
+    if (is_isa_available(candidate)) return candidate;
+    throw InvalidArgument("ANYACCEL_CPU_ISA=" + std::string(asked) +
+                          ": this machine does not have that instruction set; it has " + available_names());
+  }
+  throw InvalidArgument("ANYACCEL_CPU_ISA=" + std::string(asked) +
+                        " is not known; expected baseline, avx2 or avx512 (available here: " + available_names() + ")");
+}
+
+}  // namespace
+
+std::string_view isa_name(Isa isa) noexcept {
+  switch (isa) {
+    case Isa::Baseline: return "baseline";
+    case Isa::Avx2: return "avx2";
+    case Isa::Avx512: return "avx512";
+  }
+  return "invalid";
+}
+
+const CpuFeatures& cpu_features() noexcept {
+  static const CpuFeatures features = detect();
+  return features;
+}
+
+bool is_isa_available(Isa isa) noexcept {
+  switch (isa) {
+    case Isa::Baseline: return true;
+    case Isa::Avx2: return cpu_features().avx2;
+    case Isa::Avx512: return cpu_features().avx512;
+  }
+  return false;
+}
+
+Isa isa() {
+  const int chosen = chosen_isa.load(std::memory_order_acquire);
+  if (chosen >= 0) return static_cast<Isa>(chosen);
+  // Runs once; a throw leaves it to be tried (and reported) again.
+  static const bool applied = (apply(initial_isa()), true);
+  static_cast<void>(applied);
+  return static_cast<Isa>(chosen_isa.load(std::memory_order_acquire));
+}
+
+void set_isa(Isa isa) {
+  if (!is_isa_available(isa)) {
+    throw InvalidArgument("instruction set '" + std::string(isa_name(isa)) +
+                          "' is not available on this machine; it has " + available_names());
+  }
+  anyaccel::cpu::isa();  // settles the first choice, so that it cannot come after this one
+  apply(isa);
+}
+
+bool is_bf16_supported() { return true; }
+bool is_fp16_supported() { return isa() >= Isa::Avx2; }
+bool has_bf16_arithmetic() noexcept { return cpu_features().avx512_bf16 || cpu_features().amx_bf16; }
+bool has_fp16_arithmetic() noexcept { return cpu_features().avx512_fp16; }
+
+}  // namespace anyaccel::cpu

@@ -1,0 +1,48 @@
+// How a kernel file is compiled for several instruction sets and the right version is called.
+//
+// Include this file before any header of Highway, and write a kernel file like this (name.cpp):
+//
+//   #include "base/simd/dispatch.h"
+//   #undef HWY_TARGET_INCLUDE
+//   #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/name.cpp"  // this very file, compiled once per set
+//   #include "hwy/foreach_target.h"
+//   #include "hwy/highway.h"
+//
+//   HWY_BEFORE_NAMESPACE();
+//   namespace anyaccel::cpu::HWY_NAMESPACE {
+//   void add_rows(const aa_op_call& call) { ... }  // hn::ScalableTag<float> and so on
+//   }  // namespace anyaccel::cpu::HWY_NAMESPACE
+//   HWY_AFTER_NAMESPACE();
+//
+//   #if HWY_ONCE
+//   namespace anyaccel::cpu {
+//   HWY_EXPORT(add_rows);
+//   void add(const aa_op_call& call) { AA_CPU_DISPATCH(add_rows)(call); }
+//   }  // namespace anyaccel::cpu
+//   #endif
+//
+// Standard headers and project headers must be included before HWY_BEFORE_NAMESPACE(), so that their inline functions
+// are compiled for the baseline only. Keep vector code out of lambdas that a template of such a header calls
+// (WorkerPool::run): let the lambda call a function of HWY_NAMESPACE, so that it surely has the instruction set.
+//
+// Highway's sets stand for cpu::Isa one to one: AVX3 is Avx512, AVX2 is Avx2, and the scalar (one lane) or EMU128
+// fallback, compiled for plain x86-64, is Baseline. cpu::set_isa() governs them all.
+#pragma once
+
+#include "base/simd/cpu_features.h"
+
+#if defined(HIGHWAY_HWY_DETECT_TARGETS_H_)
+#error "include base/simd/dispatch.h before the headers of Highway"
+#endif
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+
+// The version of an HWY_EXPORTed function for the instruction set in use. isa() makes sure that the choice of
+// ANYACCEL_CPU_ISA has been applied before Highway would make its own.
+#define AA_CPU_DISPATCH(function) (static_cast<void>(::anyaccel::cpu::isa()), HWY_DYNAMIC_DISPATCH(function))
+
+// Unrolls a loop over accumulators wholly, so that they live in registers.
+#if defined(__clang__)
+#define AA_UNROLL _Pragma("unroll")
+#else
+#define AA_UNROLL _Pragma("GCC unroll 32")
+#endif

@@ -1,0 +1,34 @@
+// UTF-8: stepping through characters, checking, and repairing text.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace anyaccel {
+
+inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";  // U+FFFD
+
+struct Utf8Step {
+  size_t length = 0;  // bytes of the character, or of the broken sequence (1 to 3); 0 at the end
+  bool valid = false;
+  bool incomplete = false;  // broken only because the text ends: more bytes could complete it
+  char32_t code = 0xFFFD;
+};
+
+// The character that begins at `text`. A broken sequence is its longest prefix that could begin a character, at least
+// one byte: what Unicode (section 3.9) recommends to replace by one U+FFFD.
+Utf8Step utf8_step(std::string_view text) noexcept;
+
+bool is_valid_utf8(std::string_view text) noexcept;
+// Each broken sequence becomes one U+FFFD.
+std::string repair_utf8(std::string_view text);
+void append_utf8(std::string& text, char32_t code);
+// Bytes of the character that begins with this byte, in valid text.
+inline size_t utf8_length(char first) noexcept {
+  const auto byte = static_cast<unsigned char>(first);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
+}  // namespace anyaccel

@@ -1,0 +1,55 @@
+// A command as a job of several ranks: the same command line on every rank, one voice. Started by itself it is a job of one.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "anyaccel/comm/process_group.h"
+
+namespace anyaccel::cli {
+
+// Ends the command on this rank with exit code 1 and no message: another rank says what failed.
+class FailedElsewhere : public std::exception {
+ public:
+  const char* what() const noexcept override { return "the job failed on another rank"; }
+};
+
+// It lives until the command's error has been printed: then end() tells the others.
+class RankedCommand {
+ public:
+  // Joins the job that the environment tells of; see comm::init_process_group(). Blocks until all ranks are there.
+  RankedCommand();
+  // Leaves in order, which waits for the others to leave too.
+  ~RankedCommand();
+  RankedCommand(const RankedCommand&) = delete;
+  RankedCommand& operator=(const RankedCommand&) = delete;
+
+  const std::shared_ptr<comm::ProcessGroup>& group() const noexcept { return group_; }
+  int ranks() const noexcept { return group_->size(); }
+  // Rank 0 reads standard input, and it alone prints.
+  bool speaks() const noexcept { return group_->rank() == 0; }
+
+  // Runs a part of the work that may fail on some ranks and not on others, and waits for all to be through. When it failed
+  // anywhere, all ranks throw: rank 0 its own exception or an Error that names the rank, the others FailedElsewhere.
+  void together(const std::function<void()>& part) const;
+
+  // On a rank that does not speak: waits until rank 0 has said what failed and ended (a launcher ends the job with the
+  // first rank), then throws FailedElsewhere.
+  [[noreturn]] void fail_silently() const;
+
+  // The command ends with this exit code: when it failed, leaves at once, and what the others wait for fails.
+  static void end(int exit_code);
+
+  // Rank 0's texts, on every rank.
+  std::vector<std::string> texts_of_rank_zero(const std::vector<std::string>& texts) const;
+
+ private:
+  std::string text_of(int rank, std::string text) const;
+
+  std::shared_ptr<comm::ProcessGroup> group_;
+};
+
+}  // namespace anyaccel::cli

@@ -1,0 +1,24 @@
+// How the members of a group become a communicator of their devices: over the group's store, they find out whether all of
+// them can, agree on an id, join, and find out whether all of them did.
+#pragma once
+
+#include <string>
+
+#include "anyaccel/accelerator.h"
+#include "comm/host_communicator.h"
+
+struct aa_comm;
+
+namespace anyaccel::comm {
+
+struct DeviceJoin {
+  std::string library;      // "nccl"
+  std::string version;      // "2.28.9"
+  aa_comm* comm = nullptr;  // null: the library cannot serve the group, on any member
+  std::string why;          // not
+};
+
+// Collective. `access` is that of this member's device. CommunicationError when a member does not come.
+DeviceJoin join_devices(const CollectivesAccess& access, const Membership& membership);
+
+}  // namespace anyaccel::comm

@@ -1,0 +1,101 @@
+// Runs the operations of one group on host memory: in their order, kept in the log, on the caller's thread, in a stream,
+// or on the group's own thread.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/comm/process_group.h"
+#include "comm/comms_log.h"
+#include "comm/group/group_failure.h"
+#include "comm/group/operation_order.h"
+#include "comm/host_communicator.h"
+
+namespace anyaccel::comm {
+
+// What an operation is called in the log, and how long its message is there.
+struct OperationLabel {
+  CommOp op;
+  size_t bytes;
+};
+
+class OperationRunner {
+ public:
+  // `on_failure`: see GroupSetup.
+  OperationRunner(std::unique_ptr<HostCommunicator> communicator, std::shared_ptr<CommsLog> log,
+                  std::function<void(const std::string&)> on_failure);
+  // Ends the thread after what is queued.
+  ~OperationRunner();
+
+  HostCommunicator& communicator() noexcept { return *communicator_; }
+  OperationOrder& order() noexcept { return order_; }
+  void check() const { failure_.check(); }
+  bool failed() const noexcept { return failure_.failed(); }
+
+  // On this thread, in the ticket's turn. Throws what `body` throws; a CommunicationError ends the group.
+  template <class Body>
+  void run(OperationOrder::Ticket ticket, OperationLabel label, Body&& body) {
+    order_.wait_turn(ticket);
+    const Completion completion{order_, ticket};
+    run_now(label, body);
+  }
+
+  // The same without a ticket: for captured work, whose place in the order is where its graph is replayed.
+  template <class Body>
+  void run_now(OperationLabel label, Body&& body) {
+    failure_.check();
+    try {
+      if (!log_) [[likely]] {
+        body();
+        return;
+      }
+      const auto start = std::chrono::steady_clock::now();
+      body();
+      log_->record(label.op, label.bytes, communicator_->size(), std::chrono::steady_clock::now() - start);
+    } catch (const CommunicationError& error) {
+      fail(error.what(), error.code());
+      throw;
+    }
+  }
+
+  // What else `fail` stops: called once, with the reason, on any thread; must not throw. Before the first operation.
+  void set_abort(std::function<void(const std::string&)> abort) { abort_ = std::move(abort); }
+
+  // Runs `task` on the group's thread, after what was queued before. It must not throw.
+  void queue(std::function<void()> task);
+
+  // Ends the group: operations that wait return with an error soon, later ones throw it. Any thread.
+  void fail(const std::string& message, aa_code code) noexcept;
+  // The same for a failure that the job was told of already.
+  void fail_silently(const std::string& message, aa_code code) noexcept;
+
+ private:
+  struct Completion {
+    OperationOrder& order;
+    OperationOrder::Ticket ticket;
+    ~Completion() { order.complete(ticket); }
+  };
+
+  void work();
+  void stop_waiting(const std::string& message) noexcept;
+
+  std::unique_ptr<HostCommunicator> communicator_;
+  std::shared_ptr<CommsLog> log_;
+  std::function<void(const std::string&)> on_failure_;
+  std::function<void(const std::string&)> abort_;
+  GroupFailure failure_;
+  OperationOrder order_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> tasks_;
+  bool stop_ = false;
+  std::thread thread_;  // started by the first task
+};
+
+}  // namespace anyaccel::comm

@@ -1,0 +1,74 @@
+// How a group's operations reach tensors: directly, or in order with a stream, with copies through page-locked memory
+// where the host cannot use the accelerator's memory; and asynchronously.
+//
+// Uncaptured operations share two staging buffers, which is right because all of a group's operations on a device are in
+// one order: when the current stream changes, the new one waits for the old one. A captured operation has buffers of its
+// own, which its graph keeps.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/driver_accelerator.h"
+#include "comm/group/operation_runner.h"
+
+namespace anyaccel::comm {
+
+// The tensors of one operation; either may be null. In place: only `output`, with reads_output.
+struct Operands {
+  const Tensor* output = nullptr;
+  const Tensor* input = nullptr;
+  bool reads_output = false;
+  bool writes_output = true;
+};
+
+// The collective itself on host memory (null where there is no tensor).
+using OperationBody = std::function<void(HostCommunicator&, void* output, const void* input)>;
+
+class TensorPath {
+ public:
+  TensorPath(Accelerator& accelerator, std::shared_ptr<OperationRunner> runner);
+
+  struct Place {
+    bool in_stream = false;  // ordered by the current stream of `device`
+    bool capturing = false;  // which records a graph
+    bool on_device = false;  // a tensor lies there
+    int device = 0;
+  };
+  // Throws InvalidArgument for tensors of another accelerator or of two devices.
+  Place place(const Operands& operands) const;
+
+  // Enqueues it on the current stream. On an accelerator whose calls complete at once: failures are thrown.
+  void enqueue(const Place& place, OperationLabel label, const Operands& operands, OperationBody body);
+  // Blocks until what was enqueued is complete.
+  void finish() const;
+  // Hands it to the group's thread, after the work of the current stream where a tensor lies on a device.
+  Work start(const Place& place, OperationLabel label, const Operands& operands, OperationBody body);
+
+ private:
+  class AsyncWork;
+  class StagingPool;
+
+  bool needs_staging(const Tensor& tensor) const { return !host_reachable_ && !tensor.device().is_host(); }
+  bool capturing(int device) const;
+  void order_after_last_stream(int device);
+  Tensor new_staging(size_t bytes) const;
+  Tensor staging(const Tensor& tensor, bool captured, Tensor& shared) const;
+
+  Accelerator& accelerator_;
+  std::shared_ptr<OperationRunner> runner_;
+  const aa_graph_table* graphs_ = nullptr;  // null: nothing is ever captured
+  bool is_host_ = false;                    // the accelerator is the host: host tensors are its own
+  bool host_reachable_ = false;             // the host may use its memory
+  bool synchronous_ = false;                // its work is complete when a call returns
+  bool stream_calls_ = false;               // Stream::host_call and page-locked memory work
+
+  Stream last_stream_;
+  Tensor staged_output_;
+  Tensor staged_input_;
+  std::shared_ptr<StagingPool> pool_;  // for asynchronous operations
+  Stream copy_stream_;                 // carries results of asynchronous operations to the device
+};
+
+}  // namespace anyaccel::comm

@@ -1,0 +1,36 @@
+// The FailureWatch of a job: set by its connection to the store, looked at by everything that waits.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "anyaccel/error.h"
+#include "comm/host_communicator.h"
+
+namespace anyaccel::comm {
+
+class JobWatch final : public FailureWatch {
+ public:
+  using Listener = std::function<void(const std::string&)>;
+
+  bool failed() const noexcept override { return failed_.load(std::memory_order_relaxed); }
+  void check() const override {
+    if (failed_.load(std::memory_order_acquire)) throw CommunicationError(message_);  // never written again
+  }
+
+  // Keeps the first message and tells the listeners.
+  void fail(const std::string& message) noexcept;
+  // Called once, when the job fails, on the thread that finds out; at once when it has. Must not throw or add listeners.
+  void add_listener(Listener listener);
+
+ private:
+  std::mutex mutex_;
+  std::atomic<bool> failed_{false};
+  std::string message_;
+  std::vector<Listener> listeners_;
+};
+
+}  // namespace anyaccel::comm

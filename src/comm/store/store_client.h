@@ -1,0 +1,89 @@
+// A rank's connection to the job's store: requests, and the heartbeat, on a thread of its own.
+//
+// What the server tells of failures, and a server that goes silent or ends, sets the watch; requests then throw it.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/job/job_times.h"
+#include "comm/job/job_watch.h"
+#include "comm/store/socket.h"
+#include "comm/store/store.h"
+#include "comm/store/wire.h"
+
+namespace anyaccel::comm {
+
+class StoreClient final : public Store {
+ public:
+  struct Options {
+    std::string address;  // MASTER_ADDR
+    int port = 0;
+    std::string token;
+    std::chrono::milliseconds timeout{0};  // until the server must be reached
+    JobTimes times;
+  };
+
+  // Tries again until the server is there. CommunicationError when the time is over, when the token is refused, and when
+  // something else answers.
+  StoreClient(const Options& options, std::shared_ptr<JobWatch> watch);
+  ~StoreClient() override;
+
+  void set(std::string_view key, std::string_view value) override;
+  std::string get(std::string_view key, std::chrono::milliseconds timeout) override;
+  int64_t add(std::string_view key, int64_t amount) override;
+  void remove(std::string_view key) override;
+
+  // Blocks until all ranks have come; all of them, in the order of ranks. The server watches the time.
+  std::vector<wire::JoinInfo> join(const wire::JoinInfo& self, std::chrono::milliseconds timeout);
+  // Leaves the job: what happens to the connection from here on is no failure. Does not throw.
+  void goodbye() noexcept;
+  // Tells the job that this rank failed. Does not block or throw.
+  void report_failure(const std::string& message) noexcept;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Answer {
+    wire::Kind kind = wire::Kind::Done;
+    std::string contents;
+  };
+
+  // Sends the request that `build` makes for a number, and waits for its answer.
+  Answer request(const std::function<wire::Writer(uint32_t)>& build, std::chrono::milliseconds timeout,
+                 const std::function<std::string()>& late);
+  void post(const std::string& frame);
+  void run() noexcept;
+  bool receive();
+  void handle(const wire::Frame& frame);
+  void lose_server(const std::string& how);
+  std::string server_name() const;
+
+  const Options options_;
+  const std::shared_ptr<JobWatch> watch_;
+  FileDescriptor socket_;
+  FileDescriptor wake_;
+  std::string in_;  // of the thread alone
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string out_;
+  uint32_t next_number_ = 1;
+  std::set<uint32_t> pending_;  // requests without an answer
+  std::map<uint32_t, Answer> answers_;
+  std::string master_name_;  // "rank 0 on node1", once it is known
+  bool leaving_ = false;
+  bool lost_ = false;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace anyaccel::comm

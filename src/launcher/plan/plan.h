@@ -1,0 +1,42 @@
+// From a command line to a job.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/launch.h"
+#include "launcher/plan/job_plan.h"
+
+namespace anyaccel::launcher {
+
+// What planning learns from the machine it runs on; asked only for what is needed.
+class Surroundings {
+ public:
+  virtual ~Surroundings() = default;
+  // False: there is no such file.
+  virtual bool read_file(const std::string& path, std::string& text) const = 0;
+  virtual int device_count() const = 0;
+  virtual std::vector<std::string> visible_devices_variables() const = 0;
+  virtual std::vector<std::string> export_prefixes() const = 0;
+  virtual std::string variable(const std::string& name) const = 0;  // empty: not set
+  virtual int free_port() const = 0;
+  virtual bool is_this_host(const std::string& name) const = 0;
+  // An address of the first of several hosts that the others can reach.
+  virtual std::string address_of(const std::vector<Host>& hosts) const = 0;
+  virtual std::string random_text() const = 0;  // 128 bits
+  virtual std::string time_stamp() const = 0;   // YYYYmmddHHMMSS
+};
+
+struct Plan {
+  JobPlan job;
+  Runner runner = Runner::Local;  // Local: this host's ranks are started here
+  int node = 0;                   // with Local: which of the job's hosts this is
+  // Slurm without known hosts: what the allocation is asked for.
+  int nodes = 0;
+  int per_node = 0;
+};
+
+// Decides everything but environment and program paths. InvalidArgument for contradictions and for what is not there.
+Plan make_plan(const LaunchOptions& options, const Surroundings& surroundings);
+
+}  // namespace anyaccel::launcher

@@ -1,0 +1,107 @@
+// Implements surroundings.h: what planning asks of the machine, answered by the machine.
+#include "launcher/plan/surroundings.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/detection.h"
+#include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "launcher/hosts/probe.h"
+#include "launcher/plan/addresses.h"
+
+namespace anyaccel::launcher {
+namespace {
+
+// Every rank says which accelerator it found; that the launcher looked is no news.
+Accelerator& accelerator() {
+  const LogLevel level = log_level();
+  set_log_level(std::max(level, LogLevel::error));
+  Accelerator* found = nullptr;
+  try {
+    found = get_accelerator();
+  } catch (...) {
+    set_log_level(level);
+    throw;
+  }
+  set_log_level(level);
+  return *found;
+}
+
+}  // namespace
+
+bool OwnMachine::read_file(const std::string& path, std::string& text) const {
+  std::ifstream file(path);
+  if (!file) return false;
+  text.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  return !file.bad();
+}
+
+int OwnMachine::device_count() const {
+  const int count = accelerator().device_count();
+  if (count < 1) throw UnavailableError("the accelerator has no device here; name a number with --num_accelerators");
+  return count;
+}
+
+std::vector<std::string> OwnMachine::visible_devices_variables() const { return accelerator().visible_devices_envs(); }
+
+std::vector<std::string> OwnMachine::export_prefixes() const { return accelerator().export_envs(); }
+
+std::string OwnMachine::variable(const std::string& name) const {
+  const char* value = std::getenv(name.c_str());
+  return value ? value : "";
+}
+
+int OwnMachine::free_port() const { return launcher::free_port(); }
+
+bool OwnMachine::is_this_host(const std::string& name) const { return launcher::is_this_host(name); }
+
+std::string OwnMachine::address_of(const std::vector<Host>& hosts) const {
+  const std::string address = resolve(hosts.front().name);
+  if (address.empty()) {
+    throw InvalidArgument("the first host \"" + hosts.front().name +
+                          "\" has no address here; give one that all hosts can reach with --master_addr");
+  }
+  if (!is_loopback(address) || hosts.size() == 1) return address;
+  // The first host is this one, under a name that means something to itself alone: its address on the way to the second.
+  const std::string second = resolve(hosts[1].name);
+  const std::string own = second.empty() ? std::string() : source_address(second);
+  if (own.empty() || is_loopback(own)) {
+    throw InvalidArgument("the first host \"" + hosts.front().name + "\" is " + address +
+                          " here, which other hosts cannot reach; give an address with --master_addr");
+  }
+  return own;
+}
+
+std::string OwnMachine::random_text() const {
+  unsigned char bytes[16];
+  if (getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes)) {
+    throw Error(std::string("the kernel gives no random numbers: ") + std::strerror(errno));
+  }
+  constexpr char digits[] = "0123456789abcdef";
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += digits[byte >> 4];
+    text += digits[byte & 15];
+  }
+  return text;
+}
+
+std::string OwnMachine::time_stamp() const {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y%m%d%H%M%S", &parts);
+  return text;
+}
+
+}  // namespace anyaccel::launcher

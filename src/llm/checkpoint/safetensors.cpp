@@ -1,0 +1,117 @@
+// Memory-mapped safetensors files.
+#include "anyaccel/llm/safetensors.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include "anyaccel/error.h"
+#include "base/open_file.h"
+#include "llm/checkpoint/mapped_files.h"
+
+namespace anyaccel::llm {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian and used in place");
+
+constexpr uint64_t length_bytes = 8;
+// The limit of the format's own reader.
+constexpr uint64_t max_header_bytes = 100'000'000;
+
+std::string system_error_text() { return std::strerror(errno); }
+
+// The whole pages inside [data, data + bytes), or those that touch it.
+std::span<std::byte> pages(const std::byte* data, uint64_t bytes, bool touching) {
+  if (data == nullptr) return {};
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  auto begin = reinterpret_cast<uintptr_t>(data);
+  uintptr_t end = begin + bytes;
+  if (touching) {
+    begin = begin / page * page;
+  } else {
+    begin = (begin + page - 1) / page * page;
+    end = end / page * page;
+  }
+  if (begin >= end) return {};
+  return {reinterpret_cast<std::byte*>(begin), end - begin};  // NOLINT(performance-no-int-to-ptr)
+}
+
+void advise(std::span<std::byte> range, int advice) {
+  if (!range.empty()) ::madvise(range.data(), range.size(), advice);
+}
+
+}  // namespace
+
+std::shared_ptr<const SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path, FileAccess access) {
+  const std::string name = path.string();
+  std::shared_ptr<SafetensorsFile> file(new SafetensorsFile);
+  file->path_ = path;
+  file->file_ = std::make_unique<OpenFile>(path);
+  const uint64_t size = file->file_bytes_ = file->file_->bytes();
+  if (size < length_bytes) {
+    throw CheckpointError(name + ": has " + std::to_string(size) +
+                          " bytes; expected at least 8 for the header's length");
+  }
+  uint64_t header_bytes = 0;
+  file->read(0, std::as_writable_bytes(std::span(&header_bytes, 1)));
+  if (header_bytes > max_header_bytes || header_bytes > size - length_bytes) {
+    throw CheckpointError(name + ": the first 8 bytes give the header's length as " + std::to_string(header_bytes) +
+                          "; expected at most " + std::to_string(std::min(max_header_bytes, size - length_bytes)) +
+                          ": the file is cut short or no safetensors file");
+  }
+  const uint64_t data_start = length_bytes + header_bytes;
+  std::string json(header_bytes, '\0');
+  file->read(length_bytes, std::as_writable_bytes(std::span(json)));
+  file->tensors_ = parse_safetensors_header(json, data_start, size - data_start, name, &file->metadata_);
+  file->by_name_.reserve(file->tensors_.size());
+  for (size_t i = 0; i < file->tensors_.size(); ++i) file->by_name_.emplace(file->tensors_[i].name, i);
+  if (access == FileAccess::Map) {
+    void* map = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file->file_->descriptor(), 0);
+    if (map == MAP_FAILED) throw CheckpointError(name + ": cannot be mapped: " + system_error_text());
+    file->map_ = static_cast<const std::byte*>(map);
+    file->mapping_ = remember_mapping(file->map_, size, name);
+  }
+  return file;
+}
+
+SafetensorsFile::~SafetensorsFile() {
+  if (map_ == nullptr) return;
+  if (mapping_ != nullptr) forget_mapping(mapping_);
+  ::munmap(const_cast<std::byte*>(map_), file_bytes_);
+}
+
+void SafetensorsFile::read(uint64_t offset, std::span<std::byte> out) const { file_->read(offset, out); }
+
+void SafetensorsFile::check_unchanged() const { file_->check_unchanged(); }
+
+const TensorInfo* SafetensorsFile::find(std::string_view name) const noexcept {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &tensors_[found->second];
+}
+
+void SafetensorsFile::will_need(const std::byte* data, uint64_t bytes) const noexcept {
+  advise(pages(data, bytes, true), MADV_WILLNEED);
+}
+
+void SafetensorsFile::populate(const std::byte* data, uint64_t bytes) const noexcept {
+  const std::span<std::byte> range = pages(data, bytes, true);
+#ifdef MADV_POPULATE_READ
+  if (range.empty() || ::madvise(range.data(), range.size(), MADV_POPULATE_READ) == 0) return;
+#endif
+  advise(range, MADV_WILLNEED);
+}
+
+void SafetensorsFile::set_apart(const std::byte* data, uint64_t bytes) const noexcept {
+  // Where the page cache holds 2 MiB in one piece, touching any of it maps all, but not across a border of mappings of
+  // different kinds, which this advice makes.
+  advise(pages(data, bytes, false), MADV_NOHUGEPAGE);
+}
+
+void SafetensorsFile::release(const std::byte* data, uint64_t bytes) const noexcept {
+  advise(pages(data, bytes, false), MADV_DONTNEED);
+}
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,171 @@
+// Writing safetensors files: header first, then data as it comes, into a temporary file that is renamed at the end.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <unordered_set>
+
+#include "anyaccel/error.h"
+#include "anyaccel/file_output.h"
+#include "anyaccel/llm/safetensors.h"
+#include "base/json.h"
+#include "base/utf8.h"
+#include "llm/checkpoint/safetensors_names.h"
+
+namespace anyaccel::llm {
+namespace {
+
+constexpr uint64_t alignment = 64;
+
+std::string json_text(std::string_view text) {
+  if (!is_valid_utf8(text)) throw InvalidArgument("write_safetensors: " + quote_text(text) + " is not UTF-8");
+  std::string out = "\"";
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) < 0x20) {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(c));
+      out += escaped;
+    } else {
+      if (c == '"' || c == '\\') out += '\\';
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string_view dtype_text(const TensorSpec& tensor) {
+  for (const auto& [name, dtype] : safetensors_dtypes) {
+    if (dtype == tensor.dtype) return name;
+  }
+  throw InvalidArgument("write_safetensors: tensor " + quote_text(tensor.name) + " has the dtype " +
+                        std::string(dtype_name(tensor.dtype)) + "; expected one that files can hold");
+}
+
+uint64_t checked_bytes(const TensorSpec& tensor) {
+  const auto bytes = tensor_bytes(tensor.dtype, tensor.shape);
+  if (!bytes) {
+    throw InvalidArgument("write_safetensors: tensor " + quote_text(tensor.name) +
+                          " has a negative or too large shape");
+  }
+  return *bytes;
+}
+
+// The JSON, padded with spaces so that the data begins aligned; `total` gets the bytes of all tensors.
+std::string make_header(const std::vector<TensorSpec>& tensors, const SafetensorsMetadata& metadata, uint64_t& total) {
+  std::string json = "{";
+  if (!metadata.empty()) {
+    json += "\"__metadata__\":{";
+    for (size_t i = 0; i < metadata.size(); ++i) {
+      json += (i == 0 ? "" : ",") + json_text(metadata[i].first) + ":" + json_text(metadata[i].second);
+    }
+    json += "}";
+  }
+  std::unordered_set<std::string_view> names;
+  for (const TensorSpec& tensor : tensors) {
+    if (tensor.name.empty() || tensor.name == "__metadata__" || !names.insert(tensor.name).second) {
+      throw InvalidArgument("write_safetensors: the tensor name " + quote_text(tensor.name) +
+                            " is empty, reserved or given twice");
+    }
+    const uint64_t bytes = checked_bytes(tensor);
+    if (bytes > static_cast<uint64_t>(INT64_MAX) - total) throw InvalidArgument("write_safetensors: too many bytes");
+    json += (json.size() == 1 ? "" : ",") + json_text(tensor.name) + ":{\"dtype\":\"" +
+            std::string(dtype_text(tensor)) + "\",\"shape\":[";
+    for (size_t i = 0; i < tensor.shape.size(); ++i) json += (i == 0 ? "" : ",") + std::to_string(tensor.shape[i]);
+    json += "],\"data_offsets\":[" + std::to_string(total) + "," + std::to_string(total + bytes) + "]}";
+    total += bytes;
+  }
+  json += "}";
+  json.resize((json.size() + sizeof(uint64_t) + alignment - 1) / alignment * alignment - sizeof(uint64_t), ' ');
+  return json;
+}
+
+}  // namespace
+
+SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<TensorSpec> tensors,
+                                     const SafetensorsMetadata& metadata)
+    : path_(std::move(path)), tensors_(std::move(tensors)) {
+  const std::string header = make_header(tensors_, metadata, total_);
+  for (int attempt = 0; fd_ < 0; ++attempt) {
+    temporary_ = path_;
+    temporary_ += ".tmp." + std::to_string(::getpid()) + "." + std::to_string(attempt);
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd_ < 0 && (errno != EEXIST || attempt == 1000)) {
+      throw Error(temporary_.string() + ": cannot be created: " + write_problem(errno));
+    }
+  }
+  try {
+    const uint64_t header_bytes = header.size();
+    write_all(&header_bytes, sizeof header_bytes);
+    write_all(header.data(), header.size());
+  } catch (...) {
+    ::close(fd_);
+    ::unlink(temporary_.c_str());
+    throw;
+  }
+}
+
+SafetensorsWriter::~SafetensorsWriter() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+void SafetensorsWriter::write_all(const void* data, size_t bytes) {
+  const std::string reason = anyaccel::write_all(fd_, data, bytes);
+  if (!reason.empty()) throw Error(path_.string() + ": cannot be written: " + reason);
+}
+
+void SafetensorsWriter::append(std::span<const std::byte> bytes) {
+  if (fd_ < 0) throw InvalidArgument(path_.string() + ": append() after finish()");
+  if (bytes.size() > total_ - written_) {
+    throw InvalidArgument(path_.string() + ": got " + std::to_string(bytes.size()) + " bytes of data where " +
+                          std::to_string(total_ - written_) + " are left of the announced " + std::to_string(total_));
+  }
+  write_all(bytes.data(), bytes.size());
+  written_ += bytes.size();
+}
+
+void SafetensorsWriter::finish() {
+  if (fd_ < 0) throw InvalidArgument(path_.string() + ": finish() called twice");
+  if (written_ != total_) {
+    uint64_t end = 0;
+    const TensorSpec* missing = nullptr;
+    for (const TensorSpec& tensor : tensors_) {
+      end += checked_bytes(tensor);
+      missing = &tensor;
+      if (end > written_) break;
+    }
+    throw InvalidArgument(path_.string() + ": got " + std::to_string(written_) + " of " + std::to_string(total_) +
+                          " bytes; the data ends in tensor " + quote_text(missing->name));
+  }
+  if (::fsync(fd_) != 0) throw Error(path_.string() + ": cannot be written: " + write_problem(errno));
+  const int fd = std::exchange(fd_, -1);
+  if (::close(fd) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const std::string reason = write_problem(errno);
+    ::unlink(temporary_.c_str());
+    throw Error(path_.string() + ": cannot be written: " + reason);
+  }
+}
+
+void write_safetensors(const std::filesystem::path& path, std::vector<TensorSpec> tensors,
+                       std::span<const std::span<const std::byte>> data, const SafetensorsMetadata& metadata) {
+  if (tensors.size() != data.size()) {
+    throw InvalidArgument("write_safetensors: got " + std::to_string(tensors.size()) + " tensors and data for " +
+                          std::to_string(data.size()));
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (data[i].size() == checked_bytes(tensors[i])) continue;
+    throw InvalidArgument("write_safetensors: tensor " + quote_text(tensors[i].name) + " has " +
+                          std::to_string(data[i].size()) + " bytes of data; expected " +
+                          std::to_string(checked_bytes(tensors[i])));
+  }
+  SafetensorsWriter writer(path, std::move(tensors), metadata);
+  for (const auto bytes : data) writer.append(bytes);
+  writer.finish();
+}
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,206 @@
+// Pieces of config.json. The rules for rotary embeddings are those of transformers' RotaryEmbeddingConfigMixin.
+#include "llm/config/config_fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "llm/config/config_table.h"
+
+namespace anyaccel::llm {
+namespace {
+
+// Above and below every real value, and such that no intermediate result leaves the range of a float.
+constexpr double max_theta = 1e15;
+constexpr double max_factor = 1e6;
+constexpr double min_theta = 1.0 + 1e-6;
+constexpr int64_t max_positions = int64_t{1} << 31;
+
+RopeType read_rope_type(const JsonRef& parameters) {
+  const bool has_new_name = parameters.has("rope_type");
+  if (!has_new_name && !parameters.has("type")) return RopeType::Default;
+  const JsonRef value = parameters.at(has_new_name ? "rope_type" : "type");
+  for (const RopeType type : {RopeType::Default, RopeType::Linear, RopeType::Dynamic, RopeType::Llama3, RopeType::Yarn,
+                              RopeType::Longrope, RopeType::Proportional}) {
+    if (value.is_string() && value.string() == rope_type_name(type)) return type;
+  }
+  value.fail(R"("default", "linear", "dynamic", "llama3", "yarn", "longrope" or "proportional")");
+}
+
+double yarn_mscale(double scale, double mscale) { return scale <= 1.0 ? 1.0 : 0.1 * mscale * std::log(scale) + 1.0; }
+
+void read_yarn(const JsonRef& parameters, RopeConfig& rope) {
+  // Zero means the default, as in transformers.
+  rope.beta_fast = read_number(parameters, "beta_fast", 0.0, max_factor, 0.0);
+  rope.beta_slow = read_number(parameters, "beta_slow", 0.0, max_factor, 0.0);
+  if (rope.beta_fast == 0.0) rope.beta_fast = 32.0;
+  if (rope.beta_slow == 0.0) rope.beta_slow = 1.0;
+  if (rope.beta_fast < rope.beta_slow) {
+    parameters.error("beta_fast is " + std::to_string(rope.beta_fast) + " and beta_slow " +
+                     std::to_string(rope.beta_slow) + "; expected beta_fast to be the larger");
+  }
+  rope.truncate = read_flag(parameters, "truncate", true);
+  const double mscale = read_number(parameters, "mscale", 0.0, max_factor, 0.0);
+  const double mscale_all_dim = read_number(parameters, "mscale_all_dim", 0.0, max_factor, 0.0);
+  double attention = mscale != 0.0 && mscale_all_dim != 0.0
+                         ? yarn_mscale(rope.factor, mscale) / yarn_mscale(rope.factor, mscale_all_dim)
+                         : yarn_mscale(rope.factor, 1.0);
+  attention = read_number(parameters, "attention_factor", 0.0, max_factor, attention);
+  rope.attention_factor = static_cast<float>(attention);
+}
+
+void read_llama3(const JsonRef& parameters, RopeConfig& rope) {
+  rope.low_freq_factor = parameters.at("low_freq_factor").number(1e-6, max_factor);
+  rope.high_freq_factor = parameters.at("high_freq_factor").number(1e-6, max_factor);
+  if (rope.high_freq_factor <= rope.low_freq_factor) {
+    parameters.at("high_freq_factor").fail("a number above low_freq_factor");
+  }
+}
+
+std::vector<float> read_factors(const JsonRef& list, int64_t count) {
+  if (!list.is_array() || list.size() != static_cast<size_t>(count)) {
+    list.fail("a list of " + std::to_string(count) + " numbers, one for each pair of rotating dimensions");
+  }
+  std::vector<float> factors;
+  for (size_t i = 0; i < list.size(); ++i) factors.push_back(static_cast<float>(list[i].number(1e-6, max_factor)));
+  return factors;
+}
+
+void read_longrope(const JsonRef& parameters, RopeConfig& rope) {
+  rope.short_factor = read_factors(parameters.at("short_factor"), rope.rotary_dim / 2);
+  rope.long_factor = read_factors(parameters.at("long_factor"), rope.rotary_dim / 2);
+  const double attention =
+      rope.factor <= 1.0 ? 1.0
+                         : std::sqrt(1.0 + std::log(rope.factor) /
+                                               std::log(static_cast<double>(rope.original_max_position_embeddings)));
+  rope.attention_factor = static_cast<float>(read_number(parameters, "attention_factor", 0.0, max_factor, attention));
+  if (!std::isfinite(rope.attention_factor)) {
+    parameters.error("original_max_position_embeddings is 1, from which no attention_factor follows");
+  }
+}
+
+// Where there is a default, null is not it: transformers computes with the null, and fails.
+double read_theta(const JsonRef& object, double fallback) {
+  return object.has("rope_theta") ? object.at("rope_theta").number(min_theta, max_theta) : fallback;
+}
+
+// What is in the object and not used for this type of rope, as names in quotes.
+std::string unused_keys(const JsonRef& parameters, RopeType type) {
+  std::string names;
+  const std::span<const std::string_view> used = rope_keys(type);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const std::string& key = parameters.key(i);
+    // Their values were looked at.
+    if (key == "partial_rotary_factor" || key == "mrope_section") continue;
+    if (std::find(used.begin(), used.end(), key) == used.end()) names += (names.empty() ? "" : ", ") + quote_text(key);
+  }
+  return names;
+}
+
+// Of the heads' dimensions all rotate in these families. transformers 5 ignores another share for the default type of
+// rope and fails for the others; older releases fail.
+void check_partial_rotary_factor(const JsonRef& object) {
+  const auto share = object.find("partial_rotary_factor");
+  if (share && share->number(0.0, 1e6) != 1.0) {
+    share->fail(
+        "1 or null: a whole head rotates in models of this type (releases of transformers differ in what they do "
+        "with another value)");
+  }
+}
+
+}  // namespace
+
+bool read_flag(const JsonRef& object, std::string_view key, bool fallback) {
+  const auto value = object.find(key);
+  return value ? value->boolean() : fallback;
+}
+
+int64_t read_whole(const JsonRef& object, std::string_view key, int64_t low, int64_t high, int64_t fallback) {
+  const auto value = object.find(key);
+  return value ? value->integer(low, high) : fallback;
+}
+
+double read_number(const JsonRef& object, std::string_view key, double low, double high, double fallback) {
+  const auto value = object.find(key);
+  return value ? value->number(low, high) : fallback;
+}
+
+void read_special_ids(const JsonRef& object, std::optional<int32_t>& bos, std::vector<int32_t>& eos) {
+  const auto id = [](const JsonRef& value) { return static_cast<int32_t>(value.integer(0, INT32_MAX)); };
+  if (object.has("bos_token_id")) {
+    bos.reset();
+    if (const auto value = object.find("bos_token_id")) bos = id(*value);
+  }
+  if (!object.has("eos_token_id")) return;
+  eos.clear();
+  const auto value = object.find("eos_token_id");
+  if (!value) return;
+  if (value->is_array()) {
+    for (size_t i = 0; i < value->size(); ++i) eos.push_back(id((*value)[i]));
+  } else {
+    eos.push_back(id(*value));
+  }
+}
+
+RopeConfig read_rope(const JsonRef& root, const ModelConfig& config, std::vector<std::string>& notes) {
+  RopeConfig rope;
+  rope.theta = read_theta(root, rope.theta);
+  rope.rotary_dim = config.head_dim;
+
+  std::string_view name = "rope_scaling";
+  auto parameters = root.find(name);
+  if (parameters && !parameters->is_object()) parameters->fail("an object or null");
+  if (!parameters || parameters->size() == 0) parameters = root.find(name = "rope_parameters");
+  if (parameters) {
+    for (size_t i = 0; i < parameters->size(); ++i) {
+      if (parameters->member(i).is_object()) {
+        parameters->member(i).error(
+            "rope parameters that differ between layers are not supported for models of this type");
+      }
+    }
+    rope.type = read_rope_type(*parameters);
+    rope.theta = read_theta(*parameters, rope.theta);
+    if (const auto sections = parameters->find("mrope_section"); sections && sections->size() > 0) {
+      sections->fail("null: positions of images and sound are not supported");
+    }
+    if (const std::string unused = unused_keys(*parameters, rope.type); !unused.empty()) {
+      notes.push_back(std::string(name) + " in config.json has fields that rope of type \"" +
+                      std::string(rope_type_name(rope.type)) + "\" does not use, and that are ignored: " + unused);
+    }
+  }
+  if (rope.type == RopeType::Proportional) {
+    rope.partial_rotary_factor = read_number(root, "partial_rotary_factor", 0.0, 1.0, 1.0);
+    rope.partial_rotary_factor =
+        read_number(*parameters, "partial_rotary_factor", 0.0, 1.0, rope.partial_rotary_factor);
+    rope.factor = read_number(*parameters, "factor", 1e-6, max_factor, 1.0);
+    return rope;
+  }
+  check_partial_rotary_factor(root);
+  if (parameters) check_partial_rotary_factor(*parameters);
+  if (rope.type == RopeType::Default) return rope;
+
+  if (rope.type == RopeType::Llama3 || rope.type == RopeType::Yarn || rope.type == RopeType::Longrope) {
+    rope.original_max_position_embeddings =
+        read_whole(*parameters, "original_max_position_embeddings", 1, max_positions, config.max_position_embeddings);
+    rope.original_max_position_embeddings =
+        read_whole(root, "original_max_position_embeddings", 1, max_positions, rope.original_max_position_embeddings);
+  }
+  const bool factor_may_follow =
+      (rope.type == RopeType::Yarn && parameters->has("factor")) || rope.type == RopeType::Longrope;
+  if (factor_may_follow && !parameters->find("factor")) {
+    rope.factor = static_cast<double>(config.max_position_embeddings) /
+                  static_cast<double>(rope.original_max_position_embeddings);
+  } else {
+    rope.factor = parameters->at("factor").number(1e-6, max_factor);
+  }
+  if (rope.type == RopeType::Dynamic) {
+    if (rope.factor < 1.0) parameters->at("factor").fail("a number of at least 1");
+    if (rope.rotary_dim < 4) parameters->error("dynamic scaling needs at least 4 rotating dimensions");
+  }
+  if (rope.type == RopeType::Llama3) read_llama3(*parameters, rope);
+  if (rope.type == RopeType::Yarn) read_yarn(*parameters, rope);
+  if (rope.type == RopeType::Longrope) read_longrope(*parameters, rope);
+  return rope;
+}
+
+}  // namespace anyaccel::llm

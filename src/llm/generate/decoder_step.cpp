@@ -1,0 +1,239 @@
+// The layers of Llama, Mistral, Qwen2 and Qwen3 as a sequence of ops; see decoder_step.h.
+#include "llm/generate/decoder_step.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/comm/process_group.h"
+
+namespace anyaccel::llm {
+
+namespace {
+
+// Decoding uses one number of tokens, a prompt's chunks at most two; a few more cover batches that shrink.
+constexpr size_t kept_views = 6;
+
+// The first rows of a scratch tensor, its memory taken for elements of a dtype that is not larger.
+Tensor rows_as(const Tensor& storage, int64_t tokens, DType dtype) {
+  if (dtype == storage.dtype()) return storage.slice(0, 0, tokens);
+  const int64_t width = storage.size(1);
+  const std::array<int64_t, 2> strides = {width, 1};
+  return Tensor(storage.storage(), dtype, {tokens, width}, strides);
+}
+
+}  // namespace
+
+DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, int64_t context, int64_t max_tokens)
+    : model_(std::move(model)), group_(model_->group().get()), max_tokens_(max_tokens) {
+  const ModelConfig& config = model_->config();
+  const ModelShard& shard = model_->shard();
+  const Device device = model_->device();
+  ops_ = model_->accelerator().create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
+
+  dynamic_rope_ = config.rope.type == RopeType::Dynamic || config.rope.type == RopeType::Longrope;
+  const std::vector<float> inv_freq = rope_inv_freq(config).inv_freq;
+  const int64_t rotary_half = static_cast<int64_t>(inv_freq.size());
+  const int64_t rows = dynamic_rope_ ? sequences : 1;
+  inv_freq_ = Tensor::empty({rows, rotary_half}, DType::F32, device);
+  for (int64_t row = 0; row < rows; ++row) {
+    inv_freq_views_.push_back(inv_freq_.select(0, row));
+    inv_freq_views_.back().copy_from(Tensor::from_host(inv_freq.data(), {rotary_half}, DType::F32));
+  }
+  if (dynamic_rope_) longest_.assign(static_cast<size_t>(sequences), 0);
+
+  const Shape cache_shape = {sequences, shard.kv_heads.size(), context, config.head_dim};
+  for (int64_t layer = 0; layer < config.num_hidden_layers && cache_shape.numel() > 0; ++layer) {
+    key_cache_.push_back(Tensor::empty(cache_shape, model_->dtype(), device));
+    value_cache_.push_back(Tensor::empty(cache_shape, model_->dtype(), device));
+  }
+
+  const auto scratch = [&](int64_t width) { return Tensor::empty({max_tokens, width}, DType::F32, device); };
+  storage_.hidden = group_ ? group_->shared_tensor({max_tokens, config.hidden_size}, DType::F32, device)
+                           : scratch(config.hidden_size);
+  storage_.normed = scratch(config.hidden_size);
+  if (model_->product_dtype() != DType::F32) chosen_ = scratch(config.hidden_size);
+  storage_.q = scratch(shard.query_heads.size() * config.head_dim);
+  storage_.k = scratch(shard.kv_heads.size() * config.head_dim);
+  storage_.v = scratch(shard.kv_heads.size() * config.head_dim);
+  storage_.attended = scratch(shard.query_heads.size() * config.head_dim);
+  storage_.gated = scratch(shard.intermediate.size());
+  storage_.cos = scratch(rotary_half);
+  storage_.sin = scratch(rotary_half);
+}
+
+uint64_t DecoderStep::cache_bytes() const noexcept {
+  uint64_t bytes = 0;
+  for (const Tensor& tensor : key_cache_) bytes += 2 * tensor.nbytes();
+  return bytes;
+}
+
+void DecoderStep::set_sequence_length(int32_t sequence, int64_t length, bool restart) {
+  if (!dynamic_rope_) return;
+  // As transformers does it: frequencies follow the longest length seen, starting from the trained one, and are
+  // computed when a step makes the sequence longer. Keys already in the cache keep the rotation they were stored with.
+  int64_t& longest = longest_[static_cast<size_t>(sequence)];
+  const ModelConfig& config = model_->config();
+  const bool two_lists = config.rope.type == RopeType::Longrope;  // one up to the trained length, one beyond
+  const int64_t trained = two_lists ? config.rope.original_max_position_embeddings : config.max_position_embeddings;
+  if (restart || longest == 0) longest = -1;
+  const int64_t wanted = two_lists ? std::min(std::max(length, trained), trained + 1) : std::max(length, trained);
+  if (wanted <= longest) return;
+  longest = wanted;
+  const std::vector<float> inv_freq = rope_inv_freq(config, wanted).inv_freq;
+  inv_freq_views_[static_cast<size_t>(sequence)].copy_from(
+      Tensor::from_host(inv_freq.data(), {static_cast<int64_t>(inv_freq.size())}, DType::F32));
+}
+
+DecoderStep::Views DecoderStep::make_views(int64_t tokens) const {
+  const int64_t heads = model_->shard().query_heads.size();
+  const int64_t kv_heads = model_->shard().kv_heads.size();
+  const int64_t head_dim = model_->config().head_dim;
+  const auto rows = [tokens](const Tensor& storage) { return storage.slice(0, 0, tokens); };
+  Views views;
+  views.tokens = tokens;
+  views.hidden = rows(storage_.hidden);
+  const DType product = model_->product_dtype();
+  views.normed = rows_as(storage_.normed, tokens, product);
+  views.q = rows(storage_.q);
+  views.k = rows(storage_.k);
+  views.v = rows(storage_.v);
+  views.attended = rows_as(storage_.attended, tokens, product);
+  views.gated = rows_as(storage_.gated, tokens, product);
+  views.cos = rows(storage_.cos);
+  views.sin = rows(storage_.sin);
+  views.q3 = views.q.view({tokens, heads, head_dim});
+  views.k3 = views.k.view({tokens, kv_heads, head_dim});
+  views.v3 = views.v.view({tokens, kv_heads, head_dim});
+  views.attended3 = views.attended.view({tokens, heads, head_dim});
+  views.q_heads = views.q.view({tokens * heads, head_dim});
+  views.k_heads = views.k.view({tokens * kv_heads, head_dim});
+  return views;
+}
+
+void DecoderStep::prepare(int64_t tokens) {
+  for (current_ = 0; current_ < views_.size(); ++current_) {
+    if (views_[current_].tokens == tokens) return;
+  }
+  if (views_.size() == kept_views) views_.erase(views_.begin());
+  views_.push_back(make_views(tokens));
+  current_ = views_.size() - 1;
+}
+
+void DecoderStep::forward(const StepInput& input, std::span<const SequenceRange> ranges) {
+  prepare(input.ids.numel());
+  const Views& views = views_[current_];
+  const ModelWeights& weights = model_->weights();
+  const float rope_scale = model_->config().rope.attention_factor;
+
+  embed(input.ids);
+  if (dynamic_rope_) {
+    for (const SequenceRange& range : ranges) {
+      ops_->rope_table(views.cos.slice(0, range.begin, range.end), views.sin.slice(0, range.begin, range.end),
+                       inv_freq_views_[static_cast<size_t>(range.sequence)],
+                       input.positions.slice(0, range.begin, range.end), rope_scale);
+    }
+  } else {
+    ops_->rope_table(views.cos, views.sin, inv_freq_views_[0], input.positions, rope_scale);
+  }
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    attention_block(weights.layers[i], i, input);
+    mlp_block(weights.layers[i]);
+  }
+}
+
+void DecoderStep::embed(const Tensor& ids) {
+  const Tensor& hidden = views_[current_].hidden;
+  const Tensor& table = model_->weights().embedding;
+  if (!group_) {
+    ops_->embedding(hidden, table, ids);
+    return;
+  }
+  if (table) {
+    ops_->embedding_shard(hidden, table, ids, model_->shard().vocabulary.begin);
+  } else {
+    hidden.fill(0);
+  }
+  group_->inference_all_reduce(hidden);
+}
+
+void DecoderStep::add_product(const Tensor& x, const Tensor& w, const Tensor& bias) {
+  const Tensor& hidden = views_[current_].hidden;
+  if (!group_) {
+    ops_->linear(hidden, x, w, bias, hidden);
+    return;
+  }
+  const bool has_residual = model_->shard().rank == 0;
+  if (w) {
+    ops_->linear(hidden, x, w, bias, has_residual ? hidden : Tensor());
+  } else if (!has_residual) {
+    hidden.fill(0);
+  }
+  group_->inference_all_reduce(hidden);
+}
+
+void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const StepInput& input) {
+  const ModelConfig& config = model_->config();
+  const Views& views = views_[current_];
+  const float eps = config.rms_norm_eps;
+
+  if (!layer.q) {
+    add_product({}, {}, {});
+    return;
+  }
+  if (layer.q_norm) {
+    ops_->rms_norm(views.normed, views.hidden, layer.input_norm, eps);
+    const std::array<ops::LinearPart, 3> parts = {
+        {{views.q, layer.q, layer.q_bias}, {views.k, layer.k, layer.k_bias}, {views.v, layer.v, layer.v_bias}}};
+    ops_->linear_multi(views.normed, parts);
+    ops_->rms_norm(views.q_heads, views.q_heads, layer.q_norm, eps);
+    ops_->rms_norm(views.k_heads, views.k_heads, layer.k_norm, eps);
+    ops_->rope(views.q3, views.k3, views.cos, views.sin);
+    ops_->cache_write(key_cache_[index], value_cache_[index], views.k3, views.v3, input.sequence, input.positions);
+  } else {
+    ops_->norm_qkv_rope(views.q3, key_cache_[index], value_cache_[index], views.hidden, layer.input_norm,
+                        {layer.q, layer.q_bias, layer.k, layer.k_bias, layer.v, layer.v_bias}, views.cos, views.sin,
+                        input.sequence, input.positions, eps,
+                        {views.normed, views.q, views.k, views.v, views.k3, views.v3});
+  }
+  const float scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+  ops_->attention(views.attended3, views.q3, key_cache_[index], value_cache_[index], input.sequence, input.positions,
+                  scale, static_cast<int>(config.window_of_layer(static_cast<int64_t>(index))));
+  add_product(views.attended, layer.o, layer.o_bias);
+}
+
+void DecoderStep::mlp_block(const LayerWeights& layer) {
+  const Views& views = views_[current_];
+  const ModelConfig& config = model_->config();
+  if (layer.gate) {
+    ops_->norm_gated_linear(views.gated, views.hidden, layer.post_norm, layer.gate, layer.up, config.hidden_act,
+                            config.rms_norm_eps, views.normed, layer.gate_bias, layer.up_bias);
+  }
+  add_product(views.gated, layer.down, layer.down_bias);
+}
+
+void DecoderStep::logits(const Tensor& out, const Tensor& rows) {
+  const Views& views = views_[current_];
+  const ModelWeights& weights = model_->weights();
+  // The norm's tensor is free again, and at least as long as the rows are many.
+  const float eps = model_->config().rms_norm_eps;
+  Tensor part = out;
+  if (group_) {
+    out.fill(0);
+    part = out.slice(1, model_->shard().vocabulary.begin, model_->shard().vocabulary.end);
+  }
+  if (!weights.lm_head) {
+    // Nothing of the vocabulary is here.
+  } else if (rows) {
+    const Tensor normed = rows_as(storage_.normed, rows.numel(), model_->product_dtype());
+    const Tensor last = chosen_ ? chosen_.slice(0, 0, rows.numel()) : normed;
+    ops_->embedding(last, views.hidden, rows);
+    ops_->norm_linear(part, last, weights.final_norm, weights.lm_head, eps, normed);
+  } else {
+    ops_->norm_linear(part, views.hidden, weights.final_norm, weights.lm_head, eps, views.normed);
+  }
+  if (group_) group_->inference_all_reduce(out);
+}
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,325 @@
+// The generation loop: prompts in, text out as it becomes certain; see anyaccel/llm/text_generation.h.
+#include "anyaccel/llm/text_generation.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/comm/process_group.h"
+#include "anyaccel/error.h"
+#include "base/json.h"
+#include "llm/generate/stop_filter.h"
+
+namespace anyaccel::llm {
+
+namespace {
+
+class Stopwatch {
+ public:
+  // Since construction or the last call.
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+// What one prompt has produced so far.
+class Answer {
+ public:
+  Answer(Completion& completion, size_t prompt, const Tokenizer* tokenizer, const GenerateOptions& options,
+         const TextCallback& callback)
+      : completion_(completion), prompt_(prompt), options_(options), callback_(callback), filter_(options.stop) {
+    if (tokenizer != nullptr) decoder_.emplace(*tokenizer);
+  }
+
+  // Takes a new token and tells whether the prompt goes on. `room`: whether the context holds another.
+  bool accept(int32_t id, bool is_eos, bool room) {
+    completion_.token_ids.push_back(id);
+    if (is_eos && !options_.ignore_eos) return end(FinishReason::Eos);
+    if (decoder_ && !emit(filter_.push(decoder_->push(id)))) return false;
+    if (filter_.stopped()) {
+      completion_.finish_reason = FinishReason::Stop;
+      return false;
+    }
+    const auto generated = static_cast<int64_t>(completion_.token_ids.size());
+    const int64_t length = generated + static_cast<int64_t>(completion_.prompt_ids.size());
+    const bool full =
+        generated >= options_.max_new_tokens || (options_.max_length > 0 && length >= options_.max_length);
+    return full || !room ? end(FinishReason::Length) : true;
+  }
+
+  // Generation failed: lets out what is known of the text.
+  void interrupt() { end(FinishReason::Error); }
+
+ private:
+  // Lets out what was held back.
+  bool end(FinishReason reason) {
+    completion_.finish_reason = reason;
+    if (!decoder_) return false;
+    std::string rest = filter_.push(decoder_->finish());
+    if (filter_.stopped()) {
+      completion_.finish_reason = FinishReason::Stop;
+    } else {
+      rest += filter_.finish();
+    }
+    emit(rest);
+    return false;
+  }
+
+  bool emit(const std::string& piece) {
+    if (piece.empty()) return true;
+    completion_.text += piece;
+    if (!callback_ || callback_(prompt_, piece)) return true;
+    completion_.finish_reason = FinishReason::Stop;
+    return false;
+  }
+
+  Completion& completion_;
+  size_t prompt_;
+  const GenerateOptions& options_;
+  const TextCallback& callback_;
+  std::optional<StreamDecoder> decoder_;
+  StopFilter filter_;
+};
+
+// Most tokens of a sequence when the caller does not say.
+int64_t trained_context(const ModelConfig& config) {
+  const auto trained = static_cast<double>(config.max_position_embeddings);
+  const double stretched = config.rope.type == RopeType::Dynamic ? trained * config.rope.factor : trained;
+  return static_cast<int64_t>(std::min(stretched, static_cast<double>(std::numeric_limits<int32_t>::max())));
+}
+
+int64_t choose_context(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options,
+                       const ModelConfig& config) {
+  int64_t limit = options.context > 0 ? options.context : trained_context(config);
+  if (options.max_length > 0) limit = std::min(limit, options.max_length);
+  int64_t longest = 0;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto length = static_cast<int64_t>(prompts[i].size());
+    if (length == 0) {
+      throw InvalidArgument("generate: prompt " + std::to_string(i) +
+                            " has no tokens, and the model needs one to begin with");
+    }
+    if (length >= limit) {
+      throw InvalidArgument("generate: prompt " + std::to_string(i) + " has " + std::to_string(length) +
+                            " tokens, which leaves no room for an answer in the context of " + std::to_string(limit) +
+                            " tokens; shorten the prompt or choose a longer context");
+    }
+    longest = std::max(longest, length);
+  }
+  return std::min(limit - longest, options.max_new_tokens) + longest;
+}
+
+std::string describe_token(const Tokenizer* tokenizer, int32_t id) {
+  const auto token = tokenizer == nullptr ? std::nullopt : tokenizer->id_to_token(id);
+  return "the id " + std::to_string(id) + (token ? " (" + quote_text(*token) + ")" : "");
+}
+
+// Every token needs a row of the embedding. (More rows than tokens are usual: they make sizes round.) Tokens that a model
+// can do without, like one for padding, are often beyond the end: then only texts that hold them are refused.
+void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size, const std::string& directory) {
+  const std::vector<int32_t>& spare = tokenizer.spare_ids();
+  int64_t missing = 0;
+  int32_t first = 0;
+  for (int64_t id = tokenizer.vocab_size() - 1; id >= vocab_size; --id) {
+    const auto token = static_cast<int32_t>(id);
+    if (!tokenizer.id_to_token(token) || std::find(spare.begin(), spare.end(), token) != spare.end()) continue;
+    ++missing;
+    first = token;
+  }
+  if (missing == 0) return;
+  throw CheckpointError(directory + ": the tokenizer has " + std::to_string(missing) +
+                        " tokens beyond the model's vocabulary of " + std::to_string(vocab_size) +
+                        " (vocab_size of config.json), the first is " + describe_token(&tokenizer, first) +
+                        "; expected the tokenizer of this model, or a model whose embedding was enlarged for them");
+}
+
+void check_ids(std::span<const std::vector<int32_t>> prompts, int64_t vocab_size, const Tokenizer* tokenizer) {
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    for (const int32_t id : prompts[i]) {
+      if (id >= 0 && id < vocab_size) continue;
+      throw InvalidArgument("generate: prompt " + std::to_string(i) + " has " + describe_token(tokenizer, id) +
+                            "; the model's vocabulary has the ids 0 to " + std::to_string(vocab_size - 1));
+    }
+  }
+}
+
+}  // namespace
+
+std::string_view finish_reason_name(FinishReason reason) noexcept {
+  switch (reason) {
+    case FinishReason::Eos: return "eos";
+    case FinishReason::Stop: return "stop";
+    case FinishReason::Length: return "length";
+    case FinishReason::Error: return "error";
+  }
+  return "unknown";
+}
+
+double GenerateTimings::prefill_rate() const noexcept {
+  return prefill_seconds > 0 ? static_cast<double>(prompt_tokens) / prefill_seconds : 0.0;
+}
+
+double GenerateTimings::decode_rate() const noexcept {
+  return decode_seconds > 0 ? static_cast<double>(decoded_tokens) / decode_seconds : 0.0;
+}
+
+double GenerateTimings::host_share() const noexcept {
+  return decode_seconds > 0 ? decode_host_seconds / decode_seconds : 0.0;
+}
+
+TextGenerator::TextGenerator(std::shared_ptr<const Model> model, std::shared_ptr<const Tokenizer> tokenizer,
+                             GenerationConfig generation_config)
+    : model_(std::move(model)), tokenizer_(std::move(tokenizer)), generation_config_(std::move(generation_config)) {}
+
+TextGenerator::~TextGenerator() = default;
+TextGenerator::TextGenerator(TextGenerator&&) noexcept = default;
+TextGenerator& TextGenerator::operator=(TextGenerator&&) noexcept = default;
+
+TextGenerator TextGenerator::load(const std::string& directory, const LoadOptions& options) {
+  Stopwatch watch;
+  const ModelConfig config = load_model_config(directory);  // says best what a directory without a model lacks
+  std::shared_ptr<const Tokenizer> tokenizer = Tokenizer::load(directory);
+  check_vocabulary(*tokenizer, config.vocab_size, directory);
+  GenerationConfig generation_config = load_generation_config(directory);
+  TextGenerator generator(Model::load(directory, options), std::move(tokenizer), std::move(generation_config));
+  generator.load_seconds_ = watch.lap();
+  return generator;
+}
+
+GenerateOptions TextGenerator::default_options() const {
+  GenerateOptions options;
+  const GenerationConfig& config = generation_config_;
+  if (config.do_sample) {
+    options.sampling.temperature = config.temperature;
+    options.sampling.top_k = config.top_k;
+    options.sampling.top_p = config.top_p;
+    options.sampling.min_p = config.min_p;
+  }
+  options.sampling.repetition_penalty = config.repetition_penalty;
+  options.sampling.presence_penalty = config.presence_penalty;
+  options.sampling.frequency_penalty = config.frequency_penalty;
+  options.rules = config.rules;
+  options.stop = config.stop_strings;
+  if (config.max_new_tokens) {
+    options.max_new_tokens = *config.max_new_tokens;
+  } else if (config.max_length) {
+    options.max_length = *config.max_length;
+    options.max_new_tokens = options.max_length;
+  }
+  return options;
+}
+
+Session& TextGenerator::session_for(int64_t sequences, int64_t context, bool deterministic) {
+  if (!session_ || session_->options().sequences < sequences || session_->options().context < context ||
+      session_->options().deterministic != deterministic) {
+    session_.reset();  // its memory first
+    SessionOptions options;
+    options.sequences = sequences;
+    options.context = context;
+    options.deterministic = deterministic;
+    session_ = std::make_unique<Session>(model_, options);
+  }
+  return *session_;
+}
+
+GenerateResult TextGenerator::generate(std::span<const std::string> prompts, const GenerateOptions& options,
+                                       const TextCallback& callback) {
+  if (!tokenizer_) throw InvalidArgument("generate: this generator has no tokenizer; use generate_ids");
+  std::vector<std::vector<int32_t>> ids;
+  ids.reserve(prompts.size());
+  for (const std::string& prompt : prompts) ids.push_back(tokenizer_->encode(prompt, options.add_special_tokens));
+  return generate_ids(ids, options, callback);
+}
+
+GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>> prompts,
+                                           const GenerateOptions& options, const TextCallback& callback) {
+  if (prompts.empty()) throw InvalidArgument("generate: no prompts");
+  if (options.max_new_tokens < 1) {
+    throw InvalidArgument("generate: max_new_tokens is " + std::to_string(options.max_new_tokens) +
+                          "; expected at least 1");
+  }
+  if (options.context < 0) {
+    throw InvalidArgument("generate: context is " + std::to_string(options.context) +
+                          "; expected 0 (chosen for you) or a positive number");
+  }
+  if (options.max_length < 0) {
+    throw InvalidArgument("generate: max_length is " + std::to_string(options.max_length) +
+                          "; expected 0 (no limit) or a positive number");
+  }
+  check_ids(prompts, model_->config().vocab_size, tokenizer_.get());
+  interrupted_.reset();
+  const int64_t context = choose_context(prompts, options, model_->config());
+  Session& session = session_for(static_cast<int64_t>(prompts.size()), context, options.deterministic);
+
+  RngState rng;
+  if (options.seed) {
+    rng.seed = *options.seed;
+  } else {
+    // One counter serves four rows, in every step.
+    const uint64_t counters = (prompts.size() + 3) / 4 * static_cast<uint64_t>(context);
+    rng = model_->accelerator().random().reserve(counters);
+  }
+
+  GenerateResult result;
+  result.seed = rng.seed;
+  result.completions.resize(prompts.size());
+  GenerateTimings& timings = result.timings;
+  std::vector<Answer> answers;
+  answers.reserve(prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    result.completions[i].prompt_ids = prompts[i];
+    timings.prompt_tokens += static_cast<int64_t>(prompts[i].size());
+    answers.emplace_back(result.completions[i], i, tokenizer_.get(), options, callback);
+  }
+
+  const std::vector<int32_t>& eos = generation_config_.eos_token_ids;
+  const uint64_t replayed_before = session.replayed_steps();
+  Stopwatch watch;
+  TokenRules rules = options.rules;
+  rules.eos_token_ids = options.ignore_eos ? std::vector<int32_t>() : eos;
+  rules.max_new_tokens = options.max_new_tokens;
+  rules.max_length = options.max_length;
+  session.start(prompts, options.sampling, rng.seed, rng.offset, rules);
+  std::span<const int32_t> tokens = session.tokens();
+  timings.prefill_seconds = watch.lap();
+  for (;;) {
+    // Not std::vector<bool>: the session takes a span.
+    const auto keep = std::make_unique<bool[]>(tokens.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const auto prompt = static_cast<size_t>(session.active()[i]);
+      const bool is_eos = std::find(eos.begin(), eos.end(), tokens[i]) != eos.end();
+      keep[i] = answers[prompt].accept(tokens[i], is_eos, session.length(i) < context);
+    }
+    if (comm::ProcessGroup* group = model_->group().get()) {
+      const Shape shape = {static_cast<int64_t>(tokens.size())};
+      group->broadcast(Tensor::from_blob(keep.get(), shape, DType::Bool, nullptr), 0);
+    }
+    if (std::find(keep.get(), keep.get() + tokens.size(), true) == keep.get() + tokens.size()) break;
+    session.retain({keep.get(), tokens.size()});
+    const double host = watch.lap();
+    try {
+      session.step();
+      tokens = session.tokens();
+    } catch (const Error&) {
+      for (const int32_t prompt : session.active()) answers[static_cast<size_t>(prompt)].interrupt();
+      interrupted_ = std::move(result);
+      session_.reset();  // its state is not known any more
+      throw;
+    }
+    const double step = watch.lap();
+    timings.decode_seconds += host + step;
+    timings.decode_host_seconds += host;
+    timings.decoded_tokens += static_cast<int64_t>(tokens.size());
+    ++timings.decode_steps;
+  }
+  timings.replayed_steps = static_cast<int64_t>(session.replayed_steps() - replayed_before);
+  return result;
+}
+
+}  // namespace anyaccel::llm

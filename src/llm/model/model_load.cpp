@@ -1,0 +1,396 @@
+// Weights on the device: straight from the mapped file where that is possible, else converted and copied one by one; or
+// random ones.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/comm/process_group.h"
+#include "anyaccel/error.h"
+#include "anyaccel/format_bytes.h"
+#include "anyaccel/llm/model.h"
+#include "anyaccel/llm/safetensors.h"
+#include "anyaccel/ops/inference.h"
+#include "llm/checkpoint/checkpoint_scan.h"
+#include "llm/config/shape_config.h"
+#include "llm/model/decoder_tensors.h"
+#include "llm/model/tensor_parallel.h"
+
+namespace anyaccel::llm {
+
+namespace {
+
+constexpr const char* embedding_name = "model.embed_tokens.weight";
+constexpr const char* lm_head_name = "lm_head.weight";
+
+bool is_supported(const Accelerator& accelerator, DType dtype) {
+  const std::vector<DType> supported = accelerator.supported_dtypes();
+  return is_op_float(dtype) && std::find(supported.begin(), supported.end(), dtype) != supported.end();
+}
+
+void check_wanted_dtype(const Accelerator& accelerator, DType dtype) {
+  if (dtype == DType::None || is_supported(accelerator, dtype)) return;
+  std::string names;
+  for (const DType known : accelerator.supported_dtypes()) {
+    if (is_op_float(known)) names += (names.empty() ? "" : ", ") + std::string(dtype_name(known));
+  }
+  throw InvalidArgument("model: dtype " + std::string(dtype_name(dtype)) + " cannot be computed with on " +
+                        accelerator.name() + "; expected one of " + names);
+}
+
+// Rows of a tensor whose shape begins with `rows` of them.
+TensorView row_slice(TensorView view, int64_t rows, const Slice& held) {
+  const uint64_t row_bytes = view.bytes / static_cast<uint64_t>(rows);
+  const uint64_t skipped = row_bytes * static_cast<uint64_t>(held.begin);
+  if (view.data != nullptr) view.data += skipped;
+  view.offset += skipped;
+  view.bytes = row_bytes * static_cast<uint64_t>(held.size());
+  return view;
+}
+
+std::span<std::byte> bytes_of(const Tensor& host) { return {static_cast<std::byte*>(host.data()), host.nbytes()}; }
+
+bool is_aligned(const TensorView& view) { return reinterpret_cast<uintptr_t>(view.data) % dtype_size(view.dtype) == 0; }
+
+// The tensor as ordinary host memory: a view, or a copy where the file is not mapped or does not align it.
+Tensor host_view(const Checkpoint& checkpoint, const TensorView& view, const Shape& shape) {
+  if (view.data != nullptr && is_aligned(view)) {
+    return Tensor::from_blob(const_cast<std::byte*>(view.data), shape, view.dtype, nullptr);
+  }
+  Tensor copied = Tensor::empty(shape, view.dtype);
+  checkpoint.read(view, bytes_of(copied));
+  return copied;
+}
+
+// Reads both, a piece at a time.
+bool same_data(const Checkpoint& checkpoint, TensorView a, TensorView b) {
+  constexpr uint64_t piece_bytes = uint64_t{4} << 20;
+  if (a.dtype != b.dtype || !std::ranges::equal(a.shape, b.shape)) return false;
+  std::vector<std::byte> of_a(std::min(piece_bytes, a.bytes)), of_b(of_a.size());
+  for (uint64_t left = a.bytes; left > 0;) {
+    const auto now = static_cast<size_t>(std::min<uint64_t>(left, of_a.size()));
+    checkpoint.read(a, std::span(of_a).first(now));
+    checkpoint.read(b, std::span(of_b).first(now));
+    if (std::memcmp(of_a.data(), of_b.data(), now) != 0) return false;
+    a.offset += now;
+    b.offset += now;
+    left -= now;
+  }
+  return true;
+}
+
+}  // namespace
+
+class ModelLoader {
+ public:
+  ModelLoader(const std::string& directory, const LoadOptions& options)
+      : directory_(directory), options_(options), accelerator_(*get_accelerator()) {}
+
+  std::shared_ptr<const Model> load() {
+    const Checkpoint checkpoint = open();
+    const std::vector<TensorSlot> slots = decoder_tensors(model_->config_);
+    model_->choose_product_dtype(options_.activations);
+
+    ModelWeights& weights = model_->weights_;
+    weights.layers.resize(static_cast<size_t>(model_->config_.num_hidden_layers));
+    LoadProgress progress;
+    for (const TensorSlot& slot : slots) progress.bytes_total += part_to_read(checkpoint, slot).bytes;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const TensorSlot& slot = slots[i];
+      const TensorView view = part_to_read(checkpoint, slot);
+      // From a disk, the next tensor comes in while this one is converted.
+      if (i + 1 < slots.size()) checkpoint.will_need(part_to_read(checkpoint, slots[i + 1]));
+      try {
+        if (view.bytes > 0) slot.in(weights) = place(checkpoint, view, slot);
+      } catch (const OutOfMemoryError& error) {
+        throw_too_large(slots, error);
+      }
+      set_apart_the_rest(checkpoint, slot);
+      if (view.bytes == 0) continue;
+      model_->weight_bytes_ += slot.in(weights).nbytes();
+      progress.bytes_done += view.bytes;
+      progress.tensor = slot.name;
+      if (options_.progress) options_.progress(progress);
+    }
+    if (model_->config_.tie_word_embeddings) weights.lm_head = weights.embedding;
+    // Copies still read from the mapping, which goes now unless weights are used from it.
+    accelerator_.synchronize();
+    checkpoint.check_unchanged();
+    if (model_->mapped_bytes_ > 0) model_->mapped_files_ = checkpoint.files();
+    return std::move(model_);
+  }
+
+  TensorCheck check_values() {
+    const Checkpoint checkpoint = open();
+    std::unordered_map<std::string, TensorUse> uses;
+    for (const TensorSlot& slot : decoder_tensors(model_->config_)) {
+      uses.emplace(file_name(slot), TensorUse{held_dtype(slot), slot.kind == TensorKind::Bias});
+    }
+    return scan_checkpoint(checkpoint, uses);
+  }
+
+ private:
+  // Configuration and files, with everything that can be wrong with them but their values.
+  Checkpoint open() {
+    check_wanted_dtype(accelerator_, options_.dtype);
+    model_->configure(load_model_config(directory_), options_.group);
+    model_->device_ = accelerator_.device(accelerator_.current_device());
+    Checkpoint checkpoint = Checkpoint::open(directory_, options_.map_files ? FileAccess::Map : FileAccess::Read);
+    find_prefix(checkpoint);
+    untie_if_different(checkpoint);
+    const std::vector<TensorSlot> slots = decoder_tensors(model_->config_);
+    check(checkpoint, slots);
+    choose_dtype(checkpoint, slots);
+    return checkpoint;
+  }
+
+  // Checkpoints of the bare decoder, without an output matrix, leave out "model.".
+  void find_prefix(const Checkpoint& checkpoint) {
+    bare_ =
+        checkpoint.find("model.embed_tokens.weight") == nullptr && checkpoint.find("embed_tokens.weight") != nullptr;
+  }
+
+  std::string file_name(const TensorSlot& slot) const {
+    if (embedding_is_lm_head_ && slot.name == embedding_name) return lm_head_name;
+    return bare_ && slot.name.starts_with("model.") ? slot.name.substr(6) : slot.name;
+  }
+
+  // A model that ties its output matrix to the embedding may have both in the file all the same, or only the output
+  // matrix. As transformers 5 does it: both are kept apart when they differ, and either serves for both.
+  void untie_if_different(const Checkpoint& checkpoint) {
+    ModelConfig& config = model_->config_;
+    if (!config.tie_word_embeddings) return;
+    const TensorView* lm_head = checkpoint.find(lm_head_name);
+    const TensorView* embedding = checkpoint.find(bare_ ? "embed_tokens.weight" : embedding_name);
+    if (lm_head == nullptr) return;
+    if (embedding == nullptr) {
+      embedding_is_lm_head_ = true;
+      return;
+    }
+    if (same_data(checkpoint, *lm_head, *embedding)) return;
+    config.tie_word_embeddings = false;
+    model_->notes_.push_back(
+        "config.json says that the output matrix is the embedding (tie_word_embeddings), but the files "
+        "have an lm_head.weight that differs from it, which is used");
+  }
+
+  // Everything that can be wrong with names, shapes and dtypes, before anything is copied.
+  void check(const Checkpoint& checkpoint, const std::vector<TensorSlot>& slots) {
+    std::unordered_set<std::string> used;
+    for (const TensorSlot& slot : slots) {
+      const std::string name = file_name(slot);
+      const TensorView* view = checkpoint.find(name);
+      if (view == nullptr) {
+        throw CheckpointError("model '" + directory_ + "': tensor '" + name + "' is missing; expected shape " +
+                              slot.shape.to_string() + " by config.json");
+      }
+      const Shape found(view->shape);
+      if (!(found == slot.shape)) {
+        throw CheckpointError("model '" + directory_ + "': tensor '" + name + "' has shape " + found.to_string() +
+                              "; expected " + slot.shape.to_string() + " by config.json");
+      }
+      if (!is_op_float(view->dtype) && view->dtype != DType::F64) {
+        throw CheckpointError("model '" + directory_ + "': tensor '" + name + "' is " +
+                              std::string(dtype_name(view->dtype)) +
+                              "; expected float32, bfloat16, float16 or float64 (quantized weights are not supported)");
+      }
+      used.insert(name);
+    }
+    note_unused(checkpoint, used);
+  }
+
+  void note_unused(const Checkpoint& checkpoint, const std::unordered_set<std::string>& used) {
+    constexpr size_t most_named = 4;
+    std::string named;
+    size_t count = 0;
+    for (const std::string& name : checkpoint.names()) {
+      // Known to be of no use: frequencies that are computed, and the output matrix of a model that ties it.
+      if (used.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+      if (name == lm_head_name && model_->config_.tie_word_embeddings) continue;
+      if (count < most_named) named += (count == 0 ? "" : ", ") + name;
+      ++count;
+    }
+    if (count == 0) return;
+    model_->notes_.push_back(std::to_string(count) + (count == 1 ? " tensor" : " tensors") +
+                             " in the files that the model does not use: " + named +
+                             (count > most_named ? ", ..." : ""));
+  }
+
+  // The dtype that most of the matrices' bytes have, unless another is wanted or needed.
+  void choose_dtype(const Checkpoint& checkpoint, const std::vector<TensorSlot>& slots) {
+    model_->dtype_ = options_.dtype;
+    if (options_.dtype != DType::None) return;
+    uint64_t most = 0;
+    DType dtype = DType::F32;
+    for (const DType candidate : {DType::F32, DType::BF16, DType::F16}) {
+      uint64_t bytes = 0;
+      for (const TensorSlot& slot : slots) {
+        const TensorView& view = checkpoint.at(file_name(slot));
+        if (slot.kind == TensorKind::Matrix && view.dtype == candidate) bytes += view.bytes;
+      }
+      if (bytes > most) dtype = candidate;
+      most = std::max(most, bytes);
+    }
+    model_->dtype_ = is_supported(accelerator_, dtype) ? dtype : DType::F32;
+  }
+
+  // Norms and biases are small; as fp32 they need no conversion in every step.
+  DType held_dtype(const TensorSlot& slot) const {
+    return slot.kind == TensorKind::Matrix ? model_->dtype_ : DType::F32;
+  }
+
+  Slice held(const TensorSlot& slot) const { return held_slice(slot, model_->shard_, model_->config_.head_dim); }
+
+  // The bytes of the file that this rank's part of the tensor lies in: its rows, or all rows when it is columns. None
+  // where the rank holds nothing of it.
+  TensorView part_to_read(const Checkpoint& checkpoint, const TensorSlot& slot) const {
+    const TensorView& view = checkpoint.at(file_name(slot));
+    const Slice part = held(slot);
+    if (slot.split_dim == 0 || part.size() == 0) return row_slice(view, slot.shape[slot.split_dim], part);
+    return view;
+  }
+
+  // Keeps what other ranks hold from being mapped along with what is touched beside it.
+  void set_apart_the_rest(const Checkpoint& checkpoint, const TensorSlot& slot) const {
+    const TensorView& whole = checkpoint.at(file_name(slot));
+    const Slice part = held(slot);
+    const int64_t rows = slot.shape[0];
+    if (part.size() == slot.shape[slot.split_dim]) return;
+    if (slot.split_dim != 0) {  // copied, and not read from the file again
+      checkpoint.set_apart(whole);
+      return;
+    }
+    checkpoint.set_apart(row_slice(whole, rows, {0, part.begin}));
+    checkpoint.set_apart(row_slice(whole, rows, {part.end, rows}));
+  }
+
+  // `view`: what part_to_read() gave, and not empty.
+  Tensor place(const Checkpoint& checkpoint, const TensorView& view, const TensorSlot& slot) {
+    const Slice part = held(slot);
+    const Shape shape = held_shape(slot, part);
+    const bool contiguous = slot.split_dim == 0 || part.size() == slot.shape[slot.split_dim];
+    const DType wanted = held_dtype(slot);
+    const bool in_place = contiguous && view.dtype == wanted && accelerator_.is_host_coherent();
+    if (in_place && view.data != nullptr && is_aligned(view)) {
+      model_->mapped_bytes_ += view.bytes;
+      // Weights are never written.
+      auto* data = const_cast<std::byte*>(view.data);
+      auto owner = std::const_pointer_cast<SafetensorsFile>(checkpoint.files()[view.file]);
+      return Tensor::from_blob(data, shape, view.dtype, std::move(owner), model_->device_);
+    }
+    Tensor tensor = Tensor::empty(shape, wanted, model_->device_);
+    if (in_place && view.data == nullptr) {
+      checkpoint.read(view, bytes_of(tensor));
+      return tensor;
+    }
+    const Tensor source = host_view(checkpoint, view, contiguous ? shape : slot.shape);
+    tensor.copy_from(contiguous ? source : source.slice(slot.split_dim, part.begin, part.end));
+    // A page is shared by small tensors, which are read again from the system's cache.
+    checkpoint.release(view);
+    return tensor;
+  }
+
+  // How much the model needs, how much there is, and what would fit.
+  [[noreturn]] void throw_too_large(const std::vector<TensorSlot>& slots, const OutOfMemoryError& error) {
+    uint64_t elements = 0;
+    for (const TensorSlot& slot : slots) {
+      elements += static_cast<uint64_t>(held_shape(slot, held(slot)).numel());
+    }
+    const auto bytes = static_cast<double>(elements * dtype_size(model_->dtype_));
+    const int device = model_->device_.index;
+    const double room =
+        static_cast<double>(model_->weight_bytes_) + static_cast<double>(accelerator_.available_memory(device));
+    std::string advice = "a model of at most " + format_bytes(room) + " would fit";
+    const std::string whose = model_->group_ ? "rank " + std::to_string(model_->shard_.rank) + " of " : "";
+    if (dtype_size(model_->dtype_) > 2 && bytes / 2 < room) advice = "it would fit as bf16 or fp16 (--dtype bf16)";
+    throw OutOfMemoryError(whose + "model '" + directory_ + "' needs " + format_bytes(bytes) + " for its weights as " +
+                               std::string(dtype_name(model_->dtype_)) + " and " + accelerator_.device_name(device) +
+                               " has room for " + format_bytes(room) + "; " + advice + ". (" + error.what() + ")",
+                           error.native_code());
+  }
+
+  std::string directory_;
+  const LoadOptions& options_;
+  Accelerator& accelerator_;
+  std::shared_ptr<Model> model_{new Model()};
+  bool bare_ = false;
+  bool embedding_is_lm_head_ = false;
+};
+
+std::shared_ptr<const Model> Model::random(Accelerator& accelerator, const ModelShape& shape, DType dtype,
+                                           uint64_t seed, std::shared_ptr<comm::ProcessGroup> group,
+                                           Activations activations) {
+  check_wanted_dtype(accelerator, dtype);
+  std::shared_ptr<Model> model(new Model());
+  model->configure(config_of_shape(shape, dtype), std::move(group));
+  model->device_ = accelerator.device(accelerator.current_device());
+  model->dtype_ = dtype;
+  model->choose_product_dtype(activations);
+  ModelWeights& weights = model->weights_;
+  weights.layers.resize(static_cast<size_t>(model->config_.num_hidden_layers));
+  const auto ops = accelerator.create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
+  // Uniform numbers are the same everywhere, which normal ones are only to the last bit of a sine.
+  const double limit = std::sqrt(3.0) * made_up_standard_deviation;
+  for (const TensorSlot& slot : decoder_tensors(model->config_)) {
+    const bool matrix = slot.kind == TensorKind::Matrix;
+    Tensor tensor = Tensor::empty(slot.shape, matrix ? dtype : DType::F32, model->device_);
+    if (matrix) {
+      ops->random(tensor, AA_RANDOM_UNIFORM, seed++, 0, -limit, limit);
+    } else {
+      tensor.fill(slot.kind == TensorKind::Norm ? 1.0 : 0.0);
+    }
+    if (const Slice held = held_slice(slot, model->shard_, model->config_.head_dim);
+        held.size() < slot.shape[slot.split_dim]) {
+      if (held.size() == 0) continue;
+      tensor = tensor.slice(slot.split_dim, held.begin, held.end).clone();
+    }
+    model->weight_bytes_ += tensor.nbytes();
+    slot.in(weights) = std::move(tensor);
+  }
+  if (model->config_.tie_word_embeddings) weights.lm_head = weights.embedding;
+  accelerator.synchronize();
+  return model;
+}
+
+void Model::choose_product_dtype(Activations wanted) {
+  if (wanted == Activations::BF16 && dtype_ != DType::BF16) {
+    throw InvalidArgument("model: activations in bf16 were asked for, and the model is " +
+                          std::string(dtype_name(dtype_)) +
+                          "; expected a bf16 model (--dtype bf16), or --activations auto or fp32");
+  }
+  const uint64_t fast = accelerator().device_properties(device_.index).dtypes_matrix;
+  const bool faster = dtype_ == DType::BF16 && (fast >> AA_DTYPE_BF16 & 1) != 0;
+  const bool rounds = wanted == Activations::BF16 || (wanted == Activations::Auto && faster);
+  product_dtype_ = rounds ? DType::BF16 : DType::F32;
+}
+
+void Model::configure(ModelConfig config, std::shared_ptr<comm::ProcessGroup> group) {
+  config_ = std::move(config);
+  if (group && group->size() > 1) group_ = std::move(group);
+  const int ranks = group_ ? group_->size() : 1;
+  const std::vector<ModelShard> plan = plan_shards(config_, ranks);
+  shard_ = plan[static_cast<size_t>(group_ ? group_->rank() : 0)];
+  notes_ = config_.notes;
+  const std::vector<std::string> of_plan = empty_shard_notes(plan);
+  notes_.insert(notes_.end(), of_plan.begin(), of_plan.end());
+}
+
+TensorCheck check_tensors(const std::string& directory, DType dtype) {
+  LoadOptions options;
+  options.dtype = dtype;
+  options.map_files = false;
+  return ModelLoader(directory, options).check_values();
+}
+
+void Model::check_files() const {
+  for (const auto& file : mapped_files_) file->check_unchanged();
+}
+
+std::shared_ptr<const Model> Model::load(const std::string& directory, const LoadOptions& options) {
+  return ModelLoader(directory, options).load();
+}
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,121 @@
+// The added tokens of a tokenizer: they are found in a text before anything else happens to it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "base/json.h"
+#include "llm/tokenizer/components.h"
+#include "llm/tokenizer/vocabulary.h"
+
+namespace anyaccel::llm {
+
+// Finds the longest of several texts at a place.
+class TextTrie {
+ public:
+  void add(std::string_view text, size_t value);
+  // Length of the longest text that `text` begins with (0: none) and its value.
+  std::pair<size_t, size_t> longest(std::string_view text) const;
+
+ private:
+  static constexpr uint32_t none = ~uint32_t{0};
+  struct Node {
+    size_t value = ~size_t{0};
+  };
+  std::vector<Node> nodes_ = std::vector<Node>(1);
+  std::unordered_map<uint64_t, uint32_t> children_;  // by node * 256 + byte
+};
+
+struct AddedToken {
+  std::string content;
+  int32_t id = -1;           // -1: wherever it finds a place
+  bool single_word = false;  // only between characters that belong to no word
+  bool lstrip = false;       // takes the white space before it
+  bool rstrip = false;       // and behind it
+  bool normalized = true;    // looked for in the normalized text, in its normalized form
+  bool special = false;      // left out of decoded text
+
+  // Same text and rules; ids do not matter.
+  bool same_rules(const AddedToken& other) const;
+};
+
+// An object {"content": ..., "lstrip": ...}; its id is not read.
+AddedToken read_added_token(const JsonRef& value);
+
+// Added tokens while they are put together from several files, by the rules of Hugging Face tokenizers: a later
+// definition of a token replaces its rules and keeps its id, and once special it stays so.
+class AddedTokenList {
+ public:
+  explicit AddedTokenList(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {}
+
+  // The "added_tokens" of a tokenizer.json. CheckpointError for an id that is taken or out of range.
+  void add_json(const JsonRef& list);
+  // With the id that the text has already, else the one after all others. Texts without characters do nothing.
+  void add(const AddedToken& token);
+
+  const std::vector<AddedToken>& tokens() const { return tokens_; }
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+  const AddedToken* find(const std::string& content) const;
+  // Of the tokens and the vocabulary.
+  std::optional<int32_t> id_of(const std::string& content) const;
+  // The largest id of the vocabulary and the tokens plus one.
+  int64_t size() const noexcept { return std::max(vocabulary_.size(), int64_t{next_id_}); }
+  // The text of an id; nothing for one that is free.
+  std::optional<std::string> text_of(int32_t id) const;
+
+ private:
+  void put(AddedToken token);
+
+  const Vocabulary& vocabulary_;
+  std::vector<AddedToken> tokens_;
+  std::unordered_map<std::string, size_t> by_content_;
+  std::unordered_map<int32_t, size_t> by_id_;
+  int32_t next_id_ = 0;  // of added tokens
+};
+
+class AddedTokens {
+ public:
+  // `split_special`: special tokens in a text are text.
+  AddedTokens(const AddedTokenList& list, const Normalizer* normalizer, bool split_special = false);
+
+  // Cuts the text (valid UTF-8) at the added tokens; what lies between them comes out normalized.
+  std::vector<TextPiece> split(std::string_view text, PatternWork& work) const;
+
+  // The largest id plus one; 0 without tokens.
+  int64_t size() const noexcept { return size_; }
+  // Null for other ids.
+  const std::string* content(int32_t id) const;
+  // The token as decoders get it: in its normalized form.
+  const std::string* decoded(int32_t id) const;
+  bool is_special(const std::string& token) const { return special_.contains(token); }
+  std::optional<int32_t> find(const std::string& content) const;
+
+ private:
+  struct Token : AddedToken {
+    std::string normalized_content;
+  };
+  struct Match {
+    size_t begin = 0;
+    size_t end = 0;
+    int32_t token = -1;
+  };
+  std::vector<Match> matches(std::string_view text, const TextTrie& trie) const;
+
+  const Normalizer* normalizer_;
+  bool split_special_;
+  std::vector<Token> tokens_;
+  std::unordered_map<int32_t, size_t> by_id_;
+  std::unordered_map<std::string, size_t> by_content_;
+  std::unordered_set<std::string> special_;
+  TextTrie as_written_;  // found in the text as it is
+  TextTrie normalized_;  // found after normalization
+  int64_t size_ = 0;
+};
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,80 @@
+// The steps of a tokenizer.json around its model: normalizers, pre-tokenizers, post-processors and the pieces of text
+// that go through them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "llm/tokenizer/regex.h"
+
+namespace anyaccel::llm {
+
+// Part of a text on its way to tokens.
+struct TextPiece {
+  std::string text;
+  bool at_start = false;  // the text begins with it
+  int32_t token = -1;     // an added token that was found; then `text` no longer matters
+};
+
+class Normalizer {
+ public:
+  Normalizer() = default;
+  virtual ~Normalizer() = default;
+  Normalizer(const Normalizer&) = delete;
+  Normalizer& operator=(const Normalizer&) = delete;
+  virtual std::string apply(std::string text, PatternWork& work) const = 0;
+};
+// CheckpointError for an unknown type, naming those that are supported. Null for null.
+std::unique_ptr<Normalizer> read_normalizer(const JsonRef& value);
+
+class PreTokenizer {
+ public:
+  PreTokenizer() = default;
+  virtual ~PreTokenizer() = default;
+  PreTokenizer(const PreTokenizer&) = delete;
+  PreTokenizer& operator=(const PreTokenizer&) = delete;
+  // Splits and changes the pieces that are no tokens.
+  virtual void apply(std::vector<TextPiece>& pieces, PatternWork& work) const = 0;
+};
+std::unique_ptr<PreTokenizer> read_pre_tokenizer(const JsonRef& value);
+
+// Puts the model's special tokens around a text.
+class PostProcessor {
+ public:
+  PostProcessor() = default;
+  virtual ~PostProcessor() = default;
+  PostProcessor(const PostProcessor&) = delete;
+  PostProcessor& operator=(const PostProcessor&) = delete;
+  virtual void apply(std::vector<int32_t>& ids, bool add_special) const = 0;
+};
+// `max_id`: ids of the template go up to it.
+std::unique_ptr<PostProcessor> read_post_processor(const JsonRef& value, int64_t max_id);
+
+// Puts `before` and `after` around a text when special tokens are asked for.
+std::unique_ptr<PostProcessor> make_template(std::vector<int32_t> before, std::vector<int32_t> after);
+
+// {"String": ...} or {"Regex": ...}.
+TextPattern read_pattern(const JsonRef& value);
+// A text of exactly one character.
+std::string read_character(const JsonRef& value);
+// The "type" of a component.
+const std::string& component_type(const JsonRef& value);
+// InvalidArgument for a text of more than 1 GiB, whose tokens could not be counted in 32 bits.
+void check_text_size(std::string_view text);
+
+// Throws CheckpointError: the <kind> "<type>" is not supported; supported are <supported>.
+[[noreturn]] void refuse_component(const JsonRef& value, std::string_view kind, std::string_view supported);
+
+// Throws CheckpointError when a step made so much text of `from` bytes that only a hostile file does it.
+void check_growth(size_t from, size_t to);
+
+// GPT-2's printable stand-ins for bytes (https://github.com/openai/gpt-2, encoder.py): text of one byte, and the byte
+// of a character or -1.
+std::string_view byte_text(unsigned char byte) noexcept;
+int byte_of_character(char32_t c) noexcept;
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,310 @@
+// Decoder steps and how text flows through them.
+#include "llm/tokenizer/decoders.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/utf8.h"
+#include "llm/config/config_fields.h"
+#include "llm/tokenizer/components.h"
+#include "llm/tokenizer/regex.h"
+#include "llm/tokenizer/stream.h"
+
+namespace anyaccel::llm {
+
+enum class DecoderKind { JoinWithSpaces, ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, Suffix };
+
+struct TextDecoderStep {
+  DecoderKind kind = DecoderKind::Fuse;
+  bool joined = false;                 // a step before this one joins all tokens to one
+  std::optional<TextPattern> pattern;  // Replace
+  std::string content;                 // Replace: the new text. Strip, Metaspace: the character. Suffix: the suffix.
+  size_t start = 0;                    // Strip: characters to take away at most
+  size_t stop = 0;
+  bool prefix_space = false;  // Metaspace: the first token's replacement goes
+};
+
+struct DecoderRun::State {
+  std::string held;
+  bool first = true;       // no token has come yet
+  bool has_token = false;  // Suffix: `held` is a token
+  size_t stripped = 0;     // Strip behind a join: characters taken away at the start
+  bool stripping = true;
+};
+
+namespace {
+
+constexpr std::string_view supported_decoders =
+    "Sequence, ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, BPEDecoder";
+constexpr int64_t most_stripped = 1 << 20;
+constexpr size_t most_steps = 16;
+
+// Characters of `content` at the beginning, `most` at most, in bytes.
+size_t leading_bytes(std::string_view text, std::string_view content, size_t most) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < most && text.substr(bytes).starts_with(content); ++i) bytes += content.size();
+  return bytes;
+}
+
+size_t trailing_bytes(std::string_view text, std::string_view content, size_t most) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < most && text.substr(0, text.size() - bytes).ends_with(content); ++i) bytes += content.size();
+  return bytes;
+}
+
+// The byte of "<0x41>", or -1.
+int byte_token(std::string_view token) {
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
+  };
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+  const int high = digit(token[3]);
+  const int low = digit(token[4]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+// The bytes that a byte-level token stands for; a token with any other character stands for itself.
+std::string bytes_of_token(std::string token) {
+  std::string bytes;
+  for (std::string_view rest = token; !rest.empty();) {
+    const Utf8Step step = utf8_step(rest);
+    const int byte = byte_of_character(step.code);
+    if (byte < 0) return token;
+    bytes += static_cast<char>(byte);
+    rest.remove_prefix(step.length);
+  }
+  return bytes;
+}
+
+// Takes the characters that are complete off `bytes`; what is broken becomes U+FFFD.
+std::string take_complete(std::string& bytes) {
+  std::string text;
+  size_t taken = 0;
+  while (taken < bytes.size()) {
+    const Utf8Step step = utf8_step(std::string_view(bytes).substr(taken));
+    if (step.incomplete) break;
+    text += step.valid ? std::string_view(bytes).substr(taken, step.length) : replacement_character;
+    taken += step.length;
+  }
+  bytes.erase(0, taken);
+  return text;
+}
+
+std::string replace_all(std::string_view text, std::string_view what, std::string_view with) {
+  std::string out;
+  for (size_t at; (at = text.find(what)) != std::string_view::npos; text.remove_prefix(at + what.size())) {
+    out += text.substr(0, at);
+    out += with;
+  }
+  return out += text;
+}
+
+std::string replace_pattern(const TextDecoderStep& step, std::string_view text, PatternWork& work) {
+  std::string out;
+  for (const TextSpan& span : step.pattern->spans(text, work)) {
+    out += span.is_match ? std::string_view(step.content) : text.substr(span.begin, span.end - span.begin);
+    check_growth(text.size(), out.size());
+  }
+  return out;
+}
+
+std::string strip(const TextDecoderStep& step, std::string_view text) {
+  text.remove_prefix(leading_bytes(text, step.content, step.start));
+  text.remove_suffix(trailing_bytes(text, step.content, step.stop));
+  return std::string(text);
+}
+
+TextDecoderStep read_step(const JsonRef& value) {
+  const std::string& type = component_type(value);
+  TextDecoderStep step;
+  if (type == "ByteLevel") {
+    step.kind = DecoderKind::ByteLevel;
+  } else if (type == "ByteFallback") {
+    step.kind = DecoderKind::ByteFallback;
+  } else if (type == "Fuse") {
+    step.kind = DecoderKind::Fuse;
+  } else if (type == "Metaspace") {
+    step.kind = DecoderKind::Metaspace;
+    step.content = read_character(value.at("replacement"));
+    const auto scheme = value.find("prepend_scheme");
+    step.prefix_space = scheme ? scheme->string() != "never" : read_flag(value, "add_prefix_space", true);
+  } else if (type == "Replace") {
+    step.kind = DecoderKind::Replace;
+    step.pattern = read_pattern(value.at("pattern"));
+    step.content = value.at("content").string();
+  } else if (type == "Strip") {
+    step.kind = DecoderKind::Strip;
+    step.content = read_character(value.at("content"));
+    step.start = static_cast<size_t>(value.at("start").integer(0, most_stripped));
+    step.stop = static_cast<size_t>(value.at("stop").integer(0, most_stripped));
+  } else if (type == "BPEDecoder") {
+    step.kind = DecoderKind::Suffix;
+    step.content = value.at("suffix").string();
+    if (step.content.empty()) value.at("suffix").fail("a text that is not empty");
+  } else {
+    refuse_component(value, "decoder", supported_decoders);
+  }
+  return step;
+}
+
+}  // namespace
+
+DecoderChain::DecoderChain(const JsonRef& value) {
+  if (value.is_null()) {
+    steps_.emplace_back().kind = DecoderKind::JoinWithSpaces;
+  } else {
+    read(value);
+  }
+  bool joined = false;
+  for (TextDecoderStep& step : steps_) {
+    step.joined = joined;
+    joined = joined || step.kind == DecoderKind::ByteLevel || step.kind == DecoderKind::Fuse;
+  }
+}
+
+DecoderChain::~DecoderChain() = default;
+
+void DecoderChain::read(const JsonRef& value) {
+  if (component_type(value) != "Sequence") {
+    if (steps_.size() == most_steps) value.error("there are more than " + std::to_string(most_steps) + " decoders");
+    steps_.push_back(read_step(value));
+    return;
+  }
+  const JsonRef list = value.at("decoders");
+  if (!list.is_array()) list.fail("a list");
+  for (size_t i = 0; i < list.size(); ++i) read(list[i]);
+}
+
+DecoderRun::DecoderRun(const DecoderChain& chain, bool streaming)
+    : steps_(chain.steps()), streaming_(streaming), states_(steps_.size()) {}
+
+DecoderRun::~DecoderRun() = default;
+
+void DecoderRun::push(std::string token, std::string& out) {
+  work_.allow(token.size());
+  enter(0, std::move(token), out);
+}
+
+// A run of byte tokens ends: text if they form characters, else one U+FFFD for each.
+void DecoderRun::leave_held_bytes(size_t step, std::string& out) {
+  std::string& held = states_[step].held;
+  if (held.empty()) return;
+  const std::string run = std::exchange(held, {});
+  if (is_valid_utf8(run)) {
+    enter(step + 1, run, out);
+  } else {
+    for (size_t i = 0; i < run.size(); ++i) enter(step + 1, std::string(replacement_character), out);
+  }
+}
+
+void DecoderRun::enter(size_t index, std::string text, std::string& out) {
+  if (index == steps_.size()) {
+    out += text;
+    return;
+  }
+  const TextDecoderStep& step = steps_[index];
+  if (step.joined) {
+    enter_joined(index, std::move(text), out);
+    return;
+  }
+  check_growth(0, text.size());
+  State& state = states_[index];
+  const bool first = std::exchange(state.first, false);
+  switch (step.kind) {
+    case DecoderKind::JoinWithSpaces: enter(index + 1, first ? std::move(text) : " " + text, out); break;
+    case DecoderKind::ByteLevel:
+      state.held += bytes_of_token(std::move(text));
+      enter(index + 1, take_complete(state.held), out);
+      break;
+    case DecoderKind::ByteFallback: {
+      const int byte = byte_token(text);
+      if (byte < 0) {
+        leave_held_bytes(index, out);
+        enter(index + 1, std::move(text), out);
+        break;
+      }
+      state.held += static_cast<char>(byte);
+      if (streaming_ && state.held.size() >= longest_held_run) enter(index + 1, take_complete(state.held), out);
+      break;
+    }
+    case DecoderKind::Fuse: enter(index + 1, std::move(text), out); break;
+    case DecoderKind::Metaspace:
+      enter(index + 1, replace_all(text, step.content, first && step.prefix_space ? "" : " "), out);
+      break;
+    case DecoderKind::Replace: enter(index + 1, replace_pattern(step, text, work_), out); break;
+    case DecoderKind::Strip: enter(index + 1, strip(step, text), out); break;
+    case DecoderKind::Suffix:
+      // The last token's suffix becomes nothing, so a token waits for the next one.
+      if (state.has_token) enter(index + 1, replace_all(state.held, step.content, " "), out);
+      state.held = std::move(text);
+      state.has_token = true;
+      break;
+  }
+}
+
+void DecoderRun::enter_joined(size_t index, std::string text, std::string& out) {
+  const TextDecoderStep& step = steps_[index];
+  State& state = states_[index];
+  if (step.kind == DecoderKind::Fuse) {
+    enter(index + 1, std::move(text), out);
+    return;
+  }
+  state.held += text;
+  // Everything else needs the whole text; Strip only its ends.
+  if (step.kind != DecoderKind::Strip || state.held.empty()) return;
+  if (state.stripping) {
+    const size_t bytes = leading_bytes(state.held, step.content, step.start - state.stripped);
+    state.stripped += bytes / step.content.size();
+    state.held.erase(0, bytes);
+    if (state.held.empty()) return;
+    state.stripping = false;
+  }
+  const size_t kept = trailing_bytes(state.held, step.content, step.stop);
+  std::string certain = state.held.substr(0, state.held.size() - kept);
+  state.held.erase(0, certain.size());
+  enter(index + 1, std::move(certain), out);
+}
+
+void DecoderRun::finish(std::string& out) {
+  for (size_t index = 0; index < steps_.size(); ++index) {
+    const TextDecoderStep& step = steps_[index];
+    std::string held = std::exchange(states_[index].held, {});
+    if (step.joined) {
+      switch (step.kind) {
+        case DecoderKind::Strip:  // what is held are the characters to take away at the end
+        case DecoderKind::JoinWithSpaces:
+        case DecoderKind::Fuse: break;
+        case DecoderKind::ByteLevel: enter(index + 1, repair_utf8(bytes_of_token(std::move(held))), out); break;
+        case DecoderKind::ByteFallback: {
+          const int byte = byte_token(held);
+          if (byte >= 0x80) held = replacement_character;
+          if (byte >= 0 && byte < 0x80) held = std::string(1, static_cast<char>(byte));
+          enter(index + 1, std::move(held), out);
+          break;
+        }
+        case DecoderKind::Metaspace:
+          enter(index + 1, replace_all(held, step.content, step.prefix_space ? "" : " "), out);
+          break;
+        case DecoderKind::Replace: enter(index + 1, replace_pattern(step, held, work_), out); break;
+        case DecoderKind::Suffix: enter(index + 1, replace_all(held, step.content, ""), out); break;
+      }
+      continue;
+    }
+    switch (step.kind) {
+      case DecoderKind::ByteLevel: enter(index + 1, repair_utf8(held), out); break;
+      case DecoderKind::ByteFallback:
+        states_[index].held = std::move(held);
+        leave_held_bytes(index, out);
+        break;
+      case DecoderKind::Suffix:
+        if (states_[index].has_token) enter(index + 1, replace_all(held, step.content, ""), out);
+        break;
+      default: break;
+    }
+  }
+}
+
+}  // namespace anyaccel::llm

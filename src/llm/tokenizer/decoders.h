@@ -1,0 +1,54 @@
+// The decoders of tokenizer.json: they turn tokens into text, one token after the other.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "llm/tokenizer/regex.h"
+
+namespace anyaccel::llm {
+
+struct TextDecoderStep;
+
+// The decoders of a file in order, nested sequences laid flat. Without any, tokens are joined with spaces.
+class DecoderChain {
+ public:
+  // CheckpointError for an unknown type, naming those that are supported. `value` may be null.
+  explicit DecoderChain(const JsonRef& value);
+  ~DecoderChain();
+  DecoderChain(const DecoderChain&) = delete;
+  DecoderChain& operator=(const DecoderChain&) = delete;
+
+  const std::vector<TextDecoderStep>& steps() const { return steps_; }
+
+ private:
+  void read(const JsonRef& value);
+  std::vector<TextDecoderStep> steps_;
+};
+
+// One text on its way through a chain. Each step gets tokens (or, behind a step that joins them all to one, fragments
+// of that one) and passes on what is certain.
+class DecoderRun {
+ public:
+  DecoderRun(const DecoderChain& chain, bool streaming);
+  ~DecoderRun();
+
+  void push(std::string token, std::string& out);
+  void finish(std::string& out);
+
+ private:
+  struct State;
+  void enter(size_t step, std::string text, std::string& out);
+  void enter_joined(size_t step, std::string text, std::string& out);
+  void leave_held_bytes(size_t step, std::string& out);
+
+  const std::vector<TextDecoderStep>& steps_;
+  bool streaming_;
+  PatternWork work_{0};
+  std::vector<State> states_;
+};
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,18 @@
+// A tokenizer from all the files of a model directory that say something about it.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "anyaccel/llm/tokenizer.h"
+#include "llm/tokenizer/settings.h"
+
+namespace anyaccel::llm {
+
+// Reads what is there. CheckpointError for a file that cannot be read or is too large.
+TokenizerFiles read_tokenizer_files(const std::filesystem::path& dir);
+
+// As Tokenizer::load; `dir` names the directory in errors.
+std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files, const std::string& dir);
+
+}  // namespace anyaccel::llm

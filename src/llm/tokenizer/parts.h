@@ -1,0 +1,47 @@
+// What a tokenizer of byte pair encoding is made of, whichever files it comes from.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "anyaccel/llm/tokenizer.h"
+#include "base/json.h"
+#include "llm/tokenizer/added_tokens.h"
+#include "llm/tokenizer/bpe.h"
+#include "llm/tokenizer/components.h"
+#include "llm/tokenizer/decoders.h"
+#include "llm/tokenizer/sentencepiece_model.h"
+
+namespace anyaccel::llm {
+
+struct TokenizerParts {
+  std::unique_ptr<BpeModel> model;
+  std::unique_ptr<Normalizer> normalizer;         // may be null, as the next two
+  std::unique_ptr<PreTokenizer> pre_tokenizer;    //
+  std::unique_ptr<PostProcessor> post_processor;  //
+  std::unique_ptr<DecoderChain> decoders;
+  bool split_special = false;  // special tokens in a text are text
+};
+
+// What TokenizerParts become. `added` belongs to the vocabulary of the model.
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerParts parts, const AddedTokenList& added);
+
+// The model of a tokenizer.json. `options` replaces those of the file. CheckpointError for any other kind than BPE.
+std::unique_ptr<BpeModel> read_bpe(const JsonDocument& document, const std::optional<BpeOptions>& options = {});
+// The steps around it; of a tokenizer.json or of a document that has only these. The post-processor is read later,
+// because its ids may be those of tokens that other files add.
+void read_steps(const JsonDocument& document, TokenizerParts& parts);
+// Null where the document has none. `max_id`: ids of the template go up to it.
+std::unique_ptr<PostProcessor> read_post_processor(const JsonDocument& document, int64_t max_id);
+// The "added_tokens" of a tokenizer.json.
+void read_added_tokens(const JsonDocument& document, AddedTokenList& list);
+
+// CheckpointError for a kind of SentencePiece model that is not supported, naming it, and for pieces that contradict
+// each other.
+void check_sentencepiece_model(const SentencePieceModel& model, const std::string& source);
+// The pieces with the merges that transformers derives: every way to build a piece of two others, pieces with smaller
+// ids first. CheckpointError where that would take very long.
+std::unique_ptr<BpeModel> make_bpe(const SentencePieceModel& model, const std::string& source, BpeOptions options);
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,357 @@
+// SentencePiece's BPE kind: merges whichever two neighbours form the piece with the best score. By the rules of
+// Google's library (bpe_model.cc, normalizer.cc, sentencepiece_processor.cc) without character normalization.
+#include <algorithm>
+#include <queue>
+#include <unordered_map>
+
+#include "anyaccel/error.h"
+#include "anyaccel/llm/tokenizer.h"
+#include "base/json.h"
+#include "base/utf8.h"
+#include "llm/tokenizer/added_tokens.h"
+#include "llm/tokenizer/parts.h"
+#include "llm/tokenizer/sentencepiece_model.h"
+#include "llm/tokenizer/stream.h"
+
+namespace anyaccel::llm {
+namespace {
+
+constexpr std::string_view space_symbol = "\xE2\x96\x81";  // U+2581, stands for a space
+
+// "<0x41>" to 0x41; -1 for other texts.
+int byte_of_piece(std::string_view text) {
+  constexpr std::string_view digits = "0123456789ABCDEF";
+  if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
+  const size_t high = digits.find(text[3]);
+  const size_t low = digits.find(text[4]);
+  return high == std::string_view::npos || low == std::string_view::npos ? -1 : static_cast<int>(high * 16 + low);
+}
+
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  SentencePieceTokenizer(SentencePieceModel model, std::string_view source) : model_(std::move(model)) {
+    const std::string name(source);
+    check_kind(name);
+    for (size_t id = 0; id < model_.pieces.size(); ++id) add_piece(static_cast<int32_t>(id), name);
+    if (unknown_id_ < 0) throw CheckpointError(name + ": has no unknown piece; expected one");
+    const bool bytes_missing = std::find(byte_ids_.begin(), byte_ids_.end(), -1) != byte_ids_.end();
+    if (model_.byte_fallback && bytes_missing) {
+      throw CheckpointError(name + ": byte_fallback needs 256 byte pieces, and some are missing");
+    }
+    bos_id_ = control_id(model_.bos_piece);
+    eos_id_ = control_id(model_.eos_piece);
+  }
+
+  std::vector<int32_t> encode(std::string_view text, bool add_special) const override {
+    check_text_size(text);
+    std::vector<int32_t> ids;
+    if (add_special && add_bos_ && bos_id_) ids.push_back(*bos_id_);
+    encode_normalized(normalize(is_valid_utf8(text) ? std::string(text) : repair_utf8(text)), ids);
+    if (add_special && add_eos_ && eos_id_) ids.push_back(*eos_id_);
+    return ids;
+  }
+
+  int64_t vocab_size() const noexcept override { return static_cast<int64_t>(model_.pieces.size()); }
+  std::optional<std::string> id_to_token(int32_t id) const override {
+    if (!is_id(id)) return std::nullopt;
+    return piece(id).text;
+  }
+  std::optional<int32_t> token_to_id(std::string_view token) const override {
+    for (const auto* map : {&reserved_, &pieces_}) {
+      if (const auto found = map->find(token); found != map->end()) return found->second;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  using IdMap = std::unordered_map<std::string_view, int32_t>;  // keys point into model_.pieces
+  struct Symbol {
+    std::string_view text;
+    int32_t previous = -1;
+    int32_t next = -1;
+    bool frozen = false;  // a user-defined piece, which never merges
+  };
+  struct Pair {
+    float score;
+    int32_t left;
+    int32_t right;
+    size_t bytes;
+    bool operator<(const Pair& other) const { return score != other.score ? score < other.score : left > other.left; }
+  };
+  using Splits = std::unordered_map<std::string_view, std::pair<std::string_view, std::string_view>>;
+  class Stream;
+
+  bool is_id(int32_t id) const { return id >= 0 && id < vocab_size(); }
+  const SentencePiece& piece(int32_t id) const { return model_.pieces[static_cast<size_t>(id)]; }
+  int32_t id_of(std::string_view text) const { return token_to_id(text).value_or(unknown_id_); }
+
+  void check_kind(const std::string& source) const {
+    constexpr std::string_view kinds[] = {"?", "Unigram", "BPE", "word", "character"};
+    const auto refuse = [&](const std::string& what, const std::string& expected) {
+      throw CheckpointError(source + ": has " + what + ", which is not supported; supported is " + expected);
+    };
+    if (model_.model_type != 2) {
+      const bool known = model_.model_type >= 1 && model_.model_type <= 4;
+      throw CheckpointError(
+          source + ": this is a " +
+          (known ? std::string(kinds[model_.model_type]) : "SentencePiece type " + std::to_string(model_.model_type)) +
+          " tokenizer, which is not supported yet; supported is BPE (byte pair encoding)");
+    }
+    if (model_.has_charsmap) refuse("the normalizer " + quote_text(model_.normalizer_name), "identity");
+    if (model_.has_denormalizer) refuse("a denormalizer", "a model without one");
+    if (model_.whitespace_as_suffix) refuse("treat_whitespace_as_suffix", "white space in front of words");
+    if (!model_.escape_whitespaces) refuse("escape_whitespaces off", "escape_whitespaces on");
+  }
+
+  void add_piece(int32_t id, const std::string& source) {
+    const SentencePiece& entry = piece(id);
+    const bool plain =
+        entry.type == PieceType::Normal || entry.type == PieceType::UserDefined || entry.type == PieceType::Unused;
+    const auto refuse = [&](const std::string& why) {
+      throw CheckpointError(source + ": the piece " + quote_text(entry.text) + " (id " + std::to_string(id) + ") " +
+                            why);
+    };
+    if (!(plain ? pieces_ : reserved_).emplace(entry.text, id).second) refuse("occurs twice");
+    if (entry.type == PieceType::UserDefined) {
+      user_defined_.add(entry.text, static_cast<size_t>(id));
+      has_user_defined_ = true;
+    }
+    if (entry.type == PieceType::Unknown) {
+      if (unknown_id_ >= 0) refuse("is a second unknown piece; expected one");
+      unknown_id_ = id;
+    }
+    if (entry.type == PieceType::Byte) {
+      const int byte = byte_of_piece(entry.text);
+      if (byte < 0) refuse("is a byte piece; expected a text like \"<0x41>\"");
+      byte_ids_[static_cast<size_t>(byte)] = id;
+    }
+  }
+
+  std::optional<int32_t> control_id(const std::string& text) const {
+    const auto found = reserved_.find(text);
+    if (found == reserved_.end() || piece(found->second).type != PieceType::Control) return std::nullopt;
+    return found->second;
+  }
+
+  // Bytes of the symbol that the text begins with: a user-defined piece or one character.
+  size_t symbol_bytes(std::string_view text, bool& user_defined) const {
+    const size_t length = has_user_defined_ ? user_defined_.longest(text).first : 0;
+    user_defined = length > 0;
+    return user_defined ? length : utf8_length(text[0]);
+  }
+
+  std::string normalize(const std::string& whole) const {
+    std::string_view text = whole;
+    bool user_defined = false;
+    const bool trims = model_.remove_extra_whitespaces;
+    while (trims && !text.empty() && text.substr(0, symbol_bytes(text, user_defined)) == " ") text.remove_prefix(1);
+    std::string out;
+    if (text.empty()) return out;
+    out.reserve(text.size() + text.size() / 4);
+    if (model_.add_dummy_prefix) out += space_symbol;
+    bool after_space = trims;
+    while (!text.empty()) {
+      std::string_view symbol = text.substr(0, symbol_bytes(text, user_defined));
+      text.remove_prefix(symbol.size());
+      while (after_space && symbol.starts_with(' ')) symbol.remove_prefix(1);
+      for (const char c : symbol) {
+        if (c == ' ') {
+          out += space_symbol;
+        } else {
+          out += c;
+        }
+      }
+      if (!symbol.empty()) after_space = trims && symbol.ends_with(' ');
+    }
+    while (trims && out.ends_with(space_symbol)) out.resize(out.size() - space_symbol.size());
+    return out;
+  }
+
+  void encode_normalized(const std::string& text, std::vector<int32_t>& ids) const {
+    Splits splits;
+    bool after_unknown = false;
+    for (const Symbol& symbol : merged_symbols(text, splits)) {
+      if (symbol.text.empty()) continue;
+      // A piece that is marked unused comes apart into what it was merged from.
+      std::vector<std::string_view> parts = {symbol.text};
+      while (!parts.empty()) {
+        const std::string_view part = parts.back();
+        parts.pop_back();
+        const int32_t id = id_of(part);
+        const auto split = piece(id).type == PieceType::Unused ? splits.find(part) : splits.end();
+        if (split != splits.end()) {
+          parts.push_back(split->second.second);
+          parts.push_back(split->second.first);
+          continue;
+        }
+        const bool unknown = id == unknown_id_;
+        if (unknown && model_.byte_fallback) {
+          for (const char c : part) ids.push_back(byte_ids_[static_cast<unsigned char>(c)]);
+        } else if (!unknown || !after_unknown) {
+          ids.push_back(id);  // neighbouring unknown characters are one token
+        }
+        after_unknown = unknown;
+      }
+    }
+  }
+
+  std::vector<Symbol> merged_symbols(std::string_view text, Splits& splits) const {
+    std::vector<Symbol> symbols;
+    symbols.reserve(text.size());
+    while (!text.empty()) {
+      Symbol symbol;
+      symbol.text = text.substr(0, symbol_bytes(text, symbol.frozen));
+      text.remove_prefix(symbol.text.size());
+      symbol.previous = static_cast<int32_t>(symbols.size()) - 1;
+      symbol.next = text.empty() ? -1 : static_cast<int32_t>(symbols.size()) + 1;
+      symbols.push_back(symbol);
+    }
+    const auto at = [&symbols](int32_t index) -> Symbol& { return symbols[static_cast<size_t>(index)]; };
+    std::priority_queue<Pair> queue;
+    const auto offer = [&](int32_t left, int32_t right) {
+      if (left < 0 || right < 0 || at(left).frozen || at(right).frozen) return;
+      // Neighbours lie next to each other in the text.
+      const std::string_view both(at(left).text.data(), at(left).text.size() + at(right).text.size());
+      const auto found = pieces_.find(both);
+      if (found == pieces_.end()) return;
+      const SentencePiece& merged = piece(found->second);
+      queue.push({merged.score, left, right, both.size()});
+      if (merged.type == PieceType::Unused) splits[both] = {at(left).text, at(right).text};
+    };
+    for (size_t i = 1; i < symbols.size(); ++i) offer(static_cast<int32_t>(i) - 1, static_cast<int32_t>(i));
+    while (!queue.empty()) {
+      const Pair best = queue.top();
+      queue.pop();
+      Symbol& left = at(best.left);
+      Symbol& right = at(best.right);
+      // The symbols may have changed since the pair was found.
+      if (left.text.empty() || right.text.empty() || left.text.size() + right.text.size() != best.bytes) continue;
+      left.text = std::string_view(left.text.data(), best.bytes);
+      right.text = {};
+      left.next = right.next;
+      if (left.next >= 0) at(left.next).previous = best.left;
+      offer(left.previous, best.left);
+      offer(best.left, left.next);
+    }
+    return symbols;
+  }
+
+  std::unique_ptr<TokenTextStream> text_stream(bool skip_special, bool streaming) const override;
+  void set_added_ends(std::optional<bool> add_bos, std::optional<bool> add_eos) override {
+    add_bos_ = add_bos.value_or(add_bos_);
+    add_eos_ = add_eos.value_or(add_eos_);
+  }
+
+  SentencePieceModel model_;
+  IdMap pieces_;    // normal, user-defined, unused
+  IdMap reserved_;  // the others: never found by merging
+  TextTrie user_defined_;
+  bool has_user_defined_ = false;
+  int32_t unknown_id_ = -1;
+  std::vector<int32_t> byte_ids_ = std::vector<int32_t>(256, -1);
+  // What Llama and Mistral expect.
+  bool add_bos_ = true;
+  bool add_eos_ = false;
+};
+
+class SentencePieceTokenizer::Stream : public TokenTextStream {
+ public:
+  explicit Stream(const SentencePieceTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  void push(int32_t id, std::string& out) override {
+    if (!tokenizer_.is_id(id)) return;
+    const SentencePiece& piece = tokenizer_.piece(id);
+    if (piece.type == PieceType::Byte) {
+      bytes_ += static_cast<char>(byte_of_piece(piece.text));
+      leave_bytes(false, out);
+      return;
+    }
+    leave_bytes(true, out);
+    if (space_seen_ || text_seen_) at_start_ = false;
+    space_seen_ = false;
+    std::string text = surface(piece);
+    text_seen_ = text_seen_ || !text.empty();
+    out += text;
+  }
+  void finish(std::string& out) override { leave_bytes(true, out); }
+
+ private:
+  // Complete characters go out at once; every byte that belongs to none becomes U+FFFD.
+  void leave_bytes(bool all, std::string& out) {
+    size_t taken = 0;
+    while (taken < bytes_.size()) {
+      const Utf8Step step = utf8_step(std::string_view(bytes_).substr(taken));
+      if (step.incomplete && !all) break;
+      out += step.valid ? std::string_view(bytes_).substr(taken, step.length) : replacement_character;
+      taken += step.valid ? step.length : 1;
+      text_seen_ = true;
+    }
+    bytes_.erase(0, taken);
+  }
+
+  std::string surface(const SentencePiece& piece) {
+    if (piece.type == PieceType::Control) return {};
+    if (piece.type == PieceType::Unknown) return tokenizer_.model_.unk_surface;
+    std::string_view text = piece.text;
+    const SentencePieceModel& model = tokenizer_.model_;
+    // The space that encoding put in front of the text goes.
+    if (at_start_ && (model.add_dummy_prefix || model.remove_extra_whitespaces) && text.starts_with(space_symbol)) {
+      text.remove_prefix(space_symbol.size());
+      space_seen_ = !model.remove_extra_whitespaces;
+    }
+    std::string out;
+    for (size_t found; (found = text.find(space_symbol)) != std::string_view::npos;) {
+      out += text.substr(0, found);
+      out += ' ';
+      text.remove_prefix(found + space_symbol.size());
+    }
+    return out += text;
+  }
+
+  const SentencePieceTokenizer& tokenizer_;
+  std::string bytes_;  // of byte tokens, not yet a character
+  bool at_start_ = true;
+  bool space_seen_ = false;
+  bool text_seen_ = false;
+};
+
+std::unique_ptr<TokenTextStream> SentencePieceTokenizer::text_stream(bool, bool) const {
+  return std::make_unique<Stream>(*this);
+}
+
+}  // namespace
+
+void check_sentencepiece_model(const SentencePieceModel& model, const std::string& source) {
+  SentencePieceTokenizer(model, source);
+}
+
+std::unique_ptr<BpeModel> make_bpe(const SentencePieceModel& model, const std::string& source, BpeOptions options) {
+  constexpr size_t most_bytes = size_t{1} << 30;  // of parts looked up
+  std::vector<std::string> tokens;
+  size_t bytes = 0;
+  for (const SentencePiece& piece : model.pieces) {
+    bytes += piece.text.size() * piece.text.size();
+    if (bytes > most_bytes) {
+      throw CheckpointError(source + ": the piece " + quote_text(piece.text) + " has " +
+                            std::to_string(piece.text.size()) + " bytes, which makes finding its parts too slow");
+    }
+    tokens.push_back(piece.text);
+  }
+  Vocabulary vocabulary(std::move(tokens));
+  std::vector<BpeModel::IdMerge> merges;
+  for (int32_t id = 0; id < static_cast<int32_t>(model.pieces.size()); ++id) {
+    const std::string_view text = model.pieces[static_cast<size_t>(id)].text;
+    for (size_t cut = utf8_length(text[0]); cut < text.size(); cut += utf8_length(text[cut])) {
+      const auto left = vocabulary.find(text.substr(0, cut));
+      if (!left) continue;
+      if (const auto right = vocabulary.find(text.substr(cut))) merges.push_back({*left, *right, id});
+    }
+  }
+  return std::make_unique<BpeModel>(std::move(vocabulary), merges, std::move(options));
+}
+
+std::unique_ptr<Tokenizer> Tokenizer::parse_sentencepiece(std::string_view bytes, std::string_view source) {
+  return std::make_unique<SentencePieceTokenizer>(parse_sentencepiece_model(bytes, source), source);
+}
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,75 @@
+// What the files beside tokenizer.json or tokenizer.model say: tokenizer_config.json, special_tokens_map.json,
+// added_tokens.json, and the model type of config.json. By the rules of transformers 5 (tokenization_utils_base.py,
+// tokenization_auto.py); docs/tokenizers.md says them in words.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llm/tokenizer/added_tokens.h"
+
+namespace anyaccel::llm {
+
+struct TokenizerFile {
+  std::string path;  // names it in errors
+  std::string text;
+};
+
+// The files of a model directory that say something about its tokenizer.
+struct TokenizerFiles {
+  std::optional<TokenizerFile> tokenizer_json;
+  std::optional<TokenizerFile> tokenizer_model;
+  std::optional<TokenizerFile> tokenizer_config;
+  std::optional<TokenizerFile> special_tokens_map;
+  std::optional<TokenizerFile> added_tokens;
+  std::optional<TokenizerFile> config;
+};
+
+// Classes of transformers that build their own steps around the vocabulary of a tokenizer.json; all others take the
+// steps from the file.
+enum class TokenizerClass { Generic, Llama, Qwen2, Gpt2 };
+std::string_view tokenizer_class_name(TokenizerClass kind) noexcept;
+
+// A token with the id that a file gives it.
+struct DeclaredToken {
+  AddedToken token;
+  std::string file;
+};
+
+// "bos_token", "pad_token" and so on.
+struct NamedToken {
+  std::string name;
+  AddedToken token;
+  bool implied = false;  // no file names it: the class does
+};
+
+struct TokenizerSettings {
+  TokenizerClass kind = TokenizerClass::Generic;
+  bool names_llama = false;  // the files name LlamaTokenizer, which is not always what reads a tokenizer.json
+  bool legacy = false;
+  std::optional<bool> add_prefix_space;
+  std::optional<bool> add_bos;
+  std::optional<bool> add_eos;
+  bool split_special = false;
+
+  bool has_decoder = false;                // tokenizer_config.json has added_tokens_decoder
+  std::vector<DeclaredToken> declared;     // by id: of added_tokens_decoder, else of added_tokens.json
+  std::vector<DeclaredToken> passed_over;  // of an added_tokens.json beside an added_tokens_decoder
+  std::vector<NamedToken> named;           // in the order in which they get ids
+  // Special tokens without a name: extra_special_tokens or additional_special_tokens of tokenizer_config.json. Where it
+  // has no such list, not even an empty one, a tokenizer.model's own tokens count or, beside a tokenizer.json,
+  // additional_special_tokens of special_tokens_map.json.
+  std::optional<std::vector<AddedToken>> extra;
+  std::vector<AddedToken> additional;
+
+  std::vector<std::string> notes;  // what a person should know
+
+  const AddedToken* find_named(std::string_view name) const;
+};
+
+// CheckpointError for files that are no such JSON, for an id that is used twice or out of range.
+TokenizerSettings read_tokenizer_settings(const TokenizerFiles& files);
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,123 @@
+// Requests, cut in parts, cut in transfers: what runs between a handle of async I/O and its queues.
+//
+// A request is one range of one file. Its parts are the ranges of it that different lanes carry out. A lane keeps up to
+// `queue_depth` transfers of its parts under way. Whole aligned blocks go past the page cache, straight from and to the
+// request's memory if that is aligned, else through bounce buffers. The rest of a read comes through a bounce buffer too;
+// the rest of a write, less than a page at either end, goes through the page cache, because bytes around it may be
+// written by somebody else at the same time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "anyaccel/stream.h"
+#include "anyaccel/tensor.h"
+#include "ops/aio/file.h"
+#include "ops/aio/queue.h"
+
+namespace anyaccel::ops::aio {
+
+struct Settings {
+  int64_t block_size = 0;
+  unsigned queue_depth = 0;
+  bool single_submit = false;
+  bool overlap_events = false;
+};
+
+struct Request {
+  Request(std::string path, int fd, bool is_write) : file(std::move(path), fd, is_write), write(is_write) {}
+
+  int64_t id = 0;
+  File file;
+  const bool write;
+  bool validate = false;
+  bool whole_file = false;  // a read that must be all of the file from `offset` on
+  int64_t offset = 0;
+  int64_t bytes = 0;
+  Tensor memory;  // contiguous, the host can use it
+  Tensor
+      destination;  // of a read whose tensor the host cannot use, or not as one range: copied from `memory` at the end
+  Event ready;      // work on the device that comes first; may be empty
+  char* data = nullptr;  // of `memory`
+  bool locked = false;   // `memory` is page-locked
+
+  std::atomic<int> parts_left{1};
+  std::atomic<bool> failed{false};
+  std::atomic<bool> done{false};  // every part is, and the file is closed
+
+  // The first failure counts. Any thread.
+  void fail(Failure failure);
+  const Failure& failure() const noexcept { return failure_; }  // once it is done
+  void part_done();
+
+ private:
+  std::mutex mutex_;
+  Failure failure_;
+};
+
+struct Part {
+  std::shared_ptr<Request> request;
+  int64_t begin = 0;  // in the file
+  int64_t end = 0;
+};
+
+class Lane {
+ public:
+  Lane(const Settings& settings, std::unique_ptr<TransferQueue> queue);
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  void add(Part part);
+  bool idle() const noexcept { return parts_.empty(); }
+  // Starts what there is room for, and waits for one transfer at least. Only when not idle.
+  void step();
+
+ private:
+  struct ActivePart;
+  struct Slot;
+
+  bool begin(ActivePart& part) noexcept;
+  void fill();
+  Slot* next_transfer(ActivePart& part);
+  Slot* next_read(ActivePart& part);
+  Slot* next_write(ActivePart& part);
+  Slot* through_page_cache(ActivePart& part, int64_t begin, int64_t end);
+  Slot* direct(ActivePart& part, int64_t begin, int64_t end, bool bounced);
+  Slot* take_slot(ActivePart& part, int64_t begin, int64_t end);
+  void start(Slot& slot);
+  void complete(Slot& slot);
+  void to_page_cache(Slot& slot);
+  void finish(Slot& slot);
+  void release(Slot& slot);
+  void retire();
+
+  const Settings settings_;
+  std::deque<std::unique_ptr<ActivePart>> parts_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<Slot*> free_slots_;
+  unsigned under_way_ = 0;
+  bool batch_full_ = false;  // without overlap_events: nothing new until all are complete
+  std::vector<Transfer*> done_;
+  char* take_bounce();
+  const size_t bounce_bytes_;  // of each
+  const size_t most_bounces_;
+  char* bounces_ = nullptr;  // all, in one range that is mapped at first use
+  size_t bounces_made_ = 0;
+  std::vector<char*> free_bounces_;
+  std::unique_ptr<TransferQueue> queue_;  // last: its threads touch the slots
+};
+
+// Compares [begin, end) of the request's file with its memory through the page cache.
+Failure compare(Request& request, int64_t begin, int64_t end);
+
+// The bounds of at most `most` parts of [offset, offset + bytes): one more number than parts, the inner ones at multiples
+// of largest_granule, so that no two parts write to one page.
+std::vector<int64_t> part_bounds(int64_t offset, int64_t bytes, int64_t most);
+
+}  // namespace anyaccel::ops::aio

@@ -1,0 +1,158 @@
+// Loading of host ops: prebuilt, from the cache, or compiled now. See anyaccel/op_builder.h.
+#include <dlfcn.h>
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "anyaccel/op_builder.h"
+#include "base/cache_dir.h"
+#include "base/toolchain.h"
+#include "ops/build/build_cache.h"
+#include "ops/build/prebuilt.h"
+#include "ops/build/source_languages.h"
+#include "ops/host/host_accelerator.h"
+
+namespace anyaccel {
+namespace {
+
+namespace fs = std::filesystem;
+
+ops::BuildCache the_cache() {
+  const fs::path root = cache_directory();
+  return ops::BuildCache(root.empty() ? root : root / "ops");
+}
+
+// What this process has loaded. Libraries stay; typed faces are kept while somebody uses them.
+struct LoadedLibraries {
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<HostOpLibrary>> by_file;
+  std::map<std::string, std::shared_ptr<HostOpLibrary>> by_recipe;  // those from the cache or just compiled
+  std::map<std::tuple<std::string, const HostOpLibrary*, const void*>, std::weak_ptr<OpLibrary>> faces;
+};
+LoadedLibraries& loaded_libraries() {
+  static auto& libraries = *new LoadedLibraries;
+  return libraries;
+}
+
+// Null, and `error` set, when the library does not load. `open` is a dlopen() of it.
+template <class Open>
+std::shared_ptr<HostOpLibrary> open_library(const std::string& file, std::string& error, Open&& open) {
+  LoadedLibraries& loaded = loaded_libraries();
+  std::lock_guard lock(loaded.mutex);
+  if (auto& known = loaded.by_file[file]) return known;
+  void* handle = open();
+  if (!handle) return nullptr;
+  // A library without it uses none of the services.
+  if (auto open_interface = reinterpret_cast<aa_op_library_open_fn>(dlsym(handle, AA_OP_LIBRARY_OPEN))) {
+    const uint32_t version = open_interface(ops::op_services());
+    if (version != AA_OP_LIBRARY_VERSION) {
+      error = "it was compiled for version " + std::to_string(version) + " of the op interface, this is version " +
+              std::to_string(AA_OP_LIBRARY_VERSION);
+      return nullptr;
+    }
+  }
+  return loaded.by_file[file] = std::make_shared<HostOpLibrary>(handle, file);
+}
+
+std::shared_ptr<HostOpLibrary> build_and_open(const BuildPlan& plan) {
+  LoadedLibraries& loaded = loaded_libraries();
+  const std::string recipe = ops::recipe_hash(plan);
+  {
+    std::lock_guard lock(loaded.mutex);
+    if (const auto known = loaded.by_recipe.find(recipe); known != loaded.by_recipe.end()) return known->second;
+  }
+  const ops::BuildCache cache = the_cache();
+  std::string error;
+  for (const bool rebuild : {false, true}) {
+    const ops::BuiltLibrary library = cache.find_or_build(plan, rebuild);
+    auto code = open_library(library.file, error, [&] { return library.image.open(error); });
+    if (code) {
+      std::lock_guard lock(loaded.mutex);
+      return loaded.by_recipe.try_emplace(recipe, code).first->second;
+    }
+    if (library.built_now) break;
+    log_warning("op \"" + plan.op_name + "\": " + library.file + " does not load here (" + error +
+                "); it is built anew");
+  }
+  throw BuildError("op \"" + plan.op_name + "\" was built, but its library does not load: " + error);
+}
+
+}  // namespace
+
+std::vector<std::string> HostOpBuilder::cxx_args() const {
+  // Results must not depend on which multiplications a compiler chooses to fuse: kernels say fma where they mean it.
+  return {"-std=c++20", "-O3", "-g0", "-fno-math-errno", "-ffp-contract=off"};
+}
+
+bool HostOpBuilder::is_built() const {
+  try {
+    const BuildPlan plan = builder();
+    return ops::find_prebuilt(plan) || the_cache().find(plan);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+bool HostOpBuilder::is_compatible(std::string* reason) const {
+  try {
+    const BuildPlan plan = builder();
+    if (ops::find_prebuilt(plan) || the_cache().find(plan)) return true;
+    cxx_command();
+    for (const std::string& source : plan.sources) {
+      if (const ops::SourceLanguage* language = ops::language_of(source)) language->compiler();
+    }
+    return true;
+  } catch (const Error& error) {
+    if (reason) *reason = error.what();
+    return false;
+  }
+}
+
+std::shared_ptr<OpLibrary> HostOpBuilder::face_of(std::shared_ptr<HostOpLibrary> code) {
+  LoadedLibraries& loaded = loaded_libraries();
+  const std::tuple key(name(), code.get(), face_context());
+  {
+    std::lock_guard lock(loaded.mutex);
+    if (auto face = loaded.faces[key].lock()) return face;
+  }
+  auto face = make_library(std::move(code));
+  std::lock_guard lock(loaded.mutex);
+  std::weak_ptr<OpLibrary>& kept = loaded.faces[key];
+  if (auto earlier = kept.lock()) return earlier;
+  kept = face;
+  return face;
+}
+
+std::shared_ptr<OpLibrary> HostOpBuilder::load() {
+  const BuildPlan plan = builder();
+  if (const auto prebuilt = ops::find_prebuilt(plan)) {
+    std::string error;
+    // Nobody but who installed the program can change it, so its own name is good enough, and ranks share its pages.
+    const auto open = [&] {
+      void* handle = dlopen(prebuilt->c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (!handle) error = dlerror();
+      return handle;
+    };
+    if (auto code = open_library(*prebuilt, error, open)) return face_of(std::move(code));
+    log_warning(name() + ": the prebuilt library " + *prebuilt + " does not load here (" + error +
+                "); compiling it instead");
+  }
+  return face_of(build_and_open(plan));
+}
+
+std::shared_ptr<OpLibrary> HostOpBuilder::jit_load() {
+  const auto begin = std::chrono::steady_clock::now();
+  auto library = face_of(build_and_open(builder()));
+  if (log_enabled(LogLevel::info)) {
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    log_info("Time to load " + op_name() + " op: " + std::to_string(seconds.count()) + " seconds");
+  }
+  return library;
+}
+
+}  // namespace anyaccel

@@ -1,0 +1,224 @@
+// The typed faces of the ops: see anyaccel/ops/inference.h.
+#include "anyaccel/ops/inference.h"
+
+#include <array>
+
+#include "anyaccel/error.h"
+#include "ops/builders.h"
+#include "ops/dispatch/inference_impl.h"
+
+namespace anyaccel::ops {
+namespace {
+
+// Under amp, an input of a matrix product as the scope's dtype.
+Tensor amp_input(const Accelerator& accelerator, const Tensor& tensor) {
+  const DType dtype = accelerator.amp_dtype();
+  return dtype == DType::None || !tensor ? tensor : tensor.to(dtype);
+}
+
+}  // namespace
+
+std::unique_ptr<OpBuilder> make_inference_builder(Accelerator& accelerator) {
+  return std::make_unique<IncludedOpBuilder<Inference>>("InferenceBuilder", accelerator);
+}
+
+Inference::Inference(Accelerator& accelerator) : impl_(std::make_unique<Impl>(accelerator)) {}
+Inference::~Inference() = default;
+
+void Inference::embedding(const Tensor& out, const Tensor& table, const Tensor& ids) {
+  impl_->run(Op::Embedding, std::array{&out, &table, &ids});
+}
+
+void Inference::embedding_shard(const Tensor& out, const Tensor& table, const Tensor& ids, int64_t first) {
+  auto params = make_params<aa_embedding_shard_params>();
+  params.first = first;
+  impl_->run(Op::EmbeddingShard, std::array{&out, &table, &ids}, &params, sizeof(params));
+}
+
+void Inference::rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight, float eps, const Tensor& residual) {
+  auto params = make_params<aa_norm_params>();
+  params.eps = eps;
+  impl_->run(Op::RmsNorm, std::array{&out, &x, &weight, &residual}, &params, sizeof(params));
+}
+
+void Inference::layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+                           const Tensor& residual) {
+  auto params = make_params<aa_norm_params>();
+  params.eps = eps;
+  impl_->run(Op::LayerNorm, std::array{&out, &x, &weight, &bias, &residual}, &params, sizeof(params));
+}
+
+void Inference::linear(const Tensor& out, const Tensor& x, const Tensor& w, const Tensor& bias,
+                       const Tensor& residual) {
+  const Tensor x_in = amp_input(impl_->accelerator, x);
+  const Tensor w_in = amp_input(impl_->accelerator, w);
+  impl_->run(Op::Linear, std::array{&out, &x_in, &w_in, &bias, &residual});
+}
+
+void Inference::linear_multi(const Tensor& x, std::span<const LinearPart> parts) {
+  if (parts.empty() || parts.size() > 4) {
+    throw InvalidArgument("linear_multi: takes 1 to 4 weights, not " + std::to_string(parts.size()));
+  }
+  const Tensor x_in = amp_input(impl_->accelerator, x);
+  std::array<Tensor, 4> weights;
+  std::array<const Tensor*, AA_OP_MAX_TENSORS> tensors{&x_in};
+  for (size_t i = 0; i < parts.size(); ++i) {
+    weights[i] = amp_input(impl_->accelerator, parts[i].w);
+    tensors[1 + 3 * i] = &parts[i].out;
+    tensors[2 + 3 * i] = &weights[i];
+    tensors[3 + 3 * i] = &parts[i].bias;
+  }
+  const std::span<const Tensor* const> list(tensors.data(), 1 + 3 * parts.size());
+  if (impl_->run_native(Op::LinearMulti, list, nullptr, 0)) return;
+  if (!impl_->has(Op::Linear)) {
+    impl_->run(Op::LinearMulti, list);
+    return;
+  }
+  static const Tensor absent;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    impl_->run(Op::Linear, std::array<const Tensor*, 5>{&parts[i].out, &x_in, &weights[i], &parts[i].bias, &absent});
+  }
+}
+
+void Inference::gated_linear(const Tensor& out, const Tensor& x, const Tensor& w_gate, const Tensor& w_up,
+                             ops::Activation kind, const Tensor& bias_gate, const Tensor& bias_up) {
+  const Tensor x_in = amp_input(impl_->accelerator, x);
+  const Tensor gate_in = amp_input(impl_->accelerator, w_gate);
+  const Tensor up_in = amp_input(impl_->accelerator, w_up);
+  auto params = make_params<aa_activation_params>();
+  params.kind = static_cast<int32_t>(kind);
+  const std::array list{&out, &x_in, &gate_in, &up_in, &bias_gate, &bias_up};
+  if (impl_->run_native(Op::GatedLinear, list, &params, sizeof(params))) return;
+  if (!impl_->has(Op::Linear)) {
+    impl_->run(Op::GatedLinear, list, &params, sizeof(params));
+    return;
+  }
+  const Tensor up = Tensor::empty(out.shape(), out.dtype(), out.device());
+  linear(out, x, w_gate, bias_gate);
+  linear(up, x, w_up, bias_up);
+  gated_activation(out, out, up, kind);
+}
+
+void Inference::rope_table(const Tensor& cos, const Tensor& sin, const Tensor& inv_freq, const Tensor& positions,
+                           float scale) {
+  auto params = make_params<aa_rope_table_params>();
+  params.scale = scale;
+  impl_->run(Op::RopeTable, std::array{&cos, &sin, &inv_freq, &positions}, &params, sizeof(params));
+}
+
+void Inference::rope(const Tensor& q, const Tensor& k, const Tensor& cos, const Tensor& sin, bool interleaved) {
+  auto params = make_params<aa_rope_params>();
+  params.interleaved = interleaved ? 1 : 0;
+  impl_->run(Op::Rope, std::array{&q, &k, &cos, &sin}, &params, sizeof(params));
+}
+
+void Inference::cache_write(const Tensor& k_cache, const Tensor& v_cache, const Tensor& k, const Tensor& v,
+                            const Tensor& sequence, const Tensor& positions) {
+  impl_->run(Op::CacheWrite, std::array{&k_cache, &v_cache, &k, &v, &sequence, &positions});
+}
+
+void Inference::attention(const Tensor& out, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                          const Tensor& sequence, const Tensor& positions, float scale, int window, float softcap) {
+  auto params = make_params<aa_attention_params>();
+  params.scale = scale;
+  params.window = window;
+  params.softcap = softcap;
+  impl_->run(Op::Attention, std::array{&out, &q, &k_cache, &v_cache, &sequence, &positions}, &params, sizeof(params));
+}
+
+void Inference::activation(const Tensor& out, const Tensor& x, ops::Activation kind) {
+  auto params = make_params<aa_activation_params>();
+  params.kind = static_cast<int32_t>(kind);
+  impl_->run(Op::Activation, std::array{&out, &x}, &params, sizeof(params));
+}
+
+void Inference::gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up, ops::Activation kind) {
+  auto params = make_params<aa_activation_params>();
+  params.kind = static_cast<int32_t>(kind);
+  impl_->run(Op::GatedActivation, std::array{&out, &gate, &up}, &params, sizeof(params));
+}
+
+void Inference::softmax(const Tensor& out, const Tensor& x, float scale) {
+  auto params = make_params<aa_softmax_params>();
+  params.scale = scale;
+  impl_->run(Op::Softmax, std::array{&out, &x}, &params, sizeof(params));
+}
+
+void Inference::add(const Tensor& out, const Tensor& a, const Tensor& b) {
+  impl_->run(Op::Add, std::array{&out, &a, &b});
+}
+
+void Inference::copy(const Tensor& out, const Tensor& x) { impl_->run(Op::Copy, std::array{&out, &x}); }
+
+void Inference::increment(const Tensor& x, int64_t amount) {
+  auto params = make_params<aa_increment_params>();
+  params.amount = amount;
+  impl_->run(Op::Increment, std::array{&x}, &params, sizeof(params));
+}
+
+void Inference::argmax(const Tensor& out, const Tensor& x) { impl_->run(Op::Argmax, std::array{&out, &x}); }
+
+void Inference::repetition_penalty(const Tensor& logits, const Tensor& seen, float penalty) {
+  auto params = make_params<aa_repetition_params>();
+  params.penalty = penalty;
+  impl_->run(Op::RepetitionPenalty, std::array{&logits, &seen}, &params, sizeof(params));
+}
+
+void Inference::frequency_penalty(const Tensor& logits, const Tensor& counts, float presence, float frequency,
+                                  const Tensor& ids) {
+  auto params = make_params<aa_frequency_params>();
+  params.presence = presence;
+  params.frequency = frequency;
+  impl_->run(Op::FrequencyPenalty, std::array{&logits, &counts, &ids}, &params, sizeof(params));
+}
+
+void Inference::sample(const Tensor& out, const Tensor& logits, const Tensor& rng, float temperature, int top_k,
+                       float top_p, const Tensor& seen, float min_p) {
+  auto params = make_params<aa_sample_params>();
+  params.temperature = temperature;
+  params.top_k = top_k;
+  params.top_p = top_p;
+  params.min_p = min_p;
+  impl_->run(Op::Sample, std::array{&out, &logits, &rng, &seen}, &params, sizeof(params));
+}
+
+void Inference::random(const Tensor& out, aa_random_kind kind, uint64_t seed, uint64_t offset, double low,
+                       double high) {
+  auto params = make_params<aa_random_params>();
+  params.kind = kind;
+  params.seed = seed;
+  params.offset = offset;
+  params.low = low;
+  params.high = high;
+  impl_->run(Op::Random, std::array{&out}, &params, sizeof(params));
+}
+
+std::vector<OpPlacement> Inference::placements() const {
+  std::vector<OpPlacement> result;
+  for (size_t i = 0; i < op_count; ++i) {
+    const Op op = static_cast<Op>(i);
+    result.push_back(
+        {std::string(op_schemas()[i].name), impl_->has(op), impl_->slots[i].fallbacks.load(), impl_->is_sequence(op)});
+  }
+  return result;
+}
+
+bool Inference::has_by_row() const {
+  for (size_t i = 0; i < op_count; ++i) {
+    if (has_form_by_row(static_cast<Op>(i)) && impl_->slots[i].by_row < 0) return false;
+  }
+  return true;
+}
+
+ByRow::ByRow() noexcept { ++Inference::Impl::by_row_scopes; }
+ByRow::~ByRow() { --Inference::Impl::by_row_scopes; }
+
+bool Inference::all_native() const {
+  for (size_t i = 0; i < op_count; ++i) {
+    const Op op = static_cast<Op>(i);
+    if (!impl_->has(op) && !impl_->is_sequence(op)) return false;
+  }
+  return true;
+}
+
+}  // namespace anyaccel::ops

@@ -1,0 +1,147 @@
+// Finds what runs an op of ops::Inference, and runs it.
+#include <array>
+#include <string>
+
+#include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "ops/dispatch/fallback.h"
+#include "ops/dispatch/inference_impl.h"
+#include "ops/host/host_accelerator.h"
+#include "runtime/driver/host_services.h"
+#include "runtime/layers/layers.h"
+
+namespace anyaccel::ops {
+
+// A call in the driver's form, with the storage of its tensors.
+struct Inference::Impl::Call {
+  std::array<aa_tensor, AA_OP_MAX_TENSORS> tensors;
+  aa_op_call call{};
+  int device = 0;
+
+  Call(const OpSchema& schema, std::span<const Tensor* const> list, const void* params, uint32_t params_size,
+       Accelerator& accelerator) {
+    call.struct_size = sizeof(call);
+    call.tensors = tensors.data();
+    call.tensor_count = static_cast<uint32_t>(list.size());
+    call.params = params;
+    call.params_size = params_size;
+    bool first = true;
+    for (size_t i = 0; i < list.size(); ++i) {
+      tensors[i] = list[i]->view_for_driver();
+      if (!*list[i]) continue;
+      const Device place = list[i]->device();
+      if (place.accelerator == &accelerator) {
+        if (first) device = place.index;
+        first = false;
+        if (place.index == device) continue;
+      } else if (place.is_host() && accelerator.is_host_coherent()) {
+        continue;
+      }
+      const bool foreign = !place.is_host() && place.accelerator != &accelerator;
+      throw InvalidArgument(std::string(schema.name) + ": tensor \"" + schema.tensors[i].name + "\" lies on " +
+                            place.name() + (foreign ? " of another accelerator" : "") + ", expected " +
+                            accelerator.device_name(device) + "; copy it with Tensor::to()");
+    }
+    schema.check(call);
+  }
+};
+
+namespace {
+
+constexpr const char* by_row_suffix = "_by_row";
+
+// What the validate layer knows of op calls.
+aa_status* validate_op_call(const char* op, const aa_op_call* call) {
+  const OpSchema* schema = find_op_schema(op);
+  if (!schema) return nullptr;  // a driver may have ops of its own
+  try {
+    schema->check(*call);
+    return nullptr;
+  } catch (...) {
+    return status_from_current_exception();
+  }
+}
+
+}  // namespace
+
+thread_local constinit int Inference::Impl::by_row_scopes = 0;
+
+Inference::Impl::Impl(Accelerator& active) : accelerator(active) {
+  set_op_validator(validate_op_call);
+  const auto schemas = op_schemas();
+  if (schemas.size() != op_count) throw Error("op schemas and ops::Op differ");
+  for (size_t i = 0; i < op_count; ++i) {
+    const std::string name(schemas[i].name);
+    slots[i].native = accelerator.find_op(name.c_str());
+    if (has_form_by_row(static_cast<Op>(i))) slots[i].by_row = accelerator.find_op((name + by_row_suffix).c_str());
+  }
+  fallback_forbidden = fallback_is_error();
+}
+
+bool Inference::Impl::run_native(Op op, std::span<const Tensor* const> tensors, const void* params,
+                                 uint32_t params_size) {
+  const int32_t number = number_of(op);
+  if (number < 0) return false;
+  Call call(op_schemas()[static_cast<size_t>(op)], tensors, params, params_size, accelerator);
+  call.call.op = number;
+  if (!accelerator.supports_op_call(call.call, call.device)) return false;
+  accelerator.enqueue_op(call.call, call.device);
+  return true;
+}
+
+void Inference::Impl::run(Op op, std::span<const Tensor* const> tensors, const void* params, uint32_t params_size) {
+  Call call(op_schemas()[static_cast<size_t>(op)], tensors, params, params_size, accelerator);
+  const int32_t number = number_of(op);
+  if (number >= 0) [[likely]] {
+    call.call.op = number;
+    if (accelerator.supports_op_call(call.call, call.device)) [[likely]] {
+      accelerator.enqueue_op(call.call, call.device);
+      return;
+    }
+  }
+  fall_back(op, tensors, call);
+}
+
+void Inference::Impl::note_fallback(Op op) {
+  Slot& slot = slots[static_cast<size_t>(op)];
+  const std::string name(op_schemas()[static_cast<size_t>(op)].name);
+  const std::string what =
+      number_of(op) < 0 ? " has no op \"" + name + "\"" : " does not support this call of \"" + name + "\"";
+  if (fallback_forbidden) {
+    throw NotImplementedError(accelerator.name() + what +
+                              ", and ANYACCEL_FALLBACK=error forbids running it on the CPU");
+  }
+  if (slot.fallbacks++ == 0) {
+    log_warning(accelerator.name() + what +
+                "; it runs on the CPU, with copies there and back (ANYACCEL_FALLBACK=error forbids that)");
+  }
+}
+
+void Inference::Impl::fall_back(Op op, std::span<const Tensor* const> tensors, Call& call) {
+  note_fallback(op);
+  const OpSchema& schema = op_schemas()[static_cast<size_t>(op)];
+  Accelerator& host = host_accelerator();
+  std::string name(schema.name);
+  if (by_row() && has_form_by_row(op)) name += by_row_suffix;
+  call.call.op = host.find_op(name.c_str());
+
+  if (accelerator.is_host_coherent()) {
+    // The CPU can work on the tensors where they are, once what they wait for is complete.
+    accelerator.current_stream(call.device).synchronize();
+    host.enqueue_op(call.call, 0);
+    return;
+  }
+  std::array<Tensor, AA_OP_MAX_TENSORS> staged;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!*tensors[i]) continue;
+    staged[i] = schema.tensors[i].role == Role::Out ? Tensor::empty(tensors[i]->shape(), tensors[i]->dtype())
+                                                    : tensors[i]->to(Device{});
+    call.tensors[i] = staged[i].view_for_driver();
+  }
+  host.enqueue_op(call.call, 0);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (*tensors[i] && schema.tensors[i].role != Role::In) tensors[i]->copy_from(staged[i]);
+  }
+}
+
+}  // namespace anyaccel::ops

@@ -1,0 +1,100 @@
+// The dispatch behind ops::Inference: where each op runs, and the way to the CPU and back.
+#pragma once
+
+#include <atomic>
+#include <initializer_list>
+#include <vector>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/ops/inference.h"
+#include "ops/dispatch/op_schema.h"
+
+namespace anyaccel::ops {
+
+// Positions in the table of abi/ops.h, and so in op_schemas().
+enum class Op : int {
+  Embedding,
+  RmsNorm,
+  LayerNorm,
+  Linear,
+  LinearMulti,
+  GatedLinear,
+  RopeTable,
+  Rope,
+  CacheWrite,
+  Attention,
+  Activation,
+  GatedActivation,
+  Softmax,
+  Add,
+  Copy,
+  Increment,
+  Argmax,
+  RepetitionPenalty,
+  Sample,
+  Random,
+  EmbeddingShard,
+  FrequencyPenalty,
+  // Each a sequence of ops above, which the face runs itself where the accelerator lacks them.
+  NormLinear,
+  NormGatedLinear,
+  NormQkvRope,
+};
+inline constexpr size_t op_count = 25;
+constexpr bool is_fused(Op op) noexcept { return op >= Op::NormLinear; }
+// Ops whose sums may be taken in an order that depends on the number of rows; others always work row by row.
+constexpr bool has_form_by_row(Op op) noexcept {
+  return op == Op::Linear || op == Op::LinearMulti || op == Op::GatedLinear || op == Op::Attention;
+}
+
+template <class Params>
+Params make_params() {
+  Params params{};
+  params.struct_size = sizeof(Params);
+  return params;
+}
+
+struct Inference::Impl {
+  explicit Impl(Accelerator& active);
+
+  // Checks the call and runs it on the accelerator, or on the CPU when the accelerator lacks it.
+  void run(Op op, std::span<const Tensor* const> tensors, const void* params = nullptr, uint32_t params_size = 0);
+  // The same, but false (and nothing done) when the accelerator itself cannot run the call.
+  bool run_native(Op op, std::span<const Tensor* const> tensors, const void* params, uint32_t params_size);
+
+  bool has(Op op) const noexcept { return number_of(op) >= 0; }
+  // What the accelerator calls the op, or its form by rows within ByRow; -1: it lacks it.
+  int32_t number_of(Op op) const noexcept {
+    const Slot& slot = slots[static_cast<size_t>(op)];
+    return by_row() && has_form_by_row(op) ? slot.by_row : slot.native;
+  }
+  static bool by_row() noexcept { return by_row_scopes > 0; }
+  // Whether a fused op may be asked for: the accelerator has it, and F32 stands between the ops that it is made of.
+  bool may_fuse(Op op, const Tensor& normed) const {
+    return has(op) && !by_row() && normed.dtype() == DType::F32 && accelerator.amp_dtype() == DType::None;
+  }
+  // Whether the op, which the accelerator lacks, is made of others of the table.
+  bool is_sequence(Op op) const noexcept {
+    return !has(op) && (is_fused(op) || ((op == Op::LinearMulti || op == Op::GatedLinear) && has(Op::Linear)));
+  }
+
+  Accelerator& accelerator;
+
+  struct Slot {
+    int32_t native = -1;  // the accelerator's number; -1: it lacks the op
+    int32_t by_row = -1;  // that of its form by rows
+    std::atomic<uint64_t> fallbacks{0};
+  };
+  std::array<Slot, op_count> slots;
+
+  static thread_local constinit int by_row_scopes;  // of ByRow
+
+ private:
+  struct Call;
+  void fall_back(Op op, std::span<const Tensor* const> tensors, Call& call);
+  void note_fallback(Op op);
+
+  bool fallback_forbidden = false;
+};
+
+}  // namespace anyaccel::ops

@@ -1,0 +1,192 @@
+// The check of one call against a row of the table in op_schema.cpp: number of tensors, parameters, dtypes, shapes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "anyaccel/dtype.h"
+#include "anyaccel/error.h"
+#include "ops/dispatch/op_schema.h"
+
+namespace anyaccel::ops {
+
+// Every dtype of abi/base.h.
+inline constexpr uint32_t any_dtype = (2u << AA_DTYPE_F8_E5M2) - 2u;
+
+// A shape is written one character a dimension; a leading '.' stands for any number of leading dimensions, the same in
+// all tensors of the call. Letters are those of abi/ops.h but for 'q' (Hq), 'k' (Hk), 'x' (Hq * D), 'y' (Hk * D) and
+// 'a'..'d' (N of linear_multi). A digit is itself.
+struct Pattern {
+  uint32_t dtypes;
+  const char* shape;
+};
+
+// "[2, 3]"
+std::string shape_text(const aa_tensor& t);
+// "int32 or int64"
+std::string dtypes_text(uint32_t mask);
+// "last"
+const char* position_text(int dimension, int ndim);
+
+// Sizes that the letters of a call have been found to stand for, and where each was found first.
+struct Bindings {
+  std::array<int64_t, 128> size;
+  std::array<int8_t, 128> tensor;
+  std::array<int8_t, 128> dimension;
+  uint64_t bound[2] = {0, 0};
+  int8_t lead_tensor = -1;
+  int32_t lead_ndim = 0;
+
+  bool has(char letter) const { return (bound[letter >> 6] >> (letter & 63)) & 1u; }
+  void bind(char letter, int64_t value, int of_tensor, int of_dimension) {
+    bound[letter >> 6] |= uint64_t{1} << (letter & 63);
+    const size_t i = static_cast<size_t>(letter);
+    size[i] = value;
+    tensor[i] = static_cast<int8_t>(of_tensor);
+    dimension[i] = static_cast<int8_t>(of_dimension);
+  }
+  // Gives 'x' and 'y' their sizes, which are products, from heads and head size; false for other letters, and when those
+  // are not known yet.
+  bool derive(char letter) {
+    const char heads = letter == 'x' ? 'q' : 'k';
+    if ((letter != 'x' && letter != 'y') || !has(heads) || !has('D')) return false;
+    const auto i = static_cast<size_t>(heads);
+    bind(letter, size[i] * (*this)['D'], tensor[i], dimension[i]);
+    return true;
+  }
+  int64_t operator[](char letter) const { return size[static_cast<size_t>(letter)]; }
+};
+
+// One call under check.
+class Checker {
+ public:
+  Checker(const OpSchema& schema, const Pattern* patterns, const aa_op_call& call)
+      : schema_(schema), patterns_(patterns), call_(call) {}
+
+  // Everything the table tells: number of tensors, params, dtypes, shapes. `order` lists the tensors in the order in
+  // which they give the letters their sizes (inputs first make the better messages); null for the order of the table.
+  void run(const char* order) {
+    check_count();
+    check_params();
+    for (uint32_t i = 0; i < call_.tensor_count; ++i) check_tensor(order ? static_cast<uint32_t>(order[i] - '0') : i);
+  }
+
+  int64_t size(char letter) const { return bindings_[letter]; }
+  const aa_tensor& tensor(uint32_t i) const { return call_.tensors[i]; }
+  bool present(uint32_t i) const { return call_.tensors[i].dtype != AA_DTYPE_NONE; }
+
+  template <class Params>
+  const Params& params() const {
+    return *static_cast<const Params*>(call_.params);
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw InvalidArgument(std::string(schema_.name) + ": " + what);
+  }
+
+  void require(bool good, const char* parameter, double found, const char* expected) const {
+    if (!good) [[unlikely]]
+      fail("parameter " + std::string(parameter) + " is " + std::to_string(found) + ", expected " + expected);
+  }
+
+  std::string quoted(uint32_t i) const { return std::string("tensor \"") + schema_.tensors[i].name + "\""; }
+
+ private:
+  void check_count() const {
+    const uint32_t count = call_.tensor_count;
+    const uint32_t most = static_cast<uint32_t>(schema_.tensors.size());
+    bool good = count >= schema_.min_tensors && count <= most;
+    if (schema_.min_tensors != most) good = good && (count - 1) % 3 == 0;
+    if (good && (call_.tensors != nullptr)) [[likely]]
+      return;
+    std::string names;
+    for (uint32_t i = 0; i < most; ++i) names += (i ? ", " : "") + std::string(schema_.tensors[i].name);
+    fail(std::to_string(call_.tensors ? count : 0) + " tensors were passed, expected " +
+         (schema_.min_tensors == most ? std::to_string(most) : "4, 7, 10 or 13") + " (" + names +
+         "), absent optional ones included");
+  }
+
+  void check_params() const {
+    if (schema_.params_size == 0) return;
+    if (call_.params == nullptr || call_.params_size < schema_.params_size ||
+        *static_cast<const uint32_t*>(call_.params) < schema_.params_size) [[unlikely]] {
+      fail("params of " + std::to_string(call_.params ? call_.params_size : 0) + " bytes were passed, expected " +
+           std::to_string(schema_.params_size) + " with struct_size set");
+    }
+  }
+
+  void check_tensor(uint32_t i) {
+    const aa_tensor& t = call_.tensors[i];
+    if (t.dtype == AA_DTYPE_NONE) {
+      if (schema_.tensors[i].optional) return;
+      fail(quoted(i) + " is absent, but it is not optional");
+    }
+    if (t.dtype < 0 || t.dtype > AA_DTYPE_F8_E5M2 || !((patterns_[i].dtypes >> t.dtype) & 1u)) [[unlikely]] {
+      fail(quoted(i) + " has dtype " + std::string(dtype_name(static_cast<DType>(t.dtype))) + ", expected " +
+           (patterns_[i].dtypes == any_dtype ? "a dtype of abi/base.h" : dtypes_text(patterns_[i].dtypes)));
+    }
+    if (t.ndim < 0 || t.ndim > AA_MAX_DIMS) [[unlikely]]
+      fail(quoted(i) + " has " + std::to_string(t.ndim) + " dimensions, expected 0 to " + std::to_string(AA_MAX_DIMS));
+    const bool written = schema_.tensors[i].role != Role::In;
+    for (int d = 0; d < t.ndim; ++d) {
+      if (t.shape[d] < 0) [[unlikely]]
+        fail(quoted(i) + " has the negative size " + std::to_string(t.shape[d]));
+      if (written && t.shape[d] > 1 && t.strides[d] <= 0) [[unlikely]]
+        fail(quoted(i) + " is written, but its stride in the " + position_text(d, t.ndim) + " dimension is " +
+             std::to_string(t.strides[d]) + "; expected a positive one");
+    }
+    check_shape(i);
+  }
+
+  void check_shape(uint32_t i) {
+    const aa_tensor& t = call_.tensors[i];
+    const char* pattern = patterns_[i].shape;
+    int d = 0;
+    if (*pattern == '.') {
+      ++pattern;
+      int trailing = 0;
+      while (pattern[trailing]) ++trailing;
+      const int lead = t.ndim - trailing;
+      if (lead < 0) [[unlikely]]
+        fail_shape(i, -1);
+      if (bindings_.lead_tensor < 0) {
+        bindings_.lead_tensor = static_cast<int8_t>(i);
+        bindings_.lead_ndim = lead;
+      } else {
+        if (lead != bindings_.lead_ndim) [[unlikely]]
+          fail_shape(i, -1);
+        for (int l = 0; l < lead; ++l) {
+          if (t.shape[l] != call_.tensors[bindings_.lead_tensor].shape[l]) [[unlikely]]
+            fail_shape(i, l);
+        }
+      }
+      d = lead;
+    }
+    for (; *pattern; ++pattern, ++d) {
+      if (d >= t.ndim) [[unlikely]]
+        fail_shape(i, -1);
+      const char letter = *pattern;
+      if (letter >= '0' && letter <= '9') {
+        if (t.shape[d] != letter - '0') [[unlikely]]
+          fail_shape(i, -1);
+      } else if (!bindings_.has(letter) && !bindings_.derive(letter)) {
+        bindings_.bind(letter, t.shape[d], static_cast<int>(i), d);
+      } else if (t.shape[d] != bindings_[letter]) [[unlikely]] {
+        fail_shape(i, d);
+      }
+    }
+    if (d != t.ndim) [[unlikely]]
+      fail_shape(i, -1);
+  }
+
+  // `wrong` is the first dimension that does not match an earlier tensor; -1 when the rank or a fixed size is wrong.
+  [[noreturn]] void fail_shape(uint32_t i, int wrong) const;
+
+  const OpSchema& schema_;
+  const Pattern* patterns_;
+  const aa_op_call& call_;
+  Bindings bindings_;
+};
+
+}  // namespace anyaccel::ops

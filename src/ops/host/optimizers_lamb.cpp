@@ -1,0 +1,144 @@
+// FusedLamb: see anyaccel/ops/fused_lamb.h.
+#include <algorithm>
+#include <cmath>
+
+#include "anyaccel/error.h"
+#include "anyaccel/ops/fused_lamb.h"
+#include "ops/builders.h"
+#include "ops/host/optimizers.h"
+
+namespace anyaccel::ops {
+namespace {
+
+aa_lamb_args lamb_args(const char* op, int64_t step, const LambOptions& options) {
+  check_step(op, step);
+  check_not_negative(op, "lr", options.lr);
+  check_beta(op, "beta1", options.beta1);
+  check_beta(op, "beta2", options.beta2);
+  check_not_negative(op, "eps", options.eps);
+  check_not_negative(op, "weight_decay", options.weight_decay);
+  check_not_negative(op, "max_coeff", options.max_coeff);
+  check_not_negative(op, "min_coeff", options.min_coeff);
+  if (options.min_coeff > options.max_coeff) {
+    throw InvalidArgument(std::string(op) + ": min_coeff is " + std::to_string(options.min_coeff) +
+                          " and max_coeff only " + std::to_string(options.max_coeff));
+  }
+  check_gradient_options(op, options.gradients);
+  // 1 - beta^step without cancellation for a beta near 1.
+  const auto correction = [&](double beta) {
+    if (!options.bias_correction || beta == 0) return 1.0;
+    return -std::expm1(static_cast<double>(step) * std::log(beta));
+  };
+  aa_lamb_args args{};
+  args.beta1 = static_cast<float>(options.beta1);
+  args.one_minus_beta1 = static_cast<float>(1 - options.beta1);
+  args.beta2 = static_cast<float>(options.beta2);
+  args.one_minus_beta2 = static_cast<float>(1 - options.beta2);
+  args.eps = static_cast<float>(options.eps);
+  args.correction1 = static_cast<float>(correction(options.beta1));
+  args.correction2 = static_cast<float>(correction(options.beta2));
+  args.weight_decay = static_cast<float>(options.weight_decay);
+  args.lr = static_cast<float>(options.lr);
+  args.eps_inside = options.eps_inside_sqrt ? 1 : 0;
+  return args;
+}
+
+// The norm of a parameter's segments.
+double norm_of(const aa_parameter& parameter, std::span<const double> sums) {
+  double total = 0;
+  const int64_t end = segment_count({&parameter, 1});
+  for (int64_t i = parameter.first_segment; i < end; ++i) total += sums[static_cast<size_t>(i)];
+  return std::sqrt(total);
+}
+
+}  // namespace
+
+struct FusedLamb::Code : OptimizerCode {
+  Code(std::shared_ptr<HostOpLibrary> code, Accelerator& active)
+      : OptimizerCode(std::move(code), active, false),
+        moments_(library->function<aa_lamb_moments>("lamb_moments")),
+        apply_(library->function<aa_lamb_apply>("lamb_apply")) {}
+
+  std::vector<double> run(const char* op, int64_t step, const LambOptions& options,
+                          std::span<const ParameterTensors> parameters) const {
+    aa_lamb_args args = lamb_args(op, step, options);
+    std::vector<double> result;
+    run_optimizer(accelerator, {op, {"exp_avg", "exp_avg_sq"}, false}, parameters, kernels != nullptr,
+                  [&](std::span<const aa_parameter> list, std::optional<int> device) {
+                    const GradientScale scale = gradient_scale(options.gradients, list, device);
+                    if (scale.skip) return;
+                    args.grad_scale = scale.factor;
+                    const std::vector<double> sums = moments(list, args, device);
+                    const std::span param_sums(sums.data(), sums.size() / 2),
+                        update_sums(sums.data() + sums.size() / 2, sums.size() / 2);
+                    std::vector<float> coefficients;
+                    for (const aa_parameter& parameter : list) {
+                      const double param_norm = norm_of(parameter, param_sums);
+                      const double update_norm = norm_of(parameter, update_sums);
+                      double coefficient = 1;
+                      if (param_norm != 0 && update_norm != 0) {
+                        coefficient = param_norm / update_norm;
+                        if (coefficient > options.max_coeff) coefficient = options.max_coeff;
+                        if (coefficient < options.min_coeff) coefficient = options.min_coeff;
+                      }
+                      coefficients.push_back(static_cast<float>(coefficient));
+                      result.push_back(coefficient);
+                    }
+                    if (device) return kernels->lamb_apply(list, args, coefficients, *device);
+                    apply_(list.data(), static_cast<int64_t>(list.size()), &args, coefficients.data());
+                  });
+    return result;
+  }
+
+ private:
+  // The new moments; sums of squares of the parameters' segments, then of the updates'.
+  std::vector<double> moments(std::span<const aa_parameter> list, const aa_lamb_args& args,
+                              std::optional<int> device) const {
+    if (device) return kernels->lamb_moments(list, args, *device);
+    const auto segments = static_cast<size_t>(segment_count(list));
+    std::vector<double> sums(2 * segments);
+    moments_(list.data(), static_cast<int64_t>(list.size()), &args, sums.data(), sums.data() + segments);
+    return sums;
+  }
+
+  aa_lamb_moments* moments_;
+  aa_lamb_apply* apply_;
+};
+
+FusedLamb::FusedLamb(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> code)
+    : code_(std::make_unique<Code>(std::move(code), accelerator)) {}
+FusedLamb::~FusedLamb() = default;
+
+double FusedLamb::lamb(const Tensor& p, const Tensor& p_copy, const Tensor& m, const Tensor& v, const Tensor& g,
+                       double lr, double beta1, double beta2, double max_coeff, double min_coeff, double eps,
+                       double combined_scale, int64_t step, int eps_mode, bool bias_correction, double decay) {
+  if (eps_mode != 0 && eps_mode != 1) {
+    throw InvalidArgument("lamb: eps_mode is " + std::to_string(eps_mode) +
+                          "; expected 0 (eps under the square root) or 1 (outside)");
+  }
+  if (!std::isfinite(combined_scale) || combined_scale == 0) {
+    throw InvalidArgument("lamb: combined_scale is " + std::to_string(combined_scale) +
+                          "; expected a finite number other than 0");
+  }
+  LambOptions options{lr, beta1, beta2, eps, decay, max_coeff, min_coeff, eps_mode == 0, bias_correction, {}};
+  options.gradients.scale = 1 / combined_scale;
+  // An empty tensor of no elements stands for no copy, as in DeepSpeed.
+  static const Tensor none;
+  const ParameterTensors parameter{&p, &g, {&m, &v}, p_copy && p_copy.numel() > 0 ? &p_copy : &none};
+  return code_->run("lamb", step, options, {&parameter, 1})[0];
+}
+
+std::vector<double> FusedLamb::lamb_multi(int64_t step, const LambOptions& options,
+                                          std::span<const LambTensors> parameters) {
+  std::vector<ParameterTensors> list;
+  list.reserve(parameters.size());
+  for (const LambTensors& t : parameters) list.push_back({&t.param, &t.grad, {&t.exp_avg, &t.exp_avg_sq}, &t.copy});
+  return code_->run("lamb_multi", step, options, list);
+}
+
+std::unique_ptr<OpBuilder> make_fused_lamb_builder(Accelerator& accelerator) {
+  return std::make_unique<BundledOpBuilder<FusedLamb>>("FusedLambBuilder", std::vector<std::string>{"fused_lamb.cpp"},
+                                                       accelerator);
+}
+
+}  // namespace anyaccel::ops

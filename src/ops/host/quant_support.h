@@ -1,0 +1,42 @@
+// What the faces of the two quantizers share: checks of their tensors, and calls of functions with dense ones.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "anyaccel/generator.h"
+#include "ops/host/host_tensors.h"
+
+namespace anyaccel::ops {
+
+// Throws InvalidArgument "<op>: <what>".
+[[noreturn]] void refuse_call(const char* op, const std::string& what);
+// "float32 [2, 3]", "absent".
+std::string tensor_text(const Tensor& tensor);
+
+void check_present(const char* op, const char* name, const Tensor& tensor);
+// Present and F32, F16 or BF16.
+void check_float(const char* op, const char* name, const Tensor& tensor);
+void check_dtype(const char* op, const char* name, const Tensor& tensor, DType dtype);
+void check_float_dtype(const char* op, DType dtype);
+void check_numel(const char* op, const char* name, const Tensor& tensor, int64_t expected);
+
+// The state that a call over `numel` elements draws its words from; the generator moves on. Null: nothing is drawn.
+struct DrawState {
+  int32_t stochastic = 0;
+  uint64_t seed = 0;
+  uint64_t offset = 0;
+};
+DrawState draw_words(Generator* generator, int64_t numel);
+
+// Calls `body` with tensors that are dense, whatever the strides of those given.
+//   - `kernels`, and all tensors lie on one device of the accelerator: `body` gets them there, and the device's number; what
+//     it enqueues on the current stream is in order.
+//   - else as run_on_host().
+void run_dense(Accelerator& accelerator, bool kernels, const char* op, std::initializer_list<HostTensor> tensors,
+               const std::function<void(std::span<Tensor>, std::optional<int> device)>& body);
+
+}  // namespace anyaccel::ops

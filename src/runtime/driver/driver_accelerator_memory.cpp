@@ -1,0 +1,336 @@
+// DriverAccelerator: device memory through the caching allocator, page-locked host memory, copies and fills.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "base/process_memory.h"
+#include "runtime/driver/driver_accelerator_impl.h"
+#include "runtime/tensor/tensor_layout.h"
+
+namespace anyaccel {
+
+DriverAccelerator::DeviceContext::DeviceContext(std::shared_ptr<InstanceHolder> holder,
+                                                const aa_device_props& device_props, int device_index)
+    : instance(std::move(holder)), props(device_props), index(device_index) {
+  check(driver().device_open(instance->instance, index, &device), "device_open");
+  aa_stream* raw = nullptr;
+  if (aa_status* status = driver().stream_create(device, 0, AA_STREAM_DEFAULT, &raw)) {
+    host_services()->status_release(driver().device_close(device));
+    check(status, "stream_create");
+  }
+  allocator = std::make_unique<CachingAllocator>(*this, *this);
+  auto state = std::make_shared<StreamImpl>(*this, nullptr, raw);
+  default_stream_state = state;
+  default_stream = anyaccel::Stream(std::move(state));
+}
+
+DriverAccelerator::DeviceContext::~DeviceContext() {
+  // Work of other streams may still use memory that is about to be freed.
+  host_services()->status_release(driver().device_synchronize(device));
+  allocator.reset();
+  default_stream = {};
+  host_services()->status_release(driver().device_close(device));
+}
+
+namespace {
+thread_local std::string latest_refusal;
+}  // namespace
+
+std::string DriverAccelerator::DeviceContext::refusal() const { return latest_refusal; }
+
+void* DriverAccelerator::DeviceContext::allocate(size_t bytes) {
+  void* pointer = nullptr;
+  aa_status* status = driver().mem_alloc(device, AA_MEMORY_DEVICE, bytes, &pointer);
+  if (status && host_services()->status_code(status) == AA_RESOURCE_EXHAUSTED) {
+    latest_refusal = host_services()->status_message(status);
+    host_services()->status_release(status);
+    return nullptr;
+  }
+  check(status, "mem_alloc");
+  return pointer;
+}
+
+void DriverAccelerator::DeviceContext::free(void* pointer, size_t bytes) noexcept {
+  host_services()->status_release(driver().mem_free(device, AA_MEMORY_DEVICE, pointer, bytes));
+}
+
+void DriverAccelerator::DeviceContext::info(int64_t& free_bytes, int64_t& total_bytes) noexcept {
+  free_bytes = 0;
+  total_bytes = props.total_memory;
+  host_services()->status_release(driver().device_memory_info(device, &free_bytes, &total_bytes));
+}
+
+std::string DriverAccelerator::DeviceContext::name() const {
+  return props.caps & AA_CAP_IS_HOST ? instance->name : instance->name + ":" + std::to_string(index);
+}
+
+void DriverAccelerator::DeviceContext::set_capturing(const void* stream, bool captures) {
+  const std::lock_guard lock(capturing_mutex_);
+  if (captures) {
+    capturing_.push_back(stream);
+  } else {
+    std::erase(capturing_, stream);
+  }
+}
+
+void* DriverAccelerator::DeviceContext::record(const void* stream) {
+  if (props.caps & AA_CAP_SYNCHRONOUS) return nullptr;
+  // A point of a capture is none that can be waited for; the allocator asks again later.
+  const std::lock_guard lock(capturing_mutex_);
+  if (std::find(capturing_.begin(), capturing_.end(), stream) != capturing_.end()) {
+    throw InvalidArgument("the stream is capturing a graph", AA_FAILED_PRECONDITION);
+  }
+  aa_event* event = nullptr;
+  check(driver().event_create(device, AA_EVENT_DEFAULT, &event), "event_create");
+  if (aa_status* status = driver().event_record(event, static_cast<aa_stream*>(const_cast<void*>(stream)))) {
+    host_services()->status_release(driver().event_destroy(event));
+    check(status, "event_record");
+  }
+  return event;
+}
+
+bool DriverAccelerator::DeviceContext::done(void* fence) {
+  if (!fence) return true;
+  int32_t finished = 0;
+  check(driver().event_query(static_cast<aa_event*>(fence), &finished), "event_query");
+  return finished != 0;
+}
+
+void DriverAccelerator::DeviceContext::wait(void* fence) {
+  if (fence) check(driver().event_synchronize(static_cast<aa_event*>(fence)), "event_synchronize");
+}
+
+void DriverAccelerator::DeviceContext::destroy(void* fence) noexcept {
+  if (fence) host_services()->status_release(driver().event_destroy(static_cast<aa_event*>(fence)));
+}
+
+// Memory of the caching allocator.
+class DriverAccelerator::DriverStorage final : public Storage {
+ public:
+  DriverStorage(std::shared_ptr<DeviceContext> context, CachingAllocator::Block* block, size_t bytes, Device device)
+      : Storage(CachingAllocator::pointer(block), bytes, device), context_(std::move(context)), block_(block) {}
+  ~DriverStorage() override { context_->allocator->free(block_); }
+  void record_stream(const anyaccel::Stream& stream) override {
+    aa_stream* recorded = handle(stream);
+    const DeviceContext& other = static_cast<const StreamImpl&>(*stream.state()).context();
+    if (other.instance != context_->instance) {
+      throw InvalidArgument("record_stream: the tensor belongs to " + context_->name() + ", the stream to " +
+                            other.name() + " of another accelerator");
+    }
+    context_->allocator->record_stream(block_, recorded);
+  }
+
+ private:
+  std::shared_ptr<DeviceContext> context_;
+  CachingAllocator::Block* block_;
+};
+
+// Page-locked host memory, straight from the driver.
+class DriverAccelerator::PinnedStorage final : public Storage {
+ public:
+  PinnedStorage(std::shared_ptr<DeviceContext> context, void* pointer, size_t bytes)
+      : Storage(pointer, bytes, Device{}), context_(std::move(context)) {}
+  ~PinnedStorage() override {
+    if (ordinary_) return;
+    // A copy to or from it may still be under way.
+    if (!(context_->props.caps & AA_CAP_SYNCHRONOUS)) {
+      host_services()->status_release(context_->driver().device_synchronize(context_->device));
+    }
+    host_services()->status_release(context_->driver().mem_free(context_->device, AA_MEMORY_PINNED, data(), bytes()));
+  }
+  bool pinned() const noexcept override { return !ordinary_; }
+  bool unpin() override {
+    if (ordinary_) return false;
+    std::shared_ptr<Storage> ordinary = Tensor::empty(Shape{static_cast<int64_t>(bytes())}, DType::U8).storage();
+    context_->check(context_->driver().device_synchronize(context_->device), "unpin_memory");
+    std::memcpy(ordinary->data(), data(), bytes());
+    void* const locked = data();
+    move_to(ordinary->data());
+    ordinary_ = std::move(ordinary);
+    context_->check(context_->driver().mem_free(context_->device, AA_MEMORY_PINNED, locked, bytes()), "unpin_memory");
+    return true;
+  }
+
+ private:
+  std::shared_ptr<DeviceContext> context_;
+  std::shared_ptr<Storage> ordinary_;  // what holds the bytes once they are unpinned
+};
+
+std::shared_ptr<Storage> DriverAccelerator::allocate(size_t bytes, int index) {
+  DeviceContext& c = context(index);
+  CachingAllocator::Block* block = c.allocator->allocate(bytes, handle(current_stream(c.index)), thread_state().pool);
+  try {
+    return std::make_shared<DriverStorage>(shared_->contexts[static_cast<size_t>(c.index)], block, bytes,
+                                           Device{this, c.index});
+  } catch (...) {
+    c.allocator->free(block);
+    throw;
+  }
+}
+
+void DriverAccelerator::copy(void* destination, const void* source, size_t bytes, aa_copy_direction direction,
+                             int index) {
+  if (bytes == 0) return;
+  DeviceContext& c = context(index);
+  const StreamUse use(current_stream(c.index));
+  c.check(driver_->copy_async(use.handle(), destination, source, bytes, direction), "copy_async");
+}
+
+void DriverAccelerator::fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, int index) {
+  if (bytes == 0) return;
+  DeviceContext& c = context(index);
+  const StreamUse use(current_stream(c.index));
+  c.check(driver_->fill_async(use.handle(), destination, pattern, pattern_size, bytes), "fill_async");
+}
+
+void DriverAccelerator::release_cached_memory() noexcept {
+  try {
+    std::vector<std::shared_ptr<DeviceContext>> open;
+    {
+      std::lock_guard lock(shared_->mutex);
+      open = shared_->contexts;
+    }
+    for (const auto& c : open) {
+      if (c) c->allocator->empty_cache();
+    }
+  } catch (const std::exception& error) {
+    log_warning(name_ + ": cached memory was not given back: " + error.what());
+  }
+}
+
+int64_t DriverAccelerator::living_objects() const {
+  std::lock_guard lock(shared_->mutex);
+  int64_t living = 0;
+  for (const auto& c : shared_->contexts) {
+    if (c) living += c.use_count() - 1 + c->default_stream_state.use_count() - 1;
+  }
+  return living;
+}
+
+// ---- statistics ----------------------------------------------------------------------------------------------------
+
+void DriverAccelerator::empty_cache() { context(current_device_index).allocator->empty_cache(); }
+int64_t DriverAccelerator::memory_allocated(int index) { return context(index).allocator->allocated(); }
+int64_t DriverAccelerator::max_memory_allocated(int index) { return context(index).allocator->max_allocated(); }
+void DriverAccelerator::reset_max_memory_allocated(int index) { context(index).allocator->reset_max_allocated(); }
+int64_t DriverAccelerator::memory_cached(int index) { return memory_reserved(index); }
+int64_t DriverAccelerator::max_memory_cached(int index) { return max_memory_reserved(index); }
+void DriverAccelerator::reset_max_memory_cached(int index) { context(index).allocator->reset_max_reserved(); }
+int64_t DriverAccelerator::memory_reserved(int index) { return context(index).allocator->reserved(); }
+int64_t DriverAccelerator::max_memory_reserved(int index) { return context(index).allocator->max_reserved(); }
+
+std::map<std::string, int64_t> DriverAccelerator::memory_stats(int index) {
+  const DeviceContext& c = context(index);
+  auto stats = c.allocator->stats();
+  if (c.props.caps & AA_CAP_IS_HOST) {
+    const ProcessMemory memory = process_memory();
+    stats["process_rss.current"] = memory.resident;
+    stats["process_rss.peak"] = memory.peak_resident;
+  }
+  return stats;
+}
+
+void DriverAccelerator::reset_peak_memory_stats(int index) { context(index).allocator->reset_peaks(); }
+int64_t DriverAccelerator::total_memory(int index) { return device_properties(index).total_memory; }
+
+int64_t DriverAccelerator::available_memory(int index) {
+  DeviceContext& c = context(index);
+  int64_t free_bytes = 0;
+  int64_t total_bytes = 0;
+  aa_status* status = driver_->device_memory_info(c.device, &free_bytes, &total_bytes);
+  if (status && host_services()->status_code(status) == AA_UNIMPLEMENTED) {
+    // What this process left of it is the best answer then.
+    host_services()->status_release(status);
+    return std::max<int64_t>(0, c.props.total_memory - c.allocator->reserved());
+  }
+  c.check(status, "device_memory_info");
+  return free_bytes;
+}
+
+// ---- page-locked host memory -----------------------------------------------------------------------------------------
+
+bool DriverAccelerator::on_accelerator(const Tensor& tensor) const {
+  if (!tensor) return false;
+  const Device place = tensor.device();
+  return place.accelerator == this || (place.is_host() && (caps() & AA_CAP_IS_HOST));
+}
+
+Tensor DriverAccelerator::pin_memory(const Tensor& tensor, bool make_copy, bool match_shape, bool required) {
+  if (!tensor) throw InvalidArgument("pin_memory: the tensor is empty");
+  const Shape shape = match_shape ? tensor.shape() : Shape{tensor.numel()};
+  DeviceContext& c = context(current_device_index);
+  const size_t bytes = std::max<size_t>(tensor.nbytes(), 1);
+  void* pointer = nullptr;
+  aa_status* status = driver_->mem_alloc(c.device, AA_MEMORY_PINNED, bytes, &pointer);
+  Tensor pinned;
+  if (status == nullptr) {
+    auto storage = std::make_shared<PinnedStorage>(shared_->contexts[static_cast<size_t>(c.index)], pointer, bytes);
+    const Strides strides = contiguous_strides(shape);
+    pinned = Tensor(std::move(storage), tensor.dtype(), shape,
+                    std::span<const int64_t>(strides).first(static_cast<size_t>(shape.ndim())));
+  } else if (required) {
+    c.check(status, "pin_memory");
+  } else {
+    log_warning(name_ + ": pin_memory goes on with ordinary memory: " + host_services()->status_message(status));
+    host_services()->status_release(status);
+    pinned = Tensor::empty(shape, tensor.dtype());
+  }
+  if (make_copy) pinned.view(tensor.shape()).copy_from(tensor);
+  return pinned;
+}
+
+bool DriverAccelerator::is_pinned(const Tensor& tensor) const {
+  if (!tensor || !tensor.storage()) return false;
+  if (tensor.storage()->pinned()) return true;
+  if (!tensor.device().is_host()) return false;
+  instance();
+  aa_memory_info info{};
+  info.struct_size = sizeof(info);
+  aa_status* status = driver_->mem_query(instance(), tensor.data(), &info);
+  host_services()->status_release(status);
+  return status == nullptr && info.kind == AA_MEMORY_PINNED;
+}
+
+bool DriverAccelerator::register_host_memory(void* address, size_t bytes) {
+  if (!address || bytes == 0) throw InvalidArgument("register_host_memory: no memory was given");
+  instance();
+  const aa_host_memory_table* table = shared_->instance->host_memory;
+  if (!table) return false;
+  DeviceContext& c = context(current_device_index);
+  StatusRef status(table->register_range(c.device, address, bytes));
+  if (status.code() == AA_UNIMPLEMENTED) return false;
+  c.check(status.release(), "register_host_memory");
+  std::lock_guard lock(shared_->mutex);
+  shared_->registered[address] = c.index;
+  return true;
+}
+
+void DriverAccelerator::unregister_host_memory(void* address) {
+  instance();
+  const aa_host_memory_table* table = shared_->instance->host_memory;
+  if (!table) return;
+  int index = current_device();
+  {
+    std::lock_guard lock(shared_->mutex);
+    const auto found = shared_->registered.find(address);
+    if (found != shared_->registered.end()) index = found->second;
+  }
+  DeviceContext& c = context(index);
+  // Copies to or from it may still be under way.
+  c.check(driver_->device_synchronize(c.device), "unregister_host_memory");
+  StatusRef status(table->unregister_range(c.device, address));
+  if (status.code() == AA_UNIMPLEMENTED) return;
+  c.check(status.release(), "unregister_host_memory");
+  std::lock_guard lock(shared_->mutex);
+  shared_->registered.erase(address);
+}
+
+size_t DriverAccelerator::pin_memory_alignment() const {
+  instance();
+  return shared_->instance->host_memory ? static_cast<size_t>(sysconf(_SC_PAGESIZE)) : 1;
+}
+
+}  // namespace anyaccel

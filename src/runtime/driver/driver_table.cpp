@@ -1,0 +1,220 @@
+// Completing the tables of drivers: sanity checks, and stubs for what they leave out.
+#include "runtime/driver/driver_table.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <type_traits>
+#include <vector>
+
+#include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "runtime/driver/host_services.h"
+#include "runtime/driver/table_members.h"
+
+namespace anyaccel {
+namespace {
+
+// No table of any version will be larger: beyond it, struct_size is garbage.
+constexpr uint32_t max_table_size = 1u << 16;
+constexpr size_t max_text = 256;
+
+aa_status* unimplemented(std::string_view table, std::string_view function) noexcept {
+  char text[128];
+  size_t length = 0;
+  for (const std::string_view part : {table, std::string_view(table.empty() ? "" : "."), function,
+                                      std::string_view(" is not implemented by this driver")}) {
+    length += part.copy(text + length, sizeof(text) - length);
+  }
+  return make_status(AA_UNIMPLEMENTED, {text, length});
+}
+
+// What stands in for a function that a driver does not have.
+template <auto Member>
+struct Stub;
+
+template <class Table, class... Args, aa_status* (*Table::*Member)(Args...)>
+struct Stub<Member> {
+  static aa_status* call(Args...) noexcept { return unimplemented(table_name<Table>, member_name<Member>); }
+};
+
+// Copies the part of `raw` that it has, and puts stubs where that leaves null. Every member of the part is read once.
+template <class Table>
+Table copy_known_part(const Table* raw) noexcept {
+  Table table{};
+  std::memcpy(static_cast<void*>(&table), raw, std::min<size_t>(raw->struct_size, sizeof(Table)));
+  table.struct_size = sizeof(Table);
+  return table;
+}
+
+template <auto Member, class Table>
+void fill(Table& table) noexcept {
+  if (!(table.*Member)) table.*Member = &Stub<Member>::call;
+}
+
+// The same for every table: stubs for what is missing, and the names of what must not be missing.
+#define ANYACCEL_FILL(table_type, member, need) fill<&table_type::member>(table);
+#define ANYACCEL_CHECK(table_type, member, need) \
+  if (need && !table.member) missing += (missing.empty() ? "" : ", ") + std::string(#member);
+#define ANYACCEL_TABLE_FUNCTIONS(member, table_type, name, version, functions)                        \
+  void fill_all(table_type& table) noexcept {functions(ANYACCEL_FILL)} std::string missing_functions( \
+      const table_type& table) {                                                                      \
+    [[maybe_unused]] constexpr bool required = true, optional = false;                                \
+    std::string missing;                                                                              \
+    functions(ANYACCEL_CHECK) return missing;                                                         \
+  }
+ANYACCEL_TABLE_FUNCTIONS(driver, aa_driver, "", 0, ANYACCEL_DRIVER_FUNCTIONS)
+ANYACCEL_EXTENSIONS(ANYACCEL_TABLE_FUNCTIONS)
+#undef ANYACCEL_TABLE_FUNCTIONS
+#undef ANYACCEL_CHECK
+#undef ANYACCEL_FILL
+
+[[noreturn]] void refuse(std::string_view origin, const std::string& why) {
+  throw UnavailableError("the driver table of " + std::string(origin) + " cannot be used: " + why, AA_INCOMPATIBLE);
+}
+
+aa_driver completed(const aa_driver* raw, std::string_view origin) {
+  const std::string host = "this host speaks version " + abi_version_text(AA_ABI_CURRENT) + " with a table of " +
+                           std::to_string(sizeof(aa_driver)) + " bytes";
+  if (!raw)
+    refuse(origin, "it offers no version in common with this host, which speaks " + abi_version_text(AA_ABI_CURRENT));
+  std::string found = "it says struct_size " + std::to_string(raw->struct_size);
+  if (raw->struct_size >= offsetof(aa_driver, name)) found += " and version " + abi_version_text(raw->abi_version);
+  if (raw->struct_size < offsetof(aa_driver, name) || raw->struct_size > max_table_size ||
+      raw->struct_size % alignof(aa_driver) != 0) {
+    refuse(origin, found + ", a size that no version has; " + host);
+  }
+  if (raw->abi_version >> 16 != AA_ABI_MAJOR) {
+    refuse(origin, found + "; " + host + "; the plugin must be built for the same major version");
+  }
+  aa_driver table = copy_known_part(raw);
+  if (!table.name || !is_valid_driver_name({table.name, strnlen(table.name, max_text)})) {
+    refuse(origin, std::string("its name ") +
+                       (table.name ? "\"" + std::string(table.name, strnlen(table.name, max_text)) + "\"" : "(null)") +
+                       " is not 1 to 63 lower-case letters, digits and '.', beginning with a letter");
+  }
+  const std::string missing = missing_functions(table);
+  if (!missing.empty()) refuse(origin, "required functions are missing: " + missing + "; " + found + "; " + host);
+  for (const char* aa_driver::*text :
+       {&aa_driver::vendor, &aa_driver::version, &aa_driver::sanitizer, &aa_driver::communication_backend,
+        &aa_driver::visible_devices_env, &aa_driver::export_env_prefixes}) {
+    if (!(table.*text)) table.*text = "";
+  }
+  fill_all(table);
+  return table;
+}
+
+// Keeps one copy of each table that is different; they live until the process ends, because handles and statics may use
+// them to the very end. Tables are compared as bytes: they have no padding.
+template <class Table>
+const Table* keep(const Table& table) {
+  static_assert(std::has_unique_object_representations_v<Table>);
+  static std::mutex& mutex = *new std::mutex;
+  static auto& copies = *new std::vector<std::unique_ptr<const Table>>;
+  std::lock_guard lock(mutex);
+  for (const auto& copy : copies) {
+    if (std::memcmp(copy.get(), &table, sizeof(Table)) == 0) return copy.get();
+  }
+  return copies.emplace_back(std::make_unique<const Table>(table)).get();
+}
+
+template <class Table>
+const Table* complete(const Table* raw, std::string_view driver_name) {
+  if (!raw) return nullptr;
+  if (raw->struct_size < 2 * sizeof(uint32_t) || raw->struct_size > max_table_size || raw->version == 0) {
+    log_warning(std::string(driver_name) + ": extension \"" + table_name<Table> +
+                "\" is not used: its table says size " + std::to_string(raw->struct_size) + "; this host's has " +
+                std::to_string(sizeof(Table)) + " bytes");
+    return nullptr;
+  }
+  Table table = copy_known_part(raw);
+  if (const std::string missing = missing_functions(table); !missing.empty()) {
+    log_warning(std::string(driver_name) + ": extension \"" + table_name<Table> + "\" is not used: its table lacks " +
+                missing + ", which it is of no use without");
+    return nullptr;
+  }
+  fill_all(table);
+  return keep(table);
+}
+
+// What a driver was to destroy after its end is left to the process's own end. It stays reachable from here, so that it is no
+// leak to those who look for leaks.
+template <class Argument>
+void leave_behind(Argument argument) noexcept {
+  if constexpr (std::is_pointer_v<Argument>) {
+    static auto& mutex = *new std::mutex;
+    static auto& left = *new std::vector<const volatile void*>;
+    const std::lock_guard lock(mutex);
+    if constexpr (!std::is_function_v<std::remove_pointer_t<Argument>>) left.push_back(argument);
+  }
+}
+
+// What stands in for every function once the process is ending.
+template <auto Member>
+struct Ended;
+
+template <class Table, class... Args, aa_status* (*Table::*Member)(Args...)>
+struct Ended<Member> {
+  static aa_status* call(Args... args) noexcept {
+    (leave_behind(args), ...);
+    return make_status(AA_UNAVAILABLE, "the process is ending, and the accelerator's runtime with it");
+  }
+};
+
+struct EndedTables {
+  aa_driver driver{};
+#define ANYACCEL_ENDED_TABLE(member, table, name, version, functions) table member{};
+  ANYACCEL_EXTENSIONS(ANYACCEL_ENDED_TABLE)
+#undef ANYACCEL_ENDED_TABLE
+  ExtensionTables extensions;
+
+  EndedTables() noexcept {
+#define ANYACCEL_END(table_type, function, need) table.function = &Ended<&table_type::function>::call;
+#define ANYACCEL_END_TABLE(member, table_type, name, table_version, functions) \
+  {                                                                            \
+    table_type& table = member;                                                \
+    table.struct_size = sizeof(table_type);                                    \
+    functions(ANYACCEL_END) extensions.member = &table;                        \
+    table.version = table_version;                                             \
+  }
+    ANYACCEL_EXTENSIONS(ANYACCEL_END_TABLE)
+#undef ANYACCEL_END_TABLE
+    aa_driver& table = driver;
+    ANYACCEL_DRIVER_FUNCTIONS(ANYACCEL_END)
+#undef ANYACCEL_END
+    table.struct_size = sizeof(aa_driver);
+    table.abi_version = AA_ABI_CURRENT;
+    table.name = table.vendor = table.version = table.sanitizer = table.communication_backend =
+        table.visible_devices_env = table.export_env_prefixes = "";
+  }
+};
+
+const EndedTables& ended_tables() noexcept {
+  static const auto& tables = *new EndedTables;
+  return tables;
+}
+
+}  // namespace
+
+const aa_driver* ended_driver_table() noexcept { return &ended_tables().driver; }
+const ExtensionTables& ended_extension_tables() noexcept { return ended_tables().extensions; }
+
+const aa_driver* complete_table(const aa_driver* raw, std::string_view origin) { return keep(completed(raw, origin)); }
+
+#define ANYACCEL_COMPLETE(member, table, name, version, functions) \
+  const table* complete_extension(const table* raw, std::string_view driver_name) { return complete(raw, driver_name); }
+ANYACCEL_EXTENSIONS(ANYACCEL_COMPLETE)
+#undef ANYACCEL_COMPLETE
+
+bool is_valid_driver_name(std::string_view name) noexcept {
+  if (name.empty() || name.size() > 63 || name[0] < 'a' || name[0] > 'z') return false;
+  return std::all_of(name.begin(), name.end(),
+                     [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.'; });
+}
+
+std::string abi_version_text(uint32_t version) {
+  return std::to_string(version >> 16) + "." + std::to_string(version & 0xffffu);
+}
+
+}  // namespace anyaccel

@@ -64,6 +64,13 @@ struct CollectivesAccess {
   std::shared_ptr<void> use;    // while it lives, no other thread's capture begins on the stream
 };
 
+// What runs a call of an op: the accelerator's driver, or the host's portable kernels on that device.
+struct OpHandle {
+  int32_t own = -1;       // the driver's number of the op
+  int32_t portable = -1;  // the host's
+  explicit operator bool() const noexcept { return own >= 0 || portable >= 0; }
+};
+
 class Accelerator {
  public:
   static constexpr int current_device_index = -1;
@@ -266,8 +273,11 @@ class Accelerator {
   virtual void fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, int index) = 0;
   // The accelerator's number for an op of abi/ops.h; -1 when it lacks it.
   virtual int32_t find_op(const char* op_name) = 0;
-  virtual bool supports_op_call(const aa_op_call& call, int index) = 0;
-  virtual void enqueue_op(const aa_op_call& call, int index) = 0;
+  // What runs this call on the device; an empty handle when the accelerator does not run it. The handle holds for calls with
+  // the same op, shapes, dtypes, strides, alignment and parameters.
+  virtual OpHandle resolve_op(const aa_op_call& call, int index) = 0;
+  // Enqueues a call by what resolve_op() gave for it. NotImplementedError for an empty handle.
+  virtual void enqueue_op(OpHandle op, const aa_op_call& call, int index) = 0;
   // For process groups: the driver's collectives, between memory of devices. Opens the device.
   virtual CollectivesAccess collectives(int /*index*/) { return {}; }
 

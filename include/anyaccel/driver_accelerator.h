@@ -155,8 +155,8 @@ class DriverAccelerator : public Accelerator {
   void copy(void* destination, const void* source, size_t bytes, aa_copy_direction direction, int index) override;
   void fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, int index) override;
   int32_t find_op(const char* op_name) override;
-  bool supports_op_call(const aa_op_call& call, int index) override;
-  void enqueue_op(const aa_op_call& call, int index) override;
+  OpHandle resolve_op(const aa_op_call& call, int index) override;
+  void enqueue_op(OpHandle op, const aa_op_call& call, int index) override;
   CollectivesAccess collectives(int index) override;
 
  private:
@@ -170,12 +170,8 @@ class DriverAccelerator : public Accelerator {
   class DriverStorage;
   class PinnedStorage;
 
-  // Where an op runs: the driver's own number and the host's (see runtime/hosted_ops.h); -1 where there is none.
-  struct OpRoute {
-    int32_t own = -1;
-    int32_t hosted = -1;
-  };
-  const OpRoute& route(const aa_op_call& call) const;
+  // Everything that may run the op that find_op() gave the number of.
+  OpHandle route(const aa_op_call& call) const;
 
   // Throws InvalidArgument when `context` is not this accelerator's.
   void check_own(const DeviceContext& context, const char* what) const;

@@ -117,7 +117,7 @@ std::span<const EnvironmentVariable> environment_variables() {
   return variables;
 }
 
-std::unique_ptr<HostedOps> make_hosted_ops(DriverAccelerator& accelerator) {
+std::unique_ptr<PortableOps> make_portable_ops(DriverAccelerator& accelerator) {
   return ops::portable::make_portable_ops(accelerator);
 }
 

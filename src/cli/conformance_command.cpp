@@ -51,11 +51,12 @@ class AcceleratorOps final : public conformance::OpProvider {
     return op;
   }
   bool supports(const aa_op_call& call) override {
-    return accelerator_.supports_op_call(call, Accelerator::current_device_index);
+    return static_cast<bool>(accelerator_.resolve_op(call, Accelerator::current_device_index));
   }
   aa_status* enqueue(const aa_op_call& call) override {
     try {
-      accelerator_.enqueue_op(call, Accelerator::current_device_index);
+      const int index = Accelerator::current_device_index;
+      accelerator_.enqueue_op(accelerator_.resolve_op(call, index), call, index);
       return nullptr;
     } catch (...) {
       return status_from_current_exception();

@@ -30,10 +30,10 @@ class FailingAccelerator final : public DriverAccelerator {
     return DriverAccelerator::allocate(bytes, index);
   }
   int64_t available_memory(int) override { return available; }
-  void enqueue_op(const aa_op_call& call, int index) override {
+  void enqueue_op(OpHandle op, const aa_op_call& call, int index) override {
     ++ops;
     if (ops_left >= 0 && ops_left-- == 0) throw Error("the device is lost", AA_DEVICE_LOST);
-    DriverAccelerator::enqueue_op(call, index);
+    DriverAccelerator::enqueue_op(op, call, index);
   }
 
   size_t largest = SIZE_MAX;  // bytes of one allocation

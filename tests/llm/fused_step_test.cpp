@@ -34,9 +34,9 @@ class Recording final : public DriverAccelerator {
     }
     return op;
   }
-  void enqueue_op(const aa_op_call& call, int index) override {
+  void enqueue_op(OpHandle op, const aa_op_call& call, int index) override {
     ops.push_back(names_[static_cast<size_t>(call.op)]);
-    DriverAccelerator::enqueue_op(call, index);
+    DriverAccelerator::enqueue_op(op, call, index);
   }
 
   std::vector<std::string> ops;

@@ -115,10 +115,11 @@ inline void run_on_device(DriverAccelerator& accelerator, const char* op, aa_op_
   }
   call.tensors = tensors.data();
   call.op = accelerator.find_op(op);
-  if (call.op < 0 || !accelerator.supports_op_call(call, 0)) {
+  const OpHandle handle = call.op < 0 ? OpHandle{} : accelerator.resolve_op(call, 0);
+  if (!handle) {
     throw NotImplementedError(accelerator.name() + " does not run this call of \"" + op + "\"");
   }
-  accelerator.enqueue_op(call, 0);
+  accelerator.enqueue_op(handle, call, 0);
   accelerator.synchronize(0);
   for (const StagedRange& range : merged) {
     const auto size = static_cast<size_t>(range.high - range.low);

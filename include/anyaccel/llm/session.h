@@ -1,5 +1,15 @@
 // Runs a model for a fixed number of sequences: their key/value cache, the forward step, and the decode loop.
 //
+//   Session session(model, {.sequences = 2, .context = 256});
+//   session.start(prompts, sampling, seed);                     // runs the prompts, draws the first tokens
+//   bool keep[2];
+//   while (!session.active().empty()) {
+//     const std::span<const int32_t> tokens = session.tokens();  // one for each active sequence; waits for the device
+//     for (size_t i = 0; i < tokens.size(); ++i) keep[i] = use_token(session.active()[i], tokens[i]);
+//     session.retain({keep, tokens.size()});                     // the others have ended
+//     session.step();                                            // draws the next tokens; does not wait
+//   }
+//
 // A session belongs to one thread at a time: a call while another is under way is an InvalidArgument. Threads that generate at
 // once have a session each, over one model. All work of a session runs on a stream of its own, where it captures its steps,
 // so that neither records or waits for what other threads do; no call may be made while the thread captures a graph. start()

@@ -227,7 +227,7 @@ class MetaspacePreTokenizer : public PreTokenizer {
 };
 
 // Word characters of Unicode regular expressions, with the joiners.
-#define ANYACCEL_WORD R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D})"
+#define ANYACCEL_PRE_TOKENIZERS_WORD R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D})"
 
 }  // namespace
 
@@ -243,7 +243,8 @@ std::unique_ptr<PreTokenizer> read_pre_tokenizer(const JsonRef& value) {
   }
   if (type == "Whitespace") {
     return std::make_unique<SplitPreTokenizer>(
-        TextPattern::regex("[" ANYACCEL_WORD "]+|[^" ANYACCEL_WORD "\\p{White_Space}]+"), Behavior::Removed, true);
+        TextPattern::regex("[" ANYACCEL_PRE_TOKENIZERS_WORD "]+|[^" ANYACCEL_PRE_TOKENIZERS_WORD "\\p{White_Space}]+"),
+        Behavior::Removed, true);
   }
   if (type == "WhitespaceSplit") return std::make_unique<CharacterPreTokenizer>(&is_white_space, Behavior::Removed);
   if (type == "Digits") {

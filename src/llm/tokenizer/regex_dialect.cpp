@@ -10,9 +10,9 @@ namespace {
 
 // Word characters of Unicode regular expressions; PCRE2's own \w has fewer. Oniguruma's \w (but not [:word:]) also
 // counts these numbers of Latin-1.
-#define ANYACCEL_WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
-#define ANYACCEL_WORD_ESCAPE ANYACCEL_WORD "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
-constexpr std::string_view word_class = ANYACCEL_WORD;
+#define ANYACCEL_REGEX_DIALECT_WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define ANYACCEL_WORD_ESCAPE ANYACCEL_REGEX_DIALECT_WORD "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
+constexpr std::string_view word_class = ANYACCEL_REGEX_DIALECT_WORD;
 constexpr std::string_view word_escape = ANYACCEL_WORD_ESCAPE;
 constexpr std::string_view word_border = "(?:(?<=[" ANYACCEL_WORD_ESCAPE "])(?![" ANYACCEL_WORD_ESCAPE
                                          "])|(?<![" ANYACCEL_WORD_ESCAPE "])(?=[" ANYACCEL_WORD_ESCAPE "]))";

@@ -205,7 +205,7 @@ std::vector<OpPlacement> Inference::placements() const {
 
 bool Inference::has_by_row() const {
   for (size_t i = 0; i < op_count; ++i) {
-    if (has_form_by_row(static_cast<Op>(i)) && impl_->slots[i].by_row < 0) return false;
+    if (form_by_row(static_cast<Op>(i)) && impl_->slots[i].by_row < 0) return false;
   }
   return true;
 }

@@ -48,8 +48,6 @@ struct Inference::Impl::Call {
 
 namespace {
 
-constexpr const char* by_row_suffix = "_by_row";
-
 // What the validate layer knows of op calls.
 aa_status* validate_op_call(const char* op, const aa_op_call* call) {
   const OpSchema* schema = find_op_schema(op);
@@ -68,12 +66,10 @@ thread_local constinit int Inference::Impl::by_row_scopes = 0;
 
 Inference::Impl::Impl(Accelerator& active) : accelerator(active) {
   set_op_validator(validate_op_call);
-  const auto schemas = op_schemas();
-  if (schemas.size() != op_count) throw Error("op schemas and ops::Op differ");
   for (size_t i = 0; i < op_count; ++i) {
-    const std::string name(schemas[i].name);
-    slots[i].native = accelerator.find_op(name.c_str());
-    if (has_form_by_row(static_cast<Op>(i))) slots[i].by_row = accelerator.find_op((name + by_row_suffix).c_str());
+    const auto op = static_cast<Op>(i);
+    slots[i].native = accelerator.find_op(op_name(op));
+    if (const auto by_row = form_by_row(op)) slots[i].by_row = accelerator.find_op(op_name(*by_row));
   }
   fallback_forbidden = fallback_is_error();
 }
@@ -84,8 +80,9 @@ bool Inference::Impl::run_native(Op op, std::span<const Tensor* const> tensors, 
   if (number < 0) return false;
   Call call(op_schemas()[static_cast<size_t>(op)], tensors, params, params_size, accelerator);
   call.call.op = number;
-  if (!accelerator.supports_op_call(call.call, call.device)) return false;
-  accelerator.enqueue_op(call.call, call.device);
+  const OpHandle handle = accelerator.resolve_op(call.call, call.device);
+  if (!handle) return false;
+  accelerator.enqueue_op(handle, call.call, call.device);
   return true;
 }
 
@@ -94,8 +91,8 @@ void Inference::Impl::run(Op op, std::span<const Tensor* const> tensors, const v
   const int32_t number = number_of(op);
   if (number >= 0) [[likely]] {
     call.call.op = number;
-    if (accelerator.supports_op_call(call.call, call.device)) [[likely]] {
-      accelerator.enqueue_op(call.call, call.device);
+    if (const OpHandle handle = accelerator.resolve_op(call.call, call.device)) [[likely]] {
+      accelerator.enqueue_op(handle, call.call, call.device);
       return;
     }
   }
@@ -121,14 +118,12 @@ void Inference::Impl::fall_back(Op op, std::span<const Tensor* const> tensors, C
   note_fallback(op);
   const OpSchema& schema = op_schemas()[static_cast<size_t>(op)];
   Accelerator& host = host_accelerator();
-  std::string name(schema.name);
-  if (by_row() && has_form_by_row(op)) name += by_row_suffix;
-  call.call.op = host.find_op(name.c_str());
+  call.call.op = host.find_op(op_name(by_row() ? form_by_row(op).value_or(op) : op));
 
   if (accelerator.is_host_coherent()) {
     // The CPU can work on the tensors where they are, once what they wait for is complete.
     accelerator.current_stream(call.device).synchronize();
-    host.enqueue_op(call.call, 0);
+    host.enqueue_op(host.resolve_op(call.call, 0), call.call, 0);
     return;
   }
   std::array<Tensor, AA_OP_MAX_TENSORS> staged;
@@ -138,7 +133,7 @@ void Inference::Impl::fall_back(Op op, std::span<const Tensor* const> tensors, C
                                                     : tensors[i]->to(Device{});
     call.tensors[i] = staged[i].view_for_driver();
   }
-  host.enqueue_op(call.call, 0);
+  host.enqueue_op(host.resolve_op(call.call, 0), call.call, 0);
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (*tensors[i] && schema.tensors[i].role != Role::In) tensors[i]->copy_from(staged[i]);
   }

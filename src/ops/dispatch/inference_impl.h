@@ -8,44 +8,9 @@
 #include "anyaccel/accelerator.h"
 #include "anyaccel/ops/inference.h"
 #include "ops/dispatch/op_schema.h"
+#include "runtime/op_list.h"
 
 namespace anyaccel::ops {
-
-// Positions in the table of abi/ops.h, and so in op_schemas().
-enum class Op : int {
-  Embedding,
-  RmsNorm,
-  LayerNorm,
-  Linear,
-  LinearMulti,
-  GatedLinear,
-  RopeTable,
-  Rope,
-  CacheWrite,
-  Attention,
-  Activation,
-  GatedActivation,
-  Softmax,
-  Add,
-  Copy,
-  Increment,
-  Argmax,
-  RepetitionPenalty,
-  Sample,
-  Random,
-  EmbeddingShard,
-  FrequencyPenalty,
-  // Each a sequence of ops above, which the face runs itself where the accelerator lacks them.
-  NormLinear,
-  NormGatedLinear,
-  NormQkvRope,
-};
-inline constexpr size_t op_count = 25;
-constexpr bool is_fused(Op op) noexcept { return op >= Op::NormLinear; }
-// Ops whose sums may be taken in an order that depends on the number of rows; others always work row by row.
-constexpr bool has_form_by_row(Op op) noexcept {
-  return op == Op::Linear || op == Op::LinearMulti || op == Op::GatedLinear || op == Op::Attention;
-}
 
 template <class Params>
 Params make_params() {
@@ -66,7 +31,7 @@ struct Inference::Impl {
   // What the accelerator calls the op, or its form by rows within ByRow; -1: it lacks it.
   int32_t number_of(Op op) const noexcept {
     const Slot& slot = slots[static_cast<size_t>(op)];
-    return by_row() && has_form_by_row(op) ? slot.by_row : slot.native;
+    return by_row() && form_by_row(op) ? slot.by_row : slot.native;
   }
   static bool by_row() noexcept { return by_row_scopes > 0; }
   // Whether a fused op may be asked for: the accelerator has it, and F32 stands between the ops that it is made of.

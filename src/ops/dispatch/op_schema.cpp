@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ops/dispatch/op_checker.h"
+#include "runtime/op_list.h"
 
 namespace anyaccel::ops {
 namespace {
@@ -237,9 +238,9 @@ struct Columns {
   }();
 };
 
-extern const std::array<OpSchema, 25> kSchemas;
+extern const std::array<OpSchema, op_count> kSchemas;
 
-template <size_t index, const auto& rows, Extra extra>
+template <Op op, const auto& rows, Extra extra>
 void check(const aa_op_call& call) {
   // Inputs before outputs, so that messages speak of what the caller passed in: "to match the last dimension of "x"".
   static constexpr auto kOrder = [] {
@@ -252,7 +253,7 @@ void check(const aa_op_call& call) {
     }
     return order;
   }();
-  Checker checker(kSchemas[index], Columns<rows>::kPatterns.data(), call);
+  Checker checker(kSchemas[static_cast<size_t>(op)], Columns<rows>::kPatterns.data(), call);
   // A call of "linear_multi" may be shorter than its table, rope's heads are better told by "q" than by "cos", and the
   // products of heads and head size need those first.
   constexpr bool in_table_order = &rows[0] == &kLinearMulti[0] || &rows[0] == &kRope[0] || &rows[0] == &kNormQkvRope[0];
@@ -260,40 +261,49 @@ void check(const aa_op_call& call) {
   if constexpr (extra != nullptr) extra(checker);
 }
 
-template <size_t index, const auto& rows, class Params, Extra extra>
-constexpr OpSchema schema(std::string_view name, uint32_t min_tensors = static_cast<uint32_t>(std::size(rows))) {
+template <Op op, const auto& rows, class Params, Extra extra>
+constexpr OpSchema schema(uint32_t min_tensors = static_cast<uint32_t>(std::size(rows))) {
   uint32_t params_size = 0;
   if constexpr (!std::is_void_v<Params>) params_size = sizeof(Params);
-  return {name, Columns<rows>::kTensors, min_tensors, params_size, &check<index, rows, extra>};
+  return {op_name(op), Columns<rows>::kTensors, min_tensors, params_size, &check<op, rows, extra>};
 }
 
-constexpr const std::array<OpSchema, 25> kSchemas = {
-    schema<0, kEmbedding, void, nullptr>("embedding"),
-    schema<1, kRmsNorm, aa_norm_params, check_norm>("rms_norm"),
-    schema<2, kLayerNorm, aa_norm_params, check_norm>("layer_norm"),
-    schema<3, kLinear, void, nullptr>("linear"),
-    schema<4, kLinearMulti, void, nullptr>("linear_multi", 4),
-    schema<5, kGatedLinear, aa_activation_params, check_activation>("gated_linear"),
-    schema<6, kRopeTable, aa_rope_table_params, nullptr>("rope_table"),
-    schema<7, kRope, aa_rope_params, check_rope>("rope"),
-    schema<8, kCacheWrite, void, nullptr>("cache_write"),
-    schema<9, kAttention, aa_attention_params, check_attention>("attention"),
-    schema<10, kActivation, aa_activation_params, check_activation>("activation"),
-    schema<11, kGatedActivation, aa_activation_params, check_activation>("gated_activation"),
-    schema<12, kSoftmax, aa_softmax_params, check_softmax>("softmax"),
-    schema<13, kAdd, void, nullptr>("add"),
-    schema<14, kCopy, void, nullptr>("copy"),
-    schema<15, kIncrement, aa_increment_params, nullptr>("increment"),
-    schema<16, kArgmax, void, check_vocabulary>("argmax"),
-    schema<17, kRepetitionPenalty, aa_repetition_params, check_repetition>("repetition_penalty"),
-    schema<18, kSample, aa_sample_params, check_sample>("sample"),
-    schema<19, kRandom, aa_random_params, check_random>("random"),
-    schema<20, kEmbedding, aa_embedding_shard_params, check_embedding_shard>("embedding_shard"),
-    schema<21, kFrequencyPenalty, aa_frequency_params, check_frequency>("frequency_penalty"),
-    schema<22, kNormLinear, aa_norm_params, check_norm>("norm_linear"),
-    schema<23, kNormGatedLinear, aa_norm_activation_params, check_norm_activation>("norm_gated_linear"),
-    schema<24, kNormQkvRope, aa_norm_rope_params, check_norm_rope>("norm_qkv_rope"),
+constexpr const std::array<OpSchema, op_count> kSchemas = {
+    schema<Op::Embedding, kEmbedding, void, nullptr>(),
+    schema<Op::RmsNorm, kRmsNorm, aa_norm_params, check_norm>(),
+    schema<Op::LayerNorm, kLayerNorm, aa_norm_params, check_norm>(),
+    schema<Op::Linear, kLinear, void, nullptr>(),
+    schema<Op::LinearMulti, kLinearMulti, void, nullptr>(4),
+    schema<Op::GatedLinear, kGatedLinear, aa_activation_params, check_activation>(),
+    schema<Op::RopeTable, kRopeTable, aa_rope_table_params, nullptr>(),
+    schema<Op::Rope, kRope, aa_rope_params, check_rope>(),
+    schema<Op::CacheWrite, kCacheWrite, void, nullptr>(),
+    schema<Op::Attention, kAttention, aa_attention_params, check_attention>(),
+    schema<Op::Activation, kActivation, aa_activation_params, check_activation>(),
+    schema<Op::GatedActivation, kGatedActivation, aa_activation_params, check_activation>(),
+    schema<Op::Softmax, kSoftmax, aa_softmax_params, check_softmax>(),
+    schema<Op::Add, kAdd, void, nullptr>(),
+    schema<Op::Copy, kCopy, void, nullptr>(),
+    schema<Op::Increment, kIncrement, aa_increment_params, nullptr>(),
+    schema<Op::Argmax, kArgmax, void, check_vocabulary>(),
+    schema<Op::RepetitionPenalty, kRepetitionPenalty, aa_repetition_params, check_repetition>(),
+    schema<Op::Sample, kSample, aa_sample_params, check_sample>(),
+    schema<Op::Random, kRandom, aa_random_params, check_random>(),
+    schema<Op::EmbeddingShard, kEmbedding, aa_embedding_shard_params, check_embedding_shard>(),
+    schema<Op::FrequencyPenalty, kFrequencyPenalty, aa_frequency_params, check_frequency>(),
+    schema<Op::NormLinear, kNormLinear, aa_norm_params, check_norm>(),
+    schema<Op::NormGatedLinear, kNormGatedLinear, aa_norm_activation_params, check_norm_activation>(),
+    schema<Op::NormQkvRope, kNormQkvRope, aa_norm_rope_params, check_norm_rope>(),
 };
+
+static_assert(
+    [] {
+      for (size_t i = 0; i < op_count; ++i) {
+        if (kSchemas[i].name != op_names[i]) return false;
+      }
+      return true;
+    }(),
+    "kSchemas must have the order of runtime/op_list.h");
 
 }  // namespace
 

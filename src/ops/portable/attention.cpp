@@ -15,10 +15,10 @@ class AttentionOps final : public OpGroup {
   explicit AttentionOps(DriverAccelerator& accelerator)
       : kernels_(accelerator, "attention.cl", {"attention"}, KernelSet::Types::xw) {}
 
-  std::span<const char* const> ops() const override { return names; }
-  bool supports(size_t, const aa_op_call&, const aa_kernel_tuning&) const override { return true; }
+  std::span<const Op> ops() const override { return list; }
+  bool supports(Op, const aa_op_call&, const aa_kernel_tuning&) override { return true; }
 
-  void enqueue(size_t, const aa_op_call& call, int device) override {
+  void enqueue(Op, const aa_op_call& call, const int& device) override {
     const aa_tensor &out = call.tensors[0], &q = call.tensors[1], &k = call.tensors[2], &v = call.tensors[3],
                     &sequence = call.tensors[4], &positions = call.tensors[5];
     const auto& params = *static_cast<const aa_attention_params*>(call.params);
@@ -57,7 +57,7 @@ class AttentionOps final : public OpGroup {
 
  private:
   // A group's order of sums is that of its row alone.
-  static constexpr const char* names[] = {"attention", "attention_by_row"};
+  static constexpr Op list[] = {Op::Attention, Op::AttentionByRow};
   KernelSet kernels_;
 };
 

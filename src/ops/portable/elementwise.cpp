@@ -21,34 +21,34 @@ class ElementwiseOps final : public OpGroup {
                  {"activation", "gated_activation", "add", "increment", "copy_bits", "copy_floats", "copy_integers",
                   "copy_f64"}) {}
 
-  std::span<const char* const> ops() const override {
-    static constexpr const char* names[] = {"activation", "gated_activation", "add", "increment", "copy"};
-    return names;
+  std::span<const Op> ops() const override {
+    static constexpr Op list[] = {Op::Activation, Op::GatedActivation, Op::Add, Op::Increment, Op::Copy};
+    return list;
   }
 
   // 64-bit floats are only moved where the device does not calculate with them.
-  bool supports(size_t op, const aa_op_call& call, const aa_kernel_tuning& tuning) const override {
-    if (op != Copy || tuning.native_f64) return true;
+  bool supports(Op op, const aa_op_call& call, const aa_kernel_tuning& tuning) override {
+    if (op != Op::Copy || tuning.native_f64) return true;
     const int32_t to = call.tensors[0].dtype, from = call.tensors[1].dtype;
     return to == from || (to != AA_DTYPE_F64 && from != AA_DTYPE_F64);
   }
 
-  void enqueue(size_t op, const aa_op_call& call, int device) override {
+  void enqueue(Op op, const aa_op_call& call, const int& device) override {
     const aa_tensor* t = call.tensors;
     const int64_t count = element_count_of(t[0]);
     if (count == 0) return;
     switch (op) {
-      case Activation:
-        return launch(Activation, device, count, t[0].data, view_of(t[0]), t[1].data, view_of(t[1]), count,
+      case Op::Activation:
+        return launch(ActivationKernel, device, count, t[0].data, view_of(t[0]), t[1].data, view_of(t[1]), count,
                       kind_of(call));
-      case GatedActivation:
-        return launch(GatedActivation, device, count, t[0].data, view_of(t[0]), t[1].data, view_of(t[1]), t[2].data,
-                      view_of(t[2]), count, kind_of(call));
-      case Add:
-        return launch(Add, device, count, t[0].data, view_of(t[0]), t[1].data, view_of(t[1]), t[2].data, view_of(t[2]),
-                      count);
-      case Increment:
-        return launch(Increment, device, count, t[0].data, view_of(t[0]), count,
+      case Op::GatedActivation:
+        return launch(GatedActivationKernel, device, count, t[0].data, view_of(t[0]), t[1].data, view_of(t[1]),
+                      t[2].data, view_of(t[2]), count, kind_of(call));
+      case Op::Add:
+        return launch(AddKernel, device, count, t[0].data, view_of(t[0]), t[1].data, view_of(t[1]), t[2].data,
+                      view_of(t[2]), count);
+      case Op::Increment:
+        return launch(IncrementKernel, device, count, t[0].data, view_of(t[0]), count,
                       static_cast<const aa_increment_params*>(call.params)->amount);
       default:
         return t[0].dtype == t[1].dtype ? copy_bits(t[0], t[1], count, device) : convert(t[0], t[1], count, device);
@@ -56,9 +56,16 @@ class ElementwiseOps final : public OpGroup {
   }
 
  private:
-  // The first four are kernels, too.
-  enum Op : size_t { Activation, GatedActivation, Add, Increment, Copy };
-  enum Kernel : size_t { CopyBits = 4, CopyFloats, CopyIntegers, CopyF64 };
+  enum Kernel : size_t {
+    ActivationKernel,
+    GatedActivationKernel,
+    AddKernel,
+    IncrementKernel,
+    CopyBits,
+    CopyFloats,
+    CopyIntegers,
+    CopyF64
+  };
 
   static int32_t kind_of(const aa_op_call& call) { return static_cast<const aa_activation_params*>(call.params)->kind; }
 

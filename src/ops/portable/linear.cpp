@@ -50,26 +50,28 @@ class LinearOps final : public OpGroup {
                          {"linear_shared", "linear_multi_shared", "gated_linear_shared"}, KernelSet::Types::xw)},
         mixed_(accelerator, "linear_mixed.cl", {"gated_linear_mixed"}, KernelSet::Types::xw) {}
 
-  std::span<const char* const> ops() const override { return names; }
-  bool supports(size_t, const aa_op_call&, const aa_kernel_tuning&) const override { return true; }
+  std::span<const Op> ops() const override { return list; }
+  bool supports(Op, const aa_op_call&, const aa_kernel_tuning&) override { return true; }
 
-  void enqueue(size_t op, const aa_op_call& call, int device) override {
-    const bool by_row = op > gated_linear;
-    switch (op % op_count) {
-      case linear:
+  void enqueue(Op op, const aa_op_call& call, const int& device) override {
+    const bool by_row = op >= Op::LinearByRow;
+    switch (op) {
+      case Op::Linear:
+      case Op::LinearByRow:
         return enqueue_linear(call.tensors[0], call.tensors[1], call.tensors[2], call.tensors[3], call.tensors[4],
                               by_row, device);
-      case linear_multi: return enqueue_multi(call, by_row, device);
+      case Op::LinearMulti:
+      case Op::LinearMultiByRow: return enqueue_multi(call, by_row, device);
       default: return enqueue_gated(call, by_row, device);
     }
   }
 
  private:
-  enum Op : size_t { linear, linear_multi, gated_linear, op_count };
-  // The forms by rows follow in the same order. All of theirs is by one file of kernels, in which every row of a tile is
-  // summed alike.
-  static constexpr const char* names[] = {"linear",        "linear_multi",        "gated_linear",
-                                          "linear_by_row", "linear_multi_by_row", "gated_linear_by_row"};
+  // The kernels of a file.
+  enum Kernel : size_t { linear, linear_multi, gated_linear };
+  // All of the forms by rows is by one file of kernels, in which every row of a tile is summed alike.
+  static constexpr Op list[] = {Op::Linear,      Op::LinearMulti,      Op::GatedLinear,
+                                Op::LinearByRow, Op::LinearMultiByRow, Op::GatedLinearByRow};
 
   // How a call's work is cut.
   struct Plan {

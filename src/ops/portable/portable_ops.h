@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "anyaccel/driver_accelerator.h"
-#include "runtime/hosted_ops.h"
+#include "runtime/portable_ops.h"
 
 namespace anyaccel::ops::portable {
 
@@ -19,6 +19,6 @@ std::unique_ptr<Kernels> make_kernels(Accelerator& accelerator) {
 }
 
 // Null when it does not.
-std::unique_ptr<HostedOps> make_portable_ops(DriverAccelerator& accelerator);
+std::unique_ptr<PortableOps> make_portable_ops(DriverAccelerator& accelerator);
 
 }  // namespace anyaccel::ops::portable

@@ -21,35 +21,35 @@ class PositionOps final : public OpGroup {
   explicit PositionOps(DriverAccelerator& accelerator)
       : kernels_(accelerator, "positions.cl", {"rope_table", "rope", "cache_write"}) {}
 
-  std::span<const char* const> ops() const override {
-    static constexpr const char* names[] = {"rope_table", "rope", "cache_write"};
-    return names;
+  std::span<const Op> ops() const override {
+    static constexpr Op list[] = {Op::RopeTable, Op::Rope, Op::CacheWrite};
+    return list;
   }
 
   // Heads are the second dimension of a grid of rope, which holds 65535 groups everywhere; cache_write counts the elements of a
   // token in 32 bits.
-  bool supports(size_t op, const aa_op_call& call, const aa_kernel_tuning&) const override {
+  bool supports(Op op, const aa_op_call& call, const aa_kernel_tuning&) override {
     const aa_tensor* t = call.tensors;
-    if (op == CacheWrite) return t[2].shape[1] * t[2].shape[2] <= INT32_MAX / 2;
-    const int64_t more = op == Rope && t[1].dtype != AA_DTYPE_NONE ? t[1].shape[1] : 0;
-    return op == Table || t[0].shape[1] + more <= 65535;
+    if (op == Op::CacheWrite) return t[2].shape[1] * t[2].shape[2] <= INT32_MAX / 2;
+    const int64_t more = op == Op::Rope && t[1].dtype != AA_DTYPE_NONE ? t[1].shape[1] : 0;
+    return op == Op::RopeTable || t[0].shape[1] + more <= 65535;
   }
 
-  void enqueue(size_t op, const aa_op_call& call, int device) override {
+  void enqueue(Op op, const aa_op_call& call, const int& device) override {
     const aa_kernel_tuning& tuning = kernels_.tuning(device);
-    if (op == Table) return rope_table(call, device, static_cast<uint32_t>(tuning.items));
+    if (op == Op::RopeTable) return rope_table(call, device, static_cast<uint32_t>(tuning.items));
     LaunchShape shape{.block = {static_cast<uint32_t>(tuning.group_size), 1, 1}};
-    return op == Rope ? rope(call, device, shape) : cache_write(call, device, shape);
+    return op == Op::Rope ? rope(call, device, shape) : cache_write(call, device, shape);
   }
 
  private:
-  enum Op : size_t { Table, Rope, CacheWrite };
+  enum Kernel : size_t { RopeTableKernel, RopeKernel, CacheWriteKernel };
 
   void rope_table(const aa_op_call& call, int device, uint32_t items) {
     const aa_tensor* t = call.tensors;
     const int64_t tokens = t[0].shape[0], size = t[0].shape[1];
     if (tokens * size == 0) return;
-    kernels_.launch(Table, device, {.grid = {groups_for(tokens * size, items), 1, 1}, .block = {items, 1, 1}},
+    kernels_.launch(RopeTableKernel, device, {.grid = {groups_for(tokens * size, items), 1, 1}, .block = {items, 1, 1}},
                     t[0].data, t[0].strides[0], t[0].strides[1], t[1].data, t[1].strides[0], t[1].strides[1], t[2].data,
                     t[2].strides[0], t[3].data, t[3].strides[0], tokens, size,
                     static_cast<const aa_rope_table_params*>(call.params)->scale);
@@ -63,7 +63,7 @@ class PositionOps final : public OpGroup {
     if (tokens * heads * size == 0) return;
     const int64_t group = shape.block[0], at_once = group / std::min(size, group);
     shape.grid = {groups_for(tokens, 1), static_cast<uint32_t>((heads + at_once - 1) / at_once), 1};
-    kernels_.launch(Rope, device, shape, t[0].data, t[0].strides[0], t[0].strides[1], t[0].strides[2], t[1].data,
+    kernels_.launch(RopeKernel, device, shape, t[0].data, t[0].strides[0], t[0].strides[1], t[0].strides[2], t[1].data,
                     t[1].strides[0], t[1].strides[1], t[1].strides[2], t[2].data, t[2].strides[0], t[2].strides[1],
                     t[3].data, t[3].strides[0], t[3].strides[1], q_heads, heads, size, t[0].dtype, t[1].dtype,
                     static_cast<const aa_rope_params*>(call.params)->interleaved);
@@ -74,7 +74,7 @@ class PositionOps final : public OpGroup {
     const int64_t tokens = t[2].shape[0], heads = t[2].shape[1], head_size = t[2].shape[2];
     if (tokens * heads * head_size == 0) return;
     shape.grid = {groups_for(tokens, 1), 1, 1};
-    kernels_.launch(CacheWrite, device, shape, t[0].data, slots_of(t[0]), t[1].data, slots_of(t[1]), t[2].data,
+    kernels_.launch(CacheWriteKernel, device, shape, t[0].data, slots_of(t[0]), t[1].data, slots_of(t[1]), t[2].data,
                     slots_of(t[2]), t[3].data, slots_of(t[3]), t[4].data, t[4].strides[0], t[5].data, t[5].strides[0],
                     tokens, t[0].shape[0], t[0].shape[2], static_cast<int32_t>(heads), static_cast<int32_t>(head_size));
   }

@@ -10,17 +10,17 @@ class RandomOps final : public OpGroup {
   explicit RandomOps(DriverAccelerator& accelerator)
       : kernels_(accelerator, "random.cl", {"random_bits", "random_uniform", "random_normal"}) {}
 
-  std::span<const char* const> ops() const override {
-    static constexpr const char* names[] = {"random"};
-    return names;
+  std::span<const Op> ops() const override {
+    static constexpr Op list[] = {Op::Random};
+    return list;
   }
 
-  bool supports(size_t, const aa_op_call& call, const aa_kernel_tuning& tuning) const override {
+  bool supports(Op, const aa_op_call& call, const aa_kernel_tuning& tuning) override {
     const int32_t kind = static_cast<const aa_random_params*>(call.params)->kind;
     return tuning.native_f64 || (kind != AA_RANDOM_NORMAL && call.tensors[0].dtype != AA_DTYPE_F64);
   }
 
-  void enqueue(size_t, const aa_op_call& call, int device) override {
+  void enqueue(Op, const aa_op_call& call, const int& device) override {
     const aa_tensor& out = call.tensors[0];
     const auto& params = *static_cast<const aa_random_params*>(call.params);
     const int64_t count = element_count_of(out);

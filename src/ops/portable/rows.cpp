@@ -10,25 +10,25 @@ class RowOps final : public OpGroup {
   explicit RowOps(DriverAccelerator& accelerator)
       : kernels_(accelerator, "rows.cl", {"embedding", "norm_rows", "softmax"}) {}
 
-  std::span<const char* const> ops() const override {
-    static constexpr const char* names[] = {"embedding", "rms_norm", "layer_norm", "softmax", "embedding_shard"};
-    return names;
+  std::span<const Op> ops() const override {
+    static constexpr Op list[] = {Op::Embedding, Op::RmsNorm, Op::LayerNorm, Op::Softmax, Op::EmbeddingShard};
+    return list;
   }
 
-  bool supports(size_t, const aa_op_call&, const aa_kernel_tuning&) const override { return true; }
+  bool supports(Op, const aa_op_call&, const aa_kernel_tuning&) override { return true; }
 
-  void enqueue(size_t op, const aa_op_call& call, int device) override {
+  void enqueue(Op op, const aa_op_call& call, const int& device) override {
     const aa_tensor* t = call.tensors;
     if (element_count_of(t[0]) == 0) return;
     const int64_t size = t[0].shape[t[0].ndim - 1];
     const LaunchShape shape{.grid = {groups_for(row_count_of(t[0]), 1), 1, 1},
                             .block = {static_cast<uint32_t>(kernels_.tuning(device).group_size), 1, 1}};
     switch (op) {
-      case Embedding: return embedding(call, 0, shape, device);
-      case EmbeddingShard:
+      case Op::Embedding: return embedding(call, 0, shape, device);
+      case Op::EmbeddingShard:
         return embedding(call, static_cast<const aa_embedding_shard_params*>(call.params)->first, shape, device);
-      case RmsNorm: return norm(call, aa_tensor{}, t[3], false, shape, device);
-      case LayerNorm: return norm(call, t[3], t[4], true, shape, device);
+      case Op::RmsNorm: return norm(call, aa_tensor{}, t[3], false, shape, device);
+      case Op::LayerNorm: return norm(call, t[3], t[4], true, shape, device);
       default:
         return kernels_.launch(SoftmaxKernel, device, shape, t[0].data, rows_of(t[0]), t[1].data, rows_of(t[1]), size,
                                static_cast<const aa_softmax_params*>(call.params)->scale);
@@ -36,7 +36,6 @@ class RowOps final : public OpGroup {
   }
 
  private:
-  enum Op : size_t { Embedding, RmsNorm, LayerNorm, Softmax, EmbeddingShard };
   enum Kernel : size_t { EmbeddingKernel, NormKernel, SoftmaxKernel };
 
   void embedding(const aa_op_call& call, int64_t first, const LaunchShape& shape, int device) {

@@ -107,7 +107,7 @@ DriverAccelerator::DriverAccelerator(const aa_driver* driver, std::string origin
 
 DriverAccelerator::~DriverAccelerator() {
   Shared::AtExit::forget(this);
-  shared_->hosted.reset();  // its modules are unloaded through this object
+  shared_->portable.reset();  // its modules are unloaded through this object
 }
 
 aa_instance* DriverAccelerator::instance() const {
@@ -656,28 +656,29 @@ uint32_t op_defined_since(std::string_view name) { return name == "sample" ? AA_
 int32_t DriverAccelerator::find_op(const char* op_name) {
   instance();
   Shared& shared = *shared_;
-  std::call_once(shared.hosted_once, [&] { shared.hosted = make_hosted_ops(*this); });
+  std::call_once(shared.portable_once, [&] { shared.portable = make_portable_ops(*this); });
   std::lock_guard lock(shared.routes_mutex);
   for (size_t i = 0; i < shared.route_names.size(); ++i) {
     if (shared.route_names[i] == op_name) return static_cast<int32_t>(i);
   }
-  OpRoute found;
+  OpHandle found;
   const InstanceHolder& holder = *shared.instance;
   if (holder.ops && driver_->abi_version >= op_defined_since(op_name)) {
     aa_status* status = holder.ops->find(holder.instance, op_name, &found.own);
     if (status) found.own = -1;
     host_services()->status_release(status);
   }
-  if (shared.hosted) found.hosted = shared.hosted->find(op_name);
+  const std::optional<Op> op = find_op_by_name(op_name);
+  if (shared.portable && op && shared.portable->has(*op)) found.portable = static_cast<int32_t>(*op);
   const size_t number = shared.route_names.size();
-  if ((found.own < 0 && found.hosted < 0) || number == shared.routes.size()) return -1;
+  if (!found || number == shared.routes.size()) return -1;
   shared.route_names.emplace_back(op_name);
   shared.routes[number] = found;
   shared.route_count.store(number + 1, std::memory_order_release);
   return static_cast<int32_t>(number);
 }
 
-const DriverAccelerator::OpRoute& DriverAccelerator::route(const aa_op_call& call) const {
+OpHandle DriverAccelerator::route(const aa_op_call& call) const {
   const auto number = static_cast<size_t>(call.op);
   if (call.op < 0 || number >= shared_->route_count.load(std::memory_order_acquire)) {
     throw InvalidArgument(name_ + ": an op was called by the number " + std::to_string(call.op) +
@@ -686,36 +687,34 @@ const DriverAccelerator::OpRoute& DriverAccelerator::route(const aa_op_call& cal
   return shared_->routes[number];
 }
 
-bool DriverAccelerator::supports_op_call(const aa_op_call& call, int index) {
+OpHandle DriverAccelerator::resolve_op(const aa_op_call& call, int index) {
   DeviceContext& c = context(index);
-  const OpRoute& route = this->route(call);
-  if (route.own >= 0) {
+  const OpHandle all = route(call);
+  if (all.own >= 0) {
     aa_op_call own = call;
-    own.op = route.own;
+    own.op = all.own;
     int32_t supported = 0;
     c.check(c.instance->ops->supports(c.device, &own, &supported), "ops.supports");
-    if (supported) return true;
+    if (supported) return {.own = all.own};
   }
-  return route.hosted >= 0 && shared_->hosted->supports(route.hosted, call, c.index);
+  if (all.portable >= 0 && shared_->portable->supports(static_cast<Op>(all.portable), call, c.index)) {
+    return {.portable = all.portable};
+  }
+  return {};
 }
 
-void DriverAccelerator::enqueue_op(const aa_op_call& call, int index) {
+void DriverAccelerator::enqueue_op(OpHandle op, const aa_op_call& call, int index) {
   DeviceContext& c = context(index);
-  const OpRoute& route = this->route(call);
-  if (route.own >= 0) [[likely]] {
+  if (op.own >= 0) [[likely]] {
     aa_op_call own = call;
-    own.op = route.own;
-    int32_t supported = 1;
-    if (route.hosted >= 0) c.check(c.instance->ops->supports(c.device, &own, &supported), "ops.supports");
-    if (supported) {
-      const StreamUse use(current_stream(index));
-      c.check(c.instance->ops->enqueue(use.handle(), &own), "op");
-      return;
-    }
+    own.op = op.own;
+    const StreamUse use(current_stream(index));
+    c.check(c.instance->ops->enqueue(use.handle(), &own), "op");
+    return;
   }
-  if (route.hosted < 0) throw NotImplementedError(name_ + " has no such op library");
+  if (op.portable < 0) throw NotImplementedError(name_ + " does not run this call of an op");
   const StreamUse use(current_stream(index));
-  shared_->hosted->enqueue(route.hosted, call, c.index);
+  shared_->portable->enqueue(static_cast<Op>(op.portable), call, c.index);
 }
 
 }  // namespace anyaccel

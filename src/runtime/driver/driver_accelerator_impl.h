@@ -18,7 +18,7 @@
 #include "runtime/driver/host_services.h"
 #include "runtime/driver/stream_gate.h"
 #include "runtime/driver/table_members.h"
-#include "runtime/hosted_ops.h"
+#include "runtime/portable_ops.h"
 
 namespace anyaccel {
 
@@ -81,11 +81,11 @@ struct DriverAccelerator::Shared {
   std::string compile_backend = "graph";
 
   // The ops that were asked for, by the number that find_op gave: an array, so that calls read it without a lock.
-  std::once_flag hosted_once;
-  std::unique_ptr<HostedOps> hosted;  // null: the driver compiles no kernels
+  std::once_flag portable_once;
+  std::unique_ptr<PortableOps> portable;  // null: the driver compiles no kernels
   std::mutex routes_mutex;
   std::vector<std::string> route_names;
-  std::array<OpRoute, 64> routes;
+  std::array<OpHandle, 64> routes;
   std::atomic<size_t> route_count{0};
 };
 

@@ -45,8 +45,9 @@ bool copy_by_op(const Tensor& out, const Tensor& in) {
   call.op = op;
   call.tensors = tensors;
   call.tensor_count = 2;
-  if (!device.accelerator->supports_op_call(call, device.index)) return false;
-  device.accelerator->enqueue_op(call, device.index);
+  const OpHandle handle = device.accelerator->resolve_op(call, device.index);
+  if (!handle) return false;
+  device.accelerator->enqueue_op(handle, call, device.index);
   return true;
 }
 

@@ -95,10 +95,12 @@ class DecodeAttention final : public OpGroup {
     }
   }
 
-  std::span<const char* const> ops() const override { return names; }
-  bool supports(size_t, const aa_op_call& call) override { return is_decode_attention(device_.facts(), call); }
+  std::span<const Op> ops() const override { return list; }
+  bool supports(Op, const aa_op_call& call, DeviceState&) override {
+    return is_decode_attention(device_.facts(), call);
+  }
 
-  void enqueue(size_t, const aa_op_call& call, Stream& stream) override {
+  void enqueue(Op, const aa_op_call& call, Stream& stream) override {
     const aa_tensor &out = call.tensors[0], &q = call.tensors[1], &k = call.tensors[2], &v = call.tensors[3],
                     &sequence = call.tensors[4], &positions = call.tensors[5];
     aa_tuned_attention a = attention_arguments(call);
@@ -138,7 +140,7 @@ class DecodeAttention final : public OpGroup {
   }
 
  private:
-  static constexpr const char* names[] = {"attention"};
+  static constexpr Op list[] = {Op::Attention};
   DeviceState& device_;
   std::array<std::array<std::unique_ptr<TunedKernels>, kernel_sizes.size()>, 3> kernels_;
 };

@@ -53,16 +53,16 @@ class DecodeProducts final : public OpGroup {
     }
   }
 
-  std::span<const char* const> ops() const override { return names; }
+  std::span<const Op> ops() const override { return list; }
 
-  bool supports(size_t op, const aa_op_call& call) override {
+  bool supports(Op op, const aa_op_call& call, DeviceState&) override {
     const aa_tensor* t = call.tensors;
     switch (op) {
-      case linear: return fits(t[1], absent, {t[2]}, decode_linear_unit(t[1].shape[0]));
-      case norm_linear: return fits(t[1], t[2], {t[3]}, decode_linear_unit(t[1].shape[0]));
-      case gated_linear: return fits(t[1], absent, {t[2], t[3]}, 2);
-      case norm_gated_linear: return fits(t[1], t[2], {t[3], t[4]}, 2);
-      case norm_qkv_rope: {
+      case Op::Linear: return fits(t[1], absent, {t[2]}, decode_linear_unit(t[1].shape[0]));
+      case Op::NormLinear: return fits(t[1], t[2], {t[3]}, decode_linear_unit(t[1].shape[0]));
+      case Op::GatedLinear: return fits(t[1], absent, {t[2], t[3]}, 2);
+      case Op::NormGatedLinear: return fits(t[1], t[2], {t[3], t[4]}, 2);
+      case Op::NormQkvRope: {
         const int64_t head_size = t[0].shape[2];
         return head_size > 0 && head_size % 2 == 0 && 2 * t[11].shape[1] <= head_size && t[1].shape[0] <= INT32_MAX &&
                t[1].shape[2] <= INT32_MAX && fits(t[3], t[4], {t[5], t[7], t[9]}, 2);
@@ -78,18 +78,18 @@ class DecodeProducts final : public OpGroup {
     }
   }
 
-  void enqueue(size_t op, const aa_op_call& call, Stream& stream) override {
+  void enqueue(Op op, const aa_op_call& call, Stream& stream) override {
     const aa_tensor* t = call.tensors;
     switch (op) {
-      case linear: return enqueue_linear(t[0], t[1], absent, t[2], t[3], t[4], nullptr, stream);
-      case norm_linear:
+      case Op::Linear: return enqueue_linear(t[0], t[1], absent, t[2], t[3], t[4], nullptr, stream);
+      case Op::NormLinear:
         return enqueue_linear(t[0], t[1], t[2], t[3], t[4], absent, static_cast<const aa_norm_params*>(call.params),
                               stream);
-      case linear_multi: return enqueue_multi(call, stream);
-      case gated_linear:
+      case Op::LinearMulti: return enqueue_multi(call, stream);
+      case Op::GatedLinear:
         return enqueue_gated(t[0], t[1], nullptr, t[2], t[3], t[4], t[5], 0.0f,
                              static_cast<const aa_activation_params*>(call.params)->kind, stream);
-      case norm_gated_linear: {
+      case Op::NormGatedLinear: {
         const auto& params = *static_cast<const aa_norm_activation_params*>(call.params);
         return enqueue_gated(t[0], t[1], &t[2], t[3], t[4], t[5], t[6], params.eps, params.kind, stream);
       }
@@ -98,9 +98,8 @@ class DecodeProducts final : public OpGroup {
   }
 
  private:
-  enum Op : size_t { linear, linear_multi, gated_linear, norm_linear, norm_gated_linear, norm_qkv_rope };
-  static constexpr const char* names[] = {"linear",      "linear_multi",      "gated_linear",
-                                          "norm_linear", "norm_gated_linear", "norm_qkv_rope"};
+  static constexpr Op list[] = {Op::Linear,     Op::LinearMulti,     Op::GatedLinear,
+                                Op::NormLinear, Op::NormGatedLinear, Op::NormQkvRope};
   enum File : size_t { linear_file, multi_file, gated_file, qkv_file };
   static constexpr std::array<const char*, 4> files = {"decode_linear", "decode_multi", "decode_gated", "decode_qkv"};
 

@@ -88,30 +88,29 @@ class LibraryProducts final : public OpGroup {
   explicit LibraryProducts(DeviceState& device)
       : device_(device), engine_(device), kernels_(device, "gated.cu", {"gated_combine", "gated_widen"}, {}) {}
 
-  std::span<const char* const> ops() const override {
-    static constexpr const char* names[] = {"linear", "linear_multi", "gated_linear"};
-    return names;
+  std::span<const Op> ops() const override {
+    static constexpr Op list[] = {Op::Linear, Op::LinearMulti, Op::GatedLinear};
+    return list;
   }
 
-  bool supports(size_t op, const aa_op_call& call) override {
+  bool supports(Op op, const aa_op_call& call, DeviceState&) override {
     const aa_tensor* t = call.tensors;
-    if (op == linear) return supports(Part{t[0], t[1], t[2], t[3], t[4]});
-    if (op == gated) return supports_gated(call);
+    if (op == Op::Linear) return supports(Part{t[0], t[1], t[2], t[3], t[4]});
+    if (op == Op::GatedLinear) return supports_gated(call);
     for (uint32_t i = 1; i < call.tensor_count; i += 3) {
       if (!supports(Part{t[i], t[0], t[i + 1], t[i + 2], none_})) return false;
     }
     return true;
   }
 
-  void enqueue(size_t op, const aa_op_call& call, Stream& stream) override {
+  void enqueue(Op op, const aa_op_call& call, Stream& stream) override {
     const aa_tensor* t = call.tensors;
-    if (op == linear) return run(Part{t[0], t[1], t[2], t[3], t[4]}, stream);
-    if (op == gated) return run_gated(call, stream);
+    if (op == Op::Linear) return run(Part{t[0], t[1], t[2], t[3], t[4]}, stream);
+    if (op == Op::GatedLinear) return run_gated(call, stream);
     for (uint32_t i = 1; i < call.tensor_count; i += 3) run(Part{t[i], t[0], t[i + 1], t[i + 2], none_}, stream);
   }
 
  private:
-  enum Op : size_t { linear, multi, gated };
   enum Kernel : size_t { combine, widen };
 
   bool supports(const Part& part) { return part.is_plain() && engine_.supports(part.problem()); }

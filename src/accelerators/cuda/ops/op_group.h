@@ -1,13 +1,13 @@
-// The contract of the tuned ops: each group is one source file of this folder, which turns calls of abi/ops.h into launches
-// of kernels of kernels/cuda or into calls of the vendor's library. What no group supports runs on the portable kernels.
+// The groups of tuned ops: each is one source file of this folder, which launches kernels of kernels/cuda or calls the vendor's
+// library. What no group supports runs on the portable kernels.
 #pragma once
 
 #include <memory>
-#include <span>
 
 #include "accelerators/cuda/device_state.h"
 #include "anyaccel/abi/ops.h"
 #include "anyaccel/dtype.h"
+#include "runtime/op_group.h"
 
 namespace anyaccel::cuda {
 
@@ -18,18 +18,9 @@ inline int64_t size_of(int32_t dtype) { return static_cast<int64_t>(dtype_size(s
 // Whether an optional tensor of a call was given.
 inline bool is_there(const aa_tensor& tensor) { return tensor.dtype != AA_DTYPE_NONE; }
 
-class OpGroup {
- public:
-  virtual ~OpGroup() = default;
-  // Names of abi/ops.h. The other functions number them in this order.
-  virtual std::span<const char* const> ops() const = 0;
-  // Whether the group runs this call, and runs it better than the groups after it. Data pointers may be null. The host has
-  // checked the call (ops/dispatch/op_schema.h). Cheap: asked for before every call.
-  virtual bool supports(size_t op, const aa_op_call& call) = 0;
-  // Enqueues on the stream; the device's context is current. Does not block but for compiling and loading at first use.
-  // Also while the stream captures a graph. A call with nothing to do enqueues nothing.
-  virtual void enqueue(size_t op, const aa_op_call& call, Stream& stream) = 0;
-};
+// Work is enqueued on the stream while the device's context is current.
+using OpGroup = anyaccel::OpGroup<DeviceState, Stream>;
+using OpGroups = anyaccel::OpGroups<DeviceState, Stream>;
 
 // One object a device and group, made when the device is opened; in order of preference (op_library.cpp).
 std::unique_ptr<OpGroup> make_decode_products(

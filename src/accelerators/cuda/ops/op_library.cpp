@@ -1,65 +1,71 @@
-// Implements op_library.h: the extension "ops" of one opened device.
+// Chooses among the groups of tuned ops.
 #include "accelerators/cuda/ops/op_library.h"
 
+#include <optional>
 #include <string>
-#include <string_view>
 
 namespace anyaccel::cuda {
+namespace {
 
-// Every op that a group names; a group that names another one is refused when it is made.
-struct OpNames {
-  static constexpr std::array<const char*, OpLibrary::op_count> all = {
-      "embedding",   "rms_norm",     "layer_norm",        "gated_activation", "add",
-      "linear",      "linear_multi", "gated_linear",      "attention",        "argmax",
-      "norm_linear", "sample",       "norm_gated_linear", "norm_qkv_rope"};
-};
-
-int OpLibrary::find(const char* name) {
-  for (size_t i = 0; i < op_count; ++i) {
-    if (std::string_view(OpNames::all[i]) == name) return static_cast<int>(i);
+// Ops that no group runs go to the portable kernels without being asked for here.
+bool may_run(Op op) {
+  switch (op) {
+    case Op::Embedding:
+    case Op::RmsNorm:
+    case Op::LayerNorm:
+    case Op::GatedActivation:
+    case Op::Add:
+    case Op::Linear:
+    case Op::LinearMulti:
+    case Op::GatedLinear:
+    case Op::Attention:
+    case Op::Argmax:
+    case Op::Sample:
+    case Op::NormLinear:
+    case Op::NormGatedLinear:
+    case Op::NormQkvRope: return true;
+    default: return false;
   }
-  return -1;
 }
 
-const char* OpLibrary::name_of(int op) { return OpNames::all.at(static_cast<size_t>(op)); }
+}  // namespace
+
+int OpLibrary::find(const char* name) {
+  const std::optional<Op> op = find_op_by_name(name);
+  return op && may_run(*op) ? static_cast<int>(*op) : -1;
+}
 
 void OpLibrary::make_groups() {
   // The kernels use instructions of compute capability 8.0, and of NVIDIA.
   if (device_.api().runtime != Runtime::cuda || device_.facts().major < 8) return;
-  for (auto& entries : entries_) entries.clear();  // of a first try that failed
-  groups_.clear();
-  using Make = std::unique_ptr<OpGroup> (*)(DeviceState&);
-  constexpr Make in_order[] = {make_decode_products, make_library_products, make_decode_attention,
-                               make_prefill_attention, make_row_ops};
-  for (const Make make : in_order) {
-    groups_.push_back(make(device_));
-    OpGroup& group = *groups_.back();
-    const std::span<const char* const> names = group.ops();
-    for (size_t i = 0; i < names.size(); ++i) {
-      const int op = find(names[i]);
-      if (op < 0) throw abi::Failure(AA_INTERNAL, std::string("ops/op_library.cpp has no op \"") + names[i] + "\"");
-      entries_[static_cast<size_t>(op)].push_back({&group, i});
+  groups_.clear();  // of a first try that failed
+  for (auto* make :
+       {make_decode_products, make_library_products, make_decode_attention, make_prefill_attention, make_row_ops}) {
+    std::unique_ptr<OpGroup> group = make(device_);
+    for (const Op op : group->ops()) {
+      if (!may_run(op)) throw abi::Failure(AA_INTERNAL, std::string("may_run() lacks op \"") + op_name(op) + "\"");
     }
+    groups_.add(std::move(group));
   }
 }
 
-const OpLibrary::Entry* OpLibrary::choose(int op, const aa_op_call& call) {
+OpGroup* OpLibrary::choose(Op op, const aa_op_call& call) {
+  if (static_cast<int>(op) < 0 || static_cast<size_t>(op) >= op_form_count) {
+    throw abi::Failure(AA_INVALID_ARGUMENT, "there is no op with the number " + std::to_string(static_cast<int>(op)));
+  }
   std::call_once(made_, [&] { make_groups(); });
-  for (const Entry& entry : entries_.at(static_cast<size_t>(op))) {
-    if (entry.group->supports(entry.op, call)) return &entry;
-  }
-  return nullptr;
+  return groups_.choose(op, call, device_);
 }
 
-bool OpLibrary::supports(int op, const aa_op_call& call) { return choose(op, call) != nullptr; }
+bool OpLibrary::supports(int op, const aa_op_call& call) { return choose(static_cast<Op>(op), call) != nullptr; }
 
 void OpLibrary::enqueue(int op, const aa_op_call& call, Stream& stream) {
-  const Entry* entry = choose(op, call);
-  if (!entry) {
-    throw abi::Failure(AA_UNIMPLEMENTED, std::string("this call of op \"") + name_of(op) +
+  OpGroup* const group = choose(static_cast<Op>(op), call);
+  if (!group) {
+    throw abi::Failure(AA_UNIMPLEMENTED, std::string("this call of op \"") + op_name(static_cast<Op>(op)) +
                                              "\" is not among those that supports() accepts");
   }
-  entry->group->enqueue(entry->op, call, stream);
+  group->enqueue(static_cast<Op>(op), call, stream);
 }
 
 }  // namespace anyaccel::cuda

@@ -1,11 +1,7 @@
 // The extension "ops" of one opened device: which group of tuned ops (op_group.h) runs a call.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <memory>
 #include <mutex>
-#include <vector>
 
 #include "accelerators/cuda/ops/op_group.h"
 
@@ -17,7 +13,6 @@ class OpLibrary {
 
   // The number of an op of abi/ops.h that some group may run, the same for all devices; -1 when there is none.
   static int find(const char* name);
-  static const char* name_of(int op);
 
   // Whether a group runs the call, on this device. `op` is what find() gave.
   bool supports(int op, const aa_op_call& call);
@@ -26,21 +21,12 @@ class OpLibrary {
   void enqueue(int op, const aa_op_call& call, Stream& stream);
 
  private:
-  struct Entry {
-    OpGroup* group;
-    size_t op;  // the group's own number
-  };
-  static constexpr size_t op_count = 14;
-
-  const Entry* choose(int op, const aa_op_call& call);
+  OpGroup* choose(Op op, const aa_op_call& call);
   void make_groups();
 
   DeviceState& device_;
-  std::once_flag made_;  // guards the making of what follows
-  std::vector<std::unique_ptr<OpGroup>> groups_;
-  std::array<std::vector<Entry>, op_count> entries_;  // by number, in order of preference
-
-  friend struct OpNames;
+  std::once_flag made_;  // guards the making of the groups
+  OpGroups groups_;
 };
 
 }  // namespace anyaccel::cuda

@@ -79,45 +79,43 @@ class RowOps final : public OpGroup {
         bf16_logits_(device, "bf16"),
         f16_logits_(device, "f16") {}
 
-  std::span<const char* const> ops() const override {
-    static constexpr const char* names[] = {"embedding", "rms_norm", "layer_norm", "gated_activation",
-                                            "add",       "argmax",   "sample"};
-    return names;
+  std::span<const Op> ops() const override {
+    static constexpr Op list[] = {Op::Embedding, Op::RmsNorm, Op::LayerNorm, Op::GatedActivation,
+                                  Op::Add,       Op::Argmax,  Op::Sample};
+    return list;
   }
 
-  bool supports(size_t op, const aa_op_call& call) override {
+  bool supports(Op op, const aa_op_call& call, DeviceState&) override {
     const aa_tensor* t = call.tensors;
     switch (op) {
-      case Embedding:
+      case Op::Embedding:
         return t[0].shape[0] <= most_grid_rows && row_size(t[0]) % vector == 0 && row_step(t[0]) && row_step(t[1]);
-      case RmsNorm: return supports_norm(t, aa_tensor{}, t[3]);
-      case LayerNorm: return supports_norm(t, t[3], t[4]);
-      case GatedActivation:
-      case Add: return is_contiguous(t[0]) && is_contiguous(t[1]) && is_contiguous(t[2]);
+      case Op::RmsNorm: return supports_norm(t, aa_tensor{}, t[3]);
+      case Op::LayerNorm: return supports_norm(t, t[3], t[4]);
+      case Op::GatedActivation:
+      case Op::Add: return is_contiguous(t[0]) && is_contiguous(t[1]) && is_contiguous(t[2]);
       default:
-        return t[0].shape[0] <= (op == Argmax ? most_argmax_rows : most_sample_rows) && row_step(t[1]) &&
+        return t[0].shape[0] <= (op == Op::Argmax ? most_argmax_rows : most_sample_rows) && row_step(t[1]) &&
                row_size(t[1]) >= smallest_vocabulary && row_size(t[1]) <= largest_vocabulary;
     }
   }
 
-  void enqueue(size_t op, const aa_op_call& call, Stream& stream) override {
+  void enqueue(Op op, const aa_op_call& call, Stream& stream) override {
     const aa_tensor* t = call.tensors;
     if (element_count_of(t[0]) == 0) return;
     switch (op) {
-      case Embedding: return embedding(t, stream);
-      case RmsNorm: return norm(call, aa_tensor{}, t[3], false, stream);
-      case LayerNorm: return norm(call, t[3], t[4], true, stream);
-      case GatedActivation: return pairs(t, static_cast<const aa_activation_params*>(call.params)->kind, stream);
-      case Add: return pairs(t, -1, stream);
-      case Argmax: return choose_tokens(false, t[0], t[1], {}, {}, {}, stream);
+      case Op::Embedding: return embedding(t, stream);
+      case Op::RmsNorm: return norm(call, aa_tensor{}, t[3], false, stream);
+      case Op::LayerNorm: return norm(call, t[3], t[4], true, stream);
+      case Op::GatedActivation: return pairs(t, static_cast<const aa_activation_params*>(call.params)->kind, stream);
+      case Op::Add: return pairs(t, -1, stream);
+      case Op::Argmax: return choose_tokens(false, t[0], t[1], {}, {}, {}, stream);
       default:
         return choose_tokens(true, t[0], t[1], t[2], t[3], *static_cast<const aa_sample_params*>(call.params), stream);
     }
   }
 
  private:
-  enum Op : size_t { Embedding, RmsNorm, LayerNorm, GatedActivation, Add, Argmax, Sample };
-
   // For one element type of logits.
   struct LogitKernels {
     LogitKernels(DeviceState& device, const std::string& type)

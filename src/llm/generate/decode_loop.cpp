@@ -1,0 +1,313 @@
+// A session's decode loop: the prompts first, then one new token for each active sequence in every step.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "anyaccel/comm/process_group.h"
+#include "anyaccel/error.h"
+#include "llm/generate/session_impl.h"
+
+namespace anyaccel::llm {
+namespace {
+
+void check_sampling(const Sampling& sampling) {
+  const auto fail = [](const char* name, const std::string& found, const char* expected) {
+    throw InvalidArgument(std::string("sampling: ") + name + " is " + found + "; expected " + expected);
+  };
+  if (!(sampling.temperature >= 0.0f) || !std::isfinite(sampling.temperature)) {
+    fail("temperature", std::to_string(sampling.temperature), "a number of at least 0");
+  }
+  if (sampling.top_k < 0) fail("top_k", std::to_string(sampling.top_k), "0 (all tokens) or a positive number");
+  if (!(sampling.top_p > 0.0f && sampling.top_p <= 1.0f)) {
+    fail("top_p", std::to_string(sampling.top_p), "a number over 0 and at most 1");
+  }
+  if (!(sampling.repetition_penalty > 0.0f) || !std::isfinite(sampling.repetition_penalty)) {
+    fail("repetition_penalty", std::to_string(sampling.repetition_penalty), "a number over 0");
+  }
+  if (!(sampling.min_p >= 0.0f && sampling.min_p <= 1.0f)) {
+    fail("min_p", std::to_string(sampling.min_p), "a number from 0 to 1");
+  }
+  const auto check_penalty = [&](float value, const char* name) {
+    if (!(value >= -2.0f && value <= 2.0f)) fail(name, std::to_string(value), "a number from -2 to 2");
+  };
+  check_penalty(sampling.presence_penalty, "presence_penalty");
+  check_penalty(sampling.frequency_penalty, "frequency_penalty");
+}
+
+}  // namespace
+
+void Session::start(std::span<const std::vector<int32_t>> prompts, const Sampling& sampling, uint64_t seed,
+                    uint64_t offset, const TokenRules& rules) {
+  const RangeScope range(model().accelerator(), "prefill");
+  Impl& impl = *impl_;
+  check_sampling(sampling);
+  std::optional<LogitBias> bias;
+  if (!rules.empty()) bias.emplace(rules, impl.model->config().vocab_size);
+  if (prompts.empty() || static_cast<int64_t>(prompts.size()) > impl.options.sequences) {
+    throw InvalidArgument("start: " + std::to_string(prompts.size()) + " prompts; this session takes 1 to " +
+                          std::to_string(impl.options.sequences));
+  }
+  std::vector<int32_t> ids, sequence, positions, rows;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto length = static_cast<int64_t>(prompts[i].size());
+    if (length == 0) throw InvalidArgument("start: prompt " + std::to_string(i) + " has no tokens");
+    if (length > impl.options.context) {
+      throw InvalidArgument("start: prompt " + std::to_string(i) + " has " + std::to_string(length) +
+                            " tokens, more than the context of " + std::to_string(impl.options.context));
+    }
+    for (int64_t p = 0; p < length; ++p) {
+      ids.push_back(prompts[i][static_cast<size_t>(p)]);
+      sequence.push_back(static_cast<int32_t>(i));
+      positions.push_back(static_cast<int32_t>(p));
+    }
+    rows.push_back(static_cast<int32_t>(ids.size()) - 1);
+  }
+  const TokenBatch batch = {ids, sequence, positions};
+  impl.check_batch(batch, rows);
+  Impl::Turn turn(impl);
+  turn.follow_caller();
+
+  // Captured steps hold the sampling options.
+  if (!(impl.sampling == sampling)) impl.graphs.clear();
+  impl.sampling = sampling;
+  // ... and, where frequencies follow a sequence's length, which sequence each row is.
+  if (impl.decoder.dynamic_rope()) impl.graphs.clear();
+  impl.active.clear();
+  impl.position.clear();
+  impl.prompt_length.clear();
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    impl.active.push_back(static_cast<int32_t>(i));
+    impl.position.push_back(static_cast<int64_t>(prompts[i].size()));
+    impl.prompt_length.push_back(static_cast<int64_t>(prompts[i].size()));
+  }
+  impl.host_ids_fresh = false;
+  impl.seed = seed;
+  impl.offset = offset;
+  if (!impl.options.deterministic) {
+    upload(impl.rng, std::vector<int64_t>{std::bit_cast<int64_t>(seed), std::bit_cast<int64_t>(offset)});
+  }
+  impl.fill_seen(prompts);
+  if (impl.counts_tokens() && impl.draws()) {
+    impl.make_draw_tensor(impl.counts, DType::I32);
+    impl.counts.fill(0);
+  }
+  impl.start_rules(prompts, std::move(bias));
+  impl.write_active(/*drawn=*/false);
+  impl.run(batch, rows, impl.decode_logits);
+  impl.enqueue_draw(/*first=*/true);
+}
+
+void Session::step() {
+  const RangeScope range(model().accelerator(), "decode step");
+  Impl& impl = *impl_;
+  const Impl::Turn turn(impl);
+  if (impl.active.empty()) return;
+  for (size_t i = 0; i < impl.active.size(); ++i) {
+    if (impl.position[i] >= impl.options.context) {
+      throw InvalidArgument("step: sequence " + std::to_string(impl.active[i]) + " has filled the context of " +
+                            std::to_string(impl.options.context) + " tokens");
+    }
+    impl.decoder.set_sequence_length(impl.active[i], impl.position[i] + 1, /*restart=*/false);
+  }
+  if (impl.rules) {
+    const std::span<const int32_t> newest = impl.newest_tokens();
+    for (size_t i = 0; i < newest.size(); ++i) impl.rules->push(static_cast<size_t>(impl.active[i]), newest[i]);
+    impl.write_bias();
+  }
+  const auto batch = static_cast<int64_t>(impl.active.size());
+  const bool replayed = impl.graphs_wanted() && impl.graphs.replay(
+                                                    impl.accelerator, batch, [&] { impl.decoder.prepare(batch); },
+                                                    [&] { impl.enqueue_step(); });
+  if (!replayed) impl.enqueue_step();
+  for (int64_t& position : impl.position) ++position;
+  impl.host_ids_fresh = false;
+}
+
+std::span<const int32_t> Session::tokens() {
+  const Impl::Turn turn(*impl_);
+  return impl_->newest_tokens();
+}
+
+void Session::retain(std::span<const bool> keep) {
+  Impl& impl = *impl_;
+  if (keep.size() != impl.active.size()) {
+    throw InvalidArgument("retain: " + std::to_string(keep.size()) + " answers for " +
+                          std::to_string(impl.active.size()) + " active sequences");
+  }
+  if (std::find(keep.begin(), keep.end(), false) == keep.end()) return;
+  const Impl::Turn turn(impl);
+  const std::span<const int32_t> newest = impl.newest_tokens();
+  std::vector<int32_t> kept_ids;
+  for (size_t i = 0; i < keep.size(); ++i) {
+    if (!keep[i]) continue;
+    const size_t to = kept_ids.size();
+    const auto move_row = [&](const Tensor& rows) {
+      if (to != i) rows.select(0, static_cast<int64_t>(to)).copy_from(rows.select(0, static_cast<int64_t>(i)));
+    };
+    if (impl.draws() && impl.sampling.repetition_penalty != 1.0f) move_row(impl.seen);
+    if (impl.draws() && impl.counts_tokens()) move_row(impl.counts);
+    if (impl.draws() && impl.rules) move_row(impl.bias);
+    kept_ids.push_back(newest[i]);
+    impl.active[to] = impl.active[i];
+    impl.position[to] = impl.position[i];
+  }
+  impl.active.resize(kept_ids.size());
+  impl.position.resize(kept_ids.size());
+  impl.host_ids_fresh = false;
+  if (kept_ids.empty()) return;
+  if (impl.decoder.dynamic_rope()) impl.graphs.clear();
+  upload(impl.decode_ids.slice(0, 0, static_cast<int64_t>(kept_ids.size())), kept_ids);
+  impl.write_active(/*drawn=*/true);
+}
+
+StepInput Session::Impl::decode_input() const {
+  const auto count = static_cast<int64_t>(active.size());
+  return {decode_ids.slice(0, 0, count), decode_sequence.slice(0, 0, count), decode_positions.slice(0, 0, count)};
+}
+
+void Session::Impl::make_draw_tensor(Tensor& tensor, DType dtype) {
+  if (tensor) return;
+  tensor = Tensor::empty({options.sequences, model->config().vocab_size}, dtype, model->device());
+  graphs.clear();
+}
+
+void Session::Impl::start_rules(std::span<const std::vector<int32_t>> prompts, std::optional<LogitBias> wanted) {
+  if (wanted.has_value() != rules.has_value()) graphs.clear();
+  rules = std::move(wanted);
+  if (!rules) return;
+  rules->start(prompts);
+  if (draws()) make_draw_tensor(bias, DType::F32);
+  write_bias();
+}
+
+void Session::Impl::write_bias() {
+  if (!draws()) return;
+  for (size_t i = 0; i < active.size(); ++i) {
+    const std::span<const float> row = rules->next_row(static_cast<size_t>(active[i]));
+    if (row.empty()) continue;
+    const Tensor to = bias.select(0, static_cast<int64_t>(i));
+    to.copy_from(Tensor::from_host(row.data(), to.shape(), to.dtype()));
+  }
+}
+
+void Session::Impl::fill_seen(std::span<const std::vector<int32_t>> prompts) {
+  if (sampling.repetition_penalty == 1.0f || !draws()) return;
+  make_draw_tensor(seen, DType::U8);
+  std::vector<uint8_t> marks(static_cast<size_t>(model->config().vocab_size));
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    std::fill(marks.begin(), marks.end(), uint8_t{0});
+    for (const int32_t id : prompts[i]) marks[static_cast<size_t>(id)] = 1;
+    upload(seen.select(0, static_cast<int64_t>(i)), marks);
+  }
+}
+
+void Session::Impl::write_active(bool drawn) {
+  const StepInput input = decode_input();
+  std::vector<int32_t> narrow(position.begin(), position.end());
+  upload(input.sequence, active);
+  upload(input.positions, narrow);
+  if (!options.deterministic) return;
+  std::vector<int64_t> counters;
+  for (const int64_t at : position) {
+    counters.push_back(std::bit_cast<int64_t>(seed));
+    counters.push_back(std::bit_cast<int64_t>(offset + static_cast<uint64_t>(drawn ? at + 1 : at)));
+  }
+  upload(rng.slice(0, 0, static_cast<int64_t>(position.size())), counters);
+}
+
+void Session::Impl::enqueue_draw(bool first) {
+  ops::Inference& ops = decoder.ops();
+  const auto count = static_cast<int64_t>(active.size());
+  const Tensor chosen_from = decode_logits.slice(0, 0, count);
+  const Tensor chosen = decode_ids.slice(0, 0, count);
+  if (draws()) {
+    if (rules) ops.add(chosen_from, chosen_from, bias.slice(0, 0, count));
+    Tensor marks;
+    if (sampling.repetition_penalty != 1.0f) {
+      marks = seen.slice(0, 0, count);
+      ops.repetition_penalty(chosen_from, marks, sampling.repetition_penalty);
+    }
+    if (counts_tokens()) {
+      ops.frequency_penalty(chosen_from, counts.slice(0, 0, count), sampling.presence_penalty,
+                            sampling.frequency_penalty, first ? Tensor() : chosen);
+    }
+    const auto draw = [&](int64_t begin, int64_t end, const Tensor& counter) {
+      ops.sample(chosen.slice(0, begin, end), chosen_from.slice(0, begin, end), counter, sampling.temperature,
+                 sampling.top_k, sampling.top_p, marks ? marks.slice(0, begin, end) : Tensor(), sampling.min_p);
+    };
+    if (options.deterministic && sampling.temperature > 0) {
+      // The op gives the rows of a call different numbers, so each has a call.
+      for (int64_t row = 0; row < count; ++row) draw(row, row + 1, rng.select(0, row));
+      ops.increment(rng.slice(0, 0, count).slice(1, 1, 2), 1);
+    } else if (options.deterministic) {
+      draw(0, count, rng.select(0, 0));  // the most likely tokens take no random numbers
+    } else {
+      draw(0, count, rng);
+      // The op takes one counter for four rows.
+      ops.increment(rng.slice(0, 1, 2), (count + 3) / 4);
+    }
+  } else {
+    chosen.fill(0);
+  }
+  // A broadcast as a sum, which is what may be captured.
+  if (model->group()) model->group()->inference_all_reduce(chosen);
+}
+
+void Session::Impl::enqueue_step() {
+  const StepInput input = decode_input();
+  std::vector<SequenceRange> ranges;
+  if (decoder.dynamic_rope()) {
+    for (size_t i = 0; i < active.size(); ++i) {
+      ranges.push_back({static_cast<int64_t>(i), static_cast<int64_t>(i) + 1, active[i]});
+    }
+  }
+  decoder.forward(input, ranges);
+  decoder.logits(decode_logits.slice(0, 0, static_cast<int64_t>(active.size())), {});
+  decoder.ops().increment(input.positions, 1);
+  enqueue_draw(/*first=*/false);
+}
+
+bool Session::Impl::graphs_wanted() const {
+  return accelerator.supports_graphs() && accelerator.get_compile_backend() == "graph" && decoder.ops().all_native();
+}
+
+void Session::Impl::fail_without_token(size_t i) const {
+  const Tensor row = decode_logits.select(0, static_cast<int64_t>(i)).to(Device{});
+  const std::span<const float> logits{row.data_as<float>(), static_cast<size_t>(row.numel())};
+  const auto nans = std::count_if(logits.begin(), logits.end(), [](float x) { return std::isnan(x); });
+  const auto infinite = [&](float sign) { return std::count(logits.begin(), logits.end(), sign * INFINITY); };
+  const auto sequence = static_cast<size_t>(active[i]);
+  throw NumericalError(
+      "generation stopped: the model's logits for sequence " + std::to_string(sequence) + ", position " +
+      std::to_string(position[i]) + " (token " + std::to_string(position[i] - prompt_length[sequence] + 1) +
+      " of the answer) have no finite maximum: of " + std::to_string(logits.size()) + ", " + std::to_string(nans) +
+      " are NaN, " + std::to_string(infinite(1.0f)) + " +infinity and " + std::to_string(infinite(-1.0f)) +
+      " -infinity. " +
+      (rules && nans == 0 && infinite(1.0f) == 0
+           ? "The rules about tokens that are not allowed (bad words, suppressed tokens, ...) leave none"
+       : model->dtype() == DType::F16 ? "Numbers may have grown too large for fp16 (try --dtype bf16 or fp32), or the "
+                                        "weights are damaged (--check-tensors "
+                                        "names those that are)"
+                                      : "The weights are probably damaged (--check-tensors names those that are)"));
+}
+
+std::span<const int32_t> Session::Impl::newest_tokens() {
+  const size_t count = active.size();
+  if (!host_ids_fresh && count > 0) {
+    const auto end = static_cast<int64_t>(count);
+    host_ids.slice(0, 0, end).copy_from(decode_ids.slice(0, 0, end));
+    stream.synchronize();
+    if (model->group()) model->group()->check();
+    // After the step that may have read what somebody else wrote, and made no sense of it.
+    model->check_files();
+    const int32_t* const ids = host_ids.data_as<int32_t>();
+    const int32_t* const missing = std::find(ids, ids + count, -1);
+    if (missing != ids + count) fail_without_token(static_cast<size_t>(missing - ids));
+    host_ids_fresh = true;
+  }
+  return {host_ids.data_as<int32_t>(), count};
+}
+
+}  // namespace anyaccel::llm

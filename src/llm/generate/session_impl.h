@@ -1,0 +1,109 @@
+// The parts of a session that its sources share: session.cpp makes and owns it, forward_step.cpp runs batches of tokens,
+// decode_loop.cpp draws one token after another.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/llm/session.h"
+#include "llm/generate/decoder_step.h"
+#include "llm/generate/graph_cache.h"
+#include "llm/generate/logit_bias.h"
+
+namespace anyaccel::llm {
+
+// Blocks until the values have been read.
+template <class T>
+void upload(const Tensor& destination, const std::vector<T>& values) {
+  destination.copy_from(Tensor::from_host(values.data(), destination.shape(), destination.dtype()));
+}
+
+struct Session::Impl {
+  Impl(std::shared_ptr<const Model> model_in, const SessionOptions& options_in);
+
+  // For the length of a call of the session: its stream is the calling thread's current one.
+  class Turn {
+   public:
+    // InvalidArgument when another call is under way.
+    explicit Turn(Impl& session);
+    ~Turn() { session_.busy.store(false, std::memory_order_release); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+    // The session's later work comes after the caller's present work.
+    void follow_caller();
+    // The caller's later work, which uses `result`, comes after the session's present work.
+    void lead_caller(const Tensor& result);
+
+   private:
+    Impl& session_;
+    Stream caller_;
+    std::optional<ScopeGuard> current_;
+    std::optional<ops::ByRow> by_row_;
+  };
+
+  void check_batch(const TokenBatch& tokens, std::span<const int32_t> rows) const;
+  // The chunks of a batch; the logits of the rows go to the first rows of `logits_out`.
+  void run(const TokenBatch& tokens, std::span<const int32_t> rows, const Tensor& logits_out);
+  void renew_frequencies(const TokenBatch& tokens);
+  StepInput decode_input() const;
+  // Whether this rank chooses the tokens: rank 0 does, and the others learn them.
+  bool draws() const { return model->shard().rank == 0; }
+  // Memory that the ranks of the model sum in place.
+  Tensor summed_tensor(const Shape& shape, DType dtype) const;
+  void fill_seen(std::span<const std::vector<int32_t>> prompts);
+  void refuse_unless_deterministic() const;
+  bool counts_tokens() const { return sampling.presence_penalty != 0.0f || sampling.frequency_penalty != 0.0f; }
+  // Memory that a decode step reads on the ranks that draw, made when it is first wanted.
+  void make_draw_tensor(Tensor& tensor, DType dtype);
+  void start_rules(std::span<const std::vector<int32_t>> prompts, std::optional<LogitBias> wanted);
+  // Writes the rows of biases that differ from those on the device.
+  void write_bias();
+  // Sequence numbers and positions of the active rows and, of a deterministic session, the counters of their next draws: of
+  // the newest tokens (`drawn`: false, they have yet to be drawn) or of those after them.
+  void write_active(bool drawn);
+  std::span<const int32_t> newest_tokens();
+  // The ops of one decode step: newest tokens in, next ones out.
+  void enqueue_step();
+  // Chooses from decode_logits and advances the random numbers.
+  // The newest tokens are counted for the penalties, but for the first draw, before which there are none.
+  void enqueue_draw(bool first);
+  bool graphs_wanted() const;
+  // Throws NumericalError for row i of the active sequences, whose logits gave no token. They are still there.
+  [[noreturn]] void fail_without_token(size_t i) const;
+
+  std::shared_ptr<const Model> model;
+  Accelerator& accelerator;
+  SessionOptions options;
+  Stream stream;  // on which everything of the session runs: a capture of it records nobody else's work
+  std::atomic<bool> busy{false};
+  Event entered, left;
+  DecoderStep decoder;
+
+  // Forward: I32 [chunk] and fp32 [rows, V].
+  Tensor ids, sequence, positions, rows;
+  Tensor logits;
+
+  // Decode loop; [B] of which the first active.size() rows are in use.
+  Sampling sampling;
+  Tensor decode_ids, decode_sequence, decode_positions;  // I32
+  Tensor decode_logits;                                  // fp32 [B, V]
+  Tensor seen;                                           // U8 [B, V]; only with a repetition penalty
+  Tensor counts;                                         // I32 [B, V] of the answer's tokens; only with such a penalty
+  Tensor bias;                                           // fp32 [B, V], added to the logits; only with rules
+  std::optional<LogitBias> rules;
+  Tensor rng;                     // I64 [2]; deterministic: [B, 2], one for each row
+  uint64_t seed = 0, offset = 0;  // of start()
+  Tensor host_ids;                // I32 [B] in host memory, pinned where possible
+  std::vector<int32_t> active;
+  std::vector<int64_t> position;       // of the newest token of active[i], which has not been run yet
+  std::vector<int64_t> prompt_length;  // of each sequence
+  bool host_ids_fresh = false;
+  GraphCache graphs;  // of decode steps
+};
+
+}  // namespace anyaccel::llm

@@ -35,7 +35,7 @@ void embedding(const Context& c) {
 }
 
 void embedding_stays_in_its_tensors(const Context& c) {
-  // What it gives for an id that is none is free; that nothing else changes and nothing breaks is not.
+  // The result for an index out of range is not defined, but nothing else may change and nothing may crash.
   OpRun op(c, "embedding");
   OpTensor table(c, AA_DTYPE_F32, {10, 33}, numbers(330, 2));
   OpTensor which(c, AA_DTYPE_I32, {4}, {3, 10, -1, 2000000000});

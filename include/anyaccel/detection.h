@@ -24,7 +24,7 @@ struct Candidate {
   bool probed = false;       // false: not reached, because one before it was usable
   bool passed_over = false;  // usable, but it yields to another one
   int device_count = 0;      // as far as known without opening anything
-  std::string reason;        // the probe's words
+  std::string reason;        // the probe's message
 };
 
 struct DetectionReport {

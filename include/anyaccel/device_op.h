@@ -119,7 +119,7 @@ class DeviceOpBuilder : public OpBuilder {
   // The accelerator has a compiler, and it takes one of the languages.
   bool is_compatible(std::string* reason = nullptr) const override;
   bool is_built() const override;
-  // A DeviceOpLibrary. Throws UnavailableError (with is_compatible()'s reason) and BuildError with the compiler's words.
+  // A DeviceOpLibrary. Throws UnavailableError (with is_compatible()'s reason) and BuildError with the compiler's output.
   std::shared_ptr<OpLibrary> load() override;
 
  private:

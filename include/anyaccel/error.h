@@ -51,7 +51,7 @@ class NotImplementedError : public Error {
   explicit NotImplementedError(const std::string& message) : Error(message, AA_UNIMPLEMENTED) {}
 };
 
-// An op could not be compiled or its library could not be loaded; the message holds the compiler's own words.
+// An op could not be compiled or its library could not be loaded; the message holds the compiler's output.
 class BuildError : public Error {
  public:
   explicit BuildError(const std::string& message) : Error(message, AA_FAILED_PRECONDITION) {}

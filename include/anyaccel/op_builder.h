@@ -25,7 +25,7 @@ class Accelerator;
 // by several threads at once, each on tensors of its own; what a library keeps for one optimizer belongs to one thread at a
 // time.
 
-// A loaded library of ops. Programs cast it to its typed face: ops::Inference for "InferenceBuilder".
+// A loaded library of ops. Programs cast it to its wrapper class: ops::Inference for "InferenceBuilder".
 class OpLibrary {
  public:
   virtual ~OpLibrary() = default;
@@ -85,7 +85,7 @@ class OpBuilder {
   virtual bool is_built() const { return is_compatible(); }
   // Loads the library, building it first if need be; the same object for every call while somebody keeps it. Thread-safe.
   // Throws
-  // NotImplementedError that names the op, the accelerator, and where the op exists; BuildError with the compiler's words.
+  // NotImplementedError that names the op, the accelerator, and where the op exists; BuildError with the compiler's output.
   virtual std::shared_ptr<OpLibrary> load() = 0;
   // The same, but a prebuilt library is passed over: from the cache, or compiled now.
   virtual std::shared_ptr<OpLibrary> jit_load() { return load(); }
@@ -102,7 +102,7 @@ class OpBuilder {
   // The complete recipe. Throws UnavailableError when a source is missing.
   virtual BuildPlan builder() const;
 
-  // load(), as the typed face. Throws InvalidArgument when the library is of another kind.
+  // load(), as the wrapper class. Throws InvalidArgument when the library is of another kind.
   template <class Face>
   std::shared_ptr<Face> load_as() {
     auto face = std::dynamic_pointer_cast<Face>(load());
@@ -141,9 +141,9 @@ class HostOpBuilder : public OpBuilder {
   std::vector<std::string> cxx_args() const override;
 
  protected:
-  // Gives the loaded functions their typed face; as they are unless overridden.
+  // Wraps the loaded functions in the op's class; returns them as they are unless overridden.
   virtual std::shared_ptr<OpLibrary> make_library(std::shared_ptr<HostOpLibrary> code) { return code; }
-  // What a face belongs to besides the builder's name: load() gives the same face for the same context.
+  // What a wrapper belongs to besides the builder's name: load() gives the same wrapper for the same context.
   virtual const void* face_context() const { return nullptr; }
 
  private:

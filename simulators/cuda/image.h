@@ -17,7 +17,7 @@ struct ModuleImage {
 //   SIMCUBIN
 //   arch sm_90
 //   kernel NAME      (one line each)
-// ends with a line that is none of these or with a zero byte.
+// ends with any other line or with a zero byte.
 ModuleImage read_image(const void* image);
 
 // Whether code for `image.arch` runs on a device: same major version, no newer minor one.

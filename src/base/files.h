@@ -11,7 +11,7 @@ namespace anyaccel {
 // UnavailableError where they could in /tmp as well.
 std::filesystem::path temporary_place();
 
-// A folder of this process's own that goes with what is in it.
+// A folder of this process's own, removed with what is in it when the object is destroyed.
 class TemporaryFolder {
  public:
   // "anyaccel-PURPOSE-" and letters, in temporary_place(). UnavailableError that says what to set when it cannot be made.

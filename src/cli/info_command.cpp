@@ -1,6 +1,8 @@
 // anyaccel info: what was chosen and why, every candidate and its probe, devices, capabilities, op builders.
+#include <algorithm>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/compiler.h"
@@ -13,6 +15,7 @@
 #include "cli/command_support.h"
 #include "cli/commands.h"
 #include "cli/json_output.h"
+#include "cli/text_layout.h"
 #include "runtime/driver/host_services.h"
 
 namespace anyaccel::cli {
@@ -157,24 +160,41 @@ Json collect() {
 
 std::string text(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
+std::string padded(std::string label, size_t column) {
+  label.resize(std::max(column, label.size() + 1), ' ');
+  return label;
+}
+
+void print_lines(std::string_view lines) {
+  while (!lines.empty()) {
+    const size_t end = std::min(lines.find('\n'), lines.size());
+    const std::string_view line = lines.substr(0, end);
+    const size_t word = std::min(line.find(": "), line.size());
+    const std::string_view label = line.substr(0, std::min(word + 1, line.size()));
+    print_entry(label, label.size() + 1, word < line.size() ? line.substr(word + 2) : "");
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+  }
+}
+
 void print(const Json& info) {
   const Json& chosen = info["accelerator"];
-  std::printf("anyaccel %s\n\n%s\n", text(info["anyaccel"]).c_str(), accelerator_choice_summary().c_str());
+  std::printf("anyaccel %s\n\n", text(info["anyaccel"]).c_str());
+  print_lines(accelerator_choice_summary());
   std::printf("\ncandidates, in the order they are considered\n");
   for (const Json& candidate : info["candidates"]) {
-    std::printf("  %-14s %-12s %s\n", text(candidate["name"]).c_str(), text(candidate["state"]).c_str(),
-                text(candidate["reason"]).c_str());
+    const std::string label = padded("  " + text(candidate["name"]), 17) + text(candidate["state"]);
+    print_entry(label, 30, text(candidate["reason"]));
   }
-  for (const Json& error : info["plugin_errors"]) std::printf("  %s\n", text(error).c_str());
+  for (const Json& error : info["plugin_errors"]) print_entry(" ", 2, text(error));
   std::printf("\ndevices\n");
   for (const Json& device : info["devices"]) {
-    std::printf("  %-8s %s, %s, %s compute units, %s of %s free\n", text(device["name"]).c_str(),
-                text(device["model"]).c_str(), text(device["arch"]).c_str(), text(device["compute_units"]).c_str(),
-                format_bytes(device["available_memory"].get<double>()).c_str(),
-                format_bytes(device["total_memory"].get<double>()).c_str());
+    const auto bytes = [&](const char* which) { return format_bytes(device[which].get<double>()); };
+    print_entry("  " + text(device["name"]), 11,
+                text(device["model"]) + ", " + text(device["arch"]) + ", " + text(device["compute_units"]) +
+                    " compute units, " + bytes("available_memory") + " of " + bytes("total_memory") + " free");
     std::string caps;
     for (const Json& capability : device["capabilities"]) caps += (caps.empty() ? "" : ", ") + text(capability);
-    std::printf("           %s\n", caps.c_str());
+    print_entry("", 11, caps);
   }
   std::string dtypes;
   for (const Json& dtype : chosen["dtypes"]) dtypes += (dtypes.empty() ? "" : ", ") + text(dtype);
@@ -183,7 +203,7 @@ void print(const Json& info) {
   std::printf("collectives     %s %s\n", text(chosen["communication_backend"]).c_str(),
               text(chosen["communication_backend_version"]).c_str());
   if (chosen.contains("communication_backend_problem")) {
-    std::printf("                %s\n", text(chosen["communication_backend_problem"]).c_str());
+    print_entry("", 16, text(chosen["communication_backend_problem"]));
   }
   if (chosen.contains("driver")) {
     std::printf("driver          %s %s, interface %s, %s\n", text(chosen["driver"]["vendor"]).c_str(),
@@ -199,8 +219,7 @@ void print(const Json& info) {
     const char* state = built == "included" ? "included"
                         : built == "yes"    ? "built"
                                             : "compatible, built when first asked for";
-    std::printf("  %-30s %s\n", text(builder["name"]).c_str(),
-                builder["compatible"].get<bool>() ? state : text(builder["reason"]).c_str());
+    print_entry("  " + text(builder["name"]), 33, builder["compatible"].get<bool>() ? state : text(builder["reason"]));
   }
   std::printf("\nops of InferenceBuilder\n");
   for (const Json& op : info["ops"]) {

@@ -95,6 +95,13 @@ expect 1 "anyaccel: error: " generate --model /nonexistent --prompt x --quiet
 "$anyaccel" make-model --shape tiny --out "$work/tiny" --quiet >"$work/out" 2>&1 || fail "make-model: $(cat "$work/out")"
 [ -s "$work/out" ] && fail "make-model --quiet is not quiet: $(cat "$work/out")"
 
+# Text fits a narrow terminal; in a pipe a message stays one line.
+COLUMNS=80 "$anyaccel" info >"$work/out" 2>/dev/null || fail "info in 80 columns"
+long=$(grep -E '^.{81}' "$work/out" | grep -v '/') # a path is not broken
+[ -z "$long" ] || fail "info is wider than 80 columns: $long"
+"$anyaccel" info 2>/dev/null | grep -q 'absent  *no NVIDIA GPU .*no AMD GPU\|^  cuda  *usable\|^  cuda  *unusable' ||
+  fail "info breaks lines in a pipe: $("$anyaccel" info 2>/dev/null)"
+
 # A standard output that is full or closed is an error of every command, also of its help.
 for arguments in info "info --json" "info --help" "bench alloc --runs 1 --json" "conformance --list" "build-ops --list" --version \
   "generate --model $model --prompt Once --max-new-tokens 2"; do

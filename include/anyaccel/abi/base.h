@@ -1,6 +1,6 @@
 /* Foundation of the anyaccel plugin interface: versions, status objects, host services, data types, tensor views.
  *
- * Everything under include/anyaccel/abi/ is plain C11 and includes only the standard integer headers, so a vendor can
+ * Every .h file under include/anyaccel/abi/ is plain C11 and includes only the standard integer headers, so a vendor can
  * copy this folder into a project of its own and implement an accelerator from it without reading anything else.
  *
  * Rules that hold for every struct and function of these headers:

@@ -1,8 +1,8 @@
-// The ops of a decoder model, typed: what "InferenceBuilder" loads.
+// The ops of a decoder model as C++ functions: what "InferenceBuilder" loads.
 //
 // Each method checks its tensors (InvalidArgument names op and tensor), then enqueues on the calling thread's current
-// stream of the outputs' device and returns; nothing blocks. Shapes and meaning are those of abi/ops.h. For every op the
-// implementation is looked up once: the accelerator's own, else the CPU's with copies there and back, which is logged
+// stream of the outputs' device and returns; nothing blocks. Shapes and meaning are those of abi/ops.h. Every call is run by
+// the accelerator's driver, else by the portable kernels, else by the CPU with copies there and back, which is logged
 // once per op, counted, and an error (NotImplementedError) under ANYACCEL_FALLBACK=error. A default-constructed Tensor
 // stands for an absent optional one.
 #pragma once

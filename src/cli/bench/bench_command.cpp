@@ -15,6 +15,7 @@
 #include "cli/command_support.h"
 #include "cli/commands.h"
 #include "cli/json_output.h"
+#include "cli/text_layout.h"
 #include "runtime/driver/host_services.h"
 
 namespace anyaccel::cli {
@@ -88,19 +89,20 @@ Json accelerator_json() {
 }
 
 void print_table(const std::vector<bench::Result>& results) {
-  std::printf("%-20s %12s %-9s %12s  %-34s %6s\n", "name", "value", "unit", "ceiling", "ceiling is", "ratio");
+  std::printf("%-24s %10s %-9s %10s %6s\n", "name", "value", "unit", "ceiling", "ratio");
   for (const bench::Result& r : results) {
     std::string bar;
-    const int filled = static_cast<int>(std::lround(std::clamp(r.ratio, 0.0, 1.0) * 20));
-    for (int i = 0; i < 20; ++i) bar += i < filled ? "█" : "·";
+    const int filled = static_cast<int>(std::lround(std::clamp(r.ratio, 0.0, 1.0) * 16));
+    for (int i = 0; i < 16; ++i) bar += i < filled ? "█" : "·";
     // An accelerator without the extension "ceilings" has none; "0: ..." and "none: ..." are ceilings of 0.
     if (r.ceiling == 0 && !r.ceiling_name.starts_with('0') && !r.ceiling_name.starts_with("none")) {
-      std::printf("%-20s %12.4g %-9s %12s  %s\n", r.name.c_str(), r.value, r.unit.c_str(), "-",
-                  ("not measured on this accelerator: " + r.ceiling_name).c_str());
+      std::printf("%-24s %10.4g %-9s %10s\n", r.name.c_str(), r.value, r.unit.c_str(), "-");
+      print_entry("", 4, "not measured on this accelerator: " + r.ceiling_name);
       continue;
     }
-    std::printf("%-20s %12.4g %-9s %12.4g  %-34s %6.3f %s\n", r.name.c_str(), r.value, r.unit.c_str(), r.ceiling,
-                r.ceiling_name.c_str(), r.ratio, r.ceiling > 0 ? bar.c_str() : "");
+    std::printf("%-24s %10.4g %-9s %10.4g %6.3f %s\n", r.name.c_str(), r.value, r.unit.c_str(), r.ceiling, r.ratio,
+                r.ceiling > 0 ? bar.c_str() : "");
+    print_entry("", 4, "ceiling: " + r.ceiling_name);
   }
 }
 

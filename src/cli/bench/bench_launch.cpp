@@ -72,7 +72,7 @@ void run_launch(const Options& options, std::vector<Result>& results) {
 
   measure_kernel(*accelerator, options, results);
 
-  // One small op from the typed face to its end.
+  // One small op from the C++ call to its end.
   auto ops = accelerator->create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
   const Tensor x = Tensor::zeros({1}, DType::I32, accelerator->device());
   std::vector<double> values;

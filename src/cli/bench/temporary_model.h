@@ -10,7 +10,7 @@
 
 namespace anyaccel::cli::bench {
 
-// A model directory of random weights in the temporary folder that goes with the object.
+// A model directory of random weights in the temporary folder that is removed with the object.
 class TemporaryModel {
  public:
   // `shape` as in make-model. Blocks until it is written; says so on standard error.

@@ -38,7 +38,7 @@ JobPlace discover(const Environment& environment, const InitOptions& options);
 // The variables of this process.
 Environment process_environment();
 
-// The first host of a Slurm list: "node01" of "node[01-03,7],other". InvalidArgument for a list that is none.
+// The first host of a Slurm list: "node01" of "node[01-03,7],other". InvalidArgument for a malformed list.
 std::string first_slurm_host(const std::string& hosts);
 
 }  // namespace anyaccel::comm

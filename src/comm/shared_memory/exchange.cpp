@@ -55,7 +55,7 @@ FileDescriptor make_socket() {
   return socket;
 }
 
-// A name without a file: it goes with the socket.
+// A name without a file: it disappears with the socket.
 std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -13,7 +13,7 @@ namespace anyaccel::launcher {
 // names what is missing and the Debian package that has it.
 std::string find_runner(Runner runner);
 
-// Tries ssh to every host, many at once. UnavailableError with ssh's own words for the first that cannot be reached.
+// Tries ssh to every host, many at once. UnavailableError with ssh's error message for the first that cannot be reached.
 void check_ssh(const std::vector<Host>& hosts, int ssh_port);
 
 // Whether a name is this host's.

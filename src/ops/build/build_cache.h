@@ -37,7 +37,7 @@ class BuildCache {
   std::optional<BuiltLibrary> find(const BuildPlan& plan) const;
 
   // The same, or else compiles it. `rebuild` passes over an entry that turned out not to load. Throws BuildError with the
-  // compiler's own words, UnavailableError when there is no compiler.
+  // compiler's output, UnavailableError when there is no compiler.
   BuiltLibrary find_or_build(const BuildPlan& plan, bool rebuild = false) const;
 
   // How long another process's build is waited for before this process builds for itself.

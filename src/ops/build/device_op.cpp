@@ -58,7 +58,7 @@ DeviceOpLibrary::DeviceOpLibrary(DriverAccelerator& accelerator, std::string op_
 
 DeviceOpLibrary::~DeviceOpLibrary() {
   for (const auto& [device, module] : modules_) {
-    // No kernel of a module may be in flight when it goes.
+    // No kernel of a module may be in flight when it is unloaded.
     host_services()->status_release(accelerator_.driver().device_synchronize(accelerator_.device_handle(device)));
     host_services()->status_release(accelerator_.driver().module_unload(module));
   }

@@ -27,7 +27,7 @@ ops::BuildCache the_cache() {
   return ops::BuildCache(root.empty() ? root : root / "ops");
 }
 
-// What this process has loaded. Libraries stay; typed faces are kept while somebody uses them.
+// What this process has loaded. Libraries stay loaded; wrappers are kept while somebody uses them.
 struct LoadedLibraries {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<HostOpLibrary>> by_file;

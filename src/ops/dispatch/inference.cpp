@@ -1,4 +1,4 @@
-// The typed faces of the ops: see anyaccel/ops/inference.h.
+// The methods of ops::Inference: each makes an op's parameters and runs it.
 #include "anyaccel/ops/inference.h"
 
 #include <array>

@@ -1,4 +1,4 @@
-// Implements optimizers.h: what the faces of the optimizers share.
+// Implements optimizers.h: what the classes of the optimizers share.
 #include "ops/host/optimizers.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the faces of the optimizers share: tensors are checked, reached and described to the loaded code.
+// What the classes of the optimizers share: tensors are checked, reached and described to the loaded code.
 #pragma once
 
 #include <array>

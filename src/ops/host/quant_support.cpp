@@ -1,4 +1,4 @@
-// Implements quant_support.h: what the faces of the two quantizers share.
+// Implements quant_support.h: what the classes of the two quantizers share.
 #include "ops/host/quant_support.h"
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What the faces of the two quantizers share: checks of their tensors, and calls of functions with dense ones.
+// What the classes of the two quantizers share: checks of their tensors, and calls of functions with dense ones.
 #pragma once
 
 #include <functional>

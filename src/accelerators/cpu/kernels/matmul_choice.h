@@ -22,7 +22,7 @@ enum class MatmulMode {
 // InvalidArgument for another value.
 MatmulMode matmul_mode();
 void set_matmul_mode(MatmulMode mode);
-// Throws InvalidArgument for a text that is none of the three.
+// Throws InvalidArgument for any other text.
 MatmulMode parse_matmul_mode(const std::string& text);
 
 // Whether oneDNN is to do this product of more rows than gemv() takes. May open the library and measure, which takes

@@ -54,7 +54,7 @@ EventHandle EventPool::acquire(bool timed) {
 
 void EventPool::give_back(EventHandle event, bool timed) noexcept {
   if (is_forked_child()) return;
-  // An event that cannot be reset is not used again; it goes with the pool.
+  // An event that cannot be reset is not used again; it is destroyed with the pool.
   if (context_.api().zeEventHostReset(event) != success) return;
   std::lock_guard lock(mutex_);
   free_[timed].push_back(event);

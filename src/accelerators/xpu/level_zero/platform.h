@@ -36,7 +36,7 @@ bool is_forked_child();
 // "ZE_RESULT_ERROR_DEVICE_LOST (0x70000001)".
 std::string result_text(Result result);
 aa_code code_of(Result result);
-// Throws: the call, its result, and the driver's own words where it has any.
+// Throws: the call, its result, and the driver's error message where there is one.
 [[noreturn]] void raise(const Platform& platform, Result result, const char* call);
 inline void check(const Platform& platform, Result result, const char* call) {
   if (result != success) [[unlikely]]

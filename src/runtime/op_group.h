@@ -45,6 +45,8 @@ class OpGroups {
     }
     return nullptr;
   }
+  // The group that is asked first; null when no group has the op.
+  Group* first(Op op) const noexcept { return has(op) ? of_op_[static_cast<size_t>(op)].front() : nullptr; }
   void clear() {
     for (auto& groups : of_op_) groups.clear();
     groups_.clear();

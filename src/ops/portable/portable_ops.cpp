@@ -24,9 +24,9 @@ class KernelOps final : public PortableOps {
     return groups_.choose(op, call, tunings_.of(device)) != nullptr;
   }
   void enqueue(Op op, const aa_op_call& call, int device) override {
-    OpGroup* const group = groups_.choose(op, call, tunings_.of(device));
-    if (!group)
-      throw NotImplementedError(std::string("the portable ops do not run this call of \"") + op_name(op) + '"');
+    // An op has one portable group, and whoever resolved the call has asked it.
+    OpGroup* const group = groups_.first(op);
+    if (!group) throw NotImplementedError(std::string("there is no portable op \"") + op_name(op) + '"');
     group->enqueue(op, call, device);
   }
 

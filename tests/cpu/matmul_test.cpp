@@ -1,7 +1,5 @@
 // The ops "linear", "linear_multi" and "gated_linear" of the CPU accelerator against plain loops in double, on every
 // instruction set of the machine: shapes with remainders everywhere, all dtypes, strided and transposed tensors.
-#include "accelerators/cpu/kernels/matmul.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/dtype.h"
 #include "anyaccel/error.h"

@@ -17,9 +17,9 @@
 
 #include "accelerators/cpu/cpu_driver.h"
 #include "accelerators/cpu/kernels/choice_file.h"
-#include "accelerators/cpu/kernels/matmul.h"
 #include "accelerators/cpu/kernels/matmul_choice.h"
 #include "accelerators/cpu/matmul_control.h"
+#include "accelerators/cpu/ops.h"
 #include "llm/test_directory.h"
 #include "ops/op_test_support.h"
 

@@ -1,4 +1,4 @@
-// See op_checker.h: the texts of what is wrong with a call.
+// See op_checker.h: the rules that need more than a line, and the error messages.
 #include "ops/dispatch/op_checker.h"
 
 namespace anyaccel::ops {
@@ -45,9 +45,46 @@ const char* position_text(int dimension, int ndim) {
   return dimension == ndim - 1 && ndim > 1 ? "last" : ndim == 1 ? "only" : kNames[dimension];
 }
 
+void Checker::random_kind(const aa_random_params& params) const {
+  require(params.kind >= AA_RANDOM_BITS && params.kind <= AA_RANDOM_NORMAL, "kind", params.kind,
+          "an aa_random_kind, 0 to 2");
+  if (params.kind == AA_RANDOM_BITS) {
+    constexpr uint32_t integers =
+        1u << AA_DTYPE_U8 | 1u << AA_DTYPE_I8 | 1u << AA_DTYPE_I16 | 1u << AA_DTYPE_I32 | 1u << AA_DTYPE_I64;
+    if (!((integers >> tensor(0).dtype) & 1u)) [[unlikely]]
+      fail(quoted(0) + " has dtype " + std::string(dtype_name(static_cast<DType>(tensor(0).dtype))) + ", expected " +
+           dtypes_text(integers) + " for random bits");
+    return;
+  }
+  finite("low", params.low);
+  finite("high", params.high);
+}
+
+void Checker::rotation(int interleaved, uint32_t cos) const {
+  require(interleaved == 0 || interleaved == 1, "interleaved", interleaved, "0 or 1");
+  if (2 * size('R') > size('D')) [[unlikely]] {
+    fail("tensor \"cos\" has shape " + shape_text(tensor(cos)) + ", but 2 * " + std::to_string(size('R')) +
+         " rotated elements do not fit in heads of size D = " + std::to_string(size('D')) + " of \"q\"");
+  }
+}
+
+void Checker::heads() const {
+  const int64_t hq = size('q');
+  const int64_t hk = size('k');
+  if (hk == 0 ? hq != 0 : hq % hk != 0) [[unlikely]] {
+    fail("tensor \"q\" has Hq = " + std::to_string(hq) + " heads, expected a multiple of Hk = " + std::to_string(hk) +
+         ", the second dimension of \"k_cache\"");
+  }
+}
+
+void Checker::vocabulary() const {
+  if (size('V') == 0 && size('R') != 0) [[unlikely]]
+    fail(quoted(1) + " has shape " + shape_text(tensor(1)) + ", expected at least one column to choose from");
+}
+
 void Checker::fail_shape(uint32_t i, int wrong) const {
   const aa_tensor& t = call_.tensors[i];
-  const char* pattern = patterns_[i].shape;
+  const char* pattern = schema_.tensors[i].shape;
   std::string letters = "[";
   std::string sizes = "[";
   bool all_known = true;

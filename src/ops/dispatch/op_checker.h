@@ -1,7 +1,9 @@
-// The check of one call against a row of the table in op_schema.cpp: number of tensors, parameters, dtypes, shapes.
+// The check of one call against its OpSchema: number of tensors, parameters, dtypes, shapes, and the rules of
+// runtime/op_list.h.
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -10,17 +12,6 @@
 #include "ops/dispatch/op_schema.h"
 
 namespace anyaccel::ops {
-
-// Every dtype of abi/base.h.
-inline constexpr uint32_t any_dtype = (2u << AA_DTYPE_F8_E5M2) - 2u;
-
-// A shape is written one character a dimension; a leading '.' stands for any number of leading dimensions, the same in
-// all tensors of the call. Letters are those of abi/ops.h but for 'q' (Hq), 'k' (Hk), 'x' (Hq * D), 'y' (Hk * D) and
-// 'a'..'d' (N of linear_multi). A digit is itself.
-struct Pattern {
-  uint32_t dtypes;
-  const char* shape;
-};
 
 // "[2, 3]"
 std::string shape_text(const aa_tensor& t);
@@ -61,8 +52,7 @@ struct Bindings {
 // One call under check.
 class Checker {
  public:
-  Checker(const OpSchema& schema, const Pattern* patterns, const aa_op_call& call)
-      : schema_(schema), patterns_(patterns), call_(call) {}
+  Checker(const OpSchema& schema, const aa_op_call& call) : schema_(schema), call_(call) {}
 
   // Everything the table tells: number of tensors, params, dtypes, shapes. `order` lists the tensors in the order in
   // which they give the letters their sizes (inputs first make the better messages); null for the order of the table.
@@ -89,6 +79,31 @@ class Checker {
     if (!good) [[unlikely]]
       fail("parameter " + std::string(parameter) + " is " + std::to_string(found) + ", expected " + expected);
   }
+
+  // -- rules of runtime/op_list.h on parameters
+  void at_least_0(const char* parameter, int64_t found) const {
+    require(found >= 0, parameter, static_cast<double>(found), "at least 0");
+  }
+  void finite(const char* parameter, double found) const {
+    require(std::isfinite(found), parameter, found, "a finite number");
+  }
+  void not_negative(const char* parameter, double found) const {
+    require(found >= 0 && std::isfinite(found), parameter, found, "a finite number, at least 0");
+  }
+  void positive(const char* parameter, double found) const {
+    require(found > 0 && std::isfinite(found), parameter, found, "a finite number above 0");
+  }
+  void activation(int kind) const {
+    require(kind >= AA_ACTIVATION_SILU && kind <= AA_ACTIVATION_TANH, "kind", kind, "an aa_activation, 0 to 5");
+  }
+  void random_kind(const aa_random_params& params) const;
+  // -- and on sizes
+  // The rotated elements fit in a head. `cos` is the number of that tensor.
+  void rotation(int interleaved, uint32_t cos) const;
+  // The key/value heads divide the query heads.
+  void heads() const;
+  // There is a column to choose from, in tensor 1.
+  void vocabulary() const;
 
   std::string quoted(uint32_t i) const { return std::string("tensor \"") + schema_.tensors[i].name + "\""; }
 
@@ -122,9 +137,9 @@ class Checker {
       if (schema_.tensors[i].optional) return;
       fail(quoted(i) + " is absent, but it is not optional");
     }
-    if (t.dtype < 0 || t.dtype > AA_DTYPE_F8_E5M2 || !((patterns_[i].dtypes >> t.dtype) & 1u)) [[unlikely]] {
+    if (t.dtype < 0 || t.dtype > AA_DTYPE_F8_E5M2 || !((schema_.tensors[i].dtypes >> t.dtype) & 1u)) [[unlikely]] {
       fail(quoted(i) + " has dtype " + std::string(dtype_name(static_cast<DType>(t.dtype))) + ", expected " +
-           (patterns_[i].dtypes == any_dtype ? "a dtype of abi/base.h" : dtypes_text(patterns_[i].dtypes)));
+           (schema_.tensors[i].dtypes == any_dtype ? "a dtype of abi/base.h" : dtypes_text(schema_.tensors[i].dtypes)));
     }
     if (t.ndim < 0 || t.ndim > AA_MAX_DIMS) [[unlikely]]
       fail(quoted(i) + " has " + std::to_string(t.ndim) + " dimensions, expected 0 to " + std::to_string(AA_MAX_DIMS));
@@ -141,7 +156,7 @@ class Checker {
 
   void check_shape(uint32_t i) {
     const aa_tensor& t = call_.tensors[i];
-    const char* pattern = patterns_[i].shape;
+    const char* pattern = schema_.tensors[i].shape;
     int d = 0;
     if (*pattern == '.') {
       ++pattern;
@@ -184,7 +199,6 @@ class Checker {
   [[noreturn]] void fail_shape(uint32_t i, int wrong) const;
 
   const OpSchema& schema_;
-  const Pattern* patterns_;
   const aa_op_call& call_;
   Bindings bindings_;
 };

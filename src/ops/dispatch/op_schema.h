@@ -1,5 +1,5 @@
-// What the host knows about each op of include/anyaccel/abi/ops.h: how its tensors are used, and the checks every call
-// passes before a driver sees it.
+// The description of each op of include/anyaccel/abi/ops.h, and the checks that every call passes before a driver sees
+// it. All of it is made from the rows of runtime/op_list.h.
 #pragma once
 
 #include <span>
@@ -11,10 +11,18 @@ namespace anyaccel::ops {
 
 enum class Role { Out, In, InOut };
 
+// Every dtype of abi/base.h.
+inline constexpr uint32_t any_dtype = (2u << AA_DTYPE_F8_E5M2) - 2u;
+
 struct TensorSchema {
   const char* name;  // as in the table of abi/ops.h: "out", "x", "w_gate"
   Role role;
   bool optional;
+  uint32_t dtypes;  // one bit for each aa_dtype that it may have
+  // One character for each dimension; a leading '.' stands for any number of leading dimensions, the same in all
+  // tensors of the call. Letters are those of abi/ops.h but for 'q' (Hq), 'k' (Hk), 'x' (Hq * D), 'y' (Hk * D) and
+  // 'a'..'d' (N of linear_multi). A digit is itself.
+  const char* shape;
 };
 
 struct OpSchema {

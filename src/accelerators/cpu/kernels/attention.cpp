@@ -15,9 +15,9 @@
 
 #include "accelerators/cpu/kernels/attention_tile.h"
 #include "accelerators/cpu/kernels/checks.h"
-#include "accelerators/cpu/kernels/ops_fast.h"
 #include "accelerators/cpu/kernels/parallel.h"
 #include "accelerators/cpu/kernels/scratch.h"
+#include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/worker_pool.h"
 
 namespace anyaccel::cpu {

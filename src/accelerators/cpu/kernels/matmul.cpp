@@ -1,11 +1,16 @@
-// Entry points of the matmul ops: reads the call and chooses between the kernel for few rows and the ones for many.
-#include "accelerators/cpu/kernels/matmul.h"
-
+// Entry points of the products: the ops "linear", "linear_multi" and "gated_linear" of abi/ops.h and their forms by
+// rows.
+//
+// Weights are read in place, in the dtype they are stored in, and never repacked between calls: they may be a read-only
+// mapping of a file. A few rows of activations (decoding) go through gemv.cpp, which streams the weights at the speed
+// of memory; more rows (a prompt) go through gemm.cpp, which is bound by the rate of F32 multiply-adds. The forms by
+// rows are all run by the kernel for few rows, so that the sums of a row have one order whatever the number of rows.
 #include <algorithm>
 
 #include "accelerators/cpu/kernels/matmul_args.h"
 #include "accelerators/cpu/kernels/matmul_choice.h"
 #include "accelerators/cpu/kernels/matmul_inner.h"
+#include "accelerators/cpu/ops.h"
 
 namespace anyaccel::cpu {
 namespace {

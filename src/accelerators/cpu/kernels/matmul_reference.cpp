@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "accelerators/cpu/kernels/matmul.h"
 #include "accelerators/cpu/kernels/matmul_args.h"
+#include "accelerators/cpu/ops.h"
 #include "anyaccel/dtype.h"
 
 namespace anyaccel::cpu {

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <numbers>
 
-#include "accelerators/cpu/kernels/ops_fast.h"
 #include "accelerators/cpu/kernels/parallel.h"
 #include "accelerators/cpu/kernels/rows.h"
+#include "accelerators/cpu/ops.h"
 #include "anyaccel/philox.h"
 #include "base/scalar_convert.h"
 #include "base/simd/dispatch.h"

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "accelerators/cpu/kernels/checks.h"
+#include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/reference/element_access.h"
-#include "accelerators/cpu/reference/reference.h"
 
 namespace anyaccel::cpu {
 

@@ -4,8 +4,8 @@
 #include <numbers>
 
 #include "accelerators/cpu/kernels/checks.h"
+#include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/reference/element_access.h"
-#include "accelerators/cpu/reference/reference.h"
 #include "anyaccel/philox.h"
 
 namespace anyaccel::cpu {

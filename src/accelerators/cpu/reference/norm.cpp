@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/reference/element_access.h"
-#include "accelerators/cpu/reference/reference.h"
 
 namespace anyaccel::cpu {
 namespace {

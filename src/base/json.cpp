@@ -1,5 +1,5 @@
-// JsonDocument: events of the JSON library's parser, put together to a tree of our own. The parser does not recurse and
-// the tree's depth is limited, so nesting cannot exhaust the stack.
+// Implements json.h. Reading: events of the JSON library's parser, put together to a tree of our own. The parser does not
+// recurse and the tree's depth is limited, so nesting cannot exhaust the stack. Writing: the library writes texts and numbers.
 #include "base/json.h"
 
 #include <algorithm>
@@ -113,6 +113,65 @@ bool find_path(const JsonValue& value, const JsonValue* wanted, std::string& pat
   return false;
 }
 
+// Appends a value that lies `depth` levels deep.
+class Writer {
+ public:
+  Writer(std::string& out, int indent, BadUtf8 bad_utf8)
+      : out_(out),
+        indent_(indent),
+        bad_utf8_(bad_utf8 == BadUtf8::Replace ? nlohmann::json::error_handler_t::replace
+                                               : nlohmann::json::error_handler_t::strict) {}
+
+  void write(const JsonValue& value, size_t depth) {
+    if (const auto* array = std::get_if<JsonArray>(&value.data)) {
+      list(*array, '[', ']', depth, [&](const JsonValue& element) { write(element, depth + 1); });
+    } else if (const auto* members = std::get_if<JsonMembers>(&value.data)) {
+      list(*members, '{', '}', depth, [&](const JsonMember& member) {
+        scalar(member.key);
+        out_ += indent_ < 0 ? ":" : ": ";
+        write(member.value, depth + 1);
+      });
+    } else if (const auto* text = std::get_if<std::string>(&value.data)) {
+      scalar(*text);
+    } else if (const auto* whole = std::get_if<int64_t>(&value.data)) {
+      scalar(*whole);
+    } else if (const auto* large = std::get_if<uint64_t>(&value.data)) {
+      scalar(*large);
+    } else if (const auto* real = std::get_if<double>(&value.data)) {
+      scalar(*real);
+    } else if (const auto* truth = std::get_if<bool>(&value.data)) {
+      scalar(*truth);
+    } else {
+      scalar(nullptr);
+    }
+  }
+
+ private:
+  void scalar(const nlohmann::json& value) { out_ += value.dump(-1, ' ', false, bad_utf8_); }
+  void new_line(size_t depth) {
+    if (indent_ < 0) return;
+    out_ += '\n';
+    out_.append(depth * static_cast<size_t>(indent_), ' ');
+  }
+  template <typename List, typename Write>
+  void list(const List& list, char open, char close, size_t depth, const Write& write_one) {
+    out_ += open;
+    bool first = true;
+    for (const auto& one : list) {
+      if (!first) out_ += ',';
+      first = false;
+      new_line(depth + 1);
+      write_one(one);
+    }
+    if (!first) new_line(depth);
+    out_ += close;
+  }
+
+  std::string& out_;
+  int indent_;
+  nlohmann::json::error_handler_t bad_utf8_;
+};
+
 std::string number_text(double value) {
   char text[40];
   std::snprintf(text, sizeof text, "%.15g", value);
@@ -134,6 +193,52 @@ std::string describe(const JsonValue& value) {
 }
 
 }  // namespace
+
+JsonValue::JsonValue(const char* text) : data(std::string(text)) {}
+JsonValue::JsonValue(std::string_view text) : data(std::string(text)) {}
+JsonValue::JsonValue(std::string text) : data(std::move(text)) {}
+JsonValue::JsonValue(JsonArray elements) : data(std::move(elements)) {}
+JsonValue::JsonValue(JsonMembers members) : data(std::move(members)) {}
+JsonValue::JsonValue(std::initializer_list<JsonMember> members) : data(JsonMembers(members)) {}
+
+JsonValue& JsonValue::operator[](std::string_view key) {
+  if (std::holds_alternative<std::monostate>(data)) data = JsonMembers();
+  auto& members = std::get<JsonMembers>(data);
+  for (auto& [name, value] : members) {
+    if (name == key) return value;
+  }
+  members.push_back({std::string(key), JsonValue()});
+  return members.back().value;
+}
+
+void JsonValue::push_back(JsonValue element) {
+  if (std::holds_alternative<std::monostate>(data)) data = JsonArray();
+  std::get<JsonArray>(data).push_back(std::move(element));
+}
+
+const JsonValue* JsonValue::find(std::string_view key) const {
+  if (const auto* members = std::get_if<JsonMembers>(&data)) {
+    for (const auto& [name, value] : *members) {
+      if (name == key) return &value;
+    }
+  }
+  return nullptr;
+}
+
+std::span<const JsonValue> JsonValue::elements() const {
+  if (const auto* array = std::get_if<JsonArray>(&data)) return *array;
+  return {};
+}
+
+std::string json_text(const JsonValue& value, int indent, BadUtf8 bad_utf8) {
+  std::string out;
+  try {
+    Writer(out, indent, bad_utf8).write(value, 0);
+  } catch (const nlohmann::json::type_error& error) {
+    throw InvalidArgument(std::string("a text to be written as JSON is not UTF-8: ") + error.what());
+  }
+  return out;
+}
 
 std::string quote_text(std::string_view text) {
   constexpr size_t longest = 60;

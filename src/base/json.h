@@ -1,14 +1,19 @@
-// A JSON document read with every check that files from outside need: errors name the file and the field, repeated keys
-// and deep nesting are refused. Keeps the JSON library (slow to compile) out of all other files.
+// JSON values, written as text, and documents read with every check that files from outside need: errors name the file and
+// the field, repeated keys and deep nesting are refused. Keeps the JSON library (slow to compile) out of all other files:
+// tools/check_layering allows its header in json.cpp alone.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -19,15 +24,69 @@ struct JsonMember;
 using JsonArray = std::vector<JsonValue>;
 using JsonMembers = std::vector<JsonMember>;  // in the order of the file, keys are unique
 
+// What json_text() does with bytes that are not UTF-8.
+enum class BadUtf8 {
+  Refuse,   // InvalidArgument
+  Replace,  // by U+FFFD
+};
+
+// A value; made from what it holds, where lists of pairs make objects: JsonValue v = {{"name", "x"}, {"sizes", sizes}}.
 struct JsonValue {
   // Null, bool, whole numbers (uint64 only above the range of int64), other numbers, text.
   std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string, JsonArray, JsonMembers> data;
+
+  JsonValue() = default;
+  // Templates, so that nothing becomes a bool or a number by a conversion.
+  template <std::same_as<bool> T>
+  JsonValue(T value);
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) JsonValue(T value);
+  template <std::floating_point T>
+  JsonValue(T value);
+  JsonValue(const char* text);
+  JsonValue(std::string_view text);
+  JsonValue(std::string text);
+  JsonValue(JsonArray elements);
+  JsonValue(JsonMembers members);
+  JsonValue(std::initializer_list<JsonMember> members);  // whose keys are unique
+  template <typename T>
+  JsonValue(const std::vector<T>& values);
+
+  // The member called `key`, added (null) when it is not there. This must be an object, or null, which becomes one.
+  JsonValue& operator[](std::string_view key);
+  // Adds an element. This must be an array, or null, which becomes one.
+  void push_back(JsonValue element);
+
+  // The member called `key`; null pointer when this is no object or has none.
+  const JsonValue* find(std::string_view key) const;
+  // An array's elements; none of anything else.
+  std::span<const JsonValue> elements() const;
 };
 
 struct JsonMember {
   std::string key;
   JsonValue value;
 };
+
+// Down here, where JsonMember is complete.
+template <std::same_as<bool> T>
+JsonValue::JsonValue(T value) : data(value) {}
+template <std::integral T>
+requires(!std::same_as<T, bool>) JsonValue::JsonValue(T value) {
+  if (std::in_range<int64_t>(value)) {
+    data = static_cast<int64_t>(value);
+  } else {
+    data = static_cast<uint64_t>(value);
+  }
+}
+template <std::floating_point T>
+JsonValue::JsonValue(T value) : data(static_cast<double>(value)) {}
+template <typename T>
+JsonValue::JsonValue(const std::vector<T>& values) : data(JsonArray(values.begin(), values.end())) {}
+
+// The value in one line without spaces; with `indent` spaces a level (0 or more) over several lines. Members stay in their
+// order; numbers that are not finite become null.
+std::string json_text(const JsonValue& value, int indent = -1, BadUtf8 bad_utf8 = BadUtf8::Refuse);
 
 class JsonDocument;
 

@@ -155,7 +155,7 @@ int run_build_ops(int argc, char** argv) {
     if (!list) build(ops, prebuilt);
     const bool failed = std::any_of(ops.begin(), ops.end(), [](const Op& op) { return op.failed; });
     if (json) {
-      Json object;
+      JsonValue object;
       for (const Op& op : ops) {
         object["ops"].push_back({{"op", op.builder->op_name()},
                                  {"builder", op.builder->name()},

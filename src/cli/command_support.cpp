@@ -28,7 +28,7 @@ struct Failure {
   std::string message;
   std::string kind;  // of the object's error; docs/command_line.md lists them
   int code = 1;
-  Json object = Json::object();  // what there was before
+  JsonValue object = JsonMembers();  // what there was before
 };
 
 Failure describe(const std::exception_ptr& thrown) {
@@ -78,7 +78,7 @@ int report(const std::string& message, int code) {
 int report_failure(const Failure& failure, bool json) {
   report(failure.message, failure.code);
   if (json && is_first_rank()) {
-    Json object = failure.object;
+    JsonValue object = failure.object;
     object["error"] = error_json(failure.kind, failure.message);
     print_json(object);
   }
@@ -126,9 +126,11 @@ int run_command(CommandLine& line, int argc, char** argv, const std::function<in
   return check_standard_output(code);
 }
 
-void print_json(const Json& object) { std::cout << object.dump(2, ' ', false, Json::error_handler_t::replace) << '\n'; }
+void print_json(const JsonValue& object) { std::cout << json_text(object, 2, BadUtf8::Replace) << '\n'; }
 
-Json error_json(const std::string& kind, const std::string& message) { return {{"kind", kind}, {"message", message}}; }
+JsonValue error_json(const std::string& kind, const std::string& message) {
+  return {{"kind", kind}, {"message", message}};
+}
 
 int64_t parse_integer(const std::string& option, const std::string& text, int64_t low, int64_t high) {
   return parse_within(option, text, low, high);

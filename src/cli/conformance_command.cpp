@@ -107,10 +107,10 @@ void print_coverage(const Report& report) {
   std::printf("%d of %zu functions were called and are implemented\n", called, report.coverage.size());
 }
 
-Json json_of(const aa_driver& driver, const std::string& origin, const Report& report) {
-  Json json;
+JsonValue json_of(const aa_driver& driver, const std::string& origin, const Report& report) {
+  JsonValue json;
   json["driver"] = {{"name", driver.name}, {"vendor", driver.vendor}, {"version", driver.version}, {"origin", origin}};
-  json["cases"] = Json::array();
+  json["cases"] = JsonArray();
   for (const CaseResult& result : report.cases) {
     json["cases"].push_back({{"group", result.group},
                              {"name", result.name},
@@ -119,7 +119,7 @@ Json json_of(const aa_driver& driver, const std::string& origin, const Report& r
                              {"milliseconds", result.milliseconds}});
   }
   for (const Outcome outcome : outcomes) json["totals"][conformance::outcome_name(outcome)] = count(report, outcome);
-  json["coverage"] = Json::array();
+  json["coverage"] = JsonArray();
   for (const auto& row : report.coverage) {
     json["coverage"].push_back(
         {{"table", row.table}, {"function", row.function}, {"calls", row.calls}, {"unimplemented", row.unimplemented}});

@@ -308,9 +308,9 @@ void print_texts(const llm::GenerateResult& result) {
   }
 }
 
-Json result_json(const Arguments& arguments, const std::vector<std::string>& prompts,
-                 const llm::TextGenerator& generator, const llm::GenerateResult& result) {
-  Json completions = Json::array();
+JsonValue result_json(const Arguments& arguments, const std::vector<std::string>& prompts,
+                      const llm::TextGenerator& generator, const llm::GenerateResult& result) {
+  JsonValue completions = JsonArray();
   for (size_t i = 0; i < result.completions.size(); ++i) {
     const llm::Completion& completion = result.completions[i];
     completions.push_back({{"prompt", prompts[i]},
@@ -352,8 +352,8 @@ void print_timings(const llm::GenerateResult& result) {
                timings.decode_rate(), 100.0 * timings.host_share(), static_cast<unsigned long long>(result.seed));
 }
 
-Json check_json(const Arguments& arguments, const llm::TensorCheck& check) {
-  Json findings = Json::array();
+JsonValue check_json(const Arguments& arguments, const llm::TensorCheck& check) {
+  JsonValue findings = JsonArray();
   for (const llm::TensorFinding& finding : check.findings) {
     findings.push_back({{"tensor", finding.tensor},
                         {"file", finding.file},

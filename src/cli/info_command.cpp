@@ -1,8 +1,10 @@
 // anyaccel info: what was chosen and why, every candidate and its probe, devices, capabilities, op builders.
 #include <algorithm>
 #include <cstdio>
+#include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/compiler.h"
@@ -55,9 +57,9 @@ std::vector<std::string> capability_names(uint64_t caps) {
   return result;
 }
 
-Json device_json(Accelerator& accelerator, int index) {
+JsonValue device_json(Accelerator& accelerator, int index) {
   const aa_device_props& props = accelerator.device_properties(index);
-  Json device;
+  JsonValue device;
   device["name"] = accelerator.device_name(index);
   device["model"] = props.name;
   device["vendor"] = props.vendor;
@@ -103,12 +105,12 @@ std::string collectives_problem(DriverAccelerator& accelerator) {
   return std::string(status.message());
 }
 
-Json collect() {
+JsonValue collect() {
   Accelerator& accelerator = *get_accelerator();
   const DetectionReport report = probe_all_accelerators();
-  Json info;
+  JsonValue info;
   info["anyaccel"] = ANYACCEL_VERSION;
-  Json& chosen = info["accelerator"];
+  JsonValue& chosen = info["accelerator"];
   chosen["name"] = report.chosen;
   chosen["chosen_by"] = report.method;
   chosen["device_count"] = accelerator.device_count();
@@ -158,7 +160,21 @@ Json collect() {
   return info;
 }
 
-std::string text(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string text(const JsonValue& value) {
+  const auto* string = std::get_if<std::string>(&value.data);
+  return string ? *string : json_text(value);
+}
+
+// Of a member that collect() always sets.
+std::string text(const JsonValue& object, std::string_view key) { return text(*object.find(key)); }
+
+bool is_true(const JsonValue& object, std::string_view key) { return std::get<bool>(object.find(key)->data); }
+
+// Of a list that is not there when it has no elements.
+std::span<const JsonValue> elements(const JsonValue& object, std::string_view key) {
+  const JsonValue* list = object.find(key);
+  return list ? list->elements() : std::span<const JsonValue>();
+}
 
 std::string padded(std::string label, size_t column) {
   label.resize(std::max(column, label.size() + 1), ' ');
@@ -176,54 +192,56 @@ void print_lines(std::string_view lines) {
   }
 }
 
-void print(const Json& info) {
-  const Json& chosen = info["accelerator"];
-  std::printf("anyaccel %s\n\n", text(info["anyaccel"]).c_str());
+void print(const JsonValue& info) {
+  const JsonValue& chosen = *info.find("accelerator");
+  std::printf("anyaccel %s\n\n", text(info, "anyaccel").c_str());
   print_lines(accelerator_choice_summary());
   std::printf("\ncandidates, in the order they are considered\n");
-  for (const Json& candidate : info["candidates"]) {
-    const std::string label = padded("  " + text(candidate["name"]), 17) + text(candidate["state"]);
-    print_entry(label, 30, text(candidate["reason"]));
+  for (const JsonValue& candidate : elements(info, "candidates")) {
+    const std::string label = padded("  " + text(candidate, "name"), 17) + text(candidate, "state");
+    print_entry(label, 30, text(candidate, "reason"));
   }
-  for (const Json& error : info["plugin_errors"]) print_entry(" ", 2, text(error));
+  for (const JsonValue& error : elements(info, "plugin_errors")) print_entry(" ", 2, text(error));
   std::printf("\ndevices\n");
-  for (const Json& device : info["devices"]) {
-    const auto bytes = [&](const char* which) { return format_bytes(device[which].get<double>()); };
-    print_entry("  " + text(device["name"]), 11,
-                text(device["model"]) + ", " + text(device["arch"]) + ", " + text(device["compute_units"]) +
+  for (const JsonValue& device : elements(info, "devices")) {
+    const auto bytes = [&](const char* which) {
+      return format_bytes(static_cast<double>(std::get<int64_t>(device.find(which)->data)));
+    };
+    print_entry("  " + text(device, "name"), 11,
+                text(device, "model") + ", " + text(device, "arch") + ", " + text(device, "compute_units") +
                     " compute units, " + bytes("available_memory") + " of " + bytes("total_memory") + " free");
     std::string caps;
-    for (const Json& capability : device["capabilities"]) caps += (caps.empty() ? "" : ", ") + text(capability);
+    for (const JsonValue& capability : elements(device, "capabilities"))
+      caps += (caps.empty() ? "" : ", ") + text(capability);
     print_entry("", 11, caps);
   }
   std::string dtypes;
-  for (const Json& dtype : chosen["dtypes"]) dtypes += (dtypes.empty() ? "" : ", ") + text(dtype);
+  for (const JsonValue& dtype : elements(chosen, "dtypes")) dtypes += (dtypes.empty() ? "" : ", ") + text(dtype);
   std::printf("\nnumber formats  %s\n", dtypes.c_str());
-  std::printf("graphs          %s\n", chosen["graphs"].get<bool>() ? "yes" : "no");
-  std::printf("collectives     %s %s\n", text(chosen["communication_backend"]).c_str(),
-              text(chosen["communication_backend_version"]).c_str());
-  if (chosen.contains("communication_backend_problem")) {
-    print_entry("", 16, text(chosen["communication_backend_problem"]));
+  std::printf("graphs          %s\n", is_true(chosen, "graphs") ? "yes" : "no");
+  std::printf("collectives     %s %s\n", text(chosen, "communication_backend").c_str(),
+              text(chosen, "communication_backend_version").c_str());
+  if (chosen.find("communication_backend_problem")) {
+    print_entry("", 16, text(chosen, "communication_backend_problem"));
   }
-  if (chosen.contains("driver")) {
-    std::printf("driver          %s %s, interface %s, %s\n", text(chosen["driver"]["vendor"]).c_str(),
-                text(chosen["driver"]["version"]).c_str(), text(chosen["driver"]["abi"]).c_str(),
-                text(chosen["driver"]["origin"]).c_str());
+  if (const JsonValue* driver = chosen.find("driver")) {
+    std::printf("driver          %s %s, interface %s, %s\n", text(*driver, "vendor").c_str(),
+                text(*driver, "version").c_str(), text(*driver, "abi").c_str(), text(*driver, "origin").c_str());
   }
-  if (chosen.contains("kernel_compiler")) {
-    std::printf("kernel compiler %s\n", text(chosen["kernel_compiler"]).c_str());
+  if (chosen.find("kernel_compiler")) {
+    std::printf("kernel compiler %s\n", text(chosen, "kernel_compiler").c_str());
   }
   std::printf("\nop builders\n");
-  for (const Json& builder : info["op_builders"]) {
-    const std::string built = text(builder["built"]);
+  for (const JsonValue& builder : elements(info, "op_builders")) {
+    const std::string built = text(builder, "built");
     const char* state = built == "included" ? "included"
                         : built == "yes"    ? "built"
                                             : "compatible, built when first asked for";
-    print_entry("  " + text(builder["name"]), 33, builder["compatible"].get<bool>() ? state : text(builder["reason"]));
+    print_entry("  " + text(builder, "name"), 33, is_true(builder, "compatible") ? state : text(builder, "reason"));
   }
   std::printf("\nops of InferenceBuilder\n");
-  for (const Json& op : info["ops"]) {
-    std::printf("  %-20s %s\n", text(op["name"]).c_str(), text(op["runs_on"]).c_str());
+  for (const JsonValue& op : elements(info, "ops")) {
+    std::printf("  %-20s %s\n", text(op, "name").c_str(), text(op, "runs_on").c_str());
   }
 }
 
@@ -235,7 +253,7 @@ int run_info(int argc, char** argv) {
   bool json = false;
   line.add_json_flag(json, "one JSON object instead of a text");
   return run_command(line, argc, argv, [&] {
-    const Json info = collect();
+    const JsonValue info = collect();
     if (json) {
       print_json(info);
     } else {

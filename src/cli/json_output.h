@@ -2,32 +2,31 @@
 #pragma once
 
 #include <exception>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
+#include "base/json.h"
+
 namespace anyaccel::cli {
 
-using Json = nlohmann::ordered_json;
-
 // On standard output. Bytes that are not UTF-8 are replaced: prompts, paths and a plugin's texts may have any.
-void print_json(const Json& object);
+void print_json(const JsonValue& object);
 
 // The member "error" of a command that ends with a code other than 0.
-Json error_json(const std::string& kind, const std::string& message);
+JsonValue error_json(const std::string& kind, const std::string& message);
 
 // A failure of a command with --json that had results already: run_command() prints their object with the error of `cause`
 // as its member "error".
 class PartialResult : public std::exception {
  public:
-  PartialResult(std::exception_ptr cause, Json object) : cause_(std::move(cause)), object_(std::move(object)) {}
+  PartialResult(std::exception_ptr cause, JsonValue object) : cause_(std::move(cause)), object_(std::move(object)) {}
   const char* what() const noexcept override { return "the command failed after some results"; }
   const std::exception_ptr& cause() const noexcept { return cause_; }
-  const Json& object() const noexcept { return object_; }
+  const JsonValue& object() const noexcept { return object_; }
 
  private:
   std::exception_ptr cause_;
-  Json object_;
+  JsonValue object_;
 };
 
 }  // namespace anyaccel::cli

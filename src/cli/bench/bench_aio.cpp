@@ -9,12 +9,12 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "anyaccel/error.h"
 #include "anyaccel/op_builder.h"
 #include "anyaccel/ops/async_io.h"
+#include "base/json.h"
 #include "base/shell.h"
 #include "base/subprocess.h"
 #include "cli/bench/bench.h"
@@ -62,9 +62,13 @@ double run_fio(const std::string& fio, const std::string& file, bool write, cons
                       "--iodepth=" + std::to_string(options.queue_depth),
                       "--size=" + std::to_string(options.file_bytes), "--time_based=1", "--ramp_time=1",
                       "--runtime=" + std::to_string(static_cast<int>(run_seconds)), "--output-format=json"});
-  const auto report = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (report.is_discarded() || !report.contains("jobs")) return 0;
-  return 1e-9 * report["jobs"].at(0).at(write ? "write" : "read").value("bw_bytes", 0.0);
+  try {
+    const JsonDocument report = JsonDocument::parse(text, "fio");
+    const JsonRef job = report.root().at("jobs")[0];
+    return 1e-9 * job.at(write ? "write" : "read").at("bw_bytes").number(0, 1e15);
+  } catch (const CheckpointError&) {
+    return 0;
+  }
 }
 
 // The same without fio: blocks one after the other, by one thread.

@@ -68,17 +68,17 @@ double ceiling_in_turns(aa_ceiling kind, const Options& options, const std::func
 
 namespace {
 
-Json machine_json() {
+JsonValue machine_json() {
   utsname system{};
   uname(&system);
-  Json machine;
+  JsonValue machine;
   machine["system"] = std::string(system.sysname) + " " + system.release;
   machine["architecture"] = system.machine;
   machine["cores"] = std::thread::hardware_concurrency();
   return machine;
 }
 
-Json accelerator_json() {
+JsonValue accelerator_json() {
   Accelerator& accelerator = *get_accelerator();
   const aa_device_props& props = accelerator.device_properties();
   return {{"name", accelerator.name()},
@@ -106,8 +106,8 @@ void print_table(const std::vector<bench::Result>& results) {
   }
 }
 
-Json results_json(const std::vector<bench::Result>& results) {
-  Json all = Json::array();
+JsonValue results_json(const std::vector<bench::Result>& results) {
+  JsonValue all = JsonArray();
   for (const bench::Result& r : results) {
     all.push_back({{"name", r.name},
                    {"value", r.value},
@@ -217,7 +217,7 @@ int run_bench(int argc, char** argv) {
       print_table(results);
       return 0;
     }
-    Json object;
+    JsonValue object;
     object["anyaccel"] = ANYACCEL_VERSION;
     object["machine"] = machine_json();
     object["accelerator"] = accelerator_json();

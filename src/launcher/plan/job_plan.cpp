@@ -2,11 +2,25 @@
 #include "launcher/plan/job_plan.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <limits>
 
 #include "anyaccel/error.h"
+#include "base/json.h"
 
 namespace anyaccel::launcher {
+namespace {
+
+int whole_number(const JsonRef& value) {
+  return static_cast<int>(value.integer(std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
+}
+
+std::vector<std::string> texts(const JsonRef& list) {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < list.size(); ++i) out.push_back(list[i].string());
+  return out;
+}
+
+}  // namespace
 
 int JobPlan::world_size() const { return first_rank(static_cast<int>(hosts.size())); }
 
@@ -22,10 +36,12 @@ bool JobPlan::same_slots() const {
 }
 
 std::string job_text(const JobPlan& job) {
-  nlohmann::ordered_json hosts = nlohmann::ordered_json::array();
+  JsonArray hosts;
   for (const Host& host : job.hosts) hosts.push_back({{"name", host.name}, {"slots", host.slots}});
-  const nlohmann::ordered_json json = {
-      {"hosts", std::move(hosts)},
+  JsonMembers environment;
+  for (const auto& [name, value] : job.environment) environment.push_back({name, value});
+  const JsonValue json = {
+      {"hosts", hosts},
       {"master_addr", job.master_addr},
       {"master_port", job.master_port},
       {"token", job.token},
@@ -38,15 +54,15 @@ std::string job_text(const JobPlan& job) {
       {"log_level", job.log_level},
       {"join_timeout", job.join_timeout},
       {"visible_devices", job.visible_devices},
-      {"environment", job.environment},
+      {"environment", environment},
       {"directory", job.directory},
       {"program", job.program},
       {"runner", job.runner},
       {"control", {{"addresses", job.control.addresses}, {"port", job.control.port}, {"secret", job.control.secret}}},
   };
   try {
-    return json.dump();
-  } catch (const nlohmann::json::exception&) {
+    return json_text(json);
+  } catch (const InvalidArgument&) {
     throw InvalidArgument(
         "the program's arguments, the variables that go along, the folder and the log's folder must be "
         "UTF-8 to be sent to other hosts; one of them is not");
@@ -56,31 +72,39 @@ std::string job_text(const JobPlan& job) {
 JobPlan parse_job(std::string_view text) {
   JobPlan job;
   try {
-    const nlohmann::json json = nlohmann::json::parse(text);
-    for (const nlohmann::json& host : json.at("hosts")) {
-      job.hosts.push_back({host.at("name").get<std::string>(), host.at("slots").get<std::vector<int>>()});
+    const JsonDocument document = JsonDocument::parse(text, "the job");
+    const JsonRef json = document.root();
+    const JsonRef hosts = json.at("hosts");
+    for (size_t i = 0; i < hosts.size(); ++i) {
+      Host& host = job.hosts.emplace_back();
+      host.name = hosts[i].at("name").string();
+      const JsonRef slots = hosts[i].at("slots");
+      for (size_t slot = 0; slot < slots.size(); ++slot) host.slots.push_back(whole_number(slots[slot]));
     }
-    json.at("master_addr").get_to(job.master_addr);
-    json.at("master_port").get_to(job.master_port);
-    json.at("token").get_to(job.token);
-    json.at("bind_cores").get_to(job.bind_cores);
-    json.at("core_list").get_to(job.core_list);
-    json.at("log_dir").get_to(job.log_dir);
-    json.at("log_stamp").get_to(job.log_stamp);
-    json.at("prefix_output").get_to(job.prefix_output);
-    json.at("pass_local_rank").get_to(job.pass_local_rank);
-    json.at("log_level").get_to(job.log_level);
-    json.at("join_timeout").get_to(job.join_timeout);
-    json.at("visible_devices").get_to(job.visible_devices);
-    json.at("environment").get_to(job.environment);
-    json.at("directory").get_to(job.directory);
-    json.at("program").get_to(job.program);
-    json.at("runner").get_to(job.runner);
-    const nlohmann::json& control = json.at("control");
-    control.at("addresses").get_to(job.control.addresses);
-    control.at("port").get_to(job.control.port);
-    control.at("secret").get_to(job.control.secret);
-  } catch (const nlohmann::json::exception& error) {
+    job.master_addr = json.at("master_addr").string();
+    job.master_port = whole_number(json.at("master_port"));
+    job.token = json.at("token").string();
+    job.bind_cores = json.at("bind_cores").boolean();
+    job.core_list = json.at("core_list").string();
+    job.log_dir = json.at("log_dir").string();
+    job.log_stamp = json.at("log_stamp").string();
+    job.prefix_output = json.at("prefix_output").boolean();
+    job.pass_local_rank = json.at("pass_local_rank").boolean();
+    job.log_level = json.at("log_level").string();
+    job.join_timeout = whole_number(json.at("join_timeout"));
+    job.visible_devices = texts(json.at("visible_devices"));
+    const JsonRef environment = json.at("environment");
+    for (size_t i = 0; i < environment.size(); ++i) {
+      job.environment[environment.key(i)] = environment.member(i).string();
+    }
+    job.directory = json.at("directory").string();
+    job.program = texts(json.at("program"));
+    job.runner = json.at("runner").string();
+    const JsonRef control = json.at("control");
+    job.control.addresses = texts(control.at("addresses"));
+    job.control.port = whole_number(control.at("port"));
+    job.control.secret = control.at("secret").string();
+  } catch (const CheckpointError& error) {
     throw InvalidArgument(std::string("the launcher's description of the job cannot be read: ") + error.what());
   }
   if (job.program.empty()) throw InvalidArgument("the launcher's description of the job names no program");

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <sstream>
 #include <system_error>
@@ -14,6 +13,7 @@
 #include "anyaccel/file_output.h"
 #include "anyaccel/llm/model_config.h"
 #include "anyaccel/llm/safetensors.h"
+#include "base/json.h"
 #include "llm/config/shape_config.h"
 #include "llm/model/decoder_tensors.h"
 #include "llm/model/random_weights.h"
@@ -24,35 +24,34 @@ namespace anyaccel::llm {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 // Bytes that are made and written at a time.
 constexpr size_t piece_bytes = size_t{4} << 20;
 
-Json config_json(const ModelShape& shape, DType dtype) {
+JsonValue config_json(const ModelShape& shape, DType dtype) {
   const char* architecture = shape.family == "mistral" ? "MistralForCausalLM"
                              : shape.family == "qwen2" ? "Qwen2ForCausalLM"
                              : shape.family == "qwen3" ? "Qwen3ForCausalLM"
                                                        : "LlamaForCausalLM";
-  Json json = {{"architectures", {architecture}},
-               {"model_type", shape.family},
-               {"vocab_size", shape.vocab_size},
-               {"hidden_size", shape.hidden_size},
-               {"intermediate_size", shape.intermediate_size},
-               {"num_hidden_layers", shape.layers},
-               {"num_attention_heads", shape.heads},
-               {"num_key_value_heads", shape.kv_heads},
-               {"head_dim", shape.head_dim},
-               {"hidden_act", "silu"},
-               {"max_position_embeddings", shape.max_positions},
-               {"rms_norm_eps", shape.norm_eps},
-               {"rope_theta", shape.rope_theta},
-               {"tie_word_embeddings", shape.tied},
-               {"initializer_range", 0.02},
-               {"bos_token_id", made_up_bos_id},
-               {"eos_token_id", made_up_eos_id},
-               {"torch_dtype", dtype_name(dtype)},
-               {"use_cache", true}};
+  JsonValue json = {{"architectures", JsonArray{architecture}},
+                    {"model_type", shape.family},
+                    {"vocab_size", shape.vocab_size},
+                    {"hidden_size", shape.hidden_size},
+                    {"intermediate_size", shape.intermediate_size},
+                    {"num_hidden_layers", shape.layers},
+                    {"num_attention_heads", shape.heads},
+                    {"num_key_value_heads", shape.kv_heads},
+                    {"head_dim", shape.head_dim},
+                    {"hidden_act", "silu"},
+                    {"max_position_embeddings", shape.max_positions},
+                    {"rms_norm_eps", shape.norm_eps},
+                    {"rope_theta", shape.rope_theta},
+                    {"tie_word_embeddings", shape.tied},
+                    {"initializer_range", 0.02},
+                    {"bos_token_id", made_up_bos_id},
+                    {"eos_token_id", made_up_eos_id},
+                    {"torch_dtype", dtype_name(dtype)},
+                    {"use_cache", true}};
   if (shape.family == "llama") {
     json["attention_bias"] = false;
     json["mlp_bias"] = false;
@@ -141,7 +140,7 @@ void write_weights(const std::vector<TensorSlot>& slots, const fs::path& path, c
 }  // namespace
 
 std::string config_text_of_shape(const ModelShape& shape, DType dtype) {
-  return config_json(shape, dtype).dump(2) + "\n";
+  return json_text(config_json(shape, dtype), 2) + "\n";
 }
 
 ModelConfig config_of_shape(const ModelShape& shape, DType dtype) {
@@ -203,8 +202,8 @@ void make_model(const ModelShape& shape, const std::string& directory, const Mak
   std::ostringstream tokenizer;
   write_made_up_tokenizer(tokenizer, shape.vocab_size);
   files.write("tokenizer.json", tokenizer.str());
-  const Json generation = {{"bos_token_id", made_up_bos_id}, {"eos_token_id", made_up_eos_id}};
-  files.write("generation_config.json", generation.dump(2) + "\n");
+  const JsonValue generation = {{"bos_token_id", made_up_bos_id}, {"eos_token_id", made_up_eos_id}};
+  files.write("generation_config.json", json_text(generation, 2) + "\n");
   // Last, so that a directory with a config.json is complete.
   files.write("config.json", config_text_of_shape(shape, options.dtype));
   files.complete();

@@ -1,5 +1,5 @@
-// The fused ops: whatever an accelerator makes of them, one op of its own or the sequence that the face runs, against the
-// sequence of the CPU's references; and that the face hands calls over where an accelerator has the op.
+// The fused ops: whatever an accelerator makes of them, one op of its own or the sequence that the face runs, against
+// the sequence of the CPU's references; and that the face hands calls over where an accelerator has the op.
 #include <map>
 #include <memory>
 #include <set>
@@ -143,7 +143,8 @@ void expect_results(const OpCase& found, const OpCase& expected, const OpCase& o
   }
 }
 
-// ---- an accelerator's own ----------------------------------------------------------------------------------------------
+// ---- an accelerator's own
+// ----------------------------------------------------------------------------------------------
 
 // Calls of an op that the accelerator under test has, of any layout and dtype; what it refuses is the sequence's.
 class OwnOps : public ::testing::TestWithParam<const char*> {
@@ -242,7 +243,8 @@ TEST_P(OwnOps, OutOfRange) {
 INSTANTIATE_TEST_SUITE_P(All, OwnOps, ::testing::Values("norm_linear", "norm_gated_linear", "norm_qkv_rope"),
                          [](const auto& info) { return std::string(info.param); });
 
-// ---- through the face --------------------------------------------------------------------------------------------------
+// ---- through the face
+// --------------------------------------------------------------------------------------------------
 
 // Runs cases of dense tensors through the typed face.
 class Face {
@@ -254,27 +256,16 @@ class Face {
   void run(OpCase& c, DType between = DType::F32) {
     std::vector<Tensor> t;
     for (const TestTensor& tensor : c.tensors) t.push_back(upload(tensor));
-    const auto scratch = [&](const Shape& shape, DType dtype) {
-      return Tensor::empty(anyaccel::Shape(std::span<const int64_t>(shape)), dtype, accelerator_.device());
-    };
     if (c.op == "norm_linear") {
-      const Tensor normed = scratch(c.tensors[1].shape(), between);
-      ops_.norm_linear(t[0], t[1], t[2], t[3], params<aa_norm_params>(c).eps, normed, t[4]);
+      ops_.norm_linear(t[0], t[1], t[2], t[3], params<aa_norm_params>(c).eps, t[4], between);
     } else if (c.op == "norm_gated_linear") {
-      const Tensor normed = scratch(c.tensors[1].shape(), between);
       const auto& p = params<aa_norm_activation_params>(c);
-      ops_.norm_gated_linear(t[0], t[1], t[2], t[3], t[4], static_cast<ops::Activation>(p.kind), p.eps, normed, t[5],
-                             t[6]);
+      ops_.norm_gated_linear(t[0], t[1], t[2], t[3], t[4], static_cast<ops::Activation>(p.kind), p.eps, t[5], t[6],
+                             between);
     } else {
       const auto& p = params<aa_norm_rope_params>(c);
-      const Shape& q = c.tensors[0].shape();
-      const int64_t kv_heads = c.tensors[1].shape()[1];
-      const Tensor normed = scratch(c.tensors[3].shape(), between);
-      const Tensor k = scratch({q[0], kv_heads * q[2]}, DType::F32), v = scratch({q[0], kv_heads * q[2]}, DType::F32);
-      const Tensor q_rows = t[0].view({q[0], q[1] * q[2]});
-      const Tensor k_heads = k.view({q[0], kv_heads, q[2]}), v_heads = v.view({q[0], kv_heads, q[2]});
-      ops_.norm_qkv_rope(t[0], t[1], t[2], t[3], t[4], {t[5], t[6], t[7], t[8], t[9], t[10]}, t[11], t[12], t[13],
-                         t[14], p.eps, {normed, q_rows, k, v, k_heads, v_heads}, p.interleaved != 0);
+      ops_.norm_qkv_rope(t[0], {t[1], t[2], t[13], t[14]}, t[3], t[4], {t[5], t[6], t[7], t[8], t[9], t[10], {}, {}},
+                         {t[11], t[12], p.interleaved != 0}, p.eps, between);
     }
     const ops::OpSchema& schema = *ops::find_op_schema(c.op);
     for (size_t i = 0; i < t.size(); ++i) {
@@ -355,7 +346,8 @@ TEST(FusedFace, NeverFallsBackAsOneOp) {
   }
 }
 
-// ---- an accelerator that has them: the CPU's driver with fused ops of its own ------------------------------------------
+// ---- an accelerator that has them: the CPU's driver with fused ops of its own
+// ------------------------------------------
 
 class HandedOver : public ::testing::Test {
  protected:

@@ -1,5 +1,5 @@
-// Once a kernel is loaded, an op on the portable kernels allocates nothing in this process's C++ code: counted on OpenCL's CPU
-// device, with every op that a decode step uses.
+// Once a kernel is loaded, an op on the portable kernels allocates nothing in this process's C++ code: counted on
+// OpenCL's CPU device, with every op that a decode step uses.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -61,6 +61,11 @@ TEST(LaunchAllocations, NoneInADecodeStep) {
     ops->attention(attended, q, keys, values, sequence, positions, 0.25f);
     ops->linear(x, y, w, none, x);
     ops->gated_linear(y, x, w, w, ops::Activation::Silu);
+    // Sequences here, whose memory is the workspace's.
+    ops->norm_qkv_rope(q, {keys, values, sequence, positions}, x, weight, {w, none, w, none, w, none, none, none},
+                       {cos, sin}, 1e-5f);
+    ops->norm_gated_linear(y, x, weight, w, w, ops::Activation::Silu, 1e-5f);
+    ops->norm_linear(logits, x, weight, lm_head, 1e-5f, none, DType::BF16);
     ops->linear(logits, x, lm_head);
     ops->sample(ids, logits, rng, 0.8f, 10, 0.9f);
     ops->argmax(ids, logits);

@@ -1,10 +1,10 @@
 // The ops of a decoder model as C++ functions: what "InferenceBuilder" loads.
 //
 // Each method checks its tensors (InvalidArgument names op and tensor), then enqueues on the calling thread's current
-// stream of the outputs' device and returns; nothing blocks. Shapes and meaning are those of abi/ops.h. Every call is run by
-// the accelerator's driver, else by the portable kernels, else by the CPU with copies there and back, which is logged
-// once per op, counted, and an error (NotImplementedError) under ANYACCEL_FALLBACK=error. A default-constructed Tensor
-// stands for an absent optional one.
+// stream of the outputs' device and returns; nothing blocks. Shapes and meaning are those of abi/ops.h. Every call is
+// run by the accelerator's driver, else by the portable kernels, else by the CPU with copies there and back, which is
+// logged once per op, counted, and an error (NotImplementedError) under ANYACCEL_FALLBACK=error. A default-constructed
+// Tensor stands for an absent optional one.
 #pragma once
 
 #include <cstdint>
@@ -42,16 +42,24 @@ struct QkvWeights {
   const Tensor& bias_k;
   const Tensor& w_v;
   const Tensor& bias_v;
+  // [D] or absent: each head of the queries and keys is normed by rms_norm with these before it is rotated.
+  const Tensor& q_norm;
+  const Tensor& k_norm;
 };
 
-// What norm_qkv_rope leaves between the ops where it runs as a sequence. Contents are undefined afterwards, but for q.
-struct QkvScratch {
-  const Tensor& normed;   // [T, K]
-  const Tensor& q;        // [T, Hq*D]: the op's q
-  const Tensor& k;        // [T, Hk*D]
-  const Tensor& v;        // [T, Hk*D]
-  const Tensor& k_heads;  // the same memory as k, [T, Hk, D]
-  const Tensor& v_heads;  // the same memory as v, [T, Hk, D]
+// The places of T tokens in a cache of keys and values.
+struct CacheSlots {
+  const Tensor& keys;       // [B, Hk, S, D]
+  const Tensor& values;     // [B, Hk, S, D]
+  const Tensor& sequence;   // I32 [T]
+  const Tensor& positions;  // I32 [T]
+};
+
+// The angles by which the heads of T tokens are rotated, as rope_table gives them.
+struct Rotation {
+  const Tensor& cos;  // F32 [T, R]
+  const Tensor& sin;  // F32 [T, R]
+  bool interleaved = false;
 };
 
 // How one op is carried out on the active accelerator.
@@ -101,23 +109,23 @@ class Inference : public OpLibrary {
               const Tensor& seen = {}, float min_p = 0.0f);
   void random(const Tensor& out, aa_random_kind kind, uint64_t seed, uint64_t offset, double low, double high);
 
-  // -- fused ops: the accelerator's own where it has one and runs this call, else the sequence of ops of abi/ops.h. They
-  //    never go to the CPU as one op. `normed` [M, K] is memory for the sequence, contents undefined afterwards; it may be
-  //    x, which is then not kept. Its dtype is what goes into the products: with another one than F32, which is what the
-  //    fused op has between its parts, and under amp, the sequence runs everywhere.
+  // -- fused ops: the accelerator's own where it has one and runs this call, else the sequence of ops of abi/ops.h,
+  //    with memory between them that the object keeps for each stream (in a capture, the graph's own). They never go to
+  //    the CPU as one op. `between` is the dtype of the rows that go into the products: with another one than F32, which
+  //    is what the fused op has there, and under amp, the sequence runs everywhere.
   void norm_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w, float eps,
-                   const Tensor& normed, const Tensor& bias = {});
+                   const Tensor& bias = {}, DType between = DType::F32);
   void norm_gated_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w_gate,
-                         const Tensor& w_up, Activation kind, float eps, const Tensor& normed,
-                         const Tensor& bias_gate = {}, const Tensor& bias_up = {});
-  void norm_qkv_rope(const Tensor& q, const Tensor& k_cache, const Tensor& v_cache, const Tensor& x, const Tensor& norm,
-                     const QkvWeights& weights, const Tensor& cos, const Tensor& sin, const Tensor& sequence,
-                     const Tensor& positions, float eps, const QkvScratch& scratch, bool interleaved = false);
+                         const Tensor& w_up, Activation kind, float eps, const Tensor& bias_gate = {},
+                         const Tensor& bias_up = {}, DType between = DType::F32);
+  // q [T, Hq, D] has its heads one after the other. With norms of heads the sequence runs everywhere.
+  void norm_qkv_rope(const Tensor& q, const CacheSlots& cache, const Tensor& x, const Tensor& norm,
+                     const QkvWeights& weights, const Rotation& rotation, float eps, DType between = DType::F32);
 
   // Every op, where it runs, and how often it fell back.
   std::vector<OpPlacement> placements() const;
-  // Whether every op of the list above runs on the accelerator itself, as one op or a sequence of others, so that a step of
-  // them can be captured in a graph.
+  // Whether every op of the list above runs on the accelerator itself, as one op or a sequence of others, so that a
+  // step of them can be captured in a graph.
   bool all_native() const;
   // Whether the accelerator has the ops "linear_by_row" and so on, which ByRow needs.
   bool has_by_row() const;
@@ -128,9 +136,9 @@ class Inference : public OpLibrary {
   std::unique_ptr<Impl> impl_;
 };
 
-// While one lives, products and attention of this thread take the sums of a row of their result in an order that neither the
-// number of rows nor the row's place among them changes. Slower. For Inference objects that say has_by_row(); with others the
-// ops run on the CPU, as any that an accelerator lacks.
+// While one lives, products and attention of this thread take the sums of a row of their result in an order that
+// neither the number of rows nor the row's place among them changes. Slower. For Inference objects that say
+// has_by_row(); with others the ops run on the CPU, as any that an accelerator lacks.
 class ByRow {
  public:
   ByRow() noexcept;

@@ -52,11 +52,8 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
   const auto scratch = [&](int64_t width) { return Tensor::empty({max_tokens, width}, DType::F32, device); };
   storage_.hidden = group_ ? group_->shared_tensor({max_tokens, config.hidden_size}, DType::F32, device)
                            : scratch(config.hidden_size);
-  storage_.normed = scratch(config.hidden_size);
-  if (model_->product_dtype() != DType::F32) chosen_ = scratch(config.hidden_size);
-  storage_.q = scratch(shard.query_heads.size() * config.head_dim);
-  storage_.k = scratch(shard.kv_heads.size() * config.head_dim);
-  storage_.v = scratch(shard.kv_heads.size() * config.head_dim);
+  chosen_ = scratch(config.hidden_size);
+  storage_.q3 = scratch(shard.query_heads.size() * config.head_dim);
   storage_.attended = scratch(shard.query_heads.size() * config.head_dim);
   storage_.gated = scratch(shard.intermediate.size());
   storage_.cos = scratch(rotary_half);
@@ -88,27 +85,18 @@ void DecoderStep::set_sequence_length(int32_t sequence, int64_t length, bool res
 
 DecoderStep::Views DecoderStep::make_views(int64_t tokens) const {
   const int64_t heads = model_->shard().query_heads.size();
-  const int64_t kv_heads = model_->shard().kv_heads.size();
   const int64_t head_dim = model_->config().head_dim;
   const auto rows = [tokens](const Tensor& storage) { return storage.slice(0, 0, tokens); };
   Views views;
   views.tokens = tokens;
   views.hidden = rows(storage_.hidden);
   const DType product = model_->product_dtype();
-  views.normed = rows_as(storage_.normed, tokens, product);
-  views.q = rows(storage_.q);
-  views.k = rows(storage_.k);
-  views.v = rows(storage_.v);
+  views.q3 = rows(storage_.q3).view({tokens, heads, head_dim});
   views.attended = rows_as(storage_.attended, tokens, product);
   views.gated = rows_as(storage_.gated, tokens, product);
   views.cos = rows(storage_.cos);
   views.sin = rows(storage_.sin);
-  views.q3 = views.q.view({tokens, heads, head_dim});
-  views.k3 = views.k.view({tokens, kv_heads, head_dim});
-  views.v3 = views.v.view({tokens, kv_heads, head_dim});
   views.attended3 = views.attended.view({tokens, heads, head_dim});
-  views.q_heads = views.q.view({tokens * heads, head_dim});
-  views.k_heads = views.k.view({tokens * kv_heads, head_dim});
   return views;
 }
 
@@ -176,27 +164,14 @@ void DecoderStep::add_product(const Tensor& x, const Tensor& w, const Tensor& bi
 void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const StepInput& input) {
   const ModelConfig& config = model_->config();
   const Views& views = views_[current_];
-  const float eps = config.rms_norm_eps;
-
   if (!layer.q) {
     add_product({}, {}, {});
     return;
   }
-  if (layer.q_norm) {
-    ops_->rms_norm(views.normed, views.hidden, layer.input_norm, eps);
-    const std::array<ops::LinearPart, 3> parts = {
-        {{views.q, layer.q, layer.q_bias}, {views.k, layer.k, layer.k_bias}, {views.v, layer.v, layer.v_bias}}};
-    ops_->linear_multi(views.normed, parts);
-    ops_->rms_norm(views.q_heads, views.q_heads, layer.q_norm, eps);
-    ops_->rms_norm(views.k_heads, views.k_heads, layer.k_norm, eps);
-    ops_->rope(views.q3, views.k3, views.cos, views.sin);
-    ops_->cache_write(key_cache_[index], value_cache_[index], views.k3, views.v3, input.sequence, input.positions);
-  } else {
-    ops_->norm_qkv_rope(views.q3, key_cache_[index], value_cache_[index], views.hidden, layer.input_norm,
-                        {layer.q, layer.q_bias, layer.k, layer.k_bias, layer.v, layer.v_bias}, views.cos, views.sin,
-                        input.sequence, input.positions, eps,
-                        {views.normed, views.q, views.k, views.v, views.k3, views.v3});
-  }
+  const ops::CacheSlots cache = {key_cache_[index], value_cache_[index], input.sequence, input.positions};
+  ops_->norm_qkv_rope(views.q3, cache, views.hidden, layer.input_norm,
+                      {layer.q, layer.q_bias, layer.k, layer.k_bias, layer.v, layer.v_bias, layer.q_norm, layer.k_norm},
+                      {views.cos, views.sin}, config.rms_norm_eps, model_->product_dtype());
   const float scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   ops_->attention(views.attended3, views.q3, key_cache_[index], value_cache_[index], input.sequence, input.positions,
                   scale, static_cast<int>(config.window_of_layer(static_cast<int64_t>(index))));
@@ -208,7 +183,7 @@ void DecoderStep::mlp_block(const LayerWeights& layer) {
   const ModelConfig& config = model_->config();
   if (layer.gate) {
     ops_->norm_gated_linear(views.gated, views.hidden, layer.post_norm, layer.gate, layer.up, config.hidden_act,
-                            config.rms_norm_eps, views.normed, layer.gate_bias, layer.up_bias);
+                            config.rms_norm_eps, layer.gate_bias, layer.up_bias, model_->product_dtype());
   }
   add_product(views.gated, layer.down, layer.down_bias);
 }
@@ -216,7 +191,6 @@ void DecoderStep::mlp_block(const LayerWeights& layer) {
 void DecoderStep::logits(const Tensor& out, const Tensor& rows) {
   const Views& views = views_[current_];
   const ModelWeights& weights = model_->weights();
-  // The norm's tensor is free again, and at least as long as the rows are many.
   const float eps = model_->config().rms_norm_eps;
   Tensor part = out;
   if (group_) {
@@ -225,13 +199,13 @@ void DecoderStep::logits(const Tensor& out, const Tensor& rows) {
   }
   if (!weights.lm_head) {
     // Nothing of the vocabulary is here.
-  } else if (rows) {
-    const Tensor normed = rows_as(storage_.normed, rows.numel(), model_->product_dtype());
-    const Tensor last = chosen_ ? chosen_.slice(0, 0, rows.numel()) : normed;
-    ops_->embedding(last, views.hidden, rows);
-    ops_->norm_linear(part, last, weights.final_norm, weights.lm_head, eps, normed);
   } else {
-    ops_->norm_linear(part, views.hidden, weights.final_norm, weights.lm_head, eps, views.normed);
+    Tensor last = views.hidden;
+    if (rows) {
+      last = chosen_.slice(0, 0, rows.numel());
+      ops_->embedding(last, views.hidden, rows);
+    }
+    ops_->norm_linear(part, last, weights.final_norm, weights.lm_head, eps, {}, model_->product_dtype());
   }
   if (group_) group_->inference_all_reduce(out);
 }

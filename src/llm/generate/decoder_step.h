@@ -2,8 +2,8 @@
 // of every layer, allocates nothing and reads nothing back, so that a step can be captured in a graph and replayed.
 //
 // Of a model that is split over ranks (see tensor_parallel.h) every rank runs the step on what it holds: the second
-// product of each half of a layer gives its part of the new hidden state, rank 0's with the residual, and their sum is the
-// hidden state of all. Embedding and logits are sums too, of parts that are zero outside a rank's vocabulary.
+// product of each half of a layer gives its part of the new hidden state, rank 0's with the residual, and their sum is
+// the hidden state of all. Embedding and logits are sums too, of parts that are zero outside a rank's vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -58,12 +58,11 @@ class DecoderStep {
   // The tensors between the layers, as views for one number of tokens. Heads and I are those of this rank.
   struct Views {
     int64_t tokens = 0;
-    Tensor hidden, normed;         // [T, H]
-    Tensor q, k, v, attended;      // [T, heads * D]
-    Tensor q3, k3, v3, attended3;  // the same as [T, heads, D]
-    Tensor q_heads, k_heads;       // the same as [T * heads, D]
-    Tensor gated;                  // [T, I]
-    Tensor cos, sin;               // [T, R]
+    Tensor hidden;               // [T, H]
+    Tensor q3;                   // [T, heads, D]
+    Tensor attended, attended3;  // [T, heads * D] and the same as [T, heads, D]
+    Tensor gated;                // [T, I]
+    Tensor cos, sin;             // [T, R]
   };
 
   Views make_views(int64_t tokens) const;
@@ -84,7 +83,7 @@ class DecoderStep {
   std::vector<Tensor> key_cache_;       // one for each layer: [B, Hk, S, D]; none on a rank without heads
   std::vector<Tensor> value_cache_;
   Views storage_;             // for max_tokens
-  Tensor chosen_;             // [T, H]: the rows that logits are wanted of; only where the norm of them is not fp32
+  Tensor chosen_;             // [T, H]: the rows that logits are wanted of
   std::vector<Views> views_;  // of the numbers of tokens used lately
   size_t current_ = 0;        // in views_
 };

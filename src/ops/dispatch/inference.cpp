@@ -93,7 +93,8 @@ void Inference::gated_linear(const Tensor& out, const Tensor& x, const Tensor& w
     impl_->run(Op::GatedLinear, list, &params, sizeof(params));
     return;
   }
-  const Tensor up = Tensor::empty(out.shape(), out.dtype(), out.device());
+  Workspace::Scratch scratch(impl_->workspace, out, Workspace::bytes(out.shape(), out.dtype()));
+  const Tensor up = scratch.tensor(out.shape(), out.dtype());
   linear(out, x, w_gate, bias_gate);
   linear(up, x, w_up, bias_up);
   gated_activation(out, out, up, kind);

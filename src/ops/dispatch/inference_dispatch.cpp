@@ -12,7 +12,8 @@
 
 namespace anyaccel::ops {
 
-// A call in the driver's form, with the storage of its tensors.
+// A call in the driver's form, with the storage of its tensors. Where they lie is checked here, what they are like by
+// OpSchema::check.
 struct Inference::Impl::Call {
   std::array<aa_tensor, AA_OP_MAX_TENSORS> tensors;
   aa_op_call call{};
@@ -42,13 +43,12 @@ struct Inference::Impl::Call {
                             place.name() + (foreign ? " of another accelerator" : "") + ", expected " +
                             accelerator.device_name(device) + "; copy it with Tensor::to()");
     }
-    schema.check(call);
   }
 };
 
 namespace {
 
-// What the validate layer knows of op calls.
+// Checks the calls of ops for the validate layer.
 aa_status* validate_op_call(const char* op, const aa_op_call* call) {
   const OpSchema* schema = find_op_schema(op);
   if (!schema) return nullptr;  // a driver may have ops of its own
@@ -74,13 +74,29 @@ Inference::Impl::Impl(Accelerator& active) : accelerator(active) {
   fallback_forbidden = fallback_is_error();
 }
 
+OpHandle Inference::Impl::resolve(Op op, const Call& call) {
+  const OpSchema& schema = op_schemas()[static_cast<size_t>(op)];
+  // The parameters of "random" are other ones in each call.
+  if (op == Op::Random) {
+    schema.check(call.call);
+    return accelerator.resolve_op(call.call, call.device);
+  }
+  const ResolvedCalls::Class call_class(call.call, call.device);
+  if (const std::optional<OpHandle> known = resolved_.find(call_class)) [[likely]]
+    return *known;
+  schema.check(call.call);
+  const OpHandle handle = accelerator.resolve_op(call.call, call.device);
+  resolved_.remember(call_class, handle);
+  return handle;
+}
+
 bool Inference::Impl::run_native(Op op, std::span<const Tensor* const> tensors, const void* params,
                                  uint32_t params_size) {
   const int32_t number = number_of(op);
   if (number < 0) return false;
   Call call(op_schemas()[static_cast<size_t>(op)], tensors, params, params_size, accelerator);
   call.call.op = number;
-  const OpHandle handle = accelerator.resolve_op(call.call, call.device);
+  const OpHandle handle = resolve(op, call);
   if (!handle) return false;
   accelerator.enqueue_op(handle, call.call, call.device);
   return true;
@@ -91,10 +107,12 @@ void Inference::Impl::run(Op op, std::span<const Tensor* const> tensors, const v
   const int32_t number = number_of(op);
   if (number >= 0) [[likely]] {
     call.call.op = number;
-    if (const OpHandle handle = accelerator.resolve_op(call.call, call.device)) [[likely]] {
+    if (const OpHandle handle = resolve(op, call)) [[likely]] {
       accelerator.enqueue_op(handle, call.call, call.device);
       return;
     }
+  } else {
+    op_schemas()[static_cast<size_t>(op)].check(call.call);
   }
   fall_back(op, tensors, call);
 }

@@ -1,46 +1,51 @@
-// The fused ops of anyaccel/ops/inference.h: one call where the accelerator has it, else the sequence it stands for.
+// The fused ops of anyaccel/ops/inference.h: one call where the accelerator has it, else the sequence it stands for,
+// with memory of the workspace between its ops.
 #include <array>
 
+#include "anyaccel/error.h"
 #include "ops/dispatch/inference_impl.h"
 
 namespace anyaccel::ops {
 
 void Inference::norm_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w, float eps,
-                            const Tensor& normed, const Tensor& bias) {
-  if (impl_->may_fuse(Op::NormLinear, normed)) {
+                            const Tensor& bias, DType between) {
+  if (impl_->may_fuse(Op::NormLinear, between)) {
     auto params = make_params<aa_norm_params>();
     params.eps = eps;
     if (impl_->run_native(Op::NormLinear, std::array{&out, &x, &norm, &w, &bias}, &params, sizeof(params))) return;
   }
+  Workspace::Scratch scratch(impl_->workspace, x, Workspace::bytes(x.shape(), between));
+  const Tensor normed = scratch.tensor(x.shape(), between);
   rms_norm(normed, x, norm, eps);
   linear(out, normed, w, bias);
 }
 
 void Inference::norm_gated_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w_gate,
-                                  const Tensor& w_up, ops::Activation kind, float eps, const Tensor& normed,
-                                  const Tensor& bias_gate, const Tensor& bias_up) {
-  if (impl_->may_fuse(Op::NormGatedLinear, normed)) {
+                                  const Tensor& w_up, ops::Activation kind, float eps, const Tensor& bias_gate,
+                                  const Tensor& bias_up, DType between) {
+  if (impl_->may_fuse(Op::NormGatedLinear, between)) {
     auto params = make_params<aa_norm_activation_params>();
     params.eps = eps;
     params.kind = static_cast<int32_t>(kind);
     const std::array tensors{&out, &x, &norm, &w_gate, &w_up, &bias_gate, &bias_up};
     if (impl_->run_native(Op::NormGatedLinear, tensors, &params, sizeof(params))) return;
   }
+  Workspace::Scratch scratch(impl_->workspace, x, Workspace::bytes(x.shape(), between));
+  const Tensor normed = scratch.tensor(x.shape(), between);
   rms_norm(normed, x, norm, eps);
   gated_linear(out, normed, w_gate, w_up, kind, bias_gate, bias_up);
 }
 
-void Inference::norm_qkv_rope(const Tensor& q, const Tensor& k_cache, const Tensor& v_cache, const Tensor& x,
-                              const Tensor& norm, const QkvWeights& weights, const Tensor& cos, const Tensor& sin,
-                              const Tensor& sequence, const Tensor& positions, float eps, const QkvScratch& scratch,
-                              bool interleaved) {
-  if (impl_->may_fuse(Op::NormQkvRope, scratch.normed)) {
+void Inference::norm_qkv_rope(const Tensor& q, const CacheSlots& cache, const Tensor& x, const Tensor& norm,
+                              const QkvWeights& weights, const Rotation& rotation, float eps, DType between) {
+  const bool norms_heads = weights.q_norm || weights.k_norm;
+  if (!norms_heads && impl_->may_fuse(Op::NormQkvRope, between)) {
     auto params = make_params<aa_norm_rope_params>();
     params.eps = eps;
-    params.interleaved = interleaved ? 1 : 0;
+    params.interleaved = rotation.interleaved ? 1 : 0;
     const std::array tensors{&q,
-                             &k_cache,
-                             &v_cache,
+                             &cache.keys,
+                             &cache.values,
                              &x,
                              &norm,
                              &weights.w_q,
@@ -49,19 +54,40 @@ void Inference::norm_qkv_rope(const Tensor& q, const Tensor& k_cache, const Tens
                              &weights.bias_k,
                              &weights.w_v,
                              &weights.bias_v,
-                             &cos,
-                             &sin,
-                             &sequence,
-                             &positions};
+                             &rotation.cos,
+                             &rotation.sin,
+                             &cache.sequence,
+                             &cache.positions};
     if (impl_->run_native(Op::NormQkvRope, tensors, &params, sizeof(params))) return;
   }
-  rms_norm(scratch.normed, x, norm, eps);
-  const std::array<LinearPart, 3> parts = {{{scratch.q, weights.w_q, weights.bias_q},
-                                            {scratch.k, weights.w_k, weights.bias_k},
-                                            {scratch.v, weights.w_v, weights.bias_v}}};
-  linear_multi(scratch.normed, parts);
-  rope(q, scratch.k_heads, cos, sin, interleaved);
-  cache_write(k_cache, v_cache, scratch.k_heads, scratch.v_heads, sequence, positions);
+  if (q.ndim() != 3 || cache.keys.ndim() != 4) {
+    throw InvalidArgument("norm_qkv_rope: tensor \"q\" has shape " + q.shape().to_string() +
+                          " and tensor \"k_cache\" has shape " + cache.keys.shape().to_string() +
+                          ", expected [T, Hq, D] and [B, Hk, S, D]");
+  }
+  const int64_t tokens = q.size(0), heads = q.size(1), size = q.size(2), kv_heads = cache.keys.size(1);
+  const Shape rows{tokens, kv_heads * size};
+  Workspace::Scratch scratch(impl_->workspace, x,
+                             Workspace::bytes(x.shape(), between) + 2 * Workspace::bytes(rows, DType::F32));
+  const Tensor normed = scratch.tensor(x.shape(), between);
+  const Tensor k = scratch.tensor(rows, DType::F32);
+  const Tensor v = scratch.tensor(rows, DType::F32);
+  rms_norm(normed, x, norm, eps);
+  const Tensor q_rows = q.view({tokens, heads * size});
+  const std::array<LinearPart, 3> parts = {
+      {{q_rows, weights.w_q, weights.bias_q}, {k, weights.w_k, weights.bias_k}, {v, weights.w_v, weights.bias_v}}};
+  linear_multi(normed, parts);
+  if (weights.q_norm) {
+    const Tensor each = q.view({tokens * heads, size});
+    rms_norm(each, each, weights.q_norm, eps);
+  }
+  if (weights.k_norm) {
+    const Tensor each = k.view({tokens * kv_heads, size});
+    rms_norm(each, each, weights.k_norm, eps);
+  }
+  const Tensor k_heads = k.view({tokens, kv_heads, size});
+  rope(q, k_heads, rotation.cos, rotation.sin, rotation.interleaved);
+  cache_write(cache.keys, cache.values, k_heads, v.view({tokens, kv_heads, size}), cache.sequence, cache.positions);
 }
 
 }  // namespace anyaccel::ops

@@ -1,4 +1,5 @@
-// The dispatch behind ops::Inference: where each op runs, and the way to the CPU and back.
+// The dispatch behind ops::Inference: it finds what runs a call, runs it, and goes to the CPU and back where nothing
+// does.
 #pragma once
 
 #include <atomic>
@@ -8,6 +9,8 @@
 #include "anyaccel/accelerator.h"
 #include "anyaccel/ops/inference.h"
 #include "ops/dispatch/op_schema.h"
+#include "ops/dispatch/resolved_calls.h"
+#include "ops/dispatch/workspace.h"
 #include "runtime/op_list.h"
 
 namespace anyaccel::ops {
@@ -28,22 +31,23 @@ struct Inference::Impl {
   bool run_native(Op op, std::span<const Tensor* const> tensors, const void* params, uint32_t params_size);
 
   bool has(Op op) const noexcept { return number_of(op) >= 0; }
-  // What the accelerator calls the op, or its form by rows within ByRow; -1: it lacks it.
+  // The accelerator's number of the op, or of its form by rows within ByRow; -1: it lacks it.
   int32_t number_of(Op op) const noexcept {
     const Slot& slot = slots[static_cast<size_t>(op)];
     return by_row() && form_by_row(op) ? slot.by_row : slot.native;
   }
   static bool by_row() noexcept { return by_row_scopes > 0; }
-  // Whether a fused op may be asked for: the accelerator has it, and F32 stands between the ops that it is made of.
-  bool may_fuse(Op op, const Tensor& normed) const {
-    return has(op) && !by_row() && normed.dtype() == DType::F32 && accelerator.amp_dtype() == DType::None;
+  // A fused op may be asked for when the accelerator has it and F32 stands between the ops that it is made of.
+  bool may_fuse(Op op, DType between) const {
+    return has(op) && !by_row() && between == DType::F32 && accelerator.amp_dtype() == DType::None;
   }
-  // Whether the op, which the accelerator lacks, is made of others of the table.
+  // True for an op that the accelerator lacks and that is made of others of the table.
   bool is_sequence(Op op) const noexcept {
     return !has(op) && (is_fused(op) || ((op == Op::LinearMulti || op == Op::GatedLinear) && has(Op::Linear)));
   }
 
   Accelerator& accelerator;
+  Workspace workspace{accelerator};
 
   struct Slot {
     int32_t native = -1;  // the accelerator's number; -1: it lacks the op
@@ -56,9 +60,13 @@ struct Inference::Impl {
 
  private:
   struct Call;
+  // What runs the call on the accelerator; an empty handle when nothing does. `call.op` is the accelerator's number.
+  // Checks the call first, unless one of its class has been checked.
+  OpHandle resolve(Op op, const Call& call);
   void fall_back(Op op, std::span<const Tensor* const> tensors, Call& call);
   void note_fallback(Op op);
 
+  ResolvedCalls resolved_;
   bool fallback_forbidden = false;
 };
 

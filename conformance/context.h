@@ -41,8 +41,13 @@ class Context {
   OpProvider* ops = nullptr;
   // What a case that passes reports.
   mutable std::string note;
+  // Every AA_CAP_* that the case asked for: one that is promised must be asked for by a case that passes or fails.
+  mutable uint64_t asked = 0;
 
-  bool has(uint64_t capability) const noexcept { return (props.caps & capability) != 0; }
+  bool has(uint64_t capability) const noexcept {
+    asked |= capability;
+    return (props.caps & capability) != 0;
+  }
 
   // -- expectations; each throws when it is not met --
   void expect(bool condition, const std::string& what) const;
@@ -145,12 +150,16 @@ struct Case {
 };
 
 // One list for each file of cases; the runner has them in this order.
-std::span<const Case> probe_cases();  // needs neither instance nor device, and opens none in this process
+std::span<const Case> probe_cases();            // needs neither instance nor device, and opens none in this process
+std::span<const Case> unopened_device_cases();  // open the driver themselves
 std::span<const Case> device_cases();
 std::span<const Case> memory_cases();
 std::span<const Case> copy_cases();
 std::span<const Case> stream_cases();
 std::span<const Case> event_cases();
+std::span<const Case> order_cases();
+std::span<const Case> growth_cases();
+std::span<const Case> many_device_cases();
 std::span<const Case> kernel_cases();
 std::span<const Case> graph_cases();
 std::span<const Case> host_memory_cases();

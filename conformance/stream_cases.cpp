@@ -161,7 +161,14 @@ void synchronous_promise(const Context& c) {
   c.ok(c.driver.copy_async(c.stream, memory.data(), data.data(), size, AA_COPY_HOST_TO_DEVICE), "copy_async");
   c.ok(c.driver.copy_async(c.stream, found.data(), memory.data(), size, AA_COPY_DEVICE_TO_HOST), "copy_async");
   expect_equal(found, data, "a copy, before any wait");
-  c.expect(is_done(c, c.stream), "the stream has work to do though the device is synchronous");
+  int32_t done = 1;
+  aa_status* status = c.driver.stream_query(c.stream, &done);
+  if (status && c.host.status_code(status) == AA_UNIMPLEMENTED) {
+    c.drop(status);
+  } else {
+    c.ok(status, "stream_query");
+  }
+  c.expect(done == 1, "the stream has work to do though the device is synchronous");
 }
 
 void dependency_promise(const Context& c) {

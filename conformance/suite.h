@@ -12,6 +12,7 @@
 //   - Inputs are the same in every run, and no case depends on how fast the device is.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -48,7 +49,8 @@ struct FunctionCoverage {
 
 struct Report {
   std::vector<CaseResult> cases;
-  std::vector<FunctionCoverage> coverage;  // of all functions of all tables; child processes are not counted
+  std::vector<FunctionCoverage>
+      coverage;  // of all functions of all tables; but for processes that died, and children of a case
 };
 
 // Where the cases of ops find them. The suite's own provider is the driver's "ops" extension; a host that adds ops to a
@@ -69,19 +71,28 @@ class OpProvider {
   virtual std::string source(const aa_op_call& call) = 0;
 };
 
-// Initializes `driver`, whose calls are counted, and opens device 0. Called when the suite's own instance is shut down.
+// Initializes `driver`, whose calls are counted, and opens device 0. Called for each case, with no other instance open.
 using MakeOpProvider = std::function<std::unique_ptr<OpProvider>(const aa_driver* driver)>;
 
 // "pass", "fail", "unsupported", "unavailable".
 const char* outcome_name(Outcome outcome) noexcept;
 
+// Where cases run.
+struct Isolation {
+  bool in_process = false;            // in this process; else each in a child, which is killed
+  std::chrono::seconds timeout{120};  // when it takes longer than this
+};
+
 // Runs all cases whose "group.name" contains one of the comma-separated parts of `filter` (empty: all), and none
-// of the parts that begin with '!', in a fixed
-// order, on device 0, and on every device where a case says so. `driver` is the driver's own table or one that the host
-// completed, checked for sanity before (see load_plugin). The driver is initialized here and shut down at the end; no
-// other instance of it may be open. Starts threads and child processes. Blocks; takes seconds. One run at a time.
+// of the parts that begin with '!', in a fixed order, on device 0, and on every device where a case says so. `driver` is the
+// driver's own table or one that the host completed, checked for sanity before (see load_plugin). The driver is initialized
+// for each case and shut down after it; no other instance of it may be open, and where cases run in children, none may have
+// been opened in this process before. What a driver does to such a child (a crash, exit(), a hang, printing) fails that case
+// alone. Beside the cases of functions there are "life.opens" and "life.closes_without_error", which every run judges and which
+// are reported where the filter takes them or they fail, and "promises.*", which fail for a capability flag that no case
+// tested; these need a run of all cases. Starts threads and child processes. Blocks; takes seconds. One run at a time.
 Report run_conformance(const aa_driver* driver, const aa_host* host, std::string_view filter = {},
-                       const MakeOpProvider& make_ops = {});
+                       const MakeOpProvider& make_ops = {}, const Isolation& isolation = {});
 
 // "group.name" of every case.
 std::vector<std::string> conformance_cases();

@@ -1,4 +1,5 @@
 // anyaccel conformance: runs the conformance suite on a plugin or on an accelerator that detection knows.
+#include <chrono>
 #include <cstdio>
 #include <map>
 
@@ -172,6 +173,8 @@ int run_conformance_command(int argc, char** argv) {
   bool list = false;
   bool failures_only = false;
   bool coverage = false;
+  bool in_process = false;
+  int timeout = 120;
   const CommandOption plugin_option = line.add_option("--plugin", plugin, "the plugin's file").type("FILE");
   line.add_option("--accelerator", accelerator, "a known accelerator (default: the one detection chooses)")
       .type("NAME")
@@ -182,6 +185,13 @@ int run_conformance_command(int argc, char** argv) {
   line.add_json_flag(json, "one JSON object instead of a text");
   line.add_option("--junit", junit, "writes a report in JUnit's XML too").type("FILE");
   line.add_flag("--coverage", coverage, "in the text, how often each function was called");
+  line.add_option("--timeout", timeout, "a case that takes longer is killed and fails")
+      .type("SECONDS")
+      .within(1, 86400)
+      .show_default();
+  line.add_flag(
+      "--in-process", in_process,
+      "no process of its own for each case: for debuggers; a crash then ends the suite, and a hang is for ever");
   line.add_flag("--list", list, "the names of the cases");
   line.add_flag("--failures", failures_only, "in the text, only the cases that failed");
   return run_command(line, argc, argv, [&] {
@@ -198,7 +208,8 @@ int run_conformance_command(int argc, char** argv) {
     const LoadedDriver driver = chosen_driver(plugin, accelerator);
     const Report report = conformance::run_conformance(
         driver.table, host_services(), filter,
-        [&](const aa_driver* counted) { return std::make_unique<AcceleratorOps>(counted, driver.origin); });
+        [&](const aa_driver* counted) { return std::make_unique<AcceleratorOps>(counted, driver.origin); },
+        {in_process, std::chrono::seconds(timeout)});
     if (report.cases.empty())
       throw UsageError("--filter " + filter + " matches no case; --list shows them" + filter_hint(filter));
     if (!junit.empty()) {

@@ -5,7 +5,7 @@
 run || fail "the story: $(cat "$folder/err")"
 cp "$report" "$folder/story.json"
 rm -f "$report"
-SIM_DEVICES=2 "$anyaccel" conformance --accelerator "$accelerator" >"$folder/out" 2>&1
+SIM_DEVICES=2 "$anyaccel" conformance --in-process --accelerator "$accelerator" >"$folder/out" 2>&1
 [ -s "$report" ] || fail "the simulator wrote no report: $(cat "$folder/out")"
 cp "$report" "$folder/conformance.json"
 more_runs

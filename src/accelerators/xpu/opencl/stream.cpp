@@ -69,6 +69,7 @@ void Event::record(abi::Stream& stream) {
   } else {
     point.event = target.queue()->marker();
     point.queue = target.queue();
+    point.queue->touch();  // whoever waits for the stream waits for the record too
   }
   std::lock_guard lock(mutex_);
   point_ = std::move(point);

@@ -1,0 +1,61 @@
+// One case of the suite with all that belongs around it: the driver is initialized, device 0 and a stream are opened, the case
+// runs, and everything is closed again. What came of it is left in a slot that lies in memory shared with another process
+// where the case runs in a child.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+#include "conformance/context.h"
+
+namespace anyaccel::conformance {
+
+// How far a case has come.
+enum class Stage : int { opening, running, closing, finished };
+
+struct Slot {
+  static constexpr size_t most_functions = 256;
+
+  std::atomic<Stage> stage{Stage::opening};
+  Outcome outcome = Outcome::fail;  // valid from `closing` on, like the rest up to `asked`
+  std::array<char, 16384> message{};
+  double milliseconds = 0;
+  uint64_t asked = 0;                      // capability flags that the driver has set and that the case asked for
+  aa_probe probe{};                        // of a case that opens (CaseRun::open)
+  uint64_t caps = 0;                       // AA_CAP_* of device 0
+  std::array<char, 4096> closing_error{};  // why closing failed; empty: it did not. Valid when finished
+  // Calls of each function, in the order of coverage(). Valid when finished
+  std::array<int64_t, most_functions> calls{};
+  std::array<int64_t, most_functions> unimplemented{};
+};
+
+// What opening needs and a case may use.
+struct Driver {
+  const aa_driver* table;  // uncounted
+  const aa_host* host;
+  const MakeOpProvider* make_ops;  // empty function: the driver's own "ops" extension
+};
+
+// What a case is given.
+enum class Setting {
+  table,     // the table alone: nothing is opened
+  opened,    // device 0 and a stream
+  with_ops,  // those of an OpProvider
+};
+
+// Runs `item` on `driver`. `probe` is what an earlier case found (ignored for Setting::table). With `close` false nothing is
+// closed afterwards. Throws nothing.
+void run_case(const Driver& driver, const Case& item, Setting setting, const aa_probe& probe, bool close, Slot& slot);
+
+// Probes, initializes, opens device 0 and a stream: the case "life.opens", which fills `probe` and `caps` too.
+void run_opening(const Driver& driver, bool close, Slot& slot);
+
+// The text, cut to what the array holds.
+template <size_t Size>
+void put_text(std::array<char, Size>& place, std::string_view text) noexcept {
+  place[text.copy(place.data(), Size - 1)] = '\0';
+}
+
+}  // namespace anyaccel::conformance

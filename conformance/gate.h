@@ -1,0 +1,108 @@
+// A gate: a host call that waits until the test opens it. While it is shut, "the stream cannot go on" is a fact and no matter of
+// time, so what a case sees of the stream's work then is judged strictly.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "conformance/context.h"
+
+namespace anyaccel::conformance {
+
+// Ends the case as unsupported where no stream can be held back.
+inline void needs_gates(const Context& c) {
+  if (c.has(AA_CAP_SYNCHRONOUS)) c.unsupported("work is complete when the enqueuing call returns: nothing can be held");
+  if (!c.has(AA_CAP_HOST_CALL)) c.unsupported("without AA_CAP_HOST_CALL no stream can be held");
+}
+
+// The same, and a second stream must be able to run meanwhile.
+inline void needs_gates_and_free_streams(const Context& c) {
+  needs_gates(c);
+  if (!c.has(AA_CAP_CONCURRENT_STREAMS))
+    c.unsupported("AA_CAP_CONCURRENT_STREAMS is clear: no stream runs beside a held one");
+}
+
+class Gate {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Enqueues it, shut. A driver may run the functions of all streams on one thread: of two gates the second may be entered
+  // only when the first was opened.
+  Gate(const Context& c, aa_stream* stream) : state_(new_state()) {
+    c.ok(c.driver.stream_host_call(stream, wait, state_), "stream_host_call");
+  }
+  // Opens it. Declare gates after the streams and the memory of the work behind them.
+  ~Gate() { open(); }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+  void open() {
+    std::lock_guard lock(state_->mutex);
+    if (state_->open) return;
+    state_->open = true;
+    state_->opened_at = Clock::now();
+    state_->changed.notify_all();
+  }
+  // Waits until the stream has come to it; a driver that never does is stopped by the watchdog.
+  void until_entered() const {
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait(lock, [&] { return state_->entered; });
+  }
+  bool is_open() const {
+    std::lock_guard lock(state_->mutex);
+    return state_->open;
+  }
+  // How long the stream stood in front of it, by the host's clock. Only when it was entered first and opened then.
+  double milliseconds() const {
+    std::lock_guard lock(state_->mutex);
+    return std::chrono::duration<double, std::milli>(state_->opened_at - state_->entered_at).count();
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool open = false;
+    bool entered = false;
+    Clock::time_point entered_at;
+    Clock::time_point opened_at;
+  };
+  // Never deleted: a broken driver may call the function at any later time.
+  static State* new_state() {
+    static auto& all = *new std::vector<State*>;
+    all.push_back(new State);
+    return all.back();
+  }
+  static void wait(void* user) {
+    auto* state = static_cast<State*>(user);
+    std::unique_lock lock(state->mutex);
+    state->entered = true;
+    state->entered_at = Clock::now();
+    state->changed.notify_all();
+    state->changed.wait(lock, [&] { return state->open; });
+  }
+
+  State* state_;
+};
+
+// Opens a gate from another thread a little later, while this one is inside a call that must wait. A call that does not wait
+// returns with the gate still shut.
+class LaterOpened {
+ public:
+  explicit LaterOpened(Gate& gate)
+      : thread_([&gate] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(30));
+          gate.open();
+        }) {}
+  ~LaterOpened() { thread_.join(); }
+  LaterOpened(const LaterOpened&) = delete;
+  LaterOpened& operator=(const LaterOpened&) = delete;
+
+ private:
+  std::thread thread_;
+};
+
+}  // namespace anyaccel::conformance

@@ -1,0 +1,188 @@
+// Cases of devices beside the first: each by itself, beside the first, and waiting for each other. A driver that shows one device
+// only answers "unsupported".
+#include <cstring>
+
+#include "conformance/gate.h"
+
+namespace anyaccel::conformance {
+namespace many_device_group {
+namespace {
+
+constexpr size_t size = 100000;
+
+// A context of another device of the same instance, and a stream there.
+class Opened {
+ public:
+  Opened(const Context& c, aa_instance* instance, int32_t index) : context_(&c.driver, &c.host), index_(index) {
+    context_.probe = c.probe;
+    context_.instance = instance;
+    context_.props.struct_size = sizeof(aa_device_props);
+    context_.ok(c.driver.device_props(instance, index, &context_.props), "device_props" + text());
+    context_.ok(c.driver.device_open(instance, index, &context_.device), "device_open" + text());
+    context_.expect(context_.device != nullptr, "device_open" + text() + " gave a null device");
+    context_.ok(c.driver.stream_create(context_.device, 0, AA_STREAM_NON_BLOCKING, &context_.stream),
+                "stream_create" + text());
+  }
+  ~Opened() { close(); }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+
+  const Context& context() const noexcept { return context_; }
+  std::string text() const { return " of device " + std::to_string(index_); }
+  // The first error.
+  std::string close() {
+    std::string error;
+    try {
+      if (context_.stream) context_.ok(context_.driver.stream_destroy(context_.stream), "stream_destroy" + text());
+      if (context_.device) context_.ok(context_.driver.device_close(context_.device), "device_close" + text());
+    } catch (const Failed& failed) {
+      error = failed.message;
+    } catch (const Unavailable& unavailable) {
+      error = unavailable.message;
+    }
+    context_.stream = nullptr;
+    context_.device = nullptr;
+    return error;
+  }
+
+ private:
+  Context context_;
+  int32_t index_;
+};
+
+void needs_another(const Context& c) {
+  if (c.probe.device_count < 2) c.unsupported("there is one device");
+}
+
+// Memory, copies of each kind, streams and events.
+void use(const Opened& opened, unsigned seed) {
+  const Context& c = opened.context();
+  Memory first(c, size);
+  Memory second(c, size);
+  const Bytes data = pattern(size, seed);
+  c.upload(first.data(), data.data(), size);
+  c.ok(c.driver.copy_async(c.stream, second.data(), first.data(), size, AA_COPY_DEVICE_TO_DEVICE), "copy_async");
+  Event event(c);
+  c.ok(c.driver.event_record(event, c.stream), "event_record");
+  c.ok(c.driver.event_synchronize(event), "event_synchronize");
+  expect_equal(c.download(second.data(), size), data, "what was copied within device" + opened.text());
+  const unsigned char value = 5;
+  aa_status* filled = c.driver.fill_async(c.stream, first.data(), &value, 1, size);
+  if (c.drop(filled)) {
+    c.ok(c.driver.device_synchronize(c.device), "device_synchronize" + opened.text());
+    expect_equal(c.download(first.data(), size), Bytes(size, 5), "what was filled on" + opened.text());
+  }
+}
+
+void each_beside_the_first(const Context& c) {
+  needs_another(c);
+  Memory own(c, size);
+  const Bytes data = pattern(size, 1);
+  c.upload(own.data(), data.data(), size);
+  for (int32_t i = 1; i < c.probe.device_count; ++i) {
+    Opened other(c, c.instance, i);
+    use(other, static_cast<unsigned>(i));
+    {
+      Memory memory(other.context(), size);
+      aa_memory_info info{};
+      info.struct_size = sizeof(info);
+      aa_status* status = c.driver.mem_query(c.instance, memory.data() + 7, &info);
+      if (!status || c.host.status_code(status) != AA_UNIMPLEMENTED) {
+        c.ok(status, "mem_query");
+        c.expect(info.device_index == i && info.base == memory.data(),
+                 "mem_query says device " + std::to_string(info.device_index) + " for memory" + other.text());
+      } else {
+        c.drop(status);
+      }
+    }
+    const std::string error = other.close();
+    c.expect(error.empty(), error);
+  }
+  expect_equal(c.download(own.data(), size), data, "memory of device 0 after the others were used");
+}
+
+// Without device 0: this case opens the driver itself.
+void each_by_itself(const Context& c) {
+  aa_probe probe{};
+  probe.struct_size = sizeof(probe);
+  c.ok(c.driver.probe(&probe), "probe");
+  if (probe.state != AA_PROBE_USABLE) {
+    c.unavailable("the accelerator cannot be used here: " +
+                  std::string(probe.reason, strnlen(probe.reason, sizeof(probe.reason))));
+  }
+  if (probe.device_count < 2) c.unsupported("there is one device");
+  aa_initialize_params params{};
+  params.struct_size = sizeof(params);
+  aa_instance* instance = nullptr;
+  c.ok(c.driver.initialize(&params, &instance), "initialize");
+  for (int32_t i = probe.device_count - 1; i >= 0; --i) {
+    Opened other(c, instance, i);
+    use(other, static_cast<unsigned>(i));
+    const std::string error = other.close();
+    c.expect(error.empty(), error);
+  }
+  c.ok(c.driver.shutdown(instance), "shutdown");
+}
+
+void copies_between_by_way_of_the_host(const Context& c) {
+  needs_another(c);
+  Opened other(c, c.instance, 1);
+  Memory here(c, size);
+  Memory there(other.context(), size);
+  for (unsigned round = 0; round < 5; ++round) {
+    const Bytes data = pattern(size, round);
+    c.upload(here.data(), data.data(), size);
+    const Bytes carried = c.download(here.data(), size);
+    other.context().upload(there.data(), carried.data(), size);
+    expect_equal(other.context().download(there.data(), size), data, "what was carried from device 0 to device 1");
+  }
+}
+
+void a_stream_waits_for_another_devices_event(const Context& c) {
+  needs_another(c);
+  needs_gates(c);
+  Opened other(c, c.instance, 1);
+  Stream held(c);
+  Event event(c);
+  Memory memory(c, size);
+  Gate gate(c, held);
+  c.ok(c.driver.event_record(event, held), "event_record");
+  c.ok_or_unsupported(c.driver.stream_wait_event(other.context().stream, event), "stream_wait_event");
+  int32_t early = -1;
+  c.ok(c.driver.stream_query(other.context().stream, &early), "stream_query");
+  gate.open();
+  c.ok(c.driver.stream_synchronize(other.context().stream), "stream_synchronize");
+  int32_t late = -1;
+  c.ok(c.driver.event_query(event, &late), "event_query");
+  c.expect(early == 0, "a stream of device 1 does not wait for an event of device 0");
+  c.expect(late == 1, "a stream of device 1 went on before the event of device 0");
+}
+
+void a_held_device_holds_no_other(const Context& c) {
+  needs_another(c);
+  needs_gates(c);
+  Opened other(c, c.instance, 1);
+  Stream held(c);
+  Gate gate(c, held);
+  c.ok(c.driver.device_synchronize(other.context().device), "device_synchronize of device 1 while device 0 is held");
+  int32_t done = -1;
+  c.ok(c.driver.stream_query(held, &done), "stream_query");
+  gate.open();
+  c.expect(done == 0, "a held stream of device 0 is done, since device 1 was synchronized");
+}
+
+constexpr Case cases[] = {
+    {"many_devices", "each_beside_the_first", each_beside_the_first},
+    {"many_devices", "copies_between_by_way_of_the_host", copies_between_by_way_of_the_host},
+    {"many_devices", "a_stream_waits_for_another_devices_event", a_stream_waits_for_another_devices_event},
+    {"many_devices", "a_held_device_holds_no_other", a_held_device_holds_no_other},
+};
+constexpr Case unopened[] = {{"many_devices", "each_by_itself", each_by_itself}};
+
+}  // namespace
+}  // namespace many_device_group
+
+std::span<const Case> many_device_cases() { return many_device_group::cases; }
+std::span<const Case> unopened_device_cases() { return many_device_group::unopened; }
+
+}  // namespace anyaccel::conformance

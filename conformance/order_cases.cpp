@@ -1,0 +1,657 @@
+// Cases of order and forward progress: what must not have run yet, what must be able to run, and who may wait for whom. Streams
+// are held by gates (gate.h), so nothing here depends on how fast a device is. While a gate is shut, no function is called that
+// may wait for all work of the device.
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "anyaccel/abi/ops.h"
+#include "conformance/gate.h"
+#include "conformance/graph_objects.h"
+
+namespace anyaccel::conformance {
+namespace order_group {
+namespace {
+
+constexpr size_t size = 70000;
+
+bool done(const Context& c, aa_stream* stream) {
+  int32_t answer = -1;
+  c.ok(c.driver.stream_query(stream, &answer), "stream_query");
+  c.expect(answer == 0 || answer == 1, "stream_query gave " + std::to_string(answer) + ", not 0 or 1");
+  return answer == 1;
+}
+
+bool done(const Context& c, aa_event* event) {
+  int32_t answer = -1;
+  c.ok(c.driver.event_query(event, &answer), "event_query");
+  c.expect(answer == 0 || answer == 1, "event_query gave " + std::to_string(answer) + ", not 0 or 1");
+  return answer == 1;
+}
+
+void fill(const Context& c, aa_stream* stream, void* to, unsigned char value, size_t bytes = size) {
+  c.ok_or_unsupported(c.driver.fill_async(stream, to, &value, 1, bytes), "fill_async");
+}
+
+void copy(const Context& c, aa_stream* stream, void* to, const void* from, size_t bytes = size) {
+  c.ok(c.driver.copy_async(stream, to, from, bytes, AA_COPY_DEVICE_TO_DEVICE), "copy_async within the device");
+}
+
+void record(const Context& c, aa_event* event, aa_stream* stream) {
+  c.ok(c.driver.event_record(event, stream), "event_record");
+}
+
+void wait(const Context& c, aa_stream* stream, aa_event* event) {
+  c.ok(c.driver.stream_wait_event(stream, event), "stream_wait_event");
+}
+
+void synchronize(const Context& c, aa_stream* stream) {
+  c.ok(c.driver.stream_synchronize(stream), "stream_synchronize");
+}
+
+void expect_all(const Context& c, const void* memory, unsigned char value, const std::string& what,
+                size_t bytes = size) {
+  expect_equal(c.download(memory, bytes), Bytes(bytes, value), what);
+}
+
+// ---- order within a stream, and none between streams ----
+
+void work_waits_for_what_is_before_it(const Context& c) {
+  needs_gates_and_free_streams(c);
+  Memory first(c, size);
+  Memory second(c, size);
+  Memory seen(c, size);
+  fill(c, c.stream, first.data(), 1);
+  fill(c, c.stream, second.data(), 2);
+  c.synchronize();
+  Stream held(c);
+  Stream free(c);
+  Gate gate(c, held);
+  fill(c, held, first.data(), 3);
+  copy(c, held, second.data(), first.data());
+  copy(c, free, seen.data(), second.data());
+  synchronize(c, free);
+  const bool early = done(c, held);
+  gate.open();
+  synchronize(c, held);
+  c.expect(!early, "stream_query says that a stream is done which a host call holds");
+  c.expect(done(c, held), "a stream is not done after stream_synchronize");
+  expect_all(c, seen.data(), 2, "memory that is to be written behind a host call, before that returned");
+  expect_all(c, second.data(), 3, "memory that was written behind a host call, after that returned");
+}
+
+void items_keep_their_order(const Context& c) {
+  needs_gates(c);
+  constexpr int rounds = 100;
+  constexpr size_t piece = 1000;
+  Memory source(c, piece);
+  Memory slots(c, piece * rounds);
+  Stream stream(c);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    Gate gate(c, stream);
+    // All at once behind a gate, up to the depth that every driver takes; the second time without one.
+    if (attempt == 1) gate.open();
+    for (int i = 0; i < (attempt == 0 ? 60 : rounds); ++i) {
+      fill(c, stream, source.data(), static_cast<unsigned char>(i + attempt + 1), piece);
+      copy(c, stream, slots.data() + piece * static_cast<size_t>(i), source.data(), piece);
+    }
+    gate.open();
+    synchronize(c, stream);
+    for (int i = 0; i < (attempt == 0 ? 60 : rounds); ++i) {
+      expect_all(c, slots.data() + piece * static_cast<size_t>(i), static_cast<unsigned char>(i + attempt + 1),
+                 "copy " + std::to_string(i) + " of fills and copies in turns", piece);
+    }
+  }
+}
+
+void overlapping_fills_keep_their_order(const Context& c) {
+  Memory memory(c, size);
+  Stream stream(c);
+  fill(c, stream, memory.data(), 0);
+  for (unsigned i = 1; i <= 200; ++i) {
+    // A large one and a small one take turns in being last.
+    fill(c, stream, memory.data(), static_cast<unsigned char>(i), i % 2 ? size : 100);
+  }
+  synchronize(c, stream);
+  expect_all(c, memory.data(), 200, "where 200 fills overlap", 100);
+  expect_all(c, memory.data() + 100, 199, "where 100 of 200 fills overlap", size - 100);
+}
+
+// ---- records ----
+
+void a_record_covers_what_is_before_it(const Context& c) {
+  needs_gates(c);
+  Stream stream(c);
+  Event event(c);
+  Gate first(c, stream);
+  record(c, event, stream);
+  const bool early = done(c, event);
+  first.open();
+  c.ok(c.driver.event_synchronize(event), "event_synchronize");
+  const bool late = done(c, event);
+  Gate second(c, stream);
+  const bool after = done(c, event);
+  c.ok(c.driver.event_synchronize(event), "event_synchronize of a complete event while its stream is held");
+  second.open();
+  synchronize(c, stream);
+  c.expect(!early, "an event is complete though its stream is held before the record");
+  c.expect(late, "an event is not complete after event_synchronize");
+  c.expect(after, "an event that was complete is not any more, since later work was enqueued");
+}
+
+void a_fresh_event_holds_nothing(const Context& c) {
+  needs_gates_and_free_streams(c);
+  Event event(c);
+  c.expect(done(c, event), "an event that was never recorded is not complete");
+  Stream held(c);
+  Stream waiting(c);
+  wait(c, waiting, event);
+  Gate gate(c, held);
+  record(c, event, held);
+  synchronize(c, waiting);  // it waited for nothing, though the event is recorded now
+  const bool early = done(c, event);
+  gate.open();
+  synchronize(c, held);
+  c.expect(!early, "an event is complete though its stream is held before the record");
+}
+
+void the_latest_record_counts(const Context& c) {
+  needs_gates_and_free_streams(c);
+  Stream held(c);
+  Stream free(c);
+  Event event(c);
+  Gate gate(c, held);
+  record(c, event, held);
+  const bool first = done(c, event);
+  record(c, event, free);
+  synchronize(c, free);
+  const bool second = done(c, event);
+  c.ok(c.driver.event_synchronize(event), "event_synchronize after a record on a free stream");
+  record(c, event, held);
+  const bool third = done(c, event);
+  gate.open();
+  synchronize(c, held);
+  c.expect(!first, "an event is complete though its stream is held");
+  c.expect(second, "an event that was recorded again on a free stream is not complete");
+  c.expect(!third, "an event that was recorded again on a held stream is complete");
+}
+
+void a_wait_keeps_its_record(const Context& c) {
+  needs_gates_and_free_streams(c);
+  Memory memory(c, size);
+  Memory copied(c, size);
+  fill(c, c.stream, memory.data(), 1);
+  c.synchronize();
+  Stream held(c);
+  Stream waiting(c);
+  Stream free(c);
+  Event event(c);
+  Gate gate(c, held);
+  fill(c, held, memory.data(), 2);
+  record(c, event, held);
+  wait(c, waiting, event);
+  copy(c, waiting, copied.data(), memory.data());
+  record(c, event, free);
+  synchronize(c, free);
+  const bool early = done(c, waiting);
+  gate.open();
+  synchronize(c, waiting);
+  c.expect(!early,
+           "a stream goes on though the record that it waits for is held; the event was recorded elsewhere since");
+  expect_all(c, copied.data(), 2, "what a stream copies after the record that it waited for");
+}
+
+void a_later_record_holds_no_earlier_wait(const Context& c) {
+  needs_gates_and_free_streams(c);
+  Stream recording(c);
+  Stream waiting(c);
+  Event event(c);
+  record(c, event, recording);
+  wait(c, waiting, event);
+  synchronize(c, recording);
+  Gate gate(c, recording);
+  record(c, event, recording);
+  synchronize(c, waiting);  // hangs where the wait went over to the new record
+  const bool early = done(c, event);
+  gate.open();
+  synchronize(c, recording);
+  c.expect(!early, "an event is complete though its latest record is held");
+}
+
+void a_wait_holds_only_its_stream(const Context& c) {
+  needs_gates_and_free_streams(c);
+  Memory memory(c, size);
+  Stream held(c);
+  Stream waiting(c);
+  Stream free(c);
+  Event event(c);
+  Gate gate(c, held);
+  record(c, event, held);
+  wait(c, waiting, event);
+  fill(c, waiting, memory.data(), 1);
+  fill(c, free, memory.data(), 2);
+  synchronize(c, free);
+  const bool early = done(c, waiting);
+  gate.open();
+  synchronize(c, waiting);
+  c.expect(!early, "a stream that waits for a held event says that it is done");
+  expect_all(c, memory.data(), 1, "what a stream wrote after its wait");
+}
+
+// ---- progress ----
+
+void a_chain_of_streams_ends(const Context& c) {
+  needs_gates_and_free_streams(c);
+  constexpr size_t length = 32;
+  constexpr size_t piece = 4096;
+  Memory memory(c, piece * (length + 1));
+  fill(c, c.stream, memory.data(), 9, piece * (length + 1));
+  c.synchronize();
+  std::vector<std::unique_ptr<Stream>> streams;
+  std::vector<std::unique_ptr<Event>> events;
+  for (size_t i = 0; i < length; ++i) {
+    streams.push_back(std::make_unique<Stream>(c));
+    events.push_back(std::make_unique<Event>(c));
+  }
+  Gate gate(c, *streams[0]);
+  fill(c, *streams[0], memory.data(), 5, piece);
+  for (size_t i = 0; i < length; ++i) {
+    if (i > 0) wait(c, *streams[i], *events[i - 1]);
+    copy(c, *streams[i], memory.data() + piece * (i + 1), memory.data() + piece * i, piece);
+    record(c, *events[i], *streams[i]);
+  }
+  int early = 0;
+  for (size_t i = 0; i < length; ++i) early += done(c, *events[i]) || done(c, *streams[i]);
+  gate.open();
+  for (size_t i = length; i-- > 0;) synchronize(c, *streams[i]);
+  c.expect(early == 0, std::to_string(early) + " of 32 streams were done though the first of their chain is held");
+  expect_all(c, memory.data() + piece * length, 5, "what went through a chain of 32 streams", piece);
+}
+
+// Every driver takes this many items behind one that is not complete.
+constexpr int queue_depth = 128;
+
+void enqueueing_does_not_wait(const Context& c) {
+  needs_gates_and_free_streams(c);
+  Memory memory(c, size);
+  Memory other(c, size);
+  std::atomic<int> calls{0};
+  Stream held(c);
+  Stream free(c);
+  Event event(c);
+  fill(c, free, other.data(), 1);  // what a driver loads when it first sees a call
+  copy(c, free, memory.data(), other.data());
+  synchronize(c, free);
+  Gate gate(c, held);
+  const auto count = [](void* user) { ++*static_cast<std::atomic<int>*>(user); };
+  c.ok(c.driver.stream_host_call(held, count, &calls), "stream_host_call");
+  copy(c, held, other.data(), memory.data());
+  record(c, event, held);
+  wait(c, held, event);
+  for (int i = 5; i < queue_depth; ++i) fill(c, held, memory.data(), static_cast<unsigned char>(i));
+  const bool early = done(c, held) || done(c, event);
+  {  // Other streams go on, and waits for them return.
+    Memory own(c, size);
+    Stream brief(c);
+    Event reached(c);
+    fill(c, brief, own.data(), 3);
+    record(c, reached, brief);
+    c.ok(c.driver.event_synchronize(reached), "event_synchronize of a free stream's event");
+    synchronize(c, brief);
+    c.expect(done(c, brief) && done(c, reached), "a free stream is not done after it was synchronized");
+    brief.destroy();
+    synchronize(c, free);
+  }
+  const int before = calls;
+  gate.open();
+  synchronize(c, held);
+  c.expect(!early, "a held stream or its event says that it is done");
+  c.expect(before == 0, "a host call ran before the one in front of it returned");
+  c.expect(calls == 1, "a host call ran " + std::to_string(calls) + " times, not once");
+  expect_all(c, memory.data(), queue_depth - 1, "the last of 123 fills");
+}
+
+// ---- calls that wait ----
+
+void synchronizing_waits(const Context& c) {
+  needs_gates(c);
+  for (const char* function : {"stream_synchronize", "event_synchronize", "device_synchronize"}) {
+    Stream stream(c);
+    Event event(c, function[0] == 'e' ? AA_EVENT_BLOCKING_SYNC : AA_EVENT_DEFAULT);
+    Gate gate(c, stream);
+    record(c, event, stream);
+    const LaterOpened later(gate);
+    if (function[0] == 's') synchronize(c, stream);
+    if (function[0] == 'e') c.ok(c.driver.event_synchronize(event), function);
+    if (function[0] == 'd') c.ok(c.driver.device_synchronize(c.device), function);
+    c.expect(gate.is_open(), std::string(function) + " returned though a host call still held the stream");
+    c.expect(done(c, event), std::string("an event is not complete after ") + function);
+  }
+}
+
+void destroying_a_stream_waits(const Context& c) {
+  needs_gates(c);
+  Memory memory(c, size);
+  fill(c, c.stream, memory.data(), 1);
+  c.synchronize();
+  Event event(c);
+  Event waited(c);
+  std::atomic<int> calls{0};
+  Stream waiting(c);
+  {
+    Stream stream(c);
+    Gate gate(c, stream);
+    fill(c, stream, memory.data(), 2);
+    c.ok(c.driver.stream_host_call(
+             stream, [](void* user) { ++*static_cast<std::atomic<int>*>(user); }, &calls),
+         "stream_host_call");
+    record(c, event, stream);
+    wait(c, waiting, event);
+    record(c, waited, waiting);
+    const LaterOpened later(gate);
+    stream.destroy();
+    c.expect(gate.is_open(), "stream_destroy returned though a host call still held the stream");
+    c.expect(calls == 1, "a host call had run " + std::to_string(calls) + " times, not once, when its stream was gone");
+  }
+  c.expect(done(c, event), "an event is not complete though its stream is gone");
+  c.ok(c.driver.event_synchronize(event), "event_synchronize after the stream was destroyed");
+  synchronize(c, waiting);
+  c.expect(done(c, waited), "a stream that waited for an event of a stream which is gone did not end");
+  expect_all(c, memory.data(), 2, "what a stream wrote before it was destroyed");
+}
+
+void events_may_go_first(const Context& c) {
+  needs_gates_and_free_streams(c);
+  Memory memory(c, size);
+  Memory copied(c, size);
+  fill(c, c.stream, memory.data(), 1);
+  c.synchronize();
+  Stream held(c);
+  Stream waiting(c);
+  Event event(c);
+  Gate gate(c, held);
+  fill(c, held, memory.data(), 2);
+  record(c, event, held);
+  wait(c, waiting, event);
+  copy(c, waiting, copied.data(), memory.data());
+  event.destroy();
+  // Another one in its place.
+  Event next(c);
+  const bool fresh = done(c, next);
+  const bool early = done(c, waiting);
+  gate.open();
+  synchronize(c, waiting);
+  c.expect(fresh, "a new event is not complete, since one that was destroyed is not");
+  c.expect(!early, "a stream does not wait any more, since the event was destroyed");
+  expect_all(c, copied.data(), 2, "what a stream copies after its wait for an event that is gone");
+}
+
+// ---- host calls ----
+
+void host_calls_run_once_and_in_order(const Context& c) {
+  if (!c.has(AA_CAP_HOST_CALL)) c.unsupported("AA_CAP_HOST_CALL is clear");
+  struct Log {
+    std::vector<int> order;
+  } log;
+  struct Call {
+    Log* log;
+    int number;
+  };
+  constexpr int total = 1000;
+  std::vector<Call> calls(total);
+  Memory memory(c, 1000);
+  {
+    Stream stream(c);
+    for (int i = 0; i < total; ++i) {
+      calls[static_cast<size_t>(i)] = {&log, i};
+      c.ok(c.driver.stream_host_call(
+               stream,
+               [](void* user) {
+                 const auto* call = static_cast<Call*>(user);
+                 call->log->order.push_back(call->number);
+               },
+               &calls[static_cast<size_t>(i)]),
+           "stream_host_call");
+      if (i % 3 == 0) fill(c, stream, memory.data(), 1, 1000);
+    }
+    synchronize(c, stream);
+  }
+  c.expect(log.order.size() == total, std::to_string(log.order.size()) + " host calls ran, not 1000");
+  for (int i = 0; i < total; ++i) {
+    c.expect(log.order[static_cast<size_t>(i)] == i, "host call " + std::to_string(i) + " did not run in its order");
+  }
+}
+
+// ---- times ----
+
+void elapsed_time_is_the_hosts(const Context& c) {
+  needs_gates(c);
+  if (!c.has(AA_CAP_EVENT_TIMING)) c.unsupported("AA_CAP_EVENT_TIMING is clear");
+  using Clock = Gate::Clock;
+  constexpr double resolution = 1;
+  Stream stream(c);
+  Event start(c, AA_EVENT_TIMING);
+  Event middle(c, AA_EVENT_TIMING);
+  Event end(c, AA_EVENT_TIMING);
+  const auto begin = Clock::now();
+  record(c, start, stream);
+  Gate gate(c, stream);
+  record(c, middle, stream);
+  record(c, end, stream);
+  double early = -5;
+  c.error(c.driver.event_elapsed(start, middle, &early), {AA_FAILED_PRECONDITION},
+          "event_elapsed to an event that is not complete");
+  c.expect(early == -5, "event_elapsed failed but wrote a time");
+  done(c, end);  // lets go of work that is held back until somebody asks
+  gate.until_entered();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  gate.open();
+  c.ok(c.driver.event_synchronize(end), "event_synchronize");
+  const double most = std::chrono::duration<double, std::milli>(Clock::now() - begin).count() + resolution;
+  const double least = gate.milliseconds() - resolution;
+  double forward = 0;
+  double backward = 0;
+  double behind = 0;
+  c.ok(c.driver.event_elapsed(start, end, &forward), "event_elapsed");
+  c.ok(c.driver.event_elapsed(end, start, &backward), "event_elapsed of swapped events");
+  c.ok(c.driver.event_elapsed(middle, end, &behind), "event_elapsed");
+  c.expect(forward >= least && forward <= most, "event_elapsed gave " + std::to_string(forward) +
+                                                    " ms, and by the host's clock it was between " +
+                                                    std::to_string(least) + " and " + std::to_string(most));
+  c.expect(std::fabs(forward + backward) <= 0.01, "event_elapsed of swapped events gave " + std::to_string(backward) +
+                                                      " ms, which is not the negative of " + std::to_string(forward));
+  c.expect(behind >= 0 && behind <= most - gate.milliseconds() + resolution,
+           "event_elapsed gave " + std::to_string(behind) + " ms for what lies behind a host call");
+  c.note = std::to_string(forward) + " ms, between " + std::to_string(least) + " and " + std::to_string(most);
+}
+
+// ---- host memory ----
+
+void host_memory_changes_in_order(const Context& c) {
+  needs_gates_and_free_streams(c);
+  if (!c.has(AA_CAP_PINNED_HOST)) c.unsupported("AA_CAP_PINNED_HOST is clear");
+  Memory device(c, size);
+  Memory to(c, size, AA_MEMORY_PINNED);
+  Memory from(c, size, AA_MEMORY_PINNED);
+  const Bytes data = pattern(size, 1);
+  const Bytes old = pattern(size, 2);
+  c.upload(device.data(), data.data(), size);
+  std::memcpy(to.data(), old.data(), size);
+  std::memcpy(from.data(), old.data(), size);
+  Stream held(c);
+  Stream free(c);
+  Gate gate(c, held);
+  c.ok(c.driver.copy_async(held, to.data(), device.data(), size, AA_COPY_DEVICE_TO_HOST), "copy_async");
+  c.ok(c.driver.copy_async(held, device.data(), from.data(), size, AA_COPY_HOST_TO_DEVICE), "copy_async");
+  synchronize(c, free);
+  const Bytes seen(to.data(), to.data() + size);
+  gate.open();
+  synchronize(c, held);
+  expect_equal(seen, old, "host memory that is to be written behind a host call, before that returned");
+  expect_equal({to.data(), size}, data, "host memory that was written behind a host call");
+  expect_equal(c.download(device.data(), size), old, "a copy from host memory behind a host call");
+}
+
+// ---- errors of enqueuing calls ----
+
+void refused_items_leave_the_stream_usable(const Context& c) {
+  Memory memory(c, 1000);
+  Memory slots(c, 10);
+  fill(c, c.stream, slots.data(), 0, 10);
+  fill(c, c.stream, memory.data(), 7, 1000);
+  const unsigned char value[16] = {};
+  c.error(c.driver.copy_async(c.stream, memory.data(), slots.data(), 10, 77), {AA_INVALID_ARGUMENT},
+          "copy_async in an unknown direction");
+  c.error(c.driver.fill_async(c.stream, memory.data(), value, 3, 999), {AA_INVALID_ARGUMENT},
+          "fill_async with a pattern of 3 bytes");
+  c.error(c.driver.fill_async(c.stream, memory.data(), value, 4, 998), {AA_INVALID_ARGUMENT},
+          "fill_async of a size that is no multiple of the pattern's");
+  for (unsigned char i = 0; i < 10; ++i) fill(c, c.stream, slots.data() + i, static_cast<unsigned char>(i + 1), 1);
+  c.synchronize();
+  expect_all(c, memory.data(), 7, "memory that only refused items were to write", 1000);
+  const Bytes found = c.download(slots.data(), 10);
+  for (unsigned i = 0; i < 10; ++i) c.expect(found[i] == i + 1, "an item after refused ones did not run");
+}
+
+// ---- the same for graphs and ops, and for streams that see each other's work ----
+
+void graphs_run_in_order(const Context& c) {
+  needs_gates_and_free_streams(c);
+  const aa_graph_table table = graphs(c);
+  Memory first(c, size);
+  Memory second(c, size);
+  Memory seen(c, size);
+  fill(c, c.stream, first.data(), 1);
+  fill(c, c.stream, second.data(), 2);
+  c.synchronize();
+  Stream held(c);
+  Stream free(c);
+  Capture capture(c, table, held);
+  copy(c, held, second.data(), first.data());
+  const Graph graph(c, table, capture.end());
+  Gate gate(c, held);
+  fill(c, held, first.data(), 3);
+  graph.launch(held);
+  fill(c, held, first.data(), 4);
+  copy(c, free, seen.data(), second.data());
+  synchronize(c, free);
+  const bool early = done(c, held);
+  gate.open();
+  synchronize(c, held);
+  c.expect(!early, "a stream is done though a host call holds it before a graph");
+  expect_all(c, seen.data(), 2, "memory that a graph behind a host call is to write, before that returned");
+  expect_all(c, second.data(), 3, "memory that a graph wrote between two fills");
+}
+
+// Calls behind a gate: they run later, and from what they were given, not from what lies there by then.
+void ops_run_in_order(const Context& c) {
+  needs_gates_and_free_streams(c);
+  const auto table = c.extension<aa_ops_table>(AA_OPS_EXTENSION, AA_OPS_VERSION);
+  int32_t op = -1;
+  aa_status* found = table.find(c.instance, "increment", &op);
+  if (found && c.host.status_code(found) == AA_NOT_FOUND) {
+    c.drop(found);
+    c.unsupported("the driver has no \"increment\"");
+  }
+  c.ok(found, "find of \"increment\"");
+  constexpr int64_t count = 100;
+  Memory numbers(c, count * sizeof(int32_t));
+  Memory seen(c, count * sizeof(int32_t));
+  fill(c, c.stream, numbers.data(), 0, numbers.size());
+  c.synchronize();
+  Stream held(c);
+  Stream free(c);
+  aa_tensor tensor{};
+  aa_increment_params params{};
+  aa_op_call call{};
+  const auto set = [&](int64_t amount) {
+    tensor = aa_tensor{};
+    tensor.data = numbers.data();
+    tensor.dtype = AA_DTYPE_I32;
+    tensor.ndim = 1;
+    for (int64_t& length : tensor.shape) length = 1;
+    tensor.shape[0] = count;
+    tensor.strides[0] = 1;
+    params = {sizeof(params), 0, amount};
+    call = aa_op_call{};
+    call.struct_size = sizeof(call);
+    call.op = op;
+    call.tensors = &tensor;
+    call.tensor_count = 1;
+    call.params = &params;
+    call.params_size = sizeof(params);
+  };
+  Gate gate(c, held);
+  for (int64_t i = 1; i <= 3; ++i) {
+    set(i);
+    c.ok(table.enqueue(held, &call), "enqueue of \"increment\"");
+    params.amount = 1000;
+    tensor.shape[0] = 1;
+  }
+  copy(c, free, seen.data(), numbers.data(), numbers.size());
+  synchronize(c, free);
+  const bool early = done(c, held);
+  gate.open();
+  synchronize(c, held);
+  c.expect(!early, "a stream is done though a host call holds it before ops");
+  expect_all(c, seen.data(), 0, "numbers that ops behind a host call are to change, before that returned",
+             numbers.size());
+  std::vector<int32_t> values(count);
+  c.download(values.data(), numbers.data(), numbers.size());
+  for (const int32_t value : values) {
+    c.expect(value == 6, "numbers that three calls of \"increment\" change by 1, 2 and 3 are " + std::to_string(value) +
+                             ", though the structs of the calls were changed after them");
+  }
+}
+
+void dependencies_are_seen(const Context& c) {
+  if (!c.has(AA_CAP_RESOLVES_DEPENDENCIES)) c.unsupported("AA_CAP_RESOLVES_DEPENDENCIES is clear");
+  needs_gates(c);
+  Memory memory(c, size);
+  Memory copied(c, size);
+  fill(c, c.stream, memory.data(), 1);
+  fill(c, c.stream, copied.data(), 1);
+  c.synchronize();
+  Stream held(c);
+  Stream other(c);
+  Gate gate(c, held);
+  fill(c, held, memory.data(), 2);
+  copy(c, other, copied.data(), memory.data());
+  const bool early = done(c, other);
+  gate.open();
+  synchronize(c, other);
+  c.expect(!early, "a stream does not wait for the work of another one, though the flag says so");
+  expect_all(c, copied.data(), 2, "what a stream copies of another one's work");
+}
+
+constexpr Case cases[] = {
+    {"order", "graphs_run_in_order", graphs_run_in_order},
+    {"order", "ops_run_in_order", ops_run_in_order},
+    {"order", "dependencies_are_seen", dependencies_are_seen},
+    {"order", "work_waits_for_what_is_before_it", work_waits_for_what_is_before_it},
+    {"order", "items_keep_their_order", items_keep_their_order},
+    {"order", "overlapping_fills_keep_their_order", overlapping_fills_keep_their_order},
+    {"order", "a_record_covers_what_is_before_it", a_record_covers_what_is_before_it},
+    {"order", "a_fresh_event_holds_nothing", a_fresh_event_holds_nothing},
+    {"order", "the_latest_record_counts", the_latest_record_counts},
+    {"order", "a_wait_keeps_its_record", a_wait_keeps_its_record},
+    {"order", "a_later_record_holds_no_earlier_wait", a_later_record_holds_no_earlier_wait},
+    {"order", "a_wait_holds_only_its_stream", a_wait_holds_only_its_stream},
+    {"order", "a_chain_of_streams_ends", a_chain_of_streams_ends},
+    {"order", "enqueueing_does_not_wait", enqueueing_does_not_wait},
+    {"order", "synchronizing_waits", synchronizing_waits},
+    {"order", "destroying_a_stream_waits", destroying_a_stream_waits},
+    {"order", "events_may_go_first", events_may_go_first},
+    {"order", "host_calls_run_once_and_in_order", host_calls_run_once_and_in_order},
+    {"order", "elapsed_time_is_the_hosts", elapsed_time_is_the_hosts},
+    {"order", "host_memory_changes_in_order", host_memory_changes_in_order},
+    {"order", "refused_items_leave_the_stream_usable", refused_items_leave_the_stream_usable},
+};
+
+}  // namespace
+}  // namespace order_group
+
+std::span<const Case> order_cases() { return order_group::cases; }
+
+}  // namespace anyaccel::conformance

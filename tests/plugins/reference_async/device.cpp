@@ -1,0 +1,169 @@
+// See device.h.
+#include "device.h"
+
+#include <algorithm>
+#include <string>
+
+#include "mutations.h"
+#include "ops.h"
+
+namespace reference {
+
+Device::Device(Machine& machine, int32_t index, bool lazy)
+    : machine_(machine), index_(index), lazy_(lazy), memory_(total_memory, index) {
+  const std::lock_guard lock(machine_.mutex);
+  machine_.opened.push_back(this);
+}
+
+Device::~Device() {
+  const std::lock_guard lock(machine_.mutex);
+  std::erase(machine_.opened, this);
+}
+
+void Device::close() {
+  if (mutated(Mutation::closing_a_device_fails)) throw abi::Failure(AA_INTERNAL, "it stays open");
+  if (mutated(Mutation::closing_a_device_wipes_the_others)) {
+    const std::lock_guard lock(machine_.mutex);
+    for (Device* other : machine_.opened) {
+      if (other != this) other->memory_.wipe();
+    }
+  }
+}
+
+std::vector<std::shared_ptr<Queue>> Device::queues() {
+  const std::lock_guard lock(mutex_);
+  return queues_;
+}
+
+void Device::synchronize() {
+  if (mutated(Mutation::device_synchronize_does_nothing)) return;
+  std::optional<abi::Failure> failed;
+  std::vector<std::shared_ptr<Queue>> waited = queues();
+  if (mutated(Mutation::device_synchronize_waits_for_one_stream) && !waited.empty()) waited.resize(1);
+  if (mutated(Mutation::device_synchronize_waits_for_all_devices)) {
+    const std::lock_guard lock(machine_.mutex);
+    for (Device* other : machine_.opened) {
+      if (other == this) continue;
+      for (auto& queue : other->queues()) waited.push_back(queue);
+    }
+  }
+  for (const auto& queue : waited) {
+    if (queue->lazy()) queue->release();
+  }
+  for (const auto& queue : waited) {
+    queue->wait();
+    if (!failed) failed = queue->failure();
+  }
+  if (failed) throw *failed;
+}
+
+void Device::memory_info(int64_t& free, int64_t& total) {
+  total = memory_.total();
+  free = mutated(Mutation::free_memory_never_moves) ? total : memory_.available();
+  if (mutated(Mutation::free_memory_is_kilobytes)) {
+    free /= 1024;
+    total /= 1024;
+  }
+  if (mutated(Mutation::free_memory_is_used_memory)) free = total - free;
+  if (mutated(Mutation::free_memory_exceeds_the_total)) free = total + 1;
+  if (mutated(Mutation::total_memory_is_twice_as_much)) total *= 2;
+}
+
+void* Device::mem_alloc(int32_t kind, size_t size) {
+  if (kind == AA_MEMORY_DEVICE) return memory_.allocate(size);
+  if (kind == AA_MEMORY_PINNED) return machine_.pinned.allocate(size);
+  if (mutated(Mutation::unknown_kinds_are_device_memory)) return memory_.allocate(size);
+  if (mutated(Mutation::managed_memory_is_not_promised) && kind == AA_MEMORY_MANAGED) {
+    return machine_.pinned.allocate(size);
+  }
+  if (mutated(Mutation::unknown_kinds_are_internal_errors)) throw abi::Failure(AA_INTERNAL, "what is that?");
+  if (mutated(Mutation::errors_have_no_message)) throw abi::Failure(AA_UNIMPLEMENTED, "");
+  if (mutated(Mutation::errors_leak)) new std::string(std::string(300, 'x'));
+  throw abi::Failure(AA_UNIMPLEMENTED, "there is no memory of kind " + std::to_string(kind));
+}
+
+void Device::mem_free(int32_t kind, void* pointer, size_t size) {
+  if (kind == AA_MEMORY_PINNED || (kind == AA_MEMORY_MANAGED && mutated(Mutation::managed_memory_is_not_promised))) {
+    machine_.pinned.free(pointer);
+  } else {
+    memory_.free(pointer, size);
+  }
+}
+
+std::unique_ptr<abi::Stream> Device::stream_create(int32_t priority, uint32_t flags) {
+  if (mutated(Mutation::streams_need_a_known_priority) && (priority < -10 || priority > 10)) {
+    throw abi::Failure(AA_INVALID_ARGUMENT, "no such priority");
+  }
+  if (mutated(Mutation::default_streams_are_refused) && flags == AA_STREAM_DEFAULT) {
+    throw abi::Failure(AA_INVALID_ARGUMENT, "no such flag");
+  }
+  return std::make_unique<Stream>(*this, lazy_);
+}
+
+std::unique_ptr<abi::Event> Device::event_create(uint32_t flags) { return std::make_unique<Event>(*this, flags); }
+
+bool Device::supports_op(const aa_op_call& call) { return supports(call); }
+
+unsigned char* Device::view(const void* pointer, size_t size) const {
+  if (unsigned char* const found = memory_.view(pointer, size)) return found;
+  void* base = nullptr;
+  size_t bytes = 0;
+  if (!machine_.pinned.find(pointer, base, bytes)) return nullptr;
+  const auto offset = static_cast<size_t>(static_cast<const char*>(pointer) - static_cast<char*>(base));
+  return size <= bytes - offset ? static_cast<unsigned char*>(base) + offset : nullptr;
+}
+
+std::shared_ptr<Queue> Device::queue_for_a_stream(bool lazy) {
+  const std::lock_guard lock(mutex_);
+  if (mutated(Mutation::streams_share_a_worker) && shared_queue_) return shared_queue_;
+  auto queue = std::make_shared<Queue>(lazy);
+  queue->start();
+  queues_.push_back(queue);
+  shared_queue_ = queue;
+  return queue;
+}
+
+void Device::remove(const std::shared_ptr<Queue>& queue) {
+  if (mutated(Mutation::streams_share_a_worker)) return;
+  const std::lock_guard lock(mutex_);
+  std::erase(queues_, queue);
+  if (shared_queue_ == queue) shared_queue_ = nullptr;
+}
+
+bool Device::owns(const std::shared_ptr<Queue>& queue) {
+  const std::lock_guard lock(mutex_);
+  return std::find(queues_.begin(), queues_.end(), queue) != queues_.end();
+}
+
+namespace {
+std::shared_ptr<Record>& kept_record() {
+  static auto& kept = *new std::shared_ptr<Record>;
+  return kept;
+}
+}  // namespace
+
+void Device::forget(std::shared_ptr<Record> record) { kept_record() = std::move(record); }
+std::shared_ptr<Record> Device::forgotten_record() { return kept_record(); }
+
+void Device::all_wait_for(const std::shared_ptr<Record>& record) {
+  for (const auto& queue : queues()) {
+    if (queue != record->queue.lock()) queue->add({[] {}, nullptr, record, false});
+  }
+}
+
+std::shared_ptr<std::vector<Item>> Device::shared_capture() {
+  const std::lock_guard lock(mutex_);
+  if (!shared_capture_) shared_capture_ = std::make_shared<std::vector<Item>>();
+  return shared_capture_;
+}
+
+void Device::hold() {
+  for (const auto& queue : queues()) {
+    queue->add({[] {
+                  for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+                },
+                nullptr, nullptr, false});
+  }
+}
+
+}  // namespace reference

@@ -1,0 +1,69 @@
+// A device of the reference driver: its memory and its streams.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "anyaccel/abi/driver_class.hpp"
+#include "memory.h"
+#include "stream.h"
+
+namespace reference {
+
+// All devices, opened or not: memory is found by address whoever asks.
+struct Machine {
+  static constexpr int32_t device_count = 2;
+
+  std::mutex mutex;
+  std::vector<Device*> opened;
+  PinnedMemory pinned;
+};
+
+class Device final : public abi::Device {
+ public:
+  static constexpr size_t total_memory = size_t{1} << 30;
+
+  Device(Machine& machine, int32_t index, bool lazy);
+  ~Device() override;
+
+  void close() override;
+  void synchronize() override;
+  void memory_info(int64_t& free, int64_t& total) override;
+  void* mem_alloc(int32_t kind, size_t size) override;
+  void mem_free(int32_t kind, void* pointer, size_t size) override;
+  std::unique_ptr<abi::Stream> stream_create(int32_t priority, uint32_t flags) override;
+  std::unique_ptr<abi::Event> event_create(uint32_t flags) override;
+  bool supports_op(const aa_op_call& call) override;
+
+  int32_t index() const noexcept { return index_; }
+  // Where a worker finds memory of this device, or pinned memory; null where there is none.
+  unsigned char* view(const void* pointer, size_t size) const;
+  const DeviceMemory& memory() const noexcept { return memory_; }
+  PinnedMemory& pinned() const noexcept { return machine_.pinned; }
+
+  std::shared_ptr<Queue> queue_for_a_stream(bool lazy);
+  void remove(const std::shared_ptr<Queue>& queue);
+  bool owns(const std::shared_ptr<Queue>& queue);
+
+  // What mutations need: see stream.cpp.
+  static void forget(std::shared_ptr<Record> record);
+  static std::shared_ptr<Record> forgotten_record();
+  void all_wait_for(const std::shared_ptr<Record>& record);
+  std::shared_ptr<std::vector<Item>> shared_capture();
+  void hold();
+
+ private:
+  std::vector<std::shared_ptr<Queue>> queues();
+
+  Machine& machine_;
+  const int32_t index_;
+  const bool lazy_;
+  DeviceMemory memory_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Queue>> queues_;
+  std::shared_ptr<Queue> shared_queue_;
+  std::shared_ptr<std::vector<Item>> shared_capture_;
+};
+
+}  // namespace reference

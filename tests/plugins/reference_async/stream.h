@@ -1,0 +1,165 @@
+// Streams of the reference driver: a queue of items and one thread each. An event is a name for a record; a record is a place in a
+// stream, and whoever waits for it keeps it alive.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "anyaccel/abi/driver_class.hpp"
+
+namespace reference {
+
+namespace abi = anyaccel::abi;
+
+class Device;
+class Queue;
+
+// One event_record. Every function may be called from any thread.
+class Record {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Record(std::weak_ptr<Queue> queue, uint64_t position) : queue(std::move(queue)), position(position) {}
+
+  void complete(const std::optional<abi::Failure>& failure);
+  bool done() const;
+  void wait() const;
+  std::optional<abi::Failure> failure() const;
+  Clock::time_point time() const;
+
+  const std::weak_ptr<Queue> queue;  // where it lies, for drivers that hold work back
+  const uint64_t position;           // items of the queue up to and with it
+  const Clock::time_point enqueued = Clock::now();
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  bool done_ = false;
+  std::optional<abi::Failure> failure_;
+  Clock::time_point time_;
+};
+
+// What a worker runs. Its failure sticks to the stream.
+struct Item {
+  std::function<void()> run;
+  std::shared_ptr<Record> records;  // completed in any case
+  std::shared_ptr<Record> awaits;
+  bool host_call = false;
+};
+
+// The part of a stream that its thread, and records, may outlive.
+class Queue : public std::enable_shared_from_this<Queue> {
+ public:
+  // Held items a lazy queue takes before it lets go of them by itself.
+  static constexpr size_t depth = 128;
+
+  explicit Queue(bool lazy);
+
+  void start();
+  void add(Item item);
+  // Records here.
+  std::shared_ptr<Record> record();
+  bool idle();
+  // For what was added before.
+  void wait();
+  // Runs what there is, then ends the thread. `drop` leaves out what has not begun.
+  void stop(bool drop);
+  std::optional<abi::Failure> failure();
+  int64_t executed();
+  // Of a lazy queue: lets items up to a position run, and all that they wait for.
+  void release(uint64_t position = UINT64_MAX);
+  void fail_next(abi::Failure failure);
+
+  bool lazy() const noexcept { return lazy_; }
+
+ private:
+  void work();
+  void run(Item& item);
+
+  const bool lazy_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> items_;
+  uint64_t added_ = 0;
+  uint64_t released_ = 0;  // items that may run, counted from the first
+  uint64_t completed_ = 0;
+  int64_t executed_ = 0;
+  bool stops_ = false;
+  bool drops_ = false;
+  std::optional<abi::Failure> failure_;
+  std::optional<abi::Failure> next_failure_;
+  std::thread thread_;
+};
+
+class Event final : public abi::Event {
+ public:
+  Event(Device& device, uint32_t flags);
+  ~Event() override;
+
+  void close() override;
+  void record(abi::Stream& stream) override;
+  bool query() override;
+  void synchronize() override;
+  double elapsed(abi::Event& end) override;
+
+  std::shared_ptr<Record> latest() const;
+
+ private:
+  const uint32_t flags_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<Record> latest_;  // null: never recorded
+  std::vector<std::shared_ptr<Record>> earlier_;
+};
+
+class Stream final : public abi::Stream {
+ public:
+  Stream(Device& device, bool lazy);
+  ~Stream() override;
+
+  void close() override;
+  void copy(void* destination, const void* source, size_t size, aa_copy_direction direction) override;
+  void fill(void* destination, const void* pattern, size_t pattern_size, size_t size) override;
+  bool query() override;
+  void synchronize() override;
+  void wait_event(abi::Event& event) override;
+  void* native() override;
+  void host_call(void (*function)(void* user), void* user) override;
+  void enqueue_op(const aa_op_call& call) override;
+  void capture_begin() override;
+  std::unique_ptr<abi::Graph> capture_end() override;
+  bool capturing() override;
+
+  Device& device() const noexcept { return device_; }
+  const std::shared_ptr<Queue>& queue() const noexcept { return queue_; }
+  // Runs it now in order, or keeps it for the graph that is being recorded.
+  void add(std::function<void()> run, bool host_call = false);
+
+ private:
+  Device& device_;
+  std::shared_ptr<Queue> queue_;
+  std::mutex mutex_;
+  std::shared_ptr<std::vector<Item>> captured_;  // null: not capturing
+};
+
+class Graph final : public abi::Graph {
+ public:
+  explicit Graph(std::shared_ptr<std::vector<Item>> items) : items_(std::move(items)) {}
+
+  void launch(abi::Stream& stream) override;
+  int64_t node_count() const override;
+
+ private:
+  std::shared_ptr<std::vector<Item>> items_;
+  int launches_ = 0;
+};
+
+}  // namespace reference

@@ -16,8 +16,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
+
+#include "anyaccel/device_allocator.h"
 
 namespace anyaccel {
 
@@ -49,55 +50,48 @@ class FenceSource {
   virtual void destroy(void* fence) noexcept = 0;
 };
 
-class CachingAllocator {
+class CachingAllocator final : public DeviceAllocator {
  public:
-  // One allocation. Owned by the allocator; the caller gives it back with free().
-  struct Block;
+  struct Block;  // behind Allocation::handle
 
   // The sources must outlive the allocator.
   CachingAllocator(MemorySource& memory, FenceSource& fences);
   // All blocks must have been freed.
-  ~CachingAllocator();
+  ~CachingAllocator() override;
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  // Memory of at least `bytes` (0 counts as 1) for work on `stream`. `pool` 0 is the common pool; another number is a
-  // graph's private pool (see begin_pool). Thread-safe. Throws OutOfMemoryError.
-  Block* allocate(size_t bytes, const void* stream, uint64_t pool = 0);
-  // Thread-safe, from any thread; never throws.
-  void free(Block* block) noexcept;
-  // Says that `stream`, other than the one it was allocated for, uses the block too. When it is freed, a fence on that
-  // stream guards it; in a private pool, whose streams may be capturing, it is not reused before the pool ends.
-  void record_stream(Block* block, const void* stream);
+  std::string name() const override;
+  // `pool` 0 is the common pool; another number is a graph's private pool (see begin_pool).
+  Allocation allocate(size_t bytes, const void* stream, uint64_t pool = 0) override;
+  void deallocate(Allocation allocation, size_t bytes, const void* stream) noexcept override;
+  // When the memory is deallocated, a fence on that stream guards it; in a private pool, whose streams may be
+  // capturing, it is not reused before the pool ends.
+  void record_stream(Allocation allocation, const void* stream) override;
 
-  static void* pointer(const Block* block) noexcept;
-  static size_t size(const Block* block) noexcept;      // what was asked
-  static size_t capacity(const Block* block) noexcept;  // what was given
+  static size_t size(Allocation allocation) noexcept;      // what was asked
+  static size_t capacity(Allocation allocation) noexcept;  // what was given
 
   // A private pool: blocks of it are reused only inside it, and its memory is kept until the pool ends, when what is
   // free goes back to the common pool and the rest follows as it is freed. Returns its number, never 0; the caller is
   // its first owner.
-  uint64_t begin_pool();
+  uint64_t begin_pool() override;
   // One more owner of the pool; InvalidArgument when it does not exist.
-  void retain_pool(uint64_t pool);
+  void retain_pool(uint64_t pool) override;
   // One owner less; with the last one the pool ends. No graph that uses its memory may be running then.
-  void release_pool(uint64_t pool) noexcept;
+  void release_pool(uint64_t pool) noexcept override;
 
   // Waits for pending fences and gives every idle segment back to the source. Not pools in use.
-  void empty_cache();
+  void empty_cache() override;
   // A stream is about to be destroyed: waits for its work; its cached blocks become common to all streams.
-  void forget_stream(const void* stream) noexcept;
+  void forget_stream(const void* stream) noexcept override;
 
+  // Bytes in blocks given out (rounded sizes), and held from the source.
+  AllocatorFigures figures() const override;
   // PyTorch's keys. Reading is exact at some instant. "inactive_split" counts free blocks that were cut from a larger
   // one and not joined again; max_split_size is -1 (any block may be cut), so nothing counts as oversize.
-  std::map<std::string, int64_t> stats() const;
-  int64_t allocated() const;  // bytes in blocks given out (rounded sizes)
-  int64_t max_allocated() const;
-  int64_t reserved() const;  // bytes held from the source
-  int64_t max_reserved() const;
-  void reset_peaks();
-  void reset_max_allocated();
-  void reset_max_reserved();
+  std::map<std::string, int64_t> stats() const override;
+  void reset_peaks(Peak which) override;
   // Calls made to the memory source so far, for tests and benchmarks.
   int64_t source_calls() const;
 

@@ -17,6 +17,7 @@
 #include "anyaccel/abi/ops.h"
 #include "anyaccel/abi/profiler.h"
 #include "anyaccel/accelerator.h"
+#include "anyaccel/device_allocator.h"
 
 namespace anyaccel {
 
@@ -28,6 +29,9 @@ class DriverAccelerator : public Accelerator {
   ~DriverAccelerator() override;
   // Tensors' storages, streams, events and graphs that somebody still holds.
   int64_t living_objects() const;
+  // The allocator of each device is made by `make`, which is called when the device is opened (device_allocator.h); an
+  // empty function stands for the caching allocator. InvalidArgument (AA_FAILED_PRECONDITION) when a device is open.
+  void set_allocator(MakeAllocator make);
   // Gives cached memory of every open device back. Opens none. Errors are logged.
   void release_cached_memory() noexcept;
 
@@ -40,9 +44,9 @@ class DriverAccelerator : public Accelerator {
   // The driver's handle of a stream or event that a DriverAccelerator made. It is that accelerator's driver's.
   static aa_stream* handle(const anyaccel::Stream& stream);
   static aa_event* handle(const anyaccel::Event& event);
-  // A stream for the length of a call that enqueues work by the driver's own functions: while it lives no other thread's
-  // capture begins there. InvalidArgument (AA_FAILED_PRECONDITION) when another thread captures on the stream, or it was made
-  // by another kind of accelerator. Of one thread; the stream must outlive it.
+  // A stream for the length of a call that enqueues work by the driver's own functions: while it lives no other
+  // thread's capture begins there. InvalidArgument (AA_FAILED_PRECONDITION) when another thread captures on the stream,
+  // or it was made by another kind of accelerator. Of one thread; the stream must outlive it.
   class StreamUse {
    public:
     explicit StreamUse(const anyaccel::Stream& stream);

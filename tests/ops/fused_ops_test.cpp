@@ -143,8 +143,7 @@ void expect_results(const OpCase& found, const OpCase& expected, const OpCase& o
   }
 }
 
-// ---- an accelerator's own
-// ----------------------------------------------------------------------------------------------
+// ---- an accelerator's own ------------------------------------------------------------------------------------------
 
 // Calls of an op that the accelerator under test has, of any layout and dtype; what it refuses is the sequence's.
 class OwnOps : public ::testing::TestWithParam<const char*> {
@@ -243,8 +242,7 @@ TEST_P(OwnOps, OutOfRange) {
 INSTANTIATE_TEST_SUITE_P(All, OwnOps, ::testing::Values("norm_linear", "norm_gated_linear", "norm_qkv_rope"),
                          [](const auto& info) { return std::string(info.param); });
 
-// ---- through the face
-// --------------------------------------------------------------------------------------------------
+// ---- through the face ----------------------------------------------------------------------------------------------
 
 // Runs cases of dense tensors through the typed face.
 class Face {
@@ -346,8 +344,7 @@ TEST(FusedFace, NeverFallsBackAsOneOp) {
   }
 }
 
-// ---- an accelerator that has them: the CPU's driver with fused ops of its own
-// ------------------------------------------
+// ---- an accelerator that has them: the CPU's driver with fused ops of its own --------------------------------------
 
 class HandedOver : public ::testing::Test {
  protected:

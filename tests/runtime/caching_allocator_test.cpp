@@ -18,7 +18,6 @@ namespace {
 
 using test::FakeFences;
 using test::FakeMemory;
-using Block = CachingAllocator::Block;
 
 constexpr size_t kKiB = 1024;
 constexpr size_t kMiB = 1024 * kKiB;
@@ -38,6 +37,10 @@ struct Fixture {
     EXPECT_EQ(memory.wrong_frees, 0);
     EXPECT_EQ(fences.live(), 0u);
   }
+  void free(Allocation block) const {
+    allocator->deallocate(block, block.handle ? CachingAllocator::size(block) : 0, nullptr);
+  }
+
   FakeMemory memory;
   FakeFences fences;
   std::unique_ptr<CachingAllocator> allocator = std::make_unique<CachingAllocator>(memory, fences);
@@ -46,13 +49,13 @@ struct Fixture {
 // Live blocks and their ranges; fails when two overlap.
 class LiveBlocks {
  public:
-  void add(const FakeMemory& memory, Block* block, size_t asked) {
-    const auto begin = reinterpret_cast<uintptr_t>(CachingAllocator::pointer(block));
+  void add(const FakeMemory& memory, Allocation block, size_t asked) {
+    const auto begin = reinterpret_cast<uintptr_t>(block.pointer);
     const size_t bytes = CachingAllocator::capacity(block);
     EXPECT_EQ(CachingAllocator::size(block), std::max<size_t>(asked, 1));
     EXPECT_GE(bytes, asked);
     EXPECT_EQ(begin % 512, 0u);
-    EXPECT_TRUE(memory.contains(CachingAllocator::pointer(block), bytes));
+    EXPECT_TRUE(memory.contains(block.pointer, bytes));
     const auto next = ranges_.lower_bound(begin);
     if (next != ranges_.end()) {
       EXPECT_LE(begin + bytes, next->first) << "overlaps the next block";
@@ -62,7 +65,7 @@ class LiveBlocks {
     }
     ranges_[begin] = bytes;
   }
-  void remove(const Block* block) { ranges_.erase(reinterpret_cast<uintptr_t>(CachingAllocator::pointer(block))); }
+  void remove(Allocation block) { ranges_.erase(reinterpret_cast<uintptr_t>(block.pointer)); }
 
  private:
   std::map<uintptr_t, size_t> ranges_;
@@ -89,14 +92,14 @@ TEST(SizeClasses, HoldTheRequestAndWasteLittle) {
 
 TEST(CachingAllocator, GivesTheSameBlockAgainOnTheSameStream) {
   Fixture f;
-  Block* a = f.allocator->allocate(1000, stream(1));
-  void* pointer = CachingAllocator::pointer(a);
-  f.allocator->free(a);
+  Allocation a = f.allocator->allocate(1000, stream(1));
+  void* pointer = a.pointer;
+  f.free(a);
   const int64_t calls = f.allocator->source_calls();
   for (int i = 0; i < 100; ++i) {
-    Block* b = f.allocator->allocate(900 + static_cast<size_t>(i), stream(1));
-    EXPECT_EQ(CachingAllocator::pointer(b), pointer);
-    f.allocator->free(b);
+    Allocation b = f.allocator->allocate(900 + static_cast<size_t>(i), stream(1));
+    EXPECT_EQ(b.pointer, pointer);
+    f.free(b);
   }
   EXPECT_EQ(f.allocator->source_calls(), calls);
   EXPECT_EQ(f.fences.records, 0);
@@ -104,21 +107,21 @@ TEST(CachingAllocator, GivesTheSameBlockAgainOnTheSameStream) {
 
 TEST(CachingAllocator, DoesNotShareBetweenStreamsWithoutCause) {
   Fixture f;
-  Block* a = f.allocator->allocate(kMiB, stream(1));
-  void* pointer = CachingAllocator::pointer(a);
-  f.allocator->free(a);
-  Block* b = f.allocator->allocate(kMiB, stream(2));
-  EXPECT_NE(CachingAllocator::pointer(b), pointer);
-  f.allocator->free(b);
+  Allocation a = f.allocator->allocate(kMiB, stream(1));
+  void* pointer = a.pointer;
+  f.free(a);
+  Allocation b = f.allocator->allocate(kMiB, stream(2));
+  EXPECT_NE(b.pointer, pointer);
+  f.free(b);
 }
 
 TEST(CachingAllocator, NullIsFreedWithoutEffectAndZeroBytesAreOne) {
   Fixture f;
-  f.allocator->free(nullptr);
-  Block* a = f.allocator->allocate(0, nullptr);
+  f.free({});
+  Allocation a = f.allocator->allocate(0, nullptr);
   EXPECT_EQ(CachingAllocator::size(a), 1u);
   EXPECT_EQ(CachingAllocator::capacity(a), 512u);
-  f.allocator->free(a);
+  f.free(a);
 }
 
 TEST(CachingAllocator, LiveBlocksNeverOverlap) {
@@ -127,14 +130,14 @@ TEST(CachingAllocator, LiveBlocksNeverOverlap) {
     std::mt19937_64 random(static_cast<uint64_t>(seed));
     std::uniform_real_distribution<double> log(0, 26);
     LiveBlocks live;
-    std::vector<Block*> blocks;
+    std::vector<Allocation> blocks;
     std::vector<uint64_t> pools;
     for (int step = 0; step < 6000; ++step) {
       const uint64_t dice = random() % 100;
       if (dice < 48 || blocks.empty()) {
         const auto bytes = static_cast<size_t>(std::exp2(log(random)));
         const uint64_t pool = !pools.empty() && random() % 5 == 0 ? pools[random() % pools.size()] : 0;
-        Block* block = f.allocator->allocate(bytes, stream(1 + random() % 3), pool);
+        Allocation block = f.allocator->allocate(bytes, stream(1 + random() % 3), pool);
         live.add(f.memory, block, bytes);
         blocks.push_back(block);
         if (random() % 10 == 0) f.allocator->record_stream(block, stream(1 + random() % 4));
@@ -142,7 +145,7 @@ TEST(CachingAllocator, LiveBlocksNeverOverlap) {
         const size_t i = random() % blocks.size();
         std::swap(blocks[i], blocks.back());
         live.remove(blocks.back());
-        f.allocator->free(blocks.back());
+        f.free(blocks.back());
         blocks.pop_back();
       } else if (dice == 94) {
         f.allocator->empty_cache();
@@ -158,11 +161,11 @@ TEST(CachingAllocator, LiveBlocksNeverOverlap) {
       }
       ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed << ", step " << step;
     }
-    for (Block* block : blocks) f.allocator->free(block);
+    for (Allocation block : blocks) f.free(block);
     for (const uint64_t pool : pools) f.allocator->release_pool(pool);
     f.allocator->empty_cache();
-    EXPECT_EQ(f.allocator->reserved(), 0);
-    EXPECT_EQ(f.allocator->allocated(), 0);
+    EXPECT_EQ(f.allocator->figures().reserved, 0);
+    EXPECT_EQ(f.allocator->figures().allocated, 0);
     const auto stats = f.allocator->stats();
     for (const char* key : {"active.all", "active_bytes.small_pool", "inactive_split_bytes.all", "segment.all",
                             "requested_bytes.large_pool", "allocation.all"}) {
@@ -178,15 +181,15 @@ TEST(CachingAllocator, ARepeatedPatternMakesNoSourceCall) {
   std::vector<size_t> sizes(300);
   for (size_t& s : sizes) s = static_cast<size_t>(std::exp2(log(random)));
   const auto step = [&] {
-    std::vector<Block*> blocks;
+    std::vector<Allocation> blocks;
     for (size_t i = 0; i < sizes.size(); ++i) {
       blocks.push_back(f.allocator->allocate(sizes[i], stream(1)));
       if (i % 3 == 2) {
-        f.allocator->free(blocks[i - 1]);
-        blocks[i - 1] = nullptr;
+        f.free(blocks[i - 1]);
+        blocks[i - 1] = {};
       }
     }
-    for (Block* b : blocks) f.allocator->free(b);
+    for (Allocation b : blocks) f.free(b);
   };
   for (int i = 0; i < 25; ++i) step();  // cuts settle within a few rounds
   const int64_t calls = f.allocator->source_calls();
@@ -196,73 +199,73 @@ TEST(CachingAllocator, ARepeatedPatternMakesNoSourceCall) {
 
 TEST(CachingAllocator, CutsAndJoinsLargeBlocks) {
   Fixture f;
-  Block* large = f.allocator->allocate(256 * kMiB, stream(1));
-  f.allocator->free(large);
+  Allocation large = f.allocator->allocate(256 * kMiB, stream(1));
+  f.free(large);
   const int64_t calls = f.allocator->source_calls();
-  std::vector<Block*> parts;
+  std::vector<Allocation> parts;
   for (int i = 0; i < 4; ++i) parts.push_back(f.allocator->allocate(64 * kMiB, stream(1)));
-  for (Block* b : parts) f.allocator->free(b);
+  for (Allocation b : parts) f.free(b);
   EXPECT_EQ(f.allocator->stats().at("inactive_split.large_pool.current"), 4);
-  f.allocator->free(f.allocator->allocate(256 * kMiB, stream(1)));
+  f.free(f.allocator->allocate(256 * kMiB, stream(1)));
   EXPECT_EQ(f.allocator->source_calls(), calls) << "the parts were not joined again";
-  EXPECT_EQ(f.allocator->reserved(), static_cast<int64_t>(256 * kMiB));
+  EXPECT_EQ(f.allocator->figures().reserved, static_cast<int64_t>(256 * kMiB));
 }
 
 TEST(CachingAllocator, ABlockThatAnotherStreamUsesWaitsForIt) {
   Fixture f;
   f.fences.set_busy(stream(2), true);
-  Block* a = f.allocator->allocate(30 * kMiB, stream(1));
-  void* pointer = CachingAllocator::pointer(a);
+  Allocation a = f.allocator->allocate(30 * kMiB, stream(1));
+  void* pointer = a.pointer;
   f.allocator->record_stream(a, stream(2));
   f.allocator->record_stream(a, stream(2));
-  f.allocator->free(a);
+  f.free(a);
   EXPECT_EQ(f.fences.records, 1);
-  EXPECT_EQ(f.allocator->allocated(), 0);
+  EXPECT_EQ(f.allocator->figures().allocated, 0);
   EXPECT_EQ(f.allocator->stats().at("active_bytes.all.current"), static_cast<int64_t>(30 * kMiB));
 
-  Block* b = f.allocator->allocate(30 * kMiB, stream(1));
-  EXPECT_NE(CachingAllocator::pointer(b), pointer);
+  Allocation b = f.allocator->allocate(30 * kMiB, stream(1));
+  EXPECT_NE(b.pointer, pointer);
   f.fences.set_busy(stream(2), false);
-  Block* c = f.allocator->allocate(30 * kMiB, stream(1));
-  EXPECT_EQ(CachingAllocator::pointer(c), pointer);
-  f.allocator->free(b);
-  f.allocator->free(c);
+  Allocation c = f.allocator->allocate(30 * kMiB, stream(1));
+  EXPECT_EQ(c.pointer, pointer);
+  f.free(b);
+  f.free(c);
   EXPECT_EQ(f.allocator->stats().at("active_bytes.all.current"), 0);
 }
 
 TEST(CachingAllocator, FencesAreLookedAtOnlyOnAMiss) {
   Fixture f;
   f.fences.set_busy(stream(2), true);
-  Block* a = f.allocator->allocate(4096, stream(1));
-  Block* spare = f.allocator->allocate(4096, stream(1));
-  f.allocator->free(spare);
+  Allocation a = f.allocator->allocate(4096, stream(1));
+  Allocation spare = f.allocator->allocate(4096, stream(1));
+  f.free(spare);
   f.allocator->record_stream(a, stream(2));
-  f.allocator->free(a);
-  for (int i = 0; i < 10; ++i) f.allocator->free(f.allocator->allocate(4096, stream(1)));
+  f.free(a);
+  for (int i = 0; i < 10; ++i) f.free(f.allocator->allocate(4096, stream(1)));
   EXPECT_EQ(f.fences.queries, 0);
 }
 
 TEST(CachingAllocator, OwnStreamNeedsNoFence) {
   Fixture f;
-  Block* a = f.allocator->allocate(4096, stream(1));
+  Allocation a = f.allocator->allocate(4096, stream(1));
   f.allocator->record_stream(a, stream(1));
-  f.allocator->free(a);
+  f.free(a);
   EXPECT_EQ(f.fences.records, 0);
 }
 
 TEST(CachingAllocator, AFailedStreamKeepsItsMemoryOutOfUse) {
   Fixture f;
-  Block* a = f.allocator->allocate(30 * kMiB, stream(1));
-  void* pointer = CachingAllocator::pointer(a);
+  Allocation a = f.allocator->allocate(30 * kMiB, stream(1));
+  void* pointer = a.pointer;
   f.allocator->record_stream(a, stream(2));
   f.fences.failing.insert(stream(2));
-  f.allocator->free(a);
-  Block* b = f.allocator->allocate(30 * kMiB, stream(1));
-  EXPECT_NE(CachingAllocator::pointer(b), pointer);
-  f.allocator->free(b);
+  f.free(a);
+  Allocation b = f.allocator->allocate(30 * kMiB, stream(1));
+  EXPECT_NE(b.pointer, pointer);
+  f.free(b);
   f.fences.failing.clear();
   f.allocator->empty_cache();
-  EXPECT_EQ(f.allocator->reserved(), 0);
+  EXPECT_EQ(f.allocator->figures().reserved, 0);
 }
 
 // A long random pattern of sizes: the free memory lies in ever other pieces, and yet the source is soon left alone.
@@ -272,13 +275,13 @@ TEST(CachingAllocator, SteadyPatternLeavesTheSourceAlone) {
   std::mt19937_64 random(7);
   std::uniform_real_distribution<double> exponent(9.0, 26.0);
   const auto next_size = [&] { return static_cast<size_t>(std::exp2(exponent(random))); };
-  std::vector<Block*> blocks;
+  std::vector<Allocation> blocks;
   for (size_t i = 0; i < kLive; ++i) blocks.push_back(f.allocator->allocate(next_size(), stream(1)));
   std::vector<std::pair<size_t, size_t>> pairs;  // which block, its next size
   for (size_t i = 0; i < kPairs; ++i) pairs.emplace_back(random() % kLive, next_size());
   const auto round = [&] {
     for (const auto& [index, size] : pairs) {
-      f.allocator->free(blocks[index]);
+      f.free(blocks[index]);
       blocks[index] = f.allocator->allocate(size, stream(1));
     }
   };
@@ -286,16 +289,16 @@ TEST(CachingAllocator, SteadyPatternLeavesTheSourceAlone) {
   const int64_t calls = f.allocator->source_calls();
   for (int i = 0; i < 6; ++i) round();
   EXPECT_LE(f.allocator->source_calls() - calls, 1);
-  EXPECT_LE(f.allocator->reserved(), f.allocator->max_allocated() * 3 / 2);
-  for (Block* block : blocks) f.allocator->free(block);
+  EXPECT_LE(f.allocator->figures().reserved, f.allocator->figures().max_allocated * 3 / 2);
+  for (Allocation block : blocks) f.free(block);
 }
 
 TEST(CachingAllocator, AsksForWhatItNeedsWhileNothingIsFree) {
   Fixture f;
-  std::vector<Block*> blocks;
+  std::vector<Allocation> blocks;
   for (int i = 0; i < 300; ++i) blocks.push_back(f.allocator->allocate(40 * kMiB, stream(1)));
-  EXPECT_EQ(f.allocator->reserved(), static_cast<int64_t>(300 * 40 * kMiB));
-  for (Block* block : blocks) f.allocator->free(block);
+  EXPECT_EQ(f.allocator->figures().reserved, static_cast<int64_t>(300 * 40 * kMiB));
+  for (Allocation block : blocks) f.free(block);
 }
 
 // Much is free in pieces that are too small: a share of what is held is asked for, or what is needed when the source
@@ -304,14 +307,14 @@ TEST(CachingAllocator, AsksForMoreWhenTheFreeMemoryIsInPieces) {
   constexpr size_t kHeld = 2048 * 12 * kMiB;
   for (bool refused : {false, true}) {
     Fixture f(refused ? kHeld + 100 * kMiB : SIZE_MAX / 4);
-    std::vector<Block*> blocks;
+    std::vector<Allocation> blocks;
     for (int i = 0; i < 2048; ++i) blocks.push_back(f.allocator->allocate(12 * kMiB, stream(1)));
-    for (Block* block : blocks) f.allocator->free(block);
-    EXPECT_EQ(f.allocator->reserved(), static_cast<int64_t>(kHeld));
-    Block* block = f.allocator->allocate(40 * kMiB, stream(1));
+    for (Allocation block : blocks) f.free(block);
+    EXPECT_EQ(f.allocator->figures().reserved, static_cast<int64_t>(kHeld));
+    Allocation block = f.allocator->allocate(40 * kMiB, stream(1));
     const size_t more = refused ? 40 * kMiB : kHeld / 32;
-    EXPECT_EQ(f.allocator->reserved(), static_cast<int64_t>(kHeld + more));
-    f.allocator->free(block);
+    EXPECT_EQ(f.allocator->figures().reserved, static_cast<int64_t>(kHeld + more));
+    f.free(block);
   }
 }
 
@@ -319,47 +322,47 @@ TEST(CachingAllocator, EmptyCacheWaitsForFencesAndForTheStreamsOfWhatItGivesBack
   Fixture f;
   f.fences.set_busy(stream(1), true);
   f.fences.set_busy(stream(2), true);
-  Block* a = f.allocator->allocate(30 * kMiB, stream(1));
-  Block* kept = f.allocator->allocate(100, stream(1));
+  Allocation a = f.allocator->allocate(30 * kMiB, stream(1));
+  Allocation kept = f.allocator->allocate(100, stream(1));
   f.allocator->record_stream(a, stream(2));
-  f.allocator->free(a);
+  f.free(a);
   f.allocator->empty_cache();
   EXPECT_EQ(f.fences.waits, 2);
-  EXPECT_EQ(f.allocator->reserved(), static_cast<int64_t>(2 * kMiB)) << "only the segment in use stays";
-  f.allocator->free(kept);
+  EXPECT_EQ(f.allocator->figures().reserved, static_cast<int64_t>(2 * kMiB)) << "only the segment in use stays";
+  f.free(kept);
 }
 
 TEST(CachingAllocator, OutOfMemoryGivesCachedMemoryBackAndTriesAgain) {
   Fixture f(64 * kMiB);
-  f.allocator->free(f.allocator->allocate(40 * kMiB, stream(1)));
-  Block* b = f.allocator->allocate(60 * kMiB, stream(2));
+  f.free(f.allocator->allocate(40 * kMiB, stream(1)));
+  Allocation b = f.allocator->allocate(60 * kMiB, stream(2));
   EXPECT_EQ(f.allocator->stats().at("num_alloc_retries"), 1);
   EXPECT_EQ(f.allocator->stats().at("num_ooms"), 0);
   EXPECT_EQ(f.allocator->stats().at("num_device_free"), 1);
-  f.allocator->free(b);
+  f.free(b);
 }
 
 TEST(CachingAllocator, OutOfMemoryWaitsForOtherStreams) {
   Fixture f(64 * kMiB);
   f.fences.set_busy(stream(2), true);
-  Block* a = f.allocator->allocate(60 * kMiB, stream(1));
+  Allocation a = f.allocator->allocate(60 * kMiB, stream(1));
   f.allocator->record_stream(a, stream(2));
-  f.allocator->free(a);
-  Block* b = f.allocator->allocate(60 * kMiB, stream(1));
+  f.free(a);
+  Allocation b = f.allocator->allocate(60 * kMiB, stream(1));
   EXPECT_EQ(f.fences.waits, 1);
-  f.allocator->free(b);
+  f.free(b);
 }
 
 TEST(CachingAllocator, ASegmentThatDoesNotFitIsAskedForInTheSizeNeeded) {
   Fixture f(6 * kMiB);
-  Block* b = f.allocator->allocate(5 * kMiB, stream(1));
-  EXPECT_EQ(f.allocator->reserved(), static_cast<int64_t>(5 * kMiB));
-  f.allocator->free(b);
+  Allocation b = f.allocator->allocate(5 * kMiB, stream(1));
+  EXPECT_EQ(f.allocator->figures().reserved, static_cast<int64_t>(5 * kMiB));
+  f.free(b);
 }
 
 TEST(CachingAllocator, OutOfMemorySaysTheNumbers) {
   Fixture f(100 * kMiB);
-  Block* a = f.allocator->allocate(40 * kMiB, stream(1));
+  Allocation a = f.allocator->allocate(40 * kMiB, stream(1));
   try {
     f.allocator->allocate(80 * kMiB, stream(1));
     FAIL() << "nothing was thrown";
@@ -373,9 +376,9 @@ TEST(CachingAllocator, OutOfMemorySaysTheNumbers) {
   }
   EXPECT_EQ(f.allocator->stats().at("num_ooms"), 1);
   EXPECT_THROW(f.allocator->allocate(SIZE_MAX, stream(1)), OutOfMemoryError);
-  Block* b = f.allocator->allocate(50 * kMiB, stream(1));
-  f.allocator->free(a);
-  f.allocator->free(b);
+  Allocation b = f.allocator->allocate(50 * kMiB, stream(1));
+  f.free(a);
+  f.free(b);
 }
 
 TEST(CachingAllocator, OtherErrorsOfTheSourcePassThrough) {
@@ -383,89 +386,89 @@ TEST(CachingAllocator, OtherErrorsOfTheSourcePassThrough) {
   f.memory.throws = true;
   EXPECT_THROW(f.allocator->allocate(100, stream(1)), std::runtime_error);
   f.memory.throws = false;
-  f.allocator->free(f.allocator->allocate(100, stream(1)));
+  f.free(f.allocator->allocate(100, stream(1)));
 }
 
 TEST(CachingAllocator, APoolKeepsItsMemoryToItself) {
   Fixture f;
   const uint64_t pool = f.allocator->begin_pool();
   EXPECT_NE(pool, 0u);
-  Block* a = f.allocator->allocate(30 * kMiB, stream(1), pool);
-  void* pointer = CachingAllocator::pointer(a);
-  f.allocator->free(a);
-  Block* common = f.allocator->allocate(30 * kMiB, stream(1));
-  EXPECT_NE(CachingAllocator::pointer(common), pointer);
-  Block* again = f.allocator->allocate(30 * kMiB, stream(1), pool);
-  EXPECT_EQ(CachingAllocator::pointer(again), pointer);
-  f.allocator->free(common);
+  Allocation a = f.allocator->allocate(30 * kMiB, stream(1), pool);
+  void* pointer = a.pointer;
+  f.free(a);
+  Allocation common = f.allocator->allocate(30 * kMiB, stream(1));
+  EXPECT_NE(common.pointer, pointer);
+  Allocation again = f.allocator->allocate(30 * kMiB, stream(1), pool);
+  EXPECT_EQ(again.pointer, pointer);
+  f.free(common);
   f.allocator->empty_cache();
-  EXPECT_EQ(f.allocator->reserved(), static_cast<int64_t>(30 * kMiB));
-  f.allocator->free(again);
+  EXPECT_EQ(f.allocator->figures().reserved, static_cast<int64_t>(30 * kMiB));
+  f.free(again);
   f.allocator->empty_cache();
-  EXPECT_EQ(f.allocator->reserved(), static_cast<int64_t>(30 * kMiB)) << "a pool in use keeps its memory";
+  EXPECT_EQ(f.allocator->figures().reserved, static_cast<int64_t>(30 * kMiB)) << "a pool in use keeps its memory";
 
   f.allocator->retain_pool(pool);
   f.allocator->release_pool(pool);
-  Block* late = f.allocator->allocate(30 * kMiB, stream(1), pool);
+  Allocation late = f.allocator->allocate(30 * kMiB, stream(1), pool);
   f.allocator->release_pool(pool);
   EXPECT_THROW(f.allocator->retain_pool(pool), InvalidArgument);
   EXPECT_THROW(f.allocator->allocate(1, stream(1), pool), InvalidArgument);
-  f.allocator->free(late);
-  Block* reused = f.allocator->allocate(30 * kMiB, stream(1));
-  EXPECT_EQ(CachingAllocator::pointer(reused), pointer) << "what a pool leaves becomes common";
-  f.allocator->free(reused);
+  f.free(late);
+  Allocation reused = f.allocator->allocate(30 * kMiB, stream(1));
+  EXPECT_EQ(reused.pointer, pointer) << "what a pool leaves becomes common";
+  f.free(reused);
   f.allocator->empty_cache();
-  EXPECT_EQ(f.allocator->reserved(), 0);
+  EXPECT_EQ(f.allocator->figures().reserved, 0);
 }
 
 TEST(CachingAllocator, InAPoolABlockOfSeveralStreamsIsNotReused) {
   Fixture f;
   const uint64_t pool = f.allocator->begin_pool();
-  Block* a = f.allocator->allocate(30 * kMiB, stream(1), pool);
-  void* pointer = CachingAllocator::pointer(a);
+  Allocation a = f.allocator->allocate(30 * kMiB, stream(1), pool);
+  void* pointer = a.pointer;
   f.allocator->record_stream(a, stream(2));
-  f.allocator->free(a);
+  f.free(a);
   EXPECT_EQ(f.fences.records, 0) << "a capturing stream must not be asked";
-  Block* b = f.allocator->allocate(30 * kMiB, stream(1), pool);
-  EXPECT_NE(CachingAllocator::pointer(b), pointer);
-  f.allocator->free(b);
+  Allocation b = f.allocator->allocate(30 * kMiB, stream(1), pool);
+  EXPECT_NE(b.pointer, pointer);
+  f.free(b);
   f.allocator->release_pool(pool);
   f.allocator->empty_cache();
-  EXPECT_EQ(f.allocator->reserved(), 0);
+  EXPECT_EQ(f.allocator->figures().reserved, 0);
 }
 
 TEST(CachingAllocator, WhatAStreamLeavesBecomesCommon) {
   Fixture f;
   f.fences.set_busy(stream(1), true);
-  Block* cached = f.allocator->allocate(30 * kMiB, stream(1));
-  Block* live = f.allocator->allocate(50 * kMiB, stream(1));
-  void* pointer = CachingAllocator::pointer(cached);
-  void* live_pointer = CachingAllocator::pointer(live);
-  f.allocator->free(cached);
+  Allocation cached = f.allocator->allocate(30 * kMiB, stream(1));
+  Allocation live = f.allocator->allocate(50 * kMiB, stream(1));
+  void* pointer = cached.pointer;
+  void* live_pointer = live.pointer;
+  f.free(cached);
   f.allocator->forget_stream(stream(1));
   EXPECT_EQ(f.fences.waits, 1);
   const int records = f.fences.records;
-  Block* a = f.allocator->allocate(30 * kMiB, stream(2));
-  EXPECT_EQ(CachingAllocator::pointer(a), pointer);
-  f.allocator->free(live);
-  Block* b = f.allocator->allocate(50 * kMiB, stream(3));
-  EXPECT_EQ(CachingAllocator::pointer(b), live_pointer);
+  Allocation a = f.allocator->allocate(30 * kMiB, stream(2));
+  EXPECT_EQ(a.pointer, pointer);
+  f.free(live);
+  Allocation b = f.allocator->allocate(50 * kMiB, stream(3));
+  EXPECT_EQ(b.pointer, live_pointer);
   // Once taken, a block belongs to its new stream.
-  f.allocator->free(a);
-  Block* c = f.allocator->allocate(30 * kMiB, stream(3));
-  EXPECT_NE(CachingAllocator::pointer(c), pointer);
-  f.allocator->free(b);
-  f.allocator->free(c);
+  f.free(a);
+  Allocation c = f.allocator->allocate(30 * kMiB, stream(3));
+  EXPECT_NE(c.pointer, pointer);
+  f.free(b);
+  f.free(c);
   f.allocator->empty_cache();
-  EXPECT_EQ(f.allocator->reserved(), 0);
+  EXPECT_EQ(f.allocator->figures().reserved, 0);
   f.fences.set_busy(stream(1), false);
   EXPECT_GT(f.fences.records, records);
 }
 
 TEST(CachingAllocator, StatisticsHavePyTorchsKeysAndTrueNumbers) {
   Fixture f;
-  Block* small = f.allocator->allocate(1000, stream(1));
-  Block* large = f.allocator->allocate(33 * kMiB, stream(1));
+  Allocation small = f.allocator->allocate(1000, stream(1));
+  Allocation large = f.allocator->allocate(33 * kMiB, stream(1));
   auto s = f.allocator->stats();
   for (const char* metric : {"allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes",
                              "requested_bytes", "allocation", "segment", "active", "inactive_split"}) {
@@ -489,37 +492,37 @@ TEST(CachingAllocator, StatisticsHavePyTorchsKeysAndTrueNumbers) {
   EXPECT_EQ(s.at("inactive_split_bytes.small_pool.current"), static_cast<int64_t>(2 * kMiB - 1024));
   EXPECT_EQ(s.at("segment.all.current"), 2);
   EXPECT_EQ(s.at("num_device_alloc"), 2);
-  EXPECT_EQ(f.allocator->allocated(), 1024 + large_bytes);
-  EXPECT_EQ(f.allocator->reserved(), s.at("reserved_bytes.all.current"));
+  EXPECT_EQ(f.allocator->figures().allocated, 1024 + large_bytes);
+  EXPECT_EQ(f.allocator->figures().reserved, s.at("reserved_bytes.all.current"));
 
-  f.allocator->free(large);
+  f.free(large);
   s = f.allocator->stats();
   EXPECT_EQ(s.at("allocated_bytes.all.peak"), 1024 + large_bytes);
   EXPECT_EQ(s.at("allocated_bytes.all.freed"), large_bytes);
   EXPECT_EQ(s.at("active_bytes.large_pool.peak"), large_bytes);
-  EXPECT_EQ(f.allocator->max_allocated(), 1024 + large_bytes);
-  f.allocator->reset_max_allocated();
-  EXPECT_EQ(f.allocator->max_allocated(), 1024);
+  EXPECT_EQ(f.allocator->figures().max_allocated, 1024 + large_bytes);
+  f.allocator->reset_peaks(DeviceAllocator::Peak::Allocated);
+  EXPECT_EQ(f.allocator->figures().max_allocated, 1024);
   EXPECT_GT(f.allocator->stats().at("requested_bytes.all.peak"), 1000);
-  f.allocator->reset_peaks();
+  f.allocator->reset_peaks(DeviceAllocator::Peak::Both);
   EXPECT_EQ(f.allocator->stats().at("requested_bytes.all.peak"), 1000);
   EXPECT_EQ(f.allocator->stats().at("active.all.peak"), 1);
   f.allocator->empty_cache();
-  EXPECT_GT(f.allocator->max_reserved(), f.allocator->reserved());
-  f.allocator->reset_max_reserved();
-  EXPECT_EQ(f.allocator->max_reserved(), f.allocator->reserved());
-  f.allocator->free(small);
+  EXPECT_GT(f.allocator->figures().max_reserved, f.allocator->figures().reserved);
+  f.allocator->reset_peaks(DeviceAllocator::Peak::Reserved);
+  EXPECT_EQ(f.allocator->figures().max_reserved, f.allocator->figures().reserved);
+  f.free(small);
 }
 
 TEST(CachingAllocator, PeaksSeeFreesOfOtherThreads) {
   Fixture f;
-  Block* a = f.allocator->allocate(2048, stream(1));
-  std::thread([&] { f.allocator->free(a); }).join();
-  Block* b = f.allocator->allocate(4096, stream(2));
-  EXPECT_EQ(f.allocator->max_allocated(), 4096);
-  EXPECT_EQ(f.allocator->allocated(), 4096);
-  std::thread([&] { f.allocator->free(b); }).join();
-  EXPECT_EQ(f.allocator->allocated(), 0);
+  Allocation a = f.allocator->allocate(2048, stream(1));
+  std::thread([&] { f.free(a); }).join();
+  Allocation b = f.allocator->allocate(4096, stream(2));
+  EXPECT_EQ(f.allocator->figures().max_allocated, 4096);
+  EXPECT_EQ(f.allocator->figures().allocated, 4096);
+  std::thread([&] { f.free(b); }).join();
+  EXPECT_EQ(f.allocator->figures().allocated, 0);
 }
 
 TEST(CachingAllocator, ThreadsShareIt) {
@@ -527,21 +530,21 @@ TEST(CachingAllocator, ThreadsShareIt) {
     Fixture f;
     std::mutex mutex;
     LiveBlocks live;
-    std::vector<Block*> shared;  // blocks that another thread frees
+    std::vector<Allocation> shared;  // blocks that another thread frees
     std::atomic<bool> stop{false};
     const auto work = [&](uint64_t number) {
       std::mt19937_64 random(number + 100 * static_cast<uint64_t>(seed));
       std::uniform_real_distribution<double> log(9, 24);
-      std::vector<Block*> mine;
+      std::vector<Allocation> mine;
       for (int i = 0; i < 3000; ++i) {
         if (random() % 2 == 0 || mine.empty()) {
           const auto bytes = static_cast<size_t>(std::exp2(log(random)));
-          Block* block = f.allocator->allocate(bytes, stream(1 + number % 2));
+          Allocation block = f.allocator->allocate(bytes, stream(1 + number % 2));
           std::lock_guard guard(mutex);
           live.add(f.memory, block, bytes);
           mine.push_back(block);
         } else {
-          Block* block = mine.back();
+          Allocation block = mine.back();
           mine.pop_back();
           if (random() % 8 == 0) f.allocator->record_stream(block, stream(5));
           std::lock_guard guard(mutex);
@@ -556,15 +559,15 @@ TEST(CachingAllocator, ThreadsShareIt) {
             shared.pop_back();
           }
           live.remove(block);
-          f.allocator->free(block);
+          f.free(block);
         }
       }
-      for (Block* block : mine) {
+      for (Allocation block : mine) {
         {
           std::lock_guard guard(mutex);
           live.remove(block);
         }
-        f.allocator->free(block);
+        f.free(block);
       }
     };
     std::vector<std::thread> threads;
@@ -582,11 +585,11 @@ TEST(CachingAllocator, ThreadsShareIt) {
     for (auto& t : threads) t.join();
     stop = true;
     meddler.join();
-    for (Block* block : shared) f.allocator->free(block);
+    for (Allocation block : shared) f.free(block);
     f.fences.set_busy(stream(5), false);
     f.allocator->empty_cache();
-    EXPECT_EQ(f.allocator->allocated(), 0);
-    EXPECT_EQ(f.allocator->reserved(), 0);
+    EXPECT_EQ(f.allocator->figures().allocated, 0);
+    EXPECT_EQ(f.allocator->figures().reserved, 0);
   }
 }
 

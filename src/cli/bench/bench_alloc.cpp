@@ -65,7 +65,7 @@ void run_alloc(const Options& options, std::vector<Result>& results) {
   constexpr size_t live = 4096;
   constexpr size_t pairs = 1 << 18;
   const int stream = 0;
-  std::vector<CachingAllocator::Block*> blocks;
+  std::vector<Allocation> blocks;
   std::vector<size_t> sizes;
   auto next_size = [&] { return static_cast<size_t>(std::exp2(exponent(random))); };
   for (size_t i = 0; i < live; ++i) blocks.push_back(allocator.allocate(next_size(), &stream));
@@ -76,7 +76,7 @@ void run_alloc(const Options& options, std::vector<Result>& results) {
   auto round = [&](std::vector<uint32_t>* taken) {
     for (size_t i = 0; i < pairs; ++i) {
       const uint64_t begin = ticks();
-      allocator.free(blocks[order[i]]);
+      allocator.deallocate(blocks[order[i]], 0, &stream);
       blocks[order[i]] = allocator.allocate(sizes[i], &stream);
       if (taken) (*taken)[i] = static_cast<uint32_t>(ticks() - begin);
     }
@@ -103,7 +103,7 @@ void run_alloc(const Options& options, std::vector<Result>& results) {
     tails.push_back(at(0.99));
   }
   const auto driver_calls = static_cast<double>(allocator.source_calls() - calls);
-  for (CachingAllocator::Block* block : blocks) allocator.free(block);
+  for (const Allocation& block : blocks) allocator.deallocate(block, 0, &stream);
 
   // The C library's own cached pair of one small size: a pair can hardly be cheaper.
   double cheapest = 1e9;

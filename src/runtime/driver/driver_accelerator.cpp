@@ -158,7 +158,8 @@ DriverAccelerator::DeviceContext& DriverAccelerator::context(int index) const {
   {
     std::lock_guard lock(shared_->mutex);
     if (!shared_->contexts[i]) {
-      shared_->contexts[i] = std::make_shared<DeviceContext>(shared_->instance, shared_->props[i], static_cast<int>(i));
+      shared_->contexts[i] = std::make_shared<DeviceContext>(shared_->instance, shared_->props[i], static_cast<int>(i),
+                                                             shared_->make_allocator);
       callbacks.swap(shared_->lazy_calls);
     }
     result = shared_->contexts[i].get();

@@ -35,7 +35,9 @@ struct InstanceHolder : ExtensionTables {
 
 // One opened device and what the host keeps for it. The sources of the allocator are the context itself.
 struct DriverAccelerator::DeviceContext final : MemorySource, FenceSource, std::enable_shared_from_this<DeviceContext> {
-  DeviceContext(std::shared_ptr<InstanceHolder> holder, const aa_device_props& device_props, int device_index);
+  // An empty `make` makes a CachingAllocator.
+  DeviceContext(std::shared_ptr<InstanceHolder> holder, const aa_device_props& device_props, int device_index,
+                const MakeAllocator& make);
   ~DeviceContext() override;
 
   void* allocate(size_t bytes) override;
@@ -57,7 +59,7 @@ struct DriverAccelerator::DeviceContext final : MemorySource, FenceSource, std::
   aa_device_props props;
   int index;
   aa_device* device = nullptr;
-  std::unique_ptr<CachingAllocator> allocator;
+  std::unique_ptr<DeviceAllocator> allocator;
   anyaccel::Stream default_stream;
   std::weak_ptr<StreamImpl> default_stream_state;  // tells how many others hold it
   Generator generator;
@@ -79,6 +81,7 @@ struct DriverAccelerator::Shared {
   std::vector<std::function<void()>> lazy_calls;
   std::map<void*, int> registered;  // the device that register_host_memory made an address known to
   std::string compile_backend = "graph";
+  MakeAllocator make_allocator;  // mutex
 
   // The ops that were asked for, by the number that find_op gave: an array, so that calls read it without a lock.
   std::once_flag portable_once;

@@ -1,4 +1,4 @@
-// DriverAccelerator: device memory through the caching allocator, page-locked host memory, copies and fills.
+// DriverAccelerator: device memory through the device's allocator, page-locked host memory, copies and fills.
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +13,8 @@
 namespace anyaccel {
 
 DriverAccelerator::DeviceContext::DeviceContext(std::shared_ptr<InstanceHolder> holder,
-                                                const aa_device_props& device_props, int device_index)
+                                                const aa_device_props& device_props, int device_index,
+                                                const MakeAllocator& make)
     : instance(std::move(holder)), props(device_props), index(device_index) {
   check(driver().device_open(instance->instance, index, &device), "device_open");
   aa_stream* raw = nullptr;
@@ -21,7 +22,15 @@ DriverAccelerator::DeviceContext::DeviceContext(std::shared_ptr<InstanceHolder> 
     host_services()->status_release(driver().device_close(device));
     check(status, "stream_create");
   }
-  allocator = std::make_unique<CachingAllocator>(*this, *this);
+  try {
+    allocator = make ? make(*this, *this) : std::make_unique<CachingAllocator>(*this, *this);
+    if (!allocator)
+      throw InvalidArgument(name() + ": the function that was given to set_allocator() made no allocator");
+  } catch (...) {
+    host_services()->status_release(driver().stream_destroy(raw));
+    host_services()->status_release(driver().device_close(device));
+    throw;
+  }
   auto state = std::make_shared<StreamImpl>(*this, nullptr, raw);
   default_stream_state = state;
   default_stream = anyaccel::Stream(std::move(state));
@@ -107,12 +116,16 @@ void DriverAccelerator::DeviceContext::destroy(void* fence) noexcept {
   if (fence) host_services()->status_release(driver().event_destroy(static_cast<aa_event*>(fence)));
 }
 
-// Memory of the caching allocator.
+// Memory of the device's allocator.
 class DriverAccelerator::DriverStorage final : public Storage {
  public:
-  DriverStorage(std::shared_ptr<DeviceContext> context, CachingAllocator::Block* block, size_t bytes, Device device)
-      : Storage(CachingAllocator::pointer(block), bytes, device), context_(std::move(context)), block_(block) {}
-  ~DriverStorage() override { context_->allocator->free(block_); }
+  DriverStorage(std::shared_ptr<DeviceContext> context, Allocation allocation, size_t bytes, const void* stream,
+                Device device)
+      : Storage(allocation.pointer, bytes, device),
+        context_(std::move(context)),
+        allocation_(allocation),
+        stream_(stream) {}
+  ~DriverStorage() override { context_->allocator->deallocate(allocation_, bytes(), stream_); }
   void record_stream(const anyaccel::Stream& stream) override {
     aa_stream* recorded = handle(stream);
     const DeviceContext& other = static_cast<const StreamImpl&>(*stream.state()).context();
@@ -120,12 +133,13 @@ class DriverAccelerator::DriverStorage final : public Storage {
       throw InvalidArgument("record_stream: the tensor belongs to " + context_->name() + ", the stream to " +
                             other.name() + " of another accelerator");
     }
-    context_->allocator->record_stream(block_, recorded);
+    context_->allocator->record_stream(allocation_, recorded);
   }
 
  private:
   std::shared_ptr<DeviceContext> context_;
-  CachingAllocator::Block* block_;
+  Allocation allocation_;
+  const void* stream_;
 };
 
 // Page-locked host memory, straight from the driver.
@@ -161,12 +175,13 @@ class DriverAccelerator::PinnedStorage final : public Storage {
 
 std::shared_ptr<Storage> DriverAccelerator::allocate(size_t bytes, int index) {
   DeviceContext& c = context(index);
-  CachingAllocator::Block* block = c.allocator->allocate(bytes, handle(current_stream(c.index)), thread_state().pool);
+  const void* stream = handle(current_stream(c.index));
+  const Allocation allocation = c.allocator->allocate(bytes, stream, thread_state().pool);
   try {
-    return std::make_shared<DriverStorage>(shared_->contexts[static_cast<size_t>(c.index)], block, bytes,
+    return std::make_shared<DriverStorage>(shared_->contexts[static_cast<size_t>(c.index)], allocation, bytes, stream,
                                            Device{this, c.index});
   } catch (...) {
-    c.allocator->free(block);
+    c.allocator->deallocate(allocation, bytes, stream);
     throw;
   }
 }
@@ -210,17 +225,33 @@ int64_t DriverAccelerator::living_objects() const {
   return living;
 }
 
+void DriverAccelerator::set_allocator(MakeAllocator make) {
+  std::lock_guard lock(shared_->mutex);
+  for (const auto& c : shared_->contexts) {
+    if (!c) continue;
+    throw InvalidArgument("set_allocator: " + c->name() +
+                              " is open already, with an allocator of its own; set one before " +
+                              "the accelerator's first device is used",
+                          AA_FAILED_PRECONDITION);
+  }
+  shared_->make_allocator = std::move(make);
+}
+
 // ---- statistics ----------------------------------------------------------------------------------------------------
 
 void DriverAccelerator::empty_cache() { context(current_device_index).allocator->empty_cache(); }
-int64_t DriverAccelerator::memory_allocated(int index) { return context(index).allocator->allocated(); }
-int64_t DriverAccelerator::max_memory_allocated(int index) { return context(index).allocator->max_allocated(); }
-void DriverAccelerator::reset_max_memory_allocated(int index) { context(index).allocator->reset_max_allocated(); }
+int64_t DriverAccelerator::memory_allocated(int index) { return context(index).allocator->figures().allocated; }
+int64_t DriverAccelerator::max_memory_allocated(int index) { return context(index).allocator->figures().max_allocated; }
+void DriverAccelerator::reset_max_memory_allocated(int index) {
+  context(index).allocator->reset_peaks(DeviceAllocator::Peak::Allocated);
+}
 int64_t DriverAccelerator::memory_cached(int index) { return memory_reserved(index); }
 int64_t DriverAccelerator::max_memory_cached(int index) { return max_memory_reserved(index); }
-void DriverAccelerator::reset_max_memory_cached(int index) { context(index).allocator->reset_max_reserved(); }
-int64_t DriverAccelerator::memory_reserved(int index) { return context(index).allocator->reserved(); }
-int64_t DriverAccelerator::max_memory_reserved(int index) { return context(index).allocator->max_reserved(); }
+void DriverAccelerator::reset_max_memory_cached(int index) {
+  context(index).allocator->reset_peaks(DeviceAllocator::Peak::Reserved);
+}
+int64_t DriverAccelerator::memory_reserved(int index) { return context(index).allocator->figures().reserved; }
+int64_t DriverAccelerator::max_memory_reserved(int index) { return context(index).allocator->figures().max_reserved; }
 
 std::map<std::string, int64_t> DriverAccelerator::memory_stats(int index) {
   const DeviceContext& c = context(index);
@@ -233,21 +264,24 @@ std::map<std::string, int64_t> DriverAccelerator::memory_stats(int index) {
   return stats;
 }
 
-void DriverAccelerator::reset_peak_memory_stats(int index) { context(index).allocator->reset_peaks(); }
+void DriverAccelerator::reset_peak_memory_stats(int index) {
+  context(index).allocator->reset_peaks(DeviceAllocator::Peak::Both);
+}
 int64_t DriverAccelerator::total_memory(int index) { return device_properties(index).total_memory; }
 
 int64_t DriverAccelerator::available_memory(int index) {
   DeviceContext& c = context(index);
+  const AllocatorFigures figures = c.allocator->figures();
   int64_t free_bytes = 0;
   int64_t total_bytes = 0;
   aa_status* status = driver_->device_memory_info(c.device, &free_bytes, &total_bytes);
   if (status && host_services()->status_code(status) == AA_UNIMPLEMENTED) {
     // What this process left of it is the best answer then.
     host_services()->status_release(status);
-    return std::max<int64_t>(0, c.props.total_memory - c.allocator->reserved());
+    return std::min(figures.available, std::max<int64_t>(0, c.props.total_memory - figures.reserved));
   }
   c.check(status, "device_memory_info");
-  return free_bytes;
+  return std::min(figures.available, free_bytes);
 }
 
 // ---- page-locked host memory -----------------------------------------------------------------------------------------

@@ -80,7 +80,9 @@ CachingAllocator::CachingAllocator(MemorySource& memory, FenceSource& fences)
 
 CachingAllocator::~CachingAllocator() = default;
 
-CachingAllocator::Block* CachingAllocator::allocate(size_t bytes, const void* stream, uint64_t pool) {
+std::string CachingAllocator::name() const { return impl_->memory.name(); }
+
+Allocation CachingAllocator::allocate(size_t bytes, const void* stream, uint64_t pool) {
   Impl& a = *impl_;
   bytes = std::max<size_t>(bytes, 1);
   if (bytes <= size_classes::kMaxRequest) [[likely]] {
@@ -92,15 +94,17 @@ CachingAllocator::Block* CachingAllocator::allocate(size_t bytes, const void* st
       Block* block = bin->heads[rounded.index] ? a.pop(*bin, rounded.index) : a.fit(*bin, rounded, small);
       if (block) [[likely]] {
         a.give_out(block, bytes);
-        return block;
+        return {block->pointer, block};
       }
     }
   }
   std::lock_guard slow(a.slow);
-  return a.allocate_slow(bytes, stream, pool);
+  Block* block = a.allocate_slow(bytes, stream, pool);
+  return {block->pointer, block};
 }
 
-void CachingAllocator::free(Block* block) noexcept {
+void CachingAllocator::deallocate(Allocation allocation, size_t, const void*) noexcept {
+  auto* block = static_cast<Block*>(allocation.handle);
   if (!block) return;
   Impl& a = *impl_;
   if (block->users) [[unlikely]] {
@@ -112,7 +116,8 @@ void CachingAllocator::free(Block* block) noexcept {
   a.push(block);
 }
 
-void CachingAllocator::record_stream(Block* block, const void* stream) {
+void CachingAllocator::record_stream(Allocation allocation, const void* stream) {
+  auto* block = static_cast<Block*>(allocation.handle);
   std::lock_guard guard(impl_->lock);
   if (stream == block->bin->stream) return;
   if (!block->users) block->users = std::make_unique<std::vector<const void*>>();
@@ -120,9 +125,12 @@ void CachingAllocator::record_stream(Block* block, const void* stream) {
   if (std::find(users.begin(), users.end(), stream) == users.end()) users.push_back(stream);
 }
 
-void* CachingAllocator::pointer(const Block* block) noexcept { return block->pointer; }
-size_t CachingAllocator::size(const Block* block) noexcept { return block->requested; }
-size_t CachingAllocator::capacity(const Block* block) noexcept { return block->capacity; }
+size_t CachingAllocator::size(Allocation allocation) noexcept {
+  return static_cast<const Block*>(allocation.handle)->requested;
+}
+size_t CachingAllocator::capacity(Allocation allocation) noexcept {
+  return static_cast<const Block*>(allocation.handle)->capacity;
+}
 
 uint64_t CachingAllocator::begin_pool() {
   std::lock_guard slow(impl_->slow);

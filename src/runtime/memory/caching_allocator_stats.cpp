@@ -100,24 +100,13 @@ std::map<std::string, int64_t> CachingAllocator::stats() const {
   return out;
 }
 
-int64_t CachingAllocator::allocated() const {
+AllocatorFigures CachingAllocator::figures() const {
   std::lock_guard guard(impl_->lock);
-  return impl_->statistics.domains[0].bytes + impl_->statistics.domains[1].bytes;
-}
-
-int64_t CachingAllocator::max_allocated() const {
-  std::lock_guard guard(impl_->lock);
-  return impl_->statistics.peaks[2].bytes;
-}
-
-int64_t CachingAllocator::reserved() const {
-  std::lock_guard guard(impl_->lock);
-  return impl_->statistics.reserved[2].current;
-}
-
-int64_t CachingAllocator::max_reserved() const {
-  std::lock_guard guard(impl_->lock);
-  return impl_->statistics.reserved[2].peak;
+  const Impl::Statistics& s = impl_->statistics;
+  return {.allocated = s.domains[0].bytes + s.domains[1].bytes,
+          .max_allocated = s.peaks[2].bytes,
+          .reserved = s.reserved[2].current,
+          .max_reserved = s.reserved[2].peak};
 }
 
 int64_t CachingAllocator::source_calls() const {
@@ -125,29 +114,28 @@ int64_t CachingAllocator::source_calls() const {
   return impl_->statistics.source_calls;
 }
 
-void CachingAllocator::reset_peaks() {
+void CachingAllocator::reset_peaks(Peak which) {
   std::lock_guard guard(impl_->lock);
   Impl::Statistics& s = impl_->statistics;
-  s.peaks = {};
-  for (const bool small : {false, true}) {
-    impl_->raise_peaks(small);
-    impl_->raise_idle_peaks(small);
+  switch (which) {
+    case Peak::Both:
+      s.peaks = {};
+      for (const bool small : {false, true}) {
+        impl_->raise_peaks(small);
+        impl_->raise_idle_peaks(small);
+      }
+      for (auto* counters : {&s.reserved, &s.segments}) {
+        for (Impl::Counter& c : *counters) c.peak = c.current;
+      }
+      break;
+    case Peak::Allocated:
+      for (size_t i = 0; i < 2; ++i) s.peaks[i].bytes = s.domains[i].bytes;
+      s.peaks[2].bytes = s.domains[0].bytes + s.domains[1].bytes;
+      break;
+    case Peak::Reserved:
+      for (Impl::Counter& c : s.reserved) c.peak = c.current;
+      break;
   }
-  for (auto* counters : {&s.reserved, &s.segments}) {
-    for (Impl::Counter& c : *counters) c.peak = c.current;
-  }
-}
-
-void CachingAllocator::reset_max_allocated() {
-  std::lock_guard guard(impl_->lock);
-  const Impl::Statistics& s = impl_->statistics;
-  for (size_t i = 0; i < 2; ++i) impl_->statistics.peaks[i].bytes = s.domains[i].bytes;
-  impl_->statistics.peaks[2].bytes = s.domains[0].bytes + s.domains[1].bytes;
-}
-
-void CachingAllocator::reset_max_reserved() {
-  std::lock_guard guard(impl_->lock);
-  for (Impl::Counter& c : impl_->statistics.reserved) c.peak = c.current;
 }
 
 }  // namespace anyaccel

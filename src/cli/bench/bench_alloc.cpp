@@ -65,10 +65,10 @@ void run_alloc(const Options& options, std::vector<Result>& results) {
   constexpr size_t live = 4096;
   constexpr size_t pairs = 1 << 18;
   const int stream = 0;
-  std::vector<Allocation> blocks;
+  std::vector<void*> blocks;  // Allocation::handle
   std::vector<size_t> sizes;
   auto next_size = [&] { return static_cast<size_t>(std::exp2(exponent(random))); };
-  for (size_t i = 0; i < live; ++i) blocks.push_back(allocator.allocate(next_size(), &stream));
+  for (size_t i = 0; i < live; ++i) blocks.push_back(allocator.allocate(next_size(), &stream).handle);
   std::vector<uint32_t> order(pairs);
   for (uint32_t& index : order) index = static_cast<uint32_t>(random() % live);
   for (size_t i = 0; i < pairs; ++i) sizes.push_back(next_size());
@@ -76,8 +76,8 @@ void run_alloc(const Options& options, std::vector<Result>& results) {
   auto round = [&](std::vector<uint32_t>* taken) {
     for (size_t i = 0; i < pairs; ++i) {
       const uint64_t begin = ticks();
-      allocator.deallocate(blocks[order[i]], 0, &stream);
-      blocks[order[i]] = allocator.allocate(sizes[i], &stream);
+      allocator.deallocate({nullptr, blocks[order[i]]}, 0, &stream);
+      blocks[order[i]] = allocator.allocate(sizes[i], &stream).handle;
       if (taken) (*taken)[i] = static_cast<uint32_t>(ticks() - begin);
     }
   };
@@ -103,7 +103,7 @@ void run_alloc(const Options& options, std::vector<Result>& results) {
     tails.push_back(at(0.99));
   }
   const auto driver_calls = static_cast<double>(allocator.source_calls() - calls);
-  for (const Allocation& block : blocks) allocator.deallocate(block, 0, &stream);
+  for (void* block : blocks) allocator.deallocate({nullptr, block}, 0, &stream);
 
   // The C library's own cached pair of one small size: a pair can hardly be cheaper.
   double cheapest = 1e9;

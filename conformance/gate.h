@@ -88,6 +88,17 @@ class Gate {
   State* state_;
 };
 
+// Whether a stream that must not be done becomes so in a little while. True is an error whenever it is seen; a driver that is
+// slower in making it is overlooked.
+inline bool gets_done(const Context& c, aa_stream* stream) {
+  int32_t done = 0;
+  for (int i = 0; i < 20 && done == 0; ++i) {
+    c.ok(c.driver.stream_query(stream, &done), "stream_query");
+    if (done == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return done != 0;
+}
+
 // Opens a gate from another thread a little later, while this one is inside a call that must wait. A call that does not wait
 // returns with the gate still shut.
 class LaterOpened {

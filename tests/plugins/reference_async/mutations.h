@@ -194,9 +194,9 @@
   X(products_forget_what_they_add_to, "op.linear.products")                                      \
   X(norms_forget_their_weight, "op.rms_norm.norms_rows")                                         \
   X(norms_forget_their_epsilon, "op.rms_norm.norms_rows")                                        \
-  X(argmax_takes_the_last_of_equals, "op.argmax.lowest_of_equals")                               \
+  X(argmax_takes_the_last_of_equals, "op.argmax.takes_the_lowest_index")                               \
   X(softmax_forgets_its_scale, "op.softmax.of_rows")                                             \
-  X(softmax_subtracts_no_maximum, "op.softmax.of_rows")
+  X(softmax_subtracts_no_maximum, "op.softmax.every_size")
 // clang-format on
 
 namespace reference {

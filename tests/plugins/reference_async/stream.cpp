@@ -35,7 +35,11 @@ void repeat(unsigned char* to, const unsigned char* pattern, size_t pattern_size
 }
 
 // A leak that shows in what the process occupies.
-void leak(size_t size) { std::memset(std::malloc(size), 1, size); }
+void leak(size_t size) {
+  static char* volatile last = nullptr;  // so that no compiler leaves it out
+  last = static_cast<char*>(std::malloc(size));
+  std::memset(last, 1, size);
+}
 
 }  // namespace
 
@@ -208,6 +212,7 @@ void Queue::work() {
   for (;;) {
     changed_.wait(lock, [&] { return stops_ || added_ - items_.size() < released_; });
     if (items_.empty()) {
+      if (mutated(Mutation::threads_stay) && stops_) changed_.wait(lock, [] { return false; });
       if (stops_) return;
       continue;
     }

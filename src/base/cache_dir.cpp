@@ -1,4 +1,4 @@
-// Implements cache_dir.h: where anyaccel keeps what it may lose.
+// Finds and opens the cache folder, and reads and writes its files.
 #include "base/cache_dir.h"
 
 #include <atomic>
@@ -15,7 +15,7 @@ const char* variable(const char* name) {
   return value && *value ? value : nullptr;
 }
 
-// One cache, one cause: further folders of it would say the same again.
+// All folders of the cache have the same cause; further warnings would repeat it.
 void warn_once(const TrustedPath& refused) {
   static std::atomic<bool> said{false};
   if (refused.state != TrustedPath::State::refused || said.exchange(true)) return;

@@ -1,4 +1,4 @@
-// Where anyaccel keeps what it may lose: compiled ops, remembered measurements.
+// The cache folder, for data that can be recreated: compiled ops, measurements.
 #pragma once
 
 #include <filesystem>
@@ -14,20 +14,20 @@ namespace anyaccel {
 // from the environment each time; does not create the folder.
 std::filesystem::path cache_directory();
 
-// What is read from the cache is run as code or decides what is run, so nothing is read from or written to a folder of it that
-// another user could change (trusted_path.h). The process then does without, and says so once: that is what a warning here is.
+// Files of the cache are run as code or decide which code runs, so no folder that another user could change is used
+// (trusted_path.h). The process then works without the cache, and logs one warning.
 
-// Opens a folder of the cache, making what is missing. A folder that is refused is warned about; one that cannot be made or
-// written is the caller's to tell.
+// Opens a folder of the cache, creating missing folders. Warns about an untrusted folder; the caller reports one that
+// cannot be created or written.
 TrustedPath make_cache_folder(const std::filesystem::path& folder);
-// Opens a folder of the cache that may be missing; one that is refused is warned about.
+// Opens a folder of the cache that may be missing; warns about an untrusted one.
 TrustedPath open_cache_folder(const std::filesystem::path& folder);
 
-// The contents of a file of the cache; nothing when it is missing, larger than `most_bytes`, or could be another user's. A
-// refused folder is warned about, a refused file is as good as missing.
+// Returns the contents of a file of the cache; nothing if it is missing, larger than `most_bytes`, or untrusted. Warns
+// about an untrusted folder; an untrusted file counts as missing.
 std::optional<std::string> read_cache_file(const std::filesystem::path& file, size_t most_bytes);
-// Gives a file of the cache these contents as a whole or leaves it as it was; only its owner can write it. Empty, or why it
-// was not possible; empty too for a refused folder, which is warned about.
+// Replaces a file of the cache atomically; only its owner can write it. Returns an empty text, or the reason for
+// failure; also empty for an untrusted folder, which causes a warning.
 std::string write_cache_file(const std::filesystem::path& file, std::string_view text);
 
 }  // namespace anyaccel

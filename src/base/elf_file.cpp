@@ -1,4 +1,4 @@
-// Implements elf_file.h: what dlopen() takes on trust about a file.
+// Checks the properties of an ELF file that dlopen() assumes.
 #include "base/elf_file.h"
 
 #include <dlfcn.h>
@@ -35,7 +35,7 @@ std::string damage_of_library(int file) {
     return "it is not an ELF file";
   if (!read_at(file, 0, &header, sizeof(header)))
     return "it is cut off: " + std::to_string(length) + " bytes are less than a header";
-  // Of another machine: dlopen() says so.
+  // A file for another machine: dlopen() reports it.
   if (header.e_ident[EI_CLASS] != own_class) return {};
   const auto cut_off = [length](const std::string& what, uint64_t begin, uint64_t size) -> std::string {
     if (begin <= length && size <= length - begin) return {};

@@ -1,17 +1,17 @@
-// What dlopen() takes on trust about a file: that it is as long as its headers say, and that a function is code. Where it is
-// not, the process ends with SIGBUS or SIGSEGV instead of an error.
+// Checks the properties of a file that dlopen() assumes: that it is as long as its headers say, and that a function is
+// code. Otherwise the process would end with SIGBUS or SIGSEGV instead of an error.
 #pragma once
 
 #include <string>
 
 namespace anyaccel {
 
-// Why a regular file that is open for reading cannot be a whole shared library; empty when nothing speaks against it. Looks at
-// the header, the program headers, and what lies where they say; not at the code.
+// Returns why a regular file that is open for reading cannot be a complete shared library; empty if no problem is
+// found. Checks the header, the program headers, and the parts that they refer to; not the code.
 std::string damage_of_library(int file);
 
-// Whether an address that dlsym() gave is a function's: in a part of a loaded library that may be executed, and not the name of
-// data.
+// Returns whether an address from dlsym() is a function's: in an executable part of a loaded library, and not a data
+// symbol.
 bool is_function(const void* address);
 
 }  // namespace anyaccel

@@ -1,4 +1,4 @@
-// Implements file_lock.h: a lock between processes that names its owner and cannot outlive it.
+// Implements a lock between processes that records its owner and cannot outlive it.
 #include "base/file_lock.h"
 
 #include <fcntl.h>
@@ -67,7 +67,7 @@ FileLock::FileLock(const std::filesystem::path& file, std::chrono::milliseconds 
     log_debug(file.string() + ": no lock: it is not a file");
     return;
   }
-  // Whoever may read it could hold the lock, so nobody else may.
+  // Any user who can read the file could hold the lock, so only the owner can.
   if (info.st_mode & 077) fchmod(descriptor_, 0600);
   const auto begin = std::chrono::steady_clock::now();
   auto pause = std::chrono::milliseconds(2);

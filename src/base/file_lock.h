@@ -1,4 +1,4 @@
-// A lock between processes that names its owner and cannot outlive it.
+// A lock between processes that records its owner and cannot outlive it.
 #pragma once
 
 #include <chrono>
@@ -8,16 +8,16 @@ namespace anyaccel {
 
 class FileLock {
  public:
-  // Takes the lock of a file (made if need be), waiting for its owner for `patience` at most. Gives up at once when the
-  // owner on record is a process of this host that is gone (its lock was inherited by something that lives on), or when
-  // the file system has no locks, or the name is a symbolic link, a pipe or a device. Only its owner can open the file, so
+  // Takes the lock of a file (created if missing), waiting for its owner for at most `patience`. Gives up at once if
+  // the recorded owner is a process of this host that has ended (a surviving child inherited its lock), if the file
+  // system has no locks, or if the name is a symbolic link, a pipe or a device. Only its owner can open the file, so
   // that no other user holds the lock. `what` names the work in messages.
   FileLock(const std::filesystem::path& file, std::chrono::milliseconds patience, const std::string& what);
   ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
-  // Whether this object holds the lock; false: go on without it, other processes may be doing the same work.
+  // Returns whether this object holds the lock; false: continue without it, other processes may be doing the same work.
   bool held() const noexcept { return held_; }
 
  private:
@@ -25,9 +25,9 @@ class FileLock {
   bool held_ = false;
 };
 
-// "<host> <pid> <start time>": the running process in a form that another one can check.
+// "<host> <pid> <start time>": identifies the running process in a form that another process can check.
 std::string process_identity();
-// Whether a process_identity() is of this host and its process is gone.
+// Returns whether a process_identity() is of this host and its process has ended.
 bool is_gone(const std::string& identity);
 
 }  // namespace anyaccel

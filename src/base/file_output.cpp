@@ -1,5 +1,4 @@
-// Implements anyaccel/file_output.h: writing files so that a full disk, a quota or a limit on the size of files is an
-// error with a reason.
+// Writes files so that a full disk, a quota or a limit on the size of files is an error with a reason.
 #include "anyaccel/file_output.h"
 
 #include <fcntl.h>
@@ -21,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Keeps SIGXFSZ, which the kernel sends to the thread that writes, from this thread.
+// Blocks SIGXFSZ, which the kernel sends to the writing thread, for this thread.
 class NoSizeSignal {
  public:
   NoSizeSignal() {
@@ -47,9 +46,10 @@ class NoSizeSignal {
   sigset_t before_{};
 };
 
-// Writes a new file beside `path` and renames it. `like`: what is there, whose permissions are kept; null: as the umask says.
+// Writes a new file beside `path` and renames it. `like`: the existing file, whose permissions are kept; null:
+// permissions follow the umask.
 std::string write_beside(const fs::path& path, std::string_view text, const struct stat* like) {
-  // Not mkstemp(): the file is for whom the umask says.
+  // Not mkstemp(), because the file's permissions follow the umask.
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
   const std::string fresh = path.string() + "." + std::to_string(getpid()) + "." + std::to_string(now) + ".tmp";
   const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -63,7 +63,7 @@ std::string write_beside(const fs::path& path, std::string_view text, const stru
   return reason;
 }
 
-// Where a symbolic link leads to; another path as it is.
+// Returns the target of a symbolic link; any other path unchanged.
 fs::path followed(const fs::path& path) {
   std::error_code error;
   return fs::is_symlink(path, error) ? fs::weakly_canonical(path, error) : path;
@@ -71,7 +71,7 @@ fs::path followed(const fs::path& path) {
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
-// errno says why not.
+// errno has the reason.
 bool may_write(const fs::path& path) {
   std::error_code error;
   const int how = fs::is_directory(path, error) ? W_OK | X_OK : W_OK;
@@ -110,7 +110,7 @@ std::string write_output_file(const fs::path& path, std::string_view text) {
   const fs::path target = followed(path);
   struct stat found {};
   const bool there = ::stat(target.c_str(), &found) == 0;
-  // A file in a folder that may not be written can only be written as it is.
+  // A file in a folder that is not writable can only be overwritten in place.
   if (there && (!S_ISREG(found.st_mode) || !may_write(folder_of(target)))) {
     const int file = ::open(target.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
     if (file < 0) return write_problem(errno);

@@ -1,4 +1,4 @@
-// Files and folders that must not be left behind half-made.
+// Creates files and folders that must not be left behind incomplete.
 #pragma once
 
 #include <filesystem>
@@ -7,14 +7,14 @@
 
 namespace anyaccel {
 
-// TMPDIR, or /tmp where that is not set or no folder, or where other users could replace what lies in it (said once).
-// UnavailableError where they could in /tmp as well.
+// Returns TMPDIR, or /tmp if that is not set, is not a folder, or is one where other users could replace files (one
+// warning). UnavailableError if they could in /tmp as well.
 std::filesystem::path temporary_place();
 
-// A folder of this process's own, removed with what is in it when the object is destroyed.
+// A private folder of this process, removed with its contents when the object is destroyed.
 class TemporaryFolder {
  public:
-  // "anyaccel-PURPOSE-" and letters, in temporary_place(). UnavailableError that says what to set when it cannot be made.
+  // "anyaccel-PURPOSE-" and letters, in temporary_place(). If it cannot be created, UnavailableError says what to set.
   explicit TemporaryFolder(const std::string& purpose);
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
@@ -27,8 +27,8 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// Gives `path` the contents `text` as a whole or leaves it as it was, whatever other processes do at the same time; makes
-// the folders above. `mode` as of open(), of which the umask takes away. Empty, or why it was not possible.
+// Replaces the contents of `path` by `text` atomically, whatever other processes do at the same time; creates the
+// folders above it. `mode` as for open(), subject to the umask. Returns an empty text, or the reason for failure.
 std::string replace_file(const std::filesystem::path& path, std::string_view text, unsigned mode = 0666);
 
 }  // namespace anyaccel

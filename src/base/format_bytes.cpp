@@ -1,4 +1,4 @@
-// Implements anyaccel/format_bytes.h: amounts of memory as people read them.
+// Formats amounts of memory for people.
 #include "anyaccel/format_bytes.h"
 
 #include <array>

@@ -1,4 +1,4 @@
-// Implements hash.h: hashes that tell contents apart.
+// Hashes contents, to detect differences.
 #include "base/hash.h"
 
 #include <fcntl.h>

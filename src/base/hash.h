@@ -1,4 +1,4 @@
-// Hashes that tell contents apart: XXH3 with 128 bits, as 32 hexadecimal digits.
+// Hashes contents, to detect differences: XXH3 with 128 bits, as 32 hexadecimal digits.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ class Hash {
  public:
   Hash();
   ~Hash();
-  // Each piece counts with its length, so that {"ab", "c"} and {"a", "bc"} differ.
+  // Each piece is hashed together with its length, so that {"ab", "c"} and {"a", "bc"} differ.
   Hash& add(std::string_view piece);
   std::string text() const;
 
@@ -21,7 +21,7 @@ class Hash {
   std::unique_ptr<State> state_;
 };
 
-// The hash of one long piece that comes in parts.
+// Hashes one long piece that arrives in parts.
 class FileHash {
  public:
   FileHash();
@@ -34,7 +34,7 @@ class FileHash {
   std::unique_ptr<State> state_;
 };
 
-// The FileHash of a file's contents; nothing (and errno) when it cannot be read.
+// Returns the FileHash of a file's contents; nothing (and errno) if it cannot be read.
 std::optional<std::string> file_hash(const std::string& file);
 
 }  // namespace anyaccel

@@ -1,4 +1,4 @@
-// SHA-256 and HMAC by libsodium: see the header.
+// Computes SHA-256 and HMAC with libsodium.
 #include "base/hmac.h"
 
 #include <sodium/crypto_auth_hmacsha256.h>

@@ -1,5 +1,5 @@
-// HMAC-SHA-256 (RFC 2104, FIPS 180-4): how the members of a job prove to each other that they know its token, without
-// sending it. Chosen over SipHash because it takes a key of any length, and because an answer that is seen on the network does
+// HMAC-SHA-256 (RFC 2104, FIPS 180-4), with which the members of a job prove to each other that they know its token,
+// without sending it. Chosen over SipHash because it accepts a key of any length, and because an observed response does
 // not help to find a token by trial faster than its entropy allows. Any thread; nothing blocks or throws.
 #pragma once
 
@@ -14,7 +14,7 @@ using Digest = std::array<uint8_t, 32>;
 Digest sha256(std::string_view data);
 Digest hmac_sha256(std::string_view key, std::string_view data);
 
-// In a time that does not depend on where they differ.
+// Compares in constant time.
 bool equal_digests(const Digest& a, const Digest& b) noexcept;
 
 }  // namespace anyaccel

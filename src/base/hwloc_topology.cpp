@@ -1,4 +1,4 @@
-// Implements hwloc_topology.h: hwloc without its plugins.
+// Initializes hwloc without its plugins.
 #include "base/hwloc_topology.h"
 
 #include <cstdlib>

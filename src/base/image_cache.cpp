@@ -1,4 +1,4 @@
-// Implements image_cache.h: compiled device code on disk, shared by everything that compiles kernels.
+// Caches compiled device code on disk, for all code that compiles kernels.
 #include "base/image_cache.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ void write_image(const fs::path& file, const DeviceImage& image) {
 
 }  // namespace
 
-// A file of the cache: a line that names what it is, the format, the hash of the image, then the image.
+// A file of the cache has a line that identifies it, the format, the hash of the image, and the image.
 const char* const image_magic = "anyaccel device image 1";
 
 fs::path image_file(const std::string& op, const std::string& hash) {

@@ -1,5 +1,5 @@
-// Compiled device code on disk, shared by everything that compiles kernels: found by a hash of all that went into it, checked,
-// made by one process at a time, and made again when it is damaged or a driver refuses it.
+// Caches compiled device code on disk, for all code that compiles kernels. An image is found by a hash of all its
+// inputs, checked, compiled by one process at a time, and compiled again if it is damaged or a driver rejects it.
 #pragma once
 
 #include <filesystem>
@@ -14,18 +14,19 @@ struct DeviceImage {
   std::string bytes;
 };
 
-// <cache>/ops/<op>/<hash>.image; empty when there is no cache folder. `hash` as Hash gives it.
+// Returns <cache>/ops/<op>/<hash>.image; empty if there is no cache folder. `hash` as computed by Hash.
 std::filesystem::path image_file(const std::string& op, const std::string& hash);
 
-// The image that is kept there; none when there is none or it is damaged. Takes an empty path.
+// Returns the cached image; nothing if there is none or it is damaged. The path may be empty.
 std::optional<DeviceImage> read_image(const std::filesystem::path& file);
 
-// What tells images of another layout apart; to be hashed with the rest.
+// Identifies the layout of images; include it in the hash.
 extern const char* const image_magic;
 
-// Hands `use` an image: the kept one, else what `make` makes, which is then kept. For a kept image `use` may answer why the
-// driver refuses it; it is then removed and made anew. An answer about a fresh image is ignored: `use` throws there. `what`
-// names the work in messages. Processes that want the same image take turns.
+// Calls `use` with an image: the cached one, else the result of `make`, which is then cached. For a cached image `use`
+// may return why the driver rejects it; the image is then deleted and made again. The returned text for a fresh image
+// is ignored: `use` throws in that case. `what` names the work in messages. Processes that want the same image take
+// turns.
 void use_image(const std::filesystem::path& file, const std::string& what,
                const std::function<std::string(DeviceImage image, bool kept)>& use,
                const std::function<DeviceImage()>& make);

@@ -1,5 +1,4 @@
-// Implements install_paths.h: where this copy of anyaccel lies, found from the running program so that an installed
-// tree can be moved.
+// Finds the files of this installation relative to the running program, so that an installed tree can be moved.
 #include "base/install_paths.h"
 
 #include <filesystem>
@@ -15,7 +14,7 @@ bool is_installed(const std::filesystem::path& prefix) {
   return std::filesystem::exists(prefix / "share/anyaccel/kernels", error);
 }
 
-// <prefix> of <prefix>/bin/anyaccel, or of the build tree; empty when it cannot be told.
+// <prefix> of <prefix>/bin/anyaccel, or of the build tree; empty if unknown.
 std::filesystem::path program_prefix() {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);

@@ -1,4 +1,4 @@
-// Implements json.h. Reading: events of the JSON library's parser, put together to a tree of our own. The parser does not
+// Reading: builds our own tree from the events of the JSON library's parser. The parser does not
 // recurse and the tree's depth is limited, so nesting cannot exhaust the stack. Writing: the library writes texts and numbers.
 #include "base/json.h"
 
@@ -14,7 +14,7 @@
 namespace anyaccel {
 namespace {
 
-// Takes the parser's events. Returning false ends the parse; `problem` then says why.
+// Receives the parser's events. Returning false ends the parse; `problem` then has the reason.
 class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit TreeBuilder(JsonValue& root) : root_(root) {}
@@ -45,7 +45,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     return unique_keys(members);
   }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) override {
-    // The library's text holds its own prefix "[json.exception...] ".
+    // The library's text has a prefix "[json.exception...] ".
     std::string_view text = error.what();
     if (const size_t end = text.find("] "); end != std::string_view::npos) text.remove_prefix(end + 2);
     problem = "is not valid JSON at byte " + std::to_string(position) + ": " + std::string(text);
@@ -55,7 +55,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   std::string problem;
 
  private:
-  // Where the next value goes: the root, the end of the open array, or the value of the newest key.
+  // Returns the place of the next value: the root, the end of the open array, or the value of the newest key.
   JsonValue* place() {
     if (stack_.empty()) return &root_;
     if (auto* array = std::get_if<JsonArray>(&stack_.back()->data)) return &array->emplace_back();

@@ -1,5 +1,5 @@
-// JSON values, written as text, and documents read with every check that files from outside need: errors name the file and
-// the field, repeated keys and deep nesting are refused. Keeps the JSON library (slow to compile) out of all other files:
+// Writes JSON values as text, and reads documents with the checks that untrusted files need: errors name the file and
+// the field, and repeated keys and deep nesting are errors. Keeps the JSON library (slow to compile) out of all other files:
 // tools/check_layering allows its header in json.cpp alone.
 #pragma once
 
@@ -90,8 +90,8 @@ std::string json_text(const JsonValue& value, int indent = -1, BadUtf8 bad_utf8 
 
 class JsonDocument;
 
-// A value of a document; cheap to copy. The document must outlive it. Every function that finds another type than it
-// wants throws CheckpointError with the source, the field's path, what was expected and what was found.
+// A value of a document; cheap to copy. The document must outlive it. Every function throws CheckpointError for a value
+// of the wrong type, with the source, the field's path, what was expected and what was found.
 class JsonRef {
  public:
   JsonRef(const JsonDocument& document, const JsonValue& value) : document_(&document), value_(&value) {}
@@ -116,16 +116,16 @@ class JsonRef {
   const std::string& key(size_t index) const;
   JsonRef member(size_t index) const;
 
-  // The member called `key`; nothing when it is not there or null. Throws when this is no object.
+  // The member called `key`; nothing if it is missing or null. Throws if this is not an object.
   std::optional<JsonRef> find(std::string_view key) const;
   // Tells an absent member from one that is null.
   bool has(std::string_view key) const;
-  // The member called `key`; throws when it is not there.
+  // The member called `key`; throws if it is missing.
   JsonRef at(std::string_view key) const;
 
   // Throws CheckpointError: <source>: field "a.b[3]": expected <expected>, found <this value>.
   [[noreturn]] void fail(std::string_view expected) const;
-  // The same with other words after the field's path.
+  // The same with another text after the field's path.
   [[noreturn]] void error(std::string_view message) const;
   // "a.b[3]"; empty for the document itself.
   std::string path() const;
@@ -155,7 +155,7 @@ class JsonDocument {
   std::string source_;
 };
 
-// A short form of a text from outside for an error message: quoted, control characters escaped, cut after 60 bytes.
+// A short form of an untrusted text for an error message: quoted, control characters escaped, truncated to 60 bytes.
 std::string quote_text(std::string_view text);
 
 // The whole file. CheckpointError when it is missing, cannot be read, or is larger than `max_bytes`.

@@ -1,5 +1,4 @@
-// Implements library_image.h: the contents of a shared library in memory that nobody can write to, and the hash of
-// exactly these.
+// Loads a shared library from a sealed copy in memory, whose hash was checked.
 #include "base/library_image.h"
 
 #include <dlfcn.h>
@@ -39,8 +38,8 @@ FileDescriptor unnamed_file() {
   return FileDescriptor(open(folder.file("library.so").c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0700));
 }
 
-// The descriptor's name in /proc, written in a way in which no other was written in this process: dlopen() takes a name that it
-// has seen for the library of that time, and a descriptor's number is used again.
+// The descriptor's path in /proc, spelled differently each time in this process: dlopen() returns the earlier library
+// for a path that it has seen, and descriptor numbers are reused.
 std::string unique_name(int descriptor) {
   static std::atomic<unsigned> count{0};
   std::string name = "/proc/self/fd";
@@ -52,7 +51,7 @@ void* open_name(const std::string& name, std::string& error) {
   void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     error = dlerror();
-    // The name tells nobody anything.
+    // The name has no meaning.
     if (error.starts_with(name + ": ")) error.erase(0, name.size() + 2);
   }
   return handle;

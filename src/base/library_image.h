@@ -1,9 +1,9 @@
-// The contents of a shared library in memory that nobody can write to, and the hash of exactly these: what is checked is what is
+// Loads a shared library from a sealed copy in memory and hashes that copy, so that exactly the checked contents are
 // loaded.
 //
-// A file that belongs to this user may still be changed after it was checked, by a process that opened it when others could
-// write it. A copy in a memory file that is sealed against writing cannot. Reading the file for its hash is the most of the
-// work, and that is needed in any case.
+// A file that belongs to this user may still be changed after it was checked, by a process that opened it at a time
+// when others could write it. A copy in a memory file that is sealed against writing cannot. Most of the cost is
+// reading the file for its hash, which is needed in any case.
 #pragma once
 
 #include <optional>
@@ -17,14 +17,14 @@ class LibraryImage {
  public:
   // Holds nothing.
   LibraryImage() = default;
-  // Copies a file that is open for reading. `name` is what debuggers show in /proc/PID/maps. Nothing when it cannot be read
-  // or kept, and `reason` why.
+  // Copies a file that is open for reading. Debuggers show `name` from /proc/PID/maps. Returns nothing if it cannot be
+  // read or stored, and sets `reason`.
   static std::optional<LibraryImage> copy(int file, const std::string& name, std::string& reason);
 
-  // Of the contents, as file_hash().
+  // The hash of the contents, as file_hash().
   const std::string& hash() const noexcept { return hash_; }
   // dlopen() of the contents with RTLD_NOW and RTLD_LOCAL; null, and `error`, when that fails. Where /proc is not mounted, or
-  // memory files may not be executed, by way of a file in a folder of this process's own, which is removed again.
+  // memory files may not be executed, through a file in a private folder of this process, which is removed again.
   void* open(std::string& error) const;
 
  private:

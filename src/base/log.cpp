@@ -1,4 +1,4 @@
-// The log: level from ANYACCEL_LOG, lines to standard error.
+// Implements the log: level from ANYACCEL_LOG, lines to standard error.
 #include "anyaccel/log.h"
 
 #include <unistd.h>
@@ -25,10 +25,10 @@ void write_line(LogLevel level, std::string_view message) noexcept {
       if (c == '\n') line += "  ";
     }
     line += '\n';
-    // A log that cannot be written has nowhere to say so.
+    // There is nowhere to report that the log cannot be written.
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
   } catch (...) {
-    // Out of memory: the message is lost, the program goes on.
+    // Out of memory: the message is lost, the program continues.
   }
 }
 

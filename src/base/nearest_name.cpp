@@ -1,4 +1,4 @@
-// Implements nearest_name.h: what a person who mistyped a name most likely meant.
+// Finds the known name that is closest to a mistyped one.
 #include "base/nearest_name.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ std::string plain(std::string_view word) {
   return text;
 }
 
-// How many letters are to be added, left out, replaced, or swapped with their neighbour.
+// Returns the number of letters to add, remove, replace, or swap with their neighbour.
 size_t edits(std::string_view from, std::string_view to) {
   std::vector<size_t> above_last(to.size() + 1);
   std::vector<size_t> above(to.size() + 1);
@@ -40,10 +40,10 @@ size_t edits(std::string_view from, std::string_view to) {
 }  // namespace
 
 std::string nearest_name(std::string_view word, std::span<const std::string> known) {
-  constexpr size_t longest = 100;  // nobody mistypes more than that
+  constexpr size_t longest = 100;  // longer words are not mistyped names
   const std::string asked = plain(word.substr(0, longest));
   std::string nearest;
-  // A third of the letters may be wrong; among short words anything is near.
+  // At most a third of the letters may be wrong, because among short words all are close.
   size_t least = asked.size() < 3 ? 1 : asked.size() / 3 + 1;
   for (const std::string& name : known) {
     const std::string text = plain(name);

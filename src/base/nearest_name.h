@@ -1,4 +1,4 @@
-// What a person who mistyped a name most likely meant.
+// Finds the known name that is closest to a mistyped one, for suggestions in error messages.
 #pragma once
 
 #include <span>
@@ -7,11 +7,11 @@
 
 namespace anyaccel {
 
-// The entry of `known` that is nearest to `word`, or one that `word` begins; empty when none is near. Dashes before a word
-// and the difference between '-' and '_' do not count, nor do capital letters. Of equally near ones it is the first.
+// Returns the entry of `known` that is closest to `word`, or one that begins with `word`; empty if none is close.
+// Leading dashes, the difference between '-' and '_', and case are ignored. Of equally close ones it returns the first.
 std::string nearest_name(std::string_view word, std::span<const std::string> known);
 
-// "; did you mean 'NAME'?" of the nearest one, or nothing: for the end of a message.
+// Returns "; did you mean 'NAME'?" for the closest one, or an empty text: for the end of a message.
 std::string did_you_mean(std::string_view word, std::span<const std::string> known);
 
 }  // namespace anyaccel

@@ -1,4 +1,4 @@
-// Files that are read while others may write to them; see open_file.h.
+// Reads files that other processes may write to meanwhile.
 #include "base/open_file.h"
 
 #include <fcntl.h>
@@ -58,7 +58,7 @@ std::string OpenFile::change() const {
            std::to_string(now.st_size) + " now";
   }
   if (!same(now.st_mtim, opened_.st_mtim)) return "its time of modification changed since it was opened";
-  // Whoever writes can set the time of modification back, but not this one. It also moves with links and rights.
+  // A writer can reset the modification time, but not the change time. That also changes with links and permissions.
   const bool explained = now.st_nlink != opened_.st_nlink || now.st_mode != opened_.st_mode ||
                          now.st_uid != opened_.st_uid || now.st_gid != opened_.st_gid;
   if (!same(now.st_ctim, opened_.st_ctim) && !explained) return "its time of change moved since it was opened";

@@ -1,4 +1,4 @@
-// See the header.
+// Raises the limit on open files when a group needs more descriptors.
 #include "base/open_files.h"
 
 #include <dirent.h>
@@ -12,8 +12,8 @@
 namespace anyaccel {
 namespace {
 
-// Descriptors that this process has open. Where the kernel does not tell: all of `limit` when none is left to ask with,
-// else none.
+// Returns the number of descriptors that this process has open. If the kernel does not provide it: `limit` if no
+// descriptor is left to query it, else 0.
 size_t count_open_files(const rlimit& limit) {
   DIR* const folder = opendir("/proc/self/fd");
   if (!folder) return errno == EMFILE ? limit.rlim_cur : 0;
@@ -39,7 +39,7 @@ std::string make_room_for_files(size_t count) {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
   const size_t open = count_open_files(limit);
   if (open + count <= limit.rlim_cur) return {};
-  // By as many as are needed: what the program had left, it has left afterwards.
+  // By as many as are needed, so that the program has as many left as before.
   rlimit raised = limit;
   raised.rlim_cur = std::min<rlim_t>(limit.rlim_cur + count, limit.rlim_max);
   if (raised.rlim_cur > limit.rlim_cur && setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;

@@ -1,4 +1,4 @@
-// Implements process_memory.h: memory of this process as the kernel counts it, in bytes.
+// Reads this process's memory use from the kernel, in bytes.
 #include "base/process_memory.h"
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Memory of this process as the kernel counts it, in bytes.
+// Reads this process's memory use from the kernel, in bytes.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ struct ProcessMemory {
   int64_t peak_resident = 0;  // VmHWM
 };
 
-// Zeros when /proc cannot be read.
+// All zeros if /proc cannot be read.
 ProcessMemory process_memory();
 
 }  // namespace anyaccel

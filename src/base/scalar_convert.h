@@ -1,4 +1,4 @@
-// Conversion of single elements between all dtypes, each rounded once. The references use it for everything, the fast
+// Converts single elements between all dtypes, each rounded once. The reference ops use it for everything, the fast
 // kernels for the rare dtypes and for strided data.
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace anyaccel {
 
-// The binary32 value next to `value` toward zero, with its last bit set when anything was cut off: rounding it again to
-// a format at least two bits shorter gives what rounding `value` once would give (Boldo and Melquiond 2008).
+// Rounds to odd: `value` truncated to binary32, with the last bit set if anything was cut off. Rounding the result to a
+// format at least two bits shorter is the same as rounding `value` once (Boldo and Melquiond 2008).
 template <class Wide>
 inline float round_to_odd(Wide value) noexcept {
   const float nearest = static_cast<float>(value);
@@ -31,7 +31,7 @@ struct Fp8Format {
   int mantissa;
   int bias;
   double largest;
-  uint8_t overflow;  // what a larger magnitude becomes: infinity, or NaN in the format that has none
+  uint8_t overflow;  // result for a larger magnitude: infinity, or NaN in the format without infinity
 };
 inline constexpr Fp8Format kE4M3{3, 7, 448.0, 0x7f};
 inline constexpr Fp8Format kE5M2{2, 15, 57344.0, 0x7c};

@@ -1,4 +1,4 @@
-// Implements shell.h: what a shell does.
+// Finds programs in PATH, splits texts into words, and quotes words, as a shell does.
 #include "base/shell.h"
 
 #include <sys/stat.h>

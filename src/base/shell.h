@@ -1,4 +1,4 @@
-// What a shell does: finds programs in PATH, splits a text into words, quotes words.
+// Finds programs in PATH, splits a text into words, and quotes words, as a shell does.
 #pragma once
 
 #include <string>
@@ -7,18 +7,18 @@
 
 namespace anyaccel {
 
-// The file that PATH gives for a program's name (as it is when it holds a slash); empty when there is none that can be
-// executed.
+// Returns the file of a program found in PATH (a name with a slash is used as it is); empty if there is no executable
+// one.
 std::string find_program(const std::string& name);
 
 // Splits as a POSIX shell does without expanding anything: blanks separate, '...' keeps what it encloses, "..." too except
-// for a backslash before $ ` " \ and a line's end, a backslash keeps the next character. InvalidArgument that quotes a text
-// whose quotation does not end; `what` names it ("--launcher_args").
+// for a backslash before $ ` " \ and a line's end, a backslash keeps the next character. InvalidArgument for an
+// unterminated quotation; `what` names the text in the message ("--launcher_args").
 std::vector<std::string> split_words(std::string_view text, std::string_view what);
 
-// One word that a shell reads as `text`, whatever it holds; for a shell, or for a person to paste.
+// Quotes `text` as one shell word, whatever it contains; for a shell, or for users to paste.
 std::string quote_word(std::string_view text);
-// All of them, with blanks between.
+// Quotes all of them, separated by blanks.
 std::string quote_words(const std::vector<std::string>& words);
 
 }  // namespace anyaccel

@@ -1,10 +1,10 @@
 // A lock for sections of a few nanoseconds.
 //
-// As long as one thread alone uses it, locking is two plain stores and a load (an atomic exchange would cost more than
-// the section). The first other thread that comes ends that for good: it announces itself, makes every running thread
-// pass a memory barrier (membarrier(2)), waits until the owner is outside, and from then on everybody takes a spin lock:
-// one atomic exchange when nobody else holds it, a short spin and then yields when somebody does. This is the asymmetric
-// form of Dekker's algorithm, as in biased locking.
+// As long as only one thread uses it, locking is two plain stores and a load (an atomic exchange would cost more than
+// the section). The first other thread ends that mode permanently: it announces itself, makes every running thread
+// execute a memory barrier (membarrier(2)), waits until the owner has left the section, and from then on all threads
+// use a spin lock: one atomic exchange if it is free, else a short spin and then yields. This is the asymmetric form of
+// Dekker's algorithm, as in biased locking.
 #pragma once
 
 #include <linux/membarrier.h>
@@ -42,13 +42,13 @@ class SpinLock {
   }
 
  private:
-  // Names the calling thread.
+  // Identifies the calling thread.
   static const void* self() noexcept {
     static thread_local char tag;
     return &tag;
   }
 
-  // False where the kernel has no such barrier, and under the thread sanitizer, which does not know of it.
+  // False if the kernel has no such barrier, and under the thread sanitizer, which does not model it.
   static bool can_own() noexcept {
 #if defined(__SANITIZE_THREAD__)
     return false;
@@ -70,7 +70,8 @@ class SpinLock {
     }
   }
 
-  // Returns when the owner is outside and will not come in its own way again. Several threads may do so at once.
+  // Returns when the owner has left the section and will not use its fast path again. Several threads may call it at
+  // once.
   void revoke() noexcept {
     revoking_.store(true, std::memory_order_seq_cst);
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) {
@@ -88,9 +89,9 @@ class SpinLock {
   }
 
   std::atomic<const void*> owner_{nullptr};
-  std::atomic<bool> busy_{false};      // the owner is inside; written by the owner alone
-  std::atomic<bool> revoking_{false};  // the owner must not go in its own way any more
-  std::atomic<bool> revoked_;          // and is outside: taken_ decides
+  std::atomic<bool> busy_{false};      // the owner is in the section; written by the owner only
+  std::atomic<bool> revoking_{false};  // the owner must not use its fast path any more
+  std::atomic<bool> revoked_;          // and has left the section: taken_ decides
   std::atomic<bool> taken_{false};
 };
 

@@ -1,4 +1,4 @@
-// Implements subprocess.h: runs a program to its end and keeps what it said.
+// Runs a program to its end and collects its output.
 #include "base/subprocess.h"
 
 #include <fcntl.h>
@@ -37,7 +37,7 @@ ProcessResult run_program(const std::vector<std::string>& argv) {
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
   posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
-  // The compiler must die of a broken terminal or a full file as if a shell had started it.
+  // The compiler gets default signal handling, as if a shell had started it.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t none;
@@ -45,7 +45,7 @@ ProcessResult run_program(const std::vector<std::string>& argv) {
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   pid_t child = 0;
-  // Parts of a compiler hand each other files in TMPDIR.
+  // Parts of a compiler exchange files in TMPDIR.
   const std::string place = "TMPDIR=" + temporary.string();
   std::vector<char*> variables{const_cast<char*>(place.c_str())};
   for (char** entry = environ; *entry; ++entry) {

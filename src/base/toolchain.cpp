@@ -1,4 +1,4 @@
-// Implements toolchain.h: the compilers that build host ops.
+// Finds the compilers that build host ops.
 #include "base/toolchain.h"
 
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// The compilers that build host ops: which one, with which flags, and what tells it from another.
+// Finds the compilers that build host ops, their flags, and an identity for each.
 #pragma once
 
 #include <string>
@@ -7,19 +7,19 @@
 namespace anyaccel {
 
 // CXX as a command and its first arguments ("ccache g++"), else the first of c++, g++, clang++ in PATH. Throws
-// UnavailableError when CXX names nothing, or nothing was found.
+// UnavailableError if CXX names no program, or none was found.
 std::vector<std::string> cxx_command();
 
-// What distinguishes the compiler from another one or another version, without starting it: file, size, time of change.
+// Identifies the compiler and its version, without starting it: file, size, modification time.
 std::string compiler_identity(const std::string& program);
 
-// The first line that it says of itself; starts it.
+// Returns the first line of its --version output; starts it.
 std::string compiler_version(const std::string& program);
 
-// Flags that make code for an instruction set of abi/host_code.h; none for a name that is not known.
+// Returns the flags for an instruction set of abi/host_code.h; none for an unknown name.
 std::vector<std::string> target_flags(const std::string& target);
 
-// Threads that builds may use: MAX_JOBS, else the processors.
+// Returns the number of threads that builds may use: MAX_JOBS, else the number of processors.
 int max_jobs();
 
 }  // namespace anyaccel

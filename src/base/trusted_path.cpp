@@ -1,4 +1,4 @@
-// Implements trusted_path.h: files and folders that nobody else can change.
+// Opens files and folders that no other user can change.
 #include "base/trusted_path.h"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ using State = TrustedPath::State;
 constexpr int most_links = 40;  // as the kernel
 constexpr mode_t written_by_others = S_IWGRP | S_IWOTH;
 
-// Who owns the running program or a folder on the way to it.
+// Returns the owners of the running program and of the folders in its path.
 const std::vector<uid_t>& program_owners() {
   static const std::vector<uid_t> owners = [] {
     std::vector<uid_t> found;
@@ -77,7 +77,7 @@ class Walk {
   }
 
  private:
-  // The parts of a path, to be walked before those that are left.
+  // Adds the parts of a path, to be walked before the remaining ones.
   void queue(const fs::path& path) {
     std::vector<std::string> parts;
     for (const fs::path& part : path.relative_path()) {
@@ -127,7 +127,7 @@ class Walk {
     return check_owner(info, folder_path_, "") && ((info.st_mode & S_ISVTX) || check_mode(info, folder_path_));
   }
 
-  // Takes one part of the path; false when the walk has ended, with the file found or with a reason.
+  // Walks one part of the path; returns false when the walk has ended, with the file found or with a reason.
   bool step(bool folder_wanted) {
     const std::string part = std::move(parts_.back());
     parts_.pop_back();
@@ -184,7 +184,7 @@ class Walk {
     if (info.st_dev != seen.st_dev || info.st_ino != seen.st_ino)
       return failed(State::refused, path, "was replaced while it was opened", "try again");
     if (!check_owner(info, path, "") || !check_mode(info, path)) return false;
-    // Whoever can make names in a folder can make one for a file of this user's that lies elsewhere.
+    // A user who can create names in a folder can create a link to one of this user's files elsewhere.
     if (shared_ && info.st_nlink > 1)
       return failed(State::refused, path, "has another name, and lies where others can make names",
                     "copy it to a folder of your own");
@@ -195,8 +195,8 @@ class Walk {
 
   Trust trust_;
   bool make_;
-  std::vector<std::string> parts_;  // that are left, the next one last
-  FileDescriptor folder_;           // where the walk is
+  std::vector<std::string> parts_;  // remaining parts, the next one last
+  FileDescriptor folder_;           // current position of the walk
   fs::path folder_path_;
   bool shared_ = false;  // others can make entries there
   int links_ = 0;

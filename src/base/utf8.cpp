@@ -1,4 +1,4 @@
-// UTF-8 after the Unicode standard, table 3-7.
+// Decodes UTF-8 according to the Unicode standard, table 3-7.
 #include "base/utf8.h"
 
 namespace anyaccel {

@@ -1,4 +1,4 @@
-// UTF-8: stepping through characters, checking, and repairing text.
+// Iterates over, checks and repairs UTF-8 text.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";  // U+
 struct Utf8Step {
   size_t length = 0;  // bytes of the character, or of the broken sequence (1 to 3); 0 at the end
   bool valid = false;
-  bool incomplete = false;  // broken only because the text ends: more bytes could complete it
+  bool incomplete = false;  // invalid only because the text ends: more bytes could complete it
   char32_t code = 0xFFFD;
 };
 

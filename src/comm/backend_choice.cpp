@@ -1,4 +1,4 @@
-// See the header.
+// Chooses the backend of a process group.
 #include "comm/backend_choice.h"
 
 #include <algorithm>
@@ -14,11 +14,11 @@
 namespace anyaccel::comm {
 namespace {
 
-// The accelerator's library of collectives.
+// The accelerator's collectives library.
 struct OwnLibrary {
-  std::vector<std::string> names;  // by which it may be asked for: the accelerator's word, and the library's own
-  bool there = false;              // the accelerator's driver has a way to it
-  std::string problem;             // why it cannot be used; empty: it can, or is not there
+  std::vector<std::string> names;  // names by which it may be requested: the accelerator's and the library's own
+  bool there = false;              // the accelerator's driver supports it
+  std::string problem;             // why it cannot be used; empty: it can, or does not exist
 };
 
 OwnLibrary own_library(Accelerator& accelerator) {
@@ -70,7 +70,7 @@ BackendChoice choose_backend(const std::string& asked, Accelerator& accelerator)
   const OwnLibrary own = own_library(accelerator);
   if (asked.empty()) {
     BackendChoice choice{own.there, ""};
-    if (!own.there && !own.names.empty()) {  // one that is there and fails is told of when the devices are joined
+    if (!own.there && !own.names.empty()) {  // failures of an existing library are reported when the devices are joined
       choice.notice = "the library of collectives of " + accelerator.name() + ", " + own.names.front() +
                       ", cannot be used, and process groups carry its tensors through host memory: " + own.problem;
     }

@@ -1,5 +1,4 @@
-// Whether a process group can have the backend that it is asked for, by name: what is named runs, or is an error that lists
-// what could.
+// Chooses the backend of a process group: a requested backend is used, or an error lists the available ones.
 #pragma once
 
 #include <string>
@@ -11,17 +10,18 @@ class Accelerator;
 namespace anyaccel::comm {
 
 struct BackendChoice {
-  // Whether the group may try the accelerator's own library of collectives.
+  // True if the group may try the accelerator's own collectives library.
   bool device_library = false;
-  // To be said once where nothing was asked for: the accelerator names a library that is not there. Else empty.
+  // A warning to log once if no backend was requested and the library that the accelerator names is missing. Else
+  // empty.
   std::string notice;
 };
 
-// asked: InitOptions::backend. InvalidArgument for a name that is nobody's, UnavailableError for the accelerator's own library
-// where that cannot be used. Opens the library and, unless a backend of the host is asked for, the current device.
+// asked: InitOptions::backend. InvalidArgument for an unknown name, UnavailableError for the accelerator's own library
+// if that cannot be used. Opens the library and, unless a host backend is requested, the current device.
 BackendChoice choose_backend(const std::string& asked, Accelerator& accelerator);
 
-// "shm", "gloo" or "mpi": what carries host memory.
+// "shm", "gloo" or "mpi": the transport for host memory.
 bool is_host_backend(const std::string& name);
 
 }  // namespace anyaccel::comm

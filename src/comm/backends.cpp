@@ -1,4 +1,4 @@
-// Which communicator carries a group's messages through host memory.
+// Creates the communicator for a group's host memory.
 #include <algorithm>
 
 #include "anyaccel/error.h"
@@ -30,7 +30,7 @@ std::unique_ptr<HostCommunicator> make_communicator(const GroupSetup& setup) {
   const bool message_passing = setup.backend == "gloo" || setup.backend == "mpi";
   if (near && !message_passing) return make_shared_memory_communicator(membership);
   const auto between = setup.backend == "mpi" ? make_mpi_communicator : make_gloo_communicator;
-  // On one host somebody who asks for a library wants that library.
+  // On one host, an explicitly requested library is used instead of shared memory.
   if (near || !shares_hosts(setup.hosts)) return between(membership);
   return make_hierarchical_communicator(membership, setup.hosts, between);
 }

@@ -1,4 +1,4 @@
-// CommsLog: records, and the table made of them.
+// Implements CommsLog: its records, and the table of their statistics.
 #include "comm/comms_log.h"
 
 #include <algorithm>

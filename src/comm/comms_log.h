@@ -1,10 +1,11 @@
-// The comms log: how long collectives took, by operation and message size. ANYACCEL_COMMS_LOG=1 switches it on; rank 0
+// The comms log: durations of collectives, by operation and message size. ANYACCEL_COMMS_LOG=1 enables it; rank 0
 // prints a table when it leaves the job.
 //
 // Sizes and bandwidths are those of nccl-tests (PERFORMANCE.md there): the size of an operation is the whole buffer of
-// one rank (all_gather: the output; reduce_scatter: the input); algorithm bandwidth is size over time, bus bandwidth that
-// times a factor which makes it comparable with what the wires carry. A latency is what one call took on this rank,
-// waiting for slower peers included; of operations that a stream runs, from the moment it was their turn.
+// one rank (all_gather: the output; reduce_scatter: the input); algorithm bandwidth is size over time, bus bandwidth
+// multiplies that by a factor that makes it comparable with hardware bandwidth. A latency is the duration of one call
+// on this rank, including waiting for slower peers; for operations that a stream runs, from the time the stream reached
+// them.
 #pragma once
 
 #include <array>
@@ -61,11 +62,12 @@ class CommsLog {
   // In the order of op, group size, bytes.
   std::vector<Line> lines() const;
 
-  // The lines as text that crosses processes, and back; InvalidArgument for a text that to_text() did not make.
+  // Serializes the lines as text for another process, and parses it; InvalidArgument for a text that is not from
+  // to_text().
   static std::string to_text(const std::vector<Line>& lines);
   static std::vector<Line> from_text(std::string_view text);
-  // The table for people. others: the lines of the other ranks, as far as they are known; with any, a column tells how
-  // long the calls took on the rank that waited least: what is above it was spent waiting for stragglers.
+  // Formats the table. others: the lines of the other ranks, as far as they are known; if there are any, a column has
+  // the time on the rank that waited least: any time above that was spent waiting for stragglers.
   static std::string table(const std::vector<Line>& lines, const std::vector<std::vector<Line>>& others);
 
  private:
@@ -87,7 +89,7 @@ class CommsLog {
   std::map<Key, Record> records_;
 };
 
-// A log when ANYACCEL_COMMS_LOG is 1; null when it is 0, empty or not set; else InvalidArgument.
+// Returns a log if ANYACCEL_COMMS_LOG is 1; null if it is 0, empty or not set; else throws InvalidArgument.
 std::shared_ptr<CommsLog> comms_log_from_environment();
 
 }  // namespace anyaccel::comm

@@ -1,10 +1,10 @@
-// Collectives of one group on host memory: what shared memory, Gloo, MPI and their combination implement, and what
-// ProcessGroup puts tensors, streams, handles and logging on.
+// The interface for collectives of one group on host memory: implemented by shared memory, Gloo, MPI and their
+// combination, and used by ProcessGroup, which adds tensors, streams, handles and logging.
 //
 // Calls block until the caller's part is done: its result is complete and its memory may be used again. One call at a
 // time; every member makes the same calls in the same order. Memory is contiguous; counts are in elements and may be 0;
 // sizes go beyond 2 GiB. Results are bit-identical on all members: elements are combined in the order of ranks.
-// Throws CommunicationError, after which the object is of no use.
+// Throws CommunicationError, after which the object must not be used.
 #pragma once
 
 #include <chrono>
@@ -21,21 +21,21 @@
 
 namespace anyaccel::comm {
 
-// Tells whether the job has failed elsewhere: a host that went silent, a rank that said goodbye early. Waits poll it at
-// least every few milliseconds. failed() is one relaxed atomic load.
+// Reports whether the job has failed elsewhere: a host went silent, a rank left early. Waits poll it at least every few
+// milliseconds. failed() is one relaxed atomic load.
 class FailureWatch {
  public:
   virtual ~FailureWatch() = default;
   virtual bool failed() const noexcept = 0;
-  // Throws the CommunicationError that says who failed; returns when nothing failed.
+  // Throws the CommunicationError that names the failed rank; returns if nothing failed.
   virtual void check() const = 0;
 };
 
-// What a communicator is made from.
+// The data from which a communicator is created.
 struct Membership {
   int rank = 0;
   int size = 1;
-  // Of each member, in the group's order: "rank 3 on node2", for messages.
+  // Names of the members, in the group's order: "rank 3 on node2", for messages.
   std::vector<std::string> names;
   // Name or address of the job's rank 0, as its members reach it; empty: they are on one host.
   std::string master_addr;
@@ -63,14 +63,14 @@ class HostCommunicator {
 
   virtual void barrier() = 0;
   virtual void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op) = 0;
-  // Only root's memory holds the result; the others' is unchanged or undefined.
+  // Only root's memory gets the result; the others' is unchanged or undefined.
   virtual void reduce(void* data, int64_t count, DType dtype, ReduceOp op, int root) = 0;
   // recv: `count` elements; send: size() * count.
   virtual void reduce_scatter(void* recv, const void* send, int64_t count, DType dtype, ReduceOp op) = 0;
   virtual void broadcast(void* data, size_t bytes, int root) = 0;
-  // recv: size() * bytes. send may be this rank's place in recv.
+  // recv: size() * bytes. send may be this rank's slice of recv.
   virtual void all_gather(void* recv, const void* send, size_t bytes) = 0;
-  // recv counts on root only, may be null elsewhere; send the same for scatter.
+  // recv is used on root only, and may be null elsewhere; likewise send for scatter.
   virtual void gather(void* recv, const void* send, size_t bytes, int root) = 0;
   virtual void scatter(void* recv, const void* send, size_t bytes, int root) = 0;
   // bytes: of each pair.
@@ -78,10 +78,10 @@ class HostCommunicator {
   virtual void send(const void* data, size_t bytes, int peer, int tag) = 0;
   virtual void recv(void* data, size_t bytes, int peer, int tag) = 0;
 
-  // Collective: every member asks for the same size. data == nullptr where there is no such memory. all_reduce() on
-  // memory inside a block, at the same offset on every member, copies nothing.
+  // Collective: every member requests the same size. data == nullptr if there is no such memory. all_reduce() on memory
+  // inside a block, at the same offset on every member, copies nothing.
   virtual SharedBlock share(size_t) { return {}; }
-  // Makes calls that wait return with a CommunicationError soon; any thread.
+  // Makes waiting calls return with a CommunicationError soon; any thread.
   virtual void abort(const std::string& why) noexcept = 0;
 
  protected:
@@ -90,7 +90,7 @@ class HostCommunicator {
 
 // Between processes (or threads) of one host. src/comm/shared_memory/
 std::unique_ptr<HostCommunicator> make_shared_memory_communicator(const Membership& membership);
-// Between hosts, over TCP: the library Gloo. UnavailableError names the package when it is not there. src/comm/gloo/
+// Between hosts, over TCP: the library Gloo. UnavailableError names the package if it is missing. src/comm/gloo/
 std::unique_ptr<HostCommunicator> make_gloo_communicator(const Membership& membership);
 bool gloo_is_built();
 // Between hosts: the MPI that the machine has. Likewise. src/comm/mpi/

@@ -1,4 +1,4 @@
-// Implements anyaccel/ops/share_mem_comm.h: the all-reduce of decoding between the ranks of a job.
+// Implements the all-reduce of decoding between the ranks of a job.
 #include "anyaccel/ops/share_mem_comm.h"
 
 #include <string>

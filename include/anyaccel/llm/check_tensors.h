@@ -1,5 +1,5 @@
-// Reads a model's weights through and tells which are damaged: values that are no numbers, infinite, or too large for the
-// dtype that the model is to be computed in.
+// Reads all weights of a model and reports which tensors are damaged: values that are NaN, infinite, or too large for
+// the dtype that the model is to be computed in.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ struct TensorFinding {
   uint64_t nan_count = 0;
   uint64_t infinite_count = 0;
   uint64_t overflow_count = 0;  // finite in the file, infinite in `wanted`
-  double largest = 0;           // magnitude of the largest finite value
+  double largest = 0;           // largest magnitude of a finite value
   bool all_zero = false;
-  std::vector<int64_t> first;  // index of the first value that is counted; empty when none is
+  std::vector<int64_t> first;  // index of the first damaged value; empty if there is none
 
-  // Whether the model computes with it and cannot make sense of it. What is only zero may be meant.
+  // True if the model uses the tensor and its values are damaged. A tensor that is all zero may be intended.
   bool damaged() const noexcept { return wanted != DType::None && nan_count + infinite_count + overflow_count > 0; }
-  // One line: what, where, and for overflows what would hold the values.
+  // One line of text: the damage, its position, and for overflows a dtype that could represent the values.
   std::string to_string() const;
 };
 
 struct TensorCheck {
-  // Tensors with values that are counted, and matrices and norms that are all zero. In the order of the files' names.
+  // Tensors with damaged values, and matrices and norms that are all zero. In the order of the files' names.
   std::vector<TensorFinding> findings;
   uint64_t tensors = 0;
   uint64_t bytes = 0;

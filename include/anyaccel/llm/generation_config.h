@@ -1,5 +1,5 @@
-// What generation_config.json of a Hugging Face model directory says about choosing tokens. docs/generation.md lists what
-// becomes of each of its fields.
+// Reads generation_config.json of a Hugging Face model directory: the settings for choosing tokens. docs/generation.md
+// lists how each field is handled.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace anyaccel::llm {
 
-// Defaults are transformers'. An absent file means no value was set.
+// The defaults are those of transformers. Without a file all values are the defaults.
 struct GenerationConfig {
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;
@@ -26,18 +26,18 @@ struct GenerationConfig {
   float presence_penalty = 0.0f;   // not a field of transformers; OpenAI's definition
   float frequency_penalty = 0.0f;  // the same
   std::optional<int64_t> max_new_tokens;
-  std::optional<int64_t> max_length;  // of prompt and answer; counts where max_new_tokens is not set
+  std::optional<int64_t> max_length;  // of prompt and answer together; used if max_new_tokens is not set
   std::vector<std::string> stop_strings;
   TokenRules rules;  // without eos_token_ids, max_new_tokens and max_length of its own
 
-  // A line for each field of the file that would change the text and is ignored: what the field is and why.
+  // One line for each field of the file that would change the text but is ignored, with the reason.
   std::vector<std::string> warnings;
 };
 
-// Reads `dir`/generation_config.json. What it does not say about special tokens comes from config.json. Both files may
+// Reads `dir`/generation_config.json. Special tokens that it does not define are taken from config.json. Both files may
 // be absent. Throws CheckpointError that names the file, the field, what was expected and what was found.
 GenerationConfig load_generation_config(const std::filesystem::path& dir);
-// The same for text; `source_name` stands for the file in errors and warnings.
+// The same, from text; errors and warnings use `source_name` as the file's name.
 GenerationConfig parse_generation_config(std::string_view json_text, std::string_view source_name);
 
 }  // namespace anyaccel::llm

@@ -1,4 +1,4 @@
-// Models with random weights of a real shape, written as a Hugging Face directory: for benchmarks and tests, no
+// Writes models of real shapes with random weights as Hugging Face directories, for benchmarks and tests without a
 // network.
 #pragma once
 
@@ -27,7 +27,7 @@ struct ModelShape {
   double norm_eps = 0;
   bool tied = false;  // the output matrix is the embedding
 
-  // All weights, tied ones once.
+  // Number of weights; tied ones are counted once.
   int64_t parameters() const;
 };
 
@@ -39,15 +39,15 @@ const ModelShape& find_model_shape(const std::string& name);
 struct MakeModelOptions {
   DType dtype = DType::BF16;  // BF16, F16 or F32
   uint64_t seed = 0;
-  // Called after each tensor with the bytes written and the bytes of the whole model.
+  // Called after each tensor with the number of bytes written so far and the size of the whole model.
   std::function<void(uint64_t done, uint64_t total)> progress;
 };
 
 // Writes config.json, generation_config.json, model.safetensors and tokenizer.json (byte-level, no merges) to
-// `directory`, which is made when it is not there. Matrices are normal with standard deviation 0.02, norms are 1,
-// biases 0. The same shape, dtype and seed give the same bytes. Memory stays at a few MB whatever the size; blocks
-// until all is written. InvalidArgument for another dtype or a directory that already holds a config.json; Error when
-// writing fails, with no partial model.safetensors left.
+// `directory`, which is created if it does not exist. Matrices are normal with standard deviation 0.02, norms are 1,
+// biases 0. The same shape, dtype and seed give the same bytes. Needs a few MB of memory whatever the model's size;
+// blocks until all is written. InvalidArgument for another dtype or a directory that already holds a config.json; Error
+// when writing fails, with no partial model.safetensors left.
 void make_model(const ModelShape& shape, const std::string& directory, const MakeModelOptions& options = {});
 
 }  // namespace anyaccel::llm

@@ -1,7 +1,7 @@
-// The weights of a decoder model (Llama, Mistral, Qwen2, Qwen3) on the accelerator's device.
+// Holds the weights of a decoder model (Llama, Mistral, Qwen2, Qwen3) on the accelerator's device.
 //
 // A Model is loaded once, never changes, and may be used by any number of sessions and threads at once. It only holds
-// weights; running it is the business of anyaccel/llm/session.h. Several threads may load models at once.
+// weights; anyaccel/llm/session.h runs it. Several threads may load models at once.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +26,17 @@ class ProcessGroup;
 namespace anyaccel::llm {
 
 struct LoadProgress {
-  uint64_t bytes_done = 0;  // of the checkpoint's tensors that are used, `tensor` included
+  uint64_t bytes_done = 0;  // of the checkpoint's tensors that are used, including `tensor`
   uint64_t bytes_total = 0;
-  std::string_view tensor;  // the one just finished; valid during the call
+  std::string_view tensor;  // the tensor just loaded; valid during the call
 };
 
-// What goes into a layer's products (and the one with the output matrix), whatever the number of tokens in a step. The sums
-// of products, the residual stream and what norms and attention compute stay fp32 in any case.
+// The precision of the activations that are inputs of a layer's matrix products (and of the output matrix), for any
+// number of tokens in a step. The sums of products, the residual stream, norms and attention are always fp32.
 enum class Activations {
   // BF16 for a bf16 model on an accelerator that multiplies bf16 faster than fp32; else F32.
   Auto,
-  // As computed. The same on every accelerator; a prompt of a bf16 model takes longer where bf16 products are faster.
+  // Not rounded. The same on every accelerator; prompts of a bf16 model take longer where bf16 products are faster.
   F32,
   // Rounded to bf16, as PyTorch does for a model in bf16. For bf16 models only.
   BF16,
@@ -48,15 +48,15 @@ struct LoadOptions {
   Activations activations = Activations::Auto;
   // Called on the loading thread after each tensor; an exception it throws ends the load.
   std::function<void(const LoadProgress&)> progress;
-  // Tensor parallelism: the members of the group hold one model together, each its slices (see ModelShard). Every member
-  // loads the same directory with the same options. Null: the whole model is here.
+  // Tensor parallelism: the model is sharded over the members of the group (see ModelShard). Every member loads the
+  // same directory with the same options. Null: this process holds the whole model.
   std::shared_ptr<comm::ProcessGroup> group;
-  // Weights may be used straight from the mapped file. False: every tensor is read into memory once, and the files are not
-  // needed after the load.
+  // Weights may be used directly from the mapped file. False: every tensor is read into memory once, and the files are
+  // not needed after loading.
   bool map_files = true;
 };
 
-// [begin, end) of something counted.
+// A half-open range of indices, [begin, end).
 struct Slice {
   int64_t begin = 0;
   int64_t end = 0;
@@ -65,8 +65,8 @@ struct Slice {
   friend bool operator==(const Slice&, const Slice&) = default;
 };
 
-// What one rank holds of a model. Key/value heads may be on several ranks, everything else is on exactly one. Slices may
-// be empty on ranks other than 0.
+// The shard of a model that one rank holds. Key/value heads may be on several ranks, everything else is on exactly one.
+// Ranges may be empty on ranks other than 0.
 struct ModelShard {
   int rank = 0;
   int ranks = 1;
@@ -79,9 +79,9 @@ struct ModelShard {
 };
 
 // Letters as in abi/ops.h: H hidden size, Hq query heads, Hk key/value heads, D head size, I intermediate size.
-// Matrices are [outputs, inputs] in the model's dtype; norms and biases are fp32. An empty handle: the architecture has
-// none. Of a model that is split over ranks Hq, Hk, I and V are what this rank holds, tensors without elements are empty
-// handles, and the biases of o and down are on rank 0 alone.
+// Matrices are [outputs, inputs] in the model's dtype; norms and biases are fp32. An empty handle: the architecture
+// does not have the tensor. In a sharded model Hq, Hk, I and V are the sizes of this rank's shard, tensors without
+// elements are empty handles, and the biases of o and down are on rank 0 only.
 struct LayerWeights {
   Tensor input_norm;              // [H]
   Tensor q, k, v;                 // [Hq*D, H], [Hk*D, H], [Hk*D, H]
@@ -108,54 +108,54 @@ class SafetensorsFile;  // anyaccel/llm/safetensors.h
 class Model {
  public:
   // Reads config.json and the safetensors files of a Hugging Face directory and puts the weights on the current device
-  // of get_accelerator(). Where the file's dtype is the wanted one and the accelerator works on host memory, the
-  // weights stay in the mapped file: nothing is copied and pages are read when first used. Otherwise tensors are
-  // converted and copied one at a time, and the file's pages are given back after each. Blocks until every copy is
-  // complete.
+  // of get_accelerator(). If the file has the requested dtype and the accelerator works in host memory, the weights
+  // stay in the mapped file: nothing is copied and pages are read when first used. Otherwise tensors are converted and
+  // copied one at a time, and the file's pages are released after each. Blocks until every copy is complete.
   //
   // Throws CheckpointError for a missing or damaged file, a file that is written to meanwhile (as far as
-  // SafetensorsFile::check_unchanged can tell), a tensor that is missing or of another shape than config.json
-  // says (naming tensor, found and expected), or an unknown architecture; InvalidArgument for a dtype that is no float
-  // type of the ops or that the accelerator does not support; OutOfMemoryError.
+  // SafetensorsFile::check_unchanged can tell), a tensor that is missing or does not have the shape that follows from
+  // config.json (naming the tensor, the shapes found and expected), or an unknown architecture; InvalidArgument for a
+  // dtype that is not a float type of the ops or that the accelerator does not support; OutOfMemoryError.
   static std::shared_ptr<const Model> load(const std::string& directory, const LoadOptions& options = {});
 
-  // A model of the shape with random weights, made on the current device of `accelerator` without any file: matrices are
-  // uniform with mean 0 and standard deviation 0.02, norms 1, biases 0. The same shape, dtype and seed give the same
-  // weights on every accelerator, bit for bit; the members of a group get slices of them. Blocks. InvalidArgument for a
-  // dtype that the accelerator does not support, or Activations::BF16 for another; OutOfMemoryError.
+  // Creates a model of the given shape with random weights on the current device of `accelerator`, without any file:
+  // matrices are uniform with mean 0 and standard deviation 0.02, norms 1, biases 0. The same shape, dtype and seed
+  // give the same weights on every accelerator, bit for bit; the members of a group get shards of them. Blocks.
+  // InvalidArgument for a dtype that the accelerator does not support, or Activations::BF16 for another;
+  // OutOfMemoryError.
   static std::shared_ptr<const Model> random(Accelerator& accelerator, const ModelShape& shape, DType dtype,
                                              uint64_t seed = 0, std::shared_ptr<comm::ProcessGroup> group = {},
                                              Activations activations = Activations::Auto);
 
-  // Of the whole model, whatever part of it is here.
+  // The configuration of the whole model, even if this process holds only a shard.
   const ModelConfig& config() const noexcept { return config_; }
-  // What of it is here.
+  // The shard that this process holds.
   const ModelShard& shard() const noexcept { return shard_; }
-  // The ranks that hold the model together; null when it is all here.
+  // The ranks that the model is sharded over; null if this process holds all of it.
   const std::shared_ptr<comm::ProcessGroup>& group() const noexcept { return group_; }
   const ModelWeights& weights() const noexcept { return weights_; }
   Accelerator& accelerator() const noexcept { return *device_.accelerator; }
   Device device() const noexcept { return device_; }
   // Dtype of the matrices.
   DType dtype() const noexcept { return dtype_; }
-  // F32, or BF16: what goes into products is rounded to it (see Activations).
+  // F32, or BF16 if the inputs of products are rounded to bf16 (see Activations).
   DType product_dtype() const noexcept { return product_dtype_; }
-  // Bytes of all weights that are here, tied ones once.
+  // Bytes of all weights of this process; tied ones are counted once.
   uint64_t weight_bytes() const noexcept { return weight_bytes_; }
-  // How many of them are used straight from the mapped file.
+  // The number of those bytes that are used directly from the mapped file.
   uint64_t mapped_bytes() const noexcept { return mapped_bytes_; }
-  // SafetensorsFile::check_unchanged() for the files that weights are used from; Session asks in every step.
+  // Calls SafetensorsFile::check_unchanged() for the files that weights are used from; Session does so in every step.
   void check_files() const;
-  // What a person may want to know: tensors of the checkpoint that were ignored, ranks that hold nothing.
+  // Notes for the user: tensors of the checkpoint that were ignored, ranks that hold nothing.
   const std::vector<std::string>& notes() const noexcept { return notes_; }
 
  private:
   friend class ModelLoader;
   Model() = default;
 
-  // Takes the config, and the part of it that the group's rank holds.
+  // Stores the config, and the shard of it that this rank of the group holds.
   void configure(ModelConfig config, std::shared_ptr<comm::ProcessGroup> group);
-  // Once dtype and device are known.
+  // Called once dtype and device are known.
   void choose_product_dtype(Activations wanted);
 
   ModelConfig config_;

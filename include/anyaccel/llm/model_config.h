@@ -1,4 +1,4 @@
-// What config.json of a Hugging Face model directory says about a decoder model.
+// Reads config.json of a Hugging Face model directory: the architecture and sizes of a decoder model.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ enum class Family { Llama, Mistral, Qwen2, Qwen3 };
 // "llama", "mistral", "qwen2", "qwen3".
 std::string_view family_name(Family family) noexcept;
 
-// How the frequencies of the rotary position embedding are changed for longer contexts.
+// The ways to change the frequencies of rotary position embeddings for longer contexts.
 enum class RopeType { Default, Linear, Dynamic, Llama3, Yarn, Longrope, Proportional };
 // "default", "linear", "dynamic", "llama3", "yarn", "longrope", "proportional".
 std::string_view rope_type_name(RopeType type) noexcept;
@@ -29,7 +29,7 @@ struct RopeConfig {
   double theta = 10000.0;              // base of the wave lengths; above 1
   double factor = 1.0;                 // all but default
   int64_t rotary_dim = 0;              // of a head, from its first; even
-  double partial_rotary_factor = 1.0;  // proportional: share of the dimension pairs that turn at all
+  double partial_rotary_factor = 1.0;  // proportional: share of the dimension pairs that are rotated
   // llama3, yarn and longrope: the context before stretching, in tokens.
   int64_t original_max_position_embeddings = 0;
   double low_freq_factor = 1.0;   // llama3
@@ -37,10 +37,10 @@ struct RopeConfig {
   double beta_fast = 32.0;        // yarn
   double beta_slow = 1.0;         // yarn
   bool truncate = true;           // yarn: the bounds of the ramp are whole dimensions
-  // longrope, rotary_dim / 2 each: what wave lengths are multiplied with, in sequences of up to
+  // longrope, rotary_dim / 2 values each: factors of the wave lengths, in sequences of up to
   // original_max_position_embeddings tokens and in longer ones.
   std::vector<float> short_factor, long_factor;
-  // What cosines and sines are multiplied with: 1 for all but yarn and longrope.
+  // Factor of cosines and sines: 1 for all types but yarn and longrope.
   float attention_factor = 1.0f;
 };
 
@@ -62,37 +62,37 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;       // RMS norm of each query and key head
-  DType dtype = DType::None;  // of the weights as config.json says; None when it does not. The file decides.
+  DType dtype = DType::None;  // in config.json; the weights' file takes precedence
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;
 
-  // How many of the latest tokens a token of this layer sees, itself included; 0: all.
+  // The number of latest tokens that a token of this layer attends to, including itself; 0: all.
   int64_t window_of_layer(int64_t layer) const noexcept;
 
-  int64_t sliding_window = 0;             // of the layers that have one; 0: no layer has
+  int64_t sliding_window = 0;             // of the layers that have a window; 0: none has
   std::vector<uint8_t> layer_has_window;  // num_hidden_layers flags
 
-  // What a person should know of the file: fields that were ignored, by name.
+  // Notes for the user: names of fields that were ignored.
   std::vector<std::string> notes;
 };
 
 // Reads and checks `dir`/config.json. Throws CheckpointError that names the file, the field, what was expected and what
 // was found: for a missing or damaged file, an architecture that is not supported (the message lists those that are), a
-// wrong type, a number out of range, sizes that do not fit each other, quantized weights, an adapter beside the model, or
-// any other field that asks for mathematics that is not there. docs/model_files.md lists the fields.
+// wrong type, a number out of range, sizes that do not fit each other, quantized weights, an adapter in the model's
+// directory, or any other field that requires an unsupported computation. docs/model_files.md lists the fields.
 ModelConfig load_model_config(const std::filesystem::path& dir);
-// The same for text; `source_name` stands for the file in errors.
+// The same, from text; errors use `source_name` as the file's name.
 ModelConfig parse_model_config(std::string_view json_text, std::string_view source_name);
 
 struct RopeFrequencies {
-  // rope.rotary_dim / 2 values; dimension pair i turns by position * inv_freq[i] radians.
+  // rope.rotary_dim / 2 values; dimension pair i is rotated by position * inv_freq[i] radians.
   std::vector<float> inv_freq;
   // rope.attention_factor.
   float attention_scale = 1.0f;
 };
-// The frequencies as transformers' modeling_rope_utils computes them, single precision where it uses that. `seq_len`,
-// the length of the sequence in tokens, matters for dynamic (from max_position_embeddings on) and longrope (from
-// original_max_position_embeddings on) only; 0 is a short one.
+// Returns the frequencies as transformers' modeling_rope_utils computes them, in single precision where it uses that.
+// `seq_len`, the length of the sequence in tokens, matters for dynamic (from max_position_embeddings on) and longrope
+// (from original_max_position_embeddings on) only; 0 is a short one.
 RopeFrequencies rope_inv_freq(const ModelConfig& config, int64_t seq_len = 0);
 
 }  // namespace anyaccel::llm

@@ -1,4 +1,4 @@
-// What a prompt may be made of.
+// Checks the encoding of a prompt.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace anyaccel::llm {
 
-// Bytes before the first that is not UTF-8; all of them when the text is valid. Generation takes any bytes, but a tokenizer
-// that was made from text has no sensible tokens for others.
+// Returns the number of bytes before the first one that is not UTF-8; the size of the text if it is valid. Generation
+// accepts any bytes, but a tokenizer that was trained on text has no sensible tokens for bytes that are not UTF-8.
 size_t valid_utf8_prefix(std::string_view text) noexcept;
 
 }  // namespace anyaccel::llm

@@ -1,9 +1,9 @@
-// Weights in safetensors files (https://huggingface.co/docs/safetensors): reading through memory maps, and writing.
+// Reads weights in safetensors files (https://huggingface.co/docs/safetensors) through memory maps, and writes them.
 //
-// A file is mapped read-only and nothing is copied; pages come in when first touched. Its bytes are those of the disk, so
-// the file must stay as it is while it is open: check_unchanged() tells whether it did, and what was mapped follows what is
-// written to it. Touching what was cut off raises SIGBUS, which ends a process unless it has a handler;
-// end_process_when_mapped_file_is_cut() installs one. FileAccess::Read does without the mapping.
+// A file is mapped read-only and nothing is copied; pages are read when first accessed. The file must not change while
+// it is open, since changes show through the mapping: check_unchanged() detects them. Accessing a truncated part raises
+// SIGBUS, which ends a process unless it has a handler; end_process_when_mapped_file_is_cut() installs one.
+// FileAccess::Read does not use a mapping.
 #pragma once
 
 #include <cstddef>
@@ -39,12 +39,13 @@ using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
 
 enum class FileAccess {
   Map,   // data() points into the file
-  Read,  // no mapping; data comes by read()
+  Read,  // no mapping; data is read with read()
 };
 
-// For programs of their own, like the command `anyaccel`: from now on SIGBUS in a file that is mapped here prints one line
-// on standard error (the file, and which byte is gone) and ends the process with exit code 1; any other SIGBUS goes where it
-// went before. The library never calls it, since signal handlers belong to the program. Any thread; later calls do nothing.
+// For programs such as the command `anyaccel`: after this call a SIGBUS in a file that is mapped here prints one line
+// on standard error (the file and the offset of the missing byte) and ends the process with exit code 1; any other
+// SIGBUS is passed to the previous handler. The library never calls this itself, since signal handlers belong to the
+// program. May be called by any thread; later calls do nothing.
 void end_process_when_mapped_file_is_cut();
 
 struct MappedFile;  // llm/checkpoint/mapped_files.h
@@ -66,26 +67,27 @@ class SafetensorsFile {
   const SafetensorsMetadata& metadata() const noexcept { return metadata_; }
   // Null when there is no tensor of that name.
   const TensorInfo* find(std::string_view name) const noexcept;
-  // Valid while this object lives. Aligned only as the file is: common writers align to 8 bytes. Null without a mapping.
+  // Valid while this object lives. Has the alignment of the file: common writers align to 8 bytes. Null without a
+  // mapping.
   const std::byte* data(const TensorInfo& tensor) const noexcept {
     return map_ == nullptr ? nullptr : map_ + tensor.offset;
   }
-  // Copies the file's bytes from `offset` on, with or without a mapping. Any thread; blocks. CheckpointError when the file
-  // ends before, or cannot be read.
+  // Copies the file's bytes from `offset` on, with or without a mapping. Any thread; blocks. CheckpointError if the
+  // file ends too early or cannot be read.
   void read(uint64_t offset, std::span<std::byte> out) const;
-  // CheckpointError that names the file and what tells it, when somebody wrote to the file since it was opened: another
-  // size, time of modification or time of change. One system call (0.2 us), any thread. What is written within the few
-  // milliseconds of the clock of file times since the last change before opening goes unnoticed. A file that was renamed
-  // or replaced under its name is unchanged: what is open here is the old one.
+  // Throws CheckpointError, naming the file and the difference, if the file was written to since it was opened: its
+  // size, modification time or change time differs. One system call (0.2 us), any thread. A write within the few
+  // milliseconds of timestamp resolution after the last change before opening is not detected. A file that was renamed
+  // or replaced counts as unchanged: this object keeps the old one open.
   void check_unchanged() const;
   uint64_t file_bytes() const noexcept { return file_bytes_; }
 
   // Hints to the operating system about `bytes` at `data` within this file's mapping; errors are ignored, as is everything
   // without a mapping.
-  void will_need(const std::byte* data, uint64_t bytes) const noexcept;  // start reading, do not wait
-  void populate(const std::byte* data, uint64_t bytes) const noexcept;   // read now; blocks where the system can
-  void release(const std::byte* data, uint64_t bytes) const noexcept;  // drop this process's pages; data stays readable
-  // It will not be read: keeps its pages from being mapped along with neighbours that are.
+  void will_need(const std::byte* data, uint64_t bytes) const noexcept;  // starts reading, does not wait
+  void populate(const std::byte* data, uint64_t bytes) const noexcept;   // reads now; blocks if the system supports it
+  void release(const std::byte* data, uint64_t bytes) const noexcept;    // drops pages; data stays readable
+  // will not be read: its pages are not mapped together with neighbours that are
   void set_apart(const std::byte* data, uint64_t bytes) const noexcept;
 
  private:
@@ -106,7 +108,7 @@ class SafetensorsFile {
 std::vector<TensorInfo> parse_safetensors_header(std::string_view json, uint64_t data_start, uint64_t data_bytes,
                                                  std::string_view source, SafetensorsMetadata* metadata = nullptr);
 
-// A tensor of a Checkpoint; valid while the checkpoint, or the file it is in, lives.
+// A tensor of a Checkpoint; valid while the checkpoint, or the file it is in, exists.
 struct TensorView {
   DType dtype = DType::None;
   std::span<const int64_t> shape;
@@ -120,12 +122,12 @@ struct TensorView {
 class Checkpoint {
  public:
   // Opens and checks every file. Throws CheckpointError: for a directory without weights, a damaged file, an index that
-  // names a file outside the directory, or a tensor that is not in the shard it should be in.
+  // names a file outside the directory, or a tensor that is not in the file that the index gives.
   static Checkpoint open(const std::filesystem::path& dir, FileAccess access = FileAccess::Map);
 
   // Null when there is no tensor of that name.
   const TensorView* find(std::string_view name) const noexcept;
-  // The same; throws CheckpointError that names the directory instead.
+  // The same, but throws CheckpointError that names the directory.
   const TensorView& at(std::string_view name) const;
   // In alphabetical order.
   const std::vector<std::string>& names() const noexcept { return names_; }
@@ -152,15 +154,15 @@ class Checkpoint {
   uint64_t total_bytes_ = 0;
 };
 
-// What a writer is told about a tensor before its data comes.
+// The description of a tensor that a writer needs before its data.
 struct TensorSpec {
   std::string name;
   DType dtype = DType::None;
   std::vector<int64_t> shape;
 };
 
-// Writes a safetensors file whose tensors need not be in memory at once. The data goes to a temporary file beside
-// `path`, which takes its name in finish(); until then, and when anything fails, `path` is as it was before.
+// Writes a safetensors file whose tensors need not be in memory at once. The data is written to a temporary file beside
+// `path`, which finish() renames to `path`; until then, and on any failure, `path` is unchanged.
 class SafetensorsWriter {
  public:
   // Writes the header. The data of the first tensor begins at a multiple of 64 bytes; the others follow without gaps.
@@ -172,14 +174,14 @@ class SafetensorsWriter {
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  // The next bytes of the data, tensor after tensor in the order announced; a call may end or begin anywhere. Blocks.
-  // InvalidArgument for more than was announced; Error when writing fails.
+  // Writes the next bytes of the data, tensor after tensor in the declared order; a call may begin and end anywhere.
+  // Blocks. InvalidArgument for more data than was declared; Error if writing fails.
   void append(std::span<const std::byte> bytes);
-  // All data was given: the file goes to disk and gets its name. InvalidArgument when data is missing (naming the
-  // tensor); Error when writing fails.
+  // Call after all data was written: flushes the file to disk and renames it. InvalidArgument if data is missing
+  // (naming the tensor); Error if writing fails.
   void finish();
 
-  // Bytes of data given so far, and announced.
+  // Bytes of data written so far, and declared.
   uint64_t written() const noexcept { return written_; }
   uint64_t total() const noexcept { return total_; }
 
@@ -194,7 +196,7 @@ class SafetensorsWriter {
   uint64_t total_ = 0;
 };
 
-// The same in one call; data[i] holds the bytes of tensors[i].
+// Writes a file in one call; data[i] holds the bytes of tensors[i].
 void write_safetensors(const std::filesystem::path& path, std::vector<TensorSpec> tensors,
                        std::span<const std::span<const std::byte>> data, const SafetensorsMetadata& metadata = {});
 

@@ -1,7 +1,7 @@
-// From prompts to text: a model, its tokenizer and its generation settings, put together.
+// Generates text from prompts: combines a model, its tokenizer and its generation settings.
 //
-// Threads: a TextGenerator belongs to one thread at a time. Threads that generate at once have one each, over one Model and
-// one Tokenizer, and get the text that each would get alone.
+// Threads: a TextGenerator belongs to one thread at a time. Threads that generate concurrently need one each, over one
+// Model and one Tokenizer, and get the same text as they would get alone.
 #pragma once
 
 #include <cstdint>
@@ -22,23 +22,25 @@ namespace anyaccel::llm {
 
 struct GenerateOptions {
   int64_t max_new_tokens = 256;  // for each prompt; at least 1
-  // Most tokens of a prompt and its answer, where that ends earlier; 0: no such limit. Not the size of the cache, as context is.
+  // Maximum number of tokens of a prompt and its answer, if that ends earlier; 0: no such limit. Unlike context, this
+  // is not the size of the cache.
   int64_t max_length = 0;
   Sampling sampling;
   // Which tokens are forbidden, forced or preferred. eos_token_ids, max_new_tokens and max_length in it are set by the
   // generator, without end-of-sequence tokens when ignore_eos is set.
   TokenRules rules;
-  // Of the draws. Empty: the state of the accelerator's random number generator, which then moves on.
+  // Seed of the random numbers. Empty: uses and advances the accelerator's random number generator.
   std::optional<uint64_t> seed;
-  // Text ends before the first of these to appear. Token borders do not matter.
+  // Text ends before the first occurrence of one of these. Token boundaries do not matter.
   std::vector<std::string> stop;
-  // Go on past end-of-sequence tokens.
+  // Continue past end-of-sequence tokens.
   bool ignore_eos = false;
-  // Most tokens of prompt and answer together; sets the size of the key/value cache. 0: what the prompts and
-  // max_new_tokens need, at most what the model was trained for (config.json's max_position_embeddings, times the
-  // factor of "dynamic" rope scaling). A number over that is allowed, though a model rarely makes sense there.
+  // Maximum number of tokens of prompt and answer together; sets the size of the key/value cache. 0: as many as the
+  // prompts and max_new_tokens need, but at most the context that the model was trained for (config.json's
+  // max_position_embeddings, times the factor of "dynamic" rope scaling). A larger number is allowed, though models
+  // rarely produce sensible text there.
   int64_t context = 0;
-  // A prompt's text depends on the prompt, the options and the seed alone (see SessionOptions::deterministic).
+  // A prompt's text depends only on the prompt, the options and the seed (see SessionOptions::deterministic).
   bool deterministic = false;
   // Add the tokenizer's beginning-of-text tokens to prompts given as text.
   bool add_special_tokens = true;
@@ -63,27 +65,27 @@ struct Completion {
 struct GenerateTimings {
   double prefill_seconds = 0;      // from the first prompt token to the first new tokens on the host
   double decode_seconds = 0;       // all further steps
-  double decode_host_seconds = 0;  // the part of it outside the steps: choosing, text, callbacks
+  double decode_host_seconds = 0;  // the part of it outside the steps: choosing tokens, decoding text, callbacks
   int64_t prompt_tokens = 0;       // of all prompts
   int64_t decoded_tokens = 0;      // of all prompts, without the first new token of each
   int64_t decode_steps = 0;
   int64_t replayed_steps = 0;  // of these, replayed from a graph
 
-  // Tokens per second, all prompts together; 0 when nothing was done.
+  // Tokens per second, all prompts together; 0 if there were none.
   double prefill_rate() const noexcept;
   double decode_rate() const noexcept;
-  // decode_host_seconds over decode_seconds; 0 when nothing was done.
+  // decode_host_seconds / decode_seconds; 0 if there were no steps.
   double host_share() const noexcept;
 };
 
 struct GenerateResult {
   std::vector<Completion> completions;  // in the order of the prompts
   GenerateTimings timings;
-  uint64_t seed = 0;  // what the draws used
+  uint64_t seed = 0;  // the seed that was used
 };
 
-// Receives each new piece of text (never empty, whole UTF-8 characters) of a prompt as it becomes certain, on the
-// thread that generates. Returning false ends that prompt with FinishReason::Stop.
+// Receives each new piece of text (never empty, whole UTF-8 characters) of a prompt as soon as it is final, on the
+// generating thread. Returning false ends that prompt with FinishReason::Stop.
 using TextCallback = std::function<bool(size_t prompt, std::string_view piece)>;
 
 class TextGenerator {
@@ -103,22 +105,24 @@ class TextGenerator {
   const GenerationConfig& generation_config() const noexcept { return generation_config_; }
   // Seconds that load() took.
   double load_seconds() const noexcept { return load_seconds_; }
-  // What generation_config.json says, else the defaults above: greedy unless it says do_sample. What of the file changes the
-  // text and cannot be had is in generation_config().warnings.
+  // Returns the settings of generation_config.json, with the defaults above for the rest: greedy unless the file sets
+  // do_sample. Settings of the file that would change the text but are not supported are in
+  // generation_config().warnings.
   GenerateOptions default_options() const;
 
   // Generates for all prompts together; each has its own length and its own end. Blocks until all are done.
   // InvalidArgument for no prompts, a prompt without tokens or with an id that the model's vocabulary does not have, one longer than the context (with both numbers), or an
-  // option out of range. Ranks that hold one model together make the same call; what rank 0 finds and its callback
-  // answers decides when a prompt ends, and its result is the one that counts. An error in the middle (out of memory, a lost device) leaves what there was by then in
-  // interrupted(). So does a NumericalError: when the logits of one prompt hold a NaN or an infinity (see Session::tokens()),
-  // the call ends for all prompts, and those that had ended by then keep their finish reason.
+  // option out of range. Ranks that share a model make the same call; rank 0 and its callback decide when a prompt
+  // ends, and only rank 0's result is complete. After an error in the middle (out of memory, a lost device) the text up
+  // to then is in interrupted(). So it is after a NumericalError: if the logits of one prompt contain a NaN or an
+  // infinity (see Session::tokens()), the call fails for all prompts, and those that had already ended keep their
+  // finish reason.
   GenerateResult generate(std::span<const std::string> prompts, const GenerateOptions& options,
                           const TextCallback& callback = {});
-  // The same for prompts that are token ids already.
+  // The same for prompts given as token ids.
   GenerateResult generate_ids(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options,
                               const TextCallback& callback = {});
-  // What the latest call had generated when it threw; null when it did not, or had no token yet.
+  // The output of the latest call up to its exception; null if it did not throw, or had no token yet.
   const GenerateResult* interrupted() const noexcept { return interrupted_ ? &*interrupted_ : nullptr; }
 
  private:
@@ -128,7 +132,7 @@ class TextGenerator {
   std::shared_ptr<const Tokenizer> tokenizer_;
   GenerationConfig generation_config_;
   double load_seconds_ = 0;
-  std::unique_ptr<Session> session_;  // of the latest call, used again when it is large enough
+  std::unique_ptr<Session> session_;  // of the latest call, reused if it is large enough
   std::optional<GenerateResult> interrupted_;
 };
 

@@ -1,5 +1,5 @@
-// Rules about single tokens of an answer: which are forbidden, forced, or more and less likely than the model has them. They
-// are those of transformers' GenerationConfig, under its names and in its order; docs/generation.md lists every field.
+// Rules about single tokens of an answer: which are forbidden, forced, or made more or less likely. They are those of
+// transformers' GenerationConfig, with its names and in its order; docs/generation.md lists every field.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +15,34 @@ struct SequenceBias {
   friend bool operator==(const SequenceBias&, const SequenceBias&) = default;
 };
 
-// "So far" is the prompt and the answer.
+// "So far" means the prompt and the answer.
 struct TokenRules {
-  // Added to the logit of the last id where the tokens so far end in the others. A later entry of the same ids replaces an
-  // earlier one.
+  // Added to the logit of the last id if the tokens so far end with the other ids. A later entry of the same ids
+  // replaces an earlier one.
   std::vector<SequenceBias> sequence_bias;
-  // Sequences of which the last token is forbidden where the tokens so far end in the others. One that is a single token of
-  // eos_token_ids forbids nothing.
+  // Sequences whose last token is forbidden if the tokens so far end with the others. A sequence that is a single token
+  // of eos_token_ids has no effect.
   std::vector<std::vector<int32_t>> bad_words_ids;
   // Forbids tokens that would repeat a sequence of this many tokens; 0: none.
   int64_t no_repeat_ngram_size = 0;
-  // The tokens eos_token_ids are forbidden until there are so many tokens, in all or of the answer.
+  // The tokens eos_token_ids are forbidden until there are this many tokens, in total or in the answer.
   int64_t min_length = 0;
   int64_t min_new_tokens = 0;
-  // The second token of all, after a prompt of one.
+  // The second token of the text, if the prompt has one token.
   std::optional<int32_t> forced_bos_token_id;
-  // The answer's last token, where its length is limited; of several the lowest.
+  // The answer's last token, if its length is limited; of several the lowest.
   std::vector<int32_t> forced_eos_token_ids;
-  // Forbidden always, and as an answer's first token. With forced_bos_token_id and a prompt of one token, the first after that.
+  // Tokens that are always forbidden, and tokens forbidden as an answer's first token (with forced_bos_token_id and a
+  // prompt of one token, as the first one after the forced token).
   std::vector<int32_t> suppress_tokens;
   std::vector<int32_t> begin_suppress_tokens;
 
-  // What the rules above refer to.
+  // Values that the rules above refer to.
   std::vector<int32_t> eos_token_ids;
   int64_t max_new_tokens = 0;
-  int64_t max_length = 0;  // of prompt and answer, where that is less; 0: no such limit
+  int64_t max_length = 0;  // of prompt and answer together, if that is less; 0: no such limit
 
-  // Whether there is any rule.
+  // Returns whether there is any rule.
   bool empty() const;
   friend bool operator==(const TokenRules&, const TokenRules&) = default;
 };

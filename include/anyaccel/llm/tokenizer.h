@@ -1,6 +1,6 @@
-// Text to token ids and back, from the tokenizer files of a Hugging Face model directory.
+// Converts text to token ids and back, with the tokenizer files of a Hugging Face model directory.
 //
-// Read are tokenizer.json of the byte pair encoding kind (byte-level as GPT-2, Llama 3 and Qwen use, or with byte
+// Supported are tokenizer.json of the byte pair encoding kind (byte-level as GPT-2, Llama 3 and Qwen use, or with byte
 // fallback as Llama 2 and Mistral use) with its normalizers, pre-tokenizers, post-processors and decoders, and
 // tokenizer.model of SentencePiece's BPE kind. Ids and texts agree with Hugging Face tokenizers and Google
 // sentencepiece.
@@ -19,16 +19,17 @@ namespace anyaccel::llm {
 
 class TokenTextStream;
 
-// Loaded once, never changes (a cache of words aside, which is locked): any number of threads may use it at once.
+// Loaded once and never changed (except for a cache of words, which is locked): any number of threads may use it at
+// once.
 class Tokenizer {
  public:
   // tokenizer.json, else tokenizer.model, with the special tokens and settings of tokenizer_config.json,
-  // special_tokens_map.json, added_tokens.json and the class that these and config.json name, as transformers'
-  // AutoTokenizer puts them together (docs/tokenizers.md). Throws CheckpointError for a missing or damaged file, files
-  // that give a token different ids (naming both), or a component that is not supported (naming it and those that are).
+  // special_tokens_map.json, added_tokens.json and the class that these and config.json name, combined as transformers'
+  // AutoTokenizer does (docs/tokenizers.md). Throws CheckpointError for a missing or damaged file, files that give a
+  // token different ids (naming both), or a component that is not supported (naming it and the supported ones).
   static std::unique_ptr<Tokenizer> load(const std::filesystem::path& dir);
-  // The same for the text of a tokenizer.json or the bytes of a tokenizer.model; `source` stands for the file in
-  // errors.
+  // The same, from the text of a tokenizer.json or the bytes of a tokenizer.model; errors use `source` as the file's
+  // name.
   static std::unique_ptr<Tokenizer> parse_json(std::string_view text, std::string_view source);
   static std::unique_ptr<Tokenizer> parse_sentencepiece(std::string_view bytes, std::string_view source);
 
@@ -36,26 +37,29 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // Token ids of the text. `add_special` adds what the model expects around a text (a beginning-of-text token, mostly);
-  // special tokens that are written in the text are found either way. Bytes that are not UTF-8 count as U+FFFD.
-  // CheckpointError when a pattern of the tokenizer needs too many steps or the text has a character that the
-  // vocabulary has no token for, not even the unknown one; InvalidArgument for more than 1 GiB of text.
+  // Returns the token ids of the text. `add_special` adds the tokens that the model expects around a text (usually a
+  // beginning-of-text token); special tokens that are written in the text are found either way. Bytes that are not
+  // UTF-8 count as U+FFFD. CheckpointError if a pattern of the tokenizer needs too many steps, or if the text has a
+  // character without a token and the vocabulary has no token for unknown characters; InvalidArgument for more than 1
+  // GiB of text.
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special = true) const = 0;
-  // Text of the ids, always UTF-8: bytes that form no character become U+FFFD. Ids that stand for no token are left
-  // out, special tokens too when `skip_special`.
+  // Returns the text of the ids, always UTF-8: bytes that do not form a character become U+FFFD. Ids without a token
+  // are left out, and special tokens too if `skip_special`.
   std::string decode(std::span<const int32_t> ids, bool skip_special = true) const;
 
   // The largest id plus one.
   virtual int64_t vocab_size() const noexcept = 0;
-  // The token as the vocabulary writes it (byte-level tokens in their printable form); nothing for an unused id.
+  // Returns the token as spelled in the vocabulary (byte-level tokens in their printable form); nothing for an unused
+  // id.
   virtual std::optional<std::string> id_to_token(int32_t id) const = 0;
   virtual std::optional<int32_t> token_to_id(std::string_view token) const = 0;
-  // Beginning and end of a text, where the files say so.
+  // The tokens at the beginning and the end of a text, if the files define them.
   std::optional<int32_t> bos_id() const noexcept { return bos_id_; }
   std::optional<int32_t> eos_id() const noexcept { return eos_id_; }
-  // What a person should know about the files: where two of them disagree and which one counts.
+  // Notes for the user about the files: where two of them disagree, and which one takes precedence.
   const std::vector<std::string>& notes() const noexcept { return notes_; }
-  // Ids that a model can do without: of the padding token, and of tokens that only a class of transformers names.
+  // Ids that a model's embedding may lack: of the padding token, and of tokens that are named only by a class of
+  // transformers.
   const std::vector<int32_t>& spare_ids() const noexcept { return spare_ids_; }
 
  protected:
@@ -69,15 +73,15 @@ class Tokenizer {
  private:
   friend class StreamDecoder;
   friend class TokenizerDirectory;
-  // `streaming`: text is wanted soon, see StreamDecoder.
+  // `streaming`: text is returned as early as possible, see StreamDecoder.
   virtual std::unique_ptr<TokenTextStream> text_stream(bool skip_special, bool streaming) const = 0;
-  // What tokenizer_config.json says about tokens around a text. Only tokenizer.model leaves it to that file.
+  // The settings of tokenizer_config.json for tokens around a text; used with tokenizer.model only.
   virtual void set_added_ends(std::optional<bool> add_bos, std::optional<bool> add_eos);
 };
 
-// Turns ids into text as they come. Only whole characters come out, and all pieces together are what decode() gives for
-// all ids. One exception: tokens that stand for single bytes are held back until their run ends, because one byte that
-// does not fit makes all of them U+FFFD; after 64 bytes the characters that are complete come out nevertheless.
+// Converts ids to text one by one. It returns only whole characters, and all pieces together equal decode() of all ids.
+// One exception: tokens that stand for single bytes are held back until their run ends, because one invalid byte turns
+// all of them into U+FFFD; after 64 bytes the complete characters are returned nevertheless.
 class StreamDecoder {
  public:
   // The tokenizer must outlive this object.
@@ -86,9 +90,9 @@ class StreamDecoder {
   StreamDecoder(StreamDecoder&&) noexcept;
   StreamDecoder& operator=(StreamDecoder&&) noexcept;
 
-  // The text that is certain with this id; often empty.
+  // Returns the text that is final after this id; often empty.
   std::string push(int32_t id);
-  // The rest. After that the object is used up.
+  // Returns the rest. The object must not be used afterwards.
   std::string finish();
 
  private:

@@ -1,4 +1,4 @@
-// Detection of the instruction set and its choice; see cpu_features.h.
+// Detects and selects the instruction set.
 #include "base/simd/cpu_features.h"
 
 #include <cpuid.h>
@@ -101,7 +101,7 @@ bool is_isa_available(Isa isa) noexcept {
 Isa isa() {
   const int chosen = chosen_isa.load(std::memory_order_acquire);
   if (chosen >= 0) return static_cast<Isa>(chosen);
-  // Runs once; a throw leaves it to be tried (and reported) again.
+  // Runs once; after an exception the next call tries (and reports) again.
   static const bool applied = (apply(initial_isa()), true);
   static_cast<void>(applied);
   return static_cast<Isa>(chosen_isa.load(std::memory_order_acquire));
@@ -112,7 +112,7 @@ void set_isa(Isa isa) {
     throw InvalidArgument("instruction set '" + std::string(isa_name(isa)) +
                           "' is not available on this machine; it has " + available_names());
   }
-  anyaccel::cpu::isa();  // settles the first choice, so that it cannot come after this one
+  anyaccel::cpu::isa();  // makes the initial choice first, so that it cannot override this one
   apply(isa);
 }
 

@@ -1,4 +1,4 @@
-// What the instruction set of this machine offers, and the one instruction set that all CPU kernels use.
+// Detects this machine's instruction sets, and selects the one that all CPU kernels use.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,7 @@ enum class Isa {
 // "baseline", "avx2", "avx512".
 std::string_view isa_name(Isa isa) noexcept;
 
-// What the processor and the operating system (which must save the registers) together allow.
+// The features that both the processor and the operating system (which must save the registers) support.
 struct CpuFeatures {
   bool avx2 = false;         // all of Isa::Avx2
   bool avx512 = false;       // all of Isa::Avx512
@@ -29,16 +29,16 @@ struct CpuFeatures {
 const CpuFeatures& cpu_features() noexcept;
 
 // The instruction set in use. First use chooses the best available one, or the one that the environment variable
-// ANYACCEL_CPU_ISA names (baseline, avx2 or avx512). Throws InvalidArgument when that is unknown or not available here.
+// ANYACCEL_CPU_ISA names (baseline, avx2 or avx512). Throws InvalidArgument if that is unknown or not available here.
 Isa isa();
 
 // Makes all kernels use this instruction set from now on; for tests and benchmarks. Not to be called while a kernel
-// runs. Throws InvalidArgument when the machine does not have it.
+// runs. Throws InvalidArgument if the machine does not have it.
 void set_isa(Isa isa);
 
 bool is_isa_available(Isa isa) noexcept;
 
-// Two different questions are asked about a number format. "Supported": every op takes it, and the instruction set in
+// A number format has two properties. "Supported": every op accepts it, and the instruction set in
 // use widens it to F32 in vector registers (bf16 by a shift, everywhere; fp16 by F16C), arithmetic being F32.
 bool is_bf16_supported();
 bool is_fp16_supported();

@@ -1,4 +1,4 @@
-// How a kernel file is compiled for several instruction sets and the right version is called.
+// Compiles a kernel file for several instruction sets and calls the right version.
 //
 // Include this file before any header of Highway, and write a kernel file like this (name.cpp):
 //
@@ -36,8 +36,8 @@
 #endif
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 
-// The version of an HWY_EXPORTed function for the instruction set in use. isa() makes sure that the choice of
-// ANYACCEL_CPU_ISA has been applied before Highway would make its own.
+// Selects the version of an HWY_EXPORTed function for the instruction set in use. isa() makes sure that
+// ANYACCEL_CPU_ISA has been applied before Highway would choose by itself.
 #define AA_CPU_DISPATCH(function) (static_cast<void>(::anyaccel::cpu::isa()), HWY_DYNAMIC_DISPATCH(function))
 
 // Unrolls a loop over accumulators wholly, so that they live in registers.

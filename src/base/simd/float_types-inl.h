@@ -1,5 +1,5 @@
-// Elements of the float dtypes as vectors of binary32, in the instruction set being compiled. Included after hwy/highway.h,
-// once per instruction set.
+// Loads and stores elements of the float dtypes as vectors of binary32, in the instruction set being compiled. Included
+// after hwy/highway.h, once per instruction set.
 #include "base/scalar_convert.h"
 
 #if defined(ANYACCEL_BASE_SIMD_FLOAT_TYPES_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,5 +1,4 @@
-// Implements device_communicator.h: collectives of one group between memory of devices, by the accelerator's own
-// library (abi/collectives.h).
+// Runs collectives of one group on device memory with the accelerator's own library (abi/collectives.h).
 #include "comm/device/device_communicator.h"
 
 #include <utility>
@@ -25,7 +24,7 @@ int32_t number_of(ReduceOp op) {
 
 int32_t number_of(DType dtype) { return static_cast<int32_t>(dtype); }
 
-// Elements as the table counts them.
+// The number of elements in the table's units.
 size_t elements(int64_t count) { return static_cast<size_t>(count); }
 
 char* place(void* base, size_t bytes, int rank) { return static_cast<char*>(base) + static_cast<size_t>(rank) * bytes; }
@@ -58,7 +57,7 @@ std::unique_ptr<DeviceCommunicator> DeviceCommunicator::create(Accelerator& acce
                                                                std::function<void(const std::string&)> on_failure) {
   std::unique_ptr<DeviceCommunicator> made(new DeviceCommunicator(accelerator, device_index, membership));
   const CollectivesAccess access = accelerator.collectives(device_index);
-  // What may fail comes first: after joining, the others count on this member.
+  // Anything that may fail comes first: after joining, the others rely on this member.
   DeviceWatch::Subject subject;
   if (access.table) {
     made->token_ = accelerator.allocate(sizeof(int64_t), device_index);
@@ -93,7 +92,7 @@ DeviceCommunicator::~DeviceCommunicator() {
   host_services()->status_release(table_->comm_destroy(comm_));
 }
 
-// A count of 0 asks without doing anything.
+// A call with a count of 0 only checks for support.
 void DeviceCommunicator::find_abilities(const CollectivesAccess& access) {
   for (int32_t dtype = AA_DTYPE_BOOL; dtype <= AA_DTYPE_F8_E5M2; ++dtype) {
     for (int32_t op = AA_REDUCE_SUM; op <= AA_REDUCE_AVG; ++op) {
@@ -118,7 +117,7 @@ void DeviceCommunicator::take(aa_status* raw, const char* function) {
   const StatusRef status(raw);
   const std::string text = function + (": " + std::string(status.message()));
   if (status.code() == AA_UNIMPLEMENTED) throw NotImplementedError(name_ + ": " + text);
-  // After an abort every call fails: what ended the group stays its failure.
+  // After an abort every call fails: the group's first failure is kept.
   watch_->fail_of_library(text, status.code());
 }
 

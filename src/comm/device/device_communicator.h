@@ -1,14 +1,14 @@
-// Collectives of one group between memory of devices, by the accelerator's own library (abi/collectives.h): what
-// ProcessGroup uses for tensors on a device, beside a HostCommunicator for the host's.
+// Runs collectives of one group on device memory with the accelerator's own library (abi/collectives.h): ProcessGroup
+// uses it for tensors on a device, and a HostCommunicator for those of the host.
 //
 // Functions have the names and arguments of HostCommunicator, but take device memory, and are enqueued on the calling thread's
-// current stream of the device: the host does not wait for the work, except where a line says so. They may be captured in a
+// current stream of the device: the host does not wait for the work, unless stated otherwise. They may be captured in a
 // graph. Every member makes the same calls in the same order; one call at a time, except abort() and failed(). Counts are
-// in elements, and may be 0. Results are the same bits on all members, but sums of floats may be rounded otherwise than a
-// HostCommunicator's.
+// in elements, and may be 0. Results are the same bits on all members, but sums of floats may be rounded differently
+// than by a HostCommunicator.
 //
-// A group that fails (see device_watch.h) ends: streams and calls that wait go on, and every call from then on throws the
-// same CommunicationError. Results of work that was under way are undefined: check() tells after a wait.
+// A group that fails (see device_watch.h) ends: streams and calls that wait are released, and every later call throws
+// the same CommunicationError. Results of unfinished work are undefined: call check() after a wait.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +26,10 @@ namespace anyaccel::comm {
 
 class DeviceCommunicator {
  public:
-  // Joins with the device `device_index`. Every member of the group calls it at the same place; blocks until all have. Null,
-  // on every member alike, where the library cannot serve the group (it is missing on one of them, it refuses two members on
-  // one device, ...); `why` then says so. CommunicationError when a member does not come. `on_failure` is told once of the
-  // failure that ended the group, on any thread; it must not throw, and may be empty.
+  // Joins with the device `device_index`. Every member of the group calls it at the same point; blocks until all have.
+  // Returns null on every member if the library cannot serve the group (it is missing on one of them, it rejects two
+  // members on one device, ...), with the reason in `why`. CommunicationError if a member does not join. `on_failure`
+  // is called once with the failure that ended the group, on any thread; it must not throw, and may be empty.
   static std::unique_ptr<DeviceCommunicator> create(Accelerator& accelerator, int device_index,
                                                     const Membership& membership, std::string& why,
                                                     std::function<void(const std::string&)> on_failure = {});
@@ -44,21 +44,22 @@ class DeviceCommunicator {
   const std::string& name() const noexcept { return name_; }        // "nccl"
   const std::string& version() const noexcept { return version_; }  // "2.28.9"
 
-  // Whether the library combines elements of this type in this way. When not, reductions of it throw NotImplementedError:
-  // the tensor has to go through the host.
+  // Returns whether the library reduces elements of this type with this operation. If not, such reductions throw
+  // NotImplementedError, and the tensor must be copied through the host.
   bool reduces(DType dtype, ReduceOp op) const noexcept;
-  // Whether it has messages between two members: gather, scatter, all_to_all, send, recv. NotImplementedError without.
+  // Returns whether it supports point-to-point messages: gather, scatter, all_to_all, send, recv. Without, these throw
+  // NotImplementedError.
   bool exchanges() const noexcept { return exchanges_; }
 
   void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op);
-  // Only root's memory holds the result; the others' is unchanged.
+  // Only root's memory gets the result; the others' is unchanged.
   void reduce(void* data, int64_t count, DType dtype, ReduceOp op, int root);
   // recv: `count` elements; send: size() * count. recv may be this rank's place in send.
   void reduce_scatter(void* recv, const void* send, int64_t count, DType dtype, ReduceOp op);
   void broadcast(void* data, size_t bytes, int root);
   // recv: size() * bytes. send may be this rank's place in recv.
   void all_gather(void* recv, const void* send, size_t bytes);
-  // recv counts on root only, may be null elsewhere; send the same for scatter. root's own place may be in place.
+  // recv is used on root only, and may be null elsewhere; likewise send for scatter. root's own slice may be in place.
   void gather(void* recv, const void* send, size_t bytes, int root);
   void scatter(void* recv, const void* send, size_t bytes, int root);
   // bytes: of each pair.
@@ -74,13 +75,13 @@ class DeviceCommunicator {
   // Throws the group's failure, if there is one, that of work enqueued earlier included. Does not block.
   void check();
   bool failed() const noexcept { return watch_->failed(); }
-  // Makes what waits go on with an error; any thread.
+  // Releases waiting calls with an error; any thread.
   void abort(const std::string& why) noexcept;
 
  private:
   DeviceCommunicator(Accelerator& accelerator, int device_index, const Membership& membership);
 
-  // Makes a call of the table on the current stream, and marks the stream for the watch.
+  // Calls a function of the table on the current stream, and marks the stream for the watch.
   template <class Call>
   void enqueue(const char* function, Call&& call);
   // The same for sends and receives that start together.

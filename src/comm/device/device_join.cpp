@@ -1,4 +1,4 @@
-// Implements device_join.h: how the members of a group become a communicator of their devices.
+// Joins the members of a group to a communicator of their devices.
 #include "comm/device/device_join.h"
 
 #include "anyaccel/abi/collectives.h"
@@ -12,12 +12,12 @@ namespace {
 constexpr char yes = '+';
 constexpr char no = '-';
 
-// The members' answers to one question, and the verdict that rank 0 makes of them. Used once.
+// Collects the members' answers to one question; rank 0 derives the decision from them. Used once.
 class Vote {
  public:
   Vote(const Membership& membership, std::string question) : membership_(membership), question_(std::move(question)) {}
 
-  // Of every member: its answer, a text that begins with yes or no. Returns the verdict.
+  // Called by every member with its answer, a text that begins with yes or no. Returns the decision.
   template <class Judge>
   std::string take(const std::string& answer, Judge&& judge) {
     if (membership_.size == 1) return judge({answer});
@@ -59,7 +59,7 @@ std::string named(const Membership& membership, size_t rank, const std::string& 
   return (rank < membership.names.size() ? membership.names[rank] : "rank " + std::to_string(rank)) + ": " + text;
 }
 
-// The first "no" with its member's name; empty when there is none.
+// The first "no" with its member's name; empty if there is none.
 std::string first_refusal(const Membership& membership, const std::vector<std::string>& answers) {
   for (size_t rank = 0; rank < answers.size(); ++rank) {
     if (answers[rank].empty() || answers[rank][0] != yes) {
@@ -81,7 +81,7 @@ std::string own_library(const CollectivesAccess& access, DeviceJoin& join) {
   return yes + join.library + " " + join.version;
 }
 
-// The verdict on the libraries: "+" and an id, or "-" and what is wrong.
+// The decision about the libraries: "+" and an id, or "-" and the problem.
 std::string make_id(const CollectivesAccess& access, const Membership& membership,
                     const std::vector<std::string>& answers) {
   if (const std::string refusal = first_refusal(membership, answers); !refusal.empty()) return no + refusal;
@@ -104,7 +104,7 @@ std::string make_id(const CollectivesAccess& access, const Membership& membershi
 
 DeviceJoin join_devices(const CollectivesAccess& access, const Membership& membership) {
   DeviceJoin join;
-  // A group may join more than once: each time has keys of its own.
+  // A group may join more than once, with different keys each time.
   std::string prefix = "devices/";
   if (membership.size > 1) {
     prefix += std::to_string(membership.store->add("devices/joins/" + std::to_string(membership.rank), 1)) + "/";

@@ -1,5 +1,5 @@
-// How the members of a group become a communicator of their devices: over the group's store, they find out whether all of
-// them can, agree on an id, join, and find out whether all of them did.
+// Joins the members of a group to a communicator of their devices: through the group's store, they check that all of
+// them can join, agree on an id, join, and check that all of them did.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct DeviceJoin {
   std::string why;          // not
 };
 
-// Collective. `access` is that of this member's device. CommunicationError when a member does not come.
+// Collective. `access` is that of this member's device. CommunicationError if a member does not join.
 DeviceJoin join_devices(const CollectivesAccess& access, const Membership& membership);
 
 }  // namespace anyaccel::comm

@@ -1,4 +1,4 @@
-// See the header.
+// Runs a group's operations on device tensors with the accelerator's library.
 #include "comm/device/device_path.h"
 
 #include "anyaccel/error.h"
@@ -25,7 +25,7 @@ class DevicePath::AsyncWork final : public Work::State {
 DevicePath::~DevicePath() {
   try {
     collect();
-  } catch (const Error&) {  // the log lacks what a failed device did
+  } catch (const Error&) {  // operations of a failed device are not logged
   }
 }
 

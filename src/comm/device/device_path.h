@@ -1,5 +1,5 @@
-// How a group's operations on tensors of a device go through the accelerator's own library (DeviceCommunicator): on the
-// current stream, or, asynchronously, on a stream of the group's own.
+// Runs a group's operations on device tensors with the accelerator's own library (DeviceCommunicator): on the current
+// stream, or, asynchronously, on the group's own stream.
 #pragma once
 
 #include <chrono>
@@ -52,12 +52,12 @@ class DevicePath {
     return finished_by(side_);
   }
 
-  // Puts what has ended into the log.
+  // Logs the operations that have ended.
   void collect();
 
  private:
   class AsyncWork;
-  // Of one operation, when there is a log: two events with timing.
+  // The timing of one logged operation: two events.
   struct Timing {
     OperationLabel label{CommOp::AllReduce, 0};
     Event start;

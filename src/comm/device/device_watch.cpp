@@ -1,4 +1,4 @@
-// Implements device_watch.h: watches a communicator of devices.
+// Watches a communicator of devices for failures.
 #include "comm/device/device_watch.h"
 
 #include <utility>
@@ -11,13 +11,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Between two looks: short beside the seconds in which a failure is to be noticed, long beside the microsecond that a look
-// costs.
+// The interval between checks: short compared with the seconds in which a failure must be noticed, long compared with
+// the microsecond that a check costs.
 constexpr std::chrono::milliseconds interval{20};
-// A wait of the host looks without pause this long, then with pauses.
+// The host polls without pauses for this long, then with pauses.
 constexpr std::chrono::microseconds busy_wait{200};
 constexpr std::chrono::microseconds pause{100};
-// When the library tells of a failure, another member's end is often its cause, and the job tells soon whose.
+// If the library reports a failure, the cause is often another member's end, and the job soon reports which member.
 constexpr std::chrono::milliseconds grace{500};
 
 // Of the thread that watches.
@@ -36,7 +36,7 @@ DeviceWatch::~DeviceWatch() {
   }
   changed_.notify_all();
   if (own_watch == this) {
-    thread_.detach();  // it is told of the failure, and lets the last hold on this object go: see run()
+    thread_.detach();  // it is told of the failure and drops the last reference to this object: see run()
   } else if (thread_.joinable()) {
     thread_.join();
   }
@@ -105,7 +105,7 @@ void DeviceWatch::run() {
   } catch (const CommunicationError& error) {
     why = error.what();
   }
-  // The last of all, since whoever is told may destroy this object, or the program may do it meanwhile.
+  // Last, since the callback may destroy this object, or the program may do so meanwhile.
   const std::function<void(const std::string&)> tell = std::move(subject_.on_failure);
   tell(why);
 }

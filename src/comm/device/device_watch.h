@@ -1,6 +1,6 @@
-// Watches a communicator of devices: a thread that looks for failures of the job, for errors of the library, and for
-// operations that take longer than the time limit (those of captured graphs excepted). Whoever waits on the device would
-// not notice any of them: what the watch finds aborts the communicator, so that streams and calls go on.
+// Watches a communicator of devices: a thread checks for failures of the job, errors of the library, and operations
+// that exceed the time limit (except those of captured graphs). Code that waits on the device would not notice any of
+// these: the watch aborts the communicator, so that streams and calls are released.
 #pragma once
 
 #include <condition_variable>
@@ -27,8 +27,8 @@ class DeviceWatch {
     Event marks[2];  // of the communicator's device
     std::shared_ptr<FailureWatch> job;
     std::chrono::milliseconds timeout{};
-    std::function<void(const std::string&)> on_failure;  // may let the owner of this object go
-    bool alone = false;                                  // a group of one waits for nobody: no thread
+    std::function<void(const std::string&)> on_failure;  // may destroy the owner of this object
+    bool alone = false;                                  // a group of one never waits: no thread
   };
   explicit DeviceWatch(Subject subject);
   // Ends the thread.
@@ -36,18 +36,18 @@ class DeviceWatch {
   DeviceWatch(const DeviceWatch&) = delete;
   DeviceWatch& operator=(const DeviceWatch&) = delete;
 
-  // After an operation was enqueued on the stream.
+  // Call after enqueuing an operation on the stream.
   void mark(const Stream& stream);
 
   bool failed() const noexcept { return failure_.failed(); }
   void check() const { failure_.check(); }
-  // Asks the library now.
+  // Checks the library now.
   void check_library();
-  // Ends the group with an error that the library gave, unless it has ended. Never returns.
+  // Ends the group with an error from the library, unless it has ended. Never returns.
   [[noreturn]] void fail_of_library(const std::string& text, aa_code code);
   // Ends the group, unless it has ended; any thread.
   void fail(const std::string& why, aa_code code) noexcept;
-  // Blocks until what was marked is complete, or the group has failed. Never throws.
+  // Blocks until the marked work is complete, or the group has failed. Never throws.
   void drain() noexcept;
   // Blocks until the event is reached; throws the failure of the group.
   void wait_for(const Event& event) const;
@@ -61,7 +61,7 @@ class DeviceWatch {
   Subject subject_;
   GroupFailure failure_;
 
-  // The two events take turns: operations record one while the thread waits for what the other one marks.
+  // The two events alternate: operations record one while the thread waits for the other.
   std::mutex marks_mutex_;
   int marking_ = 0;
   uint64_t marked_ = 0;  // operations

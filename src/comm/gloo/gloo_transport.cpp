@@ -1,8 +1,8 @@
-// Messages over TCP by the library Gloo, and the communicator on them.
+// Sends messages over TCP with the library Gloo, and creates the communicator on top.
 //
 // Members find each other through the group's store: each publishes the addresses at which it listens for its peers, on
-// the interface that reaches MASTER_ADDR. Gloo itself waits without looking up, so a thread of the communicator looks at
-// the group's failure watch and the clock while somebody waits.
+// the interface that reaches MASTER_ADDR. Gloo's own waits cannot be interrupted, so a thread of the communicator
+// checks the group's failure watch and the clock during a wait.
 #include <dlfcn.h>
 
 #include <condition_variable>
@@ -107,8 +107,9 @@ class GlooTransport final : public MessageTransport {
     const char* what_;
   };
 
-  // Gloo ends the process when a message is longer than its receive. Frames are received with room for the longest; of
-  // bulk the length is part of the slot, so that unequal ones never meet (the frames before them tell).
+  // Gloo ends the process when a message is longer than its receive. Frames are received into room for the longest; for
+  // bulk data the length is part of the slot, so that messages of different lengths never match (the preceding frames
+  // reveal the difference).
   static uint64_t slot(Lane lane, size_t bytes) {
     return static_cast<uint64_t>(lane.bulk) << 63 | static_cast<uint64_t>(lane.tag + 1) << 31 |
            (lane.bulk ? static_cast<uint64_t>(bytes) : 0);
@@ -130,7 +131,8 @@ class GlooTransport final : public MessageTransport {
       deadline_ = deadline;
       if (watcher_sleeps_) changed_.notify_all();
     }
-    // The watcher keeps the time: when a wait of Gloo runs out of it, connections break before anybody can be told why.
+    // The watcher enforces the time limit: if a wait inside Gloo times out, connections break before the reason can be
+    // sent to others.
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
     aa_gloo_words words;
     const int result = table_.wait(message, std::max<int64_t>(0, left.count()) + kSlack.count(), &words);
@@ -176,7 +178,7 @@ class GlooTransport final : public MessageTransport {
     return text;
   }
 
-  // The part of a peer's card that is for this member; `address` receives its first line.
+  // The part of a peer's published value that is for this member; `address` receives its first line.
   std::string own_entry(const std::string& card, std::string& address) const {
     size_t at = card.find('\n');
     if (at == std::string::npos) return {};
@@ -233,7 +235,7 @@ class GlooTransport final : public MessageTransport {
 
   std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
-  aa_gloo_message* waiting_ = nullptr;  // what the caller's thread waits for
+  aa_gloo_message* waiting_ = nullptr;  // object that the caller's thread waits for
   Deadline deadline_;                   // of that
   bool interrupted_ = false;
   bool leaving_ = false;

@@ -1,4 +1,4 @@
-// Implements local_address.h: which of its own addresses a process shows to the other hosts of its job.
+// Finds the local address that other hosts of the job can reach.
 #include "comm/gloo/local_address.h"
 
 #include <netdb.h>
@@ -21,7 +21,7 @@ std::string local_address_towards(const std::string& peer) {
   }
   std::string address, problem = "it has no address";
   for (const addrinfo* at = found; at && address.empty(); at = at->ai_next) {
-    // Connecting a datagram socket sends nothing: the kernel chooses the way and with it the own address.
+    // Connecting a datagram socket sends nothing: the kernel chooses the route and with it the local address.
     const int fd = socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) continue;
     sockaddr_storage own{};

@@ -1,4 +1,5 @@
-// ProcessGroup over a HostCommunicator: checks the tensors, and gives each operation to the path that reaches them.
+// Implements ProcessGroup over a HostCommunicator: checks the tensors, and passes each operation to the path that can
+// access them.
 #include "comm/group/group.h"
 
 #include <algorithm>
@@ -50,7 +51,7 @@ class CommunicatorGroup final : public ProcessGroup {
         runner_(std::make_shared<OperationRunner>(std::move(communicator), setup_.log, setup_.on_failure)),
         path_(*setup_.accelerator, runner_) {}
 
-  // Joins the members' devices, as far as a library can serve them; then listens to the failures of the job.
+  // Joins the members' devices if a library supports them; then subscribes to failures of the job.
   void start();
 
   int rank() const noexcept override { return setup_.membership.rank; }
@@ -200,7 +201,7 @@ class CommunicatorGroup final : public ProcessGroup {
                });
   }
 
-  // `by_device`: the library of the devices, if there is one, has this operation. body(c, output, input) calls the
+  // `by_device`: the devices' library, if there is one, supports this operation. body(c, output, input) calls the
   // communicator c, of the host or of the devices.
   template <class Body>
   Work run(OperationLabel label, const Operands& operands, bool async_op, bool by_device, Body&& body) {
@@ -257,7 +258,7 @@ class CommunicatorGroup final : public ProcessGroup {
     }
   }
 
-  // `large` has a place for each member's `small`.
+  // `large` has a slice for each member's `small`.
   void check_places(const Tensor& large, const char* large_name, const Tensor& small, const char* small_name,
                     const char* operation) const {
     if (large.numel() == small.numel() * size()) return;
@@ -283,12 +284,12 @@ class CommunicatorGroup final : public ProcessGroup {
   std::string backend_;
   std::shared_ptr<OperationRunner> runner_;
   TensorPath path_;
-  std::unique_ptr<DevicePath> devices_;  // null: tensors of devices go through the host
+  std::unique_ptr<DevicePath> devices_;  // null: device tensors are copied through the host
   int subgroups_ = 0;
 };
 
 void CommunicatorGroup::start() {
-  // A group of one has nothing to send: the library, which takes time and memory to start, only where it was asked for.
+  // A group of one sends nothing: the library, which takes time and memory to start, is used only if requested.
   if (setup_.device_library && (size() > 1 || !setup_.backend.empty())) {
     Accelerator& accelerator = *setup_.accelerator;
     std::string why;
@@ -306,7 +307,7 @@ void CommunicatorGroup::start() {
     } else if (!setup_.backend.empty()) {
       throw UnavailableError("the backend \"" + setup_.backend + "\" was asked for and cannot serve the group: " + why);
     } else {
-      // Further groups of the process most often fare alike.
+      // Further groups of the process usually have the same result.
       static std::atomic<bool> said{false};
       const std::string text = "tensors of " + accelerator.name() + " go through the host in process groups: " + why;
       if (rank() == 0 && !said.exchange(true)) {
@@ -386,7 +387,7 @@ Tensor CommunicatorGroup::shared_tensor(const Shape& shape, DType dtype, Device 
   }
   runner_->order().wait_all();
   check();
-  // The host's memory is of use to the CPU; other accelerators reach only their own.
+  // Host memory can be used by the CPU; other accelerators can access only their own.
   const bool reachable =
       device.is_host() || (setup_.accelerator->device_properties(device.index).caps & AA_CAP_IS_HOST) != 0;
   if (reachable) {

@@ -1,4 +1,4 @@
-// What ended a group: kept from the first failure on, and thrown by every operation after it.
+// Stores the first failure of a group, which every later operation throws.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ class GroupFailure {
  public:
   bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
 
-  // Keeps the first; false when there was one already.
+  // Stores the first failure; returns false if there was one already.
   bool set(const std::string& message, aa_code code) {
     const std::lock_guard lock(mutex_);
     if (failed_.load(std::memory_order_relaxed)) return false;

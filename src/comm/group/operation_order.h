@@ -11,7 +11,7 @@ namespace anyaccel::comm {
 
 class OperationOrder {
  public:
-  using Ticket = uint32_t;  // wraps around; what is waited for is equality
+  using Ticket = uint32_t;  // wraps around; waits compare for equality
 
   Ticket issue() noexcept { return issued_++; }
 
@@ -27,7 +27,7 @@ class OperationOrder {
   void wait_all() const noexcept { wait_turn(issued_); }
 
   void complete(Ticket ticket) noexcept {
-    completed_.store(ticket + 1, std::memory_order_seq_cst);  // before notify_all looks whether anyone waits
+    completed_.store(ticket + 1, std::memory_order_seq_cst);  // before notify_all checks for waiting threads
     completed_.notify_all();
   }
 

@@ -1,4 +1,4 @@
-// OperationRunner: the group's thread, and how a group ends.
+// Implements OperationRunner: the group's thread, and the end of a group.
 #include "comm/group/operation_runner.h"
 
 namespace anyaccel::comm {

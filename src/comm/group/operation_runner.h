@@ -1,5 +1,5 @@
-// Runs the operations of one group on host memory: in their order, kept in the log, on the caller's thread, in a stream,
-// or on the group's own thread.
+// Runs the operations of one group on host memory in order, with logging, on the caller's thread, in a stream, or on
+// the group's own thread.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +18,7 @@
 
 namespace anyaccel::comm {
 
-// What an operation is called in the log, and how long its message is there.
+// The name and message size of an operation in the log.
 struct OperationLabel {
   CommOp op;
   size_t bytes;
@@ -29,7 +29,7 @@ class OperationRunner {
   // `on_failure`: see GroupSetup.
   OperationRunner(std::unique_ptr<HostCommunicator> communicator, std::shared_ptr<CommsLog> log,
                   std::function<void(const std::string&)> on_failure);
-  // Ends the thread after what is queued.
+  // Ends the thread after the queued tasks.
   ~OperationRunner();
 
   HostCommunicator& communicator() noexcept { return *communicator_; }
@@ -37,7 +37,8 @@ class OperationRunner {
   void check() const { failure_.check(); }
   bool failed() const noexcept { return failure_.failed(); }
 
-  // On this thread, in the ticket's turn. Throws what `body` throws; a CommunicationError ends the group.
+  // Runs `body` on this thread when it is the ticket's turn. Rethrows exceptions of `body`; a CommunicationError ends
+  // the group.
   template <class Body>
   void run(OperationOrder::Ticket ticket, OperationLabel label, Body&& body) {
     order_.wait_turn(ticket);
@@ -45,7 +46,7 @@ class OperationRunner {
     run_now(label, body);
   }
 
-  // The same without a ticket: for captured work, whose place in the order is where its graph is replayed.
+  // The same without a ticket: for captured work, which is ordered by the replay of its graph.
   template <class Body>
   void run_now(OperationLabel label, Body&& body) {
     failure_.check();
@@ -63,15 +64,16 @@ class OperationRunner {
     }
   }
 
-  // What else `fail` stops: called once, with the reason, on any thread; must not throw. Before the first operation.
+  // Sets a callback of `fail`: called once, with the reason, on any thread; must not throw. Set it before the first
+  // operation.
   void set_abort(std::function<void(const std::string&)> abort) { abort_ = std::move(abort); }
 
-  // Runs `task` on the group's thread, after what was queued before. It must not throw.
+  // Runs `task` on the group's thread, after earlier tasks. It must not throw.
   void queue(std::function<void()> task);
 
-  // Ends the group: operations that wait return with an error soon, later ones throw it. Any thread.
+  // Ends the group: waiting operations soon return with an error, later ones throw it. Any thread.
   void fail(const std::string& message, aa_code code) noexcept;
-  // The same for a failure that the job was told of already.
+  // The same for a failure that the job already knows.
   void fail_silently(const std::string& message, aa_code code) noexcept;
 
  private:

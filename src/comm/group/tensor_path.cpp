@@ -1,4 +1,4 @@
-// TensorPath: see the header.
+// Implements TensorPath: access to tensors directly or with copies.
 #include "comm/group/tensor_path.h"
 
 #include <algorithm>
@@ -73,23 +73,23 @@ void TensorPath::order_after_last_stream(int device) {
   last_stream_ = now;
 }
 
-// Page-locked memory. Giving it back waits for the whole device, so it is made in sizes that serve again.
+// Page-locked memory. Freeing it waits for the whole device, so it is allocated in sizes that can be reused.
 Tensor TensorPath::new_staging(size_t bytes) const {
   const auto size = static_cast<int64_t>(std::bit_ceil(std::max<size_t>(bytes, 65536)));
   return accelerator_.pin_empty({size}, DType::U8);
 }
 
-// For an operation in a stream: `shared`, made large enough, or memory of its own for a captured one.
+// For an operation in a stream: `shared`, enlarged if needed, or separate memory for a captured one.
 Tensor TensorPath::staging(const Tensor& tensor, bool captured, Tensor& shared) const {
   if (captured) return new_staging(tensor.nbytes());
   if (!shared || shared.nbytes() < tensor.nbytes()) shared = new_staging(tensor.nbytes());
   return shared;
 }
 
-// Staging memory that operations on the group's thread take turns with.
+// Staging memory shared by operations on the group's thread.
 class TensorPath::StagingPool {
  public:
-  // Empty when there is none that is large enough and not in use.
+  // Empty if there is none that is large enough and unused.
   Tensor take(size_t bytes) {
     const std::lock_guard lock(mutex_);
     for (auto entry = free_.begin(); entry != free_.end(); ++entry) {
@@ -142,8 +142,8 @@ void TensorPath::enqueue(const Place& place, OperationLabel label, const Operand
   }
 
   if (captured) {
-    // On an accelerator whose calls complete at once a replay runs on its caller's thread, in its place among the
-    // group's other operations; elsewhere the stream orders it.
+    // On an accelerator whose calls complete at once a replay runs on its caller's thread, in order with the group's
+    // other operations; elsewhere the stream orders it.
     stream.host_call(
         [runner = runner_, label, output, input, body, output_memory, input_memory, takes_ticket = synchronous_] {
           const auto run = [&] { body(runner->communicator(), output, input); };
@@ -189,7 +189,7 @@ void TensorPath::finish() const {
   if (last_stream_ && !synchronous_) last_stream_.synchronize();
 }
 
-// The handle of an operation that the group's thread runs, and what it needs until then.
+// The handle of an operation that the group's thread runs, and the resources it needs until it has completed.
 class TensorPath::AsyncWork final : public Work::State {
  public:
   explicit AsyncWork(std::shared_ptr<StagingPool> pool) : pool_(std::move(pool)) {}
@@ -231,11 +231,11 @@ class TensorPath::AsyncWork final : public Work::State {
   std::condition_variable changed_;
   bool finished_ = false;
   std::exception_ptr error_;
-  Event copied_;  // the result's way to the device; empty where it needs none
+  Event copied_;  // copies the result to the device; empty if not needed
 };
 
 Work TensorPath::start(const Place& place, OperationLabel label, const Operands& operands, OperationBody body) {
-  if (place.capturing) {  // a graph has no thread of ours: its order is that of its stream
+  if (place.capturing) {  // a graph does not use our thread: its stream orders it
     enqueue(place, label, operands, std::move(body));
     return {};
   }

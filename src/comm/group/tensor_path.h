@@ -1,9 +1,9 @@
-// How a group's operations reach tensors: directly, or in order with a stream, with copies through page-locked memory
-// where the host cannot use the accelerator's memory; and asynchronously.
+// Gives a group's operations access to tensors: directly, or in order with a stream, with copies through page-locked
+// memory if the host cannot access the accelerator's memory; and asynchronously.
 //
-// Uncaptured operations share two staging buffers, which is right because all of a group's operations on a device are in
-// one order: when the current stream changes, the new one waits for the old one. A captured operation has buffers of its
-// own, which its graph keeps.
+// Uncaptured operations share two staging buffers, which is safe because all of a group's operations on a device are
+// ordered: when the current stream changes, the new one waits for the old one. A captured operation has its own
+// buffers, which its graph owns.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ struct Operands {
   bool writes_output = true;
 };
 
-// The collective itself on host memory (null where there is no tensor).
+// The collective on host memory (null if there is no tensor).
 using OperationBody = std::function<void(HostCommunicator&, void* output, const void* input)>;
 
 class TensorPath {
@@ -33,7 +33,7 @@ class TensorPath {
   struct Place {
     bool in_stream = false;  // ordered by the current stream of `device`
     bool capturing = false;  // which records a graph
-    bool on_device = false;  // a tensor lies there
+    bool on_device = false;  // device of a tensor
     int device = 0;
   };
   // Throws InvalidArgument for tensors of another accelerator or of two devices.
@@ -43,7 +43,7 @@ class TensorPath {
   void enqueue(const Place& place, OperationLabel label, const Operands& operands, OperationBody body);
   // Blocks until what was enqueued is complete.
   void finish() const;
-  // Hands it to the group's thread, after the work of the current stream where a tensor lies on a device.
+  // Passes it to the group's thread, after the work of the current stream if a tensor is on a device.
   Work start(const Place& place, OperationLabel label, const Operands& operands, OperationBody body);
 
  private:
@@ -59,7 +59,7 @@ class TensorPath {
   Accelerator& accelerator_;
   std::shared_ptr<OperationRunner> runner_;
   const aa_graph_table* graphs_ = nullptr;  // null: nothing is ever captured
-  bool is_host_ = false;                    // the accelerator is the host: host tensors are its own
+  bool is_host_ = false;                    // the accelerator is the CPU: host tensors are its own
   bool host_reachable_ = false;             // the host may use its memory
   bool synchronous_ = false;                // its work is complete when a call returns
   bool stream_calls_ = false;               // Stream::host_call and page-locked memory work

@@ -1,8 +1,9 @@
-// Members on several hosts: shared memory inside a host, one member of each (its leader, the lowest rank) between hosts.
+// Connects members on several hosts: shared memory inside a host, and one member of each (its leader, the lowest rank)
+// between hosts.
 //
-// What would cross the network once for every member of a host crosses it once a host: reductions, broadcast and
-// all_gather. What crosses it once anyway (gather, scatter, all_to_all, send and recv) goes between the members directly,
-// by a communicator of them all.
+// Operations whose data would cross the network once for every member of a host cross it once per host: reductions,
+// broadcast and all_gather. Those that cross it once anyway (gather, scatter, all_to_all, send and recv) go directly
+// between the members, through a communicator of all members.
 //
 // A reduction combines the members of a host in the order of their ranks, then the hosts in the order of their leaders,
 // so it may round differently from a group of the same size on one host; all members get the same bits. Sums, products and
@@ -19,7 +20,7 @@
 namespace anyaccel::comm {
 namespace {
 
-// Elements of reductions in fp32, and bytes of all_gather, that are on their way in one step.
+// Number of elements of reductions in fp32, and bytes of all_gather, that one step processes.
 constexpr int64_t kStep = int64_t{1} << 20;
 
 class Hierarchical final : public HostCommunicator {
@@ -226,7 +227,7 @@ class Hierarchical final : public HostCommunicator {
     throw InvalidArgument("a group of " + std::to_string(size_) + " has no rank " + std::to_string(member));
   }
 
-  // The failure of one part is that of all: their other members wait for this one.
+  // A failure of one part ends all parts, since their other members wait for this one.
   template <class Body>
   void run(const Body& body) {
     try {
@@ -254,14 +255,14 @@ class Hierarchical final : public HostCommunicator {
     return scratch_.data();
   }
 
-  // What is summed or multiplied in steps is rounded at the end only.
+  // Sums and products computed in steps are rounded at the end only.
   static DType working_type(DType dtype, ReduceOp op) {
     const bool rounds = op == ReduceOp::Sum || op == ReduceOp::Product || op == ReduceOp::Avg;
     const bool narrow = dtype == DType::F16 || dtype == DType::BF16 || dtype == DType::F8E4M3 || dtype == DType::F8E5M2;
     return rounds && narrow ? DType::F32 : dtype;
   }
 
-  // Runs `combine` on data in its working type; where `takes` is set the result is wanted in `data`.
+  // Runs `combine` on data in its working type; if `takes` is set the result is stored in `data`.
   template <class Combine>
   void in_steps(void* data, int64_t count, DType dtype, ReduceOp op, bool takes, const Combine& combine) {
     const DType type = working_type(dtype, op);
@@ -301,7 +302,7 @@ class Hierarchical final : public HostCommunicator {
     }
   }
 
-  // Calls body(a value of the stored type, what loads one, what stores one).
+  // Calls body(a value of the stored type, a function that loads one, a function that stores one).
   template <class Body>
   static void with_narrow(DType dtype, const Body& body) {
     if (dtype == DType::BF16) return body(uint16_t{}, bf16_to_float, float_to_bf16);

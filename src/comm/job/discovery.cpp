@@ -1,4 +1,4 @@
-// See the header.
+// Determines a process's rank and job from options and environment variables.
 #include "comm/job/discovery.h"
 
 #include <unistd.h>
@@ -14,7 +14,7 @@ namespace anyaccel::comm {
 
 namespace {
 
-// A number, and who says it: "OMPI_COMM_WORLD_RANK=1".
+// A number and its source: "OMPI_COMM_WORLD_RANK=1".
 struct Said {
   int value = 0;
   std::string by;
@@ -47,7 +47,7 @@ class Reader {
   const Environment& environment_;
 };
 
-// The variables of one starter of processes; null where it has none for it.
+// The variables of one launcher; null if it has no such variable.
 struct Source {
   const char* rank;
   const char* size;
@@ -62,7 +62,7 @@ constexpr Source sources[] = {
     {"PMIX_RANK", nullptr, nullptr, nullptr},
 };
 
-// What everybody says of one quantity; all must say the same.
+// The values of one quantity from all sources, which must agree.
 class Opinion {
  public:
   Opinion(std::string quantity, std::string advice) : quantity_(std::move(quantity)), advice_(std::move(advice)) {}
@@ -213,8 +213,8 @@ JobPlace discover(const Environment& environment, const InitOptions& options) {
     throw InvalidArgument(rank.heard()->by + ", but " + size.heard()->by + ": ranks go from 0 to " +
                           std::to_string(place.size - 1));
   }
-  if (!rank.heard() && !size.heard()) return place;  // no sign of a job; LOCAL_SIZE has other readers, too
-  // Started by srun itself, also where it speaks PMI: then Slurm knows more.
+  if (!rank.heard() && !size.heard()) return place;  // not part of a job; LOCAL_SIZE has other uses, too
+  // Started by srun itself, also if it provides PMI: Slurm's variables have more information.
   std::optional<Said> tasks = reader.number("SLURM_STEP_NUM_TASKS", 1);
   if (!tasks) tasks = reader.number("SLURM_NTASKS", 1);
   const std::optional<Said> task = reader.number("SLURM_PROCID", 0);

@@ -1,10 +1,11 @@
-// Who a process is in its job: from options and environment variables alone, so that it can be tested as a function.
+// Determines a process's rank and job from options and environment variables only, so that it can be tested as a pure
+// function.
 //
-// In this order: the options; RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_SIZE (what `anyaccel launch` sets); OpenMPI
-// (OMPI_COMM_WORLD_*); MVAPICH (MV2_COMM_WORLD_*); MPICH, Intel MPI and others with PMI (PMI_RANK, PMI_SIZE,
-// MPI_LOCALRANKID, MPI_LOCALNRANKS, PALS_LOCAL_RANKID); PMIx (PMIX_RANK, which says no size); Slurm (SLURM_PROCID,
-// SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID). Those that are there must agree, but for Slurm, whose variables are
-// inherited by the daemons of an mpirun inside a job, and which is asked only when nothing else says anything.
+// The sources are, in this order: the options; RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_SIZE (what `anyaccel launch` sets);
+// OpenMPI (OMPI_COMM_WORLD_*); MVAPICH (MV2_COMM_WORLD_*); MPICH, Intel MPI and others with PMI (PMI_RANK, PMI_SIZE,
+// MPI_LOCALRANKID, MPI_LOCALNRANKS, PALS_LOCAL_RANKID); PMIx (PMIX_RANK, without a size); Slurm (SLURM_PROCID,
+// SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID). Those that are set must agree, except for Slurm, whose
+// variables are inherited by the daemons of an mpirun inside a job, and which is used only if no other source is set.
 #pragma once
 
 #include <chrono>
@@ -21,18 +22,18 @@ using Environment = std::map<std::string, std::string, std::less<>>;
 struct JobPlace {
   int rank = 0;
   int size = 1;
-  int local_rank = -1;  // -1: nobody says
+  int local_rank = -1;  // -1: unknown
   int local_size = -1;
   std::string master_addr;  // empty for a job of one
   int master_port = 29500;
   std::string token;  // ANYACCEL_JOB_TOKEN
   std::chrono::milliseconds timeout{0};
   std::chrono::milliseconds join_timeout{0};
-  // Of every rank, where the launcher tells (ANYACCEL_JOB_HOSTS); else empty. For messages.
+  // The hosts of all ranks, if the launcher provides them (ANYACCEL_JOB_HOSTS); else empty. For messages.
   std::vector<std::string> hosts;
 };
 
-// InvalidArgument quotes what is wrong or contradictory.
+// InvalidArgument quotes the invalid or contradictory values.
 JobPlace discover(const Environment& environment, const InitOptions& options);
 
 // The variables of this process.

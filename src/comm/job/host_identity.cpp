@@ -1,4 +1,4 @@
-// See the header.
+// Identifies the host of this process.
 #include "comm/job/host_identity.h"
 
 #include <sys/stat.h>

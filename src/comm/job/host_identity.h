@@ -1,4 +1,4 @@
-// Which processes share a host: those that can share memory and see each other's loopback.
+// Identifies the host of a process: processes on one host can share memory and reach each other's loopback.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 namespace anyaccel::comm {
 
 // Equal for processes of one running system with the same host name (UTS namespace) and the same network namespace, so
-// that namespaces of one machine count as hosts. Of no meaning beyond comparison.
+// that namespaces of one machine count as hosts. Only meaningful for comparison.
 std::string host_identity();
 // gethostname(), for messages.
 std::string host_name();

@@ -1,4 +1,4 @@
-// See the header.
+// Creates and joins a job.
 #include "comm/job/job.h"
 
 #include <unistd.h>
@@ -29,7 +29,7 @@ Job::Job(const JobOptions& options) : options_(options) {
     return;
   }
   if (place.rank == 0) {
-    // A connection from every rank, and the sockets and events of both ends here.
+    // One connection from every rank, and this process's own sockets and events.
     const std::string room = make_room_for_files(static_cast<size_t>(place.size) + 8);
     if (!room.empty()) {
       throw CommunicationError("rank 0 cannot serve the job's store to " + std::to_string(place.size) +
@@ -73,7 +73,7 @@ void Job::take_members(const std::vector<wire::JoinInfo>& members) {
     by_host[member.host_id].push_back(member.rank);
     device_library_ = device_library_ || member.device_library;
   }
-  // Every rank checks all, so that all say the same.
+  // Every rank checks all ranks, so that all report the same error.
   for (const wire::JoinInfo& member : members) {
     if (member.backend == members[0].backend) continue;
     const auto asks = [&](const wire::JoinInfo& rank) {

@@ -1,6 +1,7 @@
-// The processes of a job, once all have come: who is where, the store between them, and the watch over them.
+// The processes of a job after all have joined: their ranks and hosts, the store that connects them, and the failure
+// watch.
 //
-// A job of one has a store of its own process and opens no port.
+// A job of one uses a store inside the process and opens no port.
 #pragma once
 
 #include <memory>
@@ -26,10 +27,10 @@ struct JobOptions {
 
 class Job {
  public:
-  // Blocks until all ranks have come. CommunicationError: see init_process_group(). InvalidArgument, on every rank, when
-  // what LOCAL_RANK and LOCAL_SIZE say is not what was found.
+  // Blocks until all ranks have joined. CommunicationError: see init_process_group(). InvalidArgument, on every rank,
+  // if LOCAL_RANK and LOCAL_SIZE differ from the actual values.
   explicit Job(const JobOptions& options);
-  // Without leave(): the other ranks take it for a failure.
+  // Without a preceding leave(), the other ranks treat it as a failure.
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -39,17 +40,17 @@ class Job {
   // Of every rank: "rank 3 on node2"; a number that is the same for ranks on one host.
   const std::vector<std::string>& names() const noexcept { return names_; }
   const std::vector<int>& hosts() const noexcept { return hosts_; }
-  // Whether the accelerator of some rank has collectives of its own.
+  // True if the accelerator of some rank has its own collectives.
   bool device_library() const noexcept { return device_library_; }
   const std::shared_ptr<Store>& store() const noexcept { return store_; }
   const std::shared_ptr<JobWatch>& watch() const noexcept { return watch_; }
   std::chrono::milliseconds timeout() const noexcept { return options_.place.timeout; }
-  // Where rank 0 is; empty for a job of one.
+  // The address of rank 0; empty for a job of one.
   const std::string& master_addr() const noexcept { return options_.place.master_addr; }
 
   // Tells the others that this rank failed.
   void report_failure(const std::string& message) noexcept;
-  // Leaves in order. Rank 0, which serves the store, waits for the others to leave first, unless the job has failed.
+  // Leaves regularly. Rank 0, which runs the store, waits for the others to leave first, unless the job has failed.
   void leave() noexcept;
 
  private:

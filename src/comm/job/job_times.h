@@ -1,4 +1,4 @@
-// How often the processes of a job tell each other that they are there, and when silence is a failure.
+// Heartbeat intervals and time limits of the processes of a job.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@ namespace anyaccel::comm {
 struct JobTimes {
   std::chrono::milliseconds beat{1000};
   std::chrono::milliseconds silence{5000};
-  // A connection that has not proved by then that it belongs to the job is closed.
+  // A connection that has not authenticated by then is closed.
   std::chrono::milliseconds handshake{10000};
 };
 

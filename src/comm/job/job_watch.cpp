@@ -1,4 +1,4 @@
-// See the header.
+// Implements the failure watch of a job.
 #include "comm/job/job_watch.h"
 
 namespace anyaccel::comm {

@@ -1,4 +1,4 @@
-// The FailureWatch of a job: set by its connection to the store, looked at by everything that waits.
+// The FailureWatch of a job: set by its connection to the store, polled by all waits.
 #pragma once
 
 #include <atomic>
@@ -21,9 +21,10 @@ class JobWatch final : public FailureWatch {
     if (failed_.load(std::memory_order_acquire)) throw CommunicationError(message_);  // never written again
   }
 
-  // Keeps the first message and tells the listeners.
+  // Stores the first message and notifies the listeners.
   void fail(const std::string& message) noexcept;
-  // Called once, when the job fails, on the thread that finds out; at once when it has. Must not throw or add listeners.
+  // Adds a listener, which is called once when the job fails, on the detecting thread; immediately if it has failed.
+  // Must not throw or add listeners.
   void add_listener(Listener listener);
 
  private:

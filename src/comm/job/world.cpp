@@ -1,4 +1,4 @@
-// init_process_group, world, destroy_process_group: the job of this process.
+// Implements init_process_group, world and destroy_process_group: the job of this process.
 #include <algorithm>
 #include <cstdio>
 #include <mutex>
@@ -22,7 +22,7 @@ struct World {
   std::shared_ptr<CommsLog> log;
 };
 
-// Never destroyed: a process that ends without leaving must not wait for anybody, and its accelerator may be gone.
+// Never destroyed: a process that ends without leaving must not wait, and its accelerator may be shut down.
 World& the_world() {
   static World* const world = new World;
   return *world;
@@ -34,14 +34,14 @@ void print_log(const Job& job, const CommsLog& log, const std::vector<std::vecto
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
-// What rank 0 prints when the program ends without destroy_process_group().
+// Rank 0 prints this if the program ends without destroy_process_group().
 void print_log_at_exit() {
   World& w = the_world();
   const std::lock_guard lock(w.mutex);
   if (w.job && w.log && w.job->rank() == 0) print_log(*w.job, *w.log, {});
 }
 
-// Every rank gives its lines to rank 0, which prints them.
+// Every rank sends its lines to rank 0, which prints them.
 void finish_log(Job& job, const CommsLog& log) {
   const auto key = [](int rank) { return "comms_log/" + std::to_string(rank); };
   std::vector<std::vector<CommsLog::Line>> others;

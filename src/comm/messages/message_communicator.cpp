@@ -1,4 +1,4 @@
-// See message_communicator.h: the calls, and what goes over the wire. The reductions are in message_reductions.cpp.
+// Implements the calls and the wire protocol. The reductions are in message_reductions.cpp.
 #include "comm/messages/message_communicator.h"
 
 #include <algorithm>
@@ -25,13 +25,13 @@ enum Kind {
   kPair
 };
 
-// Broadcasts go down the tree in pieces of this size, so that a member passes on one while it receives the next.
+// Broadcasts use pieces of this size, so that a member forwards one while it receives the next.
 constexpr size_t kBroadcastPiece = size_t{4} << 20;
-// What a transport takes at once (MessageTransport::send).
+// The largest message of a transport (MessageTransport::send).
 constexpr size_t kLargestMessage = size_t{1} << 30;
 
 std::byte* bytes_of(void* memory) { return static_cast<std::byte*>(memory); }
-// Parts are for both directions; what is sent is never written.
+// Parts are used for both directions; sent memory is never written.
 std::byte* bytes_of(const void* memory) { return const_cast<std::byte*>(static_cast<const std::byte*>(memory)); }
 
 }  // namespace
@@ -62,7 +62,7 @@ MessageCommunicator::MessageCommunicator(std::string name, Membership membership
   }
 }
 
-// Leaving is no failure: connections end after what was sent has arrived.
+// Leaving is not a failure: connections are closed after all sent data has arrived.
 MessageCommunicator::~MessageCommunicator() = default;
 
 // -- failures --
@@ -77,8 +77,8 @@ void MessageCommunicator::abort(const std::string& why) noexcept {
   transport_->interrupt();
 }
 
-// The first member that fails leaves its words in the store before its connections close, so that the others, who see
-// closed connections only, can tell what happened.
+// The first member that fails writes its error message to the store before its connections close, so that the others,
+// which see only closed connections, can report the cause.
 std::string MessageCommunicator::root_cause(const std::string& why) noexcept {
   try {
     if (members_.watch && members_.watch->failed()) members_.watch->check();
@@ -154,7 +154,7 @@ void MessageCommunicator::exchange(const Call& call, std::span<const Part> sends
       pending_.push_back(start(bytes_of(part.data) + at, std::min(kLargestMessage, part.bytes - at)));
     }
   };
-  for (const Part& part : receives) {  // the frames first, so that they can be looked at first
+  for (const Part& part : receives) {  // the frames first, so that they can be checked first
     pending_.push_back(transport_->receive(part.peer, frames, &frame(incoming_, part.peer), sizeof(Frame)));
   }
   for (const Part& part : receives) {
@@ -185,7 +185,7 @@ void MessageCommunicator::exchange(const Call& call, std::span<const Part> sends
 void MessageCommunicator::barrier() {
   const Call call{.kind = kBarrier, .sequence = ++sequence_};
   run(call, [&] {
-    // After round i everybody knows of the 2^(i+1) members up to itself that they have come.
+    // After round i each member knows that the 2^(i+1) members up to itself have arrived.
     for (int distance = 1; distance < members_.size; distance *= 2) {
       const Part to{(members_.rank + distance) % members_.size, nullptr, 0};
       const Part from{(members_.rank - distance + members_.size) % members_.size, nullptr, 0};

@@ -1,10 +1,10 @@
-// Collectives made of messages between pairs of members, over any MessageTransport.
+// Implements collectives with point-to-point messages, over any MessageTransport.
 //
-// Every message begins with a frame that says which call it belongs to; what fits into the frame goes with it, what is
-// longer follows in pieces. So a member that finds its peer in another collective, or in the same with another size or
-// dtype, fails with both their words, and does not hang or mix up data. Reductions move the members' values and combine
-// them in the order of ranks on whoever needs the result, in fp32 for 16-bit floats, so all members get the same bits
-// whatever the network does: small ones by sending everything to everybody, large ones by reduce-scatter and all-gather.
+// Every message begins with a frame that identifies its call; small data is part of the frame, larger data follows in
+// pieces. So if a peer is in another collective, or in the same one with another size or dtype, the call fails with a
+// description of both calls, and does not hang or mix up data. Reductions send the members' values and combine them in
+// rank order on the members that need the result, in fp32 for 16-bit floats, so all members get the same bits whatever
+// the network does: small ones by sending everything to all members, large ones by reduce-scatter and all-gather.
 #pragma once
 
 #include <functional>
@@ -64,7 +64,7 @@ class MessageCommunicator final : public HostCommunicator {
   void exchange(const Call& call, std::span<const Part> sends, std::span<const Part> receives, int tag = -1);
   void expect(const Call& call, const Part& part, const Frame& frame) const;
   Frame& frame(std::vector<std::unique_ptr<Frame>>& frames, int peer);
-  // Runs one operation: keeps the failure of the first that fails.
+  // Runs one operation, and records the first failure.
   void run(const Call& call, const std::function<void()>& body);
   [[noreturn]] void fail(const std::string& why, aa_code code);
   std::string root_cause(const std::string& why) noexcept;

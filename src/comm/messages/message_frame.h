@@ -1,4 +1,4 @@
-// What every message begins with.
+// The header of every message.
 #pragma once
 
 #include "comm/messages/message_communicator.h"
@@ -6,8 +6,8 @@
 namespace anyaccel::comm {
 
 struct MessageCommunicator::Frame {
-  // A message of up to this many bytes travels inside the frame. 16 KiB is a row of 4096 fp32 values, what a decode step
-  // of a large model reduces.
+  // A message of up to this many bytes travels inside the frame. 16 KiB is a row of 4096 fp32 values, which a decode
+  // step of a large model reduces.
   static constexpr size_t kInline = size_t{16} << 10;
 
   Call call;

@@ -1,4 +1,4 @@
-// The reductions of MessageCommunicator.
+// Implements the reductions of MessageCommunicator.
 #include <algorithm>
 
 #include "comm/messages/message_communicator.h"
@@ -7,7 +7,8 @@
 namespace anyaccel::comm {
 namespace {
 
-// Up to this many bytes that a member would send in all, everything goes to everybody: one exchange instead of two.
+// If a member would send at most this many bytes in total, all data is sent to all members: one exchange instead of
+// two.
 constexpr size_t kDirectBytes = size_t{256} << 10;
 // Scratch memory of one step; longer reductions take several.
 constexpr int64_t kScratchBytes = int64_t{32} << 20;
@@ -23,7 +24,7 @@ void MessageCommunicator::reduce_any(const Call& call, void* data, int64_t count
   const int64_t size = members_.size;
   const auto width = static_cast<int64_t>(dtype_size(dtype));
   const bool direct = size <= 2 || static_cast<size_t>(count * width * (size - 1)) <= kDirectBytes;
-  // Elements of a step: received values of all members lie in the scratch memory in both ways.
+  // Number of elements of a step: in both cases the scratch memory holds the received values of all members.
   const int64_t most = std::max<int64_t>(1, kScratchBytes / width / (direct ? size : 1));
   auto* at = static_cast<std::byte*>(data);
   for (int64_t begin = 0; begin == 0 || begin < count; begin += most) {
@@ -60,7 +61,7 @@ void MessageCommunicator::reduce_in_parts(const Call& call, std::byte* data, int
   const auto part = [&](int peer) {
     return Part{peer, data + begin(peer) * width, static_cast<size_t>((begin(peer + 1) - begin(peer)) * width)};
   };
-  // Everybody's values of this member's part, combined in place.
+  // All members' values of this member's part, combined in place.
   const Part own = part(members_.rank);
   std::byte* others = scratch(static_cast<size_t>(size) * own.bytes);
   std::vector<Part> sends, receives;
@@ -74,7 +75,7 @@ void MessageCommunicator::reduce_in_parts(const Call& call, std::byte* data, int
   }
   exchange(call, sends, receives);
   comm::reduce(own.data, inputs.data(), members_.size, begin(members_.rank + 1) - begin(members_.rank), dtype, op);
-  // The combined parts to everybody, or to the root.
+  // Sends the combined parts to all members, or to the root.
   sends.clear();
   receives.clear();
   for (int peer = 0; peer < members_.size; ++peer) {

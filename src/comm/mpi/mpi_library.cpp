@@ -1,4 +1,4 @@
-// Implements mpi_library.h: the machine's MPI: found, compiled against, started once a process.
+// Finds the machine's MPI, compiles against it, and starts it once per process.
 #include "comm/mpi/mpi_library.h"
 
 #include <algorithm>
@@ -23,8 +23,8 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-// kernels/host/mpi_messages.cpp with the flags of one MPI's compiler command. They and that command's file are part of the
-// recipe, so every MPI of a machine has a library of its own in the cache.
+// kernels/host/mpi_messages.cpp with the flags of one MPI's compiler command. They and that command's file are part of
+// the cache key, so every MPI of a machine has its own library in the cache.
 class MpiMessagesBuilder final : public HostOpBuilder {
  public:
   explicit MpiMessagesBuilder(const std::string& compiler) : HostOpBuilder("MpiMessagesBuilder") {
@@ -44,7 +44,7 @@ class MpiMessagesBuilder final : public HostOpBuilder {
       if (word.starts_with("-L")) link_.push_back("-Wl,-rpath," + word.substr(2));
     }
     compile_.push_back("-DAA_MPI_COMPILER=\"" + compiler_identity(compiler) + "\"");
-    // The C interface only: that of C++ needs a library of its own.
+    // The C interface only: the C++ interface needs a separate library.
     compile_.insert(compile_.end(), {"-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX"});
   }
   std::vector<std::string> sources() const override { return {"mpi_messages.cpp"}; }
@@ -63,14 +63,14 @@ class MpiMessagesBuilder final : public HostOpBuilder {
 void (*finalize_mpi)() = nullptr;
 std::mutex one_thread;
 
-// Somebody who leaves without MPI_Finalize has failed, in a launcher's eyes; and MPI_Finalize waits for all others, which
-// nobody who fails can afford.
+// A launcher treats a process that ends without MPI_Finalize as failed; and MPI_Finalize waits for all others, which a
+// failing process must not do.
 void at_exit(int status, void*) {
   if (status == 0 && finalize_mpi) finalize_mpi();
 }
 
 std::unique_ptr<MpiLibrary> load() {
-  // Before MPI starts: an Open MPI that nobody launched sets variables of PMIx itself.
+  // Read before MPI starts: an Open MPI without a launcher sets variables of PMIx itself.
   const MpiLauncher launcher = mpi_launcher();
   const std::string compiler = mpi_compiler(launcher);
   MpiMessagesBuilder builder(compiler);

@@ -1,4 +1,4 @@
-// The machine's MPI: found, compiled against, started once a process.
+// Finds the machine's MPI, compiles against it, and starts it once per process.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +9,26 @@
 
 namespace anyaccel::comm {
 
-// The launcher that started this process, as far as the environment tells.
+// The launcher that started this process, according to the environment.
 struct MpiLauncher {
-  std::string mpi;       // "Open MPI", "MPICH", "Intel MPI", "MVAPICH", "Slurm's PMI"; empty: none is seen
+  std::string mpi;       // "Open MPI", "MPICH", "Intel MPI", "MVAPICH", "Slurm's PMI"; empty: none detected
   std::string evidence;  // "OMPI_COMM_WORLD_SIZE=4"
-  int size = 0;          // processes that it says it started; 0: it does not say
+  int size = 0;          // number of processes that it started; 0: unknown
 };
 MpiLauncher mpi_launcher();
 
-// The C compiler command of the MPI to use: MPICC, else that of the launcher's MPI, else mpicc. UnavailableError says what
-// was looked for and which package to install.
+// The C compiler command of the MPI to use: MPICC, else that of the launcher's MPI, else mpicc. UnavailableError lists
+// the commands that were tried and the package to install.
 std::string mpi_compiler(const MpiLauncher& launcher);
 
-// What the process does with MPI: the functions of kernels/host/mpi_messages.cpp, compiled against that MPI.
+// The functions of kernels/host/mpi_messages.cpp, compiled against that MPI.
 struct MpiLibrary {
-  // Builds (once a machine), loads, starts MPI; the same object each time. UnavailableError, BuildError,
-  // CommunicationError. MPI is ended when the process exits with status 0: a launcher takes any other end for a failure of
-  // the job, and so it should.
+  // Builds (once per machine) and loads the library, and starts MPI; returns the same object each time.
+  // UnavailableError, BuildError, CommunicationError. MPI is finalized when the process exits with status 0: a launcher
+  // treats any other end as a failure of the job, as intended.
   static const MpiLibrary& get();
 
-  // Held around calls where MPI does not allow several threads at the same time; else it holds nothing.
+  // Locked around calls if MPI does not support concurrent calls; else does nothing.
   std::unique_lock<std::mutex> guard() const;
 
   MpiLauncher launcher;  // as the environment was before MPI started

@@ -1,7 +1,7 @@
-// Messages by MPI, and the communicator on them.
+// Sends messages with MPI, and creates the communicator on top.
 //
-// Every message is started and then tested until it is complete, so that a wait also looks at the failure watch, the time
-// limit and abort(). MPI itself tells nobody that a member has died or given up: the others learn it from the watch.
+// Every message is started and then tested until it is complete, so that a wait also checks the failure watch, the time
+// limit and abort(). MPI itself does not report that a member has died or given up: the others learn it from the watch.
 #include <sched.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A wait hands its core to whoever needs it after each test; after this time it sleeps in between.
+// A wait yields its core after each test; after this time it sleeps in between.
 constexpr auto kPatience = std::chrono::milliseconds(2);
 constexpr auto kSleep = std::chrono::microseconds(50);
 
@@ -50,7 +50,7 @@ class MpiTransport final : public MessageTransport {
 
   int largest_tag() const noexcept override { return (mpi_.world.largest_tag - 1) / 2; }
   void interrupt() noexcept override { interrupted_.store(true, std::memory_order_relaxed); }
-  // Messages take themselves back when they are destroyed.
+  // Messages are cancelled when they are destroyed.
   void close() noexcept override {}
 
  private:
@@ -132,7 +132,7 @@ class MpiTransport final : public MessageTransport {
     }
   }
 
-  // A program of one MPI that another MPI's launcher starts finds itself alone, on every rank.
+  // If another MPI's launcher starts a program of one MPI, every process is a world of one rank.
   void check_world() const {
     const MpiLauncher& launcher = mpi_.launcher;
     const int expected = std::max(members_.size, launcher.size);

@@ -1,4 +1,4 @@
-// What pipeline.h drives: an operation's chunks over a group's slots and flags.
+// The port that pipeline.h drives: transfers an operation's chunks through a group's slots and flags.
 #pragma once
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// Implements exchange.h: passes bytes and file descriptors between the members of a group, through member 0.
+// Passes bytes and file descriptors between the members of a group, through member 0.
 #include "comm/shared_memory/exchange.h"
 
 #include <poll.h>
@@ -63,7 +63,7 @@ std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
 }
 
-// Whether the other end is a process of our user.
+// Returns whether the other end is a process of our user.
 bool is_ours(int socket) noexcept {
   ucred peer{};
   socklen_t length = sizeof(peer);
@@ -79,8 +79,8 @@ void wait_for(int fd, short events, const Exchange::Check& check) {
 
 Exchange::Exchange(const Membership& membership, const Check& check)
     : rank_(membership.rank), size_(membership.size), names_(membership.names) {
-  // A connection (member 0 has one to everybody, and a listener), the own memory and process and those of one other member
-  // while they pass, and the processes of all others.
+  // Descriptors needed: one connection (member 0 has one to every member, and a listener), this member's memory and
+  // process and those of one other member during the exchange, and the processes of all others.
   const auto others = static_cast<size_t>(size_ - 1);
   const std::string room = make_room_for_files((rank_ == 0 ? others + 1 : 1) + 2 + Parcel::kMostFds + others);
   if (!room.empty()) {
@@ -107,7 +107,7 @@ void Exchange::listen_and_accept(const Membership& membership, const Check& chec
   }
   membership.store->set(kKey, name + ' ' + secret_);
   sockets_.resize(static_cast<size_t>(size_));
-  std::vector<FileDescriptor> unknown;  // connections that have not said who they are
+  std::vector<FileDescriptor> unknown;  // connections that have not identified themselves
   int missing = size_ - 1;
   const auto deadline = Clock::now() + membership.timeout;
   while (missing > 0) {
@@ -132,7 +132,7 @@ void Exchange::listen_and_accept(const Membership& membership, const Check& chec
       const ssize_t got = recv(socket.get(), &hello, sizeof(hello), 0);
       if (got != static_cast<ssize_t>(sizeof(hello)) || !is_ours(socket.get()) ||
           secret_.compare(0, kSecretBytes, hello.secret, kSecretBytes) != 0) {
-        continue;  // a stranger
+        continue;  // an unrelated process
       }
       if (hello.version != kVersion || hello.size != size_ || hello.rank <= 0 || hello.rank >= size_ ||
           sockets_[static_cast<size_t>(hello.rank)]) {
@@ -183,9 +183,9 @@ void Exchange::connect_to_first(const Membership& membership, const Check& check
   }
 }
 
-// A member's turn to send is when it has received what all before it sent. With all sending at once there would be as many
-// descriptors under way as members, for which the kernel has a limit too: once it is reached, nobody could send, and the one
-// that member 0 waits for might be among them.
+// A member sends after it has received the data of all members before it. If all sent at once there would be as many
+// descriptors in flight as members, and the kernel limits that number: once it is reached, no member could send, and
+// member 0 might wait for one of them.
 void Exchange::all_gather(Parcel own, const Check& check, const Take& take) {
   if (rank_ != 0) {
     for (int r = 0; r < size_; ++r) {
@@ -232,7 +232,7 @@ void Exchange::send_parcel(int member, const Parcel& parcel, const Check& check)
   }
   const int socket = sockets_[static_cast<size_t>(member)].get();
   while (sendmsg(socket, &message, MSG_NOSIGNAL) < 0) {
-    if (errno == ETOOMANYREFS || errno == ENOBUFS) {  // too many descriptors under way in the system
+    if (errno == ETOOMANYREFS || errno == ENOBUFS) {  // too many descriptors in flight in the system
       check();
       poll(nullptr, 0, 1);
     } else if (errno == EAGAIN) {
@@ -271,7 +271,7 @@ Parcel Exchange::receive_parcel(int member, const Check& check) {
     throw CommunicationError(names_[static_cast<size_t>(member)] + " left while memory was shared" +
                              (got < 0 ? std::string(": ") + std::strerror(errno) : std::string()));
   }
-  // There is room for as many descriptors as a parcel has; what did not fit is this process's limit.
+  // The buffer has room for all descriptors of a parcel; if some were dropped, this process's limit was reached.
   if ((message.msg_flags & MSG_CTRUNC) != 0) {
     throw CommunicationError("the shared memory of " + names_[static_cast<size_t>(member)] +
                              " could not be received: " + system_error_text(EMFILE));

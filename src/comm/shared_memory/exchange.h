@@ -1,8 +1,8 @@
 // Passes bytes and file descriptors between the members of a group, through member 0.
 //
-// Member 0 listens on an abstract unix socket; its name, which nobody can guess, and a secret go through the store. A
-// connection counts when its user is ours and it knows the secret. The connections stay open for later exchanges. Used
-// while a group is made and when it shares a block, never by a collective's data.
+// Member 0 listens on an abstract unix socket; its unguessable name and a secret are passed through the store. A
+// connection is accepted if its user is ours and it knows the secret. The connections stay open for later exchanges.
+// Used when a group is created and when it shares a block, never for a collective's data.
 #pragma once
 
 #include <functional>
@@ -24,18 +24,18 @@ struct Parcel {
 
 class Exchange {
  public:
-  // Called every few milliseconds while something is waited for; throws to give up.
+  // Called every few milliseconds during waits; throws to give up.
   using Check = std::function<void()>;
 
-  // Connects the members; blocks. CommunicationError names who did not come or was refused. Of `membership`, names are kept
-  // by reference.
+  // Connects the members; blocks. CommunicationError names the members that did not connect or were rejected. The names
+  // in `membership` are kept by reference.
   Exchange(const Membership& membership, const Check& check);
 
-  // Takes what another member passed; its descriptors are closed when the call returns, unless it keeps them.
+  // Receives another member's parcel; its descriptors are closed when the call returns, unless it keeps them.
   using Take = std::function<void(int member, Parcel parcel)>;
 
-  // Collective: what each member passes goes to every other, in the order of ranks. One member's descriptors are open and
-  // under way at a time, whatever the number of members.
+  // Collective: sends each member's parcel to every other, in rank order. Only one member's descriptors are in flight
+  // at a time, whatever the number of members.
   void all_gather(Parcel own, const Check& check, const Take& take);
 
   // Random and the same on every member.

@@ -1,4 +1,4 @@
-// Moves a message through the slots in chunks: what most collectives are.
+// Moves a message through the slots in chunks, which implements most collectives.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace anyaccel::comm::shm {
 
-// `bytes` in pieces of `each`. An empty message is one empty chunk: its members still meet.
+// `bytes` in pieces of `each`. An empty message is one empty chunk, so that its members still synchronize.
 struct Chunks {
   Chunks(size_t message, size_t piece) noexcept : bytes(message), each(piece) {}
   uint64_t count() const noexcept { return bytes == 0 ? 1 : (bytes + each - 1) / each; }

@@ -1,4 +1,4 @@
-// Waiting for other members: look for some time, then sleep, and look after the members now and then.
+// Waits for other members: spins for some time, then sleeps, and checks regularly that the members are alive.
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -16,14 +16,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// A peer that is on its way comes within this; sleeping and waking costs more.
+// A peer that is nearly ready arrives within this time; sleeping and waking costs more.
 constexpr auto kLookTime = 20us;
-// Where nobody else needs the core. Waking takes tens of microseconds in a virtual machine: with a look of 1 ms instead of
-// 20 us, in turns, the tokens of a model on two ranks took 3% less time (the median; 10% less on average, on a busy host), and
-// with 10 ms instead of 1 ms 1% less (7%).
+// Where nobody else needs the core. Waking takes tens of microseconds in a virtual machine: spinning for 1 ms instead
+// of 20 us, measured alternately, the tokens of a model on two ranks took 3% less time (the median; 10% less on
+// average, on a busy host), and with 10 ms instead of 1 ms 1% less (7%).
 constexpr auto kLookTimeOnOwnCores = 10ms;
 constexpr int kYields = 50;
-// A sleep ends by itself, so that a wake that got lost costs one of these. They grow to the largest.
+// A sleep ends by itself, so that a lost wake-up costs only one of these intervals. They grow to the largest.
 constexpr auto kFirstSleep = 250us;
 constexpr auto kLongestSleep = 4ms;
 
@@ -35,7 +35,7 @@ void pause() noexcept {
 #endif
 }
 
-// Between processes: the kernel finds sleepers by the file behind the address.
+// Works between processes: the kernel identifies sleepers by the file that is mapped at the address.
 void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, std::chrono::nanoseconds time) noexcept {
   const timespec timeout{.tv_sec = 0, .tv_nsec = static_cast<long>(time.count())};
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, expected, &timeout, nullptr, 0);
@@ -72,8 +72,8 @@ void SharedMemoryGroup::wait_slowly(const Condition& ready, bool everyone, int p
   std::chrono::nanoseconds sleep = kFirstSleep;
   while (true) {
     const uint32_t bell = header.bell.load(std::memory_order_acquire);
-    // Who makes ready() true looks at `sleeping` afterwards. Without a fence there its look may come first, which is rare, and
-    // is why a sleep is short.
+    // The member that makes ready() true reads `sleeping` afterwards. It has no fence there, so its read may come
+    // first, which is rare and is the reason why sleeps are short.
     header.sleeping.store(1, std::memory_order_seq_cst);
     const bool now = ready();
     if (!now) futex_wait(header.bell, bell, sleep);
@@ -109,11 +109,11 @@ void SharedMemoryGroup::check_members(const Condition& ready, bool everyone, int
     const bool needed = everyone || member == peer;
     const bool dead = needed && state == State::Member && !processes_[static_cast<size_t>(member)].alive();
     if (state == State::Member && !dead) continue;
-    // It may have done its part before it went.
+    // It may have completed its part before it ended.
     if (ready()) return;
     if (state == State::Failed) fail(std::string(header.reason, strnlen(header.reason, sizeof(header.reason))));
     if (!needed) continue;
-    // The state again: it may have been set just before the end of the process.
+    // Checks the state again: it may have been set just before the process ended.
     if (dead && header.state.load(std::memory_order_acquire) == State::Member) {
       fail(activity() + ": " + name_of(member) + " died");
     }

@@ -2,8 +2,8 @@
 //
 //   Header | ToPeer[size] | rings[size] | slots[kSlots]
 //
-// A member writes its own segment, its slices of the others' slots while it combines them, and the word that wakes another
-// (Header::bell). Flags (atomics with release and acquire) tell when.
+// A member writes its own segment, its slices of the others' slots while it combines them, and the word that wakes
+// another (Header::bell). Flags (atomics with release and acquire) synchronize the accesses.
 #pragma once
 
 #include <atomic>
@@ -18,9 +18,10 @@ inline constexpr uint64_t kMagic = 0x6d656d736c636361;  // "accl", "smem"
 inline constexpr uint32_t kLayoutVersion = 1;
 inline constexpr int kMostRanks = 4096;
 
-// Bytes that travel beside an operation's number: with it, two lines that processors fetch together.
+// Bytes of data stored next to an operation's number: together they fill two cache lines, which processors fetch
+// together.
 inline constexpr size_t kInlineBytes = 112;
-// Slots carry what does not fit there, in chunks. pipeline.h tells why two are enough.
+// Larger data uses slots, in chunks. pipeline.h explains why two are enough.
 inline constexpr int kSlots = 2;
 inline constexpr size_t kSlotBytes = size_t{256} << 10;
 // Of the ring from one member to another, for send and recv.
@@ -39,7 +40,7 @@ struct alignas(64) Counter {
   std::atomic<uint64_t> value;
 };
 
-// What a member tells one other.
+// The flags from one member to another.
 struct alignas(128) ToPeer {
   Opening openings[2];
   Counter progress;  // steps that this member has published, counted over all operations

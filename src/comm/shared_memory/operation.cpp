@@ -1,4 +1,4 @@
-// Implements operation.h: what a collective is.
+// Describes a collective.
 #include "comm/shared_memory/operation.h"
 
 namespace anyaccel::comm::shm {

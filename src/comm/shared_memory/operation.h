@@ -1,4 +1,4 @@
-// What a collective is: written beside its number by every member and compared by every other.
+// Describes a collective: every member writes it next to the operation's number, and the others compare it with theirs.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct Operation {
   int root = 0;
   uint64_t count = 0;
 
-  // All of it in one word, so that equal words mean equal operations.
+  // All fields packed into one word: equal words mean equal operations.
   static constexpr int kRootBits = 12;
   static constexpr int kCountBits = 40;
   uint64_t packed() const noexcept {

@@ -1,4 +1,4 @@
-// Implements pairs.h: messages between two members.
+// Implements messages between two members.
 #include "comm/shared_memory/pairs.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@ namespace anyaccel::comm::shm {
 namespace {
 
 constexpr size_t kPadding = 16;
-// So that the receiver takes the first pieces of a large message while the next are written.
+// So that the receiver can read the first pieces of a large message while the next are written.
 constexpr size_t kPiece = kRingBytes / 4;
 
 size_t padded(size_t bytes) { return (bytes + kPadding - 1) / kPadding * kPadding; }

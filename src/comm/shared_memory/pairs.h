@@ -1,8 +1,8 @@
-// Messages between two members: a ring of bytes for each direction.
+// Messages between two members, through a ring buffer for each direction.
 //
-// A message is a header of 16 bytes and the bytes, padded to 16; what is larger than the ring goes through it piece by
-// piece. Messages that arrive before they are asked for are kept aside: also while send() waits for room, so that members
-// that send to each other first and receive afterwards do not wait for ever.
+// A message is a header of 16 bytes and the bytes, padded to 16; a message larger than the ring is sent piece by piece.
+// Messages that arrive before they are requested are stored: also while send() waits for room, so that members that
+// send to each other first and receive afterwards do not deadlock.
 #pragma once
 
 #include <cstdint>
@@ -34,16 +34,16 @@ class Pairs {
     std::unique_ptr<char[]> data;
     bool complete() const noexcept { return have >= bytes; }
   };
-  // Messages of a peer that nobody asked for yet, in order; only the last may be incomplete.
+  // Messages of a peer that were not requested yet, in order; only the last may be incomplete.
   using Kept = std::deque<Message>;
 
   void write(const void* data, size_t bytes, int peer);
   size_t available(int peer) const noexcept;
   void wait_for_bytes(int peer, size_t bytes);
-  // Takes up to `bytes` that are there and returns how many; data may be null, which drops them.
+  // Reads up to `bytes` available bytes and returns their number; with null data they are dropped.
   size_t read_some(void* data, size_t bytes, int peer);
   void read(void* data, size_t bytes, int peer);
-  // Keeps what has arrived from anybody; whether there was something.
+  // Stores arrived messages of all members; returns whether there were any.
   bool keep_arrived();
   bool anything_arrived() const noexcept;
   void keep_header(int peer);

@@ -1,5 +1,4 @@
-// Implements peer_process.h: whether another process still lives, without mistaking a new process with the same
-// number for it.
+// Checks whether another process is still alive, without confusing it with a new process with the same id.
 #include "comm/shared_memory/peer_process.h"
 
 #include <fcntl.h>
@@ -40,7 +39,7 @@ uint64_t own_pid_namespace() noexcept {
   return stat("/proc/self/ns/pid", &file) == 0 ? static_cast<uint64_t>(file.st_ino) : 0;
 }
 
-// The descriptor of that process which others of its groups already hold, else this one.
+// Returns the descriptor of that process that other groups already hold, else this one.
 std::shared_ptr<const FileDescriptor> kept_pidfd(const ProcessIdentity& identity, FileDescriptor pidfd) {
   static std::mutex mutex;
   static auto* const kept =
@@ -69,7 +68,7 @@ FileDescriptor open_own_pidfd() noexcept {
 PeerProcess::PeerProcess(const ProcessIdentity& identity, FileDescriptor pidfd)
     : identity_(identity), own_(identity == own_identity()) {
   if (!pidfd || own_) return;
-  if (identity.start_time == 0) {  // nothing tells it from another with the same number
+  if (identity.start_time == 0) {  // cannot be distinguished from another with the same id
     pidfd_ = std::make_shared<FileDescriptor>(std::move(pidfd));
     return;
   }

@@ -1,4 +1,4 @@
-// Whether another process still lives, without mistaking a new process with the same number for it.
+// Checks whether another process is still alive, without confusing it with a new process with the same id.
 #pragma once
 
 #include <sys/types.h>
@@ -10,27 +10,27 @@
 
 namespace anyaccel::comm::shm {
 
-// How a process names itself to others.
+// The identity that a process sends to others.
 struct ProcessIdentity {
   int64_t pid = 0;
   uint64_t start_time = 0;     // clock ticks since boot
-  uint64_t pid_namespace = 0;  // pids mean nothing in another one
+  uint64_t pid_namespace = 0;  // pids are not valid in another one
   friend auto operator<=>(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 ProcessIdentity own_identity();
 
-// A descriptor of the calling process that becomes readable when the process ends. Empty where the kernel has none
-// (before Linux 5.3) or refuses.
+// A descriptor of the calling process that becomes readable when the process ends. Empty if the kernel does not support
+// it (before Linux 5.3) or denies it.
 FileDescriptor open_own_pidfd() noexcept;
 
 class PeerProcess {
  public:
   PeerProcess() = default;
   // `pidfd` is the peer's own; without one its number and start time are looked up in /proc. All groups of this process
-  // keep one descriptor of a peer between them, and none of this very process, whose threads may be ranks.
+  // share one descriptor per peer, and have none for this process itself, whose threads may be ranks.
   PeerProcess(const ProcessIdentity& identity, FileDescriptor pidfd);
 
-  // False once it has ended, also as a zombie. True where that cannot be told.
+  // False once it has ended, also as a zombie. True if unknown.
   bool alive() const noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// The order of copying, publishing and waiting by which data goes through the members' slots in chunks.
+// Defines the order of copying, publishing and waiting in which data passes through the members' slots in chunks.
 //
 // Each member owns kSlots slots; chunk c, counted over all operations, uses slot c % kSlots. A Port does the work:
 //
@@ -10,12 +10,13 @@
 //   drain(c)      reads its own slot, writes user memory
 //   start()       fill(0), and returns when every member has filled it
 //
-// Lines of the cache travel from the member that wrote them last to the one that needs them; that is what costs. combine()
-// leaves a slot's lines with other members, drain() fetches them back, and the next fill() finds them at home.
+// The cost is moving cache lines from the member that wrote them last to the one that needs them. combine() leaves a
+// slot's lines in the caches of other members, drain() fetches them back, and the next fill() finds them in its own
+// cache.
 //
 // Two slots are enough. one_phase(): a member fills chunk c + 1 when it saw everyone publish chunk c, so everyone has taken
-// chunk c - 1. two_phase(): nobody touches a slot of mine between the publishing of "combined c" and my next fill but I; and
-// what one operation left is done with when start() of the next returns, before a second slot is filled.
+// chunk c - 1. two_phase(): only the owner accesses its slot between the publishing of "combined c" and its next fill;
+// and all accesses of one operation are complete when start() of the next returns, before a second slot is filled.
 // tests/comm/shared_memory_protocol_test.cpp runs these very functions and tries every interleaving.
 #pragma once
 
@@ -23,7 +24,7 @@
 
 namespace anyaccel::comm::shm {
 
-// Every member puts something into its slot and takes something from the others'.
+// Every member writes to its slot and reads from the others'.
 template <class Port>
 void one_phase(Port& port, uint64_t chunks) {
   for (uint64_t c = 0; c < chunks; ++c) {

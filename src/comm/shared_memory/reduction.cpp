@@ -1,5 +1,5 @@
-// Implements reduction.h: combines arrays element by element, in the order they are given. Compiled for several
-// instruction sets in one binary; the one to use is chosen at run time.
+// Combines arrays element by element, in the given order. Compiled for several instruction sets in one binary; the one
+// to use is chosen at run time.
 #include "comm/shared_memory/reduction.h"
 
 #include <algorithm>
@@ -161,7 +161,7 @@ void reduce_floats(const Arrays& arrays) {
   }
 }
 
-// ---- the other dtypes, in loops that the compiler makes vectors of -----------------------------------------------
+// ---- the other dtypes, in loops that the compiler vectorizes -----------------------------------------------
 
 // Integers are T = unsigned numbers where they wrap; averages read them as Number.
 template <class T, class Op, class Number = void>

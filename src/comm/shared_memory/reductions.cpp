@@ -1,4 +1,4 @@
-// The operations that combine elements. all_reduce goes one of four ways:
+// Implements the operations that combine elements. all_reduce uses one of four methods:
 //
 //   up to kInlineBytes       beside the operation's number: two lines of the cache from every member to every other
 //   up to one_phase_bytes()  everyone writes its slot, waits once, and reduces all slots into its own memory
@@ -6,7 +6,7 @@
 //                            its slot
 //   in blocks of share()     everyone reduces its slice of all blocks into all blocks
 //
-// Every element is combined in the order of ranks, so that all ways agree bit by bit.
+// Every element is combined in rank order, so that all methods give identical bits.
 #include <algorithm>
 
 #include "comm/shared_memory/chunk_port.h"
@@ -19,18 +19,18 @@
 namespace anyaccel::comm::shm {
 namespace {
 
-// Measured with 2 ranks, each on a core of its own: beyond this, what the second wait costs is less than what is saved.
+// Measured with 2 ranks, each on a core of its own: above this size the second wait costs less than it saves.
 constexpr size_t kOnePhaseBytes = size_t{2} << 10;
 constexpr size_t kLeastOnePhaseBytes = 512;
 constexpr size_t kChunkBytes = size_t{256} << 10;
 static_assert(kOnePhaseBytes <= kSlotBytes && kChunkBytes <= kSlotBytes);
 
-// Everyone reads what everyone wrote: with more members for smaller messages only.
+// Every member reads all members' data: with more members it pays off for smaller messages only.
 size_t one_phase_bytes(int size) noexcept {
   return std::max(kOnePhaseBytes * 2 / static_cast<size_t>(size), kLeastOnePhaseBytes);
 }
 
-// What reduce() does for fp32: choosing among its loops takes longer than a sum of few.
+// A fast path of reduce() for fp32, since choosing its loop takes longer than a small sum.
 void add_few(float* data, const void* const* sources, int size, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     float sum = static_cast<const float*>(sources[0])[i];
@@ -58,7 +58,7 @@ struct ReducePort : ChunkPort {
     const auto each = static_cast<uint64_t>(chunk_elements(o));
     return (o.count + each - 1) / each;
   }
-  // Of a member's slice: where it is in the array and in a slot, and how long.
+  // A member's slice: its position in the array and in a slot, and its length.
   struct Piece {
     char* in_data;
     size_t in_slot;
@@ -73,7 +73,7 @@ struct ReducePort : ChunkPort {
             slice.count};
   }
 
-  // Whether the members found that all have their memory at one place of a block: then nothing was done but opening.
+  // True if all members have their memory at the same offset of a block: then the operation was only opened.
   bool open_and_compare() {
     if (place.block == 0) fill(0);
     open(&place, sizeof(place));
@@ -89,7 +89,8 @@ struct ReducePort : ChunkPort {
     }
     if (none) return false;
     if (same) return true;
-    // Who has its memory in a block has hoped that all have, and fills its slot now.
+    // A member whose memory is in a block skipped its slot because all members might have theirs there; it fills the
+    // slot now.
     if (place.block != 0) fill(0);
     await(publish());
     return false;

@@ -1,4 +1,4 @@
-// Implements segment.h: memory that processes share.
+// Creates and maps memory that processes share.
 #include "comm/shared_memory/segment.h"
 
 #include <fcntl.h>
@@ -20,8 +20,8 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// What this process has mapped, by file. One mapping for all threads lets the thread sanitizer see that two ranks touch
-// the same memory.
+// The mappings of this process, by file. One mapping for all threads lets the thread sanitizer see that two ranks
+// access the same memory.
 struct Registry {
   std::mutex mutex;
   std::map<std::pair<dev_t, ino_t>, std::weak_ptr<Mapping>> mappings;

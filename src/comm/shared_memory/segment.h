@@ -1,5 +1,5 @@
-// Memory that processes share: anonymous files (memfd), which nobody else can open, which never have a name in /dev/shm,
-// and which go with the last process that has them, however it ends.
+// Memory that processes share: anonymous files (memfd), which other processes cannot open, which never have a name in
+// /dev/shm, and which are freed with the last process that has them, however it ends.
 #pragma once
 
 #include <cstddef>
@@ -32,11 +32,11 @@ struct Segment {
 };
 
 // Zeros, `bytes` (rounded up to pages) long, sealed: neither side can change the length, so that no access can fail later.
-// With `reserve` the memory is there at once (on the NUMA node of the calling thread), otherwise page by page as it is
-// touched. Throws OutOfMemoryError.
+// With `reserve` the memory is allocated at once (on the NUMA node of the calling thread), otherwise page by page when
+// it is first accessed. Throws OutOfMemoryError.
 Segment create_segment(const char* name, size_t bytes, bool reserve);
 
-// Maps a segment that another member made. CommunicationError, naming `owner`, unless it is sealed and `bytes` long. Ranks
+// Maps a segment of another member. CommunicationError, naming `owner`, unless it is sealed and `bytes` long. Ranks
 // that are threads of one process get one mapping.
 std::shared_ptr<Mapping> map_segment(int fd, size_t bytes, const std::string& owner);
 

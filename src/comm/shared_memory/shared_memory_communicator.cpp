@@ -1,4 +1,5 @@
-// Operations that move data without combining it, blocks, and the checks of arguments. Reductions: reductions.cpp.
+// Implements operations that move data without combining it, blocks, and the checks of arguments. Reductions are in
+// reductions.cpp.
 #include "comm/shared_memory/shared_memory_communicator.h"
 
 #include <algorithm>
@@ -154,7 +155,7 @@ SharedBlock SharedMemoryCommunicator::share(size_t bytes) {
   SharedMemoryGroup::Blocks blocks = group_.share(bytes);
   if (blocks.members.empty()) return {};
   std::erase_if(blocks_, [](const Block& block) { return block.owner.expired(); });
-  // The mappings of all members go with this member's block.
+  // The mappings of all members are released with this member's block.
   auto owner = std::make_shared<SharedMemoryGroup::Blocks>(std::move(blocks));
   Block block{.number = ++blocks_made_, .owner = owner, .members = {}, .bytes = bytes};
   for (const auto& mapping : owner->members) block.members.push_back(mapping->data());

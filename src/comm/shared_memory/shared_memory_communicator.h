@@ -1,4 +1,4 @@
-// The communicator of this folder: which way each operation goes through the group's memory.
+// The communicator of this folder: selects how each operation uses the group's memory.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace anyaccel::comm::shm {
 
-// Where memory lies in a block of share(); goes with the opening of an operation. Blocks are numbered from 1, alike on
-// every member.
+// The position of memory in a block of share(); sent when an operation is opened. Blocks are numbered from 1, in the
+// same way on every member.
 struct BlockPlace {
   uint64_t block = 0;  // 0: in none
   uint64_t offset = 0;
@@ -55,7 +55,7 @@ class SharedMemoryCommunicator final : public HostCommunicator {
   uint64_t checked_bytes(size_t bytes, size_t parts) const;
   uint64_t checked_count(int64_t count, DType dtype, ReduceOp op) const;
   void check_member(const char* what, int member) const;
-  // Room for the sources and targets of a reduction, one a rank.
+  // Room for the sources and targets of a reduction, one per rank.
   const void** sources() noexcept { return sources_.data(); }
   void** targets() noexcept { return targets_.data(); }
 

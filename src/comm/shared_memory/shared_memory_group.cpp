@@ -1,4 +1,4 @@
-// How a group is made, shares blocks and fails; see group.h. Waiting is in group_wait.cpp.
+// Creates a group, shares blocks and handles failures. Waiting is in group_wait.cpp.
 #include "comm/shared_memory/shared_memory_group.h"
 
 #include <sched.h>
@@ -49,7 +49,7 @@ SharedMemoryGroup::SharedMemoryGroup(Membership membership)
   try {
     join(std::move(segment.fd));
   } catch (...) {
-    header->state.store(State::Left, std::memory_order_release);  // tells those who have joined
+    header->state.store(State::Left, std::memory_order_release);  // informs members that have joined
     throw;
   }
 }
@@ -154,7 +154,7 @@ SharedMemoryGroup::Blocks SharedMemoryGroup::share(size_t bytes) {
     mapping = std::move(segment.mapping);
     own.fds.push_back(std::move(segment.fd));
   } catch (const OutOfMemoryError&) {
-    // Without a descriptor: the others learn it, and nobody has a block.
+    // A parcel without a descriptor tells the others, and no member gets a block.
   }
   const Condition pending{nullptr, [](const void*) { return false; }};
   const auto check = until_time_is_up([&] { check_members(pending, kEveryone, 0); });

@@ -1,5 +1,5 @@
-// The members of a group and the flags between them: opening an operation, publishing steps of it, waiting for others,
-// and noticing that one of them is gone.
+// The members of a group and the flags between them: opening an operation, publishing its steps, waiting for others,
+// and detecting that one of them has ended.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ namespace anyaccel::comm::shm {
 
 class SharedMemoryGroup {
  public:
-  // Makes this member's segment and maps the others'. Blocks until all are ready.
+  // Creates this member's segment and maps the others'. Blocks until all are ready.
   explicit SharedMemoryGroup(Membership membership);
   ~SharedMemoryGroup();
   SharedMemoryGroup(const SharedMemoryGroup&) = delete;
@@ -34,7 +34,7 @@ class SharedMemoryGroup {
 
   // ---- an operation of all members
 
-  // Tells the others what this member does. `bytes` of `payload` (at most kInlineBytes) go with it.
+  // Publishes this member's operation to the others, with `bytes` of `payload` (at most kInlineBytes).
   void open(const Operation& operation, const void* payload, size_t bytes) {
     throw_if_failed();
     ++number_;
@@ -49,7 +49,7 @@ class SharedMemoryGroup {
     }
     wake_sleepers();
   }
-  // Returns when every member has opened the same operation. What they wrote before is visible then.
+  // Returns when every member has opened the same operation. Their earlier writes are then visible.
   void await_open() {
     const uint64_t word = operation_.packed();
     for (int peer = 0; peer < size_; ++peer) {
@@ -59,7 +59,7 @@ class SharedMemoryGroup {
       if (opening.operation != word) fail_disagreement(peer, opening.operation);
     }
   }
-  // What a member opened with; valid after await_open(), until the next operation ends.
+  // The payload of a member; valid after await_open(), until the next operation ends.
   const char* payload(int peer) const noexcept { return of(peer).openings[number_ & 1].payload; }
 
   // Publishes a further step of the operation and returns its number.
@@ -103,8 +103,8 @@ class SharedMemoryGroup {
 
   static constexpr bool kEveryone = true;
   static constexpr bool kOnlyPeer = false;
-  // Returns once ready() is true, which is made so by `peer`. Throws when that member (or, with kEveryone, any) is gone,
-  // when the job failed, or when the time is up.
+  // Returns once ready() is true, which `peer` causes. Throws if that member (or, with kEveryone, any) has ended, if
+  // the job failed, or if the time limit has passed.
   template <class Ready>
   void wait(const Ready& ready, bool everyone, int peer) {
     for (int i = 0; i < kQuickLooks; ++i) {
@@ -112,7 +112,7 @@ class SharedMemoryGroup {
     }
     wait_slowly({&ready, [](const void* object) { return (*static_cast<const Ready*>(object))(); }}, everyone, peer);
   }
-  // What the following waits are for, where that is no operation of all: "recv of 16 bytes from rank 1".
+  // Describes the following waits if they are not part of a collective: "recv of 16 bytes from rank 1".
   void set_activity(std::string text) { activity_ = std::move(text); }
   void clear_activity() { activity_.clear(); }
 
@@ -123,7 +123,7 @@ class SharedMemoryGroup {
   }
   // Ends the group on this and all other members.
   [[noreturn]] void fail(const std::string& why, aa_code code = AA_UNAVAILABLE);
-  // From any thread; what waits throws soon.
+  // From any thread; waiting calls throw soon.
   void abort(const std::string& why) noexcept;
 
   // ---- memory
@@ -155,7 +155,7 @@ class SharedMemoryGroup {
     bool (*call)(const void*);
     bool operator()() const { return call(object); }
   };
-  // Looks before the first pause: about a microsecond.
+  // Number of polls before the first pause: about a microsecond.
   static constexpr int kQuickLooks = 200;
 
   const Member& at(int member) const noexcept { return members_[static_cast<size_t>(member)]; }
@@ -172,7 +172,7 @@ class SharedMemoryGroup {
   std::string activity() const { return activity_.empty() ? operation_.text() : activity_; }
   [[noreturn]] void fail_disagreement(int peer, uint64_t word);
   [[noreturn]] void throw_failure();
-  // Keeps the first failure and shows it to the other members. False when there was one.
+  // Stores the first failure and publishes it to the other members. Returns false if there was one.
   bool record_failure(const std::string& why, aa_code code) noexcept;
 
   const Membership membership_;
@@ -183,8 +183,8 @@ class SharedMemoryGroup {
   std::vector<Member> members_;
   std::vector<PeerProcess> processes_;
   const Member* mine_ = nullptr;
-  bool yields_ = false;     // more members than cores: waiting keeps others from running
-  bool own_cores_ = false;  // no core is for two members
+  bool yields_ = false;     // more members than cores: spinning would keep others from running
+  bool own_cores_ = false;  // members have separate cores
 
   uint64_t number_ = 0;  // of the last operation
   uint64_t step_ = 0;

@@ -1,4 +1,4 @@
-// How a chunk is divided among the members of a group.
+// Divides a chunk among the members of a group.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace anyaccel::comm::shm {
 
-// Bytes of a line of the cache: members write to different ones.
+// Size of a cache line: members write to different lines.
 inline constexpr size_t kLine = 64;
 
 // The part of `count` elements that belongs to a member: whole lines, in the order of ranks; the last may be short or empty.

@@ -1,4 +1,4 @@
-// See the header.
+// Implements the greeting of the store's connections.
 #include "comm/store/handshake.h"
 
 #include <sys/random.h>

@@ -1,4 +1,4 @@
-// The store of one process, and keys behind a prefix.
+// Implements the store of one process, and a store that adds a prefix to keys.
 #include <condition_variable>
 #include <map>
 #include <mutex>

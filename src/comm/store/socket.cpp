@@ -1,4 +1,4 @@
-// See the header.
+// Resolves names, and opens TCP sockets.
 #include "comm/store/socket.h"
 
 #include <arpa/inet.h>
@@ -65,7 +65,7 @@ std::vector<FileDescriptor> listen_on(const std::string& host, int port) {
   for (const SocketAddress& address : addresses) {
     FileDescriptor fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int on = 1;
-    // Connections of an earlier job that are fading away do not count; a program that listens does.
+    // Closing connections of an earlier job do not block the port; a program that listens does.
     if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (fd && address.storage.ss_family == AF_INET6) {
       ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
@@ -117,7 +117,7 @@ FileDescriptor connect_to(const SocketAddress& address, std::chrono::steady_cloc
       return {};
     }
   }
-  // While nobody listens, a port of the range that connections get theirs from may connect to itself.
+  // If no program listens, a port in the ephemeral range may connect to itself.
   SocketAddress own;
   own.length = sizeof(own.storage);
   if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own.storage), &own.length) == 0 &&

@@ -20,18 +20,18 @@ struct SocketAddress {
   bool is_loopback() const;
 };
 
-// A name that nobody knows gives an InvalidArgument; one that cannot be looked up just now gives an empty list.
+// InvalidArgument for an unknown name; an empty list if name resolution fails temporarily.
 std::vector<SocketAddress> resolve(const std::string& host, int port);
 
-// Non-blocking sockets that listen on every address of `host` that this machine has, and on no other. CommunicationError
-// when the port is in use or when none of the addresses is this machine's.
+// Non-blocking sockets that listen on every address of `host` that this machine has, and on no other.
+// CommunicationError if the port is in use or none of the addresses is this machine's.
 std::vector<FileDescriptor> listen_on(const std::string& host, int port);
 
 // A non-blocking, connected socket, or an empty one and the reason in `why`.
 FileDescriptor connect_to(const SocketAddress& address, std::chrono::steady_clock::time_point deadline,
                           std::string& why);
 
-// Answers at once, without delaying small messages; TCP_NODELAY.
+// Sets TCP_NODELAY, so that small messages are not delayed.
 void send_at_once(int socket);
 
 // A non-blocking eventfd, to wake a thread that polls.

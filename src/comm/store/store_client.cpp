@@ -1,4 +1,4 @@
-// See the header.
+// Implements a rank's connection to the job's store.
 #include "comm/store/store_client.h"
 
 #include <poll.h>
@@ -63,7 +63,7 @@ void StoreClient::remove(std::string_view key) {
 }
 
 std::vector<wire::JoinInfo> StoreClient::join(const wire::JoinInfo& self, std::chrono::milliseconds timeout) {
-  // The server, which knows who is missing, is the first to give up; a little more time for its answer.
+  // The server, which knows the missing ranks, gives up first; this adds time for its answer.
   const Answer answer = request([&](uint32_t number) { return wire::Writer(wire::Kind::Join, number).info(self); },
                                 timeout + options_.times.silence,
                                 [&] {
@@ -86,7 +86,7 @@ void StoreClient::goodbye() noexcept {
   try {
     request([](uint32_t number) { return wire::Writer(wire::Kind::Goodbye, number); }, options_.times.silence,
             [] { return "no answer"; });
-  } catch (const std::exception&) {  // a server that is gone needs no goodbye
+  } catch (const std::exception&) {  // a server that has ended needs no goodbye message
   }
 }
 
@@ -113,7 +113,7 @@ StoreClient::Answer StoreClient::request(const std::function<wire::Writer(uint32
   out_ += build(number).frame();
   wake(wake_);
   const auto ready = [&] { return answers_.contains(number) || lost_ || (watch_->failed() && !leaving_); };
-  // The server answers requests without a time limit at once; if it does not, the heartbeat notices.
+  // The server answers requests without a time limit at once; if it does not, the heartbeat detects it.
   if (late) {
     changed_.wait_for(lock, timeout, ready);
   } else {
@@ -150,7 +150,7 @@ void StoreClient::run() noexcept {
     uint64_t woken = 0;
     if ((entries[1].revents & POLLIN) && ::read(wake_.get(), &woken, sizeof(woken)) < 0) woken = 0;
     if (entries[0].revents & (POLLIN | POLLHUP | POLLERR)) {
-      // What had come before a failure is heard first.
+      // Messages received before a failure are processed first.
       if (!receive()) return;
       heard = Clock::now();
     }
@@ -162,10 +162,10 @@ void StoreClient::run() noexcept {
     }
     while (!out_.empty()) {
       const ssize_t count = ::send(socket_.get(), out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (count <= 0) break;  // full, or over: then reading says so
+      if (count <= 0) break;  // full, or closed: then reading reports it
       out_.erase(0, static_cast<size_t>(count));
     }
-    if (stop_) {  // nobody waits any more; what could not be sent at once stays
+    if (stop_) {  // no caller waits any more; unsent data remains
       return;
     }
     lock.unlock();

@@ -1,6 +1,6 @@
 // A rank's connection to the job's store: requests, and the heartbeat, on a thread of its own.
 //
-// What the server tells of failures, and a server that goes silent or ends, sets the watch; requests then throw it.
+// A failure reported by the server, or a server that is silent or ends, sets the watch; requests then throw it.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,7 @@ class StoreClient final : public Store {
     JobTimes times;
   };
 
-  // Tries again until the server is there. CommunicationError when the time is over, when the token is refused, and when
+  // Retries until the server is reachable. CommunicationError if the time limit has passed, the token is rejected, or
   // something else answers.
   StoreClient(const Options& options, std::shared_ptr<JobWatch> watch);
   ~StoreClient() override;
@@ -42,9 +42,9 @@ class StoreClient final : public Store {
   int64_t add(std::string_view key, int64_t amount) override;
   void remove(std::string_view key) override;
 
-  // Blocks until all ranks have come; all of them, in the order of ranks. The server watches the time.
+  // Blocks until all ranks have joined; returns all of them, in rank order. The server enforces the time limit.
   std::vector<wire::JoinInfo> join(const wire::JoinInfo& self, std::chrono::milliseconds timeout);
-  // Leaves the job: what happens to the connection from here on is no failure. Does not throw.
+  // Leaves the job: later errors of the connection are not failures. Does not throw.
   void goodbye() noexcept;
   // Tells the job that this rank failed. Does not block or throw.
   void report_failure(const std::string& message) noexcept;
@@ -57,7 +57,7 @@ class StoreClient final : public Store {
     std::string contents;
   };
 
-  // Sends the request that `build` makes for a number, and waits for its answer.
+  // Sends the request that `build` creates for a request number, and waits for its answer.
   Answer request(const std::function<wire::Writer(uint32_t)>& build, std::chrono::milliseconds timeout,
                  const std::function<std::string()>& late);
   void post(const std::string& frame);

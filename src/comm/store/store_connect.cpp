@@ -1,4 +1,4 @@
-// See the header.
+// Opens and authenticates connections to the job's store.
 #include "comm/store/store_connect.h"
 
 #include <poll.h>
@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 std::string place(const std::string& address, int port) { return address + ":" + std::to_string(port); }
 
-// Reads exactly `count` bytes; false with the reason when they do not come.
+// Reads exactly `count` bytes; returns false and the reason on failure.
 bool read_exactly(int socket, size_t count, Clock::time_point deadline, std::string& bytes, std::string& why) {
   bytes.clear();
   while (bytes.size() < count) {
@@ -103,7 +103,7 @@ FileDescriptor connect_to_store(const std::string& address, int port, const std:
   auto pause = std::chrono::milliseconds(5);
   while (true) {
     for (const SocketAddress& candidate : resolve(address, port)) {
-      // A lost packet or a half-open listener must not take all the time there is.
+      // A lost packet or a half-open listener must not use up the whole time limit.
       const Clock::time_point attempt = std::min(deadline, Clock::now() + std::chrono::seconds(5));
       FileDescriptor socket = connect_to(candidate, attempt, why);
       if (socket && prove(socket.get(), at, token, attempt, why) == Outcome::Accepted) return socket;

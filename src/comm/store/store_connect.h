@@ -1,4 +1,4 @@
-// Opens a connection to the job's store and proves both ways that the token is known.
+// Opens a connection to the job's store, with mutual authentication by the job's token.
 #pragma once
 
 #include <chrono>
@@ -8,8 +8,8 @@
 
 namespace anyaccel::comm {
 
-// Tries again until `timeout` has passed. CommunicationError: nothing answers there, the token was refused, or what
-// answers is no store.
+// Retries until `timeout` has passed. CommunicationError: nothing answers, the token was rejected, or the peer is not a
+// store.
 FileDescriptor connect_to_store(const std::string& address, int port, const std::string& token,
                                 std::chrono::milliseconds timeout);
 

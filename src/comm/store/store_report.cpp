@@ -1,4 +1,4 @@
-// See the header.
+// Reports to a job's store that a rank has ended.
 #include "comm/store/store_report.h"
 
 #include <poll.h>
@@ -19,7 +19,7 @@ void report_ended_rank(const StorePlace& place, int rank, const std::string& how
   if (::send(socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(frame.size())) {
     throw CommunicationError("the job's store cannot be told that a rank has ended");
   }
-  // Until it is there: a connection that is closed with something unread may take what was sent with it.
+  // Waits until it has arrived: closing a connection with unread data may discard the data that was sent.
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   std::string in;
   while (true) {

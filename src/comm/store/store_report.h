@@ -1,4 +1,4 @@
-// What the one who started a job's processes tells those who wait for them: that a rank has ended, and so will not come.
+// Lets the launcher of a job report to the waiting ranks that a rank has ended, and so will not join.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 
 namespace anyaccel::comm {
 
-// Where the job's store is.
+// The address of the job's store.
 struct StorePlace {
   std::string address;  // MASTER_ADDR
   int port = 0;
@@ -14,7 +14,8 @@ struct StorePlace {
 };
 
 // Tells the store that the process of `rank` has ended; how: "with exit code 0". The store fails the ranks that wait for it,
-// unless it had joined. Blocks for `timeout` at most; CommunicationError when there is no store, or somebody else's.
+// unless it had joined. Blocks for at most `timeout`; CommunicationError if there is no store, or it belongs to another
+// job.
 void report_ended_rank(const StorePlace& place, int rank, const std::string& how, std::chrono::milliseconds timeout);
 
 // "rank 2 on node1 ended with exit code 0 before it joined the process group of 4 ranks"

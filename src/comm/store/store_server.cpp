@@ -1,4 +1,5 @@
-// StoreServer: connections and requests. Who is there and who is missing is in store_server_members.cpp.
+// Implements StoreServer: connections and requests. Tracking of joined and missing ranks is in
+// store_server_members.cpp.
 #include "comm/store/store_server.h"
 
 #include <poll.h>
@@ -15,8 +16,8 @@ namespace anyaccel::comm {
 
 namespace {
 
-constexpr size_t max_strangers = 128;            // connections that have not proved anything yet
-constexpr size_t max_unread = size_t{64} << 20;  // bytes that a client leaves unread before it is given up
+constexpr size_t max_strangers = 128;            // connections that have not authenticated yet
+constexpr size_t max_unread = size_t{64} << 20;  // bytes that a client may leave unread before it is disconnected
 
 }  // namespace
 
@@ -166,7 +167,7 @@ void StoreServer::handshake(Connection& connection) {
     connection.in.erase(0, needed);
   } else {
     complain(connection, "does not know the job's token (ANYACCEL_JOB_TOKEN)");
-    connection.stage = Stage::Closing;  // until it has read the refusal and closes, or its time is over
+    connection.stage = Stage::Closing;  // until it has read the rejection and closes, or its time limit has passed
   }
 }
 
@@ -258,7 +259,7 @@ void StoreServer::flush(Connection& connection) {
   }
 }
 
-// Closes it. The entry goes at the end of the round, because others may be walking over the list.
+// Closes it. The entry is removed at the end of the round, because callers may be iterating over the list.
 void StoreServer::drop(Connection& connection) {
   connection.socket = FileDescriptor();
   connection.waiting.clear();

@@ -1,12 +1,11 @@
-// The store's server, which rank 0 runs on a thread of its own: keys and values, the list of who has come, and the watch
-// over all ranks.
+// The store's server, which rank 0 runs on a separate thread: keys and values, the list of ranks that have joined, and
+// the monitoring of all ranks.
 //
-// Whoever cannot prove that it knows the token, or speaks anything but the protocol (wire.h), is disconnected and
-// mentioned in the log once; connections that say nothing are closed after a while. Nothing that comes over the network
-// ends the thread.
+// A client that does not know the token, or violates the protocol (wire.h), is disconnected and logged once; silent
+// connections are closed after a while. No input from the network ends the thread.
 //
-// A rank that goes silent, or whose connection ends without a goodbye, is a failure, which all others are told at once;
-// so is one that reports a failure of its own. What becomes known first stays.
+// A rank that goes silent, or whose connection ends without a goodbye, is a failure, which is reported to all others at
+// once; so is a failure that a rank reports itself. The first failure is kept.
 #pragma once
 
 #include <chrono>
@@ -31,9 +30,9 @@ class StoreServer {
     int port = 0;
     std::string token;
     int size = 1;                               // ranks of the job
-    std::chrono::milliseconds join_timeout{0};  // from now on, until all must have come
+    std::chrono::milliseconds join_timeout{0};  // from now until all must have joined
     std::vector<std::string> hosts;             // of every rank, for messages; empty: not known
-    std::string failure;                        // why nobody can join; empty: all can
+    std::string failure;                        // why no rank can join; empty: all can
     JobTimes times;
   };
 
@@ -43,7 +42,7 @@ class StoreServer {
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  // Blocks until every rank has said goodbye or is gone, at most so long; whether that came to pass.
+  // Blocks until every rank has left or ended, for at most this time; returns whether that happened.
   bool wait_until_all_left(std::chrono::milliseconds timeout);
 
  private:
@@ -57,7 +56,7 @@ class StoreServer {
     std::string nonce;
     std::string in;
     std::string out;
-    Clock::time_point since;  // accepted, or heard of last
+    Clock::time_point since;  // time of acceptance or of the last message
     int rank = -1;            // once it has joined
     uint32_t join_number = 0;
     std::map<uint32_t, std::string> waiting;  // gets of keys that are not set yet
@@ -102,7 +101,7 @@ class StoreServer {
   bool complete_ = false;
   std::string failure_;  // empty: none
   bool complained_ = false;
-  bool full_ = false;  // a connection could not be accepted; it was said
+  bool full_ = false;  // a connection could not be accepted, and that was logged
   Clock::time_point join_deadline_;
   Clock::time_point next_beat_;
 

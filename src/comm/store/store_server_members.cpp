@@ -1,4 +1,4 @@
-// StoreServer: which ranks have come, which are missing, silent, gone.
+// Implements StoreServer's tracking of ranks: joined, missing, silent, ended.
 #include <algorithm>
 
 #include "anyaccel/log.h"
@@ -50,7 +50,7 @@ void StoreServer::join(Connection& connection, uint32_t number, wire::JoinInfo i
       "process " + std::to_string(info.pid) + " on " + info.host_name + " (rank " + std::to_string(info.rank) + ")";
   if (connection.rank >= 0) throw wire::Malformed("a second join");
   if (complete_) {
-    // The job is whole and goes on: the newcomer alone is wrong.
+    // The job is complete and continues: only the new connection is an error.
     send(connection,
          wire::Writer(wire::Kind::Failed)
              .text(who + " came to a job whose " + std::to_string(options_.size) +
@@ -125,7 +125,7 @@ void StoreServer::look_at_clocks() {
     if (connection.rank < 0 || members_[static_cast<size_t>(connection.rank)].presence != Presence::Here) continue;
     const auto quiet = now - connection.since;
     overdue = overdue || quiet >= options_.times.silence;
-    // Ranks that went silent with the one that is overdue are named with it.
+    // Ranks that fell silent at the same time as the overdue one are named with it.
     if (quiet >= options_.times.silence - options_.times.beat * 3 / 2) silent.push_back(connection.rank);
   }
   if (overdue) lose(silent, "not been heard of for " + seconds_text(options_.times.silence));

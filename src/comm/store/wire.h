@@ -1,4 +1,4 @@
-// What the store's server and its clients say to each other.
+// The protocol between the store's server and its clients.
 //
 // A connection opens with a greeting of fixed size, by which both sides prove that they know the job's token:
 //   server: magic, whether it has a token, nonce          (greeting_size bytes)
@@ -25,7 +25,7 @@ constexpr size_t max_value = size_t{1} << 20;
 constexpr size_t max_frame = max_value + 65536;
 
 enum class Kind : uint8_t {
-  // From clients. Those with an answer carry a request number, which the answer repeats.
+  // From clients. Requests with an answer have a request number, which the answer repeats.
   Set = 1,  // key, value                     -> Done
   Get,      // key                            -> Text, when it is set
   Cancel,   // number of a Get that is not waited for any more
@@ -33,7 +33,7 @@ enum class Kind : uint8_t {
   Remove,   // key                            -> Done
   Join,     // a JoinInfo                     -> Members, when all have come
   Goodbye,  // leaves the job in order        -> Done
-  Fail,     // text: this rank failed
+  Fail,     // text: failure of this rank
   Ended,    // rank, text: its process has ended ("with exit code 0"), says who started it  -> Done
   // From the server.
   Done = 64,
@@ -42,7 +42,7 @@ enum class Kind : uint8_t {
   Members,  // count, then as many JoinInfo
   Failed,   // text: the job failed
   Left,     // number: a rank said goodbye
-  // Both ways, every second: still here.
+  // Both ways, every second: heartbeat.
   Beat = 128,
 };
 
@@ -50,7 +50,7 @@ enum class Kind : uint8_t {
 struct JoinInfo {
   int rank = 0;
   int size = 1;
-  int local_rank = -1;  // as its environment says; -1: not said
+  int local_rank = -1;  // from its environment; -1: not set
   int local_size = -1;
   int64_t pid = 0;
   bool device_library = false;  // its accelerator has collectives of its own
@@ -59,7 +59,7 @@ struct JoinInfo {
   std::string backend;          // that it asks for
 };
 
-// Bytes that are no message.
+// Thrown for bytes that are not a valid message.
 class Malformed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

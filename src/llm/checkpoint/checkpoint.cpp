@@ -1,4 +1,4 @@
-// The weight files of a model directory.
+// Opens the weight files of a model directory.
 #include <algorithm>
 #include <string>
 
@@ -13,7 +13,7 @@ constexpr const char* single_file = "model.safetensors";
 constexpr const char* index_file = "model.safetensors.index.json";
 constexpr size_t max_index_bytes = 256 << 20;
 
-// A shard is named relative to the directory and lies in it.
+// A shard file is named relative to the directory and must be inside it.
 std::filesystem::path shard_path(const std::filesystem::path& dir, const JsonRef& value) {
   const std::string& name = value.string();
   const std::filesystem::path relative(name);

@@ -1,4 +1,4 @@
-// The part of check_tensors() that knows files and no models.
+// The part of check_tensors() that works on files, independent of models.
 #pragma once
 
 #include <string>
@@ -14,7 +14,8 @@ struct TensorUse {
   bool may_be_zero = false;   // biases
 };
 
-// `uses`: by the names in the files; a tensor that is not there is not used by the model. Floating-point tensors only.
+// `uses`: keyed by the names in the files; a tensor that is not in it is not used by the model. Floating-point tensors
+// only.
 TensorCheck scan_checkpoint(const Checkpoint& checkpoint, const std::unordered_map<std::string, TensorUse>& uses);
 
 }  // namespace anyaccel::llm

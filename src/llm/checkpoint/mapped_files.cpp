@@ -1,5 +1,5 @@
-// SIGBUS in a mapped file: which file, which byte. Everything that the handler does is safe in a signal handler: it walks
-// a list that only grows, writes and ends the process.
+// Reports the file and the byte offset of a SIGBUS in a mapped file. The handler only makes async-signal-safe calls: it
+// walks a list that only grows, writes and ends the process.
 #include "llm/checkpoint/mapped_files.h"
 
 #include <signal.h>
@@ -26,14 +26,14 @@ struct MappedFile {
 namespace {
 
 std::atomic<MappedFile*> first_mapping{nullptr};
-std::mutex mappings_mutex;  // of those that change the list
+std::mutex mappings_mutex;  // taken by threads that change the list
 struct sigaction previous_action = {};
 
 void append(std::array<char, 4608>& line, size_t& length, const char* text) {
   while (*text != '\0' && length < line.size()) line[length++] = *text++;
 }
 
-// The first thread to come here ends the process; others wait for that.
+// The first thread to arrive here ends the process; others wait for that.
 [[noreturn]] void report(const MappedFile& file, uintptr_t address) {
   static std::atomic_flag reported = ATOMIC_FLAG_INIT;
   if (reported.test_and_set()) {
@@ -56,7 +56,7 @@ void append(std::array<char, 4608>& line, size_t& length, const char* text) {
          " is gone: the file was cut short while it was in use, or its disk failed (with --no-mmap it is read once and "
          "not "
          "needed after that)\n");
-  // Where it cannot be written nobody can be told.
+  // If writing fails there is no way to report it.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), length);
   ::_exit(1);
 }
@@ -72,8 +72,8 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   } else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
     previous_action.sa_handler(signal);
   } else if (info->si_code > 0 || previous_action.sa_handler == SIG_DFL) {
-    // Back to where it happened, which then ends the process as it would have without this handler. A signal that was
-    // sent does not happen again by itself.
+    // Returns to the faulting access, which then ends the process as it would have without this handler. A signal that
+    // another process sent is not raised again by itself.
     ::sigaction(SIGBUS, &previous_action, nullptr);
     if (info->si_code <= 0) ::raise(signal);
   }

@@ -1,4 +1,4 @@
-// The files that are mapped into this process, for a signal handler that tells which of them lost a page.
+// Records the files that are mapped into this process, for a signal handler that reports which of them lost a page.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@ namespace anyaccel::llm {
 
 struct MappedFile;
 
-// Until forget_mapping(), lost pages in [data, data + bytes) are those of the file. Any thread. The record lives as long as
-// the process, since a handler may be looking at it; forgetting lets the next mapping use it.
+// Until forget_mapping(), lost pages in [data, data + bytes) are attributed to the file. Any thread. The record is
+// never freed, since a handler may be reading it; forget_mapping() lets a later mapping reuse it.
 MappedFile* remember_mapping(const std::byte* data, size_t bytes, const std::string& path);
 void forget_mapping(MappedFile* mapping) noexcept;
 

@@ -1,4 +1,4 @@
-// Memory-mapped safetensors files.
+// Implements memory-mapped safetensors files.
 #include "anyaccel/llm/safetensors.h"
 
 #include <sys/mman.h>
@@ -105,8 +105,8 @@ void SafetensorsFile::populate(const std::byte* data, uint64_t bytes) const noex
 }
 
 void SafetensorsFile::set_apart(const std::byte* data, uint64_t bytes) const noexcept {
-  // Where the page cache holds 2 MiB in one piece, touching any of it maps all, but not across a border of mappings of
-  // different kinds, which this advice makes.
+  // Where the page cache has a contiguous 2 MiB page, accessing any of it maps all of it, but not across a boundary
+  // between mappings with different advice, which this call creates.
   advise(pages(data, bytes, false), MADV_NOHUGEPAGE);
 }
 

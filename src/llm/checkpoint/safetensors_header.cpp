@@ -1,4 +1,4 @@
-// The JSON header of a safetensors file, with the checks of the format's own reader.
+// Parses the JSON header of a safetensors file, with the checks of the format's reference reader.
 #include <algorithm>
 #include <string>
 

@@ -1,4 +1,4 @@
-// The dtype names of safetensors files, and sizes of tensors.
+// Converts the dtype names of safetensors files, and computes sizes of tensors.
 #pragma once
 
 #include <array>

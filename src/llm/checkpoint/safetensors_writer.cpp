@@ -1,4 +1,5 @@
-// Writing safetensors files: header first, then data as it comes, into a temporary file that is renamed at the end.
+// Writes safetensors files: the header first, then the data as it is supplied, to a temporary file that is renamed at
+// the end.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -54,7 +55,7 @@ uint64_t checked_bytes(const TensorSpec& tensor) {
   return *bytes;
 }
 
-// The JSON, padded with spaces so that the data begins aligned; `total` gets the bytes of all tensors.
+// The JSON, padded with spaces so that the data begins aligned; `total` receives the size of all tensors in bytes.
 std::string make_header(const std::vector<TensorSpec>& tensors, const SafetensorsMetadata& metadata, uint64_t& total) {
   std::string json = "{";
   if (!metadata.empty()) {

@@ -1,5 +1,5 @@
-// Magnitudes as integers: without its sign, a floating-point number's bits rise with its value, infinity above every finite
-// number and what is no number above that. See tensor_scan.h.
+// Compares magnitudes as integers: without the sign, a floating-point number's bits increase with its value, infinity
+// is above every finite number, and NaNs are above infinity.
 #include "llm/checkpoint/tensor_scan.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ double first_infinite(DType wanted) {
   }
 }
 
-// The smallest bits whose value is at least `limit`; infinity's when no finite value is.
+// The smallest bit pattern whose value is at least `limit`; that of infinity if no finite value is.
 template <class Bits>
 Bits bits_from(const Format<Bits>& format, double limit) {
   Bits low = 0;
@@ -50,10 +50,10 @@ Bits bits_from(const Format<Bits>& format, double limit) {
   return low;
 }
 
-// Pieces of this many bytes are copied to where they are aligned; they stay in the first-level cache.
+// Pieces of this many bytes are copied to an aligned buffer; they stay in the first-level cache.
 constexpr size_t piece_bytes = 16384;
 
-// Signed integers, because those have a vector maximum everywhere; magnitudes have no sign.
+// Signed integers, because every instruction set has a vector maximum for them; magnitudes have no sign.
 template <class Bits>
 ScanResult scan(std::span<const std::byte> bytes, const Format<Bits>& format, double limit) {
   ScanResult result;

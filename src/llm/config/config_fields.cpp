@@ -1,4 +1,4 @@
-// Pieces of config.json. The rules for rotary embeddings are those of transformers' RotaryEmbeddingConfigMixin.
+// Reads pieces of config.json. The rules for rotary embeddings are those of transformers' RotaryEmbeddingConfigMixin.
 #include "llm/config/config_fields.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace anyaccel::llm {
 namespace {
 
-// Above and below every real value, and such that no intermediate result leaves the range of a float.
+// Limits beyond every realistic value, such that no intermediate result exceeds the range of a float.
 constexpr double max_theta = 1e15;
 constexpr double max_factor = 1e6;
 constexpr double min_theta = 1.0 + 1e-6;
@@ -79,26 +79,26 @@ void read_longrope(const JsonRef& parameters, RopeConfig& rope) {
   }
 }
 
-// Where there is a default, null is not it: transformers computes with the null, and fails.
+// Null does not stand for the default here: transformers computes with the null, and fails.
 double read_theta(const JsonRef& object, double fallback) {
   return object.has("rope_theta") ? object.at("rope_theta").number(min_theta, max_theta) : fallback;
 }
 
-// What is in the object and not used for this type of rope, as names in quotes.
+// Returns the quoted names of the object's keys that this type of rope does not use.
 std::string unused_keys(const JsonRef& parameters, RopeType type) {
   std::string names;
   const std::span<const std::string_view> used = rope_keys(type);
   for (size_t i = 0; i < parameters.size(); ++i) {
     const std::string& key = parameters.key(i);
-    // Their values were looked at.
+    // Their values have been read already.
     if (key == "partial_rotary_factor" || key == "mrope_section") continue;
     if (std::find(used.begin(), used.end(), key) == used.end()) names += (names.empty() ? "" : ", ") + quote_text(key);
   }
   return names;
 }
 
-// Of the heads' dimensions all rotate in these families. transformers 5 ignores another share for the default type of
-// rope and fails for the others; older releases fail.
+// In these families all dimensions of a head rotate. For any other share transformers 5 ignores the field for the
+// default type of rope and fails for the others; older releases fail.
 void check_partial_rotary_factor(const JsonRef& object) {
   const auto share = object.find("partial_rotary_factor");
   if (share && share->number(0.0, 1e6) != 1.0) {

@@ -1,4 +1,5 @@
-// Pieces of config.json: optional fields with a default, special token ids, and the parameters of rotary embeddings.
+// Reads pieces of config.json: optional fields with a default, special token ids, and the parameters of rotary
+// embeddings.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +13,16 @@
 
 namespace anyaccel::llm {
 
-// Each gives `fallback` when the field is absent or null, and throws CheckpointError for another type or range.
+// Each returns `fallback` if the field is absent or null, and throws CheckpointError for another type or range.
 bool read_flag(const JsonRef& object, std::string_view key, bool fallback);
 int64_t read_whole(const JsonRef& object, std::string_view key, int64_t low, int64_t high, int64_t fallback);
 double read_number(const JsonRef& object, std::string_view key, double low, double high, double fallback);
 
-// bos_token_id and eos_token_id (a number or a list). An absent field leaves what was there, null clears it.
+// bos_token_id and eos_token_id (a number or a list). An absent field leaves the value unchanged, null clears it.
 void read_special_ids(const JsonRef& object, std::optional<int32_t>& bos, std::vector<int32_t>& eos);
 
-// rope_parameters or the older rope_scaling, rope_theta and partial_rotary_factor beside it. Uses head_dim and
-// max_position_embeddings of `config`. Adds a note that names keys which this type of rope does not use.
+// Reads rope_parameters, or the older rope_scaling, with rope_theta and partial_rotary_factor next to it. Uses head_dim
+// and max_position_embeddings of `config`. Adds a note that names the keys that this type of rope does not use.
 RopeConfig read_rope(const JsonRef& root, const ModelConfig& config, std::vector<std::string>& notes);
 
 }  // namespace anyaccel::llm

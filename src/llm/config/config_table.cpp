@@ -1,4 +1,4 @@
-// The fields of config.json; see config_table.h. What transformers does with each was tried out, not read off its name:
+// Lists the fields of config.json. The behaviour of transformers for each was tested, not inferred from the name:
 // tools/config_fixtures.py.
 #include "llm/config/config_table.h"
 
@@ -144,11 +144,11 @@ constexpr ConfigField fields[] = {
     {"top_p", every_family, FieldUse::Generation, "1"},
     {"typical_p", every_family, FieldUse::Generation, "1"},
 
-    // Its code is Python: what it computes cannot be known, and transformers does not run it either unless told to.
+    // The field names Python code, whose effect cannot be known; transformers does not run it either unless told to.
     {"auto_map"},
 };
 
-// null, false, 0 and anything empty.
+// True for null, false, 0 and anything empty.
 bool means_absent(const JsonRef& value) {
   if (value.is_null()) return true;
   if (value.is_bool()) return !value.boolean();

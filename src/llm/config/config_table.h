@@ -1,5 +1,5 @@
-// The one list of config.json's fields: what a field means to each family, and what is done with it.
-// docs/model_files.md explains the same list to people; config_table_test holds both to it, and to transformers.
+// The single list of config.json's fields: the meaning of a field in each family, and how it is handled.
+// docs/model_files.md documents the same list; config_table_test compares both with it, and with transformers.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 namespace anyaccel::llm {
 
 enum class FieldUse {
-  Read,        // honoured, or refused by the code that reads it
-  NoEffect,    // changes nothing that a text is computed from
+  Read,        // honoured, or rejected by the code that reads it
+  NoEffect,    // has no effect on the text
   Refused,     // only a value that means "not there" is accepted
   Generation,  // a setting of generation that transformers 5 does not take from config.json
 };
@@ -30,21 +30,22 @@ inline constexpr FamilySet every_family = llama_set | mistral_set | qwen2_set | 
 
 struct ConfigField {
   std::string_view name;
-  FamilySet families = every_family;  // of which this entry speaks; a family has at most one entry of a name
+  FamilySet families = every_family;  // that this entry applies to; a family has at most one entry per name
   FieldUse use = FieldUse::Read;
-  // Refused: what is accepted and why ("false: text is generated from left to right"). Generation: the default.
+  // Refused: the accepted value and the reason ("false: text is generated from left to right"). Generation: the
+  // default.
   std::string_view text = {};
 };
 
 std::span<const ConfigField> config_fields();
-// Null for a field that no version of the family's class knows.
+// Returns null for a field that no version of the family's class has.
 const ConfigField* find_config_field(std::string_view name, Family family);
 
 // Keys of rope_parameters (rope_scaling) that this type of rope uses.
 std::span<const std::string_view> rope_keys(RopeType type);
 
-// Goes through the fields of config.json. Throws CheckpointError for a refused one; adds a note for each kind of field
-// that is left aside although someone meant something by it.
+// Checks the fields of config.json. Throws CheckpointError for a refused one; adds a note for each kind of field that
+// is ignored although its author may have intended an effect.
 void check_config_fields(const JsonRef& root, Family family, std::vector<std::string>& notes);
 
 }  // namespace anyaccel::llm

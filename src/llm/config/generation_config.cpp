@@ -1,5 +1,5 @@
-// Reading generation_config.json; see anyaccel/llm/generation_config.h. Every field that transformers' GenerationConfig has
-// (version 5.23) is in one of the lists below; what is in none is warned about as unknown.
+// Reads generation_config.json. Every field of transformers' GenerationConfig (version 5.23) is in one of the lists
+// below; any other field causes a warning that it is unknown.
 #include "anyaccel/llm/generation_config.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ constexpr std::string_view honoured[] = {"bos_token_id",
                                          "suppress_tokens",
                                          "begin_suppress_tokens"};
 
-// Speed, memory, other results than the text, or settings of something that warned_about names.
+// Fields about speed, memory, results other than the text, or details of a feature in warned_about.
 constexpr std::string_view without_effect[] = {"_from_model_config",
                                                "transformers_version",
                                                "pad_token_id",
@@ -77,7 +77,7 @@ constexpr std::string_view without_effect[] = {"_from_model_config",
 
 struct Ignored {
   std::string_view name;
-  double neutral;  // the number (of a flag: 0 or 1) that asks for nothing; null asks for nothing either
+  double neutral;  // the value (for a flag: 0 or 1) that has no effect; null has no effect either
   std::string_view why;
 };
 constexpr double never = -1;

@@ -1,4 +1,4 @@
-// config.json of the decoder models: read with transformers' defaults, checked field by field.
+// Reads config.json of the decoder models with transformers' defaults, and checks it field by field.
 #include "anyaccel/llm/model_config.h"
 
 #include <array>
@@ -39,7 +39,7 @@ Family read_family(const JsonRef& root) {
                                              {"qwen3", "Qwen3ForCausalLM", Family::Qwen3}}};
   const auto architectures = root.find("architectures");
   const auto type = root.find("model_type");
-  // A model type names the body; what stands on it (a classifier, say) is in architectures.
+  // A model type names the body; the head on top of it (a classifier, for example) is in architectures.
   const Entry* found = nullptr;
   if (architectures) {
     for (size_t i = 0; i < architectures->size() && found == nullptr; ++i) {
@@ -109,7 +109,7 @@ DType read_dtype(const JsonRef& root) {
   value->fail("\"float32\", \"bfloat16\" or \"float16\"");
 }
 
-// One flag for each layer: whether layer_types says that it has a window. Empty when there is no such list.
+// Returns one flag for each layer: whether it has a window according to layer_types. Empty if there is no such list.
 std::vector<uint8_t> read_layer_types(const JsonRef& root, size_t layers) {
   const auto types = root.find("layer_types");
   if (!types) return {};
@@ -129,8 +129,8 @@ std::vector<uint8_t> read_layer_types(const JsonRef& root, size_t layers) {
   return has_window;
 }
 
-// Llama has no windows. transformers still takes the field for its cache: a prompt sees everything, and what is
-// generated after it only the window.
+// Llama has no windows. transformers still uses the field for its cache: the prompt attends to everything, but
+// generated tokens only to the window.
 void check_no_windows(const JsonRef& root, const ModelConfig& config, const std::vector<uint8_t>& by_list) {
   for (size_t i = 0; i < by_list.size(); ++i) {
     if (by_list[i] != 0) root.at("layer_types")[i].fail("\"full_attention\" in a model of type llama");
@@ -177,7 +177,7 @@ void read_sizes(const JsonRef& root, ModelConfig& config) {
   config.num_hidden_layers = root.at("num_hidden_layers").integer(1, max_layers);
   config.num_attention_heads = root.at("num_attention_heads").integer(1, max_heads);
   config.vocab_size = root.at("vocab_size").integer(1, max_vocab);
-  // Null stands for as many as there are query heads; a missing field for the number of the family's first model.
+  // Null means as many as query heads; a missing field means the number of the family's first model.
   const bool qwen = config.family == Family::Qwen2 || config.family == Family::Qwen3;
   int64_t key_value_heads = config.num_attention_heads;
   if (!root.has("num_key_value_heads")) {
@@ -192,7 +192,7 @@ void read_sizes(const JsonRef& root, ModelConfig& config) {
     root.error("num_key_value_heads is missing, which means " + std::to_string(key_value_heads) +
                " for a model of type " + std::string(family_name(config.family)) + "; expected " + expected);
   }
-  // Qwen3 is the one whose head size does not follow from the others.
+  // Qwen3 is the only family whose head size does not follow from the other sizes.
   const int64_t fallback = config.family == Family::Qwen3 && !root.has("head_dim") ? 128 : 0;
   config.head_dim = read_whole(root, "head_dim", 1, max_head_dim, fallback);
   if (config.head_dim == 0) {
@@ -213,7 +213,7 @@ void read_sizes(const JsonRef& root, ModelConfig& config) {
 }
 
 void read_biases(const JsonRef& root, ModelConfig& config) {
-  // check_config_fields() has seen the families without them.
+  // For the families without biases check_config_fields() has checked the fields.
   const bool attention_bias = read_flag(root, "attention_bias", false);
   const bool mlp_bias = read_flag(root, "mlp_bias", false);
   switch (config.family) {

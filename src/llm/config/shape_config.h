@@ -1,4 +1,4 @@
-// The configuration that a named shape stands for.
+// Builds the configuration of a named shape.
 #pragma once
 
 #include <string>

@@ -1,5 +1,4 @@
-// Reads a checkpoint through; see anyaccel/llm/check_tensors.h. What the model does with each tensor comes from the loader
-// (model_load.cpp).
+// Checks all tensors of a checkpoint. The loader (model_load.cpp) provides how the model uses each tensor.
 #include "anyaccel/llm/check_tensors.h"
 
 #include <algorithm>
@@ -17,7 +16,7 @@
 namespace anyaccel::llm {
 namespace {
 
-// Of a tensor, read and looked at by one thread. A piece stays in the second-level cache between the two.
+// A piece of a tensor, read and checked by one thread. It stays in the second-level cache in between.
 constexpr uint64_t piece_bytes = uint64_t{1} << 20;
 constexpr unsigned most_threads = 16;
 
@@ -44,7 +43,7 @@ std::string number_text(double value) {
 
 std::string list_text(const std::vector<int64_t>& numbers) { return Shape(numbers).to_string(); }
 
-// Runs `body` on as many threads as there are cores, and throws what the first of them threw.
+// Runs `body` on as many threads as there are cores, and rethrows the first exception.
 template <class Body>
 void on_all_cores(size_t work, const Body& body) {
   const unsigned cores = std::clamp(std::thread::hardware_concurrency(), 1U, most_threads);

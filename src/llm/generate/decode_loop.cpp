@@ -1,4 +1,4 @@
-// A session's decode loop: the prompts first, then one new token for each active sequence in every step.
+// Implements a session's decode loop: the prompts first, then one new token for each active sequence in every step.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -69,7 +69,7 @@ void Session::start(std::span<const std::vector<int32_t>> prompts, const Samplin
   Impl::Turn turn(impl);
   turn.follow_caller();
 
-  // Captured steps hold the sampling options.
+  // Captured steps contain the sampling options.
   if (!(impl.sampling == sampling)) impl.graphs.clear();
   impl.sampling = sampling;
   // ... and, where frequencies follow a sequence's length, which sequence each row is.
@@ -238,20 +238,20 @@ void Session::Impl::enqueue_draw(bool first) {
                  sampling.top_k, sampling.top_p, marks ? marks.slice(0, begin, end) : Tensor(), sampling.min_p);
     };
     if (options.deterministic && sampling.temperature > 0) {
-      // The op gives the rows of a call different numbers, so each has a call.
+      // The op uses different random numbers for the rows of a call, so each row has its own call.
       for (int64_t row = 0; row < count; ++row) draw(row, row + 1, rng.select(0, row));
       ops.increment(rng.slice(0, 0, count).slice(1, 1, 2), 1);
     } else if (options.deterministic) {
-      draw(0, count, rng.select(0, 0));  // the most likely tokens take no random numbers
+      draw(0, count, rng.select(0, 0));  // greedy decoding uses no random numbers
     } else {
       draw(0, count, rng);
-      // The op takes one counter for four rows.
+      // The op uses one counter for four rows.
       ops.increment(rng.slice(0, 1, 2), (count + 3) / 4);
     }
   } else {
     chosen.fill(0);
   }
-  // A broadcast as a sum, which is what may be captured.
+  // A broadcast implemented as a sum, because sums may be captured.
   if (model->group()) model->group()->inference_all_reduce(chosen);
 }
 
@@ -300,7 +300,7 @@ std::span<const int32_t> Session::Impl::newest_tokens() {
     host_ids.slice(0, 0, end).copy_from(decode_ids.slice(0, 0, end));
     stream.synchronize();
     if (model->group()) model->group()->check();
-    // After the step that may have read what somebody else wrote, and made no sense of it.
+    // Checked after the step, which may have read data that another program wrote meanwhile.
     model->check_files();
     const int32_t* const ids = host_ids.data_as<int32_t>();
     const int32_t* const missing = std::find(ids, ids + count, -1);

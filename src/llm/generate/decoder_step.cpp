@@ -1,4 +1,4 @@
-// The layers of Llama, Mistral, Qwen2 and Qwen3 as a sequence of ops; see decoder_step.h.
+// Runs the layers of Llama, Mistral, Qwen2 and Qwen3 as a sequence of ops.
 #include "llm/generate/decoder_step.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 // Decoding uses one number of tokens, a prompt's chunks at most two; a few more cover batches that shrink.
 constexpr size_t kept_views = 6;
 
-// The first rows of a scratch tensor, its memory taken for elements of a dtype that is not larger.
+// The first rows of a scratch tensor, with its memory reinterpreted as elements of a dtype that is not larger.
 Tensor rows_as(const Tensor& storage, int64_t tokens, DType dtype) {
   if (dtype == storage.dtype()) return storage.slice(0, 0, tokens);
   const int64_t width = storage.size(1);
@@ -198,7 +198,7 @@ void DecoderStep::logits(const Tensor& out, const Tensor& rows) {
     part = out.slice(1, model_->shard().vocabulary.begin, model_->shard().vocabulary.end);
   }
   if (!weights.lm_head) {
-    // Nothing of the vocabulary is here.
+    // This rank holds no part of the vocabulary.
   } else {
     Tensor last = views.hidden;
     if (rows) {

@@ -1,9 +1,16 @@
-// One step of a decoder model over T tokens whose ids, sequences and positions lie in device tensors: enqueues the ops
-// of every layer, allocates nothing and reads nothing back, so that a step can be captured in a graph and replayed.
+// Runs one step of a decoder model over T tokens whose ids, sequences and positions are device tensors: enqueues the
+// ops of every layer, allocates nothing and reads nothing back, so that a step can be captured in a graph and replayed.
 //
+<<<<<<< HEAD
 // Of a model that is split over ranks (see tensor_parallel.h) every rank runs the step on what it holds: the second
 // product of each half of a layer gives its part of the new hidden state, rank 0's with the residual, and their sum is
 // the hidden state of all. Embedding and logits are sums too, of parts that are zero outside a rank's vocabulary.
+=======
+// If the model is sharded over ranks (see tensor_parallel.h), every rank runs the step on its shard: the second product
+// of each half of a layer yields the rank's part of the new hidden state, on rank 0 including the residual, and the sum
+// of the parts is the hidden state of all ranks. Embedding and logits are sums too, of parts that are zero outside a
+// rank's vocabulary.
+>>>>>>> 9675247 (Comments of src/llm, src/comm and src/base as sentences, in the field's terms)
 #pragma once
 
 #include <cstdint>
@@ -24,7 +31,8 @@ struct StepInput {
   Tensor positions;
 };
 
-// Consecutive tokens [begin, end) of one sequence. Only rope whose frequencies depend on a sequence's length needs it.
+// Consecutive tokens [begin, end) of one sequence. Needed only for rope whose frequencies depend on a sequence's
+// length.
 struct SequenceRange {
   int64_t begin = 0;
   int64_t end = 0;
@@ -34,28 +42,28 @@ struct SequenceRange {
 class DecoderStep {
  public:
   // Allocates the cache for `sequences` of `context` tokens, and the tensors between the layers for steps of at most
-  // `max_tokens`. All ranks of a group make theirs together.
+  // `max_tokens`. All ranks of a group construct theirs together.
   DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, int64_t context, int64_t max_tokens);
 
   ops::Inference& ops() const noexcept { return *ops_; }
   uint64_t cache_bytes() const noexcept;
 
-  // Whether the frequencies depend on the length of the sequence ("dynamic" rope scaling and "longrope").
+  // Returns whether the frequencies depend on the length of the sequence ("dynamic" rope scaling and "longrope").
   bool dynamic_rope() const noexcept { return dynamic_rope_; }
-  // Host side, before the step that makes a sequence `length` tokens long (`restart`: it begins anew): renews the
-  // frequencies of the sequence when they depend on the length. Nothing to do for the other kinds of rope.
+  // Call on the host before the step that extends a sequence to `length` tokens (`restart`: a new sequence): recomputes
+  // the frequencies of the sequence if they depend on the length. Does nothing for the other types of rope.
   void set_sequence_length(int32_t sequence, int64_t length, bool restart);
 
-  // Prepares the tensors of a step of `tokens`, so that forward() with that many only enqueues.
+  // Prepares the tensors of a step of `tokens` tokens, so that forward() with that many only enqueues.
   void prepare(int64_t tokens);
   // Embedding and all layers. `ranges` cover the tokens in order; may be empty unless dynamic_rope().
   void forward(const StepInput& input, std::span<const SequenceRange> ranges);
-  // Logits (fp32 [R, V], contiguous) after the tokens that `rows` (index [R]) names of the last forward(); an empty
-  // handle: after all. The whole vocabulary's on every rank.
+  // Returns the logits (fp32 [R, V], contiguous) after those tokens of the last forward() that `rows` (indices, [R])
+  // selects; an empty handle selects all. Every rank gets the logits of the whole vocabulary.
   void logits(const Tensor& out, const Tensor& rows);
 
  private:
-  // The tensors between the layers, as views for one number of tokens. Heads and I are those of this rank.
+  // Views of the activation tensors for one number of tokens. Heads and I are those of this rank.
   struct Views {
     int64_t tokens = 0;
     Tensor hidden;               // [T, H]
@@ -69,7 +77,7 @@ class DecoderStep {
   void embed(const Tensor& ids);
   void attention_block(const LayerWeights& layer, size_t index, const StepInput& input);
   void mlp_block(const LayerWeights& layer);
-  // hidden += x * transpose(w) + bias, the sum over all ranks. An empty w: this rank has no part in it.
+  // hidden += x * transpose(w) + bias, summed over all ranks. An empty w: this rank contributes nothing.
   void add_product(const Tensor& x, const Tensor& w, const Tensor& bias);
 
   std::shared_ptr<const Model> model_;
@@ -83,8 +91,13 @@ class DecoderStep {
   std::vector<Tensor> key_cache_;       // one for each layer: [B, Hk, S, D]; none on a rank without heads
   std::vector<Tensor> value_cache_;
   Views storage_;             // for max_tokens
+<<<<<<< HEAD
   Tensor chosen_;             // [T, H]: the rows that logits are wanted of
   std::vector<Views> views_;  // of the numbers of tokens used lately
+=======
+  Tensor chosen_;             // [T, H]: the rows whose logits are requested; only if their norm is not fp32
+  std::vector<Views> views_;  // for recently used numbers of tokens
+>>>>>>> 9675247 (Comments of src/llm, src/comm and src/base as sentences, in the field's terms)
   size_t current_ = 0;        // in views_
 };
 

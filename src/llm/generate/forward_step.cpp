@@ -1,4 +1,4 @@
-// A session's forward steps: checks a ragged batch of tokens and runs it through the model in chunks.
+// Implements a session's forward steps: checks a ragged batch of tokens and runs it through the model in chunks.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -34,7 +34,7 @@ void Session::Impl::check_batch(const TokenBatch& tokens, std::span<const int32_
 
 void Session::Impl::renew_frequencies(const TokenBatch& tokens) {
   if (!decoder.dynamic_rope()) return;
-  // A whole prompt takes the frequencies of its full length, whatever chunks it is run in.
+  // A prompt uses the frequencies of its full length, however it is split into chunks.
   std::vector<int64_t> length(static_cast<size_t>(options.sequences), 0);
   std::vector<bool> restart(length.size(), false);
   for (size_t i = 0; i < tokens.ids.size(); ++i) {
@@ -101,7 +101,7 @@ Tensor Session::forward(const TokenBatch& tokens, std::span<const int32_t> rows)
   turn.follow_caller();
   const auto count = static_cast<int64_t>(rows.size());
   if (!impl_->logits || impl_->logits.size(0) < count) {
-    impl_->logits = Tensor();  // give it back first
+    impl_->logits = Tensor();  // free it first
     impl_->logits = impl_->summed_tensor({std::max<int64_t>(count, 1), impl_->model->config().vocab_size}, DType::F32);
   }
   impl_->run(tokens, rows, impl_->logits);

@@ -7,7 +7,7 @@
 namespace anyaccel::llm {
 namespace {
 
-// A batch that shrinks one by one meets many sizes.
+// A batch that shrinks one by one passes through many sizes.
 constexpr size_t kept_graphs = 8;
 
 }  // namespace

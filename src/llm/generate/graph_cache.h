@@ -1,4 +1,4 @@
-// Captured decode steps of a session, one for each batch size.
+// Holds the captured decode steps of a session, one for each batch size.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace anyaccel::llm {
 
 class GraphCache {
  public:
-  // Replays the step of this batch size on the current stream, and captures it before that when the size has run once. False
-  // when it has not: then the caller runs the step op by op, so that everything an op sets up on first use is there before it
-  // is captured. `prepare` makes memory that the step needs, `enqueue` is the step.
+  // Replays the step of this batch size on the current stream, after capturing it if necessary. Returns false if the
+  // size has not run before: then the caller runs the step op by op, so that every op has completed its first-use setup
+  // before it is captured. `prepare` allocates the memory of the step, `enqueue` enqueues the step.
   bool replay(Accelerator& accelerator, int64_t batch, const std::function<void()>& prepare,
               const std::function<void()>& enqueue);
-  // Forgets the graphs, because what they hold has changed.
+  // Discards the graphs; call when the state that they captured has changed.
   void clear() { steps_.clear(); }
-  // Steps that were replayed so far.
+  // Number of steps that were replayed so far.
   uint64_t replayed() const noexcept { return replayed_; }
 
  private:

@@ -1,5 +1,5 @@
-// Implements logit_bias.h: what the rules of anyaccel/llm/token_rules.h add to a sequence's logits before its next
-// token is chosen.
+// Computes the biases that the rules of anyaccel/llm/token_rules.h add to a sequence's logits before its next token is
+// chosen.
 #include "llm/generate/logit_bias.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ void check_count(int64_t value, const char* rule) {
   if (value < 0) throw InvalidArgument(std::string(rule) + " is " + std::to_string(value) + "; expected at least 0");
 }
 
-// Whether `tokens` ends in the first size - 1 of `ids`.
+// Returns whether `tokens` ends with all but the last of `ids`.
 bool may_end(const std::vector<int32_t>& tokens, const std::vector<int32_t>& ids) {
   return ids.size() - 1 <= tokens.size() &&
          std::equal(ids.begin(), ids.end() - 1, tokens.end() - (ids.end() - 1 - ids.begin()));
@@ -76,7 +76,7 @@ LogitBias::LogitBias(TokenRules rules, int64_t vocabulary)
     check_ids(forced_bos_, vocabulary, "forced_bos_token_id");
   }
   if (!rules_.forced_eos_token_ids.empty()) check_ids(rules_.forced_eos_token_ids, vocabulary, "forced_eos_token_id");
-  // Lists made for a larger vocabulary forbid nothing more here.
+  // Ids of lists made for a larger vocabulary have no effect.
   const auto drop_unknown = [&](std::vector<int32_t>& ids) {
     std::erase_if(ids, [&](int32_t id) { return id < 0 || id >= vocabulary; });
   };
@@ -134,14 +134,14 @@ std::span<const float> LogitBias::next_row(size_t number) {
   Sequence& sequence = sequences_[number];
   const std::vector<int32_t>* const only = forced_for(sequence);
   auto changes = changes_for(sequence);
-  // A forced row ends an answer or begins it: the row before or after it differs, whatever is forced.
+  // A forced token is the last or the first of an answer: the row before or after it differs, whatever token is forced.
   if (sequence.given && !sequence.forced && !only && changes == sequence.changes) return {};
   sequence.given = true;
   sequence.forced = only != nullptr;
   row_ = always_;
   for (const auto& [id, value] : changes) row_[static_cast<size_t>(id)] += value;
   if (only) {
-    // Biases count no more, while what is suppressed comes after forcing and may leave nothing.
+    // Biases no longer matter, but suppression is applied after forcing and may leave no token.
     const bool begins = begins_answer(sequence);
     const auto suppressed = [&](int32_t id) {
       const auto in = [&](const std::vector<int32_t>& ids) {

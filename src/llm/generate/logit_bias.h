@@ -1,6 +1,6 @@
-// What the rules of anyaccel/llm/token_rules.h add to a sequence's logits before its next token is chosen: a row of numbers, of
-// which -infinity forbids a token. The host keeps the tokens of each sequence and says when its row changes, so that the device
-// has one addition to make and a captured step stays right.
+// Computes the biases that the rules of anyaccel/llm/token_rules.h add to a sequence's logits before its next token is
+// chosen: a row of numbers, in which -infinity forbids a token. The host tracks the tokens of each sequence and reports
+// when its row changes, so that the device performs one addition and a captured step stays correct.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace anyaccel::llm {
 
 class LogitBias {
  public:
-  // InvalidArgument for a bias that is a NaN or +infinity, a negative length, or an id that the vocabulary lacks where a rule
-  // would otherwise do nothing.
+  // InvalidArgument for a bias that is a NaN or +infinity, a negative length, or an id out of the vocabulary's range
+  // where the rule would otherwise have no effect.
   LogitBias(TokenRules rules, int64_t vocabulary);
 
-  // Sequences 0, 1, ... begin anew with these prompts.
+  // Restarts sequences 0, 1, ... with these prompts.
   void start(std::span<const std::vector<int32_t>> prompts);
-  // A sequence has got its next token.
+  // Records the next token of a sequence.
   void push(size_t sequence, int32_t token);
-  // The row that the sequence's next token is to be chosen with, valid until the next call; empty when it is the one that was
-  // given last.
+  // Returns the row for choosing the sequence's next token, valid until the next call; empty if it is the same as the
+  // one returned last.
   std::span<const float> next_row(size_t sequence);
 
  private:
@@ -31,15 +31,15 @@ class LogitBias {
     std::vector<int32_t> tokens;  // prompt and answer
     size_t prompt = 0;
     bool given = false;
-    // What the row given last had beside `always_`.
+    // The biases in the row returned last, without those in `always_`.
     std::vector<std::pair<int32_t, float>> changes;
     bool forced = false;
   };
 
   std::vector<std::pair<int32_t, float>> changes_for(const Sequence& sequence) const;
-  // Whether the sequence's next token is the one that begin_suppress_tokens speaks of.
+  // Returns whether begin_suppress_tokens applies to the sequence's next token.
   bool begins_answer(const Sequence& sequence) const;
-  // The tokens of which one is forced; null: none is.
+  // Returns the tokens of which one is forced; null if none is.
   const std::vector<int32_t>* forced_for(const Sequence& sequence) const;
 
   TokenRules rules_;

@@ -1,4 +1,4 @@
-// Makes a session: its options, its memory, and whose turn it is to use it.
+// Creates a session: its options, its memory, and the check that only one thread uses it.
 #include "anyaccel/llm/session.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ void check_options(const SessionOptions& options) {
   positive(options.chunk, "the chunk length");
 }
 
-// Most tokens of one step: a chunk of prompts, or one token of each sequence.
+// Maximum number of tokens of one step: a chunk of prompts, or one token of each sequence.
 int64_t longest_step(const SessionOptions& options) {
   const int64_t chunk =
       options.chunk / options.sequences >= options.context ? options.sequences * options.context : options.chunk;
@@ -54,7 +54,8 @@ Stream stream_for(const Model& model) {
 
 namespace {
 
-// The decoder's memory, nearly all of which is the cache. An OutOfMemoryError says what context would fit.
+// Allocates the decoder's memory, nearly all of which is the cache. An OutOfMemoryError gives the context that would
+// fit.
 DecoderStep make_decoder(const std::shared_ptr<const Model>& model, const SessionOptions& options,
                          const Stream& stream) {
   const ScopeGuard current = model->accelerator().stream(stream);
@@ -66,7 +67,7 @@ DecoderStep make_decoder(const std::shared_ptr<const Model>& model, const Sessio
                              static_cast<double>(config.num_hidden_layers * model->shard().kv_heads.size() *
                                                  config.head_dim * options.sequences) *
                              static_cast<double>(dtype_size(model->dtype()));
-    // What the failed attempt took is free again.
+    // The memory of the failed attempt is free again.
     model->accelerator().empty_cache();
     const auto room = static_cast<double>(model->accelerator().available_memory(model->device().index));
     // A tenth for activations and for what the allocator rounds up.
@@ -101,7 +102,8 @@ Session::Impl::Impl(std::shared_ptr<const Model> model_in, const SessionOptions&
   const int64_t vocab = model->config().vocab_size;
   if (options.deterministic) {
     refuse_unless_deterministic();
-    // Rows begin alike, so that accelerators which ask for that choose one way for all.
+    // Rows have the same alignment, so that accelerators whose choice of kernel depends on it choose the same one for
+    // all.
     constexpr int64_t step = 64;
     const int64_t padded = (vocab + step - 1) / step * step;
     decode_logits = Tensor::empty({batch, padded}, DType::F32, device).slice(1, 0, vocab);

@@ -1,5 +1,5 @@
-// The parts of a session that its sources share: session.cpp makes and owns it, forward_step.cpp runs batches of tokens,
-// decode_loop.cpp draws one token after another.
+// The parts of a session that its sources share: session.cpp creates and owns it, forward_step.cpp runs batches of
+// tokens, decode_loop.cpp generates one token after another.
 #pragma once
 
 #include <atomic>
@@ -25,18 +25,18 @@ void upload(const Tensor& destination, const std::vector<T>& values) {
 struct Session::Impl {
   Impl(std::shared_ptr<const Model> model_in, const SessionOptions& options_in);
 
-  // For the length of a call of the session: its stream is the calling thread's current one.
+  // For the duration of a call, makes the session's stream the calling thread's current one.
   class Turn {
    public:
-    // InvalidArgument when another call is under way.
+    // InvalidArgument if another call is in progress.
     explicit Turn(Impl& session);
     ~Turn() { session_.busy.store(false, std::memory_order_release); }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
 
-    // The session's later work comes after the caller's present work.
+    // Orders the session's later work after the caller's work so far.
     void follow_caller();
-    // The caller's later work, which uses `result`, comes after the session's present work.
+    // Orders the caller's later work, which uses `result`, after the session's work so far.
     void lead_caller(const Tensor& result);
 
    private:
@@ -47,39 +47,40 @@ struct Session::Impl {
   };
 
   void check_batch(const TokenBatch& tokens, std::span<const int32_t> rows) const;
-  // The chunks of a batch; the logits of the rows go to the first rows of `logits_out`.
+  // Runs the chunks of a batch; writes the logits of the rows to the first rows of `logits_out`.
   void run(const TokenBatch& tokens, std::span<const int32_t> rows, const Tensor& logits_out);
   void renew_frequencies(const TokenBatch& tokens);
   StepInput decode_input() const;
-  // Whether this rank chooses the tokens: rank 0 does, and the others learn them.
+  // Returns whether this rank chooses the tokens: rank 0 does, and the others receive them.
   bool draws() const { return model->shard().rank == 0; }
   // Memory that the ranks of the model sum in place.
   Tensor summed_tensor(const Shape& shape, DType dtype) const;
   void fill_seen(std::span<const std::vector<int32_t>> prompts);
   void refuse_unless_deterministic() const;
   bool counts_tokens() const { return sampling.presence_penalty != 0.0f || sampling.frequency_penalty != 0.0f; }
-  // Memory that a decode step reads on the ranks that draw, made when it is first wanted.
+  // Memory that a decode step reads on the sampling ranks, allocated when it is first needed.
   void make_draw_tensor(Tensor& tensor, DType dtype);
   void start_rules(std::span<const std::vector<int32_t>> prompts, std::optional<LogitBias> wanted);
-  // Writes the rows of biases that differ from those on the device.
+  // Copies the rows of biases that differ from those on the device.
   void write_bias();
   // Sequence numbers and positions of the active rows and, of a deterministic session, the counters of their next draws: of
   // the newest tokens (`drawn`: false, they have yet to be drawn) or of those after them.
   void write_active(bool drawn);
   std::span<const int32_t> newest_tokens();
-  // The ops of one decode step: newest tokens in, next ones out.
+  // Enqueues the ops of one decode step, from the newest tokens to the next ones.
   void enqueue_step();
   // Chooses from decode_logits and advances the random numbers.
   // The newest tokens are counted for the penalties, but for the first draw, before which there are none.
   void enqueue_draw(bool first);
   bool graphs_wanted() const;
-  // Throws NumericalError for row i of the active sequences, whose logits gave no token. They are still there.
+  // Throws NumericalError for row i of the active sequences, whose logits yielded no token; the logits are still
+  // available.
   [[noreturn]] void fail_without_token(size_t i) const;
 
   std::shared_ptr<const Model> model;
   Accelerator& accelerator;
   SessionOptions options;
-  Stream stream;  // on which everything of the session runs: a capture of it records nobody else's work
+  Stream stream;  // all work of the session runs on it, so that a capture records no other work
   std::atomic<bool> busy{false};
   Event entered, left;
   DecoderStep decoder;

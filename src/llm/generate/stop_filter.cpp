@@ -1,4 +1,4 @@
-// Stop strings across the borders of pieces; see stop_filter.h.
+// Finds stop strings across the boundaries of pieces.
 #include "llm/generate/stop_filter.h"
 
 #include <algorithm>

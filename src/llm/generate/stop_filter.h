@@ -1,4 +1,4 @@
-// Finds stop strings in text that arrives in pieces, and holds back what may still become one.
+// Finds stop strings in text that arrives in pieces, and holds back text that may be the beginning of one.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@ namespace anyaccel::llm {
 
 class StopFilter {
  public:
-  // Empty strings among them stop nothing.
+  // Empty strings have no effect.
   explicit StopFilter(std::vector<std::string> stops);
 
-  // Takes the next piece and returns the text that is certain by now. Once a stop string has appeared, it and
-  // everything after it are dropped. Of several, the one that begins first counts.
+  // Takes the next piece and returns the text that is final by now. Once a stop string has appeared, it and everything
+  // after it are dropped. Of several, the one that begins first is used.
   std::string push(std::string_view piece);
-  // The text ends here: what was held back is no stop string.
+  // Call at the end of the text: returns the text held back, which was not a stop string.
   std::string finish();
   bool stopped() const noexcept { return stopped_; }
 

@@ -1,4 +1,4 @@
-// The generation loop: prompts in, text out as it becomes certain; see anyaccel/llm/text_generation.h.
+// Implements the generation loop: prompts in, text out as soon as it is final.
 #include "anyaccel/llm/text_generation.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 class Stopwatch {
  public:
-  // Since construction or the last call.
+  // Returns the time since construction or the last call.
   double lap() {
     const auto now = std::chrono::steady_clock::now();
     return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
@@ -28,7 +28,7 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// What one prompt has produced so far.
+// The output of one prompt so far.
 class Answer {
  public:
   Answer(Completion& completion, size_t prompt, const Tokenizer* tokenizer, const GenerateOptions& options,
@@ -37,7 +37,7 @@ class Answer {
     if (tokenizer != nullptr) decoder_.emplace(*tokenizer);
   }
 
-  // Takes a new token and tells whether the prompt goes on. `room`: whether the context holds another.
+  // Adds a new token and returns whether the prompt continues. `room`: the context has room for another token.
   bool accept(int32_t id, bool is_eos, bool room) {
     completion_.token_ids.push_back(id);
     if (is_eos && !options_.ignore_eos) return end(FinishReason::Eos);
@@ -53,11 +53,11 @@ class Answer {
     return full || !room ? end(FinishReason::Length) : true;
   }
 
-  // Generation failed: lets out what is known of the text.
+  // Call when generation failed: returns the text that is known.
   void interrupt() { end(FinishReason::Error); }
 
  private:
-  // Lets out what was held back.
+  // Returns the text that was held back.
   bool end(FinishReason reason) {
     completion_.finish_reason = reason;
     if (!decoder_) return false;
@@ -87,7 +87,7 @@ class Answer {
   StopFilter filter_;
 };
 
-// Most tokens of a sequence when the caller does not say.
+// The maximum number of tokens of a sequence if the caller does not give one.
 int64_t trained_context(const ModelConfig& config) {
   const auto trained = static_cast<double>(config.max_position_embeddings);
   const double stretched = config.rope.type == RopeType::Dynamic ? trained * config.rope.factor : trained;
@@ -120,8 +120,8 @@ std::string describe_token(const Tokenizer* tokenizer, int32_t id) {
   return "the id " + std::to_string(id) + (token ? " (" + quote_text(*token) + ")" : "");
 }
 
-// Every token needs a row of the embedding. (More rows than tokens are usual: they make sizes round.) Tokens that a model
-// can do without, like one for padding, are often beyond the end: then only texts that hold them are refused.
+// Every token needs a row of the embedding. (More rows than tokens are usual: they make sizes round.) Unneeded tokens,
+// such as one for padding, are often beyond the end: then only texts that contain them are rejected.
 void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size, const std::string& directory) {
   const std::vector<int32_t>& spare = tokenizer.spare_ids();
   int64_t missing = 0;
@@ -183,7 +183,7 @@ TextGenerator& TextGenerator::operator=(TextGenerator&&) noexcept = default;
 
 TextGenerator TextGenerator::load(const std::string& directory, const LoadOptions& options) {
   Stopwatch watch;
-  const ModelConfig config = load_model_config(directory);  // says best what a directory without a model lacks
+  const ModelConfig config = load_model_config(directory);  // has the clearest error for a directory without a model
   std::shared_ptr<const Tokenizer> tokenizer = Tokenizer::load(directory);
   check_vocabulary(*tokenizer, config.vocab_size, directory);
   GenerationConfig generation_config = load_generation_config(directory);
@@ -218,7 +218,7 @@ GenerateOptions TextGenerator::default_options() const {
 Session& TextGenerator::session_for(int64_t sequences, int64_t context, bool deterministic) {
   if (!session_ || session_->options().sequences < sequences || session_->options().context < context ||
       session_->options().deterministic != deterministic) {
-    session_.reset();  // its memory first
+    session_.reset();  // free its memory first
     SessionOptions options;
     options.sequences = sequences;
     options.context = context;
@@ -309,7 +309,7 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
     } catch (const Error&) {
       for (const int32_t prompt : session.active()) answers[static_cast<size_t>(prompt)].interrupt();
       interrupted_ = std::move(result);
-      session_.reset();  // its state is not known any more
+      session_.reset();  // its state is unknown now
       throw;
     }
     const double step = watch.lap();

@@ -1,4 +1,4 @@
-// Hugging Face's tensor names for Llama, Mistral, Qwen2 and Qwen3; see decoder_tensors.h.
+// Lists Hugging Face's tensor names for Llama, Mistral, Qwen2 and Qwen3.
 #include "llm/model/decoder_tensors.h"
 
 #include <utility>

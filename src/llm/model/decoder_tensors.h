@@ -1,4 +1,4 @@
-// The tensors of a decoder's checkpoint: their names in the file, their shapes, and where they go in ModelWeights.
+// Lists the tensors of a decoder's checkpoint: their names in the file, their shapes, and their place in ModelWeights.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace anyaccel::llm {
 
 enum class TensorKind { Matrix, Norm, Bias };
 
-// Which of a model's sizes a tensor is split by over ranks. FirstRank: rank 0 has it, the others do not.
+// The size by which a tensor is sharded over ranks. FirstRank: only rank 0 has the tensor.
 enum class SplitBy { Nothing, QueryHeads, KvHeads, Intermediate, Vocabulary, FirstRank };
 
 struct TensorSlot {
@@ -31,13 +31,13 @@ struct TensorSlot {
   }
 };
 
-// What of the slot's split_dim a rank holds, in elements; all of it when the tensor is not split.
+// Returns the range of the slot's split_dim that a rank holds, in elements; all of it if the tensor is not sharded.
 Slice held_slice(const TensorSlot& slot, const ModelShard& shard, int64_t head_dim);
-// The shape of that.
+// Returns the shape of that part.
 Shape held_shape(const TensorSlot& slot, const Slice& held);
 
-// Every tensor that a checkpoint of this configuration must have, in the order of their use. Tied output weights are
-// not among them.
+// Returns every tensor that a checkpoint of this configuration must have, in the order of their use, without tied
+// output weights.
 std::vector<TensorSlot> decoder_tensors(const ModelConfig& config);
 
 }  // namespace anyaccel::llm

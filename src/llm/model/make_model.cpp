@@ -1,4 +1,4 @@
-// Writes models with random weights; see anyaccel/llm/make_model.h.
+// Writes models with random weights.
 #include "anyaccel/llm/make_model.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Bytes that are made and written at a time.
+// Number of bytes that are generated and written at a time.
 constexpr size_t piece_bytes = size_t{4} << 20;
 
 JsonValue config_json(const ModelShape& shape, DType dtype) {
@@ -59,7 +59,7 @@ JsonValue config_json(const ModelShape& shape, DType dtype) {
   return json;
 }
 
-// The folder of a model that is being written. Until all of it is there, its end takes back what was made.
+// The folder of a model that is being written. The destructor deletes the files unless the model is complete.
 class Target {
  public:
   explicit Target(const std::string& directory) : folder_(directory) {
@@ -76,7 +76,7 @@ class Target {
   Target(const Target&) = delete;
   Target& operator=(const Target&) = delete;
 
-  // The file's path; it is taken back at the end, but one that was there before is not.
+  // Returns the file's path; the destructor deletes the file, unless it existed before.
   fs::path file(const char* name) {
     const fs::path path = folder_ / name;
     std::error_code error;
@@ -108,7 +108,7 @@ void fill_constant(std::span<std::byte> piece, size_t count, DType dtype, float 
   }
 }
 
-// Memory stays at one piece.
+// Only one piece is in memory.
 void write_weights(const std::vector<TensorSlot>& slots, const fs::path& path, const MakeModelOptions& options) {
   std::vector<TensorSpec> specs;
   for (const TensorSlot& slot : slots) {

@@ -1,5 +1,5 @@
-// Weights on the device: straight from the mapped file where that is possible, else converted and copied one by one; or
-// random ones.
+// Puts weights on the device: directly from the mapped file if possible, else converted and copied one by one; or
+// random weights.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -41,7 +41,7 @@ void check_wanted_dtype(const Accelerator& accelerator, DType dtype) {
                         accelerator.name() + "; expected one of " + names);
 }
 
-// Rows of a tensor whose shape begins with `rows` of them.
+// Returns a range of rows of a tensor whose first dimension is `rows`.
 TensorView row_slice(TensorView view, int64_t rows, const Slice& held) {
   const uint64_t row_bytes = view.bytes / static_cast<uint64_t>(rows);
   const uint64_t skipped = row_bytes * static_cast<uint64_t>(held.begin);
@@ -101,7 +101,7 @@ class ModelLoader {
     for (size_t i = 0; i < slots.size(); ++i) {
       const TensorSlot& slot = slots[i];
       const TensorView view = part_to_read(checkpoint, slot);
-      // From a disk, the next tensor comes in while this one is converted.
+      // The disk reads the next tensor while this one is converted.
       if (i + 1 < slots.size()) checkpoint.will_need(part_to_read(checkpoint, slots[i + 1]));
       try {
         if (view.bytes > 0) slot.in(weights) = place(checkpoint, view, slot);
@@ -116,7 +116,7 @@ class ModelLoader {
       if (options_.progress) options_.progress(progress);
     }
     if (model_->config_.tie_word_embeddings) weights.lm_head = weights.embedding;
-    // Copies still read from the mapping, which goes now unless weights are used from it.
+    // Copies still read from the mapping, which is now destroyed unless weights are used from it.
     accelerator_.synchronize();
     checkpoint.check_unchanged();
     if (model_->mapped_bytes_ > 0) model_->mapped_files_ = checkpoint.files();
@@ -133,7 +133,7 @@ class ModelLoader {
   }
 
  private:
-  // Configuration and files, with everything that can be wrong with them but their values.
+  // Reads configuration and files, and checks everything but the weights' values.
   Checkpoint open() {
     check_wanted_dtype(accelerator_, options_.dtype);
     model_->configure(load_model_config(directory_), options_.group);
@@ -158,8 +158,8 @@ class ModelLoader {
     return bare_ && slot.name.starts_with("model.") ? slot.name.substr(6) : slot.name;
   }
 
-  // A model that ties its output matrix to the embedding may have both in the file all the same, or only the output
-  // matrix. As transformers 5 does it: both are kept apart when they differ, and either serves for both.
+  // A model that ties its output matrix to the embedding may nevertheless have both in the file, or only the output
+  // matrix. As in transformers 5, both are used if they differ; otherwise either one is used for both.
   void untie_if_different(const Checkpoint& checkpoint) {
     ModelConfig& config = model_->config_;
     if (!config.tie_word_embeddings) return;
@@ -177,7 +177,7 @@ class ModelLoader {
         "have an lm_head.weight that differs from it, which is used");
   }
 
-  // Everything that can be wrong with names, shapes and dtypes, before anything is copied.
+  // Checks names, shapes and dtypes before anything is copied.
   void check(const Checkpoint& checkpoint, const std::vector<TensorSlot>& slots) {
     std::unordered_set<std::string> used;
     for (const TensorSlot& slot : slots) {
@@ -207,7 +207,8 @@ class ModelLoader {
     std::string named;
     size_t count = 0;
     for (const std::string& name : checkpoint.names()) {
-      // Known to be of no use: frequencies that are computed, and the output matrix of a model that ties it.
+      // Tensors that are known to be unneeded: frequencies, which are computed, and the output matrix of a model that
+      // ties it.
       if (used.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
       if (name == lm_head_name && model_->config_.tie_word_embeddings) continue;
       if (count < most_named) named += (count == 0 ? "" : ", ") + name;
@@ -219,7 +220,7 @@ class ModelLoader {
                              (count > most_named ? ", ..." : ""));
   }
 
-  // The dtype that most of the matrices' bytes have, unless another is wanted or needed.
+  // The dtype of most of the matrices' bytes, unless another is requested or needed.
   void choose_dtype(const Checkpoint& checkpoint, const std::vector<TensorSlot>& slots) {
     model_->dtype_ = options_.dtype;
     if (options_.dtype != DType::None) return;
@@ -244,8 +245,8 @@ class ModelLoader {
 
   Slice held(const TensorSlot& slot) const { return held_slice(slot, model_->shard_, model_->config_.head_dim); }
 
-  // The bytes of the file that this rank's part of the tensor lies in: its rows, or all rows when it is columns. None
-  // where the rank holds nothing of it.
+  // Returns the bytes of the file that contain this rank's part of the tensor: its rows, or all rows if the part is
+  // columns. Empty if the rank holds nothing of it.
   TensorView part_to_read(const Checkpoint& checkpoint, const TensorSlot& slot) const {
     const TensorView& view = checkpoint.at(file_name(slot));
     const Slice part = held(slot);
@@ -253,7 +254,7 @@ class ModelLoader {
     return view;
   }
 
-  // Keeps what other ranks hold from being mapped along with what is touched beside it.
+  // Prevents the other ranks' parts from being mapped together with neighbouring pages that this rank accesses.
   void set_apart_the_rest(const Checkpoint& checkpoint, const TensorSlot& slot) const {
     const TensorView& whole = checkpoint.at(file_name(slot));
     const Slice part = held(slot);
@@ -267,7 +268,7 @@ class ModelLoader {
     checkpoint.set_apart(row_slice(whole, rows, {part.end, rows}));
   }
 
-  // `view`: what part_to_read() gave, and not empty.
+  // `view`: the result of part_to_read(), not empty.
   Tensor place(const Checkpoint& checkpoint, const TensorView& view, const TensorSlot& slot) {
     const Slice part = held(slot);
     const Shape shape = held_shape(slot, part);
@@ -293,7 +294,7 @@ class ModelLoader {
     return tensor;
   }
 
-  // How much the model needs, how much there is, and what would fit.
+  // Returns a message with the memory that the model needs, the memory available, and what would fit.
   [[noreturn]] void throw_too_large(const std::vector<TensorSlot>& slots, const OutOfMemoryError& error) {
     uint64_t elements = 0;
     for (const TensorSlot& slot : slots) {
@@ -332,7 +333,7 @@ std::shared_ptr<const Model> Model::random(Accelerator& accelerator, const Model
   ModelWeights& weights = model->weights_;
   weights.layers.resize(static_cast<size_t>(model->config_.num_hidden_layers));
   const auto ops = accelerator.create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
-  // Uniform numbers are the same everywhere, which normal ones are only to the last bit of a sine.
+  // Uniform numbers are identical on every accelerator; normal ones depend on the rounding of a sine.
   const double limit = std::sqrt(3.0) * made_up_standard_deviation;
   for (const TensorSlot& slot : decoder_tensors(model->config_)) {
     const bool matrix = slot.kind == TensorKind::Matrix;

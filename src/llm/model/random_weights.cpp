@@ -1,5 +1,5 @@
-// Philox 4x32-10 (anyaccel/philox.h) for several counters side by side, and a table of normal quantiles: a look-up
-// instead of a logarithm and a cosine for each value. See random_weights.h.
+// Generates normal random weights with Philox 4x32-10 (anyaccel/philox.h) for several counters at once, and a table of
+// normal quantiles: a look-up instead of a logarithm and a cosine for each value.
 #include "llm/model/random_weights.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace anyaccel::llm {
 namespace {
 
 constexpr size_t choices = 65536;
-// Counters that go through the rounds side by side, so that the compiler can use vector instructions.
+// Number of counters that are processed together, so that the compiler can use vector instructions.
 constexpr size_t lanes = 16;
 
 using Words = std::array<std::array<uint32_t, lanes>, 4>;

@@ -1,4 +1,5 @@
-// Normally distributed weights as fast as a disk takes them, in any float dtype, the same on every machine.
+// Generates normally distributed weights as fast as a disk can write them, in any float dtype, the same on every
+// machine.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ class RandomWeights {
   // of values_per_counter. `destination` holds count elements of the dtype.
   void fill(void* destination, uint64_t stream, uint64_t first, size_t count) const;
 
-  // One Philox counter gives four 32-bit words, and each half of a word chooses a value.
+  // One Philox counter yields four 32-bit words, and each half of a word selects a value.
   static constexpr uint64_t values_per_counter = 8;
 
  private:

@@ -1,5 +1,5 @@
-// Frequencies of rotary position embeddings, after transformers' modeling_rope_utils.py (version 5): the same steps
-// with the same precision, so that positions far into a context agree too.
+// Computes frequencies of rotary position embeddings as in transformers' modeling_rope_utils.py (version 5): the same
+// steps with the same precision, so that positions far into a context agree too.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -35,7 +35,7 @@ double dynamic_base(const ModelConfig& config, int64_t seq_len) {
              std::pow(static_cast<double>(ratio), static_cast<double>(static_cast<float>(dim / (dim - 2)))));
 }
 
-// Long waves are stretched by the factor, short ones kept, those between blended.
+// Long waves are stretched by the factor, short ones kept, those in between interpolated.
 void scale_llama3(const RopeConfig& rope, std::vector<float>& inv_freq) {
   const auto context = static_cast<double>(rope.original_max_position_embeddings);
   const auto longest_kept = static_cast<float>(context / rope.high_freq_factor);
@@ -88,7 +88,7 @@ void scale_longrope(const RopeConfig& rope, int64_t seq_len, std::vector<float>&
   }
 }
 
-// The first pairs turn as if all did, the others stand still.
+// The first pairs rotate as if all did, the others do not rotate.
 void scale_proportional(const RopeConfig& rope, std::vector<float>& inv_freq) {
   const auto turning =
       static_cast<size_t>(std::floor(rope.partial_rotary_factor * static_cast<double>(rope.rotary_dim) / 2.0));

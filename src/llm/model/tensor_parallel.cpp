@@ -1,4 +1,4 @@
-// Implements tensor_parallel.h: how one decoder is split over the ranks of a job.
+// Computes how one decoder is sharded over the ranks of a job.
 #include "llm/model/tensor_parallel.h"
 
 #include <algorithm>
@@ -11,7 +11,8 @@ namespace anyaccel::llm {
 
 namespace {
 
-// Element `index` of `total` things shared evenly among `count`, lower ones get more: its end.
+// The end of part `index` when `total` elements are divided evenly into `count` parts, of which the first get any extra
+// elements.
 int64_t even_end(int64_t total, int64_t count, int64_t index) {
   return total / count * (index + 1) + std::min(index + 1, total % count);
 }
@@ -38,7 +39,7 @@ constexpr std::pair<std::string_view, FusedQkv> fused_layouts[] = {
     {"qwen", FusedQkv::Stacked},       {"bigcode", FusedQkv::Stacked}, {"phi3", FusedQkv::Stacked},
 };
 
-// In heads: which place of the fused matrix holds a head.
+// Returns the position of a head in the fused matrix, in heads.
 int64_t fused_place(FusedQkv layout, const ModelConfig& config, QkvPart part, int64_t head) {
   const int64_t queries = config.num_attention_heads;
   const int64_t kv = config.num_key_value_heads;

@@ -1,9 +1,9 @@
-// How one decoder is split over the ranks of a job: which attention heads, which part of the feed-forward block and which
-// part of the vocabulary each rank holds.
+// Computes how one decoder is sharded over the ranks of a job: which attention heads, which part of the feed-forward
+// block and which part of the vocabulary each rank holds.
 //
-// Pure functions of sizes: every rank computes the whole plan and finds the same. A layer's first products (query, key,
-// value, gate, up) are split by outputs and need no communication, its second ones (o, down) by inputs, so that the
-// ranks' results are parts of a sum. Embedding and output matrix are split by the vocabulary.
+// These are pure functions of sizes: every rank computes the whole plan and gets the same result. A layer's first
+// products (query, key, value, gate, up) are split by outputs and need no communication, its second ones (o, down) by
+// inputs, so that the ranks' results are parts of a sum. Embedding and output matrix are split by the vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,23 @@
 
 namespace anyaccel::llm {
 
-// What becomes of the elements that do not fill a grain.
+// The rule for elements that do not fill a grain.
 enum class Tail {
-  // The grain is halved until every rank gets one; what is left goes to the last rank. No rank is without elements
-  // unless there are fewer elements than ranks.
+  // The grain is halved until every rank gets one; the remainder goes to the last rank. No rank is empty unless there
+  // are fewer elements than ranks.
   SmallerGrain,
-  // They go to the last rank, and ranks may be empty; fewer elements than one grain are shared evenly. DeepSpeed's way.
+  // They go to the last rank, and ranks may be empty; fewer elements than one grain are divided evenly. This is
+  // DeepSpeed's rule.
   LastRank,
 };
 
 struct ShardPolicy {
-  // Parts of the feed-forward block and the vocabulary are multiples of so many elements: whole cache lines and tiles of
-  // the products' kernels.
+  // Parts of the feed-forward block and the vocabulary are multiples of this many elements: whole cache lines and tiles
+  // of the products' kernels.
   int64_t grain = 64;
   Tail tail = Tail::SmallerGrain;
-  // With more ranks than key/value heads: several ranks hold the same key/value head and share its query heads. Else the
-  // ranks that are too many have no heads, as DeepSpeed does it.
+  // With more ranks than key/value heads: several ranks hold the same key/value head and share its query heads.
+  // Otherwise the surplus ranks have no heads, as in DeepSpeed.
   bool replicate_kv_heads = true;
 };
 
@@ -45,17 +46,17 @@ struct HeadShard {
   friend bool operator==(const HeadShard&, const HeadShard&) = default;
 };
 
-// Whole key/value heads with their query heads, lower ranks get more; with more ranks than key/value heads see
-// ShardPolicy. Every query head is on exactly one rank. kv_heads divides query_heads.
+// Assigns whole key/value heads with their query heads; lower ranks get any extra ones. With more ranks than key/value
+// heads see ShardPolicy. Every query head is on exactly one rank. kv_heads divides query_heads.
 std::vector<HeadShard> split_heads(int64_t query_heads, int64_t kv_heads, int ranks, bool replicate_kv_heads = true);
 
 // One element for each rank. Heads without a rank are none; ranks without anything are possible where a model is small.
 std::vector<ModelShard> plan_shards(const ModelConfig& config, int ranks, const ShardPolicy& policy = {});
-// What a person should know about a plan: ranks that hold no heads or nothing of the feed-forward block. Empty when there
-// are none.
+// Returns notes for the user about a plan: ranks that hold no heads or nothing of the feed-forward block. Empty if
+// there are none.
 std::vector<std::string> empty_shard_notes(const std::vector<ModelShard>& plan);
 
-// How a checkpoint lays out query, key and value heads in the rows of one matrix. All rows of a head lie together.
+// The layouts of query, key and value heads in the rows of one matrix. The rows of a head are contiguous.
 enum class FusedQkv {
   Stacked,     // all query heads, all key heads, all value heads: glm, qwen, bigcode, phi3
   Grouped,     // for each key/value head: its query heads, the key head, the value head: bloom, falcon
@@ -66,8 +67,8 @@ FusedQkv fused_qkv_layout(std::string_view name);
 
 enum class QkvPart { Query, Key, Value };
 // The rows of the fused matrix that hold the heads `heads` of a part, in the order of the heads; neighbours are merged.
-// Query heads for Query, key/value heads for the others. InvalidArgument for heads that are not there, and for
-// FourBlocks with a number of heads that is no multiple of 4 or with fewer key/value heads than query heads.
+// Query heads for Query, key/value heads for the others. InvalidArgument for heads out of range, and for FourBlocks
+// with a number of heads that is not a multiple of 4 or with fewer key/value heads than query heads.
 std::vector<Slice> fused_qkv_rows(FusedQkv layout, const ModelConfig& config, QkvPart part, Slice heads);
 
 }  // namespace anyaccel::llm

@@ -1,4 +1,4 @@
-// Added tokens, by the rules of Hugging Face tokenizers' AddedVocabulary.
+// Implements added tokens, by the rules of Hugging Face tokenizers' AddedVocabulary.
 #include "llm/tokenizer/added_tokens.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace anyaccel::llm {
 namespace {
 
-// Whether the text is one word character (\w of Unicode regular expressions).
+// Returns whether the text is one word character (\w of Unicode regular expressions).
 bool is_word(std::string_view character) {
   static const TextPattern pattern = TextPattern::regex(R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}])");
   PatternWork work(character.size());
@@ -38,7 +38,7 @@ size_t white_space_at_start(std::string_view text) {
   return bytes;
 }
 
-// Where the white space at the end begins.
+// Returns the position where trailing white space begins.
 size_t white_space_at_end(std::string_view text) {
   while (!text.empty()) {
     const size_t last = last_character(text);
@@ -161,7 +161,7 @@ AddedTokens::AddedTokens(const AddedTokenList& list, const Normalizer* normalize
     token.normalized_content =
         token.normalized && normalizer != nullptr ? normalizer->apply(token.content, work) : token.content;
     if (token.special) special_.insert(token.content);
-    // A token that normalization leaves nothing of is never found.
+    // A token that is empty after normalization is never found.
     if (!token.normalized_content.empty()) {
       (token.normalized ? normalized_ : as_written_).add(token.normalized_content, tokens_.size());
     }
@@ -172,7 +172,7 @@ AddedTokens::AddedTokens(const AddedTokenList& list, const Normalizer* normalize
   }
 }
 
-// The longest token at the leftmost place, and on behind it. Parts without a token have token -1.
+// Finds the longest token at the leftmost position, then continues after it. Parts without a token have token -1.
 std::vector<AddedTokens::Match> AddedTokens::matches(std::string_view text, const TextTrie& trie) const {
   std::vector<Match> parts;
   size_t covered = 0;
@@ -190,10 +190,10 @@ std::vector<AddedTokens::Match> AddedTokens::matches(std::string_view text, cons
     if (token.single_word && (ends_with_word(text.substr(0, begin)) || starts_with_word(text.substr(end)))) continue;
     if (token.lstrip) begin = std::max(white_space_at_end(text.substr(0, begin)), covered);
     if (token.rstrip) end += white_space_at_start(text.substr(end));
-    if (begin >= end) continue;  // white space that the token before took
+    if (begin >= end) continue;  // white space that the previous token included
     if (covered < begin) parts.push_back({covered, begin, -1});
     parts.push_back({begin, end, token.id});
-    covered = end;  // a token within white space that the one before took brings the rest of it back
+    covered = end;  // a token inside white space that the previous one included: the rest is text again
   }
   if (covered != text.size()) parts.push_back({covered, text.size(), -1});
   return parts;

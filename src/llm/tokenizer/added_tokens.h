@@ -1,4 +1,4 @@
-// The added tokens of a tokenizer: they are found in a text before anything else happens to it.
+// The added tokens of a tokenizer, which are searched for in a text before any other step.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace anyaccel::llm {
 
-// Finds the longest of several texts at a place.
+// Finds the longest of several texts at a position.
 class TextTrie {
  public:
   void add(std::string_view text, size_t value);
@@ -34,29 +34,29 @@ class TextTrie {
 
 struct AddedToken {
   std::string content;
-  int32_t id = -1;           // -1: wherever it finds a place
-  bool single_word = false;  // only between characters that belong to no word
-  bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // and behind it
-  bool normalized = true;    // looked for in the normalized text, in its normalized form
+  int32_t id = -1;           // -1: the next free id
+  bool single_word = false;  // only if the adjacent characters do not belong to a word
+  bool lstrip = false;       // includes the white space before it
+  bool rstrip = false;       // and after it
+  bool normalized = true;    // searched for in the normalized text, in its normalized form
   bool special = false;      // left out of decoded text
 
-  // Same text and rules; ids do not matter.
+  // Compares text and rules, not ids.
   bool same_rules(const AddedToken& other) const;
 };
 
 // An object {"content": ..., "lstrip": ...}; its id is not read.
 AddedToken read_added_token(const JsonRef& value);
 
-// Added tokens while they are put together from several files, by the rules of Hugging Face tokenizers: a later
-// definition of a token replaces its rules and keeps its id, and once special it stays so.
+// Collects added tokens from several files, by the rules of Hugging Face tokenizers: a later definition of a token
+// replaces its rules and keeps its id, and a special token stays special.
 class AddedTokenList {
  public:
   explicit AddedTokenList(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {}
 
   // The "added_tokens" of a tokenizer.json. CheckpointError for an id that is taken or out of range.
   void add_json(const JsonRef& list);
-  // With the id that the text has already, else the one after all others. Texts without characters do nothing.
+  // Adds a token with the id that the text already has, else the id after all others. Empty texts are ignored.
   void add(const AddedToken& token);
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }
@@ -66,7 +66,7 @@ class AddedTokenList {
   std::optional<int32_t> id_of(const std::string& content) const;
   // The largest id of the vocabulary and the tokens plus one.
   int64_t size() const noexcept { return std::max(vocabulary_.size(), int64_t{next_id_}); }
-  // The text of an id; nothing for one that is free.
+  // Returns the text of an id; nothing for a free one.
   std::optional<std::string> text_of(int32_t id) const;
 
  private:
@@ -81,17 +81,17 @@ class AddedTokenList {
 
 class AddedTokens {
  public:
-  // `split_special`: special tokens in a text are text.
+  // `split_special`: special tokens in a text are treated as text.
   AddedTokens(const AddedTokenList& list, const Normalizer* normalizer, bool split_special = false);
 
-  // Cuts the text (valid UTF-8) at the added tokens; what lies between them comes out normalized.
+  // Splits the text (valid UTF-8) at the added tokens; the text between them is normalized.
   std::vector<TextPiece> split(std::string_view text, PatternWork& work) const;
 
   // The largest id plus one; 0 without tokens.
   int64_t size() const noexcept { return size_; }
   // Null for other ids.
   const std::string* content(int32_t id) const;
-  // The token as decoders get it: in its normalized form.
+  // Returns the token for decoders, in its normalized form.
   const std::string* decoded(int32_t id) const;
   bool is_special(const std::string& token) const { return special_.contains(token); }
   std::optional<int32_t> find(const std::string& content) const;

@@ -1,4 +1,4 @@
-// Byte pair encoding: the rules of Hugging Face tokenizers' BPE model, word by word.
+// Implements byte pair encoding with the rules of Hugging Face tokenizers' BPE model, word by word.
 #include "llm/tokenizer/bpe.h"
 
 #include <algorithm>
@@ -82,7 +82,7 @@ size_t BpeModel::MergeTable::place(uint64_t key) const {
 void BpeModel::MergeTable::put(int32_t left, int32_t right, Merge merge) {
   const size_t at = place(pair_key(left, right));
   keys_[at] = pair_key(left, right);
-  merges_[at] = merge;  // of two merges of the same parts the later one counts
+  merges_[at] = merge;  // of two merges of the same parts the later one is used
 }
 
 const BpeModel::Merge* BpeModel::MergeTable::find(int32_t left, int32_t right) const {
@@ -107,7 +107,7 @@ BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<IdMerge>& merges, Bp
   for (const IdMerge& merge : merges) merges_.put(merge.left, merge.right, {rank++, merge.whole});
 }
 
-// What follows from the vocabulary and the options.
+// Precomputes data from the vocabulary and the options.
 void BpeModel::prepare() {
   if (!options_.unknown.empty()) unknown_id_ = vocabulary_.find(options_.unknown);
   if (!options_.byte_fallback) return;
@@ -158,8 +158,8 @@ void BpeModel::add_unknown(std::vector<int32_t>& ids) const {
   ids.push_back(*unknown_id_);
 }
 
-// One symbol for each character. An unknown character's token comes when the next known character does: the reference
-// does the same, so bytes of byte fallback may overtake it.
+// One symbol for each character. An unknown character's token is added when the next known character is: the reference
+// does the same, so bytes of byte fallback may come before it.
 std::vector<int32_t> BpeModel::first_symbols(std::string_view piece) const {
   std::vector<int32_t> ids;
   ids.reserve(piece.size());

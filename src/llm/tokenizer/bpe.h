@@ -20,16 +20,16 @@ struct BpeOptions {
   std::string suffix;          // of the last symbol of a word
   bool fuse_unknown = false;   // neighbouring unknown characters are one token
   bool byte_fallback = false;  // characters without a token become their bytes, "<0x41>"
-  bool ignore_merges = false;  // a word that is a token is that token, whatever the merges make of it
+  bool ignore_merges = false;  // a word that is a token becomes that token, whatever the merges would produce
 };
 
 class BpeModel {
  public:
   // The "model" of a tokenizer.json. `count`: tokens in all, added ones included. `options` replaces those of the file.
-  // CheckpointError for another kind of model (naming it), an option with a wrong type, or a merge of parts that are no
-  // tokens.
+  // CheckpointError for another kind of model (naming it), an option with a wrong type, or a merge of parts that are
+  // not tokens.
   BpeModel(const JsonRef& value, size_t count, const std::optional<BpeOptions>& options = std::nullopt);
-  // `merges`: ids of two neighbours and of what they become, the most urgent first.
+  // `merges`: ids of two neighbours and of their merged token, highest priority first.
   struct IdMerge {
     int32_t left = 0;
     int32_t right = 0;
@@ -47,7 +47,7 @@ class BpeModel {
     uint32_t rank = 0;
     int32_t id = 0;
   };
-  // Merges by the ids of their two parts: a table of twice as many places as merges, searched from a key's hash on.
+  // Merges by the ids of their two parts: a hash table with twice as many slots as merges and linear probing.
   class MergeTable {
    public:
     void reserve(size_t count);
@@ -80,7 +80,7 @@ class BpeModel {
   BpeOptions options_;
   std::optional<int32_t> unknown_id_;
 
-  // Words that were encoded before. They repeat a lot.
+  // A cache of encoded words, since words repeat often.
   mutable std::mutex cache_lock_;
   mutable std::unordered_map<std::string, std::vector<int32_t>> cache_;
 };

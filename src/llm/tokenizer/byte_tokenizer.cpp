@@ -1,4 +1,4 @@
-// Writes the tokenizer.json of models with random weights; see byte_tokenizer.h.
+// Writes the tokenizer.json of models with random weights.
 #include "llm/tokenizer/byte_tokenizer.h"
 
 #include <ostream>

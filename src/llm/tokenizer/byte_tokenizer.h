@@ -1,5 +1,5 @@
 // A made-up tokenizer for models with random weights: every byte is a token, and the rest of the vocabulary are
-// invented words, so that whatever such a model says decodes to text.
+// invented words, so that any output of such a model decodes to text.
 #pragma once
 
 #include <cstdint>

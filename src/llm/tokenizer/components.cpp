@@ -1,4 +1,4 @@
-// What the readers of tokenizer components share, and GPT-2's byte alphabet.
+// Shared code of the readers of tokenizer components, and GPT-2's byte alphabet.
 #include "llm/tokenizer/components.h"
 
 #include <array>

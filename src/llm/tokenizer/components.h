@@ -1,5 +1,5 @@
-// The steps of a tokenizer.json around its model: normalizers, pre-tokenizers, post-processors and the pieces of text
-// that go through them.
+// Declares the steps of a tokenizer.json around its model: normalizers, pre-tokenizers, post-processors and the pieces
+// of text that they process.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace anyaccel::llm {
 struct TextPiece {
   std::string text;
   bool at_start = false;  // the text begins with it
-  int32_t token = -1;     // an added token that was found; then `text` no longer matters
+  int32_t token = -1;     // an added token that was found; `text` is then unused
 };
 
 class Normalizer {
@@ -37,12 +37,12 @@ class PreTokenizer {
   virtual ~PreTokenizer() = default;
   PreTokenizer(const PreTokenizer&) = delete;
   PreTokenizer& operator=(const PreTokenizer&) = delete;
-  // Splits and changes the pieces that are no tokens.
+  // Splits and changes the pieces that are not tokens.
   virtual void apply(std::vector<TextPiece>& pieces, PatternWork& work) const = 0;
 };
 std::unique_ptr<PreTokenizer> read_pre_tokenizer(const JsonRef& value);
 
-// Puts the model's special tokens around a text.
+// Adds the model's special tokens around a text.
 class PostProcessor {
  public:
   PostProcessor() = default;
@@ -69,7 +69,7 @@ void check_text_size(std::string_view text);
 // Throws CheckpointError: the <kind> "<type>" is not supported; supported are <supported>.
 [[noreturn]] void refuse_component(const JsonRef& value, std::string_view kind, std::string_view supported);
 
-// Throws CheckpointError when a step made so much text of `from` bytes that only a hostile file does it.
+// Throws CheckpointError if a step expanded `from` bytes to an amount of text that only a hostile file causes.
 void check_growth(size_t from, size_t to);
 
 // GPT-2's printable stand-ins for bytes (https://github.com/openai/gpt-2, encoder.py): text of one byte, and the byte

@@ -1,4 +1,4 @@
-// Decoder steps and how text flows through them.
+// Implements the decoder steps and how text flows through them.
 #include "llm/tokenizer/decoders.h"
 
 #include <algorithm>
@@ -19,16 +19,16 @@ struct TextDecoderStep {
   bool joined = false;                 // a step before this one joins all tokens to one
   std::optional<TextPattern> pattern;  // Replace
   std::string content;                 // Replace: the new text. Strip, Metaspace: the character. Suffix: the suffix.
-  size_t start = 0;                    // Strip: characters to take away at most
+  size_t start = 0;                    // Strip: maximum number of characters to remove
   size_t stop = 0;
-  bool prefix_space = false;  // Metaspace: the first token's replacement goes
+  bool prefix_space = false;  // Metaspace: the first token's replacement character is removed
 };
 
 struct DecoderRun::State {
   std::string held;
   bool first = true;       // no token has come yet
   bool has_token = false;  // Suffix: `held` is a token
-  size_t stripped = 0;     // Strip behind a join: characters taken away at the start
+  size_t stripped = 0;     // Strip after a join: number of characters removed at the start
   bool stripping = true;
 };
 
@@ -39,7 +39,7 @@ constexpr std::string_view supported_decoders =
 constexpr int64_t most_stripped = 1 << 20;
 constexpr size_t most_steps = 16;
 
-// Characters of `content` at the beginning, `most` at most, in bytes.
+// Returns the size in bytes of the leading characters equal to `content`, at most `most` of them.
 size_t leading_bytes(std::string_view text, std::string_view content, size_t most) {
   size_t bytes = 0;
   for (size_t i = 0; i < most && text.substr(bytes).starts_with(content); ++i) bytes += content.size();
@@ -79,7 +79,7 @@ std::string bytes_of_token(std::string token) {
   return bytes;
 }
 
-// Takes the characters that are complete off `bytes`; what is broken becomes U+FFFD.
+// Removes the complete characters from `bytes`; invalid ones become U+FFFD.
 std::string take_complete(std::string& bytes) {
   std::string text;
   size_t taken = 0;

@@ -1,4 +1,4 @@
-// The decoders of tokenizer.json: they turn tokens into text, one token after the other.
+// Declares the decoders of tokenizer.json, which convert tokens to text, one token after the other.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace anyaccel::llm {
 
 struct TextDecoderStep;
 
-// The decoders of a file in order, nested sequences laid flat. Without any, tokens are joined with spaces.
+// The decoders of a file in order, with nested sequences flattened. Without any, tokens are joined with spaces.
 class DecoderChain {
  public:
   // CheckpointError for an unknown type, naming those that are supported. `value` may be null.
@@ -29,8 +29,8 @@ class DecoderChain {
   std::vector<TextDecoderStep> steps_;
 };
 
-// One text on its way through a chain. Each step gets tokens (or, behind a step that joins them all to one, fragments
-// of that one) and passes on what is certain.
+// Decodes one text through a chain. Each step receives tokens (or, after a step that joins them all into one, fragments
+// of that one) and passes on the text that is final.
 class DecoderRun {
  public:
   DecoderRun(const DecoderChain& chain, bool streaming);

@@ -1,4 +1,4 @@
-// Puts a tokenizer together from the files of a directory, as transformers' AutoTokenizer does.
+// Builds a tokenizer from the files of a directory, as transformers' AutoTokenizer does.
 #include "llm/tokenizer/directory.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace anyaccel::llm {
 
-// Has access to what loading sets on a tokenizer.
+// Has access to the members of a tokenizer that loading sets.
 class TokenizerDirectory {
  public:
   static void set_ends(Tokenizer& tokenizer, const TokenizerSettings& settings) {
@@ -42,7 +42,7 @@ constexpr std::string_view qwen2_pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|)"
     R"(\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+)";
 
-// The steps that a class has of its own, written as a tokenizer.json would.
+// The built-in steps of a class, in the form of a tokenizer.json.
 JsonDocument class_steps(TokenizerClass kind, const TokenizerSettings& settings) {
   const bool prefix = settings.add_prefix_space.value_or(kind == TokenizerClass::Llama);
   const std::string flag = prefix ? "true" : "false";
@@ -79,7 +79,7 @@ std::map<int32_t, AddedToken> by_id(const std::vector<DeclaredToken>& tokens) {
   return map;
 }
 
-// Adds what the settings name, in transformers' order: the order decides which new token gets which id.
+// Adds the tokens of the settings in transformers' order, which determines which new token gets which id.
 void add_tokens(const TokenizerSettings& settings, const std::map<int32_t, AddedToken>& declared,
                 const std::vector<AddedToken>& extra, AddedTokenList& list) {
   std::vector<AddedToken> added;
@@ -94,7 +94,7 @@ void add_tokens(const TokenizerSettings& settings, const std::map<int32_t, Added
     added.push_back(token);
     added.back().special = token.special || is_named(token.content);
   }
-  // Of two that name the same new token the later one's rules count.
+  // If two settings name the same new token, the later one's rules apply.
   const auto add_unknown = [&](const AddedToken& token) {
     if (!known.contains(token.content)) added.push_back(token);
   };
@@ -114,7 +114,8 @@ void add_tokens(const TokenizerSettings& settings, const std::map<int32_t, Added
   for (const AddedToken& token : extra) add_plain(token);
 }
 
-// Every file's ids must be those that the tokens have. `base`: what `source`, the tokenizer's main file, defines.
+// Checks that every file's ids are those of the tokens. `base`: the tokens that `source`, the tokenizer's main file,
+// defines.
 void check_ids(const std::vector<DeclaredToken>& declared, const AddedTokenList& list, const AddedTokenList& base,
                const std::string& source) {
   for (const auto& [token, file] : declared) {
@@ -166,7 +167,7 @@ void note_passed_over(const TokenizerSettings& settings, const TokenizerFiles& f
     if (list.id_of(token.content) == token.id) continue;
     notes.push_back(file + ": the token " + quote_text(token.content) + " with the id " + std::to_string(token.id) +
                     " is not used, because " + files.tokenizer_config->path + " has its own added_tokens_decoder");
-    return;  // one is enough to say it
+    return;  // one note is enough
   }
 }
 
@@ -214,7 +215,7 @@ std::unique_ptr<Tokenizer> load_json(const TokenizerFiles& files) {
                       " does not have it");
     }
   }
-  // They can lose their ids only to another file's list.
+  // Only another file's list can give them other ids.
   check_ids(of_file, list, list, files.tokenizer_config ? files.tokenizer_config->path : files.tokenizer_json->path);
   parts.post_processor = read_post_processor(document, list.size() - 1);
   note_ends(settings, files, parts.post_processor.get(), list, notes);
@@ -252,7 +253,7 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const TokenizerFiles& files) {
     return finish(std::move(tokenizer), settings, std::move(notes));
   }
   if (!llama) {
-    // Without a class the model's own settings count, and a text begins with its BOS.
+    // Without a class the model's own settings apply, and a text begins with its BOS.
     settings.kind = TokenizerClass::Llama;
     if (!settings.add_bos) settings.add_bos = true;
     if (!settings.add_prefix_space) settings.add_prefix_space = model.add_dummy_prefix;
@@ -319,7 +320,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files, const std
   if (!files.tokenizer_model) {
     throw CheckpointError(dir + ": has no tokenizer; expected tokenizer.json or tokenizer.model");
   }
-  // On its own it is what Google's library reads: names of its control tokens in a text are text.
+  // Without other files it is read as by Google's library: names of its control tokens in a text are plain text.
   if (!files.tokenizer_config && !files.special_tokens_map && !files.added_tokens && !files.config) {
     return Tokenizer::parse_sentencepiece(files.tokenizer_model->text, files.tokenizer_model->path);
   }

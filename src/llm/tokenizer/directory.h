@@ -1,4 +1,4 @@
-// A tokenizer from all the files of a model directory that say something about it.
+// Builds a tokenizer from all the files of a model directory that describe it.
 #pragma once
 
 #include <filesystem>

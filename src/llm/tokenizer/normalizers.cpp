@@ -1,4 +1,4 @@
-// The normalizers of tokenizer.json.
+// Implements the normalizers of tokenizer.json.
 #include <optional>
 
 #include "base/utf8.h"

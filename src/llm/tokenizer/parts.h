@@ -1,4 +1,4 @@
-// What a tokenizer of byte pair encoding is made of, whichever files it comes from.
+// The parts of a tokenizer of byte pair encoding, independent of the files that they come from.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ struct TokenizerParts {
   bool split_special = false;  // special tokens in a text are text
 };
 
-// What TokenizerParts become. `added` belongs to the vocabulary of the model.
+// Builds a tokenizer from TokenizerParts. `added` belongs to the vocabulary of the model.
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerParts parts, const AddedTokenList& added);
 
 // The model of a tokenizer.json. `options` replaces those of the file. CheckpointError for any other kind than BPE.
@@ -40,8 +40,8 @@ void read_added_tokens(const JsonDocument& document, AddedTokenList& list);
 // CheckpointError for a kind of SentencePiece model that is not supported, naming it, and for pieces that contradict
 // each other.
 void check_sentencepiece_model(const SentencePieceModel& model, const std::string& source);
-// The pieces with the merges that transformers derives: every way to build a piece of two others, pieces with smaller
-// ids first. CheckpointError where that would take very long.
+// The pieces with the merges that transformers derives: every way to combine two pieces into a third, pieces with
+// smaller ids first. CheckpointError where that would take very long.
 std::unique_ptr<BpeModel> make_bpe(const SentencePieceModel& model, const std::string& source, BpeOptions options);
 
 }  // namespace anyaccel::llm

@@ -1,4 +1,4 @@
-// The post-processors of tokenizer.json, for one text (not for pairs).
+// Implements the post-processors of tokenizer.json, for one text (not for pairs).
 #include "llm/tokenizer/components.h"
 
 namespace anyaccel::llm {
@@ -6,7 +6,7 @@ namespace {
 
 constexpr std::string_view supported_post_processors = "Sequence, TemplateProcessing, ByteLevel";
 
-// Changes only where tokens lie in the text, which nobody asks for here.
+// Changes only token offsets in the text, which are not used here.
 class NoPostProcessor : public PostProcessor {
  public:
   void apply(std::vector<int32_t>&, bool) const override {}

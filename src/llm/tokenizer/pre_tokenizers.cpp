@@ -1,4 +1,4 @@
-// The pre-tokenizers of tokenizer.json: they cut a text into the pieces that become tokens independently.
+// Implements the pre-tokenizers of tokenizer.json, which split a text into pieces that are tokenized independently.
 #include <functional>
 
 #include "base/utf8.h"
@@ -24,7 +24,7 @@ Behavior read_behavior(const JsonRef& value) {
   value.fail("\"Isolated\", \"Removed\", \"MergedWithPrevious\", \"MergedWithNext\" or \"Contiguous\"");
 }
 
-// Joins the spans that the behaviour keeps together.
+// Joins the spans that the behaviour does not separate.
 std::vector<TextSpan> join_spans(const std::vector<TextSpan>& spans, Behavior behavior) {
   if (behavior == Behavior::Isolated || behavior == Behavior::Removed) return spans;
   std::vector<TextSpan> joined;
@@ -77,7 +77,7 @@ std::vector<TextSpan> character_spans(std::string_view text, bool (*is_match)(ch
   return spans;
 }
 
-// Calls `step` for each piece that is no token; it appends what the piece becomes.
+// Calls `step` for each piece that is not a token; `step` appends the resulting pieces.
 template <typename F>
 void replace_pieces(std::vector<TextPiece>& pieces, F&& step) {
   std::vector<TextPiece> out;

@@ -1,10 +1,10 @@
-// Regular expressions through PCRE2: compiled to machine code where that works, with limits on steps and memory, so
+// Runs regular expressions with PCRE2: compiled to machine code where possible, with limits on steps and memory, so
 // that no pattern can hang or exhaust the program.
 //
-// PCRE2 limits the backtracking of each place where a match may begin, not the work on a text, and a step of that limit may
-// run over the whole rest of the text. So a match is first looked for in a short window with a small limit, which bounds
-// it by the product of the two (real patterns hardly ever need more); when it runs into the window's end, in a wider one;
-// and then without either, with a callout before every item of the pattern that counts what it does.
+// PCRE2 limits the backtracking for each start position of a match, not the total work on a text, and a single step may
+// scan the whole rest of the text. So a match is first searched for in a short window with a small limit, which bounds
+// the work by the product of the two (real patterns hardly ever need more); if it reaches the window's end, in a wider
+// window; and finally without either limit, but with a callout before every item of the pattern that counts the steps.
 #include "llm/tokenizer/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -23,9 +23,9 @@ namespace {
 constexpr size_t max_pattern_bytes = 1 << 16;
 constexpr size_t narrow_window = 64;
 constexpr size_t wide_window = 1024;
-constexpr uint32_t window_limit = 64;      // backtracking at one place in a window
-constexpr uint64_t steps_of_place = 4;     // what a place in a narrow window counts
-constexpr uint64_t repeats_per_step = 16;  // of characters that a pattern counts before it can fail
+constexpr uint32_t window_limit = 64;      // backtracking at one position in a window
+constexpr uint64_t steps_of_place = 4;     // steps counted for a position in a narrow window
+constexpr uint64_t repeats_per_step = 16;  // number of characters that a pattern counts before it can fail
 constexpr uint32_t max_heap_kib = 256 << 10;
 constexpr size_t jit_stack_start = 32 << 10;
 constexpr size_t jit_stack_most = 8 << 20;
@@ -36,7 +36,7 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(text);
 }
 
-// What a match needs besides the pattern; one for each thread.
+// The data that matching needs in addition to the pattern; one for each thread.
 class MatchState {
  public:
   MatchState()
@@ -68,15 +68,15 @@ class MatchState {
   pcre2_jit_stack* stack_;
 };
 
-// What a callout counts for.
+// The number of steps that a callout counts for.
 struct Counter {
   PatternWork* work = nullptr;
   uint64_t weight = 1;  // steps of an item
-  size_t last = 0;      // where the latest item stood
-  size_t place = 0;     // where the match that is tried begins
+  size_t last = 0;      // position of the latest item
+  size_t place = 0;     // start of the current match attempt
 };
 
-// Before an item: counts it, and the characters that the item before it has gone over.
+// Called before an item: counts it, and the characters that the previous item consumed.
 int count_item(pcre2_callout_block* block, void* data) {
   auto* counter = static_cast<Counter*>(data);
   const size_t at = block->current_position;
@@ -111,7 +111,7 @@ pcre2_code* compile(std::string_view translated, uint32_t options, int& error) {
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | options, &error,
                                    &offset, context.get());
-  // When this fails the pattern is interpreted.
+  // If this fails the pattern is interpreted.
   if (code != nullptr) pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
   return code;
 }
@@ -199,13 +199,13 @@ std::optional<std::pair<size_t, size_t>> TextPattern::find(std::string_view text
     }
     return {range[0], range[1]};
   };
-  // Looks for a match in a window from `from` on.
+  // Searches for a match in a window that begins at `from`.
   const auto try_window = [&](size_t bytes, uint32_t options) {
     size_t end = std::min(from + bytes, text.size());
     while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
     const int result = match(compiled_->code, end, options | (end < text.size() ? PCRE2_PARTIAL_HARD : 0),
                              state.context(window_limit, nullptr, nullptr));
-    // A match, also one that needs text behind the window, tells how many places were tried.
+    // A match, also one that needs text after the window, shows how many positions were tried.
     const bool tells = (options & PCRE2_ANCHORED) == 0 && (result >= 0 || result == PCRE2_ERROR_PARTIAL);
     const size_t last = (options & PCRE2_ANCHORED) != 0 ? from : tells ? std::max(range[0], from) : end;
     if (!work.spend((last - from + 1) * steps_of_place * (bytes / narrow_window))) refuse(from);

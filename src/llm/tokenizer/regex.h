@@ -1,4 +1,5 @@
-// Patterns of tokenizer files: literal texts and regular expressions, compiled once, found in UTF-8 text.
+// Patterns of tokenizer files: literal texts and regular expressions, compiled once, which are searched for in UTF-8
+// text.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,8 @@ struct TextSpan {
   bool is_match = false;
 };
 
-// What all patterns together may do on one text. A step is about one character that a pattern looks at; the limit grows
-// with the text, and patterns of real tokenizers need a small part of it.
+// Limits the work of all patterns together on one text. A step is about one character that a pattern examines; the
+// limit grows with the text, and patterns of real tokenizers need a small part of it.
 class PatternWork {
  public:
   explicit PatternWork(size_t text_bytes) { allow(text_bytes); }
@@ -54,9 +55,9 @@ class TextPattern {
   // with the reason for one that is malformed, too long, or uses something that cannot be translated.
   static TextPattern regex(std::string_view pattern);
 
-  // The matches from left to right and what lies between them. `text` is valid UTF-8. Any number of threads may do this
-  // at once, each with a `work` of its own. CheckpointError, with the pattern and the place it came to, when `work`
-  // reaches its limit.
+  // Returns the matches from left to right and the text between them. `text` is valid UTF-8. Any number of threads may
+  // do this at once, each with a `work` of its own. CheckpointError, with the pattern and the position it reached, when
+  // `work` reaches its limit.
   std::vector<TextSpan> spans(std::string_view text, PatternWork& work) const;
 
  private:
@@ -68,7 +69,7 @@ class TextPattern {
   std::shared_ptr<const Compiled> compiled_;
 };
 
-// The pattern as PCRE2 reads it; for TextPattern and its tests. InvalidArgument as above.
+// Translates the pattern to PCRE2's syntax; for TextPattern and its tests. InvalidArgument as above.
 std::string translate_regex(std::string_view pattern);
 
 }  // namespace anyaccel::llm

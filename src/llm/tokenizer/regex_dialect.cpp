@@ -1,4 +1,4 @@
-// Differences between Oniguruma's Ruby dialect, which tokenizer files are written in, and PCRE2.
+// Translates Oniguruma's Ruby dialect, which tokenizer files use, to PCRE2.
 #include <utility>
 
 #include "anyaccel/error.h"
@@ -53,7 +53,7 @@ class Translator {
   void escape() {
     const char c = at_ + 1 < in_.size() ? in_[at_ + 1] : '\0';
     if (c == 's' || c == 'S') {
-      // PCRE2's own class also has U+180E, which is no white space any more.
+      // PCRE2's own class also has U+180E, which is no longer white space.
       out_ += c == 's' ? "\\p{White_Space}" : "\\P{White_Space}";
       at_ += 2;
     } else if (c == 'w') {
@@ -92,7 +92,7 @@ class Translator {
     }
   }
 
-  // A set inside a set is their union: its brackets go.
+  // A set inside a set is their union: its brackets are dropped.
   void in_class() {
     if (next_is("[:")) {
       named_class();

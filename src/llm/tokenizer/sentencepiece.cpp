@@ -1,5 +1,5 @@
-// SentencePiece's BPE kind: merges whichever two neighbours form the piece with the best score. By the rules of
-// Google's library (bpe_model.cc, normalizer.cc, sentencepiece_processor.cc) without character normalization.
+// Implements SentencePiece's BPE: merges the two neighbours that form the piece with the best score. It follows the
+// rules of Google's library (bpe_model.cc, normalizer.cc, sentencepiece_processor.cc) without character normalization.
 #include <algorithm>
 #include <queue>
 #include <unordered_map>
@@ -172,7 +172,7 @@ class SentencePieceTokenizer : public Tokenizer {
     bool after_unknown = false;
     for (const Symbol& symbol : merged_symbols(text, splits)) {
       if (symbol.text.empty()) continue;
-      // A piece that is marked unused comes apart into what it was merged from.
+      // A piece that is marked unused is split into the pieces it was merged from.
       std::vector<std::string_view> parts = {symbol.text};
       while (!parts.empty()) {
         const std::string_view part = parts.back();
@@ -210,7 +210,7 @@ class SentencePieceTokenizer : public Tokenizer {
     std::priority_queue<Pair> queue;
     const auto offer = [&](int32_t left, int32_t right) {
       if (left < 0 || right < 0 || at(left).frozen || at(right).frozen) return;
-      // Neighbours lie next to each other in the text.
+      // Neighbours are adjacent in the text.
       const std::string_view both(at(left).text.data(), at(left).text.size() + at(right).text.size());
       const auto found = pieces_.find(both);
       if (found == pieces_.end()) return;
@@ -276,7 +276,7 @@ class SentencePieceTokenizer::Stream : public TokenTextStream {
   void finish(std::string& out) override { leave_bytes(true, out); }
 
  private:
-  // Complete characters go out at once; every byte that belongs to none becomes U+FFFD.
+  // Complete characters are returned at once; every byte that belongs to none becomes U+FFFD.
   void leave_bytes(bool all, std::string& out) {
     size_t taken = 0;
     while (taken < bytes_.size()) {
@@ -294,7 +294,7 @@ class SentencePieceTokenizer::Stream : public TokenTextStream {
     if (piece.type == PieceType::Unknown) return tokenizer_.model_.unk_surface;
     std::string_view text = piece.text;
     const SentencePieceModel& model = tokenizer_.model_;
-    // The space that encoding put in front of the text goes.
+    // Removes the space that encoding prepended to the text.
     if (at_start_ && (model.add_dummy_prefix || model.remove_extra_whitespaces) && text.starts_with(space_symbol)) {
       text.remove_prefix(space_symbol.size());
       space_seen_ = !model.remove_extra_whitespaces;

@@ -35,7 +35,7 @@ struct SentencePieceModel {
   bool has_denormalizer = false;
 };
 
-// CheckpointError for bytes that are no such message: cut short, a wrong field type, text that is not UTF-8.
+// CheckpointError for bytes that are not such a message: truncated, a wrong field type, text that is not UTF-8.
 SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view source);
 
 }  // namespace anyaccel::llm

@@ -1,4 +1,4 @@
-// Reading the small files beside a tokenizer.
+// Reads the small files that accompany a tokenizer.
 #include "llm/tokenizer/settings.h"
 
 #include <algorithm>
@@ -102,7 +102,7 @@ void set_class_tokens(TokenizerClass kind, NamedTokens& named) {
   }
 }
 
-// Every member called "<something>_token". The values of add_bos_token and add_eos_token are no tokens.
+// Every member called "<something>_token". The values of add_bos_token and add_eos_token are not tokens.
 void read_named(const JsonRef& root, NamedTokens& named) {
   for (size_t i = 0; i < root.size(); ++i) {
     const std::string& name = root.key(i);

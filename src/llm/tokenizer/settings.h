@@ -1,6 +1,6 @@
-// What the files beside tokenizer.json or tokenizer.model say: tokenizer_config.json, special_tokens_map.json,
-// added_tokens.json, and the model type of config.json. By the rules of transformers 5 (tokenization_utils_base.py,
-// tokenization_auto.py); docs/tokenizers.md says them in words.
+// Reads the files that accompany tokenizer.json or tokenizer.model: tokenizer_config.json, special_tokens_map.json,
+// added_tokens.json, and the model type of config.json. The rules are those of transformers 5
+// (tokenization_utils_base.py, tokenization_auto.py); docs/tokenizers.md describes them.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ struct TokenizerFile {
   std::string text;
 };
 
-// The files of a model directory that say something about its tokenizer.
+// The files of a model directory that describe its tokenizer.
 struct TokenizerFiles {
   std::optional<TokenizerFile> tokenizer_json;
   std::optional<TokenizerFile> tokenizer_model;
@@ -42,12 +42,12 @@ struct DeclaredToken {
 struct NamedToken {
   std::string name;
   AddedToken token;
-  bool implied = false;  // no file names it: the class does
+  bool implied = false;  // named by the class, not by a file
 };
 
 struct TokenizerSettings {
   TokenizerClass kind = TokenizerClass::Generic;
-  bool names_llama = false;  // the files name LlamaTokenizer, which is not always what reads a tokenizer.json
+  bool names_llama = false;  // the files name LlamaTokenizer, which does not always read a tokenizer.json
   bool legacy = false;
   std::optional<bool> add_prefix_space;
   std::optional<bool> add_bos;
@@ -64,12 +64,12 @@ struct TokenizerSettings {
   std::optional<std::vector<AddedToken>> extra;
   std::vector<AddedToken> additional;
 
-  std::vector<std::string> notes;  // what a person should know
+  std::vector<std::string> notes;  // notes for the user
 
   const AddedToken* find_named(std::string_view name) const;
 };
 
-// CheckpointError for files that are no such JSON, for an id that is used twice or out of range.
+// CheckpointError for files that are not such JSON, for an id that is used twice or out of range.
 TokenizerSettings read_tokenizer_settings(const TokenizerFiles& files);
 
 }  // namespace anyaccel::llm

@@ -1,4 +1,4 @@
-// What a tokenizer gives to decode(): a machine that takes ids and gives text.
+// The state machine of a tokenizer for decode(): takes ids and returns text.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ class TokenTextStream {
   TokenTextStream(const TokenTextStream&) = delete;
   TokenTextStream& operator=(const TokenTextStream&) = delete;
 
-  // Appends the text that is certain now.
+  // Appends the text that is final now.
   virtual void push(int32_t id, std::string& out) = 0;
   virtual void finish(std::string& out) = 0;
 };
 
-// With `streaming`, a run of byte tokens this long gives out its complete characters.
+// With `streaming`, a run of byte tokens this long returns its complete characters.
 inline constexpr size_t longest_held_run = 64;
 
 }  // namespace anyaccel::llm

@@ -1,4 +1,4 @@
-// Loading a tokenizer from a model directory, and decoding.
+// Loads a tokenizer from a model directory, and decodes.
 #include "anyaccel/llm/tokenizer.h"
 
 #include "llm/tokenizer/directory.h"

@@ -1,5 +1,5 @@
-// A tokenizer of byte pair encoding put together: added tokens, normalizer, pre-tokenizer, model, post-processor,
-// decoder; and how a tokenizer.json names them.
+// Builds a tokenizer of byte pair encoding from its parts (added tokens, normalizer, pre-tokenizer, model,
+// post-processor, decoder), and reads them from a tokenizer.json.
 #include <algorithm>
 
 #include "anyaccel/error.h"

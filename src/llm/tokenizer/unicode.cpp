@@ -1,4 +1,4 @@
-// Unicode properties and normalization on top of utf8proc.
+// Implements Unicode properties and normalization with utf8proc.
 #include "llm/tokenizer/unicode.h"
 
 #include <utf8proc.h>

@@ -1,4 +1,4 @@
-// Unicode questions that tokenizers ask, and the normalization forms.
+// Unicode properties that tokenizers need, and the normalization forms.
 #pragma once
 
 #include <string>

@@ -31,7 +31,7 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens) : tokens_(std::move(toke
   index();
 }
 
-// Only when the texts do not move any more.
+// Only once the texts no longer move in memory.
 void Vocabulary::index() {
   ids_.reserve(tokens_.size());
   for (size_t id = 0; id < tokens_.size(); ++id) {

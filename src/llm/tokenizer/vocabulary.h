@@ -16,7 +16,7 @@ class Vocabulary {
  public:
   Vocabulary() = default;
   // {"token": id, ...} for at most `count` tokens in all, added ones included. CheckpointError for an id that is taken,
-  // negative, or so large that the vocabulary would mostly be holes.
+  // negative, or so large that the vocabulary would consist mostly of gaps.
   Vocabulary(const JsonRef& tokens, size_t count);
   // Tokens whose ids are their places. They must differ.
   explicit Vocabulary(std::vector<std::string> tokens);
@@ -39,7 +39,7 @@ class Vocabulary {
   std::unordered_map<std::string_view, int32_t> ids_;  // keys point into tokens_
 };
 
-// Ids of a vocabulary of `count` tokens may not reach this: holes are allowed, but not memory for nothing.
+// Upper bound of the ids of a vocabulary of `count` tokens: gaps are allowed, but must not waste memory.
 int64_t id_limit(size_t count) noexcept;
 
 }  // namespace anyaccel::llm

@@ -19,7 +19,8 @@
 namespace anyaccel {
 namespace {
 
-// Field 22 of /proc/<pid>/stat: clock ticks after boot at which the process started. Empty when there is no such process.
+// Field 22 of /proc/<pid>/stat: clock ticks after boot at which the process started. Empty when there is no such
+// process.
 std::string start_time(const std::string& pid) {
   std::ifstream file("/proc/" + pid + "/stat");
   std::string text((std::istreambuf_iterator<char>(file)), {});

@@ -13,7 +13,8 @@ const unsigned char* bytes(std::string_view text) { return reinterpret_cast<cons
 
 }  // namespace
 
-// These calls cannot fail and need no sodium_init(), which only prepares random numbers and the choice of faster ciphers.
+// These calls cannot fail and need no sodium_init(), which only prepares random numbers and the choice of faster
+// ciphers.
 Digest sha256(std::string_view data) {
   Digest digest{};
   static_assert(sizeof(digest) == crypto_hash_sha256_BYTES);

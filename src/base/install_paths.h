@@ -5,8 +5,9 @@
 
 namespace anyaccel {
 
-// The folder that holds bin, include, lib and share: the parent of the running program's folder when that is an installed
-// anyaccel, else the package that the running program was built against; empty if the program runs from a build tree.
+// The folder that holds bin, include, lib and share: the parent of the running program's folder when that is an
+// installed anyaccel, else the package that the running program was built against; empty if the program runs from a
+// build tree.
 std::string install_prefix();
 std::string install_include_dir();   // <prefix>/include, or the source tree's
 std::string install_kernels_dir();   // <prefix>/share/anyaccel/kernels, or the source tree's: sources of ops

@@ -23,8 +23,9 @@ class LibraryImage {
 
   // The hash of the contents, as file_hash().
   const std::string& hash() const noexcept { return hash_; }
-  // dlopen() of the contents with RTLD_NOW and RTLD_LOCAL; null, and `error`, when that fails. Where /proc is not mounted, or
-  // memory files may not be executed, through a file in a private folder of this process, which is removed again.
+  // dlopen() of the contents with RTLD_NOW and RTLD_LOCAL; null, and `error`, when that fails. Where /proc is not
+  // mounted, or memory files may not be executed, through a file in a private folder of this process, which is removed
+  // again.
   void* open(std::string& error) const;
 
  private:

@@ -11,8 +11,8 @@ namespace anyaccel {
 // one.
 std::string find_program(const std::string& name);
 
-// Splits as a POSIX shell does without expanding anything: blanks separate, '...' keeps what it encloses, "..." too except
-// for a backslash before $ ` " \ and a line's end, a backslash keeps the next character. InvalidArgument for an
+// Splits as a POSIX shell does without expanding anything: blanks separate, '...' keeps what it encloses, "..." too
+// except for a backslash before $ ` " \ and a line's end, a backslash keeps the next character. InvalidArgument for an
 // unterminated quotation; `what` names the text in the message ("--launcher_args").
 std::vector<std::string> split_words(std::string_view text, std::string_view what);
 

@@ -1,15 +1,15 @@
 // Opens files and folders that no other user can change. All files that are loaded as code, or decide which code runs,
 // are opened through here.
 //
-// The rule is that of ssh's StrictModes, for the file and every folder from it up to the root: it belongs to this user or to
-// root, and neither its group nor others can write it. A folder with the sticky bit (/tmp) may be writable, since only
-// a file's owner can rename or remove it there. A symbolic link on the way must belong to this user or root too. A
+// The rule is that of ssh's StrictModes, for the file and every folder from it up to the root: it belongs to this user
+// or to root, and neither its group nor others can write it. A folder with the sticky bit (/tmp) may be writable, since
+// only a file's owner can rename or remove it there. A symbolic link on the way must belong to this user or root too. A
 // group of which the user is the only member does not count as the user, because other members may be added later. An
 // access list that grants write access shows in the group's bits, which are its mask, so it is rejected as well (NFS
 // version 4 lists do not show in the mode and are not checked).
 //
-// The path is walked from the root folder by folder, each opened inside the one before without following links, so that what
-// is checked is what is used. Only the trusted users can change the file that `path` of the result refers to
+// The path is walked from the root folder by folder, each opened inside the one before without following links, so that
+// what is checked is what is used. Only the trusted users can change the file that `path` of the result refers to
 // afterwards, so it may be passed to a compiler or to dlopen().
 #pragma once
 

@@ -1,5 +1,5 @@
-// anyaccel build-ops: compiles the host ops ahead, so that no program waits for a compiler later, and prints which op is
-// built, which could be, and why not.
+// Implements anyaccel build-ops: compiles host ops ahead of time, so that no program waits for a compiler later, and
+// prints which ops are built, which could be, and which cannot, with the reason.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -55,7 +55,7 @@ std::vector<Op> survey(const std::vector<std::string>& names) {
     const auto is_this = [&](const std::string& name) { return name == builder_name || name == op.builder->op_name(); };
     const bool named = std::any_of(names.begin(), names.end(), is_this);
     op.asked = named || (names.empty() && switch_of(op.builder->build_var()).value_or(all));
-    // Asking for everything is not asking for what cannot be; asking for one op is.
+    // A request for all ops skips incompatible ones; a request for one op fails if it is incompatible.
     if (op.asked && !op.compatible) {
       if (named) op.failed = true;
       op.asked = false;
@@ -81,7 +81,7 @@ std::vector<Op> survey(const std::vector<std::string>& names) {
   return ops;
 }
 
-// Builds what was asked for, `jobs` at a time. One line on standard error says how far it is.
+// Builds the requested ops, `jobs` at a time. One line on standard error shows the progress.
 void build(std::vector<Op>& ops, const std::string& prebuilt) {
   std::vector<Op*> work;
   for (Op& op : ops) {

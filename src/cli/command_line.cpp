@@ -1,4 +1,4 @@
-// Implements command_line.h: options of a sub-command, by CLI11, whose headers take seconds to compile.
+// Parses options of a sub-command with CLI11, whose headers take seconds to compile.
 #include "cli/command_line.h"
 
 #include <CLI/CLI.hpp>
@@ -153,10 +153,10 @@ void CommandLine::read(int argc, char** argv) {
     app_->parse(static_cast<int>(pointers.size()), pointers.data());
     refuse_unknown_options();
   } catch (const CLI::ParseError& error) {
-    // What is wrong may stand before --json, which then was not reached.
+    // The error may come before --json, which was then not parsed.
     const auto is_json = [](const char* word) { return std::strcmp(word, "--json") == 0; };
     if (json_ != nullptr) *json_ = *json_ || std::any_of(argv + 1, argv + argc, is_json);
-    // A mistyped option's value is taken for something else, and the right option is missed.
+    // The value of a mistyped option causes a misleading second error, and so does the missing correct option.
     if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::Success)) refuse_unknown_options();
     throw;
   }

@@ -1,4 +1,5 @@
-// Options of a sub-command, by CLI11, whose headers take seconds to compile: only command_line.cpp includes them.
+// Parses options of a sub-command with CLI11, whose headers take seconds to compile: only command_line.cpp includes
+// them.
 #pragma once
 
 #include <memory>
@@ -12,12 +13,12 @@ class Option;
 
 namespace anyaccel::cli {
 
-// An option that was added; changes how it reads and how --help shows it.
+// An added option; sets how it is parsed and shown by --help.
 class CommandOption {
  public:
   explicit CommandOption(CLI::Option* option) : option_(option) {}
 
-  CommandOption& type(const std::string& name);  // what --help shows in the value's place
+  CommandOption& type(const std::string& name);  // placeholder of the value in --help
   CommandOption& show_default();
   CommandOption& hidden();
   CommandOption& required();
@@ -38,31 +39,31 @@ class CommandOption {
 
 class CommandLine {
  public:
-  // `name` is what a person types: "anyaccel generate".
+  // `name` is the command as typed: "anyaccel generate".
   CommandLine(const std::string& description, const std::string& name);
   ~CommandLine();
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
   // `names`: "-q,--quiet", or a word for what comes without an option. T: std::string, std::optional<std::string>,
-  // std::vector<std::string>, int, int64_t, size_t or double. parse() writes into `value`, whose address is kept. An empty value
-  // ("--name=" or "--name ''") is one for texts, and wrong for numbers.
+  // std::vector<std::string>, int, int64_t, size_t or double. parse() writes into `value`, whose address is kept. An
+  // empty value ("--name=" or "--name ''") is one for texts, and wrong for numbers.
   template <class T>
   CommandOption add_option(const std::string& names, T& value, const std::string& help);
   CommandOption add_flag(const std::string& names, bool& value, const std::string& help);
-  // --json: run_command() then prints errors as an object on standard output too.
+  // Adds --json: run_command() then prints errors as an object on standard output too.
   CommandOption add_json_flag(bool& value, const std::string& help);
-  // --quiet: once it is read, nothing below an error is logged, whatever ANYACCEL_LOG says.
+  // Adds --quiet: once it is parsed, only errors are logged, whatever ANYACCEL_LOG says.
   CommandOption add_quiet_flag(const std::string& names, bool& value, const std::string& help);
   void footer(const std::string& text);
-  // The first word that is no option ends the options; it and what follows are rest().
+  // The first word that is not an option ends the options; it and the following words are rest().
   void end_at_first_word();
 
-  // False when --help was asked for, which is printed. Throws UsageError; of a word that looks like an option and is none,
-  // it names the nearest option.
+  // Returns false if --help was given, after printing the help. Throws UsageError; for an unknown option it suggests
+  // the closest one.
   bool parse(int argc, char** argv);
   std::vector<std::string> rest() const;
-  // Whether --json was given, also when parse() failed.
+  // Returns whether --json was given, also if parse() failed.
   bool json() const { return json_ != nullptr && *json_; }
 
  private:

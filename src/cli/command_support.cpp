@@ -1,4 +1,4 @@
-// Parsing and error reporting of the sub-commands; see command_support.h.
+// Implements parsing and error reporting of the sub-commands.
 #include "cli/command_support.h"
 
 #include <unistd.h>
@@ -28,7 +28,7 @@ struct Failure {
   std::string message;
   std::string kind;  // of the object's error; docs/command_line.md lists them
   int code = 1;
-  JsonValue object = JsonMembers();  // what there was before
+  JsonValue object = JsonMembers();  // results from before the error
 };
 
 Failure describe(const std::exception_ptr& thrown) {
@@ -61,7 +61,8 @@ Failure describe(const std::exception_ptr& thrown) {
   }
 }
 
-// Of the ranks of a job, the first speaks for all. Asked before or after there is a process group, so by what launchers set.
+// Rank 0 prints for all ranks of a job. Called before or after a process group exists, so it uses the launchers'
+// variables.
 bool is_first_rank() {
   for (const char* name :
        {"RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
@@ -85,11 +86,11 @@ int report_failure(const Failure& failure, bool json) {
   return failure.code;
 }
 
-// Text that was buffered is written; a full disk or a closed descriptor shows here.
+// Writes buffered text; a full disk or a closed descriptor is detected here.
 int check_standard_output(int code) {
   std::cout.flush();
   if (std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  // What failed may be long past; one more byte says why.
+  // The failure may have happened much earlier; writing one more byte gives the reason.
   errno = 0;
   std::putchar('\n');
   std::fflush(stdout);
@@ -102,7 +103,7 @@ T parse_within(const std::string& option, const std::string& text, T low, T high
   T value{};
   const char* end = text.data() + text.size();
   const std::from_chars_result result = std::from_chars(text.data(), end, value);
-  // Written so that not-a-number is refused.
+  // Written so that NaN is rejected.
   if (result.ec == std::errc() && result.ptr == end && value >= low && value <= high) return value;
   std::ostringstream message;
   message << option << " is '" << text << "'; expected a " << (std::is_integral_v<T> ? "whole number" : "number")

@@ -1,5 +1,6 @@
-// The sub-commands of `anyaccel`. Each takes its own name in argv[0] and its options after it, writes results to standard
-// output and everything else to standard error, and returns the exit code: 0, 1 for a failure, 2 for wrong usage.
+// The sub-commands of `anyaccel`. Each takes its own name in argv[0] and its options after it, writes results to
+// standard output and everything else to standard error, and returns the exit code: 0, 1 for a failure, 2 for wrong
+// usage.
 #pragma once
 
 namespace anyaccel::cli {
@@ -8,11 +9,11 @@ namespace anyaccel::cli {
 int run_generate(int argc, char** argv);
 // Writes a model with random weights.
 int run_make_model(int argc, char** argv);
-// What was chosen and why.
+// Prints the chosen accelerator and the reasons.
 int run_info(int argc, char** argv);
-// Figures of this machine beside their ceilings.
+// Measures this machine and compares the figures with ceilings.
 int run_bench(int argc, char** argv);
-// Compiles host ops ahead.
+// Compiles host ops ahead of time.
 int run_build_ops(int argc, char** argv);
 // Checks an accelerator's driver.
 int run_conformance_command(int argc, char** argv);

@@ -1,4 +1,4 @@
-// anyaccel conformance: runs the conformance suite on a plugin or on an accelerator that detection knows.
+// Implements anyaccel conformance: runs the conformance suite on a plugin or on an accelerator that detection knows.
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -29,7 +29,7 @@ int count(const Report& report, Outcome outcome) {
   return total;
 }
 
-// The ops of an accelerator as models use them: the driver's own, then what the host adds.
+// Provides the ops of an accelerator as models use them: the driver's own, then those that the host adds.
 class AcceleratorOps final : public conformance::OpProvider {
  public:
   AcceleratorOps(const aa_driver* driver, const std::string& origin)
@@ -139,7 +139,7 @@ LoadedDriver driver_of(const std::string& name) {
   return {&driven->driver(), driven->origin()};
 }
 
-// A driver's error names what asked for it, which here is an option.
+// A driver's error names the source of the request, which here is an option.
 LoadedDriver chosen_driver(const std::string& plugin, const std::string& accelerator) {
   if (plugin.empty()) return driver_of(accelerator.empty() ? detection_report().chosen : accelerator);
   try {
@@ -149,7 +149,7 @@ LoadedDriver chosen_driver(const std::string& plugin, const std::string& acceler
   }
 }
 
-// What of the names of cases the filter's first part may have meant.
+// The case name closest to the filter's first part.
 std::string filter_hint(const std::string& filter) {
   std::vector<std::string> known;
   for (const std::string& name : conformance::conformance_cases()) {

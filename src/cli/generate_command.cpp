@@ -1,5 +1,5 @@
-// `anyaccel generate`: loads a Hugging Face directory and streams the text that follows the prompts. In a job of several
-// ranks they hold one model together; rank 0 reads the prompts and prints.
+// Implements `anyaccel generate`: loads a Hugging Face directory and streams the text that follows the prompts. In a
+// job of several ranks the model is sharded over them; rank 0 reads the prompts and prints.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -34,7 +34,7 @@ struct Arguments {
   std::vector<std::string> prompt_files;
   std::vector<std::string> stop;
   std::string dtype = "auto";
-  // Numbers are texts until check_numbers() has seen them. Empty sampling options: what generation_config.json says.
+  // Numbers are texts until check_numbers() has parsed them. Empty sampling options: from generation_config.json.
   std::optional<std::string> max_new_tokens;
   std::string context = "0";
   std::optional<std::string> temperature;
@@ -228,7 +228,7 @@ llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers&
                                       const llm::TextGenerator& generator) {
   llm::GenerateOptions options = generator.default_options();
   llm::Sampling& sampling = options.sampling;
-  // Whoever asks for top-k, top-p or min-p wants to draw.
+  // top-k, top-p and min-p imply sampling.
   if ((numbers.top_k || numbers.top_p || numbers.min_p) && sampling.temperature == 0.0f) sampling.temperature = 1.0f;
   sampling.temperature = arguments.greedy ? 0.0f : numbers.temperature.value_or(sampling.temperature);
   sampling.top_k = numbers.top_k.value_or(sampling.top_k);
@@ -372,8 +372,8 @@ JsonValue check_json(const Arguments& arguments, const llm::TensorCheck& check) 
           {"seconds", check.seconds}, {"damaged", check.damaged()}, {"findings", std::move(findings)}};
 }
 
-// What was found goes to standard output where it is all that was asked for (`alone`), and to standard error beside a text.
-// Throws CheckpointError when a tensor is damaged.
+// The results go to standard output if nothing else was requested (`alone`), and to standard error if text is generated
+// too. Throws CheckpointError if a tensor is damaged.
 void check_weights(const Arguments& arguments, DType dtype, bool alone) {
   const llm::TensorCheck check = llm::check_tensors(arguments.model, dtype);
   const size_t damaged = check.damaged();
@@ -443,13 +443,13 @@ int generate(const Arguments& arguments, std::optional<RankedCommand>& joined) {
 
   // Pieces of several texts would mix, so only a single one streams.
   const bool stream = prompts.size() == 1 && !arguments.no_stream && !arguments.json;
-  // The answer goes on from the prompt, so a reader wants both.
+  // The answer continues the prompt, so both are printed.
   if (prompts.size() == 1 && !arguments.json && !arguments.quiet) std::cout << prompts[0] << std::flush;
   llm::TextCallback callback;
   if (stream) {
     callback = [](size_t, std::string_view piece) {
       std::cout << piece << std::flush;
-      return static_cast<bool>(std::cout);  // nobody reads any more: stop
+      return static_cast<bool>(std::cout);  // the reader has closed the output: stop
     };
   }
   const auto print = [&](const llm::GenerateResult& result) {

@@ -1,4 +1,5 @@
-// anyaccel info: what was chosen and why, every candidate and its probe, devices, capabilities, op builders.
+// Implements anyaccel info: the chosen accelerator and the reasons, every candidate and its probe, devices,
+// capabilities, op builders.
 #include <algorithm>
 #include <cstdio>
 #include <span>
@@ -73,7 +74,8 @@ JsonValue device_json(Accelerator& accelerator, int index) {
   return device;
 }
 
-// What compiles kernels for the current device, or why nothing does; empty where the driver takes no source code.
+// Returns the compiler of kernels for the current device, or why there is none; empty if the driver does not accept
+// source code.
 std::string kernel_compiler(DriverAccelerator& accelerator) {
   const auto* compiler =
       static_cast<const aa_compiler_table*>(accelerator.extension(AA_COMPILER_EXTENSION, AA_COMPILER_VERSION));
@@ -88,7 +90,7 @@ std::string kernel_compiler(DriverAccelerator& accelerator) {
   return text;
 }
 
-// Why the accelerator's library of collectives cannot be used; "" when it can, or when it names none of its own.
+// Returns why the accelerator's collectives library cannot be used; "" if it can, or if the accelerator has none.
 std::string collectives_problem(DriverAccelerator& accelerator) {
   const auto* table =
       static_cast<const aa_collectives_table*>(accelerator.extension(AA_COLLECTIVES_EXTENSION, AA_COLLECTIVES_VERSION));

@@ -1,4 +1,4 @@
-// `anyaccel launch`: one program on many cores, devices and hosts.
+// Implements `anyaccel launch`: runs one program on many cores, devices and hosts.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ int parse_optional(const std::string& option, const std::string& text, int low, 
   return text.empty() ? missing : static_cast<int>(parse_integer(option, text, low, high));
 }
 
-// What stands on the command line, before numbers are read.
+// The options of the command line, before numbers are parsed.
 struct Texts {
   std::string num_nodes;
   std::string num_accelerators;
@@ -48,11 +48,11 @@ struct Texts {
   bool quiet = false;
   bool no_local_rank = false;
   bool no_env_file = false;
-  // DeepSpeed's, of which one is what we do and two are not done.
+  // DeepSpeed's options, of which one is the default here and two are not supported.
   bool no_python = false;
   bool module = false;
   std::string venv_script;
-  // What the launcher starts on hosts; not shown in the help.
+  // Internal options of the commands that the launcher starts on hosts; not shown in the help.
   std::string start_node;
   std::string ssh_host;
   bool start_rank = false;
@@ -98,7 +98,7 @@ void read_texts(const Texts& texts, bool launcher_given, launcher::LaunchOptions
   }
 }
 
-// A pipe or socket that got the number of a standard file would be taken for it by the ranks.
+// A pipe or socket with the descriptor number of a closed standard file would be used as such by the ranks.
 void open_standard_files() {
   int file = 0;
   do {

@@ -1,4 +1,4 @@
-// anyaccel: the command. Each sub-command is a file of its own.
+// The main program of the command anyaccel. Each sub-command has its own file.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -43,8 +43,8 @@ void print_usage(std::FILE* stream) {
   std::fprintf(stream, "\n`anyaccel COMMAND --help` lists the options of a command.\n");
 }
 
-// A file that got the number of a closed standard file would be written to in its place. What stands there instead can only
-// be used the wrong way round, so that writing to a closed standard output stays an error.
+// A file with the descriptor number of a closed standard file would be written to in its place. So these numbers are
+// filled with descriptors of the opposite direction, so that writing to a closed standard output stays an error.
 void hold_closed_standard_files() {
   for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(file, F_GETFD) < 0) (void)!open("/dev/null", file == STDIN_FILENO ? O_WRONLY : O_RDONLY);
@@ -58,7 +58,8 @@ int end_of_output() {
   return 1;
 }
 
-// In order, as the validate layer and vendors' tools want it. What a static object still holds stays open until the end.
+// An orderly shutdown, as the validate layer and vendors' tools expect. Resources of static objects stay open until the
+// end.
 void close_devices() {
   try {
     anyaccel::shutdown_accelerators();

@@ -1,4 +1,4 @@
-// `anyaccel make-model`: random weights of a named shape, as a Hugging Face directory.
+// Implements `anyaccel make-model`: writes random weights of a named shape as a Hugging Face directory.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>

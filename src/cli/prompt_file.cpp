@@ -1,4 +1,4 @@
-// Implements prompt_file.h: prompts from files.
+// Reads prompts from files.
 #include "cli/prompt_file.h"
 
 #include <fcntl.h>
@@ -46,7 +46,7 @@ std::string invalid_utf8(const std::string& text) {
          std::to_string(place) + (utf16 ? " begins UTF-16" : "") + "; convert it, for example with iconv -t UTF-8";
 }
 
-// Descriptor of what is to be read, which does not block the opening.
+// Opens the file without blocking.
 int open_prompt(const std::string& file) {
   if (file == "-") return STDIN_FILENO;
   const int number = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -62,7 +62,7 @@ std::string read_prompt_file(const std::string& file) {
   struct stat about {};
   if (fstat(number, &about) != 0) refuse(file, std::strerror(errno));
   if (S_ISDIR(about.st_mode)) refuse(file, "it is a folder; give a file that holds one prompt");
-  // From a pipe without a writer a read that does not block gets nothing; one that has a writer would have to be tried again.
+  // A non-blocking read from a pipe without a writer returns nothing; with a writer, it would have to be retried.
   bool awaited = false;
   std::string text;
   char buffer[1 << 16];

@@ -1,4 +1,4 @@
-// Implements ranked_command.h: a command as a job of several ranks.
+// Runs a command as a job of several ranks.
 #include "cli/ranked_command.h"
 
 #include <algorithm>
@@ -13,13 +13,14 @@ namespace anyaccel::cli {
 
 namespace {
 
-// Numbers or bytes on the host as a tensor, for the time of a call.
+// A tensor over numbers or bytes of the host, for the duration of a call.
 template <class T>
 Tensor as_tensor(T* data, size_t count, DType dtype) {
   return Tensor::from_blob(data, {static_cast<int64_t>(count)}, dtype, nullptr);
 }
 
-// The ranks of a host take its devices in turn. On the host itself each has the cores and memory that it is bound to.
+// The ranks of a host are assigned its devices round-robin. On the CPU each uses the cores and memory that it is bound
+// to.
 std::shared_ptr<comm::ProcessGroup> join() {
   Accelerator* const accelerator = get_accelerator();
   const int place = comm::local_rank();
@@ -45,9 +46,9 @@ void RankedCommand::end(int exit_code) {
 
 void RankedCommand::fail_silently() const {
   try {
-    group_->barrier();  // which rank 0 never comes to; its end() ends it
+    group_->barrier();  // which rank 0 never reaches; its end() ends the wait
   } catch (const CommunicationError&) {
-    // It is gone.
+    // It has ended.
   }
   throw FailedElsewhere();
 }

@@ -1,4 +1,5 @@
-// A command as a job of several ranks: the same command line on every rank, one voice. Started by itself it is a job of one.
+// Runs a command as a job of several ranks: every rank has the same command line, and rank 0 prints. Without a launcher
+// it is a job of one.
 #pragma once
 
 #include <exception>
@@ -17,12 +18,12 @@ class FailedElsewhere : public std::exception {
   const char* what() const noexcept override { return "the job failed on another rank"; }
 };
 
-// It lives until the command's error has been printed: then end() tells the others.
+// It exists until the command's error has been printed: then end() tells the others.
 class RankedCommand {
  public:
-  // Joins the job that the environment tells of; see comm::init_process_group(). Blocks until all ranks are there.
+  // Joins the job that the environment describes; see comm::init_process_group(). Blocks until all ranks have joined.
   RankedCommand();
-  // Leaves in order, which waits for the others to leave too.
+  // Leaves regularly, which waits for the others to leave too.
   ~RankedCommand();
   RankedCommand(const RankedCommand&) = delete;
   RankedCommand& operator=(const RankedCommand&) = delete;
@@ -32,18 +33,18 @@ class RankedCommand {
   // Rank 0 reads standard input, and it alone prints.
   bool speaks() const noexcept { return group_->rank() == 0; }
 
-  // Runs a part of the work that may fail on some ranks and not on others, and waits for all to be through. When it failed
-  // anywhere, all ranks throw: rank 0 its own exception or an Error that names the rank, the others FailedElsewhere.
+  // Runs a part of the work that may fail on some ranks only, and waits for all ranks to complete it. If it failed on
+  // any rank, all ranks throw: rank 0 its own exception or an Error that names the rank, the others FailedElsewhere.
   void together(const std::function<void()>& part) const;
 
-  // On a rank that does not speak: waits until rank 0 has said what failed and ended (a launcher ends the job with the
-  // first rank), then throws FailedElsewhere.
+  // On ranks other than 0: waits until rank 0 has printed the error and ended (a launcher ends the job with the first
+  // rank), then throws FailedElsewhere.
   [[noreturn]] void fail_silently() const;
 
-  // The command ends with this exit code: when it failed, leaves at once, and what the others wait for fails.
+  // Call when the command ends with this exit code: after a failure, leaves at once, and the others' waits fail.
   static void end(int exit_code);
 
-  // Rank 0's texts, on every rank.
+  // Returns rank 0's texts on every rank.
   std::vector<std::string> texts_of_rank_zero(const std::vector<std::string>& texts) const;
 
  private:

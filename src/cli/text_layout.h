@@ -1,4 +1,4 @@
-// Lines of text output that fit the terminal.
+// Breaks lines of text output at the terminal's width.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,10 @@
 
 namespace anyaccel::cli {
 
-// Prints `label`, padded to `column` characters, and then `text`, broken at spaces where the line would be longer than the
-// terminal is wide; further lines begin at `column`. COLUMNS takes the place of the terminal's width. Neither set nor a
-// terminal, as in a pipe, the line is not broken, so that programs find it whole. Labels that are longer push the text on.
+// Prints `label`, padded to `column` characters, and then `text`, broken at spaces where the line would be longer than
+// the terminal is wide; further lines begin at `column`. COLUMNS overrides the terminal's width. Without COLUMNS and
+// without a terminal, as in a pipe, the line is not broken, so that programs can parse it. Longer labels move the text
+// to the right.
 void print_entry(std::string_view label, size_t column, std::string_view text);
 
 }  // namespace anyaccel::cli

@@ -1,4 +1,4 @@
-// Implements dry_run.h: --dry_run.
+// Implements --dry_run.
 #include "launcher/dry_run.h"
 
 #include "anyaccel/error.h"
@@ -21,7 +21,7 @@ std::string assignments(const Variables& variables) {
 
 std::string dry_run_text(const LaunchOptions& options, const Plan& plan, const std::string& self) {
   const JobPlan& job = plan.job;
-  // Other hosts have cores of their own, and it is there that they are shared out, unless a machine is described.
+  // Cores of other hosts are assigned on those hosts, unless a machine is described.
   const Machine machine = read_machine();
   const bool known = plan.runner == Runner::Local || !machine.this_machine;
   const Variables base = own_environment();

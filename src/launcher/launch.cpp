@@ -1,4 +1,4 @@
-// Implements launch.h: `anyaccel launch`: one program on many cores, devices and hosts.
+// Implements `anyaccel launch`: runs one program on many cores, devices and hosts.
 #include "launcher/launch.h"
 
 #include <unistd.h>
@@ -22,8 +22,8 @@
 namespace anyaccel::launcher {
 namespace {
 
-// What an outer job gave this process is not meant for the ranks of this one, nor for counting devices: a launcher's
-// variables, and those by which an MPI or a process manager (an interactive srun has one) tells a process its place.
+// Variables of an enclosing job must not affect the ranks of this one, nor the count of devices: those of a launcher,
+// and those by which an MPI or a process manager (such as an interactive srun) gives a process its rank.
 void forget_outer_job() {
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "MASTER_ADDR",
                            "MASTER_PORT", "ANYACCEL_JOB_HOSTS"}) {

@@ -1,4 +1,4 @@
-// `anyaccel launch`: one program on many cores, devices and hosts.
+// Implements `anyaccel launch`: runs one program on many cores, devices and hosts.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace anyaccel::launcher {
 
 enum class Runner { Local, Pdsh, OpenMpi, Mpich, Impi, Slurm, Mvapich };
 
-// What a command line says, checked for form only.
+// The options of a command line, checked for syntax only.
 struct LaunchOptions {
   std::string hostfile;  // empty: /job/hostfile, which may be missing
   std::string include;
@@ -18,13 +18,13 @@ struct LaunchOptions {
   std::string master_addr;   // empty: the first host
   int master_port = 0;       // 0: 29500, or a free one where that is taken
   int node_rank = -1;        // with no_ssh
-  bool no_ssh = false;       // a person starts the launcher on every host
+  bool no_ssh = false;       // the user starts the launcher on every host
   bool no_ssh_check = false;
   int ssh_port = 0;  // 0: ssh's own
   Runner runner = Runner::Pdsh;
   bool runner_given = false;
   std::vector<std::string> launcher_args;
-  bool force_multi = false;  // by the runner although there is one host
+  bool force_multi = false;  // use the runner although there is one host
   bool bind_cores = false;
   std::string core_list;
   std::string log_dir;
@@ -33,7 +33,7 @@ struct LaunchOptions {
   bool pass_local_rank = false;
   bool env_files = true;           // .deepspeed_env
   std::string log_level = "info";  // debug, info, warning, error, critical
-  int join_timeout = 0;            // seconds until all ranks must be there; 0: ANYACCEL_JOIN_TIMEOUT, or 5 minutes
+  int join_timeout = 0;            // seconds until all ranks must have joined; 0: ANYACCEL_JOIN_TIMEOUT, or 5 minutes
   bool dry_run = false;
   std::vector<std::string> program;  // and its arguments
 };
@@ -42,16 +42,17 @@ struct LaunchOptions {
 Runner parse_runner(const std::string& name);
 
 // Runs the job to its end and returns the exit code: that of the rank that failed first, 128 + signal. With dry_run it
-// prints what would be started. Throws the family of anyaccel::Error when nothing was started; InvalidArgument for what
-// the person can mend in the command line.
+// only prints the commands. Throws anyaccel::Error and its derived classes if nothing was started; InvalidArgument for
+// errors in the command line.
 int launch(const LaunchOptions& options);
 
-// What runners start; see runners.h. They return the exit code.
+// The internal commands that runners start; see runners.h. They return the exit code.
 int start_node(int node);                              // the job is standard input
-int start_rank();                                      // the job is a variable, the place is what MPI or Slurm tell
+int start_rank();                                      // the job is in a variable, the rank comes from MPI or Slurm
 int start_ssh(const std::string& host, int ssh_port);  // becomes ssh
 
-// The lowest level of messages of this process, by the names of LaunchOptions::log_level; InvalidArgument for others.
+// Sets the minimum level of this process's messages, by the names of LaunchOptions::log_level; InvalidArgument for
+// others.
 void use_log_level(const std::string& level);
 // The file of the running `anyaccel`.
 std::string own_program();

@@ -1,7 +1,7 @@
 // Process groups: collectives on tensors between the processes of a job.
 //
-//   auto world = comm::init_process_group();      // from RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or from MPI or Slurm
-//   world->all_reduce(tensor);                    // in place, on every rank
+//   auto world = comm::init_process_group();      // from RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or from MPI or
+//   Slurm world->all_reduce(tensor);                    // in place, on every rank
 //
 // Every member of a group calls the same operations in the same order with the same shapes and dtypes; a difference is
 // a CommunicationError on every rank. Results are bit-identical on all ranks, and do not depend on timing. Tensors are
@@ -150,8 +150,8 @@ std::shared_ptr<ProcessGroup> world() noexcept;
 // Leaves the job; groups that are still held remain valid objects but fail at their next use. Every rank calls it when
 // it is done: the others treat a process that ends without it as failed. Rank 0, which runs the store, returns last.
 void destroy_process_group();
-// Leaves the job because of an error of this process: the other ranks' operations throw a CommunicationError that quotes
-// `why`. For a program's outermost catch. Does nothing outside of a job.
+// Leaves the job because of an error of this process: the other ranks' operations throw a CommunicationError that
+// quotes `why`. For a program's outermost catch. Does nothing outside of a job.
 void abort_process_group(const std::string& why) noexcept;
 
 }  // namespace anyaccel::comm

@@ -39,9 +39,10 @@ struct TensorCheck {
   size_t damaged() const noexcept;
 };
 
-// Reads every floating-point tensor of the model in `directory` once, on the host and by several threads, without keeping
-// any. `dtype` is that of LoadOptions: None is what Model::load would choose on the accelerator of get_accelerator().
-// Blocks. Throws as Model::load does for a directory, configuration or file that could not be loaded.
+// Reads every floating-point tensor of the model in `directory` once, on the host and by several threads, without
+// keeping any. `dtype` is that of LoadOptions: None is what Model::load would choose on the accelerator of
+// get_accelerator(). Blocks. Throws as Model::load does for a directory, configuration or file that could not be
+// loaded.
 TensorCheck check_tensors(const std::string& directory, DType dtype = DType::None);
 
 }  // namespace anyaccel::llm

@@ -82,8 +82,8 @@ class SafetensorsFile {
   void check_unchanged() const;
   uint64_t file_bytes() const noexcept { return file_bytes_; }
 
-  // Hints to the operating system about `bytes` at `data` within this file's mapping; errors are ignored, as is everything
-  // without a mapping.
+  // Hints to the operating system about `bytes` at `data` within this file's mapping; errors are ignored, as is
+  // everything without a mapping.
   void will_need(const std::byte* data, uint64_t bytes) const noexcept;  // starts reading, does not wait
   void populate(const std::byte* data, uint64_t bytes) const noexcept;   // reads now; blocks if the system supports it
   void release(const std::byte* data, uint64_t bytes) const noexcept;    // drops pages; data stays readable

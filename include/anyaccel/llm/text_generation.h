@@ -111,12 +111,12 @@ class TextGenerator {
   GenerateOptions default_options() const;
 
   // Generates for all prompts together; each has its own length and its own end. Blocks until all are done.
-  // InvalidArgument for no prompts, a prompt without tokens or with an id that the model's vocabulary does not have, one longer than the context (with both numbers), or an
-  // option out of range. Ranks that share a model make the same call; rank 0 and its callback decide when a prompt
-  // ends, and only rank 0's result is complete. After an error in the middle (out of memory, a lost device) the text up
-  // to then is in interrupted(). So it is after a NumericalError: if the logits of one prompt contain a NaN or an
-  // infinity (see Session::tokens()), the call fails for all prompts, and those that had already ended keep their
-  // finish reason.
+  // InvalidArgument for no prompts, a prompt without tokens or with an id that the model's vocabulary does not have,
+  // one longer than the context (with both numbers), or an option out of range. Ranks that share a model make the same
+  // call; rank 0 and its callback decide when a prompt ends, and only rank 0's result is complete. After an error in
+  // the middle (out of memory, a lost device) the text up to then is in interrupted(). So it is after a NumericalError:
+  // if the logits of one prompt contain a NaN or an infinity (see Session::tokens()), the call fails for all prompts,
+  // and those that had already ended keep their finish reason.
   GenerateResult generate(std::span<const std::string> prompts, const GenerateOptions& options,
                           const TextCallback& callback = {});
   // The same for prompts given as token ids.

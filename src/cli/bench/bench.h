@@ -1,4 +1,4 @@
-// What the benchmarks share: results, repeated timing, and ceilings measured in the same process.
+// Shared parts of the benchmarks: results, repeated timing, and ceilings measured in the same process.
 #pragma once
 
 #include <chrono>
@@ -11,20 +11,20 @@
 
 namespace anyaccel::cli::bench {
 
-// One figure. `ratio` is value over ceiling, or ceiling over value where smaller is better, so that 1.0 is the limit.
+// One figure. `ratio` is value / ceiling, or ceiling / value if smaller is better, so that 1.0 is the limit.
 struct Result {
   std::string name;          // "decode.bandwidth"
   double value = 0;          // the median of the runs
   std::string unit;          // "GB/s"
-  double ceiling = 0;        // 0: none could be measured
-  std::string ceiling_name;  // what the ceiling is
+  double ceiling = 0;        // 0: could not be measured
+  std::string ceiling_name;  // description of the ceiling
   double ratio = 0;
   int runs = 0;
   double spread = 0;  // (largest - smallest) / median of the runs
 };
 
 struct Options {
-  std::string model;  // a directory; empty: one is made in a temporary folder and removed
+  std::string model;  // a directory; empty: one is created in a temporary folder and removed
   std::string shape = "llama-1b";
   int64_t prompt_tokens = 512;  // of prefill
   int runs = 5;
@@ -45,17 +45,18 @@ inline double seconds_since(Clock::time_point start) {
 // Median and spread of the values.
 void summarize(Result& result, std::vector<double> values, bool smaller_is_better);
 
-// The ceiling of a kind on the current device; 0 when the accelerator measures none.
+// Returns the ceiling of a kind on the current device; 0 if the accelerator measures none.
 double measure_ceiling(aa_ceiling kind, const Options& options);
 
-// Whether the current accelerator is the host itself.
+// Returns whether the current accelerator is the host itself.
 bool on_host();
 
-// Runs `body` with the ceiling measured before and after it; the larger of the two counts.
+// Runs `body` with the ceiling measured before and after it; the larger of the two is used.
 double ceiling_around(aa_ceiling kind, const Options& options, const std::function<void()>& body);
-// Runs `run` as often as the options say, in turns with measurements of the ceiling, each for options.seconds; gives their
-// median, to be held against the runs' median. For what takes long: the rate of a shared machine's memory changes by a
-// quarter within seconds, and a best moment of the ceiling says nothing about another moment's run.
+// Runs `run` as often as the options say, alternating with measurements of the ceiling, each for options.seconds;
+// returns the ceilings' median, to be compared with the runs' median. For long runs: the memory speed of a shared
+// machine varies by a quarter within seconds, and the best moment of the ceiling says nothing about a run at another
+// moment.
 double ceiling_in_turns(aa_ceiling kind, const Options& options, const std::function<void()>& run);
 
 // Each appends its results.
@@ -64,36 +65,36 @@ void run_alloc(const Options& options, std::vector<Result>& results);
 void run_launch(const Options& options, std::vector<Result>& results);
 void run_start(const Options& options, std::vector<Result>& results);
 void run_adam(const Options& options, std::vector<Result>& results);
-// Of run_adam, for accelerators that are not the host.
+// The part of run_adam for accelerators other than the host.
 void run_fused_adam(const Options& options, std::vector<Result>& results);
 void run_jit(const Options& options, std::vector<Result>& results);
 void run_quant(const Options& options, std::vector<Result>& results);
 void run_attention(const Options& options, std::vector<Result>& results);
 void run_product(const Options& options, std::vector<Result>& results);
 void run_aio(const Options& options, std::vector<Result>& results);
-// On two cores of this host, by processes of its own; in a job of several ranks, by those.
+// On two cores of this host, with its own processes; in a job of several ranks, with those.
 void run_allreduce(const Options& options, std::vector<Result>& results);
-// On two cores of this host, by processes of its own.
+// On two cores of this host, with its own processes.
 void run_tp(const Options& options, std::vector<Result>& results);
 void run_model(const Options& options, bool decode, bool prefill, std::vector<Result>& results);
 
-// What the processes started by run_start do: find the accelerator and print the clock's reading; `device`: also use the
-// device, and print the milliseconds that the vendor's own calls took.
+// Runs in the processes started by run_start: they find the accelerator and print the clock's reading; `device`: also
+// use the device, and print the milliseconds that the vendor's own calls took.
 int start_probe(bool device);
 // The ranks: print the clock's reading.
 int clock_probe();
 
-// What the processes started by run_jit do: load an op builder's library, print the milliseconds that took.
+// Runs in the processes started by run_jit: they load an op builder's library and print the milliseconds it took.
 int jit_probe(const std::string& builder);
 
-// What the processes started by run_model do: load the model, run two tokens, print milliseconds to load, peak resident
-// bytes, and bytes of the weights.
+// Runs in the processes started by run_model: they load the model, run two tokens, print milliseconds to load, peak
+// resident bytes, and bytes of the weights.
 int load_probe(const std::string& directory);
 
-// What the processes started by run_allreduce do: one rank, which is told what to measure line by line.
+// Runs in the processes started by run_allreduce: one rank, which reads the measurements to make line by line.
 int allreduce_probe();
 
-// What the processes started by run_tp do: one rank of the model, which is told what to measure line by line.
+// Runs in the processes started by run_tp: one rank of the model, which reads the measurements to make line by line.
 int tp_probe(const std::string& directory);
 
 }  // namespace anyaccel::cli::bench

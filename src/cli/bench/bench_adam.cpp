@@ -1,5 +1,5 @@
-// bench adam on the host: steps of CPUAdam on float32 tensors beside a hand-written loop over the same arrays: one that reads and
-// writes the same bytes and computes next to nothing.
+// Implements bench adam on the host: compares steps of CPUAdam on float32 tensors with a hand-written loop over the
+// same arrays, which reads and writes the same bytes and computes next to nothing.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -70,7 +70,7 @@ constexpr int64_t kAhead[] = {0, 1024, 2048, 4096};
 
 // -- memory and threads --
 
-// Calls body(begin, end) on every thread with its share of the elements.
+// Calls body(begin, end) on every thread, with its share of the elements.
 template <class Body>
 void on_threads(int64_t elements, const Body& body) {
   struct Region {
@@ -86,8 +86,8 @@ void on_threads(int64_t elements, const Body& body) {
       &region);
 }
 
-// Four arrays, an odd number of pages apart beyond their size: at distances of exact powers of two they would meet in the
-// same sets of the caches. Touched by the threads that use them, and filled with numbers that are neither zero nor
+// Four arrays, an odd number of pages apart beyond their size: at distances of exact powers of two they would use the
+// same cache sets. First accessed by the threads that use them, and filled with numbers that are neither zero nor
 // denormal.
 class Arrays {
  public:
@@ -130,7 +130,7 @@ class Arrays {
   float* array_[kArrays] = {};
 };
 
-// As many as asked for, or as fit in half of the memory that is free.
+// The requested number, or as many as fit in half of the free memory.
 int64_t affordable(int64_t elements) {
   const int64_t most = ops::host_accelerator().available_memory() / 2 / (kArrays * static_cast<int64_t>(sizeof(float)));
   if (elements <= most) return elements;
@@ -144,8 +144,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Runs stream and step in turn, so that both meet the same state of the machine, and gives the rate of each in elements a
-// second: the step's runs to `rates`, and of the stream the best variant's median.
+// Runs stream and step in turn, so that both meet the same state of the machine, and gives the rate of each in elements
+// a second: the step's runs to `rates`, and of the stream the best variant's median.
 template <class Stream, class Step>
 double measure(int runs, double elements, const Stream& stream, const Step& step, std::vector<double>& rates) {
   std::vector<double> streams[std::size(kAhead)];

@@ -1,4 +1,5 @@
-// bench aio: a file read into a tensor and written from one, beside fio with the same file, block size and depth.
+// Implements bench aio: compares reading a file into a tensor and writing it from one with fio, using the same file,
+// block size and depth.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/statvfs.h>
@@ -23,8 +24,8 @@
 namespace anyaccel::cli::bench {
 namespace {
 
-// Seconds of each side of a run. Virtual disks go in bursts and then slow down: both sides start with a second that does
-// not count, measure for long, and take turns in going first.
+// Seconds of each side of a run. Virtual disks are fast in bursts and then slow down: both sides start with an
+// uncounted second, measure for long, and alternate in going first.
 constexpr double run_seconds = 5;
 
 // The file that both sides read and write; removed at the end.
@@ -97,8 +98,8 @@ void run_aio(const Options& options, std::vector<Result>& results) {
   ops::AioHandle handle = aio->aio_handle(options.block_size, options.queue_depth);
   const BenchFile file(options.directory.empty() ? std::filesystem::current_path().string() : options.directory,
                        options.file_bytes);
-  // fio has as much memory as is under way, and caches make a difference: so have we, again and again. The memory is that
-  // of an ordinary tensor, which lies in huge pages; fio has no option for those.
+  // fio has as much memory as is under way, and caches make a difference: so have we, again and again. The memory is
+  // that of an ordinary tensor, which lies in huge pages; fio has no option for those.
   const size_t room =
       std::min(options.file_bytes, static_cast<size_t>(options.block_size) * static_cast<size_t>(options.queue_depth));
   const Tensor tensor = Tensor::empty({static_cast<int64_t>(room)}, DType::U8);
@@ -121,7 +122,7 @@ void run_aio(const Options& options, std::vector<Result>& results) {
     std::vector<double> values;
     std::vector<double> ceilings;
     int rounds = 1;
-    // fio goes round the file without a pause; neither may this side wait for the last transfers of every round.
+    // fio loops over the file without a pause; so this side must not wait for the last transfers of every round either.
     const auto go_round = [&](int times) {
       const auto start = Clock::now();
       for (int round = 0; round < times; ++round) {

@@ -1,4 +1,5 @@
-// bench alloc: a steady allocate and free pair of the caching allocator with 4096 live blocks of 512 B to 64 MiB.
+// Implements bench alloc: measures a steady allocate and free pair of the caching allocator with 4096 live blocks of
+// 512 B to 64 MiB.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -10,7 +11,8 @@
 namespace anyaccel::cli::bench {
 namespace {
 
-// Hands out addresses that nobody touches, so that tens of GiB of live blocks need no memory. The allocator cannot tell.
+// Hands out addresses that are never accessed, so that tens of GiB of live blocks need no memory. The allocator cannot
+// tell the difference.
 class AddressSource final : public MemorySource {
  public:
   void* allocate(size_t bytes) override {

@@ -1,7 +1,8 @@
-// bench allreduce: all-reduces of fp32 tensors between two ranks of a core each, beside the cores' own speed.
+// Implements bench allreduce: compares all-reduces of fp32 tensors between two ranks of a core each with the cores' own
+// speed.
 //
-// Without a job around it, the benchmark starts two ranks of its own. Started by a launcher, it measures the ranks it
-// finds, and rank 0 prints.
+// Outside a job the benchmark starts two ranks of its own. Started by a launcher, it measures the job's ranks, and rank
+// 0 prints.
 #include <pthread.h>
 #include <sched.h>
 
@@ -28,11 +29,11 @@ namespace {
 
 constexpr size_t kSizes[] = {8,         64,        1 << 10,   4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10,
                              128 << 10, 256 << 10, 512 << 10, 1 << 20, 4 << 20, 8 << 20,  32 << 20};
-// Smaller tensors in shared memory go the way of others.
+// Smaller tensors in shared memory are handled like others.
 constexpr size_t kLeastShared = 8 << 10;
 
-// What is timed at once, and how often; the least time counts, because what else runs on the machine only adds. At most 100,
-// so that sums that grow twofold each time stay finite.
+// What is timed at once, and how often; the shortest time is used, because other load on the machine only adds time. At
+// most 100, so that sums that grow twofold each time stay finite.
 int batch_of(size_t bytes) { return static_cast<int>(std::clamp<size_t>((size_t{4} << 20) / (bytes + 1), 1, 100)); }
 int repeats_of(size_t bytes) { return bytes < (1 << 20) ? 60 : 20; }
 
@@ -173,7 +174,7 @@ void measure_all(const Options& options, const std::vector<int>& cores, const Me
   };
   std::vector<std::vector<double>> values(figures.size());
   std::vector<double> ceilings(figures.size(), 1e9);
-  // In turns, so that a quiet moment of the machine serves all.
+  // Alternating, so that quiet moments of the machine benefit all.
   for (int run = 0; run < options.runs + 1; ++run) {
     const double latency = flag_latency(cores);
     for (size_t i = 0; i < figures.size(); ++i) {
@@ -193,7 +194,7 @@ void measure_all(const Options& options, const std::vector<int>& cores, const Me
   }
 }
 
-// In a job that somebody else started: every rank comes here.
+// In a job that a launcher started: every rank runs this.
 void measure_this_job(const Options& options, std::vector<Result>& results) {
   const auto group = comm::init_process_group();
   Rank rank(group);

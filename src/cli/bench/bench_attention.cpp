@@ -1,5 +1,5 @@
-// bench attention: causal attention over a prompt in bf16, 32 query and 8 key/value heads of 128, beside the accelerator's
-// rate of products.
+// Implements bench attention: compares causal attention over a prompt in bf16, 32 query and 8 key/value heads of 128,
+// with the accelerator's rate of products.
 #include <cmath>
 #include <numeric>
 #include <string>

@@ -1,4 +1,4 @@
-// anyaccel bench: the command, the table and the JSON. The benchmarks are the other files of this folder.
+// Implements the command anyaccel bench, with its table and JSON. The benchmarks are the other files of this folder.
 #include <sys/utsname.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// bench copy: device memory read by an op, and copied, beside the best read and copy the device can do.
+// Implements bench copy: compares reading device memory by an op, and copying it, with the device's best read and copy.
 #include "anyaccel/op_builder.h"
 #include "anyaccel/ops/inference.h"
 #include "cli/bench/bench.h"
@@ -21,7 +21,7 @@ void run_copy(const Options& options, std::vector<Result>& results) {
     ops->random(weights, AA_RANDOM_UNIFORM, 1, 0, -1.0, 1.0);
     ops->random(x, AA_RANDOM_UNIFORM, 2, 0, -1.0, 1.0);
     std::vector<double> values;
-    // Once before each run that counts: measuring the ceiling has used and given back other memory.
+    // Once before each measured run: measuring the ceiling has used and released other memory.
     read.ceiling = 1e-9 * ceiling_in_turns(AA_CEILING_READ, options, [&] {
                      ops->linear(out, x, weights);
                      accelerator.synchronize();

@@ -1,4 +1,5 @@
-// bench adam on a device: steps of FusedAdam on fp32 tensors of device memory, beside the best copy of the same process.
+// Implements bench adam on a device: compares steps of FusedAdam on fp32 tensors of device memory with the best copy of
+// the same process.
 #include <algorithm>
 #include <array>
 

@@ -1,6 +1,6 @@
-// bench jit: what asking for an op costs in a fresh process, when it was built before and when it was not.
+// Implements bench jit: measures loading an op in a new process, when it was built before and when it was not.
 //
-// Each figure is the slowest op's: load() of every builder that has sources is timed in a process of its own. jit.warm's
+// Each figure is the slowest op's: load() of every builder that has sources is timed in a separate process. jit.warm's
 // ceiling is opening and closing the same library; jit.cold's is the compiler's own time for the same command.
 #include <dlfcn.h>
 
@@ -45,7 +45,7 @@ class Setting {
 double load_ms(const std::string& builder) {
   const std::string output = own_output({"bench", "--jit-probe", builder});
   if (output.empty()) {
-    get_accelerator()->create_op_builder(builder)->load();  // says what is wrong
+    get_accelerator()->create_op_builder(builder)->load();  // prints the error
     throw Error("the process that loads " + builder + " failed");
   }
   return std::atof(output.c_str());

@@ -1,4 +1,4 @@
-// bench launch: what a call costs on its way through the accelerator object, beside the raw driver call.
+// Implements bench launch: compares the cost of a call through the accelerator object with the raw driver call.
 #include <algorithm>
 
 #include "anyaccel/driver_accelerator.h"
@@ -19,8 +19,8 @@ double nanoseconds_per_call(Body&& body) {
   return 1e9 * seconds_since(start) / calls;
 }
 
-// A kernel that does nothing, through the accelerator object beside the vendor's own call. So few at a time that no queue
-// fills, which would measure the device.
+// An empty kernel, through the accelerator object and by the vendor's own call. Few at a time, because with a full
+// queue this would measure the device.
 void measure_kernel(DriverAccelerator& accelerator, const Options& options, std::vector<Result>& results) {
   const double vendor = measure_ceiling(AA_CEILING_LAUNCH, options);
   if (!(vendor > 0)) return;

@@ -1,4 +1,5 @@
-// bench decode, prefill: a language model of random weights, beside the memory's and the arithmetic's ceilings.
+// Implements bench decode and prefill: compares a language model of random weights with the ceilings of memory and
+// arithmetic.
 #include <algorithm>
 #include <cstdio>
 #include <sstream>
@@ -96,7 +97,7 @@ void run_decode(const Options& options, const std::shared_ptr<const llm::Model>&
   results.push_back(host);
 }
 
-// The choice between implementations of large products, where the accelerator has one; else null.
+// The choice between implementations of large products, if the accelerator has one; else null.
 const aa_cpu_matmul_table* matmul_control() {
   auto* accelerator = dynamic_cast<DriverAccelerator*>(get_accelerator());
   if (!accelerator) return nullptr;
@@ -104,8 +105,8 @@ const aa_cpu_matmul_table* matmul_control() {
       accelerator->extension(AA_CPU_MATMUL_EXTENSION, AA_CPU_MATMUL_VERSION));
 }
 
-// Runs the prompt with the accelerator's own choice of products and with oneDNN's, in turns: how far the choice is from
-// the other. `prefill` gives billions of operations a second. Without the library there is nothing to compare with.
+// Runs the prompt with the accelerator's own choice of products and with oneDNN's, alternately, to compare both.
+// `prefill` returns billions of operations per second. Without the library there is nothing to compare with.
 void compare_with_onednn(const Options& options, const std::function<double()>& prefill, std::vector<Result>& results) {
   const aa_cpu_matmul_table* control = matmul_control();
   if (!control) return;
@@ -150,7 +151,7 @@ void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>
   std::vector<int32_t> positions(length);
   for (size_t i = 0; i < length; ++i) positions[i] = static_cast<int32_t>(i);
   const std::vector<int32_t> rows{static_cast<int32_t>(length - 1)};
-  // Where the accelerator's vendor has a library for products of bf16, that is what a prompt is held against.
+  // If the accelerator's vendor has a library for products of bf16, prompts are compared with that.
   const bool by_products = model->dtype() == DType::BF16 && measure_ceiling(AA_CEILING_PRODUCT_BF16, options) > 0;
   Result flops{.name = "prefill.flops",
                .unit = "GFLOP/s",
@@ -178,7 +179,7 @@ void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>
   compare_with_onednn(options, prefill, results);
 }
 
-// Loads in processes of their own, so that nothing else is in their peak memory.
+// Loads in separate processes, so that nothing else is in their peak memory.
 void run_load(const Options& options, const std::string& directory, std::vector<Result>& results) {
   Result ready{.name = "load.ready", .unit = "ms", .ceiling_name = "one copy of the weights"};
   Result peak{.name = "load.peak_memory", .unit = "GB", .ceiling_name = "bytes of the weights"};
@@ -191,7 +192,7 @@ void run_load(const Options& options, const std::string& directory, std::vector<
     double resident = 0;
     std::istringstream(output) >> milliseconds >> resident >> weights;
     if (weights <= 0) {
-      llm::Model::load(directory);  // says what is wrong with it
+      llm::Model::load(directory);  // prints the error
       throw Error("the process that loads the model failed");
     }
     if (!run) continue;

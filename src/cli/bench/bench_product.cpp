@@ -1,5 +1,5 @@
-// bench product: products as a prompt makes them, beside the rate of fp32 multiply-adds; where the vendor has a library for
-// bf16, also those of a model of 8 billion parameters beside a large product by it.
+// Implements bench product: compares the products of a prompt with the rate of fp32 multiply-adds; if the vendor has a
+// library for bf16, also those of a model of 8 billion parameters with a large product of that library.
 #include <string>
 
 #include "anyaccel/op_builder.h"

@@ -1,4 +1,5 @@
-// bench quant: the quantizers' bandwidth (bytes read and written) beside the best copy of the same process.
+// Implements bench quant: compares the quantizers' bandwidth (bytes read and written) with the best copy of the same
+// process.
 #include <algorithm>
 
 #include "anyaccel/op_builder.h"

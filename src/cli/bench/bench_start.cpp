@@ -1,4 +1,5 @@
-// bench start: from the start of a process to get_accelerator(), what later calls cost, and the ranks of a launched job.
+// Implements bench start: measures the time from the start of a process to get_accelerator(), the cost of later calls,
+// and the start of a launched job's ranks.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>

@@ -1,4 +1,5 @@
-// bench tp: one model over two ranks of a core each, beside one process with one core and one with both.
+// Implements bench tp: compares one model over two ranks of a core each with one process with one core and one with
+// both.
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
@@ -21,8 +22,8 @@ namespace {
 
 constexpr int decode_steps = 16;
 
-// One way to run the model, and its best figures: what else runs on the machine only slows it, and slows two processes that
-// wait for each other more than one.
+// One configuration of the model, and its best figures: other load on the machine only slows it down, and slows two
+// processes that wait for each other more than a single one.
 struct RankSetting {
   explicit RankSetting(const std::vector<std::vector<int>>& cores, const std::string& model)
       : ranks(std::make_unique<RankProcesses>(cores, std::vector<std::string>{"bench", "--tp-probe", model})) {}

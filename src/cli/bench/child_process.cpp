@@ -1,4 +1,4 @@
-// Implements child_process.h: starts programs and reads what they print, for figures that need a fresh process.
+// Starts programs and reads their output, for figures that need a new process.
 #include "cli/bench/child_process.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Starts programs and reads what they print, for figures that need a fresh process.
+// Starts programs and reads their output, for figures that need a new process.
 #pragma once
 
 #include <string>
@@ -6,10 +6,11 @@
 
 namespace anyaccel::cli::bench {
 
-// Standard output of a program (standard error goes nowhere). Waits for its end. Throws Error when it cannot be started.
+// Returns a program's standard output (standard error is discarded). Waits for its end. Throws Error if it cannot be
+// started.
 std::string output_of(const std::string& program, const std::vector<std::string>& arguments);
 
-// The same for this very program.
+// The same for this program.
 std::string own_output(const std::vector<std::string>& arguments);
 
 }  // namespace anyaccel::cli::bench

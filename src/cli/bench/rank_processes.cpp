@@ -1,4 +1,4 @@
-// Implements rank_processes.h: a small job of this very program on this host.
+// Runs a small job of this program on this host.
 #include "cli/bench/rank_processes.h"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ std::string random_token() {
   return token;
 }
 
-// The environment of this process, with `changes` ("NAME=value") in the place of what it says of those names.
+// Returns the environment of this process with `changes` ("NAME=value") applied.
 std::vector<std::string> environment_with(const std::vector<std::string>& changes) {
   std::vector<std::string> result = changes;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -94,7 +94,7 @@ RankProcesses::RankProcesses(const std::vector<std::vector<int>>& cores, const s
 RankProcesses::~RankProcesses() { end(); }
 
 void RankProcesses::end() {
-  // The end of the commands ends a rank that is well.
+  // End of input ends a working rank.
   for (const Process& process : processes_) close(process.commands);
   constexpr int tries = 500;
   for (const Process& process : processes_) {

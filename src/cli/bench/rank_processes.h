@@ -1,4 +1,4 @@
-// A small job of this very program on this host: ranks bound to cores, that take commands line by line.
+// Runs a small job of this program on this host: ranks bound to cores, which read commands line by line.
 #pragma once
 
 #include <sys/types.h>
@@ -8,20 +8,20 @@
 
 namespace anyaccel::cli::bench {
 
-// Cores that this process may use, rising.
+// Cores that this process may use, in increasing order.
 std::vector<int> usable_cores();
 
 class RankProcesses {
  public:
-  // Starts this program with `arguments` once for each element of `cores`, which names the cores of that rank, with the
+  // Starts this program with `arguments` once for each element of `cores`, which lists the cores of that rank, with the
   // environment that comm::init_process_group() reads. Does not wait for them. Error when it cannot.
   RankProcesses(const std::vector<std::vector<int>>& cores, const std::vector<std::string>& arguments);
-  // Ends the ranks: by the end of their commands, or after five seconds by a signal.
+  // Ends the ranks by closing their input, or after five seconds with a signal.
   ~RankProcesses();
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
 
-  // Gives every rank the line `command` and returns the line that each answers with, by rank. Blocks. Error when a rank has
+  // Sends every rank the line `command` and returns the line that each answers, by rank. Blocks. Error if a rank has
   // ended; its own message is on standard error.
   std::vector<std::string> ask(const std::string& command);
 

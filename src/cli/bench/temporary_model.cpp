@@ -1,4 +1,4 @@
-// Implements temporary_model.h: models and prompts for the benchmarks of language models.
+// Creates models and prompts for the benchmarks of language models.
 #include "cli/bench/temporary_model.h"
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Models and prompts for the benchmarks of language models.
+// Creates models and prompts for the benchmarks of language models.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace anyaccel::cli::bench {
 // A model directory of random weights in the temporary folder that is removed with the object.
 class TemporaryModel {
  public:
-  // `shape` as in make-model. Blocks until it is written; says so on standard error.
+  // `shape` as in make-model. Blocks until it is written; prints a line on standard error.
   explicit TemporaryModel(const std::string& shape);
   const std::string& path() const { return path_; }
 

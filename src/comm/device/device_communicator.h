@@ -1,11 +1,11 @@
 // Runs collectives of one group on device memory with the accelerator's own library (abi/collectives.h): ProcessGroup
 // uses it for tensors on a device, and a HostCommunicator for those of the host.
 //
-// Functions have the names and arguments of HostCommunicator, but take device memory, and are enqueued on the calling thread's
-// current stream of the device: the host does not wait for the work, unless stated otherwise. They may be captured in a
-// graph. Every member makes the same calls in the same order; one call at a time, except abort() and failed(). Counts are
-// in elements, and may be 0. Results are the same bits on all members, but sums of floats may be rounded differently
-// than by a HostCommunicator.
+// Functions have the names and arguments of HostCommunicator, but take device memory, and are enqueued on the calling
+// thread's current stream of the device: the host does not wait for the work, unless stated otherwise. They may be
+// captured in a graph. Every member makes the same calls in the same order; one call at a time, except abort() and
+// failed(). Counts are in elements, and may be 0. Results are the same bits on all members, but sums of floats may be
+// rounded differently than by a HostCommunicator.
 //
 // A group that fails (see device_watch.h) ends: streams and calls that wait are released, and every later call throws
 // the same CommunicationError. Results of unfinished work are undefined: call check() after a wait.

@@ -164,7 +164,8 @@ class GlooTransport final : public MessageTransport {
 
   // -- joining --
 
-  // The value of a member's key: its address in words, then for each peer the length and bytes of what that connects with.
+  // The value of a member's key: its address in words, then for each peer the length and bytes of what that connects
+  // with.
   std::string card(const std::string& address) const {
     std::string text = address + "\n";
     for (int peer = 0; peer < members_.size; ++peer) {

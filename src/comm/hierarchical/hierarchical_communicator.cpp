@@ -6,8 +6,8 @@
 // between the members, through a communicator of all members.
 //
 // A reduction combines the members of a host in the order of their ranks, then the hosts in the order of their leaders,
-// so it may round differently from a group of the same size on one host; all members get the same bits. Sums, products and
-// averages of 16- and 8-bit floats stay in fp32 until the end, and are rounded once.
+// so it may round differently from a group of the same size on one host; all members get the same bits. Sums, products
+// and averages of 16- and 8-bit floats stay in fp32 until the end, and are rounded once.
 #include <algorithm>
 #include <cstring>
 #include <functional>

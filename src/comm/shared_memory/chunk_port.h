@@ -12,8 +12,8 @@ inline void copy_bytes(void* target, const void* source, size_t bytes) noexcept 
   if (bytes != 0) std::memcpy(target, source, bytes);
 }
 
-// fill(c), take(c) and so on are called with the operation's own chunks 0, 1, ...; slot(member, c) finds the memory. The
-// first publish() opens the operation.
+// fill(c), take(c) and so on are called with the operation's own chunks 0, 1, ...; slot(member, c) finds the memory.
+// The first publish() opens the operation.
 class ChunkPort {
  public:
   ChunkPort(SharedMemoryGroup& group, const Operation& operation, uint64_t chunks)

@@ -14,10 +14,10 @@
 // slot's lines in the caches of other members, drain() fetches them back, and the next fill() finds them in its own
 // cache.
 //
-// Two slots are enough. one_phase(): a member fills chunk c + 1 when it saw everyone publish chunk c, so everyone has taken
-// chunk c - 1. two_phase(): only the owner accesses its slot between the publishing of "combined c" and its next fill;
-// and all accesses of one operation are complete when start() of the next returns, before a second slot is filled.
-// tests/comm/shared_memory_protocol_test.cpp runs these very functions and tries every interleaving.
+// Two slots are enough. one_phase(): a member fills chunk c + 1 when it saw everyone publish chunk c, so everyone has
+// taken chunk c - 1. two_phase(): only the owner accesses its slot between the publishing of "combined c" and its next
+// fill; and all accesses of one operation are complete when start() of the next returns, before a second slot is
+// filled. tests/comm/shared_memory_protocol_test.cpp runs these very functions and tries every interleaving.
 #pragma once
 
 #include <cstdint>

@@ -12,10 +12,10 @@ namespace anyaccel::comm {
 // Throws InvalidArgument if the operation does not exist for the dtype: bits of floats, the average of bools.
 void check_reduction(DType dtype, ReduceOp op);
 
-// target[i] = sources[0][i] op sources[1][i] op ..., from left to right. `target` may be one of the sources, and overlaps
-// no other memory of them. Floats of 16 and 8 bits are combined in fp32 and rounded once; integers wrap, and their average
-// is rounded toward zero; bools are added by "or" and multiplied by "and"; a NaN wins both minimum and maximum.
-// The result does not depend on the instruction set.
+// target[i] = sources[0][i] op sources[1][i] op ..., from left to right. `target` may be one of the sources, and
+// overlaps no other memory of them. Floats of 16 and 8 bits are combined in fp32 and rounded once; integers wrap, and
+// their average is rounded toward zero; bools are added by "or" and multiplied by "and"; a NaN wins both minimum and
+// maximum. The result does not depend on the instruction set.
 void reduce(void* target, const void* const* sources, int count_of_sources, int64_t elements, DType dtype, ReduceOp op);
 
 // The same, written to every target.

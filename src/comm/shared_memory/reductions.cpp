@@ -2,7 +2,8 @@
 //
 //   up to kInlineBytes       beside the operation's number: two lines of the cache from every member to every other
 //   up to one_phase_bytes()  everyone writes its slot, waits once, and reduces all slots into its own memory
-//   beyond                   in chunks: everyone writes its slot, reduces its slice of all slots into all slots, and reads
+//   beyond                   in chunks: everyone writes its slot, reduces its slice of all slots into all slots, and
+//   reads
 //                            its slot
 //   in blocks of share()     everyone reduces its slice of all blocks into all blocks
 //

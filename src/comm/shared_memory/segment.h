@@ -31,9 +31,9 @@ struct Segment {
   std::shared_ptr<Mapping> mapping;
 };
 
-// Zeros, `bytes` (rounded up to pages) long, sealed: neither side can change the length, so that no access can fail later.
-// With `reserve` the memory is allocated at once (on the NUMA node of the calling thread), otherwise page by page when
-// it is first accessed. Throws OutOfMemoryError.
+// Zeros, `bytes` (rounded up to pages) long, sealed: neither side can change the length, so that no access can fail
+// later. With `reserve` the memory is allocated at once (on the NUMA node of the calling thread), otherwise page by
+// page when it is first accessed. Throws OutOfMemoryError.
 Segment create_segment(const char* name, size_t bytes, bool reserve);
 
 // Maps a segment of another member. CommunicationError, naming `owner`, unless it is sealed and `bytes` long. Ranks

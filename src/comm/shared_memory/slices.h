@@ -10,7 +10,8 @@ namespace anyaccel::comm::shm {
 // Size of a cache line: members write to different lines.
 inline constexpr size_t kLine = 64;
 
-// The part of `count` elements that belongs to a member: whole lines, in the order of ranks; the last may be short or empty.
+// The part of `count` elements that belongs to a member: whole lines, in the order of ranks; the last may be short or
+// empty.
 struct Slice {
   int64_t begin;
   int64_t count;

@@ -13,9 +13,9 @@ struct StorePlace {
   std::string token;
 };
 
-// Tells the store that the process of `rank` has ended; how: "with exit code 0". The store fails the ranks that wait for it,
-// unless it had joined. Blocks for at most `timeout`; CommunicationError if there is no store, or it belongs to another
-// job.
+// Tells the store that the process of `rank` has ended; how: "with exit code 0". The store fails the ranks that wait
+// for it, unless it had joined. Blocks for at most `timeout`; CommunicationError if there is no store, or it belongs to
+// another job.
 void report_ended_rank(const StorePlace& place, int rank, const std::string& how, std::chrono::milliseconds timeout);
 
 // "rank 2 on node1 ended with exit code 0 before it joined the process group of 4 ranks"

@@ -1,14 +1,17 @@
-// How the launchers of a job's hosts tell the one that a person started what happens, and are told to end.
+// The control connections: launchers on a job's hosts report to the launcher that the user started, which tells them
+// when to end.
 //
-// One TCP connection from each; who does not know the secret of the job is sent away. Lines: "hello SECRET HOST" first, then
-// "rank N" for each of its ranks, "ended N RANKS ADDRESS PORT NAME" when one has ended with exit code 0 (for MPI and Slurm;
-// the store is at ADDRESS and PORT), "failed CODE TEXT" when one failed and "bye" before a good end; the other way "signal
-// NUMBER MILLISECONDS" (until SIGKILL). A connection that is lost without "bye", or whose host is silent for 8 s (the kernel's
-// keep-alive probes), is a failure of that host; a launcher that loses the connection ends its ranks. Where no connection can
-// be made (a firewall) the job runs without: the exit code is then what ssh, MPI or Slurm make of it.
+// Each host has one TCP connection; a client that does not know the secret of the job is disconnected. Lines: "hello
+// SECRET HOST" first, then "rank N" for each of its ranks, "ended N RANKS ADDRESS PORT NAME" when one has ended with
+// exit code 0 (for MPI and Slurm; the store is at ADDRESS and PORT), "failed CODE TEXT" when one failed and "bye"
+// before a good end; the other way "signal NUMBER MILLISECONDS" (until SIGKILL). A connection that is lost without
+// "bye", or whose host is silent for 8 s (the kernel's keep-alive probes), is a failure of that host; a launcher that
+// loses the connection ends its ranks. If no connection can be made (a firewall) the job runs without: the exit code is
+// then that of ssh, MPI or Slurm.
 //
-// Ranks of which no launcher has told within the time for joining were not started: the job ends with their numbers and hosts.
-// Where they may be running behind a firewall (no launcher of another host has come at all) that is a warning.
+// If no launcher reports some ranks within the time limit for joining, they were not started: the job ends with an
+// error that lists them and their hosts. If they may be running behind a firewall (no launcher of another host has
+// connected at all), that is a warning instead.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +25,10 @@
 
 namespace anyaccel::launcher {
 
-// Listens on a port of its own on all interfaces; point() tells where. Error when there is no port.
+// Listens on a port chosen by the kernel on all interfaces; point() returns it. Error if no port is available.
 class ControlServer final : public Companion {
  public:
-  // `job`: whose ranks are to come. `others_wait`: the time for that begins with the first (Slurm's queue).
+  // `job`: the job whose ranks are expected. `others_wait`: the time limit begins with the first rank (Slurm's queue).
   ControlServer(std::string secret, const JobPlan& job, bool others_wait);
   ~ControlServer() override;
   const ControlPoint& point() const noexcept { return point_; }
@@ -57,15 +60,15 @@ class ControlServer final : public Companion {
 
   std::string token_;
   std::vector<std::string> hosts_;  // of every rank
-  std::vector<bool> came_;          // every rank: its launcher has told of it
-  bool far_ = false;                // a launcher on another machine has come
+  std::vector<bool> came_;          // of every rank: its launcher has reported it
+  bool far_ = false;                // a launcher on another machine has connected
   int limit_s_ = 0;
-  int64_t missing_at_ms_ = 0;  // when those that have not come are missing; 0: not yet, or never
+  int64_t missing_at_ms_ = 0;  // when unreported ranks count as missing; 0: not yet, or never
   std::unique_ptr<EndedRanks> ended_;
 };
 
-// The other side, for the launcher of one host or rank; null where point.port is 0. It also notices that whoever reads our
-// output has gone. `ranks`: the numbers of `processes`. Takes 5 s at most.
+// The other side, for the launcher of one host or rank; null if point.port is 0. It also detects that the reader of our
+// output has closed it. `ranks`: the numbers of `processes`. Takes 5 s at most.
 std::unique_ptr<Companion> connect_to_launcher(const ControlPoint& point, const std::string& host,
                                                const std::vector<int>& ranks,
                                                const std::vector<ProcessSpec>& processes);

@@ -1,4 +1,4 @@
-// The ranks' side of control.h: tells the launcher that a person started what happens on this host.
+// The ranks' side of control.h: reports events on this host to the launcher that the user started.
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -49,7 +49,7 @@ bool is_connected(int descriptor) {
   return getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
 }
 
-// The first address that answers; -1: none did in time. All are tried at once.
+// Returns a connection to the first address that answers; -1 if none did in time. All are tried at once.
 int connect_any(const ControlPoint& point) {
   Attempts attempts;
   for (const std::string& address : point.addresses) {
@@ -93,7 +93,7 @@ class ControlClient final : public Companion {
 
   void wait_for(std::vector<pollfd>& descriptors) override {
     if (lines_) descriptors.push_back({lines_->descriptor(), POLLIN, 0});
-    descriptors.push_back({STDERR_FILENO, 0, 0});  // tells only that nobody reads it any more
+    descriptors.push_back({STDERR_FILENO, 0, 0});  // detects only that the reader has closed it
   }
 
   int step(int& grace_ms) override {

@@ -1,4 +1,4 @@
-// Implements control_lines.h: lines of text over a TCP connection, without blocking.
+// Sends and receives lines of text over a TCP connection, without blocking.
 #include "launcher/hosts/control_lines.h"
 
 #include <netinet/in.h>
@@ -12,7 +12,7 @@
 namespace anyaccel::launcher {
 namespace {
 
-// More than any line; a peer that sends more is no launcher.
+// Longer than any line; a peer that sends more is not a launcher.
 constexpr size_t longest_line = 8192;
 
 void set_option(int descriptor, int level, int name, int value) {

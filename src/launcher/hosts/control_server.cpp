@@ -1,4 +1,4 @@
-// The side of control.h that runs where a person started the job: listens, and knows which rank is where.
+// The side of control.h that runs in the launcher that the user started: listens, and tracks which rank runs where.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -25,8 +25,8 @@ namespace anyaccel::launcher {
 namespace {
 
 constexpr size_t max_peers = 65536;
-// The hosts and the runner learn of a failure and end by themselves, and what ranks said last gets through; what is not
-// gone by then is ended here. (Open MPI crashes when it is told to end while it does.)
+// After a failure the hosts and the runner are informed and end by themselves, so that the ranks' last output arrives;
+// processes that have not ended by then are ended here. (Open MPI crashes when it is told to end while it is ending.)
 constexpr int64_t last_words_ms = 700;
 
 // For the ranks of other hosts after a failure.
@@ -41,7 +41,7 @@ int64_t now_ms() {
       .count();
 }
 
-// Not sooner for a secret that begins right.
+// In constant time, so that a partly correct secret is not rejected later than a wrong one.
 bool same_secret(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
   unsigned char difference = 0;
@@ -54,7 +54,7 @@ bool same_secret(const std::string& a, const std::string& b) {
 struct ControlServer::Peer {
   explicit Peer(int descriptor) : lines(descriptor) {}
   ControlLines lines;
-  std::string host;  // empty: has not said the secret yet
+  std::string host;  // empty: has not sent the secret yet
   bool said_bye = false;
 };
 
@@ -89,7 +89,7 @@ ControlServer::ControlServer(std::string secret, const JobPlan& job, bool others
   point_.port = ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
                                                     : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
   point_.addresses = own_addresses();
-  // A host without a network reaches itself. Elsewhere this address would be another host's own.
+  // A host without a network can reach itself. On other hosts this address would be their own.
   if (point_.addresses.empty()) point_.addresses.push_back("127.0.0.1");
   point_.secret = std::move(secret);
 }
@@ -200,7 +200,7 @@ void ControlServer::look_for_missing() {
   missing_at_ms_ = std::numeric_limits<int64_t>::max();
   std::string missing;
   std::string host;
-  bool near = false;  // of this machine, between whose processes there is no firewall
+  bool near = false;  // on this machine, between whose processes there is no firewall
   for (size_t rank = 0; rank < came_.size(); ++rank) {
     if (came_[rank]) continue;
     const std::string& own = hosts_[rank];
@@ -227,7 +227,7 @@ int ControlServer::step(int&) {
 }
 
 bool ControlServer::failed(const Ending&) {
-  // The runner ends as its ranks did. Who failed may be on its way here.
+  // The runner ends when its ranks have ended. The report of the failed rank may still arrive.
   for (int i = 0; i < 20 && !exit_code_ && !peers_.empty(); ++i) {
     serve();
     if (!exit_code_) usleep(10000);
@@ -238,7 +238,7 @@ bool ControlServer::failed(const Ending&) {
 bool ControlServer::ending(int signal, int grace_ms) {
   ending_ = true;
   tell_all(signal, grace_ms);
-  // After a failure they were told already, and had the time of last_words_ms.
+  // After a failure they were already told, and had last_words_ms to end.
   return exit_code_ == 0 &&
          std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) { return !peer->host.empty(); });
 }

@@ -1,4 +1,4 @@
-// Implements probe.h: looks for what a runner needs before anything is started.
+// Checks a runner's requirements before anything is started.
 #include "launcher/hosts/probe.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t ssh_at_once = 64;
 
-// A program that is running, and what it says on standard output and error.
+// A running program, with its standard output and error.
 class Said {
  public:
   explicit Said(const std::vector<std::string>& argv)
@@ -26,7 +26,7 @@ class Said {
   Said(const Said&) = delete;
   Said& operator=(const Said&) = delete;
 
-  // To its end. False when it failed.
+  // Runs it to its end. Returns false if it failed.
   bool wait() {
     if (!stream_) return ok_;
     char buffer[4096];
@@ -44,9 +44,9 @@ class Said {
 };
 
 struct Kind {
-  std::vector<const char*> names;  // that the program may have
-  const char* asked;               // the program whose --version tells; null: itself
-  const char* says;                // in that answer; null: any
+  std::vector<const char*> names;  // possible names of the program
+  const char* asked;               // the program whose --version output identifies it; null: itself
+  const char* says;                // text in that output; null: any
   const char* says_not;            // null: nothing
   const char* package;
 };

@@ -1,4 +1,4 @@
-// Looks for what a runner needs before anything is started.
+// Checks a runner's requirements before anything is started.
 #pragma once
 
 #include <string>
@@ -9,14 +9,15 @@
 
 namespace anyaccel::launcher {
 
-// The program of a runner, as one would type it: "mpirun.mpich" where "mpirun" is another MPI's. UnavailableError that
-// names what is missing and the Debian package that has it.
+// Returns the program of a runner: "mpirun.mpich" if "mpirun" is another MPI's. UnavailableError names the missing
+// program and its Debian package.
 std::string find_runner(Runner runner);
 
-// Tries ssh to every host, many at once. UnavailableError with ssh's error message for the first that cannot be reached.
+// Tries ssh to every host, many at once. UnavailableError with ssh's error message for the first that cannot be
+// reached.
 void check_ssh(const std::vector<Host>& hosts, int ssh_port);
 
-// Whether a name is this host's.
+// Returns whether a name is this host's.
 bool is_this_host(const std::string& name);
 
 }  // namespace anyaccel::launcher

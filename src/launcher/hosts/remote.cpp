@@ -1,4 +1,4 @@
-// See remote.h, and the last functions of launch.h.
+// Implements jobs on several hosts, and the internal commands that runners start.
 #include "launcher/hosts/remote.h"
 
 #include <sys/mman.h>
@@ -27,7 +27,7 @@
 namespace anyaccel::launcher {
 namespace {
 
-// The variable goes no further: ranks do not see it.
+// The variable is removed, so that ranks do not see it.
 std::string take_job_variable() {
   const char* text = std::getenv(job_variable);
   if (!text) {
@@ -61,7 +61,7 @@ int run_remote(const LaunchOptions& options, Plan plan, const std::string& self)
     }
     check_ssh(others, options.ssh_port);
   }
-  // A connection from each host, or from each rank where MPI or Slurm starts them one by one.
+  // One connection from each host, or from each rank if MPI or Slurm starts them one by one.
   const int connections = plan.job.hosts.empty()        ? plan.nodes * plan.per_node
                           : plan.runner == Runner::Pdsh ? static_cast<int>(plan.job.hosts.size())
                                                         : plan.job.world_size();
@@ -108,7 +108,7 @@ int start_ssh(const std::string& host, int ssh_port) {
   while (node < static_cast<int>(job.hosts.size()) && name_of(node) != host) ++node;
   if (node == static_cast<int>(job.hosts.size())) throw InvalidArgument("the job has no host \"" + host + "\"");
 
-  // A file without a name as ssh's standard input: nothing is left to do here, so this process becomes ssh.
+  // An unnamed file is ssh's standard input: nothing is left to do here, so this process becomes ssh.
   const int file = memfd_create("job", MFD_CLOEXEC);
   if (file < 0 || write(file, text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       lseek(file, 0, SEEK_SET) != 0 || dup2(file, STDIN_FILENO) < 0) {

@@ -1,4 +1,4 @@
-// Jobs on several hosts: the side of the person's command, and what it starts on the hosts.
+// Runs jobs on several hosts: the side of the user's command, and the commands that it starts on the hosts.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Implements runners.h: the command lines that start a job on several hosts.
+// Builds the command lines that start a job on several hosts.
 #include "launcher/hosts/runners.h"
 
 #include <algorithm>
@@ -40,8 +40,8 @@ std::string host_list(const JobPlan& job, bool counts) {
 
 Words rank_command(const std::string& self) { return {self, "launch", "--start_rank"}; }
 
-// Ranks bind themselves, and unbound ones may run everywhere, as with the other runners: the runner's own binding is off
-// unless the person asks for it.
+// Ranks bind themselves, and unbound ones may run anywhere, as with the other runners: the runner's own binding is off
+// unless the user requests it.
 bool runner_binds(const LaunchOptions& options, const Words& words, const std::string& begin) {
   if (!has_word(options.launcher_args, words) && !has_beginning(options.launcher_args, begin)) return false;
   if (options.bind_cores || !options.core_list.empty()) {
@@ -59,11 +59,11 @@ void continue_ssh_arguments(Command& command, const LaunchOptions& options, cons
 }
 
 void pdsh(Command& command, const LaunchOptions& options, const Plan& plan, const std::string& self) {
-  // -S: the exit code of the commands; -N: lines as they come (--prefix_output is there for prefixes).
+  // -S: return the exit code of the commands; -N: unchanged lines (--prefix_output adds prefixes).
   append(command.argv, {"-S", "-N", "-f", "1024", "-R", "exec", "-w"});
   std::string list;
   for (const Host& host : plan.job.hosts) {
-    // pdsh cuts a user's name off, which is still in the job.
+    // pdsh strips the user name, which is still in the job.
     list += (list.empty() ? "" : ",") + host.name.substr(host.name.find('@') + 1);
   }
   command.argv.push_back(list);
@@ -119,7 +119,7 @@ void mvapich(Command& command, const LaunchOptions& options, const Plan& plan, c
   append(command.argv, {"-genvlist", job_variable});
   append(command.argv, rank_command(self));
   continue_ssh_arguments(command, options, own, "HYDRA_LAUNCHER_EXTRA_ARGS");
-  // What DeepSpeed sets for this MPI; ranks inherit it with the job.
+  // The variables that DeepSpeed sets for this MPI; ranks inherit them with the job.
   for (const auto& [name, value] : Variables{{"MV2_SMP_USE_CMA", "0"},
                                              {"MV2_DEBUG_SHOW_BACKTRACE", "1"},
                                              {"MV2_SUPPORT_DL", "1"},
@@ -185,9 +185,9 @@ Command runner_command(const LaunchOptions& options, const Plan& plan, const std
 std::vector<std::string> ssh_command(const std::string& host, int ssh_port, const std::string& remote,
                                      const Variables& own) {
   Words argv = {"ssh"};
-  // ssh takes the first of contradicting options: the person's.
+  // ssh uses the first of contradicting options: the user's.
   append(argv, split_words(value_of(own, "PDSH_SSH_ARGS_APPEND"), "PDSH_SSH_ARGS_APPEND"));
-  // No questions, and an end when the host is silent for 9 s.
+  // No prompts, and the connection ends when the host is silent for 9 s.
   append(argv, {"-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=3", "-o",
                 "ServerAliveCountMax=3"});
   if (ssh_port) append(argv, {"-p", std::to_string(ssh_port)});

@@ -1,10 +1,11 @@
-// The command lines that start a job on several hosts. Pure functions of the job, so that --dry_run and the tests see what
-// is run.
+// Builds the command lines that start a job on several hosts. Pure functions of the job, so that --dry_run and the
+// tests see the commands that are run.
 //
 // pdsh runs `anyaccel launch --ssh_host HOST` here once for each host, which becomes ssh and starts `anyaccel launch
-// --start_node` there with the job on standard input: secrets and variables appear in no list of processes. MPI and Slurm
-// run `anyaccel launch --start_rank` once for each rank, so that a rank finds the MPI that it was started by, with the job in
-// the variable ANYACCEL_LAUNCH_JOB. Cores, logs, signals and clearing up are our own code on every host.
+// --start_node` there with the job on standard input: secrets and variables do not appear in process lists. MPI and
+// Slurm run `anyaccel launch --start_rank` once for each rank, so that a rank runs under the MPI that started it, with
+// the job in the variable ANYACCEL_LAUNCH_JOB. Cores, logs, signals and cleanup are handled by our own code on every
+// host.
 #pragma once
 
 #include <string>
@@ -20,14 +21,14 @@ constexpr const char* job_variable = "ANYACCEL_LAUNCH_JOB";
 
 struct Command {
   std::vector<std::string> argv;
-  Variables environment;  // beside this process's own
+  Variables environment;  // in addition to this process's own
 };
 
 // "openmpi"
 std::string runner_name(Runner runner);
 
-// `program`: what was found for the runner ("mpirun.mpich"); `own` the environment of this process, of which variables
-// that hold further arguments are continued. InvalidArgument for options that contradict the runner.
+// `program`: the program found for the runner ("mpirun.mpich"); `own`: the environment of this process, whose variables
+// with further arguments are extended. InvalidArgument for options that contradict the runner.
 Command runner_command(const LaunchOptions& options, const Plan& plan, const std::string& program,
                        const std::string& self, const Variables& own);
 
@@ -35,7 +36,7 @@ Command runner_command(const LaunchOptions& options, const Plan& plan, const std
 std::vector<std::string> ssh_command(const std::string& host, int ssh_port, const std::string& remote,
                                      const Variables& own);
 
-// What runs on the host.
+// The command that runs on the host.
 std::string node_command(const std::string& self, int node);
 
 }  // namespace anyaccel::launcher

@@ -1,4 +1,4 @@
-// Implements addresses.h: names, addresses and ports of hosts.
+// Looks up names, addresses and ports of hosts.
 #include "launcher/plan/addresses.h"
 
 #include <arpa/inet.h>

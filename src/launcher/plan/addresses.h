@@ -1,4 +1,4 @@
-// Names, addresses and ports of hosts.
+// Looks up names, addresses and ports of hosts.
 #pragma once
 
 #include <string>
@@ -6,20 +6,20 @@
 
 namespace anyaccel::launcher {
 
-// Whether nothing listens at a TCP port of this host; a free one, chosen by the kernel. Error when there is none.
+// Returns whether a TCP port of this host is free; returns a free one, chosen by the kernel. Error if there is none.
 bool port_is_free(int port);
 int free_port();
 
-// The addresses of this host, without those of the host to itself; IPv4 first.
+// The addresses of this host, without loopback addresses; IPv4 first.
 std::vector<std::string> own_addresses();
 
-// The address that a name stands for, as text; empty when it stands for none. May take as long as the resolver does.
+// Returns the address of a name, as text; empty if it cannot be resolved. May take as long as the resolver does.
 std::string resolve(const std::string& name);
 
-// Whether an address is a host's own to itself: 127.x.y.z or ::1.
+// Returns whether an address is a loopback address: 127.x.y.z or ::1.
 bool is_loopback(const std::string& address);
 
-// The address of this host on the way to `address`; empty when there is no way.
+// Returns the local address on the route to `address`; empty if there is no route.
 std::string source_address(const std::string& address);
 
 }  // namespace anyaccel::launcher

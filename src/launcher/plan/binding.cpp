@@ -1,4 +1,4 @@
-// Implements binding.h: which processors and which memory each rank of a host gets.
+// Assigns processors and memory to the ranks of a host.
 #include "launcher/plan/binding.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ MemoryPolicy memory_for(const Machine& machine, const std::vector<int>& processo
   return {};
 }
 
-// The processors of a list that a person gave.
+// Returns the processors of a list that the user gave.
 std::vector<int> checked_list(const Machine& machine, std::string_view text) {
   std::vector<int> list = parse_core_list(text);
   for (const int processor : list) {

@@ -1,4 +1,4 @@
-// Which processors and which memory each rank of a host gets.
+// Assigns processors and memory to the ranks of a host.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace anyaccel::launcher {
 
-// What the kernel is told about a rank's memory (set_mempolicy).
+// The memory policy of a rank (set_mempolicy).
 struct MemoryPolicy {
   enum class Kind { Unchanged, Bind, Prefer };
   Kind kind = Kind::Unchanged;
@@ -18,21 +18,21 @@ struct MemoryPolicy {
 
 struct Binding {
   std::vector<int> processors;  // the affinity mask, ascending; empty: unchanged
-  int threads = 1;              // cores of the rank: what OMP_NUM_THREADS follows
+  int threads = 1;              // number of cores of the rank, used for OMP_NUM_THREADS
   MemoryPolicy memory;
 };
 
-// Shares cores among `ranks` processes: each gets the same number, in order; what is left over stays idle.
+// Divides cores among `ranks` processes: each gets the same number, in order; remaining cores stay idle.
 //
-// With an empty `list` the shares are whole cores, node by node, and every core brings all of its hardware threads. A list
-// names processors by the kernel's numbers; exactly those are used, and each counts as a core.
-// A rank whose processors are all near one node gets that node's memory: bound to it; to both of two nodes that are one
-// node split in two; where there are as many nodes of memory alone as nodes with processors (high-bandwidth memory in flat
-// mode), the i-th of them is preferred by ranks on the i-th node with processors.
-// InvalidArgument for a bad list, a processor that is absent or may not be used, or fewer cores than ranks.
+// With an empty `list` the shares are whole cores, node by node, and every core includes all of its hardware threads. A
+// list names processors by the kernel's numbers; exactly those are used, and each counts as a core. The memory of a
+// rank whose processors all belong to one node is bound to that node, or to both halves of a node that was split in
+// two. If there are as many memory-only nodes as nodes with processors (high-bandwidth memory in flat mode), ranks on
+// the i-th node with processors prefer the i-th memory-only node. InvalidArgument for a bad list, a processor that is
+// absent or may not be used, or fewer cores than ranks.
 std::vector<Binding> bind_ranks(const Machine& machine, int ranks, std::string_view list);
 
-// Without binding: every rank may run everywhere, and gets its share of the cores as threads.
+// Without binding: every rank may run anywhere, and its number of threads is its share of the cores.
 std::vector<Binding> share_threads(const Machine& machine, int ranks);
 
 // "cores 0-3, memory bound to node 0"

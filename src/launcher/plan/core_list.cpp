@@ -1,4 +1,4 @@
-// Implements core_list.h: lists of processors as people and the kernel write them.
+// Parses and formats lists of processors in the kernel's syntax.
 #include "launcher/plan/core_list.h"
 
 #include <charconv>
@@ -18,7 +18,7 @@ std::string_view trim(std::string_view text) {
   return text;
 }
 
-// Digits alone: no sign, no blank.
+// Digits only: no sign, no blank.
 std::optional<int> parse_number(std::string_view text) {
   if (text.empty() || text.front() < '0' || text.front() > '9') return std::nullopt;
   int value = 0;

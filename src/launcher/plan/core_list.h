@@ -1,4 +1,4 @@
-// Lists of processors as people and the kernel write them: "0,2-4,6".
+// Parses and formats lists of processors in the kernel's syntax: "0,2-4,6".
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace anyaccel::launcher {
 
-// Numbers and ranges, ascending and disjoint, separated by commas (blanks around them are allowed). InvalidArgument that
-// quotes the part that is not such a thing, runs backwards, or overlaps with what stands before it.
+// Numbers and ranges, ascending and disjoint, separated by commas (blanks around them are allowed). InvalidArgument
+// quotes the part that is malformed, is a descending range, or overlaps with an earlier part.
 std::vector<int> parse_core_list(std::string_view text);
 
-// The shortest such text: {0, 2, 3, 4} is "0,2-4". Ascending numbers.
+// Returns the shortest such text: {0, 2, 3, 4} is "0,2-4". The numbers must be ascending.
 std::string format_core_list(const std::vector<int>& cores);
 
 }  // namespace anyaccel::launcher

@@ -1,4 +1,4 @@
-// Implements environment.h: environment variables of ranks.
+// Builds the environment variables of ranks.
 #include "launcher/plan/environment.h"
 
 #include <unistd.h>
@@ -16,10 +16,10 @@
 namespace anyaccel::launcher {
 namespace {
 
-// What DeepSpeed forwards on every accelerator, and our own variables.
+// The variables that DeepSpeed forwards on every accelerator, and our own.
 const std::vector<std::string> always_forwarded = {"MLFLOW", "PYTHON",     "MV2",   "UCX",     "ANYACCEL_",
                                                    "DS_",    "DEEPSPEED_", "AISC_", "NEBULA_", "AZUREML_"};
-// With AISC_JOB_NAME set these name network cards of this machine alone.
+// If AISC_JOB_NAME is set these name network cards of this machine only.
 bool names_a_network_card(std::string_view name) {
   constexpr std::string_view end = "_IB_HCA";
   return name == "UCX_NET_DEVICES" || (name.size() > end.size() && name.substr(name.size() - end.size()) == end);
@@ -100,7 +100,7 @@ Variables read_env_files() {
   Variables variables;
   std::vector<std::filesystem::path> seen;
   for (const std::string& file : files) {
-    // Nothing is said of a folder that others can write but that holds no such file.
+    // There is no warning about a folder that others can write but that has no such file.
     std::error_code error;
     if (std::filesystem::symlink_status(file, error).type() == std::filesystem::file_type::not_found) continue;
     const TrustedPath found = open_trusted_file(file, Trust::user);
@@ -137,7 +137,7 @@ Variables forwarded(const Variables& environment, const std::vector<std::string>
   const bool aisc = environment.count("AISC_JOB_NAME") > 0;
   Variables result;
   for (const auto& [name, value] : environment) {
-    // What this launcher sets itself.
+    // The variables that this launcher sets itself.
     if (name == "ANYACCEL_JOB_TOKEN" || name == "ANYACCEL_LAUNCH_JOB") continue;
     if (aisc && names_a_network_card(name)) continue;
     const auto matches = [&name = name](const std::string& prefix) {

@@ -1,4 +1,4 @@
-// Implements hosts.h: hostfiles, and the parts of a command line that choose among their hosts and devices.
+// Parses hostfiles, and the options that select among their hosts and devices.
 #include "launcher/plan/hosts.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ std::vector<std::string_view> split_at(std::string_view text, char separator) {
   return parts;
 }
 
-// Digits alone.
+// Digits only.
 std::optional<int> parse_count(std::string_view text) {
   int value = 0;
   if (text.empty() || text.front() < '0' || text.front() > '9') return std::nullopt;

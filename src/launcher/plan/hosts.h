@@ -1,4 +1,4 @@
-// Hostfiles, and the parts of a command line that choose among their hosts and devices.
+// Parses hostfiles, and the options that select among their hosts and devices.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 namespace anyaccel::launcher {
 
 // Lines "host slots=N", N from 1; a # begins a comment. Devices of a host are 0..N-1. InvalidArgument that quotes file,
-// line number and line for anything else, a host that comes twice, and a file that names no host.
+// line number and line for anything else, a duplicate host, and a file without hosts.
 std::vector<Host> parse_hostfile(std::string_view text, const std::string& file);
 
-// "NODE[:SLOT[,SLOT...]][@NODE...]": the hosts and slots that --include leaves, or that --exclude takes away; one of the
-// texts at most is not empty. The hostfile's order stays, and hosts that lose all slots go. InvalidArgument for what is
-// not there, for another form, and when nothing is left.
+// "NODE[:SLOT[,SLOT...]][@NODE...]": the hosts and slots that --include keeps, or that --exclude removes; at most one
+// of the texts is not empty. The hostfile's order is kept, and hosts without remaining slots are removed.
+// InvalidArgument for unknown hosts or slots, for malformed texts, and if nothing is left.
 std::vector<Host> filter_hosts(const std::vector<Host>& hosts, std::string_view include, std::string_view exclude);
 
 // Slurm's short form of host lists: "node[01-03,7],other" is node01, node02, node03, node7, other. InvalidArgument for

@@ -1,4 +1,4 @@
-// Implements job_plan.h: a job as it was decided.
+// Converts the plan of a job to text and back.
 #include "launcher/plan/job_plan.h"
 
 #include <algorithm>

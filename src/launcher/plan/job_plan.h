@@ -1,5 +1,5 @@
-// A job as it was decided: which ranks run where, and everything that a host needs to start its own. Made once from the
-// command line; every host gets the same text of it, so no option is lost on the way.
+// The plan of a job: which ranks run where, and everything that a host needs to start its own. Created once from the
+// command line; every host gets the same serialized text, so no option is lost.
 #pragma once
 
 #include <map>
@@ -9,13 +9,13 @@
 
 namespace anyaccel::launcher {
 
-// A host and the devices of it that are used; one rank for each.
+// A host and its devices that are used; one rank for each.
 struct Host {
   std::string name;
   std::vector<int> slots;
 };
 
-// Where the process that a person started listens for its hosts' reports (control.h); port 0: nowhere.
+// The address at which the process that the user started listens for its hosts' reports (control.h); port 0: none.
 struct ControlPoint {
   std::vector<std::string> addresses;
   int port = 0;
@@ -23,7 +23,7 @@ struct ControlPoint {
 };
 
 struct JobPlan {
-  // Ranks are numbered host by host. Empty: Slurm decides, and tells each rank.
+  // Ranks are numbered host by host. Empty: Slurm decides, and sets variables for each rank.
   std::vector<Host> hosts;
   std::string master_addr;
   int master_port = 29500;
@@ -35,23 +35,23 @@ struct JobPlan {
   bool prefix_output = false;
   bool pass_local_rank = false;
   std::string log_level = "info";
-  int join_timeout = 0;  // seconds; 0: as the environment says
+  int join_timeout = 0;  // seconds; 0: from the environment
   // Variables that are set to a host's slots, joined by commas.
   std::vector<std::string> visible_devices;
   std::map<std::string, std::string> environment;  // set for every rank
-  std::string directory;                           // where ranks start; empty: where they are
+  std::string directory;                           // working directory of ranks; empty: unchanged
   std::vector<std::string> program;                // and its arguments
-  std::string runner;                              // how ranks learn their place: "openmpi", ...; empty: they are told
+  std::string runner;                              // runner that gives ranks their place: "openmpi", ...; empty: none
   ControlPoint control;
 
   int world_size() const;
   int first_rank(int node) const;  // of that host
-  bool same_slots() const;         // whether every host has as many
+  bool same_slots() const;         // every host has the same number of ranks
 };
 
 // JSON. InvalidArgument for text that is not UTF-8.
 std::string job_text(const JobPlan& job);
-// InvalidArgument for what job_text() did not write.
+// InvalidArgument for a text that is not from job_text().
 JobPlan parse_job(std::string_view text);
 
 }  // namespace anyaccel::launcher

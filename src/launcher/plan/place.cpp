@@ -1,4 +1,4 @@
-// Implements place.h: which rank this process is, as MPI or Slurm tell it.
+// Determines this process's rank from the variables of MPI or Slurm.
 #include "launcher/plan/place.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace anyaccel::launcher {
 namespace {
 
-// Names of the variables that tell rank, number of ranks, and rank on the host; the first that is set counts.
+// Names of the variables for rank, number of ranks, and rank on the host; the first one that is set is used.
 struct Names {
   std::vector<const char*> rank;
   std::vector<const char*> size;
@@ -48,7 +48,7 @@ std::string text_of(const Variables& environment, const char* name) {
   return found == environment.end() ? std::string() : found->second;
 }
 
-// Whose variables there are, where those that were asked for are missing.
+// Names the runner whose variables are set, if the expected ones are missing.
 std::string who_started(const Variables& environment) {
   constexpr struct {
     const char *variable, *starter;

@@ -1,4 +1,4 @@
-// Which rank this process is, as MPI or Slurm tell it.
+// Determines this process's rank from the variables of MPI or Slurm.
 #pragma once
 
 #include "launcher/plan/environment.h"
@@ -11,10 +11,10 @@ struct Place {
   int local_rank = 0;
 };
 
-// The place in `job` of a process that job.runner started with these variables. With Slurm, which orders hosts as it likes,
-// job.hosts becomes what Slurm did, and where the job has no meeting place its first host is that.
-// CommunicationError when the variables are missing or tell of another job: ranks were started by another MPI, or placed
-// otherwise than they were asked to be.
+// Returns the place in `job` of a process that job.runner started with these variables. With Slurm, which chooses the
+// order of hosts, job.hosts is set to Slurm's order, and if the job has no master address its first host becomes it.
+// CommunicationError if the variables are missing or contradict the job: ranks were started by another MPI, or placed
+// differently than requested.
 Place read_place(JobPlan& job, const Variables& environment);
 
 }  // namespace anyaccel::launcher

@@ -1,4 +1,4 @@
-// Implements plan.h: from a command line to a job.
+// Plans a job from a command line.
 #include "launcher/plan/plan.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ std::vector<Host> known_hosts(const LaunchOptions& options, const Surroundings& 
   return hosts;
 }
 
-// Hosts that a person starts one by one need no names.
+// Hosts that the user starts one by one need no names.
 std::vector<Host> unnamed_hosts(const LaunchOptions& options) {
   if (!options.num_accelerators) {
     throw InvalidArgument("--no_ssh on " + std::to_string(options.num_nodes) +
@@ -76,7 +76,8 @@ std::vector<Host> choose(std::vector<Host> hosts, const LaunchOptions& options) 
   return hosts;
 }
 
-// Which variables are set to the chosen slots. Where nothing was chosen on this host alone, those that a person set hold.
+// Returns the variables that are set to the chosen slots. If the job uses only this host and nothing was selected, the
+// user's values are kept.
 std::vector<std::string> devices_variables(const LaunchOptions& options, const Surroundings& surroundings,
                                            bool from_hostfile) {
   const bool filtered = !options.include.empty() || !options.exclude.empty();
@@ -118,7 +119,7 @@ Runner choose_runner(const LaunchOptions& options, const std::vector<Host>& host
     }
     return Runner::Local;
   }
-  // Who names an MPI or Slurm wants its programs to find it, on one host too.
+  // If the user names an MPI or Slurm, programs must run under it, on one host too.
   const bool named = options.runner_given && options.runner != Runner::Pdsh;
   return hosts.size() > 1 || options.force_multi || named || elsewhere ? options.runner : Runner::Local;
 }
@@ -164,9 +165,9 @@ Plan make_plan(const LaunchOptions& options, const Surroundings& surroundings) {
     job.master_addr = surroundings.address_of(job.hosts);
   }
   job.master_port = options.master_port;
-  // On one host a port of its own for each job: two that start at the same time would both find the usual one free.
+  // On one host each job gets a different port: two that start at the same time would both find the default one free.
   if (!job.master_port) job.master_port = several ? default_port : surroundings.free_port();
-  // Hosts that are started one by one can share a secret only if a person gives it to all of them.
+  // Hosts that are started one by one can share a secret only if the user gives it to all of them.
   if (options.no_ssh && job.hosts.size() > 1) {
     job.token = surroundings.variable("ANYACCEL_JOB_TOKEN");
     if (job.token.empty()) {

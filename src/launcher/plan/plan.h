@@ -1,4 +1,4 @@
-// From a command line to a job.
+// Plans a job from a command line.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace anyaccel::launcher {
 
-// What planning learns from the machine it runs on; asked only for what is needed.
+// The information about the machine that planning needs; queried only when needed.
 class Surroundings {
  public:
   virtual ~Surroundings() = default;
@@ -30,13 +30,14 @@ class Surroundings {
 struct Plan {
   JobPlan job;
   Runner runner = Runner::Local;  // Local: this host's ranks are started here
-  int node = 0;                   // with Local: which of the job's hosts this is
-  // Slurm without known hosts: what the allocation is asked for.
+  int node = 0;                   // with Local: index of this host in the job
+  // Slurm without known hosts: the number to request in the allocation.
   int nodes = 0;
   int per_node = 0;
 };
 
-// Decides everything but environment and program paths. InvalidArgument for contradictions and for what is not there.
+// Decides everything except environment and program paths. InvalidArgument for contradictions, and for unknown hosts or
+// devices.
 Plan make_plan(const LaunchOptions& options, const Surroundings& surroundings);
 
 }  // namespace anyaccel::launcher

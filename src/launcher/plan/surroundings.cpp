@@ -1,4 +1,4 @@
-// Implements surroundings.h: what planning asks of the machine, answered by the machine.
+// Provides the information about the real machine that planning needs.
 #include "launcher/plan/surroundings.h"
 
 #include <sys/random.h>
@@ -21,7 +21,7 @@
 namespace anyaccel::launcher {
 namespace {
 
-// Every rank says which accelerator it found; that the launcher looked is no news.
+// Every rank logs the accelerator it found, so the launcher does not.
 Accelerator& accelerator() {
   const LogLevel level = log_level();
   set_log_level(std::max(level, LogLevel::error));
@@ -71,7 +71,7 @@ std::string OwnMachine::address_of(const std::vector<Host>& hosts) const {
                           "\" has no address here; give one that all hosts can reach with --master_addr");
   }
   if (!is_loopback(address) || hosts.size() == 1) return address;
-  // The first host is this one, under a name that means something to itself alone: its address on the way to the second.
+  // The first host is this one, under a name that only it can resolve: use its address on the route to the second.
   const std::string second = resolve(hosts[1].name);
   const std::string own = second.empty() ? std::string() : source_address(second);
   if (own.empty() || is_loopback(own)) {

@@ -1,4 +1,4 @@
-// What planning asks of the machine, answered by the machine.
+// Provides the information about the real machine that planning needs.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Implements topology.h: the processors and memory nodes that this process may use, read through hwloc.
+// Reads the processors and memory nodes that this process may use, with hwloc.
 #include "launcher/plan/topology.h"
 
 #include <hwloc.h>
@@ -72,7 +72,8 @@ std::vector<int> shared(const std::vector<int>& from, const std::vector<int>& wi
   return result;
 }
 
-// Whether the kernel says that a node has no processor at all. hwloc gives such a node the processors of its package.
+// Returns whether a node has no processors according to the kernel. hwloc gives such a node the processors of its
+// package.
 bool kernel_says_memory_only(int node) {
   std::ifstream file("/sys/devices/system/node/node" + std::to_string(node) + "/cpulist");
   std::string line;
@@ -123,7 +124,8 @@ Machine read_machine() {
     const bool memory_only = machine.this_machine ? kernel_says_memory_only(id) : looks_memory_only(nodes, i);
     const std::vector<int> near = memory_only ? std::vector<int>() : members(nodes[i]->cpuset);
     const std::vector<int> allowed = shared(near, usable);
-    // A node all of whose processors are someone else's is of no use, and is not memory without processors either.
+    // A node whose processors are all unavailable to this process is unusable, and does not count as memory-only
+    // either.
     if (near.empty() || !allowed.empty()) machine.nodes.push_back({id, allowed});
   }
 
@@ -144,7 +146,7 @@ Machine read_machine() {
     placed.insert(placed.end(), processors.begin(), processors.end());
   }
   std::sort(placed.begin(), placed.end());
-  for (const int processor : usable) {  // where the kernel tells nothing about cores
+  for (const int processor : usable) {  // if the kernel provides no information about cores
     if (!std::binary_search(placed.begin(), placed.end(), processor)) {
       cores.push_back({node_of(processor), {{processor}}});
     }

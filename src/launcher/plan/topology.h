@@ -1,4 +1,4 @@
-// The processors and memory nodes that this process may use, read through hwloc.
+// Reads the processors and memory nodes that this process may use, with hwloc.
 //
 // hwloc's own variables HWLOC_XMLFILE and HWLOC_SYNTHETIC describe another machine, for --dry_run and tests.
 #pragma once
@@ -10,8 +10,8 @@ namespace anyaccel::launcher {
 // A NUMA node by the kernel's number, which may have gaps.
 struct MemoryNode {
   int id = 0;
-  // Processors that are near it and may be used, ascending. None: memory alone (high-bandwidth memory in flat mode, CXL).
-  // Two nodes in a row with the very same processors: one node that the kernel was told to split ("fake NUMA").
+  // Processors that are near it and may be used, ascending. None: memory only (high-bandwidth memory in flat mode,
+  // CXL). Two consecutive nodes with the same processors: one node that the kernel was told to split ("fake NUMA").
   std::vector<int> processors;
 };
 
@@ -24,7 +24,7 @@ struct Machine {
   std::vector<MemoryNode> nodes;  // by number
   std::vector<Core> cores;        // node by node
   std::vector<int> processors;    // of all cores, ascending
-  std::vector<int> present;       // those too that are offline, or outside this process's cpuset or affinity mask
+  std::vector<int> present;       // including those that are offline, or outside this process's cpuset or affinity mask
   bool this_machine = true;       // false: from a file or a description
 };
 

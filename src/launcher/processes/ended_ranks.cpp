@@ -1,4 +1,4 @@
-// See the header.
+// Reports ranks that ended regularly to the job's store.
 #include "launcher/processes/ended_ranks.h"
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Ranks that are done end one after the other: most often nobody is left to be told.
+// Ranks of a finished job end one after the other: usually no process is left to be informed.
 constexpr milliseconds first_pause{100};
 constexpr milliseconds pause{500};
 constexpr milliseconds patience{1000};

@@ -1,5 +1,6 @@
-// Ranks that end in order while others go on. One that ended before it joined the job's process group will not come: the
-// others, which wait for it, are told by the job's store, which rank 0 serves, or in its place where rank 0 is the one.
+// Handles ranks that end regularly while others continue. A rank that ended before it joined the job's process group
+// will not join: the ranks that wait for it are informed through the job's store, which rank 0 runs; if rank 0 itself
+// has ended, a store is run in its place.
 #pragma once
 
 #include <condition_variable>
@@ -24,8 +25,8 @@ class EndedRanks {
   EndedRanks(const EndedRanks&) = delete;
   EndedRanks& operator=(const EndedRanks&) = delete;
 
-  // name: "rank 2 on node1". Returns at once; from then on a thread tries to tell, until there is somebody to tell or the
-  // object goes.
+  // name: "rank 2 on node1". Returns at once; a thread then retries the report until it is delivered or the object is
+  // destroyed.
   void add(int rank, const std::string& name);
 
  private:
@@ -38,7 +39,7 @@ class EndedRanks {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<int, std::string> waiting_;  // names of ranks that nobody was told of
+  std::map<int, std::string> waiting_;  // names of ranks that could not be reported
   bool stop_ = false;
   std::thread thread_;
 };

@@ -1,4 +1,4 @@
-// Implements memory_kills.h: how often the kernel killed a process of our control group because memory ran out.
+// Reads how often the kernel's OOM killer killed a process of our control group.
 #include "launcher/processes/memory_kills.h"
 
 #include <charconv>
@@ -42,7 +42,7 @@ int64_t parse_memory_kills(std::string_view text) {
 }
 
 std::string memory_group_folder(std::string_view cgroup, std::string_view mounts) {
-  // "4:memory:/path" is version 1, "0::/path" version 2, where "memory" is not there as a version 1 controller.
+  // "4:memory:/path" is version 1, "0::/path" version 2, if "memory" is not a version 1 controller.
   std::string path;
   bool version1 = false;
   std::istringstream groups{std::string(cgroup)};

@@ -1,4 +1,4 @@
-// Implements node.h: the ranks of one host.
+// Runs the ranks of one host.
 #include "launcher/processes/node.h"
 
 #include <sys/stat.h>
@@ -32,7 +32,7 @@ void make_log_dir(const std::string& path) {
 
 // The file of the program, for execve().
 std::string program_file(const std::string& name, const std::string& self) {
-  // This very program, whether or not PATH has one: the ranks are to be of the launcher's own version.
+  // The running program, whether or not PATH has one: the ranks must have the launcher's version.
   if (name == "anyaccel") return self;
   std::string file = find_program(name);
   if (!file.empty()) return file;
@@ -98,7 +98,7 @@ int run_ranks(const JobPlan& job, int node, const std::vector<int>& local_ranks,
     throw InvalidArgument("port " + std::to_string(job.master_port) + " of " + own_host_name() +
                           ", where the ranks are to meet, is in use; name another with --master_port");
   }
-  // A host of a job by its name there; a job of this host alone by the machine's.
+  // The name of a host in the job; in a job of this host only, the machine's name.
   const std::string host = job.hosts.size() > 1 ? job.hosts[static_cast<size_t>(node)].name : own_host_name();
 
   std::vector<ProcessSpec> processes;
@@ -118,7 +118,7 @@ int run_ranks(const JobPlan& job, int node, const std::vector<int>& local_ranks,
     ranks.push_back(plan.rank);
   }
 
-  // A pipe for each rank's start, two for its output where that gets a prefix, and the launcher's own.
+  // One pipe for each rank's start, two for its output if that gets a prefix, and the launcher's own descriptors.
   const std::string room = make_room_for_files(processes.size() * (job.prefix_output ? 3 : 1) + 16);
   if (!room.empty()) {
     throw UnavailableError(std::to_string(processes.size()) + " ranks cannot be started on " + host + ": " + room);
@@ -129,7 +129,8 @@ int run_ranks(const JobPlan& job, int node, const std::vector<int>& local_ranks,
   options.companion = companion.get();
   const comm::StorePlace store = {job.master_addr, job.master_port, job.token};
   EndedRanks ended(store, job.world_size());
-  // Where MPI or Slurm started this one for a single rank, it ends with that; the one that a person started stays.
+  // If MPI or Slurm started this launcher for a single rank, it ends with that rank; the one that the user started
+  // continues.
   const bool here = job.runner.empty() || !companion;
   if (job.world_size() > 1) {
     options.ended = [&](size_t i) {

@@ -1,4 +1,4 @@
-// The ranks of one host.
+// Runs the ranks of one host.
 #pragma once
 
 #include <string>
@@ -15,17 +15,17 @@ struct RankPlan {
   int rank = 0;
   int local_rank = 0;
   Binding binding;
-  Variables environment;          // beside that of the launcher's own process
-  std::vector<std::string> argv;  // "anyaccel" where a person wrote that
+  Variables environment;          // in addition to that of the launcher's own process
+  std::vector<std::string> argv;  // "anyaccel" if the user wrote that
   std::string log_file;           // empty: none
 };
 
-// Decides cores, memory and environment of every rank of a host. `machine`: null where its cores are not known; then none are
-// shared out, and OMP_NUM_THREADS is left out. `base` is the environment that ranks inherit.
-// InvalidArgument when cores cannot be shared out as asked, or KMP_AFFINITY is set and cores are bound.
+// Decides cores, memory and environment of every rank of a host. `machine`: null if its cores are unknown; then none
+// are assigned, and OMP_NUM_THREADS is not set. `base` is the environment that ranks inherit. InvalidArgument if cores
+// cannot be assigned as requested, or if KMP_AFFINITY is set and cores are bound.
 std::vector<RankPlan> plan_ranks(const JobPlan& job, int node, const Machine* machine, const Variables& base);
 
-// Runs ranks of a host and returns the exit code (supervise()). `local_ranks`: all that are to run here; empty: all of the
+// Runs ranks of a host and returns the exit code (supervise()). `local_ranks`: those to run here; empty: all of the
 // host. `self` is the file of `anyaccel`. Errors before anything runs are thrown.
 int run_ranks(const JobPlan& job, int node, const std::vector<int>& local_ranks, const std::string& self);
 

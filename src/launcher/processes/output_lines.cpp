@@ -1,4 +1,4 @@
-// Implements output_lines.h: output of several processes with a prefix before each line, so that lines never mix.
+// Merges the output of several processes line by line, with a prefix before each line.
 #include "launcher/processes/output_lines.h"
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t longest_line = size_t{1} << 20;
 constexpr size_t queue_limit = size_t{4} << 20;  // bytes; beyond it the processes have to wait
-constexpr size_t pipe_piece = 4096;              // what poll() promises to take from us without blocking
+constexpr size_t pipe_piece = 4096;              // size that poll() guarantees to accept without blocking
 
 bool ready(int descriptor, short events) {
   pollfd entry = {descriptor, events, 0};
@@ -83,7 +83,7 @@ bool OutputLines::write_some(int target) {
     if (wrote >= 0) {
       done += static_cast<size_t>(wrote);
     } else if (errno != EINTR && errno != EAGAIN) {
-      // Nobody reads us any more: the processes are to notice it as they would without us in between.
+      // The reader of our output has closed it: the processes must notice that as they would without us in between.
       for (Source& source : sources_) {
         if (source.target == target && source.pipe >= 0) {
           source.line.clear();
@@ -115,7 +115,7 @@ void OutputLines::finish(int limit_ms) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(limit_ms);
   while (std::chrono::steady_clock::now() < limit) {
     if (step()) continue;
-    for (Source& source : sources_) {  // read empty; whoever still holds the other end is not ours
+    for (Source& source : sources_) {  // all data was read; a process that still holds the other end is not ours
       if (source.pipe >= 0 && queues_[source.target].size() < queue_limit) close_source(source);
     }
     std::vector<pollfd> descriptors;

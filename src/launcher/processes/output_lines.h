@@ -1,4 +1,4 @@
-// Output of several processes with a prefix before each line, so that lines never mix.
+// Merges the output of several processes line by line, with a prefix before each line.
 #pragma once
 
 #include <poll.h>
@@ -10,8 +10,8 @@
 
 namespace anyaccel::launcher {
 
-// Reads pipes without blocking and writes whole lines to descriptors 1 and 2, never blocking either: the caller waits for
-// the descriptors with poll(). A line longer than 1 MiB goes out in pieces, each a line.
+// Reads pipes without blocking and writes whole lines to descriptors 1 and 2, never blocking either: the caller waits
+// for the descriptors with poll(). A line longer than 1 MiB is written in pieces, each as a line.
 class OutputLines {
  public:
   OutputLines() = default;
@@ -19,13 +19,13 @@ class OutputLines {
   OutputLines(const OutputLines&) = delete;
   OutputLines& operator=(const OutputLines&) = delete;
 
-  // A pipe's reading end, which is closed in the end, and where its lines go (1 or 2).
+  // Adds a pipe's reading end, which is closed at the end, and the descriptor for its lines (1 or 2).
   void add(int pipe, int target, std::string prefix);
-  // What to wait for.
+  // The descriptors to wait for.
   void wait_for(std::vector<pollfd>& descriptors) const;
-  // Reads and writes what can be. False when nothing happened.
+  // Reads and writes as much as possible without blocking. Returns false if nothing happened.
   bool step();
-  // Until everything is written that is in the pipes, or `limit_ms` passed. Unfinished lines get an end.
+  // Writes everything that is in the pipes, for at most `limit_ms`. Incomplete lines get a line end.
   void finish(int limit_ms);
 
  private:

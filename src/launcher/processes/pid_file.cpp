@@ -1,4 +1,4 @@
-// Implements pid_file.h: --save_pid.
+// Implements --save_pid.
 #include "launcher/processes/pid_file.h"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ PidFile::PidFile(bool wanted) : owner_(getpid()) {
   const char* folder = std::getenv("TMPDIR");
   const std::string pid = std::to_string(owner_);
   path_ = std::string(folder && *folder ? folder : "/tmp") + "/" + pid + ".anyaccel";
-  // A file of this name is left over: its process had our number. It is replaced, never written through.
+  // An existing file of this name is left over from a process with the same id. It is replaced, never written through.
   unlink(path_.c_str());
   const int file = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
   const std::string text = pid + "\n";

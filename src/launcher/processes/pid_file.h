@@ -1,4 +1,4 @@
-// --save_pid: a file that tells other programs which process the launcher is.
+// Implements --save_pid: a file with the launcher's process id for other programs.
 #pragma once
 
 #include <sys/types.h>
@@ -7,8 +7,8 @@
 
 namespace anyaccel::launcher {
 
-// /tmp/PID.anyaccel (or in TMPDIR), PID being this process, which is also what it holds. Gone when the object goes in the
-// process that made it. Error when it cannot be written.
+// /tmp/PID.anyaccel (or in TMPDIR), where PID is this process's id, which is also its contents. The process that
+// created the file removes it when the object is destroyed. Error if it cannot be written.
 class PidFile {
  public:
   explicit PidFile(bool wanted);

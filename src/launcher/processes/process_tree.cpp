@@ -1,4 +1,4 @@
-// Implements process_tree.h: the processes below one, found through /proc.
+// Finds the descendants of a process through /proc.
 #include "launcher/processes/process_tree.h"
 
 #include <dirent.h>
@@ -23,7 +23,7 @@ struct Process {
   bool stopped = false;
 };
 
-// False for a process that is gone, or dead and not yet reaped.
+// Returns false for a process that has ended, whether reaped or not.
 bool read_process(int pid, Process& process) {
   const int file = open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return false;
@@ -66,7 +66,7 @@ std::vector<Process> processes_below(int root) {
   return found;
 }
 
-// Reaps dead children. Whether none is left, those included whose threads are still ending.
+// Reaps dead children. Returns whether none is left, including those whose threads are still ending.
 bool reap_orphans() {
   pid_t pid = 0;
   while ((pid = waitpid(-1, nullptr, WNOHANG)) > 0) continue;

@@ -1,4 +1,4 @@
-// Implements signals.h: signals as things to read, and their names.
+// Receives signals through a descriptor, and names them.
 #include "launcher/processes/signals.h"
 
 #include <sys/signalfd.h>

@@ -1,4 +1,4 @@
-// Signals as things to read, and their names.
+// Receives signals through a descriptor, and names them.
 #pragma once
 
 #include <signal.h>
@@ -7,8 +7,8 @@
 
 namespace anyaccel::launcher {
 
-// While it lives, SIGCHLD, SIGINT, SIGQUIT, SIGTERM and SIGHUP of this process come out of a descriptor (signalfd; a child
-// that shares it reads its own), and SIGPIPE is ignored. Signals that are ignored already (nohup) stay ignored.
+// While it exists, SIGCHLD, SIGINT, SIGQUIT, SIGTERM and SIGHUP of this process are read from a descriptor (signalfd; a
+// child that shares it reads its own), and SIGPIPE is ignored. Signals that are ignored already (nohup) stay ignored.
 class SignalQueue {
  public:
   SignalQueue();

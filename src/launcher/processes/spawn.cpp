@@ -1,4 +1,4 @@
-// Implements spawn.h: starts one program with its cores, memory, files and signals set in the child itself.
+// Starts one program; the child process itself sets its cores, memory, files and signals.
 #include "launcher/processes/spawn.h"
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ struct Problem {
   int error;
 };
 
-// All that the child needs, made before the fork: the child may only make system calls.
+// All data that the child needs, prepared before the fork: the child may only make system calls.
 struct Prepared {
   std::vector<char*> argv;
   std::vector<char*> environment;
@@ -56,7 +56,7 @@ struct Prepared {
       if (nodes.size() <= word) nodes.resize(word + 1);
       nodes[word] |= 1UL << (static_cast<size_t>(node) % bits);
     }
-    // A process outside the terminal's foreground group would be stopped when it reads.
+    // A process outside the terminal's foreground group would be stopped when it reads from the terminal.
     keep_group = process.stdin_open && isatty(STDIN_FILENO) == 1;
   }
   ~Prepared() {
@@ -104,7 +104,7 @@ void redirect(const ProcessSpec& process, const ChildOutput& output, int status)
 [[noreturn]] void become(const ProcessSpec& process, const Prepared& prepared, const ChildOutput& output, int status,
                          pid_t parent) {
   if (!prepared.keep_group) setpgid(0, 0);
-  // The parent may be gone already, and nothing would tell.
+  // The parent may have ended already, which would go unnoticed.
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) give_up(status, Step::Orphaned);
   redirect(process, output, status);
   if (prepared.processors && sched_setaffinity(0, prepared.processors_bytes, prepared.processors) != 0) {

@@ -1,4 +1,4 @@
-// Starts one program with its cores, memory, files and signals set in the child itself.
+// Starts one program; the child process itself sets its cores, memory, files and signals.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace anyaccel::launcher {
 
-// The ends of pipes that a child writes its output to; -1: it has none and writes where we do.
+// The ends of pipes that a child writes its output to; -1: none, it uses our standard output and error.
 struct ChildOutput {
   int out = -1;
   int err = -1;
@@ -19,11 +19,11 @@ struct Child {
 };
 
 // Forks a child that becomes the program, in a process group of its own (unless it reads a terminal), killed when this
-// process ends, with default signals. Does not wait until it runs. Error when there can be no child.
+// process ends, with default signals. Does not wait until it runs. Error if no child can be created.
 Child start_process(const ProcessSpec& process, const ChildOutput& output);
 
-// Waits until the program runs. Error that says what failed in the child, which is gone then; a memory policy that the
-// kernel refuses (as in some containers) is a warning. Closes `child.status`.
+// Waits until the program runs. Error says what failed in the child, which has then ended; a memory policy that the
+// kernel rejects (as in some containers) is a warning. Closes `child.status`.
 void finish_start(const ProcessSpec& process, Child& child);
 
 }  // namespace anyaccel::launcher

@@ -1,4 +1,4 @@
-// Implements supervisor.h: starts processes and sees to their end.
+// Starts processes and makes sure that all of them end.
 #include "launcher/processes/supervisor.h"
 
 #include <fcntl.h>
@@ -29,9 +29,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A process that lost its peer may end before the kernel has buried the peer: the one to name is the peer.
+// A process that lost its peer may be reaped before the peer is: the error must name the peer.
 constexpr milliseconds settle_time{30};
-// How often the tree is looked through while it ends: who is orphaned to us is reaped, others die without a sign.
+// The interval for checking the process tree while it ends: orphans that we adopted are reaped, other processes end
+// without notification.
 constexpr milliseconds ending_pause{5};
 constexpr int kill_limit_ms = 10000;
 constexpr int flush_limit_ms = 60000;
@@ -105,7 +106,7 @@ class Supervisor {
   bool done() {
     if (running_ > 0 && phase_ != Phase::Ending) return false;
     if (phase_ == Phase::Settling) return false;
-    // All have ended by themselves; what they left behind has not.
+    // All ranks have ended by themselves; processes that they left behind have not.
     if (descendants(getpid()).empty()) return true;
     if (phase_ == Phase::Running) end(SIGTERM, options_.grace_ms);
     if (Clock::now() < deadline_) return false;
@@ -135,13 +136,13 @@ class Supervisor {
     while (read(signals_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
       const int signal = static_cast<int>(info.ssi_signo);
       if (signal == SIGCHLD) continue;
-      if (getppid() != guard_) {  // the guard is gone: nobody waits for us
+      if (getppid() != guard_) {  // the guard has ended: no process waits for us
         kill_descendants(kill_limit_ms);
         _exit(128 + SIGKILL);
       }
       if (!outside_signal_) outside_signal_ = signal;
       if (phase_ == Phase::Ending) {
-        deadline_ = Clock::now();  // the second, or the person does not want to wait: at once
+        deadline_ = Clock::now();  // a second signal: kill at once
         others_end_it_ = false;
         continue;
       }
@@ -179,7 +180,7 @@ class Supervisor {
       phase_ = Phase::Settling;
       deadline_ = Clock::now() + settle_time;
     }
-    if (ending.signal != 0) deadline_ = Clock::now();  // it did not do this because of another
+    if (ending.signal != 0) deadline_ = Clock::now();  // it did not fail because of another process
   }
 
   void name_failure() {
@@ -219,7 +220,7 @@ class Supervisor {
   bool others_end_it_ = false;
 };
 
-// Waits for the supervisor and passes signals on to it. When it was killed, its orphans are ours.
+// Waits for the supervisor and passes signals on to it. If it was killed, we adopt its orphans.
 int guard(pid_t supervisor, int signals) {
   while (true) {
     pollfd entry = {signals, POLLIN, 0};
@@ -228,7 +229,7 @@ int guard(pid_t supervisor, int signals) {
     if (read(signals, &info, sizeof info) != static_cast<ssize_t>(sizeof info)) continue;
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal != SIGCHLD) {
-      // What the terminal's keys send goes to the supervisor too, which is in our group.
+      // Signals from the terminal's keys also reach the supervisor, which is in our group.
       if (info.ssi_code != SI_KERNEL) kill(supervisor, signal);
       continue;
     }
@@ -257,7 +258,7 @@ std::string describe_ending(const std::string& name, const Ending& ending) {
 }
 
 int supervise(const std::vector<ProcessSpec>& processes, const SupervisorOptions& options) {
-  // From here on orphans below us are ours.
+  // From here on we adopt orphans below us.
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) throw Error("orphaned processes cannot be adopted on this system");
   const SignalQueue queue;
   const pid_t guard_pid = getpid();

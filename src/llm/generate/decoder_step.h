@@ -1,16 +1,10 @@
 // Runs one step of a decoder model over T tokens whose ids, sequences and positions are device tensors: enqueues the
 // ops of every layer, allocates nothing and reads nothing back, so that a step can be captured in a graph and replayed.
 //
-<<<<<<< HEAD
-// Of a model that is split over ranks (see tensor_parallel.h) every rank runs the step on what it holds: the second
-// product of each half of a layer gives its part of the new hidden state, rank 0's with the residual, and their sum is
-// the hidden state of all. Embedding and logits are sums too, of parts that are zero outside a rank's vocabulary.
-=======
 // If the model is sharded over ranks (see tensor_parallel.h), every rank runs the step on its shard: the second product
 // of each half of a layer yields the rank's part of the new hidden state, on rank 0 including the residual, and the sum
 // of the parts is the hidden state of all ranks. Embedding and logits are sums too, of parts that are zero outside a
 // rank's vocabulary.
->>>>>>> 9675247 (Comments of src/llm, src/comm and src/base as sentences, in the field's terms)
 #pragma once
 
 #include <cstdint>
@@ -91,13 +85,8 @@ class DecoderStep {
   std::vector<Tensor> key_cache_;       // one for each layer: [B, Hk, S, D]; none on a rank without heads
   std::vector<Tensor> value_cache_;
   Views storage_;             // for max_tokens
-<<<<<<< HEAD
-  Tensor chosen_;             // [T, H]: the rows that logits are wanted of
-  std::vector<Views> views_;  // of the numbers of tokens used lately
-=======
-  Tensor chosen_;             // [T, H]: the rows whose logits are requested; only if their norm is not fp32
+  Tensor chosen_;             // [T, H]: the rows whose logits are requested
   std::vector<Views> views_;  // for recently used numbers of tokens
->>>>>>> 9675247 (Comments of src/llm, src/comm and src/base as sentences, in the field's terms)
   size_t current_ = 0;        // in views_
 };
 

@@ -63,8 +63,8 @@ struct Session::Impl {
   void start_rules(std::span<const std::vector<int32_t>> prompts, std::optional<LogitBias> wanted);
   // Copies the rows of biases that differ from those on the device.
   void write_bias();
-  // Sequence numbers and positions of the active rows and, of a deterministic session, the counters of their next draws: of
-  // the newest tokens (`drawn`: false, they have yet to be drawn) or of those after them.
+  // Sequence numbers and positions of the active rows and, of a deterministic session, the counters of their next
+  // draws: of the newest tokens (`drawn`: false, they have yet to be drawn) or of those after them.
   void write_active(bool drawn);
   std::span<const int32_t> newest_tokens();
   // Enqueues the ops of one decode step, from the newest tokens to the next ones.

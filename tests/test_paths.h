@@ -1,4 +1,4 @@
-// Where the tests' data lies: in this source tree, or below ANYACCEL_TEST_SOURCE_DIR for test programs that were carried to
+// Finds the tests' data: in this source tree, or below ANYACCEL_TEST_SOURCE_DIR for test programs that were copied to
 // another machine.
 #pragma once
 

@@ -1,4 +1,5 @@
-// For tests in which one user attacks another: users are numbers that no machine gives to people, so acting as them needs root.
+// For tests in which one user attacks another: the users are ids that no machine assigns to real accounts, so acting as
+// them requires root.
 #pragma once
 
 #include <fcntl.h>

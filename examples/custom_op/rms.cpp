@@ -1,4 +1,4 @@
-// The op: root mean square of each row of a matrix. Compiled where the program runs, for the processor it runs on.
+// The op: root mean square of each row of a matrix. Compiled on the machine where the program runs, for its processor.
 #include "anyaccel/op_source.h"
 
 AA_OP void rms_rows(float* out, const float* x, int64_t rows, int64_t columns) {

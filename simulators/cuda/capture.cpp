@@ -1,4 +1,5 @@
-// Capture of streams into graphs, and graphs. The rules are those of the programming guide's section on stream capture.
+// Implements capture of streams into graphs, and graphs. The rules are those of the programming guide's section on
+// stream capture.
 #include <algorithm>
 
 #include "simulators/cuda/cuda_face.h"
@@ -149,7 +150,8 @@ CUDA_FUNCTION(cuStreamEndCapture, "cuStreamEndCapture", 10000, Need::healthy, (H
   return kSuccess;
 }
 
-// ---- graphs ------------------------------------------------------------------------------------------------------------
+// ---- graphs
+// ------------------------------------------------------------------------------------------------------------
 
 CUDA_FUNCTION(cuGraphGetNodes, "cuGraphGetNodes", 10000, Need::started,
               (Handle graph, Handle* nodes, std::size_t* count), (graph, nodes, count)) {
@@ -186,8 +188,8 @@ CUDA_FUNCTION(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040,
   auto made = std::make_shared<GraphExec>();
   made->context = object->context;
   made->nodes = object->nodes;
-  // A node goes on where one of those it waits for was the last; else on a stream of its own, like the branches of a graph
-  // on a device.
+  // A node goes on where one of those it waits for was the last; else on a stream of its own, like the branches of a
+  // graph on a device.
   std::vector<std::size_t> last;  // node of each lane
   for (std::size_t i = 0; i < made->nodes.size(); ++i) {
     std::size_t lane = last.size();

@@ -1,4 +1,4 @@
-// What every function goes through, cuInit, versions, errors, and looking functions up.
+// Implements the common part of every function, cuInit, versions, errors, and the look-up of functions.
 #include "simulators/cuda/cuda_face.h"
 
 #include <pthread.h>
@@ -128,7 +128,8 @@ int device_of(Ordinal ordinal) {
 CallbackScope::CallbackScope() { ++callbacks; }
 CallbackScope::~CallbackScope() { --callbacks; }
 
-// ---- entries -----------------------------------------------------------------------------------------------------------
+// ---- entries
+// -----------------------------------------------------------------------------------------------------------
 
 std::vector<Entry*>& entries() {
   static auto* all = new std::vector<Entry*>;
@@ -176,7 +177,8 @@ Result Call::end(Result result) const {
   return context == nullptr ? result : sticky_error(context->device);
 }
 
-// ---- functions ---------------------------------------------------------------------------------------------------------
+// ---- functions
+// ---------------------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -1,6 +1,6 @@
-// The CUDA face of the simulator: a driver library for programs that load libcuda.so.1 at run time. Objects behind the
-// handles, and what every function shares. Functions carry the names that the real library exports and are written for
-// NVIDIA's documentation of the driver API.
+// The CUDA interface of the simulator: a driver library for programs that load libcuda.so.1 at run time. Declares the
+// objects behind the handles, and the shared parts of the functions. Functions have the names that the real library
+// exports and follow NVIDIA's documentation of the driver API.
 //
 // One lock (face_lock) guards contexts, streams, captures and graphs. It is never held while something is waited for.
 #pragma once
@@ -20,7 +20,8 @@
 
 namespace sim::cuda {
 
-// ---- objects -----------------------------------------------------------------------------------------------------------
+// ---- objects
+// -----------------------------------------------------------------------------------------------------------
 
 struct StreamObject;
 
@@ -109,7 +110,8 @@ struct PhysicalMemory : Object {
   std::shared_ptr<const Allocation> allocation;
 };
 
-// ---- the process -------------------------------------------------------------------------------------------------------
+// ---- the process
+// -------------------------------------------------------------------------------------------------------
 
 struct Entry;
 
@@ -149,7 +151,8 @@ struct CallbackScope {
   ~CallbackScope();
 };
 
-// ---- handles -----------------------------------------------------------------------------------------------------------
+// ---- handles
+// -----------------------------------------------------------------------------------------------------------
 
 // The object of a handle; null (and a violation) if there is none.
 template <typename T>
@@ -170,7 +173,8 @@ inline Handle handle_of(const std::shared_ptr<Object>& object, bool leaks) {
   return reinterpret_cast<Handle>(engine().handles().add(object, leaks));
 }
 
-// ---- work on streams (stream.cpp, capture.cpp); all want face_lock held --------------------------------------------------
+// ---- work on streams (stream.cpp, capture.cpp); all want face_lock held
+// --------------------------------------------------
 
 // Puts one piece of work on a stream, or captures it.
 Result submit(StreamObject& stream, Node node, std::vector<std::shared_ptr<Event>> waits = {},
@@ -187,12 +191,13 @@ const Context* owner_of(const Object& object);  // null: objects of its kind bel
 void destroy_context(Context& context);         // what it holds
 std::shared_ptr<StreamObject> make_stream(const std::shared_ptr<Context>& context, bool blocking, int priority);
 
-// What is wrong with the bytes a call names, if they are memory that the driver knows: freed, or not that many. `*found`
-// is the allocation; null for the program's own memory.
+// What is wrong with the bytes a call names, if they are memory that the driver knows: freed, or not that many.
+// `*found` is the allocation; null for the program's own memory.
 Result check_range(const char* what, DevicePointer pointer, std::size_t bytes,
                    std::shared_ptr<const Allocation>* found);
 
-// ---- entries -----------------------------------------------------------------------------------------------------------
+// ---- entries
+// -----------------------------------------------------------------------------------------------------------
 
 // What a function wants before it does anything.
 enum class Need {
@@ -234,8 +239,8 @@ class Call {
 };
 
 // CUDA_FUNCTION(symbol, base name, version, need, (parameters), (arguments)) { body }
-// The exported symbol is an indirect one, whose address is asked for when it is looked up: dlsym() finds nothing when the
-// function is hidden or newer than the driver.
+// The exported symbol is an indirect one, whose address is asked for when it is looked up: dlsym() finds nothing when
+// the function is hidden or newer than the driver.
 #define CUDA_FUNCTION(symbol, base, since, need, parameters, arguments)                               \
   static Result body_##symbol parameters;                                                             \
   static Result enter_##symbol parameters;                                                            \

@@ -1,4 +1,4 @@
-// What the other simulated libraries ask of this one (enqueue.h).
+// Implements the functions that the other simulated libraries call (enqueue.h).
 #include "simulators/cuda/enqueue.h"
 
 #include "simulators/cuda/cuda_face.h"

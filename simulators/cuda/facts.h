@@ -1,6 +1,6 @@
-// What the simulated NVIDIA devices are: one place for the driver's stand-in and those of the libraries beside it (NVML,
-// products, collectives), which are separate shared objects and must tell the same. Everything follows from the variables
-// SIM_DEVICES, SIM_MEMORY, SIM_CUDA_VERSION, SIM_CUDA_ARCH and CUDA_VISIBLE_DEVICES.
+// The properties of the simulated NVIDIA devices, shared by the simulated driver and the other simulated libraries
+// (NVML, products, collectives), which are separate shared objects and must report the same. Everything follows from
+// the variables SIM_DEVICES, SIM_MEMORY, SIM_CUDA_VERSION, SIM_CUDA_ARCH and CUDA_VISIBLE_DEVICES.
 #pragma once
 
 #include <array>
@@ -24,7 +24,8 @@ inline int architecture() { return number_from("SIM_CUDA_ARCH", 90); }          
 inline const char* driver_text() { return "580.00.00-simulated"; }
 inline std::string device_name(int device) { return "Simulated GPU " + std::to_string(device); }
 
-// Byte k of device i: 0x40 + 0x1b * i + 0x25 * k, modulo 256. The first bytes differ, so prefixes of 2 digits are unique.
+// Byte k of device i: 0x40 + 0x1b * i + 0x25 * k, modulo 256. The first bytes differ, so prefixes of 2 digits are
+// unique.
 using Uuid = std::array<unsigned char, 16>;
 inline Uuid device_uuid(int device) {
   Uuid uuid{};
@@ -87,8 +88,9 @@ inline int shared_bytes_optin(int arch) {
   return shared_bytes_per_multiprocessor(arch) - (arch >= 80 ? kSharedReservedBytes : 0);
 }
 
-// CUDA_VISIBLE_DEVICES over `count` devices, as the driver reads it: entries of numbers, or all of UUID prefixes when the
-// first one begins with "GPU-"; the list ends before the first entry that names no device; an entry twice: no devices.
+// CUDA_VISIBLE_DEVICES over `count` devices, as the driver reads it: entries of numbers, or all of UUID prefixes when
+// the first one begins with "GPU-"; the list ends before the first entry that names no device; an entry twice: no
+// devices.
 inline std::vector<int> visible_devices(int count) {
   std::vector<int> chosen;
   const char* list = std::getenv("CUDA_VISIBLE_DEVICES");

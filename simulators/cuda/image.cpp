@@ -1,5 +1,6 @@
-// See image.h. Layout of ELF files: System V ABI; of NVIDIA's: EM_CUDA is 190, a kernel NAME has a section ".text.NAME", and
-// e_flags hold the architecture (bits 0 to 7 up to ABI version 7, bits 8 to 15 from version 8 on; seen in NVRTC's output).
+// Reads the image of a module. Layout of ELF files: System V ABI; of NVIDIA's: EM_CUDA is 190, a kernel NAME has a
+// section ".text.NAME", and e_flags hold the architecture (bits 0 to 7 up to ABI version 7, bits 8 to 15 from version 8
+// on; seen in NVRTC's output).
 #include "simulators/cuda/image.h"
 
 #include <elf.h>

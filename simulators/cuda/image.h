@@ -1,4 +1,4 @@
-// What is in a module's image: the text that the simulated NVRTC makes, or a real cubin (ELF).
+// Reads the image of a module: the text that the simulated NVRTC writes, or a real cubin (ELF).
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Memory of devices and of the host, what is known of a pointer, copies and fills.
+// Implements memory of devices and of the host, pointer attributes, copies and fills.
 #include <cstring>
 
 #include "simulators/cuda/cuda_face.h"
@@ -153,10 +153,11 @@ CUDA_FUNCTION(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, Need::health
   }
 }
 
-// ---- copies ------------------------------------------------------------------------------------------------------------
+// ---- copies
+// ------------------------------------------------------------------------------------------------------------
 
-// The kinds are the pointers' own: memory that the driver does not know is the program's pageable memory. From there bytes
-// are taken before the call returns; to there the copy has ended when the call returns.
+// The kinds are the pointers' own: memory that the driver does not know is the program's pageable memory. From there
+// bytes are taken before the call returns; to there the copy has ended when the call returns.
 static Result copy(DevicePointer destination, DevicePointer source, std::size_t bytes, Handle stream) {
   std::shared_ptr<const Allocation> to, from;
   if (bytes == 0) return kSuccess;
@@ -235,7 +236,8 @@ CUDA_FUNCTION(cuMemcpyDtoDAsync_v2, "cuMemcpyDtoDAsync", 3020, Need::healthy,
   return copy(destination, source, bytes, stream);
 }
 
-// ---- fills -------------------------------------------------------------------------------------------------------------
+// ---- fills
+// -------------------------------------------------------------------------------------------------------------
 
 template <typename T>
 static Result fill(DevicePointer destination, T value, std::size_t pitch, std::size_t width, std::size_t height,

@@ -1,4 +1,5 @@
-// Modules, functions and launches: an image names the kernels, the table of host-compiled ones holds what runs.
+// Implements modules, functions and launches: an image names the kernels, and the table of host-compiled kernels has
+// their code.
 #include <algorithm>
 #include <cstring>
 
@@ -116,7 +117,8 @@ CUDA_FUNCTION(cuFuncSetAttribute, "cuFuncSetAttribute", 9000, Need::healthy,
   return kSuccess;
 }
 
-// ---- launches ----------------------------------------------------------------------------------------------------------
+// ---- launches
+// ----------------------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -1,4 +1,4 @@
-// Streams, what they are given, and events.
+// Implements streams, the commands on them, and events.
 #include <algorithm>
 
 #include "simulators/cuda/cuda_face.h"
@@ -46,7 +46,8 @@ std::shared_ptr<Event> fence_of(StreamObject& stream) {
   return stream.fence;
 }
 
-// What work on this stream waits for beyond its own: the legacy default stream and the blocking ones wait for each other.
+// What work on this stream waits for beyond its own: the legacy default stream and the blocking ones wait for each
+// other.
 void add_implicit_waits(StreamObject& stream, std::vector<std::shared_ptr<Event>>* waits) {
   if (!stream.blocking) return;
   const auto legacy = stream.context->legacy;
@@ -161,7 +162,8 @@ void destroy_context(Context& context) {
   engine().handles().remove(context);
 }
 
-// ---- streams -----------------------------------------------------------------------------------------------------------
+// ---- streams
+// -----------------------------------------------------------------------------------------------------------
 
 static Result create_stream(Handle* stream, unsigned flags, int priority) {
   CUDA_REQUIRE(stream != nullptr, kInvalidValue, "bad-argument", "the result is null");
@@ -264,7 +266,8 @@ CUDA_FUNCTION(cuStreamSynchronize, "cuStreamSynchronize", 2000, Need::healthy, (
   return result_of(target->wait(kForever));
 }
 
-// ---- events ------------------------------------------------------------------------------------------------------------
+// ---- events
+// ------------------------------------------------------------------------------------------------------------
 
 CUDA_FUNCTION(cuEventCreate, "cuEventCreate", 2000, Need::healthy, (Handle * event, unsigned flags), (event, flags)) {
   CUDA_REQUIRE(event != nullptr, kInvalidValue, "bad-argument", "the result is null");

@@ -1,4 +1,4 @@
-// CUDA's driver API as far as the stand-in has it, declared from NVIDIA's documentation
+// The simulated part of CUDA's driver API, declared from NVIDIA's documentation
 // (https://docs.nvidia.com/cuda/cuda-driver-api/): no header of theirs is needed to build.
 // tests/simulators/cuda_face_test.cpp compares these numbers with cuda.h where that is installed.
 #pragma once

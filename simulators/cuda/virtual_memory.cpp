@@ -1,4 +1,4 @@
-// Virtual memory: addresses, memory, and the one mapped to the other. Their three lives are apart.
+// Implements virtual memory: address ranges, memory, and mappings, whose lifetimes are independent.
 #include <unistd.h>
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// See collective.h. 16-bit numbers are added up in fp32 and rounded once; the order of ranks is that of their numbers.
+// Runs collectives. 16-bit numbers are added in fp32, in rank order, and rounded once.
 #include "simulators/cuda_libraries/collective.h"
 
 #include <algorithm>

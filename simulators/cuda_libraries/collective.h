@@ -1,4 +1,4 @@
-// What the ranks of a simulated communicator do together, piece by piece through the buffers of a rendezvous.
+// Runs the collectives of a simulated communicator, piece by piece through the buffers of a rendezvous.
 #pragma once
 
 #include <cstddef>

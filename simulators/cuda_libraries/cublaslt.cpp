@@ -1,6 +1,7 @@
-// Stand-in for NVIDIA's library of matrix products (libcublasLt.so.13). Products run in stream order on the simulated
-// driver, so capture, races and bounds hold for them as for kernels; the workspace counts as written. Results follow cublasLt
-// 13.1: attribute sizes, what is checked when descriptors are made (nearly nothing) and what when they are used.
+// Simulates NVIDIA's library of matrix products (libcublasLt.so.13). Products run in stream order on the simulated
+// driver, so capture, races and bounds hold for them as for kernels; the workspace counts as written. Results follow
+// cublasLt 13.1: attribute sizes, what is checked when descriptors are made (nearly nothing) and what when they are
+// used.
 #include "simulators/cuda_libraries/cublaslt.h"
 
 #include <algorithm>
@@ -115,8 +116,8 @@ std::uint8_t alignment(std::uint64_t promised, const Layout& layout) {
   return static_cast<std::uint8_t>(all & (~all + 1));
 }
 
-// The algorithms for a problem, the supposedly fastest first. They differ in the memory they need: sums split in four over k,
-// a fixed buffer, nothing.
+// The algorithms for a problem, the supposedly fastest first. They differ in the memory they need: sums split in four
+// over k, a fixed buffer, nothing.
 std::vector<Algo> algorithms(const Problem& problem, const Matrices& of, const Preference& preference) {
   Algo algo{};
   algo.magic = kMagic;

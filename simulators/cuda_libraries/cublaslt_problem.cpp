@@ -1,5 +1,5 @@
-// Which products the simulated cuBLASLt takes: the rows of the data type table of cublasLtMatmul() for real numbers of 16 and
-// 32 bits, regular orders, and what fits together in shapes, leading dimensions and batches.
+// Checks which products the simulated cuBLASLt accepts: the rows of the data type table of cublasLtMatmul() for real
+// numbers of 16 and 32 bits, regular orders, and what fits together in shapes, leading dimensions and batches.
 #include <algorithm>
 #include <iterator>
 

@@ -1,4 +1,4 @@
-// See library.h.
+// Implements the shared parts of the simulated libraries.
 #include "simulators/cuda_libraries/library.h"
 
 #include <dlfcn.h>

@@ -1,9 +1,9 @@
-// What the simulated libraries beside the driver share: their settings, faults and counts of calls, the way to the simulated
-// driver of the process, and handles.
+// Shared parts of the simulated libraries other than the driver: their settings, faults and call counts, access to the
+// process's simulated driver, and handles.
 //
-// Every exported function goes through an Entry, which counts the call and injects "fail" faults. The symbol is an indirect
-// one, whose address is asked for when it is looked up: SIM_FAULT=hide:NAME lets dlsym() find nothing, as in a library that
-// is too old to have the function.
+// Every exported function goes through an Entry, which counts the call and injects "fail" faults. The symbol is an
+// indirect one, whose address is asked for when it is looked up: SIM_FAULT=hide:NAME lets dlsym() find nothing, as in a
+// library that is too old to have the function.
 #pragma once
 
 #include <atomic>

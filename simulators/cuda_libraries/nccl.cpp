@@ -1,6 +1,6 @@
-// Stand-in for NVIDIA's library of collectives (libnccl.so.2), as version 2.28: the work runs in stream order on the simulated
-// driver. Ranks that do not do the same, or wait for one that never comes, are reported; so are buffers and streams of
-// another device, overlaps that are not in place, and communicators used after their end.
+// Simulates NVIDIA's collectives library (libnccl.so.2), as version 2.28: the work runs in stream order on the
+// simulated driver. Ranks that do not do the same, or wait for one that never comes, are reported; so are buffers and
+// streams of another device, overlaps that are not in place, and communicators used after their end.
 // https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api.html
 #include <dlfcn.h>
 
@@ -168,7 +168,8 @@ ncclResult_t enqueue(const Work& work, std::vector<Work> transfers) {
   return result == 0 ? ncclSuccess : ncclUnhandledCudaError;
 }
 
-// All of a group: transfers on one communicator and stream go together, since each may wait for the other side of another.
+// All of a group: transfers on one communicator and stream go together, since each may wait for the other side of
+// another.
 ncclResult_t enqueue_all(std::vector<Work> work) {
   ncclResult_t result = ncclSuccess;
   std::vector<bool> done(work.size());

@@ -1,7 +1,6 @@
-// Stand-in for NVIDIA's management library (libnvidia-ml.so.1). It tells the same facts of the devices as the simulated
-// driver and, as the real one, knows nothing of CUDA_VISIBLE_DEVICES. Memory in use is what this process has allocated. No
-// device is in MIG mode.
-// https://docs.nvidia.com/deploy/nvml-api/
+// Simulates NVIDIA's management library (libnvidia-ml.so.1). It reports the same device properties as the simulated
+// driver and, like the real library, ignores CUDA_VISIBLE_DEVICES. Memory in use is what this process has allocated. No
+// device is in MIG mode. https://docs.nvidia.com/deploy/nvml-api/
 #include <cstdio>
 #include <cstring>
 #include <string>

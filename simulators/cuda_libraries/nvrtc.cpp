@@ -1,4 +1,4 @@
-// Stand-in for NVIDIA's run-time compiler (libnvrtc.so.13): result codes, options and logs as version 13.0 gives them. Its
+// Simulates NVIDIA's run-time compiler (libnvrtc.so.13), with the result codes, options and logs of version 13.0. Its
 // "cubin" names the architecture and the kernels, which the simulated driver runs as they were compiled for the host:
 //
 //   SIMCUBIN

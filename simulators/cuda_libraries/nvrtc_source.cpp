@@ -1,4 +1,4 @@
-// See nvrtc_source.h.
+// Preprocesses a source and finds its kernels.
 #include "simulators/cuda_libraries/nvrtc_source.h"
 
 #include <fcntl.h>

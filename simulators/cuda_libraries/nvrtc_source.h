@@ -1,5 +1,5 @@
-// What the simulated NVRTC does with a source: the machine's C++ compiler preprocesses it, then its kernels are looked for.
-// Kernels run as they were compiled for the host (kernels/), so nothing is translated.
+// Handles a source in the simulated NVRTC: the machine's C++ compiler preprocesses it, then its kernels are searched
+// for. Kernels run as they were compiled for the host (kernels/), so nothing is translated.
 #pragma once
 
 #include <map>

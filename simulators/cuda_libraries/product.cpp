@@ -1,4 +1,4 @@
-// See product.h.
+// Computes the matrix product of the simulated cuBLASLt.
 #include "simulators/cuda_libraries/product.h"
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// The matrix product of the simulated cuBLASLt: plain loops, sums in fp32 in the order of k, one rounding to the type of D.
+// Computes the matrix product of the simulated cuBLASLt: plain loops, sums in fp32 in the order of k, one rounding to
+// the type of D.
 #pragma once
 
 #include <cstddef>

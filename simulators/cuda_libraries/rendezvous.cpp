@@ -1,4 +1,4 @@
-// See rendezvous.h.
+// Implements the shared memory in which the ranks of a simulated communicator synchronize.
 #include "simulators/cuda_libraries/rendezvous.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// How the ranks of a simulated communicator meet, be they threads or processes: a piece of shared memory named after the
-// unique id, with one buffer a rank, one mailbox a pair of ranks, and a barrier that knows who is missing.
+// Synchronizes the ranks of a simulated communicator, which are threads or processes: shared memory named after the
+// unique id, with one buffer per rank, one mailbox per pair of ranks, and a barrier that knows which ranks are missing.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ class Rendezvous {
   static constexpr std::size_t kBufferBytes = 1 << 18, kMailBytes = 1 << 14;
   static constexpr int kMostRanks = 64;
 
-  // Maps the memory, making it if this is the first rank, and takes the rank's place in it. Null, with a sentence, when the
-  // ranks contradict each other. Does not wait.
+  // Maps the memory, making it if this is the first rank, and takes the rank's place in it. Null, with a sentence, when
+  // the ranks contradict each other. Does not wait.
   static Rendezvous* join(const std::string& name, int ranks, int rank, int device, std::string* problem);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
@@ -33,7 +33,8 @@ class Rendezvous {
   int ranks() const { return ranks_; }
   int rank() const { return rank_; }
 
-  // Until every rank has come here. False when one has left, when it takes too long, or after abort(); then text() says so.
+  // Until every rank has come here. False when one has left, when it takes too long, or after abort(); then text() says
+  // so.
   bool barrier(const char* doing);
   char* buffer(int rank) const;
   OperationHeader& header(int rank) const;

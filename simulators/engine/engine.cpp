@@ -1,4 +1,4 @@
-// Devices, memory accounting, events and waits.
+// Implements devices, memory accounting, events and waits.
 #include "simulators/engine/engine.h"
 
 #include <unistd.h>

@@ -1,9 +1,10 @@
 // The engine of the simulators: devices, memory, streams with a worker thread each, events, and the rules that programs
-// must keep. It knows no vendor; a face gives it a vendor's functions, handles and error codes.
+// must follow. It is independent of vendors; an interface layer on top adds a vendor's functions, handles and error
+// codes.
 //
 // Time and order are two things here. Workers run in real time, delayed by SIM_SEED; the happens-before check works on
-// vector clocks and finds an unordered access whatever the timing was. Host threads count as one actor: what one of them
-// has waited for, all of them have seen.
+// vector clocks and finds an unordered access whatever the timing was. Host threads count as one actor: what one of
+// them has waited for, all of them have seen.
 #pragma once
 
 #include <condition_variable>
@@ -40,8 +41,8 @@ enum class Status {
   uncorrectable,  // injected: an error of the memory itself
 };
 
-// What a failed command leaves behind: a broken stream (Level Zero), or a broken device (CUDA). Where devices break, a kernel
-// that breaks a rule fails; where streams do, it is only reported.
+// What a failed command leaves behind: a broken stream (Level Zero), or a broken device (CUDA). Where devices break, a
+// kernel that breaks a rule fails; where streams do, it is only reported.
 enum class ErrorScope { stream, device };
 
 inline constexpr std::uint64_t kForever = ~std::uint64_t{0};
@@ -172,8 +173,8 @@ class Engine {
   bool check_unused(const void* pointer, std::size_t bytes, const std::string& what);
   void forget(const void* pointer, std::size_t bytes);
 
-  // Whether `device` reaches memory of `other`: always, unless the fault "no_peer" says otherwise, or the face has asked
-  // that access is allowed pair by pair.
+  // Whether `device` reaches memory of `other`: always, unless the fault "no_peer" says otherwise, or the face has
+  // asked that access is allowed pair by pair.
   bool reaches(int device, int other) const;
   void restrict_peers();
   void allow_peer(int device, int other, bool allowed);

@@ -1,5 +1,5 @@
-// Handles as a program sees them: tokens that are no addresses (touching one faults) and carry a generation, so that a
-// destroyed handle, one of another kind, and a number made up are told apart.
+// The handles that programs get: tokens that are not addresses (accessing one faults) and contain a generation, so that
+// destroyed handles, handles of another kind and invented numbers are distinguished.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The table of host-compiled kernels, and the loop over a grid.
+// Implements the table of host-compiled kernels, and the loop over a grid.
 #include "simulators/engine/kernel.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Kernels compiled for the host: what a kernel's pointer arguments are, the table of kernels by name, and how one runs.
+// Kernels compiled for the host: their pointer arguments, the table of kernels by name, and running one.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@ struct ArgumentMemory {
   const char* read_end = nullptr;
   const char* write_begin = nullptr;
   const char* write_end = nullptr;
-  // Of a launch that overlaps the kernel before: what items touched before they waited for it. These are in the hulls above
-  // too.
+  // Of a launch that overlaps the kernel before: what items touched before they waited for it. These are in the hulls
+  // above too.
   const char* early_read_begin = nullptr;
   const char* early_read_end = nullptr;
   const char* early_write_begin = nullptr;
@@ -62,7 +62,8 @@ struct ArgumentMemory {
   }
 };
 
-// A pointer to global memory in a kernel. Reads go through In, everything through Out (an access by Out counts as a write).
+// A pointer to global memory in a kernel. Reads go through In, everything through Out (an access by Out counts as a
+// write).
 template <typename T, bool kWrite>
 class GlobalPointer {
  public:

@@ -1,4 +1,5 @@
-// Reservations of addresses, and memory mapped to them: the same pages of the file of device memory a second time.
+// Implements address reservations, and memory mapped to them: the same pages of the device memory file, mapped a second
+// time.
 #include <sys/mman.h>
 
 #include <algorithm>

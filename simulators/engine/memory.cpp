@@ -1,4 +1,4 @@
-// Windows of addresses, poison, guards and quarantine of simulated memory.
+// Implements address windows, poison, guards and quarantine of simulated memory.
 #include "simulators/engine/memory.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
-// Memory of simulated devices. Device memory is one file mapped twice: at the addresses a program gets no access is
-// allowed, so that the host faults when it touches them, and the engine reads and writes through the second mapping (the
-// alias). Host and shared memory are ordinary pages. Every allocation stands between unmapped guard pages; addresses are
-// never given out twice.
+// Memory of simulated devices. Device memory is one file mapped twice: the addresses that a program gets allow no
+// access, so that the host faults when it uses them, and the engine reads and writes through the second mapping (the
+// alias). Host and shared memory are ordinary pages. Every allocation stands between unmapped guard pages; addresses
+// are never given out twice.
 #pragma once
 
 #include <atomic>
@@ -48,8 +48,8 @@ struct Allocation {
   std::string text() const;  // "device memory #3 (4096 bytes at 0x..., device 0)"
 };
 
-// The bytes around an address that can be used without a gap, as the program sees them. Empty at the address when there are
-// none; `why` says so then (" (nothing is mapped there)").
+// The bytes around an address that can be used without a gap, as the program sees them. Empty at the address when there
+// are none; `why` says so then (" (nothing is mapped there)").
 struct Extent {
   const char* begin = nullptr;
   const char* end = nullptr;

@@ -1,4 +1,4 @@
-// Vector clocks over byte ranges.
+// Implements vector clocks over byte ranges.
 #include "simulators/engine/order.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// The happens-before check. Every actor (the host, each stream) counts its steps; a vector clock says how far into every
-// actor's steps something has seen. For each byte the last write and the reads since are remembered; an access that has
-// not seen them is a race, whatever the timing of this run was.
+// The happens-before check. Every actor (the host, each stream) counts its steps; a vector clock holds the number of
+// steps of each actor that happened before a point. The last write of each byte and the reads since are recorded; an
+// access that is not ordered after them is a race, whatever the timing of this run was.
 #pragma once
 
 #include <cstdint>

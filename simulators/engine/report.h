@@ -1,4 +1,4 @@
-// What a simulator found: violations of the rules, objects never destroyed, and how often each function was called.
+// The report of a simulator: violations of the rules, objects never destroyed, and how often each function was called.
 #pragma once
 
 #include <atomic>

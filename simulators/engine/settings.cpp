@@ -1,4 +1,4 @@
-// Parsing of the simulator's environment variables.
+// Parses the simulator's environment variables.
 #include "simulators/engine/settings.h"
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// What a simulator is told by its environment: how many devices, how much memory, delays, faults to inject, and where the
-// report goes. simulators/README.md documents the variables.
+// The settings of a simulator from its environment: number of devices, how much memory, delays, faults to inject, and
+// where the report goes. simulators/README.md documents the variables.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,9 @@ struct Settings {
   std::string report;  // file for the JSON report; "%p" stands for the process id; empty: none
   std::vector<Fault> faults;
 
-  // Reads SIM_DEVICES, SIM_MEMORY, SIM_SEED, SIM_DELAY_US, SIM_HANG_SECONDS, SIM_STRICT, SIM_REPORT and SIM_FAULT. Ends the
-  // process with a message if one of them cannot be understood: a fault that is silently not injected proves nothing.
+  // Reads SIM_DEVICES, SIM_MEMORY, SIM_SEED, SIM_DELAY_US, SIM_HANG_SECONDS, SIM_STRICT, SIM_REPORT and SIM_FAULT. Ends
+  // the process with a message if one of them cannot be understood: a fault that is silently not injected proves
+  // nothing.
   static Settings from_environment();
 
   const Fault* fault(const std::string& name) const;

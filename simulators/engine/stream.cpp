@@ -1,4 +1,4 @@
-// Worker threads: how commands run, what they see, and what they may touch.
+// Implements worker threads: how commands run, and which memory they may access.
 #include <algorithm>
 #include <chrono>
 #include <cstring>

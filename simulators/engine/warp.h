@@ -1,5 +1,5 @@
-// What the warps of a GPU do together, for kernels compiled for the host (kernels/host_warp.h): every function is called by
-// all 32 items of a warp, on fibers of a GroupRunner whose sub-groups are 32 wide.
+// Implements the collective operations of a GPU's warps, for kernels compiled for the host (kernels/host_warp.h): every
+// function is called by all 32 items of a warp, on fibers of a GroupRunner whose sub-groups are 32 wide.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@ namespace sim {
 std::uint32_t warp_shuffle(std::uint32_t value, int from_lane);
 void warp_sync();
 
-// Fragments as PTX lays them out for ldmatrix.x4 and mma.m16n8k16 with row and col. `row` is checked to be 16 aligned bytes of
-// local memory.
+// Fragments as PTX lays them out for ldmatrix.x4 and mma.m16n8k16 with row and col. `row` is checked to be 16 aligned
+// bytes of local memory.
 void warp_ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed);
 void warp_mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1);
 void warp_mma_f16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1);

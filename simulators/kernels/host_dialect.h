@@ -1,4 +1,4 @@
-// The section of kernels/portable/dialect.h for host C++: what AA_HOST_KERNELS names when the simulators compile the
+// The section of kernels/portable/dialect.h for host C++, which AA_HOST_KERNELS selects when the simulators compile the
 // portable kernels. A group's items are fibers; pointers to global memory check and record every access.
 #pragma once
 

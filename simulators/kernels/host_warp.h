@@ -1,5 +1,5 @@
-// The section of kernels/cuda/warp.h for host C++: what AA_HOST_WARP names when the simulators compile the tuned kernels. A
-// block's threads are fibers, its warps 32 of them; every access to global memory is checked and recorded.
+// The section of kernels/cuda/warp.h for host C++, which AA_HOST_WARP selects when the simulators compile the tuned
+// kernels. A block's threads are fibers, its warps 32 of them; every access to global memory is checked and recorded.
 #pragma once
 
 #include <cmath>

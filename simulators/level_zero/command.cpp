@@ -1,4 +1,4 @@
-// Command queues, command lists (regular and immediate), what is appended to them, and fences.
+// Implements command queues, command lists (regular and immediate), their commands, and fences.
 #include <algorithm>
 #include <cstring>
 #include <utility>

@@ -1,4 +1,4 @@
-// zeInit, drivers, devices and their properties, contexts.
+// Implements zeInit, drivers, devices and their properties, and contexts.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace {
 std::atomic<bool> is_initialized = false;
 pid_t reporting_process = 0;
 
-// ZE_AFFINITY_MASK: a comma list of `device` or `device.subdevice`; our devices are one tile each, so any sub-device but 0
-// selects nothing. Entries that make no sense are ignored, as drivers do.
+// ZE_AFFINITY_MASK: a comma list of `device` or `device.subdevice`; our devices are one tile each, so any sub-device
+// but 0 selects nothing. Entries that make no sense are ignored, as drivers do.
 std::vector<int> visible_devices(int count) {
   std::vector<int> all, chosen;
   for (int i = 0; i < count; ++i) all.push_back(i);

@@ -1,4 +1,4 @@
-// Event pools and events. An event is set once until it is reset.
+// Implements event pools and events. An event stays signaled until it is reset.
 #include "simulators/level_zero/level_zero_face.h"
 
 namespace sim::level_zero {

@@ -1,6 +1,6 @@
-// The Level Zero face of the simulator: a driver for spec 1.4, the version of Debian's loader 1.8.12. Objects behind the
-// handles, and what every function of the driver shares. Functions carry the names of the specification and are written
-// for it: https://oneapi-src.github.io/level-zero-spec/level-zero/1.4.8/
+// The Level Zero interface of the simulator: a driver for spec 1.4, the version of Debian's loader 1.8.12. Declares the
+// objects behind the handles, and the shared parts of the functions. Functions have the names of the specification and
+// follow it: https://oneapi-src.github.io/level-zero-spec/level-zero/1.4.8/
 #pragma once
 
 #include <level_zero/ze_api.h>

@@ -1,4 +1,4 @@
-// zeMem*: device, host and shared memory.
+// Implements zeMem*: device, host and shared memory.
 #include "simulators/level_zero/level_zero_face.h"
 
 namespace sim::level_zero {

@@ -1,4 +1,4 @@
-// Modules and kernels: SPIR-V names the kernels, the table of host-compiled ones holds what runs.
+// Implements modules and kernels: SPIR-V names the kernels, and the table of host-compiled kernels has their code.
 #include <algorithm>
 #include <cstring>
 

@@ -1,5 +1,5 @@
-// The little of a SPIR-V module that a driver without a compiler can check: header, entry points, parameters, group sizes.
-// Opcodes from the SPIR-V specification, unified 1.6, sections 2.3 and 3.42.
+// Reads the parts of a SPIR-V module that a driver without a compiler can check: header, entry points, parameters,
+// group sizes. Opcodes from the SPIR-V specification, unified 1.6, sections 2.3 and 3.42.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// The tables that the loader insists on and this driver leaves empty, and of sysman the memory state.
+// Provides the tables that the loader requires and this driver leaves empty, and sysman's memory state.
 #include <level_zero/zes_api.h>
 #include <level_zero/zes_ddi.h>
 #include <level_zero/zet_api.h>

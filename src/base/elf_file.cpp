@@ -58,7 +58,7 @@ std::string damage_of_library(int file) {
     if (std::string damage = cut_off("segments", segment.p_offset, segment.p_filesz); !damage.empty()) return damage;
     if (segment.p_type == PT_LOAD && segment.p_filesz > segment.p_memsz) return "its segments make no sense";
   }
-  if (!dynamic) return "it is no shared library: it has no dynamic section";
+  if (!dynamic) return "it is not a shared library: it has no dynamic section";
   // The loader reads this one where it was mapped.
   for (const Segment& segment : segments) {
     const uint64_t within = dynamic->p_vaddr - segment.p_vaddr;

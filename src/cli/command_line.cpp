@@ -59,7 +59,7 @@ CommandOption& CommandOption::one_of(const std::vector<std::string>& words) {
     if (std::find(words.begin(), words.end(), word) != words.end()) return std::string();
     std::string known;
     for (const std::string& each : words) known += (known.empty() ? "" : ", ") + each;
-    return "'" + word + "' is none of " + known + did_you_mean(word, words);
+    return "'" + word + "' is not one of " + known + did_you_mean(word, words);
   });
   return *this;
 }
@@ -184,7 +184,7 @@ std::string CommandLine::explain(const std::string& problem) const {
   std::string text = problem;
   const std::vector<std::string> words = app_->remaining();
   if (!ends_at_first_word_ && !words.empty() && words.front().substr(0, 1) != "-") {
-    text = "'" + words.front() + "' was not expected here: it is no option, and no option before it takes it";
+    text = "'" + words.front() + "' was not expected here: it is neither an option nor the value of one";
   }
   for (const CLI::Option* option : app_->get_options()) {
     if (option->get_type_size_max() > 0 && option->get_expected_max() == 1 && option->count() > 1) {

@@ -79,7 +79,7 @@ BackendChoice choose_backend(const std::string& asked, Accelerator& accelerator)
   const auto is_own = [&](const std::string& name) { return std::count(own.names.begin(), own.names.end(), name) > 0; };
   if (is_own(asked)) {
     if (own.problem.empty()) return {true, ""};
-    throw UnavailableError("the backend \"" + asked + "\" was asked for and cannot be used: " + own.problem +
+    throw UnavailableError("the backend \"" + asked + "\" was requested and cannot be used: " + own.problem +
                            ". What could run: " + what_could_run(own) + "; or ask for none");
   }
   const std::string lower = lower_case(asked);

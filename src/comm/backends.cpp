@@ -24,7 +24,7 @@ std::unique_ptr<HostCommunicator> make_communicator(const GroupSetup& setup) {
   const bool near = one_host(setup.hosts);
   if (setup.backend == "shm" && !near) {
     throw InvalidArgument(
-        "the backend \"shm\" was asked for a group on several hosts: shared memory reaches one host "
+        "the backend \"shm\" was requested for a group on several hosts: shared memory reaches one host "
         "only. Ask for \"gloo\" or \"mpi\", or for none");
   }
   const bool message_passing = setup.backend == "gloo" || setup.backend == "mpi";

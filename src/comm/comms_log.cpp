@@ -124,7 +124,7 @@ std::vector<CommsLog::Line> CommsLog::from_text(std::string_view text) {
     fields >> op >> line.bytes >> line.size >> line.count >> line.total_us >> line.mean_us >> line.trimmed_mean_us >>
         line.min_us >> line.max_us >> line.algorithm_gbps >> line.bus_gbps;
     if (!fields || op < 0 || op >= static_cast<int>(comm_op_count)) {
-      throw InvalidArgument("\"" + row + "\" is no line of a comms log");
+      throw InvalidArgument("\"" + row + "\" is not a line of a comms log");
     }
     line.op = static_cast<CommOp>(op);
     result.push_back(line);

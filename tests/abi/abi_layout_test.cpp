@@ -1,4 +1,4 @@
-// The binary interface stays what it is: offsets, sizes, and the list of versions.
+// Checks that the binary interface is unchanged: offsets, sizes, and the list of versions.
 #include <gtest/gtest.h>
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Which backends a process group can be asked for by name, on accelerators with a library of collectives, without one, and with
-// one that cannot be used.
+// Which backends a process group can be asked for by name, on accelerators with a library of collectives, without one,
+// and with one that cannot be used.
 #include "comm/backend_choice.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST(BackendChoice, AnOwnLibraryThatIsNotThere) {
   ASSERT_NE(cpu, nullptr);
   Named accelerator(&cpu->driver(), "pigeons");
   const std::string error = error_of<UnavailableError>("pigeons", accelerator);
-  EXPECT_HAS(error, "the backend \"pigeons\" was asked for and cannot be used: the driver of cpu has no collectives");
+  EXPECT_HAS(error, "the backend \"pigeons\" was requested and cannot be used: the driver of cpu has no collectives");
   EXPECT_HAS(error, "What could run: shm (inside one host)");
   EXPECT_EQ(error.find(", pigeons"), std::string::npos) << error;
   // Nobody asked for it: something else runs, and that is said.

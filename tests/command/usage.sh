@@ -46,7 +46,7 @@ expect 2 "there is no option '--opp'; did you mean '--op'?" build-ops --opp cpu_
 expect 2 "there is no option '--shap'; did you mean '--shape'?" make-model --shap tiny --out "$work/model"
 expect 2 "there is no option '--num_gpu'; did you mean '--num_gpus'?" launch --num_gpu 2 true
 expect 2 "there is no command \"genrate\"; did you mean 'generate'?" genrate
-expect 2 "'allocc' is none of start, launch, alloc" bench allocc
+expect 2 "'allocc' is not one of start, launch, alloc" bench allocc
 expect 2 "did you mean 'alloc'?" bench allocc
 expect 2 "did you mean 'tiny'?" make-model --shape tinny --out "$work/model"
 expect 2 "did you mean 'cpu_adam'?" build-ops --op cpu_adm

@@ -76,7 +76,7 @@ TEST(Hostfile, LinesAndComments) {
 TEST(Hostfile, QuotesLineNumberAndLine) {
   const auto error = [](const std::string& text) { return message_of([&] { parse_hostfile(text, "/job/h"); }); };
   EXPECT_TRUE(
-      says(error("a slots=1\na slots=2\n"), "\"/job/h\", line 2, \"a slots=2\": the host \"a\" comes a second"));
+      says(error("a slots=1\na slots=2\n"), "\"/job/h\", line 2, \"a slots=2\": the host \"a\" is listed twice"));
   EXPECT_TRUE(says(error("a slots=2 extra"), "line 1, \"a slots=2 extra\": \"extra\" follows"));
   EXPECT_TRUE(says(error("a slots=2#x"), "\"slots=2#x\" is not slots= and a number"));
   EXPECT_TRUE(says(error("\n\na slots=0"), "line 3, \"a slots=0\": a host has 1 to"));

@@ -270,7 +270,7 @@ class CommunicatorGroup final : public ProcessGroup {
   void check_member(int member, const char* operation, const char* name) const {
     if (member >= 0 && member < size()) return;
     throw InvalidArgument(std::string(operation) + ": " + name + " " + std::to_string(member) +
-                          " is no rank of the group (0 to " + std::to_string(size() - 1) + ")");
+                          " is not a rank of the group (0 to " + std::to_string(size() - 1) + ")");
   }
 
   void check_peer(int peer, const char* operation) const {
@@ -305,7 +305,7 @@ void CommunicatorGroup::start() {
       });
       devices_ = std::make_unique<DevicePath>(accelerator, std::move(devices), setup_.log);
     } else if (!setup_.backend.empty()) {
-      throw UnavailableError("the backend \"" + setup_.backend + "\" was asked for and cannot serve the group: " + why);
+      throw UnavailableError("the backend \"" + setup_.backend + "\" was requested and cannot serve the group: " + why);
     } else {
       // Further groups of the process usually have the same result.
       static std::atomic<bool> said{false};

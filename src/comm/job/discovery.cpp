@@ -130,13 +130,13 @@ std::string first_slurm_host(const std::string& hosts) {
     const size_t end = hosts.find(']', i);
     const size_t first_end = hosts.find_first_of(",-]", i);
     if (end == std::string::npos || first_end == i + 1) {
-      throw InvalidArgument("\"" + hosts + "\" is no list of Slurm hosts, such as node[01-03,7],other");
+      throw InvalidArgument("\"" + hosts + "\" is not a list of Slurm hosts, such as node[01-03,7],other");
     }
     name += hosts.substr(i + 1, first_end - i - 1);
     i = end;
   }
   if (name.empty() || name.find(']') != std::string::npos) {
-    throw InvalidArgument("\"" + hosts + "\" is no list of Slurm hosts, such as node[01-03,7],other");
+    throw InvalidArgument("\"" + hosts + "\" is not a list of Slurm hosts, such as node[01-03,7],other");
   }
   return name;
 }

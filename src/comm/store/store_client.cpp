@@ -68,7 +68,7 @@ std::vector<wire::JoinInfo> StoreClient::join(const wire::JoinInfo& self, std::c
                                 timeout + options_.times.silence,
                                 [&] {
                                   return "not all ranks came within " + std::to_string(timeout.count()) +
-                                         " ms, and rank 0 does not say who is missing";
+                                         " ms, and rank 0 does not report the missing ranks";
                                 });
   wire::Reader reader(answer.contents);
   std::vector<wire::JoinInfo> members(reader.u32());

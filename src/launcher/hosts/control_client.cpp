@@ -113,7 +113,8 @@ class ControlClient final : public Companion {
       return ended_by(signal);
     }
     if (open) return 0;
-    log_error(host_ + ": the launcher that started this one is gone (" + lines_->end_reason() + "); the job is ended");
+    log_error(host_ + ": the launcher that started this one has ended (" + lines_->end_reason() +
+              "); the job is ended");
     lines_.reset();
     return ended_by(SIGTERM);
   }

@@ -164,7 +164,7 @@ bool ControlServer::read_peer(Peer& peer) {
     }
     const std::string hello = "hello " + point_.secret + " ";
     if (!same_secret(line.substr(0, hello.size()), hello)) {
-      log_warning("somebody who does not know the job's secret connected to the launcher and was sent away");
+      log_warning("a client that does not know the job's secret connected to the launcher and was disconnected");
       return false;
     }
     peer.host = line.substr(hello.size());

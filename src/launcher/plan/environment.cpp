@@ -112,7 +112,7 @@ Variables read_env_files() {
     if (found.state == TrustedPath::State::refused) {
       log_warning(file + " is not read, because " + found.reason +
                   ", so that another user could set variables of the ranks. Cure: " + found.cure +
-                  "; or --no_env_file if it is none of yours");
+                  "; or --no_env_file if it is not yours");
       continue;
     }
     std::string reason = found.reason;

@@ -143,7 +143,7 @@ std::vector<Host> parse_hostfile(std::string_view text, const std::string& file)
     }
     if (words.size() > 2) refuse(in_quotes(words[2]) + " follows; expected \"host slots=N\" and nothing more");
     for (const Host& host : hosts) {
-      if (host.name == words[0]) refuse("the host " + in_quotes(words[0]) + " comes a second time");
+      if (host.name == words[0]) refuse("the host " + in_quotes(words[0]) + " is listed twice");
     }
     Host host{std::string(words[0]), std::vector<int>(static_cast<size_t>(*slots))};
     std::iota(host.slots.begin(), host.slots.end(), 0);

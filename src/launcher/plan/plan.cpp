@@ -171,7 +171,7 @@ Plan make_plan(const LaunchOptions& options, const Surroundings& surroundings) {
   if (options.no_ssh && job.hosts.size() > 1) {
     job.token = surroundings.variable("ANYACCEL_JOB_TOKEN");
     if (job.token.empty()) {
-      log_warning("ANYACCEL_JOB_TOKEN is not set: whoever reaches " + job.master_addr + ":" +
+      log_warning("ANYACCEL_JOB_TOKEN is not set: any process that can reach " + job.master_addr + ":" +
                   std::to_string(job.master_port) + " can join the job; set it to the same secret on every host");
     }
   } else {

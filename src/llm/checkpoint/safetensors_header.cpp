@@ -65,7 +65,7 @@ std::vector<TensorInfo> parse_safetensors_header(std::string_view json, uint64_t
                                                  std::string_view source, SafetensorsMetadata* metadata) {
   if (json.empty() || json.front() != '{') {
     throw CheckpointError(std::string(source) + ": the header begins with " + quote_text(json.substr(0, 1)) +
-                          "; expected \"{\": this is no safetensors file");
+                          "; expected \"{\": this is not a safetensors file");
   }
   const JsonDocument document = JsonDocument::parse(json, source);
   const JsonRef root = document.root();

@@ -110,7 +110,7 @@ ScanResult scan_values(std::span<const std::byte> values, DType dtype, DType wan
     case DType::F32: return scan<int32_t>(values, {0x7FFFFFFF, 0x7F800000, fp32_value}, limit);
     case DType::F64: return scan<int64_t>(values, {0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000, fp64_value}, limit);
     default:
-      throw InvalidArgument("tensor scan: " + std::string(dtype_name(dtype)) + " is no float type of checkpoints");
+      throw InvalidArgument("tensor scan: " + std::string(dtype_name(dtype)) + " is not a float type of checkpoints");
   }
 }
 

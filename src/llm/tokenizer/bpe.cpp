@@ -130,7 +130,7 @@ void BpeModel::read_merges(const JsonRef& merges) {
     const auto [left, right] = merge_parts(merge);
     const auto id_of = [&](std::string_view token) {
       const auto id = vocabulary_.find(token);
-      if (!id) merge.error("the merge has the part " + quote_text(token) + ", which is no token of the vocabulary");
+      if (!id) merge.error("the merge has the part " + quote_text(token) + ", which is not a token of the vocabulary");
       return *id;
     };
     const int32_t left_id = id_of(left);

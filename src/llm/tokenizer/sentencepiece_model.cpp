@@ -107,7 +107,7 @@ SentencePiece read_piece(std::string_view bytes, std::string_view source) {
     }
   }
   if (piece.text.empty()) reader.fail("no text");
-  if (!(piece.score == piece.score)) reader.fail("a score that is no number");
+  if (!(piece.score == piece.score)) reader.fail("a score that is not a number");
   return piece;
 }
 

@@ -4,20 +4,19 @@
 // so run unchanged on every accelerator. The names are those of DeepSpeed's accelerator interface; return types are the
 // same on every accelerator.
 //
-// Where a method takes `index`, current_device_index (the default) means the calling thread's current device.
-// All methods may be called from any thread and by several at once; the current device, the current stream, amp() and a
-// capture belong to the calling thread, and guards end on the thread that made them.
-// Threads that have not chosen a stream share the default one, where their work is in the order of the calls. A thread that
-// captures a graph must have the stream to itself: another thread that enqueues there meanwhile gets an InvalidArgument
-// (AA_FAILED_PRECONDITION), and is never recorded.
-// Sizes are in bytes, times in milliseconds. Methods throw the exceptions of anyaccel/error.h.
+// Where a method takes `index`, current_device_index (the default) means the calling thread's current device. All
+// methods may be called from any thread and by several at once; the current device, the current stream, amp() and a
+// capture belong to the calling thread, and guards end on the thread that made them. Threads that have not chosen a
+// stream share the default one, where their work is in the order of the calls. A thread that captures a graph must have
+// the stream to itself: another thread that enqueues there meanwhile gets an InvalidArgument (AA_FAILED_PRECONDITION),
+// and is never recorded. Sizes are in bytes, times in milliseconds. Methods throw the exceptions of anyaccel/error.h.
 //
 // An accelerator that was get_accelerator()'s is kept until the process ends, also after set_accelerator() and
-// reset_accelerator(). So pointers to it, and tensors, streams, events, graphs, generators, op builders, ops, models and
-// process groups made on it stay good on every thread, and go on working there: only new calls of get_accelerator() give
-// the new one. Streams, events and graphs of one accelerator are refused by another (InvalidArgument). At the end of the
-// process nothing is destroyed, so objects with static lifetime may let go of theirs in their destructors, and use them as
-// far as the vendor's runtime has not ended by then; calls that come later throw UnavailableError.
+// reset_accelerator(). So pointers to it, and tensors, streams, events, graphs, generators, op builders, ops, models
+// and process groups made on it stay good on every thread, and go on working there: only new calls of get_accelerator()
+// give the new one. Streams, events and graphs of one accelerator are refused by another (InvalidArgument). At the end
+// of the process nothing is destroyed, so objects with static lifetime may release theirs in their destructors, and use
+// them as far as the vendor's runtime has not ended by then; calls that come later throw UnavailableError.
 #pragma once
 
 #include <cstdint>
@@ -47,14 +46,14 @@ class OpBuilder;
 // Makes a builder; what get_op_builder returns. Empty for an unknown name.
 using OpBuilderFactory = std::function<std::unique_ptr<OpBuilder>()>;
 
-// How a user's own op is compiled for this accelerator; what build_extension returns.
+// The recipe by which a user's own op is compiled for this accelerator; build_extension returns it.
 struct BuildExtension {
   std::string compiler;                   // CXX, or "c++"
   std::vector<std::string> flags;         // language and position-independent code
   std::vector<std::string> include_dirs;  // where anyaccel's headers lie
 };
 
-// What it takes to call a driver's own collectives; what collectives returns.
+// The handles that calls of a driver's own collectives need; collectives returns them.
 struct CollectivesAccess {
   const aa_collectives_table* table = nullptr;  // null: the accelerator has none
   aa_instance* instance = nullptr;
@@ -64,7 +63,7 @@ struct CollectivesAccess {
   std::shared_ptr<void> use;    // while it lives, no other thread's capture begins on the stream
 };
 
-// What runs a call of an op: the accelerator's driver, or the host's portable kernels on that device.
+// The implementation that runs a call of an op: the accelerator's driver, or the host's portable kernels.
 struct OpHandle {
   int32_t own = -1;       // the driver's number of the op
   int32_t portable = -1;  // the host's
@@ -130,8 +129,8 @@ class Accelerator {
   virtual const anyaccel::Stream& default_stream(int index = current_device_index) = 0;
   // A new event on the current device.
   virtual anyaccel::Event Event(bool enable_timing = false) = 0;
-  // Whether the calling thread's current stream of the device is recording a graph, or has joined in by waiting for an event
-  // of a stream that does. By default never.
+  // True while the calling thread's current stream of the device records a graph, or has joined in by waiting for an
+  // event of a stream that does. By default never.
   virtual bool is_current_stream_capturing(int index = current_device_index);
 
   // -- memory (bytes) --
@@ -161,24 +160,25 @@ class Accelerator {
   // float32 first.
   virtual std::vector<DType> supported_dtypes() const = 0;
   virtual bool is_triton_supported() const = 0;
-  // Whether Triton's product of grouped matrices (of a mixture of experts) is the faster one here, for programs that bring
-  // one: this library has none. By default false.
+  // True when Triton's product of grouped matrices (of a mixture of experts) is the faster one here, for programs that
+  // bring one: this library has none. By default false.
   virtual bool prefer_triton_grouped_mm() const { return false; }
 
   // -- mixed precision --
   // In the guard's scope, on this thread, matrix products take their inputs as `dtype` (bf16 or fp16); results and
   // reductions stay as they are. Nests. None switches it off inside an outer scope.
   virtual ScopeGuard amp(DType dtype) = 0;
-  // What the innermost amp scope of this thread says; None outside.
+  // The dtype of the innermost amp scope of this thread; None outside of all.
   virtual DType amp_dtype() const noexcept = 0;
 
   // -- graphs --
   // NotImplementedError where the accelerator has no graphs.
   virtual Graph create_graph() = 0;
   // Until the guard goes, work of this thread on `stream` (default: the current stream) is recorded instead of run, and
-  // memory comes from the graph's pool (`pool`: share another graph's). Waits for calls of other threads that are enqueuing on
-  // the stream just then; later ones are refused, as said above. The guard's end, on this thread, completes the graph, or
-  // throws it away when an exception is on its way. Capturing into a graph that is ready replaces what it held.
+  // memory comes from the graph's pool (`pool`: share another graph's). Waits for calls of other threads that are
+  // enqueuing on the stream just then; later ones are refused, as said above. The guard's end, on this thread,
+  // completes the graph, or throws it away when an exception is on its way. Capturing into a graph that is ready
+  // replaces what it held.
   virtual ScopeGuard capture_to_graph(Graph& graph, std::optional<uint64_t> pool = {},
                                       const anyaccel::Stream& stream = {}) = 0;
   // Enqueues the recorded work on the current stream. InvalidArgument for a graph that is not ready.
@@ -201,32 +201,34 @@ class Accelerator {
   Tensor IntTensor(std::span<const double> values) { return tensor_of(values, DType::I32); }
   Tensor LongTensor(std::span<const double> values) { return tensor_of(values, DType::I64); }
 
-  // Whether the tensor lies where this accelerator computes.
+  // True when the tensor lies in memory that this accelerator computes on.
   virtual bool on_accelerator(const Tensor& tensor) const = 0;
   // A copy (or, with make_copy false, an uninitialized tensor) in page-locked host memory, of the same shape, or with
   // match_shape false of one dimension, the elements in row-major order. Over the limit of the operating system:
   // OutOfMemoryError that names `ulimit -l`; with `required` false, ordinary memory for which is_pinned() is false.
   virtual Tensor pin_memory(const Tensor& tensor, bool make_copy = true, bool match_shape = true,
                             bool required = true) = 0;
-  // Uninitialized, contiguous, in page-locked host memory: of a shape, or of a tensor's shape and, unless another is given,
-  // its dtype. Errors as of pin_memory().
+  // Uninitialized, contiguous, in page-locked host memory: of a shape, or of a tensor's shape and, unless another is
+  // given, its dtype. Errors as of pin_memory().
   virtual Tensor pin_empty(const Shape& shape, DType dtype);
   virtual Tensor pin_empty_like(const Tensor& tensor, DType dtype = DType::None);
   virtual bool is_pinned(const Tensor& tensor) const = 0;
-  // Gives the page-locked memory that the tensor lies in back now, and returns true: every tensor on the same storage keeps
-  // its values, in ordinary memory, and is_pinned() is false for it. Waits for enqueued work that uses it. Addresses taken
-  // before are no longer valid, graphs that recorded copies from or to it must not be replayed, and no other thread may use
-  // the storage meanwhile. False, and nothing is changed, for memory that does not come from pin_memory() or pin_empty().
+  // Gives the page-locked memory that the tensor lies in back now, and returns true: every tensor on the same storage
+  // keeps its values, in ordinary memory, and is_pinned() is false for it. Waits for enqueued work that uses it.
+  // Addresses taken before are no longer valid, graphs that recorded copies from or to it must not be replayed, and no
+  // other thread may use the storage meanwhile. False, and nothing is changed, for memory that does not come from
+  // pin_memory() or pin_empty().
   virtual bool unpin_memory(const Tensor& tensor);
-  // Locks `bytes` of the program's own memory and makes it known to the current device, so that copies to and from it need
-  // no staging. False, and nothing is done, where the accelerator has no such thing; that is the default. OutOfMemoryError
-  // that names `ulimit -l` over the limit of the operating system; InvalidArgument (AA_ALREADY_EXISTS) for memory of which
-  // a part is registered. It stays registered until unregister_host_memory(), before which it must not be freed.
+  // Locks `bytes` of the program's own memory and makes it known to the current device, so that copies to and from it
+  // need no staging. False, and nothing is done, where the accelerator has no such thing; that is the default.
+  // OutOfMemoryError that names `ulimit -l` over the limit of the operating system; InvalidArgument (AA_ALREADY_EXISTS)
+  // for memory of which a part is registered. It stays registered until unregister_host_memory(), before which it must
+  // not be freed.
   virtual bool register_host_memory(void* address, size_t bytes);
   // The address that was registered, whatever device is current now. InvalidArgument (AA_NOT_FOUND) for another one;
   // nothing where register_host_memory() is false.
   virtual void unregister_host_memory(void* address);
-  // What the address and the size of memory to be registered are best a multiple of: the size of a page, since of two
+  // The address and the size of memory to be registered are best a multiple of this: the size of a page, since of two
   // ranges that share a page the first to be unregistered unlocks it for both. 1 where nothing can be registered.
   virtual size_t pin_memory_alignment() const { return 1; }
 
@@ -242,7 +244,8 @@ class Accelerator {
   // -- op builders --
   // Where this accelerator's op sources lie.
   virtual std::string op_builder_dir() const = 0;
-  // A builder for a known name (one whose load() explains itself when the accelerator lacks the op); null for an unknown.
+  // A builder for a known name (one whose load() explains itself when the accelerator lacks the op); null for an
+  // unknown.
   virtual std::unique_ptr<OpBuilder> create_op_builder(std::string_view builder_name) = 0;
   virtual OpBuilderFactory get_op_builder(std::string_view builder_name) = 0;
   virtual BuildExtension build_extension() const = 0;
@@ -266,15 +269,15 @@ class Accelerator {
   // -- for Tensor and the op libraries: raw services, on the calling thread's current stream of the device --
   // Memory for that stream; OutOfMemoryError with numbers.
   virtual std::shared_ptr<Storage> allocate(size_t bytes, int index) = 0;
-  // Whether the host may use device pointers directly (after synchronizing).
+  // True when the host may use device pointers directly (after synchronizing).
   virtual bool is_host_coherent() const = 0;
   // direction: aa_copy_direction. Does not block for device memory and pinned memory.
   virtual void copy(void* destination, const void* source, size_t bytes, aa_copy_direction direction, int index) = 0;
   virtual void fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, int index) = 0;
   // The accelerator's number for an op of abi/ops.h; -1 when it lacks it.
   virtual int32_t find_op(const char* op_name) = 0;
-  // What runs this call on the device; an empty handle when the accelerator does not run it. The handle holds for calls with
-  // the same op, shapes, dtypes, strides, alignment and parameters.
+  // Finds the implementation that runs this call on the device; an empty handle when there is none. The handle holds
+  // for calls with the same op, shapes, dtypes, strides, alignment and parameters.
   virtual OpHandle resolve_op(const aa_op_call& call, int index) = 0;
   // Enqueues a call by what resolve_op() gave for it. NotImplementedError for an empty handle.
   virtual void enqueue_op(OpHandle op, const aa_op_call& call, int index) = 0;
@@ -306,20 +309,20 @@ class [[nodiscard]] RangeScope {
 // names one that is unknown or cannot be used; later calls only read a pointer. Never null.
 Accelerator* get_accelerator();
 
-// Replaces it; ownership passes. The earlier one is kept (see the top of this file) and gives its cached memory back; what
-// its tensors use goes when they do. A null pointer is an InvalidArgument. Thread-safe.
+// Replaces it; ownership passes. The earlier one is kept (see the top of this file) and gives its cached memory back;
+// what its tensors use goes when they do. A null pointer is an InvalidArgument. Thread-safe.
 void set_accelerator(std::unique_ptr<Accelerator> accelerator);
 
 // Forgets the accelerator, so that the next get_accelerator() detects again. It is kept likewise. Thread-safe.
 void reset_accelerator();
 
-// For the end of a program that wants its devices closed in order (nobody must call it): destroys the accelerator and all
-// earlier ones. Nothing of theirs may be used afterwards, and no other thread may use them now. InvalidArgument with code
-// AA_FAILED_PRECONDITION, which says how many there are, while tensors, streams, events or graphs of theirs live: nothing
-// is destroyed then.
+// For the end of a program that wants its devices closed in order (nobody must call it): destroys the accelerator and
+// all earlier ones. Nothing of theirs may be used afterwards, and no other thread may use them now. InvalidArgument
+// with code AA_FAILED_PRECONDITION, which says how many there are, while tensors, streams, events or graphs of theirs
+// live: nothing is destroyed then.
 void shutdown_accelerators();
 
-// Whether the current accelerator is one of those that detection knows (a built-in or a loaded plugin).
+// True when the current accelerator is one of those that detection knows (a built-in or a loaded plugin).
 bool is_current_accelerator_supported();
 
 }  // namespace anyaccel

@@ -33,7 +33,7 @@ class MemorySource {
   virtual void info(int64_t& free_bytes, int64_t& total_bytes) noexcept = 0;
   // "cuda:0", for the text of an error.
   virtual std::string name() const = 0;
-  // Why the latest allocate() of this thread gave null: the source's error message; may be empty.
+  // The source's error message of the latest allocate() of this thread that gave null; may be empty.
   virtual std::string refusal() const { return {}; }
 };
 

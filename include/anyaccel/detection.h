@@ -1,10 +1,11 @@
-// Which accelerators this process could use, which one it uses, and why: the registry behind get_accelerator().
+// The registry behind get_accelerator(): it finds the accelerators that this process could use, and chooses one.
 //
 // DS_ACCELERATOR forces one by name. Otherwise the first usable one is taken, in the order of the table of built-ins
 // (src/accelerators/builtins.cpp); an external plugin stands before a built-in of the same name. Plugins are the shared
 // libraries named in ANYACCEL_PLUGIN_PATH (files or folders, separated by colons) and those in the install's plugin
-// folder. A plugin that a user other than this one, root and the owner of the program could change is refused: it and every
-// folder up to the root must belong to one of these and be closed to others' writing. Probing creates no device context and leaves the process able to fork.
+// folder. A plugin that a user other than this one, root and the owner of the program could change is refused: it and
+// every folder up to the root must belong to one of these and be closed to others' writing. Probing creates no device
+// context and leaves the process able to fork.
 #pragma once
 
 #include <memory>
@@ -34,7 +35,7 @@ struct DetectionReport {
   std::vector<std::string> plugin_errors;  // plugin files that could not be loaded, with the reason
 };
 
-// What the last detection found. Detects first when nothing was detected yet.
+// Gives the result of the last detection. Detects first when there was none yet.
 DetectionReport detection_report();
 
 // The same, but every candidate is probed, not only those up to the chosen one. Slower: may open vendor libraries.
@@ -47,8 +48,9 @@ std::string accelerator_choice_summary();
 std::vector<std::string> known_accelerators();
 
 // Makes the accelerator of a name without making it current ("cpu", "null", a plugin's name). Throws InvalidArgument
-// for an unknown name and UnavailableError, with the probe's reason, for one that cannot be used. The caller owns it: once it
-// is destroyed, tensors, streams, events and graphs made on it may only be let go of. Given to set_accelerator() it is kept.
+// for an unknown name and UnavailableError, with the probe's reason, for one that cannot be used. The caller owns it:
+// once it is destroyed, tensors, streams, events and graphs made on it may only be released. Given to set_accelerator()
+// it is kept.
 std::unique_ptr<Accelerator> make_accelerator(std::string_view name);
 
 // A driver table made ready for use: missing members filled with stubs, layers (ANYACCEL_LAYERS) applied.
@@ -57,9 +59,9 @@ struct LoadedDriver {
   std::string origin;
 };
 
-// Opens a plugin file (a name without a slash is one of the current folder) and negotiates versions. Throws UnavailableError
-// naming file and reason: another user could change it, not a library or a part of one, no entry point, no version in common,
-// a table that is not one.
+// Opens a plugin file (a name without a slash is one of the current folder) and negotiates versions. Throws
+// UnavailableError naming file and reason: another user could change it, not a library or a part of one, no entry
+// point, no version in common, a table that is not one.
 LoadedDriver load_plugin(const std::string& file);
 
 // Calls the driver's probe; a driver that fails, throws or returns nonsense is "unusable" with that as the reason.

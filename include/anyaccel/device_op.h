@@ -29,7 +29,7 @@
 
 namespace anyaccel {
 
-// How many threads run a kernel, and with how much memory shared in a block. Dimensions that are left out, as in
+// The number of threads that run a kernel, and the memory that a block shares. Dimensions that are left out, as in
 // {.grid = {blocks}, .block = {256}}, are 1.
 struct LaunchShape {
   std::array<uint32_t, 3> grid{1, 1, 1};   // blocks
@@ -42,9 +42,9 @@ class DeviceKernel {
  public:
   const aa_kernel_info& info() const noexcept { return info_; }
 
-  // Enqueues it on the calling thread's current stream of its device; does not block. Arguments are passed as they are, a
-  // Tensor as the address of its first element. InvalidArgument when their number differs from the kernel's, where the
-  // driver knows that number.
+  // Enqueues it on the calling thread's current stream of its device; does not block. Arguments are passed as they are,
+  // a Tensor as the address of its first element. InvalidArgument when their number differs from the kernel's, where
+  // the driver knows that number.
   template <class... Arguments>
   void launch(const LaunchShape& shape, const Arguments&... arguments) const {
     const auto values = std::make_tuple(value_of(arguments)...);
@@ -82,8 +82,8 @@ class DeviceOpLibrary : public OpLibrary {
   DeviceOpLibrary(DriverAccelerator& accelerator, std::string op_name, std::string format, std::string image);
   ~DeviceOpLibrary() override;
 
-  // Loads the code on the device now instead of when its first kernel is asked for. Throws what the driver says of an image
-  // that it does not take. Thread-safe.
+  // Loads the code on the device now instead of when its first kernel is asked for. Throws what the driver says of an
+  // image that it does not take. Thread-safe.
   void prepare(int device = Accelerator::current_device_index);
   // InvalidArgument naming the op when there is no kernel of that name. Thread-safe.
   DeviceKernel kernel(const std::string& name, int device = Accelerator::current_device_index);
@@ -119,7 +119,8 @@ class DeviceOpBuilder : public OpBuilder {
   // The accelerator has a compiler, and it takes one of the languages.
   bool is_compatible(std::string* reason = nullptr) const override;
   bool is_built() const override;
-  // A DeviceOpLibrary. Throws UnavailableError (with is_compatible()'s reason) and BuildError with the compiler's output.
+  // A DeviceOpLibrary. Throws UnavailableError (with is_compatible()'s reason) and BuildError with the compiler's
+  // output.
   std::shared_ptr<OpLibrary> load() override;
 
  private:
@@ -130,9 +131,9 @@ class DeviceOpBuilder : public OpBuilder {
   Accelerator& accelerator_;
 };
 
-// The text of a source file in which every #include "name" of a file beside it, or in one of the folders, is replaced by
-// that file's text (once each): what is given to compilers that know no file system. Throws UnavailableError when the
-// source cannot be read.
+// The text of a source file in which every #include "name" of a file beside it, or in one of the folders, is replaced
+// by that file's text (once each): what is given to compilers that know no file system. Throws UnavailableError when
+// the source cannot be read.
 std::string expand_includes(const std::string& file, const std::vector<std::string>& folders);
 
 }  // namespace anyaccel

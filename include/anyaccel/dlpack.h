@@ -103,7 +103,7 @@ static_assert(offsetof(DLManagedTensorVersioned, dl_tensor) == 32 && sizeof(DLMa
 DLManagedTensorVersioned* to_dlpack(const Tensor& tensor);
 DLManagedTensor* to_dlpack_legacy(const Tensor& tensor);
 
-// What a tensor from elsewhere allows.
+// The access that a tensor from elsewhere allows.
 struct ImportOptions {
   // A tensor that its producer marked read-only is refused unless this is set, since a Tensor is always writable; the
   // caller then promises not to write to it.

@@ -20,10 +20,10 @@ namespace anyaccel {
 
 class Accelerator;
 
-// Threads: builders are made, and libraries loaded, by any threads at once (two that load the same op wait for one build); a
-// builder object belongs to one thread at a time but for load() and jit_load(). Functions of a loaded library may be called
-// by several threads at once, each on tensors of its own; what a library keeps for one optimizer belongs to one thread at a
-// time.
+// Threads: builders are made, and libraries loaded, by any threads at once (two that load the same op wait for one
+// build); a builder object belongs to one thread at a time but for load() and jit_load(). Functions of a loaded library
+// may be called by several threads at once, each on tensors of its own; what a library keeps for one optimizer belongs
+// to one thread at a time.
 
 // A loaded library of ops. Programs cast it to its wrapper class: ops::Inference for "InferenceBuilder".
 class OpLibrary {
@@ -31,8 +31,8 @@ class OpLibrary {
   virtual ~OpLibrary() = default;
 };
 
-// Throws the exception that belongs to a status and releases it; nothing for null, which is success. For ops that return
-// aa_status*. `what` names the op in the message.
+// Throws the exception that belongs to a status and releases it; nothing for null, which is success. For ops that
+// return aa_status*. `what` names the op in the message.
 void throw_if_failed(aa_status* status, const char* what);
 
 // The functions of a shared library that was built from a host op's sources. It stays loaded until the process ends.
@@ -57,7 +57,7 @@ class HostOpLibrary : public OpLibrary {
   std::string file_;
 };
 
-// What a build is made of, every path absolute, every flag final; what OpBuilder::builder() returns.
+// The inputs of a build, every path absolute, every flag final; OpBuilder::builder() returns them.
 struct BuildPlan {
   std::string op_name;
   std::vector<std::string> sources;        // *.cpp, *.cc, *.c; *.cu goes to nvcc
@@ -73,24 +73,25 @@ class OpBuilder {
   virtual ~OpBuilder() = default;
   // "InferenceBuilder".
   virtual const std::string& name() const noexcept = 0;
-  // "transformer_inference": DeepSpeed's NAME of the builder, and the folder in the cache. For a builder of one's own the
-  // default is made of name(): "MyScaleBuilder" gives "my_scale".
+  // "transformer_inference": DeepSpeed's NAME of the builder, and the folder in the cache. For a builder of one's own
+  // the default is made of name(): "MyScaleBuilder" gives "my_scale".
   virtual std::string op_name() const;
-  // The environment variable that forces (1) or forbids (0) building it ahead, DeepSpeed's BUILD_VAR: "DS_BUILD_AIO". For a
-  // builder of one's own "DS_BUILD_" and op_name() in capitals.
+  // The environment variable that forces (1) or forbids (0) building it ahead, DeepSpeed's BUILD_VAR: "DS_BUILD_AIO".
+  // For a builder of one's own "DS_BUILD_" and op_name() in capitals.
   virtual std::string build_var() const;
-  // Whether load() can succeed here; when not and `reason` is given, it receives why.
+  // True when load() can succeed here; when not and `reason` is given, it receives why.
   virtual bool is_compatible(std::string* reason = nullptr) const = 0;
-  // Whether load() needs no compiler: part of this library, prebuilt, or in the cache.
+  // True when load() needs no compiler: the op is part of this library, prebuilt, or in the cache.
   virtual bool is_built() const { return is_compatible(); }
-  // Loads the library, building it first if need be; the same object for every call while somebody keeps it. Thread-safe.
-  // Throws
-  // NotImplementedError that names the op, the accelerator, and where the op exists; BuildError with the compiler's output.
+  // Loads the library, building it first if need be; the same object for every call while somebody keeps it.
+  // Thread-safe. Throws NotImplementedError that names the op, the accelerator, and where the op exists; BuildError
+  // with the compiler's output.
   virtual std::shared_ptr<OpLibrary> load() = 0;
   // The same, but a prebuilt library is passed over: from the cache, or compiled now.
   virtual std::shared_ptr<OpLibrary> jit_load() { return load(); }
 
-  // What it is built from; empty lists for an op that is part of this library. Relative paths are relative to folder().
+  // The sources and include folders that it is built from; empty lists for an op that is part of this library. Relative
+  // paths are relative to folder().
   virtual std::vector<std::string> sources() const { return {}; }
   virtual std::vector<std::string> include_paths() const { return {}; }
   virtual std::vector<std::string> cxx_args() const { return {}; }
@@ -103,21 +104,22 @@ class OpBuilder {
   virtual BuildPlan builder() const;
 
   // load(), as the wrapper class. Throws InvalidArgument when the library is of another kind.
-  template <class Face>
-  std::shared_ptr<Face> load_as() {
-    auto face = std::dynamic_pointer_cast<Face>(load());
-    if (!face) throw_wrong_face();
-    return face;
+  template <class Wrapper>
+  std::shared_ptr<Wrapper> load_as() {
+    auto wrapper = std::dynamic_pointer_cast<Wrapper>(load());
+    if (!wrapper) throw_wrong_wrapper();
+    return wrapper;
   }
 
-  // Whether one of the programs, separated by '|', is in PATH: "clang++|g++".
+  // True when one of the programs, separated by '|', is in PATH: "clang++|g++".
   static bool command_exists(std::string_view names);
-  // Whether a C program that calls `function` links with the libraries ("uring" for -luring). CFLAGS and LDFLAGS count.
+  // True when a C program that calls `function` links with the libraries ("uring" for -luring). CFLAGS and LDFLAGS
+  // count.
   static bool has_function(const std::string& function, const std::vector<std::string>& libraries,
                            const std::vector<std::string>& library_dirs = {});
 
  private:
-  [[noreturn]] void throw_wrong_face() const;
+  [[noreturn]] void throw_wrong_wrapper() const;
 };
 
 // An op in C++ that is compiled where it runs. Its functions are those marked AA_OP (anyaccel/op_source.h).
@@ -143,11 +145,12 @@ class HostOpBuilder : public OpBuilder {
  protected:
   // Wraps the loaded functions in the op's class; returns them as they are unless overridden.
   virtual std::shared_ptr<OpLibrary> make_library(std::shared_ptr<HostOpLibrary> code) { return code; }
-  // What a wrapper belongs to besides the builder's name: load() gives the same wrapper for the same context.
-  virtual const void* face_context() const { return nullptr; }
+  // The object that a wrapper belongs to, besides the builder's name: load() gives the same wrapper for the same
+  // context.
+  virtual const void* wrapper_context() const { return nullptr; }
 
  private:
-  std::shared_ptr<OpLibrary> face_of(std::shared_ptr<HostOpLibrary> code);
+  std::shared_ptr<OpLibrary> wrapper_of(std::shared_ptr<HostOpLibrary> code);
   std::string name_;
 };
 
@@ -155,8 +158,8 @@ class HostOpBuilder : public OpBuilder {
 // that were registered.
 std::vector<std::string> known_op_builders();
 
-// Makes create_op_builder() and build-ops know a builder of the program's or an extension's own. InvalidArgument when the
-// name is taken.
+// Makes create_op_builder() and build-ops know a builder of the program's or an extension's own. InvalidArgument when
+// the name is taken.
 void register_op_builder(const std::string& builder_name, std::function<std::unique_ptr<OpBuilder>(Accelerator&)> make);
 
 // Registers a class with a default constructor when the program or library that contains it is loaded. The class's name

@@ -4,8 +4,8 @@
 // when the last handle goes. An empty handle (default-constructed) may only be assigned, tested and destroyed.
 // Destructors never throw: a stream's destructor waits for its work and drops an error that nobody waited for.
 //
-// Threads: a stream and an event may be used by several threads at once; work of each is on the stream in the order of its
-// calls. While one thread captures a graph on a stream, methods called by others throw InvalidArgument
+// Threads: a stream and an event may be used by several threads at once; work of each is on the stream in the order of
+// its calls. While one thread captures a graph on a stream, methods called by others throw InvalidArgument
 // (AA_FAILED_PRECONDITION); so does a wait for an event that was recorded last in another thread's capture. A graph is
 // captured, replayed and replaced by one thread at a time. A handle (as any value) is assigned by one thread at a time.
 #pragma once
@@ -20,7 +20,7 @@ namespace anyaccel {
 class Event;
 class Stream;
 
-// What an accelerator implements behind the handles. Programs use the handles below.
+// The classes that an accelerator implements behind the handles. Programs use the handles below.
 namespace detail {
 
 class EventState {
@@ -66,10 +66,12 @@ class Event {
   void record(const Stream& stream) { state_->record(stream); }
   // The same for the calling thread's current stream of get_accelerator()'s current device.
   void record();
-  // Work enqueued on `stream` later waits for the latest record, as Stream::wait_event; by default the stream of record().
+  // Work enqueued on `stream` later waits for the latest record, as Stream::wait_event; by default the stream of
+  // record().
   void wait(const Stream& stream) const;
   void wait() const;
-  // Whether the work before the point is complete; true when never recorded. Does not block. Throws the stream's error.
+  // True when the work before the point is complete, and when no point was recorded. Does not block. Throws the
+  // stream's error.
   bool query() const { return state_->query(); }
   // Blocks until it is. Throws the stream's error.
   void synchronize() const { state_->synchronize(); }
@@ -92,7 +94,7 @@ class Stream {
   explicit operator bool() const noexcept { return state_ != nullptr; }
 
   int device_index() const noexcept { return state_->device_index(); }
-  // Whether all work is complete. Does not block. Throws an asynchronous error of the stream.
+  // True when all work is complete. Does not block. Throws an asynchronous error of the stream.
   bool query() const { return state_->query(); }
   // Blocks until all work enqueued so far is complete. Throws an asynchronous error of the stream.
   void synchronize() const { state_->synchronize(); }
@@ -123,7 +125,7 @@ class Graph {
   explicit Graph(std::shared_ptr<detail::GraphState> state) : state_(std::move(state)) {}
 
   explicit operator bool() const noexcept { return state_ != nullptr; }
-  // Whether a capture has been completed, so that it can be replayed.
+  // True when a capture has been completed, so that it can be replayed.
   bool ready() const noexcept { return state_->ready(); }
   // The memory pool that allocations made while capturing come from; give it to another capture to share it.
   uint64_t pool() const noexcept { return state_->pool(); }

@@ -11,9 +11,9 @@
 
 namespace anyaccel::ops {
 
-// A library of this project that is compiled where it runs, from kernels/host; `Face` is constructed with the accelerator
-// and the loaded functions.
-template <class Face>
+// A library of this project that is compiled where it runs, from kernels/host; `Wrapper` is constructed with the
+// accelerator and the loaded functions.
+template <class Wrapper>
 class BundledOpBuilder final : public HostOpBuilder {
  public:
   BundledOpBuilder(std::string name, std::vector<std::string> sources, Accelerator& accelerator)
@@ -23,9 +23,9 @@ class BundledOpBuilder final : public HostOpBuilder {
 
  protected:
   std::shared_ptr<OpLibrary> make_library(std::shared_ptr<HostOpLibrary> code) override {
-    return std::make_shared<Face>(accelerator_, std::move(code));
+    return std::make_shared<Wrapper>(accelerator_, std::move(code));
   }
-  const void* face_context() const override { return &accelerator_; }
+  const void* wrapper_context() const override { return &accelerator_; }
 
  private:
   std::vector<std::string> sources_;
@@ -35,8 +35,8 @@ class BundledOpBuilder final : public HostOpBuilder {
 // Where the sources of the bundled host ops lie: kernels/host of the source tree or of the installed package.
 std::string bundled_sources_dir();
 
-template <class Face>
-std::string BundledOpBuilder<Face>::folder() const {
+template <class Wrapper>
+std::string BundledOpBuilder<Wrapper>::folder() const {
   return bundled_sources_dir();
 }
 

@@ -9,14 +9,14 @@
 
 namespace anyaccel::ops {
 
-// A library that is part of this one; `Face` is constructed with the accelerator.
-template <class Face>
+// A library that is part of this one; `Wrapper` is constructed with the accelerator.
+template <class Wrapper>
 class IncludedOpBuilder final : public OpBuilder {
  public:
   IncludedOpBuilder(std::string name, Accelerator& accelerator) : name_(std::move(name)), accelerator_(accelerator) {}
   const std::string& name() const noexcept override { return name_; }
   bool is_compatible(std::string* = nullptr) const override { return true; }
-  std::shared_ptr<OpLibrary> load() override { return std::make_shared<Face>(accelerator_); }
+  std::shared_ptr<OpLibrary> load() override { return std::make_shared<Wrapper>(accelerator_); }
 
  private:
   std::string name_;

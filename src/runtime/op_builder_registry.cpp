@@ -61,7 +61,7 @@ void register_op_builder(const std::string& builder_name,
   }
 }
 
-void OpBuilder::throw_wrong_face() const {
+void OpBuilder::throw_wrong_wrapper() const {
   throw InvalidArgument(name() + ": the loaded op library is not of the type that was asked for");
 }
 

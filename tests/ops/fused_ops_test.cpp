@@ -1,5 +1,5 @@
-// The fused ops: whatever an accelerator makes of them, one op of its own or the sequence that the face runs, against
-// the sequence of the CPU's references; and that the face hands calls over where an accelerator has the op.
+// The fused ops: whatever an accelerator makes of them, one op of its own or the sequence that ops::Inference runs,
+// against the sequence of the CPU's references; and that it hands calls over where an accelerator has the op.
 #include <map>
 #include <memory>
 #include <set>
@@ -242,9 +242,9 @@ TEST_P(OwnOps, OutOfRange) {
 INSTANTIATE_TEST_SUITE_P(All, OwnOps, ::testing::Values("norm_linear", "norm_gated_linear", "norm_qkv_rope"),
                          [](const auto& info) { return std::string(info.param); });
 
-// ---- through the face ----------------------------------------------------------------------------------------------
+// ---- by ops::Inference --------------------------------------------------------------------------------------------
 
-// Runs cases of dense tensors through the typed face.
+// Runs cases of dense tensors by the functions of ops::Inference.
 class Face {
  public:
   explicit Face(Accelerator& accelerator) : accelerator_(accelerator), ops_(accelerator) {}

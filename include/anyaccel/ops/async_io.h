@@ -41,7 +41,7 @@ struct AioRequest {
   int64_t file_offset = 0;  // bytes
 };
 
-// How one request ended.
+// The outcome of one request.
 struct AioResult {
   int64_t request = 0;  // the number that the submitting call returned
   std::string file;     // its path, or "file descriptor 7"
@@ -81,8 +81,8 @@ class AioHandle {
   void read(const Tensor& buffer, const std::string& file, bool validate = false, int64_t file_offset = 0);
   void write(const Tensor& buffer, const std::string& file, bool validate = false, int64_t file_offset = 0);
 
-  // As many bytes as the buffer has, from file_offset on, cut in intra_op_parallelism ranges. With async, returns before
-  // they are there: see wait(). Return the request's number.
+  // As many bytes as the buffer has, from file_offset on, cut in intra_op_parallelism ranges. With async, returns
+  // before they are there: see wait(). Return the request's number.
   int64_t pread(const Tensor& buffer, const std::string& file, bool validate, bool async, int64_t file_offset = 0);
   int64_t pwrite(const Tensor& buffer, const std::string& file, bool validate, bool async, int64_t file_offset = 0);
   void sync_pread(const Tensor& buffer, const std::string& file, int64_t file_offset = 0);
@@ -102,7 +102,7 @@ class AioHandle {
   // Their tensors are held until then. Throws the first failure in the order of submission; results() tells about the
   // others.
   size_t wait();
-  // How the requests of the last wait(), or of the last blocking call, ended.
+  // The outcomes of the requests of the last wait(), or of the last blocking call.
   std::vector<AioResult> results() const;
 
   // Page-locked host memory: see anyaccel/ops/pin_memory.h.
@@ -124,8 +124,9 @@ class AsyncIO : public OpLibrary {
 
   // block_size: bytes of one transfer, 4 KiB to 1 GiB; queue_depth: transfers under way in a range, 1 to 4096;
   // single_submit: a system call for every transfer; overlap_events: a new transfer starts as soon as one is complete
-  // (false: when all are); intra_op_parallelism: ranges that an operation is cut in, each with a queue and a thread of its
-  // own, 1 to 256. Throws InvalidArgument; UnavailableError when ANYACCEL_AIO forces io_uring and the system refuses it.
+  // (false: when all are); intra_op_parallelism: ranges that an operation is cut in, each with a queue and a thread of
+  // its own, 1 to 256. Throws InvalidArgument; UnavailableError when ANYACCEL_AIO forces io_uring and the system
+  // refuses it.
   AioHandle aio_handle(int64_t block_size = int64_t{1} << 20, int queue_depth = 128, bool single_submit = false,
                        bool overlap_events = true, int intra_op_parallelism = 1) const;
 
@@ -137,8 +138,8 @@ class AsyncIO : public OpLibrary {
                  int queue_depth = 128, bool single_submit = false, bool overlap_events = true,
                  bool validate = false) const;
 
-  // Copies the elements of `source` to `destination`: any dtype, the same on both sides, and shapes with the same number
-  // of elements. Contiguous host memory is copied by several threads when it is large.
+  // Copies the elements of `source` to `destination`: any dtype, the same on both sides, and shapes with the same
+  // number of elements. Contiguous host memory is copied by several threads when it is large.
   void deepspeed_memcpy(const Tensor& destination, const Tensor& source) const;
 
  private:

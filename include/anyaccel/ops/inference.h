@@ -1,4 +1,4 @@
-// The ops of a decoder model as C++ functions: what "InferenceBuilder" loads.
+// The ops of a decoder model as C++ functions: the library that "InferenceBuilder" loads.
 //
 // Each method checks its tensors (InvalidArgument names op and tensor), then enqueues on the calling thread's current
 // stream of the outputs' device and returns; nothing blocks. Shapes and meaning are those of abi/ops.h. Every call is
@@ -62,7 +62,7 @@ struct Rotation {
   bool interleaved = false;
 };
 
-// How one op is carried out on the active accelerator.
+// The way in which one op is run on the active accelerator.
 struct OpPlacement {
   std::string op;
   bool native = false;       // the accelerator has it; false: falls back to the CPU, unless
@@ -124,10 +124,10 @@ class Inference : public OpLibrary {
 
   // Every op, where it runs, and how often it fell back.
   std::vector<OpPlacement> placements() const;
-  // Whether every op of the list above runs on the accelerator itself, as one op or a sequence of others, so that a
+  // True when every op of the list above runs on the accelerator itself, as one op or a sequence of others, so that a
   // step of them can be captured in a graph.
   bool all_native() const;
-  // Whether the accelerator has the ops "linear_by_row" and so on, which ByRow needs.
+  // True when the accelerator has the ops "linear_by_row" and so on, which ByRow needs.
   bool has_by_row() const;
 
  private:

@@ -1,4 +1,4 @@
-// What the optimizers of anyaccel/ops have in common.
+// Options that the optimizers of anyaccel/ops have in common.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace anyaccel::ops {
 struct GradientOptions {
   // Every gradient is multiplied by it: 1 / loss scale, say.
   double scale = 1;
-  // Where it is above 0, and the norm of all scaled gradients of the call together (L2, summed in double) is larger, they
-  // are multiplied by max_norm / (norm + 1e-6). When the norm is not finite, the call changes nothing.
+  // Where it is above 0, and the norm of all scaled gradients of the call together (L2, summed in double) is larger,
+  // they are multiplied by max_norm / (norm + 1e-6). When the norm is not finite, the call changes nothing.
   double max_norm = 0;
 };
 
@@ -25,7 +25,7 @@ struct GradientOptions {
 //   - shapes equal the parameter's; any strides (tensors that are not contiguous are copied there and back).
 //   - `copy`, where it is given, receives the new parameters as well, in its own dtype.
 //   - tensors of one parameter do not share memory.
-// Results are the same bits for every number of threads, every instruction set and every way to divide a list into calls
-// (NaNs aside, which stay NaNs). Denormal numbers count as zero.
+// Results are the same bits for every number of threads, every instruction set and every way to divide a list into
+// calls (NaNs aside, which stay NaNs). Denormal numbers count as zero.
 
 }  // namespace anyaccel::ops

@@ -1,9 +1,9 @@
 // Page-locked host memory: what "PinMemoryBuilder" loads.
 //
 // The memory is the accelerator's own (Accelerator::pin_memory), so that copies from and to it do not block, and it is
-// shared by every op library that hands some out: a tensor that ops::AsyncIO locked is known here too, in every thread. It goes
-// when the last tensor on it goes; free_cpu_locked_tensor() gives up one tensor, and can never leave another dangling.
-// All functions may be called from any thread.
+// shared by every op library that hands some out: a tensor that ops::AsyncIO locked is known here too, in every thread.
+// It goes when the last tensor on it goes; free_cpu_locked_tensor() gives up one tensor, and can never leave another
+// dangling. All functions may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class PinMemory : public OpLibrary {
  public:
   explicit PinMemory(Accelerator& accelerator) : accelerator_(accelerator) {}
 
-  // One-dimensional, uninitialized, page-locked, at a page's boundary. InvalidArgument for a negative number of elements;
-  // OutOfMemoryError that names `ulimit -l` over the limit of the operating system.
+  // One-dimensional, uninitialized, page-locked, at a page's boundary. InvalidArgument for a negative number of
+  // elements; OutOfMemoryError that names `ulimit -l` over the limit of the operating system.
   Tensor new_cpu_locked_tensor(int64_t num_elem, DType dtype);
   // The same, of the example's dtype.
   Tensor new_cpu_locked_tensor(int64_t num_elem, const Tensor& example);
@@ -31,9 +31,9 @@ class PinMemory : public OpLibrary {
   // The same for a region's address. The memory is given back with the last tensor on it.
   bool free_cpu_locked_tensor_by_ptr(const void* address);
 
-  // Whether every byte of the tensor, a view included, lies inside one region of new_cpu_locked_tensor().
+  // True when every byte of the tensor, a view included, lies inside one region of new_cpu_locked_tensor().
   bool is_managed(const Tensor& tensor) const;
-  // Whether it is managed, or the accelerator knows it as page-locked.
+  // True when it is managed, or the accelerator knows it as page-locked.
   bool is_pinned(const Tensor& tensor) const;
 
  private:

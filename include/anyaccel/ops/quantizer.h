@@ -1,7 +1,7 @@
 // Integers with a scale for each group of elements: what "QuantizerBuilder" loads.
 //
-// Groups. A tensor of any shape, in row-major order, is cut into `groups` groups of equal size. A number of elements that
-// is no multiple of `groups` is an error; so is an odd group size, or an odd last dimension, with 4 bits.
+// Groups. A tensor of any shape, in row-major order, is cut into `groups` groups of equal size. A number of elements
+// that is no multiple of `groups` is an error; so is an odd group size, or an odd last dimension, with 4 bits.
 //
 // Symmetric: largest = max |x|, limit = 127 (8 bits) or 7 (4 bits),
 //     scale = largest / limit        q = round(x * (1 / scale)) within [-limit, limit]       x ~ q * scale
@@ -9,21 +9,21 @@
 //     scale = (max x - min x) / steps         offset = min x + half * scale
 //     q = round((x - offset) * (1 / scale)) within [-half, half - 1]                         x ~ q * scale + offset
 // Every operation is one of F32, rounded to nearest even, in the order written, so results are the same bits on every
-// instruction set and with any number of threads; denormals count as zero. |x - q * scale| is at most scale / 2 (and the
-// rounding of these operations); the largest element is not cut off.
+// instruction set and with any number of threads; denormals count as zero. |x - q * scale| is at most scale / 2 (and
+// the rounding of these operations); the largest element is not cut off.
 //
-// round() is to nearest even or, where a generator is given, stochastic: the integer below, plus one when
-// (word >> 8) * 2^-24 is smaller than the fraction cut off, so that integers stay and the mean is right. Element i of the
-// call (row-major) takes word i % 4 of counter offset + i / 4, as the op "random" does (abi/ops.h), and the generator
-// moves on by numel / 4 counters, rounded up.
+// round() is to nearest even or, where a generator is given, stochastic: the integer below, plus one when (word >> 8) *
+// 2^-24 is smaller than the fraction cut off, so that integers stay and the mean is right. Element i of the call
+// (row-major) takes word i % 4 of counter offset + i / 4, as the op "random" does (abi/ops.h), and the generator moves
+// on by numel / 4 counters, rounded up.
 //
 // A group of zeros, of equal elements (asymmetric), or of elements so small that the scale would be below 2^-126 has
-// scale 1 (and offset min x): q is 0. A group with a NaN or an infinity, or whose max - min is beyond F32, has a NaN for
-// its scale and offset and zeros for q: it reads back as NaN, so that a search for overflow finds it.
+// scale 1 (and offset min x): q is 0. A group with a NaN or an infinity, or whose max - min is beyond F32, has a NaN
+// for its scale and offset and zeros for q: it reads back as NaN, so that a search for overflow finds it.
 //
-// Values are I8 with 8 bits; with 4 they are U8, two a byte, the first in the upper four bits, and the last dimension is
-// half as long. Params are F32, [groups, 1] of scales or [groups, 2] of pairs scale, offset. Those two tell how a tensor
-// was quantized.
+// Values are I8 with 8 bits; with 4 they are U8, two a byte, the first in the upper four bits, and the last dimension
+// is half as long. Params are F32, [groups, 1] of scales or [groups, 2] of pairs scale, offset. Those two tell how a
+// tensor was quantized.
 //
 // Tensors may lie on any accelerator and have any strides. Where the accelerator compiles kernels and all tensors of a
 // call lie on one of its devices, they are worked on there, on the current stream, with the same results. Else the
@@ -56,8 +56,8 @@ struct Quantized {
   QuantKind kind() const { return params.size(1) == 2 ? QuantKind::Asymmetric : QuantKind::Symmetric; }
 };
 
-// How a hierarchical all-to-all moves partitions: `nodes` * `devices` of them, the one for device d of node n being number
-// n * devices + d, in `stages` pieces.
+// The order in which a hierarchical all-to-all moves partitions: `nodes` * `devices` of them, the one for device d of
+// node n being number n * devices + d, in `stages` pieces.
 struct Swizzle {
   int64_t nodes = 1;
   int64_t devices = 1;  // a node
@@ -79,8 +79,8 @@ class Quantizer : public OpLibrary {
   Tensor dequantize(const Quantized& x, DType dtype = DType::F32);
   void dequantize_into(const Tensor& out, const Quantized& x);
 
-  // Rounds x, in place, to what quantizing and dequantizing gives. bits: 2 to 16, the limits above being those of so many
-  // bits. x: F32, F16 or BF16; a group that is not finite becomes NaN.
+  // Rounds x, in place, to what quantizing and dequantizing gives. bits: 2 to 16, the limits above being those of so
+  // many bits. x: F32, F16 or BF16; a group that is not finite becomes NaN.
   void ds_quantize(const Tensor& x, int64_t groups, int bits);
   void ds_quantize_asym(const Tensor& x, int64_t groups, int bits);
   void ds_sr_quantize(const Tensor& x, int64_t groups, int bits, Generator& random);
@@ -89,8 +89,8 @@ class Quantizer : public OpLibrary {
   // Quantizes with the groups in the order of the first step of a hierarchical all-to-all (ZeRO++): what goes to the
   // devices of number d, on all nodes, lies together. A group whose number, in row-major order, is
   //     (node, device, stage, inner) of [nodes, devices, stages, rest]
-  // becomes group (stage, device, node, inner) of [stages, devices, nodes, rest], values and params alike. `groups` is a
-  // multiple of nodes * devices * stages. Values are one-dimensional.
+  // becomes group (stage, device, node, inner) of [stages, devices, nodes, rest], values and params alike. `groups` is
+  // a multiple of nodes * devices * stages. Values are one-dimensional.
   Quantized swizzle_quant(const Tensor& x, int64_t groups, int bits, QuantKind kind, const Swizzle& swizzle);
 
   // The same of x + error, with error feedback (LoCo): error becomes, element by element,
@@ -99,10 +99,10 @@ class Quantizer : public OpLibrary {
   Quantized loco_swizzle_quant(const Tensor& x, const Tensor& error, float beta, int64_t groups, int bits,
                                QuantKind kind, const Swizzle& swizzle);
 
-  // Sums `chunks` quantized tensors, which lie one behind the other in x (values and params, the number of whose groups is
-  // a multiple of `chunks`), and quantizes the sum (not the mean) to `out_groups` groups of the same bits and kind. The
-  // sum is in F32, from the first chunk to the last. Values are one-dimensional; groups of the sum need not be whole
-  // groups of the chunks.
+  // Sums `chunks` quantized tensors, which lie one behind the other in x (values and params, the number of whose groups
+  // is a multiple of `chunks`), and quantizes the sum (not the mean) to `out_groups` groups of the same bits and kind.
+  // The sum is in F32, from the first chunk to the last. Values are one-dimensional; groups of the sum need not be
+  // whole groups of the chunks.
   Quantized quantized_reduction(const Quantized& x, int64_t out_groups, int64_t chunks);
   // The same of sum + error, with error feedback as above; error has as many elements as the sum.
   Quantized loco_quantized_reduction(const Quantized& x, const Tensor& error, float beta, int64_t out_groups,

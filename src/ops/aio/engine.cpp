@@ -24,8 +24,8 @@ size_t bounce_bytes_for(int64_t block_size) {
   return static_cast<size_t>(round_up(std::max(block_size, largest_granule), largest_granule));
 }
 
-// Pages that lie together make few, long pieces of a transfer: twice the speed of 4 KiB pages on a virtual disk. Null when
-// there is no memory.
+// Pages that lie together make few, long pieces of a transfer: twice the speed of 4 KiB pages on a virtual disk. Null
+// when there is no memory.
 char* map_huge_pages(size_t bytes) {
   constexpr size_t huge = size_t{2} << 20;
   void* mapped =
@@ -176,7 +176,7 @@ Lane::Slot* Lane::next_read(ActivePart& part) {
   const int64_t alignment = file.offset_alignment();
   const int64_t begin = part.cursor;
   const int64_t end = std::min(part.part.end, round_down(begin, unit) + unit);
-  // Whether the bytes at aligned offsets of the file lie at aligned addresses.
+  // True when the bytes at aligned offsets of the file lie at aligned addresses.
   const int64_t address = reinterpret_cast<intptr_t>(part.request().data) - part.request().offset;
   if (address % file.memory_alignment() != 0) return direct(part, begin, end, true);
   if (begin % alignment != 0) return direct(part, begin, std::min(end, round_up(begin, alignment)), true);
@@ -325,7 +325,7 @@ void Lane::complete(Slot& slot) {
   start(slot);
 }
 
-// What is left of a direct transfer.
+// The rest of a direct transfer.
 void Lane::to_page_cache(Slot& slot) {
   Request& request = slot.part->request();
   const int fd = request.file.buffered_fd();

@@ -48,7 +48,7 @@ class File {
   // The path, or "file descriptor 7".
   const std::string& name() const noexcept { return name_; }
 
-  // Whether transfers may go past the page cache; then direct_fd() is open and the alignments hold.
+  // True when transfers may bypass the page cache; then direct_fd() is open and the alignments hold.
   bool direct() const noexcept { return direct_.load(std::memory_order_relaxed); }
   int direct_fd() const noexcept { return direct_fd_; }
   // The system refused a direct transfer that the alignments allow.

@@ -35,7 +35,7 @@ namespace fs = std::filesystem;
 
 int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1000000000 + time.tv_nsec; }
 
-// What an entry says: read in microseconds, because every load() waits for it. Lines of a word and the rest:
+// The description of an entry: read in microseconds, because every load() waits for it. Lines of a key and its value:
 //
 //   anyaccel op 1
 //   library NAME        hash HEX            compiler FILE SIZE TIME   (and other facts for a person to read)
@@ -109,8 +109,8 @@ bool is_same_header(const Header& header, bool may_be_missing) {
   return file_hash(header.path) == header.hash;
 }
 
-// The library that a manifest names, if everything about it is right; else why not. The folder is one that nobody else can
-// change.
+// The library that a manifest names, if everything about it is right; else why not. The folder is one that nobody else
+// can change.
 std::optional<BuiltLibrary> check_entry(const fs::path& manifest, bool headers_may_be_missing, std::string& reason) {
   const TrustedPath description = open_trusted_file(manifest, Trust::user);
   Entry entry;
@@ -195,7 +195,7 @@ void sweep(const fs::path& folder) {
   }
 }
 
-// Whether a failed build is the folder's fault: nothing can be written there (any more).
+// True when a build failed because of the folder: nothing can be written there (any more).
 bool cannot_write(const fs::path& folder, std::string& reason) {
   const fs::path probe = folder / ("probe-" + unique_suffix());
   bool written = false;
@@ -243,7 +243,8 @@ void write_file(const fs::path& file, const std::string& text) {
   if (!stream) throw BuildError(file.string() + " could not be written: " + last_error());
 }
 
-// Takes away from a file what others may not have, whatever the umask gave them. It lies where nobody has opened it yet.
+// Takes away from a file what others may not have, whatever the umask gave them. It lies where nobody has opened it
+// yet.
 void keep_from_others(const fs::path& file) {
   fs::permissions(file, fs::perms::group_write | fs::perms::others_write, fs::perm_options::remove);
 }

@@ -94,7 +94,7 @@ DeviceKernel DeviceOpLibrary::kernel(const std::string& name, int device) {
 
 // ---- the builder -----------------------------------------------------------------------------------------------------
 
-// What one compilation needs, and where its result is kept. `reason` is set when the op cannot be built here.
+// The inputs of one compilation, and the place of its result. `reason` is set when the op cannot be built here.
 struct DeviceOpBuilder::Recipe {
   std::string reason;
   DriverAccelerator* accelerator = nullptr;

@@ -27,12 +27,12 @@ ops::BuildCache the_cache() {
   return ops::BuildCache(root.empty() ? root : root / "ops");
 }
 
-// What this process has loaded. Libraries stay loaded; wrappers are kept while somebody uses them.
+// The libraries that this process has loaded. Libraries stay loaded; wrappers are kept while somebody uses them.
 struct LoadedLibraries {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<HostOpLibrary>> by_file;
   std::map<std::string, std::shared_ptr<HostOpLibrary>> by_recipe;  // those from the cache or just compiled
-  std::map<std::tuple<std::string, const HostOpLibrary*, const void*>, std::weak_ptr<OpLibrary>> faces;
+  std::map<std::tuple<std::string, const HostOpLibrary*, const void*>, std::weak_ptr<OpLibrary>> wrappers;
 };
 LoadedLibraries& loaded_libraries() {
   static auto& libraries = *new LoadedLibraries;
@@ -113,19 +113,19 @@ bool HostOpBuilder::is_compatible(std::string* reason) const {
   }
 }
 
-std::shared_ptr<OpLibrary> HostOpBuilder::face_of(std::shared_ptr<HostOpLibrary> code) {
+std::shared_ptr<OpLibrary> HostOpBuilder::wrapper_of(std::shared_ptr<HostOpLibrary> code) {
   LoadedLibraries& loaded = loaded_libraries();
-  const std::tuple key(name(), code.get(), face_context());
+  const std::tuple key(name(), code.get(), wrapper_context());
   {
     std::lock_guard lock(loaded.mutex);
-    if (auto face = loaded.faces[key].lock()) return face;
+    if (auto wrapper = loaded.wrappers[key].lock()) return wrapper;
   }
-  auto face = make_library(std::move(code));
+  auto wrapper = make_library(std::move(code));
   std::lock_guard lock(loaded.mutex);
-  std::weak_ptr<OpLibrary>& kept = loaded.faces[key];
+  std::weak_ptr<OpLibrary>& kept = loaded.wrappers[key];
   if (auto earlier = kept.lock()) return earlier;
-  kept = face;
-  return face;
+  kept = wrapper;
+  return wrapper;
 }
 
 std::shared_ptr<OpLibrary> HostOpBuilder::load() {
@@ -138,16 +138,16 @@ std::shared_ptr<OpLibrary> HostOpBuilder::load() {
       if (!handle) error = dlerror();
       return handle;
     };
-    if (auto code = open_library(*prebuilt, error, open)) return face_of(std::move(code));
+    if (auto code = open_library(*prebuilt, error, open)) return wrapper_of(std::move(code));
     log_warning(name() + ": the prebuilt library " + *prebuilt + " does not load here (" + error +
                 "); compiling it instead");
   }
-  return face_of(build_and_open(plan));
+  return wrapper_of(build_and_open(plan));
 }
 
 std::shared_ptr<OpLibrary> HostOpBuilder::jit_load() {
   const auto begin = std::chrono::steady_clock::now();
-  auto library = face_of(build_and_open(builder()));
+  auto library = wrapper_of(build_and_open(builder()));
   if (log_enabled(LogLevel::info)) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     log_info("Time to load " + op_name() + " op: " + std::to_string(seconds.count()) + " seconds");

@@ -1,4 +1,5 @@
-// What every op builder has: its names, its folder, its recipe, and questions about the machine. See anyaccel/op_builder.h.
+// The parts that all op builders share: names, folder, recipe, and questions about the machine. See
+// anyaccel/op_builder.h.
 #include "anyaccel/op_builder.h"
 
 #include <dlfcn.h>
@@ -36,8 +37,8 @@ void* HostOpLibrary::require(const char* name) const {
                         "\"; mark it AA_OP in the op's source (anyaccel/op_source.h)");
 }
 
-// "MyScaleBuilder" gives "my_scale": a word begins at a capital after a small letter, and at the last of several capitals
-// when a small letter follows it.
+// "MyScaleBuilder" gives "my_scale": a word begins at a capital after a small letter, and at the last of several
+// capitals when a small letter follows it.
 std::string OpBuilder::op_name() const {
   if (const BuiltinOpBuilder* known = find_builtin_op_builder(name())) return known->op_name;
   std::string camel = name();

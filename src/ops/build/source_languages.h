@@ -9,8 +9,8 @@
 
 namespace anyaccel::ops {
 
-// A compiler of another language whose objects go into the same library, chosen by the suffix of a source. The list is in
-// src/accelerators/builtins.cpp.
+// A compiler of another language whose objects go into the same library, chosen by the suffix of a source. The list is
+// in src/accelerators/builtins.cpp.
 struct SourceLanguage {
   const char* suffix;  // ".cu"
   // The compiler's file. Throws UnavailableError that says what was looked for, and where.
@@ -20,7 +20,7 @@ struct SourceLanguage {
   // Turns one source into one object, and writes a make rule of the headers it reached to `depfile`.
   std::vector<std::string> (*command)(const BuildPlan& plan, const std::string& source, const std::string& object,
                                       const std::string& depfile);
-  // What the library must be linked with.
+  // The libraries that the op must be linked with.
   std::vector<std::string> (*link_flags)();
 };
 std::span<const SourceLanguage> source_languages();

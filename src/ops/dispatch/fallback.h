@@ -3,8 +3,8 @@
 
 namespace anyaccel::ops {
 
-// Whether running it on the CPU is forbidden. Throws InvalidArgument when the variable is neither "cpu" (the default) nor
-// "error".
+// True when running it on the CPU is forbidden. Throws InvalidArgument when the variable is neither "cpu" (the default)
+// nor "error".
 bool fallback_is_error();
 
 }  // namespace anyaccel::ops

@@ -60,8 +60,8 @@ struct Inference::Impl {
 
  private:
   struct Call;
-  // What runs the call on the accelerator; an empty handle when nothing does. `call.op` is the accelerator's number.
-  // Checks the call first, unless one of its class has been checked.
+  // Finds the implementation that runs the call on the accelerator; an empty handle when there is none. `call.op` is
+  // the accelerator's number. Checks the call first, unless one of its class has been checked.
   OpHandle resolve(Op op, const Call& call);
   void fall_back(Op op, std::span<const Tensor* const> tensors, Call& call);
   void note_fallback(Op op);

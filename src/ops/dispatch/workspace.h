@@ -2,7 +2,7 @@
 // run on, and the next call on that stream takes the same memory again: work on a stream is in order. In steady state a
 // call allocates nothing, neither device memory nor on the heap.
 //
-// What a graph is captured with comes from the graph's own pool instead, which lives as long as the graph.
+// During a capture it comes from the graph's own pool instead, which lives as long as the graph.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@ class Workspace {
     size_t used_ = 0;
   };
 
-  // What a tensor takes up: its bytes, rounded up to the alignment of the next one.
+  // The memory that a tensor takes up: its bytes, rounded up to the alignment of the next one.
   static size_t bytes(const Shape& shape, DType dtype) noexcept;
 
  private:

@@ -15,7 +15,7 @@ Accelerator& host_accelerator();
 // The instruction set that host ops are compiled for: "avx512", "avx2", "baseline" (abi/host_code.h).
 std::string host_target();
 
-// What a loaded library of host ops receives. Valid until the process ends.
+// The table of functions that a loaded library of host ops receives. Valid until the process ends.
 const aa_op_services* op_services();
 
 }  // namespace anyaccel::ops

@@ -1,5 +1,5 @@
-// The tensors of an op that runs on the host whatever accelerator is active: used where they lie when the host can reach
-// them, else copied there and back.
+// The tensors of an op that runs on the host whatever accelerator is active: used where they lie when the host can
+// reach them, else copied there and back.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,8 @@ struct HostTensor {
   HostUse use;
 };
 
-// Whether the host can use the tensor's memory where it lies: it is host memory, or the accelerator's is coherent with it.
+// True when the host can access the tensor's memory directly: it is host memory, or the accelerator's is coherent with
+// it.
 bool host_reaches(const Tensor& tensor);
 
 // Waits for the accelerator's current stream, calls `body` with the tensors as the host reaches them (same order, same

@@ -81,7 +81,7 @@ class OptimizerChecker {
     check_dtypes(index, parameter);
   }
 
-  // Whether the host reaches every tensor that was checked.
+  // True when the host can access every tensor that was checked.
   bool all_reachable() const { return all_reachable_; }
   // The one device of the accelerator on which all of them lie.
   std::optional<int> common_device() const {

@@ -1,4 +1,4 @@
-// What the classes of the optimizers share: tensors are checked, reached and described to the loaded code.
+// Functions that the classes of the optimizers share: tensors are checked, reached and described to the loaded code.
 #pragma once
 
 #include <array>
@@ -35,10 +35,11 @@ struct OptimizerSpec {
 
 // InvalidArgument unless the flag is empty or one int32.
 void check_noop_flag(const char* op, const Tensor& noop_flag);
-// Whether the flag says to do nothing. Waits for it.
+// True when the flag tells to do nothing. Waits for the flag.
 bool noop_asked(const Tensor& noop_flag);
 
-// Checks everything and calls `body` with one aa_parameter each, of contiguous arrays: others are copied there and back.
+// Checks everything and calls `body` with one aa_parameter each, of contiguous arrays: others are copied there and
+// back.
 //   - `kernels`, and all tensors lie on one device of the accelerator: the arrays are the device's, whose number `body`
 //     gets; what it enqueues on the current stream is in order.
 //   - else the host reaches the arrays, and the accelerator's work on them is done; those that it does not reach are
@@ -69,8 +70,8 @@ class OptimizerCode {
   GradientScale gradient_scale(const GradientOptions& options, std::span<const aa_parameter> parameters,
                                std::optional<int> device) const;
 
-  // One step by `step`, a function of the library, or by the kernels' step() for such arguments. The norm if gradients are
-  // clipped, else 0. `noop`: see multi_tensor_adam; empty: none.
+  // One step by `step`, a function of the library, or by the kernels' step() for such arguments. The norm if gradients
+  // are clipped, else 0. `noop`: see multi_tensor_adam; empty: none.
   template <class Args>
   double run(const OptimizerSpec& spec, void (*step)(const aa_parameter*, int64_t, const Args*), Args args,
              const GradientOptions& gradients, std::span<const ParameterTensors> parameters,

@@ -21,7 +21,7 @@ struct AdamCode : OptimizerCode {
   aa_adam_op* undo;
 };
 
-// What `step` and the options come to, in double until the end.
+// The factors that follow from `step` and the options, in double until the end.
 aa_adam_args adam_args(const char* op, bool adamw, int64_t step, const AdamOptions& options) {
   check_step(op, step);
   check_not_negative(op, "lr", options.lr);

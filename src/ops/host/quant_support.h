@@ -1,4 +1,5 @@
-// What the classes of the two quantizers share: checks of their tensors, and calls of functions with dense ones.
+// Functions that the classes of the two quantizers share: checks of their tensors, and calls of functions with dense
+// ones.
 #pragma once
 
 #include <functional>
@@ -24,7 +25,8 @@ void check_dtype(const char* op, const char* name, const Tensor& tensor, DType d
 void check_float_dtype(const char* op, DType dtype);
 void check_numel(const char* op, const char* name, const Tensor& tensor, int64_t expected);
 
-// The state that a call over `numel` elements draws its words from; the generator moves on. Null: nothing is drawn.
+// The state that a call over `numel` elements draws its random numbers from; the generator moves on. Null: nothing is
+// drawn.
 struct DrawState {
   int32_t stochastic = 0;
   uint64_t seed = 0;

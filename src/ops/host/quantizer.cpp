@@ -66,7 +66,7 @@ int64_t check_quantized(const char* op, const char* values_name, const char* par
   return count;
 }
 
-// What groups without elements have.
+// The parameters of groups without elements.
 void fill_params(const Tensor& params) {
   params.fill(1);
   if (params.size(1) == 2) params.slice(1, 1, 2).fill(0);

@@ -81,7 +81,7 @@ class ElementwiseOps final : public OpGroup {
     aa_view to = view_of(out), from = view_of(x);
     auto width = static_cast<int64_t>(dtype_size(static_cast<DType>(out.dtype)));
     if (is_dense(to) && is_dense(from)) {
-      // Bytes go in words as wide as addresses and length allow.
+      // Bytes are copied by the widest type that the addresses and the length allow.
       const int64_t bytes = count * width;
       const uint64_t low_bits =
           reinterpret_cast<uintptr_t>(out.data) | reinterpret_cast<uintptr_t>(x.data) | static_cast<uint64_t>(bytes);

@@ -1,5 +1,5 @@
-// Portable kernels (kernels/portable) on an accelerator: compiled for its tuning through the op builders' cache, loaded when
-// first used, and found by position afterwards, so that a launch allocates nothing and looks nothing up by name.
+// Portable kernels (kernels/portable) on an accelerator: compiled for its tuning through the op builders' cache, loaded
+// when first used, and found by position afterwards, so that a launch allocates nothing and looks nothing up by name.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,9 @@ inline constexpr size_t element_count = 3;
 // `dtype` is F32, BF16 or F16.
 Element element_of(int32_t dtype);
 
-// How the kernels of a device are compiled and launched. What the driver says (aa_compiler_table::kernel_tuning), or one
-// item a row where it says nothing. ANYACCEL_KERNEL_TUNING overrides members: "group_size=64,lanes=16,local_memory=32768".
+// The settings by which the kernels of a device are compiled and launched: those of the driver
+// (aa_compiler_table::kernel_tuning), or one item a row where it says nothing. ANYACCEL_KERNEL_TUNING overrides
+// members: "group_size=64,lanes=16,local_memory=32768".
 aa_kernel_tuning kernel_tuning(DriverAccelerator& accelerator, int device);
 // InvalidArgument when that variable names no member or has a value that is no number.
 void check_tuning_variable();
@@ -45,7 +46,8 @@ std::vector<std::string> dialect_options(const aa_kernel_tuning& tuning);
 // The kernels of one file of kernels/portable.
 class KernelSet {
  public:
-  // Which of AA_X and AA_W the file is compiled for; names of kernels end accordingly ("gemv_f32_bf16").
+  // The element types (of AA_X, AA_W) that the file is compiled for; names of kernels end accordingly
+  // ("gemv_f32_bf16").
   enum class Types { none, x, xw };
 
   // `file` without folder; `kernels` as they are named in the file, without element types.
@@ -54,9 +56,9 @@ class KernelSet {
 
   const aa_kernel_tuning& tuning(int device) { return tunings_.of(device); }
 
-  // Enqueues kernel number `kernel` (of the list above) on the calling thread's current stream of `device`; does not block
-  // but for compiling and loading at its first use. Arguments as the kernel declares them: void* for AA_IN and AA_OUT,
-  // int32_t, int64_t, float, structs of kernels/portable/arguments.h.
+  // Enqueues kernel number `kernel` (of the list above) on the calling thread's current stream of `device`; does not
+  // block but for compiling and loading at its first use. Arguments as the kernel declares them: void* for AA_IN and
+  // AA_OUT, int32_t, int64_t, float, structs of kernels/portable/arguments.h.
   template <class... Arguments>
   void launch(size_t kernel, int device, const LaunchShape& shape, const Arguments&... arguments) {
     get(kernel, device, Element::F32, Element::F32).launch(shape, arguments...);

@@ -14,8 +14,8 @@ namespace {
 // The files of kernels; each has one kernel an op.
 enum Form : size_t { rows1, rows4, shared };
 
-// Rows of x that stay in the second-level cache of a CPU core while rows of w go by; more than a GPU's group should take
-// with a prompt, so that one has enough groups.
+// Rows of x that stay in the second-level cache of a CPU core while rows of w go by; more than a GPU's group should
+// take with a prompt, so that one has enough groups.
 constexpr int64_t block_bytes = 1 << 20;
 constexpr int64_t largest_block = 64;
 // Tiles of w that share such a block.
@@ -73,7 +73,7 @@ class LinearOps final : public OpGroup {
   static constexpr Op list[] = {Op::Linear,      Op::LinearMulti,      Op::GatedLinear,
                                 Op::LinearByRow, Op::LinearMultiByRow, Op::GatedLinearByRow};
 
-  // How a call's work is cut.
+  // The division of a call's work among groups.
   struct Plan {
     Form form;
     aa_linear_x x;
@@ -140,7 +140,8 @@ class LinearOps final : public OpGroup {
     tensors.fill(&absent);
     size_t count = 0;
     int64_t units = 0;
-    // Units are numbered part by part, each part's own rounded up to whole ones. A register form's unit is a team's share.
+    // Units are numbered part by part, each part's own rounded up to whole ones. A register form's unit is a team's
+    // share.
     const aa_kernel_tuning& tuning = forms_[rows1].tuning(device);
     const int64_t teams = plan.form == shared ? 1 : tuning.group_size / tuning.lanes;
     const int64_t width = plan.width / teams;

@@ -80,8 +80,8 @@ void OptimizerKernels::step(std::span<const aa_parameter> parameters, const aa_a
     const aa_optimizer_types x = types_of(a), y = types_of(b);
     return x.param == y.param && x.grad == y.grad && x.state == y.state && x.copy == y.copy;
   };
-  // Small parameters wait for others of their types; groups beyond a parameter's end would cost more than they save where
-  // sizes differ much.
+  // Small parameters wait for others of their types; groups beyond a parameter's end would cost more than they save
+  // where sizes differ much.
   std::array<const aa_parameter*, AA_MANY> waiting{};
   size_t count = 0;
   const auto flush = [&] {
@@ -107,7 +107,7 @@ void OptimizerKernels::step_many(std::span<const aa_parameter* const> parameters
   for (const aa_parameter* p : parameters) longest = std::max(longest, p->count);
   LaunchShape shape = items_shape(longest, step_per_item(device), device);
   shape.grid[1] = static_cast<uint32_t>(parameters.size());
-  // What is not there has no groups.
+  // An absent tensor has no groups.
   const auto at = [&](size_t i) -> const aa_parameter& { return *parameters[std::min(i, parameters.size() - 1)]; };
   const auto launch = [&]<size_t... i>(std::index_sequence<i...>) {
     const auto arguments = std::tuple_cat(

@@ -8,7 +8,7 @@
 
 namespace anyaccel::ops::portable {
 
-// Whether the accelerator's driver compiles and launches kernels.
+// True when the accelerator's driver compiles and launches kernels.
 bool available(DriverAccelerator& accelerator);
 
 // An object of the accelerator's portable kernels; null when its driver compiles and launches none.

@@ -110,9 +110,9 @@ class Inference : public OpLibrary {
   void random(const Tensor& out, aa_random_kind kind, uint64_t seed, uint64_t offset, double low, double high);
 
   // -- fused ops: the accelerator's own where it has one and runs this call, else the sequence of ops of abi/ops.h,
-  //    with memory between them that the object keeps for each stream (in a capture, the graph's own). They never go to
-  //    the CPU as one op. `between` is the dtype of the rows that go into the products: with another one than F32, which
-  //    is what the fused op has there, and under amp, the sequence runs everywhere.
+  //    with memory between them that the object keeps for each stream (in a capture, the graph's own). They never go
+  //    to the CPU as one op. `between` is the dtype of the rows that go into the products: with another one than F32,
+  //    which is what the fused op has there, and under amp, the sequence runs everywhere.
   void norm_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w, float eps,
                    const Tensor& bias = {}, DType between = DType::F32);
   void norm_gated_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w_gate,

@@ -19,9 +19,9 @@ struct GradientOptions {
 };
 
 // Rules for the tensors of every optimizer, which throw InvalidArgument with the tensor's name when broken:
-//   - dtypes: a parameter is float32, bfloat16 or float16; its states are all float32 or all of the parameter's dtype; its
-//     gradient is float32, of the parameter's dtype, or anything of these three beside a float32 parameter. Arithmetic is
-//     float32 everywhere, and results are rounded to nearest even.
+//   - dtypes: a parameter is float32, bfloat16 or float16; its states are all float32 or all of the parameter's dtype;
+//     its gradient is float32, of the parameter's dtype, or anything of these three beside a float32 parameter.
+//     Arithmetic is float32 everywhere, and results are rounded to nearest even.
 //   - shapes equal the parameter's; any strides (tensors that are not contiguous are copied there and back).
 //   - `copy`, where it is given, receives the new parameters as well, in its own dtype.
 //   - tensors of one parameter do not share memory.

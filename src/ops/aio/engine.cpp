@@ -161,7 +161,7 @@ bool Lane::begin(ActivePart& part) noexcept {
   return false;
 }
 
-// ---- cutting into transfers ------------------------------------------------------------------------------------------
+// ---- cutting into transfers -----------------------------------------------------------------------------------------
 
 Lane::Slot* Lane::next_transfer(ActivePart& part) {
   const File& file = part.request().file;
@@ -264,7 +264,7 @@ char* Lane::take_bounce() {
   return bounce;
 }
 
-// ---- carrying out ----------------------------------------------------------------------------------------------------
+// ---- carrying out ---------------------------------------------------------------------------------------------------
 
 void Lane::start(Slot& slot) {
   ++under_way_;

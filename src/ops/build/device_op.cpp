@@ -28,7 +28,7 @@ std::vector<std::string> split_commas(const std::string& list) {
 
 }  // namespace
 
-// ---- kernels ---------------------------------------------------------------------------------------------------------
+// ---- kernels --------------------------------------------------------------------------------------------------------
 
 void DeviceKernel::launch_with(const LaunchShape& shape, size_t count, const void* const* addresses,
                                const size_t* sizes) const {
@@ -92,7 +92,7 @@ DeviceKernel DeviceOpLibrary::kernel(const std::string& name, int device) {
   return kernel;
 }
 
-// ---- the builder -----------------------------------------------------------------------------------------------------
+// ---- the builder ----------------------------------------------------------------------------------------------------
 
 // The inputs of one compilation, and the place of its result. `reason` is set when the op cannot be built here.
 struct DeviceOpBuilder::Recipe {

@@ -35,8 +35,8 @@ struct DrawState {
 DrawState draw_words(Generator* generator, int64_t numel);
 
 // Calls `body` with tensors that are dense, whatever the strides of those given.
-//   - `kernels`, and all tensors lie on one device of the accelerator: `body` gets them there, and the device's number; what
-//     it enqueues on the current stream is in order.
+//   - `kernels`, and all tensors lie on one device of the accelerator: `body` gets them there, and the device's number;
+//     what it enqueues on the current stream is in order.
 //   - else as run_on_host().
 void run_dense(Accelerator& accelerator, bool kernels, const char* op, std::initializer_list<HostTensor> tensors,
                const std::function<void(std::span<Tensor>, std::optional<int> device)>& body);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <type_traits>
@@ -163,28 +164,38 @@ void reduce_floats(const Arrays& arrays) {
 
 // ---- the other dtypes, in loops that the compiler vectorizes -----------------------------------------------
 
-// Integers are T = unsigned numbers where they wrap; averages read them as Number.
-template <class T, class Op, class Number = void>
-void reduce_plain(const Arrays& arrays) {
+// block[j] = block[j] op from[j]. T is unsigned for integers that wrap.
+template <class T, class Op>
+void combine_block(void* block, const void* from, int64_t n) {
   // Products of 16 bits would be promoted to int, and overflow.
   using Wide = std::conditional_t<std::is_same_v<T, uint16_t>, uint32_t, T>;
-  constexpr int64_t kBlock = 512 / sizeof(T);
-  T block[kBlock];
-  for (int64_t i = 0; i < arrays.elements; i += kBlock) {
-    const int64_t n = std::min(kBlock, arrays.elements - i);
-    std::memcpy(block, static_cast<const T*>(arrays.sources[0]) + i, static_cast<size_t>(n) * sizeof(T));
-    for (int s = 1; s < arrays.count; ++s) {
-      const T* from = static_cast<const T*>(arrays.sources[s]) + i;
-      for (int64_t j = 0; j < n; ++j) {
-        block[j] = static_cast<T>(Op::scalar(static_cast<Wide>(block[j]), static_cast<Wide>(from[j])));
-      }
-    }
-    if constexpr (!std::is_void_v<Number>) {
-      const auto members = static_cast<Number>(arrays.count);
-      for (int64_t j = 0; j < n; ++j) block[j] = static_cast<T>(static_cast<Number>(block[j]) / members);
-    }
+  T* HWY_RESTRICT to = static_cast<T*>(block);
+  const T* HWY_RESTRICT other = static_cast<const T*>(from);
+  for (int64_t j = 0; j < n; ++j) {
+    to[j] = static_cast<T>(Op::scalar(static_cast<Wide>(to[j]), static_cast<Wide>(other[j])));
+  }
+}
+
+template <class T>
+void divide_block(void* block, int count, int64_t n) {
+  T* values = static_cast<T*>(block);
+  const auto members = static_cast<T>(count);
+  for (int64_t j = 0; j < n; ++j) values[j] = static_cast<T>(values[j] / members);
+}
+
+// `divide`: null, or what makes an average of a sum. Only the loops over a block are compiled for each dtype.
+void reduce_plain(const Arrays& arrays, size_t element, void (*combine)(void*, const void*, int64_t),
+                  void (*divide)(void*, int, int64_t) = nullptr) {
+  alignas(64) std::byte block[512];
+  const auto block_elements = static_cast<int64_t>(sizeof block / element);
+  for (int64_t i = 0; i < arrays.elements; i += block_elements) {
+    const int64_t n = std::min(block_elements, arrays.elements - i);
+    const size_t at = static_cast<size_t>(i) * element, bytes = static_cast<size_t>(n) * element;
+    std::memcpy(block, static_cast<const std::byte*>(arrays.sources[0]) + at, bytes);
+    for (int s = 1; s < arrays.count; ++s) combine(block, static_cast<const std::byte*>(arrays.sources[s]) + at, n);
+    if (divide) divide(block, arrays.count, n);
     for (int t = 0; t < arrays.count_of_targets; ++t) {
-      std::memcpy(static_cast<T*>(arrays.targets[t]) + i, block, static_cast<size_t>(n) * sizeof(T));
+      std::memcpy(static_cast<std::byte*>(arrays.targets[t]) + at, block, bytes);
     }
   }
 }
@@ -206,13 +217,14 @@ void reduce_numbers(const Arrays& arrays, DType dtype) {
   // The order of integers needs their sign; sums and products wrap, which only unsigned numbers may.
   constexpr bool kSigned = std::is_same_v<Op, Least> || std::is_same_v<Op, Greatest>;
   const auto plain = [&]<class Number, class Unsigned>(Number, Unsigned) {
-    reduce_plain<std::conditional_t<kSigned, Number, Unsigned>, Op, std::conditional_t<kAverage, Number, void>>(arrays);
+    reduce_plain(arrays, sizeof(Number), combine_block<std::conditional_t<kSigned, Number, Unsigned>, Op>,
+                 kAverage ? divide_block<Number> : nullptr);
   };
   switch (dtype) {
     case DType::F32: return reduce_floats<F32Type, Op, kAverage>(arrays);
     case DType::BF16: return reduce_floats<Bf16Type, Op, kAverage>(arrays);
     case DType::F16: return reduce_floats<F16Type, Op, kAverage>(arrays);
-    case DType::F64: return reduce_plain<double, Op, std::conditional_t<kAverage, double, void>>(arrays);
+    case DType::F64: return plain(double{}, double{});
     case DType::F8E4M3: return reduce_fp8<Op, kAverage>(arrays, kE4M3);
     case DType::F8E5M2: return reduce_fp8<Op, kAverage>(arrays, kE5M2);
     case DType::U8: return plain(uint8_t{}, uint8_t{});
@@ -225,7 +237,7 @@ void reduce_numbers(const Arrays& arrays, DType dtype) {
 
 template <class Op>
 void reduce_bits(const Arrays& arrays) {
-  reduce_plain<uint8_t, Op>(arrays);
+  reduce_plain(arrays, 1, combine_block<uint8_t, Op>);
 }
 
 void reduce_any(const Arrays& arrays, DType dtype, ReduceOp op) {

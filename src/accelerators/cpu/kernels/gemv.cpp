@@ -90,21 +90,30 @@ struct Activations {
 int64_t passes_of(int64_t m) { return (m + kRowsAtOnce - 1) / kRowsAtOnce; }
 int64_t rows_of_pass(int64_t m) { return (m + passes_of(m) - 1) / passes_of(m); }
 
-// Adds the products of one block of kS rows of weights with kM rows of x to acc[s * kM + m].
+// Adds the products of 2 * kLanes columns of kS rows of weights with kM rows of x to acc[s * kM + m].
+template <class Type, int kS, int kM>
+HWY_INLINE void add_pairs(Type type, const typename Type::Raw* const (&w)[kS], const float* x, int64_t x_stride,
+                          int64_t k, FloatVec (&acc)[kS * kM]) {
+  AA_UNROLL for (int s = 0; s < kS; ++s) {
+    FloatVec a, b;
+    load_pair(type, w[s] + k, a, b);
+    AA_UNROLL for (int m = 0; m < kM; ++m) {
+      FloatVec& sum = acc[s * kM + m];
+      sum = hn::MulAdd(a, hn::LoadU(kFloats, x + m * x_stride + k), sum);
+      sum = hn::MulAdd(b, hn::LoadU(kFloats, x + m * x_stride + k + kLanes), sum);
+    }
+  }
+}
+
+// The same for a block of kBlock columns.
 template <class Type, int kS, int kM>
 HWY_INLINE void add_block(Type type, const typename Type::Raw* const (&w)[kS], const float* x, int64_t x_stride,
                           FloatVec (&acc)[kS * kM]) {
-  AA_UNROLL for (int64_t k = 0; k < kBlock; k += 2 * kLanes) {
-    AA_UNROLL for (int s = 0; s < kS; ++s) {
-      FloatVec a, b;
-      load_pair(type, w[s] + k, a, b);
-      AA_UNROLL for (int m = 0; m < kM; ++m) {
-        FloatVec& sum = acc[s * kM + m];
-        sum = hn::MulAdd(a, hn::LoadU(kFloats, x + m * x_stride + k), sum);
-        sum = hn::MulAdd(b, hn::LoadU(kFloats, x + m * x_stride + k + kLanes), sum);
-      }
-    }
-  }
+#if HWY_TARGET == HWY_SCALAR  // one lane: unrolled, this would be most of what compiling the file takes
+  for (int64_t k = 0; k < kBlock; k += 2 * kLanes) add_pairs<Type, kS, kM>(type, w, x, x_stride, k, acc);
+#else
+  AA_UNROLL for (int64_t k = 0; k < kBlock; k += 2 * kLanes) { add_pairs<Type, kS, kM>(type, w, x, x_stride, k, acc); }
+#endif
 }
 
 // The first lines of kS streams of `bytes` each, which prefetch_block() would reach too late.
@@ -167,7 +176,7 @@ void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride
     for (int64_t pass = 0; pass < x.passes; ++pass) {
       const float* x0 = x.data + pass * kM * x.stride;
       FloatVec acc[kS * kM];
-      if (pass == 0) {
+      if (kMaxPasses * kM <= kRowsAtOnce || pass == 0) {  // fewer rows have one pass
         multiply_pass<Type, kS, kM, true>(type, p, x, x0, acc);
       } else {
         multiply_pass<Type, kS, kM, false>(type, p, x, x0, acc);

@@ -4,7 +4,7 @@ anyaccel=$1
 source=$2
 build=$3
 fail() { echo "FAILED: $1"; exit 1; }
-[ -d "$build/tested_package" ] || { echo "skipped: the test package/tarball made none, or this is not build/release"; exit 77; }
+[ -d "$build/tested_package" ] || { echo "skipped: no tarball of the test package/tarball, or not build/release"; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 

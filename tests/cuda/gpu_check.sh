@@ -4,11 +4,11 @@ source=$2
 build=$3
 fail() { echo "FAILED: $1"; exit 1; }
 command -v python3 >/dev/null || { echo "skipped: python3 is not installed"; exit 77; }
-[ -d "$build/tested_package" ] || { echo "skipped: the test package/tarball made none, or this is not build/release"; exit 77; }
+[ -d "$build/tested_package" ] || { echo "skipped: no tarball of the test package/tarball, or not build/release"; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-python3 "$source/tools/gpu_check" --simulator "$build/simulators/cuda" --package "$build"/tested_package/anyaccel-*.tar.xz \
-  --seconds 1700 --out "$folder" >"$folder/log" 2>&1 ||
+python3 "$source/tools/gpu_check" --simulator "$build/simulators/cuda" \
+  --package "$build"/tested_package/anyaccel-*.tar.xz --seconds 1700 --out "$folder" >"$folder/log" 2>&1 ||
   fail "$(cat "$folder/log")"
 python3 - "$folder"/*-gpu-check-simulator.json <<'P' || fail "$(cat "$folder/log")"
 import json, sys

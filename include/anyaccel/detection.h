@@ -6,6 +6,7 @@
 // folder. A plugin that a user other than this one, root and the owner of the program could change is refused: it and
 // every folder up to the root must belong to one of these and be closed to others' writing. Probing creates no device
 // context and leaves the process able to fork.
+// A plugin that detection would take is opened at once; where that fails, detection goes on, and the candidate says why.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,11 @@
 // Implements anyaccel conformance: runs the conformance suite on a plugin or on an accelerator that detection knows.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <map>
 
 #include "anyaccel/detection.h"
@@ -139,9 +144,25 @@ LoadedDriver driver_of(const std::string& name) {
   return {&driven->driver(), driven->origin()};
 }
 
+// The accelerator that detection chooses. Detection opens plugins; the process that runs the suite must not have, so this one
+// begins again with the plugin's name.
+std::string detected_accelerator(int argc, char** argv) {
+  const DetectionReport report = detection_report();
+  const auto chosen = std::ranges::find(report.candidates, report.chosen, &Candidate::name);
+  if (chosen == report.candidates.end() || chosen->origin == "built in") return report.chosen;
+  std::vector<std::string> words(argv, argv + argc);
+  words.insert(words.end(), {"--accelerator", report.chosen});
+  words.insert(words.begin() + 1, "conformance");
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execv("/proc/self/exe", arguments.data());
+  throw Error(std::string("the command cannot be started again: ") + std::strerror(errno));
+}
+
 // A driver's error names the source of the request, which here is an option.
 LoadedDriver chosen_driver(const std::string& plugin, const std::string& accelerator) {
-  if (plugin.empty()) return driver_of(accelerator.empty() ? detection_report().chosen : accelerator);
+  if (plugin.empty()) return driver_of(accelerator);
   try {
     return load_plugin(plugin);
   } catch (const Error& error) {
@@ -205,6 +226,7 @@ int run_conformance_command(int argc, char** argv) {
     }
     const std::string problem = junit.empty() ? "" : output_file_problem(junit);
     if (!problem.empty()) throw Error("--junit: the report cannot be written to " + junit + ": " + problem);
+    if (plugin.empty() && accelerator.empty()) accelerator = detected_accelerator(argc, argv);
     const LoadedDriver driver = chosen_driver(plugin, accelerator);
     const Report report = conformance::run_conformance(
         driver.table, host_services(), filter,

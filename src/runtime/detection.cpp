@@ -144,8 +144,25 @@ std::string join(const std::vector<std::string>& parts, const char* separator) {
   return joined;
 }
 
-// Probes entries in order until one is taken; every later one is listed as not reached. Returns its index, or -1.
-int probe_in_order(const Entries& entries, bool all, DetectionReport& result) {
+// Opens what the probe of a plugin called usable, so that detection goes on where it was wrong; null, and the reason, when it
+// cannot be opened. A built-in is opened when it is first used.
+std::unique_ptr<DriverAccelerator> open_candidate(const Entry& entry, Candidate& candidate) {
+  auto accelerator = std::make_unique<DriverAccelerator>(entry.driver.table, entry.driver.origin);
+  if (entry.driver.origin == built_in) return accelerator;
+  try {
+    accelerator->instance();
+    return accelerator;
+  } catch (const Error& error) {
+    candidate.state = AA_PROBE_UNUSABLE;
+    candidate.reason = std::string("its probe says that it can be used, but it cannot be opened: ") + error.what();
+    return nullptr;
+  }
+}
+
+// Probes entries in order until one is taken; every later one is listed as not reached. Returns its index, or -1; `taken` gets the
+// accelerator.
+int probe_in_order(const Entries& entries, bool all, DetectionReport& result,
+                   std::unique_ptr<DriverAccelerator>& taken) {
   std::map<std::string, Candidate> probed;
   auto probe = [&](const Entry& entry) -> const Candidate& {
     auto found = probed.find(entry.name);
@@ -168,7 +185,13 @@ int probe_in_order(const Entries& entries, bool all, DetectionReport& result) {
       }
     }
     if (chosen < 0 && entry.automatic && candidate.state == AA_PROBE_USABLE && !candidate.passed_over) {
-      chosen = static_cast<int>(i);
+      taken = open_candidate(entry, candidate);
+      if (taken) {
+        chosen = static_cast<int>(i);
+      } else if (!all) {
+        log_warning("accelerator \"" + entry.name + "\" (plugin \"" + candidate.origin +
+                    "\") is passed over: " + candidate.reason);
+      }
     }
     if (!candidate.probed) {
       candidate.reason = entry.automatic ? "not looked at: an accelerator before it is usable"
@@ -252,6 +275,7 @@ std::unique_ptr<Accelerator> detect_accelerator() {
   DetectionReport result;
   const char* forced = std::getenv("DS_ACCELERATOR");
   const Entry* chosen = nullptr;
+  std::unique_ptr<DriverAccelerator> accelerator;
   Entries entries;
   if (forced && *forced) {
     result.method = "DS_ACCELERATOR";
@@ -264,7 +288,7 @@ std::unique_ptr<Accelerator> detect_accelerator() {
     add_builtins(entries);
     result.plugin_errors = entries.plugin_errors;
     for (const std::string& error : entries.plugin_errors) log_warning(error);
-    const int index = probe_in_order(entries, false, result);
+    const int index = probe_in_order(entries, false, result, accelerator);
     if (index < 0) {
       std::string tried;
       for (const Candidate& c : result.candidates) {
@@ -283,7 +307,7 @@ std::unique_ptr<Accelerator> detect_accelerator() {
                   ". If you have GPU or other accelerator, we were unable to detect it. `anyaccel info` says why.");
     }
   }
-  auto accelerator = std::make_unique<DriverAccelerator>(chosen->driver.table, chosen->driver.origin);
+  if (!accelerator) accelerator = std::make_unique<DriverAccelerator>(chosen->driver.table, chosen->driver.origin);
   result.chosen = chosen->name;
   std::lock_guard lock(report_mutex);
   report = std::move(result);
@@ -317,7 +341,8 @@ DetectionReport probe_all_accelerators() {
   result.chosen = current.chosen;
   result.method = current.method;
   result.plugin_errors = entries.plugin_errors;
-  probe_in_order(entries, true, result);
+  std::unique_ptr<DriverAccelerator> opened;
+  probe_in_order(entries, true, result, opened);
   return result;
 }
 

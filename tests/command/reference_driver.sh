@@ -1,0 +1,37 @@
+# The asynchronous reference driver as a plugin: models generate the CPU's text on it, also while it holds work back; reports are
+# written whatever becomes of it; and detection goes on where it cannot be opened.
+anyaccel=$1
+model=$2/models/stories
+plugin=$3/tests/plugins/reference_async.so
+fail() { echo "FAILED: $1"; exit 1; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export ANYACCEL_PLUGIN_PATH="$plugin"
+
+story() {  # accelerator
+  DS_ACCELERATOR=$1 "$anyaccel" generate --model "$model" --prompt "Once upon a time" --temperature 0 --max-new-tokens 16 \
+    2>"$work/err" || fail "$1: $(cat "$work/err")"
+}
+story cpu >"$work/cpu"
+story reference.async >"$work/reference"
+REFERENCE_ASYNC_LAZY=1 story reference.async >"$work/lazy"
+cmp "$work/cpu" "$work/reference" || fail "another text than the CPU's: $(cat "$work/reference")"
+cmp "$work/cpu" "$work/lazy" || fail "another text than the CPU's while work is held back: $(cat "$work/lazy")"
+
+# Found by detection, and then tested in a process that has not opened it.
+"$anyaccel" conformance --filter copies. >"$work/out" 2>&1 || fail "conformance of the detected plugin: $(cat "$work/out")"
+grep -q "^reference.async" "$work/out" || fail "the plugin was not detected: $(cat "$work/out")"
+
+# Reports are written when nothing could be run.
+REFERENCE_ASYNC_MUTATION=initialize_crashes "$anyaccel" conformance --plugin "$plugin" --json --junit "$work/junit.xml" \
+  >"$work/out" 2>/dev/null && fail "a driver that crashes when it is opened passes"
+grep -q '"life"' "$work/out" || fail "no JSON: $(cat "$work/out")"
+grep -q 'name="opens".*died of signal 6' "$work/junit.xml" || fail "no report: $(cat "$work/junit.xml")"
+
+# Usable, says the probe, and cannot be opened: the next accelerator is taken, and info says why.
+REFERENCE_ASYNC_MUTATION=initialize_finds_nothing "$anyaccel" info >"$work/out" 2>"$work/err" ||
+  fail "info with a plugin that cannot be opened: $(cat "$work/err")"
+grep -q "^accelerator: reference" "$work/out" && fail "a plugin that cannot be opened was taken: $(cat "$work/out")"
+tr -s ' \n' ' ' <"$work/out" | grep -q "cannot be opened: .*no device after all" || fail "info does not say why: $(cat "$work/out")"
+grep -q "is passed over: .*no device after all" "$work/err" || fail "no warning: $(cat "$work/err")"
+echo "reference driver: ok"

@@ -134,7 +134,8 @@ Result run_watched(const Case& item, const Context& context) {
   return result;
 }
 
-// Runs `body`, which opens what it needs and gives the case's result, then `close`, which gives why it failed; fills `slot`.
+// Runs `body`, which opens what it needs and gives the case's result, then `close`, which gives why it failed; fills
+// `slot`.
 template <class Body, class Close>
 void account(Context& context, Slot& slot, const Body& body, const Close& close) {
   const auto begin = std::chrono::steady_clock::now();

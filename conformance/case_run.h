@@ -1,6 +1,6 @@
-// One case of the suite with all that belongs around it: the driver is initialized, device 0 and a stream are opened, the case
-// runs, and everything is closed again. What came of it is left in a slot that lies in memory shared with another process
-// where the case runs in a child.
+// One case of the suite with all that belongs around it: the driver is initialized, device 0 and a stream are opened,
+// the case runs, and everything is closed again. What came of it is left in a slot that lies in memory shared with
+// another process where the case runs in a child.
 #pragma once
 
 #include <array>
@@ -45,8 +45,8 @@ enum class Setting {
   with_ops,  // those of an OpProvider
 };
 
-// Runs `item` on `driver`. `probe` is what an earlier case found (ignored for Setting::table). With `close` false nothing is
-// closed afterwards. Throws nothing.
+// Runs `item` on `driver`. `probe` is what an earlier case found (ignored for Setting::table). With `close` false
+// nothing is closed afterwards. Throws nothing.
 void run_case(const Driver& driver, const Case& item, Setting setting, const aa_probe& probe, bool close, Slot& slot);
 
 // Probes, initializes, opens device 0 and a stream: the case "life.opens", which fills `probe` and `caps` too.

@@ -1,5 +1,5 @@
-// A gate: a host call that waits until the test opens it. While it is shut, "the stream cannot go on" is a fact and no matter of
-// time, so what a case sees of the stream's work then is judged strictly.
+// A gate: a host call that waits until the test opens it. While it is shut, "the stream cannot go on" is a fact and no
+// matter of time, so what a case sees of the stream's work then is judged strictly.
 #pragma once
 
 #include <chrono>
@@ -29,8 +29,8 @@ class Gate {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Enqueues it, shut. A driver may run the functions of all streams on one thread: of two gates the second may be entered
-  // only when the first was opened.
+  // Enqueues it, shut. A driver may run the functions of all streams on one thread: of two gates the second may be
+  // entered only when the first was opened.
   Gate(const Context& c, aa_stream* stream) : state_(new_state()) {
     c.ok(c.driver.stream_host_call(stream, wait, state_), "stream_host_call");
   }
@@ -88,8 +88,8 @@ class Gate {
   State* state_;
 };
 
-// Whether a stream that must not be done becomes so in a little while. True is an error whenever it is seen; a driver that is
-// slower in making it is overlooked.
+// Whether a stream that must not be done becomes so in a little while. True is an error whenever it is seen; a driver
+// that is slower in making it is overlooked.
 inline bool gets_done(const Context& c, aa_stream* stream) {
   int32_t done = 0;
   for (int i = 0; i < 20 && done == 0; ++i) {
@@ -99,8 +99,8 @@ inline bool gets_done(const Context& c, aa_stream* stream) {
   return done != 0;
 }
 
-// Opens a gate from another thread a little later, while this one is inside a call that must wait. A call that does not wait
-// returns with the gate still shut.
+// Opens a gate from another thread a little later, while this one is inside a call that must wait. A call that does not
+// wait returns with the gate still shut.
 class LaterOpened {
  public:
   explicit LaterOpened(Gate& gate)

@@ -29,8 +29,8 @@ const char* while_doing(Stage stage) {
   return "";
 }
 
-// The status of a child that ended, or false when the time is over first. No signal is awaited: a program that uses the suite may
-// have handlers of its own.
+// The status of a child that ended, or false when the time is over first. No signal is awaited: a program that uses the
+// suite may have handlers of its own.
 bool ends(pid_t child, Clock::time_point deadline, int& status) {
   auto pause = std::chrono::microseconds(100);
   for (;;) {

@@ -26,9 +26,9 @@ class SharedSlot {
   Slot* slot_;
 };
 
-// Runs `body`, which fills the slot, in a child and waits for it, `timeout` at most. Returns "" when the child came to the
-// slot's end, else what became of it: a signal, an exit status, or that it was killed because it hung. What the child prints to
-// standard output is kept from this process's: `printed` gets its beginning.
+// Runs `body`, which fills the slot, in a child and waits for it, `timeout` at most. Returns "" when the child came to
+// the slot's end, else what became of it: a signal, an exit status, or that it was killed because it hung. What the
+// child prints to standard output is kept from this process's: `printed` gets its beginning.
 std::string run_in_child(const std::function<void()>& body, const Slot& slot, std::chrono::milliseconds timeout,
                          std::string& printed);
 

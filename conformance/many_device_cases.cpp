@@ -1,5 +1,5 @@
-// Cases of devices beside the first: each by itself, beside the first, and waiting for each other. A driver that shows one device
-// only answers "unsupported".
+// Cases of devices beside the first: each by itself, beside the first, and waiting for each other. A driver that shows
+// one device only answers "unsupported".
 #include <cstring>
 
 #include "conformance/gate.h"

@@ -1,5 +1,5 @@
-// Cases of ops at the sizes where kernels change: around every power of two up to 257 rows and columns, where groups, vectors
-// and tiles have a rest, and at sizes of models. Before each call another stream gets work.
+// Cases of ops at the sizes where kernels change: around every power of two up to 257 rows and columns, where groups,
+// vectors and tiles have a rest, and at sizes of models. Before each call another stream gets work.
 #include <cmath>
 
 #include "conformance/op_run.h"

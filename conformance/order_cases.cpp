@@ -1,6 +1,6 @@
-// Cases of order and forward progress: what must not have run yet, what must be able to run, and who may wait for whom. Streams
-// are held by gates (gate.h), so nothing here depends on how fast a device is. While a gate is shut, no function is called that
-// may wait for all work of the device.
+// Cases of order and forward progress: what must not have run yet, what must be able to run, and who may wait for whom.
+// Streams are held by gates (gate.h), so nothing here depends on how fast a device is. While a gate is shut, no
+// function is called that may wait for all work of the device.
 #include <atomic>
 #include <cmath>
 #include <cstring>

@@ -1,5 +1,5 @@
-// What a driver does to its process is one case's failure: crashes, exit(), hangs, closed file descriptors, prints. The suite
-// goes on with the next case, and no run is good in which a case did not finish or a promise was not tested.
+// What a driver does to its process is one case's failure: crashes, exit(), hangs, closed file descriptors, prints. The
+// suite goes on with the next case, and no run is good in which a case did not finish or a promise was not tested.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

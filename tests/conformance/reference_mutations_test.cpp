@@ -1,5 +1,5 @@
-// The conformance suite is tested: the asynchronous reference driver passes it, also when it holds work back, and fails the named
-// case for each of the mistakes that can be put into it (tests/plugins/reference_async/mutations.h).
+// The conformance suite is tested: the asynchronous reference driver passes it, also when it holds work back, and fails
+// the named case for each of the mistakes that can be put into it (tests/plugins/reference_async/mutations.h).
 #include <gtest/gtest.h>
 
 #include <cstdlib>

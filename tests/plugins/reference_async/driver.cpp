@@ -1,6 +1,7 @@
-// The asynchronous reference driver: what a device may do to its host. Two devices, a thread for each stream, memory that the host
-// cannot touch, copies that read the host's memory as late as they may, and work that fails when it strays outside of an
-// allocation. Slow, for tests: the conformance suite is tried on it, and with mutations (mutations.h) the suite itself.
+// The asynchronous reference driver: what a device may do to its host. Two devices, a thread for each stream, memory
+// that the host cannot touch, copies that read the host's memory as late as they may, and work that fails when it
+// strays outside of an allocation. Slow, for tests: the conformance suite is tried on it, and with mutations
+// (mutations.h) the suite itself.
 //
 //   REFERENCE_ASYNC_LAZY=1          holds work back until something asks for it
 //   REFERENCE_ASYNC_MUTATION=NAME   is broken in one place

@@ -1,4 +1,5 @@
-// Memory of the reference driver: a device's own, whose addresses fault when the host touches them, and pinned memory of the host.
+// Memory of the reference driver: a device's own, whose addresses fault when the host touches them, and pinned memory
+// of the host.
 #pragma once
 
 #include <cstddef>

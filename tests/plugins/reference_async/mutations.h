@@ -1,5 +1,5 @@
-// What can be broken in the reference driver, one thing at a time, to see that the conformance suite notices it. Each row names a
-// mutation and the case that must fail; REFERENCE_ASYNC_MUTATION chooses one when the plugin is loaded.
+// What can be broken in the reference driver, one thing at a time, to see that the conformance suite notices it. Each
+// row names a mutation and the case that must fail; REFERENCE_ASYNC_MUTATION chooses one when the plugin is loaded.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// Own ops of the reference driver: enough of them that the suite sees ops run by workers in memory which the host cannot read.
+// Own ops of the reference driver: enough of them that the suite sees ops run by workers in memory which the host
+// cannot read.
 #pragma once
 
 #include <functional>
@@ -12,7 +13,8 @@ class Device;
 // The driver's number of an op, or -1.
 int32_t find_op(const char* name);
 bool supports(const aa_op_call& call);
-// What a worker runs: nothing of `call` is used after this returned. Throws abi::Failure for a number that find_op never gave.
+// What a worker runs: nothing of `call` is used after this returned. Throws abi::Failure for a number that find_op
+// never gave.
 std::function<void()> prepare_op(Device& device, const aa_op_call& call);
 
 }  // namespace reference

@@ -1,5 +1,5 @@
-// Streams of the reference driver: a queue of items and one thread each. An event is a name for a record; a record is a place in a
-// stream, and whoever waits for it keeps it alive.
+// Streams of the reference driver: a queue of items and one thread each. An event is a name for a record; a record is a
+// place in a stream, and whoever waits for it keeps it alive.
 #pragma once
 
 #include <chrono>

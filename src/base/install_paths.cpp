@@ -3,8 +3,8 @@
 
 #include <filesystem>
 
-// Defined in a program that was built against the installed package, by a source file of that package.
-extern "C" __attribute__((weak)) const char* anyaccel_package_prefix();
+// Defined by anyaccel/package_path.h in programs that include the package's headers.
+extern "C" __attribute__((weak)) const char* anyaccel_header_path();
 
 namespace anyaccel {
 namespace {
@@ -21,13 +21,20 @@ std::filesystem::path program_prefix() {
   return error ? std::filesystem::path() : program.parent_path().parent_path();
 }
 
+// <prefix> of <prefix>/include/anyaccel/package_path.h; empty if unknown.
+std::filesystem::path package_prefix() {
+  const std::filesystem::path header = anyaccel_header_path ? anyaccel_header_path() : "";
+  if (!header.is_absolute()) return {};  // the current folder is not that of the compiler
+  return header.lexically_normal().parent_path().parent_path().parent_path();
+}
+
 }  // namespace
 
 std::string install_prefix() {
   const std::filesystem::path own = program_prefix();
   if (is_installed(own)) return own.string();
-  if (anyaccel_package_prefix && is_installed(anyaccel_package_prefix())) return anyaccel_package_prefix();
-  return {};
+  const std::filesystem::path package = package_prefix();
+  return !package.empty() && is_installed(package) ? package.string() : std::string();
 }
 
 std::string install_include_dir() {

@@ -1,0 +1,10 @@
+// Records in a program where the package that it was compiled with is installed.
+//
+// The library reads files of its package at run time: sources of ops, headers, plugins. It finds them relative to the
+// running program if that is installed in the package, else relative to the path of this header, which is compiled into
+// the program. anyaccel/accelerator.h includes this header; programs need not call anything.
+#pragma once
+
+#ifndef ANYACCEL_BUILDS_THE_LIBRARY
+extern "C" inline __attribute__((used)) const char* anyaccel_header_path() { return __FILE__; }
+#endif

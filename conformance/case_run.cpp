@@ -55,7 +55,7 @@ class DriverOps final : public OpProvider {
   explicit DriverOps(const Context& context) : context_(context) {
     const void* table = nullptr;
     if (context.drop(context.driver.query_extension(context.instance, AA_OPS_EXTENSION, AA_OPS_VERSION, &table))) {
-      table_ = static_cast<const aa_ops_table*>(table);
+      table_ = static_cast<const abi::Calls<aa_ops_table>*>(table);
     }
   }
 
@@ -66,7 +66,7 @@ class DriverOps final : public OpProvider {
     int32_t op = -1;
     if (!table_) return -1;
     aa_status* status = table_->find(context_.instance, name, &op);
-    const int32_t code = context_.host.status_code(status);
+    const int32_t code = context_.host.status_code(&context_.host, status);
     if (code == AA_NOT_FOUND || code == AA_UNIMPLEMENTED) {
       context_.drop(status);
       return -1;
@@ -81,12 +81,20 @@ class DriverOps final : public OpProvider {
     context_.expect(supported == 0 || supported == 1, "supports gave neither 0 nor 1");
     return supported == 1;
   }
-  aa_status* enqueue(const aa_op_call& call) override { return table_->enqueue(context_.stream, &call); }
+  aa_status* enqueue(const aa_op_call& call) override {
+    int32_t taken = -1;
+    aa_status* status = table_->enqueue(context_.stream, &call, &taken);
+    if (status) return status;
+    context_.expect(taken == 0 || taken == 1, "enqueue wrote neither 0 nor 1 to out_taken");
+    if (taken == 1) return nullptr;
+    constexpr std::string_view message = "enqueue did not take the call";
+    return context_.host.status_create(&context_.host, AA_UNIMPLEMENTED, 0, message.data(), message.size());
+  }
   std::string source(const aa_op_call&) override { return "driver"; }
 
  private:
   const Context& context_;
-  const aa_ops_table* table_ = nullptr;
+  const abi::Calls<aa_ops_table>* table_ = nullptr;
 };
 
 // Throws as cases do.

@@ -40,7 +40,7 @@ Bytes numbers(int32_t dtype, unsigned seed) {
   return bytes;
 }
 
-aa_collectives_table collectives(const Context& c) {
+abi::Calls<aa_collectives_table> collectives(const Context& c) {
   const auto table = c.extension<aa_collectives_table>(AA_COLLECTIVES_EXTENSION, AA_COLLECTIVES_VERSION);
   const char* name = nullptr;
   const char* version = nullptr;
@@ -49,7 +49,7 @@ aa_collectives_table collectives(const Context& c) {
   return table;
 }
 
-Bytes make_id(const Context& c, const aa_collectives_table& table) {
+Bytes make_id(const Context& c, const abi::Calls<aa_collectives_table>& table) {
   size_t length = 0;
   c.ok(table.id_size(c.instance, &length), "id_size");
   c.expect(length > 0 && length <= AA_COLLECTIVES_MAX_ID, "id_size gave " + std::to_string(length));
@@ -63,8 +63,8 @@ Bytes make_id(const Context& c, const aa_collectives_table& table) {
 
 class Comm {
  public:
-  Comm(const Context& c, const aa_collectives_table& table, aa_device* device, const Bytes& id, int32_t rank,
-       int32_t members)
+  Comm(const Context& c, const abi::Calls<aa_collectives_table>& table, aa_device* device, const Bytes& id,
+       int32_t rank, int32_t members)
       : c_(c), table_(table) {
     c.ok(table.comm_create(device, id.data(), rank, members, &comm_), "comm_create");
     c.expect(comm_ != nullptr, "comm_create succeeded but gave no communicator");
@@ -84,18 +84,18 @@ class Comm {
 
  private:
   const Context& c_;
-  const aa_collectives_table& table_;
+  const abi::Calls<aa_collectives_table>& table_;
   aa_comm* comm_ = nullptr;
 };
 
 void ids_differ(const Context& c) {
-  const aa_collectives_table table = collectives(c);
+  const abi::Calls<aa_collectives_table> table = collectives(c);
   c.expect(make_id(c, table) != make_id(c, table), "two ids are the same");
 }
 
 // Alone, every reduction and every transport gives back what was sent.
 void one_member_gets_its_own(const Context& c) {
-  const aa_collectives_table table = collectives(c);
+  const abi::Calls<aa_collectives_table> table = collectives(c);
   Comm comm(c, table, c.device, make_id(c, table), 0, 1);
   Memory source(c, size);
   Memory target(c, size);
@@ -110,7 +110,7 @@ void one_member_gets_its_own(const Context& c) {
       const std::string text =
           what + " of element type " + std::to_string(dtype) + (in_place ? ", in place" : ", into another buffer");
       aa_status* status = call(source.data(), to);
-      if (status && c.host.status_code(status) == AA_UNIMPLEMENTED) {
+      if (status && c.host.status_code(&c.host, status) == AA_UNIMPLEMENTED) {
         c.error(status, {AA_UNIMPLEMENTED}, text);
         expect_equal(c.download(target.data(), size), before, text + ", which is not there");
         return false;
@@ -152,7 +152,7 @@ void one_member_gets_its_own(const Context& c) {
 }
 
 void counts_of_zero_do_nothing(const Context& c) {
-  const aa_collectives_table table = collectives(c);
+  const abi::Calls<aa_collectives_table> table = collectives(c);
   Comm comm(c, table, c.device, make_id(c, table), 0, 1);
   const int32_t f32 = AA_DTYPE_F32;
   c.ok(table.all_reduce(comm, c.stream, nullptr, nullptr, 0, f32, AA_REDUCE_SUM), "all_reduce");
@@ -168,7 +168,7 @@ void counts_of_zero_do_nothing(const Context& c) {
 }
 
 void messages_to_itself_in_a_group(const Context& c) {
-  const aa_collectives_table table = collectives(c);
+  const abi::Calls<aa_collectives_table> table = collectives(c);
   Comm comm(c, table, c.device, make_id(c, table), 0, 1);
   Memory source(c, size);
   Memory target(c, size);
@@ -186,8 +186,8 @@ void messages_to_itself_in_a_group(const Context& c) {
 }
 
 void captured_in_a_graph(const Context& c) {
-  const aa_collectives_table table = collectives(c);
-  const aa_graph_table graph_table = graphs(c);
+  const abi::Calls<aa_collectives_table> table = collectives(c);
+  const abi::Calls<aa_graph_table> graph_table = graphs(c);
   Comm comm(c, table, c.device, make_id(c, table), 0, 1);
   Memory source(c, size);
   Memory target(c, size);
@@ -208,7 +208,7 @@ void captured_in_a_graph(const Context& c) {
 }
 
 void nothing_follows_an_abort(const Context& c) {
-  const aa_collectives_table table = collectives(c);
+  const abi::Calls<aa_collectives_table> table = collectives(c);
   Comm comm(c, table, c.device, make_id(c, table), 0, 1);
   Memory memory(c, size);
   c.ok_or_unsupported(table.comm_abort(comm), "comm_abort");
@@ -253,7 +253,8 @@ Bytes bytes_from(const std::vector<Element>& values) {
   return bytes;
 }
 
-void two_members_program(const Context& c, const aa_collectives_table& table, const Bytes& id, int32_t rank) {
+void two_members_program(const Context& c, const abi::Calls<aa_collectives_table>& table, const Bytes& id,
+                         int32_t rank) {
   Stream stream(c);
   Comm comm(c, table, c.device, id, rank, 2);
   const auto values = [](int32_t member, size_t n) {
@@ -328,7 +329,7 @@ void two_members_program(const Context& c, const aa_collectives_table& table, co
 }
 
 void two_devices_in_one_process(const Context& c) {
-  const aa_collectives_table table = collectives(c);
+  const abi::Calls<aa_collectives_table> table = collectives(c);
   const OtherDevice other(c);
   const Bytes id = make_id(c, table);
   std::exception_ptr failure;

@@ -20,9 +20,9 @@ const char* code_text(int32_t code) {
 
 std::string Context::describe(aa_status* status) const {
   if (!status) return "success";
-  std::string text = code_text(host.status_code(status));
-  text += std::string(" (") + host.status_message(status) + ")";
-  host.status_release(status);
+  std::string text = code_text(host.status_code(&host, status));
+  text += std::string(" (") + host.status_message(&host, status) + ")";
+  host.status_release(&host, status);
   return text;
 }
 
@@ -32,14 +32,14 @@ void Context::expect(bool condition, const std::string& what) const {
 
 void Context::ok(aa_status* status, const std::string& what) const {
   if (!status) return;
-  const bool unavailable = host.status_code(status) == AA_UNAVAILABLE;
+  const bool unavailable = host.status_code(&host, status) == AA_UNAVAILABLE;
   const std::string text = what + ": " + describe(status);
   if (unavailable) throw Unavailable{text};
   throw Failed{text};
 }
 
 void Context::ok_or_unsupported(aa_status* status, const std::string& what) const {
-  if (status && host.status_code(status) == AA_UNIMPLEMENTED) {
+  if (status && host.status_code(&host, status) == AA_UNIMPLEMENTED) {
     drop(status);
     throw Unsupported{what + " is not implemented"};
   }
@@ -50,7 +50,7 @@ void Context::error(aa_status* status, std::initializer_list<aa_code> codes, con
   bool right = false;
   std::string wanted;
   for (const aa_code code : codes) {
-    right = right || (status && host.status_code(status) == code);
+    right = right || (status && host.status_code(&host, status) == code);
     wanted += std::string(wanted.empty() ? "" : " or ") + code_text(code);
   }
   if (!right) throw Failed{what + " must be " + wanted + ", but gave " + describe(status)};
@@ -59,13 +59,13 @@ void Context::error(aa_status* status, std::initializer_list<aa_code> codes, con
 
 void Context::any_error(aa_status* status, const std::string& what) const {
   if (!status) throw Failed{what + " must be an error, but succeeded"};
-  const bool has_message = *host.status_message(status) != '\0';
+  const bool has_message = *host.status_message(&host, status) != '\0';
   drop(status);
   if (!has_message) throw Failed{what + ": the error has no message"};
 }
 
 bool Context::drop(aa_status* status) const noexcept {
-  host.status_release(status);
+  host.status_release(&host, status);
   return status == nullptr;
 }
 

@@ -28,9 +28,9 @@ struct Unsupported {
 class Context {
  public:
   // `table` is one of tables.h.
-  Context(const aa_driver* table, const aa_host* services) : driver(*table), host(*services) {}
+  Context(const abi::DriverCalls* table, const aa_host* services) : driver(*table), host(*services) {}
 
-  const aa_driver& driver;
+  const abi::DriverCalls& driver;
   const aa_host& host;
   // Set by the runner before cases that need them.
   aa_probe probe{};
@@ -73,8 +73,8 @@ class Context {
 
   // A copy of the extension's table, counted, stubs filled in; ends the case as unsupported when absent.
   template <class Table>
-  Table extension(const char* name, uint32_t version) const {
-    const auto* table = static_cast<const Table*>(find_extension(name, version));
+  abi::Calls<Table> extension(const char* name, uint32_t version) const {
+    const auto* table = static_cast<const abi::Calls<Table>*>(find_extension(name, version));
     expect(table->struct_size >= 2 * sizeof(uint32_t) && table->struct_size < 65536 && table->version >= version,
            std::string("the table of extension \"") + name + "\" has an absurd size or an older version");
     return *table;

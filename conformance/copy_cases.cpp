@@ -160,8 +160,8 @@ void check_fill(const Context& c, size_t pattern_size, size_t offset, size_t siz
   const std::string what = "a fill of " + std::to_string(size) + " bytes at offset " + std::to_string(offset) +
                            " with a pattern of " + std::to_string(pattern_size);
   aa_status* status = c.driver.fill_async(c.stream, memory.data() + offset, filling, pattern_size, size);
-  if (status && c.host.status_code(status) == AA_UNIMPLEMENTED) {
-    const std::string answer = c.host.status_message(status);
+  if (status && c.host.status_code(&c.host, status) == AA_UNIMPLEMENTED) {
+    const std::string answer = c.host.status_message(&c.host, status);
     c.drop(status);
     c.synchronize();
     expect_equal(c.download(memory.data(), total), expected, "memory after an unimplemented fill");

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t size = 10000;
 
-bool is_capturing(const Context& c, const aa_graph_table& table, aa_stream* stream) {
+bool is_capturing(const Context& c, const abi::Calls<aa_graph_table>& table, aa_stream* stream) {
   int32_t capturing = -1;
   c.ok(table.capture_status(stream, &capturing), "capture_status");
   c.expect(capturing == 0 || capturing == 1, "capture_status gave neither 0 nor 1");
@@ -21,7 +21,7 @@ void copy(const Context& c, aa_stream* stream, Memory& destination, Memory& sour
 }
 
 void records_and_replays(const Context& c) {
-  const aa_graph_table table = graphs(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
   Memory source(c, size);
   Memory middle(c, size);
   Memory destination(c, size);
@@ -47,7 +47,7 @@ void records_and_replays(const Context& c) {
 }
 
 void records_fills(const Context& c) {
-  const aa_graph_table table = graphs(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
   Memory memory(c, size);
   const Bytes before = pattern(size, 2);
   c.upload(memory.data(), before.data(), size);
@@ -65,7 +65,7 @@ void records_fills(const Context& c) {
 
 void launches_run_one_after_another(const Context& c) {
   // Each launch moves the contents of a ring of three blocks on by one.
-  const aa_graph_table table = graphs(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
   Memory a(c, size);
   Memory b(c, size);
   Memory spare(c, size);
@@ -85,7 +85,7 @@ void launches_run_one_after_another(const Context& c) {
 }
 
 void status_follows_the_capture(const Context& c) {
-  const aa_graph_table table = graphs(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
   c.expect(!is_capturing(c, table, c.stream), "a stream captures without having been asked");
   Stream recorder(c);
   Capture capture(c, table, recorder);
@@ -95,14 +95,14 @@ void status_follows_the_capture(const Context& c) {
 }
 
 void captures_do_not_nest(const Context& c) {
-  const aa_graph_table table = graphs(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
   Stream recorder(c);
   Capture capture(c, table, recorder);
   c.error(table.capture_begin(capture.stream()), {AA_FAILED_PRECONDITION}, "capture_begin of a capturing stream");
 }
 
 void no_synchronizing_while_capturing(const Context& c) {
-  const aa_graph_table table = graphs(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
   Stream recorder(c);
   Capture capture(c, table, recorder);
   c.error(c.driver.stream_synchronize(capture.stream()), {AA_FAILED_PRECONDITION},
@@ -110,7 +110,7 @@ void no_synchronizing_while_capturing(const Context& c) {
 }
 
 void end_without_begin_is_refused(const Context& c) {
-  const aa_graph_table table = graphs(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
   Stream stream(c);
   aa_graph* graph = nullptr;
   c.error(table.capture_end(stream, &graph), {AA_FAILED_PRECONDITION}, "capture_end without capture_begin");
@@ -118,7 +118,7 @@ void end_without_begin_is_refused(const Context& c) {
 }
 
 void abandoned_captures_leave_nothing(const Context& c) {
-  const aa_graph_table table = graphs(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
   Memory source(c, size);
   Memory destination(c, size);
   const Bytes before = pattern(size, 5);
@@ -139,7 +139,7 @@ void abandoned_captures_leave_nothing(const Context& c) {
 }
 
 void empty_graphs_launch(const Context& c) {
-  const aa_graph_table table = graphs(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
   Stream recorder(c);
   Capture capture(c, table, recorder);
   const Graph graph(c, table, capture.end());
@@ -149,7 +149,7 @@ void empty_graphs_launch(const Context& c) {
 
 void two_graphs_do_not_mix(const Context& c) {
   // Recorded at the same time on two streams, launched in turns, one destroyed while the other lives.
-  const aa_graph_table table = graphs(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
   Memory source(c, size);
   Memory one(c, size);
   Memory two(c, size);
@@ -182,7 +182,7 @@ void two_graphs_do_not_mix(const Context& c) {
 
 void host_copies_are_read_at_the_launch(const Context& c) {
   // Copies from and to the host: each launch reads and writes what is there then.
-  const aa_graph_table table = graphs(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
   Memory memory(c, size);
   Bytes source = pattern(size, 10);
   Bytes destination(size);
@@ -201,7 +201,7 @@ void host_copies_are_read_at_the_launch(const Context& c) {
 }
 
 void work_on_other_streams_runs(const Context& c) {
-  const aa_graph_table table = graphs(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
   Memory memory(c, size);
   Stream recorder(c);
   Capture capture(c, table, recorder);

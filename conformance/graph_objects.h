@@ -8,14 +8,15 @@
 
 namespace anyaccel::conformance {
 
-inline aa_graph_table graphs(const Context& c) {
+inline abi::Calls<aa_graph_table> graphs(const Context& c) {
   return c.extension<aa_graph_table>(AA_GRAPH_EXTENSION, AA_GRAPH_VERSION);
 }
 
 // A capture on a stream until `end`; one that is left open is abandoned.
 class Capture {
  public:
-  Capture(const Context& c, const aa_graph_table& table, aa_stream* stream) : c_(c), table_(table), stream_(stream) {
+  Capture(const Context& c, const abi::Calls<aa_graph_table>& table, aa_stream* stream)
+      : c_(c), table_(table), stream_(stream) {
     c.ok(table.capture_begin(stream_), "capture_begin");
     open_ = true;
   }
@@ -39,7 +40,7 @@ class Capture {
 
  private:
   const Context& c_;
-  aa_graph_table table_;
+  abi::Calls<aa_graph_table> table_;
   aa_stream* stream_;
   bool open_ = false;
 };
@@ -47,7 +48,8 @@ class Capture {
 // Owns a graph.
 class Graph {
  public:
-  Graph(const Context& c, const aa_graph_table& table, aa_graph* graph) : c_(c), table_(table), graph_(graph) {}
+  Graph(const Context& c, const abi::Calls<aa_graph_table>& table, aa_graph* graph)
+      : c_(c), table_(table), graph_(graph) {}
   ~Graph() { c_.drop(table_.destroy(graph_)); }
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
@@ -57,7 +59,7 @@ class Graph {
 
  private:
   const Context& c_;
-  aa_graph_table table_;
+  abi::Calls<aa_graph_table> table_;
   aa_graph* graph_;
 };
 

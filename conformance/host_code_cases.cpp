@@ -12,12 +12,12 @@ namespace anyaccel::conformance {
 namespace host_code_group {
 namespace {
 
-aa_host_code_table host_code(const Context& c) {
+abi::Calls<aa_host_code_table> host_code(const Context& c) {
   return c.extension<aa_host_code_table>(AA_HOST_CODE_EXTENSION, AA_HOST_CODE_VERSION);
 }
 
 void names_its_target(const Context& c) {
-  const aa_host_code_table table = host_code(c);
+  const abi::Calls<aa_host_code_table> table = host_code(c);
   const char* target = nullptr;
   c.ok(table.target(c.instance, &target), "target");
   c.expect(target && *target, "target gave no name");
@@ -25,7 +25,7 @@ void names_its_target(const Context& c) {
 }
 
 struct Region {
-  const aa_host_code_table& table;
+  const abi::Calls<aa_host_code_table>& table;
   aa_instance* instance;
   std::vector<std::atomic<int>> shares;
   std::atomic<int> wrong{0};
@@ -33,7 +33,7 @@ struct Region {
 };
 
 void runs_every_share_once(const Context& c) {
-  const aa_host_code_table table = host_code(c);
+  const abi::Calls<aa_host_code_table> table = host_code(c);
   int32_t threads = -1;
   c.ok(table.threads(c.instance, &threads), "threads");
   c.expect(threads >= 1, "threads gave " + std::to_string(threads));
@@ -60,7 +60,7 @@ void runs_every_share_once(const Context& c) {
 }
 
 void inner_regions_have_one_share(const Context& c) {
-  const aa_host_code_table table = host_code(c);
+  const abi::Calls<aa_host_code_table> table = host_code(c);
   Region region{table, c.instance, {}};
   c.ok(table.run(
            c.instance,
@@ -86,7 +86,7 @@ void ceilings_are_numbers(const Context& c) {
   for (const int32_t kind : {AA_CEILING_READ, AA_CEILING_COPY, AA_CEILING_FMA_F32}) {
     double value = -1;
     aa_status* status = table.measure(c.device, kind, size_t{1} << 20, 0.002, &value);
-    if (status && c.host.status_code(status) == AA_UNIMPLEMENTED) {
+    if (status && c.host.status_code(&c.host, status) == AA_UNIMPLEMENTED) {
       c.drop(status);
       c.expect(value == -1, "measure is unimplemented but wrote a value");
       continue;

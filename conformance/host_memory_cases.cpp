@@ -12,14 +12,14 @@ namespace {
 
 constexpr size_t size = size_t{1} << 20;
 
-aa_host_memory_table host_memory(const Context& c) {
+abi::Calls<aa_host_memory_table> host_memory(const Context& c) {
   return c.extension<aa_host_memory_table>(AA_HOST_MEMORY_EXTENSION, AA_HOST_MEMORY_VERSION);
 }
 
 // The limit on locked memory may be small; that is the machine's doing.
 void ok_or_limited(const Context& c, aa_status* status, const char* what) {
-  if (status && c.host.status_code(status) == AA_RESOURCE_EXHAUSTED) {
-    const std::string message = c.host.status_message(status);
+  if (status && c.host.status_code(&c.host, status) == AA_RESOURCE_EXHAUSTED) {
+    const std::string message = c.host.status_message(&c.host, status);
     c.drop(status);
     c.unavailable(std::string(what) + ": " + message);
   }
@@ -29,7 +29,7 @@ void ok_or_limited(const Context& c, aa_status* status, const char* what) {
 // Pages of ordinary memory, registered.
 class Registered {
  public:
-  Registered(const Context& c, const aa_host_memory_table& table)
+  Registered(const Context& c, const abi::Calls<aa_host_memory_table>& table)
       : context_(c), table_(table), pages_(static_cast<unsigned char*>(std::aligned_alloc(4096, size)), &std::free) {
     ok_or_limited(c, table.register_range(c.device, pages_.get(), size), "register_range");
   }
@@ -46,7 +46,7 @@ class Registered {
 
  private:
   const Context& context_;
-  aa_host_memory_table table_;  // a copy: the caller may have passed a temporary
+  abi::Calls<aa_host_memory_table> table_;  // a copy: the caller may have passed a temporary
   std::unique_ptr<unsigned char, void (*)(void*)> pages_;
   bool registered_ = true;
 };
@@ -70,29 +70,34 @@ void registered_ranges_copy(const Context& c) {
 }
 
 void registering_twice_is_refused(const Context& c) {
-  const aa_host_memory_table table = host_memory(c);
+  const abi::Calls<aa_host_memory_table> table = host_memory(c);
   Registered range(c, table);
   c.error(table.register_range(c.device, range.data(), size), {AA_ALREADY_EXISTS}, "register_range of the same range");
   c.expect(range.unregister(), "unregister_range failed");
 }
 
 void unregistering_unknown_is_refused(const Context& c) {
-  const aa_host_memory_table table = host_memory(c);
+  const abi::Calls<aa_host_memory_table> table = host_memory(c);
   { Registered works(c, table); }
   int unknown = 0;
   c.any_error(table.unregister_range(c.device, &unknown), "unregister_range of a range that is not registered");
 }
 
 void allocates_on_a_node(const Context& c) {
-  const aa_host_memory_table table = host_memory(c);
-  void* pointer = nullptr;
-  ok_or_limited(c, table.alloc_on_node(c.device, size, -1, &pointer), "alloc_on_node");
+  if (!c.has(AA_CAP_PINNED_HOST)) c.unsupported("the device has no pinned memory");
+  auto what = abi::sized<aa_alloc>();
+  what.kind = AA_MEMORY_PINNED;
+  what.numa_node = 0;
+  what.size = size;
+  auto given = abi::sized<aa_allocation>();
+  ok_or_limited(c, c.driver.mem_alloc(c.device, &what, &given), "mem_alloc of pinned memory on NUMA node 0");
+  void* const pointer = given.pointer;
   struct Free {
     const Context& c;
     void* pointer;
     ~Free() { c.drop(c.driver.mem_free(c.device, AA_MEMORY_PINNED, pointer, size)); }
   } free{c, pointer};
-  c.expect(pointer != nullptr, "alloc_on_node succeeded but gave a null pointer");
+  c.expect(pointer != nullptr, "mem_alloc succeeded but gave a null pointer");
   check_copies(c, static_cast<unsigned char*>(pointer));
 }
 

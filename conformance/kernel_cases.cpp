@@ -36,8 +36,8 @@ void garbage_is_refused(const Context& c) {
 // Compiles and owns the result.
 class Compiled {
  public:
-  Compiled(const Context& c, const aa_compiler_table& table, const std::string& language, std::string_view source,
-           const std::vector<const char*>& options = {})
+  Compiled(const Context& c, const abi::Calls<aa_compiler_table>& table, const std::string& language,
+           std::string_view source, const std::vector<const char*>& options = {})
       : context_(c), table_(table) {
     result_.struct_size = sizeof(result_);
     c.ok(table.compile(c.device, language.c_str(), "conformance", source.data(), source.size(), options.data(),
@@ -51,15 +51,15 @@ class Compiled {
 
  private:
   const Context& context_;
-  aa_compiler_table table_;
+  abi::Calls<aa_compiler_table> table_;
   aa_compile_result result_{};
 };
 
-aa_compiler_table compiler(const Context& c) {
+abi::Calls<aa_compiler_table> compiler(const Context& c) {
   return c.extension<aa_compiler_table>(AA_COMPILER_EXTENSION, AA_COMPILER_VERSION);
 }
 
-std::vector<std::string> languages_of(const Context& c, const aa_compiler_table& table) {
+std::vector<std::string> languages_of(const Context& c, const abi::Calls<aa_compiler_table>& table) {
   const char* languages = nullptr;
   c.ok(table.languages(c.device, &languages), "languages");
   c.expect(languages != nullptr && *languages != '\0', "a compiler without languages");
@@ -74,7 +74,7 @@ std::vector<std::string> languages_of(const Context& c, const aa_compiler_table&
 }
 
 void fingerprint_is_stable(const Context& c) {
-  const aa_compiler_table table = compiler(c);
+  const abi::Calls<aa_compiler_table> table = compiler(c);
   char first[1024] = {};
   char second[1024] = {};
   c.ok(table.fingerprint(c.device, first, sizeof(first)), "fingerprint");
@@ -91,7 +91,7 @@ void fingerprint_is_stable(const Context& c) {
 }
 
 void compile_errors_are_told(const Context& c) {
-  const aa_compiler_table table = compiler(c);
+  const abi::Calls<aa_compiler_table> table = compiler(c);
   for (const std::string& language : languages_of(c, table)) {
     Compiled result(c, table, language, "this is no program {{{");
     c.expect(!result->succeeded, "compiling nonsense as " + language + " succeeded");
@@ -108,7 +108,7 @@ void unknown_language_is_refused(const Context& c) {
 }
 
 void tuning_is_sane(const Context& c) {
-  const aa_compiler_table table = compiler(c);
+  const abi::Calls<aa_compiler_table> table = compiler(c);
   aa_kernel_tuning t{};
   t.struct_size = sizeof(t);
   c.ok_or_unsupported(table.kernel_tuning(c.device, &t), "kernel_tuning");
@@ -223,7 +223,8 @@ struct Size {
 template <class... Arguments>
 void launch(const Context& c, aa_stream* stream, aa_kernel* kernel, const Size& size, const Arguments&... arguments) {
   const void* const pointers[] = {&arguments...};
-  const size_t sizes[] = {sizeof(arguments)...};
+  const uint32_t sizes[] = {sizeof(arguments)...};
+  const uint8_t kinds[] = {std::is_pointer_v<Arguments> ? AA_ARGUMENT_POINTER : AA_ARGUMENT_VALUE...};
   aa_launch launch{};
   launch.struct_size = sizeof(launch);
   std::copy_n(size.grid, 3, launch.grid);
@@ -231,6 +232,7 @@ void launch(const Context& c, aa_stream* stream, aa_kernel* kernel, const Size& 
   launch.argument_count = sizeof...(arguments);
   launch.arguments = pointers;
   launch.argument_sizes = sizes;
+  launch.argument_kinds = kinds;
   c.ok(c.driver.kernel_launch(stream, kernel, &launch), "kernel_launch");
 }
 
@@ -397,7 +399,7 @@ void launches_are_in_order(const Context& c) {
 
 void launches_are_captured(const Context& c) {
   const auto languages = known_languages(c);
-  const aa_graph_table table = graphs(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
   for (const std::string& language : languages) {
     Module module(c, language);
     aa_kernel* kernel = module.kernel("twice");

@@ -87,7 +87,7 @@ void each_beside_the_first(const Context& c) {
       aa_memory_info info{};
       info.struct_size = sizeof(info);
       aa_status* status = c.driver.mem_query(c.instance, memory.data() + 7, &info);
-      if (!status || c.host.status_code(status) != AA_UNIMPLEMENTED) {
+      if (!status || c.host.status_code(&c.host, status) != AA_UNIMPLEMENTED) {
         c.ok(status, "mem_query");
         c.expect(info.device_index == i && info.base == memory.data(),
                  "mem_query says device " + std::to_string(info.device_index) + " for memory" + other.text());

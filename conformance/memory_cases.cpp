@@ -116,7 +116,7 @@ void host_visible_kind(const Context& c, uint64_t capability, int32_t kind) {
   aa_memory_info info{};
   info.struct_size = sizeof(info);
   aa_status* status = c.driver.mem_query(c.instance, host.data() + 100, &info);
-  if (status && c.host.status_code(status) == AA_UNIMPLEMENTED) {
+  if (status && c.host.status_code(&c.host, status) == AA_UNIMPLEMENTED) {
     c.drop(status);
     return;
   }

@@ -15,7 +15,7 @@ aa_increment_params increment_by(int64_t amount) {
 void replayed_on_new_inputs(const Context& c) {
   OpRun add(c, "add");
   OpRun increment(c, "increment");
-  const aa_graph_table table = graphs(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
   OpTensor a(c, AA_DTYPE_F32, {1003}, numbers(1003, 1));
   OpTensor b(c, AA_DTYPE_F32, {1003}, numbers(1003, 2));
   OpTensor middle(c, AA_DTYPE_F32, {1003});
@@ -48,7 +48,7 @@ void replayed_on_new_inputs(const Context& c) {
 void parameters_are_copied_while_recording(const Context& c) {
   // The call, its tensors and its parameters are the caller's again when enqueue returns.
   OpRun increment(c, "increment");
-  const aa_graph_table table = graphs(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
   OpTensor x(c, AA_DTYPE_I32, {5}, {1, 2, 3, 4, 5});
   if (!increment.run({x.view()}, increment_by(0))) c.unsupported("the call is refused");
   c.synchronize();
@@ -68,7 +68,7 @@ void parameters_are_copied_while_recording(const Context& c) {
 
 void abandoned_ops_do_not_run(const Context& c) {
   OpRun increment(c, "increment");
-  const aa_graph_table table = graphs(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
   OpTensor x(c, AA_DTYPE_I32, {3}, {1, 2, 3});
   if (!increment.run({x.view()}, increment_by(1))) c.unsupported("the call is refused");
   c.synchronize();

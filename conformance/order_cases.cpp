@@ -523,7 +523,7 @@ void refused_items_leave_the_stream_usable(const Context& c) {
 
 void graphs_run_in_order(const Context& c) {
   needs_gates_and_free_streams(c);
-  const aa_graph_table table = graphs(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
   Memory first(c, size);
   Memory second(c, size);
   Memory seen(c, size);
@@ -555,7 +555,7 @@ void ops_run_in_order(const Context& c) {
   const auto table = c.extension<aa_ops_table>(AA_OPS_EXTENSION, AA_OPS_VERSION);
   int32_t op = -1;
   aa_status* found = table.find(c.instance, "increment", &op);
-  if (found && c.host.status_code(found) == AA_NOT_FOUND) {
+  if (found && c.host.status_code(&c.host, found) == AA_NOT_FOUND) {
     c.drop(found);
     c.unsupported("the driver has no \"increment\"");
   }

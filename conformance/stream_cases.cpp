@@ -163,7 +163,7 @@ void synchronous_promise(const Context& c) {
   expect_equal(found, data, "a copy, before any wait");
   int32_t done = 1;
   aa_status* status = c.driver.stream_query(c.stream, &done);
-  if (status && c.host.status_code(status) == AA_UNIMPLEMENTED) {
+  if (status && c.host.status_code(&c.host, status) == AA_UNIMPLEMENTED) {
     c.drop(status);
   } else {
     c.ok(status, "stream_query");

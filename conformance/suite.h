@@ -19,8 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "anyaccel/abi/driver.h"
-#include "anyaccel/abi/ops.h"
+#include "anyaccel/abi/table_calls.hpp"
 
 namespace anyaccel::conformance {
 
@@ -64,7 +63,7 @@ class OpProvider {
   virtual aa_stream* stream() = 0;
   // A number for the other functions; -1 for an op that is not there.
   virtual int32_t find(const char* name) = 0;
-  // As in aa_ops_table; data pointers may be null.
+  // As in abi::Calls<aa_ops_table>; data pointers may be null.
   virtual bool supports(const aa_op_call& call) = 0;
   virtual aa_status* enqueue(const aa_op_call& call) = 0;
   // Who runs the call, for reports: "driver", "portable kernels".
@@ -72,7 +71,7 @@ class OpProvider {
 };
 
 // Initializes `driver`, whose calls are counted, and opens device 0. Called for each case, with no other instance open.
-using MakeOpProvider = std::function<std::unique_ptr<OpProvider>(const aa_driver* driver)>;
+using MakeOpProvider = std::function<std::unique_ptr<OpProvider>(const abi::DriverCalls* driver)>;
 
 // "pass", "fail", "unsupported", "unavailable".
 const char* outcome_name(Outcome outcome) noexcept;

@@ -5,22 +5,14 @@
 
 #include <vector>
 
-#include "anyaccel/abi/ceilings.h"
-#include "anyaccel/abi/collectives.h"
-#include "anyaccel/abi/compiler.h"
-#include "anyaccel/abi/driver.h"
-#include "anyaccel/abi/graph.h"
-#include "anyaccel/abi/host_code.h"
-#include "anyaccel/abi/host_memory.h"
-#include "anyaccel/abi/ops.h"
-#include "anyaccel/abi/profiler.h"
+#include "anyaccel/abi/table_calls.hpp"
 #include "conformance/suite.h"
 
 namespace anyaccel::conformance {
 
 // A table whose functions count and go on to `raw`; its query_extension gives tables of the same kind. There is one for
 // the process, valid until the next call; counts begin at zero.
-const aa_driver* counted(const aa_driver& raw, const aa_host* host) noexcept;
+const abi::DriverCalls* counted(const aa_driver& raw, const aa_host* host) noexcept;
 
 // What was called since.
 std::vector<FunctionCoverage> coverage();

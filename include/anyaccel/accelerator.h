@@ -42,6 +42,11 @@ struct aa_collectives_table;  // anyaccel/abi/collectives.h
 
 namespace anyaccel {
 
+namespace abi {
+template <class Table>
+struct Calls;  // anyaccel/abi/table_calls.hpp
+}
+
 class OpBuilder;
 
 // Makes a builder; what get_op_builder returns. Empty for an unknown name.
@@ -56,7 +61,7 @@ struct BuildExtension {
 
 // The handles that calls of a driver's own collectives need; collectives returns them.
 struct CollectivesAccess {
-  const aa_collectives_table* table = nullptr;  // null: the accelerator has none
+  const abi::Calls<aa_collectives_table>* table = nullptr;  // null: the accelerator has none
   aa_instance* instance = nullptr;
   aa_device* device = nullptr;
   aa_stream* stream = nullptr;  // the calling thread's current stream of the device

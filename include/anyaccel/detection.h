@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "anyaccel/abi/table_calls.hpp"
 #include "anyaccel/accelerator.h"
 
 namespace anyaccel {
@@ -56,9 +57,15 @@ std::unique_ptr<Accelerator> make_accelerator(std::string_view name);
 
 // A driver table made ready for use: missing members filled with stubs, layers (ANYACCEL_LAYERS) applied.
 struct LoadedDriver {
-  const aa_driver* table = nullptr;  // lives until the process ends
+  const abi::DriverCalls* table = nullptr;  // lives until the process ends
   std::string origin;
 };
+
+// Settings of a driver, as "key=value,key=value"; "2.key=value" is for the device of index 2 alone. They join those of
+// ANYACCEL_<NAME>_OPTIONS (upper case, '.' written as '_') and win over them. To be called before the accelerator's
+// runtime is opened by its first use. Thread-safe. Text that is not of that form throws InvalidArgument here; a key that
+// the driver does not know throws where the accelerator is first used, and lists those that it knows.
+void set_driver_options(std::string_view accelerator, std::string_view options);
 
 // Opens a plugin file (a name without a slash is one of the current folder) and negotiates versions. Throws
 // UnavailableError naming file and reason: another user could change it, not a library or a part of one, no entry

@@ -51,8 +51,9 @@ class DeviceKernel {
     std::apply(
         [&](const auto&... value) {
           const std::array<const void*, sizeof...(value)> addresses{static_cast<const void*>(&value)...};
-          const std::array<size_t, sizeof...(value)> sizes{sizeof(value)...};
-          launch_with(shape, sizeof...(value), addresses.data(), sizes.data());
+          const std::array<uint32_t, sizeof...(value)> sizes{static_cast<uint32_t>(sizeof(value))...};
+          const std::array<uint8_t, sizeof...(value)> kinds{kind_of(value)...};
+          launch_with(shape, sizeof...(value), addresses.data(), sizes.data(), kinds.data());
         },
         values);
   }
@@ -62,11 +63,16 @@ class DeviceKernel {
   DeviceKernel() = default;
   static void* value_of(const Tensor& tensor) { return tensor.data(); }
   template <class Value>
+  static constexpr uint8_t kind_of(const Value&) {
+    return std::is_pointer_v<Value> ? AA_ARGUMENT_POINTER : AA_ARGUMENT_VALUE;
+  }
+  template <class Value>
   static Value value_of(const Value& value) {
     static_assert(std::is_trivially_copyable_v<Value>, "a kernel's argument is copied byte by byte");
     return value;
   }
-  void launch_with(const LaunchShape& shape, size_t count, const void* const* addresses, const size_t* sizes) const;
+  void launch_with(const LaunchShape& shape, size_t count, const void* const* addresses, const uint32_t* sizes,
+                   const uint8_t* kinds) const;
 
   DriverAccelerator* accelerator_ = nullptr;
   int device_ = 0;

@@ -11,11 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "anyaccel/abi/driver.h"
-#include "anyaccel/abi/graph.h"
-#include "anyaccel/abi/host_memory.h"
-#include "anyaccel/abi/ops.h"
-#include "anyaccel/abi/profiler.h"
+#include "anyaccel/abi/table_calls.hpp"
 #include "anyaccel/accelerator.h"
 #include "anyaccel/device_allocator.h"
 
@@ -25,7 +21,7 @@ class DriverAccelerator : public Accelerator {
  public:
   // `driver` is a completed table (see load_plugin). The vendor's runtime is opened by the first call that needs it, so
   // that constructing one leaves the process able to fork.
-  explicit DriverAccelerator(const aa_driver* driver, std::string origin = "built in");
+  explicit DriverAccelerator(const abi::DriverCalls* driver, std::string origin = "built in");
   ~DriverAccelerator() override;
   // Tensors' storages, streams, events and graphs that somebody still holds.
   int64_t living_objects() const;
@@ -35,7 +31,7 @@ class DriverAccelerator : public Accelerator {
   // Gives cached memory of every open device back. Opens none. Errors are logged.
   void release_cached_memory() noexcept;
 
-  const aa_driver& driver() const noexcept { return *driver_; }
+  const abi::DriverCalls& driver() const noexcept { return *driver_; }
   const std::string& origin() const noexcept { return origin_; }
   // Initializes on first use. Throws UnavailableError.
   aa_instance* instance() const;
@@ -166,6 +162,7 @@ class DriverAccelerator : public Accelerator {
  private:
   struct CaptureScope;
   struct DeviceContext;
+  struct HostStream;
   struct Shared;
   struct ThreadState;
   class StreamImpl;
@@ -184,7 +181,7 @@ class DriverAccelerator : public Accelerator {
   DeviceContext& context(int index) const;
   uint64_t caps() const { return device_properties(0).caps; }
 
-  const aa_driver* driver_;
+  const abi::DriverCalls* driver_;
   std::string name_;
   std::string origin_;
   uint64_t id_;  // distinguishes accelerators in per-thread state

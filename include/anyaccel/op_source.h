@@ -85,7 +85,7 @@ void parallel_for(int64_t count, const Body& body) {
 inline aa_status* failure(aa_code code, const char* message) {
   size_t length = 0;
   while (message[length]) ++length;
-  return services->host->status_create(code, 0, message, length);
+  return services->host->status_create(services->host, code, 0, message, length);
 }
 
 }  // namespace anyaccel::op

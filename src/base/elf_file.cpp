@@ -57,6 +57,10 @@ std::string damage_of_library(int file) {
     if (segment.p_type != PT_LOAD && segment.p_type != PT_DYNAMIC && segment.p_type != PT_NOTE) continue;
     if (std::string damage = cut_off("segments", segment.p_offset, segment.p_filesz); !damage.empty()) return damage;
     if (segment.p_type == PT_LOAD && segment.p_filesz > segment.p_memsz) return "its segments make no sense";
+    // The loader fills the rest of a segment with zeros, and crashes where that may not be written.
+    if (segment.p_type == PT_LOAD && segment.p_filesz < segment.p_memsz && !(segment.p_flags & PF_W)) {
+      return "it is damaged: a segment that cannot be written is longer in memory than in the file";
+    }
   }
   if (!dynamic) return "it is not a shared library: it has no dynamic section";
   // The loader reads this one where it was mapped.

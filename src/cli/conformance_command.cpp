@@ -37,9 +37,9 @@ int count(const Report& report, Outcome outcome) {
 // Provides the ops of an accelerator as models use them: the driver's own, then those that the host adds.
 class AcceleratorOps final : public conformance::OpProvider {
  public:
-  AcceleratorOps(const aa_driver* driver, const std::string& origin)
+  AcceleratorOps(const abi::DriverCalls* driver, const std::string& origin)
       : accelerator_(driver, origin),
-        own_(static_cast<const aa_ops_table*>(accelerator_.extension(AA_OPS_EXTENSION, AA_OPS_VERSION))),
+        own_(static_cast<const abi::Calls<aa_ops_table>*>(accelerator_.extension(AA_OPS_EXTENSION, AA_OPS_VERSION))),
         stream_(accelerator_.Stream()),
         current_(accelerator_.stream(stream_)) {}
 
@@ -81,7 +81,7 @@ class AcceleratorOps final : public conformance::OpProvider {
 
  private:
   DriverAccelerator accelerator_;
-  const aa_ops_table* own_;                 // null: the driver has none
+  const abi::Calls<aa_ops_table>* own_;     // null: the driver has none
   std::map<int32_t, int32_t> own_numbers_;  // by the accelerator's number of an op
   Stream stream_;
   ScopeGuard current_;
@@ -230,7 +230,7 @@ int run_conformance_command(int argc, char** argv) {
     const LoadedDriver driver = chosen_driver(plugin, accelerator);
     const Report report = conformance::run_conformance(
         driver.table, host_services(), filter,
-        [&](const aa_driver* counted) { return std::make_unique<AcceleratorOps>(counted, driver.origin); },
+        [&](const abi::DriverCalls* counted) { return std::make_unique<AcceleratorOps>(counted, driver.origin); },
         {in_process, std::chrono::seconds(timeout)});
     if (report.cases.empty())
       throw UsageError("--filter " + filter + " matches no case; --list shows them" + filter_hint(filter));

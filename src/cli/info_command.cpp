@@ -77,8 +77,8 @@ JsonValue device_json(Accelerator& accelerator, int index) {
 // Returns the compiler of kernels for the current device, or why there is none; empty if the driver does not accept
 // source code.
 std::string kernel_compiler(DriverAccelerator& accelerator) {
-  const auto* compiler =
-      static_cast<const aa_compiler_table*>(accelerator.extension(AA_COMPILER_EXTENSION, AA_COMPILER_VERSION));
+  const auto* compiler = static_cast<const abi::Calls<aa_compiler_table>*>(
+      accelerator.extension(AA_COMPILER_EXTENSION, AA_COMPILER_VERSION));
   if (!compiler) return {};
   char text[512] = "";
   try {
@@ -92,8 +92,8 @@ std::string kernel_compiler(DriverAccelerator& accelerator) {
 
 // Returns why the accelerator's collectives library cannot be used; "" if it can, or if the accelerator has none.
 std::string collectives_problem(DriverAccelerator& accelerator) {
-  const auto* table =
-      static_cast<const aa_collectives_table*>(accelerator.extension(AA_COLLECTIVES_EXTENSION, AA_COLLECTIVES_VERSION));
+  const auto* table = static_cast<const abi::Calls<aa_collectives_table>*>(
+      accelerator.extension(AA_COLLECTIVES_EXTENSION, AA_COLLECTIVES_VERSION));
   const std::string backend = accelerator.communication_backend_name();
   if (!table) {
     const bool of_the_host = backend.empty() || backend == "gloo" || backend == "mpi" || backend == "shm";

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "anyaccel/abi/collectives.h"
+#include "anyaccel/abi/table_calls.hpp"
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
 #include "comm/host_communicator.h"

@@ -109,7 +109,9 @@ LoadedDriver load_builtin(const BuiltinDriver& builtin) {
   std::lock_guard lock(mutex);
   LoadedDriver& driver = made[&builtin];
   if (!driver.table) {
-    const aa_driver* raw = builtin.query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services());
+    const aa_host* services = services_for(builtin.name);
+    name_services(services, builtin.name);
+    const aa_driver* raw = builtin.query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, services);
     driver = {apply_layers_from_environment(complete_table(raw, builtin.name)), built_in};
   }
   return driver;

@@ -9,9 +9,11 @@
 #include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/driver.h"
+#include "anyaccel/abi/fault.h"
 #include "anyaccel/abi/graph.h"
 #include "anyaccel/abi/host_code.h"
 #include "anyaccel/abi/host_memory.h"
+#include "anyaccel/abi/lazy.h"
 #include "anyaccel/abi/op_library.h"
 #include "anyaccel/abi/ops.h"
 #include "anyaccel/abi/profiler.h"
@@ -21,7 +23,8 @@ ANYACCEL_ABI_MEMBERS(PIN_OFFSET)
 #define PIN_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type " has another size");
 ANYACCEL_ABI_STRUCTS(PIN_SIZE)
 
-static aa_status* probe(aa_probe* out_probe) {
+static aa_status* probe(void* self, aa_probe* out_probe) {
+  (void)self;
   out_probe->state = AA_PROBE_ABSENT;
   out_probe->device_count = 0;
   out_probe->reason[0] = '\0';
@@ -42,9 +45,9 @@ static const aa_driver* query(uint32_t host_abi_min, uint32_t host_abi_max, cons
 
 int main(void) {
   aa_driver_query_fn function = query;
-  const aa_driver* table = function(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, NULL);
+  const aa_driver* table = function(AA_ABI_VERSION(2, 0), AA_ABI_CURRENT, NULL);
   aa_probe out_probe = {.struct_size = sizeof(aa_probe), .state = AA_PROBE_USABLE};
-  if (!table || table->probe(&out_probe) != NULL || out_probe.state != AA_PROBE_ABSENT) return 1;
+  if (!table || table->probe(table->self, &out_probe) != NULL || out_probe.state != AA_PROBE_ABSENT) return 1;
   if (AA_HAS_MEMBER(table, aa_driver, kernel_launch) == 0 || table->kernel_launch != NULL) return 2;
   return 0;
 }

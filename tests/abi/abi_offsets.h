@@ -9,6 +9,18 @@
 /* X(struct, member, offset in bytes) */
 /* clang-format off */
 #define ANYACCEL_ABI_MEMBERS(X) \
+  X(aa_option, key, 0) \
+  X(aa_option, value, 8) \
+  X(aa_option_info, key, 0) \
+  X(aa_option_info, help, 8) \
+  X(aa_option_info, fallback, 16) \
+  X(aa_scratch, struct_size, 0) \
+  X(aa_scratch, flags, 4) \
+  X(aa_scratch, size, 8) \
+  X(aa_scratch, stream, 16) \
+  X(aa_scratch, device, 24) \
+  X(aa_scratch, pointer, 32) \
+  X(aa_scratch, owner, 40) \
   X(aa_host, struct_size, 0) \
   X(aa_host, abi_version, 4) \
   X(aa_host, status_create, 8) \
@@ -17,6 +29,10 @@
   X(aa_host, status_native_code, 32) \
   X(aa_host, status_message, 40) \
   X(aa_host, log, 48) \
+  X(aa_host, cache_dir, 56) \
+  X(aa_host, scratch_acquire, 64) \
+  X(aa_host, scratch_release, 72) \
+  X(aa_host, reclaim, 80) \
   X(aa_tensor, data, 0) \
   X(aa_tensor, dtype, 8) \
   X(aa_tensor, ndim, 12) \
@@ -42,30 +58,82 @@
   X(aa_device_props, dtypes_computable, 352) \
   X(aa_device_props, dtypes_matrix, 360) \
   X(aa_device_props, dlpack_device_type, 368) \
-  X(aa_device_props, reserved, 372) \
+  X(aa_device_props, queue_depth, 372) \
+  X(aa_device_props, open_limit, 376) \
+  X(aa_device_props, exclusive, 380) \
+  X(aa_alloc, struct_size, 0) \
+  X(aa_alloc, flags, 4) \
+  X(aa_alloc, kind, 8) \
+  X(aa_alloc, numa_node, 12) \
+  X(aa_alloc, size, 16) \
+  X(aa_allocation, struct_size, 0) \
+  X(aa_allocation, kind, 4) \
+  X(aa_allocation, pointer, 8) \
+  X(aa_allocation, size, 16) \
+  X(aa_allocation, memory, 24) \
   X(aa_memory_info, struct_size, 0) \
   X(aa_memory_info, kind, 4) \
   X(aa_memory_info, device_index, 8) \
   X(aa_memory_info, reserved, 12) \
   X(aa_memory_info, base, 16) \
   X(aa_memory_info, size, 24) \
-  X(aa_option, key, 0) \
-  X(aa_option, value, 8) \
+  X(aa_memory_info, device_address, 32) \
+  X(aa_memory_info, memory, 40) \
+  X(aa_copy, struct_size, 0) \
+  X(aa_copy, flags, 4) \
+  X(aa_copy, destination, 8) \
+  X(aa_copy, source, 16) \
+  X(aa_copy, size, 24) \
+  X(aa_copy, direction, 32) \
+  X(aa_copy, hints, 36) \
+  X(aa_copy, destination_memory, 40) \
+  X(aa_copy, source_memory, 48) \
+  X(aa_fill, struct_size, 0) \
+  X(aa_fill, flags, 4) \
+  X(aa_fill, destination, 8) \
+  X(aa_fill, size, 16) \
+  X(aa_fill, pattern_size, 24) \
+  X(aa_fill, hints, 28) \
+  X(aa_fill, pattern, 32) \
+  X(aa_fill, memory, 40) \
+  X(aa_stream_params, struct_size, 0) \
+  X(aa_stream_params, flags, 4) \
+  X(aa_stream_params, priority, 8) \
+  X(aa_stream_params, hints, 12) \
+  X(aa_stream_params, host_stream, 16) \
+  X(aa_event_params, struct_size, 0) \
+  X(aa_event_params, flags, 4) \
   X(aa_initialize_params, struct_size, 0) \
   X(aa_initialize_params, option_count, 4) \
   X(aa_initialize_params, options, 8) \
   X(aa_initialize_params, library_path, 16) \
+  X(aa_device_open_params, struct_size, 0) \
+  X(aa_device_open_params, index, 4) \
+  X(aa_device_open_params, host_device, 8) \
+  X(aa_device_open_params, options, 16) \
+  X(aa_device_open_params, option_count, 24) \
+  X(aa_device_open_params, flags, 28) \
+  X(aa_module_params, struct_size, 0) \
+  X(aa_module_params, flags, 4) \
+  X(aa_module_params, image, 8) \
+  X(aa_module_params, size, 16) \
+  X(aa_module_params, format, 24) \
   X(aa_kernel_info, struct_size, 0) \
   X(aa_kernel_info, max_threads_per_block, 4) \
   X(aa_kernel_info, static_shared_bytes, 8) \
   X(aa_kernel_info, argument_count, 12) \
   X(aa_launch, struct_size, 0) \
-  X(aa_launch, grid, 4) \
-  X(aa_launch, block, 16) \
-  X(aa_launch, shared_bytes, 28) \
-  X(aa_launch, argument_count, 32) \
-  X(aa_launch, arguments, 40) \
-  X(aa_launch, argument_sizes, 48) \
+  X(aa_launch, flags, 4) \
+  X(aa_launch, grid, 8) \
+  X(aa_launch, block, 20) \
+  X(aa_launch, cluster, 32) \
+  X(aa_launch, shared_bytes, 44) \
+  X(aa_launch, argument_count, 48) \
+  X(aa_launch, hints, 52) \
+  X(aa_launch, arguments, 56) \
+  X(aa_launch, argument_sizes, 64) \
+  X(aa_launch, argument_kinds, 72) \
+  X(aa_launch, memories, 80) \
   X(aa_driver, struct_size, 0) \
   X(aa_driver, abi_version, 4) \
   X(aa_driver, name, 8) \
@@ -75,61 +143,86 @@
   X(aa_driver, communication_backend, 40) \
   X(aa_driver, visible_devices_env, 48) \
   X(aa_driver, export_env_prefixes, 56) \
-  X(aa_driver, probe, 64) \
-  X(aa_driver, initialize, 72) \
-  X(aa_driver, shutdown, 80) \
-  X(aa_driver, query_extension, 88) \
-  X(aa_driver, device_count, 96) \
-  X(aa_driver, device_props, 104) \
-  X(aa_driver, device_open, 112) \
-  X(aa_driver, device_close, 120) \
-  X(aa_driver, device_synchronize, 128) \
-  X(aa_driver, device_memory_info, 136) \
-  X(aa_driver, mem_alloc, 144) \
-  X(aa_driver, mem_free, 152) \
-  X(aa_driver, mem_query, 160) \
-  X(aa_driver, copy_async, 168) \
-  X(aa_driver, fill_async, 176) \
-  X(aa_driver, stream_create, 184) \
-  X(aa_driver, stream_destroy, 192) \
-  X(aa_driver, stream_query, 200) \
-  X(aa_driver, stream_synchronize, 208) \
-  X(aa_driver, stream_wait_event, 216) \
-  X(aa_driver, stream_native, 224) \
-  X(aa_driver, stream_host_call, 232) \
-  X(aa_driver, event_create, 240) \
-  X(aa_driver, event_destroy, 248) \
-  X(aa_driver, event_record, 256) \
-  X(aa_driver, event_query, 264) \
-  X(aa_driver, event_synchronize, 272) \
-  X(aa_driver, event_elapsed, 280) \
-  X(aa_driver, module_load, 288) \
-  X(aa_driver, module_unload, 296) \
-  X(aa_driver, kernel_get, 304) \
-  X(aa_driver, kernel_launch, 312) \
+  X(aa_driver, options, 64) \
+  X(aa_driver, option_count, 72) \
+  X(aa_driver, abi_draft, 76) \
+  X(aa_driver, priority, 80) \
+  X(aa_driver, flags, 84) \
+  X(aa_driver, self, 88) \
+  X(aa_driver, probe, 96) \
+  X(aa_driver, initialize, 104) \
+  X(aa_driver, shutdown, 112) \
+  X(aa_driver, query_extension, 120) \
+  X(aa_driver, device_count, 128) \
+  X(aa_driver, device_props, 136) \
+  X(aa_driver, device_open, 144) \
+  X(aa_driver, device_close, 152) \
+  X(aa_driver, device_synchronize, 160) \
+  X(aa_driver, device_memory_info, 168) \
+  X(aa_driver, device_native, 176) \
+  X(aa_driver, mem_alloc, 184) \
+  X(aa_driver, mem_free, 192) \
+  X(aa_driver, mem_query, 200) \
+  X(aa_driver, copy_async, 208) \
+  X(aa_driver, fill_async, 216) \
+  X(aa_driver, stream_create, 224) \
+  X(aa_driver, stream_destroy, 232) \
+  X(aa_driver, stream_query, 240) \
+  X(aa_driver, stream_synchronize, 248) \
+  X(aa_driver, stream_wait_event, 256) \
+  X(aa_driver, stream_native, 264) \
+  X(aa_driver, stream_host_call, 272) \
+  X(aa_driver, event_create, 280) \
+  X(aa_driver, event_destroy, 288) \
+  X(aa_driver, event_record, 296) \
+  X(aa_driver, event_query, 304) \
+  X(aa_driver, event_synchronize, 312) \
+  X(aa_driver, event_elapsed, 320) \
+  X(aa_driver, module_load, 328) \
+  X(aa_driver, module_unload, 336) \
+  X(aa_driver, kernel_get, 344) \
+  X(aa_driver, kernel_launch, 352) \
   X(aa_graph_table, struct_size, 0) \
   X(aa_graph_table, version, 4) \
-  X(aa_graph_table, capture_begin, 8) \
-  X(aa_graph_table, capture_end, 16) \
-  X(aa_graph_table, capture_status, 24) \
-  X(aa_graph_table, launch, 32) \
-  X(aa_graph_table, node_count, 40) \
-  X(aa_graph_table, destroy, 48) \
+  X(aa_graph_table, self, 8) \
+  X(aa_graph_table, capture_begin, 16) \
+  X(aa_graph_table, capture_end, 24) \
+  X(aa_graph_table, capture_status, 32) \
+  X(aa_graph_table, launch, 40) \
+  X(aa_graph_table, node_count, 48) \
+  X(aa_graph_table, destroy, 56) \
+  X(aa_register, struct_size, 0) \
+  X(aa_register, flags, 4) \
+  X(aa_register, pointer, 8) \
+  X(aa_register, size, 16) \
+  X(aa_registration, struct_size, 0) \
+  X(aa_registration, reserved, 4) \
+  X(aa_registration, device_address, 8) \
+  X(aa_registration, memory, 16) \
   X(aa_host_memory_table, struct_size, 0) \
   X(aa_host_memory_table, version, 4) \
-  X(aa_host_memory_table, register_range, 8) \
-  X(aa_host_memory_table, unregister_range, 16) \
-  X(aa_host_memory_table, alloc_on_node, 24) \
+  X(aa_host_memory_table, self, 8) \
+  X(aa_host_memory_table, register_range, 16) \
+  X(aa_host_memory_table, unregister_range, 24) \
+  X(aa_host_code_table, struct_size, 0) \
+  X(aa_host_code_table, version, 4) \
+  X(aa_host_code_table, self, 8) \
+  X(aa_host_code_table, target, 16) \
+  X(aa_host_code_table, threads, 24) \
+  X(aa_host_code_table, run, 32) \
   X(aa_norm_params, struct_size, 0) \
   X(aa_norm_params, eps, 4) \
   X(aa_norm_rope_params, struct_size, 0) \
   X(aa_norm_rope_params, eps, 4) \
   X(aa_norm_rope_params, interleaved, 8) \
+  X(aa_embedding_shard_params, struct_size, 0) \
+  X(aa_embedding_shard_params, reserved, 4) \
+  X(aa_embedding_shard_params, first, 8) \
+  X(aa_activation_params, struct_size, 0) \
+  X(aa_activation_params, kind, 4) \
   X(aa_norm_activation_params, struct_size, 0) \
   X(aa_norm_activation_params, eps, 4) \
   X(aa_norm_activation_params, kind, 8) \
-  X(aa_activation_params, struct_size, 0) \
-  X(aa_activation_params, kind, 4) \
   X(aa_rope_table_params, struct_size, 0) \
   X(aa_rope_table_params, scale, 4) \
   X(aa_rope_params, struct_size, 0) \
@@ -159,20 +252,24 @@
   X(aa_random_params, offset, 16) \
   X(aa_random_params, low, 24) \
   X(aa_random_params, high, 32) \
-  X(aa_embedding_shard_params, struct_size, 0) \
-  X(aa_embedding_shard_params, reserved, 4) \
-  X(aa_embedding_shard_params, first, 8) \
   X(aa_op_call, struct_size, 0) \
   X(aa_op_call, op, 4) \
   X(aa_op_call, tensors, 8) \
   X(aa_op_call, tensor_count, 16) \
   X(aa_op_call, params_size, 20) \
   X(aa_op_call, params, 24) \
+  X(aa_op_call, memories, 32) \
   X(aa_ops_table, struct_size, 0) \
   X(aa_ops_table, version, 4) \
-  X(aa_ops_table, find, 8) \
-  X(aa_ops_table, supports, 16) \
-  X(aa_ops_table, enqueue, 24) \
+  X(aa_ops_table, self, 8) \
+  X(aa_ops_table, find, 16) \
+  X(aa_ops_table, supports, 24) \
+  X(aa_ops_table, enqueue, 32) \
+  X(aa_op_services, struct_size, 0) \
+  X(aa_op_services, version, 4) \
+  X(aa_op_services, host, 8) \
+  X(aa_op_services, threads, 16) \
+  X(aa_op_services, run, 24) \
   X(aa_compile_result, struct_size, 0) \
   X(aa_compile_result, succeeded, 4) \
   X(aa_compile_result, image, 8) \
@@ -180,13 +277,14 @@
   X(aa_compile_result, format, 24) \
   X(aa_compile_result, log, 32) \
   X(aa_compile_result, owner, 40) \
-  X(aa_compiler_table, struct_size, 0) \
-  X(aa_compiler_table, version, 4) \
-  X(aa_compiler_table, languages, 8) \
-  X(aa_compiler_table, fingerprint, 16) \
-  X(aa_compiler_table, compile, 24) \
-  X(aa_compiler_table, release, 32) \
-  X(aa_compiler_table, kernel_tuning, 40) \
+  X(aa_compile, struct_size, 0) \
+  X(aa_compile, flags, 4) \
+  X(aa_compile, language, 8) \
+  X(aa_compile, name, 16) \
+  X(aa_compile, source, 24) \
+  X(aa_compile, source_size, 32) \
+  X(aa_compile, options, 40) \
+  X(aa_compile, option_count, 48) \
   X(aa_kernel_tuning, struct_size, 0) \
   X(aa_kernel_tuning, group_size, 4) \
   X(aa_kernel_tuning, lanes, 8) \
@@ -195,61 +293,90 @@
   X(aa_kernel_tuning, local_memory, 20) \
   X(aa_kernel_tuning, native_f16, 24) \
   X(aa_kernel_tuning, native_f64, 28) \
+  X(aa_compiler_table, struct_size, 0) \
+  X(aa_compiler_table, version, 4) \
+  X(aa_compiler_table, self, 8) \
+  X(aa_compiler_table, languages, 16) \
+  X(aa_compiler_table, fingerprint, 24) \
+  X(aa_compiler_table, compile, 32) \
+  X(aa_compiler_table, release, 40) \
+  X(aa_compiler_table, kernel_tuning, 48) \
   X(aa_profiler_table, struct_size, 0) \
   X(aa_profiler_table, version, 4) \
-  X(aa_profiler_table, range_push, 8) \
-  X(aa_profiler_table, range_pop, 16) \
-  X(aa_profiler_table, mark, 24) \
+  X(aa_profiler_table, self, 8) \
+  X(aa_profiler_table, range_push, 16) \
+  X(aa_profiler_table, range_pop, 24) \
+  X(aa_profiler_table, mark, 32) \
   X(aa_ceilings_table, struct_size, 0) \
   X(aa_ceilings_table, version, 4) \
-  X(aa_ceilings_table, measure, 8) \
-  X(aa_host_code_table, struct_size, 0) \
-  X(aa_host_code_table, version, 4) \
-  X(aa_host_code_table, target, 8) \
-  X(aa_host_code_table, threads, 16) \
-  X(aa_host_code_table, run, 24) \
-  X(aa_op_services, struct_size, 0) \
-  X(aa_op_services, version, 4) \
-  X(aa_op_services, host, 8) \
-  X(aa_op_services, threads, 16) \
-  X(aa_op_services, run, 24) \
+  X(aa_ceilings_table, self, 8) \
+  X(aa_ceilings_table, measure, 16) \
   X(aa_collectives_table, struct_size, 0) \
   X(aa_collectives_table, version, 4) \
-  X(aa_collectives_table, library, 8) \
-  X(aa_collectives_table, id_size, 16) \
-  X(aa_collectives_table, id_create, 24) \
-  X(aa_collectives_table, comm_create, 32) \
-  X(aa_collectives_table, comm_destroy, 40) \
-  X(aa_collectives_table, comm_abort, 48) \
-  X(aa_collectives_table, async_error, 56) \
-  X(aa_collectives_table, group_begin, 64) \
-  X(aa_collectives_table, group_end, 72) \
-  X(aa_collectives_table, all_reduce, 80) \
-  X(aa_collectives_table, reduce, 88) \
-  X(aa_collectives_table, broadcast, 96) \
-  X(aa_collectives_table, all_gather, 104) \
-  X(aa_collectives_table, reduce_scatter, 112) \
-  X(aa_collectives_table, send, 120) \
-  X(aa_collectives_table, recv, 128)
+  X(aa_collectives_table, self, 8) \
+  X(aa_collectives_table, library, 16) \
+  X(aa_collectives_table, id_size, 24) \
+  X(aa_collectives_table, id_create, 32) \
+  X(aa_collectives_table, comm_create, 40) \
+  X(aa_collectives_table, comm_destroy, 48) \
+  X(aa_collectives_table, comm_abort, 56) \
+  X(aa_collectives_table, async_error, 64) \
+  X(aa_collectives_table, group_begin, 72) \
+  X(aa_collectives_table, group_end, 80) \
+  X(aa_collectives_table, all_reduce, 88) \
+  X(aa_collectives_table, reduce, 96) \
+  X(aa_collectives_table, broadcast, 104) \
+  X(aa_collectives_table, all_gather, 112) \
+  X(aa_collectives_table, reduce_scatter, 120) \
+  X(aa_collectives_table, send, 128) \
+  X(aa_collectives_table, recv, 136) \
+  X(aa_step, struct_size, 0) \
+  X(aa_step, flags, 4) \
+  X(aa_step, key, 8) \
+  X(aa_lazy_table, struct_size, 0) \
+  X(aa_lazy_table, version, 4) \
+  X(aa_lazy_table, self, 8) \
+  X(aa_lazy_table, flush, 16) \
+  X(aa_lazy_table, step_begin, 24) \
+  X(aa_lazy_table, step_end, 32) \
+  X(aa_fault_table, struct_size, 0) \
+  X(aa_fault_table, version, 4) \
+  X(aa_fault_table, self, 8) \
+  X(aa_fault_table, inject, 16) \
+  X(aa_fault_table, executed, 24)
 
 /* X(struct, size in bytes) */
 #define ANYACCEL_ABI_STRUCTS(X) \
-  X(aa_host, 56) \
+  X(aa_option, 16) \
+  X(aa_option_info, 24) \
+  X(aa_scratch, 48) \
+  X(aa_host, 88) \
   X(aa_tensor, 112) \
   X(aa_probe, 524) \
-  X(aa_device_props, 376) \
-  X(aa_memory_info, 32) \
-  X(aa_option, 16) \
+  X(aa_device_props, 384) \
+  X(aa_alloc, 24) \
+  X(aa_allocation, 32) \
+  X(aa_memory_info, 48) \
+  X(aa_copy, 56) \
+  X(aa_fill, 48) \
+  X(aa_stream_params, 24) \
+  X(aa_event_params, 8) \
   X(aa_initialize_params, 24) \
+  X(aa_device_open_params, 32) \
+  X(aa_module_params, 32) \
   X(aa_kernel_info, 16) \
-  X(aa_launch, 56) \
-  X(aa_driver, 320) \
-  X(aa_graph_table, 56) \
+  X(aa_launch, 88) \
+  X(aa_driver, 360) \
+  X(aa_graph_table, 64) \
+  X(aa_register, 24) \
+  X(aa_registration, 24) \
   X(aa_host_memory_table, 32) \
+  X(aa_host_code_table, 40) \
   X(aa_norm_params, 8) \
   X(aa_norm_rope_params, 12) \
-  X(aa_norm_activation_params, 12) \
+  X(aa_embedding_shard_params, 16) \
   X(aa_activation_params, 8) \
+  X(aa_norm_activation_params, 12) \
   X(aa_rope_table_params, 8) \
   X(aa_rope_params, 8) \
   X(aa_attention_params, 16) \
@@ -259,17 +386,19 @@
   X(aa_sample_params, 20) \
   X(aa_frequency_params, 12) \
   X(aa_random_params, 40) \
-  X(aa_embedding_shard_params, 16) \
-  X(aa_op_call, 32) \
-  X(aa_ops_table, 32) \
-  X(aa_compile_result, 48) \
-  X(aa_compiler_table, 48) \
-  X(aa_kernel_tuning, 32) \
-  X(aa_profiler_table, 32) \
-  X(aa_ceilings_table, 16) \
-  X(aa_host_code_table, 32) \
+  X(aa_op_call, 40) \
+  X(aa_ops_table, 40) \
   X(aa_op_services, 32) \
-  X(aa_collectives_table, 136)
+  X(aa_compile_result, 48) \
+  X(aa_compile, 56) \
+  X(aa_kernel_tuning, 32) \
+  X(aa_compiler_table, 56) \
+  X(aa_profiler_table, 40) \
+  X(aa_ceilings_table, 24) \
+  X(aa_collectives_table, 144) \
+  X(aa_step, 16) \
+  X(aa_lazy_table, 40) \
+  X(aa_fault_table, 32)
 /* clang-format on */
 
 #endif /* ANYACCEL_TESTS_ABI_ABI_OFFSETS_H_ */

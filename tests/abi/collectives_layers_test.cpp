@@ -23,7 +23,7 @@ class CollectivesLayers : public testing::Test {
     ok(driver_->stream_create(device_, 0, 0, &stream_));
     const void* found = nullptr;
     ok(driver_->query_extension(instance_, AA_COLLECTIVES_EXTENSION, AA_COLLECTIVES_VERSION, &found));
-    table_ = static_cast<const aa_collectives_table*>(found);
+    table_ = static_cast<const abi::Calls<aa_collectives_table>*>(found);
     size_t size = 0;
     ok(table_->id_size(instance_, &size));
     id_.resize(size);
@@ -52,11 +52,11 @@ class CollectivesLayers : public testing::Test {
     ok(driver_->mem_free(device_, AA_MEMORY_DEVICE, pointer, elements * sizeof(float)));
   }
 
-  const aa_driver* driver_ = nullptr;
+  const abi::DriverCalls* driver_ = nullptr;
   aa_instance* instance_ = nullptr;
   aa_device* device_ = nullptr;
   aa_stream* stream_ = nullptr;
-  const aa_collectives_table* table_ = nullptr;
+  const abi::Calls<aa_collectives_table>* table_ = nullptr;
   std::vector<char> id_;
 };
 
@@ -171,10 +171,10 @@ TEST_F(CollectivesLayers, TraceWritesEveryCall) {
 // The operations may be missing; a library that cannot even make communicators is none.
 TEST_F(CollectivesLayers, OperationsThatAreMissingBecomeStubs) {
   open("validate");
-  aa_collectives_table raw = *table_;
+  abi::Calls<aa_collectives_table> raw = *table_;
   raw.struct_size =
       offsetof(aa_collectives_table, all_reduce);  // what lies behind is beyond what the driver says it has
-  const aa_collectives_table* table = complete_extension(&raw, "old");
+  const abi::Calls<aa_collectives_table>* table = complete_extension(&raw, "old");
   ASSERT_NE(table, nullptr);
   ok(table->group_begin(instance_));
   ok(table->group_end(instance_));

@@ -37,7 +37,8 @@ class DriverClass : public testing::Test {
     return status;
   }
 
-  const aa_driver* table_ = fake::raw_table();
+  const anyaccel::abi::DriverCalls calls_ = anyaccel::abi::calls(*fake::raw_table());
+  const anyaccel::abi::DriverCalls* table_ = &calls_;
   aa_instance* instance_ = nullptr;
   aa_device* device_ = nullptr;
 };
@@ -115,7 +116,7 @@ TEST_F(DriverClass, ModulesKernelsAndNotFound) {
 TEST_F(DriverClass, CompileResultsAreGivenBack) {
   const void* found = nullptr;
   ASSERT_EQ(table_->query_extension(instance_, AA_COMPILER_EXTENSION, 1, &found), nullptr);
-  const auto& compiler = *static_cast<const aa_compiler_table*>(found);
+  const auto compiler = anyaccel::abi::calls(*static_cast<const aa_compiler_table*>(found));
   aa_compile_result result{};
   result.struct_size = sizeof(result);
   ASSERT_EQ(compiler.compile(device_, "c", "name", "good", 4, nullptr, 0, &result), nullptr);
@@ -142,22 +143,54 @@ TEST_F(DriverClass, RefusesWhatNoDriverNeedsToCheck) {
   EXPECT_EQ(StatusRef(table_->fill_async(stream, bytes, other, 4, 15)).code(), AA_INVALID_ARGUMENT);
   EXPECT_EQ(table_->copy_async(stream, nullptr, nullptr, 0, AA_COPY_HOST_TO_DEVICE), nullptr);
   EXPECT_EQ(bytes[0], 0);
+  // Flags of the future are refused, with nothing done.
+  auto copy = anyaccel::abi::sized<aa_copy>();
+  copy.destination = bytes;
+  copy.source = other;
+  copy.size = 16;
+  copy.flags = 1u << 7;
+  EXPECT_EQ(StatusRef(table_->copy_async(stream, &copy)).code(), AA_UNIMPLEMENTED);
+  EXPECT_EQ(bytes[0], 0);
+  auto params = anyaccel::abi::sized<aa_stream_params>();
+  params.flags = 1u << 9;
+  aa_stream* second = nullptr;
+  EXPECT_EQ(StatusRef(table_->stream_create(device_, &params, &second)).code(), AA_UNIMPLEMENTED);
+  EXPECT_EQ(table_->stream_destroy(stream), nullptr);
+}
+
+// A caller built for an older version has shorter structs: what they lack is zero.
+TEST_F(DriverClass, ShorterStructsOfOlderHostsAreCompleted) {
+  struct Guarded {
+    aa_copy copy;
+    unsigned char beyond[64];
+  } guarded{};
+  char bytes[8] = {}, source[8] = "seven..";
+  guarded.copy.struct_size = offsetof(aa_copy, destination_memory);
+  guarded.copy.destination = bytes;
+  guarded.copy.source = source;
+  guarded.copy.size = sizeof(bytes);
+  guarded.copy.direction = AA_COPY_HOST_TO_DEVICE;
+  std::memset(static_cast<void*>(&guarded.copy.destination_memory), 0x5a, 16);  // not the caller's
+  aa_stream* stream = nullptr;
+  ASSERT_EQ(table_->stream_create(device_, 0, 0, &stream), nullptr);
+  EXPECT_EQ(table_->copy_async(stream, &guarded.copy), nullptr);
+  EXPECT_STREQ(bytes, "seven..");
   EXPECT_EQ(table_->stream_destroy(stream), nullptr);
 }
 
 // What a driver that overrides nothing optional answers.
 class BareStream final : public anyaccel::abi::Stream {
  public:
-  void copy(void*, const void*, size_t, aa_copy_direction) override {}
+  void copy(const aa_copy&) override {}
   void synchronize() override {}
   void close() override { throw anyaccel::abi::Failure(AA_INTERNAL, "the last call failed"); }
 };
 class BareDevice final : public anyaccel::abi::Device {
  public:
   void synchronize() override {}
-  void* mem_alloc(int32_t, size_t) override { return nullptr; }
-  void mem_free(int32_t, void*, size_t) override {}
-  std::unique_ptr<anyaccel::abi::Stream> stream_create(int32_t, uint32_t) override {
+  void mem_alloc(const aa_alloc&, aa_allocation&) override {}
+  void mem_free(const aa_allocation&) override {}
+  std::unique_ptr<anyaccel::abi::Stream> stream_create(const aa_stream_params&) override {
     return std::make_unique<BareStream>();
   }
 };
@@ -170,15 +203,17 @@ class BareDriver final : public anyaccel::abi::Driver {
   }
   int32_t device_count() override { return 1; }
   void device_props(int32_t, aa_device_props&) override {}
-  std::unique_ptr<anyaccel::abi::Device> device_open(int32_t index) override {
-    return index == 0 ? std::make_unique<BareDevice>() : nullptr;
+  std::unique_ptr<anyaccel::abi::Device> device_open(const aa_device_open_params& params) override {
+    return params.index == 0 ? std::make_unique<BareDevice>() : nullptr;
   }
 };
 
 TEST(DriverClassDefaults, OptionalFunctionsAreUnimplemented) {
-  const aa_driver* table =
-      anyaccel::abi::driver_query<BareDriver>(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services());
-  ASSERT_NE(table, nullptr);
+  const aa_driver* raw =
+      anyaccel::abi::driver_query<BareDriver>(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services());
+  ASSERT_NE(raw, nullptr);
+  const auto bare = anyaccel::abi::calls(*raw);
+  const auto* table = &bare;
   EXPECT_STREQ(table->name, "bare");
   EXPECT_STREQ(table->vendor, "");
   EXPECT_STREQ(table->sanitizer, "none");
@@ -214,15 +249,15 @@ TEST(DriverClassDefaults, OptionalFunctionsAreUnimplemented) {
 TEST(DriverClassQuery, NegotiatesVersions) {
   const auto query = anyaccel::abi::driver_query<BareDriver>;
   const aa_host* host = host_services();
-  EXPECT_NE(query(AA_ABI_VERSION(1, 0), AA_ABI_VERSION(1, 0), host), nullptr);
-  EXPECT_NE(query(AA_ABI_VERSION(1, 0), AA_ABI_VERSION(1, 99), host), nullptr);
-  EXPECT_EQ(query(AA_ABI_VERSION(2, 0), AA_ABI_VERSION(2, 0), host), nullptr);
+  EXPECT_NE(query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_VERSION(AA_ABI_MAJOR, 0), host), nullptr);
+  EXPECT_NE(query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_VERSION(AA_ABI_MAJOR, 99), host), nullptr);
+  EXPECT_EQ(query(AA_ABI_VERSION(AA_ABI_MAJOR + 1, 0), AA_ABI_VERSION(AA_ABI_MAJOR + 1, 0), host), nullptr);
   EXPECT_EQ(query(AA_ABI_VERSION(0, 1), AA_ABI_VERSION(0, 9), host), nullptr);
-  EXPECT_EQ(query(AA_ABI_VERSION(1, AA_ABI_MINOR + 1), AA_ABI_VERSION(1, 99), host), nullptr);
-  EXPECT_EQ(query(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, nullptr), nullptr);
+  EXPECT_EQ(query(AA_ABI_VERSION(AA_ABI_MAJOR, AA_ABI_MINOR + 1), AA_ABI_VERSION(AA_ABI_MAJOR, 99), host), nullptr);
+  EXPECT_EQ(query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, nullptr), nullptr);
   aa_host small = *host;
   small.struct_size = offsetof(aa_host, status_message);
-  EXPECT_EQ(query(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, &small), nullptr);
+  EXPECT_EQ(query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, &small), nullptr);
 }
 
 TEST(DriverClassText, CopyTextCutsAndTerminates) {

@@ -59,13 +59,13 @@ class Graph final : public abi::Graph {
 class Stream final : public abi::Stream {
  public:
   ~Stream() override { ++destroyed_streams; }
-  void copy(void* destination, const void* source, size_t size, aa_copy_direction) override {
-    run([=] { std::memcpy(destination, source, size); });
+  void copy(const aa_copy& what) override {
+    run([=] { std::memcpy(what.destination, what.source, what.size); });
   }
-  void fill(void* destination, const void* pattern, size_t pattern_size, size_t size) override {
-    std::vector<unsigned char> bytes(size);
-    for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<const unsigned char*>(pattern)[i % pattern_size];
-    run([=] { std::memcpy(destination, bytes.data(), size); });
+  void fill(const aa_fill& what) override {
+    std::vector<unsigned char> bytes(what.size);
+    for (size_t i = 0; i < what.size; ++i) bytes[i] = what.pattern[i % what.pattern_size];
+    run([destination = what.destination, bytes] { std::memcpy(destination, bytes.data(), bytes.size()); });
   }
   bool query() override { return true; }
   void synchronize() override {
@@ -76,7 +76,7 @@ class Stream final : public abi::Stream {
     run([=] { function(user); });
   }
   void launch(abi::Kernel&, const aa_launch&) override {}
-  void enqueue_op(const aa_op_call&) override {}
+  bool enqueue_op(const aa_op_call&) override { return true; }
   void capture_begin() override {
     if (capturing_) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is capturing already");
     capturing_ = true;
@@ -104,27 +104,23 @@ class Device final : public abi::Device {
  public:
   void synchronize() override {}
   void memory_info(int64_t& free, int64_t& total) override { free = total = 1 << 30; }
-  void* mem_alloc(int32_t kind, size_t size) override {
+  void mem_alloc(const aa_alloc& what, aa_allocation& out) override {
     if (on_alloc) on_alloc();
-    if (kind > AA_MEMORY_PINNED) abi::unimplemented("mem_alloc");
-    return std::aligned_alloc(64, (size + 63) / 64 * 64);
+    if (what.kind > AA_MEMORY_PINNED) abi::unimplemented("mem_alloc");
+    out.pointer = std::aligned_alloc(64, (what.size + 63) / 64 * 64);
   }
-  void mem_free(int32_t, void* pointer, size_t) override { std::free(pointer); }
-  std::unique_ptr<abi::Stream> stream_create(int32_t, uint32_t) override { return std::make_unique<Stream>(); }
-  std::unique_ptr<abi::Event> event_create(uint32_t) override { return std::make_unique<Event>(); }
-  std::unique_ptr<abi::Module> module_load(const void*, size_t, const char*) override {
-    return std::make_unique<Module>();
-  }
-  void register_range(void*, size_t) override {}
+  void mem_free(const aa_allocation& what) override { std::free(what.pointer); }
+  std::unique_ptr<abi::Stream> stream_create(const aa_stream_params&) override { return std::make_unique<Stream>(); }
+  std::unique_ptr<abi::Event> event_create(const aa_event_params&) override { return std::make_unique<Event>(); }
+  std::unique_ptr<abi::Module> module_load(const aa_module_params&) override { return std::make_unique<Module>(); }
+  void register_range(const aa_register& what, aa_registration& out) override { out.device_address = what.pointer; }
   void unregister_range(void*) override {}
-  void* alloc_on_node(size_t size, int32_t) override { return mem_alloc(AA_MEMORY_PINNED, size); }
   bool supports_op(const aa_op_call&) override { return true; }
   const char* compile_languages() override { return "c"; }
   std::string compile_fingerprint() override { return "fake 1"; }
-  abi::CompileOutput compile(const char*, const char*, const char* source, size_t size, const char* const*,
-                             size_t) override {
+  abi::CompileOutput compile(const aa_compile& what) override {
     abi::CompileOutput output;
-    output.succeeded = std::string_view(source, size) != "error";
+    output.succeeded = std::string_view(what.source, what.source_size) != "error";
     output.image = {1, 2, 3};
     output.format = "fake";
     output.log = output.succeeded ? "" : "line 1: wrong";
@@ -152,9 +148,10 @@ class Driver : public abi::Driver {
     props.caps = AA_CAP_EVENT_TIMING | AA_CAP_PINNED_HOST | AA_CAP_HOST_CALL | AA_CAP_KERNELS;
     props.total_memory = 1 << 30;
     props.alignment = 64;
+    props.queue_depth = 1000;
     props.dtypes_storable = 1u << AA_DTYPE_F32;
   }
-  std::unique_ptr<abi::Device> device_open(int32_t) override { return std::make_unique<Device>(); }
+  std::unique_ptr<abi::Device> device_open(const aa_device_open_params&) override { return std::make_unique<Device>(); }
   int32_t find_op(const char* name) override { return std::strcmp(name, "add") == 0 ? 5 : -1; }
   void range_push(const char*, const char*, const char*) override {}
   void range_pop(const char*) override {}
@@ -163,7 +160,7 @@ class Driver : public abi::Driver {
 
 // The driver's own table, as a plugin would give it.
 inline const aa_driver* raw_table() {
-  return abi::driver_query<Driver>(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, anyaccel::host_services());
+  return abi::driver_query<Driver>(AA_ABI_VERSION(2, 0), AA_ABI_CURRENT, anyaccel::host_services());
 }
 
 }  // namespace fake

@@ -27,29 +27,29 @@ TEST(HostServices, StatusKeepsWhatItWasGiven) {
   const aa_host* host = host_services();
   ASSERT_EQ(host->struct_size, sizeof(aa_host));
   EXPECT_EQ(host->abi_version, AA_ABI_CURRENT);
-  aa_status* status = host->status_create(AA_NOT_FOUND, -9, "not terminated!", 3);
+  aa_status* status = host->status_create(host, AA_NOT_FOUND, -9, "not terminated!", 3);
   ASSERT_NE(status, nullptr);
-  EXPECT_EQ(host->status_code(status), AA_NOT_FOUND);
-  EXPECT_EQ(host->status_native_code(status), -9);
-  EXPECT_STREQ(host->status_message(status), "not");
+  EXPECT_EQ(host->status_code(host, status), AA_NOT_FOUND);
+  EXPECT_EQ(host->status_native_code(host, status), -9);
+  EXPECT_STREQ(host->status_message(host, status), "not");
   EXPECT_EQ(live_status_count(), 1);
-  host->status_release(status);
+  host->status_release(host, status);
   EXPECT_EQ(live_status_count(), 0);
 }
 
 TEST(HostServices, NullAndOddArgumentsAreSafe) {
   const aa_host* host = host_services();
-  EXPECT_EQ(host->status_code(nullptr), AA_OK);
-  EXPECT_EQ(host->status_native_code(nullptr), 0);
-  EXPECT_STREQ(host->status_message(nullptr), "");
-  host->status_release(nullptr);
-  const StatusRef no_text(host->status_create(AA_INTERNAL, 0, nullptr, 100));
+  EXPECT_EQ(host->status_code(host, nullptr), AA_OK);
+  EXPECT_EQ(host->status_native_code(host, nullptr), 0);
+  EXPECT_STREQ(host->status_message(host, nullptr), "");
+  host->status_release(host, nullptr);
+  const StatusRef no_text(host->status_create(host, AA_INTERNAL, 0, nullptr, 100));
   EXPECT_EQ(no_text.message(), "");
   // A status is an error whatever its code says.
-  EXPECT_EQ(StatusRef(host->status_create(AA_OK, 0, "", 0)).code(), AA_UNKNOWN);
-  EXPECT_EQ(StatusRef(host->status_create(12345, 0, "", 0)).code(), AA_UNKNOWN);
-  EXPECT_EQ(StatusRef(host->status_create(-1, 0, "", 0)).code(), AA_UNKNOWN);
-  host->log(99, nullptr, 5);
+  EXPECT_EQ(StatusRef(host->status_create(host, AA_OK, 0, "", 0)).code(), AA_UNKNOWN);
+  EXPECT_EQ(StatusRef(host->status_create(host, 12345, 0, "", 0)).code(), AA_UNKNOWN);
+  EXPECT_EQ(StatusRef(host->status_create(host, -1, 0, "", 0)).code(), AA_UNKNOWN);
+  host->log(host, 99, nullptr, 5);
 }
 
 TEST(HostServices, LongMessagesAreCut) {

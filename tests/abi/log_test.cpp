@@ -59,9 +59,9 @@ TEST_F(Log, DriversWriteThroughTheHost) {
   set_log_level(LogLevel::warning);
   const std::string text = "from a driver";
   EXPECT_EQ(written([&] {
-              host_services()->log(AA_LOG_INFO, text.data(), text.size());
-              host_services()->log(AA_LOG_WARNING, text.data(), 4);
-              host_services()->log(1000, text.data(), text.size());
+              host_services()->log(host_services(), AA_LOG_INFO, text.data(), text.size());
+              host_services()->log(host_services(), AA_LOG_WARNING, text.data(), 4);
+              host_services()->log(host_services(), 1000, text.data(), text.size());
             }),
             "anyaccel: warning: from\nanyaccel: error: from a driver\n");
 }

@@ -20,10 +20,10 @@ namespace {
 // The code that a function answers to arguments of zeros; the driver's own functions answer AA_DATA_LOSS.
 template <auto Member>
 struct Call;
-template <class Table, class... Args, aa_status* (*Table::*Member)(Args...)>
+template <class Table, class... Args, aa_status* (*Table::*Member)(void*, Args...)>
 struct Call<Member> {
   static int32_t code(const Table* table) {
-    const StatusRef status((table->*Member)(Args{}...));
+    const StatusRef status((table->*Member)(table->self, Args{}...));
     return status.code();
   }
 };
@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      Mode{"short", "host_memory compiler profiler collectives"},
                                      Mode{"mixed",
                                           "graph host_memory host_code ops compiler profiler ceilings "
-                                          "collectives"}),
+                                          "collectives lazy fault"}),
                      testing::Values("", "validate", "trace")),
     [](const auto& info) {
       const std::string layer = std::get<1>(info.param);

@@ -31,17 +31,17 @@ TEST_P(BrokenPlugin, IsRefusedByName) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, BrokenPlugin,
-                         testing::Values(std::pair("not_a_library", "shared library"),
-                                         std::pair("no_entry", AA_DRIVER_QUERY_SYMBOL), std::pair("wrong_major", "7.3"),
-                                         std::pair("no_common_version", "1.0"),
-                                         std::pair("garbage_table", "this host speaks version"),
-                                         std::pair("missing_required", "mem_alloc, stream_synchronize"),
-                                         std::pair("throws_from_query", "thrown by the query function"),
-                                         std::pair("data_entry", "is data, not a function"),
-                                         std::pair("untyped_entry", "is data, not a function"),
-                                         std::pair("no_such_file", "no such file")),
-                         [](const auto& info) { return info.param.first; });
+INSTANTIATE_TEST_SUITE_P(
+    All, BrokenPlugin,
+    testing::Values(std::pair("not_a_library", "shared library"), std::pair("no_entry", AA_DRIVER_QUERY_SYMBOL),
+                    std::pair("wrong_major", "8.3"),
+                    std::pair("version_1", "it speaks version 1.3 of the plugin interface; this program speaks 2.0"),
+                    std::pair("no_common_version", "2.0"), std::pair("garbage_table", "this host speaks version"),
+                    std::pair("missing_required", "mem_alloc, stream_synchronize"),
+                    std::pair("throws_from_query", "thrown by the query function"),
+                    std::pair("data_entry", "is data, not a function"),
+                    std::pair("untyped_entry", "is data, not a function"), std::pair("no_such_file", "no such file")),
+    [](const auto& info) { return info.param.first; });
 
 TEST(Plugins, BadProbesAreUnusable) {
   const Candidate garbage = probe_driver(load_plugin(file_of("garbage_probe")));
@@ -77,7 +77,7 @@ TEST(Plugins, TheMinimalOnePassesConformance) {
   const LoadedDriver driver = load_plugin(file_of("minimal"));
   set_log_level(LogLevel::off);
   for (const char* layers : {"", "validate"}) {
-    const aa_driver* table = apply_layers(driver.table, layers);
+    const abi::DriverCalls* table = apply_layers(driver.table, layers);
     for (const auto& result : conformance::run_conformance(table, host_services()).cases) {
       EXPECT_NE(result.outcome, conformance::Outcome::fail)
           << result.group << "." << result.name << ": " << result.message;

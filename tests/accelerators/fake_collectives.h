@@ -95,9 +95,7 @@ inline constexpr LibraryTable tccl{.name = "tccl",
 
 class HostStream final : public abi::Stream {
  public:
-  void copy(void* destination, const void* source, size_t size, aa_copy_direction) override {
-    std::memcpy(destination, source, size);
-  }
+  void copy(const aa_copy& what) override { std::memcpy(what.destination, what.source, what.size); }
   void synchronize() override {}
 };
 

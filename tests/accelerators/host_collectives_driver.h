@@ -28,12 +28,14 @@ class Device final : public abi::Device {
  public:
   Device(const collectives::Library& library, int number) : library_(library), number_(number) {}
   void synchronize() override {}
-  void* mem_alloc(int32_t, size_t size) override { return std::aligned_alloc(64, (size + 63) / 64 * 64); }
-  void mem_free(int32_t, void* pointer, size_t) override { std::free(pointer); }
-  std::unique_ptr<abi::Stream> stream_create(int32_t, uint32_t) override {
+  void mem_alloc(const aa_alloc& what, aa_allocation& out) override {
+    out.pointer = std::aligned_alloc(64, (what.size + 63) / 64 * 64);
+  }
+  void mem_free(const aa_allocation& what) override { std::free(what.pointer); }
+  std::unique_ptr<abi::Stream> stream_create(const aa_stream_params&) override {
     return std::make_unique<collectives::HostStream>();
   }
-  std::unique_ptr<abi::Event> event_create(uint32_t) override { return std::make_unique<Event>(); }
+  std::unique_ptr<abi::Event> event_create(const aa_event_params&) override { return std::make_unique<Event>(); }
   std::unique_ptr<abi::Communicator> comm_create(const void* id, int32_t rank, int32_t size) override {
     return std::make_unique<collectives::LibraryCommunicator>(
         library_, std::make_unique<collectives::HostDevice>(number_), id, rank, size);
@@ -64,10 +66,11 @@ class Driver final : public abi::Driver {
     abi::copy_text(props.name, "host memory");
     props.total_memory = 1 << 30;
     props.alignment = 64;
+    props.queue_depth = 1000;
     props.dtypes_storable = ~uint64_t{0};
   }
-  std::unique_ptr<abi::Device> device_open(int32_t index) override {
-    return std::make_unique<Device>(*library_, index);
+  std::unique_ptr<abi::Device> device_open(const aa_device_open_params& params) override {
+    return std::make_unique<Device>(*library_, params.index);
   }
   void collectives_library(const char*& name, const char*& version) override {
     name = library_->name();
@@ -82,9 +85,9 @@ class Driver final : public abi::Driver {
   std::unique_ptr<collectives::Library> library_;
 };
 
-inline const aa_driver* table() {
+inline const abi::DriverCalls* table() {
   return anyaccel::complete_table(
-      abi::driver_query<Driver>(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, anyaccel::host_services()), "tests");
+      abi::driver_query<Driver>(AA_ABI_VERSION(2, 0), AA_ABI_CURRENT, anyaccel::host_services()), "tests");
 }
 
 }  // namespace host_collectives

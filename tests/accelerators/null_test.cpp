@@ -18,9 +18,9 @@ namespace {
 class NullDriver : public testing::TestWithParam<const char*> {};
 
 TEST_P(NullDriver, PassesConformance) {
-  const aa_driver* raw = anyaccel_null_driver_query(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services());
+  const aa_driver* raw = anyaccel_null_driver_query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services());
   ASSERT_NE(raw, nullptr);
-  const aa_driver* table = apply_layers(complete_table(raw, "built in"), GetParam());
+  const abi::DriverCalls* table = apply_layers(complete_table(raw, "built in"), GetParam());
   set_log_level(LogLevel::off);  // the suite provokes errors
   testing::internal::CaptureStderr();
   const auto results = conformance::run_conformance(table, host_services()).cases;
@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(Layers, NullDriver, testing::Values("", "validate", "tr
                          });
 
 TEST(Conformance, FilterChoosesCases) {
-  const aa_driver* raw = anyaccel_null_driver_query(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services());
+  const aa_driver* raw = anyaccel_null_driver_query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services());
   const auto results = conformance::run_conformance(raw, host_services(), "copies.in_order,fills.").cases;
   ASSERT_EQ(results.size(), 4u);
   for (const auto& result : results) EXPECT_TRUE(result.group == "fills" || result.name == "in_order");
@@ -58,9 +58,9 @@ TEST(Conformance, FilterChoosesCases) {
 
 // The suite must find what is wrong: a driver whose copies do nothing.
 TEST(Conformance, FindsBrokenDrivers) {
-  aa_driver broken = *anyaccel_null_driver_query(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services());
-  broken.copy_async = [](aa_stream*, void*, const void*, size_t, int32_t) -> aa_status* { return nullptr; };
-  broken.event_query = [](aa_event*, int32_t* out_done) -> aa_status* {
+  aa_driver broken = *anyaccel_null_driver_query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services());
+  broken.copy_async = [](void*, aa_stream*, const aa_copy*) -> aa_status* { return nullptr; };
+  broken.event_query = [](void*, aa_event*, int32_t* out_done) -> aa_status* {
     *out_done = 2;
     return nullptr;
   };
@@ -76,8 +76,8 @@ TEST(Conformance, FindsBrokenDrivers) {
 }
 
 TEST(Conformance, SkipsWhatIsNotThere) {
-  aa_driver absent = *anyaccel_null_driver_query(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services());
-  absent.probe = [](aa_probe* probe) -> aa_status* {
+  aa_driver absent = *anyaccel_null_driver_query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services());
+  absent.probe = [](void*, aa_probe* probe) -> aa_status* {
     probe->state = AA_PROBE_ABSENT;
     probe->device_count = 0;
     if (probe->struct_size == sizeof(aa_probe)) {

@@ -17,7 +17,8 @@ namespace {
 // An accelerator that names a library as its own.
 class Named final : public DriverAccelerator {
  public:
-  Named(const aa_driver* driver, std::string backend) : DriverAccelerator(driver), backend_(std::move(backend)) {}
+  Named(const abi::DriverCalls* driver, std::string backend)
+      : DriverAccelerator(driver), backend_(std::move(backend)) {}
   std::string communication_backend_name() const override { return backend_; }
 
  private:

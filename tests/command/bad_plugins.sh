@@ -20,6 +20,7 @@ expect() {  # plugin, text
 expect not_a_library "cannot be opened as a shared library"
 expect no_entry "anyaccel_driver_query"
 expect wrong_major "version"
+expect version_1 "it speaks version 1.3 of the plugin interface"
 expect throws_from_query "threw"
 
 # Probes that misbehave are reasons, not crashes.

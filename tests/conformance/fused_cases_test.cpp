@@ -13,7 +13,7 @@ namespace {
 using testing::FusedDriver;
 
 std::vector<conformance::CaseResult> run(const FusedDriver& driver) {
-  return conformance::run_conformance(&driver.table(), host_services(), "op.norm_").cases;
+  return conformance::run_conformance(&driver.table(), host_services(), "op.norm_", {}, {.in_process = true}).cases;
 }
 
 TEST(FusedConformance, RightOnesPass) {
@@ -28,8 +28,8 @@ TEST(FusedConformance, RightOnesPass) {
 }
 
 TEST(FusedConformance, MissingOnesAreUnsupported) {
-  const aa_driver* cpu =
-      complete_table(anyaccel_cpu_driver_query(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services()), "built in");
+  const aa_driver* cpu = complete_table(
+      anyaccel_cpu_driver_query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services()), "built in");
   for (const auto& result : conformance::run_conformance(cpu, host_services(), "op.norm_").cases) {
     EXPECT_EQ(result.outcome, conformance::Outcome::unsupported) << result.message;
   }

@@ -20,7 +20,7 @@ namespace {
 
 using conformance::Outcome;
 
-const aa_driver* good = nullptr;
+const abi::DriverCalls* good = nullptr;
 
 aa_driver null_driver() {
   good = complete_table(anyaccel_null_driver_query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services()),
@@ -89,7 +89,9 @@ TEST(Isolation, WhatFailsToOpenIsNotTriedForEachCase) {
 
 TEST(Isolation, UsableAndNotThereIsAFailure) {
   aa_driver driver = null_driver();
-  driver.initialize = [](auto...) { return host_services()->status_create(AA_UNAVAILABLE, 0, "not today", 9); };
+  driver.initialize = [](auto...) {
+    return host_services()->status_create(host_services(), AA_UNAVAILABLE, 0, "not today", 9);
+  };
   const auto results = run(driver, "copies.");
   EXPECT_EQ(results.at("copies.there_and_back").outcome, Outcome::unavailable);
   const auto& opens = results.at("life.opens");  // though the filter does not take it
@@ -115,14 +117,14 @@ TEST(Isolation, AHangInClosingIsToldOnce) {
 
 TEST(Isolation, ClosedFileDescriptorsAndPrintsChangeNoReport) {
   aa_driver driver = null_driver();
-  driver.fill_async = [](aa_stream* stream, void* to, const void* pattern, size_t pattern_size, size_t size) {
+  driver.fill_async = [](void*, aa_stream* stream, const aa_fill* what) {
     for (int file = 3; file < 1000; ++file) close(file);
-    return good->fill_async(stream, to, pattern, pattern_size, size);
+    return good->fill_async(stream, what);
   };
   EXPECT_EQ(run(driver, "fills.every_pattern").at("fills.every_pattern").outcome, Outcome::pass);
-  driver.fill_async = [](aa_stream* stream, void* to, const void* pattern, size_t pattern_size, size_t size) {
+  driver.fill_async = [](void*, aa_stream* stream, const aa_fill* what) {
     std::puts("hello from the driver");
-    return good->fill_async(stream, to, pattern, pattern_size, size);
+    return good->fill_async(stream, what);
   };
   testing::internal::CaptureStdout();
   const auto printed = run(driver, "fills.every_pattern").at("fills.every_pattern");
@@ -134,7 +136,7 @@ TEST(Isolation, ClosedFileDescriptorsAndPrintsChangeNoReport) {
 // The flag is promised and nothing in the suite could test it: streams without host calls hold nothing back.
 TEST(Isolation, APromiseThatNoCaseTestedIsAFailure) {
   aa_driver driver = null_driver();
-  driver.device_props = [](aa_instance* instance, int32_t index, aa_device_props* out) {
+  driver.device_props = [](void*, aa_instance* instance, int32_t index, aa_device_props* out) {
     aa_status* status = good->device_props(instance, index, out);
     if (!status && out->struct_size == sizeof(*out)) {
       out->caps &= ~AA_CAP_HOST_CALL;

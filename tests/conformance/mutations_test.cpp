@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "accelerators/cpu/cpu_driver.h"
@@ -18,10 +19,10 @@
 namespace anyaccel {
 namespace {
 
-// What the wrong functions know: the functions of a table get no pointer to it.
-const aa_driver* good = nullptr;
-aa_ops_table good_ops;
-aa_graph_table good_graph;
+// What the wrong functions go on to.
+const abi::DriverCalls* good = nullptr;
+abi::Calls<aa_ops_table> good_ops;
+abi::Calls<aa_graph_table> good_graph;
 aa_ops_table bad_ops;
 aa_graph_table bad_graph;
 aa_instance* the_instance = nullptr;
@@ -29,21 +30,21 @@ pid_t first_process = 0;
 void* first_block = nullptr;
 
 aa_status* status_of(aa_code code, const char* message = "broken on purpose") {
-  return host_services()->status_create(code, 0, message, std::strlen(message));
+  return host_services()->status_create(host_services(), code, 0, message, std::strlen(message));
 }
 
-aa_status* query_extension(aa_instance* instance, const char* name, uint32_t version, const void** table) {
+aa_status* query_extension(void*, aa_instance* instance, const char* name, uint32_t version, const void** table) {
   the_instance = instance;
   aa_status* status = good->query_extension(instance, name, version, table);
   if (status) return status;
   if (std::strcmp(name, AA_OPS_EXTENSION) == 0) {
-    good_ops = *static_cast<const aa_ops_table*>(*table);
+    good_ops = abi::calls(*static_cast<const aa_ops_table*>(*table));
     const auto enqueue = bad_ops.enqueue;
     bad_ops = good_ops;
     if (enqueue) bad_ops.enqueue = enqueue;
     *table = &bad_ops;
   } else if (std::strcmp(name, AA_GRAPH_EXTENSION) == 0) {
-    good_graph = *static_cast<const aa_graph_table*>(*table);
+    good_graph = abi::calls(*static_cast<const aa_graph_table*>(*table));
     const aa_graph_table wrong = bad_graph;
     bad_graph = good_graph;
     if (wrong.launch) bad_graph.launch = wrong.launch;
@@ -55,27 +56,27 @@ aa_status* query_extension(aa_instance* instance, const char* name, uint32_t ver
 
 bool is(const aa_op_call& call, const char* name) {
   int32_t op = -1;
-  host_services()->status_release(good_ops.find(the_instance, name, &op));
+  release_status(good_ops.find(the_instance, name, &op));
   return call.op == op;
 }
 
 // The call with one of its tensors made absent.
-aa_status* without_tensor(aa_stream* stream, const aa_op_call* call, size_t tensor) {
+aa_status* without_tensor(aa_stream* stream, const aa_op_call* call, int32_t* taken, size_t tensor) {
   std::vector<aa_tensor> tensors(call->tensors, call->tensors + call->tensor_count);
   tensors[tensor] = aa_tensor{};
   aa_op_call other = *call;
   other.tensors = tensors.data();
-  return good_ops.enqueue(stream, &other);
+  return good_ops.enqueue(stream, &other, taken);
 }
 
 // The call with other parameters.
 template <class Params>
-aa_status* with_params(aa_stream* stream, const aa_op_call* call, void (*change)(Params&)) {
+aa_status* with_params(aa_stream* stream, const aa_op_call* call, int32_t* taken, void (*change)(Params&)) {
   Params params = *static_cast<const Params*>(call->params);
   change(params);
   aa_op_call other = *call;
   other.params = &params;
-  return good_ops.enqueue(stream, &other);
+  return good_ops.enqueue(stream, &other, taken);
 }
 
 struct Mutation {
@@ -87,13 +88,17 @@ struct Mutation {
 constexpr Mutation mutations[] = {
     {"CopyLosesTheLastByte", "copies.there_and_back",
      [](aa_driver& d) {
-       d.copy_async = [](aa_stream* s, void* to, const void* from, size_t size, int32_t direction) {
+       d.copy_async = [](void*, aa_stream* s, const aa_copy* what) {
+         const auto [to, from, size, direction] =
+             std::tuple(what->destination, what->source, what->size, what->direction);
          return good->copy_async(s, to, from, size > 100000 ? size - 1 : size, direction);
        };
      }},
     {"CopyWritesWholeWords", "copies.at_any_offset",
      [](aa_driver& d) {
-       d.copy_async = [](aa_stream* s, void* to, const void* from, size_t size, int32_t direction) {
+       d.copy_async = [](void*, aa_stream* s, const aa_copy* what) {
+         const auto [to, from, size, direction] =
+             std::tuple(what->destination, what->source, what->size, what->direction);
          if (size != 31 || direction != AA_COPY_HOST_TO_DEVICE) return good->copy_async(s, to, from, size, direction);
          char word[32] = {};
          std::memcpy(word, from, size);
@@ -102,71 +107,73 @@ constexpr Mutation mutations[] = {
      }},
     {"CopyWithinTheDeviceIsLost", "copies.within_the_device_of_any_size",
      [](aa_driver& d) {
-       d.copy_async = [](aa_stream* s, void* to, const void* from, size_t size, int32_t direction) {
+       d.copy_async = [](void*, aa_stream* s, const aa_copy* what) {
+         const auto [to, from, size, direction] =
+             std::tuple(what->destination, what->source, what->size, what->direction);
          return good->copy_async(s, to, from, direction == AA_COPY_DEVICE_TO_DEVICE && size == 3 ? 0 : size, direction);
        };
      }},
     {"FillRepeatsItsFirstByte", "fills.every_pattern",
      [](aa_driver& d) {
-       d.fill_async = [](aa_stream* s, void* to, const void* pattern, size_t, size_t size) {
-         return good->fill_async(s, to, pattern, 1, size);
+       d.fill_async = [](void*, aa_stream* s, const aa_fill* what) {
+         return good->fill_async(s, what->destination, what->pattern, 1, what->size);
        };
      }},
     {"UnimplementedFillWrites", "fills.every_pattern",
      [](aa_driver& d) {
-       d.fill_async = [](aa_stream* s, void* to, const void* pattern, size_t pattern_size, size_t size) {
-         aa_status* status = good->fill_async(s, to, pattern, pattern_size, size);
+       d.fill_async = [](void*, aa_stream* s, const aa_fill* what) {
+         aa_status* status = good->fill_async(s, what);
          return status ? status : status_of(AA_UNIMPLEMENTED);
        };
      }},
     {"UnimplementedEventsSpoilMemory", "events.never_recorded_is_complete",
      [](aa_driver& d) {
-       d.mem_alloc = [](aa_device* device, int32_t kind, size_t size, void** out) {
-         aa_status* status = good->mem_alloc(device, kind, size, out);
-         if (!status && !first_block) first_block = *out;
+       d.mem_alloc = [](void*, aa_device* device, const aa_alloc* what, aa_allocation* out) {
+         aa_status* status = good->mem_alloc(device, what, out);
+         if (!status && !first_block) first_block = out->pointer;
          return status;
        };
-       d.event_create = [](aa_device*, uint32_t, aa_event**) {
+       d.event_create = [](void*, aa_device*, const aa_event_params*, aa_event**) {
          if (first_block) static_cast<char*>(first_block)[7] ^= 1;
          return status_of(AA_UNIMPLEMENTED);
        };
      }},
     {"NoMemoryIsAnInternalError", "exhaustion.more_than_one_allocation_may_have",
      [](aa_driver& d) {
-       d.mem_alloc = [](aa_device* device, int32_t kind, size_t size, void** out) {
-         return size >> 50 ? status_of(AA_INTERNAL) : good->mem_alloc(device, kind, size, out);
+       d.mem_alloc = [](void*, aa_device* device, const aa_alloc* what, aa_allocation* out) {
+         return what->size >> 50 ? status_of(AA_INTERNAL) : good->mem_alloc(device, what, out);
        };
      }},
     {"NoMemoryWritesAPointer", "memory.too_much_is_resource_exhausted",
      [](aa_driver& d) {
-       d.mem_alloc = [](aa_device* device, int32_t kind, size_t size, void** out) {
-         if (size >> 50) *out = nullptr;
-         return good->mem_alloc(device, kind, size, out);
+       d.mem_alloc = [](void*, aa_device* device, const aa_alloc* what, aa_allocation* out) {
+         if (what->size >> 50) out->pointer = &the_instance;
+         return good->mem_alloc(device, what, out);
        };
      }},
     {"ErrorWithoutMessage", "devices.refuses_bad_index",
      [](aa_driver& d) {
-       d.device_open = [](aa_instance* instance, int32_t index, aa_device** out) {
-         return index < 0 ? status_of(AA_OUT_OF_RANGE, "") : good->device_open(instance, index, out);
+       d.device_open = [](void*, aa_instance* instance, const aa_device_open_params* params, aa_device** out) {
+         return params->index < 0 ? status_of(AA_OUT_OF_RANGE, "") : good->device_open(instance, params, out);
        };
      }},
     {"QueryAnswersTwo", "streams.query_tells_completion",
      [](aa_driver& d) {
-       d.stream_query = [](aa_stream*, int32_t* out) {
+       d.stream_query = [](void*, aa_stream*, int32_t* out) {
          *out = 2;
          return static_cast<aa_status*>(nullptr);
        };
      }},
     {"HostCallRunsTwice", "streams.host_calls",
      [](aa_driver& d) {
-       d.stream_host_call = [](aa_stream* s, void (*function)(void*), void* user) {
-         host_services()->status_release(good->stream_host_call(s, function, user));
+       d.stream_host_call = [](void*, aa_stream* s, void (*function)(void*), void* user) {
+         release_status(good->stream_host_call(s, function, user));
          return good->stream_host_call(s, function, user);
        };
      }},
     {"TimeRunsBackwards", "events.elapsed_time",
      [](aa_driver& d) {
-       d.event_elapsed = [](aa_event* start, aa_event* end, double* out) {
+       d.event_elapsed = [](void*, aa_event* start, aa_event* end, double* out) {
          aa_status* status = good->event_elapsed(start, end, out);
          if (!status) *out = -1 - *out;
          return status;
@@ -174,7 +181,7 @@ constexpr Mutation mutations[] = {
      }},
     {"FlagClearButFunctionWorks", "streams.host_calls",
      [](aa_driver& d) {
-       d.device_props = [](aa_instance* instance, int32_t index, aa_device_props* out) {
+       d.device_props = [](void*, aa_instance* instance, int32_t index, aa_device_props* out) {
          aa_status* status = good->device_props(instance, index, out);
          if (!status && out->struct_size >= sizeof(*out)) out->caps &= ~AA_CAP_HOST_CALL;
          return status;
@@ -182,14 +189,14 @@ constexpr Mutation mutations[] = {
      }},
     {"ChildCrashes", "fork.child_of_an_open_driver",
      [](aa_driver& d) {
-       d.initialize = [](const aa_initialize_params* params, aa_instance** out) {
+       d.initialize = [](void*, const aa_initialize_params* params, aa_instance** out) {
          if (getpid() != first_process) raise(SIGKILL);
          return good->initialize(params, out);
        };
      }},
     {"GraphRunsOnce", "graphs.records_and_replays",
      [](aa_driver&) {
-       bad_graph.launch = [](aa_graph* graph, aa_stream* stream) {
+       bad_graph.launch = [](void*, aa_graph* graph, aa_stream* stream) {
          static aa_graph* last = nullptr;
          if (graph == last) return static_cast<aa_status*>(nullptr);
          last = graph;
@@ -198,26 +205,27 @@ constexpr Mutation mutations[] = {
      }},
     {"AbandonedCaptureRuns", "graphs.abandoned_captures_leave_nothing",
      [](aa_driver&) {
-       bad_graph.capture_end = [](aa_stream* stream, aa_graph** out) {
+       bad_graph.capture_end = [](void*, aa_stream* stream, aa_graph** out) {
          if (out) return good_graph.capture_end(stream, out);
          aa_graph* graph = nullptr;
          aa_status* status = good_graph.capture_end(stream, &graph);
          if (!status) status = good_graph.launch(graph, stream);
-         host_services()->status_release(good_graph.destroy(graph));
+         release_status(good_graph.destroy(graph));
          return status;
        };
      }},
     {"RandomIgnoresItsOffset", "op.random.bits",
      [](aa_driver&) {
-       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) {
-         if (!is(*call, "random")) return good_ops.enqueue(stream, call);
-         return with_params<aa_random_params>(stream, call, [](aa_random_params& p) { p.offset &= 0xffffffffu; });
+       bad_ops.enqueue = [](void*, aa_stream* stream, const aa_op_call* call, int32_t* taken) {
+         if (!is(*call, "random")) return good_ops.enqueue(stream, call, taken);
+         return with_params<aa_random_params>(stream, call, taken,
+                                              [](aa_random_params& p) { p.offset &= 0xffffffffu; });
        };
      }},
     {"AddWritesBeyondItsOutput", "op.add.every_dtype",
      [](aa_driver&) {
-       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) {
-         aa_status* status = good_ops.enqueue(stream, call);
+       bad_ops.enqueue = [](void*, aa_stream* stream, const aa_op_call* call, int32_t* taken) {
+         aa_status* status = good_ops.enqueue(stream, call, taken);
          const aa_tensor& out = call->tensors[0];
          if (out.dtype == AA_DTYPE_F32 && out.ndim == 1) static_cast<float*>(out.data)[out.shape[0]] = 0;
          return status;
@@ -225,35 +233,39 @@ constexpr Mutation mutations[] = {
      }},
     {"LinearForgetsItsBias", "op.linear.products",
      [](aa_driver&) {
-       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) { return without_tensor(stream, call, 3); };
+       bad_ops.enqueue = [](void*, aa_stream* stream, const aa_op_call* call, int32_t* taken) {
+         return without_tensor(stream, call, taken, 3);
+       };
      }},
     {"NormForgetsItsWeight", "op.rms_norm.norms_rows",
      [](aa_driver&) {
-       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) { return without_tensor(stream, call, 2); };
+       bad_ops.enqueue = [](void*, aa_stream* stream, const aa_op_call* call, int32_t* taken) {
+         return without_tensor(stream, call, taken, 2);
+       };
      }},
     {"AttentionSeesOneSlotMore", "op.attention.sees_what_it_may",
      [](aa_driver&) {
-       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) {
-         return with_params<aa_attention_params>(stream, call,
+       bad_ops.enqueue = [](void*, aa_stream* stream, const aa_op_call* call, int32_t* taken) {
+         return with_params<aa_attention_params>(stream, call, taken,
                                                  [](aa_attention_params& p) { p.window += p.window > 0; });
        };
      }},
     {"SoftmaxForgetsItsScale", "op.softmax.of_rows",
      [](aa_driver&) {
-       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) {
-         return with_params<aa_softmax_params>(stream, call, [](aa_softmax_params& p) { p.scale = 1; });
+       bad_ops.enqueue = [](void*, aa_stream* stream, const aa_op_call* call, int32_t* taken) {
+         return with_params<aa_softmax_params>(stream, call, taken, [](aa_softmax_params& p) { p.scale = 1; });
        };
      }},
     {"SampleForgetsTopP", "op.sample.by_definition",
      [](aa_driver&) {
-       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) {
-         return with_params<aa_sample_params>(stream, call, [](aa_sample_params& p) { p.top_p = 1; });
+       bad_ops.enqueue = [](void*, aa_stream* stream, const aa_op_call* call, int32_t* taken) {
+         return with_params<aa_sample_params>(stream, call, taken, [](aa_sample_params& p) { p.top_p = 1; });
        };
      }},
     {"SampleGivesATokenOfARowWithoutOne", "op.sample.no_token_without_a_finite_maximum",
      [](aa_driver&) {
-       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) {
-         aa_status* status = good_ops.enqueue(stream, call);
+       bad_ops.enqueue = [](void*, aa_stream* stream, const aa_op_call* call, int32_t* taken) {
+         aa_status* status = good_ops.enqueue(stream, call, taken);
          if (!is(*call, "sample")) return status;
          const aa_tensor& out = call->tensors[0];
          for (int64_t r = 0; r < out.shape[0]; ++r) {
@@ -265,8 +277,8 @@ constexpr Mutation mutations[] = {
      }},
     {"GeluIsItsApproximation", "op.activation.every_kind",
      [](aa_driver&) {
-       bad_ops.enqueue = [](aa_stream* stream, const aa_op_call* call) {
-         return with_params<aa_activation_params>(stream, call, [](aa_activation_params& p) {
+       bad_ops.enqueue = [](void*, aa_stream* stream, const aa_op_call* call, int32_t* taken) {
+         return with_params<aa_activation_params>(stream, call, taken, [](aa_activation_params& p) {
            if (p.kind == AA_ACTIVATION_GELU) p.kind = AA_ACTIVATION_GELU_TANH;
          });
        };
@@ -287,7 +299,7 @@ class Mutations : public testing::TestWithParam<Mutation> {
 
 TEST_P(Mutations, AreNoticed) {
   const Mutation& mutation = GetParam();
-  good = complete_table(anyaccel_cpu_driver_query(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services()), "built in");
+  good = complete_table(anyaccel_cpu_driver_query(AA_ABI_VERSION(2, 0), AA_ABI_CURRENT, host_services()), "built in");
   first_process = getpid();
   first_block = nullptr;
   bad_ops = {};

@@ -17,7 +17,7 @@ namespace {
 // An accelerator without ops, which notes those that it was asked for.
 class NoOps final : public conformance::OpProvider {
  public:
-  NoOps(const aa_driver* driver, std::set<std::string>& asked)
+  NoOps(const abi::DriverCalls* driver, std::set<std::string>& asked)
       : accelerator_(driver, "built in"), stream_(accelerator_.Stream()), asked_(asked) {}
   aa_instance* instance() override { return accelerator_.instance(); }
   aa_device* device() override { return accelerator_.device_handle(); }
@@ -37,12 +37,12 @@ class NoOps final : public conformance::OpProvider {
 };
 
 TEST(OpCoverage, EveryOpHasACase) {
-  const aa_driver* cpu =
+  const abi::DriverCalls* cpu =
       complete_table(anyaccel_cpu_driver_query(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services()), "built in");
   std::set<std::string> asked;
   const auto report = conformance::run_conformance(
-      cpu, host_services(), "op.", [&](const aa_driver* driver) { return std::make_unique<NoOps>(driver, asked); },
-      {.in_process = true});
+      cpu, host_services(), "op.",
+      [&](const abi::DriverCalls* driver) { return std::make_unique<NoOps>(driver, asked); }, {.in_process = true});
   EXPECT_FALSE(report.cases.empty());
   for (size_t i = 0; i < op_count; ++i) {
     EXPECT_TRUE(asked.contains(op_names[i]))

@@ -430,7 +430,8 @@ TEST_F(OneDnnTest, OwnIsNeverOneDnn) {
 TEST_F(OneDnnTest, DriverExtension) {
   const aa_driver* driver = anyaccel_cpu_driver_query(AA_ABI_CURRENT, AA_ABI_CURRENT, nullptr);
   const void* found = nullptr;
-  ASSERT_EQ(driver->query_extension(nullptr, AA_CPU_MATMUL_EXTENSION, AA_CPU_MATMUL_VERSION, &found), nullptr);
+  ASSERT_EQ(driver->query_extension(driver->self, nullptr, AA_CPU_MATMUL_EXTENSION, AA_CPU_MATMUL_VERSION, &found),
+            nullptr);
   const auto* control = static_cast<const aa_cpu_matmul_table*>(found);
   int32_t usable = 0;
   const char* text = "";

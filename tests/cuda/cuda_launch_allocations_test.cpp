@@ -98,8 +98,14 @@ TEST_F(CudaLaunchAllocations, NoneThroughTheTable) {
     ok(d.table.kernel_get(module, "nothing", &kernel, nullptr));
     const int32_t unused = 0;
     const void* arguments[] = {&unused};
-    const size_t sizes[] = {sizeof(unused)};
-    const aa_launch launch{sizeof(aa_launch), {1, 1, 1}, {1, 1, 1}, 0, 1, arguments, sizes};
+    const uint32_t sizes[] = {sizeof(unused)};
+    const uint8_t kinds[] = {AA_ARGUMENT_VALUE};
+    auto launch = abi::sized<aa_launch>();
+    for (size_t i = 0; i < 3; ++i) launch.grid[i] = launch.block[i] = 1;
+    launch.argument_count = 1;
+    launch.arguments = arguments;
+    launch.argument_sizes = sizes;
+    launch.argument_kinds = kinds;
     const uint32_t value = 1;
     {
       const QuickVendor vendor;

@@ -141,8 +141,13 @@ TEST_F(CudaDriver, EveryKindOfMemoryIsKnown) {
     const auto& host = d.extension<aa_host_memory_table>(AA_HOST_MEMORY_EXTENSION);
     char* pinned = d.memory(5000, AA_MEMORY_PINNED);
     char* managed = d.memory(5000, AA_MEMORY_MANAGED);
-    void* placed = nullptr;
-    ok(host.alloc_on_node(d.device(), 5000, 0, &placed), "alloc_on_node");
+    auto on_a_node = abi::sized<aa_alloc>();
+    on_a_node.kind = AA_MEMORY_PINNED;
+    on_a_node.numa_node = 0;
+    on_a_node.size = 5000;
+    auto given = abi::sized<aa_allocation>();
+    ok(d.table.mem_alloc(d.device(), &on_a_node, &given), "mem_alloc on a NUMA node");
+    void* const placed = given.pointer;
     std::memset(pinned, 1, 5000);
     std::memset(managed, 2, 5000);
     std::memset(placed, 3, 5000);
@@ -154,6 +159,7 @@ TEST_F(CudaDriver, EveryKindOfMemoryIsKnown) {
     std::vector<char> pages(mebibyte);
     ok(host.register_range(d.device(), pages.data(), pages.size()), "register_range");
     EXPECT_EQ(d.query(&pages[77]).base, pages.data());
+    EXPECT_EQ(d.query(&pages[77]).device_address, &pages[77]);
     refused(host.register_range(d.device(), pages.data(), 4096), AA_ALREADY_EXISTS);
     // What was registered is not ours to free.
     refused(d.table.mem_free(d.device(), AA_MEMORY_PINNED, pages.data(), pages.size()), AA_INVALID_ARGUMENT);
@@ -286,7 +292,8 @@ TEST_F(CudaDriver, KernelsRunAndTheirLimitsAreTold) {
     const int64_t pieces = 1;
     const int32_t numbers = 0;
     const void* arguments[] = {&memory, &pieces, &numbers};
-    const size_t sizes[] = {sizeof(memory), sizeof(pieces), sizeof(numbers)};
+    const uint32_t sizes[] = {sizeof(memory), sizeof(pieces), sizeof(numbers)};
+    const uint8_t kinds[] = {AA_ARGUMENT_POINTER, AA_ARGUMENT_VALUE, AA_ARGUMENT_VALUE};
     aa_launch launch{};
     launch.struct_size = sizeof(launch);
     launch.grid[0] = launch.grid[1] = launch.grid[2] = launch.block[1] = launch.block[2] = 1;
@@ -294,6 +301,7 @@ TEST_F(CudaDriver, KernelsRunAndTheirLimitsAreTold) {
     launch.argument_count = 3;
     launch.arguments = arguments;
     launch.argument_sizes = sizes;
+    launch.argument_kinds = kinds;
     ok(d.table.kernel_launch(stream, fill, &launch), "kernel_launch");
     const std::vector<unsigned char> bytes = d.download(stream, memory, size);
     size_t ones = 0;
@@ -433,8 +441,14 @@ TEST_F(CudaDriver, OtherCodeMayChangeTheCurrentContext) {
     ok(d.table.kernel_get(module, "nothing", &kernel, nullptr));
     const int32_t unused = 0;
     const void* arguments[] = {&unused};
-    const size_t sizes[] = {sizeof(unused)};
-    const aa_launch launch{sizeof(aa_launch), {1, 1, 1}, {1, 1, 1}, 0, 1, arguments, sizes};
+    const uint32_t sizes[] = {sizeof(unused)};
+    const uint8_t kinds[] = {AA_ARGUMENT_VALUE};
+    auto launch = abi::sized<aa_launch>();
+    for (size_t i = 0; i < 3; ++i) launch.grid[i] = launch.block[i] = 1;
+    launch.argument_count = 1;
+    launch.arguments = arguments;
+    launch.argument_sizes = sizes;
+    launch.argument_kinds = kinds;
     const uint32_t value = 7;
     int32_t done = 0;
     for (cuda::ContextHandle theirs : {cuda::ContextHandle{nullptr}, second}) {

@@ -111,9 +111,9 @@ struct Simulated {
   int calls(const std::string& function) const { return report.is_object() ? report["calls"].value(function, 0) : -1; }
 };
 
-inline const aa_driver& cuda_table() {
-  static const aa_driver* table =
-      complete_table(anyaccel_cuda_driver_query(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services()), "built in");
+inline const abi::DriverCalls& cuda_table() {
+  static const abi::DriverCalls* table = complete_table(
+      anyaccel_cuda_driver_query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services()), "built in");
   return *table;
 }
 
@@ -198,13 +198,13 @@ class Opened {
     return info;
   }
   template <class Table>
-  const Table& extension(const char* name) {
+  abi::Calls<Table> extension(const char* name) {
     const void* found = nullptr;
     ok(table.query_extension(instance, name, 1, &found), name);
-    return *static_cast<const Table*>(found);
+    return abi::calls(*static_cast<const Table*>(found));
   }
 
-  const aa_driver& table = cuda_table();
+  const abi::DriverCalls& table = cuda_table();
   aa_instance* instance = nullptr;
 
  private:

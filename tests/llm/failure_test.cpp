@@ -18,7 +18,7 @@ namespace {
 // The CPU, seen as memory of its own, that fails where a test wants it to.
 class FailingAccelerator final : public DriverAccelerator {
  public:
-  explicit FailingAccelerator(const aa_driver& driver) : DriverAccelerator(&driver) {}
+  explicit FailingAccelerator(const abi::DriverCalls& driver) : DriverAccelerator(&driver) {}
 
   bool is_host_coherent() const override { return false; }
   // Replays cannot be made to fail, so every step is run.

@@ -24,7 +24,7 @@ using anyaccel::testing::ReferenceModel;
 // Writes down the ops that are enqueued.
 class Recording final : public DriverAccelerator {
  public:
-  explicit Recording(const aa_driver& driver) : DriverAccelerator(&driver) {}
+  explicit Recording(const abi::DriverCalls& driver) : DriverAccelerator(&driver) {}
 
   int32_t find_op(const char* name) override {
     const int32_t op = DriverAccelerator::find_op(name);
@@ -49,7 +49,7 @@ class FusedStep : public ::testing::Test {
  protected:
   ~FusedStep() override { reset_accelerator(); }
 
-  void use(const aa_driver& driver) {
+  void use(const abi::DriverCalls& driver) {
     reset_accelerator();
     auto recording = std::make_unique<Recording>(driver);
     accelerator_ = recording.get();

@@ -86,7 +86,8 @@ TEST(CpuNorm, InPlace) {
                           views.data(),
                           static_cast<uint32_t>(views.size()),
                           static_cast<uint32_t>(c.params.size()),
-                          c.params.data()};
+                          c.params.data(),
+                          nullptr};
           run_call(c.op, call, fast);
           if (fast) {
             EXPECT_TRUE(shared.same_bytes(expected.tensors[0])) << op;

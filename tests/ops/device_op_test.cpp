@@ -59,10 +59,8 @@ class ToyModule final : public abi::Module {
 
 class ToyStream final : public abi::Stream {
  public:
-  void copy(void* destination, const void* source, size_t size, aa_copy_direction) override {
-    std::memcpy(destination, source, size);
-  }
-  void fill(void*, const void*, size_t, size_t) override { abi::unimplemented("fill"); }
+  void copy(const aa_copy& what) override { std::memcpy(what.destination, what.source, what.size); }
+  void fill(const aa_fill&) override { abi::unimplemented("fill"); }
   bool query() override { return true; }
   void synchronize() override {}
   void wait_event(abi::Event&) override {}
@@ -76,28 +74,27 @@ class ToyDevice final : public abi::Device {
  public:
   void synchronize() override {}
   void memory_info(int64_t& free, int64_t& total) override { free = total = 1 << 30; }
-  void* mem_alloc(int32_t kind, size_t size) override {
-    if (kind > AA_MEMORY_PINNED) abi::unimplemented("mem_alloc");
-    return std::aligned_alloc(64, (size + 63) / 64 * 64);
+  void mem_alloc(const aa_alloc& what, aa_allocation& out) override {
+    if (what.kind > AA_MEMORY_PINNED) abi::unimplemented("mem_alloc");
+    out.pointer = std::aligned_alloc(64, (what.size + 63) / 64 * 64);
   }
-  void mem_free(int32_t, void* pointer, size_t) override { std::free(pointer); }
-  std::unique_ptr<abi::Stream> stream_create(int32_t, uint32_t) override { return std::make_unique<ToyStream>(); }
-  std::unique_ptr<abi::Module> module_load(const void* image, size_t size, const char* format) override {
-    if (std::strcmp(format, "elf-so") != 0) throw abi::Failure(AA_INVALID_ARGUMENT, "the format is not elf-so");
+  void mem_free(const aa_allocation& what) override { std::free(what.pointer); }
+  std::unique_ptr<abi::Stream> stream_create(const aa_stream_params&) override { return std::make_unique<ToyStream>(); }
+  std::unique_ptr<abi::Module> module_load(const aa_module_params& params) override {
+    if (std::strcmp(params.format, "elf-so") != 0) throw abi::Failure(AA_INVALID_ARGUMENT, "the format is not elf-so");
     if (refusals > 0 && refusals-- > 0) throw abi::Failure(refusal, "made by driver version 1, this is 2");
-    return std::make_unique<ToyModule>(image, size);
+    return std::make_unique<ToyModule>(params.image, params.size);
   }
   const char* compile_languages() override { return languages; }
   std::string compile_fingerprint() override { return fingerprint; }
-  abi::CompileOutput compile(const char* language, const char*, const char* source, size_t size,
-                             const char* const* options, size_t option_count) override {
+  abi::CompileOutput compile(const aa_compile& what) override {
     ++compilations;
-    if (std::strcmp(language, "c++") != 0) throw abi::Failure(AA_INVALID_ARGUMENT, "only c++");
+    if (std::strcmp(what.language, "c++") != 0) throw abi::Failure(AA_INVALID_ARGUMENT, "only c++");
     const TemporaryFolder folder;
-    const auto file = folder.write("kernel.cpp", std::string(source, size));
+    const auto file = folder.write("kernel.cpp", std::string(what.source, what.source_size));
     const auto library = folder.path() / "kernel.so";
     std::vector<std::string> command = {"c++", "-fPIC", "-shared", file.string(), "-o", library.string()};
-    command.insert(command.end(), options, options + option_count);
+    command.insert(command.end(), what.options, what.options + what.option_count);
     const ProcessResult result = run_program(command);
     abi::CompileOutput output;
     output.succeeded = result.ok();
@@ -124,7 +121,9 @@ class ToyDriver final : public abi::Driver {
     props.alignment = 64;
     props.dtypes_storable = 1u << AA_DTYPE_F32;
   }
-  std::unique_ptr<abi::Device> device_open(int32_t) override { return std::make_unique<ToyDevice>(); }
+  std::unique_ptr<abi::Device> device_open(const aa_device_open_params&) override {
+    return std::make_unique<ToyDevice>();
+  }
 };
 
 constexpr const char* kernel_source = R"(
@@ -154,8 +153,8 @@ class DeviceOpTest : public ::testing::Test {
  protected:
   DeviceOpTest()
       : cache("ANYACCEL_CACHE_DIR", (folder.path() / "cache").string()),
-        toy(complete_table(abi::driver_query<ToyDriver>(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services()),
-                           "test")) {
+        toy(complete_table(
+            abi::driver_query<ToyDriver>(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services()), "test")) {
     folder.write("scale.cpp", kernel_source);
     folder.write("scale_by.h", "#pragma once\n#define OFFSET 0.5f\n");
     compilations = 0;

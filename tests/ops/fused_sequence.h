@@ -102,15 +102,15 @@ class FusedDriver {
   FusedDriver() {
     State& s = state();
     s.good =
-        complete_table(anyaccel_cpu_driver_query(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services()), "built in");
+        complete_table(anyaccel_cpu_driver_query(AA_ABI_VERSION(2, 0), AA_ABI_CURRENT, host_services()), "built in");
     s.instance = nullptr;
     s.calls = 0;
     s.refuse = false;
     s.change = nullptr;
     driver_ = *s.good;
-    driver_.query_extension = query_extension;
+    driver_.aa_driver::query_extension = query_extension;
   }
-  const aa_driver& table() const noexcept { return driver_; }
+  const abi::DriverCalls& table() const noexcept { return driver_; }
 
   static int calls() { return state().calls; }            // of fused ops that were enqueued
   static int other_calls() { return state().others; }     // of other ops but "copy"
@@ -125,8 +125,9 @@ class FusedDriver {
   static constexpr const char* names[] = {"norm_linear", "norm_gated_linear", "norm_qkv_rope"};
 
   struct State {
-    const aa_driver* good = nullptr;
-    aa_ops_table good_ops, ops;
+    const abi::DriverCalls* good = nullptr;
+    abi::Calls<aa_ops_table> good_ops;
+    aa_ops_table ops;
     aa_instance* instance = nullptr;
     std::atomic<int> calls{0}, others{0};
     std::atomic<bool> refuse{false};
@@ -139,20 +140,21 @@ class FusedDriver {
     return state;
   }
 
-  static aa_status* query_extension(aa_instance* instance, const char* name, uint32_t version, const void** table) {
+  static aa_status* query_extension(void*, aa_instance* instance, const char* name, uint32_t version,
+                                    const void** table) {
     State& s = state();
     aa_status* status = s.good->query_extension(instance, name, version, table);
     if (status || std::strcmp(name, AA_OPS_EXTENSION) != 0) return status;
     s.instance = instance;
-    s.good_ops = *static_cast<const aa_ops_table*>(*table);
-    s.ops = s.good_ops;
+    s.ops = *static_cast<const aa_ops_table*>(*table);
+    s.good_ops = abi::calls(s.ops);
     s.ops.find = find;
     s.ops.supports = supports;
     s.ops.enqueue = enqueue;
     *table = &s.ops;
     return nullptr;
   }
-  static aa_status* find(aa_instance* instance, const char* name, int32_t* out_op) {
+  static aa_status* find(void*, aa_instance* instance, const char* name, int32_t* out_op) {
     for (int32_t i = 0; i < 3; ++i) {
       if (std::strcmp(name, names[i]) != 0) continue;
       *out_op = first_number + i;
@@ -161,19 +163,21 @@ class FusedDriver {
     return state().good_ops.find(instance, name, out_op);
   }
   static bool is_own(const aa_op_call& call) { return call.op >= first_number && call.op < first_number + 3; }
-  static aa_status* supports(aa_device* device, const aa_op_call* call, int32_t* out_supported) {
+  static aa_status* supports(void*, aa_device* device, const aa_op_call* call, int32_t* out_supported) {
     if (!is_own(*call)) return state().good_ops.supports(device, call, out_supported);
     *out_supported = state().refuse ? 0 : 1;
     return nullptr;
   }
-  static aa_status* enqueue(aa_stream* stream, const aa_op_call* call) {
+  static aa_status* enqueue(void*, aa_stream* stream, const aa_op_call* call, int32_t* out_taken) {
     State& s = state();
     if (!is_own(*call)) {
       int32_t copy = -1;
-      host_services()->status_release(s.good_ops.find(s.instance, "copy", &copy));
+      release_status(s.good_ops.find(s.instance, "copy", &copy));
       s.others += call->op != copy;
-      return s.good_ops.enqueue(stream, call);
+      return s.good_ops.enqueue(stream, call, out_taken);
     }
+    *out_taken = s.refuse ? 0 : 1;
+    if (s.refuse) return nullptr;
     ++s.calls;
     const std::string op = names[call->op - first_number];
     std::vector<aa_tensor> tensors(call->tensors, call->tensors + call->tensor_count);
@@ -185,8 +189,9 @@ class FusedDriver {
         [&](const char* part, const aa_op_call& plain) {
           if (failed) return;
           aa_op_call numbered = plain;
-          host_services()->status_release(s.good_ops.find(s.instance, part, &numbered.op));
-          failed = s.good_ops.enqueue(stream, &numbered);
+          release_status(s.good_ops.find(s.instance, part, &numbered.op));
+          int32_t taken = 0;
+          failed = s.good_ops.enqueue(stream, &numbered, &taken);
         },
         [&](const std::vector<int64_t>& shape) {
           size_t count = 1;
@@ -199,7 +204,7 @@ class FusedDriver {
     return failed;
   }
 
-  aa_driver driver_;
+  abi::DriverCalls driver_;
 };
 
 }  // namespace anyaccel::testing

@@ -17,7 +17,9 @@ class CppDriver final : public abi::Driver {
   }
   int32_t device_count() override { return 0; }
   void device_props(int32_t, aa_device_props&) override { throw abi::Failure(AA_OUT_OF_RANGE, "there is no device"); }
-  std::unique_ptr<abi::Device> device_open(int32_t) override { throw abi::Failure(AA_OUT_OF_RANGE, "no device"); }
+  std::unique_ptr<abi::Device> device_open(const aa_device_open_params&) override {
+    throw abi::Failure(AA_OUT_OF_RANGE, "no device");
+  }
 };
 
 ANYACCEL_DEFINE_DRIVER_QUERY(CppDriver);

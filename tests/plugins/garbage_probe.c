@@ -3,7 +3,8 @@
 
 #include "broken.h"
 
-static aa_status* garbage(aa_probe* out_probe) {
+static aa_status* garbage(void* self, aa_probe* out_probe) {
+  (void)self;
   out_probe->state = 77;
   out_probe->device_count = -5;
   memset(out_probe->reason, 'x', sizeof(out_probe->reason));

@@ -1,6 +1,6 @@
 /* The minimal driver with extension tables that an older or careless vendor might give. ANYACCEL_TEST_EXTENSIONS says which:
  *
- *   empty   every table ends after its version
+ *   empty   every table ends after its head
  *   short   every table ends before its last function; the others are there
  *   nulls   every table is of full size, with no function in it
  *   mixed   what the host must have is there, the rest is null
@@ -18,9 +18,11 @@
 #include "anyaccel/abi/ceilings.h"
 #include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/compiler.h"
+#include "anyaccel/abi/fault.h"
 #include "anyaccel/abi/graph.h"
 #include "anyaccel/abi/host_code.h"
 #include "anyaccel/abi/host_memory.h"
+#include "anyaccel/abi/lazy.h"
 #include "anyaccel/abi/ops.h"
 #include "anyaccel/abi/profiler.h"
 
@@ -35,20 +37,22 @@ typedef struct table_shape {
 
 static const table_shape shapes[] = {
     {AA_GRAPH_EXTENSION, sizeof(aa_graph_table), "xx.x.x"},
-    {AA_HOST_MEMORY_EXTENSION, sizeof(aa_host_memory_table), "..."},
+    {AA_HOST_MEMORY_EXTENSION, sizeof(aa_host_memory_table), ".."},
     {AA_HOST_CODE_EXTENSION, sizeof(aa_host_code_table), "xxx"},
     {AA_OPS_EXTENSION, sizeof(aa_ops_table), "xxx"},
     {AA_COMPILER_EXTENSION, sizeof(aa_compiler_table), "xxxx."},
     {AA_PROFILER_EXTENSION, sizeof(aa_profiler_table), "..."},
     {AA_CEILINGS_EXTENSION, sizeof(aa_ceilings_table), "x"},
     {AA_COLLECTIVES_EXTENSION, sizeof(aa_collectives_table), "xxxxxxxxx......."},
+    {AA_LAZY_EXTENSION, sizeof(aa_lazy_table), "xxx"},
+    {AA_FAULT_EXTENSION, sizeof(aa_fault_table), "xx"},
 };
 enum { shape_total = sizeof(shapes) / sizeof(shapes[0]) };
 
 static void* tables[shape_total]; /* kept until the process ends, as the interface asks */
 
 static void* make_table(const table_shape* shape, const char* mode) {
-  const uint32_t header = 2 * sizeof(uint32_t), pointer = sizeof(void*), version = 1;
+  const uint32_t header = 2 * sizeof(uint32_t) + sizeof(void*), pointer = sizeof(void*), version = 1;
   const uint32_t functions = (shape->size - header) / pointer;
   uint32_t size = shape->size;
   if (strcmp(mode, "empty") == 0) size = header;
@@ -65,7 +69,9 @@ static void* make_table(const table_shape* shape, const char* mode) {
   return table;
 }
 
-static aa_status* query_extension(aa_instance* instance, const char* name, uint32_t min_version, const void** out) {
+static aa_status* query_extension(void* self, aa_instance* instance, const char* name, uint32_t min_version,
+                                  const void** out) {
+  (void)self;
   (void)instance;
   const char* mode = getenv("ANYACCEL_TEST_EXTENSIONS");
   for (int i = 0; i < shape_total; ++i) {

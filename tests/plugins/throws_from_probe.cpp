@@ -6,7 +6,7 @@ extern "C" {
 }
 
 namespace {
-aa_status* throwing(aa_probe*) { throw std::runtime_error("thrown by the probe"); }
+aa_status* throwing(void*, aa_probe*) { throw std::runtime_error("thrown by the probe"); }
 constexpr aa_driver driver = BROKEN_TABLE("xpu", throwing);
 }  // namespace
 

@@ -166,13 +166,13 @@ TEST_F(Detection, SetAcceleratorReplacesIt) {
 // A program's own accelerator: derived, with one thing changed.
 class Renamed final : public DriverAccelerator {
  public:
-  explicit Renamed(const aa_driver* driver) : DriverAccelerator(driver) {}
+  explicit Renamed(const abi::DriverCalls* driver) : DriverAccelerator(driver) {}
   std::string communication_backend_name() const override { return "pigeons"; }
 };
 
 TEST_F(Detection, DerivedAcceleratorIsUsed) {
   auto base = make_accelerator("cpu");
-  const aa_driver* driver = &dynamic_cast<DriverAccelerator&>(*base).driver();
+  const abi::DriverCalls* driver = &dynamic_cast<DriverAccelerator&>(*base).driver();
   set_accelerator(std::make_unique<Renamed>(driver));
   EXPECT_EQ(get_accelerator()->communication_backend_name(), "pigeons");
   EXPECT_EQ(Tensor::zeros({3}, DType::F32, get_accelerator()->device()).to_vector<float>().size(), 3u);

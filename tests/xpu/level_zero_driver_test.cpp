@@ -512,7 +512,7 @@ TEST_F(LevelZero, AMissingFunctionIsOneClearError) {
 
 // A little of everything. Whatever fails must say so, and everything that was made can be given back.
 void use_everything() {
-  const aa_driver& table = xpu_table();
+  const abi::DriverCalls& table = xpu_table();
   int failed = 0;
   const auto tried = [&](aa_status* status) {
     if (!status) return true;
@@ -534,7 +534,7 @@ void use_everything() {
     constexpr size_t size = 64;
     const void* found = nullptr;
     ok(table.query_extension(instance, AA_GRAPH_EXTENSION, 1, &found));
-    const auto& graphs = *static_cast<const aa_graph_table*>(found);
+    const auto& graphs = *static_cast<const abi::Calls<aa_graph_table>*>(found);
     aa_stream* stream = nullptr;
     aa_event* event = nullptr;
     aa_graph* graph = nullptr;

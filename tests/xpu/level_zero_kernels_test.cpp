@@ -141,7 +141,8 @@ struct LoadedScale {
   aa_status* launch(aa_stream* stream, void* y, const void* x, float factor, int64_t count,
                     uint32_t arguments = 4) const {
     const void* values[] = {&y, &x, &factor, &count};
-    const size_t sizes[] = {sizeof(y), sizeof(x), sizeof(factor), sizeof(count)};
+    const uint32_t sizes[] = {sizeof(y), sizeof(x), sizeof(factor), sizeof(count)};
+    const uint8_t kinds[] = {AA_ARGUMENT_POINTER, AA_ARGUMENT_POINTER, AA_ARGUMENT_VALUE, AA_ARGUMENT_VALUE};
     aa_launch launch{};
     launch.struct_size = sizeof(launch);
     launch.grid[0] = static_cast<uint32_t>((count + scale_group - 1) / scale_group);
@@ -150,6 +151,7 @@ struct LoadedScale {
     launch.argument_count = arguments;
     launch.arguments = values;
     launch.argument_sizes = sizes;
+    launch.argument_kinds = kinds;
     return d.table.kernel_launch(stream, kernel, &launch);
   }
 

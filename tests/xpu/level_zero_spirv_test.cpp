@@ -125,7 +125,8 @@ struct Pair {
     ok(d.table.kernel_get(modules[which], name, &kernel, nullptr), name);
     if (!kernel) return {};
     const void* values[] = {&arguments...};
-    const size_t sizes[] = {sizeof(arguments)...};
+    const uint32_t sizes[] = {sizeof(arguments)...};
+    const uint8_t kinds[] = {std::is_pointer_v<Arguments> ? AA_ARGUMENT_POINTER : AA_ARGUMENT_VALUE...};
     aa_launch launch{};
     launch.struct_size = sizeof(launch);
     launch.grid[0] = groups;
@@ -134,6 +135,7 @@ struct Pair {
     launch.argument_count = sizeof...(arguments);
     launch.arguments = values;
     launch.argument_sizes = sizes;
+    launch.argument_kinds = kinds;
     aa_stream* stream = d.stream();
     std::vector<float> found(out_size);
     ok(d.table.kernel_launch(stream, kernel, &launch), name);

@@ -96,9 +96,9 @@ struct Child {
   }
 };
 
-inline const aa_driver& xpu_table() {
-  static const aa_driver* table =
-      complete_table(anyaccel_xpu_driver_query(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services()), "built in");
+inline const abi::DriverCalls& xpu_table() {
+  static const abi::DriverCalls* table = complete_table(
+      anyaccel_xpu_driver_query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services()), "built in");
   return *table;
 }
 
@@ -153,13 +153,13 @@ class OpenedDevice {
     ok(table.mem_free(device, kind, pointer, size), "mem_free");
   }
   template <class Table>
-  const Table& extension(const char* name) const {
+  abi::Calls<Table> extension(const char* name) const {
     const void* found = nullptr;
     ok(table.query_extension(instance, name, 1, &found), name);
-    return *static_cast<const Table*>(found);
+    return abi::calls(*static_cast<const Table*>(found));
   }
 
-  const aa_driver& table = xpu_table();
+  const abi::DriverCalls& table = xpu_table();
   aa_instance* instance = nullptr;
   aa_device* device = nullptr;
 };

@@ -454,7 +454,7 @@ TEST_F(OpenCl, GraphsReplayKernelsWithTheArgumentsOfTheCapture) {
   float number = 1;
   int64_t count = 16;
   uint16_t filling = 0;
-  ok(opened_->graphs->capture_begin(stream));
+  ok(opened_->graphs.capture_begin(stream));
   ok(table().fill_async(stream, copy.data(), &filling, 2, copy.bytes()));
   for (int i = 0; i < 3; ++i) {
     number = static_cast<float>(i + 1);
@@ -464,34 +464,34 @@ TEST_F(OpenCl, GraphsReplayKernelsWithTheArgumentsOfTheCapture) {
   ok(table().stream_host_call(
       stream, [](void* user) { ++*static_cast<std::atomic<int>*>(user); }, &calls));
   aa_graph* graph = nullptr;
-  ok(opened_->graphs->capture_end(stream, &graph));
+  ok(opened_->graphs.capture_end(stream, &graph));
   number = 1000;
   count = 0;
   filling = 0xffff;
   EXPECT_EQ(memory.download(stream), std::vector<float>(16, 0.0f));
   int64_t nodes = 0;
-  ok(opened_->graphs->node_count(graph, &nodes));
+  ok(opened_->graphs.node_count(graph, &nodes));
   EXPECT_EQ(nodes, 6);
   // A launch of the same kernel in between has arguments of its own.
   ok(launch(stream, kernel("add_number"), 1, 16, memory.data(), 100.0f, int64_t{16}));
-  ok(opened_->graphs->launch(graph, stream));
-  ok(opened_->graphs->launch(graph, stream));
+  ok(opened_->graphs.launch(graph, stream));
+  ok(opened_->graphs.launch(graph, stream));
   EXPECT_EQ(copy.download(stream), std::vector<float>(16, 112.0f));
-  ok(opened_->graphs->launch(graph, elsewhere));
+  ok(opened_->graphs.launch(graph, elsewhere));
   EXPECT_EQ(copy.download(elsewhere), std::vector<float>(16, 118.0f));
   EXPECT_EQ(calls, 3);
 
   // A graph launched on a capturing stream becomes a part of the new graph.
   aa_graph* twice = nullptr;
-  ok(opened_->graphs->capture_begin(stream));
-  ok(opened_->graphs->launch(graph, stream));
-  ok(opened_->graphs->launch(graph, stream));
-  ok(opened_->graphs->capture_end(stream, &twice));
-  ok(opened_->graphs->destroy(graph));
+  ok(opened_->graphs.capture_begin(stream));
+  ok(opened_->graphs.launch(graph, stream));
+  ok(opened_->graphs.launch(graph, stream));
+  ok(opened_->graphs.capture_end(stream, &twice));
+  ok(opened_->graphs.destroy(graph));
   EXPECT_EQ(copy.download(stream), std::vector<float>(16, 118.0f));
-  ok(opened_->graphs->launch(twice, stream));
+  ok(opened_->graphs.launch(twice, stream));
   EXPECT_EQ(copy.download(stream), std::vector<float>(16, 130.0f));
-  ok(opened_->graphs->destroy(twice));
+  ok(opened_->graphs.destroy(twice));
 }
 
 TEST_F(OpenCl, CapturesReachOtherStreamsThroughEvents) {
@@ -501,7 +501,7 @@ TEST_F(OpenCl, CapturesReachOtherStreamsThroughEvents) {
   const Event joined(device());
   const Array<float> memory(device(), 16);
   memory.upload(first, std::vector<float>(16, 0.0f));
-  ok(opened_->graphs->capture_begin(first));
+  ok(opened_->graphs.capture_begin(first));
   ok(launch(first, kernel("add_number"), 1, 16, memory.data(), 1.0f, int64_t{16}));
   ok(table().event_record(forked, first));
   ok(table().stream_wait_event(second, forked));
@@ -510,21 +510,21 @@ TEST_F(OpenCl, CapturesReachOtherStreamsThroughEvents) {
   ok(table().stream_wait_event(first, joined));
   ok(launch(first, kernel("add_number"), 1, 16, memory.data(), 4.0f, int64_t{16}));
   int32_t capturing = 0;
-  ok(opened_->graphs->capture_status(second, &capturing));
+  ok(opened_->graphs.capture_status(second, &capturing));
   EXPECT_EQ(capturing, 1);
   int32_t done = 0;
   EXPECT_EQ(error_of(table().event_query(forked, &done)).code, AA_FAILED_PRECONDITION);
   aa_graph* graph = nullptr;
-  EXPECT_EQ(error_of(opened_->graphs->capture_end(second, &graph)).code, AA_FAILED_PRECONDITION);
-  ok(opened_->graphs->capture_end(first, &graph));
-  ok(opened_->graphs->capture_status(second, &capturing));
+  EXPECT_EQ(error_of(opened_->graphs.capture_end(second, &graph)).code, AA_FAILED_PRECONDITION);
+  ok(opened_->graphs.capture_end(first, &graph));
+  ok(opened_->graphs.capture_status(second, &capturing));
   EXPECT_EQ(capturing, 0);
   ok(table().event_query(forked, &done));
   EXPECT_EQ(done, 1);
   EXPECT_EQ(memory.download(second), std::vector<float>(16, 0.0f));
-  ok(opened_->graphs->launch(graph, first));
+  ok(opened_->graphs.launch(graph, first));
   EXPECT_EQ(memory.download(first), std::vector<float>(16, 7.0f));
-  ok(opened_->graphs->destroy(graph));
+  ok(opened_->graphs.destroy(graph));
 }
 
 TEST_F(OpenCl, CapturesDoNotWaitForWorkOutside) {
@@ -539,12 +539,12 @@ TEST_F(OpenCl, CapturesDoNotWaitForWorkOutside) {
       },
       &released));
   ok(table().event_record(event, outside));
-  ok(opened_->graphs->capture_begin(inside));
+  ok(opened_->graphs.capture_begin(inside));
   EXPECT_EQ(error_of(table().stream_wait_event(inside, event)).code, AA_FAILED_PRECONDITION);
   released = true;
   outside.synchronize();
   ok(table().stream_wait_event(inside, event));  // complete now: nothing to wait for
-  ok(opened_->graphs->capture_end(inside, nullptr));
+  ok(opened_->graphs.capture_end(inside, nullptr));
 }
 
 }  // namespace

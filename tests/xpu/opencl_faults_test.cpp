@@ -106,16 +106,16 @@ TEST_F(OpenClFaults, FailuresInAReplayedGraph) {
   const Module module(device(), opened_->compile("any source"));
   const Array<int32_t> memory(device(), 4);
   aa_graph* graph = nullptr;
-  ok(opened_->graphs->capture_begin(stream));
+  ok(opened_->graphs.capture_begin(stream));
   ok(launch(stream, module.kernel("nothing"), 4, 256, memory.data(), 1));
-  ok(opened_->graphs->capture_end(stream, &graph));
-  ok(opened_->graphs->launch(graph, stream));
+  ok(opened_->graphs.capture_end(stream, &graph));
+  ok(opened_->graphs.launch(graph, stream));
   stream.synchronize();
   commands_end_with(out_of_resources);
-  ok(opened_->graphs->launch(graph, stream));
+  ok(opened_->graphs.launch(graph, stream));
   EXPECT_EQ(error_of(table().stream_synchronize(stream)).code, AA_INTERNAL);
   commands_end_with(0);
-  ok(opened_->graphs->destroy(graph));
+  ok(opened_->graphs.destroy(graph));
 }
 
 TEST_F(OpenClFaults, SmallDeviceRunsOutOfMemory) {

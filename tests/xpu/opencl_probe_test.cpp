@@ -228,7 +228,7 @@ TEST(OpenClProbe, GpuFactsBecomePropertiesAndTuning) {
     ok(table().device_props(opened.instance, 0, &props));
     aa_kernel_tuning tuning{};
     tuning.struct_size = sizeof(tuning);
-    ok(opened.compiler->kernel_tuning(opened.device, &tuning));
+    ok(opened.compiler.kernel_tuning(opened.device, &tuning));
     const auto has = [&](aa_dtype dtype) { return (props.dtypes_computable >> dtype & 1) != 0; };
     return std::string(props.name) + " " + props.arch + " f16 " + std::to_string(has(AA_DTYPE_F16)) +
            std::to_string(tuning.native_f16) + " f64 " + std::to_string(has(AA_DTYPE_F64)) +

@@ -21,9 +21,9 @@
 
 namespace anyaccel::xpu_test {
 
-inline const aa_driver& table() {
-  static const aa_driver* const driver =
-      complete_table(anyaccel_xpu_driver_query(AA_ABI_VERSION(1, 0), AA_ABI_CURRENT, host_services()), "built in");
+inline const abi::DriverCalls& table() {
+  static const abi::DriverCalls* const driver = complete_table(
+      anyaccel_xpu_driver_query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services()), "built in");
   return *driver;
 }
 
@@ -35,8 +35,8 @@ struct Error : std::runtime_error {
 
 inline void ok(aa_status* status) {
   if (!status) return;
-  const Error error(host_services()->status_code(status), host_services()->status_message(status));
-  host_services()->status_release(status);
+  const Error error(status_code(status), status_message(status));
+  release_status(status);
   throw error;
 }
 
@@ -85,44 +85,44 @@ class Opened {
     graphs = extension<aa_graph_table>(AA_GRAPH_EXTENSION);
   }
   ~Opened() {
-    host_services()->status_release(table().device_close(device));
-    host_services()->status_release(table().shutdown(instance));
+    release_status(table().device_close(device));
+    release_status(table().shutdown(instance));
   }
   Opened(const Opened&) = delete;
   Opened& operator=(const Opened&) = delete;
 
   aa_instance* instance = nullptr;
   aa_device* device = nullptr;
-  const aa_compiler_table* compiler = nullptr;
-  const aa_graph_table* graphs = nullptr;
+  abi::Calls<aa_compiler_table> compiler{};
+  abi::Calls<aa_graph_table> graphs{};
 
   // Compiles; the image, or throws Error with the log.
   std::string compile(const std::string& source, const std::vector<const char*>& options = {}) const {
     aa_compile_result result{};
     result.struct_size = sizeof(result);
-    ok(compiler->compile(device, "opencl-c", "test", source.data(), source.size(), options.data(), options.size(),
-                         &result));
+    ok(compiler.compile(device, "opencl-c", "test", source.data(), source.size(), options.data(), options.size(),
+                        &result));
     const std::string log = result.log;
     const std::string image(static_cast<const char*>(result.image), result.image_size);
     const bool succeeded = result.succeeded != 0;
-    ok(compiler->release(&result));
+    ok(compiler.release(&result));
     if (!succeeded) throw Error(AA_INVALID_ARGUMENT, log);
     return image;
   }
 
  private:
   template <class Table>
-  const Table* extension(const char* name) const {
+  abi::Calls<Table> extension(const char* name) const {
     const void* found = nullptr;
     ok(table().query_extension(instance, name, 1, &found));
-    return static_cast<const Table*>(found);
+    return abi::calls(*static_cast<const Table*>(found));
   }
 };
 
 class Stream {
  public:
   explicit Stream(aa_device* device) { ok(table().stream_create(device, 0, AA_STREAM_NON_BLOCKING, &stream_)); }
-  ~Stream() { host_services()->status_release(table().stream_destroy(stream_)); }
+  ~Stream() { release_status(table().stream_destroy(stream_)); }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   operator aa_stream*() const { return stream_; }
@@ -137,7 +137,7 @@ class Event {
   explicit Event(aa_device* device, uint32_t flags = AA_EVENT_DEFAULT) {
     ok(table().event_create(device, flags, &event_));
   }
-  ~Event() { host_services()->status_release(table().event_destroy(event_)); }
+  ~Event() { release_status(table().event_destroy(event_)); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   operator aa_event*() const { return event_; }
@@ -156,7 +156,7 @@ class Array {
     ok(table().mem_alloc(device, kind, bytes(), &pointer));
     data_ = static_cast<T*>(pointer);
   }
-  ~Array() { host_services()->status_release(table().mem_free(device_, kind_, data_, bytes())); }
+  ~Array() { release_status(table().mem_free(device_, kind_, data_, bytes())); }
   Array(const Array&) = delete;
   Array& operator=(const Array&) = delete;
 
@@ -185,7 +185,7 @@ class Module {
   Module(aa_device* device, const std::string& image) {
     ok(table().module_load(device, image.data(), image.size(), "opencl-binary", &module_));
   }
-  ~Module() { host_services()->status_release(table().module_unload(module_)); }
+  ~Module() { release_status(table().module_unload(module_)); }
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
   aa_kernel* kernel(const char* name) const {
@@ -203,7 +203,8 @@ class Module {
 template <class... Arguments>
 aa_status* launch(aa_stream* stream, aa_kernel* kernel, uint32_t grid, uint32_t block, const Arguments&... arguments) {
   const void* addresses[] = {&arguments...};
-  const size_t sizes[] = {sizeof(arguments)...};
+  const uint32_t sizes[] = {sizeof(arguments)...};
+  const uint8_t kinds[] = {std::is_pointer_v<Arguments> ? AA_ARGUMENT_POINTER : AA_ARGUMENT_VALUE...};
   aa_launch shape{};
   shape.struct_size = sizeof(shape);
   shape.grid[0] = grid;
@@ -212,6 +213,7 @@ aa_status* launch(aa_stream* stream, aa_kernel* kernel, uint32_t grid, uint32_t 
   shape.argument_count = sizeof...(arguments);
   shape.arguments = addresses;
   shape.argument_sizes = sizes;
+  shape.argument_kinds = kinds;
   return table().kernel_launch(stream, kernel, &shape);
 }
 

@@ -44,35 +44,33 @@ inline std::string image_with_program(const std::string& image, const std::strin
 
 // `opencl` is xpu's accelerator over OpenCL; what is returned uses its driver with another compiler.
 inline std::unique_ptr<DriverAccelerator> spirv_on_opencl(const DriverAccelerator& opencl) {
-  // Functions of a table have no context of their own.
-  static const aa_driver* next_driver = nullptr;
-  static const aa_compiler_table* next = nullptr;
-  static aa_driver driver{};
+  // One is made at a time.
+  static const abi::DriverCalls* next_driver = nullptr;
+  static const abi::Calls<aa_compiler_table>* next = nullptr;
+  static abi::DriverCalls driver{};
   static aa_compiler_table compiler{};
   struct Output {
     std::string image, format, log;
   };
   next_driver = &opencl.driver();
   driver = *next_driver;
-  driver.query_extension = [](aa_instance* instance, const char* name, uint32_t version,
-                              const void** out) -> aa_status* {
+  driver.aa_driver::query_extension = [](void*, aa_instance* instance, const char* name, uint32_t version,
+                                         const void** out) -> aa_status* {
     aa_status* status = next_driver->query_extension(instance, name, version, out);
     if (status || std::strcmp(name, AA_COMPILER_EXTENSION) != 0) return status;
-    next = static_cast<const aa_compiler_table*>(*out);
+    next = static_cast<const abi::Calls<aa_compiler_table>*>(*out);
     compiler = *next;
-    compiler.fingerprint = [](aa_device* device, char* text, size_t size) -> aa_status* {
+    compiler.fingerprint = [](void*, aa_device* device, char* text, size_t size) -> aa_status* {
       aa_status* failed = next->fingerprint(device, text, size);
       const size_t length = failed ? size : std::strlen(text);
       if (length + 8 < size) std::strcpy(text + length, " spirv");
       return failed;
     };
-    compiler.compile = [](aa_device* device, const char* language, const char* source_name, const char* source,
-                          size_t size, const char* const* options, size_t count,
-                          aa_compile_result* result) -> aa_status* {
+    compiler.compile = [](void*, aa_device* device, const aa_compile* what, aa_compile_result* result) -> aa_status* {
       try {
         aa_compile_result plain{};
         plain.struct_size = sizeof(plain);
-        if (aa_status* failed = next->compile(device, language, source_name, source, size, options, count, &plain)) {
+        if (aa_status* failed = next->compile(device, what, &plain)) {
           return failed;
         }
         auto output = std::make_unique<Output>();
@@ -81,7 +79,8 @@ inline std::unique_ptr<DriverAccelerator> spirv_on_opencl(const DriverAccelerato
         if (succeeded) {
           output->format = plain.format;
           const abi::CompileOutput spirv = xpu::level_zero::compile_to_spirv(
-              source_name, std::string(source, size), std::vector<std::string>(options, options + count));
+              what->name, std::string(what->source, what->source_size),
+              std::vector<std::string>(what->options, what->options + what->option_count));
           succeeded = spirv.succeeded;
           output->log = spirv.log;
           if (succeeded) {
@@ -89,7 +88,7 @@ inline std::unique_ptr<DriverAccelerator> spirv_on_opencl(const DriverAccelerato
                                                bitcode_of_spirv(spirv.image));
           }
         }
-        host_services()->status_release(next->release(&plain));
+        release_status(next->release(&plain));
         result->succeeded = succeeded;
         result->image = output->image.data();
         result->image_size = output->image.size();
@@ -101,7 +100,7 @@ inline std::unique_ptr<DriverAccelerator> spirv_on_opencl(const DriverAccelerato
         return status_from_current_exception();
       }
     };
-    compiler.release = [](aa_compile_result* result) -> aa_status* {
+    compiler.release = [](void*, aa_compile_result* result) -> aa_status* {
       delete static_cast<Output*>(result->owner);
       result->owner = nullptr;
       return nullptr;

@@ -1,19 +1,29 @@
 /* Foundation of the anyaccel plugin interface: versions, status objects, host services, data types, tensor views.
  *
  * Every .h file under include/anyaccel/abi/ is plain C11 and includes only the standard integer headers, so a vendor can
- * copy this folder into a project of its own and implement an accelerator from it without reading anything else.
+ * copy this folder into a project of its own and implement an accelerator from it without reading anything else. The two
+ * .hpp files there are for C++: driver_class.hpp to write a driver as classes, table_calls.hpp to call tables.
  *
  * Rules that hold for every struct and function of these headers:
  *
+ *  - Self first. Every function of every table takes the `self` member of its table as its first argument. A driver may put
+ *    there what it likes (most leave it NULL, because the handles say everything); a layer between host and driver puts its
+ *    own state there and hands the `self` of the table below on. The host never looks at it.
+ *  - Arguments. A call that is likely to grow takes its arguments as a struct; a call of few scalars that will not grow takes
+ *    them positionally, in the order self, object, inputs, outputs.
  *  - Size first. Every struct that crosses the boundary begins with `struct_size`, set by its writer to its own sizeof.
- *    A reader accepts any size that covers the members it reads ("at least", never "equal") and reads nothing beyond.
- *    aa_tensor is the one exception: its layout is frozen because arrays of it are passed.
- *  - Members are only appended. "since 1.0" in a comment names the version that brought a member.
+ *    A reader accepts any size that covers the members it reads ("at least", never "equal") and reads nothing beyond it.
+ *    Structs that travel in arrays are the exception (aa_tensor, aa_option, aa_option_info): their layouts are frozen.
+ *  - Growth. Members are only appended, and zero in a member that was appended means what the version before did. Writers
+ *    zero a whole struct before they fill it. "since 2.0" in a comment names the version that brought a member.
+ *  - Flags. A driver refuses bits that it does not know in a member called `flags`, with AA_UNIMPLEMENTED and nothing done;
+ *    it ignores those in a member called `hints`.
  *  - Ownership. `create`, `open`, `load` and `alloc` give an object that the caller gives back with the matching
  *    `destroy`, `close`, `unload` or `free`. Every other pointer is borrowed and valid for the call only, unless its
  *    comment says otherwise.
- *  - Errors. Every function that can fail returns `aa_status*`: NULL is success; anything else was made by
- *    aa_host::status_create and now belongs to the caller, who gives it to aa_host::status_release. No exception, abort,
+ *  - Errors. Every function returns `aa_status*`: NULL is success; anything else was made by aa_host::status_create and now
+ *    belongs to the caller, who gives it to aa_host::status_release. A returned status means that nothing was enqueued and
+ *    nothing was kept, unless the code is AA_DEVICE_LOST or the error is an asynchronous one (driver.h). No exception, abort,
  *    exit or print may cross the boundary.
  *  - Out parameters are named out_*; they are written only on success and must not be NULL unless their comment says so.
  *  - Sizes are in bytes, times in milliseconds, strides in elements.
@@ -30,10 +40,23 @@ extern "C" {
 #endif
 
 /* Version of the interface: major changes when a layout or a meaning breaks, minor when members are appended. */
-#define AA_ABI_MAJOR 1u
-#define AA_ABI_MINOR 4u
+#define AA_ABI_MAJOR 2u
+#define AA_ABI_MINOR 0u
 #define AA_ABI_VERSION(major, minor) (((uint32_t)(major) << 16) | (uint32_t)(minor))
 #define AA_ABI_CURRENT AA_ABI_VERSION(AA_ABI_MAJOR, AA_ABI_MINOR)
+
+/* Version 2.0 is a draft until two vendors' drivers that are written to it pass the conformance suite. Until then a host
+ * takes only drivers of its own draft number, because a layout may change between drafts; afterwards this is 0. */
+#define AA_ABI_DRAFT 1u
+
+/* One function of a table; NULL is success. */
+#define AA_CALL(name, ...) aa_status* (*name)(void* self, __VA_ARGS__)
+
+/* The first members of every extension table. `version` is the extension's own, from 1. */
+#define AA_EXTENSION_HEAD \
+  uint32_t struct_size;   \
+  uint32_t version;       \
+  void* self
 
 /* True when the struct at `pointer` is large enough to hold `member`: the test to make before reading an appended one. */
 #define AA_HAS_MEMBER(pointer, type, member) \
@@ -54,8 +77,8 @@ typedef enum aa_code {
   AA_NOT_FOUND = 5,           /* A named thing (kernel, file, extension) does not exist. */
   AA_ALREADY_EXISTS = 6,      /* A named thing exists and was to be made. */
   AA_PERMISSION_DENIED = 7,   /* The operating system or the vendor refuses this user. */
-  AA_RESOURCE_EXHAUSTED = 8,  /* Out of memory or of another countable thing. The device stays usable; the host frees
-                                 its caches and tries once more. */
+  AA_RESOURCE_EXHAUSTED = 8,  /* Out of memory or of another countable thing, in any function of any table: nothing was
+                                 done, and the device stays usable. The host frees its caches and calls once more. */
   AA_FAILED_PRECONDITION = 9, /* Right call, wrong state (elapsed time of an event that has not completed). */
   AA_ABORTED = 10,            /* Lost a race; the caller may retry from the start. */
   AA_OUT_OF_RANGE = 11,       /* An index or an offset lies outside the object. */
@@ -69,25 +92,84 @@ typedef enum aa_code {
 
 typedef enum aa_log_level { AA_LOG_DEBUG = 0, AA_LOG_INFO = 1, AA_LOG_WARNING = 2, AA_LOG_ERROR = 3 } aa_log_level;
 
-/* Services the host lends to a driver. The pointer given to the query function stays valid until the process ends.
- * Every function may be called from any thread at any time. */
-typedef struct aa_host {
+/* The host's own objects, which a driver stores and hands back in the services below; it never looks inside. */
+typedef struct aa_host_device aa_host_device; /* of a device: valid from device_open until device_close has returned */
+typedef struct aa_host_stream
+    aa_host_stream; /* of a stream: valid from stream_create until stream_destroy has returned */
+
+/* A text setting, for instance {"threads", "4"}. Frozen layout, passed in arrays. */
+typedef struct aa_option {
+  const char* key;
+  const char* value;
+} aa_option;
+
+/* A setting that a driver understands. Frozen layout, passed in arrays. */
+typedef struct aa_option_info {
+  const char* key;      /* lower-case letters, digits and '_' */
+  const char* help;     /* one sentence, for `anyaccel info` */
+  const char* fallback; /* the value when nothing is set, as text; "" when there is none */
+} aa_option_info;
+
+/* Device memory that a driver needs during one call of work (aa_host::scratch_acquire). */
+typedef struct aa_scratch {
   uint32_t struct_size;
-  uint32_t abi_version; /* AA_ABI_CURRENT of the host. since 1.0 */
+  uint32_t flags;         /* AA_SCRATCH_* */
+  size_t size;            /* in: bytes, > 0 */
+  aa_host_stream* stream; /* in: whose work uses it; NULL with AA_SCRATCH_IDLE */
+  aa_host_device* device; /* in: with AA_SCRATCH_IDLE; else NULL */
+  void* pointer;          /* out: aligned to aa_device_props::alignment; contents undefined */
+  void* owner;            /* out: the host's */
+} aa_scratch;
+
+/* The memory is not ordered by a stream: no work, enqueued or held back, uses it, and it is given back when the work that
+ * did is complete. For drivers that hold work back and submit it later (lazy.h): stream-ordered memory may belong to a tensor
+ * again that held work still reads. */
+#define AA_SCRATCH_IDLE (1u << 0)
+
+/* Services the host lends to a driver. Each plugin file, and each driver that is built in, gets a host of its own, so that
+ * log lines and options have an owner. Valid until the process ends. Every function may be called from any thread.
+ *
+ * Those marked "calls back" call functions of the driver's table (mem_alloc, mem_free, event_*) before they return. They are
+ * called on the thread that entered the driver, only inside functions marked S in driver.h, and with no lock of the driver
+ * held. */
+typedef struct aa_host aa_host;
+struct aa_host {
+  uint32_t struct_size;
+  uint32_t abi_version; /* AA_ABI_CURRENT of the host. since 2.0 */
 
   /* Makes a status. `native_code` is the vendor's own error number (0 if none), `message` need not be terminated;
-   * its bytes are copied. Never returns NULL (a preallocated "out of memory" status stands in). since 1.0 */
-  aa_status* (*status_create)(int32_t code, int64_t native_code, const char* message, size_t message_length);
-  /* Gives a status back. NULL is allowed. since 1.0 */
-  void (*status_release)(aa_status* status);
-  /* Reading; the text lives as long as the status. status_code(NULL) is AA_OK. since 1.0 */
-  int32_t (*status_code)(const aa_status* status);
-  int64_t (*status_native_code)(const aa_status* status);
-  const char* (*status_message)(const aa_status* status);
+   * its bytes are copied. Never returns NULL (a preallocated "out of memory" status stands in). since 2.0 */
+  aa_status* (*status_create)(const aa_host* host, int32_t code, int64_t native_code, const char* message,
+                              size_t message_length);
+  /* Gives a status back. NULL is allowed. since 2.0 */
+  void (*status_release)(const aa_host* host, aa_status* status);
+  /* Reads a status; the text lives as long as the status. status_code(NULL) is AA_OK. since 2.0 */
+  int32_t (*status_code)(const aa_host* host, const aa_status* status);
+  int64_t (*status_native_code)(const aa_host* host, const aa_status* status);
+  const char* (*status_message)(const aa_host* host, const aa_status* status);
 
-  /* Writes one line to the host's log. Drivers never print themselves. since 1.0 */
-  void (*log)(int32_t level, const char* message, size_t message_length);
-} aa_host;
+  /* Writes one line to the host's log. Drivers never print themselves. since 2.0 */
+  void (*log)(const aa_host* host, int32_t level, const char* message, size_t message_length);
+
+  /* Writes the path of a folder of this driver's own, where what it compiles may be kept between runs; the folder exists
+   * and nobody else can write to it. AA_UNAVAILABLE when the user has switched caches off or the folder cannot be made,
+   * AA_OUT_OF_RANGE when `size` bytes do not hold the path and its zero. since 2.0 */
+  aa_status* (*cache_dir)(const aa_host* host, char* out_path, size_t size);
+
+  /* Gives device memory for the work that the current call enqueues, from the host's caching allocator: fast, and while the
+   * stream captures from the graph's own memory. The memory is ordered after every item whose enqueueing call returned
+   * before, and belongs to the caller until scratch_release. AA_RESOURCE_EXHAUSTED when there is none, after the host has
+   * given its caches back. Calls back. since 2.0 */
+  aa_status* (*scratch_acquire)(const aa_host* host, aa_scratch* scratch);
+  /* Gives it back; the struct is as scratch_acquire left it. Later work of the same stream may get the memory at once, so
+   * this comes after the last item that uses it has been enqueued. Calls back. since 2.0 */
+  void (*scratch_release)(const aa_host* host, aa_scratch* scratch);
+
+  /* Gives idle device memory of the host's caches back to the driver: for a driver whose library cannot allocate in the
+   * middle of a call. Outside such a call, return AA_RESOURCE_EXHAUSTED instead; the host then does this and calls once
+   * more. out_released gets the bytes that were freed. Calls back. since 2.0 */
+  aa_status* (*reclaim)(const aa_host* host, aa_host_device* device, size_t* out_released);
+};
 
 /* ---- data types -------------------------------------------------------------------------------------------------- */
 

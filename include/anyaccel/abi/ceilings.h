@@ -19,22 +19,21 @@ typedef enum aa_ceiling {
   AA_CEILING_READ = 0,    /* bytes per second read from device memory, too many for any cache */
   AA_CEILING_COPY = 1,    /* bytes per second, read and written bytes counted, device to device */
   AA_CEILING_FMA_F32 = 2, /* fp32 floating-point operations per second, a fused multiply-add counting two */
-  /* The same for a product of two large bf16 matrices of random numbers by the vendor's own library. since 1.2 */
+  /* The same for a product of two large bf16 matrices of random numbers by the vendor's own library. since 2.0 */
   AA_CEILING_PRODUCT_BF16 = 3,
-  /* Seconds that the vendor's own call takes to enqueue an empty kernel. since 1.2 */
+  /* Seconds that the vendor's own call takes to enqueue an empty kernel. since 2.0 */
   AA_CEILING_LAUNCH = 4,
   /* Seconds that the vendor's own calls took in this process to start the runtime and open the device; not measured
-   * again. since 1.2 */
+   * again. since 2.0 */
   AA_CEILING_OPEN = 5
 } aa_ceiling;
 
 typedef struct aa_ceilings_table {
-  uint32_t struct_size;
-  uint32_t version;
+  AA_EXTENSION_HEAD;
 
   /* Measures for about `seconds` over random, non-zero data of about `bytes` (ignored for arithmetic). Blocks; no other
-   * work should run on the device. AA_UNIMPLEMENTED for a kind it does not have. since 1.0 */
-  aa_status* (*measure)(aa_device* device, int32_t kind, size_t bytes, double seconds, double* out_value);
+   * work should run on the device. AA_UNIMPLEMENTED for a kind it does not have. since 2.0 */
+  AA_CALL(measure, aa_device* device, int32_t kind, size_t bytes, double seconds, double* out_value);
 } aa_ceilings_table;
 
 #ifdef __cplusplus

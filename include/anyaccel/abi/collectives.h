@@ -41,48 +41,47 @@ typedef enum aa_reduce_op {
  * A failure that shows later sticks to the communicator: async_error gives it. One thread at a time may call functions of a
  * communicator, except comm_abort and async_error. */
 typedef struct aa_collectives_table {
-  uint32_t struct_size;
-  uint32_t version;
+  AA_EXTENSION_HEAD;
 
   /* The library's name and version ("nccl", "2.28.9"; "" where it has none), borrowed. AA_UNAVAILABLE, with what was looked
-   * for and where, when the library is not there. Opens the library; starts no device. since 1.3 */
-  aa_status* (*library)(aa_instance* instance, const char** out_name, const char** out_version);
+   * for and where, when the library is not there. Opens the library; starts no device. since 2.0 */
+  AA_CALL(library, aa_instance* instance, const char** out_name, const char** out_version);
   /* Bytes of an id (at most AA_COLLECTIVES_MAX_ID), and a fresh id: made by one member, carried to the others by the host.
-   * since 1.3 */
-  aa_status* (*id_size)(aa_instance* instance, size_t* out_size);
-  aa_status* (*id_create)(aa_instance* instance, void* out_id);
+   * since 2.0 */
+  AA_CALL(id_size, aa_instance* instance, size_t* out_size);
+  AA_CALL(id_create, aa_instance* instance, void* out_id);
   /* Joins; blocks until every member has. Between group_begin and group_end: until group_end. An id serves once.
-   * since 1.3 */
-  aa_status* (*comm_create)(aa_device* device, const void* id, int32_t rank, int32_t size, aa_comm** out_comm);
-  /* Work of it is complete, or it was aborted. since 1.3 */
-  aa_status* (*comm_destroy)(aa_comm* comm);
+   * since 2.0 */
+  AA_CALL(comm_create, aa_device* device, const void* id, int32_t rank, int32_t size, aa_comm** out_comm);
+  /* Work of it is complete, or it was aborted. since 2.0 */
+  AA_CALL(comm_destroy, aa_comm* comm);
   /* Ends what is under way, from any thread: calls that wait return with an error, and streams go on, with undefined
-   * results. Only comm_destroy may follow; other calls give AA_CANCELLED. since 1.3 */
-  aa_status* (*comm_abort)(aa_comm* comm);
-  /* NULL, or the failure of work enqueued earlier. Does not block. Any thread. since 1.3 */
-  aa_status* (*async_error)(aa_comm* comm);
+   * results. Only comm_destroy may follow; other calls give AA_CANCELLED. since 2.0 */
+  AA_CALL(comm_abort, aa_comm* comm);
+  /* NULL, or the failure of work enqueued earlier. Does not block. Any thread. since 2.0 */
+  AA_CALL(async_error, aa_comm* comm);
   /* Calls between the two start together at group_end, which gives their errors too: needed for sends and receives that
-   * wait for each other. Per thread; nests. since 1.3 */
-  aa_status* (*group_begin)(aa_instance* instance);
-  aa_status* (*group_end)(aa_instance* instance);
+   * wait for each other. Per thread; nests. since 2.0 */
+  AA_CALL(group_begin, aa_instance* instance);
+  AA_CALL(group_end, aa_instance* instance);
 
-  /* recv may be send (in place). since 1.3 */
-  aa_status* (*all_reduce)(aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype,
-                           int32_t op);
-  /* recv is used on root only, may be send there, and may be NULL elsewhere. since 1.3 */
-  aa_status* (*reduce)(aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype,
-                       int32_t op, int32_t root);
-  /* send is used on root only, may be recv there, and may be NULL elsewhere. since 1.3 */
-  aa_status* (*broadcast)(aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype,
-                          int32_t root);
-  /* recv: size * count elements; send may be the own place in recv. since 1.3 */
-  aa_status* (*all_gather)(aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype);
-  /* send: size * count elements; recv may be the own place in send. since 1.3 */
-  aa_status* (*reduce_scatter)(aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count,
-                               int32_t dtype, int32_t op);
-  /* Between the own rank and itself only inside a group. since 1.3 */
-  aa_status* (*send)(aa_comm* comm, aa_stream* stream, const void* data, size_t count, int32_t dtype, int32_t peer);
-  aa_status* (*recv)(aa_comm* comm, aa_stream* stream, void* data, size_t count, int32_t dtype, int32_t peer);
+  /* recv may be send (in place). since 2.0 */
+  AA_CALL(all_reduce, aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype,
+          int32_t op);
+  /* recv is used on root only, may be send there, and may be NULL elsewhere. since 2.0 */
+  AA_CALL(reduce, aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype,
+          int32_t op, int32_t root);
+  /* send is used on root only, may be recv there, and may be NULL elsewhere. since 2.0 */
+  AA_CALL(broadcast, aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype,
+          int32_t root);
+  /* recv: size * count elements; send may be the own place in recv. since 2.0 */
+  AA_CALL(all_gather, aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype);
+  /* send: size * count elements; recv may be the own place in send. since 2.0 */
+  AA_CALL(reduce_scatter, aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype,
+          int32_t op);
+  /* Between the own rank and itself only inside a group. since 2.0 */
+  AA_CALL(send, aa_comm* comm, aa_stream* stream, const void* data, size_t count, int32_t dtype, int32_t peer);
+  AA_CALL(recv, aa_comm* comm, aa_stream* stream, void* data, size_t count, int32_t dtype, int32_t peer);
 } aa_collectives_table;
 
 #ifdef __cplusplus

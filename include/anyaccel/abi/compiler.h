@@ -28,6 +28,18 @@ typedef struct aa_compile_result {
   void* owner;        /* the driver's */
 } aa_compile_result;
 
+/* One source to compile. */
+typedef struct aa_compile {
+  uint32_t struct_size;
+  uint32_t flags;       /* none yet */
+  const char* language; /* one of `languages` */
+  const char* name;     /* stands in messages */
+  const char* source;
+  size_t source_size;
+  const char* const* options; /* compiler flags, option_count of them */
+  size_t option_count;
+} aa_compile;
+
 /* How the portable kernels (kernels/portable) are to be compiled and launched on a device: what makes them fast there, as
  * the driver's author measured it. Fixed while the device is open. */
 typedef struct aa_kernel_tuning {
@@ -50,25 +62,22 @@ typedef struct aa_kernel_tuning {
 } aa_kernel_tuning;
 
 typedef struct aa_compiler_table {
-  uint32_t struct_size;
-  uint32_t version;
+  AA_EXTENSION_HEAD;
 
   /* The source languages it takes, comma-separated, best first: "c++", "cuda-c++", "opencl-c", ... Borrowed, constant.
-   * since 1.0 */
-  aa_status* (*languages)(aa_device* device, const char** out_languages);
+   * since 2.0 */
+  AA_CALL(languages, aa_device* device, const char** out_languages);
   /* A line that changes whenever the same source could give another image: compiler, its version, target architecture.
    * Part of a cache key. Writes at most `size` bytes, terminated;
-   * AA_OUT_OF_RANGE, or the text cut, when it does not fit. since 1.0 */
-  aa_status* (*fingerprint)(aa_device* device, char* out_text, size_t size);
-  /* Compiles one source. `name` stands in messages; `options` are compiler flags. A compile error is a success of this
-   * function with `succeeded` 0. Blocks. Thread-safe. The host sets out_result->struct_size. since 1.0 */
-  aa_status* (*compile)(aa_device* device, const char* language, const char* name, const char* source,
-                        size_t source_size, const char* const* options, size_t option_count,
-                        aa_compile_result* out_result);
-  /* Gives image and log back. since 1.0 */
-  aa_status* (*release)(aa_compile_result* result);
-  /* How portable kernels run best on the device. Absent: one item a row, no sub-groups, no local memory. since 1.1 */
-  aa_status* (*kernel_tuning)(aa_device* device, aa_kernel_tuning* out_tuning);
+   * AA_OUT_OF_RANGE, or the text cut, when it does not fit. since 2.0 */
+  AA_CALL(fingerprint, aa_device* device, char* out_text, size_t size);
+  /* T. Compiles one source. A compile error is a success of this function with `succeeded` 0. The host sets
+   * out_result->struct_size. since 2.0 */
+  AA_CALL(compile, aa_device* device, const aa_compile* what, aa_compile_result* out_result);
+  /* Gives image and log back. since 2.0 */
+  AA_CALL(release, aa_compile_result* result);
+  /* How portable kernels run best on the device. Absent: one item a row, no sub-groups, no local memory. since 2.0 */
+  AA_CALL(kernel_tuning, aa_device* device, aa_kernel_tuning* out_tuning);
 } aa_compiler_table;
 
 #ifdef __cplusplus

@@ -1,34 +1,64 @@
-/* The driver table: everything the host needs from an accelerator, in 32 functions.
+/* The driver table: everything the host needs from an accelerator, in 33 functions.
  *
  * A plugin is a shared library that exports one symbol, `anyaccel_driver_query` (aa_driver_query_fn below). The drivers
  * built into anyaccel use the same table. Rarer features are extension tables found by name (graph.h, host_memory.h,
- * ops.h, compiler.h, profiler.h); each one that is absent has a defined answer in the host, so a driver may begin with
- * the core alone and is already a complete accelerator.
+ * ops.h, compiler.h, lazy.h, profiler.h, ...); each one that is absent has a defined answer in the host, so a driver may
+ * begin with the required functions alone and is already a complete accelerator.
  *
  * A function that a driver does not have may be NULL (or lie beyond its struct_size): the host puts a stub in its place
- * that answers AA_UNIMPLEMENTED. Required, because nothing works without them: probe, initialize, shutdown,
- * device_count, device_props, device_open, device_close, device_synchronize, mem_alloc, mem_free, copy_async,
- * stream_create, stream_destroy, stream_synchronize.
+ * that answers AA_UNIMPLEMENTED. Required functions, marked (r), must be there, because nothing works without them.
  * The same holds for extension tables. One that lacks a function which it is of no use without counts as absent, with a
- * warning that names the function: capture_begin, capture_end, launch and destroy of "graph"; all of "ops", "host_code"
- * and "ceilings"; all of "compiler" but kernel_tuning; library to group_end of "collectives".
+ * warning that names the function: capture_begin, capture_end, launch and destroy of "graph"; all of "host_code" and
+ * "ceilings"; all of "compiler" but kernel_tuning; all of "ops" and "lazy"; library to group_end of
+ * "collectives".
  *
  * There is no current device: every call names its object, and the driver binds what its vendor needs per call.
  *
- * Threads. Different handles may be used from different threads at once. One handle is not entered twice at the same
- * time, except mem_alloc, mem_free, mem_query, event_record and the event and stream *query functions, which are
- * thread-safe.
- * No call is made from inside a stream_host_call function. Children are destroyed before their parents, by the host.
+ * Letters in the comments of functions:
+ *   (r)  required
+ *   T    any number of threads may be inside it at once, with the same handle too
+ *   X    no other call with this handle is under way, and none comes later
+ *   N    never waits for device work
+ *   W    waits for the work that it names and for nothing else
+ *   B    may wait for any work enqueued so far on the device
+ *   S    services marked "calls back" may be used inside (base.h)
+ *
+ * Threads. A program has several threads on one device, and on one stream, because a device's default stream is every
+ * thread's. Where a function is marked T the driver locks what its vendor needs locked; when two threads enqueue on one
+ * stream at once either may come first, and each item is whole. While a stream captures a graph (graph.h) or is inside a
+ * step (lazy.h) only one thread enqueues on it. Different handles may be used from different threads at once. The host does
+ * not call into the driver from inside a stream_host_call function. It destroys children before their parents.
  * After fork() the child may call only probe and initialize.
  *
- * Out structs (aa_probe, aa_device_props, aa_memory_info, aa_kernel_info). The host sets struct_size; the driver writes
- * nothing beyond it and leaves it as it is.
+ * Order. An item is what one enqueueing call adds to a stream (copy, fill, launch, op, host call, wait, record, graph).
+ *   - Items of one stream run one after another in the order in which their calls returned, with their effects on memory.
+ *     Streams are independent of each other except through events.
+ *   - A record covers what was enqueued on its stream before it and nothing later. Recording an event again replaces the
+ *     earlier record; query, synchronize, elapsed and wait mean the latest record at the time of their call, and a wait
+ *     stays bound to that record. An event that was never recorded is complete, and waiting for it does nothing.
+ *   - What is enqueued makes progress without further calls, unless the driver has the extension "lazy". Work that waits
+ *     only for earlier records and for host functions that return always ends.
+ *   - Functions marked N return although streams are held up, for as many items as aa_device_props::queue_depth says.
+ *   - The host side of a copy stays valid and unchanged until the item is complete; a pageable host side may be read or
+ *     written during the call. Nothing is written before the items before it are complete.
+ *   - Device pointers are addresses on which bytes can be counted (base + n); the host never reads or writes through them,
+ *     except on devices with AA_CAP_HOST_COHERENT. Freed addresses are used again at once.
+ *
+ * Errors of work that was enqueued (asynchronous errors) stick to their stream: every later stream_query and
+ * stream_synchronize, device_synchronize, and event_query or event_synchronize of an event recorded there after the failed
+ * item, return the error with the same code until the stream is destroyed. They are never lost. Enqueueing on such a stream may
+ * report the error; what its items write is undefined. A stream that waits for a failed record fails with the same code. Other
+ * streams go on, or the device is lost and every function says AA_DEVICE_LOST.
+ *
+ * AA_RESOURCE_EXHAUSTED from any function means that nothing was done: the host gives its caches back to the driver and
+ * calls once more. So library handles, modules, graphs and communicators need no such code in a driver.
+ *
+ * Out structs (aa_probe, aa_device_props, aa_memory_info, aa_allocation, aa_kernel_info). The host sets struct_size; the driver
+ * writes nothing beyond it and leaves it as it is.
  *
  * After destroy, close, unload or free the object is gone, even when a status is returned. An event may outlive its
- * stream and is then complete. A driver built for a newer minor version is usable by an older host.
- *
- * Asynchronous errors stick to their stream: every later stream_query, stream_synchronize, and event_query or
- * event_synchronize of an event recorded on it returns the error until the stream is destroyed. They are never lost.
+ * stream and is then complete, or carries the stream's error. A driver built for a newer minor version is usable by an
+ * older host.
  */
 #ifndef ANYACCEL_ABI_DRIVER_H_
 #define ANYACCEL_ABI_DRIVER_H_
@@ -45,6 +75,7 @@ typedef struct aa_stream aa_stream;     /* an in-order queue of work on one devi
 typedef struct aa_event aa_event;       /* a point in a stream */
 typedef struct aa_module aa_module;     /* loaded device code */
 typedef struct aa_kernel aa_kernel;     /* one function of a module; lives as long as the module */
+typedef struct aa_memory aa_memory;     /* the driver's own object of one allocation (an MTLBuffer, ...); may be NULL */
 
 /* ---- probing ------------------------------------------------------------------------------------------------------ */
 
@@ -80,6 +111,8 @@ typedef struct aa_probe {
 #define AA_CAP_KERNELS (1ull << 10)           /* module_load, kernel_get and kernel_launch work */
 #define AA_CAP_TRITON (1ull << 11)            /* the Triton language has a back end for this device */
 #define AA_CAP_IS_HOST (1ull << 12)           /* the host itself: host coherent, and its name has no index */
+#define AA_CAP_WANTS_MEMORY (1ull << 13) /* the host fills members called `memory` and `memories`; else they are NULL */
+#define AA_CAP_GRID_ONLY (1ull << 14)    /* kernels have no threads below a block: aa_launch::block is 0,0,0 */
 
 typedef struct aa_device_props {
   uint32_t struct_size;
@@ -98,7 +131,9 @@ typedef struct aa_device_props {
   uint64_t dtypes_computable; /* arithmetic at a useful speed, also by way of wider numbers */
   uint64_t dtypes_matrix;     /* matrix units take it */
   int32_t dlpack_device_type; /* DLDeviceType; 0 when DLPack has none */
-  int32_t reserved;
+  int32_t queue_depth;        /* items that a stream takes behind an incomplete one without waiting; at least 128 */
+  int32_t open_limit;         /* devices that one process may have open at once; 0: all */
+  int32_t exclusive;          /* 1: a device that another process has open cannot be opened */
 } aa_device_props;
 
 /* ---- memory, streams, events, kernels ------------------------------------------------------------------------------ */
@@ -109,13 +144,35 @@ typedef enum aa_memory_kind {
   AA_MEMORY_MANAGED = 2 /* migrates on demand */
 } aa_memory_kind;
 
+/* What a driver allocates. */
+typedef struct aa_alloc {
+  uint32_t struct_size;
+  uint32_t flags;    /* none yet */
+  int32_t kind;      /* aa_memory_kind */
+  int32_t numa_node; /* of AA_MEMORY_PINNED: where its pages lie; -1: near the device */
+  size_t size;       /* bytes, > 0 */
+} aa_alloc;
+
+/* What it gave, and gets back in mem_free. */
+typedef struct aa_allocation {
+  uint32_t struct_size;
+  int32_t kind;
+  void* pointer;
+  size_t size;       /* as asked for */
+  aa_memory* memory; /* the driver's; may be NULL */
+} aa_allocation;
+
 typedef struct aa_memory_info {
   uint32_t struct_size;
   int32_t kind;         /* aa_memory_kind */
   int32_t device_index; /* which device owns it; -1 for host memory that belongs to none */
   int32_t reserved;
   void* base;  /* start of the allocation */
-  size_t size; /* bytes of the allocation */
+  size_t size; /* bytes of the allocation; may be more than was asked for */
+  /* Where kernels find the byte that was asked about: the pointer itself, or another address for registered host memory;
+   * NULL where kernels cannot reach it. */
+  void* device_address;
+  aa_memory* memory; /* as in aa_allocation */
 } aa_memory_info;
 
 typedef enum aa_copy_direction {
@@ -124,25 +181,75 @@ typedef enum aa_copy_direction {
   AA_COPY_DEVICE_TO_DEVICE = 2 /* within the stream's device */
 } aa_copy_direction;
 
+/* The ranges do not overlap. A host side is a host address, also where it is registered. */
+typedef struct aa_copy {
+  uint32_t struct_size;
+  uint32_t flags; /* none yet */
+  void* destination;
+  const void* source;
+  size_t size;                   /* 0 does nothing */
+  int32_t direction;             /* aa_copy_direction */
+  uint32_t hints;                /* none yet */
+  aa_memory* destination_memory; /* with AA_CAP_WANTS_MEMORY: of device sides; else NULL */
+  aa_memory* source_memory;
+} aa_copy;
+
+typedef struct aa_fill {
+  uint32_t struct_size;
+  uint32_t flags; /* none yet */
+  void* destination;
+  size_t size;           /* a multiple of pattern_size, else AA_INVALID_ARGUMENT and nothing done; 0 does nothing */
+  uint32_t pattern_size; /* 1, 2, 4 or 8; else AA_INVALID_ARGUMENT */
+  uint32_t hints;        /* none yet */
+  uint8_t pattern[8];    /* the first pattern_size bytes count */
+  aa_memory* memory;     /* with AA_CAP_WANTS_MEMORY; else NULL */
+} aa_fill;
+
 #define AA_STREAM_DEFAULT 0u
 #define AA_STREAM_NON_BLOCKING (1u << 0) /* does not synchronise with the vendor's own default stream */
+
+typedef struct aa_stream_params {
+  uint32_t struct_size;
+  uint32_t flags;              /* AA_STREAM_* */
+  int32_t priority;            /* 0 normal, negative higher; clamped to what the device has */
+  uint32_t hints;              /* none yet */
+  aa_host_stream* host_stream; /* for services */
+} aa_stream_params;
 
 #define AA_EVENT_DEFAULT 0u
 #define AA_EVENT_TIMING (1u << 0)        /* usable with event_elapsed */
 #define AA_EVENT_BLOCKING_SYNC (1u << 1) /* event_synchronize sleeps instead of spinning */
 
-/* Text settings handed down from the host, "key" "value" pairs. Unknown keys are ignored. */
-typedef struct aa_option {
-  const char* key;
-  const char* value;
-} aa_option;
+typedef struct aa_event_params {
+  uint32_t struct_size;
+  uint32_t flags; /* AA_EVENT_* */
+} aa_event_params;
 
+/* Settings reach a driver from ANYACCEL_<NAME>_OPTIONS="key=value,..." and from the program, whose values win. "2.key" is for
+ * the device of index 2 alone. The host refuses keys that aa_driver::options does not list, with the list. */
 typedef struct aa_initialize_params {
   uint32_t struct_size;
   uint32_t option_count;
-  const aa_option* options;
+  const aa_option* options; /* without those for single devices */
   const char* library_path; /* the file this driver was loaded from; NULL when built in */
 } aa_initialize_params;
+
+typedef struct aa_device_open_params {
+  uint32_t struct_size;
+  int32_t index;
+  aa_host_device* host_device; /* for services */
+  const aa_option* options;    /* all that hold for this device, keys without an index */
+  uint32_t option_count;
+  uint32_t flags; /* none yet */
+} aa_device_open_params;
+
+typedef struct aa_module_params {
+  uint32_t struct_size;
+  uint32_t flags; /* none yet */
+  const void* image;
+  size_t size;
+  const char* format; /* "cubin", "ptx", "hsaco", "spirv", "opencl-binary", "metallib", "elf-so", ... */
+} aa_module_params;
 
 typedef struct aa_kernel_info {
   uint32_t struct_size;
@@ -151,128 +258,162 @@ typedef struct aa_kernel_info {
   int32_t argument_count; /* -1 when unknown */
 } aa_kernel_info;
 
+/* What an argument of a kernel is. */
+typedef enum aa_argument_kind {
+  AA_ARGUMENT_VALUE = 0,  /* bytes, handed over as they are */
+  AA_ARGUMENT_POINTER = 1 /* the value is an address in device memory, of any byte of an allocation, or NULL */
+} aa_argument_kind;
+
+/* The kernel reaches memory through addresses that lie in memory, not through its arguments alone. */
+#define AA_LAUNCH_INDIRECT (1u << 0)
+
+/* The arguments are parallel arrays of argument_count. */
 typedef struct aa_launch {
   uint32_t struct_size;
+  uint32_t flags;    /* AA_LAUNCH_* */
   uint32_t grid[3];  /* blocks */
-  uint32_t block[3]; /* threads in a block */
+  uint32_t block[3]; /* threads in a block; 0,0,0 with AA_CAP_GRID_ONLY */
+  uint32_t
+      cluster[3]; /* blocks that run at the same time and reach each other's shared memory (on devices without threads:
+                          cores that work on one task); 0,0,0: the driver's choice. AA_UNIMPLEMENTED for what it cannot do */
   uint32_t shared_bytes;
   uint32_t argument_count;
-  const void* const* arguments; /* argument_count pointers to the values */
-  const size_t* argument_sizes; /* their sizes in bytes */
+  uint32_t hints;                 /* none yet */
+  const void* const* arguments;   /* pointers to the values */
+  const uint32_t* argument_sizes; /* of the values, in bytes */
+  const uint8_t* argument_kinds;  /* aa_argument_kind */
+  aa_memory* const* memories;     /* with AA_CAP_WANTS_MEMORY: of the pointers, NULL elsewhere; else NULL */
 } aa_launch;
 
 typedef struct aa_driver {
-  uint32_t struct_size;
+  uint32_t struct_size; /* these five members keep their places in every version */
   uint32_t abi_version; /* AA_ABI_VERSION the driver speaks; its major decides */
   const char* name;     /* "cuda", "xpu": what DS_ACCELERATOR names; lower case, digits and '.' */
   const char* vendor;
   const char* version;   /* of the driver, free text */
   const char* sanitizer; /* "address", "thread" when built so; else "" */
-  /* Name of the collectives library ("nccl"); "" when none. since 1.0 */
+  /* Name of the collectives library ("nccl"); "" when none. since 2.0 */
   const char* communication_backend;
-  /* The vendor's variable that limits the visible devices ("CUDA_VISIBLE_DEVICES"); "" when none. since 1.0 */
+  /* The vendor's variable that limits the visible devices ("CUDA_VISIBLE_DEVICES"); "" when none. since 2.0 */
   const char* visible_devices_env;
-  /* Comma-separated name prefixes of variables a launcher passes on ("NCCL"); "" when none. since 1.0 */
+  /* Comma-separated name prefixes of variables a launcher passes on ("NCCL"); "" when none. since 2.0 */
   const char* export_env_prefixes;
+  /* What may stand in aa_initialize_params::options: option_count of them. since 2.0 */
+  const aa_option_info* options;
+  uint32_t option_count;
+  uint32_t abi_draft; /* AA_ABI_DRAFT of these headers */
+  /* Detection takes the usable driver of the highest priority. Those built into anyaccel have 0 (cpu) to 99. since 2.0 */
+  int32_t priority;
+  uint32_t flags; /* none yet */
+  void* self;     /* the first argument of every function below */
 
   /* -- life ------------------------------------------------------------------------------------------------------- */
 
-  /* 1. Whether the accelerator can be used here. Cheap (a missing device node is reported without opening the vendor's
-   * library), creates no context, starts no thread, and leaves the process able to fork. Fails only for a bug. 1.0 */
-  aa_status* (*probe)(aa_probe* out_probe);
-  /* 2. Opens the vendor's runtime. AA_UNAVAILABLE when it is not there. Called at most once at a time. 1.0 */
-  aa_status* (*initialize)(const aa_initialize_params* params, aa_instance** out_instance);
-  /* 3. Releases everything. May be skipped when the process exits. 1.0 */
-  aa_status* (*shutdown)(aa_instance* instance);
-  /* 4. Finds an extension table ("graph", "ops", ...) of at least `min_version`. The table is constant and lives as
-   * long as the instance. AA_UNIMPLEMENTED when the driver does not have it. 1.0 */
-  aa_status* (*query_extension)(aa_instance* instance, const char* name, uint32_t min_version, const void** out_table);
+  /* 1. (r) T N. Tells whether the accelerator can be used here. Cheap (a missing device node is reported without opening the
+   * vendor's library), creates no context, starts no thread, and leaves the process able to fork. Fails only for a bug.
+   * since 2.0 */
+  AA_CALL(probe, aa_probe* out_probe);
+  /* 2. (r) Opens the vendor's runtime. AA_UNAVAILABLE when it is not there. Called at most once at a time. since 2.0 */
+  AA_CALL(initialize, const aa_initialize_params* params, aa_instance** out_instance);
+  /* 3. (r) X. Releases everything. May be skipped when the process exits. since 2.0 */
+  AA_CALL(shutdown, aa_instance* instance);
+  /* 4. T N. Finds an extension table ("graph", "ops", ...) of at least `min_version`. The table is constant and lives as
+   * long as the instance. AA_UNIMPLEMENTED when the driver does not have it. since 2.0 */
+  AA_CALL(query_extension, aa_instance* instance, const char* name, uint32_t min_version, const void** out_table);
 
   /* -- devices ---------------------------------------------------------------------------------------------------- */
 
-  /* 5. How many devices can be opened; 0 when the vendor's runtime is in trouble. 1.0 */
-  aa_status* (*device_count)(aa_instance* instance, int32_t* out_count);
-  /* 6. Static facts, without opening the device. AA_OUT_OF_RANGE for an index that is none, here and in device_open.
-   * 1.0 */
-  aa_status* (*device_props)(aa_instance* instance, int32_t index, aa_device_props* out_props);
-  /* 7. Creates the context. 1.0 */
-  aa_status* (*device_open)(aa_instance* instance, int32_t index, aa_device** out_device);
-  /* 8. All streams, events, modules and memory of it have been given back before. 1.0 */
-  aa_status* (*device_close)(aa_device* device);
-  /* 9. Blocks until all work on the device is complete; returns a sticky error of any stream. 1.0 */
-  aa_status* (*device_synchronize)(aa_device* device);
-  /* 10. Bytes free now (for all processes) and in total. 1.0 */
-  aa_status* (*device_memory_info)(aa_device* device, int64_t* out_free, int64_t* out_total);
+  /* 5. (r) T. How many devices can be opened; 0 when the vendor's runtime is in trouble. since 2.0 */
+  AA_CALL(device_count, aa_instance* instance, int32_t* out_count);
+  /* 6. (r) T. Static facts, without opening the device. AA_OUT_OF_RANGE for an index out of range, here and in
+   * device_open. since 2.0 */
+  AA_CALL(device_props, aa_instance* instance, int32_t index, aa_device_props* out_props);
+  /* 7. (r) T for different indexes. Creates the context. A device is open once at a time. AA_FAILED_PRECONDITION when
+   * open_limit devices are open. since 2.0 */
+  AA_CALL(device_open, aa_instance* instance, const aa_device_open_params* params, aa_device** out_device);
+  /* 8. (r) X B. All streams, events, modules and memory of it have been given back before. since 2.0 */
+  AA_CALL(device_close, aa_device* device);
+  /* 9. (r) T B S. Blocks until all work enqueued so far on the device is complete; returns the first sticky error of any
+   * stream. since 2.0 */
+  AA_CALL(device_synchronize, aa_device* device);
+  /* 10. T. Bytes free now (for all processes) and in total. They move as mem_alloc and mem_free do. since 2.0 */
+  AA_CALL(device_memory_info, aa_device* device, int64_t* out_free, int64_t* out_total);
+  /* 11. T N. A handle of the vendor's, for libraries that a program uses beside anyaccel: "context", "queue", ...;
+   * AA_NOT_FOUND for what the driver does not have. Borrowed. since 2.0 */
+  AA_CALL(device_native, aa_device* device, const char* what, void** out_handle);
 
   /* -- memory ----------------------------------------------------------------------------------------------------- */
 
-  /* 11. Raw, uncached memory, aligned to aa_device_props::alignment. size > 0. AA_RESOURCE_EXHAUSTED when there is
-   * none, after which the device is still usable. AA_UNIMPLEMENTED for a kind the driver does not have. 1.0 */
-  aa_status* (*mem_alloc)(aa_device* device, int32_t kind, size_t size, void** out_pointer);
-  /* 12. The same kind and size as were allocated. The memory may be in use only by work that has completed. 1.0 */
-  aa_status* (*mem_free)(aa_device* device, int32_t kind, void* pointer, size_t size);
-  /* 13. What `pointer` (anywhere inside an allocation) is; the size may be larger than was asked for. AA_NOT_FOUND for
-   * memory this driver does not know. 1.0 */
-  aa_status* (*mem_query)(aa_instance* instance, const void* pointer, aa_memory_info* out_info);
-  /* 14. Copies in order on the stream. The host side may be pageable; then the call may block until it was read or
-   * written. Host memory must stay valid until the work is complete. The ranges do not overlap. Size 0 does nothing;
-   * another direction is AA_INVALID_ARGUMENT. 1.0 */
-  aa_status* (*copy_async)(aa_stream* stream, void* destination, const void* source, size_t size, int32_t direction);
-  /* 15. Repeats a pattern of 1, 2, 4 or 8 bytes; size is a multiple of pattern_size, 0 does nothing. Other pattern sizes
-   * are AA_INVALID_ARGUMENT. 1.0 */
-  aa_status* (*fill_async)(aa_stream* stream, void* destination, const void* pattern, size_t pattern_size, size_t size);
+  /* 12. (r) T B. Raw, uncached memory, aligned to aa_device_props::alignment. AA_RESOURCE_EXHAUSTED when there is none, after
+   * which the device is still usable. AA_UNIMPLEMENTED for a kind the driver does not have. No services inside. since 2.0 */
+  AA_CALL(mem_alloc, aa_device* device, const aa_alloc* what, aa_allocation* out_allocation);
+  /* 13. (r) T B. Kind, pointer and size as mem_alloc gave them; `memory` may be NULL. No incomplete work uses it. No services
+   * inside. since 2.0 */
+  AA_CALL(mem_free, aa_device* device, const aa_allocation* what);
+  /* 14. T N. What `pointer` (any byte of an allocation, or of registered memory) is. AA_NOT_FOUND for memory this driver does
+   * not know. since 2.0 */
+  AA_CALL(mem_query, aa_instance* instance, const void* pointer, aa_memory_info* out_info);
+  /* 15. (r) T S, N but for a pageable host side, which may make it B. Copies in order on the stream. AA_INVALID_ARGUMENT for a
+   * direction that does not exist. since 2.0 */
+  AA_CALL(copy_async, aa_stream* stream, const aa_copy* what);
+  /* 16. T N S. Repeats a pattern of bytes in order on the stream. since 2.0 */
+  AA_CALL(fill_async, aa_stream* stream, const aa_fill* what);
 
   /* -- streams ---------------------------------------------------------------------------------------------------- */
 
-  /* 16. priority: 0 normal, negative higher; clamped to what the device has. flags: AA_STREAM_*. 1.0 */
-  aa_status* (*stream_create)(aa_device* device, int32_t priority, uint32_t flags, aa_stream** out_stream);
-  /* 17. Waits for its work first. 1.0 */
-  aa_status* (*stream_destroy)(aa_stream* stream);
-  /* 18. Whether all work is complete; does not block. 1.0 */
-  aa_status* (*stream_query)(aa_stream* stream, int32_t* out_done);
-  /* 19. Blocks until all work enqueued so far is complete; returns the sticky error. 1.0 */
-  aa_status* (*stream_synchronize)(aa_stream* stream);
-  /* 20. Later work on the stream waits for the event's latest record; nothing when it was never recorded. The event may
-   * belong to another device of the same driver. 1.0 */
-  aa_status* (*stream_wait_event)(aa_stream* stream, aa_event* event);
-  /* 21. The vendor's own handle (cudaStream_t, ...); NULL where there is none. 1.0 */
-  aa_status* (*stream_native)(aa_stream* stream, void** out_handle);
-  /* 22. Runs a host function in order on the stream; it must not call into the driver. 1.0 */
-  aa_status* (*stream_host_call)(aa_stream* stream, void (*function)(void* user), void* user);
+  /* 17. (r) T. since 2.0 */
+  AA_CALL(stream_create, aa_device* device, const aa_stream_params* params, aa_stream** out_stream);
+  /* 18. (r) X W S. Waits for its work first; no host function begins afterwards. since 2.0 */
+  AA_CALL(stream_destroy, aa_stream* stream);
+  /* 19. T N S. Whether all work is complete. since 2.0 */
+  AA_CALL(stream_query, aa_stream* stream, int32_t* out_done);
+  /* 20. (r) T W S. Blocks until all work enqueued before the call is complete; returns the sticky error. since 2.0 */
+  AA_CALL(stream_synchronize, aa_stream* stream);
+  /* 21. T N. Later work on the stream waits for the event's latest record. The event may belong to another device of the same
+   * instance. since 2.0 */
+  AA_CALL(stream_wait_event, aa_stream* stream, aa_event* event);
+  /* 22. T N. The vendor's own handle (cudaStream_t, ...); NULL where there is none. Whoever uses it enqueues in order.
+   * since 2.0 */
+  AA_CALL(stream_native, aa_stream* stream, void** out_handle);
+  /* 23. T N. Runs a host function in order on the stream, once, unless the stream fails before. The function must not call into
+   * the driver or wait for other work of the device; host functions of different streams may share one thread. since 2.0 */
+  AA_CALL(stream_host_call, aa_stream* stream, void (*function)(void* user), void* user);
 
   /* -- events ----------------------------------------------------------------------------------------------------- */
 
-  /* 23. flags: AA_EVENT_*. 1.0 */
-  aa_status* (*event_create)(aa_device* device, uint32_t flags, aa_event** out_event);
-  /* 24. Allowed before completion. 1.0 */
-  aa_status* (*event_destroy)(aa_event* event);
-  /* 25. Recording again replaces the earlier point. Event and stream are of one device. 1.0 */
-  aa_status* (*event_record)(aa_event* event, aa_stream* stream);
-  /* 26. Whether the latest record is complete; a never recorded event is. 1.0 */
-  aa_status* (*event_query)(aa_event* event, int32_t* out_done);
-  /* 27. Blocks; returns a sticky error of the stream it was recorded on. 1.0 */
-  aa_status* (*event_synchronize)(aa_event* event);
-  /* 28. Milliseconds between two complete events made with AA_EVENT_TIMING; else AA_FAILED_PRECONDITION. 1.0 */
-  aa_status* (*event_elapsed)(aa_event* start, aa_event* end, double* out_milliseconds);
+  /* 24. T N. since 2.0 */
+  AA_CALL(event_create, aa_device* device, const aa_event_params* params, aa_event** out_event);
+  /* 25. X N. Allowed before completion; waits that are bound to it stay. since 2.0 */
+  AA_CALL(event_destroy, aa_event* event);
+  /* 26. T N. Event and stream are of one device. since 2.0 */
+  AA_CALL(event_record, aa_event* event, aa_stream* stream);
+  /* 27. T N S. Whether the latest record is complete. since 2.0 */
+  AA_CALL(event_query, aa_event* event, int32_t* out_done);
+  /* 28. T W S. Blocks until the record that is the latest at the call is complete; returns a sticky error of its stream.
+   * since 2.0 */
+  AA_CALL(event_synchronize, aa_event* event);
+  /* 29. T N. Milliseconds between the completion of what precedes the record of `start` and of `end`; negative when `end` came
+   * first. Both are made with AA_EVENT_TIMING, recorded on one device and complete; else AA_FAILED_PRECONDITION. since 2.0 */
+  AA_CALL(event_elapsed, aa_event* start, aa_event* end, double* out_milliseconds);
 
   /* -- device code (AA_CAP_KERNELS) -------------------------------------------------------------------------------- */
 
-  /* 29. format: "cubin", "ptx", "hsaco", "spirv", "opencl-binary", "metallib", "elf-so", ... 1.0 */
-  aa_status* (*module_load)(aa_device* device, const void* image, size_t size, const char* format,
-                            aa_module** out_module);
-  /* 30. None of its kernels is in flight. 1.0 */
-  aa_status* (*module_unload)(aa_module* module);
-  /* 31. AA_NOT_FOUND when the module has no such kernel. out_info may be NULL. 1.0 */
-  aa_status* (*kernel_get)(aa_module* module, const char* name, aa_kernel** out_kernel, aa_kernel_info* out_info);
-  /* 32. 1.0 */
-  aa_status* (*kernel_launch)(aa_stream* stream, aa_kernel* kernel, const aa_launch* launch);
+  /* 30. T B S. since 2.0 */
+  AA_CALL(module_load, aa_device* device, const aa_module_params* params, aa_module** out_module);
+  /* 31. X B. None of its kernels is in flight. since 2.0 */
+  AA_CALL(module_unload, aa_module* module);
+  /* 32. T. AA_NOT_FOUND when the module has no such kernel. out_info may be NULL. since 2.0 */
+  AA_CALL(kernel_get, aa_module* module, const char* name, aa_kernel** out_kernel, aa_kernel_info* out_info);
+  /* 33. T N S. One kernel may be launched by several threads at once. since 2.0 */
+  AA_CALL(kernel_launch, aa_stream* stream, aa_kernel* kernel, const aa_launch* launch);
 } aa_driver;
 
 #define AA_DRIVER_QUERY_SYMBOL "anyaccel_driver_query"
 
 /* The one symbol a plugin exports. `host_abi_min` and `host_abi_max` are the versions the host can talk to. Returns a
  * table that lives until the process ends, or NULL when there is no version in common. Pure and cheap: may be called
- * several times, touches no device, starts no thread, throws nothing. `host` stays valid until the process ends. */
+ * several times, touches no device, starts no thread, throws nothing. `host` stays valid until the process ends. A host may ask
+ * once more with older versions, to name in its error message what the plugin speaks; that host's functions are not called. */
 typedef const aa_driver* (*aa_driver_query_fn)(uint32_t host_abi_min, uint32_t host_abi_max, const aa_host* host);
 
 #ifdef __cplusplus

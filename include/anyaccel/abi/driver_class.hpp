@@ -35,10 +35,13 @@
 #include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/driver.h"
+#include "anyaccel/abi/fault.h"
 #include "anyaccel/abi/graph.h"
 #include "anyaccel/abi/host_memory.h"
+#include "anyaccel/abi/lazy.h"
 #include "anyaccel/abi/ops.h"
 #include "anyaccel/abi/profiler.h"
+#include "anyaccel/abi/sized.hpp"
 
 namespace anyaccel::abi {
 
@@ -62,7 +65,8 @@ class Failure : public std::exception {
   throw Failure(AA_UNIMPLEMENTED, std::string(function) + " is not implemented by this driver");
 }
 
-// Fixed texts of the table; see aa_driver. All must be literals. `sanitizer` is filled in when left null.
+// Fixed facts of the table; see aa_driver. All must be literals. `sanitizer` is filled in when left null. `options` is an array
+// with static lifetime.
 struct DriverFacts {
   const char* name = nullptr;
   const char* vendor = "";
@@ -71,6 +75,9 @@ struct DriverFacts {
   const char* communication_backend = "";
   const char* visible_devices_env = "";
   const char* export_env_prefixes = "";
+  const aa_option_info* options = nullptr;
+  uint32_t option_count = 0;
+  int32_t priority = 100;  // before those that are built into anyaccel
 };
 
 // Extension tables that a driver offers; what Driver::extensions returns, joined with |.
@@ -83,6 +90,8 @@ enum Extension : uint32_t {
   profiler_extension = 1u << 4,
   ceilings_extension = 1u << 5,
   collectives_extension = 1u << 6,
+  lazy_extension = 1u << 7,
+  fault_extension = 1u << 8,
 };
 
 class Stream;
@@ -147,12 +156,10 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   virtual void close() {}
-  // size > 0 and a known direction: the table sees to it.
-  virtual void copy(void* destination, const void* source, size_t size, aa_copy_direction direction) = 0;
-  // A pattern of 1, 2, 4 or 8 bytes, and a positive multiple of it: the table sees to it.
-  virtual void fill(void* /*destination*/, const void* /*pattern*/, size_t /*pattern_size*/, size_t /*size*/) {
-    unimplemented("fill_async");
-  }
+  // The table has checked that the size is not 0 and the direction exists.
+  virtual void copy(const aa_copy& what) = 0;
+  // The table has checked that the pattern has 1, 2, 4 or 8 bytes and that the size is a positive multiple of it.
+  virtual void fill(const aa_fill& /*what*/) { unimplemented("fill_async"); }
   virtual bool query() { unimplemented("stream_query"); }
   virtual void synchronize() = 0;
   virtual void wait_event(Event& /*event*/) { unimplemented("stream_wait_event"); }
@@ -161,7 +168,17 @@ class Stream {
   virtual void launch(Kernel& /*kernel*/, const aa_launch& /*launch*/) { unimplemented("kernel_launch"); }
 
   // -- extension "ops" --
-  virtual void enqueue_op(const aa_op_call& /*call*/) { unimplemented("ops enqueue"); }
+  // Returns false, with nothing done, where supports_op() is false.
+  virtual bool enqueue_op(const aa_op_call& /*call*/) { unimplemented("ops enqueue"); }
+
+  // -- extension "lazy" --
+  virtual void flush() { unimplemented("flush"); }
+  virtual void step_begin(const aa_step& /*step*/) { unimplemented("step_begin"); }
+  virtual void step_end() { unimplemented("step_end"); }
+
+  // -- extension "fault" --
+  virtual void inject_fault(int32_t /*code*/, int64_t /*native_code*/) { unimplemented("inject"); }
+  virtual int64_t executed_items() { unimplemented("executed"); }
 
   // -- extension "graph" --
   virtual void capture_begin() { unimplemented("capture_begin"); }
@@ -232,20 +249,23 @@ class Device {
   // Bytes.
   virtual void memory_info(int64_t& /*free*/, int64_t& /*total*/) { unimplemented("device_memory_info"); }
 
-  // `kind` is an aa_memory_kind or a number this header does not know yet: answer such with unimplemented().
-  virtual void* mem_alloc(int32_t kind, size_t size) = 0;
-  virtual void mem_free(int32_t kind, void* pointer, size_t size) = 0;
+  // `what.kind` is an aa_memory_kind or a number this header does not know yet: answer such with unimplemented().
+  // `out` comes with kind and size set and wants the pointer, and the driver's object if it has one.
+  virtual void mem_alloc(const aa_alloc& what, aa_allocation& out) = 0;
+  virtual void mem_free(const aa_allocation& what) = 0;
+  // Null: AA_NOT_FOUND.
+  virtual void* native(const char* /*what*/) { return nullptr; }
 
-  virtual std::unique_ptr<Stream> stream_create(int32_t priority, uint32_t flags) = 0;
-  virtual std::unique_ptr<Event> event_create(uint32_t /*flags*/) { unimplemented("event_create"); }
-  virtual std::unique_ptr<Module> module_load(const void* /*image*/, size_t /*size*/, const char* /*format*/) {
-    unimplemented("module_load");
-  }
+  virtual std::unique_ptr<Stream> stream_create(const aa_stream_params& params) = 0;
+  virtual std::unique_ptr<Event> event_create(const aa_event_params& /*params*/) { unimplemented("event_create"); }
+  virtual std::unique_ptr<Module> module_load(const aa_module_params& /*params*/) { unimplemented("module_load"); }
 
   // -- extension "host_memory" --
-  virtual void register_range(void* /*pointer*/, size_t /*size*/) { unimplemented("register_range"); }
+  // `out` comes with zeros.
+  virtual void register_range(const aa_register& /*what*/, aa_registration& /*out*/) {
+    unimplemented("register_range");
+  }
   virtual void unregister_range(void* /*pointer*/) { unimplemented("unregister_range"); }
-  virtual void* alloc_on_node(size_t /*size*/, int32_t /*numa_node*/) { unimplemented("alloc_on_node"); }
 
   // -- extension "ops" --
   virtual bool supports_op(const aa_op_call& /*call*/) { unimplemented("ops supports"); }
@@ -254,10 +274,7 @@ class Device {
   // A text that lives as long as the device.
   virtual const char* compile_languages() { unimplemented("compiler languages"); }
   virtual std::string compile_fingerprint() { unimplemented("compiler fingerprint"); }
-  virtual CompileOutput compile(const char* /*language*/, const char* /*name*/, const char* /*source*/,
-                                size_t /*source_size*/, const char* const* /*options*/, size_t /*option_count*/) {
-    unimplemented("compile");
-  }
+  virtual CompileOutput compile(const aa_compile& /*what*/) { unimplemented("compile"); }
   // `tuning` comes with zeros and struct_size set.
   virtual void kernel_tuning(aa_kernel_tuning& /*tuning*/) { unimplemented("compiler kernel_tuning"); }
 
@@ -290,7 +307,7 @@ class Driver {
   virtual int32_t device_count() = 0;
   // `props` comes with zeros, numa_node -1, and struct_size set.
   virtual void device_props(int32_t index, aa_device_props& props) = 0;
-  virtual std::unique_ptr<Device> device_open(int32_t index) = 0;
+  virtual std::unique_ptr<Device> device_open(const aa_device_open_params& params) = 0;
   // False: memory this driver does not know. `info` comes with zeros and struct_size set.
   virtual bool mem_query(const void* /*pointer*/, aa_memory_info& /*info*/) { unimplemented("mem_query"); }
 
@@ -324,8 +341,24 @@ void copy_text(char (&destination)[Size], std::string_view text) noexcept {
   destination[text.copy(destination, Size - 1)] = '\0';
 }
 
-// Writes one line to the host's log. Nothing before the query function was called.
+// Writes one line to the host's log. Does nothing before the query function was called. In a program that has several driver
+// classes built in, the line may carry the name of another of them.
 inline void log(aa_log_level level, const std::string& message) noexcept;
+
+// Device memory for the work that the current function of a Stream enqueues, from the host's caching allocator. Destroy it after
+// the last item that uses it has been enqueued, and with none of the driver's locks held. Only inside functions that driver.h
+// marks S.
+class Scratch {
+ public:
+  Scratch(aa_host_stream* stream, size_t size);
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  void* pointer() const noexcept { return scratch_.pointer; }
+
+ private:
+  aa_scratch scratch_{};
+};
 
 // The C++ object behind a handle that came through the table of a driver class, and the handle of an object. They are
 // the same address; only a base class pointer may be converted, which these signatures see to.

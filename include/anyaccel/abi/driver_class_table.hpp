@@ -33,8 +33,8 @@ constexpr const char* built_with_sanitizer() noexcept {
 }
 
 inline aa_status* make_status(int32_t code, int64_t native_code, const char* message) noexcept {
-  return host_pointer.load(std::memory_order_acquire)
-      ->status_create(code == AA_OK ? AA_INTERNAL : code, native_code, message, std::strlen(message));
+  const aa_host* host = host_pointer.load(std::memory_order_acquire);
+  return host->status_create(host, code == AA_OK ? AA_INTERNAL : code, native_code, message, std::strlen(message));
 }
 
 // The status for the exception that is being handled; only inside a catch block.
@@ -79,11 +79,37 @@ inline void write_sized(Struct* out, const Struct& value) noexcept {
   out->struct_size = room;
 }
 
+// A struct of arguments as this header knows it: the caller's own, or a copy in which what an older caller's is too short for
+// is zero.
 template <class Struct>
-inline Struct sized() noexcept {
-  Struct value{};
-  value.struct_size = sizeof(Struct);
-  return value;
+class Known {
+ public:
+  explicit Known(const Struct* in) noexcept : value_(in) {
+    if (in->struct_size < sizeof(Struct)) [[unlikely]] {
+      copy_ = Struct{};
+      std::memcpy(static_cast<void*>(&copy_), in, in->struct_size);
+      copy_.struct_size = sizeof(Struct);
+      value_ = &copy_;
+    }
+  }
+  Known(const Known&) = delete;
+  Known& operator=(const Known&) = delete;
+  const Struct& operator*() const noexcept { return *value_; }
+  const Struct* operator->() const noexcept { return value_; }
+
+ private:
+  const Struct* value_;
+  union {
+    Struct copy_;
+  };
+};
+
+// Refuses flags that this header does not know.
+inline void check_flags(uint32_t flags, uint32_t known, const char* function) {
+  if ((flags & ~known) == 0) return;
+  throw Failure(AA_UNIMPLEMENTED, std::string(function) + ": flags " + std::to_string(flags) +
+                                      " have bits that this driver does not know (it knows " + std::to_string(known) +
+                                      ")");
 }
 
 template <class Object>
@@ -97,45 +123,51 @@ inline Object* checked(std::unique_ptr<Object> object, const char* function) {
 inline constexpr aa_graph_table graph_table __attribute__((visibility("hidden"))) = {
     .struct_size = sizeof(aa_graph_table),
     .version = AA_GRAPH_VERSION,
-    .capture_begin = [](aa_stream* stream) noexcept { return guarded([&] { object(stream).capture_begin(); }); },
+    .self = nullptr,
+    .capture_begin = [](void* /*self*/,
+                        aa_stream* stream) noexcept { return guarded([&] { object(stream).capture_begin(); }); },
     .capture_end =
-        [](aa_stream* stream, aa_graph** out_graph) noexcept {
+        [](void* /*self*/, aa_stream* stream, aa_graph** out_graph) noexcept {
           return guarded([&] {
             auto graph = object(stream).capture_end();
             if (out_graph) *out_graph = handle(checked(std::move(graph), "capture_end"));
           });
         },
-    .capture_status = [](aa_stream* stream,
+    .capture_status = [](void* /*self*/, aa_stream* stream,
                          int32_t* out) noexcept { return guarded([&] { *out = object(stream).capturing(); }); },
-    .launch = [](aa_graph* graph,
+    .launch = [](void* /*self*/, aa_graph* graph,
                  aa_stream* stream) noexcept { return guarded([&] { object(graph).launch(object(stream)); }); },
-    .node_count = [](aa_graph* graph,
+    .node_count = [](void* /*self*/, aa_graph* graph,
                      int64_t* out_count) noexcept { return guarded([&] { *out_count = object(graph).node_count(); }); },
-    .destroy = [](aa_graph* graph) noexcept { return destroy(reinterpret_cast<Graph*>(graph)); },
+    .destroy = [](void* /*self*/, aa_graph* graph) noexcept { return destroy(reinterpret_cast<Graph*>(graph)); },
 };
 
 inline constexpr aa_host_memory_table host_memory_table __attribute__((visibility("hidden"))) = {
     .struct_size = sizeof(aa_host_memory_table),
     .version = AA_HOST_MEMORY_VERSION,
+    .self = nullptr,
     .register_range =
-        [](aa_device* device, void* pointer, size_t size) noexcept {
-          return guarded([&] { object(device).register_range(pointer, size); });
+        [](void* /*self*/, aa_device* device, const aa_register* what, aa_registration* out_registration) noexcept {
+          return guarded([&] {
+            const Known<aa_register> known(what);
+            check_flags(known->flags, AA_REGISTER_READ_ONLY, "register_range");
+            auto registration = sized<aa_registration>();
+            object(device).register_range(*known, registration);
+            write_sized(out_registration, registration);
+          });
         },
     .unregister_range =
-        [](aa_device* device, void* pointer) noexcept {
+        [](void* /*self*/, aa_device* device, void* pointer) noexcept {
           return guarded([&] { object(device).unregister_range(pointer); });
-        },
-    .alloc_on_node =
-        [](aa_device* device, size_t size, int32_t numa_node, void** out_pointer) noexcept {
-          return guarded([&] { *out_pointer = object(device).alloc_on_node(size, numa_node); });
         },
 };
 
 inline constexpr aa_ops_table ops_table __attribute__((visibility("hidden"))) = {
     .struct_size = sizeof(aa_ops_table),
     .version = AA_OPS_VERSION,
+    .self = nullptr,
     .find =
-        [](aa_instance* instance, const char* name, int32_t* out_op) noexcept {
+        [](void* /*self*/, aa_instance* instance, const char* name, int32_t* out_op) noexcept {
           return guarded([&] {
             const int32_t op = object(instance).find_op(name);
             if (op < 0) throw Failure(AA_NOT_FOUND, std::string("no op named \"") + name + "\" in this driver");
@@ -143,22 +175,25 @@ inline constexpr aa_ops_table ops_table __attribute__((visibility("hidden"))) = 
           });
         },
     .supports =
-        [](aa_device* device, const aa_op_call* call, int32_t* out_supported) noexcept {
+        [](void* /*self*/, aa_device* device, const aa_op_call* call, int32_t* out_supported) noexcept {
           return guarded([&] { *out_supported = object(device).supports_op(*call); });
         },
-    .enqueue = [](aa_stream* stream,
-                  const aa_op_call* call) noexcept { return guarded([&] { object(stream).enqueue_op(*call); }); },
+    .enqueue =
+        [](void* /*self*/, aa_stream* stream, const aa_op_call* call, int32_t* out_taken) noexcept {
+          return guarded([&] { *out_taken = object(stream).enqueue_op(*call); });
+        },
 };
 
 inline constexpr aa_compiler_table compiler_table __attribute__((visibility("hidden"))) = {
     .struct_size = sizeof(aa_compiler_table),
     .version = AA_COMPILER_VERSION,
+    .self = nullptr,
     .languages =
-        [](aa_device* device, const char** out_languages) noexcept {
+        [](void* /*self*/, aa_device* device, const char** out_languages) noexcept {
           return guarded([&] { *out_languages = object(device).compile_languages(); });
         },
     .fingerprint =
-        [](aa_device* device, char* out_text, size_t size) noexcept {
+        [](void* /*self*/, aa_device* device, char* out_text, size_t size) noexcept {
           return guarded([&] {
             const std::string text = object(device).compile_fingerprint();
             if (text.size() >= size) throw Failure(AA_OUT_OF_RANGE, "the buffer for the fingerprint is too small");
@@ -166,11 +201,11 @@ inline constexpr aa_compiler_table compiler_table __attribute__((visibility("hid
           });
         },
     .compile =
-        [](aa_device* device, const char* language, const char* name, const char* source, size_t source_size,
-           const char* const* options, size_t option_count, aa_compile_result* out_result) noexcept {
+        [](void* /*self*/, aa_device* device, const aa_compile* what, aa_compile_result* out_result) noexcept {
           return guarded([&] {
-            auto output = std::make_unique<CompileOutput>(
-                object(device).compile(language, name, source, source_size, options, option_count));
+            const Known<aa_compile> known(what);
+            check_flags(known->flags, 0, "compile");
+            auto output = std::make_unique<CompileOutput>(object(device).compile(*known));
             auto result = sized<aa_compile_result>();
             result.succeeded = output->succeeded;
             result.image = output->succeeded ? output->image.data() : nullptr;
@@ -181,13 +216,13 @@ inline constexpr aa_compiler_table compiler_table __attribute__((visibility("hid
             write_sized(out_result, result);
           });
         },
-    .release = [](aa_compile_result* result) noexcept -> aa_status* {
+    .release = [](void* /*self*/, aa_compile_result* result) noexcept -> aa_status* {
       delete static_cast<CompileOutput*>(result->owner);
       result->owner = nullptr;
       return nullptr;
     },
     .kernel_tuning =
-        [](aa_device* device, aa_kernel_tuning* out_tuning) noexcept {
+        [](void* /*self*/, aa_device* device, aa_kernel_tuning* out_tuning) noexcept {
           return guarded([&] {
             auto tuning = sized<aa_kernel_tuning>();
             object(device).kernel_tuning(tuning);
@@ -199,21 +234,24 @@ inline constexpr aa_compiler_table compiler_table __attribute__((visibility("hid
 inline constexpr aa_profiler_table profiler_table __attribute__((visibility("hidden"))) = {
     .struct_size = sizeof(aa_profiler_table),
     .version = AA_PROFILER_VERSION,
+    .self = nullptr,
     .range_push =
-        [](aa_instance* instance, const char* message, const char* domain, const char* category) noexcept {
+        [](void* /*self*/, aa_instance* instance, const char* message, const char* domain,
+           const char* category) noexcept {
           return guarded([&] { object(instance).range_push(message, domain, category); });
         },
-    .range_pop = [](aa_instance* instance,
+    .range_pop = [](void* /*self*/, aa_instance* instance,
                     const char* domain) noexcept { return guarded([&] { object(instance).range_pop(domain); }); },
-    .mark = [](aa_instance* instance, const char* message,
+    .mark = [](void* /*self*/, aa_instance* instance, const char* message,
                const char* domain) noexcept { return guarded([&] { object(instance).mark(message, domain); }); },
 };
 
 inline constexpr aa_ceilings_table ceilings_table __attribute__((visibility("hidden"))) = {
     .struct_size = sizeof(aa_ceilings_table),
     .version = AA_CEILINGS_VERSION,
+    .self = nullptr,
     .measure =
-        [](aa_device* device, int32_t kind, size_t bytes, double seconds, double* out_value) noexcept {
+        [](void* /*self*/, aa_device* device, int32_t kind, size_t bytes, double seconds, double* out_value) noexcept {
           return guarded([&] { *out_value = object(device).measure_ceiling(kind, bytes, seconds); });
         },
 };
@@ -221,59 +259,98 @@ inline constexpr aa_ceilings_table ceilings_table __attribute__((visibility("hid
 inline constexpr aa_collectives_table collectives_table __attribute__((visibility("hidden"))) = {
     .struct_size = sizeof(aa_collectives_table),
     .version = AA_COLLECTIVES_VERSION,
+    .self = nullptr,
     .library =
-        [](aa_instance* instance, const char** out_name, const char** out_version) noexcept {
+        [](void* /*self*/, aa_instance* instance, const char** out_name, const char** out_version) noexcept {
           return guarded([&] { object(instance).collectives_library(*out_name, *out_version); });
         },
     .id_size =
-        [](aa_instance* instance, size_t* out_size) noexcept {
+        [](void* /*self*/, aa_instance* instance, size_t* out_size) noexcept {
           return guarded([&] { *out_size = object(instance).collectives_id_size(); });
         },
-    .id_create = [](aa_instance* instance,
+    .id_create = [](void* /*self*/, aa_instance* instance,
                     void* out_id) noexcept { return guarded([&] { object(instance).collectives_id_create(out_id); }); },
     .comm_create =
-        [](aa_device* device, const void* id, int32_t rank, int32_t size, aa_comm** out_comm) noexcept {
+        [](void* /*self*/, aa_device* device, const void* id, int32_t rank, int32_t size, aa_comm** out_comm) noexcept {
           return guarded(
               [&] { *out_comm = handle(checked(object(device).comm_create(id, rank, size), "comm_create")); });
         },
-    .comm_destroy = [](aa_comm* comm) noexcept { return destroy(reinterpret_cast<Communicator*>(comm)); },
-    .comm_abort = [](aa_comm* comm) noexcept { return guarded([&] { object(comm).abort(); }); },
-    .async_error = [](aa_comm* comm) noexcept { return guarded([&] { object(comm).async_error(); }); },
+    .comm_destroy = [](void* /*self*/,
+                       aa_comm* comm) noexcept { return destroy(reinterpret_cast<Communicator*>(comm)); },
+    .comm_abort = [](void* /*self*/, aa_comm* comm) noexcept { return guarded([&] { object(comm).abort(); }); },
+    .async_error = [](void* /*self*/, aa_comm* comm) noexcept { return guarded([&] { object(comm).async_error(); }); },
     .group_begin =
-        [](aa_instance* instance) noexcept { return guarded([&] { object(instance).collectives_group_begin(); }); },
+        [](void* /*self*/, aa_instance* instance) noexcept {
+          return guarded([&] { object(instance).collectives_group_begin(); });
+        },
     .group_end =
-        [](aa_instance* instance) noexcept { return guarded([&] { object(instance).collectives_group_end(); }); },
+        [](void* /*self*/, aa_instance* instance) noexcept {
+          return guarded([&] { object(instance).collectives_group_end(); });
+        },
     .all_reduce =
-        [](aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype,
+        [](void* /*self*/, aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype,
            int32_t op) noexcept {
           return guarded([&] { object(comm).all_reduce(object(stream), send, recv, count, dtype, op); });
         },
     .reduce =
-        [](aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype, int32_t op,
-           int32_t root) noexcept {
+        [](void* /*self*/, aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype,
+           int32_t op, int32_t root) noexcept {
           return guarded([&] { object(comm).reduce(object(stream), send, recv, count, dtype, op, root); });
         },
     .broadcast =
-        [](aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype,
+        [](void* /*self*/, aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype,
            int32_t root) noexcept {
           return guarded([&] { object(comm).broadcast(object(stream), send, recv, count, dtype, root); });
         },
     .all_gather =
-        [](aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype) noexcept {
+        [](void* /*self*/, aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count,
+           int32_t dtype) noexcept {
           return guarded([&] { object(comm).all_gather(object(stream), send, recv, count, dtype); });
         },
     .reduce_scatter =
-        [](aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype,
+        [](void* /*self*/, aa_comm* comm, aa_stream* stream, const void* send, void* recv, size_t count, int32_t dtype,
            int32_t op) noexcept {
           return guarded([&] { object(comm).reduce_scatter(object(stream), send, recv, count, dtype, op); });
         },
     .send =
-        [](aa_comm* comm, aa_stream* stream, const void* data, size_t count, int32_t dtype, int32_t peer) noexcept {
+        [](void* /*self*/, aa_comm* comm, aa_stream* stream, const void* data, size_t count, int32_t dtype,
+           int32_t peer) noexcept {
           return guarded([&] { object(comm).send(object(stream), data, count, dtype, peer); });
         },
     .recv =
-        [](aa_comm* comm, aa_stream* stream, void* data, size_t count, int32_t dtype, int32_t peer) noexcept {
+        [](void* /*self*/, aa_comm* comm, aa_stream* stream, void* data, size_t count, int32_t dtype,
+           int32_t peer) noexcept {
           return guarded([&] { object(comm).recv(object(stream), data, count, dtype, peer); });
+        },
+};
+
+inline constexpr aa_lazy_table lazy_table __attribute__((visibility("hidden"))) = {
+    .struct_size = sizeof(aa_lazy_table),
+    .version = AA_LAZY_VERSION,
+    .self = nullptr,
+    .flush = [](void* /*self*/, aa_stream* stream) noexcept { return guarded([&] { object(stream).flush(); }); },
+    .step_begin =
+        [](void* /*self*/, aa_stream* stream, const aa_step* step) noexcept {
+          return guarded([&] {
+            const Known<aa_step> known(step);
+            check_flags(known->flags, 0, "step_begin");
+            object(stream).step_begin(*known);
+          });
+        },
+    .step_end = [](void* /*self*/, aa_stream* stream) noexcept { return guarded([&] { object(stream).step_end(); }); },
+};
+
+inline constexpr aa_fault_table fault_table __attribute__((visibility("hidden"))) = {
+    .struct_size = sizeof(aa_fault_table),
+    .version = AA_FAULT_VERSION,
+    .self = nullptr,
+    .inject =
+        [](void* /*self*/, aa_stream* stream, int32_t code, int64_t native_code) noexcept {
+          return guarded([&] { object(stream).inject_fault(code, native_code); });
+        },
+    .executed =
+        [](void* /*self*/, aa_stream* stream, int64_t* out_items) noexcept {
+          return guarded([&] { *out_items = object(stream).executed_items(); });
         },
 };
 
@@ -291,7 +368,9 @@ inline const void* find_extension(uint32_t offered, const char* name, uint32_t m
                       {compiler_extension, AA_COMPILER_EXTENSION, AA_COMPILER_VERSION, &compiler_table},
                       {profiler_extension, AA_PROFILER_EXTENSION, AA_PROFILER_VERSION, &profiler_table},
                       {ceilings_extension, AA_CEILINGS_EXTENSION, AA_CEILINGS_VERSION, &ceilings_table},
-                      {collectives_extension, AA_COLLECTIVES_EXTENSION, AA_COLLECTIVES_VERSION, &collectives_table}};
+                      {collectives_extension, AA_COLLECTIVES_EXTENSION, AA_COLLECTIVES_VERSION, &collectives_table},
+                      {lazy_extension, AA_LAZY_EXTENSION, AA_LAZY_VERSION, &lazy_table},
+                      {fault_extension, AA_FAULT_EXTENSION, AA_FAULT_VERSION, &fault_table}};
   for (const Row& row : rows) {
     if ((offered & row.bit) && min_version <= row.version && std::strcmp(name, row.name) == 0) return row.table;
   }
@@ -316,9 +395,15 @@ constexpr aa_driver Emitted<DriverType>::table = {
     .communication_backend = DriverType::facts.communication_backend,
     .visible_devices_env = DriverType::facts.visible_devices_env,
     .export_env_prefixes = DriverType::facts.export_env_prefixes,
+    .options = DriverType::facts.options,
+    .option_count = DriverType::facts.option_count,
+    .abi_draft = AA_ABI_DRAFT,
+    .priority = DriverType::facts.priority,
+    .flags = 0,
+    .self = nullptr,
 
     .probe =
-        [](aa_probe* out_probe) noexcept {
+        [](void* /*self*/, aa_probe* out_probe) noexcept {
           return guarded([&] {
             auto probe = sized<aa_probe>();
             DriverType::probe(probe);
@@ -326,15 +411,17 @@ constexpr aa_driver Emitted<DriverType>::table = {
           });
         },
     .initialize =
-        [](const aa_initialize_params* params, aa_instance** out_instance) noexcept {
+        [](void* /*self*/, const aa_initialize_params* params, aa_instance** out_instance) noexcept {
           return guarded([&] {
-            std::unique_ptr<Driver> driver = DriverType::initialize(*params);
+            std::unique_ptr<Driver> driver = DriverType::initialize(*Known<aa_initialize_params>(params));
             *out_instance = handle(checked(std::move(driver), "initialize"));
           });
         },
-    .shutdown = [](aa_instance* instance) noexcept { return destroy(reinterpret_cast<Driver*>(instance)); },
+    .shutdown = [](void* /*self*/,
+                   aa_instance* instance) noexcept { return destroy(reinterpret_cast<Driver*>(instance)); },
     .query_extension =
-        [](aa_instance* instance, const char* name, uint32_t min_version, const void** out_table) noexcept {
+        [](void* /*self*/, aa_instance* instance, const char* name, uint32_t min_version,
+           const void** out_table) noexcept {
           return guarded([&] {
             const void* table = find_extension(object(instance).extensions(), name, min_version);
             if (!table) {
@@ -346,11 +433,11 @@ constexpr aa_driver Emitted<DriverType>::table = {
         },
 
     .device_count =
-        [](aa_instance* instance, int32_t* out_count) noexcept {
+        [](void* /*self*/, aa_instance* instance, int32_t* out_count) noexcept {
           return guarded([&] { *out_count = object(instance).device_count(); });
         },
     .device_props =
-        [](aa_instance* instance, int32_t index, aa_device_props* out_props) noexcept {
+        [](void* /*self*/, aa_instance* instance, int32_t index, aa_device_props* out_props) noexcept {
           return guarded([&] {
             auto props = sized<aa_device_props>();
             props.numa_node = -1;
@@ -359,13 +446,20 @@ constexpr aa_driver Emitted<DriverType>::table = {
           });
         },
     .device_open =
-        [](aa_instance* instance, int32_t index, aa_device** out_device) noexcept {
-          return guarded([&] { *out_device = handle(checked(object(instance).device_open(index), "device_open")); });
+        [](void* /*self*/, aa_instance* instance, const aa_device_open_params* params,
+           aa_device** out_device) noexcept {
+          return guarded([&] {
+            const Known<aa_device_open_params> known(params);
+            check_flags(known->flags, 0, "device_open");
+            *out_device = handle(checked(object(instance).device_open(*known), "device_open"));
+          });
         },
-    .device_close = [](aa_device* device) noexcept { return destroy(reinterpret_cast<Device*>(device)); },
-    .device_synchronize = [](aa_device* device) noexcept { return guarded([&] { object(device).synchronize(); }); },
+    .device_close = [](void* /*self*/,
+                       aa_device* device) noexcept { return destroy(reinterpret_cast<Device*>(device)); },
+    .device_synchronize = [](void* /*self*/,
+                             aa_device* device) noexcept { return guarded([&] { object(device).synchronize(); }); },
     .device_memory_info =
-        [](aa_device* device, int64_t* out_free, int64_t* out_total) noexcept {
+        [](void* /*self*/, aa_device* device, int64_t* out_free, int64_t* out_total) noexcept {
           return guarded([&] {
             int64_t free = 0;
             int64_t total = 0;
@@ -375,14 +469,34 @@ constexpr aa_driver Emitted<DriverType>::table = {
           });
         },
 
-    .mem_alloc =
-        [](aa_device* device, int32_t kind, size_t size, void** out_pointer) noexcept {
-          return guarded([&] { *out_pointer = object(device).mem_alloc(kind, size); });
+    .device_native =
+        [](void* /*self*/, aa_device* device, const char* what, void** out_handle) noexcept {
+          return guarded([&] {
+            void* native = object(device).native(what);
+            if (!native)
+              throw Failure(AA_NOT_FOUND, std::string("this driver has no native \"") + what + "\" of a device");
+            *out_handle = native;
+          });
         },
-    .mem_free = [](aa_device* device, int32_t kind, void* pointer,
-                   size_t size) noexcept { return guarded([&] { object(device).mem_free(kind, pointer, size); }); },
+
+    .mem_alloc =
+        [](void* /*self*/, aa_device* device, const aa_alloc* what, aa_allocation* out_allocation) noexcept {
+          return guarded([&] {
+            const Known<aa_alloc> known(what);
+            check_flags(known->flags, 0, "mem_alloc");
+            auto allocation = sized<aa_allocation>();
+            allocation.kind = known->kind;
+            allocation.size = known->size;
+            object(device).mem_alloc(*known, allocation);
+            write_sized(out_allocation, allocation);
+          });
+        },
+    .mem_free =
+        [](void* /*self*/, aa_device* device, const aa_allocation* what) noexcept {
+          return guarded([&] { object(device).mem_free(*Known<aa_allocation>(what)); });
+        },
     .mem_query =
-        [](aa_instance* instance, const void* pointer, aa_memory_info* out_info) noexcept {
+        [](void* /*self*/, aa_instance* instance, const void* pointer, aa_memory_info* out_info) noexcept {
           return guarded([&] {
             auto info = sized<aa_memory_info>();
             if (!object(instance).mem_query(pointer, info)) {
@@ -392,70 +506,91 @@ constexpr aa_driver Emitted<DriverType>::table = {
           });
         },
     .copy_async =
-        [](aa_stream* stream, void* destination, const void* source, size_t size, int32_t direction) noexcept {
+        [](void* /*self*/, aa_stream* stream, const aa_copy* what) noexcept {
           return guarded([&] {
-            if (direction < AA_COPY_HOST_TO_DEVICE || direction > AA_COPY_DEVICE_TO_DEVICE) {
-              throw Failure(AA_INVALID_ARGUMENT, "no copy direction has the number " + std::to_string(direction));
+            const Known<aa_copy> known(what);
+            check_flags(known->flags, 0, "copy_async");
+            if (known->direction < AA_COPY_HOST_TO_DEVICE || known->direction > AA_COPY_DEVICE_TO_DEVICE) {
+              throw Failure(AA_INVALID_ARGUMENT,
+                            "no copy direction has the number " + std::to_string(known->direction));
             }
-            if (size > 0) object(stream).copy(destination, source, size, static_cast<aa_copy_direction>(direction));
+            if (known->size > 0) object(stream).copy(*known);
           });
         },
     .fill_async =
-        [](aa_stream* stream, void* destination, const void* pattern, size_t pattern_size, size_t size) noexcept {
+        [](void* /*self*/, aa_stream* stream, const aa_fill* what) noexcept {
           return guarded([&] {
-            if (pattern_size != 1 && pattern_size != 2 && pattern_size != 4 && pattern_size != 8) {
-              throw Failure(AA_INVALID_ARGUMENT,
-                            "a pattern has 1, 2, 4 or 8 bytes, not " + std::to_string(pattern_size));
+            const Known<aa_fill> known(what);
+            check_flags(known->flags, 0, "fill_async");
+            const uint32_t width = known->pattern_size;
+            if (width != 1 && width != 2 && width != 4 && width != 8) {
+              throw Failure(AA_INVALID_ARGUMENT, "a pattern has 1, 2, 4 or 8 bytes, not " + std::to_string(width));
             }
-            if (size % pattern_size != 0) {
-              throw Failure(AA_INVALID_ARGUMENT, std::to_string(size) + " bytes are no multiple of the pattern's " +
-                                                     std::to_string(pattern_size));
+            if (known->size % width != 0) {
+              throw Failure(
+                  AA_INVALID_ARGUMENT,
+                  std::to_string(known->size) + " bytes are no multiple of the pattern's " + std::to_string(width));
             }
-            if (size > 0) object(stream).fill(destination, pattern, pattern_size, size);
+            if (known->size > 0) object(stream).fill(*known);
           });
         },
 
     .stream_create =
-        [](aa_device* device, int32_t priority, uint32_t flags, aa_stream** out_stream) noexcept {
-          return guarded(
-              [&] { *out_stream = handle(checked(object(device).stream_create(priority, flags), "stream_create")); });
+        [](void* /*self*/, aa_device* device, const aa_stream_params* params, aa_stream** out_stream) noexcept {
+          return guarded([&] {
+            const Known<aa_stream_params> known(params);
+            check_flags(known->flags, AA_STREAM_NON_BLOCKING, "stream_create");
+            *out_stream = handle(checked(object(device).stream_create(*known), "stream_create"));
+          });
         },
-    .stream_destroy = [](aa_stream* stream) noexcept { return destroy(reinterpret_cast<Stream*>(stream)); },
-    .stream_query = [](aa_stream* stream,
+    .stream_destroy = [](void* /*self*/,
+                         aa_stream* stream) noexcept { return destroy(reinterpret_cast<Stream*>(stream)); },
+    .stream_query = [](void* /*self*/, aa_stream* stream,
                        int32_t* out_done) noexcept { return guarded([&] { *out_done = object(stream).query(); }); },
-    .stream_synchronize = [](aa_stream* stream) noexcept { return guarded([&] { object(stream).synchronize(); }); },
+    .stream_synchronize = [](void* /*self*/,
+                             aa_stream* stream) noexcept { return guarded([&] { object(stream).synchronize(); }); },
     .stream_wait_event =
-        [](aa_stream* stream, aa_event* event) noexcept {
+        [](void* /*self*/, aa_stream* stream, aa_event* event) noexcept {
           return guarded([&] { object(stream).wait_event(object(event)); });
         },
-    .stream_native = [](aa_stream* stream,
+    .stream_native = [](void* /*self*/, aa_stream* stream,
                         void** out_handle) noexcept { return guarded([&] { *out_handle = object(stream).native(); }); },
-    .stream_host_call = [](aa_stream* stream, void (*function)(void*),
+    .stream_host_call = [](void* /*self*/, aa_stream* stream, void (*function)(void*),
                            void* user) noexcept { return guarded([&] { object(stream).host_call(function, user); }); },
 
     .event_create =
-        [](aa_device* device, uint32_t flags, aa_event** out_event) noexcept {
-          return guarded([&] { *out_event = handle(checked(object(device).event_create(flags), "event_create")); });
+        [](void* /*self*/, aa_device* device, const aa_event_params* params, aa_event** out_event) noexcept {
+          return guarded([&] {
+            const Known<aa_event_params> known(params);
+            check_flags(known->flags, AA_EVENT_TIMING | AA_EVENT_BLOCKING_SYNC, "event_create");
+            *out_event = handle(checked(object(device).event_create(*known), "event_create"));
+          });
         },
-    .event_destroy = [](aa_event* event) noexcept { return destroy(reinterpret_cast<Event*>(event)); },
-    .event_record = [](aa_event* event,
+    .event_destroy = [](void* /*self*/, aa_event* event) noexcept { return destroy(reinterpret_cast<Event*>(event)); },
+    .event_record = [](void* /*self*/, aa_event* event,
                        aa_stream* stream) noexcept { return guarded([&] { object(event).record(object(stream)); }); },
-    .event_query = [](aa_event* event,
+    .event_query = [](void* /*self*/, aa_event* event,
                       int32_t* out_done) noexcept { return guarded([&] { *out_done = object(event).query(); }); },
-    .event_synchronize = [](aa_event* event) noexcept { return guarded([&] { object(event).synchronize(); }); },
+    .event_synchronize = [](void* /*self*/,
+                            aa_event* event) noexcept { return guarded([&] { object(event).synchronize(); }); },
     .event_elapsed =
-        [](aa_event* start, aa_event* end, double* out_milliseconds) noexcept {
+        [](void* /*self*/, aa_event* start, aa_event* end, double* out_milliseconds) noexcept {
           return guarded([&] { *out_milliseconds = object(start).elapsed(object(end)); });
         },
 
     .module_load =
-        [](aa_device* device, const void* image, size_t size, const char* format, aa_module** out_module) noexcept {
-          return guarded(
-              [&] { *out_module = handle(checked(object(device).module_load(image, size, format), "module_load")); });
+        [](void* /*self*/, aa_device* device, const aa_module_params* params, aa_module** out_module) noexcept {
+          return guarded([&] {
+            const Known<aa_module_params> known(params);
+            check_flags(known->flags, 0, "module_load");
+            *out_module = handle(checked(object(device).module_load(*known), "module_load"));
+          });
         },
-    .module_unload = [](aa_module* module) noexcept { return destroy(reinterpret_cast<Module*>(module)); },
+    .module_unload = [](void* /*self*/,
+                        aa_module* module) noexcept { return destroy(reinterpret_cast<Module*>(module)); },
     .kernel_get =
-        [](aa_module* module, const char* name, aa_kernel** out_kernel, aa_kernel_info* out_info) noexcept {
+        [](void* /*self*/, aa_module* module, const char* name, aa_kernel** out_kernel,
+           aa_kernel_info* out_info) noexcept {
           return guarded([&] {
             auto info = sized<aa_kernel_info>();
             info.argument_count = -1;
@@ -466,8 +601,12 @@ constexpr aa_driver Emitted<DriverType>::table = {
           });
         },
     .kernel_launch =
-        [](aa_stream* stream, aa_kernel* kernel, const aa_launch* launch) noexcept {
-          return guarded([&] { object(stream).launch(object(kernel), *launch); });
+        [](void* /*self*/, aa_stream* stream, aa_kernel* kernel, const aa_launch* launch) noexcept {
+          return guarded([&] {
+            const Known<aa_launch> known(launch);
+            check_flags(known->flags, AA_LAUNCH_INDIRECT, "kernel_launch");
+            object(stream).launch(object(kernel), *known);
+          });
         },
 };
 
@@ -478,15 +617,33 @@ const aa_driver* driver_query(uint32_t host_abi_min, uint32_t host_abi_max, cons
   static_assert(DriverType::facts.name != nullptr, "the driver class must give its name in `facts`");
   // A host of the same major reads a newer table too (members are only appended); an older one only if it says so.
   const bool common = AA_ABI_CURRENT >= host_abi_min && AA_ABI_MAJOR <= (host_abi_max >> 16);
-  if (!common || !host || !AA_HAS_MEMBER(host, aa_host, log)) return nullptr;
+  if (!common || !host || !AA_HAS_MEMBER(host, aa_host, reclaim)) return nullptr;
   detail::host_pointer.store(host, std::memory_order_release);
   return &detail::Emitted<DriverType>::table;
 }
 
 inline void log(aa_log_level level, const std::string& message) noexcept {
   if (const aa_host* host = detail::host_pointer.load(std::memory_order_acquire)) {
-    host->log(level, message.data(), message.size());
+    host->log(host, level, message.data(), message.size());
   }
+}
+
+inline Scratch::Scratch(aa_host_stream* stream, size_t size) {
+  const aa_host* host = detail::host_pointer.load(std::memory_order_acquire);
+  scratch_.struct_size = sizeof(scratch_);
+  scratch_.stream = stream;
+  scratch_.size = size;
+  if (aa_status* status = host->scratch_acquire(host, &scratch_)) {
+    const Failure failure(static_cast<aa_code>(host->status_code(host, status)), host->status_message(host, status),
+                          host->status_native_code(host, status));
+    host->status_release(host, status);
+    throw failure;
+  }
+}
+
+inline Scratch::~Scratch() {
+  const aa_host* host = detail::host_pointer.load(std::memory_order_acquire);
+  host->scratch_release(host, &scratch_);
 }
 
 }  // namespace anyaccel::abi

@@ -21,17 +21,16 @@ extern "C" {
 typedef void (*aa_parallel_body)(void* context, int32_t index, int32_t count);
 
 typedef struct aa_host_code_table {
-  uint32_t struct_size;
-  uint32_t version;
+  AA_EXTENSION_HEAD;
 
   /* The instruction set to compile for: "baseline" (plain x86-64), "avx2" or "avx512"; other names are compiled without
-   * special flags. Borrowed, constant until the process changes it on purpose. since 1.0 */
-  aa_status* (*target)(aa_instance* instance, const char** out_target);
-  /* Threads that a region runs on, the caller's included. since 1.0 */
-  aa_status* (*threads)(aa_instance* instance, int32_t* out_threads);
+   * special flags. Borrowed, constant until the process changes it on purpose. since 2.0 */
+  AA_CALL(target, aa_instance* instance, const char** out_target);
+  /* Threads that a region runs on, the caller's included. since 2.0 */
+  AA_CALL(threads, aa_instance* instance, int32_t* out_threads);
   /* Runs a region and returns when every share has returned. Denormals are flushed to zero inside. Thread-safe; regions
-   * of different callers run one after another, and one inside another runs as body(context, 0, 1). since 1.0 */
-  aa_status* (*run)(aa_instance* instance, aa_parallel_body body, void* context);
+   * of different callers run one after another, and one inside another runs as body(context, 0, 1). since 2.0 */
+  AA_CALL(run, aa_instance* instance, aa_parallel_body body, void* context);
 } aa_host_code_table;
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Extension "host_memory", version 1: existing host memory made reachable for the device, and placement on NUMA nodes.
+/* Extension "host_memory", version 1: existing host memory made reachable for the device.
  *
  * Absent: pin_memory uses mem_alloc of AA_MEMORY_PINNED where the driver promises AA_CAP_PINNED_HOST, and is otherwise
  * an error (or ordinary memory, where the caller asked to go on).
@@ -15,19 +15,32 @@ extern "C" {
 #define AA_HOST_MEMORY_EXTENSION "host_memory"
 #define AA_HOST_MEMORY_VERSION 1u
 
-typedef struct aa_host_memory_table {
-  uint32_t struct_size;
-  uint32_t version;
+#define AA_REGISTER_READ_ONLY (1u << 0) /* the device does not write it: a mapped file */
 
-  /* Locks a range of the caller's memory and makes it known to the device, so that copies to and from it do not block.
+typedef struct aa_register {
+  uint32_t struct_size;
+  uint32_t flags; /* AA_REGISTER_* */
+  void* pointer;
+  size_t size;
+} aa_register;
+
+typedef struct aa_registration {
+  uint32_t struct_size;
+  uint32_t reserved;
+  /* Where kernels find the first byte; NULL when only copies can use the memory. Copies name the host's address. */
+  void* device_address;
+  aa_memory* memory; /* as in aa_allocation */
+} aa_registration;
+
+typedef struct aa_host_memory_table {
+  AA_EXTENSION_HEAD;
+
+  /* T B. Locks a range of the caller's memory and makes it known to the device, so that copies to and from it do not block.
    * AA_RESOURCE_EXHAUSTED when the operating system's limit on locked memory is reached: the message names the limit
-   * and how to raise it. AA_ALREADY_EXISTS when part of it is registered. since 1.0 */
-  aa_status* (*register_range)(aa_device* device, void* pointer, size_t size);
-  /* The same pointer as was registered. since 1.0 */
-  aa_status* (*unregister_range)(aa_device* device, void* pointer);
-  /* Locked memory whose pages lie on NUMA node `numa_node` (-1: the device's own). Freed by mem_free as
-   * AA_MEMORY_PINNED. since 1.0 */
-  aa_status* (*alloc_on_node)(aa_device* device, size_t size, int32_t numa_node, void** out_pointer);
+   * and how to raise it. AA_ALREADY_EXISTS when part of it is registered. since 2.0 */
+  AA_CALL(register_range, aa_device* device, const aa_register* what, aa_registration* out_registration);
+  /* T B. The same pointer as was registered. since 2.0 */
+  AA_CALL(unregister_range, aa_device* device, void* pointer);
 } aa_host_memory_table;
 
 #ifdef __cplusplus

@@ -13,20 +13,20 @@
 extern "C" {
 #endif
 
-#define AA_OP_LIBRARY_VERSION 1u
+#define AA_OP_LIBRARY_VERSION 2u
 #define AA_OP_LIBRARY_OPEN "anyaccel_op_library_open"
 
 /* Services of the process. The pointer stays valid until the process ends. */
 typedef struct aa_op_services {
   uint32_t struct_size;
   uint32_t version;
-  /* Status objects and the log. since 1.0 */
+  /* Status objects and the log. since 2.0 */
   const aa_host* host;
-  /* Threads that a parallel region runs on, the caller's included. since 1.0 */
+  /* Threads that a parallel region runs on, the caller's included. since 2.0 */
   int32_t (*threads)(void);
   /* Calls body(context, index, count) once for every index in [0, count), each on a thread of its own, and returns when
    * all have returned. Denormals are flushed to zero inside. A region inside a region runs as body(context, 0, 1).
-   * since 1.0 */
+   * since 2.0 */
   void (*run)(void (*body)(void* context, int32_t index, int32_t count), void* context);
 } aa_op_services;
 

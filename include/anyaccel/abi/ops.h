@@ -76,7 +76,7 @@
  *  "sample"          out index [R]; logits float [R,V]; rng I64 [2]; seen inout U8 [R,V] optional  aa_sample_params
  *                    Draws one token per row: scale by 1/temperature, keep the top_k largest (0: all) and renormalise,
  *                    keep the smallest set of most likely ones whose probabilities reach top_p, of these keep those at least
- *                    min_p times as likely as the likeliest (since 1.4) and renormalise, and take
+ *                    min_p times as likely as the likeliest (since 2.0) and renormalise, and take
  *                    the first whose running sum exceeds u, all in order of falling probability (lower index first
  *                    among equals). u for row r is (word >> 8) * 2^-24 with word r % 4 of Philox 4x32-10 with key rng[0]
  *                    and counter rng[1] + r / 4, as in "random". temperature 0 is argmax. A row whose largest logit is
@@ -103,7 +103,7 @@
  *                    Since 1.4. With ids, counts[r, ids[r]] += 1 first (an id that is no token is not counted). Then
  *                    logit -= frequency * count, and presence more where the count is not 0.
  *
- * Fused ops, since 1.2. Each is a sequence of the ops above with F32 between them, and only for speed: the host asks for
+ * Fused ops, since 2.0. Each is a sequence of the ops above with F32 between them, and only for speed: the host asks for
  * one where a model has that sequence, and runs the sequence itself where a driver lacks the op or `supports` refuses the
  * call. No driver has to have any, and none falls back to the CPU.
  *
@@ -142,14 +142,14 @@ typedef struct aa_norm_params {
   float eps;
 } aa_norm_params;
 
-/* since 1.2 */
+/* since 2.0 */
 typedef struct aa_norm_rope_params {
   uint32_t struct_size;
   float eps;
   int32_t interleaved; /* as in aa_rope_params */
 } aa_norm_rope_params;
 
-/* since 1.3 */
+/* since 2.0 */
 typedef struct aa_embedding_shard_params {
   uint32_t struct_size;
   uint32_t reserved;
@@ -170,7 +170,7 @@ typedef struct aa_activation_params {
   int32_t kind; /* aa_activation */
 } aa_activation_params;
 
-/* since 1.2 */
+/* since 2.0 */
 typedef struct aa_norm_activation_params {
   uint32_t struct_size;
   float eps;
@@ -215,10 +215,10 @@ typedef struct aa_sample_params {
   float temperature; /* >= 0 */
   int32_t top_k;     /* 0: all */
   float top_p;       /* (0, 1] */
-  float min_p;       /* [0, 1]; 0: all. since 1.4 */
+  float min_p;       /* [0, 1]; 0: all. since 2.0 */
 } aa_sample_params;
 
-/* since 1.4 */
+/* since 2.0 */
 typedef struct aa_frequency_params {
   uint32_t struct_size;
   float presence;
@@ -242,22 +242,24 @@ typedef struct aa_op_call {
   int32_t op;               /* what `find` gave */
   const aa_tensor* tensors; /* tensor_count of them, in the order of the list above */
   uint32_t tensor_count;
-  uint32_t params_size; /* bytes at params; 0 for "none" */
-  const void* params;   /* the op's params struct, or NULL */
+  uint32_t params_size;       /* bytes at params; 0 for "none" */
+  const void* params;         /* the op's params struct, or NULL */
+  aa_memory* const* memories; /* with AA_CAP_WANTS_MEMORY: tensor_count of them; else NULL */
 } aa_op_call;
 
 typedef struct aa_ops_table {
-  uint32_t struct_size;
-  uint32_t version; /* AA_OPS_VERSION the driver was built with */
+  AA_EXTENSION_HEAD;
 
-  /* The driver's number for an op; AA_NOT_FOUND when it does not have it. Numbers are the driver's own, >= 0, constant
-   * while the instance lives. since 1.0 */
-  aa_status* (*find)(aa_instance* instance, const char* name, int32_t* out_op);
-  /* Whether this very call (dtypes, shapes, strides, alignment of the data) can run on the device. Where data pointers are
-   * NULL the answer is for tensors that lie as mem_alloc aligns them. since 1.0 */
-  aa_status* (*supports)(aa_device* device, const aa_op_call* call, int32_t* out_supported);
-  /* Runs the call in order on the stream. While the stream captures a graph the call is recorded. since 1.0 */
-  aa_status* (*enqueue)(aa_stream* stream, const aa_op_call* call);
+  /* T N. The driver's number for an op; AA_NOT_FOUND when it does not have it. Numbers are the driver's own, >= 0, constant
+   * while the instance lives. since 2.0 */
+  AA_CALL(find, aa_instance* instance, const char* name, int32_t* out_op);
+  /* T N. Whether this very call (dtypes, shapes, strides, alignment of the data) can run on the device. Where data pointers are
+   * NULL the answer is for tensors that lie as mem_alloc aligns them. since 2.0 */
+  AA_CALL(supports, aa_device* device, const aa_op_call* call, int32_t* out_supported);
+  /* T N S, but the first call of a shape may compile. Runs the call in order on the stream. While the stream captures a graph
+   * the call is recorded. out_taken: 1; or 0 where `supports` would have said no, with nothing done and no status made, so that
+   * the host can go on to the next library without having asked. since 2.0 */
+  AA_CALL(enqueue, aa_stream* stream, const aa_op_call* call, int32_t* out_taken);
 } aa_ops_table;
 
 /* Forms by rows: "linear_by_row", "linear_multi_by_row", "gated_linear_by_row" and "attention_by_row" are the ops without

@@ -16,15 +16,14 @@ extern "C" {
 #define AA_PROFILER_VERSION 1u
 
 typedef struct aa_profiler_table {
-  uint32_t struct_size;
-  uint32_t version;
+  AA_EXTENSION_HEAD;
 
-  /* Opens a range on the calling thread. `domain` and `category` are "" for the default. since 1.0 */
-  aa_status* (*range_push)(aa_instance* instance, const char* message, const char* domain, const char* category);
-  /* Closes the innermost open range of the domain on the calling thread; nothing when there is none. since 1.0 */
-  aa_status* (*range_pop)(aa_instance* instance, const char* domain);
-  /* Marks an instant. since 1.0 */
-  aa_status* (*mark)(aa_instance* instance, const char* message, const char* domain);
+  /* Opens a range on the calling thread. `domain` and `category` are "" for the default. since 2.0 */
+  AA_CALL(range_push, aa_instance* instance, const char* message, const char* domain, const char* category);
+  /* Closes the innermost open range of the domain on the calling thread; nothing when there is none. since 2.0 */
+  AA_CALL(range_pop, aa_instance* instance, const char* domain);
+  /* Marks an instant. since 2.0 */
+  AA_CALL(mark, aa_instance* instance, const char* message, const char* domain);
 } aa_profiler_table;
 
 #ifdef __cplusplus

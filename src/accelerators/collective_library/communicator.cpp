@@ -166,7 +166,14 @@ void LibraryCommunicator::broadcast(abi::Stream& stream, const void* send, void*
   if (count == 0) return;
   const char* function = library_.table_.names.broadcast;
   if (library_.table_.broadcast == BroadcastCall::in_place) {
-    if (rank_ == root && send != recv) stream.copy(recv, send, count * bytes_of(dtype), AA_COPY_DEVICE_TO_DEVICE);
+    if (rank_ == root && send != recv) {
+      auto copy = abi::sized<aa_copy>();
+      copy.destination = recv;
+      copy.source = send;
+      copy.size = count * bytes_of(dtype);
+      copy.direction = AA_COPY_DEVICE_TO_DEVICE;
+      stream.copy(copy);
+    }
     const auto in_place = reinterpret_cast<int (*)(void*, size_t, int, int, void*, void*)>(library_.broadcast_);
     call(function, [&] { return in_place(recv, what.count, what.type, root, comm_, stream.native()); });
     return;

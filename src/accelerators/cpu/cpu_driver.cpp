@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "accelerators/cpu/driver_objects.h"
@@ -12,6 +13,7 @@
 #include "accelerators/cpu/topology.h"
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/abi/host_memory.h"
+#include "anyaccel/abi/sized.hpp"
 #include "anyaccel/error.h"
 #include "base/simd/cpu_features.h"
 #include "runtime/driver/host_services.h"
@@ -33,6 +35,14 @@ const NumaNode& node_of(int index) {
   return nodes[static_cast<size_t>(index) * nodes.size() / std::max(count, nodes.size())];
 }
 
+// Flags come from callers of any version.
+void refuse_flags(uint32_t flags, uint32_t known, const char* function) {
+  if ((flags & ~known) == 0) [[likely]]
+    return;
+  throw NotImplementedError(std::string(function) + ": flags " + std::to_string(flags) +
+                            " have bits that the CPU driver does not know (it knows " + std::to_string(known) + ")");
+}
+
 void refuse_while_capturing(const StreamObject& stream) {
   if (stream.capture) {
     throw InvalidArgument("the stream is capturing a graph and cannot be waited for", AA_FAILED_PRECONDITION);
@@ -41,7 +51,7 @@ void refuse_while_capturing(const StreamObject& stream) {
 
 // ---- life, devices -------------------------------------------------------------------------------------------------
 
-aa_status* probe(aa_probe* out) {
+aa_status* probe(void*, aa_probe* out) {
   aa_probe found{};
   found.struct_size = out->struct_size;
   found.state = AA_PROBE_USABLE;
@@ -51,7 +61,7 @@ aa_status* probe(aa_probe* out) {
   return nullptr;
 }
 
-aa_status* initialize(const aa_initialize_params*, aa_instance** out) {
+aa_status* initialize(void*, const aa_initialize_params*, aa_instance** out) {
   return guarded([&] {
     isa();          // an impossible ANYACCEL_CPU_ISA is reported here,
     matmul_mode();  // and an unknown ANYACCEL_CPU_MATMUL,
@@ -60,9 +70,9 @@ aa_status* initialize(const aa_initialize_params*, aa_instance** out) {
   });
 }
 
-aa_status* shutdown(aa_instance*) { return nullptr; }
+aa_status* shutdown(void*, aa_instance*) { return nullptr; }
 
-aa_status* query_extension(aa_instance*, const char* name, uint32_t min_version, const void** out) {
+aa_status* query_extension(void*, aa_instance*, const char* name, uint32_t min_version, const void** out) {
   return guarded([&] {
     const std::string_view asked = name;
     if (asked == AA_OPS_EXTENSION && min_version <= AA_OPS_VERSION) {
@@ -84,11 +94,11 @@ aa_status* query_extension(aa_instance*, const char* name, uint32_t min_version,
   });
 }
 
-aa_status* get_device_count(aa_instance*, int32_t* out) {
+aa_status* get_device_count(void*, aa_instance*, int32_t* out) {
   return guarded([&] { *out = device_count(); });
 }
 
-aa_status* device_props(aa_instance*, int32_t index, aa_device_props* out) {
+aa_status* device_props(void*, aa_instance*, int32_t index, aa_device_props* out) {
   return guarded([&] {
     if (index < 0 || index >= device_count()) {
       throw InvalidArgument("there is no CPU device " + std::to_string(index), AA_OUT_OF_RANGE);
@@ -106,6 +116,7 @@ aa_status* device_props(aa_instance*, int32_t index, aa_device_props* out) {
     memory_info(free_bytes, props.total_memory);
     props.alignment = memory_alignment;
     props.compute_units = WorkerPool::instance().size();
+    props.queue_depth = std::numeric_limits<int32_t>::max();
     uint64_t all = 0;
     for (int t = AA_DTYPE_BOOL; t <= AA_DTYPE_F8_E5M2; ++t) all |= uint64_t{1} << t;
     props.dtypes_storable = all;
@@ -119,8 +130,10 @@ aa_status* device_props(aa_instance*, int32_t index, aa_device_props* out) {
   });
 }
 
-aa_status* device_open(aa_instance*, int32_t index, aa_device** out) {
+aa_status* device_open(void*, aa_instance*, const aa_device_open_params* params, aa_device** out) {
   return guarded([&] {
+    refuse_flags(params->flags, 0, "device_open");
+    const int32_t index = params->index;
     if (index < 0 || index >= device_count()) {
       throw InvalidArgument("there is no CPU device " + std::to_string(index), AA_OUT_OF_RANGE);
     }
@@ -130,76 +143,89 @@ aa_status* device_open(aa_instance*, int32_t index, aa_device** out) {
   });
 }
 
-aa_status* device_close(aa_device* device) {
+aa_status* device_close(void*, aa_device* device) {
   delete &object(device);
   return nullptr;
 }
 
-aa_status* device_synchronize(aa_device*) { return nullptr; }
+aa_status* device_synchronize(void*, aa_device*) { return nullptr; }
 
-aa_status* device_memory_info(aa_device*, int64_t* out_free, int64_t* out_total) {
+aa_status* device_memory_info(void*, aa_device*, int64_t* out_free, int64_t* out_total) {
   return guarded([&] { memory_info(*out_free, *out_total); });
 }
 
 // ---- memory
 // ----------------------------------------------------------------------------------------------------------
 
-aa_status* mem_alloc(aa_device* device, int32_t kind, size_t size, void** out) {
+aa_status* mem_alloc(void*, aa_device* device, const aa_alloc* what, aa_allocation* out) {
   return guarded([&] {
-    if (kind != AA_MEMORY_DEVICE && kind != AA_MEMORY_PINNED) {
-      throw NotImplementedError("the CPU has no memory of kind " + std::to_string(kind));
+    refuse_flags(what->flags, 0, "mem_alloc");
+    if (what->kind != AA_MEMORY_DEVICE && what->kind != AA_MEMORY_PINNED) {
+      throw NotImplementedError("the CPU has no memory of kind " + std::to_string(what->kind));
     }
-    if (size == 0) throw InvalidArgument("an allocation of 0 bytes was asked for");
-    *out = allocate(size, kind, device_count() > 1 ? node_of(object(device).index).os_index : -1);
+    if (what->size == 0) throw InvalidArgument("an allocation of 0 bytes was asked for");
+    int node = device_count() > 1 ? node_of(object(device).index).os_index : -1;
+    if (what->kind == AA_MEMORY_PINNED && what->numa_node >= 0) node = what->numa_node;
+    const uint32_t room = out->struct_size;
+    auto given = abi::sized<aa_allocation>();
+    given.kind = what->kind;
+    given.pointer = allocate(what->size, what->kind, node);
+    given.size = what->size;
+    std::memcpy(out, &given, std::min<size_t>(room, sizeof(given)));
+    out->struct_size = room;
   });
 }
 
-aa_status* mem_free(aa_device*, int32_t kind, void* pointer, size_t size) {
-  release(pointer, size, kind);
+aa_status* mem_free(void*, aa_device*, const aa_allocation* what) {
+  release(what->pointer, what->size, what->kind);
   return nullptr;
 }
 
-aa_status* mem_query(aa_instance*, const void* pointer, aa_memory_info* out) {
+aa_status* mem_query(void*, aa_instance*, const void* pointer, aa_memory_info* out) {
   aa_memory_info info{};
   info.struct_size = out->struct_size;
   if (!query(pointer, info)) return make_status(AA_NOT_FOUND, "the pointer is not memory of the CPU driver");
+  info.device_address = const_cast<void*>(pointer);
   std::memcpy(out, &info, std::min<size_t>(info.struct_size, sizeof(info)));
   return nullptr;
 }
 
-aa_status* copy_async(aa_stream* stream, void* destination, const void* source, size_t size, int32_t direction) {
+aa_status* copy_async(void*, aa_stream* stream, const aa_copy* what) {
   return guarded([&] {
-    if (direction < AA_COPY_HOST_TO_DEVICE || direction > AA_COPY_DEVICE_TO_DEVICE) {
-      throw InvalidArgument("there is no copy direction " + std::to_string(direction));
+    refuse_flags(what->flags, 0, "copy_async");
+    if (what->direction < AA_COPY_HOST_TO_DEVICE || what->direction > AA_COPY_DEVICE_TO_DEVICE) {
+      throw InvalidArgument("there is no copy direction " + std::to_string(what->direction));
     }
     StreamObject& s = object(stream);
     if (!s.capture) [[likely]] {
-      copy_bytes(destination, source, size);
+      copy_bytes(what->destination, what->source, what->size);
       return;
     }
     Node node{};
     node.kind = Node::Kind::Copy;
-    node.destination = destination;
-    node.source = source;
-    node.size = size;
+    node.destination = what->destination;
+    node.source = what->source;
+    node.size = what->size;
     submit(s, std::move(node));
   });
 }
 
-aa_status* fill_async(aa_stream* stream, void* destination, const void* pattern, size_t pattern_size, size_t size) {
+aa_status* fill_async(void*, aa_stream* stream, const aa_fill* what) {
   return guarded([&] {
+    refuse_flags(what->flags, 0, "fill_async");
+    const size_t pattern_size = what->pattern_size;
     if (pattern_size != 1 && pattern_size != 2 && pattern_size != 4 && pattern_size != 8) {
       throw InvalidArgument("a fill pattern has 1, 2, 4 or 8 bytes, not " + std::to_string(pattern_size));
     }
-    if (size % pattern_size != 0) {
-      throw InvalidArgument("a fill of " + std::to_string(size) + " bytes is not a multiple of its pattern of " +
+    if (what->size % pattern_size != 0) {
+      throw InvalidArgument("a fill of " + std::to_string(what->size) + " bytes is not a multiple of its pattern of " +
                             std::to_string(pattern_size));
     }
     Node node{};
     node.kind = Node::Kind::Fill;
-    node.destination = destination;
-    node.size = size;
-    std::memcpy(node.pattern, pattern, pattern_size);
+    node.destination = what->destination;
+    node.size = what->size;
+    std::memcpy(node.pattern, what->pattern, pattern_size);
     node.pattern_size = pattern_size;
     submit(object(stream), std::move(node));
   });
@@ -208,39 +234,40 @@ aa_status* fill_async(aa_stream* stream, void* destination, const void* pattern,
 // ---- streams and events
 // ------------------------------------------------------------------------------------------------
 
-aa_status* stream_create(aa_device* device, int32_t, uint32_t, aa_stream** out) {
+aa_status* stream_create(void*, aa_device* device, const aa_stream_params* params, aa_stream** out) {
   return guarded([&] {
+    refuse_flags(params->flags, AA_STREAM_NON_BLOCKING, "stream_create");
     auto* stream = new StreamObject;
     stream->device = &object(device);
     *out = reinterpret_cast<aa_stream*>(stream);
   });
 }
 
-aa_status* stream_destroy(aa_stream* stream) {
+aa_status* stream_destroy(void*, aa_stream* stream) {
   delete &object(stream);
   return nullptr;
 }
 
-aa_status* stream_query(aa_stream* stream, int32_t* out_done) {
+aa_status* stream_query(void*, aa_stream* stream, int32_t* out_done) {
   return guarded([&] {
     refuse_while_capturing(object(stream));
     *out_done = 1;
   });
 }
 
-aa_status* stream_synchronize(aa_stream* stream) {
+aa_status* stream_synchronize(void*, aa_stream* stream) {
   return guarded([&] { refuse_while_capturing(object(stream)); });
 }
 
 // Whatever was recorded before has run already; inside a capture the order of recording is the order of replay.
-aa_status* stream_wait_event(aa_stream*, aa_event*) { return nullptr; }
+aa_status* stream_wait_event(void*, aa_stream*, aa_event*) { return nullptr; }
 
-aa_status* stream_native(aa_stream*, void** out) {
+aa_status* stream_native(void*, aa_stream*, void** out) {
   *out = nullptr;
   return nullptr;
 }
 
-aa_status* stream_host_call(aa_stream* stream, void (*function)(void*), void* user) {
+aa_status* stream_host_call(void*, aa_stream* stream, void (*function)(void*), void* user) {
   return guarded([&] {
     Node node{};
     node.kind = Node::Kind::HostCall;
@@ -250,21 +277,22 @@ aa_status* stream_host_call(aa_stream* stream, void (*function)(void*), void* us
   });
 }
 
-aa_status* event_create(aa_device* device, uint32_t flags, aa_event** out) {
+aa_status* event_create(void*, aa_device* device, const aa_event_params* params, aa_event** out) {
   return guarded([&] {
+    refuse_flags(params->flags, AA_EVENT_TIMING | AA_EVENT_BLOCKING_SYNC, "event_create");
     auto* event = new EventObject;
     event->device = &object(device);
-    event->flags = flags;
+    event->flags = params->flags;
     *out = reinterpret_cast<aa_event*>(event);
   });
 }
 
-aa_status* event_destroy(aa_event* event) {
+aa_status* event_destroy(void*, aa_event* event) {
   delete &object(event);
   return nullptr;
 }
 
-aa_status* event_record(aa_event* event, aa_stream* stream) {
+aa_status* event_record(void*, aa_event* event, aa_stream* stream) {
   return guarded([&] {
     Node node{};
     node.kind = Node::Kind::EventRecord;
@@ -273,14 +301,14 @@ aa_status* event_record(aa_event* event, aa_stream* stream) {
   });
 }
 
-aa_status* event_query(aa_event*, int32_t* out_done) {
+aa_status* event_query(void*, aa_event*, int32_t* out_done) {
   *out_done = 1;
   return nullptr;
 }
 
-aa_status* event_synchronize(aa_event*) { return nullptr; }
+aa_status* event_synchronize(void*, aa_event*) { return nullptr; }
 
-aa_status* event_elapsed(aa_event* start, aa_event* end, double* out_milliseconds) {
+aa_status* event_elapsed(void*, aa_event* start, aa_event* end, double* out_milliseconds) {
   return guarded([&] {
     for (aa_event* event : {start, end}) {
       if (!(object(event).flags & AA_EVENT_TIMING)) {
@@ -298,16 +326,22 @@ aa_status* event_elapsed(aa_event* start, aa_event* end, double* out_millisecond
 // -------------------------------------------------------------------------------------------------------
 
 const aa_host_memory_table host_memory_table = {
-    sizeof(aa_host_memory_table),
-    AA_HOST_MEMORY_VERSION,
-    [](aa_device*, void* pointer, size_t size) { return guarded([&] { register_range(pointer, size); }); },
-    [](aa_device*, void* pointer) { return guarded([&] { unregister_range(pointer); }); },
-    [](aa_device* device, size_t size, int32_t numa_node, void** out) {
-      return guarded([&] {
-        const int node = numa_node >= 0 ? numa_node : node_of(object(device).index).os_index;
-        *out = allocate(size, AA_MEMORY_PINNED, node);
-      });
-    },
+    .struct_size = sizeof(aa_host_memory_table),
+    .version = AA_HOST_MEMORY_VERSION,
+    .self = nullptr,
+    .register_range =
+        [](void*, aa_device*, const aa_register* what, aa_registration* out) {
+          return guarded([&] {
+            refuse_flags(what->flags, AA_REGISTER_READ_ONLY, "register_range");
+            register_range(what->pointer, what->size);
+            const uint32_t room = out->struct_size;
+            auto registration = abi::sized<aa_registration>();
+            registration.device_address = what->pointer;
+            std::memcpy(out, &registration, std::min<size_t>(room, sizeof(registration)));
+            out->struct_size = room;
+          });
+        },
+    .unregister_range = [](void*, aa_device*, void* pointer) { return guarded([&] { unregister_range(pointer); }); },
 };
 
 constexpr aa_driver table = {
@@ -326,6 +360,12 @@ constexpr aa_driver table = {
     .communication_backend = "gloo",
     .visible_devices_env = "",
     .export_env_prefixes = "OMP_",
+    .options = nullptr,
+    .option_count = 0,
+    .abi_draft = AA_ABI_DRAFT,
+    .priority = 0,
+    .flags = 0,
+    .self = nullptr,
     .probe = probe,
     .initialize = initialize,
     .shutdown = shutdown,
@@ -336,6 +376,7 @@ constexpr aa_driver table = {
     .device_close = device_close,
     .device_synchronize = device_synchronize,
     .device_memory_info = device_memory_info,
+    .device_native = nullptr,
     .mem_alloc = mem_alloc,
     .mem_free = mem_free,
     .mem_query = mem_query,

@@ -81,7 +81,8 @@ const aa_ops_table* ops_table() {
   static const aa_ops_table table = {
       sizeof(aa_ops_table),
       AA_OPS_VERSION,
-      [](aa_instance*, const char* name, int32_t* out_op) -> aa_status* {
+      nullptr,
+      [](void*, aa_instance*, const char* name, int32_t* out_op) -> aa_status* {
         const auto entries = op_entries();
         for (size_t i = 0; i < entries.size(); ++i) {
           if (entries[i].name == name) {
@@ -91,15 +92,14 @@ const aa_ops_table* ops_table() {
         }
         return make_status(AA_NOT_FOUND, std::string("there is no op \"") + name + "\"");
       },
-      [](aa_device*, const aa_op_call* call, int32_t* out_supported) -> aa_status* {
+      [](void*, aa_device*, const aa_op_call* call, int32_t* out_supported) -> aa_status* {
         *out_supported = call->op >= 0 && static_cast<size_t>(call->op) < op_entries().size();
         return nullptr;
       },
-      [](aa_stream* stream, const aa_op_call* call) -> aa_status* {
+      [](void*, aa_stream* stream, const aa_op_call* call, int32_t* out_taken) -> aa_status* {
         return guarded([&] {
-          if (call->op < 0 || static_cast<size_t>(call->op) >= op_entries().size()) {
-            throw InvalidArgument("there is no op number " + std::to_string(call->op), AA_NOT_FOUND);
-          }
+          *out_taken = call->op >= 0 && static_cast<size_t>(call->op) < op_entries().size();
+          if (!*out_taken) return;
           StreamObject& s = object(stream);
           if (!s.capture) [[likely]] {
             op_entries()[static_cast<size_t>(call->op)].fast(*call);
@@ -123,7 +123,8 @@ const aa_graph_table* graph_table() {
   static const aa_graph_table table = {
       sizeof(aa_graph_table),
       AA_GRAPH_VERSION,
-      [](aa_stream* stream) -> aa_status* {
+      nullptr,
+      [](void*, aa_stream* stream) -> aa_status* {
         return guarded([&] {
           if (object(stream).capture) {
             throw InvalidArgument("the stream is capturing already", AA_FAILED_PRECONDITION);
@@ -131,18 +132,18 @@ const aa_graph_table* graph_table() {
           object(stream).capture = std::make_unique<GraphObject>();
         });
       },
-      [](aa_stream* stream, aa_graph** out_graph) -> aa_status* {
+      [](void*, aa_stream* stream, aa_graph** out_graph) -> aa_status* {
         return guarded([&] {
           std::unique_ptr<GraphObject> captured = std::move(object(stream).capture);
           if (!captured) throw InvalidArgument("the stream is not capturing", AA_FAILED_PRECONDITION);
           if (out_graph) *out_graph = reinterpret_cast<aa_graph*>(captured.release());
         });
       },
-      [](aa_stream* stream, int32_t* out_capturing) -> aa_status* {
+      [](void*, aa_stream* stream, int32_t* out_capturing) -> aa_status* {
         *out_capturing = object(stream).capture != nullptr;
         return nullptr;
       },
-      [](aa_graph* graph, aa_stream* stream) -> aa_status* {
+      [](void*, aa_graph* graph, aa_stream* stream) -> aa_status* {
         return guarded([&] {
           StreamObject& s = object(stream);
           for (const Node& node : object(graph).nodes) {
@@ -154,11 +155,11 @@ const aa_graph_table* graph_table() {
           }
         });
       },
-      [](aa_graph* graph, int64_t* out_count) -> aa_status* {
+      [](void*, aa_graph* graph, int64_t* out_count) -> aa_status* {
         *out_count = static_cast<int64_t>(object(graph).nodes.size());
         return nullptr;
       },
-      [](aa_graph* graph) -> aa_status* {
+      [](void*, aa_graph* graph) -> aa_status* {
         delete &object(graph);
         return nullptr;
       },
@@ -170,7 +171,8 @@ const aa_ceilings_table* ceilings_table() {
   static const aa_ceilings_table table = {
       sizeof(aa_ceilings_table),
       AA_CEILINGS_VERSION,
-      [](aa_device*, int32_t kind, size_t bytes, double seconds, double* out_value) -> aa_status* {
+      nullptr,
+      [](void*, aa_device*, int32_t kind, size_t bytes, double seconds, double* out_value) -> aa_status* {
         return guarded([&] {
           switch (kind) {
             case AA_CEILING_READ: *out_value = best_read_bandwidth(bytes, seconds); break;
@@ -188,13 +190,14 @@ const aa_host_code_table* host_code_table() {
   static const aa_host_code_table table = {
       sizeof(aa_host_code_table),
       AA_HOST_CODE_VERSION,
-      [](aa_instance*, const char** out_target) -> aa_status* {
+      nullptr,
+      [](void*, aa_instance*, const char** out_target) -> aa_status* {
         return guarded([&] { *out_target = isa_name(isa()).data(); });
       },
-      [](aa_instance*, int32_t* out_threads) -> aa_status* {
+      [](void*, aa_instance*, int32_t* out_threads) -> aa_status* {
         return guarded([&] { *out_threads = WorkerPool::instance().size(); });
       },
-      [](aa_instance*, aa_parallel_body body, void* context) -> aa_status* {
+      [](void*, aa_instance*, aa_parallel_body body, void* context) -> aa_status* {
         return guarded([&] { WorkerPool::instance().run([&](int index, int count) { body(context, index, count); }); });
       },
   };

@@ -46,7 +46,7 @@ class Buffer {
 
 class Timer {
  public:
-  explicit Timer(DeviceState& device) : device_(device), stream_(device, nullptr, 0, AA_STREAM_NON_BLOCKING) {
+  explicit Timer(DeviceState& device) : device_(device), stream_(device, nullptr, stream_params()) {
     device.check(device.api().event_create(&start_, 0), "cuEventCreate");
     const Result result = device.api().event_create(&end_, 0);
     if (result != success) device.api().event_destroy(start_);
@@ -76,6 +76,12 @@ class Timer {
   }
 
  private:
+  static aa_stream_params stream_params() {
+    auto params = abi::sized<aa_stream_params>();
+    params.flags = AA_STREAM_NON_BLOCKING;
+    return params;
+  }
+
   DeviceState& device_;
   Stream stream_;
   EventHandle start_ = nullptr, end_ = nullptr;

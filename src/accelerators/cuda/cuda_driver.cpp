@@ -100,12 +100,14 @@ class Driver final : public abi::Driver {
     if (!hip && facts.major >= 8) props.caps |= AA_CAP_TRITON;
     props.total_memory = static_cast<int64_t>(facts.total_memory);
     props.alignment = memory_alignment;
+    props.queue_depth = 1000;  // about 1024 launches are taken before the vendor's call waits
     props.compute_units = facts.multiprocessors;
     describe_dtypes(facts, platform_.api->runtime, props);
     props.dlpack_device_type = hip ? dlpack_rocm : dlpack_cuda;
   }
 
-  std::unique_ptr<abi::Device> device_open(int32_t index) override {
+  std::unique_ptr<abi::Device> device_open(const aa_device_open_params& params) override {
+    const int32_t index = params.index;
     check_index(index);
     if (is_forked_child()) start_platform();  // throws, and says why
     return std::make_unique<Device>(platform_, index);

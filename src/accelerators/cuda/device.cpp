@@ -42,25 +42,37 @@ void Device::synchronize() {
 }
 
 void Device::memory_info(int64_t& free, int64_t& total) { state_.memory().info(free, total); }
-void* Device::mem_alloc(int32_t kind, size_t size) { return state_.memory().allocate(kind, size); }
-void Device::mem_free(int32_t kind, void* pointer, size_t) { state_.memory().free(kind, pointer); }
+void Device::mem_alloc(const aa_alloc& what, aa_allocation& out) {
+  DeviceMemory& memory = state_.memory();
+  out.pointer = what.kind == AA_MEMORY_PINNED && what.numa_node >= 0
+                    ? memory.allocate_on_node(what.size, what.numa_node)
+                    : memory.allocate(what.kind, what.size);
+}
+void Device::mem_free(const aa_allocation& what) { state_.memory().free(what.kind, what.pointer); }
 
-std::unique_ptr<abi::Stream> Device::stream_create(int32_t priority, uint32_t flags) {
-  return std::make_unique<Stream>(state_, &ops_, priority, flags);
+std::unique_ptr<abi::Stream> Device::stream_create(const aa_stream_params& params) {
+  return std::make_unique<Stream>(state_, &ops_, params);
 }
 
-std::unique_ptr<abi::Event> Device::event_create(uint32_t flags) { return std::make_unique<Event>(state_, flags); }
+std::unique_ptr<abi::Event> Device::event_create(const aa_event_params& params) {
+  return std::make_unique<Event>(state_, params.flags);
+}
 
-std::unique_ptr<abi::Module> Device::module_load(const void* image, size_t size, const char* format) {
+std::unique_ptr<abi::Module> Device::module_load(const aa_module_params& params) {
   state_.usable();
-  return std::make_unique<Module>(state_, image, size, format);
+  return std::make_unique<Module>(state_, params.image, params.size, params.format);
 }
 
-void Device::register_range(void* pointer, size_t size) { state_.memory().register_range(pointer, size); }
-void Device::unregister_range(void* pointer) { state_.memory().unregister_range(pointer); }
-void* Device::alloc_on_node(size_t size, int32_t numa_node) {
-  return state_.memory().allocate_on_node(size, numa_node);
+void Device::register_range(const aa_register& what, aa_registration& out) {
+  state_.memory().register_range(what.pointer, what.size);
+  out.device_address = state_.memory().device_address(what.pointer);
 }
+void* Device::native(const char* what) {
+  if (std::string_view(what) != "context") return nullptr;
+  state_.usable();
+  return state_.context();
+}
+void Device::unregister_range(void* pointer) { state_.memory().unregister_range(pointer); }
 
 bool Device::supports_op(const aa_op_call& call) {
   state_.bind();
@@ -78,13 +90,12 @@ const char* Device::compile_languages() { return cuda_language; }
 
 std::string Device::compile_fingerprint() { return compiler_fingerprint(state_.facts()); }
 
-abi::CompileOutput Device::compile(const char* language, const char* name, const char* source, size_t source_size,
-                                   const char* const* options, size_t option_count) {
-  if (std::string_view(language) != cuda_language) {
-    throw abi::Failure(AA_UNIMPLEMENTED, state_.label() + " compiles " + cuda_language + ", not " + language);
+abi::CompileOutput Device::compile(const aa_compile& what) {
+  if (std::string_view(what.language) != cuda_language) {
+    throw abi::Failure(AA_UNIMPLEMENTED, state_.label() + " compiles " + cuda_language + ", not " + what.language);
   }
-  const std::vector<std::string> flags(options, options + option_count);
-  return cuda::compile(state_.facts(), name, std::string(source, source_size), flags);
+  const std::vector<std::string> flags(what.options, what.options + what.option_count);
+  return cuda::compile(state_.facts(), what.name, std::string(what.source, what.source_size), flags);
 }
 
 void Device::kernel_tuning(aa_kernel_tuning& tuning) {

@@ -46,6 +46,16 @@ int32_t kind_of(Origin origin) {
   }
 }
 
+// Where kernels find the byte of registered host memory; null where they cannot reach it.
+void* mapped_address(const DeviceState& device, const void* pointer) {
+  device.bind_surely();
+  const RelaxedCaptureMode relaxed(device.api());
+  DevicePointer address = 0;
+  const Result result =
+      device.api().pointer_attribute(&address, pointer_device_pointer, reinterpret_cast<DevicePointer>(pointer));
+  return result == success ? reinterpret_cast<void*>(address) : nullptr;
+}
+
 // All ranges and open devices of the process. Only raw allocations pass here, a few for each segment of the caching
 // allocator, so a map under a lock is fine.
 struct Registry {
@@ -382,6 +392,8 @@ void DeviceMemory::unregister_range(void* pointer) {
   device_.check(device_.api().host_unregister(pointer), "cuMemHostUnregister");
 }
 
+void* DeviceMemory::device_address(const void* pointer) const { return mapped_address(device_, pointer); }
+
 void* DeviceMemory::allocate_on_node(size_t size, int32_t numa_node) {
   device_.bind_surely();
   const size_t rounded = round_up(size, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
@@ -422,6 +434,8 @@ bool DeviceMemory::query(const void* pointer, aa_memory_info& info) {
       info.device_index = info.kind == AA_MEMORY_PINNED ? -1 : range.device->index();
       info.base = reinterpret_cast<void*>(base);
       info.size = range.size;
+      info.device_address =
+          range.origin == Origin::registered ? mapped_address(*range.device, pointer) : const_cast<void*>(pointer);
       return true;
     }
   }
@@ -445,6 +459,7 @@ bool DeviceMemory::query(const void* pointer, aa_memory_info& info) {
   info.kind = managed ? AA_MEMORY_MANAGED : type == pointer_type_host ? AA_MEMORY_PINNED : AA_MEMORY_DEVICE;
   info.base = reinterpret_cast<void*>(base);
   info.size = size;
+  info.device_address = const_cast<void*>(pointer);
   info.device_index = -1;
   int ordinal = -1;
   if (info.kind == AA_MEMORY_PINNED || !ask(&ordinal, pointer_device_ordinal)) return true;

@@ -32,12 +32,12 @@ StreamCore::~StreamCore() {
   device.api().stream_destroy(handle);
 }
 
-Stream::Stream(DeviceState& device, OpLibrary* ops, int32_t priority, uint32_t flags)
+Stream::Stream(DeviceState& device, OpLibrary* ops, const aa_stream_params& params)
     : device_(device), api_(device.api()), ops_(ops) {
   device.bind_surely();
   const RelaxedCaptureMode relaxed(api_);
-  device.check(api_.stream_create(&handle_, flags & AA_STREAM_NON_BLOCKING ? stream_non_blocking : 0,
-                                  device.clamp_priority(priority)),
+  device.check(api_.stream_create(&handle_, params.flags & AA_STREAM_NON_BLOCKING ? stream_non_blocking : 0,
+                                  device.clamp_priority(params.priority)),
                "cuStreamCreateWithPriority");
   try {
     core_ = std::make_shared<StreamCore>(device, handle_);
@@ -66,18 +66,18 @@ void Stream::close() {
 
 // ---- copies and fills ------------------------------------------------------------------------------------------------
 
-void Stream::copy(void* destination, const void* source, size_t size, aa_copy_direction) {
+void Stream::copy(const aa_copy& what) {
   forget_writes();
   // The vendor tells by the addresses what lies where. It waits for pageable memory itself.
   device_.enqueue("cuMemcpyAsync",
-                  [&] { return api_.copy_async(address(destination), address(source), size, handle_); });
+                  [&] { return api_.copy_async(address(what.destination), address(what.source), what.size, handle_); });
 }
 
-void Stream::fill(void* destination, const void* pattern, size_t pattern_size, size_t size) {
+void Stream::fill(const aa_fill& what) {
   forget_writes();
-  const DevicePointer to = address(destination);
-  unsigned char bytes[8];
-  std::memcpy(bytes, pattern, pattern_size);
+  const DevicePointer to = address(what.destination);
+  const unsigned char(&bytes)[8] = what.pattern;
+  const size_t pattern_size = what.pattern_size, size = what.size;
   // The vendor wants elements aligned to their size, and has none of 8 bytes.
   if (to % std::min<size_t>(pattern_size, 4) != 0) {
     fill_by_doubling(to, bytes, pattern_size, size);
@@ -182,6 +182,9 @@ void Stream::host_call(void (*function)(void* user), void* user) {
 
 void Stream::launch(abi::Kernel& launched, const aa_launch& launch) {
   auto& kernel = static_cast<Kernel&>(launched);
+  if (launch.cluster[0] != 0) {
+    throw abi::Failure(AA_UNIMPLEMENTED, device_.label() + ": this driver launches no clusters of blocks");
+  }
   device_.bind();
   forget_writes();
   kernel.allow_shared(launch.shared_bytes);
@@ -205,18 +208,19 @@ void Stream::launch(abi::Kernel& launched, const aa_launch& launch) {
   device_.check(result, ("cuLaunchKernel of \"" + kernel.name() + "\"").c_str());
 }
 
-void Stream::enqueue_op(const aa_op_call& call) {
+bool Stream::enqueue_op(const aa_op_call& call) {
   if (!ops_) throw abi::Failure(AA_UNIMPLEMENTED, device_.label() + " has no tuned ops");
   device_.bind_surely();
   const std::lock_guard lock(ops_mutex_);
   const uint64_t added = pending_writes_.added();
   try {
-    ops_->enqueue(call.op, call, *this);
+    if (!ops_->enqueue(call.op, call, *this)) return false;
   } catch (...) {
     pending_writes_.forget();
     throw;
   }
   if (pending_writes_.added() == added) pending_writes_.forget();
+  return true;
 }
 
 }  // namespace anyaccel::cuda

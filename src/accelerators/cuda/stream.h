@@ -38,15 +38,15 @@ struct StreamCore {
 class Stream final : public abi::Stream {
  public:
   // `ops` may be null: a device without tuned ops.
-  Stream(DeviceState& device, OpLibrary* ops, int32_t priority, uint32_t flags);
+  Stream(DeviceState& device, OpLibrary* ops, const aa_stream_params& params);
 
   StreamHandle handle() const noexcept { return handle_; }
   DeviceState& state() noexcept { return device_; }
   const std::shared_ptr<StreamCore>& core() const noexcept { return core_; }
 
   void close() override;
-  void copy(void* destination, const void* source, size_t size, aa_copy_direction direction) override;
-  void fill(void* destination, const void* pattern, size_t pattern_size, size_t size) override;
+  void copy(const aa_copy& what) override;
+  void fill(const aa_fill& what) override;
   bool query() override;
   void synchronize() override;
   void wait_event(abi::Event& event) override;
@@ -57,7 +57,7 @@ class Stream final : public abi::Stream {
   }
   void host_call(void (*function)(void* user), void* user) override;
   void launch(abi::Kernel& kernel, const aa_launch& launch) override;
-  void enqueue_op(const aa_op_call& call) override;
+  bool enqueue_op(const aa_op_call& call) override;
   void capture_begin() override;
   std::unique_ptr<abi::Graph> capture_end() override;
   bool capturing() override;

@@ -41,13 +41,11 @@ class Event final : public abi::Event {
 // with the stream: every later query and synchronize throws it.
 class Stream final : public abi::Stream {
  public:
-  void copy(void* destination, const void* source, size_t size, aa_copy_direction) override {
-    std::memcpy(destination, source, size);
-  }
+  void copy(const aa_copy& what) override { std::memcpy(what.destination, what.source, what.size); }
 
-  void fill(void* destination, const void* pattern, size_t pattern_size, size_t size) override {
-    auto* bytes = static_cast<unsigned char*>(destination);
-    for (size_t i = 0; i < size; i += pattern_size) std::memcpy(bytes + i, pattern, pattern_size);
+  void fill(const aa_fill& what) override {
+    auto* bytes = static_cast<unsigned char*>(what.destination);
+    for (size_t i = 0; i < what.size; i += what.pattern_size) std::memcpy(bytes + i, what.pattern, what.pattern_size);
   }
 
   bool query() override { return true; }
@@ -101,9 +99,10 @@ class Device final : public abi::Device {
     total = pages_in_bytes(_SC_PHYS_PAGES);
   }
 
-  void* mem_alloc(int32_t kind, size_t size) override {
+  void mem_alloc(const aa_alloc& what, aa_allocation& out) override {
+    const size_t size = what.size;
     // Yours: pinned and managed memory too, and then the flags that promise them.
-    if (kind != AA_MEMORY_DEVICE) abi::unimplemented("mem_alloc of this kind of memory");
+    if (what.kind != AA_MEMORY_DEVICE) abi::unimplemented("mem_alloc of this kind of memory");
     // Asked before, because an operating system that overcommits says yes to everything.
     if (size > static_cast<uint64_t>(pages_in_bytes(_SC_PHYS_PAGES))) {
       throw abi::Failure(AA_RESOURCE_EXHAUSTED, std::to_string(size) + " bytes were asked for; the device has " +
@@ -116,16 +115,16 @@ class Device final : public abi::Device {
       ::operator delete(pointer, std::align_val_t(alignment));
       throw;
     }
-    return pointer;
+    out.pointer = pointer;
   }
 
-  void mem_free(int32_t, void* pointer, size_t) override {
-    if (allocations_.remove(pointer) == 0) throw abi::Failure(AA_INVALID_ARGUMENT, "mem_free: no such allocation");
-    ::operator delete(pointer, std::align_val_t(alignment));
+  void mem_free(const aa_allocation& what) override {
+    if (allocations_.remove(what.pointer) == 0) throw abi::Failure(AA_INVALID_ARGUMENT, "mem_free: no such allocation");
+    ::operator delete(what.pointer, std::align_val_t(alignment));
   }
 
-  std::unique_ptr<abi::Stream> stream_create(int32_t, uint32_t) override { return std::make_unique<Stream>(); }
-  std::unique_ptr<abi::Event> event_create(uint32_t) override { return std::make_unique<Event>(); }
+  std::unique_ptr<abi::Stream> stream_create(const aa_stream_params&) override { return std::make_unique<Stream>(); }
+  std::unique_ptr<abi::Event> event_create(const aa_event_params&) override { return std::make_unique<Event>(); }
 
  private:
   Allocations& allocations_;
@@ -133,7 +132,7 @@ class Device final : public abi::Device {
 
 class Driver final : public abi::Driver {
  public:
-  static constexpr abi::DriverFacts facts{.name = "null", .vendor = "anyaccel", .version = "1"};
+  static constexpr abi::DriverFacts facts{.name = "null", .vendor = "anyaccel", .version = "1", .priority = 0};
 
   // Yours: looks for the device node and the vendor's library, and says what it looked for when one is missing.
   static void probe(aa_probe& probe) {
@@ -157,18 +156,20 @@ class Driver final : public abi::Driver {
     props.total_memory = pages_in_bytes(_SC_PHYS_PAGES);
     props.alignment = alignment;
     props.compute_units = 1;
+    props.queue_depth = INT32_MAX;
     // All up to the last one this header knows can be held; none can be computed with.
     props.dtypes_storable = ((uint64_t{1} << (AA_DTYPE_F8_E5M2 + 1)) - 1) & ~(uint64_t{1} << AA_DTYPE_NONE);
     props.dlpack_device_type = 1;  // kDLCPU
   }
 
-  std::unique_ptr<abi::Device> device_open(int32_t index) override {
-    check_index(index);
+  std::unique_ptr<abi::Device> device_open(const aa_device_open_params& params) override {
+    check_index(params.index);
     return std::make_unique<Device>(allocations_);
   }
 
   bool mem_query(const void* pointer, aa_memory_info& info) override {
     if (!allocations_.find(pointer, info.base, info.size)) return false;
+    info.device_address = const_cast<void*>(pointer);
     info.kind = AA_MEMORY_DEVICE;
     info.device_index = 0;
     return true;

@@ -35,13 +35,13 @@ void summarize(Result& result, std::vector<double> values, bool smaller_is_bette
 double measure_ceiling(aa_ceiling kind, const Options& options) {
   auto* accelerator = dynamic_cast<DriverAccelerator*>(get_accelerator());
   if (!accelerator) return 0;
-  const auto* table =
-      static_cast<const aa_ceilings_table*>(accelerator->extension(AA_CEILINGS_EXTENSION, AA_CEILINGS_VERSION));
+  const auto* table = static_cast<const abi::Calls<aa_ceilings_table>*>(
+      accelerator->extension(AA_CEILINGS_EXTENSION, AA_CEILINGS_VERSION));
   if (!table) return 0;
   double value = 0;
   aa_status* status = table->measure(accelerator->device_handle(), kind, options.bytes, options.seconds, &value);
   if (!status) return value;
-  host_services()->status_release(status);
+  release_status(status);
   return 0;
 }
 

@@ -52,7 +52,7 @@ void run_launch(const Options& options, std::vector<Result>& results) {
   if (!accelerator) throw NotImplementedError("bench launch needs an accelerator that is made of a driver table");
   const Stream& stream = accelerator->current_stream();
   aa_stream* raw = DriverAccelerator::handle(stream);
-  const aa_driver* driver = &accelerator->driver();
+  const abi::DriverCalls* driver = &accelerator->driver();
   std::vector<double> through;
   double direct = 1e9;
   for (int run = 0; run < std::max(options.runs, 5); ++run) {

@@ -89,7 +89,7 @@ DeviceCommunicator::~DeviceCommunicator() {
   if (!comm_) return;
   if (watch_) watch_->drain();
   watch_.reset();  // before the communicator: its thread uses it
-  host_services()->status_release(table_->comm_destroy(comm_));
+  release_status(table_->comm_destroy(comm_));
 }
 
 // A call with a count of 0 only checks for support.
@@ -148,7 +148,7 @@ void DeviceCommunicator::exchange(const char* function, Call&& call) {
     aa_status* status = call(stream);
     aa_status* ended = table_->group_end(instance_);
     if (!status) return ended;
-    host_services()->status_release(ended);
+    release_status(ended);
     return status;
   });
 }

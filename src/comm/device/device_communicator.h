@@ -17,7 +17,7 @@
 #include <memory>
 #include <string>
 
-#include "anyaccel/abi/collectives.h"
+#include "anyaccel/abi/table_calls.hpp"
 #include "anyaccel/accelerator.h"
 #include "comm/device/device_watch.h"
 #include "comm/host_communicator.h"
@@ -103,7 +103,7 @@ class DeviceCommunicator {
   bool exchanges_ = false;
 
   std::shared_ptr<Storage> token_;  // of barrier(); keeps the device open
-  const aa_collectives_table* table_ = nullptr;
+  const abi::Calls<aa_collectives_table>* table_ = nullptr;
   aa_instance* instance_ = nullptr;
   aa_comm* comm_ = nullptr;
   std::unique_ptr<DeviceWatch> watch_;

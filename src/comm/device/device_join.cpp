@@ -1,7 +1,7 @@
 // Joins the members of a group to a communicator of their devices.
 #include "comm/device/device_join.h"
 
-#include "anyaccel/abi/collectives.h"
+#include "anyaccel/abi/table_calls.hpp"
 #include "anyaccel/error.h"
 #include "runtime/driver/host_services.h"
 
@@ -132,8 +132,8 @@ DeviceJoin join_devices(const CollectivesAccess& access, const Membership& membe
     });
   } catch (...) {
     verdict = no;
-    if (comm) host_services()->status_release(access.table->comm_abort(comm));
-    if (comm) host_services()->status_release(access.table->comm_destroy(comm));
+    if (comm) release_status(access.table->comm_abort(comm));
+    if (comm) release_status(access.table->comm_destroy(comm));
     throw;
   }
   if (!verdict.empty() && verdict[0] == yes) {
@@ -141,8 +141,8 @@ DeviceJoin join_devices(const CollectivesAccess& access, const Membership& membe
     return join;
   }
   join.why = verdict.substr(verdict.empty() ? 0 : 1);
-  if (comm) host_services()->status_release(access.table->comm_abort(comm));
-  if (comm) host_services()->status_release(access.table->comm_destroy(comm));
+  if (comm) release_status(access.table->comm_abort(comm));
+  if (comm) release_status(access.table->comm_destroy(comm));
   return join;
 }
 

@@ -54,7 +54,7 @@ void DeviceWatch::fail(const std::string& why, aa_code code) noexcept {
   } catch (...) {  // no memory for the text
     return;
   }
-  host_services()->status_release(subject_.table->comm_abort(subject_.comm));
+  release_status(subject_.table->comm_abort(subject_.comm));
   if (own_watch == this) {
     found_here_ = true;  // run() tells
   } else if (subject_.on_failure) {

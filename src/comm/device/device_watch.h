@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "anyaccel/abi/collectives.h"
+#include "anyaccel/abi/table_calls.hpp"
 #include "anyaccel/stream.h"
 #include "comm/group/group_failure.h"
 #include "comm/host_communicator.h"
@@ -22,7 +22,7 @@ class DeviceWatch {
  public:
   struct Subject {
     std::string label;  // "nccl, rank 3 on node2", for messages
-    const aa_collectives_table* table = nullptr;
+    const abi::Calls<aa_collectives_table>* table = nullptr;
     aa_comm* comm = nullptr;
     Event marks[2];  // of the communicator's device
     std::shared_ptr<FailureWatch> job;

@@ -5,7 +5,7 @@
 #include <bit>
 #include <vector>
 
-#include "anyaccel/abi/graph.h"
+#include "anyaccel/abi/table_calls.hpp"
 #include "anyaccel/error.h"
 #include "runtime/driver/host_services.h"
 
@@ -20,7 +20,7 @@ void* address(const Tensor* tensor) { return tensor ? tensor->data() : nullptr; 
 TensorPath::TensorPath(Accelerator& accelerator, std::shared_ptr<OperationRunner> runner)
     : accelerator_(accelerator), runner_(std::move(runner)) {
   if (const auto* driver = dynamic_cast<const DriverAccelerator*>(&accelerator)) {
-    graphs_ = static_cast<const aa_graph_table*>(driver->extension(AA_GRAPH_EXTENSION, AA_GRAPH_VERSION));
+    graphs_ = static_cast<const abi::Calls<aa_graph_table>*>(driver->extension(AA_GRAPH_EXTENSION, AA_GRAPH_VERSION));
   }
   const uint64_t caps = accelerator.device_properties(accelerator.current_device()).caps;
   is_host_ = caps & AA_CAP_IS_HOST;

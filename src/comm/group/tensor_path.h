@@ -58,11 +58,11 @@ class TensorPath {
 
   Accelerator& accelerator_;
   std::shared_ptr<OperationRunner> runner_;
-  const aa_graph_table* graphs_ = nullptr;  // null: nothing is ever captured
-  bool is_host_ = false;                    // the accelerator is the CPU: host tensors are its own
-  bool host_reachable_ = false;             // the host may use its memory
-  bool synchronous_ = false;                // its work is complete when a call returns
-  bool stream_calls_ = false;               // Stream::host_call and page-locked memory work
+  const abi::Calls<aa_graph_table>* graphs_ = nullptr;  // null: nothing is ever captured
+  bool is_host_ = false;                                // the accelerator is the CPU: host tensors are its own
+  bool host_reachable_ = false;                         // the host may use its memory
+  bool synchronous_ = false;                            // its work is complete when a call returns
+  bool stream_calls_ = false;                           // Stream::host_call and page-locked memory work
 
   Stream last_stream_;
   Tensor staged_output_;

@@ -31,7 +31,7 @@ std::vector<std::string> split_commas(const std::string& list) {
 // ---- kernels --------------------------------------------------------------------------------------------------------
 
 void DeviceKernel::launch_with(const LaunchShape& shape, size_t count, const void* const* addresses,
-                               const size_t* sizes) const {
+                               const uint32_t* sizes, const uint8_t* kinds) const {
   if (AA_HAS_MEMBER(&info_, aa_kernel_info, argument_count) && info_.argument_count >= 0 &&
       static_cast<size_t>(info_.argument_count) != count) {
     throw InvalidArgument("kernel \"" + name_ + "\" takes " + std::to_string(info_.argument_count) + " arguments, " +
@@ -47,6 +47,7 @@ void DeviceKernel::launch_with(const LaunchShape& shape, size_t count, const voi
   launch.argument_count = static_cast<uint32_t>(count);
   launch.arguments = addresses;
   launch.argument_sizes = sizes;
+  launch.argument_kinds = kinds;
   const DriverAccelerator::StreamUse use(accelerator_->current_stream(device_));
   check(accelerator_->driver().kernel_launch(use.handle(), kernel_, &launch), name_.c_str(),
         accelerator_->driver().name);
@@ -59,8 +60,8 @@ DeviceOpLibrary::DeviceOpLibrary(DriverAccelerator& accelerator, std::string op_
 DeviceOpLibrary::~DeviceOpLibrary() {
   for (const auto& [device, module] : modules_) {
     // No kernel of a module may be in flight when it is unloaded.
-    host_services()->status_release(accelerator_.driver().device_synchronize(accelerator_.device_handle(device)));
-    host_services()->status_release(accelerator_.driver().module_unload(module));
+    release_status(accelerator_.driver().device_synchronize(accelerator_.device_handle(device)));
+    release_status(accelerator_.driver().module_unload(module));
   }
 }
 
@@ -84,7 +85,7 @@ DeviceKernel DeviceOpLibrary::kernel(const std::string& name, int device) {
   kernel.accelerator_ = &accelerator_;
   kernel.device_ = device == Accelerator::current_device_index ? accelerator_.current_device() : device;
   kernel.name_ = op_name_ + "." + name;
-  const aa_driver& driver = accelerator_.driver();
+  const abi::DriverCalls& driver = accelerator_.driver();
   std::lock_guard lock(mutex_);
   kernel.info_.struct_size = sizeof(kernel.info_);
   check(driver.kernel_get(module(kernel.device_), name.c_str(), &kernel.kernel_, &kernel.info_), kernel.name_.c_str(),
@@ -98,7 +99,7 @@ DeviceKernel DeviceOpLibrary::kernel(const std::string& name, int device) {
 struct DeviceOpBuilder::Recipe {
   std::string reason;
   DriverAccelerator* accelerator = nullptr;
-  const aa_compiler_table* compiler = nullptr;
+  const abi::Calls<aa_compiler_table>* compiler = nullptr;
   std::string language;
   std::string file;
   std::string text;
@@ -111,7 +112,7 @@ DeviceOpBuilder::Recipe DeviceOpBuilder::recipe() const {
   recipe.accelerator = dynamic_cast<DriverAccelerator*>(&accelerator_);
   const std::string who = "accelerator \"" + accelerator_.name() + "\"";
   if (recipe.accelerator) {
-    recipe.compiler = static_cast<const aa_compiler_table*>(
+    recipe.compiler = static_cast<const abi::Calls<aa_compiler_table>*>(
         recipe.accelerator->extension(AA_COMPILER_EXTENSION, AA_COMPILER_VERSION));
   }
   if (!recipe.compiler) {
@@ -196,12 +197,16 @@ std::shared_ptr<OpLibrary> DeviceOpBuilder::load() {
     const char* driver = recipe.accelerator->driver().name;
     std::vector<const char*> options;
     for (const std::string& option : recipe.options) options.push_back(option.c_str());
-    aa_compile_result result{};
-    result.struct_size = sizeof(result);
-    check(recipe.compiler->compile(recipe.accelerator->device_handle(), recipe.language.c_str(), recipe.file.c_str(),
-                                   recipe.text.data(), recipe.text.size(), options.data(), options.size(), &result),
-          "compiler.compile", driver);
-    const std::string words = result.log ? result.log : "";
+    auto source = abi::sized<aa_compile>();
+    source.language = recipe.language.c_str();
+    source.name = recipe.file.c_str();
+    source.source = recipe.text.data();
+    source.source_size = recipe.text.size();
+    source.options = options.data();
+    source.option_count = options.size();
+    auto result = abi::sized<aa_compile_result>();
+    check(recipe.compiler->compile(recipe.accelerator->device_handle(), &source, &result), "compiler.compile", driver);
+    const std::string log = result.log ? result.log : "";
     DeviceImage image;
     if (result.succeeded) {
       image.format = result.format ? result.format : "";
@@ -211,8 +216,7 @@ std::shared_ptr<OpLibrary> DeviceOpBuilder::load() {
     check(recipe.compiler->release(&result), "compiler.release", driver);
     if (!succeeded) {
       throw BuildError("op \"" + op_name() + "\" could not be built: the " + recipe.language +
-                       " compiler of accelerator \"" + accelerator_.name() + "\" says of " + recipe.file + ":\n" +
-                       words);
+                       " compiler of accelerator \"" + accelerator_.name() + "\" says of " + recipe.file + ":\n" + log);
     }
     return image;
   };

@@ -16,13 +16,13 @@ namespace anyaccel::ops {
 namespace {
 
 struct HostCode {
-  const aa_host_code_table* table = nullptr;
+  const abi::Calls<aa_host_code_table>* table = nullptr;
   aa_instance* instance = nullptr;
 
   // Straight from the driver: asking through the accelerator would have it look at its devices, which takes milliseconds
   // (the machine's topology is read) that loading an op does not need.
   HostCode() {
-    const aa_driver& driver = dynamic_cast<DriverAccelerator&>(host_accelerator()).driver();
+    const abi::DriverCalls& driver = dynamic_cast<DriverAccelerator&>(host_accelerator()).driver();
     aa_initialize_params params{};
     params.struct_size = sizeof(params);
     anyaccel::check(driver.initialize(&params, &instance), "initialize", driver.name);

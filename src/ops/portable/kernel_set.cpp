@@ -94,12 +94,12 @@ aa_kernel_tuning kernel_tuning(DriverAccelerator& accelerator, int device) {
   aa_kernel_tuning tuning{};
   tuning.struct_size = sizeof(tuning);
   tuning.group_size = tuning.lanes = tuning.items = 1;
-  if (const auto* compiler =
-          static_cast<const aa_compiler_table*>(accelerator.extension(AA_COMPILER_EXTENSION, AA_COMPILER_VERSION))) {
+  if (const auto* compiler = static_cast<const abi::Calls<aa_compiler_table>*>(
+          accelerator.extension(AA_COMPILER_EXTENSION, AA_COMPILER_VERSION))) {
     aa_status* status = compiler->kernel_tuning(accelerator.device_handle(device), &tuning);
-    const bool absent = status && host_services()->status_code(status) == AA_UNIMPLEMENTED;
+    const bool absent = status && status_code(status) == AA_UNIMPLEMENTED;
     if (absent) {
-      host_services()->status_release(status);
+      release_status(status);
     } else {
       check(status, "compiler.kernel_tuning", accelerator.driver().name);
     }

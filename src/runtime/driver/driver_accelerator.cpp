@@ -16,13 +16,13 @@ namespace {
 std::atomic<uint64_t> next_accelerator_id{1};
 
 template <class Table>
-const Table* find_extension(const InstanceHolder& holder, const char* extension_name, uint32_t version) {
+const abi::Calls<Table>* find_extension(const InstanceHolder& holder, const char* extension_name, uint32_t version) {
   const void* raw = nullptr;
   aa_status* status = holder.driver->query_extension(holder.instance, extension_name, version, &raw);
   if (status != nullptr) {
-    const int32_t code = host_services()->status_code(status);
-    const std::string message = host_services()->status_message(status);
-    host_services()->status_release(status);
+    const aa_code code = status_code(status);
+    const std::string message = status_message(status);
+    release_status(status);
     if (code != AA_UNIMPLEMENTED) {
       log_warning(holder.name + ": extension \"" + extension_name + "\" cannot be used: " + message);
     }
@@ -82,10 +82,10 @@ struct DriverAccelerator::Shared::AtExit {
 };
 
 InstanceHolder::~InstanceHolder() {
-  if (instance) host_services()->status_release(driver->shutdown(instance));
+  if (instance) release_status(driver->shutdown(instance));
 }
 
-DriverAccelerator::DriverAccelerator(const aa_driver* driver, std::string origin)
+DriverAccelerator::DriverAccelerator(const abi::DriverCalls* driver, std::string origin)
     : driver_(driver),
       name_(driver->name),
       origin_(std::move(origin)),
@@ -105,8 +105,11 @@ aa_instance* DriverAccelerator::instance() const {
   auto holder = std::make_shared<InstanceHolder>();
   holder->driver = driver_;
   holder->name = name_;
-  aa_initialize_params params{};
-  params.struct_size = sizeof(params);
+  holder->options = DriverOptions(*driver_);
+  const std::vector<aa_option> options = holder->options.for_driver();
+  auto params = abi::sized<aa_initialize_params>();
+  params.options = options.data();
+  params.option_count = static_cast<uint32_t>(options.size());
   params.library_path = origin_ == "built in" ? nullptr : origin_.c_str();
   check(driver_->initialize(&params, &holder->instance), "initialize", name_.c_str());
 
@@ -238,7 +241,7 @@ const void* DriverAccelerator::extension(const char* extension_name, uint32_t mi
 #undef ANYACCEL_KNOWN
   const void* raw = nullptr;
   aa_status* status = driver_->query_extension(holder.instance, extension_name, min_version, &raw);
-  host_services()->status_release(status);
+  release_status(status);
   return status ? nullptr : raw;
 }
 
@@ -268,7 +271,7 @@ int DriverAccelerator::device_count() const {
 
 void DriverAccelerator::synchronize(int index) {
   DeviceContext& c = context(index);
-  c.check(driver_->device_synchronize(c.device), "device_synchronize");
+  c.call("device_synchronize", [&] { return driver_->device_synchronize(c.device); });
 }
 
 bool DriverAccelerator::is_available() const {

@@ -68,16 +68,14 @@ void DriverAccelerator::range_push(std::string_view message, std::string_view do
   trace_range_push(message, domain, category);
   // A range must not be what opens the device.
   if (!shared_->ready.load(std::memory_order_acquire) || !shared_->instance->profiler) return;
-  host_services()->status_release(
-      shared_->instance->profiler->range_push(shared_->instance->instance, std::string(message).c_str(),
-                                              std::string(domain).c_str(), std::string(category).c_str()));
+  release_status(shared_->instance->profiler->range_push(shared_->instance->instance, std::string(message).c_str(),
+                                                         std::string(domain).c_str(), std::string(category).c_str()));
 }
 
 void DriverAccelerator::range_pop(std::string_view domain) {
   trace_range_pop(domain);
   if (!shared_->ready.load(std::memory_order_acquire) || !shared_->instance->profiler) return;
-  host_services()->status_release(
-      shared_->instance->profiler->range_pop(shared_->instance->instance, std::string(domain).c_str()));
+  release_status(shared_->instance->profiler->range_pop(shared_->instance->instance, std::string(domain).c_str()));
 }
 
 std::string DriverAccelerator::communication_backend_name() const { return driver_->communication_backend; }
@@ -94,7 +92,7 @@ std::string DriverAccelerator::communication_backend_version() const {
 
 CollectivesAccess DriverAccelerator::collectives(int index) {
   instance();
-  const aa_collectives_table* table = shared_->instance->collectives;
+  const abi::Calls<aa_collectives_table>* table = shared_->instance->collectives;
   if (!table) return {};
   DeviceContext& c = context(index);
   const anyaccel::Stream& current = current_stream(c.index);

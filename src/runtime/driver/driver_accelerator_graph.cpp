@@ -10,9 +10,9 @@ DriverAccelerator::GraphImpl::~GraphImpl() { clear(); }
 void DriverAccelerator::GraphImpl::clear() {
   // A replay may still run; neither the graph nor its memory may go before that.
   if (graph_ && !(context_->props.caps & AA_CAP_SYNCHRONOUS)) {
-    host_services()->status_release(context_->driver().device_synchronize(context_->device));
+    release_status(context_->driver().device_synchronize(context_->device));
   }
-  if (graph_) host_services()->status_release(context_->instance->graph->destroy(graph_));
+  if (graph_) release_status(context_->instance->graph->destroy(graph_));
   if (pool_) context_->allocator->release_pool(pool_);
   graph_ = nullptr;
   pool_ = 0;
@@ -68,8 +68,9 @@ ScopeGuard DriverAccelerator::capture_to_graph(Graph& graph, std::optional<uint6
   }
   const uint64_t used_pool = pool.value_or(0) != 0 ? *pool : c.allocator->begin_pool();
   if (pool.value_or(0) != 0) c.allocator->retain_pool(used_pool);
-  const aa_graph_table* table = c.instance->graph;
+  const auto* table = c.instance->graph;
   auto scope = std::make_shared<CaptureScope>();
+  scope->pool = used_pool;
   try {
     static_cast<StreamImpl*>(target.state())->begin_capture(scope);
     if (aa_status* status = table->capture_begin(handle(target))) {
@@ -96,7 +97,7 @@ ScopeGuard DriverAccelerator::capture_to_graph(Graph& graph, std::optional<uint6
     if (status || unwinding) {
       device_context.allocator->release_pool(used_pool);
       if (unwinding) {
-        host_services()->status_release(status);
+        release_status(status);
         return;
       }
       device_context.check(status, "graph.capture_end");
@@ -113,7 +114,7 @@ void DriverAccelerator::replay_graph(const Graph& graph) {
   DeviceContext& c = *impl->context();
   check_own(c, "replay_graph: the graph");
   const StreamUse use(current_stream(c.index));
-  c.check(c.instance->graph->launch(impl->graph(), use.handle()), "graph.launch");
+  c.call("graph.launch", [&] { return c.instance->graph->launch(impl->graph(), use.handle()); });
 }
 
 }  // namespace anyaccel

@@ -15,6 +15,7 @@
 
 #include "anyaccel/caching_allocator.h"
 #include "anyaccel/driver_accelerator.h"
+#include "runtime/driver/driver_options.h"
 #include "runtime/driver/host_services.h"
 #include "runtime/driver/stream_gate.h"
 #include "runtime/driver/table_members.h"
@@ -24,8 +25,9 @@ namespace anyaccel {
 
 // The vendor's runtime, initialized, and its extension tables, completed.
 struct InstanceHolder : ExtensionTables {
-  const aa_driver* driver = nullptr;
+  const abi::DriverCalls* driver = nullptr;
   std::string name;
+  DriverOptions options;
   aa_instance* instance = nullptr;
 
   ~InstanceHolder();
@@ -34,7 +36,10 @@ struct InstanceHolder : ExtensionTables {
 };
 
 // One opened device and what the host keeps for it. The sources of the allocator are the context itself.
-struct DriverAccelerator::DeviceContext final : MemorySource, FenceSource, std::enable_shared_from_this<DeviceContext> {
+struct DriverAccelerator::DeviceContext final : aa_host_device,
+                                                MemorySource,
+                                                FenceSource,
+                                                std::enable_shared_from_this<DeviceContext> {
   // An empty `make` makes a CachingAllocator.
   DeviceContext(std::shared_ptr<InstanceHolder> holder, const aa_device_props& device_props, int device_index,
                 const MakeAllocator& make);
@@ -50,7 +55,20 @@ struct DriverAccelerator::DeviceContext final : MemorySource, FenceSource, std::
   void wait(void* fence) override;
   void destroy(void* fence) noexcept override;
 
-  const aa_driver& driver() const noexcept { return *instance->driver; }
+  void acquire_scratch(aa_scratch& scratch) override;
+  void release_scratch(aa_scratch& scratch) noexcept override;
+  size_t reclaim() override;
+
+  const abi::DriverCalls& driver() const noexcept { return *instance->driver; }
+  // Makes a call of the driver's. When it is out of a resource, idle memory is given back and the call is made once more.
+  // Throws what the status says; `what` names the function.
+  template <class Call>
+  void call(const char* what, Call&& function) {
+    aa_status* status = function();
+    if (status) [[unlikely]]
+      status = after_failure(status, [&] { return function(); });
+    check(status, what);
+  }
   void check(aa_status* status, const char* what) const { anyaccel::check(status, what, instance->name.c_str()); }
   // A stream begins or ends to take part in a capture; between the two record() refuses it.
   void set_capturing(const void* stream, bool captures);
@@ -65,8 +83,18 @@ struct DriverAccelerator::DeviceContext final : MemorySource, FenceSource, std::
   Generator generator;
 
  private:
+  // The status to report: `status`, or what `again` gave after memory was released.
+  aa_status* after_failure(aa_status* status, const std::function<aa_status*()>& again);
+
   std::mutex capturing_mutex_;
   std::vector<const void*> capturing_;
+};
+
+// What a stream is to the services that drivers use.
+struct DriverAccelerator::HostStream final : aa_host_stream {
+  DeviceContext* context = nullptr;
+  aa_stream* stream = nullptr;       // null until the driver has made it
+  const StreamGate* gate = nullptr;  // of the StreamImpl
 };
 
 struct DriverAccelerator::Shared {
@@ -106,6 +134,7 @@ using HostCalls = std::vector<std::unique_ptr<std::function<void()>>>;
 
 // A capture of a graph that is under way.
 struct DriverAccelerator::CaptureScope : CaptureOwner {
+  uint64_t pool = 0;                                 // of the graph
   std::vector<std::shared_ptr<StreamImpl>> streams;  // that take part; of the capturing thread
 
   // The streams are everybody's again; returns the host calls that the graph keeps.
@@ -116,8 +145,8 @@ class DriverAccelerator::StreamImpl final : public detail::StreamState,
                                             public std::enable_shared_from_this<StreamImpl> {
  public:
   // `owner` is empty for a device's default stream, which its context owns.
-  StreamImpl(DeviceContext& context, std::shared_ptr<DeviceContext> owner, aa_stream* stream)
-      : context_(context), owner_(std::move(owner)), stream_(stream) {}
+  // Makes the driver's stream.
+  StreamImpl(DeviceContext& context, std::shared_ptr<DeviceContext> owner, int32_t priority, uint32_t flags);
   ~StreamImpl() override;
 
   int device_index() const noexcept override { return context_.index; }
@@ -128,7 +157,7 @@ class DriverAccelerator::StreamImpl final : public detail::StreamState,
   void host_call(std::function<void()> function) override;
   void* native_handle() const override;
 
-  aa_stream* stream() const noexcept { return stream_; }
+  aa_stream* stream() const noexcept { return host_.stream; }
   DeviceContext& context() const noexcept { return context_; }
   StreamGate& gate() const noexcept { return gate_; }
   // Makes the stream part of a capture of the calling thread. InvalidArgument when it takes part in one already. While it
@@ -141,7 +170,7 @@ class DriverAccelerator::StreamImpl final : public detail::StreamState,
  private:
   DeviceContext& context_;
   std::shared_ptr<DeviceContext> owner_;
-  aa_stream* stream_;
+  HostStream host_;
   mutable StreamGate gate_;
   HostCalls captured_calls_;  // of the capturing thread
 };

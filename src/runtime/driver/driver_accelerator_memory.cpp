@@ -16,36 +16,50 @@ DriverAccelerator::DeviceContext::DeviceContext(std::shared_ptr<InstanceHolder> 
                                                 const aa_device_props& device_props, int device_index,
                                                 const MakeAllocator& make)
     : instance(std::move(holder)), props(device_props), index(device_index) {
-  check(driver().device_open(instance->instance, index, &device), "device_open");
-  aa_stream* raw = nullptr;
-  if (aa_status* status = driver().stream_create(device, 0, AA_STREAM_DEFAULT, &raw)) {
-    host_services()->status_release(driver().device_close(device));
-    check(status, "stream_create");
-  }
+  const std::vector<aa_option> options = instance->options.for_device(index);
+  auto params = abi::sized<aa_device_open_params>();
+  params.index = index;
+  params.host_device = this;
+  params.options = options.data();
+  params.option_count = static_cast<uint32_t>(options.size());
+  check(driver().device_open(instance->instance, &params, &device), "device_open");
+  std::shared_ptr<StreamImpl> state;
   try {
     allocator = make ? make(*this, *this) : std::make_unique<CachingAllocator>(*this, *this);
-    if (!allocator)
+    if (!allocator) {
       throw InvalidArgument(name() + ": the function that was given to set_allocator() made no allocator");
+    }
+    state = std::make_shared<StreamImpl>(*this, nullptr, 0, AA_STREAM_DEFAULT);
   } catch (...) {
-    host_services()->status_release(driver().stream_destroy(raw));
-    host_services()->status_release(driver().device_close(device));
+    allocator.reset();
+    release_status(driver().device_close(device));
     throw;
   }
-  auto state = std::make_shared<StreamImpl>(*this, nullptr, raw);
   default_stream_state = state;
   default_stream = anyaccel::Stream(std::move(state));
 }
 
 DriverAccelerator::DeviceContext::~DeviceContext() {
   // Work of other streams may still use memory that is about to be freed.
-  host_services()->status_release(driver().device_synchronize(device));
+  release_status(driver().device_synchronize(device));
   allocator.reset();
   default_stream = {};
-  host_services()->status_release(driver().device_close(device));
+  release_status(driver().device_close(device));
 }
 
 namespace {
+
 thread_local std::string latest_refusal;
+
+// How many calls of the allocator to its sources this thread is in. A driver may ask for scratch memory in them.
+thread_local int inside_allocator = 0;
+struct InsideAllocator {
+  InsideAllocator() { ++inside_allocator; }
+  ~InsideAllocator() { --inside_allocator; }
+  InsideAllocator(const InsideAllocator&) = delete;
+  InsideAllocator& operator=(const InsideAllocator&) = delete;
+};
+
 }  // namespace
 
 std::string DriverAccelerator::DeviceContext::refusal() const { return latest_refusal; }
@@ -53,9 +67,9 @@ std::string DriverAccelerator::DeviceContext::refusal() const { return latest_re
 void* DriverAccelerator::DeviceContext::allocate(size_t bytes) {
   void* pointer = nullptr;
   aa_status* status = driver().mem_alloc(device, AA_MEMORY_DEVICE, bytes, &pointer);
-  if (status && host_services()->status_code(status) == AA_RESOURCE_EXHAUSTED) {
-    latest_refusal = host_services()->status_message(status);
-    host_services()->status_release(status);
+  if (status && status_code(status) == AA_RESOURCE_EXHAUSTED) {
+    latest_refusal = status_message(status);
+    release_status(status);
     return nullptr;
   }
   check(status, "mem_alloc");
@@ -63,13 +77,13 @@ void* DriverAccelerator::DeviceContext::allocate(size_t bytes) {
 }
 
 void DriverAccelerator::DeviceContext::free(void* pointer, size_t bytes) noexcept {
-  host_services()->status_release(driver().mem_free(device, AA_MEMORY_DEVICE, pointer, bytes));
+  release_status(driver().mem_free(device, AA_MEMORY_DEVICE, pointer, bytes));
 }
 
 void DriverAccelerator::DeviceContext::info(int64_t& free_bytes, int64_t& total_bytes) noexcept {
   free_bytes = 0;
   total_bytes = props.total_memory;
-  host_services()->status_release(driver().device_memory_info(device, &free_bytes, &total_bytes));
+  release_status(driver().device_memory_info(device, &free_bytes, &total_bytes));
 }
 
 std::string DriverAccelerator::DeviceContext::name() const {
@@ -85,7 +99,66 @@ void DriverAccelerator::DeviceContext::set_capturing(const void* stream, bool ca
   }
 }
 
+aa_status* DriverAccelerator::DeviceContext::after_failure(aa_status* status,
+                                                           const std::function<aa_status*()>& again) {
+  // Inside the allocator its own calls come through here no second time: it releases memory by itself.
+  if (status_code(status) != AA_RESOURCE_EXHAUSTED || inside_allocator > 0 || !allocator) return status;
+  const StatusRef first(status);
+  log_info(instance->name + ": out of a resource (" + std::string(first.message()) +
+           "); cached memory is given back, and the call is made once more");
+  allocator->empty_cache();
+  return again();
+}
+
+// ---- services for the driver ----------------------------------------------------------------------------------------
+
+void DriverAccelerator::DeviceContext::acquire_scratch(aa_scratch& scratch) {
+  scratch.owner = nullptr;
+  if (inside_allocator > 0) {
+    // The driver was called by the allocator, which holds its lock: it cannot be asked.
+    scratch.pointer = allocate(scratch.size);
+    if (!scratch.pointer) throw OutOfMemoryError(name() + ": no scratch memory: " + refusal());
+    return;
+  }
+  // Memory that no stream orders has a list of free blocks of its own, under the device's address.
+  const void* key = this;
+  uint64_t pool = 0;
+  if (!(scratch.flags & AA_SCRATCH_IDLE)) {
+    const auto* stream = static_cast<const HostStream*>(scratch.stream);
+    key = stream->stream;
+    if (!key) throw InvalidArgument("scratch memory was asked for before the stream was made");
+    if (stream->gate && stream->gate->closed()) {
+      if (const auto owner = stream->gate->owner()) pool = static_cast<const CaptureScope&>(*owner).pool;
+    }
+  }
+  const Allocation given = allocator->allocate(scratch.size, key, pool);
+  scratch.owner = given.handle;
+  scratch.pointer = given.pointer;
+  if (!scratch.owner) scratch.owner = this;  // an allocator without handles
+}
+
+void DriverAccelerator::DeviceContext::release_scratch(aa_scratch& scratch) noexcept {
+  if (!scratch.owner) {
+    free(scratch.pointer, scratch.size);
+    return;
+  }
+  const bool idle = (scratch.flags & AA_SCRATCH_IDLE) != 0;
+  const void* key = idle ? static_cast<const void*>(this) : static_cast<const HostStream*>(scratch.stream)->stream;
+  allocator->deallocate({scratch.pointer, scratch.owner == this ? nullptr : scratch.owner}, scratch.size, key);
+}
+
+size_t DriverAccelerator::DeviceContext::reclaim() {
+  if (inside_allocator > 0) return 0;
+  const int64_t before = allocator->figures().reserved;
+  allocator->empty_cache();
+  return static_cast<size_t>(std::max<int64_t>(0, before - allocator->figures().reserved));
+}
+
+// ---- points in streams, for the allocator ----------------------------------------------------------------------------
+
 void* DriverAccelerator::DeviceContext::record(const void* stream) {
+  if (stream == this) return nullptr;  // memory that no stream orders is idle when it is freed
+  const InsideAllocator inside;
   if (props.caps & AA_CAP_SYNCHRONOUS) return nullptr;
   // A point of a capture is none that can be waited for; the allocator asks again later.
   const std::lock_guard lock(capturing_mutex_);
@@ -95,7 +168,7 @@ void* DriverAccelerator::DeviceContext::record(const void* stream) {
   aa_event* event = nullptr;
   check(driver().event_create(device, AA_EVENT_DEFAULT, &event), "event_create");
   if (aa_status* status = driver().event_record(event, static_cast<aa_stream*>(const_cast<void*>(stream)))) {
-    host_services()->status_release(driver().event_destroy(event));
+    release_status(driver().event_destroy(event));
     check(status, "event_record");
   }
   return event;
@@ -103,17 +176,20 @@ void* DriverAccelerator::DeviceContext::record(const void* stream) {
 
 bool DriverAccelerator::DeviceContext::done(void* fence) {
   if (!fence) return true;
+  const InsideAllocator inside;
   int32_t finished = 0;
   check(driver().event_query(static_cast<aa_event*>(fence), &finished), "event_query");
   return finished != 0;
 }
 
 void DriverAccelerator::DeviceContext::wait(void* fence) {
-  if (fence) check(driver().event_synchronize(static_cast<aa_event*>(fence)), "event_synchronize");
+  if (!fence) return;
+  const InsideAllocator inside;
+  check(driver().event_synchronize(static_cast<aa_event*>(fence)), "event_synchronize");
 }
 
 void DriverAccelerator::DeviceContext::destroy(void* fence) noexcept {
-  if (fence) host_services()->status_release(driver().event_destroy(static_cast<aa_event*>(fence)));
+  if (fence) release_status(driver().event_destroy(static_cast<aa_event*>(fence)));
 }
 
 // Memory of the device's allocator.
@@ -151,9 +227,9 @@ class DriverAccelerator::PinnedStorage final : public Storage {
     if (ordinary_) return;
     // A copy to or from it may still be under way.
     if (!(context_->props.caps & AA_CAP_SYNCHRONOUS)) {
-      host_services()->status_release(context_->driver().device_synchronize(context_->device));
+      release_status(context_->driver().device_synchronize(context_->device));
     }
-    host_services()->status_release(context_->driver().mem_free(context_->device, AA_MEMORY_PINNED, data(), bytes()));
+    release_status(context_->driver().mem_free(context_->device, AA_MEMORY_PINNED, data(), bytes()));
   }
   bool pinned() const noexcept override { return !ordinary_; }
   bool unpin() override {
@@ -191,14 +267,14 @@ void DriverAccelerator::copy(void* destination, const void* source, size_t bytes
   if (bytes == 0) return;
   DeviceContext& c = context(index);
   const StreamUse use(current_stream(c.index));
-  c.check(driver_->copy_async(use.handle(), destination, source, bytes, direction), "copy_async");
+  c.call("copy_async", [&] { return driver_->copy_async(use.handle(), destination, source, bytes, direction); });
 }
 
 void DriverAccelerator::fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, int index) {
   if (bytes == 0) return;
   DeviceContext& c = context(index);
   const StreamUse use(current_stream(c.index));
-  c.check(driver_->fill_async(use.handle(), destination, pattern, pattern_size, bytes), "fill_async");
+  c.call("fill_async", [&] { return driver_->fill_async(use.handle(), destination, pattern, pattern_size, bytes); });
 }
 
 void DriverAccelerator::release_cached_memory() noexcept {
@@ -275,9 +351,9 @@ int64_t DriverAccelerator::available_memory(int index) {
   int64_t free_bytes = 0;
   int64_t total_bytes = 0;
   aa_status* status = driver_->device_memory_info(c.device, &free_bytes, &total_bytes);
-  if (status && host_services()->status_code(status) == AA_UNIMPLEMENTED) {
+  if (status && status_code(status) == AA_UNIMPLEMENTED) {
     // What this process left of it is the best answer then.
-    host_services()->status_release(status);
+    release_status(status);
     return std::min(figures.available, std::max<int64_t>(0, c.props.total_memory - figures.reserved));
   }
   c.check(status, "device_memory_info");
@@ -308,8 +384,8 @@ Tensor DriverAccelerator::pin_memory(const Tensor& tensor, bool make_copy, bool 
   } else if (required) {
     c.check(status, "pin_memory");
   } else {
-    log_warning(name_ + ": pin_memory goes on with ordinary memory: " + host_services()->status_message(status));
-    host_services()->status_release(status);
+    log_warning(name_ + ": pin_memory goes on with ordinary memory: " + status_message(status));
+    release_status(status);
     pinned = Tensor::empty(shape, tensor.dtype());
   }
   if (make_copy) pinned.view(tensor.shape()).copy_from(tensor);
@@ -324,17 +400,21 @@ bool DriverAccelerator::is_pinned(const Tensor& tensor) const {
   aa_memory_info info{};
   info.struct_size = sizeof(info);
   aa_status* status = driver_->mem_query(instance(), tensor.data(), &info);
-  host_services()->status_release(status);
+  release_status(status);
   return status == nullptr && info.kind == AA_MEMORY_PINNED;
 }
 
 bool DriverAccelerator::register_host_memory(void* address, size_t bytes) {
   if (!address || bytes == 0) throw InvalidArgument("register_host_memory: no memory was given");
   instance();
-  const aa_host_memory_table* table = shared_->instance->host_memory;
+  const auto* table = shared_->instance->host_memory;
   if (!table) return false;
   DeviceContext& c = context(current_device_index);
-  StatusRef status(table->register_range(c.device, address, bytes));
+  auto what = abi::sized<aa_register>();
+  what.pointer = address;
+  what.size = bytes;
+  auto registration = abi::sized<aa_registration>();
+  StatusRef status(table->register_range(c.device, &what, &registration));
   if (status.code() == AA_UNIMPLEMENTED) return false;
   c.check(status.release(), "register_host_memory");
   std::lock_guard lock(shared_->mutex);
@@ -344,7 +424,7 @@ bool DriverAccelerator::register_host_memory(void* address, size_t bytes) {
 
 void DriverAccelerator::unregister_host_memory(void* address) {
   instance();
-  const aa_host_memory_table* table = shared_->instance->host_memory;
+  const auto* table = shared_->instance->host_memory;
   if (!table) return;
   int index = current_device();
   {

@@ -1,7 +1,6 @@
 // DriverAccelerator: finding what runs an op, and running it: the driver's own version, else the portable kernels.
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
@@ -9,14 +8,6 @@
 #include "runtime/op_list.h"
 
 namespace anyaccel {
-namespace {
-
-// The version of the interface that brought an op's present definition. A driver of an older one has an op of that name that
-// does something else, and is not asked for it. 0: as it has always been, or an op that older drivers lack.
-uint32_t op_defined_since(std::string_view name) { return name == "sample" ? AA_ABI_VERSION(1, 4) : 0; }
-
-}  // namespace
-
 int32_t DriverAccelerator::find_op(const char* op_name) {
   instance();
   Shared& shared = *shared_;
@@ -27,10 +18,10 @@ int32_t DriverAccelerator::find_op(const char* op_name) {
   }
   OpHandle found;
   const InstanceHolder& holder = *shared.instance;
-  if (holder.ops && driver_->abi_version >= op_defined_since(op_name)) {
+  if (holder.ops) {
     aa_status* status = holder.ops->find(holder.instance, op_name, &found.own);
     if (status) found.own = -1;
-    host_services()->status_release(status);
+    release_status(status);
   }
   const std::optional<Op> op = find_op_by_name(op_name);
   if (shared.portable && op && shared.portable->has(*op)) found.portable = static_cast<int32_t>(*op);
@@ -73,8 +64,11 @@ void DriverAccelerator::enqueue_op(OpHandle op, const aa_op_call& call, int inde
     aa_op_call own = call;
     own.op = op.own;
     const StreamUse use(current_stream(index));
-    c.check(c.instance->ops->enqueue(use.handle(), &own), "op");
-    return;
+    int32_t taken = 0;
+    c.call("op", [&] { return c.instance->ops->enqueue(use.handle(), &own, &taken); });
+    if (taken) [[likely]]
+      return;
+    op.portable = route(call).portable;
   }
   if (op.portable < 0) throw NotImplementedError(name_ + " does not run this call of an op");
   const StreamUse use(current_stream(index));

@@ -10,9 +10,8 @@ namespace anyaccel {
 
 anyaccel::Stream DriverAccelerator::Stream(int priority) {
   DeviceContext& c = context(current_device_index);
-  aa_stream* raw = nullptr;
-  c.check(driver_->stream_create(c.device, priority, AA_STREAM_NON_BLOCKING, &raw), "stream_create");
-  return anyaccel::Stream(std::make_shared<StreamImpl>(c, shared_->contexts[static_cast<size_t>(c.index)], raw));
+  return anyaccel::Stream(std::make_shared<StreamImpl>(c, shared_->contexts[static_cast<size_t>(c.index)], priority,
+                                                       AA_STREAM_NON_BLOCKING));
 }
 
 ScopeGuard DriverAccelerator::stream(const anyaccel::Stream& s) {
@@ -44,18 +43,33 @@ const anyaccel::Stream& DriverAccelerator::default_stream(int index) { return co
 anyaccel::Event DriverAccelerator::Event(bool enable_timing) {
   DeviceContext& c = context(current_device_index);
   aa_event* raw = nullptr;
-  c.check(driver_->event_create(c.device, enable_timing ? AA_EVENT_TIMING : AA_EVENT_DEFAULT, &raw), "event_create");
+  c.call("event_create",
+         [&] { return driver_->event_create(c.device, enable_timing ? AA_EVENT_TIMING : AA_EVENT_DEFAULT, &raw); });
   return anyaccel::Event(std::make_shared<EventImpl>(shared_->contexts[static_cast<size_t>(c.index)], raw));
 }
 
+DriverAccelerator::StreamImpl::StreamImpl(DeviceContext& context, std::shared_ptr<DeviceContext> owner,
+                                          int32_t priority, uint32_t flags)
+    : context_(context), owner_(std::move(owner)) {
+  host_.device = &context;
+  host_.context = &context;
+  host_.gate = &gate_;
+  auto params = abi::sized<aa_stream_params>();
+  params.priority = priority;
+  params.flags = flags;
+  params.host_stream = &host_;
+  context.call("stream_create", [&] { return context.driver().stream_create(context.device, &params, &host_.stream); });
+}
+
 DriverAccelerator::StreamImpl::~StreamImpl() {
-  if (owner_) context_.allocator->forget_stream(stream_);
-  host_services()->status_release(context_.driver().stream_destroy(stream_));
+  if (owner_) context_.allocator->forget_stream(host_.stream);
+  release_status(context_.driver().stream_destroy(host_.stream));
 }
 
 std::shared_ptr<detail::EventState> DriverAccelerator::StreamImpl::make_event() const {
   aa_event* raw = nullptr;
-  context_.check(context_.driver().event_create(context_.device, AA_EVENT_DEFAULT, &raw), "event_create");
+  context_.call("event_create",
+                [&] { return context_.driver().event_create(context_.device, AA_EVENT_DEFAULT, &raw); });
   return std::make_shared<EventImpl>(context_.shared_from_this(), raw);
 }
 
@@ -66,13 +80,13 @@ bool DriverAccelerator::is_current_stream_capturing(int index) {
 bool DriverAccelerator::StreamImpl::query() const {
   gate_.refuse_others();
   int32_t done = 0;
-  context_.check(context_.driver().stream_query(stream_, &done), "stream_query");
+  context_.check(context_.driver().stream_query(host_.stream, &done), "stream_query");
   return done != 0;
 }
 
 void DriverAccelerator::StreamImpl::synchronize() const {
   gate_.refuse_others();
-  context_.check(context_.driver().stream_synchronize(stream_), "stream_synchronize");
+  context_.check(context_.driver().stream_synchronize(host_.stream), "stream_synchronize");
 }
 
 void DriverAccelerator::StreamImpl::wait_event(const detail::EventState& event) {
@@ -94,7 +108,7 @@ void DriverAccelerator::StreamImpl::wait_event(const detail::EventState& event) 
     begin_capture(capture);
   }
   const StreamGate::Pass pass(gate_);
-  context_.check(context_.driver().stream_wait_event(stream_, impl->event()), "stream_wait_event");
+  context_.check(context_.driver().stream_wait_event(host_.stream, impl->event()), "stream_wait_event");
 }
 
 void DriverAccelerator::StreamImpl::begin_capture(const std::shared_ptr<CaptureScope>& scope) {
@@ -106,7 +120,7 @@ void DriverAccelerator::StreamImpl::begin_capture(const std::shared_ptr<CaptureS
       gate_.refuse_others();
       throw InvalidArgument("the stream is capturing a graph already", AA_FAILED_PRECONDITION);
     }
-    context_.set_capturing(stream_, true);
+    context_.set_capturing(host_.stream, true);
   } catch (...) {
     if (closed) gate_.open();
     scope->streams.pop_back();
@@ -117,7 +131,7 @@ void DriverAccelerator::StreamImpl::begin_capture(const std::shared_ptr<CaptureS
 void DriverAccelerator::StreamImpl::end_capture(HostCalls& calls) noexcept {
   for (auto& call : captured_calls_) calls.push_back(std::move(call));
   captured_calls_.clear();
-  context_.set_capturing(stream_, false);
+  context_.set_capturing(host_.stream, false);
   gate_.open();
 }
 
@@ -140,13 +154,14 @@ void DriverAccelerator::StreamImpl::host_call(std::function<void()> function) {
     captured_calls_.reserve(captured_calls_.size() + 1);
     context_.check(
         context_.driver().stream_host_call(
-            stream_, [](void* user) { call_logging_errors(*static_cast<std::function<void()>*>(user)); }, owned.get()),
+            host_.stream, [](void* user) { call_logging_errors(*static_cast<std::function<void()>*>(user)); },
+            owned.get()),
         "stream_host_call");
     captured_calls_.push_back(std::move(owned));
     return;
   }
   aa_status* status = context_.driver().stream_host_call(
-      stream_,
+      host_.stream,
       [](void* user) {
         const std::unique_ptr<std::function<void()>> call(static_cast<std::function<void()>*>(user));
         call_logging_errors(*call);
@@ -158,13 +173,11 @@ void DriverAccelerator::StreamImpl::host_call(std::function<void()> function) {
 
 void* DriverAccelerator::StreamImpl::native_handle() const {
   void* native = nullptr;
-  context_.check(context_.driver().stream_native(stream_, &native), "stream_native");
+  context_.check(context_.driver().stream_native(host_.stream, &native), "stream_native");
   return native;
 }
 
-DriverAccelerator::EventImpl::~EventImpl() {
-  host_services()->status_release(context_->driver().event_destroy(event_));
-}
+DriverAccelerator::EventImpl::~EventImpl() { release_status(context_->driver().event_destroy(event_)); }
 
 void DriverAccelerator::EventImpl::record(const anyaccel::Stream& stream) {
   handle(stream);  // refuses what is no stream

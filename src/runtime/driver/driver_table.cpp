@@ -41,8 +41,8 @@ struct Stub<Member> {
 
 // Copies the part of `raw` that it has, and puts stubs where that leaves null. Every member of the part is read once.
 template <class Table>
-Table copy_known_part(const Table* raw) noexcept {
-  Table table{};
+abi::Calls<Table> copy_known_part(const Table* raw) noexcept {
+  abi::Calls<Table> table{};
   std::memcpy(static_cast<void*>(&table), raw, std::min<size_t>(raw->struct_size, sizeof(Table)));
   table.struct_size = sizeof(Table);
   return table;
@@ -74,7 +74,7 @@ ANYACCEL_EXTENSIONS(ANYACCEL_TABLE_FUNCTIONS)
   throw UnavailableError("the driver table of " + std::string(origin) + " cannot be used: " + why, AA_INCOMPATIBLE);
 }
 
-aa_driver completed(const aa_driver* raw, std::string_view origin) {
+abi::DriverCalls completed(const aa_driver* raw, std::string_view origin) {
   const std::string host = "this host speaks version " + abi_version_text(AA_ABI_CURRENT) + " with a table of " +
                            std::to_string(sizeof(aa_driver)) + " bytes";
   if (!raw)
@@ -88,7 +88,12 @@ aa_driver completed(const aa_driver* raw, std::string_view origin) {
   if (raw->abi_version >> 16 != AA_ABI_MAJOR) {
     refuse(origin, found + "; " + host + "; the plugin must be built for the same major version");
   }
-  aa_driver table = copy_known_part(raw);
+  abi::DriverCalls table = copy_known_part(raw);
+  if (table.abi_draft != AA_ABI_DRAFT) {
+    refuse(origin, found + ", draft " + std::to_string(table.abi_draft) + "; this host speaks draft " +
+                       std::to_string(AA_ABI_DRAFT) + " of version " + abi_version_text(AA_ABI_CURRENT) +
+                       "; rebuild the plugin with this version's headers");
+  }
   if (!table.name || !is_valid_driver_name({table.name, strnlen(table.name, max_text)})) {
     refuse(origin, std::string("its name ") +
                        (table.name ? "\"" + std::string(table.name, strnlen(table.name, max_text)) + "\"" : "(null)") +
@@ -101,6 +106,7 @@ aa_driver completed(const aa_driver* raw, std::string_view origin) {
         &aa_driver::visible_devices_env, &aa_driver::export_env_prefixes}) {
     if (!(table.*text)) table.*text = "";
   }
+  if (!table.options) table.option_count = 0;
   fill_all(table);
   return table;
 }
@@ -120,15 +126,16 @@ const Table* keep(const Table& table) {
 }
 
 template <class Table>
-const Table* complete(const Table* raw, std::string_view driver_name) {
+const abi::Calls<Table>* complete(const Table* raw, std::string_view driver_name) {
   if (!raw) return nullptr;
-  if (raw->struct_size < 2 * sizeof(uint32_t) || raw->struct_size > max_table_size || raw->version == 0) {
+  if (raw->struct_size < offsetof(Table, self) + sizeof(void*) || raw->struct_size > max_table_size ||
+      raw->version == 0) {
     log_warning(std::string(driver_name) + ": extension \"" + table_name<Table> +
                 "\" is not used: its table says size " + std::to_string(raw->struct_size) + "; this host's has " +
                 std::to_string(sizeof(Table)) + " bytes");
     return nullptr;
   }
-  Table table = copy_known_part(raw);
+  abi::Calls<Table> table = copy_known_part(raw);
   if (const std::string missing = missing_functions(table); !missing.empty()) {
     log_warning(std::string(driver_name) + ": extension \"" + table_name<Table> + "\" is not used: its table lacks " +
                 missing + ", which it is of no use without");
@@ -163,8 +170,8 @@ struct Ended<Member> {
 };
 
 struct EndedTables {
-  aa_driver driver{};
-#define ANYACCEL_ENDED_TABLE(member, table, name, version, functions) table member{};
+  abi::DriverCalls driver{};
+#define ANYACCEL_ENDED_TABLE(member, table, name, version, functions) abi::Calls<table> member{};
   ANYACCEL_EXTENSIONS(ANYACCEL_ENDED_TABLE)
 #undef ANYACCEL_ENDED_TABLE
   ExtensionTables extensions;
@@ -175,7 +182,7 @@ struct EndedTables {
   {                                                                            \
     table_type& table = member;                                                \
     table.struct_size = sizeof(table_type);                                    \
-    functions(ANYACCEL_END) extensions.member = &table;                        \
+    functions(ANYACCEL_END) extensions.member = &member;                       \
     table.version = table_version;                                             \
   }
     ANYACCEL_EXTENSIONS(ANYACCEL_END_TABLE)
@@ -197,13 +204,17 @@ const EndedTables& ended_tables() noexcept {
 
 }  // namespace
 
-const aa_driver* ended_driver_table() noexcept { return &ended_tables().driver; }
+const abi::DriverCalls* ended_driver_table() noexcept { return &ended_tables().driver; }
 const ExtensionTables& ended_extension_tables() noexcept { return ended_tables().extensions; }
 
-const aa_driver* complete_table(const aa_driver* raw, std::string_view origin) { return keep(completed(raw, origin)); }
+const abi::DriverCalls* complete_table(const aa_driver* raw, std::string_view origin) {
+  return keep(completed(raw, origin));
+}
 
-#define ANYACCEL_COMPLETE(member, table, name, version, functions) \
-  const table* complete_extension(const table* raw, std::string_view driver_name) { return complete(raw, driver_name); }
+#define ANYACCEL_COMPLETE(member, table, name, version, functions)                              \
+  const abi::Calls<table>* complete_extension(const table* raw, std::string_view driver_name) { \
+    return complete(raw, driver_name);                                                          \
+  }
 ANYACCEL_EXTENSIONS(ANYACCEL_COMPLETE)
 #undef ANYACCEL_COMPLETE
 

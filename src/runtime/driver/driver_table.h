@@ -8,7 +8,6 @@
 #include <string>
 #include <string_view>
 
-#include "anyaccel/abi/driver.h"
 #include "runtime/driver/table_members.h"
 
 namespace anyaccel {
@@ -16,19 +15,19 @@ namespace anyaccel {
 // The host's copy of a driver's table; lives until the process ends, and is the same for the same table. `origin` (a
 // file name, "built in") stands in messages. Throws UnavailableError with code AA_INCOMPATIBLE when the table is null,
 // of another major version, of an absurd size, lacks required functions (all are named), or has no valid name.
-const aa_driver* complete_table(const aa_driver* raw, std::string_view origin);
+const abi::DriverCalls* complete_table(const aa_driver* raw, std::string_view origin);
 
 // The host's copy of an extension table (one overload for each); lives until the process ends. Null, after a warning in
 // the log, when `raw` is null, its size or version is absurd, or it lacks a function without which it is of no use: the
 // driver is then used without the extension.
 #define ANYACCEL_COMPLETE_EXTENSION(member, table, name, version, functions) \
-  const table* complete_extension(const table* raw, std::string_view driver_name);
+  const abi::Calls<table>* complete_extension(const table* raw, std::string_view driver_name);
 ANYACCEL_EXTENSIONS(ANYACCEL_COMPLETE_EXTENSION)
 #undef ANYACCEL_COMPLETE_EXTENSION
 
 // Tables of which every function answers AA_UNAVAILABLE and does nothing else: for calls that come while the process ends,
 // when the vendor's runtime may be gone already.
-const aa_driver* ended_driver_table() noexcept;
+const abi::DriverCalls* ended_driver_table() noexcept;
 const ExtensionTables& ended_extension_tables() noexcept;
 
 // Whether `name` may name an accelerator: 1 to 63 lower-case letters, digits and '.', beginning with a letter.

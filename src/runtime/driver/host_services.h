@@ -1,4 +1,5 @@
-// What the host gives to drivers (aa_host), and the way of their status objects into C++ exceptions and back.
+// The services that the host lends to drivers (aa_host), and the conversion of their status objects into C++ exceptions and
+// back.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +9,37 @@
 
 #include "anyaccel/abi/base.h"
 
+// The host's side of a device, as services see it. Implemented by the accelerator that opened the device; thread-safe.
+struct aa_host_device {
+  // As aa_host::scratch_acquire, scratch_release and reclaim; acquire and reclaim throw.
+  virtual void acquire_scratch(aa_scratch& scratch) = 0;
+  virtual void release_scratch(aa_scratch& scratch) noexcept = 0;
+  virtual size_t reclaim() = 0;
+
+ protected:
+  ~aa_host_device() = default;
+};
+
+// The host's side of a stream.
+struct aa_host_stream {
+  aa_host_device* device = nullptr;
+};
+
 namespace anyaccel {
 
-// The services lent to every driver. Valid until the process ends.
+// The services that the host itself uses, and tests. Valid until the process ends.
 const aa_host* host_services() noexcept;
+
+// The services for one driver, whose name stands before its log lines and names its cache folder. `origin` is its file, or its
+// name when it is built in; the same origin gives the same object. Valid until the process ends. Thread-safe.
+const aa_host* services_for(const std::string& origin);
+// The name, once the driver has told it.
+void name_services(const aa_host* services, const std::string& driver_name);
+
+// As the functions of aa_host.
+void release_status(aa_status* status) noexcept;
+aa_code status_code(const aa_status* status) noexcept;
+const char* status_message(const aa_status* status) noexcept;
 
 // Status objects that exist now, the preallocated one not counted; for tests that look for leaks.
 int64_t live_status_count() noexcept;
@@ -37,9 +65,7 @@ class StatusRef {
     std::swap(status_, other.status_);
     return *this;
   }
-  ~StatusRef() {
-    if (status_) host_services()->status_release(status_);
-  }
+  ~StatusRef() { release_status(status_); }
 
   bool ok() const noexcept { return status_ == nullptr; }
   aa_code code() const noexcept;

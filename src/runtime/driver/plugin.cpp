@@ -36,6 +36,40 @@ void* open_plugin(const std::string& file, const std::string& asked) {
   return library;
 }
 
+// The aa_host of version 1, whose functions had no host before them. A plugin of that version may keep it and never calls it.
+struct HostOfVersion1 {
+  uint32_t struct_size, abi_version;
+  aa_status* (*status_create)(int32_t code, int64_t native_code, const char* message, size_t length);
+  void (*status_release)(aa_status* status);
+  int32_t (*status_code)(const aa_status* status);
+  int64_t (*status_native_code)(const aa_status* status);
+  const char* (*status_message)(const aa_status* status);
+  void (*log)(int32_t level, const char* message, size_t length);
+};
+
+// What a plugin speaks that has no version in common with this program. Only members that keep their places are read.
+std::string older_version(aa_driver_query_fn query) {
+  static constexpr HostOfVersion1 host = {
+      .struct_size = sizeof(HostOfVersion1),
+      .abi_version = AA_ABI_VERSION(1, 4),
+      .status_create = [](int32_t, int64_t, const char*, size_t) -> aa_status* { return nullptr; },
+      .status_release = [](aa_status*) {},
+      .status_code = [](const aa_status*) -> int32_t { return AA_INTERNAL; },
+      .status_native_code = [](const aa_status*) -> int64_t { return 0; },
+      .status_message = [](const aa_status*) -> const char* { return ""; },
+      .log = [](int32_t, const char*, size_t) {},
+  };
+  const aa_driver* old = nullptr;
+  try {
+    old = query(AA_ABI_VERSION(1, 0), AA_ABI_VERSION(1, 4), reinterpret_cast<const aa_host*>(&host));
+  } catch (...) {
+    old = nullptr;
+  }
+  if (!old || old->struct_size < offsetof(aa_driver, name))
+    return "it speaks no version of the plugin interface that is known";
+  return "it speaks version " + abi_version_text(old->abi_version) + " of the plugin interface";
+}
+
 }  // namespace
 
 LoadedDriver load_plugin(const std::string& file) {
@@ -51,8 +85,9 @@ LoadedDriver load_plugin(const std::string& file) {
   }
   const auto query = reinterpret_cast<aa_driver_query_fn>(entry);
   const aa_driver* raw = nullptr;
+  const aa_host* services = services_for(file);
   try {
-    raw = query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services());
+    raw = query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, services);
   } catch (const std::exception& thrown) {
     throw UnavailableError(asked + "its query function threw an exception (" + thrown.what() +
                            "); no exception may cross the plugin boundary");
@@ -60,12 +95,15 @@ LoadedDriver load_plugin(const std::string& file) {
     throw UnavailableError(asked + "its query function threw an exception; none may cross the plugin boundary");
   }
   if (!raw) {
-    throw UnavailableError(asked + "speaks no plugin interface version that this program does (" +
-                               std::to_string(AA_ABI_MAJOR) + ".0 to " + std::to_string(AA_ABI_MAJOR) + "." +
-                               std::to_string(AA_ABI_MINOR) + "); rebuild it for this version",
+    throw UnavailableError(asked + older_version(query) + "; this program speaks " + std::to_string(AA_ABI_MAJOR) +
+                               ".0 to " + abi_version_text(AA_ABI_CURRENT) +
+                               ": rebuild it with this version's headers (docs/new_accelerator.md, \"From version 1 to "
+                               "version 2\")",
                            AA_INCOMPATIBLE);
   }
-  return {apply_layers_from_environment(complete_table(raw, file)), file};
+  const abi::DriverCalls* table = complete_table(raw, file);
+  name_services(services, table->name);
+  return {apply_layers_from_environment(table), file};
 }
 
 Candidate probe_driver(const LoadedDriver& driver) {
@@ -85,8 +123,8 @@ Candidate probe_driver(const LoadedDriver& driver) {
   }
   if (status) {
     candidate.state = AA_PROBE_UNUSABLE;
-    candidate.reason = std::string("its probe failed: ") + host_services()->status_message(status);
-    host_services()->status_release(status);
+    candidate.reason = std::string("its probe failed: ") + status_message(status);
+    release_status(status);
     return candidate;
   }
   probe.reason[AA_PROBE_REASON_SIZE - 1] = '\0';

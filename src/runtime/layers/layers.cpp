@@ -13,7 +13,7 @@
 namespace anyaccel {
 namespace {
 
-using Wrap = const aa_driver* (*)(const aa_driver*);
+using Wrap = const abi::DriverCalls* (*)(const abi::DriverCalls*);
 
 std::atomic<OpValidator> current_validator{nullptr};
 
@@ -43,13 +43,13 @@ std::vector<Wrap> parse(std::string_view spec) {
 
 }  // namespace
 
-const aa_driver* apply_layers(const aa_driver* table, std::string_view spec) {
+const abi::DriverCalls* apply_layers(const abi::DriverCalls* table, std::string_view spec) {
   const std::vector<Wrap> wraps = parse(spec);
   for (auto wrap = wraps.rbegin(); wrap != wraps.rend(); ++wrap) table = (*wrap)(table);
   return table;
 }
 
-const aa_driver* apply_layers_from_environment(const aa_driver* table) {
+const abi::DriverCalls* apply_layers_from_environment(const abi::DriverCalls* table) {
   const char* spec = std::getenv("ANYACCEL_LAYERS");
   return spec ? apply_layers(table, spec) : table;
 }

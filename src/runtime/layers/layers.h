@@ -10,19 +10,18 @@
 
 #include <string_view>
 
-#include "anyaccel/abi/driver.h"
-#include "anyaccel/abi/ops.h"
+#include "anyaccel/abi/table_calls.hpp"
 
 namespace anyaccel {
 
 // Puts the layers named in `spec` (comma-separated, blanks allowed) around a completed table (see complete_table); the
 // first named is the first to see a call. The result lives until the process ends, and is the same for the same table
-// and layers. An empty spec gives `table`. Throws InvalidArgument for an unknown name, and when too many drivers
-// have layers. Thread-safe.
-const aa_driver* apply_layers(const aa_driver* table, std::string_view spec);
+// and layers. An empty spec gives `table`. Throws InvalidArgument for an unknown name.
+// Thread-safe.
+const abi::DriverCalls* apply_layers(const abi::DriverCalls* table, std::string_view spec);
 
 // The same with the value of ANYACCEL_LAYERS.
-const aa_driver* apply_layers_from_environment(const aa_driver* table);
+const abi::DriverCalls* apply_layers_from_environment(const abi::DriverCalls* table);
 
 // InvalidArgument when ANYACCEL_LAYERS names a layer that is not known.
 void check_layers_variable();

@@ -16,8 +16,8 @@
 #include "anyaccel/error.h"
 #include "anyaccel/file_output.h"
 #include "anyaccel/log.h"
+#include "runtime/layers/layer_tables.h"
 #include "runtime/layers/parameter_names.h"
-#include "runtime/layers/thunks.h"
 
 namespace anyaccel::layers {
 namespace {
@@ -83,6 +83,35 @@ std::string argument(T value) {
   } else if constexpr (std::is_same_v<T, const aa_op_call*>) {
     if (!value) return "null";
     return "{op " + std::to_string(value->op) + ", " + std::to_string(value->tensor_count) + " tensors}";
+  } else if constexpr (std::is_same_v<T, const aa_copy*>) {
+    if (!value) return "null";
+    return "{destination " + hex(value->destination) + ", source " + hex(value->source) + ", size " +
+           std::to_string(value->size) + ", direction " + std::to_string(value->direction) + "}";
+  } else if constexpr (std::is_same_v<T, const aa_fill*>) {
+    if (!value) return "null";
+    return "{destination " + hex(value->destination) + ", size " + std::to_string(value->size) + ", pattern_size " +
+           std::to_string(value->pattern_size) + "}";
+  } else if constexpr (std::is_same_v<T, const aa_alloc*>) {
+    if (!value) return "null";
+    return "{kind " + std::to_string(value->kind) + ", size " + std::to_string(value->size) + "}";
+  } else if constexpr (std::is_same_v<T, const aa_allocation*>) {
+    if (!value) return "null";
+    return "{kind " + std::to_string(value->kind) + ", pointer " + hex(value->pointer) + ", size " +
+           std::to_string(value->size) + "}";
+  } else if constexpr (std::is_same_v<T, const aa_device_open_params*>) {
+    return value ? "{index " + std::to_string(value->index) + "}" : "null";
+  } else if constexpr (std::is_same_v<T, const aa_stream_params*>) {
+    if (!value) return "null";
+    return "{priority " + std::to_string(value->priority) + ", flags " + std::to_string(value->flags) + "}";
+  } else if constexpr (std::is_same_v<T, const aa_event_params*>) {
+    return value ? "{flags " + std::to_string(value->flags) + "}" : "null";
+  } else if constexpr (std::is_same_v<T, const aa_module_params*>) {
+    if (!value) return "null";
+    return "{size " + std::to_string(value->size) + ", format " + quoted(value->format) + "}";
+  } else if constexpr (std::is_same_v<T, const aa_compile*>) {
+    if (!value) return "null";
+    return "{language " + quoted(value->language) + ", name " + quoted(value->name) + ", size " +
+           std::to_string(value->source_size) + "}";
   } else if constexpr (std::is_same_v<T, const aa_launch*>) {
     if (!value) return "null";
     const auto triple = [](const uint32_t* v) {
@@ -113,6 +142,8 @@ std::string given(T value) {
       return std::to_string(*value);
     } else if constexpr (std::is_same_v<Target, aa_probe>) {
       return "state " + std::to_string(value->state) + ", " + std::to_string(value->device_count) + " devices";
+    } else if constexpr (std::is_same_v<Target, aa_allocation>) {
+      return hex(value->pointer);
     } else if constexpr (std::is_same_v<Target, aa_memory_info>) {
       return "kind " + std::to_string(value->kind) + " of device " + std::to_string(value->device_index) + ", " +
              hex(value->base) + " + " + std::to_string(value->size);
@@ -127,9 +158,10 @@ struct Trace {
   struct State {};
 
   template <auto Member, class... Args>
-  static aa_status* call(LayerSlot<Trace>& slot, Args... args) {
+  static aa_status* call(LayerState<Trace>& layer, Args... args) {
     using Table = TableOf<Member>;
-    std::string line = "anyaccel: call [" + std::to_string(::syscall(SYS_gettid)) + "] " + slot.next.driver->name + ".";
+    std::string line =
+        "anyaccel: call [" + std::to_string(::syscall(SYS_gettid)) + "] " + layer.below.driver->name + ".";
     if (*table_name<Table>) line += std::string(table_name<Table>) + ".";
     line += std::string(member_name<Member>) + "(";
     std::string_view names = parameter_names<Member>;
@@ -143,7 +175,7 @@ struct Trace {
     line += ") = ";
 
     const auto start = std::chrono::steady_clock::now();
-    StatusRef status(forward<Member>(slot, args...));
+    StatusRef status(forward<Member>(layer, args...));
     const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
 
     if (status.ok()) {
@@ -166,17 +198,17 @@ struct Trace {
 
  private:
   template <auto Member, class... Args>
-  static aa_status* forward(LayerSlot<Trace>& slot, Args... args) {
+  static aa_status* forward(LayerState<Trace>& layer, Args... args) {
     if constexpr (std::is_same_v<decltype(Member), decltype(&aa_driver::query_extension)>) {
-      if constexpr (Member == &aa_driver::query_extension) return slot.find_extension(args...);
+      if constexpr (Member == &aa_driver::query_extension) return layer.find_extension(args...);
     }
-    return slot.next_function<Member>()(args...);
+    return layer.next<Member>(args...);
   }
 };
 
 }  // namespace
 
-const aa_driver* wrap_trace(const aa_driver* table) {
+const abi::DriverCalls* wrap_trace(const abi::DriverCalls* table) {
   output();
   return wrap<Trace>(table);
 }

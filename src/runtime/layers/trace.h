@@ -8,12 +8,12 @@
 // more (a full disk) are lost, with one error in the log.
 #pragma once
 
-#include "anyaccel/abi/driver.h"
+#include "anyaccel/abi/table_calls.hpp"
 
 namespace anyaccel::layers {
 
 // Opens the file: InvalidArgument when that is not possible.
-const aa_driver* wrap_trace(const aa_driver* table);
+const abi::DriverCalls* wrap_trace(const abi::DriverCalls* table);
 
 // InvalidArgument when the file that ANYACCEL_TRACE_CALLS names cannot be written.
 void check_trace_calls_file();

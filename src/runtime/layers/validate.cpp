@@ -67,23 +67,23 @@ aa_status* refuse(const aa_driver* driver, const char* table, const char* functi
 }  // namespace
 
 template <auto Member, class... Args>
-aa_status* Validate::call(LayerSlot<Validate>& slot, Args... args) {
+aa_status* Validate::call(LayerState<Validate>& layer, Args... args) {
   Problem problem;
   if (inside_host_call) problem = wrong_now("called from inside a stream_host_call function");
   if (!problem) {
-    std::lock_guard lock(slot.state.mutex);
+    std::lock_guard lock(layer.state.mutex);
     std::string_view names = parameter_names<Member>;
     (void)names;
-    ((problem ? void() : void(problem = check_argument(slot.state, names, args))), ...);
-    if (!problem) problem = before(Function<Member>{}, slot.state, args...);
+    ((problem ? void() : void(problem = check_argument(layer.state, names, args))), ...);
+    if (!problem) problem = before(Function<Member>{}, layer.state, args...);
   }
-  if (!problem) problem = ask(Function<Member>{}, slot, args...);
-  if (problem) return refuse(slot.next.driver, table_name<TableOf<Member>>, member_name<Member>, problem);
-  aa_status* status = forward(Function<Member>{}, slot, args...);
-  after(Function<Member>{}, slot, status == nullptr, args...);
+  if (!problem) problem = ask(Function<Member>{}, layer, args...);
+  if (problem) return refuse(layer.below.driver, table_name<TableOf<Member>>, member_name<Member>, problem);
+  aa_status* status = forward(Function<Member>{}, layer, args...);
+  after(Function<Member>{}, layer, status == nullptr, args...);
   return status;
 }
 
-const aa_driver* wrap_validate(const aa_driver* table) { return wrap<Validate>(table); }
+const abi::DriverCalls* wrap_validate(const abi::DriverCalls* table) { return wrap<Validate>(table); }
 
 }  // namespace anyaccel::layers

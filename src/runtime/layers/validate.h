@@ -20,10 +20,10 @@
 //   ops         at most AA_OP_MAX_TENSORS tensors, known dtypes, ndim in range; and what set_op_validator adds
 #pragma once
 
-#include "anyaccel/abi/driver.h"
+#include "anyaccel/abi/table_calls.hpp"
 
 namespace anyaccel::layers {
 
-const aa_driver* wrap_validate(const aa_driver* table);
+const abi::DriverCalls* wrap_validate(const abi::DriverCalls* table);
 
 }  // namespace anyaccel::layers

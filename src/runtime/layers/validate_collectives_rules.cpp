@@ -77,11 +77,11 @@ Problem before(Function<&aa_collectives_table::comm_create>, ValidateState&, aa_
   return check_number("rank", rank, size);
 }
 
-void after(Function<&aa_collectives_table::comm_create>, Slot& slot, bool ok, aa_device* device, const void*,
+void after(Function<&aa_collectives_table::comm_create>, ValidateLayer& layer, bool ok, aa_device* device, const void*,
            int32_t rank, int32_t size, aa_comm** out_comm) {
   if (!ok) return;
-  std::lock_guard lock(slot.state.mutex);
-  TrackedObject& object = slot.state.add(ObjectKind::comm, *out_comm, device, device);
+  std::lock_guard lock(layer.state.mutex);
+  TrackedObject& object = layer.state.add(ObjectKind::comm, *out_comm, device, device);
   object.rank = rank;
   object.size = size;
 }
@@ -98,13 +98,13 @@ Problem before(Function<&aa_collectives_table::comm_abort>, ValidateState& state
   return {};
 }
 
-void after(Function<&aa_collectives_table::group_begin>, Slot&, bool ok, aa_instance*) {
+void after(Function<&aa_collectives_table::group_begin>, ValidateLayer&, bool ok, aa_instance*) {
   if (ok) ++open_groups;
 }
 Problem before(Function<&aa_collectives_table::group_end>, ValidateState&, aa_instance*) {
   return open_groups > 0 ? Problem{} : wrong_now("no group_begin of this thread belongs to it");
 }
-void after(Function<&aa_collectives_table::group_end>, Slot&, bool, aa_instance*) { --open_groups; }
+void after(Function<&aa_collectives_table::group_end>, ValidateLayer&, bool, aa_instance*) { --open_groups; }
 
 Problem before(Function<&aa_collectives_table::all_reduce>, ValidateState& state, aa_comm* comm, aa_stream* stream,
                const void* send, void* recv, size_t count, int32_t dtype, int32_t op) {

@@ -5,9 +5,9 @@
 namespace anyaccel::layers {
 namespace {
 
-void enter_allocation(Slot& slot, aa_device* device, int32_t kind, const void* pointer, size_t size) {
-  std::lock_guard lock(slot.state.mutex);
-  slot.state.add_allocation({reinterpret_cast<uintptr_t>(pointer), size, kind, device});
+void enter_allocation(ValidateLayer& layer, aa_device* device, int32_t kind, const void* pointer, size_t size) {
+  std::lock_guard lock(layer.state.mutex);
+  layer.state.add_allocation({reinterpret_cast<uintptr_t>(pointer), size, kind, device});
 }
 
 const void* device_of(ValidateState& state, aa_stream* stream) {
@@ -53,72 +53,80 @@ Problem check_op_call(ValidateState& state, const void* device, const aa_op_call
 
 }  // namespace
 
-Problem before(Function<&aa_driver::mem_alloc>, ValidateState&, aa_device*, int32_t, size_t size, void**) {
-  return size == 0 ? wrong("size is 0") : Problem{};
+Problem before(Function<&aa_driver::mem_alloc>, ValidateState&, aa_device*, const aa_alloc* what, aa_allocation*) {
+  if (!AA_HAS_MEMBER(what, aa_alloc, size)) return wrong("what->struct_size covers too little");
+  return what->size == 0 ? wrong("size is 0") : Problem{};
 }
 
-void after(Function<&aa_driver::mem_alloc>, Slot& slot, bool ok, aa_device* device, int32_t kind, size_t size,
-           void** out_pointer) {
-  if (ok) enter_allocation(slot, device, kind, *out_pointer, size);
+void after(Function<&aa_driver::mem_alloc>, ValidateLayer& layer, bool ok, aa_device* device, const aa_alloc* what,
+           aa_allocation* out) {
+  if (ok) enter_allocation(layer, device, what->kind, out->pointer, what->size);
 }
 
-Problem before(Function<&aa_driver::mem_free>, ValidateState& state, aa_device* device, int32_t kind, void* pointer,
-               size_t size) {
-  const Allocation* allocation = state.allocation_at(pointer);
+Problem before(Function<&aa_driver::mem_free>, ValidateState& state, aa_device* device, const aa_allocation* what) {
+  if (!AA_HAS_MEMBER(what, aa_allocation, size)) return wrong("what->struct_size covers too little");
+  if (!what->pointer) return wrong("pointer is null");
+  const Allocation* allocation = state.allocation_at(what->pointer);
   if (!allocation) return wrong("pointer is not the start of a living allocation (freed before?)");
   if (allocation->device != device) return wrong("the memory was allocated on another device");
-  if (allocation->size != size) {
-    return wrong("size is " + std::to_string(size) + ", but " + std::to_string(allocation->size) +
+  if (allocation->size != what->size) {
+    return wrong("size is " + std::to_string(what->size) + ", but " + std::to_string(allocation->size) +
                  " bytes were allocated");
   }
-  if (allocation->kind != kind) {
-    return wrong("kind is " + std::to_string(kind) + ", but it was allocated as kind " +
+  if (allocation->kind != what->kind) {
+    return wrong("kind is " + std::to_string(what->kind) + ", but it was allocated as kind " +
                  std::to_string(allocation->kind));
   }
-  state.remove_allocation(pointer);
+  state.remove_allocation(what->pointer);
   return {};
 }
 
-Problem before(Function<&aa_driver::copy_async>, ValidateState& state, aa_stream* stream, void* destination,
-               const void* source, size_t size, int32_t direction) {
-  if (direction < AA_COPY_HOST_TO_DEVICE || direction > AA_COPY_DEVICE_TO_DEVICE) {
-    return wrong("direction " + std::to_string(direction) + " is no aa_copy_direction");
+Problem before(Function<&aa_driver::copy_async>, ValidateState& state, aa_stream* stream, const aa_copy* what) {
+  if (!AA_HAS_MEMBER(what, aa_copy, source_memory)) return wrong("what->struct_size covers too little");
+  if (what->direction < AA_COPY_HOST_TO_DEVICE || what->direction > AA_COPY_DEVICE_TO_DEVICE) {
+    return wrong("direction " + std::to_string(what->direction) + " is no aa_copy_direction");
   }
+  const size_t size = what->size;
   const void* device = device_of(state, stream);
-  const bool to_host = direction == AA_COPY_DEVICE_TO_HOST;
-  const bool from_host = direction == AA_COPY_HOST_TO_DEVICE;
-  std::string error =
-      to_host ? state.host_range_error(device, destination, size) : state.device_range_error(device, destination, size);
+  const bool to_host = what->direction == AA_COPY_DEVICE_TO_HOST;
+  const bool from_host = what->direction == AA_COPY_HOST_TO_DEVICE;
+  std::string error = to_host ? state.host_range_error(device, what->destination, size)
+                              : state.device_range_error(device, what->destination, size);
   if (!error.empty()) return wrong("destination: " + error);
-  error = from_host ? state.host_range_error(device, source, size) : state.device_range_error(device, source, size);
+  error = from_host ? state.host_range_error(device, what->source, size)
+                    : state.device_range_error(device, what->source, size);
   if (!error.empty()) return wrong("source: " + error);
-  const auto from = reinterpret_cast<uintptr_t>(source);
-  const auto to = reinterpret_cast<uintptr_t>(destination);
+  const auto from = reinterpret_cast<uintptr_t>(what->source);
+  const auto to = reinterpret_cast<uintptr_t>(what->destination);
   if (size > 0 && (from < to ? to - from : from - to) < size) return wrong("source and destination overlap");
   return {};
 }
 
-Problem before(Function<&aa_driver::fill_async>, ValidateState& state, aa_stream* stream, void* destination,
-               const void*, size_t pattern_size, size_t size) {
-  if (pattern_size != 1 && pattern_size != 2 && pattern_size != 4 && pattern_size != 8) {
-    return wrong("pattern_size is " + std::to_string(pattern_size) + ", not 1, 2, 4 or 8");
+Problem before(Function<&aa_driver::fill_async>, ValidateState& state, aa_stream* stream, const aa_fill* what) {
+  if (!AA_HAS_MEMBER(what, aa_fill, memory)) return wrong("what->struct_size covers too little");
+  const uint32_t width = what->pattern_size;
+  if (width != 1 && width != 2 && width != 4 && width != 8) {
+    return wrong("pattern_size is " + std::to_string(width) + ", not 1, 2, 4 or 8");
   }
-  if (size % pattern_size != 0) {
-    return wrong("size " + std::to_string(size) + " is no multiple of pattern_size " + std::to_string(pattern_size));
+  if (what->size % width != 0) {
+    return wrong("size " + std::to_string(what->size) + " is no multiple of pattern_size " + std::to_string(width));
   }
-  const std::string error = state.device_range_error(device_of(state, stream), destination, size);
+  const std::string error = state.device_range_error(device_of(state, stream), what->destination, what->size);
   return error.empty() ? Problem{} : wrong("destination: " + error);
 }
 
-Problem before(Function<&aa_host_memory_table::register_range>, ValidateState&, aa_device*, void*, size_t size) {
-  return size == 0 ? wrong("size is 0") : Problem{};
+Problem before(Function<&aa_host_memory_table::register_range>, ValidateState&, aa_device*, const aa_register* what,
+               aa_registration*) {
+  if (!AA_HAS_MEMBER(what, aa_register, size)) return wrong("what->struct_size covers too little");
+  if (!what->pointer) return wrong("pointer is null");
+  return what->size == 0 ? wrong("size is 0") : Problem{};
 }
 
-void after(Function<&aa_host_memory_table::register_range>, Slot& slot, bool ok, aa_device* device, void* pointer,
-           size_t size) {
+void after(Function<&aa_host_memory_table::register_range>, ValidateLayer& layer, bool ok, aa_device* device,
+           const aa_register* what, aa_registration*) {
   if (!ok) return;
-  std::lock_guard lock(slot.state.mutex);
-  slot.state.add_registered({reinterpret_cast<uintptr_t>(pointer), size, AA_MEMORY_PINNED, device});
+  std::lock_guard lock(layer.state.mutex);
+  layer.state.add_registered({reinterpret_cast<uintptr_t>(what->pointer), what->size, AA_MEMORY_PINNED, device});
 }
 
 Problem before(Function<&aa_host_memory_table::unregister_range>, ValidateState& state, aa_device* device,
@@ -126,20 +134,11 @@ Problem before(Function<&aa_host_memory_table::unregister_range>, ValidateState&
   return state.remove_registered(device, pointer) ? Problem{} : wrong("pointer is not registered with the device");
 }
 
-Problem before(Function<&aa_host_memory_table::alloc_on_node>, ValidateState&, aa_device*, size_t size, int32_t,
-               void**) {
-  return size == 0 ? wrong("size is 0") : Problem{};
-}
-
-void after(Function<&aa_host_memory_table::alloc_on_node>, Slot& slot, bool ok, aa_device* device, size_t size, int32_t,
-           void** out_pointer) {
-  if (ok) enter_allocation(slot, device, AA_MEMORY_PINNED, *out_pointer, size);
-}
-
-void after(Function<&aa_ops_table::find>, Slot& slot, bool ok, aa_instance*, const char* name, int32_t* out_op) {
+void after(Function<&aa_ops_table::find>, ValidateLayer& layer, bool ok, aa_instance*, const char* name,
+           int32_t* out_op) {
   if (!ok) return;
-  std::lock_guard lock(slot.state.mutex);
-  slot.state.op_names[*out_op] = name;
+  std::lock_guard lock(layer.state.mutex);
+  layer.state.op_names[*out_op] = name;
 }
 
 Problem before(Function<&aa_ops_table::supports>, ValidateState& state, aa_device* device, const aa_op_call* call,
@@ -147,7 +146,8 @@ Problem before(Function<&aa_ops_table::supports>, ValidateState& state, aa_devic
   return check_op_call(state, device, *call, true);
 }
 
-Problem before(Function<&aa_ops_table::enqueue>, ValidateState& state, aa_stream* stream, const aa_op_call* call) {
+Problem before(Function<&aa_ops_table::enqueue>, ValidateState& state, aa_stream* stream, const aa_op_call* call,
+               int32_t*) {
   return check_op_call(state, device_of(state, stream), *call, false);
 }
 

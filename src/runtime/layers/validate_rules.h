@@ -12,9 +12,9 @@
 #include <string>
 #include <utility>
 
+#include "runtime/layers/layer_tables.h"
 #include "runtime/layers/layers.h"
 #include "runtime/layers/parameter_names.h"
-#include "runtime/layers/thunks.h"
 #include "runtime/layers/validate_state.h"
 
 namespace anyaccel::layers {
@@ -35,9 +35,9 @@ struct Function {};
 struct Validate {
   using State = ValidateState;
   template <auto Member, class... Args>
-  static aa_status* call(LayerSlot<Validate>& slot, Args... args);
+  static aa_status* call(LayerState<Validate>& layer, Args... args);
 };
-using Slot = LayerSlot<Validate>;
+using ValidateLayer = LayerState<Validate>;
 
 // True while this thread runs a function of stream_host_call.
 inline thread_local bool inside_host_call = false;
@@ -49,80 +49,74 @@ Problem before(Function<Member>, ValidateState&, Args...) {
   return {};
 }
 template <auto Member, class... Args>
-Problem ask(Function<Member>, Slot&, Args...) {
+Problem ask(Function<Member>, ValidateLayer&, Args...) {
   return {};
 }
 template <auto Member, class... Args>
-aa_status* forward(Function<Member>, Slot& slot, Args... args) {
-  return slot.next_function<Member>()(args...);
+aa_status* forward(Function<Member>, ValidateLayer& layer, Args... args) {
+  return layer.next<Member>(args...);
 }
 template <auto Member, class... Args>
-void after(Function<Member>, Slot&, bool, Args...) {}
+void after(Function<Member>, ValidateLayer&, bool, Args...) {}
 
 // ---- life ----
 
 Problem before(Function<&aa_driver::shutdown>, ValidateState& state, aa_instance* instance);
-aa_status* forward(Function<&aa_driver::query_extension>, Slot& slot, aa_instance* instance, const char* name,
+aa_status* forward(Function<&aa_driver::query_extension>, ValidateLayer& layer, aa_instance* instance, const char* name,
                    uint32_t min_version, const void** out_table);
-void after(Function<&aa_driver::initialize>, Slot& slot, bool ok, const aa_initialize_params* params,
+void after(Function<&aa_driver::initialize>, ValidateLayer& layer, bool ok, const aa_initialize_params* params,
            aa_instance** out_instance);
-void after(Function<&aa_driver::device_open>, Slot& slot, bool ok, aa_instance* instance, int32_t index,
-           aa_device** out_device);
+void after(Function<&aa_driver::device_open>, ValidateLayer& layer, bool ok, aa_instance* instance,
+           const aa_device_open_params* params, aa_device** out_device);
 Problem before(Function<&aa_driver::device_close>, ValidateState& state, aa_device* device);
 
 // ---- memory ----
 
-Problem before(Function<&aa_driver::mem_alloc>, ValidateState& state, aa_device* device, int32_t kind, size_t size,
-               void** out_pointer);
-void after(Function<&aa_driver::mem_alloc>, Slot& slot, bool ok, aa_device* device, int32_t kind, size_t size,
-           void** out_pointer);
-Problem before(Function<&aa_driver::mem_free>, ValidateState& state, aa_device* device, int32_t kind, void* pointer,
-               size_t size);
-Problem before(Function<&aa_driver::copy_async>, ValidateState& state, aa_stream* stream, void* destination,
-               const void* source, size_t size, int32_t direction);
-Problem before(Function<&aa_driver::fill_async>, ValidateState& state, aa_stream* stream, void* destination,
-               const void* pattern, size_t pattern_size, size_t size);
-Problem before(Function<&aa_host_memory_table::register_range>, ValidateState& state, aa_device* device, void* pointer,
-               size_t size);
-void after(Function<&aa_host_memory_table::register_range>, Slot& slot, bool ok, aa_device* device, void* pointer,
-           size_t size);
+Problem before(Function<&aa_driver::mem_alloc>, ValidateState& state, aa_device* device, const aa_alloc* what,
+               aa_allocation* out);
+void after(Function<&aa_driver::mem_alloc>, ValidateLayer& layer, bool ok, aa_device* device, const aa_alloc* what,
+           aa_allocation* out);
+Problem before(Function<&aa_driver::mem_free>, ValidateState& state, aa_device* device, const aa_allocation* what);
+Problem before(Function<&aa_driver::copy_async>, ValidateState& state, aa_stream* stream, const aa_copy* what);
+Problem before(Function<&aa_driver::fill_async>, ValidateState& state, aa_stream* stream, const aa_fill* what);
+Problem before(Function<&aa_host_memory_table::register_range>, ValidateState& state, aa_device* device,
+               const aa_register* what, aa_registration* out);
+void after(Function<&aa_host_memory_table::register_range>, ValidateLayer& layer, bool ok, aa_device* device,
+           const aa_register* what, aa_registration* out);
 Problem before(Function<&aa_host_memory_table::unregister_range>, ValidateState& state, aa_device* device,
                void* pointer);
-Problem before(Function<&aa_host_memory_table::alloc_on_node>, ValidateState& state, aa_device* device, size_t size,
-               int32_t numa_node, void** out_pointer);
-void after(Function<&aa_host_memory_table::alloc_on_node>, Slot& slot, bool ok, aa_device* device, size_t size,
-           int32_t numa_node, void** out_pointer);
 
 // ---- streams ----
 
-void after(Function<&aa_driver::stream_create>, Slot& slot, bool ok, aa_device* device, int32_t priority,
-           uint32_t flags, aa_stream** out_stream);
+void after(Function<&aa_driver::stream_create>, ValidateLayer& layer, bool ok, aa_device* device,
+           const aa_stream_params* params, aa_stream** out_stream);
 Problem before(Function<&aa_driver::stream_destroy>, ValidateState& state, aa_stream* stream);
 Problem before(Function<&aa_driver::stream_synchronize>, ValidateState& state, aa_stream* stream);
-aa_status* forward(Function<&aa_driver::stream_host_call>, Slot& slot, aa_stream* stream, void (*function)(void*),
-                   void* user);
+aa_status* forward(Function<&aa_driver::stream_host_call>, ValidateLayer& layer, aa_stream* stream,
+                   void (*function)(void*), void* user);
 
 // ---- events ----
 
-void after(Function<&aa_driver::event_create>, Slot& slot, bool ok, aa_device* device, uint32_t flags,
-           aa_event** out_event);
+void after(Function<&aa_driver::event_create>, ValidateLayer& layer, bool ok, aa_device* device,
+           const aa_event_params* params, aa_event** out_event);
 Problem before(Function<&aa_driver::event_destroy>, ValidateState& state, aa_event* event);
 Problem before(Function<&aa_driver::event_record>, ValidateState& state, aa_event* event, aa_stream* stream);
-void after(Function<&aa_driver::event_record>, Slot& slot, bool ok, aa_event* event, aa_stream* stream);
+void after(Function<&aa_driver::event_record>, ValidateLayer& layer, bool ok, aa_event* event, aa_stream* stream);
 Problem before(Function<&aa_driver::event_query>, ValidateState& state, aa_event* event, int32_t* out_done);
 Problem before(Function<&aa_driver::event_synchronize>, ValidateState& state, aa_event* event);
 Problem before(Function<&aa_driver::event_elapsed>, ValidateState& state, aa_event* start, aa_event* end,
                double* out_milliseconds);
-Problem ask(Function<&aa_driver::event_elapsed>, Slot& slot, aa_event* start, aa_event* end, double* out_milliseconds);
+Problem ask(Function<&aa_driver::event_elapsed>, ValidateLayer& layer, aa_event* start, aa_event* end,
+            double* out_milliseconds);
 
 // ---- device code ----
 
-Problem before(Function<&aa_driver::module_load>, ValidateState& state, aa_device* device, const void* image,
-               size_t size, const char* format, aa_module** out_module);
-void after(Function<&aa_driver::module_load>, Slot& slot, bool ok, aa_device* device, const void* image, size_t size,
-           const char* format, aa_module** out_module);
+Problem before(Function<&aa_driver::module_load>, ValidateState& state, aa_device* device,
+               const aa_module_params* params, aa_module** out_module);
+void after(Function<&aa_driver::module_load>, ValidateLayer& layer, bool ok, aa_device* device,
+           const aa_module_params* params, aa_module** out_module);
 Problem before(Function<&aa_driver::module_unload>, ValidateState& state, aa_module* module);
-void after(Function<&aa_driver::kernel_get>, Slot& slot, bool ok, aa_module* module, const char* name,
+void after(Function<&aa_driver::kernel_get>, ValidateLayer& layer, bool ok, aa_module* module, const char* name,
            aa_kernel** out_kernel, aa_kernel_info* out_info);
 Problem before(Function<&aa_driver::kernel_launch>, ValidateState& state, aa_stream* stream, aa_kernel* kernel,
                const aa_launch* launch);
@@ -130,9 +124,10 @@ Problem before(Function<&aa_driver::kernel_launch>, ValidateState& state, aa_str
 // ---- graphs ----
 
 Problem before(Function<&aa_graph_table::capture_begin>, ValidateState& state, aa_stream* stream);
-void after(Function<&aa_graph_table::capture_begin>, Slot& slot, bool ok, aa_stream* stream);
+void after(Function<&aa_graph_table::capture_begin>, ValidateLayer& layer, bool ok, aa_stream* stream);
 Problem before(Function<&aa_graph_table::capture_end>, ValidateState& state, aa_stream* stream, aa_graph** out_graph);
-void after(Function<&aa_graph_table::capture_end>, Slot& slot, bool ok, aa_stream* stream, aa_graph** out_graph);
+void after(Function<&aa_graph_table::capture_end>, ValidateLayer& layer, bool ok, aa_stream* stream,
+           aa_graph** out_graph);
 Problem before(Function<&aa_graph_table::launch>, ValidateState& state, aa_graph* graph, aa_stream* stream);
 Problem before(Function<&aa_graph_table::destroy>, ValidateState& state, aa_graph* graph);
 
@@ -140,13 +135,13 @@ Problem before(Function<&aa_graph_table::destroy>, ValidateState& state, aa_grap
 
 Problem before(Function<&aa_collectives_table::comm_create>, ValidateState& state, aa_device* device, const void* id,
                int32_t rank, int32_t size, aa_comm** out_comm);
-void after(Function<&aa_collectives_table::comm_create>, Slot& slot, bool ok, aa_device* device, const void* id,
-           int32_t rank, int32_t size, aa_comm** out_comm);
+void after(Function<&aa_collectives_table::comm_create>, ValidateLayer& layer, bool ok, aa_device* device,
+           const void* id, int32_t rank, int32_t size, aa_comm** out_comm);
 Problem before(Function<&aa_collectives_table::comm_destroy>, ValidateState& state, aa_comm* comm);
 Problem before(Function<&aa_collectives_table::comm_abort>, ValidateState& state, aa_comm* comm);
-void after(Function<&aa_collectives_table::group_begin>, Slot& slot, bool ok, aa_instance* instance);
+void after(Function<&aa_collectives_table::group_begin>, ValidateLayer& layer, bool ok, aa_instance* instance);
 Problem before(Function<&aa_collectives_table::group_end>, ValidateState& state, aa_instance* instance);
-void after(Function<&aa_collectives_table::group_end>, Slot& slot, bool ok, aa_instance* instance);
+void after(Function<&aa_collectives_table::group_end>, ValidateLayer& layer, bool ok, aa_instance* instance);
 Problem before(Function<&aa_collectives_table::all_reduce>, ValidateState& state, aa_comm* comm, aa_stream* stream,
                const void* send, void* recv, size_t count, int32_t dtype, int32_t op);
 Problem before(Function<&aa_collectives_table::reduce>, ValidateState& state, aa_comm* comm, aa_stream* stream,
@@ -164,10 +159,11 @@ Problem before(Function<&aa_collectives_table::recv>, ValidateState& state, aa_c
 
 // ---- ops ----
 
-void after(Function<&aa_ops_table::find>, Slot& slot, bool ok, aa_instance* instance, const char* name,
+void after(Function<&aa_ops_table::find>, ValidateLayer& layer, bool ok, aa_instance* instance, const char* name,
            int32_t* out_op);
 Problem before(Function<&aa_ops_table::supports>, ValidateState& state, aa_device* device, const aa_op_call* call,
                int32_t* out_supported);
-Problem before(Function<&aa_ops_table::enqueue>, ValidateState& state, aa_stream* stream, const aa_op_call* call);
+Problem before(Function<&aa_ops_table::enqueue>, ValidateState& state, aa_stream* stream, const aa_op_call* call,
+               int32_t* out_taken);
 
 }  // namespace anyaccel::layers

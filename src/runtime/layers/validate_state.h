@@ -35,6 +35,8 @@ struct TrackedObject {
   const void* device = nullptr;  // null for an instance
   // device: the driver lets the host read its memory.
   bool host_coherent = false;
+  // device: kernels have no threads below a block.
+  bool grid_only = false;
   // stream
   bool capturing = false;
   // event

@@ -28,7 +28,7 @@ static aa_instance the_instance;
 static aa_device the_device;
 
 static aa_status* fail(aa_code code, const char* message) {
-  return host->status_create(code, 0, message, strlen(message));
+  return host->status_create(host, code, 0, message, strlen(message));
 }
 
 static void put_text(char* destination, size_t size, const char* text) {
@@ -42,31 +42,36 @@ static void put_struct(void* out, uint32_t room, const void* value, size_t size)
   memcpy(out, &room, sizeof(room)); /* struct_size stays the reader's */
 }
 
-static aa_status* probe(aa_probe* out_probe) {
+static aa_status* probe(void* self, aa_probe* out_probe) {
+  (void)self;
   aa_probe result = {.struct_size = sizeof(aa_probe), .state = AA_PROBE_USABLE, .device_count = device_total};
   put_text(result.reason, sizeof(result.reason), "the minimal plugin needs no hardware");
   put_struct(out_probe, out_probe->struct_size, &result, sizeof(result));
   return NULL;
 }
 
-static aa_status* initialize(const aa_initialize_params* params, aa_instance** out_instance) {
+static aa_status* initialize(void* self, const aa_initialize_params* params, aa_instance** out_instance) {
+  (void)self;
   (void)params;
   *out_instance = &the_instance;
   return NULL;
 }
 
-static aa_status* shutdown_instance(aa_instance* instance) {
+static aa_status* shutdown_instance(void* self, aa_instance* instance) {
+  (void)self;
   (void)instance;
   return NULL;
 }
 
-static aa_status* device_count(aa_instance* instance, int32_t* out_count) {
+static aa_status* device_count(void* self, aa_instance* instance, int32_t* out_count) {
+  (void)self;
   (void)instance;
   *out_count = device_total;
   return NULL;
 }
 
-static aa_status* device_props(aa_instance* instance, int32_t index, aa_device_props* out_props) {
+static aa_status* device_props(void* self, aa_instance* instance, int32_t index, aa_device_props* out_props) {
+  (void)self;
   (void)instance;
   if (index < 0 || index >= device_total) return fail(AA_OUT_OF_RANGE, "there is only device 0");
   aa_device_props props = {.struct_size = sizeof(aa_device_props),
@@ -75,6 +80,7 @@ static aa_status* device_props(aa_instance* instance, int32_t index, aa_device_p
                            .total_memory = DEVICE_MEMORY,
                            .alignment = alignment,
                            .compute_units = 1,
+                           .queue_depth = 1 << 30,
                            .dtypes_storable = ((uint64_t)1 << (AA_DTYPE_F64 + 1)) - 2};
   put_text(props.name, sizeof(props.name), "minimal device");
   put_text(props.vendor, sizeof(props.vendor), "a vendor");
@@ -83,73 +89,84 @@ static aa_status* device_props(aa_instance* instance, int32_t index, aa_device_p
   return NULL;
 }
 
-static aa_status* device_open(aa_instance* instance, int32_t index, aa_device** out_device) {
+static aa_status* device_open(void* self, aa_instance* instance, const aa_device_open_params* params,
+                              aa_device** out_device) {
+  (void)self;
   (void)instance;
-  if (index < 0 || index >= device_total) return fail(AA_OUT_OF_RANGE, "there is only device 0");
+  if (params->index < 0 || params->index >= device_total) return fail(AA_OUT_OF_RANGE, "there is only device 0");
   *out_device = &the_device;
   return NULL;
 }
 
-static aa_status* device_close(aa_device* device) {
+static aa_status* device_close(void* self, aa_device* device) {
+  (void)self;
   (void)device;
   return NULL;
 }
 
-static aa_status* device_synchronize(aa_device* device) {
+static aa_status* device_synchronize(void* self, aa_device* device) {
+  (void)self;
   (void)device;
   return NULL;
 }
 
-static aa_status* mem_alloc(aa_device* device, int32_t kind, size_t size, void** out_pointer) {
+static aa_status* mem_alloc(void* self, aa_device* device, const aa_alloc* what, aa_allocation* out_allocation) {
+  (void)self;
   (void)device;
-  if (kind != AA_MEMORY_DEVICE) return fail(AA_UNIMPLEMENTED, "there is only device memory");
-  if (size > (size_t)DEVICE_MEMORY) return fail(AA_RESOURCE_EXHAUSTED, "the device has 4 GiB");
-  void* pointer = aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  if (what->flags != 0) return fail(AA_UNIMPLEMENTED, "unknown flags");
+  if (what->kind != AA_MEMORY_DEVICE) return fail(AA_UNIMPLEMENTED, "there is only device memory");
+  if (what->size > (size_t)DEVICE_MEMORY) return fail(AA_RESOURCE_EXHAUSTED, "the device has 4 GiB");
+  void* pointer = aligned_alloc(alignment, (what->size + alignment - 1) / alignment * alignment);
   if (!pointer) return fail(AA_RESOURCE_EXHAUSTED, "out of memory");
-  *out_pointer = pointer;
+  aa_allocation result = {
+      .struct_size = sizeof(aa_allocation), .kind = what->kind, .pointer = pointer, .size = what->size};
+  put_struct(out_allocation, out_allocation->struct_size, &result, sizeof(result));
   return NULL;
 }
 
-static aa_status* mem_free(aa_device* device, int32_t kind, void* pointer, size_t size) {
+static aa_status* mem_free(void* self, aa_device* device, const aa_allocation* what) {
+  (void)self;
   (void)device;
-  (void)kind;
-  (void)size;
-  free(pointer);
+  free(what->pointer);
   return NULL;
 }
 
-static aa_status* copy_async(aa_stream* stream, void* destination, const void* source, size_t size, int32_t direction) {
+static aa_status* copy_async(void* self, aa_stream* stream, const aa_copy* what) {
+  (void)self;
   (void)stream;
-  unsigned char* to = destination;
-  const unsigned char* from = source;
-  switch (direction) {
+  if (what->flags != 0) return fail(AA_UNIMPLEMENTED, "unknown flags");
+  unsigned char* to = what->destination;
+  const unsigned char* from = what->source;
+  switch (what->direction) {
     case AA_COPY_DEVICE_TO_DEVICE:
-      if (size > 0) memcpy(destination, source, size);
+      if (what->size > 0) memcpy(to, from, what->size);
       return NULL;
     case AA_COPY_HOST_TO_DEVICE:
     case AA_COPY_DEVICE_TO_HOST:
-      for (size_t i = 0; i < size; ++i) to[i] = (unsigned char)~from[i];
+      for (size_t i = 0; i < what->size; ++i) to[i] = (unsigned char)~from[i];
       return NULL;
     default: return fail(AA_INVALID_ARGUMENT, "unknown copy direction");
   }
 }
 
-static aa_status* stream_create(aa_device* device, int32_t priority, uint32_t flags, aa_stream** out_stream) {
+static aa_status* stream_create(void* self, aa_device* device, const aa_stream_params* params, aa_stream** out_stream) {
+  (void)self;
   (void)device;
-  (void)priority;
-  (void)flags;
+  if ((params->flags & ~AA_STREAM_NON_BLOCKING) != 0) return fail(AA_UNIMPLEMENTED, "unknown flags");
   aa_stream* stream = calloc(1, sizeof(aa_stream));
   if (!stream) return fail(AA_RESOURCE_EXHAUSTED, "out of memory");
   *out_stream = stream;
   return NULL;
 }
 
-static aa_status* stream_destroy(aa_stream* stream) {
+static aa_status* stream_destroy(void* self, aa_stream* stream) {
+  (void)self;
   free(stream);
   return NULL;
 }
 
-static aa_status* stream_synchronize(aa_stream* stream) {
+static aa_status* stream_synchronize(void* self, aa_stream* stream) {
+  (void)self;
   (void)stream;
   return NULL;
 }
@@ -165,6 +182,8 @@ static const aa_driver driver = {
     .communication_backend = "",
     .visible_devices_env = "",
     .export_env_prefixes = "",
+    .abi_draft = AA_ABI_DRAFT,
+    .priority = 100,
     .probe = probe,
     .initialize = initialize,
     .shutdown = shutdown_instance,

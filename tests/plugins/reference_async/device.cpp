@@ -69,7 +69,9 @@ void Device::memory_info(int64_t& free, int64_t& total) {
   if (mutated(Mutation::total_memory_is_twice_as_much)) total *= 2;
 }
 
-void* Device::mem_alloc(int32_t kind, size_t size) {
+void Device::mem_alloc(const aa_alloc& what, aa_allocation& out) { out.pointer = allocate(what.kind, what.size); }
+
+void* Device::allocate(int32_t kind, size_t size) {
   if (kind == AA_MEMORY_DEVICE) return memory_.allocate(size);
   if (kind == AA_MEMORY_PINNED) return machine_.pinned.allocate(size);
   if (mutated(Mutation::unknown_kinds_are_device_memory)) return memory_.allocate(size);
@@ -82,25 +84,29 @@ void* Device::mem_alloc(int32_t kind, size_t size) {
   throw abi::Failure(AA_UNIMPLEMENTED, "there is no memory of kind " + std::to_string(kind));
 }
 
-void Device::mem_free(int32_t kind, void* pointer, size_t size) {
+void Device::mem_free(const aa_allocation& what) {
+  const int32_t kind = what.kind;
   if (kind == AA_MEMORY_PINNED || (kind == AA_MEMORY_MANAGED && mutated(Mutation::managed_memory_is_not_promised))) {
-    machine_.pinned.free(pointer);
+    machine_.pinned.free(what.pointer);
   } else {
-    memory_.free(pointer, size);
+    memory_.free(what.pointer, what.size);
   }
 }
 
-std::unique_ptr<abi::Stream> Device::stream_create(int32_t priority, uint32_t flags) {
+std::unique_ptr<abi::Stream> Device::stream_create(const aa_stream_params& params) {
+  const int32_t priority = params.priority;
   if (mutated(Mutation::streams_need_a_known_priority) && (priority < -10 || priority > 10)) {
     throw abi::Failure(AA_INVALID_ARGUMENT, "no such priority");
   }
-  if (mutated(Mutation::default_streams_are_refused) && flags == AA_STREAM_DEFAULT) {
+  if (mutated(Mutation::default_streams_are_refused) && params.flags == AA_STREAM_DEFAULT) {
     throw abi::Failure(AA_INVALID_ARGUMENT, "no such flag");
   }
   return std::make_unique<Stream>(*this, lazy_);
 }
 
-std::unique_ptr<abi::Event> Device::event_create(uint32_t flags) { return std::make_unique<Event>(*this, flags); }
+std::unique_ptr<abi::Event> Device::event_create(const aa_event_params& params) {
+  return std::make_unique<Event>(*this, params.flags);
+}
 
 bool Device::supports_op(const aa_op_call& call) { return supports(call); }
 

@@ -30,10 +30,10 @@ class Device final : public abi::Device {
   void close() override;
   void synchronize() override;
   void memory_info(int64_t& free, int64_t& total) override;
-  void* mem_alloc(int32_t kind, size_t size) override;
-  void mem_free(int32_t kind, void* pointer, size_t size) override;
-  std::unique_ptr<abi::Stream> stream_create(int32_t priority, uint32_t flags) override;
-  std::unique_ptr<abi::Event> event_create(uint32_t flags) override;
+  void mem_alloc(const aa_alloc& what, aa_allocation& out) override;
+  void mem_free(const aa_allocation& what) override;
+  std::unique_ptr<abi::Stream> stream_create(const aa_stream_params& params) override;
+  std::unique_ptr<abi::Event> event_create(const aa_event_params& params) override;
   bool supports_op(const aa_op_call& call) override;
 
   int32_t index() const noexcept { return index_; }
@@ -54,6 +54,7 @@ class Device final : public abi::Device {
   void hold();
 
  private:
+  void* allocate(int32_t kind, size_t size);
   std::vector<std::shared_ptr<Queue>> queues();
 
   Machine& machine_;

@@ -3,8 +3,9 @@
 // strays outside of an allocation. Slow, for tests: the conformance suite is tried on it, and with mutations
 // (mutations.h) the suite itself.
 //
-//   REFERENCE_ASYNC_LAZY=1          holds work back until something asks for it
-//   REFERENCE_ASYNC_MUTATION=NAME   is broken in one place
+// With the option "lazy" (ANYACCEL_REFERENCE_ASYNC_OPTIONS=lazy=1, or REFERENCE_ASYNC_LAZY=1 where no host passes options) it
+// holds work back until something asks for it, and has the extension "lazy". REFERENCE_ASYNC_MUTATION=NAME breaks it in one
+// place.
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -27,14 +28,20 @@ namespace {
 
 [[noreturn]] void crash() { std::abort(); }
 
-bool is_lazy() {
-  const char* const value = std::getenv("REFERENCE_ASYNC_LAZY");
+constexpr aa_option_info option_list[] = {{"lazy", "1: hold work back until it is released", "0"}};
+
+bool is_lazy(const aa_option* options, uint32_t count) {
+  const char* value = std::getenv("REFERENCE_ASYNC_LAZY");
+  for (uint32_t i = 0; i < count; ++i) {
+    if (std::strcmp(options[i].key, "lazy") == 0) value = options[i].value;
+  }
   return value && std::strcmp(value, "1") == 0;
 }
 
 class Driver final : public abi::Driver {
  public:
-  static constexpr abi::DriverFacts facts{.name = "reference.async", .vendor = "anyaccel", .version = "1"};
+  static constexpr abi::DriverFacts facts{
+      .name = "reference.async", .vendor = "anyaccel", .version = "1", .options = option_list, .option_count = 1};
 
   static void probe(aa_probe& probe) {
     if (mutated(Mutation::probe_crashes)) crash();
@@ -58,8 +65,10 @@ class Driver final : public abi::Driver {
     static pid_t first = 0;
     if (mutated(Mutation::children_crash) && first != 0 && first != getpid()) crash();
     first = getpid();
-    return std::make_unique<Driver>();
+    return std::make_unique<Driver>(is_lazy(params.options, params.option_count));
   }
+
+  explicit Driver(bool lazy) : lazy_(lazy) {}
 
   void close() override {
     if (mutated(Mutation::shutdown_fails)) throw abi::Failure(AA_INTERNAL, "it goes on");
@@ -67,7 +76,10 @@ class Driver final : public abi::Driver {
     if (mutated(Mutation::shutdown_hangs)) hang();
   }
 
-  uint32_t extensions() const override { return abi::graph_extension | abi::ops_extension; }
+  uint32_t extensions() const override {
+    return abi::graph_extension | abi::ops_extension | abi::fault_extension |
+           (lazy_ ? abi::lazy_extension : abi::no_extensions);
+  }
 
   int32_t device_count() override {
     return Machine::device_count + (mutated(Mutation::device_count_is_not_what_probe_said) ? 1 : 0);
@@ -93,11 +105,13 @@ class Driver final : public abi::Driver {
     props.max_allocation = mutated(Mutation::one_allocation_may_exceed_the_total) ? 2 * props.total_memory : 0;
     props.alignment = mutated(Mutation::the_alignment_is_no_power_of_two) ? 96 : DeviceMemory::alignment;
     props.compute_units = 1;
+    props.queue_depth = static_cast<int32_t>(Queue::depth);
     props.dtypes_storable = 0x1FFE;
     props.dtypes_computable = (1u << AA_DTYPE_F32) | (1u << AA_DTYPE_BF16) | (1u << AA_DTYPE_F16);
   }
 
-  std::unique_ptr<abi::Device> device_open(int32_t index) override {
+  std::unique_ptr<abi::Device> device_open(const aa_device_open_params& params) override {
+    int32_t index = params.index;
     if (mutated(Mutation::bad_indexes_open) && (index < 0 || index >= Machine::device_count)) index = 0;
     check_index(index);
     if (mutated(Mutation::opening_a_device_finds_nothing)) throw abi::Failure(AA_UNAVAILABLE, "it fell off");
@@ -105,7 +119,7 @@ class Driver final : public abi::Driver {
     if (mutated(Mutation::the_second_device_needs_the_first) && index == 1 && machine_.opened.empty()) {
       throw abi::Failure(AA_FAILED_PRECONDITION, "device 0 is not open");
     }
-    return std::make_unique<Device>(machine_, index, is_lazy());
+    return std::make_unique<Device>(machine_, index, lazy_);
   }
 
   bool mem_query(const void* pointer, aa_memory_info& info) override {
@@ -121,6 +135,7 @@ class Driver final : public abi::Driver {
       }
       if (!mutated(Mutation::pinned_memory_is_said_to_be_the_devices)) info.kind = AA_MEMORY_PINNED;
     }
+    info.device_address = const_cast<void*>(pointer);
     if (mutated(Mutation::a_query_gives_the_pointer_as_base)) info.base = const_cast<void*>(pointer);
     if (mutated(Mutation::a_query_gives_a_small_size)) info.size /= 2;
     if (mutated(Mutation::a_query_gives_another_kind)) info.kind = AA_MEMORY_MANAGED;
@@ -138,6 +153,7 @@ class Driver final : public abi::Driver {
     throw abi::Failure(AA_OUT_OF_RANGE, "there are devices 0 and 1, and none with the index " + std::to_string(index));
   }
 
+  const bool lazy_;
   Machine machine_;
   int64_t calls_ = 0;
 };

@@ -365,7 +365,11 @@ void Stream::add(std::function<void()> run, bool host_call) {
   queue_->add({std::move(run), nullptr, nullptr, host_call});
 }
 
-void Stream::copy(void* destination, const void* source, size_t size, aa_copy_direction direction) {
+void Stream::copy(const aa_copy& what) {
+  void* const destination = what.destination;
+  const void* const source = what.source;
+  size_t size = what.size;
+  const auto direction = static_cast<aa_copy_direction>(what.direction);
   if (mutated(Mutation::copies_to_the_device_lose_a_byte) && direction == AA_COPY_HOST_TO_DEVICE && size > 1000) --size;
   if (mutated(Mutation::copies_to_the_host_lose_a_byte) && direction == AA_COPY_DEVICE_TO_HOST && size > 1000) --size;
   if (mutated(Mutation::copies_on_the_device_lose_a_byte) && direction == AA_COPY_DEVICE_TO_DEVICE && size > 1000)
@@ -403,7 +407,10 @@ void Stream::copy(void* destination, const void* source, size_t size, aa_copy_di
   });
 }
 
-void Stream::fill(void* destination, const void* pattern, size_t pattern_size, size_t size) {
+void Stream::fill(const aa_fill& what) {
+  void* const destination = what.destination;
+  const void* const pattern = what.pattern;
+  size_t pattern_size = what.pattern_size, size = what.size;
   if (mutated(Mutation::fills_print)) {
     std::printf("filling %zu bytes\n", size);
     std::fflush(stdout);
@@ -503,10 +510,14 @@ void Stream::host_call(void (*function)(void* user), void* user) {
   add([=] { function(user); }, true);
 }
 
-void Stream::enqueue_op(const aa_op_call& call) {
+bool Stream::enqueue_op(const aa_op_call& call) {
   auto run = prepare_op(device_, call);
-  if (mutated(Mutation::ops_run_at_once)) return run();
-  add(std::move(run));
+  if (mutated(Mutation::ops_run_at_once)) {
+    run();
+  } else {
+    add(std::move(run));
+  }
+  return true;
 }
 
 // ---- graphs ----

@@ -126,14 +126,21 @@ class Stream final : public abi::Stream {
   ~Stream() override;
 
   void close() override;
-  void copy(void* destination, const void* source, size_t size, aa_copy_direction direction) override;
-  void fill(void* destination, const void* pattern, size_t pattern_size, size_t size) override;
+  void copy(const aa_copy& what) override;
+  void fill(const aa_fill& what) override;
   bool query() override;
   void synchronize() override;
   void wait_event(abi::Event& event) override;
   void* native() override;
   void host_call(void (*function)(void* user), void* user) override;
-  void enqueue_op(const aa_op_call& call) override;
+  bool enqueue_op(const aa_op_call& call) override;
+  void flush() override { queue_->release(); }
+  void step_begin(const aa_step&) override {}
+  void step_end() override { queue_->release(); }
+  void inject_fault(int32_t code, int64_t native_code) override {
+    queue_->fail_next(abi::Failure(static_cast<aa_code>(code), "a failure that was asked for", native_code));
+  }
+  int64_t executed_items() override { return queue_->executed(); }
   void capture_begin() override;
   std::unique_ptr<abi::Graph> capture_end() override;
   bool capturing() override;

@@ -59,13 +59,11 @@ OpGroup* OpLibrary::choose(Op op, const aa_op_call& call) {
 
 bool OpLibrary::supports(int op, const aa_op_call& call) { return choose(static_cast<Op>(op), call) != nullptr; }
 
-void OpLibrary::enqueue(int op, const aa_op_call& call, Stream& stream) {
+bool OpLibrary::enqueue(int op, const aa_op_call& call, Stream& stream) {
   OpGroup* const group = choose(static_cast<Op>(op), call);
-  if (!group) {
-    throw abi::Failure(AA_UNIMPLEMENTED, std::string("this call of op \"") + op_name(static_cast<Op>(op)) +
-                                             "\" is not among those that supports() accepts");
-  }
+  if (!group) return false;
   group->enqueue(static_cast<Op>(op), call, stream);
+  return true;
 }
 
 }  // namespace anyaccel::cuda

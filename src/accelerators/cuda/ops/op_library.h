@@ -16,9 +16,9 @@ class OpLibrary {
 
   // Whether a group runs the call, on this device. `op` is what find() gave.
   bool supports(int op, const aa_op_call& call);
-  // Enqueues it by the first group that supports it. The device's context is current. Throws AA_UNIMPLEMENTED when there is
-  // none.
-  void enqueue(int op, const aa_op_call& call, Stream& stream);
+  // Enqueues it by the first group that supports it. The device's context is current. False, and nothing done, when
+  // there is none.
+  bool enqueue(int op, const aa_op_call& call, Stream& stream);
 
  private:
   OpGroup* choose(Op op, const aa_op_call& call);

@@ -22,7 +22,9 @@ void Device::memory_info(int64_t& free, int64_t& total) {
   free = static_cast<int64_t>(have - std::min(have, allocated_.load()));
 }
 
-void* Device::mem_alloc(int32_t kind, size_t size) {
+void Device::mem_alloc(const aa_alloc& what, aa_allocation& out) {
+  const int32_t kind = what.kind;
+  const size_t size = what.size;
   state_->usable();
   const Api& api = state_->api();
   const DeviceFacts& facts = state_->facts();
@@ -59,33 +61,36 @@ void* Device::mem_alloc(int32_t kind, size_t size) {
   }
   state_->check(result, call);
   if (kind == AA_MEMORY_DEVICE) allocated_ += size;
-  return pointer;
+  out.pointer = pointer;
 }
 
-void Device::mem_free(int32_t kind, void* pointer, size_t size) {
+void Device::mem_free(const aa_allocation& what) {
   if (is_forked_child()) state_->usable();
-  const Result result = state_->api().zeMemFree(state_->context().handle(), pointer);
-  if (kind == AA_MEMORY_DEVICE && (result == success || state_->lost())) allocated_ -= size;
+  const Result result = state_->api().zeMemFree(state_->context().handle(), what.pointer);
+  if (what.kind == AA_MEMORY_DEVICE && (result == success || state_->lost())) allocated_ -= what.size;
   state_->check(result, "zeMemFree");
 }
 
-std::unique_ptr<abi::Stream> Device::stream_create(int32_t priority, uint32_t) {
+std::unique_ptr<abi::Stream> Device::stream_create(const aa_stream_params& params) {
   state_->usable();
   QueueDesc desc{};
   desc.type = type_queue_desc;
   desc.ordinal = state_->facts().queue_ordinal;
   desc.index = next_queue_++ % state_->facts().queue_count;
   desc.mode = queue_asynchronous;
-  desc.priority = priority < 0 ? priority_high : priority > 0 ? priority_low : priority_normal;
+  desc.priority = params.priority < 0 ? priority_high : params.priority > 0 ? priority_low : priority_normal;
   return std::make_unique<Stream>(state_, streams_, desc);
 }
 
-std::unique_ptr<abi::Event> Device::event_create(uint32_t flags) {
+std::unique_ptr<abi::Event> Device::event_create(const aa_event_params& params) {
   state_->usable();
-  return std::make_unique<Event>((flags & AA_EVENT_TIMING) != 0);
+  return std::make_unique<Event>((params.flags & AA_EVENT_TIMING) != 0);
 }
 
-std::unique_ptr<abi::Module> Device::module_load(const void* image, size_t size, const char* format) {
+std::unique_ptr<abi::Module> Device::module_load(const aa_module_params& params) {
+  const void* const image = params.image;
+  const size_t size = params.size;
+  const char* const format = params.format;
   state_->usable();
   if (std::string_view(format) != spirv_format) {
     throw abi::Failure(AA_UNIMPLEMENTED, std::string("modules of format \"") + format +
@@ -108,13 +113,12 @@ const char* Device::compile_languages() { return opencl_language; }
 
 std::string Device::compile_fingerprint() { return spirv_fingerprint(); }
 
-abi::CompileOutput Device::compile(const char* language, const char* name, const char* source, size_t source_size,
-                                   const char* const* options, size_t option_count) {
-  if (std::string_view(language) != opencl_language) {
+abi::CompileOutput Device::compile(const aa_compile& what) {
+  if (std::string_view(what.language) != opencl_language) {
     throw abi::Failure(AA_UNIMPLEMENTED,
-                       std::string("the Level Zero runtime compiles ") + opencl_language + ", not " + language);
+                       std::string("the Level Zero runtime compiles ") + opencl_language + ", not " + what.language);
   }
-  return compile_to_spirv(name, {source, source_size}, {options, options + option_count});
+  return compile_to_spirv(what.name, {what.source, what.source_size}, {what.options, what.options + what.option_count});
 }
 
 void Device::kernel_tuning(aa_kernel_tuning& tuning) {

@@ -18,15 +18,14 @@ class Device final : public abi::Device {
   void synchronize() override;
   // Level Zero's core has no free memory: what this process did not allocate counts as free.
   void memory_info(int64_t& free, int64_t& total) override;
-  void* mem_alloc(int32_t kind, size_t size) override;
-  void mem_free(int32_t kind, void* pointer, size_t size) override;
-  std::unique_ptr<abi::Stream> stream_create(int32_t priority, uint32_t flags) override;
-  std::unique_ptr<abi::Event> event_create(uint32_t flags) override;
-  std::unique_ptr<abi::Module> module_load(const void* image, size_t size, const char* format) override;
+  void mem_alloc(const aa_alloc& what, aa_allocation& out) override;
+  void mem_free(const aa_allocation& what) override;
+  std::unique_ptr<abi::Stream> stream_create(const aa_stream_params& params) override;
+  std::unique_ptr<abi::Event> event_create(const aa_event_params& params) override;
+  std::unique_ptr<abi::Module> module_load(const aa_module_params& params) override;
   const char* compile_languages() override;
   std::string compile_fingerprint() override;
-  abi::CompileOutput compile(const char* language, const char* name, const char* source, size_t source_size,
-                             const char* const* options, size_t option_count) override;
+  abi::CompileOutput compile(const aa_compile& what) override;
   void kernel_tuning(aa_kernel_tuning& tuning) override;
 
  private:

@@ -52,6 +52,7 @@ class Driver final : public abi::Driver {
     props.total_memory = static_cast<int64_t>(facts.total_memory);
     props.max_allocation = static_cast<int64_t>(std::min(properties.max_allocation, facts.total_memory));
     props.alignment = memory_alignment;
+    props.queue_depth = 1024;  // immediate command lists grow
     props.compute_units =
         static_cast<int32_t>(properties.slices * properties.subslices_per_slice * properties.eus_per_subslice);
     for (int dtype = AA_DTYPE_BOOL; dtype <= AA_DTYPE_F8_E5M2; ++dtype) {
@@ -64,7 +65,8 @@ class Driver final : public abi::Driver {
     props.dlpack_device_type = dlpack_oneapi;
   }
 
-  std::unique_ptr<abi::Device> device_open(int32_t index) override {
+  std::unique_ptr<abi::Device> device_open(const aa_device_open_params& params) override {
+    const int32_t index = params.index;
     check_index(index);
     if (is_forked_child()) {
       throw abi::Failure(AA_FAILED_PRECONDITION, "Level Zero was opened before fork() and cannot be used in the child");
@@ -90,6 +92,7 @@ class Driver final : public abi::Driver {
     }
     check(platform(), api.zeMemGetAddressRange(context_->handle(), pointer, &info.base, &info.size),
           "zeMemGetAddressRange");
+    info.device_address = const_cast<void*>(pointer);
     info.device_index = -1;
     for (size_t i = 0; i < platform().devices.size(); ++i) {
       if (platform().devices[i] == device) info.device_index = static_cast<int32_t>(i);

@@ -81,17 +81,18 @@ CommandList& Stream::target() {
   return *list_;
 }
 
-void Stream::copy(void* destination, const void* source, size_t size, aa_copy_direction) {
+void Stream::copy(const aa_copy& what) {
   std::lock_guard lock(mutex_);
-  target().copy(destination, source, size);
+  target().copy(what.destination, what.source, what.size);
 }
 
-void Stream::fill(void* destination, const void* pattern, size_t pattern_size, size_t size) {
+void Stream::fill(const aa_fill& what) {
   std::lock_guard lock(mutex_);
-  target().fill(destination, pattern, pattern_size, size);
+  target().fill(what.destination, what.pattern, what.pattern_size, what.size);
 }
 
 void Stream::launch(abi::Kernel& kernel, const aa_launch& launch) {
+  if (launch.cluster[0] != 0) throw abi::Failure(AA_UNIMPLEMENTED, "Level Zero launches no clusters of blocks");
   std::lock_guard lock(mutex_);
   target().launch(static_cast<Kernel&>(kernel), launch);
 }

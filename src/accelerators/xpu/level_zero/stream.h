@@ -21,8 +21,8 @@ class Stream final : public abi::Stream {
   ~Stream() override;
 
   void close() override;
-  void copy(void* destination, const void* source, size_t size, aa_copy_direction direction) override;
-  void fill(void* destination, const void* pattern, size_t pattern_size, size_t size) override;
+  void copy(const aa_copy& what) override;
+  void fill(const aa_fill& what) override;
   bool query() override;
   void synchronize() override;
   void wait_event(abi::Event& event) override;

@@ -141,13 +141,11 @@ void Stream::replay(const std::vector<Node>& nodes) {
   if (!capture()) queue_->check_enqueue(queue_->api().Flush(queue_->get()), "clFlush");
 }
 
-void Stream::copy(void* destination, const void* source, size_t size, aa_copy_direction) {
-  submit(CopyNode{destination, source, size});
-}
+void Stream::copy(const aa_copy& what) { submit(CopyNode{what.destination, what.source, what.size}); }
 
-void Stream::fill(void* destination, const void* pattern, size_t pattern_size, size_t size) {
-  FillNode node{static_cast<unsigned char*>(destination), {}, pattern_size, size};
-  std::memcpy(node.pattern.data(), pattern, pattern_size);
+void Stream::fill(const aa_fill& what) {
+  FillNode node{static_cast<unsigned char*>(what.destination), {}, what.pattern_size, what.size};
+  std::memcpy(node.pattern.data(), what.pattern, what.pattern_size);
   submit(node);
 }
 
@@ -155,6 +153,7 @@ void Stream::host_call(void (*function)(void* user), void* user) { submit(HostCa
 
 void Stream::launch(abi::Kernel& kernel, const aa_launch& launch) {
   auto& own = static_cast<Kernel&>(kernel);
+  if (launch.cluster[0] != 0) throw abi::Failure(AA_UNIMPLEMENTED, "OpenCL launches no clusters of groups");
   if (launch.shared_bytes != 0) {
     throw abi::Failure(AA_INVALID_ARGUMENT,
                        "kernel " + own.name() + ": shared_bytes must be 0; OpenCL kernels declare their local memory");

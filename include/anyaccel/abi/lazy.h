@@ -1,0 +1,49 @@
+/* Extension "lazy", version 1: a driver that holds work back until it is released, to compile or submit it as a whole.
+ *
+ * Absent: everything that is enqueued starts by itself. Rules of a driver that has it:
+ *
+ *  - Items may wait until they are released. flush, stream_query, stream_synchronize, step_end and stream_destroy release all
+ *    items of the stream; event_query and event_synchronize those up to the record; device_synchronize those of every stream.
+ *  - Releasing an item releases what it waits for, on every stream. stream_wait_event itself releases nothing.
+ *  - At aa_device_props::queue_depth held items the driver releases by itself; it never refuses, and never waits for the host.
+ *  - Order includes overlap: held items whose ranges of bytes overlap keep their order where one of them writes. The host gives
+ *    freed addresses out at once, so two items may name the same address and mean different tensors.
+ *  - A failure when held work is compiled or submitted is a failure of that work while it runs (driver.h), also where the call
+ *    that released it was event_query.
+ *
+ * The host flushes before a thread waits for anything that is not a function of these tables, such as another process.
+ */
+#ifndef ANYACCEL_ABI_LAZY_H_
+#define ANYACCEL_ABI_LAZY_H_
+
+#include "anyaccel/abi/driver.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define AA_LAZY_EXTENSION "lazy"
+#define AA_LAZY_VERSION 1u
+
+typedef struct aa_step {
+  uint32_t struct_size;
+  uint32_t flags; /* none yet */
+  /* Two steps of the same key most likely make the same calls; a driver may look its compiled sequence up by it. */
+  uint64_t key;
+} aa_step;
+
+typedef struct aa_lazy_table {
+  AA_EXTENSION_HEAD;
+
+  /* T N S. Submits what is enqueued so far on the stream; does not wait for it. since 2.0 */
+  AA_CALL(flush, aa_stream* stream);
+  /* One pass of a program that repeats itself (a decode step) begins and ends on the stream; in between one thread enqueues
+   * there. Steps do not nest. step_end is marked S and flushes. since 2.0 */
+  AA_CALL(step_begin, aa_stream* stream, const aa_step* step);
+  AA_CALL(step_end, aa_stream* stream);
+} aa_lazy_table;
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* ANYACCEL_ABI_LAZY_H_ */

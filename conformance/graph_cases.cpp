@@ -51,11 +51,16 @@ void records_fills(const Context& c) {
   Memory memory(c, size);
   const Bytes before = pattern(size, 2);
   c.upload(memory.data(), before.data(), size);
-  unsigned char filling[2] = {7, 8};
+  auto filling = abi::sized<aa_fill>();
+  filling.destination = memory.data();
+  filling.size = size;
+  filling.pattern_size = 2;
+  filling.pattern[0] = 7;
+  filling.pattern[1] = 8;
   Stream recorder(c);
   Capture capture(c, table, recorder);
-  c.ok_or_unsupported(c.driver.fill_async(capture.stream(), memory.data(), filling, 2, size), "fill_async");
-  filling[0] = filling[1] = 99;  // borrowed for the call only, also while recording
+  c.ok_or_unsupported(c.driver.fill_async(capture.stream(), &filling), "fill_async");
+  filling.pattern[0] = filling.pattern[1] = 99;  // borrowed for the call only, also while recording
   const Graph graph(c, table, capture.end());
   expect_equal(c.download(memory.data(), size), before, "memory after recording a fill");
   graph.launch(c.stream);

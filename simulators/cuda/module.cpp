@@ -232,9 +232,12 @@ CUDA_FUNCTION(cuLaunchHostFunc, "cuLaunchHostFunc", 10000, Need::healthy,
   if (object == nullptr) return kInvalidHandle;
   Node node;
   node.what = current_function();
-  node.run = [function, user](Execution&) {
-    const CallbackScope scope;
-    function(user);
+  node.run = [function, user](Execution& execution) {
+    {
+      const CallbackScope scope;
+      function(user);
+    }
+    execution.ran_on_the_host();
   };
   return submit(*object, std::move(node));
 }

@@ -77,7 +77,7 @@ struct Command {
 class Execution {
  public:
   Execution(Engine& engine, Stream& stream, const Command& command, std::uint64_t number, std::uint64_t step,
-            const Clock& seen)
+            Clock& seen)
       : engine_(engine), stream_(stream), command_(command), number_(number), step_(step), seen_(seen) {}
 
   // The bytes as the engine reaches them; null after a violation. Memory that is not the engine's passes as it is.
@@ -88,6 +88,8 @@ class Execution {
   void launch(const KernelInfo& kernel, const std::vector<std::vector<char>>& values, const std::uint32_t groups[3]);
   void launch(const KernelInfo& kernel, const std::vector<std::vector<char>>& values, LaunchShape shape);
   bool launched() const { return launched_; }
+  // A function of the program has run: what the program had waited for when it returned comes before what follows it.
+  void ran_on_the_host();
 
   void fail(Status status) {
     if (failure_ == Status::ok) failure_ = status;
@@ -104,7 +106,7 @@ class Execution {
   const Command& command_;
   const std::uint64_t number_;  // of all commands
   const std::uint64_t step_;    // of the stream's
-  const Clock& seen_;
+  Clock& seen_;                 // what comes before the command
   Status failure_ = Status::ok;
   bool launched_ = false;
 };

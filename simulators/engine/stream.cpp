@@ -158,6 +158,11 @@ void Stream::execute(std::unique_lock<std::mutex>& lock, const Submission& submi
   engine_.changed_.notify_all();
 }
 
+void Execution::ran_on_the_host() {
+  const std::lock_guard lock(engine_.mutex_);
+  join(seen_, engine_.host_);
+}
+
 const char* Execution::read(const void* pointer, std::size_t bytes, bool any_device) {
   return reach(pointer, bytes, false, any_device);
 }

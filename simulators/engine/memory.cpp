@@ -15,7 +15,8 @@ namespace {
 
 // The thread sanitizer leaves programs 1.5 TiB of addresses for all mappings together.
 constexpr std::size_t kWindow = std::size_t{256} << 30;
-constexpr std::size_t kQuarantine = std::size_t{64} << 20;
+// Little enough that a program which allocates and frees in a loop soon stops growing.
+constexpr std::size_t kQuarantine = std::size_t{16} << 20;
 
 std::size_t round_up(std::size_t value, std::size_t to) { return (value + to - 1) / to * to; }
 

@@ -72,7 +72,7 @@ TEST(AbiLayout, EveryMemberHasItsVersion) {
 // The last pinned member must be the last one of the struct, or somebody appended without pinning.
 TEST(AbiLayout, NoMemberIsMissingFromTheList) {
   std::map<std::string, size_t> end;
-#define FIND_END(type, member, offset) end[#type] = (offset) + sizeof(type::member);
+#define FIND_END(type, member, offset) end[#type] = (offset) + sizeof(decltype(type::member));
   ANYACCEL_ABI_MEMBERS(FIND_END)
 #define CHECK_END(type, size)                   \
   EXPECT_LE(end[#type], size_t{size}) << #type; \

@@ -26,7 +26,6 @@
 namespace anyaccel::cpu {
 namespace {
 
-using testing::entry;
 using testing::OpCase;
 using testing::Random;
 using testing::TestTensor;

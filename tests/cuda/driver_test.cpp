@@ -340,7 +340,7 @@ TEST_F(CudaDriver, ALostContextIsReportedAlwaysInTheSameWords) {
       ok(d.table.fill_async(stream, memory, &value, 4, 4000));
       ok(d.table.stream_synchronize(stream));
       ok(d.table.fill_async(stream, memory, &value, 4, 4000));  // fails on the device
-      StatusRef(d.table.event_record(event, stream));           // may be the first to hear of it
+      release_status(d.table.event_record(event, stream));      // may be the first to hear of it
       const std::string first = refused(d.table.stream_synchronize(stream), AA_DEVICE_LOST);
       EXPECT_SAYS(first, row.text);
       EXPECT_SAYS(first, "cuda:0");

@@ -246,7 +246,7 @@ TEST(TokenizerModel, DamagedFilesAreRefused) {
   expect_contains(model_error(unknown_piece + piece("\xff", 1) + bpe), "not UTF-8");
   expect_contains(model_error(unknown_piece + piece("x", 6) + bpe), "byte piece");
   expect_contains(model_error(unknown_piece + field(2, {3 << 3, 2, '\x98', 2, 1})), "256 byte pieces");
-  expect_contains(model_error(field(1, field(1, "a") + std::string("\x15\x00\x00\xC0\x7F", 5)) + bpe), "no number");
+  expect_contains(model_error(field(1, field(1, "a") + std::string("\x15\x00\x00\xC0\x7F", 5)) + bpe), "not a number");
   model_error("\x0a\x7f");
   model_error(std::string(20, '\xff'));
   model_error("\x0b");

@@ -235,7 +235,7 @@ TEST_F(Detection, AmpScopesNest) {
     EXPECT_EQ(accelerator.amp_dtype(), DType::BF16);
   }
   EXPECT_EQ(accelerator.amp_dtype(), DType::None);
-  EXPECT_THROW(accelerator.amp(DType::I32), InvalidArgument);
+  EXPECT_THROW(static_cast<void>(accelerator.amp(DType::I32)), InvalidArgument);
 }
 
 TEST_F(Detection, LazyCallRunsWhenTheDeviceOpens) {

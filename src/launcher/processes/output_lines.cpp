@@ -11,7 +11,7 @@
 namespace anyaccel::launcher {
 namespace {
 
-constexpr size_t longest_line = size_t{1} << 20;
+constexpr size_t longest_output_line = size_t{1} << 20;
 constexpr size_t queue_limit = size_t{4} << 20;  // bytes; beyond it the processes have to wait
 constexpr size_t pipe_piece = 4096;              // size that poll() guarantees to accept without blocking
 
@@ -50,7 +50,7 @@ void OutputLines::take(Source& source, std::string_view text) {
     const std::string_view part = text.substr(0, end);
     source.line += part;
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    if (end != std::string_view::npos || source.line.size() >= longest_line) {
+    if (end != std::string_view::npos || source.line.size() >= longest_output_line) {
       queues_[source.target] += source.prefix + source.line + '\n';
       source.line.clear();
     }

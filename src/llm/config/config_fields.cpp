@@ -14,7 +14,6 @@ namespace {
 constexpr double max_theta = 1e15;
 constexpr double max_factor = 1e6;
 constexpr double min_theta = 1.0 + 1e-6;
-constexpr int64_t max_positions = int64_t{1} << 31;
 
 RopeType read_rope_type(const JsonRef& parameters) {
   const bool has_new_name = parameters.has("rope_type");

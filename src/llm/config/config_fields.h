@@ -13,6 +13,9 @@
 
 namespace anyaccel::llm {
 
+// The largest value of a field that counts positions.
+constexpr int64_t max_positions = int64_t{1} << 31;
+
 // Each returns `fallback` if the field is absent or null, and throws CheckpointError for another type or range.
 bool read_flag(const JsonRef& object, std::string_view key, bool fallback);
 int64_t read_whole(const JsonRef& object, std::string_view key, int64_t low, int64_t high, int64_t fallback);

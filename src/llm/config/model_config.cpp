@@ -21,7 +21,6 @@ constexpr int64_t max_layers = 1 << 14;
 constexpr int64_t max_heads = 1 << 14;
 constexpr int64_t max_head_dim = 1 << 14;
 constexpr int64_t max_vocab = int64_t{1} << 28;
-constexpr int64_t max_positions = int64_t{1} << 31;
 
 constexpr std::string_view supported = "llama, mistral, ministral, qwen2, qwen3";
 
@@ -97,7 +96,7 @@ ops::Activation read_activation(const JsonRef& root) {
   value->fail("one of " + names);
 }
 
-DType read_dtype(const JsonRef& root) {
+DType read_torch_dtype(const JsonRef& root) {
   const auto value = root.has("dtype") ? root.find("dtype") : root.find("torch_dtype");
   if (!value) return DType::None;
   std::string_view name = value->string();
@@ -249,7 +248,7 @@ ModelConfig read_config(const JsonRef& root) {
   config.tie_word_embeddings = read_flag(root, "tie_word_embeddings", false);
   read_biases(root, config);
   read_windows(root, config);
-  config.dtype = read_dtype(root);
+  config.dtype = read_torch_dtype(root);
   const bool llama_ids = config.family == Family::Llama || config.family == Family::Mistral;
   if (llama_ids) {
     config.bos_token_id = 1;

@@ -17,7 +17,7 @@ namespace anyaccel::llm {
 namespace {
 
 // A piece of a tensor, read and checked by one thread. It stays in the second-level cache in between.
-constexpr uint64_t piece_bytes = uint64_t{1} << 20;
+constexpr uint64_t read_piece_bytes = uint64_t{1} << 20;
 constexpr unsigned most_threads = 16;
 
 struct Piece {
@@ -81,8 +81,8 @@ TensorCheck scan_checkpoint(const Checkpoint& checkpoint, const std::unordered_m
     finding.shape.assign(view.shape.begin(), view.shape.end());
     finding.dtype = view.dtype;
     if (const auto use = uses.find(name); use != uses.end()) finding.wanted = use->second.dtype;
-    for (uint64_t begin = 0; begin < view.bytes; begin += piece_bytes) {
-      pieces.push_back({all.size(), begin, std::min(piece_bytes, view.bytes - begin)});
+    for (uint64_t begin = 0; begin < view.bytes; begin += read_piece_bytes) {
+      pieces.push_back({all.size(), begin, std::min(read_piece_bytes, view.bytes - begin)});
     }
     check.bytes += view.bytes;
     all.push_back(std::move(finding));
@@ -94,7 +94,7 @@ TensorCheck scan_checkpoint(const Checkpoint& checkpoint, const std::unordered_m
   std::mutex results_mutex;
   std::atomic<size_t> next{0};
   on_all_cores(pieces.size(), [&] {
-    std::vector<std::byte> buffer(piece_bytes);
+    std::vector<std::byte> buffer(read_piece_bytes);
     for (size_t i = next++; i < pieces.size(); i = next++) {
       const Piece& piece = pieces[i];
       TensorView part = *views[piece.tensor];

@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Number of bytes that are generated and written at a time.
-constexpr size_t piece_bytes = size_t{4} << 20;
+constexpr size_t written_piece_bytes = size_t{4} << 20;
 
 JsonValue config_json(const ModelShape& shape, DType dtype) {
   const char* architecture = shape.family == "mistral" ? "MistralForCausalLM"
@@ -119,8 +119,8 @@ void write_weights(const std::vector<TensorSlot>& slots, const fs::path& path, c
 
   const RandomWeights random(options.seed, options.dtype, made_up_standard_deviation);
   const size_t element = dtype_size(options.dtype);
-  const size_t piece_values = piece_bytes / element;
-  std::vector<std::byte> piece(piece_bytes);
+  const size_t piece_values = written_piece_bytes / element;
+  std::vector<std::byte> piece(written_piece_bytes);
   for (size_t i = 0; i < slots.size(); ++i) {
     const auto count = static_cast<uint64_t>(slots[i].shape.numel());
     for (uint64_t first = 0; first < count; first += piece_values) {

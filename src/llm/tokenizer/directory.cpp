@@ -36,7 +36,7 @@ class TokenizerDirectory {
 namespace {
 
 constexpr size_t max_tokenizer_bytes = 512 << 20;
-constexpr size_t max_config_bytes = 16 << 20;
+constexpr size_t max_settings_bytes = 16 << 20;
 
 constexpr std::string_view qwen2_pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|)"
@@ -308,10 +308,10 @@ TokenizerFiles read_tokenizer_files(const std::filesystem::path& dir) {
   TokenizerFiles files;
   files.tokenizer_json = read("tokenizer.json", max_tokenizer_bytes);
   if (!files.tokenizer_json) files.tokenizer_model = read("tokenizer.model", max_tokenizer_bytes);
-  files.tokenizer_config = read("tokenizer_config.json", max_config_bytes);
-  files.special_tokens_map = read("special_tokens_map.json", max_config_bytes);
-  files.added_tokens = read("added_tokens.json", max_config_bytes);
-  files.config = read("config.json", max_config_bytes);
+  files.tokenizer_config = read("tokenizer_config.json", max_settings_bytes);
+  files.special_tokens_map = read("special_tokens_map.json", max_settings_bytes);
+  files.added_tokens = read("added_tokens.json", max_settings_bytes);
+  files.config = read("config.json", max_settings_bytes);
   return files;
 }
 

@@ -59,7 +59,7 @@ ANYACCEL_FUSED_OPS(ANYACCEL_OP_ROW)
 extern const std::array<OpSchema, op_count> kSchemas;
 
 template <Op op>
-void check(const aa_op_call& call) {
+void check_as(const aa_op_call& call) {
   static constexpr auto& kTensors = Row<op>::kTensors;
   // Inputs before outputs, so that messages speak of what the caller passed in: "to match the last dimension of "x"".
   static constexpr auto kOrder = [] {
@@ -93,7 +93,7 @@ constexpr OpSchema schema() {
   const auto& tensors = Row<op>::kTensors;
   // "linear_multi" takes 1 to 4 weights.
   const uint32_t min_tensors = op == Op::LinearMulti ? 4 : static_cast<uint32_t>(tensors.size());
-  return {op_name(op), tensors, min_tensors, params_size, &check<op>};
+  return {op_name(op), tensors, min_tensors, params_size, &check_as<op>};
 }
 
 #define ANYACCEL_OP_SCHEMA(op, ...) schema<Op::op>(),

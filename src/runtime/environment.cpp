@@ -13,6 +13,7 @@
 #include "anyaccel/log.h"
 #include "base/nearest_name.h"
 #include "runtime/builtins.h"
+#include "runtime/driver/driver_options.h"
 
 namespace anyaccel {
 
@@ -23,6 +24,7 @@ void check_environment() {
     const char* value = std::getenv(variable.name);
     if (value && *value && variable.check) variable.check();
   }
+  for (const BuiltinDriver& driver : builtin_drivers()) known.push_back(options_variable(driver.name));
   // Plugins have variables of their own, so a name that is near none is left alone.
   for (char** entry = environ; *entry; ++entry) {
     const std::string_view text = *entry;

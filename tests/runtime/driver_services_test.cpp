@@ -11,6 +11,7 @@
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "base/files.h"
 #include "runtime/driver/driver_options.h"
 #include "runtime/driver/driver_table.h"
 #include "runtime/driver/host_services.h"
@@ -246,7 +247,8 @@ TEST_F(DriverServices, UnknownAndMalformedSettingsAreErrors) {
 }
 
 TEST_F(DriverServices, TheCacheFolderIsTheDriversOwn) {
-  const std::string top = testing::TempDir() + "driver_services_cache";
+  const TemporaryFolder folder("services-test");
+  const std::string top = folder.file("cache");
   setenv("ANYACCEL_CACHE_DIR", top.c_str(), 1);
   table();
   const aa_host* host = services_for("services");

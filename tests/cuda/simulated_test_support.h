@@ -130,7 +130,7 @@ inline std::string refused(aa_status* status, aa_code code) {
 inline bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 #define EXPECT_SAYS(text, part)              \
   do {                                       \
-    const std::string& said_ = (text);       \
+    const std::string said_ = (text);        \
     EXPECT_TRUE(says(said_, part)) << said_; \
   } while (false)
 

@@ -111,8 +111,10 @@ typedef struct aa_probe {
 #define AA_CAP_KERNELS (1ull << 10)           /* module_load, kernel_get and kernel_launch work */
 #define AA_CAP_TRITON (1ull << 11)            /* the Triton language has a back end for this device */
 #define AA_CAP_IS_HOST (1ull << 12)           /* the host itself: host coherent, and its name has no index */
-#define AA_CAP_WANTS_MEMORY (1ull << 13) /* the host fills members called `memory` and `memories`; else they are NULL */
-#define AA_CAP_GRID_ONLY (1ull << 14)    /* kernels have no threads below a block: aa_launch::block is 0,0,0 */
+/* The host fills members called `memory` and `memories`; else they are NULL. In this draft the host does not do so yet, and a
+ * driver finds its own object by the address. */
+#define AA_CAP_WANTS_MEMORY (1ull << 13)
+#define AA_CAP_GRID_ONLY (1ull << 14) /* kernels have no threads below a block: aa_launch::block is 0,0,0 */
 
 typedef struct aa_device_props {
   uint32_t struct_size;
@@ -302,7 +304,8 @@ typedef struct aa_driver {
   const aa_option_info* options;
   uint32_t option_count;
   uint32_t abi_draft; /* AA_ABI_DRAFT of these headers */
-  /* Detection takes the usable driver of the highest priority. Those built into anyaccel have 0 (cpu) to 99. since 2.0 */
+  /* Meant for detection, which does not read it in this draft: plugins come before built-in drivers, in the order of their
+   * paths. Drivers built into anyaccel have 0 to 99. since 2.0 */
   int32_t priority;
   uint32_t flags; /* none yet */
   void* self;     /* the first argument of every function below */

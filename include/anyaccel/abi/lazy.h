@@ -11,7 +11,9 @@
  *  - A failure when held work is compiled or submitted is a failure of that work while it runs (driver.h), also where the call
  *    that released it was event_query.
  *
- * The host flushes before a thread waits for anything that is not a function of these tables, such as another process.
+ * The host is to flush before a thread waits for anything that is not a function of these tables, such as another process, and
+ * to mark steps. In this draft it does neither yet: its own waits (query, synchronize) release work, those of collectives
+ * over host memory go through them.
  */
 #ifndef ANYACCEL_ABI_LAZY_H_
 #define ANYACCEL_ABI_LAZY_H_

@@ -54,9 +54,10 @@ using OpBuilderFactory = std::function<std::unique_ptr<OpBuilder>()>;
 
 // The recipe by which a user's own op is compiled for this accelerator; build_extension returns it.
 struct BuildExtension {
-  std::string compiler;                   // CXX, or "c++"
-  std::vector<std::string> flags;         // language and position-independent code
-  std::vector<std::string> include_dirs;  // where anyaccel's headers lie
+  std::string compiler;                   // the driver's, else CXX, or "c++"
+  std::vector<std::string> flags;         // language, position-independent code, and the driver's
+  std::vector<std::string> include_dirs;  // the driver's, and where anyaccel's headers lie
+  std::vector<std::string> link_flags;    // the driver's
 };
 
 // The handles that calls of a driver's own collectives need; collectives returns them.
@@ -250,6 +251,8 @@ class Accelerator {
   // -- op builders --
   // Where this accelerator's op sources lie.
   virtual std::string op_builder_dir() const = 0;
+  // The names that create_op_builder() knows: known_op_builders(), and those that the driver brings.
+  virtual std::vector<std::string> op_builder_names() const;
   // A builder for a known name (one whose load() explains itself when the accelerator lacks the op); null for an
   // unknown.
   virtual std::unique_ptr<OpBuilder> create_op_builder(std::string_view builder_name) = 0;

@@ -137,6 +137,7 @@ class DriverAccelerator : public Accelerator {
   std::string communication_backend_version() const override;
 
   std::string op_builder_dir() const override;
+  std::vector<std::string> op_builder_names() const override;
   std::unique_ptr<OpBuilder> create_op_builder(std::string_view builder_name) override;
   OpBuilderFactory get_op_builder(std::string_view builder_name) override;
   BuildExtension build_extension() const override;

@@ -66,6 +66,7 @@ struct BuildPlan {
   std::vector<std::string> nvcc_args;      // for *.cu
   std::vector<std::string> ldflags;        // LDFLAGS included
   std::string target;                      // instruction set: "avx512", "avx2", "baseline"
+  std::string compiler;                    // command for C and C++; empty: CXX, else c++, g++ or clang++
 };
 
 class OpBuilder {
@@ -102,6 +103,9 @@ class OpBuilder {
   virtual std::string folder() const;
   // The complete recipe. Throws UnavailableError when a source is missing.
   virtual BuildPlan builder() const;
+  // Lets the recipe begin with the accelerator's build_extension(): its compiler, flags and folders, then this builder's
+  // own. create_op_builder() does so for builders that are not anyaccel's own. The accelerator must outlive the builder.
+  void build_for(const Accelerator& accelerator) { accelerator_ = &accelerator; }
 
   // load(), as the wrapper class. Throws InvalidArgument when the library is of another kind.
   template <class Wrapper>
@@ -120,6 +124,7 @@ class OpBuilder {
 
  private:
   [[noreturn]] void throw_wrong_wrapper() const;
+  const Accelerator* accelerator_ = nullptr;  // null: the recipe begins with the host's toolchain
 };
 
 // An op in C++ that is compiled where it runs. Its functions are those marked AA_OP (anyaccel/op_source.h).
@@ -141,10 +146,12 @@ class HostOpBuilder : public OpBuilder {
   std::shared_ptr<OpLibrary> jit_load() override;
   // "-std=c++20", "-O3", "-fno-math-errno", ...
   std::vector<std::string> cxx_args() const override;
+  // Wraps loaded functions in the op's class; returns them as they are unless overridden.
+  virtual std::shared_ptr<OpLibrary> make_library(std::shared_ptr<HostOpLibrary> code) { return code; }
 
  protected:
-  // Wraps the loaded functions in the op's class; returns them as they are unless overridden.
-  virtual std::shared_ptr<OpLibrary> make_library(std::shared_ptr<HostOpLibrary> code) { return code; }
+  // The absolute path of a library that was compiled beforehand and is loaded as it is; empty, the default, for none.
+  virtual std::string ready_library() const { return {}; }
   // The object that a wrapper belongs to, besides the builder's name: load() gives the same wrapper for the same
   // context.
   virtual const void* wrapper_context() const { return nullptr; }
@@ -155,7 +162,7 @@ class HostOpBuilder : public OpBuilder {
 };
 
 // Every builder name that anyaccel knows ("CPUAdamBuilder", ...), whether or not an accelerator has it yet, and those
-// that were registered.
+// that were registered. Accelerator::op_builder_names() adds those of the accelerator's driver.
 std::vector<std::string> known_op_builders();
 
 // Makes create_op_builder() and build-ops know a builder of the program's or an extension's own. InvalidArgument when

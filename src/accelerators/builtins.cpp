@@ -121,6 +121,10 @@ std::unique_ptr<PortableOps> make_portable_ops(DriverAccelerator& accelerator) {
   return ops::portable::make_portable_ops(accelerator);
 }
 
+std::unique_ptr<OpBuilder> make_driver_op_builder(const DriverOpBuilder& builder, DriverAccelerator& accelerator) {
+  return ops::make_driver_op_builder(builder, accelerator);
+}
+
 std::span<const ops::SourceLanguage> ops::source_languages() {
   static constexpr SourceLanguage languages[] = {
       {".cu", cuda::nvcc, cuda::nvcc_flags, cuda::nvcc_command, cuda::nvcc_link_flags},

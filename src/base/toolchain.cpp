@@ -15,12 +15,21 @@
 
 namespace anyaccel {
 
-std::vector<std::string> cxx_command() {
-  const char* asked = std::getenv("CXX");
-  if (asked && *asked) {
-    std::vector<std::string> command = split_words(asked, "CXX");
+std::vector<std::string> cxx_command(const std::string& asked) {
+  if (!asked.empty()) {
+    std::vector<std::string> command = split_words(asked, "the compiler of the accelerator");
     if (command.empty() || find_program(command[0]).empty()) {
-      throw UnavailableError("CXX=" + std::string(asked) +
+      throw UnavailableError(
+          "the accelerator builds its ops with \"" + asked +
+          "\", which names no program in PATH that can be executed; install it, or add its folder to PATH");
+    }
+    return command;
+  }
+  const char* variable = std::getenv("CXX");
+  if (variable && *variable) {
+    std::vector<std::string> command = split_words(variable, "CXX");
+    if (command.empty() || find_program(command[0]).empty()) {
+      throw UnavailableError("CXX=" + std::string(variable) +
                              " names no program that can be executed; set it to a C++20 compiler or unset it");
     }
     return command;

@@ -46,7 +46,7 @@ std::vector<Op> survey(const std::vector<std::string>& names) {
   const bool all = switch_of("DS_BUILD_OPS").value_or(true);
   std::vector<Op> ops;
   std::vector<std::string> unknown = names;
-  for (const std::string& builder_name : known_op_builders()) {
+  for (const std::string& builder_name : get_accelerator()->op_builder_names()) {
     Op op;
     op.builder = get_accelerator()->create_op_builder(builder_name);
     op.compatible = op.builder->is_compatible(&op.reason);

@@ -142,7 +142,7 @@ JsonValue collect() {
   }
   info["plugin_errors"] = report.plugin_errors;
   for (int i = 0; i < accelerator.device_count(); ++i) info["devices"].push_back(device_json(accelerator, i));
-  for (const std::string& name : known_op_builders()) {
+  for (const std::string& name : accelerator.op_builder_names()) {
     std::string reason;
     const auto builder = accelerator.create_op_builder(name);
     const bool compatible = builder->is_compatible(&reason);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "anyaccel/op_builder.h"
+#include "runtime/driver/driver_op_builders.h"
 #include "runtime/included_op_builder.h"
 
 namespace anyaccel::ops {
@@ -39,6 +40,9 @@ template <class Wrapper>
 std::string BundledOpBuilder<Wrapper>::folder() const {
   return bundled_sources_dir();
 }
+
+// See runtime/driver/driver_op_builders.h.
+std::unique_ptr<OpBuilder> make_driver_op_builder(const DriverOpBuilder& entry, DriverAccelerator& accelerator);
 
 // "InferenceBuilder": loads ops::Inference. Every accelerator has it, because each op falls back to the CPU.
 std::unique_ptr<OpBuilder> make_inference_builder(Accelerator& accelerator);

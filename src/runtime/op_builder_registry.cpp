@@ -73,6 +73,8 @@ std::vector<std::string> known_op_builders() {
   return names;
 }
 
+std::vector<std::string> Accelerator::op_builder_names() const { return known_op_builders(); }
+
 bool is_known_op_builder(std::string_view builder_name) {
   if (find_builtin_op_builder(builder_name)) return true;
   std::lock_guard lock(registered().mutex);
@@ -88,7 +90,9 @@ std::unique_ptr<OpBuilder> make_op_builder(std::string_view builder_name, Accele
       const auto own = registered().make.find(builder_name);
       if (own != registered().make.end()) make = own->second;
     }
-    return make ? make(accelerator) : nullptr;
+    std::unique_ptr<OpBuilder> made = make ? make(accelerator) : nullptr;
+    if (made) made->build_for(accelerator);
+    return made;
   }
   if (!builder->make) return std::make_unique<MissingOpBuilder>(builder->name, accelerator.name());
   return builder->make(accelerator);

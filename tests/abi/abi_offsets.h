@@ -134,6 +134,23 @@
   X(aa_launch, argument_sizes, 64) \
   X(aa_launch, argument_kinds, 72) \
   X(aa_launch, memories, 80) \
+  X(aa_op_builder, struct_size, 0) \
+  X(aa_op_builder, flags, 4) \
+  X(aa_op_builder, name, 8) \
+  X(aa_op_builder, folder, 16) \
+  X(aa_op_builder, language, 24) \
+  X(aa_op_builder, library, 32) \
+  X(aa_op_builder, sources, 40) \
+  X(aa_op_builder, include_dirs, 48) \
+  X(aa_op_builder, compile_flags, 56) \
+  X(aa_op_builder, link_flags, 64) \
+  X(aa_toolchain, struct_size, 0) \
+  X(aa_toolchain, flags, 4) \
+  X(aa_toolchain, compiler, 8) \
+  X(aa_toolchain, ops_dir, 16) \
+  X(aa_toolchain, compile_flags, 24) \
+  X(aa_toolchain, include_dirs, 32) \
+  X(aa_toolchain, link_flags, 40) \
   X(aa_driver, struct_size, 0) \
   X(aa_driver, abi_version, 4) \
   X(aa_driver, name, 8) \
@@ -148,40 +165,42 @@
   X(aa_driver, abi_draft, 76) \
   X(aa_driver, priority, 80) \
   X(aa_driver, flags, 84) \
-  X(aa_driver, self, 88) \
-  X(aa_driver, probe, 96) \
-  X(aa_driver, initialize, 104) \
-  X(aa_driver, shutdown, 112) \
-  X(aa_driver, query_extension, 120) \
-  X(aa_driver, device_count, 128) \
-  X(aa_driver, device_props, 136) \
-  X(aa_driver, device_open, 144) \
-  X(aa_driver, device_close, 152) \
-  X(aa_driver, device_synchronize, 160) \
-  X(aa_driver, device_memory_info, 168) \
-  X(aa_driver, device_native, 176) \
-  X(aa_driver, mem_alloc, 184) \
-  X(aa_driver, mem_free, 192) \
-  X(aa_driver, mem_query, 200) \
-  X(aa_driver, copy_async, 208) \
-  X(aa_driver, fill_async, 216) \
-  X(aa_driver, stream_create, 224) \
-  X(aa_driver, stream_destroy, 232) \
-  X(aa_driver, stream_query, 240) \
-  X(aa_driver, stream_synchronize, 248) \
-  X(aa_driver, stream_wait_event, 256) \
-  X(aa_driver, stream_native, 264) \
-  X(aa_driver, stream_host_call, 272) \
-  X(aa_driver, event_create, 280) \
-  X(aa_driver, event_destroy, 288) \
-  X(aa_driver, event_record, 296) \
-  X(aa_driver, event_query, 304) \
-  X(aa_driver, event_synchronize, 312) \
-  X(aa_driver, event_elapsed, 320) \
-  X(aa_driver, module_load, 328) \
-  X(aa_driver, module_unload, 336) \
-  X(aa_driver, kernel_get, 344) \
-  X(aa_driver, kernel_launch, 352) \
+  X(aa_driver, op_builders, 88) \
+  X(aa_driver, toolchain, 96) \
+  X(aa_driver, self, 104) \
+  X(aa_driver, probe, 112) \
+  X(aa_driver, initialize, 120) \
+  X(aa_driver, shutdown, 128) \
+  X(aa_driver, query_extension, 136) \
+  X(aa_driver, device_count, 144) \
+  X(aa_driver, device_props, 152) \
+  X(aa_driver, device_open, 160) \
+  X(aa_driver, device_close, 168) \
+  X(aa_driver, device_synchronize, 176) \
+  X(aa_driver, device_memory_info, 184) \
+  X(aa_driver, device_native, 192) \
+  X(aa_driver, mem_alloc, 200) \
+  X(aa_driver, mem_free, 208) \
+  X(aa_driver, mem_query, 216) \
+  X(aa_driver, copy_async, 224) \
+  X(aa_driver, fill_async, 232) \
+  X(aa_driver, stream_create, 240) \
+  X(aa_driver, stream_destroy, 248) \
+  X(aa_driver, stream_query, 256) \
+  X(aa_driver, stream_synchronize, 264) \
+  X(aa_driver, stream_wait_event, 272) \
+  X(aa_driver, stream_native, 280) \
+  X(aa_driver, stream_host_call, 288) \
+  X(aa_driver, event_create, 296) \
+  X(aa_driver, event_destroy, 304) \
+  X(aa_driver, event_record, 312) \
+  X(aa_driver, event_query, 320) \
+  X(aa_driver, event_synchronize, 328) \
+  X(aa_driver, event_elapsed, 336) \
+  X(aa_driver, module_load, 344) \
+  X(aa_driver, module_unload, 352) \
+  X(aa_driver, kernel_get, 360) \
+  X(aa_driver, kernel_launch, 368) \
   X(aa_graph_table, struct_size, 0) \
   X(aa_graph_table, version, 4) \
   X(aa_graph_table, self, 8) \
@@ -366,7 +385,9 @@
   X(aa_module_params, 32) \
   X(aa_kernel_info, 16) \
   X(aa_launch, 88) \
-  X(aa_driver, 360) \
+  X(aa_op_builder, 72) \
+  X(aa_toolchain, 48) \
+  X(aa_driver, 376) \
   X(aa_graph_table, 64) \
   X(aa_register, 24) \
   X(aa_registration, 24) \

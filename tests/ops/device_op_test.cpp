@@ -189,6 +189,31 @@ TEST_F(DeviceOpTest, CompilesOnceLoadsAndLaunches) {
   EXPECT_EQ(compilations, 1);
 }
 
+TEST_F(DeviceOpTest, ADriverBringsKernelsOfItsOwn) {
+  static constexpr const char* sources[] = {"scale.cpp", nullptr};
+  static constexpr const char* flags[] = {"-DEXTRA=4", nullptr};
+  const std::string where = folder.path().string();
+  aa_op_builder entry = abi::sized<aa_op_builder>();
+  entry.name = "OwnScaleBuilder";
+  entry.folder = where.c_str();
+  entry.language = "c++";
+  entry.sources = sources;
+  entry.compile_flags = flags;
+  const aa_op_builder* const list[] = {&entry, nullptr};
+  aa_driver raw = *abi::driver_query<ToyDriver>(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services());
+  raw.op_builders = list;
+  DriverAccelerator brings(complete_table(&raw, "test"));
+  const auto builder = brings.create_op_builder("OwnScaleBuilder");
+  ASSERT_TRUE(builder);
+  EXPECT_TRUE(builder->is_compatible());
+  EXPECT_FALSE(builder->is_built());
+  const float values[4] = {1, 2, 3, 4};
+  const Tensor x = Tensor::from_host(values, {4}, DType::F32, brings.device());
+  builder->load_as<DeviceOpLibrary>()->kernel("scale").launch({.grid = {1}, .block = {4}}, x, 4, 10.0f);
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{14.5f, 24.5f, 34.5f, 44.5f}));
+  EXPECT_TRUE(builder->is_built());
+}
+
 TEST_F(DeviceOpTest, CompilesAnewWhenAnythingChanges) {
   ScaleBuilder builder(toy, folder.path());
   run(builder);

@@ -85,19 +85,20 @@ static aa_status* broken_stream(void* self, aa_stream* stream) {
 }
 
 /* An initializer: BROKEN_TABLE("name", its probe) */
-#define BROKEN_TABLE(driver_name, probe_function)                                                                    \
-  {                                                                                                                  \
-    .struct_size = sizeof(aa_driver), .abi_version = AA_ABI_CURRENT, .name = driver_name, .vendor = "tests",         \
-    .version = "1", .sanitizer = "", .communication_backend = "", .visible_devices_env = "",                         \
-    .export_env_prefixes = "", .options = 0, .option_count = 0, .abi_draft = AA_ABI_DRAFT, .priority = 100,          \
-    .flags = 0, .self = 0, .probe = probe_function, .initialize = broken_initialize, .shutdown = broken_instance,    \
-    .query_extension = 0, .device_count = broken_count, .device_props = broken_props, .device_open = broken_open,    \
-    .device_close = broken_device, .device_synchronize = broken_device, .device_memory_info = 0, .device_native = 0, \
-    .mem_alloc = broken_alloc, .mem_free = broken_free, .mem_query = 0, .copy_async = broken_copy, .fill_async = 0,  \
-    .stream_create = broken_create, .stream_destroy = broken_stream, .stream_query = 0,                              \
-    .stream_synchronize = broken_stream, .stream_wait_event = 0, .stream_native = 0, .stream_host_call = 0,          \
-    .event_create = 0, .event_destroy = 0, .event_record = 0, .event_query = 0, .event_synchronize = 0,              \
-    .event_elapsed = 0, .module_load = 0, .module_unload = 0, .kernel_get = 0, .kernel_launch = 0                    \
+#define BROKEN_TABLE(driver_name, probe_function)                                                                      \
+  {                                                                                                                    \
+    .struct_size = sizeof(aa_driver), .abi_version = AA_ABI_CURRENT, .name = driver_name, .vendor = "tests",           \
+    .version = "1", .sanitizer = "", .communication_backend = "", .visible_devices_env = "",                           \
+    .export_env_prefixes = "", .options = 0, .option_count = 0, .abi_draft = AA_ABI_DRAFT, .priority = 100,            \
+    .flags = 0, .op_builders = 0, .toolchain = 0, .self = 0, .probe = probe_function, .initialize = broken_initialize, \
+    .shutdown = broken_instance, .query_extension = 0, .device_count = broken_count, .device_props = broken_props,     \
+    .device_open = broken_open, .device_close = broken_device, .device_synchronize = broken_device,                    \
+    .device_memory_info = 0, .device_native = 0, .mem_alloc = broken_alloc, .mem_free = broken_free, .mem_query = 0,   \
+    .copy_async = broken_copy, .fill_async = 0, .stream_create = broken_create, .stream_destroy = broken_stream,       \
+    .stream_query = 0, .stream_synchronize = broken_stream, .stream_wait_event = 0, .stream_native = 0,                \
+    .stream_host_call = 0, .event_create = 0, .event_destroy = 0, .event_record = 0, .event_query = 0,                 \
+    .event_synchronize = 0, .event_elapsed = 0, .module_load = 0, .module_unload = 0, .kernel_get = 0,                 \
+    .kernel_launch = 0                                                                                                 \
   }
 
 #endif /* ANYACCEL_TESTS_PLUGINS_BROKEN_H_ */

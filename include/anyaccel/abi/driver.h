@@ -64,6 +64,7 @@
 #define ANYACCEL_ABI_DRIVER_H_
 
 #include "anyaccel/abi/base.h"
+#include "anyaccel/abi/op_builders.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -308,7 +309,11 @@ typedef struct aa_driver {
    * paths. Drivers built into anyaccel have 0 to 99. since 2.0 */
   int32_t priority;
   uint32_t flags; /* none yet */
-  void* self;     /* the first argument of every function below */
+  /* The plugin's libraries of ops, a list that ends with NULL; NULL: none. since 2.0 */
+  const aa_op_builder* const* op_builders;
+  /* How host ops are compiled for this accelerator; NULL: as for the host. since 2.0 */
+  const aa_toolchain* toolchain;
+  void* self; /* the first argument of every function below */
 
   /* -- life ------------------------------------------------------------------------------------------------------- */
 

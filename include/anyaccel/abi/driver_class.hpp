@@ -65,8 +65,8 @@ class Failure : public std::exception {
   throw Failure(AA_UNIMPLEMENTED, std::string(function) + " is not implemented by this driver");
 }
 
-// Fixed facts of the table; see aa_driver. All must be literals. `sanitizer` is filled in when left null. `options` is an array
-// with static lifetime.
+// Fixed facts of the table; see aa_driver. All must be literals, and what is pointed to lives until the process ends.
+// `sanitizer` is filled in when left null.
 struct DriverFacts {
   const char* name = nullptr;
   const char* vendor = "";
@@ -78,6 +78,8 @@ struct DriverFacts {
   const aa_option_info* options = nullptr;
   uint32_t option_count = 0;
   int32_t priority = 100;  // before those that are built into anyaccel
+  const aa_op_builder* const* op_builders = nullptr;
+  const aa_toolchain* toolchain = nullptr;
 };
 
 // Extension tables that a driver offers; what Driver::extensions returns, joined with |.

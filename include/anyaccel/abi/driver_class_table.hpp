@@ -400,6 +400,8 @@ constexpr aa_driver Emitted<DriverType>::table = {
     .abi_draft = AA_ABI_DRAFT,
     .priority = DriverType::facts.priority,
     .flags = 0,
+    .op_builders = DriverType::facts.op_builders,
+    .toolchain = DriverType::facts.toolchain,
     .self = nullptr,
 
     .probe =

@@ -220,7 +220,7 @@ bool comes_with_compiler(const std::string& header) {
 
 std::string describe(const BuildPlan& plan, const std::vector<std::string>& headers, const std::string& library,
                      const std::string& library_hash) {
-  const std::string compiler = cxx_command()[0];
+  const std::string compiler = cxx_command(plan.compiler)[0];
   std::ostringstream text;
   text << entry_magic << "\nlibrary " << library << "\nhash " << library_hash << "\nop " << plan.op_name << "\ntarget "
        << plan.target << "\ncompiler " << compiler_identity(compiler) << "\nversion " << compiler_version(compiler)
@@ -261,7 +261,7 @@ LibraryImage image_of(const fs::path& file) {
 std::string compiler_suffix(const BuildPlan& plan) {
   try {
     Hash hash;
-    for (const std::string& part : cxx_command()) hash.add(compiler_identity(part));
+    for (const std::string& part : cxx_command(plan.compiler)) hash.add(compiler_identity(part));
     for (const std::string& source : plan.sources) {
       if (const SourceLanguage* language = language_of(source)) hash.add(compiler_identity(language->compiler()));
     }

@@ -71,7 +71,7 @@ void run_step(const BuildPlan& plan, const std::vector<std::string>& command) {
 
 std::vector<std::string> compile_library(const BuildPlan& plan, const std::filesystem::path& work,
                                          const std::filesystem::path& output) {
-  const std::vector<std::string> compiler = cxx_command();
+  const std::vector<std::string> compiler = cxx_command(plan.compiler);
   std::vector<std::string> includes;
   for (const std::string& path : plan.include_paths) includes.push_back("-I" + path);
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <tuple>
 
 #include "anyaccel/error.h"
@@ -12,6 +13,7 @@
 #include "anyaccel/op_builder.h"
 #include "base/cache_dir.h"
 #include "base/toolchain.h"
+#include "base/trusted_path.h"
 #include "ops/build/build_cache.h"
 #include "ops/build/prebuilt.h"
 #include "ops/build/source_languages.h"
@@ -82,6 +84,26 @@ std::shared_ptr<HostOpLibrary> build_and_open(const BuildPlan& plan) {
   throw BuildError("op \"" + plan.op_name + "\" was built, but its library does not load: " + error);
 }
 
+// A library that was compiled beforehand; nothing when it is not there. Throws UnavailableError for one that others can
+// change.
+std::optional<std::string> ready_file(const OpBuilder& builder, const std::string& file) {
+  if (file.empty()) return {};
+  const TrustedPath found = open_trusted_file(file, Trust::program);
+  if (found.state == TrustedPath::State::missing) return {};
+  if (!found.ok()) {
+    throw UnavailableError(builder.name() + ": its library is not loaded, because " + found.reason +
+                           (found.cure.empty() ? "" : ". Cure: " + found.cure));
+  }
+  return found.path.string();
+}
+
+[[noreturn]] void throw_not_ready(const OpBuilder& builder, const std::string& library) {
+  throw UnavailableError(builder.name() + ": " +
+                         (library.empty()
+                              ? "it names no sources"
+                              : "its library " + library + " is not there, and it has no sources to compile"));
+}
+
 }  // namespace
 
 std::vector<std::string> HostOpBuilder::cxx_args() const {
@@ -91,6 +113,7 @@ std::vector<std::string> HostOpBuilder::cxx_args() const {
 
 bool HostOpBuilder::is_built() const {
   try {
+    if (ready_file(*this, ready_library())) return true;
     const BuildPlan plan = builder();
     return ops::find_prebuilt(plan) || the_cache().find(plan);
   } catch (const Error&) {
@@ -100,9 +123,11 @@ bool HostOpBuilder::is_built() const {
 
 bool HostOpBuilder::is_compatible(std::string* reason) const {
   try {
+    if (ready_file(*this, ready_library())) return true;
     const BuildPlan plan = builder();
+    if (plan.sources.empty()) throw_not_ready(*this, ready_library());
     if (ops::find_prebuilt(plan) || the_cache().find(plan)) return true;
-    cxx_command();
+    cxx_command(plan.compiler);
     for (const std::string& source : plan.sources) {
       if (const ops::SourceLanguage* language = ops::language_of(source)) language->compiler();
     }
@@ -129,16 +154,26 @@ std::shared_ptr<OpLibrary> HostOpBuilder::wrapper_of(std::shared_ptr<HostOpLibra
 }
 
 std::shared_ptr<OpLibrary> HostOpBuilder::load() {
-  const BuildPlan plan = builder();
-  if (const auto prebuilt = ops::find_prebuilt(plan)) {
-    std::string error;
-    // Nobody but who installed the program can change it, so its own name is good enough, and ranks share its pages.
-    const auto open = [&] {
-      void* handle = dlopen(prebuilt->c_str(), RTLD_NOW | RTLD_LOCAL);
+  std::string error;
+  // Nobody but who installed the program can change these files, so their own names are good enough, and ranks share
+  // their pages.
+  const auto open_installed = [&](const std::string& file) {
+    return open_library(file, error, [&] {
+      void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
       if (!handle) error = dlerror();
       return handle;
-    };
-    if (auto code = open_library(*prebuilt, error, open)) return wrapper_of(std::move(code));
+    });
+  };
+  if (const auto ready = ready_file(*this, ready_library())) {
+    if (auto code = open_installed(*ready)) return wrapper_of(std::move(code));
+    if (sources().empty()) throw UnavailableError(name() + ": the library " + *ready + " does not load here: " + error);
+    log_warning(name() + ": the library " + *ready + " does not load here (" + error +
+                "); compiling its sources instead");
+  }
+  const BuildPlan plan = builder();
+  if (plan.sources.empty()) throw_not_ready(*this, ready_library());
+  if (const auto prebuilt = ops::find_prebuilt(plan)) {
+    if (auto code = open_installed(*prebuilt)) return wrapper_of(std::move(code));
     log_warning(name() + ": the prebuilt library " + *prebuilt + " does not load here (" + error +
                 "); compiling it instead");
   }
@@ -147,7 +182,11 @@ std::shared_ptr<OpLibrary> HostOpBuilder::load() {
 
 std::shared_ptr<OpLibrary> HostOpBuilder::jit_load() {
   const auto begin = std::chrono::steady_clock::now();
-  auto library = wrapper_of(build_and_open(builder()));
+  const BuildPlan plan = builder();
+  if (plan.sources.empty()) {
+    throw UnavailableError(name() + " has no sources to compile; it comes as the library " + ready_library());
+  }
+  auto library = wrapper_of(build_and_open(plan));
   if (log_enabled(LogLevel::info)) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     log_info("Time to load " + op_name() + " op: " + std::to_string(seconds.count()) + " seconds");

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
 #include "base/files.h"
 #include "base/install_paths.h"
@@ -19,6 +20,7 @@
 #include "ops/builders.h"
 #include "ops/host/host_accelerator.h"
 #include "runtime/builtins.h"
+#include "runtime/driver/driver_op_builders.h"
 #include "runtime/driver/host_services.h"
 
 namespace anyaccel {
@@ -101,13 +103,19 @@ BuildPlan OpBuilder::builder() const {
   }
   if (plan.sources.empty()) return plan;
   plan.target = ops::host_target();
+  const BuildExtension toolchain = accelerator_ ? accelerator_->build_extension() : host_build_extension();
+  if (toolchain.compiler != host_build_extension().compiler) plan.compiler = toolchain.compiler;
   for (const std::string& path : include_paths()) plan.include_paths.push_back(absolute(path));
-  plan.include_paths.push_back(install_include_dir());
+  for (const std::string& path : toolchain.include_dirs) plan.include_paths.push_back(path);
   const auto keep = [](std::vector<std::string>& list, std::vector<std::string> items) {
     for (std::string& item : items) {
       if (!item.empty()) list.push_back(std::move(item));
     }
   };
+  // What the builder says comes later, and wins. Linking is a step of its own, which adds -shared.
+  for (const std::string& flag : toolchain.flags) {
+    if (flag != "-shared") keep(plan.cxx_args, {flag});
+  }
   keep(plan.cxx_args, cxx_args());
   keep(plan.cxx_args, target_flags(plan.target));
   keep(plan.cxx_args, {"-fPIC", "-fvisibility=hidden"});
@@ -122,6 +130,7 @@ BuildPlan OpBuilder::builder() const {
       break;
     }
   }
+  keep(plan.ldflags, toolchain.link_flags);
   keep(plan.ldflags, extra_ldflags());
   add_variable(plan.ldflags, "LDFLAGS");
   return plan;

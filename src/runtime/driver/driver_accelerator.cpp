@@ -90,7 +90,9 @@ DriverAccelerator::DriverAccelerator(const abi::DriverCalls* driver, std::string
       name_(driver->name),
       origin_(std::move(origin)),
       id_(next_accelerator_id++),
-      shared_(std::make_shared<Shared>()) {}
+      shared_(std::make_shared<Shared>()) {
+  shared_->builds = read_driver_builds(*driver_, origin_);
+}
 
 DriverAccelerator::~DriverAccelerator() {
   Shared::AtExit::forget(this);

@@ -1,5 +1,6 @@
 // DriverAccelerator: what DeepSpeed's interface asks beside devices, streams and memory: number formats, profiler ranges, names for
 // communication, op builders, environment variables, the compile backend.
+#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 #include <string>
@@ -101,20 +102,32 @@ CollectivesAccess DriverAccelerator::collectives(int index) {
   return {table, c.instance->instance, c.device, stream.stream(), stream.capturing(), std::move(use)};
 }
 
-std::string DriverAccelerator::op_builder_dir() const { return install_kernels_dir(); }
+std::string DriverAccelerator::op_builder_dir() const {
+  return shared_->builds.ops_dir.empty() ? install_kernels_dir() : shared_->builds.ops_dir;
+}
+
+std::vector<std::string> DriverAccelerator::op_builder_names() const {
+  std::vector<std::string> names = known_op_builders();
+  for (const DriverOpBuilder& builder : shared_->builds.builders) {
+    if (std::find(names.begin(), names.end(), builder.name) == names.end()) names.push_back(builder.name);
+  }
+  return names;
+}
 
 std::unique_ptr<OpBuilder> DriverAccelerator::create_op_builder(std::string_view builder_name) {
+  if (const DriverOpBuilder* own = shared_->builds.find(builder_name)) {
+    if (auto builder = make_driver_op_builder(*own, *this)) return builder;
+  }
   return make_op_builder(builder_name, *this);
 }
 
 OpBuilderFactory DriverAccelerator::get_op_builder(std::string_view builder_name) {
-  if (!is_known_op_builder(builder_name)) return {};
-  return [this, name = std::string(builder_name)] { return make_op_builder(name, *this); };
+  if (!shared_->builds.find(builder_name) && !is_known_op_builder(builder_name)) return {};
+  return [this, name = std::string(builder_name)] { return create_op_builder(name); };
 }
 
 BuildExtension DriverAccelerator::build_extension() const {
-  const char* cxx = std::getenv("CXX");
-  return {cxx && *cxx ? cxx : "c++", {"-std=c++20", "-O3", "-fPIC", "-shared"}, {install_include_dir()}};
+  return shared_->builds.toolchain ? *shared_->builds.toolchain : host_build_extension();
 }
 
 void DriverAccelerator::lazy_call(std::function<void()> callback) {

@@ -15,6 +15,7 @@
 
 #include "anyaccel/caching_allocator.h"
 #include "anyaccel/driver_accelerator.h"
+#include "runtime/driver/driver_op_builders.h"
 #include "runtime/driver/driver_options.h"
 #include "runtime/driver/host_services.h"
 #include "runtime/driver/stream_gate.h"
@@ -109,6 +110,7 @@ struct DriverAccelerator::Shared {
   std::vector<std::function<void()>> lazy_calls;
   std::map<void*, int> registered;  // the device that register_host_memory made an address known to
   std::string compile_backend = "graph";
+  DriverBuilds builds;           // constant
   MakeAllocator make_allocator;  // mutex
 
   // The ops that were asked for, by the number that find_op gave: an array, so that calls read it without a lock.

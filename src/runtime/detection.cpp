@@ -112,7 +112,7 @@ LoadedDriver load_builtin(const BuiltinDriver& builtin) {
     const aa_host* services = services_for(builtin.name);
     name_services(services, builtin.name);
     const aa_driver* raw = builtin.query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, services);
-    driver = {apply_layers_from_environment(complete_table(raw, builtin.name)), built_in};
+    driver = {apply_needed_layers(complete_table(raw, builtin.name)), built_in};
   }
   return driver;
 }

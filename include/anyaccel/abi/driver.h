@@ -112,10 +112,7 @@ typedef struct aa_probe {
 #define AA_CAP_KERNELS (1ull << 10)           /* module_load, kernel_get and kernel_launch work */
 #define AA_CAP_TRITON (1ull << 11)            /* the Triton language has a back end for this device */
 #define AA_CAP_IS_HOST (1ull << 12)           /* the host itself: host coherent, and its name has no index */
-/* The host fills members called `memory` and `memories`; else they are NULL. In this draft the host does not do so yet, and a
- * driver finds its own object by the address. */
-#define AA_CAP_WANTS_MEMORY (1ull << 13)
-#define AA_CAP_GRID_ONLY (1ull << 14) /* kernels have no threads below a block: aa_launch::block is 0,0,0 */
+#define AA_CAP_GRID_ONLY (1ull << 13)         /* kernels have no threads below a block: aa_launch::block is 0,0,0 */
 
 typedef struct aa_device_props {
   uint32_t struct_size;
@@ -190,10 +187,11 @@ typedef struct aa_copy {
   uint32_t flags; /* none yet */
   void* destination;
   const void* source;
-  size_t size;                   /* 0 does nothing */
-  int32_t direction;             /* aa_copy_direction */
-  uint32_t hints;                /* none yet */
-  aa_memory* destination_memory; /* with AA_CAP_WANTS_MEMORY: of device sides; else NULL */
+  size_t size;       /* 0 does nothing */
+  int32_t direction; /* aa_copy_direction */
+  uint32_t hints;    /* none yet */
+  /* With AA_DRIVER_WANTS_MEMORY: of each side that lies in an allocation or a registered range; else NULL. */
+  aa_memory* destination_memory;
   aa_memory* source_memory;
 } aa_copy;
 
@@ -205,7 +203,7 @@ typedef struct aa_fill {
   uint32_t pattern_size; /* 1, 2, 4 or 8; else AA_INVALID_ARGUMENT */
   uint32_t hints;        /* none yet */
   uint8_t pattern[8];    /* the first pattern_size bytes count */
-  aa_memory* memory;     /* with AA_CAP_WANTS_MEMORY; else NULL */
+  aa_memory* memory;     /* with AA_DRIVER_WANTS_MEMORY; else NULL */
 } aa_fill;
 
 #define AA_STREAM_DEFAULT 0u
@@ -285,8 +283,12 @@ typedef struct aa_launch {
   const void* const* arguments;   /* pointers to the values */
   const uint32_t* argument_sizes; /* of the values, in bytes */
   const uint8_t* argument_kinds;  /* aa_argument_kind */
-  aa_memory* const* memories;     /* with AA_CAP_WANTS_MEMORY: of the pointers, NULL elsewhere; else NULL */
+  aa_memory* const* memories;     /* with AA_DRIVER_WANTS_MEMORY: of the pointers, NULL elsewhere; else NULL */
 } aa_launch;
+
+/* The host fills members called `memory` and `memories` with what mem_alloc and register_range gave for the memory in which an
+ * address lies; NULL for an address in none. Else they are always NULL. For runtimes that take buffers, not addresses. */
+#define AA_DRIVER_WANTS_MEMORY (1u << 0)
 
 typedef struct aa_driver {
   uint32_t struct_size; /* these five members keep their places in every version */
@@ -308,7 +310,7 @@ typedef struct aa_driver {
   /* Meant for detection, which does not read it in this draft: plugins come before built-in drivers, in the order of their
    * paths. Drivers built into anyaccel have 0 to 99. since 2.0 */
   int32_t priority;
-  uint32_t flags; /* none yet */
+  uint32_t flags; /* AA_DRIVER_* */
   /* The plugin's libraries of ops, a list that ends with NULL; NULL: none. since 2.0 */
   const aa_op_builder* const* op_builders;
   /* How host ops are compiled for this accelerator; NULL: as for the host. since 2.0 */

@@ -78,6 +78,7 @@ struct DriverFacts {
   const aa_option_info* options = nullptr;
   uint32_t option_count = 0;
   int32_t priority = 100;  // before those that are built into anyaccel
+  uint32_t flags = 0;
   const aa_op_builder* const* op_builders = nullptr;
   const aa_toolchain* toolchain = nullptr;
 };

@@ -244,7 +244,7 @@ typedef struct aa_op_call {
   uint32_t tensor_count;
   uint32_t params_size;       /* bytes at params; 0 for "none" */
   const void* params;         /* the op's params struct, or NULL */
-  aa_memory* const* memories; /* with AA_CAP_WANTS_MEMORY: tensor_count of them; else NULL */
+  aa_memory* const* memories; /* with AA_DRIVER_WANTS_MEMORY: tensor_count of them; else NULL */
 } aa_op_call;
 
 typedef struct aa_ops_table {

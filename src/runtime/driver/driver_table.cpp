@@ -99,6 +99,10 @@ abi::DriverCalls completed(const aa_driver* raw, std::string_view origin) {
                        (table.name ? "\"" + std::string(table.name, strnlen(table.name, max_text)) + "\"" : "(null)") +
                        " is not 1 to 63 lower-case letters, digits and '.', beginning with a letter");
   }
+  if (table.flags & ~AA_DRIVER_WANTS_MEMORY) {
+    refuse(origin, found + ", and flags " + std::to_string(table.flags) +
+                       ", of which this host knows only AA_DRIVER_WANTS_MEMORY");
+  }
   const std::string missing = missing_functions(table);
   if (!missing.empty()) refuse(origin, "required functions are missing: " + missing + "; " + found + "; " + host);
   for (const char* aa_driver::*text :

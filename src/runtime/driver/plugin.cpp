@@ -103,7 +103,7 @@ LoadedDriver load_plugin(const std::string& file) {
   }
   const abi::DriverCalls* table = complete_table(raw, file);
   name_services(services, table->name);
-  return {apply_layers_from_environment(table), file};
+  return {apply_needed_layers(table), file};
 }
 
 Candidate probe_driver(const LoadedDriver& driver) {

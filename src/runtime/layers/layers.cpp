@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "anyaccel/error.h"
+#include "runtime/layers/memories.h"
 #include "runtime/layers/trace.h"
 #include "runtime/layers/validate.h"
 
@@ -49,7 +50,8 @@ const abi::DriverCalls* apply_layers(const abi::DriverCalls* table, std::string_
   return table;
 }
 
-const abi::DriverCalls* apply_layers_from_environment(const abi::DriverCalls* table) {
+const abi::DriverCalls* apply_needed_layers(const abi::DriverCalls* table) {
+  if (table->flags & AA_DRIVER_WANTS_MEMORY) table = layers::wrap_memories(table);
   const char* spec = std::getenv("ANYACCEL_LAYERS");
   return spec ? apply_layers(table, spec) : table;
 }

@@ -20,8 +20,9 @@ namespace anyaccel {
 // Thread-safe.
 const abi::DriverCalls* apply_layers(const abi::DriverCalls* table, std::string_view spec);
 
-// The same with the value of ANYACCEL_LAYERS.
-const abi::DriverCalls* apply_layers_from_environment(const abi::DriverCalls* table);
+// What every driver is used through: the table itself, behind the memories layer (memories.h) where the driver wants it,
+// and the layers in ANYACCEL_LAYERS.
+const abi::DriverCalls* apply_needed_layers(const abi::DriverCalls* table);
 
 // InvalidArgument when ANYACCEL_LAYERS names a layer that is not known.
 void check_layers_variable();

@@ -139,6 +139,15 @@ class Accelerator {
   // True while the calling thread's current stream of the device records a graph, or has joined in by waiting for an
   // event of a stream that does. By default never.
   virtual bool is_current_stream_capturing(int index = current_device_index);
+  // For accelerators that hold work back to compile or submit it as a whole; nothing is done by others, the default.
+  // flush: what the calling thread's current stream of the device holds makes progress without further calls. Needed
+  // before a thread waits for something that depends on that work and that this interface does not know, such as another
+  // process: process groups do it by themselves, and so does making another stream current. Does not wait.
+  virtual void flush(int index = current_device_index);
+  // A pass that is likely to be made again with the same calls (a decode step) runs on the current stream until the guard
+  // goes; `key` stands for those calls. Meanwhile no other thread may enqueue on the stream, and no other step may begin
+  // there.
+  virtual ScopeGuard step(uint64_t key);
 
   // -- memory (bytes) --
   // Gives all cached memory that is not in use back to the device.

@@ -91,6 +91,8 @@ class DriverAccelerator : public Accelerator {
   const anyaccel::Stream& default_stream(int index = current_device_index) override;
   anyaccel::Event Event(bool enable_timing = false) override;
   bool is_current_stream_capturing(int index = current_device_index) override;
+  void flush(int index = current_device_index) override;
+  ScopeGuard step(uint64_t key) override;
 
   void empty_cache() override;
   int64_t memory_allocated(int index = current_device_index) override;
@@ -175,6 +177,7 @@ class DriverAccelerator : public Accelerator {
   // Everything that may run the op that find_op() gave the number of.
   OpHandle route(const aa_op_call& call) const;
 
+  void flush_stream(const anyaccel::Stream& stream) const;
   // Throws InvalidArgument when `context` is not this accelerator's.
   void check_own(const DeviceContext& context, const char* what) const;
   ThreadState& thread_state() const;

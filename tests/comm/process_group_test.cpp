@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <numeric>
 
 #include "anyaccel/accelerator.h"
@@ -221,6 +222,23 @@ TEST(ProcessGroup, OperationsKeepTheirOrder) {
 }
 
 // A handle is not complete before its peers have come.
+// A member that waits for another one by means of its own must not keep its part of an operation to itself.
+TEST(ProcessGroup, AnOperationNeedsNoFurtherCallOfThisMember) {
+  std::promise<void> finished;
+  auto finish = finished.get_future().share();
+  expect_none(run_group(2, {}, [&](ProcessGroup& group) {
+    const Tensor t = tensor_of({1});
+    group.all_reduce(t, ReduceOp::Sum);
+    if (group.rank() == 1) {
+      EXPECT_EQ(values_of(t), Values{2});
+      finished.set_value();
+    } else {
+      EXPECT_EQ(finish.wait_for(seconds(100)), std::future_status::ready);
+      EXPECT_EQ(values_of(t), Values{2});
+    }
+  }));
+}
+
 TEST(ProcessGroup, AnAsynchronousOperationDoesNotBlockItsCaller) {
   std::atomic<bool> other_may_come{false};
   expect_none(run_group(2, {}, [&](ProcessGroup& group) {

@@ -11,9 +11,9 @@
  *  - A failure when held work is compiled or submitted is a failure of that work while it runs (driver.h), also where the call
  *    that released it was event_query.
  *
- * The host is to flush before a thread waits for anything that is not a function of these tables, such as another process, and
- * to mark steps. In this draft it does neither yet: its own waits (query, synchronize) release work, those of collectives
- * over host memory go through them.
+ * The host flushes a stream when a thread makes another one current in its place, and after each operation of a process group;
+ * programs that wait for anything else that is not a function of these tables flush themselves (Accelerator::flush). Decode
+ * steps of language models that are not replayed from a graph are marked as steps.
  */
 #ifndef ANYACCEL_ABI_LAZY_H_
 #define ANYACCEL_ABI_LAZY_H_

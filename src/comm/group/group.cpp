@@ -173,6 +173,7 @@ class CommunicatorGroup final : public ProcessGroup {
   }
 
   void barrier() override {
+    setup_.accelerator->flush();
     path_.finish();
     if (devices_) devices_->communicator().synchronize();
     runner_->run(runner_->order().issue(), {CommOp::Barrier, 0}, [this] { runner_->communicator().barrier(); });
@@ -215,12 +216,18 @@ class CommunicatorGroup final : public ProcessGroup {
     if (devices_ && by_device && place.on_device && place.device == devices_->communicator().device_index()) {
       const auto on_host = [](const Tensor* tensor) { return tensor && tensor->device().is_host(); };
       if (!on_host(operands.output) && !on_host(operands.input)) {
-        return run_on_device(label, place, operands, async_op, body);
+        return flushed(place, run_on_device(label, place, operands, async_op, body));
       }
     }
-    if (async_op) return path_.start(place, label, operands, std::forward<Body>(body));
+    if (async_op) return flushed(place, path_.start(place, label, operands, std::forward<Body>(body)));
     path_.enqueue(place, label, operands, std::forward<Body>(body));
-    return {};
+    return flushed(place, {});
+  }
+
+  // The other members wait for what has been enqueued here.
+  Work flushed(const TensorPath::Place& place, Work work) {
+    if (!place.capturing) setup_.accelerator->flush(place.device);
+    return work;
   }
 
   template <class Body>

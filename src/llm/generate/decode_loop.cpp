@@ -120,7 +120,10 @@ void Session::step() {
   const bool replayed = impl.graphs_wanted() && impl.graphs.replay(
                                                     impl.accelerator, batch, [&] { impl.decoder.prepare(batch); },
                                                     [&] { impl.enqueue_step(); });
-  if (!replayed) impl.enqueue_step();
+  if (!replayed) {
+    const ScopeGuard step = impl.accelerator.step(impl.step_key + impl.active.size());
+    impl.enqueue_step();
+  }
   for (int64_t& position : impl.position) ++position;
   impl.host_ids_fresh = false;
 }

@@ -105,6 +105,11 @@ struct Session::Impl {
   std::vector<int64_t> prompt_length;  // of each sequence
   bool host_ids_fresh = false;
   GraphCache graphs;  // of decode steps
+  // Added to the batch size, the key of a decode step (Accelerator::step); no other session has it.
+  const uint64_t step_key = [] {
+    static std::atomic<uint64_t> sessions{0};
+    return ++sessions << 32;
+  }();
 };
 
 }  // namespace anyaccel::llm

@@ -20,14 +20,16 @@ ScopeGuard DriverAccelerator::stream(const anyaccel::Stream& s) {
   const int index = s.device_index();
   ThreadState& state = thread_state();
   if (state.streams.size() <= static_cast<size_t>(index)) state.streams.resize(static_cast<size_t>(index) + 1);
+  flush(index);  // others may wait for work of the stream that is left
   anyaccel::Stream previous = state.streams[static_cast<size_t>(index)];
   const int previous_device = state.device;
   state.streams[static_cast<size_t>(index)] = s;
   state.device = index;
-  return ScopeGuard([this, previous, previous_device, index](bool) {
+  return ScopeGuard([this, s, previous, previous_device, index](bool) {
     ThreadState& inner = thread_state();
     inner.streams[static_cast<size_t>(index)] = previous;
     inner.device = previous_device;
+    flush_stream(s);
   });
 }
 
@@ -36,6 +38,36 @@ const anyaccel::Stream& DriverAccelerator::current_stream(int index) {
   const auto i = static_cast<size_t>(index == current_device_index ? state.device : resolve(index));
   if (i < state.streams.size() && state.streams[i]) return state.streams[i];
   return context(static_cast<int>(i)).default_stream;
+}
+
+void DriverAccelerator::flush(int index) {
+  // What was never opened holds nothing.
+  if (!shared_->ready.load(std::memory_order_acquire) || !shared_->instance->lazy) return;
+  const auto i = static_cast<size_t>(resolve(index));
+  if (!shared_->open[i].load(std::memory_order_acquire)) return;
+  flush_stream(current_stream(static_cast<int>(i)));
+}
+
+void DriverAccelerator::flush_stream(const anyaccel::Stream& stream) const {
+  const auto& impl = static_cast<const StreamImpl&>(*stream.state());  // stream() takes no other kind
+  const auto* lazy = impl.context().instance->lazy;
+  if (lazy && !impl.capturing()) impl.context().check(lazy->flush(impl.stream()), "flush");
+}
+
+ScopeGuard DriverAccelerator::step(uint64_t key) {
+  instance();
+  const auto* lazy = shared_->instance->lazy;
+  if (!lazy) return {};
+  const anyaccel::Stream& current = current_stream();
+  const auto& stream = static_cast<const StreamImpl&>(*current.state());
+  if (stream.capturing()) return {};
+  auto params = abi::sized<aa_step>();
+  params.key = key;
+  stream.context().check(lazy->step_begin(stream.stream(), &params), "step_begin");
+  return ScopeGuard([this, lazy, current](bool) {
+    const auto& began = static_cast<const StreamImpl&>(*current.state());
+    began.context().check(lazy->step_end(began.stream()), "step_end");
+  });
 }
 
 const anyaccel::Stream& DriverAccelerator::default_stream(int index) { return context(index).default_stream; }

@@ -5,7 +5,7 @@ MODEL  ?= models/stories
 PROMPT ?= Once upon a time
 JOBS   ?= $(shell nproc)
 
-.PHONY: run build test test-user test-all bench docs tidy package format clean packages test_packages configure_tests
+.PHONY: run build test test-user test-all bench docs tidy package deb format clean packages test_packages configure_tests
 
 packages:
 	@tools/install_packages packages.txt
@@ -69,6 +69,10 @@ bench: test_packages build
 package: build configure_tests
 	cmake --build build/release -j $(JOBS) --target packaged_tests
 	tools/package
+
+# Debian packages of the command, the library and what it reads at run time: build/debian/*.deb.
+deb: build
+	tools/debian_packages
 
 # The reference of the headers and the pages, as one site: build/docs/html/index.html.
 docs: test_packages

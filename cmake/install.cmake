@@ -1,7 +1,7 @@
-# The files that `cmake --install` copies, in components that a distribution can package separately:
-#   runtime  the files that the library reads at run time
-#   dev      the archive, the headers, and the files for find_package(anyaccel) and pkg-config
-#   tools    the command, its completions and the bundled model
+# What `cmake --install` copies, and the Debian packages (tools/debian_packages), each made from one component:
+#   runtime  libanyaccel      the files that the library reads at run time
+#   dev      libanyaccel-dev  the archive, the headers, and what find_package(anyaccel) and pkg-config read
+#   tools    anyaccel-tools   the command, its completions and the bundled model
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
@@ -43,3 +43,44 @@ install(FILES ${PROJECT_SOURCE_DIR}/completions/_anyaccel DESTINATION ${CMAKE_IN
   COMPONENT tools)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/stories DESTINATION ${CMAKE_INSTALL_DATADIR}/anyaccel/models COMPONENT tools
   PATTERN "*.py" EXCLUDE)
+foreach(package runtime:libanyaccel dev:libanyaccel-dev tools:anyaccel-tools)
+  string(REGEX MATCH "(.*):(.*)" package ${package})
+  install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${CMAKE_MATCH_2} RENAME copyright
+    COMPONENT ${CMAKE_MATCH_1})
+endforeach()
+
+# The packages. Shared libraries that a package needs are found by dpkg-shlibdeps; the libraries that a program links besides
+# the archive are named here, since no file of the package refers to them.
+set(CPACK_PACKAGE_NAME anyaccel)
+set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_COMPONENTS_ALL runtime dev tools)
+set(CPACK_COMPONENTS_GROUPING IGNORE)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_MAINTAINER "The anyaccel developers")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libanyaccel)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "g++")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS "libdnnl2")
+set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "accelerator abstraction for C++ (files used at run time)
+ Sources of ops and kernels that are compiled where a program runs, and the
+ transport between hosts. Programs link the library itself statically.")
+set(CPACK_DEBIAN_DEV_PACKAGE_NAME libanyaccel-dev)
+set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libanyaccel (= ${PROJECT_VERSION}), libhwy-dev, libhwloc-dev, libudev-dev, libpcre2-dev, \
+libutf8proc-dev, liburing-dev, libsodium-dev")
+set(CPACK_COMPONENT_DEV_DESCRIPTION "accelerator abstraction for C++ (archive and headers)
+ The static library, its headers, the interface for plugins, and the files for
+ CMake and pkg-config.")
+set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME anyaccel-tools)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION utils)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libanyaccel (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "pdsh, openssh-client")
+set(CPACK_COMPONENT_TOOLS_DESCRIPTION "command of anyaccel, and a small language model
+ Runs language models, starts programs on many devices and hosts, and checks
+ accelerators. Includes completions for bash and zsh and a bundled model.")
+include(CPack)

@@ -11,7 +11,7 @@ for program in cpack dpkg dpkg-shlibdeps apt-cache chroot unshare; do
   command -v $program >/dev/null || skip "$program is not installed"
 done
 [ "$(id -u)" = 0 ] || skip "only root may install packages into a folder and run them there (chroot)"
-unshare -m true 2>/dev/null || skip "mount namespaces are not allowed here, which give the folder a /proc"
+unshare -m true 2>/dev/null || skip "mount namespaces are not allowed here, which give the folder its /proc and /dev"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
@@ -55,11 +55,12 @@ make_root() {
     fail "copying $*: $(cat "$folder/err")"
 }
 
-# inside ROOT COMMAND...: runs it with ROOT as the root, and a /proc.
+# inside ROOT COMMAND...: runs it with ROOT as the root, and with /proc and /dev.
 inside() {
   root=$1
   shift
-  env -i PATH=/usr/sbin:/usr/bin HOME=/tmp DS_ACCELERATOR=cpu unshare -m sh -c 'mount --bind /proc "$0/proc" && exec chroot "$0" "$@"' "$root" "$@"
+  env -i PATH=/usr/sbin:/usr/bin HOME=/tmp DS_ACCELERATOR=cpu unshare -m sh -c '
+    mount --bind /proc "$0/proc" && mount --bind /dev "$0/dev" && exec chroot "$0" "$@"' "$root" "$@"
 }
 
 depends() { dpkg-deb -f "$(package "$1")" Depends | sed 's/([^)]*)//g; s/|[^,]*//g; s/ //g; s/libanyaccel\(,\|$\)//' | tr ',' ' '; }

@@ -1,11 +1,20 @@
 // The registry behind get_accelerator(): it finds the accelerators that this process could use, and chooses one.
 //
-// DS_ACCELERATOR forces one by name. Otherwise the first usable one is taken, in the order of the table of built-ins
-// (src/accelerators/builtins.cpp); an external plugin stands before a built-in of the same name. Plugins are the shared
-// libraries named in ANYACCEL_PLUGIN_PATH (files or folders, separated by colons) and those in the install's plugin
-// folder. A plugin that a user other than this one, root and the owner of the program could change is refused: it and
-// every folder up to the root must belong to one of these and be closed to others' writing. Probing creates no device
-// context and leaves the process able to fork.
+// DS_ACCELERATOR forces one by name. Otherwise the first usable one is taken, highest priority first. A plugin states
+// its own (aa_driver::priority; 100 is usual, before everything that is built in); the built-in accelerators have xpu
+// 90, npu 80, sdaa 70, mps 60, hpu 50, mlu 40, cuda 30, cpu 10. The CPU is always usable, so a plugin below 10, such as
+// one that leaves the member 0, is used only where DS_ACCELERATOR names it. At the same number plugins come before what
+// is built in, and among each other in the order in which their files are found, within a folder by name.
+//
+// Plugins are shared libraries. They are looked for in ANYACCEL_PLUGIN_PATH (files or folders, separated by colons), in
+// ~/.local/lib/anyaccel/plugins and in <prefix>/lib/anyaccel/plugins of the installation; in folders, files that end
+// with ".so". A plugin that a user other than this one, root and the owner of the program could change is refused: it
+// and every folder up to the root must belong to one of these and be closed to others' writing. A plugin that calls
+// itself as a built-in accelerator does ("xpu") is known as "xpu.external", and "xpu" stays the built-in one. Two
+// plugin files of one name are an error: for automatic detection, and where that name is asked for. One file that is
+// found by several paths is one plugin.
+//
+// Probing creates no device context and leaves the process able to fork.
 // A plugin that detection would take is opened at once; where that fails, detection goes on, and the candidate says why.
 #pragma once
 
@@ -27,6 +36,7 @@ struct Candidate {
   bool probed = false;       // false: not reached, because one before it was usable
   bool passed_over = false;  // usable, but it yields to another one
   int device_count = 0;      // as far as known without opening anything
+  int priority = 0;          // higher ones are considered first
   std::string reason;        // the probe's message
 };
 
@@ -35,6 +45,7 @@ struct DetectionReport {
   std::string method;                      // "DS_ACCELERATOR", "auto detect" or "set_accelerator()"
   std::vector<Candidate> candidates;       // in the order they are considered
   std::vector<std::string> plugin_errors;  // plugin files that could not be loaded, with the reason
+  std::string plugin_places;               // of probe_all_accelerators(): where plugins were looked for, as a sentence
 };
 
 // Gives the result of the last detection. Detects first when there was none yet.

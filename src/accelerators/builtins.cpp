@@ -27,15 +27,15 @@ namespace anyaccel {
 
 std::span<const BuiltinDriver> builtin_drivers() {
   static constexpr BuiltinDriver drivers[] = {
-      {"xpu", anyaccel_xpu_driver_query, "cuda", true, "an Intel GPU driver (Level Zero or OpenCL)"},
-      {"npu", nullptr, nullptr, true, ""},
-      {"sdaa", nullptr, nullptr, true, ""},
-      {"mps", nullptr, nullptr, true, ""},
-      {"hpu", nullptr, nullptr, true, ""},
-      {"mlu", nullptr, nullptr, true, ""},
-      {"cuda", anyaccel_cuda_driver_query, nullptr, true, "an NVIDIA driver (libcuda.so.1), or ROCm"},
-      {"cpu", anyaccel_cpu_driver_query, nullptr, true, ""},
-      {"null", anyaccel_null_driver_query, nullptr, false, ""},
+      {"xpu", anyaccel_xpu_driver_query, 90, "cuda", true, "an Intel GPU driver (Level Zero or OpenCL)"},
+      {"npu", nullptr, 80, nullptr, true, ""},
+      {"sdaa", nullptr, 70, nullptr, true, ""},
+      {"mps", nullptr, 60, nullptr, true, ""},
+      {"hpu", nullptr, 50, nullptr, true, ""},
+      {"mlu", nullptr, 40, nullptr, true, ""},
+      {"cuda", anyaccel_cuda_driver_query, 30, nullptr, true, "an NVIDIA driver (libcuda.so.1), or ROCm"},
+      {"cpu", anyaccel_cpu_driver_query, 10, nullptr, true, ""},
+      {"null", anyaccel_null_driver_query, 0, nullptr, false, ""},
   };
   return drivers;
 }

@@ -138,9 +138,11 @@ JsonValue collect() {
                                   {"state", state_text(candidate)},
                                   {"devices", candidate.device_count},
                                   {"origin", candidate.origin},
+                                  {"priority", candidate.priority},
                                   {"reason", candidate.reason}});
   }
   info["plugin_errors"] = report.plugin_errors;
+  info["plugin_places"] = report.plugin_places;
   for (int i = 0; i < accelerator.device_count(); ++i) info["devices"].push_back(device_json(accelerator, i));
   for (const std::string& name : accelerator.op_builder_names()) {
     std::string reason;
@@ -199,11 +201,21 @@ void print(const JsonValue& info) {
   std::printf("anyaccel %s\n\n", text(info, "anyaccel").c_str());
   print_lines(accelerator_choice_summary());
   std::printf("\ncandidates, in the order they are considered\n");
+  bool external = false;
   for (const JsonValue& candidate : elements(info, "candidates")) {
     const std::string label = padded("  " + text(candidate, "name"), 17) + text(candidate, "state");
-    print_entry(label, 30, text(candidate, "reason"));
+    std::string reason = text(candidate, "reason");
+    if (const std::string origin = text(candidate, "origin"); origin != "built in") {
+      reason += " (plugin " + origin + ", priority " + text(candidate, "priority") + ")";
+    }
+    print_entry(label, 30, reason);
+    external = external || text(candidate, "name").ends_with(".external");
   }
   for (const JsonValue& error : elements(info, "plugin_errors")) print_entry(" ", 2, text(error));
+  if (external) {
+    print_entry(" ", 2, "NAME.external is a plugin that calls itself NAME, as a built-in accelerator does.");
+  }
+  print_entry(" ", 2, text(info, "plugin_places"));
   std::printf("\ndevices\n");
   for (const JsonValue& device : elements(info, "devices")) {
     const auto bytes = [&](const char* which) {

@@ -5,20 +5,18 @@
 #include <cctype>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
-#include <sstream>
 
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
-#include "base/install_paths.h"
-#include "base/trusted_path.h"
 #include "runtime/builtins.h"
 #include "runtime/detection_state.h"
 #include "runtime/driver/driver_table.h"
 #include "runtime/driver/host_services.h"
+#include "runtime/driver/plugin_files.h"
 #include "runtime/layers/layers.h"
 #include "runtime/range_trace.h"
 
@@ -26,6 +24,8 @@ namespace anyaccel {
 namespace {
 
 constexpr const char* built_in = "built in";
+// Added to the name of a plugin that calls itself as a built-in accelerator is called.
+constexpr const char* external = ".external";
 
 std::mutex report_mutex;
 DetectionReport report;
@@ -34,6 +34,7 @@ DetectionReport report;
 struct Entry {
   std::string name;
   LoadedDriver driver;  // table null: known by name, no driver in this build
+  int32_t priority = 0;
   const char* yields_to = nullptr;
   bool automatic = true;
   std::string needs;
@@ -42,62 +43,44 @@ struct Entry {
 struct Entries {
   std::vector<Entry> list;  // in the order they are considered
   std::vector<std::string> plugin_errors;
+  std::map<std::string, std::string, std::less<>> ambiguous;  // names that several plugins have, and the error
 };
 
-// The libraries of a folder, unless another user could put one there.
-void add_folder(const std::string& folder, std::vector<std::string>& files, std::vector<std::string>& errors) {
-  const TrustedPath opened = open_trusted_folder(folder, Trust::program);
-  if (opened.state == TrustedPath::State::missing) return;
-  const std::string asked = "plugin folder \"" + folder + "\": ";
-  if (opened.state == TrustedPath::State::refused) {
-    errors.push_back(asked + "nothing is loaded from it, because " + opened.reason +
-                     ", so that another user could put code there. Cure: " + opened.cure);
-    return;
-  }
-  std::vector<std::string> found;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    if (entry.path().extension() == ".so") found.push_back(entry.path().string());
-  }
-  if (!opened.ok() || error) errors.push_back(asked + (opened.ok() ? error.message() : opened.reason));
-  std::sort(found.begin(), found.end());
-  files.insert(files.end(), found.begin(), found.end());
-}
-
-std::vector<std::string> plugin_files(std::vector<std::string>& errors) {
-  std::vector<std::string> files;
-  if (const char* path = std::getenv("ANYACCEL_PLUGIN_PATH")) {
-    std::stringstream parts(path);
-    for (std::string part; std::getline(parts, part, ':');) {
-      if (part.empty()) continue;
-      std::error_code error;
-      if (std::filesystem::is_directory(part, error)) {
-        add_folder(part, files, errors);
-      } else if (std::filesystem::exists(part, error)) {
-        files.push_back(part);
-      } else {
-        errors.push_back("plugin \"" + part + "\": there is no such file or folder; check ANYACCEL_PLUGIN_PATH");
-      }
-    }
-  }
-  add_folder(install_plugin_dir(), files, errors);
-  return files;
+std::string join(const std::vector<std::string>& parts, const char* separator) {
+  std::string joined;
+  for (const std::string& part : parts) joined += (joined.empty() ? "" : separator) + part;
+  return joined;
 }
 
 bool is_builtin_name(std::string_view name) {
   return std::ranges::any_of(builtin_drivers(), [name](const BuiltinDriver& b) { return name == b.name; });
 }
 
+// What a plugin is called here: a built-in accelerator keeps its name.
+std::string entry_name(const std::string& own_name) {
+  return is_builtin_name(own_name) ? own_name + external : own_name;
+}
+
 void add_plugins(Entries& entries) {
-  for (const std::string& file : plugin_files(entries.plugin_errors)) {
+  std::map<std::string, std::vector<std::string>> files_of;
+  for (const std::string& file : find_plugin_files(entries.plugin_errors)) {
     try {
-      LoadedDriver driver = load_plugin(file);
-      std::string name = driver.table->name;
-      if (is_builtin_name(name)) name += ".external";
-      entries.list.push_back({name, driver, nullptr, true, {}});
+      const LoadedDriver driver = load_plugin(file);
+      const std::string name = entry_name(driver.table->name);
+      files_of[name].push_back("\"" + file + "\"");
+      entries.list.push_back({name, driver, driver.table->priority, nullptr, true, {}});
     } catch (const Error& error) {
       entries.plugin_errors.emplace_back(error.what());
     }
+  }
+  for (const auto& [name, files] : files_of) {
+    if (files.size() == 1) continue;
+    const std::string error = "more than one plugin brings an accelerator \"" + name + "\": " + join(files, " and ") +
+                              "; none of them is used. Keep one file, and remove the others from their folder or from "
+                              "ANYACCEL_PLUGIN_PATH";
+    entries.plugin_errors.push_back(error);
+    entries.ambiguous.emplace(name, error);
+    std::erase_if(entries.list, [&name = name](const Entry& entry) { return entry.name == name; });
   }
 }
 
@@ -119,8 +102,18 @@ LoadedDriver load_builtin(const BuiltinDriver& builtin) {
 
 void add_builtins(Entries& entries) {
   for (const BuiltinDriver& builtin : builtin_drivers()) {
-    entries.list.push_back({builtin.name, load_builtin(builtin), builtin.yields_to, builtin.automatic, builtin.needs});
+    entries.list.push_back(
+        {builtin.name, load_builtin(builtin), builtin.priority, builtin.yields_to, builtin.automatic, builtin.needs});
   }
+}
+
+// All candidates. At the same priority plugins stay before built-ins, and each in the order in which they were found.
+Entries all_entries() {
+  Entries entries;
+  add_plugins(entries);
+  add_builtins(entries);
+  std::ranges::stable_sort(entries.list, std::greater<>(), &Entry::priority);
+  return entries;
 }
 
 Candidate probe_entry(const Entry& entry) {
@@ -138,12 +131,6 @@ Candidate probe_entry(const Entry& entry) {
 
 const char* state_word(const Candidate& candidate) {
   return candidate.state == AA_PROBE_ABSENT ? "absent" : candidate.state == AA_PROBE_UNUSABLE ? "unusable" : "usable";
-}
-
-std::string join(const std::vector<std::string>& parts, const char* separator) {
-  std::string joined;
-  for (const std::string& part : parts) joined += (joined.empty() ? "" : separator) + part;
-  return joined;
 }
 
 // Opens what the probe of a plugin called usable, so that detection goes on where it was wrong; null, and the reason, when it
@@ -178,6 +165,7 @@ int probe_in_order(const Entries& entries, bool all, DetectionReport& result,
     candidate.name = entry.name;
     candidate.origin = entry.driver.table ? entry.driver.origin : built_in;
     if (all || (entry.automatic && chosen < 0)) candidate = probe(entry);
+    candidate.priority = entry.priority;
     if (candidate.probed && candidate.state == AA_PROBE_USABLE && entry.yields_to) {
       for (const Entry& other : entries.list) {
         if (other.name == entry.yields_to && probe(other).state == AA_PROBE_USABLE) {
@@ -196,7 +184,8 @@ int probe_in_order(const Entries& entries, bool all, DetectionReport& result,
       }
     }
     if (!candidate.probed) {
-      candidate.reason = entry.automatic ? "not looked at: an accelerator before it is usable"
+      candidate.reason = entry.automatic ? "not looked at: " + entries.list[static_cast<size_t>(chosen)].name +
+                                               ", which comes before it, is usable"
                                          : "only when DS_ACCELERATOR asks for it";
     }
     result.candidates.push_back(candidate);
@@ -219,8 +208,8 @@ const Entry* find_entry(const Entries& entries, std::string_view name) {
 
 // The entries needed to answer for one name: plugins are opened only when the name is not a built-in's.
 Entries entries_for(std::string_view name) {
+  if (!is_builtin_name(name)) return all_entries();
   Entries entries;
-  if (!is_builtin_name(name)) add_plugins(entries);
   add_builtins(entries);
   return entries;
 }
@@ -228,6 +217,17 @@ Entries entries_for(std::string_view name) {
 std::string upper_case(std::string text) {
   for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return text;
+}
+
+// For an error message about a built-in accelerator that cannot be used: that there is a plugin for it, if there is
+// one.
+std::string plugin_of_that_name(const std::string& name) {
+  Entries entries;
+  add_plugins(entries);
+  const Entry* plugin = find_entry(entries, name + external);
+  if (!plugin) return {};
+  return ". The plugin \"" + plugin->driver.origin + "\" calls itself \"" + name + "\" too: DS_ACCELERATOR=" + name +
+         external + " selects it";
 }
 
 // Why an entry cannot be used. Of built-ins the first words are DeepSpeed's, by which people search: "XPU_Accelerator requires".
@@ -238,12 +238,25 @@ std::string refusal(const Entry& entry, const Candidate& candidate, const std::s
            asker +
            " asks: nothing that is installed on the machine changes that. A plugin can bring "
            "one: name its file in ANYACCEL_PLUGIN_PATH and ask for \"" +
-           entry.name + ".external\". `anyaccel info` says what there is here";
+           entry.name + external + "\". `anyaccel info` says what there is here" + plugin_of_that_name(entry.name);
   }
   const std::string asked = asker + " asks for \"" + entry.name + "\", which is " + state_word(candidate) +
                             " on this machine: " + candidate.reason;
   if (candidate.origin != built_in) return asked + " (plugin \"" + candidate.origin + "\")";
-  return entry.needs.empty() ? asked : requires_words + entry.needs + ": " + asked;
+  return (entry.needs.empty() ? asked : requires_words + entry.needs + ": " + asked) + plugin_of_that_name(entry.name);
+}
+
+// Why there is no plugin "NAME.external".
+std::string no_external(const Entries& entries, std::string_view asked, const char* asker) {
+  const std::string name(asked.substr(0, asked.size() - std::strlen(external)));
+  const std::string asks = std::string(asker) + " asks for \"" + std::string(asked) + "\"";
+  if (const Entry* plugin = find_entry(entries, name); plugin && !is_builtin_name(name)) {
+    return asks + ", but the plugin \"" + plugin->driver.origin + "\" is called \"" + name + "\": \"" + external +
+           "\" is added only to the names of built-in accelerators. Ask for \"" + name + "\"";
+  }
+  return asks + ", which needs a plugin that calls itself \"" + name +
+         "\", as a built-in accelerator does; none was found. " + plugin_places() +
+         ". Put its file into one of these folders or name it in ANYACCEL_PLUGIN_PATH";
 }
 
 const Entry& require_usable(const Entries& entries, std::string_view asked, const char* asker,
@@ -251,18 +264,19 @@ const Entry& require_usable(const Entries& entries, std::string_view asked, cons
   const Entry* entry = find_entry(entries, asked);
   const std::string errors =
       entries.plugin_errors.empty() ? std::string() : ". Plugins that failed: " + join(entries.plugin_errors, "; ");
+  if (const auto several = entries.ambiguous.find(asked); several != entries.ambiguous.end()) {
+    throw UnavailableError(std::string(asker) + " asks for \"" + std::string(asked) + "\": " + several->second);
+  }
+  if (!entry && asked.ends_with(external)) throw UnavailableError(no_external(entries, asked, asker) + errors);
   if (!entry) {
     std::vector<std::string> known = names(entries);
-    if (asked.ends_with(".external")) {
-      throw UnavailableError(std::string(asker) + " asks for \"" + std::string(asked) +
-                             "\", which needs a plugin for \"" + std::string(asked.substr(0, asked.size() - 9)) +
-                             "\"; none was found. Name its file in ANYACCEL_PLUGIN_PATH" + errors);
-    }
-    known.insert(known.begin(), "xpu.external");
+    known.emplace_back("xpu.external");
     std::sort(known.begin(), known.end());
     known.erase(std::unique(known.begin(), known.end()), known.end());
     throw InvalidArgument(std::string(asker) + " must be one of " + join(known, ", ") + ". Value \"" +
-                          std::string(asked) + "\" is not supported" + errors);
+                          std::string(asked) + "\" is not supported. (NAME" + external +
+                          " means a plugin that calls itself NAME, as a built-in accelerator does.) " +
+                          plugin_places() + errors);
   }
   Candidate candidate = probe_entry(*entry);
   result.candidates.push_back(candidate);
@@ -286,8 +300,8 @@ std::unique_ptr<Accelerator> detect_accelerator() {
     chosen = &require_usable(entries, forced, "DS_ACCELERATOR", result);
   } else {
     result.method = "auto detect";
-    add_plugins(entries);
-    add_builtins(entries);
+    entries = all_entries();
+    if (!entries.ambiguous.empty()) throw UnavailableError(entries.ambiguous.begin()->second);
     result.plugin_errors = entries.plugin_errors;
     for (const std::string& error : entries.plugin_errors) log_warning(error);
     const int index = probe_in_order(entries, false, result, accelerator);
@@ -336,24 +350,18 @@ DetectionReport detection_report() {
 
 DetectionReport probe_all_accelerators() {
   DetectionReport current = detection_report();
-  Entries entries;
-  add_plugins(entries);
-  add_builtins(entries);
+  const Entries entries = all_entries();
   DetectionReport result;
   result.chosen = current.chosen;
   result.method = current.method;
   result.plugin_errors = entries.plugin_errors;
+  result.plugin_places = plugin_places();
   std::unique_ptr<DriverAccelerator> opened;
   probe_in_order(entries, true, result, opened);
   return result;
 }
 
-std::vector<std::string> known_accelerators() {
-  Entries entries;
-  add_plugins(entries);
-  add_builtins(entries);
-  return names(entries);
-}
+std::vector<std::string> known_accelerators() { return names(all_entries()); }
 
 std::unique_ptr<Accelerator> make_accelerator(std::string_view name) {
   Entries entries = entries_for(name);

@@ -5,6 +5,7 @@ source=$2
 build=$3
 fail() { echo "FAILED: $1"; exit 1; }
 work=$(mktemp -d)
+export HOME="$work/home"
 trap 'rm -rf "$work"' EXIT
 
 sh "$source/tools/install_build" "$build" "$work/prefix" >"$work/log" 2>&1 || fail "install: $(cat "$work/log")"
@@ -25,6 +26,11 @@ grep -q "ANYACCEL_FALLBACK" "$work/err" || fail "falling back to the CPU was not
 
 # Without being forced it is the first in the order.
 "$anyaccel" info 2>/dev/null | grep -q "^accelerator: xpu.external" || fail "the plugin is not found by detection"
+"$anyaccel" info >"$work/log" 2>/dev/null
+grep -q "xpu.external *usable.*(plugin $plugin, priority 100)" "$work/log" || fail "info does not name the file: $(cat "$work/log")"
+grep -q "NAME.external is a plugin that calls itself NAME" "$work/log" || fail "info does not explain the name: $(cat "$work/log")"
+grep -q "Plugins are looked for in ANYACCEL_PLUGIN_PATH (\"$plugin\"), $HOME/.local/lib/anyaccel/plugins (" "$work/log" ||
+  fail "info does not say where plugins are looked for: $(cat "$work/log")"
 # An op it lacks is an error when falling back is forbidden.
 ANYACCEL_FALLBACK=error DS_ACCELERATOR=xpu.external story && fail "fell back although that was forbidden"
 grep -q "has no op" "$work/err" || fail "no reason: $(cat "$work/err")"

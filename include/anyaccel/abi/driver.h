@@ -307,8 +307,8 @@ typedef struct aa_driver {
   const aa_option_info* options;
   uint32_t option_count;
   uint32_t abi_draft; /* AA_ABI_DRAFT of these headers */
-  /* Meant for detection, which does not read it in this draft: plugins come before built-in drivers, in the order of their
-   * paths. Drivers built into anyaccel have 0 to 99. since 2.0 */
+  /* Detection takes the first usable driver, highest number first; built in: xpu 90, npu 80, sdaa 70, mps 60, hpu 50,
+   * mlu 40, cuda 30, cpu 10. Ties: plugins first, by search path, then file name. 0: only when asked for. since 2.0 */
   int32_t priority;
   uint32_t flags; /* AA_DRIVER_* */
   /* The plugin's libraries of ops, a list that ends with NULL; NULL: none. since 2.0 */

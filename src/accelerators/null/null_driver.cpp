@@ -132,7 +132,7 @@ class Device final : public abi::Device {
 
 class Driver final : public abi::Driver {
  public:
-  static constexpr abi::DriverFacts facts{.name = "null", .vendor = "anyaccel", .version = "1", .priority = 0};
+  static constexpr abi::DriverFacts facts{.name = "null", .vendor = "anyaccel", .version = "1"};
 
   // Yours: looks for the device node and the vendor's library, and says what it looked for when one is missing.
   static void probe(aa_probe& probe) {

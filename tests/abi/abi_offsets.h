@@ -320,6 +320,7 @@
   X(aa_compiler_table, compile, 32) \
   X(aa_compiler_table, release, 40) \
   X(aa_compiler_table, kernel_tuning, 48) \
+  X(aa_compiler_table, dialect, 56) \
   X(aa_profiler_table, struct_size, 0) \
   X(aa_profiler_table, version, 4) \
   X(aa_profiler_table, self, 8) \
@@ -413,7 +414,7 @@
   X(aa_compile_result, 48) \
   X(aa_compile, 56) \
   X(aa_kernel_tuning, 32) \
-  X(aa_compiler_table, 56) \
+  X(aa_compiler_table, 64) \
   X(aa_profiler_table, 40) \
   X(aa_ceilings_table, 24) \
   X(aa_collectives_table, 144) \

@@ -28,6 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path kernels_folder = fs::path(ANYACCEL_SOURCE_DIR) / "kernels";
+const std::string cuda_dialect = (kernels_folder / "portable/dialects/cuda-c++").string();
 const fs::path resources_file = kernels_folder / "cuda/resources.txt";
 const std::vector<std::string> architectures = {"sm_80", "sm_90", "sm_100"};
 const std::vector<std::string> element_types = {"f32", "bf16", "f16"};
@@ -95,7 +96,7 @@ void compile_portable(const std::string& file, const std::string& source, const 
 
 TEST_P(NvrtcTest, CompilesForEveryArchitecture) {
   const fs::path file = kernels_folder / "portable" / GetParam();
-  const std::string source = expand_includes(file.string(), {});
+  const std::string source = expand_includes(file.string(), {cuda_dialect});
   const std::string text = read(file);
   const bool has_w = text.find("AA_W") != std::string::npos;
   const bool has_x = has_w || text.find("AA_X") != std::string::npos;
@@ -180,7 +181,7 @@ std::vector<Job> tuned_jobs() {
   std::vector<Job> jobs;
   for (const std::string& file : files_of("cuda", ".cu")) {
     const fs::path path = kernels_folder / "cuda" / file;
-    const std::string source = expand_includes(path.string(), {(kernels_folder / "portable").string()});
+    const std::string source = expand_includes(path.string(), {(kernels_folder / "portable").string(), cuda_dialect});
     const std::string text = read(path);
     const bool has_x = std::regex_search(text, names_x), has_w = std::regex_search(text, names_w);
     const std::vector<std::string> sizes = sizes_of(text);

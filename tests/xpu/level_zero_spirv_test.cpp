@@ -22,7 +22,8 @@ using test::OpenedDevice;
 using xpu::level_zero::compile_to_spirv;
 
 std::string source_of(const std::string& file) {
-  return expand_includes((fs::path(ANYACCEL_SOURCE_DIR) / "kernels/portable" / file).string(), {});
+  const fs::path folder = fs::path(ANYACCEL_SOURCE_DIR) / "kernels/portable";
+  return expand_includes((folder / file).string(), {(folder / "dialects/opencl-c").string()});
 }
 
 aa_kernel_tuning tuning(int32_t group, int32_t lanes, int32_t subgroup, int32_t local, int32_t f16) {

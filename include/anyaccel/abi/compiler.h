@@ -14,9 +14,6 @@ extern "C" {
 #define AA_COMPILER_EXTENSION "compiler"
 #define AA_COMPILER_VERSION 1u
 
-/* The languages that kernels/portable/dialect.h has a section for, as `languages` below names them. */
-#define AA_PORTABLE_LANGUAGES "opencl-c", "cuda-c++"
-
 /* What a compilation gave. Owned by the driver until `release`. */
 typedef struct aa_compile_result {
   uint32_t struct_size;
@@ -78,6 +75,10 @@ typedef struct aa_compiler_table {
   AA_CALL(release, aa_compile_result* result);
   /* How portable kernels run best on the device. Absent: one item a row, no sub-groups, no local memory. since 2.0 */
   AA_CALL(kernel_tuning, aa_device* device, aa_kernel_tuning* out_tuning);
+  /* T N. The absolute path of a folder with the file language.h, which expresses the dialect of the portable kernels
+   * (kernels/portable/dialect.h) in `language`. Borrowed, constant. "" or absent: the host has one (for "opencl-c" and
+   * "cuda-c++"), or the device runs no portable kernels in that language. since 2.0 */
+  AA_CALL(dialect, aa_device* device, const char* language, const char** out_folder);
 } aa_compiler_table;
 
 #ifdef __cplusplus

@@ -280,6 +280,8 @@ class Device {
   virtual CompileOutput compile(const aa_compile& /*what*/) { unimplemented("compile"); }
   // `tuning` comes with zeros and struct_size set.
   virtual void kernel_tuning(aa_kernel_tuning& /*tuning*/) { unimplemented("compiler kernel_tuning"); }
+  // The text lives as long as the device.
+  virtual const char* dialect(const char* /*language*/) { return ""; }
 
   // -- extension "ceilings" --
   // `kind` is an aa_ceiling or a number this header does not know yet: answer such with unimplemented().

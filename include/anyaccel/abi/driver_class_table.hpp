@@ -229,6 +229,10 @@ inline constexpr aa_compiler_table compiler_table __attribute__((visibility("hid
             write_sized(out_tuning, tuning);
           });
         },
+    .dialect =
+        [](void* /*self*/, aa_device* device, const char* language, const char** out_folder) noexcept {
+          return guarded([&] { *out_folder = object(device).dialect(language); });
+        },
 };
 
 inline constexpr aa_profiler_table profiler_table __attribute__((visibility("hidden"))) = {

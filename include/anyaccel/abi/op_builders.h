@@ -19,7 +19,7 @@ extern "C" {
  *
  * A name that anyaccel knows goes before its own builder of that name: load() then gives anyaccel's class for the op
  * ("CPUAdamBuilder": ops::CPUAdam), which finds in the library the functions that anyaccel's own source exports
- * (share/anyaccel/kernels/host/<op>.cpp), with the same signatures. That is not possible for libraries that are part of
+ * (share/anyaccel/kernels/host, one source for each op), with the same signatures. That is not possible for libraries that are part of
  * anyaccel, such as "InferenceBuilder": an entry with such a name is left out with a warning, and the extension "ops" is
  * the way. */
 typedef struct aa_op_builder {

@@ -69,12 +69,13 @@
   X(aa_ops_table, supports, required) \
   X(aa_ops_table, enqueue, required)
 
-#define ANYACCEL_COMPILER_FUNCTIONS(X)        \
-  X(aa_compiler_table, languages, required)   \
-  X(aa_compiler_table, fingerprint, required) \
-  X(aa_compiler_table, compile, required)     \
-  X(aa_compiler_table, release, required)     \
-  X(aa_compiler_table, kernel_tuning, optional)
+#define ANYACCEL_COMPILER_FUNCTIONS(X)          \
+  X(aa_compiler_table, languages, required)     \
+  X(aa_compiler_table, fingerprint, required)   \
+  X(aa_compiler_table, compile, required)       \
+  X(aa_compiler_table, release, required)       \
+  X(aa_compiler_table, kernel_tuning, optional) \
+  X(aa_compiler_table, dialect, optional)
 
 #define ANYACCEL_PROFILER_FUNCTIONS(X)       \
   X(aa_profiler_table, range_push, optional) \

@@ -5,18 +5,13 @@
 #include <optional>
 
 #include "anyaccel/error.h"
+#include "base/text.h"
 
 namespace anyaccel::launcher {
 namespace {
 
 // Far above any machine's; keeps "0-4000000000" from filling the memory.
 constexpr int max_core = 1 << 20;
-
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
 
 // Digits only: no sign, no blank.
 std::optional<int> parse_number(std::string_view text) {
@@ -38,7 +33,7 @@ std::vector<int> parse_core_list(std::string_view text) {
   size_t begin = 0;
   while (begin <= text.size()) {
     const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string_view part = trim(text.substr(begin, end - begin));
+    const std::string_view part = trimmed(text.substr(begin, end - begin));
     begin = end + 1;
     const size_t dash = part.find('-');
     const std::optional<int> first = parse_number(part.substr(0, dash));

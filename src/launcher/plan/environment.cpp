@@ -11,6 +11,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "base/text.h"
 #include "base/trusted_path.h"
 
 namespace anyaccel::launcher {
@@ -33,13 +34,6 @@ bool is_name(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) {
     return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
   });
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view blanks = " \t\r";
-  const size_t begin = std::min(text.find_first_not_of(blanks), text.size());
-  text.remove_prefix(begin);
-  return text.substr(0, text.find_last_not_of(blanks) + 1);
 }
 
 bool begins_with(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }

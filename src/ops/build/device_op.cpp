@@ -3,30 +3,16 @@
 
 #include <cstring>
 #include <filesystem>
-#include <sstream>
 
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/error.h"
 #include "base/hash.h"
 #include "base/image_cache.h"
+#include "base/text.h"
 #include "runtime/driver/host_services.h"
 
 namespace anyaccel {
-namespace {
-
 namespace fs = std::filesystem;
-
-std::vector<std::string> split_commas(const std::string& list) {
-  std::vector<std::string> items;
-  std::istringstream stream(list);
-  for (std::string item; std::getline(stream, item, ',');) {
-    const size_t begin = item.find_first_not_of(' ');
-    if (begin != std::string::npos) items.push_back(item.substr(begin, item.find_last_not_of(' ') - begin + 1));
-  }
-  return items;
-}
-
-}  // namespace
 
 // ---- kernels --------------------------------------------------------------------------------------------------------
 
@@ -125,7 +111,7 @@ DeviceOpBuilder::Recipe DeviceOpBuilder::recipe() const {
   const char* languages = "";
   check(recipe.compiler->languages(device, &languages), "compiler.languages", driver);
   const std::vector<DeviceSource> sources = device_sources();
-  for (const std::string& language : split_commas(languages)) {
+  for (const std::string& language : split_list(languages)) {
     for (const DeviceSource& source : sources) {
       if (source.language != language || !recipe.file.empty()) continue;
       recipe.language = language;

@@ -5,6 +5,8 @@
 #include <filesystem>
 
 #include "anyaccel/error.h"
+#include "base/text.h"
+#include "base/trusted_path.h"
 #include "ops/builders.h"
 #include "runtime/driver/host_services.h"
 
@@ -26,10 +28,7 @@ constexpr Member members[] = {
 
 // Applies "name=number,..." to the tuning.
 void override_from(const std::string& text, aa_kernel_tuning& tuning) {
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string item = text.substr(begin, end - begin);
-    begin = end + 1;
+  for (const std::string& item : split_list(text)) {
     const size_t equals = item.find('=');
     char* rest = nullptr;
     const long value = equals == std::string::npos ? -1 : std::strtol(item.c_str() + equals + 1, &rest, 10);
@@ -59,24 +58,29 @@ void check_tuning(const aa_kernel_tuning& t, const std::string& who) {
                         "items above 0 (see aa_kernel_tuning)");
 }
 
+namespace fs = std::filesystem;
+
+fs::path portable_folder() { return fs::path(bundled_sources_dir()).parent_path() / "portable"; }
+
 class PortableBuilder final : public DeviceOpBuilder {
  public:
   PortableBuilder(DriverAccelerator& accelerator, std::string file, std::vector<std::string> options)
-      : DeviceOpBuilder("Portable_" + std::filesystem::path(file).stem().string() + "Builder", accelerator),
+      : DeviceOpBuilder("Portable_" + fs::path(file).stem().string() + "Builder", accelerator),
+        dialect_(portable_dialect(accelerator)),
         file_(std::move(file)),
         options_(std::move(options)) {}
 
   std::vector<DeviceSource> device_sources() const override {
-    std::vector<DeviceSource> sources;
-    for (const char* language : {AA_PORTABLE_LANGUAGES}) sources.push_back({language, file_});
-    return sources;
+    const std::string language =
+        dialect_.language.empty() ? "the dialects of " + folder() + "/dialects" : dialect_.language;
+    return {{language, file_}};
   }
+  std::vector<std::string> include_paths() const override { return {dialect_.folder}; }
   std::vector<std::string> compile_options() const override { return options_; }
-  std::string folder() const override {
-    return (std::filesystem::path(bundled_sources_dir()).parent_path() / "portable").string();
-  }
+  std::string folder() const override { return portable_folder().string(); }
 
  private:
+  Dialect dialect_;
   std::string file_;
   std::vector<std::string> options_;
 };
@@ -123,6 +127,33 @@ const aa_kernel_tuning& Tunings::of(int device) {
   const auto i = static_cast<size_t>(device);
   std::call_once(known_[i], [&] { tunings_[i] = kernel_tuning(accelerator_, device); });
   return tunings_[i];
+}
+
+Dialect portable_dialect(DriverAccelerator& accelerator) {
+  const auto* compiler = static_cast<const abi::Calls<aa_compiler_table>*>(
+      accelerator.extension(AA_COMPILER_EXTENSION, AA_COMPILER_VERSION));
+  if (!compiler) return {};
+  aa_device* device = accelerator.device_handle();
+  const char* driver = accelerator.driver().name;
+  const char* languages = "";
+  check(compiler->languages(device, &languages), "compiler.languages", driver);
+  for (const std::string& language : split_list(languages)) {
+    const char* own = "";
+    StatusRef status(compiler->dialect(device, language.c_str(), &own));
+    if (status.code() != AA_UNIMPLEMENTED) check(status.release(), "compiler.dialect", driver);
+    const bool is_own = own && *own;
+    const fs::path folder = is_own ? fs::path(own) : portable_folder() / "dialects" / language;
+    const TrustedPath header = open_trusted_file(folder / "language.h", Trust::program);
+    if (is_own && !header.ok()) {
+      throw UnavailableError(std::string(driver) + " names " + folder.string() + " as the folder of its dialect of " +
+                             language + ", which cannot be used: " +
+                             (header.state == TrustedPath::State::missing ? "there is no language.h in it"
+                                                                          : header.reason + ". " + header.cure));
+    }
+    std::error_code error;
+    if (is_own || fs::is_regular_file(folder / "language.h", error)) return {language, folder.string()};
+  }
+  return {};
 }
 
 std::vector<std::string> dialect_options(const aa_kernel_tuning& tuning) {

@@ -40,6 +40,15 @@ class Tunings {
   std::vector<aa_kernel_tuning> tunings_;
 };
 
+// The language that an accelerator compiles the portable kernels in, and the folder of its dialect: the first of the driver's
+// languages for which the driver or this installation (kernels/portable/dialects) has one. Empty texts when there is none.
+// Throws UnavailableError for a folder in which others could put code.
+struct Dialect {
+  std::string language;
+  std::string folder;
+};
+Dialect portable_dialect(DriverAccelerator& accelerator);
+
 // The options that tell the dialect of a tuning.
 std::vector<std::string> dialect_options(const aa_kernel_tuning& tuning);
 

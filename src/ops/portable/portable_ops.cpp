@@ -40,7 +40,8 @@ class KernelOps final : public PortableOps {
 bool available(DriverAccelerator& accelerator) {
   const auto* compiler = static_cast<const abi::Calls<aa_compiler_table>*>(
       accelerator.extension(AA_COMPILER_EXTENSION, AA_COMPILER_VERSION));
-  return compiler && accelerator.device_count() > 0 && (accelerator.device_properties(0).caps & AA_CAP_KERNELS) != 0;
+  return compiler && accelerator.device_count() > 0 && (accelerator.device_properties(0).caps & AA_CAP_KERNELS) != 0 &&
+         !portable_dialect(accelerator).language.empty();
 }
 
 std::unique_ptr<PortableOps> make_portable_ops(DriverAccelerator& accelerator) {

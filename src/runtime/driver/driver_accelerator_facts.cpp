@@ -2,7 +2,6 @@
 // communication, op builders, environment variables, the compile backend.
 #include <algorithm>
 #include <cstdlib>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -10,24 +9,12 @@
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "base/install_paths.h"
+#include "base/text.h"
 #include "runtime/driver/driver_accelerator_impl.h"
 #include "runtime/op_builder_registry.h"
 #include "runtime/range_trace.h"
 
 namespace anyaccel {
-namespace {
-
-std::vector<std::string> split_commas(const char* text) {
-  std::vector<std::string> parts;
-  std::stringstream stream(text ? text : "");
-  for (std::string part; std::getline(stream, part, ',');) {
-    if (!part.empty()) parts.push_back(part);
-  }
-  return parts;
-}
-
-}  // namespace
-
 // ---- number formats, mixed precision --------------------------------------------------------------------------------
 
 bool DriverAccelerator::is_bf16_supported() const {
@@ -143,9 +130,9 @@ void DriverAccelerator::lazy_call(std::function<void()> callback) {
   callback();
 }
 
-std::vector<std::string> DriverAccelerator::export_envs() const { return split_commas(driver_->export_env_prefixes); }
+std::vector<std::string> DriverAccelerator::export_envs() const { return split_list(driver_->export_env_prefixes); }
 std::vector<std::string> DriverAccelerator::visible_devices_envs() const {
-  return split_commas(driver_->visible_devices_env);
+  return split_list(driver_->visible_devices_env);
 }
 
 void DriverAccelerator::set_visible_devices_envs(std::map<std::string, std::string>& env,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "anyaccel/error.h"
+#include "base/text.h"
 #include "runtime/layers/memories.h"
 #include "runtime/layers/trace.h"
 #include "runtime/layers/validate.h"
@@ -18,12 +19,6 @@ using Wrap = const abi::DriverCalls* (*)(const abi::DriverCalls*);
 
 std::atomic<OpValidator> current_validator{nullptr};
 
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
-
 Wrap find_layer(std::string_view name) {
   if (name == "validate") return layers::wrap_validate;
   if (name == "trace") return layers::wrap_trace;
@@ -33,12 +28,7 @@ Wrap find_layer(std::string_view name) {
 
 std::vector<Wrap> parse(std::string_view spec) {
   std::vector<Wrap> wraps;
-  while (!spec.empty()) {
-    const size_t comma = spec.find(',');
-    const std::string_view name = trimmed(spec.substr(0, comma));
-    if (!name.empty()) wraps.push_back(find_layer(name));
-    spec = comma == std::string_view::npos ? std::string_view() : spec.substr(comma + 1);
-  }
+  for (const std::string& name : split_list(spec)) wraps.push_back(find_layer(name));
   return wraps;
 }
 

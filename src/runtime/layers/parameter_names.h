@@ -67,6 +67,7 @@ ANYACCEL_PARAMETERS(aa_compiler_table::fingerprint, "device,out_text,size");
 ANYACCEL_PARAMETERS(aa_compiler_table::compile, "device,what,out_result");
 ANYACCEL_PARAMETERS(aa_compiler_table::release, "result");
 ANYACCEL_PARAMETERS(aa_compiler_table::kernel_tuning, "device,out_tuning");
+ANYACCEL_PARAMETERS(aa_compiler_table::dialect, "device,language,out_folder");
 ANYACCEL_PARAMETERS(aa_profiler_table::range_push, "instance,message,domain,category");
 ANYACCEL_PARAMETERS(aa_profiler_table::range_pop, "instance,domain");
 ANYACCEL_PARAMETERS(aa_profiler_table::mark, "instance,message,domain");

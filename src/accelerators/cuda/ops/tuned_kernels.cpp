@@ -81,7 +81,8 @@ void TunedKernels::load_module() {
   const DeviceFacts& facts = device_.facts();
   const fs::path kernels = install_kernels_dir();
   const std::string file = (kernels / "cuda" / file_).string();
-  const std::string text = expand_includes(file, {(kernels / "portable").string()});
+  const std::string text =
+      expand_includes(file, {(kernels / "portable").string(), (kernels / "portable/dialects/cuda-c++").string()});
   Hash hash;
   hash.add(image_magic).add(compiler_fingerprint(facts)).add(facts.arch).add(text);
   for (const std::string& option : options_) hash.add(option);

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string_view>
 
+#include "base/text.h"
+
 namespace anyaccel::cuda {
 namespace {
 
@@ -26,12 +28,6 @@ std::vector<std::string_view> entries_of(std::string_view value) {
     if (comma == std::string_view::npos) return entries;
     value.remove_prefix(comma + 1);
   }
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
 }
 
 std::optional<size_t> ordinal_of(std::string_view entry) {

@@ -33,8 +33,12 @@ foreach(library ${HWY_LIBRARY} ${HWLOC_SHARED_LIBRARY} ${SODIUM_SHARED_LIBRARY} 
   string(REGEX REPLACE "^lib" "-l" name ${name})
   string(PREPEND ANYACCEL_PC_LIBRARIES "${name} ")
 endforeach()
-configure_file(cmake/anyaccel.pc.in ${PROJECT_BINARY_DIR}/anyaccel.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/anyaccel.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(module anyaccel anyaccel-plugin)
+  configure_file(cmake/${module}.pc.in ${PROJECT_BINARY_DIR}/${module}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${module}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libanyaccel-dev)
 
 install(TARGETS anyaccel_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
 install(FILES ${PROJECT_SOURCE_DIR}/completions/anyaccel DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions

@@ -80,7 +80,7 @@ TEST_F(PluginDiscovery, APluginInThePersonsFolderIsUsed) {
   EXPECT_EQ(report.method, "auto detect");
   EXPECT_EQ(report.candidates.at(0).origin, file.string());
   EXPECT_EQ(report.candidates.at(0).priority, 100);
-  EXPECT_TRUE(says(probe_all_accelerators().plugin_places, personal().string() + " (1 files)"));
+  EXPECT_TRUE(says(probe_all_accelerators().plugin_places, personal().string() + " (1 file)"));
 }
 
 TEST_F(PluginDiscovery, OnlyLibrariesOfAFolderAreTaken) {

@@ -74,7 +74,8 @@ std::string plugin_places() {
   for (const std::string& folder : standard_folders()) {
     std::error_code error;
     const size_t count = libraries_of(folder, error).size();
-    text += ", " + folder + " (" + (exists(folder) ? std::to_string(count) + " files" : "not there") + ")";
+    text += ", " + folder + " (" +
+            (exists(folder) ? std::to_string(count) + (count == 1 ? " file" : " files") : "not there") + ")";
   }
   return text;
 }

@@ -1,0 +1,14 @@
+/* What the files of the driver share. */
+#ifndef ACME_H_
+#define ACME_H_
+
+#include "anyaccel/abi/collectives.h"
+#include "anyaccel/abi/driver.h"
+
+/* An error for the host, which releases it. */
+aa_status* acme_error(aa_code code, const char* message);
+
+/* The extension "collectives" (communicator.c). */
+extern const aa_collectives_table acme_collectives;
+
+#endif /* ACME_H_ */

@@ -7,7 +7,7 @@
 // is built in, and among each other in the order in which their files are found, within a folder by name.
 //
 // Plugins are shared libraries. They are looked for in ANYACCEL_PLUGIN_PATH (files or folders, separated by colons), in
-// ~/.local/lib/anyaccel/plugins and in <prefix>/lib/anyaccel/plugins of the installation; in folders, files that end
+// ~/.local/lib/anyaccel/plugins and in lib/anyaccel/plugins of the installation; in folders, files that end
 // with ".so". A plugin that a user other than this one, root and the owner of the program could change is refused: it
 // and every folder up to the root must belong to one of these and be closed to others' writing. A plugin that calls
 // itself as a built-in accelerator does ("xpu") is known as "xpu.external", and "xpu" stays the built-in one. Two

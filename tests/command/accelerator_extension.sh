@@ -20,7 +20,10 @@ cd "$work/run" || exit 1
 awk '/^ *```sh$/ {n++; inside = 1; next} /^ *```$/ {inside = 0} inside {sub(/^   /, ""); print >("'"$work"'/block" n)}' \
   "$source/docs/new_accelerator.md"
 [ "$(ls "$work"/block* | wc -l)" = 8 ] || fail "the page has $(ls "$work"/block* | wc -l) blocks of commands, this test knows 8"
-run() { sh -eu "$work/block$1" >"$work/out" 2>"$work/err" || fail "$language, commands $1: $(cat "$work/block$1" "$work/out" "$work/err")"; }
+run() {
+  sh -eu "$work/block$1" >"$work/out" 2>"$work/err" ||
+    fail "$language, commands $1: $(cat "$work/block$1" "$work/out" "$work/err")"
+}
 expect() { grep -qE -- "$1" "$work/out" || fail "$language: expected '$1' in: $(cat "$work/out" "$work/err")"; }
 # Sanitizers of the library must be those of the programs that are linked with it.
 flags=$(sed -n 's/^ANYACCEL_SANITIZE:STRING=\(..*\)/-fsanitize=\1/p' "$build/CMakeCache.txt")
@@ -60,6 +63,12 @@ for language in cpp c; do
   expect "^2 ranks over acmecl: 3$"
   expect "^set_accelerator\(\), shm, 3$"
 done
+
+# Elsewhere its communicator is refused, and nothing else is taken silently.
+DS_ACCELERATOR=cpu anyaccel launch --num_accelerators 2 build-program/use_acme ranks >"$work/out" 2>"$work/err" &&
+  fail "acmecl on the CPU: $(cat "$work/out")"
+grep -qF 'there is no backend "acmecl" for process groups of cpu. What could run: shm (inside one host)' "$work/err" ||
+  fail "acmecl on the CPU: $(cat "$work/err")"
 
 # The twins have one name, so who has both must choose.
 for accelerator in "" acme; do

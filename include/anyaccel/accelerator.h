@@ -297,6 +297,10 @@ class Accelerator {
   // Finds the implementation that runs this call on the device; an empty handle when there is none. The handle holds
   // for calls with the same op, shapes, dtypes, strides, alignment and parameters.
   virtual OpHandle resolve_op(const aa_op_call& call, int index) = 0;
+  // A weight in the layout that the driver computes fastest with, for calls like `example` (pointers to data in it do not
+  // count), in which it is tensor number `tensor`; `weight` itself where that is as good, which is the default. The packed
+  // one does not share the memory of `weight`.
+  virtual Tensor pack_weight(const aa_op_call& example, uint32_t tensor, const Tensor& weight);
   // Enqueues a call by what resolve_op() gave for it. NotImplementedError for an empty handle.
   virtual void enqueue_op(OpHandle op, const aa_op_call& call, int index) = 0;
   // For process groups: the driver's collectives, between memory of devices. Opens the device.

@@ -159,6 +159,7 @@ class DriverAccelerator : public Accelerator {
   void fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, int index) override;
   int32_t find_op(const char* op_name) override;
   OpHandle resolve_op(const aa_op_call& call, int index) override;
+  Tensor pack_weight(const aa_op_call& example, uint32_t tensor, const Tensor& weight) override;
   void enqueue_op(OpHandle op, const aa_op_call& call, int index) override;
   CollectivesAccess collectives(int index) override;
 
@@ -173,6 +174,7 @@ class DriverAccelerator : public Accelerator {
   class GraphImpl;
   class DriverStorage;
   class PinnedStorage;
+  class PackedStorage;
 
   // Everything that may run the op that find_op() gave the number of.
   OpHandle route(const aa_op_call& call) const;

@@ -22,6 +22,8 @@
 #include "anyaccel/dtype.h"
 #include "anyaccel/stream.h"
 
+struct aa_packed;  // anyaccel/abi/ops.h
+
 namespace anyaccel {
 
 // Sizes of the dimensions, outermost first. At most AA_MAX_DIMS.
@@ -44,6 +46,8 @@ class Shape {
   std::array<int64_t, AA_MAX_DIMS> dims_{};
 };
 
+class Tensor;
+
 // Memory that tensors share. The destructor gives it back to whoever made it.
 class Storage {
  public:
@@ -62,11 +66,20 @@ class Storage {
   virtual bool pinned() const noexcept { return false; }
   // Moves what is in page-locked memory of its own to ordinary memory; see Accelerator::unpin_memory. False: it is not.
   virtual bool unpin() { return false; }
+  // Not null for a weight in the layout of its accelerator's driver (Accelerator::pack_weight). data() is null then, and
+  // bytes() those of the ordinary form.
+  aa_packed* packed() const noexcept { return packed_; }
+  // Of such a weight: whether the tensor is all of it; and its ordinary form, which the storage keeps where `keep` is set
+  // and is else made anew, on the current stream of the device.
+  virtual bool is_all_of(const Tensor& tensor) const noexcept;
+  virtual Tensor unpacked(bool keep) const;
 
  protected:
   void move_to(void* data) noexcept { data_ = data; }
+  void set_packed(aa_packed* packed) noexcept { packed_ = packed; }
 
  private:
+  aa_packed* packed_ = nullptr;
   void* data_;
   size_t bytes_;
   Device device_;
@@ -104,8 +117,12 @@ class Tensor {
   bool is_contiguous() const noexcept;
   const std::shared_ptr<Storage>& storage() const noexcept { return storage_; }
   int64_t storage_offset() const noexcept { return offset_; }  // in elements
-  // Address of the first element, on the tensor's device.
+  // Address of the first element, on the tensor's device. Null for a packed weight.
   void* data() const noexcept;
+  // True for a weight in a driver's own layout, and for views of one. Ops take it; copies read it; nothing writes it.
+  bool is_packed() const noexcept { return storage_ && storage_->packed() != nullptr; }
+  // The same view of the ordinary form (Storage::unpacked); itself when it is not packed.
+  Tensor unpacked(bool keep = false) const;
   // The same, checked: T must have the dtype's size. Throws InvalidArgument.
   template <class T>
   T* data_as() const {

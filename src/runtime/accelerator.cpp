@@ -101,6 +101,9 @@ std::pair<int, int> Accelerator::compute_capability(int index) const {
 
 bool Accelerator::is_current_stream_capturing(int /*index*/) { return false; }
 void Accelerator::flush(int /*index*/) {}
+Tensor Accelerator::pack_weight(const aa_op_call& /*example*/, uint32_t /*tensor*/, const Tensor& weight) {
+  return weight;
+}
 ScopeGuard Accelerator::step(uint64_t /*key*/) { return {}; }
 
 std::pair<int64_t, int64_t> Accelerator::mem_get_info(int index) {

@@ -278,12 +278,22 @@
   X(aa_op_call, params_size, 20) \
   X(aa_op_call, params, 24) \
   X(aa_op_call, memories, 32) \
+  X(aa_op_call, packed, 40) \
+  X(aa_pack, struct_size, 0) \
+  X(aa_pack, flags, 4) \
+  X(aa_pack, tensor, 8) \
+  X(aa_pack, hints, 12) \
+  X(aa_pack, example, 16) \
   X(aa_ops_table, struct_size, 0) \
   X(aa_ops_table, version, 4) \
   X(aa_ops_table, self, 8) \
   X(aa_ops_table, find, 16) \
   X(aa_ops_table, supports, 24) \
   X(aa_ops_table, enqueue, 32) \
+  X(aa_ops_table, packed_size, 40) \
+  X(aa_ops_table, pack, 48) \
+  X(aa_ops_table, unpack, 56) \
+  X(aa_ops_table, packed_destroy, 64) \
   X(aa_op_services, struct_size, 0) \
   X(aa_op_services, version, 4) \
   X(aa_op_services, host, 8) \
@@ -408,8 +418,9 @@
   X(aa_sample_params, 20) \
   X(aa_frequency_params, 12) \
   X(aa_random_params, 40) \
-  X(aa_op_call, 40) \
-  X(aa_ops_table, 40) \
+  X(aa_op_call, 48) \
+  X(aa_pack, 24) \
+  X(aa_ops_table, 72) \
   X(aa_op_services, 32) \
   X(aa_compile_result, 48) \
   X(aa_compile, 56) \

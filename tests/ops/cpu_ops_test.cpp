@@ -87,6 +87,7 @@ TEST(CpuNorm, InPlace) {
                           static_cast<uint32_t>(views.size()),
                           static_cast<uint32_t>(c.params.size()),
                           c.params.data(),
+                          nullptr,
                           nullptr};
           run_call(c.op, call, fast);
           if (fast) {

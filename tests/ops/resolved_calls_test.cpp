@@ -31,7 +31,7 @@ struct Sample {
   Sample() {
     for (aa_tensor& t : tensors) t = {nullptr, AA_DTYPE_F32, 2, {3, 4, 1, 1, 1, 1}, {4, 1, 0, 0, 0, 0}};
     tensors[0].data = reinterpret_cast<void*>(uintptr_t{4096});
-    call = {sizeof(call), 7, tensors, 2, sizeof(params), &params, nullptr};
+    call = {sizeof(call), 7, tensors, 2, sizeof(params), &params, nullptr, nullptr};
   }
   ResolvedCalls::Class call_class() const { return {call, device}; }
 };

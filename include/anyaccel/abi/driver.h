@@ -9,7 +9,8 @@
  * that answers AA_UNIMPLEMENTED. Required functions, marked (r), must be there, because nothing works without them.
  * The same holds for extension tables. One that lacks a function which it is of no use without counts as absent, with a
  * warning that names the function: capture_begin, capture_end, launch and destroy of "graph"; all of "host_code" and
- * "ceilings"; all of "compiler" but kernel_tuning and dialect; all of "ops" and "lazy"; library to group_end of
+ * "ceilings"; all of "compiler" but kernel_tuning and dialect; find, supports and
+ * enqueue of "ops"; all of "lazy"; library to group_end of
  * "collectives".
  *
  * There is no current device: every call names its object, and the driver binds what its vendor needs per call.

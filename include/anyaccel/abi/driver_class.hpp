@@ -134,6 +134,17 @@ class Graph {
   virtual int64_t node_count() const = 0;
 };
 
+// A weight in a layout of the driver's own (extension "ops").
+class Packed {
+ public:
+  Packed() = default;
+  virtual ~Packed() = default;
+  Packed(const Packed&) = delete;
+  Packed& operator=(const Packed&) = delete;
+
+  virtual void close() {}
+};
+
 // A point in a stream.
 class Event {
  public:
@@ -173,6 +184,11 @@ class Stream {
   // -- extension "ops" --
   // Returns false, with nothing done, where supports_op() is false.
   virtual bool enqueue_op(const aa_op_call& /*call*/) { unimplemented("ops enqueue"); }
+  virtual std::unique_ptr<Packed> pack(const aa_pack& /*what*/, const aa_tensor& /*weight*/,
+                                       const aa_allocation& /*into*/) {
+    unimplemented("ops pack");
+  }
+  virtual void unpack(Packed& /*packed*/, const aa_tensor& /*out_weight*/) { unimplemented("ops unpack"); }
 
   // -- extension "lazy" --
   virtual void flush() { unimplemented("flush"); }
@@ -272,6 +288,7 @@ class Device {
 
   // -- extension "ops" --
   virtual bool supports_op(const aa_op_call& /*call*/) { unimplemented("ops supports"); }
+  virtual size_t packed_size(const aa_pack& /*what*/) { return 0; }
 
   // -- extension "compiler" --
   // A text that lives as long as the device.
@@ -373,6 +390,7 @@ inline Event& object(aa_event* handle) noexcept { return *reinterpret_cast<Event
 inline Module& object(aa_module* handle) noexcept { return *reinterpret_cast<Module*>(handle); }
 inline Kernel& object(aa_kernel* handle) noexcept { return *reinterpret_cast<Kernel*>(handle); }
 inline Graph& object(aa_graph* handle) noexcept { return *reinterpret_cast<Graph*>(handle); }
+inline Packed& object(aa_packed* handle) noexcept { return *reinterpret_cast<Packed*>(handle); }
 inline Communicator& object(aa_comm* handle) noexcept { return *reinterpret_cast<Communicator*>(handle); }
 inline Driver& object(aa_instance* handle) noexcept { return *reinterpret_cast<Driver*>(handle); }
 inline aa_device* handle(Device* object) noexcept { return reinterpret_cast<aa_device*>(object); }
@@ -381,6 +399,7 @@ inline aa_event* handle(Event* object) noexcept { return reinterpret_cast<aa_eve
 inline aa_module* handle(Module* object) noexcept { return reinterpret_cast<aa_module*>(object); }
 inline aa_kernel* handle(Kernel* object) noexcept { return reinterpret_cast<aa_kernel*>(object); }
 inline aa_graph* handle(Graph* object) noexcept { return reinterpret_cast<aa_graph*>(object); }
+inline aa_packed* handle(Packed* object) noexcept { return reinterpret_cast<aa_packed*>(object); }
 inline aa_comm* handle(Communicator* object) noexcept { return reinterpret_cast<aa_comm*>(object); }
 inline aa_instance* handle(Driver* object) noexcept { return reinterpret_cast<aa_instance*>(object); }
 

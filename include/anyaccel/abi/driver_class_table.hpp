@@ -182,6 +182,27 @@ inline constexpr aa_ops_table ops_table __attribute__((visibility("hidden"))) = 
         [](void* /*self*/, aa_stream* stream, const aa_op_call* call, int32_t* out_taken) noexcept {
           return guarded([&] { *out_taken = object(stream).enqueue_op(*call); });
         },
+    .packed_size =
+        [](void* /*self*/, aa_device* device, const aa_pack* what, size_t* out_bytes) noexcept {
+          return guarded([&] {
+            check_flags(what->flags, 0, "packed_size");
+            *out_bytes = object(device).packed_size(*what);
+          });
+        },
+    .pack =
+        [](void* /*self*/, aa_stream* stream, const aa_pack* what, const aa_tensor* weight, const aa_allocation* into,
+           aa_packed** out_packed) noexcept {
+          return guarded([&] {
+            check_flags(what->flags, 0, "pack");
+            *out_packed = handle(checked(object(stream).pack(*what, *weight, *into), "pack"));
+          });
+        },
+    .unpack =
+        [](void* /*self*/, aa_stream* stream, aa_packed* packed, const aa_tensor* out_weight) noexcept {
+          return guarded([&] { object(stream).unpack(object(packed), *out_weight); });
+        },
+    .packed_destroy = [](void* /*self*/,
+                         aa_packed* packed) noexcept { return destroy(reinterpret_cast<Packed*>(packed)); },
 };
 
 inline constexpr aa_compiler_table compiler_table __attribute__((visibility("hidden"))) = {

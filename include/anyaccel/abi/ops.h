@@ -236,6 +236,9 @@ typedef struct aa_random_params {
   double high;     /* uniform: upper end; normal: standard deviation */
 } aa_random_params;
 
+/* A weight in a layout of the driver's own. */
+typedef struct aa_packed aa_packed;
+
 /* One call of one op. The host owns it; a driver that runs later or captures copies what it needs. */
 typedef struct aa_op_call {
   uint32_t struct_size;
@@ -245,7 +248,19 @@ typedef struct aa_op_call {
   uint32_t params_size;       /* bytes at params; 0 for "none" */
   const void* params;         /* the op's params struct, or NULL */
   aa_memory* const* memories; /* with AA_DRIVER_WANTS_MEMORY: tensor_count of them; else NULL */
+  /* NULL, or tensor_count of them: where not NULL, that tensor's data is NULL and its elements are in the packed weight.
+   * Only for a driver that packed it, and only where `supports` said yes to such a call. */
+  aa_packed* const* packed;
 } aa_op_call;
+
+/* A weight to be packed: tensor number `tensor` of calls like `example`, whose data pointers are NULL. */
+typedef struct aa_pack {
+  uint32_t struct_size;
+  uint32_t flags; /* none yet */
+  uint32_t tensor;
+  uint32_t hints; /* none yet */
+  const aa_op_call* example;
+} aa_pack;
 
 typedef struct aa_ops_table {
   AA_EXTENSION_HEAD;
@@ -260,6 +275,21 @@ typedef struct aa_ops_table {
    * the call is recorded. out_taken: 1; or 0 where `supports` would have said no, with nothing done and no status made, so that
    * the host can go on to the next library without having asked. since 2.0 */
   AA_CALL(enqueue, aa_stream* stream, const aa_op_call* call, int32_t* out_taken);
+
+  /* Weights in the driver's own layout. The host asks once for each weight of a model while it is loaded, and gives the ordinary
+   * form back; checkpoints, and ops that the driver does not run on the packed form, see ordinary tensors through `unpack`. A
+   * driver that has packed_size has all four functions. */
+
+  /* T N. Bytes that the packed form takes; 0: the weight is best left as it is. since 2.0 */
+  AA_CALL(packed_size, aa_device* device, const aa_pack* what, size_t* out_bytes);
+  /* T S. Packs a contiguous weight, in order on the stream, into device memory of that size, which is the host's and lives longer
+   * than the packed weight. The memory of `weight` may be given out again to later work of the stream. since 2.0 */
+  AA_CALL(pack, aa_stream* stream, const aa_pack* what, const aa_tensor* weight, const aa_allocation* into,
+          aa_packed** out_packed);
+  /* T S. Writes the ordinary form, bit by bit what was packed, to a contiguous tensor, in order on the stream. since 2.0 */
+  AA_CALL(unpack, aa_stream* stream, aa_packed* packed, const aa_tensor* out_weight);
+  /* X N. No work that uses it is incomplete. since 2.0 */
+  AA_CALL(packed_destroy, aa_packed* packed);
 } aa_ops_table;
 
 /* Forms by rows: "linear_by_row", "linear_multi_by_row", "gated_linear_by_row" and "attention_by_row" are the ops without

@@ -64,10 +64,14 @@
   X(aa_host_memory_table, register_range, optional) \
   X(aa_host_memory_table, unregister_range, optional)
 
-#define ANYACCEL_OPS_FUNCTIONS(X)     \
-  X(aa_ops_table, find, required)     \
-  X(aa_ops_table, supports, required) \
-  X(aa_ops_table, enqueue, required)
+#define ANYACCEL_OPS_FUNCTIONS(X)        \
+  X(aa_ops_table, find, required)        \
+  X(aa_ops_table, supports, required)    \
+  X(aa_ops_table, enqueue, required)     \
+  X(aa_ops_table, packed_size, optional) \
+  X(aa_ops_table, pack, optional)        \
+  X(aa_ops_table, unpack, optional)      \
+  X(aa_ops_table, packed_destroy, optional)
 
 #define ANYACCEL_COMPILER_FUNCTIONS(X)          \
   X(aa_compiler_table, languages, required)     \

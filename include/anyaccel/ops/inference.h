@@ -83,6 +83,9 @@ class Inference : public OpLibrary {
                   const Tensor& residual = {});
   void linear(const Tensor& out, const Tensor& x, const Tensor& w, const Tensor& bias = {},
               const Tensor& residual = {});
+  // The weight of a linear in the layout that the accelerator's driver computes it fastest with, for inputs of the dtype;
+  // `w` itself where that is as good. The products take it in the place of `w`. See Accelerator::pack_weight.
+  Tensor pack_linear_weight(const Tensor& w, DType input);
   // Runs as single linears where the accelerator has only those.
   void linear_multi(const Tensor& x, std::span<const LinearPart> parts);
   // Runs as two linears and a gated activation where the accelerator has only those.

@@ -115,6 +115,10 @@ const aa_ops_table* ops_table() {
           submit(s, std::move(node));
         });
       },
+      nullptr,  // weights are computed on as they are, in a mapped file too
+      nullptr,
+      nullptr,
+      nullptr,
   };
   return &table;
 }

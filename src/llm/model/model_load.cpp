@@ -104,7 +104,9 @@ class ModelLoader {
       // The disk reads the next tensor while this one is converted.
       if (i + 1 < slots.size()) checkpoint.will_need(part_to_read(checkpoint, slots[i + 1]));
       try {
-        if (view.bytes > 0) slot.in(weights) = place(checkpoint, view, slot);
+        const uint64_t mapped = model_->mapped_bytes_;
+        if (view.bytes > 0) slot.in(weights) = pack(slot, place(checkpoint, view, slot));
+        if (slot.in(weights).is_packed()) model_->mapped_bytes_ = mapped;
       } catch (const OutOfMemoryError& error) {
         throw_too_large(slots, error);
       }
@@ -294,6 +296,13 @@ class ModelLoader {
     return tensor;
   }
 
+  // Gives the weights of products to the driver, which may keep them in a layout of its own.
+  Tensor pack(const TensorSlot& slot, Tensor weight) {
+    const bool is_read_by_rows = slot.name == embedding_name;
+    if (slot.kind != TensorKind::Matrix || is_read_by_rows) return weight;
+    return ops_.pack_linear_weight(weight, model_->product_dtype());
+  }
+
   // Returns a message with the memory that the model needs, the memory available, and what would fit.
   [[noreturn]] void throw_too_large(const std::vector<TensorSlot>& slots, const OutOfMemoryError& error) {
     uint64_t elements = 0;
@@ -316,6 +325,7 @@ class ModelLoader {
   std::string directory_;
   const LoadOptions& options_;
   Accelerator& accelerator_;
+  ops::Inference ops_{accelerator_};
   std::shared_ptr<Model> model_{new Model()};
   bool bare_ = false;
   bool embedding_is_lm_head_ = false;

@@ -55,6 +55,29 @@ void Inference::linear(const Tensor& out, const Tensor& x, const Tensor& w, cons
   impl_->run(Op::Linear, std::array{&out, &x_in, &w_in, &bias, &residual});
 }
 
+Tensor Inference::pack_linear_weight(const Tensor& w, DType input) {
+  const int32_t number = impl_->has(Op::Linear) ? impl_->number_of(Op::Linear) : -1;
+  if (number < 0 || !w || w.ndim() != 2) return w;
+  std::array<aa_tensor, 5> tensors{};
+  const auto describe = [&](size_t i, int64_t columns) {
+    tensors[i].dtype = static_cast<int32_t>(input);
+    tensors[i].ndim = 2;
+    tensors[i].shape[0] = 1;
+    tensors[i].shape[1] = tensors[i].strides[0] = columns;
+    tensors[i].strides[1] = 1;
+    for (int d = 2; d < AA_MAX_DIMS; ++d) tensors[i].shape[d] = 1;
+  };
+  describe(0, w.size(0));
+  describe(1, w.size(1));
+  tensors[2] = w.view_for_driver();
+  aa_op_call call{};
+  call.struct_size = sizeof(call);
+  call.op = number;
+  call.tensors = tensors.data();
+  call.tensor_count = static_cast<uint32_t>(tensors.size());
+  return impl_->accelerator.pack_weight(call, 2, w);
+}
+
 void Inference::linear_multi(const Tensor& x, std::span<const LinearPart> parts) {
   if (parts.empty() || parts.size() > 4) {
     throw InvalidArgument("linear_multi: takes 1 to 4 weights, not " + std::to_string(parts.size()));

@@ -16,8 +16,10 @@ namespace anyaccel::ops {
 // OpSchema::check.
 struct Inference::Impl::Call {
   std::array<aa_tensor, AA_OP_MAX_TENSORS> tensors;
+  std::array<aa_packed*, AA_OP_MAX_TENSORS> packed;  // once there is one
   aa_op_call call{};
   int device = 0;
+  bool has_part_of_packed = false;  // a view of a packed weight, which no driver takes
 
   Call(const OpSchema& schema, std::span<const Tensor* const> list, const void* params, uint32_t params_size,
        Accelerator& accelerator) {
@@ -30,6 +32,8 @@ struct Inference::Impl::Call {
     for (size_t i = 0; i < list.size(); ++i) {
       tensors[i] = list[i]->view_for_driver();
       if (!*list[i]) continue;
+      if (list[i]->is_packed()) [[unlikely]]
+        add_packed(i, *list[i]);
       const Device place = list[i]->device();
       if (place.accelerator == &accelerator) {
         if (first) device = place.index;
@@ -43,6 +47,13 @@ struct Inference::Impl::Call {
                             place.name() + (foreign ? " of another accelerator" : "") + ", expected " +
                             accelerator.device_name(device) + "; copy it with Tensor::to()");
     }
+  }
+
+  void add_packed(size_t i, const Tensor& tensor) {
+    if (!call.packed) packed.fill(nullptr);
+    packed[i] = tensor.storage()->packed();
+    call.packed = packed.data();
+    if (!tensor.storage()->is_all_of(tensor)) has_part_of_packed = true;
   }
 };
 
@@ -96,6 +107,7 @@ bool Inference::Impl::run_native(Op op, std::span<const Tensor* const> tensors, 
   if (number < 0) return false;
   Call call(op_schemas()[static_cast<size_t>(op)], tensors, params, params_size, accelerator);
   call.call.op = number;
+  if (call.has_part_of_packed) return false;
   const OpHandle handle = resolve(op, call);
   if (!handle) return false;
   accelerator.enqueue_op(handle, call.call, call.device);
@@ -105,6 +117,7 @@ bool Inference::Impl::run_native(Op op, std::span<const Tensor* const> tensors, 
 void Inference::Impl::run(Op op, std::span<const Tensor* const> tensors, const void* params, uint32_t params_size) {
   Call call(op_schemas()[static_cast<size_t>(op)], tensors, params, params_size, accelerator);
   const int32_t number = number_of(op);
+  if (call.has_part_of_packed) return run_unpacked(op, tensors, params, params_size);
   if (number >= 0) [[likely]] {
     call.call.op = number;
     if (const OpHandle handle = resolve(op, call)) [[likely]] {
@@ -114,7 +127,23 @@ void Inference::Impl::run(Op op, std::span<const Tensor* const> tensors, const v
   } else {
     op_schemas()[static_cast<size_t>(op)].check(call.call);
   }
+  if (call.call.packed) return run_unpacked(op, tensors, params, params_size);
   fall_back(op, tensors, call);
+}
+
+void Inference::Impl::run_unpacked(Op op, std::span<const Tensor* const> tensors, const void* params,
+                                   uint32_t params_size) {
+  if (!slots[static_cast<size_t>(op)].unpacks.exchange(true)) {
+    log_warning(accelerator.name() + " does not run this call of \"" + std::string(op_name(op)) +
+                "\" with the weights that it has packed; their ordinary form is made, and kept beside them");
+  }
+  std::array<Tensor, AA_OP_MAX_TENSORS> plain;
+  std::array<const Tensor*, AA_OP_MAX_TENSORS> list;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    plain[i] = tensors[i]->unpacked(/*keep=*/true);
+    list[i] = &plain[i];
+  }
+  run(op, std::span(list).first(tensors.size()), params, params_size);
 }
 
 void Inference::Impl::note_fallback(Op op) {

@@ -53,6 +53,7 @@ struct Inference::Impl {
     int32_t native = -1;  // the accelerator's number; -1: it lacks the op
     int32_t by_row = -1;  // that of its form by rows
     std::atomic<uint64_t> fallbacks{0};
+    std::atomic<bool> unpacks{false};
   };
   std::array<Slot, op_count> slots;
 
@@ -64,6 +65,8 @@ struct Inference::Impl {
   // the accelerator's number. Checks the call first, unless one of its class has been checked.
   OpHandle resolve(Op op, const Call& call);
   void fall_back(Op op, std::span<const Tensor* const> tensors, Call& call);
+  // Runs the call on the ordinary forms of packed weights, which are kept from now on.
+  void run_unpacked(Op op, std::span<const Tensor* const> tensors, const void* params, uint32_t params_size);
   void note_fallback(Op op);
 
   ResolvedCalls resolved_;

@@ -39,7 +39,8 @@ ResolvedCalls::Class::Class(const aa_op_call& call, int device) noexcept {
     }
     // The lowest bit that is set is the alignment; a null pointer stands for memory as the allocator gives it out.
     const uintptr_t address = reinterpret_cast<uintptr_t>(t.data) | largest_alignment;
-    fits = add(low(t.dtype) << 32 | low(t.ndim) << 16 | (address & (~address + 1)));
+    const uint64_t packed = call.packed && call.packed[i] ? 1u << 15 : 0;
+    fits = add(low(t.dtype) << 32 | low(t.ndim) << 16 | packed | (address & (~address + 1)));
     for (int32_t d = 0; d < t.ndim && fits; ++d) {
       const auto dimension = static_cast<size_t>(d);
       fits = add(static_cast<uint64_t>(t.shape[dimension])) && add(static_cast<uint64_t>(t.strides[dimension]));

@@ -1,6 +1,8 @@
 // DriverAccelerator: finding what runs an op, and running it: the driver's own version, else the portable kernels.
+#include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
@@ -52,10 +54,111 @@ OpHandle DriverAccelerator::resolve_op(const aa_op_call& call, int index) {
     c.check(c.instance->ops->supports(c.device, &own, &supported), "ops.supports");
     if (supported) return {.own = all.own};
   }
+  if (call.packed) return {};  // nobody else knows the driver's layout
   if (all.portable >= 0 && shared_->portable->supports(static_cast<Op>(all.portable), call, c.index)) {
     return {.portable = all.portable};
   }
   return {};
+}
+
+class DriverAccelerator::PackedStorage final : public Storage {
+ public:
+  // `memory` holds the packed form.
+  PackedStorage(std::shared_ptr<DeviceContext> context, aa_packed* packed, Tensor memory, const Tensor& weight)
+      : Storage(nullptr, weight.nbytes(), weight.device()),
+        context_(std::move(context)),
+        memory_(std::move(memory)),
+        dtype_(weight.dtype()),
+        shape_(weight.shape()) {
+    set_packed(packed);
+  }
+  ~PackedStorage() override {
+    // Ops that use it may still be under way.
+    if (!(context_->props.caps & AA_CAP_SYNCHRONOUS)) {
+      release_status(context_->driver().device_synchronize(context_->device));
+    }
+    release_status(context_->instance->ops->packed_destroy(packed()));
+  }
+  void record_stream(const anyaccel::Stream& stream) override { memory_.storage()->record_stream(stream); }
+  bool is_all_of(const Tensor& tensor) const noexcept override {
+    return tensor.storage_offset() == 0 && tensor.dtype() == dtype_ && tensor.shape() == shape_ &&
+           tensor.is_contiguous();
+  }
+  Tensor unpacked(bool keep) const override {
+    std::unique_lock lock(mutex_, std::defer_lock);
+    if (keep) {
+      lock.lock();
+      if (kept_) return kept_;
+    }
+    Accelerator& accelerator = *device().accelerator;
+    Tensor plain = Tensor::empty(shape_, dtype_, device());
+    const aa_tensor view = plain.view_for_driver();
+    const anyaccel::Stream& current = accelerator.current_stream(device().index);
+    memory_.storage()->record_stream(current);
+    {
+      const StreamUse use(current);
+      context_->call("ops.unpack", [&] { return context_->instance->ops->unpack(use.handle(), packed(), &view); });
+    }
+    if (keep && !accelerator.is_current_stream_capturing(device().index)) {
+      current.synchronize();  // other streams will use it
+      kept_ = plain;
+    }
+    return plain;
+  }
+
+ private:
+  std::shared_ptr<DeviceContext> context_;
+  Tensor memory_;
+  DType dtype_;
+  Shape shape_;
+  mutable std::mutex mutex_;
+  mutable Tensor kept_;  // mutex_
+};
+
+Tensor DriverAccelerator::pack_weight(const aa_op_call& example, uint32_t tensor, const Tensor& weight) {
+  if (!weight || weight.is_packed() || weight.device().accelerator != this) return weight;
+  DeviceContext& c = context(weight.device().index);
+  const OpHandle all = route(example);
+  if (all.own < 0) return weight;
+
+  std::vector<aa_tensor> tensors(example.tensors, example.tensors + example.tensor_count);
+  for (aa_tensor& t : tensors) t.data = nullptr;
+  aa_op_call call = example;
+  call.op = all.own;
+  call.tensors = tensors.data();
+  auto what = abi::sized<aa_pack>();
+  what.tensor = tensor;
+  what.example = &call;
+  size_t bytes = 0;
+  aa_status* status = c.instance->ops->packed_size(c.device, &what, &bytes);
+  if (status && status_code(status) == AA_UNIMPLEMENTED) {
+    release_status(status);
+    return weight;
+  }
+  c.check(status, "ops.packed_size");
+  if (bytes == 0) return weight;
+
+  const Tensor plain = weight.contiguous();
+  const Tensor memory = Tensor::empty({static_cast<int64_t>(bytes)}, DType::U8, weight.device());
+  const aa_tensor view = plain.view_for_driver();
+  auto into = abi::sized<aa_allocation>();
+  into.pointer = memory.data();
+  into.size = bytes;
+  aa_packed* packed = nullptr;
+  const anyaccel::Stream& current = current_stream(c.index);
+  plain.storage()->record_stream(current);
+  {
+    const StreamUse use(current);
+    c.call("ops.pack", [&] { return c.instance->ops->pack(use.handle(), &what, &view, &into, &packed); });
+  }
+  try {
+    auto storage =
+        std::make_shared<PackedStorage>(shared_->contexts[static_cast<size_t>(c.index)], packed, memory, plain);
+    return Tensor(std::move(storage), plain.dtype(), plain.shape(), plain.strides());
+  } catch (...) {
+    release_status(c.instance->ops->packed_destroy(packed));
+    throw;
+  }
 }
 
 void DriverAccelerator::enqueue_op(OpHandle op, const aa_op_call& call, int index) {
@@ -68,6 +171,9 @@ void DriverAccelerator::enqueue_op(OpHandle op, const aa_op_call& call, int inde
     c.call("op", [&] { return c.instance->ops->enqueue(use.handle(), &own, &taken); });
     if (taken) [[likely]]
       return;
+    if (call.packed) {
+      throw NotImplementedError(name_ + " does not take a call with a packed weight for which its `supports` said yes");
+    }
     op.portable = route(call).portable;
   }
   if (op.portable < 0) throw NotImplementedError(name_ + " does not run this call of an op");

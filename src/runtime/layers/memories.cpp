@@ -155,6 +155,16 @@ struct Memories {
     const aa_op_call filled = with_memories(layer.state, stream, *call, memories);
     return layer.next<&aa_ops_table::enqueue>(stream, &filled, out_taken);
   }
+  static aa_status* run(Is<&aa_ops_table::pack>, Layer& layer, aa_stream* stream, const aa_pack* what,
+                        const aa_tensor* weight, const aa_allocation* into, aa_packed** out_packed) {
+    aa_allocation filled = *into;
+    {
+      const std::shared_lock lock(layer.state.mutex);
+      filled.memory = layer.state.find(layer.state.of(stream), into->pointer);
+    }
+    return layer.next<&aa_ops_table::pack>(stream, what, weight, static_cast<const aa_allocation*>(&filled),
+                                           out_packed);
+  }
   template <class Place>
   static aa_op_call with_memories(const State& state, const Place* place, const aa_op_call& call,
                                   std::array<aa_memory*, AA_OP_MAX_TENSORS>& memories) {

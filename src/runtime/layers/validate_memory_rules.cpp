@@ -42,13 +42,30 @@ Problem check_op_call(ValidateState& state, const void* device, const aa_op_call
   if (call.params_size > 0 && !call.params) return wrong("call->params is null");
   for (uint32_t i = 0; i < call.tensor_count; ++i) {
     const std::string tensor = "\"" + name->second + "\": tensor " + std::to_string(i);
-    if (Problem problem = check_tensor(state, device, call.tensors[i], tensor, may_lack_data)) return problem;
+    const aa_packed* packed = call.struct_size > offsetof(aa_op_call, packed) && call.packed ? call.packed[i] : nullptr;
+    if (packed) {
+      const TrackedObject* object = state.find(ObjectKind::packed, packed);
+      if (!object) return wrong(tensor + ": there is no such packed weight");
+      if (object->device != device) return wrong(tensor + ": the packed weight is of another device");
+      if (call.tensors[i].data) return wrong(tensor + " is packed but has data");
+    }
+    if (Problem problem = check_tensor(state, device, call.tensors[i], tensor, may_lack_data || packed)) return problem;
   }
   if (const OpValidator validator = op_validator()) {
     const StatusRef status(validator(name->second.c_str(), &call));
     if (!status.ok()) return {status.code(), "\"" + name->second + "\": " + std::string(status.message())};
   }
   return {};
+}
+
+Problem check_pack(ValidateState& state, const void* device, const aa_pack& what) {
+  if (!AA_HAS_MEMBER(&what, aa_pack, example)) return wrong("what->struct_size covers too little");
+  if (!what.example) return wrong("what->example is null");
+  if (what.tensor >= what.example->tensor_count) {
+    return wrong("tensor " + std::to_string(what.tensor) + " of a call with " +
+                 std::to_string(what.example->tensor_count));
+  }
+  return check_op_call(state, device, *what.example, true);
 }
 
 }  // namespace
@@ -149,6 +166,40 @@ Problem before(Function<&aa_ops_table::supports>, ValidateState& state, aa_devic
 Problem before(Function<&aa_ops_table::enqueue>, ValidateState& state, aa_stream* stream, const aa_op_call* call,
                int32_t*) {
   return check_op_call(state, device_of(state, stream), *call, false);
+}
+
+Problem before(Function<&aa_ops_table::packed_size>, ValidateState& state, aa_device* device, const aa_pack* what,
+               size_t*) {
+  return check_pack(state, device, *what);
+}
+
+Problem before(Function<&aa_ops_table::pack>, ValidateState& state, aa_stream* stream, const aa_pack* what,
+               const aa_tensor* weight, const aa_allocation* into, aa_packed**) {
+  const void* device = device_of(state, stream);
+  if (Problem problem = check_pack(state, device, *what)) return problem;
+  if (Problem problem = check_tensor(state, device, *weight, "weight", false)) return problem;
+  const std::string error = state.device_range_error(device, into->pointer, into->size);
+  return error.empty() ? Problem{} : wrong("into: " + error);
+}
+
+void after(Function<&aa_ops_table::pack>, ValidateLayer& layer, bool ok, aa_stream* stream, const aa_pack*,
+           const aa_tensor*, const aa_allocation*, aa_packed** out_packed) {
+  if (!ok) return;
+  std::lock_guard lock(layer.state.mutex);
+  const void* device = device_of(layer.state, stream);
+  layer.state.add(ObjectKind::packed, *out_packed, device, device);
+}
+
+Problem before(Function<&aa_ops_table::unpack>, ValidateState& state, aa_stream* stream, aa_packed* packed,
+               const aa_tensor* out_weight) {
+  const void* device = device_of(state, stream);
+  if (state.find(ObjectKind::packed, packed)->device != device) return wrong("the packed weight is of another device");
+  return check_tensor(state, device, *out_weight, "out_weight", false);
+}
+
+Problem before(Function<&aa_ops_table::packed_destroy>, ValidateState& state, aa_packed* packed) {
+  state.remove(ObjectKind::packed, packed);
+  return {};
 }
 
 }  // namespace anyaccel::layers

@@ -165,5 +165,14 @@ Problem before(Function<&aa_ops_table::supports>, ValidateState& state, aa_devic
                int32_t* out_supported);
 Problem before(Function<&aa_ops_table::enqueue>, ValidateState& state, aa_stream* stream, const aa_op_call* call,
                int32_t* out_taken);
+Problem before(Function<&aa_ops_table::packed_size>, ValidateState& state, aa_device* device, const aa_pack* what,
+               size_t* out_bytes);
+Problem before(Function<&aa_ops_table::pack>, ValidateState& state, aa_stream* stream, const aa_pack* what,
+               const aa_tensor* weight, const aa_allocation* into, aa_packed** out_packed);
+void after(Function<&aa_ops_table::pack>, ValidateLayer& layer, bool ok, aa_stream* stream, const aa_pack* what,
+           const aa_tensor* weight, const aa_allocation* into, aa_packed** out_packed);
+Problem before(Function<&aa_ops_table::unpack>, ValidateState& state, aa_stream* stream, aa_packed* packed,
+               const aa_tensor* out_weight);
+Problem before(Function<&aa_ops_table::packed_destroy>, ValidateState& state, aa_packed* packed);
 
 }  // namespace anyaccel::layers

@@ -39,8 +39,8 @@ std::string counted(size_t count, const char* what) {
 }  // namespace
 
 const char* kind_name(ObjectKind kind) noexcept {
-  constexpr const char* names[object_kinds] = {"instance", "device", "stream", "event",
-                                               "module",   "kernel", "graph",  "communicator"};
+  constexpr const char* names[object_kinds] = {"instance", "device", "stream",       "event",        "module",
+                                               "kernel",   "graph",  "communicator", "packed weight"};
   return names[static_cast<int>(kind)];
 }
 

@@ -17,8 +17,8 @@
 
 namespace anyaccel::layers {
 
-enum class ObjectKind { instance, device, stream, event, module, kernel, graph, comm };
-inline constexpr int object_kinds = 8;
+enum class ObjectKind { instance, device, stream, event, module, kernel, graph, comm, packed };
+inline constexpr int object_kinds = 9;
 const char* kind_name(ObjectKind kind) noexcept;
 
 inline ObjectKind kind_of(const aa_instance*) { return ObjectKind::instance; }
@@ -29,6 +29,7 @@ inline ObjectKind kind_of(const aa_module*) { return ObjectKind::module; }
 inline ObjectKind kind_of(const aa_kernel*) { return ObjectKind::kernel; }
 inline ObjectKind kind_of(const aa_graph*) { return ObjectKind::graph; }
 inline ObjectKind kind_of(const aa_comm*) { return ObjectKind::comm; }
+inline ObjectKind kind_of(const aa_packed*) { return ObjectKind::packed; }
 
 struct TrackedObject {
   const void* parent = nullptr;  // a device's instance, a kernel's module, else the device

@@ -77,6 +77,7 @@ template <class Managed>
 struct Exported {
   explicit Exported(const Tensor& t) : tensor(t) {
     if (!t) throw InvalidArgument("to_dlpack: the tensor is empty");
+    if (t.is_packed()) throw InvalidArgument("to_dlpack: the tensor is a packed weight; export Tensor::unpacked()");
     DLTensor& out = managed.dl_tensor;
     out.dtype = type_of(t.dtype());
     out.device = device_of(t);

@@ -60,6 +60,13 @@ Tensor contiguous_on(std::shared_ptr<Storage> storage, DType dtype, const Shape&
 }  // namespace
 
 void Storage::record_stream(const Stream&) {}
+bool Storage::is_all_of(const Tensor&) const noexcept { return false; }
+Tensor Storage::unpacked(bool) const { throw InvalidArgument("the storage is not a packed weight"); }
+
+Tensor Tensor::unpacked(bool keep) const {
+  if (!is_packed()) return *this;
+  return Tensor(storage_->unpacked(keep).storage(), dtype_, shape_, strides(), offset_);
+}
 
 Tensor::Tensor(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape, std::span<const int64_t> strides,
                int64_t offset)

@@ -167,6 +167,8 @@ void Tensor::copy_from(const Tensor& source) const {
     throw InvalidArgument("copy_from: the shapes differ: " + shape_.to_string() + " from " + source.shape_.to_string());
   }
   if (numel() == 0) return;
+  if (is_packed()) throw InvalidArgument("copy_from: the destination is a packed weight, which cannot be written");
+  if (source.is_packed()) return copy_from(source.unpacked());
   const Device to = device();
   const Device from = source.device();
   if (data() == source.data() && to == from && dtype_ == source.dtype_ && strides_ == source.strides_) return;
@@ -211,6 +213,7 @@ Tensor Tensor::to(Device device) const {
 void Tensor::fill(double value) const {
   require(*this, "fill");
   if (numel() == 0) return;
+  if (is_packed()) throw InvalidArgument("fill: the tensor is a packed weight, which cannot be written");
   alignas(8) unsigned char pattern[8] = {};
   const size_t size = dtype_size(dtype_);
   host_store(pattern, static_cast<int32_t>(dtype_), value);

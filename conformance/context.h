@@ -170,6 +170,7 @@ std::span<const Case> fork_cases();
 std::span<const Case> thread_cases();
 std::span<const Case> host_code_cases();
 std::span<const Case> op_table_cases();
+std::span<const Case> pack_cases();
 
 // These run on the handles of an OpProvider.
 std::span<const Case> random_cases();

@@ -94,7 +94,7 @@ TEST_P(OddExtensions, AreCompleteOrAbsent) {
 INSTANTIATE_TEST_SUITE_P(
     All, OddExtensions,
     testing::Combine(testing::Values(Mode{"empty", "host_memory profiler"}, Mode{"nulls", "host_memory profiler"},
-                                     Mode{"short", "host_memory compiler profiler collectives"},
+                                     Mode{"short", "host_memory ops compiler profiler collectives"},
                                      Mode{"mixed",
                                           "graph host_memory host_code ops compiler profiler ceilings "
                                           "collectives lazy fault"}),

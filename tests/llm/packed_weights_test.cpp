@@ -16,6 +16,7 @@
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/session.h"
 #include "anyaccel/ops/inference.h"
+#include "conformance/suite.h"
 #include "llm/decoding.h"
 #include "llm/model_fixtures.h"
 #include "runtime/driver/driver_table.h"
@@ -37,7 +38,8 @@ struct Counts {
   std::atomic<int> packed{0}, living{0}, used{0}, unpacked{0};
 };
 Counts counts;
-bool takes_packed = true;  // what enqueue says of a call with packed weights
+bool takes_packed = true;   // what enqueue says of a call with packed weights
+bool loses_a_byte = false;  // the first of every weight
 
 // The CPU's driver with a layout that nobody else can read: the bytes backwards, and each of them changed.
 const abi::DriverCalls& packing_driver() {
@@ -90,6 +92,7 @@ const abi::DriverCalls& packing_driver() {
       return good_ops.enqueue(own, stream, &plain, taken);
     };
     ops.packed_size = [](void*, aa_device*, const aa_pack* what, size_t* bytes) -> aa_status* {
+      if (what->flags != 0) return make_status(AA_UNIMPLEMENTED, "unknown flags");
       EXPECT_EQ(what->example->op, linear);
       EXPECT_EQ(what->tensor, 2u);
       for (uint32_t i = 0; i < what->example->tensor_count; ++i) EXPECT_EQ(what->example->tensors[i].data, nullptr);
@@ -99,6 +102,7 @@ const abi::DriverCalls& packing_driver() {
     ops.pack = [](void*, aa_stream*, const aa_pack*, const aa_tensor* weight, const aa_allocation* into,
                   aa_packed** out_packed) -> aa_status* {
       turn(static_cast<char*>(into->pointer), static_cast<const char*>(weight->data), into->size);
+      if (loses_a_byte) static_cast<char*>(into->pointer)[0] ^= 0x40;
       *out_packed = reinterpret_cast<aa_packed*>(new Packed{static_cast<char*>(into->pointer), into->size, {}});
       ++counts.packed;
       ++counts.living;
@@ -213,6 +217,28 @@ TEST_F(PackedWeights, TheValidateLayerKnowsThem) {
   EXPECT_EQ(StatusRef(table->packed_destroy(handle)).code(), AA_INVALID_ARGUMENT);
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_HAS(said, "packed was destroyed before: it is no living packed weight");
+}
+
+// The conformance suite's cases accept this driver, and notice one whose layout loses something.
+TEST_F(PackedWeights, ConformanceJudgesThem) {
+  const auto outcome = [](const char* name) {
+    std::string text;
+    for (const auto& result :
+         conformance::run_conformance(&packing_driver(), host_services(), name, {}, {.in_process = true}).cases) {
+      text += result.name + ": " + conformance::outcome_name(result.outcome) + " " + result.message + "\n";
+    }
+    return text;
+  };
+  const std::string good = outcome("ops.pack");
+  EXPECT_HAS(good, "a_packed_weight_gives_its_bytes_back: pass");
+  EXPECT_HAS(good, "products_are_the_same: pass");
+  EXPECT_GT(counts.used, 0);
+  EXPECT_EQ(counts.living, 0);
+  loses_a_byte = true;
+  const std::string bad = outcome("ops.pack");
+  loses_a_byte = false;
+  EXPECT_HAS(bad, "a_packed_weight_gives_its_bytes_back: fail");
+  EXPECT_HAS(bad, "products_are_the_same: fail");
 }
 
 // What is packed is not used from the file; the rest of a mapped file is.

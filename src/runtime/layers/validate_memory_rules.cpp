@@ -59,7 +59,7 @@ Problem check_op_call(ValidateState& state, const void* device, const aa_op_call
 }
 
 Problem check_pack(ValidateState& state, const void* device, const aa_pack& what) {
-  if (!AA_HAS_MEMBER(&what, aa_pack, example)) return wrong("what->struct_size covers too little");
+  if (what.struct_size <= offsetof(aa_pack, example)) return wrong("what->struct_size covers too little");
   if (!what.example) return wrong("what->example is null");
   if (what.tensor >= what.example->tensor_count) {
     return wrong("tensor " + std::to_string(what.tensor) + " of a call with " +

@@ -2,6 +2,7 @@
 // one device only answers "unsupported".
 #include <cstring>
 
+#include "anyaccel/abi/peer.h"
 #include "conformance/gate.h"
 
 namespace anyaccel::conformance {
@@ -170,11 +171,166 @@ void a_held_device_holds_no_other(const Context& c) {
   c.expect(done == 0, "a held stream of device 0 is done, since device 1 was synchronized");
 }
 
+// ---- extension "peer" ----
+
+using Peer = abi::Calls<aa_peer_table>;
+
+Peer peer_of(const Context& c) {
+  needs_another(c);
+  return c.extension<aa_peer_table>(AA_PEER_EXTENSION, AA_PEER_VERSION);
+}
+
+void needs_direct_copies(const Context& c, const Peer& peer, const Context& other) {
+  for (const auto& [to, from] : {std::pair(&other, &c), std::pair(&c, &other)}) {
+    int32_t possible = -1;
+    c.ok(peer.can_copy(to->device, from->device, &possible), "can_copy");
+    if (possible != 1) c.unsupported("can_copy says no");
+  }
+}
+
+// From device memory of `from` to device memory of `to`.
+aa_peer_copy copy_of(const Context& to, void* destination, const Context& from, const void* source, size_t bytes) {
+  auto what = abi::sized<aa_peer_copy>();
+  what.destination_device = to.device;
+  what.source_device = from.device;
+  what.destination = destination;
+  what.source = source;
+  what.size = bytes;
+  return what;
+}
+
+void direct_copies_are_answered_alike(const Context& c) {
+  const Peer peer = peer_of(c);
+  for (int32_t i = 1; i < c.probe.device_count; ++i) {
+    Opened other(c, c.instance, i);
+    for (const auto& [to, from] :
+         {std::pair(other.context().device, c.device), std::pair(c.device, other.context().device)}) {
+      int32_t first = -1;
+      c.ok(peer.can_copy(to, from, &first), "can_copy");
+      c.expect(first == 0 || first == 1, "can_copy wrote " + std::to_string(first));
+      for (int again = 0; again < 3; ++again) {
+        int32_t answer = -1;
+        c.ok(peer.can_copy(to, from, &answer), "can_copy");
+        c.expect(answer == first, "can_copy gave another answer the next time");
+      }
+    }
+    const std::string error = other.close();
+    c.expect(error.empty(), error);
+  }
+  int32_t itself = -1;
+  c.ok(peer.can_copy(c.device, c.device, &itself), "can_copy");
+  c.expect(itself == 0, "can_copy of a device and itself is not 0");
+}
+
+void direct_copies_of_any_size(const Context& c) {
+  const Peer peer = peer_of(c);
+  Opened opened(c, c.instance, 1);
+  const Context& other = opened.context();
+  needs_direct_copies(c, peer, other);
+  for (const auto& [to, from] : {std::pair(&other, &c), std::pair(&c, &other)}) {
+    for (const Context* owner : {to, from}) {
+      unsigned seed = 0;
+      for (const size_t bytes : {size_t{0}, size_t{1}, size_t{3}, size_t{63}, size_t{4097}, (size_t{1} << 20) + 5}) {
+        // The destination begins and ends inside of its memory, off any alignment.
+        Memory source(*from, bytes + 1);
+        Memory destination(*to, bytes + 70);
+        const Bytes data = pattern(bytes + 1, ++seed);
+        Bytes expected = pattern(bytes + 70, ++seed);
+        from->upload(source.data(), data.data(), data.size());
+        to->upload(destination.data(), expected.data(), expected.size());
+        const aa_peer_copy what = copy_of(*to, destination.data() + 3, *from, source.data() + 1, bytes);
+        c.ok(peer.copy_async(owner->stream, &what), "peer copy_async of " + std::to_string(bytes) + " bytes");
+        owner->synchronize();
+        std::copy(data.begin() + 1, data.end(), expected.begin() + 3);
+        expect_equal(to->download(destination.data(), expected.size()), expected,
+                     std::to_string(bytes) + " bytes, copied directly on a stream of the " +
+                         (owner == to ? "destination's" : "source's") + " device");
+      }
+    }
+  }
+}
+
+// On a held stream of either device, and on one that waits for an event of a held stream of the source's.
+void direct_copies_run_in_order(const Context& c) {
+  const Peer peer = peer_of(c);
+  needs_gates_and_free_streams(c);
+  Opened opened(c, c.instance, 1);
+  const Context& other = opened.context();
+  needs_direct_copies(c, peer, other);
+  const Bytes old_bytes = pattern(size, 1), new_bytes = pattern(size, 2), wrong_bytes = pattern(size, 3);
+  for (const char* way : {"on the source's stream", "on the destination's stream", "behind an event of the source's"}) {
+    const bool on_source = way == std::string("on the source's stream");
+    const bool by_event = way == std::string("behind an event of the source's");
+    Memory original(c, size), source(c, size);
+    Memory destination(other, size);
+    c.upload(original.data(), new_bytes.data(), size);
+    c.upload(source.data(), on_source || by_event ? wrong_bytes.data() : new_bytes.data(), size);
+    other.upload(destination.data(), old_bytes.data(), size);
+    Stream of_source(c);
+    Stream of_destination(other);
+    Event event(c);
+    aa_stream* const held = on_source || by_event ? of_source : of_destination;
+    aa_stream* const stream = on_source ? of_source : of_destination;
+    Gate gate(on_source || by_event ? c : other, held);
+    if (on_source || by_event) {
+      c.ok(c.driver.copy_async(of_source, source.data(), original.data(), size, AA_COPY_DEVICE_TO_DEVICE),
+           "copy_async");
+    }
+    if (by_event) {
+      c.ok(c.driver.event_record(event, of_source), "event_record");
+      c.ok_or_unsupported(c.driver.stream_wait_event(of_destination, event), "stream_wait_event");
+    }
+    const aa_peer_copy what = copy_of(other, destination.data(), c, source.data(), size);
+    c.ok(peer.copy_async(stream, &what), "peer copy_async");
+    const bool early = gets_done(c, stream);
+    const Bytes before = other.download(destination.data(), size);
+    gate.open();
+    c.ok(c.driver.stream_synchronize(stream), "stream_synchronize");
+    c.expect(!early, std::string("a stream is done while a direct copy ") + way + " is held");
+    expect_equal(before, old_bytes, std::string("the destination of a direct copy that is held, ") + way);
+    expect_equal(other.download(destination.data(), size), new_bytes, std::string("what was copied directly ") + way);
+  }
+}
+
+void bad_direct_copies_are_refused(const Context& c) {
+  const Peer peer = peer_of(c);
+  Opened opened(c, c.instance, 1);
+  const Context& other = opened.context();
+  needs_direct_copies(c, peer, other);
+  Memory here(c, size), target(c, size), there(other, size);
+  const Bytes data = pattern(size, 1), old_bytes = pattern(size, 2);
+  c.upload(here.data(), data.data(), size);
+  c.upload(target.data(), old_bytes.data(), size);
+  other.upload(there.data(), old_bytes.data(), size);
+  aa_peer_copy what = copy_of(other, there.data(), c, here.data(), size);
+  what.flags = 1u << 31;
+  c.error(peer.copy_async(c.stream, &what), {AA_UNIMPLEMENTED}, "peer copy_async with an unknown flag");
+  what = copy_of(c, target.data(), c, here.data(), size);
+  c.error(peer.copy_async(c.stream, &what), {AA_INVALID_ARGUMENT}, "peer copy_async within one device");
+  if (c.probe.device_count > 2) {
+    Opened third(c, c.instance, 2);
+    what = copy_of(other, there.data(), c, here.data(), size);
+    c.error(peer.copy_async(third.context().stream, &what), {AA_INVALID_ARGUMENT},
+            "peer copy_async on a stream of a third device");
+  }
+  c.synchronize();
+  expect_equal(c.download(target.data(), size), old_bytes, "the destination of a copy that was refused");
+  expect_equal(other.download(there.data(), size), old_bytes, "the destination of a copy that was refused");
+  what = copy_of(other, there.data(), c, here.data(), size);
+  c.ok(peer.copy_async(c.stream, &what), "peer copy_async after others were refused");
+  c.synchronize();
+  expect_equal(other.download(there.data(), size), data, "what was copied after others were refused");
+}
+
 constexpr Case cases[] = {
     {"many_devices", "each_beside_the_first", each_beside_the_first},
     {"many_devices", "copies_between_by_way_of_the_host", copies_between_by_way_of_the_host},
     {"many_devices", "a_stream_waits_for_another_devices_event", a_stream_waits_for_another_devices_event},
     {"many_devices", "a_held_device_holds_no_other", a_held_device_holds_no_other},
+    {"many_devices", "direct_copies_are_answered_alike", direct_copies_are_answered_alike},
+    {"many_devices", "direct_copies_of_any_size", direct_copies_of_any_size},
+    {"many_devices", "direct_copies_run_in_order", direct_copies_run_in_order},
+    {"many_devices", "bad_direct_copies_are_refused", bad_direct_copies_are_refused},
 };
 constexpr Case unopened[] = {{"many_devices", "each_by_itself", each_by_itself}};
 

@@ -33,10 +33,10 @@ using Lists = std::vector<std::span<const Case>>;
 
 // Of the driver alone, after probing.
 Lists device_lists() {
-  return {device_cases(),      memory_cases(),   exhaustion_cases(),  copy_cases(),      stream_cases(),
-          event_cases(),       order_cases(),    many_device_cases(), growth_cases(),    thread_cases(),
-          kernel_cases(),      graph_cases(),    host_memory_cases(), host_code_cases(), profiler_cases(),
-          collectives_cases(), op_table_cases(), pack_cases(),        fork_cases()};
+  return {device_cases(),   memory_cases(),      exhaustion_cases(),  copy_cases(),        stream_cases(),
+          event_cases(),    order_cases(),       many_device_cases(), growth_cases(),      thread_cases(),
+          kernel_cases(),   graph_cases(),       host_memory_cases(), memory_kind_cases(), host_code_cases(),
+          profiler_cases(), collectives_cases(), op_table_cases(),    pack_cases(),        fork_cases()};
 }
 
 Lists op_lists() {

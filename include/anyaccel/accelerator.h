@@ -77,6 +77,17 @@ struct OpHandle {
   explicit operator bool() const noexcept { return own >= 0 || portable >= 0; }
 };
 
+// A kind of memory that a device has beside its ordinary one; memory_kinds returns them. Sizes in bytes.
+struct MemoryKind {
+  std::string name;
+  int64_t free = 0;  // now, for any process
+  int64_t total = 0;
+  int64_t allocated = 0;     // of this accelerator's tensors
+  bool host_access = false;  // the host may read and write it through Tensor::data(), after synchronizing
+  bool for_ops = false;      // ops take tensors that lie there; else they can be copied and filled only
+  int numa_node = -1;        // of the host, where the memory is near one
+};
+
 class Accelerator {
  public:
   static constexpr int current_device_index = -1;
@@ -168,6 +179,13 @@ class Accelerator {
   virtual int64_t available_memory(int index = current_device_index) = 0;
   // Both of them: available, then total.
   virtual std::pair<int64_t, int64_t> mem_get_info(int index = current_device_index);
+
+  // The named kinds of memory of the device, by default none.
+  virtual std::vector<MemoryKind> memory_kinds(int index = current_device_index);
+  // An uninitialized, contiguous tensor in memory of that kind. It comes from the driver at each call, and its end waits for
+  // the device's work. InvalidArgument that lists the kinds for another name; OutOfMemoryError.
+  virtual Tensor empty_in(std::string_view memory_kind, const Shape& shape, DType dtype,
+                          int index = current_device_index);
 
   // -- number formats --
   virtual bool is_bf16_supported() const = 0;
@@ -291,6 +309,10 @@ class Accelerator {
   virtual bool is_host_coherent() const = 0;
   // direction: aa_copy_direction. Does not block for device memory and pinned memory.
   virtual void copy(void* destination, const void* source, size_t bytes, aa_copy_direction direction, int index) = 0;
+  // Copies from memory of device `from` into memory of another device `to`, on the current stream of `to` and behind the work
+  // of that of `from`, whose later work comes after the copy: memory of that stream may be freed at once. False, and
+  // nothing is done, where the devices have no such copies; that is the default. Does not block.
+  virtual bool copy_between(void* destination, int to, const void* source, int from, size_t bytes);
   virtual void fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, int index) = 0;
   // The accelerator's number for an op of abi/ops.h; -1 when it lacks it.
   virtual int32_t find_op(const char* op_name) = 0;

@@ -107,6 +107,9 @@ class DriverAccelerator : public Accelerator {
   void reset_peak_memory_stats(int index = current_device_index) override;
   int64_t total_memory(int index = current_device_index) override;
   int64_t available_memory(int index = current_device_index) override;
+  std::vector<MemoryKind> memory_kinds(int index = current_device_index) override;
+  Tensor empty_in(std::string_view memory_kind, const Shape& shape, DType dtype,
+                  int index = current_device_index) override;
 
   bool is_bf16_supported() const override;
   bool is_fp16_supported() const override;
@@ -156,6 +159,7 @@ class DriverAccelerator : public Accelerator {
   std::shared_ptr<Storage> allocate(size_t bytes, int index) override;
   bool is_host_coherent() const override;
   void copy(void* destination, const void* source, size_t bytes, aa_copy_direction direction, int index) override;
+  bool copy_between(void* destination, int to, const void* source, int from, size_t bytes) override;
   void fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, int index) override;
   int32_t find_op(const char* op_name) override;
   OpHandle resolve_op(const aa_op_call& call, int index) override;
@@ -175,6 +179,7 @@ class DriverAccelerator : public Accelerator {
   class DriverStorage;
   class PinnedStorage;
   class PackedStorage;
+  class NamedStorage;
 
   // Everything that may run the op that find_op() gave the number of.
   OpHandle route(const aa_op_call& call) const;

@@ -60,7 +60,7 @@ class Storage {
   size_t bytes() const noexcept { return bytes_; }
   Device device() const noexcept { return device_; }
   // Tells the allocator that `stream` also uses the memory, so that it is not given out again before that stream's work
-  // is complete. Nothing to do for memory that is not stream-ordered.
+  // is complete. InvalidArgument for a stream of another device. Nothing to do for memory that is not stream-ordered.
   virtual void record_stream(const Stream& stream);
   // Host memory that is page-locked and known to the accelerator.
   virtual bool pinned() const noexcept { return false; }
@@ -157,7 +157,7 @@ class Tensor {
   // Copies elements, converting dtypes (as the op "copy" of abi/ops.h) and crossing devices; shapes equal; the two do
   // not overlap. Blocks when pageable host memory is on one side. From pinned memory it does not block, and the source
   // must stay as it is until the stream has done the copy. A copy that the device cannot do by itself (strided or
-  // converting, on an accelerator without the op "copy") and one between devices goes through the host and blocks.
+  // converting, without the op "copy"; between devices, without Accelerator::copy_between) goes by the host and blocks.
   void copy_from(const Tensor& source) const;
   // value is converted to the dtype.
   void fill(double value) const;

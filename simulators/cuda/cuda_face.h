@@ -136,6 +136,7 @@ const char* current_function();
 // The calling thread's current contexts; the last one is current.
 std::vector<std::shared_ptr<Context>>& context_stack();
 std::shared_ptr<Context> current_context();
+std::shared_ptr<Context> find_context(Handle handle);  // null: a bad handle, which is reported
 
 // What a context's device is broken by, as the error that every call repeats; success: it is not broken.
 Result sticky_error(int device);

@@ -180,7 +180,7 @@ CUDA_FUNCTION(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, 
   return kSuccess;
 }
 
-static std::shared_ptr<Context> find_context(Handle handle) {
+std::shared_ptr<Context> find_context(Handle handle) {
   std::string problem;
   auto context = engine().handles().get<Context>(handle, &problem);
   if (context == nullptr) refuse(kInvalidContext, "bad-handle", "the context is bad: " + problem);

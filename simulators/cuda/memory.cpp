@@ -1,5 +1,6 @@
 // Implements memory of devices and of the host, pointer attributes, copies and fills.
 #include <cstring>
+#include <tuple>
 
 #include "simulators/cuda/cuda_face.h"
 
@@ -232,6 +233,31 @@ CUDA_FUNCTION(cuMemcpyDtoDAsync_v2, "cuMemcpyDtoDAsync", 3020, Need::healthy,
     const auto allocation = engine().memory().find(reinterpret_cast<void*>(pointer));
     CUDA_REQUIRE(allocation != nullptr && allocation->kind != MemoryKind::host, kInvalidValue, "bad-pointer",
                  "a pointer is no memory of a device");
+  }
+  return copy(destination, source, bytes, stream);
+}
+
+// The contexts say which devices the two ranges are of.
+CUDA_FUNCTION(cuMemcpyPeerAsync, "cuMemcpyPeerAsync", 4000, Need::healthy,
+              (DevicePointer destination, Handle destination_context, DevicePointer source, Handle source_context,
+               std::size_t bytes, Handle stream),
+              (destination, destination_context, source, source_context, bytes, stream)) {
+  const auto device_of = [](const char* p, const Allocation& allocation) {
+    if (!allocation.reservation()) return allocation.device;
+    const Extent extent = engine().memory().extent(allocation, p, kAnyDevice, false);
+    if (extent.begin == extent.end) return -1;
+    return engine().memory().device_at(allocation, static_cast<std::size_t>(p - allocation.pointer));
+  };
+  for (const auto& [pointer, handle, what] :
+       {std::tuple(destination, destination_context, "destination"), std::tuple(source, source_context, "source")}) {
+    const auto context = find_context(handle);
+    if (context == nullptr) return kInvalidContext;
+    const auto* p = reinterpret_cast<const char*>(pointer);
+    const auto allocation = engine().memory().find(p);
+    CUDA_REQUIRE(allocation != nullptr && allocation->kind != MemoryKind::host, kInvalidValue, "bad-pointer",
+                 std::string("the ") + what + " is no memory of a device");
+    CUDA_REQUIRE(allocation->kind == MemoryKind::shared || device_of(p, *allocation) == context->device, kInvalidValue,
+                 "bad-pointer", std::string("the ") + what + " is no memory of the device whose context is given");
   }
   return copy(destination, source, bytes, stream);
 }

@@ -71,6 +71,14 @@ JsonValue device_json(Accelerator& accelerator, int index) {
   device["total_memory"] = props.total_memory;
   device["available_memory"] = accelerator.available_memory(index);
   device["capabilities"] = capability_names(props.caps);
+  for (const MemoryKind& kind : accelerator.memory_kinds(index)) {
+    device["memory_kinds"].push_back({{"name", kind.name},
+                                      {"free", kind.free},
+                                      {"total", kind.total},
+                                      {"host_access", kind.host_access},
+                                      {"for_ops", kind.for_ops},
+                                      {"numa_node", kind.numa_node}});
+  }
   return device;
 }
 
@@ -228,6 +236,15 @@ void print(const JsonValue& info) {
     for (const JsonValue& capability : elements(device, "capabilities"))
       caps += (caps.empty() ? "" : ", ") + text(capability);
     print_entry("", 11, caps);
+    for (const JsonValue& kind : elements(device, "memory_kinds")) {
+      const auto size = [&](const char* which) {
+        return format_bytes(static_cast<double>(std::get<int64_t>(kind.find(which)->data)));
+      };
+      print_entry("", 11,
+                  "memory \"" + text(kind, "name") + "\": " + size("free") + " of " + size("total") + " free, " +
+                      (is_true(kind, "for_ops") ? "for ops and copies" : "for copies only") +
+                      (is_true(kind, "host_access") ? ", reached by the host" : ""));
+    }
   }
   std::string dtypes;
   for (const JsonValue& dtype : elements(chosen, "dtypes")) dtypes += (dtypes.empty() ? "" : ", ") + text(dtype);

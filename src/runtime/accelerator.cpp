@@ -104,6 +104,21 @@ void Accelerator::flush(int /*index*/) {}
 Tensor Accelerator::pack_weight(const aa_op_call& /*example*/, uint32_t /*tensor*/, const Tensor& weight) {
   return weight;
 }
+
+std::vector<MemoryKind> Accelerator::memory_kinds(int /*index*/) { return {}; }
+
+Tensor Accelerator::empty_in(std::string_view memory_kind, const Shape& /*shape*/, DType /*dtype*/, int index) {
+  std::string known;
+  for (const MemoryKind& kind : memory_kinds(index)) known += (known.empty() ? "" : ", ") + kind.name;
+  throw InvalidArgument(device_name(index) + " has no memory called \"" + std::string(memory_kind) + "\"; it has " +
+                        (known.empty() ? "its ordinary memory only: use Tensor::empty" : known));
+}
+
+bool Accelerator::copy_between(void* /*destination*/, int /*to*/, const void* /*source*/, int /*from*/,
+                               size_t /*bytes*/) {
+  return false;
+}
+
 ScopeGuard Accelerator::step(uint64_t /*key*/) { return {}; }
 
 std::pair<int64_t, int64_t> Accelerator::mem_get_info(int index) {

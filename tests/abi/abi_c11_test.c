@@ -14,8 +14,10 @@
 #include "anyaccel/abi/host_code.h"
 #include "anyaccel/abi/host_memory.h"
 #include "anyaccel/abi/lazy.h"
+#include "anyaccel/abi/memory_kinds.h"
 #include "anyaccel/abi/op_library.h"
 #include "anyaccel/abi/ops.h"
+#include "anyaccel/abi/peer.h"
 #include "anyaccel/abi/profiler.h"
 
 #define PIN_OFFSET(type, member, offset) _Static_assert(offsetof(type, member) == (offset), #type "." #member " moved");

@@ -369,6 +369,31 @@
   X(aa_lazy_table, flush, 16) \
   X(aa_lazy_table, step_begin, 24) \
   X(aa_lazy_table, step_end, 32) \
+  X(aa_peer_copy, struct_size, 0) \
+  X(aa_peer_copy, flags, 4) \
+  X(aa_peer_copy, destination_device, 8) \
+  X(aa_peer_copy, source_device, 16) \
+  X(aa_peer_copy, destination, 24) \
+  X(aa_peer_copy, source, 32) \
+  X(aa_peer_copy, size, 40) \
+  X(aa_peer_copy, destination_memory, 48) \
+  X(aa_peer_copy, source_memory, 56) \
+  X(aa_peer_table, struct_size, 0) \
+  X(aa_peer_table, version, 4) \
+  X(aa_peer_table, self, 8) \
+  X(aa_peer_table, can_copy, 16) \
+  X(aa_peer_table, copy_async, 24) \
+  X(aa_memory_kind_info, struct_size, 0) \
+  X(aa_memory_kind_info, kind, 4) \
+  X(aa_memory_kind_info, name, 8) \
+  X(aa_memory_kind_info, access, 40) \
+  X(aa_memory_kind_info, numa_node, 44) \
+  X(aa_memory_kinds_table, struct_size, 0) \
+  X(aa_memory_kinds_table, version, 4) \
+  X(aa_memory_kinds_table, self, 8) \
+  X(aa_memory_kinds_table, count, 16) \
+  X(aa_memory_kinds_table, info, 24) \
+  X(aa_memory_kinds_table, usage, 32) \
   X(aa_fault_table, struct_size, 0) \
   X(aa_fault_table, version, 4) \
   X(aa_fault_table, self, 8) \
@@ -431,6 +456,10 @@
   X(aa_collectives_table, 144) \
   X(aa_step, 16) \
   X(aa_lazy_table, 40) \
+  X(aa_peer_copy, 64) \
+  X(aa_peer_table, 32) \
+  X(aa_memory_kind_info, 48) \
+  X(aa_memory_kinds_table, 40) \
   X(aa_fault_table, 32)
 /* clang-format on */
 

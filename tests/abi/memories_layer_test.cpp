@@ -7,6 +7,7 @@
 #include "abi/fake_driver.h"
 #include "anyaccel/abi/host_memory.h"
 #include "anyaccel/abi/ops.h"
+#include "anyaccel/abi/peer.h"
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/tensor.h"
@@ -54,11 +55,11 @@ const aa_driver& watched() {
 }
 
 struct Opened {
-  const abi::DriverCalls& driver = *apply_needed_layers(complete_table(&watched(), "test"));
+  const abi::DriverCalls& driver;
   aa_instance* instance = nullptr;
   aa_device* devices[2] = {};
   aa_stream* streams[2] = {};
-  Opened() {
+  explicit Opened(const aa_driver& table = watched()) : driver(*apply_needed_layers(complete_table(&table, "test"))) {
     auto params = abi::sized<aa_initialize_params>();
     check(driver.initialize(&params, &instance), "initialize", "");
     for (int i = 0; i < 2; ++i) {
@@ -124,6 +125,47 @@ TEST(MemoriesLayer, FindsTheAllocationOfEveryAddress) {
   check(o.driver.fill_async(o.streams[0], a, &zero, 1, 5), "fill", "");
   EXPECT_EQ(seen, std::vector<aa_memory*>{latest}) << "the same address, a new allocation";
   check(o.driver.mem_free(o.devices[0], AA_MEMORY_DEVICE, a, 256), "free", "");
+}
+
+TEST(MemoriesLayer, DirectCopiesCarryTheAllocationsOfBothDevices) {
+  static aa_driver raw = watched();
+  raw.query_extension = [](void*, aa_instance*, const char*, uint32_t, const void** out) -> aa_status* {
+    static aa_peer_table peer = [] {
+      aa_peer_table table{};
+      table.struct_size = sizeof(table);
+      table.version = AA_PEER_VERSION;
+      table.can_copy = [](void*, aa_device*, aa_device*, int32_t* possible) -> aa_status* {
+        *possible = 1;
+        return nullptr;
+      };
+      table.copy_async = [](void*, aa_stream*, const aa_peer_copy* what) -> aa_status* {
+        seen = {what->destination_memory, what->source_memory};
+        return nullptr;
+      };
+      return table;
+    }();
+    *out = &peer;
+    return nullptr;
+  };
+  Opened o(raw);
+  const void* table = nullptr;
+  check(o.driver.query_extension(o.instance, AA_PEER_EXTENSION, AA_PEER_VERSION, &table), "query_extension", "");
+  void* a = nullptr;
+  void* b = nullptr;
+  check(o.driver.mem_alloc(o.devices[0], AA_MEMORY_DEVICE, 256, &a), "a", "");
+  aa_memory* const of_a = latest;
+  check(o.driver.mem_alloc(o.devices[1], AA_MEMORY_DEVICE, 64, &b), "b", "");
+  aa_memory* const of_b = latest;
+  auto what = abi::sized<aa_peer_copy>();
+  what.destination_device = o.devices[0];
+  what.source_device = o.devices[1];
+  what.destination = static_cast<char*>(a) + 200;
+  what.source = b;
+  what.size = 8;
+  check(static_cast<const abi::Calls<aa_peer_table>*>(table)->copy_async(o.streams[0], &what), "copy_async", "");
+  EXPECT_EQ(seen, (std::vector<aa_memory*>{of_a, of_b}));
+  check(o.driver.mem_free(o.devices[0], AA_MEMORY_DEVICE, a, 256), "free", "");
+  check(o.driver.mem_free(o.devices[1], AA_MEMORY_DEVICE, b, 64), "free", "");
 }
 
 // Through the whole runtime: blocks of the caching allocator, views and ops.

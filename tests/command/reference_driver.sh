@@ -22,6 +22,10 @@ cmp "$work/cpu" "$work/lazy" || fail "another text than the CPU's while work is 
 "$anyaccel" conformance --filter copies. >"$work/out" 2>&1 || fail "conformance of the detected plugin: $(cat "$work/out")"
 grep -q "^reference.async" "$work/out" || fail "the plugin was not detected: $(cat "$work/out")"
 
+# Its second kind of memory is listed.
+DS_ACCELERATOR=reference.async "$anyaccel" info >"$work/out" 2>&1 || fail "info: $(cat "$work/out")"
+grep -q 'memory "spare": .* of .* free, for ops and copies$' "$work/out" || fail "no kinds of memory: $(cat "$work/out")"
+
 # Reports are written when nothing could be run.
 REFERENCE_ASYNC_MUTATION=initialize_crashes "$anyaccel" conformance --plugin "$plugin" --json --junit "$work/junit.xml" \
   >"$work/out" 2>/dev/null && fail "a driver that crashes when it is opened passes"

@@ -148,6 +148,11 @@ EXPORT int hipGraphInstantiate(void** exec, void* graph, void** node, char* log,
 EXPORT int hipDeviceEnablePeerAccess(int peer, unsigned flags) {
   return note("peer " + std::to_string(peer) + " flags " + number(flags));
 }
+EXPORT int hipMemcpyPeerAsync(void* destination, int to, const void* source, int from, size_t bytes, void*) {
+  return note("copy " + number(reinterpret_cast<uintptr_t>(destination)) + " of device " + std::to_string(to) +
+              " from " + number(reinterpret_cast<uintptr_t>(source)) + " of device " + std::to_string(from) + " " +
+              number(bytes));
+}
 EXPORT int hipDeviceCanAccessPeer(int* can, int, int) {
   *can = 1;
   return 0;

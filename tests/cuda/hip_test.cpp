@@ -89,6 +89,7 @@ TEST(Hip, AdaptersPassOnWhatHipWants) {
                        good = good && api.graph_instantiate(&exec, nullptr, 1) == error_not_supported;
                        good = good && api.enable_peer_access(context, 0) == success;
                        good = good && api.enable_peer_access(nullptr, 0) == error_invalid_value;
+                       good = good && api.copy_peer_async(16, context, 32, other, 8, nullptr) == success;
                        good = good && api.primary_context_release(1) == success;
                        good = good && api.function_set_attribute(nullptr, function_max_dynamic_shared_size_bytes,
                                                                  65536) == success;
@@ -97,7 +98,8 @@ TEST(Hip, AdaptersPassOnWhatHipWants) {
                      }),
             "good\nset device 1\nset device 0\nset device 1\nmalloc 100\nfree 65536\nmalloc managed 7 flags 1\n"
             "copy 16 32 8 kind 4\nfill 64 deadbeef 5\nfill 2d 4096 pitch 256 byte 0 40 x 3\n"
-            "fill 4096 01020304 10\nfill 4352 01020304 10\ninstantiate\npeer 1 flags 0\n");
+            "fill 4096 01020304 10\nfill 4352 01020304 10\ninstantiate\npeer 1 flags 0\n"
+            "copy 16 of device 1 from 32 of device 0 8\n");
 }
 
 TEST(Hip, AttributesOfDevicesAndPointers) {

@@ -23,7 +23,9 @@
 #include "anyaccel/abi/host_code.h"
 #include "anyaccel/abi/host_memory.h"
 #include "anyaccel/abi/lazy.h"
+#include "anyaccel/abi/memory_kinds.h"
 #include "anyaccel/abi/ops.h"
+#include "anyaccel/abi/peer.h"
 #include "anyaccel/abi/profiler.h"
 
 /* Stands in for a function of any type: the caller's arguments are not looked at. */
@@ -45,6 +47,8 @@ static const table_shape shapes[] = {
     {AA_CEILINGS_EXTENSION, sizeof(aa_ceilings_table), "x"},
     {AA_COLLECTIVES_EXTENSION, sizeof(aa_collectives_table), "xxxxxxxxx......."},
     {AA_LAZY_EXTENSION, sizeof(aa_lazy_table), "xxx"},
+    {AA_PEER_EXTENSION, sizeof(aa_peer_table), "xx"},
+    {AA_MEMORY_KINDS_EXTENSION, sizeof(aa_memory_kinds_table), "xxx"},
     {AA_FAULT_EXTENSION, sizeof(aa_fault_table), "xx"},
 };
 enum { shape_total = sizeof(shapes) / sizeof(shapes[0]) };

@@ -2,16 +2,15 @@
  *
  * A plugin is a shared library that exports one symbol, `anyaccel_driver_query` (aa_driver_query_fn below). The drivers
  * built into anyaccel use the same table. Rarer features are extension tables found by name (graph.h, host_memory.h,
- * ops.h, compiler.h, lazy.h, profiler.h, ...); each one that is absent has a defined answer in the host, so a driver may
+ * ops.h, compiler.h, lazy.h, peer.h, profiler.h, ...); each one that is absent has a defined answer in the host, so a driver may
  * begin with the required functions alone and is already a complete accelerator.
  *
  * A function that a driver does not have may be NULL (or lie beyond its struct_size): the host puts a stub in its place
  * that answers AA_UNIMPLEMENTED. Required functions, marked (r), must be there, because nothing works without them.
  * The same holds for extension tables. One that lacks a function which it is of no use without counts as absent, with a
  * warning that names the function: capture_begin, capture_end, launch and destroy of "graph"; all of "host_code" and
- * "ceilings"; all of "compiler" but kernel_tuning and dialect; find, supports and
- * enqueue of "ops"; all of "lazy"; library to group_end of
- * "collectives".
+ * "ceilings"; all of "compiler" but kernel_tuning and dialect; find, supports and enqueue of "ops"; all of "lazy", "peer" and
+ * "memory_kinds"; library to group_end of "collectives".
  *
  * There is no current device: every call names its object, and the driver binds what its vendor needs per call.
  *
@@ -149,7 +148,7 @@ typedef enum aa_memory_kind {
 typedef struct aa_alloc {
   uint32_t struct_size;
   uint32_t flags;    /* none yet */
-  int32_t kind;      /* aa_memory_kind */
+  int32_t kind;      /* aa_memory_kind, or a number of memory_kinds.h */
   int32_t numa_node; /* of AA_MEMORY_PINNED: where its pages lie; -1: near the device */
   size_t size;       /* bytes, > 0 */
 } aa_alloc;
@@ -165,7 +164,7 @@ typedef struct aa_allocation {
 
 typedef struct aa_memory_info {
   uint32_t struct_size;
-  int32_t kind;         /* aa_memory_kind */
+  int32_t kind;         /* as in aa_alloc */
   int32_t device_index; /* which device owns it; -1 for host memory that belongs to none */
   int32_t reserved;
   void* base;  /* start of the allocation */

@@ -39,7 +39,9 @@
 #include "anyaccel/abi/graph.h"
 #include "anyaccel/abi/host_memory.h"
 #include "anyaccel/abi/lazy.h"
+#include "anyaccel/abi/memory_kinds.h"
 #include "anyaccel/abi/ops.h"
+#include "anyaccel/abi/peer.h"
 #include "anyaccel/abi/profiler.h"
 #include "anyaccel/abi/sized.hpp"
 
@@ -95,6 +97,8 @@ enum Extension : uint32_t {
   collectives_extension = 1u << 6,
   lazy_extension = 1u << 7,
   fault_extension = 1u << 8,
+  peer_extension = 1u << 9,
+  memory_kinds_extension = 1u << 10,
 };
 
 class Stream;
@@ -194,6 +198,10 @@ class Stream {
   virtual void flush() { unimplemented("flush"); }
   virtual void step_begin(const aa_step& /*step*/) { unimplemented("step_begin"); }
   virtual void step_end() { unimplemented("step_end"); }
+
+  // -- extension "peer" --
+  // The table has checked that the size is not 0 and the devices differ.
+  virtual void copy_peer(const aa_peer_copy& /*what*/) { unimplemented("peer copy_async"); }
 
   // -- extension "fault" --
   virtual void inject_fault(int32_t /*code*/, int64_t /*native_code*/) { unimplemented("inject"); }
@@ -299,6 +307,21 @@ class Device {
   virtual void kernel_tuning(aa_kernel_tuning& /*tuning*/) { unimplemented("compiler kernel_tuning"); }
   // The text lives as long as the device.
   virtual const char* dialect(const char* /*language*/) { return ""; }
+
+  // -- extension "memory_kinds" --
+  virtual int32_t memory_kind_count() { unimplemented("memory_kinds count"); }
+  // `index` is in range; `info` comes with zeros, numa_node -1, and struct_size set.
+  virtual void memory_kind_info(int32_t /*index*/, aa_memory_kind_info& /*info*/) {
+    unimplemented("memory_kinds info");
+  }
+  // Bytes; `kind` may be any number.
+  virtual void memory_kind_usage(int32_t /*kind*/, int64_t& /*free*/, int64_t& /*total*/) {
+    unimplemented("memory_kinds usage");
+  }
+
+  // -- extension "peer" --
+  // Whether copies from memory of `source` into memory of this device can be made; `source` is another device.
+  virtual bool can_copy_from(Device& /*source*/) { unimplemented("peer can_copy"); }
 
   // -- extension "ceilings" --
   // `kind` is an aa_ceiling or a number this header does not know yet: answer such with unimplemented().

@@ -365,6 +365,62 @@ inline constexpr aa_lazy_table lazy_table __attribute__((visibility("hidden"))) 
     .step_end = [](void* /*self*/, aa_stream* stream) noexcept { return guarded([&] { object(stream).step_end(); }); },
 };
 
+inline constexpr aa_peer_table peer_table __attribute__((visibility("hidden"))) = {
+    .struct_size = sizeof(aa_peer_table),
+    .version = AA_PEER_VERSION,
+    .self = nullptr,
+    .can_copy =
+        [](void* /*self*/, aa_device* destination, aa_device* source, int32_t* out_possible) noexcept {
+          return guarded(
+              [&] { *out_possible = destination != source && object(destination).can_copy_from(object(source)); });
+        },
+    .copy_async =
+        [](void* /*self*/, aa_stream* stream, const aa_peer_copy* what) noexcept {
+          return guarded([&] {
+            const Known<aa_peer_copy> known(what);
+            check_flags(known->flags, 0, "peer copy_async");
+            if (known->destination_device == known->source_device) {
+              throw Failure(AA_INVALID_ARGUMENT, "peer copy_async within one device: that is copy_async of the driver");
+            }
+            if (known->size > 0) object(stream).copy_peer(*known);
+          });
+        },
+};
+
+inline constexpr aa_memory_kinds_table memory_kinds_table __attribute__((visibility("hidden"))) = {
+    .struct_size = sizeof(aa_memory_kinds_table),
+    .version = AA_MEMORY_KINDS_VERSION,
+    .self = nullptr,
+    .count =
+        [](void* /*self*/, aa_device* device, int32_t* out_count) noexcept {
+          return guarded([&] { *out_count = object(device).memory_kind_count(); });
+        },
+    .info =
+        [](void* /*self*/, aa_device* device, int32_t index, aa_memory_kind_info* out_info) noexcept {
+          return guarded([&] {
+            const int32_t count = object(device).memory_kind_count();
+            if (index < 0 || index >= count) {
+              throw Failure(AA_OUT_OF_RANGE, "memory kind number " + std::to_string(index) +
+                                                 " of a device was asked for; it has " + std::to_string(count));
+            }
+            auto info = sized<aa_memory_kind_info>();
+            info.numa_node = -1;
+            object(device).memory_kind_info(index, info);
+            write_sized(out_info, info);
+          });
+        },
+    .usage =
+        [](void* /*self*/, aa_device* device, int32_t kind, int64_t* out_free, int64_t* out_total) noexcept {
+          return guarded([&] {
+            int64_t free = 0;
+            int64_t total = 0;
+            object(device).memory_kind_usage(kind, free, total);
+            *out_free = free;
+            *out_total = total;
+          });
+        },
+};
+
 inline constexpr aa_fault_table fault_table __attribute__((visibility("hidden"))) = {
     .struct_size = sizeof(aa_fault_table),
     .version = AA_FAULT_VERSION,
@@ -395,6 +451,8 @@ inline const void* find_extension(uint32_t offered, const char* name, uint32_t m
                       {ceilings_extension, AA_CEILINGS_EXTENSION, AA_CEILINGS_VERSION, &ceilings_table},
                       {collectives_extension, AA_COLLECTIVES_EXTENSION, AA_COLLECTIVES_VERSION, &collectives_table},
                       {lazy_extension, AA_LAZY_EXTENSION, AA_LAZY_VERSION, &lazy_table},
+                      {peer_extension, AA_PEER_EXTENSION, AA_PEER_VERSION, &peer_table},
+                      {memory_kinds_extension, AA_MEMORY_KINDS_EXTENSION, AA_MEMORY_KINDS_VERSION, &memory_kinds_table},
                       {fault_extension, AA_FAULT_EXTENSION, AA_FAULT_VERSION, &fault_table}};
   for (const Row& row : rows) {
     if ((offered & row.bit) && min_version <= row.version && std::strcmp(name, row.name) == 0) return row.table;

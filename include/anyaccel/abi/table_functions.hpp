@@ -14,7 +14,9 @@
 #include "anyaccel/abi/host_code.h"
 #include "anyaccel/abi/host_memory.h"
 #include "anyaccel/abi/lazy.h"
+#include "anyaccel/abi/memory_kinds.h"
 #include "anyaccel/abi/ops.h"
+#include "anyaccel/abi/peer.h"
 #include "anyaccel/abi/profiler.h"
 
 #define ANYACCEL_DRIVER_FUNCTIONS(X)         \
@@ -116,21 +118,32 @@
   X(aa_lazy_table, step_begin, required) \
   X(aa_lazy_table, step_end, required)
 
+#define ANYACCEL_PEER_FUNCTIONS(X)     \
+  X(aa_peer_table, can_copy, required) \
+  X(aa_peer_table, copy_async, required)
+
+#define ANYACCEL_MEMORY_KINDS_FUNCTIONS(X)  \
+  X(aa_memory_kinds_table, count, required) \
+  X(aa_memory_kinds_table, info, required)  \
+  X(aa_memory_kinds_table, usage, required)
+
 #define ANYACCEL_FAULT_FUNCTIONS(X)   \
   X(aa_fault_table, inject, required) \
   X(aa_fault_table, executed, required)
 
-#define ANYACCEL_ALL_FUNCTIONS(X)   \
-  ANYACCEL_DRIVER_FUNCTIONS(X)      \
-  ANYACCEL_GRAPH_FUNCTIONS(X)       \
-  ANYACCEL_HOST_MEMORY_FUNCTIONS(X) \
-  ANYACCEL_HOST_CODE_FUNCTIONS(X)   \
-  ANYACCEL_OPS_FUNCTIONS(X)         \
-  ANYACCEL_COMPILER_FUNCTIONS(X)    \
-  ANYACCEL_PROFILER_FUNCTIONS(X)    \
-  ANYACCEL_CEILINGS_FUNCTIONS(X)    \
-  ANYACCEL_COLLECTIVES_FUNCTIONS(X) \
-  ANYACCEL_LAZY_FUNCTIONS(X)        \
+#define ANYACCEL_ALL_FUNCTIONS(X)    \
+  ANYACCEL_DRIVER_FUNCTIONS(X)       \
+  ANYACCEL_GRAPH_FUNCTIONS(X)        \
+  ANYACCEL_HOST_MEMORY_FUNCTIONS(X)  \
+  ANYACCEL_HOST_CODE_FUNCTIONS(X)    \
+  ANYACCEL_OPS_FUNCTIONS(X)          \
+  ANYACCEL_COMPILER_FUNCTIONS(X)     \
+  ANYACCEL_PROFILER_FUNCTIONS(X)     \
+  ANYACCEL_CEILINGS_FUNCTIONS(X)     \
+  ANYACCEL_COLLECTIVES_FUNCTIONS(X)  \
+  ANYACCEL_LAZY_FUNCTIONS(X)         \
+  ANYACCEL_PEER_FUNCTIONS(X)         \
+  ANYACCEL_MEMORY_KINDS_FUNCTIONS(X) \
   ANYACCEL_FAULT_FUNCTIONS(X)
 
 // T(member, table, name, version, functions): `member` is what the host's structs of tables call it.
@@ -146,4 +159,7 @@
   T(collectives, aa_collectives_table, AA_COLLECTIVES_EXTENSION, AA_COLLECTIVES_VERSION,                       \
     ANYACCEL_COLLECTIVES_FUNCTIONS)                                                                            \
   T(lazy, aa_lazy_table, AA_LAZY_EXTENSION, AA_LAZY_VERSION, ANYACCEL_LAZY_FUNCTIONS)                          \
+  T(peer, aa_peer_table, AA_PEER_EXTENSION, AA_PEER_VERSION, ANYACCEL_PEER_FUNCTIONS)                          \
+  T(memory_kinds, aa_memory_kinds_table, AA_MEMORY_KINDS_EXTENSION, AA_MEMORY_KINDS_VERSION,                   \
+    ANYACCEL_MEMORY_KINDS_FUNCTIONS)                                                                           \
   T(fault, aa_fault_table, AA_FAULT_EXTENSION, AA_FAULT_VERSION, ANYACCEL_FAULT_FUNCTIONS)

@@ -79,6 +79,8 @@ bool Device::supports_op(const aa_op_call& call) {
   return ops_.supports(call.op, call);
 }
 
+bool Device::can_copy_from(abi::Device& source) { return state_.copies_from(static_cast<Device&>(source).state()); }
+
 double Device::measure_ceiling(int32_t kind, size_t bytes, double seconds) {
   state_.bind_surely();
   return cuda::measure_ceiling(state_, kind, bytes, seconds);

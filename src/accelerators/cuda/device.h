@@ -29,6 +29,7 @@ class Device final : public abi::Device {
   // "context": the CUcontext.
   void* native(const char* what) override;
   bool supports_op(const aa_op_call& call) override;
+  bool can_copy_from(abi::Device& source) override;
   const char* compile_languages() override;
   std::string compile_fingerprint() override;
   abi::CompileOutput compile(const aa_compile& what) override;

@@ -109,6 +109,14 @@ void DeviceState::refuse_open(Result result) const {
 
 // ---- the current context ---------------------------------------------------------------------------------------------
 
+bool DeviceState::copies_from(const DeviceState& source) const {
+  if (facts().ordinal == source.facts().ordinal) return true;
+  if (!api_.has_peer) return false;
+  int there = 0, back = 0;
+  return api_.can_access_peer(&there, facts().ordinal, source.facts().ordinal) == success && there != 0 &&
+         api_.can_access_peer(&back, source.facts().ordinal, facts().ordinal) == success && back != 0;
+}
+
 void DeviceState::make_current() const {
   bound_device = 0;
   check(api_.context_set_current(context_), "cuCtxSetCurrent");

@@ -57,6 +57,8 @@ class DeviceState {
   ContextHandle context() const noexcept { return context_; }
   double open_seconds() const noexcept { return open_seconds_; }  // that making the context took
   std::string label() const;                                      // "cuda:0 (NVIDIA H200)"
+  // Whether the two are shares of one GPU, or each reaches the other's memory. Asks the vendor.
+  bool copies_from(const DeviceState& source) const;
   // The priority of streams nearest to `wanted` that the device has.
   int clamp_priority(int32_t wanted) const noexcept;
 

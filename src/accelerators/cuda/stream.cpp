@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "accelerators/cuda/device.h"
 #include "accelerators/cuda/event.h"
 #include "accelerators/cuda/graph.h"
 #include "accelerators/cuda/module.h"
@@ -71,6 +72,31 @@ void Stream::copy(const aa_copy& what) {
   // The vendor tells by the addresses what lies where. It waits for pageable memory itself.
   device_.enqueue("cuMemcpyAsync",
                   [&] { return api_.copy_async(address(what.destination), address(what.source), what.size, handle_); });
+}
+
+void Stream::copy_peer(const aa_peer_copy& what) {
+  const DeviceState& to = static_cast<Device&>(abi::object(what.destination_device)).state();
+  const DeviceState& from = static_cast<Device&>(abi::object(what.source_device)).state();
+  if (&device_ != &to && &device_ != &from) {
+    throw abi::Failure(AA_INVALID_ARGUMENT, "a copy from " + from.label() + " to " + to.label() + " on a stream of " +
+                                                device_.label() + ", which is neither");
+  }
+  if (!to.copies_from(from)) {
+    throw abi::Failure(AA_UNIMPLEMENTED, to.label() + " and " + from.label() + " cannot reach each other's memory");
+  }
+  to.usable();
+  from.usable();
+  forget_writes();
+  if (to.context() == from.context()) {  // shares of one GPU
+    device_.enqueue("cuMemcpyAsync", [&] {
+      return api_.copy_async(address(what.destination), address(what.source), what.size, handle_);
+    });
+    return;
+  }
+  device_.enqueue("cuMemcpyPeerAsync", [&] {
+    return api_.copy_peer_async(address(what.destination), to.context(), address(what.source), from.context(),
+                                what.size, handle_);
+  });
 }
 
 void Stream::fill(const aa_fill& what) {

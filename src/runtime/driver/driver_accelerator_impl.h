@@ -82,6 +82,8 @@ struct DriverAccelerator::DeviceContext final : aa_host_device,
   anyaccel::Stream default_stream;
   std::weak_ptr<StreamImpl> default_stream_state;  // tells how many others hold it
   Generator generator;
+  std::mutex named_mutex;
+  std::map<int32_t, int64_t> named_bytes;  // named_mutex; of tensors, by the number of their named kind of memory
 
  private:
   // The status to report: `status`, or what `again` gave after memory was released.

@@ -205,9 +205,12 @@ class DriverAccelerator::DriverStorage final : public Storage {
   void record_stream(const anyaccel::Stream& stream) override {
     aa_stream* recorded = handle(stream);
     const DeviceContext& other = static_cast<const StreamImpl&>(*stream.state()).context();
-    if (other.instance != context_->instance) {
+    if (&other != context_.get()) {
       throw InvalidArgument("record_stream: the tensor belongs to " + context_->name() + ", the stream to " +
-                            other.name() + " of another accelerator");
+                            other.name() +
+                            (other.instance != context_->instance
+                                 ? " of another accelerator"
+                                 : "; let a stream of the tensor's device wait for an event of it instead"));
     }
     context_->allocator->record_stream(allocation_, recorded);
   }
@@ -249,6 +252,29 @@ class DriverAccelerator::PinnedStorage final : public Storage {
   std::shared_ptr<Storage> ordinary_;  // what holds the bytes once they are unpinned
 };
 
+// Memory of a named kind, straight from the driver.
+class DriverAccelerator::NamedStorage final : public Storage {
+ public:
+  NamedStorage(std::shared_ptr<DeviceContext> context, int32_t kind, void* pointer, size_t bytes, Device device)
+      : Storage(pointer, bytes, device), context_(std::move(context)), kind_(kind) {
+    count(static_cast<int64_t>(bytes));
+  }
+  ~NamedStorage() override {
+    release_status(context_->driver().device_synchronize(context_->device));
+    release_status(context_->driver().mem_free(context_->device, kind_, data(), bytes()));
+    count(-static_cast<int64_t>(bytes()));
+  }
+
+ private:
+  void count(int64_t bytes) {
+    const std::lock_guard lock(context_->named_mutex);
+    context_->named_bytes[kind_] += bytes;
+  }
+
+  std::shared_ptr<DeviceContext> context_;
+  int32_t kind_;
+};
+
 std::shared_ptr<Storage> DriverAccelerator::allocate(size_t bytes, int index) {
   DeviceContext& c = context(index);
   const void* stream = handle(current_stream(c.index));
@@ -268,6 +294,33 @@ void DriverAccelerator::copy(void* destination, const void* source, size_t bytes
   DeviceContext& c = context(index);
   const StreamUse use(current_stream(c.index));
   c.call("copy_async", [&] { return driver_->copy_async(use.handle(), destination, source, bytes, direction); });
+}
+
+bool DriverAccelerator::copy_between(void* destination, int to, const void* source, int from, size_t bytes) {
+  instance();
+  const auto* peer = shared_->instance->peer;
+  if (!peer) return false;
+  DeviceContext& there = context(to);
+  DeviceContext& here = context(from);
+  int32_t possible = 0;
+  there.check(peer->can_copy(there.device, here.device, &possible), "can_copy");
+  if (!possible) return false;
+  if (bytes == 0) return true;
+  const anyaccel::Stream& source_stream = current_stream(here.index);
+  const anyaccel::Stream& stream = current_stream(there.index);
+  stream.wait_event(source_stream.record_event());
+  auto what = abi::sized<aa_peer_copy>();
+  what.destination_device = there.device;
+  what.source_device = here.device;
+  what.destination = destination;
+  what.source = source;
+  what.size = bytes;
+  {
+    const StreamUse use(stream);
+    there.call("peer copy_async", [&] { return peer->copy_async(use.handle(), &what); });
+  }
+  source_stream.wait_event(stream.record_event());
+  return true;
 }
 
 void DriverAccelerator::fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, int index) {
@@ -358,6 +411,74 @@ int64_t DriverAccelerator::available_memory(int index) {
   }
   c.check(status, "device_memory_info");
   return std::min(figures.available, free_bytes);
+}
+
+// ---- named kinds of memory -------------------------------------------------------------------------------------------
+
+namespace {
+
+// Calls visit(info) for each kind of the device until it is true.
+template <class Visit>
+void visit_memory_kinds(const InstanceHolder& instance, aa_device* device, Visit&& visit) {
+  const auto* table = instance.memory_kinds;
+  if (!table) return;
+  int32_t count = 0;
+  check(table->count(device, &count), "memory_kinds count", instance.name.c_str());
+  for (int32_t i = 0; i < count; ++i) {
+    auto info = abi::sized<aa_memory_kind_info>();
+    check(table->info(device, i, &info), "memory_kinds info", instance.name.c_str());
+    if (visit(info)) return;
+  }
+}
+
+std::string name_of(const aa_memory_kind_info& info) { return {info.name, strnlen(info.name, sizeof(info.name))}; }
+
+}  // namespace
+
+std::vector<MemoryKind> DriverAccelerator::memory_kinds(int index) {
+  DeviceContext& c = context(index);
+  std::vector<MemoryKind> kinds;
+  visit_memory_kinds(*c.instance, c.device, [&](const aa_memory_kind_info& info) {
+    MemoryKind kind;
+    kind.name = name_of(info);
+    kind.host_access = (info.access & AA_ACCESS_HOST) != 0;
+    kind.for_ops = (info.access & AA_ACCESS_KERNELS) != 0;
+    kind.numa_node = info.numa_node;
+    c.check(c.instance->memory_kinds->usage(c.device, info.kind, &kind.free, &kind.total), "memory_kinds usage");
+    {
+      const std::lock_guard lock(c.named_mutex);
+      const auto found = c.named_bytes.find(info.kind);
+      if (found != c.named_bytes.end()) kind.allocated = found->second;
+    }
+    kinds.push_back(std::move(kind));
+    return false;
+  });
+  return kinds;
+}
+
+Tensor DriverAccelerator::empty_in(std::string_view memory_kind, const Shape& shape, DType dtype, int index) {
+  DeviceContext& c = context(index);
+  int32_t number = -1;
+  visit_memory_kinds(*c.instance, c.device, [&](const aa_memory_kind_info& info) {
+    if (name_of(info) == memory_kind) number = info.kind;
+    return number >= 0;
+  });
+  if (number < 0) return Accelerator::empty_in(memory_kind, shape, dtype, index);  // throws
+  if (dtype_size(dtype) == 0) throw InvalidArgument("empty_in: elements of the dtype have no size");
+  const size_t bytes = std::max<size_t>(static_cast<size_t>(shape.numel()) * dtype_size(dtype), 1);
+  void* pointer = nullptr;
+  c.call("mem_alloc", [&] { return driver_->mem_alloc(c.device, number, bytes, &pointer); });
+  std::shared_ptr<Storage> storage;
+  try {
+    storage = std::make_shared<NamedStorage>(shared_->contexts[static_cast<size_t>(c.index)], number, pointer, bytes,
+                                             Device{this, c.index});
+  } catch (...) {
+    release_status(driver_->mem_free(c.device, number, pointer, bytes));
+    throw;
+  }
+  const Strides strides = contiguous_strides(shape);
+  return Tensor(std::move(storage), dtype, shape,
+                std::span<const int64_t>(strides).first(static_cast<size_t>(shape.ndim())));
 }
 
 // ---- page-locked host memory -----------------------------------------------------------------------------------------

@@ -120,6 +120,15 @@ struct Memories {
     }
     return layer.next<&aa_driver::copy_async>(stream, static_cast<const aa_copy*>(&filled));
   }
+  static aa_status* run(Is<&aa_peer_table::copy_async>, Layer& layer, aa_stream* stream, const aa_peer_copy* what) {
+    aa_peer_copy filled = *what;
+    {
+      const std::shared_lock lock(layer.state.mutex);
+      filled.destination_memory = layer.state.find(layer.state.of(what->destination_device), what->destination);
+      filled.source_memory = layer.state.find(layer.state.of(what->source_device), what->source);
+    }
+    return layer.next<&aa_peer_table::copy_async>(stream, static_cast<const aa_peer_copy*>(&filled));
+  }
   static aa_status* run(Is<&aa_driver::fill_async>, Layer& layer, aa_stream* stream, const aa_fill* what) {
     aa_fill filled = *what;
     {

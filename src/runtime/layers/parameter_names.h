@@ -95,6 +95,11 @@ ANYACCEL_PARAMETERS(aa_collectives_table::recv, "comm,stream,data?,count,dtype,p
 ANYACCEL_PARAMETERS(aa_lazy_table::flush, "stream");
 ANYACCEL_PARAMETERS(aa_lazy_table::step_begin, "stream,step");
 ANYACCEL_PARAMETERS(aa_lazy_table::step_end, "stream");
+ANYACCEL_PARAMETERS(aa_peer_table::can_copy, "destination,source,out_possible");
+ANYACCEL_PARAMETERS(aa_peer_table::copy_async, "stream,what");
+ANYACCEL_PARAMETERS(aa_memory_kinds_table::count, "device,out_count");
+ANYACCEL_PARAMETERS(aa_memory_kinds_table::info, "device,index,out_info");
+ANYACCEL_PARAMETERS(aa_memory_kinds_table::usage, "device,kind,out_free,out_total");
 ANYACCEL_PARAMETERS(aa_fault_table::inject, "stream,code,native_code");
 ANYACCEL_PARAMETERS(aa_fault_table::executed, "stream,out_items");
 #undef ANYACCEL_PARAMETERS

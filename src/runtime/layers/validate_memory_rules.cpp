@@ -119,6 +119,24 @@ Problem before(Function<&aa_driver::copy_async>, ValidateState& state, aa_stream
   return {};
 }
 
+Problem before(Function<&aa_peer_table::copy_async>, ValidateState& state, aa_stream* stream,
+               const aa_peer_copy* what) {
+  if (what->struct_size < sizeof(aa_peer_copy)) return wrong("what->struct_size covers too little");
+  const auto is_device = [&](const aa_device* device) { return state.find(ObjectKind::device, device) != nullptr; };
+  if (!is_device(what->destination_device)) return wrong("destination_device is no living device");
+  if (!is_device(what->source_device)) return wrong("source_device is no living device");
+  if (what->destination_device == what->source_device)
+    return wrong("destination_device and source_device are the same");
+  const void* device = device_of(state, stream);
+  if (device != what->destination_device && device != what->source_device) {
+    return wrong("the stream is of neither device");
+  }
+  std::string error = state.device_range_error(what->destination_device, what->destination, what->size);
+  if (!error.empty()) return wrong("destination: " + error);
+  error = state.device_range_error(what->source_device, what->source, what->size);
+  return error.empty() ? Problem{} : wrong("source: " + error);
+}
+
 Problem before(Function<&aa_driver::fill_async>, ValidateState& state, aa_stream* stream, const aa_fill* what) {
   if (what->struct_size < sizeof(aa_fill)) return wrong("what->struct_size covers too little");
   const uint32_t width = what->pattern_size;

@@ -78,6 +78,7 @@ void after(Function<&aa_driver::mem_alloc>, ValidateLayer& layer, bool ok, aa_de
            aa_allocation* out);
 Problem before(Function<&aa_driver::mem_free>, ValidateState& state, aa_device* device, const aa_allocation* what);
 Problem before(Function<&aa_driver::copy_async>, ValidateState& state, aa_stream* stream, const aa_copy* what);
+Problem before(Function<&aa_peer_table::copy_async>, ValidateState& state, aa_stream* stream, const aa_peer_copy* what);
 Problem before(Function<&aa_driver::fill_async>, ValidateState& state, aa_stream* stream, const aa_fill* what);
 Problem before(Function<&aa_host_memory_table::register_range>, ValidateState& state, aa_device* device,
                const aa_register* what, aa_registration* out);

@@ -133,7 +133,8 @@ std::string ValidateState::device_range_error(const void* device, const void* po
   if (!holds(*allocation, begin, size)) {
     return range_text(pointer, size) + " runs over an end of the allocation " + allocation_text(*allocation);
   }
-  if (allocation->device != device && allocation->kind == AA_MEMORY_DEVICE) {
+  const bool of_one_device = allocation->kind == AA_MEMORY_DEVICE || allocation->kind >= AA_FIRST_NAMED_MEMORY_KIND;
+  if (allocation->device != device && of_one_device) {
     return range_text(pointer, size) + " is memory of another device than the stream's";
   }
   return "";
@@ -149,7 +150,8 @@ std::string ValidateState::host_range_error(const void* device, const void* poin
     return range_text(pointer, size) + " runs over an end of the allocation " + allocation_text(*allocation);
   }
   const TrackedObject* owner = find(ObjectKind::device, device);
-  if (allocation->kind == AA_MEMORY_DEVICE && owner && !owner->host_coherent) {
+  const bool of_a_device = allocation->kind == AA_MEMORY_DEVICE || allocation->kind >= AA_FIRST_NAMED_MEMORY_KIND;
+  if (of_a_device && owner && !owner->host_coherent) {
     return range_text(pointer, size) + " is device memory, where memory of the host is wanted";
   }
   return "";

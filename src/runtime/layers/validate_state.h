@@ -13,6 +13,7 @@
 #include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/driver.h"
 #include "anyaccel/abi/graph.h"
+#include "anyaccel/abi/memory_kinds.h"
 #include "anyaccel/abi/ops.h"
 
 namespace anyaccel::layers {

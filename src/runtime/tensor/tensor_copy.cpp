@@ -146,6 +146,26 @@ void copy_on_device(const Tensor& out, const Tensor& in) {
   }
 }
 
+// Between two devices of one accelerator. False, and nothing of it is done, where they have no direct copies.
+bool copy_between(const Tensor& out, const Tensor& in) {
+  const Device to = out.device();
+  const Device from = in.device();
+  Accelerator& accelerator = *to.accelerator;
+  if (from.accelerator != to.accelerator) return false;
+  if (!accelerator.copy_between(nullptr, to.index, nullptr, from.index, 0)) return false;
+  Tensor packed = in;
+  if (!in.is_contiguous() || in.dtype() != out.dtype()) {
+    packed = Tensor::empty(in.shape(), out.dtype(), from);
+    packed.copy_from(in);
+  }
+  const Tensor target = out.is_contiguous() ? out : Tensor::empty(out.shape(), out.dtype(), to);
+  accelerator.copy_between(target.data(), to.index, packed.data(), from.index, packed.nbytes());
+  // The copy is part of the work of the current stream there.
+  packed.storage()->record_stream(accelerator.current_stream(from.index));
+  if (!out.is_contiguous()) out.copy_from(target);
+  return true;
+}
+
 template <class T>
 constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, float>) return DType::F32;
@@ -180,7 +200,7 @@ void Tensor::copy_from(const Tensor& source) const {
     upload(*this, source);
   } else if (to.is_host()) {
     download(*this, source);
-  } else {
+  } else if (!copy_between(*this, source)) {
     upload(*this, source.to(Device{}));
   }
 }

@@ -10,7 +10,7 @@
 namespace reference {
 
 Device::Device(Machine& machine, int32_t index, bool lazy)
-    : machine_(machine), index_(index), lazy_(lazy), memory_(total_memory, index) {
+    : machine_(machine), index_(index), lazy_(lazy), memory_(total_memory, index), spare_(spare_memory, index) {
   const std::lock_guard lock(machine_.mutex);
   machine_.opened.push_back(this);
 }
@@ -74,6 +74,8 @@ void Device::mem_alloc(const aa_alloc& what, aa_allocation& out) { out.pointer =
 void* Device::allocate(int32_t kind, size_t size) {
   if (kind == AA_MEMORY_DEVICE) return memory_.allocate(size);
   if (kind == AA_MEMORY_PINNED) return machine_.pinned.allocate(size);
+  if (kind == spare_kind)
+    return mutated(Mutation::spare_memory_is_the_devices) ? memory_.allocate(size) : spare_.allocate(size);
   if (mutated(Mutation::unknown_kinds_are_device_memory)) return memory_.allocate(size);
   if (mutated(Mutation::managed_memory_is_not_promised) && kind == AA_MEMORY_MANAGED) {
     return machine_.pinned.allocate(size);
@@ -88,6 +90,8 @@ void Device::mem_free(const aa_allocation& what) {
   const int32_t kind = what.kind;
   if (kind == AA_MEMORY_PINNED || (kind == AA_MEMORY_MANAGED && mutated(Mutation::managed_memory_is_not_promised))) {
     machine_.pinned.free(what.pointer);
+  } else if (kind == spare_kind && !mutated(Mutation::spare_memory_is_the_devices)) {
+    if (!mutated(Mutation::spare_memory_leaks)) spare_.free(what.pointer, what.size);
   } else {
     memory_.free(what.pointer, what.size);
   }
@@ -110,8 +114,33 @@ std::unique_ptr<abi::Event> Device::event_create(const aa_event_params& params) 
 
 bool Device::supports_op(const aa_op_call& call) { return supports(call); }
 
+bool Device::can_copy_from(abi::Device& /*source*/) {
+  static bool answer = false;
+  if (mutated(Mutation::direct_copies_change_their_answer)) answer = !answer;
+  return !mutated(Mutation::direct_copies_change_their_answer) || answer;
+}
+
+int32_t Device::memory_kind_count() { return mutated(Mutation::kinds_of_memory_are_promised) ? 2 : 1; }
+
+void Device::memory_kind_info(int32_t index, aa_memory_kind_info& info) {
+  if (index > 0) throw abi::Failure(AA_INTERNAL, "there is but one");
+  info.kind = mutated(Mutation::spare_memory_has_a_fixed_number) ? AA_MEMORY_MANAGED : spare_kind;
+  abi::copy_text(info.name, mutated(Mutation::spare_memory_has_no_name) ? "" : "spare");
+  info.access = AA_ACCESS_KERNELS;
+  if (mutated(Mutation::the_host_reaches_spare_memory)) info.access |= AA_ACCESS_HOST;
+}
+
+void Device::memory_kind_usage(int32_t kind, int64_t& free, int64_t& total) {
+  if (kind != spare_kind && !mutated(Mutation::unknown_kinds_have_usage)) {
+    throw abi::Failure(AA_NOT_FOUND, "there is no memory of kind " + std::to_string(kind));
+  }
+  total = spare_.total();
+  free = mutated(Mutation::free_spare_memory_never_moves) ? total : spare_.available();
+}
+
 unsigned char* Device::view(const void* pointer, size_t size) const {
   if (unsigned char* const found = memory_.view(pointer, size)) return found;
+  if (unsigned char* const found = spare_.view(pointer, size)) return found;
   void* base = nullptr;
   size_t bytes = 0;
   if (!machine_.pinned.find(pointer, base, bytes)) return nullptr;

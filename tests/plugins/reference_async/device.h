@@ -23,6 +23,9 @@ struct Machine {
 class Device final : public abi::Device {
  public:
   static constexpr size_t total_memory = size_t{1} << 30;
+  // The kind of memory called "spare": as the device's own, but there is less of it.
+  static constexpr int32_t spare_kind = AA_FIRST_NAMED_MEMORY_KIND;
+  static constexpr size_t spare_memory = size_t{1} << 26;
 
   Device(Machine& machine, int32_t index, bool lazy);
   ~Device() override;
@@ -35,11 +38,16 @@ class Device final : public abi::Device {
   std::unique_ptr<abi::Stream> stream_create(const aa_stream_params& params) override;
   std::unique_ptr<abi::Event> event_create(const aa_event_params& params) override;
   bool supports_op(const aa_op_call& call) override;
+  bool can_copy_from(abi::Device& source) override;
+  int32_t memory_kind_count() override;
+  void memory_kind_info(int32_t index, aa_memory_kind_info& info) override;
+  void memory_kind_usage(int32_t kind, int64_t& free, int64_t& total) override;
 
   int32_t index() const noexcept { return index_; }
   // Where a worker finds memory of this device, or pinned memory; null where there is none.
   unsigned char* view(const void* pointer, size_t size) const;
   const DeviceMemory& memory() const noexcept { return memory_; }
+  const DeviceMemory& spare() const noexcept { return spare_; }
   PinnedMemory& pinned() const noexcept { return machine_.pinned; }
 
   std::shared_ptr<Queue> queue_for_a_stream(bool lazy);
@@ -61,6 +69,7 @@ class Device final : public abi::Device {
   const int32_t index_;
   const bool lazy_;
   DeviceMemory memory_;
+  DeviceMemory spare_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<Queue>> queues_;
   std::shared_ptr<Queue> shared_queue_;

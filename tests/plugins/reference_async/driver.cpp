@@ -77,8 +77,8 @@ class Driver final : public abi::Driver {
   }
 
   uint32_t extensions() const override {
-    return abi::graph_extension | abi::ops_extension | abi::fault_extension |
-           (lazy_ ? abi::lazy_extension : abi::no_extensions);
+    return abi::graph_extension | abi::ops_extension | abi::fault_extension | abi::peer_extension |
+           abi::memory_kinds_extension | (lazy_ ? abi::lazy_extension : abi::no_extensions);
   }
 
   int32_t device_count() override {
@@ -128,6 +128,10 @@ class Driver final : public abi::Driver {
     info.device_index = -1;
     for (const Device* device : machine_.opened) {
       if (device->memory().find(pointer, info.base, info.size)) info.device_index = device->index();
+      if (device->spare().find(pointer, info.base, info.size)) {
+        info.device_index = device->index();
+        if (!mutated(Mutation::spare_memory_is_said_to_be_the_devices)) info.kind = Device::spare_kind;
+      }
     }
     if (info.device_index < 0) {
       if (!machine_.pinned.find(pointer, info.base, info.size)) {

@@ -42,6 +42,24 @@
   X(closing_a_device_wipes_the_others, "many_devices.each_beside_the_first")                     \
   X(device_synchronize_waits_for_all_devices, "many_devices.a_held_device_holds_no_other")       \
   X(waits_across_devices_do_nothing, "many_devices.a_stream_waits_for_another_devices_event")    \
+  X(direct_copies_change_their_answer, "many_devices.direct_copies_are_answered_alike")           \
+  X(direct_copies_do_nothing, "many_devices.direct_copies_of_any_size")                          \
+  X(small_direct_copies_are_lost, "many_devices.direct_copies_of_any_size")                      \
+  X(direct_copies_lose_a_byte, "many_devices.direct_copies_of_any_size")                         \
+  X(direct_copies_move_words, "many_devices.direct_copies_of_any_size")                          \
+  X(direct_copies_on_the_sources_stream_are_lost, "many_devices.direct_copies_of_any_size")      \
+  X(direct_copies_run_at_once, "many_devices.direct_copies_run_in_order")                        \
+  X(direct_copies_wait, "many_devices.direct_copies_run_in_order")                               \
+  X(direct_copies_hold_nothing, "many_devices.direct_copies_run_in_order")                       \
+  X(kinds_of_memory_are_promised, "memory_kinds.facts_are_sane")                                 \
+  X(spare_memory_has_a_fixed_number, "memory_kinds.facts_are_sane")                              \
+  X(spare_memory_has_no_name, "memory_kinds.facts_are_sane")                                     \
+  X(spare_memory_is_the_devices, "memory_kinds.usage_moves")                                     \
+  X(spare_memory_leaks, "memory_kinds.usage_moves")                                              \
+  X(free_spare_memory_never_moves, "memory_kinds.usage_moves")                                   \
+  X(spare_memory_is_said_to_be_the_devices, "memory_kinds.holds_what_is_copied")                 \
+  X(the_host_reaches_spare_memory, "memory_kinds.holds_what_is_copied")                          \
+  X(unknown_kinds_have_usage, "memory_kinds.refuses_what_is_not_there")                          \
   X(free_memory_exceeds_the_total, "devices.memory_info_is_sane")                                \
   X(free_memory_never_moves, "growth.free_memory_moves_with_allocations")                        \
   X(free_memory_is_kilobytes, "growth.free_memory_moves_with_allocations")                       \

@@ -407,6 +407,42 @@ void Stream::copy(const aa_copy& what) {
   });
 }
 
+void Stream::copy_peer(const aa_peer_copy& what) {
+  auto& to = static_cast<Device&>(abi::object(what.destination_device));
+  auto& from = static_cast<Device&>(abi::object(what.source_device));
+  if (&device_ != &to && &device_ != &from) {
+    throw abi::Failure(AA_INVALID_ARGUMENT, "a copy between two devices on a stream of another one");
+  }
+  void* const destination = what.destination;
+  const void* const source = what.source;
+  size_t size = what.size;
+  if (mutated(Mutation::direct_copies_do_nothing)) return;
+  if (mutated(Mutation::small_direct_copies_are_lost) && size < 4) return;
+  if (mutated(Mutation::direct_copies_lose_a_byte) && size > 1000) --size;
+  if (mutated(Mutation::direct_copies_on_the_sources_stream_are_lost) && &device_ == &from) return;
+  const auto run = [&to, &from, destination, source, size] {
+    unsigned char* const bytes = device_bytes(to, destination, size);
+    std::memmove(bytes, device_bytes(from, source, size), size);
+    if (!mutated(Mutation::direct_copies_move_words) || size % 8 == 0) return;
+    const size_t rest = 8 - size % 8;
+    if (unsigned char* const beyond = to.view(static_cast<char*>(destination) + size, rest)) {
+      std::memset(beyond, 0, rest);
+    }
+  };
+  if (mutated(Mutation::direct_copies_run_at_once)) return run();
+  if (mutated(Mutation::direct_copies_wait)) queue_->wait();
+  if (mutated(Mutation::direct_copies_hold_nothing)) {
+    add([run] {
+      std::thread([run] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        run();
+      }).detach();
+    });
+    return;
+  }
+  add(run);
+}
+
 void Stream::fill(const aa_fill& what) {
   void* const destination = what.destination;
   const void* const pattern = what.pattern;

@@ -127,6 +127,7 @@ class Stream final : public abi::Stream {
 
   void close() override;
   void copy(const aa_copy& what) override;
+  void copy_peer(const aa_peer_copy& what) override;
   void fill(const aa_fill& what) override;
   bool query() override;
   void synchronize() override;

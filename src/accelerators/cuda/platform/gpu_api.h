@@ -228,6 +228,7 @@ struct AccessDescription {
   X(graphs, graph_destroy, "cuGraphDestroy", 10000, "hipGraphDestroy", (GraphHandle graph)) \
   X(peer, can_access_peer, "cuDeviceCanAccessPeer", 4000, "hipDeviceCanAccessPeer", (int* can, DeviceOrdinal device, DeviceOrdinal peer)) \
   X(peer, enable_peer_access, "cuCtxEnablePeerAccess", 4000, "", (ContextHandle peer, unsigned flags)) \
+  X(peer, copy_peer_async, "cuMemcpyPeerAsync", 4000, "", (DevicePointer destination, ContextHandle destination_context, DevicePointer source, ContextHandle source_context, size_t bytes, StreamHandle stream)) \
   X(virtual_memory, allocation_granularity, "cuMemGetAllocationGranularity", 10020, "", (size_t* bytes, const AllocationProperties* properties, int recommended)) \
   X(virtual_memory, address_reserve, "cuMemAddressReserve", 10020, "", (DevicePointer * pointer, size_t bytes, size_t alignment, DevicePointer address, unsigned long long flags)) \
   X(virtual_memory, address_free, "cuMemAddressFree", 10020, "", (DevicePointer pointer, size_t bytes)) \

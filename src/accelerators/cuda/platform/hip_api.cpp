@@ -28,7 +28,8 @@ namespace {
   X(fill_2d_async, "hipMemset2DAsync", (void* destination, size_t pitch, int value, size_t width, size_t height, StreamHandle stream), Result) \
   X(pointer_attributes, "hipPointerGetAttributes", (void* attributes, const void* pointer), Result) \
   X(graph_instantiate, "hipGraphInstantiate", (GraphExecHandle* exec, GraphHandle graph, void** node, char* log, size_t size), Result) \
-  X(enable_peer_access, "hipDeviceEnablePeerAccess", (int peer, unsigned flags), Result)
+  X(enable_peer_access, "hipDeviceEnablePeerAccess", (int peer, unsigned flags), Result) \
+  X(copy_peer_async, "hipMemcpyPeerAsync", (void* destination, int destination_device, const void* source, int source_device, size_t bytes, StreamHandle stream), Result)
 #define ANYACCEL_HIP_OPTIONAL_FUNCTIONS(X) \
   X(pointer_attribute, "hipPointerGetAttribute", (void* data, int attribute, void* pointer), Result) \
   X(uuid, "hipDeviceGetUuid", (Uuid* uuid, int device), Result) \
@@ -218,6 +219,12 @@ Result enable_peer_access(ContextHandle peer, unsigned flags) {
   return peer ? hip.enable_peer_access(device_of(peer), flags) : error_invalid_value;
 }
 
+Result copy_peer_async(DevicePointer destination, ContextHandle destination_context, DevicePointer source,
+                       ContextHandle source_context, size_t bytes, StreamHandle stream) {
+  return hip.copy_peer_async(address(destination), device_of(destination_context), address(source),
+                             device_of(source_context), bytes, stream);
+}
+
 void set_adapters(Api& api) {
   api.device_uuid = device_uuid;
   api.device_attribute = device_attribute;
@@ -237,6 +244,7 @@ void set_adapters(Api& api) {
   api.function_set_attribute = function_set_attribute;
   api.graph_instantiate = graph_instantiate;
   api.enable_peer_access = enable_peer_access;
+  api.copy_peer_async = copy_peer_async;
 }
 
 GpuLibrary load_hip() {

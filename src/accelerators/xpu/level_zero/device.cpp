@@ -121,6 +121,15 @@ abi::CompileOutput Device::compile(const aa_compile& what) {
   return compile_to_spirv(what.name, {what.source, what.source_size}, {what.options, what.options + what.option_count});
 }
 
+bool Device::can_copy_from(abi::Device& source) {
+  const Api& api = state_->api();
+  const DeviceHandle other = static_cast<Device&>(source).state().handle();
+  if (!api.zeDeviceCanAccessPeer) return false;
+  uint8_t there = 0, back = 0;
+  return api.zeDeviceCanAccessPeer(state_->handle(), other, &there) == success && there != 0 &&
+         api.zeDeviceCanAccessPeer(other, state_->handle(), &back) == success && back != 0;
+}
+
 void Device::kernel_tuning(aa_kernel_tuning& tuning) {
   const ComputeProperties& compute = state_->facts().compute;
   const auto power_of_two = [](uint32_t most) { return static_cast<int32_t>(std::bit_floor(std::max(most, 1u))); };

@@ -27,6 +27,9 @@ class Device final : public abi::Device {
   std::string compile_fingerprint() override;
   abi::CompileOutput compile(const aa_compile& what) override;
   void kernel_tuning(aa_kernel_tuning& tuning) override;
+  bool can_copy_from(abi::Device& source) override;
+
+  const DeviceState& state() const noexcept { return *state_; }
 
  private:
   std::shared_ptr<DeviceState> state_;

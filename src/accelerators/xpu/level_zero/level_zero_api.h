@@ -338,7 +338,8 @@ struct KernelTimestamp {
 // Functions that are null when the loader lacks them.
 #define ANYACCEL_LEVEL_ZERO_OPTIONAL_FUNCTIONS(X)                                   \
   X(zeDevicePciGetPropertiesExt, (DeviceHandle device, PciProperties * properties)) \
-  X(zeDriverGetLastErrorDescription, (DriverHandle driver, const char** text))
+  X(zeDriverGetLastErrorDescription, (DriverHandle driver, const char** text))      \
+  X(zeDeviceCanAccessPeer, (DeviceHandle device, DeviceHandle peer, uint8_t * value))
 
 struct Api {
 #define ANYACCEL_MEMBER(name, parameters) Result(*name) parameters = nullptr;

@@ -30,7 +30,7 @@ class Driver final : public abi::Driver {
  public:
   explicit Driver(Platform platform) : context_(std::make_shared<const Context>(std::move(platform))) {}
 
-  uint32_t extensions() const override { return abi::graph_extension | abi::compiler_extension; }
+  uint32_t extensions() const override { return abi::graph_extension | abi::compiler_extension | abi::peer_extension; }
 
   int32_t device_count() override { return static_cast<int32_t>(platform().devices.size()); }
 

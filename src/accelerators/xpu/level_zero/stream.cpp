@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "accelerators/xpu/level_zero/device.h"
+
 namespace anyaccel::xpu::level_zero {
 
 void StreamList::add(Stream* stream) {
@@ -82,6 +84,19 @@ CommandList& Stream::target() {
 }
 
 void Stream::copy(const aa_copy& what) {
+  std::lock_guard lock(mutex_);
+  target().copy(what.destination, what.source, what.size);
+}
+
+void Stream::copy_peer(const aa_peer_copy& what) {
+  auto& to = static_cast<Device&>(abi::object(what.destination_device));
+  auto& from = static_cast<Device&>(abi::object(what.source_device));
+  if (device_.get() != &to.state() && device_.get() != &from.state()) {
+    throw abi::Failure(AA_INVALID_ARGUMENT, "a copy between two devices on a stream of another one");
+  }
+  if (!to.can_copy_from(from)) {
+    throw abi::Failure(AA_UNIMPLEMENTED, "the two devices cannot reach each other's memory (zeDeviceCanAccessPeer)");
+  }
   std::lock_guard lock(mutex_);
   target().copy(what.destination, what.source, what.size);
 }

@@ -196,7 +196,7 @@ void attention(const Context& c) {
       const Shape q_shape{tokens, a.heads, a.size};
       const Shape cache_shape{2, a.key_heads, a.slots, a.size};
       OpTensor q(c, a.slots % 2 ? AA_DTYPE_F32 : dtype, q_shape, numbers(count_of(q_shape), 8), padded);
-      // What no token sees is not a number.
+      // Slots that no token sees hold NaN.
       const auto seen = [&](unsigned seed) {
         Values values = numbers(count_of(cache_shape), seed);
         for (int64_t b = 0; b < 2; ++b) {

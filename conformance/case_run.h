@@ -12,7 +12,7 @@
 
 namespace anyaccel::conformance {
 
-// How far a case has come.
+// The progress of a case.
 enum class Stage : int { opening, running, closing, finished };
 
 struct Slot {
@@ -31,14 +31,14 @@ struct Slot {
   std::array<int64_t, most_functions> unimplemented{};
 };
 
-// What opening needs and a case may use.
+// Objects that opening needs and a case may use.
 struct Driver {
   const aa_driver* table;  // uncounted
   const aa_host* host;
   const MakeOpProvider* make_ops;  // empty function: the driver's own "ops" extension
 };
 
-// What a case is given.
+// The inputs of a case.
 enum class Setting {
   table,     // the table alone: nothing is opened
   opened,    // device 0 and a stream

@@ -39,7 +39,7 @@ class Context {
   aa_device* device = nullptr;
   aa_stream* stream = nullptr;
   OpProvider* ops = nullptr;
-  // What a case that passes reports.
+  // The message of a case that passes.
   mutable std::string note;
   // Every AA_CAP_* that the case asked for: one that is promised must be asked for by a case that passes or fails.
   mutable uint64_t asked = 0;

@@ -121,7 +121,7 @@ constexpr Heads shapes[] = {{1, 1, 1, 2, 1, 3},   {1, 4, 2, 64, 32, 128}, {2, 8,
 constexpr int64_t sequences = 3;
 constexpr int64_t slots = 7;
 
-// What one call works on.
+// The tensors of one call.
 struct Step {
   Step(const Context& c, const Heads& h, int32_t w_dtype, bool full, const Values& sequence_of, const Values& slot_of)
       : heads(h),
@@ -177,7 +177,7 @@ struct Step {
       }
     }
   }
-  // What the cache holds after keys or values of every token in range were written, and the magnitudes of those.
+  // Returns the cache after keys or values of every token in range were written, and the magnitudes of those.
   Sum written(const OpTensor& cache, const Sum& rows) const {
     Sum result{cache.given(), Values(cache.given().size())};
     const auto size = static_cast<size_t>(heads.size);

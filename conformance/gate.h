@@ -55,7 +55,7 @@ class Gate {
     std::lock_guard lock(state_->mutex);
     return state_->open;
   }
-  // How long the stream stood in front of it, by the host's clock. Only when it was entered first and opened then.
+  // Returns how long the stream was held, by the host's clock. Valid only if the gate was entered and then opened.
   double milliseconds() const {
     std::lock_guard lock(state_->mutex);
     return std::chrono::duration<double, std::milli>(state_->opened_at - state_->entered_at).count();
@@ -88,7 +88,7 @@ class Gate {
   State* state_;
 };
 
-// Whether a stream that must not be done becomes so in a little while. True is an error whenever it is seen; a driver
+// Returns true if a stream that must not be done becomes done in a little while, which is an error; a driver
 // that is slower in making it is overlooked.
 inline bool gets_done(const Context& c, aa_stream* stream) {
   int32_t done = 0;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t megabyte = int64_t{1} << 20;
 
-// What the process occupies; -1 where the system does not tell.
+// The memory of the process; -1 if the system does not tell.
 struct Usage {
   int64_t resident = -1;  // bytes
   int64_t files = -1;

@@ -319,7 +319,7 @@ void arguments_of_every_size(const Context& c) {
       const void* from = in.data();
       launch(c, c.stream, kernel, {{1, 1, 1}, {1, 1, 1}}, to, int8_t{-3}, int16_t{1000}, third, int64_t{50000}, 0.25f,
              Pack{7, 16.0f, 5}, from);
-      // What the values lay in is gone when kernel_launch returns.
+      // The memory of the values is gone when kernel_launch returns.
     };
     for (const int32_t third : {-200000, 300000}) {
       launch_with(third);

@@ -20,7 +20,7 @@ inline constexpr int32_t float_dtypes[] = {AA_DTYPE_F32, AA_DTYPE_BF16, AA_DTYPE
 using Shape = std::vector<int64_t>;
 using Values = std::vector<double>;
 
-// How elements lie in memory. Strides of the outer dimensions follow.
+// The layout of elements in memory. Strides of the outer dimensions follow.
 struct Layout {
   int64_t inner = 1;   // stride of the last dimension
   int64_t gap = 0;     // elements between two rows
@@ -41,9 +41,9 @@ class OpTensor {
   const aa_tensor& view() const noexcept { return view_; }
   int32_t dtype() const noexcept { return view_.dtype; }
   const Shape& shape() const noexcept { return shape_; }
-  // What was uploaded, as the dtype holds it.
+  // Returns the uploaded values as the dtype holds them.
   const Values& given() const noexcept { return given_; }
-  // What is there now. Fails when anything around the elements has changed.
+  // Returns the current values. Fails if anything around the elements has changed.
   Values found() const;
   // The bytes of the elements that are there now, in row-major order.
   Bytes found_bytes() const;
@@ -70,7 +70,7 @@ inline constexpr aa_tensor absent{};
 Values numbers(size_t count, unsigned seed, double range = 2);
 size_t count_of(const Shape& shape);
 
-// How far a result may be from the reference: |a - b| <= absolute + (relative + u) |b| + factor * scale, u being the
+// The permitted error of a result: |a - b| <= absolute + (relative + u) |b| + factor * scale, u being the
 // error of rounding once to the output's dtype.
 struct Limit {
   double absolute = 0;

@@ -101,7 +101,7 @@ class Runner {
     return good;
   }
 
-  // What is known at the end only.
+  // Checks that are possible only at the end.
   void judge_promises(bool opened, const std::string& why, Outcome otherwise) {
     for (const Promise& promise : promises) {
       const std::string name = std::string("promises.") + promise.name;

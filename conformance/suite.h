@@ -38,7 +38,7 @@ struct CaseResult {
   double milliseconds = 0;  // of the host's clock; informative
 };
 
-// How often the run called one function of a table.
+// The number of calls that the run made to one function of a table.
 struct FunctionCoverage {
   std::string table;  // "driver", "graph", ...
   std::string function;
@@ -66,7 +66,7 @@ class OpProvider {
   // As in abi::Calls<aa_ops_table>; data pointers may be null.
   virtual bool supports(const aa_op_call& call) = 0;
   virtual aa_status* enqueue(const aa_op_call& call) = 0;
-  // Who runs the call, for reports: "driver", "portable kernels".
+  // Returns what runs the call, for reports: "driver", "portable kernels".
   virtual std::string source(const aa_op_call& call) = 0;
 };
 
@@ -76,7 +76,7 @@ using MakeOpProvider = std::function<std::unique_ptr<OpProvider>(const abi::Driv
 // "pass", "fail", "unsupported", "unavailable".
 const char* outcome_name(Outcome outcome) noexcept;
 
-// Where cases run.
+// Settings for how cases run.
 struct Isolation {
   bool in_process = false;            // in this process; else each in a child, which is killed
   std::chrono::seconds timeout{120};  // when it takes longer than this

@@ -14,7 +14,7 @@ namespace anyaccel::conformance {
 // the process, valid until the next call; counts begin at zero.
 const abi::DriverCalls* counted(const aa_driver& raw, const aa_host* host) noexcept;
 
-// What was called since.
+// Returns the calls since then.
 std::vector<FunctionCoverage> coverage();
 
 }  // namespace anyaccel::conformance

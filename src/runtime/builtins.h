@@ -1,4 +1,4 @@
-// What this build brings with it. Declared here so that the runtime names no accelerator; the lists are in
+// Lists the parts of this build. Declared here so that the runtime names no accelerator; the lists are in
 // src/accelerators/builtins.cpp.
 #pragma once
 

@@ -56,7 +56,7 @@ bool is_builtin_name(std::string_view name) {
   return std::ranges::any_of(builtin_drivers(), [name](const BuiltinDriver& b) { return name == b.name; });
 }
 
-// What a plugin is called here: a built-in accelerator keeps its name.
+// Returns the name of a plugin in this process: a built-in accelerator keeps its name.
 std::string entry_name(const std::string& own_name) {
   return is_builtin_name(own_name) ? own_name + external : own_name;
 }

@@ -30,7 +30,7 @@ void check_environment() {
     const std::string_view text = *entry;
     const std::string name(text.substr(0, text.find('=')));
     if (!name.starts_with("ANYACCEL_") || name.starts_with("ANYACCEL_TEST_")) continue;
-    // What all of them begin with says nothing about nearness.
+    // The common prefix of all names says nothing about nearness.
     constexpr std::string_view prefix = "ANYACCEL_";
     bool is_known = false;
     std::vector<std::string> rests;

@@ -19,7 +19,7 @@ class OpGroup {
  public:
   virtual ~OpGroup() = default;
   virtual std::span<const Op> ops() const = 0;
-  // Whether the group runs this call, and runs it better than the groups after it. Data pointers may be null. The host has
+  // Returns true if the group runs this call better than the groups after it. Data pointers may be null. The host has
   // checked the call (ops/dispatch/op_schema.h). Cheap: asked for before every call.
   virtual bool supports(Op op, const aa_op_call& call, Device& device) = 0;
   // Does not block but for compiling and loading at first use. Also while the queue is being captured into a graph. A call with

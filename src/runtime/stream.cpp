@@ -1,4 +1,4 @@
-// What events and streams do together, and ScopeGuard: see anyaccel/stream.h.
+// Implements anyaccel/stream.h: events, streams and ScopeGuard.
 #include "anyaccel/stream.h"
 
 #include <exception>

@@ -9,7 +9,7 @@
 
 namespace anyaccel::collectives {
 
-// What the adaptor needs of a device.
+// The parts of a device that the adaptor needs.
 class DeviceBinding {
  public:
   virtual ~DeviceBinding() = default;

@@ -38,7 +38,7 @@ std::map<uintptr_t, Range>& ranges() {
   return *map;
 }
 
-// What this process has allocated and may not have touched: device memory from a huge page on.
+// Memory that this process has allocated and may not have touched: device memory from a huge page on.
 int64_t held_bytes = 0;
 bool may_be_untouched(const Range& range) { return range.kind == AA_MEMORY_DEVICE && range.size >= huge_page; }
 
@@ -112,7 +112,7 @@ int64_t promised_bytes() {
   return promised;
 }
 
-// What the limit leaves for an allocation beside `promised` bytes.
+// Returns the bytes that the limit leaves for an allocation beside `promised` bytes.
 int64_t room(const MemoryLimit& limit, int64_t promised) {
   return std::max<int64_t>(0, limit.available - (limit.of_addresses ? 0 : promised) - margin_of(limit));
 }

@@ -32,7 +32,7 @@ bool query(const void* pointer, aa_memory_info& info) noexcept;
 // Bytes that allocate() would still give, and what the machine or the tightest limit has altogether.
 void memory_info(int64_t& free_bytes, int64_t& total_bytes);
 
-// Whether ANYACCEL_CPU_OVERCOMMIT is 1; InvalidArgument when it is neither 0 nor 1.
+// Returns true if ANYACCEL_CPU_OVERCOMMIT is 1. Throws InvalidArgument if it is neither 0 nor 1.
 bool overcommits();
 
 }  // namespace anyaccel::cpu

@@ -76,7 +76,7 @@ std::string unescaped(std::string_view text) {
   return path;
 }
 
-// What a file holds; empty when it cannot be read.
+// Returns the contents of a file; empty if it cannot be read.
 std::string contents(const std::string& path) {
   std::string text;
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

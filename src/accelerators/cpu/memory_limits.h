@@ -20,7 +20,7 @@ struct MemoryLimit {
 // From /proc/meminfo. Nothing when it is no such text. Kernels before 3.14 have no MemAvailable; MemFree stands in for it.
 std::optional<MemoryLimit> parse_meminfo(std::string_view text);
 
-// Where a hierarchy of control groups that limits memory is mounted.
+// The mount point of a hierarchy of control groups that limits memory.
 struct MemoryMount {
   int version = 2;     // of the interface
   std::string root;    // the group that the mount point shows
@@ -36,7 +36,7 @@ struct MemoryGroup {
 // The process's own group and those above it, as far as they are mounted; from /proc/self/cgroup.
 std::vector<MemoryGroup> parse_groups(std::string_view self_cgroup, const std::vector<MemoryMount>& mounts);
 
-// What files of a group hold; empty where there is no such file.
+// Contents of the files of a group; empty where there is no such file.
 struct MemoryGroupTexts {
   std::string max;      // memory.max, or memory.limit_in_bytes of version 1
   std::string high;     // memory.high; the kernel slows a group above it down to a crawl, so it counts as a limit

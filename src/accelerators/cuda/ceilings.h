@@ -1,4 +1,4 @@
-// What the device can reach at most, measured now: the extension "ceilings".
+// Measures the most that the device can reach: the extension "ceilings".
 #pragma once
 
 #include "accelerators/cuda/device_state.h"

@@ -1,4 +1,4 @@
-// What all objects of an opened device share: its context, its facts, whether it was lost, and scratch memory.
+// State that all objects of an opened device share: its context, its facts, whether it was lost, and scratch memory.
 //
 // The current context. The vendor wants the device's context current on the calling thread. A thread remembers which device
 // was bound last, and bind() is a compare when it is that one. Other code of the process may change the current context

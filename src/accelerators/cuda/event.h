@@ -18,7 +18,7 @@ class Event final : public abi::Event {
 
   EventHandle handle() const noexcept { return handle_; }
   bool recorded() const noexcept { return recorded_.load(std::memory_order_acquire); }
-  // Whether the latest record belongs to a capture; then capture() is that, or null when it has ended.
+  // True if the latest record belongs to a capture: capture() then returns it, or null when it has ended.
   bool captured() const noexcept { return captured_.load(std::memory_order_acquire); }
   std::shared_ptr<Capture> capture() const;
 

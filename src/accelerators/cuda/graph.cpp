@@ -15,7 +15,7 @@ std::atomic<uint64_t> next_capture{1};
 
 constexpr Result error_capture_unmatched = 903, error_capture_unjoined = 904, error_capture_wrong_thread = 908;
 
-// What a person can do about a capture that the vendor refused to end.
+// Returns advice for a capture that the vendor refused to end.
 const char* advice(Result result) {
   switch (result) {
     case error_capture_unjoined:

@@ -16,7 +16,7 @@ struct Capture {
   static void join(const std::shared_ptr<Capture>& capture, const std::shared_ptr<StreamCore>& stream);
   // No stream takes part any more.
   void end();
-  // Whether this stream may end it.
+  // Returns true if this stream may end it.
   bool began_on(const StreamCore& stream) const noexcept { return origin == &stream; }
 
   const uint64_t id;

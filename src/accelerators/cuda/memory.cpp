@@ -46,7 +46,7 @@ int32_t kind_of(Origin origin) {
   }
 }
 
-// Where kernels find the byte of registered host memory; null where they cannot reach it.
+// Returns the address at which kernels reach a byte of registered host memory; null if they cannot.
 void* mapped_address(const DeviceState& device, const void* pointer) {
   device.bind_surely();
   const RelaxedCaptureMode relaxed(device.api());
@@ -151,7 +151,7 @@ DeviceMemory::~DeviceMemory() {
   Registry& all = registry();
   const std::unique_lock lock(all.mutex);
   std::erase(all.devices, &device_);
-  // What the host has not given back went with the context.
+  // Memory that the host has not given back was freed with the context.
   std::erase_if(all.ranges, [this](const auto& entry) { return entry.second.device == &device_; });
 }
 

@@ -34,7 +34,7 @@ class DeviceMemory {
   void register_range(void* pointer, size_t size);
   void unregister_range(void* pointer);
   void* allocate_on_node(size_t size, int32_t numa_node);
-  // Where kernels find the byte of registered host memory; null where they cannot reach it.
+  // Returns the address at which kernels reach a byte of registered host memory; null if they cannot.
   void* device_address(const void* pointer) const;
 
   // As aa_driver's mem_query, over all open devices. Memory of other libraries is found too.

@@ -14,7 +14,7 @@ namespace {
 constexpr Result error_invalid_ptx = 218;
 constexpr int jit_error_log = 5, jit_error_log_size = 6;  // CUjit_option
 
-// What a launch may have without asking for more.
+// The shared memory of a launch that needs no special request.
 constexpr uint32_t ordinary_shared_bytes = 48u << 10;
 
 // A file that was cut: the vendor's loader takes no length and would read on.

@@ -38,7 +38,7 @@ class PendingWrites {
     known_ = false;
     ranges_.clear();
   }
-  // Whether all writes that may be under way are known: then a kernel may let the next one begin before it has waited itself.
+  // True if all writes under way are known: then a kernel may let the next one begin before it has waited itself.
   bool known() const noexcept { return known_; }
   bool contains_any_of(std::span<const Range> read) const {
     return std::ranges::any_of(read, [&](const Range& r) {

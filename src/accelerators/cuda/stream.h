@@ -13,7 +13,7 @@ namespace anyaccel::cuda {
 class OpLibrary;
 struct Capture;
 
-// What outlives a Stream while Device::synchronize waits for it.
+// State that outlives a Stream while Device::synchronize waits for it.
 struct StreamCore {
   StreamCore(DeviceState& state, StreamHandle stream) : device(state), handle(stream) {}
   ~StreamCore();
@@ -71,7 +71,7 @@ class Stream final : public abi::Stream {
     pending_writes_.forget();
   }
 
-  // Whether it takes part in a capture that was begun here.
+  // Returns true if it takes part in a capture that was begun here.
   bool captures() const noexcept { return core_->capturing.load(std::memory_order_acquire); }
 
  private:

@@ -54,7 +54,7 @@ class Stream final : public abi::Stream {
   void host_call(void (*function)(void* user), void* user) override { function(user); }
 };
 
-// What mem_query needs. Yours: most vendors can answer from a pointer themselves; then nothing is kept here.
+// Data for mem_query. Yours: most vendors can answer from a pointer themselves; then nothing is kept here.
 class Allocations {
  public:
   void add(void* base, size_t size) {

@@ -93,7 +93,7 @@ struct DriverAccelerator::DeviceContext final : aa_host_device,
   std::vector<const void*> capturing_;
 };
 
-// What a stream is to the services that drivers use.
+// A stream as the services for drivers see it.
 struct DriverAccelerator::HostStream final : aa_host_stream {
   DeviceContext* context = nullptr;
   aa_stream* stream = nullptr;       // null until the driver has made it
@@ -124,7 +124,7 @@ struct DriverAccelerator::Shared {
   std::atomic<size_t> route_count{0};
 };
 
-// What belongs to one thread and one accelerator.
+// State of one thread for one accelerator.
 struct DriverAccelerator::ThreadState {
   uint64_t accelerator = 0;  // its id; a later one at the same address has another
   int device = 0;

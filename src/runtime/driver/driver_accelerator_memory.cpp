@@ -51,7 +51,7 @@ namespace {
 
 thread_local std::string latest_refusal;
 
-// How many calls of the allocator to its sources this thread is in. A driver may ask for scratch memory in them.
+// The depth of this thread's calls from the allocator to its sources, in which a driver may ask for scratch memory.
 thread_local int inside_allocator = 0;
 struct InsideAllocator {
   InsideAllocator() { ++inside_allocator; }
@@ -405,7 +405,7 @@ int64_t DriverAccelerator::available_memory(int index) {
   int64_t total_bytes = 0;
   aa_status* status = driver_->device_memory_info(c.device, &free_bytes, &total_bytes);
   if (status && status_code(status) == AA_UNIMPLEMENTED) {
-    // What this process left of it is the best answer then.
+    // The total minus this process's share is the best answer then.
     release_status(status);
     return std::min(figures.available, std::max<int64_t>(0, c.props.total_memory - figures.reserved));
   }

@@ -41,7 +41,7 @@ const anyaccel::Stream& DriverAccelerator::current_stream(int index) {
 }
 
 void DriverAccelerator::flush(int index) {
-  // What was never opened holds nothing.
+  // A device that was never opened holds no work.
   if (!shared_->ready.load(std::memory_order_acquire) || !shared_->instance->lazy) return;
   const auto i = static_cast<size_t>(resolve(index));
   if (!shared_->open[i].load(std::memory_order_acquire)) return;

@@ -34,7 +34,7 @@ std::vector<std::string> absolute(const fs::path& folder, std::vector<std::strin
   return paths;
 }
 
-// What is wrong with an entry; "" when it can be used.
+// Returns what is wrong with an entry; "" if it can be used.
 std::string fault_of(const aa_op_builder& entry, const DriverBuilds& earlier) {
   constexpr size_t first_version = offsetof(aa_op_builder, link_flags) + sizeof(entry.link_flags);
   if (entry.struct_size < first_version) return "its struct_size is " + std::to_string(entry.struct_size);

@@ -40,7 +40,7 @@ struct DriverBuilds {
 // file, or "built in".
 DriverBuilds read_driver_builds(const abi::DriverCalls& driver, const std::string& origin);
 
-// How host ops are compiled where the driver says nothing.
+// Returns how host ops are compiled if the driver does not say.
 BuildExtension host_build_extension();
 
 // Null, after a warning, for a name whose library is part of this one. Defined with the built-ins.

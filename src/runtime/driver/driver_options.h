@@ -17,9 +17,9 @@ class DriverOptions {
   // driver does not list.
   explicit DriverOptions(const aa_driver& driver);
 
-  // What initialize gets. The texts live as long as this object.
+  // Returns the options for initialize. The texts live as long as this object.
   std::vector<aa_option> for_driver() const;
-  // What device_open of that device gets: those for every device, unless one for this device has the same key.
+  // Returns the options for device_open: those for every device, unless one for this device has the same key.
   std::vector<aa_option> for_device(int index) const;
 
  private:

@@ -30,7 +30,7 @@ aa_status* unimplemented(std::string_view table, std::string_view function) noex
   return make_status(AA_UNIMPLEMENTED, {text, length});
 }
 
-// What stands in for a function that a driver does not have.
+// The stub for a function that a driver does not have.
 template <auto Member>
 struct Stub;
 
@@ -161,7 +161,7 @@ void leave_behind(Argument argument) noexcept {
   }
 }
 
-// What stands in for every function once the process is ending.
+// The stub for every function once the process is ending.
 template <auto Member>
 struct Ended;
 

@@ -30,7 +30,7 @@ ANYACCEL_EXTENSIONS(ANYACCEL_COMPLETE_EXTENSION)
 const abi::DriverCalls* ended_driver_table() noexcept;
 const ExtensionTables& ended_extension_tables() noexcept;
 
-// Whether `name` may name an accelerator: 1 to 63 lower-case letters, digits and '.', beginning with a letter.
+// Returns true if `name` may name an accelerator: 1 to 63 lower-case letters, digits and '.', beginning with a letter.
 bool is_valid_driver_name(std::string_view name) noexcept;
 
 // "1.0" for AA_ABI_VERSION(1, 0).

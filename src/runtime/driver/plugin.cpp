@@ -47,7 +47,7 @@ struct HostOfVersion1 {
   void (*log)(int32_t level, const char* message, size_t length);
 };
 
-// What a plugin speaks that has no version in common with this program. Only members that keep their places are read.
+// Returns the version of a plugin that has none in common with this program. Only members that keep their places are read.
 std::string older_version(aa_driver_query_fn query) {
   static constexpr HostOfVersion1 host = {
       .struct_size = sizeof(HostOfVersion1),

@@ -1,4 +1,4 @@
-// Where plugins are looked for, and which files are found there.
+// Finds the files of plugins in the folders in which they are searched for.
 #pragma once
 
 #include <string>

@@ -48,7 +48,7 @@ class StreamGate {
   bool close(std::shared_ptr<CaptureOwner> owner);
   void open() noexcept;
   bool closed() const noexcept { return (state_.load(std::memory_order_acquire) & kClosed) != 0; }
-  // What close() was given; null when the gate is open.
+  // Returns the owner that close() was given; null if the gate is open.
   std::shared_ptr<CaptureOwner> owner() const;
 
  private:

@@ -1,4 +1,4 @@
-// What all layers share: tables whose `self` is the layer's state for one driver.
+// Code that all layers use: tables whose `self` is the layer's state for one driver.
 //
 // A layer is a class with
 //

@@ -75,7 +75,7 @@ std::string quoted(const char* text) {
   return result + (length > most ? "...\"" : "\"");
 }
 
-// How one argument is written. Pointers to what the call gives are shown as addresses here and as values afterwards.
+// Formats one argument. Pointers to results are shown as addresses here and as values after the call.
 template <class T>
 std::string argument(T value) {
   if constexpr (std::is_same_v<T, const char*>) {
@@ -127,7 +127,7 @@ std::string argument(T value) {
   }
 }
 
-// What a successful call wrote through an out parameter; "" for other arguments.
+// Formats the value that a successful call wrote through an out parameter; "" for other arguments.
 template <class T>
 std::string given(T value) {
   if constexpr (std::is_pointer_v<T> && !std::is_same_v<T, char*> && !std::is_same_v<T, const char* const*> &&

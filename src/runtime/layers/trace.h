@@ -18,7 +18,7 @@ const abi::DriverCalls* wrap_trace(const abi::DriverCalls* table);
 // InvalidArgument when the file that ANYACCEL_TRACE_CALLS names cannot be written.
 void check_trace_calls_file();
 
-// Whether every line so far was written.
+// Returns true if every line so far was written.
 bool all_calls_traced() noexcept;
 
 }  // namespace anyaccel::layers

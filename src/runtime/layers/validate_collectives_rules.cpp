@@ -8,13 +8,13 @@ namespace {
 // group_begin calls of this thread without their group_end.
 thread_local int open_groups = 0;
 
-// What a call of a communicator reads and writes: elements, 0 where the member does not use the buffer.
+// Elements that a call of a communicator reads and writes; 0 where the member does not use the buffer.
 struct Use {
   const void* send = nullptr;
   size_t send_count = 0;
   void* recv = nullptr;
   size_t recv_count = 0;
-  // Where send may lie inside recv, or recv inside send, in elements.
+  // The offset, in elements, at which send may lie inside recv, or recv inside send.
   size_t send_place = 0;
   size_t recv_place = 0;
 };

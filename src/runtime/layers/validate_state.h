@@ -1,4 +1,4 @@
-// What the validate layer knows of one driver: the living objects and allocations.
+// State of the validate layer for one driver: the living objects and allocations.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ inline constexpr size_t kMaxMid = size_t{10} << 20;  // below this, large blocks
 inline constexpr size_t kMidSegment = size_t{20} << 20;
 inline constexpr size_t kMaxRequest = size_t{1} << 46;  // more than any device has; keeps the arithmetic from wrapping
 
-// How the sizes from 2^l to 2^(l+1) are cut: class = base + (size >> shift).
+// Divides the sizes from 2^l to 2^(l+1) into classes: class = base + (size >> shift).
 struct Doubling {
   int16_t base = 0;
   int16_t shift = 0;

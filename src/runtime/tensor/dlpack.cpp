@@ -72,7 +72,7 @@ Device device_from(DLDevice device) {
                         accelerator->name() + "\" does not have; copy it to the host where it was made");
 }
 
-// What an exported tensor needs until it is deleted.
+// State that an exported tensor needs until it is deleted.
 template <class Managed>
 struct Exported {
   explicit Exported(const Tensor& t) : tensor(t) {

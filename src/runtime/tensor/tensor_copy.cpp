@@ -110,7 +110,7 @@ void upload(const Tensor& out, const Tensor& in) {
     synchronize(device);
     return;
   }
-  // What lies between the elements is brought along and put back.
+  // Data between the elements is downloaded as well and put back unchanged.
   const HostImage image(out);
   image.download();
   copy_on_host(image.image, packed);

@@ -278,7 +278,7 @@ class TileRunner {
     return top;
   }
 
-  // Whether all values of slots that some but not all rows of a group see are finite.
+  // Returns true if all values of slots that some but not all rows of a group see are finite.
   bool hidden_values_finite(const HeadGroup& group, Visible seen) const {
     const int64_t all_begin = memory_.visible[group.row + group.count - 1].begin - block_;
     const int64_t all_end = memory_.visible[group.row].end - block_;

@@ -8,7 +8,7 @@
 
 namespace anyaccel::cpu {
 
-// What all tiles of a call share.
+// State that all tiles of a call share.
 struct AttentionCall {
   const aa_tensor* out;
   const aa_tensor* q;

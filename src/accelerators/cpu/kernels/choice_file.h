@@ -7,7 +7,7 @@
 
 namespace anyaccel::cpu {
 
-// What a measurement found. Times are the best of its runs, in milliseconds.
+// The result of a measurement. Times are the best of its runs, in milliseconds.
 struct MeasuredChoice {
   bool onednn = false;
   double own_time = 0;

@@ -30,7 +30,7 @@
 #define ANYACCEL_CPU_KERNELS_GEMM_PLAN_
 namespace anyaccel::cpu {
 
-// What the threads of a region share.
+// State that the threads of a region share.
 struct GemmPlan {
   const Matmul* args = nullptr;
   float* packed_x = nullptr;  // the block of rows of x in work
@@ -117,7 +117,7 @@ void pack_x(const GemmPlan& plan, int64_t m0, int64_t rows, int index, int count
   }
 }
 
-// Where row r of the sliver that begins at column0 lies in its weight; null for a row that the part does not have.
+// The address of row r of the sliver at column0 in its weight; null for a row that the part does not have.
 struct SliverRow {
   const Matrix* weight;
   int64_t row;
@@ -155,7 +155,7 @@ void prefetch_sliver(const MatmulPart& part, int64_t per_sliver, int64_t column0
 
 // ---- the tile ---------------------------------------------------------------------------------------------------
 
-// What is prefetched while a tile is computed: `bytes` from one place for each row of weights of the tile.
+// The data prefetched while a tile is computed: `bytes` from one place for each row of weights of the tile.
 struct Ahead {
   const char* at[2 * kSliver];
   int64_t bytes;

@@ -45,7 +45,7 @@ struct Matmul {
   int weights() const noexcept { return gated ? 2 : 1; }
 };
 
-// Whether the call is done sooner on one thread than a region of the worker pool takes to start and end.
+// Returns true if one thread finishes the call in less time than a region of the worker pool takes to start and end.
 bool is_small(const Matmul& args) noexcept;
 
 Matmul linear_args(const aa_op_call& call);

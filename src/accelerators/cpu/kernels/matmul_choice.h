@@ -29,7 +29,7 @@ MatmulMode parse_matmul_mode(const std::string& text);
 // about a tenth of a second, once for a class of shapes. Throws UnavailableError when oneDNN is forced and absent.
 bool choose_onednn(const Matmul& args);
 
-// What happened since the process began; for the benchmark and tests.
+// Counts of events since the process began; for the benchmark and tests.
 struct MatmulCounts {
   int64_t own = 0;           // products large enough for a choice that our own kernels did
   int64_t onednn = 0;        // products that oneDNN did

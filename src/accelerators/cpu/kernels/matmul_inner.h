@@ -15,7 +15,7 @@ void gemv(const Matmul& args);
 // Packs x and blocks of the weights as F32 and multiplies tiles in registers: for many rows of x.
 void gemm(const Matmul& args);
 
-// Whether gemm_onednn() can do it: many rows of x of any dtype, weights in bf16 with adjacent elements.
+// Returns true if gemm_onednn() can do it: many rows of x of any dtype, weights in bf16 with adjacent elements.
 bool onednn_takes(const Matmul& args);
 // Rows of bf16 that stand for one row of x.
 int onednn_terms(DType x);
@@ -23,7 +23,7 @@ int onednn_terms(DType x);
 // when it has no bf16 product for this processor.
 void gemm_onednn(const Matmul& args);
 
-// What the threads of gemm_onednn() share.
+// State that the threads of gemm_onednn() share.
 struct OneDnnPlan {
   const Matmul* args = nullptr;
   int terms = 1;

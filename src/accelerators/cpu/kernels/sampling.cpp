@@ -303,7 +303,7 @@ int64_t draw(const float* x, float top, const uint32_t* candidates, int64_t coun
   }
   if (params.min_p > 0) {
     const auto cut = buckets.below(static_cast<double>(params.min_p));
-    // Who is not among the candidates weighs less than any of them; only a tiny min_p keeps some.
+    // Tokens that are not candidates have a lower probability than any candidate; only a tiny min_p keeps some.
     if (cut.rank == count && !complete && static_cast<double>(params.min_p) < negligible_weight) return -1;
     if (cut.rank > 0 && cut.rank <= last) {
       kept = cut.before;

@@ -75,7 +75,7 @@ HWY_INLINE const float* row_floats(const Row& row, int64_t begin, int64_t n, flo
   return buffer;
 }
 
-// Where to put n results for a row: the row itself when it is binary32 and dense, else `buffer`.
+// Returns where to put n results for a row: the row itself if it is binary32 and dense, else `buffer`.
 HWY_INLINE float* row_target(const Row& row, int64_t begin, float* buffer) {
   if (row.dtype == DType::F32 && row.stride == 1) return reinterpret_cast<float*>(row.data) + begin;
   return buffer;

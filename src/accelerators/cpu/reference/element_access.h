@@ -1,4 +1,4 @@
-// How the references read and write single elements of a tensor.
+// Reads and writes single elements of a tensor for the reference versions of ops.
 #pragma once
 
 #include <cstdint>

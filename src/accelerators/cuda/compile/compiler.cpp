@@ -63,7 +63,7 @@ Choice choose(const DeviceFacts& facts) {
   return choice;
 }
 
-// What `nvcc --version` says of itself, asked once for a file.
+// Returns the output of `nvcc --version`, which is started once for each file.
 std::string nvcc_identity(const std::string& file) {
   static std::mutex mutex;
   static std::map<std::string, std::string> known;

@@ -74,7 +74,7 @@ struct CublasLt {
   LtStatus (*preference_set)(LtPreference preference, int attribute, const void* value, size_t size) = nullptr;
   LtStatus (*heuristics)(LtHandle handle, LtOperation operation, LtLayout a, LtLayout b, LtLayout c, LtLayout d,
                          LtPreference preference, int wanted, LtHeuristic* results, int* found) = nullptr;
-  // Whether an algorithm that was chosen for another problem does for this one; may be missing.
+  // Returns whether an algorithm chosen for another problem fits this one; may be missing.
   LtStatus (*check_algorithm)(LtHandle handle, LtOperation operation, LtLayout a, LtLayout b, LtLayout c, LtLayout d,
                               const LtAlgorithm* algorithm, LtHeuristic* result) = nullptr;
   LtStatus (*multiply)(LtHandle handle, LtOperation operation, const void* alpha, const void* a, LtLayout a_layout,

@@ -1,4 +1,4 @@
-// Where the vendors' libraries are looked for (platform.h).
+// Lists the places in which the vendors' libraries are searched for (platform.h).
 #include <dlfcn.h>
 #include <link.h>
 #include <unistd.h>
@@ -62,7 +62,7 @@ std::vector<std::string> installation_folders(Runtime runtime, const std::string
   return folders;
 }
 
-// Where drivers put their libraries without telling the loader: WSL, and containers with an old runtime.
+// Folders that hold drivers' libraries and are unknown to the loader: WSL, and containers with an old runtime.
 std::vector<std::string> last_folders(Runtime runtime, const std::string& name) {
   if (runtime != Runtime::cuda || !belongs_to_driver(name)) return {};
   return {"/usr/lib/wsl/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64"};

@@ -28,15 +28,15 @@ inline constexpr int oldest_cuda_version = 11040;
 
 // 13000: "13.0".
 std::string cuda_version_text(int version);
-// What to say of a driver that is older than that; both versions are named.
+// Returns the error message for a driver that is older than that, with both versions.
 std::string too_old_text(int version);
-// What to say of the library that the CUDA toolkit has in place of the driver's for linking.
+// Returns the error message for the stub library with which the CUDA toolkit replaces the driver's for linking.
 std::string stub_text(const std::string& path);
 
 // "gfx942" of a device of hip_library(); empty when the runtime does not tell.
 std::string hip_arch(DeviceOrdinal device);
 
-// Where a library that dlopen gave lies.
+// Returns the path of a library opened by dlopen.
 std::string library_path(void* handle);
 
 // Which functions of the table were found.

@@ -70,7 +70,7 @@ struct VersionTable {
   void (*set_injection_version)(uint32_t version);
 };
 using GetExportTable = const void* (*)(uint32_t id);
-// What a profiler's library exports: InitializeInjectionNvtx2. 0: it failed.
+// The function that a profiler's library exports, InitializeInjectionNvtx2. Returns 0 if it failed.
 using InitializeInjection = int (*)(GetExportTable);
 
 }  // namespace nvtx

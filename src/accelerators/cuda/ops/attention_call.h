@@ -1,4 +1,4 @@
-// What the two groups of "attention" share: which calls each of them takes, and the arguments of their kernels.
+// Code that both groups of "attention" use: which calls each of them takes, and the arguments of their kernels.
 #pragma once
 
 #include <cstdint>

@@ -59,7 +59,7 @@ bool is_aligned(const aa_tensor& tensor) {
   return true;
 }
 
-// What both kernels ask of the caches.
+// Returns true if the caches meet the conditions of both kernels.
 bool has_readable_caches(const aa_op_call& call) {
   const aa_tensor &k = call.tensors[2], &v = call.tensors[3];
   return k.shape[1] > 0 && k.dtype == v.dtype && attention_type(k.dtype) >= 0 && k.shape[2] < INT32_MAX / 2 &&

@@ -1,4 +1,4 @@
-// How a product of few rows is cut for kernels/cuda/decode_products.h: which kernel, how many blocks, what each of them takes.
+// Plans a product of few rows for kernels/cuda/decode_products.h: the kernel, the number of blocks, the share of each.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ struct DecodeKernel {
   int rows, loads;
 };
 inline constexpr std::array<DecodeKernel, 5> decode_kernels = {{{1, 12}, {1, 4}, {2, 4}, {4, 4}, {AA_DECODE_ROWS, 4}}};
-// How a kernel's name and its options tell it from the others: decode_linear_112_bf16, -DAA_SHAPE=112.
+// The part of a kernel's name and options that identifies it: decode_linear_112_bf16, -DAA_SHAPE=112.
 constexpr int decode_shape(size_t kernel) { return decode_kernels[kernel].rows * 100 + decode_kernels[kernel].loads; }
 // Rows of weights in a unit of decode_linear.cu and decode_multi.cu with m rows of x; the other files have 2.
 constexpr int decode_linear_unit(int64_t m) { return m <= 1 ? 1 : 2; }

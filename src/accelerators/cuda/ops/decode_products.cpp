@@ -25,7 +25,7 @@ int weight_type(int32_t dtype) {
   return dtype == AA_DTYPE_F32 ? 0 : dtype == AA_DTYPE_BF16 ? 1 : dtype == AA_DTYPE_F16 ? 2 : -1;
 }
 
-// Whether rows (or the one row) can be read `bytes` at a time.
+// Returns true if rows (or the one row) can be read `bytes` at a time.
 bool is_readable(const aa_tensor& tensor, int64_t bytes) {
   const int last = tensor.ndim - 1;
   if (tensor.strides[last] != 1 && tensor.shape[last] > 1) return false;

@@ -49,7 +49,7 @@ struct Part {
   bool dense_bias() const { return bias.shape[0] <= 1 || bias.strides[0] == 1; }
   size_t bias_bytes() const { return widens_bias() ? aligned(static_cast<size_t>(out.shape[1]) * 4) : 0; }
 
-  // What the library can be asked for at all.
+  // Returns true if the library can be asked for the product at all.
   bool is_plain() const {
     if (x.shape[0] < fewest_rows || x.shape[1] < 1 || w.shape[0] < 1 || x.dtype != w.dtype) return false;
     if (x.dtype == AA_DTYPE_F32 && out.dtype != AA_DTYPE_F32) return false;
@@ -118,7 +118,7 @@ class LibraryProducts final : public OpGroup {
   // Of so many bytes for what stands beside the library's own.
   char* scratch(size_t library_bytes, size_t bytes, Stream& stream) {
     const size_t all = aligned(library_bytes) + bytes;
-    // What belongs to a graph does not grow.
+    // Memory that belongs to a graph does not grow.
     const size_t step = stream.capturing() ? 256 : scratch_step;
     return static_cast<char*>(device_.scratch(DeviceState::Scratch::products, stream.handle(),
                                               std::max<size_t>((all + step - 1) / step * step, 256)));
@@ -168,7 +168,7 @@ class LibraryProducts final : public OpGroup {
     return w.data ? static_cast<const char*>(w.data) + bytes : nullptr;
   }
 
-  // How the columns of a call are cut, and where gate and up lie in between.
+  // Divides the columns of a call, and places gate and up in between.
   struct Pieces {
     int64_t columns;  // of each but the last
     int64_t step;     // elements between rows of gate and up in scratch memory

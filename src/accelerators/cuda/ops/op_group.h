@@ -15,7 +15,7 @@ class Stream;
 
 // Of an element, in bytes.
 inline int64_t size_of(int32_t dtype) { return static_cast<int64_t>(dtype_size(static_cast<DType>(dtype))); }
-// Whether an optional tensor of a call was given.
+// Returns true if an optional tensor of a call was given.
 inline bool is_there(const aa_tensor& tensor) { return tensor.dtype != AA_DTYPE_NONE; }
 
 // Work is enqueued on the stream while the device's context is current.

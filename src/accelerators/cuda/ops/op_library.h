@@ -14,7 +14,7 @@ class OpLibrary {
   // The number of an op of abi/ops.h that some group may run, the same for all devices; -1 when there is none.
   static int find(const char* name);
 
-  // Whether a group runs the call, on this device. `op` is what find() gave.
+  // Returns true if a group runs the call on this device. `op` is a result of find().
   bool supports(int op, const aa_op_call& call);
   // Enqueues it by the first group that supports it. The device's context is current. False, and nothing done, when
   // there is none.

@@ -20,7 +20,7 @@ constexpr double large_product = 1 << 24;
 // More than a session of prompts of every length; then all is forgotten and made anew.
 constexpr size_t most_plans = 4096;
 
-// What NVIDIA's documentation of cublasSetWorkspace recommends.
+// The size that NVIDIA's documentation of cublasSetWorkspace recommends.
 size_t most_workspace(const DeviceFacts& facts) { return size_t{facts.major >= 9 ? 64u : 32u} << 20; }
 
 LtType type_of(int32_t dtype) { return dtype == AA_DTYPE_BF16 ? lt_bf16 : dtype == AA_DTYPE_F16 ? lt_f16 : lt_f32; }
@@ -73,7 +73,7 @@ uint32_t alignment_of(const void* pointer) {
   return static_cast<uint32_t>(address & (~address + 1));
 }
 
-// What is kept of a problem: the library's descriptions of it, and who runs it.
+// The state kept for a problem: the library's descriptions of it, and the algorithm that runs it.
 struct ProductEngine::Plan {
   Plan(const CublasLt& lt, const ProductProblem& of) : library(lt), problem(of) {}
   ~Plan() {

@@ -55,7 +55,7 @@ class ProductEngine {
   ProductEngine(const ProductEngine&) = delete;
   ProductEngine& operator=(const ProductEngine&) = delete;
 
-  // Whether the library is there and has an algorithm. Makes what is kept of the problem; the context is current.
+  // Returns true if the library is there and has an algorithm. Creates the problem's state; the context is current.
   bool supports(const ProductProblem& problem);
   // While it is held, what scratch_bytes() says holds for run(): another thread may measure, and choose another algorithm.
   [[nodiscard]] std::unique_lock<std::recursive_mutex> lock() { return std::unique_lock(mutex_); }
@@ -64,7 +64,7 @@ class ProductEngine {
   // Enqueues a product that supports() accepts. `scratch` is memory of this stream, aligned to 256, of that many bytes.
   void run(const ProductProblem& problem, const ProductOperands& operands, void* scratch, Stream& stream);
 
-  // How many kinds were measured by this object.
+  // Returns the number of kinds that this object has measured.
   int measurements() const noexcept { return measurements_; }
 
  private:

@@ -21,7 +21,7 @@ struct Told {
 };
 
 [[noreturn]] void run_child(const Api& api, int end) {
-  // What the driver prints on its way is not our caller's.
+  // The caller must not see what the driver prints meanwhile.
   if (const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC); nothing >= 0) {
     dup2(nothing, STDOUT_FILENO);
     dup2(nothing, STDERR_FILENO);
@@ -33,7 +33,7 @@ struct Told {
   _exit(written == sizeof(told) ? 0 : 1);
 }
 
-// Whether all of `told` came before the limit.
+// Returns true if all of `told` arrived before the limit.
 bool read_all(int end, Told& told, std::chrono::milliseconds limit, bool& in_time) {
   const auto until = std::chrono::steady_clock::now() + limit;
   size_t have = 0;

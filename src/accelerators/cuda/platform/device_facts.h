@@ -1,4 +1,4 @@
-// What a started driver tells of its devices.
+// Facts about its devices that a started driver reports.
 #pragma once
 
 #include <vector>

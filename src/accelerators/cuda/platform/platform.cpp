@@ -132,7 +132,7 @@ std::string no_device_text(const std::string& driver) {
          " is loaded but lists no GPU: see what nvidia-smi -L and lspci show; a container must be given the GPU";
 }
 
-// Where NVML does not tell.
+// Used where NVML gives no answer.
 Discovery count_by_child(const GpuLibrary& library, const std::string& driver, const std::string& why) {
   const Runtime runtime = library.api.runtime;
   const ChildCount answer = count_in_child(library.api, child_limit);
@@ -223,7 +223,7 @@ Discovery discover() {
     if (cuda.state == AA_PROBE_USABLE) return cuda;
     Discovery hip = discover_hip(exists("/dev/kfd"), asked_for);
     if (hip.state == AA_PROBE_USABLE) return hip;
-    // What is there and does not work is worth more than what is not there, and is said first.
+    // A library that is there and does not work is more useful to know than one that is missing, so it comes first.
     if (cuda.state == AA_PROBE_UNUSABLE) return cuda;
     if (hip.state == AA_PROBE_UNUSABLE) std::swap(cuda, hip);
     cuda.reason += "; " + hip.reason;

@@ -12,10 +12,10 @@ namespace anyaccel::cuda {
 // Folders, separated by colons, in which the vendor's libraries (libcuda.so.1, libnvidia-ml.so.1, libnvrtc.so.*,
 // libcublasLt.so.*) are looked for before anywhere else. When it is set, no device node is asked for.
 inline constexpr const char* library_path_variable = "ANYACCEL_CUDA_LIBRARY_PATH";
-// How many devices to show, spread over those there are: several ranks can be tested on one GPU.
+// The number of devices to show, spread over the real ones, so that several ranks can be tested on one GPU.
 inline constexpr const char* device_count_variable = "ANYACCEL_CUDA_DEVICES";
 
-// What a probe found: without starting the vendor's driver (cuInit), so that the process can still fork.
+// The result of a probe, which does not start the vendor's driver (cuInit), so that the process can still fork.
 struct Discovery {
   aa_probe_state state = AA_PROBE_ABSENT;
   std::string reason;

@@ -1,4 +1,4 @@
-// What all objects of an opened device share: its handles, its facts, its events, and whether it was lost.
+// State that all objects of an opened device share: its handles, its facts, its events, and whether it was lost.
 #pragma once
 
 #include <atomic>

@@ -38,7 +38,7 @@ class Record {
   bool complete();
   void wait();  // blocks until it is complete
 
-  // Whether it is complete, as far as can be told without an error.
+  // Returns true if it is complete, as far as can be told without an error.
   bool passed() noexcept;
   // Waits until it is complete or failed, for a second at most when the device was lost.
   void settle() noexcept;
@@ -65,7 +65,7 @@ double ticks_between(uint64_t start, uint64_t end, uint32_t valid_bits, double e
 
 class Stream;
 
-// What an event and the graphs that record it share. Thread-safe.
+// State that an event shares with the graphs that record it. Thread-safe.
 class EventCore {
  public:
   explicit EventCore(bool timed) : timed_(timed) {}

@@ -12,7 +12,7 @@ namespace anyaccel::xpu::level_zero {
 inline constexpr const char* opencl_language = "opencl-c";
 inline constexpr const char* spirv_format = "spirv";
 
-// Whether the first word is SPIR-V's magic number.
+// Returns true if the first word is SPIR-V's magic number.
 bool is_spirv(const void* image);
 
 // Compilers of one major version, and how we call them. Names no device, because SPIR-V fits all. Without compilers it is

@@ -53,7 +53,7 @@ class Stream final : public abi::Stream {
   // Waits for all work as well as can be done after an error.
   void settle() noexcept;
   void begin_work();
-  // Where the next command goes: into the graph that is captured, or to the device.
+  // Returns the target of the next command: the graph that is captured, or the device.
   CommandList& target();
   std::shared_ptr<Record> mark_locked(bool timed);
   void wait_locked(const std::shared_ptr<Record>& record);

@@ -14,7 +14,7 @@ namespace anyaccel::xpu::opencl {
 inline constexpr const char* image_format = "opencl-binary";
 inline constexpr const char* source_language = "opencl-c";
 
-// What is known of an argument: pointers to global memory are set by another call than values are.
+// Describes an argument: pointers to global memory are set by another call than values are.
 enum class ArgumentKind : char { pointer = 'p', value = 'v' };
 
 // A line that changes when the same source could give another binary, or when a binary of another driver must not be

@@ -36,7 +36,7 @@ class Owned {
     if (handle_) (api_->*release)(handle_);
     handle_ = nullptr;
   }
-  // Where a function writes a new object to.
+  // Returns the address to which a function writes a new object.
   Handle* out(const Api& api) noexcept {
     reset();
     api_ = &api;

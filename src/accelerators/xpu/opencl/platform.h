@@ -32,7 +32,7 @@ struct Icd {
 // The .icd files, sorted by name. OCL_ICD_VENDORS names a folder or one file; else /etc/OpenCL/vendors. `where` is that
 // place, for messages.
 std::vector<Icd> installed_icds(std::string& where);
-// Whether a library is known to offer CPU devices only.
+// Returns true if a library is known to offer CPU devices only.
 bool is_cpu_only(const Icd& icd);
 
 // A platform of an opened library. The library stays open until the process ends: vendors' libraries do not survive being
@@ -69,7 +69,7 @@ struct DeviceFacts {
   bool exact_division = false;  // divisions and square roots of floats are rounded correctly when asked for
 };
 
-// What a search gave.
+// The result of a search.
 struct Search {
   std::vector<DeviceFacts> devices;
   bool found_library = false;  // some library is there, whether or not it could be used

@@ -63,7 +63,7 @@ class Queue {
 
   // An event that completes when everything enqueued so far has; flushed, so that it completes without a wait.
   OwnedEvent marker();
-  // Whether `event` of this queue is complete. Throws, and keeps, the error with which it ended.
+  // Returns true if `event` of this queue is complete. Throws, and keeps, the error with which it ended.
   bool is_complete(cl_event event);
   // Waits for it. Throws as above.
   void wait(cl_event event);

@@ -45,7 +45,7 @@ using Node = std::variant<CopyNode, FillNode, KernelNode, HostCallNode>;
 
 class Stream;
 
-// What the streams of one capture record.
+// The commands that the streams of one capture record.
 struct Capture {
   const Stream* origin;  // where it began and must end
   std::mutex mutex;

@@ -168,7 +168,7 @@ class LibraryProducts final : public OpGroup {
     return w.data ? static_cast<const char*>(w.data) + bytes : nullptr;
   }
 
-  // Divides the columns of a call, and places gate and up in between.
+  // How the columns of a call are divided, and the place of gate and up in between.
   struct Pieces {
     int64_t columns;  // of each but the last
     int64_t step;     // elements between rows of gate and up in scratch memory

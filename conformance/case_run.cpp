@@ -6,6 +6,8 @@
 #include <exception>
 #include <memory>
 
+#include "runtime/driver/host_services.h"
+
 namespace anyaccel::conformance {
 namespace {
 
@@ -85,6 +87,7 @@ class DriverOps final : public OpProvider {
     int32_t taken = -1;
     aa_status* status = table_->enqueue(context_.stream, &call, &taken);
     if (status) return status;
+    spoil_scratch(context_.stream);
     context_.expect(taken == 0 || taken == 1, "enqueue wrote neither 0 nor 1 to out_taken");
     if (taken == 1) return nullptr;
     constexpr std::string_view message = "enqueue did not take the call";
@@ -99,12 +102,8 @@ class DriverOps final : public OpProvider {
 
 // Throws as cases do.
 void open_all(Context& c) {
-  // An unknown option must be ignored.
-  const aa_option option = {"an_option_nobody_knows", "1"};
   aa_initialize_params params{};
   params.struct_size = sizeof(params);
-  params.option_count = 1;
-  params.options = &option;
   c.ok(c.driver.initialize(&params, &c.instance), "initialize");
   c.expect(c.instance != nullptr, "initialize succeeded but gave a null instance");
   c.props.struct_size = sizeof(aa_device_props);
@@ -130,8 +129,19 @@ Result run_watched(const Case& item, const Context& context) {
   // Null for a driver that cannot even hold 4096 bytes: the cases of memory and copies say so.
   std::unique_ptr<Canary> canary;
   if (context.device) guarded([&] { canary = std::make_unique<Canary>(context); });
+  const int64_t statuses = live_status_count();
   Result result = guarded([&] { item.run(context); });
   if (result.outcome == Outcome::pass) result.message = context.note;
+  // A status is the caller's, who gives it back: what is left was made and forgotten inside the driver.
+  if (const int64_t left = live_status_count() - statuses; left > 0 && result.outcome != Outcome::fail) {
+    result = {Outcome::fail, std::to_string(left) + " status objects were made and not given back"};
+  }
+  if (const int64_t kept = scratch_in_use(); kept > 0 && result.outcome != Outcome::fail) {
+    result = {Outcome::fail,
+              std::to_string(kept) +
+                  " blocks of scratch memory were not given back before the calls returned in which they "
+                  "were acquired"};
+  }
   if (result.outcome == Outcome::unsupported && canary) {
     const Result checked = guarded([&] { canary->check(); });
     if (checked.outcome != Outcome::pass) {
@@ -154,6 +164,8 @@ void account(Context& context, Slot& slot, const Body& body, const Close& close)
   slot.asked = context.asked & context.props.caps;
   slot.stage = Stage::closing;
   put_text(slot.closing_error, close());
+  slot.ops_found = ops_found();
+  slot.ops_run = ops_run();
   const std::vector<FunctionCoverage> rows = coverage();
   for (size_t i = 0; i < std::min(rows.size(), Slot::most_functions); ++i) {
     slot.calls[i] = rows[i].calls;
@@ -198,7 +210,7 @@ Result run_on_provider(const Case& item, Context& context, const MakeOpProvider&
 }  // namespace
 
 void run_case(const Driver& driver, const Case& item, Setting setting, const aa_probe& probe, bool closes, Slot& slot) {
-  Context context(counted(*driver.table, driver.host), driver.host);
+  Context context(counted(*driver.table, driver.host, driver.with), driver.host);
   context.probe = probe;
   const auto body = [&]() -> Result {
     if (setting == Setting::table) {
@@ -213,7 +225,7 @@ void run_case(const Driver& driver, const Case& item, Setting setting, const aa_
 }
 
 void run_opening(const Driver& driver, bool closes, Slot& slot) {
-  Context context(counted(*driver.table, driver.host), driver.host);
+  Context context(counted(*driver.table, driver.host, driver.with), driver.host);
   const auto body = [&]() -> Result {
     context.probe.struct_size = sizeof(aa_probe);
     Result result = guarded([&] { context.ok(context.driver.probe(&context.probe), "probe"); });

@@ -26,6 +26,8 @@ struct Slot {
   aa_probe probe{};                        // of a case that opens (CaseRun::open)
   uint64_t caps = 0;                       // AA_CAP_* of device 0
   std::array<char, 4096> closing_error{};  // why closing failed; empty: it did not. Valid when finished
+  uint64_t ops_found = 0;                  // see tables.h. Valid when finished, as ops_run
+  uint64_t ops_run = 0;
   // Calls of each function, in the order of coverage(). Valid when finished
   std::array<int64_t, most_functions> calls{};
   std::array<int64_t, most_functions> unimplemented{};
@@ -36,6 +38,7 @@ struct Driver {
   const aa_driver* table;  // uncounted
   const aa_host* host;
   const MakeOpProvider* make_ops;  // empty function: the driver's own "ops" extension
+  OpenedWith with;
 };
 
 // The inputs of a case.

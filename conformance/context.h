@@ -49,6 +49,9 @@ class Context {
     return (props.caps & capability) != 0;
   }
 
+  // The same, for a case that does not test the promise itself.
+  bool promises(uint64_t capability) const noexcept { return (props.caps & capability) != 0; }
+
   // -- expectations; each throws when it is not met --
   void expect(bool condition, const std::string& what) const;
   // Success. AA_UNAVAILABLE makes the case `unavailable`.
@@ -158,6 +161,8 @@ std::span<const Case> copy_cases();
 std::span<const Case> stream_cases();
 std::span<const Case> event_cases();
 std::span<const Case> order_cases();
+std::span<const Case> lazy_cases();
+std::span<const Case> fault_cases();
 std::span<const Case> growth_cases();
 std::span<const Case> many_device_cases();
 std::span<const Case> kernel_cases();

@@ -67,13 +67,14 @@ void recording_again_replaces(const Context& c) {
 }
 
 void streams_wait_for_events(const Context& c) {
+  Bytes data(size);  // outlives the streams' work, however the case ends
+  Bytes found(size);
   Memory memory(c, size);
   Stream producer(c);
   Stream consumer(c);
   for (unsigned round = 0; round < 10; ++round) {
     Event event(c);
-    const Bytes data = pattern(size, round);
-    Bytes found(size);
+    data = pattern(size, round);
     c.ok(c.driver.copy_async(producer, memory.data(), data.data(), size, AA_COPY_HOST_TO_DEVICE), "copy_async");
     c.ok(c.driver.event_record(event, producer), "event_record");
     c.ok_or_unsupported(c.driver.stream_wait_event(consumer, event), "stream_wait_event");

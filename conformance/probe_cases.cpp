@@ -1,8 +1,10 @@
 // Cases before the driver is opened: facts of the table, and the probe.
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <set>
 
 #include "conformance/child.h"
 #include "conformance/context.h"
@@ -98,6 +100,55 @@ void leaves_the_process_able_to_fork(const Context& c) {
   });
 }
 
+void settings_are_described(const Context& c) {
+  c.note = std::to_string(c.driver.option_count) + " settings";
+  c.expect(c.driver.options != nullptr || c.driver.option_count == 0,
+           "option_count is " + std::to_string(c.driver.option_count) + " and options null");
+  std::set<std::string> keys;
+  for (uint32_t i = 0; i < c.driver.option_count; ++i) {
+    const aa_option_info& option = c.driver.options[i];
+    c.expect(option.key && option.help && option.fallback, "a text of a setting is null");
+    const std::string key = option.key;
+    const bool plain =
+        std::ranges::all_of(key, [](char d) { return (d >= 'a' && d <= 'z') || (d >= '0' && d <= '9') || d == '_'; });
+    c.expect(plain && !key.empty(),
+             "the setting \"" + key + "\" is empty or has characters besides lower case, digits and '_'");
+    c.expect(*option.help != '\0', "the setting \"" + key + "\" has no help");
+    c.expect(keys.insert(key).second, "the setting \"" + key + "\" is listed twice");
+  }
+}
+
+// What stands for "nothing is set" may also be set.
+void settings_may_have_their_fallbacks(const Context& c) {
+  std::vector<aa_option> options;
+  for (uint32_t i = 0; i < c.driver.option_count; ++i) {
+    const aa_option_info& option = c.driver.options[i];
+    if (*option.fallback) options.push_back({option.key, option.fallback});
+  }
+  if (options.empty()) c.unsupported("the driver has no settings with fallbacks");
+  if (const aa_probe probe = probed(c); probe.state != AA_PROBE_USABLE) {
+    c.unavailable("the accelerator cannot be used here: " +
+                  std::string(probe.reason, strnlen(probe.reason, sizeof(probe.reason))));
+  }
+  // In a child: processes that only report open no driver.
+  in_child("a driver that is opened with the fallbacks of its settings", [&] {
+    aa_initialize_params params{};
+    params.struct_size = sizeof(params);
+    params.options = options.data();
+    params.option_count = static_cast<uint32_t>(options.size());
+    aa_instance* instance = nullptr;
+    c.ok(c.driver.initialize(&params, &instance), "initialize");
+    aa_device_open_params open{};
+    open.struct_size = sizeof(open);
+    open.options = options.data();
+    open.option_count = params.option_count;
+    aa_device* device = nullptr;
+    c.ok(c.driver.device_open(instance, &open, &device), "device_open");
+    c.ok(c.driver.device_close(device), "device_close");
+    c.ok(c.driver.shutdown(instance), "shutdown");
+  });
+}
+
 constexpr Case cases[] = {
     {"probe", "facts_are_texts", facts_are_texts},
     {"probe", "starts_no_thread", starts_no_thread},
@@ -105,6 +156,8 @@ constexpr Case cases[] = {
     {"probe", "same_answer_twice", same_answer_twice},
     {"probe", "respects_struct_size", respects_struct_size},
     {"probe", "leaves_the_process_able_to_fork", leaves_the_process_able_to_fork},
+    {"settings", "are_described", settings_are_described},
+    {"settings", "may_have_their_fallbacks", settings_may_have_their_fallbacks},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "conformance/case_run.h"
 #include "conformance/isolation.h"
+#include "runtime/op_list.h"
 
 namespace anyaccel::conformance {
 namespace {
@@ -33,10 +34,11 @@ using Lists = std::vector<std::span<const Case>>;
 
 // Of the driver alone, after probing.
 Lists device_lists() {
-  return {device_cases(),   memory_cases(),      exhaustion_cases(),  copy_cases(),        stream_cases(),
-          event_cases(),    order_cases(),       many_device_cases(), growth_cases(),      thread_cases(),
-          kernel_cases(),   graph_cases(),       host_memory_cases(), memory_kind_cases(), host_code_cases(),
-          profiler_cases(), collectives_cases(), op_table_cases(),    pack_cases(),        fork_cases()};
+  return {device_cases(),      memory_cases(),    exhaustion_cases(), copy_cases(),        stream_cases(),
+          event_cases(),       order_cases(),     lazy_cases(),       fault_cases(),       many_device_cases(),
+          growth_cases(),      thread_cases(),    kernel_cases(),     graph_cases(),       host_memory_cases(),
+          memory_kind_cases(), host_code_cases(), profiler_cases(),   collectives_cases(), op_table_cases(),
+          pack_cases(),        fork_cases()};
 }
 
 Lists op_lists() {
@@ -124,6 +126,32 @@ class Runner {
     }
   }
 
+  // An op that the driver has is of no use when it runs none of the calls that the cases make.
+  void judge_ops(bool opened, const std::string& why, Outcome otherwise) {
+    if (!matches(filter_, "promises.ops")) return;
+    CaseResult result{"promises", "ops", Outcome::pass, "", 0};
+    std::string declined;
+    for (size_t i = 0; i < op_count; ++i) {
+      const uint64_t bit = uint64_t{1} << i;
+      if ((ops_found_ & bit) && !(ops_run_ & bit))
+        declined += (declined.empty() ? "" : ", ") + std::string(op_names[i]);
+    }
+    if (!opened) {
+      result.outcome = otherwise;
+      result.message = why;
+    } else if (ops_found_ == 0) {
+      result.outcome = Outcome::unsupported;
+      result.message = "the driver has no ops of its own";
+    } else if (!filter_.empty()) {
+      result.outcome = Outcome::unavailable;
+      result.message = "judged by a run of all cases only";
+    } else if (!declined.empty()) {
+      result.outcome = Outcome::fail;
+      result.message = "the driver has a number for these ops and took no call of them: " + declined;
+    }
+    results_.push_back(std::move(result));
+  }
+
   void judge_closing(bool opened, const std::string& why, Outcome otherwise) {
     CaseResult result{"life", "closes_without_error", Outcome::pass, "", 0};
     if (!closing_error_.empty()) {
@@ -162,6 +190,8 @@ class Runner {
     }
     if (stage >= Stage::closing) {
       if (result.outcome == Outcome::pass || result.outcome == Outcome::fail) tested_ |= slot.asked;
+      ops_found_ |= slot.ops_found;
+      ops_run_ |= slot.ops_run;
       note_closing(std::string(group) + "." + name, end.empty() ? slot.closing_error.data() : end);
     }
     for (size_t i = 0; i < std::min(coverage_.size(), Slot::most_functions); ++i) {
@@ -187,6 +217,7 @@ class Runner {
   aa_probe probe_{};
   uint64_t caps_ = 0;    // of device 0
   uint64_t tested_ = 0;  // flags that a case has tested
+  uint64_t ops_found_ = 0, ops_run_ = 0;
   bool closes_ = true;
   std::string closing_error_;
 };
@@ -204,10 +235,11 @@ const char* outcome_name(Outcome outcome) noexcept {
 }
 
 Report run_conformance(const aa_driver* driver, const aa_host* host, std::string_view filter,
-                       const MakeOpProvider& make_ops, const Isolation& isolation) {
+                       const MakeOpProvider& make_ops, const Isolation& isolation, const char* library_path) {
+  const DriverOptions options(*driver);
   Report report;
   counted(*driver, host);  // the counts begin at zero
-  Runner runner({driver, host, &make_ops}, filter, isolation, report.cases);
+  Runner runner({driver, host, &make_ops, {&options, library_path}}, filter, isolation, report.cases);
   runner.run_list(probe_cases(), Setting::table);
   runner.run_list(unopened_device_cases(), Setting::table);
   std::string why;
@@ -222,6 +254,7 @@ Report run_conformance(const aa_driver* driver, const aa_host* host, std::string
   }
   runner.judge_closing(opened, why, otherwise);
   runner.judge_promises(opened, why, otherwise);
+  runner.judge_ops(opened, why, otherwise);
   report.coverage = runner.take_coverage();
   return report;
 }
@@ -236,6 +269,7 @@ std::vector<std::string> conformance_cases() {
   names.emplace_back("life.opens");
   names.emplace_back("life.closes_without_error");
   for (const Promise& promise : promises) names.push_back(std::string("promises.") + promise.name);
+  names.emplace_back("promises.ops");
   return names;
 }
 

@@ -89,9 +89,13 @@ struct Isolation {
 // been opened in this process before. What a driver does to such a child (a crash, exit(), a hang, printing) fails that case
 // alone. Beside the cases of functions there are "life.opens" and "life.closes_without_error", which every run judges and which
 // are reported where the filter takes them or they fail, and "promises.*", which fail for a capability flag that no case
-// tested; these need a run of all cases. Starts threads and child processes. Blocks; takes seconds. One run at a time.
+// tested; these need a run of all cases. The driver gets the settings that are set for it, as from the runtime, and scratch memory;
+// InvalidArgument for settings that it does not list. `host` is the one that its table was made with, or host_services();
+// `library_path` is the plugin's file, null for a driver that is built in. Starts threads and child processes. Blocks; takes
+// seconds. One run at a time.
 Report run_conformance(const aa_driver* driver, const aa_host* host, std::string_view filter = {},
-                       const MakeOpProvider& make_ops = {}, const Isolation& isolation = {});
+                       const MakeOpProvider& make_ops = {}, const Isolation& isolation = {},
+                       const char* library_path = nullptr);
 
 // "group.name" of every case.
 std::vector<std::string> conformance_cases();

@@ -5,9 +5,14 @@
 #include "conformance/tables.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <string_view>
+
+#include "runtime/op_list.h"
 
 namespace anyaccel::conformance {
 namespace {
@@ -75,6 +80,50 @@ const Table* counted_table(const Table& raw) noexcept {
   return &counting;
 }
 
+// A function of the driver's table that goes through services.h.
+template <auto Member, auto Function>
+struct Served;
+
+template <class... Args, aa_status* (*aa_driver::*Member)(void*, Args...), auto Function>
+struct Served<Member, Function> {
+  static aa_status* counting(void*, Args... args) {
+    Count<Member>::calls.fetch_add(1, std::memory_order_relaxed);
+    return Function(args...);
+  }
+};
+
+aa_status* capture_begin(void* self, aa_stream* stream) {
+  aa_status* status = Counted<&aa_graph_table::capture_begin>::counting(self, stream);
+  if (!status) note_capture(stream, true);
+  return status;
+}
+
+aa_status* capture_end(void* self, aa_stream* stream, aa_graph** out_graph) {
+  note_capture(stream, false);
+  return Counted<&aa_graph_table::capture_end>::counting(self, stream, out_graph);
+}
+
+// By the driver's numbers; -1: none.
+std::array<std::atomic<int32_t>, op_count> op_numbers;
+std::atomic<uint64_t> ops_that_ran{0};
+
+aa_status* find_op(void* self, aa_instance* instance, const char* name, int32_t* out_op) {
+  aa_status* status = Counted<&aa_ops_table::find>::counting(self, instance, name, out_op);
+  const auto known = std::ranges::find(op_names, std::string_view(name)) - std::begin(op_names);
+  if (!status && known < static_cast<std::ptrdiff_t>(op_count)) op_numbers[static_cast<size_t>(known)] = *out_op;
+  return status;
+}
+
+aa_status* enqueue_op(void* self, aa_stream* stream, const aa_op_call* call, int32_t* out_taken) {
+  const int32_t number = call->op;
+  aa_status* status = Counted<&aa_ops_table::enqueue>::counting(self, stream, call, out_taken);
+  if (status || *out_taken != 1) return status;
+  for (size_t i = 0; i < op_count; ++i) {
+    if (op_numbers[i] == number) ops_that_ran |= uint64_t{1} << i;
+  }
+  return status;
+}
+
 aa_status* query_extension(void* self, aa_instance* instance, const char* name, uint32_t min_version,
                            const void** out_table) {
   aa_status* status = Counted<&aa_driver::query_extension>::counting(self, instance, name, min_version, out_table);
@@ -88,12 +137,20 @@ aa_status* query_extension(void* self, aa_instance* instance, const char* name, 
   if (wanted == extension_name) count(static_cast<const table*>(*out_table));
   ANYACCEL_EXTENSIONS(ANYACCEL_COUNT_EXTENSION)
 #undef ANYACCEL_COUNT_EXTENSION
+  if (wanted == AA_OPS_EXTENSION) {
+    Tables<aa_ops_table>::counting.aa_ops_table::find = &find_op;
+    Tables<aa_ops_table>::counting.aa_ops_table::enqueue = &enqueue_op;
+  }
+  if (wanted == AA_GRAPH_EXTENSION) {
+    Tables<aa_graph_table>::counting.aa_graph_table::capture_begin = &capture_begin;
+    Tables<aa_graph_table>::counting.aa_graph_table::capture_end = &capture_end;
+  }
   return nullptr;
 }
 
 }  // namespace
 
-const abi::DriverCalls* counted(const aa_driver& raw, const aa_host* host) noexcept {
+const abi::DriverCalls* counted(const aa_driver& raw, const aa_host* host, const OpenedWith& with) noexcept {
   current_host = host;
 #define ANYACCEL_RESET(table, member, need) \
   Count<& table::member>::calls = 0;        \
@@ -101,9 +158,28 @@ const abi::DriverCalls* counted(const aa_driver& raw, const aa_host* host) noexc
   ANYACCEL_ALL_FUNCTIONS(ANYACCEL_RESET)
 #undef ANYACCEL_RESET
   counted_table(raw);
-  Tables<aa_driver>::counting.aa_driver::query_extension = &query_extension;
+  for (auto& number : op_numbers) number = -1;
+  ops_that_ran = 0;
+  use_services(&Tables<aa_driver>::next, host, with);
+  aa_driver& counting = Tables<aa_driver>::counting;
+  counting.query_extension = &query_extension;
+  counting.initialize = &Served<&aa_driver::initialize, &initialize_with_services>::counting;
+  counting.device_open = &Served<&aa_driver::device_open, &open_with_services>::counting;
+  counting.device_close = &Served<&aa_driver::device_close, &close_with_services>::counting;
+  counting.stream_create = &Served<&aa_driver::stream_create, &create_stream_with_services>::counting;
+  counting.stream_destroy = &Served<&aa_driver::stream_destroy, &destroy_stream_with_services>::counting;
   return &Tables<aa_driver>::counting;
 }
+
+uint64_t ops_found() {
+  uint64_t found = 0;
+  for (size_t i = 0; i < op_count; ++i) {
+    if (op_numbers[i] >= 0) found |= uint64_t{1} << i;
+  }
+  return found;
+}
+
+uint64_t ops_run() { return ops_that_ran; }
 
 std::vector<FunctionCoverage> coverage() {
   std::vector<FunctionCoverage> list;

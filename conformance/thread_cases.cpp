@@ -60,13 +60,14 @@ void own_streams_and_memory(const Context& c) {
 
 void own_events(const Context& c) {
   on_threads([&](int t) {
+    Bytes data(40000);
+    Bytes found(data.size());
+    Memory memory(c, data.size());
     Stream producer(c);
     Stream consumer(c);
-    Memory memory(c, 40000);
     for (unsigned round = 0; round < 5; ++round) {
       Event event(c);
-      const Bytes data = pattern(40000, 10 * static_cast<unsigned>(t) + round);
-      Bytes found(data.size());
+      data = pattern(data.size(), 10 * static_cast<unsigned>(t) + round);
       c.ok(c.driver.copy_async(producer, memory.data(), data.data(), data.size(), AA_COPY_HOST_TO_DEVICE),
            "copy_async");
       c.ok(c.driver.event_record(event, producer), "event_record");
@@ -82,9 +83,9 @@ void own_events(const Context& c) {
 
 void queries_while_work_runs(const Context& c) {
   // One stream with work, asked from every thread at once; mem_query too.
+  const Bytes data = pattern(size_t{4} << 20, 1);  // outlives the stream's work, however the case ends
+  Memory memory(c, data.size());
   Stream stream(c);
-  Memory memory(c, size_t{4} << 20);
-  const Bytes data = pattern(memory.size(), 1);
   for (int i = 0; i < 4; ++i) {
     c.ok(c.driver.copy_async(stream, memory.data(), data.data(), data.size(), AA_COPY_HOST_TO_DEVICE), "copy_async");
   }

@@ -231,7 +231,7 @@ int run_conformance_command(int argc, char** argv) {
     const Report report = conformance::run_conformance(
         driver.table, host_services(), filter,
         [&](const abi::DriverCalls* counted) { return std::make_unique<AcceleratorOps>(counted, driver.origin); },
-        {in_process, std::chrono::seconds(timeout)});
+        {in_process, std::chrono::seconds(timeout)}, driver.origin == "built in" ? nullptr : driver.origin.c_str());
     if (report.cases.empty())
       throw UsageError("--filter " + filter + " matches no case; --list shows them" + filter_hint(filter));
     if (!junit.empty()) {

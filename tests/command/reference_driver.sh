@@ -14,7 +14,10 @@ story() {  # accelerator
 }
 story cpu >"$work/cpu"
 story reference.async >"$work/reference"
-REFERENCE_ASYNC_LAZY=1 story reference.async >"$work/lazy"
+ANYACCEL_REFERENCE_ASYNC_OPTIONS=lazy=1 story reference.async >"$work/lazy"
+# One that can only allocate, copy and synchronize: ops run on the CPU, and the rest is the host's answer.
+ANYACCEL_REFERENCE_ASYNC_OPTIONS=leaves_out=all story reference.async >"$work/copies"
+cmp "$work/cpu" "$work/copies" || fail "another text than the CPU's on a driver that only copies: $(cat "$work/copies")"
 cmp "$work/cpu" "$work/reference" || fail "another text than the CPU's: $(cat "$work/reference")"
 cmp "$work/cpu" "$work/lazy" || fail "another text than the CPU's while work is held back: $(cat "$work/lazy")"
 

@@ -86,6 +86,24 @@ struct Mutation {
 };
 
 constexpr Mutation mutations[] = {
+    {"SettingsHaveNoHelp", "settings.are_described",
+     [](aa_driver& d) {
+       static constexpr aa_option_info options[] = {{"depth", "", "3"}};
+       d.options = options;
+       d.option_count = 1;
+     }},
+    {"SettingsHaveCapitalLetters", "settings.are_described",
+     [](aa_driver& d) {
+       static constexpr aa_option_info options[] = {{"Depth", "how deep it goes", "3"}};
+       d.options = options;
+       d.option_count = 1;
+     }},
+    {"ASettingIsListedTwice", "settings.are_described",
+     [](aa_driver& d) {
+       static constexpr aa_option_info options[] = {{"depth", "how deep it goes", "3"}, {"depth", "how deep", "3"}};
+       d.options = options;
+       d.option_count = 2;
+     }},
     {"CopyLosesTheLastByte", "copies.there_and_back",
      [](aa_driver& d) {
        d.copy_async = [](void*, aa_stream* s, const aa_copy* what) {

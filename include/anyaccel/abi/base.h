@@ -161,8 +161,8 @@ struct aa_host {
    * before, and belongs to the caller until scratch_release. AA_RESOURCE_EXHAUSTED when there is none, after the host has
    * given its caches back. Calls back. since 2.0 */
   aa_status* (*scratch_acquire)(const aa_host* host, aa_scratch* scratch);
-  /* Gives it back; the struct is as scratch_acquire left it. Later work of the same stream may get the memory at once, so
-   * this comes after the last item that uses it has been enqueued. Calls back. since 2.0 */
+  /* Gives it back; the struct is as scratch_acquire left it. Later work of the same stream may get the memory at once: this
+   * comes after the last item that uses it, and before the call that acquired it returns. Calls back. since 2.0 */
   void (*scratch_release)(const aa_host* host, aa_scratch* scratch);
 
   /* Gives idle device memory of the host's caches back to the driver: for a driver whose library cannot allocate in the

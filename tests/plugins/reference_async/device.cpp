@@ -9,8 +9,12 @@
 
 namespace reference {
 
-Device::Device(Machine& machine, int32_t index, bool lazy)
-    : machine_(machine), index_(index), lazy_(lazy), memory_(total_memory, index), spare_(spare_memory, index) {
+Device::Device(Machine& machine, int32_t index, const Abilities& abilities)
+    : machine_(machine),
+      index_(index),
+      abilities_(abilities),
+      memory_(total_memory, index),
+      spare_(spare_memory, index) {
   const std::lock_guard lock(machine_.mutex);
   machine_.opened.push_back(this);
 }
@@ -48,16 +52,17 @@ void Device::synchronize() {
     }
   }
   for (const auto& queue : waited) {
-    if (queue->lazy()) queue->release();
+    if (queue->lazy() && !mutated(Mutation::device_synchronize_releases_nothing)) queue->release();
   }
   for (const auto& queue : waited) {
     queue->wait();
     if (!failed) failed = queue->failure();
   }
-  if (failed) throw *failed;
+  if (failed && !mutated(Mutation::device_synchronize_hides_failures)) throw *failed;
 }
 
 void Device::memory_info(int64_t& free, int64_t& total) {
+  needs_more_than_copies("device_memory_info");
   total = memory_.total();
   free = mutated(Mutation::free_memory_never_moves) ? total : memory_.available();
   if (mutated(Mutation::free_memory_is_kilobytes)) {
@@ -73,8 +78,8 @@ void Device::mem_alloc(const aa_alloc& what, aa_allocation& out) { out.pointer =
 
 void* Device::allocate(int32_t kind, size_t size) {
   if (kind == AA_MEMORY_DEVICE) return memory_.allocate(size);
-  if (kind == AA_MEMORY_PINNED) return machine_.pinned.allocate(size);
-  if (kind == spare_kind)
+  if (kind == AA_MEMORY_PINNED && abilities_.more_than_copies) return machine_.pinned.allocate(size);
+  if (kind == spare_kind && abilities_.more_than_copies)
     return mutated(Mutation::spare_memory_is_the_devices) ? memory_.allocate(size) : spare_.allocate(size);
   if (mutated(Mutation::unknown_kinds_are_device_memory)) return memory_.allocate(size);
   if (mutated(Mutation::managed_memory_is_not_promised) && kind == AA_MEMORY_MANAGED) {
@@ -105,10 +110,11 @@ std::unique_ptr<abi::Stream> Device::stream_create(const aa_stream_params& param
   if (mutated(Mutation::default_streams_are_refused) && params.flags == AA_STREAM_DEFAULT) {
     throw abi::Failure(AA_INVALID_ARGUMENT, "no such flag");
   }
-  return std::make_unique<Stream>(*this, lazy_);
+  return std::make_unique<Stream>(*this, abilities_.lazy, params.host_stream);
 }
 
 std::unique_ptr<abi::Event> Device::event_create(const aa_event_params& params) {
+  needs_more_than_copies("event_create");
   return std::make_unique<Event>(*this, params.flags);
 }
 
@@ -151,7 +157,7 @@ unsigned char* Device::view(const void* pointer, size_t size) const {
 std::shared_ptr<Queue> Device::queue_for_a_stream(bool lazy) {
   const std::lock_guard lock(mutex_);
   if (mutated(Mutation::streams_share_a_worker) && shared_queue_) return shared_queue_;
-  auto queue = std::make_shared<Queue>(lazy);
+  auto queue = std::make_shared<Queue>(lazy || mutated(Mutation::work_waits_to_be_asked_for));
   queue->start();
   queues_.push_back(queue);
   shared_queue_ = queue;
@@ -182,7 +188,7 @@ std::shared_ptr<Record> Device::forgotten_record() { return kept_record(); }
 
 void Device::all_wait_for(const std::shared_ptr<Record>& record) {
   for (const auto& queue : queues()) {
-    if (queue != record->queue.lock()) queue->add({[] {}, nullptr, record, false});
+    if (queue != record->queue.lock()) queue->add({[] {}, nullptr, record, false, {}});
   }
 }
 
@@ -197,7 +203,10 @@ void Device::hold() {
     queue->add({[] {
                   for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
                 },
-                nullptr, nullptr, false});
+                nullptr,
+                nullptr,
+                false,
+                {}});
   }
 }
 

@@ -20,6 +20,13 @@ struct Machine {
   PinnedMemory pinned;
 };
 
+// What the driver can do.
+struct Abilities {
+  bool lazy = false;  // holds work back
+  bool host_calls = true;
+  bool more_than_copies = true;  // than allocations, copies, and waiting for them
+};
+
 class Device final : public abi::Device {
  public:
   static constexpr size_t total_memory = size_t{1} << 30;
@@ -27,7 +34,7 @@ class Device final : public abi::Device {
   static constexpr int32_t spare_kind = AA_FIRST_NAMED_MEMORY_KIND;
   static constexpr size_t spare_memory = size_t{1} << 26;
 
-  Device(Machine& machine, int32_t index, bool lazy);
+  Device(Machine& machine, int32_t index, const Abilities& abilities);
   ~Device() override;
 
   void close() override;
@@ -44,6 +51,11 @@ class Device final : public abi::Device {
   void memory_kind_usage(int32_t kind, int64_t& free, int64_t& total) override;
 
   int32_t index() const noexcept { return index_; }
+  const Abilities& abilities() const noexcept { return abilities_; }
+  // Throws AA_UNIMPLEMENTED where the driver only copies.
+  void needs_more_than_copies(const char* function) const {
+    if (!abilities_.more_than_copies) abi::unimplemented(function);
+  }
   // Where a worker finds memory of this device, or pinned memory; null where there is none.
   unsigned char* view(const void* pointer, size_t size) const;
   const DeviceMemory& memory() const noexcept { return memory_; }
@@ -67,7 +79,7 @@ class Device final : public abi::Device {
 
   Machine& machine_;
   const int32_t index_;
-  const bool lazy_;
+  const Abilities abilities_;
   DeviceMemory memory_;
   DeviceMemory spare_;
   std::mutex mutex_;

@@ -3,14 +3,15 @@
 // strays outside of an allocation. Slow, for tests: the conformance suite is tried on it, and with mutations
 // (mutations.h) the suite itself.
 //
-// With the option "lazy" (ANYACCEL_REFERENCE_ASYNC_OPTIONS=lazy=1, or REFERENCE_ASYNC_LAZY=1 where no host passes options) it
-// holds work back until something asks for it, and has the extension "lazy". REFERENCE_ASYNC_MUTATION=NAME breaks it in one
+// With the option "lazy" (ANYACCEL_REFERENCE_ASYNC_OPTIONS=lazy=1) it holds work back until something asks for it, and has the
+// extension "lazy". REFERENCE_ASYNC_MUTATION=NAME breaks it in one
 // place.
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <thread>
 
@@ -28,20 +29,25 @@ namespace {
 
 [[noreturn]] void crash() { std::abort(); }
 
-constexpr aa_option_info option_list[] = {{"lazy", "1: hold work back until it is released", "0"}};
+constexpr aa_option_info option_list[] = {
+    {"lazy", "1: hold work back until it is released", "0"},
+    {"leaves_out", "host_calls: has none; all: can only allocate, copy and synchronize; nothing", "nothing"},
+};
 
-bool is_lazy(const aa_option* options, uint32_t count) {
-  const char* value = std::getenv("REFERENCE_ASYNC_LAZY");
+std::string setting(const aa_option* options, uint32_t count, const char* key) {
   for (uint32_t i = 0; i < count; ++i) {
-    if (std::strcmp(options[i].key, "lazy") == 0) value = options[i].value;
+    if (std::strcmp(options[i].key, key) == 0) return options[i].value;
   }
-  return value && std::strcmp(value, "1") == 0;
+  return "";
 }
 
 class Driver final : public abi::Driver {
  public:
-  static constexpr abi::DriverFacts facts{
-      .name = "reference.async", .vendor = "anyaccel", .version = "1", .options = option_list, .option_count = 1};
+  static constexpr abi::DriverFacts facts{.name = "reference.async",
+                                          .vendor = "anyaccel",
+                                          .version = "1",
+                                          .options = option_list,
+                                          .option_count = std::size(option_list)};
 
   static void probe(aa_probe& probe) {
     if (mutated(Mutation::probe_crashes)) crash();
@@ -59,16 +65,19 @@ class Driver final : public abi::Driver {
     if (mutated(Mutation::initialize_exits)) std::exit(0);
     if (mutated(Mutation::initialize_hangs)) hang();
     if (mutated(Mutation::initialize_finds_nothing)) throw abi::Failure(AA_UNAVAILABLE, "no device after all");
-    if (mutated(Mutation::unknown_options_are_refused) && params.option_count > 0) {
-      throw abi::Failure(AA_INVALID_ARGUMENT, "unknown option");
+    if (mutated(Mutation::settings_are_refused) && params.option_count > 0) {
+      throw abi::Failure(AA_INVALID_ARGUMENT, "nobody tells me anything");
     }
     static pid_t first = 0;
     if (mutated(Mutation::children_crash) && first != 0 && first != getpid()) crash();
     first = getpid();
-    return std::make_unique<Driver>(is_lazy(params.options, params.option_count));
+    const std::string left_out = setting(params.options, params.option_count, "leaves_out");
+    return std::make_unique<Driver>(Abilities{.lazy = setting(params.options, params.option_count, "lazy") == "1",
+                                              .host_calls = left_out != "host_calls" && left_out != "all",
+                                              .more_than_copies = left_out != "all"});
   }
 
-  explicit Driver(bool lazy) : lazy_(lazy) {}
+  explicit Driver(const Abilities& abilities) : abilities_(abilities) {}
 
   void close() override {
     if (mutated(Mutation::shutdown_fails)) throw abi::Failure(AA_INTERNAL, "it goes on");
@@ -77,8 +86,9 @@ class Driver final : public abi::Driver {
   }
 
   uint32_t extensions() const override {
+    if (!abilities_.more_than_copies) return abi::no_extensions;
     return abi::graph_extension | abi::ops_extension | abi::fault_extension | abi::peer_extension |
-           abi::memory_kinds_extension | (lazy_ ? abi::lazy_extension : abi::no_extensions);
+           abi::memory_kinds_extension | (abilities_.lazy ? abi::lazy_extension : abi::no_extensions);
   }
 
   int32_t device_count() override {
@@ -93,6 +103,8 @@ class Driver final : public abi::Driver {
     abi::copy_text(props.vendor, "anyaccel");
     abi::copy_text(props.arch, "threads");
     props.caps = AA_CAP_EVENT_TIMING | AA_CAP_PINNED_HOST | AA_CAP_CONCURRENT_STREAMS | AA_CAP_HOST_CALL;
+    if (!abilities_.more_than_copies) props.caps = 0;
+    if (!abilities_.host_calls) props.caps &= ~AA_CAP_HOST_CALL;
     if (mutated(Mutation::host_calls_are_not_promised)) props.caps &= ~AA_CAP_HOST_CALL;
     if (mutated(Mutation::timing_is_not_promised)) props.caps &= ~AA_CAP_EVENT_TIMING;
     if (mutated(Mutation::managed_memory_is_promised)) props.caps |= AA_CAP_MANAGED_MEMORY;
@@ -105,7 +117,7 @@ class Driver final : public abi::Driver {
     props.max_allocation = mutated(Mutation::one_allocation_may_exceed_the_total) ? 2 * props.total_memory : 0;
     props.alignment = mutated(Mutation::the_alignment_is_no_power_of_two) ? 96 : DeviceMemory::alignment;
     props.compute_units = 1;
-    props.queue_depth = static_cast<int32_t>(Queue::depth);
+    props.queue_depth = mutated(Mutation::few_items_are_taken) ? 64 : static_cast<int32_t>(Queue::depth);
     props.dtypes_storable = 0x1FFE;
     props.dtypes_computable = (1u << AA_DTYPE_F32) | (1u << AA_DTYPE_BF16) | (1u << AA_DTYPE_F16);
   }
@@ -119,10 +131,11 @@ class Driver final : public abi::Driver {
     if (mutated(Mutation::the_second_device_needs_the_first) && index == 1 && machine_.opened.empty()) {
       throw abi::Failure(AA_FAILED_PRECONDITION, "device 0 is not open");
     }
-    return std::make_unique<Device>(machine_, index, lazy_);
+    return std::make_unique<Device>(machine_, index, abilities_);
   }
 
   bool mem_query(const void* pointer, aa_memory_info& info) override {
+    if (!abilities_.more_than_copies) abi::unimplemented("mem_query");
     const std::lock_guard lock(machine_.mutex);
     info.kind = AA_MEMORY_DEVICE;
     info.device_index = -1;
@@ -157,7 +170,7 @@ class Driver final : public abi::Driver {
     throw abi::Failure(AA_OUT_OF_RANGE, "there are devices 0 and 1, and none with the index " + std::to_string(index));
   }
 
-  const bool lazy_;
+  const Abilities abilities_;
   Machine machine_;
   int64_t calls_ = 0;
 };

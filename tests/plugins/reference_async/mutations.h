@@ -14,7 +14,7 @@
   X(probe_changes_its_answer, "probe.same_answer_twice")                                         \
   X(probe_crashes, "probe.answers_consistently")                                                 \
   X(probe_fails, "probe.answers_consistently")                                                   \
-  X(unknown_options_are_refused, "life.opens")                                                   \
+  X(settings_are_refused, "settings.may_have_their_fallbacks")                                   \
   X(initialize_exits, "life.opens")                                                              \
   X(initialize_hangs, "life.opens")                                                              \
   X(initialize_crashes, "life.opens")                                                            \
@@ -176,6 +176,22 @@
   X(open_events_have_times, "order.elapsed_time_is_the_hosts")                                   \
   X(untimed_events_have_times, "events.elapsed_time_needs_timed_events")                         \
   X(fresh_events_have_times, "events.elapsed_time_needs_timed_events")                           \
+  /* order, and work that fails */                                                               \
+  X(work_waits_to_be_asked_for, "order.work_runs_by_itself")                                     \
+  X(a_thousand_items_break_it, "order.host_calls_run_once_and_in_order")                         \
+  X(few_items_are_taken, "devices.facts_are_sane")                                               \
+  X(what_is_enqueued_counts_as_executed, "fault.held_items_are_not_counted")                     \
+  X(failures_are_lost, "fault.a_failure_sticks_to_its_stream")                                   \
+  X(failures_are_told_once, "fault.a_failure_sticks_to_its_stream")                              \
+  X(failures_change_their_code, "fault.a_failure_sticks_to_its_stream")                          \
+  X(queries_hide_failures, "fault.a_failure_sticks_to_its_stream")                               \
+  X(synchronizing_hides_failures, "fault.a_failure_sticks_to_its_stream")                        \
+  X(events_hide_failures, "fault.a_failure_sticks_to_its_stream")                                \
+  X(device_synchronize_hides_failures, "fault.a_failure_sticks_to_its_stream")                   \
+  X(failures_come_early, "fault.nothing_fails_before_it_runs")                                   \
+  X(failures_reach_back, "fault.what_is_before_it_is_done")                                      \
+  X(failures_reach_other_streams, "fault.who_waits_for_it_fails_too")                            \
+  X(waits_stop_failures, "fault.who_waits_for_it_fails_too")                                     \
   /* graphs */                                                                                   \
   X(captured_work_runs_at_once, "graphs.records_and_replays")                                    \
   X(graphs_run_once, "graphs.records_and_replays")                                               \
@@ -214,7 +230,27 @@
   X(norms_forget_their_epsilon, "op.rms_norm.norms_rows")                                        \
   X(argmax_takes_the_last_of_equals, "op.argmax.takes_the_lowest_index")                               \
   X(softmax_forgets_its_scale, "op.softmax.of_rows")                                             \
-  X(softmax_subtracts_no_maximum, "op.softmax.every_size")
+  X(softmax_subtracts_no_maximum, "op.softmax.every_size")                                       \
+  X(scratch_is_kept, "op.softmax.of_rows")                                                       \
+  X(scratch_is_taken_for_zeros, "op.softmax.of_rows")
+
+// The same, for the driver while it holds work back.
+#define REFERENCE_LAZY_MUTATIONS(X)                                                              \
+  X(flush_does_nothing, "lazy.flush_releases_and_does_not_wait")                                 \
+  X(flush_waits, "lazy.flush_releases_and_does_not_wait")                                        \
+  X(stream_query_releases_nothing, "lazy.stream_query_releases")                                 \
+  X(event_query_releases_nothing, "lazy.event_query_releases")                                   \
+  X(event_synchronize_releases_nothing, "lazy.event_synchronize_releases")                       \
+  X(device_synchronize_releases_nothing, "lazy.device_synchronize_releases")                     \
+  X(destroying_a_stream_forgets_what_is_held, "lazy.stream_destroy_releases")                    \
+  X(releasing_stops_at_waits, "lazy.releasing_reaches_what_is_waited_for")                       \
+  X(a_full_lazy_queue_holds, "lazy.a_full_queue_releases")                                       \
+  X(a_full_lazy_queue_refuses, "lazy.a_full_queue_releases")                                     \
+  X(released_work_runs_backwards, "lazy.overlapping_work_keeps_its_order")                       \
+  X(step_end_releases_nothing, "lazy.steps_run_what_was_enqueued")                               \
+  X(steps_of_one_key_repeat_the_first, "lazy.steps_run_what_was_enqueued")                       \
+  X(steps_nest, "lazy.steps_do_not_nest")                                                        \
+  X(steps_end_that_never_began, "lazy.steps_do_not_nest")
 // clang-format on
 
 namespace reference {
@@ -222,7 +258,7 @@ namespace reference {
 enum class Mutation {
   none,
 #define REFERENCE_NAME(name, noticed_by) name,
-  REFERENCE_MUTATIONS(REFERENCE_NAME)
+  REFERENCE_MUTATIONS(REFERENCE_NAME) REFERENCE_LAZY_MUTATIONS(REFERENCE_NAME)
 #undef REFERENCE_NAME
 };
 
@@ -232,6 +268,7 @@ inline Mutation chosen_mutation() {
 #define REFERENCE_COMPARE(name, noticed_by) \
   if (std::strcmp(chosen, #name) == 0) return Mutation::name;
   REFERENCE_MUTATIONS(REFERENCE_COMPARE)
+  REFERENCE_LAZY_MUTATIONS(REFERENCE_COMPARE)
 #undef REFERENCE_COMPARE
   return Mutation::none;
 }

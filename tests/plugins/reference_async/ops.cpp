@@ -203,21 +203,22 @@ void run_linear(const std::vector<View>& t) {
   }
 }
 
-void run_softmax(const std::vector<View>& t, float scale) {
+// `scratch` has room for a row.
+void run_softmax(const std::vector<View>& t, float scale, float* scratch) {
   for (int64_t r = 0; r < rows_of(t[0]); ++r) {
     float largest = -INFINITY;
     const int64_t width = width_of(t[0]);
     if (mutated(Mutation::softmax_forgets_its_scale)) scale = 1;
     for (int64_t i = 0; i < width; ++i) largest = std::max(largest, t[1].get(r, i) * scale);
     if (mutated(Mutation::softmax_subtracts_no_maximum)) largest = 0;
-    std::vector<float> row(static_cast<size_t>(width));
     double sum = 0;
     for (int64_t i = 0; i < width; ++i) {
-      row[static_cast<size_t>(i)] = std::exp(t[1].get(r, i) * scale - largest);
-      sum += row[static_cast<size_t>(i)];
+      if (!mutated(Mutation::scratch_is_taken_for_zeros)) scratch[i] = 0;
+      scratch[i] += std::exp(t[1].get(r, i) * scale - largest);
+      sum += scratch[i];
     }
     for (int64_t i = 0; i < width; ++i) {
-      t[0].set(r, i, static_cast<float>(row[static_cast<size_t>(i)] / sum));
+      t[0].set(r, i, static_cast<float>(scratch[i] / sum));
     }
   }
 }
@@ -242,7 +243,13 @@ bool supports(const aa_op_call& call) {
          call.tensors[0].shape[0] * call.tensors[0].shape[1] * call.tensors[1].shape[1] < 100000000;
 }
 
-std::function<void()> prepare_op(Device& device, const aa_op_call& call) {
+size_t scratch_bytes(const aa_op_call& call) {
+  if (call.op != softmax || call.tensor_count == 0) return 0;
+  const aa_tensor& out = call.tensors[0];
+  return out.ndim > 0 ? static_cast<size_t>(out.shape[out.ndim - 1]) * sizeof(float) : sizeof(float);
+}
+
+std::function<void()> prepare_op(Device& device, const aa_op_call& call, void* scratch) {
   int32_t op = call.op;
   if (mutated(Mutation::unknown_numbers_run)) op %= static_cast<int32_t>(names.size());
   if (mutated(Mutation::unknown_numbers_run) && call.tensor_count == 0) return [] {};
@@ -253,7 +260,8 @@ std::function<void()> prepare_op(Device& device, const aa_op_call& call) {
   const auto* params = static_cast<const unsigned char*>(call.params);
   std::vector<unsigned char> kept(params, params + call.params_size);
   const aa_tensor* const theirs = call.tensors;
-  return [&device, op, tensors = std::move(tensors), kept = std::move(kept), theirs, params] {
+  const size_t bytes = scratch_bytes(call);
+  return [&device, op, tensors = std::move(tensors), kept = std::move(kept), theirs, params, scratch, bytes] {
     std::vector<View> views;
     for (size_t i = 0; i < tensors.size(); ++i) {
       views.emplace_back(device, mutated(Mutation::ops_refer_to_their_tensors) ? theirs[i] : tensors[i]);
@@ -270,7 +278,14 @@ std::function<void()> prepare_op(Device& device, const aa_op_call& call) {
       case rms_norm: run_rms_norm(views, param(aa_norm_params{}).eps); break;
       case argmax: run_argmax(views); break;
       case linear: run_linear(views); break;
-      case softmax: run_softmax(views, param(aa_softmax_params{}).scale); break;
+      case softmax: {
+        std::vector<float> own(scratch ? 0 : bytes / sizeof(float));
+        unsigned char* const lent = scratch ? device.view(scratch, bytes) : nullptr;
+        if (scratch && !lent)
+          throw abi::Failure(AA_INTERNAL, "scratch memory lies outside of the device's allocations");
+        run_softmax(views, param(aa_softmax_params{}).scale, lent ? reinterpret_cast<float*>(lent) : own.data());
+        break;
+      }
       default: break;
     }
     if (mutated(Mutation::ops_write_beyond_their_output) && op == add) {

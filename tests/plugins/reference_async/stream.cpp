@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -33,6 +34,10 @@ void move(Device& device, void* destination, const void* source, size_t size, aa
 void repeat(unsigned char* to, const unsigned char* pattern, size_t pattern_size, size_t size) {
   for (size_t i = 0; i < size; ++i) to[i] = pattern[i % pattern_size];
 }
+
+// For mutations: whether anything failed in this process, and whether a thousand items have run on a stream.
+std::atomic<bool> failed_anywhere{false};
+std::atomic<bool> a_thousand_ran{false};
 
 // A leak that shows in what the process occupies.
 void leak(size_t size) {
@@ -89,6 +94,7 @@ void Queue::add(Item item) {
     throw abi::Failure(AA_RESOURCE_EXHAUSTED, "the queue is full");
   }
   ++added_;
+  item.fails = std::exchange(next_failure_, std::nullopt);
   const bool plain = !item.records && !item.awaits && !item.host_call;
   if (mutated(Mutation::items_are_lost) && plain && added_ % 50 == 0) item.run = [] {};
   if (mutated(Mutation::the_newest_item_goes_first) && plain && items_.size() > 3) {
@@ -97,7 +103,9 @@ void Queue::add(Item item) {
     items_.push_back(std::move(item));
   }
   if (!lazy_) released_ = added_;
-  const bool full = lazy_ && added_ - released_ >= depth;
+  const bool full = lazy_ && added_ - released_ >= depth && !mutated(Mutation::a_full_lazy_queue_holds);
+  if (full && mutated(Mutation::a_full_lazy_queue_refuses))
+    throw abi::Failure(AA_RESOURCE_EXHAUSTED, "too much is held");
   changed_.notify_all();
   lock.unlock();
   if (full) release();
@@ -109,7 +117,7 @@ std::shared_ptr<Record> Queue::record() {
     const std::lock_guard lock(mutex_);
     made = std::make_shared<Record>(weak_from_this(), added_ + 1);
   }
-  add({[] {}, made, nullptr, false});
+  add({[] {}, made, nullptr, false, {}});
   return made;
 }
 
@@ -145,16 +153,24 @@ void Queue::stop(bool drop) {
 
 std::optional<abi::Failure> Queue::failure() {
   const std::lock_guard lock(mutex_);
+  if (mutated(Mutation::failures_reach_other_streams) && failed_anywhere) {
+    return abi::Failure(AA_DATA_LOSS, "another stream failed");
+  }
+  if (mutated(Mutation::a_thousand_items_break_it) && a_thousand_ran) {
+    return abi::Failure(AA_DEVICE_LOST, "the device fell off");
+  }
+  if (mutated(Mutation::failures_are_told_once)) return std::exchange(failure_, std::nullopt);
   return failure_;
 }
 
 int64_t Queue::executed() {
   const std::lock_guard lock(mutex_);
-  return executed_;
+  return mutated(Mutation::what_is_enqueued_counts_as_executed) ? static_cast<int64_t>(added_) : executed_;
 }
 
 void Queue::fail_next(abi::Failure failure) {
   const std::lock_guard lock(mutex_);
+  if (mutated(Mutation::failures_come_early)) failure_ = failure;
   next_failure_ = std::move(failure);
 }
 
@@ -169,8 +185,19 @@ void Queue::release(uint64_t position) {
     for (uint64_t i = queue->released_; i < last; ++i) {
       const uint64_t first = queue->added_ - queue->items_.size();
       const Item& item = queue->items_[i - first];
-      if (!item.awaits) continue;
+      if (!item.awaits || mutated(Mutation::releasing_stops_at_waits)) continue;
       if (auto producer = item.awaits->queue.lock()) open.emplace_back(std::move(producer), item.awaits->position);
+    }
+    if (mutated(Mutation::released_work_runs_backwards) && last > queue->released_) {
+      const uint64_t first = queue->added_ - queue->items_.size();
+      const auto plain = [](const Item& item) { return !item.records && !item.awaits && !item.host_call; };
+      auto begin = queue->items_.begin() + static_cast<std::ptrdiff_t>(queue->released_ - first);
+      const auto end = queue->items_.begin() + static_cast<std::ptrdiff_t>(last - first);
+      while (begin != end) {
+        const auto stop = std::find_if_not(begin, end, plain);
+        std::reverse(begin, stop);
+        begin = stop == end ? end : stop + 1;
+      }
     }
     queue->released_ = std::max(queue->released_, last);
     queue->changed_.notify_all();
@@ -181,15 +208,11 @@ void Queue::run(Item& item) {
   std::optional<abi::Failure> failed;
   {
     const std::lock_guard lock(mutex_);
-    if (next_failure_ && !item.records) {
-      failure_ = next_failure_;
-      next_failure_.reset();
-    }
-    failed = failure_;
+    failed = failure_ ? failure_ : item.fails;
   }
   if (item.awaits) {
     item.awaits->wait();
-    if (!failed) failed = item.awaits->failure();
+    if (!failed && !mutated(Mutation::waits_stop_failures)) failed = item.awaits->failure();
   }
   // What comes after a failure does not run; what it says of itself is the failure.
   if (!failed) {
@@ -202,8 +225,10 @@ void Queue::run(Item& item) {
   }
   if (item.records) item.records->complete(failed);
   const std::lock_guard lock(mutex_);
-  if (failed && !failure_) failure_ = failed;
+  if (failed && !failure_ && !mutated(Mutation::failures_are_lost)) failure_ = failed;
   ++executed_;
+  if (failed) failed_anywhere = true;
+  if (executed_ > 1000) a_thousand_ran = true;
 }
 
 void Queue::work() {
@@ -274,7 +299,12 @@ void Event::record(abi::Stream& stream) {
 bool Event::query() {
   const auto record = latest();
   if (!record) return !mutated(Mutation::fresh_events_are_not_complete);
-  if (const auto queue = record->queue.lock(); queue && queue->lazy()) queue->release(record->position);
+  if (const auto queue = record->queue.lock(); queue && queue->lazy()) {
+    if (!mutated(Mutation::event_query_releases_nothing)) queue->release(record->position);
+  }
+  if (mutated(Mutation::failures_reach_back)) {
+    if (const auto queue = record->queue.lock(); queue && queue->failure()) throw *queue->failure();
+  }
   if (mutated(Mutation::event_query_waits)) record->wait();
   if (mutated(Mutation::events_are_always_complete)) return true;
   if (mutated(Mutation::events_are_never_complete)) return false;
@@ -292,21 +322,23 @@ bool Event::query() {
   }
   if (mutated(Mutation::events_of_dead_streams_stay_open) && !record->queue.lock()) return false;
   if (!record->done()) return false;
-  if (const auto failure = record->failure()) throw *failure;
+  if (const auto failure = record->failure(); failure && !mutated(Mutation::events_hide_failures)) throw *failure;
   return true;
 }
 
 void Event::synchronize() {
   const auto record = latest();
   if (!record) return;
-  if (const auto queue = record->queue.lock(); queue && queue->lazy()) queue->release(record->position);
+  if (const auto queue = record->queue.lock(); queue && queue->lazy()) {
+    if (!mutated(Mutation::event_synchronize_releases_nothing)) queue->release(record->position);
+  }
   if (mutated(Mutation::event_synchronize_does_nothing)) return;
   if (mutated(Mutation::blocking_events_do_not_wait) && (flags_ & AA_EVENT_BLOCKING_SYNC)) return;
   if (mutated(Mutation::event_synchronize_waits_for_its_stream)) {
     if (const auto queue = record->queue.lock()) queue->wait();
   }
   record->wait();
-  if (const auto failure = record->failure()) throw *failure;
+  if (const auto failure = record->failure(); failure && !mutated(Mutation::events_hide_failures)) throw *failure;
 }
 
 double Event::elapsed(abi::Event& other) {
@@ -335,7 +367,7 @@ double Event::elapsed(abi::Event& other) {
 
 // ---- streams ----
 
-Stream::Stream(Device& device, bool lazy) : device_(device) {
+Stream::Stream(Device& device, bool lazy, aa_host_stream* host) : device_(device), host_(host) {
   if (mutated(Mutation::streams_leak)) leak(65536);
   queue_ = device.queue_for_a_stream(lazy);
 }
@@ -346,7 +378,8 @@ void Stream::close() {
   if (queue_->lazy()) queue_->release();
   if (mutated(Mutation::destroying_a_stream_fails)) throw abi::Failure(AA_INTERNAL, "it stays");
   if (!mutated(Mutation::destroying_a_stream_does_not_wait)) {
-    if (mutated(Mutation::destroying_a_stream_drops_its_work)) {
+    if (mutated(Mutation::destroying_a_stream_drops_its_work) ||
+        mutated(Mutation::destroying_a_stream_forgets_what_is_held)) {
       queue_->stop(true);
     } else if (!mutated(Mutation::streams_share_a_worker)) {
       queue_->stop(false);
@@ -359,10 +392,15 @@ void Stream::add(std::function<void()> run, bool host_call) {
   const std::lock_guard lock(mutex_);
   if (captured_) {
     if (mutated(Mutation::captured_work_runs_at_once)) run();
-    captured_->push_back({std::move(run), nullptr, nullptr, host_call});
+    captured_->push_back({std::move(run), nullptr, nullptr, host_call, {}});
     return;
   }
-  queue_->add({std::move(run), nullptr, nullptr, host_call});
+  Item item{std::move(run), nullptr, nullptr, host_call, {}};
+  if (mutated(Mutation::steps_of_one_key_repeat_the_first) && step_ && !host_call) {
+    if (repeats_) return;
+    steps_[*step_].push_back(item);
+  }
+  queue_->add(std::move(item));
 }
 
 void Stream::copy(const aa_copy& what) {
@@ -444,6 +482,7 @@ void Stream::copy_peer(const aa_peer_copy& what) {
 }
 
 void Stream::fill(const aa_fill& what) {
+  device_.needs_more_than_copies("fill_async");
   void* const destination = what.destination;
   const void* const pattern = what.pattern;
   size_t pattern_size = what.pattern_size, size = what.size;
@@ -479,10 +518,11 @@ void Stream::fill(const aa_fill& what) {
 }
 
 bool Stream::query() {
+  device_.needs_more_than_copies("stream_query");
   if (mutated(Mutation::stream_query_waits)) queue_->wait();
-  if (queue_->lazy()) queue_->release();
+  if (queue_->lazy() && !mutated(Mutation::stream_query_releases_nothing)) queue_->release();
   const auto failure = queue_->failure();
-  if (failure) throw *failure;
+  if (failure && !mutated(Mutation::queries_hide_failures)) throw *failure;
   return queue_->idle();
 }
 
@@ -493,7 +533,8 @@ void Stream::synchronize() {
   if (mutated(Mutation::synchronize_waits_for_the_device)) device_.synchronize();
   if (queue_->lazy()) queue_->release();
   queue_->wait();
-  if (const auto failure = queue_->failure()) throw *failure;
+  if (const auto failure = queue_->failure(); failure && !mutated(Mutation::synchronizing_hides_failures))
+    throw *failure;
 }
 
 void Stream::wait_event(abi::Event& event) {
@@ -524,10 +565,10 @@ void Stream::wait_event(abi::Event& event) {
   if (mutated(Mutation::waits_hold_every_stream)) device_.all_wait_for(record);
   const std::lock_guard lock(mutex_);
   if (captured_) {
-    captured_->push_back({[] {}, nullptr, std::move(record), false});
+    captured_->push_back({[] {}, nullptr, std::move(record), false, {}});
     return;
   }
-  queue_->add({[] {}, nullptr, std::move(record), false});
+  queue_->add({[] {}, nullptr, std::move(record), false, {}});
 }
 
 void* Stream::native() {
@@ -536,6 +577,7 @@ void* Stream::native() {
 }
 
 void Stream::host_call(void (*function)(void* user), void* user) {
+  if (!device_.abilities().host_calls) abi::unimplemented("stream_host_call");
   if (mutated(Mutation::host_calls_are_lost)) return;
   if (mutated(Mutation::host_calls_run_at_once)) return function(user);
   if (mutated(Mutation::host_calls_hold_nothing)) {
@@ -546,8 +588,48 @@ void Stream::host_call(void (*function)(void* user), void* user) {
   add([=] { function(user); }, true);
 }
 
+void Stream::flush() {
+  if (mutated(Mutation::flush_does_nothing)) return;
+  queue_->release();
+  if (mutated(Mutation::flush_waits)) queue_->wait();
+}
+
+void Stream::step_begin(const aa_step& step) {
+  const std::lock_guard lock(mutex_);
+  if (step_ && !mutated(Mutation::steps_nest)) {
+    throw abi::Failure(AA_FAILED_PRECONDITION, "step_begin of a stream that is inside a step");
+  }
+  step_ = step.key;
+  if (mutated(Mutation::steps_of_one_key_repeat_the_first)) repeats_ = steps_.contains(step.key);
+}
+
+void Stream::step_end() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!step_ && !mutated(Mutation::steps_end_that_never_began)) {
+      throw abi::Failure(AA_FAILED_PRECONDITION, "step_end of a stream that is in no step");
+    }
+    if (repeats_) {
+      for (const Item& item : steps_[*step_]) queue_->add(item);
+      repeats_ = false;
+    }
+    step_.reset();
+  }
+  if (!mutated(Mutation::step_end_releases_nothing)) queue_->release();
+}
+
+void Stream::inject_fault(int32_t code, int64_t native_code) {
+  if (mutated(Mutation::failures_change_their_code)) code = AA_INTERNAL;
+  queue_->fail_next(abi::Failure(static_cast<aa_code>(code), "a failure that was asked for", native_code));
+}
+
 bool Stream::enqueue_op(const aa_op_call& call) {
-  auto run = prepare_op(device_, call);
+  // Held work may run when a stream's scratch memory is somebody else's again: it takes memory of its own.
+  std::unique_ptr<abi::Scratch> scratch;
+  const size_t bytes = queue_->lazy() ? 0 : scratch_bytes(call);
+  if (bytes > 0) scratch = std::make_unique<abi::Scratch>(host_, bytes);
+  auto run = prepare_op(device_, call, scratch ? scratch->pointer() : nullptr);
+  if (mutated(Mutation::scratch_is_kept)) static_cast<void>(scratch.release());
   if (mutated(Mutation::ops_run_at_once)) {
     run();
   } else {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -54,6 +55,7 @@ struct Item {
   std::shared_ptr<Record> records;  // completed in any case
   std::shared_ptr<Record> awaits;
   bool host_call = false;
+  std::optional<abi::Failure> fails;  // instead of running
 };
 
 // The part of a stream that its thread, and records, may outlive.
@@ -77,6 +79,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   int64_t executed();
   // Of a lazy queue: lets items up to a position run, and all that they wait for.
   void release(uint64_t position = UINT64_MAX);
+  // Of the item that is added next.
   void fail_next(abi::Failure failure);
 
   bool lazy() const noexcept { return lazy_; }
@@ -122,7 +125,7 @@ class Event final : public abi::Event {
 
 class Stream final : public abi::Stream {
  public:
-  Stream(Device& device, bool lazy);
+  Stream(Device& device, bool lazy, aa_host_stream* host);
   ~Stream() override;
 
   void close() override;
@@ -135,12 +138,10 @@ class Stream final : public abi::Stream {
   void* native() override;
   void host_call(void (*function)(void* user), void* user) override;
   bool enqueue_op(const aa_op_call& call) override;
-  void flush() override { queue_->release(); }
-  void step_begin(const aa_step&) override {}
-  void step_end() override { queue_->release(); }
-  void inject_fault(int32_t code, int64_t native_code) override {
-    queue_->fail_next(abi::Failure(static_cast<aa_code>(code), "a failure that was asked for", native_code));
-  }
+  void flush() override;
+  void step_begin(const aa_step& step) override;
+  void step_end() override;
+  void inject_fault(int32_t code, int64_t native_code) override;
   int64_t executed_items() override { return queue_->executed(); }
   void capture_begin() override;
   std::unique_ptr<abi::Graph> capture_end() override;
@@ -153,9 +154,13 @@ class Stream final : public abi::Stream {
 
  private:
   Device& device_;
+  aa_host_stream* const host_;
   std::shared_ptr<Queue> queue_;
   std::mutex mutex_;
   std::shared_ptr<std::vector<Item>> captured_;  // null: not capturing
+  std::optional<uint64_t> step_;                 // the key of the step that it is in
+  std::map<uint64_t, std::vector<Item>> steps_;  // for a mutation: what ran in the first step of a key
+  bool repeats_ = false;
 };
 
 class Graph final : public abi::Graph {

@@ -1,0 +1,214 @@
+// Cases of work that fails while it runs (extension "fault"): where the failure shows, where it does not, and how long.
+#include "anyaccel/abi/fault.h"
+#include "conformance/gate.h"
+
+namespace anyaccel::conformance {
+namespace fault_group {
+namespace {
+
+constexpr size_t size = 5000;
+constexpr aa_code injected = AA_DATA_LOSS;  // that no driver reports by chance
+
+abi::Calls<aa_fault_table> faults(const Context& c) {
+  return c.extension<aa_fault_table>(AA_FAULT_EXTENSION, AA_FAULT_VERSION);
+}
+
+// The code of a status, which is given back.
+int32_t code_of(const Context& c, aa_status* status) {
+  const int32_t code = c.host.status_code(&c.host, status);
+  c.drop(status);
+  return code;
+}
+
+aa_status* fill(const Context& c, aa_stream* stream, void* to, unsigned char value) {
+  return c.driver.fill_async(stream, to, &value, 1, size);
+}
+
+void fills(const Context& c, aa_stream* stream, void* to, int count) {
+  for (int i = 0; i < count; ++i) c.ok_or_unsupported(fill(c, stream, to, 1), "fill_async");
+}
+
+// Enqueues what fails when it runs.
+void enqueue_failure(const Context& c, const abi::Calls<aa_fault_table>& table, aa_stream* stream, void* memory) {
+  c.ok(table.inject(stream, injected, 4711), "inject");
+  c.ok_or_unsupported(fill(c, stream, memory, 9), "fill_async of an item that will fail");
+}
+
+// Enqueueing on a stream that failed: success, or the error.
+bool enqueued(const Context& c, aa_status* status, const std::string& what) {
+  const int32_t code = code_of(c, status);
+  c.expect(code == AA_OK || code == injected || code == AA_DEVICE_LOST,
+           what + " of a stream that failed gave code " + std::to_string(code) + ", neither success nor its failure");
+  return code == AA_OK;
+}
+
+// The stream's failure; where the device is lost, AA_DEVICE_LOST.
+void expect_failed(const Context& c, aa_status* status, const std::string& what) {
+  c.error(status, {injected, AA_DEVICE_LOST}, what);
+}
+
+int64_t executed(const Context& c, const abi::Calls<aa_fault_table>& table, aa_stream* stream) {
+  int64_t items = -1;
+  c.ok(table.executed(stream, &items), "executed");
+  c.expect(items >= 0, "executed gave " + std::to_string(items) + " items");
+  return items;
+}
+
+void items_are_counted(const Context& c) {
+  const auto table = faults(c);
+  Memory memory(c, size);
+  Stream stream(c);
+  fills(c, stream, memory.data(), 3);
+  c.ok(c.driver.stream_synchronize(stream), "stream_synchronize");
+  const int64_t before = executed(c, table, stream);
+  const unsigned char value[16] = {};
+  // What is refused never runs.
+  c.any_error(c.driver.copy_async(stream, memory.data(), memory.data() + 100, 10, 77),
+              "a copy in an unknown direction");
+  c.any_error(c.driver.fill_async(stream, memory.data(), value, 3, 999), "a fill with a pattern of 3 bytes");
+  fills(c, stream, memory.data(), 10);
+  c.ok(c.driver.stream_synchronize(stream), "stream_synchronize");
+  const int64_t after = executed(c, table, stream);
+  c.expect(after - before == 10, "of 10 items " + std::to_string(after - before) + " have run");
+}
+
+void held_items_are_not_counted(const Context& c) {
+  const auto table = faults(c);
+  needs_gates(c);
+  Memory memory(c, size);
+  Stream stream(c);
+  Gate gate(c, stream);
+  fills(c, stream, memory.data(), 10);
+  const int64_t early = executed(c, table, stream);
+  gate.open();
+  c.ok(c.driver.stream_synchronize(stream), "stream_synchronize");
+  const int64_t late = executed(c, table, stream);
+  c.expect(early == 0, std::to_string(early) + " items have run though the first one waits");
+  c.expect(late == 11, "of 11 items " + std::to_string(late) + " have run");
+}
+
+void a_failure_sticks_to_its_stream(const Context& c) {
+  const auto table = faults(c);
+  Memory memory(c, size);
+  Stream stream(c);
+  Event event(c);
+  fills(c, stream, memory.data(), 2);
+  enqueue_failure(c, table, stream, memory.data());
+  const bool recorded = enqueued(c, c.driver.event_record(event, stream), "event_record");
+  for (int i = 0; i < 2; ++i) {
+    expect_failed(c, c.driver.stream_synchronize(stream), "stream_synchronize of a stream that failed");
+    int32_t done = 0;
+    expect_failed(c, c.driver.stream_query(stream, &done), "stream_query of a stream that failed");
+    expect_failed(c, c.driver.device_synchronize(c.device), "device_synchronize with a stream that failed");
+    if (recorded) {
+      expect_failed(c, c.driver.event_query(event, &done), "event_query of a record after what failed");
+      expect_failed(c, c.driver.event_synchronize(event), "event_synchronize of a record after what failed");
+    }
+    enqueued(c, fill(c, stream, memory.data(), 1), "fill_async");
+  }
+}
+
+// Once the stream that failed is gone, so is the failure; or the device is lost for good.
+void a_new_stream_is_a_new_start(const Context& c) {
+  const auto table = faults(c);
+  Memory memory(c, size);
+  {
+    Stream stream(c);
+    enqueue_failure(c, table, stream, memory.data());
+    expect_failed(c, c.driver.stream_synchronize(stream), "stream_synchronize of a stream that failed");
+  }
+  const int32_t device = code_of(c, c.driver.device_synchronize(c.device));
+  if (device == AA_DEVICE_LOST) {
+    aa_stream* refused = nullptr;
+    c.error(c.driver.stream_create(c.device, 0, 0, &refused), {AA_DEVICE_LOST}, "stream_create on a lost device");
+    return;
+  }
+  c.expect(device == AA_OK,
+           "device_synchronize gives code " + std::to_string(device) + " though the stream that failed was destroyed");
+  Stream next(c);
+  c.ok(fill(c, next, memory.data(), 5), "fill_async");
+  c.ok(c.driver.stream_synchronize(next), "stream_synchronize of a new stream after another one failed");
+  expect_equal(c.download(memory.data(), size), Bytes(size, 5), "what a new stream wrote after another one failed");
+}
+
+void what_is_before_it_is_done(const Context& c) {
+  const auto table = faults(c);
+  Memory memory(c, size);
+  Memory other(c, size);
+  Stream stream(c);
+  Event event(c);
+  c.ok_or_unsupported(fill(c, stream, memory.data(), 7), "fill_async");
+  c.ok(c.driver.event_record(event, stream), "event_record");
+  enqueue_failure(c, table, stream, other.data());
+  const int32_t failed = code_of(c, c.driver.stream_synchronize(stream));
+  if (failed == AA_DEVICE_LOST) return;
+  int32_t done = 0;
+  c.ok(c.driver.event_query(event, &done), "event_query of a record before what failed");
+  c.expect(done == 1, "a record before what failed is not complete");
+  c.ok(c.driver.event_synchronize(event), "event_synchronize of a record before what failed");
+  expect_equal(c.download(memory.data(), size), Bytes(size, 7), "what was written before the item that failed");
+}
+
+// While a host call holds the stream, the item that is going to fail has not failed.
+void nothing_fails_before_it_runs(const Context& c) {
+  const auto table = faults(c);
+  needs_gates(c);
+  Memory memory(c, size);
+  Stream stream(c);
+  Event event(c);
+  Gate gate(c, stream);
+  enqueue_failure(c, table, stream, memory.data());
+  c.ok(c.driver.event_record(event, stream), "event_record behind an item that has not run");
+  int32_t stream_done = -1;
+  int32_t event_done = -1;
+  c.ok(c.driver.stream_query(stream, &stream_done), "stream_query before the item that fails has run");
+  c.ok(c.driver.event_query(event, &event_done), "event_query before the item that fails has run");
+  gate.open();
+  expect_failed(c, c.driver.stream_synchronize(stream), "stream_synchronize of a stream that failed");
+  expect_failed(c, c.driver.event_synchronize(event), "event_synchronize of a record after what failed");
+  c.expect(stream_done == 0 && event_done == 0, "a held stream or its event says that it is done");
+}
+
+void who_waits_for_it_fails_too(const Context& c) {
+  const auto table = faults(c);
+  needs_gates_and_free_streams(c);
+  Memory memory(c, size);
+  Memory other(c, size);
+  Stream failing(c);
+  Stream waiting(c);
+  Stream free(c);
+  Event event(c);
+  Gate gate(c, failing);  // so that the wait comes before the failure
+  enqueue_failure(c, table, failing, memory.data());
+  c.ok(c.driver.event_record(event, failing), "event_record");
+  c.ok(c.driver.stream_wait_event(waiting, event), "stream_wait_event");
+  c.ok(fill(c, waiting, memory.data(), 3), "fill_async");
+  gate.open();
+  expect_failed(c, c.driver.stream_synchronize(waiting), "stream_synchronize of a stream that waited for what failed");
+  const int32_t first = code_of(c, c.driver.stream_synchronize(failing));
+  aa_status* status = fill(c, free, other.data(), 4);
+  if (!status) status = c.driver.stream_synchronize(free);
+  if (first == AA_DEVICE_LOST) {
+    c.error(status, {AA_DEVICE_LOST}, "work of another stream on a lost device");
+    return;
+  }
+  c.ok(status, "work of a stream that has nothing to do with one that failed");
+  expect_equal(c.download(other.data(), size), Bytes(size, 4), "what a stream wrote beside one that failed");
+}
+
+constexpr Case cases[] = {
+    {"fault", "items_are_counted", items_are_counted},
+    {"fault", "held_items_are_not_counted", held_items_are_not_counted},
+    {"fault", "a_failure_sticks_to_its_stream", a_failure_sticks_to_its_stream},
+    {"fault", "a_new_stream_is_a_new_start", a_new_stream_is_a_new_start},
+    {"fault", "what_is_before_it_is_done", what_is_before_it_is_done},
+    {"fault", "nothing_fails_before_it_runs", nothing_fails_before_it_runs},
+    {"fault", "who_waits_for_it_fails_too", who_waits_for_it_fails_too},
+};
+
+}  // namespace
+}  // namespace fault_group
+
+std::span<const Case> fault_cases() { return fault_group::cases; }
+
+}  // namespace anyaccel::conformance

@@ -22,12 +22,17 @@ inline bool events_complete = true;
 // Runs inside mem_alloc; throws what a test wants to see translated.
 inline std::function<void()> on_alloc;
 inline int destroyed_streams = 0;
+// Runs inside stream_synchronize, event_synchronize and the launch of a graph.
+inline std::function<void()> on_call;
+inline void call_hook() {
+  if (const auto hook = on_call) hook();
+}
 
 class Event final : public abi::Event {
  public:
   void record(abi::Stream&) override {}
   bool query() override { return events_complete; }
-  void synchronize() override {}
+  void synchronize() override { call_hook(); }
   double elapsed(abi::Event&) override { return 1.5; }
 };
 
@@ -48,6 +53,7 @@ class Graph final : public abi::Graph {
  public:
   explicit Graph(std::vector<std::function<void()>> work) : work_(std::move(work)) {}
   void launch(abi::Stream&) override {
+    call_hook();
     for (const auto& item : work_) item();
   }
   int64_t node_count() const override { return static_cast<int64_t>(work_.size()); }
@@ -70,6 +76,7 @@ class Stream final : public abi::Stream {
   bool query() override { return true; }
   void synchronize() override {
     if (capturing_) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is capturing");
+    call_hook();
   }
   void wait_event(abi::Event&) override {}
   void host_call(void (*function)(void*), void* user) override {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <functional>
+#include <future>
 #include <string>
 #include <thread>
 
@@ -83,6 +85,78 @@ TEST_F(Validate, Handles) {
   ok(table_->event_destroy(event));
   wrong(table_->event_destroy(event), "destroyed before");
   wrong(table_->event_record(event, stream_), "destroyed before");
+}
+
+// A function of the driver that is under way on another thread until it is told to go on.
+class HeldCall {
+ public:
+  HeldCall(const std::function<void()>& call, const std::function<void(std::function<void()>)>& hook) {
+    hook([this] {
+      entered_.set_value();
+      opened_.get_future().wait();
+    });
+    thread_ = std::thread(call);
+    entered_.get_future().wait();
+  }
+  void end() {
+    opened_.set_value();
+    thread_.join();
+  }
+
+ private:
+  std::promise<void> entered_, opened_;
+  std::thread thread_;
+};
+
+TEST_F(Validate, WhatIsDestroyedIsNobodyElses) {
+  const auto hook = [](std::function<void()> function) { fake::on_call = std::move(function); };
+  aa_event* event = nullptr;
+  ok(table_->event_create(device_, 0, &event));
+  {
+    HeldCall held([&] { ok(table_->stream_synchronize(stream_)); }, hook);
+    fake::on_call = nullptr;
+    wrong_now(table_->stream_destroy(stream_), "threads: 1 other call is under way with this stream");
+    int32_t done = 0;
+    ok(table_->stream_query(stream_, &done));  // marked T
+    held.end();
+  }
+  {
+    HeldCall held([&] { ok(table_->event_synchronize(event)); }, hook);
+    fake::on_call = nullptr;
+    wrong_now(table_->event_destroy(event), "threads: 1 other call is under way with this event");
+    held.end();
+  }
+  ok(table_->event_destroy(event));
+}
+
+TEST_F(Validate, AGraphIsLaunchedByOneThread) {
+  const auto& graphs = extension<aa_graph_table>(AA_GRAPH_EXTENSION);
+  aa_graph* graph = nullptr;
+  ok(graphs.capture_begin(stream_));
+  ok(graphs.capture_end(stream_, &graph));
+  HeldCall held([&] { ok(graphs.launch(graph, stream_)); },
+                [](std::function<void()> function) { fake::on_call = std::move(function); });
+  fake::on_call = nullptr;
+  wrong_now(graphs.launch(graph, stream_), "threads: another thread is inside this graph");
+  wrong_now(graphs.destroy(graph), "threads: 1 other call is under way with this graph");
+  held.end();
+  ok(graphs.launch(graph, stream_));
+  ok(graphs.destroy(graph));
+}
+
+TEST_F(Validate, OneThreadEnqueuesWhileAStreamCaptures) {
+  const auto& graphs = extension<aa_graph_table>(AA_GRAPH_EXTENSION);
+  char* memory = alloc(64);
+  const unsigned char value = 1;
+  ok(graphs.capture_begin(stream_));
+  std::thread([&] {
+    wrong_now(table_->fill_async(stream_, memory, &value, 1, 64),
+              "threads: another thread captures a graph on the stream");
+  }).join();
+  ok(table_->fill_async(stream_, memory, &value, 1, 64));
+  ok(graphs.capture_end(stream_, nullptr));
+  std::thread([&] { ok(table_->fill_async(stream_, memory, &value, 1, 64)); }).join();
+  free(memory, 64);
 }
 
 TEST_F(Validate, DoubleDestroyDoesNotReachTheDriver) {

@@ -5,6 +5,7 @@
 
 #include "anyaccel/log.h"
 #include "runtime/layers/validate_rules.h"
+#include "runtime/layers/validate_threads.h"
 
 namespace anyaccel::layers {
 namespace {
@@ -59,6 +60,28 @@ Problem check_argument(ValidateState& state, std::string_view& names, T value) {
   return {};
 }
 
+// The handles among the arguments, in their order: `first` is true for the first of all.
+template <auto Member, class T>
+Problem check_thread(ValidateState& state, bool& first, T value) {
+  if constexpr (is_handle<T>) {
+    const bool is_first = first;
+    first = false;
+    if (is_first && alone<Member> != Alone::never) {
+      if (Problem problem = check_alone(state, alone<Member>, kind_of(value), value)) return problem;
+    }
+    if constexpr (enqueues<Member> && std::is_same_v<T, aa_stream*>) return check_stream_thread(state, value);
+  }
+  return {};
+}
+
+template <auto Member, class T>
+void enter_call(Inside& inside, bool& first, T value) {
+  if constexpr (is_handle<T>) {
+    inside.enter(kind_of(value), value, first && alone<Member> != Alone::never);
+    first = false;
+  }
+}
+
 aa_status* refuse(const aa_driver* driver, const char* table, const char* function, const Problem& problem) {
   const std::string dot = *table ? "." : "";
   const std::string message = "validate: " + (table + dot) + function + ": " + problem.rule;
@@ -71,13 +94,19 @@ aa_status* refuse(const aa_driver* driver, const char* table, const char* functi
 template <auto Member, class... Args>
 aa_status* Validate::call(LayerState<Validate>& layer, Args... args) {
   Problem problem;
+  Inside inside(layer.state);
   if (inside_host_call) problem = wrong_now("called from inside a stream_host_call function");
   if (!problem) {
     std::lock_guard lock(layer.state.mutex);
     std::string_view names = parameter_names<Member>;
     (void)names;
     ((problem ? void() : void(problem = check_argument(layer.state, names, args))), ...);
+    bool first = true;
+    ((problem ? void() : void(problem = check_thread<Member>(layer.state, first, args))), ...);
     if (!problem) problem = before(Function<Member>{}, layer.state, args...);
+    // What is to be destroyed has left the books, and is not counted.
+    first = true;
+    if (!problem) (enter_call<Member>(inside, first, args), ...);
   }
   if (!problem) problem = ask(Function<Member>{}, layer, args...);
   if (problem) return refuse(layer.below.driver, table_name<TableOf<Member>>, member_name<Member>, problem);

@@ -12,6 +12,9 @@
 //               read, ordinary host memory too); the ranges of a copy do not overlap; patterns have 1, 2, 4 or 8 bytes
 //   order       nothing is called from inside a stream_host_call function; a capturing stream is not synchronized
 //               or destroyed; captures do not nest; an event recorded in a capture is not waited for by the host
+//   threads     a function marked X gets its handle while no other call with it is under way; a graph is launched, and a
+//               communicator used, by one thread at a time; while a stream captures or is inside a step only the thread that
+//               began it enqueues; steps do not nest
 //   devices     event_record, kernel_launch and graph launch get objects of one device
 //   events      event_elapsed gets two recorded and completed events made with AA_EVENT_TIMING
 //   collectives buffers as for copies, of the communicator's device, in place only where that is allowed; rank, root, peer,

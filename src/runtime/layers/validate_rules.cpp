@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <memory>
+#include <thread>
 
 namespace anyaccel::layers {
 namespace {
@@ -243,7 +244,10 @@ Problem before(Function<&aa_graph_table::capture_begin>, ValidateState& state, a
 
 void after(Function<&aa_graph_table::capture_begin>, ValidateLayer& layer, bool ok, aa_stream* stream) {
   std::lock_guard lock(layer.state.mutex);
-  if (TrackedObject* object = layer.state.find(ObjectKind::stream, stream); ok && object) object->capturing = true;
+  if (TrackedObject* object = layer.state.find(ObjectKind::stream, stream); ok && object) {
+    object->capturing = true;
+    object->only_thread = std::this_thread::get_id();
+  }
 }
 
 Problem before(Function<&aa_graph_table::capture_end>, ValidateState& state, aa_stream* stream, aa_graph**) {
@@ -256,6 +260,7 @@ void after(Function<&aa_graph_table::capture_end>, ValidateLayer& layer, bool ok
   TrackedObject* object = layer.state.find(ObjectKind::stream, stream);
   if (!object) return;
   object->capturing = false;
+  if (!object->in_step) object->only_thread = {};
   const void* device = object->device;
   if (ok && out_graph) layer.state.add(ObjectKind::graph, *out_graph, device, device);
 }

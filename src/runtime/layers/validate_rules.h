@@ -132,6 +132,12 @@ void after(Function<&aa_graph_table::capture_end>, ValidateLayer& layer, bool ok
 Problem before(Function<&aa_graph_table::launch>, ValidateState& state, aa_graph* graph, aa_stream* stream);
 Problem before(Function<&aa_graph_table::destroy>, ValidateState& state, aa_graph* graph);
 
+// ---- steps: validate_threads.cpp ----
+
+Problem before(Function<&aa_lazy_table::step_begin>, ValidateState& state, aa_stream* stream, const aa_step* step);
+void after(Function<&aa_lazy_table::step_begin>, ValidateLayer& layer, bool ok, aa_stream* stream, const aa_step* step);
+Problem before(Function<&aa_lazy_table::step_end>, ValidateState& state, aa_stream* stream);
+
 // ---- collectives: validate_collectives_rules.cpp ----
 
 Problem before(Function<&aa_collectives_table::comm_create>, ValidateState& state, aa_device* device, const void* id,

@@ -71,6 +71,14 @@ void ValidateState::remove(ObjectKind kind, const void* handle) {
   destroyed.insert(handle);
 }
 
+int ValidateState::calls_inside_children(ObjectKind kind, const void* parent) const {
+  int calls = 0;
+  for (const auto& [handle, object] : living_[static_cast<int>(kind)]) {
+    if (object.parent == parent) calls += object.inside;
+  }
+  return calls;
+}
+
 void ValidateState::remove_children(ObjectKind kind, const void* parent) {
   std::erase_if(living_[static_cast<int>(kind)], [&](const auto& entry) { return entry.second.parent == parent; });
 }

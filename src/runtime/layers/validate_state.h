@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -39,8 +40,13 @@ struct TrackedObject {
   bool host_coherent = false;
   // device: kernels have no threads below a block.
   bool grid_only = false;
+  // Calls that are under way with it, and those of them that want it for themselves.
+  int inside = 0;
+  int alone = 0;
   // stream
   bool capturing = false;
+  bool in_step = false;
+  std::thread::id only_thread;  // that may enqueue, while it captures or is inside a step; else nobody's
   // event
   bool timing = false;
   bool recorded = false;
@@ -74,6 +80,8 @@ class ValidateState {
   bool was_destroyed(ObjectKind kind, const void* handle) const;
   TrackedObject& add(ObjectKind kind, const void* handle, const void* parent, const void* device);
   void remove(ObjectKind kind, const void* handle);
+  // The calls that are under way with objects of a kind that belong to the parent.
+  int calls_inside_children(ObjectKind kind, const void* parent) const;
   // Removes the kernels of a module.
   void remove_children(ObjectKind kind, const void* parent);
   // "2 streams, 1 event, 3 allocations (4096 bytes)"; "" when nothing is left. For an instance: its devices.

@@ -145,7 +145,7 @@ class Accelerator {
   virtual ScopeGuard stream(const anyaccel::Stream& s) = 0;
   virtual const anyaccel::Stream& current_stream(int index = current_device_index) = 0;
   virtual const anyaccel::Stream& default_stream(int index = current_device_index) = 0;
-  // A new event on the current device.
+  // A new event on the current device. Where its driver has none, recording it waits until the stream's work is complete.
   virtual anyaccel::Event Event(bool enable_timing = false) = 0;
   // True while the calling thread's current stream of the device records a graph, or has joined in by waiting for an
   // event of a stream that does. By default never.
@@ -238,8 +238,8 @@ class Accelerator {
   // True when the tensor lies in memory that this accelerator computes on.
   virtual bool on_accelerator(const Tensor& tensor) const = 0;
   // A copy (or, with make_copy false, an uninitialized tensor) in page-locked host memory, of the same shape, or with
-  // match_shape false of one dimension, the elements in row-major order. Over the limit of the operating system:
-  // OutOfMemoryError that names `ulimit -l`; with `required` false, ordinary memory for which is_pinned() is false.
+  // match_shape false of one dimension, the elements in row-major order. Over the limit of the operating system: OutOfMemoryError
+  // that names `ulimit -l`. With `required` false, or where the driver has none: ordinary memory, for which is_pinned() is false.
   virtual Tensor pin_memory(const Tensor& tensor, bool make_copy = true, bool match_shape = true,
                             bool required = true) = 0;
   // Uninitialized, contiguous, in page-locked host memory: of a shape, or of a tensor's shape and, unless another is

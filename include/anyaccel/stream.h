@@ -94,7 +94,7 @@ class Stream {
   explicit operator bool() const noexcept { return state_ != nullptr; }
 
   int device_index() const noexcept { return state_->device_index(); }
-  // True when all work is complete. Does not block. Throws an asynchronous error of the stream.
+  // True when all work is complete. Does not block, unless the driver cannot tell. Throws an asynchronous error of the stream.
   bool query() const { return state_->query(); }
   // Blocks until all work enqueued so far is complete. Throws an asynchronous error of the stream.
   void synchronize() const { state_->synchronize(); }
@@ -106,7 +106,7 @@ class Stream {
   // Records the event, or a new one without timing when none is given, and returns it. NotImplementedError where the
   // accelerator has no events.
   anyaccel::Event record_event(anyaccel::Event event = {}) const;
-  // Runs a function on the host in order with the stream's work; it must not use the accelerator.
+  // Runs a function on the host in order with the stream's work (now, when the driver cannot); it must not use the accelerator.
   void host_call(std::function<void()> function) const { state_->host_call(std::move(function)); }
   // The vendor's own handle (cudaStream_t, ...), null where there is none. Borrowed.
   void* native_handle() const { return state_->native_handle(); }

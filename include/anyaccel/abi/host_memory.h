@@ -1,7 +1,7 @@
 /* Extension "host_memory", version 1: existing host memory made reachable for the device.
  *
- * Absent: pin_memory uses mem_alloc of AA_MEMORY_PINNED where the driver promises AA_CAP_PINNED_HOST, and is otherwise
- * an error (or ordinary memory, where the caller asked to go on).
+ * Absent: pin_memory uses mem_alloc of AA_MEMORY_PINNED where the driver promises AA_CAP_PINNED_HOST, and otherwise goes on with
+ * ordinary memory.
  */
 #ifndef ANYACCEL_ABI_HOST_MEMORY_H_
 #define ANYACCEL_ABI_HOST_MEMORY_H_

@@ -7,9 +7,11 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,6 +73,8 @@ struct DriverAccelerator::DeviceContext final : aa_host_device,
     check(status, what);
   }
   void check(aa_status* status, const char* what) const { anyaccel::check(status, what, instance->name.c_str()); }
+  // The driver's event, or a HostEvent where it has none.
+  std::shared_ptr<detail::EventState> make_event(bool timing);
   // A stream begins or ends to take part in a capture; between the two record() refuses it.
   void set_capturing(const void* stream, bool captures);
 
@@ -84,11 +88,12 @@ struct DriverAccelerator::DeviceContext final : aa_host_device,
   Generator generator;
   std::mutex named_mutex;
   std::map<int32_t, int64_t> named_bytes;  // named_mutex; of tensors, by the number of their named kind of memory
+  std::atomic<bool> lacks_fill{false};     // the driver has said so
 
- private:
   // The status to report: `status`, or what `again` gave after memory was released.
   aa_status* after_failure(aa_status* status, const std::function<aa_status*()>& again);
 
+ private:
   std::mutex capturing_mutex_;
   std::vector<const void*> capturing_;
 };
@@ -110,7 +115,8 @@ struct DriverAccelerator::Shared {
   std::vector<std::atomic<DeviceContext*>> open;  // null until the device is opened
   std::vector<std::shared_ptr<DeviceContext>> contexts;
   std::vector<std::function<void()>> lazy_calls;
-  std::map<void*, int> registered;  // the device that register_host_memory made an address known to
+  std::atomic<bool> lacks_pinned{false};  // pin_memory has said so
+  std::map<void*, int> registered;        // the device that register_host_memory made an address known to
   std::string compile_backend = "graph";
   DriverBuilds builds;           // constant
   MakeAllocator make_allocator;  // mutex
@@ -200,6 +206,23 @@ class DriverAccelerator::EventImpl final : public detail::EventState {
   std::atomic<bool> captured_{false};  // recorded last in a capture
   mutable std::mutex mutex_;
   std::weak_ptr<CaptureScope> capture_;  // mutex_; that capture
+};
+
+// An event on a device without events, or without times of them: record() waits until the stream's work is complete and takes
+// the host's time, so the event is always complete.
+class HostEvent final : public detail::EventState {
+ public:
+  void record(const anyaccel::Stream& stream) override;
+  bool query() const override { return true; }
+  void synchronize() const override {}
+  double elapsed_ms(const detail::EventState& end) const override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::optional<Clock::time_point> time() const;
+
+  mutable std::mutex mutex_;
+  std::optional<Clock::time_point> time_;  // mutex_; of the latest record
 };
 
 class DriverAccelerator::GraphImpl final : public detail::GraphState {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
@@ -165,9 +166,15 @@ void* DriverAccelerator::DeviceContext::record(const void* stream) {
   if (std::find(capturing_.begin(), capturing_.end(), stream) != capturing_.end()) {
     throw InvalidArgument("the stream is capturing a graph", AA_FAILED_PRECONDITION);
   }
+  auto* const marked = static_cast<aa_stream*>(const_cast<void*>(stream));
   aa_event* event = nullptr;
-  check(driver().event_create(device, AA_EVENT_DEFAULT, &event), "event_create");
-  if (aa_status* status = driver().event_record(event, static_cast<aa_stream*>(const_cast<void*>(stream)))) {
+  if (aa_status* status = driver().event_create(device, AA_EVENT_DEFAULT, &event)) {
+    if (status_code(status) != AA_UNIMPLEMENTED) check(status, "event_create");
+    release_status(status);
+    check(driver().stream_synchronize(marked), "stream_synchronize");  // then there is nothing to wait for
+    return nullptr;
+  }
+  if (aa_status* status = driver().event_record(event, marked)) {
     release_status(driver().event_destroy(event));
     check(status, "event_record");
   }
@@ -327,7 +334,39 @@ void DriverAccelerator::fill(void* destination, const void* pattern, size_t patt
   if (bytes == 0) return;
   DeviceContext& c = context(index);
   const StreamUse use(current_stream(c.index));
-  c.call("fill_async", [&] { return driver_->fill_async(use.handle(), destination, pattern, pattern_size, bytes); });
+  if (!c.lacks_fill.load(std::memory_order_relaxed)) {
+    aa_status* status = driver_->fill_async(use.handle(), destination, pattern, pattern_size, bytes);
+    if (status_code(status) != AA_UNIMPLEMENTED) {
+      if (status) {
+        status = c.after_failure(
+            status, [&] { return driver_->fill_async(use.handle(), destination, pattern, pattern_size, bytes); });
+      }
+      c.check(status, "fill_async");
+      return;
+    }
+    release_status(status);
+    c.lacks_fill.store(true, std::memory_order_relaxed);
+  }
+  if (is_current_stream_capturing(c.index)) {
+    throw NotImplementedError(c.name() +
+                              ": a fill cannot be captured in a graph: the driver has none, and memory is filled by "
+                              "copies that the host waits for");
+  }
+  // Copies of the pattern. Their source is complete when they are, so the host waits.
+  if (pattern_size == 0 || bytes % pattern_size != 0) {
+    throw InvalidArgument("fill: " + std::to_string(bytes) + " bytes are no multiple of a pattern of " +
+                          std::to_string(pattern_size));
+  }
+  const size_t piece = std::min(bytes, (size_t{1} << 20) / pattern_size * pattern_size);
+  std::vector<unsigned char> repeated(piece);
+  for (size_t i = 0; i < piece; ++i) repeated[i] = static_cast<const unsigned char*>(pattern)[i % pattern_size];
+  for (size_t done = 0; done < bytes; done += piece) {
+    c.call("copy_async", [&] {
+      return driver_->copy_async(use.handle(), static_cast<unsigned char*>(destination) + done, repeated.data(),
+                                 std::min(piece, bytes - done), AA_COPY_HOST_TO_DEVICE);
+    });
+  }
+  c.check(driver_->stream_synchronize(use.handle()), "stream_synchronize");
 }
 
 void DriverAccelerator::release_cached_memory() noexcept {
@@ -502,11 +541,14 @@ Tensor DriverAccelerator::pin_memory(const Tensor& tensor, bool make_copy, bool 
     const Strides strides = contiguous_strides(shape);
     pinned = Tensor(std::move(storage), tensor.dtype(), shape,
                     std::span<const int64_t>(strides).first(static_cast<size_t>(shape.ndim())));
-  } else if (required) {
+  } else if (required && status_code(status) != AA_UNIMPLEMENTED) {
     c.check(status, "pin_memory");
   } else {
-    log_warning(name_ + ": pin_memory goes on with ordinary memory: " + status_message(status));
+    const std::string text = name_ + ": pin_memory goes on with ordinary memory: " + status_message(status);
+    const bool lacks = status_code(status) == AA_UNIMPLEMENTED;
     release_status(status);
+    // What the driver does not have, it will not have the next time either.
+    if (!lacks || !shared_->lacks_pinned.exchange(true)) log_warning(text);
     pinned = Tensor::empty(shape, tensor.dtype());
   }
   if (make_copy) pinned.view(tensor.shape()).copy_from(tensor);

@@ -74,10 +74,43 @@ const anyaccel::Stream& DriverAccelerator::default_stream(int index) { return co
 
 anyaccel::Event DriverAccelerator::Event(bool enable_timing) {
   DeviceContext& c = context(current_device_index);
+  return anyaccel::Event(c.make_event(enable_timing));
+}
+
+std::shared_ptr<detail::EventState> DriverAccelerator::DeviceContext::make_event(bool timing) {
+  if (timing && !(props.caps & AA_CAP_EVENT_TIMING)) return std::make_shared<HostEvent>();
+  const uint32_t flags = timing ? AA_EVENT_TIMING : AA_EVENT_DEFAULT;
   aa_event* raw = nullptr;
-  c.call("event_create",
-         [&] { return driver_->event_create(c.device, enable_timing ? AA_EVENT_TIMING : AA_EVENT_DEFAULT, &raw); });
-  return anyaccel::Event(std::make_shared<EventImpl>(shared_->contexts[static_cast<size_t>(c.index)], raw));
+  aa_status* status = driver().event_create(device, flags, &raw);
+  if (status_code(status) == AA_UNIMPLEMENTED) {
+    release_status(status);
+    return std::make_shared<HostEvent>();
+  }
+  if (status) status = after_failure(status, [&] { return driver().event_create(device, flags, &raw); });
+  check(status, "event_create");
+  return std::make_shared<EventImpl>(shared_from_this(), raw);
+}
+
+void HostEvent::record(const anyaccel::Stream& stream) {
+  if (!stream) throw InvalidArgument("record: the stream is empty");
+  stream.synchronize();
+  const std::lock_guard lock(mutex_);
+  time_ = Clock::now();
+}
+
+std::optional<HostEvent::Clock::time_point> HostEvent::time() const {
+  const std::lock_guard lock(mutex_);
+  return time_;
+}
+
+double HostEvent::elapsed_ms(const detail::EventState& end) const {
+  const auto* other = dynamic_cast<const HostEvent*>(&end);
+  if (!other) throw InvalidArgument("the end event was made by another accelerator, or without timing");
+  const auto first = time();
+  const auto last = other->time();
+  if (!first || !last)
+    throw InvalidArgument("elapsed_time of an event that was never recorded", AA_FAILED_PRECONDITION);
+  return std::chrono::duration<double, std::milli>(*last - *first).count();
 }
 
 DriverAccelerator::StreamImpl::StreamImpl(DeviceContext& context, std::shared_ptr<DeviceContext> owner,
@@ -99,10 +132,7 @@ DriverAccelerator::StreamImpl::~StreamImpl() {
 }
 
 std::shared_ptr<detail::EventState> DriverAccelerator::StreamImpl::make_event() const {
-  aa_event* raw = nullptr;
-  context_.call("event_create",
-                [&] { return context_.driver().event_create(context_.device, AA_EVENT_DEFAULT, &raw); });
-  return std::make_shared<EventImpl>(context_.shared_from_this(), raw);
+  return context_.make_event(false);
 }
 
 bool DriverAccelerator::is_current_stream_capturing(int index) {
@@ -112,7 +142,13 @@ bool DriverAccelerator::is_current_stream_capturing(int index) {
 bool DriverAccelerator::StreamImpl::query() const {
   gate_.refuse_others();
   int32_t done = 0;
-  context_.check(context_.driver().stream_query(host_.stream, &done), "stream_query");
+  aa_status* status = context_.driver().stream_query(host_.stream, &done);
+  if (status_code(status) == AA_UNIMPLEMENTED) {
+    release_status(status);
+    synchronize();
+    return true;
+  }
+  context_.check(status, "stream_query");
   return done != 0;
 }
 
@@ -122,6 +158,7 @@ void DriverAccelerator::StreamImpl::synchronize() const {
 }
 
 void DriverAccelerator::StreamImpl::wait_event(const detail::EventState& event) {
+  if (dynamic_cast<const HostEvent*>(&event)) return;  // always complete
   auto* impl = dynamic_cast<const EventImpl*>(&event);
   if (!impl) throw InvalidArgument("the event was made by another kind of accelerator");
   if (impl->context().instance != context_.instance) {
@@ -140,7 +177,13 @@ void DriverAccelerator::StreamImpl::wait_event(const detail::EventState& event) 
     begin_capture(capture);
   }
   const StreamGate::Pass pass(gate_);
-  context_.check(context_.driver().stream_wait_event(host_.stream, impl->event()), "stream_wait_event");
+  aa_status* status = context_.driver().stream_wait_event(host_.stream, impl->event());
+  if (status_code(status) == AA_UNIMPLEMENTED) {
+    release_status(status);
+    event.synchronize();
+    return;
+  }
+  context_.check(status, "stream_wait_event");
 }
 
 void DriverAccelerator::StreamImpl::begin_capture(const std::shared_ptr<CaptureScope>& scope) {
@@ -200,6 +243,12 @@ void DriverAccelerator::StreamImpl::host_call(std::function<void()> function) {
       },
       owned.get());
   if (!status) static_cast<void>(owned.release());  // the call owns it now, and may have ended it already
+  if (status_code(status) == AA_UNIMPLEMENTED) {
+    release_status(status);
+    synchronize();
+    call_logging_errors(*owned);
+    return;
+  }
   context_.check(status, "stream_host_call");
 }
 

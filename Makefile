@@ -43,7 +43,7 @@ test: configure_tests build/fuzz/build.ninja
 # and is the same for everybody (kernels, the numbers of ops and models, their repeats on other accelerators, the source's habits).
 test-user:
 	tools/test_user build/release --output-on-failure -j $(JOBS) -LE '^(kernels|source|simulators)$$' \
-	  -E '^(cuda_simulated|cuda_virtual|xpu_level_zero|xpu_opencl|xpu_opencl_groups|xpu_spirv|source)/|^(cuda|xpu)/(faults|delays|coverage|calls|gpu_check)$$|^command/package$$|(optimizers|quantizer|spirv|launch_allocations|matmul|onednn|cpu_attention|cpu_ops|cpu_copy|cpu_sampling|fused_ops|fused_cases|agreement|tensor_parallel_model|tokenizer|tokenizer_regex|config_table)_test$$|/batch_independence'
+	  -E '^(cuda_simulated|cuda_virtual|xpu_level_zero|xpu_intel_opencl|xpu_opencl|xpu_opencl_groups|xpu_spirv|source)/|^(cuda|xpu)/(faults|delays|coverage|calls|gpu_check)$$|^command/package$$|(optimizers|quantizer|spirv|launch_allocations|matmul|onednn|cpu_attention|cpu_ops|cpu_copy|cpu_sampling|fused_ops|fused_cases|agreement|tensor_parallel_model|tokenizer|tokenizer_regex|config_table)_test$$|/batch_independence'
 
 # Everything: the same under sanitizers, with more seeds, and long fuzzing.
 test-all: configure_tests build/asan/build.ninja build/tsan/build.ninja build/fuzz/build.ninja

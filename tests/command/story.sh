@@ -1,4 +1,5 @@
-# The bundled model writes a story of at least 60 words, the same one every time, and the command says where it ran.
+# The bundled model writes a story of at least 60 words, the same one every time and on every accelerator, and the command says
+# where it ran.
 anyaccel=$1
 model=$2/models/stories
 fail() { echo "FAILED: $1"; exit 1; }
@@ -13,6 +14,8 @@ grep -q "tokens" "$err" || fail "no token rate: $(cat "$err")"
 first=$(cat "$out")
 "$anyaccel" generate --model "$model" --prompt "Once upon a time" >"$out" 2>/dev/null
 [ "$first" = "$(cat "$out")" ] || fail "the second story differs"
+DS_ACCELERATOR=cpu "$anyaccel" generate --model "$model" --prompt "Once upon a time" >"$out" 2>"$err" || fail "$(cat "$err")"
+[ "$first" = "$(cat "$out")" ] || fail "the CPU's story differs: $(cat "$out")"
 # Layers change nothing but what they check and log.
 ANYACCEL_LAYERS=validate "$anyaccel" generate --model "$model" --prompt "Once upon a time" >"$out" 2>"$err" || fail "$(cat "$err")"
 [ "$first" = "$(cat "$out")" ] || fail "the story differs under the validate layer"

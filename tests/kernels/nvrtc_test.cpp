@@ -19,61 +19,22 @@
 #include "accelerators/cuda/compile/rtc.h"
 #include "accelerators/cuda/ops/decode_plan.h"
 #include "anyaccel/device_op.h"
-#include "anyaccel/file_output.h"
-#include "base/hash.h"
+#include "kernels/vendor_compilers.h"
 
 namespace anyaccel {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kernels_folder = fs::path(ANYACCEL_SOURCE_DIR) / "kernels";
-const std::string cuda_dialect = (kernels_folder / "portable/dialects/cuda-c++").string();
 const fs::path resources_file = kernels_folder / "cuda/resources.txt";
 const std::vector<std::string> architectures = {"sm_80", "sm_90", "sm_100"};
-const std::vector<std::string> element_types = {"f32", "bf16", "f16"};
 
 // Null: not installed, and `tried` says where it was looked for.
 const cuda::RuntimeCompiler* nvrtc(std::string& tried) { return cuda::find_nvrtc(0, 90, tried); }
 
-std::string read(const fs::path& file) {
-  std::ifstream stream(file);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  return text.str();
-}
-
-std::vector<std::string> files_of(const char* folder, const char* extension) {
-  std::vector<std::string> files;
-  for (const auto& entry : fs::directory_iterator(kernels_folder / folder)) {
-    if (entry.path().extension() == extension) files.push_back(entry.path().filename().string());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
-// Compiles, and returns the compiler's log. An error is a failure of the test that names options and says what is wrong.
-// The log of a success is kept in the build folder, if there is one: all of them take minutes, and the same compiler logs the
-// same for the same source and options.
 std::string compile(const std::string& name, const std::string& source, const std::vector<std::string>& options) {
   std::string tried;
-  const cuda::RuntimeCompiler* compiler = nvrtc(tried);
-  Hash hash;
-  hash.add(compiler->identity()).add(name).add(source);
-  for (const std::string& option : options) hash.add(option);
-  const fs::path kept = fs::path(ANYACCEL_BINARY_DIR) / "nvrtc_logs" / hash.text();
-  std::error_code absent;
-  if (fs::exists(kept, absent)) return read(kept);
-  const abi::CompileOutput output = compiler->compile(name, source, options, cuda::RuntimeCompiler::Image::native);
-  std::string shown;
-  for (const std::string& option : options) shown += " " + option;
-  EXPECT_TRUE(output.succeeded) << name << shown << "\n" << output.log;
-  EXPECT_EQ(output.image.empty(), !output.succeeded) << name << shown;
-  if (output.succeeded && !output.image.empty() && fs::is_directory(ANYACCEL_BINARY_DIR, absent)) {
-    fs::create_directory(kept.parent_path(), absent);
-    write_output_file(kept, output.log);
-  }
-  return output.log;
+  return compile_once(*nvrtc(tried), name, source, options);
 }
 
 // ---- kernels/portable --------------------------------------------------------------------------------------------------
@@ -95,25 +56,10 @@ void compile_portable(const std::string& file, const std::string& source, const 
 }
 
 TEST_P(NvrtcTest, CompilesForEveryArchitecture) {
-  const fs::path file = kernels_folder / "portable" / GetParam();
-  const std::string source = expand_includes(file.string(), {cuda_dialect});
-  const std::string text = read(file);
-  const bool has_w = text.find("AA_W") != std::string::npos;
-  const bool has_x = has_w || text.find("AA_X") != std::string::npos;
+  const std::string source = expand_includes((kernels_folder / "portable" / GetParam()).string(), {cuda_dialect});
   for (const std::string& architecture : architectures) {
-    if (!has_x) {
-      compile_portable(GetParam(), source, architecture, {});
-      continue;
-    }
-    for (const std::string& x : element_types) {
-      for (const std::string& w : element_types) {
-        if (!has_w && w != x) continue;
-        // Types and architectures do not meet in the code: all types for one architecture, one type for all.
-        if (architecture != "sm_90" && (x != "bf16" || w != x)) continue;
-        compile_portable(
-            GetParam(), source, architecture,
-            has_w ? std::vector<std::string>{"-DAA_X=" + x, "-DAA_W=" + w} : std::vector<std::string>{"-DAA_X=" + x});
-      }
+    for (const std::vector<std::string>& types : type_options(GetParam(), architecture == "sm_90")) {
+      compile_portable(GetParam(), source, architecture, types);
     }
   }
 }
@@ -182,7 +128,7 @@ std::vector<Job> tuned_jobs() {
   for (const std::string& file : files_of("cuda", ".cu")) {
     const fs::path path = kernels_folder / "cuda" / file;
     const std::string source = expand_includes(path.string(), {(kernels_folder / "portable").string(), cuda_dialect});
-    const std::string text = read(path);
+    const std::string text = read_text(path);
     const bool has_x = std::regex_search(text, names_x), has_w = std::regex_search(text, names_w);
     const std::vector<std::string> sizes = sizes_of(text);
     for (const std::string& architecture : architectures) {

@@ -1,6 +1,7 @@
-# The same job by every runner that is installed, on this host: pdsh over a sshd of our own, Open MPI, MPICH. What is missing
-# is left out by name.
+# The same job by every runner that is installed, on this host: pdsh over a sshd of our own, Open MPI, MPICH, Intel MPI (which
+# tools/install_python_packages has put into the folder $3). What is missing is left out by name.
 anyaccel=$1
+python_packages=$3
 umask 022
 dir=$(mktemp -d)
 sshd_pid=
@@ -134,6 +135,15 @@ if has mpirun.mpich; then
   check mpich --launcher mpich
 else
   echo "mpich: left out: not installed"
+fi
+if [ -x "$python_packages/bin/mpiexec.hydra" ]; then
+  path=$PATH
+  export PATH="$python_packages/bin:$PATH" I_MPI_ROOT="$python_packages"
+  check impi --launcher impi
+  export PATH="$path"
+  unset I_MPI_ROOT
+else
+  echo "impi: left out: $python_packages has no bin/mpiexec.hydra"
 fi
 # The backend mpi where no MPI started the ranks: Open MPI, which then starts itself, sets variables of PMIx on the way.
 for compiler in mpicc.openmpi mpicc.mpich; do

@@ -31,23 +31,23 @@ build: packages build/release/build.ninja
 run: build
 	@build/release/bin/anyaccel generate --model $(MODEL) --prompt "$(PROMPT)"
 
-# Everything that takes minutes.
-test: configure_tests build/fuzz/build.ninja
+# Everything but what takes half a CPU minute or more by itself (the tests labelled "long").
+test: configure_tests
 	cmake --build build/release -j $(JOBS)
-	cmake --build build/fuzz -j $(JOBS) --target fuzzers
-	tools/fuzz build/fuzz -runs=20000
-	ctest --test-dir build/release --output-on-failure -j $(JOBS)
+	ctest --test-dir build/release --output-on-failure -j $(JOBS) -LE long
 	@tools/list_skipped build/release
 
 # The tests of the finished release build again, as a person without rights and at the usual limits. Left out: what takes long
 # and is the same for everybody (kernels, the numbers of ops and models, their repeats on other accelerators, the source's habits).
 test-user:
-	tools/test_user build/release --output-on-failure -j $(JOBS) -LE '^(kernels|source|simulators)$$' \
+	tools/test_user build/release --output-on-failure -j $(JOBS) -LE '^(kernels|source|simulators|long)$$' \
 	  -E '^(cuda_simulated|cuda_virtual|xpu_level_zero|xpu_intel_opencl|xpu_opencl|xpu_opencl_groups|xpu_spirv|source)/|^(cuda|xpu)/(faults|delays|coverage|calls|gpu_check)$$|^command/package$$|(optimizers|quantizer|spirv|launch_allocations|matmul|onednn|cpu_attention|cpu_ops|cpu_copy|cpu_sampling|fused_ops|fused_cases|agreement|tensor_parallel_model|tokenizer|tokenizer_regex|config_table)_test$$|/batch_independence'
 
-# Everything: the same under sanitizers, with more seeds, and long fuzzing.
+# What `make test` leaves out: the long tests, more seeds, everything under sanitizers, and long fuzzing.
 test-all: configure_tests build/asan/build.ninja build/tsan/build.ninja build/fuzz/build.ninja
 	cmake --build build/release -j $(JOBS)
+	ctest --test-dir build/release --output-on-failure -j $(JOBS) -L long
+	@tools/list_skipped build/release
 	cmake --build build/fuzz -j $(JOBS) --target fuzzers
 	tools/fuzz build/fuzz -max_total_time=60
 	cmake --build build/tsan -j $(JOBS) --target thread_tests

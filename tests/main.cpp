@@ -1,8 +1,13 @@
-// The main function of the test programs. It prints each skipped test with its reason, which tools/list_skipped collects from
-// the log of ctest, and exits with 77 when nothing but skipped tests was run, so that ctest does not count that as passed.
+// The main function of the test programs. A program holds the tests of a folder; started by the name of one of its files, which
+// is a link to it (matmul_test for matmul_test.cpp), it runs the tests of that file alone. It prints each skipped test with its
+// reason, which tools/list_skipped collects from the log of ctest, and exits with 77 when nothing but skipped tests was run, so
+// that ctest does not count that as passed.
+#include <fnmatch.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <sstream>
 #include <string>
 
 namespace {
@@ -28,11 +33,42 @@ class SkipReport : public testing::EmptyTestEventListener {
   std::string reason_;
 };
 
+// Whether one of the patterns, which colons separate, matches.
+bool any_matches(const std::string& patterns, const std::string& name) {
+  std::istringstream list(patterns);
+  for (std::string pattern; std::getline(list, pattern, ':');) {
+    if (fnmatch(pattern.c_str(), name.c_str(), 0) == 0) return true;
+  }
+  return false;
+}
+
+// Narrows googletest's filter to the tests of the file called `stem`.cpp, if this program holds one.
+void select_file(const testing::UnitTest& tests, const std::string& stem) {
+  const std::string filter = testing::GTEST_FLAG(filter);
+  const size_t dash = filter.find('-');
+  const std::string positive = dash == 0 ? "*" : filter.substr(0, dash);
+  const std::string negative = dash == std::string::npos ? "" : filter.substr(dash + 1);
+  bool found = false;
+  std::string selected;
+  for (int i = 0; i < tests.total_test_suite_count(); ++i) {
+    const testing::TestSuite& suite = *tests.GetTestSuite(i);
+    for (int k = 0; k < suite.total_test_count(); ++k) {
+      const testing::TestInfo& test = *suite.GetTestInfo(k);
+      if (std::filesystem::path(test.file()).stem() != stem) continue;
+      found = true;
+      const std::string name = std::string(suite.name()) + "." + test.name();
+      if (any_matches(positive, name) && !any_matches(negative, name)) selected += name + ":";
+    }
+  }
+  if (found) testing::GTEST_FLAG(filter) = selected.empty() ? "-*" : selected;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   testing::UnitTest& tests = *testing::UnitTest::GetInstance();
+  select_file(tests, std::filesystem::path(argv[0]).filename());
   tests.listeners().Append(new SkipReport);  // owned by googletest
   const int result = RUN_ALL_TESTS();
   const bool only_skipped = tests.skipped_test_count() > 0 && tests.skipped_test_count() == tests.test_to_run_count();

@@ -8,6 +8,7 @@ function(add_cuda_library target file)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${target} PRIVATE anyaccel_warnings Threads::Threads ${CMAKE_DL_LIBS})
   target_link_options(${target} PRIVATE -Wl,-soname,${file})
+  anyaccel_unity(${target})
   set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${file} SUFFIX "" CXX_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/simulators/cuda)
 endfunction()

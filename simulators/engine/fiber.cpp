@@ -62,7 +62,9 @@ struct Context {
   void* fake_stack = nullptr;
 };
 
-thread_local GroupRunner* running = nullptr;
+// Kernels ask for it at every access, so it is found by an offset instead of a call. Libraries that are opened at run time have
+// little room for such variables.
+[[gnu::tls_model("initial-exec")]] thread_local GroupRunner* running = nullptr;
 thread_local Fiber* entered = nullptr;
 thread_local Context* left = nullptr;  // the context that the latest switch left
 
@@ -145,10 +147,10 @@ GroupRunner& GroupRunner::current() { return *running; }
 // Items of the running one's sub-group first, so that a sub-group goes on until it waits for others.
 int GroupRunner::pick() {
   const auto words = static_cast<int>(ready_.size());
-  int word = current_ / width_;
-  const int lane = current_ % width_;
-  std::uint64_t candidates = ready_[static_cast<std::size_t>(word)];
-  const std::uint64_t below = (std::uint64_t{1} << lane) - 1;
+  const Item& now = items_[static_cast<std::size_t>(current_)];
+  int word = static_cast<int>(now.word);
+  std::uint64_t candidates = ready_[now.word];
+  const std::uint64_t below = now.bit - 1;
   const std::uint64_t preferred = candidates & (shape_.backwards ? below : ~(below << 1 | 1));
   if (preferred != 0) candidates = preferred;
   for (int tried = 0; candidates == 0; ++tried) {
@@ -179,10 +181,11 @@ void GroupRunner::work(Fiber& self) {
 }
 
 void GroupRunner::switch_to_item(Fiber* from, int next) {
-  ready_[static_cast<std::size_t>(next / width_)] &= ~(std::uint64_t{1} << (next % width_));
+  const Item& item = items_[static_cast<std::size_t>(next)];
+  ready_[item.word] &= ~item.bit;
   current_ = next;
-  Fiber* to = items_[next].fiber;
-  if (items_[next].state == State::unstarted) {
+  Fiber* to = item.fiber;
+  if (item.state == State::unstarted) {
     if (idle_.empty()) {
       fibers_.push_back(std::make_unique<Fiber>());
       idle_.push_back(fibers_.back().get());
@@ -208,7 +211,7 @@ void GroupRunner::wait() {
 void GroupRunner::release(int first, int end) {
   for (int i = first; i < end; ++i) {
     items_[i].state = State::runnable;
-    set_ready(i);
+    set_ready(items_[i]);
   }
   switch_to_item(items_[current_].fiber, shape_.backwards ? end - 1 : first);
 }
@@ -221,18 +224,17 @@ void GroupRunner::barrier() {
 }
 
 void GroupRunner::collective(void* mine, Combine combine) {
-  const int group = current_ / width_;
-  const int first = group * width_;
+  Item& item = items_[static_cast<std::size_t>(current_)];
+  Meeting& meeting = meetings_[item.word];
+  const int first = static_cast<int>(item.word) * width_;
   const int end = std::min(shape_.size, first + width_);
   slots_[static_cast<std::size_t>(current_)] = mine;
-  items_[current_].combine = combine;
-  items_[current_].state = State::waits_collective;
-  int& arrived_here = arrived_[static_cast<std::size_t>(group)];
-  if (++arrived_here < end - first || shape_.subgroup == 0) return wait();
-  for (int i = first; i < end; ++i) {
-    if (items_[i].combine != combine) return wait();  // for ever: reported as a divergence
-  }
-  arrived_here = 0;
+  item.state = State::waits_collective;
+  if (meeting.arrived == 0) meeting.combine = combine;
+  meeting.different = meeting.different || meeting.combine != combine;
+  if (++meeting.arrived < end - first || shape_.subgroup == 0) return wait();
+  if (meeting.different) return wait();  // for ever: reported as a divergence
+  meeting.arrived = 0;
   combine(&slots_[static_cast<std::size_t>(first)], end - first);
   release(first, end);
 }
@@ -390,8 +392,12 @@ std::string GroupRunner::run(const GroupShape& shape, const std::function<void()
   items_.assign(size, Item{});
   slots_.resize(size);
   ready_.assign(words, 0);
-  arrived_.assign(words, 0);
-  for (int i = 0; i < shape.size; ++i) set_ready(i);
+  meetings_.assign(words, Meeting{});
+  for (std::size_t i = 0; i < size; ++i) {
+    items_[i].word = static_cast<std::uint32_t>(i / static_cast<std::size_t>(width_));
+    items_[i].bit = std::uint64_t{1} << (i % static_cast<std::size_t>(width_));
+    set_ready(items_[i]);
+  }
   finished_ = at_barrier_ = 0;
   async_used_ = false;
   arrays_.clear();

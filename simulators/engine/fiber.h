@@ -81,7 +81,14 @@ class GroupRunner {
     State state = State::unstarted;
     bool waited = false;
     std::uint32_t arrays = 0;  // local arrays asked for
+    std::uint32_t word = 0;    // its place in ready_: computing it at every switch would take a division
+    std::uint64_t bit = 0;
     Fiber* fiber = nullptr;
+  };
+  // Items of a sub-group that wait in a collective.
+  struct Meeting {
+    int arrived = 0;
+    bool different = false;  // they do not all wait for the same one
     Combine combine = nullptr;
   };
   struct LocalArray {
@@ -102,7 +109,7 @@ class GroupRunner {
   void switch_to_item(Fiber* from, int next);  // from null: from run()
   int pick();                                  // the next item that may run, or -1
   void wait();
-  void set_ready(int item) { ready_[static_cast<std::size_t>(item / width_)] |= std::uint64_t{1} << (item % width_); }
+  void set_ready(const Item& item) { ready_[item.word] |= item.bit; }
   void release(int first, int end);
   void report_local(const std::string& what);
   std::string divergence() const;
@@ -113,7 +120,7 @@ class GroupRunner {
   std::vector<Item> items_;
   std::vector<void*> slots_;          // what items passed to collective()
   std::vector<std::uint64_t> ready_;  // a bit an item that may run, a word a sub-group
-  std::vector<int> arrived_;          // items that wait in a collective, by sub-group
+  std::vector<Meeting> meetings_;     // by sub-group
   std::vector<AsyncCopies> async_;
   bool async_used_ = false;
   GroupShape shape_;

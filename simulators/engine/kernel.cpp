@@ -18,7 +18,7 @@ void* ArgumentMemory::refuse(const char* address, std::size_t bytes) {
 }
 
 LaunchState& launch_state() {
-  static thread_local LaunchState state;
+  [[gnu::tls_model("initial-exec")]] static thread_local LaunchState state;  // as `running` of fiber.cpp
   return state;
 }
 

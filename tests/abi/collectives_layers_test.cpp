@@ -12,7 +12,7 @@
 namespace anyaccel {
 namespace {
 
-class CollectivesLayers : public testing::Test {
+class CollectivesLayers : public ::testing::Test {
  protected:
   void open(const char* layers) {
     driver_ = apply_layers(host_collectives::table(), layers);

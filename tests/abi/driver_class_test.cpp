@@ -14,7 +14,7 @@ namespace {
 using anyaccel::host_services;
 using anyaccel::StatusRef;
 
-class DriverClass : public testing::Test {
+class DriverClass : public ::testing::Test {
  protected:
   void SetUp() override {
     aa_initialize_params params{};

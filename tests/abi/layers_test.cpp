@@ -19,7 +19,7 @@ namespace {
 const abi::DriverCalls* bare() { return complete_table(fake::raw_table(), "test"); }
 
 // A device and a stream of the fake driver behind the validate layer.
-class Validate : public testing::Test {
+class Validate : public ::testing::Test {
  protected:
   void SetUp() override {
     set_log_level(LogLevel::off);
@@ -485,7 +485,7 @@ TEST(Trace, WritesOneLineForEachCall) {
   int32_t count = 0;
   aa_device_props props{};
   props.struct_size = sizeof(props);
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(table->initialize(&params, &instance), nullptr);
   EXPECT_EQ(table->device_count(instance, &count), nullptr);
   EXPECT_EQ(StatusRef(table->device_props(instance, 9, &props)).code(), AA_OUT_OF_RANGE);
@@ -495,7 +495,7 @@ TEST(Trace, WritesOneLineForEachCall) {
   EXPECT_EQ(profiler.range_push(instance, "two\nlines", "", ""), nullptr);
   EXPECT_EQ(profiler.range_pop(instance, ""), nullptr);
   EXPECT_EQ(table->shutdown(instance), nullptr);
-  const std::string output = testing::internal::GetCapturedStderr();
+  const std::string output = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 7) << output;
   for (const char* part :
        {"fake.initialize(params=0x", ") = OK -> 0x", "fake.device_count(instance=0x", "OK -> 2, ", "index=9, ",

@@ -14,15 +14,15 @@
 namespace anyaccel {
 namespace {
 
-class Log : public testing::Test {
+class Log : public ::testing::Test {
  protected:
   ~Log() override { set_log_level(before_); }
 
   template <class Body>
   std::string written(Body body) {
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     body();
-    return testing::internal::GetCapturedStderr();
+    return ::testing::internal::GetCapturedStderr();
   }
 
   LogLevel before_ = log_level();
@@ -98,7 +98,7 @@ void log_all_with(const char* value) {
 
 TEST(LogDeathTest, VariableChoosesTheLevel) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const auto success = testing::ExitedWithCode(0);
+  const auto success = ::testing::ExitedWithCode(0);
   EXPECT_EXIT(log_all_with("debug"), success, "^anyaccel: debug: one\n.*two\n.*three\nanyaccel: error: four\n$");
   EXPECT_EXIT(log_all_with(""), success, "^anyaccel: warning: three\nanyaccel: error: four\n$");
   EXPECT_EXIT(log_all_with("error"), success, "^anyaccel: error: four\n$");

@@ -76,7 +76,7 @@ void check(const Mode& mode, const std::string& layers) {
   EXPECT_EQ(live_status_count(), 0);
 }
 
-class OddExtensions : public testing::TestWithParam<std::tuple<Mode, const char*>> {};
+class OddExtensions : public ::testing::TestWithParam<std::tuple<Mode, const char*>> {};
 
 // In a process of its own, since the plugin makes its tables once.
 TEST_P(OddExtensions, AreCompleteOrAbsent) {
@@ -85,20 +85,20 @@ TEST_P(OddExtensions, AreCompleteOrAbsent) {
       {
         set_log_level(LogLevel::off);
         check(mode, layers);
-        std::exit(testing::Test::HasFailure() ? 1 : 0);
+        std::exit(::testing::Test::HasFailure() ? 1 : 0);
       },
-      testing::ExitedWithCode(0), "");
+      ::testing::ExitedWithCode(0), "");
 }
 
 // Of a short table the last function is missing; where the host needs that one, the table counts as absent.
 INSTANTIATE_TEST_SUITE_P(
     All, OddExtensions,
-    testing::Combine(testing::Values(Mode{"empty", "host_memory profiler"}, Mode{"nulls", "host_memory profiler"},
-                                     Mode{"short", "host_memory ops compiler profiler collectives"},
-                                     Mode{"mixed",
-                                          "graph host_memory host_code ops compiler profiler ceilings "
-                                          "collectives lazy peer memory_kinds fault"}),
-                     testing::Values("", "validate", "trace")),
+    ::testing::Combine(::testing::Values(Mode{"empty", "host_memory profiler"}, Mode{"nulls", "host_memory profiler"},
+                                         Mode{"short", "host_memory ops compiler profiler collectives"},
+                                         Mode{"mixed",
+                                              "graph host_memory host_code ops compiler profiler ceilings "
+                                              "collectives lazy peer memory_kinds fault"}),
+                       ::testing::Values("", "validate", "trace")),
     [](const auto& info) {
       const std::string layer = std::get<1>(info.param);
       return std::string(std::get<0>(info.param).name) + (layer.empty() ? "" : "_" + layer);
@@ -108,9 +108,9 @@ TEST(ExtensionTable, ThatLacksWhatItIsForIsNamed) {
   aa_compiler_table raw{};
   raw.struct_size = sizeof(raw);
   raw.version = 1;
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(complete_extension(&raw, "vendor"), nullptr);
-  const std::string text = testing::internal::GetCapturedStderr();
+  const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(text.find("vendor: extension \"compiler\" is not used: its table lacks languages, fingerprint, compile, "
                       "release"),
             std::string::npos)

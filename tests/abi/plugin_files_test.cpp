@@ -44,7 +44,7 @@ std::string refusal(const fs::path& file) {
 
 bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-class PluginFiles : public testing::Test {
+class PluginFiles : public ::testing::Test {
  protected:
   PluginFiles() { umask(022); }
   fs::path copy(const fs::path& folder, const std::string& name) const {

@@ -17,7 +17,7 @@ std::string file_of(const std::string& name) {
   return std::string(ANYACCEL_BINARY_DIR) + "/tests/plugins/" + name + ".so";
 }
 
-class BrokenPlugin : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+class BrokenPlugin : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
 
 TEST_P(BrokenPlugin, IsRefusedByName) {
   const auto [name, reason] = GetParam();
@@ -33,14 +33,14 @@ TEST_P(BrokenPlugin, IsRefusedByName) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, BrokenPlugin,
-    testing::Values(std::pair("not_a_library", "shared library"), std::pair("no_entry", AA_DRIVER_QUERY_SYMBOL),
-                    std::pair("wrong_major", "8.3"),
-                    std::pair("version_1", "it speaks version 1.3 of the plugin interface; this program speaks 2.0"),
-                    std::pair("no_common_version", "2.0"), std::pair("garbage_table", "this host speaks version"),
-                    std::pair("missing_required", "mem_alloc, stream_synchronize"),
-                    std::pair("throws_from_query", "thrown by the query function"),
-                    std::pair("data_entry", "is data, not a function"),
-                    std::pair("untyped_entry", "is data, not a function"), std::pair("no_such_file", "no such file")),
+    ::testing::Values(std::pair("not_a_library", "shared library"), std::pair("no_entry", AA_DRIVER_QUERY_SYMBOL),
+                      std::pair("wrong_major", "8.3"),
+                      std::pair("version_1", "it speaks version 1.3 of the plugin interface; this program speaks 2.0"),
+                      std::pair("no_common_version", "2.0"), std::pair("garbage_table", "this host speaks version"),
+                      std::pair("missing_required", "mem_alloc, stream_synchronize"),
+                      std::pair("throws_from_query", "thrown by the query function"),
+                      std::pair("data_entry", "is data, not a function"),
+                      std::pair("untyped_entry", "is data, not a function"), std::pair("no_such_file", "no such file")),
     [](const auto& info) { return info.param.first; });
 
 TEST(Plugins, BadProbesAreUnusable) {

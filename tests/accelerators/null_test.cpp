@@ -15,16 +15,16 @@
 namespace anyaccel {
 namespace {
 
-class NullDriver : public testing::TestWithParam<const char*> {};
+class NullDriver : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(NullDriver, PassesConformance) {
   const aa_driver* raw = anyaccel_null_driver_query(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services());
   ASSERT_NE(raw, nullptr);
   const abi::DriverCalls* table = apply_layers(complete_table(raw, "built in"), GetParam());
   set_log_level(LogLevel::off);  // the suite provokes errors
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   const auto results = conformance::run_conformance(table, host_services()).cases;
-  testing::internal::GetCapturedStderr();
+  ::testing::internal::GetCapturedStderr();
   set_log_level(LogLevel::warning);
   std::map<conformance::Outcome, int> counts;
   for (const auto& result : results) {
@@ -41,7 +41,7 @@ TEST_P(NullDriver, PassesConformance) {
   EXPECT_EQ(live_status_count(), 0) << "statuses were not released";
 }
 
-INSTANTIATE_TEST_SUITE_P(Layers, NullDriver, testing::Values("", "validate", "trace", "validate,trace"),
+INSTANTIATE_TEST_SUITE_P(Layers, NullDriver, ::testing::Values("", "validate", "trace", "validate,trace"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, ',');

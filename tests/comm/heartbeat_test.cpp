@@ -51,10 +51,6 @@ std::string failure_of(const Job& job) {
   return "";
 }
 
-void expect_none(const std::vector<std::string>& errors) {
-  for (const std::string& error : errors) EXPECT_EQ(error, "");
-}
-
 TEST(Heartbeat, ARankThatEndsIsNamedAtOnce) {
   const int port = free_port();
   expect_none(run_ranks(4, [&](int rank) {

@@ -59,10 +59,6 @@ std::vector<std::string> run_group(int size, const Settings& settings, const std
   });
 }
 
-void expect_none(const std::vector<std::string>& errors) {
-  for (size_t rank = 0; rank < errors.size(); ++rank) EXPECT_EQ(errors[rank], "") << "rank " << rank;
-}
-
 Device here() { return get_accelerator()->device(); }
 
 Tensor tensor_of(const std::vector<float>& values) {

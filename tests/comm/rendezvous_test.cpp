@@ -18,7 +18,7 @@ using std::chrono::seconds;
 
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
-JobOptions options_of(int rank, int size, int port, milliseconds timeout = seconds(60)) {
+JobOptions job_options(int rank, int size, int port, milliseconds timeout = seconds(60)) {
   JobOptions options;
   options.place.rank = rank;
   options.place.size = size;
@@ -35,7 +35,7 @@ JobOptions options_of(int rank, int size, int port, milliseconds timeout = secon
 TEST(Rendezvous, EveryRankLearnsOfAll) {
   const int port = free_port();
   const std::vector<std::string> errors = run_ranks(5, [&](int rank) {
-    JobOptions options = options_of(rank, 5, port);
+    JobOptions options = job_options(rank, 5, port);
     const int node = rank < 2 ? 0 : rank < 4 ? 1 : 2;
     options.host_id = "host " + std::to_string(node);
     options.host_name = "node" + std::to_string(node + 1);
@@ -56,7 +56,7 @@ TEST(Rendezvous, EveryRankLearnsOfAll) {
 }
 
 TEST(Rendezvous, AJobOfOneOpensNoPort) {
-  JobOptions options = options_of(0, 1, 1);
+  JobOptions options = job_options(0, 1, 1);
   options.place.master_addr.clear();
   Job job(options);
   EXPECT_EQ(job.names().size(), 1u);
@@ -67,14 +67,14 @@ TEST(Rendezvous, AJobOfOneOpensNoPort) {
 TEST(Rendezvous, NamesWhoHasNotCome) {
   const int port = free_port();
   const std::vector<std::string> errors =
-      run_ranks(2, [&](int place) { const Job job(options_of(place == 0 ? 0 : 2, 4, port, milliseconds(400))); });
+      run_ranks(2, [&](int place) { const Job job(job_options(place == 0 ? 0 : 2, 4, port, milliseconds(400))); });
   for (const std::string& error : errors) EXPECT_HAS(error, "2 of 4 ranks came within 0.4 s; missing: 1, 3");
 }
 
 TEST(Rendezvous, NamesTheHostsOfThoseWhoHaveNotCome) {
   const int port = free_port();
   const std::vector<std::string> errors = run_ranks(2, [&](int place) {
-    JobOptions options = options_of(place == 0 ? 0 : 2, 6, port, milliseconds(400));
+    JobOptions options = job_options(place == 0 ? 0 : 2, 6, port, milliseconds(400));
     options.place.hosts = {"node1", "node1", "node2", "node2", "node3", "node3"};
     const Job job(options);
   });
@@ -97,7 +97,7 @@ TEST(Rendezvous, ARankThatHasEndedIsNotWaitedFor) {
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<std::string> errors = run_ranks(3, [&](int place) {
     if (place < 2) {
-      const Job job(options_of(place + 1, 4, options.port));
+      const Job job(job_options(place + 1, 4, options.port));
       return;
     }
     report_ended_rank({"127.0.0.1", options.port, "token"}, 3, "with exit code 0", seconds(30));
@@ -115,7 +115,7 @@ TEST(Rendezvous, ARankThatHasEndedIsNotWaitedFor) {
 TEST(Rendezvous, ARankThatEndsAfterItHasJoinedIsNoFailure) {
   const int port = free_port();
   const std::vector<std::string> errors = run_ranks(2, [&](int rank) {
-    Job job(options_of(rank, 2, port));
+    Job job(job_options(rank, 2, port));
     if (rank == 1) {
       job.leave();
       try {  // rank 0 may be gone by now
@@ -139,14 +139,14 @@ TEST(Rendezvous, AStoreThatCannotBeJoinedSaysWhy) {
   server.join_timeout = seconds(60);
   server.failure = "rank 0 ended";
   const StoreServer store(server);
-  const std::vector<std::string> errors = run_ranks(1, [&](int) { const Job job(options_of(1, 2, server.port)); });
+  const std::vector<std::string> errors = run_ranks(1, [&](int) { const Job job(job_options(1, 2, server.port)); });
   EXPECT_HAS(errors[0], "rank 0 ended");
 }
 
 TEST(Rendezvous, TheSameRankTwice) {
   const int port = free_port();
   const std::vector<std::string> errors =
-      run_ranks(3, [&](int place) { const Job job(options_of(place == 0 ? 0 : 1, 3, port)); });
+      run_ranks(3, [&](int place) { const Job job(job_options(place == 0 ? 0 : 1, 3, port)); });
   for (const std::string& error : errors) {
     EXPECT_HAS(error, "two processes say that they are rank 1");
     EXPECT_HAS(error, "here");
@@ -156,7 +156,7 @@ TEST(Rendezvous, TheSameRankTwice) {
 TEST(Rendezvous, DifferentNumbersOfRanks) {
   const int port = free_port();
   const std::vector<std::string> errors =
-      run_ranks(2, [&](int rank) { const Job job(options_of(rank, rank == 0 ? 2 : 3, port)); });
+      run_ranks(2, [&](int rank) { const Job job(job_options(rank, rank == 0 ? 2 : 3, port)); });
   for (const std::string& error : errors) {
     EXPECT_HAS(error, "3 ranks");
     EXPECT_HAS(error, "rank 0 that there are 2");
@@ -167,7 +167,7 @@ TEST(Rendezvous, DifferentNumbersOfRanks) {
 TEST(Rendezvous, DifferentBackends) {
   const int port = free_port();
   const std::vector<std::string> errors = run_ranks(3, [&](int rank) {
-    JobOptions options = options_of(rank, 3, port);
+    JobOptions options = job_options(rank, 3, port);
     if (rank < 2) options.backend = "gloo";
     const Job job(options);
   });
@@ -180,7 +180,7 @@ TEST(Rendezvous, DifferentBackends) {
 TEST(Rendezvous, LocalSizeThatIsNotTrue) {
   const int port = free_port();
   const std::vector<std::string> errors = run_ranks(3, [&](int rank) {
-    JobOptions options = options_of(rank, 3, port);
+    JobOptions options = job_options(rank, 3, port);
     options.place.local_size = 3;
     options.host_id = rank == 2 ? "another" : "one";
     options.host_name = rank == 2 ? "node2" : "node1";
@@ -194,7 +194,7 @@ TEST(Rendezvous, LocalSizeThatIsNotTrue) {
 TEST(Rendezvous, LocalRanksThatCollide) {
   const int port = free_port();
   const std::vector<std::string> errors = run_ranks(2, [&](int rank) {
-    JobOptions options = options_of(rank, 2, port);
+    JobOptions options = job_options(rank, 2, port);
     options.place.local_rank = 0;
     const Job job(options);
   });
@@ -204,7 +204,7 @@ TEST(Rendezvous, LocalRanksThatCollide) {
 TEST(Rendezvous, ATokenThatOneRankLacks) {
   const int port = free_port();
   const std::vector<std::string> errors = run_ranks(2, [&](int rank) {
-    JobOptions options = options_of(rank, 2, port, seconds(rank == 0 ? 1 : 60));
+    JobOptions options = job_options(rank, 2, port, seconds(rank == 0 ? 1 : 60));
     if (rank == 1) options.place.token.clear();
     const Job job(options);
   });
@@ -220,7 +220,7 @@ TEST(Rendezvous, ANewcomerDoesNotDisturbACompleteJob) {
     if (place == 2) {
       while (!complete) std::this_thread::sleep_for(milliseconds(5));
       try {
-        const Job job(options_of(1, 2, port));
+        const Job job(job_options(1, 2, port));
         ADD_FAILURE() << "a third process was let in";
       } catch (const CommunicationError& error) {
         EXPECT_HAS(std::string(error.what()), "are all there already");
@@ -228,7 +228,7 @@ TEST(Rendezvous, ANewcomerDoesNotDisturbACompleteJob) {
       refused = true;
       return;
     }
-    Job job(options_of(place, 2, port));
+    Job job(job_options(place, 2, port));
     if (place == 0) complete = true;
     while (!refused) std::this_thread::sleep_for(milliseconds(5));
     EXPECT_FALSE(job.watch()->failed());
@@ -244,7 +244,7 @@ TEST(Rendezvous, ARankThatEndsBeforeAllHaveCome) {
   std::string error;
   std::thread first([&] {
     try {
-      const Job job(options_of(0, 3, port));
+      const Job job(job_options(0, 3, port));
     } catch (const CommunicationError& failure) {
       error = failure.what();
     }

@@ -33,7 +33,7 @@ std::vector<float> sums(int size, int64_t count, int64_t from = 0) {
   return result;
 }
 
-class Collectives : public testing::TestWithParam<int> {
+class Collectives : public ::testing::TestWithParam<int> {
  protected:
   int size() const { return GetParam(); }
 };
@@ -238,7 +238,7 @@ TEST_P(Collectives, Messages) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, Collectives, testing::Values(1, 2, 3, 4, 7));
+INSTANTIATE_TEST_SUITE_P(Sizes, Collectives, ::testing::Values(1, 2, 3, 4, 7));
 
 TEST(SharedMemory, ManyRanks) {
   constexpr int kRanks = 24;

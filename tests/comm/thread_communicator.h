@@ -193,4 +193,8 @@ inline std::vector<std::string> run_ranks(int size, const std::function<void(int
   return errors;
 }
 
+inline void expect_none(const std::vector<std::string>& errors) {
+  for (size_t rank = 0; rank < errors.size(); ++rank) EXPECT_EQ(errors[rank], "") << "rank " << rank;
+}
+
 }  // namespace anyaccel::comm

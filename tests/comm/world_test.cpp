@@ -83,7 +83,7 @@ TEST(Rank, Acts) {
 
 // ---- the tests ------------------------------------------------------------------------------------------------------
 
-using Environment = std::map<std::string, std::string>;
+using Variables = std::map<std::string, std::string>;
 
 struct Ended {
   int status = 0;      // as waitpid gives it
@@ -92,7 +92,7 @@ struct Ended {
 
 class Processes {
  public:
-  void start(Environment variables) {
+  void start(Variables variables) {
     int ends[2];
     ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
     posix_spawn_file_actions_t actions;
@@ -139,19 +139,19 @@ class Processes {
   std::vector<FileDescriptor> pipes_;
 };
 
-std::vector<Ended> run(const std::string& role, int size, const Environment& more = {}) {
+std::vector<Ended> run(const std::string& role, int size, const Variables& more = {}) {
   Processes processes;
   const std::string port = std::to_string(free_port());
   for (int rank = 0; rank < size; ++rank) {
-    Environment variables = {{"WORLD_TEST_ROLE", role},
-                             {"RANK", std::to_string(rank)},
-                             {"WORLD_SIZE", std::to_string(size)},
-                             {"LOCAL_RANK", std::to_string(rank)},
-                             {"LOCAL_SIZE", std::to_string(size)},
-                             {"MASTER_ADDR", "localhost"},
-                             {"MASTER_PORT", port},
-                             {"ANYACCEL_JOB_TOKEN", "secret"},
-                             {"DS_ACCELERATOR", "cpu"}};
+    Variables variables = {{"WORLD_TEST_ROLE", role},
+                           {"RANK", std::to_string(rank)},
+                           {"WORLD_SIZE", std::to_string(size)},
+                           {"LOCAL_RANK", std::to_string(rank)},
+                           {"LOCAL_SIZE", std::to_string(size)},
+                           {"MASTER_ADDR", "localhost"},
+                           {"MASTER_PORT", port},
+                           {"ANYACCEL_JOB_TOKEN", "secret"},
+                           {"DS_ACCELERATOR", "cpu"}};
     for (const auto& [name, value] : more) variables[name] = value;
     processes.start(variables);
   }

@@ -18,7 +18,7 @@
 namespace anyaccel {
 namespace {
 
-class CpuDriver : public testing::Test {
+class CpuDriver : public ::testing::Test {
  protected:
   void SetUp() override { cpu = make_accelerator("cpu"); }
   std::unique_ptr<Accelerator> cpu;

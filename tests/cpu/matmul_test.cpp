@@ -54,10 +54,10 @@ void encode(void* p, DType dtype, float value) {
 
 // A tensor in a buffer of exactly its size, so that the address sanitizer sees any access beyond it; the gaps of a
 // strided layout hold NaNs, which would show in the results if they were read as elements.
-class TestTensor {
+class TestMatrix {
  public:
-  TestTensor() { view_.dtype = AA_DTYPE_NONE; }
-  TestTensor(DType dtype, int64_t rows, int64_t columns, Layout layout = Layout::Dense) {
+  TestMatrix() { view_.dtype = AA_DTYPE_NONE; }
+  TestMatrix(DType dtype, int64_t rows, int64_t columns, Layout layout = Layout::Dense) {
     view_.dtype = static_cast<int32_t>(dtype);
     view_.ndim = 2;
     for (auto& extent : view_.shape) extent = 1;
@@ -74,8 +74,8 @@ class TestTensor {
     view_.data = data_.data();
   }
 
-  static TestTensor random(DType dtype, int64_t rows, int64_t columns, Layout layout, std::mt19937& generator) {
-    TestTensor tensor(dtype, rows, columns, layout);
+  static TestMatrix random(DType dtype, int64_t rows, int64_t columns, Layout layout, std::mt19937& generator) {
+    TestMatrix tensor(dtype, rows, columns, layout);
     std::normal_distribution<float> normal;
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < columns; ++c) encode(tensor.at(r, c), dtype, normal(generator));
@@ -83,8 +83,8 @@ class TestTensor {
     return tensor;
   }
   // A bias.
-  static TestTensor random_vector(DType dtype, int64_t n, std::mt19937& generator) {
-    TestTensor tensor = random(dtype, 1, n, Layout::Dense, generator);
+  static TestMatrix random_vector(DType dtype, int64_t n, std::mt19937& generator) {
+    TestMatrix tensor = random(dtype, 1, n, Layout::Dense, generator);
     tensor.view_.ndim = 1;
     tensor.view_.shape[0] = n;
     tensor.view_.shape[1] = 1;
@@ -93,10 +93,10 @@ class TestTensor {
     return tensor;
   }
 
-  TestTensor(TestTensor&&) = default;
-  TestTensor& operator=(TestTensor&&) = default;
-  TestTensor copy() const {
-    TestTensor other;
+  TestMatrix(TestMatrix&&) = default;
+  TestMatrix& operator=(TestMatrix&&) = default;
+  TestMatrix copy() const {
+    TestMatrix other;
     other.view_ = view_;
     other.data_ = data_;
     other.view_.data = other.data_.data();
@@ -123,7 +123,7 @@ struct Sum {
   double size = 0;
 };
 
-Sum dot(TestTensor& x, TestTensor& w, TestTensor& bias, int64_t m, int64_t n, int64_t k) {
+Sum dot(TestMatrix& x, TestMatrix& w, TestMatrix& bias, int64_t m, int64_t n, int64_t k) {
   Sum sum;
   for (int64_t i = 0; i < k; ++i) {
     const double term = x.get(m, i) * w.get(n, i);
@@ -148,11 +148,11 @@ double activate(int kind, double x) {
   }
 }
 
-double rounding(DType dtype) { return dtype == DType::F32 ? 1e-7 : dtype == DType::F16 ? 6e-4 : 4.5e-3; }
+double rounding_of(DType dtype) { return dtype == DType::F32 ? 1e-7 : dtype == DType::F16 ? 6e-4 : 4.5e-3; }
 
-void expect_close(TestTensor& out, int64_t m, int64_t n, const Sum& expected, const std::string& what) {
+void expect_close(TestMatrix& out, int64_t m, int64_t n, const Sum& expected, const std::string& what) {
   const double found = out.get(m, n);
-  const double bound = 2e-6 * expected.size + rounding(out.dtype()) * std::abs(expected.value) + 1e-7;
+  const double bound = 2e-6 * expected.size + rounding_of(out.dtype()) * std::abs(expected.value) + 1e-7;
   ASSERT_NEAR(found, expected.value, bound) << what << " at [" << m << ", " << n << "]";
 }
 
@@ -188,12 +188,12 @@ class MatmulTest : public ::testing::TestWithParam<Isa> {
         std::string(dtype_name(c.x)) + " " + std::string(dtype_name(c.w)) + " " + std::string(dtype_name(c.out)) +
         " layouts " + std::to_string(static_cast<int>(c.x_layout)) + std::to_string(static_cast<int>(c.w_layout)) +
         std::to_string(static_cast<int>(c.out_layout));
-    auto x = TestTensor::random(c.x, c.m, c.k, c.x_layout, generator_);
-    auto w = TestTensor::random(c.w, c.n, c.k, c.w_layout, generator_);
-    TestTensor bias, residual;
-    if (c.bias) bias = TestTensor::random_vector(DType::F16, c.n, generator_);
-    auto out = TestTensor::random(c.out, c.m, c.n, c.out_layout, generator_);
-    if (c.residual == Case::Separate) residual = TestTensor::random(DType::BF16, c.m, c.n, Layout::Strided, generator_);
+    auto x = TestMatrix::random(c.x, c.m, c.k, c.x_layout, generator_);
+    auto w = TestMatrix::random(c.w, c.n, c.k, c.w_layout, generator_);
+    TestMatrix bias, residual;
+    if (c.bias) bias = TestMatrix::random_vector(DType::F16, c.n, generator_);
+    auto out = TestMatrix::random(c.out, c.m, c.n, c.out_layout, generator_);
+    if (c.residual == Case::Separate) residual = TestMatrix::random(DType::BF16, c.m, c.n, Layout::Strided, generator_);
     if (c.residual == Case::Alias) residual = out.copy();
     const aa_tensor residual_view = c.residual == Case::Alias ? out.view() : residual.view();
     op(make_call({out.view(), x.view(), w.view(), bias.view(), residual_view}));
@@ -299,13 +299,13 @@ TEST_P(MatmulTest, SeveralWeights) {
   for (size_t count = 1; count <= parts.size(); ++count) {
     for (int64_t m : {1, 4, 6, 7, 18, 50}) {
       const int64_t k = 83;
-      auto x = TestTensor::random(DType::BF16, m, k, Layout::Dense, generator_);
-      std::vector<TestTensor> outs, weights, biases;
+      auto x = TestMatrix::random(DType::BF16, m, k, Layout::Dense, generator_);
+      std::vector<TestMatrix> outs, weights, biases;
       std::vector<aa_tensor> tensors = {x.view()};
       for (size_t i = 0; i < count; ++i) {
         outs.emplace_back(DType::F32, m, parts[i].n);
-        weights.push_back(TestTensor::random(parts[i].w, parts[i].n, k, Layout::Dense, generator_));
-        biases.push_back(parts[i].bias ? TestTensor::random_vector(DType::F32, parts[i].n, generator_) : TestTensor());
+        weights.push_back(TestMatrix::random(parts[i].w, parts[i].n, k, Layout::Dense, generator_));
+        biases.push_back(parts[i].bias ? TestMatrix::random_vector(DType::F32, parts[i].n, generator_) : TestMatrix());
         tensors.insert(tensors.end(), {outs[i].view(), weights[i].view(), biases[i].view()});
       }
       for (auto* op : {tested_linear_multi, linear_multi_reference}) {
@@ -329,13 +329,13 @@ TEST_P(MatmulTest, Gated) {
       for (bool with_bias : {false, true}) {
         const int64_t n = 43, k = 51;
         const auto type = m % 2 ? DType::BF16 : DType::F32;
-        auto x = TestTensor::random(DType::F32, m, k, Layout::Dense, generator_);
-        auto gate = TestTensor::random(type, n, k, Layout::Dense, generator_);
-        auto up = TestTensor::random(DType::BF16, n, k, Layout::PaddedRows, generator_);
-        TestTensor bias_gate, bias_up;
-        if (with_bias) bias_gate = TestTensor::random_vector(DType::BF16, n, generator_);
-        if (with_bias) bias_up = TestTensor::random_vector(DType::F32, n, generator_);
-        TestTensor out(DType::F32, m, n);
+        auto x = TestMatrix::random(DType::F32, m, k, Layout::Dense, generator_);
+        auto gate = TestMatrix::random(type, n, k, Layout::Dense, generator_);
+        auto up = TestMatrix::random(DType::BF16, n, k, Layout::PaddedRows, generator_);
+        TestMatrix bias_gate, bias_up;
+        if (with_bias) bias_gate = TestMatrix::random_vector(DType::BF16, n, generator_);
+        if (with_bias) bias_up = TestMatrix::random_vector(DType::F32, n, generator_);
+        TestMatrix out(DType::F32, m, n);
         aa_op_call call = {};
         const std::vector<aa_tensor> tensors = {out.view(), x.view(),         gate.view(),
                                                 up.view(),  bias_gate.view(), bias_up.view()};
@@ -362,11 +362,11 @@ TEST_P(MatmulTest, Gated) {
 
 TEST_P(MatmulTest, NonFiniteValuesStayInTheirRow) {
   for (int64_t m : {2, 20}) {
-    auto x = TestTensor::random(DType::F32, m, 40, Layout::Dense, generator_);
-    auto w = TestTensor::random(DType::BF16, 11, 40, Layout::Dense, generator_);
+    auto x = TestMatrix::random(DType::F32, m, 40, Layout::Dense, generator_);
+    auto w = TestMatrix::random(DType::BF16, 11, 40, Layout::Dense, generator_);
     encode(w.at(3, 39), DType::BF16, INFINITY);
     encode(x.at(1, 5), DType::F32, NAN);
-    TestTensor out(DType::BF16, m, 11), none;
+    TestMatrix out(DType::BF16, m, 11), none;
     tested_linear(make_call({out.view(), x.view(), w.view(), none.view(), none.view()}));
     for (int64_t row = 0; row < m; ++row) {
       for (int64_t n = 0; n < 11; ++n) {
@@ -398,21 +398,21 @@ TEST_P(MatmulTest, PiecesThatThreadsShare) {
   const int before = pool.size();
   const int64_t k = 2000, columns[] = {1601, 1600, 7, 40};
   for (int64_t m : {1, 3}) {
-    const auto x = TestTensor::random(DType::F32, m, k, Layout::Dense, generator_);
-    std::vector<TestTensor> outs, weights;
+    const auto x = TestMatrix::random(DType::F32, m, k, Layout::Dense, generator_);
+    std::vector<TestMatrix> outs, weights;
     std::vector<aa_tensor> tensors = {x.view()};
     for (const int64_t n : columns) {
       outs.emplace_back(DType::F32, m, n);
-      weights.push_back(TestTensor::random(DType::BF16, n, k, Layout::Dense, generator_));
-      tensors.insert(tensors.end(), {outs.back().view(), weights.back().view(), TestTensor().view()});
+      weights.push_back(TestMatrix::random(DType::BF16, n, k, Layout::Dense, generator_));
+      tensors.insert(tensors.end(), {outs.back().view(), weights.back().view(), TestMatrix().view()});
     }
     pool.set_size(1);
     tested_linear_multi(make_call(tensors));
     std::vector<std::vector<char>> alone;
-    for (const TestTensor& out : outs) alone.push_back(out.bytes());
+    for (const TestMatrix& out : outs) alone.push_back(out.bytes());
     for (const int threads : {2, 3}) {
       pool.set_size(threads);
-      for (TestTensor& out : outs) std::memset(out.at(0, 0), 0xff, out.bytes().size());
+      for (TestMatrix& out : outs) std::memset(out.at(0, 0), 0xff, out.bytes().size());
       tested_linear_multi(make_call(tensors));
       for (size_t i = 0; i < outs.size(); ++i)
         EXPECT_TRUE(outs[i].bytes() == alone[i]) << threads << " threads, output " << i;

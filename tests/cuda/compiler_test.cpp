@@ -12,7 +12,7 @@
 #include "base/subprocess.h"
 #include "cuda/loading_test_support.h"
 
-namespace anyaccel::cuda_test {
+namespace anyaccel::loading_test {
 namespace {
 
 using namespace cuda;
@@ -125,7 +125,7 @@ TEST(CudaCompiler, FingerprintChangesWithTheArchitecture) {
 
 // This program again, where the loader finds files of no use under NVRTC's names first: it reads LD_LIBRARY_PATH only when a
 // program starts.
-class WithoutNvrtc : public testing::Test {
+class WithoutNvrtc : public ::testing::Test {
  protected:
   void SetUp() override {
     std::filesystem::create_directories(folder_ + "/bin");
@@ -174,4 +174,4 @@ TEST_F(WithoutNvrtc, NvccServes) {
 }
 
 }  // namespace
-}  // namespace anyaccel::cuda_test
+}  // namespace anyaccel::loading_test

@@ -72,7 +72,7 @@ class QuickVendor {
   const cuda::Api before_;
 };
 
-class CudaLaunchAllocations : public testing::Test {
+class CudaLaunchAllocations : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const std::string missing = simulator_missing(); !missing.empty()) GTEST_SKIP() << missing;

@@ -9,9 +9,7 @@
 namespace anyaccel::cuda_test {
 namespace {
 
-constexpr size_t mebibyte = size_t{1} << 20;
-
-class CudaStreams : public testing::Test {
+class CudaStreams : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const std::string missing = simulator_missing(); !missing.empty()) GTEST_SKIP() << missing;

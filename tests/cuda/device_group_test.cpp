@@ -175,14 +175,14 @@ void random_operations(Rank& r, uint64_t seed, int rounds) {
   std::mt19937_64 random(seed);
   for (int round = 0; round < rounds; ++round) {
     random_operation(r, round % 9, random, seed * 1000 + static_cast<uint64_t>(round));
-    if (testing::Test::HasFatalFailure()) break;
+    if (::testing::Test::HasFatalFailure()) break;
   }
   r.group->barrier();
   r.group.reset();
   EXPECT_TRUE(r.told.empty());
 }
 
-class DeviceGroup : public testing::Test {
+class DeviceGroup : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const std::string missing = simulator_missing(); !missing.empty()) GTEST_SKIP() << missing;

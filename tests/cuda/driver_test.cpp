@@ -7,9 +7,7 @@
 namespace anyaccel::cuda_test {
 namespace {
 
-constexpr size_t mebibyte = size_t{1} << 20;
-
-class CudaDriver : public testing::Test {
+class CudaDriver : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const std::string missing = simulator_missing(); !missing.empty()) GTEST_SKIP() << missing;

@@ -91,7 +91,7 @@ struct Chain {
   }
 };
 
-Simulated simulated(const std::function<void(Chain&)>& body) {
+Simulated run_chain(const std::function<void(Chain&)>& body) {
   return Simulated({{"ANYACCEL_KERNEL_TUNING", "group_size=32,lanes=8,subgroup_size=8,items=32,local_memory=16384"}},
                    [&] {
                      try {
@@ -104,7 +104,7 @@ Simulated simulated(const std::function<void(Chain&)>& body) {
 }
 
 TEST_F(EarlyWeightsTest, WeightsThatNothingWrites) {
-  simulated([](Chain& c) {
+  run_chain([](Chain& c) {
     const Tensor x = c.make(1, DType::F32), w1 = c.make(Chain::k), w2 = c.make(24), w3 = c.make(40);
     const Tensor y = c.empty(1, Chain::k, DType::F32), z = c.empty(1, 24, DType::F32), u = c.empty(1, 40, DType::F32);
     for (int step = 0; step < 3; ++step) {
@@ -119,7 +119,7 @@ TEST_F(EarlyWeightsTest, WeightsThatNothingWrites) {
 }
 
 TEST_F(EarlyWeightsTest, WeightsThatAnOpBeforeWrites) {
-  simulated([](Chain& c) {
+  run_chain([](Chain& c) {
     const Tensor x = c.make(4), w = c.make(Chain::k), other = c.make(16);
     const Tensor made = c.empty(4, Chain::k, DType::BF16), beside = c.empty(4, 16, DType::F32);
     const Tensor out = c.empty(4, 4, DType::F32), again = c.empty(4, 4, DType::F32);
@@ -137,7 +137,7 @@ TEST_F(EarlyWeightsTest, WeightsThatAnOpBeforeWrites) {
 }
 
 TEST_F(EarlyWeightsTest, WeightsThatACopyAFillOrAnotherStreamWrites) {
-  simulated([](Chain& c) {
+  run_chain([](Chain& c) {
     const Tensor x = c.make(2), w = c.make(16), source = c.make(16);
     const Tensor out = c.empty(2, 16, DType::F32), copied = c.empty(2, 16, DType::F32),
                  filled = c.empty(2, 16, DType::F32);

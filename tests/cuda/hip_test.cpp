@@ -6,12 +6,12 @@
 #include "accelerators/cuda/libraries/loading.h"
 #include "cuda/loading_test_support.h"
 
-namespace anyaccel::cuda_test {
+namespace anyaccel::loading_test {
 namespace {
 
 using namespace cuda;
 
-const Environment faked{{"ANYACCEL_CUDA_LIBRARY_PATH", fake_hip}};
+const Environment faked_hip{{"ANYACCEL_CUDA_LIBRARY_PATH", fake_hip}};
 
 std::string calls() {
   void* library = dlopen((fake_hip + "/libamdhip64.so.7").c_str(), RTLD_NOW | RTLD_NOLOAD);
@@ -20,16 +20,16 @@ std::string calls() {
 
 TEST(Hip, FoundWhereThereIsNoCuda) {
   if (has_nvidia_node()) GTEST_SKIP() << "this machine has an NVIDIA GPU, which comes first";
-  EXPECT_EQ(discovered(faked), "usable 2 hip: 2 device(s), ROCm 7.0");
-  EXPECT_EQ(discovered(with(faked, "ANYACCEL_CUDA_DEVICES", "3")),
+  EXPECT_EQ(discovered(faked_hip), "usable 2 hip: 2 device(s), ROCm 7.0");
+  EXPECT_EQ(discovered(with(faked_hip, "ANYACCEL_CUDA_DEVICES", "3")),
             "usable 3 hip: 3 device(s), ROCm 7.0; 3 virtual ones on 2 (ANYACCEL_CUDA_DEVICES)");
-  EXPECT_CONTAINS(discovered(with(faked, "FAKE_HIP", "count=0")), "no AMD GPU");
-  EXPECT_CONTAINS(discovered(with(faked, "FAKE_HIP", "init=101")), "hipInit gives hipErrorFake (101): words");
+  EXPECT_CONTAINS(discovered(with(faked_hip, "FAKE_HIP", "count=0")), "no AMD GPU");
+  EXPECT_CONTAINS(discovered(with(faked_hip, "FAKE_HIP", "init=101")), "hipInit gives hipErrorFake (101): words");
 }
 
 TEST(Hip, Facts) {
   if (has_nvidia_node()) GTEST_SKIP() << "this machine has an NVIDIA GPU, which comes first";
-  EXPECT_EQ(in_child(faked,
+  EXPECT_EQ(in_child(faked_hip,
                      [] {
                        std::string text;
                        for (const DeviceFacts& facts : start_platform().devices) {
@@ -51,7 +51,7 @@ TEST(Hip, Facts) {
 }
 
 TEST(Hip, Features) {
-  EXPECT_EQ(in_child(faked,
+  EXPECT_EQ(in_child(faked_hip,
                      [] {
                        const GpuLibrary& library = hip_library();
                        const Api& api = library.api;
@@ -63,7 +63,7 @@ TEST(Hip, Features) {
 }
 
 TEST(Hip, AdaptersPassOnWhatHipWants) {
-  EXPECT_EQ(in_child(faked,
+  EXPECT_EQ(in_child(faked_hip,
                      [] {
                        const Api& api = hip_library().api;
                        ContextHandle context = nullptr;
@@ -127,12 +127,12 @@ TEST(Hip, AttributesOfDevicesAndPointers) {
     text += std::to_string(range) + " " + std::to_string(value) + " ";
     return text + std::to_string(api.device_attribute(&value, 12345, 0));
   };
-  EXPECT_EQ(in_child(faked, attributes), "101 201 211 1 0 0 4096 64 1");
-  EXPECT_EQ(in_child(with(faked, "FAKE_HIP", "version=50221153"), attributes), "101 201 211 1 0 0 4096 64 1");
+  EXPECT_EQ(in_child(faked_hip, attributes), "101 201 211 1 0 0 4096 64 1");
+  EXPECT_EQ(in_child(with(faked_hip, "FAKE_HIP", "version=50221153"), attributes), "101 201 211 1 0 0 4096 64 1");
 }
 
 // Debian's, as `apt-get install libamdhip64-5` brings it.
-class DebianHip : public testing::Test {
+class DebianHip : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!std::filesystem::exists(folder_ + "/libamdhip64.so.5"))
@@ -203,4 +203,4 @@ TEST_F(DebianHip, CompilesByHipRtc) {
 }
 
 }  // namespace
-}  // namespace anyaccel::cuda_test
+}  // namespace anyaccel::loading_test

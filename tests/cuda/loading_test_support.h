@@ -15,7 +15,7 @@
 
 #include "accelerators/cuda/platform/platform.h"
 
-namespace anyaccel::cuda_test {
+namespace anyaccel::loading_test {
 
 using Environment = std::map<std::string, std::string>;
 
@@ -95,6 +95,6 @@ inline bool has_nvidia_node() {
 
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-#define EXPECT_CONTAINS(text, part) EXPECT_TRUE(::anyaccel::cuda_test::contains(text, part)) << (text)
+#define EXPECT_CONTAINS(text, part) EXPECT_TRUE(::anyaccel::loading_test::contains(text, part)) << (text)
 
-}  // namespace anyaccel::cuda_test
+}  // namespace anyaccel::loading_test

@@ -3,7 +3,7 @@
 #include "accelerators/cuda/compile/rtc.h"
 #include "cuda/loading_test_support.h"
 
-namespace anyaccel::cuda_test {
+namespace anyaccel::loading_test {
 namespace {
 
 using namespace cuda;
@@ -40,4 +40,4 @@ TEST(NvrtcChoice, VersionForDriverAndDevice) {
 }
 
 }  // namespace
-}  // namespace anyaccel::cuda_test
+}  // namespace anyaccel::loading_test

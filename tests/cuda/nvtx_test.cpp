@@ -14,7 +14,7 @@
 #define HAVE_NVTX 0
 #endif
 
-namespace anyaccel::cuda_test {
+namespace anyaccel::loading_test {
 namespace {
 
 using cuda::NvtxRanges;
@@ -199,4 +199,4 @@ TEST(Nvtx, SameAsNvidiasClient) { GTEST_SKIP() << "no NVTX headers in /usr/local
 #endif
 
 }  // namespace
-}  // namespace anyaccel::cuda_test
+}  // namespace anyaccel::loading_test

@@ -10,7 +10,7 @@
 #include "base/files.h"
 #include "cuda/loading_test_support.h"
 
-namespace anyaccel::cuda_test {
+namespace anyaccel::loading_test {
 namespace {
 
 using namespace cuda;
@@ -328,4 +328,4 @@ TEST(OpenLibrary, OrderOfPlaces) {
 }
 
 }  // namespace
-}  // namespace anyaccel::cuda_test
+}  // namespace anyaccel::loading_test

@@ -36,11 +36,13 @@ inline std::string simulator_missing() {
   return std::filesystem::exists(driver) ? "" : driver + " was not built";
 }
 
+inline constexpr size_t mebibyte = size_t{1} << 20;
+
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
 // Failed expectations of the running test so far.
 inline int failures() {
-  const testing::TestResult& result = *testing::UnitTest::GetInstance()->current_test_info()->result();
+  const ::testing::TestResult& result = *::testing::UnitTest::GetInstance()->current_test_info()->result();
   int count = 0;
   for (int i = 0; i < result.total_part_count(); ++i) count += result.GetTestPartResult(i).failed();
   return count;

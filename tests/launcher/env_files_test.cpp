@@ -17,11 +17,10 @@ namespace {
 namespace fs = std::filesystem;
 using test::as_user;
 using test::attacker;
-using test::TemporaryFolder;
 using test::Variable;
 using test::victim;
 
-class EnvFiles : public testing::Test {
+class EnvFiles : public ::testing::Test {
  protected:
   EnvFiles() {
     for (const fs::path& folder : {home, here}) fs::create_directory(folder);
@@ -41,15 +40,15 @@ class EnvFiles : public testing::Test {
   }
   // What is set, and in `said` what was said meanwhile.
   Variables read() {
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     Variables variables = read_env_files();
-    said = testing::internal::GetCapturedStderr();
+    said = ::testing::internal::GetCapturedStderr();
     return variables;
   }
   bool says(const std::string& text) const { return said.find(text) != std::string::npos; }
 
   const fs::path before = fs::current_path();
-  const TemporaryFolder place;
+  const test::TemporaryFolder place;
   const fs::path home = place.path() / "home", here = place.path() / "here";
   const Variable home_variable{"HOME", home.string()};
   const Variable name_variable{"DS_ENV_FILE", std::nullopt};

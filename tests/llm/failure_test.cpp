@@ -44,7 +44,7 @@ class FailingAccelerator final : public DriverAccelerator {
 
 class Failures : public ::testing::Test {
  protected:
-  Failures() : model_(testing::load_reference_model("llama_gqa")) {
+  Failures() : model_(anyaccel::testing::load_reference_model("llama_gqa")) {
     cpu_ = make_accelerator("cpu");
     auto failing = std::make_unique<FailingAccelerator>(dynamic_cast<DriverAccelerator&>(*cpu_).driver());
     accelerator_ = failing.get();
@@ -68,7 +68,7 @@ class Failures : public ::testing::Test {
     return {};
   }
 
-  testing::ReferenceModel model_;
+  anyaccel::testing::ReferenceModel model_;
   std::unique_ptr<Accelerator> cpu_;
   FailingAccelerator* accelerator_ = nullptr;
 };

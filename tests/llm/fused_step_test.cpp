@@ -133,7 +133,7 @@ TEST_F(FusedStep, NotAcrossTheNormsOfQwen3) {
 }
 
 TEST_F(FusedStep, GivesTheSameText) {
-  for (const std::string& name : testing::reference_model_names()) {
+  for (const std::string& name : anyaccel::testing::reference_model_names()) {
     SCOPED_TRACE(name);
     use(driver_.table());
     const ReferenceModel reference = load_reference_model(name);

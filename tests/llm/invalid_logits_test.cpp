@@ -12,6 +12,7 @@
 #include "anyaccel/llm/text_generation.h"
 #include "llm/damaged_model.h"
 #include "llm/decoding.h"
+#include "llm/test_directory.h"
 
 namespace anyaccel::llm {
 namespace {
@@ -48,9 +49,7 @@ std::string numerical_error(TextGenerator& generator, const Prompts& prompts, co
   return {};
 }
 
-void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "expected " << part << " in: " << text;
-}
+using testing::expect_contains;
 
 bool has_fp16() { return get_accelerator()->is_fp16_supported(); }
 

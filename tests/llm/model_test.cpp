@@ -28,7 +28,7 @@ using anyaccel::testing::ReferenceModel;
 using anyaccel::testing::ReferenceRun;
 using anyaccel::testing::TemporaryDirectory;
 
-std::shared_ptr<const Model> load(const std::string& directory, DType dtype) {
+std::shared_ptr<const Model> load_model(const std::string& directory, DType dtype) {
   LoadOptions options;
   options.dtype = dtype;
   return Model::load(directory, options);
@@ -73,21 +73,21 @@ class ReferenceModels : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ReferenceModels, LogitsOfThePromptAgree) {
   const ReferenceModel reference = load_reference_model(GetParam());
-  const auto session = make_session(load(reference.directory, DType::F32), 1, 64);
+  const auto session = make_session(load_model(reference.directory, DType::F32), 1, 64);
   const std::vector<float> logits = all_logits(*session, reference.run.prompt_ids, 0);
   EXPECT_LE(worst_error(logits, reference.prompt_logits, reference.vocab), 1e-4);
 }
 
 TEST_P(ReferenceModels, LogitsOfThePromptAgreeInSmallChunks) {
   const ReferenceModel reference = load_reference_model(GetParam());
-  const auto session = make_session(load(reference.directory, DType::F32), 1, 64, 7);
+  const auto session = make_session(load_model(reference.directory, DType::F32), 1, 64, 7);
   const std::vector<float> logits = all_logits(*session, reference.run.prompt_ids, 0);
   EXPECT_LE(worst_error(logits, reference.prompt_logits, reference.vocab), 1e-4);
 }
 
 TEST_P(ReferenceModels, LogitsOfEveryStepAgree) {
   const ReferenceModel reference = load_reference_model(GetParam());
-  const auto session = make_session(load(reference.directory, DType::F32), 1, 64);
+  const auto session = make_session(load_model(reference.directory, DType::F32), 1, 64);
   std::vector<float> logits = all_logits(*session, reference.run.prompt_ids, 0);
   logits.erase(logits.begin(), logits.end() - reference.vocab);
   auto position = static_cast<int32_t>(reference.run.prompt_ids.size());
@@ -100,7 +100,7 @@ TEST_P(ReferenceModels, LogitsOfEveryStepAgree) {
 
 TEST_P(ReferenceModels, GreedyTokensAgreeInBothBackends) {
   const ReferenceModel reference = load_reference_model(GetParam());
-  const auto model = load(reference.directory, DType::F32);
+  const auto model = load_model(reference.directory, DType::F32);
   for (const char* backend : {"eager", "graph"}) {
     const BackendGuard guard(backend);
     const auto session = make_session(model, 1, 64);
@@ -122,7 +122,7 @@ TEST_P(ReferenceBatches, GiveTheTokensOfSingleRuns) {
     prompts.push_back(run.prompt_ids);
     expected.push_back(run.greedy_ids);
   }
-  const auto model = load(reference.directory, DType::F32);
+  const auto model = load_model(reference.directory, DType::F32);
   for (const char* backend : {"eager", "graph"}) {
     const BackendGuard guard(backend);
     for (const int64_t chunk : {512, 9}) {
@@ -140,7 +140,7 @@ TEST_P(ReferenceModels, HalfPrecisionComesClose) {
   for (const DType dtype : {DType::BF16, DType::F16}) {
     const std::vector<DType> supported = get_accelerator()->supported_dtypes();
     if (std::find(supported.begin(), supported.end(), dtype) == supported.end()) continue;
-    const auto session = make_session(load(reference.directory, dtype), 1, 64);
+    const auto session = make_session(load_model(reference.directory, dtype), 1, 64);
     EXPECT_EQ(session->model().dtype(), dtype);
     const std::vector<float> logits = all_logits(*session, reference.run.prompt_ids, 0);
     EXPECT_LE(worst_error(logits, reference.prompt_logits, reference.vocab), 0.05) << dtype_name(dtype);
@@ -152,8 +152,8 @@ TEST_P(ReferenceModels, LongPromptsInBf16ComeClose) {
   const ReferenceModel reference = load_reference_model(GetParam());
   std::vector<int32_t> prompt;
   for (size_t i = 0; i < 60; ++i) prompt.push_back(reference.run.prompt_ids[i % reference.run.prompt_ids.size()]);
-  const auto exact = make_session(load(reference.directory, DType::F32), 1, 64);
-  const auto half = make_session(load(reference.directory, DType::BF16), 1, 64);
+  const auto exact = make_session(load_model(reference.directory, DType::F32), 1, 64);
+  const auto half = make_session(load_model(reference.directory, DType::BF16), 1, 64);
   EXPECT_LE(worst_error(all_logits(*half, prompt, 0), all_logits(*exact, prompt, 0), reference.vocab), 0.05);
 }
 
@@ -165,14 +165,14 @@ INSTANTIATE_TEST_SUITE_P(All, ReferenceModels, ::testing::ValuesIn(anyaccel::tes
 const std::string gqa_directory = anyaccel::testing::models_directory() + "/llama_gqa";
 
 TEST(ModelLoad, AutoKeepsTheDtypeOfTheFileAndTheMapping) {
-  const auto model = load(gqa_directory, DType::None);
+  const auto model = load_model(gqa_directory, DType::None);
   if (!get_accelerator()->is_bf16_supported()) GTEST_SKIP() << "bf16 is not supported here";
   EXPECT_EQ(model->dtype(), DType::BF16);
   if (get_accelerator()->is_host_coherent()) {
     // All but the norms.
     EXPECT_GT(model->mapped_bytes(), model->weight_bytes() * 9 / 10);
   }
-  const auto converted = load(gqa_directory, DType::F32);
+  const auto converted = load_model(gqa_directory, DType::F32);
   EXPECT_EQ(converted->mapped_bytes(), 0u);
 }
 
@@ -201,11 +201,11 @@ TEST(ModelLoad, ErrorsInProgressEndTheLoad) {
 }
 
 TEST(ModelLoad, RefusesOtherDtypes) {
-  EXPECT_THROW(load(gqa_directory, DType::I32), InvalidArgument);
-  EXPECT_THROW(load(gqa_directory, DType::F64), InvalidArgument);
+  EXPECT_THROW(load_model(gqa_directory, DType::I32), InvalidArgument);
+  EXPECT_THROW(load_model(gqa_directory, DType::F64), InvalidArgument);
 }
 
-TEST(ModelLoad, MissingDirectory) { EXPECT_THROW(load("/nonexistent/model", DType::None), CheckpointError); }
+TEST(ModelLoad, MissingDirectory) { EXPECT_THROW(load_model("/nonexistent/model", DType::None), CheckpointError); }
 
 // Copies a fixture, changes its config.json by replacing text, and returns what the load says.
 std::string load_error(const std::string& from, const std::string& to) {
@@ -219,7 +219,7 @@ std::string load_error(const std::string& from, const std::string& to) {
   text.replace(at, from.size(), to);
   std::ofstream(directory.path() + "/config.json") << text;
   try {
-    load(directory.path(), DType::None);
+    load_model(directory.path(), DType::None);
   } catch (const CheckpointError& error) {
     return error.what();
   }
@@ -247,13 +247,13 @@ TEST(ModelLoad, TensorsThatAreTooManyAreNoted) {
   const std::string from = "\"num_hidden_layers\": 3";
   text.replace(text.find(from), from.size(), "\"num_hidden_layers\": 2");
   std::ofstream(directory.path() + "/config.json") << text;
-  const auto model = load(directory.path(), DType::None);
+  const auto model = load_model(directory.path(), DType::None);
   ASSERT_EQ(model->notes().size(), 1u);
   EXPECT_NE(model->notes()[0].find("model.layers.2."), std::string::npos) << model->notes()[0];
 }
 
 TEST(Session, RefusesWrongInput) {
-  const auto model = load(gqa_directory, DType::F32);
+  const auto model = load_model(gqa_directory, DType::F32);
   EXPECT_THROW(make_session(model, 0, 16), InvalidArgument);
   EXPECT_THROW(make_session(model, 1, -1), InvalidArgument);
   EXPECT_THROW(make_session(model, 1, 16, 0), InvalidArgument);
@@ -282,7 +282,7 @@ TEST(Session, RefusesWrongInput) {
 }
 
 TEST(Session, AFullContextIsAnError) {
-  const auto session = make_session(load(gqa_directory, DType::F32), 1, 3);
+  const auto session = make_session(load_model(gqa_directory, DType::F32), 1, 3);
   const std::vector<std::vector<int32_t>> prompts = {{1, 5}};
   session->start(prompts, {}, 0);
   EXPECT_NO_THROW(session->step());

@@ -17,7 +17,7 @@ using testing::checkpoint_error;
 using testing::expect_contains;
 using testing::TestDirectory;
 
-const std::filesystem::path models = std::filesystem::path(ANYACCEL_TEST_DATA) / "models";
+const std::filesystem::path fixtures = std::filesystem::path(ANYACCEL_TEST_DATA) / "models";
 
 std::string file_text(const std::string& header, const std::string& data) {
   const uint64_t length = header.size();
@@ -44,7 +44,7 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 
 TEST(Safetensors, OpensEveryStoredModel) {
   int found = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(models)) {
+  for (const auto& entry : std::filesystem::directory_iterator(fixtures)) {
     SCOPED_TRACE(entry.path().string());
     const Checkpoint checkpoint = Checkpoint::open(entry.path());
     ++found;
@@ -61,11 +61,11 @@ TEST(Safetensors, OpensEveryStoredModel) {
     expect_contains(checkpoint_error([&] { checkpoint.at("no.such.tensor"); }), "no.such.tensor");
   }
   EXPECT_GE(found, 10);
-  EXPECT_EQ(Checkpoint::open(models / "llama_bias").files().size(), 2u);
+  EXPECT_EQ(Checkpoint::open(fixtures / "llama_bias").files().size(), 2u);
 }
 
 TEST(Safetensors, DataStaysReadableAfterHints) {
-  const Checkpoint checkpoint = Checkpoint::open(models / "llama_gqa");
+  const Checkpoint checkpoint = Checkpoint::open(fixtures / "llama_gqa");
   for (const std::string& name : checkpoint.names()) {
     const TensorView& view = checkpoint.at(name);
     const std::string before(reinterpret_cast<const char*>(view.data), view.bytes);
@@ -155,7 +155,7 @@ TEST(Safetensors, BadLengthsAreRefused) {
   header_error(" {}");
   header_error("{} x");
   header_error("{\"a\":", "");
-  const std::string good = testing::read_text(models / "llama_tied" / "model.safetensors");
+  const std::string good = testing::read_text(fixtures / "llama_tied" / "model.safetensors");
   for (const size_t size : {good.size() - 1, good.size() / 2, size_t{4000}, size_t{100}, size_t{9}}) {
     SCOPED_TRACE(size);
     open_error(good.substr(0, size));

@@ -53,9 +53,9 @@ Tokens decode_on(int ranks, const std::function<std::shared_ptr<const Model>(con
   return results[0];
 }
 
-class ReferenceModels : public ::testing::TestWithParam<std::string> {};
+class RanksOfReferenceModels : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(ReferenceModels, GreedyTokensAreThoseOfOneRank) {
+TEST_P(RanksOfReferenceModels, GreedyTokensAreThoseOfOneRank) {
   const ReferenceModel reference = load_reference_model(GetParam());
   Tokens prompts = {reference.run.prompt_ids};
   Tokens expected = {reference.run.greedy_ids};
@@ -72,7 +72,7 @@ TEST_P(ReferenceModels, GreedyTokensAreThoseOfOneRank) {
   }
 }
 
-TEST_P(ReferenceModels, LogitsAreWholeOnEveryRank) {
+TEST_P(RanksOfReferenceModels, LogitsAreWholeOnEveryRank) {
   const ReferenceModel reference = load_reference_model(GetParam());
   const std::vector<int32_t>& ids = reference.run.prompt_ids;
   std::vector<int32_t> sequence(ids.size(), 0), positions(ids.size());
@@ -98,7 +98,7 @@ TEST_P(ReferenceModels, LogitsAreWholeOnEveryRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ReferenceModels, ::testing::ValuesIn(anyaccel::testing::reference_model_names()),
+INSTANTIATE_TEST_SUITE_P(All, RanksOfReferenceModels, ::testing::ValuesIn(anyaccel::testing::reference_model_names()),
                          [](const auto& test_info) { return test_info.param; });
 
 ModelShape small_shape(int64_t heads, int64_t kv_heads) {

@@ -17,13 +17,13 @@ using testing::checkpoint_error;
 using testing::expect_contains;
 using testing::TestDirectory;
 
-const std::filesystem::path data = std::filesystem::path(ANYACCEL_TEST_DATA) / "tokenizer_directories";
+const std::filesystem::path test_data = std::filesystem::path(ANYACCEL_TEST_DATA) / "tokenizer_directories";
 
 // Makes the files of a stored directory: shared ones are copied, the others are written.
 void write_files(const Json& files, const TestDirectory& dir) {
   for (const auto& [name, content] : files.items()) {
     if (content.is_string()) {
-      std::filesystem::copy_file(data / "shared" / content.get<std::string>(), dir.path() / name);
+      std::filesystem::copy_file(test_data / "shared" / content.get<std::string>(), dir.path() / name);
     } else {
       dir.write(name, content.dump());
     }
@@ -32,7 +32,7 @@ void write_files(const Json& files, const TestDirectory& dir) {
 
 std::vector<Json> stored_directories() {
   std::vector<Json> found;
-  for (const auto& entry : std::filesystem::directory_iterator(data)) {
+  for (const auto& entry : std::filesystem::directory_iterator(test_data)) {
     if (!entry.is_regular_file()) continue;
     found.push_back(Json::parse(testing::read_text(entry.path())));
     found.back()["name"] = entry.path().stem().string();
@@ -179,7 +179,7 @@ TEST_F(Conflicts, WhatDoesNotCountIsNamed) {
 // Only the class that the files name tells how a text begins.
 TEST(TokenizerDirectory, SentencePieceWithoutClassKeepsItsBos) {
   const TestDirectory dir;
-  std::filesystem::copy_file(data / "shared" / "llama.model", dir.path() / "tokenizer.model");
+  std::filesystem::copy_file(test_data / "shared" / "llama.model", dir.path() / "tokenizer.model");
   const std::vector<int32_t> alone = Tokenizer::load(dir.path())->encode("Hello");
   EXPECT_EQ(alone[0], 1);
   dir.write("config.json", R"({"model_type": "mistral"})");
@@ -216,7 +216,7 @@ TEST(TokenizerDirectory, UnigramIsNamed) {
   const TestDirectory dir;
   for (const char* kind : {"model", "json"}) {
     const std::string name = std::string("tokenizer.") + kind;
-    std::filesystem::copy_file(data / "shared" / (std::string("unigram.") + kind), dir.path() / name,
+    std::filesystem::copy_file(test_data / "shared" / (std::string("unigram.") + kind), dir.path() / name,
                                std::filesystem::copy_options::overwrite_existing);
     for (const char* config : {R"({})", R"({"tokenizer_class": "LlamaTokenizer"})"}) {
       dir.write("tokenizer_config.json", config);

@@ -18,12 +18,12 @@ using testing::checkpoint_error;
 using testing::expect_contains;
 using testing::TestDirectory;
 
-const std::filesystem::path tokenizers = std::filesystem::path(ANYACCEL_TEST_DATA) / "tokenizers";
+const std::filesystem::path tokenizer_folders = std::filesystem::path(ANYACCEL_TEST_DATA) / "tokenizers";
 constexpr size_t max_cases_bytes = 16 << 20;
 
 std::vector<std::filesystem::path> directories() {
   std::vector<std::filesystem::path> found;
-  for (const auto& entry : std::filesystem::directory_iterator(tokenizers)) found.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(tokenizer_folders)) found.push_back(entry.path());
   std::sort(found.begin(), found.end());
   return found;
 }
@@ -34,7 +34,7 @@ std::vector<int32_t> read_ids(const JsonRef& list) {
   return ids;
 }
 
-std::string stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip_special) {
+std::string streamed(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip_special) {
   StreamDecoder decoder(tokenizer, skip_special);
   std::string text;
   for (const int32_t id : ids) {
@@ -58,7 +58,7 @@ TEST(Tokenizer, EncodesAsTheReferenceDoes) {
       EXPECT_EQ(tokenizer->encode(text), read_ids(test.at("ids")));
       EXPECT_EQ(tokenizer->encode(text, false), read_ids(test.at("ids_no_special")));
       EXPECT_EQ(tokenizer->decode(read_ids(test.at("ids"))), test.at("decoded").string());
-      EXPECT_EQ(stream(*tokenizer, read_ids(test.at("ids")), true), test.at("decoded").string());
+      EXPECT_EQ(streamed(*tokenizer, read_ids(test.at("ids")), true), test.at("decoded").string());
       ++cases;
     }
   }
@@ -75,10 +75,10 @@ TEST(Tokenizer, DecodesAsTheReferenceDoes) {
       const JsonRef test = document.root()[i];
       const std::vector<int32_t> ids = read_ids(test.at("ids"));
       EXPECT_EQ(tokenizer->decode(ids), test.at("decoded").string());
-      EXPECT_EQ(stream(*tokenizer, ids, true), test.at("decoded").string());
+      EXPECT_EQ(streamed(*tokenizer, ids, true), test.at("decoded").string());
       if (test.has("decoded_all")) {
         EXPECT_EQ(tokenizer->decode(ids, false), test.at("decoded_all").string());
-        EXPECT_EQ(stream(*tokenizer, ids, false), test.at("decoded_all").string());
+        EXPECT_EQ(streamed(*tokenizer, ids, false), test.at("decoded_all").string());
       }
       ++cases;
     }
@@ -149,7 +149,7 @@ TEST(Tokenizer, ManyThreadsAtOnce) {
 }
 
 TEST(StreamDecoder, GivesWholeCharactersEarly) {
-  const auto tokenizer = Tokenizer::load(tokenizers / "llama3_style");
+  const auto tokenizer = Tokenizer::load(tokenizer_folders / "llama3_style");
   const std::vector<int32_t> ids = tokenizer->encode(
       "a\xF0\x9F\x98\x80"
       "b",
@@ -166,7 +166,7 @@ TEST(StreamDecoder, GivesWholeCharactersEarly) {
 }
 
 TEST(StreamDecoder, LongRunsOfBytesComeOut) {
-  const auto tokenizer = Tokenizer::load(tokenizers / "llama2_style");
+  const auto tokenizer = Tokenizer::load(tokenizer_folders / "llama2_style");
   const int32_t byte = *tokenizer->token_to_id("<0x41>");
   StreamDecoder decoder(*tokenizer);
   std::string text;
@@ -178,7 +178,7 @@ TEST(StreamDecoder, LongRunsOfBytesComeOut) {
 
 TEST(Tokenizer, SpecialTokensFromTheConfiguration) {
   const TestDirectory dir;
-  std::filesystem::copy_file(tokenizers / "llama3_style" / "tokenizer.json", dir.path() / "tokenizer.json");
+  std::filesystem::copy_file(tokenizer_folders / "llama3_style" / "tokenizer.json", dir.path() / "tokenizer.json");
   EXPECT_FALSE(Tokenizer::load(dir.path())->bos_id().has_value());
   dir.write("tokenizer_config.json",
             R"({"bos_token": "<|begin_of_text|>", "eos_token": {"content": "<|eot_id|>"}, "add_bos_token": false})");
@@ -190,7 +190,8 @@ TEST(Tokenizer, SpecialTokensFromTheConfiguration) {
 
 TEST(Tokenizer, SentencePieceEndsFromTheConfiguration) {
   const TestDirectory dir;
-  std::filesystem::copy_file(tokenizers / "sentencepiece_bpe" / "tokenizer.model", dir.path() / "tokenizer.model");
+  std::filesystem::copy_file(tokenizer_folders / "sentencepiece_bpe" / "tokenizer.model",
+                             dir.path() / "tokenizer.model");
   const std::vector<int32_t> plain = Tokenizer::load(dir.path())->encode("the", false);
   dir.write("tokenizer_config.json", R"({"add_bos_token": false, "add_eos_token": true})");
   const auto tokenizer = Tokenizer::load(dir.path());

@@ -35,7 +35,7 @@ struct Parties {
   friend void PrintTo(const Parties& parties, std::ostream* stream) { *stream << parties.name; }
 };
 
-class CacheAttack : public testing::TestWithParam<Parties> {
+class CacheAttack : public ::testing::TestWithParam<Parties> {
  protected:
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "acting as two users needs root";
@@ -142,7 +142,7 @@ class CacheAttack : public testing::TestWithParam<Parties> {
   fs::path evil;
 };
 
-INSTANTIATE_TEST_SUITE_P(Of, CacheAttack, testing::Values(Parties{0, "root"}, Parties{victim, "user"}),
+INSTANTIATE_TEST_SUITE_P(Of, CacheAttack, ::testing::Values(Parties{0, "root"}, Parties{victim, "user"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(CacheAttack, PlantedLibrariesWouldLoadIfTheyWereOnesOwn) {

@@ -210,10 +210,10 @@ TEST_F(DriverOpBuilders, EntriesThatCannotBeUsedAreLeftOutWithTheReason) {
   for (const aa_op_builder* entry : {&small, &named, &twice, &empty, &flagged, &device, &inference})
     list.push_back(entry);
   toolchain.flags = 2;
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   open();
   const auto ours = accelerator->create_op_builder("InferenceBuilder");
-  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string said = ::testing::internal::GetCapturedStderr();
   for (const char* part :
        {"the op builder 1 of", "its struct_size is 8", "its name \"number\" does not consist of",
         "the name stands twice", "it has neither sources nor a library", "its flags are 4",

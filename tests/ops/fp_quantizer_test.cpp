@@ -15,7 +15,7 @@ std::shared_ptr<ops::FPQuantizer> fp_quantizer() {
   return tested_accelerator().create_op_builder("FPQuantizerBuilder")->load_as<ops::FPQuantizer>();
 }
 
-constexpr DType floats[] = {DType::F32, DType::F16, DType::BF16};
+constexpr DType element_types[] = {DType::F32, DType::F16, DType::BF16};
 
 // A format by the table of anyaccel/ops/fp_quantizer.h: every code's number, found by its definition.
 struct Format {
@@ -85,11 +85,11 @@ std::vector<uint8_t> pack(const std::vector<int>& codes, const std::vector<float
   return bytes;
 }
 
-struct Reference {
+struct FpReference {
   std::vector<int> codes;
   std::vector<float> scales, restored;
 
-  Reference(const Format& f, const std::vector<float>& x, int64_t groups, const RngState* random = nullptr) {
+  FpReference(const Format& f, const std::vector<float>& x, int64_t groups, const RngState* random = nullptr) {
     const int64_t size = static_cast<int64_t>(x.size()) / groups;
     for (int64_t g = 0; g < groups; ++g) {
       float largest = 0;
@@ -114,7 +114,7 @@ struct Reference {
 };
 
 // Bytes but for the bits of NaNs, of which scales that are NaN have one form.
-void expect_storage(const Tensor& found, const Reference& expected, const Format& f) {
+void expect_storage(const Tensor& found, const FpReference& expected, const Format& f) {
   expect_same(ops::FPQuantizer::get_scales(found).to_vector<float>(), expected.scales, "scales");
   EXPECT_EQ(bytes_of(found), expected.bytes(f));
 }
@@ -182,7 +182,7 @@ TEST(FPQuantizer, MatchesTheDefinitionOnEveryInstructionSet) {
     const auto ops = fp_quantizer();
     uint64_t seed = 1;
     for (const Format& f : formats()) {
-      for (DType dtype : floats) {
+      for (DType dtype : element_types) {
         for (int64_t size : {4, 8, 16, 48, 512, 1040}) {
           if (size * f.bits % 32) continue;
           for (int64_t groups : {1, 3, 8}) {
@@ -194,9 +194,9 @@ TEST(FPQuantizer, MatchesTheDefinitionOnEveryInstructionSet) {
             for (float& x : numbers) x = kept(x, dtype);
             const Tensor x = make_tensor(numbers, {groups, size}, dtype);
             const Tensor stored = ops->quantize(x, size, f.format);
-            const Reference expected(f, numbers, groups);
+            const FpReference expected(f, numbers, groups);
             expect_storage(stored, expected, f);
-            for (DType out : floats) {
+            for (DType out : element_types) {
               std::vector<float> restored(expected.restored);
               for (float& r : restored) r = kept(r, out);
               expect_same(ops->dequantize(stored, f.format, out).to_vector<float>(), restored, "restored");
@@ -204,7 +204,7 @@ TEST(FPQuantizer, MatchesTheDefinitionOnEveryInstructionSet) {
             Generator random;
             random.set_state({seed, (uint64_t{1} << 32) - 3});
             const RngState state = random.get_state();
-            expect_storage(ops->quantize(x, size, f.format, &random), Reference(f, numbers, groups, &state), f);
+            expect_storage(ops->quantize(x, size, f.format, &random), FpReference(f, numbers, groups, &state), f);
             EXPECT_EQ(random.get_state().offset, state.offset + static_cast<uint64_t>(groups * size) / 4);
           }
         }
@@ -228,7 +228,7 @@ TEST(FPQuantizer, TiesGoToEven) {
       }
       while (numbers.size() % 16) numbers.push_back(-0.0f);
       const auto count = static_cast<int64_t>(numbers.size());
-      expect_storage(ops->quantize(make_tensor(numbers, {count}), count, f.format), Reference(f, numbers, 1), f);
+      expect_storage(ops->quantize(make_tensor(numbers, {count}), count, f.format), FpReference(f, numbers, 1), f);
     }
   });
 }
@@ -241,7 +241,7 @@ TEST(FPQuantizer, DoesNotDependOnThreads) {
       const Tensor x = make_tensor(numbers, {groups * size});
       Generator random;
       const RngState state = random.get_state();
-      const Reference expected(f, numbers, groups, &state);
+      const FpReference expected(f, numbers, groups, &state);
       for (int threads : thread_counts()) {
         const ThreadCount count(threads);
         random.set_state(state);
@@ -263,7 +263,7 @@ TEST(FPQuantizer, LargeResults) {
       std::vector<float> row = random_numbers(size, 5);
       for (float& value : row) value = kept(value, DType::BF16);
       const Tensor x = make_tensor(row, {1, size}, DType::BF16).expand({groups, size}).contiguous();
-      const Reference expected(f, row, 1);
+      const FpReference expected(f, row, 1);
       const Tensor found = ops->quantize(x, size, f.format);
       const std::vector<uint8_t> bytes = expected.bytes(f);
       const Tensor found_rows = found.to(Device{});
@@ -308,7 +308,7 @@ TEST(FPQuantizer, SpecialGroups) {
       }
       const auto count = static_cast<int64_t>(groups.size());
       const Tensor stored = ops->quantize(make_tensor(numbers, {count, 16}), 16, f.format);
-      const Reference expected(f, numbers, count);
+      const FpReference expected(f, numbers, count);
       expect_storage(stored, expected, f);
       expect_same(ops->dequantize(stored, f.format, DType::F32).to_vector<float>(), expected.restored, "restored");
       for (size_t i = 16; i < 64; ++i) EXPECT_TRUE(std::isnan(expected.restored[i]));

@@ -13,7 +13,7 @@ namespace {
 
 using anyaccel::testing::FusedDriver;
 
-constexpr Tolerance kTolerance{2e-5, 2e-5, 1.01};
+constexpr Tolerance kFusedTolerance{2e-5, 2e-5, 1.01};
 
 // The sequence of the CPU's references.
 void run_reference(OpCase& c) {
@@ -138,7 +138,7 @@ void expect_results(const OpCase& found, const OpCase& expected, const OpCase& o
       EXPECT_TRUE(found.tensors[i].same_bytes(original.tensors[i])) << "the input " << schema.tensors[i].name;
     } else {
       EXPECT_TRUE(found.tensors[i].untouched()) << "something was written outside of " << schema.tensors[i].name;
-      expect_close(found.tensors[i], expected.tensors[i], kTolerance, schema.tensors[i].name);
+      expect_close(found.tensors[i], expected.tensors[i], kFusedTolerance, schema.tensors[i].name);
     }
   }
 }

@@ -11,7 +11,7 @@
 namespace anyaccel::ops::testing {
 namespace {
 
-constexpr int64_t sizes[] = {1, 64, 257, 0, 5000, 40003};
+constexpr int64_t list_sizes[] = {1, 64, 257, 0, 5000, 40003};
 
 using anyaccel::testing::device_under_test;
 
@@ -31,7 +31,7 @@ struct Lists {
 
   Lists(Accelerator& accelerator, Pair dtypes, DType gradient, unsigned seed = 1) : pair(dtypes) {
     std::mt19937 engine(seed);
-    for (const int64_t n : sizes) {
+    for (const int64_t n : list_sizes) {
       g.push_back(random_values(engine, n, gradient, 0.3f));
       p.push_back(random_values(engine, n, pair.param, 1));
       m.push_back(random_values(engine, n, pair.state, 0.1f));

@@ -23,11 +23,17 @@
 
 namespace anyaccel::ops::testing {
 
-// Compiled ops are kept with the build, so that only the first run compiles; by who may not write there, where that one keeps
-// such things.
+// Ops that the tests of optimizers compile are kept with the build, so that only the first run compiles; by who may not write
+// there, where that one keeps such things. Other tests of this program choose their own folders.
 class OpCache : public ::testing::Environment {
  public:
   void SetUp() override {
+    const auto& tests = *::testing::UnitTest::GetInstance();
+    for (int i = 0; i < tests.total_test_suite_count(); ++i) {
+      const ::testing::TestSuite& suite = *tests.GetTestSuite(i);
+      if (suite.should_run() && std::string(suite.GetTestInfo(0)->file()).find("optimizers_test") == std::string::npos)
+        return;
+    }
     if (access(ANYACCEL_BINARY_DIR, W_OK) == 0) {
       setenv("ANYACCEL_CACHE_DIR", ANYACCEL_BINARY_DIR "/test_op_cache", 1);
     }

@@ -40,7 +40,7 @@ std::string message_of(const std::function<void()>& body) {
   return "nothing was thrown";
 }
 
-class AcceleratorLifetime : public testing::Test {
+class AcceleratorLifetime : public ::testing::Test {
  protected:
   void TearDown() override { reset_accelerator(); }
   // Another accelerator in its place.
@@ -276,7 +276,7 @@ TEST_F(AcceleratorLifetime, ObjectsWithStaticLifetimeMayUseTheirs) {
         replace();
         std::exit(0);
       },
-      testing::ExitedWithCode(0), "static objects (work|are refused: .*the process is ending)");
+      ::testing::ExitedWithCode(0), "static objects (work|are refused: .*the process is ending)");
 }
 
 }  // namespace

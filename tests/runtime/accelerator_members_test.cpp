@@ -35,7 +35,7 @@ class Pages {
   void* memory;
 };
 
-class Members : public testing::Test {
+class Members : public ::testing::Test {
  protected:
   // A tensor of page-locked memory; skips where the accelerator has none.
   static bool has_pinned_memory() {

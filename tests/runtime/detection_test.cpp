@@ -19,7 +19,7 @@
 namespace anyaccel {
 namespace {
 
-class Detection : public testing::Test {
+class Detection : public ::testing::Test {
  protected:
   void SetUp() override { clear(); }
   void TearDown() override { clear(); }
@@ -56,10 +56,10 @@ TEST_F(Detection, OneRankOfAHostWarnsThatThereIsNothingElse) {
   const auto warns = [&](const char* local_rank) {
     clear();
     local_rank ? setenv("LOCAL_RANK", local_rank, 1) : unsetenv("LOCAL_RANK");
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     get_accelerator();
     unsetenv("LOCAL_RANK");
-    return testing::internal::GetCapturedStderr().find(
+    return ::testing::internal::GetCapturedStderr().find(
                "anyaccel: warning: Setting accelerator to CPU. If you have GPU or other accelerator, we were unable to "
                "detect it. `anyaccel info` says why.") != std::string::npos;
   };

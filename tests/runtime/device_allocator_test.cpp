@@ -74,21 +74,21 @@ class Plain final : public DeviceAllocator {
   int64_t* peak_;
 };
 
-const int stream = 0;
+const int a_stream = 0;
 
 TEST(LimitingAllocator, RefusesWhatDoesNotFitAndTellsWhy) {
   LimitingAllocator allocator(std::make_unique<Plain>(), 1'000'000);
-  const Allocation first = allocator.allocate(600'000, &stream, 0);
+  const Allocation first = allocator.allocate(600'000, &a_stream, 0);
   EXPECT_EQ(
-      error_of<OutOfMemoryError>([&] { allocator.allocate(400'001, &stream, 0); }),
+      error_of<OutOfMemoryError>([&] { allocator.allocate(400'001, &a_stream, 0); }),
       "plain:0 out of memory: 400.0 KB asked, 600.0 KB allocated, and its allocator is limited to 1.0 MB; raise the "
       "limit, or try a smaller batch, a shorter context or a smaller dtype");
-  EXPECT_THROW(allocator.allocate(std::numeric_limits<size_t>::max(), &stream, 0), OutOfMemoryError);
-  const Allocation rest = allocator.allocate(400'000, &stream, 0);
-  EXPECT_THROW(allocator.allocate(1, &stream, 0), OutOfMemoryError);
-  allocator.deallocate(first, 600'000, &stream);
-  allocator.deallocate(allocator.allocate(600'000, &stream, 0), 600'000, &stream);
-  allocator.deallocate(rest, 400'000, &stream);
+  EXPECT_THROW(allocator.allocate(std::numeric_limits<size_t>::max(), &a_stream, 0), OutOfMemoryError);
+  const Allocation rest = allocator.allocate(400'000, &a_stream, 0);
+  EXPECT_THROW(allocator.allocate(1, &a_stream, 0), OutOfMemoryError);
+  allocator.deallocate(first, 600'000, &a_stream);
+  allocator.deallocate(allocator.allocate(600'000, &a_stream, 0), 600'000, &a_stream);
+  allocator.deallocate(rest, 400'000, &a_stream);
 }
 
 TEST(LimitingAllocator, WhatTheOneBelowRefusesDoesNotCount) {
@@ -96,9 +96,9 @@ TEST(LimitingAllocator, WhatTheOneBelowRefusesDoesNotCount) {
   Plain& plain = *below;
   LimitingAllocator allocator(std::move(below), 1000);
   plain.fails = true;
-  for (int i = 0; i < 5; ++i) EXPECT_THROW(allocator.allocate(800, &stream, 0), OutOfMemoryError);
+  for (int i = 0; i < 5; ++i) EXPECT_THROW(allocator.allocate(800, &a_stream, 0), OutOfMemoryError);
   plain.fails = false;
-  allocator.deallocate(allocator.allocate(1000, &stream, 0), 1000, &stream);
+  allocator.deallocate(allocator.allocate(1000, &a_stream, 0), 1000, &a_stream);
 }
 
 TEST(LimitingAllocator, ThreadsTogetherStayBelow) {
@@ -111,9 +111,9 @@ TEST(LimitingAllocator, ThreadsTogetherStayBelow) {
       threads.emplace_back([&] {
         for (int i = 0; i < 3000; ++i) {
           try {
-            const Allocation memory = allocator.allocate(400, &stream, 0);
+            const Allocation memory = allocator.allocate(400, &a_stream, 0);
             if (i % 16 == 0) std::this_thread::yield();
-            allocator.deallocate(memory, 400, &stream);
+            allocator.deallocate(memory, 400, &a_stream);
             ++given;
           } catch (const OutOfMemoryError&) {
             ++refused;
@@ -135,9 +135,9 @@ TEST(LimitingAllocator, BadArguments) {
 
 TEST(StatisticsAllocator, CountsForOneThatDoesNot) {
   StatisticsAllocator allocator(std::make_unique<Plain>());
-  const Allocation a = allocator.allocate(100, &stream, 0);
-  const Allocation b = allocator.allocate(50, &stream, 0);
-  allocator.deallocate(a, 100, &stream);
+  const Allocation a = allocator.allocate(100, &a_stream, 0);
+  const Allocation b = allocator.allocate(50, &a_stream, 0);
+  allocator.deallocate(a, 100, &a_stream);
   EXPECT_EQ(allocator.figures().allocated, 50);
   EXPECT_EQ(allocator.figures().max_allocated, 150);
   EXPECT_EQ(allocator.figures().reserved, 0);
@@ -152,7 +152,7 @@ TEST(StatisticsAllocator, CountsForOneThatDoesNot) {
   EXPECT_EQ(allocator.figures().max_allocated, 150);
   allocator.reset_peaks(DeviceAllocator::Peak::Allocated);
   EXPECT_EQ(allocator.figures().max_allocated, 50);
-  allocator.deallocate(b, 50, &stream);
+  allocator.deallocate(b, 50, &a_stream);
 }
 
 TEST(LoggingAllocator, OneLineForEachCall) {
@@ -173,11 +173,11 @@ TEST(LoggingAllocator, LosesNoMemoryWhenItsLogFails) {
   LoggingAllocator allocator(std::make_unique<Plain>(), [&](std::string_view) {
     if (fails) throw Error("the disk is full");
   });
-  EXPECT_THROW(allocator.allocate(1, &stream, 0), Error);
+  EXPECT_THROW(allocator.allocate(1, &a_stream, 0), Error);
   fails = false;
-  const Allocation a = allocator.allocate(1, &stream, 0);
+  const Allocation a = allocator.allocate(1, &a_stream, 0);
   fails = true;
-  allocator.deallocate(a, 1, &stream);  // Plain's destructor sees whether it came through
+  allocator.deallocate(a, 1, &a_stream);  // Plain's destructor sees whether it came through
 }
 
 // ---- on an accelerator ----------------------------------------------------------------------------------------------

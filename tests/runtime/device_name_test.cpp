@@ -13,7 +13,7 @@
 namespace anyaccel {
 namespace {
 
-class DeviceName : public testing::Test {
+class DeviceName : public ::testing::Test {
  protected:
   static void expect_error(const std::string& name, const std::string& first_words, aa_code code) {
     try {
@@ -122,7 +122,7 @@ TEST(DeviceNameOnTheCpu, HasOneForEachDevice) {
         }
         std::exit(right ? 0 : 1);
       },
-      testing::ExitedWithCode(0), "");
+      ::testing::ExitedWithCode(0), "");
 }
 
 TEST(DeviceNameAfterSetAccelerator, IsOfTheNewOne) {

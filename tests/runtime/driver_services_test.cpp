@@ -42,16 +42,16 @@ void maybe_exhausted() {
   if (seen.exhausted > 0 && seen.exhausted-- > 0) throw abi::Failure(AA_RESOURCE_EXHAUSTED, "no more of something");
 }
 
-class Event final : public abi::Event {
+class TestEvent final : public abi::Event {
  public:
   void record(abi::Stream&) override {}
   bool query() override { return true; }
   void synchronize() override {}
 };
 
-class Stream final : public abi::Stream {
+class TestStream final : public abi::Stream {
  public:
-  explicit Stream(aa_host_stream* host) : host_(host) {}
+  explicit TestStream(aa_host_stream* host) : host_(host) {}
   void copy(const aa_copy& what) override {
     maybe_exhausted();
     std::memcpy(what.destination, what.source, what.size);
@@ -87,7 +87,7 @@ class Stream final : public abi::Stream {
   aa_host_stream* host_;
 };
 
-class Device final : public abi::Device {
+class TestDevice final : public abi::Device {
  public:
   void synchronize() override {}
   void mem_alloc(const aa_alloc& what, aa_allocation& out) override {
@@ -99,18 +99,18 @@ class Device final : public abi::Device {
     std::free(what.pointer);
   }
   std::unique_ptr<abi::Stream> stream_create(const aa_stream_params& params) override {
-    return std::make_unique<Stream>(params.host_stream);
+    return std::make_unique<TestStream>(params.host_stream);
   }
   std::unique_ptr<abi::Event> event_create(const aa_event_params&) override {
     maybe_exhausted();
-    return std::make_unique<Event>();
+    return std::make_unique<TestEvent>();
   }
   bool supports_op(const aa_op_call&) override { return true; }
 };
 
 constexpr aa_option_info options[] = {{"mode", "how it works", "calm"}, {"depth", "how deep it goes", "3"}};
 
-class Driver final : public abi::Driver {
+class TestDriver final : public abi::Driver {
  public:
   static constexpr abi::DriverFacts facts{
       .name = "services.test", .vendor = "tests", .version = "1", .options = options, .option_count = 2};
@@ -120,7 +120,7 @@ class Driver final : public abi::Driver {
   }
   static std::unique_ptr<abi::Driver> initialize(const aa_initialize_params& params) {
     seen.driver = settings(params.options, params.option_count);
-    return std::make_unique<Driver>();
+    return std::make_unique<TestDriver>();
   }
   uint32_t extensions() const override { return abi::ops_extension; }
   int32_t device_count() override { return 2; }
@@ -135,20 +135,20 @@ class Driver final : public abi::Driver {
   std::unique_ptr<abi::Device> device_open(const aa_device_open_params& params) override {
     seen.device = settings(params.options, params.option_count);
     seen.host_device = params.host_device;
-    return std::make_unique<Device>();
+    return std::make_unique<TestDevice>();
   }
   int32_t find_op(const char*) override { return 4; }
 };
 
-class DriverServices : public testing::Test {
+class DriverServices : public ::testing::Test {
  protected:
   DriverServices() { seen = {}; }
   ~DriverServices() override { unsetenv("ANYACCEL_SERVICES_TEST_OPTIONS"); }
 
   static const abi::DriverCalls* table() {
     const aa_host* host = services_for("services");
-    const abi::DriverCalls* made =
-        complete_table(abi::driver_query<Driver>(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host), "services");
+    const abi::DriverCalls* made = complete_table(
+        abi::driver_query<TestDriver>(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host), "services");
     name_services(host, made->name);
     return made;
   }
@@ -264,9 +264,9 @@ TEST_F(DriverServices, TheCacheFolderIsTheDriversOwn) {
 TEST_F(DriverServices, LogLinesCarryTheDriversName) {
   table();
   const aa_host* host = services_for("services");
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   host->log(host, AA_LOG_WARNING, "the fan is loud", 15);
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("services.test: the fan is loud"), std::string::npos);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("services.test: the fan is loud"), std::string::npos);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string contents(const fs::path& file) {
+std::string text_of(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), {}};
 }
@@ -73,9 +73,9 @@ TEST(ReplaceFile, MakesFoldersAndTakesOthersPlace) {
   const fs::path file = folder.path() / "a" / "b" / "file";
   EXPECT_EQ(replace_file(file, "first"), "");
   EXPECT_EQ(replace_file(file, std::string("sec\0nd", 6)), "");
-  EXPECT_EQ(contents(file), std::string("sec\0nd", 6));
+  EXPECT_EQ(text_of(file), std::string("sec\0nd", 6));
   EXPECT_EQ(replace_file(file, ""), "");
-  EXPECT_EQ(contents(file), "");
+  EXPECT_EQ(text_of(file), "");
   const mode_t mask = umask(0);
   umask(mask);
   struct stat facts {};
@@ -91,7 +91,7 @@ TEST(ReplaceFile, LeavesAllAsItWasWhenItFails) {
   const fs::path directory = folder.path() / "directory";
   fs::create_directories(directory / "inner");
   EXPECT_EQ(replace_file(directory, "text"), "Is a directory");
-  EXPECT_EQ(contents(file), "kept");
+  EXPECT_EQ(text_of(file), "kept");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 2) << "something is left";
 }
 
@@ -107,7 +107,7 @@ TEST(ReplaceFile, ReadersNeverSeeAPart) {
     });
   }
   for (int i = 0; i < 100; ++i) {
-    const std::string seen = contents(file);
+    const std::string seen = text_of(file);
     EXPECT_TRUE(seen == texts[0] || seen == texts[1]) << seen.size() << " bytes";
   }
   for (std::thread& writer : writers) writer.join();

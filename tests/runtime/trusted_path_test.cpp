@@ -20,7 +20,7 @@ using State = TrustedPath::State;
 using test::TemporaryFolder;
 using test::Variable;
 
-class TrustedPaths : public testing::Test {
+class TrustedPaths : public ::testing::Test {
  protected:
   TrustedPaths() { umask(022); }
   fs::path folder(const std::string& name, mode_t mode) const {
@@ -161,7 +161,7 @@ TEST_F(TrustedPaths, TheCacheKeepsAwayFromOpenFolders) {
     EXPECT_EQ(info.st_mode & 0777, 0644u) << file;
   }
 
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   chmod(cache.c_str(), 0777);
   EXPECT_FALSE(read_cache_file(cache / "choices.txt", 100));
   EXPECT_EQ(write_cache_file(cache / "choices.txt", "planted"), "") << "it has been said already";
@@ -169,7 +169,7 @@ TEST_F(TrustedPaths, TheCacheKeepsAwayFromOpenFolders) {
   use_kernels(used, made);
   EXPECT_TRUE(made);
   EXPECT_EQ(used, "code");
-  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string said = ::testing::internal::GetCapturedStderr();
   const std::string warning = "nothing is loaded from or kept in the cache folder " + cache.string();
   EXPECT_NE(said.find(warning), std::string::npos) << said;
   EXPECT_EQ(said.find(warning, said.find(warning) + 1), std::string::npos) << "said twice";

@@ -26,7 +26,7 @@ int set(const char* name, void* object, int attribute, T value) {
   return lt(name, object, attribute, static_cast<const void*>(&value), sizeof value);
 }
 
-struct Result {
+struct Product {
   std::uint64_t algo[8];
   std::size_t workspace;
   int state;
@@ -83,18 +83,18 @@ struct Objects {
     }
     return made;
   }
-  int heuristic(Result* results, int wanted, int* count) const {
+  int heuristic(Product* results, int wanted, int* count) const {
     return lt("cublasLtMatmulAlgoGetHeuristic", handle, desc, a, b, d, d, preference, wanted, results, count);
   }
-  Result best() const {
-    Result result{};
+  Product best() const {
+    Product result{};
     int count = 0;
     OK(heuristic(&result, 1, &count));
     CHECK(count == 1);
     return result;
   }
   int multiply(const Call& call, std::uint64_t at, std::uint64_t bt, std::uint64_t ct, std::uint64_t dt,
-               const Result* chosen, std::uint64_t workspace, std::size_t bytes, void* stream) const {
+               const Product* chosen, std::uint64_t workspace, std::size_t bytes, void* stream) const {
     const auto pointer = [](std::uint64_t value) { return reinterpret_cast<void*>(value); };
     return lt("cublasLtMatmul", handle, desc, static_cast<const void*>(&call.alpha), pointer(at), a, pointer(bt), b,
               static_cast<const void*>(&call.beta), pointer(ct), d, pointer(dt), d,
@@ -131,7 +131,7 @@ void check_product(const Call& c, unsigned seed) {
   const std::uint64_t at = upload(a, stream), bt = upload(b, stream), dt = upload(before, stream);
   const std::uint64_t other = upload(before, stream), bias_at = upload(bias, stream), workspace = allocate(1 << 20);
   const Objects objects(c, bias_at);
-  const Result chosen = objects.best();
+  const Product chosen = objects.best();
   OK(objects.multiply(c, at, bt, c.in_place ? dt : other, dt, &chosen, workspace, chosen.workspace, stream));
   const auto after = download<char>(dt, before.size(), stream);
   // fp32 sums of up to 40 products below 4, one rounding to the type of D, and inputs rounded to 11 bits with tf32.
@@ -221,7 +221,7 @@ TEST_F(CublasLtFace, HeuristicsOfferAlgorithmsThatFitTheWorkspace) {
     for (const auto& [bytes, expected] : std::vector<std::pair<std::uint64_t, int>>{{1 << 20, 3}, {40000, 2}, {0, 1}}) {
       c.max_workspace = bytes;
       const Objects objects(c);
-      Result results[8] = {};
+      Product results[8] = {};
       int count = 0;
       OK(objects.heuristic(results, 8, &count));
       CHECK_EQUAL(expected, count);
@@ -249,7 +249,7 @@ TEST_F(CublasLtFace, TypesThatDoNotGoTogether) {
                           {.ab = kBf16, .cd = kF32, .bias = true, .bias_type = kBf16}};
     for (const Call& c : calls) {
       const Objects objects(c, 0x1000);
-      Result result{};
+      Product result{};
       int count = -1;
       CHECK_EQUAL(kUnsupported, objects.heuristic(&result, 1, &count));
       CHECK_EQUAL(0, count);
@@ -261,7 +261,7 @@ TEST_F(CublasLtFace, TypesThatDoNotGoTogether) {
 
 TEST_F(CublasLtFace, MistakesAreRefused) {
   const Call c{.m = 8, .n = 8, .k = 8};
-  const auto with = [&](const std::function<void(const Objects&, const Result&, std::uint64_t, void*)>& body) {
+  const auto with = [&](const std::function<void(const Objects&, const Product&, std::uint64_t, void*)>& body) {
     return kinds(run([&] {
       const Device device;
       void* stream = make_stream();
@@ -271,50 +271,50 @@ TEST_F(CublasLtFace, MistakesAreRefused) {
     }));
   };
   // The same memory serves as every matrix: nothing runs.
-  EXPECT_EQ(with([&](const Objects& o, const Result& best, std::uint64_t m, void* stream) {
+  EXPECT_EQ(with([&](const Objects& o, const Product& best, std::uint64_t m, void* stream) {
               CHECK_EQUAL(kInvalid, o.multiply(c, 0, m, m, m, &best, m, best.workspace, stream));
             }),
             "bad-argument");
-  EXPECT_EQ(with([&](const Objects& o, const Result& best, std::uint64_t m, void* stream) {
+  EXPECT_EQ(with([&](const Objects& o, const Product& best, std::uint64_t m, void* stream) {
               CHECK_EQUAL(kInvalid, o.multiply(c, m + 4, m, m, m, &best, m, best.workspace, stream));
             }),
             "bad-argument");
-  EXPECT_EQ(with([&](const Objects& o, const Result& best, std::uint64_t m, void* stream) {
+  EXPECT_EQ(with([&](const Objects& o, const Product& best, std::uint64_t m, void* stream) {
               CHECK_EQUAL(kInvalid, o.multiply(c, m, m, m, m, &best, m, best.workspace - 1, stream));
             }),
             "bad-argument");
-  EXPECT_EQ(with([&](const Objects& o, const Result& best, std::uint64_t m, void* stream) {
+  EXPECT_EQ(with([&](const Objects& o, const Product& best, std::uint64_t m, void* stream) {
               CHECK_EQUAL(kInvalid, o.multiply(c, m, m, m, m, &best, m + 8, best.workspace, stream));
             }),
             "bad-argument");
   // An algorithm of another problem, and one that was made up.
-  EXPECT_EQ(with([&](const Objects&, const Result& best, std::uint64_t m, void* stream) {
+  EXPECT_EQ(with([&](const Objects&, const Product& best, std::uint64_t m, void* stream) {
               Call other = c;
               other.n = 9;
               const Objects larger(other);
               CHECK_EQUAL(kInvalid, larger.multiply(other, m, m, m, m, &best, m, best.workspace, stream));
             }),
             "bad-argument");
-  EXPECT_EQ(with([&](const Objects& o, Result best, std::uint64_t m, void* stream) {
+  EXPECT_EQ(with([&](const Objects& o, Product best, std::uint64_t m, void* stream) {
               best.algo[0] = 0;
               CHECK_EQUAL(kInvalid, o.multiply(c, m, m, m, m, &best, m, best.workspace, stream));
             }),
             "bad-argument");
   // Handles: destroyed, of another kind.
-  EXPECT_EQ(with([&](const Objects& o, const Result&, std::uint64_t, void*) {
+  EXPECT_EQ(with([&](const Objects& o, const Product&, std::uint64_t, void*) {
               OK(lt("cublasLtMatrixLayoutDestroy", o.a));
               CHECK_EQUAL(kInvalid, lt("cublasLtMatrixLayoutDestroy", o.a));
               CHECK_EQUAL(kInvalid, lt("cublasLtMatmulDescDestroy", o.b));
             }),
             "bad-handle,bad-handle");
-  EXPECT_EQ(with([&](const Objects& o, const Result&, std::uint64_t, void*) {
+  EXPECT_EQ(with([&](const Objects& o, const Product&, std::uint64_t, void*) {
               CHECK_EQUAL(kInvalid, set("cublasLtMatmulDescSetAttribute", o.desc, 3, std::int64_t{1}));
               CHECK_EQUAL(kInvalid, set("cublasLtMatmulDescSetAttribute", o.desc, 99, std::int32_t{1}));
             }),
             "bad-argument,bad-argument");
   // A leading dimension below the rows; inner dimensions that differ.
-  EXPECT_EQ(with([&](Objects o, const Result&, std::uint64_t, void*) {
-              Result result{};
+  EXPECT_EQ(with([&](Objects o, const Product&, std::uint64_t, void*) {
+              Product result{};
               int count = 0;
               void* const good = o.a;
               for (void* bad : {Objects::layout(kF32, 8, 8, 7), Objects::layout(kF32, 8, 9, 8)}) {
@@ -340,7 +340,7 @@ TEST_F(CublasLtFace, NeedsTheContextItWasMadeFor) {
               const Call c{};
               const Objects objects(c);
               second.make_current();
-              Result result{};
+              Product result{};
               int count = 0;
               CHECK_EQUAL(kInvalid, objects.heuristic(&result, 1, &count));
             })),
@@ -395,7 +395,7 @@ TEST_F(CublasLtFace, RacesAreFound) {
               const Device device;
               void *first = make_stream(), *second = make_stream();
               const Objects objects(c);
-              const Result best = objects.best();
+              const Product best = objects.best();
               CHECK(best.workspace > 0);
               const auto ones = upload(std::vector<float>(64, 1), first);
               const std::uint64_t workspace = allocate(best.workspace), x = allocate(256), y = allocate(256);
@@ -413,7 +413,7 @@ TEST_F(CublasLtFace, CapturedProductsRunAgain) {
     void *stream = make_stream(), *graph = nullptr, *exec = nullptr;
     const Call c{.m = 8, .n = 8, .k = 8};
     const Objects objects(c);
-    const Result best = objects.best();
+    const Product best = objects.best();
     const auto x = upload(std::vector<float>(64, 1), stream), y = upload(std::vector<float>(64, 0.125F), stream);
     const std::uint64_t workspace = allocate(best.workspace);
     OK(cu("cuStreamBeginCapture_v2", stream, 1));

@@ -20,6 +20,7 @@
 
 #include "accelerators/cuda/platform/gpu_api.h"
 #include "base/files.h"
+#include "tests/simulators/check.h"
 
 namespace cuda_face {
 
@@ -40,13 +41,6 @@ using namespace anyaccel::cuda;  // NOLINT: the table's types
       std::fprintf(stderr, "line %d: %s: %d, not %d\n", __LINE__, #call, cu_result, int{expected}); \
       std::_Exit(92);                                                                               \
     }                                                                                               \
-  } while (0)
-#define CHECK(condition)                                                   \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
-      std::fprintf(stderr, "line %d: not so: %s\n", __LINE__, #condition); \
-      std::_Exit(93);                                                      \
-    }                                                                      \
   } while (0)
 
 inline void* library() {
@@ -163,7 +157,7 @@ class Gate {
 
 using Environment = std::vector<std::pair<const char*, const char*>>;
 
-class CudaFace : public testing::Test {
+class CudaFace : public ::testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "fast"); }
 
@@ -176,7 +170,7 @@ class CudaFace : public testing::Test {
           program();
           std::exit(0);
         },
-        testing::ExitedWithCode(0), "");
+        ::testing::ExitedWithCode(0), "");
     std::ifstream file(report_);
     return nlohmann::json::parse(file, nullptr, false);
   }

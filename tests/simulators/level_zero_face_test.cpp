@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "tests/simulators/check.h"
 
 namespace {
 
@@ -42,13 +43,6 @@ Function* ze(Function*, const char* name) {
       std::fprintf(stderr, "line %d: %s: 0x%x\n", __LINE__, #call, unsigned(result)); \
       std::_Exit(91);                                                                 \
     }                                                                                 \
-  } while (0)
-#define CHECK(condition)                                                   \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
-      std::fprintf(stderr, "line %d: not so: %s\n", __LINE__, #condition); \
-      std::_Exit(92);                                                      \
-    }                                                                      \
   } while (0)
 
 // A SPIR-V module of kernels without bodies: name, number of parameters, group size.
@@ -170,7 +164,7 @@ struct Program {
   }
 };
 
-class LevelZeroFace : public testing::Test {
+class LevelZeroFace : public ::testing::Test {
  protected:
   void SetUp() override {
     if (loader() == nullptr) GTEST_SKIP() << "libze_loader.so.1 (Debian package libze1) is not installed";
@@ -192,7 +186,7 @@ class LevelZeroFace : public testing::Test {
           program();
           std::exit(0);
         },
-        testing::ExitedWithCode(0), "");
+        ::testing::ExitedWithCode(0), "");
     std::ifstream file(report_);
     return nlohmann::json::parse(file, nullptr, false);
   }
@@ -209,7 +203,7 @@ class LevelZeroFace : public testing::Test {
 };
 
 // Copy in, kernel, copy out; then a regular list that does the same, executed twice; everything destroyed.
-void well_behaved() {
+void well_behaved_program() {
   Program p;
   std::vector<float> x(1000), y(1000), z(1000);
   std::iota(x.begin(), x.end(), 1.0f);
@@ -263,7 +257,7 @@ void well_behaved() {
 
 TEST_F(LevelZeroFace, AWellBehavedProgramLeavesACleanReport) {
   for (const char* seed : {"0", "1", "2"}) {
-    const auto report = run(well_behaved, {{"SIM_SEED", seed}});
+    const auto report = run(well_behaved_program, {{"SIM_SEED", seed}});
     EXPECT_EQ(report.at("violations"), nlohmann::json::array()) << "seed " << seed;
     EXPECT_EQ(report.at("leaks"), nlohmann::json::array()) << "seed " << seed;
     EXPECT_EQ(report.at("calls").at("zeCommandListAppendMemoryCopy"), 4);
@@ -272,7 +266,7 @@ TEST_F(LevelZeroFace, AWellBehavedProgramLeavesACleanReport) {
 }
 
 TEST_F(LevelZeroFace, TheLoaderMayWrapHandles) {
-  const auto report = run(well_behaved, {{"ZE_ENABLE_LOADER_INTERCEPT", "1"}}, false);
+  const auto report = run(well_behaved_program, {{"ZE_ENABLE_LOADER_INTERCEPT", "1"}}, false);
   EXPECT_EQ(kinds(report), "");
 }
 

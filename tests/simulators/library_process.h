@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "tests/simulators/check.h"
 
 namespace sim_test {
 
@@ -44,13 +45,6 @@ int cu(const char* name, Args... args) {
   return call("libcuda.so.1", name, args...);
 }
 
-#define CHECK(condition)                                                   \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
-      std::fprintf(stderr, "line %d: not so: %s\n", __LINE__, #condition); \
-      std::_Exit(92);                                                      \
-    }                                                                      \
-  } while (0)
 #define CHECK_EQUAL(expected, expression)                                                              \
   do {                                                                                                 \
     const long long want = static_cast<long long>(expected), got = static_cast<long long>(expression); \
@@ -105,7 +99,7 @@ std::vector<T> download(std::uint64_t pointer, std::size_t count, void* stream) 
   return values;
 }
 
-class LibraryProcess : public testing::Test {
+class LibraryProcess : public ::testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "fast"); }
 
@@ -118,7 +112,7 @@ class LibraryProcess : public testing::Test {
           program();
           std::exit(0);
         },
-        testing::ExitedWithCode(0), "");
+        ::testing::ExitedWithCode(0), "");
     std::ifstream file(report_);
     return nlohmann::json::parse(file, nullptr, false);
   }

@@ -13,7 +13,7 @@ using test::OpenedDevice;
 using test::probe;
 using test::xpu_table;
 
-class LevelZero : public testing::Test {
+class LevelZero : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const std::string missing = test::level_zero_missing(); !missing.empty()) GTEST_SKIP() << missing;

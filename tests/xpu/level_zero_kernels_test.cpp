@@ -115,7 +115,7 @@ TEST(SpirvCompiler, AFolderThatCannotBeWrittenIsNamed) {
 
 // ---- kernels ---------------------------------------------------------------------------------------------------------
 
-class LevelZeroKernels : public testing::Test {
+class LevelZeroKernels : public ::testing::Test {
  protected:
   void SetUp() override {
     SKIP_WITHOUT_COMPILERS();

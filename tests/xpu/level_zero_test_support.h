@@ -40,7 +40,7 @@ inline std::string level_zero_missing() {
 
 // Failed expectations of the running test so far.
 inline int failures() {
-  const testing::TestResult& result = *testing::UnitTest::GetInstance()->current_test_info()->result();
+  const ::testing::TestResult& result = *::testing::UnitTest::GetInstance()->current_test_info()->result();
   int count = 0;
   for (int i = 0; i < result.total_part_count(); ++i) count += result.GetTestPartResult(i).failed();
   return count;

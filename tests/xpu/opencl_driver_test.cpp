@@ -67,7 +67,7 @@ void spin(__global int* y, int rounds) {
 }
 )";
 
-class OpenCl : public testing::Test {
+class OpenCl : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     try {
@@ -108,8 +108,6 @@ int seeds() {
   const char* text = std::getenv("ANYACCEL_TEST_SEEDS");
   return text ? std::max(1, std::atoi(text)) : 3;
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST_F(OpenCl, BarriersAndLocalMemory) {
   const Stream stream(device());
@@ -234,14 +232,14 @@ TEST_F(OpenCl, OneKernelOnManyThreads) {
 // ---- compiling and images --------------------------------------------------------------------------------------------
 
 TEST_F(OpenCl, CompileErrorsShowTheLog) {
-  testing::internal::CaptureStderr();  // PoCL prints there, too
+  ::testing::internal::CaptureStderr();  // PoCL prints there, too
   std::string log;
   try {
     opened_->compile("__kernel void f(__global float* x) { x[0] = no_such_thing; }");
   } catch (const Error& error) {
     log = error.what();
   }
-  testing::internal::GetCapturedStderr();
+  ::testing::internal::GetCapturedStderr();
   EXPECT_TRUE(contains(log, "no_such_thing")) << log;
 }
 

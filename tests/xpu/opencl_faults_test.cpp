@@ -12,7 +12,7 @@ namespace {
 constexpr int32_t out_of_resources = -5;
 constexpr int32_t device_not_available = -2;
 
-class OpenClFaults : public testing::Test {
+class OpenClFaults : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = std::make_unique<IcdFolder>(std::vector<std::string>{fake_library()});
@@ -40,8 +40,6 @@ class OpenClFaults : public testing::Test {
   static inline std::unique_ptr<Opened> opened_;
   static inline void (*fail_)(int32_t) = nullptr;
 };
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 aa_status* copy(aa_stream* stream, const Array<int32_t>& destination, const std::vector<int32_t>& values) {
   return table().copy_async(stream, destination.data(), values.data(), destination.bytes(), AA_COPY_HOST_TO_DEVICE);

@@ -83,8 +83,6 @@ Environment fake(const IcdFolder& folder, const std::string& words) {
 }
 
 bool starts(const std::string& text, const std::string& beginning) { return text.starts_with(beginning); }
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 // Why PoCL cannot be tested here; empty when it can.
 std::string without_pocl() {
   const std::string text = in_child(cpu, open_text);

@@ -50,6 +50,8 @@ inline Error error_of(aa_status* status) {
   return Error(AA_OK, "no error");
 }
 
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
 inline aa_probe probed() {
   aa_probe probe{};
   probe.struct_size = sizeof(probe);

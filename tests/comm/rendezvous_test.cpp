@@ -240,7 +240,6 @@ TEST(Rendezvous, ANewcomerDoesNotDisturbACompleteJob) {
 // A rank that ends while others still wait for one more.
 TEST(Rendezvous, ARankThatEndsBeforeAllHaveCome) {
   const int port = free_port();
-  std::atomic<bool> joined{false};
   std::string error;
   std::thread first([&] {
     try {

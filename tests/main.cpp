@@ -42,8 +42,8 @@ bool any_matches(const std::string& patterns, const std::string& name) {
   return false;
 }
 
-// Narrows googletest's filter to the tests of the file called `stem`.cpp, if this program holds one.
-void select_file(const testing::UnitTest& tests, const std::string& stem) {
+// Narrows googletest's filter to the tests of the file called `stem`.cpp. Returns whether this program holds one.
+bool select_file(const testing::UnitTest& tests, const std::string& stem) {
   const std::string filter = testing::GTEST_FLAG(filter);
   const size_t dash = filter.find('-');
   const std::string positive = dash == 0 ? "*" : filter.substr(0, dash);
@@ -61,6 +61,7 @@ void select_file(const testing::UnitTest& tests, const std::string& stem) {
     }
   }
   if (found) testing::GTEST_FLAG(filter) = selected.empty() ? "-*" : selected;
+  return found;
 }
 
 }  // namespace
@@ -68,7 +69,12 @@ void select_file(const testing::UnitTest& tests, const std::string& stem) {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   testing::UnitTest& tests = *testing::UnitTest::GetInstance();
-  select_file(tests, std::filesystem::path(argv[0]).filename());
+  const std::string name = std::filesystem::path(argv[0]).filename();
+  if (!select_file(tests, name) && name.ends_with("_test")) {
+    std::fprintf(stderr, "%s holds no tests of a file called %s.cpp; build again so that stale links go\n", argv[0],
+                 name.c_str());
+    return 1;
+  }
   tests.listeners().Append(new SkipReport);  // owned by googletest
   const int result = RUN_ALL_TESTS();
   const bool only_skipped = tests.skipped_test_count() > 0 && tests.skipped_test_count() == tests.test_to_run_count();

@@ -143,7 +143,7 @@ TEST_F(DriverOpBuilders, AReadyLibraryGoesBeforeTheSources) {
   const auto builder = accelerator->create_op_builder("NumberBuilder");
   EXPECT_TRUE(builder->is_built());
   EXPECT_EQ(number_of(*builder), 7);
-  EXPECT_EQ(builder->jit_load() != nullptr, true);
+  EXPECT_TRUE(builder->jit_load());
   std::string reason;
   const auto missing = accelerator->create_op_builder("OnlyBuilder");
   EXPECT_FALSE(missing->is_compatible(&reason));

@@ -39,8 +39,8 @@ typedef struct aa_lazy_table {
 
   /* T N S. Submits what is enqueued so far on the stream; does not wait for it. since 2.0 */
   AA_CALL(flush, aa_stream* stream);
-  /* One pass of a program that repeats itself (a decode step), in which one thread enqueues. Steps do not nest: step_begin in one,
-   * and step_end outside of one, are AA_FAILED_PRECONDITION. step_end is marked S and flushes. since 2.0 */
+  /* One pass of a program that repeats itself (a decode step), enqueued by one thread; a flush splits it. Steps do not nest:
+   * step_begin in one, and step_end outside of one, are AA_FAILED_PRECONDITION. step_end is marked S and flushes. since 2.0 */
   AA_CALL(step_begin, aa_stream* stream, const aa_step* step);
   AA_CALL(step_end, aa_stream* stream);
 } aa_lazy_table;

@@ -64,9 +64,9 @@ ScopeGuard DriverAccelerator::step(uint64_t key) {
   auto params = abi::sized<aa_step>();
   params.key = key;
   stream.context().check(lazy->step_begin(stream.stream(), &params), "step_begin");
-  return ScopeGuard([lazy, current](bool) {
+  return ScopeGuard([current](bool) {
     const auto& began = static_cast<const StreamImpl&>(*current.state());
-    began.context().check(lazy->step_end(began.stream()), "step_end");
+    began.context().check(began.context().instance->lazy->step_end(began.stream()), "step_end");
   });
 }
 

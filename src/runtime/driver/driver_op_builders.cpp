@@ -68,6 +68,7 @@ const DriverOpBuilder* DriverBuilds::find(std::string_view builder_name) const n
 
 DriverBuilds read_driver_builds(const abi::DriverCalls& driver, const std::string& origin) {
   DriverBuilds builds;
+  if (!driver.op_builders && !driver.toolchain) return builds;
   fs::path home = install_kernels_dir();
   if (origin != "built in") {
     std::error_code error;

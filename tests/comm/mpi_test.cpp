@@ -233,10 +233,11 @@ TEST_P(Mpi, ExitsReachTheLauncher) {
     while (true) pause();  // until the launcher ends it
   }
   const ProcessResult result = launch(2, GetParam(), GetParam());
-  if (std::string(GetParam()) == "mpich" && result.exit_code == 1) {
-    // MPICH's Hydra notes an exit status of 1 for a process whose connection closes before it has been waited for, and may
-    // keep it: its mpirun then says that the process was ended by signal 1.
-    EXPECT_NE(result.output.find("EXIT CODE: 1"), std::string::npos) << result.output;
+  if (std::string(GetParam()) == "mpich" && result.exit_code != 3) {
+    // MPICH's Hydra keeps a status of its own for a rank whose connection closes before the rank has been waited for, or takes
+    // that of the rank it then kills: its mpirun answers 1 or 9 at times. timeout's 124 and 137 would be a job that stays.
+    EXPECT_TRUE(result.exit_code == 1 || result.exit_code == 9) << result.exit_code << result.output;
+    EXPECT_NE(result.output.find("BAD TERMINATION"), std::string::npos) << result.output;
     return;
   }
   EXPECT_EQ(result.exit_code, 3) << result.output;

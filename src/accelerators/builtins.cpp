@@ -6,6 +6,7 @@
 #include "accelerators/cpu/memory.h"
 #include "accelerators/cuda/compile/nvcc.h"
 #include "accelerators/cuda/cuda_driver.h"
+#include "accelerators/npu/npu_driver.h"
 #include "accelerators/null/null_driver.h"
 #include "accelerators/xpu/xpu_driver.h"
 #include "anyaccel/log.h"
@@ -28,7 +29,7 @@ namespace anyaccel {
 std::span<const BuiltinDriver> builtin_drivers() {
   static constexpr BuiltinDriver drivers[] = {
       {"xpu", anyaccel_xpu_driver_query, 90, "cuda", true, "an Intel GPU driver (Level Zero or OpenCL)"},
-      {"npu", nullptr, 80, nullptr, true, ""},
+      {"npu", anyaccel_npu_driver_query, 80, nullptr, true, "CANN (libascendcl.so)"},
       {"sdaa", nullptr, 70, nullptr, true, ""},
       {"mps", nullptr, 60, nullptr, true, ""},
       {"hpu", nullptr, 50, nullptr, true, ""},
@@ -95,6 +96,7 @@ std::span<const EnvironmentVariable> environment_variables() {
       {"ANYACCEL_LAUNCH_JOB", nullptr},
       {"ANYACCEL_LAYERS", check_layers_variable},
       {"ANYACCEL_LOG", [] { log_level(); }},
+      {"ANYACCEL_NPU_LIBRARY_PATH", nullptr},
       {"ANYACCEL_OPENCL_DEVICE_TYPE",
        [] {
          check_choice("ANYACCEL_OPENCL_DEVICE_TYPE", {"gpu", "cpu"});

@@ -104,7 +104,7 @@ TEST_F(Detection, NamesAreCaseSensitive) {
 
 // The first words are DeepSpeed's; what it would install helps nobody here.
 TEST_F(Detection, NamesWithoutADriverSayThatThisBuildHasNone) {
-  for (const std::string name : {"npu", "hpu", "mlu", "sdaa", "mps"}) {
+  for (const std::string name : {"hpu", "mlu", "sdaa", "mps"}) {
     setenv("DS_ACCELERATOR", name.c_str(), 1);
     const std::string message = message_of([] { get_accelerator(); });
     std::string upper = name;
@@ -120,7 +120,7 @@ TEST_F(Detection, NamesWithoutADriverSayThatThisBuildHasNone) {
       EXPECT_EQ(message.find(vendor), std::string::npos) << message;
     }
   }
-  EXPECT_EQ(message_of([] { make_accelerator("npu"); }).rfind("NPU_Accelerator requires ", 0), 0u);
+  EXPECT_EQ(message_of([] { make_accelerator("hpu"); }).rfind("HPU_Accelerator requires ", 0), 0u);
 }
 
 TEST_F(Detection, NamesWithADriverSayWhatTheMachineLacks) {
@@ -132,7 +132,8 @@ TEST_F(Detection, NamesWithADriverSayWhatTheMachineLacks) {
        "XPU_Accelerator requires an Intel GPU driver (Level Zero or OpenCL): DS_ACCELERATOR asks for \"xpu\", which is "
        "absent on this machine: "},
       {"cuda",
-       "CUDA_Accelerator requires an NVIDIA driver (libcuda.so.1), or ROCm: DS_ACCELERATOR asks for \"cuda\", "}};
+       "CUDA_Accelerator requires an NVIDIA driver (libcuda.so.1), or ROCm: DS_ACCELERATOR asks for \"cuda\", "},
+      {"npu", "NPU_Accelerator requires CANN (libascendcl.so): DS_ACCELERATOR asks for \"npu\", "}};
   for (const auto& c : cases) {
     setenv("DS_ACCELERATOR", c.name, 1);
     const std::string message = message_of([] { get_accelerator(); });

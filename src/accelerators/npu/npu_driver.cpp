@@ -1,0 +1,376 @@
+// The npu accelerator: Huawei Ascend by CANN's runtime. What it shares with other vendors is in queue_runtime; here are the
+// probe, the facts of its devices, and its functions.
+//
+// Which devices there are, and their numbers, is the runtime's matter: it reads ASCEND_RT_VISIBLE_DEVICES itself.
+#include "accelerators/npu/npu_driver.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+
+#include "accelerators/npu/npu_api.h"
+#include "accelerators/queue_runtime/device.h"
+#include "accelerators/queue_runtime/library.h"
+
+namespace anyaccel::npu {
+namespace {
+
+using queue_runtime::Answer;
+using queue_runtime::DeviceFacts;
+using queue_runtime::variable;
+
+constexpr const char* visible_variable = "ASCEND_RT_VISIBLE_DEVICES";
+constexpr int32_t dlpack_extension = 12;  // kDLExtDev: DLPack has no number for these devices
+constexpr int memory_alignment = 64;      // bytes, of aclrtMalloc
+
+const queue_runtime::LibrarySearch& search() {
+  static const queue_runtime::LibrarySearch where{"ANYACCEL_NPU_LIBRARY_PATH",
+                                                  {"ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"},
+                                                  "/usr/local/Ascend/ascend-toolkit/latest",
+                                                  "devlib"};
+  return where;
+}
+
+// ---- finding the runtime ---------------------------------------------------------------------------------------------
+
+struct AclLibrary {
+  Api api;
+  queue_runtime::OpenedLibrary opened;
+  std::string missing;  // the first required function that is not there
+};
+
+const AclLibrary& library() {
+  static const AclLibrary& loaded = *[] {
+    auto* result = new AclLibrary;
+    result->opened = queue_runtime::open_library(search(), {"libascendcl.so"});
+    if (!result->opened.handle) return result;
+    queue_runtime::Binder binder(result->opened.handle);
+#define ANYACCEL_BIND(name, result_type, parameters) binder.required(result->api.name, #name);
+    ANYACCEL_NPU_FUNCTIONS(ANYACCEL_BIND)
+#undef ANYACCEL_BIND
+#define ANYACCEL_BIND(name, result_type, parameters) binder.optional(result->api.name, #name);
+    ANYACCEL_NPU_OPTIONAL_FUNCTIONS(ANYACCEL_BIND)
+#undef ANYACCEL_BIND
+    result->missing = binder.missing();
+    return result;
+  }();
+  return loaded;
+}
+
+// "8.0.RC2" of a file like ascend_toolkit_install.info in the installation; empty when there is none.
+std::string cann_version() {
+  for (const char* home : search().home_variables) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(variable(home), error)) {
+      const std::string name = entry.path().filename().string();
+      if (!name.starts_with("ascend_") || !name.ends_with("_install.info")) continue;
+      std::ifstream file(entry.path());
+      for (std::string line; std::getline(file, line);) {
+        if (line.starts_with("version=")) return line.substr(8);
+      }
+    }
+  }
+  return {};
+}
+
+// "/dev/davinci0", ...; davinci_manager and the like are no devices.
+std::vector<std::string> device_nodes() {
+  std::vector<std::string> nodes;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev", error)) {
+    const std::string name = entry.path().filename().string();
+    constexpr std::string_view prefix = "davinci";
+    if (name.size() > prefix.size() && name.starts_with(prefix) &&
+        std::all_of(name.begin() + prefix.size(), name.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+      nodes.push_back(entry.path());
+    }
+  }
+  return nodes;
+}
+
+std::string result_text(const Api& api, AclError result) {
+  struct Name {
+    AclError result;
+    const char* name;
+  };
+  static constexpr Name names[] = {
+      {100000, "ACL_ERROR_INVALID_PARAM"},
+      {100001, "ACL_ERROR_UNINITIALIZE"},
+      {100002, "ACL_ERROR_REPEAT_INITIALIZE"},
+      {100039, "ACL_ERROR_COMPILING_STUB_MODE"},
+      {107000, "ACL_ERROR_RT_PARAM_INVALID"},
+      {107001, "ACL_ERROR_RT_INVALID_DEVICEID"},
+      {107002, "ACL_ERROR_RT_CONTEXT_NULL"},
+      {107003, "ACL_ERROR_RT_STREAM_CONTEXT"},
+      {107006, "ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID"},
+      {107017, "ACL_ERROR_RT_INVALID_HANDLE"},
+      {107019, "ACL_ERROR_WAIT_TIMEOUT"},
+      {107022, "ACL_ERROR_RT_DEVICE_TASK_ABORT"},
+      {207000, "ACL_ERROR_RT_FEATURE_NOT_SUPPORT"},
+      {207001, "ACL_ERROR_RT_MEMORY_ALLOCATION"},
+      {207007, "ACL_ERROR_RT_NO_EVENT_RESOURCE"},
+      {207008, "ACL_ERROR_RT_NO_STREAM_RESOURCE"},
+      {207018, "ACL_ERROR_RT_DEVICE_OOM"},
+      {507014, "ACL_ERROR_RT_AICORE_TIMEOUT"},
+      {507015, "ACL_ERROR_RT_AICORE_EXCEPTION"},
+      {507053, "ACL_ERROR_RT_DEVICE_MEM_ERROR"},
+      {507899, "ACL_ERROR_RT_DRV_INTERNAL_ERROR"},
+  };
+  const auto* known = std::find_if(std::begin(names), std::end(names), [=](auto& row) { return row.result == result; });
+  std::string text = known != std::end(names) ? known->name : "error";
+  text += " (" + std::to_string(result) + ")";
+  // Several lines, with where and when; consumed by being read.
+  const char* said = api.aclGetRecentErrMsg ? api.aclGetRecentErrMsg() : nullptr;
+  if (said && *said) {
+    std::string words = said;
+    std::replace(words.begin(), words.end(), '\n', ' ');
+    text += ": " + words.substr(0, 400);
+  }
+  return text;
+}
+
+// The process that called aclInit; null before.
+std::atomic<const queue_runtime::StartedProcess*> started{nullptr};
+
+struct Discovery {
+  aa_probe_state state;
+  std::string reason;
+  uint32_t device_count = 0;
+};
+
+std::string visible_text() {
+  const char* visible = std::getenv(visible_variable);
+  return visible ? std::string("; ") + visible_variable + " is \"" + visible + "\"" : std::string();
+}
+
+// Asks the runtime, which has not been started, for its devices. That this starts no threads is not written down anywhere.
+Discovery discover() {
+  const auto unusable = [](std::string reason) { return Discovery{AA_PROBE_UNUSABLE, std::move(reason)}; };
+  const std::vector<std::string> nodes = device_nodes();
+  if (nodes.empty() && variable(search().path_variable).empty()) {
+    return {AA_PROBE_ABSENT,
+            std::string("no Ascend NPU (looked for /dev/davinci0 and on; ") + search().path_variable + " is not set)"};
+  }
+  const queue_runtime::StartedProcess* process = started.load(std::memory_order_acquire);
+  if (process && process->is_forked_child()) {
+    return unusable(
+        "this process was made by fork() after its parent had started CANN, which does not survive that; start "
+        "children "
+        "with exec, or fork before the accelerator is first used");
+  }
+  if (!nodes.empty() && std::none_of(nodes.begin(), nodes.end(),
+                                     [](const std::string& node) { return access(node.c_str(), R_OK | W_OK) == 0; })) {
+    return unusable("this user may not open " + nodes.front() + (nodes.size() > 1 ? " or another device node" : "") +
+                    "; add it to the group of these files (usually HwHiAiUser), and in a container pass them on");
+  }
+  const AclLibrary& found = library();
+  if (!found.opened.handle) {
+    const std::string reason = found.opened.tried + "; install CANN and source its set_env.sh";
+    if (nodes.empty()) return {AA_PROBE_ABSENT, "no CANN: " + reason};
+    return unusable(nodes.front() + " is there, but no CANN: " + reason);
+  }
+  const std::string version = cann_version();
+  const std::string cann = "CANN" + (version.empty() ? "" : " " + version) + " (" + found.opened.path + ")";
+  if (!found.missing.empty()) {
+    return unusable(cann + " lacks the function " + found.missing + "; install CANN 8.0 or later");
+  }
+  uint32_t count = 0;
+  const AclError result = found.api.aclrtGetDeviceCount(&count);
+  if (result == stub_mode) {
+    return unusable(found.opened.path +
+                    " is CANN's library for linking, which does nothing; put the runtime's lib64 before devlib in "
+                    "LD_LIBRARY_PATH");
+  }
+  if (result != 0) {
+    return unusable(cann + " is there, but aclrtGetDeviceCount gives " + result_text(found.api, result) +
+                    visible_text() + "; see npu-smi info, and that the driver's lib64 is in LD_LIBRARY_PATH");
+  }
+  if (count == 0) return unusable(cann + " is there, but lists no device" + visible_text() + "; see npu-smi info");
+  return {AA_PROBE_USABLE, std::to_string(count) + " device(s), " + cann, count};
+}
+
+// ---- the runtime's functions -----------------------------------------------------------------------------------------
+
+class AclRuntime final : public queue_runtime::Vendor {
+ public:
+  explicit AclRuntime(const Api& api) : api_(api) {}
+
+  const char* accelerator() const override { return "npu"; }
+  const char* vendor_name() const override { return "Huawei"; }
+  std::string text(int result) override { return result_text(api_, result); }
+  aa_code code(int result) const override;
+  bool is_wrong_device(int result) const override { return result == 107002 || result == 107003; }
+
+  Answer set_device(int ordinal) override { return {api_.aclrtSetDevice(ordinal), "aclrtSetDevice"}; }
+  Answer get_device(int& ordinal) override { return {api_.aclrtGetDevice(&ordinal), "aclrtGetDevice"}; }
+  Answer release_device(int ordinal) override { return {api_.aclrtResetDevice(ordinal), "aclrtResetDevice"}; }
+  Answer memory_info(size_t& free, size_t& total) override {
+    const AclError result = api_.aclrtGetMemInfo(memory_hbm, &free, &total);
+    if (result == 0 && total != 0) return {};
+    return {api_.aclrtGetMemInfo(memory_ddr, &free, &total), "aclrtGetMemInfo"};  // devices without HBM
+  }
+
+  Answer allocate(void*& pointer, size_t size) override {
+    return {api_.aclrtMalloc(&pointer, size, malloc_huge_first), "aclrtMalloc"};
+  }
+  Answer free(void* pointer) override { return {api_.aclrtFree(pointer), "aclrtFree"}; }
+  Answer allocate_pinned(void*& pointer, size_t size) override {
+    return {api_.aclrtMallocHost(&pointer, size), "aclrtMallocHost"};
+  }
+  Answer free_pinned(void* pointer) override { return {api_.aclrtFreeHost(pointer), "aclrtFreeHost"}; }
+  Answer copy_async(void* to, const void* from, size_t size, int32_t direction, void* stream) override {
+    return {api_.aclrtMemcpyAsync(to, size, from, size, memcpy_kinds[direction], stream), "aclrtMemcpyAsync"};
+  }
+  Answer fill_async(void* to, unsigned char value, size_t size, void* stream) override {
+    return {api_.aclrtMemsetAsync(to, size, value, size, stream), "aclrtMemsetAsync"};
+  }
+
+  // All streams have the highest priority, 0, which is what the runtime gives where nothing is asked for.
+  Answer stream_create(void*& stream, int32_t) override {
+    return {api_.aclrtCreateStreamWithConfig(&stream, 0, stream_fast_launch | stream_fast_sync),
+            "aclrtCreateStreamWithConfig"};
+  }
+  Answer stream_destroy(void* stream) override { return {api_.aclrtDestroyStream(stream), "aclrtDestroyStream"}; }
+  Answer stream_query(void* stream, bool& done) override {
+    int32_t status = stream_complete;
+    const Answer answer{api_.aclrtStreamQuery(stream, &status), "aclrtStreamQuery"};
+    done = status == stream_complete;
+    return answer;
+  }
+  Answer stream_synchronize(void* stream) override {
+    return {api_.aclrtSynchronizeStream(stream), "aclrtSynchronizeStream"};
+  }
+  Answer stream_wait(void* stream, void* event) override {
+    return {api_.aclrtStreamWaitEvent(stream, event), "aclrtStreamWaitEvent"};
+  }
+  bool has_host_call() const override { return api_.aclrtLaunchHostFunc != nullptr; }
+  Answer host_call(void* stream, void (*function)(void* user), void* user) override {
+    return {api_.aclrtLaunchHostFunc(stream, function, user), "aclrtLaunchHostFunc"};
+  }
+
+  Answer event_create(void*& event, bool timed) override {
+    return {api_.aclrtCreateEventExWithFlag(&event, event_sync | event_progress | (timed ? event_time_line : 0)),
+            "aclrtCreateEventExWithFlag"};
+  }
+  Answer event_destroy(void* event) override { return {api_.aclrtDestroyEvent(event), "aclrtDestroyEvent"}; }
+  Answer event_record(void* event, void* stream) override {
+    return {api_.aclrtRecordEvent(event, stream), "aclrtRecordEvent"};
+  }
+  Answer event_query(void* event, bool& done) override {
+    int32_t status = 0;
+    const Answer answer{api_.aclrtQueryEventStatus(event, &status), "aclrtQueryEventStatus"};
+    done = status == event_complete;
+    return answer;
+  }
+  Answer event_synchronize(void* event) override {
+    return {api_.aclrtSynchronizeEvent(event), "aclrtSynchronizeEvent"};
+  }
+  Answer event_elapsed(float& milliseconds, void* start, void* end) override {
+    return {api_.aclrtEventElapsedTime(&milliseconds, start, end), "aclrtEventElapsedTime"};
+  }
+
+ private:
+  const Api& api_;
+};
+
+aa_code AclRuntime::code(int result) const {
+  switch (result) {
+    case 200000:  // ACL_ERROR_BAD_ALLOC
+    case 207001:
+    case 207007:
+    case 207008:
+    case 207018: return AA_RESOURCE_EXHAUSTED;
+    case 100001:
+    case 100039: return AA_UNAVAILABLE;
+    case 207000: return AA_UNIMPLEMENTED;
+    case 107022:  // the device's tasks were aborted
+    case 507053:  // an error of its memory that cannot be corrected
+    case 507899:  // its kernel driver fails
+      return AA_DEVICE_LOST;
+    case 100000:
+    case 107000:
+    case 107001:
+    case 107017: return AA_INVALID_ARGUMENT;
+    default: return result >= 507000 && result < 508000 ? AA_INTERNAL : AA_UNKNOWN;
+  }
+}
+
+uint64_t bit(aa_dtype dtype) { return uint64_t{1} << dtype; }
+
+std::vector<DeviceFacts> read_facts(AclRuntime& runtime, const Api& api, uint32_t count) {
+  std::vector<DeviceFacts> devices(count);
+  const char* soc = api.aclrtGetSocName ? api.aclrtGetSocName() : nullptr;
+  int32_t bf16 = 0;
+  if (api.aclGetCannAttribute && api.aclGetCannAttribute(cann_bf16, &bf16) != 0) bf16 = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    DeviceFacts& facts = devices[i];
+    facts.ordinal = static_cast<int>(i);
+    facts.name = facts.arch = soc && *soc ? soc : "Ascend";
+    facts.alignment = memory_alignment;
+    int64_t value = 0;
+    if (api.aclrtGetDeviceInfo && api.aclrtGetDeviceInfo(i, device_ai_cores, &value) == 0) {
+      facts.compute_units = static_cast<int>(value);
+    }
+    if (api.aclrtGetDeviceInfo && api.aclrtGetDeviceInfo(i, device_total_memory, &value) == 0) {
+      facts.total_memory = static_cast<size_t>(value);
+    } else if (api.aclrtSetDevice(facts.ordinal) == 0) {  // older runtimes tell only of a device in use
+      size_t free = 0;
+      if (runtime.memory_info(free, facts.total_memory).result != 0) facts.total_memory = 0;
+      api.aclrtResetDevice(facts.ordinal);
+    }
+    facts.dtypes_computable = bit(AA_DTYPE_BOOL) | bit(AA_DTYPE_U8) | bit(AA_DTYPE_I8) | bit(AA_DTYPE_I16) |
+                              bit(AA_DTYPE_I32) | bit(AA_DTYPE_I64) | bit(AA_DTYPE_F16) | bit(AA_DTYPE_F32);
+    facts.dtypes_matrix = bit(AA_DTYPE_F16);
+    if (bf16 != 0) {
+      facts.dtypes_computable |= bit(AA_DTYPE_BF16);
+      facts.dtypes_matrix |= bit(AA_DTYPE_BF16);
+    }
+    facts.dlpack_device_type = dlpack_extension;
+  }
+  return devices;
+}
+
+class Driver final : public queue_runtime::Driver {
+ public:
+  static constexpr abi::DriverFacts facts{.name = "npu",
+                                          .vendor = "Huawei",
+                                          .version = "1.0",
+                                          .visible_devices_env = visible_variable,
+                                          .export_env_prefixes = "ASCEND,HCCL"};
+
+  using queue_runtime::Driver::Driver;
+
+  static void probe(aa_probe& probe) {
+    const Discovery found = discover();
+    probe.state = found.state;
+    probe.device_count = static_cast<int32_t>(found.device_count);
+    abi::copy_text(probe.reason, found.reason);
+  }
+
+  static std::unique_ptr<abi::Driver> initialize(const aa_initialize_params&) {
+    const Discovery found = discover();
+    if (found.state != AA_PROBE_USABLE) throw abi::Failure(AA_UNAVAILABLE, found.reason);
+    const Api& api = library().api;
+    if (!started.load(std::memory_order_acquire)) {
+      const AclError result = api.aclInit(nullptr);
+      if (result != 0 && result != repeated_init) {
+        throw abi::Failure(AA_UNAVAILABLE, "CANN cannot be started: aclInit gives " + result_text(api, result), result);
+      }
+      started.store(new queue_runtime::StartedProcess, std::memory_order_release);
+    }
+    auto runtime = std::make_unique<AclRuntime>(api);
+    std::vector<DeviceFacts> devices = read_facts(*runtime, api, found.device_count);
+    return std::make_unique<Driver>(std::move(runtime), std::move(devices), nullptr);
+  }
+};
+
+}  // namespace
+}  // namespace anyaccel::npu
+
+extern "C" const aa_driver* anyaccel_npu_driver_query(uint32_t host_abi_min, uint32_t host_abi_max,
+                                                      const aa_host* host) {
+  return anyaccel::abi::driver_query<anyaccel::npu::Driver>(host_abi_min, host_abi_max, host);
+}

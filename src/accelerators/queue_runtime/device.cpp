@@ -1,0 +1,139 @@
+// Implements device.h: an opened device, and the driver.
+#include "accelerators/queue_runtime/device.h"
+
+#include <fstream>
+#include <optional>
+
+#include "accelerators/collective_library/communicator.h"
+
+namespace anyaccel::queue_runtime {
+namespace {
+
+// -1 when unknown.
+int32_t numa_node_of(const std::string& pci_bus_id) {
+  std::ifstream stream("/sys/bus/pci/devices/" + pci_bus_id + "/numa_node");
+  int32_t node = -1;
+  return !pci_bus_id.empty() && stream >> node ? node : -1;
+}
+
+class Binding final : public collectives::DeviceBinding {
+ public:
+  explicit Binding(std::shared_ptr<DeviceState> state) : state_(std::move(state)) {}
+  void make_current() override { state_->bind_surely(); }
+  int number() const override { return state_->facts().ordinal; }
+
+ private:
+  std::shared_ptr<DeviceState> state_;
+};
+
+}  // namespace
+
+// ---- device ----------------------------------------------------------------------------------------------------------
+
+// All are waited for, also behind one that failed.
+void Device::synchronize() {
+  state_->usable();
+  std::optional<abi::Failure> first;
+  for (const std::shared_ptr<StreamCore>& stream : streams_.all()) {
+    try {
+      stream->wait();
+    } catch (const abi::Failure& failure) {
+      if (!first) first = failure;
+    }
+  }
+  if (first) throw abi::Failure(*first);
+}
+
+void Device::memory_info(int64_t& free, int64_t& total) {
+  size_t free_bytes = 0, total_bytes = 0;
+  state_->bind_surely();
+  state_->run([&] { return state_->vendor().memory_info(free_bytes, total_bytes); });
+  free = static_cast<int64_t>(free_bytes);
+  total = static_cast<int64_t>(total_bytes);
+}
+
+void Device::mem_alloc(const aa_alloc& what, aa_allocation& out) {
+  if (what.kind != AA_MEMORY_DEVICE && what.kind != AA_MEMORY_PINNED) {
+    throw abi::Failure(AA_UNIMPLEMENTED, state_->label() + " has no memory of kind " + std::to_string(what.kind));
+  }
+  out.pointer = state_->allocate(what.kind, what.size);
+}
+
+void Device::mem_free(const aa_allocation& what) { state_->free(what.kind, what.pointer); }
+
+std::unique_ptr<abi::Stream> Device::stream_create(const aa_stream_params& params) {
+  return std::make_unique<Stream>(state_, streams_, params.priority);
+}
+
+std::unique_ptr<abi::Event> Device::event_create(const aa_event_params& params) {
+  state_->usable();
+  return std::make_unique<Event>((params.flags & AA_EVENT_TIMING) != 0);
+}
+
+std::unique_ptr<abi::Communicator> Device::comm_create(const void* id, int32_t rank, int32_t size) {
+  const collectives::Library& library = collectives_();
+  state_->bind_surely();
+  return std::make_unique<collectives::LibraryCommunicator>(library, std::make_unique<Binding>(state_), id, rank, size);
+}
+
+// ---- driver ----------------------------------------------------------------------------------------------------------
+
+Driver::Driver(std::unique_ptr<Vendor> vendor, std::vector<DeviceFacts> devices, Device::CollectiveLibrary collectives)
+    : runtime_(std::make_shared<Runtime>()), collectives_(collectives) {
+  runtime_->vendor = std::move(vendor);
+  runtime_->devices = std::move(devices);
+}
+
+uint32_t Driver::extensions() const {
+  return abi::graph_extension | (collectives_ ? abi::collectives_extension : abi::no_extensions);
+}
+
+const DeviceFacts& Driver::facts_of(int32_t index) const {
+  const std::vector<DeviceFacts>& devices = runtime_->devices;
+  if (index >= 0 && static_cast<size_t>(index) < devices.size()) return devices[static_cast<size_t>(index)];
+  throw abi::Failure(AA_OUT_OF_RANGE, std::string(runtime_->vendor->accelerator()) + ":" + std::to_string(index) +
+                                          " was asked for; there are " + std::to_string(devices.size()) + " devices");
+}
+
+void Driver::device_props(int32_t index, aa_device_props& props) {
+  const DeviceFacts& facts = facts_of(index);
+  abi::copy_text(props.name, facts.name);
+  abi::copy_text(props.vendor, runtime_->vendor->vendor_name());
+  abi::copy_text(props.arch, facts.arch);
+  abi::copy_text(props.pci_bus_id, facts.pci_bus_id);
+  props.numa_node = numa_node_of(facts.pci_bus_id);
+  props.caps = AA_CAP_EVENT_TIMING | AA_CAP_PINNED_HOST | AA_CAP_CONCURRENT_STREAMS;
+  if (runtime_->vendor->has_host_call()) props.caps |= AA_CAP_HOST_CALL;
+  props.total_memory = static_cast<int64_t>(facts.total_memory);
+  props.alignment = facts.alignment;
+  props.queue_depth = 128;  // what every driver has to take: how much these vendors take is not written down
+  props.compute_units = facts.compute_units;
+  for (int dtype = AA_DTYPE_BOOL; dtype <= AA_DTYPE_F8_E5M2; ++dtype) props.dtypes_storable |= uint64_t{1} << dtype;
+  props.dtypes_computable = facts.dtypes_computable;
+  props.dtypes_matrix = facts.dtypes_matrix;
+  props.dlpack_device_type = facts.dlpack_device_type;
+}
+
+std::unique_ptr<abi::Device> Driver::device_open(const aa_device_open_params& params) {
+  facts_of(params.index);
+  return std::make_unique<Device>(std::make_shared<DeviceState>(runtime_, params.index), collectives_);
+}
+
+bool Driver::mem_query(const void* pointer, aa_memory_info& info) {
+  Allocation found;
+  if (!pointer || runtime_->process.is_forked_child() || !runtime_->allocations.find(pointer, found)) return false;
+  info.kind = found.kind;
+  info.device_index = found.kind == AA_MEMORY_PINNED ? -1 : found.device;
+  info.base = found.base;
+  info.size = found.size;
+  // Whether kernels reach locked host memory by its own address is not known of these vendors.
+  info.device_address = found.kind == AA_MEMORY_PINNED ? nullptr : const_cast<void*>(pointer);
+  return true;
+}
+
+void Driver::collectives_library(const char*& name, const char*& version) {
+  name = collectives_().name();
+  version = collectives_().version().c_str();
+}
+
+}  // namespace anyaccel::queue_runtime

@@ -1,0 +1,130 @@
+// Implements event.h: events.
+#include "accelerators/queue_runtime/event.h"
+
+#include "accelerators/queue_runtime/stream.h"
+
+namespace anyaccel::queue_runtime {
+namespace {
+
+// Throws what went wrong, and keeps it for those who ask later.
+void keep(const Answer& answer, DeviceState& device, StreamFault& fault) {
+  try {
+    device.check(answer);
+  } catch (const abi::Failure& failure) {
+    fault.set(failure);
+  }
+  fault.raise_if_set();
+}
+
+}  // namespace
+
+// ---- faults ----------------------------------------------------------------------------------------------------------
+
+void StreamFault::set(const abi::Failure& failure) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = failure;
+}
+
+void StreamFault::raise_if_set() const {
+  const std::lock_guard lock(mutex_);
+  if (failure_) throw abi::Failure(*failure_);
+}
+
+StreamCore::~StreamCore() {
+  if (device_->is_forked_child()) return;
+  try {
+    device_->ask([&] { return device_->vendor().stream_destroy(handle_); });
+  } catch (const abi::Failure&) {
+    device_->vendor().stream_destroy(handle_);  // a lost device's
+  }
+}
+
+bool StreamCore::complete() {
+  device_->usable();
+  fault_->raise_if_set();
+  bool done = false;
+  keep(device_->ask([&] { return device_->vendor().stream_query(handle_, done); }), *device_, *fault_);
+  return done;
+}
+
+void StreamCore::wait() {
+  device_->usable();
+  fault_->raise_if_set();
+  keep(device_->ask([&] { return device_->vendor().stream_synchronize(handle_); }), *device_, *fault_);
+}
+
+// ---- records ---------------------------------------------------------------------------------------------------------
+
+Record::Record(const std::shared_ptr<StreamCore>& stream, bool timed)
+    : stream_(stream),
+      fault_(stream->fault()),
+      device_(stream->shared_device()),
+      timed_(timed),
+      event_(device_->acquire_event(timed)) {}
+
+Record::~Record() { device_->give_back_event(event_, timed_); }
+
+// The event may be complete without an error though work before it failed: some runtimes tell that of the stream alone.
+void Record::find_fault() {
+  if (const std::shared_ptr<StreamCore> stream = stream_.lock()) stream->complete();
+  fault_->raise_if_set();
+  done_.store(true, std::memory_order_release);
+}
+
+bool Record::complete() {
+  device_->usable();
+  if (done_.load(std::memory_order_acquire)) return true;
+  fault_->raise_if_set();
+  bool done = false;
+  keep(device_->ask([&] { return device_->vendor().event_query(event_, done); }), *device_, *fault_);
+  if (done) find_fault();
+  return done;
+}
+
+void Record::wait() {
+  if (complete()) return;
+  keep(device_->ask([&] { return device_->vendor().event_synchronize(event_); }), *device_, *fault_);
+  find_fault();
+}
+
+double Record::milliseconds_until(Record& end) {
+  float milliseconds = 0;
+  device_->run([&] { return device_->vendor().event_elapsed(milliseconds, event_, end.event_); });
+  return milliseconds;
+}
+
+// ---- events ----------------------------------------------------------------------------------------------------------
+
+std::shared_ptr<Record> EventCore::latest() const {
+  const std::lock_guard lock(mutex_);
+  return latest_;
+}
+
+void EventCore::set(std::shared_ptr<Record> record) {
+  const std::lock_guard lock(mutex_);
+  latest_.swap(record);  // the earlier one is given back after the lock
+}
+
+void Event::record(abi::Stream& stream) { static_cast<Stream&>(stream).record(core_); }
+
+bool Event::query() {
+  const std::shared_ptr<Record> record = core_->latest();
+  return !record || record->complete();
+}
+
+void Event::synchronize() {
+  if (const std::shared_ptr<Record> record = core_->latest()) record->wait();
+}
+
+double Event::elapsed(abi::Event& end) {
+  const std::shared_ptr<Record> from = core_->latest();
+  const std::shared_ptr<Record> to = static_cast<Event&>(end).core_->latest();
+  for (const auto* record : {&from, &to}) {
+    if (!*record) throw abi::Failure(AA_FAILED_PRECONDITION, "an event was never recorded");
+    if (!(*record)->timed()) throw abi::Failure(AA_FAILED_PRECONDITION, "an event was made without timing");
+    if (!(*record)->complete()) throw abi::Failure(AA_FAILED_PRECONDITION, "an event is not complete yet");
+  }
+  return from == to ? 0 : from->milliseconds_until(*to);
+}
+
+}  // namespace anyaccel::queue_runtime

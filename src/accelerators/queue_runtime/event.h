@@ -1,0 +1,110 @@
+// Events: a point in a stream that host and streams can wait for, and whose time can be told.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "accelerators/queue_runtime/device_state.h"
+
+namespace anyaccel::queue_runtime {
+
+// The asynchronous error of a stream; shared with the events recorded on it. Thread-safe.
+class StreamFault {
+ public:
+  // Keeps the first.
+  void set(const abi::Failure& failure);
+  void raise_if_set() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::optional<abi::Failure> failure_;
+};
+
+// The vendor's stream, as long as it lives, and its error.
+class StreamCore {
+ public:
+  StreamCore(std::shared_ptr<DeviceState> device, StreamHandle handle) : device_(std::move(device)), handle_(handle) {}
+  ~StreamCore();
+  StreamCore(const StreamCore&) = delete;
+  StreamCore& operator=(const StreamCore&) = delete;
+
+  DeviceState& device() const noexcept { return *device_; }
+  const std::shared_ptr<DeviceState>& shared_device() const noexcept { return device_; }
+  StreamHandle handle() const noexcept { return handle_; }
+  const std::shared_ptr<StreamFault>& fault() const noexcept { return fault_; }
+
+  // These throw the sticky error, and keep a new one.
+  bool complete();
+  void wait();
+
+ private:
+  std::shared_ptr<DeviceState> device_;
+  const StreamHandle handle_;
+  std::shared_ptr<StreamFault> fault_ = std::make_shared<StreamFault>();
+};
+
+// One use of an event of the vendor's: recorded at one point of one stream. It goes back to the device's pool with its last
+// owner; streams own what they record or wait for until they have passed it. So recording an Event again touches nothing that
+// an earlier wait is bound to, whatever the vendor does with an event that is recorded twice. Thread-safe.
+class Record {
+ public:
+  // Not recorded yet: the stream does that.
+  Record(const std::shared_ptr<StreamCore>& stream, bool timed);
+  ~Record();
+  Record(const Record&) = delete;
+  Record& operator=(const Record&) = delete;
+
+  EventHandle event() const noexcept { return event_; }
+  bool timed() const noexcept { return timed_; }
+  bool is_of(const StreamCore& stream) const noexcept { return stream.fault() == fault_; }
+
+  // Returns true if complete() has found it complete, and without an error.
+  bool passed() const noexcept { return done_.load(std::memory_order_acquire); }
+  // These throw the stream's sticky error, and keep a new one there.
+  bool complete();
+  void wait();  // blocks until it is complete
+  // Milliseconds from this to `end`; both are timed and complete.
+  double milliseconds_until(Record& end);
+
+ private:
+  void find_fault();
+
+  std::weak_ptr<StreamCore> stream_;
+  std::shared_ptr<StreamFault> fault_;
+  std::shared_ptr<DeviceState> device_;
+  const bool timed_;
+  const EventHandle event_;
+  std::atomic<bool> done_{false};  // complete, and without an error
+};
+
+// State that an event shares with the graphs that record it. Thread-safe.
+class EventCore {
+ public:
+  explicit EventCore(bool timed) : timed_(timed) {}
+  bool timed() const noexcept { return timed_; }
+  std::shared_ptr<Record> latest() const;  // null: never recorded
+  void set(std::shared_ptr<Record> record);
+
+ private:
+  const bool timed_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<Record> latest_;
+};
+
+class Event final : public abi::Event {
+ public:
+  explicit Event(bool timed) : core_(std::make_shared<EventCore>(timed)) {}
+  const std::shared_ptr<EventCore>& core() const noexcept { return core_; }
+
+  void record(abi::Stream& stream) override;
+  bool query() override;
+  void synchronize() override;
+  double elapsed(abi::Event& end) override;
+
+ private:
+  std::shared_ptr<EventCore> core_;
+};
+
+}  // namespace anyaccel::queue_runtime

@@ -1,0 +1,46 @@
+// Recorded graphs: the calls that a stream got while it captured, made again at each launch.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "accelerators/queue_runtime/event.h"
+
+namespace anyaccel::queue_runtime {
+
+class Stream;
+
+// Enqueues one recorded item.
+using GraphStep = std::function<void(Stream& stream)>;
+
+class Graph final : public abi::Graph {
+ public:
+  explicit Graph(std::shared_ptr<DeviceState> device) : device_(std::move(device)) {}
+  ~Graph() override;
+
+  // While it is recorded. `items`: how many of the caller's items it is, 0 for a part of one.
+  void add(GraphStep step, int64_t items = 1);
+  // A copy between pageable memory and a locked buffer of the graph's, done by a host function in its place of the stream.
+  struct HostCopy {
+    void* to;
+    const void* from;
+    size_t size;
+  };
+  // The locked buffer of `size` bytes; lives as long as the graph.
+  void* add_staging(size_t size);
+  HostCopy* add_host_copy(const HostCopy& copy);
+
+  void launch(abi::Stream& stream) override;
+  int64_t node_count() const override { return items_; }
+
+ private:
+  std::shared_ptr<DeviceState> device_;
+  std::vector<GraphStep> steps_;
+  std::vector<void*> staging_;
+  std::vector<std::unique_ptr<HostCopy>> host_copies_;
+  int64_t items_ = 0;
+  std::shared_ptr<Record> last_launch_;
+};
+
+}  // namespace anyaccel::queue_runtime

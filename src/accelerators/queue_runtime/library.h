@@ -1,0 +1,53 @@
+// Opening a vendor's libraries at run time.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace anyaccel::queue_runtime {
+
+// Where an accelerator's libraries are looked for, in this order, and then where the loader looks itself.
+struct LibrarySearch {
+  const char* path_variable;                // folders, separated by colons: "ANYACCEL_NPU_LIBRARY_PATH"
+  std::vector<const char*> home_variables;  // the vendor's; their lib64 and lib are looked into
+  const char* default_home;                 // where it installs itself
+  // Folders of this name hold libraries that are for linking only, and nothing below them is opened.
+  const char* stub_folder;
+};
+
+struct OpenedLibrary {
+  void* handle = nullptr;  // null: there is none
+  std::string path;
+  std::string tried;  // what was looked for and where, if there is none
+};
+
+// The first of `names` that is there. Never closed: the vendors' libraries start threads and register handlers.
+OpenedLibrary open_library(const LibrarySearch& search, const std::vector<std::string>& names);
+
+// The value of a variable; empty where it is not set.
+std::string variable(const char* name);
+
+// The functions of a library as they are bound: which is the first that is missing.
+class Binder {
+ public:
+  explicit Binder(void* handle) : handle_(handle) {}
+  // Both leave `function` null where the library has no such function.
+  template <class Function>
+  void required(Function*& function, const char* name) {
+    function = reinterpret_cast<Function*>(find(name));
+    if (!function && missing_.empty()) missing_ = name;
+  }
+  template <class Function>
+  void optional(Function*& function, const char* name) {
+    function = reinterpret_cast<Function*>(find(name));
+  }
+  const std::string& missing() const noexcept { return missing_; }  // empty: none of the required ones
+
+ private:
+  void* find(const char* name) const;
+
+  void* handle_;
+  std::string missing_;
+};
+
+}  // namespace anyaccel::queue_runtime

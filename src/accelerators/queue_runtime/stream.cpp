@@ -1,0 +1,262 @@
+// Implements stream.h: streams.
+#include "accelerators/queue_runtime/stream.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace anyaccel::queue_runtime {
+
+void StreamList::add(const std::shared_ptr<StreamCore>& stream) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(streams_, [](const auto& other) { return other.expired(); });
+  streams_.push_back(stream);
+}
+
+std::vector<std::shared_ptr<StreamCore>> StreamList::all() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<StreamCore>> living;
+  for (const std::weak_ptr<StreamCore>& stream : streams_) {
+    if (std::shared_ptr<StreamCore> core = stream.lock()) living.push_back(std::move(core));
+  }
+  return living;
+}
+
+Stream::Stream(const std::shared_ptr<DeviceState>& device, StreamList& siblings, int32_t priority) {
+  device->bind_surely();
+  StreamHandle handle = nullptr;
+  device->run([&] { return device->vendor().stream_create(handle, priority); });
+  try {
+    core_ = std::make_shared<StreamCore>(device, handle);
+  } catch (const std::bad_alloc&) {
+    device->vendor().stream_destroy(handle);
+    throw;
+  }
+  siblings.add(core_);
+}
+
+Stream::~Stream() = default;
+
+void Stream::close() {
+  capture_.reset();
+  if (device().is_forked_child() || device().lost()) return;
+  // Whatever the stream failed with before, what was enqueued must have ended; an error is told once more.
+  const Answer answer = device().ask([&] { return device().vendor().stream_synchronize(core_->handle()); });
+  core_->fault()->raise_if_set();
+  device().check(answer);
+  take_over_faults();
+}
+
+// ---- copies and fills ------------------------------------------------------------------------------------------------
+
+bool Stream::captured(GraphStep step) {
+  if (!capture_) return false;
+  capture_->add(std::move(step));
+  return true;
+}
+
+// Memory that no mem_alloc of this driver gave.
+bool Stream::is_pageable(const void* host, size_t size) const {
+  Allocation found;
+  if (!device().runtime().allocations.find(host, found)) return true;
+  return found.kind != AA_MEMORY_PINNED ||
+         static_cast<const char*>(host) + size > static_cast<const char*>(found.base) + found.size;
+}
+
+void Stream::copy(const aa_copy& what) {
+  const void* host = what.direction == AA_COPY_HOST_TO_DEVICE   ? what.source
+                     : what.direction == AA_COPY_DEVICE_TO_HOST ? what.destination
+                                                                : nullptr;
+  const bool pageable = host && is_pageable(host, what.size);
+  const std::lock_guard lock(mutex_);
+  if (capture_ && pageable && device().vendor().has_host_call()) return copy_captured(what);
+  if (captured([what](Stream& stream) { stream.copy(what); })) return;
+  // Vendors differ in whether such a copy is in order, waits, or is refused. Between two waits all do the same.
+  if (pageable) core_->wait();
+  copy_locked(what);
+  if (pageable) core_->wait();
+}
+
+// Each launch reads or writes the pageable memory by a host function, in order, so that launching waits for nothing.
+void Stream::copy_captured(const aa_copy& what) {
+  void* const staging = capture_->add_staging(what.size);
+  aa_copy copy = what;
+  const auto run = [](void* user) {
+    const auto& host_copy = *static_cast<const Graph::HostCopy*>(user);
+    std::memcpy(host_copy.to, host_copy.from, host_copy.size);
+  };
+  if (what.direction == AA_COPY_HOST_TO_DEVICE) {
+    Graph::HostCopy* host_copy = capture_->add_host_copy({staging, what.source, what.size});
+    copy.source = staging;
+    capture_->add([run, host_copy](Stream& stream) { stream.host_call(run, host_copy); }, 0);
+    capture_->add([copy](Stream& stream) { stream.copy(copy); });
+  } else {
+    Graph::HostCopy* host_copy = capture_->add_host_copy({what.destination, staging, what.size});
+    copy.destination = staging;
+    capture_->add([copy](Stream& stream) { stream.copy(copy); });
+    capture_->add([run, host_copy](Stream& stream) { stream.host_call(run, host_copy); }, 0);
+  }
+}
+
+void Stream::copy_locked(const aa_copy& what) {
+  device().run([&] {
+    return device().vendor().copy_async(what.destination, what.source, what.size, what.direction, core_->handle());
+  });
+}
+
+void Stream::fill(const aa_fill& what) {
+  const std::lock_guard lock(mutex_);
+  if (captured([what](Stream& stream) { stream.fill(what); })) return;
+  fill_locked(what);
+}
+
+// The vendors' fills know bytes only. A longer pattern is written once, byte by byte, and then doubled.
+void Stream::fill_locked(const aa_fill& what) {
+  auto* const to = static_cast<unsigned char*>(what.destination);
+  const auto fill = [&](size_t offset, unsigned char value, size_t size) {
+    device().run([&] { return device().vendor().fill_async(to + offset, value, size, core_->handle()); });
+  };
+  const unsigned char* const pattern = what.pattern;
+  if (std::all_of(pattern, pattern + what.pattern_size, [=](unsigned char byte) { return byte == pattern[0]; })) {
+    fill(0, pattern[0], what.size);
+    return;
+  }
+  for (size_t i = 0; i < what.pattern_size; ++i) fill(i, pattern[i], 1);
+  for (size_t done = what.pattern_size; done < what.size;) {
+    const size_t size = std::min(done, what.size - done);
+    device().run(
+        [&] { return device().vendor().copy_async(to + done, to, size, AA_COPY_DEVICE_TO_DEVICE, core_->handle()); });
+    done += size;
+  }
+}
+
+// ---- records and waits -----------------------------------------------------------------------------------------------
+
+// A stream that waited for a record of a failed one has failed too.
+void Stream::take_over_faults() {
+  const std::lock_guard lock(mutex_);
+  for (const Kept& kept : kept_) {
+    if (kept.own) continue;
+    try {
+      kept.record->complete();
+    } catch (const abi::Failure& failure) {
+      core_->fault()->set(failure);
+    }
+  }
+  core_->fault()->raise_if_set();
+}
+
+void Stream::release_passed() {
+  for (;;) {
+    const auto own = std::find_if(kept_.begin(), kept_.end(), [](const Kept& kept) { return kept.own; });
+    if (own == kept_.end()) return;
+    try {
+      if (!own->record->complete()) return;
+      for (auto kept = kept_.begin(); kept != own; ++kept) kept->record->complete();
+    } catch (const abi::Failure& failure) {
+      core_->fault()->set(failure);
+      return;  // the stream has failed, and keeps what it has to its end
+    }
+    kept_.erase(kept_.begin(), own + 1);
+  }
+}
+
+std::shared_ptr<Record> Stream::mark_locked(bool timed) {
+  release_passed();
+  auto record = std::make_shared<Record>(core_, timed);
+  kept_.push_back({record, true});
+  try {
+    device().run([&] { return device().vendor().event_record(record->event(), core_->handle()); });
+  } catch (...) {
+    kept_.pop_back();
+    throw;
+  }
+  return record;
+}
+
+std::shared_ptr<Record> Stream::end_of_work() {
+  const std::lock_guard lock(mutex_);
+  return mark_locked(false);
+}
+
+void Stream::record(const std::shared_ptr<EventCore>& event) {
+  const std::lock_guard lock(mutex_);
+  if (captured([event](Stream& stream) { stream.record(event); })) return;
+  event->set(mark_locked(event->timed()));
+}
+
+void Stream::wait_for(const std::shared_ptr<Record>& record) {
+  if (record->is_of(*core_) || record->passed()) return;
+  const std::lock_guard lock(mutex_);
+  kept_.push_back({record, false});
+  try {
+    device().run([&] { return device().vendor().stream_wait(core_->handle(), record->event()); });
+  } catch (...) {
+    kept_.pop_back();
+    throw;
+  }
+  // A stream that only ever waits would keep every record.
+  constexpr size_t many = 64;
+  if (kept_.size() % many == 0) mark_locked(false);
+}
+
+void Stream::wait_event(abi::Event& event) {
+  const std::shared_ptr<EventCore>& core = static_cast<Event&>(event).core();
+  const auto wait = [core](Stream& stream) {
+    if (const std::shared_ptr<Record> record = core->latest()) stream.wait_for(record);
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    if (captured(wait)) return;
+  }
+  wait(*this);
+}
+
+void Stream::refuse_while_capturing() {
+  const std::lock_guard lock(mutex_);
+  if (!capture_) return;
+  throw abi::Failure(AA_FAILED_PRECONDITION,
+                     "the stream is capturing a graph: its work does not run, and it cannot be waited for before the "
+                     "capture has ended");
+}
+
+bool Stream::query() {
+  refuse_while_capturing();
+  if (!core_->complete()) return false;
+  take_over_faults();
+  return true;
+}
+
+void Stream::synchronize() {
+  refuse_while_capturing();
+  core_->wait();
+  take_over_faults();
+}
+
+void Stream::host_call(void (*function)(void* user), void* user) {
+  if (!device().vendor().has_host_call()) abi::unimplemented("stream_host_call");
+  const std::lock_guard lock(mutex_);
+  if (captured([function, user](Stream& stream) { stream.host_call(function, user); })) return;
+  device().run([&] { return device().vendor().host_call(core_->handle(), function, user); });
+}
+
+// ---- graphs ----------------------------------------------------------------------------------------------------------
+
+void Stream::capture_begin() {
+  device().usable();
+  const std::lock_guard lock(mutex_);
+  if (capture_) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is capturing a graph already");
+  capture_ = std::make_unique<Graph>(core_->shared_device());
+}
+
+std::unique_ptr<abi::Graph> Stream::capture_end() {
+  const std::lock_guard lock(mutex_);
+  if (!capture_) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is not capturing a graph");
+  return std::move(capture_);
+}
+
+bool Stream::capturing() {
+  const std::lock_guard lock(mutex_);
+  return capture_ != nullptr;
+}
+
+}  // namespace anyaccel::queue_runtime

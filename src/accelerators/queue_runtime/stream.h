@@ -1,0 +1,74 @@
+// Streams: the vendor's, with what they need so that their errors stay with them and pageable memory may be copied.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "accelerators/queue_runtime/event.h"
+#include "accelerators/queue_runtime/graph.h"
+
+namespace anyaccel::queue_runtime {
+
+// The streams of a device that live, for Device::synchronize. Thread-safe.
+class StreamList {
+ public:
+  void add(const std::shared_ptr<StreamCore>& stream);
+  std::vector<std::shared_ptr<StreamCore>> all();
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<StreamCore>> streams_;
+};
+
+class Stream final : public abi::Stream {
+ public:
+  Stream(const std::shared_ptr<DeviceState>& device, StreamList& siblings, int32_t priority);
+  ~Stream() override;
+
+  void close() override;
+  void copy(const aa_copy& what) override;
+  void fill(const aa_fill& what) override;
+  bool query() override;
+  void synchronize() override;
+  void wait_event(abi::Event& event) override;
+  void* native() override { return core_->handle(); }
+  void host_call(void (*function)(void* user), void* user) override;
+  void capture_begin() override;
+  std::unique_ptr<abi::Graph> capture_end() override;
+  bool capturing() override;
+
+  // Records the event, or puts that into the graph that is captured. Thread-safe, as are the following.
+  void record(const std::shared_ptr<EventCore>& event);
+  // A record of the point after all work so far.
+  std::shared_ptr<Record> end_of_work();
+  // Later work waits for the record.
+  void wait_for(const std::shared_ptr<Record>& record);
+
+ private:
+  struct Kept {
+    std::shared_ptr<Record> record;
+    bool own;  // recorded on this stream: once it is complete, this and all before it were passed
+  };
+
+  DeviceState& device() const noexcept { return core_->device(); }
+  // Records a step where a graph is captured; false: run it now.
+  bool captured(GraphStep step);
+  void refuse_while_capturing();
+  bool is_pageable(const void* host, size_t size) const;
+  void copy_captured(const aa_copy& what);
+  void copy_locked(const aa_copy& what);
+  void fill_locked(const aa_fill& what);
+  std::shared_ptr<Record> mark_locked(bool timed);
+  void take_over_faults();
+  void release_passed();
+
+  std::shared_ptr<StreamCore> core_;
+  std::mutex mutex_;       // one thread enqueues at a time; guards the next two
+  std::deque<Kept> kept_;  // records that the device may still use
+  std::unique_ptr<Graph> capture_;
+};
+
+}  // namespace anyaccel::queue_runtime

@@ -1,0 +1,423 @@
+// The driver that several vendors share, over a runtime of the test's own that does everything at once and tells how it was
+// called. What needs real asynchrony is tested on the simulated runtimes.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <vector>
+
+#include "accelerators/queue_runtime/device.h"
+#include "accelerators/queue_runtime/library.h"
+
+namespace anyaccel::queue_runtime {
+namespace {
+
+constexpr int error_wrong_device = 10, error_memory = 11, error_lost = 12, error_failed = 13;
+
+thread_local int current = -1;
+
+// Streams and events are numbers. Work on a stream that has failed does nothing.
+class FakeVendor final : public Vendor {
+ public:
+  std::map<std::string, int> calls;
+  std::map<std::string, int> fails_next;  // by function
+  std::map<void*, int> stream_errors;
+  std::map<void*, void*> waited;  // event -> stream that recorded it
+  size_t offset = 0;              // of new memory from what malloc gives
+
+  const char* accelerator() const override { return "fake"; }
+  const char* vendor_name() const override { return "Test"; }
+  std::string text(int result) override { return "FAKE_ERROR (" + std::to_string(result) + ")"; }
+  aa_code code(int result) const override {
+    return result == error_memory ? AA_RESOURCE_EXHAUSTED : result == error_lost ? AA_DEVICE_LOST : AA_INTERNAL;
+  }
+  bool is_wrong_device(int result) const override { return result == error_wrong_device; }
+
+  Answer set_device(int ordinal) override {
+    current = ordinal;
+    return answer("set_device");
+  }
+  Answer get_device(int& ordinal) override {
+    ordinal = current;
+    return answer("get_device");
+  }
+  Answer release_device(int) override { return answer("release_device"); }
+  Answer memory_info(size_t& free, size_t& total) override {
+    free = 60;
+    total = 100;
+    return answer("memory_info");
+  }
+  Answer allocate(void*& pointer, size_t size) override {
+    pointer = static_cast<char*>(std::aligned_alloc(64, (size + offset + 127) / 64 * 64)) + offset;
+    return answer("allocate");
+  }
+  Answer free(void* pointer) override {
+    std::free(static_cast<char*>(pointer) - offset);
+    return answer("free");
+  }
+  Answer allocate_pinned(void*& pointer, size_t size) override {
+    pointer = std::aligned_alloc(64, (size + 63) / 64 * 64);
+    return answer("allocate_pinned");
+  }
+  Answer free_pinned(void* pointer) override {
+    std::free(pointer);
+    return answer("free_pinned");
+  }
+  Answer copy_async(void* to, const void* from, size_t size, int32_t, StreamHandle stream) override {
+    return on(stream, "copy_async", [=] { std::memcpy(to, from, size); });
+  }
+  Answer fill_async(void* to, unsigned char value, size_t size, StreamHandle stream) override {
+    return on(stream, "fill_async", [=] { std::memset(to, value, size); });
+  }
+  Answer stream_create(StreamHandle& stream, int32_t) override {
+    stream = reinterpret_cast<void*>(++handles_);
+    return answer("stream_create");
+  }
+  Answer stream_destroy(StreamHandle stream) override {
+    stream_errors.erase(stream);
+    return answer("stream_destroy");
+  }
+  Answer stream_query(StreamHandle stream, bool& done) override {
+    done = true;
+    return told("stream_query", stream);
+  }
+  Answer stream_synchronize(StreamHandle stream) override { return told("stream_synchronize", stream); }
+  Answer stream_wait(StreamHandle, EventHandle) override { return answer("stream_wait"); }
+  bool has_host_call() const override { return true; }
+  Answer host_call(StreamHandle stream, void (*function)(void* user), void* user) override {
+    return on(stream, "host_call", [=] { function(user); });
+  }
+  Answer event_create(EventHandle& event, bool) override {
+    event = reinterpret_cast<void*>(++handles_);
+    return answer("event_create");
+  }
+  Answer event_destroy(EventHandle) override { return answer("event_destroy"); }
+  Answer event_record(EventHandle, StreamHandle) override { return answer("event_record"); }
+  Answer event_query(EventHandle, bool& done) override {
+    done = true;  // whatever happened before it: errors are the stream's
+    return answer("event_query");
+  }
+  Answer event_synchronize(EventHandle) override { return answer("event_synchronize"); }
+  Answer event_elapsed(float& milliseconds, EventHandle, EventHandle) override {
+    milliseconds = 2.5;
+    return answer("event_elapsed");
+  }
+
+ private:
+  Answer answer(const char* name) {
+    ++calls[name];
+    const int result = fails_next[name];
+    fails_next[name] = 0;
+    return {result, name};
+  }
+  Answer told(const char* name, StreamHandle stream) {
+    if (current != 1) return {error_wrong_device, name};
+    const Answer plain = answer(name);
+    const auto error = stream_errors.find(stream);
+    if (error == stream_errors.end()) return plain;
+    const int result = error->second;
+    error->second = 0;  // told once, as some runtimes do
+    return {result, name};
+  }
+  template <class Work>
+  Answer on(StreamHandle stream, const char* name, Work&& work) {
+    if (current != 1) return {error_wrong_device, name};
+    const Answer told = answer(name);
+    if (told.result == 0 && !stream_errors.contains(stream)) work();
+    return told;
+  }
+
+  uintptr_t handles_ = 0;
+};
+
+template <class Call>
+abi::Failure failure_of(Call&& call) {
+  try {
+    call();
+  } catch (const abi::Failure& failure) {
+    return failure;
+  }
+  ADD_FAILURE() << "it succeeded";
+  return {AA_OK, ""};
+}
+
+// Device 1 of two.
+class QueueRuntime : public ::testing::Test {
+ protected:
+  QueueRuntime() {
+    auto owned = std::make_unique<FakeVendor>();
+    vendor = owned.get();
+    std::vector<DeviceFacts> devices(2);
+    devices[1].ordinal = 1;
+    devices[1].name = "Fake 1";
+    devices[1].alignment = 64;
+    driver = std::make_unique<Driver>(std::move(owned), std::move(devices), nullptr);
+    aa_device_open_params params{};
+    params.index = 1;
+    device = driver->device_open(params);
+    stream = device->stream_create({});
+  }
+  ~QueueRuntime() override {
+    stream.reset();
+    device.reset();
+  }
+
+  aa_allocation allocate(size_t size, int32_t kind = AA_MEMORY_DEVICE) {
+    aa_alloc what{};
+    what.kind = kind;
+    what.size = size;
+    aa_allocation out{};
+    out.kind = kind;
+    out.size = size;
+    device->mem_alloc(what, out);
+    return out;
+  }
+  static aa_copy copying(void* to, const void* from, size_t size, aa_copy_direction direction) {
+    aa_copy copy{};
+    copy.destination = to;
+    copy.source = from;
+    copy.size = size;
+    copy.direction = direction;
+    return copy;
+  }
+  void fail_stream() { vendor->stream_errors[stream->native()] = error_failed; }
+
+  FakeVendor* vendor;
+  std::unique_ptr<Driver> driver;
+  std::unique_ptr<abi::Device> device;
+  std::unique_ptr<abi::Stream> stream;
+};
+
+TEST_F(QueueRuntime, PutsTheDeviceBackThatOtherCodeChanged) {
+  const aa_allocation memory = allocate(64);
+  const int before = vendor->calls["set_device"];
+  stream->synchronize();
+  stream->synchronize();
+  EXPECT_EQ(vendor->calls["set_device"], before);  // remembered
+  current = 0;
+  stream->synchronize();  // refused, and done once more
+  EXPECT_EQ(vendor->calls["set_device"], before + 1);
+  current = 0;
+  const aa_allocation other = allocate(64);  // asked for first
+  EXPECT_EQ(current, 1);
+  device->mem_free(memory);
+  device->mem_free(other);
+}
+
+TEST_F(QueueRuntime, FillsPatternsOfEverySize) {
+  const aa_allocation memory = allocate(4096);
+  auto* bytes = static_cast<unsigned char*>(memory.pointer);
+  for (const uint32_t pattern_size : {1u, 2u, 4u, 8u}) {
+    for (const size_t count : {size_t{1}, size_t{3}, size_t{100}}) {
+      std::memset(bytes, 0xee, 4096);
+      aa_fill fill{};
+      fill.destination = bytes + 8;
+      fill.size = count * pattern_size;
+      fill.pattern_size = pattern_size;
+      for (uint8_t i = 0; i < pattern_size; ++i) fill.pattern[i] = static_cast<uint8_t>(i + 1);
+      stream->fill(fill);
+      for (size_t i = 0; i < fill.size; ++i) ASSERT_EQ(bytes[8 + i], i % pattern_size + 1) << pattern_size << " " << i;
+      EXPECT_EQ(bytes[7], 0xee);
+      EXPECT_EQ(bytes[8 + fill.size], 0xee);
+    }
+  }
+  device->mem_free(memory);
+}
+
+TEST_F(QueueRuntime, WaitsAroundCopiesOfPageableMemoryOnly) {
+  const aa_allocation memory = allocate(256);
+  const aa_allocation pinned = allocate(256, AA_MEMORY_PINNED);
+  std::vector<char> pageable(256);
+  const int before = vendor->calls["stream_synchronize"];
+  stream->copy(copying(memory.pointer, pinned.pointer, 256, AA_COPY_HOST_TO_DEVICE));
+  stream->copy(copying(static_cast<char*>(pinned.pointer) + 8, memory.pointer, 248, AA_COPY_DEVICE_TO_HOST));
+  EXPECT_EQ(vendor->calls["stream_synchronize"], before);
+  stream->copy(copying(pageable.data(), memory.pointer, 256, AA_COPY_DEVICE_TO_HOST));
+  EXPECT_EQ(vendor->calls["stream_synchronize"], before + 2);
+  device->mem_free(memory);
+  device->mem_free(pinned);
+}
+
+TEST_F(QueueRuntime, KnowsEveryByteOfItsMemory) {
+  const aa_allocation memory = allocate(100);
+  const aa_allocation pinned = allocate(64, AA_MEMORY_PINNED);
+  aa_memory_info info{};
+  ASSERT_TRUE(driver->mem_query(static_cast<char*>(memory.pointer) + 99, info));
+  EXPECT_EQ(info.base, memory.pointer);
+  EXPECT_EQ(info.size, 100u);
+  EXPECT_EQ(info.kind, AA_MEMORY_DEVICE);
+  EXPECT_EQ(info.device_index, 1);
+  ASSERT_TRUE(driver->mem_query(pinned.pointer, info));
+  EXPECT_EQ(info.kind, AA_MEMORY_PINNED);
+  EXPECT_EQ(info.device_index, -1);
+  int other = 0;
+  EXPECT_FALSE(driver->mem_query(&other, info));
+  device->mem_free(pinned);
+  device->mem_free(memory);
+  EXPECT_FALSE(driver->mem_query(memory.pointer, info));
+  EXPECT_EQ(failure_of([&] { device->mem_free(memory); }).code(), AA_INVALID_ARGUMENT);
+}
+
+TEST_F(QueueRuntime, SaysWhatIsLeftWhenMemoryIsExhausted) {
+  vendor->fails_next["allocate"] = error_memory;
+  const abi::Failure failure = failure_of([&] { allocate(1000); });
+  EXPECT_EQ(failure.code(), AA_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(failure.native_code(), error_memory);
+  for (const char* part : {"fake:1 (Fake 1)", "1000 bytes", "60 of 100"}) {
+    EXPECT_NE(std::string(failure.what()).find(part), std::string::npos) << failure.what();
+  }
+}
+
+TEST_F(QueueRuntime, RefusesMemoryThatIsLessAlignedThanPromised) {
+  vendor->offset = 16;
+  EXPECT_EQ(failure_of([&] { allocate(64); }).code(), AA_INTERNAL);
+  EXPECT_EQ(vendor->calls["free"], 1);
+}
+
+TEST_F(QueueRuntime, KeepsAnErrorThatTheVendorTellsOnce) {
+  const auto event = device->event_create({});
+  const auto earlier = device->event_create({});
+  earlier->record(*stream);
+  EXPECT_TRUE(earlier->query());
+  fail_stream();
+  event->record(*stream);
+  EXPECT_EQ(failure_of([&] { event->synchronize(); }).native_code(), error_failed);  // by asking the stream
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(failure_of([&] { stream->synchronize(); }).native_code(), error_failed);
+    EXPECT_EQ(failure_of([&] { stream->query(); }).native_code(), error_failed);
+    EXPECT_EQ(failure_of([&] { event->query(); }).native_code(), error_failed);
+    EXPECT_EQ(failure_of([&] { device->synchronize(); }).native_code(), error_failed);
+  }
+  EXPECT_TRUE(earlier->query());  // it was complete before
+  EXPECT_EQ(failure_of([&] { stream->close(); }).native_code(), error_failed);
+}
+
+TEST_F(QueueRuntime, AStreamThatWaitsForAFailedOneFails) {
+  const auto waiting = device->stream_create({});
+  const auto bystander = device->stream_create({});
+  const auto event = device->event_create({});
+  fail_stream();
+  event->record(*stream);
+  waiting->wait_event(*event);
+  EXPECT_EQ(failure_of([&] { waiting->synchronize(); }).native_code(), error_failed);
+  bystander->synchronize();
+}
+
+TEST_F(QueueRuntime, WaitsStayBoundToTheirRecord) {
+  const auto event = device->event_create({});
+  const auto waiting = device->stream_create({});
+  waiting->wait_event(*event);  // never recorded
+  EXPECT_EQ(vendor->calls["stream_wait"], 0);
+  event->record(*stream);
+  stream->wait_event(*event);  // its own
+  EXPECT_EQ(vendor->calls["stream_wait"], 0);
+  waiting->wait_event(*event);
+  EXPECT_EQ(vendor->calls["stream_wait"], 1);
+  event->record(*stream);
+  EXPECT_EQ(vendor->calls["event_create"], 2);  // the first is still waited for
+}
+
+TEST_F(QueueRuntime, EventsAreUsedAgain) {
+  const auto event = device->event_create({});
+  for (int i = 0; i < 100; ++i) event->record(*stream);
+  EXPECT_LE(vendor->calls["event_create"], 3);
+}
+
+TEST_F(QueueRuntime, TimesOnlyWhatHasTimes) {
+  aa_event_params timed{};
+  timed.flags = AA_EVENT_TIMING;
+  const auto start = device->event_create(timed);
+  const auto end = device->event_create(timed);
+  const auto plain = device->event_create({});
+  start->record(*stream);
+  EXPECT_EQ(failure_of([&] { start->elapsed(*end); }).code(), AA_FAILED_PRECONDITION);
+  end->record(*stream);
+  plain->record(*stream);
+  EXPECT_EQ(start->elapsed(*end), 2.5);
+  EXPECT_EQ(failure_of([&] { start->elapsed(*plain); }).code(), AA_FAILED_PRECONDITION);
+}
+
+TEST_F(QueueRuntime, ReplaysWhatItRecorded) {
+  const aa_allocation memory = allocate(64);
+  const aa_allocation other = allocate(64);
+  std::vector<char> source(64), destination(64);
+  int count = 0;
+  stream->capture_begin();
+  EXPECT_TRUE(stream->capturing());
+  stream->copy(copying(memory.pointer, source.data(), 64, AA_COPY_HOST_TO_DEVICE));
+  stream->copy(copying(other.pointer, memory.pointer, 64, AA_COPY_DEVICE_TO_DEVICE));
+  stream->host_call([](void* user) { ++*static_cast<int*>(user); }, &count);
+  stream->copy(copying(destination.data(), other.pointer, 64, AA_COPY_DEVICE_TO_HOST));
+  EXPECT_EQ(failure_of([&] { stream->synchronize(); }).code(), AA_FAILED_PRECONDITION);
+  EXPECT_EQ(failure_of([&] { stream->capture_begin(); }).code(), AA_FAILED_PRECONDITION);
+  const std::unique_ptr<abi::Graph> graph = stream->capture_end();
+  EXPECT_EQ(graph->node_count(), 4);
+  EXPECT_EQ(count, 0);
+  const int waits = vendor->calls["stream_synchronize"];
+  for (char round = 1; round < 4; ++round) {
+    std::iota(source.begin(), source.end(), round);
+    graph->launch(*stream);
+    EXPECT_EQ(vendor->calls["stream_synchronize"], waits);  // launching waits for nothing, pageable memory or not
+    EXPECT_EQ(destination, source);
+    EXPECT_EQ(count, round);
+  }
+  EXPECT_EQ(failure_of([&] { stream->capture_end(); }).code(), AA_FAILED_PRECONDITION);
+  device->mem_free(memory);
+  device->mem_free(other);
+}
+
+TEST_F(QueueRuntime, ALostDeviceSaysSoEveryTime) {
+  const aa_allocation memory = allocate(64);
+  vendor->fails_next["stream_synchronize"] = error_lost;
+  const std::string first = failure_of([&] { stream->synchronize(); }).what();
+  for (int i = 0; i < 2; ++i) {
+    const abi::Failure failure = failure_of([&] { allocate(64); });
+    EXPECT_EQ(failure.code(), AA_DEVICE_LOST);
+    EXPECT_EQ(failure.native_code(), error_lost);
+    EXPECT_EQ(failure.what(), first);
+  }
+  device->mem_free(memory);  // addresses are given back all the same
+  EXPECT_EQ(vendor->calls["free"], 1);
+}
+
+TEST_F(QueueRuntime, RefusesAForkedChild) {
+  const pid_t child = fork();
+  if (child == 0) {
+    int code = 0;
+    try {
+      stream->synchronize();
+      code = 1;
+    } catch (const abi::Failure& failure) {
+      if (failure.code() != AA_FAILED_PRECONDITION) code = 2;
+    }
+    _exit(code);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  stream->synchronize();  // the parent goes on
+}
+
+TEST_F(QueueRuntime, NamesTheDevicesThatThereAre) {
+  aa_device_props props{};
+  EXPECT_NE(std::string(failure_of([&] { driver->device_props(2, props); }).what()).find("2 devices"),
+            std::string::npos);
+}
+
+TEST(LibrarySearch, SaysWhereItLooked) {
+  const LibrarySearch search{"ANYACCEL_FAKE_LIBRARY_PATH", {"ANYACCEL_FAKE_HOME"}, "/nowhere/fake", "stubs"};
+  setenv("ANYACCEL_FAKE_LIBRARY_PATH", "/nowhere/asked:/nowhere/twice", 1);
+  const OpenedLibrary opened = open_library(search, {"libanyaccel_fake.so"});
+  unsetenv("ANYACCEL_FAKE_LIBRARY_PATH");
+  EXPECT_EQ(opened.handle, nullptr);
+  EXPECT_EQ(opened.tried,
+            "looked for libanyaccel_fake.so in /nowhere/asked, /nowhere/twice, /nowhere/fake/lib64, /nowhere/fake/lib, "
+            "LD_LIBRARY_PATH and the system's library folders");
+}
+
+}  // namespace
+}  // namespace anyaccel::queue_runtime

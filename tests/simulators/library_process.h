@@ -1,5 +1,5 @@
-// For tests of the simulated CUDA libraries through their raw functions: each test program runs in a process of its own,
-// because the libraries read their environment once, and leaves the report that the driver wrote.
+// For tests of simulated libraries through their raw functions: each test program runs in a process of its own,
+// because the libraries read their environment once, and leaves the report that the vendor's driver or runtime wrote.
 #pragma once
 
 #include <dlfcn.h>
@@ -21,8 +21,10 @@
 
 namespace sim_test {
 
+// By its file's name in the folder of the CUDA libraries, or with another vendor's folder before it.
 inline void* library(const std::string& file) {
-  void* handle = ::dlopen((std::string(ANYACCEL_BINARY_DIR "/simulators/cuda/") + file).c_str(), RTLD_NOW | RTLD_LOCAL);
+  const std::string path = file.find('/') == std::string::npos ? "cuda/" + file : file;
+  void* handle = ::dlopen((ANYACCEL_BINARY_DIR "/simulators/" + path).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     std::fprintf(stderr, "%s\n", ::dlerror());
     std::_Exit(90);

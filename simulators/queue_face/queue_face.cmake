@@ -1,0 +1,22 @@
+# What the faces of Ascend, Cambricon and Tecorigin share. The symbols of the engine stay inside each library: a program may
+# have an engine of its own.
+add_library(simulator_queue_face STATIC ${CMAKE_CURRENT_SOURCE_DIR}/queue_face/process.cpp
+  ${CMAKE_CURRENT_SOURCE_DIR}/queue_face/memory.cpp ${CMAKE_CURRENT_SOURCE_DIR}/queue_face/stream.cpp
+  ${CMAKE_CURRENT_SOURCE_DIR}/queue_face/capture.cpp)
+target_include_directories(simulator_queue_face PUBLIC ${PROJECT_SOURCE_DIR})
+target_link_libraries(simulator_queue_face PUBLIC simulator_engine PRIVATE anyaccel_warnings)
+set_target_properties(simulator_queue_face PROPERTIES POSITION_INDEPENDENT_CODE ON)
+anyaccel_unity(simulator_queue_face)
+
+# A vendor's runtime by its real file name, in a folder of its own.
+function(add_queue_runtime target folder file)
+  add_library(${target} MODULE ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/${folder}.cpp)
+  target_link_libraries(${target} PRIVATE simulator_queue_face anyaccel_warnings)
+  target_link_options(${target} PRIVATE -Wl,-soname,${file}
+    -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/queue_face/exports.map)
+  set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${file} SUFFIX ""
+    LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/queue_face/exports.map
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/simulators/${folder})
+endfunction()
+
+add_queue_runtime(acl_sim ascend libascendcl.so)

@@ -6,7 +6,7 @@
 
 #include "accelerators/cuda/libraries/loading.h"
 #include "accelerators/cuda/libraries/nvml.h"
-#include "accelerators/cuda/platform/child_count.h"
+#include "base/child_count.h"
 #include "base/files.h"
 #include "cuda/loading_test_support.h"
 
@@ -151,7 +151,10 @@ TEST(CudaProbe, ChildCounts) {
   EXPECT_CONTAINS(discovered(with(environment, "FAKE_CUDA", "crash")),
                   "the driver ended the child process that started it by signal 6; NVML gave no answer either: ");
   EXPECT_EQ(in_child(with(environment, "FAKE_CUDA", "hang"),
-                     [] { return count_in_child(cuda_library().api, std::chrono::milliseconds(50)).problem; }),
+                     [] {
+                       const auto ask = [](ChildCount& told) { told.init = cuda_library().api.init(0); };
+                       return count_in_child(ask, std::chrono::milliseconds(50)).problem;
+                     }),
             "starting the driver in a child process took longer than 50 ms");
   // A driver that was started here is not asked by a child any more.
   EXPECT_EQ(in_child(environment,

@@ -12,8 +12,8 @@ using AclStream = void*;
 using AclEvent = void*;
 
 inline constexpr AclError repeated_init = 100002;
-inline constexpr AclError uninitialized = 100001;
 inline constexpr AclError stub_mode = 100039;
+inline constexpr AclError no_device = 207004;
 
 // aclrtMemcpyKind, by aa_copy_direction.
 inline constexpr int memcpy_kinds[] = {1, 2, 3};

@@ -8,12 +8,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
+#include <optional>
 
 #include "accelerators/npu/npu_api.h"
 #include "accelerators/queue_runtime/device.h"
 #include "accelerators/queue_runtime/library.h"
+#include "base/child_count.h"
 
 namespace anyaccel::npu {
 namespace {
@@ -111,12 +115,16 @@ std::string result_text(const Api& api, AclError result) {
       {107022, "ACL_ERROR_RT_DEVICE_TASK_ABORT"},
       {207000, "ACL_ERROR_RT_FEATURE_NOT_SUPPORT"},
       {207001, "ACL_ERROR_RT_MEMORY_ALLOCATION"},
+      {207004, "ACL_ERROR_RT_NO_DEVICE"},
       {207007, "ACL_ERROR_RT_NO_EVENT_RESOURCE"},
       {207008, "ACL_ERROR_RT_NO_STREAM_RESOURCE"},
       {207018, "ACL_ERROR_RT_DEVICE_OOM"},
+      {507000, "ACL_ERROR_RT_INTERNAL_ERROR"},
+      {507010, "ACL_ERROR_RT_LOST_HEARTBEAT"},
       {507014, "ACL_ERROR_RT_AICORE_TIMEOUT"},
       {507015, "ACL_ERROR_RT_AICORE_EXCEPTION"},
       {507053, "ACL_ERROR_RT_DEVICE_MEM_ERROR"},
+      {507054, "ACL_ERROR_RT_HBM_MULTI_BIT_ECC_ERROR"},
       {507899, "ACL_ERROR_RT_DRV_INTERNAL_ERROR"},
   };
   const auto* known = std::find_if(std::begin(names), std::end(names), [=](auto& row) { return row.result == result; });
@@ -132,21 +140,27 @@ std::string result_text(const Api& api, AclError result) {
   return text;
 }
 
-// The process that called aclInit; null before.
-std::atomic<const queue_runtime::StartedProcess*> started{nullptr};
-
 struct Discovery {
   aa_probe_state state;
   std::string reason;
   uint32_t device_count = 0;
 };
 
+constexpr std::chrono::seconds child_limit{30};
+
+// The process that called aclInit; null before.
+std::atomic<const queue_runtime::StartedProcess*> started{nullptr};
+// What was last found usable: a started runtime cannot be asked by a child process, and the answer stays.
+std::mutex found_mutex;
+std::optional<Discovery> last_usable;  // guarded by found_mutex
+
 std::string visible_text() {
   const char* visible = std::getenv(visible_variable);
   return visible ? std::string("; ") + visible_variable + " is \"" + visible + "\"" : std::string();
 }
 
-// Asks the runtime, which has not been started, for its devices. That this starts no threads is not written down anywhere.
+// The runtime tells its devices only when it was started (aclInit), which a process does not survive that forks afterwards.
+// So a child process asks it.
 Discovery discover() {
   const auto unusable = [](std::string reason) { return Discovery{AA_PROBE_UNUSABLE, std::move(reason)}; };
   const std::vector<std::string> nodes = device_nodes();
@@ -160,6 +174,10 @@ Discovery discover() {
         "this process was made by fork() after its parent had started CANN, which does not survive that; start "
         "children "
         "with exec, or fork before the accelerator is first used");
+  }
+  if (process) {
+    const std::scoped_lock lock(found_mutex);
+    return *last_usable;
   }
   if (!nodes.empty() && std::none_of(nodes.begin(), nodes.end(),
                                      [](const std::string& node) { return access(node.c_str(), R_OK | W_OK) == 0; })) {
@@ -177,19 +195,33 @@ Discovery discover() {
   if (!found.missing.empty()) {
     return unusable(cann + " lacks the function " + found.missing + "; install CANN 8.0 or later");
   }
-  uint32_t count = 0;
-  const AclError result = found.api.aclrtGetDeviceCount(&count);
-  if (result == stub_mode) {
+  const ChildCount answer = count_in_child(
+      [&](ChildCount& told) {
+        told.init = found.api.aclInit(nullptr);
+        uint32_t count = 0;
+        if (told.init == 0) told.counted = found.api.aclrtGetDeviceCount(&count);
+        told.count = static_cast<int>(count);
+      },
+      child_limit);
+  if (!answer.problem.empty()) return unusable(cann + ": " + answer.problem);
+  if (answer.init == stub_mode || answer.counted == stub_mode) {
     return unusable(found.opened.path +
                     " is CANN's library for linking, which does nothing; put the runtime's lib64 before devlib in "
                     "LD_LIBRARY_PATH");
   }
-  if (result != 0) {
-    return unusable(cann + " is there, but aclrtGetDeviceCount gives " + result_text(found.api, result) +
-                    visible_text() + "; see npu-smi info, and that the driver's lib64 is in LD_LIBRARY_PATH");
+  if (answer.counted == no_device || (answer.init == 0 && answer.counted == 0 && answer.count == 0)) {
+    return unusable(cann + " is there, but shows no device" + visible_text() + "; see npu-smi info");
   }
-  if (count == 0) return unusable(cann + " is there, but lists no device" + visible_text() + "; see npu-smi info");
-  return {AA_PROBE_USABLE, std::to_string(count) + " device(s), " + cann, count};
+  if (answer.init != 0 || answer.counted != 0) {
+    return unusable(cann + " is there, but " + (answer.init ? "aclInit" : "aclrtGetDeviceCount") + " gives " +
+                    result_text(found.api, answer.init ? answer.init : answer.counted) + visible_text() +
+                    "; see npu-smi info, and that the driver's lib64 is in LD_LIBRARY_PATH");
+  }
+  const Discovery usable{AA_PROBE_USABLE, std::to_string(answer.count) + " device(s), " + cann,
+                         static_cast<uint32_t>(answer.count)};
+  const std::scoped_lock lock(found_mutex);
+  last_usable = usable;
+  return usable;
 }
 
 // ---- the runtime's functions -----------------------------------------------------------------------------------------
@@ -287,7 +319,9 @@ aa_code AclRuntime::code(int result) const {
     case 100039: return AA_UNAVAILABLE;
     case 207000: return AA_UNIMPLEMENTED;
     case 107022:  // the device's tasks were aborted
-    case 507053:  // an error of its memory that cannot be corrected
+    case 507010:  // it gives no sign of life
+    case 507053:  // errors of its memory that cannot be corrected
+    case 507054:
     case 507899:  // its kernel driver fails
       return AA_DEVICE_LOST;
     case 100000:

@@ -15,8 +15,8 @@
 
 #include "accelerators/cuda/libraries/loading.h"
 #include "accelerators/cuda/libraries/nvml.h"
-#include "accelerators/cuda/platform/child_count.h"
 #include "accelerators/cuda/platform/device_facts.h"
+#include "base/child_count.h"
 
 namespace anyaccel::cuda {
 namespace {
@@ -135,7 +135,11 @@ std::string no_device_text(const std::string& driver) {
 // Used where NVML gives no answer.
 Discovery count_by_child(const GpuLibrary& library, const std::string& driver, const std::string& why) {
   const Runtime runtime = library.api.runtime;
-  const ChildCount answer = count_in_child(library.api, child_limit);
+  const auto ask = [&](ChildCount& told) {
+    told.init = library.api.init(0);
+    if (told.init == success) told.counted = library.api.device_count(&told.count);
+  };
+  const ChildCount answer = count_in_child(ask, child_limit);
   if (!answer.problem.empty()) return unusable(runtime, driver + ": " + answer.problem + why);
   if (answer.init != success) return unusable(runtime, init_text(library, answer.init));
   if (answer.counted != success) return unusable(runtime, init_text(library, answer.counted));

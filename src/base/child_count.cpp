@@ -1,6 +1,6 @@
 // Implements child_count.h: counting devices in a child process, where the vendor's driver can only be asked by
 // starting it.
-#include "accelerators/cuda/platform/child_count.h"
+#include "base/child_count.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -11,24 +11,24 @@
 #include <csignal>
 #include <cstring>
 
-namespace anyaccel::cuda {
+namespace anyaccel {
 namespace {
 
 struct Told {
-  Result init;
-  Result counted;
+  int init;
+  int counted;
   int count;
 };
 
-[[noreturn]] void run_child(const Api& api, int end) {
+[[noreturn]] void run_child(const std::function<void(ChildCount& answer)>& ask, int end) {
   // The caller must not see what the driver prints meanwhile.
   if (const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC); nothing >= 0) {
     dup2(nothing, STDOUT_FILENO);
     dup2(nothing, STDERR_FILENO);
   }
-  Told told{};
-  told.init = api.init(0);
-  if (told.init == success) told.counted = api.device_count(&told.count);
+  ChildCount answer;
+  ask(answer);
+  const Told told{answer.init, answer.counted, answer.count};
   const ssize_t written = write(end, &told, sizeof(told));
   _exit(written == sizeof(told) ? 0 : 1);
 }
@@ -58,7 +58,7 @@ bool read_all(int end, Told& told, std::chrono::milliseconds limit, bool& in_tim
 
 }  // namespace
 
-ChildCount count_in_child(const Api& api, std::chrono::milliseconds limit) {
+ChildCount count_in_child(const std::function<void(ChildCount& answer)>& ask, std::chrono::milliseconds limit) {
   ChildCount result;
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -74,7 +74,7 @@ ChildCount count_in_child(const Api& api, std::chrono::milliseconds limit) {
   }
   if (child == 0) {
     close(ends[0]);
-    run_child(api, ends[1]);
+    run_child(ask, ends[1]);
   }
   close(ends[1]);
   Told told{};
@@ -102,4 +102,4 @@ ChildCount count_in_child(const Api& api, std::chrono::milliseconds limit) {
   return result;
 }
 
-}  // namespace anyaccel::cuda
+}  // namespace anyaccel

@@ -1,0 +1,22 @@
+// Counting devices in a child process, where the vendor's driver can only be asked by starting it: a started one does not
+// survive fork(), and a probe must leave the process able to.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+namespace anyaccel {
+
+struct ChildCount {
+  std::string problem;  // why there is no answer; empty when the members below were told
+  int init = 0;         // what starting the driver gave
+  int counted = 0;      // what counting gave, if it was started
+  int count = 0;
+};
+
+// Makes a child that starts the driver and counts (`ask` sets the three numbers), and ends. A child that crashes or takes longer than `limit` gives a problem
+// and is gone when this returns.
+ChildCount count_in_child(const std::function<void(ChildCount& answer)>& ask, std::chrono::milliseconds limit);
+
+}  // namespace anyaccel

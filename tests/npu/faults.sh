@@ -1,0 +1,25 @@
+# Sourced by tests/simulated/faults.sh: what is CANN's own.
+
+# A runtime that cannot be used, and why.
+expect_unstarted stub 'for linking'
+SIM_DEVICES=0 run
+check_error "no device" 'shows no device' $?
+ASCEND_RT_VISIBLE_DEVICES=7 run
+check_error "no visible device" 'shows no device.*ASCEND_RT_VISIBLE_DEVICES is "7"' $?
+for symbol in aclrtMemcpyAsync aclrtCreateEventExWithFlag; do expect_unstarted "hide:$symbol" "lacks the function $symbol"; done
+mkdir "$folder/none"
+ANYACCEL_NPU_LIBRARY_PATH=$folder/none run
+check_error "no library" "looked for libascendcl.so in $folder/none, .*set_env.sh" $?
+
+# What older runtimes lack.
+for symbol in aclGetRecentErrMsg aclrtGetSocName aclrtGetDeviceInfo aclGetCannAttribute aclrtLaunchHostFunc; do
+  expect_story "hide:$symbol"
+done
+
+# The version is told, and the second device is the first where it alone is visible.
+mkdir "$folder/cann"
+echo 'version=8.1.RC1' >"$folder/cann/ascend_toolkit_install.info"
+ASCEND_HOME_PATH=$folder/cann "$anyaccel" info >"$folder/out" 2>&1
+grep -q 'npu .*usable .*2 device(s), CANN 8.1.RC1' "$folder/out" || fail "the version: $(cat "$folder/out")"
+ASCEND_RT_VISIBLE_DEVICES=1 "$anyaccel" info >"$folder/out" 2>&1
+grep -q 'npu .*usable .*1 device(s)' "$folder/out" || fail "one visible device: $(cat "$folder/out")"

@@ -1,0 +1,14 @@
+# Sourced by tests/simulated/common.sh: npu on the simulated CANN of build/*/simulators/ascend.
+libraries=$3/simulators/ascend
+[ -e "$libraries/libascendcl.so" ] || { echo "skipped: $libraries/libascendcl.so was not built"; exit 77; }
+export ANYACCEL_NPU_LIBRARY_PATH=$libraries
+unset ASCEND_RT_VISIBLE_DEVICES ASCEND_HOME_PATH ASCEND_TOOLKIT_HOME
+tokens=3
+survived_allocations="1 2"
+lost_commands="1 30 100"
+any_error='507000'
+lost_error='lost.*507010'
+sticky_error='AICORE_EXCEPTION.*507015'
+bound=$(sed -n '/define ANYACCEL_NPU_FUNCTIONS/,/^struct Api/p' "$2/src/accelerators/npu/npu_api.h" | grep -oE 'X\(acl[A-Za-z]+' | cut -c3-)
+untouched=aclrtGetDeviceCount # in the probe's child process, whose calls are in no report
+more_runs() { :; }

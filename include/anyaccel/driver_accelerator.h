@@ -1,10 +1,9 @@
 // DriverAccelerator: the whole Accelerator interface over one driver table.
 //
 // Everything that is the same on every accelerator (caching, current device and stream, generators, graphs' memory,
-// trace ranges) is here, once. A program may derive from it to change what differs.
+// trace ranges) is here, once. A program may derive from it to change what differs; the functions do not call each other.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -16,6 +15,9 @@
 #include "anyaccel/device_allocator.h"
 
 namespace anyaccel {
+
+class DriverCore;
+struct DriverBuilds;
 
 class DriverAccelerator : public Accelerator {
  public:
@@ -31,8 +33,8 @@ class DriverAccelerator : public Accelerator {
   // Gives cached memory of every open device back. Opens none. Errors are logged.
   void release_cached_memory() noexcept;
 
-  const abi::DriverCalls& driver() const noexcept { return *driver_; }
-  const std::string& origin() const noexcept { return origin_; }
+  const abi::DriverCalls& driver() const noexcept;
+  const std::string& origin() const noexcept;
   // Initializes on first use. Throws UnavailableError.
   aa_instance* instance() const;
   // Opens the device on first use.
@@ -61,7 +63,7 @@ class DriverAccelerator : public Accelerator {
   // own table as it is.
   const void* extension(const char* name, uint32_t min_version) const;
 
-  const std::string& name() const noexcept override { return name_; }
+  const std::string& name() const noexcept override;
   bool is_synchronized_device() const override;
   bool use_host_timers() const override;
   bool resolves_data_dependency() const override;
@@ -168,35 +170,12 @@ class DriverAccelerator : public Accelerator {
   CollectivesAccess collectives(int index) override;
 
  private:
-  struct CaptureScope;
-  struct DeviceContext;
-  struct HostStream;
-  struct Shared;
-  struct ThreadState;
-  class StreamImpl;
-  class EventImpl;
-  class GraphImpl;
-  class DriverStorage;
-  class PinnedStorage;
-  class PackedStorage;
-  class NamedStorage;
+  uint64_t caps() const;
 
-  // Everything that may run the op that find_op() gave the number of.
-  OpHandle route(const aa_op_call& call) const;
-
-  void flush_stream(const anyaccel::Stream& stream) const;
-  // Throws InvalidArgument when `context` is not this accelerator's.
-  void check_own(const DeviceContext& context, const char* what) const;
-  ThreadState& thread_state() const;
-  int resolve(int index) const;
-  DeviceContext& context(int index) const;
-  uint64_t caps() const { return device_properties(0).caps; }
-
-  const abi::DriverCalls* driver_;
-  std::string name_;
-  std::string origin_;
-  uint64_t id_;  // distinguishes accelerators in per-thread state
-  std::shared_ptr<Shared> shared_;
+  std::unique_ptr<DriverCore> core_;
+  std::unique_ptr<DriverBuilds> builds_;  // constant
+  mutable std::mutex compile_mutex_;
+  std::string compile_backend_ = "graph";  // compile_mutex_
 };
 
 }  // namespace anyaccel

@@ -1,5 +1,5 @@
 // Implements stream_gate.h: keeps one thread's capture of a graph from recording another thread's work.
-#include "runtime/driver/stream_gate.h"
+#include "runtime/core/stream_gate.h"
 
 #include <utility>
 

@@ -1,94 +1,30 @@
-// DriverAccelerator: streams and events.
+// Implements streams.h.
+#include "runtime/core/streams.h"
+
 #include <string>
 
-#include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
-#include "runtime/driver/driver_accelerator_impl.h"
 
 namespace anyaccel {
 
-anyaccel::Stream DriverAccelerator::Stream(int priority) {
-  DeviceContext& c = context(current_device_index);
-  return anyaccel::Stream(std::make_shared<StreamImpl>(c, shared_->contexts[static_cast<size_t>(c.index)], priority,
-                                                       AA_STREAM_NON_BLOCKING));
+DriverStream& driver_stream(const anyaccel::Stream& stream) {
+  auto* impl = dynamic_cast<DriverStream*>(stream.state());
+  if (!impl) throw InvalidArgument("the stream is empty or was made by another kind of accelerator");
+  return *impl;
 }
 
-ScopeGuard DriverAccelerator::stream(const anyaccel::Stream& s) {
-  handle(s);  // refuses what is no stream
-  check_own(static_cast<const StreamImpl&>(*s.state()).context(), "the stream");
-  const int index = s.device_index();
-  ThreadState& state = thread_state();
-  if (state.streams.size() <= static_cast<size_t>(index)) state.streams.resize(static_cast<size_t>(index) + 1);
-  flush(index);  // others may wait for work of the stream that is left
-  anyaccel::Stream previous = state.streams[static_cast<size_t>(index)];
-  const int previous_device = state.device;
-  state.streams[static_cast<size_t>(index)] = s;
-  state.device = index;
-  return ScopeGuard([this, s, previous, previous_device, index](bool) {
-    ThreadState& inner = thread_state();
-    inner.streams[static_cast<size_t>(index)] = previous;
-    inner.device = previous_device;
-    flush_stream(s);
-  });
+DriverEvent& driver_event(const anyaccel::Event& event) {
+  auto* impl = dynamic_cast<DriverEvent*>(event.state());
+  if (!impl) throw InvalidArgument("the event is empty or was made by another kind of accelerator");
+  return *impl;
 }
 
-const anyaccel::Stream& DriverAccelerator::current_stream(int index) {
-  const ThreadState& state = thread_state();
-  const auto i = static_cast<size_t>(index == current_device_index ? state.device : resolve(index));
-  if (i < state.streams.size() && state.streams[i]) return state.streams[i];
-  return context(static_cast<int>(i)).default_stream;
-}
-
-void DriverAccelerator::flush(int index) {
-  // A device that was never opened holds no work.
-  if (!shared_->ready.load(std::memory_order_acquire) || !shared_->instance->lazy) return;
-  const auto i = static_cast<size_t>(resolve(index));
-  if (!shared_->open[i].load(std::memory_order_acquire)) return;
-  flush_stream(current_stream(static_cast<int>(i)));
-}
-
-void DriverAccelerator::flush_stream(const anyaccel::Stream& stream) const {
-  const auto& impl = static_cast<const StreamImpl&>(*stream.state());  // stream() takes no other kind
-  const auto* lazy = impl.context().instance->lazy;
-  if (lazy && !impl.capturing()) impl.context().check(lazy->flush(impl.stream()), "flush");
-}
-
-ScopeGuard DriverAccelerator::step(uint64_t key) {
-  instance();
-  const auto* lazy = shared_->instance->lazy;
-  if (!lazy) return {};
-  const anyaccel::Stream& current = current_stream();
-  const auto& stream = static_cast<const StreamImpl&>(*current.state());
-  if (stream.capturing()) return {};
-  auto params = abi::sized<aa_step>();
-  params.key = key;
-  stream.context().check(lazy->step_begin(stream.stream(), &params), "step_begin");
-  return ScopeGuard([current](bool) {
-    const auto& began = static_cast<const StreamImpl&>(*current.state());
-    began.context().check(began.context().instance->lazy->step_end(began.stream()), "step_end");
-  });
-}
-
-const anyaccel::Stream& DriverAccelerator::default_stream(int index) { return context(index).default_stream; }
-
-anyaccel::Event DriverAccelerator::Event(bool enable_timing) {
-  DeviceContext& c = context(current_device_index);
-  return anyaccel::Event(c.make_event(enable_timing));
-}
-
-std::shared_ptr<detail::EventState> DriverAccelerator::DeviceContext::make_event(bool timing) {
-  if (timing && !(props.caps & AA_CAP_EVENT_TIMING)) return std::make_shared<HostEvent>();
-  const uint32_t flags = timing ? AA_EVENT_TIMING : AA_EVENT_DEFAULT;
-  aa_event* raw = nullptr;
-  aa_status* status = driver().event_create(device, flags, &raw);
-  if (status_code(status) == AA_UNIMPLEMENTED) {
-    release_status(status);
-    return std::make_shared<HostEvent>();
-  }
-  if (status) status = after_failure(status, [&] { return driver().event_create(device, flags, &raw); });
-  check(status, "event_create");
-  return std::make_shared<EventImpl>(shared_from_this(), raw);
+std::unique_ptr<HostCalls> CaptureScope::end() {
+  auto calls = std::make_unique<HostCalls>();
+  const std::vector<std::shared_ptr<DriverStream>> ending = std::move(streams);
+  for (const std::shared_ptr<DriverStream>& stream : ending) stream->end_capture(*calls);
+  return calls;
 }
 
 void HostEvent::record(const anyaccel::Stream& stream) {
@@ -113,8 +49,8 @@ double HostEvent::elapsed_ms(const detail::EventState& end) const {
   return std::chrono::duration<double, std::milli>(*last - *first).count();
 }
 
-DriverAccelerator::StreamImpl::StreamImpl(DeviceContext& context, std::shared_ptr<DeviceContext> owner,
-                                          int32_t priority, uint32_t flags)
+DriverStream::DriverStream(DeviceContext& context, std::shared_ptr<DeviceContext> owner, int32_t priority,
+                           uint32_t flags)
     : context_(context), owner_(std::move(owner)) {
   host_.device = &context;
   host_.context = &context;
@@ -126,20 +62,14 @@ DriverAccelerator::StreamImpl::StreamImpl(DeviceContext& context, std::shared_pt
   context.call("stream_create", [&] { return context.driver().stream_create(context.device, &params, &host_.stream); });
 }
 
-DriverAccelerator::StreamImpl::~StreamImpl() {
+DriverStream::~DriverStream() {
   if (owner_) context_.allocator->forget_stream(host_.stream);
   release_status(context_.driver().stream_destroy(host_.stream));
 }
 
-std::shared_ptr<detail::EventState> DriverAccelerator::StreamImpl::make_event() const {
-  return context_.make_event(false);
-}
+std::shared_ptr<detail::EventState> DriverStream::make_event() const { return context_.make_event(false); }
 
-bool DriverAccelerator::is_current_stream_capturing(int index) {
-  return static_cast<const StreamImpl&>(*current_stream(index).state()).capturing();  // stream() takes no other kind
-}
-
-bool DriverAccelerator::StreamImpl::query() const {
+bool DriverStream::query() const {
   gate_.refuse_others();
   int32_t done = 0;
   aa_status* status = context_.driver().stream_query(host_.stream, &done);
@@ -152,14 +82,14 @@ bool DriverAccelerator::StreamImpl::query() const {
   return done != 0;
 }
 
-void DriverAccelerator::StreamImpl::synchronize() const {
+void DriverStream::synchronize() const {
   gate_.refuse_others();
   context_.check(context_.driver().stream_synchronize(host_.stream), "stream_synchronize");
 }
 
-void DriverAccelerator::StreamImpl::wait_event(const detail::EventState& event) {
+void DriverStream::wait_event(const detail::EventState& event) {
   if (dynamic_cast<const HostEvent*>(&event)) return;  // always complete
-  auto* impl = dynamic_cast<const EventImpl*>(&event);
+  auto* impl = dynamic_cast<const DriverEvent*>(&event);
   if (!impl) throw InvalidArgument("the event was made by another kind of accelerator");
   if (impl->context().instance != context_.instance) {
     throw InvalidArgument("wait_event: the stream belongs to " + context_.name() + ", the event to " +
@@ -186,7 +116,7 @@ void DriverAccelerator::StreamImpl::wait_event(const detail::EventState& event) 
   context_.check(status, "stream_wait_event");
 }
 
-void DriverAccelerator::StreamImpl::begin_capture(const std::shared_ptr<CaptureScope>& scope) {
+void DriverStream::begin_capture(const std::shared_ptr<CaptureScope>& scope) {
   scope->streams.push_back(shared_from_this());
   bool closed = false;
   try {
@@ -203,7 +133,7 @@ void DriverAccelerator::StreamImpl::begin_capture(const std::shared_ptr<CaptureS
   }
 }
 
-void DriverAccelerator::StreamImpl::end_capture(HostCalls& calls) noexcept {
+void DriverStream::end_capture(HostCalls& calls) noexcept {
   for (auto& call : captured_calls_) calls.push_back(std::move(call));
   captured_calls_.clear();
   context_.set_capturing(host_.stream, false);
@@ -222,7 +152,7 @@ void call_logging_errors(const std::function<void()>& function) {
 
 }  // namespace
 
-void DriverAccelerator::StreamImpl::host_call(std::function<void()> function) {
+void DriverStream::host_call(std::function<void()> function) {
   auto owned = std::make_unique<std::function<void()>>(std::move(function));
   const StreamGate::Pass pass(gate_);
   if (capturing()) {
@@ -252,24 +182,23 @@ void DriverAccelerator::StreamImpl::host_call(std::function<void()> function) {
   context_.check(status, "stream_host_call");
 }
 
-void* DriverAccelerator::StreamImpl::native_handle() const {
+void* DriverStream::native_handle() const {
   void* native = nullptr;
   context_.check(context_.driver().stream_native(host_.stream, &native), "stream_native");
   return native;
 }
 
-DriverAccelerator::EventImpl::~EventImpl() { release_status(context_->driver().event_destroy(event_)); }
+DriverEvent::~DriverEvent() { release_status(context_->driver().event_destroy(event_)); }
 
-void DriverAccelerator::EventImpl::record(const anyaccel::Stream& stream) {
-  handle(stream);  // refuses what is no stream
-  const DeviceContext& other = static_cast<const StreamImpl&>(*stream.state()).context();
+void DriverEvent::record(const anyaccel::Stream& stream) {
+  DriverStream& impl = driver_stream(stream);
+  const DeviceContext& other = impl.context();
   if (&other != context_.get()) {
     throw InvalidArgument("record: the event belongs to " + context_->name() + ", the stream to " + other.name() +
                           (other.instance != context_->instance ? " of another accelerator" : ""));
   }
-  const StreamUse use(stream);
+  const StreamUse use(impl);
   context_->check(context_->driver().event_record(event_, use.handle()), "event_record");
-  const auto& impl = static_cast<const StreamImpl&>(*stream.state());
   const bool captured = impl.capturing();
   if (!captured && !captured_.load(std::memory_order_acquire)) [[likely]]
     return;
@@ -278,25 +207,25 @@ void DriverAccelerator::EventImpl::record(const anyaccel::Stream& stream) {
   captured_.store(captured, std::memory_order_release);
 }
 
-std::shared_ptr<DriverAccelerator::CaptureScope> DriverAccelerator::EventImpl::capture() const {
+std::shared_ptr<CaptureScope> DriverEvent::capture() const {
   if (!captured_.load(std::memory_order_acquire)) [[likely]]
     return nullptr;
   const std::lock_guard lock(mutex_);
   return capture_.lock();
 }
 
-bool DriverAccelerator::EventImpl::query() const {
+bool DriverEvent::query() const {
   int32_t done = 0;
   context_->check(context_->driver().event_query(event_, &done), "event_query");
   return done != 0;
 }
 
-void DriverAccelerator::EventImpl::synchronize() const {
+void DriverEvent::synchronize() const {
   context_->check(context_->driver().event_synchronize(event_), "event_synchronize");
 }
 
-double DriverAccelerator::EventImpl::elapsed_ms(const detail::EventState& end) const {
-  auto* impl = dynamic_cast<const EventImpl*>(&end);
+double DriverEvent::elapsed_ms(const detail::EventState& end) const {
+  auto* impl = dynamic_cast<const DriverEvent*>(&end);
   if (!impl || impl->context().instance != context_->instance) {
     throw InvalidArgument("the end event was made by another accelerator");
   }

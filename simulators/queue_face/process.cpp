@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "simulators/queue_face/queue_face.h"
 
@@ -113,6 +115,22 @@ void destroy_context(Context& context) {
 }
 
 }  // namespace
+
+std::vector<int> visible_like_cuda(const std::string& list, int count) {
+  std::vector<int> chosen;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::string token = list.substr(begin, end - begin);
+    begin = end + 1;
+    char* rest = nullptr;
+    const long number = std::strtol(token.c_str(), &rest, 10);
+    if (rest == token.c_str() || number < 0 || number >= count) break;
+    const int device = static_cast<int>(number);
+    if (std::find(chosen.begin(), chosen.end(), device) != chosen.end()) return {};
+    chosen.push_back(device);
+  }
+  return chosen;
+}
 
 const Settings& settings() {
   static const Settings* const settings = new Settings(Settings::from_environment());
@@ -289,8 +307,12 @@ std::shared_ptr<Context> current_context(Result* bad) {
     return nullptr;
   }
   int device = 0;
-  *bad = check_device(0, &device);
-  if (*bad != kSuccess) return nullptr;
+  if (mine != nullptr) {
+    device = mine->device;  // which was reset, and begins anew
+  } else {
+    *bad = check_device(0, &device);
+    if (*bad != kSuccess) return nullptr;
+  }
   const std::lock_guard lock(face_lock());
   mine = context_of(device);
   return mine;
@@ -350,6 +372,15 @@ Result synchronize_device() {
     busy = busy_streams(*context);
   }
   return wait_for_all(busy);
+}
+
+Result device_properties(void* properties, int ordinal, const char* name) {
+  int device = 0;
+  FACE_TRY(check_device(ordinal, &device));
+  FACE_REQUIRE(properties != nullptr, codes().invalid_argument, "bad-argument", "the result is null");
+  std::memset(properties, kFresh, kPropertyBytes);
+  std::snprintf(static_cast<char*>(properties), kNameBytes, "%s %d", name, device);
+  return kSuccess;
 }
 
 Result enable_peer(int peer_ordinal) {

@@ -20,3 +20,5 @@ function(add_queue_runtime target folder file)
 endfunction()
 
 add_queue_runtime(acl_sim ascend libascendcl.so)
+add_queue_runtime(cnrt_sim neuware libcnrt.so)
+add_queue_runtime(sdaart_sim tecorigin libsdaart.so)

@@ -77,6 +77,8 @@ struct Vendor {
   std::string (*text)(Result code);
 };
 const Vendor& vendor();  // defined by the face
+// A list read as CUDA reads its own: numbers up to the first that names no device; one of them twice: no devices.
+std::vector<int> visible_like_cuda(const std::string& list, int count);
 inline const Codes& codes() { return vendor().codes; }
 
 // ---- objects
@@ -176,6 +178,10 @@ Result check_device(int ordinal, int* device);
 int ordinal_of(int device);
 // Null, with the vendor's error in `*bad`, when the thread has none.
 std::shared_ptr<Context> current_context(Result* bad);
+// Writes the name at the beginning of a structure of 2048 bytes, and what no program should read over the rest of it:
+// what else is in it, and how large it is, changes between releases.
+inline constexpr std::size_t kPropertyBytes = 2048, kNameBytes = 256;
+Result device_properties(void* properties, int ordinal, const char* name);
 // The current device may copy from and to `peer`'s memory from now on.
 Result enable_peer(int peer_ordinal);
 

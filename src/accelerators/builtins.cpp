@@ -6,8 +6,10 @@
 #include "accelerators/cpu/memory.h"
 #include "accelerators/cuda/compile/nvcc.h"
 #include "accelerators/cuda/cuda_driver.h"
+#include "accelerators/mlu/mlu_driver.h"
 #include "accelerators/npu/npu_driver.h"
 #include "accelerators/null/null_driver.h"
+#include "accelerators/sdaa/sdaa_driver.h"
 #include "accelerators/xpu/xpu_driver.h"
 #include "anyaccel/log.h"
 #include "base/simd/cpu_features.h"
@@ -30,10 +32,10 @@ std::span<const BuiltinDriver> builtin_drivers() {
   static constexpr BuiltinDriver drivers[] = {
       {"xpu", anyaccel_xpu_driver_query, 90, "cuda", true, "an Intel GPU driver (Level Zero or OpenCL)"},
       {"npu", anyaccel_npu_driver_query, 80, nullptr, true, "CANN (libascendcl.so)"},
-      {"sdaa", nullptr, 70, nullptr, true, ""},
+      {"sdaa", anyaccel_sdaa_driver_query, 70, nullptr, true, "Tecorigin's runtime (libsdaart.so)"},
       {"mps", nullptr, 60, nullptr, true, ""},
       {"hpu", nullptr, 50, nullptr, true, ""},
-      {"mlu", nullptr, 40, nullptr, true, ""},
+      {"mlu", anyaccel_mlu_driver_query, 40, nullptr, true, "Neuware (libcnrt.so)"},
       {"cuda", anyaccel_cuda_driver_query, 30, nullptr, true, "an NVIDIA driver (libcuda.so.1), or ROCm"},
       {"cpu", anyaccel_cpu_driver_query, 10, nullptr, true, ""},
       {"null", anyaccel_null_driver_query, 0, nullptr, false, ""},
@@ -96,12 +98,14 @@ std::span<const EnvironmentVariable> environment_variables() {
       {"ANYACCEL_LAUNCH_JOB", nullptr},
       {"ANYACCEL_LAYERS", check_layers_variable},
       {"ANYACCEL_LOG", [] { log_level(); }},
+      {"ANYACCEL_MLU_LIBRARY_PATH", nullptr},
       {"ANYACCEL_NPU_LIBRARY_PATH", nullptr},
       {"ANYACCEL_OPENCL_DEVICE_TYPE",
        [] {
          check_choice("ANYACCEL_OPENCL_DEVICE_TYPE", {"gpu", "cpu"});
        }},
       {"ANYACCEL_PLUGIN_PATH", nullptr},
+      {"ANYACCEL_SDAA_LIBRARY_PATH", nullptr},
       {"ANYACCEL_TRACE", check_trace_file},
       {"ANYACCEL_TRACE_CALLS", layers::check_trace_calls_file},
       {"ANYACCEL_XPU_RUNTIME",

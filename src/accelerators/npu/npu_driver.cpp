@@ -4,20 +4,13 @@
 // Which devices there are, and their numbers, is the runtime's matter: it reads ASCEND_RT_VISIBLE_DEVICES itself.
 #include "accelerators/npu/npu_driver.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
-#include <optional>
 
 #include "accelerators/npu/npu_api.h"
 #include "accelerators/queue_runtime/device.h"
-#include "accelerators/queue_runtime/library.h"
-#include "base/child_count.h"
+#include "accelerators/queue_runtime/probe.h"
 
 namespace anyaccel::npu {
 namespace {
@@ -27,46 +20,27 @@ using queue_runtime::DeviceFacts;
 using queue_runtime::variable;
 
 constexpr const char* visible_variable = "ASCEND_RT_VISIBLE_DEVICES";
-constexpr int32_t dlpack_extension = 12;  // kDLExtDev: DLPack has no number for these devices
-constexpr int memory_alignment = 64;      // bytes, of aclrtMalloc
-
-const queue_runtime::LibrarySearch& search() {
-  static const queue_runtime::LibrarySearch where{"ANYACCEL_NPU_LIBRARY_PATH",
-                                                  {"ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"},
-                                                  "/usr/local/Ascend/ascend-toolkit/latest",
-                                                  "devlib"};
-  return where;
-}
+constexpr const char* home_variables[] = {"ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"};
+constexpr int memory_alignment = 64;  // bytes, of aclrtMalloc
 
 // ---- finding the runtime ---------------------------------------------------------------------------------------------
 
-struct AclLibrary {
-  Api api;
-  queue_runtime::OpenedLibrary opened;
-  std::string missing;  // the first required function that is not there
-};
+Api api;  // bound by the probe
 
-const AclLibrary& library() {
-  static const AclLibrary& loaded = *[] {
-    auto* result = new AclLibrary;
-    result->opened = queue_runtime::open_library(search(), {"libascendcl.so"});
-    if (!result->opened.handle) return result;
-    queue_runtime::Binder binder(result->opened.handle);
-#define ANYACCEL_BIND(name, result_type, parameters) binder.required(result->api.name, #name);
-    ANYACCEL_NPU_FUNCTIONS(ANYACCEL_BIND)
+std::string bind(void* handle) {
+  queue_runtime::Binder binder(handle);
+#define ANYACCEL_BIND(name, result_type, parameters) binder.required(api.name, #name);
+  ANYACCEL_NPU_FUNCTIONS(ANYACCEL_BIND)
 #undef ANYACCEL_BIND
-#define ANYACCEL_BIND(name, result_type, parameters) binder.optional(result->api.name, #name);
-    ANYACCEL_NPU_OPTIONAL_FUNCTIONS(ANYACCEL_BIND)
+#define ANYACCEL_BIND(name, result_type, parameters) binder.optional(api.name, #name);
+  ANYACCEL_NPU_OPTIONAL_FUNCTIONS(ANYACCEL_BIND)
 #undef ANYACCEL_BIND
-    result->missing = binder.missing();
-    return result;
-  }();
-  return loaded;
+  return binder.missing();
 }
 
 // "8.0.RC2" of a file like ascend_toolkit_install.info in the installation; empty when there is none.
 std::string cann_version() {
-  for (const char* home : search().home_variables) {
+  for (const char* home : home_variables) {
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(variable(home), error)) {
       const std::string name = entry.path().filename().string();
@@ -80,22 +54,7 @@ std::string cann_version() {
   return {};
 }
 
-// "/dev/davinci0", ...; davinci_manager and the like are no devices.
-std::vector<std::string> device_nodes() {
-  std::vector<std::string> nodes;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev", error)) {
-    const std::string name = entry.path().filename().string();
-    constexpr std::string_view prefix = "davinci";
-    if (name.size() > prefix.size() && name.starts_with(prefix) &&
-        std::all_of(name.begin() + prefix.size(), name.end(), [](char c) { return c >= '0' && c <= '9'; })) {
-      nodes.push_back(entry.path());
-    }
-  }
-  return nodes;
-}
-
-std::string result_text(const Api& api, AclError result) {
+std::string result_text(int result) {
   struct Name {
     AclError result;
     const char* name;
@@ -140,172 +99,122 @@ std::string result_text(const Api& api, AclError result) {
   return text;
 }
 
-struct Discovery {
-  aa_probe_state state;
-  std::string reason;
-  uint32_t device_count = 0;
-};
-
-constexpr std::chrono::seconds child_limit{30};
-
-// The process that called aclInit; null before.
-std::atomic<const queue_runtime::StartedProcess*> started{nullptr};
-// What was last found usable: a started runtime cannot be asked by a child process, and the answer stays.
-std::mutex found_mutex;
-std::optional<Discovery> last_usable;  // guarded by found_mutex
-
-std::string visible_text() {
-  const char* visible = std::getenv(visible_variable);
-  return visible ? std::string("; ") + visible_variable + " is \"" + visible + "\"" : std::string();
+int start() {
+  const AclError result = api.aclInit(nullptr);
+  return result == repeated_init ? 0 : result;
 }
 
-// The runtime tells its devices only when it was started (aclInit), which a process does not survive that forks afterwards.
-// So a child process asks it.
-Discovery discover() {
-  const auto unusable = [](std::string reason) { return Discovery{AA_PROBE_UNUSABLE, std::move(reason)}; };
-  const std::vector<std::string> nodes = device_nodes();
-  if (nodes.empty() && variable(search().path_variable).empty()) {
-    return {AA_PROBE_ABSENT,
-            std::string("no Ascend NPU (looked for /dev/davinci0 and on; ") + search().path_variable + " is not set)"};
-  }
-  const queue_runtime::StartedProcess* process = started.load(std::memory_order_acquire);
-  if (process && process->is_forked_child()) {
-    return unusable(
-        "this process was made by fork() after its parent had started CANN, which does not survive that; start "
-        "children "
-        "with exec, or fork before the accelerator is first used");
-  }
-  if (process) {
-    const std::scoped_lock lock(found_mutex);
-    return *last_usable;
-  }
-  if (!nodes.empty() && std::none_of(nodes.begin(), nodes.end(),
-                                     [](const std::string& node) { return access(node.c_str(), R_OK | W_OK) == 0; })) {
-    return unusable("this user may not open " + nodes.front() + (nodes.size() > 1 ? " or another device node" : "") +
-                    "; add it to the group of these files (usually HwHiAiUser), and in a container pass them on");
-  }
-  const AclLibrary& found = library();
-  if (!found.opened.handle) {
-    const std::string reason = found.opened.tried + "; install CANN and source its set_env.sh";
-    if (nodes.empty()) return {AA_PROBE_ABSENT, "no CANN: " + reason};
-    return unusable(nodes.front() + " is there, but no CANN: " + reason);
-  }
-  const std::string version = cann_version();
-  const std::string cann = "CANN" + (version.empty() ? "" : " " + version) + " (" + found.opened.path + ")";
-  if (!found.missing.empty()) {
-    return unusable(cann + " lacks the function " + found.missing + "; install CANN 8.0 or later");
-  }
-  const ChildCount answer = count_in_child(
-      [&](ChildCount& told) {
-        told.init = found.api.aclInit(nullptr);
-        uint32_t count = 0;
-        if (told.init == 0) told.counted = found.api.aclrtGetDeviceCount(&count);
-        told.count = static_cast<int>(count);
-      },
-      child_limit);
-  if (!answer.problem.empty()) return unusable(cann + ": " + answer.problem);
-  if (answer.init == stub_mode || answer.counted == stub_mode) {
-    return unusable(found.opened.path +
-                    " is CANN's library for linking, which does nothing; put the runtime's lib64 before devlib in "
-                    "LD_LIBRARY_PATH");
-  }
-  if (answer.counted == no_device || (answer.init == 0 && answer.counted == 0 && answer.count == 0)) {
-    return unusable(cann + " is there, but shows no device" + visible_text() + "; see npu-smi info");
-  }
-  if (answer.init != 0 || answer.counted != 0) {
-    return unusable(cann + " is there, but " + (answer.init ? "aclInit" : "aclrtGetDeviceCount") + " gives " +
-                    result_text(found.api, answer.init ? answer.init : answer.counted) + visible_text() +
-                    "; see npu-smi info, and that the driver's lib64 is in LD_LIBRARY_PATH");
-  }
-  const Discovery usable{AA_PROBE_USABLE, std::to_string(answer.count) + " device(s), " + cann,
-                         static_cast<uint32_t>(answer.count)};
-  const std::scoped_lock lock(found_mutex);
-  last_usable = usable;
-  return usable;
+int count_devices(int& count) {
+  uint32_t devices = 0;
+  const AclError result = api.aclrtGetDeviceCount(&devices);
+  count = static_cast<int>(devices);
+  return result;
+}
+
+queue_runtime::Probe& prober() {
+  static const queue_runtime::ProbeTable table{
+      .device = "Ascend NPU",
+      .software = "CANN",
+      .node = "davinci",
+      .search = {"ANYACCEL_NPU_LIBRARY_PATH",
+                 {std::begin(home_variables), std::end(home_variables)},
+                 "/usr/local/Ascend/ascend-toolkit/latest",
+                 "devlib"},
+      .library = "libascendcl.so",
+      .install_advice = "install CANN and source its set_env.sh",
+      .old_advice = "install CANN 8.0 or later",
+      .permission_advice =
+          "add it to the group of these files (usually HwHiAiUser), and in a container pass the devices on",
+      .tool_advice = "see npu-smi info, and that the driver's lib64 is in LD_LIBRARY_PATH",
+      .visible_variable = visible_variable,
+      .start_call = "aclInit",
+      .count_call = "aclrtGetDeviceCount",
+      .no_device = no_device,
+      .stub_library = stub_mode,
+      .version = cann_version,
+      .bind = bind,
+      .start = start,
+      .count = count_devices,
+      .text = result_text};
+  static auto& probe = *new queue_runtime::Probe(table);
+  return probe;
 }
 
 // ---- the runtime's functions -----------------------------------------------------------------------------------------
 
 class AclRuntime final : public queue_runtime::Vendor {
  public:
-  explicit AclRuntime(const Api& api) : api_(api) {}
-
   const char* accelerator() const override { return "npu"; }
   const char* vendor_name() const override { return "Huawei"; }
-  std::string text(int result) override { return result_text(api_, result); }
+  std::string text(int result) override { return result_text(result); }
   aa_code code(int result) const override;
   bool is_wrong_device(int result) const override { return result == 107002 || result == 107003; }
 
-  Answer set_device(int ordinal) override { return {api_.aclrtSetDevice(ordinal), "aclrtSetDevice"}; }
-  Answer get_device(int& ordinal) override { return {api_.aclrtGetDevice(&ordinal), "aclrtGetDevice"}; }
-  Answer release_device(int ordinal) override { return {api_.aclrtResetDevice(ordinal), "aclrtResetDevice"}; }
+  Answer set_device(int ordinal) override { return {api.aclrtSetDevice(ordinal), "aclrtSetDevice"}; }
+  Answer get_device(int& ordinal) override { return {api.aclrtGetDevice(&ordinal), "aclrtGetDevice"}; }
+  Answer release_device(int ordinal) override { return {api.aclrtResetDevice(ordinal), "aclrtResetDevice"}; }
   Answer memory_info(size_t& free, size_t& total) override {
-    const AclError result = api_.aclrtGetMemInfo(memory_hbm, &free, &total);
+    const AclError result = api.aclrtGetMemInfo(memory_hbm, &free, &total);
     if (result == 0 && total != 0) return {};
-    return {api_.aclrtGetMemInfo(memory_ddr, &free, &total), "aclrtGetMemInfo"};  // devices without HBM
+    return {api.aclrtGetMemInfo(memory_ddr, &free, &total), "aclrtGetMemInfo"};  // devices without HBM
   }
 
   Answer allocate(void*& pointer, size_t size) override {
-    return {api_.aclrtMalloc(&pointer, size, malloc_huge_first), "aclrtMalloc"};
+    return {api.aclrtMalloc(&pointer, size, malloc_huge_first), "aclrtMalloc"};
   }
-  Answer free(void* pointer) override { return {api_.aclrtFree(pointer), "aclrtFree"}; }
+  Answer free(void* pointer) override { return {api.aclrtFree(pointer), "aclrtFree"}; }
   Answer allocate_pinned(void*& pointer, size_t size) override {
-    return {api_.aclrtMallocHost(&pointer, size), "aclrtMallocHost"};
+    return {api.aclrtMallocHost(&pointer, size), "aclrtMallocHost"};
   }
-  Answer free_pinned(void* pointer) override { return {api_.aclrtFreeHost(pointer), "aclrtFreeHost"}; }
+  Answer free_pinned(void* pointer) override { return {api.aclrtFreeHost(pointer), "aclrtFreeHost"}; }
   Answer copy_async(void* to, const void* from, size_t size, int32_t direction, void* stream) override {
-    return {api_.aclrtMemcpyAsync(to, size, from, size, memcpy_kinds[direction], stream), "aclrtMemcpyAsync"};
+    return {api.aclrtMemcpyAsync(to, size, from, size, memcpy_kinds[direction], stream), "aclrtMemcpyAsync"};
   }
   Answer fill_async(void* to, unsigned char value, size_t size, void* stream) override {
-    return {api_.aclrtMemsetAsync(to, size, value, size, stream), "aclrtMemsetAsync"};
+    return {api.aclrtMemsetAsync(to, size, value, size, stream), "aclrtMemsetAsync"};
   }
 
   // All streams have the highest priority, 0, which is what the runtime gives where nothing is asked for.
   Answer stream_create(void*& stream, int32_t) override {
-    return {api_.aclrtCreateStreamWithConfig(&stream, 0, stream_fast_launch | stream_fast_sync),
+    return {api.aclrtCreateStreamWithConfig(&stream, 0, stream_fast_launch | stream_fast_sync),
             "aclrtCreateStreamWithConfig"};
   }
-  Answer stream_destroy(void* stream) override { return {api_.aclrtDestroyStream(stream), "aclrtDestroyStream"}; }
+  Answer stream_destroy(void* stream) override { return {api.aclrtDestroyStream(stream), "aclrtDestroyStream"}; }
   Answer stream_query(void* stream, bool& done) override {
     int32_t status = stream_complete;
-    const Answer answer{api_.aclrtStreamQuery(stream, &status), "aclrtStreamQuery"};
+    const Answer answer{api.aclrtStreamQuery(stream, &status), "aclrtStreamQuery"};
     done = status == stream_complete;
     return answer;
   }
   Answer stream_synchronize(void* stream) override {
-    return {api_.aclrtSynchronizeStream(stream), "aclrtSynchronizeStream"};
+    return {api.aclrtSynchronizeStream(stream), "aclrtSynchronizeStream"};
   }
   Answer stream_wait(void* stream, void* event) override {
-    return {api_.aclrtStreamWaitEvent(stream, event), "aclrtStreamWaitEvent"};
+    return {api.aclrtStreamWaitEvent(stream, event), "aclrtStreamWaitEvent"};
   }
-  bool has_host_call() const override { return api_.aclrtLaunchHostFunc != nullptr; }
+  bool has_host_call() const override { return api.aclrtLaunchHostFunc != nullptr; }
   Answer host_call(void* stream, void (*function)(void* user), void* user) override {
-    return {api_.aclrtLaunchHostFunc(stream, function, user), "aclrtLaunchHostFunc"};
+    return {api.aclrtLaunchHostFunc(stream, function, user), "aclrtLaunchHostFunc"};
   }
 
   Answer event_create(void*& event, bool timed) override {
-    return {api_.aclrtCreateEventExWithFlag(&event, event_sync | event_progress | (timed ? event_time_line : 0)),
+    return {api.aclrtCreateEventExWithFlag(&event, event_sync | event_progress | (timed ? event_time_line : 0)),
             "aclrtCreateEventExWithFlag"};
   }
-  Answer event_destroy(void* event) override { return {api_.aclrtDestroyEvent(event), "aclrtDestroyEvent"}; }
+  Answer event_destroy(void* event) override { return {api.aclrtDestroyEvent(event), "aclrtDestroyEvent"}; }
   Answer event_record(void* event, void* stream) override {
-    return {api_.aclrtRecordEvent(event, stream), "aclrtRecordEvent"};
+    return {api.aclrtRecordEvent(event, stream), "aclrtRecordEvent"};
   }
   Answer event_query(void* event, bool& done) override {
     int32_t status = 0;
-    const Answer answer{api_.aclrtQueryEventStatus(event, &status), "aclrtQueryEventStatus"};
+    const Answer answer{api.aclrtQueryEventStatus(event, &status), "aclrtQueryEventStatus"};
     done = status == event_complete;
     return answer;
   }
-  Answer event_synchronize(void* event) override {
-    return {api_.aclrtSynchronizeEvent(event), "aclrtSynchronizeEvent"};
-  }
+  Answer event_synchronize(void* event) override { return {api.aclrtSynchronizeEvent(event), "aclrtSynchronizeEvent"}; }
   Answer event_elapsed(float& milliseconds, void* start, void* end) override {
-    return {api_.aclrtEventElapsedTime(&milliseconds, start, end), "aclrtEventElapsedTime"};
+    return {api.aclrtEventElapsedTime(&milliseconds, start, end), "aclrtEventElapsedTime"};
   }
-
- private:
-  const Api& api_;
 };
 
 aa_code AclRuntime::code(int result) const {
@@ -334,12 +243,12 @@ aa_code AclRuntime::code(int result) const {
 
 uint64_t bit(aa_dtype dtype) { return uint64_t{1} << dtype; }
 
-std::vector<DeviceFacts> read_facts(AclRuntime& runtime, const Api& api, uint32_t count) {
-  std::vector<DeviceFacts> devices(count);
+std::vector<DeviceFacts> read_facts(AclRuntime& runtime, int count) {
+  std::vector<DeviceFacts> devices(static_cast<size_t>(count));
   const char* soc = api.aclrtGetSocName ? api.aclrtGetSocName() : nullptr;
   int32_t bf16 = 0;
   if (api.aclGetCannAttribute && api.aclGetCannAttribute(cann_bf16, &bf16) != 0) bf16 = 0;
-  for (uint32_t i = 0; i < count; ++i) {
+  for (uint32_t i = 0; i < devices.size(); ++i) {
     DeviceFacts& facts = devices[i];
     facts.ordinal = static_cast<int>(i);
     facts.name = facts.arch = soc && *soc ? soc : "Ascend";
@@ -362,7 +271,6 @@ std::vector<DeviceFacts> read_facts(AclRuntime& runtime, const Api& api, uint32_
       facts.dtypes_computable |= bit(AA_DTYPE_BF16);
       facts.dtypes_matrix |= bit(AA_DTYPE_BF16);
     }
-    facts.dlpack_device_type = dlpack_extension;
   }
   return devices;
 }
@@ -377,26 +285,12 @@ class Driver final : public queue_runtime::Driver {
 
   using queue_runtime::Driver::Driver;
 
-  static void probe(aa_probe& probe) {
-    const Discovery found = discover();
-    probe.state = found.state;
-    probe.device_count = static_cast<int32_t>(found.device_count);
-    abi::copy_text(probe.reason, found.reason);
-  }
+  static void probe(aa_probe& probe) { prober().discover(probe); }
 
   static std::unique_ptr<abi::Driver> initialize(const aa_initialize_params&) {
-    const Discovery found = discover();
-    if (found.state != AA_PROBE_USABLE) throw abi::Failure(AA_UNAVAILABLE, found.reason);
-    const Api& api = library().api;
-    if (!started.load(std::memory_order_acquire)) {
-      const AclError result = api.aclInit(nullptr);
-      if (result != 0 && result != repeated_init) {
-        throw abi::Failure(AA_UNAVAILABLE, "CANN cannot be started: aclInit gives " + result_text(api, result), result);
-      }
-      started.store(new queue_runtime::StartedProcess, std::memory_order_release);
-    }
-    auto runtime = std::make_unique<AclRuntime>(api);
-    std::vector<DeviceFacts> devices = read_facts(*runtime, api, found.device_count);
+    const int count = prober().start();
+    auto runtime = std::make_unique<AclRuntime>();
+    std::vector<DeviceFacts> devices = read_facts(*runtime, count);
     return std::make_unique<Driver>(std::move(runtime), std::move(devices), nullptr);
   }
 };

@@ -111,7 +111,6 @@ void Driver::device_props(int32_t index, aa_device_props& props) {
   for (int dtype = AA_DTYPE_BOOL; dtype <= AA_DTYPE_F8_E5M2; ++dtype) props.dtypes_storable |= uint64_t{1} << dtype;
   props.dtypes_computable = facts.dtypes_computable;
   props.dtypes_matrix = facts.dtypes_matrix;
-  props.dlpack_device_type = facts.dlpack_device_type;
 }
 
 std::unique_ptr<abi::Device> Driver::device_open(const aa_device_open_params& params) {

@@ -38,7 +38,6 @@ struct DeviceFacts {
   int alignment = 1;               // bytes: what the vendor promises of every allocation
   uint64_t dtypes_computable = 0;  // as in aa_device_props
   uint64_t dtypes_matrix = 0;
-  int32_t dlpack_device_type = 0;
 };
 
 // The vendor's functions. Those that name a stream, an event or memory are called with the device current on the thread. All

@@ -16,6 +16,7 @@
 
 #include "simulators/cuda/facts.h"
 #include "simulators/cuda/types.h"
+#include "simulators/engine/capture.h"
 #include "simulators/engine/engine.h"
 
 namespace sim::cuda {
@@ -37,24 +38,7 @@ struct Context : Object {
   std::set<int> peers;                                              // devices whose memory it may use
 };
 
-// One node of a graph; also what a stream is given outside of a capture.
-struct Node {
-  const char* what = "";
-  std::function<void(Execution&)> run;  // null: an empty node
-  std::vector<std::size_t> after;       // earlier nodes that it waits for
-};
-
-struct Capture {
-  std::thread::id thread;
-  CaptureMode mode = kCaptureGlobal;
-  bool invalidated = false;
-  bool ended = false;
-  std::weak_ptr<StreamObject> origin;
-  std::vector<Node> nodes;
-  std::vector<std::weak_ptr<StreamObject>> streams;
-};
-
-struct StreamObject : Object {
+struct StreamObject : Object, CapturingStream {
   StreamObject() : Object("stream") {}
   std::shared_ptr<Context> context;
   bool blocking = true;  // waits for the legacy default stream, and that one for it
@@ -64,17 +48,13 @@ struct StreamObject : Object {
   bool dirty = false;             // given work since `fence` was made
   std::shared_ptr<Event> fence;   // set when all work until then has run
   std::shared_ptr<Event> waited;  // the legacy stream's fence that it waits for already
-  std::shared_ptr<Capture> capture;
-  std::set<std::size_t> tail;  // the nodes that the next one comes after
 };
 
-struct EventObject : Object {
+struct EventObject : Object, CapturedRecord {
   EventObject() : Object("event") {}
   std::shared_ptr<Context> context;
   unsigned flags = 0;
-  std::shared_ptr<Event> latest;     // of the last record; null: never recorded
-  std::shared_ptr<Capture> capture;  // the last record was in this one
-  std::set<std::size_t> after;       // and stands for these nodes
+  std::shared_ptr<Event> latest;  // of the last record; null: never recorded
 };
 
 struct Module : Object {
@@ -96,12 +76,9 @@ struct Graph : Object {
   std::vector<Node> nodes;
 };
 struct GraphExec : Object {
-  GraphExec() : Object("executable graph") {}
-  std::shared_ptr<Context> context;
-  std::vector<Node> nodes;
-  std::vector<std::size_t> lane;               // of each node; lane 0 is the stream it is launched on
-  std::vector<std::shared_ptr<Stream>> lanes;  // 1 and up
-  std::shared_ptr<Event> last;                 // set when the last launch has ended
+  GraphExec(const std::shared_ptr<Context>& owner, std::vector<Node> nodes);
+  const std::shared_ptr<Context> context;
+  ExecutableGraph runs;
 };
 
 struct PhysicalMemory : Object {
@@ -184,7 +161,6 @@ Result submit(StreamObject& stream, Node node, std::vector<std::shared_ptr<Event
 Result refuse_capture(StreamObject& stream, const char* what);
 // Before a call that CUDA calls potentially unsafe in a capture.
 Result refuse_unsafe();
-void invalidate(Capture& capture);
 // Legacy default stream or a call that waits for the whole context, while a stream captures.
 Result refuse_implicit(Context& context);
 std::vector<std::shared_ptr<StreamObject>> streams_of(const Context& context);

@@ -38,7 +38,7 @@ SIM_HOOK int cuda_sim_enqueue(void* stream, const char* what, const std::vector<
     engine().report().violation("bad-handle", std::string(what) + ": the stream belongs to another context");
     return kInvalidHandle;
   }
-  Node node;
+  sim::Node node;
   node.what = what;
   node.run = [what, ranges, body = std::move(body)](sim::Execution& execution) {
     std::vector<char*> bytes;

@@ -104,11 +104,8 @@ std::shared_ptr<StreamObject> get_stream(Handle handle) {
 Result submit(StreamObject& stream, Node node, std::vector<std::shared_ptr<Event>> waits,
               std::shared_ptr<Event> signal) {
   if (stream.capture != nullptr) {
-    Capture& capture = *stream.capture;
-    if (capture.invalidated) return kCaptureInvalidated;
-    node.after.assign(stream.tail.begin(), stream.tail.end());
-    stream.tail = {capture.nodes.size()};
-    capture.nodes.push_back(std::move(node));
+    if (stream.capture->invalidated) return kCaptureInvalidated;
+    capture_node(stream, std::move(node));
     return kSuccess;
   }
   if (stream.is_legacy) CUDA_TRY(refuse_implicit(*stream.context));
@@ -209,7 +206,7 @@ CUDA_FUNCTION(cuStreamDestroy_v2, "cuStreamDestroy", 4000, Need::healthy_at_end,
   const auto object = get<StreamObject>(stream, "stream");
   if (object == nullptr) return kInvalidHandle;
   if (object->capture != nullptr) {
-    invalidate(*object->capture);
+    object->capture->invalidated = true;
     return refuse(kCaptureUnsupported, "capture", "the stream captures");
   }
   // The legacy default stream still waits for it.
@@ -322,30 +319,24 @@ CUDA_FUNCTION(cuStreamWaitEvent, "cuStreamWaitEvent", 3020, Need::healthy,
   if (object->capture != nullptr) {
     const auto& capture = object->capture;
     if (capture->ended) {
-      if (target->capture != nullptr) invalidate(*target->capture);
+      if (target->capture != nullptr) target->capture->invalidated = true;
       return refuse(kCapturedEvent, "capture", "the event was last recorded in a capture that has ended");
     }
     if (capture->invalidated) return kCaptureInvalidated;
     if (target->is_legacy) {
-      invalidate(*capture);
+      capture->invalidated = true;
       return refuse(kCaptureImplicit, "capture", "the legacy default stream cannot join a capture");
     }
-    if (target->capture == nullptr) {
-      target->capture = capture;
-      target->tail.clear();
-      capture->streams.push_back(target);
-    } else if (target->capture != capture) {
-      invalidate(*capture);
-      invalidate(*target->capture);
+    if (!join_capture(target, *object)) {
+      capture->invalidated = target->capture->invalidated = true;
       return refuse(kCaptureMerge, "capture", "the event belongs to another capture than the stream's");
     }
-    target->tail.insert(object->after.begin(), object->after.end());
     return kSuccess;
   }
   if (object->latest == nullptr) return kSuccess;
   if (target->capture != nullptr) {
     if (target->capture->invalidated) return kCaptureInvalidated;
-    invalidate(*target->capture);
+    target->capture->invalidated = true;
     return refuse(kCaptureIsolation, "capture", "the event was not recorded in the capture");
   }
   Node node;
@@ -360,7 +351,7 @@ static Result record_of(Handle event, std::shared_ptr<Event>* record, int* devic
   const std::lock_guard lock(face_lock());
   *device = object->context->device;
   if (object->capture != nullptr) {
-    if (!object->capture->ended) invalidate(*object->capture);
+    if (!object->capture->ended) object->capture->invalidated = true;
     return refuse(kCapturedEvent, "capture", "the event was last recorded in a capture");
   }
   CUDA_TRY(refuse_unsafe());

@@ -58,7 +58,6 @@ using HostFunction = void (*)(void*);
 inline constexpr std::uintptr_t kLegacyStream = 1, kPerThreadStream = 2;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventBlockingSync = 1, kEventDisableTiming = 2, kEventInterprocess = 4;
-enum CaptureMode { kCaptureGlobal = 0, kCaptureThreadLocal = 1, kCaptureRelaxed = 2 };
 enum CaptureStatus { kCaptureNone = 0, kCaptureActive = 1, kCaptureIsInvalidated = 2 };
 enum QueryResult { kFound = 0, kSymbolNotFound = 1, kVersionNotSufficient = 2 };
 inline constexpr std::uint64_t kLegacyStreamFunctions = 1, kPerThreadStreamFunctions = 2;

@@ -47,7 +47,6 @@ inline constexpr size_t properties_bytes = 16384, properties_name_bytes = 256;
   X(sdaaEventElapsedTime, (float* milliseconds, SdaaEvent start, SdaaEvent end))
 
 #define ANYACCEL_SDAA_OPTIONAL_FUNCTIONS(X) \
-  X(sdaaRuntimeGetVersion, (int* version))  \
   X(sdaaLaunchHostFunc, (SdaaStream stream, void (*function)(void* user), void* user))
 
 struct Api {

@@ -1,0 +1,16 @@
+# Sourced by tests/simulated/common.sh: mlu on the simulated runtime of build/*/simulators/neuware.
+libraries=$3/simulators/neuware
+[ -e "$libraries/libcnrt.so" ] || { echo "skipped: $libraries/libcnrt.so was not built"; exit 77; }
+export ANYACCEL_MLU_LIBRARY_PATH=$libraries
+unset MLU_VISIBLE_DEVICES NEUWARE_HOME SDAA_ROOT
+tokens=3
+survived_allocations="1 2"
+lost_commands="1 30 100"
+any_error='999'
+lost_error='632015' # the runtime has no error of its own for that
+sticky_error='cnrtErrorKernelTrap'
+bound=$(sed -n '/define ANYACCEL_MLU_FUNCTIONS/,/^struct Api/p' "$2/src/accelerators/mlu/mlu_api.h" | grep -oE 'X\(cnrt[A-Za-z_0-9]+' |
+  cut -c3-)
+# The first is called in the probe's child process, whose calls are in no report; the second where there is no other copy (faults).
+untouched="cnrtGetDeviceCount cnrtMemcpyAsync"
+more_runs() { :; }

@@ -22,7 +22,7 @@ inline bool events_complete = true;
 // Runs inside mem_alloc; throws what a test wants to see translated.
 inline std::function<void()> on_alloc;
 inline int destroyed_streams = 0;
-// Runs inside stream_synchronize, event_synchronize and the launch of a graph.
+// Runs inside stream_synchronize, event_synchronize, the launch of a graph, and all_reduce.
 inline std::function<void()> on_call;
 inline void call_hook() {
   if (const auto hook = on_call) hook();
@@ -94,6 +94,9 @@ class Stream final : public abi::Stream {
     return std::make_unique<Graph>(std::exchange(work_, {}));
   }
   bool capturing() override { return capturing_; }
+  void flush() override {}
+  void step_begin(const aa_step&) override {}
+  void step_end() override {}
 
  private:
   void run(std::function<void()> work) {
@@ -105,6 +108,12 @@ class Stream final : public abi::Stream {
   }
   bool capturing_ = false;
   std::vector<std::function<void()>> work_;
+};
+
+// Alone in its group, so that a sum is what was sent.
+class Communicator final : public abi::Communicator {
+ public:
+  void all_reduce(abi::Stream&, const void*, void*, size_t, int32_t, int32_t) override { call_hook(); }
 };
 
 class Device final : public abi::Device {
@@ -132,6 +141,9 @@ class Device final : public abi::Device {
     output.format = "fake";
     output.log = output.succeeded ? "" : "line 1: wrong";
     return output;
+  }
+  std::unique_ptr<abi::Communicator> comm_create(const void*, int32_t, int32_t) override {
+    return std::make_unique<Communicator>();
   }
 };
 
@@ -168,6 +180,22 @@ class Driver : public abi::Driver {
 // The driver's own table, as a plugin would give it.
 inline const aa_driver* raw_table() {
   return abi::driver_query<Driver>(AA_ABI_VERSION(2, 0), AA_ABI_CURRENT, anyaccel::host_services());
+}
+
+// The same with steps and communicators.
+class GroupDriver final : public Driver {
+ public:
+  static std::unique_ptr<abi::Driver> initialize(const aa_initialize_params&) {
+    return std::make_unique<GroupDriver>();
+  }
+  uint32_t extensions() const override {
+    return Driver::extensions() | abi::lazy_extension | abi::collectives_extension;
+  }
+  size_t collectives_id_size() override { return 8; }
+  void collectives_id_create(void*) override {}
+};
+inline const aa_driver* raw_group_table() {
+  return abi::driver_query<GroupDriver>(AA_ABI_VERSION(2, 0), AA_ABI_CURRENT, anyaccel::host_services());
 }
 
 }  // namespace fake

@@ -159,6 +159,48 @@ TEST_F(Validate, OneThreadEnqueuesWhileAStreamCaptures) {
   free(memory, 64);
 }
 
+// Behind the same layer, a driver with the extensions "lazy" and "collectives" too.
+class ValidateGroups : public Validate {
+ protected:
+  ValidateGroups() { table_ = apply_layers(complete_table(fake::raw_group_table(), "test"), "validate"); }
+};
+
+TEST_F(ValidateGroups, OneThreadEnqueuesInAStep) {
+  const auto& lazy = extension<aa_lazy_table>(AA_LAZY_EXTENSION);
+  char* memory = alloc(64);
+  const unsigned char value = 1;
+  auto step = abi::sized<aa_step>();
+  wrong_now(lazy.step_end(stream_), "the stream is in no step");
+  ok(lazy.step_begin(stream_, &step));
+  wrong_now(lazy.step_begin(stream_, &step), "steps do not nest");
+  std::thread([&] {
+    wrong_now(table_->fill_async(stream_, memory, &value, 1, 64),
+              "threads: another thread is inside a step on the stream");
+  }).join();
+  ok(table_->fill_async(stream_, memory, &value, 1, 64));
+  ok(lazy.flush(stream_));
+  ok(lazy.step_end(stream_));
+  std::thread([&] { ok(table_->fill_async(stream_, memory, &value, 1, 64)); }).join();
+  free(memory, 64);
+}
+
+TEST_F(ValidateGroups, ACommunicatorIsCalledByOneThread) {
+  const auto& groups = extension<aa_collectives_table>(AA_COLLECTIVES_EXTENSION);
+  const char id[8] = {};
+  aa_comm* comm = nullptr;
+  ok(groups.comm_create(device_, id, 0, 1, &comm));
+  void* data = alloc(64);
+  const auto sum = [&] { return groups.all_reduce(comm, stream_, data, data, 16, AA_DTYPE_F32, AA_REDUCE_SUM); };
+  HeldCall held([&] { ok(sum()); }, [](std::function<void()> function) { fake::on_call = std::move(function); });
+  fake::on_call = nullptr;
+  wrong_now(sum(), "threads: another thread is inside this communicator");
+  wrong_now(groups.comm_destroy(comm), "threads: 1 other call is under way with this communicator");
+  held.end();
+  ok(sum());
+  ok(groups.comm_destroy(comm));
+  free(data, 64);
+}
+
 TEST_F(Validate, DoubleDestroyDoesNotReachTheDriver) {
   fake::destroyed_streams = 0;
   ok(table_->stream_destroy(stream_));

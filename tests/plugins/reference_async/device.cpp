@@ -118,7 +118,9 @@ std::unique_ptr<abi::Event> Device::event_create(const aa_event_params& params) 
   return std::make_unique<Event>(*this, params.flags);
 }
 
-bool Device::supports_op(const aa_op_call& call) { return supports(call); }
+bool Device::supports_op(const aa_op_call& call) {
+  return !mutated(Mutation::ops_that_are_found_take_no_call) && supports(call);
+}
 
 bool Device::can_copy_from(abi::Device& /*source*/) {
   static bool answer = false;

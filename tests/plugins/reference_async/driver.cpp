@@ -166,6 +166,7 @@ class Driver final : public abi::Driver {
  private:
   static void check_index(int32_t index) {
     if (index >= 0 && index < Machine::device_count) return;
+    if (mutated(Mutation::errors_leave_a_status_behind)) abi::detail::make_status(AA_INTERNAL, 0, "forgotten");
     if (mutated(Mutation::bad_indexes_are_internal_errors)) throw abi::Failure(AA_INTERNAL, "no such device");
     throw abi::Failure(AA_OUT_OF_RANGE, "there are devices 0 and 1, and none with the index " + std::to_string(index));
   }

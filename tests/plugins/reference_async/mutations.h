@@ -35,6 +35,7 @@
   X(bad_indexes_have_facts, "devices.refuses_bad_index")                                         \
   X(bad_indexes_open, "devices.refuses_bad_index")                                               \
   X(bad_indexes_are_internal_errors, "devices.refuses_bad_index")                                \
+  X(errors_leave_a_status_behind, "devices.refuses_bad_index")                                   \
   X(the_second_device_does_not_open, "devices.every_device_opens")                               \
   X(the_second_device_needs_the_first, "many_devices.each_by_itself")                            \
   X(memory_is_said_to_be_the_first_devices, "many_devices.each_beside_the_first")                \
@@ -75,6 +76,7 @@
   X(coherent_memory_is_promised, "memory.host_coherent_memory")                                  \
   X(being_the_host_is_promised, "memory.is_the_host")                                            \
   X(streams_share_a_worker, "order.work_waits_for_what_is_before_it")                            \
+  X(ops_that_are_found_take_no_call, "promises.ops")                                             \
   /* memory */                                                                                   \
   X(allocations_are_not_aligned, "memory.alloc_is_aligned_and_apart")                            \
   X(allocations_overlap, "memory.alloc_is_aligned_and_apart")                                    \

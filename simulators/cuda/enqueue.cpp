@@ -1,7 +1,6 @@
-// Implements the functions that the other simulated libraries call (enqueue.h).
-#include "simulators/cuda/enqueue.h"
-
+// Implements the functions that the other simulated libraries call (libraries/hooks.h).
 #include "simulators/cuda/cuda_face.h"
+#include "simulators/libraries/hooks.h"
 
 namespace {
 
@@ -19,11 +18,11 @@ extern "C" {
 __attribute__((visibility("default"))) int cuda_is_simulator() { return 1; }
 }
 
-namespace sim_cuda {
+namespace sim_hooks {
 
 #define SIM_HOOK __attribute__((visibility("default")))
 
-SIM_HOOK int cuda_sim_enqueue(void* stream, const char* what, const std::vector<Range>& ranges, Body body) {
+SIM_HOOK int sim_hook_enqueue(void* stream, const char* what, const std::vector<Range>& ranges, Body body) {
   using namespace sim::cuda;
   const auto context = current_context();
   if (context == nullptr) {
@@ -59,14 +58,26 @@ SIM_HOOK int cuda_sim_enqueue(void* stream, const char* what, const std::vector<
   return submit(*object, std::move(node));
 }
 
-SIM_HOOK int cuda_sim_current_device(int* device) {
+SIM_HOOK int sim_hook_current_device(int* device) {
   const auto context = sim::cuda::current_context();
   if (context == nullptr) return sim::cuda::kInvalidContext;
   *device = context->device;
   return 0;
 }
 
-SIM_HOOK int cuda_sim_stream_device(void* stream, int* device) {
+SIM_HOOK void* sim_hook_current_context() {
+  const auto context = sim::cuda::current_context();
+  return context == nullptr ? nullptr : reinterpret_cast<void*>(context->token);
+}
+
+SIM_HOOK void sim_hook_set_context(void* context) {
+  auto& stack = sim::cuda::context_stack();
+  if (!stack.empty()) stack.pop_back();
+  if (context == nullptr) return;
+  if (auto object = sim::cuda::find_context(context)) stack.push_back(std::move(object));
+}
+
+SIM_HOOK int sim_hook_stream_device(void* stream, int* device) {
   if (sim::cuda::current_context() == nullptr) return sim::cuda::kInvalidContext;
   const std::lock_guard lock(face_lock());
   const auto object = sim::cuda::get_stream(stream);
@@ -75,7 +86,7 @@ SIM_HOOK int cuda_sim_stream_device(void* stream, int* device) {
   return 0;
 }
 
-SIM_HOOK int cuda_sim_pointer(std::uint64_t pointer, int* device, std::size_t* bytes) {
+SIM_HOOK int sim_hook_pointer(std::uint64_t pointer, int* device, std::size_t* bytes) {
   const char* p = reinterpret_cast<const char*>(pointer);
   const auto allocation = engine().memory().find(p);
   if (allocation == nullptr || allocation->freed || allocation->kind == sim::MemoryKind::host) return 1;
@@ -88,22 +99,22 @@ SIM_HOOK int cuda_sim_pointer(std::uint64_t pointer, int* device, std::size_t* b
   return 0;
 }
 
-SIM_HOOK std::uint64_t cuda_sim_used(int device) {
+SIM_HOOK std::uint64_t sim_hook_used(int device) {
   return device >= 0 && device < sim::cuda::settings().devices ? engine().used(device) : 0;
 }
 
-SIM_HOOK void cuda_sim_violation(const char* kind, const char* message) { engine().report().violation(kind, message); }
+SIM_HOOK void sim_hook_violation(const char* kind, const char* message) { engine().report().violation(kind, message); }
 
-SIM_HOOK void cuda_sim_count_call(const char* function) { ++engine().report().calls(function); }
+SIM_HOOK void sim_hook_count_call(const char* function) { ++engine().report().calls(function); }
 
-SIM_HOOK std::uint64_t cuda_sim_add_object(const char* kind) {
+SIM_HOOK std::uint64_t sim_hook_add_object(const char* kind) {
   return engine().handles().add(std::make_shared<LibraryObject>(kind), true);
 }
 
-SIM_HOOK void cuda_sim_remove_object(std::uint64_t token) {
+SIM_HOOK void sim_hook_remove_object(std::uint64_t token) {
   std::string problem;
   const auto object = engine().handles().get<LibraryObject>(reinterpret_cast<void*>(token), &problem);
   if (object != nullptr) engine().handles().remove(*object);
 }
 
-}  // namespace sim_cuda
+}  // namespace sim_hooks

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "simulators/cuda/facts.h"
-#include "simulators/cuda_libraries/library.h"
+#include "simulators/libraries/library.h"
 
 #ifndef SIM_CUBLASLT_VERSION
 #define SIM_CUBLASLT_VERSION 130100
@@ -342,10 +342,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   }
 
   const auto range = [](const void* pointer, std::size_t bytes, bool write) {
-    return sim_cuda::Range{reinterpret_cast<std::uint64_t>(pointer), bytes, write};
+    return sim_hooks::Range{reinterpret_cast<std::uint64_t>(pointer), bytes, write};
   };
-  std::vector<sim_cuda::Range> ranges = {range(a, problem.a_bytes, false), range(b, problem.b_bytes, false),
-                                         range(d, problem.d_bytes, true)};
+  std::vector<sim_hooks::Range> ranges = {range(a, problem.a_bytes, false), range(b, problem.b_bytes, false),
+                                          range(d, problem.d_bytes, true)};
   std::size_t c_at = 0, bias_at = 0, workspace_at = 0;
   if (product.beta != 0) {
     c_at = ranges.size();

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "simulators/cuda_libraries/product.h"
+#include "simulators/libraries/product.h"
 
 namespace sim_library {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "simulators/cuda/facts.h"
-#include "simulators/cuda_libraries/library.h"
+#include "simulators/libraries/library.h"
 
 namespace sim_library {
 

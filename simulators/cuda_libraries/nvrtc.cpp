@@ -8,8 +8,8 @@
 #include <cstring>
 #include <sstream>
 
-#include "simulators/cuda_libraries/library.h"
 #include "simulators/cuda_libraries/nvrtc_source.h"
+#include "simulators/libraries/library.h"
 
 namespace sim_library {
 

@@ -10,7 +10,9 @@ anyaccel_unity(simulator_queue_face)
 
 # A vendor's runtime by its real file name, in a folder of its own.
 function(add_queue_runtime target folder file)
-  add_library(${target} MODULE ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/${folder}.cpp)
+  # Nothing in the library calls the hooks: they would not be taken out of an archive.
+  add_library(${target} MODULE ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/${folder}.cpp
+    ${CMAKE_CURRENT_SOURCE_DIR}/queue_face/hooks.cpp)
   target_link_libraries(${target} PRIVATE simulator_queue_face anyaccel_warnings)
   target_link_options(${target} PRIVATE -Wl,-soname,${file}
     -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/queue_face/exports.map)
@@ -22,3 +24,8 @@ endfunction()
 add_queue_runtime(acl_sim ascend libascendcl.so)
 add_queue_runtime(cnrt_sim neuware libcnrt.so)
 add_queue_runtime(sdaart_sim tecorigin libsdaart.so)
+
+# Their libraries of collectives.
+add_vendor_library(hccl_sim ascend libhccl.so libascendcl.so ascend/hccl.cpp ${collective_sources})
+add_vendor_library(cncl_sim neuware libcncl.so libcnrt.so neuware/cncl.cpp ${collective_sources})
+add_vendor_library(tccl_sim tecorigin libtccl.so libsdaart.so tecorigin/tccl.cpp ${collective_sources})

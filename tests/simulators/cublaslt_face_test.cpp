@@ -4,7 +4,7 @@
 #include <cstring>
 #include <random>
 
-#include "simulators/cuda_libraries/product.h"
+#include "simulators/libraries/product.h"
 #include "tests/simulators/library_process.h"
 
 namespace {

@@ -6,8 +6,8 @@
 
 #include <iterator>
 
-#include "simulators/cuda/enqueue.h"
 #include "simulators/cuda/facts.h"
+#include "simulators/libraries/hooks.h"
 
 namespace {
 
@@ -452,7 +452,7 @@ TEST_F(CudaFace, WhatIsNotDestroyedIsALeak) {
 TEST_F(CudaFace, OtherLibrariesWorkOnItsStreams) {
   const auto report = run([] {
     Program p;
-    auto* enqueue = symbol<decltype(sim_cuda::cuda_sim_enqueue)>("cuda_sim_enqueue");
+    auto* enqueue = symbol<decltype(sim_hooks::sim_hook_enqueue)>("sim_hook_enqueue");
     const auto stream = p.stream();
     const auto a = p.allocate(64), b = p.allocate(64);
     const auto move = [&](std::size_t bytes) {
@@ -476,11 +476,11 @@ TEST_F(CudaFace, OtherLibrariesWorkOnItsStreams) {
     CHECK(seen[0] == 9 && seen[63] == 9);
     int device = -1;
     std::size_t bytes = 0;
-    CU_OK(symbol<decltype(sim_cuda::cuda_sim_pointer)>("cuda_sim_pointer")(a + 16, &device, &bytes));
+    CU_OK(symbol<decltype(sim_hooks::sim_hook_pointer)>("sim_hook_pointer")(a + 16, &device, &bytes));
     CHECK(device == 0 && bytes == 48);
-    CHECK(symbol<decltype(sim_cuda::cuda_sim_used)>("cuda_sim_used")(0) == 128);
-    symbol<decltype(sim_cuda::cuda_sim_count_call)>("cuda_sim_count_call")("libraryFunction");
-    symbol<decltype(sim_cuda::cuda_sim_add_object)>("cuda_sim_add_object")("library handle");
+    CHECK(symbol<decltype(sim_hooks::sim_hook_used)>("sim_hook_used")(0) == 128);
+    symbol<decltype(sim_hooks::sim_hook_count_call)>("sim_hook_count_call")("libraryFunction");
+    symbol<decltype(sim_hooks::sim_hook_add_object)>("sim_hook_add_object")("library handle");
     CU_OK(move(65));
     CU_IS(700, api().stream_synchronize(stream));
   });

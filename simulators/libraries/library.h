@@ -13,25 +13,27 @@
 #include <mutex>
 #include <string>
 
-#include "simulators/cuda/enqueue.h"
 #include "simulators/engine/settings.h"
+#include "simulators/libraries/hooks.h"
 
 namespace sim_library {
 
 const sim::Settings& settings();
 const sim::Fault* fail_fault(const char* function);  // null: none for this function
 
-// The functions of the simulated driver that the process has loaded.
+// The functions of the vendor's simulated driver (SIM_DRIVER, its file's name) that the process has loaded.
 struct Driver {
-  decltype(&sim_cuda::cuda_sim_enqueue) enqueue;
-  decltype(&sim_cuda::cuda_sim_current_device) current_device;
-  decltype(&sim_cuda::cuda_sim_stream_device) stream_device;
-  decltype(&sim_cuda::cuda_sim_pointer) pointer;
-  decltype(&sim_cuda::cuda_sim_used) used;
-  decltype(&sim_cuda::cuda_sim_violation) violation;
-  decltype(&sim_cuda::cuda_sim_count_call) count_call;
-  decltype(&sim_cuda::cuda_sim_add_object) add_object;
-  decltype(&sim_cuda::cuda_sim_remove_object) remove_object;
+  decltype(&sim_hooks::sim_hook_enqueue) enqueue;
+  decltype(&sim_hooks::sim_hook_current_device) current_device;
+  decltype(&sim_hooks::sim_hook_current_context) current_context;
+  decltype(&sim_hooks::sim_hook_set_context) set_context;
+  decltype(&sim_hooks::sim_hook_stream_device) stream_device;
+  decltype(&sim_hooks::sim_hook_pointer) pointer;
+  decltype(&sim_hooks::sim_hook_used) used;
+  decltype(&sim_hooks::sim_hook_violation) violation;
+  decltype(&sim_hooks::sim_hook_count_call) count_call;
+  decltype(&sim_hooks::sim_hook_add_object) add_object;
+  decltype(&sim_hooks::sim_hook_remove_object) remove_object;
 };
 const Driver* driver();  // null while the process has not loaded it
 

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "simulators/cuda_libraries/rendezvous.h"
+#include "simulators/libraries/rendezvous.h"
 
 namespace sim_library {
 
-// Numbers of ncclDataType_t and ncclRedOp_t.
+// The numbers are those of ncclDataType_t and ncclRedOp_t; other vendors' faces translate theirs.
 enum NcclType : int {
   kInt8,
   kUint8,
@@ -25,7 +25,9 @@ enum NcclType : int {
   kDouble,
   kBfloat16,
   kE4m3,
-  kE5m2
+  kE5m2,
+  kInt16,  // of other vendors, as the next
+  kUint16
 };
 enum NcclReduction : int { kSum, kProduct, kMax, kMin, kAverage };
 std::size_t nccl_type_bytes(int type);  // 0: unknown

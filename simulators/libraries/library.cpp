@@ -1,5 +1,5 @@
 // Implements the shared parts of the simulated libraries.
-#include "simulators/cuda_libraries/library.h"
+#include "simulators/libraries/library.h"
 
 #include <dlfcn.h>
 
@@ -34,16 +34,18 @@ const Driver* driver() {
   static std::mutex mutex;
   if (const Driver* known = found.load(std::memory_order_acquire)) return known;
   const std::lock_guard lock(mutex);
-  void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  void* library = ::dlopen(SIM_DRIVER, RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return nullptr;
   auto* made = new Driver{};
-  if (bind(library, "cuda_sim_enqueue", made->enqueue) &&
-      bind(library, "cuda_sim_current_device", made->current_device) &&
-      bind(library, "cuda_sim_stream_device", made->stream_device) &&
-      bind(library, "cuda_sim_pointer", made->pointer) && bind(library, "cuda_sim_used", made->used) &&
-      bind(library, "cuda_sim_violation", made->violation) && bind(library, "cuda_sim_count_call", made->count_call) &&
-      bind(library, "cuda_sim_add_object", made->add_object) &&
-      bind(library, "cuda_sim_remove_object", made->remove_object)) {
+  if (bind(library, "sim_hook_enqueue", made->enqueue) &&
+      bind(library, "sim_hook_current_device", made->current_device) &&
+      bind(library, "sim_hook_current_context", made->current_context) &&
+      bind(library, "sim_hook_set_context", made->set_context) &&
+      bind(library, "sim_hook_stream_device", made->stream_device) &&
+      bind(library, "sim_hook_pointer", made->pointer) && bind(library, "sim_hook_used", made->used) &&
+      bind(library, "sim_hook_violation", made->violation) && bind(library, "sim_hook_count_call", made->count_call) &&
+      bind(library, "sim_hook_add_object", made->add_object) &&
+      bind(library, "sim_hook_remove_object", made->remove_object)) {
     found.store(made, std::memory_order_release);
     return made;
   }

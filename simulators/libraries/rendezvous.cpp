@@ -1,5 +1,5 @@
 // Implements the shared memory in which the ranks of a simulated communicator synchronize.
-#include "simulators/cuda_libraries/rendezvous.h"
+#include "simulators/libraries/rendezvous.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,7 +14,7 @@
 #include <cstring>
 #include <thread>
 
-#include "simulators/cuda_libraries/library.h"
+#include "simulators/libraries/library.h"
 
 namespace sim_library {
 

@@ -1,5 +1,5 @@
 // Computes the matrix product of the simulated cuBLASLt.
-#include "simulators/cuda_libraries/product.h"
+#include "simulators/libraries/product.h"
 
 #include <cmath>
 #include <cstring>

@@ -1,12 +1,12 @@
 // Runs collectives. 16-bit numbers are added in fp32, in rank order, and rounded once.
-#include "simulators/cuda_libraries/collective.h"
+#include "simulators/libraries/collective.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <type_traits>
 
-#include "simulators/cuda_libraries/product.h"
+#include "simulators/libraries/product.h"
 
 namespace sim_library {
 namespace {
@@ -60,6 +60,8 @@ void reduce(const Rendezvous& at, std::size_t count, int type, int reduction, ch
   switch (type) {
     case kInt8: return reduce_as<std::int8_t>(at, count, reduction, out);
     case kUint8: return reduce_as<std::uint8_t>(at, count, reduction, out);
+    case kInt16: return reduce_as<std::int16_t>(at, count, reduction, out);
+    case kUint16: return reduce_as<std::uint16_t>(at, count, reduction, out);
     case kInt32: return reduce_as<std::int32_t>(at, count, reduction, out);
     case kUint32: return reduce_as<std::uint32_t>(at, count, reduction, out);
     case kInt64: return reduce_as<std::int64_t>(at, count, reduction, out);
@@ -107,18 +109,18 @@ Outcome agree(Channel& channel, const Collective& collective) {
 }  // namespace
 
 std::size_t nccl_type_bytes(int type) {
-  static constexpr std::size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+  static constexpr std::size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1, 2, 2};
   return type >= 0 && static_cast<std::size_t>(type) < std::size(sizes) ? sizes[type] : 0;
 }
-bool nccl_reducible(int type) { return nccl_type_bytes(type) != 0 && type < kE4m3; }
+bool nccl_reducible(int type) { return nccl_type_bytes(type) != 0 && type != kE4m3 && type != kE5m2; }
 
 const char* name_of(CollectiveKind kind) {
   switch (kind) {
-    case CollectiveKind::all_reduce: return "ncclAllReduce";
-    case CollectiveKind::reduce: return "ncclReduce";
-    case CollectiveKind::broadcast: return "ncclBroadcast";
-    case CollectiveKind::all_gather: return "ncclAllGather";
-    case CollectiveKind::reduce_scatter: return "ncclReduceScatter";
+    case CollectiveKind::all_reduce: return "all-reduce";
+    case CollectiveKind::reduce: return "reduce";
+    case CollectiveKind::broadcast: return "broadcast";
+    case CollectiveKind::all_gather: return "all-gather";
+    case CollectiveKind::reduce_scatter: return "reduce-scatter";
   }
   return "";
 }
@@ -195,7 +197,7 @@ Outcome run_transfers(Channel& channel, std::vector<Transfer> transfers) {
         const std::size_t place = count;
         if (!at.empty(transfer.peer, transfer.bytes + done[i], &count)) continue;
         if (count > place) {
-          return {"ncclRecv: rank " + std::to_string(transfer.peer) + " sends more than is received",
+          return {"a receive: rank " + std::to_string(transfer.peer) + " sends more than is received",
                   "collective-mismatch"};
         }
       }
@@ -203,7 +205,7 @@ Outcome run_transfers(Channel& channel, std::vector<Transfer> transfers) {
       moved = true;
     }
     if (!left) return {};
-    if (!moved && !at.wait_for_mail("ncclSend and ncclRecv", began)) return broken(at);
+    if (!moved && !at.wait_for_mail("sends and receives", began)) return broken(at);
   }
 }
 

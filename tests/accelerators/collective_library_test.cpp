@@ -1,5 +1,5 @@
-// The adaptor for libraries of collectives, over tables with the conventions of four vendors that no accelerator of this
-// project has yet, on a library that keeps them (fake_collectives.cpp). Members are threads.
+// The adaptor for libraries of collectives, over the tables of npu, mlu and sdaa and one with a fourth vendor's conventions,
+// on a library that keeps them (fake_collectives.cpp). Members are threads.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "accelerators/mlu/collectives.h"
+#include "accelerators/mlu/library_search.h"
 #include "accelerators/mlu/mlu_api.h"
 #include "accelerators/queue_runtime/device.h"
 #include "accelerators/queue_runtime/probe.h"
@@ -59,7 +61,7 @@ queue_runtime::Probe& prober() {
       .device = "Cambricon MLU",
       .software = "Neuware",
       .node = "cambricon_dev",
-      .search = {"ANYACCEL_MLU_LIBRARY_PATH", {"NEUWARE_HOME"}, "/usr/local/neuware", "stubs"},
+      .search = library_search(),
       .library = "libcnrt.so",
       .install_advice = "install Neuware, or name its folder in NEUWARE_HOME",
       .old_advice = "install a Neuware with CNRT 6.0 or later",
@@ -206,6 +208,7 @@ class Driver final : public queue_runtime::Driver {
   static constexpr abi::DriverFacts facts{.name = "mlu",
                                           .vendor = "Cambricon",
                                           .version = "1.0",
+                                          .communication_backend = "cncl",
                                           .visible_devices_env = visible_variable,
                                           .export_env_prefixes = "NEUWARE,CNCL,MLU"};
 
@@ -215,7 +218,7 @@ class Driver final : public queue_runtime::Driver {
 
   static std::unique_ptr<abi::Driver> initialize(const aa_initialize_params&) {
     const int count = prober().start();
-    return std::make_unique<Driver>(std::make_unique<CnrtRuntime>(), read_facts(count), nullptr);
+    return std::make_unique<Driver>(std::make_unique<CnrtRuntime>(), read_facts(count), collective_library);
   }
 };
 

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "accelerators/npu/collectives.h"
+#include "accelerators/npu/library_search.h"
 #include "accelerators/npu/npu_api.h"
 #include "accelerators/queue_runtime/device.h"
 #include "accelerators/queue_runtime/probe.h"
@@ -20,7 +22,6 @@ using queue_runtime::DeviceFacts;
 using queue_runtime::variable;
 
 constexpr const char* visible_variable = "ASCEND_RT_VISIBLE_DEVICES";
-constexpr const char* home_variables[] = {"ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"};
 constexpr int memory_alignment = 64;  // bytes, of aclrtMalloc
 
 // ---- finding the runtime ---------------------------------------------------------------------------------------------
@@ -116,10 +117,7 @@ queue_runtime::Probe& prober() {
       .device = "Ascend NPU",
       .software = "CANN",
       .node = "davinci",
-      .search = {"ANYACCEL_NPU_LIBRARY_PATH",
-                 {std::begin(home_variables), std::end(home_variables)},
-                 "/usr/local/Ascend/ascend-toolkit/latest",
-                 "devlib"},
+      .search = library_search(),
       .library = "libascendcl.so",
       .install_advice = "install CANN and source its set_env.sh",
       .old_advice = "install CANN 8.0 or later",
@@ -280,6 +278,7 @@ class Driver final : public queue_runtime::Driver {
   static constexpr abi::DriverFacts facts{.name = "npu",
                                           .vendor = "Huawei",
                                           .version = "1.0",
+                                          .communication_backend = "hccl",
                                           .visible_devices_env = visible_variable,
                                           .export_env_prefixes = "ASCEND,HCCL"};
 
@@ -291,7 +290,7 @@ class Driver final : public queue_runtime::Driver {
     const int count = prober().start();
     auto runtime = std::make_unique<AclRuntime>();
     std::vector<DeviceFacts> devices = read_facts(*runtime, count);
-    return std::make_unique<Driver>(std::move(runtime), std::move(devices), nullptr);
+    return std::make_unique<Driver>(std::move(runtime), std::move(devices), collective_library);
   }
 };
 

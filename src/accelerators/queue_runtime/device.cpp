@@ -4,7 +4,7 @@
 #include <fstream>
 #include <optional>
 
-#include "accelerators/collective_library/communicator.h"
+#include "accelerators/queue_runtime/collectives.h"
 
 namespace anyaccel::queue_runtime {
 namespace {
@@ -15,16 +15,6 @@ int32_t numa_node_of(const std::string& pci_bus_id) {
   int32_t node = -1;
   return !pci_bus_id.empty() && stream >> node ? node : -1;
 }
-
-class Binding final : public collectives::DeviceBinding {
- public:
-  explicit Binding(std::shared_ptr<DeviceState> state) : state_(std::move(state)) {}
-  void make_current() override { state_->bind_surely(); }
-  int number() const override { return state_->facts().ordinal; }
-
- private:
-  std::shared_ptr<DeviceState> state_;
-};
 
 }  // namespace
 
@@ -73,7 +63,7 @@ std::unique_ptr<abi::Event> Device::event_create(const aa_event_params& params) 
 std::unique_ptr<abi::Communicator> Device::comm_create(const void* id, int32_t rank, int32_t size) {
   const collectives::Library& library = collectives_();
   state_->bind_surely();
-  return std::make_unique<collectives::LibraryCommunicator>(library, std::make_unique<Binding>(state_), id, rank, size);
+  return std::make_unique<Communicator>(library, state_, id, rank, size);
 }
 
 // ---- driver ----------------------------------------------------------------------------------------------------------

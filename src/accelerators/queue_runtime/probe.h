@@ -17,7 +17,7 @@ struct ProbeTable {
   const char* device;    // "Ascend NPU"
   const char* software;  // "CANN"
   const char* node;      // what the device nodes begin with, before their number: "davinci"
-  LibrarySearch search;
+  const LibrarySearch& search;
   const char* library;                // "libascendcl.so"
   const char* install_advice;         // "install CANN and source its set_env.sh"
   const char* old_advice;             // "install CANN 8.0 or later"

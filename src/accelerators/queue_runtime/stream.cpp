@@ -54,6 +54,19 @@ bool Stream::captured(GraphStep step) {
   return true;
 }
 
+void Stream::enqueue(const GraphStep& step) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (captured(step)) return;
+  }
+  step(*this);
+}
+
+void* Stream::native() {
+  refuse_while_capturing();
+  return core_->handle();
+}
+
 // Memory that no mem_alloc of this driver gave.
 bool Stream::is_pageable(const void* host, size_t size) const {
   Allocation found;

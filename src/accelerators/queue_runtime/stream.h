@@ -34,12 +34,15 @@ class Stream final : public abi::Stream {
   bool query() override;
   void synchronize() override;
   void wait_event(abi::Event& event) override;
-  void* native() override { return core_->handle(); }
+  // Refused while a graph is captured: what others enqueue by the handle would not be recorded.
+  void* native() override;
   void host_call(void (*function)(void* user), void* user) override;
   void capture_begin() override;
   std::unique_ptr<abi::Graph> capture_end() override;
   bool capturing() override;
 
+  // Runs the step, or puts it into the graph that is captured.
+  void enqueue(const GraphStep& step);
   // Records the event, or puts that into the graph that is captured. Thread-safe, as are the following.
   void record(const std::shared_ptr<EventCore>& event);
   // A record of the point after all work so far.

@@ -8,6 +8,8 @@
 
 #include "accelerators/queue_runtime/device.h"
 #include "accelerators/queue_runtime/probe.h"
+#include "accelerators/sdaa/collectives.h"
+#include "accelerators/sdaa/library_search.h"
 #include "accelerators/sdaa/sdaa_api.h"
 
 namespace anyaccel::sdaa {
@@ -50,7 +52,7 @@ queue_runtime::Probe& prober() {
       .device = "Tecorigin card",
       .software = "the SDAA runtime",
       .node = "tcaicard",
-      .search = {"ANYACCEL_SDAA_LIBRARY_PATH", {"SDAA_ROOT"}, "/opt/tecoai", "stubs"},
+      .search = library_search(),
       .library = "libsdaart.so",
       .install_advice = "install Tecorigin's software and source its setvars.sh",
       .old_advice = "install a later release of Tecorigin's software",
@@ -194,6 +196,7 @@ class Driver final : public queue_runtime::Driver {
   static constexpr abi::DriverFacts facts{.name = "sdaa",
                                           .vendor = "Tecorigin",
                                           .version = "1.0",
+                                          .communication_backend = "tccl",
                                           .visible_devices_env = visible_variable,
                                           .export_env_prefixes = "SDAA,TCCL"};
 
@@ -205,7 +208,7 @@ class Driver final : public queue_runtime::Driver {
     const int count = prober().start();
     auto runtime = std::make_unique<SdaaRuntime>();
     std::vector<DeviceFacts> devices = read_facts(*runtime, count);
-    return std::make_unique<Driver>(std::move(runtime), std::move(devices), nullptr);
+    return std::make_unique<Driver>(std::move(runtime), std::move(devices), collective_library);
   }
 };
 

@@ -1,0 +1,14 @@
+// Where Tecorigin's libraries are looked for.
+#pragma once
+
+#include "accelerators/queue_runtime/library.h"
+
+namespace anyaccel::sdaa {
+
+inline const queue_runtime::LibrarySearch& library_search() {
+  static const queue_runtime::LibrarySearch search{
+      "ANYACCEL_SDAA_LIBRARY_PATH", {"SDAA_ROOT", "TCCL_ROOT"}, "/opt/tecoai", "stubs"};
+  return search;
+}
+
+}  // namespace anyaccel::sdaa

@@ -85,6 +85,7 @@ std::span<const EnvironmentVariable> environment_variables() {
        }},
       {"ANYACCEL_CACHE_DIR", nullptr},
       {"ANYACCEL_COMMS_LOG", [] { comm::comms_log_from_environment(); }},
+      {"ANYACCEL_COMM_BACKEND", nullptr},
       {"ANYACCEL_CPU_ISA", [] { cpu::isa(); }},
       {"ANYACCEL_CPU_MATMUL", [] { cpu::matmul_mode(); }},
       {"ANYACCEL_CPU_OVERCOMMIT", [] { cpu::overcommits(); }},

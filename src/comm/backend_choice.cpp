@@ -2,11 +2,13 @@
 #include "comm/backend_choice.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <vector>
 
 #include "anyaccel/abi/table_calls.hpp"
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
+#include "comm/ccl/ccl_library.h"
 #include "comm/host_communicator.h"
 #include "comm/mpi/mpi_library.h"
 #include "runtime/driver/host_services.h"
@@ -24,8 +26,9 @@ struct OwnLibrary {
 OwnLibrary own_library(Accelerator& accelerator) {
   OwnLibrary own;
   const std::string name = accelerator.communication_backend_name();
-  if (!name.empty() && !is_host_backend(name)) own.names.push_back(name);
   const CollectivesAccess access = accelerator.collectives(accelerator.current_device());
+  // The name ccl alone is that of a library for devices too.
+  if (!name.empty() && (!is_host_backend(name) || name == "ccl")) own.names.push_back(name);
   own.there = access.table != nullptr;
   if (!own.there) {
     own.problem = "the driver of " + accelerator.name() + " has no collectives of its own in this build";
@@ -50,6 +53,7 @@ std::string what_could_run(const OwnLibrary& own) {
     text += ", mpi";
   } catch (const UnavailableError&) {  // no MPI on this machine
   }
+  if (ccl_is_installed()) text += ", ccl";
   if (own.problem.empty() && !own.names.empty()) text += ", " + own.names.front();
   return text;
 }
@@ -63,7 +67,14 @@ std::string lower_case(std::string text) {
 
 }  // namespace
 
-bool is_host_backend(const std::string& name) { return name == "shm" || name == "gloo" || name == "mpi"; }
+bool is_host_backend(const std::string& name) {
+  return name == "shm" || name == "gloo" || name == "mpi" || name == "ccl";
+}
+
+std::string backend_or_default(const std::string& asked) {
+  const char* value = std::getenv("ANYACCEL_COMM_BACKEND");
+  return asked.empty() && value ? value : asked;
+}
 
 BackendChoice choose_backend(const std::string& asked, Accelerator& accelerator) {
   if (is_host_backend(asked)) return {};

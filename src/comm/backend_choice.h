@@ -21,7 +21,10 @@ struct BackendChoice {
 // if that cannot be used. Opens the library and, unless a host backend is requested, the current device.
 BackendChoice choose_backend(const std::string& asked, Accelerator& accelerator);
 
-// "shm", "gloo" or "mpi": the transport for host memory.
+// "shm", "gloo", "mpi" or "ccl": the transport for host memory.
 bool is_host_backend(const std::string& name);
+
+// The backend that a group uses: `asked`, else the one that ANYACCEL_COMM_BACKEND names, else "".
+std::string backend_or_default(const std::string& asked);
 
 }  // namespace anyaccel::comm

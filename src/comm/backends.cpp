@@ -17,22 +17,27 @@ bool shares_hosts(std::vector<int> hosts) {
   return std::adjacent_find(hosts.begin(), hosts.end()) != hosts.end();
 }
 
-}  // namespace
-
-std::unique_ptr<HostCommunicator> make_communicator(const GroupSetup& setup) {
+std::unique_ptr<HostCommunicator> make_transport(const GroupSetup& setup, const std::string& backend) {
   const Membership& membership = setup.membership;
   const bool near = one_host(setup.hosts);
-  if (setup.backend == "shm" && !near) {
+  if (backend == "shm" && !near) {
     throw InvalidArgument(
         "the backend \"shm\" was requested for a group on several hosts: shared memory reaches one host "
         "only. Ask for \"gloo\" or \"mpi\", or for none");
   }
-  const bool message_passing = setup.backend == "gloo" || setup.backend == "mpi";
+  const bool message_passing = backend == "gloo" || backend == "mpi";
   if (near && !message_passing) return make_shared_memory_communicator(membership);
-  const auto between = setup.backend == "mpi" ? make_mpi_communicator : make_gloo_communicator;
+  const auto between = backend == "mpi" ? make_mpi_communicator : make_gloo_communicator;
   // On one host, an explicitly requested library is used instead of shared memory.
   if (near || !shares_hosts(setup.hosts)) return between(membership);
   return make_hierarchical_communicator(membership, setup.hosts, between);
+}
+
+}  // namespace
+
+std::unique_ptr<HostCommunicator> make_communicator(const GroupSetup& setup) {
+  if (setup.backend != "ccl") return make_transport(setup, setup.backend);
+  return make_ccl_communicator(setup.membership, make_transport(setup, ""));
 }
 
 }  // namespace anyaccel::comm

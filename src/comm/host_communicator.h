@@ -1,5 +1,5 @@
-// The interface for collectives of one group on host memory: implemented by shared memory, Gloo, MPI and their
-// combination, and used by ProcessGroup, which adds tensors, streams, handles and logging.
+// The interface for collectives of one group on host memory: implemented by shared memory, Gloo, MPI, oneCCL and
+// combinations, and used by ProcessGroup, which adds tensors, streams, handles and logging.
 //
 // Calls block until the caller's part is done: its result is complete and its memory may be used again. One call at a
 // time; every member makes the same calls in the same order. Memory is contiguous; counts are in elements and may be 0;
@@ -59,7 +59,7 @@ class HostCommunicator {
 
   virtual int rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
-  virtual const std::string& name() const noexcept = 0;  // "shm", "gloo", "mpi"
+  virtual const std::string& name() const noexcept = 0;  // "shm", "gloo", "mpi", "ccl"
 
   virtual void barrier() = 0;
   virtual void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op) = 0;
@@ -95,6 +95,10 @@ std::unique_ptr<HostCommunicator> make_gloo_communicator(const Membership& membe
 bool gloo_is_built();
 // Between hosts: the MPI that the machine has. Likewise. src/comm/mpi/
 std::unique_ptr<HostCommunicator> make_mpi_communicator(const Membership& membership);
+// On any hosts: oneCCL, with `base`, of the same members, for what oneCCL lacks. Collective. UnavailableError, on every
+// member, if one cannot use the library. src/comm/ccl/
+std::unique_ptr<HostCommunicator> make_ccl_communicator(const Membership& membership,
+                                                        std::unique_ptr<HostCommunicator> base);
 // Shared memory inside a host, and `between` (one of the two above) among one member of each host. hosts: of each
 // member, a number; members with the same number share a host. src/comm/hierarchical/
 std::unique_ptr<HostCommunicator> make_hierarchical_communicator(

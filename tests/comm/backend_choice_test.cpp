@@ -38,7 +38,7 @@ std::string error_of(const std::string& asked, Accelerator& accelerator) {
 
 TEST(BackendChoice, HostBackendsRunOnEveryAccelerator) {
   DriverAccelerator with(host_collectives::table());
-  for (const char* name : {"shm", "gloo", "mpi"}) {
+  for (const char* name : {"shm", "gloo", "mpi", "ccl"}) {
     EXPECT_FALSE(choose_backend(name, with).device_library) << name;
     EXPECT_EQ(choose_backend(name, *get_accelerator()).notice, "") << name;
   }
@@ -70,7 +70,7 @@ TEST(BackendChoice, AnOwnLibraryThatIsNotThere) {
 
 TEST(BackendChoice, NamesThatAreNobodys) {
   DriverAccelerator with(host_collectives::table());
-  for (const char* name : {"ccl", "nccl", "shm ", "tcp", "none"}) {
+  for (const char* name : {"xccl", "nccl", "shm ", "tcp", "none"}) {
     const std::string error = error_of<InvalidArgument>(name, with);
     EXPECT_HAS(error, "there is no backend \"" + std::string(name) + "\" for process groups of fake");
     EXPECT_HAS(error, "What could run: shm (inside one host)");
@@ -78,7 +78,7 @@ TEST(BackendChoice, NamesThatAreNobodys) {
   }
   EXPECT_HAS(error_of<InvalidArgument>("Gloo", with), "it is written \"gloo\"");
   EXPECT_HAS(error_of<InvalidArgument>("HCCL", with), "it is written \"hccl\"");
-  EXPECT_HAS(error_of<InvalidArgument>("ccl", *get_accelerator()), "there is no backend \"ccl\"");
+  EXPECT_HAS(error_of<InvalidArgument>("CCL", *get_accelerator()), "it is written \"ccl\"");
 }
 
 }  // namespace

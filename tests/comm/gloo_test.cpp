@@ -197,15 +197,6 @@ TEST_F(Gloo, TheTimeLimitHolds) {
   EXPECT_EQ(words[1], words[0]);  // told through the store
 }
 
-class FlagWatch final : public FailureWatch {
- public:
-  bool failed() const noexcept override { return flag.load(std::memory_order_relaxed); }
-  void check() const override {
-    if (failed()) throw CommunicationError("rank 7 on host9 was silent for 10 s");
-  }
-  std::atomic<bool> flag = false;
-};
-
 TEST_F(Gloo, TheFailureWatchEndsWaits) {
   const auto watch = std::make_shared<FlagWatch>();
   std::thread bell([&] {

@@ -30,6 +30,16 @@ inline Membership membership_of(int rank, int size, std::shared_ptr<Store> store
   return membership;
 }
 
+// A watch that reports a failure once its flag is set.
+class FlagWatch final : public FailureWatch {
+ public:
+  bool failed() const noexcept override { return flag.load(std::memory_order_relaxed); }
+  void check() const override {
+    if (failed()) throw CommunicationError("rank 7 on host9 was silent for 10 s");
+  }
+  std::atomic<bool> flag = false;
+};
+
 // Runs body(rank) on `size` threads; what a thread throws is rethrown here.
 inline void on_ranks(int size, const std::function<void(int)>& body) {
   std::vector<std::exception_ptr> thrown(static_cast<size_t>(size));

@@ -247,10 +247,10 @@ INSTANTIATE_TEST_SUITE_P(Of, Mpi, ::testing::Values("openmpi", "mpich"),
                          [](const auto& info) { return std::string(info.param); });
 
 // Sets variables for its lifetime.
-class Environment {
+class ScopedEnvironment {
  public:
   using Values = std::vector<std::pair<const char*, std::string>>;
-  explicit Environment(const Values& values) {
+  explicit ScopedEnvironment(const Values& values) {
     for (const auto& [name, value] : values) {
       const char* before = std::getenv(name);
       before_.emplace_back(name, before ? std::optional<std::string>(before) : std::nullopt);
@@ -260,7 +260,7 @@ class Environment {
         setenv(name, value.c_str(), 1);
     }
   }
-  ~Environment() {
+  ~ScopedEnvironment() {
     for (auto& [name, value] : before_) {
       if (value)
         setenv(name, value->c_str(), 1);
@@ -287,7 +287,7 @@ TEST(MpiCompiler, IsTheOneOfTheLaunchersMpi) {
     fs::permissions(folder + "/" + name, fs::perms::owner_all);
   };
   add("mpicc");
-  const Environment environment(Environment::Values{{"PATH", folder}, {"MPICC", ""}});
+  const ScopedEnvironment environment(ScopedEnvironment::Values{{"PATH", folder}, {"MPICC", ""}});
   EXPECT_EQ(mpi_compiler(of("Open MPI")), "mpicc");
   add("mpicc.mpich");
   add("mpicc.openmpi");
@@ -295,13 +295,13 @@ TEST(MpiCompiler, IsTheOneOfTheLaunchersMpi) {
   EXPECT_EQ(mpi_compiler(of("MPICH")), "mpicc.mpich");
   EXPECT_EQ(mpi_compiler(of("")), "mpicc");
   {
-    const Environment asked(Environment::Values{{"MPICC", "mpicc.mpich"}});
+    const ScopedEnvironment asked(ScopedEnvironment::Values{{"MPICC", "mpicc.mpich"}});
     EXPECT_EQ(mpi_compiler(of("Open MPI")), "mpicc.mpich");
   }
-  const Environment wrong(Environment::Values{{"MPICC", "/no/such/mpicc"}});
+  const ScopedEnvironment wrong(ScopedEnvironment::Values{{"MPICC", "/no/such/mpicc"}});
   EXPECT_THROW(mpi_compiler(of("")), UnavailableError);
   for (const char* name : {"mpicc", "mpicc.mpich", "mpicc.openmpi"}) fs::remove(folder + "/" + name);
-  const Environment none(Environment::Values{{"MPICC", ""}});
+  const ScopedEnvironment none(ScopedEnvironment::Values{{"MPICC", ""}});
   try {
     mpi_compiler(of(""));
     FAIL() << "there is none";
@@ -311,23 +311,23 @@ TEST(MpiCompiler, IsTheOneOfTheLaunchersMpi) {
 }
 
 TEST(MpiLauncher, IsSeenInTheEnvironment) {
-  const Environment clean(Environment::Values{{"OMPI_COMM_WORLD_SIZE", ""},
-                                              {"I_MPI_MPIRUN", ""},
-                                              {"MV2_COMM_WORLD_SIZE", ""},
-                                              {"PMI_SIZE", ""},
-                                              {"PMI_FD", ""},
-                                              {"PMIX_NAMESPACE", ""}});
+  const ScopedEnvironment clean(ScopedEnvironment::Values{{"OMPI_COMM_WORLD_SIZE", ""},
+                                                          {"I_MPI_MPIRUN", ""},
+                                                          {"MV2_COMM_WORLD_SIZE", ""},
+                                                          {"PMI_SIZE", ""},
+                                                          {"PMI_FD", ""},
+                                                          {"PMIX_NAMESPACE", ""}});
   EXPECT_EQ(mpi_launcher().mpi, "");
   EXPECT_EQ(mpi_launcher().size, 0);
-  const Environment pmi(Environment::Values{{"PMI_SIZE", "6"}});
+  const ScopedEnvironment pmi(ScopedEnvironment::Values{{"PMI_SIZE", "6"}});
   EXPECT_EQ(mpi_launcher().mpi, "MPICH");
   EXPECT_EQ(mpi_launcher().size, 6);
   {
-    const Environment intel(Environment::Values{{"I_MPI_MPIRUN", "mpirun"}});
+    const ScopedEnvironment intel(ScopedEnvironment::Values{{"I_MPI_MPIRUN", "mpirun"}});
     EXPECT_EQ(mpi_launcher().mpi, "Intel MPI");
     EXPECT_EQ(mpi_launcher().size, 6);
   }
-  const Environment open(Environment::Values{{"OMPI_COMM_WORLD_SIZE", "4"}});
+  const ScopedEnvironment open(ScopedEnvironment::Values{{"OMPI_COMM_WORLD_SIZE", "4"}});
   EXPECT_EQ(mpi_launcher().mpi, "Open MPI");
   EXPECT_EQ(mpi_launcher().evidence, "OMPI_COMM_WORLD_SIZE=4");
   EXPECT_EQ(mpi_launcher().size, 4);

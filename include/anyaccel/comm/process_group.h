@@ -30,7 +30,7 @@
 namespace anyaccel::comm {
 
 // Avg is Sum divided by the group's size. The three bitwise operations accept integers only. 16-bit floats are reduced
-// in fp32 and rounded once; integers wrap.
+// in fp32 and rounded once; integers wrap. The backend ccl rounds sums and products as oneCCL does.
 enum class ReduceOp { Sum, Product, Min, Max, Avg, BitAnd, BitOr, BitXor };
 const char* reduce_op_name(ReduceOp op) noexcept;
 
@@ -59,10 +59,10 @@ class Work {
 };
 
 struct InitOptions {
-  // "shm", "gloo", "mpi", or the library of the accelerator ("nccl", ...): the named backend is used, or an error lists
-  // the available ones; the same on every rank. Empty: communication_backend_name() of the accelerator if its library
-  // can be used, else gloo between hosts and shared memory inside one; rank 0 logs a warning with the reason why the
-  // library cannot be used.
+  // "shm", "gloo", "mpi", "ccl", or the library of the accelerator ("nccl", ...): the named backend is used, or an error
+  // lists the available ones; the same on every rank. Empty: the one that ANYACCEL_COMM_BACKEND names; without it,
+  // communication_backend_name() of the accelerator if its library can be used, else gloo between hosts and shared
+  // memory inside one; rank 0 logs a warning with the reason why the library cannot be used.
   std::string backend;
   // Options left at their defaults are taken from the environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_SIZE,
   // MASTER_ADDR, MASTER_PORT, or the variables of MPI, PMI and Slurm.
@@ -87,7 +87,7 @@ class ProcessGroup {
   virtual int size() const noexcept = 0;
   // World ranks of the members, in the group's order.
   virtual const std::vector<int>& ranks() const noexcept = 0;
-  // "shm", "gloo", "mpi", "nccl", ...: the transport between the group's members.
+  // "shm", "gloo", "mpi", "ccl", "nccl", ...: the transport between the group's members.
   virtual const std::string& backend() const noexcept = 0;
 
   // Creates a group of the members `members` (ranks of this group, in the order of their new ranks). Every member of

@@ -75,10 +75,11 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   job_options.host_id = host_identity();
   job_options.host_name = host_name();
   Accelerator* const accelerator = get_accelerator();
-  const BackendChoice choice = choose_backend(options.backend, *accelerator);
+  const std::string backend = backend_or_default(options.backend);
+  const BackendChoice choice = choose_backend(backend, *accelerator);
   if (!choice.notice.empty() && job_options.place.rank == 0 && job_options.place.size > 1) log_warning(choice.notice);
   job_options.device_library = choice.device_library;
-  job_options.backend = options.backend;
+  job_options.backend = backend;
   auto job = std::make_shared<Job>(job_options);
 
   GroupSetup setup;
@@ -90,7 +91,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   setup.membership.watch = job->watch();
   setup.membership.timeout = job->timeout();
   setup.hosts = job->hosts();
-  setup.backend = options.backend;
+  setup.backend = backend;
   setup.device_library = job->device_library();
   setup.accelerator = accelerator;
   setup.log = log;

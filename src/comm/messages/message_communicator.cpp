@@ -10,21 +10,6 @@
 namespace anyaccel::comm {
 namespace {
 
-constexpr const char* kKinds[] = {"barrier",    "all_reduce", "reduce",  "reduce_scatter", "broadcast",
-                                  "all_gather", "gather",     "scatter", "all_to_all",     "send and recv"};
-enum Kind {
-  kBarrier,
-  kAllReduce,
-  kReduce,
-  kReduceScatter,
-  kBroadcast,
-  kAllGather,
-  kGather,
-  kScatter,
-  kAllToAll,
-  kPair
-};
-
 // Broadcasts use pieces of this size, so that a member forwards one while it receives the next.
 constexpr size_t kBroadcastPiece = size_t{4} << 20;
 // The largest message of a transport (MessageTransport::send).
@@ -35,20 +20,6 @@ std::byte* bytes_of(void* memory) { return static_cast<std::byte*>(memory); }
 std::byte* bytes_of(const void* memory) { return const_cast<std::byte*>(static_cast<const std::byte*>(memory)); }
 
 }  // namespace
-
-std::string MessageCommunicator::Call::text() const {
-  const bool known = kind >= 0 && kind < static_cast<int32_t>(std::size(kKinds));
-  std::string text = known ? kKinds[kind] : "an unknown call";
-  if (op >= 0) {
-    text += " of " + std::to_string(amount) + " " + std::string(dtype_name(static_cast<DType>(dtype))) + " (" +
-            reduce_op_name(static_cast<ReduceOp>(op)) + ")";
-  } else if (kind != kBarrier) {
-    text += " of " + std::to_string(amount) + " bytes";
-  }
-  if (root >= 0) text += " with root " + std::to_string(root);
-  if (sequence > 0) text += ", number " + std::to_string(sequence) + " of the group";
-  return text;
-}
 
 MessageCommunicator::MessageCommunicator(std::string name, Membership membership,
                                          std::unique_ptr<MessageTransport> transport)
@@ -183,7 +154,7 @@ void MessageCommunicator::exchange(const Call& call, std::span<const Part> sends
 // -- calls that move bytes --
 
 void MessageCommunicator::barrier() {
-  const Call call{.kind = kBarrier, .sequence = ++sequence_};
+  const Call call{.kind = Call::kBarrier, .sequence = ++sequence_};
   run(call, [&] {
     // After round i each member knows that the 2^(i+1) members up to itself have arrived.
     for (int distance = 1; distance < members_.size; distance *= 2) {
@@ -195,7 +166,7 @@ void MessageCommunicator::barrier() {
 }
 
 void MessageCommunicator::broadcast(void* data, size_t bytes, int root) {
-  const Call call{.kind = kBroadcast, .root = root, .sequence = ++sequence_, .amount = bytes};
+  const Call call{.kind = Call::kBroadcast, .root = root, .sequence = ++sequence_, .amount = bytes};
   run(call, [&] {
     // A binomial tree over places counted from the root: the parent of place p is p without its lowest bit.
     const int place = (members_.rank - root + members_.size) % members_.size;
@@ -227,7 +198,7 @@ void MessageCommunicator::broadcast(void* data, size_t bytes, int root) {
 }
 
 void MessageCommunicator::all_gather(void* recv, const void* send, size_t bytes) {
-  const Call call{.kind = kAllGather, .sequence = ++sequence_, .amount = bytes};
+  const Call call{.kind = Call::kAllGather, .sequence = ++sequence_, .amount = bytes};
   run(call, [&] {
     std::byte* own = bytes_of(recv) + static_cast<size_t>(members_.rank) * bytes;
     if (own != send && bytes > 0) std::memcpy(own, send, bytes);
@@ -243,7 +214,7 @@ void MessageCommunicator::all_gather(void* recv, const void* send, size_t bytes)
 }
 
 void MessageCommunicator::gather(void* recv, const void* send, size_t bytes, int root) {
-  const Call call{.kind = kGather, .root = root, .sequence = ++sequence_, .amount = bytes};
+  const Call call{.kind = Call::kGather, .root = root, .sequence = ++sequence_, .amount = bytes};
   run(call, [&] {
     if (members_.rank != root) {
       const Part part{root, bytes_of(send), bytes};
@@ -262,7 +233,7 @@ void MessageCommunicator::gather(void* recv, const void* send, size_t bytes, int
 }
 
 void MessageCommunicator::scatter(void* recv, const void* send, size_t bytes, int root) {
-  const Call call{.kind = kScatter, .root = root, .sequence = ++sequence_, .amount = bytes};
+  const Call call{.kind = Call::kScatter, .root = root, .sequence = ++sequence_, .amount = bytes};
   run(call, [&] {
     if (members_.rank != root) {
       const Part part{root, recv, bytes};
@@ -281,7 +252,7 @@ void MessageCommunicator::scatter(void* recv, const void* send, size_t bytes, in
 }
 
 void MessageCommunicator::all_to_all(void* recv, const void* send, size_t bytes) {
-  const Call call{.kind = kAllToAll, .sequence = ++sequence_, .amount = bytes};
+  const Call call{.kind = Call::kAllToAll, .sequence = ++sequence_, .amount = bytes};
   run(call, [&] {
     const auto place = [&](auto* memory, int peer) { return bytes_of(memory) + static_cast<size_t>(peer) * bytes; };
     if (bytes > 0) std::memcpy(place(recv, members_.rank), place(send, members_.rank), bytes);
@@ -298,14 +269,14 @@ void MessageCommunicator::all_to_all(void* recv, const void* send, size_t bytes)
 
 void MessageCommunicator::send(const void* data, size_t bytes, int peer, int tag) {
   check_pair(peer, tag);
-  const Call call{.kind = kPair, .amount = bytes};
+  const Call call{.kind = Call::kPair, .amount = bytes};
   const Part part{peer, bytes_of(data), bytes};
   run(call, [&] { exchange(call, {&part, 1}, {}, tag); });
 }
 
 void MessageCommunicator::recv(void* data, size_t bytes, int peer, int tag) {
   check_pair(peer, tag);
-  const Call call{.kind = kPair, .amount = bytes};
+  const Call call{.kind = Call::kPair, .amount = bytes};
   const Part part{peer, data, bytes};
   run(call, [&] { exchange(call, {}, {&part, 1}, tag); });
 }
@@ -324,7 +295,7 @@ void MessageCommunicator::check_pair(int peer, int tag) const {
 // -- calls that combine --
 
 void MessageCommunicator::all_reduce(void* data, int64_t count, DType dtype, ReduceOp op) {
-  const Call call{.kind = kAllReduce,
+  const Call call{.kind = Call::kAllReduce,
                   .dtype = static_cast<int32_t>(dtype),
                   .op = static_cast<int32_t>(op),
                   .sequence = ++sequence_,
@@ -333,7 +304,7 @@ void MessageCommunicator::all_reduce(void* data, int64_t count, DType dtype, Red
 }
 
 void MessageCommunicator::reduce(void* data, int64_t count, DType dtype, ReduceOp op, int root) {
-  const Call call{.kind = kReduce,
+  const Call call{.kind = Call::kReduce,
                   .dtype = static_cast<int32_t>(dtype),
                   .op = static_cast<int32_t>(op),
                   .root = root,
@@ -343,7 +314,7 @@ void MessageCommunicator::reduce(void* data, int64_t count, DType dtype, ReduceO
 }
 
 void MessageCommunicator::reduce_scatter(void* recv, const void* send, int64_t count, DType dtype, ReduceOp op) {
-  const Call call{.kind = kReduceScatter,
+  const Call call{.kind = Call::kReduceScatter,
                   .dtype = static_cast<int32_t>(dtype),
                   .op = static_cast<int32_t>(op),
                   .sequence = ++sequence_,

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "comm/host_communicator.h"
+#include "comm/messages/message_call.h"
 #include "comm/messages/message_transport.h"
 
 namespace anyaccel::comm {
@@ -42,17 +43,7 @@ class MessageCommunicator final : public HostCommunicator {
   void abort(const std::string& why) noexcept override;
 
  private:
-  // The call a message belongs to; members compare theirs.
-  struct Call {
-    int32_t kind = 0;  // index into kKinds
-    int32_t dtype = 0;
-    int32_t op = -1;
-    int32_t root = -1;
-    uint64_t sequence = 0;  // of this group's collectives; 0 between two members
-    uint64_t amount = 0;    // elements of a reduction, else bytes
-    bool operator==(const Call&) const = default;
-    std::string text() const;
-  };
+  using Call = MessageCall;  // the call a message belongs to; members compare theirs
   struct Frame;
   struct Part {
     int peer;

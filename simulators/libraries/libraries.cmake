@@ -3,7 +3,7 @@
 function(add_vendor_library target folder file driver)
   list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
   # Of the engine only the settings: the engine itself is the one in the driver.
-  add_library(${target} MODULE ${CMAKE_CURRENT_SOURCE_DIR}/libraries/library.cpp
+  add_library(${target} SHARED ${CMAKE_CURRENT_SOURCE_DIR}/libraries/library.cpp
     ${CMAKE_CURRENT_SOURCE_DIR}/engine/settings.cpp ${ARGN})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${target} PRIVATE SIM_DRIVER="${driver}")

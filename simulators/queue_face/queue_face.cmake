@@ -29,3 +29,8 @@ add_queue_runtime(sdaart_sim tecorigin libsdaart.so)
 add_vendor_library(hccl_sim ascend libhccl.so libascendcl.so ascend/hccl.cpp ${collective_sources})
 add_vendor_library(cncl_sim neuware libcncl.so libcnrt.so neuware/cncl.cpp ${collective_sources})
 add_vendor_library(tccl_sim tecorigin libtccl.so libsdaart.so tecorigin/tccl.cpp ${collective_sources})
+
+# Ascend's operators; the real libopapi.so needs libnnopbase.so too.
+add_vendor_library(nnopbase_sim ascend libnnopbase.so libascendcl.so ascend/nnopbase.cpp ascend/nn_tensor.cpp)
+add_vendor_library(opapi_sim ascend libopapi.so libascendcl.so ascend/opapi.cpp ascend/nn_tensor.cpp libraries/product.cpp)
+target_link_libraries(opapi_sim PRIVATE nnopbase_sim)

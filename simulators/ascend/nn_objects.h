@@ -1,0 +1,50 @@
+// What the simulated libnnopbase.so keeps, and libopapi.so, which is linked to it as the real one is, takes from there:
+// the objects behind tensors, scalars and executors of aclnn functions.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "simulators/libraries/hooks.h"
+
+namespace sim_library {
+
+enum NnStatus : int { kNnSuccess = 0, kNnNullPointer = 161001, kNnInvalid = 161002, kNnInner = 561000 };
+
+// aclDataType
+enum NnType : int { kNnFloat = 0, kNnHalf = 1, kNnInt32 = 3, kNnInt64 = 9, kNnBool = 12, kNnBfloat16 = 27 };
+std::size_t nn_type_bytes(int type);  // 0: not simulated
+
+struct NnTensor {
+  std::vector<std::int64_t> dims, strides;  // in elements
+  std::int64_t offset = 0;                  // in elements
+  int type = 0;
+  char* data = nullptr;
+
+  std::int64_t elements() const;
+  std::size_t bytes() const;  // from the first element to the end of the last one
+};
+struct NnScalar {
+  double value = 0;
+};
+// What the first call of an aclnn function makes, and the second one runs.
+struct NnExecutor {
+  std::string function;  // the one that runs it
+  std::vector<sim_hooks::Range> ranges;
+  sim_hooks::Body body;
+  std::uint64_t workspace = 0;
+  bool repeatable = false;
+  std::vector<const void*> tensors;  // handles, which must stand for something until the second call
+};
+
+#define SIM_NN __attribute__((visibility("default")))
+// Null, and a violation by `function`, when the handle stands for nothing.
+SIM_NN std::shared_ptr<const NnTensor> nn_tensor(const void* handle, const char* function);
+SIM_NN std::shared_ptr<const NnScalar> nn_scalar(const void* handle, const char* function);
+SIM_NN std::shared_ptr<NnExecutor> nn_executor(const void* handle, const char* function);
+SIM_NN void* nn_add_executor(std::shared_ptr<NnExecutor> executor);
+SIM_NN void nn_remove_executor(const void* handle);
+
+}  // namespace sim_library

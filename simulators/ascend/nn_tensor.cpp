@@ -1,0 +1,31 @@
+// Implements what libnnopbase.so and libopapi.so both know of tensors.
+#include "simulators/ascend/nn_objects.h"
+
+namespace sim_library {
+
+std::size_t nn_type_bytes(int type) {
+  switch (type) {
+    case kNnFloat:
+    case kNnInt32: return 4;
+    case kNnHalf:
+    case kNnBfloat16: return 2;
+    case kNnInt64: return 8;
+    case kNnBool: return 1;
+    default: return 0;
+  }
+}
+
+std::int64_t NnTensor::elements() const {
+  std::int64_t count = 1;
+  for (const std::int64_t size : dims) count *= size;
+  return count;
+}
+
+std::size_t NnTensor::bytes() const {
+  if (elements() == 0) return 0;
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < dims.size(); ++i) last += (dims[i] - 1) * strides[i];
+  return static_cast<std::size_t>(last + 1) * nn_type_bytes(type);
+}
+
+}  // namespace sim_library

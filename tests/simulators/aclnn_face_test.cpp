@@ -1,0 +1,305 @@
+// The simulated operators of Ascend through their raw functions: results beside plain loops, and what is reported when
+// the two calls of an operator do not belong together.
+#include <cmath>
+#include <cstring>
+
+#include "tests/simulators/library_process.h"
+
+namespace {
+
+using sim_test::LibraryProcess;
+
+template <typename... Args>
+int aclrt(const char* name, Args... args) {
+  return sim_test::call("ascend/libascendcl.so", name, args...);
+}
+template <typename... Args>
+int op(const char* name, Args... args) {
+  return sim_test::call("ascend/libopapi.so", name, args...);
+}
+template <typename Return = int, typename... Args>
+Return base(const char* name, Args... args) {
+  return sim_test::call<Return>("ascend/libnnopbase.so", name, args...);
+}
+
+constexpr int kFp32 = 0, kFp16 = 1, kInteger = 3;  // aclDataType
+
+class OperatorProgram {
+ public:
+  OperatorProgram() {
+    OK(aclrt("aclInit", static_cast<const char*>(nullptr)));
+    OK(aclrt("aclrtSetDevice", 0));
+    OK(aclrt("aclrtCreateStream", &stream));
+  }
+  // Device memory with these bytes, given back at the end.
+  char* memory(const void* values, std::size_t bytes) {
+    void* pointer = nullptr;
+    OK(aclrt("aclrtMalloc", &pointer, bytes, 0));
+    if (values != nullptr) OK(aclrt("aclrtMemcpy", pointer, bytes, values, bytes, 1));
+    memory_.push_back(pointer);
+    return static_cast<char*>(pointer);
+  }
+  void* tensor(char* data, const std::vector<std::int64_t>& dims, int type = kFp32,
+               std::vector<std::int64_t> strides = {}) {
+    if (strides.empty()) {
+      strides.resize(dims.size());
+      std::int64_t step = 1;
+      for (std::size_t i = dims.size(); i-- > 0; step *= dims[i]) strides[i] = step;
+    }
+    const std::uint64_t rank = dims.size();
+    std::int64_t all = 1;
+    for (const auto size : dims) all *= size;
+    void* made = base<void*>("aclCreateTensor", dims.data(), rank, type, strides.data(), std::int64_t{0}, 2,
+                             static_cast<const std::int64_t*>(&all), std::uint64_t{1}, static_cast<void*>(data));
+    CHECK(made != nullptr);
+    tensors_.push_back(made);
+    return made;
+  }
+  void* input(const std::vector<float>& values, const std::vector<std::int64_t>& dims) {
+    return tensor(memory(values.data(), values.size() * 4), dims);
+  }
+  // The second call, with as much workspace as the first one asked for.
+  int finish(const char* name, std::uint64_t bytes, void* executor) {
+    void* workspace = bytes > 0 ? memory(nullptr, bytes) : nullptr;
+    return op(name, workspace, bytes, executor, stream);
+  }
+  std::vector<float> result(char* data, std::size_t count) {
+    std::vector<float> values(count);
+    OK(aclrt("aclrtSynchronizeStream", stream));
+    OK(aclrt("aclrtMemcpy", static_cast<void*>(values.data()), count * 4, static_cast<const void*>(data), count * 4,
+             2));
+    return values;
+  }
+  void close() {
+    OK(aclrt("aclrtSynchronizeStream", stream));
+    for (void* one : tensors_) OK(base("aclDestroyTensor", one));
+    for (void* one : memory_) OK(aclrt("aclrtFree", one));
+    OK(aclrt("aclrtDestroyStream", stream));
+    OK(aclrt("aclrtResetDevice", 0));
+    OK(aclrt("aclFinalize"));
+  }
+  void* stream = nullptr;
+  std::uint64_t workspace = 0;
+  void* executor = nullptr;
+
+ private:
+  std::vector<void*> tensors_, memory_;
+};
+
+std::vector<float> numbers(std::size_t count) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(static_cast<int>(i * 7 % 13) - 6) / 4;
+  return values;
+}
+void check_close(const std::vector<float>& got, const std::vector<double>& expected) {
+  CHECK(got.size() == expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i)
+    CHECK(std::fabs(got[i] - expected[i]) <= 1e-5 * (1 + std::fabs(expected[i])));
+}
+
+class AclnnFace : public LibraryProcess {
+ protected:
+  std::string kinds_of(const std::function<void()>& program) { return kinds(run(program)); }
+};
+
+TEST_F(AclnnFace, ProductsOfMatrices) {
+  expect_clean([] {
+    OperatorProgram npu;
+    const auto a = numbers(6), b = numbers(12);
+    char* out = npu.memory(nullptr, 8 * 4);
+    const auto expected = [&](bool transposed) {
+      std::vector<double> sums(8);
+      for (std::size_t i = 0; i < 2; ++i) {
+        for (std::size_t j = 0; j < 4; ++j) {
+          for (std::size_t k = 0; k < 3; ++k)
+            sums[i * 4 + j] += double{a[i * 3 + k]} * b[transposed ? j * 3 + k : k * 4 + j];
+        }
+      }
+      return sums;
+    };
+    void *self = npu.input(a, {2, 3}), *result = npu.tensor(out, {2, 4});
+    char* memory = npu.memory(b.data(), 48);
+    OK(op("aclnnMatmulGetWorkspaceSize", self, npu.tensor(memory, {3, 4}), result, std::int8_t{0}, &npu.workspace,
+          &npu.executor));
+    CHECK(npu.workspace > 0);
+    OK(npu.finish("aclnnMatmul", npu.workspace, npu.executor));
+    check_close(npu.result(out, 8), expected(false));
+    OK(op("aclnnMmGetWorkspaceSize", self, npu.tensor(memory, {3, 4}, kFp32, {1, 3}), result, std::int8_t{0},
+          &npu.workspace, &npu.executor));
+    OK(npu.finish("aclnnMm", npu.workspace, npu.executor));
+    check_close(npu.result(out, 8), expected(true));
+    npu.close();
+  });
+}
+
+TEST_F(AclnnFace, Elements) {
+  expect_clean([] {
+    OperatorProgram npu;
+    const auto a = numbers(12), b = numbers(12);
+    char* out = npu.memory(nullptr, 48);
+    void *x = npu.input(a, {3, 4}), *y = npu.input(b, {3, 4}), *result = npu.tensor(out, {3, 4});
+    float two = 2;
+    void* alpha = base<void*>("aclCreateScalar", static_cast<void*>(&two), kFp32);
+    std::vector<double> expected(12);
+    OK(op("aclnnAddGetWorkspaceSize", x, y, alpha, result, &npu.workspace, &npu.executor));
+    OK(npu.finish("aclnnAdd", npu.workspace, npu.executor));
+    for (std::size_t i = 0; i < 12; ++i) expected[i] = double{a[i]} + 2 * b[i];
+    check_close(npu.result(out, 12), expected);
+    OK(base("aclDestroyScalar", alpha));
+
+    OK(op("aclnnSiluGetWorkspaceSize", x, result, &npu.workspace, &npu.executor));
+    OK(npu.finish("aclnnSilu", npu.workspace, npu.executor));
+    for (std::size_t i = 0; i < 12; ++i) expected[i] = a[i] / (1 + std::exp(-double{a[i]}));
+    check_close(npu.result(out, 12), expected);
+
+    OK(op("aclnnSwiGluGetWorkspaceSize", x, std::int64_t{-1}, npu.tensor(out, {3, 2}), &npu.workspace, &npu.executor));
+    OK(npu.finish("aclnnSwiGlu", npu.workspace, npu.executor));
+    expected.resize(6);
+    for (std::size_t i = 0; i < 6; ++i) {
+      const double gate = a[i / 2 * 4 + i % 2], up = a[i / 2 * 4 + i % 2 + 2];
+      expected[i] = gate / (1 + std::exp(-gate)) * up;
+    }
+    check_close(npu.result(out, 6), expected);
+    npu.close();
+  });
+}
+
+TEST_F(AclnnFace, Rows) {
+  expect_clean([] {
+    OperatorProgram npu;
+    const auto a = numbers(12), weights = numbers(4);
+    char *out = npu.memory(nullptr, 48), *scale = npu.memory(nullptr, 12);
+    void *x = npu.input(a, {3, 4}), *gamma = npu.input(weights, {4}), *result = npu.tensor(out, {3, 4});
+    OK(op("aclnnRmsNormGetWorkspaceSize", x, gamma, 1e-5, result, npu.tensor(scale, {3, 1}), &npu.workspace,
+          &npu.executor));
+    OK(npu.finish("aclnnRmsNorm", npu.workspace, npu.executor));
+    std::vector<double> expected(12), factors(3);
+    for (std::size_t row = 0; row < 3; ++row) {
+      double sum = 0;
+      for (std::size_t i = 0; i < 4; ++i) sum += double{a[row * 4 + i]} * a[row * 4 + i];
+      factors[row] = 1 / std::sqrt(sum / 4 + 1e-5);
+      for (std::size_t i = 0; i < 4; ++i) expected[row * 4 + i] = a[row * 4 + i] * factors[row] * weights[i];
+    }
+    check_close(npu.result(out, 12), expected);
+    check_close(npu.result(scale, 3), factors);
+
+    for (const std::int64_t dim : {0, 1}) {
+      OK(op("aclnnSoftmaxGetWorkspaceSize", x, dim, result, &npu.workspace, &npu.executor));
+      OK(npu.finish("aclnnSoftmax", npu.workspace, npu.executor));
+      for (std::size_t i = 0; i < 12; ++i) {
+        double sum = 0;
+        for (std::size_t k = 0; k < 12; ++k) {
+          if (dim == 1 ? k / 4 == i / 4 : k % 4 == i % 4) sum += std::exp(double{a[k]});
+        }
+        expected[i] = std::exp(double{a[i]}) / sum;
+      }
+      check_close(npu.result(out, 12), expected);
+    }
+
+    const std::int32_t rows[] = {2, 0, 2};
+    OK(op("aclnnEmbeddingGetWorkspaceSize", x, npu.tensor(npu.memory(rows, 12), {3}, kInteger), result, &npu.workspace,
+          &npu.executor));
+    OK(npu.finish("aclnnEmbedding", npu.workspace, npu.executor));
+    for (std::size_t i = 0; i < 12; ++i) expected[i] = a[static_cast<std::size_t>(rows[i / 4]) * 4 + i % 4];
+    check_close(npu.result(out, 12), expected);
+    npu.close();
+  });
+}
+
+TEST_F(AclnnFace, Rotations) {
+  expect_clean([] {
+    OperatorProgram npu;
+    // Two positions of three heads with four numbers each; the angles are those of the positions.
+    const auto x = numbers(24), c = numbers(8);
+    std::vector<float> s = numbers(9);
+    s.erase(s.begin());
+    char* out = npu.memory(nullptr, 96);
+    void *in = npu.input(x, {1, 2, 3, 4}), *cosines = npu.input(c, {1, 2, 1, 4}), *sines = npu.input(s, {1, 2, 1, 4});
+    for (const std::int64_t mode : {0, 1}) {
+      OK(op("aclnnRotaryPositionEmbeddingGetWorkspaceSize", in, cosines, sines, mode, npu.tensor(out, {1, 2, 3, 4}),
+            &npu.workspace, &npu.executor));
+      OK(npu.finish("aclnnRotaryPositionEmbedding", npu.workspace, npu.executor));
+      std::vector<double> expected(24);
+      for (std::size_t i = 0; i < 24; ++i) {
+        const std::size_t k = i % 4, row = i - k, angle = i / 12 * 4 + k;
+        const double halves[] = {-x[row + 2], -x[row + 3], x[row], x[row + 1]};
+        const double neighbours[] = {-x[row + 1], x[row], -x[row + 3], x[row + 2]};
+        expected[i] = double{x[i]} * c[angle] + (mode == 0 ? halves[k] : neighbours[k]) * s[angle];
+      }
+      check_close(npu.result(out, 24), expected);
+    }
+    npu.close();
+  });
+}
+
+TEST_F(AclnnFace, TheTwoCallsBelongTogether) {
+  EXPECT_EQ(kinds_of([] {
+              OperatorProgram npu;
+              char* out = npu.memory(nullptr, 48);
+              void *x = npu.input(numbers(12), {3, 4}), *result = npu.tensor(out, {3, 4});
+              const auto first = [&] {
+                OK(op("aclnnSoftmaxGetWorkspaceSize", x, std::int64_t{1}, result, &npu.workspace, &npu.executor));
+              };
+              first();
+              CHECK_EQUAL(161002, npu.finish("aclnnSilu", npu.workspace, npu.executor));  // another operator's
+              CHECK_EQUAL(161002, npu.finish("aclnnSoftmax", npu.workspace - 1, npu.executor));
+              OK(npu.finish("aclnnSoftmax", npu.workspace, npu.executor));
+              CHECK_EQUAL(161002, npu.finish("aclnnSoftmax", npu.workspace, npu.executor));  // used up
+              first();
+              OK(base("aclSetAclOpExecutorRepeatable", npu.executor));
+              for (int i = 0; i < 2; ++i) OK(npu.finish("aclnnSoftmax", npu.workspace, npu.executor));
+              OK(base("aclDestroyAclOpExecutor", npu.executor));
+              // A tensor that is gone before the second call.
+              const std::int64_t dims[] = {3, 4}, storage[] = {12};
+              void* gone =
+                  base<void*>("aclCreateTensor", static_cast<const std::int64_t*>(dims), std::uint64_t{2}, kFp32,
+                              static_cast<const std::int64_t*>(nullptr), std::int64_t{0}, 2,
+                              static_cast<const std::int64_t*>(storage), std::uint64_t{1}, static_cast<void*>(out));
+              OK(op("aclnnSiluGetWorkspaceSize", x, gone, &npu.workspace, &npu.executor));
+              OK(base("aclDestroyTensor", gone));
+              CHECK_EQUAL(161002, npu.finish("aclnnSilu", npu.workspace, npu.executor));
+              OK(base("aclDestroyAclOpExecutor", npu.executor));
+              npu.close();
+            }),
+            "bad-handle,bad-argument,bad-handle,bad-handle");
+}
+
+TEST_F(AclnnFace, ArgumentsAreChecked) {
+  EXPECT_EQ(kinds_of([] {
+              OperatorProgram npu;
+              char* out = npu.memory(nullptr, 48);
+              void *x = npu.input(numbers(12), {3, 4}), *result = npu.tensor(out, {3, 4}), *none = nullptr;
+              void* half = npu.tensor(out, {3, 4}, kFp16);
+              CHECK_EQUAL(161001, op("aclnnSiluGetWorkspaceSize", x, none, &npu.workspace, &npu.executor));
+              CHECK_EQUAL(161002, op("aclnnSiluGetWorkspaceSize", x, half, &npu.workspace, &npu.executor));
+              CHECK_EQUAL(161002, op("aclnnMatmulGetWorkspaceSize", x, x, result, std::int8_t{0}, &npu.workspace,
+                                     &npu.executor));
+              CHECK_EQUAL(161002, op("aclnnSoftmaxGetWorkspaceSize", x, std::int64_t{2}, result, &npu.workspace,
+                                     &npu.executor));
+              const std::int64_t dims[] = {3, 4}, storage[] = {11};
+              CHECK(base<void*>("aclCreateTensor", static_cast<const std::int64_t*>(dims), std::uint64_t{2}, kFp32,
+                                static_cast<const std::int64_t*>(nullptr), std::int64_t{0}, 2,
+                                static_cast<const std::int64_t*>(storage), std::uint64_t{1},
+                                static_cast<void*>(out)) == nullptr);
+              npu.close();
+            }),
+            "bad-argument,bad-argument,bad-argument,bad-argument,bad-argument");
+}
+
+TEST_F(AclnnFace, WorkRunsInTheOrderOfItsStream) {
+  EXPECT_EQ(kinds_of([] {
+              OperatorProgram npu;
+              char* out = npu.memory(nullptr, 48);
+              void *x = npu.input(numbers(12), {3, 4}), *result = npu.tensor(out, {3, 4}), *other = nullptr;
+              OK(aclrt("aclrtCreateStream", &other));
+              OK(op("aclnnSiluGetWorkspaceSize", x, result, &npu.workspace, &npu.executor));
+              OK(npu.finish("aclnnSilu", npu.workspace, npu.executor));
+              OK(aclrt("aclrtMemsetAsync", static_cast<void*>(out), std::size_t{48}, 0, std::size_t{48}, other));
+              OK(aclrt("aclrtSynchronizeDevice"));
+              OK(aclrt("aclrtDestroyStream", other));
+              npu.close();
+            }),
+            "race");
+}
+
+}  // namespace

@@ -46,7 +46,7 @@ std::span<const BuiltinDriver> builtin_drivers() {
 std::span<const BuiltinOpBuilder> builtin_op_builders() {
   static constexpr BuiltinOpBuilder builders[] = {
       {"AsyncIOBuilder", "async_io", "DS_BUILD_AIO", ops::make_async_io_builder},
-      {"CCLCommBuilder", "deepspeed_ccl_comm", "DS_BUILD_CCL_COMM", nullptr},
+      {"CCLCommBuilder", "deepspeed_ccl_comm", "DS_BUILD_CCL_COMM", ops::make_ccl_comm_builder},
       {"CPUAdagradBuilder", "cpu_adagrad", "DS_BUILD_CPU_ADAGRAD", ops::make_cpu_adagrad_builder},
       {"CPUAdamBuilder", "cpu_adam", "DS_BUILD_CPU_ADAM", ops::make_cpu_adam_builder},
       {"CPULionBuilder", "cpu_lion", "DS_BUILD_CPU_LION", ops::make_cpu_lion_builder},

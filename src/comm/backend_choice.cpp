@@ -53,7 +53,7 @@ std::string what_could_run(const OwnLibrary& own) {
     text += ", mpi";
   } catch (const UnavailableError&) {  // no MPI on this machine
   }
-  if (ccl_is_installed()) text += ", ccl";
+  if (ccl_problem().empty()) text += ", ccl";
   if (own.problem.empty() && !own.names.empty()) text += ", " + own.names.front();
   return text;
 }

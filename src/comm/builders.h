@@ -7,6 +7,8 @@
 
 namespace anyaccel::ops {
 
+// "CCLCommBuilder": loads ops::CCLComm.
+std::unique_ptr<OpBuilder> make_ccl_comm_builder(Accelerator& accelerator);
 // "ShareMemCommBuilder": loads ops::ShareMemComm.
 std::unique_ptr<OpBuilder> make_share_mem_comm_builder(Accelerator& accelerator);
 

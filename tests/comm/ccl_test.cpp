@@ -27,7 +27,7 @@ class Ccl : public ::testing::Test {
  protected:
   // Only a child opens the library for good: threads do not survive a fork.
   void SetUp() override {
-    if (!ccl_is_installed()) GTEST_SKIP() << "libccl.so.2 is not found: LD_LIBRARY_PATH does not name oneCCL's folder";
+    if (const std::string problem = ccl_problem(); !problem.empty()) GTEST_SKIP() << problem;
   }
 
   // Runs body in processes; failed expectations count as failures of the rank.
@@ -132,11 +132,9 @@ TEST_F(Ccl, EveryTypeAndOperation) {
   });
 }
 
-TEST_F(Ccl, DisagreementsAndAbsenceAreNamed) {
-  on_processes(2, [](const Membership& whole) {
-    Membership membership = whole;
-    membership.timeout = std::chrono::seconds(20);
-    auto c = join(membership);
+TEST_F(Ccl, DisagreementsAreNamed) {
+  on_processes(2, [](const Membership& membership) {
+    const auto c = join(membership);
     float value = 1;
     try {
       c->all_reduce(&value, 1, membership.rank == 0 ? DType::F32 : DType::I32, ReduceOp::Sum);
@@ -149,22 +147,6 @@ TEST_F(Ccl, DisagreementsAndAbsenceAreNamed) {
     EXPECT_THROW(c->barrier(), CommunicationError);
     EXPECT_THROW(c->broadcast(&value, 4, 0), CommunicationError);
   });
-  on_processes(2, [](const Membership& whole) {
-    Membership membership = whole;
-    membership.timeout = std::chrono::milliseconds(1500);
-    const auto c = join(membership);
-    if (membership.rank == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(3000));
-      return;
-    }
-    float value = 1;
-    try {
-      c->all_reduce(&value, 1, DType::F32, ReduceOp::Sum);
-      throw Error("nobody else called");
-    } catch (const CommunicationError& error) {
-      EXPECT_NE(std::string(error.what()).find("rank 1 on here"), std::string::npos) << error.what();
-    }
-  });
 }
 
 // Rank 1 joins and makes no call: the library's call on rank 0 never returns.
@@ -176,7 +158,8 @@ std::string error_of_a_lonely_call(const Membership& membership, Ending ending) 
   if (membership.rank == 0) id = CclMember::make_id(library);
   base->broadcast(&id, sizeof(id), 0);
   const auto watch = std::make_shared<FlagWatch>();
-  const std::chrono::milliseconds timeout(ending == Ending::TimeLimit ? 4000 : 120000);
+  // Joining has to be done within it too, on a machine with other work.
+  const std::chrono::milliseconds timeout(ending == Ending::TimeLimit ? 15000 : 120000);
   CclMember member(library, id, membership.rank, membership.size, watch, timeout);
   std::string text;
   if (membership.rank == 0) {
@@ -205,7 +188,7 @@ TEST_F(Ccl, ACallThatNeverReturnsIsAbandoned) {
   };
   for (const Case& each :
        {Case{Ending::Watch, "rank 7 on host9 was silent for 10 s"}, Case{Ending::Interrupt, "the group was ended"},
-        Case{Ending::TimeLimit, "onecclAllReduce did not return within the group's time limit of 4000 ms"}}) {
+        Case{Ending::TimeLimit, "onecclAllReduce did not return within the group's time limit of 15000 ms"}}) {
     on_processes(2, [&](const Membership& membership) {
       const std::string text = error_of_a_lonely_call(membership, each.ending);
       if (membership.rank == 0) require(text == each.error, text);

@@ -253,7 +253,7 @@ TEST(OpBuilderRegistry, KnownNamesWithoutAnOpSaySoByName) {
     auto accelerator = make_accelerator(accelerator_name);
     for (const char* name : {"RaggedOpsBuilder", "TransformerBuilder", "StochasticTransformerBuilder",
                              "SparseAttnBuilder", "SpatialInferenceBuilder", "RandomLTDBuilder", "EvoformerAttnBuilder",
-                             "CCLCommBuilder", "GDSBuilder", "InferenceCoreBuilder"}) {
+                             "GDSBuilder", "InferenceCoreBuilder"}) {
       auto builder = accelerator->create_op_builder(name);
       ASSERT_NE(builder, nullptr) << name;
       std::string reason;

@@ -125,12 +125,11 @@ void CclLibrary::check(int result, const char* function, bool joined) const {
   throw UnavailableError("the backend ccl cannot be used: " + text);
 }
 
-bool ccl_is_installed() {
-  if (void* handle = dlopen(kCclFile, RTLD_LAZY | RTLD_LOCAL)) {
-    dlclose(handle);
-    return true;
-  }
-  return false;
+std::string ccl_problem() {
+  void* const handle = dlopen(kCclFile, RTLD_LAZY | RTLD_LOCAL);
+  if (!handle) return std::string(dlerror()) + "; " + kCclHint;
+  dlclose(handle);
+  return "";
 }
 
 }  // namespace anyaccel::comm

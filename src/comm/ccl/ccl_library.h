@@ -63,7 +63,7 @@ class CclStart {
 // Has the calling thread, and those that it creates, get an error instead of SIGPIPE. Returns the mask before.
 sigset_t block_broken_pipes() noexcept;
 
-// Whether a library of this name is found; opens it.
-bool ccl_is_installed();
+// Why the library is not found; empty: it is.
+std::string ccl_problem();
 
 }  // namespace anyaccel::comm

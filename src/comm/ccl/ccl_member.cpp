@@ -125,10 +125,11 @@ CclId CclMember::make_id(const CclLibrary& library) {
   return id;
 }
 
+bool CclMember::has(DType dtype, ReduceOp op) noexcept { return ccl_type(dtype) >= 0 && ccl_operation(op) >= 0; }
+
 bool CclMember::reduces(DType dtype, ReduceOp op) noexcept {
   const bool floats = dtype == DType::F16 || dtype == DType::BF16 || dtype == DType::F32 || dtype == DType::F64;
-  if (floats && op != ReduceOp::Sum && op != ReduceOp::Product) return false;
-  return ccl_type(dtype) >= 0 && ccl_operation(op) >= 0;
+  return has(dtype, op) && (!floats || op == ReduceOp::Sum || op == ReduceOp::Product);
 }
 
 void CclMember::call(const char* function, std::function<int(Worker&)> body) {

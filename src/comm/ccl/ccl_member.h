@@ -32,14 +32,15 @@ class CclMember {
   CclMember& operator=(const CclMember&) = delete;
 
   static CclId make_id(const CclLibrary& library);
-  // Whether the library combines this type by this operation on the CPU as ProcessGroup demands it. Left out are bitwise
-  // operations and averages, which it lacks, and minimum and maximum of floats, of which a NaN must win.
+  // Whether the library combines this type by this operation on the CPU. It lacks bitwise operations and averages.
+  static bool has(DType dtype, ReduceOp op) noexcept;
+  // Whether it does so as ProcessGroup demands it: left out are minimum and maximum of floats, of which a NaN must win.
   static bool reduces(DType dtype, ReduceOp op) noexcept;
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
 
-  // The three reductions require reduces(dtype, op).
+  // The three reductions require has(dtype, op).
   void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op);
   void reduce(void* data, int64_t count, DType dtype, ReduceOp op, int root);
   void reduce_scatter(void* recv, const void* send, int64_t count, DType dtype, ReduceOp op);

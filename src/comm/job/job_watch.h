@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -33,5 +34,8 @@ class JobWatch final : public FailureWatch {
   std::string message_;
   std::vector<Listener> listeners_;
 };
+
+// The watch of the job that this process has joined by init_process_group(); null if it has joined none.
+std::shared_ptr<FailureWatch> job_failure_watch() noexcept;
 
 }  // namespace anyaccel::comm

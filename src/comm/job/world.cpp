@@ -120,6 +120,12 @@ std::shared_ptr<ProcessGroup> world() noexcept {
   return w.group;
 }
 
+std::shared_ptr<FailureWatch> job_failure_watch() noexcept {
+  World& w = the_world();
+  const std::lock_guard lock(w.mutex);
+  return w.job ? w.job->watch() : nullptr;
+}
+
 void abort_process_group(const std::string& why) noexcept {
   World& w = the_world();
   const std::lock_guard lock(w.mutex);

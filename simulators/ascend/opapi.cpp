@@ -373,6 +373,102 @@ int aclnnRotaryPositionEmbeddingGetWorkspaceSize(ConstHandle x, ConstHandle cosi
   });
 }
 
+// Of the layouts BNSD and BSND. Modes: 0 with no mask, or, as 1, with a mask of every score (true: left out); 2 and 3 are
+// causal from the upper left and to the lower right corner, and want the mask of 2048 x 2048 that the real one reads.
+// Bands, shifts, dropout and padding are not simulated.
+int aclnnFlashAttentionScoreGetWorkspaceSize(ConstHandle query, ConstHandle key, ConstHandle value, ConstHandle shift,
+                                             ConstHandle drop_mask, ConstHandle padding, ConstHandle mask,
+                                             ConstHandle prefix, double scale, double keep, std::int64_t before,
+                                             std::int64_t after, std::int64_t heads, char* layout, std::int64_t,
+                                             std::int64_t mode, ConstHandle softmax_max, ConstHandle softmax_sum,
+                                             ConstHandle, ConstHandle out, std::uint64_t* workspace, Handle* executor) {
+  return plan("aclnnFlashAttentionScore", workspace, executor, [&](Plan& p) {
+    p.require(shift == nullptr && drop_mask == nullptr && padding == nullptr && prefix == nullptr && keep == 1,
+              "the simulator knows no shift, dropout, padding or prefix");
+    p.require(layout != nullptr, "the layout is null", kNnNullPointer);
+    const std::string order = layout;
+    p.require(order == "BNSD" || order == "BSND", "the simulator knows the layouts BNSD and BSND");
+    p.require(mode >= 0 && mode <= 3, "the simulator knows the modes 0 to 3");
+    const Tensor q = p.input(query, "query"), k = p.input(key, "key"), v = p.input(value, "value");
+    const Tensor most = p.output(softmax_max, "softmaxMax"), sum = p.output(softmax_sum, "softmaxSum");
+    const Tensor d = p.output(out, "attentionOut");
+    p.require_float({q, k, v, d});
+    p.require(q->dims.size() == 4 && k->dims.size() == 4 && k->dims == v->dims && q->dims == d->dims,
+              "the shapes do not fit");
+    const std::size_t n = order == "BNSD" ? 1 : 2, s = 3 - n;
+    const std::int64_t batch = q->dims[0], rows = q->dims[s], width = q->dims[3];
+    const std::int64_t own = k->dims[n], columns = k->dims[s];
+    p.require(heads == q->dims[n] && k->dims[0] == batch && k->dims[3] == width && heads % own == 0,
+              "the numbers of heads or sizes do not fit");
+    const std::vector<std::int64_t> statistics = {batch, heads, rows, 8};
+    p.require(most->type == kNnFloat && sum->type == kNnFloat && most->dims == statistics && sum->dims == statistics,
+              "softmaxMax and softmaxSum are not fp32 of [batch, heads, rows, 8]");
+    std::int64_t mask_batch = 0, mask_head = 0;  // steps, in elements
+    const bool given = mask != nullptr;
+    p.require(given || mode == 0, "this mode wants a mask");
+    if (given) {
+      const Tensor m = p.input(mask, "attenMask");
+      p.require(m->type == kNnBool, "the mask is not of bool");
+      if (mode >= 2) {
+        p.require(m->dims == std::vector<std::int64_t>{2048, 2048}, "a causal mask is 2048 x 2048");
+      } else {
+        p.require(mode == 1 || (before >= rows && after >= columns), "the simulator knows no bands");
+        std::vector<std::int64_t> full = m->dims;
+        if (full.size() == 2) full.insert(full.begin(), {1, 1});
+        p.require(full.size() == 4 && (full[0] == 1 || full[0] == batch) && (full[1] == 1 || full[1] == heads) &&
+                      full[2] == rows && full[3] == columns,
+                  "the mask's shape does not fit");
+        mask_head = full[1] == 1 ? 0 : rows * columns;
+        mask_batch = full[0] == 1 ? 0 : full[1] * rows * columns;
+      }
+    }
+    const auto run = [=](const Views& views) {
+      const auto place = [&](std::int64_t b, std::int64_t head, std::int64_t count, std::int64_t row,
+                             std::int64_t length) {
+        return (n == 1 ? (b * count + head) * length + row : (b * length + row) * count + head) * width;
+      };
+      const auto left_out = [&](std::int64_t b, std::int64_t head, std::int64_t i, std::int64_t j) {
+        if (mode >= 2) return j > i + (mode == 3 ? columns - rows : 0);
+        return given && *views[6].at(b * mask_batch + head * mask_head + i * columns + j) != 0;
+      };
+      std::vector<float> scores(static_cast<std::size_t>(columns));
+      for (std::int64_t line = 0; line < batch * heads * rows; ++line) {
+        const std::int64_t b = line / (heads * rows), head = line / rows % heads, i = line % rows;
+        const std::int64_t from = place(b, head, heads, i, rows), own_head = head / (heads / own);
+        float highest = -INFINITY, total = 0;
+        for (std::int64_t j = 0; j < columns; ++j) {
+          float& score = scores[static_cast<std::size_t>(j)];
+          score = -INFINITY;
+          if (left_out(b, head, i, j)) continue;
+          const std::int64_t at = place(b, own_head, own, j, columns);
+          score = 0;
+          for (std::int64_t c = 0; c < width; ++c) score += views[0].get(from + c) * views[1].get(at + c);
+          score *= static_cast<float>(scale);
+          highest = std::max(highest, score);
+        }
+        if (highest == -INFINITY) {
+          violation("bad-argument", "aclnnFlashAttentionScore: a row is masked as a whole, which is not simulated");
+          return;
+        }
+        for (float& score : scores) total += score = std::exp(score - highest);
+        for (std::int64_t c = 0; c < width; ++c) {
+          float result = 0;
+          for (std::int64_t j = 0; j < columns; ++j) {
+            const float weight = scores[static_cast<std::size_t>(j)];
+            if (weight != 0) result += weight * views[2].get(place(b, own_head, own, j, columns) + c);
+          }
+          views[5].set(from + c, result / total);
+        }
+        for (std::int64_t c = 0; c < 8; ++c) {
+          views[3].set(line * 8 + c, highest);
+          views[4].set(line * 8 + c, total);
+        }
+      }
+    };
+    return p.finish(kSomeWorkspace, run);
+  });
+}
+
 #define SIM_OPERATOR(name)                                                         \
   int name(void* workspace, std::uint64_t bytes, Handle executor, Handle stream) { \
     return run(#name, workspace, bytes, executor, stream);                         \
@@ -386,6 +482,7 @@ SIM_OPERATOR(aclnnSoftmax)
 SIM_OPERATOR(aclnnRmsNorm)
 SIM_OPERATOR(aclnnEmbedding)
 SIM_OPERATOR(aclnnRotaryPositionEmbedding)
+SIM_OPERATOR(aclnnFlashAttentionScore)
 
 }  // namespace sim_library
 
@@ -401,3 +498,4 @@ SIM_EXPORT_OPERATOR(aclnnSoftmax)
 SIM_EXPORT_OPERATOR(aclnnRmsNorm)
 SIM_EXPORT_OPERATOR(aclnnEmbedding)
 SIM_EXPORT_OPERATOR(aclnnRotaryPositionEmbedding)
+SIM_EXPORT_OPERATOR(aclnnFlashAttentionScore)

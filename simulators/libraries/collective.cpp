@@ -25,7 +25,7 @@ T combined(T a, T b, int reduction) {
 template <typename T>
 void reduce_as(const Rendezvous& at, std::size_t count, int reduction, char* out) {
   // Integers wrap around as they do on the device.
-  using Sum = std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;
+  using Sum = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;
   for (std::size_t i = 0; i < count; ++i) {
     T result{};
     for (int rank = 0; rank < at.ranks(); ++rank) {

@@ -1,5 +1,6 @@
 // The simulated operators of Ascend through their raw functions: results beside plain loops, and what is reported when
 // the two calls of an operator do not belong together.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -227,6 +228,61 @@ TEST_F(AclnnFace, Rotations) {
         expected[i] = double{x[i]} * c[angle] + (mode == 0 ? halves[k] : neighbours[k]) * s[angle];
       }
       check_close(npu.result(out, 24), expected);
+    }
+    npu.close();
+  });
+}
+
+// Two heads of queries on one of keys, two rows on three columns.
+TEST_F(AclnnFace, Attention) {
+  expect_clean([] {
+    OperatorProgram npu;
+    const auto q = numbers(16), k = numbers(12);
+    auto v = numbers(13);
+    v.erase(v.begin());
+    char *out = npu.memory(nullptr, 64), *most = npu.memory(nullptr, 128), *sum = npu.memory(nullptr, 128);
+    const std::vector<char> left_out = {0, 1, 0, 0, 0, 1}, triangle(2048 * 2048);
+    void* none = nullptr;
+    void *own_mask = npu.tensor(npu.memory(left_out.data(), 6), {2, 3}, 12),
+         *big_mask = npu.tensor(npu.memory(triangle.data(), triangle.size()), {2048, 2048}, 12);
+    const std::int64_t all = 65535;
+    for (const std::int64_t mode : {-1, 0, 1, 2, 3}) {  // -1: no mask
+      for (const bool heads_first : {true, false}) {
+        const std::vector<std::int64_t> wide = {1, 2, 2, 4};
+        const std::vector<std::int64_t> narrow =
+            heads_first ? std::vector<std::int64_t>{1, 1, 3, 4} : std::vector<std::int64_t>{1, 3, 1, 4};
+        char layout[5];
+        std::strcpy(layout, heads_first ? "BNSD" : "BSND");
+        OK(op("aclnnFlashAttentionScoreGetWorkspaceSize", npu.input(q, wide), npu.input(k, narrow),
+              npu.input(v, narrow), none, none, none,
+              mode < 0   ? none
+              : mode < 2 ? own_mask
+                         : big_mask,
+              none, 0.5, 1.0, all, all, std::int64_t{2}, static_cast<char*>(layout), std::int64_t{0},
+              std::max(mode, std::int64_t{0}), npu.tensor(most, {1, 2, 2, 8}), npu.tensor(sum, {1, 2, 2, 8}), none,
+              npu.tensor(out, wide), &npu.workspace, &npu.executor));
+        OK(npu.finish("aclnnFlashAttentionScore", npu.workspace, npu.executor));
+        std::vector<double> expected(16), sums(32);
+        for (std::size_t line = 0; line < 4; ++line) {
+          const std::size_t head = line / 2, i = line % 2, from = (heads_first ? line : i * 2 + head) * 4;
+          double scores[3] = {}, highest = -1e9, total = 0;
+          bool used[3];
+          for (std::size_t j = 0; j < 3; ++j) {
+            used[j] = mode < 0 || (mode < 2 ? left_out[i * 3 + j] == 0 : j <= i + (mode == 3 ? 1 : 0));
+            for (std::size_t c = 0; c < 4; ++c) scores[j] += 0.5 * q[from + c] * k[j * 4 + c];
+            if (used[j]) highest = std::max(highest, scores[j]);
+          }
+          for (std::size_t j = 0; j < 3; ++j) total += used[j] ? std::exp(scores[j] - highest) : 0;
+          for (std::size_t j = 0; j < 3; ++j) {
+            for (std::size_t c = 0; used[j] && c < 4; ++c) {
+              expected[from + c] += std::exp(scores[j] - highest) / total * v[j * 4 + c];
+            }
+          }
+          for (std::size_t c = 0; c < 8; ++c) sums[line * 8 + c] = total;
+        }
+        check_close(npu.result(out, 16), expected);
+        check_close(npu.result(sum, 32), sums);
+      }
     }
     npu.close();
   });

@@ -6,6 +6,7 @@
 #include "accelerators/cpu/memory.h"
 #include "accelerators/cuda/compile/nvcc.h"
 #include "accelerators/cuda/cuda_driver.h"
+#include "accelerators/hpu/hpu_driver.h"
 #include "accelerators/mlu/mlu_driver.h"
 #include "accelerators/npu/npu_driver.h"
 #include "accelerators/null/null_driver.h"
@@ -34,7 +35,7 @@ std::span<const BuiltinDriver> builtin_drivers() {
       {"npu", anyaccel_npu_driver_query, 80, nullptr, true, "CANN (libascendcl.so)"},
       {"sdaa", anyaccel_sdaa_driver_query, 70, nullptr, true, "Tecorigin's runtime (libsdaart.so)"},
       {"mps", nullptr, 60, nullptr, true, ""},
-      {"hpu", nullptr, 50, nullptr, true, ""},
+      {"hpu", anyaccel_hpu_driver_query, 50, nullptr, true, "Synapse (libSynapse.so)"},
       {"mlu", anyaccel_mlu_driver_query, 40, nullptr, true, "Neuware (libcnrt.so)"},
       {"cuda", anyaccel_cuda_driver_query, 30, nullptr, true, "an NVIDIA driver (libcuda.so.1), or ROCm"},
       {"cpu", anyaccel_cpu_driver_query, 10, nullptr, true, ""},
@@ -92,6 +93,7 @@ std::span<const EnvironmentVariable> environment_variables() {
       {"ANYACCEL_CUDA_DEVICES", [] { check_count("ANYACCEL_CUDA_DEVICES", "no device is shown"); }},
       {"ANYACCEL_CUDA_LIBRARY_PATH", nullptr},
       {"ANYACCEL_FALLBACK", [] { ops::fallback_is_error(); }},
+      {"ANYACCEL_HPU_LIBRARY_PATH", nullptr},
       {"ANYACCEL_JOB_HOSTS", nullptr},
       {"ANYACCEL_JOB_TOKEN", nullptr},
       {"ANYACCEL_JOIN_TIMEOUT", nullptr},

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -28,6 +29,8 @@ class FakeVendor final : public Vendor {
   std::map<void*, int> stream_errors;
   std::map<void*, void*> waited;  // event -> stream that recorded it
   size_t offset = 0;              // of new memory from what malloc gives
+  bool takes_pageable = true;     // else a copy from or to memory that is not locked fails
+  std::map<char*, size_t> locked;
 
   const char* accelerator() const override { return "fake"; }
   const char* vendor_name() const override { return "Test"; }
@@ -61,13 +64,27 @@ class FakeVendor final : public Vendor {
   }
   Answer allocate_pinned(void*& pointer, size_t size) override {
     pointer = std::aligned_alloc(64, (size + 63) / 64 * 64);
-    return answer("allocate_pinned");
+    const Answer told = answer("allocate_pinned");
+    if (told.result == 0) locked[static_cast<char*>(pointer)] = size;
+    return told;
   }
   Answer free_pinned(void* pointer) override {
+    locked.erase(static_cast<char*>(pointer));
     std::free(pointer);
     return answer("free_pinned");
   }
-  Answer copy_async(void* to, const void* from, size_t size, int32_t, StreamHandle stream) override {
+  bool copies_pageable() const override { return takes_pageable; }
+  bool is_locked(const void* host, size_t size) const {
+    const auto* const begin = static_cast<const char*>(host);
+    return std::any_of(locked.begin(), locked.end(), [=](const auto& buffer) {
+      return begin >= buffer.first && begin + size <= buffer.first + buffer.second;
+    });
+  }
+  Answer copy_async(void* to, const void* from, size_t size, int32_t direction, StreamHandle stream) override {
+    if (!takes_pageable && direction != AA_COPY_DEVICE_TO_DEVICE &&
+        !is_locked(direction == AA_COPY_HOST_TO_DEVICE ? from : to, size)) {
+      return {error_failed, "copy_async"};
+    }
     return on(stream, "copy_async", [=] { std::memcpy(to, from, size); });
   }
   Answer fill_async(void* to, unsigned char value, size_t size, StreamHandle stream) override {
@@ -240,6 +257,45 @@ TEST_F(QueueRuntime, WaitsAroundCopiesOfPageableMemoryOnly) {
   EXPECT_EQ(vendor->calls["stream_synchronize"], before + 2);
   device->mem_free(memory);
   device->mem_free(pinned);
+}
+
+TEST_F(QueueRuntime, StagesPageableMemoryWhereTheVendorTakesNone) {
+  vendor->takes_pageable = false;
+  constexpr size_t most = (size_t{5} << 20) + 3;
+  const aa_allocation memory = allocate(most);
+  std::vector<char> source(most + 64), destination(most + 64);
+  for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<char>(i * 31 + i / 4096);
+  for (const size_t size : {size_t{1}, size_t{1} << 20, (size_t{1} << 20) + 1, size_t{2} << 20, most}) {
+    std::fill(destination.begin(), destination.end(), char{0});
+    stream->copy(copying(memory.pointer, source.data() + 1, size, AA_COPY_HOST_TO_DEVICE));
+    stream->copy(copying(destination.data() + 3, memory.pointer, size, AA_COPY_DEVICE_TO_HOST));
+    EXPECT_EQ(std::memcmp(destination.data() + 3, source.data() + 1, size), 0) << size;
+    EXPECT_EQ(destination[2], 0);
+    EXPECT_EQ(destination[3 + size], 0) << size;
+  }
+  EXPECT_EQ(vendor->calls["allocate_pinned"], 2);  // used again
+  // Locked memory goes through none.
+  const aa_allocation pinned = allocate(256, AA_MEMORY_PINNED);
+  stream->copy(copying(memory.pointer, pinned.pointer, 256, AA_COPY_HOST_TO_DEVICE));
+  EXPECT_EQ(vendor->calls["allocate_pinned"], 3);
+  // An error leaves the buffers in order.
+  vendor->fails_next["copy_async"] = error_failed;
+  EXPECT_EQ(
+      failure_of([&] { stream->copy(copying(memory.pointer, source.data(), most, AA_COPY_HOST_TO_DEVICE)); }).code(),
+      AA_INTERNAL);
+  stream->copy(copying(memory.pointer, source.data(), most, AA_COPY_HOST_TO_DEVICE));
+  stream->copy(copying(destination.data(), memory.pointer, most, AA_COPY_DEVICE_TO_HOST));
+  EXPECT_EQ(std::memcmp(destination.data(), source.data(), most), 0);
+  // No buffer: an error, and the next copy asks again.
+  const std::unique_ptr<abi::Stream> other = device->stream_create({});
+  vendor->fails_next["allocate_pinned"] = error_memory;
+  EXPECT_EQ(failure_of([&] { other->copy(copying(memory.pointer, source.data(), 8, AA_COPY_HOST_TO_DEVICE)); }).code(),
+            AA_RESOURCE_EXHAUSTED);
+  other->copy(copying(memory.pointer, source.data(), 8, AA_COPY_HOST_TO_DEVICE));
+  device->mem_free(memory);
+  device->mem_free(pinned);
+  stream.reset();
+  EXPECT_EQ(vendor->locked.size(), 1u);  // the other stream's
 }
 
 TEST_F(QueueRuntime, KnowsEveryByteOfItsMemory) {
@@ -416,6 +472,7 @@ TEST(LibrarySearch, SaysWhereItLooked) {
   EXPECT_EQ(opened.handle, nullptr);
   EXPECT_EQ(opened.tried,
             "looked for libanyaccel_fake.so in /nowhere/asked, /nowhere/twice, /nowhere/fake/lib64, /nowhere/fake/lib, "
+            "/nowhere/fake, "
             "LD_LIBRARY_PATH and the system's library folders");
 }
 

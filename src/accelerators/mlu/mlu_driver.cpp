@@ -20,6 +20,8 @@ using queue_runtime::Answer;
 using queue_runtime::DeviceFacts;
 
 constexpr const char* visible_variable = "MLU_VISIBLE_DEVICES";
+constexpr const char* visible_variables[] = {visible_variable};
+constexpr queue_runtime::NodePattern nodes[] = {{"cambricon_dev"}};
 constexpr int memory_alignment = 64;  // bytes
 
 // ---- finding the runtime ---------------------------------------------------------------------------------------------
@@ -60,14 +62,14 @@ queue_runtime::Probe& prober() {
   static const queue_runtime::ProbeTable table{
       .device = "Cambricon MLU",
       .software = "Neuware",
-      .node = "cambricon_dev",
+      .nodes = nodes,
       .search = library_search(),
       .library = "libcnrt.so",
       .install_advice = "install Neuware, or name its folder in NEUWARE_HOME",
       .old_advice = "install a Neuware with CNRT 6.0 or later",
       .permission_advice = "see who may open these files, and in a container pass the devices on",
       .tool_advice = "see cnmon",
-      .visible_variable = visible_variable,
+      .visible_variables = visible_variables,
       .start_call = nullptr,
       .count_call = "cnrtGetDeviceCount",
       .no_device = no_device,

@@ -22,6 +22,8 @@ using queue_runtime::DeviceFacts;
 using queue_runtime::variable;
 
 constexpr const char* visible_variable = "ASCEND_RT_VISIBLE_DEVICES";
+constexpr const char* visible_variables[] = {visible_variable};
+constexpr queue_runtime::NodePattern nodes[] = {{"davinci"}};
 constexpr int memory_alignment = 64;  // bytes, of aclrtMalloc
 
 // ---- finding the runtime ---------------------------------------------------------------------------------------------
@@ -116,7 +118,7 @@ queue_runtime::Probe& prober() {
   static const queue_runtime::ProbeTable table{
       .device = "Ascend NPU",
       .software = "CANN",
-      .node = "davinci",
+      .nodes = nodes,
       .search = library_search(),
       .library = "libascendcl.so",
       .install_advice = "install CANN and source its set_env.sh",
@@ -124,7 +126,7 @@ queue_runtime::Probe& prober() {
       .permission_advice =
           "add it to the group of these files (usually HwHiAiUser), and in a container pass the devices on",
       .tool_advice = "see npu-smi info, and that the driver's lib64 is in LD_LIBRARY_PATH",
-      .visible_variable = visible_variable,
+      .visible_variables = visible_variables,
       .start_call = "aclInit",
       .count_call = "aclrtGetDeviceCount",
       .no_device = no_device,

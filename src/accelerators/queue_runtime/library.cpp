@@ -35,6 +35,7 @@ std::vector<std::string> folders_of(const LibrarySearch& search) {
   for (const std::string& home : homes) {
     add(folders, home + "/lib64");
     add(folders, home + "/lib");
+    add(folders, home);
   }
   return folders;
 }

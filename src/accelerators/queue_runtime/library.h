@@ -9,8 +9,8 @@ namespace anyaccel::queue_runtime {
 // Where an accelerator's libraries are looked for, in this order, and then where the loader looks itself.
 struct LibrarySearch {
   const char* path_variable;                // folders, separated by colons: "ANYACCEL_NPU_LIBRARY_PATH"
-  std::vector<const char*> home_variables;  // the vendor's; their lib64 and lib are looked into
-  const char* default_home;                 // where it installs itself
+  std::vector<const char*> home_variables;  // the vendor's; lib64, lib and the folder itself are looked into
+  const char* default_home;                 // where it installs itself; likewise
   // Folders of this name hold libraries that are for linking only, and nothing below them is opened.
   const char* stub_folder;
 };

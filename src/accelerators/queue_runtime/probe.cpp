@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <vector>
 
 #include "anyaccel/abi/driver_class.hpp"
@@ -17,26 +18,48 @@ namespace {
 
 constexpr std::chrono::seconds child_limit{30};
 
+// The nodes of a class ("/dev/accel/accel0") are described under the same name in /sys/class.
+bool is_of_vendor(const std::string& node, const std::string& vendor) {
+  std::ifstream file("/sys/class" + node.substr(4) + "/device/vendor");
+  std::string found;
+  return std::getline(file, found) && found == vendor;
+}
+
 // "/dev/davinci0", ... Nodes without a number (davinci_manager) are no devices.
-std::vector<std::string> device_nodes(const std::string& prefix) {
+std::vector<std::string> device_nodes(std::span<const NodePattern> patterns) {
   std::vector<std::string> nodes;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev", error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.size() > prefix.size() && name.starts_with(prefix) &&
-        name.find_first_not_of("0123456789", prefix.size()) == std::string::npos) {
-      nodes.push_back(entry.path());
+  for (const NodePattern& pattern : patterns) {
+    const std::string prefix = std::string("/dev/") + pattern.prefix;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(prefix).parent_path(), error)) {
+      const std::string name = entry.path().string();
+      if (name.size() > prefix.size() && name.starts_with(prefix) &&
+          name.find_first_not_of("0123456789", prefix.size()) == std::string::npos &&
+          (!pattern.pci_vendor || is_of_vendor(name, pattern.pci_vendor))) {
+        nodes.push_back(name);
+      }
     }
   }
   std::sort(nodes.begin(), nodes.end());
   return nodes;
 }
 
+// "/dev/davinci0", or several: "/dev/accel/accel0 or /dev/hl0".
+std::string first_nodes(std::span<const NodePattern> patterns) {
+  std::string text;
+  for (const NodePattern& pattern : patterns)
+    text += (text.empty() ? "/dev/" : " or /dev/") + std::string(pattern.prefix) + "0";
+  return text;
+}
+
 }  // namespace
 
 std::string Probe::visible_text() const {
-  const char* visible = std::getenv(table_.visible_variable);
-  return visible ? std::string("; ") + table_.visible_variable + " is \"" + visible + "\"" : std::string();
+  std::string text;
+  for (const char* name : table_.visible_variables) {
+    if (const char* visible = std::getenv(name)) text += std::string("; ") + name + " is \"" + visible + "\"";
+  }
+  return text;
 }
 
 Discovery Probe::discover() {
@@ -47,10 +70,10 @@ Discovery Probe::discover() {
                     ", which does not survive that; start children with exec, or fork before the accelerator is first "
                     "used");
   }
-  const std::vector<std::string> nodes = device_nodes(table_.node);
+  const std::vector<std::string> nodes = device_nodes(table_.nodes);
   if (nodes.empty() && variable(table_.search.path_variable).empty()) {
-    return {AA_PROBE_ABSENT, std::string("no ") + table_.device + " (looked for /dev/" + table_.node + "0 and on; " +
-                                 table_.search.path_variable + " is not set)"};
+    return {AA_PROBE_ABSENT, std::string("no ") + table_.device + " (looked for " + first_nodes(table_.nodes) +
+                                 " and on; " + table_.search.path_variable + " is not set)"};
   }
   if (!nodes.empty() && std::none_of(nodes.begin(), nodes.end(),
                                      [](const std::string& node) { return access(node.c_str(), R_OK | W_OK) == 0; })) {

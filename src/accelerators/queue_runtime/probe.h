@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "accelerators/queue_runtime/library.h"
@@ -12,23 +13,29 @@
 
 namespace anyaccel::queue_runtime {
 
+// Device nodes below /dev: those whose name is `prefix` and a number.
+struct NodePattern {
+  const char* prefix;                // "davinci"; with a folder: "accel/accel"
+  const char* pci_vendor = nullptr;  // "0x1da3", where nodes of one class belong to several vendors; null: they do not
+};
+
 // What is the vendor's own about that.
 struct ProbeTable {
   const char* device;    // "Ascend NPU"
   const char* software;  // "CANN"
-  const char* node;      // what the device nodes begin with, before their number: "davinci"
+  std::span<const NodePattern> nodes;
   const LibrarySearch& search;
-  const char* library;                // "libascendcl.so"
-  const char* install_advice;         // "install CANN and source its set_env.sh"
-  const char* old_advice;             // "install CANN 8.0 or later"
-  const char* permission_advice;      // "add it to the group of these files (usually HwHiAiUser)"
-  const char* tool_advice;            // "see npu-smi info"
-  const char* visible_variable;       // "ASCEND_RT_VISIBLE_DEVICES"
-  const char* start_call;             // "aclInit"; null: the first call starts the runtime
-  const char* count_call;             // "aclrtGetDeviceCount"
-  int no_device;                      // result of the count
-  int stub_library = 0;               // result of a library that is for linking; 0: there is none
-  std::string (*version)();           // of the installation: "8.0.RC2"; empty when it is not told
+  const char* library;                             // "libascendcl.so"
+  const char* install_advice;                      // "install CANN and source its set_env.sh"
+  const char* old_advice;                          // "install CANN 8.0 or later"
+  const char* permission_advice;                   // "add it to the group of these files (usually HwHiAiUser)"
+  const char* tool_advice;                         // "see npu-smi info"
+  std::span<const char* const> visible_variables;  // those that choose among the devices: "ASCEND_RT_VISIBLE_DEVICES"
+  const char* start_call;                          // "aclInit"; null: the first call starts the runtime
+  const char* count_call;                          // "aclrtGetDeviceCount"
+  int no_device;                                   // result of the count
+  int stub_library = 0;                            // result of a library that is for linking; 0: there is none
+  std::string (*version)();                        // of the installation: "8.0.RC2"; empty when it is not told
   std::string (*bind)(void* handle);  // binds the functions; gives the name of one that is missing, or nothing
   int (*start)();                     // null as start_call
   int (*count)(int& count);

@@ -34,7 +34,17 @@ Stream::Stream(const std::shared_ptr<DeviceState>& device, StreamList& siblings,
   siblings.add(core_);
 }
 
-Stream::~Stream() = default;
+// close() has waited for the work.
+Stream::~Stream() {
+  for (const Staging& staging : staging_) {
+    if (!staging.memory) continue;
+    try {
+      device().free(AA_MEMORY_PINNED, staging.memory);
+    } catch (const abi::Failure&) {
+      // The other is still to be given back.
+    }
+  }
+}
 
 void Stream::close() {
   capture_.reset();
@@ -83,10 +93,52 @@ void Stream::copy(const aa_copy& what) {
   const std::lock_guard lock(mutex_);
   if (capture_ && pageable && device().vendor().has_host_call()) return copy_captured(what);
   if (captured([what](Stream& stream) { stream.copy(what); })) return;
-  // Vendors differ in whether such a copy is in order, waits, or is refused. Between two waits all do the same.
+  if (pageable && !device().vendor().copies_pageable()) return copy_staged_locked(what);
+  // Vendors differ in whether such a copy is in order or waits. Between two waits all do the same.
   if (pageable) core_->wait();
   copy_locked(what);
   if (pageable) core_->wait();
+}
+
+// Part after part through two locked buffers, in turn. Returns when the pageable memory was read or written.
+void Stream::copy_staged_locked(const aa_copy& what) {
+  constexpr size_t part = size_t{1} << 20;
+  const bool to_device = what.direction == AA_COPY_HOST_TO_DEVICE;
+  const auto* const source = static_cast<const char*>(what.source);
+  auto* const destination = static_cast<char*>(what.destination);
+  struct Arriving {
+    char* to = nullptr;  // null: nothing is on its way
+    size_t size = 0;
+  };
+  std::array<Arriving, 2> arriving;
+  const auto finish = [&](size_t turn) {
+    Staging& staging = staging_[turn];
+    if (staging.last) staging.last->wait();
+    staging.last.reset();
+    if (arriving[turn].to) std::memcpy(arriving[turn].to, staging.memory, arriving[turn].size);
+    arriving[turn].to = nullptr;
+  };
+  size_t turn = 0;
+  for (size_t offset = 0; offset < what.size; offset += part, turn ^= 1) {
+    finish(turn);
+    Staging& staging = staging_[turn];
+    if (!staging.memory) staging.memory = device().allocate(AA_MEMORY_PINNED, part);
+    aa_copy copy = what;
+    copy.size = std::min(part, what.size - offset);
+    if (to_device) {
+      std::memcpy(staging.memory, source + offset, copy.size);
+      copy.source = staging.memory;
+      copy.destination = destination + offset;
+    } else {
+      copy.source = source + offset;
+      copy.destination = staging.memory;
+      arriving[turn] = {destination + offset, copy.size};
+    }
+    copy_locked(copy);
+    staging.last = mark_locked(false);
+  }
+  finish(turn);
+  finish(turn ^ 1);
 }
 
 // Each launch reads or writes the pageable memory by a host function, in order, so that launching waits for nothing.

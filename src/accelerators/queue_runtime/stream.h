@@ -1,6 +1,7 @@
 // Streams: the vendor's, with what they need so that their errors stay with them and pageable memory may be copied.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -60,8 +61,14 @@ class Stream final : public abi::Stream {
   // Records a step where a graph is captured; false: run it now.
   bool captured(GraphStep step);
   void refuse_while_capturing();
+  // A locked buffer that copies of pageable memory go through, for vendors that take no other.
+  struct Staging {
+    void* memory = nullptr;
+    std::shared_ptr<Record> last;  // after the last copy from or to it
+  };
   bool is_pageable(const void* host, size_t size) const;
   void copy_captured(const aa_copy& what);
+  void copy_staged_locked(const aa_copy& what);
   void copy_locked(const aa_copy& what);
   void fill_locked(const aa_fill& what);
   std::shared_ptr<Record> mark_locked(bool timed);
@@ -69,9 +76,10 @@ class Stream final : public abi::Stream {
   void release_passed();
 
   std::shared_ptr<StreamCore> core_;
-  std::mutex mutex_;       // one thread enqueues at a time; guards the next two
+  std::mutex mutex_;       // one thread enqueues at a time; guards the next three
   std::deque<Kept> kept_;  // records that the device may still use
   std::unique_ptr<Graph> capture_;
+  std::array<Staging, 2> staging_;  // while one is filled or read, the other is being copied
 };
 
 }  // namespace anyaccel::queue_runtime

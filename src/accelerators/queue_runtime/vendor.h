@@ -73,8 +73,10 @@ class Vendor {
   virtual Answer free(void* pointer) = 0;
   virtual Answer allocate_pinned(void*& pointer, size_t size) = 0;
   virtual Answer free_pinned(void* pointer) = 0;
-  // `direction` is an aa_copy_direction. A host side is pinned, unless the caller waits for the stream before and after.
+  // `direction` is an aa_copy_direction. A host side is pinned, unless copies_pageable(): then the caller may also wait for the
+  // stream before and after.
   virtual Answer copy_async(void* to, const void* from, size_t size, int32_t direction, StreamHandle stream) = 0;
+  virtual bool copies_pageable() const { return true; }
   // Sets every byte.
   virtual Answer fill_async(void* to, unsigned char value, size_t size, StreamHandle stream) = 0;
 

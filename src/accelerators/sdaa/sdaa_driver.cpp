@@ -19,6 +19,8 @@ using queue_runtime::Answer;
 using queue_runtime::DeviceFacts;
 
 constexpr const char* visible_variable = "SDAA_VISIBLE_DEVICES";
+constexpr const char* visible_variables[] = {visible_variable};
+constexpr queue_runtime::NodePattern nodes[] = {{"tcaicard"}};
 constexpr int memory_alignment = 64;  // bytes
 
 // ---- finding the runtime ---------------------------------------------------------------------------------------------
@@ -51,14 +53,14 @@ queue_runtime::Probe& prober() {
   static const queue_runtime::ProbeTable table{
       .device = "Tecorigin card",
       .software = "the SDAA runtime",
-      .node = "tcaicard",
+      .nodes = nodes,
       .search = library_search(),
       .library = "libsdaart.so",
       .install_advice = "install Tecorigin's software and source its setvars.sh",
       .old_advice = "install a later release of Tecorigin's software",
       .permission_advice = "see who may open these files, and in a container pass the devices on",
       .tool_advice = "see that the card's kernel driver is loaded",
-      .visible_variable = visible_variable,
+      .visible_variables = visible_variables,
       .start_call = nullptr,
       .count_call = "sdaaGetDeviceCount",
       .no_device = no_device,

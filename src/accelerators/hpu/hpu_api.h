@@ -1,0 +1,65 @@
+// The part of Habana's Synapse (libSynapse.so) that this accelerator uses: facts about its calling convention, from its public
+// sources; no header of Habana's is needed. A device is named by a number in every call, and its memory by 64-bit addresses,
+// which this accelerator keeps as pointers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace anyaccel::hpu {
+
+using SynStatus = int;
+using SynDevice = uint32_t;
+using SynStream = void*;
+using SynEvent = void*;
+
+inline constexpr SynStatus no_device = 8;
+inline constexpr SynStatus busy = 22;  // not ready; of an acquisition, as no_device: another process has the module
+inline constexpr SynStatus already_initialized = 29;
+
+// synDmaDir, by aa_copy_direction.
+inline constexpr int directions[] = {0, 1, 2};
+
+inline constexpr uint32_t event_timed = 1;        // of synEventCreate
+inline constexpr size_t description_bytes = 256;  // synStatusGetBriefDescription writes 56 at most
+inline constexpr int name_bytes = 256;
+inline constexpr uint32_t most_modules = 64;  // of a machine; Habana's servers have 8
+
+// X(name, parameters); all give a SynStatus. synDeviceGetModuleIDs is given the room in `count`, and sets it to what there is.
+#define ANYACCEL_HPU_FUNCTIONS(X)                                                                            \
+  X(synInitialize, ())                                                                                       \
+  X(synDeviceGetCount, (uint32_t * count))                                                                   \
+  X(synDeviceGetModuleIDs, (uint32_t * modules, uint32_t * count))                                           \
+  X(synDeviceAcquireByModuleId, (SynDevice * device, uint32_t module))                                       \
+  X(synDeviceRelease, (SynDevice device))                                                                    \
+  X(synDeviceGetName, (char* name, int size, SynDevice device))                                              \
+  X(synDeviceGetMemoryInfo, (SynDevice device, uint64_t * free, uint64_t * total))                           \
+  X(synDeviceMalloc, (SynDevice device, uint64_t size, uint64_t wanted, uint32_t flags, uint64_t * address)) \
+  X(synDeviceFree, (SynDevice device, uint64_t address, uint32_t flags))                                     \
+  X(synHostMalloc, (SynDevice device, uint64_t size, uint32_t flags, void** pointer))                        \
+  X(synHostFree, (SynDevice device, const void* pointer, uint32_t flags))                                    \
+  X(synMemCopyAsync, (SynStream stream, uint64_t from, uint64_t size, uint64_t to, int direction))           \
+  X(synMemsetD8Async, (uint64_t address, unsigned char value, size_t count, SynStream stream))               \
+  X(synStreamCreateGeneric, (SynStream * stream, SynDevice device, uint32_t flags))                          \
+  X(synStreamDestroy, (SynStream stream))                                                                    \
+  X(synStreamSynchronize, (SynStream stream))                                                                \
+  X(synStreamQuery, (SynStream stream))                                                                      \
+  X(synStreamWaitEvent, (SynStream stream, SynEvent event, uint32_t flags))                                  \
+  X(synEventCreate, (SynEvent * event, SynDevice device, uint32_t flags))                                    \
+  X(synEventDestroy, (SynEvent event))                                                                       \
+  X(synEventRecord, (SynEvent event, SynStream stream))                                                      \
+  X(synEventQuery, (SynEvent event))                                                                         \
+  X(synEventSynchronize, (SynEvent event))                                                                   \
+  X(synEventElapsedTime, (uint64_t * nanoseconds, SynEvent start, SynEvent end))
+
+#define ANYACCEL_HPU_OPTIONAL_FUNCTIONS(X) \
+  X(synStatusGetBriefDescription, (SynStatus status, char* description, size_t size))
+
+struct Api {
+#define ANYACCEL_DECLARE(name, parameters) SynStatus(*name) parameters = nullptr;
+  ANYACCEL_HPU_FUNCTIONS(ANYACCEL_DECLARE)
+  ANYACCEL_HPU_OPTIONAL_FUNCTIONS(ANYACCEL_DECLARE)
+#undef ANYACCEL_DECLARE
+};
+
+}  // namespace anyaccel::hpu

@@ -1,0 +1,20 @@
+# Sourced by tests/simulated/faults.sh: what is this runtime's own.
+
+# A runtime that cannot be used, and why.
+SIM_DEVICES=0 run
+check_error "no device" 'shows no device' $?
+HABANA_VISIBLE_MODULES=70 run
+check_error "no visible module" 'shows no device.*HABANA_VISIBLE_MODULES is "70"' $?
+HLS_MODULE_ID=70 run
+check_error "a module that is not there" 'shows no device.*HLS_MODULE_ID is "70"' $?
+HABANA_VISIBLE_MODULES=0 LOCAL_RANK=1 run
+check_error "a rank without a module" 'shows no device.*HABANA_VISIBLE_MODULES is "0".*LOCAL_RANK is "1"' $?
+HABANA_VISIBLE_MODULES=0,x run
+check_error "no list of modules" 'HABANA_VISIBLE_MODULES is "0,x"; expected numbers of modules' $?
+for symbol in synDeviceMalloc synDeviceGetCount; do expect_unstarted "hide:$symbol" "lacks the function $symbol"; done
+mkdir "$folder/none"
+ANYACCEL_HPU_LIBRARY_PATH=$folder/none run
+check_error "no library" "looked for libSynapse.so in $folder/none, " $?
+
+# What a release may lack.
+expect_story hide:synStatusGetBriefDescription

@@ -1,0 +1,15 @@
+# Sourced by tests/simulated/common.sh: hpu on the simulated Synapse of build/*/simulators/habana.
+libraries=$3/simulators/habana
+[ -e "$libraries/libSynapse.so" ] || { echo "skipped: $libraries/libSynapse.so was not built"; exit 77; }
+export ANYACCEL_HPU_LIBRARY_PATH=$libraries
+unset HABANA_VISIBLE_MODULES HLS_MODULE_ID LOCAL_RANK
+tokens=3
+survived_allocations="1"
+lost_commands="1 30 100"
+any_error='26'
+lost_error='lost'
+sticky_error='status [0-9]'
+bound=$(sed -n '/define ANYACCEL_HPU_FUNCTIONS/,/^struct Api/p' "$2/src/accelerators/hpu/hpu_api.h" | grep -oE 'X\(syn[A-Za-z_0-9]+' |
+  cut -c3-)
+untouched=synDeviceGetCount # in the probe's child process, whose calls are in no report
+more_runs() { :; }

@@ -34,8 +34,9 @@ run: build
 # Everything but what takes half a CPU minute or more by itself (the tests labelled "long").
 test: configure_tests
 	cmake --build build/release -j $(JOBS)
-	ctest --test-dir build/release --output-on-failure -j $(JOBS) -LE long
+	ctest --test-dir build/release --output-on-failure -j $(JOBS) -LE long --output-junit results.xml
 	@tools/list_skipped build/release
+	@tools/support_table --check --results build/release/results.xml
 
 # The tests of the finished release build again, as a person without rights and at the usual limits. Left out: what takes long
 # and is the same for everybody (kernels, the numbers of ops and models, their repeats on other accelerators, the source's habits).

@@ -1,0 +1,20 @@
+# The greedy text is the CPU's: that of one process, and that of two ranks, which are processes with a device each. `info` names
+# the accelerator.
+. "$(dirname "$0")/common.sh"
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_SIZE MASTER_ADDR MASTER_PORT
+export SIM_DEVICES=2 SIM_STRICT=abort
+generate="$anyaccel generate --model $model --prompt Once --dtype fp32 --greedy --ignore-eos --max-new-tokens 6"
+# The commands write no report: two ranks would write one file.
+unset SIM_REPORT
+DS_ACCELERATOR=cpu $generate >"$folder/cpu" 2>"$folder/err" || fail "on the CPU: $(cat "$folder/err")"
+[ -s "$folder/cpu" ] || fail "the CPU writes nothing"
+"$anyaccel" info >"$folder/info" 2>&1 || fail "info: $(cat "$folder/info")"
+grep -q "^accelerator: $accelerator " "$folder/info" || fail "info does not name $accelerator: $(cat "$folder/info")"
+$generate >"$folder/one" 2>"$folder/err" || fail "one process: $(cat "$folder/err")"
+cmp -s "$folder/cpu" "$folder/one" || fail "another text than the CPU's: $(cat "$folder/cpu" "$folder/one")"
+without_collectives
+ANYACCEL_LOG=debug timeout 600 "$anyaccel" launch --num_accelerators 2 $generate >"$folder/two" 2>"$folder/err" ||
+  fail "two ranks: $(cat "$folder/err")"
+grep -q "LOCAL_RANK 1 uses $accelerator:1" "$folder/err" || fail "rank 1 is not on $accelerator:1: $(cat "$folder/err")"
+cmp -s "$folder/cpu" "$folder/two" || fail "two ranks write another text: $(cat "$folder/cpu" "$folder/two")"
+echo "text: ok"

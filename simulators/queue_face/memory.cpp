@@ -86,16 +86,18 @@ Result run_now(Node node) {
   return result_of(direct->wait(kForever));
 }
 
-Result prepare_fill(void* to, int value, std::size_t bytes, Node* node) {
+Result prepare_fill(void* to, std::uint32_t value, std::size_t width, std::size_t bytes, Node* node) {
   FACE_REQUIRE(bytes > 0, codes().invalid_argument, "bad-argument", "the size is 0");
   AllocationPointer found;
   FACE_TRY(check_range("the destination", to, bytes, &found));
   FACE_REQUIRE(found != nullptr, codes().invalid_argument, "bad-pointer",
                "the destination is no memory of a device, nor host memory of the runtime");
   node->what = current_function();
-  node->run = [to, value, bytes](Execution& execution) {
+  node->run = [to, value, width, bytes](Execution& execution) {
     char* at = execution.write(to, bytes, true);
-    if (at != nullptr) std::memset(at, value, bytes);
+    if (at == nullptr) return;
+    // The lower bytes come first in memory.
+    for (std::size_t i = 0; i < bytes; i += width) std::memcpy(at + i, &value, width);
   };
   return kSuccess;
 }
@@ -157,6 +159,8 @@ Result copy_async(void* to, const void* from, std::size_t bytes, Direction direc
   Copy copy;
   FACE_TRY(prepare(to, from, bytes, direction, &copy));
   if (copy.on_host && codes().host_to_host != kSuccess) return codes().host_to_host;
+  FACE_REQUIRE(!copy.pageable || vendor().pageable != Pageable::refused, codes().not_mapped, "bad-pointer",
+               "the host memory is not mapped to the device");
   std::shared_ptr<Stream> wait_for;
   {
     const std::lock_guard lock(face_lock());
@@ -176,13 +180,17 @@ Result copy_async(void* to, const void* from, std::size_t bytes, Direction direc
 
 Result fill_now(void* to, int value, std::size_t bytes) {
   Node node;
-  FACE_TRY(prepare_fill(to, value, bytes, &node));
+  FACE_TRY(prepare_fill(to, static_cast<std::uint32_t>(value), 1, bytes, &node));
   return run_now(std::move(node));
 }
 
 Result fill_async(void* to, int value, std::size_t bytes, Handle stream) {
+  return fill_elements_async(to, static_cast<std::uint32_t>(value), 1, bytes, stream);
+}
+
+Result fill_elements_async(void* to, std::uint32_t value, std::size_t width, std::size_t count, Handle stream) {
   Node node;
-  FACE_TRY(prepare_fill(to, value, bytes, &node));
+  FACE_TRY(prepare_fill(to, value, width, count * width, &node));
   const std::lock_guard lock(face_lock());
   Result bad = kSuccess;
   const auto object = get_stream(stream, &bad);

@@ -51,7 +51,7 @@ void in_child() {
 }
 
 std::vector<int> visible_devices() {
-  const char* list = std::getenv(vendor().visible_variable);
+  const char* list = vendor().visible_variable == nullptr ? nullptr : std::getenv(vendor().visible_variable);
   if (list != nullptr) return vendor().visible(list, settings().devices);
   std::vector<int> all;
   for (int i = 0; i < settings().devices; ++i) all.push_back(i);
@@ -300,6 +300,10 @@ Result check_device(int ordinal, int* device) {
 std::shared_ptr<Context> current_context(Result* bad) {
   auto& mine = thread_state().context;
   *bad = kSuccess;
+  if (vendor().one_device) {
+    const std::lock_guard lock(face_lock());
+    mine = state().only;
+  }
   if (mine != nullptr && !mine->destroyed) return mine;
   if (vendor().must_set_device) {
     *bad = refuse(codes().no_context, "no-context",
@@ -326,6 +330,7 @@ Result set_device(int ordinal, bool counts) {
   const std::lock_guard lock(face_lock());
   auto context = context_of(device);
   if (counts) ++context->uses;
+  if (vendor().one_device) state().only = context;
   thread_state().context = std::move(context);
   return kSuccess;
 }
@@ -355,6 +360,7 @@ Result give_back_device(int ordinal, bool force) {
   const std::lock_guard lock(face_lock());
   destroy_context(*context);
   state().contexts[static_cast<std::size_t>(device)] = nullptr;
+  state().only = nullptr;
   return kSuccess;
 }
 

@@ -1,4 +1,4 @@
-# What the faces of Ascend, Cambricon and Tecorigin share. The symbols of the engine stay inside each library: a program may
+# What the faces of Ascend, Cambricon, Tecorigin and Habana share. The symbols of the engine stay inside each library: a program may
 # have an engine of its own.
 add_library(simulator_queue_face STATIC ${CMAKE_CURRENT_SOURCE_DIR}/queue_face/process.cpp
   ${CMAKE_CURRENT_SOURCE_DIR}/queue_face/memory.cpp ${CMAKE_CURRENT_SOURCE_DIR}/queue_face/stream.cpp
@@ -24,6 +24,7 @@ endfunction()
 add_queue_runtime(acl_sim ascend libascendcl.so)
 add_queue_runtime(cnrt_sim neuware libcnrt.so)
 add_queue_runtime(sdaart_sim tecorigin libsdaart.so)
+add_queue_runtime(synapse_sim habana libSynapse.so)
 
 # Their libraries of collectives.
 add_vendor_library(hccl_sim ascend libhccl.so libascendcl.so ascend/hccl.cpp ${collective_sources})

@@ -1,6 +1,7 @@
 // What the faces of vendors with a current device per thread, streams, events and copies with directions have in
-// common: Ascend (streams, events), Cambricon (queues, notifiers) and Tecorigin. A face gives its error codes and its
-// rules as one Vendor, and its functions as thin ones over those below.
+// common: Ascend (streams, events), Cambricon (queues, notifiers) and Tecorigin; and Habana, whose current device is that
+// of the process. A face gives its error codes and its rules as one Vendor, and its functions as thin ones over those
+// below.
 //
 // All functions return the vendor's error code, 0 being success. One lock (face_lock) guards contexts, streams, captures
 // and graphs. It is never held while something is waited for.
@@ -38,7 +39,9 @@ struct Codes {
   Result host_to_host;   // an asynchronous copy from host memory to host memory
   Result not_supported;
   Result out_of_memory;
-  Result not_ready;  // of a query, or a wait that took too long
+  Result not_ready;   // of a query, or a wait that took too long
+  Result unrecorded;  // a question about an event that was never recorded
+  Result not_mapped;  // an asynchronous copy of host memory that the device does not reach
   Result no_peer;
   Result timing;  // the time between events that have none
   Result already_registered, not_registered;
@@ -58,18 +61,21 @@ struct Codes {
 enum class Pageable {
   synchronous,  // the call waits for the stream and copies then
   when_run,     // read and written when the copy runs: nothing is promised
+  refused,      // the device reaches only host memory that the runtime knows
 };
 
 struct Vendor {
   Codes codes;
   ErrorScope error_scope;
-  const char* visible_variable;
+  const char* visible_variable;  // null: there is none
   // The devices that the variable names, in their order, out of `count`.
   std::vector<int> (*visible)(const std::string& list, int count);
   bool must_start;        // by a call (aclInit); else the first call starts the runtime
   bool must_set_device;   // else a thread begins with device 0
+  bool one_device;        // at a time, the same for all threads of a process
   bool streams_are_tied;  // used only while their device is the current one
   bool default_stream_per_thread;
+  bool no_default_stream;  // a null handle stands for nothing
   Pageable pageable;
   bool refusal_invalidates;  // a call that a capture forbids makes the capture invalid
   bool peers_are_enabled;    // copies between devices want access enabled between them
@@ -131,6 +137,7 @@ struct State {
   Engine engine;
   std::vector<int> visible;  // ordinal -> device
   std::vector<std::shared_ptr<Context>> contexts;
+  std::shared_ptr<Context> only;  // of vendors with one device; face_lock guards it
 };
 State& state();
 inline Engine& engine() { return state().engine; }
@@ -200,6 +207,8 @@ Result copy_now(void* to, const void* from, std::size_t bytes, Direction directi
 Result copy_async(void* to, const void* from, std::size_t bytes, Direction direction, Handle stream);
 Result fill_now(void* to, int value, std::size_t bytes);
 Result fill_async(void* to, int value, std::size_t bytes, Handle stream);
+// `count` elements of `width` bytes (1, 2 or 4), each the lower bytes of `value`.
+Result fill_elements_async(void* to, std::uint32_t value, std::size_t width, std::size_t count, Handle stream);
 
 // ---- streams, events, host functions
 // -----------------------------------------------------------------------------------
@@ -227,6 +236,7 @@ Result record_event(Handle event, Handle stream);
 Result reset_event(Handle event, Handle stream);
 Result wait_for_event(Handle event, std::uint64_t timeout_ns);  // 0: a question
 Result elapsed_time(float* milliseconds, Handle start, Handle end);
+Result elapsed_nanoseconds(std::uint64_t* nanoseconds, Handle start, Handle end);
 
 // ---- captures and graphs
 // -----------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ Result check_context(const Context& context, const char* what) {
 
 std::shared_ptr<StreamObject> get_stream(Handle handle, Result* bad) {
   *bad = kSuccess;
-  if (handle == nullptr) {
+  if (handle == nullptr && !vendor().no_default_stream) {
     const auto context = thread_state().context;
     auto& stream =
         context->defaults[vendor().default_stream_per_thread ? std::this_thread::get_id() : std::thread::id()];
@@ -231,14 +231,17 @@ Result wait_for_event(Handle event, std::uint64_t timeout_ns) {
     }
     record = object->latest;
   }
-  if (record == nullptr) return object->reusable ? kSuccess : codes().not_ready;
+  if (record == nullptr) {
+    FACE_REQUIRE(codes().unrecorded == kSuccess, codes().unrecorded, "event-state", "the event was never recorded");
+    return object->reusable ? kSuccess : codes().not_ready;
+  }
   return result_of(engine().wait(*record, timeout_ns));
 }
 
 // Two events whose time is asked for before they are set are a mistake of some vendors' programs and an answer of
 // others; the vendors of this face have no code of their own for it but not_ready.
-Result elapsed_time(float* milliseconds, Handle start, Handle end) {
-  FACE_REQUIRE(milliseconds != nullptr, codes().invalid_argument, "bad-argument", "the result is null");
+Result elapsed_nanoseconds(std::uint64_t* nanoseconds, Handle start, Handle end) {
+  FACE_REQUIRE(nanoseconds != nullptr, codes().invalid_argument, "bad-argument", "the result is null");
   const auto first = get<EventObject>(start, "first event");
   if (first == nullptr) return codes().invalid_handle;
   const auto second = get<EventObject>(end, "second event");
@@ -247,11 +250,21 @@ Result elapsed_time(float* milliseconds, Handle start, Handle end) {
   const std::lock_guard lock(face_lock());
   FACE_REQUIRE(first->capture == nullptr && second->capture == nullptr, codes().captured_event, "capture",
                "an event was last recorded in a capture");
-  FACE_REQUIRE(first->latest != nullptr && second->latest != nullptr, codes().timing, "event-state",
+  FACE_REQUIRE(first->latest != nullptr && second->latest != nullptr,
+               codes().unrecorded == kSuccess ? codes().timing : codes().unrecorded, "event-state",
                "an event was never recorded");
   const auto from = engine().times(*first->latest), to = engine().times(*second->latest);
   if (!from || !to) return codes().not_ready;
-  *milliseconds = static_cast<float>((static_cast<double>(to->second) - static_cast<double>(from->second)) * 1e-6);
+  *nanoseconds = to->second - from->second;
+  return kSuccess;
+}
+
+Result elapsed_time(float* milliseconds, Handle start, Handle end) {
+  FACE_REQUIRE(milliseconds != nullptr, codes().invalid_argument, "bad-argument", "the result is null");
+  std::uint64_t nanoseconds = 0;
+  FACE_TRY(elapsed_nanoseconds(&nanoseconds, start, end));
+  // Negative when the first event is the later one.
+  *milliseconds = static_cast<float>(static_cast<double>(static_cast<std::int64_t>(nanoseconds)) * 1e-6);
   return kSuccess;
 }
 

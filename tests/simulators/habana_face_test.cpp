@@ -1,0 +1,350 @@
+// The simulated Synapse library through its raw functions: one device a process, addresses that are numbers, host memory
+// that must be mapped, and the order of its arguments. What faces share is tested with the Ascend runtime.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <thread>
+
+#include "tests/simulators/library_process.h"
+
+namespace {
+
+using sim_test::LibraryProcess;
+
+template <typename... Args>
+int syn(const char* name, Args... args) {
+  return sim_test::call("habana/libSynapse.so", name, args...);
+}
+
+constexpr std::uint32_t kHpu = 0;  // the id of the device that a process has
+
+void begin_hpu(std::uint32_t module = 0) {
+  OK(syn("synInitialize"));
+  std::uint32_t id = 9;
+  OK(syn("synDeviceAcquireByModuleId", &id, module));
+  CHECK_EQUAL(kHpu, id);
+}
+void end_hpu() {
+  OK(syn("synDeviceRelease", kHpu));
+  OK(syn("synDestroy"));
+}
+std::uint64_t hpu_memory(std::uint64_t bytes) {
+  std::uint64_t address = 0;
+  OK(syn("synDeviceMalloc", kHpu, bytes, std::uint64_t{0}, 0U, &address));
+  return address;
+}
+void hpu_free(std::uint64_t address) { OK(syn("synDeviceFree", kHpu, address, 0U)); }
+char* hpu_pinned(std::uint64_t bytes) {
+  void* pointer = nullptr;
+  OK(syn("synHostMalloc", kHpu, bytes, 0U, &pointer));
+  return static_cast<char*>(pointer);
+}
+void hpu_free(char* pointer) { OK(syn("synHostFree", kHpu, static_cast<const void*>(pointer), 0U)); }
+void* hpu_stream() {
+  void* stream = nullptr;
+  OK(syn("synStreamCreateGeneric", &stream, kHpu, 0U));
+  return stream;
+}
+void* hpu_event(std::uint32_t flags) {
+  void* event = nullptr;
+  OK(syn("synEventCreate", &event, kHpu, flags));
+  return event;
+}
+std::uint64_t address_of(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
+int to_hpu(void* stream, const void* from, std::uint64_t bytes, std::uint64_t to) {
+  return syn("synMemCopyAsync", stream, address_of(from), bytes, to, 0);
+}
+int from_hpu(void* stream, std::uint64_t from, std::uint64_t bytes, void* to) {
+  return syn("synMemCopyAsync", stream, from, bytes, address_of(to), 1);
+}
+
+class HabanaFace : public LibraryProcess {
+ protected:
+  std::string kinds_of(const std::function<void()>& program, const Variables& more = {}) {
+    return kinds(run(program, more));
+  }
+};
+
+void well_behaved_hpu() {
+  const std::uint64_t bytes = 4096;
+  begin_hpu(1);
+  void *stream = hpu_stream(), *other = hpu_stream(), *start = hpu_event(1), *end = hpu_event(1);
+  const std::uint64_t a = hpu_memory(bytes), b = hpu_memory(bytes);
+  char *in = hpu_pinned(bytes), *out = hpu_pinned(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) in[i] = static_cast<char>(i * 7);
+  OK(syn("synEventRecord", start, stream));
+  OK(to_hpu(stream, in, bytes, a));
+  OK(syn("synMemCopyAsync", stream, a, bytes, b, 2));
+  OK(syn("synEventRecord", end, stream));
+  OK(syn("synStreamWaitEvent", other, end, 0U));
+  OK(from_hpu(other, b, bytes, out));
+  // Another thread has the device without a call.
+  std::thread([&] { OK(syn("synStreamSynchronize", other)); }).join();
+  OK(syn("synStreamQuery", other));
+  OK(syn("synEventQuery", end));
+  OK(syn("synEventSynchronize", start));
+  CHECK(std::memcmp(in, out, bytes) == 0);
+  std::uint64_t nanoseconds = 0;
+  OK(syn("synEventElapsedTime", &nanoseconds, start, end));
+  CHECK(nanoseconds > 0 && nanoseconds < 60'000'000'000);
+  for (void* event : {start, end}) OK(syn("synEventDestroy", event));
+  OK(syn("synDeviceSynchronize", kHpu));
+  for (void* one : {stream, other}) OK(syn("synStreamDestroy", one));
+  for (char* pointer : {in, out}) hpu_free(pointer);
+  for (const std::uint64_t address : {a, b}) hpu_free(address);
+  end_hpu();
+}
+
+TEST_F(HabanaFace, AWellBehavedProgramLeavesACleanReport) {
+  for (const char* seed : {"0", "1"}) {
+    const auto report = run(well_behaved_hpu, {{"SIM_SEED", seed}});
+    EXPECT_EQ(kinds(report), "") << "seed " << seed;
+    EXPECT_EQ(report.at("leaks"), nlohmann::json::array()) << "seed " << seed;
+    EXPECT_EQ(report.at("calls").at("synMemCopyAsync"), 3);
+  }
+}
+
+TEST_F(HabanaFace, NothingWorksBeforeTheLibraryIsInitializedAndADeviceAcquired) {
+  EXPECT_EQ(kinds_of([] {
+              CHECK_EQUAL(1, syn("syn_is_simulator"));
+              std::uint32_t count = 0, id = 9;
+              void* stream = nullptr;
+              CHECK_EQUAL(28, syn("synDeviceGetCount", &count));
+              OK(syn("synInitialize"));
+              CHECK_EQUAL(29, syn("synInitialize"));
+              CHECK_EQUAL(26, syn("synStreamCreateGeneric", &stream, kHpu, 0U));
+              CHECK_EQUAL(8, syn("synDeviceRelease", kHpu));
+              CHECK_EQUAL(8, syn("synDeviceAcquireByModuleId", &id, 2U));
+              CHECK_EQUAL(0xFFFFFFFF, id);
+              CHECK_EQUAL(8, syn("synDeviceAcquireByDeviceType", &id, 5));
+              OK(syn("synDeviceAcquireByDeviceType", &id, 4));
+              CHECK_EQUAL(20, syn("synDeviceAcquireByModuleId", &id, 1U));
+              CHECK_EQUAL(1, syn("synStreamCreateGeneric", &stream, 1U, 0U));
+              OK(syn("synDestroy"));
+              CHECK_EQUAL(28, syn("synDeviceGetCount", &count));
+            }),
+            "not-initialized,bad-argument,no-context,bad-argument,bad-argument,bad-argument,not-initialized");
+}
+
+TEST_F(HabanaFace, TheDeviceSaysWhatItIs) {
+  EXPECT_EQ(kinds_of(
+                [] {
+                  OK(syn("synInitialize"));
+                  std::uint32_t count = 0, size = 2, modules[8] = {}, id = 9;
+                  OK(syn("synDeviceGetCount", &count));
+                  CHECK_EQUAL(3, count);
+                  OK(syn("synDeviceGetCountByDeviceType", &count, 5));
+                  CHECK_EQUAL(0, count);
+                  CHECK_EQUAL(1, syn("synDeviceGetModuleIDs", static_cast<std::uint32_t*>(modules), &size));
+                  size = 8;
+                  OK(syn("synDeviceGetModuleIDs", static_cast<std::uint32_t*>(modules), &size));
+                  CHECK(size == 3 && modules[0] == 0 && modules[2] == 2);
+                  OK(syn("synDeviceAcquireByModuleId", &id, 2U));
+                  char text[56];
+                  OK(syn("synDriverGetVersion", static_cast<char*>(text), 56));
+                  CHECK(std::strlen(text) > 0);
+                  OK(syn("synDeviceGetName", static_cast<char*>(text), 4, kHpu));
+                  CHECK(std::string(text) == "GAU");
+                  OK(syn("synStatusGetBriefDescription", 22, static_cast<char*>(text), sizeof text));
+                  CHECK(std::strstr(text, "busy") != nullptr);
+                  CHECK_EQUAL(26, syn("synStatusGetBriefDescription", 99, static_cast<char*>(text), sizeof text));
+                  std::uint64_t free = 0, total = 0, values[2] = {};
+                  const std::uint64_t memory = hpu_memory(1 << 20);
+                  OK(syn("synDeviceGetMemoryInfo", kHpu, &free, &total));
+                  CHECK(total == 64 << 20 && free == total - (1 << 20));
+                  const int which[] = {7, 4}, unknown = 99;
+                  OK(syn("synDeviceGetAttribute", static_cast<std::uint64_t*>(values), static_cast<const int*>(which),
+                         2U, kHpu));
+                  CHECK(values[0] == 4 && values[1] == free);
+                  OK(syn("synDeviceGetAttributeByModuleId", static_cast<std::uint64_t*>(values),
+                         static_cast<const int*>(which), 2U, 0U));
+                  CHECK(values[1] == total);
+                  CHECK_EQUAL(1, syn("synDeviceGetAttribute", static_cast<std::uint64_t*>(values), &unknown, 1U, kHpu));
+                  struct {
+                    std::uint64_t sram_base, memory_base;
+                    std::uint32_t sram;
+                    std::uint64_t memory, tpc;
+                    std::uint8_t has_memory;
+                    std::uint32_t device, file;
+                    int type;
+                    std::uint8_t index;
+                    std::uint64_t reserved;
+                  } info;
+                  OK(syn("synDeviceGetInfoV2", kHpu, static_cast<void*>(&info)));
+                  CHECK(info.memory == total && info.type == 4 && info.has_memory == 1 && info.index == 2);
+                  hpu_free(memory);
+                  end_hpu();
+                },
+                {{"SIM_DEVICES", "3"}, {"SIM_MEMORY", "64m"}}),
+            "bad-argument,bad-argument");
+}
+
+TEST_F(HabanaFace, AModuleBelongsToOneProcess) {
+  const std::string machine = folder_.path();
+  EXPECT_EQ(kinds_of(
+                [] {
+                  int to_child[2], to_parent[2];
+                  CHECK(::pipe(to_child) == 0 && ::pipe(to_parent) == 0);
+                  char byte = 0;
+                  const pid_t child = ::fork();
+                  CHECK(child >= 0);
+                  if (child == 0) {
+                    ::unsetenv("SIM_REPORT");
+                    begin_hpu(0);
+                    CHECK(::write(to_parent[1], "x", 1) == 1);
+                    ::close(to_child[1]);
+                    CHECK(::read(to_child[0], &byte, 1) == 1);
+                    std::_Exit(0);  // without a release
+                  }
+                  ::close(to_parent[1]);
+                  CHECK(::read(to_parent[0], &byte, 1) == 1);
+                  OK(syn("synInitialize"));
+                  std::uint32_t id = 9;
+                  CHECK_EQUAL(8, syn("synDeviceAcquireByModuleId", &id, 0U));
+                  OK(syn("synDeviceAcquireByDeviceType", &id, 4));  // the other one
+                  OK(syn("synDeviceRelease", kHpu));
+                  CHECK(::write(to_child[1], "x", 1) == 1);
+                  int status = -1;
+                  CHECK(::waitpid(child, &status, 0) == child && status == 0);
+                  OK(syn("synDeviceAcquireByModuleId", &id, 0U));
+                  end_hpu();
+                },
+                {{"SIM_HABANA_MACHINE", machine.c_str()}}),
+            "");
+}
+
+TEST_F(HabanaFace, CopiesReachMappedHostMemoryOnly) {
+  EXPECT_EQ(kinds_of([] {
+              begin_hpu();
+              void* stream = hpu_stream();
+              const std::uint64_t memory = hpu_memory(64);
+              std::vector<char> host(64, 5);
+              CHECK_EQUAL(34, to_hpu(stream, host.data(), 64, memory));
+              const auto* data = static_cast<const void*>(host.data());
+              OK(syn("synHostMap", kHpu, std::uint64_t{64}, data));
+              OK(syn("synHostMap", kHpu, std::uint64_t{32}, data));  // is mapped already
+              OK(to_hpu(stream, host.data(), 64, memory));
+              OK(syn("synStreamSynchronize", stream));
+              CHECK_EQUAL(1, from_hpu(stream, address_of(host.data()), 64, host.data()));  // in the wrong direction
+              CHECK_EQUAL(1, syn("synMemCopyAsync", stream, address_of(data), std::uint64_t{64}, memory, 7));
+              CHECK_EQUAL(1, syn("synMemCopyAsync", static_cast<void*>(nullptr), memory, std::uint64_t{64}, memory, 2));
+              OK(to_hpu(stream, nullptr, 0, 0));  // nothing to copy
+              OK(syn("synHostUnmap", kHpu, data));
+              OK(syn("synHostUnmap", kHpu, data));  // nothing to unmap
+              CHECK_EQUAL(34, from_hpu(stream, memory, 64, host.data()));
+              hpu_free(memory);
+              hpu_free(std::uint64_t{0});
+              OK(syn("synStreamDestroy", stream));
+              end_hpu();
+            }),
+            "bad-pointer,bad-argument,bad-argument,bad-handle,bad-pointer");
+}
+
+TEST_F(HabanaFace, TheHostCannotTouchDeviceMemory) {
+  EXPECT_DEATH(
+      {
+        begin_hpu();
+        *reinterpret_cast<volatile char*>(hpu_memory(64)) = 1;
+      },
+      "");
+}
+
+TEST_F(HabanaFace, FillsHaveElements) {
+  EXPECT_EQ(kinds_of([] {
+              begin_hpu();
+              void* stream = hpu_stream();
+              const std::uint64_t memory = hpu_memory(64);
+              char* out = hpu_pinned(64);
+              OK(syn("synMemsetD8Async", memory, static_cast<unsigned char>(0x11), std::size_t{64}, stream));
+              OK(syn("synMemsetD16Async", memory + 16, static_cast<std::uint16_t>(0x2233), std::size_t{4}, stream));
+              OK(syn("synMemsetD32Async", memory + 32, 0x44556677U, std::size_t{4}, stream));
+              CHECK_EQUAL(1, syn("synMemsetD32Async", memory + 2, 0U, std::size_t{4}, stream));
+              CHECK_EQUAL(1, syn("synMemsetD32Async", memory, 0U, std::size_t{17}, stream));
+              OK(from_hpu(stream, memory, 64, out));
+              OK(syn("synStreamSynchronize", stream));
+              CHECK(out[0] == 0x11 && out[15] == 0x11 && out[16] == 0x33 && out[17] == 0x22 && out[24] == 0x11);
+              CHECK(out[32] == 0x77 && out[35] == 0x44 && out[47] == 0x44 && out[48] == 0x11);
+              hpu_free(memory);
+              hpu_free(out);
+              OK(syn("synStreamDestroy", stream));
+              end_hpu();
+            }),
+            "bad-argument,out-of-bounds");
+}
+
+TEST_F(HabanaFace, EventsAreRecordedBeforeTheyAreAskedFor) {
+  EXPECT_EQ(kinds_of([] {
+              begin_hpu();
+              void *stream = hpu_stream(), *timed = hpu_event(1), *plain = hpu_event(0);
+              CHECK_EQUAL(6, syn("synEventQuery", plain));
+              OK(syn("synStreamWaitEvent", stream, plain, 0U));  // an empty set of work
+              std::uint64_t nanoseconds = 0;
+              CHECK_EQUAL(6, syn("synEventElapsedTime", &nanoseconds, timed, timed));
+              OK(syn("synEventRecord", plain, stream));
+              OK(syn("synEventRecord", timed, stream));
+              OK(syn("synStreamSynchronize", stream));
+              CHECK_EQUAL(1, syn("synEventElapsedTime", &nanoseconds, plain, timed));
+              CHECK_EQUAL(33, syn("synEventQuery", stream));
+              CHECK_EQUAL(1, syn("synStreamQuery", plain));
+              for (void* event : {timed, plain}) OK(syn("synEventDestroy", event));
+              CHECK_EQUAL(33, syn("synEventRecord", plain, stream));
+              OK(syn("synStreamDestroy", stream));
+              end_hpu();
+            }),
+            "event-state,event-state,event-state,bad-handle,bad-handle,bad-handle");
+}
+
+TEST_F(HabanaFace, MistakesOfOrderAndOwnershipAreFound) {
+  EXPECT_EQ(kinds_of([] {
+              begin_hpu();
+              void *stream = hpu_stream(), *other = hpu_stream();
+              const std::uint64_t memory = hpu_memory(64);
+              OK(syn("synMemsetD8Async", memory, static_cast<unsigned char>(1), std::size_t{64}, stream));
+              OK(syn("synMemsetD8Async", memory, static_cast<unsigned char>(2), std::size_t{64}, other));
+              OK(syn("synDeviceSynchronize", kHpu));
+              hpu_free(memory);
+              CHECK_EQUAL(1, syn("synDeviceFree", kHpu, memory, 0U));
+              OK(syn("synStreamDestroy", stream));
+              OK(syn("synDeviceRelease", kHpu));  // with a stream left
+            }),
+            "race,double-free,destroyed-in-use");
+}
+
+TEST_F(HabanaFace, Faults) {
+  EXPECT_EQ(kinds_of(
+                [] {
+                  begin_hpu();
+                  void* stream = hpu_stream();
+                  const std::uint64_t memory = hpu_memory(64);
+                  OK(syn("synMemsetD8Async", memory, static_cast<unsigned char>(1), std::size_t{64}, stream));
+                  CHECK_EQUAL(17, syn("synStreamSynchronize", stream));
+                  std::uint64_t free = 0, total = 0;
+                  CHECK_EQUAL(17, syn("synDeviceGetMemoryInfo", kHpu, &free, &total));
+                  OK(syn("synStreamDestroy", stream));
+                  hpu_free(memory);
+                  end_hpu();
+                },
+                {{"SIM_FAULT", "device_lost:command=1"}}),
+            "");
+  EXPECT_EQ(kinds_of(
+                [] {
+                  begin_hpu();
+                  std::uint64_t address = 1;
+                  CHECK_EQUAL(4, syn("synDeviceMalloc", kHpu, std::uint64_t{64}, std::uint64_t{0}, 0U, &address));
+                  CHECK_EQUAL(0, address);
+                  end_hpu();
+                },
+                {{"SIM_FAULT", "oom:call=1"}}),
+            "");
+  EXPECT_EQ(kinds_of(
+                [] {
+                  OK(syn("synInitialize"));
+                  std::uint32_t id = 0;
+                  CHECK_EQUAL(8, syn("synDeviceAcquireByModuleId", &id, 0U));
+                },
+                {{"SIM_FAULT", "busy"}}),
+            "");
+}
+
+}  // namespace

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Compares all-reduces of fp32 between two ranks of a core each: anyaccel, OpenMPI, Gloo, PyTorch and DeepSpeed.
+"""Compares all-reduces of fp32 between two ranks of a core each: anyaccel, OpenMPI, Intel MPI, Gloo, PyTorch and DeepSpeed.
 
 usage: benchmarks/peers/allreduce.py [--command PATH] [--rounds N] [--output FILE] [--no-torch]
 
 The programs run in turns, each loop the same: a batch of all-reduces in place between two clock readings, the least of many
 batches. Of all rounds the least counts, for each program, and all have as many: what else runs on the machine only adds.
 `shared` is anyaccel with tensors in memory that all ranks share, each written anew by its owner before every all-reduce.
-OpenMPI and Gloo need libopenmpi-dev, openmpi-bin and libgloo-dev; what is missing is left out and said so. PyTorch (gloo)
+OpenMPI and Gloo need libopenmpi-dev, openmpi-bin and libgloo-dev, Intel MPI what tools/install_python_packages has put into
+build/python_packages; what is missing is left out and said so. PyTorch (gloo)
 and DeepSpeed (inference_all_reduce) are measured when `import torch` and `import deepspeed` work.
 """
 import argparse
@@ -23,6 +24,7 @@ import tempfile
 SIZES = [0, 8, 64, 1 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20,
          4 << 20, 8 << 20, 32 << 20]  # fmt: skip
 LOOPS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "allreduce_loops")
+PACKAGES = os.path.abspath(os.path.join(LOOPS, "..", "..", "..", "build", "python_packages"))
 
 
 def lines_of(output):
@@ -49,6 +51,27 @@ class OpenMPI:
         command = [self.run, "--bind-to", "core", "-np", "2"] + (["--allow-run-as-root"] if os.getuid() == 0 else [])
         command += [self.program] + [str(size) for size in sizes]
         return lines_of(subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout)
+
+
+class IntelMPI:
+    """Of the folder that tools/install_python_packages makes."""
+
+    name = "impi"
+
+    def __init__(self, folder):
+        self.environment = dict(os.environ, I_MPI_ROOT=PACKAGES, I_MPI_PIN_PROCESSOR_LIST="0,1")
+        self.run = os.path.join(PACKAGES, "bin", "mpiexec.hydra")
+        self.program = os.path.join(folder, "impi")
+        compiler = os.path.join(PACKAGES, "bin", "mpigcc")
+        subprocess.run([compiler, "-O2", os.path.join(LOOPS, "mpi.c"), "-o", self.program], env=self.environment, check=True)
+
+    def version(self):
+        shown = subprocess.run([self.run, "--version"], env=self.environment, text=True, capture_output=True)
+        return shown.stdout.splitlines()[0]
+
+    def measure(self, sizes):
+        command = [self.run, "-n", "2", self.program] + [str(size) for size in sizes]
+        return lines_of(subprocess.run(command, env=self.environment, check=True, text=True, stdout=subprocess.PIPE).stdout)
 
 
 class Pair:
@@ -170,7 +193,7 @@ def main():
     versions, missing, loads = {}, {}, [os.getloadavg()[0]]
     with tempfile.TemporaryDirectory() as folder:
         peers = []
-        for peer in (OpenMPI, Gloo):
+        for peer in (OpenMPI, IntelMPI, Gloo):
             try:
                 peers.append(peer(folder))
             except (OSError, subprocess.CalledProcessError) as error:

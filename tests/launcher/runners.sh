@@ -1,6 +1,7 @@
 # The same job by every runner that is installed, on this host: pdsh over a sshd of our own, Open MPI, MPICH, Intel MPI (which
 # tools/install_python_packages has put into the folder $3). What is missing is left out by name.
 anyaccel=$1
+sums=$2
 python_packages=$3
 umask 022
 dir=$(mktemp -d)
@@ -140,6 +141,10 @@ if [ -x "$python_packages/bin/mpiexec.hydra" ]; then
   path=$PATH
   export PATH="$python_packages/bin:$PATH" I_MPI_ROOT="$python_packages"
   check impi --launcher impi
+  # Its ranks as backend mpi, with the compiler command that finds its own headers.
+  MPICC=mpigcc ANYACCEL_CACHE_DIR="$dir/impi_cache" DS_ACCELERATOR=cpu "$anyaccel" launch --launcher impi --num_accelerators 2 \
+    "$sums" mpi >"$dir/out" 2>"$dir/err" </dev/null || fail "the backend mpi"
+  grep -q "^2 ranks over mpi on" "$dir/out" || fail "another backend than mpi"
   export PATH="$path"
   unset I_MPI_ROOT
 else

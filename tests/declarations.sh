@@ -1,0 +1,12 @@
+# Compiles $3, which compares declarations of ours with a vendor's headers, with the compiler $1 and the source folder $2. The
+# headers' folders follow; patterns are expanded, because the folder of Python packages has Python's version in its name.
+compiler=$1 source=$2 file=$3
+shift 3
+includes=
+# shellcheck disable=SC2048
+for folder in $*; do
+  [ -d "$folder" ] || { echo "skipped: there is no folder $folder of vendor's headers"; exit 77; }
+  includes="$includes -isystem $folder"
+done
+# shellcheck disable=SC2086
+exec "$compiler" -std=c++20 -fsyntax-only -I"$source/src" -I"$source/include" $includes "$source/tests/$file"

@@ -11,6 +11,7 @@
 #include "accelerators/npu/collectives.h"
 #include "accelerators/npu/library_search.h"
 #include "accelerators/npu/npu_api.h"
+#include "accelerators/npu/ops.h"
 #include "accelerators/queue_runtime/device.h"
 #include "accelerators/queue_runtime/probe.h"
 
@@ -214,6 +215,11 @@ class AclRuntime final : public queue_runtime::Vendor {
   Answer event_synchronize(void* event) override { return {api.aclrtSynchronizeEvent(event), "aclrtSynchronizeEvent"}; }
   Answer event_elapsed(float& milliseconds, void* start, void* end) override {
     return {api.aclrtEventElapsedTime(&milliseconds, start, end), "aclrtEventElapsedTime"};
+  }
+
+  const queue_runtime::OpSet* ops() override {
+    std::string problem;
+    return op_set(problem);
   }
 };
 

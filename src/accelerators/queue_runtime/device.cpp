@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "accelerators/queue_runtime/collectives.h"
+#include "accelerators/queue_runtime/ops.h"
 
 namespace anyaccel::queue_runtime {
 namespace {
@@ -52,12 +53,17 @@ void Device::mem_alloc(const aa_alloc& what, aa_allocation& out) {
 void Device::mem_free(const aa_allocation& what) { state_->free(what.kind, what.pointer); }
 
 std::unique_ptr<abi::Stream> Device::stream_create(const aa_stream_params& params) {
-  return std::make_unique<Stream>(state_, streams_, params.priority);
+  return std::make_unique<Stream>(state_, streams_, params);
 }
 
 std::unique_ptr<abi::Event> Device::event_create(const aa_event_params& params) {
   state_->usable();
   return std::make_unique<Event>((params.flags & AA_EVENT_TIMING) != 0);
+}
+
+bool Device::supports_op(const aa_op_call& call) {
+  const OpSet* ops = state_->vendor().ops();
+  return ops && ops->supports(call);
 }
 
 std::unique_ptr<abi::Communicator> Device::comm_create(const void* id, int32_t rank, int32_t size) {
@@ -75,7 +81,10 @@ Driver::Driver(std::unique_ptr<Vendor> vendor, std::vector<DeviceFacts> devices,
 }
 
 uint32_t Driver::extensions() const {
-  return abi::graph_extension | (collectives_ ? abi::collectives_extension : abi::no_extensions);
+  uint32_t offered = abi::graph_extension;
+  if (collectives_) offered |= abi::collectives_extension;
+  if (runtime_->vendor->ops()) offered |= abi::ops_extension;
+  return offered;
 }
 
 const DeviceFacts& Driver::facts_of(int32_t index) const {
@@ -118,6 +127,11 @@ bool Driver::mem_query(const void* pointer, aa_memory_info& info) {
   // Whether kernels reach locked host memory by its own address is not known of these vendors.
   info.device_address = found.kind == AA_MEMORY_PINNED ? nullptr : const_cast<void*>(pointer);
   return true;
+}
+
+int32_t Driver::find_op(const char* name) {
+  const OpSet* ops = runtime_->vendor->ops();
+  return ops ? ops->find(name) : -1;
 }
 
 void Driver::collectives_library(const char*& name, const char*& version) {

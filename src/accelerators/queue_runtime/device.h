@@ -23,6 +23,7 @@ class Device final : public abi::Device {
   void mem_free(const aa_allocation& what) override;
   std::unique_ptr<abi::Stream> stream_create(const aa_stream_params& params) override;
   std::unique_ptr<abi::Event> event_create(const aa_event_params& params) override;
+  bool supports_op(const aa_op_call& call) override;
   std::unique_ptr<abi::Communicator> comm_create(const void* id, int32_t rank, int32_t size) override;
 
  private:
@@ -41,6 +42,7 @@ class Driver : public abi::Driver {
   void device_props(int32_t index, aa_device_props& props) override;
   std::unique_ptr<abi::Device> device_open(const aa_device_open_params& params) override;
   bool mem_query(const void* pointer, aa_memory_info& info) override;
+  int32_t find_op(const char* name) override;
   void collectives_library(const char*& name, const char*& version) override;
   size_t collectives_id_size() override { return collectives_().id_size(); }
   void collectives_id_create(void* id) override { collectives_().id_create(id); }

@@ -4,7 +4,74 @@
 #include <algorithm>
 #include <cstring>
 
+#include "accelerators/queue_runtime/ops.h"
+
 namespace anyaccel::queue_runtime {
+namespace {
+
+// Memory from the host's allocator, for work that runs at once. What was taken goes back when the call has ended.
+class ScratchWorkspace final : public Workspace {
+ public:
+  explicit ScratchWorkspace(aa_host_stream* stream) : stream_(stream) {}
+  void* take(size_t bytes) override {
+    taken_.push_back(std::make_unique<abi::Scratch>(stream_, bytes));
+    return taken_.back()->pointer();
+  }
+
+ private:
+  aa_host_stream* const stream_;
+  std::vector<std::unique_ptr<abi::Scratch>> taken_;
+};
+
+// An op call of a graph: what the host lent for the call, and memory that lasts as long as the graph. Every launch takes the
+// same pieces in the same order.
+class RecordedOp final : public Workspace {
+ public:
+  RecordedOp(std::shared_ptr<DeviceState> device, const aa_op_call& call)
+      : device_(std::move(device)), tensors_(call.tensors, call.tensors + call.tensor_count), call_(call) {
+    params_.resize((call.params_size + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t));
+    if (call.params_size > 0) std::memcpy(params_.data(), call.params, call.params_size);
+    call_.tensors = tensors_.data();
+    call_.params = call.params ? params_.data() : nullptr;
+  }
+  ~RecordedOp() override {
+    for (const Piece& piece : pieces_) {
+      try {
+        device_->free(AA_MEMORY_DEVICE, piece.pointer);
+      } catch (const abi::Failure&) {
+        // The others are still to be given back.
+      }
+    }
+  }
+  RecordedOp(const RecordedOp&) = delete;
+  RecordedOp& operator=(const RecordedOp&) = delete;
+
+  void run(const OpSet& ops, StreamHandle stream) {
+    next_ = 0;
+    ops.run(call_, stream, *this);
+  }
+  void* take(size_t bytes) override {
+    if (next_ == pieces_.size() || pieces_[next_].bytes < bytes) {
+      pieces_.insert(pieces_.begin() + static_cast<std::ptrdiff_t>(next_), Piece{nullptr, 0});
+      pieces_[next_] = {device_->allocate(AA_MEMORY_DEVICE, bytes), bytes};
+    }
+    return pieces_[next_++].pointer;
+  }
+
+ private:
+  struct Piece {
+    void* pointer;
+    size_t bytes;
+  };
+  std::shared_ptr<DeviceState> device_;
+  std::vector<aa_tensor> tensors_;
+  std::vector<std::max_align_t> params_;
+  aa_op_call call_;
+  std::vector<Piece> pieces_;
+  size_t next_ = 0;
+};
+
+}  // namespace
 
 void StreamList::add(const std::shared_ptr<StreamCore>& stream) {
   const std::lock_guard lock(mutex_);
@@ -21,10 +88,11 @@ std::vector<std::shared_ptr<StreamCore>> StreamList::all() {
   return living;
 }
 
-Stream::Stream(const std::shared_ptr<DeviceState>& device, StreamList& siblings, int32_t priority) {
+Stream::Stream(const std::shared_ptr<DeviceState>& device, StreamList& siblings, const aa_stream_params& params)
+    : host_stream_(params.host_stream) {
   device->bind_surely();
   StreamHandle handle = nullptr;
-  device->run([&] { return device->vendor().stream_create(handle, priority); });
+  device->run([&] { return device->vendor().stream_create(handle, params.priority); });
   try {
     core_ = std::make_shared<StreamCore>(device, handle);
   } catch (const std::bad_alloc&) {
@@ -302,6 +370,29 @@ void Stream::host_call(void (*function)(void* user), void* user) {
   const std::lock_guard lock(mutex_);
   if (captured([function, user](Stream& stream) { stream.host_call(function, user); })) return;
   device().run([&] { return device().vendor().host_call(core_->handle(), function, user); });
+}
+
+// No lock of the stream's own is held meanwhile: taking memory calls the host back.
+bool Stream::enqueue_op(const aa_op_call& call) {
+  const OpSet* ops = device().vendor().ops();
+  if (!ops || !ops->supports(call)) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (capture_) {
+      const auto recorded = std::make_shared<RecordedOp>(core_->shared_device(), call);
+      capture_->add([ops, recorded](Stream& stream) {
+        const std::lock_guard op_lock(stream.ops_mutex_);
+        stream.device().bind_surely();
+        recorded->run(*ops, stream.core_->handle());
+      });
+      return true;
+    }
+  }
+  ScratchWorkspace workspace(host_stream_);  // goes after the lock
+  const std::lock_guard lock(ops_mutex_);
+  device().bind_surely();
+  ops->run(call, core_->handle(), workspace);
+  return true;
 }
 
 // ---- graphs ----------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ class StreamList {
 
 class Stream final : public abi::Stream {
  public:
-  Stream(const std::shared_ptr<DeviceState>& device, StreamList& siblings, int32_t priority);
+  Stream(const std::shared_ptr<DeviceState>& device, StreamList& siblings, const aa_stream_params& params);
   ~Stream() override;
 
   void close() override;
@@ -38,6 +38,7 @@ class Stream final : public abi::Stream {
   // Refused while a graph is captured: what others enqueue by the handle would not be recorded.
   void* native() override;
   void host_call(void (*function)(void* user), void* user) override;
+  bool enqueue_op(const aa_op_call& call) override;
   void capture_begin() override;
   std::unique_ptr<abi::Graph> capture_end() override;
   bool capturing() override;
@@ -76,6 +77,8 @@ class Stream final : public abi::Stream {
   void release_passed();
 
   std::shared_ptr<StreamCore> core_;
+  aa_host_stream* const host_stream_;
+  std::mutex ops_mutex_;   // one thread enqueues an op at a time
   std::mutex mutex_;       // one thread enqueues at a time; guards the next three
   std::deque<Kept> kept_;  // records that the device may still use
   std::unique_ptr<Graph> capture_;

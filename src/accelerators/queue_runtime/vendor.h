@@ -18,6 +18,8 @@
 
 namespace anyaccel::queue_runtime {
 
+class OpSet;
+
 // The vendor's answer to one call.
 struct Answer {
   int result = 0;         // the vendor's number; 0: success
@@ -101,6 +103,10 @@ class Vendor {
   virtual Answer event_synchronize(EventHandle event) = 0;
   // Of two complete events that were created with timing.
   virtual Answer event_elapsed(float& milliseconds, EventHandle start, EventHandle end) = 0;
+
+  // -- ops --
+  // Null: none; they run on the CPU. The same at each call.
+  virtual const OpSet* ops() { return nullptr; }
 };
 
 }  // namespace anyaccel::queue_runtime

@@ -1,0 +1,31 @@
+// Ops by a vendor's libraries.
+#pragma once
+
+#include <cstddef>
+
+#include "accelerators/queue_runtime/vendor.h"
+#include "anyaccel/abi/ops.h"
+
+namespace anyaccel::queue_runtime {
+
+// Gives device memory to the work of one call.
+class Workspace {
+ public:
+  virtual ~Workspace() = default;
+  // At least `bytes` (> 0), for work that is enqueued on the call's stream before the call ends. Contents are undefined.
+  virtual void* take(size_t bytes) = 0;
+};
+
+// One object a process. Thread-safe.
+class OpSet {
+ public:
+  virtual ~OpSet() = default;
+  // As aa_ops_table's find; -1: there is none.
+  virtual int find(const char* name) const = 0;
+  // As aa_ops_table's supports.
+  virtual bool supports(const aa_op_call& call) const = 0;
+  // Enqueues a call that is supported. Calls of one stream come one at a time.
+  virtual void run(const aa_op_call& call, StreamHandle stream, Workspace& workspace) const = 0;
+};
+
+}  // namespace anyaccel::queue_runtime

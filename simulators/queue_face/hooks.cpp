@@ -55,7 +55,7 @@ SIM_HOOK int sim_hook_current_device(int* device) {
 }
 
 SIM_HOOK void* sim_hook_current_context() {
-  const auto& context = sim::queue_face::thread_state().context;
+  const auto& context = sim::queue_face::chosen_context();
   return context == nullptr ? nullptr : reinterpret_cast<void*>(context->token);
 }
 

@@ -297,13 +297,18 @@ Result check_device(int ordinal, int* device) {
   return kSuccess;
 }
 
-std::shared_ptr<Context> current_context(Result* bad) {
+std::shared_ptr<Context>& chosen_context() {
   auto& mine = thread_state().context;
-  *bad = kSuccess;
   if (vendor().one_device) {
     const std::lock_guard lock(face_lock());
     mine = state().only;
   }
+  return mine;
+}
+
+std::shared_ptr<Context> current_context(Result* bad) {
+  auto& mine = chosen_context();
+  *bad = kSuccess;
   if (mine != nullptr && !mine->destroyed) return mine;
   if (vendor().must_set_device) {
     *bad = refuse(codes().no_context, "no-context",

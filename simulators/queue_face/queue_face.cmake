@@ -8,11 +8,12 @@ target_link_libraries(simulator_queue_face PUBLIC simulator_engine PRIVATE anyac
 set_target_properties(simulator_queue_face PROPERTIES POSITION_INDEPENDENT_CODE ON)
 anyaccel_unity(simulator_queue_face)
 
-# A vendor's runtime by its real file name, in a folder of its own.
+# A vendor's runtime by its real file name, in a folder of its own; other sources than its own ones follow.
 function(add_queue_runtime target folder file)
+  list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
   # Nothing in the library calls the hooks: they would not be taken out of an archive.
   add_library(${target} MODULE ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/${folder}.cpp
-    ${CMAKE_CURRENT_SOURCE_DIR}/queue_face/hooks.cpp)
+    ${CMAKE_CURRENT_SOURCE_DIR}/queue_face/hooks.cpp ${ARGN})
   target_link_libraries(${target} PRIVATE simulator_queue_face anyaccel_warnings)
   target_link_options(${target} PRIVATE -Wl,-soname,${file}
     -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/queue_face/exports.map)
@@ -24,7 +25,10 @@ endfunction()
 add_queue_runtime(acl_sim ascend libascendcl.so)
 add_queue_runtime(cnrt_sim neuware libcnrt.so)
 add_queue_runtime(sdaart_sim tecorigin libsdaart.so)
-add_queue_runtime(synapse_sim habana libSynapse.so)
+# Habana's has its collectives in it.
+add_queue_runtime(synapse_sim habana libSynapse.so habana/hccl.cpp libraries/library.cpp ${collective_sources})
+target_compile_definitions(synapse_sim PRIVATE SIM_DRIVER="libSynapse.so")
+target_link_libraries(synapse_sim PRIVATE ${CMAKE_DL_LIBS})
 
 # Their libraries of collectives.
 add_vendor_library(hccl_sim ascend libhccl.so libascendcl.so ascend/hccl.cpp ${collective_sources})

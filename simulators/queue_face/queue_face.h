@@ -183,6 +183,8 @@ Result give_back_device(int ordinal, bool force);
 Result synchronize_device();
 Result check_device(int ordinal, int* device);
 int ordinal_of(int device);
+// The calling thread's, as it was chosen last; null: none was.
+std::shared_ptr<Context>& chosen_context();
 // Null, with the vendor's error in `*bad`, when the thread has none.
 std::shared_ptr<Context> current_context(Result* bad);
 // Writes the name at the beginning of a structure of 2048 bytes, and what no program should read over the rest of it:

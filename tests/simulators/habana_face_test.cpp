@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "tests/simulators/library_process.h"
@@ -309,6 +310,128 @@ TEST_F(HabanaFace, MistakesOfOrderAndOwnershipAreFound) {
               OK(syn("synDeviceRelease", kHpu));  // with a stream left
             }),
             "race,double-free,destroyed-in-use");
+}
+
+struct HcclId {
+  char bytes[1024];
+  std::size_t length;
+};
+
+// `body` on each of the ranks, which are processes, since each has one device. What children find ends this one.
+void on_hpus(int ranks, const std::function<void(void* comm, void* stream, int rank)>& body) {
+  HcclId id{};
+  OK(syn("hcclGetUniqueId", &id));
+  CHECK_EQUAL(1024, id.length);
+  std::vector<pid_t> children;
+  const auto run_rank = [&](int rank) {
+    begin_hpu(static_cast<std::uint32_t>(rank));
+    void *comm = nullptr, *stream = hpu_stream();
+    OK(syn("hcclCommInitRank", &comm, ranks, id, rank));
+    int count = 0, mine = -1;
+    OK(syn("hcclCommCount", comm, &count));
+    OK(syn("hcclCommUserRank", comm, &mine));
+    CHECK(count == ranks && mine == rank);
+    body(comm, stream, rank);
+    OK(syn("hcclCommDestroy", comm));
+    OK(syn("synStreamDestroy", stream));
+    end_hpu();
+  };
+  for (int rank = 1; rank < ranks; ++rank) {
+    const pid_t child = ::fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+      run_rank(rank);
+      std::_Exit(0);
+    }
+    children.push_back(child);
+  }
+  run_rank(0);
+  for (const pid_t child : children) {
+    int status = -1;
+    CHECK(::waitpid(child, &status, 0) == child && status == 0);
+  }
+}
+
+void hpu_collectives(void* comm, void* stream, int rank) {
+  constexpr std::size_t n = 70001;  // more than one piece of the rendezvous
+  const auto value = [](int who, std::size_t i) { return static_cast<float>(who + 1) * static_cast<float>(i % 97); };
+  float *own = reinterpret_cast<float*>(hpu_pinned(8 * n)), *back = reinterpret_cast<float*>(hpu_pinned(8 * n));
+  for (std::size_t i = 0; i < 2 * n; ++i) own[i] = value(rank, i);
+  const std::uint64_t memory = hpu_memory(8 * n), results = hpu_memory(8 * n);
+  const auto* x = reinterpret_cast<const void*>(memory);
+  auto* y = reinterpret_cast<void*>(results);
+  OK(to_hpu(stream, own, 8 * n, memory));
+  const auto check = [&](std::size_t count, const std::function<float(std::size_t)>& expected) {
+    OK(from_hpu(stream, results, count * 4, back));
+    OK(syn("synStreamSynchronize", stream));
+    for (std::size_t i = 0; i < count; ++i) CHECK(back[i] == expected(i));
+  };
+  const int fp32 = 7, sum = 0, min = 2, max = 3, average = 4, other = 1 - rank;
+  OK(syn("hcclAllReduce", x, y, n, fp32, sum, comm, stream));
+  check(n, [](std::size_t i) { return 3 * static_cast<float>(i % 97); });
+  OK(syn("hcclAllReduce", x, y, n, fp32, min, comm, stream));
+  check(n, [&](std::size_t i) { return value(0, i); });
+  OK(syn("hcclAllReduce", x, y, n, fp32, max, comm, stream));
+  check(n, [&](std::size_t i) { return value(1, i); });
+  OK(syn("hcclReduce", x, y, n, fp32, average, 1, comm, stream));
+  check(n, [&](std::size_t i) { return (rank == 1 ? 1.5F : 2.0F) * value(0, i); });
+  OK(syn("hcclAllGather", x, y, n, fp32, comm, stream));
+  check(2 * n, [&](std::size_t i) { return value(static_cast<int>(i / n), i % n); });
+  OK(syn("hcclReduceScatter", x, y, n, fp32, sum, comm, stream));
+  check(n, [&](std::size_t i) { return 3 * static_cast<float>((static_cast<std::size_t>(rank) * n + i) % 97); });
+  OK(syn("hcclBroadcast", x, y, n, fp32, 1, comm, stream));
+  check(n, [&](std::size_t i) { return value(1, i); });
+  OK(syn("hcclGroupStart"));
+  OK(syn("hcclSend", x, n, fp32, other, comm, stream));
+  OK(syn("hcclRecv", y, n, fp32, other, comm, stream));
+  OK(syn("hcclGroupEnd"));
+  check(n, [&](std::size_t i) { return value(other, i); });
+  int error = -1;
+  OK(syn("hcclCommGetAsyncError", comm, &error));
+  CHECK_EQUAL(0, error);
+  for (const std::uint64_t address : {memory, results}) hpu_free(address);
+  for (float* pointer : {own, back}) hpu_free(reinterpret_cast<char*>(pointer));
+}
+
+TEST_F(HabanaFace, CollectivesOfProcesses) {
+  const std::string machine = folder_.path();
+  for (const char* seed : {"0", "3"}) {
+    const auto report = run([] { on_hpus(2, hpu_collectives); },
+                            {{"SIM_SEED", seed}, {"SIM_STRICT", "abort"}, {"SIM_HABANA_MACHINE", machine.c_str()}});
+    EXPECT_EQ(kinds(report), "");
+    ASSERT_TRUE(report.is_object());
+    EXPECT_EQ(report.at("leaks"), nlohmann::json::array());
+  }
+}
+
+TEST_F(HabanaFace, CollectivesThatDifferAndIdsThatAreNotWholeAreReported) {
+  EXPECT_EQ(kinds_of([] {
+              on_hpus(2, [](void* comm, void* stream, int rank) {
+                const std::uint64_t memory = hpu_memory(64), results = hpu_memory(64);
+                OK(syn("hcclAllReduce", reinterpret_cast<const void*>(memory), reinterpret_cast<void*>(results),
+                       std::size_t{8}, 7, rank == 0 ? 2 : 3, comm, stream));
+                OK(syn("synStreamSynchronize", stream));
+                int error = 0;
+                OK(syn("hcclCommGetAsyncError", comm, &error));
+                CHECK_EQUAL(8, error);
+                for (const std::uint64_t address : {memory, results}) hpu_free(address);
+              });
+            }),
+            "collective-mismatch");
+  EXPECT_EQ(kinds_of([] {
+              begin_hpu();
+              HcclId id{};
+              OK(syn("hcclGetUniqueId", &id));
+              ++id.bytes[1023];
+              void* comm = nullptr;
+              CHECK_EQUAL(7, syn("hcclCommInitRank", &comm, 1, id, 0));
+              OK(syn("hcclGetUniqueId", &id));
+              id.length = 0;
+              CHECK_EQUAL(7, syn("hcclCommInitRank", &comm, 1, id, 0));
+              CHECK_EQUAL(8, syn("hcclGroupEnd"));
+              end_hpu();
+            }),
+            "bad-argument,bad-argument,bad-argument");
 }
 
 TEST_F(HabanaFace, Faults) {

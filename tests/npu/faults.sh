@@ -24,7 +24,12 @@ grep -q 'npu .*usable .*2 device(s), CANN 8.1.RC1' "$folder/out" || fail "the ve
 ASCEND_RT_VISIBLE_DEVICES=1 "$anyaccel" info >"$folder/out" 2>&1
 grep -q 'npu .*usable .*1 device(s)' "$folder/out" || fail "one visible device: $(cat "$folder/out")"
 
-# Operators: without their library, or with one that has no products, ops run on the CPU; one that fails is told with its name.
+# Operators are there.
+"$anyaccel" info >"$folder/out" 2>&1
+for op in rms_norm linear linear_multi gated_linear activation add; do
+  grep -qE "^  $op +npu$" "$folder/out" || fail "npu has no $op: $(cat "$folder/out")"
+done
+# Without their library, or with one that has no products, ops run on the CPU; one that fails is told with its name.
 mkdir "$folder/runtime"
 ln -s "$libraries/libascendcl.so" "$folder/runtime/"
 ANYACCEL_NPU_LIBRARY_PATH=$folder/runtime run || fail "no operators: $(cat "$folder/err")"

@@ -13,6 +13,7 @@
 
 #include "accelerators/queue_runtime/device.h"
 #include "accelerators/queue_runtime/library.h"
+#include "accelerators/queue_runtime/ops.h"
 
 namespace anyaccel::queue_runtime {
 namespace {
@@ -28,8 +29,9 @@ class FakeVendor final : public Vendor {
   std::map<std::string, int> fails_next;  // by function
   std::map<void*, int> stream_errors;
   std::map<void*, void*> waited;  // event -> stream that recorded it
-  size_t offset = 0;              // of new memory from what malloc gives
-  bool takes_pageable = true;     // else a copy from or to memory that is not locked fails
+  const OpSet* op_set = nullptr;
+  size_t offset = 0;           // of new memory from what malloc gives
+  bool takes_pageable = true;  // else a copy from or to memory that is not locked fails
   std::map<char*, size_t> locked;
 
   const char* accelerator() const override { return "fake"; }
@@ -124,6 +126,8 @@ class FakeVendor final : public Vendor {
     return answer("event_elapsed");
   }
 
+  const OpSet* ops() override { return op_set; }
+
  private:
   Answer answer(const char* name) {
     ++calls[name];
@@ -149,6 +153,24 @@ class FakeVendor final : public Vendor {
   }
 
   uintptr_t handles_ = 0;
+};
+
+// One op, number 7: adds aa_increment_params::amount to the bytes of a tensor, by way of a workspace.
+class FakeOps final : public OpSet {
+ public:
+  mutable std::vector<void*> taken;
+
+  int find(const char* name) const override { return std::string(name) == "increment" ? 7 : -1; }
+  bool supports(const aa_op_call& call) const override { return call.op == 7; }
+  void run(const aa_op_call& call, StreamHandle, Workspace& workspace) const override {
+    const aa_tensor& x = call.tensors[0];
+    auto* const between = static_cast<unsigned char*>(workspace.take(64));
+    taken.push_back(between);
+    auto* const bytes = static_cast<unsigned char*>(x.data);
+    const auto amount = static_cast<const aa_increment_params*>(call.params)->amount;
+    for (int64_t i = 0; i < x.shape[0]; ++i) between[i] = static_cast<unsigned char>(bytes[i] + amount);
+    std::memcpy(bytes, between, static_cast<size_t>(x.shape[0]));
+  }
 };
 
 template <class Call>
@@ -424,6 +446,48 @@ TEST_F(QueueRuntime, ReplaysWhatItRecorded) {
   EXPECT_EQ(failure_of([&] { stream->capture_end(); }).code(), AA_FAILED_PRECONDITION);
   device->mem_free(memory);
   device->mem_free(other);
+}
+
+TEST_F(QueueRuntime, RecordsOpsWithWhatTheyWereGiven) {
+  const FakeOps ops;
+  vendor->op_set = &ops;
+  EXPECT_EQ(driver->find_op("increment"), 7);
+  EXPECT_EQ(driver->find_op("add"), -1);
+  EXPECT_NE(driver->extensions() & abi::ops_extension, 0u);
+  const aa_allocation memory = allocate(64);
+  auto* const bytes = static_cast<unsigned char*>(memory.pointer);
+  std::memset(bytes, 1, 64);
+  aa_tensor tensor{};
+  tensor.data = bytes;
+  tensor.ndim = 1;
+  tensor.shape[0] = 10;
+  auto params = abi::sized<aa_increment_params>();
+  params.amount = 5;
+  aa_op_call call{};
+  call.op = 7;
+  call.tensors = &tensor;
+  call.tensor_count = 1;
+  call.params = &params;
+  call.params_size = sizeof(params);
+  EXPECT_TRUE(device->supports_op(call));
+  stream->capture_begin();
+  EXPECT_TRUE(stream->enqueue_op(call));
+  std::unique_ptr<abi::Graph> graph = stream->capture_end();
+  tensor = {};  // lent for the call only
+  params = {};
+  EXPECT_EQ(bytes[0], 1);
+  graph->launch(*stream);
+  graph->launch(*stream);
+  EXPECT_EQ(bytes[9], 11);
+  EXPECT_EQ(bytes[10], 1);
+  ASSERT_EQ(ops.taken.size(), 2u);
+  EXPECT_EQ(ops.taken[0], ops.taken[1]);  // the graph's own
+  const int frees = vendor->calls["free"];
+  graph.reset();
+  EXPECT_EQ(vendor->calls["free"], frees + 1);
+  call.op = 8;
+  EXPECT_FALSE(stream->enqueue_op(call));
+  device->mem_free(memory);
 }
 
 TEST_F(QueueRuntime, ALostDeviceSaysSoEveryTime) {

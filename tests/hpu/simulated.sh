@@ -13,3 +13,7 @@ bound=$(sed -n '/define ANYACCEL_HPU_FUNCTIONS/,/^struct Api/p' "$2/src/accelera
   cut -c3-)
 untouched=synDeviceGetCount # in the probe's child process, whose calls are in no report
 more_runs() { :; }
+# A process has one module, which is its device 0. Here all processes share the modules of one machine, so that two of them cannot
+# have the same.
+second=0
+export SIM_HABANA_MACHINE=$folder

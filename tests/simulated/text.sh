@@ -15,6 +15,6 @@ cmp -s "$folder/cpu" "$folder/one" || fail "another text than the CPU's: $(cat "
 without_collectives
 ANYACCEL_LOG=debug timeout 600 "$anyaccel" launch --num_accelerators 2 $generate >"$folder/two" 2>"$folder/err" ||
   fail "two ranks: $(cat "$folder/err")"
-grep -q "LOCAL_RANK 1 uses $accelerator:1" "$folder/err" || fail "rank 1 is not on $accelerator:1: $(cat "$folder/err")"
+grep -q "LOCAL_RANK 1 uses $accelerator:$second" "$folder/err" || fail "rank 1 is not on $accelerator:$second: $(cat "$folder/err")"
 cmp -s "$folder/cpu" "$folder/two" || fail "two ranks write another text: $(cat "$folder/cpu" "$folder/two")"
 echo "text: ok"

@@ -434,6 +434,142 @@ TEST_F(HabanaFace, CollectivesThatDifferAndIdsThatAreNotWholeAreReported) {
             "bad-argument,bad-argument,bad-argument");
 }
 
+struct HpuGeometry {
+  std::uint64_t sizes[25];
+  std::uint32_t dimensions;
+};
+struct HpuLaunchTensor {
+  const char* name;
+  std::uint64_t address;
+  int type;
+  std::uint64_t sizes[25];
+  std::uint64_t id;
+};
+
+// relu(a * b + c): a product of 2x3 and 3x4 in fp32, and 4 numbers for every row. `c` and `out` are persistent, and the product
+// and the sum are in the workspace.
+struct HpuGraph {
+  HpuGraph() {
+    OK(syn("synGraphCreate", &graph, 4));
+    a = tensor("a", {3, 2}, true);
+    b = tensor("b", {4, 3}, true);
+    c = tensor("c", {4}, true);
+    product = tensor("product", {4, 2}, false);
+    sum = tensor("sum", {4, 2}, false);
+    out = tensor("out", {4, 2}, true);
+  }
+  ~HpuGraph() {
+    for (void* one : tensors) OK(syn("synTensorDestroy", one));
+    for (void* one : sections) OK(syn("synSectionDestroy", one));
+    OK(syn("synGraphDestroy", graph));
+  }
+  void* tensor(const char* name, std::vector<std::uint64_t> sizes, bool persistent) {
+    void *made = nullptr, *section = nullptr;
+    OK(syn("synTensorHandleCreate", &made, graph, 0, name));
+    HpuGeometry geometry{};
+    std::copy(sizes.begin(), sizes.end(), geometry.sizes);
+    geometry.dimensions = static_cast<std::uint32_t>(sizes.size());
+    OK(syn("synTensorSetGeometryExt", made, static_cast<const HpuGeometry*>(&geometry), 1));
+    OK(syn("synTensorSetDeviceDataType", made, 4));
+    tensors.push_back(made);
+    if (!persistent) return made;
+    OK(syn("synSectionCreate", &section, std::uint64_t{0}, graph));
+    OK(syn("synSectionSetPersistent", section, true));
+    OK(syn("synTensorAssignToSection", made, section, std::uint64_t{0}));
+    sections.push_back(section);
+    return made;
+  }
+  int node(const char* guid, std::vector<void*> in, void* result, const void* params = nullptr, unsigned bytes = 0) {
+    const char** const no_layouts = nullptr;
+    return syn("synNodeCreate", graph, static_cast<void* const*>(in.data()), static_cast<void* const*>(&result),
+               static_cast<std::uint32_t>(in.size()), 1U, params, bytes, guid, guid, no_layouts, no_layouts);
+  }
+  int compile(void** recipe) {
+    return syn("synGraphCompile", recipe, graph, "recipe", static_cast<const char*>(nullptr));
+  }
+  void *graph = nullptr, *a, *b, *c, *product, *sum, *out;
+  std::vector<void*> tensors, sections;
+};
+
+TEST_F(HabanaFace, RecipesCompute) {
+  EXPECT_EQ(
+      kinds_of([] {
+        begin_hpu();
+        void *stream = hpu_stream(), *recipe = nullptr;
+        {
+          HpuGraph g;
+          const bool transposes[2] = {false, false};
+          // In another order than that of their results.
+          OK(g.node("relu_fwd_f32", {g.sum}, g.out));
+          OK(g.node("add_fwd_f32", {g.product, g.c}, g.sum));
+          OK(g.node("gemm", {g.a, g.b}, g.product, transposes, 2));
+          OK(g.compile(&recipe));
+        }
+        const char* names[] = {"a", "b", "c", "out"};
+        std::uint64_t ids[4] = {}, workspace_bytes = 0;
+        OK(syn("synTensorRetrieveIds", recipe, static_cast<const char**>(names), static_cast<std::uint64_t*>(ids), 4U));
+        OK(syn("synWorkspaceGetSize", &workspace_bytes, recipe));
+        CHECK_EQUAL(256, workspace_bytes);
+        const std::uint64_t memory = hpu_memory(4096), workspace = hpu_memory(workspace_bytes);
+        auto* host = reinterpret_cast<float*>(hpu_pinned(4096));
+        for (int i = 0; i < 256; ++i) host[i] = 0;
+        for (int i = 0; i < 6; ++i) host[i] = static_cast<float>(i + 1);            // a
+        for (int i = 0; i < 12; ++i) host[64 + i] = static_cast<float>(i % 5) - 2;  // b
+        for (int i = 0; i < 4; ++i) host[128 + i] = static_cast<float>(i) - 1;      // c
+        OK(to_hpu(stream, host, 1024, memory));
+        HpuLaunchTensor list[4] = {};
+        for (std::size_t i = 0; i < 4; ++i) {
+          list[i].name = names[i];
+          list[i].address = memory + 256 * i;
+          list[i].id = ids[i];
+        }
+        const auto launch = [&](std::uint32_t count, std::uint64_t space) {
+          return syn("synLaunchExt", stream, static_cast<const HpuLaunchTensor*>(list), count, space, recipe, 0U);
+        };
+        OK(launch(4, workspace));
+        OK(from_hpu(stream, memory + 768, 32, host + 192));
+        OK(syn("synStreamSynchronize", stream));
+        for (int row = 0; row < 2; ++row) {
+          for (int column = 0; column < 4; ++column) {
+            float expected = host[128 + column];
+            for (int k = 0; k < 3; ++k) expected += host[row * 3 + k] * host[64 + k * 4 + column];
+            CHECK(host[192 + row * 4 + column] == (expected > 0 ? expected : 0));
+          }
+        }
+        CHECK_EQUAL(38, launch(3, workspace));  // without the result
+        CHECK_EQUAL(38, launch(4, 0));
+        list[0].name = "b";
+        CHECK_EQUAL(1, launch(4, workspace));
+        list[0].name = "a";
+        list[0].id = 0;
+        CHECK_EQUAL(1, launch(4, workspace));
+        OK(syn("synRecipeDestroy", recipe));
+        for (const std::uint64_t address : {memory, workspace}) hpu_free(address);
+        hpu_free(reinterpret_cast<char*>(host));
+        OK(syn("synStreamDestroy", stream));
+        end_hpu();
+      }),
+      "bad-argument,bad-argument,bad-argument,bad-argument");
+}
+
+TEST_F(HabanaFace, GraphsThatCannotBeCompiledAreRefused) {
+  EXPECT_EQ(kinds_of([] {
+              OK(syn("synInitialize"));
+              {
+                HpuGraph g;
+                void *recipe = nullptr, *again = nullptr;
+                CHECK_EQUAL(21, syn("synTensorHandleCreate", &again, g.graph, 0, "a"));
+                CHECK_EQUAL(26, g.node("gemm", {g.b, g.a}, g.product));    // sizes
+                CHECK_EQUAL(26, g.node("add_fwd_bf16", {g.a, g.a}, g.a));  // of another type
+                CHECK_EQUAL(26, g.node("unheard_of_f32", {g.a}, g.a));
+                OK(g.node("relu_fwd_f32", {g.sum}, g.out));
+                CHECK_EQUAL(26, g.compile(&recipe));  // nothing writes the sum
+              }
+              OK(syn("synDestroy"));
+            }),
+            "bad-argument,bad-argument,bad-argument,bad-argument,bad-argument");
+}
+
 TEST_F(HabanaFace, Faults) {
   EXPECT_EQ(kinds_of(
                 [] {

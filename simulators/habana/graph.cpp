@@ -1,0 +1,524 @@
+// Graphs and recipes of the simulated libSynapse.so: a graph of nodes over tensors is compiled into a recipe, which is
+// launched on streams with an address for every persistent tensor, and computes by plain loops in fp32, with one
+// rounding to each tensor's type. Sizes are in Habana's order: the dimension whose elements are neighbours comes first.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "simulators/habana/habana.h"
+#include "simulators/libraries/product.h"
+
+namespace sim::habana {
+
+using namespace queue_face;  // NOLINT: the functions below are a layer over it
+
+namespace {
+
+enum : Result { kNameIsAlreadyUsed = 21, kInvalidTensorDimensions = 25, kInvalidSectionsDefinition = 38 };
+constexpr std::size_t kMostDimensions = 25;
+constexpr std::uint64_t kWorkspaceAlignment = 128;
+
+struct TensorFacts {
+  std::string name;
+  std::vector<std::uint64_t> sizes;  // fastest first; empty: not set
+  int type = 0;                      // synDataType
+  bool persistent = false;
+  std::uint64_t offset = 0;  // in the workspace, of tensors that are not persistent
+
+  std::uint64_t elements() const {
+    std::uint64_t count = 1;
+    for (const std::uint64_t size : sizes) count *= size;
+    return count;
+  }
+};
+
+struct OpNode {
+  std::string guid;
+  std::vector<std::size_t> inputs, outputs;  // among the graph's tensors
+  std::vector<char> params;
+};
+
+struct SynapseGraph : Object {
+  SynapseGraph() : Object("Synapse graph") {}
+  std::vector<std::shared_ptr<TensorFacts>> tensors;
+  std::vector<OpNode> nodes;
+};
+struct SynapseSection : Object {
+  SynapseSection() : Object("Synapse section") {}
+  std::shared_ptr<SynapseGraph> graph;
+  bool persistent = false;
+};
+struct SynapseTensor : Object {
+  SynapseTensor() : Object("Synapse tensor") {}
+  std::shared_ptr<SynapseGraph> graph;
+  std::size_t index = 0;
+  std::shared_ptr<SynapseSection> section;
+};
+// What was compiled; a graph that changes later does not change it.
+struct SynapseRecipe : Object {
+  SynapseRecipe() : Object("Synapse recipe") {}
+  std::vector<TensorFacts> tensors;
+  std::vector<OpNode> nodes;  // each after those whose results it uses
+  std::uint64_t workspace = 0;
+};
+
+int number_type(int type) {
+  switch (type) {
+    case 2: return sim_library::kBf16;
+    case 4: return sim_library::kF32;
+    case 256: return sim_library::kF16;
+    default: return -1;
+  }
+}
+const char* suffix_of(int type) { return type == 2 ? "bf16" : type == 4 ? "f32" : "f16"; }
+std::uint64_t bytes_of(const TensorFacts& tensor) {
+  return tensor.elements() * sim_library::size_of_type(number_type(tensor.type));
+}
+
+// ---- nodes
+// ------------------------------------------------------------------------------------------------------------
+
+struct Operands {
+  const std::vector<TensorFacts>& tensors;
+  const OpNode& node;
+  const std::vector<char*>& bytes;  // by tensor
+
+  const TensorFacts& in(std::size_t i) const { return tensors[node.inputs[i]]; }
+  const TensorFacts& out() const { return tensors[node.outputs[0]]; }
+  float load(std::size_t i, std::uint64_t at) const {
+    const int type = number_type(in(i).type);
+    return sim_library::load_number(bytes[node.inputs[i]] + at * sim_library::size_of_type(type), type);
+  }
+  void store(std::uint64_t at, float value) const {
+    const int type = number_type(out().type);
+    sim_library::store_number(bytes[node.outputs[0]] + at * sim_library::size_of_type(type), type, value);
+  }
+};
+
+// The element of an input that belongs to one of the output's; a size of 1 stands for all of them.
+std::uint64_t broadcast_index(const TensorFacts& in, const TensorFacts& out, std::uint64_t at) {
+  std::uint64_t index = 0, step = 1;
+  for (std::size_t d = 0; d < out.sizes.size(); ++d) {
+    const std::uint64_t place = at % out.sizes[d];
+    at /= out.sizes[d];
+    if (d >= in.sizes.size()) continue;
+    if (in.sizes[d] != 1) index += place * step;
+    step *= in.sizes[d];
+  }
+  return index;
+}
+
+bool broadcasts(const TensorFacts& in, const TensorFacts& out) {
+  if (in.sizes.size() > out.sizes.size()) return false;
+  for (std::size_t d = 0; d < in.sizes.size(); ++d) {
+    if (in.sizes[d] != 1 && in.sizes[d] != out.sizes[d]) return false;
+  }
+  return true;
+}
+
+// synGEMMParams
+struct GemmParams {
+  bool transpose_a = false, transpose_b = false;
+};
+GemmParams gemm_params(const OpNode& node) {
+  GemmParams params;
+  if (node.params.size() == sizeof params) std::memcpy(&params, node.params.data(), sizeof params);
+  return params;
+}
+
+std::string check_product(const OpNode& node, const TensorFacts& a, const TensorFacts& b, const TensorFacts& c) {
+  const std::size_t rank = a.sizes.size();
+  if (!node.params.empty() && node.params.size() != sizeof(GemmParams)) return "the parameters have another size";
+  if (rank != (node.guid == "gemm" ? 2 : 3) || b.sizes.size() != rank || c.sizes.size() != rank) {
+    return "gemm takes matrices, batch_gemm batches of them";
+  }
+  const GemmParams params = gemm_params(node);
+  const std::uint64_t m = a.sizes[params.transpose_a ? 0 : 1], k = a.sizes[params.transpose_a ? 1 : 0];
+  const std::uint64_t n = b.sizes[params.transpose_b ? 1 : 0], other = b.sizes[params.transpose_b ? 0 : 1];
+  if (k != other || c.sizes[0] != n || c.sizes[1] != m) return "the sizes of the matrices do not fit";
+  if (rank == 3 && (a.sizes[2] != c.sizes[2] || b.sizes[2] != c.sizes[2])) return "the batches differ";
+  return {};
+}
+
+void multiply(const Operands& on) {
+  const GemmParams params = gemm_params(on.node);
+  const auto matrix = [](const TensorFacts& tensor, bool transposed) {
+    const auto columns = static_cast<std::int64_t>(tensor.sizes[0]);
+    const auto rows = static_cast<std::int64_t>(tensor.sizes[1]);
+    return sim_library::Strided{number_type(tensor.type), transposed ? 1 : columns, transposed ? columns : 1,
+                                rows * columns};
+  };
+  sim_library::Product product;
+  const TensorFacts& c = on.out();
+  product.m = static_cast<std::int64_t>(c.sizes[1]);
+  product.n = static_cast<std::int64_t>(c.sizes[0]);
+  product.k = static_cast<std::int64_t>(on.in(0).sizes[params.transpose_a ? 1 : 0]);
+  product.batch = c.sizes.size() == 3 ? static_cast<std::int64_t>(c.sizes[2]) : 1;
+  product.a = matrix(on.in(0), params.transpose_a);
+  product.b = matrix(on.in(1), params.transpose_b);
+  product.c = product.d = matrix(c, false);
+  sim_library::compute(product, on.bytes[on.node.inputs[0]], on.bytes[on.node.inputs[1]], nullptr, nullptr,
+                       on.bytes[on.node.outputs[0]]);
+}
+
+using Binary = float (*)(float, float);
+using Unary = float (*)(float);
+Binary binary(const std::string& name) {
+  static const std::map<std::string, Binary> all = {{"add_fwd", [](float a, float b) { return a + b; }},
+                                                    {"sub_fwd", [](float a, float b) { return a - b; }},
+                                                    {"mult_fwd", [](float a, float b) { return a * b; }}};
+  const auto found = all.find(name);
+  return found == all.end() ? nullptr : found->second;
+}
+Unary unary(const std::string& name) {
+  static const std::map<std::string, Unary> all = {{"relu_fwd", [](float a) { return a > 0 ? a : 0; }},
+                                                   {"silu_fwd", [](float a) { return a / (1 + std::exp(-a)); }},
+                                                   {"memcpy", [](float a) { return a; }}};
+  const auto found = all.find(name);
+  return found == all.end() ? nullptr : found->second;
+}
+
+// The guid without the type that it ends with, which must be the tensors'; empty: it is another type's.
+std::string base_of(const std::string& guid, int type) {
+  const std::string suffix = std::string("_") + suffix_of(type);
+  return guid.ends_with(suffix) ? guid.substr(0, guid.size() - suffix.size()) : "";
+}
+
+// What is wrong with a node, as one sentence; empty: nothing.
+std::string check_node(const OpNode& node, const std::vector<TensorFacts>& tensors) {
+  const auto count = [&](std::size_t in) { return node.inputs.size() == in && node.outputs.size() == 1; };
+  const auto same_types = [&] {
+    return std::all_of(node.inputs.begin(), node.inputs.end(),
+                       [&](std::size_t i) { return tensors[i].type == tensors[node.outputs[0]].type; });
+  };
+  if (node.outputs.empty() || node.inputs.empty()) return "a node has an input and an output at least";
+  for (const auto* list : {&node.inputs, &node.outputs}) {
+    for (const std::size_t i : *list) {
+      if (tensors[i].sizes.empty() || tensors[i].type == 0) return "a tensor has no sizes or no type";
+    }
+  }
+  const TensorFacts& out = tensors[node.outputs[0]];
+  if (node.guid == "gemm" || node.guid == "batch_gemm") {
+    if (!count(2)) return "it takes two matrices and gives one";
+    return check_product(node, tensors[node.inputs[0]], tensors[node.inputs[1]], out);
+  }
+  const std::string base = node.guid == "memcpy" ? node.guid : base_of(node.guid, out.type);
+  if (!node.params.empty()) return "the simulator knows no parameters of this guid";
+  if (!same_types()) return "the tensors' types differ";
+  if (binary(base) != nullptr) {
+    if (!count(2)) return "it takes two tensors and gives one";
+    for (const std::size_t i : node.inputs) {
+      if (!broadcasts(tensors[i], out)) return "the sizes do not fit";
+    }
+    return {};
+  }
+  if (unary(base) != nullptr) {
+    if (!count(1)) return "it takes one tensor and gives one";
+    return tensors[node.inputs[0]].sizes == out.sizes ? "" : "the sizes differ";
+  }
+  return "the simulator has no kernel of this guid for tensors of this type";
+}
+
+void run_node(const Operands& on) {
+  if (on.node.guid == "gemm" || on.node.guid == "batch_gemm") return multiply(on);
+  const TensorFacts& out = on.out();
+  const std::string base = on.node.guid == "memcpy" ? on.node.guid : base_of(on.node.guid, out.type);
+  const Binary two = binary(base);
+  const Unary one = unary(base);
+  for (std::uint64_t i = 0; i < out.elements(); ++i) {
+    on.store(i, two == nullptr ? one(on.load(0, i))
+                               : two(on.load(0, broadcast_index(on.in(0), out, i)),
+                                     on.load(1, broadcast_index(on.in(1), out, i))));
+  }
+}
+
+template <typename T>
+Result find(Handle handle, const char* what, std::shared_ptr<T>* object) {
+  *object = get<T>(handle, what);
+  return *object == nullptr ? Result{kInvalidArgument} : Result{kSuccess};
+}
+
+Result collect(const SynapseGraph& graph, const Handle* handles, std::uint32_t count, std::vector<std::size_t>* into) {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    std::shared_ptr<SynapseTensor> tensor;
+    FACE_TRY(find(handles[i], "tensor", &tensor));
+    FACE_REQUIRE(tensor->graph.get() == &graph, kInvalidArgument, "wrong-owner", "the tensor is another graph's");
+    into->push_back(tensor->index);
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+// ---- graphs
+// -----------------------------------------------------------------------------------------------------------
+
+FACE_FUNCTION(synGraphCreate, Need::started, (Handle * graph, int type), (graph, type)) {
+  FACE_REQUIRE(graph != nullptr && type == kGaudi2, kInvalidArgument, "bad-argument",
+               "the result is null, or the device is not a Gaudi2");
+  *graph = handle_of(std::make_shared<SynapseGraph>(), true);
+  return kSuccess;
+}
+
+// Its tensors and sections go with it; their handles are destroyed by their own functions before.
+FACE_FUNCTION(synGraphDestroy, Need::started, (Handle graph), (graph)) {
+  std::shared_ptr<SynapseGraph> object;
+  FACE_TRY(find(graph, "graph", &object));
+  engine().handles().remove(*object);
+  return kSuccess;
+}
+
+FACE_FUNCTION(synSectionCreate, Need::started, (Handle * section, std::uint64_t descriptor, Handle graph),
+              (section, descriptor, graph)) {
+  FACE_REQUIRE(section != nullptr && descriptor == 0, kInvalidArgument, "bad-argument",
+               "the result is null, or the descriptor is not 0");
+  auto made = std::make_shared<SynapseSection>();
+  FACE_TRY(find(graph, "graph", &made->graph));
+  *section = handle_of(made, true);
+  return kSuccess;
+}
+
+FACE_FUNCTION(synSectionSetPersistent, Need::started, (Handle section, bool persistent), (section, persistent)) {
+  std::shared_ptr<SynapseSection> object;
+  FACE_TRY(find(section, "section", &object));
+  object->persistent = persistent;
+  return kSuccess;
+}
+
+FACE_FUNCTION(synSectionDestroy, Need::started, (Handle section), (section)) {
+  std::shared_ptr<SynapseSection> object;
+  FACE_TRY(find(section, "section", &object));
+  engine().handles().remove(*object);
+  return kSuccess;
+}
+
+FACE_FUNCTION(synTensorHandleCreate, Need::started, (Handle * tensor, Handle graph, int type, const char* name),
+              (tensor, graph, type, name)) {
+  FACE_REQUIRE(tensor != nullptr && name != nullptr && type == 0, kInvalidArgument, "bad-argument",
+               "the result or the name is null, or the tensor is no DATA_TENSOR, which is all that is simulated");
+  auto made = std::make_shared<SynapseTensor>();
+  FACE_TRY(find(graph, "graph", &made->graph));
+  auto& tensors = made->graph->tensors;
+  FACE_REQUIRE(std::none_of(tensors.begin(), tensors.end(), [&](const auto& other) { return other->name == name; }),
+               kNameIsAlreadyUsed, "bad-argument", std::string("the graph has a tensor named ") + name);
+  made->index = tensors.size();
+  tensors.push_back(std::make_shared<TensorFacts>());
+  tensors.back()->name = name;
+  *tensor = handle_of(made, true);
+  return kSuccess;
+}
+
+FACE_FUNCTION(synTensorDestroy, Need::started, (Handle tensor), (tensor)) {
+  std::shared_ptr<SynapseTensor> object;
+  FACE_TRY(find(tensor, "tensor", &object));
+  engine().handles().remove(*object);
+  return kSuccess;
+}
+
+// synTensorGeometryExt
+struct Geometry {
+  std::uint64_t sizes[kMostDimensions];
+  std::uint32_t dimensions;
+};
+FACE_FUNCTION(synTensorSetGeometryExt, Need::started, (Handle tensor, const Geometry* geometry, int type),
+              (tensor, geometry, type)) {
+  std::shared_ptr<SynapseTensor> object;
+  FACE_TRY(find(tensor, "tensor", &object));
+  FACE_REQUIRE(geometry != nullptr && type == 1, kInvalidArgument, "bad-argument",
+               "the geometry is null, or not the sizes, which are all that is simulated");
+  FACE_REQUIRE(geometry->dimensions >= 1 && geometry->dimensions <= 5, kInvalidTensorDimensions, "bad-argument",
+               std::to_string(geometry->dimensions) + " dimensions");
+  const std::vector<std::uint64_t> sizes(geometry->sizes, geometry->sizes + geometry->dimensions);
+  FACE_REQUIRE(std::find(sizes.begin(), sizes.end(), 0) == sizes.end(), kInvalidTensorDimensions, "bad-argument",
+               "a size is 0");
+  object->graph->tensors[object->index]->sizes = sizes;
+  return kSuccess;
+}
+
+FACE_FUNCTION(synTensorSetDeviceDataType, Need::started, (Handle tensor, int type), (tensor, type)) {
+  std::shared_ptr<SynapseTensor> object;
+  FACE_TRY(find(tensor, "tensor", &object));
+  FACE_REQUIRE(number_type(type) >= 0, kInvalidArgument, "bad-argument",
+               "type " + std::to_string(type) + " is none of bf16, f16 and f32, which are simulated");
+  object->graph->tensors[object->index]->type = type;
+  return kSuccess;
+}
+
+FACE_FUNCTION(synTensorAssignToSection, Need::started, (Handle tensor, Handle section, std::uint64_t offset),
+              (tensor, section, offset)) {
+  std::shared_ptr<SynapseTensor> object;
+  FACE_TRY(find(tensor, "tensor", &object));
+  std::shared_ptr<SynapseSection> place;
+  FACE_TRY(find(section, "section", &place));
+  FACE_REQUIRE(place->graph == object->graph, kInvalidArgument, "wrong-owner", "the section is another graph's");
+  FACE_REQUIRE(offset == 0, kInvalidArgument, "bad-argument", "several tensors of a section are not simulated");
+  object->graph->tensors[object->index]->persistent = place->persistent;
+  return kSuccess;
+}
+
+FACE_FUNCTION(synNodeCreate, Need::started,
+              (Handle graph, const Handle* inputs, const Handle* outputs, std::uint32_t input_count,
+               std::uint32_t output_count, const void* params, unsigned params_bytes, const char* guid,
+               const char* name, const char** input_layouts, const char** output_layouts),
+              (graph, inputs, outputs, input_count, output_count, params, params_bytes, guid, name, input_layouts,
+               output_layouts)) {
+  std::shared_ptr<SynapseGraph> object;
+  FACE_TRY(find(graph, "graph", &object));
+  FACE_REQUIRE(guid != nullptr && name != nullptr && (params != nullptr || params_bytes == 0), kInvalidArgument,
+               "bad-argument", "the guid, the name or the parameters are null");
+  FACE_REQUIRE(input_layouts == nullptr && output_layouts == nullptr, kInvalidArgument, "bad-argument",
+               "layouts are not simulated");
+  OpNode node;
+  node.guid = guid;
+  FACE_TRY(collect(*object, inputs, input_count, &node.inputs));
+  FACE_TRY(collect(*object, outputs, output_count, &node.outputs));
+  const auto* bytes = static_cast<const char*>(params);
+  node.params.assign(bytes, bytes + params_bytes);
+  std::vector<TensorFacts> tensors;
+  for (const auto& tensor : object->tensors) tensors.push_back(*tensor);
+  const std::string wrong = check_node(node, tensors);
+  FACE_REQUIRE(wrong.empty(), kFail, "bad-argument", std::string(name) + " (" + guid + "): " + wrong);
+  object->nodes.push_back(std::move(node));
+  return kSuccess;
+}
+
+// ---- recipes
+// -----------------------------------------------------------------------------------------------------------
+
+// Tensors that are not persistent get a place in the workspace.
+FACE_FUNCTION(synGraphCompile, Need::started, (Handle * recipe, Handle graph, const char* name, const char*),
+              (recipe, graph, name, nullptr)) {
+  FACE_REQUIRE(recipe != nullptr && name != nullptr, kInvalidArgument, "bad-argument", "the result or name is null");
+  std::shared_ptr<SynapseGraph> object;
+  FACE_TRY(find(graph, "graph", &object));
+  auto made = std::make_shared<SynapseRecipe>();
+  for (const auto& tensor : object->tensors) made->tensors.push_back(*tensor);
+  std::set<std::size_t> unwritten;  // results of nodes that have no place in the order yet
+  for (const OpNode& node : object->nodes) {
+    for (const std::size_t i : node.outputs) {
+      FACE_REQUIRE(unwritten.insert(i).second, kFail, "bad-argument",
+                   "two nodes write tensor " + made->tensors[i].name);
+    }
+  }
+  for (const OpNode& node : object->nodes) {
+    for (const std::size_t i : node.inputs) {
+      FACE_REQUIRE(made->tensors[i].persistent || unwritten.count(i) != 0, kFail, "bad-argument",
+                   "no node writes tensor " + made->tensors[i].name + ", which is not persistent");
+    }
+  }
+  std::vector<OpNode> left = object->nodes;
+  while (!left.empty()) {
+    const auto next = std::find_if(left.begin(), left.end(), [&](const OpNode& node) {
+      return std::none_of(node.inputs.begin(), node.inputs.end(),
+                          [&](std::size_t i) { return unwritten.count(i) != 0; });
+    });
+    FACE_REQUIRE(next != left.end(), kFail, "bad-argument", "the nodes wait for each other's results");
+    for (const std::size_t i : next->outputs) unwritten.erase(i);
+    made->nodes.push_back(*next);
+    left.erase(next);
+  }
+  for (TensorFacts& tensor : made->tensors) {
+    if (tensor.persistent) continue;
+    tensor.offset = made->workspace;
+    made->workspace += (bytes_of(tensor) + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+  }
+  *recipe = handle_of(made, true);
+  return kSuccess;
+}
+
+FACE_FUNCTION(synRecipeDestroy, Need::started, (Handle recipe), (recipe)) {
+  std::shared_ptr<SynapseRecipe> object;
+  FACE_TRY(find(recipe, "recipe", &object));
+  engine().handles().remove(*object);
+  return kSuccess;
+}
+
+FACE_FUNCTION(synWorkspaceGetSize, Need::started, (std::uint64_t * bytes, Handle recipe), (bytes, recipe)) {
+  FACE_REQUIRE(bytes != nullptr, kInvalidArgument, "bad-argument", "the result is null");
+  std::shared_ptr<SynapseRecipe> object;
+  FACE_TRY(find(recipe, "recipe", &object));
+  *bytes = object->workspace;
+  return kSuccess;
+}
+
+FACE_FUNCTION(synTensorRetrieveIds, Need::started,
+              (Handle recipe, const char** names, std::uint64_t* ids, std::uint32_t count),
+              (recipe, names, ids, count)) {
+  std::shared_ptr<SynapseRecipe> object;
+  FACE_TRY(find(recipe, "recipe", &object));
+  FACE_REQUIRE(names != nullptr && ids != nullptr, kInvalidArgument, "bad-argument", "the names or results are null");
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const auto found = std::find_if(object->tensors.begin(), object->tensors.end(),
+                                    [&](const TensorFacts& t) { return t.persistent && t.name == names[i]; });
+    FACE_REQUIRE(found != object->tensors.end(), kFail, "bad-argument",
+                 std::string("the recipe has no persistent tensor named ") + names[i]);
+    // Numbers that are no positions, so that a program must ask for them.
+    ids[i] = (std::uint64_t{0x1D} << 32) + static_cast<std::uint64_t>(found - object->tensors.begin());
+  }
+  return kSuccess;
+}
+
+// synLaunchTensorInfoExt
+struct LaunchTensor {
+  const char* name;
+  std::uint64_t address;
+  int type;
+  std::uint64_t sizes[kMostDimensions];
+  std::uint64_t id;
+};
+FACE_FUNCTION(synLaunchExt, Need::healthy,
+              (Handle stream, const LaunchTensor* list, std::uint32_t count, std::uint64_t workspace, Handle recipe,
+               std::uint32_t flags),
+              (stream, list, count, workspace, recipe, flags)) {
+  std::shared_ptr<SynapseRecipe> object;
+  FACE_TRY(find(recipe, "recipe", &object));
+  FACE_REQUIRE(flags == 0 && (list != nullptr || count == 0), kInvalidArgument, "bad-argument",
+               "the flags are not 0, or the tensors are null");
+  std::vector<std::uint64_t> addresses(object->tensors.size());
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint64_t index = list[i].id - (std::uint64_t{0x1D} << 32);
+    FACE_REQUIRE(index < addresses.size() && object->tensors[index].persistent, kInvalidArgument, "bad-argument",
+                 "tensor " + std::to_string(i) + " of the launch has an id that is none of the recipe's");
+    const TensorFacts& tensor = object->tensors[index];
+    FACE_REQUIRE(list[i].name == nullptr || tensor.name == list[i].name, kInvalidArgument, "bad-argument",
+                 "the id of tensor " + tensor.name + " has another name in the launch");
+    addresses[index] = list[i].address;
+  }
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    if (!object->tensors[i].persistent) addresses[i] = workspace + object->tensors[i].offset;
+    FACE_REQUIRE(!object->tensors[i].persistent || addresses[i] != 0, kInvalidSectionsDefinition, "bad-argument",
+                 "the launch gives no address of tensor " + object->tensors[i].name);
+  }
+  FACE_REQUIRE(
+      object->workspace == 0 || workspace != 0, kInvalidSectionsDefinition, "bad-argument",
+      "the launch gives no workspace, of which the recipe wants " + std::to_string(object->workspace) + " bytes");
+  Node node;
+  node.what = current_function();
+  node.run = [object, addresses](Execution& execution) {
+    for (const OpNode& one : object->nodes) {
+      std::vector<char*> bytes(addresses.size());
+      for (const bool writes : {false, true}) {
+        for (const std::size_t i : writes ? one.outputs : one.inputs) {
+          auto* pointer = reinterpret_cast<char*>(addresses[i]);
+          if (engine().memory().find(pointer) == nullptr) {
+            engine().report().violation(
+                "bad-pointer", "synLaunchExt: tensor " + object->tensors[i].name + " is at no memory of the device");
+            return execution.fail(sim::Status::bad_access);
+          }
+          const std::uint64_t size = bytes_of(object->tensors[i]);
+          bytes[i] = writes ? execution.write(pointer, size) : const_cast<char*>(execution.read(pointer, size));
+          if (bytes[i] == nullptr) return;
+        }
+      }
+      run_node({object->tensors, one, bytes});
+    }
+  };
+  const std::lock_guard lock(face_lock());
+  Result bad = kSuccess;
+  const auto target = get_stream(stream, &bad);
+  return target == nullptr ? bad : submit(*target, std::move(node));
+}
+
+}  // namespace sim::habana

@@ -52,7 +52,7 @@ void DriverCore::fill(void* destination, const void* pattern, size_t pattern_siz
   const StreamUse use(current(c));
   if (!c.lacks_fill.load(std::memory_order_relaxed)) {
     aa_status* status = driver_->fill_async(use.handle(), destination, pattern, pattern_size, bytes);
-    if (status_code(status) != AA_UNIMPLEMENTED) {
+    if (!status || status_code(status) != AA_UNIMPLEMENTED) [[likely]] {
       if (status) {
         status = c.after_failure(
             status, [&] { return driver_->fill_async(use.handle(), destination, pattern, pattern_size, bytes); });

@@ -198,7 +198,7 @@ std::shared_ptr<detail::EventState> DeviceContext::make_event(bool timing) {
   const uint32_t flags = timing ? AA_EVENT_TIMING : AA_EVENT_DEFAULT;
   aa_event* raw = nullptr;
   aa_status* status = driver().event_create(device, flags, &raw);
-  if (status_code(status) == AA_UNIMPLEMENTED) {
+  if (status && status_code(status) == AA_UNIMPLEMENTED) [[unlikely]] {
     release_status(status);
     return std::make_shared<HostEvent>();
   }

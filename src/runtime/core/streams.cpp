@@ -73,7 +73,7 @@ bool DriverStream::query() const {
   gate_.refuse_others();
   int32_t done = 0;
   aa_status* status = context_.driver().stream_query(host_.stream, &done);
-  if (status_code(status) == AA_UNIMPLEMENTED) {
+  if (status && status_code(status) == AA_UNIMPLEMENTED) [[unlikely]] {
     release_status(status);
     synchronize();
     return true;
@@ -108,7 +108,7 @@ void DriverStream::wait_event(const detail::EventState& event) {
   }
   const StreamGate::Pass pass(gate_);
   aa_status* status = context_.driver().stream_wait_event(host_.stream, impl->event());
-  if (status_code(status) == AA_UNIMPLEMENTED) {
+  if (status && status_code(status) == AA_UNIMPLEMENTED) [[unlikely]] {
     release_status(status);
     event.synchronize();
     return;
@@ -173,7 +173,7 @@ void DriverStream::host_call(std::function<void()> function) {
       },
       owned.get());
   if (!status) static_cast<void>(owned.release());  // the call owns it now, and may have ended it already
-  if (status_code(status) == AA_UNIMPLEMENTED) {
+  if (status && status_code(status) == AA_UNIMPLEMENTED) [[unlikely]] {
     release_status(status);
     synchronize();
     call_logging_errors(*owned);

@@ -4,7 +4,7 @@
 
 #include "anyaccel/abi/ops.h"
 #include "conformance/context.h"
-#include "runtime/op_list.h"
+#include "runtime/ops/op_list.h"
 
 namespace anyaccel::conformance {
 namespace op_table_group {

@@ -6,7 +6,7 @@
 
 #include "conformance/case_run.h"
 #include "conformance/isolation.h"
-#include "runtime/op_list.h"
+#include "runtime/ops/op_list.h"
 
 namespace anyaccel::conformance {
 namespace {

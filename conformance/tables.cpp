@@ -12,7 +12,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "runtime/op_list.h"
+#include "runtime/ops/op_list.h"
 
 namespace anyaccel::conformance {
 namespace {

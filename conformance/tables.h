@@ -15,7 +15,7 @@ namespace anyaccel::conformance {
 // the process, valid until the next call; counts begin at zero.
 const abi::DriverCalls* counted(const aa_driver& raw, const aa_host* host, const OpenedWith& with = {}) noexcept;
 
-// The driver's own ops since, as bits in the order of op_names (runtime/op_list.h): those that it gave a number for, and those of
+// The driver's own ops since, as bits in the order of op_names (runtime/ops/op_list.h): those that it gave a number for, and those of
 // which it took a call.
 uint64_t ops_found();
 uint64_t ops_run();

@@ -9,8 +9,8 @@
 #include <type_traits>
 
 #include "anyaccel/log.h"
-#include "base/nearest_name.h"
-#include "cli/command_support.h"
+#include "base/text/nearest_name.h"
+#include "cli/commands/command_support.h"
 
 namespace anyaccel::cli {
 

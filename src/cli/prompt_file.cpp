@@ -10,7 +10,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/llm/prompt_text.h"
-#include "cli/command_support.h"
+#include "cli/commands/command_support.h"
 
 namespace anyaccel::cli {
 

@@ -5,7 +5,7 @@
 
 #include "anyaccel/error.h"
 #include "comm/builders.h"
-#include "runtime/included_op_builder.h"
+#include "runtime/ops/included_op_builder.h"
 
 namespace anyaccel::ops {
 

@@ -3,7 +3,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
-#include "base/shell.h"
+#include "base/process/shell.h"
 #include "launcher/hosts/probe.h"
 #include "launcher/hosts/runners.h"
 #include "launcher/processes/node.h"

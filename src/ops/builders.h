@@ -8,7 +8,7 @@
 
 #include "anyaccel/op_builder.h"
 #include "runtime/driver/driver_op_builders.h"
-#include "runtime/included_op_builder.h"
+#include "runtime/ops/included_op_builder.h"
 
 namespace anyaccel::ops {
 

@@ -11,7 +11,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
-#include "base/nearest_name.h"
+#include "base/text/nearest_name.h"
 #include "runtime/builtins.h"
 #include "runtime/driver/driver_options.h"
 

@@ -1,7 +1,7 @@
 // The communicator over Gloo's TCP connections: ranks as threads, connected through the loopback interface.
 #include <filesystem>
 
-#include "base/install_paths.h"
+#include "base/files/install_paths.h"
 #include "comm/gloo/local_address.h"
 #include "comm/host_communicator.h"
 #include "message_test_support.h"

@@ -1,7 +1,7 @@
 // Several hosts at once: threads as ranks, of which some share a "host" (shared memory) and the hosts talk through Gloo.
 #include <filesystem>
 
-#include "base/install_paths.h"
+#include "base/files/install_paths.h"
 #include "comm/host_communicator.h"
 #include "message_test_support.h"
 

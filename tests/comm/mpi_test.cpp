@@ -8,9 +8,9 @@
 #include <fstream>
 #include <optional>
 
-#include "base/files.h"
-#include "base/shell.h"
-#include "base/subprocess.h"
+#include "base/files/files.h"
+#include "base/process/shell.h"
+#include "base/process/subprocess.h"
 #include "comm/host_communicator.h"
 #include "comm/mpi/mpi_library.h"
 #include "message_test_support.h"

@@ -9,7 +9,7 @@
 #include "conformance/suite.h"
 #include "runtime/driver/driver_table.h"
 #include "runtime/driver/host_services.h"
-#include "runtime/op_list.h"
+#include "runtime/ops/op_list.h"
 
 namespace anyaccel {
 namespace {

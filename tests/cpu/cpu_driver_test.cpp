@@ -13,7 +13,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/op_builder.h"
 #include "anyaccel/ops/inference.h"
-#include "base/files.h"
+#include "base/files/files.h"
 
 namespace anyaccel {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "accelerators/cuda/compile/rtc.h"
 #include "accelerators/cuda/libraries/loading.h"
-#include "base/files.h"
-#include "base/shell.h"
-#include "base/subprocess.h"
+#include "base/files/files.h"
+#include "base/process/shell.h"
+#include "base/process/subprocess.h"
 #include "cuda/loading_test_support.h"
 
 namespace anyaccel::loading_test {

@@ -6,8 +6,8 @@
 
 #include "accelerators/cuda/libraries/loading.h"
 #include "accelerators/cuda/libraries/nvml.h"
-#include "base/child_count.h"
-#include "base/files.h"
+#include "base/files/files.h"
+#include "base/process/child_count.h"
 #include "cuda/loading_test_support.h"
 
 namespace anyaccel::loading_test {

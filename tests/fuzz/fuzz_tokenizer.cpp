@@ -9,7 +9,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/llm/tokenizer.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "fuzz/fuzz_targets.h"
 #include "llm/tokenizer/directory.h"
 

@@ -12,7 +12,7 @@
 #include <set>
 
 #include "anyaccel/error.h"
-#include "base/files.h"
+#include "base/files/files.h"
 #include "launcher/plan/binding.h"
 #include "launcher/plan/core_list.h"
 #include "launcher/plan/topology.h"

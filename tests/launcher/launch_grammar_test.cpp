@@ -5,7 +5,7 @@
 #include <random>
 
 #include "anyaccel/error.h"
-#include "base/shell.h"
+#include "base/process/shell.h"
 #include "launcher/plan/core_list.h"
 #include "launcher/plan/environment.h"
 #include "launcher/plan/hosts.h"

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "anyaccel/error.h"
-#include "base/shell.h"
+#include "base/process/shell.h"
 #include "launcher/hosts/runners.h"
 #include "launcher/plan/place.h"
 #include "launcher/plan/plan.h"

@@ -18,7 +18,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/llm/safetensors.h"
 #include "anyaccel/llm/text_generation.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "llm/model_fixtures.h"
 #include "llm/test_directory.h"
 

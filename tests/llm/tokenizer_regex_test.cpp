@@ -13,7 +13,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/llm/tokenizer.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "llm/test_directory.h"
 
 namespace anyaccel::llm {

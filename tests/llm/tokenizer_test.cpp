@@ -6,8 +6,8 @@
 
 #include <thread>
 
-#include "base/json.h"
-#include "base/utf8.h"
+#include "base/text/json.h"
+#include "base/text/utf8.h"
 #include "cpu_time_growth.h"
 #include "llm/test_directory.h"
 

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "anyaccel/error.h"
-#include "base/file_lock.h"
+#include "base/files/file_lock.h"
 #include "ops/op_build_support.h"
 
 namespace anyaccel::ops {

@@ -12,7 +12,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "base/hash.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "ops/build/build_cache.h"
 #include "ops/op_build_support.h"
 #include "two_users.h"

@@ -11,7 +11,7 @@
 #include "anyaccel/abi/driver_class.hpp"
 #include "anyaccel/detection.h"
 #include "anyaccel/error.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "ops/op_build_support.h"
 #include "runtime/driver/driver_table.h"
 #include "runtime/driver/host_services.h"

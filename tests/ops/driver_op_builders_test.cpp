@@ -9,7 +9,7 @@
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/ops/cpu_lion.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "ops/op_build_support.h"
 #include "runtime/driver/driver_table.h"
 #include "runtime/driver/host_services.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "anyaccel/error.h"
-#include "runtime/op_list.h"
+#include "runtime/ops/op_list.h"
 
 namespace anyaccel::ops {
 namespace {

@@ -6,7 +6,7 @@
 #include "ops/portable/kernel_set.h"
 #include "runtime/driver/driver_table.h"
 #include "runtime/driver/host_services.h"
-#include "runtime/portable_ops.h"
+#include "runtime/ops/portable_ops.h"
 
 namespace anyaccel {
 namespace {

@@ -11,7 +11,7 @@
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
-#include "base/files.h"
+#include "base/files/files.h"
 #include "runtime/driver/driver_options.h"
 #include "runtime/driver/driver_table.h"
 #include "runtime/driver/host_services.h"

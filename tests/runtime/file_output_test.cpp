@@ -15,7 +15,7 @@
 #include <functional>
 #include <iterator>
 
-#include "base/files.h"
+#include "base/files/files.h"
 
 namespace anyaccel {
 namespace {

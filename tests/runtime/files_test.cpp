@@ -1,5 +1,5 @@
 // Temporary folders go with their contents; a file is replaced as a whole or not at all.
-#include "base/files.h"
+#include "base/files/files.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
-// src/base/json.h: what is written is what the JSON library writes for the same values.
-#include "base/json.h"
+// src/base/text/json.h: what is written is what the JSON library writes for the same values.
+#include "base/text/json.h"
 
 #include <gtest/gtest.h>
 

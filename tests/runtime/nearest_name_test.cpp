@@ -1,5 +1,5 @@
 // What a mistyped name most likely meant, and when nothing is near enough to be said.
-#include "base/nearest_name.h"
+#include "base/text/nearest_name.h"
 
 #include <gtest/gtest.h>
 

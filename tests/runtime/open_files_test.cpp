@@ -1,6 +1,6 @@
 // The limit on open files: raised as far as it may be, and named where it may not. Each test is a process of its own, since
 // a hard limit once lowered stays.
-#include "base/open_files.h"
+#include "base/files/open_files.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

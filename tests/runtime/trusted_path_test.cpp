@@ -1,6 +1,6 @@
 // Which files and folders count as nobody else's, what is said of the others, and that the cache keeps away from them.
 // Attacks by a second user are in tests/ops/cache_attack_test.cpp and tests/abi/plugin_files_test.cpp.
-#include "base/trusted_path.h"
+#include "base/files/trusted_path.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,8 +8,8 @@
 
 #include <fstream>
 
-#include "base/cache_dir.h"
-#include "base/image_cache.h"
+#include "base/files/cache_dir.h"
+#include "base/files/image_cache.h"
 #include "ops/op_build_support.h"
 
 namespace anyaccel {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "accelerators/cuda/platform/gpu_api.h"
-#include "base/files.h"
+#include "base/files/files.h"
 #include "tests/simulators/check.h"
 
 namespace cuda_face {

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "base/files.h"
+#include "base/files/files.h"
 #include "tests/simulators/check.h"
 
 namespace {

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/files.h"
+#include "base/files/files.h"
 #include "tests/simulators/check.h"
 
 namespace sim_test {

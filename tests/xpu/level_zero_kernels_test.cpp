@@ -2,8 +2,8 @@
 #include <thread>
 
 #include "accelerators/xpu/level_zero/spirv_compiler.h"
-#include "base/shell.h"
-#include "base/subprocess.h"
+#include "base/process/shell.h"
+#include "base/process/subprocess.h"
 #include "xpu/level_zero_test_support.h"
 
 namespace anyaccel {

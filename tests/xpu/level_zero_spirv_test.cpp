@@ -4,10 +4,10 @@
 
 #include "accelerators/xpu/level_zero/spirv_compiler.h"
 #include "anyaccel/device_op.h"
-#include "base/shell.h"
-#include "base/subprocess.h"
+#include "base/process/shell.h"
+#include "base/process/subprocess.h"
 #include "ops/portable/kernel_set.h"
-#include "runtime/kernel_arguments.h"
+#include "runtime/ops/kernel_arguments.h"
 #include "xpu/level_zero_test_support.h"
 #include "xpu/spirv_on_opencl.h"
 

@@ -15,7 +15,7 @@
 #include "accelerators/xpu/xpu_driver.h"
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/graph.h"
-#include "base/files.h"
+#include "base/files/files.h"
 #include "runtime/driver/driver_table.h"
 #include "runtime/driver/host_services.h"
 

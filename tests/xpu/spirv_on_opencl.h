@@ -14,7 +14,7 @@
 #include "accelerators/xpu/level_zero/spirv_compiler.h"
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/driver_accelerator.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "runtime/driver/host_services.h"
 
 namespace anyaccel::testing {

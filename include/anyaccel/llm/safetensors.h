@@ -20,7 +20,7 @@
 #include "anyaccel/dtype.h"
 
 namespace anyaccel {
-class OpenFile;  // base/open_file.h
+class OpenFile;  // base/files/open_file.h
 }
 
 namespace anyaccel::llm {

@@ -1,4 +1,4 @@
-// The CPU's implementations of the ops of include/anyaccel/abi/ops.h, declared and listed from runtime/op_list.h.
+// The CPU's implementations of the ops of include/anyaccel/abi/ops.h, declared and listed from runtime/ops/op_list.h.
 //
 // An op `x` has two: x(), the fast one, in kernels/, and x_reference(), in reference/ (of the products: in kernels/
 // matmul_reference.cpp). The references are plain loops on one thread, in double, over any strides: the executable
@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "anyaccel/abi/ops.h"
-#include "runtime/op_list.h"
+#include "runtime/ops/op_list.h"
 
 namespace anyaccel::cpu {
 

@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "anyaccel/error.h"
-#include "base/hwloc_topology.h"
+#include "base/process/hwloc_topology.h"
 
 namespace anyaccel::cpu {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "accelerators/npu/library_search.h"
 #include "anyaccel/abi/driver_class.hpp"
-#include "runtime/op_list.h"
+#include "runtime/ops/op_list.h"
 
 namespace anyaccel::npu {
 namespace {

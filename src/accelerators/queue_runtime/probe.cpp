@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "anyaccel/abi/driver_class.hpp"
-#include "base/child_count.h"
+#include "base/process/child_count.h"
 
 namespace anyaccel::queue_runtime {
 namespace {

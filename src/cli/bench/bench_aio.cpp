@@ -15,9 +15,9 @@
 #include "anyaccel/error.h"
 #include "anyaccel/op_builder.h"
 #include "anyaccel/ops/async_io.h"
-#include "base/json.h"
-#include "base/shell.h"
-#include "base/subprocess.h"
+#include "base/process/shell.h"
+#include "base/process/subprocess.h"
+#include "base/text/json.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/child_process.h"
 

@@ -11,8 +11,8 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/op_builder.h"
-#include "base/files.h"
-#include "base/toolchain.h"
+#include "base/files/files.h"
+#include "base/process/toolchain.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/child_process.h"
 #include "ops/build/build_cache.h"

@@ -11,7 +11,7 @@
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/session.h"
 #include "anyaccel/llm/text_generation.h"
-#include "base/process_memory.h"
+#include "base/process/process_memory.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/child_process.h"
 #include "cli/bench/temporary_model.h"

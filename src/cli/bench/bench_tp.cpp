@@ -12,7 +12,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/session.h"
-#include "base/process_memory.h"
+#include "base/process/process_memory.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/rank_processes.h"
 #include "cli/bench/temporary_model.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "anyaccel/llm/model.h"
-#include "base/files.h"
+#include "base/files/files.h"
 
 namespace anyaccel::cli::bench {
 

@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "anyaccel/error.h"
-#include "base/install_paths.h"
-#include "base/open_files.h"
+#include "base/files/install_paths.h"
+#include "base/files/open_files.h"
 #include "comm/gloo/gloo_table.h"
 #include "comm/gloo/local_address.h"
 #include "comm/host_communicator.h"

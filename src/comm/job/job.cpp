@@ -7,7 +7,7 @@
 #include <map>
 
 #include "anyaccel/error.h"
-#include "base/open_files.h"
+#include "base/files/open_files.h"
 
 namespace anyaccel::comm {
 

@@ -10,10 +10,10 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/op_builder.h"
-#include "base/install_paths.h"
-#include "base/shell.h"
-#include "base/subprocess.h"
-#include "base/toolchain.h"
+#include "base/files/install_paths.h"
+#include "base/process/shell.h"
+#include "base/process/subprocess.h"
+#include "base/process/toolchain.h"
 
 namespace anyaccel::comm {
 namespace {

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "anyaccel/error.h"
-#include "base/open_files.h"
+#include "base/files/open_files.h"
 
 namespace anyaccel::comm::shm {
 namespace {

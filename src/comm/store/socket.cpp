@@ -14,7 +14,7 @@
 #include <cstring>
 
 #include "anyaccel/error.h"
-#include "base/open_files.h"
+#include "base/files/open_files.h"
 
 namespace anyaccel::comm {
 

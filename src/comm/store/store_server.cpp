@@ -9,7 +9,7 @@
 #include <cerrno>
 
 #include "anyaccel/log.h"
-#include "base/open_files.h"
+#include "base/files/open_files.h"
 #include "comm/store/handshake.h"
 
 namespace anyaccel::comm {

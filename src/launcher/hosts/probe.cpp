@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "anyaccel/error.h"
-#include "base/shell.h"
+#include "base/process/shell.h"
 #include "launcher/hosts/runners.h"
 #include "launcher/plan/addresses.h"
 #include "launcher/processes/node.h"

@@ -14,8 +14,8 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
-#include "base/open_files.h"
-#include "base/shell.h"
+#include "base/files/open_files.h"
+#include "base/process/shell.h"
 #include "launcher/hosts/control.h"
 #include "launcher/hosts/probe.h"
 #include "launcher/hosts/runners.h"

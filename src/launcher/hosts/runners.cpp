@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "anyaccel/error.h"
-#include "base/shell.h"
+#include "base/process/shell.h"
 
 namespace anyaccel::launcher {
 namespace {

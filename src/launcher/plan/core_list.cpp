@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "anyaccel/error.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace anyaccel::launcher {
 namespace {

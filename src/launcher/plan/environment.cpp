@@ -11,8 +11,8 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
-#include "base/text.h"
-#include "base/trusted_path.h"
+#include "base/files/trusted_path.h"
+#include "base/text/text.h"
 
 namespace anyaccel::launcher {
 namespace {

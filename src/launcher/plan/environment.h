@@ -21,7 +21,7 @@ Variables parse_env_file(std::string_view text, const std::string& file);
 
 // Reads ~/.deepspeed_env, then ./.deepspeed_env, which has precedence; DS_ENV_FILE replaces the file name. Missing
 // files count as empty. The path and variable names of each file are logged. A file that another user could change
-// (base/trusted_path.h), or that is not a regular file, is skipped with a warning, because variables can inject code
+// (base/files/trusted_path.h), or that is not a regular file, is skipped with a warning, because variables can inject code
 // into a rank (LD_PRELOAD), and the current folder may belong to another user.
 Variables read_env_files();
 

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "anyaccel/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 
 namespace anyaccel::launcher {
 namespace {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "anyaccel/error.h"
-#include "base/hwloc_topology.h"
+#include "base/process/hwloc_topology.h"
 #include "launcher/plan/core_list.h"
 
 namespace anyaccel::launcher {

@@ -11,8 +11,8 @@
 #include <memory>
 
 #include "anyaccel/error.h"
-#include "base/open_files.h"
-#include "base/shell.h"
+#include "base/files/open_files.h"
+#include "base/process/shell.h"
 #include "launcher/hosts/control.h"
 #include "launcher/plan/addresses.h"
 #include "launcher/processes/ended_ranks.h"

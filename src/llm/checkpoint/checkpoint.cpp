@@ -4,7 +4,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/llm/safetensors.h"
-#include "base/json.h"
+#include "base/text/json.h"
 
 namespace anyaccel::llm {
 namespace {

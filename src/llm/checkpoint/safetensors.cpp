@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "anyaccel/error.h"
-#include "base/open_file.h"
+#include "base/files/open_file.h"
 #include "llm/checkpoint/mapped_files.h"
 
 namespace anyaccel::llm {

@@ -4,7 +4,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/llm/safetensors.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "llm/checkpoint/safetensors_names.h"
 
 namespace anyaccel::llm {

@@ -13,8 +13,8 @@
 #include "anyaccel/error.h"
 #include "anyaccel/file_output.h"
 #include "anyaccel/llm/safetensors.h"
-#include "base/json.h"
-#include "base/utf8.h"
+#include "base/text/json.h"
+#include "base/text/utf8.h"
 #include "llm/checkpoint/safetensors_names.h"
 
 namespace anyaccel::llm {

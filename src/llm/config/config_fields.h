@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "anyaccel/llm/model_config.h"
-#include "base/json.h"
+#include "base/text/json.h"
 
 namespace anyaccel::llm {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "anyaccel/llm/model_config.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "llm/config/config_fields.h"
 
 namespace anyaccel::llm {

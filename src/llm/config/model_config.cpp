@@ -6,7 +6,7 @@
 #include <string>
 
 #include "anyaccel/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "llm/config/config_fields.h"
 #include "llm/config/config_table.h"
 

@@ -9,7 +9,7 @@
 #include "anyaccel/accelerator.h"
 #include "anyaccel/comm/process_group.h"
 #include "anyaccel/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "llm/generate/stop_filter.h"
 
 namespace anyaccel::llm {

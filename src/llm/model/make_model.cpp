@@ -13,7 +13,7 @@
 #include "anyaccel/file_output.h"
 #include "anyaccel/llm/model_config.h"
 #include "anyaccel/llm/safetensors.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "llm/config/shape_config.h"
 #include "llm/model/decoder_tensors.h"
 #include "llm/model/random_weights.h"

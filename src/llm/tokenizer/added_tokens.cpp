@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "llm/config/config_fields.h"
 #include "llm/tokenizer/unicode.h"
 

@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "llm/tokenizer/components.h"
 #include "llm/tokenizer/vocabulary.h"
 

@@ -6,7 +6,7 @@
 #include <queue>
 
 #include "anyaccel/error.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "llm/config/config_fields.h"
 
 namespace anyaccel::llm {

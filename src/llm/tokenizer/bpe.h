@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "llm/tokenizer/vocabulary.h"
 
 namespace anyaccel::llm {

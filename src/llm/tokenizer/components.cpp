@@ -4,7 +4,7 @@
 #include <array>
 
 #include "anyaccel/error.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 namespace anyaccel::llm {
 namespace {

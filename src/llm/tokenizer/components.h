@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "llm/tokenizer/regex.h"
 
 namespace anyaccel::llm {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "llm/config/config_fields.h"
 #include "llm/tokenizer/components.h"
 #include "llm/tokenizer/regex.h"

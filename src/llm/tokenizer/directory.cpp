@@ -5,7 +5,7 @@
 #include <map>
 
 #include "anyaccel/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "llm/tokenizer/parts.h"
 
 namespace anyaccel::llm {

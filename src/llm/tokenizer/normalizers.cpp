@@ -1,7 +1,7 @@
 // Implements the normalizers of tokenizer.json.
 #include <optional>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "llm/tokenizer/components.h"
 #include "llm/tokenizer/unicode.h"
 

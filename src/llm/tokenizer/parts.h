@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "anyaccel/llm/tokenizer.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "llm/tokenizer/added_tokens.h"
 #include "llm/tokenizer/bpe.h"
 #include "llm/tokenizer/components.h"

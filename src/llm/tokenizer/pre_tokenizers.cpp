@@ -1,7 +1,7 @@
 // Implements the pre-tokenizers of tokenizer.json, which split a text into pieces that are tokenized independently.
 #include <functional>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "llm/config/config_fields.h"
 #include "llm/tokenizer/components.h"
 #include "llm/tokenizer/unicode.h"

@@ -1,7 +1,7 @@
 // Checks of a prompt before it is tokenized.
 #include "anyaccel/llm/prompt_text.h"
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 namespace anyaccel::llm {
 

@@ -14,8 +14,8 @@
 #include <mutex>
 
 #include "anyaccel/error.h"
-#include "base/json.h"
-#include "base/utf8.h"
+#include "base/text/json.h"
+#include "base/text/utf8.h"
 
 namespace anyaccel::llm {
 namespace {

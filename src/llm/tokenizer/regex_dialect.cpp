@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "anyaccel/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "llm/tokenizer/regex.h"
 
 namespace anyaccel::llm {

@@ -6,8 +6,8 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/llm/tokenizer.h"
-#include "base/json.h"
-#include "base/utf8.h"
+#include "base/text/json.h"
+#include "base/text/utf8.h"
 #include "llm/tokenizer/added_tokens.h"
 #include "llm/tokenizer/parts.h"
 #include "llm/tokenizer/sentencepiece_model.h"

@@ -5,7 +5,7 @@
 #include <array>
 #include <map>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "llm/config/config_fields.h"
 
 namespace anyaccel::llm {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "anyaccel/error.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "llm/tokenizer/parts.h"
 #include "llm/tokenizer/stream.h"
 

@@ -6,7 +6,7 @@
 // everything else (half a file, another machine's file that does not load, somebody else's file) is built anew. A
 // library appears by renaming, so that nobody sees half of one. Builders of one entry take turns by a file lock, which
 // the kernel drops with its owner; where locks do not work, or their owner does not move, work is done twice rather
-// than waited for. Where the folder cannot be written, or could be written by another user (base/trusted_path.h), a
+// than waited for. Where the folder cannot be written, or could be written by another user (base/files/trusted_path.h), a
 // process builds for itself alone. What is loaded is a copy in memory of what was checked (library_image.h).
 #pragma once
 
@@ -16,7 +16,7 @@
 #include <string>
 
 #include "anyaccel/op_builder.h"
-#include "base/library_image.h"
+#include "base/files/library_image.h"
 
 namespace anyaccel::ops {
 

@@ -8,9 +8,9 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
-#include "base/shell.h"
-#include "base/subprocess.h"
-#include "base/toolchain.h"
+#include "base/process/shell.h"
+#include "base/process/subprocess.h"
+#include "base/process/toolchain.h"
 #include "ops/build/build_cache.h"
 #include "ops/build/source_languages.h"
 

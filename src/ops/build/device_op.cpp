@@ -6,9 +6,9 @@
 
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/error.h"
+#include "base/files/image_cache.h"
 #include "base/hash.h"
-#include "base/image_cache.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "runtime/driver/host_services.h"
 
 namespace anyaccel {

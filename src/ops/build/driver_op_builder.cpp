@@ -4,7 +4,7 @@
 #include "anyaccel/device_op.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
-#include "base/trusted_path.h"
+#include "base/files/trusted_path.h"
 #include "ops/builders.h"
 #include "runtime/builtins.h"
 

@@ -12,9 +12,9 @@
 #include "anyaccel/error.h"
 #include "anyaccel/file_output.h"
 #include "anyaccel/log.h"
+#include "base/files/install_paths.h"
+#include "base/files/trusted_path.h"
 #include "base/hash.h"
-#include "base/install_paths.h"
-#include "base/trusted_path.h"
 #include "ops/build/build_cache.h"
 
 namespace anyaccel::ops {

@@ -11,7 +11,7 @@
 #include "ops/dispatch/op_schema.h"
 #include "ops/dispatch/resolved_calls.h"
 #include "ops/dispatch/workspace.h"
-#include "runtime/op_list.h"
+#include "runtime/ops/op_list.h"
 
 namespace anyaccel::ops {
 

@@ -1,5 +1,5 @@
 // The check of one call against its OpSchema: number of tensors, parameters, dtypes, shapes, and the rules of
-// runtime/op_list.h.
+// runtime/ops/op_list.h.
 #pragma once
 
 #include <array>
@@ -80,7 +80,7 @@ class Checker {
       fail("parameter " + std::string(parameter) + " is " + std::to_string(found) + ", expected " + expected);
   }
 
-  // -- rules of runtime/op_list.h on parameters
+  // -- rules of runtime/ops/op_list.h on parameters
   void at_least_0(const char* parameter, int64_t found) const {
     require(found >= 0, parameter, static_cast<double>(found), "at least 0");
   }

@@ -1,15 +1,15 @@
-// The schema and the check of every op, made from the rows of runtime/op_list.h.
+// The schema and the check of every op, made from the rows of runtime/ops/op_list.h.
 #include "ops/dispatch/op_schema.h"
 
 #include <array>
 
 #include "ops/dispatch/op_checker.h"
-#include "runtime/op_list.h"
+#include "runtime/ops/op_list.h"
 
 namespace anyaccel::ops {
 namespace {
 
-// -- the terms in which runtime/op_list.h describes tensors and rules
+// -- the terms in which runtime/ops/op_list.h describes tensors and rules
 
 constexpr uint32_t bit(aa_dtype t) { return 1u << t; }
 constexpr uint32_t kFloat = bit(AA_DTYPE_F32) | bit(AA_DTYPE_BF16) | bit(AA_DTYPE_F16);

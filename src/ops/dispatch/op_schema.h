@@ -1,5 +1,5 @@
 // The description of each op of include/anyaccel/abi/ops.h, and the checks that every call passes before a driver sees
-// it. All of it is made from the rows of runtime/op_list.h.
+// it. All of it is made from the rows of runtime/ops/op_list.h.
 #pragma once
 
 #include <span>

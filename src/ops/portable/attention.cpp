@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "ops/portable/op_group.h"
-#include "runtime/kernel_arguments.h"
+#include "runtime/ops/kernel_arguments.h"
 
 namespace anyaccel::ops::portable {
 namespace {

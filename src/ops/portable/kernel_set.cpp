@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "anyaccel/error.h"
-#include "base/text.h"
-#include "base/trusted_path.h"
+#include "base/files/trusted_path.h"
+#include "base/text/text.h"
 #include "ops/builders.h"
 #include "runtime/driver/host_services.h"
 

@@ -7,7 +7,7 @@
 #include "anyaccel/abi/ops.h"
 #include "anyaccel/driver_accelerator.h"
 #include "ops/portable/kernel_set.h"
-#include "runtime/op_group.h"
+#include "runtime/ops/op_group.h"
 
 namespace anyaccel::ops::portable {
 

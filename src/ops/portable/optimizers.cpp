@@ -11,7 +11,7 @@
 
 #include "anyaccel/tensor.h"
 #include "ops/host/optimizers.h"
-#include "runtime/kernel_arguments.h"
+#include "runtime/ops/kernel_arguments.h"
 
 namespace anyaccel::ops::portable {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "anyaccel/driver_accelerator.h"
-#include "runtime/portable_ops.h"
+#include "runtime/ops/portable_ops.h"
 
 namespace anyaccel::ops::portable {
 

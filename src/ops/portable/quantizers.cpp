@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "anyaccel/tensor.h"
-#include "runtime/kernel_arguments.h"
+#include "runtime/ops/kernel_arguments.h"
 
 namespace anyaccel::ops::portable {
 namespace {

@@ -1,6 +1,6 @@
 // The op of random.cl: random.
 #include "ops/portable/op_group.h"
-#include "runtime/kernel_arguments.h"
+#include "runtime/ops/kernel_arguments.h"
 
 namespace anyaccel::ops::portable {
 namespace {

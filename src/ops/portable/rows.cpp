@@ -1,6 +1,6 @@
 // The ops of rows.cl: embedding, embedding_shard, rms_norm, layer_norm and softmax.
 #include "ops/portable/op_group.h"
-#include "runtime/kernel_arguments.h"
+#include "runtime/ops/kernel_arguments.h"
 
 namespace anyaccel::ops::portable {
 namespace {

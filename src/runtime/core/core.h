@@ -21,7 +21,7 @@
 #include "anyaccel/device_allocator.h"
 #include "runtime/core/device_context.h"
 #include "runtime/core/streams.h"
-#include "runtime/portable_ops.h"
+#include "runtime/ops/portable_ops.h"
 
 namespace anyaccel {
 

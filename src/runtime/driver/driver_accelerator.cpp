@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "anyaccel/error.h"
-#include "base/install_paths.h"
-#include "base/process_memory.h"
-#include "base/text.h"
+#include "base/files/install_paths.h"
+#include "base/process/process_memory.h"
+#include "base/text/text.h"
 #include "runtime/core/core.h"
 #include "runtime/core/streams.h"
 #include "runtime/driver/driver_op_builders.h"
-#include "runtime/op_builder_registry.h"
+#include "runtime/ops/op_builder_registry.h"
 #include "runtime/range_trace.h"
 #include "runtime/tensor/tensor_layout.h"
 

@@ -7,7 +7,7 @@
 
 #include "anyaccel/abi/op_builders.h"
 #include "anyaccel/log.h"
-#include "base/install_paths.h"
+#include "base/files/install_paths.h"
 
 namespace anyaccel {
 namespace {

@@ -14,7 +14,7 @@
 #include "anyaccel/abi/driver_class.hpp"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
-#include "base/cache_dir.h"
+#include "base/files/cache_dir.h"
 
 // One block of memory: this head, then the text and its zero.
 struct aa_status {

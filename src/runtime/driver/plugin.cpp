@@ -3,8 +3,8 @@
 
 #include "anyaccel/detection.h"
 #include "anyaccel/error.h"
-#include "base/elf_file.h"
-#include "base/trusted_path.h"
+#include "base/files/elf_file.h"
+#include "base/files/trusted_path.h"
 #include "runtime/driver/driver_table.h"
 #include "runtime/driver/host_services.h"
 #include "runtime/layers/layers.h"

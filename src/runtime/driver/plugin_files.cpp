@@ -10,8 +10,8 @@
 #include <sstream>
 #include <utility>
 
-#include "base/install_paths.h"
-#include "base/trusted_path.h"
+#include "base/files/install_paths.h"
+#include "base/files/trusted_path.h"
 
 namespace anyaccel {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "anyaccel/error.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "runtime/layers/memories.h"
 #include "runtime/layers/trace.h"
 #include "runtime/layers/validate.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "anyaccel/log.h"
-#include "base/cache_dir.h"
+#include "base/files/cache_dir.h"
 
 namespace anyaccel::cpu {
 namespace {

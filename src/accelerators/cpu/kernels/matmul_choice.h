@@ -2,7 +2,7 @@
 //
 // No rule predicts it (it depends on the processor, the number of threads and the shape), so the first large product of
 // a class of shapes measures both and the answer is remembered: in the process, and for later processes in a file of the
-// cache folder (base/cache_dir.h), see choice_file.h. ANYACCEL_CPU_MATMUL forces one.
+// cache folder (base/files/cache_dir.h), see choice_file.h. ANYACCEL_CPU_MATMUL forces one.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 #include "accelerators/cuda/compile/rtc.h"
 #include "accelerators/cuda/libraries/loading.h"
 #include "anyaccel/error.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 
 namespace anyaccel::cuda {
 namespace {

@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "anyaccel/error.h"
-#include "base/shell.h"
-#include "base/subprocess.h"
+#include "base/process/shell.h"
+#include "base/process/subprocess.h"
 
 namespace anyaccel::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include "accelerators/cuda/device_state.h"
 #include "anyaccel/abi/ops.h"
 #include "anyaccel/dtype.h"
-#include "runtime/op_group.h"
+#include "runtime/ops/op_group.h"
 
 namespace anyaccel::cuda {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "anyaccel/log.h"
-#include "base/cache_dir.h"
+#include "base/files/cache_dir.h"
 
 namespace anyaccel::cuda {
 namespace {

@@ -9,7 +9,7 @@
 #include "accelerators/cuda/ops/op_group.h"
 #include "accelerators/cuda/ops/tuned_kernels.h"
 #include "accelerators/cuda/stream.h"
-#include "runtime/kernel_arguments.h"
+#include "runtime/ops/kernel_arguments.h"
 
 namespace anyaccel::cuda {
 namespace {

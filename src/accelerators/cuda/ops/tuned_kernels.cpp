@@ -7,9 +7,9 @@
 
 #include "accelerators/cuda/compile/compiler.h"
 #include "anyaccel/device_op.h"
+#include "base/files/image_cache.h"
+#include "base/files/install_paths.h"
 #include "base/hash.h"
-#include "base/image_cache.h"
-#include "base/install_paths.h"
 
 namespace anyaccel::cuda {
 namespace {

@@ -16,7 +16,7 @@
 #include "accelerators/cuda/libraries/loading.h"
 #include "accelerators/cuda/libraries/nvml.h"
 #include "accelerators/cuda/platform/device_facts.h"
-#include "base/child_count.h"
+#include "base/process/child_count.h"
 
 namespace anyaccel::cuda {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "accelerators/compiler_program/build_folder.h"
-#include "base/shell.h"
-#include "base/subprocess.h"
+#include "base/process/shell.h"
+#include "base/process/subprocess.h"
 
 namespace anyaccel::xpu::level_zero {
 namespace {

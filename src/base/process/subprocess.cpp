@@ -1,0 +1,82 @@
+// Runs a program to its end and collects its output.
+#include "base/process/subprocess.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "anyaccel/error.h"
+#include "base/files/files.h"
+
+namespace anyaccel {
+ProcessResult run_program(const std::vector<std::string>& argv) {
+  ProcessResult result;
+  std::filesystem::path temporary;
+  try {
+    temporary = temporary_place();
+  } catch (const UnavailableError& error) {
+    result.exit_code = 127;
+    result.output = argv[0] + ": " + error.what();
+    return result;
+  }
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    result.output = std::string("pipe: ") + std::strerror(errno);
+    return result;
+  }
+  std::vector<char*> arguments;
+  for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
+  // The compiler gets default signal handling, as if a shell had started it.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  pid_t child = 0;
+  // Parts of a compiler exchange files in TMPDIR.
+  const std::string place = "TMPDIR=" + temporary.string();
+  std::vector<char*> variables{const_cast<char*>(place.c_str())};
+  for (char** entry = environ; *entry; ++entry) {
+    if (std::strncmp(*entry, "TMPDIR=", 7) != 0) variables.push_back(*entry);
+  }
+  variables.push_back(nullptr);
+  const int error = posix_spawnp(&child, arguments[0], &actions, &attributes, arguments.data(), variables.data());
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  close(ends[1]);
+  if (error != 0) {
+    close(ends[0]);
+    result.exit_code = 127;
+    result.output = argv[0] + ": " + std::strerror(error);
+    return result;
+  }
+  char buffer[4096];
+  for (;;) {
+    const ssize_t got = read(ends[0], buffer, sizeof(buffer));
+    if (got > 0) {
+      result.output.append(buffer, static_cast<size_t>(got));
+    } else if (got == 0 || errno != EINTR) {
+      break;
+    }
+  }
+  close(ends[0]);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result;
+}
+
+}  // namespace anyaccel

@@ -1,0 +1,496 @@
+// Implements `anyaccel generate`: loads a Hugging Face directory and streams the text that follows the prompts. In a
+// job of several ranks the model is sharded over them; rank 0 reads the prompts and prints.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <limits>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/detection.h"
+#include "anyaccel/dtype.h"
+#include "anyaccel/error.h"
+#include "anyaccel/format_bytes.h"
+#include "anyaccel/llm/check_tensors.h"
+#include "anyaccel/llm/text_generation.h"
+#include "cli/commands/command_support.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/ranked_command.h"
+#include "cli/json_output.h"
+#include "cli/prompt_file.h"
+
+namespace anyaccel::cli {
+
+namespace {
+
+struct Arguments {
+  std::string model;
+  std::vector<std::string> prompts;
+  std::vector<std::string> prompt_files;
+  std::vector<std::string> stop;
+  std::string dtype = "auto";
+  // Numbers are texts until check_numbers() has parsed them. Empty sampling options: from generation_config.json.
+  std::optional<std::string> max_new_tokens;
+  std::string context = "0";
+  std::optional<std::string> temperature;
+  std::optional<std::string> top_k;
+  std::optional<std::string> top_p;
+  std::optional<std::string> min_p;
+  std::optional<std::string> repetition_penalty;
+  std::optional<std::string> presence_penalty;
+  std::optional<std::string> frequency_penalty;
+  std::optional<std::string> min_new_tokens;
+  std::optional<std::string> no_repeat_ngram_size;
+  std::vector<std::string> logit_bias;
+  std::vector<std::string> bad_words;
+  std::optional<std::string> seed;
+  bool greedy = false;
+  std::string activations = "auto";
+  bool deterministic = false;
+  bool ignore_eos = false;
+  bool no_bos = false;
+  bool no_stream = false;
+  bool no_mmap = false;
+  bool check_tensors = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+struct Numbers {
+  std::optional<int64_t> max_new_tokens;
+  int64_t context = 0;
+  std::optional<float> temperature;
+  std::optional<int32_t> top_k;
+  std::optional<float> top_p;
+  std::optional<float> min_p;
+  std::optional<float> repetition_penalty;
+  std::optional<float> presence_penalty;
+  std::optional<float> frequency_penalty;
+  std::optional<int64_t> min_new_tokens;
+  std::optional<int64_t> no_repeat_ngram_size;
+  std::vector<llm::SequenceBias> logit_bias;
+  std::optional<uint64_t> seed;
+};
+
+void add_options(CommandLine& line, Arguments& arguments) {
+  line.add_option("--model", arguments.model,
+                  "Directory with config.json, *.safetensors and tokenizer.json or tokenizer.model")
+      .required();
+  // One value for each --prompt, so that a prompt may begin with a dash.
+  line.add_option("--prompt", arguments.prompts, "Text to go on from; give it again for more prompts").one_each();
+  line.add_option("--prompt-file", arguments.prompt_files, "A file that holds one prompt; - reads standard input")
+      .one_each();
+  line.add_option("--max-new-tokens", arguments.max_new_tokens,
+                  "Most tokens to generate for each prompt; else what generation_config.json says, else 256")
+      .type("N");
+  line.add_option("--min-new-tokens", arguments.min_new_tokens, "No end-of-text token before so many tokens").type("N");
+  line.add_option("--temperature", arguments.temperature, "0 takes the most likely token; higher is more random")
+      .type("X");
+  line.add_option("--top-k", arguments.top_k, "Draw among the N most likely tokens; 0 is all").type("N");
+  line.add_option("--top-p", arguments.top_p, "Draw among the most likely tokens that make up this probability")
+      .type("X");
+  line.add_option("--min-p", arguments.min_p, "Draw among tokens at least X times as likely as the likeliest")
+      .type("X");
+  line.add_option("--repetition-penalty", arguments.repetition_penalty,
+                  "Over 1 makes tokens that have appeared less likely")
+      .type("X");
+  line.add_option("--presence-penalty", arguments.presence_penalty,
+                  "-2 to 2; over 0 makes tokens that the answer has less likely")
+      .type("X");
+  line.add_option("--frequency-penalty", arguments.frequency_penalty,
+                  "-2 to 2; the same for each time that the answer has them")
+      .type("X");
+  line.add_option("--no-repeat-ngram-size", arguments.no_repeat_ngram_size,
+                  "No N tokens in a row appear twice in prompt and answer")
+      .type("N");
+  line.add_option("--logit-bias", arguments.logit_bias,
+                  "Adds VALUE to the logit of token ID (-inf forbids it); may be given several times")
+      .type("ID=VALUE")
+      .one_each();
+  line.add_option("--bad-words", arguments.bad_words,
+                  "Never these tokens in a row, with or without a space before them; may be given several times")
+      .type("TEXT")
+      .one_each();
+  line.add_option("--seed", arguments.seed, "The same seed gives the same text; without one, a new seed is chosen")
+      .type("N");
+  line.add_option("--stop", arguments.stop, "End before this text; may be given several times").one_each();
+  line.add_option("--dtype", arguments.dtype, "auto (as in the file where supported), fp32, bf16 or fp16")
+      .show_default();
+  line.add_option("--activations", arguments.activations,
+                  "What goes into the products of a bf16 model: bf16, as PyTorch does, fp32, or auto (bf16 where the "
+                  "accelerator multiplies that faster)")
+      .show_default();
+  line.add_flag("--deterministic", arguments.deterministic,
+                "A prompt's text does not depend on the other prompts; slower, see docs/architecture.md");
+  line.add_option("--context", arguments.context,
+                  "Most tokens of prompt and answer together; 0 is as many as needed, at most the model's own limit")
+      .type("N")
+      .show_default();
+  line.add_flag("--greedy", arguments.greedy, "Always the most likely token, whatever generation_config.json says");
+  line.add_flag("--no-bos", arguments.no_bos,
+                "Add no tokens around the prompt (a beginning-of-text token, mostly): it has them already");
+  line.add_flag("--ignore-eos", arguments.ignore_eos, "Go on past end-of-text tokens");
+  line.add_flag("--check-tensors", arguments.check_tensors,
+                "First read all weights and name those that are damaged, or too large for --dtype; needs no prompt");
+  line.add_flag("--no-mmap", arguments.no_mmap,
+                "Read the weights into memory, so that their files may change while text is generated");
+  line.add_flag("--no-stream", arguments.no_stream, "Print the text when it is complete");
+  line.add_json_flag(arguments.json, "Print one JSON object with texts, token ids and timings, or with the error");
+  line.add_quiet_flag("--quiet", arguments.quiet,
+                      "Only the generated text: no prompt before it, nothing but errors on standard error");
+}
+
+// "ID=VALUE"
+llm::SequenceBias parse_logit_bias(const std::string& text) {
+  const size_t sign = text.find('=');
+  if (sign == std::string::npos) {
+    throw UsageError("--logit-bias is '" + text + "'; expected ID=VALUE, a token's id and a number");
+  }
+  llm::SequenceBias bias;
+  const std::string value = text.substr(sign + 1);
+  bias.ids = {static_cast<int32_t>(
+      parse_integer("--logit-bias", text.substr(0, sign), 0, std::numeric_limits<int32_t>::max()))};
+  bias.bias = value == "-inf" ? -std::numeric_limits<float>::infinity()
+                              : static_cast<float>(parse_number("--logit-bias", value, -1e4, 1e4));
+  return bias;
+}
+
+Numbers check_numbers(const Arguments& arguments) {
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();
+  Numbers numbers;
+  const auto count = [&](const char* option, const std::optional<std::string>& text, int64_t low) {
+    return text ? std::optional(parse_integer(option, *text, low, most)) : std::nullopt;
+  };
+  numbers.max_new_tokens = count("--max-new-tokens", arguments.max_new_tokens, 1);
+  numbers.min_new_tokens = count("--min-new-tokens", arguments.min_new_tokens, 0);
+  numbers.no_repeat_ngram_size = count("--no-repeat-ngram-size", arguments.no_repeat_ngram_size, 0);
+  for (const std::string& text : arguments.logit_bias) numbers.logit_bias.push_back(parse_logit_bias(text));
+  numbers.context = parse_integer("--context", arguments.context, 0, most);
+  const auto number = [](const char* option, const std::optional<std::string>& text, double low, double high) {
+    return text ? std::optional(static_cast<float>(parse_number(option, *text, low, high))) : std::nullopt;
+  };
+  numbers.temperature = number("--temperature", arguments.temperature, 0.0, 1e6);
+  numbers.top_p = number("--top-p", arguments.top_p, 1e-6, 1.0);
+  numbers.repetition_penalty = number("--repetition-penalty", arguments.repetition_penalty, 1e-3, 1e3);
+  numbers.min_p = number("--min-p", arguments.min_p, 0.0, 1.0);
+  numbers.presence_penalty = number("--presence-penalty", arguments.presence_penalty, -2.0, 2.0);
+  numbers.frequency_penalty = number("--frequency-penalty", arguments.frequency_penalty, -2.0, 2.0);
+  if (arguments.top_k) numbers.top_k = static_cast<int32_t>(parse_integer("--top-k", *arguments.top_k, 0, most));
+  if (arguments.seed) numbers.seed = parse_seed("--seed", *arguments.seed);
+
+  if (arguments.greedy && (arguments.temperature || arguments.top_k || arguments.top_p || arguments.min_p)) {
+    throw UsageError(
+        "--greedy always takes the most likely token; it cannot go with --temperature, --top-k, --top-p or --min-p");
+  }
+  for (const std::string& words : arguments.bad_words) {
+    if (words.empty()) throw UsageError("--bad-words is empty; expected some text");
+  }
+  for (const std::string& stop : arguments.stop) {
+    if (stop.empty()) throw UsageError("--stop is empty; expected some text");
+  }
+  if (arguments.prompts.empty() && arguments.prompt_files.empty() && !arguments.check_tensors) {
+    throw UsageError("no prompt; give one with --prompt TEXT or --prompt-file FILE");
+  }
+  return numbers;
+}
+
+DType wanted_dtype(const std::string& text) {
+  if (text == "auto") return DType::None;
+  const auto dtype = parse_dtype(text);
+  if (!dtype || !is_op_float(*dtype)) throw UsageError("--dtype is '" + text + "'; expected auto, fp32, bf16 or fp16");
+  return *dtype;
+}
+
+llm::Activations wanted_activations(const std::string& text) {
+  if (text == "auto") return llm::Activations::Auto;
+  if (text == "fp32") return llm::Activations::F32;
+  if (text == "bf16") return llm::Activations::BF16;
+  throw UsageError("--activations is '" + text + "'; expected auto, fp32 or bf16");
+}
+
+std::vector<std::string> all_prompts(const Arguments& arguments) {
+  std::vector<std::string> prompts = arguments.prompts;
+  for (const std::string& file : arguments.prompt_files) {
+    std::string text = read_prompt_file(file);
+    if (!text.empty() && text.back() == '\n') text.pop_back();  // the one that editors put at the end
+    prompts.push_back(std::move(text));
+  }
+  for (const std::string& prompt : arguments.prompts) check_prompt_text(prompt, "--prompt");
+  return prompts;
+}
+
+llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers& numbers,
+                                      const llm::TextGenerator& generator) {
+  llm::GenerateOptions options = generator.default_options();
+  llm::Sampling& sampling = options.sampling;
+  // top-k, top-p and min-p imply sampling.
+  if ((numbers.top_k || numbers.top_p || numbers.min_p) && sampling.temperature == 0.0f) sampling.temperature = 1.0f;
+  sampling.temperature = arguments.greedy ? 0.0f : numbers.temperature.value_or(sampling.temperature);
+  sampling.top_k = numbers.top_k.value_or(sampling.top_k);
+  sampling.top_p = numbers.top_p.value_or(sampling.top_p);
+  sampling.min_p = numbers.min_p.value_or(sampling.min_p);
+  sampling.repetition_penalty = numbers.repetition_penalty.value_or(sampling.repetition_penalty);
+  sampling.presence_penalty = numbers.presence_penalty.value_or(sampling.presence_penalty);
+  sampling.frequency_penalty = numbers.frequency_penalty.value_or(sampling.frequency_penalty);
+  if (numbers.max_new_tokens) {
+    options.max_new_tokens = *numbers.max_new_tokens;
+    options.max_length = 0;
+  }
+  llm::TokenRules& rules = options.rules;
+  rules.min_new_tokens = numbers.min_new_tokens.value_or(rules.min_new_tokens);
+  rules.no_repeat_ngram_size = numbers.no_repeat_ngram_size.value_or(rules.no_repeat_ngram_size);
+  rules.sequence_bias.insert(rules.sequence_bias.end(), numbers.logit_bias.begin(), numbers.logit_bias.end());
+  for (const std::string& words : arguments.bad_words) {
+    // Most tokenizers have tokens of their own for a word after a space.
+    for (const char* before : {"", " "}) {
+      const auto ids = generator.tokenizer()->encode(before + words, /*add_special_tokens=*/false);
+      if (!ids.empty()) rules.bad_words_ids.push_back(ids);
+    }
+  }
+  options.context = numbers.context;
+  options.stop.insert(options.stop.end(), arguments.stop.begin(), arguments.stop.end());
+  options.ignore_eos = arguments.ignore_eos;
+  options.add_special_tokens = !arguments.no_bos;
+  options.deterministic = arguments.deterministic;
+  options.seed = numbers.seed;
+  if (!options.seed) {
+    std::random_device entropy;
+    options.seed = (uint64_t{entropy()} << 32) | entropy();
+  }
+  return options;
+}
+
+llm::TextGenerator load(const Arguments& arguments, DType dtype, const RankedCommand& job) {
+  llm::LoadOptions options;
+  options.dtype = dtype;
+  options.activations = wanted_activations(arguments.activations);
+  options.group = job.group();
+  options.map_files = !arguments.no_mmap;
+  const bool show_messages = !arguments.quiet && job.speaks();
+  const bool show_progress = show_messages && stderr_is_terminal();
+  int shown = -1;
+  if (show_progress) {
+    options.progress = [&shown](const llm::LoadProgress& progress) {
+      const double total = static_cast<double>(progress.bytes_total);
+      const int percent = total > 0 ? static_cast<int>(100.0 * static_cast<double>(progress.bytes_done) / total) : 100;
+      if (percent == shown) return;
+      shown = percent;
+      std::fprintf(stderr, "\rloading %3d%%", percent);
+    };
+  }
+  llm::TextGenerator generator = llm::TextGenerator::load(arguments.model, options);
+  if (show_progress) std::fputs("\r             \r", stderr);
+  if (show_messages) {
+    const llm::Model& model = generator.model();
+    const std::string share = job.ranks() > 1 ? " on rank 0 of " + std::to_string(job.ranks()) : "";
+    std::fprintf(stderr, "model: %s, %s of weights%s as %s%s, ready in %.0f ms\n", arguments.model.c_str(),
+                 format_bytes(static_cast<double>(model.weight_bytes())).c_str(), share.c_str(),
+                 std::string(dtype_name(model.dtype())).c_str(), model.mapped_bytes() > 0 ? ", used from the file" : "",
+                 generator.load_seconds() * 1000.0);
+    for (const std::string& note : model.notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
+    for (const std::string& note : generator.tokenizer()->notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
+    for (const std::string& warning : generator.generation_config().warnings) {
+      std::fprintf(stderr, "warning: %s\n", warning.c_str());
+    }
+  }
+  return generator;
+}
+
+void print_texts(const llm::GenerateResult& result) {
+  for (size_t i = 0; i < result.completions.size(); ++i) {
+    if (result.completions.size() > 1) std::cout << (i > 0 ? "\n" : "") << "=== prompt " << i + 1 << " ===\n";
+    std::cout << result.completions[i].text << '\n';
+  }
+}
+
+JsonValue result_json(const Arguments& arguments, const std::vector<std::string>& prompts,
+                      const llm::TextGenerator& generator, const llm::GenerateResult& result) {
+  JsonValue completions = JsonArray();
+  for (size_t i = 0; i < result.completions.size(); ++i) {
+    const llm::Completion& completion = result.completions[i];
+    completions.push_back({{"prompt", prompts[i]},
+                           {"text", completion.text},
+                           {"finish_reason", llm::finish_reason_name(completion.finish_reason)},
+                           {"prompt_ids", completion.prompt_ids},
+                           {"token_ids", completion.token_ids}});
+  }
+  const llm::GenerateTimings& timings = result.timings;
+  return {{"model", arguments.model},
+          {"accelerator", get_accelerator()->name()},
+          {"ranks", generator.model().shard().ranks},
+          {"dtype", dtype_name(generator.model().dtype())},
+          {"seed", result.seed},
+          {"warnings", generator.generation_config().warnings},
+          {"completions", std::move(completions)},
+          {"timings",
+           {{"load_seconds", generator.load_seconds()},
+            {"prefill_seconds", timings.prefill_seconds},
+            {"prefill_tokens_per_second", timings.prefill_rate()},
+            {"prompt_tokens", timings.prompt_tokens},
+            {"decode_seconds", timings.decode_seconds},
+            {"decode_tokens_per_second", timings.decode_rate()},
+            {"decoded_tokens", timings.decoded_tokens},
+            {"decode_steps", timings.decode_steps},
+            {"replayed_steps", timings.replayed_steps},
+            {"host_share", timings.host_share()}}}};
+}
+
+void print_timings(const llm::GenerateResult& result) {
+  const llm::GenerateTimings& timings = result.timings;
+  int64_t generated = 0;
+  for (const llm::Completion& completion : result.completions) {
+    generated += static_cast<int64_t>(completion.token_ids.size());
+  }
+  std::fprintf(stderr,
+               "prompt: %lld tokens, %.1f tokens/s; generated: %lld tokens, %.1f tokens/s, host %.1f%%; seed %llu\n",
+               static_cast<long long>(timings.prompt_tokens), timings.prefill_rate(), static_cast<long long>(generated),
+               timings.decode_rate(), 100.0 * timings.host_share(), static_cast<unsigned long long>(result.seed));
+}
+
+JsonValue check_json(const Arguments& arguments, const llm::TensorCheck& check) {
+  JsonValue findings = JsonArray();
+  for (const llm::TensorFinding& finding : check.findings) {
+    findings.push_back({{"tensor", finding.tensor},
+                        {"file", finding.file},
+                        {"shape", finding.shape},
+                        {"dtype", dtype_name(finding.dtype)},
+                        {"used", finding.wanted != DType::None},
+                        {"damaged", finding.damaged()},
+                        {"nan", finding.nan_count},
+                        {"infinite", finding.infinite_count},
+                        {"overflow", finding.overflow_count},
+                        {"all_zero", finding.all_zero},
+                        {"largest", finding.largest},
+                        {"first", finding.first}});
+  }
+  return {{"model", arguments.model}, {"tensors", check.tensors},   {"bytes", check.bytes},
+          {"seconds", check.seconds}, {"damaged", check.damaged()}, {"findings", std::move(findings)}};
+}
+
+// The results go to standard output if nothing else was requested (`alone`), and to standard error if text is generated
+// too. Throws CheckpointError if a tensor is damaged.
+void check_weights(const Arguments& arguments, DType dtype, bool alone) {
+  const llm::TensorCheck check = llm::check_tensors(arguments.model, dtype);
+  const size_t damaged = check.damaged();
+  const bool as_json = alone && arguments.json;
+  if (!as_json) {
+    std::ostream& out = alone ? std::cout : std::cerr;
+    for (const llm::TensorFinding& finding : check.findings) {
+      if (!finding.damaged() && arguments.quiet) continue;
+      out << (finding.damaged() ? "damaged: " : "note: ") << finding.to_string() << '\n';
+    }
+    if (!arguments.quiet) {
+      const double bytes = static_cast<double>(check.bytes);
+      out << "checked " << check.tensors << " tensors, " << format_bytes(bytes) << ", at "
+          << format_bytes(bytes / std::max(check.seconds, 1e-9)) << "/s: " << damaged << " damaged\n";
+    }
+    out << std::flush;
+  } else if (damaged == 0) {
+    print_json(check_json(arguments, check));
+  }
+  if (damaged == 0) return;
+  const CheckpointError error(arguments.model + ": " + std::to_string(damaged) +
+                              (damaged == 1 ? " tensor is damaged" : " tensors are damaged") +
+                              "; fetch the files again, or choose a dtype that holds their values");
+  if (as_json) throw PartialResult(std::make_exception_ptr(error), check_json(arguments, check));
+  throw error;
+}
+
+// `joined` outlives the call; see Job.
+int generate(const Arguments& arguments, std::optional<RankedCommand>& joined) {
+  const Numbers numbers = check_numbers(arguments);
+  const DType dtype = wanted_dtype(arguments.dtype);
+  get_accelerator();
+  const RankedCommand& job = joined.emplace();
+  std::vector<std::string> prompts;
+  job.together([&] {
+    if (job.speaks()) prompts = all_prompts(arguments);
+  });
+  prompts = job.texts_of_rank_zero(prompts);
+  const bool show_messages = !arguments.quiet && job.speaks();
+  if (show_messages) {
+    std::string summary = accelerator_choice_summary();
+    if (!summary.empty() && summary.back() != '\n') summary += '\n';
+    std::cerr << summary;
+  }
+  if (arguments.check_tensors) {
+    job.together([&] {
+      if (job.speaks()) check_weights(arguments, dtype, prompts.empty());
+    });
+    if (prompts.empty()) return 0;
+  }
+  std::optional<llm::TextGenerator> loaded;
+  job.together([&] { loaded.emplace(load(arguments, dtype, job)); });
+  llm::TextGenerator& generator = *loaded;
+  const llm::GenerateOptions options = generate_options(arguments, numbers, generator);
+  if (!job.speaks()) {
+    try {
+      generator.generate(prompts, options);
+    } catch (const InvalidArgument&) {
+      job.fail_silently();  // rank 0 finds the same
+    } catch (const NumericalError&) {
+      job.fail_silently();
+    } catch (const Error& error) {
+      throw Error("rank " + std::to_string(job.group()->rank()) + ": " + error.what());
+    }
+    return 0;
+  }
+
+  // Pieces of several texts would mix, so only a single one streams.
+  const bool stream = prompts.size() == 1 && !arguments.no_stream && !arguments.json;
+  // The answer continues the prompt, so both are printed.
+  if (prompts.size() == 1 && !arguments.json && !arguments.quiet) std::cout << prompts[0] << std::flush;
+  llm::TextCallback callback;
+  if (stream) {
+    callback = [](size_t, std::string_view piece) {
+      std::cout << piece << std::flush;
+      return static_cast<bool>(std::cout);  // the reader has closed the output: stop
+    };
+  }
+  const auto print = [&](const llm::GenerateResult& result) {
+    if (arguments.json) {
+      print_json(result_json(arguments, prompts, generator, result));
+    } else if (stream) {
+      std::cout << '\n' << std::flush;
+    } else {
+      print_texts(result);
+    }
+    if (show_messages) print_timings(result);
+  };
+  try {
+    print(generator.generate(prompts, options, callback));
+  } catch (const Error&) {
+    const llm::GenerateResult* part = generator.interrupted();
+    if (part && arguments.json) {
+      throw PartialResult(std::current_exception(), result_json(arguments, prompts, generator, *part));
+    }
+    if (part) print(*part);
+    throw;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int run_generate(int argc, char** argv) {
+  CommandLine line("Loads a language model and streams the text that follows the prompts", "anyaccel generate");
+  Arguments arguments;
+  add_options(line, arguments);
+  std::optional<RankedCommand> job;
+  const int code = run_command(line, argc, argv, [&] {
+    try {
+      return generate(arguments, job);
+    } catch (const FailedElsewhere&) {
+      return 1;
+    }
+  });
+  if (job) RankedCommand::end(code);
+  return code;
+}
+
+}  // namespace anyaccel::cli

@@ -168,8 +168,18 @@ void Stream::copy(const aa_copy& what) {
   if (pageable) core_->wait();
 }
 
-// Part after part through two locked buffers, in turn. Returns when the pageable memory was read or written.
 void Stream::copy_staged_locked(const aa_copy& what) {
+  try {
+    stage_locked(what);
+  } catch (const abi::Failure&) {
+    // The caller may free the device's memory now: no part is still to be copied then.
+    device().ask([&] { return device().vendor().stream_synchronize(core_->handle()); });
+    throw;
+  }
+}
+
+// Part after part through two locked buffers, in turn. Returns when the pageable memory was read or written.
+void Stream::stage_locked(const aa_copy& what) {
   constexpr size_t part = size_t{1} << 20;
   const bool to_device = what.direction == AA_COPY_HOST_TO_DEVICE;
   const auto* const source = static_cast<const char*>(what.source);

@@ -70,6 +70,7 @@ class Stream final : public abi::Stream {
   bool is_pageable(const void* host, size_t size) const;
   void copy_captured(const aa_copy& what);
   void copy_staged_locked(const aa_copy& what);
+  void stage_locked(const aa_copy& what);
   void copy_locked(const aa_copy& what);
   void fill_locked(const aa_fill& what);
   std::shared_ptr<Record> mark_locked(bool timed);

@@ -57,17 +57,20 @@ class FakeVendor final : public Vendor {
     return answer("memory_info");
   }
   Answer allocate(void*& pointer, size_t size) override {
-    pointer = static_cast<char*>(std::aligned_alloc(64, (size + offset + 127) / 64 * 64)) + offset;
-    return answer("allocate");
+    const Answer told = answer("allocate");
+    if (told.result == 0)
+      pointer = static_cast<char*>(std::aligned_alloc(64, (size + offset + 127) / 64 * 64)) + offset;
+    return told;
   }
   Answer free(void* pointer) override {
     std::free(static_cast<char*>(pointer) - offset);
     return answer("free");
   }
   Answer allocate_pinned(void*& pointer, size_t size) override {
-    pointer = std::aligned_alloc(64, (size + 63) / 64 * 64);
     const Answer told = answer("allocate_pinned");
-    if (told.result == 0) locked[static_cast<char*>(pointer)] = size;
+    if (told.result != 0) return told;
+    pointer = std::aligned_alloc(64, (size + 63) / 64 * 64);
+    locked[static_cast<char*>(pointer)] = size;
     return told;
   }
   Answer free_pinned(void* pointer) override {

@@ -223,14 +223,15 @@ class Supervisor {
 // Waits for the supervisor and passes signals on to it. If it was killed, we adopt its orphans.
 int guard(pid_t supervisor, int signals) {
   while (true) {
+    // Threads that a vendor's runtime has started here do not block SIGCHLD, and one of them may get it and ignore it: so the
+    // supervisor is asked for without it too.
+    constexpr int longest_wait_ms = 500;
     pollfd entry = {signals, POLLIN, 0};
-    poll(&entry, 1, -1);
+    poll(&entry, 1, longest_wait_ms);
     signalfd_siginfo info{};
-    if (read(signals, &info, sizeof info) != static_cast<ssize_t>(sizeof info)) continue;
-    const int signal = static_cast<int>(info.ssi_signo);
-    if (signal != SIGCHLD) {
+    if (read(signals, &info, sizeof info) == static_cast<ssize_t>(sizeof info) && info.ssi_signo != SIGCHLD) {
       // Signals from the terminal's keys also reach the supervisor, which is in our group.
-      if (info.ssi_code != SI_KERNEL) kill(supervisor, signal);
+      if (info.ssi_code != SI_KERNEL) kill(supervisor, static_cast<int>(info.ssi_signo));
       continue;
     }
     int status = 0;

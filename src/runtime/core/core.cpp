@@ -61,10 +61,9 @@ DriverCore::DriverCore(DriverAccelerator& accelerator, const abi::DriverCalls* d
       origin_(std::move(origin)),
       id_(next_accelerator_id++) {}
 
-DriverCore::~DriverCore() {
-  AtExit::forget(this);
-  portable_.reset();  // its modules are unloaded through the accelerator
-}
+DriverCore::~DriverCore() { AtExit::forget(this); }
+
+void DriverCore::unload_portable_ops() { portable_.reset(); }
 
 DriverInstance& DriverCore::open() {
   const std::lock_guard lock(mutex_);

@@ -41,6 +41,8 @@ class DriverCore {
   // `accelerator` is the object that tensors name as their place; it owns the core. `driver` is a completed table.
   DriverCore(DriverAccelerator& accelerator, const abi::DriverCalls* driver, std::string origin);
   ~DriverCore();
+  // Unloads the portable ops' modules. That goes through the accelerator, which therefore calls this while it is whole.
+  void unload_portable_ops();
   DriverCore(const DriverCore&) = delete;
   DriverCore& operator=(const DriverCore&) = delete;
 

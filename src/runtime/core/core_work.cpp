@@ -1,8 +1,10 @@
 // Implements core.h: work on the current stream: copies, fills, collectives, and ops by the driver's own version, else by the
 // portable kernels.
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "anyaccel/driver_accelerator.h"
@@ -96,8 +98,8 @@ CollectivesAccess DriverCore::collectives(int index) {
   if (!table) return {};
   DeviceContext& c = context(index);
   DriverStream& stream = current(c);
-  return {table,           instance_->instance, c.device,
-          stream.stream(), stream.capturing(),  std::make_shared<StreamUse>(stream)};
+  auto use = std::make_shared<StreamUse>(stream);  // before the stream is asked whether it captures
+  return {table, instance_->instance, c.device, stream.stream(), stream.capturing(), std::move(use)};
 }
 
 int32_t DriverCore::find_op(const char* op_name) {

@@ -2,11 +2,13 @@
 // ownership of its device's context and gives the memory back at its end.
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <mutex>
 
+#include "anyaccel/error.h"
 #include "anyaccel/tensor.h"
-#include "runtime/core/device_context.h"
+#include "runtime/core/streams.h"
 
 namespace anyaccel {
 

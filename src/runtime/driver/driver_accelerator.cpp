@@ -24,7 +24,7 @@ namespace anyaccel {
 DriverAccelerator::DriverAccelerator(const abi::DriverCalls* driver, std::string origin)
     : core_(std::make_unique<DriverCore>(*this, driver, std::move(origin))),
       builds_(std::make_unique<DriverBuilds>(read_driver_builds(*driver, core_->origin()))) {}
-DriverAccelerator::~DriverAccelerator() = default;
+DriverAccelerator::~DriverAccelerator() { core_->unload_portable_ops(); }
 
 // ---- the driver, and handles of it -----------------------------------------------------------------------------------
 

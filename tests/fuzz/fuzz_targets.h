@@ -9,6 +9,8 @@ namespace anyaccel::fuzz {
 
 // The header and data of a safetensors file.
 void safetensors(const uint8_t* data, size_t size);
+// The header of a GGUF file.
+void gguf(const uint8_t* data, size_t size);
 // A config.json and a generation_config.json.
 void config(const uint8_t* data, size_t size);
 // A tokenizer.json when the bytes begin with "{"; the files of a directory, each behind a line "=== <name>", when they

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "fuzz/fuzz_config.cpp"
+#include "fuzz/fuzz_gguf.cpp"
 #include "fuzz/fuzz_safetensors.cpp"
 #include "fuzz/fuzz_targets.h"
 #include "fuzz/fuzz_tokenizer.cpp"
@@ -97,6 +98,7 @@ void run(const std::string& name, Target target) {
 }
 
 TEST(FuzzCorpus, Safetensors) { run("safetensors", &safetensors); }
+TEST(FuzzCorpus, Gguf) { run("gguf", &gguf); }
 TEST(FuzzCorpus, Config) { run("config", &config); }
 TEST(FuzzCorpus, Tokenizer) { run("tokenizer", &tokenizer); }
 

@@ -103,17 +103,18 @@ struct ModelWeights {
 
 struct ModelShape;  // anyaccel/llm/make_model.h
 
-class SafetensorsFile;  // anyaccel/llm/safetensors.h
+class WeightFile;  // anyaccel/llm/safetensors.h
 
 class Model {
  public:
-  // Reads config.json and the safetensors files of a Hugging Face directory and puts the weights on the current device
-  // of get_accelerator(). If the file has the requested dtype and the accelerator works in host memory, the weights
+  // Reads config.json and the safetensors files of a Hugging Face directory, or a GGUF file (`directory` ends in .gguf),
+  // and puts the weights on the current device of get_accelerator(). Query and key matrices of a llama model in a GGUF
+  // file are always copied, since their rows are stored in another order. If the file has the requested dtype and the accelerator works in host memory, the weights
   // stay in the mapped file: nothing is copied and pages are read when first used. Otherwise tensors are converted and
   // copied one at a time, and the file's pages are released after each. Blocks until every copy is complete.
   //
   // Throws CheckpointError for a missing or damaged file, a file that is written to meanwhile (as far as
-  // SafetensorsFile::check_unchanged can tell), a tensor that is missing or does not have the shape that follows from
+  // WeightFile::check_unchanged can tell), a tensor that is missing or does not have the shape that follows from
   // config.json (naming the tensor, the shapes found and expected), or an unknown architecture; InvalidArgument for a
   // dtype that is not a float type of the ops or that the accelerator does not support; OutOfMemoryError.
   static std::shared_ptr<const Model> load(const std::string& directory, const LoadOptions& options = {});
@@ -144,7 +145,7 @@ class Model {
   uint64_t weight_bytes() const noexcept { return weight_bytes_; }
   // The number of those bytes that are used directly from the mapped file.
   uint64_t mapped_bytes() const noexcept { return mapped_bytes_; }
-  // Calls SafetensorsFile::check_unchanged() for the files that weights are used from; Session does so in every step.
+  // Calls WeightFile::check_unchanged() for the files that weights are used from; Session does so in every step.
   void check_files() const;
   // Notes for the user: tensors of the checkpoint that were ignored, ranks that hold nothing.
   const std::vector<std::string>& notes() const noexcept { return notes_; }
@@ -168,7 +169,7 @@ class Model {
   uint64_t weight_bytes_ = 0;
   uint64_t mapped_bytes_ = 0;
   std::vector<std::string> notes_;
-  std::vector<std::shared_ptr<const SafetensorsFile>> mapped_files_;  // that weights are used from
+  std::vector<std::shared_ptr<const WeightFile>> mapped_files_;  // that weights are used from
 };
 
 }  // namespace anyaccel::llm

@@ -80,6 +80,7 @@ struct ModelConfig {
 // was found: for a missing or damaged file, an architecture that is not supported (the message lists those that are), a
 // wrong type, a number out of range, sizes that do not fit each other, quantized weights, an adapter in the model's
 // directory, or any other field that requires an unsupported computation. docs/model_files.md lists the fields.
+// If `dir` is a GGUF file (its name ends in .gguf), the configuration comes from its keys and tensors.
 ModelConfig load_model_config(const std::filesystem::path& dir);
 // The same, from text; errors use `source_name` as the file's name.
 ModelConfig parse_model_config(std::string_view json_text, std::string_view source_name);

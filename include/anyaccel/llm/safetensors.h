@@ -1,4 +1,5 @@
-// Reads weights in safetensors files (https://huggingface.co/docs/safetensors) through memory maps, and writes them.
+// Reads weights in safetensors files (https://huggingface.co/docs/safetensors) and GGUF files
+// (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md) through memory maps, and writes safetensors.
 //
 // A file is mapped read-only and nothing is copied; pages are read when first accessed. The file must not change while
 // it is open, since changes show through the mapping: check_unchanged() detects them. Accessing a truncated part raises
@@ -32,6 +33,9 @@ struct TensorInfo {
   std::vector<int64_t> shape;  // outermost first; empty for a scalar
   uint64_t offset = 0;         // of the data, in bytes from the start of the file
   uint64_t bytes = 0;
+  // 0, or the rows of a head whose rows are stored as pairs that rotate together: stored row 2 j + p of a head is row
+  // p * head / 2 + j (GGUF files of llama models).
+  int64_t paired_rows = 0;
 };
 
 // Names and values of a header's "__metadata__".
@@ -50,21 +54,16 @@ void end_process_when_mapped_file_is_cut();
 
 struct MappedFile;  // llm/checkpoint/mapped_files.h
 
-class SafetensorsFile {
+// An open file of tensors, whatever its format.
+class WeightFile {
  public:
-  // Opens the file and checks its header: lengths against the file's size, every dtype, shape and data range, and that
-  // the ranges cover the data without overlap or hole. Throws CheckpointError that names file, tensor and what was
-  // expected.
-  static std::shared_ptr<const SafetensorsFile> open(const std::filesystem::path& path,
-                                                     FileAccess access = FileAccess::Map);
-  ~SafetensorsFile();
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+  virtual ~WeightFile();
+  WeightFile(const WeightFile&) = delete;
+  WeightFile& operator=(const WeightFile&) = delete;
 
   const std::filesystem::path& path() const noexcept { return path_; }
   // In the order of their data.
   std::span<const TensorInfo> tensors() const noexcept { return tensors_; }
-  const SafetensorsMetadata& metadata() const noexcept { return metadata_; }
   // Null when there is no tensor of that name.
   const TensorInfo* find(std::string_view name) const noexcept;
   // Valid while this object lives. Has the alignment of the file: common writers align to 8 bytes. Null without a
@@ -90,17 +89,34 @@ class SafetensorsFile {
   // will not be read: its pages are not mapped together with neighbours that are
   void set_apart(const std::byte* data, uint64_t bytes) const noexcept;
 
- private:
-  SafetensorsFile() = default;
+ protected:
+  explicit WeightFile(const std::filesystem::path& path);
+  // Stores the tensors, and maps the file if `access` says so. Called once, after the header was read.
+  void set_tensors(std::vector<TensorInfo> tensors, FileAccess access);
 
+ private:
   std::filesystem::path path_;
   std::unique_ptr<OpenFile> file_;
   const std::byte* map_ = nullptr;
   MappedFile* mapping_ = nullptr;
   uint64_t file_bytes_ = 0;
   std::vector<TensorInfo> tensors_;
-  SafetensorsMetadata metadata_;
   std::unordered_map<std::string_view, size_t> by_name_;  // keys point into tensors_
+};
+
+class SafetensorsFile : public WeightFile {
+ public:
+  // Opens the file and checks its header: lengths against the file's size, every dtype, shape and data range, and that
+  // the ranges cover the data without overlap or hole. Throws CheckpointError that names file, tensor and what was
+  // expected.
+  static std::shared_ptr<const SafetensorsFile> open(const std::filesystem::path& path,
+                                                     FileAccess access = FileAccess::Map);
+  const SafetensorsMetadata& metadata() const noexcept { return metadata_; }
+
+ private:
+  using WeightFile::WeightFile;
+
+  SafetensorsMetadata metadata_;
 };
 
 // Parses a header's JSON for data of `data_bytes` that begins `data_start` bytes into the file. For SafetensorsFile and
@@ -115,15 +131,18 @@ struct TensorView {
   const std::byte* data = nullptr;  // null without a mapping
   uint64_t offset = 0;              // of the data in its file
   uint64_t bytes = 0;
-  size_t file = 0;  // which of Checkpoint::files()
+  size_t file = 0;          // which of Checkpoint::files()
+  int64_t paired_rows = 0;  // as in TensorInfo
 };
 
-// The weights of a model directory: model.safetensors, or the shards that model.safetensors.index.json lists.
+// The weights of a model directory: model.safetensors, or the shards that model.safetensors.index.json lists; or a GGUF
+// file with its further parts, whose tensors have the names that they have in a directory.
 class Checkpoint {
  public:
   // Opens and checks every file. Throws CheckpointError: for a directory without weights, a damaged file, an index that
-  // names a file outside the directory, or a tensor that is not in the file that the index gives.
-  static Checkpoint open(const std::filesystem::path& dir, FileAccess access = FileAccess::Map);
+  // names a file outside the directory, or a tensor that is not in the file that the index gives; for a GGUF file also
+  // one with a tensor whose name or type is not known.
+  static Checkpoint open(const std::filesystem::path& model, FileAccess access = FileAccess::Map);
 
   // Null when there is no tensor of that name.
   const TensorView* find(std::string_view name) const noexcept;
@@ -131,7 +150,7 @@ class Checkpoint {
   const TensorView& at(std::string_view name) const;
   // In alphabetical order.
   const std::vector<std::string>& names() const noexcept { return names_; }
-  const std::vector<std::shared_ptr<const SafetensorsFile>>& files() const noexcept { return files_; }
+  const std::vector<std::shared_ptr<const WeightFile>>& files() const noexcept { return files_; }
   // Bytes of all tensors.
   uint64_t total_bytes() const noexcept { return total_bytes_; }
 
@@ -148,7 +167,7 @@ class Checkpoint {
   void add(const TensorInfo& tensor, size_t file);
 
   std::filesystem::path dir_;
-  std::vector<std::shared_ptr<const SafetensorsFile>> files_;
+  std::vector<std::shared_ptr<const WeightFile>> files_;
   std::unordered_map<std::string_view, TensorView> views_;  // keys point into the files' tensors
   std::vector<std::string> names_;
   uint64_t total_bytes_ = 0;

@@ -5,6 +5,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/llm/safetensors.h"
 #include "base/text/json.h"
+#include "llm/checkpoint/gguf.h"
 
 namespace anyaccel::llm {
 namespace {
@@ -36,8 +37,8 @@ std::filesystem::path shard_path(const std::filesystem::path& dir, const JsonRef
 }  // namespace
 
 void Checkpoint::add(const TensorInfo& tensor, size_t file) {
-  views_.emplace(tensor.name,
-                 TensorView{tensor.dtype, tensor.shape, files_[file]->data(tensor), tensor.offset, tensor.bytes, file});
+  views_.emplace(tensor.name, TensorView{tensor.dtype, tensor.shape, files_[file]->data(tensor), tensor.offset,
+                                         tensor.bytes, file, tensor.paired_rows});
   total_bytes_ += tensor.bytes;
 }
 
@@ -45,8 +46,14 @@ Checkpoint Checkpoint::open(const std::filesystem::path& dir, FileAccess access)
   Checkpoint checkpoint;
   checkpoint.dir_ = dir;
   std::error_code error;
-  if (!std::filesystem::is_directory(dir, error)) throw CheckpointError(dir.string() + ": not a directory");
-  if (std::filesystem::exists(dir / single_file, error)) {
+  if (is_gguf(dir)) {
+    checkpoint.files_ = open_gguf_weights(dir, access);
+    for (size_t i = 0; i < checkpoint.files_.size(); ++i) {
+      for (const TensorInfo& tensor : checkpoint.files_[i]->tensors()) checkpoint.add(tensor, i);
+    }
+  } else if (!std::filesystem::is_directory(dir, error)) {
+    throw CheckpointError(dir.string() + ": not a directory, and no file whose name ends in .gguf");
+  } else if (std::filesystem::exists(dir / single_file, error)) {
     checkpoint.files_.push_back(SafetensorsFile::open(dir / single_file, access));
     for (const TensorInfo& tensor : checkpoint.files_[0]->tensors()) checkpoint.add(tensor, 0);
   } else if (std::filesystem::exists(dir / index_file, error)) {

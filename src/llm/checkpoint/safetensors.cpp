@@ -45,12 +45,31 @@ void advise(std::span<std::byte> range, int advice) {
 
 }  // namespace
 
+WeightFile::WeightFile(const std::filesystem::path& path)
+    : path_(path), file_(std::make_unique<OpenFile>(path)), file_bytes_(file_->bytes()) {}
+
+void WeightFile::set_tensors(std::vector<TensorInfo> tensors, FileAccess access) {
+  tensors_ = std::move(tensors);
+  by_name_.reserve(tensors_.size());
+  for (size_t i = 0; i < tensors_.size(); ++i) by_name_.emplace(tensors_[i].name, i);
+  if (access != FileAccess::Map) return;
+  const std::string name = path_.string();
+  void* map = ::mmap(nullptr, file_bytes_, PROT_READ, MAP_PRIVATE, file_->descriptor(), 0);
+  if (map == MAP_FAILED) throw CheckpointError(name + ": cannot be mapped: " + system_error_text());
+  map_ = static_cast<const std::byte*>(map);
+  mapping_ = remember_mapping(map_, file_bytes_, name);
+}
+
+WeightFile::~WeightFile() {
+  if (map_ == nullptr) return;
+  if (mapping_ != nullptr) forget_mapping(mapping_);
+  ::munmap(const_cast<std::byte*>(map_), file_bytes_);
+}
+
 std::shared_ptr<const SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path, FileAccess access) {
   const std::string name = path.string();
-  std::shared_ptr<SafetensorsFile> file(new SafetensorsFile);
-  file->path_ = path;
-  file->file_ = std::make_unique<OpenFile>(path);
-  const uint64_t size = file->file_bytes_ = file->file_->bytes();
+  std::shared_ptr<SafetensorsFile> file(new SafetensorsFile(path));
+  const uint64_t size = file->file_bytes();
   if (size < length_bytes) {
     throw CheckpointError(name + ": has " + std::to_string(size) +
                           " bytes; expected at least 8 for the header's length");
@@ -65,38 +84,24 @@ std::shared_ptr<const SafetensorsFile> SafetensorsFile::open(const std::filesyst
   const uint64_t data_start = length_bytes + header_bytes;
   std::string json(header_bytes, '\0');
   file->read(length_bytes, std::as_writable_bytes(std::span(json)));
-  file->tensors_ = parse_safetensors_header(json, data_start, size - data_start, name, &file->metadata_);
-  file->by_name_.reserve(file->tensors_.size());
-  for (size_t i = 0; i < file->tensors_.size(); ++i) file->by_name_.emplace(file->tensors_[i].name, i);
-  if (access == FileAccess::Map) {
-    void* map = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file->file_->descriptor(), 0);
-    if (map == MAP_FAILED) throw CheckpointError(name + ": cannot be mapped: " + system_error_text());
-    file->map_ = static_cast<const std::byte*>(map);
-    file->mapping_ = remember_mapping(file->map_, size, name);
-  }
+  file->set_tensors(parse_safetensors_header(json, data_start, size - data_start, name, &file->metadata_), access);
   return file;
 }
 
-SafetensorsFile::~SafetensorsFile() {
-  if (map_ == nullptr) return;
-  if (mapping_ != nullptr) forget_mapping(mapping_);
-  ::munmap(const_cast<std::byte*>(map_), file_bytes_);
-}
+void WeightFile::read(uint64_t offset, std::span<std::byte> out) const { file_->read(offset, out); }
 
-void SafetensorsFile::read(uint64_t offset, std::span<std::byte> out) const { file_->read(offset, out); }
+void WeightFile::check_unchanged() const { file_->check_unchanged(); }
 
-void SafetensorsFile::check_unchanged() const { file_->check_unchanged(); }
-
-const TensorInfo* SafetensorsFile::find(std::string_view name) const noexcept {
+const TensorInfo* WeightFile::find(std::string_view name) const noexcept {
   const auto found = by_name_.find(name);
   return found == by_name_.end() ? nullptr : &tensors_[found->second];
 }
 
-void SafetensorsFile::will_need(const std::byte* data, uint64_t bytes) const noexcept {
+void WeightFile::will_need(const std::byte* data, uint64_t bytes) const noexcept {
   advise(pages(data, bytes, true), MADV_WILLNEED);
 }
 
-void SafetensorsFile::populate(const std::byte* data, uint64_t bytes) const noexcept {
+void WeightFile::populate(const std::byte* data, uint64_t bytes) const noexcept {
   const std::span<std::byte> range = pages(data, bytes, true);
 #ifdef MADV_POPULATE_READ
   if (range.empty() || ::madvise(range.data(), range.size(), MADV_POPULATE_READ) == 0) return;
@@ -104,13 +109,13 @@ void SafetensorsFile::populate(const std::byte* data, uint64_t bytes) const noex
   advise(range, MADV_WILLNEED);
 }
 
-void SafetensorsFile::set_apart(const std::byte* data, uint64_t bytes) const noexcept {
+void WeightFile::set_apart(const std::byte* data, uint64_t bytes) const noexcept {
   // Where the page cache has a contiguous 2 MiB page, accessing any of it maps all of it, but not across a boundary
   // between mappings with different advice, which this call creates.
   advise(pages(data, bytes, false), MADV_NOHUGEPAGE);
 }
 
-void SafetensorsFile::release(const std::byte* data, uint64_t bytes) const noexcept {
+void WeightFile::release(const std::byte* data, uint64_t bytes) const noexcept {
   advise(pages(data, bytes, false), MADV_DONTNEED);
 }
 

@@ -15,6 +15,12 @@ namespace anyaccel::llm {
 
 // The largest value of a field that counts positions.
 constexpr int64_t max_positions = int64_t{1} << 31;
+// Far above every real model, far below where products of two could overflow.
+constexpr int64_t max_size = int64_t{1} << 24;
+constexpr int64_t max_layers = 1 << 14;
+constexpr int64_t max_heads = 1 << 14;
+constexpr int64_t max_head_dim = 1 << 14;
+constexpr int64_t max_vocab = int64_t{1} << 28;
 
 // Each returns `fallback` if the field is absent or null, and throws CheckpointError for another type or range.
 bool read_flag(const JsonRef& object, std::string_view key, bool fallback);

@@ -8,6 +8,7 @@
 
 #include "anyaccel/llm/model_config.h"
 #include "base/text/json.h"
+#include "llm/checkpoint/gguf.h"
 #include "llm/config/config_fields.h"
 
 namespace anyaccel::llm {
@@ -211,7 +212,7 @@ GenerationConfig read_generation(const JsonRef& root, std::string_view source, G
 GenerationConfig load_generation_config(const std::filesystem::path& dir) {
   GenerationConfig config;
   std::error_code error;
-  if (std::filesystem::exists(dir / "config.json", error)) {
+  if (is_gguf(dir) || std::filesystem::exists(dir / "config.json", error)) {
     const ModelConfig model = load_model_config(dir);
     config.bos_token_id = model.bos_token_id;
     config.eos_token_ids = model.eos_token_ids;

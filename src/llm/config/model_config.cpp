@@ -7,20 +7,15 @@
 
 #include "anyaccel/error.h"
 #include "base/text/json.h"
+#include "llm/checkpoint/gguf.h"
 #include "llm/config/config_fields.h"
 #include "llm/config/config_table.h"
+#include "llm/config/gguf_config.h"
 
 namespace anyaccel::llm {
 namespace {
 
 constexpr size_t max_config_bytes = 16 << 20;
-
-// Far above every real model, far below where products of two could overflow.
-constexpr int64_t max_size = int64_t{1} << 24;
-constexpr int64_t max_layers = 1 << 14;
-constexpr int64_t max_heads = 1 << 14;
-constexpr int64_t max_head_dim = 1 << 14;
-constexpr int64_t max_vocab = int64_t{1} << 28;
 
 constexpr std::string_view supported = "llama, mistral, ministral, qwen2, qwen3";
 
@@ -289,9 +284,12 @@ int64_t ModelConfig::window_of_layer(int64_t layer) const noexcept {
 }
 
 ModelConfig load_model_config(const std::filesystem::path& dir) {
+  if (is_gguf(dir)) return load_gguf_config(dir);
   std::error_code error;
   if (!std::filesystem::is_directory(dir, error)) {
-    throw CheckpointError(dir.string() + ": not a directory; expected a Hugging Face model directory with config.json");
+    throw CheckpointError(dir.string() +
+                          ": not a directory; expected a Hugging Face model directory with config.json, "
+                          "or a file whose name ends in .gguf");
   }
   const std::filesystem::path adapter = dir / "adapter_config.json";
   if (std::filesystem::exists(adapter, error)) {

@@ -15,6 +15,7 @@
 #include "anyaccel/llm/safetensors.h"
 #include "anyaccel/ops/inference.h"
 #include "llm/checkpoint/checkpoint_scan.h"
+#include "llm/checkpoint/gguf.h"
 #include "llm/config/shape_config.h"
 #include "llm/model/decoder_tensors.h"
 #include "llm/model/tensor_parallel.h"
@@ -63,6 +64,21 @@ Tensor host_view(const Checkpoint& checkpoint, const TensorView& view, const Sha
   Tensor copied = Tensor::empty(shape, view.dtype);
   checkpoint.read(view, bytes_of(copied));
   return copied;
+}
+
+// Takes rows that are stored as pairs (TensorView::paired_rows) to their places. `rows`: whole heads, contiguous.
+Tensor unpaired(const Tensor& rows, int64_t head_rows) {
+  Tensor result = Tensor::empty(rows.shape(), rows.dtype());
+  const int64_t count = rows.shape()[0];
+  const size_t row_bytes = rows.nbytes() / static_cast<size_t>(count);
+  const std::byte* from = bytes_of(rows).data();
+  std::byte* to = bytes_of(result).data();
+  for (int64_t stored = 0; stored < count; ++stored) {
+    const int64_t within = stored % head_rows;
+    const int64_t row = stored - within + within % 2 * (head_rows / 2) + within / 2;
+    std::memcpy(to + static_cast<size_t>(row) * row_bytes, from + static_cast<size_t>(stored) * row_bytes, row_bytes);
+  }
+  return result;
 }
 
 // Reads both, a piece at a time.
@@ -179,6 +195,8 @@ class ModelLoader {
         "have an lm_head.weight that differs from it, which is used");
   }
 
+  const char* by_config() const { return is_gguf(directory_) ? " by the file's keys" : " by config.json"; }
+
   // Checks names, shapes and dtypes before anything is copied.
   void check(const Checkpoint& checkpoint, const std::vector<TensorSlot>& slots) {
     std::unordered_set<std::string> used;
@@ -187,12 +205,12 @@ class ModelLoader {
       const TensorView* view = checkpoint.find(name);
       if (view == nullptr) {
         throw CheckpointError("model '" + directory_ + "': tensor '" + name + "' is missing; expected shape " +
-                              slot.shape.to_string() + " by config.json");
+                              slot.shape.to_string() + by_config());
       }
       const Shape found(view->shape);
       if (!(found == slot.shape)) {
         throw CheckpointError("model '" + directory_ + "': tensor '" + name + "' has shape " + found.to_string() +
-                              "; expected " + slot.shape.to_string() + " by config.json");
+                              "; expected " + slot.shape.to_string() + by_config());
       }
       if (!is_op_float(view->dtype) && view->dtype != DType::F64) {
         throw CheckpointError("model '" + directory_ + "': tensor '" + name + "' is " +
@@ -276,12 +294,13 @@ class ModelLoader {
     const Shape shape = held_shape(slot, part);
     const bool contiguous = slot.split_dim == 0 || part.size() == slot.shape[slot.split_dim];
     const DType wanted = held_dtype(slot);
-    const bool in_place = contiguous && view.dtype == wanted && accelerator_.is_host_coherent();
+    const bool paired = view.paired_rows > 0;
+    const bool in_place = contiguous && !paired && view.dtype == wanted && accelerator_.is_host_coherent();
     if (in_place && view.data != nullptr && is_aligned(view)) {
       model_->mapped_bytes_ += view.bytes;
       // Weights are never written.
       auto* data = const_cast<std::byte*>(view.data);
-      auto owner = std::const_pointer_cast<SafetensorsFile>(checkpoint.files()[view.file]);
+      auto owner = std::const_pointer_cast<WeightFile>(checkpoint.files()[view.file]);
       return Tensor::from_blob(data, shape, view.dtype, std::move(owner), model_->device_);
     }
     Tensor tensor = Tensor::empty(shape, wanted, model_->device_);
@@ -289,7 +308,8 @@ class ModelLoader {
       checkpoint.read(view, bytes_of(tensor));
       return tensor;
     }
-    const Tensor source = host_view(checkpoint, view, contiguous ? shape : slot.shape);
+    Tensor source = host_view(checkpoint, view, contiguous ? shape : slot.shape);
+    if (paired) source = unpaired(source, view.paired_rows);
     tensor.copy_from(contiguous ? source : source.slice(slot.split_dim, part.begin, part.end));
     // A page is shared by small tensors, which are read again from the system's cache.
     checkpoint.release(view);

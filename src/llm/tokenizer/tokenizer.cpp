@@ -1,7 +1,9 @@
 // Loads a tokenizer from a model directory, and decodes.
 #include "anyaccel/llm/tokenizer.h"
 
+#include "llm/checkpoint/gguf.h"
 #include "llm/tokenizer/directory.h"
+#include "llm/tokenizer/gguf_tokenizer.h"
 #include "llm/tokenizer/stream.h"
 
 namespace anyaccel::llm {
@@ -10,6 +12,7 @@ Tokenizer::~Tokenizer() = default;
 void Tokenizer::set_added_ends(std::optional<bool>, std::optional<bool>) {}
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& dir) {
+  if (is_gguf(dir)) return load_gguf_tokenizer(dir);
   return load_tokenizer(read_tokenizer_files(dir), dir.string());
 }
 

@@ -1,0 +1,205 @@
+// Derives a model's configuration from the keys and tensors of a GGUF file. docs/model_files.md lists the keys.
+#include "llm/config/gguf_config.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "anyaccel/error.h"
+#include "base/files/open_file.h"
+#include "base/text/json.h"
+#include "llm/checkpoint/gguf.h"
+#include "llm/config/config_fields.h"
+
+namespace anyaccel::llm {
+namespace {
+
+constexpr double any_number = std::numeric_limits<float>::max();
+
+Family read_family(const GgufMetadata& metadata) {
+  const std::string name = metadata.required_text("general.architecture");
+  for (const Family family : {Family::Llama, Family::Qwen2, Family::Qwen3}) {
+    if (name == family_name(family)) return family;
+  }
+  metadata.error("general.architecture",
+                 "is " + quote_text(name) +
+                     ", which is not supported; supported are llama (which Mistral models have too), qwen2, qwen3");
+}
+
+// Keys that change what is computed. Each may be missing, or have the value that means no change.
+void refuse_other_computations(const GgufMetadata& metadata, const std::string& prefix) {
+  constexpr std::array<std::string_view, 5> unscaled = {"logit_scale", "embedding_scale", "residual_scale",
+                                                        "attention.scale", "rope.scaling.attn_factor"};
+  for (const std::string_view key : unscaled) {
+    const auto value = metadata.number(prefix + std::string(key), -any_number, any_number);
+    if (value && *value != 1.0)
+      metadata.error(prefix + std::string(key), "is not supported; expected 1 or no such key");
+  }
+  constexpr std::array<std::string_view, 4> off = {"attn_logit_softcapping", "final_logit_softcapping",
+                                                   "attention.clamp_kqv", "attention.max_alibi_bias"};
+  for (const std::string_view key : off) {
+    const auto value = metadata.number(prefix + std::string(key), -any_number, any_number);
+    if (value && *value != 0.0)
+      metadata.error(prefix + std::string(key), "is not supported; expected 0 or no such key");
+  }
+  constexpr std::array<std::string_view, 3> none = {"expert_count", "expert_used_count", "attention.sliding_window"};
+  for (const std::string_view key : none) {
+    const auto value = metadata.whole(prefix + std::string(key), 0, max_positions);
+    if (value.value_or(0) != 0) {
+      metadata.error(prefix + std::string(key),
+                     "is " + std::to_string(*value) + ", which is not supported; expected 0 or no such key");
+    }
+  }
+  if (!metadata.flag(prefix + "attention.causal", true)) {
+    metadata.error(prefix + "attention.causal", "is false, which is not supported; expected true or no such key");
+  }
+}
+
+// The factors of the wave lengths that a file with scaling of Llama 3's kind has as a tensor. The names of the layers'
+// copies in older files are the same tensor.
+void read_rope_factors(const GgufModel& model, ModelConfig& config) {
+  for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight"}) {
+    if (model.find(name) != nullptr) {
+      throw CheckpointError(model.paths[0].string() + ": has the tensor " + quote_text(name) +
+                            ", which models of this architecture do not have");
+    }
+  }
+  size_t part = 0;
+  const GgufTensor* tensor = model.find("rope_freqs.weight", &part);
+  if (tensor == nullptr) return;
+  const std::string source = model.paths[part].string() + ": the tensor \"rope_freqs.weight\"";
+  const int64_t pairs = config.head_dim / 2;
+  if (tensor->type != 0 || tensor->shape != std::vector<int64_t>{pairs}) {
+    throw CheckpointError(source + " is " + ggml_type_name(tensor->type) + " with " +
+                          std::to_string(tensor->shape.back()) + " values in a row; expected F32 with " +
+                          std::to_string(pairs) + ", half the size of a head");
+  }
+  if (config.rope.type != RopeType::Default) {
+    throw CheckpointError(source + " is there beside a rope.scaling.type other than none; expected one of them");
+  }
+  std::vector<float> factors(static_cast<size_t>(pairs));
+  OpenFile(model.paths[part]).read(tensor->offset, std::as_writable_bytes(std::span(factors)));
+  for (const float factor : factors) {
+    if (std::isfinite(factor) && factor > 0) continue;
+    throw CheckpointError(source + " has the value " + std::to_string(factor) + "; expected finite ones above 0");
+  }
+  // The same factors for sequences of every length.
+  config.rope.type = RopeType::Longrope;
+  config.rope.original_max_position_embeddings = config.max_position_embeddings;
+  config.rope.long_factor = factors;
+  config.rope.short_factor = std::move(factors);
+}
+
+void read_rope(const GgufMetadata& metadata, const std::string& prefix, ModelConfig& config) {
+  RopeConfig& rope = config.rope;
+  rope.rotary_dim = metadata.whole(prefix + "rope.dimension_count", 2, max_head_dim).value_or(config.head_dim);
+  if (rope.rotary_dim != config.head_dim) {
+    metadata.error(prefix + "rope.dimension_count", "is " + std::to_string(rope.rotary_dim) + "; expected " +
+                                                        std::to_string(config.head_dim) + ", the size of a head");
+  }
+  rope.theta = metadata.number(prefix + "rope.freq_base", 1.0, any_number).value_or(10000.0);
+  if (!(rope.theta > 1.0)) metadata.error(prefix + "rope.freq_base", "is 1; expected a number above it");
+  const std::string old_key = prefix + "rope.scale_linear";
+  const std::string key = prefix + "rope.scaling.factor";
+  double factor = metadata.number(metadata.has(key) ? key : old_key, 0.0, any_number).value_or(1.0);
+  if (factor == 0.0) factor = 1.0;
+  const std::string type = metadata.text(prefix + "rope.scaling.type").value_or("linear");
+  if (type == "none" || (type == "linear" && factor == 1.0)) return;
+  if (type != "linear") {
+    metadata.error(prefix + "rope.scaling.type",
+                   "is " + quote_text(type) + ", which is not supported; supported are none and linear");
+  }
+  rope.type = RopeType::Linear;
+  rope.factor = factor;
+}
+
+void read_sizes(const GgufModel& model, const std::string& prefix, ModelConfig& config) {
+  const GgufMetadata& metadata = model.metadata();
+  const int64_t layers = config.num_hidden_layers = metadata.required_whole(prefix + "block_count", 1, max_layers);
+  config.hidden_size = metadata.required_whole(prefix + "embedding_length", 1, max_size);
+  const auto of_layers = [&](const std::string& key, int64_t most, std::optional<int64_t> fallback) {
+    const auto value = metadata.whole_of_layers(prefix + key, 1, most, layers);
+    if (value) return *value;
+    if (!fallback) metadata.error(prefix + key, "is missing; expected a whole number");
+    return *fallback;
+  };
+  config.intermediate_size = of_layers("feed_forward_length", max_size, std::nullopt);
+  config.num_attention_heads = of_layers("attention.head_count", max_heads, std::nullopt);
+  config.num_key_value_heads = of_layers("attention.head_count_kv", max_heads, config.num_attention_heads);
+  if (config.num_attention_heads % config.num_key_value_heads != 0) {
+    metadata.error(prefix + "attention.head_count_kv", "is " + std::to_string(config.num_key_value_heads) +
+                                                           "; expected a divisor of head_count, which is " +
+                                                           std::to_string(config.num_attention_heads));
+  }
+  config.head_dim = gguf_head_size(metadata);
+  if (config.head_dim % 2 != 0 || config.head_dim > max_head_dim) {
+    metadata.error(prefix + "attention.key_length",
+                   "or what follows from the other sizes is " + std::to_string(config.head_dim) +
+                       "; expected an even number of at most " + std::to_string(max_head_dim));
+  }
+  const int64_t value_length = metadata.whole(prefix + "attention.value_length", 1, max_size).value_or(config.head_dim);
+  if (value_length != config.head_dim) {
+    metadata.error(prefix + "attention.value_length", "is " + std::to_string(value_length) + "; expected " +
+                                                          std::to_string(config.head_dim) + ", the key_length");
+  }
+  config.max_position_embeddings = metadata.required_whole(prefix + "context_length", 1, max_positions);
+  const GgufTensor* embedding = model.find("token_embd.weight");
+  if (embedding == nullptr) {
+    throw CheckpointError(metadata.source() + ": has no tensor \"token_embd.weight\"; expected the token embedding");
+  }
+  config.vocab_size = embedding->shape[0];
+  const int64_t vocabulary = metadata.whole(prefix + "vocab_size", 1, max_vocab).value_or(config.vocab_size);
+  if (vocabulary != config.vocab_size || config.vocab_size > max_vocab) {
+    throw CheckpointError(metadata.source() + ": the tensor \"token_embd.weight\" has " +
+                          std::to_string(config.vocab_size) + " rows; expected " +
+                          std::to_string(std::min(vocabulary, max_vocab)) + ", the vocab_size or its limit");
+  }
+}
+
+std::optional<int32_t> read_id(const GgufMetadata& metadata, const std::string& name, const ModelConfig& config) {
+  const auto id = metadata.whole("tokenizer.ggml." + name + "_token_id", 0, config.vocab_size - 1);
+  return id ? std::optional(static_cast<int32_t>(*id)) : std::nullopt;
+}
+
+void read_ids(const GgufMetadata& metadata, ModelConfig& config) {
+  config.bos_token_id = read_id(metadata, "bos", config);
+  for (const char* name : {"eos", "eot", "eom"}) {
+    const auto id = read_id(metadata, name, config);
+    if (id && std::ranges::find(config.eos_token_ids, *id) == config.eos_token_ids.end()) {
+      config.eos_token_ids.push_back(*id);
+    }
+  }
+}
+
+}  // namespace
+
+ModelConfig load_gguf_config(const std::filesystem::path& path) {
+  const GgufModel model = open_gguf(path);
+  const GgufMetadata& metadata = model.metadata();
+  ModelConfig config;
+  config.family = read_family(metadata);
+  const std::string prefix = std::string(family_name(config.family)) + ".";
+  refuse_other_computations(metadata, prefix);
+  read_sizes(model, prefix, config);
+  config.rms_norm_eps =
+      static_cast<float>(metadata.required_number(prefix + "attention.layer_norm_rms_epsilon", 0.0, 1.0));
+  read_rope(metadata, prefix, config);
+  read_rope_factors(model, config);
+  config.tie_word_embeddings = model.find("output.weight") == nullptr;
+  config.qkv_bias = model.find("blk.0.attn_q.bias") != nullptr;
+  config.o_bias = model.find("blk.0.attn_output.bias") != nullptr;
+  config.mlp_bias = model.find("blk.0.ffn_gate.bias") != nullptr;
+  config.qk_norm = config.family == Family::Qwen3;
+  config.layer_has_window.assign(static_cast<size_t>(config.num_hidden_layers), 0);
+  read_ids(metadata, config);
+  std::string unread;
+  for (const std::string& key : metadata.unread(prefix)) unread += (unread.empty() ? "" : ", ") + key;
+  if (!unread.empty()) config.notes.push_back("keys of the file that are ignored: " + unread);
+  return config;
+}
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,14 @@
+// Builds the tokenizer that the keys of a GGUF file describe.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "anyaccel/llm/tokenizer.h"
+
+namespace anyaccel::llm {
+
+// As Tokenizer::load, for a GGUF file; errors name the key.
+std::unique_ptr<Tokenizer> load_gguf_tokenizer(const std::filesystem::path& path);
+
+}  // namespace anyaccel::llm

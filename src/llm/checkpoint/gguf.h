@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -95,7 +96,7 @@ bool is_gguf(const std::filesystem::path& model);
 // is in two parts.
 struct GgufModel {
   std::vector<std::filesystem::path> paths;
-  std::vector<GgufHeader> parts;
+  std::deque<GgufHeader> parts;  // keeps its elements in place, so that metadata() stays valid while parts are added
 
   const GgufMetadata& metadata() const { return parts.front().metadata; }
   // Null when no part has the tensor. `part`: receives the index of its part.

@@ -107,11 +107,12 @@ class WeightFile;  // anyaccel/llm/safetensors.h
 
 class Model {
  public:
-  // Reads config.json and the safetensors files of a Hugging Face directory, or a GGUF file (`directory` ends in .gguf),
-  // and puts the weights on the current device of get_accelerator(). Query and key matrices of a llama model in a GGUF
-  // file are always copied, since their rows are stored in another order. If the file has the requested dtype and the accelerator works in host memory, the weights
-  // stay in the mapped file: nothing is copied and pages are read when first used. Otherwise tensors are converted and
-  // copied one at a time, and the file's pages are released after each. Blocks until every copy is complete.
+  // Reads config.json and the safetensors files of a Hugging Face directory, or a GGUF file (its name ends in .gguf),
+  // and puts the weights on the current device of get_accelerator(). If the file has the requested dtype and the
+  // accelerator works in host memory, the weights stay in the mapped file: nothing is copied and pages are read when
+  // first used. Otherwise tensors are converted and copied one at a time, and the file's pages are released after each.
+  // Query and key matrices of a llama model in a GGUF file are always copied, since their rows are stored in another
+  // order. Blocks until every copy is complete.
   //
   // Throws CheckpointError for a missing or damaged file, a file that is written to meanwhile (as far as
   // WeightFile::check_unchanged can tell), a tensor that is missing or does not have the shape that follows from

@@ -4,6 +4,8 @@
 MODEL  ?= models/stories
 PROMPT ?= Once upon a time
 JOBS   ?= $(shell nproc)
+# Tests run at once: many of them wait for timeouts and for other processes instead of computing.
+TEST_JOBS ?= $(shell expr 2 '*' $(JOBS))
 
 .PHONY: run build test test-user test-all bench docs tidy package deb format clean packages test_packages configure_tests
 
@@ -34,7 +36,7 @@ run: build
 # Everything but what takes half a CPU minute or more by itself (the tests labelled "long").
 test: configure_tests
 	cmake --build build/release -j $(JOBS)
-	ctest --test-dir build/release --output-on-failure -j $(JOBS) -LE long --output-junit results.xml
+	ctest --test-dir build/release --output-on-failure -j $(TEST_JOBS) -LE long --output-junit results.xml
 	@tools/list_skipped build/release
 	@tools/support_table --check --results build/release/results.xml
 

@@ -1,7 +1,13 @@
-// Cases of matrix products: linear, linear_multi, gated_linear.
+// Cases of matrix products: linear, linear_multi, gated_linear, and of quantized weights: quantized_linear,
+// quantized_embedding.
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <memory>
+#include <random>
+#include <vector>
 
+#include "base/block_format.h"
 #include "conformance/product_reference.h"
 
 namespace anyaccel::conformance {
@@ -152,7 +158,82 @@ void gated_linear(const Context& c) {
   op.finish();
 }
 
+// Rows of blocks of random bytes whose values are finite and below 64.
+struct Blocks {
+  Values bytes;
+  Values values;
+};
+
+Blocks random_blocks(const BlockFormat& format, size_t count, unsigned seed) {
+  Blocks blocks;
+  std::mt19937 random(seed);
+  std::vector<std::byte> block(format.bytes);
+  std::vector<float> values(format.values);
+  for (size_t i = 0; i < count; ++i) {
+    do {
+      for (std::byte& byte : block) byte = static_cast<std::byte>(random());
+      decode_blocks(format, block, values);
+    } while (!std::all_of(values.begin(), values.end(), [](float v) { return std::fabs(v) < 64; }));
+    for (const std::byte byte : block) blocks.bytes.push_back(std::to_integer<int>(byte));
+    blocks.values.insert(blocks.values.end(), values.begin(), values.end());
+  }
+  return blocks;
+}
+
+// A sum of 512 products; a device may flush products that are no normal numbers.
+constexpr Limit quantized_limit{.absolute = 0x1p-110, .factor = 530 * 0x1p-24, .scale_text = product_limit.scale_text};
+
+void quantized_linear(const Context& c) {
+  OpRun op(c, "quantized_linear", quantized_limit);
+  for (const BlockFormat& format : block_formats()) {
+    const int64_t k = 2 * format.values;
+    for (const int64_t m : {1, 3, 17}) {
+      constexpr int64_t n = 19;
+      const Blocks blocks = random_blocks(format, static_cast<size_t>(2 * n), static_cast<unsigned>(format.number));
+      OpTensor x(c, AA_DTYPE_F32, {m, k}, small(static_cast<size_t>(m * k), 1), padded);
+      OpTensor w(c, AA_DTYPE_U8, {n, 2 * static_cast<int64_t>(format.bytes)}, blocks.bytes, m == 3 ? padded : dense);
+      OpTensor bias(c, AA_DTYPE_F32, {n}, small(static_cast<size_t>(n), 3));
+      OpTensor residual(c, AA_DTYPE_F32, {m, n}, small(static_cast<size_t>(m * n), 4));
+      Sum sum = conformance::product(x.given(), blocks.values, static_cast<size_t>(k));
+      add_to(sum, bias.given());
+      add_to(sum, residual.given());
+      aa_quantized_params params{};
+      params.format = static_cast<int32_t>(format.number);
+      params.rounding = AA_QUANTIZED_EXACT;
+      if (!op.run({residual.view(), x.view(), w.view(), bias.view(), residual.view()}, params)) continue;
+      op.compare(residual, sum.value, std::string(format.name) + ", M " + std::to_string(m), sum.magnitude);
+      op.unchanged(x, "x");
+      op.unchanged(w, "w");
+    }
+  }
+  op.finish();
+}
+
+void quantized_embedding(const Context& c) {
+  OpRun op(c, "quantized_embedding", {.absolute = 0x1p-110});
+  for (const BlockFormat& format : block_formats()) {
+    const auto k = static_cast<int64_t>(format.values);
+    constexpr int64_t rows = 5;
+    const Blocks blocks = random_blocks(format, static_cast<size_t>(rows), static_cast<unsigned>(100 + format.number));
+    OpTensor table(c, AA_DTYPE_U8, {rows, static_cast<int64_t>(format.bytes)}, blocks.bytes, padded);
+    OpTensor ids(c, AA_DTYPE_I32, {4}, {4, 0, 2, 2});
+    OpTensor out(c, AA_DTYPE_F32, {4, k}, {}, padded);
+    aa_quantized_params params{};
+    params.format = static_cast<int32_t>(format.number);
+    if (!op.run({out.view(), table.view(), ids.view()}, params)) continue;
+    Values expected;
+    for (const double id : ids.given()) {
+      const auto first = blocks.values.begin() + static_cast<ptrdiff_t>(id) * k;
+      expected.insert(expected.end(), first, first + k);
+    }
+    op.compare(out, expected, std::string(format.name));
+  }
+  op.finish();
+}
+
 constexpr Case cases[] = {
+    {"op.quantized_linear", "every_format", quantized_linear},
+    {"op.quantized_embedding", "every_format", quantized_embedding},
     {"op.linear", "products", linear},
     {"op.linear_multi", "one_to_four_weights", linear_multi},
     {"op.gated_linear", "products", gated_linear},

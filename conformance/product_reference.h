@@ -13,17 +13,16 @@ struct Sum {
   Values magnitude;
 };
 
-// x [M,K], row-major, times transposed w [N,K].
-inline Sum product(const Values& x, const OpTensor& w) {
-  const auto outputs = static_cast<size_t>(w.shape()[0]);
-  const auto inputs = static_cast<size_t>(w.shape()[1]);
+// x [M,K], row-major, times transposed w [N,K]; `inputs` is K.
+inline Sum product(const Values& x, const Values& w, size_t inputs) {
+  const size_t outputs = w.size() / inputs;
   Sum sum;
   for (size_t row = 0; row < x.size(); row += inputs) {
     for (size_t n = 0; n < outputs; ++n) {
       double value = 0;
       double magnitude = 0;
       for (size_t k = 0; k < inputs; ++k) {
-        const double term = x[row + k] * w.given()[n * inputs + k];
+        const double term = x[row + k] * w[n * inputs + k];
         value += term;
         magnitude += std::fabs(term);
       }
@@ -32,6 +31,10 @@ inline Sum product(const Values& x, const OpTensor& w) {
     }
   }
   return sum;
+}
+
+inline Sum product(const Values& x, const OpTensor& w) {
+  return product(x, w.given(), static_cast<size_t>(w.shape()[1]));
 }
 
 inline void add_to(Sum& sum, const Values& values) {  // repeated for every row

@@ -1,5 +1,5 @@
-// How the time of a function grows with the size of its input, told in a way that does not depend on how fast or how
-// busy the machine is.
+// Measures how the time of a function grows with the size of its input, in a way that does not depend on how fast or
+// how busy the machine is.
 #pragma once
 
 #include <algorithm>

@@ -33,7 +33,7 @@ class SkipReport : public testing::EmptyTestEventListener {
   std::string reason_;
 };
 
-// Whether one of the patterns, which colons separate, matches.
+// Returns true if one of the patterns, which are separated by colons, matches.
 bool any_matches(const std::string& patterns, const std::string& name) {
   std::istringstream list(patterns);
   for (std::string pattern; std::getline(list, pattern, ':');) {

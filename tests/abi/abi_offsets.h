@@ -262,6 +262,9 @@
   X(aa_sample_params, top_k, 8) \
   X(aa_sample_params, top_p, 12) \
   X(aa_sample_params, min_p, 16) \
+  X(aa_quantized_params, struct_size, 0) \
+  X(aa_quantized_params, format, 4) \
+  X(aa_quantized_params, rounding, 8) \
   X(aa_frequency_params, struct_size, 0) \
   X(aa_frequency_params, presence, 4) \
   X(aa_frequency_params, frequency, 8) \
@@ -441,6 +444,7 @@
   X(aa_increment_params, 16) \
   X(aa_repetition_params, 8) \
   X(aa_sample_params, 20) \
+  X(aa_quantized_params, 12) \
   X(aa_frequency_params, 12) \
   X(aa_random_params, 40) \
   X(aa_op_call, 48) \

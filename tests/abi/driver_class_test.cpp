@@ -178,7 +178,7 @@ TEST_F(DriverClass, ShorterStructsOfOlderHostsAreCompleted) {
   EXPECT_EQ(table_->stream_destroy(stream), nullptr);
 }
 
-// What a driver that overrides nothing optional answers.
+// A driver that overrides no optional function gives these answers.
 class BareStream final : public anyaccel::abi::Stream {
  public:
   void copy(const aa_copy&) override {}

@@ -17,7 +17,7 @@
 namespace anyaccel {
 namespace {
 
-// What the driver was handed.
+// The arguments that the driver received.
 std::vector<aa_memory*> seen;
 aa_memory* latest = nullptr;
 

@@ -28,7 +28,7 @@ struct Call<Member> {
   }
 };
 
-// What a mode of the plugin gives, and which tables the host can use then, in the order of the list.
+// The extensions that a mode of the plugin offers, and the tables that the host can then use, in the order of the list.
 struct Mode {
   const char* name;
   std::string tables;

@@ -1,4 +1,4 @@
-// Which Gaudi modules a process may use, by the variables of Habana's frameworks.
+// Tests which Gaudi modules a process may use, by the variables of Habana's frameworks.
 #include <gtest/gtest.h>
 
 #include "accelerators/hpu/modules.h"

@@ -1,5 +1,5 @@
-// Which backends a process group can be asked for by name, on accelerators with a library of collectives, without one,
-// and with one that cannot be used.
+// Tests which backends a process group can be asked for by name, on accelerators with a library of collectives,
+// without one, and with one that cannot be used.
 #include "comm/backend_choice.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ class Named final : public DriverAccelerator {
   std::string backend_;
 };
 
-// What asking for it throws; "" when it throws nothing.
+// Returns the message that asking for the backend throws; "" when it throws nothing.
 template <class Kind>
 std::string error_of(const std::string& asked, Accelerator& accelerator) {
   try {

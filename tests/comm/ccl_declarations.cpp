@@ -10,7 +10,7 @@ namespace {
 using anyaccel::comm::CclId;
 using anyaccel::comm::CclLibrary;
 
-// How we declare a type of the header.
+// Our declaration of a type of the header.
 template <class T>
 struct Ours {
   using type = std::conditional_t<std::is_enum_v<T>, int, T>;

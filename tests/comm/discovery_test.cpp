@@ -1,4 +1,4 @@
-// Who a process is in its job: from the variables of every starter of processes, and what is said when they are wrong.
+// Tests how a process learns its rank from the variables of every launcher, and the errors when they are wrong.
 #include "comm/job/discovery.h"
 
 #include <gtest/gtest.h>

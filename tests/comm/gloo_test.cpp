@@ -94,7 +94,7 @@ TEST_F(Gloo, TagsAreLanes) {
   });
 }
 
-// What each rank's failure says; empty where it did not fail.
+// The message of each rank's failure; empty where it did not fail.
 std::vector<std::string> failures(int size, const std::function<void(int)>& body) {
   std::vector<std::string> words(static_cast<size_t>(size));
   on_ranks(size, [&](int rank) {

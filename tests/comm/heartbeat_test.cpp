@@ -142,7 +142,7 @@ TEST(Heartbeat, AHostThatGoesSilentIsNamedAsOne) {
   }));
 }
 
-// What a rank sees when its own host was cut off: the server says nothing more.
+// A rank whose own host was cut off notices that the server has stopped answering.
 TEST(Heartbeat, AServerThatGoesSilentIsNamed) {
   const int port = free_port();
   std::vector<FileDescriptor> listening = listen_on("127.0.0.1", port);

@@ -99,7 +99,7 @@ class Mpi : public ::testing::TestWithParam<const char*> {
   static fs::path passed_file(const fs::path& meeting, int rank) {
     return meeting / ("passed-by-" + std::to_string(rank));
   }
-  // Where the ranks of the test that is running meet.
+  // The rendezvous of the ranks of the running test.
   static fs::path meeting_folder() {
     return folder_ / (std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) + GetParam());
   }

@@ -1,4 +1,4 @@
-// How the ranks of a job find each other, with threads as ranks: who has not come, who came twice, who was told
+// Tests how the ranks of a job find each other, with threads as ranks: who has not come, who came twice, who was told
 // otherwise, and who shares a host.
 #include <gtest/gtest.h>
 

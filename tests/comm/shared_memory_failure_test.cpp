@@ -1,5 +1,5 @@
-// What goes wrong between ranks of one host: ranks that die, leave, come late, disagree, or are told to stop. Everything ends
-// with an error that names the rank, soon; and nothing is left behind.
+// Tests of failures between the ranks of one host: ranks that die, leave, come late, disagree, or are told to stop.
+// Everything ends with an error that names the rank, soon; and nothing is left behind.
 #include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ TEST(SharedMemoryFailure, ADeadRankIsNamedByTheOthers) {
 }
 
 TEST(SharedMemoryFailure, KilledAtRandomMoments) {
-  // How many ranks have made their group.
+  // The number of ranks that have made their group.
   void* const memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto& ready = *new (memory) std::atomic<int>(0);
   for (int round = 0; round < 10; ++round) {
@@ -286,7 +286,7 @@ TEST(SharedMemoryFailure, NothingIsLeftBehind) {
   const std::vector<Report> reports = run_processes(2, [&](const Membership& membership) {
     const auto group = make_shared_memory_communicator(membership);
     const SharedBlock block = group->share(1 << 20);
-    // What is shared has no name that could outlive the processes.
+    // Shared objects have no names that could outlive the processes.
     std::ifstream maps("/proc/self/maps");
     bool shares = false;
     for (std::string line; std::getline(maps, line);) {
@@ -363,7 +363,7 @@ TEST(PeerProcess, LivesAndDies) {
     const pid_t child = fork();
     if (child == 0) {
       const Sent sent{shm::own_identity()};
-      // What a process uses afterwards does not make it another one.
+      // Devices that a process uses afterwards do not change its identity.
       void* const more = mmap(nullptr, 64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       const ssize_t written = more == MAP_FAILED ? 0 : write(ends[1], &sent, sizeof(sent));
       pause();

@@ -87,8 +87,8 @@ struct Program {
   }
 };
 
-// What ChunkPort and its users do, on a Program. A slot has a part for each member; values in it say who wrote it last, for
-// which chunk, and whether it is combined.
+// The steps of ChunkPort and of its users, on a Program. A slot has a part for each member; values in it say who
+// wrote it last, for which chunk, and whether it is combined.
 struct ModelPort {
   Program& program;
   uint64_t first;
@@ -184,7 +184,7 @@ class AllOrders {
     }
   };
 
-  // Whether rank r can go on; next is the state afterwards.
+  // Returns true if rank r can continue; next is the state afterwards.
   bool advance(State& state, size_t r) {
     const Step& step = programs_[r].steps[static_cast<size_t>(state.at[r])];
     int& value = state.values[static_cast<size_t>(step.place)];

@@ -116,7 +116,7 @@ class ForkStore final : public Store {
   Table* table_;
 };
 
-// What a forked rank reported.
+// The report of a forked rank.
 struct Report {
   std::string text;  // of the exception; empty for none
   int status = 0;    // of waitpid

@@ -93,7 +93,7 @@ void send_raw(const FileDescriptor& socket, std::string_view bytes) {
   }
 }
 
-// What comes until the other side closes; false when it does not within half a minute.
+// Receives until the other side closes; false when it does not within half a minute.
 bool read_to_end(const FileDescriptor& socket, std::string& bytes) {
   char buffer[4096];
   while (true) {

@@ -19,7 +19,7 @@
 
 namespace anyaccel::comm {
 
-// What the threads of one group share.
+// The state that the threads of one group share.
 struct ThreadBoard {
   explicit ThreadBoard(int members) : size(members), send(static_cast<size_t>(members)) {}
 

@@ -23,7 +23,7 @@ code=$?
 [ $code = 1 ] || fail "info past the limit gave exit code $code"
 grep -q "writing to standard output failed: File too large" "$work/err" || fail "info: $(cat "$work/err")"
 
-# What is launched gets the signal as ever.
+# Processes that are launched receive the signal as usual.
 (ulimit -f 1; "$anyaccel" launch --num_accelerators 1 -q sh -c 'head -c 100000 /dev/zero >"$0"; echo "went on with $?"' "$work/zeros" \
   >"$work/out" 2>&1)
 grep -q "went on with 153" "$work/out" || fail "the launched program's signal is ignored: $(cat "$work/out")"  # 128 + SIGXFSZ

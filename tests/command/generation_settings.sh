@@ -29,7 +29,7 @@ assert len(result["warnings"]) == 2 and "num_beams" in result["warnings"][0], re
 assert len(result["completions"][0]["token_ids"]) == 5  # max_new_tokens of the file
 PYTHON
 
-# What the model says by itself has these words; with the options it has not.
+# The model's text has these words without the options, and does not have them with the options.
 text() { generate --quiet --max-new-tokens 40 --ignore-eos "$@" || fail "$*: $(cat "$folder/err")"; cat "$folder/out"; }
 plain=$(text)
 word=$(echo "$plain" | tr -c 'A-Za-z\n' ' ' | awk '{ print $3 }')

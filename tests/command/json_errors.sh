@@ -47,7 +47,7 @@ RANK=1 WORLD_SIZE=2 "$anyaccel" generate --json --model "$model" >"$work/out" 2>
 [ $? = 2 ] || fail "the second rank's usage error"
 [ -s "$work/out" ] && fail "the second rank prints an object: $(cat "$work/out")"
 
-# What there was before the failure stands beside it.
+# The results before the failure are reported along with it.
 mkdir "$work/empty"
 expect 1 checkpoint "config.json" bench alloc decode --runs 1 --seconds 0.01 --model "$work/empty" --json
 python3 -c '

@@ -1,4 +1,4 @@
-// What a driver does to its process is one case's failure: crashes, exit(), hangs, closed file descriptors, prints. The
+// Damage that a driver does to its process fails one case only: crashes, exit(), hangs, closed descriptors, output. The
 // suite goes on with the next case, and no run is good in which a case did not finish or a promise was not tested.
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -19,7 +19,7 @@
 namespace anyaccel {
 namespace {
 
-// What the wrong functions go on to.
+// The right functions, which the wrong ones call.
 const abi::DriverCalls* good = nullptr;
 abi::Calls<aa_ops_table> good_ops;
 abi::Calls<aa_graph_table> good_graph;

@@ -1,5 +1,5 @@
-// What limits memory on this and on other machines: texts of /proc and of control groups of both versions, and real limits on
-// this machine, in which memory runs out with an exception and never with the end of the process.
+// Tests of the limits of memory on this and on other machines: texts of /proc and of control groups of both versions,
+// and real limits on this machine, in which memory runs out with an exception and never with the end of the process.
 #include "accelerators/cpu/memory_limits.h"
 
 #include <gtest/gtest.h>
@@ -121,7 +121,7 @@ TEST(MemoryLimits, MarginIsASmallShareWithinBounds) {
 
 // ---- this machine's ------------------------------------------------------------------------------------------------
 
-// What `body` returns in a child process, or how that ended.
+// Runs `body` in a child process and returns its result, or how the process ended.
 std::string in_child(const std::function<std::string()>& body) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
@@ -288,7 +288,7 @@ TEST(MemoryLimits, AMachineHasNoMoreThanItHas) {
     }
   }
   EXPECT_EQ(static_cast<size_t>(cpu->memory_reserved()), before);
-  // What was not touched counts in full, so the third piece of 0.4 does not fit.
+  // Memory that was not touched counts in full, so the third piece of 0.4 does not fit.
   const int64_t piece = available / 10 * 4;
   std::vector<Tensor> pieces;
   for (int i = 0; i < 2; ++i) pieces.push_back(Tensor::empty({piece}, DType::U8, cpu->device()));

@@ -236,7 +236,7 @@ TEST_F(CublasLtTest, GatedLinear) {
   EXPECT_EQ(child.calls("cublasLtMatmul"), 2 * 8);
 }
 
-// What lies between gate, up and the result is at most 64 MiB: with 8192 rows it is done in pieces of 1024 columns.
+// The intermediate results of gate and up take at most 64 MiB: 8192 rows are computed in pieces of 1024 columns.
 TEST_F(CublasLtTest, GatedLinearInPieces) {
   const Simulated child = simulated(with({{"SIM_MEMORY", "512m"}}), [] {
     Products p;
@@ -473,7 +473,7 @@ TEST_F(CublasLtTest, ADamagedFileIsLeftOutAndWrittenAnew) {
     EXPECT_SAYS(child.output, "are not used");
     EXPECT_EQ(read().substr(0, good.find('\t')), good.substr(0, good.find('\t')));
   }
-  // What belongs to another library or device stays beside it.
+  // Results for another library or device are kept as well.
   std::string foreign = good;
   foreign.replace(foreign.find("cublasLt 130100"), 15, "cublasLt 120905");
   std::ofstream(file) << foreign;

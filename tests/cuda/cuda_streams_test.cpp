@@ -304,7 +304,7 @@ TEST_F(CudaStreams, ScratchMemoryBelongsToAStream) {
     void* larger = state.scratch(purpose, stream(1), mebibyte);
     EXPECT_NE(larger, mine);
     EXPECT_EQ(state.scratch(purpose, stream(1), 1000), larger);
-    // What a graph captures has memory that nobody else gets until the graph is gone.
+    // Memory that a graph captured is given to nobody else until the graph is destroyed.
     state.set_capture(stream(1), 7);
     void* captured = state.scratch(purpose, stream(1), 1000);
     EXPECT_NE(captured, larger);

@@ -15,8 +15,8 @@ constexpr DType reduced_types[] = {DType::U8,  DType::I8,   DType::I32, DType::I
 constexpr ReduceOp reductions[] = {ReduceOp::Sum, ReduceOp::Product, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg};
 constexpr int64_t counts[] = {0, 1, 3, 17, 1000, 40001};
 
-// What a rank has at a place: 1 or 2, so that every sum and product of 8 ranks is exact in every type but a product in
-// 8 bits, which wraps; 0 or 1 for a truth value.
+// The value of a rank at an index: 1 or 2, so that every sum and product of 8 ranks is exact in every type but a
+// product in 8 bits, which wraps; 0 or 1 for a truth value.
 double value(uint64_t seed, int rank, size_t i, DType dtype) {
   uint64_t x = (seed * 31 + static_cast<uint64_t>(rank)) * 0x9E3779B97F4A7C15u + i * 0xBF58476D1CE4E5B9u;
   x ^= x >> 29;

@@ -1,5 +1,5 @@
-// What tests of groups of devices share: ranks that are threads or processes on the simulated CUDA, and a store for the
-// latter.
+// Helpers that the tests of groups of devices share: ranks that are threads or processes on the simulated CUDA, and a
+// store for the latter.
 #pragma once
 
 #include <signal.h>

@@ -159,7 +159,7 @@ TEST_F(CudaDriver, EveryKindOfMemoryIsKnown) {
     EXPECT_EQ(d.query(&pages[77]).base, pages.data());
     EXPECT_EQ(d.query(&pages[77]).device_address, &pages[77]);
     refused(host.register_range(d.device(), pages.data(), 4096), AA_ALREADY_EXISTS);
-    // What was registered is not ours to free.
+    // Registered memory belongs to the caller and is not freed here.
     refused(d.table.mem_free(d.device(), AA_MEMORY_PINNED, pages.data(), pages.size()), AA_INVALID_ARGUMENT);
     ok(host.unregister_range(d.device(), pages.data()), "unregister_range");
     refused(host.unregister_range(d.device(), pages.data()), AA_NOT_FOUND);

@@ -59,7 +59,7 @@ class EarlyWeightsTest : public ::testing::Test {
   }
 };
 
-// What a test does in a child process: bf16 matrices on the device, and products of few rows.
+// Runs a test's work in a child process: bf16 matrices on the device, and products of few rows.
 struct Chain {
   static constexpr int64_t k = 64;
   std::unique_ptr<Accelerator> accelerator = make_accelerator("cuda");

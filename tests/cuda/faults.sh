@@ -18,7 +18,7 @@ for command in 1 100; do
   expect_error "ecc:command=$command" 'CUDA_ERROR_ECC_UNCORRECTABLE.*214'
 done
 
-# What an older driver lacks.
+# Functions that an older driver lacks.
 expect_story hide:cuMemCreate
 expect_story hide:cuStreamBeginCapture
 expect_story hide:cuLaunchKernelEx

@@ -1,4 +1,4 @@
-# What `anyaccel info` says of the cuda accelerator on machines with and without a driver that works: sh info.sh ANYACCEL
+# Tests what `anyaccel info` reports of the cuda accelerator with and without a working driver: sh info.sh ANYACCEL
 # SOURCE BUILD. Each answer says what is the matter and what to do. Drivers are the simulated one and the CUDA toolkit's stub.
 anyaccel=$1
 libraries=$3/simulators/cuda

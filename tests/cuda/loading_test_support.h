@@ -1,5 +1,5 @@
-// What the tests of finding and opening the vendors' libraries share. Every case runs in a child process with an environment
-// of its own, because a library that one has opened stays open.
+// Helpers that the tests of finding and opening the vendors' libraries share. Every case runs in a child process with
+// an environment of its own, because a library that one has opened stays open.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Which of several installed versions of NVRTC is taken for a driver and a device.
+// Tests which of several installed versions of NVRTC is chosen for a driver and a device.
 #include "accelerators/cuda/compile/compiler.h"
 #include "accelerators/cuda/compile/rtc.h"
 #include "cuda/loading_test_support.h"
@@ -28,7 +28,7 @@ TEST(NvrtcChoice, VersionForDriverAndDevice) {
                                            "install NVRTC of an older CUDA");
   // Nothing of the driver's version, nor older: a newer one may do.
   EXPECT_EQ(chosen(folder + "_13", 12040, 90), "nvrtc 13.4");
-  // What does not work says so: its own compiler's words come with the library's name.
+  // A library that does not work is reported with its name and its own error message.
   const std::string failed = in_child({{"ANYACCEL_CUDA_LIBRARY_PATH", folder}}, [] {
     DeviceFacts facts;
     facts.arch = "sm_90";

@@ -1,5 +1,5 @@
-// What the tests of cuda on the simulated driver share: child processes, each with a simulator of its own, and the driver's
-// table with every status checked.
+// Helpers that the tests of cuda on the simulated driver share: child processes, each with a simulator of its own,
+// and the driver's table with every status checked.
 #pragma once
 
 #include <gtest/gtest.h>

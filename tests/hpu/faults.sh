@@ -16,5 +16,5 @@ mkdir "$folder/none"
 ANYACCEL_HPU_LIBRARY_PATH=$folder/none run
 check_error "no library" "looked for libSynapse.so in $folder/none, " $?
 
-# What a release may lack.
+# Functions that a release may lack.
 expect_story hide:synStatusGetBriefDescription

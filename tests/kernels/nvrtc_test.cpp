@@ -75,7 +75,7 @@ struct Resources {
 };
 using Table = std::map<std::string, Resources>;  // by "kernel architecture"
 
-// What ptxas tells of each kernel in the log.
+// The resources of each kernel, as ptxas writes them into its log.
 Table parse_log(const std::string& log, const std::string& architecture) {
   static const std::regex entry("Compiling entry function '([^']+)'");
   static const std::regex spills("([0-9]+) bytes spill stores, ([0-9]+) bytes spill loads");
@@ -103,9 +103,9 @@ struct Job {
   std::vector<std::string> options;
 };
 
-// What the product asks of a file beside element types: one of the sizes that its kernels are made for, "AA_HEAD=64" where the
-// file has "#if !defined(AA_HEAD) || AA_HEAD == 64", and the shapes of decode_plan.h for kernels of decode_products.h. "": there
-// is nothing to choose.
+// The definitions under which the product compiles a file, beside element types: one of the sizes that its kernels
+// are made for, "AA_HEAD=64" where the file has "#if !defined(AA_HEAD) || AA_HEAD == 64", and the shapes of
+// decode_plan.h for kernels of decode_products.h. "": there is nothing to choose.
 std::vector<std::string> sizes_of(const std::string& text) {
   static const std::regex size("!defined\\((AA_[A-Z]+)\\) \\|\\| AA_[A-Z]+ == ([0-9]+)");
   std::vector<std::string> sizes;

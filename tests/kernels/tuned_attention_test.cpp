@@ -148,7 +148,7 @@ class Attention {
         for (int64_t d = 0; d < c.size; ++d) put(q_.type, q_.at(t, h, d), q_.get(t, h, d) * c.q_size);
       }
     }
-    // What no token sees stays NaN.
+    // Entries that no token attends to stay NaN.
     for (int64_t b = 0; b < c.sequences; ++b) {
       for (int64_t j = 0; j < c.slots; ++j) {
         bool seen = false;
@@ -540,7 +540,7 @@ TEST(TunedAttention, InfiniteValuesOfSmallWeight) {
   }
 }
 
-// What rounding queries and weights to bf16 costs beside fp32 arithmetic: about what rounding the result costs.
+// Rounding queries and weights to bf16 adds about as much error to fp32 arithmetic as rounding the result does.
 TEST(TunedAttention, PromptErrorBesideFp32) {
   for (const Type type : {BF16, F16}) {
     Random random(12);

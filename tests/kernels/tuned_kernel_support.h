@@ -18,7 +18,7 @@
 
 namespace anyaccel::testing {
 
-// What stands for an allocation of a device: bytes at an address aligned to 256.
+// Stands for an allocation of a device: bytes at an address aligned to 256.
 class DeviceArray {
  public:
   explicit DeviceArray(std::size_t bytes) : memory_(bytes / sizeof(Block) + 1), bytes_(bytes) {

@@ -413,7 +413,7 @@ TEST(DecodeProducts, QueriesKeysAndValues) {
                      number(rope)}),
               "");
 
-    // What a head is after its product and its rotation, into row `to` of `out`.
+    // Writes a head, after its product and its rotation, into row `to` of `out`.
     const auto check = [&](int kind, int64_t t, int64_t head, Matrix& out, int64_t to) {
       std::vector<Sum> v;
       for (int64_t d = 0; d < size; ++d) {

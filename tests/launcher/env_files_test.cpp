@@ -38,7 +38,7 @@ class EnvFiles : public ::testing::Test {
     std::ofstream(folder / ".deepspeed_env") << text;
     chmod((folder / ".deepspeed_env").c_str(), 0644);
   }
-  // What is set, and in `said` what was said meanwhile.
+  // Returns the variables that are set; `said` receives the warnings written meanwhile.
   Variables read() {
     ::testing::internal::CaptureStderr();
     Variables variables = read_env_files();

@@ -1,4 +1,5 @@
-// What people write for the launcher: core lists, hostfiles, filters, environment files, words in quotes.
+// Tests of the texts that users write for the launcher: core lists, hostfiles, filters, environment files, quoted
+// words.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -1,6 +1,7 @@
-// What a prompt's text depends on. With SessionOptions::deterministic: on the prompt, the options and the seed alone, whatever
-// its neighbours, the order of the batch and the length of chunks. Without it the rounding of activations still does not
-// depend on the batch, and what differs comes from the order of sums: counted over random models, in a line of JSON.
+// Tests what a prompt's text depends on. With SessionOptions::deterministic: on the prompt, the options and the seed
+// alone, whatever its neighbours, the order of the batch and the length of chunks. Without it the rounding of
+// activations still does not depend on the batch, and what differs comes from the order of sums: counted over random
+// models, in a line of JSON.
 //
 // ANYACCEL_TEST_SEEDS says how many random models each test takes.
 #include <gtest/gtest.h>
@@ -171,8 +172,8 @@ TEST(BatchIndependence, DeterministicLogitsAreTheSameBits) {
   EXPECT_EQ(logits_of({prompts[1]}, 0, 3), alone);
 }
 
-// How many texts differ without the option. With activations as computed, no text of these models has been seen to differ but
-// by the order of sums; the count is printed, since it says nothing that a test could hold to.
+// Counts the texts that differ without the option. With activations as computed, no text of these models has been
+// seen to differ but by the order of sums; the count is printed, since it says nothing that a test could hold to.
 TEST(BatchIndependence, CountsTextsThatDependOnTheBatch) {
   constexpr size_t count = 24;
   for (const llm::Activations activations : {llm::Activations::F32, llm::Activations::BF16}) {

@@ -202,7 +202,7 @@ TEST(FileAccess, ReadGivesTheBytesOfTheMapping) {
   expect_contains(checkpoint_error([&] { plain->read(plain->file_bytes() - 8, beyond); }), "has no byte");
 }
 
-// What follows ends the process, or its child.
+// The following calls end the process or its child.
 using TruncatedMapping = ChangedFiles;
 
 TEST_F(TruncatedMapping, EndsTheProcessWithALine) {

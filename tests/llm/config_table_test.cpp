@@ -144,7 +144,7 @@ bool refused_on_purpose(const std::string& family, const Json& trial) {
   return rope.contains("mrope_section") || rope.contains("full_attention") || rope.contains("partial_rotary_factor");
 }
 
-// What transformers fails at although its meaning is plain.
+// Configurations at which transformers fails although their meaning is plain.
 bool accepted_on_purpose(const std::string& family, const Json& trial) {
   const Json& set = trial.at("set");
   // Null for a field that has a default, and fields about Python objects.
@@ -273,7 +273,7 @@ TEST(ConfigTable, HasOneEntryOfANameAndFamily) {
   }
 }
 
-// What each refused field must not be.
+// The values for which each of these fields must be refused.
 const std::map<std::string, Json>& refused_values() {
   static const std::map<std::string, Json> values = {
       {"add_cross_attention", true},

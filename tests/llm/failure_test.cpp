@@ -1,4 +1,4 @@
-// What a program sees when memory or the device fails while a model is loaded or generates: one clear error that says what
+// A program whose memory or device fails while a model is loaded or generates sees one clear error that says what
 // would fit, and the text there was.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Which ops a decoder step enqueues: the plain ones on an accelerator without fused ops, the fused ones where there are any;
-// and that the text is the same.
+// Tests which ops a decoder step enqueues: the plain ones on an accelerator without fused ops, the fused ones where
+// there are any; and that the text is the same.
 #include <gtest/gtest.h>
 
 #include <memory>

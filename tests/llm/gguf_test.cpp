@@ -4,16 +4,22 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <random>
 
 #include "anyaccel/accelerator.h"
+#include "anyaccel/llm/check_tensors.h"
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/session.h"
 #include "anyaccel/llm/tokenizer.h"
+#include "base/block_format.h"
+#include "llm/decoding.h"
 #include "llm/gguf_writer.h"
 #include "llm/model_fixtures.h"
 #include "llm/test_directory.h"
+#include "llm/thread_ranks.h"
 
 namespace anyaccel::llm {
 namespace {
@@ -31,6 +37,21 @@ GgufHeader parse_header(const std::string& file) {
       file.size(), "x.gguf");
 }
 
+// Logits of the prompt of a reference model.
+std::vector<float> prompt_logits(const std::string& model, const std::vector<int32_t>& ids, bool map_files,
+                                 DType dtype = DType::F32, Activations activations = Activations::Auto) {
+  LoadOptions load;
+  load.dtype = dtype;
+  load.activations = activations;
+  load.map_files = map_files;
+  SessionOptions options;
+  options.context = 64;
+  Session session(Model::load(model, load), options);
+  std::vector<int32_t> sequence(ids.size(), 0), positions(ids.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  return session.forward({ids, sequence, positions}, positions).to_vector<float>();
+}
+
 class GgufModels : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GgufModels, LogitsAreTransformers) {
@@ -38,16 +59,7 @@ TEST_P(GgufModels, LogitsAreTransformers) {
   const TestDirectory dir;
   const auto path = dir.write("model.gguf", gguf_of_directory(reference.directory).file());
   for (const bool map_files : {true, false}) {
-    LoadOptions load;
-    load.dtype = DType::F32;
-    load.map_files = map_files;
-    SessionOptions options;
-    options.context = 64;
-    Session session(Model::load(path.string(), load), options);
-    const std::vector<int32_t>& ids = reference.run.prompt_ids;
-    std::vector<int32_t> sequence(ids.size(), 0), positions(ids.size());
-    std::iota(positions.begin(), positions.end(), 0);
-    const std::vector<float> found = session.forward({ids, sequence, positions}, positions).to_vector<float>();
+    const std::vector<float> found = prompt_logits(path.string(), reference.run.prompt_ids, map_files);
     ASSERT_EQ(found.size(), reference.prompt_logits.size());
     double largest = 0, difference = 0;
     for (size_t i = 0; i < found.size(); ++i) {
@@ -61,6 +73,147 @@ TEST_P(GgufModels, LogitsAreTransformers) {
 INSTANTIATE_TEST_SUITE_P(All, GgufModels,
                          ::testing::Values("llama3_rope", "llama_bias", "llama_gqa", "llama_linear", "llama_tied",
                                            "qwen2", "qwen3"));
+
+// A reference model whose matrices are random blocks of a format, and the same model with what the blocks decode to: the
+// logits are equal bit by bit, whatever is mapped, paired, tied or biased.
+TEST(Gguf, QuantizedModelsComputeWithWhatTheirBlocksDecodeTo) {
+  std::mt19937 random(7);
+  for (const char* name : {"llama_gqa", "llama_tied", "qwen2", "qwen3"}) {
+    const ReferenceModel reference = load_reference_model(name);
+    for (const BlockFormat& format : block_formats()) {
+      if (format.values != 32 || format.name == "MXFP4") continue;  // rows are multiples of 32
+      GgufWriter writer = gguf_keys_of_directory(reference.directory);
+      GgufWriter plain = writer;
+      for_each_gguf_tensor(reference.directory, [&](const std::string& tensor, const std::vector<int64_t>& shape,
+                                                    uint32_t type, const std::string& bytes) {
+        if (shape.size() != 2) {
+          writer.add_tensor(tensor, shape, type, bytes);
+          plain.add_tensor(tensor, shape, type, bytes);
+          return;
+        }
+        const size_t count = static_cast<size_t>(shape[0] * shape[1]) / format.values;
+        std::string blocks(count * format.bytes, '\0');
+        for (char& byte : blocks) byte = static_cast<char>(random());
+        for (size_t i = 0; i < count; ++i) {  // scales and minima of about 2^-9
+          blocks[i * format.bytes + 1] = 0x18;
+          if (format.name.ends_with("_1")) blocks[i * format.bytes + 3] = static_cast<char>(0x98);
+        }
+        std::vector<float> values(count * format.values);
+        decode_blocks(format, std::as_bytes(std::span(blocks)), values);
+        writer.add_tensor(tensor, shape, format.number, blocks);
+        plain.add_tensor(tensor, shape, 0,
+                         {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+      });
+      const TestDirectory dir;
+      const std::string path = dir.write("model.gguf", writer.file()).string();
+      const std::vector<int32_t>& ids = reference.run.prompt_ids;
+      const std::vector<float> expected = prompt_logits(dir.write("plain.gguf", plain.file()).string(), ids, true);
+      EXPECT_EQ(prompt_logits(path, ids, true), expected) << name << " " << format.name;
+      EXPECT_EQ(prompt_logits(path, ids, false), expected) << name << " " << format.name;
+      EXPECT_TRUE(std::isfinite(expected[0]));
+      // The blocks as they are, without and with rounded activations.
+      const float largest = std::abs(*std::ranges::max_element(expected, {}, [](float v) { return std::abs(v); }));
+      const auto difference = [&](bool map_files, Activations activations) {
+        const std::vector<float> found = prompt_logits(path, ids, map_files, DType::None, activations);
+        float most = 0;
+        for (size_t i = 0; i < found.size(); ++i) most = std::max(most, std::abs(found[i] - expected[i]));
+        return most / largest;
+      };
+      EXPECT_LE(difference(true, Activations::F32), 1e-3F) << name << " " << format.name;
+      EXPECT_LE(difference(false, Activations::F32), 1e-3F) << name << " " << format.name;
+      EXPECT_LE(difference(true, Activations::Auto), 0.05F) << name << " " << format.name;
+      const auto model = Model::load(path);
+      EXPECT_EQ(model->quantized_formats(), format.name);
+      LoadOptions decoded;
+      decoded.dtype = DType::BF16;
+      expect_contains(Model::load(path, decoded)->notes().back(),
+                      "quantized weights (" + std::string(format.name) + ") are decoded to bfloat16");
+    }
+  }
+}
+
+// 32 values as the reference encoder of Q8_0 rounds them.
+std::string q8_0_block(const float* values) {
+  float most = 0;
+  for (int i = 0; i < 32; ++i) most = std::max(most, std::abs(values[i]));
+  const float scale = most / 127;
+  const float inverse = scale > 0 ? 1 / scale : 0;
+  std::string block;
+  GgufWriter::put(block, float_to_fp16(scale));
+  for (int i = 0; i < 32; ++i) {
+    GgufWriter::put(block, static_cast<int8_t>(std::round(values[i] * inverse)));
+  }
+  return block;
+}
+
+TEST(Gguf, TheBundledModelIn8BitsTellsTheStoryOfFp32) {
+  const std::string stories = std::string(ANYACCEL_SOURCE_DIR) + "/models/stories";
+  GgufWriter writer = gguf_keys_of_directory(stories);
+  for_each_gguf_tensor(stories, [&](const std::string& tensor, const std::vector<int64_t>& shape, uint32_t type,
+                                    const std::string& bytes) {
+    if (shape.size() != 2) return writer.add_tensor(tensor, shape, type, bytes);
+    ASSERT_EQ(type, 30u);  // BF16
+    std::vector<float> values(bytes.size() / 2);
+    for (size_t i = 0; i < values.size(); ++i) {
+      uint16_t bits = 0;
+      std::memcpy(&bits, bytes.data() + 2 * i, sizeof bits);
+      values[i] = bf16_to_float(bits);
+    }
+    std::string blocks;
+    for (size_t i = 0; i < values.size(); i += 32) blocks += q8_0_block(values.data() + i);
+    writer.add_tensor(tensor, shape, 8, blocks);
+  });
+  const TestDirectory dir;
+  const std::string path = dir.write("stories.gguf", writer.file()).string();
+  const std::vector<std::vector<int32_t>> prompts = {Tokenizer::load(stories)->encode("Once upon a time")};
+  const auto tell = [&](const std::string& model, const LoadOptions& load) {
+    SessionOptions options;
+    options.context = 128;
+    Session session(Model::load(model, load), options);
+    return anyaccel::testing::decode(session, prompts, 60);
+  };
+  LoadOptions fp32;
+  fp32.dtype = DType::F32;
+  const auto expected = tell(stories, fp32);
+  EXPECT_EQ(tell(path, {}), expected);
+  LoadOptions exact;
+  exact.activations = Activations::F32;
+  EXPECT_EQ(tell(path, exact), expected);
+  for (const int ranks : {2, 3}) {  // the columns of a rank are whole blocks
+    anyaccel::testing::run_ranks(ranks, [&](const std::shared_ptr<comm::ProcessGroup>& group) {
+      LoadOptions shared;
+      shared.group = group;
+      EXPECT_EQ(tell(path, shared), expected) << "rank " << group->rank() << " of " << ranks;
+    });
+  }
+  LoadOptions bf16;
+  bf16.activations = Activations::BF16;
+  EXPECT_THROW(Model::load(path, bf16), InvalidArgument);
+}
+
+TEST(Gguf, DamagedScalesOfQuantizedWeightsAreFound) {
+  const std::string directory = anyaccel::testing::models_directory() + "/llama_gqa";
+  GgufWriter writer = gguf_keys_of_directory(directory);
+  for_each_gguf_tensor(directory, [&](const std::string& tensor, const std::vector<int64_t>& shape, uint32_t type,
+                                      const std::string& bytes) {
+    if (tensor != "blk.1.ffn_up.weight") {
+      writer.add_tensor(tensor, shape, type, bytes);
+      return;
+    }
+    const size_t count = static_cast<size_t>(shape[0] * shape[1]) / 32;
+    std::string blocks(count * 34, '\1');
+    blocks[3 * 34] = 0;         // of row 1, values 32 and on
+    blocks[3 * 34 + 1] = 0x7E;  // NaN
+    writer.add_tensor(tensor, shape, 8, blocks);
+  });
+  const TestDirectory dir;
+  const TensorCheck check = check_tensors(dir.write("m.gguf", writer.file()).string(), DType::F32);
+  ASSERT_EQ(check.damaged(), 1u);
+  ASSERT_FALSE(check.findings.empty());
+  const TensorFinding& finding = check.findings.front();
+  EXPECT_EQ(finding.nan_count, 32u);
+  EXPECT_EQ(finding.first, (std::vector<int64_t>{1, 32}));
+}
 
 TEST(Gguf, TokenizersGiveTheIdsOfTheirJson) {
   const std::string folder = anyaccel::testing::test_data() + "/tokenizers/";
@@ -163,7 +316,9 @@ TEST(Gguf, ModelsThatNeedSomethingElseAreRefusedByName) {
   refused("llama.logit_scale", [](GgufWriter& w) { w.add("llama.logit_scale", 0.5f); });
   refused("yarn", [](GgufWriter& w) { w.add("llama.rope.scaling.type", "yarn"); });
   refused("blk.0.attn_sinks.weight", [](GgufWriter& w) { w.add_tensor("blk.0.attn_sinks.weight", {1}, 0, "1234"); });
-  refused("is Q8_0", [](GgufWriter& w) { w.add_tensor("blk.9.attn_q.weight", {1, 32}, 8, std::string(34, 'x')); });
+  refused("is I8", [](GgufWriter& w) { w.add_tensor("blk.9.attn_q.weight", {1, 32}, 24, std::string(32, 'x')); });
+  refused("is Q8_0 of 1 dimensions",
+          [](GgufWriter& w) { w.add_tensor("blk.9.attn_norm.weight", {32}, 8, std::string(34, 'x')); });
   GgufWriter other;
   other.add("general.architecture", "falcon");
   const auto path = dir.write("o.gguf", other.file());

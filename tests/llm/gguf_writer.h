@@ -113,14 +113,15 @@ inline std::string pair_rows(std::string_view bytes, int64_t rows, int64_t head)
   return out;
 }
 
-// The model of a directory; the keys of a tokenizer are not written.
-inline GgufWriter gguf_of_directory(const std::string& directory) {
+inline std::string gguf_architecture(const ModelConfig& config) {
+  return config.family == Family::Qwen2 ? "qwen2" : config.family == Family::Qwen3 ? "qwen3" : "llama";
+}
+
+// The keys of a directory's model, without those of a tokenizer.
+inline GgufWriter gguf_keys_of_directory(const std::string& directory) {
   const ModelConfig config = load_model_config(directory);
-  const Checkpoint checkpoint = Checkpoint::open(directory);
   GgufWriter out;
-  const std::string arch = config.family == Family::Qwen2   ? "qwen2"
-                           : config.family == Family::Qwen3 ? "qwen3"
-                                                            : "llama";
+  const std::string arch = gguf_architecture(config);
   out.add("general.architecture", arch.c_str());
   const auto whole = [&](const char* key, int64_t value) { out.add(arch + "." + key, static_cast<uint32_t>(value)); };
   whole("block_count", config.num_hidden_layers);
@@ -137,15 +138,23 @@ inline GgufWriter gguf_of_directory(const std::string& directory) {
     out.add(arch + ".rope.scaling.type", "linear");
     out.add(arch + ".rope.scaling.factor", static_cast<float>(config.rope.factor));
   }
+  return out;
+}
+
+// Calls add(name, shape, type of ggml, bytes) for each tensor that a directory's model has as a file.
+template <class Add>
+void for_each_gguf_tensor(const std::string& directory, const Add& add) {
+  const ModelConfig config = load_model_config(directory);
+  const Checkpoint checkpoint = Checkpoint::open(directory);
   for (const std::string& name : checkpoint.names()) {
     const TensorView& view = checkpoint.at(name);
     std::string bytes(reinterpret_cast<const char*>(view.data), view.bytes);
     const std::string gguf = gguf_name(name);
     const bool rotates = gguf.find("attn_q.") != std::string::npos || gguf.find("attn_k.") != std::string::npos;
-    if (rotates && arch == "llama") bytes = pair_rows(bytes, view.shape[0], config.head_dim);
+    if (rotates && gguf_architecture(config) == "llama") bytes = pair_rows(bytes, view.shape[0], config.head_dim);
     const uint32_t type = view.dtype == DType::F32 ? 0 : view.dtype == DType::F16 ? 1 : 30;
     if (config.tie_word_embeddings && gguf == "output.weight") continue;
-    out.add_tensor(gguf, {view.shape.begin(), view.shape.end()}, type, bytes);
+    add(gguf, std::vector<int64_t>(view.shape.begin(), view.shape.end()), type, bytes);
   }
   if (config.rope.type == RopeType::Llama3) {
     // As the converter does: the plain frequencies over the scaled ones.
@@ -155,8 +164,15 @@ inline GgufWriter gguf_of_directory(const std::string& directory) {
     const std::vector<float> to = rope_inv_freq(config).inv_freq;
     std::string bytes;
     for (size_t i = 0; i < from.size(); ++i) GgufWriter::put(bytes, from[i] / to[i]);
-    out.add_tensor("rope_freqs.weight", {static_cast<int64_t>(from.size())}, 0, bytes);
+    add("rope_freqs.weight", std::vector<int64_t>{static_cast<int64_t>(from.size())}, 0u, bytes);
   }
+}
+
+// The model of a directory; the keys of a tokenizer are not written.
+inline GgufWriter gguf_of_directory(const std::string& directory) {
+  GgufWriter out = gguf_keys_of_directory(directory);
+  for_each_gguf_tensor(directory, [&out](const std::string& name, const std::vector<int64_t>& shape, uint32_t type,
+                                         const std::string& bytes) { out.add_tensor(name, shape, type, bytes); });
   return out;
 }
 

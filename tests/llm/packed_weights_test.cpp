@@ -33,7 +33,7 @@ using anyaccel::testing::ReferenceModel;
 
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
-// What the driver did.
+// Counts the calls that the driver received.
 struct Counts {
   std::atomic<int> packed{0}, living{0}, used{0}, unpacked{0};
 };
@@ -241,7 +241,7 @@ TEST_F(PackedWeights, ConformanceJudgesThem) {
   EXPECT_HAS(bad, "products_are_the_same: fail");
 }
 
-// What is packed is not used from the file; the rest of a mapped file is.
+// Packed weights are not read from the file again; the others stay in the mapped file.
 TEST_F(PackedWeights, MappedBytesAreThoseThatAreUsedFromTheFile) {
   use();
   const auto model = Model::load(load_reference_model("llama_tied").directory, {});

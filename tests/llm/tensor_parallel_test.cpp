@@ -1,5 +1,5 @@
-// How models are split over ranks: DeepSpeed's results for the same questions, what must hold for every split, and layouts
-// of fused query, key and value against the views that transformers takes of them.
+// Tests how models are sharded over ranks: DeepSpeed's results for the same questions, what must hold for every
+// split, and layouts of fused query, key and value against the views that transformers takes of them.
 #include "llm/model/tensor_parallel.h"
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ TEST(TensorParallel, DeepSpeedsShardSizes) {
   EXPECT_EQ(by_grain(130, 3, deepspeed), (Sizes{64, 64, 2}));
 }
 
-// Where DeepSpeed leaves ranks without work, ours do not.
+// DeepSpeed leaves some ranks without work in these cases; this implementation gives every rank a part.
 TEST(TensorParallel, OurOwnShardSizes) {
   EXPECT_EQ(by_grain(11008, 3, {}), (Sizes{3712, 3648, 3648}));
   EXPECT_EQ(by_grain(130, 3, {}), (Sizes{64, 32, 34}));
@@ -114,7 +114,7 @@ TEST(TensorParallel, SplitsCoverEverythingOnce) {
         kv_count += shard.kv.size();
         EXPECT_EQ(shard.query.size() == 0, shard.kv.size() == 0);
         if (shard.kv.size() == 0) continue;
-        // What attention asks for: local query head h reads local key/value head h / (queries / keys).
+        // Attention requires: local query head h reads local key/value head h / (queries / keys).
         ASSERT_EQ(shard.query.size() % shard.kv.size(), 0);
         const int64_t local_group = shard.query.size() / shard.kv.size();
         for (int64_t h = 0; h < shard.query.size(); ++h) {

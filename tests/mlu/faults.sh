@@ -10,7 +10,7 @@ mkdir "$folder/none"
 ANYACCEL_MLU_LIBRARY_PATH=$folder/none run
 check_error "no library" "looked for libcnrt.so in $folder/none, " $?
 
-# What some releases lack.
+# Functions that some releases lack.
 for symbol in cnrtMemcpyAsync cnrtMemcpyAsync_V2 cnrtQueueCreateWithPriority cnrtInvokeHostFunc cnrtGetErrorName cnrtGetErrorStr; do
   expect_story "hide:$symbol"
 done

@@ -1,4 +1,5 @@
-# What the tests of this folder do with a launcher, on the hosts of hosts.sh. $anyaccel, $source and $ranks are set.
+# The steps that the tests of this folder run with a launcher, on the hosts of hosts.sh. $anyaccel, $source and $ranks
+# are set.
 
 # launch LAUNCHER [OPTIONS...] PROGRAM...: on node1, over all hosts; output in $W/out and $W/err, the exit code is the job's.
 launch() {

@@ -11,7 +11,7 @@ mkdir "$folder/none"
 ANYACCEL_NPU_LIBRARY_PATH=$folder/none run
 check_error "no library" "looked for libascendcl.so in $folder/none, .*set_env.sh" $?
 
-# What older runtimes lack.
+# Functions that older runtimes lack.
 for symbol in aclGetRecentErrMsg aclrtGetSocName aclrtGetDeviceInfo aclGetCannAttribute aclrtLaunchHostFunc; do
   expect_story "hide:$symbol"
 done
@@ -37,6 +37,6 @@ ANYACCEL_NPU_LIBRARY_PATH=$folder/runtime run || fail "no operators: $(cat "$fol
 check_report "no operators"
 for symbol in aclnnMatmul aclnnSwiGluGetWorkspaceSize aclnnRmsNorm; do expect_story "hide:$symbol"; done
 expect_error 'fail:aclnnMatmulGetWorkspaceSize,call=1' 'aclnnMatmulGetWorkspaceSize gave'
-# Whether a second phase that failed has consumed its executor is not written down: it may be left over.
+# The vendor's documents do not say if a second phase that failed has consumed its executor, so it may be left over.
 SIM_FAULT=fail:aclnnMatmul,call=1 run
 check_error "fail:aclnnMatmul" "aclnnMatmul gave" $?

@@ -187,7 +187,7 @@ TEST_P(AsyncIOBoth, WritesAnyRangeAndNothingElse) {
         std::copy(bytes.begin(), bytes.end(), expected.begin() + static_cast<long>(std::min(offset, expected.size())));
         ASSERT_TRUE(content(name) == expected);
       }
-      // What direct reads see.
+      // The content that direct reads see.
       const Buffer back(expected.size(), 0);
       handle.sync_pread(back.tensor, name);
       EXPECT_TRUE(std::equal(expected.begin(), expected.end(), back.data()));

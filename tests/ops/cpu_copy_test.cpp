@@ -86,7 +86,7 @@ double convert(double value, DType from, DType to) {
   return c.tensors[0].number(0);
 }
 
-// What the definition says, written down apart from the code that follows it.
+// The definition of the op, written independently of the code under test.
 TEST(CpuCopy, Rules) {
   const double infinity = std::numeric_limits<double>::infinity();
   EXPECT_EQ(convert(2.9, DType::F32, DType::I32), 2);

@@ -41,7 +41,7 @@ void run_reference(OpCase& c) {
   sequence(c.op, call);
 }
 
-// How the tensors of a call are laid out, and how large and of what dtypes they are.
+// Layout, sizes and dtypes of the tensors of a call.
 struct Kind {
   bool any_layout = false;  // else dense
   bool any_dtype = false;   // else x and outputs F32 and all weights of one dtype, as models have them
@@ -154,7 +154,7 @@ class OwnOps : public ::testing::TestWithParam<const char*> {
       GTEST_SKIP() << (accelerator ? accelerator->name() : "cpu") << " has no op \"" << GetParam() << "\" of its own";
     }
   }
-  // Whether the accelerator took the call.
+  // Returns true if the accelerator ran the call itself.
   static bool compare(const OpCase& original) {
     SCOPED_TRACE(original.text());
     OpCase expected = original;
@@ -317,7 +317,8 @@ TEST(FusedFace, PlacementsAndGraphs) {
   EXPECT_TRUE(face.ops().all_native());
   int fused = 0;
   for (const ops::OpPlacement& placement : face.ops().placements()) {
-    EXPECT_TRUE(placement.native || placement.as_sequence) << placement.op;
+    EXPECT_TRUE(placement.native || placement.as_sequence || placement.avoided) << placement.op;
+    EXPECT_EQ(placement.avoided, !placement.native && placement.op.starts_with("quantized_")) << placement.op;
     EXPECT_FALSE(placement.native && placement.as_sequence) << placement.op;
     EXPECT_EQ(placement.native, accelerator().find_op(placement.op.c_str()) >= 0) << placement.op;
     fused += anyaccel::testing::is_fused_op(placement.op);

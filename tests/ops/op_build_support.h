@@ -1,4 +1,5 @@
-// What the tests of op builders share: folders that go away, environment variables that come back, builders made of text.
+// Helpers that the tests of op builders share: temporary folders, scoped environment variables, builders made from
+// text.
 #pragma once
 
 #include <gtest/gtest.h>

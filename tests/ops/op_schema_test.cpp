@@ -102,6 +102,10 @@ std::vector<Call> good_calls() {
       make("random", {floats({3, 9})}).with(aa_random_params{0, AA_RANDOM_UNIFORM, 1, 0, 0, 1}),
       make("embedding_shard", {floats({3, 8}), f32({10, 8}), i64({3})}).with(aa_embedding_shard_params{0, 0, 20}),
       make("frequency_penalty", {f32({3, 9}), i32({3, 9}), i64({3})}).with(aa_frequency_params{0, 0.5f, -0.5f}),
+      make("quantized_linear", {f32({3, 5}), floats({3, 64}), u8({5, 36}), floats({5}), absent()})
+          .with(aa_quantized_params{0, AA_BLOCK_Q4_0, AA_QUANTIZED_ROUNDED}),
+      make("quantized_embedding", {floats({3, 256}), u8({9, 210}), i64({3})})
+          .with(aa_quantized_params{0, AA_BLOCK_Q6_K, AA_QUANTIZED_EXACT}),
       make("norm_linear", {f32({3, 5}), floats({3, 8}), absent(), floats({5, 8}), floats({5})}).with(eps),
       make("norm_gated_linear",
            {f32({3, 5}), f32({3, 8}), floats({8}), floats({5, 8}), floats({5, 8}), floats({5}), absent()})
@@ -122,9 +126,9 @@ Call good(const std::string& op) {
 
 // A good call made from the op's description: every tensor present, letters as in good_calls(), parameters 0.
 Call described_call(const OpSchema& schema) {
-  const std::map<char, int64_t> sizes = {{'T', 3}, {'H', 8}, {'V', 9},  {'M', 3}, {'N', 5}, {'K', 8},  {'R', 3},
+  const std::map<char, int64_t> sizes = {{'T', 3}, {'H', 8}, {'V', 9},  {'M', 3}, {'N', 5}, {'K', 32}, {'R', 3},
                                          {'D', 8}, {'B', 2}, {'S', 16}, {'q', 4}, {'k', 2}, {'x', 32}, {'y', 16},
-                                         {'a', 5}, {'b', 2}, {'c', 3},  {'d', 4}, {'.', 6}, {'2', 2}};
+                                         {'a', 5}, {'b', 2}, {'c', 3},  {'d', 4}, {'.', 6}, {'2', 2},  {'C', 18}};
   Call call{std::string(schema.name), {}, std::vector<uint8_t>(schema.params_size)};
   for (const TensorSchema& t : schema.tensors) {
     std::vector<int64_t> shape;
@@ -146,6 +150,8 @@ TEST(OpSchema, EveryOpIsFoundAndChecksItsTensors) {
     // 0 is no penalty and no probability, and random bits are integers.
     if (schema.name == "repetition_penalty") good.with(aa_repetition_params{0, 1.1f});
     if (schema.name == "random") good.with(aa_random_params{0, AA_RANDOM_UNIFORM, 1, 0, 0, 1});
+    // No format has the number 0.
+    if (schema.name.starts_with("quantized")) good.with(aa_quantized_params{0, AA_BLOCK_Q4_0, AA_QUANTIZED_EXACT});
     if (schema.name == "sample") good.with(aa_sample_params{0, 1, 0, 1, 0});
     EXPECT_EQ(good.error(), "") << schema.name;
     for (size_t t = 0; t < schema.tensors.size(); ++t) {
@@ -166,6 +172,18 @@ TEST(OpSchema, EveryOpIsFoundAndChecksItsTensors) {
 
 TEST(OpSchema, GoodCallsPass) {
   for (const Call& call : good_calls()) EXPECT_EQ(call.error(), "") << call.op;
+}
+
+TEST(OpSchema, RowsOfQuantizedWeightsAreWholeBlocks) {
+  Call c = good("quantized_linear");
+  const auto expect = [&](aa_block_format format, const std::string& part) {
+    c.with(aa_quantized_params{0, format, AA_QUANTIZED_EXACT});
+    EXPECT_NE(c.error().find(part), std::string::npos) << c.error();
+  };
+  expect(AA_BLOCK_Q8_0, "expected rows of 68 bytes, which hold 64 values of Q8_0");
+  expect(AA_BLOCK_Q4_K, "rows have 64 values, expected a multiple of 256, the block of Q4_K");
+  c.tensors[2].strides[1] = 2;
+  expect(AA_BLOCK_Q4_0, "has the stride 2 between the bytes of a row, expected 1");
 }
 
 TEST(OpSchema, EmptyTensorsPass) {
@@ -314,6 +332,8 @@ TEST(OpSchema, ParameterValues) {
       good("sample").with(aa_sample_params{0, 1, 0, nan, 0}),
       good("sample").with(aa_sample_params{0, 1, 0, 1, -0.1f}),
       good("sample").with(aa_sample_params{0, 1, 0, 1, 1.5f}),
+      good("quantized_linear").with(aa_quantized_params{0, 0, 0}),
+      good("quantized_linear").with(aa_quantized_params{0, AA_BLOCK_Q4_0, 2}),
       good("frequency_penalty").with(aa_frequency_params{0, nan, 0}),
       good("frequency_penalty").with(aa_frequency_params{0, 0, nan}),
       good("embedding_shard").with(aa_embedding_shard_params{0, 0, -1}),

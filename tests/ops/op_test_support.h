@@ -1,6 +1,6 @@
-// What the tests of the ops share: tensors of random layout that notice stray reads and writes, and the comparison of an
-// op's fast version with the CPU's reference: on every instruction set of the machine, or on an accelerator (see
-// device_under_test.h).
+// Helpers that the tests of the ops share: tensors of random layout that notice stray reads and writes, and the
+// comparison of an op's fast version with the CPU's reference: on every instruction set of the machine, or on an
+// accelerator (see device_under_test.h).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -156,7 +156,7 @@ class TestTensor {
     return fill([&](int64_t) { return random.normal(deviation); });
   }
 
-  // Whether every byte that is not an element is still as it was made.
+  // Returns true if every byte that is not an element still has its first value.
   bool untouched() const {
     std::vector<bool> used(bytes_.size(), false);
     for (int64_t i = 0; i < count(); ++i) {
@@ -270,7 +270,7 @@ inline void run(OpCase& c, bool fast) {
   run_call(c.op, call, fast);
 }
 
-// How far a result may lie from the reference: |a - b| <= absolute + relative * |b| + ulps of the dtype at b.
+// The tolerance of a comparison with the reference: |a - b| <= absolute + relative * |b| + ulps of the dtype at b.
 struct Tolerance {
   double absolute = 0;
   double relative = 0;

@@ -1,5 +1,5 @@
-// What the tests of the optimizers share: arrays between guards, and the arithmetic of kernels/host/optimizers.h in plain
-// scalar float code.
+// Helpers that the tests of the optimizers share: arrays between guards, and the arithmetic of
+// kernels/host/optimizers.h in plain scalar float code.
 #pragma once
 
 #include <gtest/gtest.h>

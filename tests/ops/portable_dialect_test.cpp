@@ -18,7 +18,7 @@ using test::Variable;
 
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
-// What the test asks the driver for, and what the compiler was given.
+// Settings by which the test controls the driver, and a record of what its compiler received.
 struct Settings {
   const char* languages = "moon-c, opencl-c";
   std::string dialect;  // of moon-c

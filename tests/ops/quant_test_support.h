@@ -1,5 +1,5 @@
-// What the tests of the two quantizers share: tensors of test numbers, plain conversions, and runs on every instruction
-// set of the machine with several numbers of threads.
+// Helpers that the tests of the two quantizers share: tensors of test numbers, plain conversions, and runs on every
+// instruction set of the machine with several numbers of threads.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -279,7 +279,7 @@ TEST(Quantizer, StochasticRoundingIsUnbiasedAndReproducible) {
     random.manual_seed(11);
     EXPECT_EQ(integers(ops->quantize(x, 1, 8, QuantKind::Symmetric, &random)), values);
   }
-  // What is an integer already stays.
+  // Values that are integers already do not change.
   std::vector<float> whole(2550);
   for (size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<float>(i % 255) - 127;
   Generator random;

@@ -164,7 +164,7 @@ TEST_F(Members, PinnedMemoryIsMadeAndGivenBack) {
   EXPECT_EQ(view.to(accelerator.device()).to_vector<float>(), (Floats{9, 9, 9, 9}));
   EXPECT_FALSE(accelerator.unpin_memory(flat));
   EXPECT_TRUE(accelerator.is_pinned(pinned));
-  // What was never pinned.
+  // Memory that was never pinned.
   EXPECT_FALSE(accelerator.unpin_memory(source));
   EXPECT_FALSE(accelerator.unpin_memory(device));
   EXPECT_THROW(accelerator.unpin_memory(Tensor()), InvalidArgument);
@@ -232,7 +232,7 @@ TEST_F(Members, HostMemoryIsRegistered) {
   EXPECT_TRUE(accelerator.is_pinned(pinned));
 }
 
-// What a program gets that derives from Accelerator and defines only what it must.
+// An accelerator that derives from Accelerator and defines only the pure virtual functions has useful defaults.
 TEST_F(Members, DefaultsOfTheInterface) {
   char memory[64];
   EXPECT_FALSE(accelerator.Accelerator::is_current_stream_capturing());

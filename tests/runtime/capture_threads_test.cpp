@@ -30,7 +30,7 @@ Tensor vector_of(double value) {
 
 float first_of(const Tensor& tensor) { return tensor.to_vector<float>()[0]; }
 
-// What `work` throws on a thread of its own; empty: nothing.
+// Runs `work` on a thread of its own and returns the message of its exception; empty if it throws nothing.
 std::string error_on_another_thread(const std::function<void()>& work) {
   std::string text;
   std::thread([&] {

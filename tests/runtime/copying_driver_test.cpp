@@ -27,7 +27,7 @@ class CopyingDriver : public testing::Test {
     return made;
   }
 
-  // What the device has there.
+  // Returns the bytes that the device has at this address.
   template <class T>
   static std::vector<T> read(const void* from, size_t count) {
     std::vector<T> values(count);

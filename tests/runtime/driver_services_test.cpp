@@ -1,4 +1,5 @@
-// What the host lends to drivers: scratch memory, settings, a cache folder, and a second try when a resource is exhausted.
+// The services that the host lends to drivers: scratch memory, settings, a cache folder, and a second try when a
+// resource is exhausted.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -21,7 +22,7 @@ namespace {
 
 using Settings = std::map<std::string, std::string>;
 
-// What the driver below was asked, and what it is to do.
+// Records the calls that the driver below received, and tells it how to answer.
 struct Observed {
   int allocations = 0, frees = 0;
   int exhausted = 0;  // functions that are to fail before the next one works

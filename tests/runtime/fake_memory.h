@@ -49,7 +49,7 @@ class FakeMemory final : public MemorySource {
     std::lock_guard guard(mutex_);
     return held_;
   }
-  // Whether [pointer, pointer + bytes) lies inside one allocation.
+  // Returns true if [pointer, pointer + bytes) lies inside one allocation.
   bool contains(const void* pointer, size_t bytes) const {
     std::lock_guard guard(mutex_);
     const auto at = reinterpret_cast<uintptr_t>(pointer);

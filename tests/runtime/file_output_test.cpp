@@ -33,7 +33,7 @@ size_t entries(const fs::path& folder) {
   return count;
 }
 
-// What `body` wrote in a child whose files may have 1000 bytes, or how the child ended.
+// Returns what `body` wrote in a child process whose files are limited to 1000 bytes, or how the child ended.
 std::string under_size_limit(const std::function<std::string()>& body) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);

@@ -26,7 +26,7 @@ std::string with_soft_limit(const std::string& text) {
   return text + std::to_string(limit.rlim_cur);
 }
 
-// What the body returns in a process of its own.
+// Runs the body in a process of its own and returns its result.
 std::string in_child(const std::function<std::string()>& body) {
   int ends[2];
   if (pipe(ends) != 0) return "no pipe";

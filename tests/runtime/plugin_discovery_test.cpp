@@ -1,4 +1,4 @@
-// Where plugins are found, in which order they are considered, and what becomes of two that have one name.
+// Tests where plugins are found, in which order they are considered, and which of two with the same name is used.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -170,7 +170,7 @@ TEST_F(PluginDiscovery, TwoFilesOfOneNameAreAnErrorThatNamesBoth) {
   ask_for("acme");
   EXPECT_TRUE(says(message_of<UnavailableError>(get), both)) << message_of<UnavailableError>(get);
   EXPECT_TRUE(says(message_of<UnavailableError>([] { make_accelerator("acme"); }), both));
-  // Who asks for another one gets it, and is told by `anyaccel info`.
+  // A program that asks for another one gets it, and `anyaccel info` reports that.
   for (const char* name : {"good", "cpu"}) {
     ask_for(name);
     EXPECT_EQ(get_accelerator()->name(), name);

@@ -10,5 +10,5 @@ mkdir "$folder/none"
 ANYACCEL_SDAA_LIBRARY_PATH=$folder/none run
 check_error "no library" "looked for libsdaart.so in $folder/none, " $?
 
-# What some releases lack.
+# Functions that some releases lack.
 for symbol in sdaaLaunchHostFunc sdaaGetErrorName sdaaGetErrorString; do expect_story "hide:$symbol"; done

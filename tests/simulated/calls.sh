@@ -14,7 +14,7 @@ for name in $bound; do
   else
     check_error "$name" "$name|$any_error" $code
   fi
-  # What could not be destroyed is left over, also when its context goes; no other rule is broken on the way out.
+  # An object that could not be destroyed is left over even when its context is destroyed; no other rule is broken.
   if [ -s "$report" ] && grep -oE '"kind": "[a-z-]+"' "$report" | grep -qv destroyed-in-use; then
     fail "$name: $(head -20 "$report")"
   fi

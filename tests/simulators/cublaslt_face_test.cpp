@@ -194,7 +194,7 @@ TEST_F(CublasLtFace, ProductsAreRight) {
   }
 }
 
-// What cannot be read when beta is 0 is not read: C may be garbage, or null.
+// C is not read when beta is 0: it may contain anything, or be null.
 TEST_F(CublasLtFace, CIsNotReadWhenBetaIsZero) {
   expect_clean([] {
     const Device device;

@@ -1,5 +1,6 @@
-// What the tests of the simulated CUDA driver share. Each test is a process of its own, because the driver reads its
-// environment once; it binds the functions that the product uses (gpu_api.h) the way a program does, by cuGetProcAddress.
+// Helpers that the tests of the simulated CUDA driver share. Each test is a process of its own, because the driver
+// reads its environment once; it binds the functions that the product uses (gpu_api.h) the way a program does, by
+// cuGetProcAddress.
 #pragma once
 
 #include <dlfcn.h>

@@ -448,7 +448,7 @@ TEST_F(CudaFace, WhatIsNotDestroyedIsALeak) {
             "destroyed-in-use");
 }
 
-// What the simulated libraries beside the driver use.
+// Functions of the driver that the other simulated libraries use.
 TEST_F(CudaFace, OtherLibrariesWorkOnItsStreams) {
   const auto report = run([] {
     Program p;

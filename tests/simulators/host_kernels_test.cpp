@@ -195,7 +195,7 @@ TEST(HostKernels, AccessBeyondAnAllocationIsFound) {
   EXPECT_EQ(l.kinds(), "out-of-bounds,out-of-bounds,bad-pointer,use-after-free");
 }
 
-// What a kernel touched counts, not what it could have: two streams may work on the halves of one allocation.
+// A race is counted by the bytes that kernels touched, so two streams may work on the halves of one allocation.
 TEST(HostKernels, RacesBetweenKernelsAreFoundByTheBytesTheyTouched) {
   for (const bool overlap : {false, true}) {
     Launcher l;

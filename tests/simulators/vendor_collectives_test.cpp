@@ -345,7 +345,7 @@ TEST_F(VendorCollectives, AStreamOfAnotherDeviceIsRefused) {
   }
 }
 
-// What one library has and the others have not.
+// Properties that only one of the libraries has.
 TEST_F(VendorCollectives, CnclUsesAnIdOnceInAProcessAndMakesSeveralMembers) {
   EXPECT_EQ(kinds_of([] {
               const CollectiveFace f = cncl_face();

@@ -25,7 +25,7 @@ struct Object {
 
 Object platform;
 Object devices[2];
-// What every command from now on ends with.
+// The status with which every further command ends.
 cl_int failure = 0;
 uint64_t clock_ns = 1000;
 

@@ -586,7 +586,7 @@ TEST_F(LevelZero, EveryCallThatFailsIsTold) {
         function == "zeCommandListAppendLaunchKernel") {
       continue;
     }
-    // What cannot be destroyed stays, and is in the way of its parents.
+    // Objects that could not be destroyed remain, and their parents cannot be destroyed either.
     const bool destroys = function.find("Destroy") != std::string::npos;
     const bool frees = destroys || function == "zeMemFree";
     // A device that does not tell its properties is not offered; a version that is not known is 1.0; an event that cannot be

@@ -1,5 +1,5 @@
-// What the tests of xpu over Level Zero share: child processes that open the simulated driver through the system's real
-// loader, with its validation layer on, and the driver's table with every status checked.
+// Helpers that the tests of xpu over Level Zero share: child processes that open the simulated driver through the
+// system's real loader, with its validation layer on, and the driver's table with every status checked.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -33,7 +33,7 @@ class OpenClFaults : public ::testing::Test {
   void TearDown() override { fail_(0); }
 
   static aa_device* device() { return opened_->device; }
-  // What commands end with from now on; 0: success.
+  // The status with which further commands end; 0 means success.
   static void commands_end_with(int32_t status) { fail_(status); }
 
   static inline std::unique_ptr<IcdFolder> folder_;

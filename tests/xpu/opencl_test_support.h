@@ -1,5 +1,5 @@
-// What the tests of xpu over OpenCL share: the opened driver behind short calls that fail the test, and folders of .icd
-// files.
+// Helpers that the tests of xpu over OpenCL share: the opened driver behind short calls that fail the test, and
+// folders of .icd files.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -103,6 +103,15 @@
  *                    Since 1.4. With ids, counts[r, ids[r]] += 1 first (an id that is no token is not counted). Then
  *                    logit -= frequency * count, and presence more where the count is not 0.
  *
+ *  "quantized_linear" out float [M,N]; x float [M,K]; w U8 [N,C]; bias float [N] optional;   aa_quantized_params
+ *                    residual float [M,N] optional
+ *                    Since 2.0. out = x * transpose(W) + bias + residual, where row n of W [N,K] is what row n of w decodes to.
+ *                    K is a multiple of the format's values, C = K / values * bytes, and the bytes of a row of w are
+ *                    adjacent. residual may be out. With AA_QUANTIZED_ROUNDED each 32 values of a row of x may be
+ *                    rounded to multiples of a 127th of the largest magnitude among them, and W to bf16.
+ *  "quantized_embedding" out float [T,K]; table U8 [V,C]; ids index [T]                       aa_quantized_params
+ *                    Since 2.0. "embedding" of the table that the bytes decode to; C as above. `rounding` has no effect.
+ *
  * Fused ops, since 2.0. Each is a sequence of the ops above with F32 between them, and only for speed: the host asks for
  * one where a model has that sequence, and runs the sequence itself where a driver lacks the op or `supports` refuses the
  * call. No driver has to have any, and none falls back to the CPU.
@@ -224,6 +233,56 @@ typedef struct aa_frequency_params {
   float presence;
   float frequency;
 } aa_frequency_params;
+
+/* Formats of quantized weights: consecutive values of a row, in blocks of so many values and bytes. The numbers are those of
+ * GGUF files, the layouts those of ggml. In each formula i is the index of a value in its block; d and m are halves (IEEE
+ * binary16, little-endian) and the other fields bytes, in the order given; all arithmetic is fp32, where products are exact.
+ * nibble(i) = (q[i % 16] >> 4 * (i / 16)) & 15. fifth(i) = bit i of the 32 bits of h, shifted left by 4.
+ * pair(i) = (q[32 * (i / 128) + i % 32] >> 2 * (i % 128 / 32)) & 3. since 2.0 */
+typedef enum aa_block_format {
+  AA_BLOCK_Q4_0 = 2, /* 32 values, 18 bytes: d, q[16]. d * (nibble(i) - 8) */
+  AA_BLOCK_Q4_1 = 3, /* 32, 20: d, m, q[16]. d * nibble(i) + m */
+  AA_BLOCK_Q5_0 = 6, /* 32, 22: d, h[4], q[16]. d * ((nibble(i) | fifth(i)) - 16) */
+  AA_BLOCK_Q5_1 = 7, /* 32, 24: d, m, h[4], q[16]. d * (nibble(i) | fifth(i)) + m */
+  AA_BLOCK_Q8_0 = 8, /* 32, 34: d, q[32] signed. d * q[i] */
+  /* 256, 84: s[16], q[64], d, m. j = i / 16; d * (s[j] & 15) * pair(i) - m * (s[j] >> 4) */
+  AA_BLOCK_Q2_K = 10,
+  /* 256, 110: h[32], q[64], s[12], d. j = i / 16; scale = ((s[j % 8] >> 4 * (j / 8)) & 15 | ((s[8 + j % 4] >> 2 * (j / 4)) & 3)
+   * << 4) - 32; d * scale * ((pair(i) | ((h[i % 32] >> i / 32) & 1) << 2) - 4) */
+  AA_BLOCK_Q3_K = 11,
+  /* 256, 144: d, m, s[12], q[128]. j = i / 32; d * scale * ((q[32 * (i / 64) + i % 32] >> 4 * (j % 2)) & 15) - m * least, where
+   * for j < 4: scale = s[j] & 63, least = s[j + 4] & 63; else scale = s[j + 4] & 15 | s[j - 4] >> 6 << 4,
+   * least = s[j + 4] >> 4 | s[j] >> 6 << 4 */
+  AA_BLOCK_Q4_K = 12,
+  /* 256, 176: d, m, s[12], h[32], q[128]. As Q4_K, and bit j of h[i % 32] is the fifth bit of the value */
+  AA_BLOCK_Q5_K = 13,
+  /* 256, 210: q[128], h[64], s[16] signed, d. c = i / 128, g = i % 128 / 32, l = i % 32; d * s[i / 16] *
+   * (((q[64 * c + 32 * (g % 2) + l] >> 4 * (g / 2)) & 15 | ((h[32 * c + l] >> 2 * g) & 3) << 4) - 32) */
+  AA_BLOCK_Q6_K = 14,
+  /* 32, 18: d, q[16]. d * T[nibble(i)], T = -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113 */
+  AA_BLOCK_IQ4_NL = 20,
+  /* 256, 136: d, h as 16 bits, s[4], q[128]. j = i / 32; d * ((s[j / 2] >> 4 * (j % 2) & 15 | (h >> 2 * j & 3) << 4) - 32) *
+   * T[(q[16 * j + i % 16] >> 4 * (i % 32 / 16)) & 15] */
+  AA_BLOCK_IQ4_XS = 23,
+  /* 256, 54: q[48], h[4], d. Byte b and digit p are q[i % 32] and i / 32 for i < 160, q[32 + (i - 160) % 16] and (i - 160) / 16
+   * for i < 240, else h[(i - 240) % 4] and (i - 240) / 4; d * (((b * 3^p % 256) * 3 >> 8) - 1) */
+  AA_BLOCK_TQ1_0 = 34,
+  AA_BLOCK_TQ2_0 = 35, /* 256, 66: q[64], d. d * (pair(i) - 1) */
+  AA_BLOCK_MXFP4 = 39  /* 32, 17: e, q[16]. 2^(e - 128) * F[nibble(i)], F = 0 1 2 3 4 6 8 12 0 -1 -2 -3 -4 -6 -8 -12 */
+} aa_block_format;
+
+/* since 2.0 */
+typedef enum aa_quantized_rounding {
+  AA_QUANTIZED_EXACT = 0,  /* inputs and decoded weights as they are */
+  AA_QUANTIZED_ROUNDED = 1 /* they may be rounded, as said above */
+} aa_quantized_rounding;
+
+/* since 2.0 */
+typedef struct aa_quantized_params {
+  uint32_t struct_size;
+  int32_t format;   /* aa_block_format */
+  int32_t rounding; /* aa_quantized_rounding */
+} aa_quantized_params;
 
 typedef enum aa_random_kind { AA_RANDOM_BITS = 0, AA_RANDOM_UNIFORM = 1, AA_RANDOM_NORMAL = 2 } aa_random_kind;
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "anyaccel/abi/ops.h"
 #include "anyaccel/device.h"
 #include "anyaccel/dtype.h"
 #include "anyaccel/llm/model_config.h"
@@ -34,11 +35,12 @@ struct LoadProgress {
 // The precision of the activations that are inputs of a layer's matrix products (and of the output matrix), for any
 // number of tokens in a step. The sums of products, the residual stream, norms and attention are always fp32.
 enum class Activations {
-  // BF16 for a bf16 model on an accelerator that multiplies bf16 faster than fp32; else F32.
+  // BF16 for a bf16 model on an accelerator that multiplies bf16 faster than fp32; else F32. With quantized weights they
+  // may be rounded to 8 bits in groups of 32.
   Auto,
   // Not rounded. The same on every accelerator; prompts of a bf16 model take longer where bf16 products are faster.
   F32,
-  // Rounded to bf16, as PyTorch does for a model in bf16. For bf16 models only.
+  // Rounded to bf16, as PyTorch does for a model in bf16. For bf16 models only, without quantized weights.
   BF16,
 };
 
@@ -82,6 +84,12 @@ struct ModelShard {
 // Matrices are [outputs, inputs] in the model's dtype; norms and biases are fp32. An empty handle: the architecture
 // does not have the tensor. In a sharded model Hq, Hk, I and V are the sizes of this rank's shard, tensors without
 // elements are empty handles, and the biases of o and down are on rank 0 only.
+//
+// A matrix whose format is not 0 is quantized: U8 [outputs, bytes of a row], see aa_block_format of abi/ops.h.
+struct MatrixFormats {
+  aa_block_format q{}, k{}, v{}, o{}, gate{}, up{}, down{};
+};
+
 struct LayerWeights {
   Tensor input_norm;              // [H]
   Tensor q, k, v;                 // [Hq*D, H], [Hk*D, H], [Hk*D, H]
@@ -92,6 +100,7 @@ struct LayerWeights {
   Tensor gate, up;                // [I, H]
   Tensor gate_bias, up_bias;      // [I]
   Tensor down, down_bias;         // [H, I], [H]
+  MatrixFormats formats;
 };
 
 struct ModelWeights {
@@ -99,6 +108,8 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   Tensor final_norm;  // [H]
   Tensor lm_head;     // [V, H]; shares the embedding's memory when they are tied
+  aa_block_format embedding_format{};
+  aa_block_format lm_head_format{};
 };
 
 struct ModelShape;  // anyaccel/llm/make_model.h
@@ -138,10 +149,14 @@ class Model {
   const ModelWeights& weights() const noexcept { return weights_; }
   Accelerator& accelerator() const noexcept { return *device_.accelerator; }
   Device device() const noexcept { return device_; }
-  // Dtype of the matrices.
+  // Dtype of the matrices that are not quantized, and of cached keys and values.
   DType dtype() const noexcept { return dtype_; }
   // F32, or BF16 if the inputs of products are rounded to bf16 (see Activations).
   DType product_dtype() const noexcept { return product_dtype_; }
+  // True if products with quantized matrices may round their inputs (aa_quantized_rounding): unless Activations::F32.
+  bool rounds_quantized() const noexcept { return rounds_quantized_; }
+  // "Q4_K, Q6_K": the formats of the matrices that are computed with as they are; "" if there are none.
+  const std::string& quantized_formats() const noexcept { return quantized_formats_; }
   // Bytes of all weights of this process; tied ones are counted once.
   uint64_t weight_bytes() const noexcept { return weight_bytes_; }
   // The number of those bytes that are used directly from the mapped file.
@@ -167,6 +182,8 @@ class Model {
   Device device_;
   DType dtype_ = DType::None;
   DType product_dtype_ = DType::F32;
+  bool rounds_quantized_ = false;
+  std::string quantized_formats_;
   uint64_t weight_bytes_ = 0;
   uint64_t mapped_bytes_ = 0;
   std::vector<std::string> notes_;

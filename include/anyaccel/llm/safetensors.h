@@ -21,21 +21,24 @@
 #include "anyaccel/dtype.h"
 
 namespace anyaccel {
-class OpenFile;  // base/files/open_file.h
-}
+struct BlockFormat;  // base/block_format.h
+class OpenFile;      // base/files/open_file.h
+}  // namespace anyaccel
 
 namespace anyaccel::llm {
 
 // One entry of a file's header.
 struct TensorInfo {
   std::string name;
-  DType dtype = DType::None;
+  DType dtype = DType::None;   // of the values: F32 for quantized ones
   std::vector<int64_t> shape;  // outermost first; empty for a scalar
   uint64_t offset = 0;         // of the data, in bytes from the start of the file
   uint64_t bytes = 0;
   // 0, or the rows of a head whose rows are stored as pairs that rotate together: stored row 2 j + p of a head is row
   // p * head / 2 + j (GGUF files of llama models).
   int64_t paired_rows = 0;
+  // How the data is quantized (tensors of GGUF files, of two dimensions, whose rows are whole blocks); null: it is not.
+  const BlockFormat* format = nullptr;
 };
 
 // Names and values of a header's "__metadata__".
@@ -131,8 +134,9 @@ struct TensorView {
   const std::byte* data = nullptr;  // null without a mapping
   uint64_t offset = 0;              // of the data in its file
   uint64_t bytes = 0;
-  size_t file = 0;          // which of Checkpoint::files()
-  int64_t paired_rows = 0;  // as in TensorInfo
+  size_t file = 0;                      // which of Checkpoint::files()
+  int64_t paired_rows = 0;              // as in TensorInfo
+  const BlockFormat* format = nullptr;  // as in TensorInfo
 };
 
 // The weights of a model directory: model.safetensors, or the shards that model.safetensors.index.json lists; or a GGUF

@@ -68,6 +68,7 @@ struct OpPlacement {
   bool native = false;       // the accelerator has it; false: falls back to the CPU, unless
   uint64_t fallbacks = 0;    // calls that fell back so far
   bool as_sequence = false;  // the accelerator lacks it and runs others of the list in its place
+  bool avoided = false;      // the accelerator lacks it, and models do without it: they decode quantized weights
 };
 
 class Inference : public OpLibrary {
@@ -83,6 +84,12 @@ class Inference : public OpLibrary {
                   const Tensor& residual = {});
   void linear(const Tensor& out, const Tensor& x, const Tensor& w, const Tensor& bias = {},
               const Tensor& residual = {});
+  // `w` U8 [N, C]: rows of blocks of the format. `rounded`: x and the decoded weights may be rounded, which is faster.
+  void quantized_linear(const Tensor& out, const Tensor& x, const Tensor& w, aa_block_format format, bool rounded,
+                        const Tensor& bias = {}, const Tensor& residual = {});
+  void quantized_embedding(const Tensor& out, const Tensor& table, aa_block_format format, const Tensor& ids);
+  // True when the accelerator itself has both.
+  bool takes_quantized_weights() const;
   // The weight of a linear in the layout that the accelerator's driver computes it fastest with, for inputs of the dtype;
   // `w` itself where that is as good. The products take it in the place of `w`. See Accelerator::pack_weight.
   Tensor pack_linear_weight(const Tensor& w, DType input);
@@ -127,8 +134,8 @@ class Inference : public OpLibrary {
 
   // Every op, where it runs, and how often it fell back.
   std::vector<OpPlacement> placements() const;
-  // True when every op of the list above runs on the accelerator itself, as one op or a sequence of others, so that a
-  // step of them can be captured in a graph.
+  // True when every op of the list above, but those for quantized weights, runs on the accelerator itself, as one op or
+  // a sequence of others, so that a step of them can be captured in a graph.
   bool all_native() const;
   // True when the accelerator has the ops "linear_by_row" and so on, which ByRow needs.
   bool has_by_row() const;

@@ -288,10 +288,12 @@ llm::TextGenerator load(const Arguments& arguments, DType dtype, const RankedCom
   if (show_messages) {
     const llm::Model& model = generator.model();
     const std::string share = job.ranks() > 1 ? " on rank 0 of " + std::to_string(job.ranks()) : "";
-    std::fprintf(stderr, "model: %s, %s of weights%s as %s%s, ready in %.0f ms\n", arguments.model.c_str(),
-                 format_bytes(static_cast<double>(model.weight_bytes())).c_str(), share.c_str(),
-                 std::string(dtype_name(model.dtype())).c_str(), model.mapped_bytes() > 0 ? ", used from the file" : "",
-                 generator.load_seconds() * 1000.0);
+    std::fprintf(
+        stderr, "model: %s, %s of weights%s as %s%s, ready in %.0f ms\n", arguments.model.c_str(),
+        format_bytes(static_cast<double>(model.weight_bytes())).c_str(), share.c_str(),
+        (model.quantized_formats().empty() ? std::string(dtype_name(model.dtype())) : model.quantized_formats())
+            .c_str(),
+        model.mapped_bytes() > 0 ? ", used from the file" : "", generator.load_seconds() * 1000.0);
     for (const std::string& note : model.notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
     for (const std::string& note : generator.tokenizer()->notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
     for (const std::string& warning : generator.generation_config().warnings) {

@@ -166,6 +166,7 @@ JsonValue collect() {
   for (const ops::OpPlacement& op : inference->placements()) {
     const std::string where = op.native        ? accelerator.name()
                               : op.as_sequence ? accelerator.name() + " (as a sequence of other ops)"
+                              : op.avoided     ? "nowhere (models decode quantized weights while they load)"
                                                : "cpu (fallback)";
     info["ops"].push_back({{"name", op.op}, {"runs_on", where}});
   }

@@ -5,10 +5,12 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "anyaccel/error.h"
+#include "base/block_format.h"
 #include "base/files/open_file.h"
 #include "base/text/json.h"
 #include "base/text/utf8.h"
@@ -29,23 +31,32 @@ constexpr uint64_t least_tensor_bytes = 8 + 1 + 4 + 8 + 4 + 8;
 enum ValueType : uint32_t { U8, I8, U16, I16, U32, I32, F32, Bool, Text, List, U64, I64, F64 };
 
 struct GgmlType {
-  uint32_t id;
   std::string_view name;
   uint64_t values;  // of a block
   uint64_t bytes;   // of a block
 };
 
-constexpr std::array<GgmlType, 21> ggml_types = {
-    {{0, "F32", 1, 4},       {1, "F16", 1, 2},         {2, "Q4_0", 32, 18},    {3, "Q4_1", 32, 20},
-     {6, "Q5_0", 32, 22},    {7, "Q5_1", 32, 24},      {8, "Q8_0", 32, 34},    {10, "Q2_K", 256, 84},
-     {11, "Q3_K", 256, 110}, {12, "Q4_K", 256, 144},   {13, "Q5_K", 256, 176}, {14, "Q6_K", 256, 210},
-     {20, "IQ4_NL", 32, 18}, {23, "IQ4_XS", 256, 136}, {24, "I8", 1, 1},       {25, "I16", 1, 2},
-     {26, "I32", 1, 4},      {30, "BF16", 1, 2},       {34, "TQ1_0", 256, 54}, {35, "TQ2_0", 256, 66},
-     {39, "MXFP4", 32, 17}}};
+constexpr std::array<std::pair<uint32_t, GgmlType>, 6> plain_types = {{{0, {"F32", 1, 4}},
+                                                                       {1, {"F16", 1, 2}},
+                                                                       {24, {"I8", 1, 1}},
+                                                                       {25, {"I16", 1, 2}},
+                                                                       {26, {"I32", 1, 4}},
+                                                                       {30, {"BF16", 1, 2}}}};
 
-const GgmlType* find_type(uint32_t id) {
-  const auto found = std::ranges::find(ggml_types, id, &GgmlType::id);
-  return found == ggml_types.end() ? nullptr : &*found;
+std::optional<GgmlType> find_type(uint32_t id) {
+  for (const auto& [known, type] : plain_types) {
+    if (known == id) return type;
+  }
+  const BlockFormat* format = find_block_format(id);
+  if (format == nullptr) return std::nullopt;
+  return GgmlType{format->name, format->values, format->bytes};
+}
+
+std::string known_type_names() {
+  std::string names;
+  for (const auto& [id, type] : plain_types) names += (names.empty() ? "" : ", ") + std::string(type.name);
+  for (const BlockFormat& format : block_formats()) names += ", " + std::string(format.name);
+  return names;
 }
 
 // Reads the header from front to back, through a buffer.
@@ -205,11 +216,10 @@ GgufTensor read_tensor(HeaderReader& reader, uint64_t index) {
     tensor.shape.push_back(static_cast<int64_t>(size));  // innermost first
   }
   tensor.type = reader.value<uint32_t>("the type of " + what);
-  const GgmlType* type = find_type(tensor.type);
-  if (type == nullptr) {
-    std::string known;
-    for (const GgmlType& entry : ggml_types) known += (known.empty() ? "" : ", ") + std::string(entry.name);
-    reader.fail(what + " has the type " + std::to_string(tensor.type) + ", which is not known; known are " + known);
+  const std::optional<GgmlType> type = find_type(tensor.type);
+  if (!type) {
+    reader.fail(what + " has the type " + std::to_string(tensor.type) + ", which is not known; known are " +
+                known_type_names());
   }
   const auto row = static_cast<uint64_t>(tensor.shape.front());
   if (row % type->values != 0) {
@@ -267,8 +277,8 @@ void check_start(HeaderReader& reader) {
 }  // namespace
 
 std::string ggml_type_name(uint32_t type) {
-  const GgmlType* known = find_type(type);
-  return known == nullptr ? "type " + std::to_string(type) : std::string(known->name);
+  const std::optional<GgmlType> known = find_type(type);
+  return known ? std::string(known->name) : "type " + std::to_string(type);
 }
 
 GgufHeader parse_gguf_header(const GgufRead& read, uint64_t file_bytes, const std::string& source) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "anyaccel/error.h"
+#include "base/block_format.h"
 #include "base/text/json.h"
 #include "llm/checkpoint/gguf.h"
 
@@ -54,14 +55,23 @@ std::string hugging_face_name(std::string_view name) {
   return "model.layers." + std::string(stem.substr(0, end)) + "." + std::string(found) + std::string(suffix);
 }
 
-DType read_dtype(const GgufTensor& tensor, const std::string& source) {
+// The dtype of the values, and how they are quantized.
+void read_type(const GgufTensor& found, const std::string& source, TensorInfo& tensor) {
   constexpr std::array<std::pair<uint32_t, DType>, 3> types = {{{0, DType::F32}, {1, DType::F16}, {30, DType::BF16}}};
   for (const auto& [type, dtype] : types) {
-    if (type == tensor.type) return dtype;
+    if (type == found.type) tensor.dtype = dtype;
   }
-  throw CheckpointError(source + ": the tensor " + quote_text(tensor.name) + " is " + ggml_type_name(tensor.type) +
-                        "; supported are F32, F16 and BF16: quantized weights are not supported yet, use a file with "
-                        "one of these types");
+  if (tensor.dtype != DType::None) return;
+  tensor.format = find_block_format(found.type);
+  const std::string what = source + ": the tensor " + quote_text(found.name) + " is " + ggml_type_name(found.type);
+  if (tensor.format == nullptr) {
+    throw CheckpointError(what + "; expected F32, F16, BF16 or a type of quantized weights");
+  }
+  if (found.shape.size() != 2) {
+    throw CheckpointError(what + " of " + std::to_string(found.shape.size()) +
+                          " dimensions; expected 2: other tensors are not quantized");
+  }
+  tensor.dtype = DType::F32;
 }
 
 // Tensors that others are computed from, or that nothing needs.
@@ -82,7 +92,7 @@ class GgufFile : public WeightFile {
         throw CheckpointError(path.string() + ": the tensor " + quote_text(found.name) +
                               " is not known: this model needs a computation that is not supported");
       }
-      tensor.dtype = read_dtype(found, path.string());
+      read_type(found, path.string(), tensor);
       tensor.shape = found.shape;
       tensor.offset = found.offset;
       tensor.bytes = found.bytes;

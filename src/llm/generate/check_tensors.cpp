@@ -5,11 +5,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <mutex>
-#include <thread>
 
 #include "anyaccel/tensor.h"
+#include "base/block_format.h"
+#include "base/process/all_cores.h"
 #include "llm/checkpoint/checkpoint_scan.h"
 #include "llm/checkpoint/tensor_scan.h"
 
@@ -18,7 +18,6 @@ namespace {
 
 // A piece of a tensor, read and checked by one thread. It stays in the second-level cache in between.
 constexpr uint64_t read_piece_bytes = uint64_t{1} << 20;
-constexpr unsigned most_threads = 16;
 
 struct Piece {
   size_t tensor = 0;
@@ -43,27 +42,6 @@ std::string number_text(double value) {
 
 std::string list_text(const std::vector<int64_t>& numbers) { return Shape(numbers).to_string(); }
 
-// Runs `body` on as many threads as there are cores, and rethrows the first exception.
-template <class Body>
-void on_all_cores(size_t work, const Body& body) {
-  const unsigned cores = std::clamp(std::thread::hardware_concurrency(), 1U, most_threads);
-  std::exception_ptr failure;
-  std::mutex mutex;
-  const auto guarded = [&] {
-    try {
-      body();
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!failure) failure = std::current_exception();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (unsigned i = 1; i < std::min<size_t>(cores, work); ++i) threads.emplace_back(guarded);
-  guarded();
-  for (std::thread& thread : threads) thread.join();
-  if (failure) std::rethrow_exception(failure);
-}
-
 }  // namespace
 
 TensorCheck scan_checkpoint(const Checkpoint& checkpoint, const std::unordered_map<std::string, TensorUse>& uses) {
@@ -81,8 +59,12 @@ TensorCheck scan_checkpoint(const Checkpoint& checkpoint, const std::unordered_m
     finding.shape.assign(view.shape.begin(), view.shape.end());
     finding.dtype = view.dtype;
     if (const auto use = uses.find(name); use != uses.end()) finding.wanted = use->second.dtype;
-    for (uint64_t begin = 0; begin < view.bytes; begin += read_piece_bytes) {
-      pieces.push_back({all.size(), begin, std::min(read_piece_bytes, view.bytes - begin)});
+    // Whole blocks of a quantized tensor.
+    const uint64_t piece_bytes = view.format == nullptr
+                                     ? read_piece_bytes
+                                     : read_piece_bytes / (sizeof(float) * view.format->values) * view.format->bytes;
+    for (uint64_t begin = 0; begin < view.bytes; begin += piece_bytes) {
+      pieces.push_back({all.size(), begin, std::min(piece_bytes, view.bytes - begin)});
     }
     check.bytes += view.bytes;
     all.push_back(std::move(finding));
@@ -95,15 +77,24 @@ TensorCheck scan_checkpoint(const Checkpoint& checkpoint, const std::unordered_m
   std::atomic<size_t> next{0};
   on_all_cores(pieces.size(), [&] {
     std::vector<std::byte> buffer(read_piece_bytes);
+    std::vector<float> decoded;
     for (size_t i = next++; i < pieces.size(); i = next++) {
       const Piece& piece = pieces[i];
       TensorView part = *views[piece.tensor];
       part.offset += piece.begin;
       const std::span<std::byte> bytes = std::span(buffer).first(piece.bytes);
       checkpoint.read(part, bytes);
-      const ScanResult result = scan_values(bytes, part.dtype, all[piece.tensor].wanted);
+      std::span<const std::byte> values = bytes;
+      uint64_t first = piece.begin / dtype_size(part.dtype);
+      if (part.format != nullptr) {
+        decoded.resize(piece.bytes / part.format->bytes * part.format->values);
+        decode_blocks(*part.format, bytes, decoded);
+        values = std::as_bytes(std::span(decoded));
+        first = piece.begin / part.format->bytes * part.format->values;
+      }
+      const ScanResult result = scan_values(values, part.dtype, all[piece.tensor].wanted);
       const std::lock_guard lock(results_mutex);
-      results[piece.tensor].add(result, piece.begin / dtype_size(part.dtype));
+      results[piece.tensor].add(result, first);
     }
   });
   checkpoint.check_unchanged();

@@ -56,6 +56,13 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
   storage_.q3 = scratch(shard.query_heads.size() * config.head_dim);
   storage_.attended = scratch(shard.query_heads.size() * config.head_dim);
   storage_.gated = scratch(shard.intermediate.size());
+  if (!model_->quantized_formats().empty()) {
+    storage_.normed = scratch(config.hidden_size);
+    storage_.k = scratch(shard.kv_heads.size() * config.head_dim);
+    storage_.v = scratch(shard.kv_heads.size() * config.head_dim);
+    storage_.gate = scratch(shard.intermediate.size());
+    storage_.up = scratch(shard.intermediate.size());
+  }
   storage_.cos = scratch(rotary_half);
   storage_.sin = scratch(rotary_half);
 }
@@ -96,6 +103,13 @@ DecoderStep::Views DecoderStep::make_views(int64_t tokens) const {
   views.gated = rows_as(storage_.gated, tokens, product);
   views.cos = rows(storage_.cos);
   views.sin = rows(storage_.sin);
+  if (storage_.normed) {
+    views.normed = rows(storage_.normed);
+    views.k = rows(storage_.k);
+    views.v = rows(storage_.v);
+    views.gate = rows(storage_.gate);
+    views.up = rows(storage_.up);
+  }
   views.attended3 = views.attended.view({tokens, heads, head_dim});
   return views;
 }
@@ -135,7 +149,11 @@ void DecoderStep::embed(const Tensor& ids) {
   const Tensor& hidden = views_[current_].hidden;
   const Tensor& table = model_->weights().embedding;
   if (!group_) {
-    ops_->embedding(hidden, table, ids);
+    if (const aa_block_format format = model_->weights().embedding_format; format != 0) {
+      ops_->quantized_embedding(hidden, table, format, ids);
+    } else {
+      ops_->embedding(hidden, table, ids);
+    }
     return;
   }
   if (table) {
@@ -146,15 +164,24 @@ void DecoderStep::embed(const Tensor& ids) {
   group_->inference_all_reduce(hidden);
 }
 
-void DecoderStep::add_product(const Tensor& x, const Tensor& w, const Tensor& bias) {
+void DecoderStep::product(const Tensor& out, const Tensor& x, const Tensor& w, aa_block_format format,
+                          const Tensor& bias, const Tensor& residual) {
+  if (format == 0) {
+    ops_->linear(out, x, w, bias, residual);
+  } else {
+    ops_->quantized_linear(out, x, w, format, model_->rounds_quantized(), bias, residual);
+  }
+}
+
+void DecoderStep::add_product(const Tensor& x, const Tensor& w, aa_block_format format, const Tensor& bias) {
   const Tensor& hidden = views_[current_].hidden;
   if (!group_) {
-    ops_->linear(hidden, x, w, bias, hidden);
+    product(hidden, x, w, format, bias, hidden);
     return;
   }
   const bool has_residual = model_->shard().rank == 0;
   if (w) {
-    ops_->linear(hidden, x, w, bias, has_residual ? hidden : Tensor());
+    product(hidden, x, w, format, bias, has_residual ? hidden : Tensor());
   } else if (!has_residual) {
     hidden.fill(0);
   }
@@ -165,27 +192,60 @@ void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const
   const ModelConfig& config = model_->config();
   const Views& views = views_[current_];
   if (!layer.q) {
-    add_product({}, {}, {});
+    add_product({}, {}, {}, {});
     return;
   }
   const ops::CacheSlots cache = {key_cache_[index], value_cache_[index], input.sequence, input.positions};
-  ops_->norm_qkv_rope(views.q3, cache, views.hidden, layer.input_norm,
-                      {layer.q, layer.q_bias, layer.k, layer.k_bias, layer.v, layer.v_bias, layer.q_norm, layer.k_norm},
-                      {views.cos, views.sin}, config.rms_norm_eps, model_->product_dtype());
+  if (layer.formats.q != 0 || layer.formats.k != 0 || layer.formats.v != 0) {
+    quantized_qkv(layer, cache);
+  } else {
+    ops_->norm_qkv_rope(
+        views.q3, cache, views.hidden, layer.input_norm,
+        {layer.q, layer.q_bias, layer.k, layer.k_bias, layer.v, layer.v_bias, layer.q_norm, layer.k_norm},
+        {views.cos, views.sin}, config.rms_norm_eps, model_->product_dtype());
+  }
   const float scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   ops_->attention(views.attended3, views.q3, key_cache_[index], value_cache_[index], input.sequence, input.positions,
                   scale, static_cast<int>(config.window_of_layer(static_cast<int64_t>(index))));
-  add_product(views.attended, layer.o, layer.o_bias);
+  add_product(views.attended, layer.o, layer.formats.o, layer.o_bias);
+}
+
+void DecoderStep::quantized_qkv(const LayerWeights& layer, const ops::CacheSlots& cache) {
+  const Views& views = views_[current_];
+  const float eps = model_->config().rms_norm_eps;
+  const int64_t tokens = views.tokens, heads = views.q3.size(1), size = views.q3.size(2);
+  const int64_t kv_heads = cache.keys.size(1);
+  ops_->rms_norm(views.normed, views.hidden, layer.input_norm, eps);
+  product(views.q3.view({tokens, heads * size}), views.normed, layer.q, layer.formats.q, layer.q_bias);
+  product(views.k, views.normed, layer.k, layer.formats.k, layer.k_bias);
+  product(views.v, views.normed, layer.v, layer.formats.v, layer.v_bias);
+  if (layer.q_norm) {
+    const Tensor each = views.q3.view({tokens * heads, size});
+    ops_->rms_norm(each, each, layer.q_norm, eps);
+  }
+  if (layer.k_norm) {
+    const Tensor each = views.k.view({tokens * kv_heads, size});
+    ops_->rms_norm(each, each, layer.k_norm, eps);
+  }
+  const Tensor k3 = views.k.view({tokens, kv_heads, size});
+  ops_->rope(views.q3, k3, views.cos, views.sin);
+  ops_->cache_write(cache.keys, cache.values, k3, views.v.view({tokens, kv_heads, size}), cache.sequence,
+                    cache.positions);
 }
 
 void DecoderStep::mlp_block(const LayerWeights& layer) {
   const Views& views = views_[current_];
   const ModelConfig& config = model_->config();
-  if (layer.gate) {
+  if (layer.gate && (layer.formats.gate != 0 || layer.formats.up != 0)) {
+    ops_->rms_norm(views.normed, views.hidden, layer.post_norm, config.rms_norm_eps);
+    product(views.gate, views.normed, layer.gate, layer.formats.gate, layer.gate_bias);
+    product(views.up, views.normed, layer.up, layer.formats.up, layer.up_bias);
+    ops_->gated_activation(views.gated, views.gate, views.up, config.hidden_act);
+  } else if (layer.gate) {
     ops_->norm_gated_linear(views.gated, views.hidden, layer.post_norm, layer.gate, layer.up, config.hidden_act,
                             config.rms_norm_eps, layer.gate_bias, layer.up_bias, model_->product_dtype());
   }
-  add_product(views.gated, layer.down, layer.down_bias);
+  add_product(views.gated, layer.down, layer.formats.down, layer.down_bias);
 }
 
 void DecoderStep::logits(const Tensor& out, const Tensor& rows) {
@@ -205,7 +265,13 @@ void DecoderStep::logits(const Tensor& out, const Tensor& rows) {
       last = chosen_.slice(0, 0, rows.numel());
       ops_->embedding(last, views.hidden, rows);
     }
-    ops_->norm_linear(part, last, weights.final_norm, weights.lm_head, eps, {}, model_->product_dtype());
+    if (weights.lm_head_format != 0) {
+      const Tensor normed = storage_.normed.slice(0, 0, last.size(0));
+      ops_->rms_norm(normed, last, weights.final_norm, eps);
+      product(part, normed, weights.lm_head, weights.lm_head_format, {});
+    } else {
+      ops_->norm_linear(part, last, weights.final_norm, weights.lm_head, eps, {}, model_->product_dtype());
+    }
   }
   if (group_) group_->inference_all_reduce(out);
 }

@@ -65,14 +65,21 @@ class DecoderStep {
     Tensor attended, attended3;  // [T, heads * D] and the same as [T, heads, D]
     Tensor gated;                // [T, I]
     Tensor cos, sin;             // [T, R]
+    // Only for quantized weights: the normed rows [T, H], keys and values [T, heads * D], and gate and up [T, I].
+    Tensor normed, k, v, gate, up;
   };
 
   Views make_views(int64_t tokens) const;
   void embed(const Tensor& ids);
   void attention_block(const LayerWeights& layer, size_t index, const StepInput& input);
   void mlp_block(const LayerWeights& layer);
+  // norm_qkv_rope as a sequence, for quantized weights.
+  void quantized_qkv(const LayerWeights& layer, const ops::CacheSlots& cache);
+  // out = x * transpose(w) + bias + residual, for weights of any format.
+  void product(const Tensor& out, const Tensor& x, const Tensor& w, aa_block_format format, const Tensor& bias,
+               const Tensor& residual = {});
   // hidden += x * transpose(w) + bias, summed over all ranks. An empty w: this rank contributes nothing.
-  void add_product(const Tensor& x, const Tensor& w, const Tensor& bias);
+  void add_product(const Tensor& x, const Tensor& w, aa_block_format format, const Tensor& bias);
 
   std::shared_ptr<const Model> model_;
   comm::ProcessGroup* group_ = nullptr;  // the model's; null: one rank

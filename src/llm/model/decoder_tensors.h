@@ -24,10 +24,17 @@ struct TensorSlot {
   int64_t layer = -1;  // -1: not of a layer
   Tensor LayerWeights::*layer_member = nullptr;
   Tensor ModelWeights::*model_member = nullptr;
+  // Of a matrix: where its format is kept.
+  aa_block_format MatrixFormats::*layer_format = nullptr;
+  aa_block_format ModelWeights::*model_format = nullptr;
 
   // weights.layers must have been sized.
   Tensor& in(ModelWeights& weights) const {
     return layer < 0 ? weights.*model_member : weights.layers[static_cast<size_t>(layer)].*layer_member;
+  }
+  // Only of a matrix.
+  aa_block_format& format_in(ModelWeights& weights) const {
+    return layer < 0 ? weights.*model_format : weights.layers[static_cast<size_t>(layer)].formats.*layer_format;
   }
 };
 

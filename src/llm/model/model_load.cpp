@@ -1,8 +1,10 @@
 // Puts weights on the device: directly from the mapped file if possible, else converted and copied one by one; or
 // random weights.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <set>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -14,6 +16,8 @@
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/safetensors.h"
 #include "anyaccel/ops/inference.h"
+#include "base/block_format.h"
+#include "base/process/all_cores.h"
 #include "llm/checkpoint/checkpoint_scan.h"
 #include "llm/checkpoint/gguf.h"
 #include "llm/config/shape_config.h"
@@ -81,10 +85,30 @@ Tensor unpaired(const Tensor& rows, int64_t head_rows) {
   return result;
 }
 
+// Decodes rows of a quantized tensor on the host's cores.
+Tensor decoded_rows(const BlockFormat& format, std::span<const std::byte> blocks, const Shape& shape) {
+  constexpr int64_t rows_at_once = 16;
+  Tensor values = Tensor::empty(shape, DType::F32);
+  const int64_t rows = shape[0];
+  const auto columns = static_cast<size_t>(shape[1]);
+  const size_t row_bytes = blocks.size() / static_cast<size_t>(rows);
+  const std::span<float> out(static_cast<float*>(values.data()), values.nbytes() / sizeof(float));
+  std::atomic<int64_t> next{0};
+  on_all_cores(static_cast<size_t>((rows + rows_at_once - 1) / rows_at_once), [&] {
+    for (int64_t row = next.fetch_add(rows_at_once); row < rows; row = next.fetch_add(rows_at_once)) {
+      const auto first = static_cast<size_t>(row);
+      const auto count = static_cast<size_t>(std::min(rows_at_once, rows - row));
+      decode_blocks(format, blocks.subspan(first * row_bytes, count * row_bytes),
+                    out.subspan(first * columns, count * columns));
+    }
+  });
+  return values;
+}
+
 // Reads both, a piece at a time.
 bool same_data(const Checkpoint& checkpoint, TensorView a, TensorView b) {
   constexpr uint64_t piece_bytes = uint64_t{4} << 20;
-  if (a.dtype != b.dtype || !std::ranges::equal(a.shape, b.shape)) return false;
+  if (a.dtype != b.dtype || a.format != b.format || !std::ranges::equal(a.shape, b.shape)) return false;
   std::vector<std::byte> of_a(std::min(piece_bytes, a.bytes)), of_b(of_a.size());
   for (uint64_t left = a.bytes; left > 0;) {
     const auto now = static_cast<size_t>(std::min<uint64_t>(left, of_a.size()));
@@ -109,6 +133,10 @@ class ModelLoader {
     const Checkpoint checkpoint = open();
     const std::vector<TensorSlot> slots = decoder_tensors(model_->config_);
     model_->choose_product_dtype(options_.activations);
+    if (!model_->quantized_formats_.empty()) {
+      model_->product_dtype_ = DType::F32;
+      model_->rounds_quantized_ = options_.activations == Activations::Auto;
+    }
 
     ModelWeights& weights = model_->weights_;
     weights.layers.resize(static_cast<size_t>(model_->config_.num_hidden_layers));
@@ -121,7 +149,12 @@ class ModelLoader {
       if (i + 1 < slots.size()) checkpoint.will_need(part_to_read(checkpoint, slots[i + 1]));
       try {
         const uint64_t mapped = model_->mapped_bytes_;
-        if (view.bytes > 0) slot.in(weights) = pack(slot, place(checkpoint, view, slot));
+        if (view.bytes > 0 && stays_quantized(view, slot)) {
+          slot.in(weights) = place_blocks(checkpoint, view, slot);
+          slot.format_in(weights) = static_cast<aa_block_format>(view.format->number);
+        } else if (view.bytes > 0) {
+          slot.in(weights) = pack(slot, place(checkpoint, view, slot));
+        }
         if (slot.in(weights).is_packed()) model_->mapped_bytes_ = mapped;
       } catch (const OutOfMemoryError& error) {
         throw_too_large(slots, error);
@@ -133,7 +166,10 @@ class ModelLoader {
       progress.tensor = slot.name;
       if (options_.progress) options_.progress(progress);
     }
-    if (model_->config_.tie_word_embeddings) weights.lm_head = weights.embedding;
+    if (model_->config_.tie_word_embeddings) {
+      weights.lm_head = weights.embedding;
+      weights.lm_head_format = weights.embedding_format;
+    }
     // Copies still read from the mapping, which is now destroyed unless weights are used from it.
     accelerator_.synchronize();
     checkpoint.check_unchanged();
@@ -162,6 +198,7 @@ class ModelLoader {
     const std::vector<TensorSlot> slots = decoder_tensors(model_->config_);
     check(checkpoint, slots);
     choose_dtype(checkpoint, slots);
+    note_quantized(checkpoint, slots);
     return checkpoint;
   }
 
@@ -240,6 +277,55 @@ class ModelLoader {
                              (count > most_named ? ", ..." : ""));
   }
 
+  static uint64_t decoded_bytes(const TensorView& view, DType dtype) {
+    if (view.format == nullptr) return view.bytes;
+    return view.bytes / view.format->bytes * view.format->values * dtype_size(dtype);
+  }
+
+  // True if the model computes with the blocks of a quantized matrix as they are: the accelerator can, no dtype was asked
+  // for, and this rank's part consists of whole blocks.
+  bool stays_quantized(const TensorView& view, const TensorSlot& slot) const {
+    if (view.format == nullptr || slot.kind != TensorKind::Matrix || options_.dtype != DType::None) return false;
+    if (!ops_.takes_quantized_weights()) return false;
+    if (slot.name == embedding_name && model_->group_) return false;
+    const Slice part = held(slot);
+    const int64_t values = view.format->values;
+    return slot.split_dim == 0 || (part.begin % values == 0 && part.end % values == 0);
+  }
+
+  // Notes which matrices are quantized, and what those take that have to be decoded.
+  void note_quantized(const Checkpoint& checkpoint, const std::vector<TensorSlot>& slots) {
+    uint64_t stored = 0;
+    uint64_t decoded = 0;
+    std::set<std::string_view> names;
+    std::set<std::string_view> kept;
+    for (const TensorSlot& slot : slots) {
+      const TensorView& view = checkpoint.at(file_name(slot));
+      if (view.format == nullptr) continue;
+      if (stays_quantized(view, slot)) {
+        kept.insert(view.format->name);
+        continue;
+      }
+      names.insert(view.format->name);
+      stored += view.bytes;
+      decoded += decoded_bytes(view, held_dtype(slot));
+    }
+    const auto list = [](const std::set<std::string_view>& formats) {
+      std::string text;
+      for (const std::string_view name : formats) text += (text.empty() ? "" : ", ") + std::string(name);
+      return text;
+    };
+    model_->quantized_formats_ = list(kept);
+    if (!kept.empty() && options_.activations == Activations::BF16) {
+      throw InvalidArgument("model: activations in bf16 were asked for, and the weights are quantized (" + list(kept) +
+                            "); expected --activations auto or fp32, or --dtype bf16, which decodes the weights");
+    }
+    if (names.empty()) return;
+    model_->notes_.push_back("quantized weights (" + list(names) + ") are decoded to " +
+                             std::string(dtype_name(model_->dtype_)) + " while they load, and take " +
+                             format_bytes(decoded) + " instead of " + format_bytes(stored));
+  }
+
   // The dtype of most of the matrices' bytes, unless another is requested or needed.
   void choose_dtype(const Checkpoint& checkpoint, const std::vector<TensorSlot>& slots) {
     model_->dtype_ = options_.dtype;
@@ -250,7 +336,12 @@ class ModelLoader {
       uint64_t bytes = 0;
       for (const TensorSlot& slot : slots) {
         const TensorView& view = checkpoint.at(file_name(slot));
-        if (slot.kind == TensorKind::Matrix && view.dtype == candidate) bytes += view.bytes;
+        // Decoded weights have fewer digits than bf16. With those that stay quantized the dtype is that of keys and
+        // values, where bf16 would cost more than the rest of the computation.
+        const DType stored = view.format == nullptr        ? view.dtype
+                             : stays_quantized(view, slot) ? DType::F16
+                                                           : DType::BF16;
+        if (slot.kind == TensorKind::Matrix && stored == candidate) bytes += decoded_bytes(view, stored);
       }
       if (bytes > most) dtype = candidate;
       most = std::max(most, bytes);
@@ -295,6 +386,10 @@ class ModelLoader {
     const bool contiguous = slot.split_dim == 0 || part.size() == slot.shape[slot.split_dim];
     const DType wanted = held_dtype(slot);
     const bool paired = view.paired_rows > 0;
+    if (view.format != nullptr) {
+      return place_decoded(checkpoint, view, contiguous ? shape : slot.shape, shape, slot.split_dim,
+                           contiguous ? Slice{} : part, wanted);
+    }
     const bool in_place = contiguous && !paired && view.dtype == wanted && accelerator_.is_host_coherent();
     if (in_place && view.data != nullptr && is_aligned(view)) {
       model_->mapped_bytes_ += view.bytes;
@@ -312,6 +407,63 @@ class ModelLoader {
     if (paired) source = unpaired(source, view.paired_rows);
     tensor.copy_from(contiguous ? source : source.slice(slot.split_dim, part.begin, part.end));
     // A page is shared by small tensors, which are read again from the system's cache.
+    checkpoint.release(view);
+    return tensor;
+  }
+
+  // The blocks of a quantized matrix: in the mapped file if they can stay there.
+  Tensor place_blocks(const Checkpoint& checkpoint, const TensorView& view, const TensorSlot& slot) {
+    const Slice part = held(slot);
+    const bool whole_rows = slot.split_dim == 0 || part.size() == slot.shape[slot.split_dim];
+    const Shape shape = held_shape(slot, part);
+    const auto row_bytes = [&view](int64_t values) { return values / view.format->values * view.format->bytes; };
+    const int64_t rows = whole_rows ? shape[0] : slot.shape[0];
+    const Shape stored({rows, row_bytes(whole_rows ? shape[1] : slot.shape[1])});
+    if (whole_rows && view.paired_rows == 0 && accelerator_.is_host_coherent() && view.data != nullptr) {
+      model_->mapped_bytes_ += view.bytes;
+      auto owner = std::const_pointer_cast<WeightFile>(checkpoint.files()[view.file]);
+      return Tensor::from_blob(const_cast<std::byte*>(view.data), stored, DType::U8, std::move(owner), model_->device_);
+    }
+    Tensor source;
+    if (view.data != nullptr) {
+      source = Tensor::from_blob(const_cast<std::byte*>(view.data), stored, DType::U8, nullptr);
+    } else {
+      source = Tensor::empty(stored, DType::U8);
+      checkpoint.read(view, bytes_of(source));
+    }
+    if (view.paired_rows > 0) source = unpaired(source, view.paired_rows);
+    if (!whole_rows) source = source.slice(1, row_bytes(part.begin), row_bytes(part.end));
+    Tensor blocks = Tensor::empty(source.shape(), DType::U8, model_->device_);
+    blocks.copy_from(source);
+    checkpoint.release(view);
+    return blocks;
+  }
+
+  // Decodes a quantized tensor, a piece at a time, so that the values in fp32 never take much memory beside the result.
+  // `columns`: those of `split_dim` 1 that are kept; empty: all. `stored`: the shape of the view.
+  Tensor place_decoded(const Checkpoint& checkpoint, const TensorView& view, const Shape& stored, const Shape& shape,
+                       int split_dim, const Slice& columns, DType wanted) {
+    constexpr int64_t piece_values = int64_t{4} << 20;
+    Tensor tensor = Tensor::empty(shape, wanted, model_->device_);
+    const int64_t rows = stored[0];
+    // Whole heads, whose rows change places.
+    const int64_t unit = std::max<int64_t>(view.paired_rows, 1);
+    const int64_t step = (std::max<int64_t>(piece_values / stored[1], 1) + unit - 1) / unit * unit;
+    std::vector<std::byte> buffer;
+    for (int64_t begin = 0; begin < rows; begin += step) {
+      const int64_t end = std::min(begin + step, rows);
+      const TensorView piece = row_slice(view, rows, {begin, end});
+      std::span<const std::byte> blocks(piece.data, piece.bytes);
+      if (piece.data == nullptr) {
+        buffer.resize(piece.bytes);
+        checkpoint.read(piece, buffer);
+        blocks = buffer;
+      }
+      Tensor values = decoded_rows(*view.format, blocks, Shape({end - begin, stored[1]}));
+      if (view.paired_rows > 0) values = unpaired(values, view.paired_rows);
+      if (columns.size() > 0) values = values.slice(split_dim, columns.begin, columns.end);
+      tensor.slice(0, begin, end).copy_from(values);
+    }
     checkpoint.release(view);
     return tensor;
   }

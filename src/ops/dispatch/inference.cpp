@@ -55,6 +55,25 @@ void Inference::linear(const Tensor& out, const Tensor& x, const Tensor& w, cons
   impl_->run(Op::Linear, std::array{&out, &x_in, &w_in, &bias, &residual});
 }
 
+void Inference::quantized_linear(const Tensor& out, const Tensor& x, const Tensor& w, aa_block_format format,
+                                 bool rounded, const Tensor& bias, const Tensor& residual) {
+  auto params = make_params<aa_quantized_params>();
+  params.format = format;
+  params.rounding = rounded ? AA_QUANTIZED_ROUNDED : AA_QUANTIZED_EXACT;
+  impl_->run(Op::QuantizedLinear, std::array{&out, &x, &w, &bias, &residual}, &params, sizeof(params));
+}
+
+void Inference::quantized_embedding(const Tensor& out, const Tensor& table, aa_block_format format, const Tensor& ids) {
+  auto params = make_params<aa_quantized_params>();
+  params.format = format;
+  impl_->run(Op::QuantizedEmbedding, std::array{&out, &table, &ids}, &params, sizeof(params));
+}
+
+bool Inference::takes_quantized_weights() const {
+  return impl_->slots[static_cast<size_t>(Op::QuantizedLinear)].native >= 0 &&
+         impl_->slots[static_cast<size_t>(Op::QuantizedEmbedding)].native >= 0;
+}
+
 Tensor Inference::pack_linear_weight(const Tensor& w, DType input) {
   const int32_t number = impl_->has(Op::Linear) ? impl_->number_of(Op::Linear) : -1;
   if (number < 0 || !w || w.ndim() != 2) return w;
@@ -221,15 +240,17 @@ std::vector<OpPlacement> Inference::placements() const {
   std::vector<OpPlacement> result;
   for (size_t i = 0; i < op_count; ++i) {
     const Op op = static_cast<Op>(i);
-    result.push_back(
-        {std::string(op_schemas()[i].name), impl_->has(op), impl_->slots[i].fallbacks.load(), impl_->is_sequence(op)});
+    result.push_back({std::string(op_schemas()[i].name), impl_->has(op), impl_->slots[i].fallbacks.load(),
+                      impl_->is_sequence(op), !impl_->has(op) && is_for_quantized_weights(op)});
   }
   return result;
 }
 
 bool Inference::has_by_row() const {
   for (size_t i = 0; i < op_count; ++i) {
-    if (form_by_row(static_cast<Op>(i)) && impl_->slots[i].by_row < 0) return false;
+    const Op op = static_cast<Op>(i);
+    const bool wanted = !is_for_quantized_weights(op) || impl_->slots[i].native >= 0;
+    if (wanted && form_by_row(op) && impl_->slots[i].by_row < 0) return false;
   }
   return true;
 }
@@ -240,7 +261,7 @@ ByRow::~ByRow() { --Inference::Impl::by_row_scopes; }
 bool Inference::all_native() const {
   for (size_t i = 0; i < op_count; ++i) {
     const Op op = static_cast<Op>(i);
-    if (!impl_->has(op) && !impl_->is_sequence(op)) return false;
+    if (!is_for_quantized_weights(op) && !impl_->has(op) && !impl_->is_sequence(op)) return false;
   }
   return true;
 }

@@ -1,6 +1,8 @@
 // See op_checker.h: the rules that need more than a line, and the error messages.
 #include "ops/dispatch/op_checker.h"
 
+#include "base/block_format.h"
+
 namespace anyaccel::ops {
 namespace {
 
@@ -65,6 +67,34 @@ void Checker::rotation(int interleaved, uint32_t cos) const {
   if (2 * size('R') > size('D')) [[unlikely]] {
     fail("tensor \"cos\" has shape " + shape_text(tensor(cos)) + ", but 2 * " + std::to_string(size('R')) +
          " rotated elements do not fit in heads of size D = " + std::to_string(size('D')) + " of \"q\"");
+  }
+}
+
+void Checker::blocks(const aa_quantized_params& params, uint32_t w) const {
+  const BlockFormat* format = find_block_format(static_cast<uint32_t>(params.format));
+  if (format == nullptr) [[unlikely]] {
+    std::string known;
+    for (const BlockFormat& entry : block_formats()) {
+      known += (known.empty() ? "" : ", ") + std::to_string(entry.number) + " (" + std::string(entry.name) + ")";
+    }
+    fail("parameter format is " + std::to_string(params.format) + ", expected an aa_block_format: " + known);
+  }
+  require(params.rounding == AA_QUANTIZED_EXACT || params.rounding == AA_QUANTIZED_ROUNDED, "rounding", params.rounding,
+          "an aa_quantized_rounding, 0 or 1");
+  const int64_t k = size('K');
+  const std::string name(format->name);
+  if (k % format->values != 0) [[unlikely]] {
+    fail("rows have " + std::to_string(k) + " values, expected a multiple of " + std::to_string(format->values) +
+         ", the block of " + name);
+  }
+  if (size('C') != k / format->values * format->bytes) [[unlikely]] {
+    fail(quoted(w) + " has shape " + shape_text(tensor(w)) + ", expected rows of " +
+         std::to_string(k / format->values * format->bytes) + " bytes, which hold " + std::to_string(k) +
+         " values of " + name);
+  }
+  if (tensor(w).strides[1] != 1 && size('C') > 1) [[unlikely]] {
+    fail(quoted(w) + " has the stride " + std::to_string(tensor(w).strides[1]) +
+         " between the bytes of a row, expected 1");
   }
 }
 

@@ -102,6 +102,8 @@ class Checker {
   void rotation(int interleaved, uint32_t cos) const;
   // The key/value heads divide the query heads.
   void heads() const;
+  // The rows of tensor `w` are whole blocks of the format, which decode to rows of size K.
+  void blocks(const aa_quantized_params& params, uint32_t w) const;
   // There is a column to choose from, in tensor 1.
   void vocabulary() const;
 

@@ -64,7 +64,12 @@ namespace anyaccel {
      out("out", kFloat, "TH"), in("table", kFloat, "VH"), in("ids", kIndex, "T"))                                      \
   OP(FrequencyPenalty, frequency_penalty, aa_frequency_params,                                                         \
      (c.finite("presence", p.presence), c.finite("frequency", p.frequency)), inout("logits", kFloat, "RV"),            \
-     inout("counts", kI32, "RV"), in_optional("ids", kIndex, "R"))
+     inout("counts", kI32, "RV"), in_optional("ids", kIndex, "R"))                                                     \
+  OP(QuantizedLinear, quantized_linear, aa_quantized_params, c.blocks(p, 2), out("out", kFloat, "MN"),                 \
+     in("x", kFloat, "MK"), in("w", kU8, "NC"), in_optional("bias", kFloat, "N"),                                      \
+     in_optional("residual", kFloat, "MN"))                                                                            \
+  OP(QuantizedEmbedding, quantized_embedding, aa_quantized_params, c.blocks(p, 1), out("out", kFloat, "TK"),           \
+     in("table", kU8, "VC"), in("ids", kIndex, "T"))
 
 // Each fused op is a sequence of ops above, which ops::Inference runs itself where the accelerator lacks it.
 #define ANYACCEL_FUSED_OPS(OP)                                                                                         \
@@ -88,7 +93,8 @@ namespace anyaccel {
   OP(LinearByRow, linear_by_row, Linear, linear)                       \
   OP(LinearMultiByRow, linear_multi_by_row, LinearMulti, linear_multi) \
   OP(GatedLinearByRow, gated_linear_by_row, GatedLinear, gated_linear) \
-  OP(AttentionByRow, attention_by_row, Attention, attention)
+  OP(AttentionByRow, attention_by_row, Attention, attention)           \
+  OP(QuantizedLinearByRow, quantized_linear_by_row, QuantizedLinear, quantized_linear)
 
 #define ANYACCEL_OP_NUMBER(op, ...) op,
 #define ANYACCEL_OP_NAME(op, name, ...) #name,
@@ -116,6 +122,11 @@ constexpr std::optional<Op> find_op_by_name(std::string_view name) noexcept {
 
 constexpr bool is_fused(Op op) noexcept {
   return static_cast<size_t>(op) >= plain_op_count && static_cast<size_t>(op) < op_count;
+}
+
+// Models use these only on an accelerator that has them (llm/model/model_load.cpp).
+constexpr bool is_for_quantized_weights(Op op) noexcept {
+  return op == Op::QuantizedLinear || op == Op::QuantizedEmbedding;
 }
 
 // The form of an op by rows; nothing for an op that always works row by row.

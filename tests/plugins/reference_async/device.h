@@ -20,7 +20,7 @@ struct Machine {
   PinnedMemory pinned;
 };
 
-// What the driver can do.
+// The capabilities that the driver reports.
 struct Abilities {
   bool lazy = false;  // holds work back
   bool host_calls = true;
@@ -56,7 +56,7 @@ class Device final : public abi::Device {
   void needs_more_than_copies(const char* function) const {
     if (!abilities_.more_than_copies) abi::unimplemented(function);
   }
-  // Where a worker finds memory of this device, or pinned memory; null where there is none.
+  // Returns where a worker finds memory of this device, or pinned memory; null where there is none.
   unsigned char* view(const void* pointer, size_t size) const;
   const DeviceMemory& memory() const noexcept { return memory_; }
   const DeviceMemory& spare() const noexcept { return spare_; }
@@ -66,7 +66,7 @@ class Device final : public abi::Device {
   void remove(const std::shared_ptr<Queue>& queue);
   bool owns(const std::shared_ptr<Queue>& queue);
 
-  // What mutations need: see stream.cpp.
+  // State that mutations need: see stream.cpp.
   static void forget(std::shared_ptr<Record> record);
   static std::shared_ptr<Record> forgotten_record();
   void all_wait_for(const std::shared_ptr<Record>& record);

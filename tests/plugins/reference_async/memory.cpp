@@ -73,7 +73,7 @@ void DeviceMemory::free(void* pointer, size_t bytes) {
     throw abi::Failure(AA_INVALID_ARGUMENT, "memory that was not allocated so is given back");
   }
   if (mutated(Mutation::free_forgets)) return;
-  // What is freed takes none of the machine's memory, and is gone for whoever reads it later.
+  // Freed memory is returned to the system, and a later read of it fails.
   if (found->second.taken >= 4096) {
     const size_t begin = (found->first + 4095) / 4096 * 4096;
     const size_t end = (found->first + found->second.taken) / 4096 * 4096;

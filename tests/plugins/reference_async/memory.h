@@ -25,7 +25,7 @@ class DeviceMemory {
   int64_t total() const noexcept { return static_cast<int64_t>(bytes_); }
   int64_t available() const;
 
-  // Where a worker finds the bytes from `pointer` on; null when they are not inside one allocation.
+  // Returns where a worker finds the bytes from `pointer` on; null when they are not inside one allocation.
   unsigned char* view(const void* pointer, size_t bytes) const;
   // The allocation around `pointer`.
   bool find(const void* pointer, void*& base, size_t& bytes) const;

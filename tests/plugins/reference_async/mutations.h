@@ -1,5 +1,6 @@
-// What can be broken in the reference driver, one thing at a time, to see that the conformance suite notices it. Each
-// row names a mutation and the case that must fail; REFERENCE_ASYNC_MUTATION chooses one when the plugin is loaded.
+// The list of what can be broken in the reference driver, one at a time, to see that the conformance suite notices.
+// Each row names a mutation and the case that must fail; REFERENCE_ASYNC_MUTATION chooses one when the plugin is
+// loaded.
 #pragma once
 
 #include <cstdlib>
@@ -275,7 +276,7 @@ inline Mutation chosen_mutation() {
   return Mutation::none;
 }
 
-// Whether the driver is to be broken in this place.
+// Returns true if the driver is to be broken in this place.
 inline bool mutated(Mutation mutation) {
   static const Mutation chosen = chosen_mutation();
   return mutation == chosen;

@@ -125,7 +125,7 @@ class View {
   unsigned char* data_ = nullptr;
 };
 
-// How far loops go: mutations are wrong beyond a size.
+// The end of loops over elements: some mutations are wrong only beyond a size.
 int64_t rows_of(const View& view) {
   const int64_t rows = view.rows();
   if (mutated(Mutation::ops_forget_rows_from_128) && rows > 128) return 128;

@@ -16,7 +16,7 @@
 namespace reference {
 namespace {
 
-// Where the worker finds `size` bytes of device memory or pinned memory.
+// Returns where the worker finds `size` bytes of device memory or pinned memory.
 unsigned char* device_bytes(Device& device, const void* pointer, size_t size) {
   if (unsigned char* const found = device.view(pointer, size)) return found;
   throw abi::Failure(AA_INTERNAL,
@@ -175,7 +175,7 @@ void Queue::fail_next(abi::Failure failure) {
 }
 
 void Queue::release(uint64_t position) {
-  // What is to be released, here and on the queues that this waits for; each at most once for a position.
+  // Positions to release, here and on the queues that this one waits for; each at most once.
   std::vector<std::pair<std::shared_ptr<Queue>, uint64_t>> open{{shared_from_this(), position}};
   while (!open.empty()) {
     const auto [queue, until] = open.back();
@@ -214,7 +214,7 @@ void Queue::run(Item& item) {
     item.awaits->wait();
     if (!failed && !mutated(Mutation::waits_stop_failures)) failed = item.awaits->failure();
   }
-  // What comes after a failure does not run; what it says of itself is the failure.
+  // Work after a failure does not run, and reports that failure as its own.
   if (!failed) {
     try {
       item.run();

@@ -49,7 +49,7 @@ class Record {
   Clock::time_point time_;
 };
 
-// What a worker runs. Its failure sticks to the stream.
+// A task of a worker. Its failure stays with the stream.
 struct Item {
   std::function<void()> run;
   std::shared_ptr<Record> records;  // completed in any case

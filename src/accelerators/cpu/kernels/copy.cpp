@@ -1,5 +1,7 @@
 // The ops that move elements and convert them on the way: copy, embedding and cache_write.
+#include <cstddef>
 #include <cstring>
+#include <span>
 
 #include "accelerators/cpu/kernels/checks.h"
 #include "accelerators/cpu/kernels/elementwise_plan.h"
@@ -7,6 +9,7 @@
 #include "accelerators/cpu/kernels/rows.h"
 #include "accelerators/cpu/kernels/scratch.h"
 #include "accelerators/cpu/ops.h"
+#include "base/block_format.h"
 #include "base/scalar_convert.h"
 #include "base/simd/dispatch.h"
 
@@ -101,6 +104,25 @@ void embedding(const aa_op_call& call) {
   if (out.length() == 0) return;
   parallel_for(out.count(), out.length(), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) copy_row(out.row(t), table.row(index_at(ids, t)), out.length());
+  });
+}
+
+void quantized_embedding(const aa_op_call& call) {
+  const aa_tensor &table = call.tensors[1], &ids = call.tensors[2];
+  const BlockFormat& format =
+      *find_block_format(static_cast<uint32_t>(static_cast<const aa_quantized_params*>(call.params)->format));
+  check_indices("quantized_embedding", "ids", ids, table.shape[0], "rows of the table");
+  const Rows out(call.tensors[0]);
+  if (out.length() == 0) return;
+  parallel_for(out.count(), out.length(), [&](int64_t begin, int64_t end) {
+    const KeepDenormals keep;
+    auto* values = scratch<float>(Scratch::Row0, static_cast<size_t>(out.length()));
+    for (int64_t t = begin; t < end; ++t) {
+      const auto* blocks = static_cast<const std::byte*>(table.data) + index_at(ids, t) * table.strides[0];
+      decode_blocks(format, std::span(blocks, static_cast<size_t>(table.shape[1])),
+                    std::span(values, static_cast<size_t>(out.length())));
+      copy_row(out.row(t), {reinterpret_cast<char*>(values), DType::F32, 1, out.length()}, out.length());
+    }
   });
 }
 

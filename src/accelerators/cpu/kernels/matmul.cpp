@@ -15,32 +15,9 @@
 namespace anyaccel::cpu {
 namespace {
 
-void run(const Matmul& args) {
-  if (args.m == 0) return;
-  if (args.m <= gemv_max_rows()) {
-    gemv(args);
-  } else if (choose_onednn(args)) {
-    gemm_onednn(args);
-  } else {
-    gemm(args);
-  }
-}
-
 // Bytes of x as F32 that each thread keeps near while rows of weights pass: half of a second-level cache.
 constexpr int64_t kBlockBytes = 1 << 20;
 constexpr int64_t kMostBlockRows = 96;
-
-Matmul rows_of(const Matmul& args, int64_t begin, int64_t count) {
-  Matmul part = args;
-  part.m = count;
-  part.x.data = args.x.at(begin, 0);
-  for (int i = 0; i < args.part_count; ++i) {
-    MatmulPart& p = part.parts[static_cast<size_t>(i)];
-    p.out.data = p.out.at(begin, 0);
-    if (p.residual) p.residual.data = p.residual.at(begin, 0);
-  }
-  return part;
-}
 
 void run_by_row(const Matmul& args) {
   const int64_t row_bytes = std::max<int64_t>(args.k, 1) * static_cast<int64_t>(sizeof(float));
@@ -52,12 +29,23 @@ void run_by_row(const Matmul& args) {
 
 }  // namespace
 
+void multiply(const Matmul& args) {
+  if (args.m == 0) return;
+  if (args.m <= gemv_max_rows()) {
+    gemv(args);
+  } else if (choose_onednn(args)) {
+    gemm_onednn(args);
+  } else {
+    gemm(args);
+  }
+}
+
 void linear_by_row(const aa_op_call& call) { run_by_row(linear_args(call)); }
 void linear_multi_by_row(const aa_op_call& call) { run_by_row(linear_multi_args(call)); }
 void gated_linear_by_row(const aa_op_call& call) { run_by_row(gated_linear_args(call)); }
 
-void linear(const aa_op_call& call) { run(linear_args(call)); }
-void linear_multi(const aa_op_call& call) { run(linear_multi_args(call)); }
-void gated_linear(const aa_op_call& call) { run(gated_linear_args(call)); }
+void linear(const aa_op_call& call) { multiply(linear_args(call)); }
+void linear_multi(const aa_op_call& call) { multiply(linear_multi_args(call)); }
+void gated_linear(const aa_op_call& call) { multiply(gated_linear_args(call)); }
 
 }  // namespace anyaccel::cpu

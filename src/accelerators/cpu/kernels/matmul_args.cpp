@@ -3,6 +3,8 @@
 
 #include <cstddef>
 
+#include "accelerators/cpu/kernels/quantized_linear.h"
+
 namespace anyaccel::cpu {
 namespace {
 
@@ -33,6 +35,18 @@ bool is_small(const Matmul& args) noexcept {
   return static_cast<double>(args.m) * static_cast<double>(args.k) * columns * args.weights() < kSmall;
 }
 
+Matmul rows_of(const Matmul& args, int64_t begin, int64_t count) {
+  Matmul part = args;
+  part.m = count;
+  part.x.data = args.x.at(begin, 0);
+  for (int i = 0; i < args.part_count; ++i) {
+    MatmulPart& p = part.parts[static_cast<size_t>(i)];
+    p.out.data = p.out.at(begin, 0);
+    if (p.residual) p.residual.data = p.residual.at(begin, 0);
+  }
+  return part;
+}
+
 Matmul linear_args(const aa_op_call& call) {
   const aa_tensor* t = call.tensors;  // out, x, w, bias, residual
   Matmul args = with_x(t[1]);
@@ -44,6 +58,19 @@ Matmul linear_args(const aa_op_call& call) {
   if (call.tensor_count > 4) part.residual = matrix(t[4]);
   args.part_count = 1;
   return args;
+}
+
+QuantizedProduct quantized_linear_args(const aa_op_call& call) {
+  const aa_tensor& w = call.tensors[2];
+  const auto& params = *static_cast<const aa_quantized_params*>(call.params);
+  QuantizedProduct product;
+  product.args = linear_args(call);
+  product.args.parts[0].weight[0] = {};
+  product.format = find_block_format(static_cast<uint32_t>(params.format));
+  product.w = static_cast<const uint8_t*>(w.data);
+  product.w_stride = w.strides[0];
+  product.rounded = params.rounding == AA_QUANTIZED_ROUNDED;
+  return product;
 }
 
 Matmul linear_multi_args(const aa_op_call& call) {

@@ -1,4 +1,4 @@
-// The three ways a Matmul is computed; kernels/matmul.cpp chooses.
+// The three ways a Matmul is computed; multiply() chooses.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,8 @@
 #include "accelerators/cpu/kernels/matmul_args.h"
 
 namespace anyaccel::cpu {
+
+void multiply(const Matmul& args);
 
 // Most rows of x that gemv() takes with the instruction set in use.
 int64_t gemv_max_rows();

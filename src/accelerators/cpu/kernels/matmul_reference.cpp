@@ -2,8 +2,11 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "accelerators/cpu/kernels/matmul_args.h"
+#include "accelerators/cpu/kernels/quantized_linear.h"
 #include "accelerators/cpu/ops.h"
 #include "anyaccel/dtype.h"
 
@@ -70,6 +73,19 @@ void run_reference(const Matmul& args) {
 }  // namespace
 
 void linear_reference(const aa_op_call& call) { run_reference(linear_args(call)); }
+void quantized_linear_reference(const aa_op_call& call) {
+  QuantizedProduct product = quantized_linear_args(call);
+  const int64_t k = product.args.k, n = product.args.parts[0].n;
+  const auto row_bytes = static_cast<size_t>(k / product.format->values * product.format->bytes);
+  std::vector<float> weights(static_cast<size_t>(n * k));
+  for (int64_t row = 0; row < n; ++row) {
+    decode_blocks(*product.format, std::as_bytes(std::span(product.w + row * product.w_stride, row_bytes)),
+                  std::span(weights).subspan(static_cast<size_t>(row * k), static_cast<size_t>(k)));
+  }
+  product.args.parts[0].weight[0] = {weights.data(), DType::F32, k, 1};
+  run_reference(product.args);
+}
+
 void linear_multi_reference(const aa_op_call& call) { run_reference(linear_multi_args(call)); }
 void gated_linear_reference(const aa_op_call& call) { run_reference(gated_linear_args(call)); }
 

@@ -40,7 +40,7 @@ class ScratchBuffer {
 };
 
 // A place of its own for each use, so that two buffers needed at once never meet.
-enum class Scratch { Row0, Row1, Row2, Row3, Tile, Partials, Tasks, Candidates, Count };
+enum class Scratch { Row0, Row1, Row2, Row3, Tile, Partials, Tasks, Candidates, Decoded, Rounded, Count };
 
 // `count` elements of T for the calling thread, until the next call with the same use on this thread.
 template <class T>

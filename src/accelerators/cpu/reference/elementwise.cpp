@@ -1,12 +1,16 @@
-// References of the ops that work element by element: embedding, embedding_shard, activation, gated_activation, add, copy, increment,
+// References of the ops that work element by element: embedding, embedding_shard, quantized_embedding, activation, gated_activation, add, copy, increment,
 // repetition_penalty, frequency_penalty and random.
 #include <cmath>
+#include <cstddef>
 #include <numbers>
+#include <span>
+#include <vector>
 
 #include "accelerators/cpu/kernels/checks.h"
 #include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/reference/element_access.h"
 #include "anyaccel/philox.h"
+#include "base/block_format.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -52,6 +56,20 @@ void embedding_shard_reference(const aa_op_call& call) {
     const int64_t id = ids.get_integer(ids.at(t));
     const bool here = id >= first && id - first < table.dim(0);
     for (int64_t i = 0; i < out.dim(1); ++i) out.set(out.at(t, i), here ? table.get(table.at(id - first, i)) : 0);
+  }
+}
+
+void quantized_embedding_reference(const aa_op_call& call) {
+  const Elements out(call.tensors[0]), ids(call.tensors[2]);
+  const aa_tensor& table = call.tensors[1];
+  const BlockFormat& format =
+      *find_block_format(static_cast<uint32_t>(static_cast<const aa_quantized_params*>(call.params)->format));
+  check_indices("quantized_embedding", "ids", call.tensors[2], table.shape[0], "rows of the table");
+  std::vector<float> row(static_cast<size_t>(out.dim(1)));
+  for (int64_t t = 0; t < out.dim(0); ++t) {
+    const auto* blocks = static_cast<const std::byte*>(table.data) + ids.get_integer(ids.at(t)) * table.strides[0];
+    decode_blocks(format, std::span(blocks, static_cast<size_t>(table.shape[1])), row);
+    for (int64_t i = 0; i < out.dim(1); ++i) out.set(out.at(t, i), static_cast<double>(row[static_cast<size_t>(i)]));
   }
 }
 

@@ -1,0 +1,37 @@
+// Runs the same work on every core of the host.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace anyaccel {
+
+// Runs `body` at once on as many threads as there are cores, at most 16 and at most `work`, the calling one among them.
+// Each call of `body` takes pieces of the work until none is left. Blocks until all have returned; rethrows the first
+// exception.
+template <class Body>
+void on_all_cores(size_t work, const Body& body) {
+  constexpr unsigned most_threads = 16;
+  const unsigned cores = std::clamp(std::thread::hardware_concurrency(), 1U, most_threads);
+  std::exception_ptr failure;
+  std::mutex mutex;
+  const auto guarded = [&] {
+    try {
+      body();
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (unsigned i = 1; i < std::min<size_t>(cores, work); ++i) threads.emplace_back(guarded);
+  guarded();
+  for (std::thread& thread : threads) thread.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace anyaccel

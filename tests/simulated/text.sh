@@ -17,10 +17,8 @@ ANYACCEL_LOG=debug timeout 600 "$anyaccel" launch --num_accelerators 2 $generate
   fail "two ranks: $(cat "$folder/err")"
 grep -q "LOCAL_RANK 1 uses $accelerator:$second" "$folder/err" || fail "rank 1 is not on $accelerator:$second: $(cat "$folder/err")"
 cmp -s "$folder/cpu" "$folder/two" || fail "two ranks write another text: $(cat "$folder/cpu" "$folder/two")"
-# As many ranks as there are devices. To count them the launcher opens the runtime, whose threads stay in it.
-if [ "$accelerator" != hpu ]; then  # the launcher would have the module
-  SIM_DEVICES=1 timeout 100 "$anyaccel" launch $generate >"$folder/launched" 2>"$folder/err" ||
-    fail "launched without a number: $(cat "$folder/err")"
-  cmp -s "$folder/cpu" "$folder/launched" || fail "launched, another text: $(cat "$folder/cpu" "$folder/launched")"
-fi
+# As many ranks as there are devices. A child of the launcher counts them: what it opens is free again for the ranks.
+SIM_DEVICES=1 timeout 100 "$anyaccel" launch $generate >"$folder/launched" 2>"$folder/err" ||
+  fail "launched without a number: $(cat "$folder/err")"
+cmp -s "$folder/cpu" "$folder/launched" || fail "launched, another text: $(cat "$folder/cpu" "$folder/launched")"
 echo "text: ok"

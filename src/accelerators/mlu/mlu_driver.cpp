@@ -70,6 +70,7 @@ queue_runtime::Probe& prober() {
       .permission_advice = "see who may open these files, and in a container pass the devices on",
       .tool_advice = "see cnmon",
       .visible_variables = visible_variables,
+      .visible_rule = "numbers of devices, separated by commas, each once",
       .start_call = nullptr,
       .count_call = "cnrtGetDeviceCount",
       .no_device = no_device,

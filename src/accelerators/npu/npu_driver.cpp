@@ -128,6 +128,7 @@ queue_runtime::Probe& prober() {
           "add it to the group of these files (usually HwHiAiUser), and in a container pass the devices on",
       .tool_advice = "see npu-smi info, and that the driver's lib64 is in LD_LIBRARY_PATH",
       .visible_variables = visible_variables,
+      .visible_rule = "numbers of devices, separated by commas alone, each greater than the one before",
       .start_call = "aclInit",
       .count_call = "aclrtGetDeviceCount",
       .no_device = no_device,

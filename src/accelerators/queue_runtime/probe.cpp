@@ -59,7 +59,16 @@ std::string Probe::visible_text() const {
   for (const char* name : table_.visible_variables) {
     if (const char* visible = std::getenv(name)) text += std::string("; ") + name + " is \"" + visible + "\"";
   }
+  if (!text.empty() && table_.visible_rule) text += ", where " + std::string(table_.visible_rule) + " are expected";
   return text;
+}
+
+std::string Probe::shortened_list(int count) const {
+  if (!table_.visible_rule) return {};
+  const std::string list = variable(table_.visible_variables.front());
+  if (list.empty() || std::count(list.begin(), list.end(), ',') < count) return {};
+  return "; these are all that the runtime takes of " + std::string(table_.visible_variables.front()) + "=\"" + list +
+         "\": it expects " + table_.visible_rule;
 }
 
 Discovery Probe::discover() {
@@ -128,7 +137,8 @@ Discovery Probe::ask(const std::string& software) {
     return unusable(software + " is there, but " + (answer.init ? table_.start_call : table_.count_call) + " gives " +
                     table_.text(result) + visible_text() + "; " + table_.tool_advice);
   }
-  return {AA_PROBE_USABLE, std::to_string(answer.count) + " device(s), " + software, answer.count};
+  return {AA_PROBE_USABLE, std::to_string(answer.count) + " device(s), " + software + shortened_list(answer.count),
+          answer.count};
 }
 
 int Probe::start() {

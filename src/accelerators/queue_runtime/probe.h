@@ -31,11 +31,13 @@ struct ProbeTable {
   const char* permission_advice;                   // "add it to the group of these files (usually HwHiAiUser)"
   const char* tool_advice;                         // "see npu-smi info"
   std::span<const char* const> visible_variables;  // those that choose among the devices: "ASCEND_RT_VISIBLE_DEVICES"
-  const char* start_call;                          // "aclInit"; null: the first call starts the runtime
-  const char* count_call;                          // "aclrtGetDeviceCount"
-  int no_device;                                   // result of the count
-  int stub_library = 0;                            // result of a library that is for linking; 0: there is none
-  std::string (*version)();                        // of the installation: "8.0.RC2"; empty when it is not told
+  // What the runtime takes for a list in the first of them: "numbers of devices, ..."; null: the driver reads it itself.
+  const char* visible_rule = nullptr;
+  const char* start_call;             // "aclInit"; null: the first call starts the runtime
+  const char* count_call;             // "aclrtGetDeviceCount"
+  int no_device;                      // result of the count
+  int stub_library = 0;               // result of a library that is for linking; 0: there is none
+  std::string (*version)();           // of the installation: "8.0.RC2"; empty when it is not told
   std::string (*bind)(void* handle);  // binds the functions; gives the name of one that is missing, or nothing
   int (*start)();                     // null as start_call
   int (*count)(int& count);
@@ -67,6 +69,8 @@ class Probe {
   Discovery ask(const std::string& software);
   Discovery unusable(std::string reason) const { return {AA_PROBE_UNUSABLE, std::move(reason)}; }
   std::string visible_text() const;
+  // What is to be said where the runtime shows fewer devices than its variable lists; else nothing.
+  std::string shortened_list(int count) const;
 
   const ProbeTable& table_;
   std::mutex mutex_;  // guards all that follows

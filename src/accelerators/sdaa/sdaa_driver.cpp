@@ -52,7 +52,7 @@ int count_devices(int& count) { return api.sdaaGetDeviceCount(&count); }
 queue_runtime::Probe& prober() {
   static const queue_runtime::ProbeTable table{
       .device = "Tecorigin card",
-      .software = "the SDAA runtime",
+      .software = "SDAA runtime",
       .nodes = nodes,
       .search = library_search(),
       .library = "libsdaart.so",
@@ -61,6 +61,7 @@ queue_runtime::Probe& prober() {
       .permission_advice = "see who may open these files, and in a container pass the devices on",
       .tool_advice = "see that the card's kernel driver is loaded",
       .visible_variables = visible_variables,
+      .visible_rule = "numbers of devices, separated by commas, each once",
       .start_call = nullptr,
       .count_call = "sdaaGetDeviceCount",
       .no_device = no_device,

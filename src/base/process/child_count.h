@@ -1,4 +1,4 @@
-// Counting devices in a child process, where the vendor's driver can only be asked by starting it: a started one does not
+// Asking a child process, of devices above all, where the vendor's driver can only be asked by starting it: a started one does not
 // survive fork(), and a probe must leave the process able to.
 #pragma once
 
@@ -8,6 +8,15 @@
 
 namespace anyaccel {
 
+struct ChildAnswer {
+  std::string problem;  // why there is no answer; empty when there is one
+  std::string text;
+};
+
+// Makes a child that answers with what `ask` returns, of at most 4 GiB, and ends. It prints nothing, and leaves no exit handler run. A
+// child that crashes, or takes longer than `limit`, gives a problem and is gone when this returns.
+ChildAnswer ask_child(const std::function<std::string()>& ask, std::chrono::milliseconds limit);
+
 struct ChildCount {
   std::string problem;  // why there is no answer; empty when the members below were told
   int init = 0;         // what starting the driver gave
@@ -15,8 +24,7 @@ struct ChildCount {
   int count = 0;
 };
 
-// Makes a child that starts the driver and counts (`ask` sets the three numbers), and ends. A child that crashes or takes longer than `limit` gives a problem
-// and is gone when this returns.
+// The same with a child that starts the driver and counts; `ask` sets the three numbers.
 ChildCount count_in_child(const std::function<void(ChildCount& answer)>& ask, std::chrono::milliseconds limit);
 
 }  // namespace anyaccel

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -15,6 +16,7 @@
 #include "anyaccel/detection.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "base/process/child_count.h"
 #include "launcher/hosts/probe.h"
 #include "launcher/plan/addresses.h"
 
@@ -45,8 +47,30 @@ bool OwnMachine::read_file(const std::string& path, std::string& text) const {
   return !file.bad();
 }
 
+// A child counts, because that opens the vendor's runtime: of some vendors a device belongs to the process that opened it, and
+// the ranks would not get it.
 int OwnMachine::device_count() const {
-  const int count = accelerator().device_count();
+  accelerator();  // what is wrong with the choice is said here
+  constexpr std::chrono::minutes limit{2};
+  const ChildAnswer answer = ask_child(
+      []() -> std::string {
+        try {
+          return std::to_string(accelerator().device_count());
+        } catch (const InvalidArgument& error) {
+          return std::string("usage ") + error.what();
+        } catch (const std::exception& error) {
+          return std::string("error ") + error.what();
+        }
+      },
+      limit);
+  if (!answer.problem.empty()) {
+    throw UnavailableError("the devices cannot be counted: " + answer.problem +
+                           "; name a number with --num_accelerators");
+  }
+  constexpr size_t word = sizeof("usage ") - 1;
+  if (answer.text.starts_with("usage ")) throw InvalidArgument(answer.text.substr(word));
+  if (answer.text.starts_with("error ")) throw UnavailableError(answer.text.substr(word));
+  const int count = std::atoi(answer.text.c_str());
   if (count < 1) throw UnavailableError("the accelerator has no device here; name a number with --num_accelerators");
   return count;
 }

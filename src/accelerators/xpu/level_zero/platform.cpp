@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -176,16 +177,22 @@ Discovery discover() {
     if (api.zeDriverGetApiVersion(driver, &platform.version) != success) platform.version = 1u << 16;
     break;
   }
+  const char* mask = std::getenv("ZE_AFFINITY_MASK");
   if (platform.devices.empty()) {
-    const char* mask = std::getenv("ZE_AFFINITY_MASK");
     return unusable(std::to_string(driver_count) + " Level Zero driver(s), but none lists a GPU" +
                     (mask ? std::string("; ZE_AFFINITY_MASK is \"") + mask + "\"" : std::string()));
   }
   const uint32_t version = platform.version;
+  const std::string list = mask ? mask : "";
+  const auto commas = static_cast<size_t>(std::count(list.begin(), list.end(), ','));
+  const bool shortened = !list.empty() && platform.devices.size() < commas + 1;
   return {AA_PROBE_USABLE,
           std::to_string(platform.devices.size()) + " device(s) of a Level Zero " + std::to_string(version >> 16) +
               "." + std::to_string(version & 0xffff) + " driver" +
-              (variable ? std::string(", named by ") + variable : std::string()),
+              (variable ? std::string(", named by ") + variable : std::string()) +
+              (shortened ? "; these are all that the driver takes of ZE_AFFINITY_MASK=\"" + list +
+                               "\": it expects numbers of devices, separated by commas, each once"
+                         : std::string()),
           std::move(platform)};
 }
 

@@ -1,5 +1,5 @@
 # Stand-ins for the libraries beside NVIDIA's driver: ANYACCEL_CUDA_LIBRARY_PATH names their folder in tests.
-add_vendor_library(nvrtc_sim cuda libnvrtc.so.13 libcuda.so.1 cuda_libraries/nvrtc.cpp cuda_libraries/nvrtc_source.cpp)
+add_vendor_library(nvrtc_sim cuda libnvrtc.so.13 libcuda.so.1 cuda_libraries/nvrtc.cpp cuda_libraries/nvrtc_source.cpp libraries/source_text.cpp)
 add_vendor_library(nvml_sim cuda libnvidia-ml.so.1 libcuda.so.1 cuda_libraries/nvml.cpp)
 set(cublaslt_sources cuda_libraries/cublaslt.cpp cuda_libraries/cublaslt_problem.cpp libraries/product.cpp)
 add_vendor_library(cublaslt_sim cuda libcublasLt.so.13 libcuda.so.1 ${cublaslt_sources})

@@ -1,141 +1,10 @@
 // Preprocesses a source and finds its kernels.
 #include "simulators/cuda_libraries/nvrtc_source.h"
 
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
-#include <cctype>
-#include <cerrno>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <optional>
-#include <sstream>
-
-extern char** environ;
+#include "simulators/libraries/source_text.h"
 
 namespace sim_library {
 namespace {
-
-// A folder of its own that disappears again.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "nvrtc_sim_XXXXXX").string();
-    if (::mkdtemp(name.data()) != nullptr) path_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  bool made() const { return !path_.empty(); }
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
-
-std::string contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// The exit status; nothing when the program could not be started.
-std::optional<int> run(const std::vector<std::string>& words, const std::string& output, const std::string& errors) {
-  std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  posix_spawn_file_actions_addopen(&actions, 2, errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  pid_t child = 0;
-  const int failed = ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (failed != 0) return std::nullopt;
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0) {
-    if (errno != EINTR) return std::nullopt;
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-}
-
-struct Token {
-  std::string text;
-  int line;
-};
-
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-
-// Words, string literals as one token, other characters one by one. Line markers of the preprocessor set the line.
-std::vector<Token> tokens_of(const std::string& text) {
-  std::vector<Token> tokens;
-  int line = 1;
-  for (std::size_t i = 0; i < text.size();) {
-    const char c = text[i];
-    if (c == '\n') {
-      ++line;
-      ++i;
-    } else if (c == '#' && (i == 0 || text[i - 1] == '\n')) {
-      int marked = 0;
-      if (std::sscanf(text.c_str() + i, "# %d", &marked) == 1) line = marked - 1;
-      i = std::min(text.find('\n', i), text.size());
-    } else if (c == '"' || c == '\'') {
-      std::size_t end = i + 1;
-      while (end < text.size() && text[end] != c && text[end] != '\n') end += text[end] == '\\' ? 2 : 1;
-      end = std::min(end + 1, text.size());
-      tokens.push_back({text.substr(i, end - i), line});
-      i = end;
-    } else if (is_word(c)) {
-      std::size_t end = i;
-      // With the digit separators of C++14 (1'000).
-      while (end < text.size() && (is_word(text[end]) || (text[end] == '\'' && std::isdigit(text[i]) && end > i)))
-        ++end;
-      tokens.push_back({text.substr(i, end - i), line});
-      i = end;
-    } else {
-      if (std::isspace(static_cast<unsigned char>(c)) == 0) tokens.push_back({std::string(1, c), line});
-      ++i;
-    }
-  }
-  return tokens;
-}
-
-// A sentence about brackets that do not match or a declaration that does not end; empty when there is none. A compiler
-// would find more; the kernels are compiled by the real NVRTC in tests/kernels.
-std::string syntax_error(const std::vector<Token>& tokens, int* line) {
-  std::vector<Token> open;
-  for (const Token& token : tokens) {
-    *line = token.line;
-    if (token.text == "(" || token.text == "[" || token.text == "{") {
-      open.push_back(token);
-    } else if (token.text == ")" || token.text == "]" || token.text == "}") {
-      const std::string wanted = token.text == ")" ? "(" : token.text == "]" ? "[" : "{";
-      if (open.empty()) return "expected a declaration";
-      if (open.back().text != wanted) {
-        return std::string("expected a \"") +
-               (open.back().text == "("   ? ")"
-                : open.back().text == "[" ? "]"
-                                          : "}") +
-               "\"";
-      }
-      open.pop_back();
-    } else if (token.text == ";" && !open.empty() && open.back().text == "[") {
-      return "expected a \"]\"";
-    }
-  }
-  if (!open.empty()) return std::string("expected a \"") + (open.back().text == "{" ? "}" : ")") + "\"";
-  if (!tokens.empty() && tokens.back().text != ";" && tokens.back().text != "}") return "expected a \";\"";
-  return {};
-}
 
 std::vector<std::string> kernels_of(const std::vector<Token>& tokens) {
   std::vector<std::string> kernels;
@@ -182,46 +51,26 @@ std::string summary(const std::string& name, bool fatal) {
 
 CompileResult compile_source(const CompileRequest& request) {
   CompileResult result;
-  const Folder folder;
-  if (!folder.made()) {
-    result.log = "simulated nvrtc: no temporary folder can be made\n";
-    return result;
-  }
-  for (const auto& header : request.headers) {
-    const std::string path = folder.file("include/" + header.first);
-    std::error_code ignored;
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-    std::ofstream(path, std::ios::binary) << header.second;
-  }
-  std::ofstream(folder.file("source"), std::ios::binary) << "# 1 \"" << request.name << "\"\n" << request.source;
-
-  const char* compiler = std::getenv("CXX");
-  std::istringstream words(compiler != nullptr && *compiler != '\0' ? compiler : "c++");
-  std::vector<std::string> command;
-  for (std::string word; words >> word;) command.push_back(word);
-  const std::string arch = std::to_string(request.arch) + "0";
+  PreprocessRequest wanted{request.name, request.source, request.headers, {}};
   // As NVRTC: no header of the system or of the toolkit unless an option names its folder.
-  for (const char* word : {"-E", "-x", "c++", "-std=c++17", "-nostdinc", "-nostdinc++", "-fno-diagnostics-show-caret",
-                           "-fdiagnostics-color=never", "-D__CUDACC_RTC__", "-D__CUDACC__", "-D__CUDACC_VER_MAJOR__=13",
-                           "-D__CUDACC_VER_MINOR__=0"}) {
-    command.emplace_back(word);
+  wanted.options = {"-D__CUDACC_RTC__", "-D__CUDACC__", "-D__CUDACC_VER_MAJOR__=13", "-D__CUDACC_VER_MINOR__=0",
+                    "-D__CUDA_ARCH__=" + std::to_string(request.arch) + "0"};
+  if (request.suffix == "a") {
+    wanted.options.push_back("-D__CUDA_ARCH_FEAT_SM" + std::to_string(request.arch) + "_ALL");
   }
-  command.push_back("-D__CUDA_ARCH__=" + arch);
-  if (request.suffix == "a") command.push_back("-D__CUDA_ARCH_FEAT_SM" + std::to_string(request.arch) + "_ALL");
-  command.insert(command.end(), request.preprocessor.begin(), request.preprocessor.end());
-  command.push_back("-I" + folder.file("include"));
-  command.push_back(folder.file("source"));
-  const auto status = run(command, folder.file("output"), folder.file("errors"));
-  if (!status || *status == 127) {
-    result.log = "simulated nvrtc: the C++ compiler " + command[0] + " that preprocesses kernels cannot be started\n";
+  wanted.options.insert(wanted.options.end(), request.preprocessor.begin(), request.preprocessor.end());
+  const Preprocessed read = preprocess(wanted);
+  if (!read.started) {
+    result.log = "simulated nvrtc: " + read.text;
     return result;
   }
-  if (*status != 0) {
-    result.log = contents(folder.file("errors")) + "\n" + summary(request.name, true);
+  if (!read.succeeded) {
+    result.log = read.text + "\n" + summary(request.name, true);
     return result;
   }
-  const std::vector<Token> tokens = tokens_of(contents(folder.file("output")));
+  const std::vector<Token> tokens = tokens_of(read.text);
   int line = 0;
+  // The kernels are compiled by the real NVRTC in tests/kernels.
   if (const std::string problem = syntax_error(tokens, &line); !problem.empty()) {
     result.log =
         request.name + "(" + std::to_string(line) + "): error: " + problem + "\n\n" + summary(request.name, false);

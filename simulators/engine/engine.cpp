@@ -163,18 +163,58 @@ bool Engine::wait_until(std::unique_lock<std::mutex>& lock, std::uint64_t timeou
   return false;
 }
 
-Status Engine::wait(Event& event, std::uint64_t timeout_ns) {
+Status Engine::first_fault() const {
+  const auto first = std::find_if(faults_.begin(), faults_.end(), [](Status s) { return s != Status::ok; });
+  return first == faults_.end() ? Status::ok : *first;
+}
+
+Status Engine::wait(Event& event, std::uint64_t timeout_ns, bool join_host) {
   std::unique_lock lock(mutex_);
   // Once a device is broken, what nothing will set any more must not be waited for.
-  const auto fault = [&] {
-    const auto first = std::find_if(faults_.begin(), faults_.end(), [](Status s) { return s != Status::ok; });
-    return first == faults_.end() ? Status::ok : *first;
-  };
-  const auto given_up = [&] { return event.pending == 0 && fault() != Status::ok; };
+  const auto given_up = [&] { return event.pending == 0 && first_fault() != Status::ok; };
   if (!wait_until(lock, timeout_ns, "an event", [&] { return event.signaled || given_up(); })) return Status::not_ready;
-  if (!event.signaled) return fault();
-  join(host_, event.clock);
+  if (!event.signaled) return first_fault();
+  if (join_host) join(host_, event.clock);
   return event.error;
+}
+
+Status Engine::wait(Event& event, std::uint64_t timeout_ns) { return wait(event, timeout_ns, true); }
+Status Engine::watch(Event& event, std::uint64_t timeout_ns) { return wait(event, timeout_ns, false); }
+
+Status Engine::wait(Timeline& timeline, std::uint64_t value, std::uint64_t timeout_ns) {
+  std::unique_lock lock(mutex_);
+  const auto reached = [&] { return timeline.value >= value || first_fault() != Status::ok; };
+  if (!wait_until(lock, timeout_ns, "a value of an event", reached)) return Status::not_ready;
+  if (timeline.value < value) return first_fault();
+  if (const Clock* clock = timeline.seen_at(value)) join(host_, *clock);
+  return Status::ok;
+}
+
+void Engine::advance(Timeline& timeline, std::uint64_t value) {
+  const std::lock_guard lock(mutex_);
+  timeline.set(value, host_);
+  changed_.notify_all();
+}
+
+std::uint64_t Engine::value(const Timeline& timeline) {
+  const std::lock_guard lock(mutex_);
+  if (const Clock* clock = timeline.seen_at(timeline.value)) join(host_, *clock);
+  return timeline.value;
+}
+
+const Clock* Timeline::seen_at(std::uint64_t wanted) const {
+  for (const auto& [reached, clock] : history) {
+    if (reached >= wanted) return &clock;
+  }
+  return nullptr;
+}
+
+void Timeline::set(std::uint64_t next, const Clock& clock) {
+  while (!history.empty() && history.back().first >= next) history.pop_back();
+  constexpr std::size_t kKept = 256;  // older values count as reached by the oldest that is kept
+  if (history.size() == kKept) history.erase(history.begin());
+  history.emplace_back(next, clock);
+  value = next;
 }
 
 void Engine::signal(Event& event) {

@@ -60,6 +60,20 @@ struct Event {
   int pending = 0;  // commands in streams that wait for it, set it or reset it
 };
 
+// A number that commands and the host set, and wait for: whoever waits for a value goes on once the number is at least that.
+// Members belong to the engine's lock.
+struct Timeline {
+  std::uint64_t value = 0;
+  std::vector<std::pair<std::uint64_t, Clock>> history;  // increasing values, and what each lets one see
+  // What reaching `value` lets one see: of the first that was at least that.
+  const Clock* seen_at(std::uint64_t value) const;
+  void set(std::uint64_t value, const Clock& clock);
+};
+struct TimelinePoint {
+  std::shared_ptr<Timeline> timeline;  // null: none
+  std::uint64_t value = 0;
+};
+
 class Execution;
 
 // One command of a stream. Immutable, so that a recorded one can run again and again.
@@ -70,7 +84,10 @@ struct Command {
   std::shared_ptr<Event> signal;  // set after it
   bool barrier = false;           // in streams that keep no order: everything before is seen by everything after
   std::function<void(Execution&)> run;
-  bool counted = true;  // by the faults "command=N"; false: a face put it in for itself
+  bool counted = true;     // by the faults "command=N"; false: a face put it in for itself
+  bool sees_all = false;   // in streams that keep no order: it sees everything before it
+  TimelinePoint reach{};   // waits for it
+  TimelinePoint advance{};  // sets it when it has run
 };
 
 // What a running command may do. Every access is checked: live memory, bounds, reach of the device, order.
@@ -183,9 +200,14 @@ class Engine {
   Status device_status(int device) const;
 
   Status wait(Event& event, std::uint64_t timeout_ns);  // not_ready after the timeout
+  // As wait(), for a thread of the face: the program has not waited for it.
+  Status watch(Event& event, std::uint64_t timeout_ns);
   void signal(Event& event);
   void reset(Event& event);
   bool in_use(const Event& event) const;
+  Status wait(Timeline& timeline, std::uint64_t value, std::uint64_t timeout_ns);
+  void advance(Timeline& timeline, std::uint64_t value);  // by the host
+  std::uint64_t value(const Timeline& timeline);          // the host sees what set it
   // begin and end of the command that set it, in nanoseconds; nothing while it is unset.
   std::optional<std::pair<std::uint64_t, std::uint64_t>> times(const Event& event) const;
 
@@ -197,9 +219,11 @@ class Engine {
   friend class Stream;
   friend class Execution;
   std::string describe(const Access& access) const;
+  Status wait(Event& event, std::uint64_t timeout_ns, bool join_host);
   // Waits until nothing runs on a device that is broken; whether it is. -1: on any device, whether one is.
   bool stopped(std::unique_lock<std::mutex>& lock, int device);
   bool broken(int device) const { return faults_[static_cast<std::size_t>(device)] != Status::ok; }
+  Status first_fault() const;
   // False after the timeout; an endless wait that hangs is a violation.
   bool wait_until(std::unique_lock<std::mutex>& lock, std::uint64_t timeout_ns, const char* what,
                   const std::function<bool()>& done);

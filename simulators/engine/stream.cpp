@@ -89,7 +89,14 @@ void Stream::execute(std::unique_lock<std::mutex>& lock, const Submission& submi
     join(seen, event->clock);
     if (event->error != Status::ok) error = event->error;
   }
-  if (engine_.settings_.seed != 0) {
+  if (command.reach.timeline != nullptr) {
+    const Timeline& timeline = *command.reach.timeline;
+    const std::uint64_t value = command.reach.value;
+    engine_.changed_.wait(lock, [&] { return stopping_ || timeline.value >= value || engine_.broken(device_); });
+    if (stopping_) return;
+    if (const Clock* clock = timeline.seen_at(value)) join(seen, *clock);
+  }
+  if (engine_.settings_.seed != 0 && command.counted) {
     const std::uint64_t delay = random_() % (engine_.settings_.delay_us + 1);
     lock.unlock();
     std::this_thread::sleep_for(std::chrono::microseconds(delay));
@@ -115,7 +122,7 @@ void Stream::execute(std::unique_lock<std::mutex>& lock, const Submission& submi
   if (engine_.broken(device_)) error_ = engine_.faults_[device_];
   if (error_ != Status::ok) error = error_;
 
-  join(seen, keeps_order_ || command.barrier ? clock_ : base_);
+  join(seen, keeps_order_ || command.barrier || command.sees_all ? clock_ : base_);
   if (seen.size() <= actor_) seen.resize(actor_ + 1);
   const std::uint64_t step = (clock_.size() > actor_ ? clock_[actor_] : 0) + 1;
   const std::uint64_t begin = now_ns();
@@ -152,6 +159,7 @@ void Stream::execute(std::unique_lock<std::mutex>& lock, const Submission& submi
     event.begin_ns = begin;
     event.end_ns = now_ns();
   }
+  if (command.advance.timeline != nullptr) command.advance.timeline->set(command.advance.value, seen);
   ++completed_;
   --engine_.pending_;
   if (engine_.pending_ == 0 && engine_.order_.size() > 4096) engine_.order_.prune(engine_.host_);

@@ -69,7 +69,7 @@ std::span<const BuiltinOpBuilder> builtin_op_builders() {
       {"RaggedUtilsBuilder", "ragged_ops", "DS_BUILD_RAGGED_OPS", nullptr},
       {"RandomLTDBuilder", "random_ltd", "DS_BUILD_RANDOM_LTD", nullptr},
       {"ShareMemCommBuilder", "deepspeed_shm_comm", "DS_BUILD_SHM_COMM", ops::make_share_mem_comm_builder},
-      {"SparseAttnBuilder", "sparse_attn", "DS_BUILD_SPARSE_ATTN", nullptr},
+      {"SparseAttnBuilder", "sparse_attn", "DS_BUILD_SPARSE_ATTN", ops::make_sparse_attn_builder},
       {"SpatialInferenceBuilder", "spatial_inference", "DS_BUILD_SPATIAL_INFERENCE", nullptr},
       {"StochasticTransformerBuilder", "stochastic_transformer", "DS_BUILD_STOCHASTIC_TRANSFORMER", nullptr},
       {"TransformerBuilder", "transformer", "DS_BUILD_TRANSFORMER", nullptr},

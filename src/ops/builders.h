@@ -61,5 +61,7 @@ std::unique_ptr<OpBuilder> make_utils_builder(Accelerator& accelerator);
 // "QuantizerBuilder", "FPQuantizerBuilder".
 std::unique_ptr<OpBuilder> make_quantizer_builder(Accelerator& accelerator);
 std::unique_ptr<OpBuilder> make_fp_quantizer_builder(Accelerator& accelerator);
+// "SparseAttnBuilder".
+std::unique_ptr<OpBuilder> make_sparse_attn_builder(Accelerator& accelerator);
 
 }  // namespace anyaccel::ops

@@ -70,6 +70,7 @@ void run_fused_adam(const Options& options, std::vector<Result>& results);
 void run_jit(const Options& options, std::vector<Result>& results);
 void run_quant(const Options& options, std::vector<Result>& results);
 void run_attention(const Options& options, std::vector<Result>& results);
+void run_sparse(const Options& options, std::vector<Result>& results);
 void run_product(const Options& options, std::vector<Result>& results);
 void run_aio(const Options& options, std::vector<Result>& results);
 // On two cores of this host, with its own processes; in a job of several ranks, with those.

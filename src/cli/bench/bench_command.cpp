@@ -139,6 +139,7 @@ constexpr Benchmark benchmarks[] = {
     {"aio", bench::run_aio},
     {"product", bench::run_product},
     {"attention", bench::run_attention},
+    {"sparse", bench::run_sparse},
     {"allreduce", bench::run_allreduce},
     {"tp", bench::run_tp},
     {"decode", nullptr},

@@ -1,0 +1,230 @@
+// The dialect of the portable kernels (kernels/portable/dialect.h) for host ops: a source of this folder that includes this
+// file and then a file of kernels/portable offers its kernels as functions, compiled for the instruction set of the machine.
+// One item does a whole row, and an aa_wide is as many vectors of vector.h as 16 floats need, so the loops of the kernels are
+// vector code here as they are under OpenCL on a processor.
+//
+// A kernel `name` becomes the op run_name(count, arguments), which runs the groups 0 .. count - 1 on the pool's threads; these
+// take them a few at a time, because rows differ in length. `arguments` are addresses of the values that the kernel takes, in
+// its order. Grids have one dimension.
+#pragma once
+
+#include "anyaccel/op_source.h"
+#include "vector.h"
+
+// As dialect.h finds it.
+#define AA_HOST_KERNELS "../host/portable_language.h"
+#define AA_GROUP_SIZE 1
+#define AA_LANES 1
+#define AA_SUBGROUP 0
+#define AA_ITEMS 1
+#define AA_LOCAL_BYTES 0
+#define AA_HAS_F16 0
+#define AA_HAS_F64 1
+
+using aa_i8 = int8_t;
+using aa_u8 = uint8_t;
+using aa_i16 = int16_t;
+using aa_u16 = uint16_t;
+using aa_i32 = int32_t;
+using aa_u32 = uint32_t;
+using aa_i64 = int64_t;
+using aa_u64 = uint64_t;
+
+#define AA_FN [[maybe_unused]] static inline __attribute__((always_inline))
+#define AA_KERNEL(name, group) struct name : ::anyaccel::op::Group { AA_INLINE void operator()
+#define AA_REGISTER(name, group) AA_HOST_REGISTER(name)
+// The kernel's class ends here.
+#define AA_HOST_REGISTER(name)                                              \
+  };                                                                        \
+  AA_OP void run_##name(int64_t count, const void* const* arguments) {     \
+    ::anyaccel::op::run_groups(&name::operator(), count, arguments);        \
+  }
+#define AA_IN(type) const type*
+#define AA_OUT(type) type*
+#define AA_AS_IN(type, pointer) (reinterpret_cast<const type*>(pointer))
+#define AA_AS_OUT(type, pointer) (reinterpret_cast<type*>(pointer))
+#define AA_RESTRICT __restrict__
+#define AA_LOCAL
+#define AA_LOCAL_ARRAY(type, name, count) type name[count]
+#define AA_GROUP_ID(dimension) ((dimension) == 0 ? this->group_number : 0)
+#define AA_GROUP_COUNT(dimension) ((dimension) == 0 ? this->group_count : 1)
+#define AA_LOCAL_ID 0
+#define AA_BARRIER()
+#define AA_PRAGMA_UNROLL _Pragma("GCC unroll 64")
+
+namespace anyaccel::op {
+
+// What a kernel knows of its place.
+struct Group {
+  int64_t group_number = 0;
+  int64_t group_count = 0;
+};
+
+// Reads the arguments in order (elements of a braced list are evaluated from left to right) and runs the groups.
+template <class Kernel>
+struct GroupRun {
+  template <class... Values>
+  AA_INLINE GroupRun(int64_t count, Values... values) {
+    int64_t taken = 0;
+    const int64_t share = count == 1 ? 1 : count / (int64_t{16} * threads()) + 1;
+    const auto take = [&](int, int) {
+      Kernel kernel;
+      kernel.group_count = count;
+      for (;;) {
+        const int64_t begin = __atomic_fetch_add(&taken, share, __ATOMIC_RELAXED);
+        if (begin >= count) return;
+        const int64_t end = begin + share < count ? begin + share : count;
+        for (int64_t number = begin; number < end; ++number) {
+          kernel.group_number = number;
+          kernel(values...);
+        }
+      }
+    };
+    using Take = decltype(take);
+    const auto enter = [](void* context, int32_t index, int32_t size) {
+      (*static_cast<Take*>(context))(index, size);
+    };
+    void* const context = const_cast<void*>(static_cast<const void*>(&take));
+    if (count == 1) {
+      const FlushDenormals flush;
+      enter(context, 0, 1);
+    } else {
+      services->run(enter, context);
+    }
+  }
+};
+
+template <class Kernel, class... Values>
+void run_groups(void (Kernel::*)(Values...), int64_t count, const void* const* arguments) {
+  if (count <= 0) return;
+  const GroupRun<Kernel> done{count, *static_cast<const Values*>(*arguments++)...};
+  static_cast<void>(done);
+}
+
+// e to the power of x to 2 units in the last place. Plain arithmetic without branches, so that loops over it become vectors.
+AA_INLINE float fused(float a, float b, float c) {
+#if defined(__FMA__)
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+AA_INLINE float exponential(float x) {
+  const float inside = x > 88.8f ? 88.8f : x < -104.0f ? -104.0f : x;
+  const float shifted = fused(inside, 1.44269504f, 12582912.0f);  // rounds to a whole number
+  const float n = shifted - 12582912.0f;
+  float r = fused(n, -0.693359375f, inside);
+  r = fused(n, 2.12194440e-4f, r);
+  float p = 1.9875691500e-4f;
+  p = fused(p, r, 1.3981999507e-3f);
+  p = fused(p, r, 8.3334519073e-3f);
+  p = fused(p, r, 4.1665795894e-2f);
+  p = fused(p, r, 1.6666665459e-1f);
+  p = fused(p, r, 5.0000001201e-1f);
+  p = fused(p * r, r, r) + 1.0f;
+  // 2^n as two factors, so that each is a normal number.
+  const int32_t whole = static_cast<int32_t>(n), half = whole >> 1;
+  const float scaled = p * bits_float(static_cast<uint32_t>(half + 127) << 23) *
+                       bits_float(static_cast<uint32_t>(whole - half + 127) << 23);
+  return x != x ? x : x > 88.8f ? __builtin_inff() : x < -104.0f ? 0.0f : scaled;
+}
+
+// AA_WIDE of dialect.h.
+struct Wide {
+  static constexpr int parts = 16 / Vec::width;
+  Vec v[parts];
+};
+AA_INLINE Wide wide_all(float value) {
+  Wide r;
+  for (int i = 0; i < Wide::parts; ++i) r.v[i] = Vec(value);
+  return r;
+}
+AA_INLINE Wide wide_fma(Wide a, Wide b, Wide c) {
+  for (int i = 0; i < Wide::parts; ++i) c.v[i] = multiply_add(a.v[i], b.v[i], c.v[i]);
+  return c;
+}
+AA_INLINE Wide wide_max(Wide a, Wide b) {
+  for (int i = 0; i < Wide::parts; ++i) a.v[i] = max(a.v[i], b.v[i]);
+  return a;
+}
+template <class Element>
+AA_INLINE Wide wide_load(const Element* p) {
+  Wide r;
+  for (int i = 0; i < Wide::parts; ++i) r.v[i] = load(p + i * Vec::width);
+  return r;
+}
+AA_INLINE void wide_store(float* p, Wide a) {
+  for (int i = 0; i < Wide::parts; ++i) store(p + i * Vec::width, a.v[i]);
+}
+AA_INLINE void wide_store_part(float* p, Wide a, int64_t n) {
+  for (int i = 0; i < Wide::parts; ++i) {
+    const int64_t left = n - i * Vec::width;
+    if (left >= Vec::width) {
+      store(p + i * Vec::width, a.v[i]);
+    } else if (left > 0) {
+      store_n(p + i * Vec::width, a.v[i], left);
+    }
+  }
+}
+AA_INLINE float wide_sum(Wide a) {
+  alignas(64) float v[16];
+  wide_store(v, a);
+  for (int step = 8; step > 0; step /= 2) {
+    for (int i = 0; i < step; ++i) v[i] += v[i + step];
+  }
+  return v[0];
+}
+AA_INLINE float wide_get(Wide a, int i) {
+  alignas(64) float v[16];
+  wide_store(v, a);
+  return v[i];
+}
+
+}  // namespace anyaccel::op
+
+#define aa_bits(x) ::anyaccel::op::float_bits(x)
+#define aa_float(u) ::anyaccel::op::bits_float(static_cast<aa_u32>(u))
+#define aa_isnan(x) ((x) != (x))
+#define aa_exp(x) ::anyaccel::op::exponential(x)
+#define aa_log(x) __builtin_logf(x)
+#define aa_sqrt(x) __builtin_sqrtf(x)
+#define aa_tanh(x) __builtin_tanhf(x)
+#define aa_erf(x) __builtin_erff(x)
+#define aa_sin(x) __builtin_sinf(x)
+#define aa_cos(x) __builtin_cosf(x)
+#define aa_fabs(x) __builtin_fabsf(x)
+#define aa_floor(x) __builtin_floorf(x)
+#define aa_rint(x) __builtin_rintf(x)
+#define aa_fma(a, b, c) ::anyaccel::op::fused(a, b, c)
+#define aa_fmin(a, b) __builtin_fminf(a, b)
+#define aa_fmax(a, b) __builtin_fmaxf(a, b)
+#define aa_ldexp(x, n) __builtin_ldexpf(x, n)
+#define aa_mulhi(a, b) static_cast<aa_u32>((static_cast<aa_u64>(a) * static_cast<aa_u64>(b)) >> 32)
+// An item is a whole group.
+#define aa_atomic_add_local(pointer, value) (*(pointer) += (value), *(pointer) - (value))
+#define aa_log_f64(x) __builtin_log(x)
+#define aa_sqrt_f64(x) __builtin_sqrt(x)
+#define aa_sin_f64(x) __builtin_sin(x)
+#define aa_cos_f64(x) __builtin_cos(x)
+#define aa_bits_f64(x) __builtin_bit_cast(aa_u64, x)
+
+AA_FN float aa_load_f16(AA_IN(aa_u16) p, aa_i64 i) { return ::anyaccel::op::to_float(::anyaccel::op::fp16{p[i]}); }
+AA_FN void aa_store_f16(AA_OUT(aa_u16) p, aa_i64 i, float v) {
+  p[i] = ::anyaccel::op::from_float<::anyaccel::op::fp16>(v).bits;
+}
+
+using aa_wide = ::anyaccel::op::Wide;
+#define AA_HAS_WIDE
+#define AA_HAS_WIDE_STORE
+#define AA_HAS_WIDE_MAX
+#define aa_wide_all(value) ::anyaccel::op::wide_all(value)
+#define aa_wide_fma(a, b, c) ::anyaccel::op::wide_fma(a, b, c)
+#define aa_wide_max(a, b) ::anyaccel::op::wide_max(a, b)
+#define aa_wide_sum(a) ::anyaccel::op::wide_sum(a)
+#define aa_wide_get(a, i) ::anyaccel::op::wide_get(a, i)
+#define aa_wide_dot(a, b, c) ((c) + aa_wide_sum(aa_wide_fma(a, b, aa_wide_all(0.0f))))
+#define aa_wide_load_f32(p, i) ::anyaccel::op::wide_load((p) + (i))
+#define aa_wide_load_bf16(p, i) ::anyaccel::op::wide_load(reinterpret_cast<const ::anyaccel::op::bf16*>((p) + (i)))
+#define aa_wide_load_f16(p, i) ::anyaccel::op::wide_load(reinterpret_cast<const ::anyaccel::op::fp16*>((p) + (i)))
+#define aa_wide_store_f32(p, i, a) ::anyaccel::op::wide_store((p) + (i), a)
+#define aa_wide_store_part(p, i, a, n) ::anyaccel::op::wide_store_part((p) + (i), a, n)

@@ -1,0 +1,356 @@
+// Products and softmax of matrices of which only some square blocks exist (anyaccel/ops/sparse_attn.h). A layout's blocks are
+// numbered by head, row and column; `places` has each block's head, row and column, and a list is the blocks of a row (or, for
+// a transposed operand, of a column) of one head: begins[list] .. begins[list + 1] of `entries`, pairs of the other coordinate
+// and the block's number.
+#include "dialect.h"
+#include "block_sparse_arguments.h"
+#include "products.h"
+
+// Columns into panels; the other operands of the products are fp32 already.
+AA_KERNEL(sparse_pack, AA_ITEMS)(AA_OUT(float) out, AA_IN(void) in, aa_pack p) {
+  const aa_i64 parts = (p.rows + p.part - 1) / p.part;
+  const aa_i64 item = AA_ITEM_ID;
+  if (item < p.matrices * p.panels * parts) {
+    const aa_i64 part = item % parts;
+    const aa_i64 panel = item / parts % p.panels;
+    const aa_i64 matrix = item / parts / p.panels;
+    const aa_i64 group_column = panel % p.panels_per_group * AA_WIDE;
+    const aa_i64 column = panel / p.panels_per_group * p.group + group_column;
+    const aa_i64 in_group = p.group - group_column < AA_WIDE ? p.group - group_column : AA_WIDE;
+    const aa_i64 columns = p.columns - column < in_group ? p.columns - column : in_group;
+    const aa_i64 begin = part * p.part;
+    const aa_i64 end = begin + p.part < p.rows ? begin + p.part : p.rows;
+    const aa_i64 from = matrix * p.in_matrix + column * p.in_column;
+    const aa_i64 to = (matrix * p.panels + panel) * p.rows * AA_WIDE;
+    for (aa_i64 j = 0; j < AA_WIDE; ++j) {
+      if (j < columns) {
+        for (aa_i64 k = begin; k < end; ++k) {
+          out[to + k * AA_WIDE + j] = p.scale * aa_load(in, p.in_dtype, from + k * p.in_row + j * p.in_column);
+        }
+      } else {
+        for (aa_i64 k = begin; k < end; ++k) out[to + k * AA_WIDE + j] = 0.0f;
+      }
+    }
+  }
+}
+AA_REGISTER(sparse_pack, AA_ITEMS)
+
+// Rows r .. r + rows - 1 of a block of a times b, panel p (and the next one).
+AA_FN void aa_sdd_tile(const int rows, const int wides, AA_OUT(float) out, AA_IN(float) a, AA_IN(float) b, aa_sparse_sdd s,
+                       aa_i64 out_at, aa_i64 a_at, aa_i64 b_at, aa_i64 r, aa_i64 p) {
+  aa_wide sums[AA_TILE_ROWS * 2];
+  AA_PRAGMA_UNROLL for (int i = 0; i < rows * wides; ++i) sums[i] = aa_wide_all(0.0f);
+  aa_tile_add(rows, wides, sums, a, a_at + r * s.a_row, s.a_row, s.a_inner, b, b_at + p * s.b.panel, s.b.panel, s.b.row,
+              s.inner);
+  AA_PRAGMA_UNROLL for (int i = 0; i < rows; ++i) {
+    AA_PRAGMA_UNROLL for (int w = 0; w < wides; ++w) {
+      const aa_i64 column = (p + w) * AA_WIDE;
+      aa_tile_store(out, out_at + (r + i) * s.block + column, sums[i * wides + w], s.block - column);
+    }
+  }
+}
+
+AA_KERNEL(sparse_sdd, AA_ITEMS)
+(AA_OUT(float) out, AA_IN(float) a, AA_IN(float) b, AA_IN(aa_i32) places, aa_sparse_sdd s) {
+  const aa_i64 item = AA_ITEM_ID;
+  if (item < s.batch * s.count * s.split) {
+    const aa_i64 share = item % s.split;
+    const aa_i64 n = item / s.split % s.count;
+    const aa_i64 z = item / s.split / s.count;
+    const aa_i64 head = places[3 * (s.first + n)];
+    const aa_i64 row = places[3 * (s.first + n) + 1];
+    const aa_i64 column = places[3 * (s.first + n) + 2];
+    const aa_i64 matrix = z * s.heads + head;
+    const aa_i64 a_at = matrix * s.a_matrix + row * s.block * s.a_row;
+    const aa_i64 b_at = matrix * s.b.matrix + column * s.panels_per_block * s.b.panel;
+    const aa_i64 out_at = (z * s.count + n) * s.block * s.block;
+    const aa_i64 alone = s.split == 1;
+    const aa_i64 r_begin = alone ? 0 : share / s.panels_per_block * AA_TILE_ROWS;
+    const aa_i64 r_limit = alone ? s.block : r_begin + AA_TILE_ROWS;
+    const aa_i64 r_end = r_limit < s.block ? r_limit : s.block;
+    const aa_i64 p_begin = alone ? 0 : share % s.panels_per_block;
+    const aa_i64 p_end = alone ? s.panels_per_block : p_begin + 1;
+    aa_i64 p = p_begin;
+    while (p < p_end) {
+      const aa_i64 wides = p + 1 < p_end ? 2 : 1;
+      aa_i64 r = r_begin;
+      for (; r + AA_TILE_ROWS <= r_end; r += AA_TILE_ROWS) {
+        if (wides == 2) {
+          aa_sdd_tile(AA_TILE_ROWS, 2, out, a, b, s, out_at, a_at, b_at, r, p);
+        } else {
+          aa_sdd_tile(AA_TILE_ROWS, 1, out, a, b, s, out_at, a_at, b_at, r, p);
+        }
+      }
+      for (; r < r_end; ++r) {
+        for (aa_i64 w = 0; w < wides; ++w) aa_sdd_tile(1, 1, out, a, b, s, out_at, a_at, b_at, r, p + w);
+      }
+      p += wides;
+    }
+  }
+}
+AA_REGISTER(sparse_sdd, AA_ITEMS)
+
+// Rows r .. r + rows - 1 of a list's row of blocks times b, panel p (and the next one).
+AA_FN void aa_dsd_tile(const int rows, const int wides, AA_OUT(float) out, AA_IN(float) a, AA_IN(float) b,
+                       AA_IN(aa_i32) begins, AA_IN(aa_i32) entries, aa_sparse_dsd s, aa_i64 list, aa_i64 out_at,
+                       aa_i64 a_at, aa_i64 b_at, aa_i64 r, aa_i64 p) {
+  aa_wide sums[AA_TILE_ROWS * 2];
+  AA_PRAGMA_UNROLL for (int i = 0; i < rows * wides; ++i) sums[i] = aa_wide_all(0.0f);
+  const aa_i64 end = begins[list + 1];
+  for (aa_i64 e = begins[list]; e < end; ++e) {
+    const aa_i64 b_row = (aa_i64)entries[2 * e] * s.block;
+    const aa_i64 n = entries[2 * e + 1] - s.first_block;
+    aa_tile_add(rows, wides, sums, a, a_at + n * s.block * s.block + r * s.a_row, s.a_row, s.a_inner, b,
+                b_at + p * s.b.panel + b_row * s.b.row, s.b.panel, s.b.row, s.block);
+  }
+  AA_PRAGMA_UNROLL for (int i = 0; i < rows; ++i) {
+    AA_PRAGMA_UNROLL for (int w = 0; w < wides; ++w) {
+      const aa_i64 column = (p + w) * AA_WIDE;
+      aa_tile_store(out, out_at + (r + i) * s.columns + column, sums[i * wides + w], s.columns - column);
+    }
+  }
+}
+
+AA_KERNEL(sparse_dsd, AA_ITEMS)
+(AA_OUT(float) out, AA_IN(float) a, AA_IN(float) b, AA_IN(aa_i32) begins, AA_IN(aa_i32) entries, aa_sparse_dsd s) {
+  const aa_i64 tiles = (s.block + AA_TILE_ROWS - 1) / AA_TILE_ROWS;
+  const aa_i64 item = AA_ITEM_ID;
+  if (item < s.batch * s.list_count * tiles * s.split) {
+    const aa_i64 share = item % s.split;
+    const aa_i64 tile = item / s.split % tiles;
+    const aa_i64 list = s.first_list + item / s.split / tiles % s.list_count;
+    const aa_i64 z = item / s.split / tiles / s.list_count;
+    const aa_i64 matrix = z * s.heads + list / s.lists_per_head;
+    const aa_i64 out_at = matrix * s.out_matrix + list % s.lists_per_head * s.block * s.columns;
+    const aa_i64 a_at = z * s.block_count * s.block * s.block;
+    const aa_i64 b_at = matrix * s.b.matrix;
+    const aa_i64 panels = (s.columns + AA_WIDE - 1) / AA_WIDE;
+    const aa_i64 r = tile * AA_TILE_ROWS;
+    const aa_i64 p_begin = s.split == 1 ? 0 : share;
+    const aa_i64 p_end = s.split == 1 ? panels : share + 1;
+    for (aa_i64 p = p_begin; p < p_end; ++p) {
+      if (r + AA_TILE_ROWS > s.block) {
+        for (aa_i64 i = r; i < s.block; ++i) {
+          aa_dsd_tile(1, 1, out, a, b, begins, entries, s, list, out_at, a_at, b_at, i, p);
+        }
+      } else if (p + 1 < p_end) {
+        aa_dsd_tile(AA_TILE_ROWS, 2, out, a, b, begins, entries, s, list, out_at, a_at, b_at, r, p);
+        ++p;
+      } else {
+        aa_dsd_tile(AA_TILE_ROWS, 1, out, a, b, begins, entries, s, list, out_at, a_at, b_at, r, p);
+      }
+    }
+  }
+}
+AA_REGISTER(sparse_dsd, AA_ITEMS)
+
+// ---- softmax: a group has a row, and its items have pieces of AA_PIECE neighbours of a block ----
+
+#if AA_GROUP_SIZE == 1
+#define AA_PIECE AA_WIDE
+#else
+#define AA_PIECE 1
+#endif
+
+#define AA_NEGATIVE_INFINITY (-aa_float(0x7f800000u))
+
+// What an item finds out about its elements: the maxima, or sums, of whole pieces by place, and of what is left of a block.
+typedef struct aa_maxima {
+#if defined(AA_HAS_WIDE_MAX)
+  aa_wide places;
+#else
+  float places[AA_PIECE];
+#endif
+  float rest;
+} aa_maxima;
+
+AA_FN aa_maxima aa_no_maxima() {
+  aa_maxima maxima;
+#if defined(AA_HAS_WIDE_MAX)
+  maxima.places = aa_wide_all(AA_NEGATIVE_INFINITY);
+#else
+  for (int j = 0; j < AA_PIECE; ++j) maxima.places[j] = AA_NEGATIVE_INFINITY;
+#endif
+  maxima.rest = AA_NEGATIVE_INFINITY;
+  return maxima;
+}
+AA_FN aa_maxima aa_more_maxima(aa_maxima maxima, AA_IN(float) x, aa_i64 at, const aa_i64 n) {
+  if (n == AA_PIECE) {
+#if defined(AA_HAS_WIDE_MAX)
+    maxima.places = aa_wide_max(maxima.places, AA_LOAD_WIDE(f32, x, at));
+#else
+    for (int j = 0; j < AA_PIECE; ++j) maxima.places[j] = x[at + j] > maxima.places[j] ? x[at + j] : maxima.places[j];
+#endif
+  } else {
+    for (aa_i64 j = 0; j < n; ++j) maxima.rest = aa_fmax(maxima.rest, x[at + j]);
+  }
+  return maxima;
+}
+AA_FN float aa_largest(aa_maxima maxima) {
+#if defined(AA_HAS_WIDE_MAX)
+  for (int j = 0; j < AA_WIDE; ++j) maxima.rest = aa_fmax(maxima.rest, aa_wide_get(maxima.places, j));
+#else
+  for (int j = 0; j < AA_PIECE; ++j) maxima.rest = aa_fmax(maxima.rest, maxima.places[j]);
+#endif
+  return maxima.rest;
+}
+
+typedef struct aa_running {
+#if AA_GROUP_SIZE == 1
+  aa_wide places;
+#endif
+  float rest;
+} aa_running;
+
+AA_FN aa_running aa_running_from(float value) {
+  aa_running running;
+#if AA_GROUP_SIZE == 1
+  running.places = aa_wide_all(value);
+#endif
+  running.rest = value;
+  return running;
+}
+// + the sum of x * y
+AA_FN aa_running aa_running_dot(aa_running running, AA_IN(float) x, AA_IN(float) y, aa_i64 at, aa_i64 n) {
+#if AA_GROUP_SIZE == 1
+  if (n == AA_PIECE) {
+    running.places = aa_wide_fma(AA_LOAD_WIDE(f32, x, at), AA_LOAD_WIDE(f32, y, at), running.places);
+    return running;
+  }
+#endif
+  for (aa_i64 j = 0; j < n; ++j) running.rest = aa_fma(x[at + j], y[at + j], running.rest);
+  return running;
+}
+AA_FN aa_running aa_running_add(aa_running running, AA_IN(float) x, aa_i64 at, aa_i64 n) {
+#if AA_GROUP_SIZE == 1
+  if (n == AA_PIECE) {
+    running.places = aa_wide_fma(AA_LOAD_WIDE(f32, x, at), aa_wide_all(1.0f), running.places);
+    return running;
+  }
+#endif
+  for (aa_i64 j = 0; j < n; ++j) running.rest += x[at + j];
+  return running;
+}
+AA_FN float aa_total_sum(aa_running running) {
+#if AA_GROUP_SIZE == 1
+  running.rest += aa_wide_sum(running.places);
+#endif
+  return running.rest;
+}
+
+// Runs `call`(at, column, n) for the pieces of this item: where a piece begins in x, its column in the dense matrix, and its
+// length, which is a constant for a whole piece.
+#if AA_GROUP_SIZE == 1
+#define AA_EACH_PIECE(call)                                                                                      \
+  for (aa_i64 e = begin; e < end; ++e) {                                                                         \
+    const aa_i64 block_at = row_at + (entries[2 * e + 1] - s.first_block) * s.block * s.block;                   \
+    const aa_i64 block_column = entries[2 * e] * s.block;                                                        \
+    aa_i64 inside = 0;                                                                                           \
+    for (; inside + AA_PIECE <= s.block; inside += AA_PIECE) call(block_at + inside, block_column + inside, AA_PIECE); \
+    if (inside < s.block) call(block_at + inside, block_column + inside, s.block - inside);                      \
+  }
+#else
+#define AA_EACH_PIECE(call)                                                                                      \
+  for (aa_i64 u = id; u < (end - begin) * s.block; u += AA_GROUP_SIZE) {                                         \
+    const aa_i64 e = begin + u / s.block;                                                                        \
+    const aa_i64 inside = u % s.block;                                                                           \
+    call(row_at + (entries[2 * e + 1] - s.first_block) * s.block * s.block + inside, entries[2 * e] * s.block + inside, 1); \
+  }
+#endif
+
+// The row of a group: its list, and where it begins in the first block of x.
+#define AA_SPARSE_ROW                                                \
+  const aa_i32 id = AA_LOCAL_ID;                                     \
+  const aa_i64 group = AA_GROUP_ID(0);                               \
+  const aa_i64 r = group % s.block;                                  \
+  const aa_i64 list = s.first_list + group / s.block % s.list_count; \
+  const aa_i64 z = group / s.block / s.list_count;                   \
+  const aa_i64 begin = begins[list];                                 \
+  const aa_i64 end = begins[list + 1];                               \
+  const aa_i64 row_at = (z * s.block_count * s.block + r) * s.block;
+
+// The score that a mask's value makes of one.
+AA_FN float aa_masked(float score, float value, aa_i32 mode) {
+  return mode == AA_MASK_ADD ? score + value : value == 0.0f ? AA_NEGATIVE_INFINITY : score;
+}
+// Scales and masks a piece of `n` scores.
+AA_FN void aa_mask_piece(const aa_i64 n, AA_OUT(float) x, AA_IN(void) rpe, AA_IN(void) key_mask, AA_IN(void) mask,
+                         aa_sparse_rows s, aa_i64 at, aa_i64 rpe_at, aa_i64 key_at, aa_i64 mask_at) {
+  if (s.scale != 1.0f) {
+    for (aa_i64 j = 0; j < n; ++j) x[at + j] *= s.scale;
+  }
+  if (s.has_rpe) {
+    for (aa_i64 j = 0; j < n; ++j) x[at + j] += aa_load(rpe, s.dtype, rpe_at + j);
+  }
+  if (s.key_mask_mode != AA_MASK_NONE) {
+    for (aa_i64 j = 0; j < n; ++j) {
+      x[at + j] = aa_masked(x[at + j], aa_load(key_mask, s.dtype, key_at + j), s.key_mask_mode);
+    }
+  }
+  if (s.mask_mode != AA_MASK_NONE) {
+    for (aa_i64 j = 0; j < n; ++j) x[at + j] = aa_masked(x[at + j], aa_load(mask, s.dtype, mask_at + j), s.mask_mode);
+  }
+}
+AA_FN void aa_exp_piece(const aa_i64 n, AA_OUT(float) x, aa_i64 at, float largest) {
+  for (aa_i64 j = 0; j < n; ++j) x[at + j] = aa_exp(x[at + j] - largest);
+}
+AA_FN void aa_scale_piece(const aa_i64 n, AA_OUT(float) x, aa_i64 at, float factor) {
+  for (aa_i64 j = 0; j < n; ++j) x[at + j] *= factor;
+}
+AA_FN void aa_gradient_piece(const aa_i64 n, AA_IN(float) y, AA_OUT(float) dy, aa_i64 at, float dot, float scale) {
+  for (aa_i64 j = 0; j < n; ++j) dy[at + j] = y[at + j] * (dy[at + j] - dot) * scale;
+}
+
+// x = softmax(x * scale + rpe + masks) by rows, in place. A row that sees nothing becomes zeros.
+AA_KERNEL(sparse_softmax, AA_GROUP_SIZE)
+(AA_OUT(float) x, AA_IN(void) rpe, AA_IN(void) key_mask, AA_IN(void) mask, AA_IN(aa_i32) begins, AA_IN(aa_i32) entries,
+ aa_sparse_rows s) {
+  AA_SCRATCH(scratch);
+  AA_SPARSE_ROW
+  if (s.scale != 1.0f || s.has_rpe || s.key_mask_mode != AA_MASK_NONE || s.mask_mode != AA_MASK_NONE) {
+    const aa_i64 row = list % s.lists_per_head * s.block + r;
+    const aa_i64 rpe_row = ((z * s.heads + list / s.lists_per_head) * s.rows + row) * s.columns;
+#define AA_PIECE_WORK(at, column, n) \
+  aa_mask_piece(n, x, rpe, key_mask, mask, s, at, rpe_row + (column), z * s.columns + (column), row * s.columns + (column))
+    AA_EACH_PIECE(AA_PIECE_WORK)
+#undef AA_PIECE_WORK
+  }
+  aa_maxima maxima = aa_no_maxima();
+#define AA_PIECE_WORK(at, column, n) maxima = aa_more_maxima(maxima, x, at, n)
+  AA_EACH_PIECE(AA_PIECE_WORK)
+#undef AA_PIECE_WORK
+  float largest = aa_group_max(aa_largest(maxima), scratch, id);
+  // Nothing is seen: weights of e^-infinity.
+  if (largest == AA_NEGATIVE_INFINITY) largest = 0.0f;
+
+  aa_running sums = aa_running_from(0.0f);
+#define AA_PIECE_WORK(at, column, n)  \
+  {                                   \
+    aa_exp_piece(n, x, at, largest);  \
+    sums = aa_running_add(sums, x, at, n); \
+  }
+  AA_EACH_PIECE(AA_PIECE_WORK)
+#undef AA_PIECE_WORK
+  const float total = aa_group_sum(aa_total_sum(sums), scratch, id);
+  const float factor = total == 0.0f ? 0.0f : 1.0f / total;
+#define AA_PIECE_WORK(at, column, n) aa_scale_piece(n, x, at, factor)
+  AA_EACH_PIECE(AA_PIECE_WORK)
+#undef AA_PIECE_WORK
+}
+AA_REGISTER(sparse_softmax, AA_GROUP_SIZE)
+
+// dy = y * (dy - sum of y * dy over the row) * scale, in place.
+AA_KERNEL(sparse_softmax_backward, AA_GROUP_SIZE)
+(AA_OUT(float) dy, AA_IN(float) y, AA_IN(aa_i32) begins, AA_IN(aa_i32) entries, aa_sparse_rows s) {
+  AA_SCRATCH(scratch);
+  AA_SPARSE_ROW
+  aa_running sums = aa_running_from(0.0f);
+#define AA_PIECE_WORK(at, column, n) sums = aa_running_dot(sums, y, dy, at, n)
+  AA_EACH_PIECE(AA_PIECE_WORK)
+#undef AA_PIECE_WORK
+  const float dot = aa_group_sum(aa_total_sum(sums), scratch, id);
+#define AA_PIECE_WORK(at, column, n) aa_gradient_piece(n, y, dy, at, dot, s.scale)
+  AA_EACH_PIECE(AA_PIECE_WORK)
+#undef AA_PIECE_WORK
+}
+AA_REGISTER(sparse_softmax_backward, AA_GROUP_SIZE)

@@ -1,0 +1,42 @@
+// Tiles of matrix products in the registers of one item: rows of a dense or blocked left operand times AA_WIDE (or twice as
+// many) columns of a right operand whose columns lie in panels. Everything is fp32. Include after dialect.h.
+#ifndef ANYACCEL_KERNELS_PRODUCTS_H_
+#define ANYACCEL_KERNELS_PRODUCTS_H_
+
+#define AA_TILE_ROWS (AA_GROUP_SIZE == 1 ? 8 : 4)
+
+#ifndef AA_HAS_WIDE_STORE
+AA_FN void aa_wide_store_f32(AA_OUT(float) p, aa_i64 i, aa_wide a) {
+  AA_PRAGMA_UNROLL for (int j = 0; j < AA_WIDE; ++j) p[i + j] = aa_wide_get(a, j);
+}
+// The first n < AA_WIDE elements.
+AA_FN void aa_wide_store_part(AA_OUT(float) p, aa_i64 i, aa_wide a, aa_i64 n) {
+  for (aa_i32 j = 0; j < n; ++j) p[i + j] = aa_wide_get(a, j);
+}
+#endif
+
+// sums[r * wides + w] += row r of a times panel w of b, over `inner` elements. `rows` and `wides` are constants.
+AA_FN void aa_tile_add(const int rows, const int wides, aa_wide* sums, AA_IN(float) a, aa_i64 a_at, aa_i64 a_row,
+                       aa_i64 a_inner, AA_IN(float) b, aa_i64 b_at, aa_i64 b_panel, aa_i64 b_row, aa_i64 inner) {
+  for (aa_i64 k = 0; k < inner; ++k) {
+    aa_wide columns[2];
+    AA_PRAGMA_UNROLL for (int w = 0; w < wides; ++w) columns[w] = AA_LOAD_WIDE(f32, b, b_at + w * b_panel + k * b_row);
+    AA_PRAGMA_UNROLL for (int r = 0; r < rows; ++r) {
+      const aa_wide value = aa_wide_all(a[a_at + r * a_row + k * a_inner]);
+      AA_PRAGMA_UNROLL for (int w = 0; w < wides; ++w) {
+        sums[r * wides + w] = aa_wide_fma(value, columns[w], sums[r * wides + w]);
+      }
+    }
+  }
+}
+
+// Stores the sums of one row and panel; `left` columns remain.
+AA_FN void aa_tile_store(AA_OUT(float) out, aa_i64 at, aa_wide sums, aa_i64 left) {
+  if (left >= AA_WIDE) {
+    aa_wide_store_f32(out, at, sums);
+  } else {
+    aa_wide_store_part(out, at, sums, left);
+  }
+}
+
+#endif  // ANYACCEL_KERNELS_PRODUCTS_H_

@@ -1,0 +1,67 @@
+// The blocks of a layout as lists, for the kernels of kernels/portable/block_sparse.cl.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "anyaccel/ops/sparse_attn.h"
+
+namespace anyaccel::ops {
+
+// Blocks of each row, or of each column, of each head: begins[list] .. begins[list + 1] of the pairs in `entries`, which are
+// the column (or row) of a block and its number.
+struct BlockLists {
+  int64_t per_head = 0;
+  std::vector<int32_t> begins;
+  std::vector<int32_t> entries;
+};
+
+// The lists of a layout for a number of heads, in memory of a device.
+struct PlacedLists {
+  struct Pair {
+    Tensor begins, entries;
+  };
+  Tensor places;  // int32 [nnz, 3]: head, row, column
+  Pair rows, columns;
+};
+
+class SparseAttn::Layout {
+ public:
+  // `layout` as of sparse_attn.h; `op` for messages. Throws InvalidArgument.
+  Layout(const char* op, const Tensor& layout, int64_t block);
+  // A part of a layout that is known to be right: [heads][rows][columns].
+  Layout(std::vector<uint8_t> seen, int64_t heads, int64_t rows, int64_t columns, int64_t block);
+
+  int64_t block() const noexcept { return block_; }
+  int64_t rows() const noexcept { return rows_; }
+  int64_t columns() const noexcept { return columns_; }
+  // 0: all heads share it, however many there are.
+  int64_t heads() const noexcept { return heads_; }
+  // Blocks that exist: of all heads, or of one where they share the layout.
+  int64_t blocks() const noexcept { return static_cast<int64_t>(places_.size()) / 3; }
+
+  struct ForHeads {
+    int64_t heads = 0;
+    int64_t blocks = 0;
+    BlockLists rows, columns;
+    std::vector<int32_t> places;
+  };
+  // Kept by the layout. Thread-safe.
+  const ForHeads& for_heads(int64_t heads);
+  const PlacedLists& placed(int64_t heads, Device device);
+
+ private:
+  void find_places(const std::vector<uint8_t>& seen);
+
+  int64_t heads_, rows_, columns_, block_;
+  std::vector<int32_t> places_;  // head, row, column
+  std::mutex mutex_;
+  std::map<int64_t, ForHeads> lists_;
+  std::vector<std::pair<std::pair<int64_t, Device>, std::unique_ptr<PlacedLists>>> placed_;
+};
+
+}  // namespace anyaccel::ops

@@ -30,6 +30,8 @@ struct Command {
 constexpr Command commands[] = {
     {"info", anyaccel::cli::run_info, "what was chosen and why, every candidate, devices, op builders"},
     {"generate", anyaccel::cli::run_generate, "text from a language model"},
+    {"quantize", anyaccel::cli::run_quantize, "a model's weights in 8 to 2 bits, as a GGUF file"},
+    {"perplexity", anyaccel::cli::run_perplexity, "how well a model predicts a text"},
     {"launch", anyaccel::cli::run_launch, "a program on many cores, devices and hosts"},
     {"bench", anyaccel::cli::run_bench, "figures of this machine, each beside its ceiling"},
     {"build-ops", anyaccel::cli::run_build_ops, "compiles ops ahead; which op is built, which could be, and why not"},

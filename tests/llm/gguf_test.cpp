@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <random>
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/llm/check_tensors.h"
 #include "anyaccel/llm/model.h"
+#include "anyaccel/llm/quantize.h"
 #include "anyaccel/llm/session.h"
 #include "anyaccel/llm/tokenizer.h"
 #include "base/block_format.h"
@@ -72,7 +74,68 @@ TEST_P(GgufModels, LogitsAreTransformers) {
 }
 INSTANTIATE_TEST_SUITE_P(All, GgufModels,
                          ::testing::Values("llama3_rope", "llama_bias", "llama_gqa", "llama_linear", "llama_tied",
-                                           "qwen2", "qwen3"));
+                                           "llama_yarn", "qwen2", "qwen3"));
+
+// Rows of queries, keys and values that are stored as one tensor, plain and quantized.
+TEST(Gguf, FusedRowsAreTakenApart) {
+  for (const char* name : {"llama_gqa", "llama_bias", "qwen2"}) {
+    const ReferenceModel reference = load_reference_model(name);
+    GgufWriter apart = gguf_keys_of_directory(reference.directory);
+    GgufWriter fused = apart;
+    std::map<std::string, std::string> parts;
+    std::map<std::string, std::vector<int64_t>> shapes;
+    for_each_gguf_tensor(reference.directory, [&](const std::string& tensor, const std::vector<int64_t>& shape,
+                                                  uint32_t type, const std::string& bytes) {
+      apart.add_tensor(tensor, shape, type, bytes);
+      const bool part = tensor.find(".attn_q.") != std::string::npos || tensor.find(".attn_k.") != std::string::npos ||
+                        tensor.find(".attn_v.") != std::string::npos;
+      if (!part) return fused.add_tensor(tensor, shape, type, bytes);
+      parts[tensor] = bytes;
+      shapes[tensor] = shape;
+    });
+    for (const auto& [query, bytes] : parts) {
+      const size_t at = query.find(".attn_q.");
+      if (at == std::string::npos) continue;
+      const auto part = [&](const char* letter) { return std::string(query).replace(at + 6, 1, letter); };
+      std::vector<int64_t> shape = shapes.at(query);
+      shape[0] += 2 * shapes.at(part("k"))[0];
+      fused.add_tensor(part("qkv"), shape, 30, bytes + parts.at(part("k")) + parts.at(part("v")));
+    }
+    const TestDirectory dir;
+    const std::vector<int32_t>& ids = reference.run.prompt_ids;
+    EXPECT_EQ(prompt_logits(dir.write("fused.gguf", fused.file()).string(), ids, true),
+              prompt_logits(dir.write("apart.gguf", apart.file()).string(), ids, true))
+        << name;
+  }
+}
+
+// Longrope's factors are chosen by the length of the sequence; equal ones are those of rope_freqs.weight.
+TEST(Gguf, LongropeFactorsAreUsed) {
+  const ReferenceModel reference = load_reference_model("llama_gqa");
+  const auto file = [&](const char* type, const std::vector<std::pair<const char*, float>>& tensors) {
+    GgufWriter writer = gguf_of_directory(reference.directory);
+    if (type != nullptr) {
+      writer.add("llama.rope.scaling.type", type);
+      writer.add("llama.rope.scaling.original_context_length", 8u);
+    }
+    for (const auto& [name, factor] : tensors) {
+      std::string bytes;
+      for (int i = 0; i < 8; ++i) GgufWriter::put(bytes, factor + static_cast<float>(i));
+      writer.add_tensor(name, {8}, 0, bytes);
+    }
+    return writer.file();
+  };
+  const TestDirectory dir;
+  const auto logits = [&](const std::string& content, size_t tokens) {
+    const std::vector<int32_t> ids(reference.run.prompt_ids.begin(),
+                                   reference.run.prompt_ids.begin() + static_cast<int64_t>(tokens));
+    return prompt_logits(dir.write("m.gguf", content).string(), ids, true);
+  };
+  const std::string both = file("longrope", {{"rope_factors_long.weight", 3.0F}, {"rope_factors_short.weight", 1.5F}});
+  EXPECT_EQ(logits(both, 8), logits(file(nullptr, {{"rope_freqs.weight", 1.5F}}), 8));
+  EXPECT_EQ(logits(both, 20), logits(file(nullptr, {{"rope_freqs.weight", 3.0F}}), 20));
+  EXPECT_NE(logits(both, 20), logits(file(nullptr, {{"rope_freqs.weight", 1.5F}}), 20));
+}
 
 // A reference model whose matrices are random blocks of a format, and the same model with what the blocks decode to: the
 // logits are equal bit by bit, whatever is mapped, paired, tied or biased.
@@ -132,39 +195,12 @@ TEST(Gguf, QuantizedModelsComputeWithWhatTheirBlocksDecodeTo) {
   }
 }
 
-// 32 values as the reference encoder of Q8_0 rounds them.
-std::string q8_0_block(const float* values) {
-  float most = 0;
-  for (int i = 0; i < 32; ++i) most = std::max(most, std::abs(values[i]));
-  const float scale = most / 127;
-  const float inverse = scale > 0 ? 1 / scale : 0;
-  std::string block;
-  GgufWriter::put(block, float_to_fp16(scale));
-  for (int i = 0; i < 32; ++i) {
-    GgufWriter::put(block, static_cast<int8_t>(std::round(values[i] * inverse)));
-  }
-  return block;
-}
-
 TEST(Gguf, TheBundledModelIn8BitsTellsTheStoryOfFp32) {
   const std::string stories = std::string(ANYACCEL_SOURCE_DIR) + "/models/stories";
-  GgufWriter writer = gguf_keys_of_directory(stories);
-  for_each_gguf_tensor(stories, [&](const std::string& tensor, const std::vector<int64_t>& shape, uint32_t type,
-                                    const std::string& bytes) {
-    if (shape.size() != 2) return writer.add_tensor(tensor, shape, type, bytes);
-    ASSERT_EQ(type, 30u);  // BF16
-    std::vector<float> values(bytes.size() / 2);
-    for (size_t i = 0; i < values.size(); ++i) {
-      uint16_t bits = 0;
-      std::memcpy(&bits, bytes.data() + 2 * i, sizeof bits);
-      values[i] = bf16_to_float(bits);
-    }
-    std::string blocks;
-    for (size_t i = 0; i < values.size(); i += 32) blocks += q8_0_block(values.data() + i);
-    writer.add_tensor(tensor, shape, 8, blocks);
-  });
   const TestDirectory dir;
-  const std::string path = dir.write("stories.gguf", writer.file()).string();
+  const std::string path = (dir.path() / "stories.gguf").string();
+  quantize_model(stories, path);  // Q8_0
+  EXPECT_EQ(Tokenizer::load(path)->encode("Once upon a time"), Tokenizer::load(stories)->encode("Once upon a time"));
   const std::vector<std::vector<int32_t>> prompts = {Tokenizer::load(stories)->encode("Once upon a time")};
   const auto tell = [&](const std::string& model, const LoadOptions& load) {
     SessionOptions options;
@@ -179,6 +215,9 @@ TEST(Gguf, TheBundledModelIn8BitsTellsTheStoryOfFp32) {
   LoadOptions exact;
   exact.activations = Activations::F32;
   EXPECT_EQ(tell(path, exact), expected);
+  LoadOptions at_load;
+  at_load.quantize = "q8_0";
+  EXPECT_EQ(tell(stories, at_load), expected);
   for (const int ranks : {2, 3}) {  // the columns of a rank are whole blocks
     anyaccel::testing::run_ranks(ranks, [&](const std::shared_ptr<comm::ProcessGroup>& group) {
       LoadOptions shared;
@@ -314,7 +353,16 @@ TEST(Gguf, ModelsThatNeedSomethingElseAreRefusedByName) {
   };
   refused("llama.expert_count", [](GgufWriter& w) { w.add("llama.expert_count", 8u); });
   refused("llama.logit_scale", [](GgufWriter& w) { w.add("llama.logit_scale", 0.5f); });
-  refused("yarn", [](GgufWriter& w) { w.add("llama.rope.scaling.type", "yarn"); });
+  refused("\"su\"", [](GgufWriter& w) { w.add("llama.rope.scaling.type", "su"); });
+  refused("not both there", [](GgufWriter& w) { w.add("llama.rope.scaling.type", "longrope"); });
+  refused("yarn_ext_factor", [](GgufWriter& w) {
+    w.add("llama.rope.scaling.type", "yarn");
+    w.add("llama.rope.scaling.yarn_ext_factor", 0.5f);
+  });
+  refused("attn_factor", [](GgufWriter& w) { w.add("llama.rope.scaling.attn_factor", 0.5f); });
+  refused("expected 128, those of all", [](GgufWriter& w) {
+    w.add_tensor("blk.9.attn_qkv.weight", {2, 1}, 0, "12345678");
+  });
   refused("blk.0.attn_sinks.weight", [](GgufWriter& w) { w.add_tensor("blk.0.attn_sinks.weight", {1}, 0, "1234"); });
   refused("is I8", [](GgufWriter& w) { w.add_tensor("blk.9.attn_q.weight", {1, 32}, 24, std::string(32, 'x')); });
   refused("is Q8_0 of 1 dimensions",
@@ -341,10 +389,11 @@ TEST(Gguf, SplitFiles) {
   const TestDirectory dir;
   const auto first = dir.write("m-00001-of-00002.gguf", part(0, 2, "a"));
   const auto second = dir.write("m-00002-of-00002.gguf", part(1, 2, "b"));
-  const GgufModel model = open_gguf(first);
+  auto model = open_gguf(first);
   size_t index = 0;
-  ASSERT_NE(model.find("b", &index), nullptr);
+  ASSERT_NE(model->find("b", &index), nullptr);
   EXPECT_EQ(index, 1u);
+  EXPECT_EQ(open_gguf(first), model) << "it is read once while it is held";
   expect_contains(checkpoint_error([&] { open_gguf(second); }), "give the first part");
   dir.write("m-00002-of-00002.gguf", part(1, 2, "a"));
   expect_contains(checkpoint_error([&] { open_gguf(first); }), "in an earlier part");

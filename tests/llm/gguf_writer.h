@@ -39,6 +39,10 @@ class GgufWriter {
     begin_list(key, 5, values.size());
     for (const int32_t value : values) put(pairs_, value);
   }
+  void add(const std::string& key, const std::vector<float>& values) {
+    begin_list(key, 6, values.size());
+    for (const float value : values) put(pairs_, value);
+  }
   // `shape`: outermost first.
   void add_tensor(const std::string& name, std::vector<int64_t> shape, uint32_t type, std::string_view bytes) {
     put_text(tensors_, name);
@@ -137,6 +141,13 @@ inline GgufWriter gguf_keys_of_directory(const std::string& directory) {
   if (config.rope.type == RopeType::Linear) {
     out.add(arch + ".rope.scaling.type", "linear");
     out.add(arch + ".rope.scaling.factor", static_cast<float>(config.rope.factor));
+  }
+  if (config.rope.type == RopeType::Yarn) {
+    out.add(arch + ".rope.scaling.type", "yarn");
+    out.add(arch + ".rope.scaling.factor", static_cast<float>(config.rope.factor));
+    out.add(arch + ".rope.scaling.yarn_beta_fast", static_cast<float>(config.rope.beta_fast));
+    out.add(arch + ".rope.scaling.original_context_length",
+            static_cast<uint32_t>(config.rope.original_max_position_embeddings));
   }
   return out;
 }

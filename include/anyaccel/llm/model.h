@@ -56,6 +56,11 @@ struct LoadOptions {
   // Weights may be used directly from the mapped file. False: every tensor is read into memory once, and the files are
   // not needed after loading.
   bool map_files = true;
+  // Not empty: matrices that are not quantized in the files are quantized while they load, a piece at a time, to this
+  // format (one of quantized_types() of anyaccel/llm/quantize.h). A matrix that the format does not fit gets another one,
+  // as quantize_model() says, or stays as it is. InvalidArgument if the accelerator cannot compute with such weights, or
+  // together with a dtype.
+  std::string quantize;
 };
 
 // A half-open range of indices, [begin, end).

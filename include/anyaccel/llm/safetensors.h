@@ -22,6 +22,7 @@
 
 namespace anyaccel {
 struct BlockFormat;  // base/block_format.h
+class NewFile;       // base/files/new_file.h
 class OpenFile;      // base/files/open_file.h
 }  // namespace anyaccel
 
@@ -209,12 +210,9 @@ class SafetensorsWriter {
   uint64_t total() const noexcept { return total_; }
 
  private:
-  void write_all(const void* data, size_t bytes);
-
   std::filesystem::path path_;
-  std::filesystem::path temporary_;
   std::vector<TensorSpec> tensors_;
-  int fd_ = -1;
+  std::unique_ptr<NewFile> file_;
   uint64_t written_ = 0;
   uint64_t total_ = 0;
 };

@@ -73,4 +73,10 @@ void OpenFile::check_unchanged() const {
                         "running program keeps the old ones)");
 }
 
+bool OpenFile::is_unchanged_at(const std::filesystem::path& path) const {
+  struct stat there = {};
+  return ::stat(path.c_str(), &there) == 0 && there.st_dev == opened_.st_dev && there.st_ino == opened_.st_ino &&
+         change().empty();
+}
+
 }  // namespace anyaccel

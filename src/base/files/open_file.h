@@ -28,6 +28,8 @@ class OpenFile {
   std::string change() const;
   // CheckpointError that names the file and the change.
   void check_unchanged() const;
+  // True if `path` leads to this very file and it has not changed. Two system calls.
+  bool is_unchanged_at(const std::filesystem::path& path) const;
 
  private:
   std::string path_;

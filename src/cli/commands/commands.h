@@ -9,6 +9,10 @@ namespace anyaccel::cli {
 int run_generate(int argc, char** argv);
 // Writes a model with random weights.
 int run_make_model(int argc, char** argv);
+// Writes a model's weights quantized, as a GGUF file.
+int run_quantize(int argc, char** argv);
+// Says how well a model predicts a text.
+int run_perplexity(int argc, char** argv);
 // Prints the chosen accelerator and the reasons.
 int run_info(int argc, char** argv);
 // Measures this machine and compares the figures with ceilings.

@@ -17,9 +17,11 @@
 #include "anyaccel/error.h"
 #include "anyaccel/format_bytes.h"
 #include "anyaccel/llm/check_tensors.h"
+#include "anyaccel/llm/quantize.h"
 #include "anyaccel/llm/text_generation.h"
 #include "cli/commands/command_support.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/model_options.h"
 #include "cli/commands/ranked_command.h"
 #include "cli/json_output.h"
 #include "cli/prompt_file.h"
@@ -51,6 +53,7 @@ struct Arguments {
   std::optional<std::string> seed;
   bool greedy = false;
   std::string activations = "auto";
+  std::string quantize;
   bool deterministic = false;
   bool ignore_eos = false;
   bool no_bos = false;
@@ -125,6 +128,9 @@ void add_options(CommandLine& line, Arguments& arguments) {
                   "What goes into the products of a bf16 model: bf16, as PyTorch does, fp32, or auto (bf16 where the "
                   "accelerator multiplies that faster)")
       .show_default();
+  line.add_option("--quantize", arguments.quantize,
+                  "Quantize the matrices while they load: " + llm::quantized_types() + "; see docs/quantization.md")
+      .type("TYPE");
   line.add_flag("--deterministic", arguments.deterministic,
                 "A prompt's text does not depend on the other prompts; slower, see docs/architecture.md");
   line.add_option("--context", arguments.context,
@@ -199,20 +205,6 @@ Numbers check_numbers(const Arguments& arguments) {
   return numbers;
 }
 
-DType wanted_dtype(const std::string& text) {
-  if (text == "auto") return DType::None;
-  const auto dtype = parse_dtype(text);
-  if (!dtype || !is_op_float(*dtype)) throw UsageError("--dtype is '" + text + "'; expected auto, fp32, bf16 or fp16");
-  return *dtype;
-}
-
-llm::Activations wanted_activations(const std::string& text) {
-  if (text == "auto") return llm::Activations::Auto;
-  if (text == "fp32") return llm::Activations::F32;
-  if (text == "bf16") return llm::Activations::BF16;
-  throw UsageError("--activations is '" + text + "'; expected auto, fp32 or bf16");
-}
-
 std::vector<std::string> all_prompts(const Arguments& arguments) {
   std::vector<std::string> prompts = arguments.prompts;
   for (const std::string& file : arguments.prompt_files) {
@@ -271,6 +263,7 @@ llm::TextGenerator load(const Arguments& arguments, DType dtype, const RankedCom
   options.activations = wanted_activations(arguments.activations);
   options.group = job.group();
   options.map_files = !arguments.no_mmap;
+  options.quantize = arguments.quantize;
   const bool show_messages = !arguments.quiet && job.speaks();
   const bool show_progress = show_messages && stderr_is_terminal();
   int shown = -1;

@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
@@ -28,7 +29,7 @@ constexpr int64_t most_parts = 99999;  // five digits of a file's name
 constexpr uint64_t least_pair_bytes = 8 + 1 + 4 + 1;
 constexpr uint64_t least_tensor_bytes = 8 + 1 + 4 + 8 + 4 + 8;
 
-enum ValueType : uint32_t { U8, I8, U16, I16, U32, I32, F32, Bool, Text, List, U64, I64, F64 };
+using enum GgufType;
 
 struct GgmlType {
   std::string_view name;
@@ -77,7 +78,7 @@ class HeaderReader {
     return std::bit_cast<T>(bytes);
   }
   std::string text(const std::string& what) {
-    const auto bytes = value<uint64_t>("the length of " + what);
+    const auto bytes = value<uint64_t>(what);
     need(bytes, what);
     std::string out(bytes, '\0');
     take(std::as_writable_bytes(std::span(out)));
@@ -123,7 +124,7 @@ class HeaderReader {
   std::vector<std::byte> buffer_;
 };
 
-uint64_t element_bytes(HeaderReader& reader, uint32_t type, const std::string& what) {
+uint64_t element_bytes(HeaderReader& reader, GgufType type, const std::string& what) {
   switch (type) {
     case U8:
     case I8:
@@ -139,11 +140,11 @@ uint64_t element_bytes(HeaderReader& reader, uint32_t type, const std::string& w
     case Text: return 8;
     default: break;
   }
-  reader.fail(what + " has the value type " + std::to_string(type) +
+  reader.fail(what + " has the value type " + std::to_string(static_cast<uint32_t>(type)) +
               (type == List ? ", a list of lists; expected a list of single values" : "; expected one of 0 to 12"));
 }
 
-int64_t whole_value(HeaderReader& reader, uint32_t type, const std::string& what) {
+int64_t whole_value(HeaderReader& reader, GgufType type, const std::string& what) {
   switch (type) {
     case U8: return reader.value<uint8_t>(what);
     case I8: return reader.value<int8_t>(what);
@@ -168,16 +169,17 @@ int64_t whole_value(HeaderReader& reader, uint32_t type, const std::string& what
 
 GgufValue read_value(HeaderReader& reader, const std::string& what) {
   GgufValue value;
-  auto type = reader.value<uint32_t>("the type of " + what);
+  auto type = static_cast<GgufType>(reader.value<uint32_t>("the type of " + what));
   uint64_t count = 1;
   value.is_list = type == List;
   if (value.is_list) {
-    type = reader.value<uint32_t>("the type of the elements of " + what);
+    type = static_cast<GgufType>(reader.value<uint32_t>("the type of the elements of " + what));
     count = reader.value<uint64_t>("the number of elements of " + what);
     reader.check_count(count, element_bytes(reader, type, what), "elements of " + what);
   }
   element_bytes(reader, type, what);
   value.is_bool = type == Bool;
+  value.type = type;
   if (type == Text) {
     std::vector<std::string> texts;
     for (uint64_t i = 0; i < count; ++i) texts.push_back(reader.text(what));
@@ -281,6 +283,12 @@ std::string ggml_type_name(uint32_t type) {
   return known ? std::string(known->name) : "type " + std::to_string(type);
 }
 
+GgmlBlock ggml_block(uint32_t type) {
+  const std::optional<GgmlType> known = find_type(type);
+  if (!known) throw InvalidArgument("gguf: there is no type " + std::to_string(type));
+  return {known->values, known->bytes};
+}
+
 GgufHeader parse_gguf_header(const GgufRead& read, uint64_t file_bytes, const std::string& source) {
   HeaderReader reader(read, file_bytes, source);
   check_start(reader);
@@ -322,12 +330,12 @@ bool is_gguf(const std::filesystem::path& model) {
 
 namespace {
 
-GgufHeader read_header(const std::filesystem::path& path) {
-  const OpenFile file(path);
-  GgufHeader header = parse_gguf_header([&file](uint64_t offset, std::span<std::byte> out) { file.read(offset, out); },
-                                        file.bytes(), path.string());
+void read_part(const std::filesystem::path& path, GgufModel& model) {
+  const OpenFile& file = model.files.emplace_back(path);
+  model.paths.push_back(path);
+  model.parts.push_back(parse_gguf_header(
+      [&file](uint64_t offset, std::span<std::byte> out) { file.read(offset, out); }, file.bytes(), path.string()));
   file.check_unchanged();
-  return header;
 }
 
 // "-00002-of-00003.gguf"
@@ -339,12 +347,9 @@ std::string part_suffix(int64_t part, int64_t count) {
   return "-" + digits(part + 1) + "-of-" + digits(count) + ".gguf";
 }
 
-}  // namespace
-
-GgufModel open_gguf(const std::filesystem::path& path) {
+GgufModel read_parts(const std::filesystem::path& path) {
   GgufModel model;
-  model.paths.push_back(path);
-  model.parts.push_back(read_header(path));
+  read_part(path, model);
   const GgufMetadata& metadata = model.metadata();
   const int64_t count = metadata.whole("split.count", 0, most_parts).value_or(1);
   if (const int64_t number = metadata.whole("split.no", 0, most_parts).value_or(0); number != 0) {
@@ -361,8 +366,7 @@ GgufModel open_gguf(const std::filesystem::path& path) {
     }
     const std::string prefix = name.substr(0, name.size() - suffix.size());
     for (int64_t i = 1; i < count; ++i) {
-      model.paths.emplace_back(prefix + part_suffix(i, count));
-      model.parts.push_back(read_header(model.paths.back()));
+      read_part(prefix + part_suffix(i, count), model);
       const GgufMetadata& part = model.parts.back().metadata;
       const int64_t number = part.required_whole("split.no", 0, most_parts);
       if (number != i) {
@@ -388,6 +392,31 @@ GgufModel open_gguf(const std::filesystem::path& path) {
                    "is " + std::to_string(*total) + "; the parts have " + std::to_string(names.size()) + " tensors");
   }
   return model;
+}
+
+bool is_current(const GgufModel& model) {
+  for (size_t i = 0; i < model.paths.size(); ++i) {
+    if (!model.files[i].is_unchanged_at(model.paths[i])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::shared_ptr<const GgufModel> open_gguf(const std::filesystem::path& path) {
+  static std::mutex lock;
+  static std::map<std::filesystem::path, std::weak_ptr<const GgufModel>> held;
+  const std::lock_guard guard(lock);
+  std::weak_ptr<const GgufModel>& place = held[path];
+  if (auto model = place.lock(); model && is_current(*model)) return model;
+  try {
+    auto model = std::make_shared<const GgufModel>(read_parts(path));
+    place = model;
+    return model;
+  } catch (...) {
+    held.erase(path);
+    throw;
+  }
 }
 
 const GgufTensor* GgufModel::find(std::string_view name, size_t* part) const {

@@ -2,6 +2,7 @@
 // tensor descriptions, versions 2 and 3, little-endian, also split over several files.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
@@ -9,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,13 +17,18 @@
 #include <vector>
 
 #include "anyaccel/llm/safetensors.h"
+#include "base/files/open_file.h"
 
 namespace anyaccel::llm {
+
+// The types of values of keys, as files number them.
+enum class GgufType : uint32_t { U8, I8, U16, I16, U32, I32, F32, Bool, Text, List, U64, I64, F64 };
 
 // A value of one key: a single value is a list of one. Booleans are whole numbers 0 and 1.
 struct GgufValue {
   bool is_list = false;
   bool is_bool = false;
+  GgufType type = GgufType::U8;  // of the elements; not List
   std::variant<std::vector<int64_t>, std::vector<double>, std::vector<std::string>> elements;
 };
 
@@ -34,7 +39,7 @@ class GgufMetadata {
   explicit GgufMetadata(std::string source = {}) : source_(std::move(source)) {}
 
   // False if the key is there already.
-  bool add(std::string key, GgufValue value) { return values_.emplace(std::move(key), std::move(value)).second; }
+  bool add(std::string key, GgufValue value) { return values_.try_emplace(std::move(key), std::move(value)).second; }
   bool has(std::string_view key) const { return find(key) != nullptr; }
   // A missing key: nothing; `fallback`; or, in required_...(), an error.
   std::optional<std::string> text(std::string_view key) const;
@@ -53,6 +58,11 @@ class GgufMetadata {
 
   // The keys with this prefix that no call has read.
   std::vector<std::string> unread(std::string_view prefix) const;
+  // Calls use(key, value) for every pair, in the order of the keys.
+  template <class Use>
+  void for_each(const Use& use) const {
+    for (const auto& [key, entry] : values_) use(key, entry.value);
+  }
   const std::string& source() const noexcept { return source_; }
   [[noreturn]] void error(std::string_view key, const std::string& what) const;
 
@@ -60,9 +70,14 @@ class GgufMetadata {
   const GgufValue* find(std::string_view key) const;
   const GgufValue* single(std::string_view key, const char* expected) const;
 
+  struct Entry {
+    explicit Entry(GgufValue from) : value(std::move(from)) {}
+    GgufValue value;
+    mutable std::atomic<bool> is_read{false};  // several threads may read
+  };
+
   std::string source_;
-  std::map<std::string, GgufValue, std::less<>> values_;
-  mutable std::set<std::string, std::less<>> read_;
+  std::map<std::string, Entry, std::less<>> values_;
 };
 
 struct GgufTensor {
@@ -89,20 +104,32 @@ GgufHeader parse_gguf_header(const GgufRead& read, uint64_t file_bytes, const st
 // "Q4_0"; "type 77" for one that is not known.
 std::string ggml_type_name(uint32_t type);
 
+struct GgmlBlock {
+  uint64_t values = 0;
+  uint64_t bytes = 0;
+};
+// The size of a block of a type that is known; of single values for types that are not quantized.
+GgmlBlock ggml_block(uint32_t type);
+
 bool is_gguf(const std::filesystem::path& model);
 
-// The files of a model: `path`, and the further parts of a split one in their order. The first part has the metadata.
-// CheckpointError if `path` is not the first part, a part is missing or is another part than its name says, or a tensor
-// is in two parts.
+// The files of a model: a first one, and the further parts of a split one in their order. The first part has the
+// metadata. Any thread may read it.
 struct GgufModel {
   std::vector<std::filesystem::path> paths;
   std::deque<GgufHeader> parts;  // keeps its elements in place, so that metadata() stays valid while parts are added
+  std::deque<OpenFile> files;
 
   const GgufMetadata& metadata() const { return parts.front().metadata; }
   // Null when no part has the tensor. `part`: receives the index of its part.
   const GgufTensor* find(std::string_view name, size_t* part = nullptr) const;
 };
-GgufModel open_gguf(const std::filesystem::path& path);
+
+// Opens the file and its further parts. CheckpointError if `path` is not the first part, a part is missing or is another
+// part than its name says, or a tensor is in two parts. While a result is held anywhere, further calls for the same
+// unchanged files give it again without reading them: what starts a model holds one, so that each header is read once.
+// Any thread.
+std::shared_ptr<const GgufModel> open_gguf(const std::filesystem::path& path);
 
 // Rows of a query or key head: the key_length, else what follows from the other sizes.
 int64_t gguf_head_size(const GgufMetadata& metadata);

@@ -24,8 +24,8 @@ void GgufMetadata::error(std::string_view key, const std::string& what) const {
 const GgufValue* GgufMetadata::find(std::string_view key) const {
   const auto found = values_.find(key);
   if (found == values_.end()) return nullptr;
-  read_.emplace(key);
-  return &found->second;
+  found->second.is_read.store(true, std::memory_order_relaxed);
+  return &found->second.value;
 }
 
 const GgufValue* GgufMetadata::single(std::string_view key, const char* expected) const {
@@ -138,7 +138,7 @@ std::vector<double> GgufMetadata::numbers(std::string_view key) const {
 std::vector<std::string> GgufMetadata::unread(std::string_view prefix) const {
   std::vector<std::string> keys;
   for (auto at = values_.lower_bound(prefix); at != values_.end() && at->first.starts_with(prefix); ++at) {
-    if (!read_.contains(at->first)) keys.push_back(at->first);
+    if (!at->second.is_read.load(std::memory_order_relaxed)) keys.push_back(at->first);
   }
   return keys;
 }

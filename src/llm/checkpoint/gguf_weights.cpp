@@ -1,6 +1,5 @@
 // Opens GGUF files as weights: gives their tensors the names of a Hugging Face directory.
 #include <array>
-#include <charconv>
 #include <optional>
 #include <utility>
 
@@ -8,52 +7,10 @@
 #include "base/block_format.h"
 #include "base/text/json.h"
 #include "llm/checkpoint/gguf.h"
+#include "llm/checkpoint/gguf_names.h"
 
 namespace anyaccel::llm {
 namespace {
-
-using Names = std::pair<std::string_view, std::string_view>;  // of GGUF, of Hugging Face
-
-constexpr std::array<Names, 3> model_names = {
-    {{"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}}};
-constexpr std::array<Names, 11> layer_names = {{{"attn_norm", "input_layernorm"},
-                                                {"ffn_norm", "post_attention_layernorm"},
-                                                {"attn_q", "self_attn.q_proj"},
-                                                {"attn_k", "self_attn.k_proj"},
-                                                {"attn_v", "self_attn.v_proj"},
-                                                {"attn_output", "self_attn.o_proj"},
-                                                {"attn_q_norm", "self_attn.q_norm"},
-                                                {"attn_k_norm", "self_attn.k_norm"},
-                                                {"ffn_gate", "mlp.gate_proj"},
-                                                {"ffn_up", "mlp.up_proj"},
-                                                {"ffn_down", "mlp.down_proj"}}};
-
-template <size_t N>
-std::string_view find_name(const std::array<Names, N>& names, std::string_view name) {
-  for (const auto& [gguf, hugging_face] : names) {
-    if (gguf == name) return hugging_face;
-  }
-  return {};
-}
-
-// "blk.3.attn_q.weight" to "model.layers.3.self_attn.q_proj.weight"; empty for a name that is not known.
-std::string hugging_face_name(std::string_view name) {
-  const size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos) return {};
-  const std::string_view suffix = name.substr(dot);
-  if (suffix != ".weight" && suffix != ".bias") return {};
-  std::string_view stem = name.substr(0, dot);
-  if (!stem.starts_with("blk.")) {
-    const std::string_view found = find_name(model_names, stem);
-    return found.empty() ? std::string() : std::string(found) + std::string(suffix);
-  }
-  stem.remove_prefix(4);
-  const size_t end = stem.find('.');
-  if (end == std::string_view::npos || stem.find_first_not_of("0123456789") != end || end == 0) return {};
-  const std::string_view found = find_name(layer_names, stem.substr(end + 1));
-  if (found.empty()) return {};
-  return "model.layers." + std::string(stem.substr(0, end)) + "." + std::string(found) + std::string(suffix);
-}
 
 // The dtype of the values, and how they are quantized.
 void read_type(const GgufTensor& found, const std::string& source, TensorInfo& tensor) {
@@ -76,16 +33,66 @@ void read_type(const GgufTensor& found, const std::string& source, TensorInfo& t
 
 // Tensors that others are computed from, or that nothing needs.
 bool is_no_weight(std::string_view name) {
-  return name == "rope_freqs.weight" || name.ends_with(".attn_rot_embd") || name.ends_with(".rope_freqs.weight");
+  return name == "rope_freqs.weight" || name.ends_with(".attn_rot_embd") || name.ends_with(".rope_freqs.weight") ||
+         name == "rope_factors_long.weight" || name == "rope_factors_short.weight";
+}
+
+struct HeadRows {
+  int64_t query = 0;   // rows of all query heads
+  int64_t key = 0;     // of all key heads, and of all value heads
+  int64_t paired = 0;  // of a head whose rows are stored as pairs; 0: they are not
+};
+
+HeadRows head_rows(const GgufMetadata& metadata) {
+  const std::string prefix = metadata.required_text("general.architecture") + ".attention.";
+  const int64_t size = gguf_head_size(metadata);
+  const auto count = [&](const char* key) {
+    const int64_t layers =
+        metadata.required_whole(metadata.required_text("general.architecture") + ".block_count", 1, int64_t{1} << 24);
+    return metadata.whole_of_layers(prefix + key, 1, int64_t{1} << 24, layers);
+  };
+  const int64_t heads = count("head_count").value_or(0);  // gguf_head_size() has checked that it is there
+  return {heads * size, count("head_count_kv").value_or(heads) * size, gguf_paired_head(metadata)};
+}
+
+// Takes rows that are stored together apart: "blk.3.attn_qkv.weight" has the rows of attn_q, then those of attn_k and
+// attn_v. Other tensors as they are.
+std::vector<GgufTensor> apart(const GgufTensor& tensor, const HeadRows& heads, const std::string& source) {
+  const size_t at = tensor.name.find(".attn_qkv.");
+  if (at == std::string::npos) return {tensor};
+  const int64_t rows = heads.query + 2 * heads.key;
+  if (tensor.shape[0] != rows) {
+    throw CheckpointError(source + ": the tensor " + quote_text(tensor.name) + " has " +
+                          std::to_string(tensor.shape[0]) + " rows; expected " + std::to_string(rows) +
+                          ", those of all query, key and value heads");
+  }
+  const uint64_t row_bytes = tensor.bytes / static_cast<uint64_t>(rows);
+  std::vector<GgufTensor> parts;
+  uint64_t offset = tensor.offset;
+  for (const auto& [name, count] :
+       {std::pair(".attn_q.", heads.query), std::pair(".attn_k.", heads.key), std::pair(".attn_v.", heads.key)}) {
+    GgufTensor part = tensor;
+    part.name.replace(at, std::string_view(".attn_qkv.").size(), name);
+    part.shape[0] = count;
+    part.offset = offset;
+    part.bytes = row_bytes * static_cast<uint64_t>(count);
+    offset += part.bytes;
+    parts.push_back(std::move(part));
+  }
+  return parts;
 }
 
 class GgufFile : public WeightFile {
  public:
-  GgufFile(const std::filesystem::path& path, const GgufHeader& header, int64_t paired_head, FileAccess access)
+  GgufFile(const std::filesystem::path& path, const GgufHeader& header, const HeadRows& heads, FileAccess access)
       : WeightFile(path) {
+    std::vector<GgufTensor> all;
+    for (const GgufTensor& stored : header.tensors) {
+      if (is_no_weight(stored.name)) continue;
+      for (GgufTensor& part : apart(stored, heads, path.string())) all.push_back(std::move(part));
+    }
     std::vector<TensorInfo> tensors;
-    for (const GgufTensor& found : header.tensors) {
-      if (is_no_weight(found.name)) continue;
+    for (const GgufTensor& found : all) {
       TensorInfo tensor;
       tensor.name = hugging_face_name(found.name);
       if (tensor.name.empty()) {
@@ -98,13 +105,13 @@ class GgufFile : public WeightFile {
       tensor.bytes = found.bytes;
       const bool rotates =
           found.name.find(".attn_q.") != std::string::npos || found.name.find(".attn_k.") != std::string::npos;
-      if (rotates && paired_head > 0) {
-        if (tensor.shape[0] % paired_head != 0) {
+      if (rotates && heads.paired > 0) {
+        if (tensor.shape[0] % heads.paired != 0) {
           throw CheckpointError(path.string() + ": the tensor " + quote_text(found.name) + " has " +
                                 std::to_string(tensor.shape[0]) + " rows; expected a multiple of the " +
-                                std::to_string(paired_head) + " of a head");
+                                std::to_string(heads.paired) + " of a head");
         }
-        tensor.paired_rows = paired_head;
+        tensor.paired_rows = heads.paired;
       }
       tensors.push_back(std::move(tensor));
     }
@@ -115,11 +122,12 @@ class GgufFile : public WeightFile {
 }  // namespace
 
 std::vector<std::shared_ptr<const WeightFile>> open_gguf_weights(const std::filesystem::path& path, FileAccess access) {
-  const GgufModel model = open_gguf(path);
-  const int64_t paired_head = gguf_paired_head(model.metadata());
+  const std::shared_ptr<const GgufModel> opened = open_gguf(path);
+  const GgufModel& model = *opened;
+  const HeadRows heads = head_rows(model.metadata());
   std::vector<std::shared_ptr<const WeightFile>> files;
   for (size_t i = 0; i < model.parts.size(); ++i) {
-    files.push_back(std::make_shared<GgufFile>(model.paths[i], model.parts[i], paired_head, access));
+    files.push_back(std::make_shared<GgufFile>(model.paths[i], model.parts[i], heads, access));
     files.back()->check_unchanged();
   }
   return files;

@@ -1,18 +1,11 @@
-// Writes safetensors files: the header first, then the data as it is supplied, to a temporary file that is renamed at
-// the end.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
+// Writes safetensors files: the header first, then the data as it is supplied.
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <unordered_set>
 
 #include "anyaccel/error.h"
-#include "anyaccel/file_output.h"
 #include "anyaccel/llm/safetensors.h"
+#include "base/files/new_file.h"
 #include "base/text/json.h"
 #include "base/text/utf8.h"
 #include "llm/checkpoint/safetensors_names.h"
@@ -90,48 +83,26 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<Ten
                                      const SafetensorsMetadata& metadata)
     : path_(std::move(path)), tensors_(std::move(tensors)) {
   const std::string header = make_header(tensors_, metadata, total_);
-  for (int attempt = 0; fd_ < 0; ++attempt) {
-    temporary_ = path_;
-    temporary_ += ".tmp." + std::to_string(::getpid()) + "." + std::to_string(attempt);
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd_ < 0 && (errno != EEXIST || attempt == 1000)) {
-      throw Error(temporary_.string() + ": cannot be created: " + write_problem(errno));
-    }
-  }
-  try {
-    const uint64_t header_bytes = header.size();
-    write_all(&header_bytes, sizeof header_bytes);
-    write_all(header.data(), header.size());
-  } catch (...) {
-    ::close(fd_);
-    ::unlink(temporary_.c_str());
-    throw;
-  }
+  file_ = std::make_unique<NewFile>(path_);
+  const uint64_t header_bytes = header.size();
+  file_->append(std::as_bytes(std::span(&header_bytes, 1)));
+  file_->append(std::as_bytes(std::span(header)));
 }
 
-SafetensorsWriter::~SafetensorsWriter() {
-  if (fd_ < 0) return;
-  ::close(fd_);
-  ::unlink(temporary_.c_str());
-}
-
-void SafetensorsWriter::write_all(const void* data, size_t bytes) {
-  const std::string reason = anyaccel::write_all(fd_, data, bytes);
-  if (!reason.empty()) throw Error(path_.string() + ": cannot be written: " + reason);
-}
+SafetensorsWriter::~SafetensorsWriter() = default;
 
 void SafetensorsWriter::append(std::span<const std::byte> bytes) {
-  if (fd_ < 0) throw InvalidArgument(path_.string() + ": append() after finish()");
+  if (file_->is_finished()) throw InvalidArgument(path_.string() + ": append() after finish()");
   if (bytes.size() > total_ - written_) {
     throw InvalidArgument(path_.string() + ": got " + std::to_string(bytes.size()) + " bytes of data where " +
                           std::to_string(total_ - written_) + " are left of the announced " + std::to_string(total_));
   }
-  write_all(bytes.data(), bytes.size());
+  file_->append(bytes);
   written_ += bytes.size();
 }
 
 void SafetensorsWriter::finish() {
-  if (fd_ < 0) throw InvalidArgument(path_.string() + ": finish() called twice");
+  if (file_->is_finished()) throw InvalidArgument(path_.string() + ": finish() called twice");
   if (written_ != total_) {
     uint64_t end = 0;
     const TensorSpec* missing = nullptr;
@@ -143,13 +114,7 @@ void SafetensorsWriter::finish() {
     throw InvalidArgument(path_.string() + ": got " + std::to_string(written_) + " of " + std::to_string(total_) +
                           " bytes; the data ends in tensor " + quote_text(missing->name));
   }
-  if (::fsync(fd_) != 0) throw Error(path_.string() + ": cannot be written: " + write_problem(errno));
-  const int fd = std::exchange(fd_, -1);
-  if (::close(fd) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
-    const std::string reason = write_problem(errno);
-    ::unlink(temporary_.c_str());
-    throw Error(path_.string() + ": cannot be written: " + reason);
-  }
+  file_->finish();
 }
 
 void write_safetensors(const std::filesystem::path& path, std::vector<TensorSpec> tensors,

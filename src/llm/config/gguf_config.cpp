@@ -10,7 +10,6 @@
 #include <string>
 
 #include "anyaccel/error.h"
-#include "base/files/open_file.h"
 #include "base/text/json.h"
 #include "llm/checkpoint/gguf.h"
 #include "llm/config/config_fields.h"
@@ -32,8 +31,8 @@ Family read_family(const GgufMetadata& metadata) {
 
 // Keys that change what is computed. Each may be missing, or have the value that means no change.
 void refuse_other_computations(const GgufMetadata& metadata, const std::string& prefix) {
-  constexpr std::array<std::string_view, 5> unscaled = {"logit_scale", "embedding_scale", "residual_scale",
-                                                        "attention.scale", "rope.scaling.attn_factor"};
+  constexpr std::array<std::string_view, 4> unscaled = {"logit_scale", "embedding_scale", "residual_scale",
+                                                        "attention.scale"};
   for (const std::string_view key : unscaled) {
     const auto value = metadata.number(prefix + std::string(key), -any_number, any_number);
     if (value && *value != 1.0)
@@ -59,42 +58,77 @@ void refuse_other_computations(const GgufMetadata& metadata, const std::string& 
   }
 }
 
-// The factors of the wave lengths that a file with scaling of Llama 3's kind has as a tensor. The names of the layers'
-// copies in older files are the same tensor.
-void read_rope_factors(const GgufModel& model, ModelConfig& config) {
-  for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight"}) {
-    if (model.find(name) != nullptr) {
-      throw CheckpointError(model.paths[0].string() + ": has the tensor " + quote_text(name) +
-                            ", which models of this architecture do not have");
-    }
-  }
+// A tensor of factors of the wave lengths, one for each pair of rotating dimensions; nothing if there is none.
+std::optional<std::vector<float>> read_factors(const GgufModel& model, const char* name, int64_t pairs) {
   size_t part = 0;
-  const GgufTensor* tensor = model.find("rope_freqs.weight", &part);
-  if (tensor == nullptr) return;
-  const std::string source = model.paths[part].string() + ": the tensor \"rope_freqs.weight\"";
-  const int64_t pairs = config.head_dim / 2;
+  const GgufTensor* tensor = model.find(name, &part);
+  if (tensor == nullptr) return std::nullopt;
+  const std::string source = model.paths[part].string() + ": the tensor " + quote_text(name);
   if (tensor->type != 0 || tensor->shape != std::vector<int64_t>{pairs}) {
     throw CheckpointError(source + " is " + ggml_type_name(tensor->type) + " with " +
                           std::to_string(tensor->shape.back()) + " values in a row; expected F32 with " +
                           std::to_string(pairs) + ", half the size of a head");
   }
-  if (config.rope.type != RopeType::Default) {
-    throw CheckpointError(source + " is there beside a rope.scaling.type other than none; expected one of them");
-  }
   std::vector<float> factors(static_cast<size_t>(pairs));
-  OpenFile(model.paths[part]).read(tensor->offset, std::as_writable_bytes(std::span(factors)));
+  model.files[part].read(tensor->offset, std::as_writable_bytes(std::span(factors)));
   for (const float factor : factors) {
     if (std::isfinite(factor) && factor > 0) continue;
     throw CheckpointError(source + " has the value " + std::to_string(factor) + "; expected finite ones above 0");
   }
-  // The same factors for sequences of every length.
-  config.rope.type = RopeType::Longrope;
-  config.rope.original_max_position_embeddings = config.max_position_embeddings;
-  config.rope.long_factor = factors;
-  config.rope.short_factor = std::move(factors);
+  return factors;
 }
 
-void read_rope(const GgufMetadata& metadata, const std::string& prefix, ModelConfig& config) {
+// A file with scaling of Llama 3's kind has factors as a tensor, for sequences of every length. The names of the layers'
+// copies in older files are the same tensor.
+void read_rope_factors(const GgufModel& model, ModelConfig& config) {
+  auto factors = read_factors(model, "rope_freqs.weight", config.head_dim / 2);
+  if (!factors) return;
+  if (config.rope.type != RopeType::Default) {
+    throw CheckpointError(model.paths[0].string() +
+                          ": the tensor \"rope_freqs.weight\" is there beside a rope.scaling.type other than none; "
+                          "expected one of them");
+  }
+  config.rope.type = RopeType::Longrope;
+  config.rope.original_max_position_embeddings = config.max_position_embeddings;
+  config.rope.long_factor = *factors;
+  config.rope.short_factor = std::move(*factors);
+}
+
+void read_yarn(const GgufMetadata& metadata, const std::string& prefix, RopeConfig& rope) {
+  rope.type = RopeType::Yarn;
+  rope.beta_fast = metadata.number(prefix + "yarn_beta_fast", 1e-6, any_number).value_or(32.0);
+  rope.beta_slow = metadata.number(prefix + "yarn_beta_slow", 1e-6, any_number).value_or(1.0);
+  // Each of these would change the ramp or the scale of attention.
+  for (const auto& [key, plain] :
+       {std::pair("yarn_ext_factor", 1.0), std::pair("yarn_attn_factor", 1.0), std::pair("yarn_log_multiplier", 0.0)}) {
+    const auto value = metadata.number(prefix + key, -any_number, any_number);
+    if (value && *value != plain) {
+      metadata.error(prefix + key, "is " + std::to_string(*value) + ", which is not supported; expected " +
+                                       std::to_string(plain) + " or no such key");
+    }
+  }
+  if (rope.factor > 1.0) rope.attention_factor *= static_cast<float>(1.0 + 0.1 * std::log(rope.factor));
+}
+
+void read_longrope(const GgufModel& model, const std::string& key, RopeConfig& rope) {
+  rope.type = RopeType::Longrope;
+  if (rope.factor != 1.0) {
+    model.metadata().error(key, "is " + std::to_string(rope.factor) + " beside longrope; expected 1 or no such key");
+  }
+  const int64_t pairs = rope.rotary_dim / 2;
+  auto long_factors = read_factors(model, "rope_factors_long.weight", pairs);
+  auto short_factors = read_factors(model, "rope_factors_short.weight", pairs);
+  if (!long_factors || !short_factors) {
+    throw CheckpointError(model.paths[0].string() +
+                          ": rope.scaling.type is longrope, and the tensors \"rope_factors_long.weight\" and "
+                          "\"rope_factors_short.weight\" are not both there");
+  }
+  rope.long_factor = std::move(*long_factors);
+  rope.short_factor = std::move(*short_factors);
+}
+
+void read_rope(const GgufModel& model, const std::string& prefix, ModelConfig& config) {
+  const GgufMetadata& metadata = model.metadata();
   RopeConfig& rope = config.rope;
   rope.rotary_dim = metadata.whole(prefix + "rope.dimension_count", 2, max_head_dim).value_or(config.head_dim);
   if (rope.rotary_dim != config.head_dim) {
@@ -103,18 +137,42 @@ void read_rope(const GgufMetadata& metadata, const std::string& prefix, ModelCon
   }
   rope.theta = metadata.number(prefix + "rope.freq_base", 1.0, any_number).value_or(10000.0);
   if (!(rope.theta > 1.0)) metadata.error(prefix + "rope.freq_base", "is 1; expected a number above it");
+  const std::string scaling = prefix + "rope.scaling.";
   const std::string old_key = prefix + "rope.scale_linear";
-  const std::string key = prefix + "rope.scaling.factor";
-  double factor = metadata.number(metadata.has(key) ? key : old_key, 0.0, any_number).value_or(1.0);
-  if (factor == 0.0) factor = 1.0;
-  const std::string type = metadata.text(prefix + "rope.scaling.type").value_or("linear");
-  if (type == "none" || (type == "linear" && factor == 1.0)) return;
-  if (type != "linear") {
-    metadata.error(prefix + "rope.scaling.type",
-                   "is " + quote_text(type) + ", which is not supported; supported are none and linear");
+  const std::string key = scaling + "factor";
+  rope.factor = metadata.number(metadata.has(key) ? key : old_key, 0.0, any_number).value_or(1.0);
+  if (rope.factor == 0.0) rope.factor = 1.0;
+  const std::string type = metadata.text(scaling + "type").value_or("linear");
+  const bool scales_attention = type == "yarn" || type == "longrope";
+  const double attention = metadata.number(scaling + "attn_factor", 0.0, any_number).value_or(1.0);
+  if (attention != 1.0 && !scales_attention) {
+    metadata.error(scaling + "attn_factor", "is " + std::to_string(attention) + " beside the rope.scaling.type " +
+                                                quote_text(type) + "; expected 1 or no such key");
   }
-  rope.type = RopeType::Linear;
-  rope.factor = factor;
+  if (scales_attention) {
+    rope.attention_factor = static_cast<float>(attention);
+    rope.original_max_position_embeddings =
+        metadata.whole(scaling + "original_context_length", 1, max_positions).value_or(config.max_position_embeddings);
+  }
+  if (type == "none" || (type == "linear" && rope.factor == 1.0)) {
+    rope.factor = 1.0;
+  } else if (type == "linear") {
+    rope.type = RopeType::Linear;
+  } else if (type == "yarn") {
+    read_yarn(metadata, scaling, rope);
+  } else if (type == "longrope") {
+    read_longrope(model, key, rope);
+  } else {
+    metadata.error(scaling + "type", "is " + quote_text(type) +
+                                         ", which is not supported; supported are none, linear, yarn and longrope");
+  }
+  if (type == "longrope") return;
+  for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight"}) {
+    if (model.find(name) != nullptr) {
+      throw CheckpointError(model.paths[0].string() + ": has the tensor " + quote_text(name) +
+                            " without a rope.scaling.type of longrope");
+    }
+  }
 }
 
 void read_sizes(const GgufModel& model, const std::string& prefix, ModelConfig& config) {
@@ -178,7 +236,8 @@ void read_ids(const GgufMetadata& metadata, ModelConfig& config) {
 }  // namespace
 
 ModelConfig load_gguf_config(const std::filesystem::path& path) {
-  const GgufModel model = open_gguf(path);
+  const std::shared_ptr<const GgufModel> opened = open_gguf(path);
+  const GgufModel& model = *opened;
   const GgufMetadata& metadata = model.metadata();
   ModelConfig config;
   config.family = read_family(metadata);
@@ -187,10 +246,10 @@ ModelConfig load_gguf_config(const std::filesystem::path& path) {
   read_sizes(model, prefix, config);
   config.rms_norm_eps =
       static_cast<float>(metadata.required_number(prefix + "attention.layer_norm_rms_epsilon", 0.0, 1.0));
-  read_rope(metadata, prefix, config);
+  read_rope(model, prefix, config);
   read_rope_factors(model, config);
   config.tie_word_embeddings = model.find("output.weight") == nullptr;
-  config.qkv_bias = model.find("blk.0.attn_q.bias") != nullptr;
+  config.qkv_bias = model.find("blk.0.attn_q.bias") != nullptr || model.find("blk.0.attn_qkv.bias") != nullptr;
   config.o_bias = model.find("blk.0.attn_output.bias") != nullptr;
   config.mlp_bias = model.find("blk.0.ffn_gate.bias") != nullptr;
   config.qk_norm = config.family == Family::Qwen3;

@@ -10,6 +10,7 @@
 #include "anyaccel/comm/process_group.h"
 #include "anyaccel/error.h"
 #include "base/text/json.h"
+#include "llm/checkpoint/gguf.h"
 #include "llm/generate/stop_filter.h"
 
 namespace anyaccel::llm {
@@ -183,6 +184,7 @@ TextGenerator& TextGenerator::operator=(TextGenerator&&) noexcept = default;
 
 TextGenerator TextGenerator::load(const std::string& directory, const LoadOptions& options) {
   Stopwatch watch;
+  const auto held = is_gguf(directory) ? open_gguf(directory) : nullptr;  // all that follows reads from it
   const ModelConfig config = load_model_config(directory);  // has the clearest error for a directory without a model
   std::shared_ptr<const Tokenizer> tokenizer = Tokenizer::load(directory);
   check_vocabulary(*tokenizer, config.vocab_size, directory);

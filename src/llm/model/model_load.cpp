@@ -4,9 +4,9 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <string>
-#include <unordered_set>
 #include <utility>
 
 #include "anyaccel/accelerator.h"
@@ -22,7 +22,9 @@
 #include "llm/checkpoint/gguf.h"
 #include "llm/config/shape_config.h"
 #include "llm/model/decoder_tensors.h"
+#include "llm/model/model_files.h"
 #include "llm/model/tensor_parallel.h"
+#include "llm/quantize/quantize_rows.h"
 
 namespace anyaccel::llm {
 
@@ -105,23 +107,6 @@ Tensor decoded_rows(const BlockFormat& format, std::span<const std::byte> blocks
   return values;
 }
 
-// Reads both, a piece at a time.
-bool same_data(const Checkpoint& checkpoint, TensorView a, TensorView b) {
-  constexpr uint64_t piece_bytes = uint64_t{4} << 20;
-  if (a.dtype != b.dtype || a.format != b.format || !std::ranges::equal(a.shape, b.shape)) return false;
-  std::vector<std::byte> of_a(std::min(piece_bytes, a.bytes)), of_b(of_a.size());
-  for (uint64_t left = a.bytes; left > 0;) {
-    const auto now = static_cast<size_t>(std::min<uint64_t>(left, of_a.size()));
-    checkpoint.read(a, std::span(of_a).first(now));
-    checkpoint.read(b, std::span(of_b).first(now));
-    if (std::memcmp(of_a.data(), of_b.data(), now) != 0) return false;
-    a.offset += now;
-    b.offset += now;
-    left -= now;
-  }
-  return true;
-}
-
 }  // namespace
 
 class ModelLoader {
@@ -130,8 +115,9 @@ class ModelLoader {
       : directory_(directory), options_(options), accelerator_(*get_accelerator()) {}
 
   std::shared_ptr<const Model> load() {
-    const Checkpoint checkpoint = open();
-    const std::vector<TensorSlot> slots = decoder_tensors(model_->config_);
+    open();
+    const Checkpoint& checkpoint = files_->checkpoint();
+    const std::vector<TensorSlot>& slots = files_->slots();
     model_->choose_product_dtype(options_.activations);
     if (!model_->quantized_formats_.empty()) {
       model_->product_dtype_ = DType::F32;
@@ -141,15 +127,19 @@ class ModelLoader {
     ModelWeights& weights = model_->weights_;
     weights.layers.resize(static_cast<size_t>(model_->config_.num_hidden_layers));
     LoadProgress progress;
-    for (const TensorSlot& slot : slots) progress.bytes_total += part_to_read(checkpoint, slot).bytes;
+    for (const TensorSlot& slot : slots) progress.bytes_total += part_to_read(slot).bytes;
     for (size_t i = 0; i < slots.size(); ++i) {
       const TensorSlot& slot = slots[i];
-      const TensorView view = part_to_read(checkpoint, slot);
+      const TensorView view = part_to_read(slot);
       // The disk reads the next tensor while this one is converted.
-      if (i + 1 < slots.size()) checkpoint.will_need(part_to_read(checkpoint, slots[i + 1]));
+      if (i + 1 < slots.size()) checkpoint.will_need(part_to_read(slots[i + 1]));
       try {
         const uint64_t mapped = model_->mapped_bytes_;
-        if (view.bytes > 0 && stays_quantized(view, slot)) {
+        const BlockFormat* made = view.bytes > 0 ? format_to_make(view, slot) : nullptr;
+        if (made != nullptr) {
+          slot.in(weights) = place_quantized(checkpoint, view, slot, *made);
+          slot.format_in(weights) = static_cast<aa_block_format>(made->number);
+        } else if (view.bytes > 0 && stays_quantized(view, slot)) {
           slot.in(weights) = place_blocks(checkpoint, view, slot);
           slot.format_in(weights) = static_cast<aa_block_format>(view.format->number);
         } else if (view.bytes > 0) {
@@ -159,7 +149,7 @@ class ModelLoader {
       } catch (const OutOfMemoryError& error) {
         throw_too_large(slots, error);
       }
-      set_apart_the_rest(checkpoint, slot);
+      set_apart_the_rest(slot);
       if (view.bytes == 0) continue;
       model_->weight_bytes_ += slot.in(weights).nbytes();
       progress.bytes_done += view.bytes;
@@ -178,103 +168,39 @@ class ModelLoader {
   }
 
   TensorCheck check_values() {
-    const Checkpoint checkpoint = open();
+    open();
     std::unordered_map<std::string, TensorUse> uses;
-    for (const TensorSlot& slot : decoder_tensors(model_->config_)) {
-      uses.emplace(file_name(slot), TensorUse{held_dtype(slot), slot.kind == TensorKind::Bias});
+    for (const TensorSlot& slot : files_->slots()) {
+      uses.emplace(files_->file_name(slot), TensorUse{held_dtype(slot), slot.kind == TensorKind::Bias});
     }
-    return scan_checkpoint(checkpoint, uses);
+    return scan_checkpoint(files_->checkpoint(), uses);
   }
 
  private:
   // Reads configuration and files, and checks everything but the weights' values.
-  Checkpoint open() {
+  void open() {
     check_wanted_dtype(accelerator_, options_.dtype);
+    if (!options_.quantize.empty()) choose_quantization();
+    const auto held = is_gguf(directory_) ? open_gguf(directory_) : nullptr;  // all that follows reads from it
     model_->configure(load_model_config(directory_), options_.group);
     model_->device_ = accelerator_.device(accelerator_.current_device());
-    Checkpoint checkpoint = Checkpoint::open(directory_, options_.map_files ? FileAccess::Map : FileAccess::Read);
-    find_prefix(checkpoint);
-    untie_if_different(checkpoint);
-    const std::vector<TensorSlot> slots = decoder_tensors(model_->config_);
-    check(checkpoint, slots);
-    choose_dtype(checkpoint, slots);
-    note_quantized(checkpoint, slots);
-    return checkpoint;
+    files_.emplace(directory_, options_.map_files ? FileAccess::Map : FileAccess::Read, model_->config_,
+                   model_->notes_);
+    choose_dtype();
+    note_quantized();
   }
 
-  // Checkpoints of the bare decoder, without an output matrix, leave out "model.".
-  void find_prefix(const Checkpoint& checkpoint) {
-    bare_ =
-        checkpoint.find("model.embed_tokens.weight") == nullptr && checkpoint.find("embed_tokens.weight") != nullptr;
-  }
-
-  std::string file_name(const TensorSlot& slot) const {
-    if (embedding_is_lm_head_ && slot.name == embedding_name) return lm_head_name;
-    return bare_ && slot.name.starts_with("model.") ? slot.name.substr(6) : slot.name;
-  }
-
-  // A model that ties its output matrix to the embedding may nevertheless have both in the file, or only the output
-  // matrix. As in transformers 5, both are used if they differ; otherwise either one is used for both.
-  void untie_if_different(const Checkpoint& checkpoint) {
-    ModelConfig& config = model_->config_;
-    if (!config.tie_word_embeddings) return;
-    const TensorView* lm_head = checkpoint.find(lm_head_name);
-    const TensorView* embedding = checkpoint.find(bare_ ? "embed_tokens.weight" : embedding_name);
-    if (lm_head == nullptr) return;
-    if (embedding == nullptr) {
-      embedding_is_lm_head_ = true;
-      return;
+  void choose_quantization() {
+    wanted_format_ = &quantized_type(options_.quantize);
+    if (options_.dtype != DType::None) {
+      throw InvalidArgument("model: quantized weights and the dtype " + std::string(dtype_name(options_.dtype)) +
+                            " were both asked for; expected one of them");
     }
-    if (same_data(checkpoint, *lm_head, *embedding)) return;
-    config.tie_word_embeddings = false;
-    model_->notes_.push_back(
-        "config.json says that the output matrix is the embedding (tie_word_embeddings), but the files "
-        "have an lm_head.weight that differs from it, which is used");
-  }
-
-  const char* by_config() const { return is_gguf(directory_) ? " by the file's keys" : " by config.json"; }
-
-  // Checks names, shapes and dtypes before anything is copied.
-  void check(const Checkpoint& checkpoint, const std::vector<TensorSlot>& slots) {
-    std::unordered_set<std::string> used;
-    for (const TensorSlot& slot : slots) {
-      const std::string name = file_name(slot);
-      const TensorView* view = checkpoint.find(name);
-      if (view == nullptr) {
-        throw CheckpointError("model '" + directory_ + "': tensor '" + name + "' is missing; expected shape " +
-                              slot.shape.to_string() + by_config());
-      }
-      const Shape found(view->shape);
-      if (!(found == slot.shape)) {
-        throw CheckpointError("model '" + directory_ + "': tensor '" + name + "' has shape " + found.to_string() +
-                              "; expected " + slot.shape.to_string() + by_config());
-      }
-      if (!is_op_float(view->dtype) && view->dtype != DType::F64) {
-        throw CheckpointError("model '" + directory_ + "': tensor '" + name + "' is " +
-                              std::string(dtype_name(view->dtype)) +
-                              "; expected float32, bfloat16, float16 or float64 (quantized weights are not supported)");
-      }
-      used.insert(name);
+    if (!ops_.takes_quantized_weights()) {
+      throw InvalidArgument(
+          "model: the accelerator " + accelerator_.name() +
+          " has no ops for quantized weights (quantized_linear), so none are made while a model loads");
     }
-    note_unused(checkpoint, used);
-  }
-
-  void note_unused(const Checkpoint& checkpoint, const std::unordered_set<std::string>& used) {
-    constexpr size_t most_named = 4;
-    std::string named;
-    size_t count = 0;
-    for (const std::string& name : checkpoint.names()) {
-      // Tensors that are known to be unneeded: frequencies, which are computed, and the output matrix of a model that
-      // ties it.
-      if (used.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
-      if (name == lm_head_name && model_->config_.tie_word_embeddings) continue;
-      if (count < most_named) named += (count == 0 ? "" : ", ") + name;
-      ++count;
-    }
-    if (count == 0) return;
-    model_->notes_.push_back(std::to_string(count) + (count == 1 ? " tensor" : " tensors") +
-                             " in the files that the model does not use: " + named +
-                             (count > most_named ? ", ..." : ""));
   }
 
   static uint64_t decoded_bytes(const TensorView& view, DType dtype) {
@@ -293,14 +219,36 @@ class ModelLoader {
     return slot.split_dim == 0 || (part.begin % values == 0 && part.end % values == 0);
   }
 
+  // The format that a matrix is quantized to while it loads; null if it is not: LoadOptions::quantize says nothing, it is
+  // quantized already, or no format fits its rows or this rank's part of them.
+  const BlockFormat* format_to_make(const TensorView& view, const TensorSlot& slot) const {
+    if (wanted_format_ == nullptr || view.format != nullptr || slot.kind != TensorKind::Matrix) return nullptr;
+    if (slot.name == embedding_name && model_->group_) return nullptr;
+    const bool is_output =
+        slot.name == lm_head_name || (slot.name == embedding_name && model_->config_.tie_word_embeddings);
+    const BlockFormat* format = format_of_matrix(*wanted_format_, slot.shape[1], is_output);
+    const Slice part = held(slot);
+    const bool whole_blocks = slot.split_dim == 0 || format == nullptr ||
+                              (part.begin % format->values == 0 && part.end % format->values == 0);
+    return whole_blocks ? format : nullptr;
+  }
+
   // Notes which matrices are quantized, and what those take that have to be decoded.
-  void note_quantized(const Checkpoint& checkpoint, const std::vector<TensorSlot>& slots) {
+  void note_quantized() {
     uint64_t stored = 0;
     uint64_t decoded = 0;
+    uint64_t made_of = 0;  // the matrices that are quantized while they load
+    uint64_t made_bytes = 0;
     std::set<std::string_view> names;
     std::set<std::string_view> kept;
-    for (const TensorSlot& slot : slots) {
-      const TensorView& view = checkpoint.at(file_name(slot));
+    for (const TensorSlot& slot : files_->slots()) {
+      const TensorView& view = files_->at(slot);
+      if (const BlockFormat* made = format_to_make(view, slot)) {
+        kept.insert(made->name);
+        made_of += view.bytes;
+        made_bytes += view.bytes / dtype_size(view.dtype) / made->values * made->bytes;
+        continue;
+      }
       if (view.format == nullptr) continue;
       if (stays_quantized(view, slot)) {
         kept.insert(view.format->name);
@@ -316,6 +264,10 @@ class ModelLoader {
       return text;
     };
     model_->quantized_formats_ = list(kept);
+    if (made_bytes > 0) {
+      model_->notes_.push_back("weights are quantized while they load: " + format_bytes(made_of) + " become " +
+                               format_bytes(made_bytes));
+    }
     if (!kept.empty() && options_.activations == Activations::BF16) {
       throw InvalidArgument("model: activations in bf16 were asked for, and the weights are quantized (" + list(kept) +
                             "); expected --activations auto or fp32, or --dtype bf16, which decodes the weights");
@@ -327,18 +279,19 @@ class ModelLoader {
   }
 
   // The dtype of most of the matrices' bytes, unless another is requested or needed.
-  void choose_dtype(const Checkpoint& checkpoint, const std::vector<TensorSlot>& slots) {
+  void choose_dtype() {
     model_->dtype_ = options_.dtype;
     if (options_.dtype != DType::None) return;
     uint64_t most = 0;
     DType dtype = DType::F32;
     for (const DType candidate : {DType::F32, DType::BF16, DType::F16}) {
       uint64_t bytes = 0;
-      for (const TensorSlot& slot : slots) {
-        const TensorView& view = checkpoint.at(file_name(slot));
+      for (const TensorSlot& slot : files_->slots()) {
+        const TensorView& view = files_->at(slot);
         // Decoded weights have fewer digits than bf16. With those that stay quantized the dtype is that of keys and
         // values, where bf16 would cost more than the rest of the computation.
-        const DType stored = view.format == nullptr        ? view.dtype
+        const DType stored = format_to_make(view, slot)    ? DType::F16
+                             : view.format == nullptr      ? view.dtype
                              : stays_quantized(view, slot) ? DType::F16
                                                            : DType::BF16;
         if (slot.kind == TensorKind::Matrix && stored == candidate) bytes += decoded_bytes(view, stored);
@@ -358,16 +311,17 @@ class ModelLoader {
 
   // Returns the bytes of the file that contain this rank's part of the tensor: its rows, or all rows if the part is
   // columns. Empty if the rank holds nothing of it.
-  TensorView part_to_read(const Checkpoint& checkpoint, const TensorSlot& slot) const {
-    const TensorView& view = checkpoint.at(file_name(slot));
+  TensorView part_to_read(const TensorSlot& slot) const {
+    const TensorView& view = files_->at(slot);
     const Slice part = held(slot);
     if (slot.split_dim == 0 || part.size() == 0) return row_slice(view, slot.shape[slot.split_dim], part);
     return view;
   }
 
   // Prevents the other ranks' parts from being mapped together with neighbouring pages that this rank accesses.
-  void set_apart_the_rest(const Checkpoint& checkpoint, const TensorSlot& slot) const {
-    const TensorView& whole = checkpoint.at(file_name(slot));
+  void set_apart_the_rest(const TensorSlot& slot) const {
+    const Checkpoint& checkpoint = files_->checkpoint();
+    const TensorView& whole = files_->at(slot);
     const Slice part = held(slot);
     const int64_t rows = slot.shape[0];
     if (part.size() == slot.shape[slot.split_dim]) return;
@@ -439,6 +393,34 @@ class ModelLoader {
     return blocks;
   }
 
+  // Quantizes a matrix, a piece at a time. `view`: as in place().
+  Tensor place_quantized(const Checkpoint& checkpoint, const TensorView& view, const TensorSlot& slot,
+                         const BlockFormat& format) {
+    constexpr int64_t piece_values = int64_t{4} << 20;
+    const Slice part = held(slot);
+    const bool whole_rows = slot.split_dim == 0 || part.size() == slot.shape[slot.split_dim];
+    const Shape shape = held_shape(slot, part);
+    const int64_t rows = shape[0];
+    const int64_t stored_columns = slot.shape[1];
+    const auto row_bytes = [&format](int64_t values) { return values / format.values * format.bytes; };
+    Tensor blocks = Tensor::empty(Shape({rows, row_bytes(shape[1])}), DType::U8, model_->device_);
+    const int64_t unit = std::max<int64_t>(view.paired_rows, 1);
+    const int64_t step = (std::max<int64_t>(piece_values / stored_columns, 1) + unit - 1) / unit * unit;
+    for (int64_t begin = 0; begin < rows; begin += step) {
+      const int64_t end = std::min(begin + step, rows);
+      std::vector<float> floats = values_as_floats(checkpoint, row_slice(view, rows, {begin, end}));
+      Tensor values = Tensor::from_blob(floats.data(), Shape({end - begin, stored_columns}), DType::F32, nullptr);
+      if (view.paired_rows > 0) values = unpaired(values, view.paired_rows);
+      Tensor made = Tensor::empty(Shape({end - begin, row_bytes(stored_columns)}), DType::U8);
+      quantize_rows(format, {static_cast<const float*>(values.data()), static_cast<size_t>(values.numel())},
+                    bytes_of(made), slot.name);
+      if (!whole_rows) made = made.slice(1, row_bytes(part.begin), row_bytes(part.end));
+      blocks.slice(0, begin, end).copy_from(made);
+    }
+    checkpoint.release(view);
+    return blocks;
+  }
+
   // Decodes a quantized tensor, a piece at a time, so that the values in fp32 never take much memory beside the result.
   // `columns`: those of `split_dim` 1 that are kept; empty: all. `stored`: the shape of the view.
   Tensor place_decoded(const Checkpoint& checkpoint, const TensorView& view, const Shape& stored, const Shape& shape,
@@ -499,8 +481,8 @@ class ModelLoader {
   Accelerator& accelerator_;
   ops::Inference ops_{accelerator_};
   std::shared_ptr<Model> model_{new Model()};
-  bool bare_ = false;
-  bool embedding_is_lm_head_ = false;
+  std::optional<ModelFiles> files_;
+  const BlockFormat* wanted_format_ = nullptr;  // of LoadOptions::quantize
 };
 
 std::shared_ptr<const Model> Model::random(Accelerator& accelerator, const ModelShape& shape, DType dtype,

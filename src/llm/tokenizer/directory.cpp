@@ -42,7 +42,8 @@ constexpr std::string_view qwen2_pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|)"
     R"(\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+)";
 
-// The built-in steps of a class, in the form of a tokenizer.json.
+}  // namespace
+
 JsonDocument class_steps(TokenizerClass kind, const TokenizerSettings& settings) {
   const bool prefix = settings.add_prefix_space.value_or(kind == TokenizerClass::Llama);
   const std::string flag = prefix ? "true" : "false";
@@ -65,6 +66,8 @@ JsonDocument class_steps(TokenizerClass kind, const TokenizerSettings& settings)
   }
   return JsonDocument::parse(text, tokenizer_class_name(kind));
 }
+
+namespace {
 
 std::optional<BpeOptions> class_options(TokenizerClass kind) {
   if (kind == TokenizerClass::Generic) return std::nullopt;

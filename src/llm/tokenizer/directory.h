@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "anyaccel/llm/tokenizer.h"
+#include "base/text/json.h"
 #include "llm/tokenizer/settings.h"
 
 namespace anyaccel::llm {
@@ -14,5 +15,8 @@ TokenizerFiles read_tokenizer_files(const std::filesystem::path& dir);
 
 // As Tokenizer::load; `dir` names the directory in errors.
 std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files, const std::string& dir);
+
+// The built-in steps of a class (not Generic) around its merges, in the form of a tokenizer.json.
+JsonDocument class_steps(TokenizerClass kind, const TokenizerSettings& settings);
 
 }  // namespace anyaccel::llm

@@ -1,16 +1,18 @@
-// Builds the tokenizer that the keys of a GGUF file describe, by writing them as the files of a Hugging Face directory:
-// the steps of a tokenizer.json say everything that the keys say.
+// Builds the tokenizer that the keys of a GGUF file describe: byte-level byte pair encoding with merges, or
+// SentencePiece's with scores.
 #include "llm/tokenizer/gguf_tokenizer.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
-#include <unordered_set>
 #include <utility>
 
 #include "anyaccel/error.h"
 #include "base/text/json.h"
+#include "base/text/utf8.h"
 #include "llm/checkpoint/gguf.h"
-#include "llm/tokenizer/directory.h"
+#include "llm/tokenizer/gguf_word_rules.h"
+#include "llm/tokenizer/parts.h"
 
 namespace anyaccel::llm {
 namespace {
@@ -18,193 +20,225 @@ namespace {
 // The kinds of tokens in tokenizer.ggml.token_type.
 enum TokenType : int64_t { Normal = 1, Unknown = 2, Control = 3, UserDefined = 4, Unused = 5, Byte = 6 };
 
-constexpr std::string_view words_of_llama3 =
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
-    "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-constexpr std::string_view words_of_qwen2 =
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
-    "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-
-// How the models that a name of tokenizer.ggml.pre stands for split a text, as their tokenizer.json says.
-struct WordRule {
-  std::string_view name;
-  std::string_view pattern;        // splits first; empty: nothing does
-  bool splits_as_gpt2 = false;     // after that
-  bool takes_whole_words = false;  // a word that is in the vocabulary is not merged
-  bool adds_bos = false;           // unless tokenizer.ggml.add_bos_token says otherwise
-  bool composes = false;           // to Unicode's form NFC
-};
-
-constexpr std::array<WordRule, 6> word_rules = {{{"gpt-2", "", true},
-                                                 {"llama-bpe", words_of_llama3, false, true, true},
-                                                 {"llama3", words_of_llama3, false, true, true},
-                                                 {"llama-v3", words_of_llama3, false, true, true},
-                                                 {"qwen2", words_of_qwen2, false, false, false, true},
-                                                 {"smollm", "\\p{N}", true}}};
-
-const WordRule& find_word_rule(const GgufMetadata& metadata) {
-  const std::string name = metadata.required_text("tokenizer.ggml.pre");
-  std::string known;
-  for (const WordRule& entry : word_rules) {
-    if (entry.name == name) return entry;
-    known += (known.empty() ? "" : ", ") + std::string(entry.name);
-  }
-  metadata.error("tokenizer.ggml.pre", "is " + quote_text(name) + ", which is not known; known are " + known);
-}
-
-JsonValue steps_before(const WordRule& kind) {
-  JsonArray steps;
-  if (!kind.pattern.empty()) {
-    const JsonValue pattern = {{"Regex", kind.pattern}};
-    steps.push_back({{"type", "Split"}, {"pattern", pattern}, {"behavior", "Isolated"}, {"invert", false}});
-  }
-  steps.push_back(
-      {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", kind.splits_as_gpt2}});
-  return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
-}
-
-class TokenizerWriter {
+class TokenizerKeys {
  public:
-  explicit TokenizerWriter(const GgufMetadata& metadata)
-      : metadata_(metadata), kind_(find_word_rule(metadata)), tokens_(list("tokenizer.ggml.tokens")) {}
+  explicit TokenizerKeys(const GgufMetadata& metadata)
+      : metadata_(metadata), tokens_(list("tokenizer.ggml.tokens")), types_(read_types()) {}
 
-  std::string tokenizer_json() {
-    JsonValue json = {{"version", "1.0"}, {"added_tokens", added_tokens()}};
-    json["normalizer"] = kind_.composes ? JsonValue({{"type", "NFC"}}) : JsonValue();
-    json["pre_tokenizer"] = steps_before(kind_);
-    json["post_processor"] = ends();
-    json["decoder"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
-    JsonValue model = {{"type", "BPE"}, {"ignore_merges", kind_.takes_whole_words}};
-    model["vocab"] = vocabulary();
-    model["merges"] = merges();
-    json["model"] = std::move(model);
-    return json_text(json);
-  }
-
-  std::string tokenizer_config() const {
-    JsonValue json = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
-    for (const char* name : {"bos", "eos"}) {
-      if (const auto id = id_of(name)) json[std::string(name) + "_token"] = tokens_[static_cast<size_t>(*id)];
-    }
-    return json_text(json);
-  }
-
- private:
+  const std::vector<std::string>& tokens() const { return tokens_; }
+  size_t size() const { return tokens_.size(); }
+  int64_t type(size_t id) const { return types_ == nullptr ? int64_t{Normal} : (*types_)[id]; }
   const std::vector<std::string>& list(const char* key) const {
     const std::vector<std::string>* texts = metadata_.texts(key);
     if (texts == nullptr) metadata_.error(key, "is missing; expected a list of texts");
     return *texts;
   }
 
-  std::optional<int64_t> id_of(const std::string& name) const {
-    return metadata_.whole("tokenizer.ggml." + name + "_token_id", 0, static_cast<int64_t>(tokens_.size()) - 1);
+  // The tokens around a text. `adds_bos`: unless a key says otherwise.
+  TextEnds ends(bool adds_bos) const {
+    TextEnds ends;
+    ends.bos = id_of("bos");
+    ends.eos = id_of("eos");
+    ends.add_bos = adds("bos", ends.bos, adds_bos);
+    ends.add_eos = adds("eos", ends.eos, false);
+    return ends;
   }
 
-  JsonMembers vocabulary() const {
-    JsonMembers members;
-    std::unordered_set<std::string_view> seen;
-    for (size_t id = 0; id < tokens_.size(); ++id) {
-      if (tokens_[id].empty() || !seen.insert(tokens_[id]).second) {
-        metadata_.error("tokenizer.ggml.tokens", "has " + quote_text(tokens_[id]) + " as token " + std::to_string(id) +
-                                                     "; expected texts that are not empty and occur once");
-      }
-      members.push_back({tokens_[id], id});
-    }
-    return members;
-  }
-
-  JsonArray merges() const {
-    JsonArray pairs;
-    for (const std::string& merge : list("tokenizer.ggml.merges")) {
-      // The left part may begin with a space.
-      const size_t space = merge.find(' ', 1);
-      if (space == std::string::npos || space + 1 == merge.size()) {
-        metadata_.error("tokenizer.ggml.merges",
-                        "has " + quote_text(merge) + "; expected two texts with a space between");
-      }
-      pairs.push_back(JsonArray{merge.substr(0, space), merge.substr(space + 1)});
-    }
-    return pairs;
-  }
-
-  JsonArray added_tokens() const {
-    JsonArray added;
+ private:
+  const std::vector<int64_t>* read_types() const {
     const std::vector<int64_t>* types = metadata_.wholes("tokenizer.ggml.token_type");
-    if (types == nullptr) return added;
-    if (types->size() != tokens_.size()) {
+    if (types != nullptr && types->size() != tokens_.size()) {
       metadata_.error("tokenizer.ggml.token_type", "has " + std::to_string(types->size()) + " elements; expected " +
                                                        std::to_string(tokens_.size()) + ", as many as tokens");
     }
-    for (size_t id = 0; id < tokens_.size(); ++id) {
-      const int64_t type = (*types)[id];
-      if (type == Normal || type == Unused) continue;
-      if (type != Control && type != UserDefined) {
-        metadata_.error("tokenizer.ggml.token_type",
-                        "is " + std::to_string(type) + " for token " + std::to_string(id) +
-                            "; expected 1 (normal), 3 (control), 4 (user-defined) or 5 (unused) in a byte-level "
-                            "vocabulary");
-      }
-      added.push_back({{"id", id},
-                       {"content", tokens_[id]},
-                       {"single_word", false},
-                       {"lstrip", false},
-                       {"rstrip", false},
-                       {"normalized", false},
-                       {"special", type == Control}});
-    }
-    return added;
+    return types;
   }
 
-  // The tokens around a text.
-  JsonValue ends() const {
-    JsonArray single;
-    JsonMembers special;
-    const auto add = [&](const char* name, bool by_default) {
-      const std::string key = "tokenizer.ggml.add_" + std::string(name) + "_token";
-      if (!metadata_.flag(key, by_default)) return;
-      const auto id = id_of(name);
-      if (!id) metadata_.error(key, "asks for a token that the file does not name; expected its id");
-      const std::string& token = tokens_[static_cast<size_t>(*id)];
-      single.push_back({{"SpecialToken", JsonValue({{"id", token}, {"type_id", 0}})}});
-      const bool is_new = special.empty() || special.front().key != token;
-      const JsonValue entry = {{"id", token}, {"ids", JsonArray{*id}}, {"tokens", JsonArray{token}}};
-      if (is_new) special.push_back({token, entry});
-    };
-    add("bos", kind_.adds_bos);
-    single.push_back({{"Sequence", JsonValue({{"id", "A"}, {"type_id", 0}})}});
-    add("eos", false);
-    if (special.empty()) return {};
-    return {
-        {"type", "TemplateProcessing"}, {"single", single}, {"pair", single}, {"special_tokens", std::move(special)}};
+  std::optional<int32_t> id_of(const std::string& name) const {
+    const auto id =
+        metadata_.whole("tokenizer.ggml." + name + "_token_id", 0, static_cast<int64_t>(tokens_.size()) - 1);
+    return id ? std::optional(static_cast<int32_t>(*id)) : std::nullopt;
+  }
+
+  bool adds(const std::string& name, const std::optional<int32_t>& id, bool by_default) const {
+    const std::string key = "tokenizer.ggml.add_" + name + "_token";
+    const bool wanted = metadata_.flag(key, by_default);
+    if (wanted && !id) metadata_.error(key, "asks for a token that the file does not name; expected its id");
+    return wanted;
   }
 
   const GgufMetadata& metadata_;
-  const WordRule& kind_;
   const std::vector<std::string>& tokens_;
+  const std::vector<int64_t>* types_;
 };
+
+// ---- byte level -----------------------------------------------------------------------------------------------------
+
+JsonValue split_step(std::string_view pattern) {
+  return {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+}
+
+// The steps before and behind the merges, in the form of a tokenizer.json.
+JsonDocument byte_level_steps(const WordRule& rule) {
+  JsonArray steps;
+  for (const std::string_view pattern : rule.patterns) {
+    if (!pattern.empty()) steps.push_back(split_step(pattern));
+  }
+  steps.push_back(
+      {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", rule.splits_as_gpt2}});
+  JsonValue json = {{"decoder", {{"type", "ByteLevel"}}}};
+  if (rule.composes) json["normalizer"] = {{"type", "NFC"}};
+  json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
+  return JsonDocument::parse(json_text(json), "steps");
+}
+
+const WordRule& read_word_rule(const GgufMetadata& metadata) {
+  const std::string name = metadata.required_text("tokenizer.ggml.pre");
+  if (const WordRule* rule = find_word_rule(name)) return *rule;
+  metadata.error("tokenizer.ggml.pre",
+                 "is " + quote_text(name) + ", which is not known; known are " + word_rule_names());
+}
+
+Vocabulary read_vocabulary(const TokenizerKeys& keys, const GgufMetadata& metadata) {
+  Vocabulary vocabulary(keys.tokens());
+  for (size_t id = 0; id < keys.size(); ++id) {
+    const std::string& token = keys.tokens()[id];
+    const bool repeated = !vocabulary.is_unique() && vocabulary.find(token) != static_cast<int32_t>(id);
+    if (!token.empty() && !repeated && is_valid_utf8(token)) continue;
+    metadata.error("tokenizer.ggml.tokens", "has " + quote_text(token) + " as token " + std::to_string(id) +
+                                                "; expected texts in UTF-8 that are not empty and occur once");
+  }
+  return vocabulary;
+}
+
+std::vector<BpeModel::IdMerge> read_merges(const TokenizerKeys& keys, const Vocabulary& vocabulary,
+                                           const GgufMetadata& metadata) {
+  constexpr const char* key = "tokenizer.ggml.merges";
+  const std::vector<std::string>& merges = keys.list(key);
+  std::vector<BpeModel::IdMerge> ids;
+  ids.reserve(merges.size());
+  std::string whole;
+  for (const std::string& merge : merges) {
+    // The left part may begin with a space.
+    const size_t space = merge.find(' ', 1);
+    if (space == std::string::npos || space + 1 == merge.size()) {
+      metadata.error(key, "has " + quote_text(merge) + "; expected two texts with a space between");
+    }
+    const std::string_view left = std::string_view(merge).substr(0, space);
+    const std::string_view right = std::string_view(merge).substr(space + 1);
+    whole.assign(left).append(right);
+    const auto id_of = [&](std::string_view token) {
+      const auto id = vocabulary.find(token);
+      if (!id) metadata.error(key, "has " + quote_text(merge) + ", and " + quote_text(token) + " is not a token");
+      return *id;
+    };
+    ids.push_back({id_of(left), id_of(right), id_of(whole)});
+  }
+  return ids;
+}
+
+// Control and user-defined tokens, and the tokens at the ends of a text.
+void add_special(const TokenizerKeys& keys, const GgufMetadata& metadata, const TextEnds& ends, AddedTokenList& list) {
+  for (size_t id = 0; id < keys.size(); ++id) {
+    const int64_t type = keys.type(id);
+    const auto as_id = static_cast<int32_t>(id);
+    const bool is_end = ends.bos == as_id || ends.eos == as_id;
+    if (!is_end && (type == Normal || type == Unused)) continue;
+    if (!is_end && type != Control && type != UserDefined) {
+      metadata.error("tokenizer.ggml.token_type",
+                     "is " + std::to_string(type) + " for token " + std::to_string(id) +
+                         "; expected 1 (normal), 3 (control), 4 (user-defined) or 5 (unused) in a byte-level "
+                         "vocabulary");
+    }
+    AddedToken token;
+    token.content = keys.tokens()[id];
+    token.normalized = false;
+    token.special = is_end || type == Control;
+    list.add(token);
+  }
+}
+
+std::unique_ptr<Tokenizer> load_byte_level(const GgufMetadata& metadata) {
+  for (const char* key :
+       {"tokenizer.ggml.add_space_prefix", "tokenizer.ggml.add_sep_token", "tokenizer.ggml.remove_extra_whitespaces"}) {
+    if (metadata.flag(key, false)) {
+      metadata.error(key, "is true, which is not supported in a byte-level vocabulary; expected false or no such key");
+    }
+  }
+  const WordRule& rule = read_word_rule(metadata);
+  const TokenizerKeys keys(metadata);
+  const TextEnds ends = keys.ends(rule.adds_bos);
+  Vocabulary vocabulary = read_vocabulary(keys, metadata);
+  const std::vector<BpeModel::IdMerge> merges = read_merges(keys, vocabulary, metadata);
+  BpeOptions options;
+  options.ignore_merges = rule.takes_whole_words;
+  TokenizerParts parts;
+  parts.model = std::make_unique<BpeModel>(std::move(vocabulary), merges, std::move(options));
+  read_steps(byte_level_steps(rule), parts);
+  AddedTokenList list(parts.model->vocabulary());
+  add_special(keys, metadata, ends, list);
+  std::vector<int32_t> before, behind;
+  if (ends.add_bos) before.push_back(*ends.bos);
+  if (ends.add_eos) behind.push_back(*ends.eos);
+  parts.post_processor = make_template(std::move(before), std::move(behind));
+  return make_tokenizer(std::move(parts), list, ends);
+}
+
+// ---- SentencePiece --------------------------------------------------------------------------------------------------
+
+std::unique_ptr<Tokenizer> load_by_scores(const GgufMetadata& metadata) {
+  for (const char* key : {"tokenizer.ggml.add_sep_token", "tokenizer.ggml.remove_extra_whitespaces"}) {
+    if (metadata.flag(key, false)) {
+      metadata.error(key, "is true, which is not supported; expected false or no such key");
+    }
+  }
+  const TokenizerKeys keys(metadata);
+  const std::vector<double> scores = metadata.numbers("tokenizer.ggml.scores");
+  if (scores.size() != keys.size()) {
+    metadata.error("tokenizer.ggml.scores", "has " + std::to_string(scores.size()) + " elements; expected " +
+                                                std::to_string(keys.size()) + ", one for each token");
+  }
+  SentencePieceModel model;
+  model.model_type = 2;
+  model.finds_special = true;
+  model.remove_extra_whitespaces = false;
+  model.add_dummy_prefix = metadata.flag("tokenizer.ggml.add_space_prefix", true);
+  size_t bytes = 0;
+  for (size_t id = 0; id < keys.size(); ++id) {
+    const std::string& token = keys.tokens()[id];
+    const int64_t type = keys.type(id);
+    if (token.empty() || !is_valid_utf8(token)) {
+      metadata.error("tokenizer.ggml.tokens", "has " + quote_text(token) + " as token " + std::to_string(id) +
+                                                  "; expected texts in UTF-8 that are not empty");
+    }
+    if (type < Normal || type > Byte) {
+      metadata.error("tokenizer.ggml.token_type",
+                     "is " + std::to_string(type) + " for token " + std::to_string(id) + "; expected 1 to 6");
+    }
+    if (scores[id] != scores[id]) {
+      metadata.error("tokenizer.ggml.scores", "is no number for token " + std::to_string(id));
+    }
+    bytes += type == Byte ? 1 : 0;
+    model.pieces.push_back({token, static_cast<float>(scores[id]), static_cast<PieceType>(type)});
+  }
+  model.byte_fallback = bytes == 256;
+  return make_sentencepiece(std::move(model), metadata.source(), keys.ends(true));
+}
 
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_gguf_tokenizer(const std::filesystem::path& path) {
-  const GgufModel model = open_gguf(path);
-  const GgufMetadata& metadata = model.metadata();
+  return make_gguf_tokenizer(open_gguf(path)->metadata());
+}
+
+std::unique_ptr<Tokenizer> make_gguf_tokenizer(const GgufMetadata& metadata) {
   const std::string kind = metadata.required_text("tokenizer.ggml.model");
-  if (kind != "gpt2") {
-    metadata.error("tokenizer.ggml.model", "is " + quote_text(kind) +
-                                               ", which is not supported; supported is gpt2 (byte-level byte pair "
-                                               "encoding). A directory of the same model with its tokenizer.model or "
-                                               "tokenizer.json can be used");
-  }
-  for (const char* key :
-       {"tokenizer.ggml.add_space_prefix", "tokenizer.ggml.add_sep_token", "tokenizer.ggml.remove_extra_whitespaces"}) {
-    if (metadata.flag(key, false))
-      metadata.error(key, "is true, which is not supported; expected false or no such key");
-  }
-  TokenizerWriter writer(metadata);
-  TokenizerFiles files;
-  files.tokenizer_json = TokenizerFile{path.string(), writer.tokenizer_json()};
-  files.tokenizer_config = TokenizerFile{path.string(), writer.tokenizer_config()};
-  return load_tokenizer(files, path.string());
+  if (kind == "gpt2") return load_byte_level(metadata);
+  if (kind == "llama") return load_by_scores(metadata);
+  metadata.error("tokenizer.ggml.model", "is " + quote_text(kind) +
+                                             ", which is not supported; supported are gpt2 (byte-level byte pair "
+                                             "encoding) and llama (SentencePiece's byte pair encoding). A directory of "
+                                             "the same model with its tokenizer.json can be used");
 }
 
 }  // namespace anyaccel::llm

@@ -8,7 +8,10 @@
 
 namespace anyaccel::llm {
 
-// As Tokenizer::load, for a GGUF file; errors name the key.
+class GgufMetadata;  // llm/checkpoint/gguf.h
+
+// As Tokenizer::load, for the keys of a GGUF file; errors name the key.
+std::unique_ptr<Tokenizer> make_gguf_tokenizer(const GgufMetadata& metadata);
 std::unique_ptr<Tokenizer> load_gguf_tokenizer(const std::filesystem::path& path);
 
 }  // namespace anyaccel::llm

@@ -1,7 +1,9 @@
 // The parts of a tokenizer of byte pair encoding, independent of the files that they come from.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +26,22 @@ struct TokenizerParts {
   bool split_special = false;  // special tokens in a text are text
 };
 
+// The tokens at the ends of a text.
+struct TextEnds {
+  std::optional<int32_t> bos;
+  std::optional<int32_t> eos;
+  // Whether encoding adds them, for SentencePiece's models; the defaults are what Llama and Mistral expect. Elsewhere
+  // the post-processor does.
+  bool add_bos = true;
+  bool add_eos = false;
+};
+
 // Builds a tokenizer from TokenizerParts. `added` belongs to the vocabulary of the model.
-std::unique_ptr<Tokenizer> make_tokenizer(TokenizerParts parts, const AddedTokenList& added);
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerParts parts, const AddedTokenList& added, const TextEnds& ends = {});
+// SentencePiece's own way of merging, by scores. Without ids in `ends`, they are those of the pieces that the model
+// names. CheckpointError as check_sentencepiece_model().
+std::unique_ptr<Tokenizer> make_sentencepiece(SentencePieceModel model, const std::string& source,
+                                              const TextEnds& ends);
 
 // The model of a tokenizer.json. `options` replaces those of the file. CheckpointError for any other kind than BPE.
 std::unique_ptr<BpeModel> read_bpe(const JsonDocument& document, const std::optional<BpeOptions>& options = {});

@@ -29,7 +29,8 @@ int byte_of_piece(std::string_view text) {
 
 class SentencePieceTokenizer : public Tokenizer {
  public:
-  SentencePieceTokenizer(SentencePieceModel model, std::string_view source) : model_(std::move(model)) {
+  SentencePieceTokenizer(SentencePieceModel model, std::string_view source, const TextEnds& ends = {})
+      : model_(std::move(model)), add_bos_(ends.add_bos), add_eos_(ends.add_eos) {
     const std::string name(source);
     check_kind(name);
     for (size_t id = 0; id < model_.pieces.size(); ++id) add_piece(static_cast<int32_t>(id), name);
@@ -40,13 +41,15 @@ class SentencePieceTokenizer : public Tokenizer {
     }
     bos_id_ = control_id(model_.bos_piece);
     eos_id_ = control_id(model_.eos_piece);
+    if (ends.bos) bos_id_ = ends.bos;
+    if (ends.eos) eos_id_ = ends.eos;
   }
 
   std::vector<int32_t> encode(std::string_view text, bool add_special) const override {
     check_text_size(text);
     std::vector<int32_t> ids;
     if (add_special && add_bos_ && bos_id_) ids.push_back(*bos_id_);
-    encode_normalized(normalize(is_valid_utf8(text) ? std::string(text) : repair_utf8(text)), ids);
+    encode_text(is_valid_utf8(text) ? std::string(text) : repair_utf8(text), ids);
     if (add_special && add_eos_ && eos_id_) ids.push_back(*eos_id_);
     return ids;
   }
@@ -112,7 +115,10 @@ class SentencePieceTokenizer : public Tokenizer {
                             why);
     };
     if (!(plain ? pieces_ : reserved_).emplace(entry.text, id).second) refuse("occurs twice");
-    if (entry.type == PieceType::UserDefined) {
+    if (model_.finds_special && (entry.type == PieceType::UserDefined || entry.type == PieceType::Control ||
+                                 entry.type == PieceType::Unknown)) {
+      special_.add(entry.text, static_cast<size_t>(id));
+    } else if (entry.type == PieceType::UserDefined) {
       user_defined_.add(entry.text, static_cast<size_t>(id));
       has_user_defined_ = true;
     }
@@ -133,6 +139,24 @@ class SentencePieceTokenizer : public Tokenizer {
     return found->second;
   }
 
+  // `text`: valid UTF-8. Takes the special pieces out where they are searched for.
+  void encode_text(const std::string& text, std::vector<int32_t>& ids) const {
+    if (!model_.finds_special) return encode_normalized(normalize(text), ids);
+    const std::string_view whole = text;
+    size_t begin = 0;  // of what is not tokenized yet
+    for (size_t at = 0; at < whole.size();) {
+      const auto [length, id] = special_.longest(whole.substr(at));
+      if (length == 0) {
+        at += utf8_length(whole[at]);
+        continue;
+      }
+      encode_normalized(normalize(whole.substr(begin, at - begin)), ids);
+      ids.push_back(static_cast<int32_t>(id));
+      begin = at += length;
+    }
+    encode_normalized(normalize(whole.substr(begin)), ids);
+  }
+
   // Bytes of the symbol that the text begins with: a user-defined piece or one character.
   size_t symbol_bytes(std::string_view text, bool& user_defined) const {
     const size_t length = has_user_defined_ ? user_defined_.longest(text).first : 0;
@@ -140,8 +164,7 @@ class SentencePieceTokenizer : public Tokenizer {
     return user_defined ? length : utf8_length(text[0]);
   }
 
-  std::string normalize(const std::string& whole) const {
-    std::string_view text = whole;
+  std::string normalize(std::string_view text) const {
     bool user_defined = false;
     const bool trims = model_.remove_extra_whitespaces;
     while (trims && !text.empty() && text.substr(0, symbol_bytes(text, user_defined)) == " ") text.remove_prefix(1);
@@ -243,15 +266,15 @@ class SentencePieceTokenizer : public Tokenizer {
   }
 
   SentencePieceModel model_;
-  IdMap pieces_;    // normal, user-defined, unused
-  IdMap reserved_;  // the others: never found by merging
+  IdMap pieces_;      // normal, user-defined, unused
+  IdMap reserved_;    // the others: never found by merging
+  TextTrie special_;  // what model_.finds_special is about
   TextTrie user_defined_;
   bool has_user_defined_ = false;
   int32_t unknown_id_ = -1;
   std::vector<int32_t> byte_ids_ = std::vector<int32_t>(256, -1);
-  // What Llama and Mistral expect.
-  bool add_bos_ = true;
-  bool add_eos_ = false;
+  bool add_bos_;
+  bool add_eos_;
 };
 
 class SentencePieceTokenizer::Stream : public TokenTextStream {
@@ -348,6 +371,11 @@ std::unique_ptr<BpeModel> make_bpe(const SentencePieceModel& model, const std::s
     }
   }
   return std::make_unique<BpeModel>(std::move(vocabulary), merges, std::move(options));
+}
+
+std::unique_ptr<Tokenizer> make_sentencepiece(SentencePieceModel model, const std::string& source,
+                                              const TextEnds& ends) {
+  return std::make_unique<SentencePieceTokenizer>(std::move(model), source, ends);
 }
 
 std::unique_ptr<Tokenizer> Tokenizer::parse_sentencepiece(std::string_view bytes, std::string_view source) {

@@ -33,6 +33,9 @@ struct SentencePieceModel {
   bool remove_extra_whitespaces = true;
   bool escape_whitespaces = true;
   bool has_denormalizer = false;
+  // Control, unknown and user-defined pieces are found in a text as they are written, the longest first; the text before
+  // and behind each is tokenized by itself, as if it began the text. GGUF files are read so.
+  bool finds_special = false;
 };
 
 // CheckpointError for bytes that are not such a message: truncated, a wrong field type, text that is not UTF-8.

@@ -24,8 +24,11 @@ JsonRef added_list(const JsonDocument& document) {
 
 class BpeTokenizer : public Tokenizer {
  public:
-  BpeTokenizer(TokenizerParts parts, const AddedTokenList& added)
-      : parts_(std::move(parts)), added_(added, parts_.normalizer.get(), parts_.split_special) {}
+  BpeTokenizer(TokenizerParts parts, const AddedTokenList& added, const TextEnds& ends)
+      : parts_(std::move(parts)), added_(added, parts_.normalizer.get(), parts_.split_special) {
+    bos_id_ = ends.bos;
+    eos_id_ = ends.eos;
+  }
 
   std::vector<int32_t> encode(std::string_view text, bool add_special) const override {
     check_text_size(text);
@@ -90,8 +93,8 @@ class BpeTokenizer : public Tokenizer {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> make_tokenizer(TokenizerParts parts, const AddedTokenList& added) {
-  return std::make_unique<BpeTokenizer>(std::move(parts), added);
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerParts parts, const AddedTokenList& added, const TextEnds& ends) {
+  return std::make_unique<BpeTokenizer>(std::move(parts), added, ends);
 }
 
 std::unique_ptr<BpeModel> read_bpe(const JsonDocument& document, const std::optional<BpeOptions>& options) {

@@ -2,6 +2,8 @@
 #include "llm/tokenizer/vocabulary.h"
 
 #include <algorithm>
+#include <bit>
+#include <functional>
 
 namespace anyaccel::llm {
 
@@ -31,18 +33,34 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens) : tokens_(std::move(toke
   index();
 }
 
-// Only once the texts no longer move in memory.
+// The upper half chooses the place, the lower half is compared before the texts are.
+size_t Vocabulary::place(std::string_view token, uint64_t hash) const {
+  const size_t mask = slots_.size() - 1;
+  size_t at = static_cast<size_t>(hash >> 32) & mask;
+  for (; slots_[at].id >= 0; at = (at + 1) & mask) {
+    if (slots_[at].hash == static_cast<uint32_t>(hash) && tokens_[static_cast<size_t>(slots_[at].id)] == token) break;
+  }
+  return at;
+}
+
+// Once all texts are there.
 void Vocabulary::index() {
-  ids_.reserve(tokens_.size());
+  slots_.assign(std::bit_ceil(2 * tokens_.size() + 2), {});
   for (size_t id = 0; id < tokens_.size(); ++id) {
-    if (used_[id]) ids_.emplace(tokens_[id], static_cast<int32_t>(id));
+    if (!used_[id]) continue;
+    const uint64_t hash = std::hash<std::string_view>()(tokens_[id]);
+    Slot& slot = slots_[place(tokens_[id], hash)];
+    if (slot.id >= 0) {
+      is_unique_ = false;
+    } else {
+      slot = {static_cast<uint32_t>(hash), static_cast<int32_t>(id)};
+    }
   }
 }
 
 std::optional<int32_t> Vocabulary::find(std::string_view token) const {
-  const auto found = ids_.find(token);
-  if (found == ids_.end()) return std::nullopt;
-  return found->second;
+  const int32_t id = slots_[place(token, std::hash<std::string_view>()(token))].id;
+  return id < 0 ? std::nullopt : std::optional(id);
 }
 
 const std::string* Vocabulary::token(int32_t id) const noexcept {

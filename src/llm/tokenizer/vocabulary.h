@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/text/json.h"
@@ -18,7 +17,7 @@ class Vocabulary {
   // {"token": id, ...} for at most `count` tokens in all, added ones included. CheckpointError for an id that is taken,
   // negative, or so large that the vocabulary would consist mostly of gaps.
   Vocabulary(const JsonRef& tokens, size_t count);
-  // Tokens whose ids are their places. They must differ.
+  // Tokens whose ids are their places. Of equal ones find() returns the first.
   explicit Vocabulary(std::vector<std::string> tokens);
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
@@ -30,13 +29,24 @@ class Vocabulary {
   std::optional<int32_t> find(std::string_view token) const;
   // Null for an id without a token.
   const std::string* token(int32_t id) const noexcept;
+  // True if every token occurs once.
+  bool is_unique() const noexcept { return is_unique_; }
 
  private:
   void index();
 
+  struct Slot {
+    uint32_t hash = 0;
+    int32_t id = -1;  // -1: free
+  };
+  size_t place(std::string_view token, uint64_t hash) const;
+
   std::vector<std::string> tokens_;  // by id
   std::vector<bool> used_;
-  std::unordered_map<std::string_view, int32_t> ids_;  // keys point into tokens_
+  // A hash table with linear probing, at most half full: a tokenizer's merges are looked up in it, a million times for a
+  // vocabulary of 128k tokens.
+  std::vector<Slot> slots_ = std::vector<Slot>(2);
+  bool is_unique_ = true;
 };
 
 // Upper bound of the ids of a vocabulary of `count` tokens: gaps are allowed, but must not waste memory.

@@ -1,0 +1,41 @@
+// Quantizes the weights of a model: writes them as a GGUF file, whose block formats hold 32 or 256 values under common
+// scales.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace anyaccel::llm {
+
+struct QuantizeOptions {
+  // One of quantized_types(), in small or capital letters.
+  std::string type = "q8_0";
+  // Called after each piece that was written; an exception it throws ends the work, and no file is left.
+  std::function<void(uint64_t done, uint64_t total)> progress;  // bytes of the input's tensors
+};
+
+struct QuantizeResult {
+  uint64_t bytes_before = 0;  // of all tensors
+  uint64_t bytes_after = 0;
+  // Root of the mean squared difference of all quantized weights, over the root of their mean square.
+  double relative_error = 0;
+  std::vector<std::string> notes;  // for the user
+};
+
+// "q8_0, q4_0, ...": the types to choose from, with commas between.
+std::string quantized_types();
+
+// Reads the model at `in` (a Hugging Face directory or a GGUF file, with weights of 16 or 32 bits) and writes it to
+// `out`, a path that ends in .gguf, with its tokenizer. Matrices are quantized, block by block, with the scales of least
+// squared error; norms and biases are fp32. A matrix whose rows are not whole blocks of the type gets the next finer type
+// with smaller blocks, or stays in 16 bits; the output matrix (also as a tied embedding) is at least Q6_K. One tensor's
+// piece is in memory at a time. The file is written whole, then renamed.
+//
+// Blocks, and uses all cores. InvalidArgument for a type that is not known or an `out` that is `in`; CheckpointError for a
+// model or tokenizer that a GGUF file cannot describe, weights that are quantized already, or values that are not finite
+// (naming the tensor); Error if writing fails.
+QuantizeResult quantize_model(const std::string& in, const std::string& out, const QuantizeOptions& options = {});
+
+}  // namespace anyaccel::llm

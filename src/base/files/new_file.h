@@ -1,0 +1,31 @@
+// A file that is written whole or not at all: its bytes go to a temporary file beside it, which is renamed at the end.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+namespace anyaccel {
+
+class NewFile {
+ public:
+  // Creates the temporary file. Error, with the reason, if that is not possible.
+  explicit NewFile(std::filesystem::path path);
+  // Removes the temporary file unless finish() was called.
+  ~NewFile();
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  // Error if the bytes cannot be written. Blocks.
+  void append(std::span<const std::byte> bytes);
+  // Flushes the file to disk and renames it; what was at the path is replaced. Error, and then the path is as it was.
+  void finish();
+  bool is_finished() const noexcept { return fd_ < 0; }
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  int fd_ = -1;
+};
+
+}  // namespace anyaccel

@@ -1,0 +1,193 @@
+// Implements `anyaccel quantize` and `anyaccel perplexity`.
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/format_bytes.h"
+#include "anyaccel/llm/model.h"
+#include "anyaccel/llm/perplexity.h"
+#include "anyaccel/llm/quantize.h"
+#include "anyaccel/llm/tokenizer.h"
+#include "cli/commands/command_support.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/model_options.h"
+#include "cli/json_output.h"
+#include "cli/prompt_file.h"
+
+namespace anyaccel::cli {
+
+namespace {
+
+// A percentage on one line of a terminal, which is cleared at the end.
+class Progress {
+ public:
+  Progress(const char* what, bool shown) : what_(what), shown_(shown && stderr_is_terminal()) {}
+  ~Progress() {
+    if (shown_) std::fputs("\r\033[K", stderr);
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  template <class T>
+  void operator()(T done, T total) {
+    const int percent =
+        total > 0 ? static_cast<int>(100.0 * static_cast<double>(done) / static_cast<double>(total)) : 100;
+    if (!shown_ || percent == last_) return;
+    last_ = percent;
+    std::fprintf(stderr, "\r%s %3d%%", what_, percent);
+  }
+
+ private:
+  const char* what_;
+  bool shown_;
+  int last_ = -1;
+};
+
+struct Measuring {
+  std::string window = "0";
+  std::string stride = "0";
+
+  void add_options(CommandLine& line) {
+    line.add_option("--window", window,
+                    "Tokens that the model sees at once; 0 is the least of 2048, its limit and the text")
+        .type("N")
+        .show_default();
+    line.add_option("--stride", stride, "Tokens from one window to the next; 0 is half a window")
+        .type("N")
+        .show_default();
+  }
+  llm::PerplexityOptions parse() const {
+    constexpr int64_t most = int64_t{1} << 31;
+    llm::PerplexityOptions options;
+    options.window = parse_integer("--window", window, 0, most);
+    options.stride = parse_integer("--stride", stride, 0, most);
+    return options;
+  }
+};
+
+llm::Perplexity measure(const std::string& model_path, const llm::LoadOptions& load, const std::string& text,
+                        llm::PerplexityOptions options, bool show) {
+  const std::shared_ptr<const llm::Model> model = llm::Model::load(model_path, load);
+  const std::vector<int32_t> ids = llm::Tokenizer::load(model_path)->encode(text);
+  Progress progress("reading the text", show);
+  options.progress = [&](int64_t done, int64_t total) { progress(done, total); };
+  return llm::perplexity(model, ids, options);
+}
+
+std::string perplexity_text(const llm::Perplexity& found) {
+  char text[160];
+  std::snprintf(text, sizeof text, "%.4f (+- %.4f) over %lld tokens, %.4f bits each", found.value,
+                found.value * found.mean_error, static_cast<long long>(found.predicted), found.bits);
+  return text;
+}
+
+JsonValue perplexity_json(const llm::Perplexity& found) {
+  return {{"perplexity", found.value},
+          {"bits_per_token", found.bits},
+          {"tokens", found.predicted},
+          {"standard_error", found.value * found.mean_error}};
+}
+
+}  // namespace
+
+int run_quantize(int argc, char** argv) {
+  CommandLine line(
+      "Quantizes the matrices of a model (a Hugging Face directory, or a GGUF file of 16 or 32 bits) and writes a GGUF "
+      "file; docs/quantization.md describes the types",
+      "anyaccel quantize");
+  std::string model;
+  std::string out;
+  std::string type = "q8_0";
+  std::string text_file;
+  Measuring measuring;
+  bool json = false;
+  bool quiet = false;
+  line.add_option("MODEL", model, "What to read: a Hugging Face directory or a .gguf file").required();
+  line.add_option("OUT", out, "The .gguf file to write").required();
+  line.add_option("--type", type, "One of " + llm::quantized_types()).show_default();
+  line.add_option("--text", text_file, "Also print the perplexity of this file's text before and after").type("FILE");
+  measuring.add_options(line);
+  line.add_json_flag(json, "Print one JSON object");
+  line.add_quiet_flag("--quiet", quiet, "No messages on standard error");
+
+  return run_command(line, argc, argv, [&] {
+    const llm::PerplexityOptions options = measuring.parse();
+    const std::string text = text_file.empty() ? std::string() : read_prompt_file(text_file);
+    llm::QuantizeOptions quantize;
+    quantize.type = type;
+    std::optional<llm::QuantizeResult> result;
+    {
+      Progress progress("quantizing", !quiet);
+      quantize.progress = [&](uint64_t done, uint64_t total) { progress(done, total); };
+      result = llm::quantize_model(model, out, quantize);
+    }
+    if (!quiet) {
+      for (const std::string& note : result->notes) std::fprintf(stderr, "note: %s\n", note.c_str());
+    }
+    JsonValue object = {{"input", model},
+                        {"output", out},
+                        {"type", type},
+                        {"bytes_before", result->bytes_before},
+                        {"bytes_after", result->bytes_after},
+                        {"relative_error", result->relative_error}};
+    if (!json) {
+      std::printf("%s: %s of weights, %s before; relative error of the quantized ones %.5f\n", out.c_str(),
+                  format_bytes(static_cast<double>(result->bytes_after)).c_str(),
+                  format_bytes(static_cast<double>(result->bytes_before)).c_str(), result->relative_error);
+      std::fflush(stdout);
+    }
+    if (!text_file.empty()) {
+      const llm::Perplexity before = measure(model, {}, text, options, !quiet);
+      const llm::Perplexity after = measure(out, {}, text, options, !quiet);
+      object["before"] = perplexity_json(before);
+      object["after"] = perplexity_json(after);
+      if (!json) {
+        std::printf("perplexity before: %s\nperplexity after:  %s\n", perplexity_text(before).c_str(),
+                    perplexity_text(after).c_str());
+      }
+    }
+    if (json) print_json(object);
+    return 0;
+  });
+}
+
+int run_perplexity(int argc, char** argv) {
+  CommandLine line("Prints the perplexity of a text under a model: exp of the mean loss of its tokens",
+                   "anyaccel perplexity");
+  std::string model;
+  std::string text_file;
+  std::string activations = "auto";
+  std::string dtype = "auto";
+  llm::LoadOptions load;
+  Measuring measuring;
+  bool json = false;
+  bool quiet = false;
+  line.add_option("--model", model, "A Hugging Face directory or a .gguf file").required();
+  line.add_option("FILE", text_file, "The text; - reads standard input").required();
+  line.add_option("--dtype", dtype, "auto, fp32, bf16 or fp16").show_default();
+  line.add_option("--activations", activations, "auto, fp32 or bf16; see anyaccel generate --help").show_default();
+  line.add_option("--quantize", load.quantize, "Quantize the matrices while they load: " + llm::quantized_types())
+      .type("TYPE");
+  measuring.add_options(line);
+  line.add_json_flag(json, "Print one JSON object");
+  line.add_quiet_flag("--quiet", quiet, "No messages on standard error");
+
+  return run_command(line, argc, argv, [&] {
+    load.dtype = wanted_dtype(dtype);
+    load.activations = wanted_activations(activations);
+    const llm::PerplexityOptions options = measuring.parse();
+    const llm::Perplexity found = measure(model, load, read_prompt_file(text_file), options, !quiet);
+    if (json) {
+      print_json(perplexity_json(found));
+    } else {
+      std::printf("perplexity: %s\n", perplexity_text(found).c_str());
+    }
+    return 0;
+  });
+}
+
+}  // namespace anyaccel::cli

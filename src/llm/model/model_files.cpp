@@ -1,0 +1,112 @@
+// Matches the tensors of a model's files with those that its configuration asks for.
+#include "llm/model/model_files.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+
+#include "anyaccel/error.h"
+#include "anyaccel/ops/inference.h"
+#include "llm/checkpoint/gguf.h"
+
+namespace anyaccel::llm {
+namespace {
+
+constexpr const char* embedding_tensor = "model.embed_tokens.weight";
+constexpr const char* output_tensor = "lm_head.weight";
+
+// Reads both, a piece at a time.
+bool same_data(const Checkpoint& checkpoint, TensorView a, TensorView b) {
+  constexpr uint64_t piece_bytes = uint64_t{4} << 20;
+  if (a.dtype != b.dtype || a.format != b.format || !std::ranges::equal(a.shape, b.shape)) return false;
+  std::vector<std::byte> of_a(std::min(piece_bytes, a.bytes)), of_b(of_a.size());
+  for (uint64_t left = a.bytes; left > 0;) {
+    const auto now = static_cast<size_t>(std::min<uint64_t>(left, of_a.size()));
+    checkpoint.read(a, std::span(of_a).first(now));
+    checkpoint.read(b, std::span(of_b).first(now));
+    if (std::memcmp(of_a.data(), of_b.data(), now) != 0) return false;
+    a.offset += now;
+    b.offset += now;
+    left -= now;
+  }
+  return true;
+}
+
+}  // namespace
+
+ModelFiles::ModelFiles(const std::string& directory, FileAccess access, ModelConfig& config,
+                       std::vector<std::string>& notes)
+    : checkpoint_(Checkpoint::open(directory, access)) {
+  // Checkpoints of the bare decoder, without an output matrix, leave out "model.".
+  bare_ = checkpoint_.find(embedding_tensor) == nullptr && checkpoint_.find("embed_tokens.weight") != nullptr;
+  untie_if_different(config, notes);
+  slots_ = decoder_tensors(config);
+  check(directory);
+  note_unused(config, notes);
+}
+
+std::string ModelFiles::file_name(const TensorSlot& slot) const {
+  if (embedding_is_lm_head_ && slot.name == embedding_tensor) return output_tensor;
+  return bare_ && slot.name.starts_with("model.") ? slot.name.substr(6) : slot.name;
+}
+
+// A model that ties its output matrix to the embedding may nevertheless have both in the file, or only the output
+// matrix. As in transformers 5, both are used if they differ; otherwise either one is used for both.
+void ModelFiles::untie_if_different(ModelConfig& config, std::vector<std::string>& notes) {
+  if (!config.tie_word_embeddings) return;
+  const TensorView* lm_head = checkpoint_.find(output_tensor);
+  const TensorView* embedding = checkpoint_.find(bare_ ? "embed_tokens.weight" : embedding_tensor);
+  if (lm_head == nullptr) return;
+  if (embedding == nullptr) {
+    embedding_is_lm_head_ = true;
+    return;
+  }
+  if (same_data(checkpoint_, *lm_head, *embedding)) return;
+  config.tie_word_embeddings = false;
+  notes.push_back(
+      "config.json says that the output matrix is the embedding (tie_word_embeddings), but the files "
+      "have an lm_head.weight that differs from it, which is used");
+}
+
+void ModelFiles::check(const std::string& directory) const {
+  const char* by_config = is_gguf(directory) ? " by the file's keys" : " by config.json";
+  for (const TensorSlot& slot : slots_) {
+    const std::string name = file_name(slot);
+    const TensorView* view = checkpoint_.find(name);
+    if (view == nullptr) {
+      throw CheckpointError("model '" + directory + "': tensor '" + name + "' is missing; expected shape " +
+                            slot.shape.to_string() + by_config);
+    }
+    const Shape found(view->shape);
+    if (!(found == slot.shape)) {
+      throw CheckpointError("model '" + directory + "': tensor '" + name + "' has shape " + found.to_string() +
+                            "; expected " + slot.shape.to_string() + by_config);
+    }
+    if (!is_op_float(view->dtype) && view->dtype != DType::F64) {
+      throw CheckpointError("model '" + directory + "': tensor '" + name + "' is " +
+                            std::string(dtype_name(view->dtype)) +
+                            "; expected float32, bfloat16, float16 or float64 (quantized weights are not supported)");
+    }
+  }
+}
+
+void ModelFiles::note_unused(const ModelConfig& config, std::vector<std::string>& notes) const {
+  constexpr size_t most_named = 4;
+  std::unordered_set<std::string> used;
+  for (const TensorSlot& slot : slots_) used.insert(file_name(slot));
+  std::string named;
+  size_t count = 0;
+  for (const std::string& name : checkpoint_.names()) {
+    // Tensors that are known to be unneeded: frequencies, which are computed, and the output matrix of a model that
+    // ties it.
+    if (used.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+    if (name == output_tensor && config.tie_word_embeddings) continue;
+    if (count < most_named) named += (count == 0 ? "" : ", ") + name;
+    ++count;
+  }
+  if (count == 0) return;
+  notes.push_back(std::to_string(count) + (count == 1 ? " tensor" : " tensors") +
+                  " in the files that the model does not use: " + named + (count > most_named ? ", ..." : ""));
+}
+
+}  // namespace anyaccel::llm

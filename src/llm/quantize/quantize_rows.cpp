@@ -1,0 +1,116 @@
+// Encodes rows of weights as blocks, and chooses the format of each matrix.
+#include "llm/quantize/quantize_rows.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <mutex>
+
+#include "anyaccel/error.h"
+#include "anyaccel/llm/quantize.h"
+#include "base/process/all_cores.h"
+#include "base/text/json.h"
+
+namespace anyaccel::llm {
+namespace {
+
+const BlockFormat& format_called(std::string_view name) { return *find_block_format(name); }
+
+// A format with blocks of 32 values and at least as many bits.
+const BlockFormat& with_small_blocks(const BlockFormat& format) {
+  if (format.values == 32) return format;
+  if (format.name == "Q6_K") return format_called("Q8_0");
+  if (format.name == "Q5_K") return format_called("Q5_1");
+  if (format.name == "Q4_K") return format_called("Q5_0");
+  return format_called("IQ4_NL");
+}
+
+double bits(const BlockFormat& format) { return 8.0 * format.bytes / format.values; }
+
+}  // namespace
+
+std::string quantized_types() {
+  std::string names;
+  for (const BlockFormat& format : block_formats()) {
+    if (!can_encode(format)) continue;
+    names += names.empty() ? "" : ", ";
+    for (const char c : format.name) names += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return names;
+}
+
+const BlockFormat& quantized_type(const std::string& name) {
+  const BlockFormat* format = find_block_format(std::string_view(name));
+  if (format != nullptr && can_encode(*format)) return *format;
+  throw InvalidArgument("quantize: the type is " + quote_text(name) + "; expected one of " + quantized_types());
+}
+
+const BlockFormat* format_of_matrix(const BlockFormat& wanted, int64_t columns, bool is_output) {
+  const BlockFormat& finer = format_called("Q6_K");
+  const BlockFormat* format = is_output && bits(wanted) < bits(finer) ? &finer : &wanted;
+  if (columns % format->values != 0) format = &with_small_blocks(*format);
+  return columns % format->values == 0 ? format : nullptr;
+}
+
+std::vector<float> values_as_floats(const Checkpoint& checkpoint, const TensorView& view) {
+  std::vector<std::byte> buffer;
+  const std::byte* data = view.data;
+  if (data == nullptr) {
+    buffer.resize(view.bytes);
+    checkpoint.read(view, buffer);
+    data = buffer.data();
+  }
+  std::vector<float> values(view.bytes / dtype_size(view.dtype));
+  const auto convert = [&]<class T>(T, auto&& to_float) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      T value;
+      std::memcpy(&value, data + i * sizeof value, sizeof value);
+      values[i] = to_float(value);
+    }
+  };
+  switch (view.dtype) {
+    case DType::F32: convert(float{}, [](float v) { return v; }); break;
+    case DType::F64: convert(double{}, [](double v) { return static_cast<float>(v); }); break;
+    case DType::F16: convert(uint16_t{}, [](uint16_t v) { return fp16_to_float(v); }); break;
+    case DType::BF16: convert(uint16_t{}, [](uint16_t v) { return bf16_to_float(v); }); break;
+    default: throw InvalidArgument("values_as_floats: " + std::string(dtype_name(view.dtype)));
+  }
+  return values;
+}
+
+QuantizedError quantize_rows(const BlockFormat& format, std::span<const float> values, std::span<std::byte> blocks,
+                             const std::string& tensor) {
+  constexpr size_t blocks_at_once = 64;
+  const size_t count = values.size() / format.values;
+  std::atomic<size_t> next{0};
+  std::mutex lock;
+  QuantizedError total;
+  on_all_cores((count + blocks_at_once - 1) / blocks_at_once, [&] {
+    std::vector<float> decoded(blocks_at_once * format.values);
+    QuantizedError own;
+    for (size_t first = next.fetch_add(blocks_at_once); first < count; first = next.fetch_add(blocks_at_once)) {
+      const size_t now = std::min(blocks_at_once, count - first);
+      const std::span<const float> from = values.subspan(first * format.values, now * format.values);
+      const std::span<std::byte> to = blocks.subspan(first * format.bytes, now * format.bytes);
+      if (!std::ranges::all_of(from, [](float value) { return std::isfinite(value); })) {
+        throw CheckpointError("tensor " + quote_text(tensor) +
+                              " has values that are NaN or infinite and cannot be quantized; `anyaccel generate "
+                              "--check-tensors` lists them");
+      }
+      encode_blocks(format, from, to);
+      decode_blocks(format, to, std::span(decoded).first(from.size()));
+      for (size_t i = 0; i < from.size(); ++i) {
+        const double miss = static_cast<double>(from[i]) - static_cast<double>(decoded[i]);
+        own.squared_error += miss * miss;
+        own.squared_values += static_cast<double>(from[i]) * static_cast<double>(from[i]);
+      }
+    }
+    const std::lock_guard guard(lock);
+    total.squared_error += own.squared_error;
+    total.squared_values += own.squared_values;
+  });
+  return total;
+}
+
+}  // namespace anyaccel::llm

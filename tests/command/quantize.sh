@@ -1,0 +1,38 @@
+# quantize, generate --quantize and perplexity: the story in 8 bits is that of 16, perplexity before and after, JSON, a file that
+# cannot be written, wrong usage.
+anyaccel=$1
+fail() { echo "FAILED: $1"; cat "$work/out" "$work/err"; exit 1; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export DS_ACCELERATOR=cpu
+stories=$2/models/stories
+story() { "$anyaccel" generate --quiet --prompt "Once upon a time" --max-new-tokens 40 --greedy "$@"; }
+# expect CODE TEXT COMMAND...: the exit code, and a text on either output
+expect() {
+  expected=$1; text=$2; shift 2
+  "$anyaccel" "$@" >"$work/out" 2>"$work/err"
+  code=$?
+  [ $code = "$expected" ] || fail "$*: exit code $code, expected $expected"
+  grep -qF -- "$text" "$work/out" "$work/err" || fail "$*: no '$text'"
+}
+
+printf 'Once upon a time, there was a kind girl named Luna. She lived in a little house on a hill.' >"$work/text"
+expect 0 "relative error of the quantized ones 0.005" quantize "$stories" "$work/stories.gguf" --text "$work/text"
+grep -q "^perplexity before: [1-9].* over [0-9]* tokens" "$work/out" || fail "no perplexity before"
+grep -q "^perplexity after:  [1-9].* over [0-9]* tokens" "$work/out" || fail "no perplexity after"
+story --model "$stories" >"$work/of16"
+story --model "$work/stories.gguf" >"$work/of8"
+story --model "$stories" --quantize q8_0 >"$work/at_load"
+cmp -s "$work/of16" "$work/of8" || fail "the story in 8 bits is $(cat "$work/of8")"
+cmp -s "$work/of16" "$work/at_load" || fail "the story quantized while loading is $(cat "$work/at_load")"
+expect 0 '"perplexity": ' perplexity --model "$work/stories.gguf" --json "$work/text"
+expect 0 '"bytes_after": ' quantize "$stories" "$work/q4.gguf" --type q4_0 --json
+expect 2 "expected a whole number from 0 to" perplexity --model "$stories" --window -1 "$work/text"
+expect 1 "expected one of q4_0, q4_1" quantize "$stories" "$work/other.gguf" --type q4_7
+expect 1 "expected one of q4_0, q4_1" generate --model "$stories" --prompt x --quantize q4_7
+expect 1 "quantized already (Q8_0)" quantize "$work/stories.gguf" "$work/other.gguf"
+expect 2 "OUT" quantize "$stories"
+(ulimit -f 20; "$anyaccel" quantize "$stories" "$work/large.gguf" >"$work/out" 2>"$work/err") && fail "past the limit"
+grep -q "large.gguf: cannot be written: File too large" "$work/err" || fail "past the limit"
+ls -A "$work" | grep -q "other.gguf\|large.gguf" && fail "quantize left $(ls -A "$work")"
+exit 0

@@ -1,0 +1,198 @@
+// Tokenizers of GGUF files against Hugging Face tokenizers and SentencePiece on random texts
+// (tests/data/gguf_tokenizers.json, made by tools/gguf_tokenizer_fixtures.py), and bad keys.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "anyaccel/llm/tokenizer.h"
+#include "base/text/utf8.h"
+#include "llm/gguf_writer.h"
+#include "llm/model_fixtures.h"
+#include "llm/test_directory.h"
+#include "llm/tokenizer/sentencepiece_model.h"
+
+namespace anyaccel::llm {
+namespace {
+
+using namespace testing;
+
+nlohmann::json fixtures() {
+  return nlohmann::json::parse(std::ifstream(anyaccel::testing::test_data() + "/gguf_tokenizers.json"));
+}
+
+std::string tokenizer_file(const std::string& name, const char* file) {
+  return anyaccel::testing::test_data() + "/tokenizers/" + name + "/" + file;
+}
+
+// The same numbers as in the script that made the fixtures.
+class Random {
+ public:
+  size_t below(size_t bound) {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return (state_ >> 33) % bound;
+  }
+
+ private:
+  uint64_t state_ = 20261125;
+};
+
+std::vector<std::string> random_texts(const nlohmann::json& data) {
+  Random random;
+  std::vector<std::string> texts(data.at("texts").get<size_t>());
+  for (std::string& text : texts) {
+    for (size_t left = random.below(24) + 1; left > 0; --left) {
+      if (random.below(3) == 0) {
+        text += data.at("words")[random.below(data.at("words").size())].get<std::string>();
+        continue;
+      }
+      const auto& range = data.at("ranges")[random.below(data.at("ranges").size())];
+      const auto first = range[0].get<uint32_t>();
+      const uint32_t count = range[1].get<uint32_t>() - first + 1;
+      for (size_t more = random.below(4) + 1; more > 0; --more) {
+        append_utf8(text, static_cast<char32_t>(first + random.below(count)));
+      }
+    }
+  }
+  return texts;
+}
+
+std::vector<std::string> hashes(const Tokenizer& tokenizer, const std::vector<std::string>& texts, size_t group) {
+  std::vector<std::string> found;
+  uint64_t value = 0xCBF29CE484222325u;
+  const auto add = [&](uint32_t number) {
+    for (int byte = 0; byte < 4; ++byte) value = (value ^ (number >> (8 * byte) & 255u)) * 0x100000001B3u;
+  };
+  for (size_t i = 0; i < texts.size(); ++i) {
+    for (const int32_t id : tokenizer.encode(texts[i], false)) add(static_cast<uint32_t>(id));
+    add(~0u);
+    if ((i + 1) % group != 0) continue;
+    char text[17];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+    found.emplace_back(text);
+  }
+  return found;
+}
+
+GgufWriter by_scores(const std::string& name) {
+  const std::string path = tokenizer_file(name, "tokenizer.model");
+  const SentencePieceModel model = parse_sentencepiece_model(read_text(path), path);
+  std::vector<std::string> tokens;
+  std::vector<float> scores;
+  std::vector<int32_t> types;
+  for (const SentencePiece& piece : model.pieces) {
+    tokens.push_back(piece.text);
+    scores.push_back(piece.score);
+    types.push_back(static_cast<int32_t>(piece.type));
+  }
+  GgufWriter writer;
+  writer.add("general.architecture", "llama");
+  writer.add("tokenizer.ggml.model", "llama");
+  writer.add("tokenizer.ggml.tokens", tokens);
+  writer.add("tokenizer.ggml.scores", scores);
+  writer.add("tokenizer.ggml.token_type", types);
+  writer.add("tokenizer.ggml.bos_token_id", 1u);
+  writer.add("tokenizer.ggml.eos_token_id", 2u);
+  return writer;
+}
+
+TEST(GgufTokenizers, ByteLevelOnesAgreeOnRandomTexts) {
+  const nlohmann::json data = fixtures();
+  const std::vector<std::string> texts = random_texts(data);
+  const TestDirectory dir;
+  for (const auto& [pre, entry] : data.at("byte_level").items()) {
+    GgufWriter writer;
+    writer.add("general.architecture", "llama");
+    const std::string json = tokenizer_file(entry.at("vocabulary").get<std::string>(), "tokenizer.json");
+    const auto end = nlohmann::json::parse(std::ifstream(json)).at("added_tokens")[0].at("id").get<uint32_t>();
+    add_tokenizer(writer, json, pre.c_str(), end, end);
+    const auto tokenizer = Tokenizer::load(dir.write("t.gguf", writer.file()));
+    EXPECT_EQ(hashes(*tokenizer, texts, data.at("group").get<size_t>()),
+              entry.at("hashes").get<std::vector<std::string>>())
+        << pre;
+    if (pre == "qwen2") continue;  // NFC changes the text
+    for (size_t i = 0; i < 50; ++i) {
+      EXPECT_EQ(tokenizer->decode(tokenizer->encode(texts[i], false), false), texts[i]) << pre;
+    }
+  }
+}
+
+TEST(GgufTokenizers, ThoseByScoresAgreeOnRandomTexts) {
+  const nlohmann::json data = fixtures();
+  const std::vector<std::string> texts = random_texts(data);
+  const TestDirectory dir;
+  for (const auto& [name, entry] : data.at("by_scores").items()) {
+    GgufWriter writer = by_scores(entry.at("vocabulary").get<std::string>());
+    writer.add("tokenizer.ggml.add_space_prefix", entry.at("prefix").get<bool>());
+    const auto tokenizer = Tokenizer::load(dir.write("t.gguf", writer.file()));
+    EXPECT_EQ(hashes(*tokenizer, texts, data.at("group").get<size_t>()),
+              entry.at("hashes").get<std::vector<std::string>>())
+        << name;
+  }
+}
+
+// As llama.cpp: a special token is found in a text, and the text behind it is tokenized as if it began there.
+TEST(GgufTokenizers, SpecialPiecesAreFoundInATextAndASpaceFollows) {
+  const TestDirectory dir;
+  const auto tokenizer = Tokenizer::load(dir.write("t.gguf", by_scores("sentencepiece_bpe").file()));
+  const std::vector<int32_t> word = tokenizer->encode("the", false);
+  std::vector<int32_t> expected = {1};  // the BOS is added without a key that says so
+  expected.insert(expected.end(), word.begin(), word.end());
+  EXPECT_EQ(tokenizer->encode("the"), expected);
+  expected.push_back(2);
+  expected.insert(expected.end(), word.begin(), word.end());
+  EXPECT_EQ(tokenizer->encode("the</s>the"), expected);
+  EXPECT_EQ(tokenizer->decode(expected), "the the");
+  EXPECT_EQ(tokenizer->encode(""), std::vector<int32_t>{1});
+  EXPECT_EQ(tokenizer->bos_id(), 1);
+  EXPECT_EQ(tokenizer->eos_id(), 2);
+}
+
+TEST(GgufTokenizers, BadKeysAreRefusedByName) {
+  const TestDirectory dir;
+  const auto error = [&](const GgufWriter& writer) {
+    return checkpoint_error([&] { Tokenizer::load(dir.write("t.gguf", writer.file())); });
+  };
+  const auto small = [](const char* model, const std::vector<std::string>& tokens) {
+    GgufWriter writer;
+    writer.add("tokenizer.ggml.model", model);
+    writer.add("tokenizer.ggml.pre", "gpt-2");
+    writer.add("tokenizer.ggml.tokens", tokens);
+    return writer;
+  };
+  expect_contains(error(small("gpt2", {"a", "a"})), "occur once");
+  expect_contains(error(small("gpt2", {"a", ""})), "token 1");
+  expect_contains(error(small("gpt2", {"a", "\xFF"})), "UTF-8");
+  expect_contains(error(small("gpt2", {"a"})), "tokenizer.ggml.merges");
+  expect_contains(error(small("llama", {"a"})), "tokenizer.ggml.scores");
+  expect_contains(error(small("bert", {"a"})), "supported are gpt2");
+  GgufWriter writer = small("gpt2", {"a", "b", "ab"});
+  writer.add("tokenizer.ggml.merges", std::vector<std::string>{"a b", "b a"});
+  expect_contains(error(writer), "\"ba\" is not a token");
+  writer = small("gpt2", {"a"});
+  writer.add("tokenizer.ggml.merges", std::vector<std::string>{" a"});
+  expect_contains(error(writer), "two texts");
+  writer = small("gpt2", {"a"});
+  writer.add("tokenizer.ggml.token_type", std::vector<int32_t>{1, 1});
+  expect_contains(error(writer), "as many as tokens");
+  writer = small("gpt2", {"a"});
+  writer.add("tokenizer.ggml.merges", std::vector<std::string>{});
+  writer.add("tokenizer.ggml.add_bos_token", true);
+  expect_contains(error(writer), "asks for a token");
+  writer.add("tokenizer.ggml.bos_token_id", 1u);
+  expect_contains(error(writer), "tokenizer.ggml.bos_token_id");
+  writer = small("llama", {"a", "b"});
+  writer.add("tokenizer.ggml.scores", std::vector<float>{0.0F, std::numeric_limits<float>::quiet_NaN()});
+  expect_contains(error(writer), "is no number for token 1");
+  writer = small("llama", {"a", "b"});
+  writer.add("tokenizer.ggml.bos_token_id", 1u);
+  writer.add("tokenizer.ggml.scores", std::vector<float>{0.0F, 0.0F});
+  expect_contains(error(writer), "unknown piece");
+  writer.add("tokenizer.ggml.token_type", std::vector<int32_t>{2, 7});
+  expect_contains(error(writer), "expected 1 to 6");
+}
+
+}  // namespace
+}  // namespace anyaccel::llm

@@ -1,0 +1,253 @@
+// Quantizing: the error of each type's encoder, models written as GGUF files, quantizing while loading, and perplexity
+// against transformers' (tests/data/perplexity.json, made by tools/perplexity_fixtures.py).
+#include "anyaccel/llm/quantize.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/llm/perplexity.h"
+#include "anyaccel/llm/session.h"
+#include "anyaccel/llm/tokenizer.h"
+#include "base/block_encode.h"
+#include "llm/checkpoint/gguf_file_writer.h"
+#include "llm/gguf_writer.h"
+#include "llm/model_fixtures.h"
+#include "llm/test_directory.h"
+
+namespace anyaccel::llm {
+namespace {
+
+using namespace testing;
+using anyaccel::testing::load_reference_model;
+using anyaccel::testing::ReferenceModel;
+namespace fs = std::filesystem;
+
+std::vector<float> encoded_and_decoded(const BlockFormat& format, const std::vector<float>& values) {
+  std::vector<std::byte> blocks(values.size() / format.values * format.bytes);
+  encode_blocks(format, values, blocks);
+  std::vector<float> decoded(values.size());
+  decode_blocks(format, blocks, decoded);
+  return decoded;
+}
+
+double relative_error(const std::vector<float>& expected, const std::vector<float>& found) {
+  double error = 0, sum = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double miss = static_cast<double>(expected[i]) - static_cast<double>(found[i]);
+    error += miss * miss;
+    sum += static_cast<double>(expected[i]) * static_cast<double>(expected[i]);
+  }
+  return std::sqrt(error / sum);
+}
+
+// Of ggml's own encoders, without importance weights, on normally distributed numbers: ours must not be worse.
+TEST(BlockEncode, ErrorsAreAtMostThoseOfTheReferenceEncoders) {
+  constexpr std::pair<const char*, double> reference[] = {
+      {"Q4_0", 0.086},   {"Q4_1", 0.078},   {"Q5_0", 0.043}, {"Q5_1", 0.038}, {"Q8_0", 0.0054},
+      {"Q2_K", 0.30},    {"Q3_K", 0.15},    {"Q4_K", 0.071}, {"Q5_K", 0.036}, {"Q6_K", 0.018},
+      {"IQ4_NL", 0.079}, {"IQ4_XS", 0.077}, {"MXFP4", 0.115}};
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(256 * 64);
+  for (float& value : values) value = normal(random);
+  size_t made = 0;
+  for (const BlockFormat& format : block_formats()) made += can_encode(format) ? 1 : 0;
+  EXPECT_EQ(made, std::size(reference));
+  for (const auto& [name, most] : reference) {
+    const BlockFormat* format = find_block_format(std::string_view(name));
+    ASSERT_NE(format, nullptr) << name;
+    for (const float scale : {1.0F, 1e-3F, 300.0F}) {
+      std::vector<float> scaled = values;
+      for (float& value : scaled) value *= scale;
+      EXPECT_LE(relative_error(scaled, encoded_and_decoded(*format, scaled)), most) << name << " times " << scale;
+    }
+  }
+}
+
+TEST(BlockEncode, ExtremesStayFiniteAndZerosStayZero) {
+  std::mt19937 random(2);
+  for (const BlockFormat& format : block_formats()) {
+    if (!can_encode(format)) continue;
+    const size_t n = format.values;
+    const std::vector<float> zeros(n, 0.0F);
+    EXPECT_EQ(encoded_and_decoded(format, zeros), zeros) << format.name;
+    std::vector<std::vector<float>> blocks = {std::vector<float>(n, 1.0F), std::vector<float>(n, -3.0F),
+                                              std::vector<float>(n, 1e-30F), std::vector<float>(n, 3e38F)};
+    blocks.emplace_back(n, 0.0F)[n - 1] = -5.0F;
+    blocks.emplace_back(n, 1e-45F)[0] = std::numeric_limits<float>::max();
+    for (const std::vector<float>& values : blocks) {
+      for (const float value : encoded_and_decoded(format, values)) ASSERT_TRUE(std::isfinite(value)) << format.name;
+    }
+    // One kind of value, or a single one among zeros, is held to the precision of scales and of the steps.
+    const double precision = format.name == "MXFP4" ? 0.35 : 0.13;
+    for (const size_t i : {size_t{0}, size_t{1}, size_t{4}}) {
+      EXPECT_LE(relative_error(blocks[i], encoded_and_decoded(format, blocks[i])), precision)
+          << format.name << " " << i;
+    }
+  }
+}
+
+std::vector<float> logits_of(const std::string& model, const std::vector<int32_t>& ids, const LoadOptions& load) {
+  SessionOptions options;
+  options.context = 64;
+  Session session(Model::load(model, load), options);
+  std::vector<int32_t> sequence(ids.size(), 0), positions(ids.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  return session.forward({ids, sequence, positions}, positions).to_vector<float>();
+}
+
+// A reference model with a tokenizer of as many tokens.
+fs::path with_tokenizer(const TestDirectory& dir, const std::string& name) {
+  const fs::path to = dir.path() / name;
+  fs::create_directories(to);
+  const fs::path from = fs::path(anyaccel::testing::models_directory()) / name;
+  for (const auto& entry : fs::directory_iterator(from)) fs::copy(entry.path(), to / entry.path().filename());
+  const fs::path tokenizer = fs::path(anyaccel::testing::models_directory()) / "llama_gqa" / "tokenizer.json";
+  fs::copy_file(tokenizer, to / "tokenizer.json", fs::copy_options::overwrite_existing);
+  return to;
+}
+
+TEST(Quantize, FilesHoldTheModelsOfDirectories) {
+  const TestDirectory dir;
+  for (const char* name :
+       {"llama3_rope", "llama_bias", "llama_gqa", "llama_linear", "llama_tied", "llama_yarn", "qwen2", "qwen3"}) {
+    const ReferenceModel reference = load_reference_model(name);
+    const std::string in = with_tokenizer(dir, name).string();
+    const std::vector<int32_t>& ids = reference.run.prompt_ids;
+    for (const char* type : {"q8_0", "Q4_1"}) {
+      const std::string out = (dir.path() / "out.gguf").string();
+      QuantizeOptions options;
+      options.type = type;
+      uint64_t last = 0;
+      options.progress = [&](uint64_t done, uint64_t total) {
+        EXPECT_LE(done, total);
+        last = done;
+      };
+      const QuantizeResult result = quantize_model(in, out, options);
+      EXPECT_EQ(last, result.bytes_before) << name;
+      EXPECT_LT(result.bytes_after, result.bytes_before) << name;
+      LoadOptions exact;
+      exact.activations = Activations::F32;
+      const std::vector<float> found = logits_of(out, ids, exact);
+      const double error = relative_error(reference.prompt_logits, found);
+      EXPECT_LE(error, std::string_view(type) == "q8_0" ? 0.04 : 0.4) << name << " " << type;
+      EXPECT_GT(error, 0.0);
+      // The same blocks, made while the directory loads.
+      exact.quantize = type;
+      const double rounding = 1e-5;  // keys of rope are fp32, and its factors are quotients
+      EXPECT_LE(relative_error(found, logits_of(in, ids, exact)), rounding) << name << " " << type;
+      exact.map_files = false;
+      EXPECT_LE(relative_error(found, logits_of(in, ids, exact)), rounding) << name << " " << type;
+      EXPECT_NE(Model::load(in, exact)->quantized_formats(), "");
+    }
+  }
+}
+
+TEST(Quantize, AFileInGgufIsQuantizedAsItsDirectory) {
+  const TestDirectory dir;
+  const std::string in = with_tokenizer(dir, "llama_gqa").string();
+  GgufWriter plain = gguf_of_directory(in);
+  add_tokenizer(plain, in + "/tokenizer.json", "llama-bpe", 1, 2);
+  const std::string file = dir.write("plain.gguf", plain.file()).string();
+  const std::string of_directory = (dir.path() / "a.gguf").string();
+  const std::string of_file = (dir.path() / "b.gguf").string();
+  quantize_model(in, of_directory);
+  quantize_model(file, of_file);
+  const std::vector<int32_t> ids = load_reference_model("llama_gqa").run.prompt_ids;
+  EXPECT_EQ(logits_of(of_directory, ids, {}), logits_of(of_file, ids, {}));
+  EXPECT_EQ(Tokenizer::load(of_file)->encode("a b c"), Tokenizer::load(file)->encode("a b c"));
+}
+
+TEST(Quantize, WhatCannotBeQuantizedIsRefusedAndLeavesNoFile) {
+  const TestDirectory dir;
+  const fs::path in = with_tokenizer(dir, "llama_gqa");
+  const std::string out = (dir.path() / "out.gguf").string();
+  const auto error = [&](const std::string& from, const std::string& to, const std::string& type = "q8_0") {
+    QuantizeOptions options;
+    options.type = type;
+    std::string what;
+    try {
+      quantize_model(from, to, options);
+      ADD_FAILURE() << "expected an error";
+    } catch (const Error& found) {
+      what = found.what();
+    }
+    for (const auto& entry : fs::directory_iterator(dir.path())) {
+      EXPECT_EQ(entry.path().string().find(".tmp."), std::string::npos) << entry.path();
+    }
+    EXPECT_FALSE(fs::exists(out)) << what;
+    return what;
+  };
+  expect_contains(error(in.string(), out, "q9_9"), "q4_k");
+  expect_contains(error(in.string(), out, "tq1_0"), "q4_k");
+  expect_contains(error(in.string(), (dir.path() / "out.bin").string()), ".gguf");
+  expect_contains(error(in.string(), (dir.path() / "missing" / "out.gguf").string()), "cannot be created");
+  expect_contains(error(with_tokenizer(dir, "mistral_window").string(), out), "window");
+  expect_contains(error(with_tokenizer(dir, "llama_dynamic").string(), out), "dynamic");
+  fs::remove(in / "tokenizer.json");
+  fs::remove(in / "tokenizer_config.json");
+  expect_contains(error(in.string(), out), "has no tokenizer");
+
+  // Values that are not finite, and a file that is quantized already.
+  GgufWriter damaged = gguf_keys_of_directory(in.string());
+  GgufWriter quantized = damaged;
+  for_each_gguf_tensor(
+      in.string(), [&](const std::string& tensor, const std::vector<int64_t>& shape, uint32_t type, std::string bytes) {
+        const bool chosen = tensor == "blk.1.ffn_up.weight";
+        quantized.add_tensor(tensor, shape, chosen ? 8 : type,
+                             chosen ? std::string(static_cast<size_t>(shape[0] * shape[1]) / 32 * 34, '\1') : bytes);
+        if (chosen) bytes[7] = bytes[6] = '\x7F';  // NaN in bf16
+        if (chosen) bytes[6] = '\xC0';
+        damaged.add_tensor(tensor, shape, type, bytes);
+      });
+  expect_contains(error(dir.write("damaged.gguf", damaged.file()).string(), out), "mlp.up_proj");
+  const std::string path = dir.write("quantized.gguf", quantized.file()).string();
+  expect_contains(error(path, out), "quantized already (Q8_0)");
+  LoadOptions load;
+  load.quantize = "q4_0";
+  load.dtype = DType::BF16;
+  EXPECT_THROW(Model::load(anyaccel::testing::models_directory() + "/llama_gqa", load), InvalidArgument);
+}
+
+TEST(Perplexity, IsTransformers) {
+  const auto data = nlohmann::json::parse(std::ifstream(anyaccel::testing::test_data() + "/perplexity.json"));
+  const std::string stories = std::string(ANYACCEL_SOURCE_DIR) + "/models/stories";
+  const auto ids = data.at("ids").get<std::vector<int32_t>>();
+  EXPECT_EQ(Tokenizer::load(stories)->encode(data.at("text").get<std::string>()), ids);
+  LoadOptions load;
+  load.dtype = DType::F32;
+  const auto model = Model::load(stories, load);
+  for (const auto& run : data.at("runs")) {
+    PerplexityOptions options;
+    options.window = run.at("window").get<int64_t>();
+    options.stride = run.at("stride").get<int64_t>();
+    const Perplexity found = perplexity(model, ids, options);
+    EXPECT_EQ(found.predicted, run.at("tokens").get<int64_t>());
+    EXPECT_NEAR(std::log(found.value), run.at("mean_loss").get<double>(), 1e-4) << run;
+    EXPECT_NEAR(found.bits * std::log(2.0), std::log(found.value), 1e-9);
+    EXPECT_GT(found.mean_error, 0.0);
+  }
+  const auto refused = [&](std::vector<int32_t> tokens, int64_t window, int64_t stride) {
+    PerplexityOptions options;
+    options.window = window;
+    options.stride = stride;
+    EXPECT_THROW(perplexity(model, tokens, options), InvalidArgument) << window << " " << stride;
+  };
+  refused({1}, 0, 0);
+  refused({1, 2048}, 0, 0);
+  refused({1, -1}, 0, 0);
+  refused(ids, 1, 0);
+  refused(ids, 513, 0);
+  refused(ids, 64, 64);
+  refused(ids, 64, -1);
+}
+
+}  // namespace
+}  // namespace anyaccel::llm

@@ -30,6 +30,7 @@ struct Command {
 constexpr Command commands[] = {
     {"info", anyaccel::cli::run_info, "what was chosen and why, every candidate, devices, op builders"},
     {"generate", anyaccel::cli::run_generate, "text from a language model"},
+    {"chat", anyaccel::cli::run_chat, "a conversation with a language model"},
     {"quantize", anyaccel::cli::run_quantize, "a model's weights in 8 to 2 bits, as a GGUF file"},
     {"perplexity", anyaccel::cli::run_perplexity, "how well a model predicts a text"},
     {"launch", anyaccel::cli::run_launch, "a program on many cores, devices and hosts"},

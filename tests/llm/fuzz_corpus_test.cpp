@@ -10,6 +10,7 @@
 #include "fuzz/fuzz_gguf.cpp"
 #include "fuzz/fuzz_safetensors.cpp"
 #include "fuzz/fuzz_targets.h"
+#include "fuzz/fuzz_template.cpp"
 #include "fuzz/fuzz_tokenizer.cpp"
 #include "llm/test_directory.h"
 
@@ -100,6 +101,7 @@ void run(const std::string& name, Target target) {
 TEST(FuzzCorpus, Safetensors) { run("safetensors", &safetensors); }
 TEST(FuzzCorpus, Gguf) { run("gguf", &gguf); }
 TEST(FuzzCorpus, Config) { run("config", &config); }
+TEST(FuzzCorpus, ChatTemplate) { run("template", &chat_template); }
 TEST(FuzzCorpus, Tokenizer) { run("tokenizer", &tokenizer); }
 
 }  // namespace

@@ -91,11 +91,13 @@ class Session {
 
   // Runs the prompts (prompts[i] in sequence i, from position 0) and samples the first new token of each; the first
   // call of tokens() returns them. rng: seed and offset of the random numbers. With rules, step() waits for the newest
-  // tokens. Biases of the rules are applied before the penalties of `sampling`. InvalidArgument for an empty prompt,
-  // more prompts than sequences, a prompt longer than the context (with both numbers), an invalid sampling option, or a
-  // rule about a token that the model does not have.
+  // tokens. Biases of the rules are applied before the penalties of `sampling`. cached[i]: so many tokens at the
+  // beginning of prompts[i] are those that sequence i has in its cache from earlier calls, and are not run again
+  // (ignored for models whose frequencies depend on a sequence's length); empty: none. InvalidArgument for an empty
+  // prompt, more prompts than sequences, a prompt longer than the context (with both numbers), a prompt that is cached
+  // as a whole, an invalid sampling option, or a rule about a token that the model does not have.
   void start(std::span<const std::vector<int32_t>> prompts, const Sampling& sampling, uint64_t seed,
-             uint64_t offset = 0, const TokenRules& rules = {});
+             uint64_t offset = 0, const TokenRules& rules = {}, std::span<const int64_t> cached = {});
   // The newest token of each active sequence, in the order of active(). Waits for the device. NumericalError if a
   // sequence has no token, because its logits contain a NaN or +infinity, or are all -infinity (a row without a token
   // in the terms of "sample" in abi/ops.h); the message names the sequence and the position. All ranks of a model throw

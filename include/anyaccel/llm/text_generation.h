@@ -44,6 +44,11 @@ struct GenerateOptions {
   bool deterministic = false;
   // Add the tokenizer's beginning-of-text tokens to prompts given as text.
   bool add_special_tokens = true;
+  // Token ids that end a text beside those of generation_config.json.
+  std::vector<int32_t> more_eos_ids;
+  // For a single prompt that continues the latest call's prompt and answer: the tokens at its beginning that are still
+  // in the cache are not run again. The session is then made for a longer context than this call needs.
+  bool reuse_cache = false;
 };
 
 enum class FinishReason {
@@ -66,7 +71,7 @@ struct GenerateTimings {
   double prefill_seconds = 0;      // from the first prompt token to the first new tokens on the host
   double decode_seconds = 0;       // all further steps
   double decode_host_seconds = 0;  // the part of it outside the steps: choosing tokens, decoding text, callbacks
-  int64_t prompt_tokens = 0;       // of all prompts
+  int64_t prompt_tokens = 0;       // of all prompts, without those that were in the cache
   int64_t decoded_tokens = 0;      // of all prompts, without the first new token of each
   int64_t decode_steps = 0;
   int64_t replayed_steps = 0;  // of these, replayed from a graph
@@ -133,6 +138,7 @@ class TextGenerator {
   GenerationConfig generation_config_;
   double load_seconds_ = 0;
   std::unique_ptr<Session> session_;  // of the latest call, reused if it is large enough
+  std::vector<int32_t> cached_ids_;   // the tokens of sequence 0 in its cache
   std::optional<GenerateResult> interrupted_;
 };
 

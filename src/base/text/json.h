@@ -129,6 +129,8 @@ class JsonRef {
   [[noreturn]] void error(std::string_view message) const;
   // "a.b[3]"; empty for the document itself.
   std::string path() const;
+  // What this refers to; valid as long as the document.
+  const JsonValue& value() const { return *value_; }
 
  private:
   const JsonDocument* document_;

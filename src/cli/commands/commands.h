@@ -7,6 +7,8 @@ namespace anyaccel::cli {
 
 // Loads a model and streams the text that follows the prompts.
 int run_generate(int argc, char** argv);
+// Holds a conversation with a chat model on the terminal.
+int run_chat(int argc, char** argv);
 // Writes a model with random weights.
 int run_make_model(int argc, char** argv);
 // Writes a model's weights quantized, as a GGUF file.

@@ -39,7 +39,7 @@ void check_sampling(const Sampling& sampling) {
 }  // namespace
 
 void Session::start(std::span<const std::vector<int32_t>> prompts, const Sampling& sampling, uint64_t seed,
-                    uint64_t offset, const TokenRules& rules) {
+                    uint64_t offset, const TokenRules& rules, std::span<const int64_t> cached) {
   const RangeScope range(model().accelerator(), "prefill");
   Impl& impl = *impl_;
   check_sampling(sampling);
@@ -49,6 +49,10 @@ void Session::start(std::span<const std::vector<int32_t>> prompts, const Samplin
     throw InvalidArgument("start: " + std::to_string(prompts.size()) + " prompts; this session takes 1 to " +
                           std::to_string(impl.options.sequences));
   }
+  if (!cached.empty() && cached.size() != prompts.size()) {
+    throw InvalidArgument("start: " + std::to_string(cached.size()) + " counts of cached tokens for " +
+                          std::to_string(prompts.size()) + " prompts");
+  }
   std::vector<int32_t> ids, sequence, positions, rows;
   for (size_t i = 0; i < prompts.size(); ++i) {
     const auto length = static_cast<int64_t>(prompts[i].size());
@@ -57,7 +61,13 @@ void Session::start(std::span<const std::vector<int32_t>> prompts, const Samplin
       throw InvalidArgument("start: prompt " + std::to_string(i) + " has " + std::to_string(length) +
                             " tokens, more than the context of " + std::to_string(impl.options.context));
     }
-    for (int64_t p = 0; p < length; ++p) {
+    const int64_t first = cached.empty() || impl.decoder.dynamic_rope() ? 0 : cached[i];
+    if (first < 0 || first >= length) {
+      throw InvalidArgument("start: prompt " + std::to_string(i) + " has " + std::to_string(length) +
+                            " tokens, of which " + std::to_string(first) +
+                            " are said to be cached; at least the last one is run");
+    }
+    for (int64_t p = first; p < length; ++p) {
       ids.push_back(prompts[i][static_cast<size_t>(p)]);
       sequence.push_back(static_cast<int32_t>(i));
       positions.push_back(static_cast<int32_t>(p));

@@ -116,6 +116,14 @@ int64_t choose_context(std::span<const std::vector<int32_t>> prompts, const Gene
   return std::min(limit - longest, options.max_new_tokens) + longest;
 }
 
+// A context that a conversation can grow in: the next power of two, but no more than is allowed.
+int64_t roomy_context(int64_t needed, const GenerateOptions& options, const ModelConfig& config) {
+  const int64_t limit = options.context > 0 ? options.context : trained_context(config);
+  int64_t roomy = 2048;
+  while (roomy < needed) roomy *= 2;
+  return std::max(needed, std::min(roomy, limit));
+}
+
 std::string describe_token(const Tokenizer* tokenizer, int32_t id) {
   const auto token = tokenizer == nullptr ? std::nullopt : tokenizer->id_to_token(id);
   return "the id " + std::to_string(id) + (token ? " (" + quote_text(*token) + ")" : "");
@@ -221,6 +229,7 @@ Session& TextGenerator::session_for(int64_t sequences, int64_t context, bool det
   if (!session_ || session_->options().sequences < sequences || session_->options().context < context ||
       session_->options().deterministic != deterministic) {
     session_.reset();  // free its memory first
+    cached_ids_.clear();
     SessionOptions options;
     options.sequences = sequences;
     options.context = context;
@@ -257,7 +266,16 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   check_ids(prompts, model_->config().vocab_size, tokenizer_.get());
   interrupted_.reset();
   const int64_t context = choose_context(prompts, options, model_->config());
-  Session& session = session_for(static_cast<int64_t>(prompts.size()), context, options.deterministic);
+  Session& session = session_for(static_cast<int64_t>(prompts.size()),
+                                 options.reuse_cache ? roomy_context(context, options, model_->config()) : context,
+                                 options.deterministic);
+  std::vector<int64_t> cached;
+  if (options.reuse_cache && prompts.size() == 1) {
+    const auto differs =
+        std::mismatch(cached_ids_.begin(), cached_ids_.end(), prompts[0].begin(), prompts[0].end()).first;
+    cached.push_back(std::min(differs - cached_ids_.begin(), static_cast<ptrdiff_t>(prompts[0].size()) - 1));
+  }
+  cached_ids_.clear();  // until this call has ended well
 
   RngState rng;
   if (options.seed) {
@@ -276,18 +294,19 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   answers.reserve(prompts.size());
   for (size_t i = 0; i < prompts.size(); ++i) {
     result.completions[i].prompt_ids = prompts[i];
-    timings.prompt_tokens += static_cast<int64_t>(prompts[i].size());
+    timings.prompt_tokens += static_cast<int64_t>(prompts[i].size()) - (cached.empty() ? 0 : cached[i]);
     answers.emplace_back(result.completions[i], i, tokenizer_.get(), options, callback);
   }
 
-  const std::vector<int32_t>& eos = generation_config_.eos_token_ids;
+  std::vector<int32_t> eos = generation_config_.eos_token_ids;
+  eos.insert(eos.end(), options.more_eos_ids.begin(), options.more_eos_ids.end());
   const uint64_t replayed_before = session.replayed_steps();
   Stopwatch watch;
   TokenRules rules = options.rules;
   rules.eos_token_ids = options.ignore_eos ? std::vector<int32_t>() : eos;
   rules.max_new_tokens = options.max_new_tokens;
   rules.max_length = options.max_length;
-  session.start(prompts, options.sampling, rng.seed, rng.offset, rules);
+  session.start(prompts, options.sampling, rng.seed, rng.offset, rules, cached);
   std::span<const int32_t> tokens = session.tokens();
   timings.prefill_seconds = watch.lap();
   for (;;) {
@@ -321,6 +340,12 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
     ++timings.decode_steps;
   }
   timings.replayed_steps = static_cast<int64_t>(session.replayed_steps() - replayed_before);
+  if (prompts.size() == 1) {
+    // The last token was drawn and not run.
+    const std::vector<int32_t>& answer = result.completions[0].token_ids;
+    cached_ids_ = prompts[0];
+    cached_ids_.insert(cached_ids_.end(), answer.begin(), answer.end() - 1);
+  }
   return result;
 }
 

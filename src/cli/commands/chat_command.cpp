@@ -1,0 +1,448 @@
+// Implements `anyaccel chat`: a conversation with a chat model, in the form that its chat template gives. What was said
+// stays in the key/value cache, so that each turn runs only what is new.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <limits>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/detection.h"
+#include "anyaccel/error.h"
+#include "anyaccel/format_bytes.h"
+#include "anyaccel/llm/chat_template.h"
+#include "anyaccel/llm/text_generation.h"
+#include "base/files/files.h"
+#include "base/text/json.h"
+#include "base/text/text.h"
+#include "base/text/utf8.h"
+#include "cli/command_line.h"
+#include "cli/commands/command_support.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/model_options.h"
+
+namespace anyaccel::cli {
+
+namespace {
+
+constexpr size_t max_conversation_bytes = size_t{256} << 20;
+
+struct ChatArguments {
+  std::string model;
+  std::string system;
+  std::string load;
+  std::string tools;
+  std::string variables;
+  std::string template_name;
+  std::string dtype = "auto";
+  std::optional<std::string> max_new_tokens;
+  std::optional<std::string> temperature;
+  std::optional<std::string> top_k;
+  std::optional<std::string> top_p;
+  std::optional<std::string> min_p;
+  std::optional<std::string> seed;
+  std::string context = "0";
+  bool greedy = false;
+  bool quiet = false;
+};
+
+void add_chat_options(CommandLine& line, ChatArguments& arguments) {
+  line.add_option("--model", arguments.model, "Directory or .gguf file of a model that has a chat template").required();
+  line.add_option("--system", arguments.system, "What the assistant is told before the conversation");
+  line.add_option(
+          "--load", arguments.load,
+          "Go on with this conversation: a JSON file as /save writes it. If it ends with the user, it is answered")
+      .type("FILE");
+  line.add_option("--tools", arguments.tools,
+                  "A JSON file with the functions that the model may call, as in OpenAI's API")
+      .type("FILE");
+  line.add_option("--variables", arguments.variables,
+                  "A JSON object of variables for the template, such as '{\"enable_thinking\": false}'")
+      .type("JSON");
+  line.add_option("--template", arguments.template_name, "Which template, of a model with several").type("NAME");
+  line.add_option("--max-new-tokens", arguments.max_new_tokens,
+                  "Most tokens of an answer; else the rest of the context")
+      .type("N");
+  line.add_option("--temperature", arguments.temperature, "0 takes the most likely token; higher is more random")
+      .type("X");
+  line.add_option("--top-k", arguments.top_k, "Draw among the N most likely tokens; 0 is all").type("N");
+  line.add_option("--top-p", arguments.top_p, "Draw among the most likely tokens that make up this probability")
+      .type("X");
+  line.add_option("--min-p", arguments.min_p, "Draw among tokens at least X times as likely as the likeliest")
+      .type("X");
+  line.add_option("--seed", arguments.seed, "The same seed gives the same answers; without one, a new seed is chosen")
+      .type("N");
+  line.add_flag("--greedy", arguments.greedy, "Always the most likely token, whatever generation_config.json says");
+  line.add_option("--dtype", arguments.dtype, "auto (as in the file where supported), fp32, bf16 or fp16")
+      .show_default();
+  line.add_option("--context", arguments.context, "Most tokens of the conversation; 0 is the model's own limit")
+      .type("N")
+      .show_default();
+  line.add_quiet_flag("--quiet", arguments.quiet, "Only the answers: nothing but errors on standard error");
+  line.footer("In the conversation, /help lists what can be typed. Ctrl-C ends an answer, and keeps what was said.");
+}
+
+// Set by Ctrl-C. The signal may be delivered to any thread of the process, so a pipe wakes the one that reads.
+volatile sig_atomic_t interrupted = 0;
+int wake_pipe[2] = {-1, -1};
+
+void on_interrupt(int) {
+  const int error = errno;
+  interrupted = 1;
+  const char byte = 0;
+  (void)!write(wake_pipe[1], &byte, 1);
+  errno = error;
+}
+
+// Lets Ctrl-C set `interrupted` instead of ending the process.
+class CatchInterrupt {
+ public:
+  CatchInterrupt() {
+    if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0) throw Error("no pipe for Ctrl-C could be opened");
+    struct sigaction action {};
+    action.sa_handler = on_interrupt;
+    sigaction(SIGINT, &action, &before_);
+  }
+  ~CatchInterrupt() { sigaction(SIGINT, &before_, nullptr); }
+  CatchInterrupt(const CatchInterrupt&) = delete;
+  CatchInterrupt& operator=(const CatchInterrupt&) = delete;
+
+ private:
+  struct sigaction before_ {};
+};
+
+// Lines of standard input; a line that ends with a backslash goes on in the next.
+class Input {
+ public:
+  Input() : terminal_(isatty(STDIN_FILENO) != 0) {}
+
+  // Nothing at the end of the input. Ctrl-C empties the line that is being typed.
+  std::optional<std::string> message() {
+    std::string text;
+    prompt("> ");
+    for (;;) {
+      const std::optional<std::string> line = read_line();
+      if (interrupted) {
+        interrupted = 0;
+        text.clear();
+        pending_.clear();
+        if (terminal_) std::fputs("\n(Ctrl-D or /exit leaves)\n", stderr);
+        prompt("> ");
+        continue;
+      }
+      if (!line) return text.empty() ? std::nullopt : std::optional(text);
+      text += *line;
+      if (!text.ends_with('\\')) return text;
+      text.back() = '\n';
+      prompt("… ");
+    }
+  }
+
+ private:
+  void prompt(const char* text) const {
+    if (terminal_) std::fputs(text, stderr);
+  }
+
+  std::optional<std::string> read_line() {
+    for (;;) {
+      const size_t end = pending_.find('\n');
+      if (end != std::string::npos) {
+        std::string line = pending_.substr(0, end);
+        pending_.erase(0, end + 1);
+        if (line.ends_with('\r')) line.pop_back();
+        return line;
+      }
+      if (pending_.size() > max_conversation_bytes) throw Error("a message has more than 256 MiB");
+      pollfd sources[] = {{STDIN_FILENO, POLLIN, 0}, {wake_pipe[0], POLLIN, 0}};
+      poll(sources, 2, -1);
+      char buffer[4096];
+      while (read(wake_pipe[0], buffer, sizeof buffer) > 0) {
+      }
+      if (interrupted) return std::nullopt;  // the caller looks at it
+      if (sources[0].revents == 0) continue;
+      const ssize_t count = read(STDIN_FILENO, buffer, sizeof buffer);
+      if (count > 0) {
+        pending_.append(buffer, static_cast<size_t>(count));
+        continue;
+      }
+      if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+      if (count < 0) throw Error("standard input cannot be read: " + std::string(std::strerror(errno)));
+      if (pending_.empty()) return std::nullopt;
+      return std::exchange(pending_, {});
+    }
+  }
+
+  bool terminal_;
+  std::string pending_;
+};
+
+std::string read_json_file(const std::string& path) { return read_whole_file(path, max_conversation_bytes); }
+
+// The conversation: a JSON array of messages, since templates take fields beyond role and content.
+class Conversation {
+ public:
+  explicit Conversation(std::string system) : system_(std::move(system)) { reset(); }
+
+  void reset() {
+    messages_.clear();
+    if (!system_.empty()) add("system", system_);
+  }
+  // Begins anew.
+  void set_system(std::string system) {
+    system_ = std::move(system);
+    reset();
+  }
+  void add(std::string_view role, std::string_view content) {
+    messages_.push_back(JsonValue({{"role", std::string(role)}, {"content", std::string(content)}}));
+  }
+  void drop_last() { messages_.pop_back(); }
+  bool ends_with_user() const {
+    if (messages_.empty()) return false;
+    const JsonValue* role = messages_.back().find("role");
+    const auto* text = role == nullptr ? nullptr : std::get_if<std::string>(&role->data);
+    return text != nullptr && (*text == "user" || *text == "tool");
+  }
+  size_t size() const { return messages_.size(); }
+  std::string json(int indent = -1) const { return json_text(JsonValue(messages_), indent, BadUtf8::Replace); }
+
+  void load(const std::string& path) {
+    const JsonDocument document = JsonDocument::parse(read_json_file(path), path);
+    const JsonRef root = document.root();
+    if (!root.is_array()) root.fail("an array of messages");
+    JsonArray messages;
+    for (size_t i = 0; i < root.size(); ++i) {
+      root[i].at("role").string();
+      messages.push_back(root[i].value());
+    }
+    messages_ = std::move(messages);
+  }
+  void save(const std::string& path) const {
+    const std::string problem = replace_file(path, json(2) + "\n");
+    if (!problem.empty()) throw Error(path + ": the conversation cannot be written: " + problem);
+  }
+
+ private:
+  std::string system_;
+  JsonArray messages_;
+};
+
+class Chat {
+ public:
+  explicit Chat(const ChatArguments& arguments)
+      : arguments_(arguments), conversation_(arguments.system), template_(load_template(arguments.model)) {
+    chat_options_.name = arguments.template_name;
+    chat_options_.variables_json = arguments.variables;
+    if (!arguments.tools.empty()) chat_options_.tools_json = read_json_file(arguments.tools);
+    if (!arguments.load.empty()) conversation_.load(arguments.load);
+    // Before the weights are loaded: a template that rejects the system message, or these tools.
+    if (conversation_.ends_with_user()) template_.render_json(conversation_.json(), chat_options_);
+  }
+
+  void load_model() {
+    llm::LoadOptions options;
+    options.dtype = wanted_dtype(arguments_.dtype);
+    generator_.emplace(llm::TextGenerator::load(arguments_.model, options));
+    set_options();
+    if (arguments_.quiet) return;
+    const llm::Model& model = generator_->model();
+    std::fprintf(stderr, "model: %s, %s of weights, ready in %.0f ms\n", arguments_.model.c_str(),
+                 format_bytes(static_cast<double>(model.weight_bytes())).c_str(), generator_->load_seconds() * 1000.0);
+    for (const std::string& note : model.notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
+    for (const std::string& note : generator_->tokenizer()->notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
+    for (const std::string& warning : generator_->generation_config().warnings) {
+      std::fprintf(stderr, "warning: %s\n", warning.c_str());
+    }
+  }
+
+  void run() {
+    const CatchInterrupt interrupts;
+    if (conversation_.ends_with_user()) answer();
+    Input input;
+    while (const std::optional<std::string> line = input.message()) {
+      const std::string text(trimmed(*line));
+      if (text.empty()) continue;
+      if (text.starts_with('/') && !text.starts_with("//")) {
+        if (!command(text)) return;
+        continue;
+      }
+      if (!is_valid_utf8(*line)) {
+        std::fputs("anyaccel: this message is not UTF-8; it was not sent\n", stderr);
+        continue;
+      }
+      conversation_.add("user", text.starts_with("//") ? line->substr(line->find('/') + 1) : *line);
+      answer();
+    }
+  }
+
+ private:
+  static llm::ChatTemplate load_template(const std::string& model) {
+    std::optional<llm::ChatTemplate> loaded = llm::ChatTemplate::load(model);
+    if (loaded) return std::move(*loaded);
+    throw CheckpointError(
+        model +
+        ": the model has no chat template (chat_template.jinja, chat_template in tokenizer_config.json, "
+        "or tokenizer.chat_template of a GGUF file); it continues texts: use anyaccel generate");
+  }
+
+  void set_options() {
+    constexpr int64_t most = std::numeric_limits<int32_t>::max();
+    options_ = generator_->default_options();
+    llm::Sampling& sampling = options_.sampling;
+    const auto number = [](const char* option, const std::optional<std::string>& text, double low, double high,
+                           float other) {
+      return text ? static_cast<float>(parse_number(option, *text, low, high)) : other;
+    };
+    if ((arguments_.top_k || arguments_.top_p || arguments_.min_p) && sampling.temperature == 0.0f)
+      sampling.temperature = 1.0f;
+    sampling.temperature = number("--temperature", arguments_.temperature, 0.0, 1e6, sampling.temperature);
+    sampling.top_p = number("--top-p", arguments_.top_p, 1e-6, 1.0, sampling.top_p);
+    sampling.min_p = number("--min-p", arguments_.min_p, 0.0, 1.0, sampling.min_p);
+    if (arguments_.top_k) sampling.top_k = static_cast<int32_t>(parse_integer("--top-k", *arguments_.top_k, 0, most));
+    if (arguments_.greedy) sampling.temperature = 0.0f;
+    options_.max_length = 0;
+    options_.max_new_tokens =
+        arguments_.max_new_tokens ? parse_integer("--max-new-tokens", *arguments_.max_new_tokens, 1, most) : most;
+    options_.context = parse_integer("--context", arguments_.context, 0, most);
+    options_.add_special_tokens = false;  // the template writes them
+    options_.reuse_cache = true;
+    if (const auto eos = generator_->tokenizer()->eos_id()) options_.more_eos_ids.push_back(*eos);
+    if (arguments_.seed) {
+      options_.seed = parse_seed("--seed", *arguments_.seed);
+    } else {
+      std::random_device entropy;
+      options_.seed = (uint64_t{entropy()} << 32) | entropy();
+    }
+  }
+
+  // Answers the user's message that the conversation ends with. If that fails, the message is taken back.
+  void answer() {
+    const size_t before = conversation_.size();
+    std::string said;
+    try {
+      const std::string prompt = template_.render_json(conversation_.json(), chat_options_);
+      const auto print = [&](size_t, std::string_view piece) {
+        said += piece;
+        std::cout << piece << std::flush;
+        return static_cast<bool>(std::cout) && !interrupted;
+      };
+      const llm::GenerateResult result = generator_->generate(std::vector<std::string>{prompt}, options_, print);
+      std::cout << '\n' << std::flush;
+      const llm::Completion& completion = result.completions[0];
+      const bool cut = interrupted != 0;
+      interrupted = 0;
+      if (!arguments_.quiet) {
+        std::fprintf(stderr, "(%s%lld tokens read, %lld written, %.1f tokens/s)\n",
+                     cut ? "stopped; "
+                     : completion.finish_reason == llm::FinishReason::Length
+                         ? "the end of the context or of --max-new-tokens; "
+                         : "",
+                     static_cast<long long>(result.timings.prompt_tokens),
+                     static_cast<long long>(completion.token_ids.size()), result.timings.decode_rate());
+      }
+      ++*options_.seed;  // the next answer's random numbers are other ones
+      conversation_.add("assistant", said);
+    } catch (const Error& error) {
+      if (conversation_.size() == before) conversation_.drop_last();
+      if (!said.empty()) std::cout << '\n' << std::flush;
+      // Without a person to read it, an error ends the command.
+      if (isatty(STDIN_FILENO) == 0) throw;
+      std::fprintf(stderr, "anyaccel: error: %s\n(the message was taken back; /reset begins anew)\n", error.what());
+    }
+  }
+
+  // False to leave.
+  bool command(const std::string& text) {
+    const size_t space = text.find(' ');
+    const std::string name = text.substr(0, space);
+    const std::string argument(space == std::string::npos ? std::string_view()
+                                                          : trimmed(std::string_view(text).substr(space)));
+    const auto needs = [&](const char* what) {
+      if (argument.empty()) throw UsageError(name + " needs " + what);
+    };
+    try {
+      if (name == "/exit" || name == "/quit") return false;
+      if (name == "/help") {
+        std::fputs(
+            "/system TEXT  begin anew with this text for the assistant\n"
+            "/reset        begin anew\n"
+            "/save FILE    write the conversation as JSON\n"
+            "/load FILE    go on with a saved conversation\n"
+            "/exit         leave, as Ctrl-D does\n"
+            "//...         a message that begins with a slash\n"
+            "A line that ends with a backslash goes on in the next one. Ctrl-C ends an answer.\n",
+            stderr);
+      } else if (name == "/system") {
+        conversation_.set_system(argument);
+      } else if (name == "/reset") {
+        conversation_.reset();
+      } else if (name == "/save") {
+        needs("the name of a file");
+        conversation_.save(argument);
+        if (!arguments_.quiet) std::fprintf(stderr, "(%zu messages saved)\n", conversation_.size());
+      } else if (name == "/load") {
+        needs("the name of a file");
+        conversation_.load(argument);
+        if (!arguments_.quiet) std::fprintf(stderr, "(%zu messages loaded)\n", conversation_.size());
+        if (conversation_.ends_with_user()) answer();
+      } else {
+        throw UsageError("there is no " + name + "; /help lists what there is, and // begins a message with a slash");
+      }
+    } catch (const std::exception& error) {
+      if (isatty(STDIN_FILENO) == 0) throw;
+      std::fprintf(stderr, "anyaccel: %s\n", error.what());
+    }
+    return true;
+  }
+
+  const ChatArguments& arguments_;
+  Conversation conversation_;
+  llm::ChatTemplate template_;
+  llm::ChatOptions chat_options_;
+  std::optional<llm::TextGenerator> generator_;
+  llm::GenerateOptions options_;
+};
+
+int chat(const ChatArguments& arguments) {
+  const char* ranks = std::getenv("WORLD_SIZE");
+  if (ranks != nullptr && std::string_view(ranks) != "1") {
+    throw UsageError("chat runs in one process, and WORLD_SIZE is " + std::string(ranks) +
+                     "; use anyaccel generate for a model that is split over ranks");
+  }
+  if (arguments.greedy && (arguments.temperature || arguments.top_k || arguments.top_p || arguments.min_p)) {
+    throw UsageError(
+        "--greedy always takes the most likely token; it cannot go with --temperature, --top-k, --top-p or --min-p");
+  }
+  get_accelerator();
+  if (!arguments.quiet) {
+    std::string summary = accelerator_choice_summary();
+    if (!summary.empty() && summary.back() != '\n') summary += '\n';
+    std::cerr << summary;
+  }
+  Chat session(arguments);
+  session.load_model();
+  session.run();
+  return 0;
+}
+
+}  // namespace
+
+int run_chat(int argc, char** argv) {
+  CommandLine line("Holds a conversation with a chat model", "anyaccel chat");
+  ChatArguments arguments;
+  add_chat_options(line, arguments);
+  return run_command(line, argc, argv, [&] { return chat(arguments); });
+}
+
+}  // namespace anyaccel::cli

@@ -1,0 +1,151 @@
+// Values of chat templates, with the behaviour that Python gives them: a template's text depends on how Python prints,
+// compares and orders values, and on which of them count as true.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/text/json.h"
+
+namespace anyaccel::llm::jinja {
+
+// An error of a template; the message has no position yet (Interpreter adds the line).
+class TemplateError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// What raise_exception() of a template throws: the template rejects the conversation.
+class RejectedByTemplate : public TemplateError {
+ public:
+  using TemplateError::TemplateError;
+};
+
+class Interpreter;
+struct Value;
+using List = std::vector<Value>;
+struct Dict;
+struct Function;
+struct Loop;
+
+// A value that is not there; any use but printing, testing and iterating is an error with this message.
+struct Undefined {
+  std::shared_ptr<const std::string> message;
+};
+struct None {};
+struct Tuple {
+  std::shared_ptr<const List> items;
+};
+// The mutable object of namespace().
+struct Namespace {
+  std::shared_ptr<Dict> members;
+};
+
+// Lists and dicts cannot be changed by a template (Jinja's immutable sandbox), so values may share them.
+struct Value {
+  std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>, std::shared_ptr<const List>,
+               Tuple, std::shared_ptr<const Dict>, Namespace, std::shared_ptr<const Function>, std::shared_ptr<Loop>>
+      data;
+
+  Value() : data(Undefined{}) {}
+  Value(None) : data(None{}) {}
+  template <std::same_as<bool> T>
+  Value(T value) : data(value) {}
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) Value(T value) : data(static_cast<int64_t>(value)) {}
+  Value(double value) : data(value) {}
+  Value(std::string text) : data(std::make_shared<const std::string>(std::move(text))) {}
+  Value(std::string_view text) : Value(std::string(text)) {}
+  Value(const char* text) : Value(std::string(text)) {}
+  Value(List items) : data(std::make_shared<const List>(std::move(items))) {}
+  Value(Dict members);
+  Value(Tuple tuple) : data(std::move(tuple)) {}
+  Value(Namespace members) : data(std::move(members)) {}
+  Value(std::shared_ptr<const Function> function) : data(std::move(function)) {}
+  Value(std::shared_ptr<Loop> loop) : data(std::move(loop)) {}
+
+  static Value undefined(std::string message);
+  static Value tuple(List items) { return Value(Tuple{std::make_shared<const List>(std::move(items))}); }
+  static Value from_json(const JsonValue& json);
+
+  bool is_undefined() const { return std::holds_alternative<Undefined>(data); }
+  bool is_none() const { return std::holds_alternative<None>(data); }
+  bool is_string() const { return text() != nullptr; }
+  // bool, int and float, as in Python.
+  bool is_number() const;
+  // Null pointers for other types.
+  const std::string* text() const;
+  const List* list() const;   // of a list
+  const List* items() const;  // of a list or a tuple
+  const Dict* dict() const;   // of a dict
+};
+
+// Keys in the order in which they were added.
+struct Dict {
+  std::vector<std::pair<Value, Value>> members;
+
+  const Value* find(const Value& key) const;
+  const Value* member(std::string_view key) const;
+  void set(Value key, Value value);
+};
+
+struct Arguments {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string, Value>> named;
+};
+
+// Macros, methods and functions.
+struct Function {
+  std::string name;
+  std::function<Value(Interpreter&, const Arguments&)> call;
+};
+
+// The variable `loop` of a for statement.
+struct Loop {
+  std::shared_ptr<const List> items;
+  size_t index = 0;
+  int64_t depth = 1;
+  Value last_changed;  // what loop.changed() saw last, a tuple; undefined at first
+  std::function<Value(Interpreter&, const Value&)> recurse;  // loop(items) of a recursive for; empty otherwise
+};
+
+// Python's name of the type, for error messages: "str", "NoneType".
+std::string type_name(const Value& value);
+// TemplateError with the value's own message if it is undefined.
+void require_defined(const Value& value);
+// TemplateError for a value that cannot be the key of a dict: a list, a dict, or a tuple with one.
+void require_hashable(const Value& key);
+bool truth(const Value& value);
+bool equal(const Value& a, const Value& b);
+// a < b; TemplateError for types that Python does not order. `what` is the operator in the error message.
+bool less(const Value& a, const Value& b, std::string_view what = "<");
+// `item in container`.
+bool contains(const Value& container, const Value& item);
+// str(value): what {{ value }} prints.
+std::string to_text(const Value& value);
+// repr(value).
+std::string to_repr(const Value& value);
+// repr() of a float: the shortest digits that give it again.
+std::string float_repr(double value);
+// The elements of a list or tuple, the keys of a dict, the characters of a string, nothing for an undefined value.
+// TemplateError for other types.
+List iterate(const Value& value);
+
+struct JsonStyle {
+  int indent = -1;  // < 0: one line
+  std::string item_separator = ", ";
+  std::string key_separator = ": ";
+  bool sort_keys = false;
+  bool ascii = false;
+};
+// As Python's json.dumps().
+std::string to_json(const Value& value, const JsonStyle& style);
+
+}  // namespace anyaccel::llm::jinja

@@ -1,0 +1,83 @@
+# A conversation with `anyaccel chat`: what the template makes of it, what stays in the cache from turn to turn, saving and
+# loading, Ctrl-C, and models and messages that it rejects.
+anyaccel=$1
+stories=$2/models/stories
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+fail() { echo "FAILED: $1"; exit 1; }
+
+# The bundled model continues stories, so its template is only the messages in a row; a name rejects them.
+model=$folder/model
+mkdir "$model"
+cp "$stories"/*.json "$stories"/*.safetensors "$model"
+printf '%s' "{{ bos_token }}{% for m in messages %}{% if m.content == 'no' %}{{ raise_exception('not this') }}{% endif %}{{ m.content }}{% endfor %}" \
+  >"$model/chat_template.jinja"
+chat() { "$anyaccel" chat --model "$model" --greedy --max-new-tokens 24 --dtype fp32 --quiet "$@"; }
+
+# One turn is the text of generate.
+first=$(printf 'Once upon a time\n' | chat) || fail "chat failed"
+wanted=$("$anyaccel" generate --model "$model" --greedy --max-new-tokens 24 --dtype fp32 --quiet --prompt "Once upon a time") ||
+  fail "generate failed"
+[ "$first" = "$wanted" ] || fail "the answer is '$first', generate gives '$wanted'"
+
+# A second turn, from the cache, is that of a conversation that is loaded and read anew.
+printf 'Once upon a time\n/save %s/saved.json\n The cat\n/save %s/both.json\n/exit\nnot read\n' "$folder" "$folder" |
+  chat >"$folder/two" || fail "two turns failed"
+[ "$(sed -n 1p "$folder/two")" = "$(printf '%s\n' "$first" | sed -n 1p)" ] || fail "the first turn changed"
+python=$(command -v python3) && "$python" - "$folder" <<'PYTHON'
+import json, sys
+folder = sys.argv[1]
+saved = json.load(open(folder + "/saved.json"))
+assert [m["role"] for m in saved] == ["user", "assistant"], saved
+both = json.load(open(folder + "/both.json"))
+assert both[:2] == saved and [m["role"] for m in both] == ["user", "assistant", "user", "assistant"], both
+assert both[2]["content"] == " The cat", both
+json.dump(both[:3], open(folder + "/open.json", "w"))
+open(folder + "/answer", "w").write(both[3]["content"] + "\n")
+PYTHON
+if [ -f "$folder/open.json" ]; then
+  chat --load "$folder/open.json" </dev/null >"$folder/again" || fail "--load failed"
+  cmp -s "$folder/again" "$folder/answer" || fail "a cached turn differs from the same one read anew"
+fi
+
+# The tokens of the first turn are not read again: the second turn reads the message only.
+printf 'Once upon a time there was a little girl who had a very big garden\nAnd\n' |
+  "$anyaccel" chat --model "$model" --greedy --max-new-tokens 4 --dtype fp32 2>"$folder/notes" >/dev/null || fail "two turns failed"
+reads=$(sed -n 's/.*(\(.*; \)\?\([0-9]*\) tokens read.*/\2/p' "$folder/notes" | tr '\n' ' ')
+set -- $reads
+[ "$#" -eq 2 ] && [ "$1" -gt 10 ] && [ "$2" -lt 5 ] || fail "the turns read '$reads' tokens; expected many, then few"
+
+# Ctrl-C ends the answer, keeps what was said, and the conversation goes on.
+mkfifo "$folder/input"
+"$anyaccel" chat --model "$model" --greedy --dtype fp32 --max-new-tokens 100000 --context 100000 <"$folder/input" >"$folder/output" 2>"$folder/notes" &
+process=$!
+exec 3>"$folder/input"
+printf 'Once upon a time\n' >&3
+for _ in $(seq 300); do [ -s "$folder/output" ] && break; sleep 0.1; done
+kill -INT $process
+for _ in $(seq 300); do grep -q 'stopped; ' "$folder/notes" && break; sleep 0.1; done
+grep -q 'stopped; ' "$folder/notes" || fail "Ctrl-C did not end the answer: $(cat "$folder/notes")"
+printf '/save %s/interrupted.json\n' "$folder" >&3
+exec 3>&-
+wait $process || fail "after Ctrl-C the command ended with $?"
+grep -q '"assistant"' "$folder/interrupted.json" || fail "what was said before Ctrl-C is lost"
+
+# Errors.
+expect() {  # exit code, text of the error, input, arguments...
+  code=$1 text=$2 input=$3
+  shift 3
+  printf "$input" | "$anyaccel" chat --quiet "$@" >"$folder/out" 2>"$folder/err"
+  got=$?
+  [ $got -eq "$code" ] || fail "chat $*: exit code $got instead of $code: $(cat "$folder/err")"
+  grep -qF -- "$text" "$folder/err" || fail "chat $*: '$text' is not in: $(cat "$folder/err")"
+}
+expect 1 "has no chat template" 'hello\n' --model "$stories"
+expect 1 "rejects the conversation: not this" 'no\n' --model "$model"
+expect 2 "there is no /sav" '/sav x\n' --model "$model"
+expect 1 "expected an array of messages" '' --model "$model" --load "$stories/config.json"
+expect 1 'there is no chat template "rag"' 'hello\n' --model "$model" --template rag
+expect 2 "it cannot go with" 'hello\n' --model "$model" --greedy --top-k 3
+WORLD_SIZE=2 expect 2 "WORLD_SIZE is 2" 'hello\n' --model "$model"
+printf '{%% for %%}' >"$model/chat_template.jinja"
+expect 1 "the chat template cannot be used: line 1" 'hello\n' --model "$model"
+echo "chat: ok"

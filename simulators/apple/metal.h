@@ -30,7 +30,9 @@ inline constexpr UInteger kArguments = 31;      // buffers of an argument table
 inline constexpr UInteger kMostBytes = 4096;    // of setBytes
 inline constexpr UInteger kMostThreads = 1024;  // of a threadgroup
 inline constexpr UInteger kThreadgroupBytes = 32768;
-inline constexpr UInteger kWidth = 32;     // threads that execute together
+inline constexpr UInteger kWidth = 32;  // threads that execute together
+// Encoders, and dispatches of concurrent ones, take turns in so many lanes of their queue: nearer ones are told apart.
+inline constexpr std::size_t kLanes = 8;
 inline constexpr UInteger kMostSets = 32;  // residency sets of a queue or a command buffer
 inline constexpr UInteger kBlitAlignment = 4;
 // Addresses of the GPU are not those of the host.
@@ -167,6 +169,7 @@ struct QueueWorker {
   std::condition_variable changed;
   std::deque<Ref<CommandBuffer>> committed;
   UInteger uncompleted = 0;  // made, and neither completed nor deallocated
+  std::size_t next_lane = 0;
   bool ending = false;
   std::atomic<bool> broken{false};  // a command buffer has ended with an error of the device
 };
@@ -238,6 +241,8 @@ struct Encoder : Instance {
 
 // Hands what may run now to the stream.
 void commit(CommandBuffer& buffer);
+// What has been committed ends, as far as it does soon: what a running command buffer retains is no leak of the program's.
+void settle();
 // Blocks until a condition of the worker's is so; false with a violation after SIM_HANG_SECONDS.
 bool wait_for(QueueWorker& worker, std::unique_lock<std::mutex>& lock, const char* what,
               const std::function<bool()>& done);

@@ -64,10 +64,21 @@ class Reader {
     for (std::size_t i = 0; i < tokens_.size(); ++i) {
       const std::string& text = tokens_[i].text;
       if (text == "typedef" || text == "struct" || text == "using") read_type(i);
-      const bool attribute = text == "kernel" && i > 1 && tokens_[i - 1].text == "[" && tokens_[i - 2].text == "[";
       if (text != "kernel") continue;
+      // kernel void f, [[max_total_threads_per_threadgroup(n)]] kernel void f, [[kernel]] void f
+      std::size_t first = i;
+      if (i > 1 && (at(i - 1) == "[" || at(i - 1) == ",")) {
+        while (first > 0 && !(at(first) == "[" && at(first - 1) == "[")) --first;
+        first = first == 0 ? i : first - 1;
+      } else if (i > 1 && at(i - 1) == "]" && at(i - 2) == "]") {
+        first = i - 1;
+        for (int depth = 0; first > 0; --first) {
+          depth += at(first) == "]" ? 1 : at(first) == "[" ? -1 : 0;
+          if (depth == 0) break;
+        }
+      }
       MslKernel kernel;
-      if (read_kernel(i + (attribute ? 3 : 1), &kernel)) kernels.push_back(std::move(kernel));
+      if (read_kernel(first, &kernel)) kernels.push_back(std::move(kernel));
     }
     return kernels;
   }

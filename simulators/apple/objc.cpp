@@ -1,6 +1,4 @@
 // Implements the simulated Objective-C runtime's state: classes, the look-up of methods, reference counts and pools.
-#include "simulators/apple/objc.h"
-
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -9,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <set>
+
+#include "simulators/apple/metal.h"
 
 namespace sim::apple {
 namespace {
@@ -21,7 +21,9 @@ pid_t reporting_process = 0;
 thread_local const char* running = "";
 
 void report_at_exit() {
-  if (::getpid() == reporting_process && the_state != nullptr) engine().write_report();
+  if (::getpid() != reporting_process || the_state == nullptr) return;
+  settle();
+  engine().write_report();
 }
 
 struct Classes {

@@ -8,6 +8,8 @@
 namespace sim::apple {
 namespace {
 
+std::atomic<int> running_buffers{0};  // committed, and not done
+
 thread_local const QueueWorker* handlers_of = nullptr;  // whose handlers this thread runs
 
 template <typename T>
@@ -39,7 +41,7 @@ bool wait_for(QueueWorker& worker, std::unique_lock<std::mutex>& lock, const cha
 
 // ---- queues --------------------------------------------------------------------------------------------------------------
 
-QueueWorker::QueueWorker(int device) : stream(std::make_unique<Stream>(sim::apple::engine(), device, false)) {}
+QueueWorker::QueueWorker(int device) : stream(std::make_unique<Stream>(sim::apple::engine(), device, false, kLanes)) {}
 
 // Ends command buffers in their order: on macOS that is a dispatch queue of the command queue's own.
 void QueueWorker::work(const std::shared_ptr<QueueWorker>& self) {
@@ -89,6 +91,7 @@ void QueueWorker::work(const std::shared_ptr<QueueWorker>& self) {
       buffer->done = true;
       --uncompleted;
     }
+    --running_buffers;
     changed.notify_all();
   }
   handlers_of = nullptr;
@@ -213,6 +216,8 @@ void add_pass(CommandQueue& queue, const Pass& pass, const std::shared_ptr<Outco
   if (queue.gate != nullptr) first.push_back(queue.gate);
   Events before = {order("start of an encoder", std::move(first))};  // what the next command waits for
   Events all = before;                                               // every command so far
+  const auto next_lane = [&] { return queue.worker->next_lane++ % kLanes; };
+  const std::size_t lane = next_lane();
   for (const Recorded& recorded : pass.commands) {
     switch (recorded.kind) {
       case Recorded::Kind::work: {
@@ -220,6 +225,7 @@ void add_pass(CommandQueue& queue, const Pass& pass, const std::shared_ptr<Outco
         command.what = recorded.what;
         command.waits = before;
         command.signal = std::make_shared<Event>();
+        command.lane = pass.concurrent ? next_lane() : lane;
         command.run = [run = recorded.run, outcome](Execution& execution) {
           if (outcome->error == kNoError) run(execution);
           if (execution.failure() == Status::ok) return;
@@ -333,10 +339,15 @@ void commit(CommandBuffer& buffer) {
     queue.order.pop_front();
     if (!front) continue;
     submit(*front);
+    ++running_buffers;
     const std::lock_guard worker(queue.worker->mutex);
     queue.worker->committed.push_back(std::move(front));
     queue.worker->changed.notify_all();
   }
+}
+
+void settle() {
+  for (int i = 0; i < 2000 && running_buffers > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 // ---- methods ---------------------------------------------------------------------------------------------------------------

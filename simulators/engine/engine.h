@@ -84,18 +84,19 @@ struct Command {
   std::shared_ptr<Event> signal;  // set after it
   bool barrier = false;           // in streams that keep no order: everything before is seen by everything after
   std::function<void(Execution&)> run;
-  bool counted = true;     // by the faults "command=N"; false: a face put it in for itself
-  bool sees_all = false;   // in streams that keep no order: it sees everything before it
-  TimelinePoint reach{};   // waits for it
+  bool counted = true;      // by the faults "command=N"; false: a face put it in for itself
+  bool sees_all = false;    // in streams that keep no order: it sees everything before it
+  TimelinePoint reach{};    // waits for it
   TimelinePoint advance{};  // sets it when it has run
+  std::size_t lane = 0;     // of its stream's
 };
 
 // What a running command may do. Every access is checked: live memory, bounds, reach of the device, order.
 class Execution {
  public:
-  Execution(Engine& engine, Stream& stream, const Command& command, std::uint64_t number, std::uint64_t step,
-            Clock& seen)
-      : engine_(engine), stream_(stream), command_(command), number_(number), step_(step), seen_(seen) {}
+  Execution(Engine& engine, Stream& stream, const Command& command, std::uint64_t number, std::size_t actor,
+            std::uint64_t step, Clock& seen)
+      : engine_(engine), stream_(stream), command_(command), number_(number), actor_(actor), step_(step), seen_(seen) {}
 
   // The bytes as the engine reaches them; null after a violation. Memory that is not the engine's passes as it is.
   // `any_device`: a copy, which needs no access of this device to another one's memory.
@@ -122,7 +123,8 @@ class Execution {
   Stream& stream_;
   const Command& command_;
   const std::uint64_t number_;  // of all commands
-  const std::uint64_t step_;    // of the stream's
+  const std::size_t actor_;     // the stream, or its lane
+  const std::uint64_t step_;    // of the actor's
   Clock& seen_;                 // what comes before the command
   Status failure_ = Status::ok;
   bool launched_ = false;
@@ -130,8 +132,9 @@ class Execution {
 
 class Stream {
  public:
-  // `keeps_order`: a command sees everything before it, else only what a barrier or an event lets it see.
-  Stream(Engine& engine, int device, bool keeps_order);
+  // `keeps_order`: a command sees everything before it, else only what a barrier or an event lets it see. To see one command is to
+  // see those before it in its lane, of which a stream without order may have several.
+  Stream(Engine& engine, int device, bool keeps_order, std::size_t lanes = 1);
   // Commands that have not run are a violation; they are dropped.
   ~Stream();
   Stream(const Stream&) = delete;
@@ -156,7 +159,8 @@ class Stream {
   Engine& engine_;
   const int device_;
   const bool keeps_order_;
-  const std::size_t actor_;
+  const std::size_t lanes_;
+  const std::size_t actor_;  // of the first lane
   std::deque<Submission> queue_;
   std::uint64_t submitted_ = 0, completed_ = 0;
   Status error_ = Status::ok;

@@ -8,13 +8,14 @@
 
 namespace sim {
 
-Stream::Stream(Engine& engine, int device, bool keeps_order)
+Stream::Stream(Engine& engine, int device, bool keeps_order, std::size_t lanes)
     : engine_(engine),
       device_(device),
       keeps_order_(keeps_order),
+      lanes_(lanes),
       actor_([&] {
         const std::lock_guard lock(engine.mutex_);
-        return engine.actors_++;
+        return std::exchange(engine.actors_, engine.actors_ + lanes);
       }()),
       random_(engine.settings_.seed * 1000003 + actor_),
       worker_([this] { work(); }) {}
@@ -123,22 +124,24 @@ void Stream::execute(std::unique_lock<std::mutex>& lock, const Submission& submi
   if (error_ != Status::ok) error = error_;
 
   join(seen, keeps_order_ || command.barrier || command.sees_all ? clock_ : base_);
-  if (seen.size() <= actor_) seen.resize(actor_ + 1);
-  const std::uint64_t step = (clock_.size() > actor_ ? clock_[actor_] : 0) + 1;
+  const std::size_t actor = actor_ + command.lane;
+  if (seen.size() <= actor) seen.resize(actor + 1);
+  const std::uint64_t step = (clock_.size() > actor ? clock_[actor] : 0) + 1;
   const std::uint64_t begin = now_ns();
   if (error != Status::ok || !command.run) {
     ended_ = step;
   } else {
     ++engine_.running_[static_cast<std::size_t>(device_)];
     lock.unlock();
-    Execution execution(engine_, *this, command, number, step, seen);
+    Execution execution(engine_, *this, command, number, actor, step, seen);
     command.run(execution);
     lock.lock();
     --engine_.running_[static_cast<std::size_t>(device_)];
     if (!execution.launched()) ended_ = step;
     if (spreads && execution.failure() != Status::ok) fail(execution.failure(), true);
   }
-  seen[actor_] = step;
+  // Where there are lanes, a command that does nothing only hands on what it has seen.
+  if (command.run || lanes_ == 1) seen[actor] = step;
   join(clock_, seen);
   if (command.barrier) base_ = clock_;
   if (command.reset) {
@@ -210,8 +213,8 @@ char* Execution::reach(const void* pointer, std::size_t bytes, bool write, bool 
 void Execution::note(const char* pointer, std::size_t begin, std::size_t end, bool write, bool early) {
   const std::lock_guard lock(engine_.mutex_);
   Clock seen = seen_;
-  if (early) seen[stream_.actor_] = std::min(seen[stream_.actor_], stream_.ended_);
-  const Access access{stream_.actor_, step_, command_.what, number_};
+  if (early) seen[actor_] = std::min(seen[actor_], stream_.ended_);
+  const Access access{actor_, step_, command_.what, number_};
   const auto earlier = engine_.order_.access(pointer + begin, pointer + end, write, access, seen);
   if (!earlier) return;
   engine_.report_.violation("race", engine_.describe(access) + (write ? " writes" : " reads") +

@@ -117,6 +117,10 @@ inline void copy(Id encoder, Id from, UInteger at, Id to, UInteger into, UIntege
 }
 inline void end(Id encoder) { send<void>(encoder, "endEncoding"); }
 
+// What most tests work on.
+inline constexpr UInteger kBytes = 4096;
+inline constexpr std::int64_t kFloats = kBytes / 4;
+
 // sim_scale of tests/simulators/kernels/sim_test.cl in Metal's language.
 inline constexpr const char* kScale =
     "#include <metal_stdlib>\n"

@@ -3,9 +3,8 @@
 
 #include "tests/simulators/metal_face.h"
 
+namespace sim_test {
 namespace {
-
-using namespace sim_test;  // NOLINT: a test of one interface
 
 class MetalObjects : public MetalFace {};
 
@@ -213,3 +212,4 @@ TEST_F(MetalObjects, OlderSystemsLackMethodsAndClasses) {
 }
 
 }  // namespace
+}  // namespace sim_test

@@ -28,6 +28,10 @@ struct NnTensor {
 };
 struct NnScalar {
   double value = 0;
+  std::int64_t whole = 0;  // of whole numbers, all bits
+};
+struct NnIntArray {
+  std::vector<std::int64_t> values;
 };
 // What the first call of an aclnn function makes, and the second one runs.
 struct NnExecutor {
@@ -43,6 +47,7 @@ struct NnExecutor {
 // Null, and a violation by `function`, when the handle stands for nothing.
 SIM_NN std::shared_ptr<const NnTensor> nn_tensor(const void* handle, const char* function);
 SIM_NN std::shared_ptr<const NnScalar> nn_scalar(const void* handle, const char* function);
+SIM_NN std::shared_ptr<const NnIntArray> nn_int_array(const void* handle, const char* function);
 SIM_NN std::shared_ptr<NnExecutor> nn_executor(const void* handle, const char* function);
 SIM_NN void* nn_add_executor(std::shared_ptr<NnExecutor> executor);
 SIM_NN void nn_remove_executor(const void* handle);

@@ -11,10 +11,6 @@ using Handle = void*;
 
 namespace {
 
-struct NnIntArray {
-  std::vector<std::int64_t> values;
-};
-
 template <typename T>
 Handles<T>& handles(const char* kind) {
   static auto* all = new Handles<T>(kind);
@@ -40,6 +36,9 @@ std::shared_ptr<const NnTensor> nn_tensor(const void* handle, const char* functi
 }
 std::shared_ptr<const NnScalar> nn_scalar(const void* handle, const char* function) {
   return scalars().get(handle, function);
+}
+std::shared_ptr<const NnIntArray> nn_int_array(const void* handle, const char* function) {
+  return arrays().get(handle, function);
 }
 std::shared_ptr<NnExecutor> nn_executor(const void* handle, const char* function) {
   return executors().get(handle, function);
@@ -86,6 +85,7 @@ Handle aclCreateScalar(void* value, int type) {
   const auto load = [&](auto number) {
     std::memcpy(&number, value, sizeof number);
     made->value = static_cast<double>(number);
+    if constexpr (std::is_integral_v<decltype(number)>) made->whole = number;
   };
   switch (type) {
     case kNnFloat: load(float{}); break;

@@ -57,9 +57,8 @@ Status Stream::wait(std::uint64_t timeout_ns) {
   const bool done = engine_.wait_until(lock, timeout_ns, "a stream", [&] { return completed_ >= target; });
   if (engine_.broken(device_)) return engine_.faults_[device_];
   if (!done) return Status::not_ready;
-  if (error_ != Status::ok) return error_;
-  join(engine_.host_, clock_);
-  return Status::ok;
+  join(engine_.host_, clock_);  // work that failed, or was dropped behind it, has ended too
+  return error_;
 }
 
 bool Stream::idle() const {

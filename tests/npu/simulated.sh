@@ -10,5 +10,11 @@ any_error='507000'
 lost_error='lost.*507010'
 sticky_error='AICORE_EXCEPTION.*507015'
 bound=$(sed -n '/define ANYACCEL_NPU_FUNCTIONS/,/^struct Api/p' "$2/src/accelerators/npu/npu_api.h" | grep -oE 'X\(acl[A-Za-z]+' | cut -c3-)
+# Operators, in two calls each, and what they are called with.
+operators=$(grep -oE '\{"aclnn[A-Za-z]+"\}|^ +"aclnn[A-Za-z]+"\}' "$2/src/accelerators/npu/aclnn.h" | grep -oE 'aclnn[A-Za-z]+')
+bound="$bound
+$(grep -oE '"acl(Create|Destroy)[A-Za-z]+"' "$2/src/accelerators/npu/aclnn.cpp" | tr -d '"' | sort -u)
+$operators
+$(echo "$operators" | sed 's/$/GetWorkspaceSize/')"
 untouched=aclrtGetDeviceCount # in the probe's child process, whose calls are in no report
 more_runs() { :; }

@@ -165,6 +165,87 @@ TEST_F(AclnnFace, Elements) {
   });
 }
 
+// Small tensors are spread over large ones; masks, whole numbers and rows.
+TEST_F(AclnnFace, SpreadMasksAndRows) {
+  expect_clean([] {
+    OperatorProgram npu;
+    const auto number = [](std::int64_t value) {
+      return base<void*>("aclCreateScalar", static_cast<void*>(&value), 9);
+    };
+    const auto done = [&](const char* name, int status) {
+      OK(status);
+      OK(npu.finish(name, npu.workspace, npu.executor));
+    };
+    void *zero = number(0), *one = number(1), *two = number(2), *four = number(4);
+    // 0 1 2 3, and by twos.
+    char *slots = npu.memory(nullptr, 16), *twos = npu.memory(nullptr, 8);
+    void *row = npu.tensor(slots, {1, 4}, kInteger), *column = npu.tensor(twos, {2, 1}, kInteger);
+    done("aclnnArange", op("aclnnArangeGetWorkspaceSize", zero, four, one, row, &npu.workspace, &npu.executor));
+    done("aclnnArange", op("aclnnArangeGetWorkspaceSize", zero, four, two, npu.tensor(twos, {2}, kInteger),
+                           &npu.workspace, &npu.executor));
+    // Which slots are behind 0 and behind 2: filled with 9.
+    char *mask = npu.memory(nullptr, 8), *out = npu.memory(nullptr, 64);
+    constexpr int boolean = 12;
+    void* unseen = npu.tensor(mask, {2, 4}, boolean);
+    done("aclnnGtTensor", op("aclnnGtTensorGetWorkspaceSize", row, column, unseen, &npu.workspace, &npu.executor));
+    float nine = 9;
+    void* fill = base<void*>("aclCreateScalar", static_cast<void*>(&nine), kFp32);
+    const std::vector<float> given = {1, 2, 3, 4, 5, 6, 7, 8, -1, -2, -3, -4, -5, -6, -7, -8};
+    void* scores = npu.tensor(out, {2, 2, 4});
+    done("aclnnInplaceCopy",
+         op("aclnnInplaceCopyGetWorkspaceSize", scores, npu.input(given, {2, 2, 4}), &npu.workspace, &npu.executor));
+    done("aclnnInplaceMaskedFillScalar", op("aclnnInplaceMaskedFillScalarGetWorkspaceSize", scores,
+                                            npu.tensor(mask, {1, 2, 4}, boolean), fill, &npu.workspace, &npu.executor));
+    check_close(npu.result(out, 16), {1, 9, 9, 9, 5, 6, 7, 9, -1, 9, 9, 9, -5, -6, -7, 9});
+    // Sums and maxima of rows.
+    const std::int64_t last = -1;
+    void* dims = base<void*>("aclCreateIntArray", &last, std::uint64_t{1});
+    char* few = npu.memory(nullptr, 16);
+    done("aclnnReduceSum", op("aclnnReduceSumGetWorkspaceSize", scores, dims, false, kFp32, npu.tensor(few, {2, 2}),
+                              &npu.workspace, &npu.executor));
+    check_close(npu.result(few, 4), {28, 27, 26, -9});
+    done("aclnnAmax", op("aclnnAmaxGetWorkspaceSize", scores, dims, true, npu.tensor(few, {2, 2, 1}), &npu.workspace,
+                         &npu.executor));
+    check_close(npu.result(few, 4), {9, 9, 9, 9});
+    // A NaN and infinities are replaced.
+    done("aclnnNanToNum", op("aclnnNanToNumGetWorkspaceSize", npu.input({NAN, INFINITY, -INFINITY, 1}, {4}), 5.0F, 6.0F,
+                             7.0F, npu.tensor(few, {4}), &npu.workspace, &npu.executor));
+    check_close(npu.result(few, 4), {5, 6, 7, 1});
+    // Rows 2 and 0 of four; and back, with two of the same index, of which it is not promised which stays: here the first.
+    const std::int32_t chosen[] = {2, 0}, same[] = {1, 1};
+    void *at = npu.tensor(npu.memory(chosen, 8), {2}, kInteger),
+         *twice = npu.tensor(npu.memory(same, 8), {2}, kInteger);
+    void *all = npu.tensor(out, {4, 4}), *rows = npu.tensor(npu.memory(nullptr, 32), {2, 4});
+    done("aclnnIndexSelect",
+         op("aclnnIndexSelectGetWorkspaceSize", all, std::int64_t{0}, at, rows, &npu.workspace, &npu.executor));
+    done("aclnnInplaceIndexCopy",
+         op("aclnnInplaceIndexCopyGetWorkspaceSize", all, std::int64_t{0}, twice, rows, &npu.workspace, &npu.executor));
+    check_close(npu.result(out, 16), {1, 9, 9, 9, -1, 9, 9, 9, -1, 9, 9, 9, -5, -6, -7, 9});
+    // Whole numbers: held within a range, advanced, converted.
+    done("aclnnClamp", op("aclnnClampGetWorkspaceSize", row, one, two, row, &npu.workspace, &npu.executor));
+    done("aclnnInplaceAdds", op("aclnnInplaceAddsGetWorkspaceSize", row, four, two, &npu.workspace, &npu.executor));
+    done("aclnnCast",
+         op("aclnnCastGetWorkspaceSize", row, kFp32, npu.tensor(few, {1, 4}), &npu.workspace, &npu.executor));
+    check_close(npu.result(few, 4), {9, 9, 10, 10});
+    for (void* scalar : {zero, one, two, four, fill}) OK(base("aclDestroyScalar", scalar));
+    OK(base("aclDestroyIntArray", dims));
+    npu.close();
+  });
+  // Out of range, and a result of another shape than the one that is spread to.
+  EXPECT_EQ(
+      kinds_of([] {
+        OperatorProgram npu;
+        const std::int32_t beyond[] = {4};
+        void* at = npu.tensor(npu.memory(beyond, 4), {1}, kInteger);
+        void *all = npu.input(numbers(8), {4, 2}), *row = npu.input(numbers(2), {1, 2});
+        OK(op("aclnnInplaceIndexCopyGetWorkspaceSize", all, std::int64_t{0}, at, row, &npu.workspace, &npu.executor));
+        OK(npu.finish("aclnnInplaceIndexCopy", npu.workspace, npu.executor));
+        CHECK_EQUAL(161002, op("aclnnMulGetWorkspaceSize", all, row, row, &npu.workspace, &npu.executor));
+        npu.close();
+      }),
+      "out-of-bounds,bad-argument");
+}
+
 TEST_F(AclnnFace, Rows) {
   expect_clean([] {
     OperatorProgram npu;

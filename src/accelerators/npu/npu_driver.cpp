@@ -220,7 +220,8 @@ class AclRuntime final : public queue_runtime::Vendor {
 
   const queue_runtime::OpSet* ops() override {
     std::string problem;
-    return op_set(problem);
+    const char* soc = api.aclrtGetSocName ? api.aclrtGetSocName() : nullptr;
+    return op_set(soc ? soc : "", problem);
   }
 };
 

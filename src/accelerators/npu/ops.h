@@ -7,8 +7,8 @@
 
 namespace anyaccel::npu {
 
-// Opened at the first call, once a process. Null where the libraries are missing; `problem` then says what was looked for and
+// Opened at the first call, once a process, for processors of this name (aclrtGetSocName). Null where the libraries are missing; `problem` then says what was looked for and
 // where.
-const queue_runtime::OpSet* op_set(std::string& problem);
+const queue_runtime::OpSet* op_set(const std::string& processor, std::string& problem);
 
 }  // namespace anyaccel::npu

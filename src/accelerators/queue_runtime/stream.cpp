@@ -382,6 +382,19 @@ void Stream::host_call(void (*function)(void* user), void* user) {
   device().run([&] { return device().vendor().host_call(core_->handle(), function, user); });
 }
 
+// The vendors' libraries have numbers of their own for what went wrong: that the device was lost, or work of the stream failed, the
+// stream knows.
+template <class Run>
+void Stream::run_ops(const Run& run) {
+  try {
+    run();
+  } catch (const abi::Failure&) {
+    bool done = false;
+    device().check(device().vendor().stream_query(core_->handle(), done));
+    throw;
+  }
+}
+
 // No lock of the stream's own is held meanwhile: taking memory calls the host back.
 bool Stream::enqueue_op(const aa_op_call& call) {
   const OpSet* ops = device().vendor().ops();
@@ -393,7 +406,7 @@ bool Stream::enqueue_op(const aa_op_call& call) {
       capture_->add([ops, recorded](Stream& stream) {
         const std::lock_guard op_lock(stream.ops_mutex_);
         stream.device().bind_surely();
-        recorded->run(*ops, stream.core_->handle());
+        stream.run_ops([&] { recorded->run(*ops, stream.core_->handle()); });
       });
       return true;
     }
@@ -401,7 +414,7 @@ bool Stream::enqueue_op(const aa_op_call& call) {
   ScratchWorkspace workspace(host_stream_);  // goes after the lock
   const std::lock_guard lock(ops_mutex_);
   device().bind_surely();
-  ops->run(call, core_->handle(), workspace);
+  run_ops([&] { ops->run(call, core_->handle(), workspace); });
   return true;
 }
 

@@ -76,6 +76,9 @@ class Stream final : public abi::Stream {
   std::shared_ptr<Record> mark_locked(bool timed);
   void take_over_faults();
   void release_passed();
+  // Enqueues work of a vendor's library.
+  template <class Run>
+  void run_ops(const Run& run);
 
   std::shared_ptr<StreamCore> core_;
   aa_host_stream* const host_stream_;

@@ -1,0 +1,237 @@
+// Implements aclnn.h: calling CANN's operators.
+#include "accelerators/npu/aclnn.h"
+
+#include "accelerators/npu/library_search.h"
+
+namespace anyaccel::npu {
+namespace {
+
+constexpr int format_nd = 2;
+constexpr int8_t keep_dtype = 0;  // cubeMathType: products are computed in the type of the operands
+
+// The first of the libraries that has a function.
+class Libraries {
+ public:
+  void add(void* handle) { handles_.push_back(handle); }
+  template <class Function>
+  void bind(Function*& function, const std::string& name) const {
+    for (void* handle : handles_) {
+      if (function) return;
+      queue_runtime::Binder(handle).optional(function, name.c_str());
+    }
+  }
+  template <class... Arguments>
+  void bind(Operator<Arguments...>& op) const {
+    bind(op.prepare, std::string(op.name) + "GetWorkspaceSize");
+    bind(op.launch, op.name);
+  }
+
+ private:
+  std::vector<void*> handles_;
+};
+
+bool open(Functions& f, std::string& problem) {
+  const queue_runtime::OpenedLibrary base = queue_runtime::open_library(library_search(), {"libnnopbase.so"});
+  if (!base.handle) {
+    problem = "no aclnn: " + base.tried;
+    return false;
+  }
+  Libraries libraries;
+  for (const char* name :
+       {"libopapi.so", "libopapi_math.so", "libopapi_nn.so", "libopapi_transformer.so", "libopapi_cv.so"}) {
+    const queue_runtime::OpenedLibrary opened = queue_runtime::open_library(library_search(), {name});
+    if (opened.handle) {
+      libraries.add(opened.handle);
+    } else if (problem.empty()) {
+      problem = "no aclnn operators: " + opened.tried;
+    }
+  }
+  Libraries tensors;
+  tensors.add(base.handle);
+  tensors.bind(f.create_tensor, "aclCreateTensor");
+  tensors.bind(f.destroy_tensor, "aclDestroyTensor");
+  tensors.bind(f.create_scalar, "aclCreateScalar");
+  tensors.bind(f.destroy_scalar, "aclDestroyScalar");
+  tensors.bind(f.create_int_array, "aclCreateIntArray");
+  tensors.bind(f.destroy_int_array, "aclDestroyIntArray");
+  if (!f.create_tensor || !f.destroy_tensor || !f.create_scalar || !f.destroy_scalar) {
+    problem = base.path + " lacks one of aclCreateTensor, aclDestroyTensor, aclCreateScalar, aclDestroyScalar";
+    return false;
+  }
+  const auto bind_all = [&](auto&... operators) { (libraries.bind(operators), ...); };
+  bind_all(f.matmul, f.add, f.silu, f.swiglu, f.rms_norm, f.embedding, f.rotate, f.softmax, f.copy, f.cast, f.scale,
+           f.multiply, f.clamp, f.range, f.greater, f.at_most, f.equal, f.differs, f.either, f.fill_where,
+           f.replace_nan, f.sum, f.maximum, f.advance, f.select, f.put);
+  if (!f.create_int_array || !f.destroy_int_array) f.sum.launch = f.maximum.launch = nullptr;
+  if (!f.matmul.is_there() && !f.add.is_there() && !f.rms_norm.is_there()) return false;
+  problem.clear();
+  return true;
+}
+
+std::vector<int64_t> dense_strides(const std::vector<int64_t>& shape) {
+  std::vector<int64_t> strides(shape.size(), 1);
+  for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
+  return strides;
+}
+
+}  // namespace
+
+const Functions* functions(const std::string& processor, std::string& problem) {
+  struct Opened {
+    explicit Opened(const std::string& processor) : is_open(open(functions, problem)) {
+      for (const char* known : {"Ascend910B", "Ascend910_93"}) functions.keeps_f32 |= processor.starts_with(known);
+    }
+    std::string problem;
+    Functions functions;
+    bool is_open;
+  };
+  static const auto& opened = *new Opened(processor);
+  problem = opened.problem;
+  return opened.is_open ? &opened.functions : nullptr;
+}
+
+size_t bytes_of(int type) {
+  switch (type) {
+    case type_f16:
+    case type_bf16: return 2;
+    case type_i64: return 8;
+    case type_bool: return 1;
+    default: return 4;
+  }
+}
+
+int acl_type(int32_t dtype) {
+  switch (dtype) {
+    case AA_DTYPE_F32: return type_f32;
+    case AA_DTYPE_F16: return type_f16;
+    case AA_DTYPE_BF16: return type_bf16;
+    case AA_DTYPE_I32: return type_i32;
+    case AA_DTYPE_I64: return type_i64;
+    default: return -1;
+  }
+}
+
+Shaped::Shaped(void* memory, int its_type, std::vector<int64_t> its_shape)
+    : Shaped(memory, its_type, its_shape, dense_strides(its_shape)) {}
+
+// ---- operators -------------------------------------------------------------------------------------------------------
+
+void Work::check(Status status, const char* name, const char* phase) {
+  if (status != 0) {
+    throw abi::Failure(AA_INTERNAL, "npu: " + std::string(name) + phase + " gave " + std::to_string(status), status);
+  }
+}
+
+Work::Object::Object(Handle handle, Status (*destroy)(Handle), const char* made_by)
+    : handle_(handle), destroy_(destroy) {
+  if (!handle_) throw abi::Failure(AA_RESOURCE_EXHAUSTED, "npu: " + std::string(made_by) + " gave nothing");
+}
+
+Work::Object Work::tensor(const Shaped& what) const {
+  int64_t storage = 1;
+  for (size_t d = 0; d < what.shape.size(); ++d) storage += (what.shape[d] - 1) * what.strides[d];
+  return {f.create_tensor(what.shape.data(), what.shape.size(), what.type, what.strides.data(), 0, format_nd, &storage,
+                          1, what.data),
+          f.destroy_tensor, "aclCreateTensor"};
+}
+
+Work::Object Work::scalar(float value) const {
+  return {f.create_scalar(&value, type_f32), f.destroy_scalar, "aclCreateScalar"};
+}
+
+Work::Object Work::integer(int64_t value) const {
+  return {f.create_scalar(&value, type_i64), f.destroy_scalar, "aclCreateScalar"};
+}
+
+Work::Object Work::integers(std::initializer_list<int64_t> values) const {
+  return {f.create_int_array(values.begin(), values.size()), f.destroy_int_array, "aclCreateIntArray"};
+}
+
+Shaped Work::temporary(int type, std::vector<int64_t> shape) {
+  size_t bytes = bytes_of(type);
+  for (const int64_t size : shape) bytes *= static_cast<size_t>(size);
+  return {workspace_.take(bytes), type, std::move(shape)};
+}
+
+void Work::product(const Shaped& a, const Shaped& b, const Shaped& out) const {
+  call(f.matmul, tensor(a), tensor(b), tensor(out), keep_dtype);
+}
+
+void Work::add(const Shaped& a, const Shaped& b, const Shaped& out) const {
+  call(f.add, tensor(a), tensor(b), scalar(1), tensor(out));
+}
+
+void Work::copy(const Shaped& to, const Shaped& from) const { call(f.copy, tensor(to), tensor(from)); }
+
+void Work::cast(const Shaped& to, const Shaped& from) const { call(f.cast, tensor(from), to.type, tensor(to)); }
+
+void Work::scale(const Shaped& x, float factor, const Shaped& out) const {
+  call(f.scale, tensor(x), scalar(factor), tensor(out));
+}
+
+void Work::range(int64_t first, int64_t step, const Shaped& out) const {
+  int64_t count = 1;
+  for (const int64_t size : out.shape) count *= size;
+  call(f.range, integer(first), integer(first + count * step), integer(step), tensor(out));
+}
+
+void Work::fill_where(const Shaped& x, const Shaped& mask, float value) const {
+  call(f.fill_where, tensor(x), tensor(mask), scalar(value));
+}
+
+void Work::sum_last(const Shaped& x, const Shaped& out) const {
+  call(f.sum, tensor(x), integers({-1}), false, out.type, tensor(out));
+}
+
+void Work::maximum_last(const Shaped& x, const Shaped& out) const {
+  call(f.maximum, tensor(x), integers({-1}), false, tensor(out));
+}
+
+Shaped Work::in_f32(const Shaped& x) {
+  if (x.type == type_f32) return x;
+  Shaped wide = temporary(type_f32, x.shape);
+  cast(wide, x);
+  return wide;
+}
+
+Shaped Work::f32_for(const Shaped& out) { return out.type == type_f32 ? out : temporary(type_f32, out.shape); }
+
+// ---- what ops ask of their tensors -----------------------------------------------------------------------------------
+
+int64_t elements(const aa_tensor& tensor) {
+  int64_t count = 1;
+  for (int32_t d = 0; d < tensor.ndim; ++d) count *= tensor.shape[d];
+  return count;
+}
+
+bool is_dense(const aa_tensor& tensor) {
+  int64_t step = 1;
+  for (int32_t d = tensor.ndim - 1; d >= 0; --d) {
+    if (tensor.shape[d] == 0 || (tensor.shape[d] > 1 && tensor.strides[d] != step)) return false;
+    step *= tensor.shape[d];
+  }
+  return tensor.ndim > 0;
+}
+
+bool is_viewable(const aa_tensor& tensor) {
+  for (int32_t d = 0; d < tensor.ndim; ++d) {
+    if (tensor.shape[d] == 0 || (tensor.shape[d] > 1 && tensor.strides[d] <= 0)) return false;
+  }
+  return tensor.ndim > 0;
+}
+
+bool is_float(const aa_tensor& tensor) {
+  const int type = acl_type(tensor.dtype);
+  return (type == type_f32 || type == type_f16 || type == type_bf16) && is_viewable(tensor);
+}
+
+bool are_plain(std::initializer_list<const aa_tensor*> tensors) {
+  const int32_t dtype = (*tensors.begin())->dtype;
+  if (!is_float(**tensors.begin())) return false;
+  for (const aa_tensor* tensor : tensors) {
+    if (tensor->dtype != dtype || !is_dense(*tensor)) return false;
+  }
+  return true;
+}
+
+}  // namespace anyaccel::npu

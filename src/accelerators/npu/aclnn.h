@@ -1,0 +1,201 @@
+// Calling CANN's operators (aclnn): tensors over memory, temporaries, and the two calls of each operator. Names and arguments are those
+// of the documents of Huawei's open operator libraries (opbase, ops-math, ops-nn, ops-transformer: docs/aclnn*.md).
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "accelerators/queue_runtime/ops.h"
+#include "anyaccel/abi/driver_class.hpp"
+
+namespace anyaccel::npu {
+
+using Handle = void*;
+using Status = int;
+
+// aclDataType
+enum Type : int { type_f32 = 0, type_f16 = 1, type_i32 = 3, type_i64 = 9, type_bool = 12, type_bf16 = 27 };
+size_t bytes_of(int type);
+
+// The second phase of every operator.
+using Launch = Status (*)(void* workspace, uint64_t bytes, Handle executor, Handle stream);
+
+// Arguments of the first phase: inputs and settings, then outputs.
+template <class... Arguments>
+struct Operator {
+  const char* name;
+  Status (*prepare)(Arguments..., uint64_t* workspace, Handle* executor) = nullptr;
+  Launch launch = nullptr;
+
+  bool is_there() const { return prepare && launch; }
+};
+
+struct Functions {
+  // Whether a product of 16-bit matrices may have a result in fp32 that was not rounded to 16 bits on the way. So it is on
+  // the cores of Ascend 910B and 910C: NeedEnableFp32Output in ops-nn, matmul/common/op_host/op_api/matmul_util.cpp.
+  bool keeps_f32 = false;
+
+  Handle (*create_tensor)(const int64_t* dims, uint64_t rank, int type, const int64_t* strides, int64_t offset,
+                          int format, const int64_t* storage, uint64_t storage_rank, void* data) = nullptr;
+  Status (*destroy_tensor)(Handle tensor) = nullptr;
+  Handle (*create_scalar)(void* value, int type) = nullptr;
+  Status (*destroy_scalar)(Handle scalar) = nullptr;
+  Handle (*create_int_array)(const int64_t* values, uint64_t count) = nullptr;  // older releases may lack it: null
+  Status (*destroy_int_array)(Handle array) = nullptr;
+
+  Operator<Handle, Handle, Handle, int8_t> matmul{"aclnnMatmul"};             // a, b, out, cubeMathType
+  Operator<Handle, Handle, Handle, Handle> add{"aclnnAdd"};                   // a, b, alpha, out = a + alpha * b
+  Operator<Handle, Handle> silu{"aclnnSilu"};                                 // x, out
+  Operator<Handle, int64_t, Handle> swiglu{"aclnnSwiGlu"};                    // x, dim, out
+  Operator<Handle, Handle, double, Handle, Handle> rms_norm{"aclnnRmsNorm"};  // x, weight, eps, out, 1/rms
+  Operator<Handle, Handle, Handle> embedding{"aclnnEmbedding"};               // table, ids, out
+  Operator<Handle, Handle, Handle, int64_t, Handle> rotate{
+      "aclnnRotaryPositionEmbedding"};                                          // x, cos, sin, mode, out; 4 dimensions
+  Operator<Handle, int64_t, Handle> softmax{"aclnnSoftmax"};                    // x, dim, out
+  Operator<Handle, Handle> copy{"aclnnInplaceCopy"};                            // to, from
+  Operator<Handle, int, Handle> cast{"aclnnCast"};                              // x, type, out
+  Operator<Handle, Handle, Handle> scale{"aclnnMuls"};                          // x, factor, out
+  Operator<Handle, Handle, Handle> multiply{"aclnnMul"};                        // a, b, out
+  Operator<Handle, Handle, Handle, Handle> clamp{"aclnnClamp"};                 // x, least, most, out
+  Operator<Handle, Handle, Handle, Handle> range{"aclnnArange"};                // first, end, step, out
+  Operator<Handle, Handle, Handle> greater{"aclnnGtTensor"};                    // a, b, out bool = a > b
+  Operator<Handle, Handle, Handle> at_most{"aclnnLeTensor"};                    // a, b, out bool = a <= b
+  Operator<Handle, Handle, Handle> equal{"aclnnEqTensor"};                      // a, b, out bool
+  Operator<Handle, Handle, Handle> differs{"aclnnNeScalar"};                    // x, scalar, out bool
+  Operator<Handle, Handle, Handle> either{"aclnnLogicalOr"};                    // a, b, out
+  Operator<Handle, Handle, Handle> fill_where{"aclnnInplaceMaskedFillScalar"};  // x, mask, value
+  Operator<Handle, float, float, float, Handle> replace_nan{"aclnnNanToNum"};   // x, for nan, for inf, for -inf, out
+  Operator<Handle, Handle, bool, int, Handle> sum{"aclnnReduceSum"};            // x, dims, keep them, type, out
+  Operator<Handle, Handle, bool, Handle> maximum{"aclnnAmax"};                  // x, dims, keep them, out
+  Operator<Handle, Handle, Handle> advance{"aclnnInplaceAdds"};                 // x, amount, factor of it
+  Operator<Handle, int64_t, Handle, Handle> select{"aclnnIndexSelect"};         // x, dim, indices, out
+  Operator<Handle, int64_t, Handle, Handle> put{"aclnnInplaceIndexCopy"};       // to, dim, indices, from
+};
+
+// The libraries, opened at the first call, once a process, for processors of this name (aclrtGetSocName). Null where they or the
+// functions for tensors are missing; `problem` then says what was looked for and where. Operators that a release lacks are not there.
+const Functions* functions(const std::string& processor, std::string& problem);
+
+// -1: aclnn does not take it here.
+int acl_type(int32_t dtype);
+
+// A tensor in device memory, as an operator sees it. Strides are in elements.
+struct Shaped {
+  char* data = nullptr;
+  int type = type_f32;
+  std::vector<int64_t> shape, strides;
+
+  Shaped() = default;
+  Shaped(void* memory, int its_type, std::vector<int64_t> its_shape, std::vector<int64_t> its_strides)
+      : data(static_cast<char*>(memory)),
+        type(its_type),
+        shape(std::move(its_shape)),
+        strides(std::move(its_strides)) {}
+  // Without gaps, the last dimension innermost.
+  Shaped(void* memory, int its_type, std::vector<int64_t> its_shape);
+  explicit Shaped(const aa_tensor& tensor)
+      : Shaped(tensor.data, acl_type(tensor.dtype), {tensor.shape, tensor.shape + tensor.ndim},
+               {tensor.strides, tensor.strides + tensor.ndim}) {}
+
+  // The same memory in another shape, from an element on.
+  Shaped seen_as(std::vector<int64_t> its_shape, std::vector<int64_t> its_strides, int64_t from = 0) const {
+    return {data + from * static_cast<int64_t>(bytes_of(type)), type, std::move(its_shape), std::move(its_strides)};
+  }
+  // Some of the first dimension.
+  Shaped rows(int64_t from, int64_t count) const {
+    std::vector<int64_t> fewer = shape;
+    fewer[0] = count;
+    return seen_as(std::move(fewer), strides, from * strides[0]);
+  }
+  // Only where it has no gaps.
+  Shaped seen_as(std::vector<int64_t> its_shape, int64_t from = 0) const {
+    return {data + from * static_cast<int64_t>(bytes_of(type)), type, std::move(its_shape)};
+  }
+};
+
+// The operators of one call, on its stream.
+class Work {
+ public:
+  Work(const Functions& functions, Handle stream, queue_runtime::Workspace& workspace)
+      : f(functions), stream_(stream), workspace_(workspace) {}
+
+  const Functions& f;
+
+  // Memory until the call's work has ended.
+  Shaped temporary(int type, std::vector<int64_t> shape);
+
+  // Of matrices, or of batches of them, of one type; `out` is of that type, or in fp32 where keeps_f32.
+  void product(const Shaped& a, const Shaped& b, const Shaped& out) const;
+  void add(const Shaped& a, const Shaped& b, const Shaped& out) const;  // `out` may be one of the two
+  void copy(const Shaped& to, const Shaped& from) const;                // of one type, `from` spread over `to`
+  void cast(const Shaped& to, const Shaped& from) const;                // of one shape
+  void scale(const Shaped& x, float factor, const Shaped& out) const;
+  void range(int64_t first, int64_t step, const Shaped& out) const;
+  void fill_where(const Shaped& x, const Shaped& mask, float value) const;
+  void sum_last(const Shaped& x, const Shaped& out) const;      // over the last dimension
+  void maximum_last(const Shaped& x, const Shaped& out) const;  // likewise
+  // x, or a temporary copy of it, in fp32.
+  Shaped in_f32(const Shaped& x);
+  // `out`, or a temporary in its place, in fp32: what is computed there comes to `out` by finish().
+  Shaped f32_for(const Shaped& out);
+  void finish(const Shaped& out, const Shaped& in_its_place) const {
+    if (out.type != type_f32) cast(out, in_its_place);
+  }
+
+  // Tensors, scalars and lists of an operator, which it needs until its second phase was called.
+  class Object {
+   public:
+    Object(Handle handle, Status (*destroy)(Handle), const char* made_by);
+    ~Object() { destroy_(handle_); }
+    Object(const Object&) = delete;
+    Object& operator=(const Object&) = delete;
+    operator Handle() const { return handle_; }  // NOLINT(google-explicit-constructor): an argument of the operators
+
+   private:
+    Handle handle_;
+    Status (*destroy_)(Handle);
+  };
+  Object tensor(const Shaped& what) const;
+  Object scalar(float value) const;
+  Object integer(int64_t value) const;
+  Object integers(std::initializer_list<int64_t> values) const;
+
+  template <class... Arguments, class... Given>
+  void call(const Operator<Arguments...>& op, Given&&... given) const {
+    uint64_t bytes = 0;
+    // Lost if the second phase fails or has no memory: one that was consumed may not be destroyed.
+    Handle executor = nullptr;
+    check(op.prepare(std::forward<Given>(given)..., &bytes, &executor), op.name, "GetWorkspaceSize");
+    check(op.launch(bytes ? workspace_.take(bytes) : nullptr, bytes, executor, stream_), op.name, "");
+  }
+
+ private:
+  static void check(Status status, const char* name, const char* phase);
+
+  Handle stream_;
+  queue_runtime::Workspace& workspace_;
+};
+
+// ---- what ops ask of their tensors -----------------------------------------------------------------------------------
+
+inline bool is_there(const aa_tensor& tensor) { return tensor.dtype != AA_DTYPE_NONE; }
+int64_t elements(const aa_tensor& tensor);
+// Without gaps, the last dimension innermost; not empty.
+bool is_dense(const aa_tensor& tensor);
+// Not empty, with strides that aclnn takes: none is negative, and no element is there twice.
+bool is_viewable(const aa_tensor& tensor);
+// The same, of a float type.
+bool is_float(const aa_tensor& tensor);
+// A float type, without gaps; of all of them the same.
+bool are_plain(std::initializer_list<const aa_tensor*> tensors);
+
+template <class Params>
+const Params& params(const aa_op_call& call) {
+  return *static_cast<const Params*>(call.params);
+}
+
+}  // namespace anyaccel::npu

@@ -267,7 +267,7 @@ TEST_F(OpenCl, ImagesOfAnotherDriverVersionAreRefused) {
 
 TEST_F(OpenCl, DamagedImagesAreRefused) {
   aa_module* module = nullptr;
-  const size_t head = image_.find("\nbinary ");
+  const size_t head = image_.find("\nsource ");
   ASSERT_NE(head, std::string::npos);
   for (size_t size = 0; size < head + 40; ++size) {
     const Error error = error_of(table().module_load(device(), image_.data(), size, "opencl-binary", &module));

@@ -35,10 +35,11 @@ inline std::string bitcode_of_spirv(const std::vector<unsigned char>& spirv) {
   return bitcode;
 }
 
-// The OpenCL runtime's image with another program in it: lines about the kernels, then "binary <size>", then the program.
+// The OpenCL runtime's image with another program in it: lines about the kernels, then "binary <size>", then the program. Of
+// PoCL's images, which hold the source, those lines are "options <options>" and "source <size>".
 inline std::string image_with_program(const std::string& image, const std::string& program) {
-  const size_t line = image.find("\nbinary ");
-  if (line == std::string::npos) throw std::runtime_error("the image has no line \"binary\"");
+  const size_t line = std::min(image.find("\nbinary "), image.find("\noptions "));
+  if (line == std::string::npos) throw std::runtime_error("the image has neither a binary nor a source");
   return image.substr(0, line) + "\nbinary " + std::to_string(program.size()) + "\n" + program;
 }
 

@@ -10,12 +10,15 @@ namespace anyaccel::xpu::opencl {
 namespace {
 
 // An image is lines of text and then the driver's binary:
-//   anyaccel-opencl-1
+//   anyaccel-opencl-2
 //   <device_line>
 //   kernel <name> <one letter an argument, or ->      (for each kernel)
 //   binary <bytes>
-// Argument kinds stand in it because a program that was loaded from a binary need not know them any more.
-constexpr std::string_view image_magic = "anyaccel-opencl-1";
+// Argument kinds stand in it because a program that was loaded from a binary need not know them any more. Where a binary is
+// expensive (binaries_are_expensive below), the program's source takes its place, and the last lines are
+//   options <compiler options>
+//   source <bytes>
+constexpr std::string_view image_magic = "anyaccel-opencl-2";
 
 struct ImageKernel {
   std::string name;
@@ -25,8 +28,14 @@ struct ImageKernel {
 struct Image {
   std::string device;
   std::vector<ImageKernel> kernels;
-  std::string_view binary;
+  std::string options;     // of a source
+  bool is_source = false;  // else code is the driver's binary
+  std::string_view code;
 };
+
+// PoCL compiles every kernel of a program for groups of any size when it is asked for the binary, and again for the group's
+// own size at the first launch. It keeps what it compiled, from a source too, in a cache of its own.
+bool binaries_are_expensive(const DeviceFacts& facts) { return facts.platform == "Portable Computing Language"; }
 
 [[noreturn]] void damaged(const std::string& why) {
   throw abi::Failure(AA_DATA_LOSS, "the image is none that this driver's compiler made, or it is damaged: " + why);
@@ -53,13 +62,16 @@ Image parse_image(std::string_view text) {
       if (space == std::string_view::npos) damaged("a kernel without a list of arguments");
       const std::string_view kinds = line.substr(space + 1);
       image.kernels.push_back({std::string(line.substr(0, space)), kinds == "-" ? "" : std::string(kinds)});
-    } else if (line.starts_with("binary ")) {
+    } else if (line.starts_with("options ")) {
+      image.options = line.substr(8);
+    } else if (line.starts_with("binary ") || line.starts_with("source ")) {
       size_t bytes = 0;
       std::from_chars(line.data() + 7, line.data() + line.size(), bytes);
       if (bytes != text.size()) {
         damaged("it has " + std::to_string(text.size()) + " bytes of code and says " + std::string(line.substr(7)));
       }
-      image.binary = text;
+      image.is_source = line.starts_with("source ");
+      image.code = text;
       return image;
     } else {
       damaged("an unknown line");
@@ -94,7 +106,9 @@ std::string build_log(const DeviceFacts& facts, cl_program program) {
   });
 }
 
-std::vector<unsigned char> make_image(const DeviceFacts& facts, cl_program program) {
+// `source` and `options` are what the program was built from.
+std::vector<unsigned char> make_image(const DeviceFacts& facts, cl_program program, std::string_view source,
+                                      const std::string& options) {
   const Api& api = facts.api;
   std::string head = std::string(image_magic) + "\n" + device_line(facts) + "\n";
   const std::string names = text_of([&](size_t size, void* value, size_t* out) {
@@ -106,6 +120,11 @@ std::vector<unsigned char> make_image(const DeviceFacts& facts, cl_program progr
     const std::string kinds = argument_kinds(api, create_kernel(api, program, name).get());
     head += "kernel " + name + " " + (kinds.empty() ? "-" : kinds) + "\n";
     begin = end + 1;
+  }
+  if (binaries_are_expensive(facts)) {
+    head += "options " + options + "\nsource " + std::to_string(source.size()) + "\n";
+    head += source;
+    return {head.begin(), head.end()};
   }
   size_t size = 0;
   check(api.GetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof(size), &size, nullptr), "clGetProgramInfo");
@@ -153,7 +172,7 @@ abi::CompileOutput compile_program(const DeviceFacts& facts, cl_context context,
     return output;
   }
   check(error, "clBuildProgram with options " + all);
-  output.image = make_image(facts, program.get());
+  output.image = make_image(facts, program.get(), {source, source_size}, all);
   output.format = image_format;
   output.succeeded = true;
   return output;
@@ -214,16 +233,22 @@ Module::Module(const DeviceFacts& facts, cl_context context, const void* image, 
                                             "\"; remove it from the cache of compiled ops to have it compiled again");
   }
   const Api& api = facts.api;
-  const auto* binary = reinterpret_cast<const unsigned char*>(parsed.binary.data());
-  const size_t binary_size = parsed.binary.size();
+  const char* code = parsed.code.data();
+  const size_t code_size = parsed.code.size();
   cl_int error = CL_SUCCESS;
-  cl_int accepted = CL_SUCCESS;
-  program_ =
-      OwnedProgram(api, api.CreateProgramWithBinary(context, 1, &facts.id, &binary_size, &binary, &accepted, &error));
-  check(accepted, "clCreateProgramWithBinary");
-  check(error, "clCreateProgramWithBinary");
-  error = api.BuildProgram(program_.get(), 1, &facts.id, "", nullptr, nullptr);
-  if (error != CL_SUCCESS) check(error, "clBuildProgram of a binary: " + build_log(facts, program_.get()));
+  if (parsed.is_source) {
+    program_ = OwnedProgram(api, api.CreateProgramWithSource(context, 1, &code, &code_size, &error));
+    check(error, "clCreateProgramWithSource");
+  } else {
+    const auto* binary = reinterpret_cast<const unsigned char*>(code);
+    cl_int accepted = CL_SUCCESS;
+    program_ =
+        OwnedProgram(api, api.CreateProgramWithBinary(context, 1, &facts.id, &code_size, &binary, &accepted, &error));
+    check(accepted, "clCreateProgramWithBinary");
+    check(error, "clCreateProgramWithBinary");
+  }
+  error = api.BuildProgram(program_.get(), 1, &facts.id, parsed.options.c_str(), nullptr, nullptr);
+  if (error != CL_SUCCESS) check(error, "clBuildProgram of an image: " + build_log(facts, program_.get()));
   for (const ImageKernel& kernel : parsed.kernels) {
     kernels_.push_back(std::make_unique<Kernel>(api, program_.get(), kernel.name, kernel.kinds));
   }

@@ -60,14 +60,14 @@ CLASS_METHOD("NSObject", "release", class_released)
 CLASS_METHOD("NSObject", "description", class_description)
 CLASS_METHOD("NSObject", "respondsToSelector:", class_responds)
 CLASS_METHOD("NSObject", "instancesRespondToSelector:", class_instances_respond)
-METHOD("NSObject", "init", itself)
-METHOD("NSObject", "self", itself)
-METHOD("NSObject", "retain", retained)
+SURE_METHOD("NSObject", "init", itself)
+SURE_METHOD("NSObject", "self", itself)
+SURE_METHOD("NSObject", "retain", retained)
 METHOD("NSObject", "release", released)
-METHOD("NSObject", "autorelease", autoreleased_itself)
+SURE_METHOD("NSObject", "autorelease", autoreleased_itself)
 METHOD("NSObject", "retainCount", retain_count)
 METHOD("NSObject", "dealloc", deallocated)
-METHOD("NSObject", "class", class_of)
+SURE_METHOD("NSObject", "class", class_of)
 METHOD("NSObject", "respondsToSelector:", responds_to)
 METHOD("NSObject", "isKindOfClass:", is_kind_of)
 METHOD("NSObject", "isEqual:", is_same)
@@ -150,15 +150,15 @@ Boolean equal_strings(String& self, Id other) {
 CLASS("NSString", "NSObject", &make_instance<String>)
 CLASS_METHOD("NSString", "stringWithUTF8String:", string_with_utf8)
 CLASS_METHOD("NSString", "string", empty_string)
-METHOD("NSString", "initWithUTF8String:", init_with_utf8)
-METHOD("NSString", "initWithBytes:length:encoding:", init_with_bytes)
+SURE_METHOD("NSString", "initWithUTF8String:", init_with_utf8)
+SURE_METHOD("NSString", "initWithBytes:length:encoding:", init_with_bytes)
 METHOD("NSString", "UTF8String", utf8_of)
 METHOD("NSString", "cStringUsingEncoding:", c_string_of)
 METHOD("NSString", "length", length_of)
 METHOD("NSString", "lengthOfBytesUsingEncoding:", bytes_of)
 METHOD("NSString", "isEqualToString:", equal_strings)
-METHOD("NSString", "copy", retained)
-METHOD("NSString", "description", itself)
+SURE_METHOD("NSString", "copy", retained)
+SURE_METHOD("NSString", "description", itself)
 
 // ---- NSError, NSArray, NSNumber, NSDictionary --------------------------------------------------------------------------
 
@@ -281,10 +281,10 @@ Id refuse_retain(AutoreleasePool& self) {
   return self.id();
 }
 CLASS("NSAutoreleasePool", "NSObject", &make_instance<AutoreleasePool>)
-METHOD("NSAutoreleasePool", "init", init_pool)
+SURE_METHOD("NSAutoreleasePool", "init", init_pool)
 METHOD("NSAutoreleasePool", "drain", drain_pool)
-METHOD("NSAutoreleasePool", "retain", refuse_retain)
-METHOD("NSAutoreleasePool", "autorelease", refuse_retain)
+SURE_METHOD("NSAutoreleasePool", "retain", refuse_retain)
+SURE_METHOD("NSAutoreleasePool", "autorelease", refuse_retain)
 Id new_pool(Class& self) {
   const Id made = allocate(self);
   init_pool(*get<AutoreleasePool>(made, "the pool"));

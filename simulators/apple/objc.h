@@ -254,6 +254,11 @@ struct MethodOf<kFunction> {
       class_name, name, of_class, since, reinterpret_cast<Imp>(&MethodOf<&function>::imp), \
       reinterpret_cast<Imp>(&MethodOf<&function>::fail), MethodOf<&function>::kBig);
 #define METHOD(class_name, name, function) APPLE_METHOD(class_name, name, false, 0, function)
+// One that cannot fail, although it returns an object.
+#define SURE_METHOD(class_name, name, function)                                     \
+  static MethodEntry APPLE_JOIN(method_entry_, __COUNTER__)(                        \
+      class_name, name, false, 0, reinterpret_cast<Imp>(&MethodOf<&function>::imp), \
+      reinterpret_cast<Imp>(&MethodOf<&function>::imp), MethodOf<&function>::kBig);
 #define METHOD_SINCE(since, class_name, name, function) APPLE_METHOD(class_name, name, false, since, function)
 #define CLASS_METHOD(class_name, name, function) APPLE_METHOD(class_name, name, true, 0, function)
 #define CLASS(name, super, make) static ClassEntry APPLE_JOIN(class_entry_, __COUNTER__)(name, super, true, 0, make);

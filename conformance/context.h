@@ -186,6 +186,7 @@ std::span<const Case> product_cases();
 std::span<const Case> fused_cases();
 std::span<const Case> attention_cases();
 std::span<const Case> sampling_cases();
+std::span<const Case> training_cases();
 std::span<const Case> op_graph_cases();
 std::span<const Case> op_size_cases();
 

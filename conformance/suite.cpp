@@ -42,8 +42,8 @@ Lists device_lists() {
 }
 
 Lists op_lists() {
-  return {random_cases(),    elementwise_cases(), row_cases(),      product_cases(), fused_cases(),
-          attention_cases(), sampling_cases(),    op_graph_cases(), op_size_cases()};
+  return {random_cases(),    elementwise_cases(), row_cases(),      product_cases(),  fused_cases(),
+          attention_cases(), sampling_cases(),    training_cases(), op_graph_cases(), op_size_cases()};
 }
 
 // Puts down that none of the cases could run.

@@ -71,8 +71,9 @@ std::span<const BuiltinOpBuilder> builtin_op_builders() {
       {"ShareMemCommBuilder", "deepspeed_shm_comm", "DS_BUILD_SHM_COMM", ops::make_share_mem_comm_builder},
       {"SparseAttnBuilder", "sparse_attn", "DS_BUILD_SPARSE_ATTN", ops::make_sparse_attn_builder},
       {"SpatialInferenceBuilder", "spatial_inference", "DS_BUILD_SPATIAL_INFERENCE", nullptr},
-      {"StochasticTransformerBuilder", "stochastic_transformer", "DS_BUILD_STOCHASTIC_TRANSFORMER", nullptr},
-      {"TransformerBuilder", "transformer", "DS_BUILD_TRANSFORMER", nullptr},
+      {"StochasticTransformerBuilder", "stochastic_transformer", "DS_BUILD_STOCHASTIC_TRANSFORMER",
+       ops::make_stochastic_transformer_builder},
+      {"TransformerBuilder", "transformer", "DS_BUILD_TRANSFORMER", ops::make_transformer_builder},
       {"UtilsBuilder", "utils", "DS_BUILD_UTILS", ops::make_utils_builder},
   };
   return builders;

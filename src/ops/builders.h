@@ -58,6 +58,9 @@ std::unique_ptr<OpBuilder> make_fused_lion_builder(Accelerator& accelerator);
 std::unique_ptr<OpBuilder> make_async_io_builder(Accelerator& accelerator);
 std::unique_ptr<OpBuilder> make_pin_memory_builder(Accelerator& accelerator);
 std::unique_ptr<OpBuilder> make_utils_builder(Accelerator& accelerator);
+// "TransformerBuilder", "StochasticTransformerBuilder": ops::Transformer.
+std::unique_ptr<OpBuilder> make_transformer_builder(Accelerator& accelerator);
+std::unique_ptr<OpBuilder> make_stochastic_transformer_builder(Accelerator& accelerator);
 // "QuantizerBuilder", "FPQuantizerBuilder".
 std::unique_ptr<OpBuilder> make_quantizer_builder(Accelerator& accelerator);
 std::unique_ptr<OpBuilder> make_fp_quantizer_builder(Accelerator& accelerator);

@@ -268,6 +268,18 @@
   X(aa_frequency_params, struct_size, 0) \
   X(aa_frequency_params, presence, 4) \
   X(aa_frequency_params, frequency, 8) \
+  X(aa_accumulate_params, struct_size, 0) \
+  X(aa_accumulate_params, accumulate, 4) \
+  X(aa_moments_params, struct_size, 0) \
+  X(aa_moments_params, eps, 4) \
+  X(aa_moments_params, centred, 8) \
+  X(aa_dropout_params, struct_size, 0) \
+  X(aa_dropout_params, ratio, 4) \
+  X(aa_dropout_params, seed, 8) \
+  X(aa_dropout_params, offset, 16) \
+  X(aa_scaled_add_params, struct_size, 0) \
+  X(aa_scaled_add_params, alpha, 4) \
+  X(aa_scaled_add_params, beta, 8) \
   X(aa_random_params, struct_size, 0) \
   X(aa_random_params, kind, 4) \
   X(aa_random_params, seed, 8) \
@@ -446,6 +458,10 @@
   X(aa_sample_params, 20) \
   X(aa_quantized_params, 12) \
   X(aa_frequency_params, 12) \
+  X(aa_accumulate_params, 8) \
+  X(aa_moments_params, 12) \
+  X(aa_dropout_params, 24) \
+  X(aa_scaled_add_params, 12) \
   X(aa_random_params, 40) \
   X(aa_op_call, 48) \
   X(aa_pack, 24) \

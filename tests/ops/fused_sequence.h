@@ -18,7 +18,7 @@
 
 namespace anyaccel::testing {
 
-inline bool is_fused_op(const std::string& op) { return op.rfind("norm_", 0) == 0; }
+inline bool is_fused_op(const std::string& op) { return op.starts_with("norm_") && op != "norm_backward"; }
 
 inline aa_tensor dense_view(void* data, int32_t dtype, const std::vector<int64_t>& shape) {
   aa_tensor t{};

@@ -112,6 +112,43 @@
  *  "quantized_embedding" out float [T,K]; table U8 [V,C]; ids index [T]                       aa_quantized_params
  *                    Since 2.0. "embedding" of the table that the bytes decode to; C as above. `rounding` has no effect.
  *
+ * Ops of training, since 2.0. No step of a model's generation uses them.
+ *
+ *  "matmul"          out inout float [..,M,N]; a float [..,M,K]; b float [..,K,N]            aa_accumulate_params
+ *                    out = a * b, or out += a * b. Strides transpose (of a or b) and repeat one matrix for all (0).
+ *                    out is not read without `accumulate`.
+ *  "softmax_masked"  out float [..,V]; x float [..,V]; mask float [..,V] optional             aa_softmax_params
+ *                    softmax(x * scale + mask) over the last dimension. A row of nothing but -infinity gives zeros. out may
+ *                    be x.
+ *  "softmax_backward" dx float [..,V]; y float [..,V]; dy float [..,V]                        aa_softmax_params
+ *                    dx = scale * y * (dy - sum(dy * y)), y being the softmax. dx may be dy.
+ *  "moments"         mean F32 [..]; variance F32 [..]; x float [..,H]                         aa_moments_params
+ *                    The mean of each row and its population variance, plus eps. Not `centred`: 0, and the mean of the
+ *                    squares plus eps, which rms_norm divides by.
+ *  "norm_backward"   dx float [..,H]; dweight inout float [H] optional;                       aa_accumulate_params
+ *                    dbias inout float [H] optional; dy float [..,H]; x float [..,H];
+ *                    weight float [H] optional; mean F32 [..] optional; variance F32 [..]
+ *                    The gradients of layer_norm, with `mean` and `variance` of "moments"; of rms_norm where mean is
+ *                    absent. With n = (x - mean) / sqrt(variance) and g = dy * weight:
+ *                    dx = (g - mean(g) - n * mean(g * n)) / sqrt(variance), without the term mean(g) for rms_norm;
+ *                    dweight = the sum of dy * n over all rows, dbias that of dy; they are added to what is there with
+ *                    `accumulate`. dx may be dy where dweight and dbias are absent.
+ *  "layer_norm_inverse" x float [..,H]; y float [..,H]; weight float [H]; bias float [H];     none
+ *                    mean F32 [..]; variance F32 [..]
+ *                    x = (y - bias) / weight * sqrt(variance) + mean: what the layer_norm that gave y was of.
+ *  "activation_backward" dx float [..]; x float [..]; dy float [..] same shape                aa_activation_params
+ *                    dx = dy * act'(x); that of relu at 0 is 0. dx may be dy or x. (The value at an infinite x is not defined.)
+ *  "dropout"         out float [..]; mask U8 [..]; x float [..] same shape                    aa_dropout_params
+ *                    mask = u >= ratio, out = mask ? x / (1 - ratio) : 0. u is what "random" gives the element as a uniform
+ *                    number in [0, 1) for `seed` and `offset`. out may be x.
+ *  "apply_mask"      out float [..]; x float [..]; mask U8 [..] same shape                    aa_softmax_params
+ *                    out = mask ? x * scale : 0: dropout's gradient. out may be x.
+ *  "column_sums"     out inout float [H]; x float [..,H]                                      aa_accumulate_params
+ *                    The sum of all rows, or out plus that: a bias's gradient.
+ *  "scaled_add"      out float [..]; a float [..]; b float [..] optional, same shape          aa_scaled_add_params
+ *                    out = alpha * a + beta * b. out may be a or b.
+ *  "multiply"        out float [..]; a float [..]; b float [..] same shape. out may be a or b. none
+ *
  * Fused ops, since 2.0. Each is a sequence of the ops above with F32 between them, and only for speed: the host asks for
  * one where a model has that sequence, and runs the sequence itself where a driver lacks the op or `supports` refuses the
  * call. No driver has to have any, and none falls back to the CPU.
@@ -283,6 +320,34 @@ typedef struct aa_quantized_params {
   int32_t format;   /* aa_block_format */
   int32_t rounding; /* aa_quantized_rounding */
 } aa_quantized_params;
+
+/* since 2.0 */
+typedef struct aa_accumulate_params {
+  uint32_t struct_size;
+  int32_t accumulate; /* 0: what is there is written over; 1: it is added to */
+} aa_accumulate_params;
+
+/* since 2.0 */
+typedef struct aa_moments_params {
+  uint32_t struct_size;
+  float eps;
+  int32_t centred; /* 0 or 1 */
+} aa_moments_params;
+
+/* since 2.0 */
+typedef struct aa_dropout_params {
+  uint32_t struct_size;
+  float ratio;     /* [0, 1): of the elements that become 0 */
+  uint64_t seed;   /* as in aa_random_params */
+  uint64_t offset; /* in counters: four elements each */
+} aa_dropout_params;
+
+/* since 2.0 */
+typedef struct aa_scaled_add_params {
+  uint32_t struct_size;
+  float alpha;
+  float beta;
+} aa_scaled_add_params;
 
 typedef enum aa_random_kind { AA_RANDOM_BITS = 0, AA_RANDOM_UNIFORM = 1, AA_RANDOM_NORMAL = 2 } aa_random_kind;
 

@@ -140,10 +140,12 @@ class Inference : public OpLibrary {
   // True when the accelerator has the ops "linear_by_row" and so on, which ByRow needs.
   bool has_by_row() const;
 
- private:
-  friend class ByRow;
+ protected:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+
+ private:
+  friend class ByRow;
 };
 
 // While one lives, products and attention of this thread take the sums of a row of their result in an order that

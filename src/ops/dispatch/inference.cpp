@@ -261,7 +261,8 @@ ByRow::~ByRow() { --Inference::Impl::by_row_scopes; }
 bool Inference::all_native() const {
   for (size_t i = 0; i < op_count; ++i) {
     const Op op = static_cast<Op>(i);
-    if (!is_for_quantized_weights(op) && !impl_->has(op) && !impl_->is_sequence(op)) return false;
+    if (is_for_quantized_weights(op) || is_for_training(op)) continue;
+    if (!impl_->has(op) && !impl_->is_sequence(op)) return false;
   }
   return true;
 }

@@ -87,8 +87,8 @@ Inference::Impl::Impl(Accelerator& active) : accelerator(active) {
 
 OpHandle Inference::Impl::resolve(Op op, const Call& call) {
   const OpSchema& schema = op_schemas()[static_cast<size_t>(op)];
-  // The parameters of "random" are other ones in each call.
-  if (op == Op::Random) {
+  // The parameters of these are other ones in each call.
+  if (op == Op::Random || op == Op::Dropout) {
     schema.check(call.call);
     return accelerator.resolve_op(call.call, call.device);
   }

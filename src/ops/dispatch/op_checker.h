@@ -84,6 +84,9 @@ class Checker {
   void at_least_0(const char* parameter, int64_t found) const {
     require(found >= 0, parameter, static_cast<double>(found), "at least 0");
   }
+  void flag(const char* parameter, int32_t found) const {
+    require(found == 0 || found == 1, parameter, found, "0 or 1");
+  }
   void finite(const char* parameter, double found) const {
     require(std::isfinite(found), parameter, found, "a finite number");
   }

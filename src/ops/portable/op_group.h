@@ -22,5 +22,7 @@ std::unique_ptr<OpGroup> make_position_ops(DriverAccelerator& accelerator);     
 std::unique_ptr<OpGroup> make_elementwise_ops(DriverAccelerator& accelerator);  // activations, add, copy, increment
 std::unique_ptr<OpGroup> make_sampling_ops(DriverAccelerator& accelerator);     // argmax, repetition_penalty, sample
 std::unique_ptr<OpGroup> make_random_ops(DriverAccelerator& accelerator);       // random
+std::unique_ptr<OpGroup> make_matmul_ops(DriverAccelerator& accelerator);       // matmul
+std::unique_ptr<OpGroup> make_training_ops(DriverAccelerator& accelerator);     // the other ops of training
 
 }  // namespace anyaccel::ops::portable

@@ -69,7 +69,33 @@ namespace anyaccel {
      in("x", kFloat, "MK"), in("w", kU8, "NC"), in_optional("bias", kFloat, "N"),                                      \
      in_optional("residual", kFloat, "MN"))                                                                            \
   OP(QuantizedEmbedding, quantized_embedding, aa_quantized_params, c.blocks(p, 1), out("out", kFloat, "TK"),           \
-     in("table", kU8, "VC"), in("ids", kIndex, "T"))
+     in("table", kU8, "VC"), in("ids", kIndex, "T"))                                                                   \
+  OP(Matmul, matmul, aa_accumulate_params, c.flag("accumulate", p.accumulate), inout("out", kFloat, ".MN"),            \
+     in("a", kFloat, ".MK"), in("b", kFloat, ".KN"))                                                                   \
+  OP(SoftmaxMasked, softmax_masked, aa_softmax_params, c.finite("scale", p.scale), out("out", kFloat, ".V"),           \
+     in("x", kFloat, ".V"), in_optional("mask", kFloat, ".V"))                                                         \
+  OP(SoftmaxBackward, softmax_backward, aa_softmax_params, c.finite("scale", p.scale), out("dx", kFloat, ".V"),        \
+     in("y", kFloat, ".V"), in("dy", kFloat, ".V"))                                                                    \
+  OP(Moments, moments, aa_moments_params, (c.not_negative("eps", p.eps), c.flag("centred", p.centred)),                \
+     out("mean", kF32, "."), out("variance", kF32, "."), in("x", kFloat, ".H"))                                        \
+  OP(NormBackward, norm_backward, aa_accumulate_params, c.flag("accumulate", p.accumulate), out("dx", kFloat, ".H"),   \
+     inout_optional("dweight", kFloat, "H"), inout_optional("dbias", kFloat, "H"), in("dy", kFloat, ".H"),             \
+     in("x", kFloat, ".H"), in_optional("weight", kFloat, "H"), in_optional("mean", kF32, "."),                        \
+     in("variance", kF32, "."))                                                                                        \
+  OP(LayerNormInverse, layer_norm_inverse, void, no_rules(), out("x", kFloat, ".H"), in("y", kFloat, ".H"),            \
+     in("weight", kFloat, "H"), in("bias", kFloat, "H"), in("mean", kF32, "."), in("variance", kF32, "."))             \
+  OP(ActivationBackward, activation_backward, aa_activation_params, c.activation(p.kind), out("dx", kFloat, "."),      \
+     in("x", kFloat, "."), in("dy", kFloat, "."))                                                                      \
+  OP(Dropout, dropout, aa_dropout_params,                                                                              \
+     c.require(p.ratio >= 0 && p.ratio < 1, "ratio", p.ratio, "a number from 0 to below 1"), out("out", kFloat, "."),  \
+     out("mask", kU8, "."), in("x", kFloat, "."))                                                                      \
+  OP(ApplyMask, apply_mask, aa_softmax_params, c.finite("scale", p.scale), out("out", kFloat, "."),                    \
+     in("x", kFloat, "."), in("mask", kU8, "."))                                                                       \
+  OP(ColumnSums, column_sums, aa_accumulate_params, c.flag("accumulate", p.accumulate), inout("out", kFloat, "H"),     \
+     in("x", kFloat, ".H"))                                                                                            \
+  OP(ScaledAdd, scaled_add, aa_scaled_add_params, (c.finite("alpha", p.alpha), c.finite("beta", p.beta)),              \
+     out("out", kFloat, "."), in("a", kFloat, "."), in_optional("b", kFloat, "."))                                     \
+  OP(Multiply, multiply, void, no_rules(), out("out", kFloat, "."), in("a", kFloat, "."), in("b", kFloat, "."))
 
 // Each fused op is a sequence of ops above, which ops::Inference runs itself where the accelerator lacks it.
 #define ANYACCEL_FUSED_OPS(OP)                                                                                         \
@@ -128,6 +154,9 @@ constexpr bool is_fused(Op op) noexcept {
 constexpr bool is_for_quantized_weights(Op op) noexcept {
   return op == Op::QuantizedLinear || op == Op::QuantizedEmbedding;
 }
+
+// The ops of ops::Training: no step of a language model's generation asks for them.
+constexpr bool is_for_training(Op op) noexcept { return op >= Op::Matmul && op <= Op::Multiply; }
 
 // The form of an op by rows; nothing for an op that always works row by row.
 constexpr std::optional<Op> form_by_row(Op op) noexcept {

@@ -75,9 +75,27 @@ int64_t sliver_columns(const Matmul& args) { return kSliver / args.weights(); }
 
 // ---- packing ----------------------------------------------------------------------------------------------------
 
+// The same for an x whose rows are neighbours (the transposition of a row-major matrix): it lies as it is packed.
+void pack_transposed_x(const GemmPlan& plan, int64_t m0, int64_t rows, int index, int count) {
+  const Matmul& args = *plan.args;
+  const Panels panels(rows);
+  for (int64_t k = args.k * index / count; k < args.k * (index + 1) / count; ++k) {
+    const Row row{static_cast<char*>(args.x.at(m0, k)), args.x.dtype, 1, rows};
+    for (int64_t panel = 0; panel < panels.count; ++panel) {
+      const int64_t lane0 = panels.begin(panel) * kLanes;
+      const int64_t width = panels.begin(panel + 1) * kLanes - lane0;
+      float* packed = plan.packed_x + lane0 * args.k + k * width;
+      const int64_t there = std::min(width, rows - lane0);
+      read_floats(row, lane0, there, packed);
+      std::fill_n(packed + there, width - there, 0.0f);
+    }
+  }
+}
+
 // packed[panel][k][lane] = x[m0 + lane of panel][k] as F32; rows beyond the block are zero. Split over the threads.
 void pack_x(const GemmPlan& plan, int64_t m0, int64_t rows, int index, int count) {
   const Matmul& args = *plan.args;
+  if (args.x.row_stride == 1 && args.x.column_stride != 1) return pack_transposed_x(plan, m0, rows, index, count);
   const Panels panels(rows);
   constexpr int64_t kRows = 4;  // of one transposition
   const int64_t k_rounded = round_up(args.k, kLanes);
@@ -128,8 +146,41 @@ struct SliverRow {
   }
 };
 
+template <class Raw, class Convert>
+HWY_INLINE void widen_columns(const Raw* from, int64_t stride, int64_t rows, int64_t depth, float* wide,
+                              Convert convert) {
+  for (int64_t k = 0; k < depth; ++k) {
+    for (int64_t r = 0; r < rows; ++r) wide[r * kDepth + k] = convert(from[k * stride + r]);
+  }
+}
+
+// widen_sliver for a weight whose rows are neighbours (the transposition of a row-major matrix).
+void widen_transposed_sliver(const Matrix& weight, int64_t row, int64_t rows, int64_t k0, int64_t depth, float* wide) {
+  const void* from = weight.at(row, k0);
+  const int64_t stride = weight.column_stride;
+  switch (weight.dtype) {
+    case DType::F32:
+      // Most slivers are whole; then the number of rows is known and the loop over them unrolled.
+      if (rows == kSliver) {
+        widen_columns(static_cast<const float*>(from), stride, kSliver, depth, wide, [](float v) { return v; });
+      } else {
+        widen_columns(static_cast<const float*>(from), stride, rows, depth, wide, [](float v) { return v; });
+      }
+      break;
+    case DType::BF16:
+      widen_columns(static_cast<const uint16_t*>(from), stride, rows, depth, wide, bf16_to_float);
+      break;
+    default: widen_columns(static_cast<const uint16_t*>(from), stride, rows, depth, wide, fp16_to_float);
+  }
+  for (int64_t r = rows; r < kSliver; ++r) std::fill_n(wide + r * kDepth, depth, 0.0f);
+}
+
 // wide[r][k] = rows of one sliver, columns [k0, k0 + depth), as F32 kDepth apart; rows the part does not have are zero.
 void widen_sliver(const MatmulPart& part, int64_t per_sliver, int64_t column0, int64_t k0, int64_t depth, float* wide) {
+  if (per_sliver == kSliver && part.weight[0].row_stride == 1 && part.weight[0].column_stride != 1) {
+    return widen_transposed_sliver(part.weight[0], column0, std::min<int64_t>(kSliver, part.n - column0), k0, depth,
+                                   wide);
+  }
   for (int64_t r = 0; r < kSliver; ++r) {
     const SliverRow at(part, per_sliver, column0, r);
     float* row = wide + r * kDepth;

@@ -16,57 +16,14 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 // After highway.h
+#include "accelerators/cpu/kernels/philox-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
-#if HWY_TARGET != HWY_SCALAR
-using UintVec = hn::Vec<decltype(kUints)>;
-
-// Upper and lower halves of the 64-bit products of all lanes.
-HWY_INLINE void multiply_wide(UintVec x, uint32_t factor, UintVec& high, UintVec& low) {
-  const hn::RepartitionToWide<decltype(kUints)> wide;
-  const auto f = hn::Set(kUints, factor);
-  const auto even = hn::MulEven(x, f);
-  const auto odd = hn::MulEven(hn::BitCast(kUints, hn::ShiftRight<32>(hn::BitCast(wide, x))), f);
-  high = hn::OddEven(hn::BitCast(kUints, odd), hn::BitCast(kUints, hn::ShiftRight<32>(even)));
-  low = hn::Mul(x, f);
-}
-#endif
-
-// The words of `counters` counters from `first` on, four each. There is room for kLanes more counters in `words`.
-void philox_fill(uint64_t seed, uint64_t first, int64_t counters, uint32_t* words) {
-  int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
-  for (; i < counters; i += kLanes) {
-    const uint64_t base = first + static_cast<uint64_t>(i);
-    // The lower word may wrap within the vector.
-    const auto low_base = hn::Set(kUints, static_cast<uint32_t>(base));
-    auto c0 = hn::Add(low_base, hn::Iota(kUints, 0));
-    const auto carry = hn::VecFromMask(kUints, hn::Lt(c0, low_base));
-    auto c1 = hn::Sub(hn::Set(kUints, static_cast<uint32_t>(base >> 32)), carry);
-    auto c2 = hn::Zero(kUints), c3 = c2;
-    uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
-    for (int round = 0; round < 10; ++round) {
-      UintVec high0, low0, high1, low1;
-      multiply_wide(c0, kPhiloxMultiplier0, high0, low0);
-      multiply_wide(c2, kPhiloxMultiplier1, high1, low1);
-      c0 = hn::Xor(hn::Xor(high1, c1), hn::Set(kUints, k0));
-      c2 = hn::Xor(hn::Xor(high0, c3), hn::Set(kUints, k1));
-      c1 = low1;
-      c3 = low0;
-      k0 += kPhiloxWeyl0;
-      k1 += kPhiloxWeyl1;
-    }
-    hn::StoreInterleaved4(c0, c1, c2, c3, kUints, words + 4 * i);
-  }
-#else
-  for (; i < counters; ++i) {
-    const auto four = philox_words(seed, first + static_cast<uint64_t>(i));
-    std::copy(four.begin(), four.end(), words + 4 * i);
-  }
-#endif
+void random_words(uint64_t seed, uint64_t first, int64_t counters, uint32_t* words) {
+  philox_fill(seed, first, counters, words);
 }
 
 void write_floats(const Row& row, int64_t begin, int64_t n, const float* from) { write_row(row, begin, n, from); }
@@ -77,7 +34,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-HWY_EXPORT(philox_fill);
+HWY_EXPORT(random_words);
 HWY_EXPORT(write_floats);
 
 namespace {
@@ -105,7 +62,7 @@ void fill_piece(const aa_random_params& params, const Row& row, uint64_t number,
   const uint64_t counter = first_word / 4;
   const int64_t skip = static_cast<int64_t>(first_word % 4);
   alignas(64) uint32_t words[2 * kChunk + 4 + 4 * 64];
-  AA_CPU_DISPATCH(philox_fill)
+  AA_CPU_DISPATCH(random_words)
   (params.seed, params.offset + counter, (skip + n * static_cast<int64_t>(per_element) + 3) / 4, words);
   const uint32_t* word = words + skip;
 

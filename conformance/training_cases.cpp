@@ -1,0 +1,383 @@
+// Cases of the ops of training: products with free strides, softmax with a mask, gradients, dropout.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "conformance/op_run.h"
+#include "conformance/philox.h"
+
+namespace anyaccel::conformance {
+namespace training_group {
+namespace {
+
+constexpr Layout layouts[] = {dense, padded, spread};
+const double minus_infinity = -std::numeric_limits<double>::infinity();
+
+aa_tensor transposed(aa_tensor t) {
+  std::swap(t.shape[t.ndim - 2], t.shape[t.ndim - 1]);
+  std::swap(t.strides[t.ndim - 2], t.strides[t.ndim - 1]);
+  return t;
+}
+
+void matmul(const Context& c) {
+  OpRun op(c, "matmul", {.relative = 1e-5, .factor = 4e-7, .scale_text = "the sum of all magnitudes"});
+  struct Size {
+    int64_t batches, m, n, k;
+  };
+  for (const Size& size : {Size{1, 5, 7, 33}, Size{3, 17, 40, 20}, Size{2, 64, 65, 100}, Size{2, 3, 4, 0}}) {
+    for (const int32_t dtype : float_dtypes) {
+      for (int form = 0; form < 8; ++form) {  // a or b transposed, added to what is there
+        const bool a_transposed = form & 1, b_transposed = form & 2, accumulate = form & 4;
+        const auto [batches, m, n, k] = size;
+        const Shape a_shape = a_transposed ? Shape{batches, k, m} : Shape{batches, m, k};
+        const Shape b_shape = b_transposed ? Shape{batches, n, k} : Shape{batches, k, n};
+        OpTensor a(c, dtype, a_shape, numbers(count_of(a_shape), 1), form == 3 ? padded : dense);
+        OpTensor b(c, dtype, b_shape, numbers(count_of(b_shape), 2), form == 5 ? spread : dense);
+        OpTensor out(c, dtype, {batches, m, n}, numbers(count_of({batches, m, n}), 3), form == 6 ? padded : dense);
+        aa_accumulate_params params{};
+        params.accumulate = accumulate ? 1 : 0;
+        if (!op.run({out.view(), a_transposed ? transposed(a.view()) : a.view(),
+                     b_transposed ? transposed(b.view()) : b.view()},
+                    params)) {
+          continue;
+        }
+        Values expected, scale;
+        for (int64_t i = 0; i < batches * m * n; ++i) {
+          const int64_t batch = i / (m * n), row = i / n % m, column = i % n;
+          double sum = accumulate ? out.given()[static_cast<size_t>(i)] : 0;
+          double magnitude = std::fabs(sum);
+          for (int64_t j = 0; j < k; ++j) {
+            const int64_t at_a = batch * m * k + (a_transposed ? j * m + row : row * k + j);
+            const int64_t at_b = batch * k * n + (b_transposed ? column * k + j : j * n + column);
+            const double term = a.given()[static_cast<size_t>(at_a)] * b.given()[static_cast<size_t>(at_b)];
+            sum += term;
+            magnitude += std::fabs(term);
+          }
+          expected.push_back(sum);
+          scale.push_back(magnitude);
+        }
+        op.compare(out, expected, "form " + std::to_string(form), scale);
+      }
+    }
+  }
+  op.finish();
+}
+
+void softmax_masked(const Context& c) {
+  OpRun op(c, "softmax_masked", {.absolute = 1e-7, .relative = 2e-5});
+  for (const int32_t dtype : float_dtypes) {
+    for (const int64_t width : {1, 7, 130, 1000}) {
+      for (const Layout& layout : layouts) {
+        const auto w = static_cast<size_t>(width);
+        Values masks(3 * w, 0);
+        for (size_t i = 0; i < 3 * w; ++i) masks[i] = i % 3 == 1 || i >= 2 * w ? minus_infinity : 0;
+        masks[0] = masks[w] = 0;
+        OpTensor x(c, dtype, {3, width}, numbers(3 * w, 8, 10), layout);
+        OpTensor mask(c, dtype, {3, width}, masks, dense);
+        OpTensor out(c, dtype, {3, width}, {}, layout);
+        aa_softmax_params params{};
+        params.scale = 0.5f;
+        if (!op.run({out.view(), x.view(), mask.view()}, params)) continue;
+        Values expected;
+        for (size_t row = 0; row < 3; ++row) {
+          Values scores;
+          for (size_t j = row * w; j < (row + 1) * w; ++j) scores.push_back(0.5 * x.given()[j] + masks[j]);
+          const double largest = *std::max_element(scores.begin(), scores.end());
+          double sum = 0;
+          for (const double score : scores) sum += std::exp(score - largest);
+          // The last row has nothing but -infinity.
+          for (const double score : scores) expected.push_back(row == 2 ? 0 : std::exp(score - largest) / sum);
+        }
+        op.compare(out, expected, std::to_string(width) + " wide, " + layout.name);
+      }
+    }
+  }
+  op.finish();
+}
+
+void softmax_backward(const Context& c) {
+  OpRun op(c, "softmax_backward", {.absolute = 1e-5, .relative = 2e-5});
+  for (const int32_t dtype : float_dtypes) {
+    for (const int64_t width : {1, 130, 1000}) {
+      for (const Layout& layout : layouts) {
+        const auto w = static_cast<size_t>(width);
+        OpTensor y(c, dtype, {3, width}, numbers(3 * w, 1, 0.1), layout);
+        OpTensor dy(c, dtype, {3, width}, numbers(3 * w, 2), dense);
+        OpTensor dx(c, dtype, {3, width}, {}, layout);
+        aa_softmax_params params{};
+        params.scale = 0.25f;
+        if (!op.run({dx.view(), y.view(), dy.view()}, params)) continue;
+        Values expected;
+        for (size_t row = 0; row < 3; ++row) {
+          double sum = 0;
+          for (size_t j = row * w; j < (row + 1) * w; ++j) sum += y.given()[j] * dy.given()[j];
+          for (size_t j = row * w; j < (row + 1) * w; ++j) {
+            expected.push_back(0.25 * y.given()[j] * (dy.given()[j] - sum));
+          }
+        }
+        op.compare(dx, expected, std::to_string(width) + " wide, " + layout.name);
+      }
+    }
+  }
+  op.finish();
+}
+
+void moments(const Context& c) {
+  OpRun op(c, "moments", {.absolute = 1e-6, .relative = 1e-5});
+  for (const int32_t dtype : float_dtypes) {
+    for (const int64_t width : {1, 33, 1000}) {
+      for (const int32_t centred : {0, 1}) {
+        const auto w = static_cast<size_t>(width);
+        OpTensor x(c, dtype, {2, 2, width}, numbers(4 * w, 1), centred ? padded : dense);
+        OpTensor mean(c, AA_DTYPE_F32, {2, 2}, {}, dense), variance(c, AA_DTYPE_F32, {2, 2}, {}, spread);
+        aa_moments_params params{};
+        params.eps = 0.25f;
+        params.centred = centred;
+        if (!op.run({mean.view(), variance.view(), x.view()}, params)) continue;
+        Values means, variances;
+        for (size_t row = 0; row < 4; ++row) {
+          double middle = 0, squares = 0;
+          for (size_t j = row * w; j < (row + 1) * w; ++j) middle += x.given()[j] / static_cast<double>(w);
+          if (!centred) middle = 0;
+          for (size_t j = row * w; j < (row + 1) * w; ++j) squares += std::pow(x.given()[j] - middle, 2);
+          means.push_back(middle);
+          variances.push_back(squares / static_cast<double>(w) + 0.25);
+        }
+        op.compare(mean, means, "mean of " + std::to_string(width));
+        op.compare(variance, variances, "variance of " + std::to_string(width));
+      }
+    }
+  }
+  op.finish();
+}
+
+void norm_backward(const Context& c) {
+  OpRun op(c, "norm_backward", {.absolute = 2e-5, .relative = 2e-5});
+  for (const int32_t dtype : float_dtypes) {
+    for (const int64_t width : {1, 33, 300}) {
+      for (int form = 0; form < 4; ++form) {  // of layer_norm or rms_norm, added to what is there
+        const bool layer = form & 1, accumulate = form & 2;
+        const auto w = static_cast<size_t>(width);
+        const Shape shape{3, width};
+        OpTensor x(c, dtype, shape, numbers(3 * w, 1), form == 1 ? padded : dense);
+        OpTensor dy(c, dtype, shape, numbers(3 * w, 2), form == 2 ? spread : dense);
+        OpTensor weight(c, dtype, {width}, numbers(w, 3));
+        OpTensor mean(c, AA_DTYPE_F32, {3}, {0.1, -0.2, 0.3}), variance(c, AA_DTYPE_F32, {3}, {1.5, 0.5, 2}, spread);
+        OpTensor dx(c, dtype, shape, {}, form == 3 ? padded : dense);
+        OpTensor dweight(c, AA_DTYPE_F32, {width}, numbers(w, 4)), dbias(c, AA_DTYPE_F32, {width}, numbers(w, 5));
+        aa_accumulate_params params{};
+        params.accumulate = accumulate ? 1 : 0;
+        if (!op.run({dx.view(), dweight.view(), layer ? dbias.view() : absent, dy.view(), x.view(), weight.view(),
+                     layer ? mean.view() : absent, variance.view()},
+                    params)) {
+          continue;
+        }
+        Values inputs, weights(w, 0), biases(w, 0);
+        if (accumulate) {
+          weights = dweight.given();
+          biases = dbias.given();
+        }
+        for (size_t row = 0; row < 3; ++row) {
+          const double factor = 1 / std::sqrt(variance.given()[row]);
+          Values n, g;
+          double sum = 0, product = 0;
+          for (size_t j = 0; j < w; ++j) {
+            const double up = dy.given()[row * w + j];
+            n.push_back((x.given()[row * w + j] - (layer ? mean.given()[row] : 0)) * factor);
+            g.push_back(up * weight.given()[j]);
+            sum += layer ? g[j] / static_cast<double>(w) : 0;
+            product += g[j] * n[j] / static_cast<double>(w);
+            weights[j] += up * n[j];
+            biases[j] += up;
+          }
+          for (size_t j = 0; j < w; ++j) inputs.push_back((g[j] - sum - n[j] * product) * factor);
+        }
+        const std::string what = std::to_string(width) + " wide, form " + std::to_string(form);
+        op.compare(dx, inputs, "dx, " + what);
+        op.compare(dweight, weights, "dweight, " + what);
+        if (layer) op.compare(dbias, biases, "dbias, " + what);
+      }
+    }
+  }
+  op.finish();
+}
+
+void layer_norm_inverse(const Context& c) {
+  OpRun op(c, "layer_norm_inverse", {.absolute = 1e-5, .relative = 1e-5});
+  for (const int32_t dtype : float_dtypes) {
+    for (const Layout& layout : layouts) {
+      OpTensor y(c, dtype, {2, 40}, numbers(80, 1), layout);
+      OpTensor weight(c, dtype, {40}, Values(40, 0.75)), bias(c, dtype, {40}, numbers(40, 2));
+      OpTensor mean(c, AA_DTYPE_F32, {2}, {0.5, -3}), variance(c, AA_DTYPE_F32, {2}, {4, 0.3});
+      OpTensor x(c, dtype, {2, 40}, {}, layout);
+      if (!op.run({x.view(), y.view(), weight.view(), bias.view(), mean.view(), variance.view()})) continue;
+      Values expected;
+      for (size_t i = 0; i < 80; ++i) {
+        const double normed = (y.given()[i] - bias.given()[i % 40]) / 0.75;
+        expected.push_back(normed * std::sqrt(variance.given()[i / 40]) + mean.given()[i / 40]);
+      }
+      op.compare(x, expected, layout.name);
+    }
+  }
+  op.finish();
+}
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+double slope(int32_t kind, double x) {
+  const double c = std::sqrt(8 / std::numbers::pi);
+  switch (kind) {
+    case AA_ACTIVATION_SILU: return sigmoid(x) + x * sigmoid(x) * sigmoid(-x);
+    case AA_ACTIVATION_GELU:
+      return 0.5 * std::erfc(-x / std::numbers::sqrt2) + x * std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
+    case AA_ACTIVATION_GELU_TANH: {
+      const double s = sigmoid(c * (x + 0.044715 * x * x * x));
+      return s + x * s * (1 - s) * c * (1 + 0.134145 * x * x);
+    }
+    case AA_ACTIVATION_RELU: return x > 0 ? 1 : 0;
+    case AA_ACTIVATION_SIGMOID: return sigmoid(x) * sigmoid(-x);
+    default: return 1 - std::tanh(x) * std::tanh(x);
+  }
+}
+
+void activation_backward(const Context& c) {
+  OpRun op(c, "activation_backward", {.absolute = 1e-5, .relative = 1e-5});
+  for (int32_t kind = AA_ACTIVATION_SILU; kind <= AA_ACTIVATION_TANH; ++kind) {
+    for (const int32_t dtype : float_dtypes) {
+      for (const Layout& layout : layouts) {
+        OpTensor x(c, dtype, {5, 67}, numbers(335, 1, 9), layout);
+        OpTensor dy(c, dtype, {5, 67}, numbers(335, 2), dense);
+        OpTensor dx(c, dtype, {5, 67}, {}, layout);
+        aa_activation_params params{};
+        params.kind = kind;
+        if (!op.run({dx.view(), x.view(), dy.view()}, params)) continue;
+        Values expected;
+        for (size_t i = 0; i < 335; ++i) expected.push_back(dy.given()[i] * slope(kind, x.given()[i]));
+        op.compare(dx, expected, "kind " + std::to_string(kind) + ", " + layout.name);
+      }
+    }
+  }
+  op.finish();
+}
+
+void dropout(const Context& c) {
+  OpRun op(c, "dropout", {.relative = 2e-7});
+  for (const int32_t dtype : float_dtypes) {
+    for (const float ratio : {0.0f, 0.1f, 0.75f}) {
+      for (const Layout& layout : layouts) {
+        OpTensor x(c, dtype, {3, 67}, numbers(201, 1), layout);
+        OpTensor mask(c, AA_DTYPE_U8, {3, 67}, {}, dense);
+        OpTensor out(c, dtype, {3, 67}, {}, layout);
+        aa_dropout_params params{};
+        params.ratio = ratio;
+        params.seed = 0x123456789abcdefull;
+        params.offset = 0xfffffffffull;
+        if (!op.run({out.view(), mask.view(), x.view()}, params)) continue;
+        Values kept, expected;
+        for (size_t i = 0; i < 201; ++i) {
+          const uint32_t word = philox(params.seed, params.offset + i / 4)[i % 4];
+          kept.push_back(static_cast<float>(word >> 8) * 0x1p-24f >= ratio ? 1 : 0);
+          expected.push_back(kept[i] * x.given()[i] / (1 - static_cast<double>(ratio)));
+        }
+        const std::string what = "ratio " + std::to_string(ratio) + ", " + layout.name;
+        op.compare(mask, kept, "mask, " + what);
+        op.compare(out, expected, what);
+      }
+    }
+  }
+  op.finish();
+}
+
+void apply_mask(const Context& c) {
+  OpRun op(c, "apply_mask", {.relative = 2e-7});
+  for (const int32_t dtype : float_dtypes) {
+    for (const Layout& layout : layouts) {
+      Values kept;
+      for (size_t i = 0; i < 201; ++i) kept.push_back(i % 3 == 0 ? 0 : 1);
+      OpTensor x(c, dtype, {3, 67}, numbers(201, 1), layout);
+      OpTensor mask(c, AA_DTYPE_U8, {3, 67}, kept, dense);
+      OpTensor out(c, dtype, {3, 67}, {}, layout);
+      aa_softmax_params params{};
+      params.scale = 1.25f;
+      if (!op.run({out.view(), x.view(), mask.view()}, params)) continue;
+      Values expected;
+      for (size_t i = 0; i < 201; ++i) expected.push_back(kept[i] * x.given()[i] * 1.25);
+      op.compare(out, expected, layout.name);
+    }
+  }
+  op.finish();
+}
+
+void column_sums(const Context& c) {
+  OpRun op(c, "column_sums", {.absolute = 1e-4, .relative = 1e-5});
+  for (const int32_t dtype : float_dtypes) {
+    for (const int32_t accumulate : {0, 1}) {
+      OpTensor x(c, dtype, {300, 130}, numbers(39000, 1), accumulate ? padded : dense);
+      OpTensor out(c, AA_DTYPE_F32, {130}, numbers(130, 2));
+      aa_accumulate_params params{};
+      params.accumulate = accumulate;
+      if (!op.run({out.view(), x.view()}, params)) continue;
+      Values expected = accumulate ? out.given() : Values(130, 0);
+      for (size_t i = 0; i < 39000; ++i) expected[i % 130] += x.given()[i];
+      op.compare(out, expected, accumulate ? "added" : "written");
+    }
+  }
+  op.finish();
+}
+
+void scaled_add(const Context& c) {
+  OpRun op(c, "scaled_add", {.absolute = 1e-6, .relative = 1e-6});
+  for (const int32_t dtype : float_dtypes) {
+    for (const Layout& layout : layouts) {
+      OpTensor a(c, dtype, {5, 67}, numbers(335, 1), layout), b(c, dtype, {5, 67}, numbers(335, 2), dense);
+      OpTensor out(c, dtype, {5, 67}, {}, layout);
+      aa_scaled_add_params params{};
+      params.alpha = 0.75f;
+      params.beta = -1.5f;
+      const bool alone = layout.gap == 0;
+      if (!op.run({out.view(), a.view(), alone ? absent : b.view()}, params)) continue;
+      Values expected;
+      for (size_t i = 0; i < 335; ++i) expected.push_back(0.75 * a.given()[i] - (alone ? 0 : 1.5 * b.given()[i]));
+      op.compare(out, expected, layout.name);
+    }
+  }
+  op.finish();
+}
+
+void multiply(const Context& c) {
+  OpRun op(c, "multiply", {.relative = 2e-7});
+  for (const int32_t dtype : float_dtypes) {
+    for (const Layout& layout : layouts) {
+      OpTensor a(c, dtype, {5, 67}, numbers(335, 1), layout), b(c, dtype, {5, 67}, numbers(335, 2), dense);
+      OpTensor out(c, dtype, {5, 67}, {}, layout);
+      if (!op.run({out.view(), a.view(), b.view()})) continue;
+      Values expected;
+      for (size_t i = 0; i < 335; ++i) expected.push_back(a.given()[i] * b.given()[i]);
+      op.compare(out, expected, layout.name);
+    }
+  }
+  op.finish();
+}
+
+constexpr Case cases[] = {
+    {"op.matmul", "multiplies_batches_of_any_strides", matmul},
+    {"op.softmax_masked", "of_rows", softmax_masked},
+    {"op.softmax_backward", "gives_the_gradient", softmax_backward},
+    {"op.moments", "of_rows", moments},
+    {"op.norm_backward", "gives_the_gradients", norm_backward},
+    {"op.layer_norm_inverse", "finds_what_was_normed", layer_norm_inverse},
+    {"op.activation_backward", "gives_the_gradient", activation_backward},
+    {"op.dropout", "keeps_by_the_generator", dropout},
+    {"op.apply_mask", "scales_what_is_kept", apply_mask},
+    {"op.column_sums", "sums_rows", column_sums},
+    {"op.scaled_add", "adds", scaled_add},
+    {"op.multiply", "multiplies", multiply},
+};
+
+}  // namespace
+}  // namespace training_group
+
+std::span<const Case> training_cases() { return training_group::cases; }
+
+}  // namespace anyaccel::conformance

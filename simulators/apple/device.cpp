@@ -49,7 +49,7 @@ struct Architecture : Instance {
 Id architecture_of(MetalDevice&) { return autorelease(create<Architecture>()); }
 Id architecture_name(Architecture&) { return string_autoreleased("applegpu_simulated"); }
 PROTOCOL("MTLArchitecture", "NSObject")
-METHOD("MTLArchitecture", "name", architecture_name)
+SURE_METHOD("MTLArchitecture", "name", architecture_name)
 
 void sample_timestamps(MetalDevice&, std::uint64_t* cpu, std::uint64_t* gpu) {
   APPLE_REQUIRE(cpu != nullptr && gpu != nullptr, , "bad-argument", "a place for the result is null");
@@ -147,7 +147,7 @@ Id new_buffer_no_copy(MetalDevice& self, void* pointer, UInteger length, UIntege
 }
 
 PROTOCOL("MTLDevice", "NSObject")
-METHOD("MTLDevice", "name", name_of)
+SURE_METHOD("MTLDevice", "name", name_of)
 METHOD("MTLDevice", "registryID", registry_id)
 METHOD("MTLDevice", "recommendedMaxWorkingSetSize", working_set)
 METHOD("MTLDevice", "currentAllocatedSize", allocated_size)
@@ -196,7 +196,7 @@ UInteger purgeable(Buffer&, UInteger wanted) {
 
 PROTOCOL("MTLObject", "NSObject")  // of a device, with a label
 PROTOCOL("MTLBuffer", "MTLObject")
-METHOD("MTLBuffer", "contents", contents_of)
+SURE_METHOD("MTLBuffer", "contents", contents_of)
 METHOD("MTLBuffer", "length", length_of)
 METHOD_SINCE(1300, "MTLBuffer", "gpuAddress", address_of)
 METHOD("MTLBuffer", "storageMode", storage_of)
@@ -204,7 +204,7 @@ METHOD("MTLBuffer", "resourceOptions", options_of)
 METHOD("MTLBuffer", "cpuCacheMode", cache_mode_of)
 METHOD("MTLBuffer", "hazardTrackingMode", tracking_of)
 METHOD("MTLBuffer", "allocatedSize", pages_of)
-METHOD("MTLBuffer", "heap", heap_of)
+SURE_METHOD("MTLBuffer", "heap", heap_of)
 METHOD("MTLBuffer", "didModifyRange:", modified_range)
 METHOD("MTLBuffer", "setPurgeableState:", purgeable)
 
@@ -214,8 +214,8 @@ void set_label(OfDevice& self, Id label) {
   self.label.clear();
   if (label != nullptr) text_of(label, "the label", &self.label);
 }
-METHOD("MTLObject", "device", device_of)
-METHOD("MTLObject", "label", label_of)
+SURE_METHOD("MTLObject", "device", device_of)
+SURE_METHOD("MTLObject", "label", label_of)
 METHOD("MTLObject", "setLabel:", set_label)
 PROTOCOL("MTLFence", "MTLObject")
 
@@ -461,7 +461,7 @@ void Buffer::dealloc() {
     if (heap) heap->used -= heap_bytes(length);
   }
   heap = {};
-  device = {};
+  OfDevice::dealloc();
 }
 
 std::string outside(const Buffer& buffer, UInteger offset, UInteger bytes) {

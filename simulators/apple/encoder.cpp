@@ -85,8 +85,8 @@ void wait_for_fence(Encoder& self, Id id) {
 
 PROTOCOL("MTLCommandEncoder", "NSObject")
 METHOD("MTLCommandEncoder", "endEncoding", end_encoding)
-METHOD("MTLCommandEncoder", "device", device_of)
-METHOD("MTLCommandEncoder", "label", label_of)
+SURE_METHOD("MTLCommandEncoder", "device", device_of)
+SURE_METHOD("MTLCommandEncoder", "label", label_of)
 METHOD("MTLCommandEncoder", "setLabel:", set_label)
 METHOD("MTLCommandEncoder", "insertDebugSignpost:", named)
 METHOD("MTLCommandEncoder", "pushDebugGroup:", named)

@@ -72,7 +72,7 @@ METHOD("NSObject", "respondsToSelector:", responds_to)
 METHOD("NSObject", "isKindOfClass:", is_kind_of)
 METHOD("NSObject", "isEqual:", is_same)
 METHOD("NSObject", "hash", hash_of)
-METHOD("NSObject", "description", describe)
+SURE_METHOD("NSObject", "description", describe)
 
 // ---- NSString ----------------------------------------------------------------------------------------------------------
 
@@ -168,12 +168,12 @@ Integer error_code(Error& self) { return self.code; }
 Id error_info(Error&) { return autorelease(create<Dictionary>()); }
 Id error_nothing(Error&) { return nullptr; }
 CLASS("NSError", "NSObject", &make_instance<Error>)
-METHOD("NSError", "domain", error_domain)
+SURE_METHOD("NSError", "domain", error_domain)
 METHOD("NSError", "code", error_code)
-METHOD("NSError", "localizedDescription", error_description)
+SURE_METHOD("NSError", "localizedDescription", error_description)
 METHOD("NSError", "localizedFailureReason", error_nothing)
-METHOD("NSError", "userInfo", error_info)
-METHOD("NSError", "description", error_description)
+SURE_METHOD("NSError", "userInfo", error_info)
+SURE_METHOD("NSError", "description", error_description)
 
 UInteger array_count(Array& self) { return self.elements.size(); }
 // The array keeps its elements: the pointer is no reference of the caller's.

@@ -111,13 +111,13 @@ Id new_function(Library& self, Id id) {
   return function->id();
 }
 PROTOCOL("MTLLibrary", "MTLObject")
-METHOD("MTLLibrary", "functionNames", names_of)
+SURE_METHOD("MTLLibrary", "functionNames", names_of)
 METHOD("MTLLibrary", "newFunctionWithName:", new_function)
 
 Id function_name(Function& self) { return string_autoreleased(self.kernel.name); }
 UInteger function_type(Function&) { return 3; }  // MTLFunctionTypeKernel
 PROTOCOL("MTLFunction", "MTLObject")
-METHOD("MTLFunction", "name", function_name)
+SURE_METHOD("MTLFunction", "name", function_name)
 METHOD("MTLFunction", "functionType", function_type)
 
 Id make_pipeline(MetalDevice& self, Function& function, UInteger most_threads, Id* error) {

@@ -61,6 +61,8 @@ std::shared_ptr<MetalDevice> metal_device(int index);  // with one more referenc
 // What every object of a device has.
 struct OfDevice : Instance {
   OfDevice(const char* name, Ref<MetalDevice> owner) : Instance(name), device(std::move(owner)) {}
+  // References end with the object, and not with what of the simulator still looks at it.
+  void dealloc() override { device = {}; }
   Ref<MetalDevice> device;
   std::string label;
 };
@@ -107,6 +109,7 @@ struct ResidencySet : OfDevice {
   void dealloc() override {
     committed.clear();
     staged.clear();
+    OfDevice::dealloc();
   }
   std::mutex mutex;
   std::map<Id, Ref<Instance>> staged, committed;

@@ -108,6 +108,7 @@ void CommandQueue::dealloc() {
   worker->ending = true;
   worker->changed.notify_all();
   sets.clear();
+  OfDevice::dealloc();
 }
 
 // ---- command buffers -----------------------------------------------------------------------------------------------------
@@ -117,6 +118,8 @@ CommandBuffer::CommandBuffer(Ref<CommandQueue> owner, bool retains_references)
 
 void CommandBuffer::dealloc() {
   const Ref<CommandQueue> last = std::move(queue);
+  error = {};
+  sets.clear();
   if (status >= kCommitted) return;  // it has completed: the worker held it until then
   for (auto& [token, resource] : lent) --resource->loans;
   for (auto* handlers : {&scheduled_handlers, &completed_handlers}) {
@@ -524,17 +527,17 @@ void debug_group(CommandBuffer&, Id name) { get<String>(name, "the name"); }
 void end_debug_group(CommandBuffer&) {}
 
 PROTOCOL("MTLCommandBuffer", "NSObject")
-METHOD("MTLCommandBuffer", "device", device_of)
-METHOD("MTLCommandBuffer", "commandQueue", queue_of)
+SURE_METHOD("MTLCommandBuffer", "device", device_of)
+SURE_METHOD("MTLCommandBuffer", "commandQueue", queue_of)
 METHOD("MTLCommandBuffer", "retainedReferences", retains_of)
-METHOD("MTLCommandBuffer", "label", label_of)
+SURE_METHOD("MTLCommandBuffer", "label", label_of)
 METHOD("MTLCommandBuffer", "setLabel:", set_label)
 METHOD("MTLCommandBuffer", "enqueue", enqueue)
 METHOD("MTLCommandBuffer", "commit", commit_once)
 METHOD("MTLCommandBuffer", "waitUntilCompleted", wait_until_completed)
 METHOD("MTLCommandBuffer", "waitUntilScheduled", wait_until_scheduled)
 METHOD("MTLCommandBuffer", "status", status_of)
-METHOD("MTLCommandBuffer", "error", error_of)
+SURE_METHOD("MTLCommandBuffer", "error", error_of)
 METHOD("MTLCommandBuffer", "GPUStartTime", start_of)
 METHOD("MTLCommandBuffer", "GPUEndTime", end_of)
 METHOD("MTLCommandBuffer", "kernelStartTime", start_of)

@@ -1,9 +1,10 @@
-// Fuzz target: the header of a GGUF file.
+// Fuzz target: the header of a GGUF file, and the tokenizer that its keys describe.
 #include <cstring>
 
 #include "anyaccel/error.h"
 #include "fuzz/fuzz_targets.h"
 #include "llm/checkpoint/gguf.h"
+#include "llm/tokenizer/gguf_tokenizer.h"
 
 namespace anyaccel::fuzz {
 
@@ -13,10 +14,13 @@ void gguf(const uint8_t* data, size_t size) {
     if (!out.empty()) std::memcpy(out.data(), data + offset, out.size());
   };
   try {
-    for (const llm::GgufTensor& tensor : llm::parse_gguf_header(read, size, "fuzz.gguf").tensors) {
+    const llm::GgufHeader header = llm::parse_gguf_header(read, size, "fuzz.gguf");
+    for (const llm::GgufTensor& tensor : header.tensors) {
       // Every range that was let through lies in the file.
       if (tensor.offset > size || tensor.bytes > size - tensor.offset) __builtin_trap();
     }
+    const auto tokenizer = llm::make_gguf_tokenizer(header.metadata);
+    tokenizer->decode(tokenizer->encode("Hello  w\xC3\xB6rld<s> 12"));
   } catch (const Error&) {
   }
 }

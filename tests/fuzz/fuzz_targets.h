@@ -9,7 +9,7 @@ namespace anyaccel::fuzz {
 
 // The header and data of a safetensors file.
 void safetensors(const uint8_t* data, size_t size);
-// The header of a GGUF file.
+// The header of a GGUF file, and its tokenizer.
 void gguf(const uint8_t* data, size_t size);
 // A config.json and a generation_config.json.
 void config(const uint8_t* data, size_t size);

@@ -308,8 +308,8 @@ TEST(ModelConfig, UnknownArchitecturesListTheKnownOnes) {
                   "LlamaForSequenceClassification");
   error_of("llama", R"(, "architectures": ["Qwen2ForCausalLM"])");
   error_of("llama", R"(, "quantization_config": {"bits": 4})");
-  expect_contains(error_of("qwen2", R"(, "quantization_config": {"quant_method": "awq"})"),
-                  "quantized weights (quant_method \"awq\") are not supported");
+  expect_contains(error_of("qwen2", R"(, "quantization_config": {"quant_method": "bitsandbytes"})"),
+                  "quantized weights (quant_method \"bitsandbytes\") are not supported");
   checkpoint_error([] { parse_model_config("{}", "x"); });
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,6 +45,8 @@ struct RopeConfig {
   float attention_factor = 1.0f;
 };
 
+struct WeightQuantization;  // llm/config/weight_quantization.h
+
 struct ModelConfig {
   Family family = Family::Llama;
   int64_t hidden_size = 0;
@@ -72,13 +75,16 @@ struct ModelConfig {
   int64_t sliding_window = 0;             // of the layers that have a window; 0: none has
   std::vector<uint8_t> layer_has_window;  // num_hidden_layers flags
 
+  // How config.json says that matrices are quantized; null: they are not (a GGUF file says it tensor by tensor).
+  std::shared_ptr<const WeightQuantization> quantization;
+
   // Notes for the user: names of fields that were ignored.
   std::vector<std::string> notes;
 };
 
 // Reads and checks `dir`/config.json. Throws CheckpointError that names the file, the field, what was expected and what
 // was found: for a missing or damaged file, an architecture that is not supported (the message lists those that are), a
-// wrong type, a number out of range, sizes that do not fit each other, quantized weights, an adapter in the model's
+// wrong type, a number out of range, sizes that do not fit each other, a way of quantizing that is not known, an adapter in the model's
 // directory, or any other field that requires an unsupported computation. docs/model_files.md lists the fields.
 // If `dir` is a GGUF file (its name ends in .gguf), the configuration comes from its keys and tensors.
 ModelConfig load_model_config(const std::filesystem::path& dir);

@@ -56,7 +56,8 @@ enum class FileAccess {
 // program. May be called by any thread; later calls do nothing.
 void end_process_when_mapped_file_is_cut();
 
-struct MappedFile;  // llm/checkpoint/mapped_files.h
+struct MappedFile;   // llm/checkpoint/mapped_files.h
+class PackedMatrix;  // llm/checkpoint/packed_matrix.h
 
 // An open file of tensors, whatever its format.
 class WeightFile {
@@ -138,6 +139,8 @@ struct TensorView {
   size_t file = 0;                      // which of Checkpoint::files()
   int64_t paired_rows = 0;              // as in TensorInfo
   const BlockFormat* format = nullptr;  // as in TensorInfo
+  // Not null: the weights are in several tensors of a quantized directory, and `data`, `offset` and `file` mean nothing.
+  const PackedMatrix* packed = nullptr;
 };
 
 // The weights of a model directory: model.safetensors, or the shards that model.safetensors.index.json lists; or a GGUF

@@ -38,7 +38,7 @@ std::filesystem::path shard_path(const std::filesystem::path& dir, const JsonRef
 
 void Checkpoint::add(const TensorInfo& tensor, size_t file) {
   views_.emplace(tensor.name, TensorView{tensor.dtype, tensor.shape, files_[file]->data(tensor), tensor.offset,
-                                         tensor.bytes, file, tensor.paired_rows, tensor.format});
+                                         tensor.bytes, file, tensor.paired_rows, tensor.format, nullptr});
   total_bytes_ += tensor.bytes;
 }
 

@@ -11,6 +11,7 @@
 #include "llm/config/config_fields.h"
 #include "llm/config/config_table.h"
 #include "llm/config/gguf_config.h"
+#include "llm/config/weight_quantization.h"
 
 namespace anyaccel::llm {
 namespace {
@@ -229,11 +230,7 @@ ModelConfig read_config(const JsonRef& root) {
   ModelConfig config;
   config.family = read_family(root);
   if (const auto quantization = root.find("quantization_config")) {
-    const auto method = quantization->is_object() ? quantization->find("quant_method") : std::nullopt;
-    const std::string found =
-        method && method->is_string() ? " (quant_method " + quote_text(method->string()) + ")" : "";
-    quantization->error("quantized weights" + found +
-                        " are not supported; use a checkpoint in float32, bfloat16 or float16");
+    config.quantization = read_quantization(*quantization, config.notes);
   }
   check_config_fields(root, config.family, config.notes);
   read_sizes(root, config);

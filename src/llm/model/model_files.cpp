@@ -41,8 +41,38 @@ ModelFiles::ModelFiles(const std::string& directory, FileAccess access, ModelCon
   bare_ = checkpoint_.find(embedding_tensor) == nullptr && checkpoint_.find("embed_tokens.weight") != nullptr;
   untie_if_different(config, notes);
   slots_ = decoder_tensors(config);
+  if (config.quantization != nullptr) find_packed(directory, config);
   check(directory);
   note_unused(config, notes);
+}
+
+const TensorView& ModelFiles::at(const TensorSlot& slot) const {
+  const std::string name = file_name(slot);
+  const auto packed = packed_views_.find(name);
+  return packed != packed_views_.end() ? packed->second : checkpoint_.at(name);
+}
+
+void ModelFiles::find_packed(const std::string& directory, const ModelConfig& config) {
+  quantization_ = config.quantization;
+  for (const TensorSlot& slot : slots_) {
+    if (slot.kind != TensorKind::Matrix) continue;
+    const std::string name = file_name(slot);
+    const std::string module = name.substr(0, name.rfind('.'));
+    auto matrix = PackedMatrix::find(checkpoint_, module, *quantization_, slot.shape[0], slot.shape[1]);
+    if (matrix == nullptr) continue;
+    TensorView view;
+    view.dtype = matrix->dtype();
+    view.shape = slot.shape.dims();
+    view.bytes = matrix->bytes();
+    view.packed = matrix.get();
+    packed_views_.emplace(name, view);
+    packed_.push_back(std::move(matrix));
+  }
+  if (!packed_.empty()) return;
+  throw CheckpointError("model '" + directory + "': config.json says that the weights are quantized (quant_method " +
+                        quantization_->method +
+                        "), and the files have no tensors of that kind; if they are not quantized, "
+                        "remove quantization_config");
 }
 
 std::string ModelFiles::file_name(const TensorSlot& slot) const {
@@ -72,6 +102,7 @@ void ModelFiles::check(const std::string& directory) const {
   const char* by_config = is_gguf(directory) ? " by the file's keys" : " by config.json";
   for (const TensorSlot& slot : slots_) {
     const std::string name = file_name(slot);
+    if (packed_views_.contains(name)) continue;  // checked when it was found
     const TensorView* view = checkpoint_.find(name);
     if (view == nullptr) {
       throw CheckpointError("model '" + directory + "': tensor '" + name + "' is missing; expected shape " +
@@ -94,6 +125,9 @@ void ModelFiles::note_unused(const ModelConfig& config, std::vector<std::string>
   constexpr size_t most_named = 4;
   std::unordered_set<std::string> used;
   for (const TensorSlot& slot : slots_) used.insert(file_name(slot));
+  for (const auto& matrix : packed_) {
+    for (std::string& name : matrix->tensors()) used.insert(std::move(name));
+  }
   std::string named;
   size_t count = 0;
   for (const std::string& name : checkpoint_.names()) {

@@ -1,11 +1,14 @@
 // The files of a model beside the list of the tensors that it must have.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "anyaccel/llm/model_config.h"
 #include "anyaccel/llm/safetensors.h"
+#include "llm/checkpoint/packed_matrix.h"
 #include "llm/model/decoder_tensors.h"
 
 namespace anyaccel::llm {
@@ -22,15 +25,20 @@ class ModelFiles {
   const std::vector<TensorSlot>& slots() const noexcept { return slots_; }
   // The name that the files have for a tensor.
   std::string file_name(const TensorSlot& slot) const;
-  const TensorView& at(const TensorSlot& slot) const { return checkpoint_.at(file_name(slot)); }
+  // A quantized matrix of a directory has a view of its own (TensorView::packed).
+  const TensorView& at(const TensorSlot& slot) const;
 
  private:
   void untie_if_different(ModelConfig& config, std::vector<std::string>& notes);
+  void find_packed(const std::string& directory, const ModelConfig& config);
   void check(const std::string& directory) const;
   void note_unused(const ModelConfig& config, std::vector<std::string>& notes) const;
 
   Checkpoint checkpoint_;
   std::vector<TensorSlot> slots_;
+  std::shared_ptr<const WeightQuantization> quantization_;
+  std::vector<std::unique_ptr<PackedMatrix>> packed_;
+  std::unordered_map<std::string, TensorView> packed_views_;  // by the name in the files
   bool bare_ = false;
   bool embedding_is_lm_head_ = false;
 };

@@ -132,7 +132,9 @@ class ModelLoader {
       const TensorSlot& slot = slots[i];
       const TensorView view = part_to_read(slot);
       // The disk reads the next tensor while this one is converted.
-      if (i + 1 < slots.size()) checkpoint.will_need(part_to_read(slots[i + 1]));
+      if (i + 1 < slots.size() && files_->at(slots[i + 1]).packed == nullptr) {
+        checkpoint.will_need(part_to_read(slots[i + 1]));
+      }
       try {
         const uint64_t mapped = model_->mapped_bytes_;
         const BlockFormat* made = view.bytes > 0 ? format_to_make(view, slot) : nullptr;
@@ -141,7 +143,7 @@ class ModelLoader {
           slot.format_in(weights) = static_cast<aa_block_format>(made->number);
         } else if (view.bytes > 0 && stays_quantized(view, slot)) {
           slot.in(weights) = place_blocks(checkpoint, view, slot);
-          slot.format_in(weights) = static_cast<aa_block_format>(view.format->number);
+          slot.format_in(weights) = static_cast<aa_block_format>(block_format(view)->number);
         } else if (view.bytes > 0) {
           slot.in(weights) = pack(slot, place(checkpoint, view, slot));
         }
@@ -204,25 +206,35 @@ class ModelLoader {
   }
 
   static uint64_t decoded_bytes(const TensorView& view, DType dtype) {
+    if (view.packed != nullptr) {
+      return static_cast<uint64_t>(view.packed->rows() * view.packed->columns()) * dtype_size(dtype);
+    }
     if (view.format == nullptr) return view.bytes;
     return view.bytes / view.format->bytes * view.format->values * dtype_size(dtype);
+  }
+
+  static bool is_quantized(const TensorView& view) { return view.format != nullptr || view.packed != nullptr; }
+  // The format of the blocks that a quantized matrix has in its file, or can be repacked to without loss; null: neither.
+  static const BlockFormat* block_format(const TensorView& view) {
+    return view.packed != nullptr ? view.packed->block_format() : view.format;
   }
 
   // True if the model computes with the blocks of a quantized matrix as they are: the accelerator can, no dtype was asked
   // for, and this rank's part consists of whole blocks.
   bool stays_quantized(const TensorView& view, const TensorSlot& slot) const {
-    if (view.format == nullptr || slot.kind != TensorKind::Matrix || options_.dtype != DType::None) return false;
+    const BlockFormat* format = block_format(view);
+    if (format == nullptr || slot.kind != TensorKind::Matrix || options_.dtype != DType::None) return false;
     if (!ops_.takes_quantized_weights()) return false;
     if (slot.name == embedding_name && model_->group_) return false;
     const Slice part = held(slot);
-    const int64_t values = view.format->values;
+    const int64_t values = format->values;
     return slot.split_dim == 0 || (part.begin % values == 0 && part.end % values == 0);
   }
 
   // The format that a matrix is quantized to while it loads; null if it is not: LoadOptions::quantize says nothing, it is
   // quantized already, or no format fits its rows or this rank's part of them.
   const BlockFormat* format_to_make(const TensorView& view, const TensorSlot& slot) const {
-    if (wanted_format_ == nullptr || view.format != nullptr || slot.kind != TensorKind::Matrix) return nullptr;
+    if (wanted_format_ == nullptr || is_quantized(view) || slot.kind != TensorKind::Matrix) return nullptr;
     if (slot.name == embedding_name && model_->group_) return nullptr;
     const bool is_output =
         slot.name == lm_head_name || (slot.name == embedding_name && model_->config_.tie_word_embeddings);
@@ -249,12 +261,12 @@ class ModelLoader {
         made_bytes += view.bytes / dtype_size(view.dtype) / made->values * made->bytes;
         continue;
       }
-      if (view.format == nullptr) continue;
+      if (!is_quantized(view)) continue;
       if (stays_quantized(view, slot)) {
-        kept.insert(view.format->name);
+        kept.insert(block_format(view)->name);
         continue;
       }
-      names.insert(view.format->name);
+      names.insert(view.packed != nullptr ? std::string_view(model_->config_.quantization->method) : view.format->name);
       stored += view.bytes;
       decoded += decoded_bytes(view, held_dtype(slot));
     }
@@ -290,10 +302,11 @@ class ModelLoader {
         const TensorView& view = files_->at(slot);
         // Decoded weights have fewer digits than bf16. With those that stay quantized the dtype is that of keys and
         // values, where bf16 would cost more than the rest of the computation.
-        const DType stored = format_to_make(view, slot)    ? DType::F16
-                             : view.format == nullptr      ? view.dtype
-                             : stays_quantized(view, slot) ? DType::F16
-                                                           : DType::BF16;
+        const DType stored = format_to_make(view, slot)                                     ? DType::F16
+                             : !is_quantized(view)                                          ? view.dtype
+                             : stays_quantized(view, slot)                                  ? DType::F16
+                             : view.packed != nullptr && view.packed->dtype() != DType::F32 ? view.packed->dtype()
+                                                                                            : DType::BF16;
         if (slot.kind == TensorKind::Matrix && stored == candidate) bytes += decoded_bytes(view, stored);
       }
       if (bytes > most) dtype = candidate;
@@ -314,6 +327,11 @@ class ModelLoader {
   TensorView part_to_read(const TensorSlot& slot) const {
     const TensorView& view = files_->at(slot);
     const Slice part = held(slot);
+    if (view.packed != nullptr) {
+      TensorView some = view;
+      some.bytes = part.size() > 0 ? view.bytes : 0;
+      return some;
+    }
     if (slot.split_dim == 0 || part.size() == 0) return row_slice(view, slot.shape[slot.split_dim], part);
     return view;
   }
@@ -322,6 +340,7 @@ class ModelLoader {
   void set_apart_the_rest(const TensorSlot& slot) const {
     const Checkpoint& checkpoint = files_->checkpoint();
     const TensorView& whole = files_->at(slot);
+    if (whole.packed != nullptr) return;
     const Slice part = held(slot);
     const int64_t rows = slot.shape[0];
     if (part.size() == slot.shape[slot.split_dim]) return;
@@ -340,6 +359,7 @@ class ModelLoader {
     const bool contiguous = slot.split_dim == 0 || part.size() == slot.shape[slot.split_dim];
     const DType wanted = held_dtype(slot);
     const bool paired = view.paired_rows > 0;
+    if (view.packed != nullptr) return place_packed(checkpoint, *view.packed, slot, wanted);
     if (view.format != nullptr) {
       return place_decoded(checkpoint, view, contiguous ? shape : slot.shape, shape, slot.split_dim,
                            contiguous ? Slice{} : part, wanted);
@@ -370,6 +390,7 @@ class ModelLoader {
     const Slice part = held(slot);
     const bool whole_rows = slot.split_dim == 0 || part.size() == slot.shape[slot.split_dim];
     const Shape shape = held_shape(slot, part);
+    if (view.packed != nullptr) return place_packed(checkpoint, *view.packed, slot, DType::U8);
     const auto row_bytes = [&view](int64_t values) { return values / view.format->values * view.format->bytes; };
     const int64_t rows = whole_rows ? shape[0] : slot.shape[0];
     const Shape stored({rows, row_bytes(whole_rows ? shape[1] : slot.shape[1])});
@@ -391,6 +412,46 @@ class ModelLoader {
     blocks.copy_from(source);
     checkpoint.release(view);
     return blocks;
+  }
+
+  // A matrix of a quantized directory, a piece at a time: decoded to `wanted`, or for U8 as blocks.
+  Tensor place_packed(const Checkpoint& checkpoint, const PackedMatrix& matrix, const TensorSlot& slot, DType wanted) {
+    constexpr int64_t piece_values = int64_t{4} << 20;
+    constexpr int64_t rows_at_once = 16;
+    const bool as_blocks = wanted == DType::U8;
+    const auto width = [&](int64_t values) {  // elements of a row
+      if (!as_blocks) return values;
+      const BlockFormat& format = *matrix.block_format();
+      return values / format.values * format.bytes;
+    };
+    const Slice part = held(slot);
+    const bool by_rows = slot.split_dim == 0;
+    const Slice rows = by_rows ? part : Slice{0, matrix.rows()};
+    const Slice columns = by_rows ? Slice{0, matrix.columns()} : part;
+    const std::unique_ptr<PackedValues> values = matrix.read(checkpoint);
+    Tensor placed = Tensor::empty(Shape({rows.size(), width(columns.size())}), wanted, model_->device_);
+    const int64_t step = std::max<int64_t>(piece_values / matrix.columns() / rows_at_once, 1) * rows_at_once;
+    for (int64_t begin = rows.begin; begin < rows.end; begin += step) {
+      const int64_t end = std::min(begin + step, rows.end);
+      Tensor piece = Tensor::empty(Shape({end - begin, width(matrix.columns())}), as_blocks ? DType::U8 : DType::F32);
+      std::byte* out = bytes_of(piece).data();
+      const size_t row_bytes = piece.nbytes() / static_cast<size_t>(end - begin);
+      std::atomic<int64_t> next{begin};
+      on_all_cores(static_cast<size_t>((end - begin + rows_at_once - 1) / rows_at_once), [&] {
+        for (int64_t row = next.fetch_add(rows_at_once); row < end; row = next.fetch_add(rows_at_once)) {
+          const int64_t count = std::min(rows_at_once, end - row);
+          std::byte* to = out + static_cast<size_t>(row - begin) * row_bytes;
+          if (as_blocks) {
+            values->encode(row, count, to);
+          } else {
+            values->decode(row, count, reinterpret_cast<float*>(to));
+          }
+        }
+      });
+      if (columns.size() < matrix.columns()) piece = piece.slice(1, width(columns.begin), width(columns.end));
+      placed.slice(0, begin - rows.begin, end - rows.begin).copy_from(piece);
+    }
+    return placed;
   }
 
   // Quantizes a matrix, a piece at a time. `view`: as in place().

@@ -115,9 +115,10 @@ class ModelQuantizer {
     const bool pairs = held_ == nullptr && gguf_architecture(config_) == "llama";
     for (const TensorSlot& slot : files_.slots()) {
       const TensorView& view = files_.at(slot);
-      if (view.format != nullptr) {
+      if (view.format != nullptr || view.packed != nullptr) {
         throw CheckpointError(in_ + ": the tensor '" + slot.name + "' is quantized already (" +
-                              std::string(view.format->name) + "); expected a model with weights of 16 or 32 bits");
+                              (view.packed != nullptr ? config_.quantization->method : std::string(view.format->name)) +
+                              "); expected a model with weights of 16 or 32 bits");
       }
       Part part{&slot, nullptr, 0};
       const std::vector<int64_t> shape(slot.shape.dims().begin(), slot.shape.dims().end());

@@ -3,11 +3,13 @@
 #include "llm/tokenizer/gguf_tokenizer.h"
 
 #include <algorithm>
-#include <array>
+#include <atomic>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "anyaccel/error.h"
+#include "base/process/all_cores.h"
 #include "base/text/json.h"
 #include "base/text/utf8.h"
 #include "llm/checkpoint/gguf.h"
@@ -111,29 +113,46 @@ Vocabulary read_vocabulary(const TokenizerKeys& keys, const GgufMetadata& metada
   return vocabulary;
 }
 
-std::vector<BpeModel::IdMerge> read_merges(const TokenizerKeys& keys, const Vocabulary& vocabulary,
-                                           const GgufMetadata& metadata) {
+// The ids of merges[first] and on, as many as `ids` has.
+void find_merges(const std::vector<std::string>& merges, size_t first, const Vocabulary& vocabulary,
+                 const GgufMetadata& metadata, std::span<BpeModel::IdMerge> ids) {
   constexpr const char* key = "tokenizer.ggml.merges";
-  const std::vector<std::string>& merges = keys.list(key);
-  std::vector<BpeModel::IdMerge> ids;
-  ids.reserve(merges.size());
-  std::string whole;
-  for (const std::string& merge : merges) {
+  std::vector<std::string> wholes(ids.size());
+  std::vector<std::string_view> texts;  // left, right and whole of each
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const std::string& merge = merges[first + i];
     // The left part may begin with a space.
     const size_t space = merge.find(' ', 1);
     if (space == std::string::npos || space + 1 == merge.size()) {
       metadata.error(key, "has " + quote_text(merge) + "; expected two texts with a space between");
     }
-    const std::string_view left = std::string_view(merge).substr(0, space);
-    const std::string_view right = std::string_view(merge).substr(space + 1);
-    whole.assign(left).append(right);
-    const auto id_of = [&](std::string_view token) {
-      const auto id = vocabulary.find(token);
-      if (!id) metadata.error(key, "has " + quote_text(merge) + ", and " + quote_text(token) + " is not a token");
-      return *id;
-    };
-    ids.push_back({id_of(left), id_of(right), id_of(whole)});
+    texts.push_back(std::string_view(merge).substr(0, space));
+    texts.push_back(std::string_view(merge).substr(space + 1));
+    wholes[i].assign(texts[3 * i]).append(texts[3 * i + 1]);
+    texts.push_back(wholes[i]);
   }
+  std::vector<int32_t> found(texts.size());
+  vocabulary.find_all(texts, found);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (found[i] >= 0) continue;
+    metadata.error(key,
+                   "has " + quote_text(merges[first + i / 3]) + ", and " + quote_text(texts[i]) + " is not a token");
+  }
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = {found[3 * i], found[3 * i + 1], found[3 * i + 2]};
+}
+
+std::vector<BpeModel::IdMerge> read_merges(const TokenizerKeys& keys, const Vocabulary& vocabulary,
+                                           const GgufMetadata& metadata) {
+  constexpr size_t at_once = 4096;
+  const std::vector<std::string>& merges = keys.list("tokenizer.ggml.merges");
+  std::vector<BpeModel::IdMerge> ids(merges.size());
+  std::atomic<size_t> next{0};
+  on_all_cores((merges.size() + at_once - 1) / at_once, [&] {
+    for (size_t first = next.fetch_add(at_once); first < merges.size(); first = next.fetch_add(at_once)) {
+      find_merges(merges, first, vocabulary, metadata,
+                  std::span(ids).subspan(first, std::min(at_once, merges.size() - first)));
+    }
+  });
   return ids;
 }
 

@@ -2,6 +2,7 @@
 #include "llm/tokenizer/vocabulary.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <functional>
 
@@ -61,6 +62,24 @@ void Vocabulary::index() {
 std::optional<int32_t> Vocabulary::find(std::string_view token) const {
   const int32_t id = slots_[place(token, std::hash<std::string_view>()(token))].id;
   return id < 0 ? std::nullopt : std::optional(id);
+}
+
+void Vocabulary::find_all(std::span<const std::string_view> tokens, std::span<int32_t> ids) const {
+  constexpr size_t at_once = 32;
+  const size_t mask = slots_.size() - 1;
+  std::array<uint64_t, at_once> hashes{};
+  for (size_t begin = 0; begin < tokens.size(); begin += at_once) {
+    const size_t count = std::min(at_once, tokens.size() - begin);
+    for (size_t i = 0; i < count; ++i) {
+      hashes[i] = std::hash<std::string_view>()(tokens[begin + i]);
+      __builtin_prefetch(&slots_[static_cast<size_t>(hashes[i] >> 32) & mask]);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const int32_t id = slots_[static_cast<size_t>(hashes[i] >> 32) & mask].id;
+      if (id >= 0) __builtin_prefetch(&tokens_[static_cast<size_t>(id)]);
+    }
+    for (size_t i = 0; i < count; ++i) ids[begin + i] = slots_[place(tokens[begin + i], hashes[i])].id;
+  }
 }
 
 const std::string* Vocabulary::token(int32_t id) const noexcept {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,8 @@ class Vocabulary {
   // The largest id plus one.
   int64_t size() const noexcept { return static_cast<int64_t>(tokens_.size()); }
   std::optional<int32_t> find(std::string_view token) const;
+  // The same for many, which overlaps their waits for memory; -1 for a text that is no token. Any thread.
+  void find_all(std::span<const std::string_view> tokens, std::span<int32_t> ids) const;
   // Null for an id without a token.
   const std::string* token(int32_t id) const noexcept;
   // True if every token occurs once.

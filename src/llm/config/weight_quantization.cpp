@@ -1,0 +1,260 @@
+// Reads quantization_config. docs/model_files.md lists the methods and fields.
+#include "llm/config/weight_quantization.h"
+
+#include <algorithm>
+#include <cctype>
+#include <span>
+#include <string_view>
+
+#include "llm/config/config_fields.h"
+
+namespace anyaccel::llm {
+namespace {
+
+using Kind = WeightQuantization::Kind;
+using FieldNames = std::span<const std::string_view>;
+
+bool is_empty(const JsonRef& value) {
+  return value.is_null() || ((value.is_object() || value.is_array()) && value.size() == 0) ||
+         (value.is_bool() && !value.boolean());
+}
+
+// Fails for a field that is in neither list: it may change what the weights are. What begins with "use_" chooses kernels.
+void check_fields(const JsonRef& object, FieldNames read, FieldNames ignored) {
+  for (size_t i = 0; i < object.size(); ++i) {
+    const std::string& key = object.key(i);
+    const bool known = std::ranges::count(read, key) + std::ranges::count(ignored, key) > 0 || key.starts_with("use_");
+    if (known || is_empty(object.member(i))) continue;
+    object.member(i).error("this field of quantized weights is not known, and may change what they are");
+  }
+}
+
+// Fails unless the field is missing, null, false or empty.
+void refuse_field(const JsonRef& object, std::string_view key, std::string_view why) {
+  const auto value = object.find(key);
+  if (value && !is_empty(*value)) value->error(why);
+}
+
+std::string text_of(const JsonRef& object, std::string_view key, const std::string& fallback) {
+  const auto value = object.find(key);
+  return value ? value->string() : fallback;
+}
+
+// -1 and null: a whole row.
+int64_t read_group(const JsonRef& object) {
+  const int64_t group = read_whole(object, "group_size", -1, max_size, -1);
+  if (group == 0) object.at("group_size").fail("-1 (a whole row) or a positive number");
+  return std::max<int64_t>(group, 0);
+}
+
+void read_bits(const JsonRef& object, std::string_view key, std::initializer_list<int> known, WeightQuantization& out) {
+  const JsonRef value = object.at(key);
+  out.bits = static_cast<int>(value.integer(1, 64));
+  if (std::ranges::count(known, out.bits) > 0) return;
+  std::string names;
+  for (const int bits : known) names += (names.empty() ? "" : ", ") + std::to_string(bits);
+  value.fail("one of " + names);
+}
+
+void read_gptq(const JsonRef& object, WeightQuantization& out) {
+  constexpr std::string_view read[] = {"quant_method", "bits",       "group_size", "desc_act",
+                                       "sym",          "pack_dtype", "lm_head",    "checkpoint_format"};
+  constexpr std::string_view ignored[] = {"damp_percent",
+                                          "static_groups",
+                                          "true_sequential",
+                                          "meta",
+                                          "model_name_or_path",
+                                          "quantizer",
+                                          "backend",
+                                          "model_file_base_name",
+                                          "dataset",
+                                          "tokenizer",
+                                          "batch_size",
+                                          "block_name_to_quantize",
+                                          "exllama_config",
+                                          "cache_block_outputs",
+                                          "max_input_length",
+                                          "module_name_preceding_first_block",
+                                          "model_seqlen",
+                                          "pad_token_id",
+                                          "disable_exllama",
+                                          "modules_in_block_to_quantize",
+                                          "version",
+                                          "damp_auto_increment",
+                                          "mse",
+                                          "uri"};
+  refuse_field(object, "dynamic", "modules with settings of their own are not supported");
+  refuse_field(object, "is_marlin_format", "the layout of Marlin is not supported; expected false");
+  check_fields(object, read, ignored);
+  out.kind = Kind::Gptq;
+  read_bits(object, "bits", {2, 4, 8}, out);
+  out.group = read_group(object);
+  out.symmetric = read_flag(object, "sym", true);
+  const std::string format = text_of(object, "checkpoint_format", "gptq");
+  if (format != "gptq" && format != "gptq_v2") object.at("checkpoint_format").fail("\"gptq\" or \"gptq_v2\"");
+  out.zeros_less_one = format == "gptq";
+  if (text_of(object, "pack_dtype", "int32") != "int32") object.at("pack_dtype").fail("\"int32\"");
+}
+
+void read_awq(const JsonRef& object, WeightQuantization& out) {
+  constexpr std::string_view read[] = {
+      "quant_method", "bits", "group_size", "zero_point", "version", "backend", "modules_to_not_convert"};
+  constexpr std::string_view ignored[] = {"do_fuse", "fuse_max_seq_len", "modules_to_fuse", "exllama_config"};
+  check_fields(object, read, ignored);
+  out.kind = Kind::Awq;
+  read_bits(object, "bits", {4}, out);
+  out.group = read_group(object);
+  out.symmetric = false;
+  if (!read_flag(object, "zero_point", true)) object.at("zero_point").fail("true");
+  std::string version = text_of(object, "version", "gemm");
+  std::ranges::transform(version, version.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (version != "gemm") object.at("version").fail("\"gemm\"");
+  const std::string backend = text_of(object, "backend", "autoawq");
+  if (backend != "autoawq" && backend != "auto") object.at("backend").fail("\"autoawq\"");
+}
+
+// One group's "weights".
+void read_compressed_weights(const JsonRef& weights, const std::string& format, WeightQuantization& out) {
+  constexpr std::string_view read[] = {"num_bits",   "type",     "symmetric",       "strategy",
+                                       "group_size", "actorder", "block_structure", "dynamic"};
+  constexpr std::string_view ignored[] = {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"};
+  check_fields(weights, read, ignored);
+  refuse_field(weights, "dynamic", "weights whose scales are found at run time are not supported");
+  const std::string type = text_of(weights, "type", "int");
+  const std::string strategy = text_of(weights, "strategy", "tensor");
+  out.symmetric = read_flag(weights, "symmetric", true);
+  out.group = 0;
+  if (format == "pack-quantized") {
+    out.kind = Kind::Packed;
+    read_bits(weights, "num_bits", {2, 3, 4, 5, 6, 7, 8}, out);
+  } else if (format == "int-quantized" || (format == "naive-quantized" && type == "int")) {
+    out.kind = Kind::Int8;
+    read_bits(weights, "num_bits", {8}, out);
+  } else if (format == "float-quantized" || (format == "naive-quantized" && type == "float")) {
+    out.kind = Kind::Float8;
+    read_bits(weights, "num_bits", {8}, out);
+  } else {
+    out.kind = Kind::MxFloat4;
+    read_bits(weights, "num_bits", {4}, out);
+  }
+  const bool is_float = out.kind == Kind::Float8 || out.kind == Kind::MxFloat4;
+  if (type != (is_float ? "float" : "int")) weights.at("type").fail(is_float ? "\"float\"" : "\"int\"");
+  if (is_float && !out.symmetric) weights.at("symmetric").fail("true");
+  if (strategy == "group" && !is_float) {
+    out.group = weights.at("group_size").integer(1, max_size);
+  } else if (out.kind == Kind::MxFloat4 && strategy == "group") {
+    out.group = weights.at("group_size").integer(32, 32);
+  } else if (strategy == "block" && out.kind == Kind::Float8) {
+    const JsonRef block = weights.at("block_structure");
+    if (!block.is_array() || block.size() != 2) block.fail("two sizes");
+    out.block_rows = block[0].integer(1, max_size);
+    out.block_columns = block[1].integer(1, max_size);
+  } else if (out.kind == Kind::MxFloat4 || (strategy != "channel" && strategy != "tensor")) {
+    weights.at("strategy").fail("\"tensor\", \"channel\", \"group\" or, for float8, \"block\"");
+  }
+  const std::string order = text_of(weights, "actorder", "static");
+  if (order != "group" && order != "weight" && order != "static" && order != "dynamic") {
+    weights.at("actorder").fail("\"group\", \"weight\", \"static\", \"dynamic\" or null");
+  }
+}
+
+bool same(const WeightQuantization& a, const WeightQuantization& b) {
+  return a.kind == b.kind && a.bits == b.bits && a.group == b.group && a.symmetric == b.symmetric &&
+         a.block_rows == b.block_rows && a.block_columns == b.block_columns;
+}
+
+void read_compressed(const JsonRef& object, WeightQuantization& out, std::vector<std::string>& notes) {
+  constexpr std::string_view read[] = {"quant_method", "format", "config_groups", "quantization_status"};
+  constexpr std::string_view ignored[] = {"ignore", "global_compression_ratio", "version", "sparsity_config"};
+  constexpr std::string_view of_group[] = {"targets", "weights", "input_activations", "format"};
+  refuse_field(object, "kv_cache_scheme", "a quantized cache of keys and values is not supported");
+  refuse_field(object, "transform_config", "transforms of weights are not supported");
+  const auto sparsity = object.find("sparsity_config");
+  if (sparsity && !is_empty(*sparsity) && text_of(*sparsity, "format", "dense") != "dense") {
+    sparsity->error("sparse weights are not supported");
+  }
+  check_fields(object, read, ignored);
+  const std::string status = text_of(object, "quantization_status", "compressed");
+  if (status != "compressed" && status != "frozen") object.at("quantization_status").fail("\"compressed\"");
+  const JsonRef groups = object.at("config_groups");
+  if (!groups.is_object() || groups.size() == 0) groups.fail("an object with a group of modules");
+  bool rounds = false;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const JsonRef group = groups.member(i);
+    check_fields(group, of_group, {});
+    const std::string format = text_of(group, "format", text_of(object, "format", ""));
+    constexpr std::string_view formats[] = {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized",
+                                            "mxfp4-pack-quantized"};
+    if (std::ranges::count(formats, format) == 0) {
+      object.error("the format of compressed-tensors is " + quote_text(format) +
+                   ", which is not supported; supported are pack-quantized, int-quantized, float-quantized, "
+                   "naive-quantized and mxfp4-pack-quantized");
+    }
+    WeightQuantization one = out;
+    read_compressed_weights(group.at("weights"), format, one);
+    if (i > 0 && !same(one, out))
+      group.error("groups of modules that are quantized in different ways are not supported");
+    out = one;
+    rounds |= group.find("input_activations").has_value();
+  }
+  if (rounds) {
+    notes.push_back(
+        "config.json says that the inputs of products are rounded (input_activations of quantization_config); here "
+        "they "
+        "are not, so that results are a little more precise");
+  }
+}
+
+void read_fp8(const JsonRef& object, WeightQuantization& out, std::vector<std::string>& notes) {
+  constexpr std::string_view read[] = {"quant_method", "activation_scheme", "fmt", "weight_block_size", "scale_fmt"};
+  constexpr std::string_view ignored[] = {"modules_to_not_convert", "ignored_layers", "dequantize"};
+  check_fields(object, read, ignored);
+  out.kind = Kind::Float8;
+  out.bits = 8;
+  if (text_of(object, "fmt", "e4m3") != "e4m3") object.at("fmt").fail("\"e4m3\"");
+  if (const auto block = object.find("weight_block_size")) {
+    if (!block->is_array() || block->size() != 2) block->fail("two sizes");
+    out.block_rows = (*block)[0].integer(1, max_size);
+    out.block_columns = (*block)[1].integer(1, max_size);
+  }
+  notes.push_back(
+      "config.json says that the inputs of products are rounded to float8 (activation_scheme of quantization_config); "
+      "here "
+      "they are not, so that results are a little more precise");
+}
+
+void read_mxfp4(const JsonRef& object, WeightQuantization& out) {
+  constexpr std::string_view read[] = {"quant_method"};
+  constexpr std::string_view ignored[] = {"modules_to_not_convert", "dequantize"};
+  check_fields(object, read, ignored);
+  out.kind = Kind::MxFloat4;
+  out.group = 32;
+}
+
+}  // namespace
+
+std::shared_ptr<const WeightQuantization> read_quantization(const JsonRef& config, std::vector<std::string>& notes) {
+  if (!config.is_object()) config.fail("an object or null");
+  auto out = std::make_shared<WeightQuantization>();
+  const auto method = config.find("quant_method");
+  if (!method) config.error("has no quant_method; expected gptq, awq, compressed-tensors, fp8 or mxfp4");
+  out->method = method->string();
+  if (out->method == "gptq") {
+    read_gptq(config, *out);
+  } else if (out->method == "awq") {
+    read_awq(config, *out);
+  } else if (out->method == "compressed-tensors") {
+    read_compressed(config, *out, notes);
+  } else if (out->method == "fp8") {
+    read_fp8(config, *out, notes);
+  } else if (out->method == "mxfp4") {
+    read_mxfp4(config, *out);
+  } else {
+    config.error("quantized weights (quant_method " + quote_text(out->method) +
+                 ") are not supported; supported are gptq, awq, compressed-tensors, fp8 and mxfp4, and checkpoints in "
+                 "float32, bfloat16 or float16");
+  }
+  return out;
+}
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,37 @@
+// How the weights of a Hugging Face directory are quantized: the quantization_config of its config.json.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/text/json.h"
+
+namespace anyaccel::llm {
+
+struct WeightQuantization {
+  enum class Kind {
+    Gptq,      // qweight, qzeros, scales, g_idx: whole numbers, packed along the inputs
+    Awq,       // qweight, qzeros, scales: packed along the outputs
+    Packed,    // compressed-tensors: weight_packed, weight_scale, weight_zero_point, weight_g_idx
+    Int8,      // compressed-tensors: weight in int8, weight_scale, weight_zero_point
+    Float8,    // weight in float8_e4m3fn with weight_scale_inv or weight_scale
+    MxFloat4,  // blocks of 32 float4 with a power of two each
+  };
+  Kind kind = Kind::Gptq;
+  std::string method;  // "gptq", for messages
+  int bits = 4;
+  int64_t group = 0;            // inputs under one scale; 0: all of a row
+  bool symmetric = true;        // zero is in the middle, and compressed-tensors stores none
+  bool zeros_less_one = false;  // GPTQ's first version stores zero points less one
+  // Outputs and inputs under one scale, for Float8 with blocks; 0: a scale for each row or for all.
+  int64_t block_rows = 0;
+  int64_t block_columns = 0;
+};
+
+// Reads every field: it is honoured, ignored because it has no effect on the weights, or refused. CheckpointError names
+// the field. Notes say what of the definition is not done (rounding of activations).
+std::shared_ptr<const WeightQuantization> read_quantization(const JsonRef& config, std::vector<std::string>& notes);
+
+}  // namespace anyaccel::llm

@@ -261,24 +261,28 @@ void use_heaps(ComputeEncoder& self, const Id* ids, UInteger count) {
   for (UInteger i = 0; i < count; ++i) use_heap(self, ids[i]);
 }
 
-void add_barrier(ComputeEncoder& self) {
+void add_barrier(ComputeEncoder& self, std::set<std::uint64_t> buffers) {
   Recorded recorded;
   recorded.kind = Recorded::Kind::barrier;
+  recorded.buffers = std::move(buffers);
   self.pass.commands.push_back(std::move(recorded));
 }
 // MTLBarrierScope: 1 buffers, 2 textures.
 void barrier_with_scope(ComputeEncoder& self, UInteger scope) {
   if (!self.encoding()) return;
   APPLE_REQUIRE(scope >= 1 && scope <= 3, , "bad-argument", "scope " + std::to_string(scope));
-  if (scope & 1) add_barrier(self);
+  if (scope & 1) add_barrier(self, {});
 }
-// Counts for every buffer here.
+// Orders the commands that use one of them with those that follow.
 void barrier_with_resources(ComputeEncoder& self, const Id* ids, UInteger count) {
   if (!self.encoding()) return;
+  std::set<std::uint64_t> buffers;
   for (UInteger i = 0; i < count; ++i) {
-    if (get<Buffer>(ids[i], "the resource") == nullptr) return;
+    const auto buffer = get<Buffer>(ids[i], "the resource");
+    if (buffer == nullptr) return;
+    buffers.insert(buffer->token);
   }
-  if (count > 0) add_barrier(self);
+  if (count > 0) add_barrier(self, std::move(buffers));
 }
 
 // ---- a launch
@@ -398,6 +402,7 @@ void dispatch(ComputeEncoder& self, Size groups, Size threads) {
   }
   // "missing buffer binding at index", "has space for N bytes, but argument has a length(M)", "Read-only bytes are being bound": Metal's
   // validation stops the program.
+  std::set<std::uint64_t> used = self.resident;
   for (const MslArgument& argument : pipeline->kernel.arguments) {
     const Binding& binding = self.bindings[argument.index];
     const std::string which = name + ": buffer " + std::to_string(argument.index) + " ('" + argument.name + "') ";
@@ -408,6 +413,7 @@ void dispatch(ComputeEncoder& self, Size groups, Size threads) {
                   which + "may be written, and bytes are bound");
     if (binding.buffer == nullptr) continue;
     self.use(binding.buffer, argument.writes);
+    used.insert(binding.buffer->token);
     launch->resident.insert(reinterpret_cast<std::uint64_t>(binding.buffer->begin()));
     if (argument.writes) launch->writable.insert(reinterpret_cast<std::uint64_t>(binding.buffer->begin()));
   }
@@ -434,6 +440,7 @@ void dispatch(ComputeEncoder& self, Size groups, Size threads) {
       return use.buffer->heap.get() == heap.get();
     });
     if (declared || of_heap) launch->resident.insert(base);
+    if (of_heap) used.insert(token);
     if (self.writable.count(token) != 0) launch->writable.insert(base);
   }
   const std::weak_ptr<CommandBuffer> owner = self.buffer.shared();
@@ -452,6 +459,7 @@ void dispatch(ComputeEncoder& self, Size groups, Size threads) {
     }
     execution.launch(*launch->pipeline->info, values, launch->shape);
   });
+  self.pass.commands.back().buffers = std::move(used);
 }
 
 // The threads of a whole grid; threadgroups at its edges would be smaller, which is not simulated.

@@ -147,6 +147,7 @@ struct Recorded {
   const char* what = "";
   std::function<void(Execution&)> run;
   std::shared_ptr<Fence> fence;
+  std::set<std::uint64_t> buffers;  // that the work uses, that the barrier is for (none: all), by token
 };
 // The commands of one encoder, or a signal or wait of an event between encoders.
 struct Pass {

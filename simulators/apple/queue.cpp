@@ -1,4 +1,5 @@
 // Implements command queues and command buffers: their states, what commits them, the order of their commands, and their ends.
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -218,7 +219,13 @@ void add_pass(CommandQueue& queue, const Pass& pass, const std::shared_ptr<Outco
   Events first = hazards_of(queue, pass, ended, order);
   if (queue.gate != nullptr) first.push_back(queue.gate);
   Events before = {order("start of an encoder", std::move(first))};  // what the next command waits for
-  Events all = before;                                               // every command so far
+  // Commands of a concurrent encoder that no barrier has joined.
+  std::vector<std::pair<std::shared_ptr<Event>, const std::set<std::uint64_t>*>> open;
+  const auto everything = [&] {
+    Events all = before;
+    for (const auto& [event, buffers] : open) all.push_back(event);
+    return all;
+  };
   const auto next_lane = [&] { return queue.worker->next_lane++ % kLanes; };
   const std::size_t lane = next_lane();
   for (const Recorded& recorded : pass.commands) {
@@ -237,16 +244,29 @@ void add_pass(CommandQueue& queue, const Pass& pass, const std::shared_ptr<Outco
                                                  execution.failure() == Status::bad_access ? kPageFault : kInternal);
         };
         if (pass.concurrent) {
-          all.push_back(command.signal);
+          open.emplace_back(command.signal, &recorded.buffers);
         } else {
-          before = all = {command.signal};
+          before = {command.signal};
         }
         commands->push_back(std::make_shared<const Command>(std::move(command)));
         break;
       }
-      case Recorded::Kind::barrier: before = all = {order("memoryBarrier", all)}; break;
+      case Recorded::Kind::barrier: {
+        const auto joined = [&](const auto& one) {
+          return recorded.buffers.empty() ||
+                 std::any_of(one.second->begin(), one.second->end(),
+                             [&](std::uint64_t token) { return recorded.buffers.count(token) != 0; });
+        };
+        Events waits = before;
+        for (const auto& one : open) {
+          if (joined(one)) waits.push_back(one.first);
+        }
+        open.erase(std::remove_if(open.begin(), open.end(), joined), open.end());
+        before = {order("memoryBarrier", std::move(waits))};
+        break;
+      }
       case Recorded::Kind::update: {
-        const auto reached = order("updateFence", all);
+        const auto reached = order("updateFence", everything());
         const std::lock_guard lock(recorded.fence->mutex);
         recorded.fence->latest = reached;
         break;
@@ -258,10 +278,6 @@ void add_pass(CommandQueue& queue, const Pass& pass, const std::shared_ptr<Outco
           if (recorded.fence->latest != nullptr) both.push_back(recorded.fence->latest);
         }
         before = {order("waitForFence", std::move(both))};
-        if (!pass.concurrent)
-          all = before;
-        else
-          all.push_back(before[0]);
         break;
       }
     }
@@ -269,7 +285,7 @@ void add_pass(CommandQueue& queue, const Pass& pass, const std::shared_ptr<Outco
   Command last;
   last.what = "end of an encoder";
   last.counted = false;
-  last.waits = std::move(all);
+  last.waits = everything();
   last.signal = ended;
   commands->push_back(std::make_shared<const Command>(std::move(last)));
 }

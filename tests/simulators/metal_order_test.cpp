@@ -122,8 +122,8 @@ TEST_F(MetalOrder, AnEncoderDoesNotWaitForAFenceThatItUpdated) {
 }
 
 TEST_F(MetalOrder, DispatchesAreOrderedUnlessTheirEncoderIsConcurrent) {
-  enum { serial, concurrent, barrier, textures, resources };
-  for (const int kind : {serial, concurrent, barrier, textures, resources}) {
+  enum { serial, concurrent, barrier, textures, resources, other_resource };
+  for (const int kind : {serial, concurrent, barrier, textures, resources, other_resource}) {
     EXPECT_EQ(kinds_of([kind] {
                 const Pool pool;
                 Metal metal;
@@ -136,8 +136,8 @@ TEST_F(MetalOrder, DispatchesAreOrderedUnlessTheirEncoderIsConcurrent) {
                 scale(compute, state, b, a, 2, kFloats);
                 if (kind == barrier) send<void>(compute, "memoryBarrierWithScope:", UInteger{1});
                 if (kind == textures) send<void>(compute, "memoryBarrierWithScope:", UInteger{2});
-                if (kind == resources) {
-                  const Id used[] = {b};
+                if (kind == resources || kind == other_resource) {
+                  const Id used[] = {kind == resources ? b : c};
                   send<void>(compute, "memoryBarrierWithResources:count:", static_cast<const Id*>(used), UInteger{1});
                 }
                 scale(compute, state, c, b, 3, kFloats);
@@ -147,7 +147,7 @@ TEST_F(MetalOrder, DispatchesAreOrderedUnlessTheirEncoderIsConcurrent) {
                 for (const Id object : {a, b, c, state}) let_go(object);
                 metal.close();
               }),
-              kind == concurrent || kind == textures ? "race" : "")
+              kind == concurrent || kind == textures || kind == other_resource ? "race" : "")
         << kind;
   }
 }

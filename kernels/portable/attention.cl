@@ -63,7 +63,7 @@ AA_FN float aa_mean(float sum, float total) { return total == 0.0f ? 0.0f : sum 
 
 AA_KERNEL(AA_NAME_XW(attention), 1)
 (AA_OUT(void) out, AA_IN(aa_q_type) q, AA_IN(aa_key_type) k, AA_IN(void) v, AA_IN(aa_i32) sequence,
- AA_IN(aa_i32) positions, aa_attention a) {
+ AA_IN(aa_i32) positions, AA_VALUE(aa_attention) a) {
   AA_ATTENTION_ROW
   // The elements of out: first whole aa_wides, then single ones.
   const aa_i64 wide_end = d_end < aa_wide_part(a) ? d_end : aa_wide_part(a);
@@ -125,7 +125,7 @@ AA_REGISTER(AA_NAME_XW(attention), 1)
 
 AA_KERNEL(AA_NAME_XW(attention), AA_GROUP_SIZE)
 (AA_OUT(void) out, AA_IN(aa_q_type) q, AA_IN(aa_key_type) k, AA_IN(void) v, AA_IN(aa_i32) sequence,
- AA_IN(aa_i32) positions, aa_attention a) {
+ AA_IN(aa_i32) positions, AA_VALUE(aa_attention) a) {
   AA_SCRATCH(scratch);
   AA_LOCAL_ARRAY(float, weights, AA_GROUP_SIZE);
   const aa_i32 id = AA_LOCAL_ID;

@@ -7,7 +7,7 @@
 #include "products.h"
 
 // Columns into panels; the other operands of the products are fp32 already.
-AA_KERNEL(sparse_pack, AA_ITEMS)(AA_OUT(float) out, AA_IN(void) in, aa_pack p) {
+AA_KERNEL(sparse_pack, AA_ITEMS)(AA_OUT(float) out, AA_IN(void) in, AA_VALUE(aa_pack) p) {
   const aa_i64 parts = (p.rows + p.part - 1) / p.part;
   const aa_i64 item = AA_ITEM_ID;
   if (item < p.matrices * p.panels * parts) {
@@ -51,7 +51,7 @@ AA_FN void aa_sdd_tile(const int rows, const int wides, AA_OUT(float) out, AA_IN
 }
 
 AA_KERNEL(sparse_sdd, AA_ITEMS)
-(AA_OUT(float) out, AA_IN(float) a, AA_IN(float) b, AA_IN(aa_i32) places, aa_sparse_sdd s) {
+(AA_OUT(float) out, AA_IN(float) a, AA_IN(float) b, AA_IN(aa_i32) places, AA_VALUE(aa_sparse_sdd) s) {
   const aa_i64 item = AA_ITEM_ID;
   if (item < s.batch * s.count * s.split) {
     const aa_i64 share = item % s.split;
@@ -112,7 +112,8 @@ AA_FN void aa_dsd_tile(const int rows, const int wides, AA_OUT(float) out, AA_IN
 }
 
 AA_KERNEL(sparse_dsd, AA_ITEMS)
-(AA_OUT(float) out, AA_IN(float) a, AA_IN(float) b, AA_IN(aa_i32) begins, AA_IN(aa_i32) entries, aa_sparse_dsd s) {
+(AA_OUT(float) out, AA_IN(float) a, AA_IN(float) b, AA_IN(aa_i32) begins, AA_IN(aa_i32) entries,
+ AA_VALUE(aa_sparse_dsd) s) {
   const aa_i64 tiles = (s.block + AA_TILE_ROWS - 1) / AA_TILE_ROWS;
   const aa_i64 item = AA_ITEM_ID;
   if (item < s.batch * s.list_count * tiles * s.split) {
@@ -304,7 +305,7 @@ AA_FN void aa_gradient_piece(const aa_i64 n, AA_IN(float) y, AA_OUT(float) dy, a
 // x = softmax(x * scale + rpe + masks) by rows, in place. A row that sees nothing becomes zeros.
 AA_KERNEL(sparse_softmax, AA_GROUP_SIZE)
 (AA_OUT(float) x, AA_IN(void) rpe, AA_IN(void) key_mask, AA_IN(void) mask, AA_IN(aa_i32) begins, AA_IN(aa_i32) entries,
- aa_sparse_rows s) {
+ AA_VALUE(aa_sparse_rows) s) {
   AA_SCRATCH(scratch);
   AA_SPARSE_ROW
   if (s.scale != 1.0f || s.has_rpe || s.key_mask_mode != AA_MASK_NONE || s.mask_mode != AA_MASK_NONE) {
@@ -341,7 +342,7 @@ AA_REGISTER(sparse_softmax, AA_GROUP_SIZE)
 
 // dy = y * (dy - sum of y * dy over the row) * scale, in place.
 AA_KERNEL(sparse_softmax_backward, AA_GROUP_SIZE)
-(AA_OUT(float) dy, AA_IN(float) y, AA_IN(aa_i32) begins, AA_IN(aa_i32) entries, aa_sparse_rows s) {
+(AA_OUT(float) dy, AA_IN(float) y, AA_IN(aa_i32) begins, AA_IN(aa_i32) entries, AA_VALUE(aa_sparse_rows) s) {
   AA_SCRATCH(scratch);
   AA_SPARSE_ROW
   aa_running sums = aa_running_from(0.0f);

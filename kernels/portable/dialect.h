@@ -5,7 +5,7 @@
 //
 // A kernel:
 //
-//   AA_KERNEL(scale, AA_ITEMS)(AA_OUT(float) y, AA_IN(float) x, float factor, aa_i64 count) {
+//   AA_KERNEL(scale, AA_ITEMS)(AA_OUT(float) y, AA_IN(float) x, AA_VALUE(float) factor, AA_VALUE(aa_i64) count) {
 //     const aa_i64 i = AA_ITEM_ID;
 //     if (i < count) y[i] = x[i] * factor;
 //   }
@@ -13,10 +13,12 @@
 //
 // Rules, which keep a kernel within every language:
 //  - Groups are one-dimensional, of the size in AA_KERNEL, a compile-time constant; grids have three dimensions.
-//  - Arguments are pointers to global memory (AA_IN, AA_OUT), 4- and 8-byte numbers, and structs of arguments.h, by value.
-//    No pointers in memory. Absent tensors are null pointers.
+//  - Arguments are pointers to global memory (AA_IN, AA_OUT), 4- and 8-byte numbers, and structs of arguments.h, by value
+//    (AA_VALUE). They are not assigned to. At most 31 of them, or the language's own AA_FEW_ARGUMENTS leaves the kernel out.
+//    No pointers in memory. Absent tensors are null pointers, or point to zeros.
 //  - Pointers are used as p[i], p + i, and with the aa_load/aa_store functions; another element type by AA_AS_IN and
 //    AA_AS_OUT. In the simulator they are objects that check and record every access.
+//  - Pointers to an item's own variables are AA_PRIVATE, to local memory AA_LOCAL; a pointer has one of the four.
 //  - Local arrays (AA_LOCAL_ARRAY) and ids (AA_GROUP_ID, AA_LOCAL_ID) stand in kernels only; functions take them as
 //    arguments. Every item of a group reaches every AA_BARRIER and every aa_lanes_* and aa_group_* function.
 //  - No recursion, no function pointers, no 64-bit floats unless AA_HAS_F64.

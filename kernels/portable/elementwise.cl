@@ -19,7 +19,8 @@ AA_FN aa_i64 aa_group_end(aa_i64 group, aa_i64 count) {
 // In all of these a tensor whose elements are neighbours has a view of one dimension and stride 1. out may be an input.
 
 AA_KERNEL(activation, AA_ITEMS)
-(AA_OUT(void) out, aa_view out_view, AA_IN(void) x, aa_view x_view, aa_i64 count, aa_i32 kind) {
+(AA_OUT(void) out, AA_VALUE(aa_view) out_view, AA_IN(void) x, AA_VALUE(aa_view) x_view, AA_VALUE(aa_i64) count,
+ AA_VALUE(aa_i32) kind) {
   AA_FOR_ELEMENTS(i, count) {
     const float v = aa_load(x, x_view.dtype, aa_view_offset(x_view, i));
     aa_store(out, out_view.dtype, aa_view_offset(out_view, i), aa_activate(v, kind));
@@ -28,8 +29,8 @@ AA_KERNEL(activation, AA_ITEMS)
 AA_REGISTER(activation, AA_ITEMS)
 
 AA_KERNEL(gated_activation, AA_ITEMS)
-(AA_OUT(void) out, aa_view out_view, AA_IN(void) gate, aa_view gate_view, AA_IN(void) up, aa_view up_view, aa_i64 count,
- aa_i32 kind) {
+(AA_OUT(void) out, AA_VALUE(aa_view) out_view, AA_IN(void) gate, AA_VALUE(aa_view) gate_view, AA_IN(void) up,
+ AA_VALUE(aa_view) up_view, AA_VALUE(aa_i64) count, AA_VALUE(aa_i32) kind) {
   AA_FOR_ELEMENTS(i, count) {
     const float g = aa_load(gate, gate_view.dtype, aa_view_offset(gate_view, i));
     const float u = aa_load(up, up_view.dtype, aa_view_offset(up_view, i));
@@ -39,7 +40,8 @@ AA_KERNEL(gated_activation, AA_ITEMS)
 AA_REGISTER(gated_activation, AA_ITEMS)
 
 AA_KERNEL(add, AA_ITEMS)
-(AA_OUT(void) out, aa_view out_view, AA_IN(void) a, aa_view a_view, AA_IN(void) b, aa_view b_view, aa_i64 count) {
+(AA_OUT(void) out, AA_VALUE(aa_view) out_view, AA_IN(void) a, AA_VALUE(aa_view) a_view, AA_IN(void) b,
+ AA_VALUE(aa_view) b_view, AA_VALUE(aa_i64) count) {
   AA_FOR_ELEMENTS(i, count) {
     const float sum =
         aa_load(a, a_view.dtype, aa_view_offset(a_view, i)) + aa_load(b, b_view.dtype, aa_view_offset(b_view, i));
@@ -50,7 +52,8 @@ AA_REGISTER(add, AA_ITEMS)
 
 // Copy between equal dtypes, as bits: elements of `width` bytes, 1, 2, 4 or 8.
 AA_KERNEL(copy_bits, AA_ITEMS)
-(AA_OUT(void) out, aa_view out_view, AA_IN(void) x, aa_view x_view, aa_i64 count, aa_i32 width) {
+(AA_OUT(void) out, AA_VALUE(aa_view) out_view, AA_IN(void) x, AA_VALUE(aa_view) x_view, AA_VALUE(aa_i64) count,
+ AA_VALUE(aa_i32) width) {
   AA_FOR_ELEMENTS(i, count) {
     const aa_i64 to = aa_view_offset(out_view, i);
     const aa_i64 from = aa_view_offset(x_view, i);
@@ -69,7 +72,7 @@ AA_REGISTER(copy_bits, AA_ITEMS)
 
 // Copy from F32, F16, BF16 and the 8-bit floats; from integers and BOOL; from F64.
 AA_KERNEL(copy_floats, AA_ITEMS)
-(AA_OUT(void) out, aa_view out_view, AA_IN(void) x, aa_view x_view, aa_i64 count) {
+(AA_OUT(void) out, AA_VALUE(aa_view) out_view, AA_IN(void) x, AA_VALUE(aa_view) x_view, AA_VALUE(aa_i64) count) {
   AA_FOR_ELEMENTS(i, count) {
     const float v = aa_load_float(x, x_view.dtype, aa_view_offset(x_view, i));
     aa_store_float(out, out_view.dtype, aa_view_offset(out_view, i), v);
@@ -78,7 +81,7 @@ AA_KERNEL(copy_floats, AA_ITEMS)
 AA_REGISTER(copy_floats, AA_ITEMS)
 
 AA_KERNEL(copy_integers, AA_ITEMS)
-(AA_OUT(void) out, aa_view out_view, AA_IN(void) x, aa_view x_view, aa_i64 count) {
+(AA_OUT(void) out, AA_VALUE(aa_view) out_view, AA_IN(void) x, AA_VALUE(aa_view) x_view, AA_VALUE(aa_i64) count) {
   AA_FOR_ELEMENTS(i, count) {
     const aa_i64 v = aa_load_integer(x, x_view.dtype, aa_view_offset(x_view, i));
     aa_store_integer(out, out_view.dtype, aa_view_offset(out_view, i), v);
@@ -88,7 +91,7 @@ AA_REGISTER(copy_integers, AA_ITEMS)
 
 #if AA_HAS_F64
 AA_KERNEL(copy_f64, AA_ITEMS)
-(AA_OUT(void) out, aa_view out_view, AA_IN(double) x, aa_view x_view, aa_i64 count) {
+(AA_OUT(void) out, AA_VALUE(aa_view) out_view, AA_IN(double) x, AA_VALUE(aa_view) x_view, AA_VALUE(aa_i64) count) {
   AA_FOR_ELEMENTS(i, count) {
     aa_store_f64(out, out_view.dtype, aa_view_offset(out_view, i), x[aa_view_offset(x_view, i)]);
   }
@@ -96,7 +99,8 @@ AA_KERNEL(copy_f64, AA_ITEMS)
 AA_REGISTER(copy_f64, AA_ITEMS)
 #endif
 
-AA_KERNEL(increment, AA_ITEMS)(AA_OUT(void) x, aa_view view, aa_i64 count, aa_i64 amount) {
+AA_KERNEL(increment, AA_ITEMS)
+(AA_OUT(void) x, AA_VALUE(aa_view) view, AA_VALUE(aa_i64) count, AA_VALUE(aa_i64) amount) {
   AA_FOR_ELEMENTS(i, count) {
     const aa_i64 at = aa_view_offset(view, i);
     const aa_u64 sum = (aa_u64)aa_load_index(x, view.dtype, at) + (aa_u64)amount;

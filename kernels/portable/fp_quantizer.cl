@@ -16,7 +16,8 @@ AA_FN void store_scale(AA_OUT(aa_u8) rows, aa_i64 group, aa_i64 code_bytes, floa
   for (aa_i32 k = 0; k < 4; ++k) rows[at + k] = (aa_u8)(aa_bits(scale) >> (8 * k));
 }
 
-AA_KERNEL(fp_scales, AA_ITEMS)(AA_IN(float) ranges, aa_quant_groups groups, aa_fp_numbers f, AA_OUT(aa_u8) rows) {
+AA_KERNEL(fp_scales, AA_ITEMS)
+(AA_IN(float) ranges, AA_VALUE(aa_quant_groups) groups, AA_VALUE(aa_fp_numbers) f, AA_OUT(aa_u8) rows) {
   const aa_i64 group = AA_ITEM_ID;
   if (group >= groups.groups) return;
   const aa_quant_range r = aa_quant_range_of(ranges, group, groups.parts);
@@ -64,8 +65,9 @@ AA_FN float decode(aa_u32 code, aa_fp_numbers f) {
 }
 
 // A part's codes are whole bytes.
-AA_KERNEL(fp_store, AA_ITEMS)(AA_IN(void) x, aa_quant_groups groups, aa_fp_numbers f, aa_quant_options o,
-                              AA_OUT(aa_u8) rows) {
+AA_KERNEL(fp_store, AA_ITEMS)
+(AA_IN(void) x, AA_VALUE(aa_quant_groups) groups, AA_VALUE(aa_fp_numbers) f, AA_VALUE(aa_quant_options) o,
+ AA_OUT(aa_u8) rows) {
   if (AA_ITEM_ID >= groups.groups * groups.parts) return;
   const aa_quant_part p = aa_quant_part_of(groups, AA_ITEM_ID);
   const aa_i64 code_bytes = code_bytes_of(groups, f.bits);
@@ -89,8 +91,9 @@ AA_KERNEL(fp_store, AA_ITEMS)(AA_IN(void) x, aa_quant_groups groups, aa_fp_numbe
 AA_REGISTER(fp_store, AA_ITEMS)
 
 // `chosen`: for every `groups_per_row` groups of out the row of `rows` that they come from; null: out is all of it.
-AA_KERNEL(fp_load, AA_ITEMS)(AA_IN(aa_u8) rows, AA_IN(aa_i64) chosen, aa_i64 groups_per_row, aa_quant_groups groups,
-                             aa_fp_numbers f, aa_i64 dtype, AA_OUT(void) out) {
+AA_KERNEL(fp_load, AA_ITEMS)
+(AA_IN(aa_u8) rows, AA_IN(aa_i64) chosen, AA_VALUE(aa_i64) groups_per_row, AA_VALUE(aa_quant_groups) groups,
+ AA_VALUE(aa_fp_numbers) f, AA_VALUE(aa_i64) dtype, AA_OUT(void) out) {
   if (AA_ITEM_ID >= groups.groups * groups.parts) return;
   const aa_quant_part p = aa_quant_part_of(groups, AA_ITEM_ID);
   aa_i64 source = p.group;

@@ -74,7 +74,7 @@ AA_FN aa_i64 segment_end(aa_i64 segment, aa_i64 count) {
 
 // Adds the lanes of the group's segments; the first item of each writes its sum, if the segment has elements. `lanes`: of
 // the group, in local memory.
-AA_FN void add_lanes(AA_LOCAL square_sum* lanes, aa_u32 id, const square_sum* mine, AA_OUT(aa_u64) sums,
+AA_FN void add_lanes(AA_LOCAL square_sum* lanes, aa_u32 id, AA_PRIVATE const square_sum* mine, AA_OUT(aa_u64) sums,
                      aa_i64 segment, aa_i64 count) {
   const aa_u32 item = id % ITEMS_PER_SEGMENT, base = id / ITEMS_PER_SEGMENT * AA_SUM_LANES;
   for (aa_u32 k = 0; k < LANES; ++k) lanes[base + item * LANES + k] = mine[k];
@@ -90,7 +90,8 @@ AA_FN void add_lanes(AA_LOCAL square_sum* lanes, aa_u32 id, const square_sum* mi
 }
 
 // sums[s]: the bits of the sum of the squares of segment s.
-AA_KERNEL(square_sums, AA_GROUP_SIZE)(AA_IN(void) x, aa_i64 dtype, aa_i64 count, AA_OUT(aa_u64) sums) {
+AA_KERNEL(square_sums, AA_GROUP_SIZE)
+(AA_IN(void) x, AA_VALUE(aa_i64) dtype, AA_VALUE(aa_i64) count, AA_OUT(aa_u64) sums) {
   AA_LOCAL_ARRAY(square_sum, lanes, SEGMENTS * AA_SUM_LANES);
   const aa_u32 id = (aa_u32)AA_LOCAL_ID;
   const aa_i64 segment = SEGMENT_OF(AA_GROUP_ID(0), id);
@@ -118,9 +119,9 @@ AA_FN float update_of(float p, float m, float v, aa_lamb_numbers a) {
 }
 
 // The new moments; the sums of squares of the parameters and of their updates, as square_sums has them.
-AA_KERNEL(lamb_moments, AA_GROUP_SIZE)(AA_IN(void) param, AA_IN(void) grad, AA_OUT(void) exp_avg,
-                                       AA_OUT(void) exp_avg_sq, aa_optimizer_types types, aa_lamb_numbers a,
-                                       aa_i64 count, AA_OUT(aa_u64) param_sums, AA_OUT(aa_u64) update_sums) {
+AA_KERNEL(lamb_moments, AA_GROUP_SIZE)
+(AA_IN(void) param, AA_IN(void) grad, AA_OUT(void) exp_avg, AA_OUT(void) exp_avg_sq, AA_VALUE(aa_optimizer_types) types,
+ AA_VALUE(aa_lamb_numbers) a, AA_VALUE(aa_i64) count, AA_OUT(aa_u64) param_sums, AA_OUT(aa_u64) update_sums) {
   AA_LOCAL_ARRAY(square_sum, lanes, SEGMENTS * AA_SUM_LANES);
   const aa_u32 id = (aa_u32)AA_LOCAL_ID;
   const aa_i64 segment = SEGMENT_OF(AA_GROUP_ID(0), id);
@@ -154,8 +155,9 @@ AA_KERNEL(lamb_moments, AA_GROUP_SIZE)(AA_IN(void) param, AA_IN(void) grad, AA_O
 }
 AA_REGISTER(lamb_moments, AA_GROUP_SIZE)
 
-AA_KERNEL(lamb_apply, AA_ITEMS)(AA_OUT(void) param, AA_IN(void) exp_avg, AA_IN(void) exp_avg_sq, AA_OUT(void) copy,
-                                aa_optimizer_types types, aa_lamb_numbers a, aa_i64 count, aa_i64 per_item) {
+AA_KERNEL(lamb_apply, AA_ITEMS)
+(AA_OUT(void) param, AA_IN(void) exp_avg, AA_IN(void) exp_avg_sq, AA_OUT(void) copy, AA_VALUE(aa_optimizer_types) types,
+ AA_VALUE(aa_lamb_numbers) a, AA_VALUE(aa_i64) count, AA_VALUE(aa_i64) per_item) {
   const float rate = aa_mul_ftz(a.lr, a.coefficient);
   const aa_i64 begin = AA_ITEM_ID * per_item;
   const aa_i64 end = begin + per_item < count ? begin + per_item : count;

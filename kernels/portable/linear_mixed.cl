@@ -4,7 +4,8 @@
 // gated_linear where w_up is of another type than w_gate; one item an element of out.
 AA_KERNEL(AA_NAME_XW(gated_linear_mixed), AA_GROUP_SIZE)
 (AA_OUT(void) out, AA_IN(aa_x_type) x, AA_IN(aa_w_type) w_gate, AA_IN(void) w_up, AA_IN(void) bias_gate,
- AA_IN(void) bias_up, aa_linear_x xs, aa_linear_part gate, aa_linear_part up, aa_i32 kind, aa_i32 up_dtype) {
+ AA_IN(void) bias_up, AA_VALUE(aa_linear_x) xs, AA_VALUE(aa_linear_part) gate, AA_VALUE(aa_linear_part) up,
+ AA_VALUE(aa_i32) kind, AA_VALUE(aa_i32) up_dtype) {
   const aa_i64 m = AA_GROUP_ID(1);
   const aa_i64 n = AA_GROUP_ID(0) * AA_GROUP_SIZE + AA_LOCAL_ID;
   if (n >= gate.n) return;

@@ -66,8 +66,8 @@ AA_FN void aa_linear_shared(AA_OUT(void) out, AA_IN(aa_x_type) x, AA_IN(aa_w_typ
 }
 
 AA_KERNEL(AA_NAME_XW(linear_shared), AA_GROUP_SIZE)
-(AA_OUT(void) out, AA_IN(aa_x_type) x, AA_IN(aa_w_type) w, AA_IN(void) bias, AA_IN(void) residual, aa_linear_x xs,
- aa_linear_part part, aa_linear_residual res) {
+(AA_OUT(void) out, AA_IN(aa_x_type) x, AA_IN(aa_w_type) w, AA_IN(void) bias, AA_IN(void) residual,
+ AA_VALUE(aa_linear_x) xs, AA_VALUE(aa_linear_part) part, AA_VALUE(aa_linear_residual) res) {
   AA_SHARED_TILES(tiles);
   aa_linear_shared(out, x, w, bias, residual, xs, part, res, AA_GROUP_ID(1) * AA_M, AA_GROUP_ID(0) * AA_N, tiles,
                    AA_LOCAL_ID);
@@ -75,9 +75,10 @@ AA_KERNEL(AA_NAME_XW(linear_shared), AA_GROUP_SIZE)
 AA_REGISTER(AA_NAME_XW(linear_shared), AA_GROUP_SIZE)
 
 AA_KERNEL(AA_NAME_XW(linear_multi_shared), AA_GROUP_SIZE)
-(AA_IN(aa_x_type) x, aa_linear_x xs, AA_OUT(void) out0, AA_IN(aa_w_type) w0, AA_IN(void) bias0, aa_linear_part p0,
- AA_OUT(void) out1, AA_IN(aa_w_type) w1, AA_IN(void) bias1, aa_linear_part p1, AA_OUT(void) out2, AA_IN(aa_w_type) w2,
- AA_IN(void) bias2, aa_linear_part p2, AA_OUT(void) out3, AA_IN(aa_w_type) w3, AA_IN(void) bias3, aa_linear_part p3) {
+(AA_IN(aa_x_type) x, AA_VALUE(aa_linear_x) xs, AA_OUT(void) out0, AA_IN(aa_w_type) w0, AA_IN(void) bias0,
+ AA_VALUE(aa_linear_part) p0, AA_OUT(void) out1, AA_IN(aa_w_type) w1, AA_IN(void) bias1, AA_VALUE(aa_linear_part) p1,
+ AA_OUT(void) out2, AA_IN(aa_w_type) w2, AA_IN(void) bias2, AA_VALUE(aa_linear_part) p2, AA_OUT(void) out3,
+ AA_IN(aa_w_type) w3, AA_IN(void) bias3, AA_VALUE(aa_linear_part) p3) {
   AA_SHARED_TILES(tiles);
   const aa_i32 part = aa_part_of(AA_GROUP_ID(0), AA_N, p0, p1, p2, p3);
   const aa_i64 n0 = aa_unit_in_part(AA_GROUP_ID(0), part, AA_N, p0, p1, p2) * AA_N;
@@ -90,7 +91,8 @@ AA_REGISTER(AA_NAME_XW(linear_multi_shared), AA_GROUP_SIZE)
 
 AA_KERNEL(AA_NAME_XW(gated_linear_shared), AA_GROUP_SIZE)
 (AA_OUT(void) out, AA_IN(aa_x_type) x, AA_IN(aa_w_type) w_gate, AA_IN(aa_w_type) w_up, AA_IN(void) bias_gate,
- AA_IN(void) bias_up, aa_linear_x xs, aa_linear_part gate, aa_linear_part up, aa_i32 kind) {
+ AA_IN(void) bias_up, AA_VALUE(aa_linear_x) xs, AA_VALUE(aa_linear_part) gate, AA_VALUE(aa_linear_part) up,
+ AA_VALUE(aa_i32) kind) {
   AA_SHARED_TILES(tiles);
   const aa_i32 id = AA_LOCAL_ID;
   const aa_i64 m0 = AA_GROUP_ID(1) * AA_M;

@@ -120,36 +120,39 @@ AA_FN void aa_gated_tiles(const int rows, AA_OUT(void) out, AA_IN(aa_x_type) x, 
   }
 }
 
-#define AA_REGISTER_TILES(rows, linear_name, multi_name, gated_name)                                                     \
-  AA_KERNEL(AA_NAME_XW(linear_name), AA_GROUP_SIZE)                                                                      \
-  (AA_OUT(void) out, AA_IN(aa_x_type) x, AA_IN(aa_w_type) w, AA_IN(void) bias, AA_IN(void) residual, aa_linear_x xs,     \
-   aa_linear_part part, aa_linear_residual res) {                                                                        \
-    AA_TEAM_SCRATCH(scratch);                                                                                            \
-    aa_linear_tiles(rows, out, x, w, bias, residual, xs, part, res, AA_GROUP_ID(1) * xs.block,                           \
-                    AA_TEAM_ID * xs.tiles * AA_TILE_N, scratch, AA_LOCAL_ID);                                            \
-  }                                                                                                                      \
-  AA_REGISTER(AA_NAME_XW(linear_name), AA_GROUP_SIZE)                                                                    \
-  AA_KERNEL(AA_NAME_XW(multi_name), AA_GROUP_SIZE)                                                                       \
-  (AA_IN(aa_x_type) x, aa_linear_x xs, AA_OUT(void) out0, AA_IN(aa_w_type) w0, AA_IN(void) bias0, aa_linear_part p0,     \
-   AA_OUT(void) out1, AA_IN(aa_w_type) w1, AA_IN(void) bias1, aa_linear_part p1, AA_OUT(void) out2, AA_IN(aa_w_type) w2, \
-   AA_IN(void) bias2, aa_linear_part p2, AA_OUT(void) out3, AA_IN(aa_w_type) w3, AA_IN(void) bias3, aa_linear_part p3) { \
-    AA_TEAM_SCRATCH(scratch);                                                                                            \
-    const aa_i64 width = xs.tiles * AA_TILE_N;                                                                           \
-    const aa_i32 part = aa_part_of(AA_TEAM_ID, width, p0, p1, p2, p3);                                                   \
-    const aa_i64 n0 = aa_unit_in_part(AA_TEAM_ID, part, width, p0, p1, p2) * width;                                      \
-    const aa_linear_residual none = {0, 0, 0, 0};                                                                        \
-    AA_IN(void) bias = AA_PICK(part, bias0, bias1, bias2, bias3);                                                        \
-    aa_linear_tiles(rows, AA_PICK(part, out0, out1, out2, out3), x, AA_PICK(part, w0, w1, w2, w3), bias, bias, xs,       \
-                    AA_PICK(part, p0, p1, p2, p3), none, AA_GROUP_ID(1) * xs.block, n0, scratch, AA_LOCAL_ID);           \
-  }                                                                                                                      \
-  AA_REGISTER(AA_NAME_XW(multi_name), AA_GROUP_SIZE)                                                                     \
-  AA_KERNEL(AA_NAME_XW(gated_name), AA_GROUP_SIZE)                                                                       \
-  (AA_OUT(void) out, AA_IN(aa_x_type) x, AA_IN(aa_w_type) w_gate, AA_IN(aa_w_type) w_up, AA_IN(void) bias_gate,          \
-   AA_IN(void) bias_up, aa_linear_x xs, aa_linear_part gate, aa_linear_part up, aa_i32 kind) {                           \
-    AA_TEAM_SCRATCH(scratch);                                                                                            \
-    aa_gated_tiles(rows, out, x, w_gate, w_up, bias_gate, bias_up, xs, gate, up, kind, AA_GROUP_ID(1) * xs.block,        \
-                   AA_TEAM_ID * xs.tiles * AA_TILE_N, scratch, AA_LOCAL_ID);                                             \
-  }                                                                                                                      \
+#define AA_REGISTER_TILES(rows, linear_name, multi_name, gated_name)                                               \
+  AA_KERNEL(AA_NAME_XW(linear_name), AA_GROUP_SIZE)                                                                \
+  (AA_OUT(void) out, AA_IN(aa_x_type) x, AA_IN(aa_w_type) w, AA_IN(void) bias, AA_IN(void) residual,               \
+   AA_VALUE(aa_linear_x) xs, AA_VALUE(aa_linear_part) part, AA_VALUE(aa_linear_residual) res) {                    \
+    AA_TEAM_SCRATCH(scratch);                                                                                      \
+    aa_linear_tiles(rows, out, x, w, bias, residual, xs, part, res, AA_GROUP_ID(1) * xs.block,                     \
+                    AA_TEAM_ID * xs.tiles * AA_TILE_N, scratch, AA_LOCAL_ID);                                      \
+  }                                                                                                                \
+  AA_REGISTER(AA_NAME_XW(linear_name), AA_GROUP_SIZE)                                                              \
+  AA_KERNEL(AA_NAME_XW(multi_name), AA_GROUP_SIZE)                                                                 \
+  (AA_IN(aa_x_type) x, AA_VALUE(aa_linear_x) xs, AA_OUT(void) out0, AA_IN(aa_w_type) w0, AA_IN(void) bias0,        \
+   AA_VALUE(aa_linear_part) p0, AA_OUT(void) out1, AA_IN(aa_w_type) w1, AA_IN(void) bias1,                         \
+   AA_VALUE(aa_linear_part) p1, AA_OUT(void) out2, AA_IN(aa_w_type) w2, AA_IN(void) bias2,                         \
+   AA_VALUE(aa_linear_part) p2, AA_OUT(void) out3, AA_IN(aa_w_type) w3, AA_IN(void) bias3,                         \
+   AA_VALUE(aa_linear_part) p3) {                                                                                  \
+    AA_TEAM_SCRATCH(scratch);                                                                                      \
+    const aa_i64 width = xs.tiles * AA_TILE_N;                                                                     \
+    const aa_i32 part = aa_part_of(AA_TEAM_ID, width, p0, p1, p2, p3);                                             \
+    const aa_i64 n0 = aa_unit_in_part(AA_TEAM_ID, part, width, p0, p1, p2) * width;                                \
+    const aa_linear_residual none = {0, 0, 0, 0};                                                                  \
+    AA_IN(void) bias = AA_PICK(part, bias0, bias1, bias2, bias3);                                                  \
+    aa_linear_tiles(rows, AA_PICK(part, out0, out1, out2, out3), x, AA_PICK(part, w0, w1, w2, w3), bias, bias, xs, \
+                    AA_PICK(part, p0, p1, p2, p3), none, AA_GROUP_ID(1) * xs.block, n0, scratch, AA_LOCAL_ID);     \
+  }                                                                                                                \
+  AA_REGISTER(AA_NAME_XW(multi_name), AA_GROUP_SIZE)                                                               \
+  AA_KERNEL(AA_NAME_XW(gated_name), AA_GROUP_SIZE)                                                                 \
+  (AA_OUT(void) out, AA_IN(aa_x_type) x, AA_IN(aa_w_type) w_gate, AA_IN(aa_w_type) w_up, AA_IN(void) bias_gate,    \
+   AA_IN(void) bias_up, AA_VALUE(aa_linear_x) xs, AA_VALUE(aa_linear_part) gate, AA_VALUE(aa_linear_part) up,      \
+   AA_VALUE(aa_i32) kind) {                                                                                        \
+    AA_TEAM_SCRATCH(scratch);                                                                                      \
+    aa_gated_tiles(rows, out, x, w_gate, w_up, bias_gate, bias_up, xs, gate, up, kind, AA_GROUP_ID(1) * xs.block,  \
+                   AA_TEAM_ID * xs.tiles * AA_TILE_N, scratch, AA_LOCAL_ID);                                       \
+  }                                                                                                                \
   AA_REGISTER(AA_NAME_XW(gated_name), AA_GROUP_SIZE)
 
 #endif  // ANYACCEL_KERNELS_LINEAR_TILES_H_

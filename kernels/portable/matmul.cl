@@ -64,8 +64,8 @@ AA_FN float aa_matmul_dot(AA_IN(aa_a_type) a, AA_IN(aa_b_type) b, aa_matmul p, a
 }
 
 AA_KERNEL(AA_NAME_XW(matmul), AA_GROUP_SIZE)
-(AA_OUT(void) out, aa_rows out_batch, AA_IN(aa_a_type) a, aa_rows a_batch, AA_IN(aa_b_type) b, aa_rows b_batch,
- aa_matmul p) {
+(AA_OUT(void) out, AA_VALUE(aa_rows) out_batch, AA_IN(aa_a_type) a, AA_VALUE(aa_rows) a_batch, AA_IN(aa_b_type) b,
+ AA_VALUE(aa_rows) b_batch, AA_VALUE(aa_matmul) p) {
   const aa_i64 first = AA_GROUP_ID(0) * (AA_WIDE * AA_MATMUL_STRIPS);
   const aa_i64 last = first + AA_WIDE * AA_MATMUL_STRIPS < p.n ? first + AA_WIDE * AA_MATMUL_STRIPS : p.n;
   for (aa_i64 batch = AA_GROUP_ID(2); batch < p.batches; batch += AA_GROUP_COUNT(2)) {
@@ -98,8 +98,8 @@ AA_REGISTER(AA_NAME_XW(matmul), AA_GROUP_SIZE)
 
 // Neighbouring items load neighbouring elements of memory, whichever direction that is.
 AA_KERNEL(AA_NAME_XW(matmul), AA_GROUP_SIZE)
-(AA_OUT(void) out, aa_rows out_batch, AA_IN(aa_a_type) a, aa_rows a_batch, AA_IN(aa_b_type) b, aa_rows b_batch,
- aa_matmul p) {
+(AA_OUT(void) out, AA_VALUE(aa_rows) out_batch, AA_IN(aa_a_type) a, AA_VALUE(aa_rows) a_batch, AA_IN(aa_b_type) b,
+ AA_VALUE(aa_rows) b_batch, AA_VALUE(aa_matmul) p) {
   AA_LOCAL_ARRAY(float, tiles, AA_SHARED_K*(AA_M + AA_N));
   AA_LOCAL float* at = tiles;
   AA_LOCAL float* bt = tiles + AA_SHARED_K * AA_M;
@@ -149,8 +149,8 @@ AA_REGISTER(AA_NAME_XW(matmul), AA_GROUP_SIZE)
 #else
 // An item makes an element.
 AA_KERNEL(AA_NAME_XW(matmul), AA_GROUP_SIZE)
-(AA_OUT(void) out, aa_rows out_batch, AA_IN(aa_a_type) a, aa_rows a_batch, AA_IN(aa_b_type) b, aa_rows b_batch,
- aa_matmul p) {
+(AA_OUT(void) out, AA_VALUE(aa_rows) out_batch, AA_IN(aa_a_type) a, AA_VALUE(aa_rows) a_batch, AA_IN(aa_b_type) b,
+ AA_VALUE(aa_rows) b_batch, AA_VALUE(aa_matmul) p) {
   const aa_i64 n = AA_GROUP_ID(0) * AA_GROUP_SIZE + AA_LOCAL_ID;
   if (n < p.n) {
     for (aa_i64 batch = AA_GROUP_ID(2); batch < p.batches; batch += AA_GROUP_COUNT(2)) {

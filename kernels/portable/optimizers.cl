@@ -65,18 +65,20 @@ AA_FN void aa_adam(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void) exp_avg, A
 }
 
 // `noop`: nothing is done where it holds another number than 0; may be null.
-AA_KERNEL(adam_step, AA_ITEMS)(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void) exp_avg, AA_OUT(void) exp_avg_sq,
-                               AA_OUT(void) copy, AA_IN(aa_i32) noop, aa_optimizer_types types, aa_adam_numbers a,
-                               aa_i64 count) {
+AA_KERNEL(adam_step, AA_ITEMS)
+(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void) exp_avg, AA_OUT(void) exp_avg_sq, AA_OUT(void) copy,
+ AA_IN(aa_i32) noop, AA_VALUE(aa_optimizer_types) types, AA_VALUE(aa_adam_numbers) a, AA_VALUE(aa_i64) count) {
   if (noop && noop[0] != 0) return;
   aa_adam(param, grad, exp_avg, exp_avg_sq, copy, types, a, AA_PORTION_BEGIN, AA_PORTION_END < count ? AA_PORTION_END : count);
 }
 AA_REGISTER(adam_step, AA_ITEMS)
 
-// Parameter number AA_GROUP_ID(1) of AA_MANY.
-#define AA_ADAM_ARRAYS(n) \
-  AA_OUT(void) param##n, AA_IN(void) grad##n, AA_OUT(void) exp_avg##n, AA_OUT(void) exp_avg_sq##n, AA_OUT(void) copy##n, \
-      aa_i64 count##n
+// Parameter number AA_GROUP_ID(1) of AA_MANY. Where a kernel may have few arguments there is none.
+#ifndef AA_FEW_ARGUMENTS
+#define AA_ADAM_ARRAYS(n)                                                                                   \
+  AA_OUT(void)                                                                                              \
+  param##n, AA_IN(void) grad##n, AA_OUT(void) exp_avg##n, AA_OUT(void) exp_avg_sq##n, AA_OUT(void) copy##n, \
+      AA_VALUE(aa_i64) count##n
 #define AA_ADAM_CHOOSE(n)         \
   if (which == n) {               \
     param = param##n;             \
@@ -86,10 +88,10 @@ AA_REGISTER(adam_step, AA_ITEMS)
     copy = copy##n;               \
     count = count##n;             \
   }
-AA_KERNEL(adam_step_many, AA_ITEMS)(AA_IN(aa_i32) noop, aa_optimizer_types types, aa_adam_numbers a, AA_ADAM_ARRAYS(0),
-                                    AA_ADAM_ARRAYS(1), AA_ADAM_ARRAYS(2), AA_ADAM_ARRAYS(3), AA_ADAM_ARRAYS(4),
-                                    AA_ADAM_ARRAYS(5), AA_ADAM_ARRAYS(6), AA_ADAM_ARRAYS(7), AA_ADAM_ARRAYS(8),
-                                    AA_ADAM_ARRAYS(9), AA_ADAM_ARRAYS(10), AA_ADAM_ARRAYS(11)) {
+AA_KERNEL(adam_step_many, AA_ITEMS)
+(AA_IN(aa_i32) noop, AA_VALUE(aa_optimizer_types) types, AA_VALUE(aa_adam_numbers) a, AA_ADAM_ARRAYS(0),
+ AA_ADAM_ARRAYS(1), AA_ADAM_ARRAYS(2), AA_ADAM_ARRAYS(3), AA_ADAM_ARRAYS(4), AA_ADAM_ARRAYS(5), AA_ADAM_ARRAYS(6),
+ AA_ADAM_ARRAYS(7), AA_ADAM_ARRAYS(8), AA_ADAM_ARRAYS(9), AA_ADAM_ARRAYS(10), AA_ADAM_ARRAYS(11)) {
   if (noop && noop[0] != 0) return;
   const aa_i64 which = AA_GROUP_ID(1);
   AA_OUT(void) param = param0;
@@ -112,6 +114,7 @@ AA_KERNEL(adam_step_many, AA_ITEMS)(AA_IN(aa_i32) noop, aa_optimizer_types types
   aa_adam(param, grad, exp_avg, exp_avg_sq, copy, types, a, AA_PORTION_BEGIN, AA_PORTION_END < count ? AA_PORTION_END : count);
 }
 AA_REGISTER(adam_step_many, AA_ITEMS)
+#endif
 
 AA_FN void aa_lion_strip(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void) exp_avg, AA_OUT(void) copy,
                          aa_optimizer_types types, aa_lion_numbers a, aa_i64 i, aa_i32 n) {
@@ -132,8 +135,9 @@ AA_FN void aa_lion_strip(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void) exp_
   if (types.copy != 0) aa_store_apart(copy, types.copy, i, AA_PORTION_STEP, p, n);
 }
 
-AA_KERNEL(lion_step, AA_ITEMS)(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void) exp_avg, AA_OUT(void) copy,
-                               AA_IN(aa_i32) noop, aa_optimizer_types types, aa_lion_numbers a, aa_i64 count) {
+AA_KERNEL(lion_step, AA_ITEMS)
+(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void) exp_avg, AA_OUT(void) copy, AA_IN(aa_i32) noop,
+ AA_VALUE(aa_optimizer_types) types, AA_VALUE(aa_lion_numbers) a, AA_VALUE(aa_i64) count) {
   if (noop && noop[0] != 0) return;
   const aa_i64 end = AA_PORTION_END < count ? AA_PORTION_END : count;
   for (aa_i64 i = AA_PORTION_BEGIN; i < end; i += AA_PORTION_STRIP * AA_PORTION_STEP) {

@@ -3,7 +3,7 @@
 #define ANYACCEL_KERNELS_PHILOX_H_
 
 // The four words of a counter under a seed.
-AA_FN void aa_philox(aa_u64 seed, aa_u64 counter, aa_u32* words) {
+AA_FN void aa_philox(aa_u64 seed, aa_u64 counter, AA_PRIVATE aa_u32* words) {
   aa_u32 c0 = (aa_u32)counter, c1 = (aa_u32)(counter >> 32), c2 = 0, c3 = 0;
   aa_u32 k0 = (aa_u32)seed, k1 = (aa_u32)(seed >> 32);
   for (aa_i32 round = 0; round < 10; ++round) {

@@ -6,7 +6,7 @@
 // Cosine and sine of an angle of at most 2^17 quarter turns, each within one unit in the last place, without 64-bit floats.
 // The angle less a multiple of pi/2 is found as a sum of two floats, high + low, to some 55 bits after the point, since an
 // angle may lie very near to such a multiple.
-AA_FN void aa_cos_sin(float angle, float* cosine, float* sine) {
+AA_FN void aa_cos_sin(float angle, AA_PRIVATE float* cosine, AA_PRIVATE float* sine) {
   // pi/2 as a sum of floats
   const float part0 = 1.57079637050628662109375f;
   const float part1 = -4.37113900018624283e-8f;
@@ -46,9 +46,10 @@ AA_FN void aa_cos_sin(float angle, float* cosine, float* sine) {
 
 // cos and sin [T,R]; an item per element of them.
 AA_KERNEL(rope_table, AA_ITEMS)
-(AA_OUT(float) cosines, aa_i64 cos_row, aa_i64 cos_inner, AA_OUT(float) sines, aa_i64 sin_row, aa_i64 sin_inner,
- AA_IN(float) inv_freq, aa_i64 freq_inner, AA_IN(aa_i32) positions, aa_i64 position_inner, aa_i64 tokens, aa_i64 size,
- float scale) {
+(AA_OUT(float) cosines, AA_VALUE(aa_i64) cos_row, AA_VALUE(aa_i64) cos_inner, AA_OUT(float) sines,
+ AA_VALUE(aa_i64) sin_row, AA_VALUE(aa_i64) sin_inner, AA_IN(float) inv_freq, AA_VALUE(aa_i64) freq_inner,
+ AA_IN(aa_i32) positions, AA_VALUE(aa_i64) position_inner, AA_VALUE(aa_i64) tokens, AA_VALUE(aa_i64) size,
+ AA_VALUE(float) scale) {
   const aa_i64 i = AA_ITEM_ID;
   if (i < tokens * size) {
     const aa_i64 t = i / size;
@@ -64,9 +65,11 @@ AA_REGISTER(rope_table, AA_ITEMS)
 // q [T,Hq,D] and k [T,Hk,D] (or null): a group per token and AA_GROUP_SIZE / min(size, AA_GROUP_SIZE) heads, those of k after
 // those of q. `size` is R.
 AA_KERNEL(rope, AA_GROUP_SIZE)
-(AA_OUT(void) q, aa_i64 q_token, aa_i64 q_head, aa_i64 q_inner, AA_OUT(void) k, aa_i64 k_token, aa_i64 k_head,
- aa_i64 k_inner, AA_IN(float) cosines, aa_i64 cos_row, aa_i64 cos_inner, AA_IN(float) sines, aa_i64 sin_row,
- aa_i64 sin_inner, aa_i64 q_heads, aa_i64 all_heads, aa_i64 size, aa_i32 q_dtype, aa_i32 k_dtype, aa_i32 interleaved) {
+(AA_OUT(void) q, AA_VALUE(aa_i64) q_token, AA_VALUE(aa_i64) q_head, AA_VALUE(aa_i64) q_inner, AA_OUT(void) k,
+ AA_VALUE(aa_i64) k_token, AA_VALUE(aa_i64) k_head, AA_VALUE(aa_i64) k_inner, AA_IN(float) cosines,
+ AA_VALUE(aa_i64) cos_row, AA_VALUE(aa_i64) cos_inner, AA_IN(float) sines, AA_VALUE(aa_i64) sin_row,
+ AA_VALUE(aa_i64) sin_inner, AA_VALUE(aa_i64) q_heads, AA_VALUE(aa_i64) all_heads, AA_VALUE(aa_i64) size,
+ AA_VALUE(aa_i32) q_dtype, AA_VALUE(aa_i32) k_dtype, AA_VALUE(aa_i32) interleaved) {
   const aa_i64 t = AA_GROUP_ID(0);
   const aa_i32 width = size < AA_GROUP_SIZE ? (aa_i32)size : AA_GROUP_SIZE;  // items of a head
   const aa_i32 heads = AA_GROUP_SIZE / width;
@@ -97,9 +100,10 @@ AA_REGISTER(rope, AA_GROUP_SIZE)
 // the same slot only the last is written, so that their order needs no order of groups. A slot outside of the cache is
 // skipped.
 AA_KERNEL(cache_write, AA_GROUP_SIZE)
-(AA_OUT(void) k_cache, aa_slots k_slots, AA_OUT(void) v_cache, aa_slots v_slots, AA_IN(void) k, aa_slots k_tokens,
- AA_IN(void) v, aa_slots v_tokens, AA_IN(aa_i32) sequence, aa_i64 sequence_step, AA_IN(aa_i32) positions,
- aa_i64 position_step, aa_i64 tokens, aa_i64 sequences, aa_i64 slots, aa_i32 heads, aa_i32 head_size) {
+(AA_OUT(void) k_cache, AA_VALUE(aa_slots) k_slots, AA_OUT(void) v_cache, AA_VALUE(aa_slots) v_slots, AA_IN(void) k,
+ AA_VALUE(aa_slots) k_tokens, AA_IN(void) v, AA_VALUE(aa_slots) v_tokens, AA_IN(aa_i32) sequence,
+ AA_VALUE(aa_i64) sequence_step, AA_IN(aa_i32) positions, AA_VALUE(aa_i64) position_step, AA_VALUE(aa_i64) tokens,
+ AA_VALUE(aa_i64) sequences, AA_VALUE(aa_i64) slots, AA_VALUE(aa_i32) heads, AA_VALUE(aa_i32) head_size) {
   const aa_i64 t = AA_GROUP_ID(0);
   const aa_i32 id = AA_LOCAL_ID;
   AA_SCRATCH(scratch);

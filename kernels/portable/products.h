@@ -16,8 +16,9 @@ AA_FN void aa_wide_store_part(AA_OUT(float) p, aa_i64 i, aa_wide a, aa_i64 n) {
 #endif
 
 // sums[r * wides + w] += row r of a times panel w of b, over `inner` elements. `rows` and `wides` are constants.
-AA_FN void aa_tile_add(const int rows, const int wides, aa_wide* sums, AA_IN(float) a, aa_i64 a_at, aa_i64 a_row,
-                       aa_i64 a_inner, AA_IN(float) b, aa_i64 b_at, aa_i64 b_panel, aa_i64 b_row, aa_i64 inner) {
+AA_FN void aa_tile_add(const int rows, const int wides, AA_PRIVATE aa_wide* sums, AA_IN(float) a, aa_i64 a_at,
+                       aa_i64 a_row, aa_i64 a_inner, AA_IN(float) b, aa_i64 b_at, aa_i64 b_panel, aa_i64 b_row,
+                       aa_i64 inner) {
   for (aa_i64 k = 0; k < inner; ++k) {
     aa_wide columns[2];
     AA_PRAGMA_UNROLL for (int w = 0; w < wides; ++w) columns[w] = AA_LOAD_WIDE(f32, b, b_at + w * b_panel + k * b_row);

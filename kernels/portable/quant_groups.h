@@ -31,7 +31,7 @@ AA_FN aa_quant_part aa_quant_part_of(aa_quant_groups g, aa_i64 number) {
 
 // The number in [0, 1) for element i of a call; `words` holds those of its neighbours between calls with rising i, the first
 // of them with `first`.
-AA_FN float aa_quant_draw(aa_quant_options o, aa_i64 i, aa_i32 first, aa_u32* words) {
+AA_FN float aa_quant_draw(aa_quant_options o, aa_i64 i, aa_i32 first, AA_PRIVATE aa_u32* words) {
   if (first || ((aa_u64)i & 3) == 0) aa_philox(o.seed, o.offset + ((aa_u64)i >> 2), words);
   return aa_unit(words[(aa_u64)i & 3]);
 }

@@ -4,8 +4,9 @@
 
 // ranges[2 * number], ranges[2 * number + 1]: the largest element of a part and the largest negated one, infinite where one
 // is no finite number. With error feedback elements are x + error.
-AA_KERNEL(quant_ranges, AA_GROUP_SIZE)(AA_IN(void) x, AA_IN(void) error, aa_quant_groups groups, aa_quant_options o,
-                                       AA_OUT(float) ranges) {
+AA_KERNEL(quant_ranges, AA_GROUP_SIZE)
+(AA_IN(void) x, AA_IN(void) error, AA_VALUE(aa_quant_groups) groups, AA_VALUE(aa_quant_options) o,
+ AA_OUT(float) ranges) {
   AA_SCRATCH(scratch);
   const aa_i32 id = AA_LOCAL_ID;
   const aa_i64 number = AA_GROUP_ID(0);

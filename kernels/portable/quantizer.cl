@@ -9,8 +9,8 @@ AA_FN aa_i64 place_of(aa_quant_order o, aa_i64 group) {
   if (o.nodes == 1 && o.stages == 1) return group;
   const aa_i64 piece = group / o.together, inner = group - piece * o.together;
   const aa_i64 partition = piece / o.stages, stage = piece - partition * o.stages;
-  const aa_i64 node = partition / o.devices, device = partition - node * o.devices;
-  return ((stage * o.devices + device) * o.nodes + node) * o.together + inner;
+  const aa_i64 node = partition / o.devices, on_node = partition - node * o.devices;
+  return ((stage * o.devices + on_node) * o.nodes + node) * o.together + inner;
 }
 
 // What turns numbers into a group's integers and back; a scale that is a NaN stands for a group that is not finite.
@@ -31,8 +31,9 @@ AA_FN group_scale load_scale(AA_IN(float) params, aa_i64 group, aa_i32 bits, aa_
 }
 
 // params: [groups, 1] or [groups, 2], in the order of the output.
-AA_KERNEL(quant_scales, AA_ITEMS)(AA_IN(float) ranges, aa_quant_groups groups, aa_quant_order order,
-                                  aa_quant_options o, AA_OUT(float) params) {
+AA_KERNEL(quant_scales, AA_ITEMS)
+(AA_IN(float) ranges, AA_VALUE(aa_quant_groups) groups, AA_VALUE(aa_quant_order) order, AA_VALUE(aa_quant_options) o,
+ AA_OUT(float) params) {
   const aa_i64 group = AA_ITEM_ID;
   if (group >= groups.groups) return;
   const aa_quant_range r = aa_quant_range_of(ranges, group, groups.parts);
@@ -73,8 +74,9 @@ AA_FN float to_integer(float x, group_scale s, aa_i32 stochastic, float unit) {
 AA_FN float from_integer(float integer, group_scale s) { return aa_add_ftz(aa_mul_ftz(integer, s.scale), s.offset); }
 
 // Values, and error = beta * error + (1 - beta) * (exact - what the values stand for).
-AA_KERNEL(quant_store, AA_ITEMS)(AA_IN(void) x, AA_OUT(void) error, AA_IN(float) params, aa_quant_groups groups,
-                                 aa_quant_order order, aa_quant_options o, AA_OUT(aa_u8) values) {
+AA_KERNEL(quant_store, AA_ITEMS)
+(AA_IN(void) x, AA_OUT(void) error, AA_IN(float) params, AA_VALUE(aa_quant_groups) groups,
+ AA_VALUE(aa_quant_order) order, AA_VALUE(aa_quant_options) o, AA_OUT(aa_u8) values) {
   if (AA_ITEM_ID >= groups.groups * groups.parts) return;
   const aa_quant_part p = aa_quant_part_of(groups, AA_ITEM_ID);
   const aa_i64 place = place_of(order, p.group);
@@ -111,7 +113,8 @@ AA_KERNEL(quant_store, AA_ITEMS)(AA_IN(void) x, AA_OUT(void) error, AA_IN(float)
 AA_REGISTER(quant_store, AA_ITEMS)
 
 // x becomes what its quantized form stands for.
-AA_KERNEL(quant_fake, AA_ITEMS)(AA_OUT(void) x, AA_IN(float) params, aa_quant_groups groups, aa_quant_options o) {
+AA_KERNEL(quant_fake, AA_ITEMS)
+(AA_OUT(void) x, AA_IN(float) params, AA_VALUE(aa_quant_groups) groups, AA_VALUE(aa_quant_options) o) {
   if (AA_ITEM_ID >= groups.groups * groups.parts) return;
   const aa_quant_part p = aa_quant_part_of(groups, AA_ITEM_ID);
   const group_scale s = load_scale(params, p.group, o.bits, o.asymmetric);
@@ -136,8 +139,9 @@ AA_FN aa_i32 load_value(AA_IN(aa_u8) values, aa_i32 bits, aa_i64 i) {
   return code < 8 ? code : code - 16;
 }
 
-AA_KERNEL(quant_load, AA_ITEMS)(AA_IN(aa_u8) values, AA_IN(float) params, aa_quant_groups groups, aa_quant_options o,
-                                AA_OUT(void) out) {
+AA_KERNEL(quant_load, AA_ITEMS)
+(AA_IN(aa_u8) values, AA_IN(float) params, AA_VALUE(aa_quant_groups) groups, AA_VALUE(aa_quant_options) o,
+ AA_OUT(void) out) {
   if (AA_ITEM_ID >= groups.groups * groups.parts) return;
   const aa_quant_part p = aa_quant_part_of(groups, AA_ITEM_ID);
   group_scale s = load_scale(params, p.group, o.bits, o.asymmetric);
@@ -150,8 +154,9 @@ AA_KERNEL(quant_load, AA_ITEMS)(AA_IN(aa_u8) values, AA_IN(float) params, aa_qua
 AA_REGISTER(quant_load, AA_ITEMS)
 
 // sum[i]: the sum of what values i, count + i, ... stand for, in that order.
-AA_KERNEL(quant_sum, AA_ITEMS)(AA_IN(aa_u8) values, AA_IN(float) params, aa_quant_chunks c, aa_quant_options o,
-                               AA_OUT(float) sum) {
+AA_KERNEL(quant_sum, AA_ITEMS)
+(AA_IN(aa_u8) values, AA_IN(float) params, AA_VALUE(aa_quant_chunks) c, AA_VALUE(aa_quant_options) o,
+ AA_OUT(float) sum) {
   const aa_i64 begin = AA_ITEM_ID * c.part, end = begin + c.part < c.count ? begin + c.part : c.count;
   const aa_i64 chunk_groups = c.count / c.group_size;
   for (aa_i64 i = begin; i < end; ++i) {
@@ -169,8 +174,9 @@ AA_KERNEL(quant_sum, AA_ITEMS)(AA_IN(aa_u8) values, AA_IN(float) params, aa_quan
 AA_REGISTER(quant_sum, AA_ITEMS)
 
 // out = values / scale + minimum, of unsigned values, as F16.
-AA_KERNEL(quant_to_half, AA_ITEMS)(AA_IN(aa_u8) values, AA_IN(float) scale, AA_IN(float) minimum,
-                                   aa_quant_groups groups, aa_quant_options o, AA_OUT(aa_u16) out) {
+AA_KERNEL(quant_to_half, AA_ITEMS)
+(AA_IN(aa_u8) values, AA_IN(float) scale, AA_IN(float) minimum, AA_VALUE(aa_quant_groups) groups,
+ AA_VALUE(aa_quant_options) o, AA_OUT(aa_u16) out) {
   if (AA_ITEM_ID >= groups.groups * groups.parts) return;
   const aa_quant_part p = aa_quant_part_of(groups, AA_ITEM_ID);
   const float divisor = aa_flush(scale[p.group]), least = aa_flush(minimum[p.group]);

@@ -8,7 +8,8 @@
 #include "views.h"
 
 // `count` elements.
-AA_KERNEL(random_bits, AA_ITEMS)(AA_OUT(void) out, aa_view view, aa_i64 count, aa_i64 seed, aa_i64 offset) {
+AA_KERNEL(random_bits, AA_ITEMS)
+(AA_OUT(void) out, AA_VALUE(aa_view) view, AA_VALUE(aa_i64) count, AA_VALUE(aa_i64) seed, AA_VALUE(aa_i64) offset) {
   const aa_i64 counter = AA_ITEM_ID;
   const aa_i32 wide = view.dtype == AA_I64;
   const aa_i64 first = counter * (wide ? 2 : 4);
@@ -24,7 +25,8 @@ AA_KERNEL(random_bits, AA_ITEMS)(AA_OUT(void) out, aa_view view, aa_i64 count, a
 AA_REGISTER(random_bits, AA_ITEMS)
 
 AA_KERNEL(random_uniform, AA_ITEMS)
-(AA_OUT(void) out, aa_view view, aa_i64 count, aa_i64 seed, aa_i64 offset, float low, float range) {
+(AA_OUT(void) out, AA_VALUE(aa_view) view, AA_VALUE(aa_i64) count, AA_VALUE(aa_i64) seed, AA_VALUE(aa_i64) offset,
+ AA_VALUE(float) low, AA_VALUE(float) range) {
   const aa_i64 counter = AA_ITEM_ID;
   const aa_i64 first = 4 * counter;
   if (first < count) {
@@ -40,7 +42,8 @@ AA_REGISTER(random_uniform, AA_ITEMS)
 
 #if AA_HAS_F64
 AA_KERNEL(random_normal, AA_ITEMS)
-(AA_OUT(void) out, aa_view view, aa_i64 count, aa_i64 seed, aa_i64 offset, double mean, double deviation) {
+(AA_OUT(void) out, AA_VALUE(aa_view) view, AA_VALUE(aa_i64) count, AA_VALUE(aa_i64) seed, AA_VALUE(aa_i64) offset,
+ AA_VALUE(double) mean, AA_VALUE(double) deviation) {
   const aa_i64 counter = AA_ITEM_ID;
   const aa_i64 first = 4 * counter;
   if (first < count) {

@@ -14,9 +14,10 @@
 
 // ids [T]; the table begins with the row of id `first`; an id outside of the table gives zeros.
 AA_KERNEL(embedding, AA_GROUP_SIZE)
-(AA_OUT(void) out, aa_i64 out_row, aa_i64 out_inner, AA_IN(void) table, aa_i64 table_row, aa_i64 table_inner,
- AA_IN(void) ids, aa_i64 id_step, aa_i64 table_rows, aa_i64 first, aa_i64 size, aa_i32 out_dtype, aa_i32 table_dtype,
- aa_i32 id_dtype) {
+(AA_OUT(void) out, AA_VALUE(aa_i64) out_row, AA_VALUE(aa_i64) out_inner, AA_IN(void) table, AA_VALUE(aa_i64) table_row,
+ AA_VALUE(aa_i64) table_inner, AA_IN(void) ids, AA_VALUE(aa_i64) id_step, AA_VALUE(aa_i64) table_rows,
+ AA_VALUE(aa_i64) first, AA_VALUE(aa_i64) size, AA_VALUE(aa_i32) out_dtype, AA_VALUE(aa_i32) table_dtype,
+ AA_VALUE(aa_i32) id_dtype) {
   const aa_i64 t = AA_GROUP_ID(0);
   const aa_i64 id = aa_load_index(ids, id_dtype, t * id_step);
   const aa_i32 known = id >= first && id - first < table_rows;
@@ -70,9 +71,10 @@ AA_FN void aa_row_add(AA_OUT(void) residual, aa_rows residual_rows, aa_i64 resid
 // weight [size], bias [size] and residual may be absent (dtype 0). With `centred` the mean is taken off: layer_norm; without,
 // and without a bias: rms_norm.
 AA_KERNEL(norm_rows, AA_GROUP_SIZE)
-(AA_OUT(void) out, aa_rows out_rows, AA_IN(void) x, aa_rows x_rows, AA_IN(void) weight, aa_i64 weight_step,
- AA_IN(void) bias, aa_i64 bias_step, AA_OUT(void) residual, aa_rows residual_rows, aa_i64 size, float eps,
- aa_i32 centred, aa_i32 weight_dtype, aa_i32 bias_dtype) {
+(AA_OUT(void) out, AA_VALUE(aa_rows) out_rows, AA_IN(void) x, AA_VALUE(aa_rows) x_rows, AA_IN(void) weight,
+ AA_VALUE(aa_i64) weight_step, AA_IN(void) bias, AA_VALUE(aa_i64) bias_step, AA_OUT(void) residual,
+ AA_VALUE(aa_rows) residual_rows, AA_VALUE(aa_i64) size, AA_VALUE(float) eps, AA_VALUE(aa_i32) centred,
+ AA_VALUE(aa_i32) weight_dtype, AA_VALUE(aa_i32) bias_dtype) {
   AA_SCRATCH(scratch);
   const aa_i64 row = AA_GROUP_ID(0);
   const aa_i32 id = AA_LOCAL_ID;
@@ -105,7 +107,8 @@ AA_KERNEL(norm_rows, AA_GROUP_SIZE)
 AA_REGISTER(norm_rows, AA_GROUP_SIZE)
 
 AA_KERNEL(softmax, AA_GROUP_SIZE)
-(AA_OUT(void) out, aa_rows out_rows, AA_IN(void) x, aa_rows x_rows, aa_i64 size, float scale) {
+(AA_OUT(void) out, AA_VALUE(aa_rows) out_rows, AA_IN(void) x, AA_VALUE(aa_rows) x_rows, AA_VALUE(aa_i64) size,
+ AA_VALUE(float) scale) {
   AA_SCRATCH(scratch);
   const aa_i64 row = AA_GROUP_ID(0);
   const aa_i32 id = AA_LOCAL_ID;

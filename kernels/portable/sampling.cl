@@ -28,7 +28,7 @@ AA_FN float aa_key_value(aa_u32 key) { return aa_float((key >> 31) ? key & 0x7ff
 
 // The largest key of a row; *best is the lowest index that has it. keys and places hold AA_GROUP_SIZE each.
 AA_FN aa_u32 aa_row_argmax(AA_IN(void) x, aa_i32 dtype, aa_i64 base, aa_i64 inner, aa_i64 size, aa_i32 id,
-                           AA_LOCAL aa_u32* keys, AA_LOCAL aa_i64* places, aa_i64* best) {
+                           AA_LOCAL aa_u32* keys, AA_LOCAL aa_i64* places, AA_PRIVATE aa_i64* best) {
   aa_u32 largest = 0;
   aa_i64 place = size;
   for (aa_i64 i = id; i < size; i += AA_GROUP_SIZE) {
@@ -55,8 +55,8 @@ AA_FN aa_u32 aa_row_argmax(AA_IN(void) x, aa_i32 dtype, aa_i64 base, aa_i64 inne
 }
 
 AA_KERNEL(argmax, AA_GROUP_SIZE)
-(AA_OUT(void) out, aa_i64 out_step, AA_IN(void) x, aa_i64 x_row, aa_i64 x_inner, aa_i64 size, aa_i32 out_dtype,
- aa_i32 x_dtype) {
+(AA_OUT(void) out, AA_VALUE(aa_i64) out_step, AA_IN(void) x, AA_VALUE(aa_i64) x_row, AA_VALUE(aa_i64) x_inner,
+ AA_VALUE(aa_i64) size, AA_VALUE(aa_i32) out_dtype, AA_VALUE(aa_i32) x_dtype) {
   AA_LOCAL_ARRAY(aa_u32, keys, AA_GROUP_SIZE);
   AA_LOCAL_ARRAY(aa_i64, places, AA_GROUP_SIZE);
   const aa_i64 row = AA_GROUP_ID(0);
@@ -78,8 +78,9 @@ AA_FN float aa_penalised(float logit, float penalty, aa_i32 dtype) {
 
 // logits and seen [R,V]; an item per element.
 AA_KERNEL(repetition_penalty, AA_ITEMS)
-(AA_OUT(void) logits, aa_i64 logit_row, aa_i64 logit_inner, AA_IN(aa_u8) seen, aa_i64 seen_row, aa_i64 seen_inner,
- aa_i64 rows, aa_i64 size, float penalty, aa_i32 dtype) {
+(AA_OUT(void) logits, AA_VALUE(aa_i64) logit_row, AA_VALUE(aa_i64) logit_inner, AA_IN(aa_u8) seen,
+ AA_VALUE(aa_i64) seen_row, AA_VALUE(aa_i64) seen_inner, AA_VALUE(aa_i64) rows, AA_VALUE(aa_i64) size,
+ AA_VALUE(float) penalty, AA_VALUE(aa_i32) dtype) {
   const aa_i64 number = AA_ITEM_ID;
   if (number < rows * size) {
     const aa_i64 row = number / size;
@@ -94,9 +95,10 @@ AA_REGISTER(repetition_penalty, AA_ITEMS)
 
 // logits and counts [R,V], ids [R] or absent (has_ids 0); an item per element.
 AA_KERNEL(frequency_penalty, AA_ITEMS)
-(AA_OUT(void) logits, aa_i64 logit_row, aa_i64 logit_inner, AA_OUT(aa_i32) counts, aa_i64 count_row, aa_i64 count_inner,
- AA_IN(void) ids, aa_i64 id_step, aa_i64 rows, aa_i64 size, float presence, float frequency, aa_i32 dtype, aa_i32 id_dtype,
- aa_i32 has_ids) {
+(AA_OUT(void) logits, AA_VALUE(aa_i64) logit_row, AA_VALUE(aa_i64) logit_inner, AA_OUT(aa_i32) counts,
+ AA_VALUE(aa_i64) count_row, AA_VALUE(aa_i64) count_inner, AA_IN(void) ids, AA_VALUE(aa_i64) id_step,
+ AA_VALUE(aa_i64) rows, AA_VALUE(aa_i64) size, AA_VALUE(float) presence, AA_VALUE(float) frequency,
+ AA_VALUE(aa_i32) dtype, AA_VALUE(aa_i32) id_dtype, AA_VALUE(aa_i32) has_ids) {
   const aa_i64 number = AA_ITEM_ID;
   if (number < rows * size) {
     const aa_i64 row = number / size;
@@ -190,7 +192,7 @@ AA_FN aa_search aa_narrow(aa_search s, aa_i32 shift, AA_LOCAL aa_u32* bins) {
 }
 
 // floor(sum * share / 2^32), share at most 2^32; *cut tells whether anything was cut off.
-AA_FN aa_u64 aa_share(aa_u64 sum, aa_u64 share, aa_i32* cut) {
+AA_FN aa_u64 aa_share(aa_u64 sum, aa_u64 share, AA_PRIVATE aa_i32* cut) {
   const aa_u64 low = (sum & 0xffffffffu) * share;
   *cut = (low & 0xffffffffu) != 0;
   return (sum >> 32) * share + (low >> 32);
@@ -199,9 +201,11 @@ AA_FN aa_u64 aa_share(aa_u64 sum, aa_u64 share, aa_i32* cut) {
 // out [R], logits [R,V], rng [2], seen [R,V] or absent (seen_inner 0). V is at most 2^23. reach: how far, after division by the
 // temperature, a logit may lie below the largest one: -log(min_p), infinite for a min_p of 0.
 AA_KERNEL(sample, AA_GROUP_SIZE)
-(AA_OUT(void) out, aa_i64 out_step, AA_IN(void) logits, aa_i64 logit_row, aa_i64 logit_inner, AA_IN(aa_i64) rng,
- aa_i64 rng_step, AA_OUT(aa_u8) seen, aa_i64 seen_row, aa_i64 seen_inner, aa_i64 size, float temperature, float top_p,
- float reach, aa_i32 top_k, aa_i32 out_dtype, aa_i32 logit_dtype, aa_i32 has_seen) {
+(AA_OUT(void) out, AA_VALUE(aa_i64) out_step, AA_IN(void) logits, AA_VALUE(aa_i64) logit_row,
+ AA_VALUE(aa_i64) logit_inner, AA_IN(aa_i64) rng, AA_VALUE(aa_i64) rng_step, AA_OUT(aa_u8) seen,
+ AA_VALUE(aa_i64) seen_row, AA_VALUE(aa_i64) seen_inner, AA_VALUE(aa_i64) size, AA_VALUE(float) temperature,
+ AA_VALUE(float) top_p, AA_VALUE(float) reach, AA_VALUE(aa_i32) top_k, AA_VALUE(aa_i32) out_dtype,
+ AA_VALUE(aa_i32) logit_dtype, AA_VALUE(aa_i32) has_seen) {
   AA_LOCAL_ARRAY(aa_u32, keys, AA_GROUP_SIZE);
   AA_LOCAL_ARRAY(aa_i64, places, AA_GROUP_SIZE);
   AA_LOCAL_ARRAY(aa_u32, all, 3 * AA_BINS);

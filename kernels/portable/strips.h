@@ -17,7 +17,7 @@
 AA_FN aa_i32 aa_strip_length(aa_i64 left, aa_i32 most) { return most == 1 || left > most ? most : (aa_i32)left; }
 
 // Elements i, i + step, ..., n of them; denormal ones as zeros.
-AA_FN void aa_load_apart(float* to, AA_IN(void) from, aa_i32 dtype, aa_i64 i, aa_i32 step, aa_i32 n) {
+AA_FN void aa_load_apart(AA_PRIVATE float* to, AA_IN(void) from, aa_i32 dtype, aa_i64 i, aa_i32 step, aa_i32 n) {
   if (dtype == AA_F32) {
     for (aa_i32 k = 0; k < n; ++k) to[k] = aa_flush(aa_load_f32(AA_AS_IN(float, from), i + k * step));
   } else if (dtype == AA_BF16) {
@@ -26,7 +26,8 @@ AA_FN void aa_load_apart(float* to, AA_IN(void) from, aa_i32 dtype, aa_i64 i, aa
     for (aa_i32 k = 0; k < n; ++k) to[k] = aa_load_f16(AA_AS_IN(aa_u16, from), i + k * step);
   }
 }
-AA_FN void aa_store_apart(AA_OUT(void) to, aa_i32 dtype, aa_i64 i, aa_i32 step, const float* from, aa_i32 n) {
+AA_FN void aa_store_apart(AA_OUT(void) to, aa_i32 dtype, aa_i64 i, aa_i32 step, AA_PRIVATE const float* from,
+                          aa_i32 n) {
   if (dtype == AA_F32) {
     for (aa_i32 k = 0; k < n; ++k) aa_store_f32(AA_AS_OUT(float, to), i + k * step, from[k]);
   } else if (dtype == AA_BF16) {

@@ -40,8 +40,8 @@ AA_FN float aa_slope(float x, aa_i32 kind) {
 }
 
 AA_KERNEL(activation_backward, AA_ITEMS)
-(AA_OUT(void) dx, aa_view dx_view, AA_IN(void) x, aa_view x_view, AA_IN(void) dy, aa_view dy_view, aa_i64 count,
- aa_i32 kind) {
+(AA_OUT(void) dx, AA_VALUE(aa_view) dx_view, AA_IN(void) x, AA_VALUE(aa_view) x_view, AA_IN(void) dy,
+ AA_VALUE(aa_view) dy_view, AA_VALUE(aa_i64) count, AA_VALUE(aa_i32) kind) {
   const aa_i64 i = AA_ITEM_ID;
   if (i < count) {
     const float v = aa_load(x, x_view.dtype, aa_view_offset(x_view, i));
@@ -53,8 +53,9 @@ AA_REGISTER(activation_backward, AA_ITEMS)
 
 // An item makes the four elements of one counter. A word is kept from `lowest` on, both of 24 bits.
 AA_KERNEL(dropout, AA_ITEMS)
-(AA_OUT(void) out, aa_view out_view, AA_OUT(aa_u8) mask, aa_view mask_view, AA_IN(void) x, aa_view x_view, aa_i64 count,
- aa_i64 seed, aa_i64 offset, aa_i32 lowest, float scale) {
+(AA_OUT(void) out, AA_VALUE(aa_view) out_view, AA_OUT(aa_u8) mask, AA_VALUE(aa_view) mask_view, AA_IN(void) x,
+ AA_VALUE(aa_view) x_view, AA_VALUE(aa_i64) count, AA_VALUE(aa_i64) seed, AA_VALUE(aa_i64) offset,
+ AA_VALUE(aa_i32) lowest, AA_VALUE(float) scale) {
   const aa_i64 counter = AA_ITEM_ID;
   if (4 * counter < count) {
     aa_u32 words[4];
@@ -71,8 +72,8 @@ AA_KERNEL(dropout, AA_ITEMS)
 AA_REGISTER(dropout, AA_ITEMS)
 
 AA_KERNEL(apply_mask, AA_ITEMS)
-(AA_OUT(void) out, aa_view out_view, AA_IN(void) x, aa_view x_view, AA_IN(aa_u8) mask, aa_view mask_view, aa_i64 count,
- float scale) {
+(AA_OUT(void) out, AA_VALUE(aa_view) out_view, AA_IN(void) x, AA_VALUE(aa_view) x_view, AA_IN(aa_u8) mask,
+ AA_VALUE(aa_view) mask_view, AA_VALUE(aa_i64) count, AA_VALUE(float) scale) {
   const aa_i64 i = AA_ITEM_ID;
   if (i < count) {
     const float v = aa_load(x, x_view.dtype, aa_view_offset(x_view, i));
@@ -84,8 +85,8 @@ AA_REGISTER(apply_mask, AA_ITEMS)
 
 // b may be absent (dtype 0).
 AA_KERNEL(scaled_add, AA_ITEMS)
-(AA_OUT(void) out, aa_view out_view, AA_IN(void) a, aa_view a_view, AA_IN(void) b, aa_view b_view, aa_i64 count,
- float alpha, float beta) {
+(AA_OUT(void) out, AA_VALUE(aa_view) out_view, AA_IN(void) a, AA_VALUE(aa_view) a_view, AA_IN(void) b,
+ AA_VALUE(aa_view) b_view, AA_VALUE(aa_i64) count, AA_VALUE(float) alpha, AA_VALUE(float) beta) {
   const aa_i64 i = AA_ITEM_ID;
   if (i < count) {
     float v = alpha * aa_load(a, a_view.dtype, aa_view_offset(a_view, i));
@@ -96,7 +97,8 @@ AA_KERNEL(scaled_add, AA_ITEMS)
 AA_REGISTER(scaled_add, AA_ITEMS)
 
 AA_KERNEL(multiply, AA_ITEMS)
-(AA_OUT(void) out, aa_view out_view, AA_IN(void) a, aa_view a_view, AA_IN(void) b, aa_view b_view, aa_i64 count) {
+(AA_OUT(void) out, AA_VALUE(aa_view) out_view, AA_IN(void) a, AA_VALUE(aa_view) a_view, AA_IN(void) b,
+ AA_VALUE(aa_view) b_view, AA_VALUE(aa_i64) count) {
   const aa_i64 i = AA_ITEM_ID;
   if (i < count) {
     const float v =

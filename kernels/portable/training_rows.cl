@@ -15,8 +15,8 @@ AA_FN float aa_score(AA_IN(void) x, aa_rows x_rows, aa_i64 x_base, AA_IN(void) m
 }
 
 AA_KERNEL(softmax_masked, AA_GROUP_SIZE)
-(AA_OUT(void) out, aa_rows out_rows, AA_IN(void) x, aa_rows x_rows, AA_IN(void) mask, aa_rows mask_rows, aa_i64 size,
- float scale) {
+(AA_OUT(void) out, AA_VALUE(aa_rows) out_rows, AA_IN(void) x, AA_VALUE(aa_rows) x_rows, AA_IN(void) mask,
+ AA_VALUE(aa_rows) mask_rows, AA_VALUE(aa_i64) size, AA_VALUE(float) scale) {
   AA_SCRATCH(scratch);
   const aa_i64 row = AA_GROUP_ID(0);
   const aa_i32 id = AA_LOCAL_ID;
@@ -46,8 +46,8 @@ AA_KERNEL(softmax_masked, AA_GROUP_SIZE)
 AA_REGISTER(softmax_masked, AA_GROUP_SIZE)
 
 AA_KERNEL(softmax_backward, AA_GROUP_SIZE)
-(AA_OUT(void) dx, aa_rows dx_rows, AA_IN(void) y, aa_rows y_rows, AA_IN(void) dy, aa_rows dy_rows, aa_i64 size,
- float scale) {
+(AA_OUT(void) dx, AA_VALUE(aa_rows) dx_rows, AA_IN(void) y, AA_VALUE(aa_rows) y_rows, AA_IN(void) dy,
+ AA_VALUE(aa_rows) dy_rows, AA_VALUE(aa_i64) size, AA_VALUE(float) scale) {
   AA_SCRATCH(scratch);
   const aa_i64 row = AA_GROUP_ID(0);
   const aa_i32 id = AA_LOCAL_ID;
@@ -69,8 +69,8 @@ AA_KERNEL(softmax_backward, AA_GROUP_SIZE)
 AA_REGISTER(softmax_backward, AA_GROUP_SIZE)
 
 AA_KERNEL(moments, AA_GROUP_SIZE)
-(AA_OUT(float) mean, aa_view mean_view, AA_OUT(float) variance, aa_view variance_view, AA_IN(void) x, aa_rows x_rows,
- aa_i64 size, float eps, aa_i32 centred) {
+(AA_OUT(float) mean, AA_VALUE(aa_view) mean_view, AA_OUT(float) variance, AA_VALUE(aa_view) variance_view,
+ AA_IN(void) x, AA_VALUE(aa_rows) x_rows, AA_VALUE(aa_i64) size, AA_VALUE(float) eps, AA_VALUE(aa_i32) centred) {
   AA_SCRATCH(scratch);
   const aa_i64 row = AA_GROUP_ID(0);
   const aa_i32 id = AA_LOCAL_ID;
@@ -96,9 +96,10 @@ AA_REGISTER(moments, AA_GROUP_SIZE)
 
 // The gradient of a norm's input. weight [size] and mean may be absent (dtype 0).
 AA_KERNEL(norm_backward_rows, AA_GROUP_SIZE)
-(AA_OUT(void) dx, aa_rows dx_rows, AA_IN(void) dy, aa_rows dy_rows, AA_IN(void) x, aa_rows x_rows, AA_IN(void) weight,
- aa_i64 weight_step, AA_IN(float) mean, aa_view mean_view, AA_IN(float) variance, aa_view variance_view, aa_i64 size,
- aa_i32 weight_dtype, aa_i32 centred) {
+(AA_OUT(void) dx, AA_VALUE(aa_rows) dx_rows, AA_IN(void) dy, AA_VALUE(aa_rows) dy_rows, AA_IN(void) x,
+ AA_VALUE(aa_rows) x_rows, AA_IN(void) weight, AA_VALUE(aa_i64) weight_step, AA_IN(float) mean,
+ AA_VALUE(aa_view) mean_view, AA_IN(float) variance, AA_VALUE(aa_view) variance_view, AA_VALUE(aa_i64) size,
+ AA_VALUE(aa_i32) weight_dtype, AA_VALUE(aa_i32) centred) {
   AA_SCRATCH(scratch);
   const aa_i64 row = AA_GROUP_ID(0);
   const aa_i32 id = AA_LOCAL_ID;
@@ -132,9 +133,10 @@ AA_REGISTER(norm_backward_rows, AA_GROUP_SIZE)
 
 // The gradients of a norm's weight and bias; either may be absent (dtype 0).
 AA_KERNEL(norm_backward_columns, AA_ITEMS)
-(AA_OUT(void) dweight, aa_i64 dweight_step, AA_OUT(void) dbias, aa_i64 dbias_step, AA_IN(void) dy, aa_rows dy_rows,
- AA_IN(void) x, aa_rows x_rows, AA_IN(float) mean, aa_view mean_view, AA_IN(float) variance, aa_view variance_view,
- aa_i64 rows, aa_i64 size, aa_i32 dweight_dtype, aa_i32 dbias_dtype, aa_i32 centred, aa_i32 accumulate) {
+(AA_OUT(void) dweight, AA_VALUE(aa_i64) dweight_step, AA_OUT(void) dbias, AA_VALUE(aa_i64) dbias_step, AA_IN(void) dy,
+ AA_VALUE(aa_rows) dy_rows, AA_IN(void) x, AA_VALUE(aa_rows) x_rows, AA_IN(float) mean, AA_VALUE(aa_view) mean_view,
+ AA_IN(float) variance, AA_VALUE(aa_view) variance_view, AA_VALUE(aa_i64) rows, AA_VALUE(aa_i64) size,
+ AA_VALUE(aa_i32) dweight_dtype, AA_VALUE(aa_i32) dbias_dtype, AA_VALUE(aa_i32) centred, AA_VALUE(aa_i32) accumulate) {
   const aa_i64 i = AA_ITEM_ID;
   if (i < size) {
     float weights = 0.0f;
@@ -163,8 +165,8 @@ AA_KERNEL(norm_backward_columns, AA_ITEMS)
 AA_REGISTER(norm_backward_columns, AA_ITEMS)
 
 AA_KERNEL(column_sums, AA_ITEMS)
-(AA_OUT(void) out, aa_i64 out_step, AA_IN(void) x, aa_rows x_rows, aa_i64 rows, aa_i64 size, aa_i32 out_dtype,
- aa_i32 accumulate) {
+(AA_OUT(void) out, AA_VALUE(aa_i64) out_step, AA_IN(void) x, AA_VALUE(aa_rows) x_rows, AA_VALUE(aa_i64) rows,
+ AA_VALUE(aa_i64) size, AA_VALUE(aa_i32) out_dtype, AA_VALUE(aa_i32) accumulate) {
   const aa_i64 i = AA_ITEM_ID;
   if (i < size) {
     float sum = accumulate ? aa_load(AA_AS_IN(void, out), out_dtype, i * out_step) : 0.0f;
@@ -182,9 +184,10 @@ AA_KERNEL(column_sums, AA_ITEMS)
 AA_REGISTER(column_sums, AA_ITEMS)
 
 AA_KERNEL(layer_norm_inverse, AA_GROUP_SIZE)
-(AA_OUT(void) x, aa_rows x_rows, AA_IN(void) y, aa_rows y_rows, AA_IN(void) weight, aa_i64 weight_step,
- AA_IN(void) bias, aa_i64 bias_step, AA_IN(float) mean, aa_view mean_view, AA_IN(float) variance, aa_view variance_view,
- aa_i64 size, aa_i32 weight_dtype, aa_i32 bias_dtype) {
+(AA_OUT(void) x, AA_VALUE(aa_rows) x_rows, AA_IN(void) y, AA_VALUE(aa_rows) y_rows, AA_IN(void) weight,
+ AA_VALUE(aa_i64) weight_step, AA_IN(void) bias, AA_VALUE(aa_i64) bias_step, AA_IN(float) mean,
+ AA_VALUE(aa_view) mean_view, AA_IN(float) variance, AA_VALUE(aa_view) variance_view, AA_VALUE(aa_i64) size,
+ AA_VALUE(aa_i32) weight_dtype, AA_VALUE(aa_i32) bias_dtype) {
   const aa_i64 row = AA_GROUP_ID(0);
   const aa_i64 to = aa_row_offset(x_rows, row);
   const aa_i64 base = aa_row_offset(y_rows, row);

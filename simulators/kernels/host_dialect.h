@@ -26,10 +26,12 @@ using aa_u64 = std::uint64_t;
   static const ::sim::KernelRegistration aa_register_##name(AA_HOST_TEXT(name), group, &name);
 #define AA_IN(type) ::sim::GlobalPointer<type, false>
 #define AA_OUT(type) ::sim::GlobalPointer<type, true>
+#define AA_VALUE(type) type
 #define AA_AS_IN(type, pointer) (::sim::host_cast<type, false>(pointer))
 #define AA_AS_OUT(type, pointer) (::sim::host_cast<type, true>(pointer))
 #define AA_RESTRICT
 #define AA_LOCAL
+#define AA_PRIVATE
 #define AA_LOCAL_ARRAY(type, name, count) auto& name = ::sim::host_local_array<type[count]>()
 #define AA_GROUP_ID(dimension) (::sim::launch_state().group[dimension])
 #define AA_GROUP_COUNT(dimension) (::sim::launch_state().groups[dimension])

@@ -90,7 +90,7 @@ void OptimizerKernels::step(std::span<const aa_parameter> parameters, const aa_a
   };
   for (const aa_parameter& p : parameters) {
     if (p.count == 0) continue;
-    if (p.count > largest_of_many) {
+    if (p.count > largest_of_many || !has_step_many(device)) {
       steps_.launch(adam_step, device, items_shape(p.count, each, device), p.param, p.grad, p.state[0], p.state[1],
                     p.copy, noop, types_of(p), numbers, p.count);
       continue;
@@ -99,6 +99,18 @@ void OptimizerKernels::step(std::span<const aa_parameter> parameters, const aa_a
     waiting[count++] = &p;
   }
   flush();
+}
+
+bool OptimizerKernels::has_step_many(int device) {
+  std::call_once(step_many_known_, [&] {
+    try {
+      steps_.get(adam_step_many, device, Element::F32, Element::F32);
+      has_step_many_ = true;
+    } catch (const Error& error) {
+      if (error.code() != AA_NOT_FOUND) throw;
+    }
+  });
+  return has_step_many_;
 }
 
 void OptimizerKernels::step_many(std::span<const aa_parameter* const> parameters, const aa_adam_args& args,

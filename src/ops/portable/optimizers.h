@@ -1,6 +1,7 @@
 // The steps of the fused optimizers as portable kernels: what kernels/host/optimizers.h defines, on arrays of a device.
 #pragma once
 
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -32,6 +33,8 @@ class OptimizerKernels {
   LaunchShape items_shape(int64_t count, int64_t per_item, int device);
   int64_t step_per_item(int device);
   int64_t lamb_per_item(int device);
+  // Languages whose kernels take few arguments have no adam_step_many.
+  bool has_step_many(int device);
   void step_many(std::span<const aa_parameter* const> parameters, const aa_adam_args& args, const void* noop,
                  int device);
   LaunchShape segments_shape(int64_t count, int device);
@@ -39,6 +42,8 @@ class OptimizerKernels {
   DriverAccelerator& accelerator_;
   KernelSet steps_;
   KernelSet lamb_;
+  std::once_flag step_many_known_;
+  bool has_step_many_ = false;
 };
 
 }  // namespace anyaccel::ops::portable

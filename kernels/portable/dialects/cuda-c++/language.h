@@ -19,10 +19,12 @@ typedef unsigned long long aa_u64;
 #define AA_REGISTER(name, group)
 #define AA_IN(type) const type*
 #define AA_OUT(type) type*
+#define AA_VALUE(type) type
 #define AA_AS_IN(type, pointer) ((const type*)(pointer))
 #define AA_AS_OUT(type, pointer) ((type*)(pointer))
 #define AA_RESTRICT __restrict__
 #define AA_LOCAL
+#define AA_PRIVATE
 #define AA_LOCAL_ARRAY(type, name, count) __shared__ type name[count]
 #define AA_GROUP_ID(dimension) ((aa_i64)((dimension) == 0 ? blockIdx.x : (dimension) == 1 ? blockIdx.y : blockIdx.z))
 #define AA_GROUP_COUNT(dimension) ((aa_i64)((dimension) == 0 ? gridDim.x : (dimension) == 1 ? gridDim.y : gridDim.z))

@@ -31,10 +31,12 @@ typedef ulong aa_u64;
 #define AA_REGISTER(name, group)
 #define AA_IN(type) __global const type*
 #define AA_OUT(type) __global type*
+#define AA_VALUE(type) type
 #define AA_AS_IN(type, pointer) ((__global const type*)(pointer))
 #define AA_AS_OUT(type, pointer) ((__global type*)(pointer))
 #define AA_RESTRICT restrict
 #define AA_LOCAL __local
+#define AA_PRIVATE __private
 #define AA_LOCAL_ARRAY(type, name, count) __local type name[count]
 #define AA_GROUP_ID(dimension) ((aa_i64)get_group_id(dimension))
 #define AA_GROUP_COUNT(dimension) ((aa_i64)get_num_groups(dimension))

@@ -154,6 +154,27 @@ __kernel void place(__global int* out) {
 }
 )";
   }
+  if (language == "metal") {
+    return R"(
+#include <metal_stdlib>
+using namespace metal;
+#ifndef FACTOR
+#define FACTOR 2
+#endif
+struct pack { int a; float b; char c; };
+kernel void twice(device float* x, constant int& n, uint i [[thread_position_in_grid]]) {
+  if ((int)i < n) x[i] *= FACTOR;
+}
+kernel void sum_of_values(device float* out, constant char& a, constant short& b, constant int& c, constant long& d,
+                          constant float& e, constant pack& p, device const float* in, uint i [[thread_position_in_grid]]) {
+  if (i == 0) out[0] = (float)(a + b + c + (int)d) + e + (float)p.a + p.b + (float)p.c + in[1];
+}
+kernel void place(device int* out, uint3 at [[thread_position_in_grid]], uint3 size [[threads_per_grid]],
+                  uint3 local [[thread_position_in_threadgroup]]) {
+  out[(at.z * size.y + at.y) * size.x + at.x] = (int)(at.x + 100 * at.y + 10000 * at.z + 1000000 * local.x);
+}
+)";
+  }
   if (language.ends_with("-c++")) {  // cuda-c++ and its relatives
     return R"(
 #ifndef FACTOR

@@ -8,6 +8,7 @@
 #include "accelerators/cuda/cuda_driver.h"
 #include "accelerators/hpu/hpu_driver.h"
 #include "accelerators/mlu/mlu_driver.h"
+#include "accelerators/mps/mps_driver.h"
 #include "accelerators/npu/npu_driver.h"
 #include "accelerators/null/null_driver.h"
 #include "accelerators/sdaa/sdaa_driver.h"
@@ -34,7 +35,7 @@ std::span<const BuiltinDriver> builtin_drivers() {
       {"xpu", anyaccel_xpu_driver_query, 90, "cuda", true, "an Intel GPU driver (Level Zero or OpenCL)"},
       {"npu", anyaccel_npu_driver_query, 80, nullptr, true, "CANN (libascendcl.so)"},
       {"sdaa", anyaccel_sdaa_driver_query, 70, nullptr, true, "Tecorigin's runtime (libsdaart.so)"},
-      {"mps", nullptr, 60, nullptr, true, ""},
+      {"mps", anyaccel_mps_driver_query, 60, nullptr, true, "macOS on Apple silicon (Metal)"},
       {"hpu", anyaccel_hpu_driver_query, 50, nullptr, true, "Synapse (libSynapse.so)"},
       {"mlu", anyaccel_mlu_driver_query, 40, nullptr, true, "Neuware (libcnrt.so)"},
       {"cuda", anyaccel_cuda_driver_query, 30, nullptr, true, "an NVIDIA driver (libcuda.so.1), or ROCm"},
@@ -103,6 +104,7 @@ std::span<const EnvironmentVariable> environment_variables() {
       {"ANYACCEL_LAYERS", check_layers_variable},
       {"ANYACCEL_LOG", [] { log_level(); }},
       {"ANYACCEL_MLU_LIBRARY_PATH", nullptr},
+      {"ANYACCEL_MPS_LIBRARY_PATH", nullptr},
       {"ANYACCEL_NPU_LIBRARY_PATH", nullptr},
       {"ANYACCEL_OPENCL_DEVICE_TYPE",
        [] {

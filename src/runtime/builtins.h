@@ -12,12 +12,12 @@
 namespace anyaccel {
 
 struct BuiltinDriver {
-  const char* name;          // what DS_ACCELERATOR names
-  aa_driver_query_fn query;  // null: a name that is known, without a driver in this build
-  int32_t priority;          // as aa_driver::priority, where these numbers are listed for vendors
-  const char* yields_to;     // automatic detection prefers that one when it is usable; null: none
-  bool automatic;            // considered when DS_ACCELERATOR is not set
-  const char* needs;         // what a machine must have for the driver, for the text of an error; "" for none
+  const char* name;  // what DS_ACCELERATOR names
+  aa_driver_query_fn query;
+  int32_t priority;       // as aa_driver::priority, where these numbers are listed for vendors
+  const char* yields_to;  // automatic detection prefers that one when it is usable; null: none
+  bool automatic;         // considered when DS_ACCELERATOR is not set
+  const char* needs;      // what a machine must have for the driver, for the text of an error; "" for none
 };
 
 // In detection order.

@@ -33,7 +33,7 @@ DetectionReport report;
 // One candidate that could be probed: a plugin that was opened, or a built-in.
 struct Entry {
   std::string name;
-  LoadedDriver driver;  // table null: known by name, no driver in this build
+  LoadedDriver driver;
   int32_t priority = 0;
   const char* yields_to = nullptr;
   bool automatic = true;
@@ -88,7 +88,6 @@ LoadedDriver load_builtin(const BuiltinDriver& builtin) {
   // A completed table lives until the process ends, so it is made once.
   static std::mutex mutex;
   static std::map<const BuiltinDriver*, LoadedDriver> made;
-  if (!builtin.query) return {};
   std::lock_guard lock(mutex);
   LoadedDriver& driver = made[&builtin];
   if (!driver.table) {
@@ -117,14 +116,7 @@ Entries all_entries() {
 }
 
 Candidate probe_entry(const Entry& entry) {
-  Candidate candidate;
-  if (entry.driver.table) {
-    candidate = probe_driver(entry.driver);
-  } else {
-    candidate.origin = built_in;
-    candidate.probed = true;
-    candidate.reason = "this build has no driver for it";
-  }
+  Candidate candidate = probe_driver(entry.driver);
   candidate.name = entry.name;
   return candidate;
 }
@@ -163,7 +155,7 @@ int probe_in_order(const Entries& entries, bool all, DetectionReport& result,
     const Entry& entry = entries.list[i];
     Candidate candidate;
     candidate.name = entry.name;
-    candidate.origin = entry.driver.table ? entry.driver.origin : built_in;
+    candidate.origin = entry.driver.origin;
     if (all || (entry.automatic && chosen < 0)) candidate = probe(entry);
     candidate.priority = entry.priority;
     if (candidate.probed && candidate.state == AA_PROBE_USABLE && entry.yields_to) {
@@ -233,13 +225,6 @@ std::string plugin_of_that_name(const std::string& name) {
 // Why an entry cannot be used. Of built-ins the first words are DeepSpeed's, by which people search: "XPU_Accelerator requires".
 std::string refusal(const Entry& entry, const Candidate& candidate, const std::string& asker) {
   const std::string requires_words = upper_case(entry.name) + "_Accelerator requires ";
-  if (!entry.driver.table) {
-    return requires_words + "a driver, and this build of anyaccel has none for \"" + entry.name + "\", for which " +
-           asker +
-           " asks: nothing that is installed on the machine changes that. A plugin can bring "
-           "one: name its file in ANYACCEL_PLUGIN_PATH and ask for \"" +
-           entry.name + external + "\". `anyaccel info` says what there is here" + plugin_of_that_name(entry.name);
-  }
   const std::string asked = asker + " asks for \"" + entry.name + "\", which is " + state_word(candidate) +
                             " on this machine: " + candidate.reason;
   if (candidate.origin != built_in) return asked + " (plugin \"" + candidate.origin + "\")";

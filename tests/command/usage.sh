@@ -121,5 +121,5 @@ done
 cmp "$work/tiny/model.safetensors" "$work/again/model.safetensors" || fail "the files of two models differ"
 
 DS_ACCELERATOR=gpu expect 1 '"gpu" is not supported' info
-DS_ACCELERATOR=mps expect 1 'MPS_Accelerator requires a driver, and this build of anyaccel has none' info
+DS_ACCELERATOR=mps expect 1 'MPS_Accelerator requires macOS on Apple silicon (Metal): DS_ACCELERATOR asks for "mps", which is absent on this machine: Metal is a part of macOS' info
 echo "usage: ok"

@@ -11,6 +11,8 @@ fail() { echo "FAILED: $1"; exit 1; }
 export DS_ACCELERATOR=$accelerator SIM_REPORT=$report SIM_MEMORY=256m SIM_HANG_SECONDS=300 # sanitizers, a busy machine
 # Leaves out a simulated library of collectives that joins no processes, so that ranks exchange tensors through the host.
 without_collectives() { :; }
+# What the accelerator's runs get beside the story's options.
+options=
 # The number of the device that rank 1 of a machine uses.
 second=1
 . "$2/tests/$accelerator/simulated.sh"
@@ -18,7 +20,7 @@ second=1
 # Some words of a story to $folder/out, messages to $folder/err. Gives the command's exit code.
 run() {
   rm -f "$report"
-  "$anyaccel" generate --model "$model" --prompt "Once upon a time" --max-new-tokens "$tokens" --seed 1 "$@" \
+  "$anyaccel" generate --model "$model" --prompt "Once upon a time" --max-new-tokens "$tokens" --seed 1 $options "$@" \
     >"$folder/out" 2>"$folder/err"
 }
 

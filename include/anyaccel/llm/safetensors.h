@@ -76,6 +76,8 @@ class WeightFile {
   const std::byte* data(const TensorInfo& tensor) const noexcept {
     return map_ == nullptr ? nullptr : map_ + tensor.offset;
   }
+  // All of the file; empty without a mapping. Valid while this object lives.
+  std::span<const std::byte> mapping() const noexcept { return {map_, map_ == nullptr ? 0 : file_bytes_}; }
   // Copies the file's bytes from `offset` on, with or without a mapping. Any thread; blocks. CheckpointError if the
   // file ends too early or cannot be read.
   void read(uint64_t offset, std::span<std::byte> out) const;

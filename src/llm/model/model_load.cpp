@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,6 +16,7 @@
 #include "anyaccel/format_bytes.h"
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/safetensors.h"
+#include "anyaccel/log.h"
 #include "anyaccel/ops/inference.h"
 #include "base/block_format.h"
 #include "base/process/all_cores.h"
@@ -352,6 +354,38 @@ class ModelLoader {
     checkpoint.set_apart(row_slice(whole, rows, {part.end, rows}));
   }
 
+  bool is_registered(void* address, size_t bytes) {
+    try {
+      return accelerator_.register_host_memory(address, bytes);
+    } catch (const OutOfMemoryError& error) {
+      log_warning("weights are copied out of their file: " + std::string(error.what()));
+      return false;
+    }
+  }
+
+  // The owner of tensors that lie in a file's mapping; null where the device cannot work on the mapping. A device that is the
+  // host can; another one must be told of it.
+  std::shared_ptr<void> usable_in_place(const std::shared_ptr<const WeightFile>& file) {
+    if ((accelerator_.device_properties(model_->device_.index).caps & AA_CAP_IS_HOST) != 0) {
+      return std::const_pointer_cast<WeightFile>(file);
+    }
+    const auto [known, is_new] = registered_files_.try_emplace(file.get());
+    if (is_new) {
+      const std::span<const std::byte> mapping = file->mapping();
+      void* const address = const_cast<std::byte*>(mapping.data());
+      if (is_registered(address, mapping.size())) {
+        known->second = std::shared_ptr<void>(address, [file, &accelerator = accelerator_](void* registered) {
+          try {
+            accelerator.unregister_host_memory(registered);
+          } catch (const Error& error) {
+            log_warning("the mapping of " + file->path().string() + " cannot be unregistered: " + error.what());
+          }
+        });
+      }
+    }
+    return known->second;
+  }
+
   // `view`: the result of part_to_read(), not empty.
   Tensor place(const Checkpoint& checkpoint, const TensorView& view, const TensorSlot& slot) {
     const Slice part = held(slot);
@@ -366,11 +400,12 @@ class ModelLoader {
     }
     const bool in_place = contiguous && !paired && view.dtype == wanted && accelerator_.is_host_coherent();
     if (in_place && view.data != nullptr && is_aligned(view)) {
-      model_->mapped_bytes_ += view.bytes;
-      // Weights are never written.
-      auto* data = const_cast<std::byte*>(view.data);
-      auto owner = std::const_pointer_cast<WeightFile>(checkpoint.files()[view.file]);
-      return Tensor::from_blob(data, shape, view.dtype, std::move(owner), model_->device_);
+      if (std::shared_ptr<void> owner = usable_in_place(checkpoint.files()[view.file])) {
+        model_->mapped_bytes_ += view.bytes;
+        // Weights are never written.
+        auto* data = const_cast<std::byte*>(view.data);
+        return Tensor::from_blob(data, shape, view.dtype, std::move(owner), model_->device_);
+      }
     }
     Tensor tensor = Tensor::empty(shape, wanted, model_->device_);
     if (in_place && view.data == nullptr) {
@@ -395,9 +430,11 @@ class ModelLoader {
     const int64_t rows = whole_rows ? shape[0] : slot.shape[0];
     const Shape stored({rows, row_bytes(whole_rows ? shape[1] : slot.shape[1])});
     if (whole_rows && view.paired_rows == 0 && accelerator_.is_host_coherent() && view.data != nullptr) {
-      model_->mapped_bytes_ += view.bytes;
-      auto owner = std::const_pointer_cast<WeightFile>(checkpoint.files()[view.file]);
-      return Tensor::from_blob(const_cast<std::byte*>(view.data), stored, DType::U8, std::move(owner), model_->device_);
+      if (std::shared_ptr<void> owner = usable_in_place(checkpoint.files()[view.file])) {
+        model_->mapped_bytes_ += view.bytes;
+        return Tensor::from_blob(const_cast<std::byte*>(view.data), stored, DType::U8, std::move(owner),
+                                 model_->device_);
+      }
     }
     Tensor source;
     if (view.data != nullptr) {
@@ -543,7 +580,8 @@ class ModelLoader {
   ops::Inference ops_{accelerator_};
   std::shared_ptr<Model> model_{new Model()};
   std::optional<ModelFiles> files_;
-  const BlockFormat* wanted_format_ = nullptr;  // of LoadOptions::quantize
+  const BlockFormat* wanted_format_ = nullptr;                           // of LoadOptions::quantize
+  std::map<const WeightFile*, std::shared_ptr<void>> registered_files_;  // null: refused
 };
 
 std::shared_ptr<const Model> Model::random(Accelerator& accelerator, const ModelShape& shape, DType dtype,

@@ -1,0 +1,150 @@
+// Streams, events and recorded graphs over Metal's queues.
+//
+// Copies within memory that Metal knows are blits, and so are fills; what a blit cannot do (offsets that are no multiples of 4,
+// patterns) and copies of pageable memory are done by the CPU, in the same memory, at their place in the stream.
+//
+// A graph is a list of what was enqueued on the capturing streams, in the order of the calls; a replay encodes it again, as
+// Metal's own recorded commands (indirect command buffers) take no copies and no values.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <variant>
+#include <vector>
+
+#include "accelerators/mps/kernels.h"
+#include "accelerators/mps/queue.h"
+
+namespace anyaccel::mps {
+
+struct BlitCopyNode {
+  Place destination;
+  Place source;
+  uint64_t size;
+};
+struct BlitFillNode {
+  Place destination;
+  uint64_t size;
+  uint8_t value;
+};
+// Done by the CPU at its place in the stream.
+struct HostCopyNode {
+  void* destination;
+  const void* source;
+  size_t size;
+};
+struct HostFillNode {
+  unsigned char* destination;
+  std::array<unsigned char, 8> pattern;
+  uint32_t pattern_size;
+  size_t size;
+};
+struct HostCallNode {
+  void (*function)(void* user);
+  void* user;
+};
+struct KernelNode {
+  const Kernel* kernel;
+  Size3 grid;
+  Size3 block;
+  Arguments arguments;
+};
+using Node = std::variant<BlitCopyNode, BlitFillNode, HostCopyNode, HostFillNode, HostCallNode, KernelNode>;
+
+class Stream;
+
+// The items that the streams of one capture record.
+struct Capture {
+  const Stream* origin;  // where it began and must end
+  std::mutex mutex;
+  bool open = true;
+  std::vector<Node> nodes;
+
+  bool is_open() {
+    const std::lock_guard lock(mutex);
+    return open;
+  }
+  void add(Node node) {
+    const std::lock_guard lock(mutex);
+    nodes.push_back(std::move(node));
+  }
+};
+
+class Event final : public abi::Event {
+ public:
+  explicit Event(bool timed) : timed_(timed) {}
+
+  void record(abi::Stream& stream) override;
+  bool query() override;
+  void synchronize() override;
+  double elapsed(abi::Event& end) override;
+
+  struct Latest {
+    Point point;                       // of no submission: never recorded
+    std::shared_ptr<Capture> capture;  // instead: it was recorded on a capturing stream
+  };
+  Latest latest();
+
+ private:
+  double end_time();  // seconds
+
+  const bool timed_;
+  std::mutex mutex_;
+  Latest latest_;
+};
+
+class Stream final : public abi::Stream {
+ public:
+  // `absent`: the buffer that kernels get for null pointers.
+  Stream(std::shared_ptr<Queue> queue, Id device, Id absent)
+      : queue_(std::move(queue)), device_(device), absent_(absent) {}
+  ~Stream() override;
+
+  void close() override;
+  void copy(const aa_copy& what) override;
+  void fill(const aa_fill& what) override;
+  bool query() override;
+  void synchronize() override;
+  void wait_event(abi::Event& event) override;
+  void* native() override { return queue_->get(); }
+  void host_call(void (*function)(void* user), void* user) override;
+  void launch(abi::Kernel& kernel, const aa_launch& launch) override;
+  void flush() override;
+  void step_begin(const aa_step& step) override;
+  void step_end() override;
+  void capture_begin() override;
+  std::unique_ptr<abi::Graph> capture_end() override;
+  bool capturing() override { return capture() != nullptr; }
+
+  const std::shared_ptr<Queue>& queue() const noexcept { return queue_; }
+  // The capture that records this stream; null when it runs.
+  const std::shared_ptr<Capture>& capture();
+  // Encodes, or records while capturing.
+  void replay(const std::vector<Node>& nodes);
+
+ private:
+  void submit(Node node);
+  void enqueue(const Node& node);
+  void copy_pageable(const aa_copy& what, void* destination, const void* source);
+  void refuse_while_capturing(const char* what);
+
+  const std::shared_ptr<Queue> queue_;
+  const Id device_;
+  const Id absent_;
+  std::shared_ptr<Capture> capture_;
+  std::mutex step_mutex_;
+  bool in_step_ = false;
+};
+
+class Graph final : public abi::Graph {
+ public:
+  explicit Graph(std::vector<Node> nodes) : nodes_(std::move(nodes)) {}
+  void launch(abi::Stream& stream) override { static_cast<Stream&>(stream).replay(nodes_); }
+  int64_t node_count() const override { return static_cast<int64_t>(nodes_.size()); }
+
+ private:
+  std::vector<Node> nodes_;
+};
+
+}  // namespace anyaccel::mps

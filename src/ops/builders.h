@@ -44,7 +44,7 @@ std::string BundledOpBuilder<Wrapper>::folder() const {
 // See runtime/driver/driver_op_builders.h.
 std::unique_ptr<OpBuilder> make_driver_op_builder(const DriverOpBuilder& entry, DriverAccelerator& accelerator);
 
-// "InferenceBuilder": loads ops::Inference. Every accelerator has it, because each op falls back to the CPU.
+// "InferenceBuilder": loads ops::TransformerInference, which is an ops::Inference. Every accelerator has it, because each op falls back to the CPU.
 std::unique_ptr<OpBuilder> make_inference_builder(Accelerator& accelerator);
 
 // Optimizers, from kernels/host: ops::CPUAdam and so on.
@@ -61,6 +61,14 @@ std::unique_ptr<OpBuilder> make_utils_builder(Accelerator& accelerator);
 // "TransformerBuilder", "StochasticTransformerBuilder": ops::Transformer.
 std::unique_ptr<OpBuilder> make_transformer_builder(Accelerator& accelerator);
 std::unique_ptr<OpBuilder> make_stochastic_transformer_builder(Accelerator& accelerator);
+// "RandomLTDBuilder", "SpatialInferenceBuilder", "InferenceCoreBuilder", "FlashAttentionBuilder", "PackbitsBuilder".
+std::unique_ptr<OpBuilder> make_random_ltd_builder(Accelerator& accelerator);
+std::unique_ptr<OpBuilder> make_spatial_inference_builder(Accelerator& accelerator);
+std::unique_ptr<OpBuilder> make_inference_core_builder(Accelerator& accelerator);
+std::unique_ptr<OpBuilder> make_flash_attention_builder(Accelerator& accelerator);
+std::unique_ptr<OpBuilder> make_packbits_builder(Accelerator& accelerator);
+// "DeepCompileBuilder": says why it cannot be loaded.
+std::unique_ptr<OpBuilder> make_deep_compile_builder(Accelerator& accelerator);
 // "QuantizerBuilder", "FPQuantizerBuilder".
 std::unique_ptr<OpBuilder> make_quantizer_builder(Accelerator& accelerator);
 std::unique_ptr<OpBuilder> make_fp_quantizer_builder(Accelerator& accelerator);

@@ -266,6 +266,15 @@ TEST(OpBuilderRegistry, KnownNamesWithoutAnOpSaySoByName) {
   }
 }
 
+TEST(OpBuilderRegistry, DeepCompileSaysWhyItIsNotThere) {
+  auto accelerator = make_accelerator("cpu");
+  const auto builder = accelerator->create_op_builder("DeepCompileBuilder");
+  std::string reason;
+  EXPECT_FALSE(builder->is_compatible(&reason));
+  EXPECT_EQ(message_of<NotImplementedError>([&] { builder->load(); }), reason);
+  EXPECT_NE(reason.find("graphs"), std::string::npos) << reason;
+}
+
 TEST(HostTensors, AreUsedInPlaceOrCopiedThereAndBack) {
   auto cpu = make_accelerator("cpu");
   const Tensor on_cpu = Tensor::zeros({4}, DType::F32, cpu->device());

@@ -72,6 +72,7 @@ void run_quant(const Options& options, std::vector<Result>& results);
 void run_attention(const Options& options, std::vector<Result>& results);
 void run_sparse(const Options& options, std::vector<Result>& results);
 void run_product(const Options& options, std::vector<Result>& results);
+void run_transformer(const Options& options, std::vector<Result>& results);
 void run_aio(const Options& options, std::vector<Result>& results);
 // On two cores of this host, with its own processes; in a job of several ranks, with those.
 void run_allreduce(const Options& options, std::vector<Result>& results);

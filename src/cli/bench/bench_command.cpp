@@ -138,6 +138,7 @@ constexpr Benchmark benchmarks[] = {
     {"jit", bench::run_jit},
     {"aio", bench::run_aio},
     {"product", bench::run_product},
+    {"transformer", bench::run_transformer},
     {"attention", bench::run_attention},
     {"sparse", bench::run_sparse},
     {"allreduce", bench::run_allreduce},

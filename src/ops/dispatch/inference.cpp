@@ -18,10 +18,6 @@ Tensor amp_input(const Accelerator& accelerator, const Tensor& tensor) {
 
 }  // namespace
 
-std::unique_ptr<OpBuilder> make_inference_builder(Accelerator& accelerator) {
-  return std::make_unique<IncludedOpBuilder<Inference>>("InferenceBuilder", accelerator);
-}
-
 Inference::Inference(Accelerator& accelerator) : impl_(std::make_unique<Impl>(accelerator)) {}
 Inference::~Inference() = default;
 

@@ -10,6 +10,9 @@
 
 namespace anyaccel::ops {
 
+// Of ArgumentChecks::one_of: what the ops calculate with.
+inline constexpr std::initializer_list<DType> float_dtypes = {DType::F32, DType::F16, DType::BF16};
+
 class ArgumentChecks {
  public:
   // `function` begins the text of errors.

@@ -180,6 +180,9 @@ Unary unary(const std::string& name) {
   return found == all.end() ? nullptr : found->second;
 }
 
+// "cast_bf16_to_f32" for tensors of these types (the page of Habana's guids names "cast_f32_to_bf16").
+std::string cast_guid(int from, int to) { return std::string("cast_") + suffix_of(from) + "_to_" + suffix_of(to); }
+
 // The guid without the type that it ends with, which must be the tensors'; empty: it is another type's.
 std::string base_of(const std::string& guid, int type) {
   const std::string suffix = std::string("_") + suffix_of(type);
@@ -204,6 +207,11 @@ std::string check_node(const OpNode& node, const std::vector<TensorFacts>& tenso
     if (!count(2)) return "it takes two matrices and gives one";
     return check_product(node, tensors[node.inputs[0]], tensors[node.inputs[1]], out);
   }
+  if (node.guid.starts_with("cast_")) {
+    const TensorFacts& in = tensors[node.inputs[0]];
+    if (!count(1) || in.sizes != out.sizes) return "it takes one tensor and gives one of its sizes";
+    return in.type != out.type && node.guid == cast_guid(in.type, out.type) ? "" : "it is not the cast of these types";
+  }
   const std::string base = node.guid == "memcpy" ? node.guid : base_of(node.guid, out.type);
   if (!node.params.empty()) return "the simulator knows no parameters of this guid";
   if (!same_types()) return "the tensors' types differ";
@@ -224,6 +232,10 @@ std::string check_node(const OpNode& node, const std::vector<TensorFacts>& tenso
 void run_node(const Operands& on) {
   if (on.node.guid == "gemm" || on.node.guid == "batch_gemm") return multiply(on);
   const TensorFacts& out = on.out();
+  if (on.node.guid.starts_with("cast_")) {
+    for (std::uint64_t i = 0; i < out.elements(); ++i) on.store(i, on.load(0, i));
+    return;
+  }
   const std::string base = on.node.guid == "memcpy" ? on.node.guid : base_of(on.node.guid, out.type);
   const Binary two = binary(base);
   const Unary one = unary(base);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace anyaccel::hpu {
 
@@ -55,11 +56,70 @@ inline constexpr uint32_t most_modules = 64;  // of a machine; Habana's servers 
 #define ANYACCEL_HPU_OPTIONAL_FUNCTIONS(X) \
   X(synStatusGetBriefDescription, (SynStatus status, char* description, size_t size))
 
+// Of a graph (synTensorGeometryExt, synLaunchTensorInfoExt, synGEMMParams, synDeviceInfoV2). Sizes are in Synapse's order: the dimension
+// whose elements are neighbours comes first.
+inline constexpr size_t most_dimensions = 25;
+struct SynGeometry {
+  uint64_t sizes[most_dimensions];
+  uint32_t dimensions;
+};
+struct SynLaunchTensor {
+  const char* name;
+  uint64_t address;
+  int type;
+  uint64_t sizes[most_dimensions];
+  uint64_t id;
+};
+struct SynGemm {
+  bool transpose_a, transpose_b;
+};
+struct SynDeviceInfo {
+  uint64_t sram_base, memory_base;
+  uint32_t sram_size;
+  uint64_t memory_size, tpc_mask;
+  uint8_t has_memory;
+  uint32_t device, file;
+  int type;  // synDeviceType
+  uint8_t index;
+  uint64_t reserved[8];  // more than any release writes
+};
+inline constexpr int data_tensor = 0;                           // synTensorType
+inline constexpr int geometry_sizes = 1;                        // synGeometryType
+inline constexpr int syn_bf16 = 2, syn_f32 = 4, syn_f16 = 256;  // synDataType
+
+// For ops; without one of them there are none.
+#define ANYACCEL_HPU_GRAPH_FUNCTIONS(X)                                                                                \
+  X(synDeviceGetInfoV2, (SynDevice device, SynDeviceInfo * info))                                                      \
+  X(synDeviceSynchronize, (SynDevice device))                                                                          \
+  X(synGraphCreate, (void** graph, int device_type))                                                                   \
+  X(synGraphDestroy, (void* graph))                                                                                    \
+  X(synSectionCreate, (void** section, uint64_t descriptor, void* graph))                                              \
+  X(synSectionSetPersistent, (void* section, bool persistent))                                                         \
+  X(synSectionDestroy, (void* section))                                                                                \
+  X(synTensorHandleCreate, (void** tensor, void* graph, int type, const char* name))                                   \
+  X(synTensorSetGeometryExt, (void* tensor, const SynGeometry* geometry, int type))                                    \
+  X(synTensorSetDeviceDataType, (void* tensor, int type))                                                              \
+  X(synTensorAssignToSection, (void* tensor, void* section, uint64_t offset))                                          \
+  X(synTensorDestroy, (void* tensor))                                                                                  \
+  X(synNodeCreate, (void* graph, void* const* inputs, void* const* outputs, uint32_t input_count,                      \
+                    uint32_t output_count, const void* params, unsigned params_size, const char* guid,                 \
+                    const char* name, const char** input_layouts, const char** output_layouts))                        \
+  X(synGraphCompile, (void** recipe, void* graph, const char* name, const char* log))                                  \
+  X(synRecipeDestroy, (void* recipe))                                                                                  \
+  X(synWorkspaceGetSize, (uint64_t * bytes, void* recipe))                                                             \
+  X(synTensorRetrieveIds, (void* recipe, const char** names, uint64_t* ids, uint32_t count))                           \
+  X(synLaunchExt, (SynStream stream, const SynLaunchTensor* tensors, uint32_t count, uint64_t workspace, void* recipe, \
+                   uint32_t flags))
+
 struct Api {
 #define ANYACCEL_DECLARE(name, parameters) SynStatus(*name) parameters = nullptr;
   ANYACCEL_HPU_FUNCTIONS(ANYACCEL_DECLARE)
   ANYACCEL_HPU_OPTIONAL_FUNCTIONS(ANYACCEL_DECLARE)
+  ANYACCEL_HPU_GRAPH_FUNCTIONS(ANYACCEL_DECLARE)
 #undef ANYACCEL_DECLARE
 };
+
+// "status 26 (...)".
+std::string status_text(const Api& api, SynStatus status);
 
 }  // namespace anyaccel::hpu

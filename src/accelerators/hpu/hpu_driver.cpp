@@ -13,6 +13,7 @@
 #include "accelerators/hpu/hpu_api.h"
 #include "accelerators/hpu/library_search.h"
 #include "accelerators/hpu/modules.h"
+#include "accelerators/hpu/ops.h"
 #include "accelerators/queue_runtime/device.h"
 #include "accelerators/queue_runtime/probe.h"
 
@@ -38,15 +39,12 @@ std::string bind(void* handle) {
 #undef ANYACCEL_BIND
 #define ANYACCEL_BIND(name, parameters) binder.optional(api.name, #name);
   ANYACCEL_HPU_OPTIONAL_FUNCTIONS(ANYACCEL_BIND)
+  ANYACCEL_HPU_GRAPH_FUNCTIONS(ANYACCEL_BIND)
 #undef ANYACCEL_BIND
   return binder.missing();
 }
 
-std::string result_text(int result) {
-  char said[description_bytes] = {};
-  if (api.synStatusGetBriefDescription) api.synStatusGetBriefDescription(result, said, sizeof(said) - 1);
-  return "status " + std::to_string(result) + (said[0] ? std::string(" (") + said + ")" : std::string());
-}
+std::string result_text(int result) { return status_text(api, result); }
 
 int start() {
   const SynStatus result = api.synInitialize();
@@ -155,8 +153,9 @@ Answer asked(SynStatus result, const char* call, bool& done) {
 // Nothing is current on a thread: the device is the one of the process.
 class SynapseRuntime final : public queue_runtime::Vendor {
  public:
-  SynapseRuntime() : device_(acquire_module()) {}
+  SynapseRuntime() : device_(acquire_module()), ops_(make_ops(api, device_)) {}
   ~SynapseRuntime() override {
+    ops_.reset();
     if (!process_.is_forked_child()) release_module();
   }
 
@@ -216,6 +215,8 @@ class SynapseRuntime final : public queue_runtime::Vendor {
   Answer stream_wait(void* stream, void* event) override {
     return {api.synStreamWaitEvent(stream, event, 0), "synStreamWaitEvent"};
   }
+  const queue_runtime::OpSet* ops() override { return ops_.get(); }
+
   bool has_host_call() const override { return false; }
   Answer host_call(void*, void (*)(void* user), void*) override { return {}; }
 
@@ -239,6 +240,7 @@ class SynapseRuntime final : public queue_runtime::Vendor {
 
  private:
   const SynDevice device_;
+  std::unique_ptr<queue_runtime::OpSet> ops_;
   const queue_runtime::StartedProcess process_;
 };
 

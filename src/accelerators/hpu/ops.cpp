@@ -1,0 +1,235 @@
+// Implements ops.h: products, activations and sums by Synapse's graphs. A call of new shapes or types is a graph, which is compiled into a
+// recipe; recipes are kept in memory, and thrown away together when there are too many.
+//
+// Work is done in fp32, with conversions before and after, so that a result is rounded once; but for products of 16-bit matrices with a
+// 16-bit result of the same type and nothing to add.
+#include "accelerators/hpu/ops.h"
+
+#include <map>
+#include <mutex>
+
+#include "accelerators/hpu/recipe.h"
+#include "anyaccel/abi/driver_class.hpp"
+#include "runtime/ops/op_list.h"
+
+namespace anyaccel::hpu {
+namespace {
+
+constexpr size_t most_recipes = 512;
+using Tensor = Graph::Tensor;
+
+// 0: a type that is not computed with here.
+int syn_type(int32_t dtype) {
+  switch (dtype) {
+    case AA_DTYPE_F32: return syn_f32;
+    case AA_DTYPE_BF16: return syn_bf16;
+    case AA_DTYPE_F16: return syn_f16;
+    default: return 0;
+  }
+}
+
+bool is_there(const aa_tensor& tensor) { return tensor.dtype != AA_DTYPE_NONE; }
+
+// A float type, without gaps, not empty, with as many dimensions as tensors have in a graph.
+bool is_plain(const aa_tensor& tensor) {
+  int64_t step = 1;
+  for (int32_t d = tensor.ndim - 1; d >= 0; --d) {
+    if (tensor.shape[d] == 0 || (tensor.shape[d] > 1 && tensor.strides[d] != step)) return false;
+    step *= tensor.shape[d];
+  }
+  return syn_type(tensor.dtype) != 0 && tensor.ndim > 0 && tensor.ndim <= 5;
+}
+
+template <class Params>
+const Params& params(const aa_op_call& call) {
+  return *static_cast<const Params*>(call.params);
+}
+
+bool is_silu(const aa_op_call& call) { return params<aa_activation_params>(call).kind == AA_ACTIVATION_SILU; }
+
+// ---- graphs of calls -------------------------------------------------------------------------------------------------
+
+// The tensors of a call in its graph, by their numbers; those that are absent have no handle.
+using Tensors = std::vector<Tensor>;
+
+Tensor product(Graph& graph, const Tensor& x, const Tensor& w) {
+  const SynGemm transposed{false, true};
+  Tensor out = graph.between(syn_f32, {x.sizes[0], w.sizes[0]});
+  graph.node("gemm", {graph.in_f32(x), graph.in_f32(w)}, out, &transposed, sizeof(transposed));
+  return out;
+}
+
+// A node of two tensors in fp32.
+Tensor both(Graph& graph, const char* guid, const Tensor& a, const Tensor& b) {
+  Tensor out = graph.between(syn_f32, a.sizes);
+  graph.node(guid, {a, b}, out);
+  return out;
+}
+Tensor silu(Graph& graph, const Tensor& x) {
+  Tensor out = graph.between(syn_f32, x.sizes);
+  graph.node("silu_fwd_f32", {x}, out);
+  return out;
+}
+
+void linear(Graph& graph, const Tensor& out, const Tensor& x, const Tensor& w, const Tensor& bias,
+            const Tensor& residual) {
+  if (!bias.handle && !residual.handle && out.type == x.type && x.type == w.type) {
+    const SynGemm transposed{false, true};
+    return graph.node("gemm", {x, w}, out, &transposed, sizeof(transposed));
+  }
+  Tensor sum = product(graph, x, w);
+  if (bias.handle) sum = both(graph, "add_fwd_f32", sum, graph.in_f32(bias));
+  if (residual.handle) sum = both(graph, "add_fwd_f32", sum, graph.in_f32(residual));
+  graph.convert(out, sum);
+}
+
+void build(Graph& graph, const aa_op_call& call, const Tensors& t) {
+  const Tensor none{};
+  switch (static_cast<Op>(call.op)) {
+    case Op::Linear: return linear(graph, t[0], t[1], t[2], t[3], t[4]);
+    case Op::LinearMulti:
+      for (size_t i = 1; i < t.size(); i += 3) linear(graph, t[i], t[0], t[i + 1], t[i + 2], none);
+      return;
+    case Op::GatedLinear:
+      return graph.convert(
+          t[0], both(graph, "mult_fwd_f32", silu(graph, product(graph, t[1], t[2])), product(graph, t[1], t[3])));
+    case Op::Activation: return graph.convert(t[0], silu(graph, graph.in_f32(t[1])));
+    case Op::GatedActivation:
+      return graph.convert(t[0], both(graph, "mult_fwd_f32", silu(graph, graph.in_f32(t[1])), graph.in_f32(t[2])));
+    case Op::Add: return graph.convert(t[0], both(graph, "add_fwd_f32", graph.in_f32(t[1]), graph.in_f32(t[2])));
+    default: throw abi::Failure(AA_INVALID_ARGUMENT, "hpu has no op with the number " + std::to_string(call.op));
+  }
+}
+
+// Which tensors of a call are written.
+bool is_output(const aa_op_call& call, uint32_t tensor) {
+  return static_cast<Op>(call.op) == Op::LinearMulti ? tensor % 3 == 1 : tensor == 0;
+}
+
+class SynapseOps final : public queue_runtime::OpSet {
+ public:
+  SynapseOps(const Api& api, SynDevice device, int type) : api_(api), device_(device), type_(type) {}
+
+  int find(const char* name) const override;
+  bool supports(const aa_op_call& call) const override;
+  void run(const aa_op_call& call, void* stream, queue_runtime::Workspace& workspace) const override;
+
+ private:
+  std::unique_ptr<Recipe> compile(const aa_op_call& call) const;
+  Recipe& recipe_of(const aa_op_call& call) const;
+
+  const Api& api_;
+  const SynDevice device_;
+  const int type_;
+  mutable std::mutex mutex_;  // also of launches: a recipe is used by one thread at a time
+  mutable std::map<std::vector<int64_t>, std::unique_ptr<Recipe>> recipes_;
+};
+
+int SynapseOps::find(const char* name) const {
+  const std::optional<Op> op = find_op_by_name(name);
+  if (!op) return -1;
+  switch (*op) {
+    case Op::Linear:
+    case Op::LinearMulti:
+    case Op::GatedLinear:
+    case Op::Activation:
+    case Op::GatedActivation:
+    case Op::Add: return static_cast<int>(*op);
+    default: return -1;
+  }
+}
+
+bool SynapseOps::supports(const aa_op_call& call) const {
+  for (uint32_t i = 0; i < call.tensor_count; ++i) {
+    if (is_there(call.tensors[i]) && !is_plain(call.tensors[i])) return false;
+  }
+  switch (static_cast<Op>(call.op)) {
+    case Op::Linear:
+    case Op::LinearMulti:
+    case Op::Add: return true;
+    case Op::GatedLinear: return is_silu(call) && !is_there(call.tensors[4]) && !is_there(call.tensors[5]);
+    case Op::Activation:
+    case Op::GatedActivation: return is_silu(call);
+    default: return false;
+  }
+}
+
+std::unique_ptr<Recipe> SynapseOps::compile(const aa_op_call& call) const {
+  Graph graph(api_, type_);
+  Tensors tensors;
+  for (uint32_t i = 0; i < call.tensor_count; ++i) {
+    const aa_tensor& tensor = call.tensors[i];
+    tensors.push_back(is_there(tensor)
+                          ? graph.persistent(syn_type(tensor.dtype), {tensor.shape, tensor.shape + tensor.ndim})
+                          : Tensor{});
+  }
+  build(graph, call, tensors);
+  return graph.compile();
+}
+
+// With the lock held.
+Recipe& SynapseOps::recipe_of(const aa_op_call& call) const {
+  std::vector<int64_t> key{call.op};
+  for (uint32_t i = 0; i < call.tensor_count; ++i) {
+    const aa_tensor& tensor = call.tensors[i];
+    key.push_back(tensor.dtype);
+    if (!is_there(tensor)) continue;
+    key.push_back(tensor.ndim);
+    key.insert(key.end(), tensor.shape, tensor.shape + tensor.ndim);
+  }
+  const auto found = recipes_.find(key);
+  if (found != recipes_.end()) return *found->second;
+  if (recipes_.size() >= most_recipes) {
+    check(api_, api_.synDeviceSynchronize(device_), "synDeviceSynchronize");  // none is in use then
+    recipes_.clear();
+  }
+  return *recipes_.emplace(std::move(key), compile(call)).first->second;
+}
+
+// An output that is an input too gets its own memory, and is copied at the end: a graph may write it before it has read all.
+void SynapseOps::run(const aa_op_call& call, void* stream, queue_runtime::Workspace& workspace) const {
+  struct Copy {
+    uint64_t from, to, bytes;
+  };
+  std::vector<Copy> copies;
+  std::vector<uint64_t> addresses;
+  const std::lock_guard lock(mutex_);
+  Recipe& recipe = recipe_of(call);
+  for (uint32_t i = 0; i < call.tensor_count; ++i) {
+    const aa_tensor& tensor = call.tensors[i];
+    if (!is_there(tensor)) continue;
+    uint64_t address = reinterpret_cast<uint64_t>(tensor.data);
+    bool is_input_too = false;
+    for (uint32_t k = 0; k < call.tensor_count; ++k) {
+      is_input_too |= k != i && is_there(call.tensors[k]) && call.tensors[k].data == tensor.data;
+    }
+    if (is_output(call, i) && is_input_too) {
+      uint64_t bytes = tensor.dtype == AA_DTYPE_F32 ? 4 : 2;
+      for (int32_t d = 0; d < tensor.ndim; ++d) bytes *= static_cast<uint64_t>(tensor.shape[d]);
+      const auto own = reinterpret_cast<uint64_t>(workspace.take(bytes));
+      copies.push_back({own, address, bytes});
+      address = own;
+    }
+    addresses.push_back(address);
+  }
+  const uint64_t bytes = recipe.workspace_bytes();
+  recipe.launch(stream, addresses, bytes ? reinterpret_cast<uint64_t>(workspace.take(bytes)) : 0);
+  for (const Copy& copy : copies) {
+    check(api_, api_.synMemCopyAsync(stream, copy.from, copy.bytes, copy.to, directions[AA_COPY_DEVICE_TO_DEVICE]),
+          "synMemCopyAsync");
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<queue_runtime::OpSet> make_ops(const Api& api, SynDevice device) {
+  bool complete = true;
+#define ANYACCEL_TEST(name, parameters) complete &= api.name != nullptr;
+  ANYACCEL_HPU_GRAPH_FUNCTIONS(ANYACCEL_TEST)
+#undef ANYACCEL_TEST
+  SynDeviceInfo info{};
+  if (!complete || api.synDeviceGetInfoV2(device, &info) != 0) return nullptr;
+  return std::make_unique<SynapseOps>(api, device, info.type);
+}
+
+}  // namespace anyaccel::hpu

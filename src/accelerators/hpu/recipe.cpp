@@ -1,0 +1,128 @@
+// Implements recipe.h: graphs of Synapse and their recipes.
+#include "accelerators/hpu/recipe.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "anyaccel/abi/driver_class.hpp"
+
+namespace anyaccel::hpu {
+namespace {
+
+const char* suffix(int type) { return type == syn_f32 ? "f32" : type == syn_bf16 ? "bf16" : "f16"; }
+
+}  // namespace
+
+std::string status_text(const Api& api, SynStatus status) {
+  char said[description_bytes] = {};
+  if (api.synStatusGetBriefDescription) api.synStatusGetBriefDescription(status, said, sizeof(said) - 1);
+  return "status " + std::to_string(status) + (said[0] ? std::string(" (") + said + ")" : std::string());
+}
+
+void check(const Api& api, SynStatus status, const char* call) {
+  if (status != 0) {
+    throw abi::Failure(AA_INTERNAL, "hpu: " + std::string(call) + " gave " + status_text(api, status), status);
+  }
+}
+
+// ---- recipes ---------------------------------------------------------------------------------------------------------
+
+Recipe::Recipe(const Api& api, void* handle, std::vector<SynLaunchTensor> tensors, std::vector<std::string> names)
+    : api_(api), handle_(handle), names_(std::move(names)), tensors_(std::move(tensors)) {
+  try {
+    std::vector<const char*> asked;
+    for (const std::string& name : names_) asked.push_back(name.c_str());
+    std::vector<uint64_t> ids(asked.size());
+    check(api, api.synTensorRetrieveIds(handle, asked.data(), ids.data(), static_cast<uint32_t>(ids.size())),
+          "synTensorRetrieveIds");
+    for (size_t i = 0; i < ids.size(); ++i) {
+      tensors_[i].name = names_[i].c_str();
+      tensors_[i].id = ids[i];
+    }
+    check(api, api.synWorkspaceGetSize(&workspace_, handle), "synWorkspaceGetSize");
+  } catch (...) {
+    api.synRecipeDestroy(handle);
+    throw;
+  }
+}
+
+Recipe::~Recipe() { api_.synRecipeDestroy(handle_); }
+
+void Recipe::launch(SynStream stream, const std::vector<uint64_t>& addresses, uint64_t workspace) {
+  for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].address = addresses[i];
+  check(api_, api_.synLaunchExt(stream, tensors_.data(), static_cast<uint32_t>(tensors_.size()), workspace, handle_, 0),
+        "synLaunchExt");
+}
+
+// ---- graphs ----------------------------------------------------------------------------------------------------------
+
+Graph::Graph(const Api& api, int device_type) : api_(api) {
+  check(api, api.synGraphCreate(&graph_, device_type), "synGraphCreate");
+}
+
+Graph::~Graph() {
+  for (void* tensor : tensors_) api_.synTensorDestroy(tensor);
+  for (void* section : sections_) api_.synSectionDestroy(section);
+  api_.synGraphDestroy(graph_);
+}
+
+Graph::Tensor Graph::add(int type, const Sizes& sizes) {
+  void* tensor = nullptr;
+  const std::string name = "t" + std::to_string(tensors_.size());
+  check(api_, api_.synTensorHandleCreate(&tensor, graph_, data_tensor, name.c_str()), "synTensorHandleCreate");
+  tensors_.push_back(tensor);
+  SynGeometry geometry{};
+  geometry.dimensions = static_cast<uint32_t>(sizes.size());
+  std::reverse_copy(sizes.begin(), sizes.end(), geometry.sizes);
+  check(api_, api_.synTensorSetGeometryExt(tensor, &geometry, geometry_sizes), "synTensorSetGeometryExt");
+  check(api_, api_.synTensorSetDeviceDataType(tensor, type), "synTensorSetDeviceDataType");
+  return {tensor, type, sizes};
+}
+
+Graph::Tensor Graph::between(int type, const Sizes& sizes) { return add(type, sizes); }
+
+Graph::Tensor Graph::persistent(int type, const Sizes& sizes) {
+  const std::string name = "t" + std::to_string(tensors_.size());
+  Tensor made = add(type, sizes);
+  void* section = nullptr;
+  check(api_, api_.synSectionCreate(&section, 0, graph_), "synSectionCreate");
+  sections_.push_back(section);
+  check(api_, api_.synSectionSetPersistent(section, true), "synSectionSetPersistent");
+  check(api_, api_.synTensorAssignToSection(made.handle, section, 0), "synTensorAssignToSection");
+  SynLaunchTensor launched{};
+  launched.type = data_tensor;
+  std::reverse_copy(sizes.begin(), sizes.end(), launched.sizes);
+  launched_.push_back(launched);
+  names_.push_back(name);
+  return made;
+}
+
+void Graph::node(const std::string& guid, std::initializer_list<Tensor> inputs, const Tensor& output,
+                 const void* params, size_t params_size) {
+  std::vector<void*> handles;
+  for (const Tensor& input : inputs) handles.push_back(input.handle);
+  check(api_,
+        api_.synNodeCreate(graph_, handles.data(), &output.handle, static_cast<uint32_t>(handles.size()), 1, params,
+                           static_cast<unsigned>(params_size), guid.c_str(), guid.c_str(), nullptr, nullptr),
+        "synNodeCreate");
+}
+
+void Graph::convert(const Tensor& to, const Tensor& from) {
+  node(to.type == from.type ? "memcpy" : std::string("cast_") + suffix(from.type) + "_to_" + suffix(to.type), {from},
+       to);
+}
+
+Graph::Tensor Graph::in_f32(const Tensor& tensor) {
+  if (tensor.type == syn_f32) return tensor;
+  Tensor wide = between(syn_f32, tensor.sizes);
+  convert(wide, tensor);
+  return wide;
+}
+
+std::unique_ptr<Recipe> Graph::compile() {
+  void* recipe = nullptr;
+  check(api_, api_.synGraphCompile(&recipe, graph_, "anyaccel", nullptr), "synGraphCompile");
+  return std::make_unique<Recipe>(api_, recipe, launched_, names_);
+}
+
+}  // namespace anyaccel::hpu

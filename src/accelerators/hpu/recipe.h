@@ -1,0 +1,75 @@
+// Graphs of Synapse and the recipes that they are compiled into.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "accelerators/hpu/hpu_api.h"
+
+namespace anyaccel::hpu {
+
+// Throws abi::Failure unless the status is success.
+void check(const Api& api, SynStatus status, const char* call);
+
+using Sizes = std::vector<int64_t>;  // the last dimension's elements are neighbours
+
+// What was compiled. Launched any number of times, from one thread at a time.
+class Recipe {
+ public:
+  Recipe(const Api& api, void* handle, std::vector<SynLaunchTensor> tensors, std::vector<std::string> names);
+  ~Recipe();
+  Recipe(const Recipe&) = delete;
+  Recipe& operator=(const Recipe&) = delete;
+
+  uint64_t workspace_bytes() const { return workspace_; }
+  // `addresses`: of the graph's persistent tensors, in the order in which they were added.
+  void launch(SynStream stream, const std::vector<uint64_t>& addresses, uint64_t workspace);
+
+ private:
+  const Api& api_;
+  void* handle_;
+  std::vector<std::string> names_;
+  std::vector<SynLaunchTensor> tensors_;
+  uint64_t workspace_ = 0;
+};
+
+class Graph {
+ public:
+  struct Tensor {
+    void* handle;
+    int type;
+    Sizes sizes;
+  };
+
+  // `device_type`: a synDeviceType.
+  Graph(const Api& api, int device_type);
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  // A tensor that each launch gives an address of.
+  Tensor persistent(int type, const Sizes& sizes);
+  // A tensor between two nodes.
+  Tensor between(int type, const Sizes& sizes);
+  void node(const std::string& guid, std::initializer_list<Tensor> inputs, const Tensor& output,
+            const void* params = nullptr, size_t params_size = 0);
+  // The tensor in fp32: itself, or a conversion.
+  Tensor in_f32(const Tensor& tensor);
+  // The conversion of `from` to the type of `to`; of two tensors of one type, a copy.
+  void convert(const Tensor& to, const Tensor& from);
+  std::unique_ptr<Recipe> compile();
+
+ private:
+  Tensor add(int type, const Sizes& sizes);
+
+  const Api& api_;
+  void* graph_ = nullptr;
+  std::vector<void*> tensors_, sections_;
+  std::vector<std::string> names_;         // of persistent tensors
+  std::vector<SynLaunchTensor> launched_;  // likewise
+};
+
+}  // namespace anyaccel::hpu

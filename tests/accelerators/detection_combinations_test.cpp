@@ -1,6 +1,6 @@
 // Tests which accelerator detection takes in each of the 512 combinations of the nine being present or not. Vendors' runtimes are the
-// simulated ones; plugins stand for xpu.external and for mps; the CPU, which every machine has, is taken away at its table, for which
-// the program is linked with --wrap (CMakeLists.txt).
+// simulated ones; a plugin stands for xpu.external; the CPU, which every machine has, is taken away at its table, for which the program
+// is linked with --wrap (CMakeLists.txt).
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -61,7 +61,7 @@ const std::array<Present, 9>& all() {
       {"xpu", "ZE_ENABLE_ALT_DRIVERS", simulators + "libze_sim.so", simulators + "libze_sim.so"},
       {"npu", "ANYACCEL_NPU_LIBRARY_PATH", simulators + "ascend", simulators + "ascend/libascendcl.so"},
       {"sdaa", "ANYACCEL_SDAA_LIBRARY_PATH", simulators + "tecorigin", simulators + "tecorigin/libsdaart.so"},
-      {"mps.external", nullptr, "mps_60.so", ""},
+      {"mps", "ANYACCEL_MPS_LIBRARY_PATH", simulators + "apple", simulators + "apple/Metal"},
       {"hpu", "ANYACCEL_HPU_LIBRARY_PATH", simulators + "habana", simulators + "habana/libSynapse.so"},
       {"mlu", "ANYACCEL_MLU_LIBRARY_PATH", simulators + "neuware", simulators + "neuware/libcnrt.so"},
       {"cuda", "ANYACCEL_CUDA_LIBRARY_PATH", simulators + "cuda", simulators + "cuda/libcuda.so.1"},

@@ -43,7 +43,9 @@ using aa_u64 = uint64_t;
 #define AA_OUT(type) type*
 #define AA_AS_IN(type, pointer) (reinterpret_cast<const type*>(pointer))
 #define AA_AS_OUT(type, pointer) (reinterpret_cast<type*>(pointer))
+#define AA_VALUE(type) type
 #define AA_RESTRICT __restrict__
+#define AA_PRIVATE
 #define AA_LOCAL
 #define AA_LOCAL_ARRAY(type, name, count) type name[count]
 #define AA_GROUP_ID(dimension) ((dimension) == 0 ? this->group_number : 0)

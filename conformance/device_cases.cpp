@@ -115,6 +115,16 @@ void unknown_extension_is_unimplemented(const Context& c) {
   c.expect(table == untouched, "query_extension failed but wrote a table");
 }
 
+// What a program hands to the vendor's other libraries; which names there are is the driver's affair.
+void native_handles_have_names(const Context& c) {
+  void* const untouched = const_cast<Context*>(&c);
+  void* handle = untouched;
+  aa_status* status = c.driver.device_native(c.device, "no such handle", &handle);
+  if (status && c.host.status_code(&c.host, status) == AA_UNIMPLEMENTED) c.ok_or_unsupported(status, "device_native");
+  c.error(status, {AA_NOT_FOUND}, "device_native of a name that nobody has");
+  c.expect(handle == untouched, "device_native failed but wrote a handle");
+}
+
 constexpr Case cases[] = {
     {"devices", "count_is_what_probe_said", count_is_what_probe_said},
     {"devices", "facts_are_sane", facts_are_sane},
@@ -124,6 +134,7 @@ constexpr Case cases[] = {
     {"devices", "every_device_opens", every_device_opens},
     {"devices", "idle_device_synchronizes", idle_device_synchronizes},
     {"devices", "memory_info_is_sane", memory_info_is_sane},
+    {"devices", "native_handles_have_names", native_handles_have_names},
     {"devices", "unknown_extension_is_unimplemented", unknown_extension_is_unimplemented},
 };
 

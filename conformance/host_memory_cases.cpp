@@ -69,6 +69,34 @@ void registered_ranges_copy(const Context& c) {
   check_copies(c, range.data());
 }
 
+// The address at which kernels find registered memory, which may be another one than the host's.
+void registered_ranges_have_an_address(const Context& c) {
+  const abi::Calls<aa_host_memory_table> table = host_memory(c);
+  const std::unique_ptr<unsigned char, void (*)(void*)> pages(
+      static_cast<unsigned char*>(std::aligned_alloc(4096, size)), &std::free);
+  auto what = abi::sized<aa_register>();
+  what.pointer = pages.get();
+  what.size = size;
+  auto registration = abi::sized<aa_registration>();
+  ok_or_limited(c, table.register_range(c.device, &what, &registration), "register_range");
+  auto* const first = static_cast<unsigned char*>(registration.device_address);
+  auto info = abi::sized<aa_memory_info>();
+  aa_status* const status = first ? c.driver.mem_query(c.instance, pages.get() + 100, &info) : nullptr;
+  const bool lacks = status && c.host.status_code(&c.host, status) == AA_UNIMPLEMENTED;
+  const bool found = c.drop(status);
+  c.expect(c.drop(table.unregister_range(c.device, pages.get())), "unregister_range failed");
+  if (!first) {
+    c.note = "only copies reach it";
+    return;
+  }
+  if (lacks) return;
+  c.expect(found, "mem_query does not know a byte of a registered range");
+  c.expect(info.device_address == first + 100,
+           "register_range and mem_query disagree about where kernels find a registered range");
+  c.expect(static_cast<unsigned char*>(info.base) <= pages.get() && info.size >= size,
+           "mem_query gave a wrong place or size of a registered range");
+}
+
 void registering_twice_is_refused(const Context& c) {
   const abi::Calls<aa_host_memory_table> table = host_memory(c);
   Registered range(c, table);
@@ -103,6 +131,7 @@ void allocates_on_a_node(const Context& c) {
 
 constexpr Case cases[] = {
     {"host_memory", "registered_ranges_copy", registered_ranges_copy},
+    {"host_memory", "registered_ranges_have_an_address", registered_ranges_have_an_address},
     {"host_memory", "registering_twice_is_refused", registering_twice_is_refused},
     {"host_memory", "unregistering_unknown_is_refused", unregistering_unknown_is_refused},
     {"host_memory", "allocates_on_a_node", allocates_on_a_node},

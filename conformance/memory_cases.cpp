@@ -74,6 +74,8 @@ void query_finds_allocations(const Context& c) {
     c.expect(info.base == memory.data(), "mem_query gave a wrong base" + where);
     c.expect(info.size >= memory.size(), "mem_query gave a wrong size" + where);
     c.expect(info.kind == AA_MEMORY_DEVICE, "mem_query gave a wrong kind" + where);
+    c.expect(info.device_address == memory.data() + offset,
+             "mem_query gave another address for kernels than the pointer itself" + where);
     c.expect(info.device_index == 0, "mem_query gave a wrong device" + where);
     c.expect(info.struct_size == sizeof(info), "mem_query changed struct_size");
   }

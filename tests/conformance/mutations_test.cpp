@@ -175,6 +175,22 @@ constexpr Mutation mutations[] = {
          return params->index < 0 ? status_of(AA_OUT_OF_RANGE, "") : good->device_open(instance, params, out);
        };
      }},
+    {"KernelsFindMemoryElsewhere", "memory.query_finds_allocations",
+     [](aa_driver& d) {
+       d.mem_query = [](void*, aa_instance* instance, const void* pointer, aa_memory_info* out) {
+         aa_status* status = good->mem_query(instance, pointer, out);
+         out->device_address = out->base;
+         return status;
+       };
+     }},
+    {"KernelsFindRegisteredMemoryElsewhere", "host_memory.registered_ranges_have_an_address",
+     [](aa_driver& d) {
+       d.mem_query = [](void*, aa_instance* instance, const void* pointer, aa_memory_info* out) {
+         aa_status* status = good->mem_query(instance, pointer, out);
+         out->device_address = nullptr;
+         return status;
+       };
+     }},
     {"QueryAnswersTwo", "streams.query_tells_completion",
      [](aa_driver& d) {
        d.stream_query = [](void*, aa_stream*, int32_t* out) {

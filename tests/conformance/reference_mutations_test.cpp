@@ -99,7 +99,10 @@ TEST_P(Mutations, AreNoticed) {
   const conformance::CaseResult* found = nullptr;
   // Promises are judged by a run of all cases. What hangs is killed soon: it fails either way.
   const bool promise = std::string_view(GetParam().noticed_by).starts_with("promises.");
-  const auto cases = promise ? run("", 120) : run(GetParam().noticed_by, 2);
+  std::string filter = GetParam().noticed_by;
+  // What a driver keeps of an op shows when it is closed after one.
+  if (GetParam().lazy && filter == "life.closes_without_error") filter += ",op.softmax.of_rows";
+  const auto cases = promise ? run("", 120) : run(filter.c_str(), 2);
   for (const auto& result : cases) {
     if (result.group + "." + result.name == GetParam().noticed_by) found = &result;
   }

@@ -396,12 +396,16 @@ inline void log(aa_log_level level, const std::string& message) noexcept;
 class Scratch {
  public:
   Scratch(aa_host_stream* stream, size_t size);
+  // Idle memory (AA_SCRATCH_IDLE), for a driver that holds work back: destroy it when the work is complete.
+  Scratch(aa_host_device* device, size_t size);
   ~Scratch();
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   void* pointer() const noexcept { return scratch_.pointer; }
 
  private:
+  void acquire(size_t size);
+
   aa_scratch scratch_{};
 };
 

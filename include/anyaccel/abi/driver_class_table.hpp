@@ -714,9 +714,19 @@ inline void log(aa_log_level level, const std::string& message) noexcept {
 }
 
 inline Scratch::Scratch(aa_host_stream* stream, size_t size) {
+  scratch_.stream = stream;
+  acquire(size);
+}
+
+inline Scratch::Scratch(aa_host_device* device, size_t size) {
+  scratch_.flags = AA_SCRATCH_IDLE;
+  scratch_.device = device;
+  acquire(size);
+}
+
+inline void Scratch::acquire(size_t size) {
   const aa_host* host = detail::host_pointer.load(std::memory_order_acquire);
   scratch_.struct_size = sizeof(scratch_);
-  scratch_.stream = stream;
   scratch_.size = size;
   if (aa_status* status = host->scratch_acquire(host, &scratch_)) {
     const Failure failure(static_cast<aa_code>(host->status_code(host, status)), host->status_message(host, status),

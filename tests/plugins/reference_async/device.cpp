@@ -9,10 +9,11 @@
 
 namespace reference {
 
-Device::Device(Machine& machine, int32_t index, const Abilities& abilities)
+Device::Device(Machine& machine, int32_t index, const Abilities& abilities, aa_host_device* host)
     : machine_(machine),
       index_(index),
       abilities_(abilities),
+      host_(host),
       memory_(total_memory, index),
       spare_(spare_memory, index) {
   const std::lock_guard lock(machine_.mutex);
@@ -32,6 +33,10 @@ void Device::close() {
       if (other != this) other->memory_.wipe();
     }
   }
+}
+
+void* Device::native(const char* what) {
+  return std::string(what) == "device" || mutated(Mutation::unknown_handles_are_given) ? this : nullptr;
 }
 
 std::vector<std::shared_ptr<Queue>> Device::queues() {

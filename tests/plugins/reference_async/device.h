@@ -34,7 +34,7 @@ class Device final : public abi::Device {
   static constexpr int32_t spare_kind = AA_FIRST_NAMED_MEMORY_KIND;
   static constexpr size_t spare_memory = size_t{1} << 26;
 
-  Device(Machine& machine, int32_t index, const Abilities& abilities);
+  Device(Machine& machine, int32_t index, const Abilities& abilities, aa_host_device* host);
   ~Device() override;
 
   void close() override;
@@ -42,6 +42,7 @@ class Device final : public abi::Device {
   void memory_info(int64_t& free, int64_t& total) override;
   void mem_alloc(const aa_alloc& what, aa_allocation& out) override;
   void mem_free(const aa_allocation& what) override;
+  void* native(const char* what) override;
   std::unique_ptr<abi::Stream> stream_create(const aa_stream_params& params) override;
   std::unique_ptr<abi::Event> event_create(const aa_event_params& params) override;
   bool supports_op(const aa_op_call& call) override;
@@ -51,6 +52,7 @@ class Device final : public abi::Device {
   void memory_kind_usage(int32_t kind, int64_t& free, int64_t& total) override;
 
   int32_t index() const noexcept { return index_; }
+  aa_host_device* host() const noexcept { return host_; }
   const Abilities& abilities() const noexcept { return abilities_; }
   // Throws AA_UNIMPLEMENTED where the driver only copies.
   void needs_more_than_copies(const char* function) const {
@@ -80,6 +82,7 @@ class Device final : public abi::Device {
   Machine& machine_;
   const int32_t index_;
   const Abilities abilities_;
+  aa_host_device* const host_;
   DeviceMemory memory_;
   DeviceMemory spare_;
   std::mutex mutex_;

@@ -131,7 +131,7 @@ class Driver final : public abi::Driver {
     if (mutated(Mutation::the_second_device_needs_the_first) && index == 1 && machine_.opened.empty()) {
       throw abi::Failure(AA_FAILED_PRECONDITION, "device 0 is not open");
     }
-    return std::make_unique<Device>(machine_, index, abilities_);
+    return std::make_unique<Device>(machine_, index, abilities_, params.host_device);
   }
 
   bool mem_query(const void* pointer, aa_memory_info& info) override {

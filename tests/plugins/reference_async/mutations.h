@@ -139,6 +139,7 @@
   X(a_full_queue_waits, "order.enqueueing_does_not_wait")                                        \
   X(a_full_queue_fails, "order.enqueueing_does_not_wait")                                        \
   X(native_fails, "streams.native_handle_answers")                                               \
+  X(unknown_handles_are_given, "devices.native_handles_have_names")                              \
   X(threads_stay, "growth.streams_come_back")                                                    \
   X(streams_leak, "growth.streams_come_back")                                                    \
   X(items_leak, "growth.work_comes_back")                                                        \
@@ -253,7 +254,8 @@
   X(step_end_releases_nothing, "lazy.steps_run_what_was_enqueued")                               \
   X(steps_of_one_key_repeat_the_first, "lazy.steps_run_what_was_enqueued")                       \
   X(steps_nest, "lazy.steps_do_not_nest")                                                        \
-  X(steps_end_that_never_began, "lazy.steps_do_not_nest")
+  X(steps_end_that_never_began, "lazy.steps_do_not_nest")                                        \
+  X(idle_scratch_is_kept, "life.closes_without_error")
 // clang-format on
 
 namespace reference {

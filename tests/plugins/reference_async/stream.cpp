@@ -163,6 +163,16 @@ std::optional<abi::Failure> Queue::failure() {
   return failure_;
 }
 
+uint64_t Queue::added() {
+  const std::lock_guard lock(mutex_);
+  return added_;
+}
+
+uint64_t Queue::completed() {
+  const std::lock_guard lock(mutex_);
+  return completed_;
+}
+
 int64_t Queue::executed() {
   const std::lock_guard lock(mutex_);
   return mutated(Mutation::what_is_enqueued_counts_as_executed) ? static_cast<int64_t>(added_) : executed_;
@@ -386,6 +396,17 @@ void Stream::close() {
     }
   }
   device_.remove(queue_);
+  idle_.clear();
+}
+
+void Stream::give_back_idle() {
+  std::vector<Idle> free;  // destroyed without the lock: the host calls back
+  const uint64_t completed = queue_->completed();
+  const std::lock_guard lock(mutex_);
+  for (Idle& idle : idle_) {
+    if (idle.needed_until <= completed) free.push_back(std::move(idle));
+  }
+  std::erase_if(idle_, [](const Idle& idle) { return !idle.memory; });
 }
 
 void Stream::add(std::function<void()> run, bool host_call) {
@@ -533,6 +554,7 @@ void Stream::synchronize() {
   if (mutated(Mutation::synchronize_waits_for_the_device)) device_.synchronize();
   if (queue_->lazy()) queue_->release();
   queue_->wait();
+  give_back_idle();
   if (const auto failure = queue_->failure(); failure && !mutated(Mutation::synchronizing_hides_failures))
     throw *failure;
 }
@@ -624,18 +646,31 @@ void Stream::inject_fault(int32_t code, int64_t native_code) {
 }
 
 bool Stream::enqueue_op(const aa_op_call& call) {
-  // Held work may run when a stream's scratch memory is somebody else's again: it takes memory of its own.
+  give_back_idle();
+  const size_t bytes = scratch_bytes(call);
   std::unique_ptr<abi::Scratch> scratch;
-  const size_t bytes = queue_->lazy() ? 0 : scratch_bytes(call);
-  if (bytes > 0) scratch = std::make_unique<abi::Scratch>(host_, bytes);
+  if (bytes > 0 && !queue_->lazy()) scratch = std::make_unique<abi::Scratch>(host_, bytes);
+  // Held work may run when a stream's scratch memory is somebody else's again. What a graph repeats finds memory of its own.
+  if (bytes > 0 && queue_->lazy() && !captures()) scratch = std::make_unique<abi::Scratch>(device_.host(), bytes);
   auto run = prepare_op(device_, call, scratch ? scratch->pointer() : nullptr);
-  if (mutated(Mutation::scratch_is_kept)) static_cast<void>(scratch.release());
+  if (mutated(Mutation::scratch_is_kept) || mutated(Mutation::idle_scratch_is_kept))
+    static_cast<void>(scratch.release());
   if (mutated(Mutation::ops_run_at_once)) {
     run();
   } else {
     add(std::move(run));
   }
+  if (scratch && queue_->lazy()) {
+    const uint64_t needed_until = queue_->added();
+    const std::lock_guard lock(mutex_);
+    idle_.push_back({std::move(scratch), needed_until});
+  }
   return true;
+}
+
+bool Stream::captures() {
+  const std::lock_guard lock(mutex_);
+  return captured_ != nullptr;
 }
 
 // ---- graphs ----
@@ -665,10 +700,7 @@ std::unique_ptr<abi::Graph> Stream::capture_end() {
   return std::make_unique<Graph>(std::move(items));
 }
 
-bool Stream::capturing() {
-  const std::lock_guard lock(mutex_);
-  return captured_ != nullptr && !mutated(Mutation::capture_status_is_zero);
-}
+bool Stream::capturing() { return captures() && !mutated(Mutation::capture_status_is_zero); }
 
 void Graph::launch(abi::Stream& stream) {
   if (mutated(Mutation::empty_graphs_are_refused) && items_->empty()) {

@@ -77,6 +77,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void stop(bool drop);
   std::optional<abi::Failure> failure();
   int64_t executed();
+  uint64_t added();
+  uint64_t completed();
   // Of a lazy queue: lets items up to a position run, and all that they wait for.
   void release(uint64_t position = UINT64_MAX);
   // Of the item that is added next.
@@ -153,6 +155,15 @@ class Stream final : public abi::Stream {
   void add(std::function<void()> run, bool host_call = false);
 
  private:
+  // Memory that held items use, and how many items of the queue are complete when it is free again.
+  struct Idle {
+    std::unique_ptr<abi::Scratch> memory;
+    uint64_t needed_until;
+  };
+  // Gives the host back what completed items used.
+  void give_back_idle();
+  bool captures();
+
   Device& device_;
   aa_host_stream* const host_;
   std::shared_ptr<Queue> queue_;
@@ -161,6 +172,7 @@ class Stream final : public abi::Stream {
   std::optional<uint64_t> step_;                 // the key of the step that it is in
   std::map<uint64_t, std::vector<Item>> steps_;  // for a mutation: what ran in the first step of a key
   bool repeats_ = false;
+  std::vector<Idle> idle_;
 };
 
 class Graph final : public abi::Graph {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <optional>
 #include <string_view>
 
 #include "accelerators/mps/kernels.h"

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "anyaccel/error.h"
 #include "anyaccel/tensor.h"
 #include "ops/host/optimizers.h"
 #include "runtime/ops/kernel_arguments.h"

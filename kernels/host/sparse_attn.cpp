@@ -2,3 +2,4 @@
 #include "portable_language.h"
 
 #include "../portable/block_sparse.cl"
+#include "../portable/dense.cl"

@@ -3,37 +3,10 @@
 // a transposed operand, of a column) of one head: begins[list] .. begins[list + 1] of `entries`, pairs of the other coordinate
 // and the block's number.
 #include "dialect.h"
+#include "dense_arguments.h"
 #include "block_sparse_arguments.h"
 #include "products.h"
-
-// Columns into panels; the other operands of the products are fp32 already.
-AA_KERNEL(sparse_pack, AA_ITEMS)(AA_OUT(float) out, AA_IN(void) in, AA_VALUE(aa_pack) p) {
-  const aa_i64 parts = (p.rows + p.part - 1) / p.part;
-  const aa_i64 item = AA_ITEM_ID;
-  if (item < p.matrices * p.panels * parts) {
-    const aa_i64 part = item % parts;
-    const aa_i64 panel = item / parts % p.panels;
-    const aa_i64 matrix = item / parts / p.panels;
-    const aa_i64 group_column = panel % p.panels_per_group * AA_WIDE;
-    const aa_i64 column = panel / p.panels_per_group * p.group + group_column;
-    const aa_i64 in_group = p.group - group_column < AA_WIDE ? p.group - group_column : AA_WIDE;
-    const aa_i64 columns = p.columns - column < in_group ? p.columns - column : in_group;
-    const aa_i64 begin = part * p.part;
-    const aa_i64 end = begin + p.part < p.rows ? begin + p.part : p.rows;
-    const aa_i64 from = matrix * p.in_matrix + column * p.in_column;
-    const aa_i64 to = (matrix * p.panels + panel) * p.rows * AA_WIDE;
-    for (aa_i64 j = 0; j < AA_WIDE; ++j) {
-      if (j < columns) {
-        for (aa_i64 k = begin; k < end; ++k) {
-          out[to + k * AA_WIDE + j] = p.scale * aa_load(in, p.in_dtype, from + k * p.in_row + j * p.in_column);
-        }
-      } else {
-        for (aa_i64 k = begin; k < end; ++k) out[to + k * AA_WIDE + j] = 0.0f;
-      }
-    }
-  }
-}
-AA_REGISTER(sparse_pack, AA_ITEMS)
+#include "pieces.h"
 
 // Rows r .. r + rows - 1 of a block of a times b, panel p (and the next one).
 AA_FN void aa_sdd_tile(const int rows, const int wides, AA_OUT(float) out, AA_IN(float) a, AA_IN(float) b, aa_sparse_sdd s,
@@ -147,98 +120,6 @@ AA_REGISTER(sparse_dsd, AA_ITEMS)
 
 // ---- softmax: a group has a row, and its items have pieces of AA_PIECE neighbours of a block ----
 
-#if AA_GROUP_SIZE == 1
-#define AA_PIECE AA_WIDE
-#else
-#define AA_PIECE 1
-#endif
-
-#define AA_NEGATIVE_INFINITY (-aa_float(0x7f800000u))
-
-// What an item finds out about its elements: the maxima, or sums, of whole pieces by place, and of what is left of a block.
-typedef struct aa_maxima {
-#if defined(AA_HAS_WIDE_MAX)
-  aa_wide places;
-#else
-  float places[AA_PIECE];
-#endif
-  float rest;
-} aa_maxima;
-
-AA_FN aa_maxima aa_no_maxima() {
-  aa_maxima maxima;
-#if defined(AA_HAS_WIDE_MAX)
-  maxima.places = aa_wide_all(AA_NEGATIVE_INFINITY);
-#else
-  for (int j = 0; j < AA_PIECE; ++j) maxima.places[j] = AA_NEGATIVE_INFINITY;
-#endif
-  maxima.rest = AA_NEGATIVE_INFINITY;
-  return maxima;
-}
-AA_FN aa_maxima aa_more_maxima(aa_maxima maxima, AA_IN(float) x, aa_i64 at, const aa_i64 n) {
-  if (n == AA_PIECE) {
-#if defined(AA_HAS_WIDE_MAX)
-    maxima.places = aa_wide_max(maxima.places, AA_LOAD_WIDE(f32, x, at));
-#else
-    for (int j = 0; j < AA_PIECE; ++j) maxima.places[j] = x[at + j] > maxima.places[j] ? x[at + j] : maxima.places[j];
-#endif
-  } else {
-    for (aa_i64 j = 0; j < n; ++j) maxima.rest = aa_fmax(maxima.rest, x[at + j]);
-  }
-  return maxima;
-}
-AA_FN float aa_largest(aa_maxima maxima) {
-#if defined(AA_HAS_WIDE_MAX)
-  for (int j = 0; j < AA_WIDE; ++j) maxima.rest = aa_fmax(maxima.rest, aa_wide_get(maxima.places, j));
-#else
-  for (int j = 0; j < AA_PIECE; ++j) maxima.rest = aa_fmax(maxima.rest, maxima.places[j]);
-#endif
-  return maxima.rest;
-}
-
-typedef struct aa_running {
-#if AA_GROUP_SIZE == 1
-  aa_wide places;
-#endif
-  float rest;
-} aa_running;
-
-AA_FN aa_running aa_running_from(float value) {
-  aa_running running;
-#if AA_GROUP_SIZE == 1
-  running.places = aa_wide_all(value);
-#endif
-  running.rest = value;
-  return running;
-}
-// + the sum of x * y
-AA_FN aa_running aa_running_dot(aa_running running, AA_IN(float) x, AA_IN(float) y, aa_i64 at, aa_i64 n) {
-#if AA_GROUP_SIZE == 1
-  if (n == AA_PIECE) {
-    running.places = aa_wide_fma(AA_LOAD_WIDE(f32, x, at), AA_LOAD_WIDE(f32, y, at), running.places);
-    return running;
-  }
-#endif
-  for (aa_i64 j = 0; j < n; ++j) running.rest = aa_fma(x[at + j], y[at + j], running.rest);
-  return running;
-}
-AA_FN aa_running aa_running_add(aa_running running, AA_IN(float) x, aa_i64 at, aa_i64 n) {
-#if AA_GROUP_SIZE == 1
-  if (n == AA_PIECE) {
-    running.places = aa_wide_fma(AA_LOAD_WIDE(f32, x, at), aa_wide_all(1.0f), running.places);
-    return running;
-  }
-#endif
-  for (aa_i64 j = 0; j < n; ++j) running.rest += x[at + j];
-  return running;
-}
-AA_FN float aa_total_sum(aa_running running) {
-#if AA_GROUP_SIZE == 1
-  running.rest += aa_wide_sum(running.places);
-#endif
-  return running.rest;
-}
-
 // Runs `call`(at, column, n) for the pieces of this item: where a piece begins in x, its column in the dense matrix, and its
 // length, which is a constant for a whole piece.
 #if AA_GROUP_SIZE == 1
@@ -292,16 +173,6 @@ AA_FN void aa_mask_piece(const aa_i64 n, AA_OUT(float) x, AA_IN(void) rpe, AA_IN
     for (aa_i64 j = 0; j < n; ++j) x[at + j] = aa_masked(x[at + j], aa_load(mask, s.dtype, mask_at + j), s.mask_mode);
   }
 }
-AA_FN void aa_exp_piece(const aa_i64 n, AA_OUT(float) x, aa_i64 at, float largest) {
-  for (aa_i64 j = 0; j < n; ++j) x[at + j] = aa_exp(x[at + j] - largest);
-}
-AA_FN void aa_scale_piece(const aa_i64 n, AA_OUT(float) x, aa_i64 at, float factor) {
-  for (aa_i64 j = 0; j < n; ++j) x[at + j] *= factor;
-}
-AA_FN void aa_gradient_piece(const aa_i64 n, AA_IN(float) y, AA_OUT(float) dy, aa_i64 at, float dot, float scale) {
-  for (aa_i64 j = 0; j < n; ++j) dy[at + j] = y[at + j] * (dy[at + j] - dot) * scale;
-}
-
 // x = softmax(x * scale + rpe + masks) by rows, in place. A row that sees nothing becomes zeros.
 AA_KERNEL(sparse_softmax, AA_GROUP_SIZE)
 (AA_OUT(float) x, AA_IN(void) rpe, AA_IN(void) key_mask, AA_IN(void) mask, AA_IN(aa_i32) begins, AA_IN(aa_i32) entries,

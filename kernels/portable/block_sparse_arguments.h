@@ -1,30 +1,7 @@
-// What the kernels of block_sparse.cl take by value; the host includes this too (see arguments.h). Strides in elements.
+// What the kernels of block_sparse.cl take by value; the host includes this too (see arguments.h), after
+// dense_arguments.h. Strides in elements.
 #ifndef ANYACCEL_KERNELS_BLOCK_SPARSE_ARGUMENTS_H_
 #define ANYACCEL_KERNELS_BLOCK_SPARSE_ARGUMENTS_H_
-
-// Columns of the right operand of a product, AA_WIDE neighbours to a panel: element (k, j) of matrix m is at
-// m * matrix + j / AA_WIDE * panel + k * row + j % AA_WIDE.
-typedef struct aa_panels {
-  aa_i64 matrix;
-  aa_i64 panel;
-  aa_i64 row;
-} aa_panels;
-
-// A matrix [rows, columns] that becomes panels, with zeros behind the last column of each group of columns.
-typedef struct aa_pack {
-  aa_i64 matrices;
-  aa_i64 rows;
-  aa_i64 columns;
-  aa_i64 group;            /* columns that begin a panel of their own: those of a block, or all */
-  aa_i64 panels_per_group;
-  aa_i64 panels;           /* of all groups */
-  aa_i64 in_matrix;
-  aa_i64 in_row;
-  aa_i64 in_column;
-  aa_i64 part;             /* rows that an item copies */
-  aa_i32 in_dtype;
-  float scale;             /* what every element is multiplied by */
-} aa_pack;
 
 // out[z, n] = the block of a times b at place n of the layout, for the blocks first .. first + count - 1.
 typedef struct aa_sparse_sdd {
@@ -83,10 +60,5 @@ typedef struct aa_sparse_rows {
 #define AA_MASK_NONE 0
 #define AA_MASK_ADD 1
 #define AA_MASK_MUL 2 /* 0: not seen; else: seen */
-
-// Rows of a tile: what an item keeps in registers beside AA_WIDE (or twice as many) columns. One item a row: registers of a
-// processor; the host knows that by the tuning's group size.
-#define AA_SPARSE_TILE(group_size) ((group_size) == 1 ? 8 : 4)
-#define AA_SPARSE_PANEL(group_size) ((group_size) == 1 ? 16 : 8)
 
 #endif  // ANYACCEL_KERNELS_BLOCK_SPARSE_ARGUMENTS_H_

@@ -40,4 +40,13 @@ AA_FN void aa_tile_store(AA_OUT(float) out, aa_i64 at, aa_wide sums, aa_i64 left
   }
 }
 
+// Adds them to what is there.
+AA_FN void aa_tile_add_store(AA_OUT(float) out, aa_i64 at, aa_wide sums, aa_i64 left) {
+  if (left >= AA_WIDE) {
+    aa_wide_store_f32(out, at, aa_wide_fma(AA_LOAD_WIDE(f32, out, at), aa_wide_all(1.0f), sums));
+  } else {
+    for (aa_i32 j = 0; j < left; ++j) out[at + j] += aa_wide_get(sums, j);
+  }
+}
+
 #endif  // ANYACCEL_KERNELS_PRODUCTS_H_

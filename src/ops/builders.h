@@ -72,7 +72,11 @@ std::unique_ptr<OpBuilder> make_deep_compile_builder(Accelerator& accelerator);
 // "QuantizerBuilder", "FPQuantizerBuilder".
 std::unique_ptr<OpBuilder> make_quantizer_builder(Accelerator& accelerator);
 std::unique_ptr<OpBuilder> make_fp_quantizer_builder(Accelerator& accelerator);
-// "SparseAttnBuilder".
+// "SparseAttnBuilder", "EvoformerAttnBuilder".
 std::unique_ptr<OpBuilder> make_sparse_attn_builder(Accelerator& accelerator);
+std::unique_ptr<OpBuilder> make_evoformer_attn_builder(Accelerator& accelerator);
+// "RaggedOpsBuilder", "RaggedUtilsBuilder".
+std::unique_ptr<OpBuilder> make_ragged_ops_builder(Accelerator& accelerator);
+std::unique_ptr<OpBuilder> make_ragged_utils_builder(Accelerator& accelerator);
 
 }  // namespace anyaccel::ops

@@ -71,6 +71,7 @@ void run_jit(const Options& options, std::vector<Result>& results);
 void run_quant(const Options& options, std::vector<Result>& results);
 void run_attention(const Options& options, std::vector<Result>& results);
 void run_sparse(const Options& options, std::vector<Result>& results);
+void run_evoformer(const Options& options, std::vector<Result>& results);
 void run_product(const Options& options, std::vector<Result>& results);
 void run_transformer(const Options& options, std::vector<Result>& results);
 void run_aio(const Options& options, std::vector<Result>& results);

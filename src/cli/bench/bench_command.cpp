@@ -141,6 +141,7 @@ constexpr Benchmark benchmarks[] = {
     {"transformer", bench::run_transformer},
     {"attention", bench::run_attention},
     {"sparse", bench::run_sparse},
+    {"evoformer", bench::run_evoformer},
     {"allreduce", bench::run_allreduce},
     {"tp", bench::run_tp},
     {"decode", nullptr},

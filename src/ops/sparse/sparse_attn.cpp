@@ -8,6 +8,7 @@
 
 #include "anyaccel/error.h"
 #include "ops/builders.h"
+#include "ops/host/panel_products.h"
 #include "ops/host/placed_kernels.h"
 #include "ops/host/quant_support.h"
 #include "ops/sparse/block_lists.h"
@@ -15,19 +16,13 @@
 namespace anyaccel::ops {
 namespace {
 
-using aa_i32 = int32_t;
-using aa_i64 = int64_t;
+using kernel_arguments::aa_i32, kernel_arguments::aa_i64, kernel_arguments::aa_panels;
 #include "kernels/portable/block_sparse_arguments.h"
 
-enum SparseKernel : size_t { sparse_pack, sparse_sdd, sparse_dsd, sparse_softmax, sparse_softmax_backward };
-
-// The device that runs the kernels; nothing: the host.
-using Place = std::optional<int>;
+enum SparseKernel : size_t { sparse_sdd, sparse_dsd, sparse_softmax, sparse_softmax_backward };
 
 // The scores that exist at a time when nobody asks for them: about what a processor's caches hold, and little of a device.
 constexpr int64_t host_scores = int64_t{1} << 18, device_scores = int64_t{1} << 24;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 void check_same_device(const char* op, std::initializer_list<const Tensor*> tensors) {
   const Tensor& first = **tensors.begin();
@@ -69,58 +64,22 @@ int32_t mask_mode(const char* op, const char* name, const std::string& mode) {
   refuse_call(op, std::string(name) + " must be \"add\" or \"mul\", and is \"" + mode + "\"");
 }
 
-// The right operand of a product; `storage` keeps what was made for it.
-struct Panels {
-  Tensor storage;
-  aa_panels where;
-  int64_t count;  // panels of a matrix
-};
-
 }  // namespace
 
 struct SparseAttn::Impl {
   Accelerator& accelerator;
   std::shared_ptr<HostOpLibrary> code;
+  PanelProducts dense;
   PlacedKernels kernels;
 
   Impl(Accelerator& active, std::shared_ptr<HostOpLibrary> loaded)
       : accelerator(active),
         code(std::move(loaded)),
+        dense(active, *code),
         kernels(active, *code, "block_sparse.cl",
-                {"sparse_pack", "sparse_sdd", "sparse_dsd", "sparse_softmax", "sparse_softmax_backward"}) {}
+                {"sparse_sdd", "sparse_dsd", "sparse_softmax", "sparse_softmax_backward"}) {}
 
   // ---- the steps; dense fp32 or typed tensors that lie at `place` ----
-
-  int64_t panel_width(Place place) { return AA_SPARSE_PANEL(kernels.group_size(place)); }
-
-  // The columns of x [Z, H, rows, columns], or of its transpose, in panels, times `scale`. `group`: columns of a block; 0: all
-  // are one group.
-  Panels panels_of(Place place, const Tensor& x, bool transposed, int64_t group, float scale = 1) {
-    const int64_t width = panel_width(place);
-    const int64_t rows = x.size(transposed ? 3 : 2), columns = x.size(transposed ? 2 : 3);
-    const int64_t matrices = x.size(0) * x.size(1);
-    if (group == 0 && scale == 1 && !transposed && x.dtype() == DType::F32 && columns % width == 0) {
-      return {x, {rows * columns, width, columns}, columns / width};
-    }
-    if (group == 0) group = std::max<int64_t>(columns, 1);
-    aa_pack p{};
-    p.matrices = matrices;
-    p.rows = rows;
-    p.columns = columns;
-    p.group = group;
-    p.panels_per_group = ceil_div(group, width);
-    p.panels = ceil_div(columns, group) * p.panels_per_group;
-    p.in_matrix = rows * columns;
-    p.in_row = transposed ? 1 : columns;
-    p.in_column = transposed ? rows : 1;
-    p.part = kernels.group_size(place) == 1 ? 256 : 16;
-    p.in_dtype = static_cast<int32_t>(x.dtype());
-    p.scale = scale;
-    const Tensor out = Tensor::empty({matrices * p.panels * rows * width}, DType::F32, x.device());
-    kernels.items(sparse_pack, place, matrices * p.panels * ceil_div(rows, p.part), out.data(),
-                  static_cast<const void*>(x.data()), p);
-    return {out, {p.panels * rows * width, rows * width, width}, p.panels};
-  }
 
   // out [Z, count, block, block] = blocks first .. first + count - 1 of op(a) b.
   void sdd(Place place, const Tensor& out, const Tensor& a, bool trans_a, const Panels& b, const Layout& layout,
@@ -136,10 +95,9 @@ struct SparseAttn::Impl {
     s.a_matrix = a.size(2) * columns;
     s.a_row = trans_a ? 1 : columns;
     s.a_inner = trans_a ? columns : 1;
-    s.panels_per_block = ceil_div(s.block, panel_width(place));
+    s.panels_per_block = ceil_div(s.block, dense.panel_columns(place));
     s.b = b.where;
-    const int group = kernels.group_size(place);
-    s.split = group == 1 ? 1 : ceil_div(s.block, AA_SPARSE_TILE(group)) * s.panels_per_block;
+    s.split = dense.items_work_alone(place) ? 1 : ceil_div(s.block, dense.tile_rows(place)) * s.panels_per_block;
     kernels.items(sparse_sdd, place, s.batch * count * s.split, out.data(), static_cast<const void*>(a.data()),
                   static_cast<const void*>(b.storage.data()), static_cast<const void*>(lists.places.data()), s);
   }
@@ -167,10 +125,9 @@ struct SparseAttn::Impl {
     s.a_inner = trans_a ? s.block : 1;
     s.out_matrix = out.size(2) * out.size(3);
     s.b = b.where;
-    const int group = kernels.group_size(place);
-    s.split = group == 1 ? 1 : ceil_div(s.columns, panel_width(place));
+    s.split = dense.items_work_alone(place) ? 1 : ceil_div(s.columns, dense.panel_columns(place));
     const PlacedLists::Pair& pair = trans_a ? lists.columns : lists.rows;
-    kernels.items(sparse_dsd, place, s.batch * s.list_count * ceil_div(s.block, AA_SPARSE_TILE(group)) * s.split,
+    kernels.items(sparse_dsd, place, s.batch * s.list_count * ceil_div(s.block, dense.tile_rows(place)) * s.split,
                   out.data(), static_cast<const void*>(a.data()), static_cast<const void*>(b.storage.data()),
                   static_cast<const void*>(pair.begins.data()), static_cast<const void*>(pair.entries.data()), s);
   }
@@ -231,11 +188,11 @@ struct SparseAttn::Impl {
       refuse_call(op,
                   "a and b must have the same first dimension, and are " + tensor_text(x) + " and " + tensor_text(y));
     }
-    const Tensor& dense = sparse == 'x' ? y : x;
-    const int64_t heads = dense.size(1);
+    const Tensor& whole_one = sparse == 'x' ? y : x;
+    const int64_t heads = whole_one.size(1);
     if (layout.heads() != 0 && heads != layout.heads()) {
       refuse_call(op, "the layout has " + std::to_string(layout.heads()) + " heads, and " +
-                          (sparse == 'x' ? "b" : "a") + " is " + tensor_text(dense));
+                          (sparse == 'x' ? "b" : "a") + " is " + tensor_text(whole_one));
     }
     const Layout::ForHeads& lists = layout.for_heads(heads);
     const int64_t block = layout.block();
@@ -251,7 +208,7 @@ struct SparseAttn::Impl {
       const Tensor c = Tensor::empty({x.size(0), lists.blocks, block, block}, x.dtype(), x.device());
       run(op, {{&x, HostUse::In}, {&y, HostUse::In}, {&c, HostUse::Out}}, [&](std::span<Tensor> t, Place place) {
         const PlacedLists& placed = layout.placed(heads, t[0].device());
-        const Panels panels = panels_of(place, t[1], trans_y, block);
+        const Panels panels = dense.pack(place, t[1], trans_y, block);
         into(t[2], t[2].shape(), [&](const Tensor& out) {
           sdd(place, out, t[0].to(DType::F32), trans_x, panels, layout, placed, 0, lists.blocks);
         });
@@ -269,19 +226,21 @@ struct SparseAttn::Impl {
     const bool trans_dense = from_right ? !trans_x : trans_y;
     const int64_t rows = (trans_sparse ? layout.columns() : layout.rows()) * block;
     const int64_t inner = (trans_sparse ? layout.rows() : layout.columns()) * block;
-    check_size(op, from_right ? "a" : "b", dense, trans_dense ? 3 : 2, inner, "the inner size of the sparse matrix");
-    const int64_t columns = columns_of(dense, trans_dense);
+    check_size(op, from_right ? "a" : "b", whole_one, trans_dense ? 3 : 2, inner,
+               "the inner size of the sparse matrix");
+    const int64_t columns = columns_of(whole_one, trans_dense);
     const Tensor c = from_right ? Tensor::empty({x.size(0), heads, columns, rows}, x.dtype(), x.device())
                                 : Tensor::empty({x.size(0), heads, rows, columns}, x.dtype(), x.device());
-    run(op, {{&blocks, HostUse::In}, {&dense, HostUse::In}, {&c, HostUse::Out}}, [&](std::span<Tensor> t, Place place) {
-      const PlacedLists& placed = layout.placed(heads, t[0].device());
-      const Panels panels = panels_of(place, t[1], trans_dense, 0);
-      const Tensor result = from_right ? t[2].transpose(2, 3) : t[2];
-      into(result, Shape{x.size(0), heads, rows, columns}, [&](const Tensor& out) {
-        dsd(place, out, t[0].to(DType::F32), trans_sparse, panels, layout, placed,
-            whole(lists, trans_sparse ? lists.columns : lists.rows));
-      });
-    });
+    run(op, {{&blocks, HostUse::In}, {&whole_one, HostUse::In}, {&c, HostUse::Out}},
+        [&](std::span<Tensor> t, Place place) {
+          const PlacedLists& placed = layout.placed(heads, t[0].device());
+          const Panels panels = dense.pack(place, t[1], trans_dense);
+          const Tensor result = from_right ? t[2].transpose(2, 3) : t[2];
+          into(result, Shape{x.size(0), heads, rows, columns}, [&](const Tensor& out) {
+            dsd(place, out, t[0].to(DType::F32), trans_sparse, panels, layout, placed,
+                whole(lists, trans_sparse ? lists.columns : lists.rows));
+          });
+        });
     static_cast<void>(rows_of);
     return c;
   }
@@ -518,8 +477,8 @@ Tensor SparseAttn::SelfAttention::forward(const Tensor& q, const Tensor& k, cons
     const PlacedLists& placed = layout->placed(heads, t[0].device());
     const Tensor queries = t[0].to(DType::F32);
     const float scale = 1.0f / std::sqrt(static_cast<float>(size));
-    const Panels keys = impl_->panels_of(place, t[1], true, block, scale);
-    const Panels values = impl_->panels_of(place, t[2], false, 0);
+    const Panels keys = impl_->dense.pack(place, t[1], true, block, scale);
+    const Panels values = impl_->dense.pack(place, t[2], false);
     const int64_t limit = t[7] ? INT64_MAX : place ? device_scores : host_scores;
     const std::vector<int32_t>& begins = lists.rows.begins;
     Impl::into(t[3], t[3].shape(), [&](const Tensor& result) {
@@ -582,8 +541,8 @@ SparseAttn::SelfAttention::Gradients SparseAttn::SelfAttention::backward(const T
              [&](std::span<Tensor> t, Place place) {
                const PlacedLists& placed = layout->placed(heads, t[0].device());
                const Impl::Part rows = Impl::whole(lists, lists.rows), columns = Impl::whole(lists, lists.columns);
-               const auto from_left = [&](const Tensor& to, const Tensor& blocks, bool trans, const Tensor& dense) {
-                 const Panels panels = impl_->panels_of(place, dense, false, 0);
+               const auto from_left = [&](const Tensor& to, const Tensor& blocks, bool trans, const Tensor& other) {
+                 const Panels panels = impl_->dense.pack(place, other, false);
                  Impl::into(to, to.shape(), [&](const Tensor& wide) {
                    impl_->dsd(place, wide, blocks, trans, panels, *layout, placed, trans ? columns : rows);
                  });
@@ -591,7 +550,7 @@ SparseAttn::SelfAttention::Gradients SparseAttn::SelfAttention::backward(const T
                from_left(t[7], t[4], true, t[0]);  // dv = P^T dout
                // dS = P * (dP - sum of P * dP) / sqrt(d), dP = dout v^T
                const Tensor scores = Tensor::empty(weights.shape(), DType::F32, t[0].device());
-               impl_->sdd(place, scores, t[0].to(DType::F32), false, impl_->panels_of(place, t[3], true, block),
+               impl_->sdd(place, scores, t[0].to(DType::F32), false, impl_->dense.pack(place, t[3], true, block),
                           *layout, placed, 0, lists.blocks);
                impl_->softmax_gradient(
                    place, scores, t[4],

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 
-PROMPT, START, BATCH = 512, 64, 16
+PROMPT, START, BATCH, SEQUENCES = 512, 64, 16, 8
 AGREEMENT = 0.05  # bf16 rounds at other places in each program
 
 
@@ -113,6 +113,26 @@ class Torch:
         return kept["last"][0].float().tolist()
 
 
+def load_words(directory):
+    """Tensors of bf16 as arrays of 16-bit words: numpy has no bf16, and this needs no torch."""
+    import glob
+
+    import numpy
+
+    words = {}
+    for file in sorted(glob.glob(os.path.join(directory, "*.safetensors"))):
+        with open(file, "rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(length))
+        data = numpy.memmap(file, numpy.uint8, "r", 8 + length)
+        for name, entry in header.items():
+            if name != "__metadata__":
+                assert entry["dtype"] == "BF16", name
+                begin, end = entry["data_offsets"]
+                words[name] = data[begin:end].view(numpy.uint16).reshape(entry["shape"])
+    return words
+
+
 def write_gguf(directory, path):
     import gguf
 
@@ -136,9 +156,9 @@ def write_gguf(directory, path):
              "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
              "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}  # fmt: skip
     tops = {"model.embed_tokens": "token_embd", "lm_head": "output", "model.norm": "output_norm"}
-    import torch
+    import numpy
 
-    for name, tensor in load_weights(directory).items():
+    for name, tensor in load_words(directory).items():
         name = name.removesuffix(".weight")
         if name in tops:
             target = tops[name]
@@ -148,11 +168,11 @@ def write_gguf(directory, path):
             if parts[part] in ("attn_q", "attn_k"):  # GGUF turns neighbours, Hugging Face halves
                 count = heads if parts[part] == "attn_q" else kv_heads
                 rows, columns = tensor.shape
-                tensor = tensor.view(count, 2, rows // count // 2, columns).transpose(1, 2).reshape(rows, columns)
-        if tensor.dim() == 1:
-            writer.add_tensor(target + ".weight", tensor.float().numpy())
+                tensor = tensor.reshape(count, 2, rows // count // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+        if tensor.ndim == 1:
+            writer.add_tensor(target + ".weight", (tensor.astype(numpy.uint32) << 16).view(numpy.float32))
         else:
-            data = tensor.contiguous().view(torch.uint8).numpy()  # the last dimension in bytes
+            data = numpy.ascontiguousarray(tensor).view(numpy.uint8)  # the last dimension in bytes
             writer.add_tensor(target + ".weight", data, raw_dtype=gguf.GGMLQuantizationType.BF16)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -175,6 +195,7 @@ class LlamaCpp:
         parameters.n_batch = parameters.n_ubatch = PROMPT
         parameters.n_threads = parameters.n_threads_batch = threads
         self.context = llama_cpp.llama_init_from_model(self.model, parameters)
+        self.parameters, self.batched = parameters, None
         self.vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
 
     def versions(self):
@@ -199,9 +220,36 @@ class LlamaCpp:
         self.library.llama_memory_clear(self.library.llama_get_memory(self.context), True)
         return [float(x) for x in self.run(ids)]
 
+    def start_batch(self, sequences, ids):
+        """Begins `sequences` sequences with the same prompt; decode_batch() goes on with all of them at once."""
+        library = self.library
+        if self.batched is None:
+            self.parameters.n_ctx, self.parameters.n_seq_max = 512 * sequences, sequences
+            self.batched = library.llama_init_from_model(self.model, self.parameters)
+        library.llama_memory_clear(library.llama_get_memory(self.batched), True)
+        self.batch = library.llama_batch_init(max(sequences, len(ids)), 0, 1)
+        for sequence in range(sequences):
+            last = self.run_batch(ids, range(len(ids)), [sequence] * len(ids), [len(ids) - 1])
+        return [last[0]] * sequences
+
+    def decode_batch(self, tokens, position):
+        count = len(tokens)
+        return self.run_batch(tokens, [position] * count, range(count), range(count))
+
+    def run_batch(self, tokens, positions, sequences, wanted):
+        batch, library = self.batch, self.library
+        batch.n_tokens = len(tokens)
+        for i, (token, position, sequence) in enumerate(zip(tokens, positions, sequences)):
+            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0] = token, position, 1, sequence
+            batch.logits[i] = i in wanted
+        if library.llama_decode(self.batched, batch):
+            raise RuntimeError("llama_decode failed")
+        rows = [library.llama_get_logits_ith(self.batched, i) for i in wanted]
+        return [int(self.numpy.ctypeslib.as_array(row, (self.vocabulary,)).argmax()) for row in rows]
+
 
 def serve(options):
-    """Answers "check", "prefill RUNS" and "decode RUNS" with a line of JSON: tokens a second of each run."""
+    """Answers "check", "prefill RUNS", "decode RUNS" and "batch RUNS" with a line of JSON: tokens a second of each run."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     if options.serve == "llama":
@@ -223,6 +271,15 @@ def serve(options):
                 peer.prefill(ids)
                 if run:
                     rates.append(PROMPT / (time.perf_counter() - start))
+        elif work == "batch":
+            tokens, position = peer.start_batch(SEQUENCES, ids[:START]), START
+            for run in range(int(runs) + 1):
+                start = time.perf_counter()
+                for _ in range(BATCH):
+                    tokens = peer.decode_batch(tokens, position)
+                    position += 1
+                if run:
+                    rates.append(SEQUENCES * BATCH / (time.perf_counter() - start))
         else:
             token, position = peer.prefill(ids[:START]), START
             for run in range(int(runs) + 1):  # the first warms up, and compiles

@@ -69,6 +69,11 @@ CommandOption& CommandOption::existing_directory() {
   return *this;
 }
 
+CommandOption& CommandOption::existing_path() {
+  option_->check(CLI::ExistingPath);
+  return *this;
+}
+
 bool CommandOption::given() const { return option_->count() > 0; }
 
 CommandLine::CommandLine(const std::string& description, const std::string& name)

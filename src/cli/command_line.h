@@ -30,6 +30,7 @@ class CommandOption {
   CommandOption& within(T low, T high);
   CommandOption& one_of(const std::vector<std::string>& words);
   CommandOption& existing_directory();
+  CommandOption& existing_path();
 
   bool given() const;  // after parse()
 

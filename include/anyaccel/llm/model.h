@@ -106,6 +106,8 @@ struct LayerWeights {
   Tensor gate_bias, up_bias;      // [I]
   Tensor down, down_bias;         // [H, I], [H]
   MatrixFormats formats;
+  // Rows 2 i and 2 i + 1 of a head of q and k rotate together, instead of i and i + D / 2: as in GGUF files of llama models.
+  bool rotates_pairs = false;
 };
 
 struct ModelWeights {
@@ -127,8 +129,8 @@ class Model {
   // and puts the weights on the current device of get_accelerator(). If the file has the requested dtype and the
   // accelerator works in host memory, the weights stay in the mapped file: nothing is copied and pages are read when
   // first used. Otherwise tensors are converted and copied one at a time, and the file's pages are released after each.
-  // Query and key matrices of a llama model in a GGUF file are always copied, since their rows are stored in another
-  // order. Blocks until every copy is complete.
+  // Query and key matrices of a llama model in a GGUF file are copied unless they stay quantized, since their rows are
+  // stored in another order. Blocks until every copy is complete.
   //
   // Throws CheckpointError for a missing or damaged file, a file that is written to meanwhile (as far as
   // WeightFile::check_unchanged can tell), a tensor that is missing or does not have the shape that follows from

@@ -24,7 +24,7 @@ struct Result {
 };
 
 struct Options {
-  std::string model;  // a directory; empty: one is created in a temporary folder and removed
+  std::string model;  // a directory or a GGUF file; empty: one is created in a temporary folder and removed
   std::string shape = "llama-1b";
   int64_t prompt_tokens = 512;  // of prefill
   int runs = 5;
@@ -80,6 +80,8 @@ void run_allreduce(const Options& options, std::vector<Result>& results);
 // On two cores of this host, with its own processes.
 void run_tp(const Options& options, std::vector<Result>& results);
 void run_model(const Options& options, bool decode, bool prefill, std::vector<Result>& results);
+// Of a model that is named and whose weights are quantized.
+void run_quantized(const Options& options, std::vector<Result>& results);
 
 // Runs in the processes started by run_start: they find the accelerator and print the clock's reading; `device`: also
 // use the device, and print the milliseconds that the vendor's own calls took.

@@ -146,6 +146,7 @@ constexpr Benchmark benchmarks[] = {
     {"tp", bench::run_tp},
     {"decode", nullptr},
     {"prefill", nullptr},
+    {"quantized", bench::run_quantized},
 };
 
 }  // namespace
@@ -165,10 +166,10 @@ int run_bench(int argc, char** argv) {
   std::vector<std::string> known;
   std::string list;
   for (const Benchmark& benchmark : benchmarks) list += std::string(" ") + known.emplace_back(benchmark.name);
-  line.add_option("names", names, "which:" + list + " (default: all)").one_of(known);
+  line.add_option("names", names, "which:" + list + " (default: all but quantized)").one_of(known);
   line.add_option("--model", options.model,
-                  "model directory for decode, prefill and tp (default: one of random weights)")
-      .existing_directory();
+                  "model for decode, prefill, tp and quantized (default: one of random weights)")
+      .existing_path();
   line.add_option("--shape", options.shape, "shape of the random model (see make-model)").show_default();
   line.add_option("--prompt-tokens", options.prompt_tokens, "length of the prompt of prefill and tp")
       .within(1, 1 << 20)

@@ -1,5 +1,5 @@
-// Implements bench decode and prefill: compares a language model of random weights with the ceilings of memory and
-// arithmetic.
+// Implements bench decode, prefill and quantized: compares a language model, of random weights unless one is named, with
+// the ceilings of memory and arithmetic.
 #include <algorithm>
 #include <cstdio>
 #include <sstream>
@@ -39,26 +39,26 @@ double cache_bytes_per_position(const llm::Model& model) {
 // Multiplications and additions of a prompt of n tokens from position 0 whose last token's logits are wanted.
 double prefill_operations(const llm::Model& model, double n) {
   const llm::ModelConfig& config = model.config();
-  const llm::ModelWeights& weights = model.weights();
-  double matrices = 0;
-  for (const llm::LayerWeights& layer : weights.layers) {
-    for (const Tensor* w : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
-      matrices += static_cast<double>(w->numel());
-    }
-  }
+  const auto hidden = static_cast<double>(config.hidden_size);
+  const auto heads = static_cast<double>((config.num_attention_heads + config.num_key_value_heads) * config.head_dim);
+  const double of_layer = hidden * (2 * heads + 3 * static_cast<double>(config.intermediate_size));
+  const double matrices = of_layer * static_cast<double>(config.num_hidden_layers);
   const double attention = 4.0 * static_cast<double>(config.num_attention_heads * config.head_dim) * n * (n + 1) / 2 *
                            static_cast<double>(config.num_hidden_layers);
-  return 2.0 * n * matrices + attention + 2.0 * static_cast<double>(weights.lm_head.numel());
+  return 2.0 * n * matrices + attention + 2.0 * hidden * static_cast<double>(config.vocab_size);
 }
 
-void run_decode(const Options& options, const std::shared_ptr<const llm::Model>& model, std::vector<Result>& results) {
-  llm::Session session(model, {.sequences = 1, .context = 512});
-  const std::vector<std::vector<int32_t>> prompts{random_prompt(*model, 64)};
-  Result bandwidth{.name = "decode.bandwidth", .unit = "GB/s", .ceiling_name = "best read, in turns"};
-  Result rate{.name = "decode.tokens", .unit = "tok/s", .ceiling_name = "the same / bytes of a token"};
+// Tokens of `sequences` prompts at once, each step's beside the reads that it cannot do without.
+void run_decode(const Options& options, const std::shared_ptr<const llm::Model>& model, const std::string& name,
+                int64_t sequences, std::vector<Result>& results) {
+  llm::Session session(model, {.sequences = sequences, .context = 512});
+  const std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(sequences), random_prompt(*model, 64));
+  Result bandwidth{.name = name + ".bandwidth", .unit = "GB/s", .ceiling_name = "best read, in turns"};
+  Result rate{.name = name + ".tokens", .unit = "tok/s", .ceiling_name = "the same / bytes of a token"};
   std::vector<double> bandwidths;
   std::vector<double> rates;
   constexpr int steps = 16;
+  const auto tokens = static_cast<double>(steps * sequences);
   double bytes_of_token = 0;
   session.start(prompts, {}, 0);
   for (int i = 0; i < 4; ++i) session.step();
@@ -69,21 +69,27 @@ void run_decode(const Options& options, const std::shared_ptr<const llm::Model>&
                         for (int i = 0; i < steps; ++i) {
                           session.step();
                           session.tokens();
-                          bytes += weight_bytes_per_token(*model) +
-                                   cache_bytes_per_position(*model) * static_cast<double>(session.length(0));
+                          bytes +=
+                              weight_bytes_per_token(*model) +
+                              cache_bytes_per_position(*model) * static_cast<double>(sequences * session.length(0));
                         }
                         const double seconds = seconds_since(start);
                         bandwidths.push_back(1e-9 * bytes / seconds);
-                        rates.push_back(steps / seconds);
-                        bytes_of_token = bytes / steps;
+                        rates.push_back(tokens / seconds);
+                        bytes_of_token = bytes / tokens;
                       });
   summarize(bandwidth, bandwidths, false);
   rate.ceiling = 1e9 * bandwidth.ceiling / bytes_of_token;
   summarize(rate, rates, false);
   results.push_back(bandwidth);
   results.push_back(rate);
+}
 
-  // The whole loop of text generation: the share of a token's time that is not spent in the steps.
+// The whole loop of text generation: the share of a token's time that is not spent in the steps.
+void run_host_share(const Options& options, const std::shared_ptr<const llm::Model>& model,
+                    std::vector<Result>& results) {
+  constexpr int steps = 16;
+  const std::vector<std::vector<int32_t>> prompts{random_prompt(*model, 64)};
   Result host{.name = "decode.host_share", .unit = "%", .ceiling_name = "0: all time in the steps"};
   llm::TextGenerator generator(model, nullptr, {});
   llm::GenerateOptions generate;
@@ -141,7 +147,8 @@ void compare_with_onednn(const Options& options, const std::function<double()>& 
   results.push_back(result);
 }
 
-void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>& model, std::vector<Result>& results) {
+void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>& model, const std::string& name,
+                 std::vector<Result>& results) {
   const auto length = static_cast<size_t>(options.prompt_tokens);
   llm::SessionOptions shape{.sequences = 1, .context = options.prompt_tokens};
   if (!on_host()) shape.chunk = options.prompt_tokens;
@@ -153,10 +160,10 @@ void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>
   const std::vector<int32_t> rows{static_cast<int32_t>(length - 1)};
   // If the accelerator's vendor has a library for products of bf16, prompts are compared with that.
   const bool by_products = model->dtype() == DType::BF16 && measure_ceiling(AA_CEILING_PRODUCT_BF16, options) > 0;
-  Result flops{.name = "prefill.flops",
+  Result flops{.name = name + ".flops",
                .unit = "GFLOP/s",
                .ceiling_name = by_products ? "a large bf16 product" : "fp32 fused multiply-add"};
-  Result rate{.name = "prefill.tokens", .unit = "tok/s", .ceiling_name = "the same, for these operations"};
+  Result rate{.name = name + ".tokens", .unit = "tok/s", .ceiling_name = "the same, for these operations"};
   std::vector<double> values;
   std::vector<double> rates;
   const double operations = prefill_operations(*model, static_cast<double>(length));
@@ -176,13 +183,14 @@ void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>
   summarize(rate, rates, false);
   results.push_back(flops);
   results.push_back(rate);
-  compare_with_onednn(options, prefill, results);
+  if (model->quantized_formats().empty()) compare_with_onednn(options, prefill, results);
 }
 
 // Loads in separate processes, so that nothing else is in their peak memory.
-void run_load(const Options& options, const std::string& directory, std::vector<Result>& results) {
-  Result ready{.name = "load.ready", .unit = "ms", .ceiling_name = "one copy of the weights"};
-  Result peak{.name = "load.peak_memory", .unit = "GB", .ceiling_name = "bytes of the weights"};
+void run_load(const Options& options, const std::string& directory, const std::string& name,
+              std::vector<Result>& results) {
+  Result ready{.name = name + ".ready", .unit = "ms", .ceiling_name = "one copy of the weights"};
+  Result peak{.name = name + ".peak_memory", .unit = "GB", .ceiling_name = "bytes of the weights"};
   std::vector<double> times;
   std::vector<double> peaks;
   double weights = 0;
@@ -237,11 +245,28 @@ void run_model(const Options& options, bool decode, bool prefill, std::vector<Re
       temporary = std::make_unique<TemporaryModel>(options.shape);
       directory = temporary->path();
     }
-    if (decode) run_load(options, directory, results);
+    if (decode) run_load(options, directory, "load", results);
     model = llm::Model::load(directory);
   }
-  if (decode) run_decode(options, model, results);
-  if (prefill) run_prefill(options, model, results);
+  if (decode) run_decode(options, model, "decode", 1, results);
+  if (decode) run_host_share(options, model, results);
+  if (prefill) run_prefill(options, model, "prefill", results);
+}
+
+void run_quantized(const Options& options, std::vector<Result>& results) {
+  if (options.model.empty()) {
+    throw InvalidArgument("bench quantized needs a model with quantized weights: --model FILE.gguf");
+  }
+  const std::shared_ptr<const llm::Model> model = llm::Model::load(options.model);
+  if (model->quantized_formats().empty()) {
+    throw InvalidArgument("bench quantized: the weights of " + options.model + " are computed with as " +
+                          std::string(dtype_name(model->dtype())) + " on " + get_accelerator()->name() +
+                          "; expected quantized weights, and an accelerator that computes on them");
+  }
+  run_load(options, options.model, "quantized.load", results);
+  run_decode(options, model, "quantized.decode", 1, results);
+  run_decode(options, model, "quantized.decode_8", 8, results);
+  run_prefill(options, model, "quantized.prefill", results);
 }
 
 }  // namespace anyaccel::cli::bench

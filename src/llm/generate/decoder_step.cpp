@@ -228,7 +228,7 @@ void DecoderStep::quantized_qkv(const LayerWeights& layer, const ops::CacheSlots
     ops_->rms_norm(each, each, layer.k_norm, eps);
   }
   const Tensor k3 = views.k.view({tokens, kv_heads, size});
-  ops_->rope(views.q3, k3, views.cos, views.sin);
+  ops_->rope(views.q3, k3, views.cos, views.sin, layer.rotates_pairs);
   ops_->cache_write(cache.keys, cache.values, k3, views.v.view({tokens, kv_heads, size}), cache.sequence,
                     cache.positions);
 }

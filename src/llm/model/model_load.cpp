@@ -144,7 +144,9 @@ class ModelLoader {
           slot.in(weights) = place_quantized(checkpoint, view, slot, *made);
           slot.format_in(weights) = static_cast<aa_block_format>(made->number);
         } else if (view.bytes > 0 && stays_quantized(view, slot)) {
-          slot.in(weights) = place_blocks(checkpoint, view, slot);
+          const bool keeps_pairs = view.paired_rows > 0 && rotates_pairs(slots, slot);
+          if (keeps_pairs) weights.layers[static_cast<size_t>(slot.layer)].rotates_pairs = true;
+          slot.in(weights) = place_blocks(checkpoint, view, slot, view.paired_rows > 0 && !keeps_pairs);
           slot.format_in(weights) = static_cast<aa_block_format>(block_format(view)->number);
         } else if (view.bytes > 0) {
           slot.in(weights) = pack(slot, place(checkpoint, view, slot));
@@ -420,8 +422,24 @@ class ModelLoader {
     return tensor;
   }
 
-  // The blocks of a quantized matrix: in the mapped file if they can stay there.
-  Tensor place_blocks(const Checkpoint& checkpoint, const TensorView& view, const TensorSlot& slot) {
+  // True if the rows of a layer's queries and keys, which the file stores as pairs, stay as they are: rotating neighbours
+  // instead of halves then gives the same, since keys are only multiplied with queries. Both must be quantized; nothing else
+  // may belong to single rows of a head.
+  bool rotates_pairs(const std::vector<TensorSlot>& slots, const TensorSlot& of) const {
+    const ModelConfig& config = model_->config_;
+    if (config.qkv_bias || config.qk_norm || config.rope.rotary_dim != config.head_dim) return false;
+    return std::ranges::all_of(slots, [&](const TensorSlot& slot) {
+      if (slot.layer != of.layer || (slot.layer_member != &LayerWeights::q && slot.layer_member != &LayerWeights::k)) {
+        return true;
+      }
+      const TensorView& view = files_->at(slot);
+      return view.paired_rows == config.head_dim && stays_quantized(view, slot);
+    });
+  }
+
+  // The blocks of a quantized matrix: in the mapped file if they can stay there. `paired`: with rows that are to be taken to
+  // their places.
+  Tensor place_blocks(const Checkpoint& checkpoint, const TensorView& view, const TensorSlot& slot, bool paired) {
     const Slice part = held(slot);
     const bool whole_rows = slot.split_dim == 0 || part.size() == slot.shape[slot.split_dim];
     const Shape shape = held_shape(slot, part);
@@ -429,7 +447,7 @@ class ModelLoader {
     const auto row_bytes = [&view](int64_t values) { return values / view.format->values * view.format->bytes; };
     const int64_t rows = whole_rows ? shape[0] : slot.shape[0];
     const Shape stored({rows, row_bytes(whole_rows ? shape[1] : slot.shape[1])});
-    if (whole_rows && view.paired_rows == 0 && accelerator_.is_host_coherent() && view.data != nullptr) {
+    if (whole_rows && !paired && accelerator_.is_host_coherent() && view.data != nullptr) {
       if (std::shared_ptr<void> owner = usable_in_place(checkpoint.files()[view.file])) {
         model_->mapped_bytes_ += view.bytes;
         return Tensor::from_blob(const_cast<std::byte*>(view.data), stored, DType::U8, std::move(owner),
@@ -443,7 +461,7 @@ class ModelLoader {
       source = Tensor::empty(stored, DType::U8);
       checkpoint.read(view, bytes_of(source));
     }
-    if (view.paired_rows > 0) source = unpaired(source, view.paired_rows);
+    if (paired) source = unpaired(source, view.paired_rows);
     if (!whole_rows) source = source.slice(1, row_bytes(part.begin), row_bytes(part.end));
     Tensor blocks = Tensor::empty(source.shape(), DType::U8, model_->device_);
     blocks.copy_from(source);

@@ -1,5 +1,8 @@
 // Products with quantized weights, which are read in place.
 //
+// With AVX-512 and VNNI most products are those of quantized_row.cpp (one row of x) and quantized_tiles.cpp (several). The others
+// are here.
+//
 // Few rows of x: threads take rows of the weights from a common counter. Where x may be rounded, each of its groups of 32
 // values becomes 8-bit integers and the blocks are multiplied as integers, with one multiply-add in fp32 for a group;
 // otherwise, and for formats without such a kernel, a row of weights is decoded into the first-level cache and multiplied in
@@ -15,6 +18,8 @@
 #include <type_traits>
 
 #include "accelerators/cpu/kernels/matmul_inner.h"
+#include "accelerators/cpu/kernels/quantized_row.h"
+#include "accelerators/cpu/kernels/quantized_tiles.h"
 #include "accelerators/cpu/kernels/rows.h"
 #include "accelerators/cpu/kernels/scratch.h"
 #include "accelerators/cpu/ops.h"
@@ -805,6 +810,11 @@ void multiply_panels(const QuantizedProduct& product) {
 void quantized_linear(const aa_op_call& call) {
   const QuantizedProduct product = quantized_linear_args(call);
   if (product.args.m == 0 || product.args.parts[0].n == 0) return;
+  const uint32_t format = product.format->number;
+  if (product.args.m == 1 && product.rounded && takes_one_row(format, product.args.k)) return multiply_one_row(product);
+  // With Q8_0, whose x is rounded to 16 bits, bf16 products of decoded panels are half again as fast where there are any.
+  const bool panels = format == AA_BLOCK_Q8_0 && product.args.m > kMostDirectRows && cpu_features().fast_bf16;
+  if (product.args.m > 1 && product.rounded && !panels && takes_tiles(format)) return multiply_tiles(product);
   if (product.args.m > kMostDirectRows) return multiply_panels(product);
   multiply_directly(product, false);
 }

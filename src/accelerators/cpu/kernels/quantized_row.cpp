@@ -1,0 +1,355 @@
+// See quantized_row.h.
+//
+// Vectors of 64 bytes hold two groups of 32 values of a block, so that one instruction multiplies both with x and another
+// applies their scales, and the arithmetic on a block's scales and minima is one vector's. Four parts of the weights are read
+// side by side, as in gemv.cpp.
+#include "accelerators/cpu/kernels/quantized_row.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <limits>
+
+#include "accelerators/cpu/kernels/matmul_inner.h"
+#include "accelerators/cpu/kernels/rows.h"
+#include "accelerators/cpu/kernels/scratch.h"
+#include "accelerators/cpu/worker_pool.h"
+#include "base/simd/dispatch.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/quantized_row.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// After highway.h
+#include "accelerators/cpu/kernels/activation-inl.h"
+#include "accelerators/cpu/kernels/matmul_finish-inl.h"
+#include "accelerators/cpu/kernels/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_AVX3
+
+constexpr int64_t kBlock = 256;
+
+// A row of x for blocks of 256 values.
+struct BlockRow {
+  const int8_t* values = nullptr;  // [k], the groups of 32 of a block in the order in which a kernel meets them
+  const float* first = nullptr;    // [k / 256][16]: what the kernel multiplies scales with
+  const float* second = nullptr;   // [k / 256][16]: the same; Q6_K only
+};
+
+// Sums of four products of bytes each, `u` without a sign.
+HWY_INLINE __m512 dot(__m512i u, const int8_t* x) {
+  __m512i sums = _mm512_setzero_si512();
+  // Written out because functions of this instruction set are compiled without VNNI, which not every such processor has.
+  asm("vpdpbusd %[x], %[u], %[sums]"  // NOLINT(hicpp-no-assembler)
+      : [sums] "+v"(sums)
+      : [u] "v"(u), [x] "m"(*reinterpret_cast<const __m512i_u*>(x)));
+  return _mm512_cvtepi32_ps(sums);
+}
+HWY_INLINE __m512 dot_of_two(__m512i u0, __m512i u1, const int8_t* x) {
+  __m512i sums = _mm512_setzero_si512();
+  asm("vpdpbusd %[x0], %[u0], %[sums]\n\tvpdpbusd %[x1], %[u1], %[sums]"  // NOLINT(hicpp-no-assembler)
+      : [sums] "+&v"(sums)
+      : [u0] "v"(u0), [u1] "v"(u1), [x0] "m"(*reinterpret_cast<const __m512i_u*>(x)),
+        [x1] "m"(*reinterpret_cast<const __m512i_u*>(x + 64)));
+  return _mm512_cvtepi32_ps(sums);
+}
+HWY_INLINE __m512i load64(const uint8_t* p) { return _mm512_loadu_si512(p); }
+HWY_INLINE __m512i two_halves(const uint8_t* p) {
+  return _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+HWY_INLINE __m512i low_nibbles(__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
+HWY_INLINE __m512i high_nibbles(__m512i v) { return low_nibbles(_mm512_srli_epi16(v, 4)); }
+HWY_INLINE __m512i indices_of_two(int first, int second) {
+  return _mm512_inserti64x4(_mm512_set1_epi32(first), _mm256_set1_epi32(second), 1);
+}
+// Bytes ahead of the loads, for the first and the second level cache.
+template <int64_t kBytes>
+HWY_INLINE void prefetch_block(const uint8_t* b) {
+  constexpr int64_t kNear = 1024, kFar = 3072;
+  AA_UNROLL for (int64_t line = 0; line < kBytes; line += 64) {
+    __builtin_prefetch(b + kNear + line, 0, 3);
+    __builtin_prefetch(b + kFar + line, 0, 2);
+  }
+}
+
+template <bool kFifth>
+struct RowQ4OrQ5K {
+  static constexpr int64_t kBytes = kFifth ? 176 : 144;
+  static int place(int group, int half) { return (group / 4 * 4 + group % 2 * 2 + group % 4 / 2) * 32 + half * 16; }
+  static void put_factors(float* first, float* /*second*/, int group, float scale, const int32_t* sums) {
+    first[group] = scale;
+    first[group + 8] = -scale * static_cast<float>(sums[0] + sums[1]);
+  }
+
+  // The 8 scales and 8 minima of so many blocks, 6 bits each, as bytes.
+  template <int kStreams>
+  static HWY_INLINE void unpack_scales(const uint8_t* const* b, uint8_t* to) {
+    const auto head = [&](int s) HWY_ATTR { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(b[s])); };
+    __m512i words = _mm512_castsi128_si512(head(0));  // of each: d and dmin, then the 12 bytes
+    if constexpr (kStreams == 4) {
+      const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(head(0)), head(1), 1);
+      const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(head(2)), head(3), 1);
+      words = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    }
+    const auto in_each = [](int w0, int w1, int w2, int w3)
+                             HWY_ATTR { return _mm512_broadcast_i32x4(_mm_setr_epi32(w0, w1, w2, w3)); };
+    const __m512i low =
+        _mm512_srlv_epi32(_mm512_shuffle_epi32(words, static_cast<_MM_PERM_ENUM>(0b11101101)), in_each(0, 0, 0, 4));
+    const __m512i high = _mm512_srli_epi32(_mm512_shuffle_epi32(words, static_cast<_MM_PERM_ENUM>(0b10000100)), 2);
+    const __m512i of_low = in_each(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f);
+    const __m512i of_high = in_each(0, 0x30303030, 0, 0x30303030);
+    _mm512_store_si512(to, _mm512_or_si512(_mm512_and_si512(low, of_low), _mm512_and_si512(high, of_high)));
+  }
+
+  template <int kStreams>
+  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
+    alignas(64) uint8_t bytes[64];
+    unpack_scales<kStreams>(b, bytes);
+    const __m512 factors = _mm512_loadu_ps(x.first + 16 * block);  // scales of x; sums of its groups, negative
+    const int8_t* values = x.values + kBlock * block;
+    const __m256i d_then_dmin = _mm256_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3,
+                                                 2, 3, 2, 3, 2, 3, 2, 3);
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      int32_t both;
+      std::memcpy(&both, b[s], sizeof both);
+      const __m512 d = _mm512_cvtph_ps(_mm256_shuffle_epi8(_mm256_set1_epi32(both), d_then_dmin));
+      const __m128i of_row = _mm_load_si128(reinterpret_cast<const __m128i*>(bytes + 16 * s));
+      const __m512 scales = _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(of_row)), d), factors);
+      total[s] = _mm512_mask_add_ps(total[s], 0xff00, total[s], scales);
+      AA_UNROLL for (int half = 0; half < 2; ++half) {
+        const __m512i q = load64(b[s] + (kFifth ? 48 : 16) + 64 * half);
+        __m512i parts[2] = {low_nibbles(q), high_nibbles(q)};
+        AA_UNROLL for (int part = 0; part < 2; ++part) {
+          const int group = 4 * half + part;  // and the one two further
+          if constexpr (kFifth) {
+            const __m512i bits = _mm512_inserti64x4(_mm512_set1_epi8(static_cast<char>(1 << group)),
+                                                    _mm256_set1_epi8(static_cast<char>(1 << (group + 2))), 1);
+            const __mmask64 set = _mm512_test_epi8_mask(two_halves(b[s] + 16), bits);
+            parts[part] = _mm512_or_si512(parts[part], _mm512_maskz_set1_epi8(set, 16));
+          }
+          const __m512 of_groups = _mm512_permutexvar_ps(indices_of_two(group, group + 2), scales);
+          total[s] = _mm512_fmadd_ps(dot(parts[part], values + 128 * half + 64 * part), of_groups, total[s]);
+        }
+      }
+    }
+  }
+};
+
+// Eight blocks of 32 values are taken as one.
+struct RowQ4_0 {
+  static constexpr int64_t kBytes = 8 * 18;
+  static int place(int group, int half) { return group / 4 * 128 + half * 64 + group % 4 * 16; }
+  static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
+    first[group] = scale;
+    second[group] = -8 * scale * static_cast<float>(sums[0] + sums[1]);
+    first[group + 8] = second[group + 8] = 0;
+  }
+
+  template <int kStreams>
+  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
+    const __m512 factors = _mm512_loadu_ps(x.first + 16 * block);   // scales of x
+    const __m512 offsets = _mm512_loadu_ps(x.second + 16 * block);  // -8 * sums of its groups
+    const int8_t* values = x.values + kBlock * block;
+    // Every ninth half is a scale.
+    const __m512i each_ninth = _mm512_zextsi128_si512(_mm_setr_epi16(0, 9, 18, 27, 36, 45, 54, 63));
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      const __m512i halves = _mm512_permutex2var_epi16(load64(b[s]), each_ninth, load64(b[s] + 64));
+      const __m512 d = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+      const __m512 scales = _mm512_mul_ps(d, factors);
+      total[s] = _mm512_mask3_fmadd_ps(d, offsets, total[s], 0x00ff);
+      AA_UNROLL for (int half = 0; half < 2; ++half) {
+        const auto quarter = [&](int i) HWY_ATTR {
+          return _mm_loadu_si128(reinterpret_cast<const __m128i*>(b[s] + 72 * half + 18 * i + 2));
+        };
+        const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(quarter(0)), quarter(1), 1);
+        const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(quarter(2)), quarter(3), 1);
+        const __m512i q = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+        const __m512i four = _mm512_add_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
+                                              _mm512_set1_epi32(4 * half));
+        const __m512 sums = dot_of_two(low_nibbles(q), high_nibbles(q), values + 128 * half);
+        total[s] = _mm512_fmadd_ps(sums, _mm512_permutexvar_ps(four, scales), total[s]);
+      }
+    }
+  }
+};
+
+struct RowQ6K {
+  static constexpr int64_t kBytes = 210;
+  static int place(int group, int half) { return group * 32 + half * 16; }
+  static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
+    for (int half = 0; half < 2; ++half) {  // scales of the weights are of 16 values
+      first[2 * group + half] = scale;
+      second[2 * group + half] = -32 * scale * static_cast<float>(sums[half]);
+    }
+  }
+
+  template <int kStreams>
+  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
+    const __m512 factors = _mm512_loadu_ps(x.first + 16 * block);   // scales of x, twice each
+    const __m512 offsets = _mm512_loadu_ps(x.second + 16 * block);  // -32 * sums of sixteen
+    const int8_t* values = x.values + kBlock * block;
+    const auto two_shifts = [](int first, int second) HWY_ATTR {
+      return _mm512_inserti64x4(_mm512_set1_epi16(static_cast<int16_t>(first)),
+                                _mm256_set1_epi16(static_cast<int16_t>(second)), 1);
+    };
+    const __m512i high_bits = _mm512_set1_epi8(0x30);
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      uint16_t d;
+      std::memcpy(&d, b[s] + 208, sizeof d);
+      const __m128i of_row = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b[s] + 192));
+      __m512 scales = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(of_row)), _mm512_set1_ps(_cvtsh_ss(d)));
+      total[s] = _mm512_fmadd_ps(scales, offsets, total[s]);
+      scales = _mm512_mul_ps(scales, factors);
+      AA_UNROLL for (int half = 0; half < 2; ++half) {
+        const __m512i low = load64(b[s] + 64 * half), high = two_halves(b[s] + 128 + 32 * half);
+        const __m512i parts[2] = {
+            _mm512_or_si512(low_nibbles(low), _mm512_and_si512(_mm512_sllv_epi16(high, two_shifts(4, 2)), high_bits)),
+            _mm512_or_si512(high_nibbles(low), _mm512_and_si512(_mm512_srlv_epi16(high, two_shifts(0, 2)), high_bits))};
+        AA_UNROLL for (int part = 0; part < 2; ++part) {
+          const int first = 8 * half + 4 * part;
+          const __m512i four = _mm512_add_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
+                                                _mm512_set1_epi32(first));
+          total[s] = _mm512_fmadd_ps(dot(parts[part], values + 128 * half + 64 * part),
+                                     _mm512_permutexvar_ps(four, scales), total[s]);
+        }
+      }
+    }
+  }
+};
+
+// out[s * rows + r] = row s * rows + r of the weights times x, for r < rows, s < kStreams.
+template <class Format, int kStreams>
+void multiply_streams(const uint8_t* w, int64_t w_stride, int64_t rows, const BlockRow& x, int64_t blocks, float* out) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const uint8_t* b[kStreams];
+    __m512 total[kStreams];
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      b[s] = w + (s * rows + r) * w_stride;
+      total[s] = _mm512_setzero_ps();
+    }
+    for (int64_t i = 0; i < blocks; ++i) {
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) prefetch_block<Format::kBytes>(b[s]);
+      Format::template add<kStreams>(b, x, i, total);
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) b[s] += Format::kBytes;
+    }
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) out[s * rows + r] = _mm512_reduce_add_ps(total[s]);
+  }
+}
+
+template <class Format>
+void multiply_rows_of(const uint8_t* w, int64_t w_stride, int64_t rows, const BlockRow& x, int64_t blocks, float* out) {
+  constexpr int kStreams = 4;
+  const int64_t per_stream = rows / kStreams, done = per_stream * kStreams;
+  multiply_streams<Format, kStreams>(w, w_stride, per_stream, x, blocks, out);
+  multiply_streams<Format, 1>(w + done * w_stride, w_stride, rows - done, x, blocks, out + done);
+}
+
+// Rounds x to 8 bits in groups of 32 values. One with a NaN or an infinity gets a NaN as its scale, which every sum with it
+// then is.
+template <class Format>
+void round_row_for(const float* x, int64_t k, int8_t* values, float* first, float* second) {
+  for (int64_t block = 0; block < k / kBlock; ++block, first += 16, second += 16) {
+    for (int group = 0; group < 8; ++group) {
+      const float* from = x + block * kBlock + group * 32;
+      const __m512 a = _mm512_loadu_ps(from), b = _mm512_loadu_ps(from + 16);
+      const float most = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
+      const __m512 probe = _mm512_fmadd_ps(a, _mm512_setzero_ps(), _mm512_mul_ps(b, _mm512_setzero_ps()));
+      const bool finite = _mm512_cmp_ps_mask(probe, probe, _CMP_UNORD_Q) == 0;
+      const float scale = finite ? most / 127.0F : std::numeric_limits<float>::quiet_NaN();
+      const __m512 inverse = _mm512_set1_ps(finite && scale > 0 ? 1 / scale : 0.0F);
+      __m512i q[2] = {_mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)), _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse))};
+      if (!finite) q[0] = q[1] = _mm512_setzero_si512();
+      const int32_t sums[2] = {_mm512_reduce_add_epi32(q[0]), _mm512_reduce_add_epi32(q[1])};
+      for (int half = 0; half < 2; ++half) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(values + block * kBlock + Format::place(group, half)),
+                         _mm512_cvtepi32_epi8(q[half]));
+      }
+      Format::put_factors(first, second, group, scale, sums);
+    }
+  }
+}
+
+struct RowKernels {
+  void (*multiply)(const uint8_t*, int64_t, int64_t, const BlockRow&, int64_t, float*) = nullptr;
+  void (*round)(const float*, int64_t, int8_t*, float*, float*) = nullptr;
+};
+template <class Format>
+constexpr RowKernels row_kernels_of() {
+  return {multiply_rows_of<Format>, round_row_for<Format>};
+}
+RowKernels find_row_kernels(uint32_t format) {
+  switch (format) {
+    case AA_BLOCK_Q4_0: return row_kernels_of<RowQ4_0>();
+    case AA_BLOCK_Q4_K: return row_kernels_of<RowQ4OrQ5K<false>>();
+    case AA_BLOCK_Q5_K: return row_kernels_of<RowQ4OrQ5K<true>>();
+    case AA_BLOCK_Q6_K: return row_kernels_of<RowQ6K>();
+    default: return {};
+  }
+}
+
+bool has_row_kernels(uint32_t format, int64_t k) {
+  return k % kBlock == 0 && cpu_features().avx512_vnni && find_row_kernels(format).multiply != nullptr;
+}
+
+// The row of x, in scratch of this thread.
+BlockRow round_one_row(const QuantizedProduct& product) {
+  const int64_t k = product.args.k, blocks = k / kBlock;
+  auto* wide = scratch<float>(Scratch::Row0, static_cast<size_t>(k));
+  auto* values = scratch<int8_t>(Scratch::Row1, static_cast<size_t>(k));
+  auto* factors = scratch<float>(Scratch::Row2, static_cast<size_t>(32 * blocks));
+  if (k > 0) read_floats(row_of(product.args.x, 0, k), 0, k, wide);
+  find_row_kernels(product.format->number).round(wide, k, values, factors, factors + 16 * blocks);
+  return {values, factors, factors + 16 * blocks};
+}
+
+// Columns [begin, begin + n) of the result.
+void multiply_row_span(const QuantizedProduct& product, const void* x, int64_t begin, int64_t n) {
+  auto* products = scratch<float>(Scratch::Tile, static_cast<size_t>(n));
+  find_row_kernels(product.format->number)
+      .multiply(product.w + begin * product.w_stride, product.w_stride, n, *static_cast<const BlockRow*>(x),
+                product.args.k / kBlock, products);
+  finish_row(product.args, product.args.parts[0], 0, begin, n, products, nullptr);
+}
+
+// Shares pieces of the weights, of about 256 KiB, among the threads.
+void multiply_row_alone_or_shared(const QuantizedProduct& product, bool alone) {
+  const BlockRow x = round_one_row(product);
+  const int64_t n = product.args.parts[0].n;
+  const int64_t row_bytes = std::max<int64_t>(product.args.k / product.format->values * product.format->bytes, 1);
+  const int64_t piece = std::clamp<int64_t>((int64_t{256} << 10) / row_bytes, 8, 1024);
+  if (alone || n <= piece) return multiply_row_span(product, &x, 0, n);
+  std::atomic<int64_t> next{0};
+  WorkerPool::instance().run([&](int /*index*/, int /*count*/) {
+    for (int64_t begin = next.fetch_add(piece); begin < n; begin = next.fetch_add(piece)) {
+      multiply_row_span(product, &x, begin, std::min(piece, n - begin));
+    }
+  });
+}
+
+#else
+
+bool has_row_kernels(uint32_t /*format*/, int64_t /*k*/) { return false; }
+void multiply_row_alone_or_shared(const QuantizedProduct& /*product*/, bool /*alone*/) {}
+
+#endif
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace anyaccel::cpu {
+
+HWY_EXPORT(has_row_kernels);
+HWY_EXPORT(multiply_row_alone_or_shared);
+
+bool takes_one_row(uint32_t format, int64_t k) { return AA_CPU_DISPATCH(has_row_kernels)(format, k); }
+
+void multiply_one_row(const QuantizedProduct& product) {
+  AA_CPU_DISPATCH(multiply_row_alone_or_shared)(product, is_small(product.args));
+}
+
+}  // namespace anyaccel::cpu
+#endif  // HWY_ONCE

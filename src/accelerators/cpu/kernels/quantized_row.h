@@ -1,0 +1,16 @@
+// Products of one row of x with quantized weights, 256 columns at a time, as integers: for processors with AVX-512 and VNNI.
+#pragma once
+
+#include <cstdint>
+
+#include "accelerators/cpu/kernels/quantized_linear.h"
+
+namespace anyaccel::cpu {
+
+// Returns true if the processor and the format have such products, for rows of k columns: Q4_K, Q5_K, Q6_K, and Q4_0 in rows of
+// a multiple of 256.
+bool takes_one_row(uint32_t format, int64_t k);
+// out = x * transpose(w) + bias + residual for one row of x, rounded as AA_QUANTIZED_ROUNDED allows. Uses the worker pool.
+void multiply_one_row(const QuantizedProduct& product);
+
+}  // namespace anyaccel::cpu

@@ -1,0 +1,25 @@
+// Products of several rows of x with quantized weights, as integers: for processors with AVX-512 and VNNI.
+#pragma once
+
+#include <cstdint>
+
+#include "accelerators/cpu/kernels/quantized_linear.h"
+
+namespace anyaccel::cpu {
+
+// Rows of x as integers, in groups of 32 with a scale each.
+struct TiledInput {
+  const int8_t* values = nullptr;   // [m][k]; of `finer` ones the upper halves
+  const int8_t* lower = nullptr;    // [m][k], for Q8_0 only: scale * (256 * values + lower), the scale being a 256th
+  const float* scales = nullptr;    // [m][k / 32]
+  const float* sums = nullptr;      // [m][k / 32]: scale * sum of the group
+  const int32_t* starts = nullptr;  // [m][k / 16 or k / 32]: what a sum of products begins with
+};
+
+// Returns true if the processor and the format have such products.
+bool takes_tiles(uint32_t format);
+// out = x * transpose(w) + bias + residual, x rounded as AA_QUANTIZED_ROUNDED allows. The order of a row's sums does not depend
+// on the number of rows. Uses the worker pool.
+void multiply_tiles(const QuantizedProduct& product);
+
+}  // namespace anyaccel::cpu

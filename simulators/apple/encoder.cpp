@@ -433,7 +433,9 @@ void dispatch(ComputeEncoder& self, Size groups, Size threads) {
         name + ": buffer " + std::to_string(argument.index) + " has " + std::to_string(binding.space()) + " bytes");
     launch->operands.push_back(std::move(operand));
   }
-  for (const auto& [token, use] : self.pass.uses) {
+  for (const auto& entry : self.pass.uses) {
+    const auto& token = entry.first;
+    const auto& use = entry.second;
     const bool declared = self.resident.count(token) != 0;
     const auto base = reinterpret_cast<std::uint64_t>(use.buffer->begin());
     const bool of_heap = std::any_of(self.heaps.begin(), self.heaps.end(), [&](const std::shared_ptr<Heap>& heap) {

@@ -93,7 +93,9 @@ TEST(Gguf, FusedRowsAreTakenApart) {
       parts[tensor] = bytes;
       shapes[tensor] = shape;
     });
-    for (const auto& [query, bytes] : parts) {
+    for (const auto& entry : parts) {
+      const std::string& query = entry.first;
+      const std::string& bytes = entry.second;
       const size_t at = query.find(".attn_q.");
       if (at == std::string::npos) continue;
       const auto part = [&](const char* letter) { return std::string(query).replace(at + 6, 1, letter); };

@@ -141,7 +141,9 @@ TEST(Quantize, FilesHoldTheModelsOfDirectories) {
       EXPECT_GT(error, 0.0);
       // The same blocks, made while the directory loads.
       exact.quantize = type;
-      const double rounding = 1e-5;  // keys of rope are fp32, and its factors are quotients
+      // The file's rows of queries and keys are in pairs, so sums have another order; where that moves a key or value
+      // across the middle between two fp16 numbers, its rounding differs by a whole step.
+      const double rounding = 5e-5;
       EXPECT_LE(relative_error(found, logits_of(in, ids, exact)), rounding) << name << " " << type;
       exact.map_files = false;
       EXPECT_LE(relative_error(found, logits_of(in, ids, exact)), rounding) << name << " " << type;

@@ -373,7 +373,8 @@ TEST(InferenceCore, Fp6Weights) {
   std::vector<float> weight;
   for (int64_t i = 0; i < m * k; ++i) weight.push_back(codes[static_cast<size_t>((i * 37 + i / k) % 64)]);
   const Tensor w = Tensor::from_host(weight.data(), {m, k}, DType::F32).to(DType::F16);
-  const auto [low, high] = core->preprocess_weight(w);
+  const auto parts = core->preprocess_weight(w);
+  const Tensor &low = parts.first, &high = parts.second;
   EXPECT_EQ(low.shape(), (Shape{m * k / 4}));
   EXPECT_EQ(high.shape(), (Shape{m * k / 2}));
   const Device device = accelerator().device(0);

@@ -7,7 +7,6 @@ namespace anyaccel {
 namespace {
 
 using namespace testing;
-using ops::AttentionAtom;
 using ops::InflightSeq;
 using ops::RaggedBatch;
 using ops::RaggedOps;

@@ -110,7 +110,8 @@ class Trial {
 
   // The layer in double, with the masks of `activations`.
   Numbers reference(const Numbers& x, const std::vector<Numbers>& w, float attention_ratio, float hidden_ratio) const {
-    const auto [batch, length, hidden, heads, intermediate] = sizes_;
+    const int64_t batch = sizes_.batch, length = sizes_.length, hidden = sizes_.hidden, heads = sizes_.heads;
+    const int64_t intermediate = sizes_.intermediate;
     const int64_t d = hidden / heads, rows = batch * length;
     const auto at = [](const Numbers& v, int64_t i) { return v[static_cast<size_t>(i)]; };
     const auto linear = [&](const Numbers& in, int64_t k, const Numbers& weight, const Numbers& bias) {

@@ -352,13 +352,14 @@ std::string Interpreter::run_macro(const Statement& statement, const std::string
   for (size_t i = 0; i < values.positional.size(); ++i) {
     inner->variables[parameters[i].name] = values.positional[i];
   }
-  for (const auto& [argument, value] : values.named) {
+  for (const auto& named : values.named) {
+    const std::string& argument = named.first;
     const auto found = std::find_if(parameters.begin(), parameters.end(),
                                     [&](const Parameter& parameter) { return parameter.name == argument; });
     if (found == parameters.end() && argument != "caller") {
       throw TemplateError("macro '" + name + "' has no parameter '" + argument + "'");
     }
-    if (!inner->variables.emplace(argument, value).second) {
+    if (!inner->variables.emplace(argument, named.second).second) {
       throw TemplateError("macro '" + name + "' got the argument '" + argument + "' twice");
     }
   }

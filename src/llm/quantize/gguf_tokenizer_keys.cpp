@@ -206,10 +206,10 @@ class TokenizerKeysWriter {
   void add_ends() {
     const std::vector<int32_t> with = tokenizer_.encode("a", true);
     const std::vector<int32_t> without = tokenizer_.encode("a", false);
-    const auto at = std::ranges::search(with, without);
-    const auto before = at.begin() - with.begin();
-    const auto behind = with.end() - at.end();
-    if (without.empty() || at.empty() || before > 1 || behind > 1) {
+    const auto at = std::search(with.begin(), with.end(), without.begin(), without.end());
+    const auto before = at - with.begin();
+    const auto behind = with.end() - at - static_cast<ptrdiff_t>(without.size());
+    if (without.empty() || at == with.end() || before > 1 || behind > 1) {
       refuse("puts other tokens around a text than one before and one behind it");
     }
     const auto bos = before == 1           ? std::optional(with.front())

@@ -147,6 +147,14 @@ TEST_F(ChatTemplateTest, HostileTemplatesEndWithAnError) {
                        "endfor %}{{ ns.l }}"),
            std::string("{% set ns = namespace(l=[]) %}{% for i in range(10000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ "
                        "ns.l == [ns.l] }}"),
+           std::string("{% set ns = namespace(l=()) %}{% for i in range(100000) %}{% set ns.l = (ns.l,) %}{% endfor "
+                       "%}{{ {ns.l: 1} }}"),
+           std::string("{% set ns = namespace(l=()) %}{% for i in range(100000) %}{% set ns.l = namespace(l=ns.l) %}{% "
+                       "endfor %}{{ 1 // 0 }}"),
+           std::string("{% set ns = namespace(l=1) %}{% for i in range(100000) %}{% set ns.l = {1: ns.l}.get %}{% "
+                       "endfor %}{{ 1 // 0 }}"),
+           std::string("{% set ns = namespace(l=1) %}{% for i in range(100000) %}{% for x in [ns.l] %}{% set ns.l = "
+                       "loop %}{% endfor %}{% endfor %}{{ 1 // 0 }}"),
            std::string("{{ range(1000000000) }}"),
            std::string("{{ 'x'.ljust(100000000000) }}"),
            std::string("{{ '%999999999d' % 1 }}"),

@@ -265,6 +265,27 @@ void append_json(std::string& out, const Value& value, const JsonStyle& style, i
 
 }  // namespace
 
+void Value::release() {
+  constexpr int deepest = 50;
+  struct Waiting {
+    int depth = 0;
+    std::vector<decltype(data)> values;
+  };
+  static thread_local Waiting waiting;
+  if (waiting.depth >= deepest) {
+    waiting.values.push_back(std::move(data));
+    return;
+  }
+  ++waiting.depth;
+  data = None{};
+  while (waiting.depth == 1 && !waiting.values.empty()) {
+    decltype(data) last = std::move(waiting.values.back());
+    waiting.values.pop_back();
+    last = None{};
+  }
+  --waiting.depth;
+}
+
 Value::Value(Dict members) : data(std::make_shared<const Dict>(std::move(members))) {}
 
 Value Value::undefined(std::string message) {
@@ -386,12 +407,19 @@ bool truth(const Value& value) {
 bool equal(const Value& a, const Value& b) { return equal_at(a, b, 0); }
 bool less(const Value& a, const Value& b, std::string_view what) { return less_at(a, b, what, 0); }
 
-void require_hashable(const Value& key) {
+namespace {
+
+void require_hashable_at(const Value& key, int depth) {
+  check_depth(depth);
   const List* parts = key.items();
   if (key.list() != nullptr || key.dict() != nullptr) throw TemplateError("a " + type_name(key) + " cannot be a key");
   if (parts == nullptr) return;
-  for (const Value& part : *parts) require_hashable(part);
+  for (const Value& part : *parts) require_hashable_at(part, depth + 1);
 }
+
+}  // namespace
+
+void require_hashable(const Value& key) { require_hashable_at(key, 0); }
 
 bool contains(const Value& container, const Value& item) {
   if (const std::string* text = container.text()) {

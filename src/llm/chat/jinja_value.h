@@ -55,6 +55,13 @@ struct Value {
       data;
 
   Value() : data(Undefined{}) {}
+  ~Value() {
+    if (data.index() > 5) release();  // what holds other values
+  }
+  Value(const Value&) = default;
+  Value(Value&&) noexcept = default;
+  Value& operator=(const Value&) = default;
+  Value& operator=(Value&&) noexcept = default;
   Value(None) : data(None{}) {}
   template <std::same_as<bool> T>
   Value(T value) : data(value) {}
@@ -85,6 +92,10 @@ struct Value {
   const List* list() const;   // of a list
   const List* items() const;  // of a list or a tuple
   const Dict* dict() const;   // of a dict
+
+ private:
+  // Destroys the data without using more stack for deeper nesting: a template can nest values as deep as its steps allow.
+  void release();
 };
 
 // Keys in the order in which they were added.

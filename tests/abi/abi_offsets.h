@@ -126,14 +126,12 @@
   X(aa_launch, flags, 4) \
   X(aa_launch, grid, 8) \
   X(aa_launch, block, 20) \
-  X(aa_launch, cluster, 32) \
-  X(aa_launch, shared_bytes, 44) \
-  X(aa_launch, argument_count, 48) \
-  X(aa_launch, hints, 52) \
-  X(aa_launch, arguments, 56) \
-  X(aa_launch, argument_sizes, 64) \
-  X(aa_launch, argument_kinds, 72) \
-  X(aa_launch, memories, 80) \
+  X(aa_launch, shared_bytes, 32) \
+  X(aa_launch, argument_count, 36) \
+  X(aa_launch, arguments, 40) \
+  X(aa_launch, argument_sizes, 48) \
+  X(aa_launch, argument_kinds, 56) \
+  X(aa_launch, memories, 64) \
   X(aa_op_builder, struct_size, 0) \
   X(aa_op_builder, flags, 4) \
   X(aa_op_builder, name, 8) \
@@ -435,7 +433,7 @@
   X(aa_device_open_params, 32) \
   X(aa_module_params, 32) \
   X(aa_kernel_info, 16) \
-  X(aa_launch, 88) \
+  X(aa_launch, 72) \
   X(aa_op_builder, 72) \
   X(aa_toolchain, 48) \
   X(aa_driver, 376) \

@@ -47,7 +47,7 @@ extern "C" {
 
 /* Version 2.0 is a draft until two vendors' drivers that are written to it pass the conformance suite. Until then a host
  * takes only drivers of its own draft number, because a layout may change between drafts; afterwards this is 0. */
-#define AA_ABI_DRAFT 2u
+#define AA_ABI_DRAFT 3u
 
 /* One function of a table; NULL is success. */
 #define AA_CALL(name, ...) aa_status* (*name)(void* self, __VA_ARGS__)

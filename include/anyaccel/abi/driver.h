@@ -274,12 +274,8 @@ typedef struct aa_launch {
   uint32_t flags;    /* AA_LAUNCH_* */
   uint32_t grid[3];  /* blocks */
   uint32_t block[3]; /* threads in a block; 0,0,0 with AA_CAP_GRID_ONLY */
-  uint32_t
-      cluster[3]; /* blocks that run at the same time and reach each other's shared memory (on devices without threads:
-                          cores that work on one task); 0,0,0: the driver's choice. AA_UNIMPLEMENTED for what it cannot do */
   uint32_t shared_bytes;
   uint32_t argument_count;
-  uint32_t hints;                 /* none yet */
   const void* const* arguments;   /* pointers to the values */
   const uint32_t* argument_sizes; /* of the values, in bytes */
   const uint8_t* argument_kinds;  /* aa_argument_kind */

@@ -208,9 +208,6 @@ void Stream::host_call(void (*function)(void* user), void* user) {
 
 void Stream::launch(abi::Kernel& launched, const aa_launch& launch) {
   auto& kernel = static_cast<Kernel&>(launched);
-  if (launch.cluster[0] != 0) {
-    throw abi::Failure(AA_UNIMPLEMENTED, device_.label() + ": this driver launches no clusters of blocks");
-  }
   device_.bind();
   forget_writes();
   kernel.allow_shared(launch.shared_bytes);

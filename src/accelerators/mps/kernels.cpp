@@ -171,7 +171,6 @@ void Kernel::check(const aa_launch& launch) const {
   if (launch.flags & AA_LAUNCH_INDIRECT) {
     wrong("an address in memory means nothing to a Metal kernel; pass it as an argument", AA_UNIMPLEMENTED);
   }
-  if (launch.cluster[0] != 0) wrong("Metal launches no clusters of groups", AA_UNIMPLEMENTED);
   if (launch.shared_bytes != 0) wrong("shared_bytes must be 0; Metal kernels declare their threadgroup memory");
   uint64_t threads = 1;
   for (size_t i = 0; i < 3; ++i) {

@@ -107,7 +107,6 @@ void Stream::fill(const aa_fill& what) {
 }
 
 void Stream::launch(abi::Kernel& kernel, const aa_launch& launch) {
-  if (launch.cluster[0] != 0) throw abi::Failure(AA_UNIMPLEMENTED, "Level Zero launches no clusters of blocks");
   std::lock_guard lock(mutex_);
   target().launch(static_cast<Kernel&>(kernel), launch);
 }

@@ -153,7 +153,6 @@ void Stream::host_call(void (*function)(void* user), void* user) { submit(HostCa
 
 void Stream::launch(abi::Kernel& kernel, const aa_launch& launch) {
   auto& own = static_cast<Kernel&>(kernel);
-  if (launch.cluster[0] != 0) throw abi::Failure(AA_UNIMPLEMENTED, "OpenCL launches no clusters of groups");
   if (launch.shared_bytes != 0) {
     throw abi::Failure(AA_INVALID_ARGUMENT,
                        "kernel " + own.name() + ": shared_bytes must be 0; OpenCL kernels declare their local memory");

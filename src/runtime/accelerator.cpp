@@ -15,8 +15,8 @@ namespace {
 std::atomic<Accelerator*> current{nullptr};
 std::mutex change_mutex;
 
-// Those that were current once. Nobody can tell who still holds a pointer to one, so they are kept; objects of the program
-// with static lifetime may use theirs, so not even the list is destroyed at exit.
+// Accelerators that were current at some time. Nobody can tell who still holds a pointer to one, so they are kept;
+// objects of the program with static lifetime may use theirs, so not even the list is destroyed at exit.
 std::vector<std::unique_ptr<Accelerator>>& earlier() {
   static auto* list = new std::vector<std::unique_ptr<Accelerator>>;
   return *list;

@@ -16,7 +16,7 @@ struct BuiltinDriver {
   aa_driver_query_fn query;
   int32_t priority;       // as aa_driver::priority, where these numbers are listed for vendors
   const char* yields_to;  // automatic detection prefers that one when it is usable; null: none
-  bool automatic;         // considered when DS_ACCELERATOR is not set
+  bool automatic;         // considered by automatic detection, when DS_ACCELERATOR is not set
   const char* needs;      // what a machine must have for the driver, for the text of an error; "" for none
 };
 
@@ -27,19 +27,19 @@ struct BuiltinOpBuilder {
   const char* name;       // "InferenceBuilder"
   const char* op_name;    // "transformer_inference"
   const char* build_var;  // "DS_BUILD_TRANSFORMER_INFERENCE"
-  // Null: known, but not there yet on any accelerator.
+  // Null: the name is known, but no accelerator implements it yet.
   std::unique_ptr<OpBuilder> (*make)(Accelerator& accelerator);
 };
 
 std::span<const BuiltinOpBuilder> builtin_op_builders();
-// The one of that name, or null.
+// Returns the entry of that name, or null.
 const BuiltinOpBuilder* find_builtin_op_builder(std::string_view name);
 
 // An environment variable that this build reads.
 struct EnvironmentVariable {
   const char* name;
-  // Called when it is set: throws InvalidArgument for a value that cannot be, or warns. Null: any text will do, or what is
-  // wrong with it is said where it is used.
+  // Called when the variable is set: throws InvalidArgument for a value that is not allowed, or warns. Null: any text
+  // is allowed, or the code that uses the value checks it.
   void (*check)();
 };
 

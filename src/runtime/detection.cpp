@@ -24,7 +24,7 @@ namespace anyaccel {
 namespace {
 
 constexpr const char* built_in = "built in";
-// Added to the name of a plugin that calls itself as a built-in accelerator is called.
+// Appended to the name of a plugin whose name is that of a built-in accelerator.
 constexpr const char* external = ".external";
 
 std::mutex report_mutex;
@@ -125,8 +125,8 @@ const char* state_word(const Candidate& candidate) {
   return candidate.state == AA_PROBE_ABSENT ? "absent" : candidate.state == AA_PROBE_UNUSABLE ? "unusable" : "usable";
 }
 
-// Opens what the probe of a plugin called usable, so that detection goes on where it was wrong; null, and the reason, when it
-// cannot be opened. A built-in is opened when it is first used.
+// Opens a plugin whose probe said that it is usable, so that detection can try the next one if the probe was wrong.
+// Returns null and the reason if it cannot be opened. A built-in is opened when it is first used.
 std::unique_ptr<DriverAccelerator> open_candidate(const Entry& entry, Candidate& candidate) {
   auto accelerator = std::make_unique<DriverAccelerator>(entry.driver.table, entry.driver.origin);
   if (entry.driver.origin == built_in) return accelerator;
@@ -140,8 +140,8 @@ std::unique_ptr<DriverAccelerator> open_candidate(const Entry& entry, Candidate&
   }
 }
 
-// Probes entries in order until one is taken; every later one is listed as not reached. Returns its index, or -1; `taken` gets the
-// accelerator.
+// Probes entries in order until one is chosen; every later one is listed as not reached. Returns the index of the
+// chosen one, or -1; `taken` receives the accelerator.
 int probe_in_order(const Entries& entries, bool all, DetectionReport& result,
                    std::unique_ptr<DriverAccelerator>& taken) {
   std::map<std::string, Candidate> probed;
@@ -211,8 +211,8 @@ std::string upper_case(std::string text) {
   return text;
 }
 
-// For an error message about a built-in accelerator that cannot be used: that there is a plugin for it, if there is
-// one.
+// Part of the error message for a built-in accelerator that cannot be used: mentions the plugin of the same name, if
+// there is one.
 std::string plugin_of_that_name(const std::string& name) {
   Entries entries;
   add_plugins(entries);
@@ -222,7 +222,8 @@ std::string plugin_of_that_name(const std::string& name) {
          external + " selects it";
 }
 
-// Why an entry cannot be used. Of built-ins the first words are DeepSpeed's, by which people search: "XPU_Accelerator requires".
+// Returns why an entry cannot be used. For built-ins the text begins as DeepSpeed's does, because people search for it:
+// "XPU_Accelerator requires".
 std::string refusal(const Entry& entry, const Candidate& candidate, const std::string& asker) {
   const std::string requires_words = upper_case(entry.name) + "_Accelerator requires ";
   const std::string asked = asker + " asks for \"" + entry.name + "\", which is " + state_word(candidate) +
@@ -231,7 +232,7 @@ std::string refusal(const Entry& entry, const Candidate& candidate, const std::s
   return (entry.needs.empty() ? asked : requires_words + entry.needs + ": " + asked) + plugin_of_that_name(entry.name);
 }
 
-// Why there is no plugin "NAME.external".
+// Returns why there is no plugin "NAME.external".
 std::string no_external(const Entries& entries, std::string_view asked, const char* asker) {
   const std::string name(asked.substr(0, asked.size() - std::strlen(external)));
   const std::string asks = std::string(asker) + " asks for \"" + std::string(asked) + "\"";
@@ -298,10 +299,10 @@ std::unique_ptr<Accelerator> detect_accelerator() {
       throw UnavailableError("no accelerator can be used on this machine. Tried:" + tried);
     }
     chosen = &entries.list[static_cast<size_t>(index)];
-    // The last one that detection takes by itself is the one every machine has.
+    // The last candidate of automatic detection exists on every machine.
     const auto later = std::find_if(entries.list.begin() + index + 1, entries.list.end(),
                                     [](const Entry& entry) { return entry.automatic; });
-    // Of the ranks of a host one says so.
+    // Only one rank of each host logs this.
     const char* local_rank = std::getenv("LOCAL_RANK");
     if (later == entries.list.end() && (!local_rank || !*local_rank || !std::strcmp(local_rank, "0"))) {
       log_warning("Setting accelerator to " + upper_case(chosen->name) +

@@ -1,4 +1,4 @@
-// Between accelerator.cpp, which holds the accelerator, and detection.cpp, which finds it.
+// The interface between accelerator.cpp, which holds the accelerator, and detection.cpp, which finds it.
 #pragma once
 
 #include <memory>

@@ -20,7 +20,7 @@ std::string names_of(const Accelerator& accelerator, int count) {
   return text;
 }
 
-// The number in the whole of `text`; -1 for anything else.
+// Returns the number if `text` consists of digits only, else -1.
 int index_in(std::string_view text) {
   int index = -1;
   const char* end = text.data() + text.size();
@@ -46,7 +46,7 @@ Device device_of(std::string_view name) {
                             AA_OUT_OF_RANGE);
     }
   }
-  // Whoever derives from Accelerator may have names of another form.
+  // Classes derived from Accelerator may use names of another form.
   for (int i = 0; i < count; ++i) {
     if (name == accelerator.device_name(i)) return accelerator.device(i);
   }

@@ -25,12 +25,12 @@ void check_environment() {
     if (value && *value && variable.check) variable.check();
   }
   for (const BuiltinDriver& driver : builtin_drivers()) known.push_back(options_variable(driver.name));
-  // Plugins have variables of their own, so a name that is near none is left alone.
+  // Plugins may define variables, so a name that resembles no known one is ignored.
   for (char** entry = environ; *entry; ++entry) {
     const std::string_view text = *entry;
     const std::string name(text.substr(0, text.find('=')));
     if (!name.starts_with("ANYACCEL_") || name.starts_with("ANYACCEL_TEST_")) continue;
-    // The common prefix of all names says nothing about nearness.
+    // All names share this prefix, so it is not compared.
     constexpr std::string_view prefix = "ANYACCEL_";
     bool is_known = false;
     std::vector<std::string> rests;

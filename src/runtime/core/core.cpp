@@ -15,12 +15,13 @@ std::atomic<uint64_t> next_accelerator_id{1};
 
 }  // namespace
 
-// Vendors' runtimes end at exit, before the objects of a program that were made before they were opened: a call from such
-// an object's destructor, or from a thread that goes on, would crash in what is left of them. What was registered last runs
-// first, so these run before the runtimes' own functions, and nothing is asked of the drivers afterwards.
+// Vendors' runtimes shut down at exit, before objects of the program that were constructed before the runtime was
+// opened: a call from the destructor of such an object, or from a thread that is still running, would crash inside a
+// runtime that is half gone. Exit handlers run in reverse order of registration, so these run before the runtimes' own,
+// and no driver is called afterwards.
 struct DriverCore::AtExit {
   struct Opened {
-    DriverCore* core;  // null: it is gone
+    DriverCore* core;  // null: destroyed already
     std::weak_ptr<DriverInstance> instance;
   };
   static std::mutex& mutex() {
@@ -70,7 +71,7 @@ DriverInstance& DriverCore::open() {
   if (ready_.load(std::memory_order_relaxed)) return *instance_;
   std::vector<aa_device_props> props;
   std::shared_ptr<DriverInstance> opened = open_instance(driver_, origin_, props);
-  // The host's own processor has no runtime that ends.
+  // The host's own processor has no runtime that shuts down.
   if (!(props[0].caps & AA_CAP_IS_HOST)) AtExit::add(this, opened);
 
   open_ = std::vector<std::atomic<DeviceContext*>>(props.size());
@@ -113,9 +114,9 @@ DeviceContext& DriverCore::context(int index) {
 ThreadState& DriverCore::thread() const {
   static thread_local ThreadState* last = nullptr;
   if (last && last->accelerator == id_) return *last;
-  // Usually one accelerator, at most two (the active one and the CPU for fallbacks); a list is faster than a map. The main
-  // thread's list ends before the program's objects with static lifetime do, whose destructors may still get here: what they
-  // make is left behind.
+  // Usually one accelerator, at most two (the active one and the CPU for fallbacks); a list is faster than a map. The
+  // main thread's list is destroyed before the program's objects with static lifetime, whose destructors may still get
+  // here: what they create is leaked.
   using States = std::vector<std::unique_ptr<ThreadState>>;
   static thread_local bool ended = false;
   struct Owner {

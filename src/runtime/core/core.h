@@ -1,8 +1,10 @@
-// What an accelerator object does with its driver: devices, memory, streams, work. DriverAccelerator is this under the names of
-// the Accelerator interface, which says what each function does; here stand only the differences.
+// The core of an accelerator object: what it does with its driver's devices, memory, streams and work.
+// DriverAccelerator gives it the names of the Accelerator interface, which documents each function; the comments here
+// cover only the differences.
 //
-// Functions that take `index` take current_device_index for the calling thread's current device. They open the device, and the
-// vendor's runtime, when they are the first to need it. Thread-safe, but for what belongs to the calling thread.
+// Functions that take `index` take current_device_index for the calling thread's current device. They open the device,
+// and the vendor's runtime, when they are the first to need it. Thread-safe, apart from the state that belongs to the
+// calling thread.
 #pragma once
 
 #include <array>
@@ -25,9 +27,9 @@
 
 namespace anyaccel {
 
-// What belongs to one thread for one accelerator.
+// The state of one thread for one accelerator.
 struct ThreadState {
-  uint64_t accelerator = 0;  // its id; a later one at the same address has another
+  uint64_t accelerator = 0;  // its id; a later accelerator at the same address has a different one
   int device = 0;
   std::vector<Stream> streams;  // by device; empty: the default stream
   DType amp = DType::None;
@@ -38,10 +40,12 @@ class DriverCore {
  public:
   static constexpr int current_device_index = Accelerator::current_device_index;
 
-  // `accelerator` is the object that tensors name as their place; it owns the core. `driver` is a completed table.
+  // `accelerator` is the object that tensors report as their accelerator; it owns the core. `driver` is a completed
+  // table.
   DriverCore(DriverAccelerator& accelerator, const abi::DriverCalls* driver, std::string origin);
   ~DriverCore();
-  // Unloads the portable ops' modules. That goes through the accelerator, which therefore calls this while it is whole.
+  // Unloads the portable ops' modules. Unloading uses the accelerator, which therefore calls this before any of its
+  // members is destroyed.
   void unload_portable_ops();
   DriverCore(const DriverCore&) = delete;
   DriverCore& operator=(const DriverCore&) = delete;
@@ -77,7 +81,7 @@ class DriverCore {
   // -- memory --
   std::shared_ptr<Storage> allocate(size_t bytes, int index);
   std::vector<MemoryKind> memory_kinds(int index);
-  // Null: there is no kind of that name.
+  // Returns null if there is no kind of that name.
   std::shared_ptr<Storage> allocate_kind(std::string_view kind, size_t bytes, int index);
   // Page-locked host memory of the current device. With `required` false, and where the driver has none, null after a warning.
   std::shared_ptr<Storage> allocate_pinned(size_t bytes, bool required);
@@ -92,7 +96,7 @@ class DriverCore {
   // -- streams --
   Stream make_stream(int priority);
   const Stream& current_stream(int index);
-  // Until the guard goes, the stream and its device are current on this thread.
+  // Until the guard is destroyed, the stream and its device are current on this thread.
   ScopeGuard use_stream(const Stream& stream);
   Event make_event(bool timing);
   bool capturing(int index);
@@ -122,7 +126,7 @@ class DriverCore {
   }
   // Throws InvalidArgument when `context` is not this accelerator's.
   void check_own(const DeviceContext& context, const char* what);
-  // Everything that may run the op that find_op() gave the number of.
+  // Everything that may run the op whose number find_op() returned.
   OpHandle route(const aa_op_call& call) const;
   const Stream& current_stream(const DeviceContext& context) const;
   DriverStream& current(const DeviceContext& context) const {
@@ -132,7 +136,7 @@ class DriverCore {
                       size_t bytes);
 
   DriverAccelerator& accelerator_;
-  const abi::DriverCalls* driver_;  // from the process's end on one that refuses
+  const abi::DriverCalls* driver_;  // once the process is exiting, a table that rejects every call
   const std::string name_;
   const std::string origin_;
   const uint64_t id_;  // distinguishes accelerators in per-thread state
@@ -141,14 +145,14 @@ class DriverCore {
   std::atomic<bool> ready_{false};  // instance_, props_, open_ and contexts_ have their final size
   std::shared_ptr<DriverInstance> instance_;
   std::vector<aa_device_props> props_;
-  std::vector<std::atomic<DeviceContext*>> open_;         // null until the device is opened
+  std::vector<std::atomic<DeviceContext*>> open_;         // null until the device has been opened
   std::vector<std::shared_ptr<DeviceContext>> contexts_;  // mutex_ for those that open_ does not show
   std::vector<std::function<void()>> when_open_;          // mutex_
   MakeAllocator make_allocator_;                          // mutex_
-  std::map<void*, int> registered_;        // mutex_; the device that register_host_memory made an address known to
-  std::atomic<bool> lacks_pinned_{false};  // allocate_pinned has said so
+  std::map<void*, int> registered_;        // mutex_; the device on which register_host_memory registered each address
+  std::atomic<bool> lacks_pinned_{false};  // allocate_pinned has already warned
 
-  // The ops that were asked for, by the number that find_op gave: an array, so that calls read it without a lock.
+  // The ops that were looked up, by the number that find_op returned: an array, so that calls read it without a lock.
   std::once_flag portable_once_;
   std::unique_ptr<PortableOps> portable_;  // null: the driver compiles no kernels
   std::mutex routes_mutex_;

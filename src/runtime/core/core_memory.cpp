@@ -12,7 +12,7 @@ namespace anyaccel {
 
 namespace {
 
-// Calls visit(info) for each kind of the device until it is true.
+// Calls visit(info) for each kind of memory of the device until it returns true.
 template <class Visit>
 void visit_memory_kinds(const DriverInstance& instance, aa_device* device, Visit&& visit) {
   const auto* table = instance.memory_kinds;
@@ -124,7 +124,7 @@ int64_t DriverCore::available_memory(int index) {
   int64_t total_bytes = 0;
   aa_status* status = driver_->device_memory_info(c.device, &free_bytes, &total_bytes);
   if (status && status_code(status) == AA_UNIMPLEMENTED) {
-    // The total minus this process's share is the best answer then.
+    // In that case the total minus this process's share is the best available answer.
     release_status(status);
     return std::min(figures.available, std::max<int64_t>(0, c.props.total_memory - figures.reserved));
   }
@@ -141,7 +141,7 @@ std::shared_ptr<Storage> DriverCore::allocate_pinned(size_t bytes, bool required
   if (required && !lacks) c.check(status, "pin_memory");
   const std::string text = name_ + ": pin_memory goes on with ordinary memory: " + status_message(status);
   release_status(status);
-  // What the driver does not have, it will not have the next time either.
+  // A function that the driver lacks will be missing the next time too.
   if (!lacks || !lacks_pinned_.exchange(true)) log_warning(text);
   return nullptr;
 }
@@ -180,7 +180,7 @@ void DriverCore::unregister_host_memory(void* address) {
     if (found != registered_.end()) index = found->second;
   }
   DeviceContext& c = context(index);
-  // Copies to or from it may still be under way.
+  // Copies to or from the memory may still be in progress.
   c.check(driver_->device_synchronize(c.device), "unregister_host_memory");
   StatusRef status(table->unregister_range(c.device, address));
   if (status.code() == AA_UNIMPLEMENTED) return;

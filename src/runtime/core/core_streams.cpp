@@ -9,7 +9,7 @@ namespace anyaccel {
 
 namespace {
 
-// What a lazy driver holds of the stream's work makes progress; others may wait for it.
+// A lazy driver must now run the stream's work that it has held back, because other streams may wait for it.
 void flush_stream(const DriverStream& stream) {
   const auto* lazy = stream.context().instance->lazy;
   if (lazy && !stream.capturing()) stream.context().check(lazy->flush(stream.stream()), "flush");
@@ -35,7 +35,7 @@ ScopeGuard DriverCore::use_stream(const Stream& s) {
   const int index = s.device_index();
   ThreadState& state = thread();
   if (state.streams.size() <= static_cast<size_t>(index)) state.streams.resize(static_cast<size_t>(index) + 1);
-  flush(index);  // others may wait for work of the stream that is left
+  flush(index);  // other streams may wait for work of the stream that is no longer current
   const Stream previous = state.streams[static_cast<size_t>(index)];
   const int previous_device = state.device;
   state.streams[static_cast<size_t>(index)] = s;

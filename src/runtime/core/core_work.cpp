@@ -144,7 +144,7 @@ OpHandle DriverCore::resolve_op(const aa_op_call& call, int index) {
     c.check(c.instance->ops->supports(c.device, &own, &supported), "ops.supports");
     if (supported) return {.own = all.own};
   }
-  if (call.packed) return {};  // nobody else knows the driver's layout
+  if (call.packed) return {};  // only the driver knows its own layout
   if (all.portable >= 0 && portable_->supports(static_cast<Op>(all.portable), call, c.index)) {
     return {.portable = all.portable};
   }

@@ -96,7 +96,7 @@ void DeviceContext::set_capturing(const void* stream, bool captures) {
 }
 
 aa_status* DeviceContext::after_failure(aa_status* status, const std::function<aa_status*()>& again) {
-  // Inside the allocator its own calls come through here no second time: it releases memory by itself.
+  // The allocator's own calls do not retry here: the allocator releases memory by itself.
   if (status_code(status) != AA_RESOURCE_EXHAUSTED || inside_allocator > 0 || !allocator) return status;
   const StatusRef first(status);
   log_info(instance->name + ": out of a resource (" + std::string(first.message()) +
@@ -110,12 +110,12 @@ aa_status* DeviceContext::after_failure(aa_status* status, const std::function<a
 void DeviceContext::acquire_scratch(aa_scratch& scratch) {
   scratch.owner = nullptr;
   if (inside_allocator > 0) {
-    // The driver was called by the allocator, which holds its lock: it cannot be asked.
+    // The allocator called the driver and holds its own lock, so it cannot be called here.
     scratch.pointer = allocate(scratch.size);
     if (!scratch.pointer) throw OutOfMemoryError(name() + ": no scratch memory: " + refusal());
     return;
   }
-  // Memory that no stream orders has a list of free blocks of its own, under the device's address.
+  // Memory that is ordered by no stream has its own list of free blocks, whose key is the device's address.
   const void* key = this;
   uint64_t pool = 0;
   if (!(scratch.flags & AA_SCRATCH_IDLE)) {
@@ -152,10 +152,10 @@ size_t DeviceContext::reclaim() {
 // ---- points in streams, for the allocator ----------------------------------------------------------------------------
 
 void* DeviceContext::record(const void* stream) {
-  if (stream == this) return nullptr;  // memory that no stream orders is idle when it is freed
+  if (stream == this) return nullptr;  // memory that is ordered by no stream is idle when it is freed
   const InsideAllocator inside;
   if (props.caps & AA_CAP_SYNCHRONOUS) return nullptr;
-  // A point of a capture is none that can be waited for; the allocator asks again later.
+  // An event recorded inside a capture cannot be waited for; the allocator asks again later.
   const std::lock_guard lock(capturing_mutex_);
   if (std::find(capturing_.begin(), capturing_.end(), stream) != capturing_.end()) {
     throw InvalidArgument("the stream is capturing a graph", AA_FAILED_PRECONDITION);

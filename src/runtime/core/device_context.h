@@ -1,8 +1,9 @@
 // An opened device: the driver's handle, the allocator, the default stream, and the services that the driver may ask for.
 //
-// Lifetimes: tensors, streams, events and graphs share ownership of their DeviceContext, and contexts share ownership of
-// the instance, so that either may be let go of after the accelerator object is gone; devices close, and the instance shuts
-// down, with the last of them. To be used, a tensor needs the accelerator object, which accelerator.cpp keeps.
+// Lifetimes: tensors, streams, events and graphs share ownership of their DeviceContext, and contexts share ownership
+// of the instance, so that they may outlive the accelerator object; a device closes, and the instance shuts down, when
+// the last owner is destroyed. A tensor needs the accelerator object to be used, and accelerator.cpp keeps that object
+// alive.
 #pragma once
 
 #include <atomic>
@@ -25,7 +26,7 @@ class StreamGate;
 
 // One opened device and what the host keeps for it. The sources of the allocator are the context itself.
 struct DeviceContext final : aa_host_device, MemorySource, FenceSource, std::enable_shared_from_this<DeviceContext> {
-  // An empty `make` makes a CachingAllocator.
+  // If `make` is empty, the allocator is a CachingAllocator.
   DeviceContext(std::shared_ptr<DriverInstance> holder, const aa_device_props& device_props, int device_index,
                 const MakeAllocator& make);
   ~DeviceContext() override;
@@ -45,8 +46,8 @@ struct DeviceContext final : aa_host_device, MemorySource, FenceSource, std::ena
   size_t reclaim() override;
 
   const abi::DriverCalls& driver() const noexcept { return *instance->driver; }
-  // Makes a call of the driver's. When it is out of a resource, idle memory is given back and the call is made once more.
-  // Throws what the status says; `what` names the function.
+  // Calls a function of the driver. If the function runs out of a resource, idle memory is released and the call is
+  // repeated once. Throws the exception that belongs to the status; `what` names the function.
   template <class Call>
   void call(const char* what, Call&& function) {
     aa_status* status = function();
@@ -57,7 +58,7 @@ struct DeviceContext final : aa_host_device, MemorySource, FenceSource, std::ena
   void check(aa_status* status, const char* what) const { anyaccel::check(status, what, instance->name.c_str()); }
   // The driver's event, or a HostEvent where it has none.
   std::shared_ptr<detail::EventState> make_event(bool timing);
-  // A stream begins or ends to take part in a capture; between the two record() refuses it.
+  // The stream joins or leaves a capture; in between, record() rejects it.
   void set_capturing(const void* stream, bool captures);
 
   std::shared_ptr<DriverInstance> instance;
@@ -66,11 +67,11 @@ struct DeviceContext final : aa_host_device, MemorySource, FenceSource, std::ena
   aa_device* device = nullptr;
   std::unique_ptr<DeviceAllocator> allocator;
   anyaccel::Stream default_stream;
-  std::weak_ptr<DriverStream> default_stream_state;  // tells how many others hold it
+  std::weak_ptr<DriverStream> default_stream_state;  // its use count says how many others hold it
   Generator generator;
   std::mutex named_mutex;
   std::map<int32_t, int64_t> named_bytes;  // named_mutex; of tensors, by the number of their named kind of memory
-  std::atomic<bool> lacks_fill{false};     // the driver has said so
+  std::atomic<bool> lacks_fill{false};     // the driver has reported that it has none
 
   // The status to report: `status`, or what `again` gave after memory was released.
   aa_status* after_failure(aa_status* status, const std::function<aa_status*()>& again);
@@ -80,10 +81,10 @@ struct DeviceContext final : aa_host_device, MemorySource, FenceSource, std::ena
   std::vector<const void*> capturing_;
 };
 
-// A stream as the services for drivers see it.
+// A stream as seen by the services for drivers.
 struct HostStream final : aa_host_stream {
   DeviceContext* context = nullptr;
-  aa_stream* stream = nullptr;       // null until the driver has made it
+  aa_stream* stream = nullptr;       // null until the driver has created it
   const StreamGate* gate = nullptr;  // of the DriverStream
 };
 

@@ -7,7 +7,7 @@ namespace anyaccel {
 DriverGraph::~DriverGraph() { clear(); }
 
 void DriverGraph::clear() {
-  // A replay may still run; neither the graph nor its memory may go before that.
+  // A replay may still be running; the graph and its memory must outlive it.
   if (graph_ && !(context_->props.caps & AA_CAP_SYNCHRONOUS)) {
     release_status(context_->driver().device_synchronize(context_->device));
   }

@@ -16,7 +16,7 @@ class DriverGraph final : public detail::GraphState {
   bool ready() const noexcept override { return graph_ != nullptr; }
   uint64_t pool() const noexcept override { return pool_; }
 
-  // Drops what was captured before.
+  // Discards the previous capture.
   void clear();
   // Takes one ownership share of the pool.
   void set(aa_graph* graph, uint64_t pool, std::unique_ptr<HostCalls> calls);

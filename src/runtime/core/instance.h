@@ -19,12 +19,12 @@ struct DriverInstance : ExtensionTables {
   aa_instance* instance = nullptr;
 
   ~DriverInstance();
-  // From now on nothing is asked of the driver: every call is an error.
+  // From now on the driver is not called any more: every call returns an error.
   void end() noexcept;
 };
 
-// Opens the runtime. `origin` is the plugin's file, or "built in". Writes the properties of its devices, of which there is at
-// least one. Throws UnavailableError, and what the driver reports.
+// Opens the runtime. `origin` is the plugin's file, or "built in". Writes the properties of its devices, of which there
+// is at least one. Throws UnavailableError, or the error that the driver reports.
 std::shared_ptr<DriverInstance> open_instance(const abi::DriverCalls* driver, const std::string& origin,
                                               std::vector<aa_device_props>& props);
 

@@ -1,5 +1,5 @@
-// Memory behind tensors: the device's, page-locked, of a named kind, and weights in the driver's own layout. Each shares
-// ownership of its device's context and gives the memory back at its end.
+// Memory behind tensors: the device's, page-locked, of a named kind, and weights in the driver's own layout. Each
+// shares ownership of its device's context and frees the memory when it is destroyed.
 #pragma once
 
 #include <cstring>
@@ -48,7 +48,7 @@ class PinnedStorage final : public Storage {
       : Storage(pointer, bytes, Device{}), context_(std::move(context)) {}
   ~PinnedStorage() override {
     if (ordinary_) return;
-    // A copy to or from it may still be under way.
+    // A copy to or from the memory may still be in progress.
     if (!(context_->props.caps & AA_CAP_SYNCHRONOUS)) {
       release_status(context_->driver().device_synchronize(context_->device));
     }
@@ -69,7 +69,7 @@ class PinnedStorage final : public Storage {
 
  private:
   std::shared_ptr<DeviceContext> context_;
-  std::shared_ptr<Storage> ordinary_;  // what holds the bytes once they are unpinned
+  std::shared_ptr<Storage> ordinary_;  // the storage of the bytes after they were unpinned
 };
 
 // Memory of a named kind, straight from the driver.
@@ -107,7 +107,7 @@ class PackedStorage final : public Storage {
     set_packed(packed);
   }
   ~PackedStorage() override {
-    // Ops that use it may still be under way.
+    // Ops that use the memory may still be running.
     if (!(context_->props.caps & AA_CAP_SYNCHRONOUS)) {
       release_status(context_->driver().device_synchronize(context_->device));
     }

@@ -9,7 +9,7 @@ namespace anyaccel {
 
 namespace {
 
-// The gate that the calling thread passes now, the innermost of several.
+// The innermost gate that the calling thread is inside of.
 thread_local constinit void* passing = nullptr;
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Keeps one thread's capture of a graph from recording another thread's work.
 //
-// Calls that enqueue on a stream pass its gate and are counted. A capture closes the gate when no call of another thread is
-// under way; then those of the capturing thread alone pass, and others are refused, until it ends. An uncontended pass costs
-// two atomic additions.
+// Every call that enqueues on a stream passes through the stream's gate and is counted. A capture closes the gate once
+// no call of another thread is in progress; until the capture ends, only calls of the capturing thread pass and all
+// others are rejected. An uncontended pass costs two atomic additions.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace anyaccel {
 
-// Which thread's a capture is.
+// Identifies the thread that a capture belongs to.
 struct CaptureOwner {
   const std::thread::id thread = std::this_thread::get_id();
   bool is_mine() const noexcept { return thread == std::this_thread::get_id(); }
@@ -21,9 +21,9 @@ struct CaptureOwner {
 
 class StreamGate {
  public:
-  // A pass of the calling thread: from enter() to leave(), which gets what enter() gave. A thread that is within the gate
-  // already is not counted again, so that what it has begun is not refused half-way. InvalidArgument
-  // (AA_FAILED_PRECONDITION) while another thread captures.
+  // A pass of the calling thread lasts from enter() to leave(), which takes the value that enter() returned. A thread
+  // that is already inside the gate is not counted again, so that a call it has begun is not rejected half-way.
+  // InvalidArgument (AA_FAILED_PRECONDITION) while another thread captures.
   void* enter();
   void leave(void* entered) noexcept;
   class Pass {
@@ -43,8 +43,8 @@ class StreamGate {
       refuse_unless_mine();
   }
 
-  // Lets the calling thread alone pass from now on; waits for calls of others that are under way. False, and nothing done, when
-  // the gate is closed already. `owner` is of the calling thread.
+  // From now on only the calling thread passes; waits for calls of other threads that are in progress. Returns false
+  // and does nothing if the gate is already closed. `owner` identifies the calling thread.
   bool close(std::shared_ptr<CaptureOwner> owner);
   void open() noexcept;
   bool closed() const noexcept { return (state_.load(std::memory_order_acquire) & kClosed) != 0; }
@@ -56,7 +56,7 @@ class StreamGate {
 
   void refuse_unless_mine() const;
 
-  std::atomic<uint32_t> state_{0};  // calls under way, and kClosed
+  std::atomic<uint32_t> state_{0};  // calls in progress, and kClosed
   mutable std::mutex mutex_;
   std::shared_ptr<CaptureOwner> owner_;  // mutex_
 };

@@ -95,7 +95,7 @@ void DriverStream::wait_event(const detail::EventState& event) {
     throw InvalidArgument("wait_event: the stream belongs to " + context_.name() + ", the event to " +
                           impl->context().name() + " of another accelerator; wait for it on the host (synchronize)");
   }
-  // A stream that waits for a point of a capture takes part in it.
+  // A stream that waits for an event of a capture joins that capture.
   if (const std::shared_ptr<CaptureScope> capture = impl->capture(); capture && gate_.owner() != capture) {
     if (!capture->is_mine()) {
       throw InvalidArgument(
@@ -172,7 +172,7 @@ void DriverStream::host_call(std::function<void()> function) {
         call_logging_errors(*call);
       },
       owned.get());
-  if (!status) static_cast<void>(owned.release());  // the call owns it now, and may have ended it already
+  if (!status) static_cast<void>(owned.release());  // the host call owns it now, and may have deleted it already
   if (status && status_code(status) == AA_UNIMPLEMENTED) [[unlikely]] {
     release_status(status);
     synchronize();

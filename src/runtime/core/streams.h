@@ -1,4 +1,4 @@
-// Streams and events of a device, and which of them take part in the capture of a graph.
+// Streams and events of a device, and the record of which streams take part in the capture of a graph.
 #pragma once
 
 #include <atomic>
@@ -15,15 +15,15 @@
 
 namespace anyaccel {
 
-// Functions that a driver holds by address.
+// Functions whose addresses are passed to a driver.
 using HostCalls = std::vector<std::unique_ptr<std::function<void()>>>;
 
-// A capture of a graph that is under way.
+// A capture of a graph in progress.
 struct CaptureScope : CaptureOwner {
   uint64_t pool = 0;                                   // of the graph
-  std::vector<std::shared_ptr<DriverStream>> streams;  // that take part; of the capturing thread
+  std::vector<std::shared_ptr<DriverStream>> streams;  // the streams that take part; accessed by the capturing thread
 
-  // The streams are everybody's again; returns the host calls that the graph keeps.
+  // Every thread may use the streams again; returns the host calls that the graph keeps.
   std::unique_ptr<HostCalls> end();
 };
 
@@ -45,8 +45,8 @@ class DriverStream final : public detail::StreamState, public std::enable_shared
   aa_stream* stream() const noexcept { return host_.stream; }
   DeviceContext& context() const noexcept { return context_; }
   StreamGate& gate() const noexcept { return gate_; }
-  // Makes the stream part of a capture of the calling thread. InvalidArgument when it takes part in one already. While it
-  // does, functions of host_call are kept here, and then by the graph: a replay calls them again.
+  // Adds the stream to a capture of the calling thread. InvalidArgument if it takes part in a capture already. During
+  // the capture, functions passed to host_call are kept here, and afterwards by the graph: a replay calls them again.
   void begin_capture(const std::shared_ptr<CaptureScope>& scope);
   // Adds those functions to `calls`.
   void end_capture(HostCalls& calls) noexcept;
@@ -72,19 +72,19 @@ class DriverEvent final : public detail::EventState {
 
   aa_event* event() const noexcept { return event_; }
   DeviceContext& context() const noexcept { return *context_; }
-  // The capture in which it was recorded last, if that is still under way; else null.
+  // The capture in which the event was last recorded, if that capture is still in progress; else null.
   std::shared_ptr<CaptureScope> capture() const;
 
  private:
   std::shared_ptr<DeviceContext> context_;
   aa_event* event_;
-  std::atomic<bool> captured_{false};  // recorded last in a capture
+  std::atomic<bool> captured_{false};  // last recorded inside a capture
   mutable std::mutex mutex_;
   std::weak_ptr<CaptureScope> capture_;  // mutex_; that capture
 };
 
-// An event on a device without events, or without times of them: record() waits until the stream's work is complete and takes
-// the host's time, so the event is always complete.
+// An event on a device that has no events, or whose events have no times: record() waits until the stream's work is
+// complete and takes the host's time, so the event is always complete.
 class HostEvent final : public detail::EventState {
  public:
   void record(const anyaccel::Stream& stream) override;
@@ -100,12 +100,14 @@ class HostEvent final : public detail::EventState {
   std::optional<Clock::time_point> time_;  // mutex_; of the latest record
 };
 
-// The stream or event of a handle of the interface. InvalidArgument for an empty one, and for another kind of accelerator's.
+// Returns the stream or event behind a handle of the interface. InvalidArgument for an empty handle, and for one of
+// another kind of accelerator.
 DriverStream& driver_stream(const anyaccel::Stream& stream);
 DriverEvent& driver_event(const anyaccel::Event& event);
 
-// A stream for the length of a call that enqueues work: while it lives no other thread's capture begins there. InvalidArgument
-// (AA_FAILED_PRECONDITION) when another thread captures on the stream. Of one thread; the stream must outlive it.
+// Holds a stream for the duration of a call that enqueues work: while the object exists, no other thread can begin a
+// capture on the stream. InvalidArgument (AA_FAILED_PRECONDITION) if another thread is capturing on it. Used by one
+// thread; the stream must outlive the object.
 class StreamUse {
  public:
   explicit StreamUse(DriverStream& stream) : stream_(stream), pass_(stream.gate()) {}

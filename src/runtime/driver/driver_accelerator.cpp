@@ -274,7 +274,7 @@ DType DriverAccelerator::amp_dtype() const noexcept { return core_->thread().amp
 
 void DriverAccelerator::range_push(std::string_view message, std::string_view domain, std::string_view category) {
   trace_range_push(message, domain, category);
-  // A range must not be what opens the device.
+  // A profiler range must not open the device.
   const DriverInstance* runtime = core_->opened();
   if (!runtime || !runtime->profiler) return;
   release_status(runtime->profiler->range_push(runtime->instance, std::string(message).c_str(),

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A list without an end is a mistake that must not take the process down.
+// A driver's list without a terminating entry must not crash the process.
 constexpr size_t most_entries = 1024;
 
 std::string text_of(const char* text) { return text ? text : ""; }

@@ -18,7 +18,7 @@ class DriverAccelerator;
 // An entry of aa_driver::op_builders. Paths are absolute.
 struct DriverOpBuilder {
   std::string name;
-  std::string driver;  // whose it is
+  std::string driver;  // the accelerator whose driver brings it
   std::string folder;
   std::string language;  // "" for host ops
   std::string library;   // "" for none

@@ -19,7 +19,7 @@ struct ParsedSetting {
   std::string key, value;
 };
 
-// `source` stands in messages: the variable's name, or that of the function.
+// `source` appears in messages: the name of the variable or of the function.
 std::vector<ParsedSetting> parse(std::string_view text, const std::string& source) {
   std::vector<ParsedSetting> settings;
   const auto refuse = [&](std::string_view part, const char* why) {

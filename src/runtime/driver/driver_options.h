@@ -13,8 +13,8 @@ namespace anyaccel {
 class DriverOptions {
  public:
   DriverOptions() = default;
-  // Those that are set for `driver` now. Throws InvalidArgument for text that is not "key=value,...", and for a key that the
-  // driver does not list.
+  // Returns the settings of `driver` at this moment. Throws InvalidArgument for text that is not "key=value,...", and
+  // for a key that the driver does not list.
   explicit DriverOptions(const aa_driver& driver);
 
   // Returns the options for initialize. The texts live as long as this object.

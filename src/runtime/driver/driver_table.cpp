@@ -39,7 +39,7 @@ struct Stub<Member> {
   static aa_status* call(Args...) noexcept { return unimplemented(table_name<Table>, member_name<Member>); }
 };
 
-// Copies the part of `raw` that it has, and puts stubs where that leaves null. Every member of the part is read once.
+// Copies as many bytes of `raw` as its size says, and replaces null members by stubs. Every member is read once.
 template <class Table>
 abi::Calls<Table> copy_known_part(const Table* raw) noexcept {
   abi::Calls<Table> table{};
@@ -53,7 +53,8 @@ void fill(Table& table) noexcept {
   if (!(table.*Member)) table.*Member = &Stub<Member>::call;
 }
 
-// The same for every table: stubs for what is missing, and the names of what must not be missing.
+// Fills stubs in for missing functions and collects the names of required ones that are missing; the same for every
+// table.
 #define ANYACCEL_FILL(table_type, member, need) fill<&table_type::member>(table);
 #define ANYACCEL_CHECK(table_type, member, need) \
   if (need && !table.member) missing += (missing.empty() ? "" : ", ") + std::string(#member);
@@ -115,8 +116,8 @@ abi::DriverCalls completed(const aa_driver* raw, std::string_view origin) {
   return table;
 }
 
-// Keeps one copy of each table that is different; they live until the process ends, because handles and statics may use
-// them to the very end. Tables are compared as bytes: they have no padding.
+// Keeps one copy of each distinct table. The copies live until the process ends, because handles and objects with
+// static lifetime may use them until then. Tables are compared as bytes: they have no padding.
 template <class Table>
 const Table* keep(const Table& table) {
   static_assert(std::has_unique_object_representations_v<Table>);
@@ -149,8 +150,8 @@ const abi::Calls<Table>* complete(const Table* raw, std::string_view driver_name
   return keep(table);
 }
 
-// What a driver was to destroy after its end is left to the process's own end. It stays reachable from here, so that it is no
-// leak to those who look for leaks.
+// An object that a driver should destroy after its runtime has shut down is left to the end of the process. It stays
+// reachable from here, so that leak checkers do not report it.
 template <class Argument>
 void leave_behind(Argument argument) noexcept {
   if constexpr (std::is_pointer_v<Argument>) {
@@ -161,7 +162,7 @@ void leave_behind(Argument argument) noexcept {
   }
 }
 
-// The stub for every function once the process is ending.
+// The stub for every function once the process is exiting.
 template <auto Member>
 struct Ended;
 

@@ -1,8 +1,8 @@
-// Tables as the host uses them: checked once, of full size, with no null in them.
+// Tables as the host uses them: checked once, of full size, without null members.
 //
 // A driver may leave functions out, or be older than this host and have a smaller table. The host calls through a copy
-// of its own, where such functions are stubs that answer AA_UNIMPLEMENTED and touch no out parameter. Nobody above
-// tests for null, and a call is one indirect call. Every function here may be called from any thread.
+// of its own, where such functions are stubs that return AA_UNIMPLEMENTED and leave out parameters alone. So callers
+// never test for null, and a call is one indirect call. Every function here may be called from any thread.
 #pragma once
 
 #include <string>
@@ -13,20 +13,20 @@
 namespace anyaccel {
 
 // The host's copy of a driver's table; lives until the process ends, and is the same for the same table. `origin` (a
-// file name, "built in") stands in messages. Throws UnavailableError with code AA_INCOMPATIBLE when the table is null,
+// file name, "built in") appears in messages. Throws UnavailableError with code AA_INCOMPATIBLE when the table is null,
 // of another major version, of an absurd size, lacks required functions (all are named), or has no valid name.
 const abi::DriverCalls* complete_table(const aa_driver* raw, std::string_view origin);
 
 // The host's copy of an extension table (one overload for each); lives until the process ends. Null, after a warning in
-// the log, when `raw` is null, its size or version is absurd, or it lacks a function without which it is of no use: the
-// driver is then used without the extension.
+// the log, when `raw` is null, its size or version is absurd, or it lacks a required function: the driver is then used
+// without the extension.
 #define ANYACCEL_COMPLETE_EXTENSION(member, table, name, version, functions) \
   const abi::Calls<table>* complete_extension(const table* raw, std::string_view driver_name);
 ANYACCEL_EXTENSIONS(ANYACCEL_COMPLETE_EXTENSION)
 #undef ANYACCEL_COMPLETE_EXTENSION
 
-// Tables of which every function answers AA_UNAVAILABLE and does nothing else: for calls that come while the process ends,
-// when the vendor's runtime may be gone already.
+// Tables in which every function only returns AA_UNAVAILABLE: for calls made while the process exits, when the vendor's
+// runtime may have shut down already.
 const abi::DriverCalls* ended_driver_table() noexcept;
 const ExtensionTables& ended_extension_tables() noexcept;
 

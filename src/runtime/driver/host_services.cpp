@@ -16,7 +16,7 @@
 #include "anyaccel/log.h"
 #include "base/files/cache_dir.h"
 
-// One block of memory: this head, then the text and its zero.
+// One block of memory: this header, then the text and its terminating zero.
 struct aa_status {
   int64_t native_code;
   int32_t code;
@@ -49,7 +49,7 @@ aa_status* create_status(int32_t code, int64_t native_code, const char* message,
   char* text = static_cast<char*>(block) + sizeof(aa_status);
   if (length > 0) std::memcpy(text, message, length);
   text[length] = '\0';
-  // AA_OK and numbers this host does not know are errors all the same: the driver made a status.
+  // AA_OK and unknown numbers are errors too, because the driver created a status.
   const int32_t known = code > AA_OK && code < code_count ? code : AA_UNKNOWN;
   live_statuses.fetch_add(1, std::memory_order_relaxed);
   return new (block) aa_status{native_code, known, text};

@@ -9,7 +9,7 @@
 
 #include "anyaccel/abi/base.h"
 
-// The host's side of a device, as services see it. Implemented by the accelerator that opened the device; thread-safe.
+// What the services need from a device. Implemented by the accelerator that opened the device; thread-safe.
 struct aa_host_device {
   // As aa_host::scratch_acquire, scratch_release and reclaim; acquire and reclaim throw.
   virtual void acquire_scratch(aa_scratch& scratch) = 0;
@@ -20,7 +20,7 @@ struct aa_host_device {
   ~aa_host_device() = default;
 };
 
-// The host's side of a stream.
+// What the services need from a stream.
 struct aa_host_stream {
   aa_host_device* device = nullptr;
 };
@@ -30,10 +30,10 @@ namespace anyaccel {
 // The services that the host itself uses, and tests. Valid until the process ends.
 const aa_host* host_services() noexcept;
 
-// The services for one driver, whose name stands before its log lines and names its cache folder. `origin` is its file, or its
-// name when it is built in; the same origin gives the same object. Valid until the process ends. Thread-safe.
+// The services for one driver, whose name precedes its log lines and is that of its cache folder. `origin` is its file,
+// or its name if it is built in; the same origin gives the same object. Valid until the process ends. Thread-safe.
 const aa_host* services_for(const std::string& origin);
-// The name, once the driver has told it.
+// Sets the driver's name, once it is known.
 void name_services(const aa_host* services, const std::string& driver_name);
 
 // As the functions of aa_host.
@@ -51,11 +51,11 @@ aa_status* make_status(aa_code code, std::string_view message, int64_t native_co
 const char* code_name(int32_t code) noexcept;
 
 // The status for the exception that is being handled: Error and abi::Failure keep their codes, std::bad_alloc becomes
-// AA_RESOURCE_EXHAUSTED, std::invalid_argument AA_INVALID_ARGUMENT, anything else AA_INTERNAL. For C++ code that stands
-// below a table; call it inside a catch block only.
+// AA_RESOURCE_EXHAUSTED, std::invalid_argument AA_INVALID_ARGUMENT, anything else AA_INTERNAL. For C++ code below a
+// table; call it only inside a catch block.
 aa_status* status_from_current_exception() noexcept;
 
-// Owns a status that is to be looked at rather than thrown.
+// Owns a status that is inspected instead of thrown.
 class StatusRef {
  public:
   StatusRef() = default;
@@ -74,7 +74,7 @@ class StatusRef {
   std::string_view message() const noexcept;
   // "RESOURCE_EXHAUSTED: the message (vendor error 2)"; "OK" for success.
   std::string text() const;
-  // Gives the status up, to hand it on.
+  // Releases ownership of the status.
   aa_status* release() noexcept { return std::exchange(status_, nullptr); }
 
  private:

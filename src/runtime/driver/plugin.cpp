@@ -13,8 +13,8 @@ namespace anyaccel {
 
 namespace {
 
-// Opens the file, if it can be nobody else's. Not a copy of it, as of ops that were compiled: it may find further files beside
-// its own name, and debuggers and profilers go by that.
+// Opens the file if no other user could have changed it. Unlike compiled ops it is not copied first: a plugin may look
+// for further files next to its own, and debuggers and profilers need the original path.
 void* open_plugin(const std::string& file, const std::string& asked) {
   const TrustedPath found = open_trusted_file(file, Trust::program);
   if (found.state == TrustedPath::State::missing) {
@@ -36,7 +36,8 @@ void* open_plugin(const std::string& file, const std::string& asked) {
   return library;
 }
 
-// The aa_host of version 1, whose functions had no host before them. A plugin of that version may keep it and never calls it.
+// The aa_host of version 1, whose functions did not take the host as their first argument. A plugin of that version may
+// store it and never calls it.
 struct HostOfVersion1 {
   uint32_t struct_size, abi_version;
   aa_status* (*status_create)(int32_t code, int64_t native_code, const char* message, size_t length);
@@ -47,7 +48,8 @@ struct HostOfVersion1 {
   void (*log)(int32_t level, const char* message, size_t length);
 };
 
-// Returns the version of a plugin that has none in common with this program. Only members that keep their places are read.
+// Returns the version of a plugin that has none in common with this program. Reads only members whose offsets are the
+// same in all versions.
 std::string older_version(aa_driver_query_fn query) {
   static constexpr HostOfVersion1 host = {
       .struct_size = sizeof(HostOfVersion1),

@@ -21,8 +21,8 @@ const char* variable(const char* name) {
   return value && *value ? value : nullptr;
 }
 
-// The person's folder, then the installation's. (The XDG base directories have a variable for data that any machine can
-// read, but none for libraries: ~/.local/lib is fixed.)
+// The user's folder, then the installation's. (The XDG base directories define a variable for architecture-independent
+// data, but none for libraries: ~/.local/lib is fixed.)
 std::vector<std::string> standard_folders() {
   std::vector<std::string> folders;
   const char* home = variable("HOME");
@@ -36,7 +36,7 @@ bool exists(const std::string& path) {
   return std::filesystem::exists(path, error);
 }
 
-// The libraries of a folder, by name.
+// Lists the libraries in a folder, sorted by name.
 std::vector<std::string> libraries_of(const std::string& folder, std::error_code& error) {
   std::vector<std::string> found;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
@@ -46,7 +46,7 @@ std::vector<std::string> libraries_of(const std::string& folder, std::error_code
   return found;
 }
 
-// The libraries of a folder, unless another user could put one there.
+// Lists the libraries in a folder, unless another user could put one there.
 void add_folder(const std::string& folder, std::vector<std::string>& files, std::vector<std::string>& errors) {
   const TrustedPath opened = open_trusted_folder(folder, Trust::program);
   const std::string asked = "plugin folder \"" + folder + "\": ";
@@ -96,7 +96,7 @@ std::vector<std::string> find_plugin_files(std::vector<std::string>& errors) {
       }
     }
   }
-  // A folder that nobody has created is no reason for a warning about the folders above it.
+  // If the folder does not exist, there is no reason to warn about its parents.
   for (const std::string& folder : standard_folders()) {
     if (exists(folder)) add_folder(folder, files, errors);
   }

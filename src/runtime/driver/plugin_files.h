@@ -6,13 +6,13 @@
 
 namespace anyaccel {
 
-// One sentence for people: the variable and the two folders, and what is there.
+// One sentence for the user: the variable, the two folders, and what they contain.
 std::string plugin_places();
 
-// The files that are taken for plugins: those that ANYACCEL_PLUGIN_PATH names, of its folders and then of the person's
-// and the installation's folder all that end with ".so", by name. A file that is reached by several paths or links is
-// listed once, by the first of them. `errors` gets what is missing, and the folders that another user could change,
-// from which nothing is taken.
+// Lists the plugin files: files named by ANYACCEL_PLUGIN_PATH, and all files that end in ".so", sorted by name, in its
+// folders, then in the user's and in the installation's folder. A file that is reached by several paths or links is
+// listed once, by the first of them. `errors` receives the names of missing files and of folders that another user
+// could change, which are ignored.
 std::vector<std::string> find_plugin_files(std::vector<std::string>& errors);
 
 }  // namespace anyaccel

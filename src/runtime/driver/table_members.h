@@ -15,7 +15,7 @@ inline constexpr const char* table_name = "";
 ANYACCEL_EXTENSIONS(ANYACCEL_TABLE_NAME)
 #undef ANYACCEL_TABLE_NAME
 
-// The name of a function as messages give it: member_name<&aa_driver::probe> is "probe".
+// The name of a function for messages: member_name<&aa_driver::probe> is "probe".
 template <auto Member>
 inline constexpr const char* member_name = nullptr;
 

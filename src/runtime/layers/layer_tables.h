@@ -6,8 +6,8 @@
 //     template <auto Member, class... Args>
 //     static aa_status* call(LayerState<Layer>& layer, Args... args);  the layer's version of each function
 //
-// and calls layer.next<Member>(args...) to go on to the driver or the next layer. Extensions that this host does not know pass
-// through: handles are the driver's own, so they work.
+// and calls layer.next<Member>(args...) to go on to the driver or the next layer. Extensions that this host does not
+// know are passed through unchanged: handles are the driver's own, so they work.
 #pragma once
 
 #include <map>
@@ -84,7 +84,7 @@ struct LayerState {
             abi::Calls<Table>& mine) {
     if (wanted != table_name<Table> || !raw) return;
     const std::lock_guard lock(extensions_mutex_);
-    // Written once: a second question must not race with calls that go through the table already.
+    // Written only once: a second query must not race with calls that already use the table.
     if (!found) {
       found = complete_extension(static_cast<const Table*>(raw), below.driver->name);
       if (found) mine.version = found->version;
@@ -110,7 +110,7 @@ struct Entry<Layer, Member> {
   }
 };
 
-// Puts the layer before a table. The result lives until the process ends, and is the same for the same table.
+// Puts the layer in front of a table. The result lives until the process ends, and is the same for the same table.
 template <class Layer>
 const abi::DriverCalls* wrap(const abi::DriverCalls* table) {
   static std::mutex& mutex = *new std::mutex;
@@ -120,7 +120,7 @@ const abi::DriverCalls* wrap(const abi::DriverCalls* table) {
   if (!layer) {
     layer = new LayerState<Layer>;
     layer->below.driver = table;
-    // The facts of the driver and the functions of the layer.
+    // The driver's data members and the layer's functions.
     static_cast<aa_driver&>(layer->own.driver) = *table;
     layer->own.driver.self = layer;
 #define ANYACCEL_SET(type, function, need) \

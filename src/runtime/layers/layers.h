@@ -1,4 +1,4 @@
-// Layers: tables that stand between the host and a driver, for checking and for looking on.
+// Layers: tables between the host and a driver that check or log its calls.
 //
 //   validate   refuses wrong calls (dead or foreign handles, ranges outside allocations, wrong order) before the driver
 //              sees them; see validate.h for the rules
@@ -20,19 +20,19 @@ namespace anyaccel {
 // Thread-safe.
 const abi::DriverCalls* apply_layers(const abi::DriverCalls* table, std::string_view spec);
 
-// What every driver is used through: the table itself, behind the memories layer (memories.h) where the driver wants it,
-// and the layers in ANYACCEL_LAYERS.
+// Returns the table through which the host uses a driver: the driver's table behind the memories layer (memories.h), if
+// the driver wants it, and the layers in ANYACCEL_LAYERS.
 const abi::DriverCalls* apply_needed_layers(const abi::DriverCalls* table);
 
 // InvalidArgument when ANYACCEL_LAYERS names a layer that is not known.
 void check_layers_variable();
 
 // Checks an op call's tensors and parameters against the definition of the op: returns null or a status that says what
-// is wrong. `op` is the name that the driver's find was asked for.
+// is wrong. `op` is the name that was passed to the driver's `find`.
 using OpValidator = aa_status* (*)(const char* op, const aa_op_call* call);
 
-// Gives the validate layer a checker of op calls; null takes it away. The op library sets it, because the runtime does
-// not know what ops mean.
+// Sets the validate layer's checker of op calls; null removes it. The op library sets it, because the runtime does not
+// know what ops mean.
 void set_op_validator(OpValidator validator) noexcept;
 // The checker, or null.
 OpValidator op_validator() noexcept;

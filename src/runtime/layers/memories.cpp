@@ -56,7 +56,7 @@ struct Memories {
     layer.state.devices[device].erase(reinterpret_cast<uintptr_t>(pointer));
   }
 
-  // One of these for each function that has something to remember or to fill.
+  // One specialization for each function that records memory or has a member to fill in.
   template <auto Member>
   struct Is {};
 
@@ -72,7 +72,7 @@ struct Memories {
       const std::shared_lock lock(layer.state.mutex);
       filled.memory = layer.state.find(layer.state.of(device), what->pointer);
     }
-    // Forgotten before it is freed: afterwards another thread may be given the same address.
+    // The range is removed before it is freed: afterwards another thread may receive the same address.
     remove(layer, device, what->pointer);
     return layer.next<&aa_driver::mem_free>(device, static_cast<const aa_allocation*>(&filled));
   }

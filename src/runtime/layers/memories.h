@@ -1,7 +1,7 @@
 // The memories layer: fills the members `memory` and `memories` of calls for drivers that have AA_DRIVER_WANTS_MEMORY.
 //
-// It remembers what mem_alloc and register_range gave for each range of each device, and looks every address of a call up
-// before the driver sees the call. An address that lies in no range is passed on with NULL.
+// It records the results of mem_alloc and register_range for each range of each device, and looks up every address of a
+// call before it passes the call on. For an address that lies in no range the member is NULL.
 #pragma once
 
 #include "anyaccel/abi/table_calls.hpp"

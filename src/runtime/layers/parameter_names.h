@@ -104,7 +104,7 @@ ANYACCEL_PARAMETERS(aa_fault_table::inject, "stream,code,native_code");
 ANYACCEL_PARAMETERS(aa_fault_table::executed, "stream,out_items");
 #undef ANYACCEL_PARAMETERS
 
-// Takes the next name off a list; `may_be_null` says whether it had the '?'.
+// Removes the next name from a list; `may_be_null` is set if the name had the '?'.
 constexpr std::string_view next_parameter(std::string_view& names, bool& may_be_null) noexcept {
   const size_t comma = names.find(',');
   std::string_view name = names.substr(0, comma);

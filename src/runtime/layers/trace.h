@@ -3,9 +3,9 @@
 //     anyaccel: call [4711] cpu.copy_async(stream=0x55.., destination=0x7f.., source=0x7f.., size=4096, direction=0)
 //     = OK, 3.2 us                                                                    (on the same line)
 //
-// The number in brackets is the thread; after a success what the call gave stands behind the arrow "->". Lines go to
-// standard error, or are appended to the file that ANYACCEL_TRACE_CALLS names. Calls of a process that cannot be written any
-// more (a full disk) are lost, with one error in the log.
+// The number in brackets is the thread; after a successful call its results follow the arrow "->". Lines go to standard
+// error, or are appended to the file that ANYACCEL_TRACE_CALLS names. Lines that cannot be written (a full disk) are
+// lost, with one error in the log.
 #pragma once
 
 #include "anyaccel/abi/table_calls.hpp"

@@ -60,7 +60,7 @@ Problem check_argument(ValidateState& state, std::string_view& names, T value) {
   return {};
 }
 
-// The handles among the arguments, in their order: `first` is true for the first of all.
+// Visits the handles among the arguments in order; `first` is true for the first one.
 template <auto Member, class T>
 Problem check_thread(ValidateState& state, bool& first, T value) {
   if constexpr (is_handle<T>) {
@@ -104,7 +104,7 @@ aa_status* Validate::call(LayerState<Validate>& layer, Args... args) {
     bool first = true;
     ((problem ? void() : void(problem = check_thread<Member>(layer.state, first, args))), ...);
     if (!problem) problem = before(Function<Member>{}, layer.state, args...);
-    // What is to be destroyed has left the books, and is not counted.
+    // An object that is about to be destroyed has been removed from the state already, and is not counted.
     first = true;
     if (!problem) (enter_call<Member>(inside, first, args), ...);
   }

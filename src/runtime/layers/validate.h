@@ -1,4 +1,4 @@
-// The validate layer: refuses wrong calls before the driver sees them.
+// The validate layer: rejects wrong calls before the driver sees them.
 //
 // A violation is written to the log as an error (destructors drop statuses) and returned as AA_INVALID_ARGUMENT, or
 // AA_FAILED_PRECONDITION where the call would be right at another time. Its message begins with "validate: ", the

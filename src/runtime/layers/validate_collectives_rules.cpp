@@ -1,11 +1,11 @@
-// The rules of the validate layer for communicators and what they carry.
+// The rules of the validate layer for communicators and collective operations.
 #include "anyaccel/dtype.h"
 #include "runtime/layers/validate_rules.h"
 
 namespace anyaccel::layers {
 namespace {
 
-// group_begin calls of this thread without their group_end.
+// The number of group_begin calls of this thread that have no group_end yet.
 thread_local int open_groups = 0;
 
 // Elements that a call of a communicator reads and writes; 0 where the member does not use the buffer.
@@ -63,7 +63,7 @@ Problem check_use(ValidateState& state, aa_comm* comm, const Use& use, int32_t d
   return {};
 }
 
-// count * size; the largest number where that overflows, which check_use refuses.
+// count * size; the largest number if that overflows, which check_use rejects.
 size_t all_places(size_t count, int32_t size) {
   size_t product = 0;
   return __builtin_mul_overflow(count, static_cast<size_t>(size), &product) ? SIZE_MAX : product;

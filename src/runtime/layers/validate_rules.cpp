@@ -1,4 +1,4 @@
-// The rules of the validate layer for life, streams, events, device code and graphs.
+// The rules of the validate layer for lifetimes, streams, events, device code and graphs.
 #include "runtime/layers/validate_rules.h"
 
 #include <cstring>

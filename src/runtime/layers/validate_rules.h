@@ -1,6 +1,6 @@
 // The rules of the validate layer, function by function.
 //
-// For each function of the tables up to four overloads, found by Function<Member>:
+// Each function of the tables has up to four overloads, selected by Function<Member>:
 //   before    under the lock of the state, after handles and pointers have been checked: the rules. What is to be
 //             destroyed leaves the books here already, because its address may be given out again on another thread
 //             before the call returns.
@@ -19,7 +19,7 @@
 
 namespace anyaccel::layers {
 
-// A broken rule; converts to true if there is one.
+// A violated rule; converts to true if there is one.
 struct Problem {
   aa_code code = AA_OK;
   std::string rule;

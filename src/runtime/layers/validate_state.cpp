@@ -1,4 +1,4 @@
-// Books of the validate layer.
+// The state of the validate layer: living objects and allocations.
 #include "runtime/layers/validate_state.h"
 
 #include <cstdio>
@@ -65,7 +65,7 @@ TrackedObject& ValidateState::add(ObjectKind kind, const void* handle, const voi
 
 void ValidateState::remove(ObjectKind kind, const void* handle) {
   living_[static_cast<int>(kind)].erase(handle);
-  // Only for a better message, so forgetting is allowed: the set must not grow without end.
+  // The set only improves a message, so entries may be dropped: it must not grow without bound.
   auto& destroyed = destroyed_[static_cast<int>(kind)];
   if (destroyed.size() > 65536) destroyed.clear();
   destroyed.insert(handle);

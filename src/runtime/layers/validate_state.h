@@ -40,13 +40,13 @@ struct TrackedObject {
   bool host_coherent = false;
   // device: kernels have no threads below a block.
   bool grid_only = false;
-  // Calls that are under way with it, and those of them that want it for themselves.
+  // The number of calls in progress that use it, and how many of them need exclusive use.
   int inside = 0;
   int alone = 0;
   // stream
   bool capturing = false;
   bool in_step = false;
-  std::thread::id only_thread;  // that may enqueue, while it captures or is inside a step; else nobody's
+  std::thread::id only_thread;  // the thread that may enqueue while the stream captures or is inside a step; else empty
   // event
   bool timing = false;
   bool recorded = false;
@@ -80,7 +80,7 @@ class ValidateState {
   bool was_destroyed(ObjectKind kind, const void* handle) const;
   TrackedObject& add(ObjectKind kind, const void* handle, const void* parent, const void* device);
   void remove(ObjectKind kind, const void* handle);
-  // The calls that are under way with objects of a kind that belong to the parent.
+  // The number of calls in progress that use objects of a kind that belong to the parent.
   int calls_inside_children(ObjectKind kind, const void* parent) const;
   // Removes the kernels of a module.
   void remove_children(ObjectKind kind, const void* parent);
@@ -95,9 +95,9 @@ class ValidateState {
   void add_registered(const Allocation& range);
   bool remove_registered(const void* device, const void* pointer);
 
-  // Why a range may not be used as memory of the device, or "" when it may.
+  // Returns why a range may not be used as memory of the device, or "" if it may.
   std::string device_range_error(const void* device, const void* pointer, size_t size);
-  // Why a range may not be used as the host's side of a copy on the device, or "".
+  // Returns why a range may not be the host's side of a copy on the device, or "" if it may.
   std::string host_range_error(const void* device, const void* pointer, size_t size);
 
   std::unordered_map<int32_t, std::string> op_names;

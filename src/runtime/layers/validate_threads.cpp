@@ -1,4 +1,4 @@
-// See validate_threads.h.
+// Implements validate_threads.h: the rules about threads.
 #include "runtime/layers/validate_threads.h"
 
 #include <mutex>

@@ -1,5 +1,5 @@
-// The rules of threads in the validate layer: which functions want a handle for themselves, and which only the thread that
-// captures a graph, or is inside a step, may call on its stream.
+// The validate layer's rules about threads: which functions need exclusive use of a handle, and which may be called on
+// a stream only by the thread that is capturing a graph or is inside a step there.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace anyaccel::layers {
 
 enum class Alone {
   never,    // marked T
-  all,      // marked X: no other call with the first handle is under way
-  siblings  // one at a time on the first handle; functions marked T may be under way
+  all,      // marked X: no other call with the first handle may be in progress
+  siblings  // one at a time on the first handle; functions marked T may run meanwhile
 };
 
 template <auto Member>
@@ -49,7 +49,7 @@ inline constexpr Alone alone<&aa_collectives_table::send> = Alone::siblings;
 template <>
 inline constexpr Alone alone<&aa_collectives_table::recv> = Alone::siblings;
 
-// Adds an item to the stream among its arguments.
+// adds an item to the stream among its arguments
 template <auto Member>
 inline constexpr bool enqueues = false;
 template <>
@@ -69,13 +69,13 @@ inline constexpr bool enqueues<&aa_graph_table::launch> = true;
 template <>
 inline constexpr bool enqueues<&aa_ops_table::enqueue> = true;
 
-// The calls that are under way with a handle; of a module those with its kernels too.
+// The number of calls in progress with a handle; for a module, those with its kernels too.
 int calls_inside(ValidateState& state, ObjectKind kind, const void* handle);
 
 Problem check_alone(ValidateState& state, Alone how, ObjectKind kind, const void* handle);
 Problem check_stream_thread(ValidateState& state, const void* stream);
 
-// A call that is under way: it is counted for its handles, which the caller's lock of the state protects at the beginning.
+// A call in progress, which is counted for each of its handles. The caller holds the lock of the state at construction.
 class Inside {
  public:
   explicit Inside(ValidateState& state) : state_(state) {}

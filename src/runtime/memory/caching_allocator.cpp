@@ -1,4 +1,4 @@
-// The caching allocator: the paths that every allocation takes. What is rare lies in caching_allocator_slow.cpp.
+// The caching allocator: the paths that every allocation takes. The rare ones are in caching_allocator_slow.cpp.
 #include "anyaccel/caching_allocator.h"
 
 #include <algorithm>
@@ -61,8 +61,8 @@ CachingAllocator::Block* CachingAllocator::Impl::split(Block* block, size_t byte
   return block;
 }
 
-// A free block of the bin that holds the request: one of its class, a slightly larger one as it is, or a piece of a
-// much larger one. Removed from its list; null when there is none.
+// Takes a free block of the bin that is large enough: one of the request's class, a slightly larger one as a whole, or
+// a piece of a much larger one. The block is removed from its list; null if there is none.
 CachingAllocator::Block* CachingAllocator::Impl::fit(Bin& bin, Rounded rounded, bool small) {
   const size_t end = size_classes::domain_end(small);
   const size_t c = bin.find(rounded.index, end);

@@ -198,10 +198,11 @@ CachingAllocator::Block* CachingAllocator::Impl::allocate_slow(size_t bytes, con
   return block;
 }
 
-// The bytes to ask the source for when a segment of `bytes` is needed. Where plenty is free but in pieces, a pattern of
-// many sizes sets new records of fragmentation for long, each a call when segments are small beside what is held: then
-// the next one is a share of that. Where little is free the program grows, and gets what it needs. Small blocks are so
-// little of the memory that their share may be larger.
+// The bytes to ask the source for when a segment of `bytes` is needed. Where much memory is free but fragmented, a
+// pattern of many sizes keeps needing new segments for a long time, and each is a call to the source if segments are
+// small compared with the memory held: the next segment is then a fraction of the memory held. Where little is free,
+// the program is growing, and gets what it needs. Small blocks are so little of the memory that their share may be
+// larger.
 size_t CachingAllocator::Impl::with_slack(size_t bytes, bool small, uint64_t pool) {
   constexpr int64_t kSmallShare = 8, kLargeShare = 32, kPlenty = 4;
   constexpr size_t kUnit = size_t{2} << 20;

@@ -163,7 +163,7 @@ void LoggingAllocator::deallocate(Allocation allocation, size_t bytes, const voi
     std::snprintf(line, sizeof(line), ": deallocate %zu bytes for stream %p: %p", bytes, stream, allocation.pointer);
     write_(name() + line);
   } catch (...) {
-    // Nobody is told: memory must be given back whatever becomes of its line.
+    // The error is ignored: memory must be freed even if its line cannot be written.
   }
   upstream().deallocate(allocation, bytes, stream);
 }

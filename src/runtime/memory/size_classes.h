@@ -1,4 +1,4 @@
-// Size classes of the caching allocator: eight to a doubling, finer for very large sizes.
+// Size classes of the caching allocator: eight for each doubling of the size, finer for very large sizes.
 //
 // Blocks live in one of two domains that never mix: small ones, cut from small segments, and large ones. Each domain
 // has its own classes, and all classes of both are numbered in one row, so that one bitmap covers them.

@@ -20,7 +20,7 @@ const BuiltinOpBuilder* find_builtin_op_builder(std::string_view name) {
 
 namespace {
 
-// Stands for an op that is known by name and has no implementation.
+// The builder of an op whose name is known and that has no implementation.
 class MissingOpBuilder final : public OpBuilder {
  public:
   MissingOpBuilder(std::string name, std::string accelerator)

@@ -13,7 +13,7 @@
 
 namespace anyaccel {
 
-// Device: what supports() asks about. Queue: what enqueue() puts work on.
+// Device is the type that supports() is given, Queue the type that enqueue() puts work on.
 template <class Device, class Queue>
 class OpGroup {
  public:
@@ -22,8 +22,8 @@ class OpGroup {
   // Returns true if the group runs this call better than the groups after it. Data pointers may be null. The host has
   // checked the call (ops/dispatch/op_schema.h). Cheap: asked for before every call.
   virtual bool supports(Op op, const aa_op_call& call, Device& device) = 0;
-  // Does not block but for compiling and loading at first use. Also while the queue is being captured into a graph. A call with
-  // nothing to do enqueues nothing. Allocates nothing on the heap.
+  // Blocks only to compile and load kernels at first use. Also while the queue is being captured into a graph. A call
+  // with nothing to do enqueues nothing. Allocates nothing on the heap.
   virtual void enqueue(Op op, const aa_op_call& call, Queue& queue) = 0;
 };
 

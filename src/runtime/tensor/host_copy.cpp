@@ -1,5 +1,5 @@
-// Strided, converting copies on the host: dimensions that lie together are joined, and the last one is copied by a loop
-// made for its pair of dtypes.
+// Strided, converting copies on the host: dimensions that are contiguous in memory are merged, and the innermost one is
+// copied by a loop instantiated for its pair of dtypes.
 #include "runtime/tensor/host_copy.h"
 
 #include <cstring>

@@ -13,7 +13,8 @@ Shape::Shape(std::span<const int64_t> dims) {
   }
   std::copy(dims.begin(), dims.end(), dims_.begin());
   ndim_ = static_cast<int>(dims.size());
-  // Eight bytes an element at most, so that sizes in bytes fit as well. Sizes of 0 do not hide the others.
+  // An element has at most eight bytes, so sizes in bytes fit too. A dimension of size 0 does not hide an overflow of
+  // the others.
   int64_t product = 1;
   for (const int64_t d : dims) {
     if (d < 0) throw InvalidArgument("the shape " + to_string() + " has a negative size");

@@ -38,7 +38,7 @@ class HostStorage final : public Storage {
   ~HostStorage() override { ::operator delete(data(), host_alignment(bytes())); }
 };
 
-// Memory that belongs to someone else.
+// Memory that the tensor does not own.
 class BorrowedStorage final : public Storage {
  public:
   BorrowedStorage(void* data, size_t bytes, Device device, std::shared_ptr<void> owner)

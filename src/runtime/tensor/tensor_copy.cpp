@@ -1,4 +1,4 @@
-// Tensor: copies, conversions and fills, on the device where it can do them, else through the host.
+// Tensor: copies, conversions and fills, on the device if it supports them, else through the host.
 #include <algorithm>
 #include <type_traits>
 
@@ -25,7 +25,7 @@ void raw_copy(Device device, void* destination, const void* source, size_t bytes
   if (bytes > 0) device.accelerator->copy(destination, source, bytes, direction, device.index);
 }
 
-// Synchronizes on the way out of a failure: what is wrong is being said already.
+// Synchronizes while an exception propagates; a second error is ignored, since the first one is being reported.
 void wait_quietly(const Device& device) noexcept {
   try {
     device.accelerator->synchronize(device.index);
@@ -34,7 +34,7 @@ void wait_quietly(const Device& device) noexcept {
   }
 }
 
-// The op "copy" on the tensors' device; false when it cannot.
+// Runs the op "copy" on the tensors' device; false if the device cannot.
 bool copy_by_op(const Tensor& out, const Tensor& in) {
   const Device device = out.device();
   const int32_t op = device.accelerator->find_op("copy");
@@ -51,7 +51,8 @@ bool copy_by_op(const Tensor& out, const Tensor& in) {
   return true;
 }
 
-// A host tensor of the same shape and strides, for the part of the storage that the view of a device touches.
+// Returns a host tensor of the same shape and strides, for the part of the storage that the view of a device tensor
+// touches.
 struct HostImage {
   explicit HostImage(const Tensor& device_tensor) : tensor(device_tensor) {
     Strides strides{};
@@ -98,7 +99,7 @@ void upload(const Tensor& out, const Tensor& in) {
     try {
       done = copy_by_op(out, staged);
     } catch (...) {
-      wait_quietly(device);  // the source, which may go now, is still being read
+      wait_quietly(device);  // the source, which may be destroyed now, is still being read
       throw;
     }
     if (!in.storage()->pinned() || packed.storage() != in.storage()) synchronize(device);
@@ -110,7 +111,7 @@ void upload(const Tensor& out, const Tensor& in) {
     synchronize(device);
     return;
   }
-  // Data between the elements is downloaded as well and put back unchanged.
+  // Data between the elements is downloaded too and written back unchanged.
   const HostImage image(out);
   image.download();
   copy_on_host(image.image, packed);
@@ -146,7 +147,7 @@ void copy_on_device(const Tensor& out, const Tensor& in) {
   }
 }
 
-// Between two devices of one accelerator. False, and nothing of it is done, where they have no direct copies.
+// Copies between two devices of one accelerator. Returns false and does nothing if they have no direct copies.
 bool copy_between(const Tensor& out, const Tensor& in) {
   const Device to = out.device();
   const Device from = in.device();

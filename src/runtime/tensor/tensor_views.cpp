@@ -16,7 +16,7 @@ std::string text_of(std::span<const int64_t> sizes) {
   return text + "]";
 }
 
-// Puts a number in the place of -1.
+// Replaces -1 by the size that follows from the others.
 Shape infer(std::span<const int64_t> sizes, int64_t numel) {
   if (sizes.size() > AA_MAX_DIMS) return Shape(sizes);  // throws
   std::array<int64_t, AA_MAX_DIMS> known{};
@@ -37,11 +37,11 @@ Shape infer(std::span<const int64_t> sizes, int64_t numel) {
   return Shape(std::span<const int64_t>(known.data(), sizes.size()));
 }
 
-// Strides that show the same elements in the same order under another shape; nothing when there are none.
+// Returns strides that give the same elements in the same order under another shape; nothing if there are none.
 std::optional<Strides> view_strides(const Tensor& t, const Shape& shape) {
   if (t.numel() == 0) return contiguous_strides(shape);
   Strides result{};
-  // Walks both shapes from the inside. `run` is a group of old dimensions that lie like one.
+  // Walks both shapes from the innermost dimension. `run` is a group of old dimensions that are laid out like one.
   int to = shape.ndim() - 1;
   int64_t run = 1;
   int64_t filled = 1;

@@ -32,7 +32,7 @@ Result guarded(const Body& body) {
   return {};
 }
 
-// Memory with known contents. What a driver does not have must leave it, and the stream, as they are.
+// Memory with known contents. A call of a feature that the driver lacks must not change the memory or the stream.
 class Canary {
  public:
   explicit Canary(const Context& context) : context_(context), contents_(pattern(4096, 77)), memory_(context, 4096) {
@@ -114,7 +114,7 @@ void open_all(Context& c) {
   c.expect(c.stream != nullptr, "stream_create succeeded but gave a null stream");
 }
 
-// Closes what `open_all` opened, as far as it came; why not, or "".
+// Closes whatever `open_all` managed to open; returns why that failed, or "".
 std::string close_all(const Context& c) {
   return guarded([&] {
            if (c.stream) c.ok(c.driver.stream_destroy(c.stream), "stream_destroy");
@@ -124,15 +124,16 @@ std::string close_all(const Context& c) {
       .message;
 }
 
-// The case, and for one that the driver does not support the check that it had no side effects.
+// Runs the case, and if the driver does not support it, checks that it had no side effects.
 Result run_watched(const Case& item, const Context& context) {
-  // Null for a driver that cannot even hold 4096 bytes: the cases of memory and copies say so.
+  // Null if the driver cannot even allocate 4096 bytes, which the cases of memory and copies report.
   std::unique_ptr<Canary> canary;
   if (context.device) guarded([&] { canary = std::make_unique<Canary>(context); });
   const int64_t statuses = live_status_count();
   Result result = guarded([&] { item.run(context); });
   if (result.outcome == Outcome::pass) result.message = context.note;
-  // A status is the caller's, who gives it back: what is left was made and forgotten inside the driver.
+  // The caller releases every status that it receives, so those that are left were created inside the driver and never
+  // released.
   if (const int64_t left = live_status_count() - statuses; left > 0 && result.outcome != Outcome::fail) {
     result = {Outcome::fail, std::to_string(left) + " status objects were made and not given back"};
   }
@@ -152,8 +153,8 @@ Result run_watched(const Case& item, const Context& context) {
   return result;
 }
 
-// Runs `body`, which opens what it needs and gives the case's result, then `close`, which gives why it failed; fills
-// `slot`.
+// Runs `body`, which opens the objects it needs and returns the case's result, then `close`, which returns why it
+// failed; fills `slot`.
 template <class Body, class Close>
 void account(Context& context, Slot& slot, const Body& body, const Close& close) {
   const auto begin = std::chrono::steady_clock::now();

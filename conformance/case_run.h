@@ -1,6 +1,6 @@
-// One case of the suite with all that belongs around it: the driver is initialized, device 0 and a stream are opened,
-// the case runs, and everything is closed again. What came of it is left in a slot that lies in memory shared with
-// another process where the case runs in a child.
+// Runs one case of the suite from start to end: initializes the driver, opens device 0 and a stream, runs the case, and
+// closes everything again. The result is stored in a slot, which is in shared memory if the case runs in a child
+// process.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ struct Slot {
   std::array<int64_t, most_functions> unimplemented{};
 };
 
-// Objects that opening needs and a case may use.
+// The objects that were opened, which a case may use.
 struct Driver {
   const aa_driver* table;  // uncounted
   const aa_host* host;
@@ -48,14 +48,14 @@ enum class Setting {
   with_ops,  // those of an OpProvider
 };
 
-// Runs `item` on `driver`. `probe` is what an earlier case found (ignored for Setting::table). With `close` false
-// nothing is closed afterwards. Throws nothing.
+// Runs `item` on `driver`. `probe` is the result of an earlier case (ignored for Setting::table). If `close` is false,
+// nothing is closed afterwards. Never throws.
 void run_case(const Driver& driver, const Case& item, Setting setting, const aa_probe& probe, bool close, Slot& slot);
 
 // Probes, initializes, opens device 0 and a stream: the case "life.opens", which fills `probe` and `caps` too.
 void run_opening(const Driver& driver, bool close, Slot& slot);
 
-// The text, cut to what the array holds.
+// Copies the text, cut to the size of the array.
 template <size_t Size>
 void put_text(std::array<char, Size>& place, std::string_view text) noexcept {
   place[text.copy(place.data(), Size - 1)] = '\0';

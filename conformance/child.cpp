@@ -37,7 +37,7 @@ std::string outcome_of(const std::function<void()>& body) {
 void in_child(const std::string& what, const std::function<void()>& body) {
   int ends[2];
   if (pipe(ends) != 0) throw Unavailable{std::string("pipe: ") + std::strerror(errno)};
-  std::fflush(nullptr);  // what is buffered would be written by the child once more
+  std::fflush(nullptr);  // otherwise the child would write buffered output a second time
   const pid_t child = fork();
   if (child < 0) {
     close(ends[0]);

@@ -93,7 +93,7 @@ void ids_differ(const Context& c) {
   c.expect(make_id(c, table) != make_id(c, table), "two ids are the same");
 }
 
-// Alone, every reduction and every transport gives back what was sent.
+// In a group of one, every reduction and every transfer returns its input.
 void one_member_gets_its_own(const Context& c) {
   const abi::Calls<aa_collectives_table> table = collectives(c);
   Comm comm(c, table, c.device, make_id(c, table), 0, 1);
@@ -126,7 +126,7 @@ void one_member_gets_its_own(const Context& c) {
   for (int32_t dtype = AA_DTYPE_BOOL; dtype <= AA_DTYPE_F8_E5M2; ++dtype) {
     for (int32_t op = AA_REDUCE_SUM; op <= AA_REDUCE_AVG; ++op) {
       const auto seed = static_cast<unsigned>(dtype * 10 + op);
-      // Asking with a count of 0 gives the same answer as doing it.
+      // A call with a count of 0 must return the same status as one with data.
       const bool offered = c.drop(table.all_reduce(comm, c.stream, nullptr, nullptr, 0, dtype, op));
       const bool done = check("all_reduce", dtype, seed, [&](const void* send, void* recv) {
         return table.all_reduce(comm, c.stream, send, recv, count, dtype, op);

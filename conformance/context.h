@@ -1,4 +1,4 @@
-// What the cases of the conformance suite work with: expectations, and objects of the driver that clean up.
+// The toolbox of the conformance suite's cases: expectations, and owning wrappers of the driver's objects.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ class Context {
   OpProvider* ops = nullptr;
   // The message of a case that passes.
   mutable std::string note;
-  // Every AA_CAP_* that the case asked for: one that is promised must be asked for by a case that passes or fails.
+  // Every AA_CAP_* that the case queried: each promised one must be queried by a case that passes or fails.
   mutable uint64_t asked = 0;
 
   bool has(uint64_t capability) const noexcept {
@@ -52,7 +52,7 @@ class Context {
   // The same, for a case that does not test the promise itself.
   bool promises(uint64_t capability) const noexcept { return (props.caps & capability) != 0; }
 
-  // -- expectations; each throws when it is not met --
+  // -- expectations; each throws if it is not met --
   void expect(bool condition, const std::string& what) const;
   // Success. AA_UNAVAILABLE makes the case `unavailable`.
   void ok(aa_status* status, const std::string& what) const;
@@ -62,7 +62,7 @@ class Context {
   void error(aa_status* status, std::initializer_list<aa_code> codes, const std::string& what) const;
   // Any error that has a message.
   void any_error(aa_status* status, const std::string& what) const;
-  // Drops a status; true for success.
+  // Releases a status; returns true for success.
   bool drop(aa_status* status) const noexcept;
   [[noreturn]] void unsupported(const std::string& why) const { throw Unsupported{why}; }
   [[noreturn]] void unavailable(const std::string& why) const { throw Unavailable{why}; }
@@ -74,7 +74,8 @@ class Context {
   Bytes download(const void* source, size_t size) const;
   void synchronize() const { ok(driver.stream_synchronize(stream), "stream_synchronize"); }
 
-  // A copy of the extension's table, counted, stubs filled in; ends the case as unsupported when absent.
+  // Returns a copy of the extension's table that counts calls and has stubs for missing functions; ends the case as
+  // unsupported if the driver lacks the extension.
   template <class Table>
   abi::Calls<Table> extension(const char* name, uint32_t version) const {
     const auto* table = static_cast<const abi::Calls<Table>*>(find_extension(name, version));

@@ -55,7 +55,7 @@ void copies_within_the_device_of_any_size(const Context& c) {
 }
 
 void host_side_at_any_offset(const Context& c) {
-  // Pageable memory of the host at odd places and across its pages.
+  // Pageable host memory at odd addresses and across page boundaries.
   constexpr size_t size = 9000;
   Memory memory(c, size);
   Bytes host = pattern(3 * size, 32);

@@ -1,4 +1,4 @@
-// Cases of devices, their facts, and extensions.
+// Cases of devices, their properties, and extensions.
 #include <cstddef>
 #include <cstring>
 
@@ -115,7 +115,7 @@ void unknown_extension_is_unimplemented(const Context& c) {
   c.expect(table == untouched, "query_extension failed but wrote a table");
 }
 
-// What a program hands to the vendor's other libraries; which names there are is the driver's affair.
+// Native handles, which a program passes to the vendor's other libraries; the driver decides which names exist.
 void native_handles_have_names(const Context& c) {
   void* const untouched = const_cast<Context*>(&c);
   void* handle = untouched;

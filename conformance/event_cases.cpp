@@ -67,7 +67,7 @@ void recording_again_replaces(const Context& c) {
 }
 
 void streams_wait_for_events(const Context& c) {
-  Bytes data(size);  // outlives the streams' work, however the case ends
+  Bytes data(size);  // outlives the streams' work however the case ends
   Bytes found(size);
   Memory memory(c, size);
   Stream producer(c);

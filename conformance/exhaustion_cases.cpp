@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t megabyte = int64_t{1} << 20;
 
-// Bytes of host memory that this process occupies; 0 where the system does not tell.
+// Bytes of host memory that this process occupies; 0 if the system does not report it.
 int64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
   int64_t total = 0;
@@ -19,7 +19,7 @@ int64_t resident_bytes() {
   return file >> total >> resident ? resident * 4096 : 0;
 }
 
-// Raw allocations of one size, which are given back.
+// Raw allocations of one size, freed in the destructor.
 class Blocks {
  public:
   Blocks(const Context& c, size_t size) : c_(c), size_(size) {}
@@ -64,14 +64,14 @@ void is_usable(const Context& c, const std::string& when) {
 }
 
 void until_exhausted(const Context& c) {
-  // Memory of the host is not used up: other programs live there.
+  // Host memory is not exhausted on purpose, because other programs need it.
   if (c.has(AA_CAP_IS_HOST) || c.has(AA_CAP_HOST_COHERENT)) c.unavailable("the device's memory is the host's own");
   const int64_t total = c.props.total_memory;
   const int64_t most = c.props.max_allocation ? c.props.max_allocation : total;
   const int64_t size = std::min(most, std::max(megabyte, total / 16));
   const int64_t resident_before = resident_bytes();
   Blocks blocks(c, static_cast<size_t>(size));
-  // A runtime may keep some memory in reserve or give a little more than it says.
+  // A runtime may keep some memory in reserve, or provide a little more than it reports.
   const int64_t bound = total + total / 4 + size;
   bool exhausted = false;
   for (int64_t taken = 0; taken < bound && !exhausted; taken += size) {
@@ -92,13 +92,14 @@ void until_exhausted(const Context& c) {
   is_usable(c, "after the memory was used up and given back");
   if (!exhausted) c.unavailable("the runtime gave more than there is, " + figures + "; it over-commits");
   c.note = figures + ", then AA_RESOURCE_EXHAUSTED";
-  // Given back, it can be had again.
+  // Freed memory can be allocated again.
   Blocks again(c, static_cast<size_t>(size));
   c.ok(again.add(), "mem_alloc after the memory was given back");
 }
 
 void more_than_one_allocation_may_have(const Context& c) {
-  // One block larger than the device promises: refused, or really given; after both the device is usable.
+  // One block larger than the device's limit: either refused or really allocated; the device stays usable in both
+  // cases.
   const int64_t most = c.props.max_allocation ? c.props.max_allocation : c.props.total_memory;
   for (const int64_t size : {most + most / 2, most * 4, int64_t{1} << 52}) {
     Blocks blocks(c, static_cast<size_t>(size));

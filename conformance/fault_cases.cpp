@@ -1,4 +1,5 @@
-// Cases of work that fails while it runs (extension "fault"): where the failure shows, where it does not, and how long.
+// Cases of work that fails while it runs (extension "fault"): which calls report the failure, which do not, and for how
+// long.
 #include "anyaccel/abi/fault.h"
 #include "conformance/gate.h"
 
@@ -7,13 +8,13 @@ namespace fault_group {
 namespace {
 
 constexpr size_t size = 5000;
-constexpr aa_code injected = AA_DATA_LOSS;  // that no driver reports by chance
+constexpr aa_code injected = AA_DATA_LOSS;  // a code that no driver reports by chance
 
 abi::Calls<aa_fault_table> faults(const Context& c) {
   return c.extension<aa_fault_table>(AA_FAULT_EXTENSION, AA_FAULT_VERSION);
 }
 
-// The code of a status, which is given back.
+// Returns the code of a status and releases it.
 int32_t code_of(const Context& c, aa_status* status) {
   const int32_t code = c.host.status_code(&c.host, status);
   c.drop(status);
@@ -28,13 +29,13 @@ void fills(const Context& c, aa_stream* stream, void* to, int count) {
   for (int i = 0; i < count; ++i) c.ok_or_unsupported(fill(c, stream, to, 1), "fill_async");
 }
 
-// Enqueues what fails when it runs.
+// Enqueues an item that fails when it runs.
 void enqueue_failure(const Context& c, const abi::Calls<aa_fault_table>& table, aa_stream* stream, void* memory) {
   c.ok(table.inject(stream, injected, 4711), "inject");
   c.ok_or_unsupported(fill(c, stream, memory, 9), "fill_async of an item that will fail");
 }
 
-// Enqueueing on a stream that failed: success, or the error.
+// Enqueueing on a failed stream returns success or the stream's error.
 bool enqueued(const Context& c, aa_status* status, const std::string& what) {
   const int32_t code = code_of(c, status);
   c.expect(code == AA_OK || code == injected || code == AA_DEVICE_LOST,
@@ -42,7 +43,7 @@ bool enqueued(const Context& c, aa_status* status, const std::string& what) {
   return code == AA_OK;
 }
 
-// The stream's failure; where the device is lost, AA_DEVICE_LOST.
+// The stream's error, or AA_DEVICE_LOST if the device is lost.
 void expect_failed(const Context& c, aa_status* status, const std::string& what) {
   c.error(status, {injected, AA_DEVICE_LOST}, what);
 }
@@ -62,7 +63,7 @@ void items_are_counted(const Context& c) {
   c.ok(c.driver.stream_synchronize(stream), "stream_synchronize");
   const int64_t before = executed(c, table, stream);
   const unsigned char value[16] = {};
-  // What is refused never runs.
+  // A rejected item never runs.
   c.any_error(c.driver.copy_async(stream, memory.data(), memory.data() + 100, 10, 77),
               "a copy in an unknown direction");
   c.any_error(c.driver.fill_async(stream, memory.data(), value, 3, 999), "a fill with a pattern of 3 bytes");
@@ -108,7 +109,7 @@ void a_failure_sticks_to_its_stream(const Context& c) {
   }
 }
 
-// Once the stream that failed is gone, so is the failure; or the device is lost for good.
+// Destroying the failed stream ends the failure, unless the device is lost for good.
 void a_new_stream_is_a_new_start(const Context& c) {
   const auto table = faults(c);
   Memory memory(c, size);

@@ -1,5 +1,6 @@
-// Cases of a child process after the driver was opened in its parent: it may call probe and initialize only, and must
-// learn from them whether it can go on. (That probe alone leaves a process able to fork is a case of probe_cases.cpp.)
+// Cases of a child process after the driver was opened in its parent: the child may call probe and initialize only, and
+// their results must say whether the driver can be used there. (That probe alone leaves a process able to fork is a
+// case of probe_cases.cpp.)
 #include "conformance/child.h"
 #include "conformance/context.h"
 
@@ -24,7 +25,7 @@ void child_of_an_open_driver(const Context& c) {
       c.expect(instance != nullptr, "initialize succeeded but gave a null instance");
     }
   });
-  // The parent goes on.
+  // The parent can still use the driver.
   Memory memory(c, 5000);
   const Bytes data = pattern(5000, 1);
   c.upload(memory.data(), data.data(), data.size());

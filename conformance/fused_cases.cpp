@@ -114,7 +114,7 @@ void norm_gated_linear(const Context& c) {
 // ---- norm_qkv_rope -----------------------------------------------------------------------------------------------------
 
 struct Heads {
-  int64_t tokens, heads, key_heads, size, rotated, inputs;  // `rotated` is R: half of the elements that turn
+  int64_t tokens, heads, key_heads, size, rotated, inputs;  // `rotated` is R: half of the number of rotated elements
 };
 constexpr Heads shapes[] = {{1, 1, 1, 2, 1, 3},   {1, 4, 2, 64, 32, 128}, {2, 8, 2, 16, 8, 64},  {5, 4, 4, 20, 6, 33},
                             {3, 6, 2, 32, 5, 70}, {8, 4, 1, 128, 64, 64}, {16, 2, 2, 64, 32, 96}};
@@ -160,7 +160,7 @@ struct Step {
     if (has_all) add_to(sum, bias.given());
     return sum;
   }
-  // As op "rope" does it, magnitudes too.
+  // Rotates as the op "rope" does; the magnitudes are rotated too.
   void rotate(Sum& sum, int64_t of_heads, bool interleaved) const {
     const auto r = static_cast<size_t>(heads.rotated);
     const auto size = static_cast<size_t>(heads.size);

@@ -1,5 +1,5 @@
-// A gate: a host call that waits until the test opens it. While it is shut, "the stream cannot go on" is a fact and no
-// matter of time, so what a case sees of the stream's work then is judged strictly.
+// A gate: a host call that waits until the test opens it. While it is shut the stream certainly cannot proceed,
+// whatever the timing, so a case may judge strictly what it observes of the stream's work.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace anyaccel::conformance {
 
-// Ends the case as unsupported where no stream can be held back.
+// Ends the case as unsupported if the driver cannot hold a stream.
 inline void needs_gates(const Context& c) {
   if (c.has(AA_CAP_SYNCHRONOUS)) c.unsupported("work is complete when the enqueuing call returns: nothing can be held");
   if (!c.has(AA_CAP_HOST_CALL)) {
@@ -31,7 +31,8 @@ inline void needs_gates_and_free_streams(const Context& c) {
     c.unsupported("AA_CAP_CONCURRENT_STREAMS is clear: no stream runs beside a held one");
 }
 
-// How many items a stream takes behind one that is not complete, as the driver says. No case tries more than 4096.
+// The number of items that, according to the driver, a stream accepts behind an incomplete one. No case tries more than
+// 4096.
 inline int queue_depth(const Context& c) { return std::clamp(c.props.queue_depth, 128, 4096); }
 
 class Gate {
@@ -55,7 +56,7 @@ class Gate {
     state_->opened_at = Clock::now();
     state_->changed.notify_all();
   }
-  // Waits until the stream has come to it; a driver that never does is stopped by the watchdog.
+  // Waits until the stream has reached it; if that never happens, the watchdog ends the case.
   void until_entered() const {
     std::unique_lock lock(state_->mutex);
     state_->changed.wait(lock, [&] { return state_->entered; });
@@ -97,14 +98,14 @@ class Gate {
   State* state_;
 };
 
-// Returns true if a stream that must not be done becomes done in a little while, which is an error; a driver that is slower in
-// making it is overlooked. A little while is 20 ms, and on a busy machine the time in which another stream copies something ten
-// times, of which half a second is enough.
+// Returns true if a stream that must not complete does complete within a short time, which is an error; an error that
+// shows later than that is not detected. The time is 20 ms, or on a busy machine the time in which another stream
+// copies something ten times, at most half a second.
 inline bool gets_done(const Context& c, aa_stream* stream) {
   using namespace std::chrono_literals;
   const auto start = std::chrono::steady_clock::now();
   const Memory memory(c, 128);
-  // Where streams do not run beside each other, one that waits for the held one could not be destroyed.
+  // If streams do not run concurrently, a stream that waits for the held one could not be destroyed.
   std::optional<Stream> other;
   if (c.has(AA_CAP_CONCURRENT_STREAMS)) other.emplace(c);
   int32_t done = 0;

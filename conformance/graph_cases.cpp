@@ -69,7 +69,7 @@ void records_fills(const Context& c) {
 }
 
 void launches_run_one_after_another(const Context& c) {
-  // Each launch moves the contents of a ring of three blocks on by one.
+  // Each launch rotates the contents of a ring of three blocks by one.
   const abi::Calls<aa_graph_table> table = graphs(c);
   Memory a(c, size);
   Memory b(c, size);
@@ -186,7 +186,7 @@ void two_graphs_do_not_mix(const Context& c) {
 }
 
 void host_copies_are_read_at_the_launch(const Context& c) {
-  // Copies from and to the host: each launch reads and writes what is there then.
+  // Copies from and to the host: each launch reads and writes the memory's contents at that time.
   const abi::Calls<aa_graph_table> table = graphs(c);
   Memory memory(c, size);
   Bytes source = pattern(size, 10);

@@ -1,4 +1,5 @@
-// Cases of what a driver keeps: free memory that moves as allocations do, and loops after which nothing may have grown.
+// Cases of resources that a driver retains: free memory must follow allocations, and repeating calls must not grow
+// memory or handles.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr int64_t megabyte = int64_t{1} << 20;
 
-// The memory of the process; -1 if the system does not tell.
+// The memory of the process; -1 if the system does not report it.
 struct Usage {
   int64_t resident = -1;  // bytes
   int64_t files = -1;
@@ -36,7 +37,7 @@ Usage usage() {
   if (file >> total >> resident) now.resident = resident * 4096;
   now.files = entries("/proc/self/fd");
   now.threads = entries("/proc/self/task");
-  // Those that nobody may touch are addresses that are kept free, and no memory.
+  // Mappings without access rights are reserved addresses and occupy no memory.
   std::ifstream maps("/proc/self/maps");
   now.mappings = 0;
   for (std::string line; std::getline(maps, line);) now.mappings += line.find(" ---p ") == std::string::npos;
@@ -77,7 +78,7 @@ void leaves_nothing(const Context& c, const std::string& what, int times, int64_
   if (sanitizer_keeps_memory(c)) return;
   c.expect(after.mappings <= before.mappings + times / 4 + 8,
            std::to_string(after.mappings - before.mappings) + " more ranges of memory are mapped" + loop);
-  // Half of what would have been left is far above the noise of an allocator.
+  // Half of the bytes that a leak would leave is far above the noise of an allocator.
   c.expect(after.resident - before.resident < times * bytes_each / 2 + megabyte,
            "the process occupies " + std::to_string((after.resident - before.resident) / 1024) + " KiB more" + loop);
 }
@@ -98,7 +99,7 @@ void free_memory_moves_with_allocations(const Context& c) {
   const int64_t missing = free_before - free_memory(c);
   c.expect(missing <= size / 4,
            std::to_string(missing) + " of " + std::to_string(size) + " bytes are still not free after mem_free");
-  // A tenth: drivers count what they reserve for themselves in one place and not in the other.
+  // A tenth of tolerance: drivers count their own reservations in one of the figures and not in the other.
   c.expect(std::llabs(total_before - c.props.total_memory) <= c.props.total_memory / 10,
            "device_memory_info says " + std::to_string(total_before) + " bytes in total, device_props " +
                std::to_string(c.props.total_memory));
@@ -149,7 +150,7 @@ void work_comes_back(const Context& c) {
 }
 
 void errors_come_back(const Context& c) {
-  // Each error is a text that somebody has to give back: the suite does.
+  // Each error is an object that somebody must release; the suite does.
   leaves_nothing(c, "an error", 20000, 100, [&] {
     void* pointer = nullptr;
     c.any_error(c.driver.mem_alloc(c.device, 99, 4096, &pointer), "mem_alloc of kind 99");

@@ -16,7 +16,7 @@ abi::Calls<aa_host_memory_table> host_memory(const Context& c) {
   return c.extension<aa_host_memory_table>(AA_HOST_MEMORY_EXTENSION, AA_HOST_MEMORY_VERSION);
 }
 
-// The limit on locked memory may be small; that is the machine's doing.
+// The limit on locked memory may be small; that depends on the machine, not on the driver.
 void ok_or_limited(const Context& c, aa_status* status, const char* what) {
   if (status && c.host.status_code(&c.host, status) == AA_RESOURCE_EXHAUSTED) {
     const std::string message = c.host.status_message(&c.host, status);
@@ -69,7 +69,7 @@ void registered_ranges_copy(const Context& c) {
   check_copies(c, range.data());
 }
 
-// The address at which kernels find registered memory, which may be another one than the host's.
+// The address at which kernels access registered memory, which may differ from the host's address.
 void registered_ranges_have_an_address(const Context& c) {
   const abi::Calls<aa_host_memory_table> table = host_memory(c);
   const std::unique_ptr<unsigned char, void (*)(void*)> pages(

@@ -29,14 +29,14 @@ const char* while_doing(Stage stage) {
   return "";
 }
 
-// The status of a child that ended, or false when the time is over first. No signal is awaited: a program that uses the
-// suite may have handlers of its own.
+// Waits for a child to end and writes its status; returns false if the time is over first. SIGCHLD is not used, since a
+// program that uses the suite may have a handler for it.
 bool ends(pid_t child, Clock::time_point deadline, int& status) {
   auto pause = std::chrono::microseconds(100);
   for (;;) {
     const pid_t ended = waitpid(child, &status, WNOHANG);
     if (ended == child) return true;
-    if (ended < 0 && errno != EINTR) return true;  // somebody else waited for it: nothing is known, the slot tells
+    if (ended < 0 && errno != EINTR) return true;  // reaped by somebody else: the slot decides
     if (Clock::now() >= deadline) return false;
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::microseconds(5000));
@@ -66,7 +66,7 @@ void SharedSlot::reset() const noexcept { new (slot_) Slot; }
 
 std::string run_in_child(const std::function<void()>& body, const Slot& slot, std::chrono::milliseconds timeout,
                          std::string& printed) {
-  std::fflush(nullptr);  // what is buffered would be written by the child once more
+  std::fflush(nullptr);  // otherwise the child would write buffered output a second time
   const int output = memfd_create("standard output of a case", MFD_CLOEXEC);
   const pid_t parent = getpid();
   const pid_t child = fork();
@@ -76,16 +76,16 @@ std::string run_in_child(const std::function<void()>& body, const Slot& slot, st
     return "there could be no process for the case: fork: " + reason;
   }
   if (child == 0) {
-    setpgid(0, 0);  // with its own children, so that all of them can be killed
+    setpgid(0, 0);  // a process group that includes its own children, so that all of them can be killed
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
-    // Standard output is the report's.
+    // Standard output is reserved for the report.
     dup2(output >= 0 ? output : STDERR_FILENO, STDOUT_FILENO);
     body();
     std::fflush(stdout);
     _exit(0);  // no destructors: they belong to the parent
   }
-  setpgid(child, child);  // whoever is first
+  setpgid(child, child);  // parent and child both set it, whichever runs first
   int status = 0;
   const bool ended = ends(child, Clock::now() + timeout, status);
   if (!ended || slot.stage != Stage::finished) kill(-child, SIGKILL);

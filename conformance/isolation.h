@@ -1,4 +1,4 @@
-// A case in a process of its own under a watchdog: what crashes, ends or hangs there is one case's failure.
+// Runs a case in a process of its own under a watchdog: a crash, an exit or a hang there fails only that case.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace anyaccel::conformance {
 
-// A slot that children of this process share, whatever they do to their file descriptors.
+// A slot in memory shared with the children of this process, whatever they do to their file descriptors.
 class SharedSlot {
  public:
   SharedSlot();  // throws std::bad_alloc
@@ -19,16 +19,16 @@ class SharedSlot {
   SharedSlot& operator=(const SharedSlot&) = delete;
 
   Slot& get() const noexcept { return *slot_; }
-  // As it was made.
+  // Resets the slot to its initial state.
   void reset() const noexcept;
 
  private:
   Slot* slot_;
 };
 
-// Runs `body`, which fills the slot, in a child and waits for it, `timeout` at most. Returns "" when the child came to
-// the slot's end, else what became of it: a signal, an exit status, or that it was killed because it hung. What the
-// child prints to standard output is kept from this process's: `printed` gets its beginning.
+// Runs `body`, which fills the slot, in a child and waits for it, `timeout` at most. Returns "" if the child completed
+// the slot, else how it ended: a signal, an exit status, or killed because it hung. Text that the child prints to
+// standard output does not reach this process's output; `printed` receives its beginning.
 std::string run_in_child(const std::function<void()>& body, const Slot& slot, std::chrono::milliseconds timeout,
                          std::string& printed);
 

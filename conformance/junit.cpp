@@ -6,8 +6,8 @@
 namespace anyaccel::conformance {
 namespace {
 
-// XML 1.0 has no way to write most control characters; anything else than printable ASCII becomes '?', so that texts of
-// a driver cannot break the file.
+// XML 1.0 cannot represent most control characters; everything except printable ASCII becomes '?', so that a driver's
+// text cannot break the file.
 std::string escaped(std::string_view text) {
   std::string result;
   for (const char character : text) {

@@ -12,7 +12,7 @@ namespace anyaccel::conformance {
 namespace kernel_group {
 namespace {
 
-// Ends the case as unsupported when the flag is clear; then the functions must say so too.
+// Ends the case as unsupported if the flag is clear; in that case the functions must return AA_UNIMPLEMENTED too.
 void needs_kernels(const Context& c) {
   if (c.promises(AA_CAP_KERNELS)) return;
   aa_module* module = nullptr;
@@ -83,7 +83,7 @@ void fingerprint_is_stable(const Context& c) {
   c.expect(std::strcmp(first, second) == 0, "the fingerprint changes from call to call");
   char small[9];
   std::memset(small, 0x5a, sizeof(small));
-  // A driver may refuse to cut it.
+  // A driver may decline to split it.
   if (c.drop(table.fingerprint(c.device, small, 8))) {
     c.expect(std::memchr(small, '\0', 8) != nullptr, "a fingerprint cut to 8 bytes is not terminated");
   }
@@ -131,8 +131,8 @@ void tuning_is_sane(const Context& c) {
            std::to_string(t.local_memory);
 }
 
-// Kernels in the languages whose way of passing arguments is fixed: `twice` by pointer and by value, `sum_of_values` with values of
-// many sizes and a struct, `place` that tells where an item is, and FACTOR for options.
+// Kernels in the languages whose way of passing arguments is fixed: `twice` by pointer and by value, `sum_of_values`
+// with values of many sizes and a struct, `place`, which writes the position of each item, and FACTOR for options.
 const char* kernel_source(std::string_view language) {
   if (language == "opencl-c") {
     return R"(
@@ -208,7 +208,7 @@ class Module {
     c.expect(compiled->succeeded, std::string("small kernels do not compile: ") + compiled->log);
     c.expect(compiled->image && compiled->image_size > 0 && compiled->format && *compiled->format,
              "a compilation that succeeded gave no image or no format");
-    // A copy: the image is the driver's until `release`, the module must not need it longer.
+    // A copy: the image belongs to the driver until `release`, and the module must not need it after loading.
     const Bytes image(static_cast<const unsigned char*>(compiled->image),
                       static_cast<const unsigned char*>(compiled->image) + compiled->image_size);
     c.ok(c.driver.module_load(c.device, image.data(), image.size(), compiled->format, &module_), "module_load");
@@ -255,10 +255,10 @@ void launch(const Context& c, aa_stream* stream, aa_kernel* kernel, const Size& 
   launch.argument_sizes = sizes;
   launch.argument_kinds = kinds;
   c.ok(c.driver.kernel_launch(stream, kernel, &launch), "kernel_launch");
-  c.has(AA_CAP_KERNELS);  // tested by what runs, not by what is refused
+  c.has(AA_CAP_KERNELS);  // tested by what runs, not by what is rejected
 }
 
-// The languages that the driver lists and the suite has kernels in; ends the case when there is none.
+// The languages that the driver lists and in which the suite has kernels; ends the case if there is none.
 std::vector<std::string> known_languages(const Context& c) {
   needs_kernels(c);
   std::vector<std::string> known;
@@ -341,7 +341,7 @@ void arguments_of_every_size(const Context& c) {
       const void* from = in.data();
       launch(c, c.stream, kernel, {{1, 1, 1}, {1, 1, 1}}, to, int8_t{-3}, int16_t{1000}, third, int64_t{50000}, 0.25f,
              Pack{7, 16.0f, 5}, from);
-      // The memory of the values is gone when kernel_launch returns.
+      // The memory of the values is reused as soon as kernel_launch returns.
     };
     for (const int32_t third : {-200000, 300000}) {
       launch_with(third);

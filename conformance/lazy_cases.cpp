@@ -1,5 +1,6 @@
-// Cases of drivers that hold work back (extension "lazy"): what lets it go, in which order it runs, and steps. Work tells by a
-// host call that it has run; nothing is asked of the driver meanwhile. A driver whose work never runs is stopped by the watchdog.
+// Cases of drivers that defer work (extension "lazy"): which calls start it, in which order it runs, and steps. Host
+// calls record that work has run, so that the driver is not queried meanwhile. If the work never runs, the watchdog
+// ends the case.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -13,7 +14,7 @@ namespace {
 
 constexpr size_t size = 20000;
 
-// Counts the host calls that were run. Never deleted: a broken driver may run one at any later time.
+// Counts the host calls that have run. Never deleted: a broken driver may run one at any later time.
 class Calls {
  public:
   Calls() : state_(new_state()) {}
@@ -76,7 +77,7 @@ void expect_all(const Context& c, const void* memory, unsigned char value, const
   expect_equal(c.download(memory, size), Bytes(size, value), what);
 }
 
-// Of drivers that have no such extension.
+// For drivers that lack the extension.
 void work_runs_by_itself(const Context& c) {
   const void* table = nullptr;
   if (c.drop(c.driver.query_extension(c.instance, AA_LAZY_EXTENSION, AA_LAZY_VERSION, &table))) {
@@ -111,7 +112,7 @@ void flush_releases_and_does_not_wait(const Context& c) {
   expect_all(c, memory.data(), 1, "what was filled after flush");
 }
 
-// Each function that lets work go is called once, and nothing else.
+// Calls each function that starts deferred work once, and nothing else.
 void what_asks_releases(const Context& c, const char* function,
                         const std::function<void(aa_stream*, aa_event*)>& call) {
   lazy(c);
@@ -164,7 +165,7 @@ void stream_destroy_releases(const Context& c) {
   c.expect(calls.count() == 1, "a host call had not run when its stream was destroyed");
 }
 
-// Only the last of three streams is asked.
+// Only the last of three streams is queried.
 void releasing_reaches_what_is_waited_for(const Context& c) {
   const auto table = lazy(c);
   if (!c.has(AA_CAP_CONCURRENT_STREAMS)) c.unsupported("AA_CAP_CONCURRENT_STREAMS is clear");
@@ -201,7 +202,7 @@ void a_full_queue_releases(const Context& c) {
   const Calls calls;
   Stream stream(c);
   for (int i = 0; i < 4 * depth; ++i) calls.enqueue(c, stream);
-  // At most one depth of them is still held.
+  // At most one queue depth of them is still deferred.
   calls.wait_for(3 * depth);
   c.ok(table.flush(stream), "flush");
   calls.wait_for(4 * depth);
@@ -210,7 +211,7 @@ void a_full_queue_releases(const Context& c) {
            "of " + std::to_string(4 * depth) + " host calls " + std::to_string(calls.count()) + " have run");
 }
 
-// The addresses of held work are used again for something else.
+// The addresses used by deferred work are reused for something else.
 void overlapping_work_keeps_its_order(const Context& c) {
   const auto table = lazy(c);
   Memory used_again(c, size);

@@ -1,5 +1,5 @@
-// Cases of devices beside the first: each by itself, beside the first, and waiting for each other. A driver that shows
-// one device only answers "unsupported".
+// Cases of devices other than the first: each by itself, together with the first, and waiting for each other. A driver
+// that shows one device only answers "unsupported".
 #include <cstring>
 
 #include "anyaccel/abi/peer.h"
@@ -231,7 +231,7 @@ void direct_copies_of_any_size(const Context& c) {
     for (const Context* owner : {to, from}) {
       unsigned seed = 0;
       for (const size_t bytes : {size_t{0}, size_t{1}, size_t{3}, size_t{63}, size_t{4097}, (size_t{1} << 20) + 5}) {
-        // The destination begins and ends inside of its memory, off any alignment.
+        // The destination begins and ends inside its allocation, at unaligned addresses.
         Memory source(*from, bytes + 1);
         Memory destination(*to, bytes + 70);
         const Bytes data = pattern(bytes + 1, ++seed);
@@ -250,7 +250,8 @@ void direct_copies_of_any_size(const Context& c) {
   }
 }
 
-// On a held stream of either device, and on one that waits for an event of a held stream of the source's.
+// Copies on a held stream of either device, and on a stream that waits for an event of a held stream of the source
+// device.
 void direct_copies_run_in_order(const Context& c) {
   const Peer peer = peer_of(c);
   needs_gates_and_free_streams(c);

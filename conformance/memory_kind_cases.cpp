@@ -45,7 +45,7 @@ Usage usage_of(const Context& c, const Kinds& table, int32_t kind) {
   return usage;
 }
 
-// Large enough to be seen, small enough to be there.
+// Large enough to show in the free memory, small enough to be available.
 size_t block_of(const Usage& usage) { return static_cast<size_t>(std::min<int64_t>(usage.free / 2, 16 << 20)); }
 
 void facts_are_sane(const Context& c) {
@@ -118,7 +118,7 @@ void usage_moves(const Context& c) {
     const Usage before = usage_of(c, table, info.kind);
     const size_t size = block_of(before);
     if (size == 0) c.unsupported(std::string(info.name) + " is full");
-    // Other processes may take and give back some meanwhile, though hardly half of a block.
+    // Other processes may allocate and free some memory meanwhile, though hardly half of a block.
     const auto half = static_cast<int64_t>(size / 2);
     Memory memory(c, size, info.kind);
     const Usage during = usage_of(c, table, info.kind);

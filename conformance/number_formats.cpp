@@ -1,4 +1,4 @@
-// See number_formats.h. Formats: IEEE 754, and "OCP 8-bit Floating Point Specification" 1.0 for the F8 dtypes.
+// Implements number_formats.h. Formats: IEEE 754, and "OCP 8-bit Floating Point Specification" 1.0 for the F8 dtypes.
 #include "conformance/number_formats.h"
 
 #include <algorithm>
@@ -38,8 +38,8 @@ uint32_t encode(double value, const Format& format) noexcept {
   if (std::isnan(value)) return sign | nan;
   if (std::isinf(value)) return sign | (format.infinity ? infinity : nan);
   if (magnitude == 0) return sign;
-  // The value in units of the last place; ties go to even, as the processor rounds. A carry out of the mantissa makes
-  // the next exponent by itself.
+  // The value in units of the last place; ties go to even, as the processor rounds. A carry out of the mantissa
+  // increments the exponent.
   const int exponent = std::max(std::ilogb(magnitude), 1 - format.bias());
   const auto units = static_cast<int64_t>(std::nearbyint(std::ldexp(magnitude, format.mantissa_bits - exponent)));
   const int64_t bits = (static_cast<int64_t>(exponent + format.bias()) << format.mantissa_bits) + units -

@@ -1,4 +1,5 @@
-// Elements of every dtype as doubles and back: the suite's own definition of rounding, by which results are judged.
+// Converts elements of every dtype to doubles and back: the suite's own definition of rounding, against which results
+// are judged.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ const char* dtype_text(int32_t dtype) noexcept;
 int64_t dtype_size(int32_t dtype) noexcept;  // bytes
 bool is_float(int32_t dtype) noexcept;
 
-// Half the distance of neighbouring numbers relative to them: the error of rounding once. 0 for integers and F64.
+// Half the relative distance of neighbouring numbers: the error of rounding once. 0 for integers and F64.
 double unit_roundoff(int32_t dtype) noexcept;
 // Half the smallest positive number: the error of rounding once near zero.
 double smallest_roundoff(int32_t dtype) noexcept;
@@ -21,7 +22,7 @@ double smallest_roundoff(int32_t dtype) noexcept;
 double load(const void* data, int32_t dtype) noexcept;
 // Stores by the rules of the op "copy": floats round once to nearest even, floats to integers truncate and saturate.
 void store(void* data, int32_t dtype, double value) noexcept;
-// The value that store() and load() give.
+// The value after store() and load().
 double rounded(double value, int32_t dtype) noexcept;
 
 }  // namespace anyaccel::conformance

@@ -1,4 +1,4 @@
-// Cases of ops in graphs: recorded once, replayed on what the tensors hold then.
+// Cases of ops in graphs: recorded once, replayed on the tensors' contents at that time.
 #include "conformance/graph_objects.h"
 #include "conformance/op_run.h"
 
@@ -21,7 +21,7 @@ void replayed_on_new_inputs(const Context& c) {
   OpTensor middle(c, AA_DTYPE_F32, {1003});
   OpTensor out(c, AA_DTYPE_F32, {1003});
   OpTensor steps(c, AA_DTYPE_I64, {1});
-  // Once eagerly: kernels that are compiled at their first use must not be met while capturing.
+  // Run once without a graph, so that kernels compiled at their first use are not compiled during the capture.
   const bool ran = add.run({middle.view(), a.view(), b.view()}) && increment.run({steps.view()}, increment_by(0));
   if (!ran) c.unsupported("the calls are refused");
   c.synchronize();
@@ -46,7 +46,7 @@ void replayed_on_new_inputs(const Context& c) {
 }
 
 void parameters_are_copied_while_recording(const Context& c) {
-  // The call, its tensors and its parameters are the caller's again when enqueue returns.
+  // The caller may reuse the call, its tensors and its parameters when enqueue returns.
   OpRun increment(c, "increment");
   const abi::Calls<aa_graph_table> table = graphs(c);
   OpTensor x(c, AA_DTYPE_I32, {5}, {1, 2, 3, 4, 5});

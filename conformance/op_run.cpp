@@ -131,7 +131,8 @@ bool OpRun::run(const std::vector<aa_tensor>& tensors, const void* params, size_
   call.tensor_count = static_cast<uint32_t>(shapes.size());
   call.params = params;
   call.params_size = static_cast<uint32_t>(params_size);
-  // Without data first, which must be no trouble; what the data's alignment rules out is refused with it only.
+  // First without data pointers, which must be accepted; a call may be rejected for its data's alignment only if it has
+  // data.
   const bool shapes_supported = c_.ops->supports(call);
   call.tensors = tensors.data();
   if (!shapes_supported || !c_.ops->supports(call)) {

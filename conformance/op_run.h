@@ -1,5 +1,5 @@
-// What the cases of ops share: tensors of any layout that notice stray reads and writes, and a comparison that states its
-// limit and what was measured.
+// Shared by the cases of ops: tensors of any layout that detect stray reads and writes, and a comparison that reports
+// its limit and the measured error.
 #pragma once
 
 #include <functional>
@@ -31,8 +31,8 @@ inline constexpr Layout dense{};
 inline constexpr Layout padded{1, 5, 3, "padded"};
 inline constexpr Layout spread{3, 2, 1, "spread"};
 
-// A tensor in memory of the device. Everything around its elements is set to ones, a NaN in every float dtype, so that
-// what strays there shows: reads in the result, writes when values are read back.
+// A tensor in memory of the device. All bits around its elements are set to one, a NaN in every float dtype, so that
+// stray reads show in the result and stray writes show when the values are read back.
 class OpTensor {
  public:
   // `given` in row-major order, rounded to the dtype; empty: zeros.
@@ -45,7 +45,7 @@ class OpTensor {
   const Values& given() const noexcept { return given_; }
   // Returns the current values. Fails if anything around the elements has changed.
   Values found() const;
-  // The bytes of the elements that are there now, in row-major order.
+  // The current bytes of the elements, in row-major order.
   Bytes found_bytes() const;
   void set(const Values& values);
 
@@ -83,13 +83,13 @@ struct Limit {
 // The result is the reference rounded once, bit for bit. (Any NaN equals any other.)
 inline constexpr Limit exact{};
 
-// One op in one case: finds it, runs calls of it, compares, and says at the end what was measured.
+// One op in one case: finds it, runs calls of it, compares, and finally reports the measured errors.
 class OpRun {
  public:
-  // Ends the case as unsupported when nobody has the op.
+  // Ends the case as unsupported if the op is not available.
   OpRun(const Context& c, const char* name, const Limit& limit = exact);
 
-  // Runs a call. False when it is refused, which is allowed.
+  // Runs a call. Returns false if the driver rejects it, which is allowed.
   bool run(std::initializer_list<aa_tensor> tensors) {
     return run(std::vector<aa_tensor>(tensors), nullptr, 0, "", true);
   }
@@ -106,7 +106,7 @@ class OpRun {
   // Values that an op must not have changed.
   void unchanged(const OpTensor& input, const std::string& what) const;
 
-  // Ends the case: unsupported when every call was refused, else notes the figures.
+  // Ends the case: unsupported if every call was rejected, else notes the errors.
   void finish();
 
  private:

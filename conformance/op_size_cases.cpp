@@ -1,5 +1,5 @@
 // Cases of ops at the sizes where kernels change: around every power of two up to 257 rows and columns, where groups,
-// vectors and tiles have a rest, and at sizes of models. Before each call another stream gets work.
+// vectors and tiles have a remainder, and at the sizes of models. Before each call another stream is given work.
 #include <cmath>
 
 #include "conformance/op_run.h"
@@ -84,7 +84,8 @@ void rms_norm(const Context& c) {
 }
 
 void softmax(const Context& c) {
-  // Numbers whose exponentials F32 does not hold, unless the maximum is subtracted; near 110, their own rounding shows.
+  // Numbers whose exponentials overflow F32 unless the maximum is subtracted; near 110 the numbers' own rounding
+  // matters.
   constexpr double offset = 150;
   OpRun op(c, "softmax", {.absolute = 1e-6, .relative = 5e-5});
   Neighbour neighbour(c);

@@ -1,4 +1,4 @@
-// Cases of the "ops" extension as such: what it says of ops that it does not have.
+// Cases of the "ops" extension as such: its answers for ops that it does not have.
 #include <limits>
 #include <span>
 

@@ -1,6 +1,6 @@
-// Cases of order and forward progress: what must not have run yet, what must be able to run, and who may wait for whom.
-// Streams are held by gates (gate.h), so nothing here depends on how fast a device is. While a gate is shut, no
-// function is called that may wait for all work of the device.
+// Cases of order and forward progress: work that must not have run yet, work that must be able to run, and which calls
+// may wait. Streams are held by gates (gate.h), so nothing here depends on how fast a device is. While a gate is shut,
+// no function is called that may wait for all work of the device.
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -93,7 +93,7 @@ void items_keep_their_order(const Context& c) {
   Stream stream(c);
   for (int attempt = 0; attempt < 2; ++attempt) {
     Gate gate(c, stream);
-    // All at once behind a gate, up to the depth that every driver takes; the second time without one.
+    // All at once behind a gate, up to the depth that every driver must accept; the second time without a gate.
     if (attempt == 1) gate.open();
     for (int i = 0; i < (attempt == 0 ? 60 : rounds); ++i) {
       fill(c, stream, source.data(), static_cast<unsigned char>(i + attempt + 1), piece);
@@ -152,7 +152,7 @@ void a_fresh_event_holds_nothing(const Context& c) {
   wait(c, waiting, event);
   Gate gate(c, held);
   record(c, event, held);
-  synchronize(c, waiting);  // it waited for nothing, though the event is recorded now
+  synchronize(c, waiting);  // the wait was a no-op, although the event has been recorded since
   const bool early = done(c, event);
   gate.open();
   synchronize(c, held);
@@ -193,7 +193,7 @@ void a_wait_keeps_its_record(const Context& c) {
   Gate gate(c, held);
   fill(c, held, memory.data(), 2);
   record(c, event, held);
-  Gate late(c, waiting);  // so that the wait is reached only when the event has another record
+  Gate late(c, waiting);  // so that the stream reaches the wait only after the event was recorded again
   wait(c, waiting, event);
   copy(c, waiting, copied.data(), memory.data());
   record(c, event, free);
@@ -217,7 +217,7 @@ void a_later_record_holds_no_earlier_wait(const Context& c) {
   synchronize(c, recording);
   Gate gate(c, recording);
   record(c, event, recording);
-  synchronize(c, waiting);  // hangs where the wait went over to the new record
+  synchronize(c, waiting);  // hangs if the wait applies to the new record
   const bool early = done(c, event);
   gate.open();
   synchronize(c, recording);
@@ -282,7 +282,7 @@ void enqueueing_does_not_wait(const Context& c) {
   Stream held(c);
   Stream free(c);
   Event event(c);
-  fill(c, free, other.data(), 1);  // what a driver loads when it first sees a call
+  fill(c, free, other.data(), 1);  // a driver may load code at the first call
   copy(c, free, memory.data(), other.data());
   synchronize(c, free);
   Gate gate(c, held);
@@ -294,7 +294,7 @@ void enqueueing_does_not_wait(const Context& c) {
   const int depth = queue_depth(c);
   for (int i = 5; i < depth; ++i) fill(c, held, memory.data(), static_cast<unsigned char>(i), 1000);
   const bool early = done(c, held) || done(c, event);
-  {  // Other streams go on, and waits for them return.
+  {  // Other streams proceed, and waits for them return.
     Memory own(c, size);
     Stream brief(c);
     Event reached(c);
@@ -447,7 +447,7 @@ void elapsed_time_is_the_hosts(const Context& c) {
   c.error(c.driver.event_elapsed(start, middle, &early), {AA_FAILED_PRECONDITION},
           "event_elapsed to an event that is not complete");
   c.expect(early == -5, "event_elapsed failed but wrote a time");
-  done(c, end);  // lets go of work that is held back until somebody asks
+  done(c, end);  // starts deferred work
   gate.until_entered();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   gate.open();
@@ -548,7 +548,7 @@ void graphs_run_in_order(const Context& c) {
   expect_all(c, second.data(), 3, "memory that a graph wrote between two fills");
 }
 
-// Calls behind a gate: they run later, and from what they were given, not from what lies there by then.
+// Calls behind a gate run later, and must use the arguments that were passed, not what their memory holds by then.
 void ops_run_in_order(const Context& c) {
   needs_gates_and_free_streams(c);
   const auto table = c.extension<aa_ops_table>(AA_OPS_EXTENSION, AA_OPS_VERSION);
@@ -629,8 +629,8 @@ void dependencies_are_seen(const Context& c) {
   expect_all(c, copied.data(), 2, "what a stream copies of another one's work");
 }
 
-// For drivers without host calls: copies that take long hold the stream. What is seen counts only if the last of them is still
-// not complete afterwards; else there are more of them the next time.
+// For drivers without host calls: long copies hold the stream. An observation counts only if the last copy is still
+// incomplete afterwards; otherwise the next attempt uses more of them.
 void long_work_holds_its_stream(const Context& c) {
   if (c.promises(AA_CAP_SYNCHRONOUS)) c.unsupported("work is complete when the enqueuing call returns");
   if (c.promises(AA_CAP_HOST_CALL)) c.unsupported("the other cases hold streams by host calls");
@@ -657,7 +657,7 @@ void long_work_holds_its_stream(const Context& c) {
     copy(c, waiting, seen.data(), second.data());
     const bool waiting_done = done(c, waiting);
     const bool held_done = done(c, held);
-    const bool judged = !done(c, event);  // all of it was asked while the stream was held
+    const bool judged = !done(c, event);  // every query was made while the stream was held
     synchronize(c, waiting);
     const Bytes found = c.download(seen.data(), size);
     const bool event_done = done(c, event);

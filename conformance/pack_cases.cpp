@@ -30,7 +30,7 @@ aa_tensor matrix(void* data, int32_t dtype, int64_t rows, int64_t columns) {
   return t;
 }
 
-// Small whole numbers, of which products are exact in every dtype.
+// Small whole numbers, whose products are exact in every dtype.
 Bytes whole_numbers(int32_t dtype, int64_t count, int seed) {
   const int64_t width = dtype_size(dtype);
   Bytes bytes(static_cast<size_t>(count * width));
@@ -40,7 +40,7 @@ Bytes whole_numbers(int32_t dtype, int64_t count, int seed) {
   return bytes;
 }
 
-// One weight of "linear", packed where the driver wants to.
+// One weight of "linear", packed if the driver wants that.
 class PackedWeight {
  public:
   PackedWeight(const Context& c, int32_t dtype, Sizes sizes)
@@ -77,7 +77,7 @@ class PackedWeight {
   bool wanted() const noexcept { return packed_bytes_ > 0; }
   const Bytes& bytes() const noexcept { return bytes_; }
 
-  // Its ordinary memory is written over as soon as the driver may have been told so.
+  // The ordinary memory of the weight is overwritten as soon as the interface allows it.
   void pack() {
     into_.emplace_back(std::make_unique<Memory>(c_, packed_bytes_));
     Memory ordinary(c_, bytes_.size());
@@ -97,7 +97,8 @@ class PackedWeight {
     c_.ok(table_.unpack(c_.stream, packed_, &weight), "unpack");
     return c_.download(out.data(), bytes_.size());
   }
-  // The product of `rows` rows, from the packed or from the ordinary weight; empty where the driver does not run that.
+  // The product of `rows` rows, from the packed or from the ordinary weight; empty if the driver does not run that
+  // call.
   Bytes product(int64_t rows, bool from_packed) {
     const Bytes numbers = whole_numbers(AA_DTYPE_F32, rows * sizes_.inputs, 2);
     Memory x(c_, numbers.size());

@@ -1,4 +1,4 @@
-// Cases before the driver is opened: facts of the table, and the probe.
+// Cases before the driver is opened: the table's data members, and the probe.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -20,7 +20,7 @@ aa_probe probed(const Context& c) {
   return probe;
 }
 
-// -1 where the system does not tell.
+// -1 if the system does not report it.
 long thread_count() {
   std::error_code error;
   const std::filesystem::directory_iterator tasks("/proc/self/task", error);
@@ -118,7 +118,7 @@ void settings_are_described(const Context& c) {
   }
 }
 
-// What stands for "nothing is set" may also be set.
+// Values that mean "not set" may also be given explicitly.
 void settings_may_have_their_fallbacks(const Context& c) {
   std::vector<aa_option> options;
   for (uint32_t i = 0; i < c.driver.option_count; ++i) {

@@ -1,4 +1,4 @@
-// The plain formula of a matrix product, for the cases of ops that hold one.
+// The plain formula of a matrix product, for the cases of ops that contain one.
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,7 @@
 
 namespace anyaccel::conformance {
 
-// Results and, for limits of rounding, the sums of the magnitudes of what was added up.
+// Results and, for rounding limits, the sums of the magnitudes of the terms.
 struct Sum {
   Values value;
   Values magnitude;

@@ -1,4 +1,4 @@
-// Cases of the profiler extension: nothing may fail because no profiler is attached.
+// Cases of the profiler extension: no call may fail because no profiler is attached.
 #include "anyaccel/abi/profiler.h"
 #include "conformance/context.h"
 

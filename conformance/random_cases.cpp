@@ -34,7 +34,7 @@ std::string text(const Start& start) {
 }
 
 void generator_is_right(const Context& c) {
-  // Of the suite itself: the vector that Random123 publishes for counter 0 and key 0.
+  // A check of the suite itself: the vector that Random123 publishes for counter 0 and key 0.
   c.expect(philox(0, 0) == std::array<uint32_t, 4>{0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u},
            "the suite's own Philox is wrong");
 }
@@ -72,7 +72,7 @@ void uniform(const Context& c) {
           Values expected;
           for (uint64_t i = 0; i < static_cast<uint64_t>(count); ++i) {
             const float unit = static_cast<float>(word(start, i) >> 8) * 0x1p-24f;
-            // Through a volatile, so that no compiler joins the two operations into one rounding.
+            // A volatile prevents the compiler from fusing the two operations into one rounding.
             volatile float scaled = (high - low) * unit;
             expected.push_back(low + scaled);
           }

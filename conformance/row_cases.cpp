@@ -88,7 +88,7 @@ struct Norm {
   bool layer;  // else rms
 };
 
-// The reference; gives the rows to be normed too, which is what residual holds afterwards.
+// The reference; also returns the normalized rows' input, which residual holds afterwards.
 Values normed(const Norm& norm, const Values& v, const Values* weight, const Values* bias, size_t width, double eps) {
   Values result;
   for (size_t row = 0; row * width < v.size(); ++row) {
@@ -149,7 +149,7 @@ void check_norm(const Context& c, const Norm& norm) {
       }
     }
   }
-  // In place, and no row at all.
+  // In place, and with no rows at all.
   OpTensor x(c, AA_DTYPE_F32, {5, 96}, numbers(480, 7));
   OpTensor none(c, AA_DTYPE_F32, {0, 96});
   for (OpTensor* tensor : {&x, &none}) {

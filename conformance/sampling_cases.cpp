@@ -66,7 +66,7 @@ void frequency_penalty(const Context& c) {
         constexpr size_t rows = 3, width = 131;
         Values counts(rows * width);
         for (size_t i = 0; i < counts.size(); i += 3) counts[i] = static_cast<double>(i % 5);
-        const Values ids = {3, 4, -1};  // one counted before, one not, none
+        const Values ids = {3, 4, -1};  // a token counted before, one not counted, and no token
         OpTensor logits(c, dtype, {rows, width}, numbers(rows * width, 2, 10), layout);
         OpTensor counted(c, AA_DTYPE_I32, {rows, width}, counts, layout);
         OpTensor newest(c, AA_DTYPE_I64, {rows}, ids, spread);
@@ -169,7 +169,8 @@ void sample(const Context& c) {
            " tokens are those of the definition, within 1e-5 of a boundary its neighbour; " + c.note;
 }
 
-// Rows that have no token to choose: what is largest is a NaN or infinite. The last two have one.
+// Rows in which no token can be chosen, because the largest value is a NaN or infinite. In the last two a token can be
+// chosen.
 void sample_without_a_token(const Context& c) {
   if (c.driver.abi_version < AA_ABI_VERSION(1, 4)) c.unsupported("the driver is of a version before 1.4");
   OpRun op(c, "sample");

@@ -1,4 +1,5 @@
-// See services.h. Memory comes from the driver and is kept in lists, one for each stream, until the device is closed.
+// Implements services.h. Memory comes from the driver and is kept in one list for each stream until the device is
+// closed.
 #include "conformance/services.h"
 
 #include <algorithm>
@@ -32,10 +33,10 @@ struct HostStream final : aa_host_stream {
   HostDevice* owner = nullptr;
   bool captures = false;
   std::vector<Block> free;   // in the stream's order
-  std::vector<Block> spoil;  // the part of `free` that was given back since spoil_scratch
+  std::vector<Block> spoil;  // the part of `free` that was released since spoil_scratch
 };
 
-// One block in somebody's hands.
+// One block in use.
 struct Lent {
   Block block;
   HostStream* stream;  // null: idle memory
@@ -111,10 +112,10 @@ class HostDevice final : public aa_host_device {
     return give_back(blocks);
   }
 
-  // The stream is gone, and its work with it.
+  // The stream has been destroyed, so its work is complete.
   void take_over(const HostStream& stream) { free_.insert(free_.end(), stream.free.begin(), stream.free.end()); }
 
-  // Before the device is closed. How many blocks nobody gave back.
+  // Called before the device is closed. Returns the number of blocks that were not released.
   size_t end() {
     std::vector<Block> blocks;
     size_t missing = 0;
@@ -249,7 +250,7 @@ aa_status* create_stream_with_services(aa_device* device, const aa_stream_params
 aa_status* destroy_stream_with_services(aa_stream* stream) {
   std::unique_ptr<HostStream> side;
   {
-    // Its address may be another stream's before the call returns.
+    // Another stream may receive the same address before the call returns.
     const std::lock_guard lock(mutex);
     if (const auto found = streams.find(stream); found != streams.end()) {
       side = std::move(found->second);

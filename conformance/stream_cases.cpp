@@ -48,7 +48,7 @@ void query_tells_completion(const Context& c) {
 void query_becomes_done_by_itself(const Context& c) {
   const Bytes data = pattern(size, 2);
   Memory memory(c, size);
-  Stream stream(c);  // last, so that it has ended when the case does and the copy's sides are freed
+  Stream stream(c);  // last, so that it has completed before the case ends and the copy's memory is freed
   c.ok(c.driver.copy_async(stream, memory.data(), data.data(), size, AA_COPY_HOST_TO_DEVICE), "copy_async");
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (!is_done(c, stream)) {

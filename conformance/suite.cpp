@@ -32,7 +32,7 @@ std::string full_name(const Case& item) { return std::string(item.group) + "." +
 
 using Lists = std::vector<std::span<const Case>>;
 
-// Of the driver alone, after probing.
+// Checks of the table alone, after probing.
 Lists device_lists() {
   return {device_cases(),      memory_cases(),    exhaustion_cases(), copy_cases(),        stream_cases(),
           event_cases(),       order_cases(),     lazy_cases(),       fault_cases(),       many_device_cases(),
@@ -46,7 +46,7 @@ Lists op_lists() {
           attention_cases(), sampling_cases(),    training_cases(), op_graph_cases(), op_size_cases()};
 }
 
-// Puts down that none of the cases could run.
+// Records that none of the cases could run.
 void give_up(const Lists& lists, Outcome outcome, const std::string& why, std::string_view filter,
              std::vector<CaseResult>& results) {
   for (const auto& list : lists) {
@@ -56,7 +56,7 @@ void give_up(const Lists& lists, Outcome outcome, const std::string& why, std::s
   }
 }
 
-// Flags that cases test. The others say what no case can judge: that the host's clock is better, that a language exists.
+// Flags that cases test. No case can judge the others: that the host's clock is better, that a language exists.
 struct Promise {
   uint64_t flag;
   const char* name;
@@ -87,7 +87,8 @@ class Runner {
     }
   }
 
-  // "life.opens". Whether the cases of an opened driver can run; else `why` and `otherwise` say what to put down for them.
+  // "life.opens". Returns whether the cases of an opened driver can run; if not, `why` and `otherwise` are the message
+  // and outcome to record for them.
   bool opens(std::string& why, Outcome& otherwise) {
     CaseResult result = run("life", "opens", [&](Slot& slot) { run_opening(driver_, closes_, slot); });
     why = result.message;
@@ -126,7 +127,7 @@ class Runner {
     }
   }
 
-  // An op that the driver has is of no use when it runs none of the calls that the cases make.
+  // An op that the driver has, but for which it accepts none of the cases' calls, is useless.
   void judge_ops(bool opened, const std::string& why, Outcome otherwise) {
     if (!matches(filter_, "promises.ops")) return;
     CaseResult result{"promises", "ops", Outcome::pass, "", 0};

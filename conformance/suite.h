@@ -1,4 +1,4 @@
-// The conformance suite: what every driver must do, whoever wrote it.
+// The conformance suite: tests of the rules that every driver must follow, whoever wrote it.
 //
 // The suite calls a driver through its table and nothing else, and needs no test framework, so a vendor can run it on a
 // plugin (`anyaccel conformance --plugin FILE`) or link it into tests. Rules it follows:
@@ -34,7 +34,7 @@ struct CaseResult {
   std::string group;  // "memory"
   std::string name;   // "alloc_is_aligned"
   Outcome outcome;
-  std::string message;      // why not pass; for a pass what was measured against which limit, or empty
+  std::string message;      // why the case did not pass; for a pass the measured value and its limit, or empty
   double milliseconds = 0;  // of the host's clock; informative
 };
 
@@ -49,11 +49,11 @@ struct FunctionCoverage {
 struct Report {
   std::vector<CaseResult> cases;
   std::vector<FunctionCoverage>
-      coverage;  // of all functions of all tables; but for processes that died, and children of a case
+      coverage;  // of all functions of all tables, not counting processes that died and children of a case
 };
 
-// Where the cases of ops find them. The suite's own provider is the driver's "ops" extension; a host that adds ops to a
-// driver (portable kernels, for instance) tests the two together through one of these.
+// The source of the ops that the cases test. The default is the driver's "ops" extension; a host that adds ops to a
+// driver (portable kernels, for instance) tests both together through a provider of its own.
 class OpProvider {
  public:
   virtual ~OpProvider() = default;
@@ -82,17 +82,17 @@ struct Isolation {
   std::chrono::seconds timeout{120};  // when it takes longer than this
 };
 
-// Runs all cases whose "group.name" contains one of the comma-separated parts of `filter` (empty: all), and none
-// of the parts that begin with '!', in a fixed order, on device 0, and on every device where a case says so. `driver` is the
-// driver's own table or one that the host completed, checked for sanity before (see load_plugin). The driver is initialized
-// for each case and shut down after it; no other instance of it may be open, and where cases run in children, none may have
-// been opened in this process before. What a driver does to such a child (a crash, exit(), a hang, printing) fails that case
-// alone. Beside the cases of functions there are "life.opens" and "life.closes_without_error", which every run judges and which
-// are reported where the filter takes them or they fail, and "promises.*", which fail for a capability flag that no case
-// tested; these need a run of all cases. The driver gets the settings that are set for it, as from the runtime, and scratch memory;
-// InvalidArgument for settings that it does not list. `host` is the one that its table was made with, or host_services();
-// `library_path` is the plugin's file, null for a driver that is built in. Starts threads and child processes. Blocks; takes
-// seconds. One run at a time.
+// Runs all cases whose "group.name" contains one of the comma-separated parts of `filter` (empty: all), and none of the
+// parts that begin with '!', in a fixed order, on device 0, and on every device where a case says so. `driver` is the
+// driver's own table or one that the host completed, checked for sanity before (see load_plugin). The driver is
+// initialized for each case and shut down after it; no other instance of it may be open, and where cases run in
+// children, none may have been opened in this process before. A crash, exit(), a hang or printing in such a child fails
+// that case alone. Beside the cases of functions there are "life.opens" and "life.closes_without_error", which every
+// run judges and which are reported where the filter takes them or they fail, and "promises.*", which fail for a
+// capability flag that no case tested; these need a run of all cases. The driver gets the settings that are set for it,
+// as from the runtime, and scratch memory; InvalidArgument for settings that it does not list. `host` is the one that
+// its table was made with, or host_services(); `library_path` is the plugin's file, null for a driver that is built in.
+// Starts threads and child processes. Blocks; takes seconds. One run at a time.
 Report run_conformance(const aa_driver* driver, const aa_host* host, std::string_view filter = {},
                        const MakeOpProvider& make_ops = {}, const Isolation& isolation = {},
                        const char* library_path = nullptr);

@@ -1,6 +1,6 @@
 // Stubs for functions that a driver leaves out, and the counting of calls.
 //
-// One driver is tested at a time, so what stands behind the tables is kept in variables of the process, one for each kind of
+// One driver is tested at a time, so the state behind the tables is kept in global variables, one for each kind of
 // table.
 #include "conformance/tables.h"
 
@@ -129,7 +129,7 @@ aa_status* query_extension(void* self, aa_instance* instance, const char* name, 
   aa_status* status = Counted<&aa_driver::query_extension>::counting(self, instance, name, min_version, out_table);
   if (status || !*out_table) return status;
   const std::string_view wanted = name;
-  // A table that cannot be one stays as it is; the cases say what is wrong with it.
+  // An invalid table is left unchanged; the cases report what is wrong with it.
   const auto count = [&]<class Table>(const Table* raw) {
     if (raw->struct_size >= 2 * sizeof(uint32_t) && raw->struct_size < 65536) *out_table = counted_table(*raw);
   };

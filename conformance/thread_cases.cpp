@@ -1,4 +1,4 @@
-// Cases of threads: handles of their own side by side, and the functions that may be called from any thread.
+// Cases of threads: concurrent calls with separate handles, and the functions that may be called from any thread.
 #include <atomic>
 #include <functional>
 #include <mutex>
@@ -82,7 +82,7 @@ void own_events(const Context& c) {
 }
 
 void queries_while_work_runs(const Context& c) {
-  // One stream with work, asked from every thread at once; mem_query too.
+  // One stream with work, queried from every thread at once; mem_query too.
   const Bytes data = pattern(size_t{4} << 20, 1);  // outlives the stream's work, however the case ends
   Memory memory(c, data.size());
   Stream stream(c);
@@ -104,7 +104,7 @@ void queries_while_work_runs(const Context& c) {
 }
 
 void objects_cross_threads(const Context& c) {
-  // Made on one thread, used on the second, destroyed on the third: no thread is special.
+  // Objects are created on one thread, used on a second and destroyed on a third: no thread is special.
   aa_stream* stream = nullptr;
   void* pointer = nullptr;
   constexpr size_t size = 70000;

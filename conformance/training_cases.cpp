@@ -27,7 +27,7 @@ void matmul(const Context& c) {
   };
   for (const Size& size : {Size{1, 5, 7, 33}, Size{3, 17, 40, 20}, Size{2, 64, 65, 100}, Size{2, 3, 4, 0}}) {
     for (const int32_t dtype : float_dtypes) {
-      for (int form = 0; form < 8; ++form) {  // a or b transposed, added to what is there
+      for (int form = 0; form < 8; ++form) {  // a or b transposed; the result is added to the output's contents
         const bool a_transposed = form & 1, b_transposed = form & 2, accumulate = form & 4;
         const auto [batches, m, n, k] = size;
         const Shape a_shape = a_transposed ? Shape{batches, k, m} : Shape{batches, m, k};
@@ -86,7 +86,7 @@ void softmax_masked(const Context& c) {
           const double largest = *std::max_element(scores.begin(), scores.end());
           double sum = 0;
           for (const double score : scores) sum += std::exp(score - largest);
-          // The last row has nothing but -infinity.
+          // The last row consists of -infinity only.
           for (const double score : scores) expected.push_back(row == 2 ? 0 : std::exp(score - largest) / sum);
         }
         op.compare(out, expected, std::to_string(width) + " wide, " + layout.name);

@@ -1,4 +1,4 @@
-// Implements communicator.h: a member's end of a communicator of a Library.
+// Implements communicator.h: one member's handle of a communicator of a Library.
 #include "accelerators/collective_library/communicator.h"
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace {
 // Calls that only enqueue take microseconds. One that takes longer waits for another member, and only the abort ends it.
 constexpr std::chrono::milliseconds patience{200};
 
-// An id as it is handed over by value: such structs go in memory whatever they are made of.
+// An id passed by value: structs of this size are passed in memory whatever their members are.
 template <size_t Bytes>
 struct Id {
   char bytes[Bytes];
@@ -38,7 +38,7 @@ size_t bytes_of(int32_t dtype) {
 
 }  // namespace
 
-// A call's stay in the library: refused when the communicator has ended.
+// Held while a call is inside the library; throws if the communicator was aborted.
 class LibraryCommunicator::Use {
  public:
   explicit Use(LibraryCommunicator& owner) : owner_(owner) {
@@ -123,7 +123,7 @@ void LibraryCommunicator::async_error() {
   if (error != table.in_progress) library_.check(error, table.names.async_error, comm_);
 }
 
-// Types that the library does not know are carried as bytes.
+// Types that the library does not know are transferred as bytes.
 LibraryCommunicator::Carried LibraryCommunicator::carried(size_t count, int32_t dtype) const {
   const size_t bytes = bytes_of(dtype);
   const int16_t type = library_.table_.types[static_cast<size_t>(dtype)];

@@ -1,4 +1,4 @@
-// A member's end of a communicator of a Library.
+// One member's handle of a communicator of a Library.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,8 @@ namespace anyaccel::collectives {
 class DeviceBinding {
  public:
   virtual ~DeviceBinding() = default;
-  // Makes the device current on the calling thread, where the vendor knows a current device. Throws when it was lost.
+  // Makes the device current on the calling thread, if the vendor's runtime has a current device. Throws if the device
+  // was lost.
   virtual void make_current() = 0;
   // The vendor's number of the device, of JoinCall::lists.
   virtual int number() const = 0;
@@ -54,8 +55,8 @@ class LibraryCommunicator final : public abi::Communicator {
   const std::unique_ptr<DeviceBinding> device_;
   const int32_t rank_;
   void* comm_ = nullptr;  // null until the end of the group in which it joins
-  // Once it was aborted the library has freed it: calls look at `ended_` and are counted, and abort() lets those that are
-  // inside return first if they do at once.
+  // After an abort the library has freed the communicator: calls check `ended_` and are counted, and abort() first lets
+  // calls that are inside the library return, if they do so at once.
   std::atomic<bool> ended_{false};
   std::atomic<int> inside_{0};
 };

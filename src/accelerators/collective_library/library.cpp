@@ -1,4 +1,4 @@
-// Implements library.h: libraries of collectives that are shaped like the one that most accelerators copied.
+// Implements library.h: one adaptor for libraries of collectives with the common interface.
 #include "accelerators/collective_library/library.h"
 
 #include <dlfcn.h>

@@ -9,7 +9,7 @@
 
 namespace anyaccel {
 
-// A driver's own failures cross the table with their code.
+// abi::Failure keeps its code when it is turned into a status.
 BuildFolder::BuildFolder() try : folder_("kernels") {
 } catch (const UnavailableError& error) {
   throw abi::Failure(AA_UNAVAILABLE, "the compiler has nowhere to work: " + std::string(error.what()));

@@ -1,4 +1,4 @@
-// The files of one run of a compiler that is a program (nvcc, clang): its source, and what it makes of it.
+// The files of one run of a compiler that is a program (nvcc, clang): its source and its output.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ class BuildFolder {
   TemporaryFolder folder_;
 };
 
-// The bytes of a file; none when it cannot be read.
+// Returns the bytes of a file; empty if it cannot be read.
 std::vector<unsigned char> read_output(const std::string& file);
 
 }  // namespace anyaccel

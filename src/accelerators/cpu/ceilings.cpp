@@ -116,7 +116,7 @@ Memory allocate(size_t bytes) {
   return memory;
 }
 
-// The part of `bytes` of a thread, in whole words.
+// A thread's share of `bytes`, in whole words.
 struct Share {
   size_t begin, size;
 };

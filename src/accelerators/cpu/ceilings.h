@@ -1,5 +1,6 @@
-// Ceilings of this machine, measured: what the CPU kernels can at most reach. `anyaccel bench` states every speed as a
-// share of the matching one, since absolute figures differ from machine to machine and from hour to hour.
+// Measures the ceilings of this machine: the rates that the CPU kernels can reach at most. `anyaccel bench` states
+// every speed as a share of the matching one, since absolute figures differ from machine to machine and from hour to
+// hour.
 //
 // All run on every thread of the worker pool with the instruction set in use (cpu_features.h), repeat for about
 // `seconds` and return the best repetition. They throw InvalidArgument for sizes or times that are not positive, and

@@ -1,4 +1,4 @@
-// The CPU driver's table: see driver.h.
+// Implements cpu_driver.h: the CPU driver's table.
 #include "accelerators/cpu/cpu_driver.h"
 
 #include <chrono>
@@ -259,7 +259,7 @@ aa_status* stream_synchronize(void*, aa_stream* stream) {
   return guarded([&] { refuse_while_capturing(object(stream)); });
 }
 
-// Whatever was recorded before has run already; inside a capture the order of recording is the order of replay.
+// All work recorded before has run already; inside a capture the order of recording is the order of replay.
 aa_status* stream_wait_event(void*, aa_stream*, aa_event*) { return nullptr; }
 
 aa_status* stream_native(void*, aa_stream*, void** out) {

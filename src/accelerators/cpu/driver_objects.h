@@ -77,7 +77,7 @@ struct EventObject {
   std::shared_ptr<EventCore> core = std::make_shared<EventCore>();
 };
 
-// Runs a node now. Throws what the work throws.
+// Runs a node now. Throws the exceptions of its work.
 void run_node(const Node& node);
 
 // Records the node when the stream captures, else runs it.

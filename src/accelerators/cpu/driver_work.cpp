@@ -20,7 +20,7 @@ void run_fill(const Node& node) {
     std::memset(out, node.pattern[0], node.size);
     return;
   }
-  // Doubles what is there already, so that long fills run at the speed of a copy.
+  // Doubles the filled part with each copy, so that long fills run at the speed of a copy.
   size_t filled = std::min(node.size, node.pattern_size);
   std::memcpy(out, node.pattern, filled);
   while (filled < node.size) {
@@ -115,7 +115,7 @@ const aa_ops_table* ops_table() {
           submit(s, std::move(node));
         });
       },
-      nullptr,  // weights are computed on as they are, in a mapped file too
+      nullptr,  // weights are used in place, in a mapped file too
       nullptr,
       nullptr,
       nullptr,

@@ -1,4 +1,4 @@
-// The extension "cpu.matmul"; see matmul_control.h.
+// Implements matmul_control.h: the extension "cpu.matmul".
 #include "accelerators/cpu/matmul_control.h"
 
 #include <string>

@@ -42,7 +42,7 @@ std::map<uintptr_t, Range>& ranges() {
 int64_t held_bytes = 0;
 bool may_be_untouched(const Range& range) { return range.kind == AA_MEMORY_DEVICE && range.size >= huge_page; }
 
-// ranges_mutex is held by who calls these.
+// The caller of these holds ranges_mutex.
 void remember(void* pointer, size_t size, int32_t kind) {
   const Range range{size, kind, false};
   ranges()[reinterpret_cast<uintptr_t>(pointer)] = range;
@@ -66,7 +66,7 @@ void* map_pages(size_t bytes) {
   return pointer == MAP_FAILED ? nullptr : pointer;
 }
 
-// Maps on a huge-page boundary: maps more, then gives the ends back.
+// Maps memory on a huge-page boundary: maps more than needed, then unmaps the ends.
 void* map_huge_aligned(size_t bytes) {
   auto* raw = static_cast<char*>(map_pages(bytes + huge_page));
   if (!raw) return nullptr;
@@ -102,8 +102,8 @@ size_t resident_bytes(uintptr_t base, size_t size) {
   return std::min(pages * page, size);
 }
 
-// Of what is held, what was not touched and is therefore not missing from what the system calls available. Walks the page tables:
-// milliseconds for tens of gigabytes. ranges_mutex is held.
+// Returns the allocated bytes that were never touched, which the system therefore still counts as available. Walks the
+// page tables: milliseconds for tens of gigabytes. ranges_mutex is held.
 int64_t promised_bytes() {
   int64_t promised = 0;
   for (const auto& [base, range] : ranges()) {
@@ -125,7 +125,7 @@ void check_room(size_t bytes) {
     return std::all_of(limits.begin(), limits.end(),
                        [&](const MemoryLimit& limit) { return bytes <= static_cast<size_t>(room(limit, promised)); });
   };
-  // As if nothing had been touched, which needs no walk; nearly always there is room even so.
+  // First as if nothing had been touched, which needs no walk; nearly always there is enough room even so.
   if (fits(held_bytes)) return;
   const int64_t promised = promised_bytes();
   if (fits(promised)) return;
@@ -157,7 +157,7 @@ bool overcommits() {
 void* allocate(size_t bytes, int32_t kind, int numa_node) {
   void* pointer = nullptr;
   const bool mapped = kind == AA_MEMORY_PINNED || bytes >= huge_page;
-  // Held from the question to the answer, so that two threads do not get the same room.
+  // Held from the check to the allocation, so that two threads do not both count on the same free memory.
   std::unique_lock lock(ranges_mutex);
   if (mapped) check_room(bytes);
   if (!mapped) {
@@ -166,7 +166,8 @@ void* allocate(size_t bytes, int32_t kind, int numa_node) {
   } else if (bytes < huge_page) {
     pointer = map_pages(page_round(bytes));
   } else {
-    // Devices take few, long pieces of memory: a disk reads into huge pages at three times the rate of 4 KiB ones.
+    // A direct read is split into few, long pieces of memory this way: a disk reads into huge pages at three times the
+    // rate of 4 KiB ones.
     pointer = map_huge_aligned(page_round(bytes));
   }
   if (!pointer) {

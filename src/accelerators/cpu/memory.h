@@ -1,10 +1,11 @@
 // Memory of the CPU accelerator: ordinary pages for "device" memory, locked pages for pinned memory.
 //
-// Pages are backed when they are first touched, and the kernel promises more of them than there are. So that memory runs out
-// with an exception and not with the end of some process, an allocation must fit into what the machine and the process's
-// control groups (memory_limits.h) have left at that moment, less what this process has allocated and not touched yet, and a
-// margin. What other processes have allocated and not touched is not known. Files that are mapped (weights) are no allocation:
-// their pages are page cache, which the kernel drops and reads again. ANYACCEL_CPU_OVERCOMMIT=1 leaves it to the kernel.
+// Pages are backed when they are first touched, and the kernel overcommits memory. So that running out of memory is an
+// exception and not the end of some process, an allocation must fit into what the machine and the process's control
+// groups (memory_limits.h) have left at that moment, less what this process has allocated and not touched yet, and a
+// margin. What other processes have allocated and not touched is not known. Mapped files (weights) are not allocations:
+// their pages are page cache, which the kernel drops and reads again. ANYACCEL_CPU_OVERCOMMIT=1 switches these checks
+// off.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@ void release(void* pointer, size_t bytes, int32_t kind) noexcept;
 void register_range(void* pointer, size_t bytes);
 void unregister_range(void* pointer);
 
-// Finds the allocation that holds `pointer`; false when it is none of ours.
+// Finds the allocation that contains `pointer`; returns false if there is none.
 bool query(const void* pointer, aa_memory_info& info) noexcept;
 
 // Bytes that allocate() would still give, and what the machine or the tightest limit has altogether.

@@ -11,7 +11,7 @@
 namespace anyaccel::cpu {
 namespace {
 
-// "max", and what version 1 says where there is no limit (the largest number of pages), are none.
+// "max", and the number that version 1 reports without a limit (the largest number of pages), mean no limit.
 constexpr int64_t unlimited = int64_t{1} << 60;
 
 // Calls `each` with every line.

@@ -1,5 +1,6 @@
-// How much memory the process can have: what the machine has left, what its control groups allow (version 1 and 2, parents
-// included), and RLIMIT_AS. Functions of texts, so that other machines' files can be tried.
+// How much memory the process can have: what the machine has left, what its control groups allow (version 1 and 2,
+// parents included), and RLIMIT_AS. The functions take the files' texts, so that tests can pass those of other
+// machines.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ struct MemoryLimit {
   bool of_addresses = false;  // limits what is mapped, not what is used
 };
 
-// From /proc/meminfo. Nothing when it is no such text. Kernels before 3.14 have no MemAvailable; MemFree stands in for it.
+// From /proc/meminfo; nothing for any other text. Kernels before 3.14 have no MemAvailable; MemFree is used instead.
 std::optional<MemoryLimit> parse_meminfo(std::string_view text);
 
 // The mount point of a hierarchy of control groups that limits memory.
@@ -49,8 +50,8 @@ std::optional<MemoryLimit> parse_group(const MemoryGroup& group, const MemoryGro
 // All limits of this process now. Reads a handful of small files: some tens of microseconds.
 std::vector<MemoryLimit> read_memory_limits();
 
-// What stays free of a limit, so that the last allocation does not end the process or swap out others: a 32nd, at least 16 MiB
-// and at most 512 MiB.
+// The margin that is kept free below a limit, so that the last allocation does not end the process or swap out others:
+// a 32nd of the limit, at least 16 MiB and at most 512 MiB.
 int64_t margin_of(const MemoryLimit& limit);
 
 }  // namespace anyaccel::cpu

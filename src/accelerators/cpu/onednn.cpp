@@ -1,4 +1,4 @@
-// Opens oneDNN and runs its bf16 product; see onednn.h. The only file that knows oneDNN's header.
+// Implements onednn.h: opens oneDNN and runs its bf16 product. The only file that includes oneDNN's header.
 #include "accelerators/cpu/onednn.h"
 
 #include <dlfcn.h>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kFileName = "libdnnl.so.2";
 
-// The functions in use. Their types come from the header, they themselves from dlsym.
+// The functions in use. Their types come from the header, their addresses from dlsym.
 #define AA_ONEDNN_FUNCTIONS(X)               \
   X(dnnl_version)                            \
   X(dnnl_get_effective_cpu_isa)              \
@@ -77,7 +77,7 @@ void check(const Opened& dnnl, dnnl_status_t status, const char* what) {
   throw Error(message, AA_INTERNAL, status);
 }
 
-// Opens the file; the reason stays empty when all is well.
+// Opens the file; the reason stays empty on success.
 std::string open_library(Opened& dnnl, const char* file_name) {
   const std::string file = file_name;
   const std::string advice = "; install the Debian package libdnnl2";
@@ -125,13 +125,15 @@ Opened& open() {
   fresh->library.reason = open_library(*fresh, file_to_open.load());
   fresh->library.usable = fresh->library.reason.empty();
   if (!fresh->library.usable) fresh->library.version.clear();
-  // Without a lock, which a child after fork() might find locked: where two threads open, one's work is dropped.
+  // Without a lock, which a child after fork() might find locked: if two threads open the library, one result is
+  // discarded.
   if (!opened.compare_exchange_strong(dnnl, fresh.get(), std::memory_order_acq_rel)) return *dnnl;
   log_debug(fresh->library.usable ? "oneDNN " + fresh->library.version + " is there" : fresh->library.reason);
   return *fresh.release();
 }
 
-// The code for one shape, and the objects that tell it where its operands lie: a set for each thread that is in it.
+// The code for one shape, and the objects that hold the addresses of its operands: one set for each thread that runs
+// it.
 class Product {
  public:
   Product(Opened& dnnl, const Shape& shape) : shape_(shape), dnnl_(dnnl) {
@@ -256,7 +258,7 @@ Opened::~Opened() {
 
 std::shared_ptr<Product> product(const Shape& shape) {
   Opened& dnnl = open();
-  // Held while the code is made too: the other threads of the region wait for the same shape most of the time. A fork()
+  // Also held while code is generated: the other threads of the region need the same shape most of the time. A fork()
   // cannot come in between, since it waits for the end of the worker pool's region.
   const std::lock_guard lock(dnnl.mutex);
   auto& products = dnnl.products;

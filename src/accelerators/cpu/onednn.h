@@ -10,12 +10,12 @@
 
 namespace anyaccel::cpu::onednn {
 
-// What became of the library. The first call opens it (some ten milliseconds); later ones only read the answer.
+// The state of the library. The first call opens it (some ten milliseconds); later ones only read the result.
 struct Library {
   bool usable = false;
-  // Usable: "2.6.3, instruction set 0x3f", whatever may change its speed. Else empty.
+  // If usable: everything that may change its speed, "2.6.3, instruction set 0x3f". Else empty.
   std::string version;
-  // Not usable: what was looked for, what was found, and what to install.
+  // If not usable: what was looked for, what was found, and what to install.
   std::string reason;
 };
 const Library& library();
@@ -24,8 +24,7 @@ const Library& library();
 // no product runs.
 void look_for(const char* file_name);
 
-// Keeps what oneDNN does in this thread in this thread, and gives the thread its own OpenMP setting back. Needs a usable
-// library.
+// Restricts oneDNN to the calling thread, and restores the thread's OpenMP setting afterwards. Needs a usable library.
 class OneThread {
  public:
   OneThread();
@@ -44,8 +43,8 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-// Makes the code for a shape, or finds it among the most recent ones. Throws NotImplementedError when oneDNN has no such
-// product for this processor. Inside a OneThread.
+// Generates the code for a shape, or finds it among the most recent ones. Throws NotImplementedError when oneDNN has no
+// such product for this processor. Inside a OneThread.
 void prepare(const Shape& shape);
 
 // Computes the product on the calling thread, inside a OneThread. x and w are bf16, sums are in F32 (as the bf16

@@ -1,5 +1,4 @@
-// Implements topology.h: the machine's NUMA nodes, read through hwloc the first time somebody asks (reading takes
-// milliseconds).
+// Implements topology.h: the machine's NUMA nodes, read through hwloc at first use (reading takes milliseconds).
 #include "accelerators/cpu/topology.h"
 
 #include <hwloc.h>
@@ -84,7 +83,7 @@ void bind_to_node(void* pointer, size_t bytes, int os_index) {
   if (hwloc_topology_load(topology) == 0) {
     hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
     hwloc_bitmap_set(nodes, static_cast<unsigned>(os_index));
-    // A preference only: when the node is full the pages go elsewhere.
+    // A preference only: if the node is full, the pages are allocated elsewhere.
     hwloc_set_area_membind(topology, pointer, bytes, nodes, HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_BYNODESET);
     hwloc_bitmap_free(nodes);
   }

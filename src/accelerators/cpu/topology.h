@@ -1,4 +1,4 @@
-// The machine's NUMA nodes, read through hwloc the first time somebody asks (reading takes milliseconds).
+// The machine's NUMA nodes, read through hwloc at first use (reading takes milliseconds).
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct NumaNode {
 // At least one.
 const std::vector<NumaNode>& numa_nodes();
 
-// The same from a topology written by hwloc (`lstopo file.xml`), for tests of machines that are not at hand.
+// The same from a topology written by hwloc (`lstopo file.xml`), for tests with the topologies of other machines.
 std::vector<NumaNode> numa_nodes_from_xml(const std::string& xml_file);
 
 // Devices of the CPU accelerator: LOCAL_SIZE when it is a positive number, else the number of NUMA nodes with cores.

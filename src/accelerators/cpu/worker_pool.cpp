@@ -55,7 +55,7 @@ class alignas(64) WaitWord {
     return value_.fetch_add(amount, std::memory_order_seq_cst) + amount;
   }
   void wake() noexcept {
-    // Ordered after the change of value_ and before a sleeper's look at it: one of the two sees the other.
+    // Ordered after the change of value_ and before a sleeper's check of it: one of the two sees the other.
     if (sleepers_.load(std::memory_order_seq_cst) != 0) futex(FUTEX_WAKE_PRIVATE, INT_MAX);
   }
 
@@ -93,7 +93,7 @@ class alignas(64) WaitWord {
   std::atomic<uint32_t> sleepers_{0};
 };
 
-// Barrier of the threads of a region. A thread whose body threw leaves it, so that the others do not wait for ever.
+// Barrier of the threads of a region. A thread whose body threw leaves it, so that the others do not wait forever.
 class RegionBarrier {
  public:
   // Before the region is published.
@@ -147,7 +147,7 @@ int affinity_count() {
   return 1;
 }
 
-// The first number of OMP_NUM_THREADS ("8" or "8,2" for nested levels); 0 when it says nothing sensible.
+// The first number of OMP_NUM_THREADS ("8" or "8,2" for nested levels); 0 if the value is invalid.
 int asked_threads() {
   const char* text = std::getenv("OMP_NUM_THREADS");
   if (text == nullptr) return 0;
@@ -165,7 +165,7 @@ int initial_size() {
   return asked > 0 ? std::min(asked, cores) : cores;
 }
 
-// Everything the pool has. Never destroyed: workers may outlive static destructors.
+// The state of the pool. Never destroyed: workers may outlive static destructors.
 struct State {
   using Function = void (*)(void*, int, int);
 
@@ -226,7 +226,7 @@ State& state() {
 
 struct WorkerStart {
   int index;
-  uint32_t epoch;  // the last one that is not for this worker
+  uint32_t epoch;  // the latest epoch that is not for this worker
 };
 
 void* worker_main(void* argument) {

@@ -1,4 +1,4 @@
-// Implements ceilings.h: what the device can reach at most, measured now.
+// Implements ceilings.h: measures the rates that the device can reach at most.
 #include "accelerators/cuda/ceilings.h"
 
 #include <algorithm>
@@ -62,7 +62,7 @@ class Timer {
   StreamHandle stream() const noexcept { return stream_.handle(); }
   Stream& owner() noexcept { return stream_; }
   void wait() { stream_.synchronize(); }
-  // Seconds on the device from the first to the last of what `enqueue` enqueues.
+  // Seconds on the device from the first to the last item that `enqueue` enqueues.
   template <class Enqueue>
   double time(Enqueue&& enqueue) {
     const Api& api = device_.api();
@@ -142,7 +142,7 @@ class Ceilings {
       return timer_.time([&] { kernels_.launch(fma_kernel, timer_.stream(), shape, out.data(), 0.5f, 0.25f, rounds); });
     };
     pass();  // loads the kernel
-    // Long enough that starting and ending do not count.
+    // Long enough that starting and ending are negligible.
     constexpr double long_enough = 2e-3;
     constexpr int32_t most_rounds = 1 << 20;
     while (rounds < most_rounds && pass() < std::min(long_enough, seconds)) rounds *= 2;
@@ -176,7 +176,7 @@ class Ceilings {
     }
   }
 
-  // The vendor's bare call in a loop, so few at a time that no queue fills.
+  // The vendor's call alone in a loop, in batches small enough not to fill the queue.
   double launch(double seconds) {
     constexpr int batch = 200;
     FunctionHandle const nothing = kernels_.get(nothing_kernel);

@@ -1,4 +1,4 @@
-// The cuda accelerator: NVIDIA's driver, or AMD's HIP runtime where that is what the machine has.
+// The cuda accelerator: over NVIDIA's driver, or over AMD's HIP runtime on machines that have that.
 #include "accelerators/cuda/cuda_driver.h"
 
 #include <cstdlib>
@@ -17,7 +17,8 @@ constexpr int32_t dlpack_cuda = 2, dlpack_rocm = 10;  // kDLCUDA, kDLROCM
 
 uint64_t bit(aa_dtype dtype) { return uint64_t{1} << dtype; }
 
-// Half precision: fast from compute capability 7.0 on; 6.x has it too, slow on most, and only who asks for it gets it.
+// Half precision is fast from compute capability 7.0 on; 6.x has it too, slow on most devices, and only if it is asked
+// for.
 bool computes_f16(const DeviceFacts& facts) {
   if (facts.major >= 7) return true;
   const char* asked = std::getenv("DS_ALLOW_DEPRECATED_FP16");
@@ -100,7 +101,7 @@ class Driver final : public abi::Driver {
     if (!hip && facts.major >= 8) props.caps |= AA_CAP_TRITON;
     props.total_memory = static_cast<int64_t>(facts.total_memory);
     props.alignment = memory_alignment;
-    props.queue_depth = 1000;  // about 1024 launches are taken before the vendor's call waits
+    props.queue_depth = 1000;  // the vendor accepts about 1024 launches before its call waits
     props.compute_units = facts.multiprocessors;
     describe_dtypes(facts, platform_.api->runtime, props);
     props.dlpack_device_type = hip ? dlpack_rocm : dlpack_cuda;

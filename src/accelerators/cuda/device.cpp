@@ -23,14 +23,14 @@ Device::Device(const Platform& platform, int32_t index) : state_(platform, index
 
 void Device::close() {
   if (is_forked_child() || state_.lost()) return;
-  // Not where several devices share the context, of which another one may capture.
+  // Not if several devices share the context, because another one may be capturing.
   if (state_.facts().shares > 1) return;
   state_.bind_surely();
   state_.check(state_.api().context_synchronize(), "cuCtxSynchronize");
 }
 
 // Stream by stream: the vendor refuses to wait for a whole context while one of its streams captures, and would end the
-// capture. What captures has no work to wait for.
+// capture. A capturing stream has no work to wait for.
 void Device::synchronize() {
   state_.usable();
   for (const std::shared_ptr<StreamCore>& stream : state_.streams()) {

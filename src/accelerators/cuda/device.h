@@ -15,7 +15,7 @@ class Device final : public abi::Device {
 
   DeviceState& state() noexcept { return state_; }
 
-  // Reports an error of work that nobody waited for.
+  // Throws an error of work that nobody has waited for.
   void close() override;
   void synchronize() override;
   void memory_info(int64_t& free, int64_t& total) override;

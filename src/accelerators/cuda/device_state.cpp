@@ -1,4 +1,4 @@
-// Implements device_state.h: what all objects of an opened device share.
+// Implements device_state.h: the state that all objects of an opened device share.
 #include "accelerators/cuda/device_state.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 std::atomic<uint64_t> next_id{1};
 
-// Results that a context gives for ever once it gave them: its work and its memory are gone.
+// Results that a context returns forever once it has returned them: its work and its memory are lost.
 bool kills_context(Result result) {
   switch (result) {
     case error_ecc_uncorrectable:
@@ -31,10 +31,10 @@ bool kills_context(Result result) {
   }
 }
 
-// Memory for an op's counters and partial results comes in such steps, so that it seldom has to grow.
+// Memory for an op's counters and partial results is allocated in steps of this size, so that it seldom has to grow.
 constexpr size_t scratch_step = size_t{64} << 10;
 
-// In place of a stream: the block belonged to a graph that is gone.
+// Used instead of a stream for blocks of a destroyed graph.
 constexpr uint64_t unused_capture = UINT64_MAX;
 
 }  // namespace
@@ -63,13 +63,13 @@ DeviceState::~DeviceState() {
     bind_surely();
     if (zeroing_stream_) api_.stream_destroy(zeroing_stream_);
   } catch (const abi::Failure&) {
-    // A lost device's stream went with its context.
+    // A lost device's stream was destroyed with its context.
   }
   for (const ScratchBlock& block : scratch_) {
     try {
       memory_->free(AA_MEMORY_DEVICE, block.pointer);
     } catch (const abi::Failure&) {
-      // The next ones are still to be given back.
+      // The remaining ones must still be freed.
     }
   }
   memory_.reset();

@@ -1,4 +1,5 @@
-// State that all objects of an opened device share: its context, its facts, whether it was lost, and scratch memory.
+// State that all objects of an opened device share: its context, its properties, whether it was lost, and scratch
+// memory.
 //
 // The current context. The vendor wants the device's context current on the calling thread. A thread remembers which device
 // was bound last, and bind() is a compare when it is that one. Other code of the process may change the current context
@@ -44,7 +45,7 @@ class RelaxedCaptureMode {
 
 class DeviceState {
  public:
-  // Retains the primary context of the device, which the vendor makes now if no one has one.
+  // Retains the primary context of the device, which the vendor creates if it does not exist yet.
   DeviceState(const Platform& platform, int32_t index);
   ~DeviceState();
   DeviceState(const DeviceState&) = delete;
@@ -55,9 +56,9 @@ class DeviceState {
   const DeviceFacts& facts() const noexcept { return platform_.devices[static_cast<size_t>(index_)]; }
   int32_t index() const noexcept { return index_; }
   ContextHandle context() const noexcept { return context_; }
-  double open_seconds() const noexcept { return open_seconds_; }  // that making the context took
+  double open_seconds() const noexcept { return open_seconds_; }  // the memory that creating the context took
   std::string label() const;                                      // "cuda:0 (NVIDIA H200)"
-  // Whether the two are shares of one GPU, or each reaches the other's memory. Asks the vendor.
+  // Returns whether the two are shares of one GPU, or each can access the other's memory. Calls the vendor.
   bool copies_from(const DeviceState& source) const;
   // The priority of streams nearest to `wanted` that the device has.
   int clamp_priority(int32_t wanted) const noexcept;
@@ -69,12 +70,12 @@ class DeviceState {
     if (bound_device != id_) [[unlikely]]
       make_current();
   }
-  // The same, whatever other code did.
+  // The same, even if other code has changed the context.
   void bind_surely() const;
-  // After a call that failed with `result`: whether it did because other code had made another context current. Then it is
-  // this one again, and the call may be made once more.
+  // Called after a call failed with `result`: returns true if it failed because other code had made another context
+  // current. This context is then current again, and the call may be repeated.
   bool rebound(Result result) const;
-  // bind(), then a call that names a stream or an object of this device, again if it was refused as rebound() tells.
+  // bind(), then a call that names a stream or an object of this device, repeated if rebound() says so.
   template <class Call>
   Result enqueue_result(Call&& call) const {
     bind();
@@ -112,13 +113,13 @@ class DeviceState {
 
   // ---- of Stream and Graph ----
   void add(const std::shared_ptr<StreamCore>& stream);
-  // Those that live, of this device.
+  // The living ones of this device.
   std::vector<std::shared_ptr<StreamCore>> streams();
   // Scratch memory of the stream is the capture's (0: none) from now on.
   void set_capture(StreamHandle stream, uint64_t capture);
   // The stream has ended, and its scratch memory may serve another one.
   void release_stream(StreamHandle stream) noexcept;
-  // The graph of a capture is gone, and its scratch memory may serve another one.
+  // The graph of a capture was destroyed, and its scratch memory may be used by another one.
   void release_capture(uint64_t capture) noexcept;
 
  private:
@@ -136,7 +137,8 @@ class DeviceState {
     size_t bytes;
   };
 
-  // Which DeviceState was bound last on this thread. A number and not a context: a context's address may come again.
+  // The DeviceState that was last bound on this thread. A number instead of a context, because a context's address may
+  // be reused.
   static thread_local constinit inline uint64_t bound_device = 0;
 
   const Platform& platform_;

@@ -20,7 +20,7 @@ Event::~Event() {
   try {
     device_.bind();
   } catch (const abi::Failure&) {
-    // The handle of a lost device is given back all the same.
+    // The handle of a lost device is released too.
   }
   const RelaxedCaptureMode relaxed(device_.api());
   device_.api().event_destroy(handle_);

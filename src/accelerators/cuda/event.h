@@ -1,4 +1,5 @@
-// Events: the vendor's, and whether the latest record is part of a captured graph, where the vendor knows no state.
+// Events: the vendor's event, and whether its latest record is part of a captured graph, which the vendor does not
+// report.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Implements graph.h: captures and the graphs they give.
+// Implements graph.h: captures and the graphs that result from them.
 #include "accelerators/cuda/graph.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ std::atomic<uint64_t> next_capture{1};
 
 constexpr Result error_capture_unmatched = 903, error_capture_unjoined = 904, error_capture_wrong_thread = 908;
 
-// Returns advice for a capture that the vendor refused to end.
+// Returns advice for the error message of a capture that the vendor refused to end.
 const char* advice(Result result) {
   switch (result) {
     case error_capture_unjoined:
@@ -144,7 +144,7 @@ Graph::~Graph() {
   try {
     device_.bind();
   } catch (const abi::Failure&) {
-    // The handle of a lost device is given back all the same.
+    // The handle of a lost device is released too.
   }
   const RelaxedCaptureMode relaxed(device_.api());
   device_.api().graph_exec_destroy(exec_);

@@ -1,4 +1,4 @@
-// Captures and the graphs they give.
+// Captures and the graphs that result from them.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace anyaccel::cuda {
 
-// A capture under way: the stream that began it, and those that joined it by waiting for one of its events.
+// A capture in progress: the stream that began it, and those that joined it by waiting for one of its events.
 struct Capture {
   static std::shared_ptr<Capture> begin(const std::shared_ptr<StreamCore>& origin);
   // The stream takes part from now on.
@@ -30,7 +30,7 @@ struct Capture {
 
 class Graph final : public abi::Graph {
  public:
-  // Takes the vendor's graph and gives it back, whatever happens.
+  // Takes ownership of the vendor's graph, even on failure.
   Graph(DeviceState& device, GraphHandle graph, uint64_t capture);
   ~Graph() override;
 

@@ -1,4 +1,4 @@
-// Implements memory.h: memory of a device and locked memory of the host, and what is known of every range.
+// Implements memory.h: device memory and page-locked host memory, and a registry of all ranges.
 #include "accelerators/cuda/memory.h"
 
 #include <sys/mman.h>
@@ -74,7 +74,7 @@ void remember(const void* pointer, const Range& range) {
   all.ranges[reinterpret_cast<uintptr_t>(pointer)] = range;
 }
 
-// Takes the range that begins at `pointer` out of the registry, if it is of the kind.
+// Removes the range that begins at `pointer` from the registry, if it is of the kind.
 std::optional<Range> forget(const void* pointer, int32_t kind, bool registered) {
   Registry& all = registry();
   const std::unique_lock lock(all.mutex);
@@ -103,7 +103,8 @@ AllocationProperties properties_of(const DeviceFacts& facts) {
   return properties;
 }
 
-// The memory of a lost device went with its context; addresses, and memory of the host, did not. Whatever the vendor says.
+// The memory of a lost device was freed with its context; address ranges and host memory were not. The vendor's errors
+// are ignored.
 void release_lost(const DeviceState& device, const Range& range, void* pointer) {
   const Api& api = device.api();
   const auto address = reinterpret_cast<DevicePointer>(pointer);
@@ -151,7 +152,7 @@ DeviceMemory::~DeviceMemory() {
   Registry& all = registry();
   const std::unique_lock lock(all.mutex);
   std::erase(all.devices, &device_);
-  // Memory that the host has not given back was freed with the context.
+  // Memory that the host has not freed was freed with the context.
   std::erase_if(all.ranges, [this](const auto& entry) { return entry.second.device == &device_; });
 }
 
@@ -160,12 +161,12 @@ DeviceMemory::~DeviceMemory() {
 // Lets `other` use memory of this device.
 void DeviceMemory::grant(DevicePointer pointer, size_t size, const DeviceState& other) {
   const AccessDescription access{{location_device, other.facts().ordinal}, access_read_write};
-  // Without access, copies between the two take a way through the host.
+  // Without access, copies between the two are staged through the host.
   device_.api().memory_set_access(pointer, size, &access, 1);
 }
 
-// A device that is opened gets at the memory of those open already, and they at its memory: copies between them then need
-// no detour. Nothing when it is the only one.
+// Enables access between a newly opened device and those open already, in both directions, so that copies between them
+// are direct. Does nothing if it is the only one.
 void DeviceMemory::reach_peers() {
   Registry& all = registry();
   const std::unique_lock lock(all.mutex);
@@ -199,7 +200,7 @@ void DeviceMemory::exhausted(const char* call, Result result, size_t size) {
     info(free, total);
     text += "; " + std::to_string(free) + " of " + std::to_string(total) + " bytes are free";
   } catch (const abi::Failure&) {
-    // The figures are for reading only.
+    // The counters are informational only.
   }
   text += ", this process holds " + std::to_string(used_.load());
   if (device_.facts().shares > 1) {
@@ -349,7 +350,7 @@ void DeviceMemory::info(int64_t& free, int64_t& total) {
 
 // ---- host memory -----------------------------------------------------------------------------------------------------
 
-// Out of memory that can be locked is a thing people can change.
+// The limit on locked memory can be changed by the user, so the message names it.
 void DeviceMemory::refuse_failed_lock(Result result, const char* call, size_t size) {
   if (result == success) return;
   if (result != error_out_of_memory && result != error_operating_system) device_.check(result, call);
@@ -405,7 +406,7 @@ void* DeviceMemory::allocate_on_node(size_t size, int32_t numa_node) {
   const int32_t node = numa_node >= 0 ? numa_node : numa_node_of(device_.facts().pci_bus_id);
   constexpr int32_t most_nodes = 1024;
   if (node >= 0 && node < most_nodes) {
-    // A preference only: when the node is full, or the kernel has no nodes, the pages go elsewhere.
+    // A preference only: if the node is full, or the kernel has no nodes, the pages are allocated elsewhere.
     constexpr int preferred = 1;  // MPOL_PREFERRED of linux/mempolicy.h
     constexpr size_t bits = 8 * sizeof(unsigned long);
     unsigned long mask[most_nodes / bits] = {};

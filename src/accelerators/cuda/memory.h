@@ -1,7 +1,7 @@
-// Memory of a device and locked memory of the host, and what is known of every range.
+// Device memory and page-locked host memory, and a registry of all ranges.
 //
-// Device memory from one granule of the vendor's virtual memory on (2 MiB) is mapped by cuMemCreate and cuMemMap where the
-// device has that: giving it back does not wait for the device, as cuMemFree does. Everything may be called while a
+// Device memory from one granule of the vendor's virtual memory on (2 MiB) is mapped by cuMemCreate and cuMemMap if the
+// device supports that: freeing it does not wait for the device, as cuMemFree does. Everything may be called while a
 // stream captures.
 #pragma once
 
@@ -19,7 +19,7 @@ class DeviceMemory {
  public:
   // The device's context exists.
   explicit DeviceMemory(DeviceState& device);
-  // Devices that are opened later do not ask for access to this one's memory any more.
+  // Devices that are opened later no longer request access to this one's memory.
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;

@@ -17,7 +17,7 @@ constexpr int jit_error_log = 5, jit_error_log_size = 6;  // CUjit_option
 // The shared memory of a launch that needs no special request.
 constexpr uint32_t ordinary_shared_bytes = 48u << 10;
 
-// A file that was cut: the vendor's loader takes no length and would read on.
+// A truncated file: the vendor's loader takes no length and would read past the end.
 bool is_truncated(std::string_view image) {
   Elf64_Ehdr header;
   if (image.substr(0, SELFMAG) != std::string_view(ELFMAG, SELFMAG)) return false;
@@ -48,7 +48,7 @@ Kernel::Kernel(DeviceState& device, FunctionHandle function, std::string name)
 void Kernel::describe(aa_kernel_info& info) const {
   info.max_threads_per_block = max_threads_;
   info.static_shared_bytes = static_shared_;
-  info.argument_count = -1;  // the vendor's driver does not tell before CUDA 12.4
+  info.argument_count = -1;  // the vendor's driver does not report them before CUDA 12.4
 }
 
 void Kernel::ask_for_shared(uint32_t bytes) {

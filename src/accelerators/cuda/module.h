@@ -18,7 +18,7 @@ class Kernel final : public abi::Kernel {
   FunctionHandle function() const noexcept { return function_; }
   const std::string& name() const noexcept { return name_; }
   void describe(aa_kernel_info& info) const;
-  // Sees to it that a launch may have this much dynamic shared memory.
+  // Ensures that a launch may use this much dynamic shared memory.
   void allow_shared(uint32_t bytes) {
     if (bytes > allowed_shared_.load(std::memory_order_relaxed)) [[unlikely]]
       ask_for_shared(bytes);

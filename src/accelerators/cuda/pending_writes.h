@@ -1,7 +1,7 @@
-// What the kernels of a stream write that may not have ended when the next kernel begins. Kernels of ops may overlap: one begins
-// while those before it end, and waits itself (aa_grid_wait() of kernels/cuda/warp.h) before it reads what they write. Weights,
-// most of what a product of few rows reads, are seldom written: where they are not among these ranges, they may be read
-// before that wait. Not thread-safe.
+// Tracks the memory written by kernels of a stream that may still run when the next kernel begins. Kernels of ops may
+// overlap: one begins while those before it end, and waits itself (aa_grid_wait() of kernels/cuda/warp.h) before it
+// reads what they write. Weights, most of what a product of few rows reads, are seldom written: where they are not
+// among these ranges, they may be read before that wait. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -33,12 +33,12 @@ class PendingWrites {
     return {begin, begin + (static_cast<uintptr_t>(last) + 1) * dtype_size(static_cast<DType>(tensor.dtype))};
   }
 
-  // Something else was enqueued, whose writes nobody tells.
+  // Something else was enqueued, whose writes are unknown.
   void forget() {
     known_ = false;
     ranges_.clear();
   }
-  // True if all writes under way are known: then a kernel may let the next one begin before it has waited itself.
+  // Returns true if all pending writes are known: then a kernel may let the next one begin before it has waited itself.
   bool known() const noexcept { return known_; }
   bool contains_any_of(std::span<const Range> read) const {
     return std::ranges::any_of(read, [&](const Range& r) {
@@ -60,7 +60,7 @@ class PendingWrites {
   uint64_t added() const noexcept { return added_; }
 
  private:
-  // More than the layers of any model write, and few enough to look through.
+  // More ranges than the layers of any model write, and few enough to search linearly.
   static constexpr size_t most_ranges = 1024;
 
   bool known_ = false;

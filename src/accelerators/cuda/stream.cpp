@@ -27,7 +27,7 @@ StreamCore::~StreamCore() {
   try {
     device.bind_surely();
   } catch (const abi::Failure&) {
-    // The handle of a lost device is given back all the same.
+    // The handle of a lost device is released too.
   }
   const RelaxedCaptureMode relaxed(device.api());
   device.api().stream_destroy(handle);
@@ -52,7 +52,7 @@ Stream::Stream(DeviceState& device, OpLibrary* ops, const aa_stream_params& para
 void Stream::close() {
   if (is_forked_child()) return;
   if (const std::shared_ptr<Capture> capture = core_->capture()) {
-    // A capture ends with its stream, and one that other streams began cannot go on without it.
+    // A capture ends with its stream, and a capture begun by another stream cannot continue without it.
     GraphHandle graph = nullptr;
     if (capture->began_on(*core_)) {
       api_.capture_end(handle_, &graph);
@@ -69,7 +69,7 @@ void Stream::close() {
 
 void Stream::copy(const aa_copy& what) {
   forget_writes();
-  // The vendor tells by the addresses what lies where. It waits for pageable memory itself.
+  // The vendor derives the direction from the addresses. It waits for pageable memory itself.
   device_.enqueue("cuMemcpyAsync",
                   [&] { return api_.copy_async(address(what.destination), address(what.source), what.size, handle_); });
 }

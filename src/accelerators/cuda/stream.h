@@ -1,4 +1,4 @@
-// Streams: the vendor's, made non-blocking where the host asks for that.
+// Streams: the vendor's, created non-blocking if the host asks for that.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ struct StreamCore {
   StreamCore(const StreamCore&) = delete;
   StreamCore& operator=(const StreamCore&) = delete;
 
-  // The capture that the stream takes part in: it began it, or waited for an event of it. Null: none.
+  // The capture that the stream takes part in, because it began it or waited for one of its events. Null: none.
   std::shared_ptr<Capture> capture() const;
 
   DeviceState& device;
@@ -51,7 +51,7 @@ class Stream final : public abi::Stream {
   bool query() override;
   void synchronize() override;
   void wait_event(abi::Event& event) override;
-  // Whoever asks for the handle may enqueue work by it.
+  // The caller may enqueue work with the handle.
   void* native() override {
     forget_writes();
     return handle_;
@@ -65,13 +65,13 @@ class Stream final : public abi::Stream {
 
   // For an op that is being enqueued (enqueue_op).
   PendingWrites& pending_writes() noexcept { return pending_writes_; }
-  // Before anything but an op that tells its writes is enqueued.
+  // Called before anything is enqueued except an op that reports its writes.
   void forget_writes() {
     const std::lock_guard lock(ops_mutex_);
     pending_writes_.forget();
   }
 
-  // Returns true if it takes part in a capture that was begun here.
+  // Returns true if the stream takes part in a capture that this driver began.
   bool captures() const noexcept { return core_->capturing.load(std::memory_order_acquire); }
 
  private:

@@ -6,9 +6,9 @@
 // single tile the context is cut too, and the partial results are merged. The cutting depends on the call alone, not on
 // the number of threads, and so do the results.
 //
-// "attention_by_row" wants results that do not depend on the other tokens of the call either: tiles then begin at whole blocks
-// of slots, counted from the first slot of the cache, and the context is not cut. What a row sees is in the same blocks then
-// whatever tile it is in, and slots that it does not see add exact zeros.
+// "attention_by_row" wants results that do not depend on the other tokens of the call either: tiles then begin at whole
+// blocks of slots, counted from the first slot of the cache, and the context is not cut. The slots that a row sees are
+// then in the same blocks whatever tile the row is in, and slots that it does not see add exact zeros.
 #include <algorithm>
 #include <atomic>
 #include <new>

@@ -153,7 +153,7 @@ HWY_INLINE void pack_keys_vector(Type type, const typename Type::Raw* from, int6
   for (int64_t j = 0; j < kLanes; ++j) slot[j] = from + std::min(j, slots - 1) * slot_stride;
   int64_t d = 0;
   if constexpr (std::is_same_v<Type, Bf16Type>) {
-    // Two neighbours travel as one 32-bit lane and part after the transposition.
+    // Two neighbours are moved as one 32-bit lane and separated after the transposition.
     for (; d + 2 * kLanes <= dims; d += 2 * kLanes) {
       FloatVec v[kLanes];
 #pragma GCC unroll 16

@@ -148,13 +148,13 @@ class TileRunner {
     }
   }
 
-  // Asks for `bytes` from `p` on to come into the second-level cache.
+  // Prefetches `bytes` from `p` on into the second-level cache.
   static void prefetch(const char* p, int64_t bytes) {
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
   }
 
   // Packs the keys of the block, and the values unless they can be used where they are. Meanwhile the next block is
-  // fetched: the products give the memory no work.
+  // prefetched, since the products leave the memory idle.
   void load_block() {
     const aa_tensor &k = *call_.k, &v = *call_.v;
     const int64_t d = call_.head_size;
@@ -229,8 +229,8 @@ class TileRunner {
     }
   }
 
-  // Turns a row of scores into weights, updates the row's maximum and total, and returns what its sums so far are to be
-  // multiplied with.
+  // Turns a row of scores into weights, updates the row's maximum and total, and returns the factor by which its sums
+  // so far must be multiplied.
   float weigh(float* scores, int64_t vectors, int64_t row) {
     const int64_t begin = memory_.visible[row].begin - block_, end = memory_.visible[row].end - block_;
     const float before = memory_.maximum[row];

@@ -29,7 +29,7 @@ struct AttentionTile {
   int64_t position;  // of the first token
   int64_t kv_head;
   int64_t begin, end;  // slots to look at
-  float* partial;      // null: the tile sees all slots and writes `out`; else what merge_attention() will need
+  float* partial;      // null: the tile sees all slots and writes `out`; else the partial result for merge_attention()
   int32_t merge;       // number of the merge that the partial result belongs to, or -1
 };
 
@@ -42,8 +42,8 @@ constexpr int64_t partial_row_floats(int64_t head_size) { return head_size + 2; 
 // Runs one tile on the calling thread.
 void run_attention_tile(const AttentionCall& call, const AttentionTile& tile);
 
-// Puts `count` partial results of the same rows together, in their order, and writes `out`. The partial results lie one
-// after another from tile.partial on.
+// Merges `count` partial results of the same rows, in their order, and writes `out`. The partial results lie one after
+// another from tile.partial on.
 void merge_attention(const AttentionCall& call, const AttentionTile& tile, int64_t count);
 
 }  // namespace anyaccel::cpu

@@ -1,4 +1,4 @@
-// Checks of values inside tensors; see checks.h.
+// Implements checks.h: checks of values inside tensors.
 #include "accelerators/cpu/kernels/checks.h"
 
 #include <string>

@@ -1,4 +1,4 @@
-// Reads and replaces the file of measured choices; see choice_file.h.
+// Implements choice_file.h: reads and replaces the file of measured choices.
 #include "accelerators/cpu/kernels/choice_file.h"
 
 #include <charconv>
@@ -12,14 +12,14 @@
 namespace anyaccel::cpu {
 namespace {
 
-// To be raised when older measurements no longer hold, for instance after a change of our own kernels' speed.
+// Increase this when older measurements become invalid, for instance after our own kernels became faster.
 constexpr std::string_view kHeader = "anyaccel cpu matmul choices 1";
 // Far more than one machine writes; a larger file is not ours.
 constexpr size_t kMostBytes = 1 << 20;
 
 using Choices = std::map<std::string, MeasuredChoice>;
 
-// The text up to the next tab, which is taken away; all of it when there is none.
+// Removes and returns the text up to the next tab, or all of it if there is none.
 std::string_view next_field(std::string_view& line) {
   const size_t tab = line.find('\t');
   const std::string_view field = line.substr(0, tab);
@@ -45,10 +45,10 @@ bool parse_line(std::string_view line, Choices& choices) {
   return true;
 }
 
-// All choices of the file; none when any of it is not as we write it.
+// Returns all choices in the file; none if any line is malformed.
 Choices read_file(const std::filesystem::path& path) {
   const std::optional<std::string> text = read_cache_file(path, kMostBytes);
-  if (!text) return {};  // not there, or not for us: nothing was measured yet
+  if (!text) return {};  // missing or not readable: nothing was measured yet
   const auto ignore = [&](const std::string& why) {
     log_debug("measured choices in " + path.string() + " are not used: " + why);
     return Choices();

@@ -88,7 +88,7 @@ HWY_EXPORT(add_piece);
 
 namespace {
 
-// An activation costs about this many times what a copied element costs.
+// The cost of an activation relative to that of copying an element.
 constexpr int64_t kActivationWork = 3;
 
 int activation_kind(const aa_op_call& call) { return static_cast<const aa_activation_params*>(call.params)->kind; }

@@ -13,7 +13,7 @@
 
 namespace anyaccel::cpu {
 
-// Elements that are worked on at once: three binary32 buffers of this length stay in the first-level cache.
+// Elements that are processed at once: three binary32 buffers of this length stay in the first-level cache.
 inline constexpr int64_t kElementwiseChunk = 2048;
 
 template <size_t count>

@@ -192,7 +192,7 @@ void widen_sliver(const MatmulPart& part, int64_t per_sliver, int64_t column0, i
   }
 }
 
-// Asks for rows [first, last) of a sliver at columns [k0, k0 + depth), to be widened soon.
+// Prefetches rows [first, last) of a sliver at columns [k0, k0 + depth), which will be widened soon.
 void prefetch_sliver(const MatmulPart& part, int64_t per_sliver, int64_t column0, int64_t k0, int64_t depth,
                      int64_t first, int64_t last) {
   for (int64_t r = first; r < last; ++r) {
@@ -206,7 +206,7 @@ void prefetch_sliver(const MatmulPart& part, int64_t per_sliver, int64_t column0
 
 // ---- the tile ---------------------------------------------------------------------------------------------------
 
-// The data prefetched while a tile is computed: `bytes` from one place for each row of weights of the tile.
+// The data prefetched while a tile is computed: `bytes` from one address for each row of weights of the tile.
 struct Ahead {
   const char* at[2 * kSliver];
   int64_t bytes;
@@ -241,7 +241,7 @@ void multiply_tile(const float* HWY_RESTRICT w, const float* HWY_RESTRICT x, int
   AA_UNROLL for (int i = 0; i < kRows * kV; ++i) hn::StoreU(acc[i], kFloats, tile + i * kLanes);
 }
 
-// A group of slivers of a chunk and a stretch of k: what is widened at once.
+// A group of slivers of a chunk and a stretch of k, which are widened at once.
 struct Step {
   int64_t sliver;   // first of the group
   int64_t slivers;  // in the group; 0 after the last step
@@ -253,13 +253,13 @@ struct Step {
 constexpr int64_t kFewPanels = 2;
 
 // The slivers of a step, widened, with all panels. tiles: per sliver of the chunk, per panel, kSliver rows. Meanwhile
-// what comes next is brought near: the weights of the next step and, when there are many panels, the next panel.
+// the weights of the next step are prefetched and, if there are many panels, the next panel.
 void multiply_step(const Matmul& args, const MatmulPart& part, int64_t column0, const Step& step, const Step& next,
                    const float* wide, const float* packed_x, const Panels& panels, float* tiles) {
   const int64_t tile_step = kSliver * panels.lanes();
   const int64_t per_sliver = sliver_columns(args);
   const bool few = panels.count <= kFewPanels;
-  // Over the last few panels: what is fetched earlier may have left the cache again when it is needed.
+  // Only during the last few panels: data that was fetched earlier may have left the cache again before it is needed.
   const int64_t loud = std::min<int64_t>(panels.count, 4), quiet = panels.count - loud;
   Ahead ahead;
   for (int64_t panel = 0; panel < panels.count; ++panel) {
@@ -273,7 +273,7 @@ void multiply_step(const Matmul& args, const MatmulPart& part, int64_t column0, 
                                                        (last ? next.k0 : step.k0) * next_vectors * kLanes);
     const int64_t next_bytes = step.depth * next_vectors * kLanes * static_cast<int64_t>(sizeof(float));
     for (int64_t i = 0; i < step.slivers;) {
-      // One vector of x is too little for one sliver to keep the multipliers busy. Tiles of one panel are adjacent.
+      // With one vector of x, one sliver alone does not keep the multipliers busy. Tiles of one panel are adjacent.
       const int64_t taken = panels.vectors == 1 && i + 1 < step.slivers ? 2 : 1;
       const int64_t rows = taken * kSliver;
       if (few) {
@@ -328,7 +328,7 @@ void transpose_results(const float* tiles, int64_t width, int64_t step, int64_t 
   }
 }
 
-// Asks for the part of row m of the output, and of the residual, that is to be written soon.
+// Prefetches the part of row m of the output, and of the residual, that will be written soon.
 void prefetch_row(const MatmulPart& part, int64_t m, int64_t rows, int64_t column, int64_t n) {
   if (m >= rows) return;
   for (const Matrix* matrix : {&part.out, &part.residual}) {

@@ -2,8 +2,9 @@
 //
 // The weights are bf16 as they are. x becomes bf16 without loss: an F32 number is the sum of three bf16 numbers, an F16
 // number of two, so its rows are stacked as that many rows of bf16 and multiplied in one call. Products of bf16 numbers
-// are exact in F32 and so is what the ops promise: arithmetic in F32, one rounding at the end. Each thread takes chunks of
-// the weights' rows from a common counter, lets oneDNN multiply them into its own memory and finishes the rows there.
+// are exact in F32, so the result is what the ops promise: arithmetic in F32, one rounding at the end. Each thread
+// takes chunks of the weights' rows from a common counter, lets oneDNN multiply them into its own memory and finishes
+// the rows there.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -31,7 +32,8 @@ HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
 // Writes a row of x as `terms` rows of bf16, term_stride apart, whose sum it is: each takes the upper 8 bits of the
-// significand of what is left. Cutting, unlike rounding, cannot overflow. What is not finite has no remainder.
+// significand of what is left. Truncation, unlike rounding, cannot overflow. A number that is not finite has no
+// remainder.
 void split_row(const Row& row, int terms, int64_t term_stride, uint16_t* to) {
   const int64_t k = row.length;
   auto* rest = scratch<float>(Scratch::Row0, static_cast<size_t>(k));
@@ -41,7 +43,7 @@ void split_row(const Row& row, int terms, int64_t term_stride, uint16_t* to) {
       uint32_t bits;
       std::memcpy(&bits, &rest[i], sizeof(bits));
       const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
-      // A NaN may keep all that makes it one in the bits that are cut off.
+      // All mantissa bits that make a number a NaN may be among those that are truncated.
       if ((bits & 0x7fffffffu) > 0x7f800000u) bits |= 0x00400000u;
       to[i] = static_cast<uint16_t>(bits >> 16);
       bits &= 0xffff0000u;

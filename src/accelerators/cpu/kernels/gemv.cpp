@@ -44,9 +44,9 @@ static_assert(kBlock % (2 * kLanes) == 0);
 // Bytes ahead of the loads. Found best among 0.5 to 4 KiB on Emerald Rapids, within 1% from 1 to 2 and 2 to 4 KiB.
 constexpr int64_t kNearPrefetch = 1024;
 constexpr int64_t kFarPrefetch = 3072;
-// What threads share instead of having it assigned: one part in so many of the weights, in pieces of so many bytes. With
-// all of it assigned, a thread of two waited 6 to 10% of the time for the other (1 to 2% so); smaller pieces cost more
-// in starting their streams than they save, and a larger part gains nothing.
+// The part of the weights that threads take dynamically instead of in fixed shares (one in so many), and the bytes of a
+// piece. With fixed shares only, one of two threads waited 6 to 10% of the time for the other (1 to 2% with this);
+// smaller pieces cost more in starting their streams than they save, and a larger part gains nothing.
 constexpr int64_t kSharedPart = 8;
 constexpr int64_t kPieceBytes = int64_t{256} << 10;
 
@@ -218,7 +218,7 @@ void multiply_m(Type type, const typename Type::Raw* w, int64_t row_stride, int6
   }
 }
 
-// x as one thread has read it, for the weights of one type.
+// x as read by one thread, in the order that weights of one type need.
 struct Input {
   DType weights = DType::None;
   Activations x{};
@@ -270,7 +270,7 @@ void multiply_any(const Matmul& args, Input& input, const Matrix& w, int64_t beg
   }
 }
 
-// Bytes of a weight element times the weights of the part: what one output column of the part costs.
+// The cost of one output column of the part: bytes of a weight element times the number of weights.
 int64_t column_cost(const Matmul& args, const MatmulPart& part) {
   int64_t cost = 0;
   for (int i = 0; i < args.weights(); ++i) {
@@ -279,7 +279,8 @@ int64_t column_cost(const Matmul& args, const MatmulPart& part) {
   return cost;
 }
 
-// Columns of all parts in a row, each as long as its cost: the line that the threads cut among themselves.
+// The columns of all parts in one sequence, each as long as its cost: the threads divide this sequence among
+// themselves.
 int64_t line_length(const Matmul& args) {
   int64_t length = 0;
   for (int i = 0; i < args.part_count; ++i) {
@@ -312,8 +313,8 @@ void multiply_span(const Matmul& args, Input& input, int64_t begin, int64_t end)
   }
 }
 
-// The work of one of `count` threads: a share of its own, then pieces of what is left at the end of the line, taken by
-// whoever is done, since the memory serves cores unevenly. `taken`: pieces taken so far.
+// The work of one of `count` threads: a share of its own, then pieces from the end of the sequence, which go to
+// whichever thread is done first, since the memory serves cores unevenly. `taken`: pieces taken so far.
 void gemv_share(const Matmul& args, int index, int count, std::atomic<int64_t>& taken) {
   Input input;
   const int64_t length = line_length(args);

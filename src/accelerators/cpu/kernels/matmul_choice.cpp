@@ -27,10 +27,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Multiply-adds from which on a product is worth a choice: some tenths of a millisecond. A program that has no larger
-// ones never opens the library.
+// Products with at least this many multiply-adds are worth a choice: some tenths of a millisecond. A program that has
+// no larger ones never opens the library.
 constexpr double kLarge = 1 << 26;
-// oneDNN must be faster by this factor: near equality our own kernels are the ones we know better.
+// oneDNN must be faster by this factor, otherwise our own kernels are used.
 constexpr double kAdvantage = 1.05;
 
 double multiply_adds(const Matmul& args) {
@@ -41,8 +41,8 @@ double multiply_adds(const Matmul& args) {
 
 // ---- classes of products ------------------------------------------------------------------------------------------
 
-// Products that the same choice serves. m counts in powers of two from 32 to 512, from where on blocks repeat; k and n
-// in powers of four.
+// Products that the same choice serves. m is rounded to powers of two from 32 to 512, above which blocks repeat; k and
+// n in powers of four.
 struct ProductClass {
   int8_t terms, m, n, k;  // m, n, k: logarithms of the largest power that is not larger
   bool gated;
@@ -106,8 +106,8 @@ bool remember(const ProductClass& what, bool onednn) {
 
 std::atomic<int64_t> own_count{0}, onednn_count{0}, measurement_count{0};
 
-// The product itself with fewer rows and columns where it is long, into memory of its own, without a residual (which may
-// be the output): what can be repeated without a trace.
+// The product itself, with fewer rows and columns if it is large, into separate memory and without a residual (which
+// may be the output), so that it can be repeated without side effects.
 class Trial {
  public:
   explicit Trial(const Matmul& args) : args_(args) {
@@ -157,7 +157,7 @@ MeasuredChoice measure(const Matmul& args) {
   constexpr int kRounds = 5;
   const Trial trial(args);
   const Clock::time_point start = Clock::now();
-  // The first runs make code, touch memory and wake threads.
+  // The first runs generate code, touch memory and wake threads.
   trial.run(true);
   trial.run(false);
   MeasuredChoice found{false, 1e30, 1e30};
@@ -171,7 +171,7 @@ MeasuredChoice measure(const Matmul& args) {
   return found;
 }
 
-// Finds the choice for a class that this process has not met: in the file or by measuring.
+// Finds the choice for a class that is new to this process: in the file or by measuring.
 bool find_out(const Matmul& args, const ProductClass& what) {
   if (!onednn::library().usable) return remember(what, false);
   const std::string key = key_of(what);
@@ -198,7 +198,7 @@ bool choose_by_measurement(const Matmul& args) {
   if (multiply_adds(args) < kLarge) return false;
   const ProductClass what = class_of(args);
   if (const Remembered* known = find(what)) return known->onednn;
-  // While another thread measures, measuring here would disturb it; our own kernels are always right.
+  // While another thread measures, measuring here would disturb it; our own kernels are always correct.
   static std::atomic<bool> measuring{false};
   if (measuring.exchange(true, std::memory_order_acquire)) return false;
   struct Done {

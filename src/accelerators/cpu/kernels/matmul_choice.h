@@ -1,4 +1,4 @@
-// Which implementation multiplies many rows of x: our own (gemm.cpp) or oneDNN's (gemm_onednn.cpp).
+// Chooses the implementation that multiplies many rows of x: our own (gemm.cpp) or oneDNN's (gemm_onednn.cpp).
 //
 // No rule predicts it (it depends on the processor, the number of threads and the shape), so the first large product of
 // a class of shapes measures both and the answer is remembered: in the process, and for later processes in a file of the
@@ -15,18 +15,19 @@ namespace anyaccel::cpu {
 enum class MatmulMode {
   Auto,    // measured
   Own,     // never oneDNN, and it is not opened
-  OneDnn,  // every product that gemm_onednn() can do; an error when the library is not there
+  OneDnn,  // every product that gemm_onednn() can do; an error if the library is missing
 };
 
-// What ANYACCEL_CPU_MATMUL (auto, own or onednn; unset: auto) asks for, unless set_matmul_mode() came after. Throws
+// Returns the mode given by set_matmul_mode(), else by ANYACCEL_CPU_MATMUL (auto, own or onednn; unset: auto). Throws
 // InvalidArgument for another value.
 MatmulMode matmul_mode();
 void set_matmul_mode(MatmulMode mode);
 // Throws InvalidArgument for any other text.
 MatmulMode parse_matmul_mode(const std::string& text);
 
-// Whether oneDNN is to do this product of more rows than gemv() takes. May open the library and measure, which takes
-// about a tenth of a second, once for a class of shapes. Throws UnavailableError when oneDNN is forced and absent.
+// Returns whether oneDNN should compute this product, which has more rows than gemv() takes. May open the library and
+// measure, which takes about a tenth of a second, once for each class of shapes. Throws UnavailableError when oneDNN is
+// forced and absent.
 bool choose_onednn(const Matmul& args);
 
 // Counts of events since the process began; for the benchmark and tests.
@@ -37,7 +38,7 @@ struct MatmulCounts {
 };
 MatmulCounts matmul_counts() noexcept;
 
-// Forgets what this process remembers, not the file; for tests, while no product runs.
+// Clears the choices of this process, not the file; for tests, while no product runs.
 void forget_matmul_choices() noexcept;
 
 }  // namespace anyaccel::cpu

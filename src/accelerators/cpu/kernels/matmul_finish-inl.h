@@ -1,4 +1,4 @@
-// What the matmul kernels share: the last step of a row of results (bias, activation, residual, rounding) and a small
+// Shared by the matmul kernels: the last step of a row of results (bias, activation, residual, rounding) and a small
 // transposition. Included after hwy/highway.h, once per instruction set.
 #include "accelerators/cpu/kernels/activation-inl.h"
 #include "accelerators/cpu/kernels/matmul_args.h"

@@ -99,7 +99,7 @@ void scale_row(const float* v, float mean, float factor, const float* weight, co
   }
 }
 
-// The row that the norm is of: x, or the residual after x was added and rounded.
+// Returns the row to be normalized: x, or the residual after x was added and rounded.
 const float* input_row(const NormArguments& a, int64_t r, float* buffer, float* other) {
   const Row x = a.x.row(r);
   const int64_t h = x.length;

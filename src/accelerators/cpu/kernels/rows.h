@@ -1,4 +1,5 @@
-// A tensor seen as rows of its last dimension: what the row kernels (norms, softmax, sampling, attention) walk over.
+// A tensor viewed as rows of its last dimension, over which the row kernels (norms, softmax, sampling, attention)
+// iterate.
 #pragma once
 
 #include <cstddef>

@@ -94,7 +94,7 @@ double exponentials(const float* x, int64_t n, float top, float factor, float* w
 }
 
 // Appends to `out` the indices i in [*position, n) with x[i] > bound, until fewer than kLanes places of `room` are
-// left; *position is then where to go on. Returns how many were appended.
+// left; *position is then the index at which to continue. Returns how many were appended.
 int64_t gather_above(const float* x, int64_t* position, int64_t n, float bound, uint32_t* out, int64_t room) {
   const auto threshold = hn::Set(kFloats, bound);
   int64_t count = 0;
@@ -184,7 +184,7 @@ class Buckets {
   }
 
   struct Crossing {
-    int64_t rank;   // how many come before it in falling order; the number of candidates when the sum never gets there
+    int64_t rank;   // how many come before it in descending order; the number of candidates if the sum never reaches it
     double before;  // sum of their weights
     double weight;
   };
@@ -195,7 +195,7 @@ class Buckets {
     const auto there = [&](double s) { return exceed ? s > target : s >= target; };
     for (int b = 0; b < kCount; ++b) {
       if (begin_[b] == begin_[b + 1]) continue;
-      // The sum over a bucket depends on the order; take no chances near the target.
+      // The sum over a bucket depends on the order, so buckets near the target are always sorted.
       if (!there(sum + mass_[b] * (1 + 1e-9))) {
         sum += mass_[b];
         continue;

@@ -9,7 +9,7 @@
 
 namespace anyaccel::cpu {
 
-// Memory that only grows; what it held is lost when it does.
+// Memory that only grows; its contents are lost when it does.
 class ScratchBuffer {
  public:
   ScratchBuffer() = default;
@@ -39,7 +39,7 @@ class ScratchBuffer {
   size_t size_ = 0;
 };
 
-// A place of its own for each use, so that two buffers needed at once never meet.
+// Each use has a separate buffer, so that two buffers that are needed at once never overlap.
 enum class Scratch { Row0, Row1, Row2, Row3, Tile, Partials, Tasks, Candidates, Decoded, Rounded, Count };
 
 // `count` elements of T for the calling thread, until the next call with the same use on this thread.

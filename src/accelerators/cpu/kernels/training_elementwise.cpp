@@ -174,7 +174,7 @@ const Params& params_of(const aa_op_call& call) {
   return *static_cast<const Params*>(call.params);
 }
 
-// A slope costs about this many times what a copied element costs.
+// The cost of a derivative relative to that of copying an element.
 constexpr int64_t kSlopeWork = 4;
 
 // Elements of dropout made at once.

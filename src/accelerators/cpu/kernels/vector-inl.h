@@ -68,7 +68,7 @@ inline void read_row(const Row& row, int64_t begin, int64_t n, float* buffer) {
   }
 }
 
-// The same, without a copy when the row already is what the caller wants.
+// The same, without a copy if the row is dense binary32 already.
 HWY_INLINE const float* row_floats(const Row& row, int64_t begin, int64_t n, float* buffer) {
   if (row.dtype == DType::F32 && row.stride == 1) return reinterpret_cast<const float*>(row.data) + begin;
   read_row(row, begin, n, buffer);

@@ -15,7 +15,7 @@
 namespace anyaccel::cuda {
 namespace {
 
-// A compiler, and what it is to compile for.
+// A compiler and its target.
 struct Choice {
   const RuntimeCompiler* library = nullptr;  // null: nvcc
   std::string nvcc;

@@ -1,4 +1,4 @@
-// CUDA C++ source to a cubin at run time: NVRTC where it is, else nvcc; HIP: hipRTC. Needs no device.
+// CUDA C++ source to a cubin at run time: by NVRTC if it is installed, else nvcc; HIP: hipRTC. Needs no device.
 #pragma once
 
 #include <span>

@@ -27,7 +27,7 @@ struct Candidate {
 };
 constexpr Candidate nvrtc_files[] = {{13, "libnvrtc.so.13"}, {12, "libnvrtc.so.12"}, {11, "libnvrtc.so.11.2"}};
 
-// Opened once each; null: not there, or not of use.
+// Each is opened once; null: missing or not usable.
 struct Opened {
   std::unique_ptr<RuntimeCompiler> compiler;
   std::string problem;
@@ -80,7 +80,7 @@ RuntimeCompiler::RuntimeCompiler(void* handle, Runtime runtime) : runtime_(runti
   int major = 0;
   int minor = 0;
   version_(&major, &minor);
-  // Updates keep the version and change the file.
+  // An update may keep the version and change the file.
   std::error_code error;
   const auto size = std::filesystem::file_size(path_, error);
   identity_ = prefix + " " + std::to_string(major) + "." + std::to_string(minor) +
@@ -132,7 +132,7 @@ abi::CompileOutput RuntimeCompiler::compile(const std::string& name, const std::
   abi::CompileOutput output;
   size_t bytes = 0;
   if (log_size_(program.get(), &bytes) == rtc_success && bytes > 1) {
-    output.log.resize(bytes);  // with the zero at its end
+    output.log.resize(bytes);  // including the terminating zero
     if (log_(program.get(), output.log.data()) != rtc_success) output.log.clear();
     while (!output.log.empty() && output.log.back() == '\0') output.log.pop_back();
   }
@@ -181,7 +181,7 @@ const RuntimeCompiler* find_nvrtc(int driver_version, int architecture, std::str
             " and newer, and the device is sm_" + std::to_string(architecture) + ": install NVRTC of an older CUDA";
     return nullptr;
   }
-  // Say where all of them were looked for, and what is wrong with those that are there.
+  // Name all places that were searched, and what is wrong with the libraries that were found.
   std::vector<std::string> names;
   for (const size_t index : order) names.emplace_back(nvrtc_files[index].file);
   if (open_library(Runtime::cuda, names, tried)) tried.clear();

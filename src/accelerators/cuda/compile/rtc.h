@@ -14,14 +14,14 @@ namespace anyaccel::cuda {
 // One opened library. NVRTC and hipRTC differ in names only.
 class RuntimeCompiler {
  public:
-  // Binds what `handle` has; problem() is not empty when something is missing.
+  // Binds the functions of `handle`; problem() is not empty if one is missing.
   RuntimeCompiler(void* handle, Runtime runtime);
 
   const std::string& problem() const noexcept { return problem_; }
   const std::string& path() const noexcept { return path_; }
   // "nvrtc 13.0 (size of the library)".
   const std::string& identity() const noexcept { return identity_; }
-  // Compute capabilities times ten, ascending; empty when it does not tell.
+  // Compute capabilities times ten, ascending; empty if the library does not report them.
   const std::vector<int>& architectures() const noexcept { return architectures_; }
 
   enum class Image { native, ptx };
@@ -56,10 +56,11 @@ class RuntimeCompiler {
   const char* (*error_string_)(Status) = nullptr;
 };
 
-// The NVRTC that a driver of `driver_version` (13000; 0: not known) should be given, for an architecture (90). Of the versions
-// that are not newer than the driver, newest first, because a driver need not take what a newer major version makes: the
-// first that knows the architecture; else the newest that is older than the device, whose PTX the driver can translate.
-// Newer versions only when there is no such one. Null when there is none; `tried` then says what was looked for and where.
+// Returns the NVRTC to use with a driver of `driver_version` (13000; 0: not known) for an architecture (90). A driver
+// need not accept the output of a newer major version, so versions that are not newer than the driver come first,
+// newest first: the first one that knows the architecture; else the newest one that is older than the device, whose PTX
+// the driver can translate. Newer versions are used only if there is no such one. Null if there is none; `tried` then
+// says what was looked for and where.
 const RuntimeCompiler* find_nvrtc(int driver_version, int architecture, std::string& tried);
 const RuntimeCompiler* find_hiprtc(std::string& tried);
 

@@ -13,7 +13,7 @@ namespace anyaccel::cuda {
 // Looked for as the other libraries are (open_library). Null when there is none that can be used; `problem` then says why.
 std::unique_ptr<collectives::Library> open_collective_library(Runtime runtime, std::string& problem);
 
-// The same, opened once a process. Throws AA_UNAVAILABLE with what was looked for and where.
+// The same, opened once per process. Throws AA_UNAVAILABLE with what was looked for and where.
 const collectives::Library& collective_library(Runtime runtime);
 
 }  // namespace anyaccel::cuda

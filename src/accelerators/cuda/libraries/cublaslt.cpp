@@ -19,7 +19,7 @@ struct Candidate {
 };
 constexpr Candidate files[] = {{13, "libcublasLt.so.13"}, {12, "libcublasLt.so.12"}, {11, "libcublasLt.so.11"}};
 
-// The first function that is missing; empty when all are there.
+// The first function that is missing; empty if there is none.
 std::string bind_functions(CublasLt& library, void* handle) {
   std::string missing;
   const auto bind = [&](auto& function, const char* name, bool needed = true) {
@@ -73,7 +73,8 @@ std::vector<std::string> cublaslt_files(int driver_version) {
 
 std::unique_ptr<CublasLt> open_cublaslt(int driver_version, std::string& problem) {
   std::string tried;
-  // One name after the other in all folders: the right version anywhere is better than another one that is nearer.
+  // Each name is searched in all folders before the next name: the right version in a late folder is better than a
+  // wrong one in an early folder.
   for (const std::string& file : cublaslt_files(driver_version)) {
     std::string tried_this;
     void* handle = open_library(Runtime::cuda, {file}, tried_this);

@@ -88,14 +88,14 @@ struct CublasLt {
   std::string status_text(LtStatus status) const;
 };
 
-// File names in the order in which a driver (13000; 0: not known) should be given them: of its own major version; then older
-// ones, which it runs too; then newer ones, which say themselves that they do not run.
+// File names in order of preference for a driver (13000; 0: not known): of its own major version; then older ones,
+// which it runs too; then newer ones, which report themselves that they do not run.
 std::vector<std::string> cublaslt_files(int driver_version);
 
 // Null when there is none that can be used; `problem` then says why, and what was looked for.
 std::unique_ptr<CublasLt> open_cublaslt(int driver_version, std::string& problem);
 
-// The same, opened once a process, and said once in the log.
+// The same, opened once per process and logged once.
 const CublasLt* cublaslt(int driver_version, std::string& problem);
 
 }  // namespace anyaccel::cuda

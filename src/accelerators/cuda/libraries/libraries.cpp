@@ -37,7 +37,7 @@ std::vector<std::string> asked_for_folders() {
   return folders;
 }
 
-// NVIDIA's driver brings these two; what a toolkit has under such a name is for linking only.
+// NVIDIA's driver installs these two; a toolkit's files of these names are stubs for linking.
 bool belongs_to_driver(const std::string& name) {
   return name.starts_with("libcuda.so") || name.starts_with("libnvidia-ml.so");
 }
@@ -56,7 +56,7 @@ std::vector<std::string> installation_folders(Runtime runtime, const std::string
       add(folders, path + "/lib64");
       add(folders, path + "/lib");
     }
-    // As with nvcc, a toolkit that was named is the one that is meant.
+    // As with nvcc, a toolkit that was named explicitly is the only one searched.
     if (folders.empty()) add(folders, "/usr/local/cuda/lib64");
   }
   return folders;
@@ -89,7 +89,7 @@ class Search {
     if (!handle) {
       const char* why = dlerror();
       const std::string text = why ? why : "no reason given";
-      // The loader says the same of a file that is nowhere.
+      // The loader's message for a file that does not exist anywhere is the same.
       if (!bare || text.find("No such file") == std::string::npos || !text.starts_with(file)) {
         problems_ += "; " + file + " cannot be opened (" + text + ")";
       }

@@ -15,7 +15,7 @@ struct GpuLibrary {
   bool is_there = false;  // a library of that name could be opened
   std::string path;       // of the library that was opened
   std::string problem;    // empty when every core function is there
-  int version = 0;        // of the driver, as it says before it is started; 0 when it does not say
+  int version = 0;        // of the driver, as reported before it is started; 0 if it is not reported
 };
 
 // Opened at the first call, never closed: the vendors' libraries start threads and register handlers. Neither call starts

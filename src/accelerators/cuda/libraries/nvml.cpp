@@ -1,4 +1,4 @@
-// Implements nvml.h: NVIDIA's management library, as far as it tells what the driver cannot before it is started.
+// Implements nvml.h: NVIDIA's management library, for what the driver does not report before it is started.
 #include "accelerators/cuda/libraries/nvml.h"
 
 #include <dlfcn.h>
@@ -87,7 +87,7 @@ std::string text_of(const Nvml& nvml, NvmlResult result) {
   return "NVML error " + std::to_string(result) + (words ? std::string(" (") + words + ")" : std::string());
 }
 
-// Once a process, and once more in each child. Never shut down: a second start costs as much as the first.
+// Once per process, and once more in each child. Never shut down: a second start costs as much as the first.
 NvmlResult start(const Nvml& nvml) {
   static std::mutex mutex;
   static pid_t started_by = 0;
@@ -109,7 +109,7 @@ std::vector<MigDevice> slices_of(const Nvml& nvml, NvmlDevice gpu) {
   if (!nvml.mig_count || !nvml.mig_by_index || nvml.mig_count(gpu, &most) != 0) return slices;
   for (unsigned i = 0; i < most; ++i) {
     NvmlDevice mig = nullptr;
-    if (nvml.mig_by_index(gpu, i, &mig) != 0) continue;  // places may be empty
+    if (nvml.mig_by_index(gpu, i, &mig) != 0) continue;  // entries may be empty
     MigDevice slice;
     slice.uuid = uuid_of(nvml, mig);
     if (nvml.gpu_instance) nvml.gpu_instance(mig, &slice.gpu_instance);

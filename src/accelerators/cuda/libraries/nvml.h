@@ -1,5 +1,5 @@
-// NVIDIA's management library, as far as it tells what the driver cannot before it is started: which GPUs there are, and how
-// much memory other processes leave free.
+// NVIDIA's management library, for what the driver does not report before it is started: which GPUs exist, and how much
+// memory other processes leave free.
 #pragma once
 
 #include <string>

@@ -14,8 +14,8 @@ namespace {
 
 using namespace nvtx;
 
-// The functions that the profiler put in; null for what it does not want to hear of. NVTX numbers them from 1 in each of its
-// modules. Those that are never called have a place all the same: a profiler fills all tables that it knows.
+// The functions that the profiler installed; null for events that it does not want. NVTX numbers them from 1 in each of
+// its modules. Functions that are never called have a slot too, because a profiler fills all tables that it knows.
 Function functions[module_count][most_functions];
 // NVTX hands out pointers to its pointers.
 Function* places[module_count][most_functions + 1];

@@ -78,7 +78,7 @@ using InitializeInjection = int (*)(GetExportTable);
 // All functions are thread-safe. Without a profiler a call costs a load and a compare.
 class NvtxRanges {
  public:
-  // Opens the profiler's library, once a process. One that cannot be opened is logged, and ranges go nowhere.
+  // Opens the profiler's library, once per process. If it cannot be opened, that is logged and ranges have no effect.
   NvtxRanges();
 
   // "" is the default domain, and no category.

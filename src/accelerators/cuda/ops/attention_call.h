@@ -1,4 +1,4 @@
-// Code that both groups of "attention" use: which calls each of them takes, and the arguments of their kernels.
+// Shared by both groups of "attention": the calls that each of them accepts, and the arguments of their kernels.
 #pragma once
 
 #include <cstdint>

@@ -71,9 +71,9 @@ constexpr std::array<int64_t, 3> kernel_sizes = {64, 128, 256};
 
 int64_t heads_of_block(int type) { return type == 0 ? AA_DECODE_HEADS_F32 : AA_DECODE_HEADS; }
 
-// Blocks that share the slots of a token. It depends on shapes only, as a captured graph wants it; how many of them work
-// depends on the position. One or two tokens get about one block a multiprocessor, so that the last one has few results
-// to add up; with more tokens, whose contexts may differ much, a few times that.
+// The number of blocks that share the slots of a token. It depends on shapes only, as a captured graph requires; how
+// many of them have work depends on the position. One or two tokens get about one block a multiprocessor, so that the
+// last one has few results to add up; with more tokens, whose contexts may differ much, a few times that.
 int64_t splits_for(int64_t pairs, int64_t slots, int multiprocessors) {
   const int64_t blocks = pairs * 4 <= multiprocessors ? multiprocessors : int64_t{4} * multiprocessors;
   const int64_t least_slots = int64_t{AA_DECODE_LEAST_TILES} * AA_DECODE_TILE;
@@ -133,7 +133,8 @@ class DecodeAttention final : public OpGroup {
     shape.grid = {static_cast<unsigned>(splits), static_cast<unsigned>(groups), static_cast<unsigned>(a.tokens)};
     shape.block = AA_DECODE_ATTENTION_THREADS;
     shape.overlaps_previous = true;
-    // Beside it, the next kernel's loads of weights would stand before its own. More blocks than multiprocessors share them.
+    // If the next kernel ran beside it, that kernel's loads of weights would be queued before its own. More blocks than
+    // multiprocessors share them.
     shape.alone = splits * pairs <= device_.facts().multiprocessors;
     kernels_[static_cast<size_t>(type)][size]->launch(0, stream.handle(), shape, out.data, q.data, k.data, v.data,
                                                       sequence.data, positions.data, partial, counters, a);
@@ -148,8 +149,8 @@ class DecodeAttention final : public OpGroup {
 }  // namespace
 
 bool is_prefill_attention(const DeviceFacts& facts, const aa_op_call& call) {
-  // With fewer tokens the matrix units' rows would be empty. A step with no more tokens than there are sequences is most
-  // likely one of as many sequences, each of which would have a tile of its own.
+  // With fewer tokens most rows of the matrix units would be empty. A step with no more tokens than there are sequences
+  // is most likely one of as many sequences, each of which would have a tile of its own.
   constexpr int64_t least_tokens = 32;
   const aa_tensor &out = call.tensors[0], &q = call.tensors[1], &k = call.tensors[2];
   const int64_t tokens = q.shape[0], size = q.shape[2];

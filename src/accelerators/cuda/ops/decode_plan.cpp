@@ -1,4 +1,4 @@
-// Implements decode_plan.h: how a product of few rows is cut for kernels/cuda/decode_products.h.
+// Implements decode_plan.h: divides a product of few rows for kernels/cuda/decode_products.h.
 #include "accelerators/cuda/ops/decode_plan.h"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 namespace anyaccel::cuda {
 namespace {
 
-// A block is not worth its start for less than this many bytes of weights.
+// Starting a block does not pay for fewer bytes of weights than this.
 constexpr int64_t least_block_bytes = 16384;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

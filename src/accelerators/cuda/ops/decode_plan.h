@@ -12,8 +12,8 @@ using aa_i32 = int32_t;
 using aa_i64 = int64_t;
 #include "kernels/cuda/decode_arguments.h"
 
-// The kernels of each file, in order of preference: rows of x that they are made for, and loads of weights that a thread has
-// under way.
+// The kernels of each file, in order of preference: the rows of x that they are made for, and the loads of weights that
+// a thread has in flight.
 struct DecodeKernel {
   int rows, loads;
 };
@@ -25,7 +25,7 @@ constexpr int decode_linear_unit(int64_t m) { return m <= 1 ? 1 : 2; }
 
 struct DecodePlan {
   size_t kernel;  // in decode_kernels
-  aa_decode_x x;  // what does not depend on tensors but by m and k is filled
+  aa_decode_x x;  // the members that depend on m and k only are filled in
   int64_t blocks;
   int64_t shared_bytes;
 };

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::array<const char*, 3> weight_types = {"f32", "bf16", "f16"};
 
-// The place in weight_types; -1 for another type.
+// The index in weight_types; -1 for another type.
 int weight_type(int32_t dtype) {
   return dtype == AA_DTYPE_F32 ? 0 : dtype == AA_DTYPE_BF16 ? 1 : dtype == AA_DTYPE_F16 ? 2 : -1;
 }
@@ -124,8 +124,8 @@ class DecodeProducts final : public OpGroup {
     DecodePlan plan;
     TunedLaunch shape;
   };
-  // How to compute `units` of `unit` rows of `weights`, which have one element type. `norm`: null where x is taken as it is, else
-  // the norm's weight, which may be absent. Tells the stream what is `written`: the kernel is enqueued next.
+  // How to compute `units` of `unit` rows of `weights`, which have one element type. `norm`: null if x is used as it
+  // is, else the norm's weight, which may be absent. Records in the stream that the next kernel writes `written`.
   Planned plan(Stream& stream, std::initializer_list<const aa_tensor*> written, const aa_tensor& x,
                const aa_tensor* norm, float eps, std::span<const aa_tensor* const> weights, int64_t units,
                int unit) const {

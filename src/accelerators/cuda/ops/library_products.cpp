@@ -16,14 +16,14 @@ using aa_i64 = int64_t;
 namespace anyaccel::cuda {
 namespace {
 
-// With fewer rows the time is that of reading w, which decode_products.cpp does faster; that it refuses is still better off
-// here than on the portable kernels.
+// With fewer rows the time is that of reading w, which decode_products.cpp does faster; calls that it rejects are still
+// faster here than on the portable kernels.
 constexpr int64_t fewest_rows = 2;
-// The two products of "gated_linear" are kept in fp32 until they are combined. With long prompts that is done by pieces of
-// columns, so that what lies between fits into the second-level cache of a large device, or nearly.
+// The two products of "gated_linear" are kept in fp32 until they are combined. With long prompts that is done in pieces
+// of columns, so that the intermediate results fit, or nearly fit, into the second-level cache of a large device.
 constexpr size_t most_gated_bytes = size_t{64} << 20;
 constexpr int64_t fewest_columns = 1024;
-// Scratch memory comes in such steps, so that it grows seldom: what was handed out before is kept.
+// Scratch memory is allocated in steps of this size, so that it seldom grows: memory handed out earlier is kept.
 constexpr size_t scratch_step = size_t{32} << 20;
 constexpr unsigned most_grid_rows = 65535;
 
@@ -49,7 +49,7 @@ struct Part {
   bool dense_bias() const { return bias.shape[0] <= 1 || bias.strides[0] == 1; }
   size_t bias_bytes() const { return widens_bias() ? aligned(static_cast<size_t>(out.shape[1]) * 4) : 0; }
 
-  // Returns true if the library can be asked for the product at all.
+  // Returns true if the product has a form that the library accepts.
   bool is_plain() const {
     if (x.shape[0] < fewest_rows || x.shape[1] < 1 || w.shape[0] < 1 || x.dtype != w.dtype) return false;
     if (x.dtype == AA_DTYPE_F32 && out.dtype != AA_DTYPE_F32) return false;
@@ -168,7 +168,7 @@ class LibraryProducts final : public OpGroup {
     return w.data ? static_cast<const char*>(w.data) + bytes : nullptr;
   }
 
-  // How the columns of a call are divided, and the place of gate and up in between.
+  // The division of a call's columns, and the location of gate and up between the two steps.
   struct Pieces {
     int64_t columns;  // of each but the last
     int64_t step;     // elements between rows of gate and up in scratch memory
@@ -178,7 +178,7 @@ class LibraryProducts final : public OpGroup {
       const int64_t all = out.shape[1];
       gate_in_out = out.dtype == AA_DTYPE_F32 && is_by_rows(out);
       const size_t a_column = static_cast<size_t>(rows) * 4 * (gate_in_out ? 1 : 2);
-      // A power of two: halves of it, not odd pieces, fill the tiles of a product.
+      // A power of two, because its halves fill the tiles of a product.
       const auto most = static_cast<int64_t>(std::bit_floor(std::max<size_t>(most_gated_bytes / a_column, 1)));
       columns = std::min(all, std::max(most, fewest_columns));
       step = (columns + AA_GATED_WIDTH - 1) / AA_GATED_WIDTH * AA_GATED_WIDTH;

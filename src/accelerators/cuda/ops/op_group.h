@@ -1,5 +1,5 @@
-// The groups of tuned ops: each is one source file of this folder, which launches kernels of kernels/cuda or calls the vendor's
-// library. What no group supports runs on the portable kernels.
+// The groups of tuned ops: each is one source file of this folder, which launches kernels of kernels/cuda or calls the
+// vendor's library. Calls that no group supports run on the portable kernels.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ inline bool is_there(const aa_tensor& tensor) { return tensor.dtype != AA_DTYPE_
 using OpGroup = anyaccel::OpGroup<DeviceState, Stream>;
 using OpGroups = anyaccel::OpGroups<DeviceState, Stream>;
 
-// One object a device and group, made when the device is opened; in order of preference (op_library.cpp).
+// One object per device and group, created when the device is opened; in order of preference (op_library.cpp).
 std::unique_ptr<OpGroup> make_decode_products(
     DeviceState& device);  // few rows: linear, linear_multi, gated_linear, norm_*
 std::unique_ptr<OpGroup> make_decode_attention(DeviceState& device);   // few queries, split over slots

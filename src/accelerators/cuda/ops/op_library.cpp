@@ -7,7 +7,7 @@
 namespace anyaccel::cuda {
 namespace {
 
-// Ops that no group runs go to the portable kernels without being asked for here.
+// Ops that no group has are not listed, so the portable kernels run them.
 bool may_run(Op op) {
   switch (op) {
     case Op::Embedding:
@@ -36,7 +36,7 @@ int OpLibrary::find(const char* name) {
 }
 
 void OpLibrary::make_groups() {
-  // The kernels use instructions of compute capability 8.0, and of NVIDIA.
+  // The kernels use NVIDIA's instructions of compute capability 8.0.
   if (device_.api().runtime != Runtime::cuda || device_.facts().major < 8) return;
   groups_.clear();  // of a first try that failed
   for (auto* make :

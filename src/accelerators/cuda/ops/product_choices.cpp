@@ -15,12 +15,12 @@
 namespace anyaccel::cuda {
 namespace {
 
-// To be raised when older measurements no longer hold.
+// Increase this when older measurements become invalid.
 constexpr std::string_view header = "anyaccel cublaslt choices 1";
 // Far more than one machine writes; a larger file is not ours.
 constexpr size_t most_bytes = 4 << 20;
 
-// FNV-1a: an algorithm is opaque to us, and a wrong one would be the library's to notice.
+// FNV-1a: an algorithm is opaque to us, and a damaged one might not be detected by the library.
 uint64_t checksum(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;

@@ -13,7 +13,7 @@ namespace anyaccel::cuda {
 struct ProductChoice {
   LtAlgorithm algorithm{};
   size_t workspace = 0;     // bytes
-  double microseconds = 0;  // that it took; for those who read the file
+  double microseconds = 0;  // the measured time; informational
 };
 
 // By a key of one line without tabs.
@@ -22,8 +22,8 @@ using ProductChoices = std::map<std::string, ProductChoice>;
 // <cache folder>/cublaslt_choices.txt; empty when there is no cache folder.
 std::filesystem::path product_choice_file();
 
-// What the file holds. A missing, damaged or foreign file holds nothing: a debug message, never an error. A line that cannot be
-// read is left out by itself.
+// Reads the file. A missing, damaged or foreign file gives no choices and a debug message, never an error. A single
+// line that cannot be read is skipped.
 ProductChoices load_product_choices();
 
 // Adds or replaces a choice. The file is replaced as a whole, so that a reader sees the old or the new one; of two processes

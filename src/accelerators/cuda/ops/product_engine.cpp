@@ -17,7 +17,7 @@ namespace {
 constexpr int most_candidates = 8;
 // Multiply-adds from which on it pays to measure: some microseconds of a large device.
 constexpr double large_product = 1 << 24;
-// More than a session of prompts of every length; then all is forgotten and made anew.
+// More than a session with prompts of every length needs; beyond it all plans are discarded and created again.
 constexpr size_t most_plans = 4096;
 
 // The size that NVIDIA's documentation of cublasSetWorkspace recommends.
@@ -102,14 +102,14 @@ ProductEngine::~ProductEngine() {
     plans_.clear();
     library_->destroy(handle_);
   } catch (const std::exception&) {
-    // Of a lost device, the library's memory on the host stays behind.
+    // For a lost device, the library's host memory is leaked.
   }
 }
 
 void ProductEngine::check(LtStatus status, const char* call, Stream* stream) const {
   if (status == lt_success) [[likely]]
     return;
-  // The library says only that it failed; the driver knows why. It must not be asked while the stream captures.
+  // The library reports only that it failed; the driver knows why, but must not be queried while the stream captures.
   if (stream && !stream->capturing()) {
     const Result result = device_.api().stream_query(stream->handle());
     if (result != error_not_ready) device_.check(result, call);
@@ -187,7 +187,7 @@ std::unique_ptr<ProductEngine::Plan> ProductEngine::make_plan(const ProductProbl
   if (p.bias) {
     set(lt_epilogue, lt_epilogue_bias);
     set(lt_bias_type, int32_t{type_of(p.out)});
-    // Of the bias's address, the library takes its alignment when it proposes algorithms.
+    // The library derives the bias's alignment from its address when it proposes algorithms.
     set(lt_bias_pointer, reinterpret_cast<const void*>(static_cast<uintptr_t>(p.bias_align)));
   }
   const auto layout = [&](LtLayout& made, int32_t dtype, int64_t rows, int64_t columns, int64_t step) {
@@ -235,7 +235,7 @@ std::unique_ptr<ProductEngine::Plan> ProductEngine::make_plan(const ProductProbl
     plan->settled = kinds_.count(key) != 0;
     return plan;
   }
-  // Chosen for another M of the same kind, it may not do for this one; the first proposal does.
+  // An algorithm chosen for another M of the same kind may not support this one; the first proposal does.
   plan->settled = true;
   const LtAlgorithm& algorithm = remembered->second.algorithm;
   const auto same = std::find_if(plan->candidates.begin(), plan->candidates.end(), [&](const LtHeuristic& candidate) {
@@ -293,7 +293,7 @@ void ProductEngine::measure(Plan& plan, const ProductOperands& operands, void* s
   ProductOperands trial = operands;
   size_t workspace = 0;
   for (const LtHeuristic& candidate : plan.candidates) workspace = std::max(workspace, candidate.workspace);
-  // A residual that is the output must be there for the run that counts.
+  // A residual that is the output must be intact for the final run.
   if (plan.problem.residual && operands.residual == operands.out) {
     trial.out = static_cast<char*>(scratch) + aligned(workspace);
   }
@@ -314,7 +314,7 @@ void ProductEngine::measure(Plan& plan, const ProductOperands& operands, void* s
   kinds_.insert(key);
   plan.settled = true;
   ++measurements_;
-  if (!best) return;  // the first proposal's error is told by the run that counts
+  if (!best) return;  // the error of the first proposal is reported by the final run
   const ProductChoice choice{best->algorithm, best->workspace, best_time};
   log_debug(device_.label() + ": " + key + ": proposal " + std::to_string(best - plan.candidates.data() + 1) + " of " +
             std::to_string(plan.candidates.size()) + " takes " + std::to_string(best_time) + " us");

@@ -28,7 +28,7 @@ struct ProductProblem {
   int64_t m = 0, n = 0, k = 0;
   int64_t x_step = 0, w_step = 0, out_step = 0;  // elements between rows; residual has out's
   bool bias = false, residual = false;
-  // Bytes that the pointers are multiples of: powers of two up to 16. What is absent has 16.
+  // The alignment of the pointers in bytes: powers of two up to 16. Absent tensors have 16.
   uint32_t x_align = 16, w_align = 16, out_align = 16, residual_align = 16, bias_align = 16;
 
   auto operator<=>(const ProductProblem&) const = default;
@@ -45,7 +45,7 @@ struct ProductOperands {
 // Bytes rounded up to the alignment of parts of scratch memory.
 constexpr size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// 16, 8, 4, 2 or 1. Null, as in calls that are only asked about, is aligned.
+// 16, 8, 4, 2 or 1. Null, as in queries for support, counts as aligned.
 uint32_t alignment_of(const void* pointer);
 
 class ProductEngine {
@@ -57,7 +57,8 @@ class ProductEngine {
 
   // Returns true if the library is there and has an algorithm. Creates the problem's state; the context is current.
   bool supports(const ProductProblem& problem);
-  // While it is held, what scratch_bytes() says holds for run(): another thread may measure, and choose another algorithm.
+  // While it is held, the result of scratch_bytes() is valid for run(); otherwise another thread may measure and choose
+  // another algorithm.
   [[nodiscard]] std::unique_lock<std::recursive_mutex> lock() { return std::unique_lock(mutex_); }
   // Bytes that run() needs of scratch memory now, for a call whose residual is out or is not.
   size_t scratch_bytes(const ProductProblem& problem, bool in_place, Stream& stream);

@@ -24,7 +24,8 @@ using ops::portable::rows_of;
 
 constexpr int64_t vector = 8;              // elements that a thread takes at once
 constexpr int64_t most_grid_rows = 65535;  // in the second dimension of a grid
-// Fewer logits than this are one small group's work, and more rows than these want no blocks that share a row.
+// Fewer logits than this are computed by one small group, and with more rows than this no row is shared by several
+// blocks.
 constexpr int64_t smallest_vocabulary = 256;
 constexpr int64_t most_argmax_rows = 4096;
 constexpr int64_t most_sample_rows = 256;
@@ -39,8 +40,8 @@ bool is_float(const aa_tensor& t) {
 bool is_aligned(const aa_tensor& t) { return reinterpret_cast<uintptr_t>(t.data) % 16 == 0; }
 int64_t row_size(const aa_tensor& t) { return t.shape[t.ndim - 1]; }
 
-// The distance of rows in elements, when all of them lie at one distance from each other, each beginning at a multiple of 16
-// bytes with its elements side by side.
+// Returns the distance between rows in elements, if it is the same for all rows and each row is contiguous and begins
+// at a multiple of 16 bytes.
 std::optional<int64_t> row_step(const aa_tensor& t) {
   if (!is_float(t) || !is_aligned(t)) return std::nullopt;
   if (t.strides[t.ndim - 1] != 1 && row_size(t) > 1) return std::nullopt;
@@ -188,7 +189,7 @@ class RowOps final : public OpGroup {
     a.top_k = params.top_k;
     a.finite_only = finite_only;
     a.reach = -std::log(params.min_p);
-    // As many blocks as a row is worth, unless the rows alone keep the device busy.
+    // As many blocks as the length of a row justifies, unless the rows alone keep the device busy.
     const int64_t worth = std::min<int64_t>((a.size + AA_SAMPLE_SHARE - 1) / AA_SAMPLE_SHARE, AA_SAMPLE_BLOCKS);
     const int64_t busy = std::max<int64_t>(1, 2 * device_.facts().multiprocessors / rows);
     const TunedLaunch shape{

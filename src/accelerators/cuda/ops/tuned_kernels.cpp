@@ -16,14 +16,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Settings of kernels/portable/dialect.h, which has an opinion about groups; tuned kernels have their own.
+// Overrides the group settings of kernels/portable/dialect.h, since tuned kernels have their own.
 constexpr const char* dialect_options[] = {
     "-DAA_GROUP_SIZE=1", "-DAA_LANES=1",   "-DAA_SUBGROUP=0",   "-DAA_ITEMS=1", "-DAA_LOCAL_BYTES=0",
     "-DAA_HAS_F16=1",    "-DAA_HAS_F64=1", "-diag-suppress=177"};  // functions of headers that are not used
 
 // Dynamic shared memory that every kernel may have.
 constexpr unsigned ordinary_shared_bytes = 48 * 1024;
-// Compute capability that brought programmatic dependent launch.
+// The first compute capability with programmatic dependent launch.
 constexpr int overlap_major = 9;
 
 // While it lives, this thread may load code although a stream captures.
@@ -120,7 +120,7 @@ FunctionHandle TunedKernels::load(size_t kernel) {
   return function;
 }
 
-// All that the device has, at once: another launch may want more than this one.
+// Requests all that the device has, since another launch may need more than this one.
 void TunedKernels::allow_shared_memory(size_t kernel, FunctionHandle function) {
   const Api& api = device_.api();
   if (!api.has_dynamic_shared) {

@@ -15,7 +15,7 @@ namespace anyaccel::cuda {
 struct TunedLaunch {
   std::array<unsigned, 3> grid{1, 1, 1};
   unsigned block = 1;
-  unsigned shared_bytes = 0;  // dynamic; more than 48 KiB is asked for by itself
+  unsigned shared_bytes = 0;  // dynamic; more than 48 KiB is requested automatically
   // The kernel calls aa_grid_wait() before it reads what earlier kernels wrote, so that it may start while they end. Where
   // the device or the driver lacks that, the kernel simply starts after them.
   bool overlaps_previous = false;

@@ -1,4 +1,4 @@
-// Implements device_facts.h: what a started driver tells of its devices.
+// Implements device_facts.h: the properties of devices that a started driver reports.
 #include "accelerators/cuda/platform/device_facts.h"
 
 #include <cstdio>

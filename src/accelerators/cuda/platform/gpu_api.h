@@ -1,6 +1,6 @@
 // The functions of the vendor's driver that are used, as one table of pointers. Its members have the names and the
-// signatures of CUDA's driver API; AMD's HIP library has nearly the same functions, and where one differs an adapter with
-// CUDA's signature stands in its place (hip_api.cpp). So everything above this table serves both.
+// signatures of CUDA's driver API; AMD's HIP library has nearly the same functions, and where one differs, an adapter
+// with CUDA's signature replaces it (hip_api.cpp). So everything above this table serves both.
 //
 // Declared from the vendors' documentation; no vendor header is needed to build.
 #pragma once
@@ -164,8 +164,8 @@ struct AccessDescription {
 
 // X(need, member, CUDA's symbol, CUDA version that brought this form (as cuGetProcAddress takes it), HIP's symbol,
 //   parameters)
-// `need`: `core` functions must be there; a feature's functions are used when all of that feature are.
-// HIP's symbol "" stands for an adapter in hip_api.cpp or for a function that HIP lacks (null; never a core one).
+// `need`: `core` functions must be there; a feature's functions are used when all of that feature are. HIP's symbol ""
+// means an adapter in hip_api.cpp or a function that HIP lacks (null; never a core one).
 // clang-format off
 #define ANYACCEL_GPU_FUNCTIONS(X) \
   X(core, init, "cuInit", 2000, "hipInit", (unsigned flags)) \

@@ -12,7 +12,7 @@
 namespace anyaccel::cuda {
 namespace {
 
-// X(member, HIP's symbol, parameters, result): what the adapters stand on.
+// X(member, HIP's symbol, parameters, result): the functions that the adapters call.
 // clang-format off
 #define ANYACCEL_HIP_FUNCTIONS(X) \
   X(set_device, "hipSetDevice", (int device), Result) \
@@ -69,7 +69,7 @@ int attribute_number(int attribute) {
     case attribute_pageable_memory_access: return 65;
     case attribute_concurrent_managed_access: return 9;
     case attribute_cooperative_launch: return 10;
-    case attribute_max_shared_memory_per_block_optin: return 74;  // all of it is there without asking
+    case attribute_max_shared_memory_per_block_optin: return 74;  // all of it is available without a request
     case attribute_memory_pools: return 88;
     default: return -1;
   }
@@ -181,7 +181,7 @@ Result pointer_attribute(void* data, int attribute, DevicePointer pointer) {
   }
 }
 
-constexpr int copy_kind_default = 4;  // the runtime sees by the pointers what is where
+constexpr int copy_kind_default = 4;  // the runtime derives the direction from the pointers
 
 Result copy_async(DevicePointer destination, DevicePointer source, size_t bytes, StreamHandle stream) {
   return hip.copy_async(address(destination), address(source), bytes, copy_kind_default, stream);
@@ -205,7 +205,7 @@ Result fill_2d_32_async(DevicePointer destination, size_t pitch, unsigned value,
   return success;
 }
 
-// All local memory of a compute unit can be had without asking; a launch with more fails by itself.
+// All local memory of a compute unit is available without a request; a launch with more fails by itself.
 Result function_set_attribute(FunctionHandle, int attribute, int) {
   return attribute == function_max_dynamic_shared_size_bytes ? success : error_not_supported;
 }

@@ -1,5 +1,5 @@
-// Implements platform.h: finding the vendor's runtime, and what is known of its devices before one is opened. What
-// the devices are is read in device_facts.cpp.
+// Implements platform.h: finds the vendor's runtime, and its devices without opening them. Their properties are read in
+// device_facts.cpp.
 #include "accelerators/cuda/platform/platform.h"
 
 #include <pthread.h>
@@ -22,11 +22,11 @@ namespace anyaccel::cuda {
 namespace {
 
 constexpr int most_shown_devices = 1024;
-constexpr std::chrono::seconds child_limit{30};  // a driver without persistence mode wakes eight GPUs in about ten
+constexpr std::chrono::seconds child_limit{30};  // waking eight GPUs without persistence mode takes about ten
 
 std::atomic<bool> forked_after_start{false};
-// What discover() last found usable, so that starting need not look again; and once the driver is started its answer, since
-// a started driver cannot be asked by a child process.
+// The last usable result of discover(), so that starting need not search again; after the driver was started the result
+// stays fixed, since a child process cannot query a started driver.
 std::mutex found_mutex;
 std::optional<Discovery> last_usable;  // guarded by found_mutex
 std::atomic<bool> started_once{false};
@@ -58,7 +58,7 @@ constexpr const char* fork_text =
     "this process was made by fork() after its parent had started the GPU driver, which does not survive that; start "
     "children with exec (Python: the \"spawn\" start method), or fork before the accelerator is first used";
 
-// How many devices ANYACCEL_CUDA_DEVICES asks for; 0: it is not set. False: it is no number.
+// Reads the number of devices in ANYACCEL_CUDA_DEVICES; 0: it is not set. Returns false if it is not a number.
 bool asked_count(int& count, std::string& problem) {
   count = 0;
   const char* text = set_variable(device_count_variable);
@@ -96,7 +96,7 @@ std::string visible_variable_text() {
   return visible ? std::string("; CUDA_VISIBLE_DEVICES is \"") + visible + "\"" : std::string();
 }
 
-// What the driver's answer to being started means, and what to do about it.
+// Explains the driver's error at its start, and what to do about it.
 std::string init_text(const GpuLibrary& library, Result result) {
   const bool hip = library.api.runtime == Runtime::hip;
   const std::string said = std::string(hip ? "hipInit" : "cuInit") + " gives " + result_text(library.api, result);
@@ -132,7 +132,7 @@ std::string no_device_text(const std::string& driver) {
          " is loaded but lists no GPU: see what nvidia-smi -L and lspci show; a container must be given the GPU";
 }
 
-// Used where NVML gives no answer.
+// Used if NVML gives no answer.
 Discovery count_by_child(const GpuLibrary& library, const std::string& driver, const std::string& why) {
   const Runtime runtime = library.api.runtime;
   const auto ask = [&](ChildCount& told) {
@@ -227,7 +227,7 @@ Discovery discover() {
     if (cuda.state == AA_PROBE_USABLE) return cuda;
     Discovery hip = discover_hip(exists("/dev/kfd"), asked_for);
     if (hip.state == AA_PROBE_USABLE) return hip;
-    // A library that is there and does not work is more useful to know than one that is missing, so it comes first.
+    // A library that exists and does not work is more informative than one that is missing, so it is reported first.
     if (cuda.state == AA_PROBE_UNUSABLE) return cuda;
     if (hip.state == AA_PROBE_UNUSABLE) std::swap(cuda, hip);
     cuda.reason += "; " + hip.reason;

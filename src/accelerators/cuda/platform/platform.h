@@ -1,4 +1,4 @@
-// Finding the vendor's runtime, and what is known of its devices before one is opened.
+// Finds the vendor's runtime, and its devices without opening them.
 #pragma once
 
 #include <string>
@@ -22,7 +22,8 @@ struct Discovery {
   int32_t device_count = 0;
   Runtime runtime = Runtime::cuda;
 };
-// Looks for NVIDIA's driver first, then for ROCm. Never throws for what it finds; costs microseconds where there is none.
+// Looks for NVIDIA's driver first, then for ROCm. Never throws because of what it finds; costs microseconds if neither
+// is installed.
 Discovery discover();
 
 struct DeviceFacts {
@@ -37,7 +38,7 @@ struct DeviceFacts {
   int multiprocessors = 0;
   int warp_size = 32;
   int max_threads_per_block = 1024;
-  int shared_per_block = 49152;        // bytes without asking for more
+  int shared_per_block = 49152;        // bytes without a special request
   int shared_per_block_optin = 49152;  // bytes at most
   int shared_per_multiprocessor = 49152;
   int l2_bytes = 0;
@@ -46,7 +47,7 @@ struct DeviceFacts {
   size_t total_memory = 0;  // bytes of this device's share
 };
 
-// The started runtime. One a process; lives until it ends.
+// The started runtime. One per process; lives until the process ends.
 struct Platform {
   const Api* api = nullptr;
   int driver_version = 0;  // 13000

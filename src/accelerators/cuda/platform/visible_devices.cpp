@@ -1,4 +1,4 @@
-// Implements visible_devices.h: what CUDA_VISIBLE_DEVICES leaves of the GPUs, by the driver's rules.
+// Implements visible_devices.h: applies CUDA_VISIBLE_DEVICES to the list of GPUs by the driver's rules.
 #include "accelerators/cuda/platform/visible_devices.h"
 
 #include <algorithm>

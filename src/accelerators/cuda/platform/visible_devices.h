@@ -1,5 +1,5 @@
-// What CUDA_VISIBLE_DEVICES leaves of the GPUs, by the driver's rules: NVML lists all of them, and asking the driver would
-// start it.
+// Applies CUDA_VISIBLE_DEVICES to the list of GPUs by the driver's rules: NVML lists all GPUs, and querying the driver
+// would start it.
 #pragma once
 
 #include <span>
@@ -23,7 +23,7 @@ struct PhysicalGpu {
 
 struct VisibleDevices {
   int count = 0;
-  // Why there are fewer devices than entries, or none at all; quotes the entry. Empty when every entry was taken.
+  // Why there are fewer devices than entries, or none at all; quotes the entry. Empty if every entry was used.
   std::string remark;
 };
 

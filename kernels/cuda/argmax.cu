@@ -23,7 +23,7 @@ AA_FN best_logit warp_best(best_logit v) {
   }
   return v;
 }
-// Of the whole block; every thread gets it. scratch holds 64.
+// The maximum over the whole block; every thread gets it. scratch holds 64.
 AA_FN best_logit block_best(best_logit v, aa_u32* scratch, aa_i32 warp, aa_i32 lane) {
   v = warp_best(v);
   if (lane == 0) {

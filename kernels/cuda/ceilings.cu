@@ -4,7 +4,7 @@
 
 #include "warp.h"
 
-// A block reads pieces of 64 KiB: every thread has 8 loads of 16 bytes under way before it uses the first, so a
+// A block reads pieces of 64 KiB: every thread has 8 loads of 16 bytes in flight before it uses the first, so a
 // multiprocessor with two blocks has 128 KiB in flight, three times what hides the latency of device memory.
 #define CEILING_THREADS 512
 #define CEILING_LOADS 8
@@ -81,6 +81,6 @@ AA_TUNED_KERNEL(ceiling_fma, CEILING_FMA_THREADS, 4)(AA_OUT(float) out, float fa
 }
 AA_REGISTER_TUNED(ceiling_fma, CEILING_FMA_THREADS)
 
-// What a launch costs the host.
+// Measures the cost of a launch on the host.
 AA_TUNED_KERNEL(ceiling_nothing, 32, 1)(aa_i32 unused) { (void)unused; }
 AA_REGISTER_TUNED(ceiling_nothing, 32)

@@ -7,9 +7,9 @@
 #define AA_DECODE_THREADS (32 * AA_DECODE_WARPS)
 // Most rows of x.
 #define AA_DECODE_ROWS 8
-// Kernels are made for a number of rows of x and a number of 16-byte loads of weights that a thread has under way, in a ring in
-// shared memory: 12 loads of 512 threads are 96 KiB a multiprocessor, of which a memory of 3 TB/s brings 23 KiB a microsecond.
-// 4 are for what leaves less room: more rows of x, or a multiprocessor with 100 KiB.
+// Kernels are made for a number of rows of x and a number of 16-byte loads of weights that a thread has in flight, in a
+// ring in shared memory: 12 loads of 512 threads are 96 KiB a multiprocessor, of which a memory of 3 TB/s brings 23 KiB
+// a microsecond. 4 are for what leaves less room: more rows of x, or a multiprocessor with 100 KiB.
 #define AA_DECODE_RING_BYTES(loads) ((loads)*16 * AA_DECODE_THREADS)
 
 // x [M,K], its norm, and how the work is cut: units of neighbouring rows of weights, a range of them for each block. A group is

@@ -2,9 +2,9 @@
 // are shared out to a.splits blocks (flash-decoding), and up to AA_DECODE_HEADS query heads of one key/value head read keys
 // and values once. AA_W is the element type of the caches; AA_HEAD, when given, the one size of kernel that is wanted.
 //
-// How many blocks work follows from the position, on the device, so that a captured graph stays right as positions grow: a
-// block has at least AA_DECODE_LEAST_TILES tiles, or there is none. The last block of a token and head to finish adds up what
-// the others left, always in the same order. Counters are zero before and after.
+// The number of blocks that have work is derived from the position, on the device, so that a captured graph stays
+// correct as positions grow: a block has at least AA_DECODE_LEAST_TILES tiles, or there is none. The last block of a
+// token and head to finish adds up what the others left, always in the same order. Counters are zero before and after.
 //
 // Caches of 16 bits are multiplied by the matrix units, whose sums are fp32. A query head and the weights of the slots are cut
 // into parts of 16 bits that add up to the fp32 number (three of bf16: exactly; two of f16: to 2^-21), so results are as good
@@ -32,7 +32,7 @@
 #define AA_SLAB 128                   // elements of a head that the block adds up at once
 #define AA_SLAB_PITCH (AA_SLAB + 4)   // from one head to the next: fewer bank conflicts
 
-// Where the numbers of a token, its heads and its slots lie, for one block.
+// The addresses of the numbers of a token, its heads and its slots, for one block.
 struct aa_decode_place {
   aa_i64 token, pair;    // pair: number of the token and group of heads
   aa_i64 first_head;

@@ -1,5 +1,5 @@
-// What decode_linear.cu and decode_multi.cu share: products with the rows of one or several weights, told apart by kParts. See
-// decode_products.h.
+// Shared by decode_linear.cu and decode_multi.cu: products with the rows of one or several weights, told apart by
+// kParts. See decode_products.h.
 #ifndef ANYACCEL_KERNELS_DECODE_LINEAR_H_
 #define ANYACCEL_KERNELS_DECODE_LINEAR_H_
 

@@ -1,12 +1,12 @@
 // Products of a few rows of x with rows of weights, for decoding: the time is that of reading the weights once. What
 // decode_linear.cu, decode_gated.cu and decode_qkv.cu share; include first, with AA_W given.
 //
-// One block of 16 warps a multiprocessor takes an even share of the units: one row of weights, or two that belong together. Its
-// warps take even shares of the block's groups of 512 bytes, so a unit may end in another warp than it began in; what such a
-// warp has of it waits in shared memory for the warp where it began, which adds the parts in their order. Each thread keeps
-// loads of 16 bytes under way, from memory to its own places of a ring in shared memory, across the ends of units, so that the
-// memory never waits for arithmetic. x lies in shared memory as floats, multiplied by the norm's weight; its root mean square
-// is applied to the sums at the end.
+// One block of 16 warps a multiprocessor takes an even share of the units: one row of weights, or two that belong
+// together. Its warps take even shares of the block's groups of 512 bytes, so a unit may end in another warp than it
+// began in; what such a warp has of it waits in shared memory for the warp where it began, which adds the parts in
+// their order. Each thread keeps loads of 16 bytes in flight, from memory to its own places of a ring in shared memory,
+// across the ends of units, so that the memory never waits for arithmetic. x lies in shared memory as floats,
+// multiplied by the norm's weight; its root mean square is applied to the sums at the end.
 //
 // The kernel after this one may start at once, and where its weights were not written lately (`early`), it fills its ring before
 // this one has ended. The host gives a block more than half of a multiprocessor's shared memory: with two blocks of a kernel
@@ -30,7 +30,7 @@ struct alignas(16) aa_quad {
   float v[4];
 };
 
-// What the end of a unit knows of a token: the factor of its sums, and two numbers of the kind of product.
+// The facts about a token that the end of a unit needs: the factor of its sums, and two numbers of the kind of product.
 struct aa_decode_token {
   float scale;
   aa_i32 first, second;
@@ -108,7 +108,7 @@ AA_FN aa_quad aa_quad_value(aa_u32x4 v, aa_i32 dtype) {
   return value;
 }
 
-// Where a quad of a row of x lies in shared memory: [group][row][quad of 16 bytes of weights][lane].
+// The location of a quad of a row of x in shared memory: [group][row][quad of 16 bytes of weights][lane].
 AA_FN aa_i32 aa_staged_at(aa_i32 quad, aa_i32 m, aa_i32 rows) {
   const aa_i32 chunk = quad / AA_W_QUADS;
   return (((chunk >> 5) * rows + m) * AA_W_QUADS + quad % AA_W_QUADS) * 32 + (chunk & 31);
@@ -117,7 +117,7 @@ AA_FN aa_i32 aa_staged_at(aa_i32 quad, aa_i32 m, aa_i32 rows) {
 // Brings x [rows,K] to shared memory, multiplied by the norm's weight, with zeros beyond M and K, and leaves the sums of squares
 // by warp and row.
 AA_FN void aa_stage(AA_IN(void) x, AA_IN(void) norm, const aa_decode_x& xs, aa_i32 quads, aa_quad* staged, float* squares) {
-  constexpr int kFlight = 4;  // loads of x under way: one round for K up to 8192
+  constexpr int kFlight = 4;  // loads of x in flight: one round for K up to 8192
   const aa_i32 dtype = aa_opaque(xs.dtype);
   const aa_i32 norm_dtype = aa_opaque(xs.norm_dtype);
   AA_PRAGMA_NO_UNROLL for (aa_i32 m = 0; m < xs.rows; ++m) {
@@ -157,7 +157,7 @@ AA_FN void aa_stage(AA_IN(void) x, AA_IN(void) norm, const aa_decode_x& xs, aa_i
 // kRows: rows of x; kUnit: rows of weights in a unit; kLoads: see decode_arguments.h.
 template <int kRows, int kUnit, int kLoads, class Work>
 AA_FN void aa_decode(const Work& work, AA_IN(void) x, AA_IN(void) norm, const aa_decode_x& xs, aa_u8* local) {
-  constexpr int kSlots = kLoads / kUnit;  // groups under way
+  constexpr int kSlots = kLoads / kUnit;  // groups in flight
   constexpr int kLanes = 32 / kRows;      // that have the same token
   aa_u32x4* const ring = (aa_u32x4*)local + AA_LOCAL_ID;                   // [slot][row of the unit][thread]
   aa_quad* const staged = (aa_quad*)(local + AA_DECODE_RING_BYTES(kLoads));
@@ -175,7 +175,7 @@ AA_FN void aa_decode(const Work& work, AA_IN(void) x, AA_IN(void) norm, const aa
   const aa_i32 begin = (aa_i32)(all * warp / AA_DECODE_WARPS), end = (aa_i32)(all * (warp + 1) / AA_DECODE_WARPS);
   const aa_i32 chunks = xs.k / AA_W_VALUES;
 
-  // What is loaded next: a group of the block, which is group `ask_group` of its unit.
+  // The next group of the block to load, which is group `ask_group` of its unit.
   AA_IN(aa_u8) row[kUnit];
   aa_i32 ask = begin, ask_unit = first + begin / groups, ask_group = begin % groups;
   const aa_u64 policy = aa_read_once();
@@ -202,7 +202,7 @@ AA_FN void aa_decode(const Work& work, AA_IN(void) x, AA_IN(void) norm, const aa
 
   aa_stage(x, norm, xs, groups * (AA_W_QUADS * 32), staged, squares);
   AA_BARRIER();
-  // Of the token whose results this lane finishes; -1: of none.
+  // The token whose results this lane finishes; -1: none.
   const aa_i32 token = lane % kLanes == 0 && lane / kLanes < xs.m ? lane / kLanes : -1;
   aa_decode_token about = {1.0f, 0, 0};
   if (token >= 0) {

@@ -59,8 +59,8 @@ AA_FN void aa_unit_rows(const aa_qkv_work& work, aa_i32 unit, AA_IN(aa_u8) (&row
   row[1] = AA_AS_IN(aa_u8, w) + (from + at.second) * stride;
 }
 
-// Where the keys and values of a token go: `first` is the sequence (-1: nowhere), `second` the slot. Of tokens that name the
-// same slot the last one is written.
+// The cache location of a token's keys and values: `first` is the sequence (-1: nowhere), `second` the slot. Of tokens
+// that name the same slot the last one is written.
 AA_FN aa_decode_token aa_unit_token(const aa_qkv_work& work, aa_i32 token) {
   const aa_i32 sequence = work.sequence[token * work.rope.sequence_inner];
   const aa_i32 slot = work.positions[token * work.rope.position_inner];

@@ -1,5 +1,5 @@
-// What stands beside the products of the vendor's library (src/accelerators/cuda/ops/library_products.cpp): act(gate) * up of
-// two products in fp32, and biases as fp32. Both are bound by memory.
+// The work around the products of the vendor's library (src/accelerators/cuda/ops/library_products.cpp): act(gate) * up
+// of two products in fp32, and biases as fp32. Both are bound by memory.
 #include "dialect.h"
 
 #include "activations.h"

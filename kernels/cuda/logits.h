@@ -1,6 +1,6 @@
-// What argmax.cu and sampling.cu share: rows of logits of element type AA_X that many blocks share. A row begins at a multiple
-// of 16 bytes and its elements are neighbours. Tokens are ordered by a 32-bit key that rises with the logit, lower index first
-// among equals. Include after dialect.h and warp.h.
+// Shared by argmax.cu and sampling.cu: rows of logits of element type AA_X that many blocks share. A row begins at a
+// multiple of 16 bytes and its elements are neighbours. Tokens are ordered by a 32-bit key that rises with the logit,
+// lower index first among equals. Include after dialect.h and warp.h.
 #ifndef ANYACCEL_KERNELS_LOGITS_H_
 #define ANYACCEL_KERNELS_LOGITS_H_
 
@@ -17,7 +17,7 @@
 #else
 #define AA_LOGITS 8
 #endif
-// Vectors that a thread has under way where a block takes a whole row.
+// Vectors that a thread has in flight if a block takes a whole row.
 #define AA_FLIGHT (16 / AA_LOGITS)
 
 AA_FN void load_logits(float* v, AA_IN(void) x, aa_i64 i) {
@@ -36,7 +36,7 @@ AA_FN aa_u32 logit_key(float v) {
 // The value of a key that is not a NaN's.
 AA_FN float key_logit(aa_u32 key) { return aa_float((key >> 31) ? key & 0x7fffffffu : ~key); }
 
-// Whether a row of this largest key has a token to choose: the logit is finite.
+// Returns whether a token can be chosen in a row with this largest key: the logit is finite.
 AA_FN bool key_is_finite(aa_u32 key) { return key > 0x007fffffu && key < 0xff800000u; }
 
 // Runs the code at the end with `logit` and its place `i` for the elements of a row that come to this thread: vectors first,
@@ -63,8 +63,8 @@ AA_FN bool key_is_finite(aa_u32 key) { return key > 0x007fffffu && key < 0xff800
     __VA_ARGS__                                                                                          \
   }
 
-// Whether this block is the last of its row to get here; what the others wrote before can be read then. The counter is zero
-// again.
+// Returns whether this block is the last of its row to arrive here; what the others wrote before can then be read. The
+// counter is zero again.
 AA_FN bool last_of_row(AA_OUT(aa_u32) counter, aa_i64 at, aa_u32* scratch) {
   AA_BARRIER();
   if (AA_LOCAL_ID == 0) {

@@ -38,7 +38,7 @@ struct aa_prefill_shape {
   static constexpr int kRowBytes = AA_PREFILL_PITCH(kSize) * 2, kTileBytes = kSlots * kRowBytes;
 };
 
-// Where the parts of the block's shared memory begin.
+// The offsets of the parts of the block's shared memory.
 struct aa_prefill_local {
   aa_u8* queries;
   aa_u8* keys;    // two tiles
@@ -165,7 +165,7 @@ AA_FN void aa_multiply_values(float (&sums)[aa_prefill_shape<kSize>::kRowTiles][
   }
 }
 
-// Whether this thread's part of a tile of values has one that is not finite.
+// Returns whether this thread's part of a tile of values contains one that is not finite.
 template <int kSize>
 AA_FN bool aa_find_not_finite(const aa_u8* values) {
   using Shape = aa_prefill_shape<kSize>;
@@ -314,7 +314,7 @@ AA_FN void aa_prefill(AA_OUT(void) out, AA_IN(void) q, AA_IN(void) k, AA_IN(void
 
     aa_i32 stage = 0;
     aa_i32 slot0 = first / kSlots * kSlots;
-    // Of this thread's first chunk in the tile to be taken next.
+    // The address of this thread's first chunk in the next tile.
     const aa_i64 my_slot = slot0 + id / 8;
     aa_i64 k_at = (now * a.k_stride[0] + kv_head * a.k_stride[1] + my_slot * a.k_stride[2] + id % 8 * 8) * 2;
     aa_i64 v_at = (now * a.v_stride[0] + kv_head * a.v_stride[1] + my_slot * a.v_stride[2] + id % 8 * 8) * 2;

@@ -146,7 +146,8 @@ AA_CALL void search_keys(AA_IN(void) x, sample_row r, aa_i32 bin, sample_search 
   AA_BARRIER();
 }
 
-// Finds the token where a search ends: its place goes to m.words[1], the weight of all tokens up to it to m.totals[0].
+// Finds the token where a search ends: writes its position to m.words[1] and the weight of all tokens up to it to
+// m.totals[0].
 AA_CALL void search_row(AA_IN(void) x, sample_row r, sample_search s, sample_local m) {
   const aa_i32 id = AA_LOCAL_ID;
   if (id == 0) m.words[2] = 0;
@@ -320,7 +321,7 @@ AA_TUNED_KERNEL(AA_NAME_X(sample_rows), AA_SAMPLE_THREADS, 1)
     total = totals[0];
   }
   if (a.reach < AA_FAR) {
-    // What min_p keeps is, like what top_k and top_p keep, a beginning of the order: the shorter one counts.
+    // min_p, like top_k and top_p, keeps a prefix of the order: the shortest one counts.
     const aa_u64 kept = weight_within(x, r, a.reach, m);
     if (kept < total) total = kept;
   }

@@ -1,5 +1,6 @@
-// What the tuned attention kernels take by value, and what they share. The host includes this file too, after defining
-// aa_i64 and aa_i32 (see kernels/portable/arguments.h), with AA_ARGUMENTS_ONLY. Strides in elements.
+// The arguments that the tuned attention kernels take by value, and the code that they share. The host includes this
+// file too, after defining aa_i64 and aa_i32 (see kernels/portable/arguments.h), with AA_ARGUMENTS_ONLY. Strides in
+// elements.
 #ifndef ANYACCEL_KERNELS_TUNED_ATTENTION_H_
 #define ANYACCEL_KERNELS_TUNED_ATTENTION_H_
 
@@ -51,7 +52,7 @@ typedef struct aa_tuned_attention {
 #define AA_MINUS_INFINITY (-aa_float(0x7f800000u))
 #define AA_LOG2_E 1.44269504088896340736f
 
-// What the matrix unit does for each element type, and its two elements from floats.
+// The matrix unit's operation for each element type, and the conversion of two floats to that type.
 #define AA_MULTIPLY(type) AA_CAT(aa_mma_, type)
 #define AA_PACK(type) AA_CAT(aa_pack_, type)
 

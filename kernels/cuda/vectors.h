@@ -59,7 +59,7 @@ AA_FN void aa_store8(AA_OUT(void) p, aa_i32 dtype, aa_i64 i, const float* v) {
     aa_store16(p, 2 * i, w);
   }
 }
-// What is read back after v has been stored.
+// The value that is read back after v has been stored.
 AA_FN void aa_round8(float* v, aa_i32 dtype) {
   if (dtype == AA_F32) return;
   if (dtype == AA_BF16) {

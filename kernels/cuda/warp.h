@@ -1,7 +1,7 @@
-// What the tuned CUDA kernels use beyond kernels/portable/dialect.h: warps, vector loads, asynchronous copies, matrix units,
-// overlap with the kernel before. Include dialect.h first (with AA_GROUP_SIZE 1 settings: tuned kernels choose their own
-// block sizes) and nothing else of a language: then a kernel compiles by NVRTC without vendor headers, and as host C++ for
-// the simulator, where a block's threads are fibers and every access to global memory is checked.
+// Additions of the tuned CUDA kernels to kernels/portable/dialect.h: warps, vector loads, asynchronous copies, matrix
+// units, overlap with the kernel before. Include dialect.h first (with AA_GROUP_SIZE 1 settings: tuned kernels choose
+// their own block sizes) and nothing else of a language: then a kernel compiles by NVRTC without vendor headers, and as
+// host C++ for the simulator, where a block's threads are fibers and every access to global memory is checked.
 //
 //   AA_TUNED_KERNEL(name, threads, blocks_per_multiprocessor)(AA_OUT(float) y, AA_IN(void) w, aa_i64 n) { ... }
 //   AA_REGISTER_TUNED(name, threads)
@@ -66,7 +66,7 @@ AA_FN void aa_store16(void* p, aa_i64 bytes, aa_u32x4 v) {
 AA_FN void aa_prefetch(const void* p, aa_i64 bytes) { asm volatile("prefetch.global.L2 [%0];" ::"l"((const char*)p + bytes)); }
 // Adds on the whole device; returns the value before.
 AA_FN aa_u32 aa_atomic_add(aa_u32* p, aa_i64 i, aa_u32 v) { return atomicAdd(p + i, v); }
-// What this thread wrote is seen by who sees its later atomics.
+// Threads that see later atomics of this thread also see its earlier writes.
 AA_FN void aa_device_fence() { __threadfence(); }
 
 // ---- overlap with the kernel before (programmatic dependent launch) ----------------------------------------------------
@@ -113,7 +113,7 @@ AA_FN void aa_async_copy16_once(void* local, const void* p, aa_i64 bytes, bool t
                : "memory");
 }
 AA_FN void aa_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until at most `left` (a constant) of this thread's committed groups are still under way.
+// Waits until at most `left` (a constant) of this thread's committed groups are still in flight.
 #define aa_async_wait(left) asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory")
 
 // Four 8x8 matrices of 16-bit elements from shared memory; lane l gives the address of row l % 8 of matrix l / 8 (16 bytes,

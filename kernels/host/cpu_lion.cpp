@@ -20,7 +20,7 @@ __attribute__((noinline)) void step(float* p, const float* g, float* m, int64_t 
       const Vec grad = load(g + j) * scale;
       const Vec moment = load(m + j);
       const Vec mixed = beta1 * moment + one_minus_beta1 * grad;
-      // What is neither above nor below zero is zero, which adds nothing, or a NaN, which shows.
+      // A value that is neither above nor below zero is zero, which adds nothing, or a NaN, which propagates.
       const Vec change = select(less(zero, mixed), down, select(less(mixed, zero), up, mixed));
       store(p + j, load(p + j) * keep + change);
       store(m + j, beta2 * moment + one_minus_beta2 * grad);

@@ -1,4 +1,4 @@
-// What the functions of fp_quantizer.cpp take. Every array is dense and lies where the host reaches it.
+// Arguments of the functions of fp_quantizer.cpp. Every array is dense and accessible to the host.
 #pragma once
 
 #include <stdint.h>

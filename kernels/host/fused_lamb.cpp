@@ -50,7 +50,7 @@ AA_OP void lamb_moments(const aa_parameter* parameters, int64_t count, const aa_
       run_kernel<2, 0>(parameter, i, last, [&](float* p, const float*, float* m, float* v, int64_t n) {
         alignas(64) float u[kStaged];
         updates(p, m, v, u, n, *args);
-        // What pads the last block is zero, but its update may be 0 / 0.
+        // The padding of the last block is zero, but its update may be 0 / 0.
         for (int64_t j = left; j < n; ++j) u[j] = 0.0f;
         left -= n;
         params.add(p, n);

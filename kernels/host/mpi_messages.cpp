@@ -150,7 +150,7 @@ AA_OP int aa_mpi_test(aa_mpi_message* message, int* done, aa_mpi_words* words) {
   return put_words(MPI_Test(&message->request, done, MPI_STATUS_IGNORE), words);
 }
 
-// Takes back a receive that no message has met yet. One that is under way cannot be taken back.
+// Cancels a receive that no message has matched yet. One that is in progress cannot be cancelled.
 AA_OP void aa_mpi_cancel(aa_mpi_message* message) {
   if (message->request != MPI_REQUEST_NULL) MPI_Cancel(&message->request);
 }

@@ -1,4 +1,4 @@
-// What the functions of mpi_messages.cpp take. They give 0, or 1 with the words of MPI in `words`.
+// Arguments of the functions of mpi_messages.cpp, which return 0, or 1 with MPI's error message in `words`.
 #pragma once
 
 #include <stddef.h>
@@ -8,7 +8,7 @@ struct aa_mpi_words {
   char text[512];
 };
 
-// What MPI says of the process.
+// MPI's description of the process.
 struct aa_mpi_world {
   int32_t rank;  // in MPI_COMM_WORLD
   int32_t size;

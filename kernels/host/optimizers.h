@@ -1,4 +1,4 @@
-// What the optimizers' op libraries and the code that calls them share: structs and the signatures of the ops.
+// Shared by the optimizers' op libraries and the code that calls them: structs and the signatures of the ops.
 //
 // Every op updates a list of parameters in one parallel region. Arithmetic is float32, in the order given here, with
 // every operation rounded on its own, so that results are the same bits for every instruction set, number of threads and

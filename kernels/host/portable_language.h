@@ -56,7 +56,7 @@ using aa_u64 = uint64_t;
 
 namespace anyaccel::op {
 
-// What a kernel knows of its place.
+// A kernel's position in the grid.
 struct Group {
   int64_t group_number = 0;
   int64_t group_count = 0;

@@ -1,5 +1,5 @@
-// What the two quantizers have in common: blocks of elements as floats, statistics of a group, random numbers, and
-// output written past the caches.
+// Shared by the two quantizers: blocks of elements as floats, statistics of a group, random numbers, and output written
+// past the caches.
 //
 // Everything here gives the same bits with every instruction set and any number of threads.
 #pragma once
@@ -260,7 +260,8 @@ void for_groups(int64_t groups, int64_t group_size, const Body& body) {
   parallel_for(groups, grain > 0 ? grain : 1, 1, body);
 }
 
-// Whether groups are so few and so large that their elements, not the groups, must be shared among the threads.
+// Returns whether groups are so few and so large that their elements, not the groups, must be divided among the
+// threads.
 inline bool has_wide_groups(int64_t groups, int64_t group_size) {
   return groups < 2 * threads() && group_size >= (1 << 17) && threads() > 1;
 }

@@ -8,7 +8,7 @@ namespace {
 
 constexpr float kSmallestNormal = 0x1p-126f;
 
-// What turns numbers into a group's integers and back.
+// The parameters that turn numbers into a group's integers and back.
 struct Scale {
   float scale = 0, offset = 0;
   float inverse = 0;
@@ -193,8 +193,8 @@ struct Source {
   }
 };
 
-// Where a group goes: groups are numbered (node, device, stage, inner) in the input and (stage, device, node, inner) in
-// the output.
+// The index of a group in the output: groups are numbered (node, device, stage, inner) in the input and (stage, device,
+// node, inner) in the output.
 struct Order {
   int64_t nodes = 1, devices = 1, stages = 1;
   int64_t together = 1;  // groups that stay side by side: the number of `inner`

@@ -130,7 +130,8 @@ AA_KERNEL(AA_NAME_XW(attention), AA_GROUP_SIZE)
   AA_LOCAL_ARRAY(float, weights, AA_GROUP_SIZE);
   const aa_i32 id = AA_LOCAL_ID;
   AA_ATTENTION_ROW
-  // Where the chunk has fewer elements than the group items, several items share an element: each takes every slices-th slot.
+  // If the chunk has fewer elements than the group has items, several items share an element: each takes every
+  // slices-th slot.
   aa_i32 width = AA_GROUP_SIZE;
   while (width > 1 && width / 2 >= d_end - d_begin) width /= 2;
   const aa_i32 slices = AA_GROUP_SIZE / width;

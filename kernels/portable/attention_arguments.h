@@ -1,4 +1,5 @@
-// What the kernels of attention.cl take by value; the host includes this too (see arguments.h). Strides in elements.
+// Arguments that the kernels of attention.cl take by value; the host includes this too (see arguments.h). Strides in
+// elements.
 #ifndef ANYACCEL_KERNELS_ATTENTION_ARGUMENTS_H_
 #define ANYACCEL_KERNELS_ATTENTION_ARGUMENTS_H_
 

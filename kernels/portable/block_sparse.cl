@@ -151,7 +151,7 @@ AA_REGISTER(sparse_dsd, AA_ITEMS)
   const aa_i64 end = begins[list + 1];                               \
   const aa_i64 row_at = (z * s.block_count * s.block + r) * s.block;
 
-// The score that a mask's value makes of one.
+// Applies the value of a mask to a score.
 AA_FN float aa_masked(float score, float value, aa_i32 mode) {
   return mode == AA_MASK_ADD ? score + value : value == 0.0f ? AA_NEGATIVE_INFINITY : score;
 }

@@ -1,4 +1,4 @@
-// What the kernels of block_sparse.cl take by value; the host includes this too (see arguments.h), after
+// Arguments that the kernels of block_sparse.cl take by value; the host includes this too (see arguments.h), after
 // dense_arguments.h. Strides in elements.
 #ifndef ANYACCEL_KERNELS_BLOCK_SPARSE_ARGUMENTS_H_
 #define ANYACCEL_KERNELS_BLOCK_SPARSE_ARGUMENTS_H_

@@ -1,4 +1,4 @@
-// How the kernels of elementwise.cl cut their work; the host includes it too.
+// The division of work of the kernels of elementwise.cl; the host includes it too.
 #ifndef ANYACCEL_KERNELS_ELEMENTWISE_ARGUMENTS_H_
 #define ANYACCEL_KERNELS_ELEMENTWISE_ARGUMENTS_H_
 

@@ -103,7 +103,7 @@ AA_KERNEL(evoformer_gradient, AA_GROUP_SIZE)(AA_OUT(float) dp, AA_IN(float) p, A
 }
 AA_REGISTER(evoformer_gradient, AA_GROUP_SIZE)
 
-// What an item of the next two kernels takes of a row of a gradient.
+// The part of a row of a gradient that an item of the next two kernels computes.
 #if AA_GROUP_SIZE == 1
 #define AA_BIAS_COLUMNS 64
 #else

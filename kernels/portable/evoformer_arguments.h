@@ -1,4 +1,5 @@
-// What the kernels of evoformer.cl take by value; the host includes this too (see arguments.h). Strides in elements.
+// Arguments that the kernels of evoformer.cl take by value; the host includes this too (see arguments.h). Strides in
+// elements.
 #ifndef ANYACCEL_KERNELS_EVOFORMER_ARGUMENTS_H_
 #define ANYACCEL_KERNELS_EVOFORMER_ARGUMENTS_H_
 

@@ -48,7 +48,7 @@ AA_FN square_sum square_of(float x) {
 }
 #endif
 
-// How a group shares segments: every item has LANES lanes of one.
+// The division of segments within a group: every item has LANES lanes of one.
 #if AA_GROUP_SIZE >= AA_SUM_LANES
 #define LANES 1
 #define SEGMENTS (AA_GROUP_SIZE / AA_SUM_LANES)

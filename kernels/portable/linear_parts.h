@@ -1,4 +1,4 @@
-// What the matrix products share: how a sum ends, and how the parts of "linear_multi" are numbered. Include first.
+// Shared by the matrix products: the end of a sum, and the numbering of the parts of "linear_multi". Include first.
 //
 // "linear", "linear_multi" and "gated_linear" of anyaccel/abi/ops.h have two forms, each in files of its own, so that only
 // what is used is compiled. In the first (linear_tiles.h), a team of AA_LANES items multiplies a tile of up to 4 rows of x with

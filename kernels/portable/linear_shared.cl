@@ -7,7 +7,7 @@
 #define AA_N AA_SHARED_N(AA_GROUP_SIZE)
 #define AA_SHARED_TILES(name) AA_LOCAL_ARRAY(float, name, AA_SHARED_K*(AA_M + AA_N))
 
-// Where an item stands in its group's rectangle. (Unsigned, since a signed quotient is not a shift.)
+// The position of an item in its group's rectangle. (Unsigned, since a signed quotient is not a shift.)
 AA_FN aa_i32 aa_shared_row(aa_i32 id) { return (aa_u32)id / AA_COLUMNS; }
 AA_FN aa_i32 aa_shared_column(aa_i32 id) { return (aa_u32)id % AA_COLUMNS; }
 

@@ -77,7 +77,7 @@ AA_FN aa_tile aa_tile_product(const int rows, AA_IN(aa_x_type) x, aa_linear_x xs
   return tile;
 }
 
-// Whether this lane stores element i of its team's tile, which is (m, n) of an out of m_end x n_end.
+// Returns whether this lane stores element i of its team's tile, which is (m, n) of an out of m_end x n_end.
 AA_FN int aa_stores(int i, aa_i32 id, aa_i64 m, aa_i64 m_end, aa_i64 n, aa_i64 n_end) {
   return (i & (AA_LANES - 1)) == (id & (AA_LANES - 1)) && m < m_end && n < n_end;
 }

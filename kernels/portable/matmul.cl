@@ -1,8 +1,9 @@
 // The op "matmul": products of matrices with free strides, one or many. AA_X is the element type of a, AA_W of b.
 //
-// Where an item works alone, it goes through AA_MATMUL_ROWS rows of a for strips of AA_WIDE columns of b, with the running sums
-// in vectors; where b's columns are its contiguous direction in memory, the sums run along K as vectors instead. A group that
-// shares local memory loads tiles of a and b into it, as linear_shared.cl does; without such memory an item makes an element.
+// If an item works alone, it processes AA_MATMUL_ROWS rows of a for strips of AA_WIDE columns of b, with the running
+// sums in vectors; where b's columns are its contiguous direction in memory, the sums run along K as vectors instead. A
+// group that shares local memory loads tiles of a and b into it, as linear_shared.cl does; without such memory an item
+// makes an element.
 #include "dialect.h"
 
 #include "arguments.h"

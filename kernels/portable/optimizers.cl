@@ -5,8 +5,9 @@
 #include "strips.h"
 #include "optimizer_arguments.h"
 
-// An item that works alone on a processor takes AA_PORTION neighbouring elements, strip by strip. In a group, items take
-// AA_PORTION elements each that lie AA_ITEMS apart, so that neighbours read neighbours and several loads are under way.
+// An item that works alone on a processor takes AA_PORTION neighbouring elements, strip by strip. In a group, items
+// take AA_PORTION elements each that lie AA_ITEMS apart, so that neighbours read neighbours and several loads are in
+// flight.
 #if AA_GROUP_SIZE == 1
 #define AA_PORTION AA_ADAM_ALONE
 #define AA_PORTION_STRIP AA_STRIP
@@ -125,7 +126,7 @@ AA_FN void aa_lion_strip(AA_OUT(void) param, AA_IN(void) grad, AA_OUT(void) exp_
   for (aa_i32 k = 0; k < n; ++k) {
     const float x = aa_mul_ftz(g[k], a.grad_scale);
     const float mixed = aa_add_ftz(aa_mul_ftz(a.beta1, m[k]), aa_mul_ftz(a.one_minus_beta1, x));
-    // What is neither above nor below zero is zero, which adds nothing, or a NaN, which shows.
+    // A value that is neither above nor below zero is zero, which adds nothing, or a NaN, which propagates.
     const float change = mixed > 0.0f ? -a.lr : mixed < 0.0f ? a.lr : mixed;
     p[k] = aa_add_ftz(aa_mul_ftz(p[k], a.keep), change);
     m[k] = aa_add_ftz(aa_mul_ftz(a.beta2, m[k]), aa_mul_ftz(a.one_minus_beta2, x));

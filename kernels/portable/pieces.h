@@ -11,7 +11,8 @@
 
 #define AA_NEGATIVE_INFINITY (-aa_float(0x7f800000u))
 
-// What an item finds out about its elements: the maxima, or sums, of whole pieces by place, and of what is left of a block.
+// The result of an item's pass over its elements: the maxima, or sums, of whole pieces by position, and of the rest of
+// a block.
 typedef struct aa_maxima {
 #if defined(AA_HAS_WIDE_MAX)
   aa_wide places;

@@ -1,4 +1,4 @@
-// What the kernels of the two quantizers have in common: how items find their elements, random numbers, ranges of groups.
+// Shared by the kernels of the two quantizers: the elements of an item, random numbers, ranges of groups.
 // kernels/host/quant_blocks.h is the host's.
 #ifndef ANYACCEL_KERNELS_QUANT_GROUPS_H_
 #define ANYACCEL_KERNELS_QUANT_GROUPS_H_

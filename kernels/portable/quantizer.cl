@@ -13,7 +13,8 @@ AA_FN aa_i64 place_of(aa_quant_order o, aa_i64 group) {
   return ((stage * o.devices + on_node) * o.nodes + node) * o.together + inner;
 }
 
-// What turns numbers into a group's integers and back; a scale that is a NaN stands for a group that is not finite.
+// The parameters that turn numbers into a group's integers and back; a scale that is a NaN stands for a group that is
+// not finite.
 typedef struct group_scale {
   float scale, offset, inverse;
   float low, high;

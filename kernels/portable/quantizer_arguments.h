@@ -10,7 +10,8 @@ typedef struct aa_quant_groups {
   aa_i64 parts; /* of a group */
 } aa_quant_groups;
 
-// Where groups of integers go: number (node, device, stage, inner) becomes (stage, device, node, inner). All 1: nowhere else.
+// The order of groups in the output: number (node, device, stage, inner) becomes (stage, device, node, inner). All 1:
+// unchanged.
 typedef struct aa_quant_order {
   aa_i64 nodes;
   aa_i64 devices;

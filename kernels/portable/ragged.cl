@@ -2,7 +2,7 @@
 #include "dialect.h"
 #include "ragged_arguments.h"
 
-// Where position p of a sequence lies in a cache, as (block number) * block + place; -1: nowhere.
+// The slot of position p of a sequence in a cache, as (block number) * block + offset; -1: none.
 AA_FN aa_i64 aa_cache_place(AA_IN(aa_i32) kv_blocks, aa_i64 sequence, aa_i64 p, aa_i64 block, aa_i64 max_blocks,
                             aa_i64 cache_blocks) {
   aa_i64 place = -1;

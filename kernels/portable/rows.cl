@@ -29,7 +29,7 @@ AA_KERNEL(embedding, AA_GROUP_SIZE)
 }
 AA_REGISTER(embedding, AA_GROUP_SIZE)
 
-// What the sums over a row are taken of.
+// The function whose values are summed over a row.
 #define AA_OF_VALUES 0
 #define AA_OF_SQUARES 1
 #define AA_OF_EXPONENTIALS 2

@@ -67,7 +67,7 @@ AA_KERNEL(argmax, AA_GROUP_SIZE)
 }
 AA_REGISTER(argmax, AA_GROUP_SIZE)
 
-// What rounded to 16 bits gives what rounding the exact quotient or product once would give.
+// Results that, rounded to 16 bits, equal the exact quotient or product rounded once.
 AA_FN float aa_penalised(float logit, float penalty, aa_i32 dtype) {
   const float nearest = logit > 0.0f ? logit / penalty : logit * penalty;
   if (dtype == AA_F32) return nearest;
@@ -248,7 +248,7 @@ AA_KERNEL(sample, AA_GROUP_SIZE)
       aa_i32 cut;
       s.by_count = search == 0;
       if (search == 2 && reach < AA_FAR) {
-        // What min_p keeps is, like what top_k and top_p keep, a beginning of the order: the shorter one counts.
+        // min_p, like top_k and top_p, keeps a prefix of the order: the shortest one counts.
         aa_candidates near = c;
         near.farthest = c.top_key - aa_key(c.top - reach * temperature);
         aa_histogram(logits, near, 0, shift, id, bins);

@@ -13,7 +13,7 @@
 #define AA_STRIP 1
 #endif
 
-// How many elements the next strip has where `left` are left and strips have at most `most`.
+// The number of elements of the next strip if `left` are left and strips have at most `most`.
 AA_FN aa_i32 aa_strip_length(aa_i64 left, aa_i32 most) { return most == 1 || left > most ? most : (aa_i32)left; }
 
 // Elements i, i + step, ..., n of them; denormal ones as zeros.

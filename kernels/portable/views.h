@@ -1,4 +1,4 @@
-// Where the elements of strided tensors lie. Include after dialect.h and arguments.h.
+// Offsets of the elements of strided tensors. Include after dialect.h and arguments.h.
 #ifndef ANYACCEL_KERNELS_VIEWS_H_
 #define ANYACCEL_KERNELS_VIEWS_H_
 

@@ -240,7 +240,7 @@ TEST(DriverClassDefaults, OptionalFunctionsAreUnimplemented) {
           stream, [](void*) {}, nullptr)),
   };
   for (const StatusRef& status : statuses) EXPECT_EQ(status.code(), AA_UNIMPLEMENTED) << status.text();
-  // The object goes though its last call fails.
+  // The object is destroyed even though its last call fails.
   EXPECT_EQ(StatusRef(table->stream_destroy(stream)).message(), "the last call failed");
   EXPECT_EQ(table->device_close(device), nullptr);
   EXPECT_EQ(table->shutdown(instance), nullptr);

@@ -87,7 +87,7 @@ TEST_F(Validate, Handles) {
   wrong(table_->event_record(event, stream_), "destroyed before");
 }
 
-// A function of the driver that is under way on another thread until it is told to go on.
+// A function of the driver that stays in progress on another thread until it is released.
 class HeldCall {
  public:
   HeldCall(const std::function<void()>& call, const std::function<void(std::function<void()>)>& hook) {

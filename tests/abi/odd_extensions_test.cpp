@@ -61,7 +61,7 @@ void check(const Mode& mode, const std::string& layers) {
   ANYACCEL_EXTENSIONS(CHECK_TABLE)
   EXPECT_EQ(tables, mode.tables);
 
-  // The accelerator goes on without what is not there.
+  // The accelerator works without the missing extensions.
   EXPECT_EQ(accelerator.supports_graphs(), given == "mixed");
   if (given != "mixed") {
     EXPECT_THROW(accelerator.create_graph(), NotImplementedError);
@@ -90,7 +90,7 @@ TEST_P(OddExtensions, AreCompleteOrAbsent) {
       ::testing::ExitedWithCode(0), "");
 }
 
-// Of a short table the last function is missing; where the host needs that one, the table counts as absent.
+// A short table lacks its last function; if the host needs that function, the table counts as absent.
 INSTANTIATE_TEST_SUITE_P(
     All, OddExtensions,
     ::testing::Combine(::testing::Values(Mode{"empty", "host_memory profiler"}, Mode{"nulls", "host_memory profiler"},

@@ -1,5 +1,5 @@
-// What may be named as a plugin and is none: pipes, devices, folders, parts of a library. And what another user could have put
-// there, or could replace. Each is an error that names it, and nothing of it is run.
+// Files that are named as plugins and are none: pipes, devices, folders, parts of a library. And files that another
+// user could have put there, or could replace. Each is an error that names it, and nothing of it is run.
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -75,7 +75,7 @@ TEST_F(PluginFiles, WhatIsNoFileIsNamed) {
     EXPECT_TRUE(says(refusal(device), "is a device, not a file")) << refusal(device);
   }
   EXPECT_TRUE(says(refusal(pipe / "below.so"), "is not a folder")) << refusal(pipe / "below.so");
-  // The same by way of the environment: detection goes on, and says so.
+  // The same through the environment: detection continues and reports it.
   const Variable path("ANYACCEL_PLUGIN_PATH", pipe.string() + ":/dev/zero");
   std::string errors;
   for (const std::string& error : probe_all_accelerators().plugin_errors) errors += error + "\n";
@@ -137,7 +137,7 @@ TEST_F(PluginFiles, ABareNameIsAFileOfTheCurrentFolder) {
   const fs::path before = fs::current_path();
   fs::current_path(place.path());
   EXPECT_EQ(refusal("bare.so"), "");
-  // And never one of the system's.
+  // A device of the system is never opened.
   EXPECT_TRUE(says(refusal("libm.so.6"), "there is no such file")) << refusal("libm.so.6");
   {
     const Variable path("ANYACCEL_PLUGIN_PATH", "bare.so");

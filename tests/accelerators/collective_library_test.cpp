@@ -105,7 +105,7 @@ void all_reduces(const Member& m, int32_t dtype, bool average) {
   }
 }
 
-// A type that the library does not know goes as bytes.
+// A type that the library does not know is transferred as bytes.
 void broadcasts(const Member& m) {
   for (const bool in_place : {false, true}) {
     std::vector<double> data = values<double>(m.rank);

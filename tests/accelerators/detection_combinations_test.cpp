@@ -178,7 +178,7 @@ TEST_F(DetectionCombinations, TheFirstPresentIsTaken) {
       }
     }
   }
-  // Each is what DS_ACCELERATOR asks for where it is present, and refused where it is not.
+  // DS_ACCELERATOR selects each one that is present, and is an error for one that is not.
   for (size_t i = 0; i < all().size(); ++i) {
     const test::Variable asked("DS_ACCELERATOR", all()[i].name);
     make_present(1u << i);

@@ -244,7 +244,7 @@ TEST_F(QueueRuntime, PutsTheDeviceBackThatOtherCodeChanged) {
   stream->synchronize();  // refused, and done once more
   EXPECT_EQ(vendor->calls["set_device"], before + 1);
   current = 0;
-  const aa_allocation other = allocate(64);  // asked for first
+  const aa_allocation other = allocate(64);  // requested first
   EXPECT_EQ(current, 1);
   device->mem_free(memory);
   device->mem_free(other);
@@ -299,7 +299,7 @@ TEST_F(QueueRuntime, StagesPageableMemoryWhereTheVendorTakesNone) {
     EXPECT_EQ(destination[3 + size], 0) << size;
   }
   EXPECT_EQ(vendor->calls["allocate_pinned"], 2);  // used again
-  // Locked memory goes through none.
+  // Copies of locked memory use no staging buffer.
   const aa_allocation pinned = allocate(256, AA_MEMORY_PINNED);
   stream->copy(copying(memory.pointer, pinned.pointer, 256, AA_COPY_HOST_TO_DEVICE));
   EXPECT_EQ(vendor->calls["allocate_pinned"], 3);
@@ -503,7 +503,7 @@ TEST_F(QueueRuntime, ALostDeviceSaysSoEveryTime) {
     EXPECT_EQ(failure.native_code(), error_lost);
     EXPECT_EQ(failure.what(), first);
   }
-  device->mem_free(memory);  // addresses are given back all the same
+  device->mem_free(memory);  // address ranges are freed all the same
   EXPECT_EQ(vendor->calls["free"], 1);
 }
 
@@ -522,7 +522,7 @@ TEST_F(QueueRuntime, RefusesAForkedChild) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  stream->synchronize();  // the parent goes on
+  stream->synchronize();  // the parent can still use it
 }
 
 TEST_F(QueueRuntime, NamesTheDevicesThatThereAre) {

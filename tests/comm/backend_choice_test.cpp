@@ -46,7 +46,7 @@ TEST(BackendChoice, HostBackendsRunOnEveryAccelerator) {
 
 TEST(BackendChoice, TheAcceleratorsOwnLibraryByItsNames) {
   Named accelerator(host_collectives::table(), "pigeons");
-  // The accelerator's word for it, and the library's.
+  // The accelerator's name for it, and the library's.
   for (const char* name : {"pigeons", "hccl"}) EXPECT_TRUE(choose_backend(name, accelerator).device_library) << name;
   EXPECT_TRUE(choose_backend("", accelerator).device_library);
   EXPECT_EQ(choose_backend("", accelerator).notice, "");
@@ -60,7 +60,7 @@ TEST(BackendChoice, AnOwnLibraryThatIsNotThere) {
   EXPECT_HAS(error, "the backend \"pigeons\" was requested and cannot be used: the driver of cpu has no collectives");
   EXPECT_HAS(error, "What could run: shm (inside one host)");
   EXPECT_EQ(error.find(", pigeons"), std::string::npos) << error;
-  // Nobody asked for it: something else runs, and that is said.
+  // It was not requested by name: another backend runs, which is logged.
   const BackendChoice choice = choose_backend("", accelerator);
   EXPECT_FALSE(choice.device_library);
   EXPECT_HAS(choice.notice, "the library of collectives of cpu, pigeons, cannot be used, and process groups carry");

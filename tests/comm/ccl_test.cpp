@@ -79,7 +79,7 @@ TEST_F(Ccl, ThreeMembersGetTheSameBits) {
   });
 }
 
-// Each type and operation, whoever combines: small whole numbers, of which every order gives the same.
+// Each type and operation, with small whole numbers, whose sums and products do not depend on the order.
 TEST_F(Ccl, EveryTypeAndOperation) {
   on_processes(3, [](const Membership& membership) {
     const auto c = join(membership);

@@ -136,7 +136,7 @@ void ends_a_call(const std::function<void(Rank&, Watch&)>& end, const std::strin
         }
         ender.join();
         EXPECT_TRUE(r.group->failed());
-        r.group.reset();  // after which nobody is told any more
+        r.group.reset();  // after which nobody is notified any more
         EXPECT_EQ(r.told, std::vector<std::string>{expected});
         over = true;
       },
@@ -151,7 +151,7 @@ TEST(DeviceCommunicator, AnAbortEndsACallThatWaits) {
   ends_a_call([](Rank& r, Watch&) { r.group->abort("enough"); }, "enough");
 }
 
-// Whoever is told of a failure may hold the group for a moment, and let it go last.
+// The code that is notified of a failure may hold the group for a moment, and may be its last owner.
 TEST(DeviceCommunicator, MayEndOnTheThreadThatFoundTheFailure) {
   const auto watch = std::make_shared<Watch>();
   host_collectives::library_table = &collectives::habana;

@@ -1,4 +1,4 @@
-// A port of the loopback interface that nobody uses just now.
+// A port of the loopback interface that is free at the moment.
 #pragma once
 
 #include <arpa/inet.h>

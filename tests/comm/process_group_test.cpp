@@ -323,7 +323,7 @@ TEST(ProcessGroup, BadArgumentsAreRefusedAndChangeNothing) {
     for (const std::vector<int>& members : {std::vector<int>{}, {0, 0}, {2}, {-1}}) {
       EXPECT_THROW(group.new_group(members), InvalidArgument);
     }
-    // And goes on.
+    // And continues.
     const Tensor t = tensor_of({1});
     group.all_reduce(t);
     EXPECT_EQ(values_of(t), (Values{2}));
@@ -336,7 +336,7 @@ TEST(ProcessGroup, TheFirstFailureStays) {
   settings.on_failure = [&](const std::string&) { ++told; };
   const std::vector<std::string> errors = run_group(2, settings, [](ProcessGroup& group) {
     const Tensor t = tensor_of({1, 2});
-    // Of another length than the message that comes.
+    // A buffer of another length than the incoming message.
     if (group.rank() == 0) {
       group.send(t, 1);
       group.barrier();
@@ -380,7 +380,7 @@ TEST(ProcessGroup, TheEndOfTheJobEndsItsGroups) {
     const std::vector<int> all{0, 1, 2};
     const std::shared_ptr<ProcessGroup> sub = group.new_group(all);
     const Tensor t = tensor_of({1});
-    if (group.rank() == 2) {  // takes no part any more
+    if (group.rank() == 2) {  // no longer takes part
       settings.watch->fail("rank 7 on node3 ended");
       return;
     }
@@ -476,7 +476,7 @@ TEST_F(Captured, AFailureInAReplayIsKept) {
   EXPECT_EQ(errors[1], "");
 }
 
-// A graph may outlive the group; its replay then reports a failed group to nobody, and harms nothing.
+// A graph may outlive the group; its replay then has nobody to report a failed group to, and does no harm.
 TEST_F(Captured, AGraphThatOutlivesItsGroup) {
   std::vector<Graph> graphs(2);
   std::vector<Tensor> tensors(2);

@@ -118,7 +118,7 @@ TEST(Rendezvous, ARankThatEndsAfterItHasJoinedIsNoFailure) {
     Job job(job_options(rank, 2, port));
     if (rank == 1) {
       job.leave();
-      try {  // rank 0 may be gone by now
+      try {  // rank 0 may have ended by now
         report_ended_rank({"127.0.0.1", port, "token"}, 1, "with exit code 0", seconds(1));
       } catch (const CommunicationError&) {
       }

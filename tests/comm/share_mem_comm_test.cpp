@@ -1,4 +1,4 @@
-// The op "ShareMemCommBuilder": its face on worlds of one and of two.
+// The op "ShareMemCommBuilder": its functions in jobs of one and of two ranks.
 #include "anyaccel/ops/share_mem_comm.h"
 
 #include <gtest/gtest.h>

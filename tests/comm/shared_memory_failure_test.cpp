@@ -104,7 +104,7 @@ TEST(SharedMemoryFailure, ARankThatLeavesIsNamed) {
     if (membership.rank == 0) return;
     const std::string text = text_of([&] { group->barrier(); });
     EXPECT_TRUE(contains(text, "rank 0 on here has left")) << text;
-    EXPECT_EQ(text_of([&] { group->barrier(); }), text);  // for ever after
+    EXPECT_EQ(text_of([&] { group->barrier(); }), text);  // every time after that
   });
 }
 

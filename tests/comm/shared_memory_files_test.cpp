@@ -1,5 +1,5 @@
-// How many file descriptors the ranks of one host need for their shared memory, at most and in the end, and what is said where
-// the limit on open files (ulimit -n) is lower. Ranks are processes, each with a limit of its own.
+// The number of file descriptors that the ranks of one host need for their shared memory, at most and in the end, and
+// the error where the limit on open files (ulimit -n) is lower. Ranks are processes, each with a limit of its own.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 

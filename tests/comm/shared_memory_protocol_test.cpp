@@ -1,5 +1,5 @@
-// Tries every interleaving of a few ranks that run the schedules of pipeline.h: no member may touch memory of a slot while
-// another writes it, every read must find what it is meant to find, and nobody may wait for ever.
+// Tries every interleaving of a few ranks that run the schedules of pipeline.h: no member may touch memory of a slot
+// while another writes it, every read must find the expected value, and nobody may wait forever.
 //
 // The real schedule functions run once per rank on a port that records what they do. The recorded programs are then run
 // step by step in all orders. A publication is one step, since it is one release store; filling a slot or reading it has a

@@ -157,7 +157,7 @@ TEST_P(AnyStore, GetGivesUpAndNamesTheKey) {
     EXPECT_HAS(std::string(error.what()), "30 ms");
     EXPECT_EQ(error.code(), AA_DEADLINE_EXCEEDED);
   }
-  first_->set("nobody sets this", "after all");  // and the answer to the old question disturbs nobody
+  first_->set("nobody sets this", "after all");  // and the answer to the old request disturbs nobody
   EXPECT_EQ(first_->get("nobody sets this", seconds(30)), "after all");
 }
 
@@ -379,7 +379,7 @@ TEST(Store, NonsenseIsDropped) {
   expect_alive(port);
 }
 
-// Those who say nothing, or one byte now and then, cost nobody else anything and are sent away.
+// Clients that send nothing, or one byte now and then, do not slow down others and are disconnected.
 TEST(Store, SlowAndSilentConnectionsAreClosed) {
   const int port = free_port();
   StoreServer::Options options = server_options(port);

@@ -47,7 +47,7 @@ for language in cpp c; do
   run 5  # conformance
   expect "^[0-9]+ passed, 0 failed"
   expect "pass +one_member_gets_its_own"
-  # Of two devices everything but messages, which this communicator leaves to the host.
+  # With two devices: everything but messages, which this communicator leaves to the host.
   grep -A 1 "two_devices_in_one_process" "$work/out" | grep -q "group_begin is not implemented" ||
     fail "$language: the communicator of two devices: $(grep -A 2 two_devices_in_one_process "$work/out")"
 

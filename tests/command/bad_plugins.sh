@@ -14,7 +14,7 @@ expect() {  # plugin, text
   [ $code = 1 ] || fail "$1: exit code $code, expected 1: $(cat "$err")"
   grep -qiE "$2" "$err" || fail "$1: expected '$2' in: $(cat "$err")"
   grep -q "$1" "$err" || fail "$1: the file is not named: $(cat "$err")"
-  # Detection goes on without it.
+  # Detection continues without it.
   ANYACCEL_PLUGIN_PATH=$plugin "$anyaccel" info >/dev/null 2>"$err" || fail "$1: detection failed: $(cat "$err")"
 }
 expect not_a_library "cannot be opened as a shared library"

@@ -22,7 +22,7 @@ grep -q "  now  " "$work/out" && fail "the second run built: $(cat "$work/out")"
 find "$work/cache" -name '*.so' -printf '%p %T@\n' | sort >"$work/after"
 cmp -s "$work/before" "$work/after" || fail "the second run changed the cache"
 
-# One op by either name; what is asked for by name and cannot be is a failure.
+# One op by either name; an op that was requested by name and cannot be built is a failure.
 rm -rf "$work/cache"
 "$anyaccel" build-ops --op cpu_adam --op QuantizerBuilder >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
 [ "$(grep -c "  now  " "$work/out")" = 2 ] || fail "--op built something else: $(cat "$work/out")"

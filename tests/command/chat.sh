@@ -1,5 +1,5 @@
-# A conversation with `anyaccel chat`: what the template makes of it, what stays in the cache from turn to turn, saving and
-# loading, Ctrl-C, and models and messages that it rejects.
+# A conversation with `anyaccel chat`: the text that the template renders, the contents of the cache from turn to turn,
+# saving and loading, Ctrl-C, and models and messages that it rejects.
 anyaccel=$1
 stories=$2/models/stories
 folder=$(mktemp -d) || exit 1
@@ -47,7 +47,7 @@ reads=$(sed -n 's/.*(\(.*; \)\?\([0-9]*\) tokens read.*/\2/p' "$folder/notes" | 
 set -- $reads
 [ "$#" -eq 2 ] && [ "$1" -gt 10 ] && [ "$2" -lt 5 ] || fail "the turns read '$reads' tokens; expected many, then few"
 
-# Ctrl-C ends the answer, keeps what was said, and the conversation goes on.
+# Ctrl-C ends the answer and keeps its text, and the conversation continues.
 mkfifo "$folder/input"
 "$anyaccel" chat --model "$model" --greedy --dtype fp32 --max-new-tokens 100000 --context 100000 <"$folder/input" >"$folder/output" 2>"$folder/notes" &
 process=$!

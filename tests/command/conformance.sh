@@ -12,7 +12,8 @@ for name in cpu null; do
   done
 done
 
-# Plugins that were compiled against the headers of version 1 are refused with both versions, and detection goes on.
+# Plugins that were compiled against the headers of version 1 are rejected with an error that names both versions, and
+# detection continues.
 if [ "$(uname -m)" = x86_64 ]; then
   for plugin in "$2"/tests/data/plugins/*-x86_64.so; do
     out=$("$anyaccel" conformance --plugin "$plugin" 2>&1) && fail "$plugin was accepted"

@@ -1,4 +1,4 @@
-# A person's own op, in a project of its own built against the installed package, is compiled when it is first asked for.
+# A user's own op, in a project built against the installed package, is compiled at its first use.
 source=$2
 build=$3
 fail() { echo "FAILED: $1"; exit 1; }
@@ -64,7 +64,7 @@ ls "$work/cache/ops/rms_rows/"*.entry >/dev/null 2>&1 || fail "the op is not in 
 # From the cache, without a compiler.
 out=$(CXX=/no/such/compiler "$work/elsewhere/custom_op" 2>"$work/err") || fail "from the cache: $(cat "$work/err")"
 [ "$out" = "1.0000 3.5355" ] || fail "wrong result from the cache: $out"
-# A mistake in the source is told in the compiler's words.
+# A mistake in the source is reported with the compiler's message.
 echo "int broken( {" >>"$work/elsewhere/rms.cpp"
 "$work/elsewhere/custom_op" >"$work/log" 2>"$work/err" && fail "a broken source built"
 grep -q "rms.cpp:.*error" "$work/err" || fail "no words of the compiler: $(cat "$work/err")"

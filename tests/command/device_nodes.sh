@@ -1,6 +1,7 @@
-# Device nodes of vendors without what belongs to them: without the vendor's library, with one that is for linking only, with one that is
-# too old, and with nodes that this user may not open. `info` and DS_ACCELERATOR say so, and detection goes on to the CPU.
-# Run as: sh device_nodes.sh ANYACCEL SOURCE BUILD. The nodes are files in a /dev of a namespace of its own.
+# Device nodes of vendors without what belongs to them: without the vendor's library, with one that is for linking only,
+# with one that is too old, and with nodes that this user may not open. `info` and DS_ACCELERATOR say so, and detection
+# falls back to the CPU. Run as: sh device_nodes.sh ANYACCEL SOURCE BUILD. The nodes are files in a /dev of a namespace
+# of its own.
 anyaccel=$1
 build=$3
 if [ -z "$ANYACCEL_TEST_NAMESPACE" ]; then

@@ -1,5 +1,5 @@
-# The asynchronous reference driver as a plugin: models generate the CPU's text on it, also while it holds work back; reports are
-# written whatever becomes of it; and detection goes on where it cannot be opened.
+# The asynchronous reference driver as a plugin: models generate the CPU's text on it, also while it holds work back;
+# reports are written whatever becomes of it; and detection continues if it cannot be opened.
 anyaccel=$1
 model=$2/models/stories
 plugin=$3/tests/plugins/reference_async.so

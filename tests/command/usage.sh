@@ -33,7 +33,7 @@ expect 2 "" generate --model "$model" --prompt x --temperature -1
 expect 2 "" generate --model "$model" --prompt x --top-p 1.5
 expect 2 "" make-model
 
-# The wrong word is named, not what is missed because of it, and the nearest right one.
+# The error names the wrong word and the nearest right one, not an option that is missing because of it.
 expect 2 "there is no option '--modle'; did you mean '--model'?" generate --modle "$model" --prompt x
 expect 2 "there is no option '--modle'; did you mean '--model'?" generate "--modle=$model" --prompt x
 expect 2 "there is no option '-model'; did you mean '--model'?" generate -model "$model" --prompt x

@@ -1,5 +1,5 @@
 // Damage that a driver does to its process fails one case only: crashes, exit(), hangs, closed descriptors, output. The
-// suite goes on with the next case, and no run is good in which a case did not finish or a promise was not tested.
+// suite continues with the next case, and no run succeeds in which a case did not finish or a promise was not tested.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -14,7 +14,7 @@
 namespace anyaccel {
 namespace {
 
-// An accelerator without ops, which notes those that it was asked for.
+// An accelerator without ops, which records the names that are looked up.
 class NoOps final : public conformance::OpProvider {
  public:
   NoOps(const abi::DriverCalls* driver, std::set<std::string>& asked)

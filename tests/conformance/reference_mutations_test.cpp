@@ -34,7 +34,7 @@ constexpr Row rows[] = {
 #undef ANYACCEL_ROW
 };
 
-// Loaded once. What the environment asks for is read in the children, which are the first to enter the driver.
+// Loaded once. The environment's settings are read in the children, which are the first to call the driver.
 const aa_driver& reference_driver() {
   static const LoadedDriver driver = load_plugin(ANYACCEL_BINARY_DIR "/tests/plugins/reference_async.so");
   return *driver.table;
@@ -100,7 +100,7 @@ TEST_P(Mutations, AreNoticed) {
   // Promises are judged by a run of all cases. What hangs is killed soon: it fails either way.
   const bool promise = std::string_view(GetParam().noticed_by).starts_with("promises.");
   std::string filter = GetParam().noticed_by;
-  // What a driver keeps of an op shows when it is closed after one.
+  // Memory that a driver keeps after an op shows when it is closed after one.
   if (GetParam().lazy && filter == "life.closes_without_error") filter += ",op.softmax.of_rows";
   const auto cases = promise ? run("", 120) : run(filter.c_str(), 2);
   for (const auto& result : cases) {
@@ -115,7 +115,7 @@ TEST_P(Mutations, AreNoticed) {
 INSTANTIATE_TEST_SUITE_P(All, Mutations, testing::ValuesIn(rows),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// An error that never goes away again is one case's failure, not that of the cases after it.
+// A permanent error fails one case, not the cases after it.
 TEST_F(ReferenceDriver, AStickyErrorFailsOneCase) {
   setenv("REFERENCE_ASYNC_MUTATION", "a_thousand_items_break_it", 1);
   std::vector<std::string> failed;

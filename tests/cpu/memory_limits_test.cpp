@@ -40,7 +40,7 @@ TEST(MemoryLimits, OfAMachine) {
   EXPECT_FALSE(parse_meminfo("MemAvailable: 1 kB\n"));
 }
 
-// Of a Debian with the unified hierarchy, of one with version 1, and of a container on each.
+// Files of a Debian system with the unified hierarchy, of one with version 1, and of a container on each.
 const char* const unified =
     "24 30 0:22 / /sys rw,nosuid shared:7 - sysfs sysfs rw\n"
     "30 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw\n"
@@ -169,7 +169,7 @@ std::string fill_up(int64_t limit) {
   if (given + 2 * block < available) return "stopped at " + std::to_string(given) + " of " + std::to_string(available);
   if (refusal.find("the control group /") == std::string::npos) return "the limit is not named: " + refusal;
   for (const Tensor& tensor : blocks) std::memset(tensor.data(), 1, block);
-  // Touched or not, there is no more than before; and what is given back can be had again.
+  // Touched or not, no more memory is available than before; and freed memory can be allocated again.
   try {
     Tensor::empty({2 * block}, DType::U8, cpu->device());
     return "gave more after everything was touched";

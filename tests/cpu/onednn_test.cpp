@@ -90,7 +90,7 @@ int thread_count() {
   return count;
 }
 
-// Why oneDNN's products cannot be tested here; empty when they can.
+// Returns why oneDNN's products cannot be tested here; empty if they can.
 std::string missing() {
   static const std::string reason = [] {
     if (!onednn::library().usable) return onednn::library().reason;
@@ -350,7 +350,7 @@ TEST_F(OneDnnTest, MeasuresOnceAndRemembers) {
   EXPECT_EQ(large(), chosen);
   EXPECT_EQ(file_text(), text);
 
-  // And does what it says.
+  // And the copy works.
   const std::string name = first.onednn ? "\tonednn\t" : "\town\t", other = first.onednn ? "\town\t" : "\tonednn\t";
   std::string changed = text;
   ASSERT_NE(changed.find(name), std::string::npos) << text;

@@ -1,4 +1,4 @@
-// Compiling without a device: by a real NVRTC where one is installed, by nvcc where only that is there, and what is said where
+// Compiling without a device: by a real NVRTC if one is installed, by nvcc if only that exists, and the error where
 // there is neither.
 #include "accelerators/cuda/compile/compiler.h"
 

@@ -1,5 +1,6 @@
-// Large products by the simulated cuBLASLt on the simulated driver: what goes to the library and what to the portable kernels,
-// that results are right and the library's rules kept, how algorithms are chosen and remembered, and what happens without it.
+// Large products by the simulated cuBLASLt on the simulated driver: which calls run in the library and which on the
+// portable kernels, that results are right and the library's rules kept, how algorithms are chosen and remembered, and
+// what happens without it.
 #include "accelerators/cuda/libraries/cublaslt.h"
 
 #include <gtest/gtest.h>
@@ -331,7 +332,7 @@ TEST_F(CublasLtTest, WithoutOneThePortableKernelsRun) {
   });
   child.clean();
   EXPECT_LE(child.calls("cublasLtMatmul"), 0);
-  // Said once; where NVIDIA's own library is installed, in its words: it finds no device.
+  // Logged once; if NVIDIA's own library is installed, with its message: it finds no device.
   const std::string what = "large products run on the portable kernels, which are slower";
   const size_t first = child.output.find(what);
   ASSERT_NE(first, std::string::npos) << child.output;

@@ -256,7 +256,7 @@ TEST_F(CudaStreams, CapturesThatCannotEndSayWhy) {
     }).join();
     ok(graphs.capture_end(stream, &graph));
     ok(graphs.destroy(graph));
-    // A stream that goes away takes its capture along.
+    // Destroying a stream ends its capture.
     ok(graphs.capture_begin(stream));
     ok(d.table.fill_async(stream, memory, &value, 1, 1000));
     ok(d.table.stream_destroy(stream));
@@ -304,7 +304,7 @@ TEST_F(CudaStreams, ScratchMemoryBelongsToAStream) {
     void* larger = state.scratch(purpose, stream(1), mebibyte);
     EXPECT_NE(larger, mine);
     EXPECT_EQ(state.scratch(purpose, stream(1), 1000), larger);
-    // Memory that a graph captured is given to nobody else until the graph is destroyed.
+    // Memory used by a captured graph is not reused until the graph is destroyed.
     state.set_capture(stream(1), 7);
     void* captured = state.scratch(purpose, stream(1), 1000);
     EXPECT_NE(captured, larger);

@@ -297,7 +297,7 @@ void waits_in_vain(const std::function<void(Rank&, TestWatch&)>& end, const std:
           const std::string error = communication_error([&] { r.group->synchronize(); });
           EXPECT_SAYS(error, expected);
           ender.join();
-          // A wait that knows nothing of groups goes on too.
+          // A wait that does not involve the group continues too.
           r.accelerator.synchronize();
           EXPECT_TRUE(r.group->failed());
           EXPECT_EQ(communication_error([&] { r.group->all_reduce(data.data(), 1000, DType::F32, ReduceOp::Sum); }),

@@ -38,7 +38,7 @@ class FolderStore final : public comm::Store {
     std::ifstream file(path(key), std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  // Of one process each: the keys that are counted carry the rank.
+  // Each rank is a process: the counted keys contain the rank.
   int64_t add(std::string_view key, int64_t amount) override {
     const int64_t value = (std::filesystem::exists(path(key)) ? std::stoll(get(key, {})) : 0) + amount;
     set(key, std::to_string(value));

@@ -353,7 +353,7 @@ TEST_F(CudaDriver, ALostContextIsReportedAlwaysInTheSameWords) {
         EXPECT_EQ(refused(d.table.mem_alloc(d.device(), AA_MEMORY_DEVICE, 1000, &pointer), AA_DEVICE_LOST), first);
         EXPECT_EQ(refused(d.table.fill_async(other, memory, &value, 4, 4000), AA_DEVICE_LOST), first);
       }
-      // Everything can be given back, and closed.
+      // Everything can be freed and closed.
       ok(d.table.event_destroy(event));
       ok(d.table.stream_destroy(stream));
       ok(d.table.stream_destroy(other));
@@ -388,7 +388,7 @@ TEST_F(CudaDriver, AForkedChildIsToldWhatIsWrong) {
       info.struct_size = sizeof(info);
       refused(d.table.mem_query(d.instance, memory, &info), AA_NOT_FOUND);
     }));
-    // The parent goes on.
+    // The parent can still use the driver.
     const uint32_t value = 0x01010101;
     ok(d.table.fill_async(stream, memory, &value, 4, 1000));
     EXPECT_EQ(d.download(stream, memory, 1000), std::vector<unsigned char>(1000, 1));

@@ -1,6 +1,7 @@
-// A libcuda.so.1 that knows how a driver is found, asked for functions, started and counted, and nothing else. Built three
-// times: FAKE_FORMS is 2 for a driver of CUDA 12 or newer, 1 for one of 11.3 (cuGetProcAddress in its first form), 0 for an
-// older one, which has no cuGetProcAddress. FAKE_CUDA: version=13000 count=2 init=0 stub hide=cuName crash hang.
+// A libcuda.so.1 that can be found, queried for functions, started and asked for its devices, and does nothing else.
+// Built three times: FAKE_FORMS is 2 for a driver of CUDA 12 or newer, 1 for one of 11.3 (cuGetProcAddress in its first
+// form), 0 for an older one, which has no cuGetProcAddress. FAKE_CUDA: version=13000 count=2 init=0 stub hide=cuName
+// crash hang.
 #include <unistd.h>
 
 #include <cstdint>

@@ -9,7 +9,7 @@ SIM_CUDA_VERSION=10000 run
 check_error "a driver that is too old" '10\.0.*1[0-9]\.[0-9]|1[1-9]\.[0-9].*10\.0' $?
 for symbol in cuMemcpyAsync cuLaunchKernel; do expect_error "hide:$symbol" "$symbol"; done
 
-# Memory that ops want for themselves is asked for once.
+# Memory that ops need for themselves is requested only once.
 for call in 3 5 7; do expect_either "oom:call=$call" 'memory left.*cuMem'; done
 
 # Errors of the device that stay until the process ends are told once, as what they are.

@@ -90,7 +90,7 @@ expect 'no NVRTC' 'usable' "ANYACCEL_CUDA_LIBRARY_PATH=$folder/no_nvrtc" "LD_LIB
   "CUDA_HOME=$folder/empty"
 also 'no NVRTC' '^kernel compiler .*no NVRTC \(looked for libnvrtc\.so\.13, .*no nvcc .*install NVRTC'
 
-# Asked for by name it is an error, with the same words.
+# Selected by name it is an error, with the same message.
 for fault in SIM_FAULT=stub SIM_CUDA_VERSION=10020 CUDA_VISIBLE_DEVICES= SIM_DEVICES=0; do
   env DS_ACCELERATOR=cuda "$fault" "$anyaccel" info >"$folder/out" 2>&1 && fail "DS_ACCELERATOR=cuda $fault: no error"
   grep -qE '^anyaccel: error: CUDA_Accelerator requires .*: DS_ACCELERATOR asks for "cuda", which is unusable on this machine: .*(driver|GPU)' "$folder/out" ||

@@ -78,7 +78,7 @@ TEST(CudaProbe, MissingFunctions) {
   EXPECT_EQ(in_child(with(faked, "FAKE_CUDA", "hide=cuCtxEnablePeerAccess"), features), "111101");
 }
 
-// Each function is asked for by the version of the table, in the form for the legacy default stream.
+// Each function is looked up in the version that the table names, in the form for the legacy default stream.
 TEST(CudaProbe, AsksForFunctionsByVersion) {
   for (const Environment& environment : {faked, driver_11}) {
     const std::string asked = in_child(environment, [&] {

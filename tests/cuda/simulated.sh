@@ -14,7 +14,7 @@ sticky_error='CUDA_ERROR_ILLEGAL_ADDRESS.*700'
 bound=$(sed -n '/define ANYACCEL_GPU_FUNCTIONS/,/^$/p' "$2/src/accelerators/cuda/platform/gpu_api.h" | grep -oE '"cu[A-Z][A-Za-z0-9]+"' |
   tr -d '"')
 untouched=cuFuncSetAttribute # kernels with more than 48 KiB of shared memory: heads of 128 in the tests of attention
-# The driver's own count of free memory is asked for where NVML is missing.
+# The driver's own count of free memory is used if NVML is missing.
 more_runs() {
   SIM_FAULT=hide:nvmlInit_v2 "$anyaccel" info >"$folder/out" 2>&1 || fail "info without NVML: $(cat "$folder/out")"
 }

@@ -136,7 +136,8 @@ inline bool says(const std::string& text, const std::string& part) { return text
     EXPECT_TRUE(says(said_, part)) << said_; \
   } while (false)
 
-// The driver, started; and its devices, opened when first asked for. Everything made from them must be gone before.
+// The started driver, and its devices, which are opened at first use. All objects made from them must be destroyed
+// first.
 class Opened {
  public:
   Opened() {

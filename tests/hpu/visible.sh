@@ -19,7 +19,7 @@ for module in 0 2; do [ -e "$SIM_HABANA_MACHINE/module-$module" ] || fail "modul
 if HABANA_VISIBLE_MODULES=2,0 ranks 3 >"$folder/out" 2>"$folder/err"; then fail "three ranks on two modules"; fi
 grep -q 'HABANA_VISIBLE_MODULES is "2,0".*LOCAL_RANK is "2"' "$folder/err" || fail "three ranks on two modules: $(cat "$folder/err")"
 
-# A module belongs to one process: of two that want the same, the second is told so, and the job ends.
+# A module belongs to one process: if two want the same one, the second gets an error that says so, and the job ends.
 rm -f "$SIM_HABANA_MACHINE"/module-*
 if HLS_MODULE_ID=1 ranks 2 >"$folder/out" 2>"$folder/err"; then fail "two processes had one module"; fi
 grep -q 'no Gaudi module can be acquired: module 1: synDeviceAcquireByModuleId gave status 8 .*: another process has it. See hl-smi' \

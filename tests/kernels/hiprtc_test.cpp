@@ -26,7 +26,7 @@ abi::CompileOutput compile_trivial(const cuda::RuntimeCompiler& compiler, const 
                           cuda::RuntimeCompiler::Image::native);
 }
 
-// Why it cannot compile here; empty when it can.
+// Returns why it cannot compile here; empty if it can.
 const std::string& problem_of_hiprtc() {
   static const std::string problem = [] {
     std::string tried;

@@ -3,8 +3,8 @@
 // there that pointers to device, threadgroup and the item's own memory do not mix and that kernels alone have threadgroup
 // variables; that each pointer names its space, and that a kernel has at most 31 buffers, is read from clang's syntax tree.
 //
-// What this does not show: that Apple's compiler takes everything else, and that the kernels compute the right thing in Metal.
-// Skipped where clang is not installed.
+// It does not show that Apple's compiler accepts everything else, nor that the kernels compute the right results in
+// Metal. Skipped where clang is not installed.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -143,7 +143,7 @@ TEST_P(MetalDialect, EveryPointerHasItsAddressSpace) {
 INSTANTIATE_TEST_SUITE_P(PortableKernels, MetalDialect, ::testing::ValuesIn(files_of("portable", ".cl")),
                          [](const auto& info) { return fs::path(info.param).stem().string(); });
 
-// What the test is there to find.
+// The mistakes that the test must find.
 class MetalMistakes : public MetalDialect {};
 
 TEST_P(MetalMistakes, AreFound) {

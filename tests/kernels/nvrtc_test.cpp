@@ -203,7 +203,7 @@ TEST(NvrtcTunedKernels, TakeNoMoreThanTheTableSays) {
     for (size_t i = next++; i < jobs.size(); i = next++) {
       const Job& job = jobs[i];
       const std::string log = compile(job.file, job.source, job.options);
-      // No #include is left to a search: there are no folders to search, and nothing of the vendor's is asked for.
+      // Every #include is resolved by name: there are no folders to search, and no header of the vendor's is needed.
       EXPECT_EQ(job.source.find("#include <"), std::string::npos) << job.file;
       const std::scoped_lock lock(mutex);
       for (const auto& [name, r] : parse_log(log, job.architecture)) {

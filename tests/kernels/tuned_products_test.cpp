@@ -526,7 +526,7 @@ TEST(DecodeProducts, PlansCoverTheirUnits) {
   EXPECT_EQ(decode_shape(*kernel), 112);
   EXPECT_EQ(decode_plan(*kernel, 1, 2048, 2, 2048, 1, 132).blocks, 132);  // all multiprocessors for a product of 8 MB
   EXPECT_EQ(decode_kernel_for(AA_DECODE_ROWS + 1, 64, 2, 1, 227 * 1024), std::nullopt);
-  // A multiprocessor with 100 KiB takes long rows with fewer loads under way.
+  // A multiprocessor with 100 KiB computes long rows with fewer loads in flight.
   EXPECT_EQ(decode_shape(decode_kernel_for(1, 14336, 2, 1, 99 * 1024).value()), 104);
 }
 

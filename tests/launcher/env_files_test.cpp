@@ -1,4 +1,5 @@
-// .deepspeed_env of the home and of the current folder: read when it can be nobody else's, and what is said either way.
+// .deepspeed_env of the home and of the current folder: read if no other user could have changed it, and the messages
+// in either case.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -66,7 +67,7 @@ TEST_F(EnvFiles, PathAndNamesAreSaidAndValuesAreNot) {
       << said;
   EXPECT_TRUE(says((here / ".deepspeed_env").string() + " sets SECOND for the ranks")) << said;
   EXPECT_FALSE(says("hidden")) << said;
-  // The same file twice is said once.
+  // The same file twice is reported once.
   fs::current_path(home);
   read();
   EXPECT_EQ(said.find("sets"), said.rfind("sets")) << said;
@@ -92,7 +93,7 @@ TEST_F(EnvFiles, WhatOthersCanWriteIsNotRead) {
     chmod(folder.c_str(), 0755);
   }
   EXPECT_EQ(read().size(), 1u);
-  // A name that was asked for is no exception.
+  // A name that was given explicitly is no exception.
   const Variable asked("DS_ENV_FILE", (here / ".deepspeed_env").string());
   EXPECT_EQ(read().size(), 1u);
   chmod(here.c_str(), 0777);

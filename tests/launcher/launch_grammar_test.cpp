@@ -140,7 +140,7 @@ TEST(EnvironmentFile, CommentsBlanksAndValuesAsTheyAre) {
       parse_env_file("# comment\n\n  A=1\nB=a b \"c\" $d #e\r\nEMPTY=\nURL=http://h?x=1&y=2", "f");
   EXPECT_EQ(variables, (Variables{{"A", "1"}, {"B", "a b \"c\" $d #e"}, {"EMPTY", ""}, {"URL", "http://h?x=1&y=2"}}));
   EXPECT_TRUE(says(message_of([] { parse_env_file("A=1\nnonsense\n", "/h/.env"); }), "/h/.env, line 2: \"nonsense\""));
-  // Blanks around names and values are nobody's.
+  // Blanks around names and values belong to neither.
   EXPECT_EQ(parse_env_file(" A = 1 \nB =\t x y \r\nC= \n", "f"), (Variables{{"A", "1"}, {"B", "x y"}, {"C", ""}}));
   EXPECT_TRUE(says(message_of([] { parse_env_file("A B=1\n", "f"); }), "\"A B=1\" is not NAME=value"));
   EXPECT_TRUE(says(message_of([] { parse_env_file("1A=1\n", "f"); }), "is not NAME=value"));

@@ -205,7 +205,7 @@ std::string command_of(const LaunchOptions& options, const FakeMachine& machine,
   for (const auto& [name, value] : command.environment) {
     if (name != job_variable) text += name + "=" + quote_word(value) + " ";
   }
-  // Whatever the runner, the whole job goes along.
+  // Whatever the runner, the whole job is passed on.
   EXPECT_EQ(parse_job(command.environment.at(job_variable)).program, options.program);
   return text + quote_words(command.argv);
 }
@@ -369,7 +369,7 @@ TEST(Place, EveryRunnerTells) {
                            {"SLURM_STEP_NODELIST", "n[1-2]"},
                            {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}});
   EXPECT_EQ(place.node, 1);
-  EXPECT_EQ(job.hosts.at(1).name, "n2");  // in Slurm's order, with the slots that were asked for
+  EXPECT_EQ(job.hosts.at(1).name, "n2");  // in Slurm's order, with the requested slots
   EXPECT_EQ(job.hosts.at(1).slots, (std::vector<int>{4, 5}));
   EXPECT_EQ(job.master_addr, "n1");
 }

@@ -158,7 +158,7 @@ for compiler in mpicc.openmpi mpicc.mpich; do
   grep -q "and no MPI's launcher has left its variables in the environment" "$dir/err" || fail "not told that there is none"
   ! grep -q "launched by" "$dir/err" || fail "told of a launcher that there is not"
 done
-# A program of another MPI under the name that is asked for, and one that is broken.
+# A program of another MPI under the requested name, and one that is broken.
 runner="another mpirun"
 mkdir "$dir/bin"
 for kind in 'echo "mpirun (Another MPI) 1.0"' 'echo "cannot find liba.so" >&2; exit 127'; do

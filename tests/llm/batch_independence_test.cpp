@@ -34,7 +34,8 @@ int seeds(int usual) {
 
 constexpr int64_t context = 160;
 
-// Shapes that differ in what kernels ask for: heads, key/value heads, sizes that are no multiples of vectors.
+// Shapes that differ in the properties that kernels depend on: heads, key/value heads, sizes that are no multiples of
+// vectors.
 llm::ModelShape shape_for(uint64_t seed) {
   llm::ModelShape shape = llm::find_model_shape("tiny");
   const int64_t heads[] = {4, 4, 6, 2}, kv_heads[] = {2, 4, 2, 1}, sizes[] = {16, 32, 16, 64};
@@ -137,7 +138,7 @@ TEST(BatchIndependence, DeterministicTextSurvivesTheEndOfNeighbours) {
     for (size_t i = 0; i < tokens.size(); ++i) {
       const auto prompt = static_cast<size_t>(session.active()[i]);
       found[prompt].push_back(tokens[i]);
-      keep[i] = found[prompt].size() < count - 3 * prompt;  // the first goes on longest
+      keep[i] = found[prompt].size() < count - 3 * prompt;  // the first one runs longest
     }
     session.retain({keep.get(), tokens.size()});
     session.step();

@@ -95,7 +95,7 @@ TEST_F(ChangedFiles, OverwrittenWeightsEndGeneration) {
   expect_contains(message, "time of modification");
   ASSERT_NE(generator.interrupted(), nullptr);
   EXPECT_LT(generator.interrupted()->completions[0].token_ids.size(), 24u);
-  // And so does every later call.
+  // And every later call fails too.
   checkpoint_error([&] { generate(generator, copy_, [] {}); });
 }
 

@@ -41,7 +41,7 @@ std::vector<std::pair<std::string, std::string>> tokens() {
   return out;
 }
 
-// What rendering gives: "text: ...", "rejected: ..." with the template's message, or "error".
+// The result of rendering: "text: ...", "rejected: ..." with the template's message, or "error".
 template <typename Render>
 std::string outcome(Render render) {
   try {
@@ -114,7 +114,7 @@ TEST_F(ChatTemplateTest, ExpressionsAreThoseOfJinja) {
   EXPECT_GT(compared, 1000U);
 }
 
-// What the template gives, or the message of its error.
+// Returns the rendered text, or the error message.
 std::string rendered(const std::string& text, const ChatOptions& options = {}) {
   const std::vector<ChatMessage> messages = {{"user", "Hi"}};
   try {

@@ -1,7 +1,7 @@
 // Threads that generate at once over one model, each with a TextGenerator of its own, beside threads that allocate, load ops,
 // capture graphs, and make streams and events: everybody's text and numbers are those of a thread alone.
 //
-// ANYACCEL_TEST_SECONDS says for how long (2). Every thread goes through all its work at least once, however slow the machine.
+// ANYACCEL_TEST_SECONDS says for how long (2). Every thread does all its work at least once, however slow the machine.
 #include <gtest/gtest.h>
 
 #include <array>

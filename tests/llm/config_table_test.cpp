@@ -120,8 +120,8 @@ double worst_difference(const std::vector<float>& found, const Json& expected) {
 
 bool sets(const Json& trial, const char* field) { return trial.at("set").contains(field); }
 
-// What transformers takes and we refuse, because it is another model than the file says, or would be for another
-// release of transformers.
+// Values that transformers accepts and we reject, because it is another model than the file says, or would be for
+// another release of transformers.
 bool refused_on_purpose(const std::string& family, const Json& trial) {
   const Json& set = trial.at("set");
   for (const char* field : {"add_cross_attention", "attention_chunk_size", "cross_attention_hidden_size", "is_causal",

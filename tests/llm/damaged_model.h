@@ -15,7 +15,7 @@
 
 namespace anyaccel::testing {
 
-// Of a model whose weights are bf16 in one file.
+// For a model whose weights are bf16 in one file.
 class DamagedModel {
  public:
   explicit DamagedModel(const std::string& name) {

@@ -38,7 +38,7 @@ class FailingAccelerator final : public DriverAccelerator {
 
   size_t largest = SIZE_MAX;  // bytes of one allocation
   int64_t available = 1 << 30;
-  int64_t ops = 0;        // that were asked for
+  int64_t ops = 0;        // that were looked up
   int64_t ops_left = -1;  // until the device is lost; -1: never
 };
 

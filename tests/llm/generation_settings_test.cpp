@@ -232,7 +232,7 @@ TEST(GenerationConfigFile, FieldsThatAreIgnoredAreWarnedAbout) {
       return w.starts_with(expected);
     })) << name;
   }
-  // Values that ask for nothing.
+  // Values that have no effect.
   EXPECT_TRUE(warnings_of({{"num_beams", 1},
                            {"typical_p", 1.0},
                            {"epsilon_cutoff", 0.0},

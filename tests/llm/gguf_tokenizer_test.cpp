@@ -146,7 +146,7 @@ TEST(GgufTokenizers, SpecialPiecesAreFoundInATextAndASpaceFollows) {
   EXPECT_EQ(tokenizer->encode("the</s>the"), expected);
   EXPECT_EQ(tokenizer->decode(expected), "the the");
   EXPECT_EQ(tokenizer->encode(""), std::vector<int32_t>{1});
-  // What llama.cpp gives for this vocabulary.
+  // The result of llama.cpp for this vocabulary.
   EXPECT_EQ(tokenizer->encode("the</s>the"), (std::vector<int32_t>{1, 263, 2, 263}));
   EXPECT_EQ(tokenizer->encode("</s> the"), (std::vector<int32_t>{1, 2, 259, 322}));
   EXPECT_EQ(tokenizer->encode("a<s>b"), (std::vector<int32_t>{1, 265, 1, 286}));

@@ -79,7 +79,7 @@ TEST(MadeUpTokenizer, HasEveryIdOnce) {
   write_made_up_tokenizer(out, 20000);
   const auto json = nlohmann::json::parse(out.str());
   const auto& vocab = json.at("model").at("vocab");
-  EXPECT_EQ(vocab.size(), 20000u);  // equal words would be one
+  EXPECT_EQ(vocab.size(), 20000u);  // equal words would be one entry
   std::vector<bool> present(20000);
   for (const auto& [word, id] : vocab.items()) present.at(id.get<size_t>()) = true;
   EXPECT_EQ(std::count(present.begin(), present.end(), true), 20000);

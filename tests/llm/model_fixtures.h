@@ -74,7 +74,7 @@ inline ReferenceModel load_reference_model(const std::string& name) {
   return model;
 }
 
-// A new empty directory that goes with its object.
+// A new empty directory that is deleted with its object.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {

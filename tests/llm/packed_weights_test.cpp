@@ -41,7 +41,7 @@ Counts counts;
 bool takes_packed = true;   // what enqueue says of a call with packed weights
 bool loses_a_byte = false;  // the first of every weight
 
-// The CPU's driver with a layout that nobody else can read: the bytes backwards, and each of them changed.
+// The CPU's driver with a private layout: the bytes in reverse order, and each of them changed.
 const abi::DriverCalls& packing_driver() {
   struct Packed {
     char* bytes;

@@ -47,7 +47,7 @@ double relative_error(const std::vector<float>& expected, const std::vector<floa
   return std::sqrt(error / sum);
 }
 
-// Of ggml's own encoders, without importance weights, on normally distributed numbers: ours must not be worse.
+// Errors of ggml's own encoders, without importance weights, on normally distributed numbers: ours must not be worse.
 TEST(BlockEncode, ErrorsAreAtMostThoseOfTheReferenceEncoders) {
   constexpr std::pair<const char*, double> reference[] = {
       {"Q4_0", 0.086},   {"Q4_1", 0.078},   {"Q5_0", 0.043}, {"Q5_1", 0.038}, {"Q8_0", 0.0054},

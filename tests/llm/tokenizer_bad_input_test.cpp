@@ -173,7 +173,7 @@ TEST(TokenizerJson, BadComponents) {
   error(&Parts::decoder, R"({"type": "Sequence", "decoders": [)" + many + R"({"type": "Fuse"}]})");
 }
 
-// Patterns and steps that would take for ever, or all memory, end with an error instead.
+// Patterns and steps that would take forever, or all memory, end with an error instead.
 TEST(TokenizerJson, HostileStepsEnd) {
   Parts parts;
   parts.pre_tokenizer =

@@ -22,7 +22,7 @@ namespace {
 using testing::checkpoint_error;
 using testing::expect_contains;
 
-// Of GPT-2, Llama 3, Qwen2, DeepSeek V3 (three in turn) and GPT-4o.
+// The patterns of GPT-2, Llama 3, Qwen2, DeepSeek V3 (three in turn) and GPT-4o.
 const char* const real_patterns[] = {
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
@@ -62,7 +62,7 @@ std::vector<std::pair<size_t, size_t>> plain_matches(const char* pattern, const 
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     if (pcre2_match(code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, data, nullptr) < 0) break;
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data);
-    if (range[0] == range[1]) break;  // none of these patterns matches nothing
+    if (range[0] == range[1]) break;  // none of these patterns has an empty match
     matches.emplace_back(range[0], range[1]);
     from = range[1];
   }

@@ -17,17 +17,18 @@ rm -f "$report"
 check_error "not macOS" 'Metal is a part of macOS, and this is Linux' $?
 
 expect_error 'oom:call=1' 'Metal gave no buffer on Simulated Apple GPU'
-# What Metal may refuse once is asked for again, or told with what was asked.
+# A request that Metal may refuse once is repeated, or reported with its arguments.
 expect_either 'fail:commandBuffer,call=5' 'Metal gave no command buffer'
 expect_either 'fail:computeCommandEncoder,call=1' 'Metal gave no command encoder'
-# An image from the cache that does not load is compiled again; what does not compile is an error with Metal's words.
+# An image from the cache that does not load is compiled again; a source that does not compile is an error with Metal's
+# message.
 expect_story 'fail:newLibraryWithSource:options:error:,call=1'
 ANYACCEL_CACHE_DIR=$folder/fresh SIM_FAULT='fail:newLibraryWithSource:options:error:,call=1' run
 check_error "a source that does not compile" 'could not be built: the metal compiler of accelerator "mps" says' $?
 check_report "a source that does not compile"
 expect_error 'fail:newComputePipelineStateWithFunction:error:,call=1' 'Metal makes no pipeline of the kernel'
 expect_error 'fail:dispatchThreadgroups:threadsPerThreadgroup:,call=20' 'work on the stream failed: .*(code 1)'
-# Weights stay in their file, whose pages Metal is asked for a buffer of once more.
+# Weights stay in their file, and Metal is asked once more for a buffer of its pages.
 no_copy='newBufferWithBytesNoCopy:length:options:deallocator:'
 options=
 run || fail "weights in their file: $(cat "$folder/err")"

@@ -5,7 +5,7 @@ libraries=$3/simulators/apple
 export ANYACCEL_MPS_LIBRARY_PATH=$libraries ANYACCEL_CACHE_DIR=$folder/cache \
   ANYACCEL_KERNEL_TUNING=group_size=32,lanes=8,subgroup_size=8,items=32,local_memory=16384
 tokens=3
-options=--no-mmap # weights in their file take no memory of the device's
+options=--no-mmap # weights that stay in their file need no device memory
 survived_allocations="2 3" # the first is a part of opening the device
 lost_commands="1 30 100"
 any_error='Metal|metal compiler|no kernel|work on the stream failed'

@@ -1,6 +1,6 @@
 # Several hosts on one machine, for the tests of this folder: read by a test script, which then calls
 #
-#   enter NAME... -- "$@"   the programs the test needs; goes on inside a container of its own, or skips the test (77)
+#   enter NAME... -- "$@"   the programs the test needs; continues inside a container, or skips the test (77)
 #   hosts_up 3              node1 to node3, each with an own network, host name, IPC, /dev/shm, processes and sshd
 #   on node2 COMMAND        runs a command there, as a person who is logged in
 #   cut_cable node3         its network is gone

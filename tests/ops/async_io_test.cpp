@@ -599,7 +599,7 @@ TEST_P(AsyncIOBoth, AFullDisk) {
 }
 
 TEST_P(AsyncIOBoth, ValidationNoticesWhatChanged) {
-  // Of a character device, every read of a random one differs.
+  // Every read of a character device of random bytes differs.
   AioHandle handle = library().aio_handle();
   const Tensor buffer = Tensor::zeros({4096}, DType::U8);
   const Error error = error_of([&] { handle.pread(buffer, "/dev/urandom", true, false); });

@@ -1,4 +1,4 @@
-// What the tests of the attention builders share: inputs that tools/make_attention_values.py knows too, comparisons, and
+// Shared by the tests of the attention builders: inputs that tools/make_attention_values.py knows too, comparisons, and
 // finite differences in double precision.
 #pragma once
 

@@ -9,8 +9,9 @@ namespace {
 // Weights are sums of up to a few hundred terms in binary32; values are of the size of 1.
 constexpr Tolerance kTolerance{3e-6, 3e-6, 1};
 
-// What cuda rounds to 16 bits when it multiplies the queries of a prompt, where caches and result are of that type: the queries
-// and the softmax. (tests/kernels/tuned_attention_test.cpp bounds it more closely.) Everything else is held to fp32.
+// The values that cuda rounds to 16 bits when it multiplies the queries of a prompt, where caches and result are of
+// that type: the queries and the softmax. (tests/kernels/tuned_attention_test.cpp bounds it more closely.) Everything
+// else is held to fp32.
 Tolerance tolerance_of(const OpCase& c) {
   const DriverAccelerator* device = anyaccel::testing::device_under_test();
   const DType type = c.tensors[0].dtype();

@@ -50,7 +50,7 @@ TEST(CpuNorm, RmsAndLayerNorm) {
         c.tensors.emplace_back();
       }
       c.with(aa_norm_params{0, 1e-5f});
-      // Where all elements are equal (a short row, or a broadcast one) only the rounding of the mean is left of their
+      // If all elements are equal (a short row, or a broadcast one), only the rounding of the mean is left of their
       // distances from it, and 1 / sqrt(eps) makes 300 times that.
       const bool equal = h < 4 || c.tensors[1].view().strides[shape.size() - 1] == 0;
       compare(c, layer ? Tolerance{equal ? 2e-3 : 1e-5, 1e-5, 1.01} : Tolerance{1e-6, 2e-6, 1.01});

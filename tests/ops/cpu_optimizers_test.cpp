@@ -150,7 +150,7 @@ TEST(CpuAdam, CopyOfTheNewParameters) {
             c.update(*op, 0, reference, copy.tensor());
             c.apply(reference);
             c.compare();
-            // Of what float32 arithmetic gave: the same as of the parameter where that is float32.
+            // The copy of the float32 result, which equals the parameter if that is float32.
             if (pair.param == DType::F32) {
               std::vector<float> expected = c.p;
               for (float& x : expected) x = rounded(copy_dtype, x);

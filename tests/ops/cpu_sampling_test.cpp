@@ -44,8 +44,8 @@ OpCase sample_case(TestTensor logits, aa_sample_params params, int64_t seed, int
   return c.with(params);
 }
 
-// Whether `sample` may give this token for a row: whether a change of at most 1e-5 in the drawn number, in top_p and in min_p
-// would make the reference give it. The fast version has binary32 weights.
+// Returns whether `sample` may choose this token for a row: whether a change of at most 1e-5 in the drawn number, in
+// top_p and in min_p would make the reference give it. The fast version has binary32 weights.
 bool is_allowed(int64_t token, const TestTensor& logits, int64_t row, const aa_sample_params& p, double u) {
   const int64_t v = logits.shape()[1];
   std::vector<int64_t> order(static_cast<size_t>(v));

@@ -72,8 +72,8 @@ inline void extent_of(const aa_tensor& tensor, char*& low, char*& high) {
   high = static_cast<char*>(tensor.data) + (last + 1) * item;
 }
 
-// Whether calls that the accelerator refuses are left to the CPU: ANYACCEL_TEST_PARTIAL, for an accelerator that has some calls of an op.
-// One that took none fails the test.
+// Returns whether calls that the accelerator rejects are left to the CPU: ANYACCEL_TEST_PARTIAL, for an accelerator
+// that has some calls of an op. One that took none fails the test.
 inline bool took(bool taken) {
   static const bool partial = std::getenv("ANYACCEL_TEST_PARTIAL") != nullptr;
   static int calls = 0, refused = 0;

@@ -171,7 +171,7 @@ TEST_F(OpBuilderTest, ALibraryThatDoesNotLoadHereIsBuiltAnew) {
                "int call() { return missing_here(); }\n");
   const std::string message = message_of<BuildError>([&] { builder("BrokenBuilder").load(); });
   EXPECT_NE(message.find("missing_here"), std::string::npos) << message;
-  // And so it stays an error the next time, with the library in the cache.
+  // It stays an error the next time, with the library in the cache.
   EXPECT_NE(message_of<BuildError>([&] { builder("BrokenBuilder").load(); }).find("missing_here"), std::string::npos);
 }
 

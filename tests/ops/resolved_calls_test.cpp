@@ -164,7 +164,7 @@ TEST(ResolvedCalls, InferenceAsksOnceForAClass) {
   ops.softmax(out, a, 1.0f);
   ops.softmax(out, a, 2.0f);
   EXPECT_EQ(accelerator.count, 3);
-  // What was right says nothing of what is wrong, and a wrong call stays wrong.
+  // A remembered correct call does not make a wrong call pass, and a wrong call stays wrong.
   for (int i = 0; i < 2; ++i) {
     EXPECT_THROW(ops.add(out, a.slice(0, 0, 2), b), InvalidArgument);
     EXPECT_THROW(ops.softmax(out, a, std::numeric_limits<float>::infinity()), InvalidArgument);

@@ -1,5 +1,5 @@
-// What was made on an accelerator stays good after another one has taken its place: every kind of object, pointers that
-// threads hold, and objects with static lifetime at the end of the process. On the accelerator that DS_ACCELERATOR names.
+// Objects of an accelerator stay usable after another one has replaced it: every kind of object, pointers that threads
+// hold, and objects with static lifetime at the end of the process. On the accelerator that DS_ACCELERATOR names.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What a mistyped name most likely meant, and when nothing is near enough to be said.
+// Suggestions for mistyped names, and names for which no suggestion is near enough.
 #include "base/text/nearest_name.h"
 
 #include <gtest/gtest.h>

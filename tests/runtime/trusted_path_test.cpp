@@ -1,5 +1,5 @@
-// Which files and folders count as nobody else's, what is said of the others, and that the cache keeps away from them.
-// Attacks by a second user are in tests/ops/cache_attack_test.cpp and tests/abi/plugin_files_test.cpp.
+// Which files and folders no other user can change, the messages about the others, and that the cache does not use
+// those. Attacks by a second user are in tests/ops/cache_attack_test.cpp and tests/abi/plugin_files_test.cpp.
 #include "base/files/trusted_path.h"
 
 #include <gtest/gtest.h>

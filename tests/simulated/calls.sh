@@ -1,5 +1,5 @@
-# Every function of the vendor's that the driver binds ($bound) fails once, at its first call: the story is told all the same,
-# or there is one error that names the function or the code that it gave ($any_error).
+# Every function of the vendor's that the driver binds ($bound) fails once, at its first call: the story is generated
+# all the same, or there is one error that names the function or the code that it returned ($any_error).
 . "$(dirname "$0")/common.sh"
 tokens=1
 run || fail "without a fault: $(cat "$folder/err")"

@@ -83,7 +83,7 @@ Environment fake(const IcdFolder& folder, const std::string& words) {
 }
 
 bool starts(const std::string& text, const std::string& beginning) { return text.starts_with(beginning); }
-// Why PoCL cannot be tested here; empty when it can.
+// Returns why PoCL cannot be tested here; empty if it can.
 std::string without_pocl() {
   const std::string text = in_child(cpu, open_text);
   return starts(text, "opened") ? "" : "no OpenCL driver for the CPU: " + text;

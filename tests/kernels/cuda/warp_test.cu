@@ -108,7 +108,7 @@ AA_TUNED_KERNEL(warp_last_block, 32, 1)(AA_OUT(float) sum, AA_OUT(float) parts, 
 }
 AA_REGISTER_TUNED(warp_last_block, 32)
 
-// What is wrong is chosen by `mistake`.
+// `mistake` selects the error.
 AA_TUNED_KERNEL(warp_mistakes, 64, 1)(AA_OUT(float) y, AA_IN(float) x, aa_i32 mistake) {
   AA_LOCAL_ARRAY(aa_u32x4, tile, 64);
   AA_DYNAMIC_LOCAL(dynamic);
@@ -167,7 +167,8 @@ AA_TUNED_KERNEL(warp_mistakes, 64, 1)(AA_OUT(float) y, AA_IN(float) x, aa_i32 mi
 }
 AA_REGISTER_TUNED(warp_mistakes, 64)
 
-// About what a block of a product for one token does: loads, products (of the low half of each word), a sum over warps.
+// Resembles the work of a block of a product for one token: loads, products (of the low half of each word), a sum over
+// warps.
 AA_TUNED_KERNEL(warp_sums, 256, 2)(AA_OUT(float) y, AA_IN(aa_u16) w, AA_IN(aa_u16) x, aa_i64 columns) {
   AA_LOCAL_ARRAY(float, parts, 8);
   float sum = 0;

@@ -297,7 +297,7 @@ std::shared_ptr<Record> Event::latest() const {
 
 void Event::record(abi::Stream& stream) {
   auto& recorded = static_cast<Stream&>(stream);
-  // Of a stream that captures: the order within the graph says it already.
+  // For a capturing stream the order within the graph implies it already.
   if (recorded.capturing()) return;
   auto made = recorded.queue()->record();
   const std::lock_guard lock(mutex_);

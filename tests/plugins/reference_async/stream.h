@@ -79,9 +79,9 @@ class Queue : public std::enable_shared_from_this<Queue> {
   int64_t executed();
   uint64_t added();
   uint64_t completed();
-  // Of a lazy queue: lets items up to a position run, and all that they wait for.
+  // For a lazy queue: lets items up to a position run, and all that they wait for.
   void release(uint64_t position = UINT64_MAX);
-  // Of the item that is added next.
+  // The position of the next item.
   void fail_next(abi::Failure failure);
 
   bool lazy() const noexcept { return lazy_; }

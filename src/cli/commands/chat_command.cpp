@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <limits>
 #include <optional>
-#include <random>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,7 +21,6 @@
 #include "anyaccel/accelerator.h"
 #include "anyaccel/detection.h"
 #include "anyaccel/error.h"
-#include "anyaccel/format_bytes.h"
 #include "anyaccel/llm/chat_template.h"
 #include "anyaccel/llm/text_generation.h"
 #include "base/files/files.h"
@@ -32,6 +31,7 @@
 #include "cli/commands/command_support.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/model_options.h"
+#include "cli/commands/sampling_options.h"
 
 namespace anyaccel::cli {
 
@@ -48,13 +48,8 @@ struct ChatArguments {
   std::string template_name;
   std::string dtype = "auto";
   std::optional<std::string> max_new_tokens;
-  std::optional<std::string> temperature;
-  std::optional<std::string> top_k;
-  std::optional<std::string> top_p;
-  std::optional<std::string> min_p;
-  std::optional<std::string> seed;
+  SamplingOptions sampling;
   std::string context = "0";
-  bool greedy = false;
   bool quiet = false;
 };
 
@@ -75,16 +70,7 @@ void add_chat_options(CommandLine& line, ChatArguments& arguments) {
   line.add_option("--max-new-tokens", arguments.max_new_tokens,
                   "Most tokens of an answer; else the rest of the context")
       .type("N");
-  line.add_option("--temperature", arguments.temperature, "0 takes the most likely token; higher is more random")
-      .type("X");
-  line.add_option("--top-k", arguments.top_k, "Draw among the N most likely tokens; 0 is all").type("N");
-  line.add_option("--top-p", arguments.top_p, "Draw among the most likely tokens that make up this probability")
-      .type("X");
-  line.add_option("--min-p", arguments.min_p, "Draw among tokens at least X times as likely as the likeliest")
-      .type("X");
-  line.add_option("--seed", arguments.seed, "The same seed gives the same answers; without one, a new seed is chosen")
-      .type("N");
-  line.add_flag("--greedy", arguments.greedy, "Always the most likely token, whatever generation_config.json says");
+  arguments.sampling.add(line);
   line.add_option("--dtype", arguments.dtype, "auto (as in the file where supported), fp32, bf16 or fp16")
       .show_default();
   line.add_option("--context", arguments.context, "Most tokens of the conversation; 0 is the model's own limit")
@@ -242,6 +228,11 @@ class Chat {
  public:
   explicit Chat(const ChatArguments& arguments)
       : arguments_(arguments), conversation_(arguments.system), template_(load_template(arguments.model)) {
+    arguments.sampling.check();
+    constexpr int64_t most = std::numeric_limits<int32_t>::max();
+    max_new_tokens_ =
+        arguments.max_new_tokens ? parse_integer("--max-new-tokens", *arguments.max_new_tokens, 1, most) : most;
+    context_ = parse_integer("--context", arguments.context, 0, most);
     chat_options_.name = arguments.template_name;
     chat_options_.variables_json = arguments.variables;
     if (!arguments.tools.empty()) chat_options_.tools_json = read_json_file(arguments.tools);
@@ -255,15 +246,7 @@ class Chat {
     options.dtype = wanted_dtype(arguments_.dtype);
     generator_.emplace(llm::TextGenerator::load(arguments_.model, options));
     set_options();
-    if (arguments_.quiet) return;
-    const llm::Model& model = generator_->model();
-    std::fprintf(stderr, "model: %s, %s of weights, ready in %.0f ms\n", arguments_.model.c_str(),
-                 format_bytes(static_cast<double>(model.weight_bytes())).c_str(), generator_->load_seconds() * 1000.0);
-    for (const std::string& note : model.notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
-    for (const std::string& note : generator_->tokenizer()->notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
-    for (const std::string& warning : generator_->generation_config().warnings) {
-      std::fprintf(stderr, "warning: %s\n", warning.c_str());
-    }
+    if (!arguments_.quiet) print_model_summary(arguments_.model, "", *generator_);
   }
 
   void run() {
@@ -297,33 +280,14 @@ class Chat {
   }
 
   void set_options() {
-    constexpr int64_t most = std::numeric_limits<int32_t>::max();
     options_ = generator_->default_options();
-    llm::Sampling& sampling = options_.sampling;
-    const auto number = [](const char* option, const std::optional<std::string>& text, double low, double high,
-                           float other) {
-      return text ? static_cast<float>(parse_number(option, *text, low, high)) : other;
-    };
-    if ((arguments_.top_k || arguments_.top_p || arguments_.min_p) && sampling.temperature == 0.0f)
-      sampling.temperature = 1.0f;
-    sampling.temperature = number("--temperature", arguments_.temperature, 0.0, 1e6, sampling.temperature);
-    sampling.top_p = number("--top-p", arguments_.top_p, 1e-6, 1.0, sampling.top_p);
-    sampling.min_p = number("--min-p", arguments_.min_p, 0.0, 1.0, sampling.min_p);
-    if (arguments_.top_k) sampling.top_k = static_cast<int32_t>(parse_integer("--top-k", *arguments_.top_k, 0, most));
-    if (arguments_.greedy) sampling.temperature = 0.0f;
+    arguments_.sampling.apply(options_);
     options_.max_length = 0;
-    options_.max_new_tokens =
-        arguments_.max_new_tokens ? parse_integer("--max-new-tokens", *arguments_.max_new_tokens, 1, most) : most;
-    options_.context = parse_integer("--context", arguments_.context, 0, most);
+    options_.max_new_tokens = max_new_tokens_;
+    options_.context = context_;
     options_.add_special_tokens = false;  // the template writes them
     options_.reuse_cache = true;
     if (const auto eos = generator_->tokenizer()->eos_id()) options_.more_eos_ids.push_back(*eos);
-    if (arguments_.seed) {
-      options_.seed = parse_seed("--seed", *arguments_.seed);
-    } else {
-      std::random_device entropy;
-      options_.seed = (uint64_t{entropy()} << 32) | entropy();
-    }
   }
 
   // Answers the user's message that the conversation ends with. If that fails, the message is taken back.
@@ -407,6 +371,8 @@ class Chat {
   }
 
   const ChatArguments& arguments_;
+  int64_t max_new_tokens_ = 0;
+  int64_t context_ = 0;
   Conversation conversation_;
   llm::ChatTemplate template_;
   llm::ChatOptions chat_options_;
@@ -419,10 +385,6 @@ int chat(const ChatArguments& arguments) {
   if (ranks != nullptr && std::string_view(ranks) != "1") {
     throw UsageError("chat runs in one process, and WORLD_SIZE is " + std::string(ranks) +
                      "; use anyaccel generate for a model that is split over ranks");
-  }
-  if (arguments.greedy && (arguments.temperature || arguments.top_k || arguments.top_p || arguments.min_p)) {
-    throw UsageError(
-        "--greedy always takes the most likely token; it cannot go with --temperature, --top-k, --top-p or --min-p");
   }
   get_accelerator();
   if (!arguments.quiet) {

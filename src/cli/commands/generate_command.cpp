@@ -7,7 +7,6 @@
 #include <iostream>
 #include <limits>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -23,6 +22,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/model_options.h"
 #include "cli/commands/ranked_command.h"
+#include "cli/commands/sampling_options.h"
 #include "cli/json_output.h"
 #include "cli/prompt_file.h"
 
@@ -36,22 +36,14 @@ struct Arguments {
   std::vector<std::string> prompt_files;
   std::vector<std::string> stop;
   std::string dtype = "auto";
-  // Numbers are texts until check_numbers() has parsed them. Empty sampling options: from generation_config.json.
+  SamplingOptions sampling;
+  // Numbers are texts until check_numbers() has parsed them. Empty: from generation_config.json.
   std::optional<std::string> max_new_tokens;
   std::string context = "0";
-  std::optional<std::string> temperature;
-  std::optional<std::string> top_k;
-  std::optional<std::string> top_p;
-  std::optional<std::string> min_p;
-  std::optional<std::string> repetition_penalty;
-  std::optional<std::string> presence_penalty;
-  std::optional<std::string> frequency_penalty;
   std::optional<std::string> min_new_tokens;
   std::optional<std::string> no_repeat_ngram_size;
   std::vector<std::string> logit_bias;
   std::vector<std::string> bad_words;
-  std::optional<std::string> seed;
-  bool greedy = false;
   std::string activations = "auto";
   std::string quantize;
   bool deterministic = false;
@@ -67,17 +59,9 @@ struct Arguments {
 struct Numbers {
   std::optional<int64_t> max_new_tokens;
   int64_t context = 0;
-  std::optional<float> temperature;
-  std::optional<int32_t> top_k;
-  std::optional<float> top_p;
-  std::optional<float> min_p;
-  std::optional<float> repetition_penalty;
-  std::optional<float> presence_penalty;
-  std::optional<float> frequency_penalty;
   std::optional<int64_t> min_new_tokens;
   std::optional<int64_t> no_repeat_ngram_size;
   std::vector<llm::SequenceBias> logit_bias;
-  std::optional<uint64_t> seed;
 };
 
 void add_options(CommandLine& line, Arguments& arguments) {
@@ -92,22 +76,7 @@ void add_options(CommandLine& line, Arguments& arguments) {
                   "Most tokens to generate for each prompt; else what generation_config.json says, else 256")
       .type("N");
   line.add_option("--min-new-tokens", arguments.min_new_tokens, "No end-of-text token before so many tokens").type("N");
-  line.add_option("--temperature", arguments.temperature, "0 takes the most likely token; higher is more random")
-      .type("X");
-  line.add_option("--top-k", arguments.top_k, "Draw among the N most likely tokens; 0 is all").type("N");
-  line.add_option("--top-p", arguments.top_p, "Draw among the most likely tokens that make up this probability")
-      .type("X");
-  line.add_option("--min-p", arguments.min_p, "Draw among tokens at least X times as likely as the likeliest")
-      .type("X");
-  line.add_option("--repetition-penalty", arguments.repetition_penalty,
-                  "Over 1 makes tokens that have appeared less likely")
-      .type("X");
-  line.add_option("--presence-penalty", arguments.presence_penalty,
-                  "-2 to 2; over 0 makes tokens that the answer has less likely")
-      .type("X");
-  line.add_option("--frequency-penalty", arguments.frequency_penalty,
-                  "-2 to 2; the same for each time that the answer has them")
-      .type("X");
+  arguments.sampling.add(line);
   line.add_option("--no-repeat-ngram-size", arguments.no_repeat_ngram_size,
                   "No N tokens in a row appear twice in prompt and answer")
       .type("N");
@@ -119,8 +88,6 @@ void add_options(CommandLine& line, Arguments& arguments) {
                   "Never these tokens in a row, with or without a space before them; may be given several times")
       .type("TEXT")
       .one_each();
-  line.add_option("--seed", arguments.seed, "The same seed gives the same text; without one, a new seed is chosen")
-      .type("N");
   line.add_option("--stop", arguments.stop, "End before this text; may be given several times").one_each();
   line.add_option("--dtype", arguments.dtype, "auto (as in the file where supported), fp32, bf16 or fp16")
       .show_default();
@@ -137,7 +104,6 @@ void add_options(CommandLine& line, Arguments& arguments) {
                   "Most tokens of prompt and answer together; 0 is as many as needed, at most the model's own limit")
       .type("N")
       .show_default();
-  line.add_flag("--greedy", arguments.greedy, "Always the most likely token, whatever generation_config.json says");
   line.add_flag("--no-bos", arguments.no_bos,
                 "Add no tokens around the prompt (a beginning-of-text token, mostly): it has them already");
   line.add_flag("--ignore-eos", arguments.ignore_eos, "Go on past end-of-text tokens");
@@ -177,22 +143,7 @@ Numbers check_numbers(const Arguments& arguments) {
   numbers.no_repeat_ngram_size = count("--no-repeat-ngram-size", arguments.no_repeat_ngram_size, 0);
   for (const std::string& text : arguments.logit_bias) numbers.logit_bias.push_back(parse_logit_bias(text));
   numbers.context = parse_integer("--context", arguments.context, 0, most);
-  const auto number = [](const char* option, const std::optional<std::string>& text, double low, double high) {
-    return text ? std::optional(static_cast<float>(parse_number(option, *text, low, high))) : std::nullopt;
-  };
-  numbers.temperature = number("--temperature", arguments.temperature, 0.0, 1e6);
-  numbers.top_p = number("--top-p", arguments.top_p, 1e-6, 1.0);
-  numbers.repetition_penalty = number("--repetition-penalty", arguments.repetition_penalty, 1e-3, 1e3);
-  numbers.min_p = number("--min-p", arguments.min_p, 0.0, 1.0);
-  numbers.presence_penalty = number("--presence-penalty", arguments.presence_penalty, -2.0, 2.0);
-  numbers.frequency_penalty = number("--frequency-penalty", arguments.frequency_penalty, -2.0, 2.0);
-  if (arguments.top_k) numbers.top_k = static_cast<int32_t>(parse_integer("--top-k", *arguments.top_k, 0, most));
-  if (arguments.seed) numbers.seed = parse_seed("--seed", *arguments.seed);
-
-  if (arguments.greedy && (arguments.temperature || arguments.top_k || arguments.top_p || arguments.min_p)) {
-    throw UsageError(
-        "--greedy always takes the most likely token; it cannot go with --temperature, --top-k, --top-p or --min-p");
-  }
+  arguments.sampling.check();
   for (const std::string& words : arguments.bad_words) {
     if (words.empty()) throw UsageError("--bad-words is empty; expected some text");
   }
@@ -219,16 +170,7 @@ std::vector<std::string> all_prompts(const Arguments& arguments) {
 llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers& numbers,
                                       const llm::TextGenerator& generator) {
   llm::GenerateOptions options = generator.default_options();
-  llm::Sampling& sampling = options.sampling;
-  // top-k, top-p and min-p imply sampling.
-  if ((numbers.top_k || numbers.top_p || numbers.min_p) && sampling.temperature == 0.0f) sampling.temperature = 1.0f;
-  sampling.temperature = arguments.greedy ? 0.0f : numbers.temperature.value_or(sampling.temperature);
-  sampling.top_k = numbers.top_k.value_or(sampling.top_k);
-  sampling.top_p = numbers.top_p.value_or(sampling.top_p);
-  sampling.min_p = numbers.min_p.value_or(sampling.min_p);
-  sampling.repetition_penalty = numbers.repetition_penalty.value_or(sampling.repetition_penalty);
-  sampling.presence_penalty = numbers.presence_penalty.value_or(sampling.presence_penalty);
-  sampling.frequency_penalty = numbers.frequency_penalty.value_or(sampling.frequency_penalty);
+  arguments.sampling.apply(options);
   if (numbers.max_new_tokens) {
     options.max_new_tokens = *numbers.max_new_tokens;
     options.max_length = 0;
@@ -249,11 +191,6 @@ llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers&
   options.ignore_eos = arguments.ignore_eos;
   options.add_special_tokens = !arguments.no_bos;
   options.deterministic = arguments.deterministic;
-  options.seed = numbers.seed;
-  if (!options.seed) {
-    std::random_device entropy;
-    options.seed = (uint64_t{entropy()} << 32) | entropy();
-  }
   return options;
 }
 
@@ -279,19 +216,8 @@ llm::TextGenerator load(const Arguments& arguments, DType dtype, const RankedCom
   llm::TextGenerator generator = llm::TextGenerator::load(arguments.model, options);
   if (show_progress) std::fputs("\r             \r", stderr);
   if (show_messages) {
-    const llm::Model& model = generator.model();
     const std::string share = job.ranks() > 1 ? " on rank 0 of " + std::to_string(job.ranks()) : "";
-    std::fprintf(
-        stderr, "model: %s, %s of weights%s as %s%s, ready in %.0f ms\n", arguments.model.c_str(),
-        format_bytes(static_cast<double>(model.weight_bytes())).c_str(), share.c_str(),
-        (model.quantized_formats().empty() ? std::string(dtype_name(model.dtype())) : model.quantized_formats())
-            .c_str(),
-        model.mapped_bytes() > 0 ? ", used from the file" : "", generator.load_seconds() * 1000.0);
-    for (const std::string& note : model.notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
-    for (const std::string& note : generator.tokenizer()->notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
-    for (const std::string& warning : generator.generation_config().warnings) {
-      std::fprintf(stderr, "warning: %s\n", warning.c_str());
-    }
+    print_model_summary(arguments.model, share, generator);
   }
   return generator;
 }

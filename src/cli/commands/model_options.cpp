@@ -1,6 +1,9 @@
-// Parses options of the commands that load a model.
+// Implements model_options.h.
 #include "cli/commands/model_options.h"
 
+#include <cstdio>
+
+#include "anyaccel/format_bytes.h"
 #include "cli/commands/command_support.h"
 
 namespace anyaccel::cli {
@@ -17,6 +20,20 @@ llm::Activations wanted_activations(const std::string& text) {
   if (text == "fp32") return llm::Activations::F32;
   if (text == "bf16") return llm::Activations::BF16;
   throw UsageError("--activations is '" + text + "'; expected auto, fp32 or bf16");
+}
+
+void print_model_summary(const std::string& path, const std::string& share, const llm::TextGenerator& generator) {
+  const llm::Model& model = generator.model();
+  std::fprintf(
+      stderr, "model: %s, %s of weights%s as %s%s, ready in %.0f ms\n", path.c_str(),
+      format_bytes(static_cast<double>(model.weight_bytes())).c_str(), share.c_str(),
+      (model.quantized_formats().empty() ? std::string(dtype_name(model.dtype())) : model.quantized_formats()).c_str(),
+      model.mapped_bytes() > 0 ? ", used from the file" : "", generator.load_seconds() * 1000.0);
+  for (const std::string& note : model.notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
+  for (const std::string& note : generator.tokenizer()->notes()) std::fprintf(stderr, "note: %s\n", note.c_str());
+  for (const std::string& warning : generator.generation_config().warnings) {
+    std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  }
 }
 
 }  // namespace anyaccel::cli

@@ -1,10 +1,11 @@
-// Options of the commands that load a model.
+// Options of the commands that load a model, and the summary that they print once it is loaded.
 #pragma once
 
 #include <string>
 
 #include "anyaccel/dtype.h"
 #include "anyaccel/llm/model.h"
+#include "anyaccel/llm/text_generation.h"
 
 namespace anyaccel::cli {
 
@@ -12,5 +13,9 @@ namespace anyaccel::cli {
 DType wanted_dtype(const std::string& text);
 // The text of --activations. UsageError.
 llm::Activations wanted_activations(const std::string& text);
+
+// Writes to standard error how the model was loaded, and its notes and warnings. `share` follows the size of the weights:
+// " on rank 0 of 2".
+void print_model_summary(const std::string& path, const std::string& share, const llm::TextGenerator& generator);
 
 }  // namespace anyaccel::cli

@@ -1,0 +1,68 @@
+// Implements sampling_options.h.
+#include "cli/commands/sampling_options.h"
+
+#include <cstdint>
+#include <limits>
+#include <random>
+
+#include "cli/commands/command_support.h"
+
+namespace anyaccel::cli {
+
+namespace {
+
+// Writes the number of an option that was given to `value`.
+void read(const char* option, const std::optional<std::string>& text, double low, double high, float& value) {
+  if (text) value = static_cast<float>(parse_number(option, *text, low, high));
+}
+
+}  // namespace
+
+void SamplingOptions::add(CommandLine& line) {
+  line.add_option("--temperature", temperature_, "0 takes the most likely token; higher is more random").type("X");
+  line.add_option("--top-k", top_k_, "Draw among the N most likely tokens; 0 is all").type("N");
+  line.add_option("--top-p", top_p_, "Draw among the most likely tokens that make up this probability").type("X");
+  line.add_option("--min-p", min_p_, "Draw among tokens at least X times as likely as the likeliest").type("X");
+  line.add_option("--repetition-penalty", repetition_penalty_, "Over 1 makes tokens that have appeared less likely")
+      .type("X");
+  line.add_option("--presence-penalty", presence_penalty_,
+                  "-2 to 2; over 0 makes tokens that the answer has less likely")
+      .type("X");
+  line.add_option("--frequency-penalty", frequency_penalty_, "-2 to 2; the same for each time that the answer has them")
+      .type("X");
+  line.add_flag("--greedy", greedy_, "Always the most likely token, whatever generation_config.json says");
+  line.add_option("--seed", seed_, "The same seed gives the same text; without one, a new seed is chosen").type("N");
+}
+
+void SamplingOptions::check() const {
+  if (greedy_ && (temperature_ || top_k_ || top_p_ || min_p_)) {
+    throw UsageError(
+        "--greedy always takes the most likely token; it cannot go with --temperature, --top-k, --top-p or --min-p");
+  }
+  llm::GenerateOptions unused;
+  apply(unused);
+}
+
+void SamplingOptions::apply(llm::GenerateOptions& options) const {
+  llm::Sampling& sampling = options.sampling;
+  // top-k, top-p and min-p imply sampling.
+  if ((top_k_ || top_p_ || min_p_) && sampling.temperature == 0.0f) sampling.temperature = 1.0f;
+  read("--temperature", temperature_, 0.0, 1e6, sampling.temperature);
+  if (greedy_) sampling.temperature = 0.0f;
+  if (top_k_) {
+    sampling.top_k = static_cast<int32_t>(parse_integer("--top-k", *top_k_, 0, std::numeric_limits<int32_t>::max()));
+  }
+  read("--top-p", top_p_, 1e-6, 1.0, sampling.top_p);
+  read("--min-p", min_p_, 0.0, 1.0, sampling.min_p);
+  read("--repetition-penalty", repetition_penalty_, 1e-3, 1e3, sampling.repetition_penalty);
+  read("--presence-penalty", presence_penalty_, -2.0, 2.0, sampling.presence_penalty);
+  read("--frequency-penalty", frequency_penalty_, -2.0, 2.0, sampling.frequency_penalty);
+  if (seed_) {
+    options.seed = parse_seed("--seed", *seed_);
+  } else {
+    std::random_device entropy;
+    options.seed = (uint64_t{entropy()} << 32) | entropy();
+  }
+}
+
+}  // namespace anyaccel::cli

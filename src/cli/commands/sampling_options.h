@@ -1,0 +1,35 @@
+// The options of the commands that generate text which say how tokens are chosen, from --temperature to --seed.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "anyaccel/llm/text_generation.h"
+#include "cli/command_line.h"
+
+namespace anyaccel::cli {
+
+class SamplingOptions {
+ public:
+  // Adds the options to `line`, which writes into this object when it parses.
+  void add(CommandLine& line);
+  // Call it after parsing. UsageError for a text that is no number or out of range, and for options that exclude each
+  // other.
+  void check() const;
+  // Overrides those of `options` that were given; without --seed a new one is chosen. After check().
+  void apply(llm::GenerateOptions& options) const;
+
+ private:
+  // The texts of the options; nothing where the option was not given.
+  std::optional<std::string> temperature_;
+  std::optional<std::string> top_k_;
+  std::optional<std::string> top_p_;
+  std::optional<std::string> min_p_;
+  std::optional<std::string> repetition_penalty_;
+  std::optional<std::string> presence_penalty_;
+  std::optional<std::string> frequency_penalty_;
+  std::optional<std::string> seed_;
+  bool greedy_ = false;
+};
+
+}  // namespace anyaccel::cli

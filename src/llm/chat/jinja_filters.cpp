@@ -1,298 +1,23 @@
-// Implements the filters and tests of Jinja that chat templates use, and transformers' tojson.
+// Implements the filters of Jinja that chat templates use, and transformers' tojson. Those that work on sequences are in
+// jinja_sequence_filters.cpp.
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <optional>
 
 #include "base/text/utf8.h"
 #include "llm/chat/jinja_interpreter.h"
+#include "llm/chat/jinja_parameters.h"
+#include "llm/chat/jinja_sequence_filters.h"
 #include "llm/chat/python_text.h"
 
 namespace anyaccel::llm::jinja {
 
 namespace {
 
-// The arguments of a call by Python's rules: by place, or by name.
-class Parameters {
- public:
-  Parameters(std::string_view function, const Arguments& arguments, std::vector<const char*> names)
-      : function_(function), arguments_(arguments), names_(std::move(names)) {
-    if (arguments.positional.size() > names_.size()) {
-      fail("takes at most " + std::to_string(names_.size()) + " arguments, not " +
-           std::to_string(arguments.positional.size()));
-    }
-    for (const auto& [name, value] : arguments.named) {
-      const auto found = std::find(names_.begin(), names_.end(), name);
-      if (found == names_.end()) fail("has no parameter '" + name + "'");
-      if (static_cast<size_t>(found - names_.begin()) < arguments.positional.size()) {
-        fail("got the argument '" + name + "' twice");
-      }
-    }
-  }
-
-  const Value* find(size_t index) const {
-    if (index < arguments_.positional.size()) return &arguments_.positional[index];
-    for (const auto& [name, value] : arguments_.named) {
-      if (name == names_[index]) return &value;
-    }
-    return nullptr;
-  }
-  bool has(size_t index) const {
-    const Value* value = find(index);
-    return value != nullptr && !value->is_none();
-  }
-  const Value& required(size_t index) const {
-    const Value* value = find(index);
-    if (value == nullptr) fail(std::string("needs the argument '") + names_[index] + "'");
-    return *value;
-  }
-  bool flag(size_t index, bool absent) const {
-    const Value* value = find(index);
-    return value == nullptr ? absent : truth(*value);
-  }
-  int64_t whole(size_t index, int64_t absent) const {
-    const Value* value = find(index);
-    if (value == nullptr) return absent;
-    if (const auto* number = std::get_if<int64_t>(&value->data)) return *number;
-    if (const auto* number = std::get_if<bool>(&value->data)) return *number ? 1 : 0;
-    fail(std::string("needs an int as '") + names_[index] + "', not " + type_name(*value));
-  }
-  std::string text(size_t index, std::string_view absent) const {
-    const Value* value = find(index);
-    if (value == nullptr) return std::string(absent);
-    if (value->is_string()) return *value->text();
-    require_defined(*value);
-    fail(std::string("needs a str as '") + names_[index] + "', not " + type_name(*value));
-  }
-
-  [[noreturn]] void fail(const std::string& message) const {
-    throw TemplateError("'" + std::string(function_) + "' " + message);
-  }
-
- private:
-  std::string_view function_;
-  const Arguments& arguments_;
-  std::vector<const char*> names_;
-};
-
-using Names = std::vector<const char*>;
-
 // soft_str(): undefined values are empty texts.
 std::string soft_text(const Value& value) { return to_text(value); }
-
-// For sorting and comparing without regard to case.
-Value folded(const Value& value, bool case_sensitive) {
-  return !case_sensitive && value.is_string() ? Value(lower(*value.text())) : value;
-}
-
-// make_attrgetter(): "a.b.0" of a value; parts that are numbers are indices.
-Value nested_attribute(Interpreter& interpreter, Value value, const Value& name, const Value* absent = nullptr) {
-  const std::string text = to_text(name);
-  for (const std::string_view part : split(text, ".", -1, false)) {
-    int64_t index = 0;
-    const auto result = std::from_chars(part.data(), part.data() + part.size(), index);
-    const bool is_index = !part.empty() && result.ec == std::errc() && result.ptr == part.data() + part.size();
-    value = interpreter.subscript(value, is_index ? Value(index) : Value(part));
-    if (value.is_undefined() && absent != nullptr) value = *absent;
-  }
-  return value;
-}
-
-// The arguments behind the first `used` ones.
-Arguments rest(const Arguments& arguments, size_t used) {
-  Arguments out;
-  out.positional.assign(arguments.positional.begin() + static_cast<ptrdiff_t>(used), arguments.positional.end());
-  out.named = arguments.named;
-  return out;
-}
-
-std::string name_argument(std::string_view filter, const Arguments& arguments, size_t index) {
-  if (index >= arguments.positional.size() || !arguments.positional[index].is_string()) {
-    throw TemplateError("'" + std::string(filter) + "' needs a name in quotes as argument " +
-                        std::to_string(index + 1));
-  }
-  return *arguments.positional[index].text();
-}
-
-// select, reject, selectattr, rejectattr
-Value choose(Interpreter& interpreter, std::string_view filter, const Value& value, const Arguments& arguments) {
-  const bool by_attribute = filter == "selectattr" || filter == "rejectattr";
-  const bool wanted = filter == "select" || filter == "selectattr";
-  size_t used = by_attribute ? 1 : 0;
-  if (by_attribute && arguments.positional.empty())
-    throw TemplateError("'" + std::string(filter) + "' needs an attribute");
-  std::string test;
-  if (arguments.positional.size() > used) test = name_argument(filter, arguments, used++);
-  const Arguments of_test = rest(arguments, used);
-  List out;
-  for (const Value& item : iterate(value)) {
-    interpreter.charge();
-    const Value subject = by_attribute ? nested_attribute(interpreter, item, arguments.positional[0]) : item;
-    const bool holds = test.empty() ? truth(subject) : interpreter.apply_test(test, subject, of_test);
-    if (holds == wanted) out.push_back(item);
-  }
-  return out;
-}
-
-Value map(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  List out;
-  const auto named = [&](const char* name) -> const Value* {
-    for (const auto& [key, argument] : arguments.named) {
-      if (key == name) return &argument;
-    }
-    return nullptr;
-  };
-  if (arguments.positional.empty()) {
-    const Value* attribute = named("attribute");
-    if (attribute == nullptr) throw TemplateError("'map' needs a filter, or attribute=");
-    if (arguments.named.size() > (named("default") != nullptr ? 2U : 1U))
-      throw TemplateError("'map' got an unknown argument");
-    for (const Value& item : iterate(value)) {
-      interpreter.charge();
-      out.push_back(nested_attribute(interpreter, item, *attribute, named("default")));
-    }
-    return out;
-  }
-  const std::string filter = name_argument("map", arguments, 0);
-  const Arguments of_filter = rest(arguments, 1);
-  for (const Value& item : iterate(value)) {
-    interpreter.charge();
-    out.push_back(interpreter.apply_filter(filter, item, of_filter));
-  }
-  return out;
-}
-
-void stable_sort_values(List& items, const std::vector<Value>& keys, bool reverse) {
-  std::vector<size_t> order(items.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return reverse ? less(keys[b], keys[a]) : less(keys[a], keys[b]); });
-  List sorted;
-  for (const size_t i : order) sorted.push_back(items[i]);
-  items = std::move(sorted);
-}
-
-Value sort(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  const Parameters given("sort", arguments, Names{"reverse", "case_sensitive", "attribute"});
-  List items = iterate(value);
-  std::vector<Value> keys;
-  for (const Value& item : items) {
-    interpreter.charge(256);
-    Value key = item;
-    if (given.has(2)) {
-      const std::string attributes = to_text(given.required(2));
-      if (attributes.find(',') != std::string::npos) given.fail("by several attributes is not supported");
-      key = nested_attribute(interpreter, item, given.required(2));
-    }
-    keys.push_back(folded(key, given.flag(1, false)));
-  }
-  stable_sort_values(items, keys, given.flag(0, false));
-  return items;
-}
-
-Value dictsort(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  const Parameters given("dictsort", arguments, Names{"case_sensitive", "by", "reverse"});
-  const std::string by = given.text(1, "key");
-  if (by != "key" && by != "value") given.fail("sorts by 'key' or 'value'");
-  const Dict* dict = value.dict();
-  if (dict == nullptr) {
-    require_defined(value);
-    given.fail("needs a dict, not " + type_name(value));
-  }
-  List items;
-  std::vector<Value> keys;
-  for (const auto& member : dict->members) {
-    interpreter.charge(256);
-    items.push_back(Value::tuple({member.first, member.second}));
-    keys.push_back(folded(by == "key" ? member.first : member.second, given.flag(0, false)));
-  }
-  stable_sort_values(items, keys, given.flag(2, false));
-  return items;
-}
-
-Value unique(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  const Parameters given("unique", arguments, Names{"case_sensitive", "attribute"});
-  List out;
-  List seen;
-  for (const Value& item : iterate(value)) {
-    interpreter.charge(seen.size());
-    const Value key =
-        folded(given.has(1) ? nested_attribute(interpreter, item, given.required(1)) : item, given.flag(0, false));
-    if (std::any_of(seen.begin(), seen.end(), [&](const Value& other) { return equal(other, key); })) continue;
-    seen.push_back(key);
-    out.push_back(item);
-  }
-  return out;
-}
-
-Value group_by(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  const Parameters given("groupby", arguments, Names{"attribute", "default", "case_sensitive"});
-  List items = iterate(value);
-  const Value* absent = given.find(1);
-  std::vector<Value> keys;
-  for (const Value& item : items) {
-    interpreter.charge(256);
-    keys.push_back(nested_attribute(interpreter, item, given.required(0), absent));
-  }
-  if (!given.flag(2, false)) {
-    for (Value& key : keys) key = folded(key, false);
-  }
-  std::vector<Value> sorted_keys = keys;
-  List order;
-  for (size_t i = 0; i < items.size(); ++i) order.emplace_back(static_cast<int64_t>(i));
-  stable_sort_values(order, keys, false);
-  List out;
-  List group;
-  const Value* current = nullptr;
-  const auto flush = [&] {
-    if (group.empty()) return;
-    // The key is that of the first item, in its own case.
-    out.push_back(Value::tuple({nested_attribute(interpreter, group[0], given.required(0), absent), Value(group)}));
-    group.clear();
-  };
-  for (const Value& position : order) {
-    const auto i = static_cast<size_t>(std::get<int64_t>(position.data));
-    if (current != nullptr && !equal(*current, keys[i])) flush();
-    current = &keys[i];
-    group.push_back(items[i]);
-  }
-  flush();
-  return out;
-}
-
-Value smallest(Interpreter& interpreter, std::string_view filter, const Value& value, const Arguments& arguments) {
-  const Parameters given(filter, arguments, Names{"case_sensitive", "attribute"});
-  const List items = iterate(value);
-  if (items.empty()) return Value::undefined("No aggregated item, sequence was empty.");
-  std::optional<Value> best;
-  Value best_key;
-  for (const Value& item : items) {
-    interpreter.charge();
-    Value key =
-        folded(given.has(1) ? nested_attribute(interpreter, item, given.required(1)) : item, given.flag(0, false));
-    if (best && !(filter == "min" ? less(key, best_key) : less(best_key, key))) continue;
-    best = item;
-    best_key = std::move(key);
-  }
-  return *best;
-}
-
-Value join(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  const Parameters given("join", arguments, Names{"d", "attribute"});
-  const std::string between = given.find(0) != nullptr ? to_text(given.required(0)) : "";
-  std::string out;
-  bool first = true;
-  for (const Value& item : iterate(value)) {
-    if (!first) out += between;
-    first = false;
-    out += to_text(given.has(1) ? nested_attribute(interpreter, item, given.required(1)) : item);
-    interpreter.charge(out.size() / 64);
-    interpreter.check_size(out.size());
-  }
-  return out;
-}
 
 Value indent(const Value& value, const Arguments& arguments) {
   const Parameters given("indent", arguments, Names{"width", "first", "blank"});
@@ -453,62 +178,6 @@ std::string percent_encoded(std::string_view text, std::string_view safe) {
   return out;
 }
 
-Value sum(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  const Parameters given("sum", arguments, Names{"attribute", "start"});
-  Value total = given.find(1) != nullptr ? *given.find(1) : Value(0);
-  double real = 0;
-  bool is_real = std::holds_alternative<double>(total.data);
-  int64_t whole = 0;
-  const auto add = [&](const Value& term) {
-    require_defined(term);
-    if (const auto* number = std::get_if<double>(&term.data)) {
-      if (!is_real) real = static_cast<double>(whole);
-      is_real = true;
-      real += *number;
-      return;
-    }
-    if (!term.is_number()) given.fail("needs numbers, not " + type_name(term));
-    const int64_t number =
-        std::holds_alternative<bool>(term.data) ? int64_t{std::get<bool>(term.data)} : std::get<int64_t>(term.data);
-    if (is_real) {
-      real += static_cast<double>(number);
-    } else if (__builtin_add_overflow(whole, number, &whole)) {
-      given.fail("is beyond 64 bits");
-    }
-  };
-  is_real = false;
-  add(total);
-  for (const Value& item : iterate(value)) {
-    interpreter.charge();
-    add(given.has(0) ? nested_attribute(interpreter, item, given.required(0)) : item);
-  }
-  return is_real ? Value(real) : Value(whole);
-}
-
-Value batch(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  const Parameters given("batch", arguments, Names{"linecount", "fill_with"});
-  const int64_t size = given.whole(0, 0);
-  if (size < 1 || size > 1'000'000) given.fail("needs a linecount of 1 to 1000000");
-  List out;
-  List row;
-  for (const Value& item : iterate(value)) {
-    interpreter.charge();
-    if (static_cast<int64_t>(row.size()) == size) {
-      out.emplace_back(std::move(row));
-      row = List();
-    }
-    row.push_back(item);
-  }
-  if (!row.empty()) {
-    if (given.has(1)) {
-      interpreter.charge(static_cast<size_t>(size) * 16);
-      row.resize(static_cast<size_t>(size), given.required(1));
-    }
-    out.emplace_back(std::move(row));
-  }
-  return out;
-}
-
 int64_t length_of(const Value& value) {
   if (const std::string* text = value.text()) return static_cast<int64_t>(code_points(*text));
   if (const List* items = value.items()) return static_cast<int64_t>(items->size());
@@ -549,23 +218,11 @@ constexpr std::array filter_names{
     "reverse", "round", "safe",     "select",     "selectattr", "sort",      "string",   "sum",        "title",
     "tojson",  "trim",  "truncate", "unique",     "upper",      "urlencode", "wordcount"};
 
-constexpr std::array test_names{"boolean", "callable",    "defined",  "undefined", "divisibleby", "eq",
-                                "==",      "equalto",     "even",     "odd",       "false",       "true",
-                                "float",   "integer",     "number",   "ge",        ">=",          "gt",
-                                ">",       "greaterthan", "in",       "iterable",  "le",          "<=",
-                                "lt",      "<",           "lessthan", "lower",     "upper",       "mapping",
-                                "ne",      "!=",          "none",     "sameas",    "sequence",    "string",
-                                "filter",  "test"};
-
 }  // namespace
 
 bool is_filter(std::string_view name) {
   return std::find(filter_names.begin(), filter_names.end(), name) != filter_names.end();
 }
-bool is_test(std::string_view name) {
-  return std::find(test_names.begin(), test_names.end(), name) != test_names.end();
-}
-
 Value Interpreter::apply_filter(std::string_view name, const Value& value, const Arguments& arguments) {
   charge(value.is_string() ? value.text()->size() : 0);
   const auto none = [&] { const Parameters given(name, arguments, Names{}); };
@@ -581,7 +238,7 @@ Value Interpreter::apply_filter(std::string_view name, const Value& value, const
     return given.has(0) ? Value(strip(text, Ends::Both, given.text(0, ""))) : Value(strip(text));
   }
   if (name == "length" || name == "count") return none(), length_of(value);
-  if (name == "join") return join(*this, value, arguments);
+  if (name == "join") return sequence_filters::join(*this, value, arguments);
   if (name == "list") return none(), Value(iterate(value));
   if (name == "string") return none(), Value(soft_text(value));
   if (name == "upper") return none(), Value(upper(soft_text(value)));
@@ -599,9 +256,9 @@ Value Interpreter::apply_filter(std::string_view name, const Value& value, const
     return items.empty() ? Value::undefined("No last item, sequence was empty.") : items.back();
   }
   if (name == "select" || name == "reject" || name == "selectattr" || name == "rejectattr") {
-    return choose(*this, name, value, arguments);
+    return sequence_filters::choose(*this, name, value, arguments);
   }
-  if (name == "map") return map(*this, value, arguments);
+  if (name == "map") return sequence_filters::map(*this, value, arguments);
   if (name == "items") {
     none();
     if (value.is_undefined()) return List();
@@ -610,13 +267,13 @@ Value Interpreter::apply_filter(std::string_view name, const Value& value, const
     for (const auto& member : value.dict()->members) out.push_back(Value::tuple({member.first, member.second}));
     return out;
   }
-  if (name == "dictsort") return dictsort(*this, value, arguments);
-  if (name == "sort") return sort(*this, value, arguments);
-  if (name == "unique") return unique(*this, value, arguments);
-  if (name == "groupby") return group_by(*this, value, arguments);
-  if (name == "min" || name == "max") return smallest(*this, name, value, arguments);
-  if (name == "sum") return sum(*this, value, arguments);
-  if (name == "batch") return batch(*this, value, arguments);
+  if (name == "dictsort") return sequence_filters::dictsort(*this, value, arguments);
+  if (name == "sort") return sequence_filters::sort(*this, value, arguments);
+  if (name == "unique") return sequence_filters::unique(*this, value, arguments);
+  if (name == "groupby") return sequence_filters::group_by(*this, value, arguments);
+  if (name == "min" || name == "max") return sequence_filters::smallest(*this, name, value, arguments);
+  if (name == "sum") return sequence_filters::sum(*this, value, arguments);
+  if (name == "batch") return sequence_filters::batch(*this, value, arguments);
   if (name == "indent") return indent(value, arguments);
   if (name == "truncate") return truncate(value, arguments);
   if (name == "int") return to_int(value, arguments);
@@ -705,78 +362,6 @@ Value Interpreter::apply_filter(std::string_view name, const Value& value, const
     throw TemplateError("the filter 'safe' is supported at the end of {{ ... }} only");
   }
   throw TemplateError("there is no filter '" + std::string(name) + "'");
-}
-
-bool Interpreter::apply_test(std::string_view name, const Value& value, const Arguments& arguments) {
-  charge();
-  const auto alone = [&](bool result) {
-    const Parameters given(name, arguments, Names{});
-    return result;
-  };
-  const auto other = [&]() -> const Value& {
-    const Parameters given(name, arguments, Names{"other"});
-    return given.required(0);
-  };
-  const auto whole = [&](const Value& number) -> int64_t {
-    require_defined(number);
-    if (const auto* flag = std::get_if<bool>(&number.data)) return *flag ? 1 : 0;
-    if (const auto* found = std::get_if<int64_t>(&number.data)) return *found;
-    throw TemplateError("the test '" + std::string(name) + "' needs an int, not " + type_name(number));
-  };
-  if (name == "defined") return alone(!value.is_undefined());
-  if (name == "undefined") return alone(value.is_undefined());
-  if (name == "none") return alone(value.is_none());
-  if (name == "string") return alone(value.is_string());
-  if (name == "mapping") return alone(value.dict() != nullptr);
-  if (name == "sequence") {
-    // Python: what has a length and can be indexed; undefined values have both.
-    return alone(value.is_string() || value.items() != nullptr || value.dict() != nullptr || value.is_undefined());
-  }
-  if (name == "iterable") {
-    return alone(value.is_string() || value.items() != nullptr || value.dict() != nullptr || value.is_undefined() ||
-                 std::holds_alternative<std::shared_ptr<Loop>>(value.data));
-  }
-  if (name == "boolean") return alone(std::holds_alternative<bool>(value.data));
-  if (name == "true") return alone(std::holds_alternative<bool>(value.data) && std::get<bool>(value.data));
-  if (name == "false") return alone(std::holds_alternative<bool>(value.data) && !std::get<bool>(value.data));
-  if (name == "number") return alone(value.is_number());
-  if (name == "integer") return alone(std::holds_alternative<int64_t>(value.data));
-  if (name == "float") return alone(std::holds_alternative<double>(value.data));
-  if (name == "callable") {
-    return alone(std::holds_alternative<std::shared_ptr<const Function>>(value.data) ||
-                 std::holds_alternative<std::shared_ptr<Loop>>(value.data));
-  }
-  if (name == "odd") return alone(whole(value) % 2 != 0);
-  if (name == "even") return alone(whole(value) % 2 == 0);
-  if (name == "divisibleby") {
-    const int64_t divisor = whole(other());
-    if (divisor == 0) throw TemplateError("division by zero");
-    return divisor == -1 || whole(value) % divisor == 0;
-  }
-  if (name == "eq" || name == "==" || name == "equalto") return equal(value, other());
-  if (name == "ne" || name == "!=") return !equal(value, other());
-  if (name == "lt" || name == "<" || name == "lessthan") return less(value, other());
-  if (name == "gt" || name == ">" || name == "greaterthan") return less(other(), value, ">");
-  if (name == "le" || name == "<=") return less(value, other(), "<=") || equal(value, other());
-  if (name == "ge" || name == ">=") return less(other(), value, ">=") || equal(value, other());
-  if (name == "in") return contains(other(), value);
-  if (name == "sameas") {
-    const Value& same = other();
-    const bool simple = value.is_none() || std::holds_alternative<bool>(value.data);
-    if (!simple && !same.is_none() && !std::holds_alternative<bool>(same.data)) {
-      throw TemplateError("the test 'sameas' is supported for none, true and false only");
-    }
-    return value.data.index() == same.data.index() && equal(value, same);
-  }
-  const auto cased = [&](bool want_upper) {
-    const std::string text = soft_text(value);
-    return truth(call(method(Value(text), want_upper ? "isupper" : "islower"), {}));
-  };
-  if (name == "upper") return alone(cased(true));
-  if (name == "lower") return alone(cased(false));
-  if (name == "filter") return alone(value.is_string() && is_filter(*value.text()));
-  if (name == "test") return alone(value.is_string() && is_test(*value.text()));
-  throw TemplateError("there is no test '" + std::string(name) + "'");
 }
 
 }  // namespace anyaccel::llm::jinja

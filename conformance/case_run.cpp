@@ -1,4 +1,4 @@
-// See case_run.h.
+// Implements case_run.h: runs one case of the suite from opening the driver to closing it.
 #include "conformance/case_run.h"
 
 #include <algorithm>

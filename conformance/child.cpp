@@ -1,4 +1,4 @@
-// See child.h.
+// Implements child.h: runs a part of a case in a child process.
 #include "conformance/child.h"
 
 #include <poll.h>

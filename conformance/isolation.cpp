@@ -1,4 +1,4 @@
-// See isolation.h.
+// Implements isolation.h: runs a case in a process of its own, under a watchdog.
 #include "conformance/isolation.h"
 
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// See op_run.h.
+// Implements op_run.h: tensors with guarded surroundings, and comparisons of results.
 #include "conformance/op_run.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// See op_checker.h: the rules that need more than a line, and the error messages.
+// Implements op_checker.h: the rules that need more than a line, and the error messages.
 #include "ops/dispatch/op_checker.h"
 
 #include "base/block_format.h"

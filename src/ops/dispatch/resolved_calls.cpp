@@ -1,4 +1,4 @@
-// See resolved_calls.h.
+// Implements resolved_calls.h: remembers what runs a class of calls.
 #include "ops/dispatch/resolved_calls.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// See workspace.h.
+// Implements workspace.h: memory of the ops between the steps of a sequence.
 #include "ops/dispatch/workspace.h"
 
 #include <algorithm>

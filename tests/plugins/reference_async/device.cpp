@@ -1,4 +1,4 @@
-// See device.h.
+// Implements device.h: the instance and the devices of the reference driver.
 #include "device.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// See memory.h.
+// Implements memory.h: device memory that the host cannot touch.
 #include "memory.h"
 
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// See ops.h. Plain loops over elements of any layout, in fp32.
+// Implements ops.h: plain loops over elements of any layout, in fp32.
 #include "ops.h"
 
 #include <array>

@@ -1,4 +1,4 @@
-// See stream.h.
+// Implements stream.h: streams with a worker thread each, events and captures.
 #include "stream.h"
 
 #include <algorithm>

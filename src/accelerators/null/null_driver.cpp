@@ -2,7 +2,7 @@
 //
 // It has one device whose memory is memory of the host. Allocating, copying and filling really work, at once, on the
 // calling thread; streams and events are therefore complete whenever they are asked. It computes nothing: no ops, no
-// kernels, no graphs. What a real driver does otherwise is said at each place after "Yours:".
+// kernels, no graphs. Comments that begin with "Yours:" say what a real driver does differently.
 #include "accelerators/null/null_driver.h"
 
 #include <unistd.h>
@@ -54,14 +54,14 @@ class Stream final : public abi::Stream {
   void host_call(void (*function)(void* user), void* user) override { function(user); }
 };
 
-// Data for mem_query. Yours: most vendors can answer from a pointer themselves; then nothing is kept here.
+// Data for mem_query. Yours: most vendors can answer for a pointer themselves; then no data is needed.
 class Allocations {
  public:
   void add(void* base, size_t size) {
     std::lock_guard lock(mutex_);
     sizes_[reinterpret_cast<uintptr_t>(base)] = size;
   }
-  // The size, or 0 when it is no allocation.
+  // Returns the size, or 0 if the pointer is no allocation.
   size_t remove(void* base) {
     std::lock_guard lock(mutex_);
     const auto found = sizes_.find(reinterpret_cast<uintptr_t>(base));
@@ -103,7 +103,7 @@ class Device final : public abi::Device {
     const size_t size = what.size;
     // Yours: pinned and managed memory too, and then the flags that promise them.
     if (what.kind != AA_MEMORY_DEVICE) abi::unimplemented("mem_alloc of this kind of memory");
-    // Asked before, because an operating system that overcommits says yes to everything.
+    // Checked first, because an operating system that overcommits grants every request.
     if (size > static_cast<uint64_t>(pages_in_bytes(_SC_PHYS_PAGES))) {
       throw abi::Failure(AA_RESOURCE_EXHAUSTED, std::to_string(size) + " bytes were asked for; the device has " +
                                                     std::to_string(pages_in_bytes(_SC_PHYS_PAGES)));
@@ -157,7 +157,7 @@ class Driver final : public abi::Driver {
     props.alignment = alignment;
     props.compute_units = 1;
     props.queue_depth = INT32_MAX;
-    // All up to the last one this header knows can be held; none can be computed with.
+    // Every dtype that this header defines can be stored; none can be computed with.
     props.dtypes_storable = ((uint64_t{1} << (AA_DTYPE_F8_E5M2 + 1)) - 1) & ~(uint64_t{1} << AA_DTYPE_NONE);
     props.dlpack_device_type = 1;  // kDLCPU
   }

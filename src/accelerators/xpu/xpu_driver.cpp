@@ -1,5 +1,5 @@
-// The xpu accelerator's table: one accelerator over two runtimes, Level Zero and OpenCL. The first that is usable is
-// taken, in this order; ANYACCEL_XPU_RUNTIME forces one.
+// The xpu accelerator's table: one accelerator over two runtimes, Level Zero and OpenCL. The first usable one in this
+// order is chosen; ANYACCEL_XPU_RUNTIME forces one.
 #include "accelerators/xpu/xpu_driver.h"
 
 #include <array>
@@ -32,7 +32,7 @@ aa_probe probe_of(const Runtime& runtime, bool forced) {
   return probe;
 }
 
-// The runtime to use, and the probe that speaks for all that were tried.
+// The chosen runtime, and a probe result that covers all runtimes that were tried.
 const Runtime* choose(aa_probe& out) {
   const Runtime* forced = forced_runtime();
   std::string tried;
@@ -67,8 +67,7 @@ struct XpuDriver : abi::Driver {
   static void probe(aa_probe& probe) {
     try {
       choose(probe);
-    } catch (
-        const abi::Failure& failure) {  // a wrong setting makes the accelerator unusable, for a reason people can read
+    } catch (const abi::Failure& failure) {  // a wrong setting makes the accelerator unusable, with a readable reason
       probe.state = AA_PROBE_UNUSABLE;
       probe.device_count = 0;
       abi::copy_text(probe.reason, failure.what());

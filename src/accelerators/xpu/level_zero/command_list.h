@@ -35,7 +35,7 @@ class CommandList {
   void reset(EventHandle event);
 
  private:
-  // Commands of a list may overlap unless the driver keeps their order or a barrier stands between them.
+  // Commands of a list may overlap unless the driver keeps their order or there is a barrier between them.
   void order();
 
   std::shared_ptr<DeviceState> device_;

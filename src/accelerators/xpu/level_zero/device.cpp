@@ -97,7 +97,7 @@ std::unique_ptr<abi::Module> Device::module_load(const aa_module_params& params)
                                              "\" cannot be loaded; the Level Zero runtime takes \"" + spirv_format +
                                              "\"");
   }
-  // Drivers differ in what they do with other bytes; some read on.
+  // Drivers handle other bytes differently; some read past the end.
   constexpr size_t header_size = 20;
   if (size < header_size || size % 4 != 0 || !is_spirv(image)) {
     throw abi::Failure(AA_INVALID_ARGUMENT, "the module of " + std::to_string(size) +

@@ -16,7 +16,7 @@ class Device final : public abi::Device {
   explicit Device(std::shared_ptr<DeviceState> state) : state_(std::move(state)) {}
 
   void synchronize() override;
-  // Level Zero's core has no free memory: what this process did not allocate counts as free.
+  // Level Zero's core API does not report free memory: memory that this process did not allocate counts as free.
   void memory_info(int64_t& free, int64_t& total) override;
   void mem_alloc(const aa_alloc& what, aa_allocation& out) override;
   void mem_free(const aa_allocation& what) override;

@@ -1,4 +1,4 @@
-// Implements device_state.h: what all objects of an opened device share.
+// Implements device_state.h: the state that all objects of an opened device share.
 #include "accelerators/xpu/level_zero/device_state.h"
 
 namespace anyaccel::xpu::level_zero {

@@ -1,4 +1,4 @@
-// State that all objects of an opened device share: its handles, its facts, its events, and whether it was lost.
+// State that all objects of an opened device share: its handles, its properties, its events, and whether it was lost.
 #pragma once
 
 #include <atomic>
@@ -66,7 +66,7 @@ class DeviceState {
     if (result != success) [[unlikely]]
       fail(result, call);
   }
-  // Throws AA_DEVICE_LOST, with the same words every time, once the device was lost; and in a forked child.
+  // Throws AA_DEVICE_LOST, with the same message every time, once the device was lost; and in a forked child.
   void usable() const {
     if (lost_.load(std::memory_order_acquire) || is_forked_child()) [[unlikely]]
       refuse();

@@ -58,7 +58,7 @@ bool Record::complete() {
 
 void Record::wait() {
   if (complete()) return;
-  // Woken now and then, because the wait for one stream need not learn that another call found the device lost.
+  // Wakes up periodically, because a wait for one stream may not be notified that another call found the device lost.
   while (!completed(device_->api().zeEventHostSynchronize(event_, patience_ns), "zeEventHostSynchronize")) {
     device_->usable();
   }
@@ -104,7 +104,7 @@ std::shared_ptr<Record> EventCore::latest() const {
 
 void EventCore::set(std::shared_ptr<Record> record) {
   std::lock_guard lock(mutex_);
-  latest_.swap(record);  // the earlier one is given back after the lock
+  latest_.swap(record);  // the earlier one is released after the lock
 }
 
 void Event::record(abi::Stream& stream) { static_cast<Stream&>(stream).record(core_); }

@@ -1,4 +1,4 @@
-// Events: a point in a stream that host and streams can wait for, and whose time can be told.
+// Events: a point in a stream that the host and other streams can wait for, and whose time can be measured.
 #pragma once
 
 #include <memory>
@@ -21,8 +21,8 @@ class StreamFault {
   std::optional<abi::Failure> failure_;
 };
 
-// One use of an event of the pool: signaled at one point of one stream. Goes back to the pool with its last owner; streams
-// own what they signal or wait for until they have passed it. Thread-safe.
+// One use of an event of the pool: signaled at one point of one stream. It is returned to the pool when its last owner
+// is destroyed; streams own the events that they signal or wait for until they have passed them. Thread-safe.
 class Record {
  public:
   Record(std::shared_ptr<DeviceState> device, std::shared_ptr<StreamFault> fault, bool timed);
@@ -38,7 +38,7 @@ class Record {
   bool complete();
   void wait();  // blocks until it is complete
 
-  // Returns true if it is complete, as far as can be told without an error.
+  // Returns true if it is known to be complete, without throwing.
   bool passed() noexcept;
   // Waits until it is complete or failed, for a second at most when the device was lost.
   void settle() noexcept;

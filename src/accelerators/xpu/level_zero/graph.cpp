@@ -63,7 +63,7 @@ void Graph::finish() {
 
 Graph::~Graph() {
   if (!queue_ || is_forked_child()) return;
-  // After an error the caller could not wait. A stream that has not passed the lists' events would wait for ever.
+  // After an error the caller could not wait. A stream that has not passed the lists' events would wait forever.
   if (last_launch_) last_launch_->settle();
   // The last event of a list is signaled before the queue knows that the list has ended.
   device_->api().zeCommandQueueSynchronize(queue_, UINT64_MAX);
@@ -80,7 +80,7 @@ void Graph::keep_end(Stream& stream) noexcept {
   try {
     last_launch_ = stream.end_of_work();
   } catch (const abi::Failure&) {
-    // The stream takes nothing more.
+    // The stream accepts no more commands.
   }
 }
 

@@ -12,8 +12,8 @@ namespace anyaccel::xpu::level_zero {
 
 class Stream;
 
-// A command list to be run by Stream::run(). It begins by waiting for `started` and ends by signaling `finished`, which is
-// how it takes its place between the commands of a stream; both are unsignaled again when the stream has passed it.
+// A command list to be run by Stream::run(). It begins by waiting for `started` and ends by signaling `finished`, which
+// orders it between the commands of a stream; both are unsignaled again when the stream has passed it.
 class RecordedList {
  public:
   explicit RecordedList(const std::shared_ptr<DeviceState>& device);
@@ -62,8 +62,8 @@ class Graph final : public abi::Graph {
   void keep_end(Stream& stream) noexcept;
 
   std::shared_ptr<DeviceState> device_;
-  // Runs the lists. One queue a graph: launches on different streams share the lists' events, and the queue's order is what
-  // keeps a launch from taking another one's signal.
+  // Runs the lists. Each graph has one queue: launches on different streams share the lists' events, and the queue's
+  // order prevents a launch from taking another one's signal.
   QueueHandle queue_ = nullptr;
   std::vector<GraphStep> steps_;
   bool list_is_open_ = false;  // the last step's

@@ -41,7 +41,7 @@ void HostCalls::carry_out(const Call& call) {
   } catch (const abi::Failure&) {
     // The work before it failed, so the function is not called. The error stays with the stream.
   }
-  // In every case, or the stream would stand still for good.
+  // In every case, or the stream would wait forever.
   try {
     device_->check(device_->api().zeEventHostSignal(call.returned->event()), "zeEventHostSignal");
   } catch (const abi::Failure& failure) {

@@ -14,14 +14,14 @@ namespace anyaccel::xpu::level_zero {
 class HostCalls {
  public:
   explicit HostCalls(std::shared_ptr<DeviceState> device);
-  // Finishes what was pushed.
+  // Finishes the calls that were pushed.
   ~HostCalls();
   HostCalls(const HostCalls&) = delete;
   HostCalls& operator=(const HostCalls&) = delete;
 
   struct Call {
-    std::shared_ptr<Record> ready;     // the stream has come to the call
-    std::shared_ptr<Record> returned;  // what the stream waits for; signaled by the thread
+    std::shared_ptr<Record> ready;     // signaled when the stream has reached the call
+    std::shared_ptr<Record> returned;  // signaled by the thread; the stream waits for it
     void (*function)(void* user);
     void* user;
   };

@@ -42,7 +42,7 @@ using ModuleHandle = struct ModuleTag*;
 using BuildLogHandle = struct BuildLogTag*;
 using KernelHandle = struct KernelTag*;
 
-// ze_structure_type_t: what stands in `type` of the structs below.
+// ze_structure_type_t: the values of `type` in the structs below.
 enum StructType : uint32_t {
   type_device_properties = 0x3,
   type_device_compute_properties = 0x4,

@@ -7,7 +7,7 @@
 namespace anyaccel::xpu::level_zero {
 namespace {
 
-// The words of a failed build; gives the log back.
+// Returns the message of a failed build and destroys its log.
 std::string take_log(const Api& api, BuildLogHandle log) {
   std::string text;
   if (!log) return text;

@@ -146,8 +146,8 @@ Discovery discover() {
   Platform platform;
   platform.api = &opened.api;
   const Api& api = opened.api;
-  // A count of usable devices cannot be had without zeInit: device nodes do not tell whether the driver takes the card, or
-  // what ZE_AFFINITY_MASK leaves. It makes no context, and the specification has a process fork() after it: "each forked
+  // Usable devices cannot be counted without zeInit: device nodes do not tell whether the driver supports the card, or
+  // what ZE_AFFINITY_MASK hides. zeInit creates no context, and the specification allows fork() after it: "each forked
   // process must call this function", which discover() does.
   if (const Result result = api.zeInit(init_gpu_only); result != success) {
     return unusable(std::string(library_name) + " is there, but zeInit gives " + result_text(result) +

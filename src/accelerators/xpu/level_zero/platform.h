@@ -1,4 +1,4 @@
-// Finding Level Zero: the loader library, a driver with GPUs, and the facts of its devices.
+// Finds Level Zero: the loader library, a driver with GPUs, and the properties of its devices.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@ struct Discovery {
 // library without a device node, unless one of the loader's own variables names a driver. Creates no context.
 Discovery discover();
 
-// From here on this process is the one that uses Level Zero: children made by fork() are refused.
+// From now on only this process may use Level Zero: calls in children made by fork() are errors.
 void claim_process();
 // True in a child, made by fork(), of the process that called claim_process().
 bool is_forked_child();

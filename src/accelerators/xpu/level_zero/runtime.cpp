@@ -1,6 +1,6 @@
 // Level Zero as a runtime of xpu: probe, and the driver class.
 //
-// Which devices there are, and in which order, is the driver's matter: it reads ZE_AFFINITY_MASK, ZE_FLAT_DEVICE_HIERARCHY
+// The driver decides which devices there are and in which order: it reads ZE_AFFINITY_MASK, ZE_FLAT_DEVICE_HIERARCHY
 // and ZE_ENABLE_PCI_ID_DEVICE_ORDER itself.
 #include "accelerators/xpu/runtime.h"
 
@@ -58,7 +58,7 @@ class Driver final : public abi::Driver {
     for (int dtype = AA_DTYPE_BOOL; dtype <= AA_DTYPE_F8_E5M2; ++dtype) {
       props.dtypes_storable |= bit(static_cast<aa_dtype>(dtype));
     }
-    // Floats of 16 bits are held in half the memory and computed in 32 bits, whatever the device has.
+    // Floats of 16 bits are stored in half the memory and computed in 32 bits on every device.
     props.dtypes_computable =
         bit(AA_DTYPE_I32) | bit(AA_DTYPE_I64) | bit(AA_DTYPE_F32) | bit(AA_DTYPE_F16) | bit(AA_DTYPE_BF16);
     if (facts.module.flags & module_fp64) props.dtypes_computable |= bit(AA_DTYPE_F64);
@@ -72,7 +72,7 @@ class Driver final : public abi::Driver {
       throw abi::Failure(AA_FAILED_PRECONDITION, "Level Zero was opened before fork() and cannot be used in the child");
     }
     auto state = std::make_shared<DeviceState>(context_, index);
-    // Nothing could be waited for on a device without events: found out before there is any work.
+    // Nothing could be waited for on a device without events, so this is checked before any work.
     state->events().give_back(state->events().acquire(false), false);
     return std::make_unique<Device>(std::move(state));
   }

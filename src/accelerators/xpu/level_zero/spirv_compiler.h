@@ -1,4 +1,4 @@
-// OpenCL C to SPIR-V by programs of the system: clang, and the translator of the same LLVM version.
+// Compiles OpenCL C to SPIR-V by programs of the system: clang, and the translator of the same LLVM version.
 #pragma once
 
 #include <string>
@@ -15,12 +15,12 @@ inline constexpr const char* spirv_format = "spirv";
 // Returns true if the first word is SPIR-V's magic number.
 bool is_spirv(const void* image);
 
-// Compilers of one major version, and how we call them. Names no device, because SPIR-V fits all. Without compilers it is
-// that of the version tried first, so that images which were compiled elsewhere are found.
+// Compilers of one major version, and how we call them. Names no device, because SPIR-V fits all. Without compilers it
+// is the line of the version tried first, so that images compiled elsewhere are found.
 std::string spirv_fingerprint();
 
-// `name` stands in the compiler's messages. A source that does not compile gives succeeded false; AA_UNAVAILABLE when there
-// are no compilers. Thread-safe; blocks.
+// `name` appears in the compiler's messages. A source that does not compile gives succeeded false; AA_UNAVAILABLE when
+// there are no compilers. Thread-safe; blocks.
 abi::CompileOutput compile_to_spirv(const std::string& name, std::string_view source,
                                     const std::vector<std::string>& options);
 

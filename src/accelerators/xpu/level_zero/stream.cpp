@@ -54,7 +54,7 @@ void Stream::close() {
   siblings_->remove(this);
   capture_.reset();
   if (is_forked_child()) return;
-  // Whatever else fails, what was submitted must have ended before the list goes.
+  // Whatever else fails, submitted work must have ended before the list is destroyed.
   struct Settle {
     Stream& stream;
     ~Settle() { stream.settle(); }
@@ -67,7 +67,7 @@ void Stream::settle() noexcept {
   try {
     end_of_work_locked();
   } catch (const abi::Failure&) {
-    // It takes no commands any more; the last record that it took has to do.
+    // The list accepts no commands any more; the last record that it accepted is used instead.
   }
   if (end_) end_->settle();
 }
@@ -130,7 +130,7 @@ std::shared_ptr<Record> Stream::mark_locked(bool timed) {
     list_->signal(record->event());
   } catch (const abi::Failure& failure) {
     kept_.pop_back();
-    // A stream that takes no barrier any more has lost its order.
+    // A stream that accepts no barrier any more has lost its order.
     if (failure.code() != AA_RESOURCE_EXHAUSTED) fault_->set(failure);
     throw;
   }
@@ -231,7 +231,7 @@ void Stream::host_call(void (*function)(void* user), void* user) {
   try {
     host_calls_->push(std::move(call));
   } catch (...) {
-    device_->api().zeEventHostSignal(returned);  // or the stream would stand still for good
+    device_->api().zeEventHostSignal(returned);  // or the stream would wait forever
     throw;
   }
 }

@@ -1,4 +1,4 @@
-// Streams: immediate command lists, with what they need so that their work is in order and their errors stay with them.
+// Streams: immediate command lists, and the state that keeps their work in order and their errors sticky.
 #pragma once
 
 #include <deque>
@@ -34,10 +34,10 @@ class Stream final : public abi::Stream {
   std::unique_ptr<abi::Graph> capture_end() override;
   bool capturing() override;
 
-  // A record of a point after all work so far (also while a graph is captured, of which it is no part); null when there
-  // was none. Thread-safe, as are the following.
+  // Returns a record of a point after all work so far (also while a graph is captured, which does not include it); null
+  // if there was no work. Thread-safe, as are the following.
   std::shared_ptr<Record> end_of_work();
-  // Records the event, or puts that into the graph that is captured.
+  // Records the event, or adds the record to the captured graph.
   void record(const std::shared_ptr<EventCore>& event);
   // Later work waits for the record; null: for nothing.
   void wait_for(std::shared_ptr<Record> record);
@@ -50,10 +50,10 @@ class Stream final : public abi::Stream {
     bool own;  // recorded on this stream: once it is complete, this and all before it were passed
   };
 
-  // Waits for all work as well as can be done after an error.
+  // Waits for all work, as far as that is possible after an error.
   void settle() noexcept;
   void begin_work();
-  // Returns the target of the next command: the graph that is captured, or the device.
+  // Returns the target of the next command: the captured graph, or the device.
   CommandList& target();
   std::shared_ptr<Record> mark_locked(bool timed);
   void wait_locked(const std::shared_ptr<Record>& record);
@@ -70,14 +70,14 @@ class Stream final : public abi::Stream {
   std::shared_ptr<Record> end_;  // the latest of this stream
   bool worked_since_end_ = false;
   std::unique_ptr<Graph> capture_;
-  std::unique_ptr<HostCalls> host_calls_;  // made when first needed
+  std::unique_ptr<HostCalls> host_calls_;  // created at first use
 };
 
 class StreamList {
  public:
   void add(Stream* stream);
   void remove(Stream* stream) noexcept;
-  // Records of the points after all work so far of every stream.
+  // Returns records of the points after all work so far of every stream.
   std::vector<std::shared_ptr<Record>> ends_of_work();
 
  private:

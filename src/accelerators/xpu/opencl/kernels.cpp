@@ -14,8 +14,8 @@ namespace {
 //   <device_line>
 //   kernel <name> <one letter an argument, or ->      (for each kernel)
 //   binary <bytes>
-// Argument kinds stand in it because a program that was loaded from a binary need not know them any more. Where a binary is
-// expensive (binaries_are_expensive below), the program's source takes its place, and the last lines are
+// Argument kinds are stored because a program that was loaded from a binary need not report them. If a binary is
+// expensive (binaries_are_expensive below), the program's source is stored instead, and the last lines are
 //   options <compiler options>
 //   source <bytes>
 constexpr std::string_view image_magic = "anyaccel-opencl-2";

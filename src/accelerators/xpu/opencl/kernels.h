@@ -14,7 +14,7 @@ namespace anyaccel::xpu::opencl {
 inline constexpr const char* image_format = "opencl-binary";
 inline constexpr const char* source_language = "opencl-c";
 
-// Describes an argument: pointers to global memory are set by another call than values are.
+// The kind of an argument: pointers to global memory and values are set by different calls.
 enum class ArgumentKind : char { pointer = 'p', value = 'v' };
 
 // A line that changes when the same source could give another binary, or when a binary of another driver must not be

@@ -1,4 +1,4 @@
-// Errors of OpenCL: their names, and which code of the driver table they are.
+// Errors of OpenCL: their names, and the corresponding codes of the driver table.
 #include "accelerators/xpu/opencl/objects.h"
 
 #include <array>

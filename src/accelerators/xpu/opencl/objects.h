@@ -12,7 +12,7 @@ namespace anyaccel::xpu::opencl {
 
 // "CL_OUT_OF_RESOURCES (-5)".
 std::string error_name(cl_int error);
-// Throws abi::Failure when `error` is one; `what` says what was asked ("clBuildProgram of softmax").
+// Throws abi::Failure if `error` is an error; `what` names the request ("clBuildProgram of softmax").
 void check(cl_int error, const std::string& what);
 void check(cl_int error, const char* what);
 

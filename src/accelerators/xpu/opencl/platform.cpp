@@ -37,8 +37,8 @@ int version_number(const std::string& text) {
   return std::sscanf(text.c_str(), "OpenCL %d.%d", &major, &minor) == 2 ? major * 100 + minor * 10 : 0;
 }
 
-// The functions of a platform of at least OpenCL 2.0; the tables of older ones are shorter. Returns the name of one that is
-// missing, or null.
+// Reads the functions of a platform of at least OpenCL 2.0; the tables of older ones are shorter. Returns the name of a
+// missing function, or null.
 const char* bind_functions(void* const* table, Api& api) {
 #define ANYACCEL_OPENCL_BIND(place, result, function, parameters)      \
   api.function = reinterpret_cast<result(*) parameters>(table[place]); \
@@ -136,7 +136,7 @@ DeviceFacts facts_of(const Platform& platform, cl_device_id id, DeviceType type)
   if (!(shared & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER)) {
     refuse("has no shared virtual memory, which plain pointers to device memory need");
   }
-  // Reductions over a group of 256 items need 1 KiB; tiles take what is there.
+  // Reductions over a group of 256 items need 1 KiB; tiles use whatever there is.
   constexpr int64_t least_local_memory = 16384;
   if (facts.local_memory < least_local_memory) {
     refuse("has " + std::to_string(facts.local_memory) + " bytes of local memory; the kernels need " +

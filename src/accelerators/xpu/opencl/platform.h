@@ -14,7 +14,7 @@
 
 namespace anyaccel::xpu::opencl {
 
-// Which devices count; ANYACCEL_OPENCL_DEVICE_TYPE.
+// The type of devices that are used; ANYACCEL_OPENCL_DEVICE_TYPE.
 enum class DeviceType { gpu, cpu };
 inline constexpr const char* device_type_variable = "ANYACCEL_OPENCL_DEVICE_TYPE";
 // gpu when unset. AA_INVALID_ARGUMENT for another value, and for cpu unless `forced` (ANYACCEL_XPU_RUNTIME=opencl).
@@ -43,11 +43,11 @@ struct Platform {
   std::string name;
 };
 
-// Opens a library (once a process) and gives its platforms; asks for no device. Throws abi::Failure, AA_UNAVAILABLE, saying
-// why it cannot be used.
+// Opens a library (once per process) and returns its platforms; queries no device. Throws abi::Failure, AA_UNAVAILABLE,
+// saying why it cannot be used.
 std::vector<Platform> open_platforms(const Icd& icd);
 
-// One device and its facts.
+// One device and its properties.
 struct DeviceFacts {
   Api api{};
   cl_device_id id = nullptr;
@@ -72,12 +72,12 @@ struct DeviceFacts {
 // The result of a search.
 struct Search {
   std::vector<DeviceFacts> devices;
-  bool found_library = false;  // some library is there, whether or not it could be used
-  std::string report;          // what was looked at, and why it was passed over
+  bool found_library = false;  // a library exists, whether or not it could be used
+  std::string report;          // the libraries and devices that were examined, and why they were rejected
 };
 
-// Opens the libraries that may have devices of the type and asks them. For the type cpu only the first device is taken:
-// the probe, which does not ask PoCL for its devices, promised one.
+// Opens the libraries that may have devices of the type and queries them. For the type cpu only the first device is
+// taken: the probe, which does not ask PoCL for its devices, promised one.
 Search find_devices(DeviceType type);
 
 }  // namespace anyaccel::xpu::opencl

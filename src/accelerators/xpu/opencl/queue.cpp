@@ -1,4 +1,4 @@
-// A command queue with what belongs to it.
+// Implements queue.h.
 #include "accelerators/xpu/opencl/queue.h"
 
 #include <array>
@@ -34,7 +34,7 @@ void HostCalls::run() {
     calls_.pop_front();
     lock.unlock();
     const cl_event after = call.after.get();
-    api_.WaitForEvents(1, &after);  // an error is the queue's, and found there
+    api_.WaitForEvents(1, &after);  // an error belongs to the queue and is reported there
     if (call.function) call.function(call.user);
     api_.SetUserEventStatus(call.done.get(), CL_COMPLETE);
     lock.lock();
@@ -68,7 +68,7 @@ void Queue::fail_enqueue(cl_int error, const char* what) {
 
 void Queue::fail_command(cl_int status) {
   std::lock_guard lock(mutex_);
-  if (closed_) return;  // an event of a stream that is gone is complete
+  if (closed_) return;  // an event of a destroyed stream is complete
   if (!error_) {
     error_.emplace(status == CL_DEVICE_NOT_AVAILABLE ? AA_DEVICE_LOST : AA_INTERNAL,
                    "work on the stream failed with " + error_name(status) + "; the stream cannot be used any more",
@@ -94,7 +94,7 @@ bool Queue::is_complete(cl_event event) {
 
 void Queue::wait(cl_event event) {
   const cl_int error = api_.WaitForEvents(1, &event);
-  // The event's own status tells more than the answer of the wait.
+  // The event's own status is more specific than the result of the wait.
   if (!is_complete(event)) check_enqueue(error, "clWaitForEvents");
 }
 
@@ -133,7 +133,7 @@ void Queue::call_between(OwnedEvent after, void (*function)(void* user), void* u
     std::lock_guard lock(mutex_);
     if (!host_calls_) host_calls_ = std::make_unique<HostCalls>(api_);
   }
-  // The barrier goes first: were it refused, the function must not run.
+  // The barrier is enqueued first: if it is rejected, the function must not run.
   check_enqueue(api_.EnqueueBarrierWithWaitList(get(), 1, &wait, nullptr), "clEnqueueBarrierWithWaitList");
   host_calls_->add(std::move(after), function, user, std::move(done));
 }

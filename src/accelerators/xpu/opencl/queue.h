@@ -1,5 +1,5 @@
-// A command queue with what belongs to it: its sticky error, the thread that runs its host calls, its markers. Shared by a
-// stream and the events recorded on it, which may outlive the stream.
+// A command queue with its sticky error, the thread that runs its host calls, and its markers. Shared by a stream and
+// the events recorded on it, which may outlive the stream.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace anyaccel::xpu::opencl {
 class HostCalls {
  public:
   explicit HostCalls(const Api& api) : api_(api) {}
-  // Runs what was added, and ends the thread.
+  // Runs the calls that were added, and ends the thread.
   ~HostCalls();
   HostCalls(const HostCalls&) = delete;
   HostCalls& operator=(const HostCalls&) = delete;
@@ -54,7 +54,7 @@ class Queue {
 
   // Throws the sticky error, if there is one.
   void raise();
-  // Passes the answer of a clEnqueue* call on: throws on an error, which sticks when it says that the device is lost.
+  // Checks the result of a clEnqueue* call: throws on an error, which is sticky if it says that the device is lost.
   // Inline, because it runs for every command.
   void check_enqueue(cl_int error, const char* what) {
     if (error != CL_SUCCESS) [[unlikely]]
@@ -68,7 +68,7 @@ class Queue {
   // Waits for it. Throws as above.
   void wait(cl_event event);
 
-  // Everything enqueued so far: whether it is complete, and waiting for it. Both throw the sticky error.
+  // Query and wait for everything enqueued so far. Both throw the sticky error.
   bool idle();
   void finish();
   // To be called after enqueuing work.
@@ -78,13 +78,13 @@ class Queue {
   void wait_for(cl_event event, cl_context context);
   void host_call(void (*function)(void* user), void* user);
 
-  // The stream is destroyed: ends the thread of host calls and forgets the sticky error.
+  // Called when the stream is destroyed: ends the thread of host calls and clears the sticky error.
   void close();
 
  private:
   [[noreturn]] void fail_enqueue(cl_int error, const char* what);
   void fail_command(cl_int status);
-  // A marker behind everything that was enqueued; empty when nothing ever was.
+  // A marker behind everything that was enqueued; empty if nothing ever was.
   OwnedEvent last_marker();
   void call_between(OwnedEvent after, void (*function)(void* user), void* user);
 

@@ -1,12 +1,12 @@
 // xpu over OpenCL: the driver class, its devices, and the probe.
 //
-// Device memory is shared virtual memory (SVM), the one kind that has plain pointers. The host could often touch it, and
-// AA_CAP_HOST_COHERENT is clear all the same: coarse-grained memory is not coherent without map calls, and a caller that
-// copies is right on every device.
+// Device memory is shared virtual memory (SVM), the one kind that has plain pointers. The host could often access it,
+// but AA_CAP_HOST_COHERENT is clear: coarse-grained memory is not coherent without map calls, and a caller that copies
+// is correct on every device.
 //
-// The probe opens a vendor's library (no thread is started by that; measured for PoCL) and asks GPUs for their devices. It
-// does not ask PoCL, whose answer starts its threads: it promises one device, and initialize() fails with AA_UNAVAILABLE
-// when there is none.
+// The probe opens a vendor's library (no thread is started by that; measured for PoCL) and asks GPUs for their devices.
+// It does not query PoCL, which would start PoCL's threads: it promises one device, and initialize() fails with
+// AA_UNAVAILABLE when there is none.
 #include "accelerators/xpu/runtime.h"
 
 #include <unistd.h>
@@ -34,7 +34,7 @@ class Allocations {
     std::lock_guard lock(mutex_);
     infos_[reinterpret_cast<uintptr_t>(base)] = info;
   }
-  // The size; 0 when it is no allocation of that kind and device.
+  // Returns the size; 0 if there is no allocation of that kind and device.
   size_t remove(void* base, int32_t kind, int32_t device) {
     std::lock_guard lock(mutex_);
     const auto found = infos_.find(reinterpret_cast<uintptr_t>(base));
@@ -84,7 +84,7 @@ class Device final : public abi::Device {
     for (const auto& queue : queues) queue->finish();
   }
 
-  // OpenCL does not tell what is free: it is the total less what this process has allocated here.
+  // OpenCL does not report free memory: it is the total less what this process has allocated here.
   void memory_info(int64_t& free, int64_t& total) override {
     total = facts_.global_memory;
     free = std::max<int64_t>(0, total - used_);
@@ -99,7 +99,7 @@ class Device final : public abi::Device {
     if (bytes > facts_.max_allocation) {
       exhausted(size, "one allocation may have " + std::to_string(facts_.max_allocation));
     }
-    // Counted here, because a system that overcommits memory grants everything and ends the process later.
+    // Counted here, because a system that overcommits memory grants every request and kills the process later.
     const int64_t before = used_.fetch_add(bytes);
     if (before + bytes > facts_.global_memory) {
       used_ -= bytes;
@@ -215,12 +215,12 @@ class Driver final : public abi::Driver {
     props.max_allocation = facts.max_allocation;
     props.alignment = alignment;
     props.compute_units = facts.compute_units;
-    props.queue_depth = 1024;  // no limit is known; one was not met in tests with 4096
+    props.queue_depth = 1024;  // no limit is known; tests with 4096 reached none
     const auto bit = [](aa_dtype dtype) { return uint64_t{1} << dtype; };
     props.dtypes_storable = (bit(AA_DTYPE_F8_E5M2) << 1) - 1 - bit(AA_DTYPE_NONE);
     props.dtypes_computable = bit(AA_DTYPE_BOOL) | bit(AA_DTYPE_U8) | bit(AA_DTYPE_I8) | bit(AA_DTYPE_I16) |
                               bit(AA_DTYPE_I32) | bit(AA_DTYPE_I64) | bit(AA_DTYPE_F32) |
-                              // Held in half the memory and computed in 32 bits, whatever the device has.
+                              // Stored in half the memory and computed in 32 bits on every device.
                               bit(AA_DTYPE_F16) | bit(AA_DTYPE_BF16) | (facts.f64 ? bit(AA_DTYPE_F64) : 0);
   }
 
@@ -248,7 +248,7 @@ void answer(aa_probe& probe, aa_probe_state state, size_t devices, const std::st
   abi::copy_text(probe.reason, reason);
 }
 
-// A CPU device was asked for: opens libraries until one has a platform.
+// For a CPU device: opens libraries until one has a platform.
 void probe_cpu(aa_probe& probe) {
   std::string where;
   const std::vector<Icd> icds = installed_icds(where);
@@ -266,7 +266,7 @@ void probe_cpu(aa_probe& probe) {
   answer(probe, AA_PROBE_UNUSABLE, 0, report);
 }
 
-// The process that initialized the runtime. In its children the runtime's threads are gone.
+// The process that initialized the runtime. Its forked children do not have the runtime's threads.
 std::atomic<pid_t> initialized_by{0};
 
 void check_not_forked() {

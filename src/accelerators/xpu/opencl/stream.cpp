@@ -21,8 +21,8 @@ void enqueue_aligned_fill(Queue& queue, unsigned char* destination, const unsign
       "clEnqueueSVMMemFill");
 }
 
-// OpenCL fills only places that are aligned to the pattern. Others: single bytes up to the first such place, the pattern
-// turned by as many, and single bytes again.
+// OpenCL fills only addresses that are aligned to the pattern. For others: single bytes up to the first aligned
+// address, the pattern rotated by as many bytes, and single bytes again.
 void enqueue(Queue& queue, const FillNode& node) {
   const size_t period = node.pattern_size;
   const size_t off = reinterpret_cast<uintptr_t>(node.destination) % period;
@@ -69,7 +69,7 @@ void Event::record(abi::Stream& stream) {
   } else {
     point.event = target.queue()->marker();
     point.queue = target.queue();
-    point.queue->touch();  // whoever waits for the stream waits for the record too
+    point.queue->touch();  // a wait for the stream includes the record
   }
   std::lock_guard lock(mutex_);
   point_ = std::move(point);

@@ -45,7 +45,7 @@ using Node = std::variant<CopyNode, FillNode, KernelNode, HostCallNode>;
 
 class Stream;
 
-// The commands that the streams of one capture record.
+// The commands recorded by the streams of one capture.
 struct Capture {
   const Stream* origin;  // where it began and must end
   std::mutex mutex;
@@ -109,7 +109,7 @@ class Stream final : public abi::Stream {
   const std::shared_ptr<Queue>& queue() const noexcept { return queue_; }
   // The capture that records this stream; null when it runs.
   const std::shared_ptr<Capture>& capture();
-  // Enqueues, or records while capturing.
+  // Enqueues the item, or records it while capturing.
   void replay(const std::vector<Node>& nodes);
 
  private:

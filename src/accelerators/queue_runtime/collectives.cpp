@@ -39,7 +39,8 @@ Communicator::Communicator(const collectives::Library& library, std::shared_ptr<
     : joined_(std::make_shared<collectives::LibraryCommunicator>(library, std::make_unique<Binding>(std::move(device)),
                                                                  id, rank, size)) {}
 
-// `call` takes the stream and the count: none checks the arguments alone, which a capture must not leave to the launch.
+// `call` takes the stream and the count. A count of 0 only checks the arguments, which during a capture must not wait
+// until the launch.
 template <class Call>
 void Communicator::enqueue(abi::Stream& stream, Call&& call) {
   auto& target = static_cast<Stream&>(stream);

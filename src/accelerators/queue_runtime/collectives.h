@@ -1,4 +1,4 @@
-// A vendor's library of collectives: opened when it is first asked for, and recorded in graphs as other work is.
+// A vendor's library of collectives: opened at first use, and recorded in graphs like other work.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@
 
 namespace anyaccel::queue_runtime {
 
-// One a vendor and process; never destroyed. Thread-safe.
+// One per vendor and process; never destroyed. Thread-safe.
 class CollectiveLibrary {
  public:
-  // All three are kept. `file`: "libhccl.so".
+  // All three must outlive the object. `file`: "libhccl.so".
   CollectiveLibrary(const collectives::LibraryTable& table, const LibrarySearch& search, const char* file)
       : table_(table), search_(search), file_(file) {}
   // Throws AA_UNAVAILABLE with what was looked for and where.
@@ -29,7 +29,7 @@ class CollectiveLibrary {
   std::string problem_;
 };
 
-// A member's end of a communicator on streams of this folder.
+// One member's handle of a communicator on streams of this folder.
 class Communicator final : public abi::Communicator {
  public:
   Communicator(const collectives::Library& library, std::shared_ptr<DeviceState> device, const void* id, int32_t rank,

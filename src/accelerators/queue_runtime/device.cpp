@@ -21,7 +21,7 @@ int32_t numa_node_of(const std::string& pci_bus_id) {
 
 // ---- device ----------------------------------------------------------------------------------------------------------
 
-// All are waited for, also behind one that failed.
+// Waits for all, even if an earlier one failed.
 void Device::synchronize() {
   state_->usable();
   std::optional<abi::Failure> first;
@@ -105,7 +105,7 @@ void Driver::device_props(int32_t index, aa_device_props& props) {
   if (runtime_->vendor->has_host_call()) props.caps |= AA_CAP_HOST_CALL;
   props.total_memory = static_cast<int64_t>(facts.total_memory);
   props.alignment = facts.alignment;
-  props.queue_depth = 128;  // what every driver has to take: how much these vendors take is not written down
+  props.queue_depth = 128;  // the number that every driver must accept: these vendors do not document theirs
   props.compute_units = facts.compute_units;
   for (int dtype = AA_DTYPE_BOOL; dtype <= AA_DTYPE_F8_E5M2; ++dtype) props.dtypes_storable |= uint64_t{1} << dtype;
   props.dtypes_computable = facts.dtypes_computable;
@@ -124,7 +124,7 @@ bool Driver::mem_query(const void* pointer, aa_memory_info& info) {
   info.device_index = found.kind == AA_MEMORY_PINNED ? -1 : found.device;
   info.base = found.base;
   info.size = found.size;
-  // Whether kernels reach locked host memory by its own address is not known of these vendors.
+  // These vendors do not document whether kernels can access locked host memory by its own address.
   info.device_address = found.kind == AA_MEMORY_PINNED ? nullptr : const_cast<void*>(pointer);
   return true;
 }

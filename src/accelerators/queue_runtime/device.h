@@ -1,4 +1,4 @@
-// An opened device, and the driver: what both are for every vendor of this folder.
+// An opened device, and the driver, as far as they are the same for every vendor of this folder.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace anyaccel::queue_runtime {
 
 class Device final : public abi::Device {
  public:
-  // `collectives` may be null; called when a communicator is made, it gives the vendor's library or throws.
+  // `collectives` may be null; it is called when a communicator is created, and returns the vendor's library or throws.
   using CollectiveLibrary = const collectives::Library& (*)();
   Device(std::shared_ptr<DeviceState> state, CollectiveLibrary collectives)
       : state_(std::move(state)), collectives_(collectives) {}

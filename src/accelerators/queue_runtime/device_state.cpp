@@ -1,4 +1,4 @@
-// Implements device_state.h: what all objects of an opened device share.
+// Implements device_state.h: the state that all objects of an opened device share.
 #include "accelerators/queue_runtime/device_state.h"
 
 namespace anyaccel::queue_runtime {
@@ -16,7 +16,7 @@ DeviceState::DeviceState(std::shared_ptr<Runtime> runtime, int32_t index)
 
 DeviceState::~DeviceState() {
   if (is_forked_child()) return;
-  // Handles of a lost device are given back all the same, and what the vendor says then is not news.
+  // Handles of a lost device are released too, and the vendor's errors are ignored.
   if (bound_device != id_) vendor().set_device(facts().ordinal);
   for (const std::vector<EventHandle>& events : free_events_) {
     for (EventHandle event : events) vendor().event_destroy(event);
@@ -129,7 +129,7 @@ void DeviceState::free(int32_t kind, void* pointer) {
   }
   const auto call = [&] { return kind == AA_MEMORY_PINNED ? vendor().free_pinned(pointer) : vendor().free(pointer); };
   if (lost()) {
-    call();  // what the vendor says of a lost device's memory is not news
+    call();  // the vendor's errors about a lost device's memory are ignored
     return;
   }
   bind_surely();

@@ -1,10 +1,11 @@
-// What all objects of an opened device share: the vendor's runtime, the current device, and whether the device was lost.
+// State that all objects of an opened device share: the vendor's runtime, the current device, and whether the device
+// was lost.
 //
-// The current device. The vendor's calls mean the device that is current on the calling thread. A thread remembers which
-// device was made current last, and bind() is a compare when it is that one. Other code of the process may change it behind
-// that memory. So calls that would do the wrong thing on another device without an error (memory, making of streams and
-// events) ask the vendor first: bind_surely(). Calls that name a stream or an event are refused by the vendor then, with
-// nothing done: ask() makes the device current again and calls once more.
+// The current device. The vendor's calls apply to the device that is current on the calling thread. A thread remembers
+// which device was made current last, and bind() is a compare when it is that one. Other code of the process may change
+// it behind that memory. So calls that would do the wrong thing on another device without an error (memory, making of
+// streams and events) query the vendor first: bind_surely(). Calls that name a stream or an event are rejected by the
+// vendor in that case, without effect: ask() makes the device current again and repeats the call.
 #pragma once
 
 #include <array>
@@ -20,7 +21,7 @@
 
 namespace anyaccel::queue_runtime {
 
-// A started runtime and its devices. Lives as long as anything of the driver.
+// A started runtime and its devices. It outlives every object of the driver.
 struct Runtime {
   std::unique_ptr<Vendor> vendor;
   std::vector<DeviceFacts> devices;
@@ -48,10 +49,10 @@ class DeviceState {
     if (bound_device != id_) [[unlikely]]
       make_current();
   }
-  // The same, whatever other code did.
+  // The same, even if other code has changed the device.
   void bind_surely();
 
-  // bind(), then the call; once more if it was refused since other code had made another device current.
+  // bind(), then the call; repeated if it was rejected because other code had made another device current.
   template <class Call>
   Answer ask(Call&& call) {
     bind();
@@ -62,17 +63,17 @@ class DeviceState {
     }
     return answer;
   }
-  // The same; throws unless the answer is success.
+  // The same; throws unless the result is success.
   template <class Call>
   void run(Call&& call) {
     check(ask(std::forward<Call>(call)));
   }
-  // Throws unless the answer is success. A lost device is remembered.
+  // Throws unless the result is success. Records a lost device.
   void check(const Answer& answer) {
     if (answer.result != 0) [[unlikely]]
       fail(answer);
   }
-  // Throws AA_DEVICE_LOST, with the same words every time, once the device was lost; and in a forked child.
+  // Throws AA_DEVICE_LOST, with the same message every time, once the device was lost; and in a forked child.
   void usable() const {
     if (lost_.load(std::memory_order_acquire) || is_forked_child()) [[unlikely]]
       refuse();
@@ -80,7 +81,7 @@ class DeviceState {
   bool lost() const noexcept { return lost_.load(std::memory_order_acquire); }
   bool is_forked_child() const noexcept { return runtime_->process.is_forked_child(); }
 
-  // An event whose last record, if any, is complete and waited for by nobody.
+  // Returns an event whose last record, if any, is complete and has no waiters.
   EventHandle acquire_event(bool timed);
   void give_back_event(EventHandle event, bool timed) noexcept;
 
@@ -93,7 +94,7 @@ class DeviceState {
   [[noreturn]] void refuse() const;
   void make_current();
 
-  // Which DeviceState was bound last on this thread: a number that is not used twice.
+  // The DeviceState that was last bound on this thread: a number that is never reused.
   static thread_local constinit inline uint64_t bound_device = 0;
 
   std::shared_ptr<Runtime> runtime_;

@@ -6,7 +6,7 @@
 namespace anyaccel::queue_runtime {
 namespace {
 
-// Throws what went wrong, and keeps it for those who ask later.
+// Throws the error, and keeps it for later queries.
 void keep(const Answer& answer, DeviceState& device, StreamFault& fault) {
   try {
     device.check(answer);
@@ -64,7 +64,8 @@ Record::Record(const std::shared_ptr<StreamCore>& stream, bool timed)
 
 Record::~Record() { device_->give_back_event(event_, timed_); }
 
-// The event may be complete without an error though work before it failed: some runtimes tell that of the stream alone.
+// The event may be complete without an error although work before it failed: some runtimes report that for the stream
+// only.
 void Record::find_fault() {
   if (const std::shared_ptr<StreamCore> stream = stream_.lock()) stream->complete();
   fault_->raise_if_set();
@@ -102,7 +103,7 @@ std::shared_ptr<Record> EventCore::latest() const {
 
 void EventCore::set(std::shared_ptr<Record> record) {
   const std::lock_guard lock(mutex_);
-  latest_.swap(record);  // the earlier one is given back after the lock
+  latest_.swap(record);  // the earlier one is released after the lock
 }
 
 void Event::record(abi::Stream& stream) { static_cast<Stream&>(stream).record(core_); }

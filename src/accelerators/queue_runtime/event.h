@@ -1,4 +1,4 @@
-// Events: a point in a stream that host and streams can wait for, and whose time can be told.
+// Events: a point in a stream that the host and other streams can wait for, and whose time can be measured.
 #pragma once
 
 #include <atomic>
@@ -45,12 +45,13 @@ class StreamCore {
   std::shared_ptr<StreamFault> fault_ = std::make_shared<StreamFault>();
 };
 
-// One use of an event of the vendor's: recorded at one point of one stream. It goes back to the device's pool with its last
-// owner; streams own what they record or wait for until they have passed it. So recording an Event again touches nothing that
-// an earlier wait is bound to, whatever the vendor does with an event that is recorded twice. Thread-safe.
+// One use of an event of the vendor's: recorded at one point of one stream. It is returned to the device's pool when
+// its last owner is destroyed; streams own the records that they make or wait for until they have passed them. So
+// recording an Event again does not affect an earlier wait, whatever the vendor does with an event that is recorded
+// twice. Thread-safe.
 class Record {
  public:
-  // Not recorded yet: the stream does that.
+  // Creates a use that is not recorded yet; the stream records it.
   Record(const std::shared_ptr<StreamCore>& stream, bool timed);
   ~Record();
   Record(const Record&) = delete;

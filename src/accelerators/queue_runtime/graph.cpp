@@ -10,14 +10,14 @@ Graph::~Graph() {
     try {
       last_launch_->wait();  // after an error the caller could not
     } catch (const abi::Failure&) {
-      // Then nothing of it runs any more.
+      // After that nothing of the graph is running.
     }
   }
   for (void* buffer : staging_) {
     try {
       device_->free(AA_MEMORY_PINNED, buffer);
     } catch (const abi::Failure&) {
-      // The others are still to be given back.
+      // The others must still be freed.
     }
   }
 }
@@ -43,7 +43,7 @@ void Graph::launch(abi::Stream& target) {
   if (stream.capturing()) {
     throw abi::Failure(AA_UNIMPLEMENTED, "a graph cannot be launched on a stream that captures another one");
   }
-  // Launches run one after another, on whatever streams.
+  // Launches run one after another, even on different streams.
   if (last_launch_) stream.wait_for(last_launch_);
   try {
     for (const GraphStep& step : steps_) step(stream);

@@ -1,4 +1,4 @@
-// Recorded graphs: the calls that a stream got while it captured, made again at each launch.
+// Recorded graphs: the calls that a stream received while it captured, repeated at each launch.
 #pragma once
 
 #include <functional>
@@ -19,9 +19,10 @@ class Graph final : public abi::Graph {
   explicit Graph(std::shared_ptr<DeviceState> device) : device_(std::move(device)) {}
   ~Graph() override;
 
-  // While it is recorded. `items`: how many of the caller's items it is, 0 for a part of one.
+  // Only while the graph is recorded. `items`: the number of the caller's items that the step contains, 0 for a part of
+  // one.
   void add(GraphStep step, int64_t items = 1);
-  // A copy between pageable memory and a locked buffer of the graph's, done by a host function in its place of the stream.
+  // A copy between pageable memory and a locked buffer of the graph, made by a host function in stream order.
   struct HostCopy {
     void* to;
     const void* from;

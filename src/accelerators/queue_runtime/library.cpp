@@ -31,7 +31,7 @@ std::vector<std::string> folders_of(const LibrarySearch& search) {
   }
   std::vector<std::string> homes;
   for (const char* home : search.home_variables) add(homes, variable(home));
-  if (homes.empty()) add(homes, search.default_home);  // an installation that was named is the one that is meant
+  if (homes.empty()) add(homes, search.default_home);  // a named installation is the only one searched
   for (const std::string& home : homes) {
     add(folders, home + "/lib64");
     add(folders, home + "/lib");
@@ -63,7 +63,7 @@ OpenedLibrary open_library(const LibrarySearch& search, const std::vector<std::s
   OpenedLibrary opened;
   const std::vector<std::string> folders = folders_of(search);
   std::string problems;
-  // A bare name is looked for by the loader.
+  // The loader searches for a name without a folder.
   const auto open = [&](const std::string& file) {
     const bool bare = file.find('/') == std::string::npos;
     if (!bare && access(file.c_str(), F_OK) != 0) return false;

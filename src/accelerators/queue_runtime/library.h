@@ -9,9 +9,9 @@ namespace anyaccel::queue_runtime {
 // Where an accelerator's libraries are looked for, in this order, and then where the loader looks itself.
 struct LibrarySearch {
   const char* path_variable;                // folders, separated by colons: "ANYACCEL_NPU_LIBRARY_PATH"
-  std::vector<const char*> home_variables;  // the vendor's; lib64, lib and the folder itself are looked into
-  const char* default_home;                 // where it installs itself; likewise
-  // Folders of this name hold libraries that are for linking only, and nothing below them is opened.
+  std::vector<const char*> home_variables;  // the vendor's variables; lib64, lib and the folder itself are searched
+  const char* default_home;                 // default installation folders; searched likewise
+  // Folders of this name contain stub libraries for linking, and nothing below them is opened.
   const char* stub_folder;
 };
 
@@ -21,13 +21,13 @@ struct OpenedLibrary {
   std::string tried;  // what was looked for and where, if there is none
 };
 
-// The first of `names` that is there. Never closed: the vendors' libraries start threads and register handlers.
+// Opens the first of `names` that exists. Never closed: the vendors' libraries start threads and register handlers.
 OpenedLibrary open_library(const LibrarySearch& search, const std::vector<std::string>& names);
 
 // The value of a variable; empty where it is not set.
 std::string variable(const char* name);
 
-// The functions of a library as they are bound: which is the first that is missing.
+// Binds the functions of a library, and remembers the first one that is missing.
 class Binder {
  public:
   explicit Binder(void* handle) : handle_(handle) {}

@@ -1,4 +1,4 @@
-// Implements memory.h: what every allocation of a driver is.
+// Implements memory.h: the registry of a driver's allocations.
 #include "accelerators/queue_runtime/memory.h"
 
 #include <mutex>

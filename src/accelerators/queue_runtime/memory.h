@@ -1,4 +1,4 @@
-// What every allocation of a driver is, for questions about single bytes.
+// The registry of a driver's allocations, for queries about an address.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,9 @@ struct Allocation {
 class Allocations {
  public:
   void add(const Allocation& allocation);
-  // False: there is none of this kind that begins there.
+  // Returns false if no allocation of this kind begins there.
   bool remove(const void* base, int32_t kind);
-  // False: no allocation has this byte.
+  // Returns false if no allocation contains this byte.
   bool find(const void* pointer, Allocation& found) const;
 
  private:

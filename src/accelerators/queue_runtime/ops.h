@@ -8,7 +8,7 @@
 
 namespace anyaccel::queue_runtime {
 
-// Gives device memory to the work of one call.
+// Provides device memory for the work of one call.
 class Workspace {
  public:
   virtual ~Workspace() = default;
@@ -16,7 +16,7 @@ class Workspace {
   virtual void* take(size_t bytes) = 0;
 };
 
-// One object a process. Thread-safe.
+// One object per process. Thread-safe.
 class OpSet {
  public:
   virtual ~OpSet() = default;
@@ -24,7 +24,7 @@ class OpSet {
   virtual int find(const char* name) const = 0;
   // As aa_ops_table's supports.
   virtual bool supports(const aa_op_call& call) const = 0;
-  // Enqueues a call that is supported. Calls of one stream come one at a time.
+  // Enqueues a supported call. Calls for one stream are made one at a time.
   virtual void run(const aa_op_call& call, StreamHandle stream, Workspace& workspace) const = 0;
 };
 

@@ -1,4 +1,4 @@
-// Implements probe.h: finding a vendor's runtime.
+// Implements probe.h: finds a vendor's runtime.
 #include "accelerators/queue_runtime/probe.h"
 
 #include <unistd.h>

@@ -8,7 +8,7 @@
 namespace anyaccel::queue_runtime {
 namespace {
 
-// How many times fork() made the process that this is, counted from the first StartedProcess.
+// The number of forks between the process of the first StartedProcess and this one.
 std::atomic<unsigned> generation{0};
 
 unsigned watched_generation() {

@@ -1,4 +1,4 @@
-// Children made by fork(): no vendor's runtime survives that.
+// Detects children made by fork(), in which no vendor's runtime works.
 #pragma once
 
 namespace anyaccel::queue_runtime {

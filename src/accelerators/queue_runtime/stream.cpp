@@ -9,7 +9,7 @@
 namespace anyaccel::queue_runtime {
 namespace {
 
-// Memory from the host's allocator, for work that runs at once. What was taken goes back when the call has ended.
+// Memory from the host's allocator, for work that runs immediately. It is released when the call has ended.
 class ScratchWorkspace final : public Workspace {
  public:
   explicit ScratchWorkspace(aa_host_stream* stream) : stream_(stream) {}
@@ -23,8 +23,8 @@ class ScratchWorkspace final : public Workspace {
   std::vector<std::unique_ptr<abi::Scratch>> taken_;
 };
 
-// An op call of a graph: what the host lent for the call, and memory that lasts as long as the graph. Every launch takes the
-// same pieces in the same order.
+// An op call of a graph: a copy of the call's arguments, and memory that lives as long as the graph. Every launch uses
+// the same pieces in the same order.
 class RecordedOp final : public Workspace {
  public:
   RecordedOp(std::shared_ptr<DeviceState> device, const aa_op_call& call)
@@ -39,7 +39,7 @@ class RecordedOp final : public Workspace {
       try {
         device_->free(AA_MEMORY_DEVICE, piece.pointer);
       } catch (const abi::Failure&) {
-        // The others are still to be given back.
+        // The others must still be freed.
       }
     }
   }
@@ -109,7 +109,7 @@ Stream::~Stream() {
     try {
       device().free(AA_MEMORY_PINNED, staging.memory);
     } catch (const abi::Failure&) {
-      // The other is still to be given back.
+      // The other one must still be freed.
     }
   }
 }
@@ -117,7 +117,7 @@ Stream::~Stream() {
 void Stream::close() {
   capture_.reset();
   if (device().is_forked_child() || device().lost()) return;
-  // Whatever the stream failed with before, what was enqueued must have ended; an error is told once more.
+  // Even on a failed stream all enqueued work must have ended; the error is reported once more.
   const Answer answer = device().ask([&] { return device().vendor().stream_synchronize(core_->handle()); });
   core_->fault()->raise_if_set();
   device().check(answer);
@@ -145,7 +145,7 @@ void* Stream::native() {
   return core_->handle();
 }
 
-// Memory that no mem_alloc of this driver gave.
+// Memory that was not allocated by this driver.
 bool Stream::is_pageable(const void* host, size_t size) const {
   Allocation found;
   if (!device().runtime().allocations.find(host, found)) return true;
@@ -162,7 +162,7 @@ void Stream::copy(const aa_copy& what) {
   if (capture_ && pageable && device().vendor().has_host_call()) return copy_captured(what);
   if (captured([what](Stream& stream) { stream.copy(what); })) return;
   if (pageable && !device().vendor().copies_pageable()) return copy_staged_locked(what);
-  // Vendors differ in whether such a copy is in order or waits. Between two waits all do the same.
+  // Vendors differ in whether such a copy is ordered or waits. Between two waits all of them behave the same.
   if (pageable) core_->wait();
   copy_locked(what);
   if (pageable) core_->wait();
@@ -172,20 +172,20 @@ void Stream::copy_staged_locked(const aa_copy& what) {
   try {
     stage_locked(what);
   } catch (const abi::Failure&) {
-    // The caller may free the device's memory now: no part is still to be copied then.
+    // The caller may free the device memory afterwards, so no part may still be waiting to be copied.
     device().ask([&] { return device().vendor().stream_synchronize(core_->handle()); });
     throw;
   }
 }
 
-// Part after part through two locked buffers, in turn. Returns when the pageable memory was read or written.
+// Copies part after part through two locked buffers, in turn. Returns when the pageable memory was read or written.
 void Stream::stage_locked(const aa_copy& what) {
   constexpr size_t part = size_t{1} << 20;
   const bool to_device = what.direction == AA_COPY_HOST_TO_DEVICE;
   const auto* const source = static_cast<const char*>(what.source);
   auto* const destination = static_cast<char*>(what.destination);
   struct Arriving {
-    char* to = nullptr;  // null: nothing is on its way
+    char* to = nullptr;  // null: no copy is in progress
     size_t size = 0;
   };
   std::array<Arriving, 2> arriving;
@@ -252,7 +252,7 @@ void Stream::fill(const aa_fill& what) {
   fill_locked(what);
 }
 
-// The vendors' fills know bytes only. A longer pattern is written once, byte by byte, and then doubled.
+// The vendors' fills support bytes only. A longer pattern is written once, byte by byte, and then doubled.
 void Stream::fill_locked(const aa_fill& what) {
   auto* const to = static_cast<unsigned char*>(what.destination);
   const auto fill = [&](size_t offset, unsigned char value, size_t size) {
@@ -297,7 +297,7 @@ void Stream::release_passed() {
       for (auto kept = kept_.begin(); kept != own; ++kept) kept->record->complete();
     } catch (const abi::Failure& failure) {
       core_->fault()->set(failure);
-      return;  // the stream has failed, and keeps what it has to its end
+      return;  // the stream has failed, and keeps its records until it is destroyed
     }
     kept_.erase(kept_.begin(), own + 1);
   }
@@ -382,8 +382,8 @@ void Stream::host_call(void (*function)(void* user), void* user) {
   device().run([&] { return device().vendor().host_call(core_->handle(), function, user); });
 }
 
-// The vendors' libraries have numbers of their own for what went wrong: that the device was lost, or work of the stream failed, the
-// stream knows.
+// The vendors' libraries have their own error codes; only the stream knows whether the device was lost or work of the
+// stream failed.
 template <class Run>
 void Stream::run_ops(const Run& run) {
   try {
@@ -395,7 +395,7 @@ void Stream::run_ops(const Run& run) {
   }
 }
 
-// No lock of the stream's own is held meanwhile: taking memory calls the host back.
+// The stream's own lock is not held meanwhile, because allocating memory calls back into the host.
 bool Stream::enqueue_op(const aa_op_call& call) {
   const OpSet* ops = device().vendor().ops();
   if (!ops || !ops->supports(call)) return false;
@@ -411,7 +411,7 @@ bool Stream::enqueue_op(const aa_op_call& call) {
       return true;
     }
   }
-  ScratchWorkspace workspace(host_stream_);  // goes after the lock
+  ScratchWorkspace workspace(host_stream_);  // destroyed after the lock
   const std::lock_guard lock(ops_mutex_);
   device().bind_surely();
   run_ops([&] { ops->run(call, core_->handle(), workspace); });

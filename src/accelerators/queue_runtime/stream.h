@@ -1,4 +1,4 @@
-// Streams: the vendor's, with what they need so that their errors stay with them and pageable memory may be copied.
+// Streams: the vendor's, with the state that makes errors sticky and copies of pageable memory possible.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace anyaccel::queue_runtime {
 
-// The streams of a device that live, for Device::synchronize. Thread-safe.
+// The living streams of a device, for Device::synchronize. Thread-safe.
 class StreamList {
  public:
   void add(const std::shared_ptr<StreamCore>& stream);
@@ -35,7 +35,7 @@ class Stream final : public abi::Stream {
   bool query() override;
   void synchronize() override;
   void wait_event(abi::Event& event) override;
-  // Refused while a graph is captured: what others enqueue by the handle would not be recorded.
+  // Rejected while a graph is captured: work that others enqueue with the handle would not be recorded.
   void* native() override;
   void host_call(void (*function)(void* user), void* user) override;
   bool enqueue_op(const aa_op_call& call) override;
@@ -43,11 +43,11 @@ class Stream final : public abi::Stream {
   std::unique_ptr<abi::Graph> capture_end() override;
   bool capturing() override;
 
-  // Runs the step, or puts it into the graph that is captured.
+  // Runs the step, or adds it to the captured graph.
   void enqueue(const GraphStep& step);
-  // Records the event, or puts that into the graph that is captured. Thread-safe, as are the following.
+  // Records the event, or adds the record to the captured graph. Thread-safe, as are the following.
   void record(const std::shared_ptr<EventCore>& event);
-  // A record of the point after all work so far.
+  // Returns a record of the point after all work so far.
   std::shared_ptr<Record> end_of_work();
   // Later work waits for the record.
   void wait_for(const std::shared_ptr<Record>& record);
@@ -59,10 +59,10 @@ class Stream final : public abi::Stream {
   };
 
   DeviceState& device() const noexcept { return core_->device(); }
-  // Records a step where a graph is captured; false: run it now.
+  // Records a step if a graph is captured; returns false if it must be run now.
   bool captured(GraphStep step);
   void refuse_while_capturing();
-  // A locked buffer that copies of pageable memory go through, for vendors that take no other.
+  // A locked staging buffer for copies of pageable memory, for vendors that copy locked memory only.
   struct Staging {
     void* memory = nullptr;
     std::shared_ptr<Record> last;  // after the last copy from or to it

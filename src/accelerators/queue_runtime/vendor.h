@@ -1,9 +1,9 @@
-// What an accelerator says of its vendor's runtime to get a whole driver from this folder.
+// The description of a vendor's runtime from which this folder makes a complete driver.
 //
-// This folder serves runtimes with a current device for each thread, in-order queues of work (streams), events, and copies
-// that are told their direction. They differ in names, numbers and a few rules, which are a Vendor and a list of DeviceFacts.
-// The rest is here, once: the current device, order, errors that stay with their stream, pageable memory, fills of any
-// pattern, what a pointer is, recorded graphs, and children made by fork().
+// This folder serves runtimes with a current device for each thread, in-order queues of work (streams), events, and
+// copies with a direction argument. They differ in names, numbers and a few rules, which are a Vendor and a list of
+// DeviceFacts. The rest is here, once: the current device, order, errors that stay with their stream, pageable memory,
+// fills of any pattern, queries about pointers, recorded graphs, and children made by fork().
 //
 // To give another such accelerator its driver: write a Vendor, derive from Driver (device.h), add probe and initialize. The
 // npu accelerator is the example.
@@ -20,7 +20,7 @@ namespace anyaccel::queue_runtime {
 
 class OpSet;
 
-// The vendor's answer to one call.
+// The result of one call of the vendor.
 struct Answer {
   int result = 0;         // the vendor's number; 0: success
   const char* call = "";  // the vendor's function, for the error message
@@ -29,7 +29,7 @@ struct Answer {
 using StreamHandle = void*;
 using EventHandle = void*;
 
-// What is known of a device without opening it.
+// The properties of a device that are known without opening it.
 struct DeviceFacts {
   int ordinal = 0;  // the vendor's number
   std::string name;
@@ -37,7 +37,7 @@ struct DeviceFacts {
   std::string pci_bus_id;          // "0000:18:00.0", or empty
   size_t total_memory = 0;         // bytes
   int compute_units = 0;           // 0: unknown
-  int alignment = 1;               // bytes: what the vendor promises of every allocation
+  int alignment = 1;               // bytes: the alignment that the vendor guarantees for every allocation
   uint64_t dtypes_computable = 0;  // as in aa_device_props
   uint64_t dtypes_matrix = 0;
 };
@@ -54,18 +54,18 @@ class Vendor {
   // -- names and errors --
   virtual const char* accelerator() const = 0;  // "npu"
   virtual const char* vendor_name() const = 0;  // "Huawei"
-  // "ACL_ERROR_RT_CONTEXT_NULL (107002): ...", with what the vendor says of the latest error of this thread.
+  // "ACL_ERROR_RT_CONTEXT_NULL (107002): ...", with the vendor's message for the latest error of this thread.
   virtual std::string text(int result) = 0;
-  // AA_DEVICE_LOST: the device and what is in its memory are gone.
+  // AA_DEVICE_LOST: the device and the contents of its memory are lost.
   virtual aa_code code(int result) const = 0;
-  // Whether a call was refused, with nothing done, since another device is current on this thread.
+  // Returns whether a call was rejected, without effect, because another device is current on this thread.
   virtual bool is_wrong_device(int result) const = 0;
 
   // -- devices --
   virtual Answer set_device(int ordinal) = 0;
   // The current one of this thread.
   virtual Answer get_device(int& ordinal) = 0;
-  // After the last use of a device that set_device() began to use.
+  // Called after the last use of a device whose use set_device() began.
   virtual Answer release_device(int ordinal) = 0;
   // Bytes, of the current device, for all processes.
   virtual Answer memory_info(size_t& free, size_t& total) = 0;
@@ -89,7 +89,7 @@ class Vendor {
   virtual Answer stream_query(StreamHandle stream, bool& done) = 0;
   virtual Answer stream_synchronize(StreamHandle stream) = 0;
   virtual Answer stream_wait(StreamHandle stream, EventHandle event) = 0;
-  // Only called where it is offered.
+  // Only called if the vendor offers it.
   virtual bool has_host_call() const = 0;
   virtual Answer host_call(StreamHandle stream, void (*function)(void* user), void* user) = 0;
 

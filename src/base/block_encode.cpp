@@ -275,7 +275,7 @@ Scaled<parts> scale_parts(const Levels& levels, const Evenly& scales, const floa
     return found;
   }
   float d = largest / static_cast<float>(scales.least);
-  // Of the stored scales beside the wanted one the best is taken, since rounding a scale moves all values of a part.
+  // Takes the best of the storable scales near the wanted one, since rounding a scale moves all values of a part.
   const auto choose = [&] {
     for (unsigned part = 0; part < parts; ++part) {
       const float near = wanted[part] / d;
@@ -346,7 +346,7 @@ FromMinimum<parts> scale_parts_from_minimum(int most, int most_stored, const flo
   FromMinimum<parts> found;
   float d = scale_max / static_cast<float>(most_stored);
   float dmin = minimum_max / static_cast<float>(most_stored);
-  // Of the stored pairs beside the wanted one the best is taken.
+  // Takes the best of the storable pairs near the wanted one.
   const auto choose = [&] {
     for (unsigned part = 0; part < parts; ++part) {
       const float near_scale = d == 0 ? 0 : wanted[part].scale / d;

@@ -23,7 +23,7 @@ class CommandOption {
   CommandOption& hidden();
   CommandOption& required();
   CommandOption& excludes(const CommandOption& other);
-  // Of an option with many values: one word each time it is given, not all words that follow.
+  // For an option with many values: takes one word each time it is given, not all words that follow.
   CommandOption& one_each();
   // T as the value's: int, int64_t, size_t or double.
   template <class T>

@@ -33,7 +33,8 @@ class BundledOpBuilder final : public HostOpBuilder {
   Accelerator& accelerator_;
 };
 
-// Where the sources of the bundled host ops lie: kernels/host of the source tree or of the installed package.
+// Returns the folder with the sources of the bundled host ops: kernels/host of the source tree or of the installed
+// package.
 std::string bundled_sources_dir();
 
 template <class Wrapper>

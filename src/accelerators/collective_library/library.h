@@ -23,7 +23,7 @@
 
 namespace anyaccel::collectives {
 
-// How the function is called by which a member joins. Ranks and sizes are int, or unsigned of the same width.
+// The signature of the function by which a member joins. Ranks and sizes are int, or unsigned of the same width.
 enum class JoinCall {
   id_by_value,    // (comm*, int size, id, int rank): id as a struct of id_bytes
   id_by_pointer,  // (uint32 size, const id*, uint32 rank, comm*)

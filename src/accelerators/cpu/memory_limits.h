@@ -1,5 +1,5 @@
-// How much memory the process can have: what the machine has left, what its control groups allow (version 1 and 2,
-// parents included), and RLIMIT_AS. The functions take the files' texts, so that tests can pass those of other
+// Computes how much memory the process can have: what the machine has left, what its control groups allow (version 1
+// and 2, parents included), and RLIMIT_AS. The functions take the files' texts, so that tests can pass those of other
 // machines.
 #pragma once
 

@@ -53,7 +53,7 @@ struct Opened {
 #define AA_MEMBER(name) decltype(&::name) name = nullptr;
   AA_ONEDNN_FUNCTIONS(AA_MEMBER)
 #undef AA_MEMBER
-  // Of the OpenMP library that this oneDNN uses; null when it was built without threads.
+  // Functions of the OpenMP library that this oneDNN uses; null if it was built without threads.
   void (*omp_set_num_threads)(int) = nullptr;
   int (*omp_get_max_threads)() = nullptr;
   dnnl_engine_t engine = nullptr;

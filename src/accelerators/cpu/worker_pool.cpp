@@ -31,8 +31,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a wait spins. A futex wake-up takes some 35 us on virtual machines: spinning about that long between regions
-// costs at most twice the best choice. Inside a region the partner is known to be running, so waiting longer pays.
+// The time that a wait spins. A futex wake-up takes some 35 us on virtual machines: spinning about that long between
+// regions costs at most twice the best choice. Inside a region the partner is known to be running, so waiting longer
+// pays.
 constexpr std::chrono::nanoseconds kIdleSpin = std::chrono::microseconds(60);
 constexpr std::chrono::nanoseconds kRegionSpin = std::chrono::microseconds(500);
 constexpr int kPausesPerClockRead = 32;

@@ -31,7 +31,7 @@ class Buffer {
     try {
       device_.memory().free(AA_MEMORY_DEVICE, data_);
     } catch (const abi::Failure&) {
-      // Of a lost device; measuring has failed already.
+      // Fails on a lost device, for which measuring has failed already.
     }
   }
   Buffer(const Buffer&) = delete;

@@ -27,7 +27,7 @@ class DeviceMemory {
   // As aa_driver's mem_alloc and mem_free. Thread-safe, as are the following.
   void* allocate(int32_t kind, size_t size);
   void free(int32_t kind, void* pointer);
-  // Of this device's share, where several devices share one.
+  // Bytes of this device's share, if several devices share a GPU.
   void info(int64_t& free, int64_t& total);
 
   // Extension "host_memory".

@@ -6,7 +6,7 @@
 
 namespace anyaccel::queue_runtime {
 
-// Where an accelerator's libraries are looked for, in this order, and then where the loader looks itself.
+// The places where an accelerator's libraries are searched for, in this order, before the loader's own search.
 struct LibrarySearch {
   const char* path_variable;                // folders, separated by colons: "ANYACCEL_NPU_LIBRARY_PATH"
   std::vector<const char*> home_variables;  // the vendor's variables; lib64, lib and the folder itself are searched

@@ -101,7 +101,7 @@ class Vendor {
   // Only after it was recorded.
   virtual Answer event_query(EventHandle event, bool& done) = 0;
   virtual Answer event_synchronize(EventHandle event) = 0;
-  // Of two complete events that were created with timing.
+  // The time between two complete events that were created with timing.
   virtual Answer event_elapsed(float& milliseconds, EventHandle start, EventHandle end) = 0;
 
   // -- ops --

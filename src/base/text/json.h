@@ -24,7 +24,7 @@ struct JsonMember;
 using JsonArray = std::vector<JsonValue>;
 using JsonMembers = std::vector<JsonMember>;  // in the order of the file, keys are unique
 
-// What json_text() does with bytes that are not UTF-8.
+// The treatment of bytes that are not UTF-8 by json_text().
 enum class BadUtf8 {
   Refuse,   // InvalidArgument
   Replace,  // by U+FFFD
@@ -129,7 +129,7 @@ class JsonRef {
   [[noreturn]] void error(std::string_view message) const;
   // "a.b[3]"; empty for the document itself.
   std::string path() const;
-  // What this refers to; valid as long as the document.
+  // Returns the value that this refers to; valid as long as the document.
   const JsonValue& value() const { return *value_; }
 
  private:

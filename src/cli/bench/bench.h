@@ -80,7 +80,7 @@ void run_allreduce(const Options& options, std::vector<Result>& results);
 // On two cores of this host, with its own processes.
 void run_tp(const Options& options, std::vector<Result>& results);
 void run_model(const Options& options, bool decode, bool prefill, std::vector<Result>& results);
-// Of a model that is named and whose weights are quantized.
+// Measures a named model whose weights are quantized.
 void run_quantized(const Options& options, std::vector<Result>& results);
 
 // Runs in the processes started by run_start: they find the accelerator and print the clock's reading; `device`: also

@@ -92,7 +92,7 @@ void run_alloc(const Options& options, std::vector<Result>& results) {
   std::vector<double> tails;
   std::vector<uint32_t> taken(pairs);
   for (int run = 0; run < options.runs; ++run) {
-    // What reading the counter costs changes from second to second where a virtual machine's host does it.
+    // The cost of reading the counter changes from second to second if a virtual machine's host emulates it.
     uint64_t empty = least_ticks();
     round(&taken);
     std::sort(taken.begin(), taken.end());

@@ -32,8 +32,8 @@ constexpr size_t kSizes[] = {8,         64,        1 << 10,   4 << 10, 8 << 10, 
 // Smaller tensors in shared memory are handled like others.
 constexpr size_t kLeastShared = 8 << 10;
 
-// What is timed at once, and how often; the shortest time is used, because other load on the machine only adds time. At
-// most 100, so that sums that grow twofold each time stay finite.
+// The number of operations that are timed at once, and of repetitions; the shortest time is used, because other load on
+// the machine only adds time. At most 100, so that sums that grow twofold each time stay finite.
 int batch_of(size_t bytes) { return static_cast<int>(std::clamp<size_t>((size_t{4} << 20) / (bytes + 1), 1, 100)); }
 int repeats_of(size_t bytes) { return bytes < (1 << 20) ? 60 : 20; }
 
@@ -155,7 +155,7 @@ double copy_time(const std::vector<int>& cores, size_t bytes) {
 
 // ---- the benchmark ----
 
-// Of one figure on all ranks, as rank 0 sees it.
+// One figure of all ranks, as gathered by rank 0.
 using Measure = std::function<double(const std::string& kind, size_t bytes)>;
 
 void measure_all(const Options& options, const std::vector<int>& cores, const Measure& measure,

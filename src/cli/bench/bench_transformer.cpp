@@ -10,7 +10,7 @@ namespace anyaccel::cli::bench {
 void run_transformer(const Options& options, std::vector<Result>& results) {
   constexpr int64_t tokens = 512, hidden = 1024, heads = 16, intermediate = 4 * hidden;
   constexpr float dropout = 0.1f;
-  // Of the products: each is done once forward and twice backward.
+  // Multiply-adds of the products: each is done once forward and twice backward.
   constexpr double operations =
       3.0 * (2.0 * tokens * (4 * hidden * hidden + 2 * hidden * intermediate) + 4.0 * tokens * tokens * hidden);
   constexpr uint32_t layer = 0xb37c8;

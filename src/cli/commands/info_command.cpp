@@ -178,12 +178,12 @@ std::string text(const JsonValue& value) {
   return string ? *string : json_text(value);
 }
 
-// Of a member that collect() always sets.
+// Returns a member that collect() always sets.
 std::string text(const JsonValue& object, std::string_view key) { return text(*object.find(key)); }
 
 bool is_true(const JsonValue& object, std::string_view key) { return std::get<bool>(object.find(key)->data); }
 
-// Of a list that is not there when it has no elements.
+// Returns the elements of a list, which is absent if it is empty.
 std::span<const JsonValue> elements(const JsonValue& object, std::string_view key) {
   const JsonValue* list = object.find(key);
   return list ? list->elements() : std::span<const JsonValue>();

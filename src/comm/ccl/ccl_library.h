@@ -8,7 +8,7 @@
 
 namespace anyaccel::comm {
 
-// What the members of a communicator find each other by: made by one of them and handed to the others.
+// The id by which the members of a communicator find each other: created by one of them and passed to the others.
 struct CclId {
   char bytes[4096];
 };
@@ -63,7 +63,7 @@ class CclStart {
 // Has the calling thread, and those that it creates, get an error instead of SIGPIPE. Returns the mask before.
 sigset_t block_broken_pipes() noexcept;
 
-// Why the library is not found; empty: it is.
+// Returns why the library was not found; empty if it was.
 std::string ccl_problem();
 
 }  // namespace anyaccel::comm

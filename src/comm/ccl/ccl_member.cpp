@@ -15,7 +15,7 @@ namespace {
 
 // Memory of one call of the library; longer data takes several.
 constexpr size_t kCclPiece = size_t{4} << 20;
-// How often a wait looks at the failure watch and the clock.
+// The interval at which a wait checks the failure watch and the clock.
 constexpr std::chrono::milliseconds kCclLook{2};
 
 int ccl_type(DType dtype) noexcept {
@@ -50,7 +50,7 @@ void in_pieces(size_t count, size_t most, const Body& body) {
 
 }  // namespace
 
-// What the object shares with its thread, which may outlive it.
+// The state that the object shares with its thread, which may outlive it.
 struct CclMember::Worker {
   explicit Worker(const CclLibrary& l) : library(l) {}
 

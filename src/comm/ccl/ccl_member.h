@@ -32,9 +32,10 @@ class CclMember {
   CclMember& operator=(const CclMember&) = delete;
 
   static CclId make_id(const CclLibrary& library);
-  // Whether the library combines this type by this operation on the CPU. It lacks bitwise operations and averages.
+  // Returns whether the library reduces this type with this operation on the CPU. It lacks bitwise operations and
+  // averages.
   static bool has(DType dtype, ReduceOp op) noexcept;
-  // Whether it does so as ProcessGroup demands it: left out are minimum and maximum of floats, of which a NaN must win.
+  // Returns whether it does so as ProcessGroup demands: not for minimum and maximum of floats, where a NaN must win.
   static bool reduces(DType dtype, ReduceOp op) noexcept;
 
   int rank() const noexcept { return rank_; }

@@ -20,7 +20,7 @@ constexpr std::chrono::microseconds pause{100};
 // If the library reports a failure, the cause is often another member's end, and the job soon reports which member.
 constexpr std::chrono::milliseconds grace{500};
 
-// Of the thread that watches.
+// State of the watching thread.
 thread_local const DeviceWatch* own_watch = nullptr;
 
 }  // namespace

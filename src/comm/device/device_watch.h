@@ -65,7 +65,7 @@ class DeviceWatch {
   std::mutex marks_mutex_;
   int marking_ = 0;
   uint64_t marked_ = 0;  // operations
-  // Of the thread.
+  // State of the thread.
   uint64_t awaited_ = 0;  // operations that were marked when it began to wait
   bool waits_ = false;
   std::chrono::steady_clock::time_point waiting_since_;

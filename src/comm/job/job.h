@@ -37,7 +37,7 @@ class Job {
 
   int rank() const noexcept { return options_.place.rank; }
   int size() const noexcept { return options_.place.size; }
-  // Of every rank: "rank 3 on node2"; a number that is the same for ranks on one host.
+  // For every rank: its description, "rank 3 on node2", and a number that is the same for ranks on one host.
   const std::vector<std::string>& names() const noexcept { return names_; }
   const std::vector<int>& hosts() const noexcept { return hosts_; }
   // True if the accelerator of some rank has its own collectives.

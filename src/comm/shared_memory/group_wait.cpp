@@ -18,9 +18,9 @@ using namespace std::chrono_literals;
 
 // A peer that is nearly ready arrives within this time; sleeping and waking costs more.
 constexpr auto kLookTime = 20us;
-// Where nobody else needs the core. Waking takes tens of microseconds in a virtual machine: spinning for 1 ms instead
-// of 20 us, measured alternately, the tokens of a model on two ranks took 3% less time (the median; 10% less on
-// average, on a busy host), and with 10 ms instead of 1 ms 1% less (7%).
+// If nobody else needs the core: waking takes tens of microseconds in a virtual machine: spinning for 1 ms instead of
+// 20 us, measured alternately, the tokens of a model on two ranks took 3% less time (the median; 10% less on average,
+// on a busy host), and with 10 ms instead of 1 ms 1% less (7%).
 constexpr auto kLookTimeOnOwnCores = 10ms;
 constexpr int kYields = 50;
 // A sleep ends by itself, so that a lost wake-up costs only one of these intervals. They grow to the largest.

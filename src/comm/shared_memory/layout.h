@@ -24,7 +24,7 @@ inline constexpr size_t kInlineBytes = 112;
 // Larger data uses slots, in chunks. pipeline.h explains why two are enough.
 inline constexpr int kSlots = 2;
 inline constexpr size_t kSlotBytes = size_t{256} << 10;
-// Of the ring from one member to another, for send and recv.
+// The ring from one member to another, for send and recv.
 inline constexpr size_t kRingBytes = size_t{128} << 10;
 
 // Opens an operation. There are two, used in turns: a member that opens operation n + 2 has seen every other open

@@ -92,7 +92,7 @@ class StoreServer {
   std::vector<FileDescriptor> listeners_;
   FileDescriptor wake_;
 
-  // Of the thread alone.
+  // Accessed by the thread only.
   std::list<Connection> connections_;
   std::map<std::string, std::string> values_;
   std::map<std::string, int64_t> counters_;

@@ -63,7 +63,7 @@ std::vector<int> members(hwloc_const_bitmap_t set) {
   return numbers;
 }
 
-// What `from` and `with` share; `with` is ascending.
+// Returns the intersection of `from` and `with`; `with` is ascending.
 std::vector<int> shared(const std::vector<int>& from, const std::vector<int>& with) {
   std::vector<int> result;
   for (const int number : from) {

@@ -18,7 +18,7 @@
 namespace anyaccel::ops::aio {
 namespace {
 
-// Where statx does not tell: what every disk and file system in use takes.
+// Used if statx does not report the alignment: every disk and file system in use accepts this one.
 constexpr int64_t usual_offset_alignment = 4096;
 constexpr int64_t usual_memory_alignment = 512;
 

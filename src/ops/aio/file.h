@@ -23,7 +23,7 @@ struct Failure {
 // "reading 4096 bytes at offset 512 of /data/x failed: Input/output error (errno 5)", with a hint for some errors.
 Failure failure_of(int error, bool write, const std::string& name, int64_t offset, int64_t bytes);
 
-// Of a read whose file is shorter than asked. `found` is the file's size.
+// The error for a read beyond the end of a file. `found` is the file's size.
 Failure past_the_end(const std::string& name, int64_t offset, int64_t bytes, int64_t found);
 
 // The largest unit that direct writes are rounded to (a block of a file system).

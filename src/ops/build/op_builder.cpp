@@ -112,7 +112,7 @@ BuildPlan OpBuilder::builder() const {
       if (!item.empty()) list.push_back(std::move(item));
     }
   };
-  // What the builder says comes later, and wins. Linking is a step of its own, which adds -shared.
+  // The builder's flags come later, and win. Linking is a separate step, which adds -shared.
   for (const std::string& flag : toolchain.flags) {
     if (flag != "-shared") keep(plan.cxx_args, {flag});
   }

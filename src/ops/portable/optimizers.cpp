@@ -58,7 +58,7 @@ int64_t OptimizerKernels::step_per_item(int device) {
 }
 
 int64_t OptimizerKernels::lamb_per_item(int device) {
-  // Where an item works alone it is a thread of a processor: it takes a few strips.
+  // An item that works alone is a thread of a processor: it takes a few strips.
   return lamb_.tuning(device).group_size == 1 ? 1024 : 1;
 }
 

@@ -50,7 +50,7 @@ aa_quant_options options_of(const aa_quantize_args& a) {
   return {a.bits, a.asymmetric, a.dtype, a.error ? a.error_dtype : 0, a.error_beta, a.stochastic, a.seed, a.offset};
 }
 
-// Of values that are read.
+// Options of a call that only reads quantized values.
 aa_quant_options options_of(int32_t bits, int32_t asymmetric, int32_t dtype) {
   return {bits, asymmetric, dtype, 0, 0, 0, 0, 0};
 }

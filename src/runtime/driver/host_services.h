@@ -9,7 +9,8 @@
 
 #include "anyaccel/abi/base.h"
 
-// What the services need from a device. Implemented by the accelerator that opened the device; thread-safe.
+// The operations that the services need from a device. Implemented by the accelerator that opened the device;
+// thread-safe.
 struct aa_host_device {
   // As aa_host::scratch_acquire, scratch_release and reclaim; acquire and reclaim throw.
   virtual void acquire_scratch(aa_scratch& scratch) = 0;
@@ -20,7 +21,7 @@ struct aa_host_device {
   ~aa_host_device() = default;
 };
 
-// What the services need from a stream.
+// The operations that the services need from a stream.
 struct aa_host_stream {
   aa_host_device* device = nullptr;
 };

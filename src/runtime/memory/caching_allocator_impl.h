@@ -134,7 +134,7 @@ struct CachingAllocator::Impl {
     Block* block;
     std::vector<void*> fences;
     std::vector<const void*> unrecorded;  // streams without a fence yet
-    // Of a graph's pool: streams that capture give no fences, so the block is not used again before the pool ends.
+    // In a graph's pool, capturing streams have no fences, so the block is not used again before the pool ends.
     bool parked;
 
     bool complete() const noexcept { return !parked && fences.empty() && unrecorded.empty(); }

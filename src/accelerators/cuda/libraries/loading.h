@@ -39,7 +39,7 @@ std::string hip_arch(DeviceOrdinal device);
 // Returns the path of a library opened by dlopen.
 std::string library_path(void* handle);
 
-// Which functions of the table were found.
+// Lists which functions of the table were found.
 class BindingRecord {
  public:
   void note(std::string_view need, const char* symbol, bool found) {

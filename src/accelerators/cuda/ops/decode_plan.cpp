@@ -12,7 +12,7 @@ constexpr int64_t least_block_bytes = 16384;
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t groups_of(int64_t k, int w_size) { return ceil_div(k * w_size, 512); }
 
-// Of a kernel; decode_products.h says what it is for.
+// Properties of a kernel; decode_products.h explains them.
 int64_t shared_bytes_of(const DecodeKernel& kernel, int64_t k, int w_size, int unit) {
   const int64_t quads = 4 / w_size;
   const int64_t floats = int64_t{AA_DECODE_WARPS} * kernel.rows * (1 + 2 * unit);  // squares, parts of units twice

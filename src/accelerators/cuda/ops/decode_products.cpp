@@ -124,8 +124,9 @@ class DecodeProducts final : public OpGroup {
     DecodePlan plan;
     TunedLaunch shape;
   };
-  // How to compute `units` of `unit` rows of `weights`, which have one element type. `norm`: null if x is used as it
-  // is, else the norm's weight, which may be absent. Records in the stream that the next kernel writes `written`.
+  // Plans the computation of `units` of `unit` rows of `weights`, which have one element type. `norm`: null if x is
+  // used as it is, else the norm's weight, which may be absent. Records in the stream that the next kernel writes
+  // `written`.
   Planned plan(Stream& stream, std::initializer_list<const aa_tensor*> written, const aa_tensor& x,
                const aa_tensor* norm, float eps, std::span<const aa_tensor* const> weights, int64_t units,
                int unit) const {

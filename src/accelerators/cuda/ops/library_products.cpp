@@ -115,7 +115,7 @@ class LibraryProducts final : public OpGroup {
 
   bool supports(const Part& part) { return part.is_plain() && engine_.supports(part.problem()); }
 
-  // Of so many bytes for what stands beside the library's own.
+  // Scratch memory of so many bytes for intermediate results, besides the library's own.
   char* scratch(size_t library_bytes, size_t bytes, Stream& stream) {
     const size_t all = aligned(library_bytes) + bytes;
     // Memory that belongs to a graph does not grow.

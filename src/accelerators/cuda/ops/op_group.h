@@ -13,7 +13,7 @@ namespace anyaccel::cuda {
 
 class Stream;
 
-// Of an element, in bytes.
+// The size of an element in bytes.
 inline int64_t size_of(int32_t dtype) { return static_cast<int64_t>(dtype_size(static_cast<DType>(dtype))); }
 // Returns true if an optional tensor of a call was given.
 inline bool is_there(const aa_tensor& tensor) { return tensor.dtype != AA_DTYPE_NONE; }

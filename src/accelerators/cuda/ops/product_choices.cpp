@@ -1,5 +1,4 @@
-// Implements product_choices.h: which algorithm of cuBLASLt was fastest for a kind of product, remembered from
-// earlier processes.
+// Implements product_choices.h: the file of measured choices among cuBLASLt's algorithms.
 #include "accelerators/cuda/ops/product_choices.h"
 
 #include <charconv>

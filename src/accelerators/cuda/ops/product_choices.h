@@ -1,5 +1,5 @@
-// Which algorithm of cuBLASLt was fastest for a kind of product, remembered from earlier processes: a text file in the cache
-// folder, one line a choice.
+// Remembers from earlier processes which algorithm of cuBLASLt was fastest for a kind of product: a text file in the
+// cache folder, one line a choice.
 #pragma once
 
 #include <filesystem>

@@ -8,7 +8,7 @@ namespace anyaccel::cuda {
 namespace {
 
 constexpr const char* library_name = "libcuda.so.1";
-// Of cuGetProcAddress: the legacy default stream's forms, not the per-thread one's.
+// A flag of cuGetProcAddress: the functions' forms for the legacy default stream, not for the per-thread one.
 constexpr uint64_t legacy_default_stream = 1;
 
 using DriverGetVersion = Result (*)(int* version);

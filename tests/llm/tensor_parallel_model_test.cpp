@@ -7,6 +7,8 @@
 #include <cmath>
 #include <mutex>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
@@ -64,11 +66,12 @@ TEST_P(RanksOfReferenceModels, GreedyTokensAreThoseOfOneRank) {
     expected.push_back(run.greedy_ids);
   }
   const auto make = [&](const Group& group) { return load(reference.directory, group); };
-  for (const char* backend : {"eager", "graph"}) {
+  // Each model with both backends and an even and an odd number of ranks; one of them with all pairs.
+  std::vector<std::pair<int, const char*>> cases = {{2, "graph"}, {3, "eager"}};
+  if (GetParam() == "llama_gqa") cases.insert(cases.end(), {{2, "eager"}, {3, "graph"}, {4, "eager"}, {4, "graph"}});
+  for (const auto& [ranks, backend] : cases) {
     const BackendGuard guard(backend);
-    for (const int ranks : {2, 3, 4}) {
-      EXPECT_EQ(decode_on(ranks, make, prompts, expected[0].size()), expected) << ranks << " ranks, " << backend;
-    }
+    EXPECT_EQ(decode_on(ranks, make, prompts, expected[0].size()), expected) << ranks << " ranks, " << backend;
   }
 }
 

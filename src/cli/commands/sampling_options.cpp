@@ -12,7 +12,7 @@ namespace anyaccel::cli {
 namespace {
 
 // Writes the number of an option that was given to `value`.
-void read(const char* option, const std::optional<std::string>& text, double low, double high, float& value) {
+void read_number(const char* option, const std::optional<std::string>& text, double low, double high, float& value) {
   if (text) value = static_cast<float>(parse_number(option, *text, low, high));
 }
 
@@ -47,16 +47,16 @@ void SamplingOptions::apply(llm::GenerateOptions& options) const {
   llm::Sampling& sampling = options.sampling;
   // top-k, top-p and min-p imply sampling.
   if ((top_k_ || top_p_ || min_p_) && sampling.temperature == 0.0f) sampling.temperature = 1.0f;
-  read("--temperature", temperature_, 0.0, 1e6, sampling.temperature);
+  read_number("--temperature", temperature_, 0.0, 1e6, sampling.temperature);
   if (greedy_) sampling.temperature = 0.0f;
   if (top_k_) {
     sampling.top_k = static_cast<int32_t>(parse_integer("--top-k", *top_k_, 0, std::numeric_limits<int32_t>::max()));
   }
-  read("--top-p", top_p_, 1e-6, 1.0, sampling.top_p);
-  read("--min-p", min_p_, 0.0, 1.0, sampling.min_p);
-  read("--repetition-penalty", repetition_penalty_, 1e-3, 1e3, sampling.repetition_penalty);
-  read("--presence-penalty", presence_penalty_, -2.0, 2.0, sampling.presence_penalty);
-  read("--frequency-penalty", frequency_penalty_, -2.0, 2.0, sampling.frequency_penalty);
+  read_number("--top-p", top_p_, 1e-6, 1.0, sampling.top_p);
+  read_number("--min-p", min_p_, 0.0, 1.0, sampling.min_p);
+  read_number("--repetition-penalty", repetition_penalty_, 1e-3, 1e3, sampling.repetition_penalty);
+  read_number("--presence-penalty", presence_penalty_, -2.0, 2.0, sampling.presence_penalty);
+  read_number("--frequency-penalty", frequency_penalty_, -2.0, 2.0, sampling.frequency_penalty);
   if (seed_) {
     options.seed = parse_seed("--seed", *seed_);
   } else {

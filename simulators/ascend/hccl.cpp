@@ -68,7 +68,7 @@ const char* HcclGetErrorString(HcclResult result) {
 
 HcclResult HcclGetRootInfo(HcclRootInfo* id) {
   if (id == nullptr) return HCCL_E_PTR;
-  make_id(id->internal, sizeof id->internal, kIdText);
+  if (!make_id(id->internal, sizeof id->internal, kIdText)) return HCCL_E_INTERNAL;
   return HCCL_SUCCESS;
 }
 

@@ -83,7 +83,7 @@ const char* ncclGetLastError(ncclComm_t) { return last_collective_error.c_str();
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   if (id == nullptr) return ncclInvalidArgument;
-  make_id(id->internal, sizeof id->internal, kIdText);
+  if (!make_id(id->internal, sizeof id->internal, kIdText)) return ncclSystemError;
   return ncclSuccess;
 }
 
@@ -139,6 +139,7 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* ou
   Channel& channel = *parent->channel;
   Rendezvous& at = *channel.rendezvous;
   std::set<std::pair<int, int>> members;  // key, rank
+  char name[128] = {};                    // of the rendezvous, which the first member makes
   {
     const std::lock_guard lock(channel.mutex);
     const int mine[2] = {color, key};
@@ -150,15 +151,21 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* ou
       if (other[0] == color) members.emplace(other[1], rank);
     }
     if (!at.barrier(__func__)) return result_of(refuse(__func__, ncclRemoteError, "hang", at.text()));
+    const int first = members.begin()->second;
+    if (first == at.rank() && color >= 0) {
+      const std::string made = Rendezvous::make(kIdText);
+      std::memcpy(at.buffer(first), made.c_str(), std::min(made.size() + 1, sizeof name));
+    }
+    if (!at.barrier(__func__)) return result_of(refuse(__func__, ncclRemoteError, "hang", at.text()));
+    std::memcpy(name, at.buffer(first), sizeof name - 1);
+    if (!at.barrier(__func__)) return result_of(refuse(__func__, ncclRemoteError, "hang", at.text()));
   }
-  const int split = parent->splits++;
   if (color < 0) return ncclSuccess;  // NCCL_SPLIT_NOCOLOR
   int rank = 0;
   for (const auto& [member_key, member] : members) {
     if (member == at.rank()) break;
     ++rank;
   }
-  const std::string name = parent->name + "_" + std::to_string(split) + "_" + std::to_string(color);
   return result_of(start_communicator(out, static_cast<int>(members.size()), name, rank, parent->device,
                                       parent->context, nullptr, __func__));
 }

@@ -71,7 +71,7 @@ hcclResult_t hcclGetVersion(int* version) {
 
 hcclResult_t hcclGetUniqueId(hcclUniqueId* id) {
   if (id == nullptr) return hcclInvalidArgument;
-  make_id(id->internal, sizeof id->internal, kIdText);
+  if (!make_id(id->internal, sizeof id->internal, kIdText)) return hcclInternalError;
   id->length = sizeof id->internal;
   return hcclSuccess;
 }

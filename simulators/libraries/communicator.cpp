@@ -1,9 +1,7 @@
 // Implements the communicators of the simulated libraries of collectives.
 #include "simulators/libraries/communicator.h"
 
-#include <cstdio>
 #include <cstring>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -140,12 +138,17 @@ int enqueue_all(std::vector<Work> work) {
   return result;
 }
 
+// Whoever waits in vain for another process, which has ended, has done nothing wrong.
+int not_joined(const char* function, const std::string& problem, const char* kind) {
+  if (*kind != '\0') return refuse(function, codes().invalid_usage, kind, problem);
+  last_collective_error = std::string(function) + ": " + problem;
+  return codes().remote;
+}
+
 int finish(const Start& start) {
-  const std::string problem = start.communicator->channel->rendezvous->wait_for_all();
-  if (!problem.empty()) {
-    return refuse(start.function, codes().invalid_usage, problem[0] == 'r' ? "collective-mismatch" : "bad-argument",
-                  problem);
-  }
+  const char* kind = "";
+  const std::string problem = start.communicator->channel->rendezvous->wait_for_all(&kind);
+  if (!problem.empty()) return not_joined(start.function, problem, kind);
   *start.out = communicators().add(start.communicator);
   return kSuccess;
 }
@@ -226,10 +229,9 @@ int start_communicator(void** out, int ranks, const std::string& name, int rank,
   communicator->context = context;
   communicator->on_end = std::move(on_end);
   communicator->name = name;
-  communicator->channel->rendezvous.reset(Rendezvous::join(name, ranks, rank, device, &problem));
-  if (communicator->channel->rendezvous == nullptr) {
-    return note(refuse(function, codes().invalid_usage, "collective-mismatch", problem));
-  }
+  const char* kind = "";
+  communicator->channel->rendezvous.reset(Rendezvous::join(name, ranks, rank, device, &problem, &kind));
+  if (communicator->channel->rendezvous == nullptr) return note(not_joined(function, problem, kind));
   if (group.depth > 0) {
     group.starts.push_back({communicator, out, function});
     return kSuccess;
@@ -328,15 +330,17 @@ int end_communicator(void* handle, bool aborts, const char* function) {
   return kSuccess;
 }
 
-void make_id(char* id, std::size_t bytes, const char* text) {
-  std::random_device random;
+bool make_id(char* id, std::size_t bytes, const char* text) {
+  const std::string name = Rendezvous::make(text);
+  if (name.empty() || name.size() + 2 > bytes) return false;
   std::memset(id, 0, bytes);
-  std::snprintf(id, bytes - 1, "/%s%08x%08x%08x", text, random(), random(), random());
+  std::memcpy(id, name.data(), name.size());
   id[bytes - 1] = kIdMark;
+  return true;
 }
 
 bool is_id(const char* id, std::size_t bytes, const char* text) {
-  return std::strncmp(id + 1, text, std::strlen(text)) == 0 && id[bytes - 1] == kIdMark && id[bytes - 2] == '\0';
+  return std::strncmp(id, text, std::strlen(text)) == 0 && id[bytes - 1] == kIdMark && id[bytes - 2] == '\0';
 }
 
 bool current_place(int* device, void** context, const char* function) {

@@ -34,7 +34,6 @@ struct SimulatedCommunicator {
   void* context = nullptr;
   std::function<void()> on_end;  // gives back what the face holds for it; null: nothing
   std::string name;              // of the rendezvous
-  int splits = 0;
   std::shared_ptr<Channel> channel = std::make_shared<Channel>();
   bool finalized = false;
   std::atomic<bool> ended = false;    // destroyed or aborted
@@ -51,9 +50,9 @@ extern thread_local std::string last_collective_error;
 // Remembers a mistake for the end of the group too.
 int note(int result);
 
-// The name of a rendezvous in an id of the vendor's size, whose last byte is a mark: an id that was not carried whole, or
-// was not made by make_id() with the same `text`, is none.
-void make_id(char* id, std::size_t bytes, const char* text);
+// The name of a new rendezvous in an id of the vendor's size, whose last byte is a mark: an id that was not carried whole, or
+// was not made by make_id() with the same `text`, is none. False: there is no memory for it.
+bool make_id(char* id, std::size_t bytes, const char* text);
 bool is_id(const char* id, std::size_t bytes, const char* text);
 
 // The calling thread's device and context, for start_communicator(); false: it has none, which is reported.

@@ -2,21 +2,38 @@
 #include "simulators/libraries/rendezvous.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <thread>
+#include <map>
+#include <mutex>
+#include <random>
 
 #include "simulators/libraries/library.h"
 
 namespace sim_library {
+
+// What waiting ranks sleep on: a count of changes. (A condition variable hangs whoever wakes the others when a process is
+// killed that waits for it.)
+struct ChangeCount {
+  std::atomic<std::uint32_t> count;
+
+  void tell() {
+    ++count;
+    ::syscall(SYS_futex, &count, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  }
+};
 
 struct Rendezvous::Slot {
   bool joined;
@@ -31,10 +48,9 @@ struct Rendezvous::Mail {
   char bytes[kMailBytes];
 };
 struct Rendezvous::Shared {
-  std::atomic<std::uint32_t> ready;  // 1: made
-  int ranks;
   pthread_mutex_t mutex;
-  pthread_cond_t changed;
+  ChangeCount changed;
+  int ranks;  // 0: nobody has come yet
   int joined, arrived;
   std::uint64_t generation;
   std::atomic<bool> aborted;
@@ -59,15 +75,12 @@ class Lock {
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
   // For a change, 20 ms at most: then the caller looks whether everybody is still alive.
-  void wait(pthread_cond_t& changed) {
-    timespec until;
-    ::clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += 20000000;
-    if (until.tv_nsec >= 1000000000) {
-      until.tv_nsec -= 1000000000;
-      ++until.tv_sec;
-    }
-    if (::pthread_cond_timedwait(&changed, &mutex_, &until) == EOWNERDEAD) ::pthread_mutex_consistent(&mutex_);
+  void wait(ChangeCount& changed) {
+    const std::uint32_t seen = changed.count;
+    ::pthread_mutex_unlock(&mutex_);
+    const timespec most = {0, 20000000};
+    ::syscall(SYS_futex, &changed.count, FUTEX_WAIT, seen, &most, nullptr, 0);
+    if (::pthread_mutex_lock(&mutex_) == EOWNERDEAD) ::pthread_mutex_consistent(&mutex_);
   }
 
  private:
@@ -76,51 +89,122 @@ class Lock {
 
 std::size_t rounded(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
-void make_lock(pthread_mutex_t* mutex, pthread_cond_t* changed) {
-  pthread_mutexattr_t mutex_attributes;
-  ::pthread_mutexattr_init(&mutex_attributes);
-  ::pthread_mutexattr_setpshared(&mutex_attributes, PTHREAD_PROCESS_SHARED);
-  ::pthread_mutexattr_setrobust(&mutex_attributes, PTHREAD_MUTEX_ROBUST);
-  ::pthread_mutex_init(mutex, &mutex_attributes);
-  ::pthread_mutexattr_destroy(&mutex_attributes);
-  pthread_condattr_t attributes;
-  ::pthread_condattr_init(&attributes);
-  ::pthread_condattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-  ::pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  ::pthread_cond_init(changed, &attributes);
-  ::pthread_condattr_destroy(&attributes);
+void make_lock(pthread_mutex_t* mutex) {
+  pthread_mutexattr_t attributes;
+  ::pthread_mutexattr_init(&attributes);
+  ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  ::pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  ::pthread_mutex_init(mutex, &attributes);
+  ::pthread_mutexattr_destroy(&attributes);
+}
+
+// The memory that this process has made and that not everybody has yet, by name.
+struct MadeMemory {
+  std::mutex mutex;
+  std::map<std::string, int> files;
+};
+MadeMemory& made_memory() {
+  static auto* made = new MadeMemory;
+  return *made;
+}
+void forget_memory(const std::string& name) {
+  const std::lock_guard lock(made_memory().mutex);
+  const auto found = made_memory().files.find(name);
+  if (found == made_memory().files.end()) return;
+  ::close(found->second);
+  made_memory().files.erase(found);
+}
+
+// Names are "TEXT_PID_N": descriptor N of the process PID.
+pid_t maker_of(const std::string& name) {
+  const auto last = name.rfind('_');
+  return std::atoi(name.c_str() + name.rfind('_', last - 1) + 1);
+}
+
+// A descriptor of its own of that memory; -1 where the process or its descriptor N is no longer that.
+int open_memory(const std::string& name) {
+  const auto last = name.rfind('_'), before = name.rfind('_', last - 1);
+  const std::string path = "/proc/" + std::to_string(maker_of(name)) + "/fd/" + name.substr(last + 1);
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return -1;
+  // Both numbers may be another's by now.
+  char target[256] = {};
+  const std::string own = "/proc/self/fd/" + std::to_string(file);
+  const bool is_it = ::readlink(own.c_str(), target, sizeof target - 1) > 0 &&
+                     std::string(target).rfind("/memfd:" + name.substr(0, before), 0) == 0;
+  if (is_it) return file;
+  ::close(file);
+  return -1;
+}
+
+// A process that has ended and that its parent has not waited for yet counts as ended.
+bool is_alive(pid_t process) {
+  if (::kill(process, 0) != 0) return errno != ESRCH;
+  char path[64], text[512] = {};
+  std::snprintf(path, sizeof path, "/proc/%d/stat", static_cast<int>(process));
+  std::FILE* file = std::fopen(path, "re");
+  if (file == nullptr) return true;  // other users' processes may be hidden
+  const std::size_t count = std::fread(text, 1, sizeof text - 1, file);
+  std::fclose(file);
+  const char* state = count == 0 ? nullptr : std::strrchr(text, ')');
+  return state == nullptr || (state[2] != 'Z' && state[2] != 'X');
 }
 
 }  // namespace
 
-Rendezvous* Rendezvous::join(const std::string& name, int ranks, int rank, int device, std::string* problem) {
+std::string Rendezvous::make(const std::string& text) {
+  std::random_device random;
+  char name[128];
+  std::snprintf(name, sizeof name, "%s%08x%08x%08x", text.c_str(), random(), random(), random());
+  const int file = ::memfd_create(name, MFD_CLOEXEC);
+  if (file < 0) return {};
+  const std::size_t bytes = rounded(sizeof(Shared));
+  void* memory = ::ftruncate(file, static_cast<off_t>(bytes)) != 0
+                     ? MAP_FAILED
+                     : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED) {
+    ::close(file);
+    return {};
+  }
+  auto* shared = static_cast<Shared*>(memory);
+  make_lock(&shared->mutex);
+  ::munmap(memory, bytes);
+  std::string whole = std::string(name) + "_" + std::to_string(::getpid()) + "_" + std::to_string(file);
+  const std::lock_guard lock(made_memory().mutex);
+  made_memory().files[whole] = file;
+  return whole;
+}
+
+Rendezvous* Rendezvous::join(const std::string& name, int ranks, int rank, int device, std::string* problem,
+                             const char** violation) {
+  *violation = "collective-mismatch";
   const std::size_t slots = rounded(sizeof(Shared));
   const std::size_t mail = slots + rounded(static_cast<std::size_t>(ranks) * sizeof(Slot));
   const std::size_t buffers = mail + rounded(static_cast<std::size_t>(ranks * ranks) * sizeof(Mail));
   const std::size_t bytes = buffers + static_cast<std::size_t>(ranks) * kBufferBytes;
-  int file = ::shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
-  const bool first = file >= 0;
-  if (!first) file = ::shm_open(name.c_str(), O_RDWR, 0600);
-  const std::uint64_t began = now();
-  struct stat status {};
-  // Pages of zeros appear when they are first used.
-  if (file >= 0 && first && ::ftruncate(file, static_cast<off_t>(bytes)) != 0) {
-    ::close(file);
-    file = -1;
-  }
-  while (file >= 0 && !first && ::fstat(file, &status) == 0 && status.st_size == 0 && now() - began < patience_ns()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  if (file >= 0 && !first && static_cast<std::size_t>(status.st_size) != bytes) {
-    ::close(file);
-    *problem = "the ranks do not agree on how many they are";
+  const int file = open_memory(name);
+  if (file < 0) {
+    *problem = "the unique id is of no use: the process that made it has ended, or everybody whom it was for has come";
+    if (!is_alive(maker_of(name))) *violation = "";
     return nullptr;
   }
-  void* memory =
-      file < 0 ? MAP_FAILED : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
-  if (file >= 0) ::close(file);
+  // The lock first: how many ranks there are, and so how large the rest is, the first of them says.
+  void* memory = ::mmap(nullptr, slots, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (memory != MAP_FAILED) {
+    auto* shared = static_cast<Shared*>(memory);
+    {
+      const Lock lock(shared->mutex);
+      // Pages of zeros appear when they are first used.
+      if (shared->ranks == 0 && ::ftruncate(file, static_cast<off_t>(bytes)) == 0) shared->ranks = ranks;
+      if (shared->ranks != ranks) *problem = "the ranks do not agree on how many they are";
+    }
+    ::munmap(memory, slots);
+    memory = problem->empty() ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0)
+                              : MAP_FAILED;
+  }
+  ::close(file);
   if (memory == MAP_FAILED) {
-    *problem = "no shared memory can be had";
+    if (problem->empty()) *problem = "no shared memory can be had";
     return nullptr;
   }
   auto* made = new Rendezvous;
@@ -133,14 +217,6 @@ Rendezvous* Rendezvous::join(const std::string& name, int ranks, int rank, int d
   made->mail_ = reinterpret_cast<Mail*>(static_cast<char*>(memory) + mail);
   made->buffers_ = static_cast<char*>(memory) + buffers;
   Shared& shared = *made->shared_;
-  if (first) {
-    shared.ranks = ranks;
-    make_lock(&shared.mutex, &shared.changed);
-    shared.ready.store(1, std::memory_order_release);
-  }
-  while (shared.ready.load(std::memory_order_acquire) == 0 && now() - began < patience_ns()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
   {
     const Lock lock(shared.mutex);
     Slot& slot = made->slots_[rank];
@@ -151,9 +227,7 @@ Rendezvous* Rendezvous::join(const std::string& name, int ranks, int rank, int d
       slot.process = ::getpid();
       slot.device = device;
       ++shared.joined;
-      ::pthread_cond_broadcast(&shared.changed);
-      // Everybody has it mapped: nothing stays behind, however the processes end.
-      if (shared.joined == ranks) ::shm_unlink(name.c_str());
+      shared.changed.tell();
     }
   }
   if (problem->empty()) return made;
@@ -163,12 +237,19 @@ Rendezvous* Rendezvous::join(const std::string& name, int ranks, int rank, int d
 
 Rendezvous::~Rendezvous() { ::munmap(shared_, bytes_); }
 
-std::string Rendezvous::wait_for_all() {
+std::string Rendezvous::wait_for_all(const char** violation) {
   const std::uint64_t began = now();
+  *violation = "";
   Lock lock(shared_->mutex);
-  while (shared_->joined < ranks_ && now() - began < patience_ns()) lock.wait(shared_->changed);
+  int ended = -1;
+  while (shared_->joined < ranks_ && now() - began < patience_ns()) {
+    lock.wait(shared_->changed);
+    if (shared_->joined < ranks_ && (ended = ended_rank()) >= 0) break;
+  }
+  forget_memory(name_);
+  if (ended >= 0) return "the process of rank " + std::to_string(ended) + " has ended before all ranks had joined";
   if (shared_->joined < ranks_) {
-    ::shm_unlink(name_.c_str());
+    *violation = "collective-mismatch";
     std::string missing;
     for (int rank = 0; rank < ranks_; ++rank) {
       if (!slots_[rank].joined) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
@@ -178,10 +259,18 @@ std::string Rendezvous::wait_for_all() {
   for (int rank = 0; rank < ranks_; ++rank) {
     for (int other = 0; other < rank; ++other) {
       if (slots_[rank].device != slots_[other].device) continue;
+      *violation = "collective-mismatch";
       return "ranks " + std::to_string(other) + " and " + std::to_string(rank) + " are on one device";
     }
   }
   return {};
+}
+
+int Rendezvous::ended_rank() const {
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (slots_[rank].joined && !is_alive(slots_[rank].process)) return rank;
+  }
+  return -1;
 }
 
 bool Rendezvous::give_up(const char* doing, std::uint64_t began_ns, const std::function<std::string()>& missing) {
@@ -189,8 +278,7 @@ bool Rendezvous::give_up(const char* doing, std::uint64_t began_ns, const std::f
     text_ = std::string(doing) + " ended by an abort";
     return true;
   }
-  for (int rank = 0; rank < ranks_; ++rank) {
-    if (::kill(slots_[rank].process, 0) == 0 || errno != ESRCH) continue;
+  if (const int rank = ended_rank(); rank >= 0) {
     text_ = std::string(doing) + ": the process of rank " + std::to_string(rank) + " has ended";
     return true;
   }
@@ -212,7 +300,7 @@ bool Rendezvous::barrier(const char* doing) {
   if (++shared_->arrived == ranks_) {
     shared_->arrived = 0;
     ++shared_->generation;
-    ::pthread_cond_broadcast(&shared_->changed);
+    shared_->changed.tell();
     return true;
   }
   while (shared_->generation == generation) {
@@ -240,7 +328,7 @@ bool Rendezvous::fill(int to, const char* bytes, std::size_t count) {
   std::memcpy(mail.bytes, bytes, count);
   mail.count = count;
   mail.full = true;
-  ::pthread_cond_broadcast(&shared_->changed);
+  shared_->changed.tell();
   return true;
 }
 
@@ -252,7 +340,7 @@ bool Rendezvous::empty(int from, char* bytes, std::size_t* count) {
   *count = mail.count;
   std::memcpy(bytes, mail.bytes, std::min(place, mail.count));
   mail.full = false;
-  ::pthread_cond_broadcast(&shared_->changed);
+  shared_->changed.tell();
   return true;
 }
 
@@ -266,7 +354,7 @@ bool Rendezvous::wait_for_mail(const char* doing, std::uint64_t began_ns) {
 void Rendezvous::abort() {
   const Lock lock(shared_->mutex);
   shared_->aborted = true;
-  ::pthread_cond_broadcast(&shared_->changed);
+  shared_->changed.tell();
 }
 bool Rendezvous::aborted() const { return shared_->aborted; }
 

@@ -1,5 +1,9 @@
-// Synchronizes the ranks of a simulated communicator, which are threads or processes: shared memory named after the
-// unique id, with one buffer per rank, one mailbox per pair of ranks, and a barrier that knows which ranks are missing.
+// Synchronizes the ranks of a simulated communicator, which are threads or processes of one machine: shared memory with
+// one buffer per rank, one mailbox per pair of ranks, and a barrier that knows which ranks are missing.
+//
+// The memory has no file: the process that makes the unique id holds it open until everybody has it, and the id tells the
+// others where (/proc/PID/fd/N). So nothing is left over, however the processes end; and as with the real libraries, an id
+// is worth nothing once the process that made it has ended.
 #pragma once
 
 #include <cstddef>
@@ -21,15 +25,20 @@ class Rendezvous {
   static constexpr std::size_t kBufferBytes = 1 << 18, kMailBytes = 1 << 14;
   static constexpr int kMostRanks = 64;
 
-  // Maps the memory, making it if this is the first rank, and takes the rank's place in it. Null, with a sentence, when
-  // the ranks contradict each other. Does not wait.
-  static Rendezvous* join(const std::string& name, int ranks, int rank, int device, std::string* problem);
+  // Makes the memory of a rendezvous, and the name by which this and other processes join it: `text`, then where it is.
+  // Empty: there is no memory.
+  static std::string make(const std::string& text);
+  // Maps the memory and takes the rank's place in it. Null, with a sentence and the kind of the violation, when the ranks
+  // contradict each other; the kind is empty where the process that made the name has ended and this one is not to blame.
+  // Does not wait.
+  static Rendezvous* join(const std::string& name, int ranks, int rank, int device, std::string* problem,
+                          const char** violation);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  // Until all ranks have joined. Empty, or what is wrong (several on one device; who is missing).
-  std::string wait_for_all();
+  // Until all ranks have joined. Empty, or what is wrong (several on one device; who is missing), with the kind as above.
+  std::string wait_for_all(const char** violation);
   int ranks() const { return ranks_; }
   int rank() const { return rank_; }
 
@@ -55,6 +64,8 @@ class Rendezvous {
   struct Mail;
   Rendezvous() = default;
   bool give_up(const char* doing, std::uint64_t began_ns, const std::function<std::string()>& missing);
+  // The rank of a process that has joined and ended; -1: all live.
+  int ended_rank() const;
 
   std::string name_, text_;
   int ranks_ = 0, rank_ = 0;

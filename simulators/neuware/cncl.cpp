@@ -95,7 +95,7 @@ const char* cnclGetErrorStr(cnclResult_t result) {
 
 cnclResult_t cnclGetCliqueId(cnclCliqueId* id) {
   if (id == nullptr) return CNCL_RET_ERR_NULL_POINTER;
-  make_id(id->data, sizeof id->data, kIdText);
+  if (!make_id(id->data, sizeof id->data, kIdText)) return CNCL_RET_ERR_INTERNAL;
   id->hash = hash_of(*id);
   return CNCL_RET_SUCCESS;
 }

@@ -53,7 +53,7 @@ const char* tcclGetErrorString(tcclResult_t result) {
 
 tcclResult_t tcclGetUniqueId(tcclUniqueId* id) {
   if (id == nullptr) return tcclInvalidArgument;
-  make_id(id->internal, sizeof id->internal, kIdText);
+  if (!make_id(id->internal, sizeof id->internal, kIdText)) return tcclSystemError;
   return tcclSuccess;
 }
 

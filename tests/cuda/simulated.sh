@@ -18,10 +18,5 @@ untouched=cuFuncSetAttribute # kernels with more than 48 KiB of shared memory: h
 more_runs() {
   SIM_FAULT=hide:nvmlInit_v2 "$anyaccel" info >"$folder/out" 2>&1 || fail "info without NVML: $(cat "$folder/out")"
 }
-# The simulated NCCL joins threads of one process only.
-without_collectives() {
-  mkdir "$folder/libraries"
-  ln -s "$libraries"/* "$folder/libraries/"
-  rm "$folder/libraries/libnccl.so.2"
-  export ANYACCEL_CUDA_LIBRARY_PATH=$folder/libraries
-}
+communicator=nccl
+all_reduce=ncclAllReduce

@@ -8,6 +8,7 @@ tokens=3
 options=--no-mmap # weights that stay in their file need no device memory
 survived_allocations="2 3" # the first is a part of opening the device
 lost_commands="1 30 100"
+communicator=gloo # Metal has none
 any_error='Metal|metal compiler|no kernel|work on the stream failed'
 lost_error='lost'
 sticky_error='work on the stream failed'

@@ -6,6 +6,8 @@ unset ASCEND_RT_VISIBLE_DEVICES ASCEND_HOME_PATH ASCEND_TOOLKIT_HOME
 tokens=3
 survived_allocations="1 2"
 lost_commands="1 30 100"
+communicator=hccl
+all_reduce=HcclAllReduce
 any_error='507000'
 lost_error='lost.*507010'
 sticky_error='AICORE_EXCEPTION.*507015'

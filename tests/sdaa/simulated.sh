@@ -6,6 +6,8 @@ unset SDAA_VISIBLE_DEVICES NEUWARE_HOME SDAA_ROOT
 tokens=3
 survived_allocations="1 2"
 lost_commands="1 30 100"
+communicator=tccl
+all_reduce=tcclAllReduce
 any_error='999'
 lost_error='lost'
 sticky_error='700'

@@ -9,8 +9,9 @@ trap 'rm -rf "$folder"' EXIT
 report=$folder/report.json
 fail() { echo "FAILED: $1"; exit 1; }
 export DS_ACCELERATOR=$accelerator SIM_REPORT=$report SIM_MEMORY=256m SIM_HANG_SECONDS=300 # sanitizers, a busy machine
-# Leaves out a simulated library of collectives that joins no processes, so that ranks exchange tensors through the host.
-without_collectives() { :; }
+# The backend by which ranks exchange tensors, and its library's function that sums them; empty: through the host, whatever is there.
+communicator=
+all_reduce=
 # Options of the accelerator's runs besides the story's.
 options=
 # The number of the device that rank 1 of a machine uses.

@@ -275,6 +275,32 @@ void vendor_collectives(const CollectiveFace& f) {
   });
 }
 
+// Rank 0 is this process, and rank 1 a child of it, which ends by `signal` (0: well).
+void on_processes(const CollectiveFace& f, int signal,
+                  const std::function<void(void* comm, void* stream, int rank)>& run) {
+  std::vector<char> id(f.id_bytes);
+  f.make_id(id.data());
+  const auto rank = [&](int number) {
+    f.open(number);
+    void *stream = f.stream(), *comm = nullptr;
+    OK(f.join(&comm, 2, id.data(), number, number));
+    run(comm, stream, number);
+    OK(f.cc(f.destroy, comm));
+    f.destroy_stream(stream);
+    f.close();
+  };
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::setenv("SIM_REPORT", "", 1);
+    rank(1);
+    std::_Exit(0);
+  }
+  rank(0);
+  int status = 0;
+  CHECK_EQUAL(child, ::waitpid(child, &status, 0));
+  CHECK_EQUAL(signal, status);
+}
+
 class VendorCollectives : public LibraryProcess {
  protected:
   std::string kinds_of(const std::function<void()>& program, const Variables& more = {}) {
@@ -291,6 +317,77 @@ TEST_F(VendorCollectives, ResultsAreRight) {
       ASSERT_TRUE(report.is_object());
       EXPECT_EQ(report.at("leaks"), nlohmann::json::array());
     }
+  }
+}
+
+TEST_F(VendorCollectives, RanksAreProcesses) {
+  for (const auto& face : {hccl_face(), cncl_face(), tccl_face()}) {
+    SCOPED_TRACE(face.library);
+    expect_clean(
+        [&] {
+          on_processes(face, 0, [&](void* comm, void* stream, int rank) {
+            const std::vector<float> own(8, static_cast<float>(rank + 1));
+            std::vector<float> got(8);
+            char *x = face.allocate(32), *y = face.allocate(32);
+            face.upload(x, own.data(), 32);
+            OK(face.cc(face.all_reduce, x, y, std::size_t{8}, face.fp32, 0, comm, stream));
+            face.wait(stream);
+            face.download(got.data(), y, 32);
+            for (const float value : got) CHECK(value == 3);
+            for (char* memory : {x, y}) face.free(memory);
+          });
+        },
+        {{"SIM_STRICT", "abort"}});
+  }
+}
+
+// Nobody waits for a rank whose process was killed, and that is no mistake of those that are left.
+TEST_F(VendorCollectives, ARankThatDiesIsAnErrorOfTheOthers) {
+  for (const auto& face : {hccl_face(), cncl_face(), tccl_face()}) {
+    SCOPED_TRACE(face.library);
+    expect_clean(
+        [&] {
+          on_processes(face, SIGKILL, [&](void* comm, void* stream, int rank) {
+            if (rank == 1) ::raise(SIGKILL);
+            char *x = face.allocate(32), *y = face.allocate(32);
+            OK(face.cc(face.all_reduce, x, y, std::size_t{8}, face.fp32, 0, comm, stream));
+            face.wait(stream);
+            CHECK(face.cc(face.all_reduce, x, y, std::size_t{8}, face.fp32, 0, comm, stream) != 0);
+            for (char* memory : {x, y}) face.free(memory);
+          });
+        },
+        {{"SIM_STRICT", "abort"}});
+  }
+}
+
+// An id leads to the process that made it, and to nothing once that has ended.
+TEST_F(VendorCollectives, AnIdEndsWithTheProcessThatMadeIt) {
+  for (const auto& face : {hccl_face(), cncl_face(), tccl_face()}) {
+    SCOPED_TRACE(face.library);
+    expect_clean(
+        [&] {
+          std::vector<char> id(face.id_bytes);
+          std::array<int, 2> ends{};
+          OK(::pipe(ends.data()));
+          const pid_t child = ::fork();
+          if (child == 0) {
+            face.make_id(id.data());
+            std::_Exit(::write(ends[1], id.data(), id.size()) == static_cast<ssize_t>(id.size()) ? 0 : 1);
+          }
+          std::size_t got = 0;
+          while (got < id.size()) {
+            const ssize_t count = ::read(ends[0], id.data() + got, id.size() - got);
+            CHECK(count > 0);
+            got += static_cast<std::size_t>(count);
+          }
+          int status = 0;
+          ::waitpid(child, &status, 0);
+          face.open(0);
+          void* comm = nullptr;
+          CHECK(face.join(&comm, 2, id.data(), 0, 0) != 0);
+          face.close();
+        },
+        {{"SIM_STRICT", "abort"}});
   }
 }
 

@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "simulators/apple/foundation.h"
@@ -180,10 +181,14 @@ struct QueueWorker {
 
 struct CommandQueue : OfDevice {
   CommandQueue(Ref<MetalDevice> owner, UInteger most);
+  ~CommandQueue() override {
+    if (thread.joinable()) thread.detach();  // it was never deallocated
+  }
   void dealloc() override;
   const UInteger most;
   const std::shared_ptr<QueueWorker> worker;
-  std::mutex mutex;  // guards what follows
+  std::thread thread;  // the worker's
+  std::mutex mutex;    // guards what follows
   struct Place {
     std::weak_ptr<CommandBuffer> buffer;
     Ref<CommandBuffer> committed;  // from its commit on

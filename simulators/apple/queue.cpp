@@ -100,14 +100,18 @@ void QueueWorker::work(const std::shared_ptr<QueueWorker>& self) {
 
 CommandQueue::CommandQueue(Ref<MetalDevice> owner, UInteger limit)
     : OfDevice("MTLCommandQueue", std::move(owner)), most(limit), worker(std::make_shared<QueueWorker>(device->index)) {
-  std::thread([keeper = worker] { keeper->work(keeper); }).detach();
+  thread = std::thread([keeper = worker] { keeper->work(keeper); });
 }
 
-// Command buffers keep their queue, so nothing is left to run.
+// Command buffers keep their queue, so nothing is left to run. The thread ends before the queue has gone, unless it is the thread
+// that gives the last command buffer, and with it the queue, back.
 void CommandQueue::dealloc() {
-  const std::lock_guard lock(worker->mutex);
-  worker->ending = true;
-  worker->changed.notify_all();
+  {
+    const std::lock_guard lock(worker->mutex);
+    worker->ending = true;
+    worker->changed.notify_all();
+  }
+  thread.get_id() == std::this_thread::get_id() ? thread.detach() : thread.join();
   sets.clear();
   OfDevice::dealloc();
 }

@@ -79,9 +79,18 @@ refuses "too old" \
 
 # A person who may not open the nodes: whatever library there is.
 for pair in $nodes; do chmod 0 "$folder/dev/${pair#*:}"; done
+# Render nodes are any vendor's: only with Intel's loader is something amiss.
+mkdir "$folder/dev/dri"
+touch "$folder/dev/dri/renderD128"
+chmod 0 "$folder/dev/dri/renderD128"
+xpu=
+PATH=$PATH:/usr/sbin:/sbin ldconfig -p | grep -q libze_loader.so.1 &&
+  xpu='level_zero: this user may not open /dev/dri/renderD128; add it to the group of these files'
 refuses "without permission" \
   npu 'this user may not open /dev/davinci0; add it to the group of these files .usually HwHiAiUser.' \
   sdaa 'this user may not open /dev/tcaicard0; ' \
   hpu 'this user may not open /dev/hl0; see who may open these files' \
-  mlu 'this user may not open /dev/cambricon_dev0; '
+  mlu 'this user may not open /dev/cambricon_dev0; ' \
+  cuda 'this user may not open /dev/nvidiactl; see who may open these files' \
+  ${xpu:+xpu "$xpu"}
 echo "device nodes: ok"

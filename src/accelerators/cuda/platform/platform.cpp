@@ -43,6 +43,12 @@ const char* set_variable(const char* name) {
 
 bool exists(const char* path) { return access(path, F_OK) == 0; }
 
+// Empty, or what keeps this user from a device whose node is there.
+std::string forbidden(const char* node, const char* advice) {
+  if (access(node, R_OK | W_OK) == 0) return {};
+  return std::string("this user may not open ") + node + "; " + advice;
+}
+
 // Null when this machine has no NVIDIA GPU.
 const char* nvidia_node() {
   static constexpr const char* nodes[] = {"/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2",
@@ -53,6 +59,8 @@ const char* nvidia_node() {
   }
   return nullptr;
 }
+
+constexpr const char* amd_node = "/dev/kfd";
 
 constexpr const char* fork_text =
     "this process was made by fork() after its parent had started the GPU driver, which does not survive that; start "
@@ -153,6 +161,10 @@ Discovery discover_cuda(const char* node, bool asked_for) {
     return absent(runtime, std::string("no NVIDIA GPU (looked for /dev/nvidiactl, /dev/nvidia0 to 7 and /dev/dxg; ") +
                                library_path_variable + " is not set)");
   }
+  if (node && !asked_for) {
+    const std::string problem = forbidden(node, "see who may open these files, and in a container pass the devices on");
+    if (!problem.empty()) return unusable(runtime, problem);
+  }
   const GpuLibrary& library = cuda_library();
   if (!library.is_there) {
     // WSL has its node whatever the GPU is.
@@ -174,8 +186,9 @@ Discovery discover_cuda(const char* node, bool asked_for) {
   return usable(runtime, visible.count, driver, visible.remark);
 }
 
-Discovery discover_hip(bool node, bool asked_for) {
+Discovery discover_hip(bool asked_for) {
   constexpr Runtime runtime = Runtime::hip;
+  const bool node = exists(amd_node);
   if (!node && !asked_for) return absent(runtime, "no AMD GPU (looked for /dev/kfd)");
   const GpuLibrary& library = hip_library();
   if (!library.is_there) {
@@ -183,6 +196,10 @@ Discovery discover_hip(bool node, bool asked_for) {
     return absent(runtime, "/dev/kfd is there, but " + library.problem + "; install ROCm (Debian: libamdhip64-5)");
   }
   if (!library.problem.empty()) return unusable(runtime, library.problem);
+  if (node && !asked_for) {
+    const std::string problem = forbidden(amd_node, "add it to the group of this file (usually render)");
+    if (!problem.empty()) return unusable(runtime, problem);
+  }
   return count_by_child(
       library,
       "ROCm " + std::to_string(library.version / 10000000) + "." + std::to_string(library.version / 100000 % 100), {});
@@ -225,7 +242,7 @@ Discovery discover() {
     const bool asked_for = set_variable(library_path_variable) != nullptr;
     Discovery cuda = discover_cuda(nvidia_node(), asked_for);
     if (cuda.state == AA_PROBE_USABLE) return cuda;
-    Discovery hip = discover_hip(exists("/dev/kfd"), asked_for);
+    Discovery hip = discover_hip(asked_for);
     if (hip.state == AA_PROBE_USABLE) return hip;
     // A library that exists and does not work is more informative than one that is missing, so it is reported first.
     if (cuda.state == AA_PROBE_UNUSABLE) return cuda;

@@ -3,12 +3,16 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace anyaccel::xpu::level_zero {
 namespace {
@@ -27,12 +31,17 @@ const char* driver_variable() {
   return nullptr;
 }
 
-bool has_entry(const char* folder, const char* prefix) {
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    if (entry.path().filename().string().starts_with(prefix)) return true;
+// The device nodes of GPUs, of whatever vendor.
+std::vector<std::string> gpu_nodes() {
+  std::vector<std::string> nodes;
+  for (const auto& [folder, prefix] : {std::pair("/dev/dri", "renderD"), std::pair("/dev/accel", "accel")}) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+      if (entry.path().filename().string().starts_with(prefix)) nodes.push_back(entry.path().string());
+    }
   }
-  return false;
+  std::sort(nodes.begin(), nodes.end());
+  return nodes;
 }
 
 struct Library {
@@ -127,8 +136,8 @@ std::string pci_address(const Api& api, DeviceHandle device) {
 
 Discovery discover() {
   const char* variable = driver_variable();
-  const bool node = has_entry("/dev/dri", "renderD") || has_entry("/dev/accel", "accel");
-  if (!variable && !node) {
+  const std::vector<std::string> nodes = gpu_nodes();
+  if (!variable && nodes.empty()) {
     return {AA_PROBE_ABSENT,
             "no GPU (looked for /dev/dri/renderD* and /dev/accel/accel*; neither ZE_ENABLE_ALT_DRIVERS nor "
             "ZE_ENABLE_NULL_DRIVER is set)",
@@ -137,6 +146,11 @@ Discovery discover() {
   const Library& opened = library();
   if (!opened.problem.empty()) {
     return {opened.is_there ? AA_PROBE_UNUSABLE : AA_PROBE_ABSENT, opened.problem, {}};
+  }
+  if (!variable && std::none_of(nodes.begin(), nodes.end(),
+                                [](const std::string& node) { return access(node.c_str(), R_OK | W_OK) == 0; })) {
+    return unusable("this user may not open " + nodes.front() + (nodes.size() > 1 ? " or another device node" : "") +
+                    "; add it to the group of these files (usually render), and in a container pass the devices on");
   }
   if (is_forked_child()) {
     return unusable(

@@ -51,6 +51,7 @@ constexpr bool fits = same_call(static_cast<Ours>(nullptr), static_cast<Theirs*>
   static_assert(fits<decltype(npu::Api::name), decltype(::name)>, #name);
 ANYACCEL_NPU_FUNCTIONS(ANYACCEL_COMPARE)
 ANYACCEL_NPU_OPTIONAL_FUNCTIONS(ANYACCEL_COMPARE)
+ANYACCEL_NPU_CAPTURE_FUNCTIONS(ANYACCEL_COMPARE)
 #undef ANYACCEL_COMPARE
 
 static_assert(npu::repeated_init == ACL_ERROR_REPEAT_INITIALIZE && npu::stub_mode == ACL_ERROR_COMPILING_STUB_MODE);

@@ -61,10 +61,19 @@ inline constexpr int cann_bf16 = 1;                                             
   X(aclGetCannAttribute, AclError, (int what, int32_t* value))                 \
   X(aclrtLaunchHostFunc, AclError, (AclStream stream, void (*function)(void* user), void* user))
 
+// Captures; without one of them there are none. A model that was captured needs no step before it is launched.
+inline constexpr int capture_this_thread = 1;  // aclmdlRICaptureMode: calls of other threads are no matter
+#define ANYACCEL_NPU_CAPTURE_FUNCTIONS(X)                            \
+  X(aclmdlRICaptureBegin, AclError, (AclStream stream, int mode))    \
+  X(aclmdlRICaptureEnd, AclError, (AclStream stream, void** model))  \
+  X(aclmdlRIExecuteAsync, AclError, (void* model, AclStream stream)) \
+  X(aclmdlRIDestroy, AclError, (void* model))
+
 struct Api {
 #define ANYACCEL_DECLARE(name, result, parameters) result(*name) parameters = nullptr;
   ANYACCEL_NPU_FUNCTIONS(ANYACCEL_DECLARE)
   ANYACCEL_NPU_OPTIONAL_FUNCTIONS(ANYACCEL_DECLARE)
+  ANYACCEL_NPU_CAPTURE_FUNCTIONS(ANYACCEL_DECLARE)
 #undef ANYACCEL_DECLARE
 };
 

@@ -38,6 +38,7 @@ std::string bind(void* handle) {
 #undef ANYACCEL_BIND
 #define ANYACCEL_BIND(name, result_type, parameters) binder.optional(api.name, #name);
   ANYACCEL_NPU_OPTIONAL_FUNCTIONS(ANYACCEL_BIND)
+  ANYACCEL_NPU_CAPTURE_FUNCTIONS(ANYACCEL_BIND)
 #undef ANYACCEL_BIND
   return binder.missing();
 }
@@ -217,6 +218,20 @@ class AclRuntime final : public queue_runtime::Vendor {
   Answer event_elapsed(float& milliseconds, void* start, void* end) override {
     return {api.aclrtEventElapsedTime(&milliseconds, start, end), "aclrtEventElapsedTime"};
   }
+
+  bool captures() const override {
+    return api.aclmdlRICaptureBegin && api.aclmdlRICaptureEnd && api.aclmdlRIExecuteAsync && api.aclmdlRIDestroy;
+  }
+  Answer capture_begin(void* stream) override {
+    return {api.aclmdlRICaptureBegin(stream, capture_this_thread), "aclmdlRICaptureBegin"};
+  }
+  Answer capture_end(void* stream, void*& captured) override {
+    return {api.aclmdlRICaptureEnd(stream, &captured), "aclmdlRICaptureEnd"};
+  }
+  Answer captured_launch(void* captured, void* stream) override {
+    return {api.aclmdlRIExecuteAsync(captured, stream), "aclmdlRIExecuteAsync"};
+  }
+  Answer captured_destroy(void* captured) override { return {api.aclmdlRIDestroy(captured), "aclmdlRIDestroy"}; }
 
   const queue_runtime::OpSet* ops() override {
     std::string problem;

@@ -13,6 +13,7 @@ Graph::~Graph() {
       // After that nothing of the graph is running.
     }
   }
+  if (captured_ && !device_->is_forked_child()) device_->vendor().captured_destroy(captured_);
   for (void* buffer : staging_) {
     try {
       device_->free(AA_MEMORY_PINNED, buffer);
@@ -25,6 +26,12 @@ Graph::~Graph() {
 void Graph::add(GraphStep step, int64_t items) {
   steps_.push_back(std::move(step));
   items_ += items;
+  capturable_ = false;
+}
+
+void Graph::add_capturable(GraphStep step) {
+  steps_.push_back(std::move(step));
+  ++items_;
 }
 
 void* Graph::add_staging(size_t size) {
@@ -46,12 +53,50 @@ void Graph::launch(abi::Stream& target) {
   // Launches run one after another, even on different streams.
   if (last_launch_) stream.wait_for(last_launch_);
   try {
-    for (const GraphStep& step : steps_) step(stream);
+    if (!launch_captured(stream)) run_steps(stream);
   } catch (const abi::Failure&) {
     last_launch_ = stream.end_of_work();  // of what was enqueued
     throw;
   }
+  launched_ = true;
   last_launch_ = stream.end_of_work();
+}
+
+void Graph::run_steps(Stream& stream) {
+  for (const GraphStep& step : steps_) step(stream);
+}
+
+bool Graph::launch_captured(Stream& stream) {
+  if (!capturable_ || !launched_ || steps_.empty() || !device_->vendor().captures()) return false;
+  if (!captured_) capture();
+  if (!captured_) return false;
+  stream.launch_captured(captured_);
+  return true;
+}
+
+// On a stream that nobody else knows: others may wait for theirs meanwhile, which no stream allows that captures.
+void Graph::capture() {
+  capturable_ = false;  // once only
+  StreamList nobody;
+  aa_stream_params params = abi::sized<aa_stream_params>();
+  Stream stream(device_, nobody, params);
+  Vendor& vendor = device_->vendor();
+  const StreamHandle handle = stream.handle();
+  if (device_->ask([&] { return vendor.capture_begin(handle); }).result != 0) return;
+  bool complete = true;
+  try {
+    run_steps(stream);
+  } catch (const abi::Failure&) {
+    complete = false;
+  }
+  CapturedHandle captured = nullptr;
+  const Answer ended = device_->ask([&] { return vendor.capture_end(handle, captured); });
+  if (ended.result == 0 && complete) {
+    captured_ = captured;
+    capturable_ = true;
+  } else if (captured) {
+    vendor.captured_destroy(captured);
+  }
 }
 
 }  // namespace anyaccel::queue_runtime

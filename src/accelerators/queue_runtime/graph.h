@@ -1,4 +1,5 @@
-// Recorded graphs: the calls that a stream received while it captured, repeated at each launch.
+// Recorded graphs: the calls that a stream received while it captured, repeated at each launch. From the second launch on they are one
+// piece of work, where the vendor captures streams and all calls are of kinds that it captures.
 #pragma once
 
 #include <functional>
@@ -22,6 +23,8 @@ class Graph final : public abi::Graph {
   // Only while the graph is recorded. `items`: the number of the caller's items that the step contains, 0 for a part of
   // one.
   void add(GraphStep step, int64_t items = 1);
+  // The same for a copy of locked memory, a fill or an op, which a vendor may capture.
+  void add_capturable(GraphStep step);
   // A copy between pageable memory and a locked buffer of the graph, made by a host function in stream order.
   struct HostCopy {
     void* to;
@@ -36,11 +39,18 @@ class Graph final : public abi::Graph {
   int64_t node_count() const override { return items_; }
 
  private:
+  void run_steps(Stream& stream);
+  bool launch_captured(Stream& stream);
+  void capture();
+
   std::shared_ptr<DeviceState> device_;
   std::vector<GraphStep> steps_;
   std::vector<void*> staging_;
   std::vector<std::unique_ptr<HostCopy>> host_copies_;
   int64_t items_ = 0;
+  bool capturable_ = true;
+  bool launched_ = false;  // so that all memory that ops want has been taken
+  CapturedHandle captured_ = nullptr;
   std::shared_ptr<Record> last_launch_;
 };
 

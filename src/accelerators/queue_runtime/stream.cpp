@@ -160,7 +160,10 @@ void Stream::copy(const aa_copy& what) {
   const bool pageable = host && is_pageable(host, what.size);
   const std::lock_guard lock(mutex_);
   if (capture_ && pageable && device().vendor().has_host_call()) return copy_captured(what);
-  if (captured([what](Stream& stream) { stream.copy(what); })) return;
+  if (capture_) {
+    const auto again = [what](Stream& stream) { stream.copy(what); };
+    return pageable ? capture_->add(again) : capture_->add_capturable(again);
+  }
   if (pageable && !device().vendor().copies_pageable()) return copy_staged_locked(what);
   // Vendors differ in whether such a copy is ordered or waits. Between two waits all of them behave the same.
   if (pageable) core_->wait();
@@ -248,7 +251,7 @@ void Stream::copy_locked(const aa_copy& what) {
 
 void Stream::fill(const aa_fill& what) {
   const std::lock_guard lock(mutex_);
-  if (captured([what](Stream& stream) { stream.fill(what); })) return;
+  if (capture_) return capture_->add_capturable([what](Stream& stream) { stream.fill(what); });
   fill_locked(what);
 }
 
@@ -342,6 +345,11 @@ void Stream::wait_for(const std::shared_ptr<Record>& record) {
   if (kept_.size() % many == 0) mark_locked(false);
 }
 
+void Stream::launch_captured(CapturedHandle captured) {
+  const std::lock_guard lock(mutex_);
+  device().run([&] { return device().vendor().captured_launch(captured, core_->handle()); });
+}
+
 void Stream::wait_event(abi::Event& event) {
   const std::shared_ptr<EventCore>& core = static_cast<Event&>(event).core();
   const auto wait = [core](Stream& stream) {
@@ -403,7 +411,7 @@ bool Stream::enqueue_op(const aa_op_call& call) {
     const std::lock_guard lock(mutex_);
     if (capture_) {
       const auto recorded = std::make_shared<RecordedOp>(core_->shared_device(), call);
-      capture_->add([ops, recorded](Stream& stream) {
+      capture_->add_capturable([ops, recorded](Stream& stream) {
         const std::lock_guard op_lock(stream.ops_mutex_);
         stream.device().bind_surely();
         stream.run_ops([&] { recorded->run(*ops, stream.core_->handle()); });

@@ -51,6 +51,9 @@ class Stream final : public abi::Stream {
   std::shared_ptr<Record> end_of_work();
   // Later work waits for the record.
   void wait_for(const std::shared_ptr<Record>& record);
+  // Enqueues what the vendor captured.
+  void launch_captured(CapturedHandle captured);
+  StreamHandle handle() const noexcept { return core_->handle(); }
 
  private:
   struct Kept {

@@ -28,6 +28,7 @@ struct Answer {
 
 using StreamHandle = void*;
 using EventHandle = void*;
+using CapturedHandle = void*;
 
 // The properties of a device that are known without opening it.
 struct DeviceFacts {
@@ -103,6 +104,19 @@ class Vendor {
   virtual Answer event_synchronize(EventHandle event) = 0;
   // The time between two complete events that were created with timing.
   virtual Answer event_elapsed(float& milliseconds, EventHandle start, EventHandle end) = 0;
+
+  // -- graphs --
+  // Whether the vendor captures what a stream gets, to run it again as one piece of work. What was captured holds the addresses and
+  // sizes, and no contents.
+  virtual bool captures() const { return false; }
+  // Only called where it is offered. Until the end, nothing but copies of locked memory, fills and ops comes to the stream, from one
+  // thread. Any of these may fail: the work is then enqueued piece by piece.
+  virtual Answer capture_begin(StreamHandle /*stream*/) { return {-1, "capture_begin"}; }
+  virtual Answer capture_end(StreamHandle /*stream*/, CapturedHandle& /*captured*/) { return {-1, "capture_end"}; }
+  virtual Answer captured_launch(CapturedHandle /*captured*/, StreamHandle /*stream*/) {
+    return {-1, "captured_launch"};
+  }
+  virtual Answer captured_destroy(CapturedHandle /*captured*/) { return {}; }
 
   // -- ops --
   // Null: none; they run on the CPU. The same at each call.

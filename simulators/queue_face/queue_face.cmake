@@ -26,7 +26,7 @@ add_queue_runtime(acl_sim ascend libascendcl.so)
 add_queue_runtime(cnrt_sim neuware libcnrt.so)
 add_queue_runtime(sdaart_sim tecorigin libsdaart.so)
 # Habana's has its collectives in it.
-add_queue_runtime(synapse_sim habana libSynapse.so habana/graph.cpp habana/hccl.cpp libraries/library.cpp ${collective_sources})
+add_queue_runtime(synapse_sim habana libSynapse.so habana/graph.cpp habana/recipe_file.cpp habana/hccl.cpp libraries/library.cpp ${collective_sources})
 target_compile_definitions(synapse_sim PRIVATE SIM_DRIVER="libSynapse.so")
 target_link_libraries(synapse_sim PRIVATE ${CMAKE_DL_LIBS})
 
@@ -39,3 +39,6 @@ add_vendor_library(tccl_sim tecorigin libtccl.so libsdaart.so tecorigin/tccl.cpp
 add_vendor_library(nnopbase_sim ascend libnnopbase.so libascendcl.so ascend/nnopbase.cpp ascend/nn_tensor.cpp)
 add_vendor_library(opapi_sim ascend libopapi.so libascendcl.so ascend/opapi.cpp ascend/elements.cpp ascend/nn_tensor.cpp libraries/product.cpp)
 target_link_libraries(opapi_sim PRIVATE nnopbase_sim)
+
+# Cambricon's operators.
+add_vendor_library(cnnl_sim neuware libcnnl.so libcnrt.so neuware/cnnl.cpp libraries/product.cpp)

@@ -6,11 +6,15 @@ unset MLU_VISIBLE_DEVICES NEUWARE_HOME SDAA_ROOT
 tokens=3
 survived_allocations="1 2"
 lost_commands="1 30 100"
+communicator=cncl
+all_reduce=cnclAllReduce
 any_error='999'
 lost_error='632015' # the runtime has no error of its own for that
 sticky_error='cnrtErrorKernelTrap'
 bound=$(sed -n '/define ANYACCEL_MLU_FUNCTIONS/,/^struct Api/p' "$2/src/accelerators/mlu/mlu_api.h" | grep -oE 'X\(cnrt[A-Za-z_0-9]+' |
   cut -c3-)
+bound="$bound
+$(sed -n '/define ANYACCEL_CNNL_FUNCTIONS/,/^struct CnnlApi/p' "$2/src/accelerators/mlu/cnnl_api.h" | grep -oE 'X\(cnnl[A-Za-z_0-9]+' | cut -c3-)"
 # The first is called in the probe's child process, whose calls are in no report; the second where there is no other copy (faults).
 untouched="cnrtGetDeviceCount cnrtMemcpyAsync"
 # CNCL refuses the second member of a process, for which the first one would wait long.

@@ -58,10 +58,21 @@ inline constexpr size_t properties_bytes = 16384, properties_name_bytes = 256;
   X(cnrtQueueCreateWithPriority, (CnrtQueue * queue, unsigned flags, int priority))          \
   X(cnrtInvokeHostFunc, (CnrtQueue queue, void (*function)(void* user), void* user))
 
+// Captures; without one of them there are none.
+inline constexpr int capture_this_thread = 1;  // cnrtQueueCaptureMode_t: calls of other threads are no matter
+#define ANYACCEL_MLU_CAPTURE_FUNCTIONS(X)                                                                    \
+  X(cnrtQueueBeginCapture, (CnrtQueue queue, int mode))                                                      \
+  X(cnrtQueueEndCapture, (CnrtQueue queue, void** topology))                                                 \
+  X(cnrtTaskTopoInstantiate, (void** entity, void* topology, void** error_node, char* log, size_t log_size)) \
+  X(cnrtTaskTopoEntityInvoke, (void* entity, CnrtQueue queue))                                               \
+  X(cnrtTaskTopoEntityDestroy, (void* entity))                                                               \
+  X(cnrtTaskTopoDestroy, (void* topology))
+
 struct Api {
 #define ANYACCEL_DECLARE(name, parameters) CnrtResult(*name) parameters = nullptr;
   ANYACCEL_MLU_FUNCTIONS(ANYACCEL_DECLARE)
   ANYACCEL_MLU_OPTIONAL_FUNCTIONS(ANYACCEL_DECLARE)
+  ANYACCEL_MLU_CAPTURE_FUNCTIONS(ANYACCEL_DECLARE)
 #undef ANYACCEL_DECLARE
   const char* (*cnrtGetErrorName)(CnrtResult result) = nullptr;
   const char* (*cnrtGetErrorStr)(CnrtResult result) = nullptr;

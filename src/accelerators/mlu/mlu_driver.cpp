@@ -10,6 +10,7 @@
 #include "accelerators/mlu/collectives.h"
 #include "accelerators/mlu/library_search.h"
 #include "accelerators/mlu/mlu_api.h"
+#include "accelerators/mlu/ops.h"
 #include "accelerators/queue_runtime/device.h"
 #include "accelerators/queue_runtime/probe.h"
 
@@ -35,6 +36,7 @@ std::string bind(void* handle) {
 #undef ANYACCEL_BIND
 #define ANYACCEL_BIND(name, parameters) binder.optional(api.name, #name);
   ANYACCEL_MLU_OPTIONAL_FUNCTIONS(ANYACCEL_BIND)
+  ANYACCEL_MLU_CAPTURE_FUNCTIONS(ANYACCEL_BIND)
 #undef ANYACCEL_BIND
   binder.optional(api.cnrtGetErrorName, "cnrtGetErrorName");
   binder.optional(api.cnrtGetErrorStr, "cnrtGetErrorStr");
@@ -93,6 +95,8 @@ Answer asked(CnrtResult result, const char* call, bool& done) {
 
 class CnrtRuntime final : public queue_runtime::Vendor {
  public:
+  explicit CnrtRuntime(bool has_bf16) : has_bf16_(has_bf16) {}
+
   const char* accelerator() const override { return "mlu"; }
   const char* vendor_name() const override { return "Cambricon"; }
   std::string text(int result) override { return result_text(result); }
@@ -103,7 +107,10 @@ class CnrtRuntime final : public queue_runtime::Vendor {
   Answer set_device(int ordinal) override { return {api.cnrtSetDevice(ordinal), "cnrtSetDevice"}; }
   Answer get_device(int& ordinal) override { return {api.cnrtGetDevice(&ordinal), "cnrtGetDevice"}; }
   // cnrtDeviceReset would end what other libraries of the process have on the device.
-  Answer release_device(int) override { return {}; }
+  Answer release_device(int ordinal) override {
+    release_ops(ordinal);
+    return {};
+  }
   Answer memory_info(size_t& free, size_t& total) override {
     return {api.cnrtMemGetInfo(&free, &total), "cnrtMemGetInfo"};
   }
@@ -158,6 +165,34 @@ class CnrtRuntime final : public queue_runtime::Vendor {
   Answer event_elapsed(float& milliseconds, void* start, void* end) override {
     return {api.cnrtNotifierElapsedTime(start, end, &milliseconds), "cnrtNotifierElapsedTime"};
   }
+
+  bool captures() const override {
+    return api.cnrtQueueBeginCapture && api.cnrtQueueEndCapture && api.cnrtTaskTopoInstantiate &&
+           api.cnrtTaskTopoEntityInvoke && api.cnrtTaskTopoEntityDestroy && api.cnrtTaskTopoDestroy;
+  }
+  Answer capture_begin(void* queue) override {
+    return {api.cnrtQueueBeginCapture(queue, capture_this_thread), "cnrtQueueBeginCapture"};
+  }
+  Answer capture_end(void* queue, void*& captured) override {
+    void* topology = nullptr;
+    if (const CnrtResult result = api.cnrtQueueEndCapture(queue, &topology); result != 0) {
+      return {result, "cnrtQueueEndCapture"};
+    }
+    const CnrtResult result = api.cnrtTaskTopoInstantiate(&captured, topology, nullptr, nullptr, 0);
+    api.cnrtTaskTopoDestroy(topology);
+    return {result, "cnrtTaskTopoInstantiate"};
+  }
+  Answer captured_launch(void* captured, void* queue) override {
+    return {api.cnrtTaskTopoEntityInvoke(captured, queue), "cnrtTaskTopoEntityInvoke"};
+  }
+  Answer captured_destroy(void* captured) override {
+    return {api.cnrtTaskTopoEntityDestroy(captured), "cnrtTaskTopoEntityDestroy"};
+  }
+
+  const queue_runtime::OpSet* ops() override { return op_set(api, has_bf16_); }
+
+ private:
+  const bool has_bf16_;  // all devices
 };
 
 aa_code CnrtRuntime::code(int result) const {
@@ -220,8 +255,11 @@ class Driver final : public queue_runtime::Driver {
   static void probe(aa_probe& probe) { prober().discover(probe); }
 
   static std::unique_ptr<abi::Driver> initialize(const aa_initialize_params&) {
-    const int count = prober().start();
-    return std::make_unique<Driver>(std::make_unique<CnrtRuntime>(), read_facts(count), collective_library);
+    std::vector<DeviceFacts> devices = read_facts(prober().start());
+    const bool has_bf16 = std::all_of(devices.begin(), devices.end(), [](const DeviceFacts& facts) {
+      return (facts.dtypes_matrix & bit(AA_DTYPE_BF16)) != 0;
+    });
+    return std::make_unique<Driver>(std::make_unique<CnrtRuntime>(has_bf16), std::move(devices), collective_library);
   }
 };
 

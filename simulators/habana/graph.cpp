@@ -1,6 +1,8 @@
 // Graphs and recipes of the simulated libSynapse.so: a graph of nodes over tensors is compiled into a recipe, which is
 // launched on streams with an address for every persistent tensor, and computes by plain loops in fp32, with one
 // rounding to each tensor's type. Sizes are in Habana's order: the dimension whose elements are neighbours comes first.
+#include "simulators/habana/graph.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -20,26 +22,6 @@ enum : Result { kNameIsAlreadyUsed = 21, kInvalidTensorDimensions = 25, kInvalid
 constexpr std::size_t kMostDimensions = 25;
 constexpr std::uint64_t kWorkspaceAlignment = 128;
 
-struct TensorFacts {
-  std::string name;
-  std::vector<std::uint64_t> sizes;  // fastest first; empty: not set
-  int type = 0;                      // synDataType
-  bool persistent = false;
-  std::uint64_t offset = 0;  // in the workspace, of tensors that are not persistent
-
-  std::uint64_t elements() const {
-    std::uint64_t count = 1;
-    for (const std::uint64_t size : sizes) count *= size;
-    return count;
-  }
-};
-
-struct OpNode {
-  std::string guid;
-  std::vector<std::size_t> inputs, outputs;  // among the graph's tensors
-  std::vector<char> params;
-};
-
 struct SynapseGraph : Object {
   SynapseGraph() : Object("Synapse graph") {}
   std::vector<std::shared_ptr<TensorFacts>> tensors;
@@ -56,14 +38,6 @@ struct SynapseTensor : Object {
   std::size_t index = 0;
   std::shared_ptr<SynapseSection> section;
 };
-// What was compiled; a graph that changes later does not change it.
-struct SynapseRecipe : Object {
-  SynapseRecipe() : Object("Synapse recipe") {}
-  std::vector<TensorFacts> tensors;
-  std::vector<OpNode> nodes;  // each after those whose results it uses
-  std::uint64_t workspace = 0;
-};
-
 int number_type(int type) {
   switch (type) {
     case 2: return sim_library::kBf16;
@@ -180,6 +154,49 @@ Unary unary(const std::string& name) {
   return found == all.end() ? nullptr : found->second;
 }
 
+// ns_LayerNormKernel::Params
+struct NormParams {
+  bool has_eps;
+  float eps;
+};
+const char* const kNorm = "rms_norm_ex_fwd";
+
+// Of x and the weight: the norm of each row, and the inverse of its root, which is fp32. As Habana's bridge for PyTorch calls it
+// (hpu_ops/rms_norm.cpp); here all types are the guid's but that of the root.
+std::string check_norm(const OpNode& node, const std::vector<TensorFacts>& tensors) {
+  if (node.inputs.size() != 2 || node.outputs.size() != 2)
+    return "it takes a tensor and weights, and gives two tensors";
+  const TensorFacts &x = tensors[node.inputs[0]], &weight = tensors[node.inputs[1]];
+  const TensorFacts &out = tensors[node.outputs[0]], &root = tensors[node.outputs[1]];
+  if (x.type != out.type || weight.type != out.type || root.type != 4) return "the tensors' types differ";
+  std::vector<std::uint64_t> rows = x.sizes;
+  rows[0] = 1;
+  if (out.sizes != x.sizes || root.sizes != rows || weight.sizes != std::vector{x.sizes[0]})
+    return "the sizes do not fit";
+  NormParams params;
+  if (node.params.size() != sizeof params) return "the parameters have another size";
+  std::memcpy(&params, node.params.data(), sizeof params);
+  return params.has_eps ? "" : "the simulator has no epsilon of its own";
+}
+
+void normalize(const Operands& on) {
+  NormParams params;
+  std::memcpy(&params, on.node.params.data(), sizeof params);
+  const std::uint64_t length = on.in(0).sizes[0], rows = on.in(0).elements() / length;
+  for (std::uint64_t row = 0; row < rows; ++row) {
+    double sum = 0;
+    for (std::uint64_t i = 0; i < length; ++i) {
+      const double value = on.load(0, row * length + i);
+      sum += value * value;
+    }
+    const float root = 1 / std::sqrt(static_cast<float>(sum / static_cast<double>(length)) + params.eps);
+    for (std::uint64_t i = 0; i < length; ++i) {
+      on.store(row * length + i, on.load(0, row * length + i) * root * on.load(1, i));
+    }
+    sim_library::store_number(on.bytes[on.node.outputs[1]] + row * sizeof(float), sim_library::kF32, root);
+  }
+}
+
 // "cast_bf16_to_f32" for tensors of these types (the page of Habana's guids names "cast_f32_to_bf16").
 std::string cast_guid(int from, int to) { return std::string("cast_") + suffix_of(from) + "_to_" + suffix_of(to); }
 
@@ -213,6 +230,7 @@ std::string check_node(const OpNode& node, const std::vector<TensorFacts>& tenso
     return in.type != out.type && node.guid == cast_guid(in.type, out.type) ? "" : "it is not the cast of these types";
   }
   const std::string base = node.guid == "memcpy" ? node.guid : base_of(node.guid, out.type);
+  if (base == kNorm) return check_norm(node, tensors);
   if (!node.params.empty()) return "the simulator knows no parameters of this guid";
   if (!same_types()) return "the tensors' types differ";
   if (binary(base) != nullptr) {
@@ -237,6 +255,7 @@ void run_node(const Operands& on) {
     return;
   }
   const std::string base = on.node.guid == "memcpy" ? on.node.guid : base_of(on.node.guid, out.type);
+  if (base == kNorm) return normalize(on);
   const Binary two = binary(base);
   const Unary one = unary(base);
   for (std::uint64_t i = 0; i < out.elements(); ++i) {
@@ -244,12 +263,6 @@ void run_node(const Operands& on) {
                                : two(on.load(0, broadcast_index(on.in(0), out, i)),
                                      on.load(1, broadcast_index(on.in(1), out, i))));
   }
-}
-
-template <typename T>
-Result find(Handle handle, const char* what, std::shared_ptr<T>* object) {
-  *object = get<T>(handle, what);
-  return *object == nullptr ? Result{kInvalidArgument} : Result{kSuccess};
 }
 
 Result collect(const SynapseGraph& graph, const Handle* handles, std::uint32_t count, std::vector<std::size_t>* into) {

@@ -56,8 +56,8 @@ inline constexpr uint32_t most_modules = 64;  // of a machine; Habana's servers 
 #define ANYACCEL_HPU_OPTIONAL_FUNCTIONS(X) \
   X(synStatusGetBriefDescription, (SynStatus status, char* description, size_t size))
 
-// Of a graph (synTensorGeometryExt, synLaunchTensorInfoExt, synGEMMParams, synDeviceInfoV2). Sizes are in Synapse's order: the dimension
-// whose elements are neighbours comes first.
+// Of a graph (synTensorGeometryExt, synLaunchTensorInfoExt, synGEMMParams, ns_LayerNormKernel::Params, synDeviceInfoV2). Sizes are in
+// Synapse's order: the dimension whose elements are neighbours comes first.
 inline constexpr size_t most_dimensions = 25;
 struct SynGeometry {
   uint64_t sizes[most_dimensions];
@@ -72,6 +72,10 @@ struct SynLaunchTensor {
 };
 struct SynGemm {
   bool transpose_a, transpose_b;
+};
+struct SynNorm {
+  bool has_eps;
+  float eps;
 };
 struct SynDeviceInfo {
   uint64_t sram_base, memory_base;
@@ -111,11 +115,18 @@ inline constexpr int syn_bf16 = 2, syn_f32 = 4, syn_f16 = 256;  // synDataType
   X(synLaunchExt, (SynStream stream, const SynLaunchTensor* tensors, uint32_t count, uint64_t workspace, void* recipe, \
                    uint32_t flags))
 
+// Recipes in files; without one of them none is kept.
+#define ANYACCEL_HPU_RECIPE_FILE_FUNCTIONS(X)             \
+  X(synDriverGetVersion, (char* version, int size))       \
+  X(synRecipeSerialize, (void* recipe, const char* file)) \
+  X(synRecipeDeSerialize, (void** recipe, const char* file))
+
 struct Api {
 #define ANYACCEL_DECLARE(name, parameters) SynStatus(*name) parameters = nullptr;
   ANYACCEL_HPU_FUNCTIONS(ANYACCEL_DECLARE)
   ANYACCEL_HPU_OPTIONAL_FUNCTIONS(ANYACCEL_DECLARE)
   ANYACCEL_HPU_GRAPH_FUNCTIONS(ANYACCEL_DECLARE)
+  ANYACCEL_HPU_RECIPE_FILE_FUNCTIONS(ANYACCEL_DECLARE)
 #undef ANYACCEL_DECLARE
 };
 

@@ -40,6 +40,7 @@ std::string bind(void* handle) {
 #define ANYACCEL_BIND(name, parameters) binder.optional(api.name, #name);
   ANYACCEL_HPU_OPTIONAL_FUNCTIONS(ANYACCEL_BIND)
   ANYACCEL_HPU_GRAPH_FUNCTIONS(ANYACCEL_BIND)
+  ANYACCEL_HPU_RECIPE_FILE_FUNCTIONS(ANYACCEL_BIND)
 #undef ANYACCEL_BIND
   return binder.missing();
 }

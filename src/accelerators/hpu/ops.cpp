@@ -1,14 +1,17 @@
-// Implements ops.h: products, activations and sums by Synapse's graphs. A call of new shapes or types is a graph, which is compiled into a
-// recipe; recipes are kept in memory, and thrown away together when there are too many.
+// Implements ops.h: products, norms, activations and sums by Synapse's graphs. A call of new shapes or types is a graph, which is
+// compiled into a recipe; recipes are kept in memory, and thrown away together when there are too many, and in files (recipe_files.h).
 //
 // Work is done in fp32, with conversions before and after, so that a result is rounded once; but for products of 16-bit matrices with a
 // 16-bit result of the same type and nothing to add.
 #include "accelerators/hpu/ops.h"
 
+#include <bit>
+#include <cstring>
 #include <map>
 #include <mutex>
 
 #include "accelerators/hpu/recipe.h"
+#include "accelerators/hpu/recipe_files.h"
 #include "anyaccel/abi/driver_class.hpp"
 #include "runtime/ops/op_list.h"
 
@@ -55,19 +58,19 @@ using Tensors = std::vector<Tensor>;
 Tensor product(Graph& graph, const Tensor& x, const Tensor& w) {
   const SynGemm transposed{false, true};
   Tensor out = graph.between(syn_f32, {x.sizes[0], w.sizes[0]});
-  graph.node("gemm", {graph.in_f32(x), graph.in_f32(w)}, out, &transposed, sizeof(transposed));
+  graph.node("gemm", {graph.in_f32(x), graph.in_f32(w)}, {out}, &transposed, sizeof(transposed));
   return out;
 }
 
 // A node of two tensors in fp32.
 Tensor both(Graph& graph, const char* guid, const Tensor& a, const Tensor& b) {
   Tensor out = graph.between(syn_f32, a.sizes);
-  graph.node(guid, {a, b}, out);
+  graph.node(guid, {a, b}, {out});
   return out;
 }
 Tensor silu(Graph& graph, const Tensor& x) {
   Tensor out = graph.between(syn_f32, x.sizes);
-  graph.node("silu_fwd_f32", {x}, out);
+  graph.node("silu_fwd_f32", {x}, {out});
   return out;
 }
 
@@ -75,7 +78,7 @@ void linear(Graph& graph, const Tensor& out, const Tensor& x, const Tensor& w, c
             const Tensor& residual) {
   if (!bias.handle && !residual.handle && out.type == x.type && x.type == w.type) {
     const SynGemm transposed{false, true};
-    return graph.node("gemm", {x, w}, out, &transposed, sizeof(transposed));
+    return graph.node("gemm", {x, w}, {out}, &transposed, sizeof(transposed));
   }
   Tensor sum = product(graph, x, w);
   if (bias.handle) sum = both(graph, "add_fwd_f32", sum, graph.in_f32(bias));
@@ -83,7 +86,28 @@ void linear(Graph& graph, const Tensor& out, const Tensor& x, const Tensor& w, c
   graph.convert(out, sum);
 }
 
-void build(Graph& graph, const aa_op_call& call, const Tensors& t) {
+// `sum`: what the residual becomes, if there is one.
+void rms_norm(Graph& graph, const Tensors& t, const Tensor& sum, float eps) {
+  Tensor x = graph.in_f32(t[1]);
+  if (sum.handle) {
+    const Tensor added = both(graph, "add_fwd_f32", graph.in_f32(t[3]), x);
+    const Tensor rounded = graph.between(sum.type, sum.sizes);  // the norm is of what is stored
+    graph.convert(rounded, added);
+    graph.node("memcpy", {rounded}, {sum});
+    x = graph.in_f32(rounded);
+  }
+  Sizes rows = x.sizes;
+  rows.back() = 1;
+  const Tensor result = graph.between(syn_f32, x.sizes), root = graph.between(syn_f32, rows);
+  SynNorm params;
+  std::memset(&params, 0, sizeof(params));  // recipes are compared by their bytes
+  params.has_eps = true;
+  params.eps = eps;
+  graph.node("rms_norm_ex_fwd_f32", {x, graph.in_f32(t[2])}, {result, root}, &params, sizeof(params));
+  graph.convert(t[0], result);
+}
+
+void build(Graph& graph, const aa_op_call& call, const Tensors& t, const Tensor& sum) {
   const Tensor none{};
   switch (static_cast<Op>(call.op)) {
     case Op::Linear: return linear(graph, t[0], t[1], t[2], t[3], t[4]);
@@ -93,6 +117,7 @@ void build(Graph& graph, const aa_op_call& call, const Tensors& t) {
     case Op::GatedLinear:
       return graph.convert(
           t[0], both(graph, "mult_fwd_f32", silu(graph, product(graph, t[1], t[2])), product(graph, t[1], t[3])));
+    case Op::RmsNorm: return rms_norm(graph, t, sum, params<aa_norm_params>(call).eps);
     case Op::Activation: return graph.convert(t[0], silu(graph, graph.in_f32(t[1])));
     case Op::GatedActivation:
       return graph.convert(t[0], both(graph, "mult_fwd_f32", silu(graph, graph.in_f32(t[1])), graph.in_f32(t[2])));
@@ -101,28 +126,41 @@ void build(Graph& graph, const aa_op_call& call, const Tensors& t) {
   }
 }
 
-// Which tensors of a call are written.
+// The tensor of a call that is both read and written, if there is one; its new value is a tensor of its own in the graph.
+const aa_tensor* replaced(const aa_op_call& call) {
+  return static_cast<Op>(call.op) == Op::RmsNorm && is_there(call.tensors[3]) ? &call.tensors[3] : nullptr;
+}
+
+uint64_t bytes_of(const aa_tensor& tensor) {
+  uint64_t bytes = tensor.dtype == AA_DTYPE_F32 ? 4 : 2;
+  for (int32_t d = 0; d < tensor.ndim; ++d) bytes *= static_cast<uint64_t>(tensor.shape[d]);
+  return bytes;
+}
+
+// Which other tensors of a call are written.
 bool is_output(const aa_op_call& call, uint32_t tensor) {
   return static_cast<Op>(call.op) == Op::LinearMulti ? tensor % 3 == 1 : tensor == 0;
 }
 
 class SynapseOps final : public queue_runtime::OpSet {
  public:
-  SynapseOps(const Api& api, SynDevice device, int type) : api_(api), device_(device), type_(type) {}
+  SynapseOps(const Api& api, SynDevice device, int type) : api_(api), device_(device), type_(type), files_(api, type) {}
 
   int find(const char* name) const override;
   bool supports(const aa_op_call& call) const override;
   void run(const aa_op_call& call, void* stream, queue_runtime::Workspace& workspace) const override;
 
  private:
-  std::unique_ptr<Recipe> compile(const aa_op_call& call) const;
+  void* compile(const aa_op_call& call) const;
   Recipe& recipe_of(const aa_op_call& call) const;
 
   const Api& api_;
   const SynDevice device_;
   const int type_;
+  const RecipeFiles files_;
   mutable std::mutex mutex_;  // also of launches: a recipe is used by one thread at a time
-  mutable std::map<std::vector<int64_t>, std::unique_ptr<Recipe>> recipes_;
+  // By op, and by the types and shapes of its tensors.
+  mutable std::map<std::pair<int32_t, std::vector<int64_t>>, std::unique_ptr<Recipe>> recipes_;
 };
 
 int SynapseOps::find(const char* name) const {
@@ -132,6 +170,7 @@ int SynapseOps::find(const char* name) const {
     case Op::Linear:
     case Op::LinearMulti:
     case Op::GatedLinear:
+    case Op::RmsNorm:
     case Op::Activation:
     case Op::GatedActivation:
     case Op::Add: return static_cast<int>(*op);
@@ -147,6 +186,7 @@ bool SynapseOps::supports(const aa_op_call& call) const {
     case Op::Linear:
     case Op::LinearMulti:
     case Op::Add: return true;
+    case Op::RmsNorm: return is_there(call.tensors[2]);
     case Op::GatedLinear: return is_silu(call) && !is_there(call.tensors[4]) && !is_there(call.tensors[5]);
     case Op::Activation:
     case Op::GatedActivation: return is_silu(call);
@@ -154,36 +194,46 @@ bool SynapseOps::supports(const aa_op_call& call) const {
   }
 }
 
-std::unique_ptr<Recipe> SynapseOps::compile(const aa_op_call& call) const {
+Sizes sizes_of(const aa_tensor& tensor) { return {tensor.shape, tensor.shape + tensor.ndim}; }
+
+void* SynapseOps::compile(const aa_op_call& call) const {
   Graph graph(api_, type_);
   Tensors tensors;
   for (uint32_t i = 0; i < call.tensor_count; ++i) {
     const aa_tensor& tensor = call.tensors[i];
-    tensors.push_back(is_there(tensor)
-                          ? graph.persistent(syn_type(tensor.dtype), {tensor.shape, tensor.shape + tensor.ndim})
-                          : Tensor{});
+    tensors.push_back(is_there(tensor) ? graph.persistent(syn_type(tensor.dtype), sizes_of(tensor)) : Tensor{});
   }
-  build(graph, call, tensors);
+  const aa_tensor* both_ways = replaced(call);
+  const Tensor sum = both_ways ? graph.persistent(syn_type(both_ways->dtype), sizes_of(*both_ways)) : Tensor{};
+  build(graph, call, tensors, sum);
   return graph.compile();
 }
 
 // With the lock held.
 Recipe& SynapseOps::recipe_of(const aa_op_call& call) const {
-  std::vector<int64_t> key{call.op};
+  std::vector<int64_t> key;
+  std::vector<Sizes> persistent;
   for (uint32_t i = 0; i < call.tensor_count; ++i) {
     const aa_tensor& tensor = call.tensors[i];
     key.push_back(tensor.dtype);
     if (!is_there(tensor)) continue;
+    persistent.push_back(sizes_of(tensor));
     key.push_back(tensor.ndim);
     key.insert(key.end(), tensor.shape, tensor.shape + tensor.ndim);
   }
-  const auto found = recipes_.find(key);
+  if (static_cast<Op>(call.op) == Op::RmsNorm) {
+    key.push_back(std::bit_cast<int32_t>(params<aa_norm_params>(call).eps));
+  }
+  if (const aa_tensor* both_ways = replaced(call)) persistent.push_back(sizes_of(*both_ways));
+  const auto found = recipes_.find({call.op, key});
   if (found != recipes_.end()) return *found->second;
   if (recipes_.size() >= most_recipes) {
     check(api_, api_.synDeviceSynchronize(device_), "synDeviceSynchronize");  // none is in use then
     recipes_.clear();
   }
-  return *recipes_.emplace(std::move(key), compile(call)).first->second;
+  void* handle = files_.get(op_name(static_cast<Op>(call.op)), key, [&] { return compile(call); });
+  auto recipe = std::make_unique<Recipe>(api_, handle, persistent);
+  return *recipes_.emplace(std::pair(call.op, std::move(key)), std::move(recipe)).first->second;
 }
 
 // An output that is an input too gets its own memory, and is copied at the end: a graph may write it before it has read all.
@@ -204,13 +254,17 @@ void SynapseOps::run(const aa_op_call& call, void* stream, queue_runtime::Worksp
       is_input_too |= k != i && is_there(call.tensors[k]) && call.tensors[k].data == tensor.data;
     }
     if (is_output(call, i) && is_input_too) {
-      uint64_t bytes = tensor.dtype == AA_DTYPE_F32 ? 4 : 2;
-      for (int32_t d = 0; d < tensor.ndim; ++d) bytes *= static_cast<uint64_t>(tensor.shape[d]);
+      const uint64_t bytes = bytes_of(tensor);
       const auto own = reinterpret_cast<uint64_t>(workspace.take(bytes));
       copies.push_back({own, address, bytes});
       address = own;
     }
     addresses.push_back(address);
+  }
+  if (const aa_tensor* both_ways = replaced(call)) {
+    const uint64_t bytes = bytes_of(*both_ways);
+    addresses.push_back(reinterpret_cast<uint64_t>(workspace.take(bytes)));
+    copies.push_back({addresses.back(), reinterpret_cast<uint64_t>(both_ways->data), bytes});
   }
   const uint64_t bytes = recipe.workspace_bytes();
   recipe.launch(stream, addresses, bytes ? reinterpret_cast<uint64_t>(workspace.take(bytes)) : 0);

@@ -9,6 +9,9 @@
 namespace anyaccel::hpu {
 namespace {
 
+// By its number among the graph's tensors.
+std::string name_of(size_t tensor) { return "t" + std::to_string(tensor); }
+
 const char* suffix(int type) { return type == syn_f32 ? "f32" : type == syn_bf16 ? "bf16" : "f16"; }
 
 }  // namespace
@@ -27,9 +30,14 @@ void check(const Api& api, SynStatus status, const char* call) {
 
 // ---- recipes ---------------------------------------------------------------------------------------------------------
 
-Recipe::Recipe(const Api& api, void* handle, std::vector<SynLaunchTensor> tensors, std::vector<std::string> names)
-    : api_(api), handle_(handle), names_(std::move(names)), tensors_(std::move(tensors)) {
+Recipe::Recipe(const Api& api, void* handle, const std::vector<Sizes>& persistent) : api_(api), handle_(handle) {
   try {
+    for (const Sizes& sizes : persistent) {
+      names_.push_back(name_of(names_.size()));
+      SynLaunchTensor& tensor = tensors_.emplace_back();
+      tensor.type = data_tensor;
+      std::reverse_copy(sizes.begin(), sizes.end(), tensor.sizes);
+    }
     std::vector<const char*> asked;
     for (const std::string& name : names_) asked.push_back(name.c_str());
     std::vector<uint64_t> ids(asked.size());
@@ -68,7 +76,7 @@ Graph::~Graph() {
 
 Graph::Tensor Graph::add(int type, const Sizes& sizes) {
   void* tensor = nullptr;
-  const std::string name = "t" + std::to_string(tensors_.size());
+  const std::string name = name_of(tensors_.size());
   check(api_, api_.synTensorHandleCreate(&tensor, graph_, data_tensor, name.c_str()), "synTensorHandleCreate");
   tensors_.push_back(tensor);
   SynGeometry geometry{};
@@ -82,34 +90,30 @@ Graph::Tensor Graph::add(int type, const Sizes& sizes) {
 Graph::Tensor Graph::between(int type, const Sizes& sizes) { return add(type, sizes); }
 
 Graph::Tensor Graph::persistent(int type, const Sizes& sizes) {
-  const std::string name = "t" + std::to_string(tensors_.size());
   Tensor made = add(type, sizes);
   void* section = nullptr;
   check(api_, api_.synSectionCreate(&section, 0, graph_), "synSectionCreate");
   sections_.push_back(section);
   check(api_, api_.synSectionSetPersistent(section, true), "synSectionSetPersistent");
   check(api_, api_.synTensorAssignToSection(made.handle, section, 0), "synTensorAssignToSection");
-  SynLaunchTensor launched{};
-  launched.type = data_tensor;
-  std::reverse_copy(sizes.begin(), sizes.end(), launched.sizes);
-  launched_.push_back(launched);
-  names_.push_back(name);
   return made;
 }
 
-void Graph::node(const std::string& guid, std::initializer_list<Tensor> inputs, const Tensor& output,
+void Graph::node(const std::string& guid, std::initializer_list<Tensor> inputs, std::initializer_list<Tensor> outputs,
                  const void* params, size_t params_size) {
-  std::vector<void*> handles;
+  std::vector<void*> handles, results;
   for (const Tensor& input : inputs) handles.push_back(input.handle);
+  for (const Tensor& output : outputs) results.push_back(output.handle);
   check(api_,
-        api_.synNodeCreate(graph_, handles.data(), &output.handle, static_cast<uint32_t>(handles.size()), 1, params,
-                           static_cast<unsigned>(params_size), guid.c_str(), guid.c_str(), nullptr, nullptr),
+        api_.synNodeCreate(graph_, handles.data(), results.data(), static_cast<uint32_t>(handles.size()),
+                           static_cast<uint32_t>(results.size()), params, static_cast<unsigned>(params_size),
+                           guid.c_str(), guid.c_str(), nullptr, nullptr),
         "synNodeCreate");
 }
 
 void Graph::convert(const Tensor& to, const Tensor& from) {
   node(to.type == from.type ? "memcpy" : std::string("cast_") + suffix(from.type) + "_to_" + suffix(to.type), {from},
-       to);
+       {to});
 }
 
 Graph::Tensor Graph::in_f32(const Tensor& tensor) {
@@ -119,10 +123,10 @@ Graph::Tensor Graph::in_f32(const Tensor& tensor) {
   return wide;
 }
 
-std::unique_ptr<Recipe> Graph::compile() {
+void* Graph::compile() {
   void* recipe = nullptr;
   check(api_, api_.synGraphCompile(&recipe, graph_, "anyaccel", nullptr), "synGraphCompile");
-  return std::make_unique<Recipe>(api_, recipe, launched_, names_);
+  return recipe;
 }
 
 }  // namespace anyaccel::hpu

@@ -19,13 +19,14 @@ using Sizes = std::vector<int64_t>;  // the last dimension's elements are neighb
 // What was compiled. Launched any number of times, from one thread at a time.
 class Recipe {
  public:
-  Recipe(const Api& api, void* handle, std::vector<SynLaunchTensor> tensors, std::vector<std::string> names);
+  // Takes the handle. `persistent`: the sizes of the graph's persistent tensors.
+  Recipe(const Api& api, void* handle, const std::vector<Sizes>& persistent);
   ~Recipe();
   Recipe(const Recipe&) = delete;
   Recipe& operator=(const Recipe&) = delete;
 
   uint64_t workspace_bytes() const { return workspace_; }
-  // `addresses`: of the graph's persistent tensors, in the order in which they were added.
+  // `addresses`: of the graph's persistent tensors.
   void launch(SynStream stream, const std::vector<uint64_t>& addresses, uint64_t workspace);
 
  private:
@@ -50,17 +51,18 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // A tensor that each launch gives an address of.
+  // A tensor that each launch gives an address of. They come before all others.
   Tensor persistent(int type, const Sizes& sizes);
   // A tensor between two nodes.
   Tensor between(int type, const Sizes& sizes);
-  void node(const std::string& guid, std::initializer_list<Tensor> inputs, const Tensor& output,
+  void node(const std::string& guid, std::initializer_list<Tensor> inputs, std::initializer_list<Tensor> outputs,
             const void* params = nullptr, size_t params_size = 0);
   // The tensor in fp32: itself, or a conversion.
   Tensor in_f32(const Tensor& tensor);
   // The conversion of `from` to the type of `to`; of two tensors of one type, a copy.
   void convert(const Tensor& to, const Tensor& from);
-  std::unique_ptr<Recipe> compile();
+  // A recipe's handle, which is the caller's.
+  void* compile();
 
  private:
   Tensor add(int type, const Sizes& sizes);
@@ -68,8 +70,6 @@ class Graph {
   const Api& api_;
   void* graph_ = nullptr;
   std::vector<void*> tensors_, sections_;
-  std::vector<std::string> names_;         // of persistent tensors
-  std::vector<SynLaunchTensor> launched_;  // likewise
 };
 
 }  // namespace anyaccel::hpu

@@ -1,12 +1,11 @@
 // Attention with memory that grows with the length and not with its square: the library that "FlashAttentionBuilder" loads, the
-// name under which DeepSpeed has it for XPUs. Forward only; layers that train have their attention in Transformer and
-// EvoformerAttn.
+// name under which DeepSpeed has it for XPUs.
 #pragma once
 
 #include <optional>
 
 #include "anyaccel/op_builder.h"
-#include "anyaccel/ops/inference.h"
+#include "anyaccel/ops/training.h"
 
 namespace anyaccel::ops {
 
@@ -20,9 +19,18 @@ class FlashAttention : public OpLibrary {
   Tensor flash_attn_func(const Tensor& q, const Tensor& k, const Tensor& v, float dropout_p = 0,
                          std::optional<float> softmax_scale = {}, bool is_causal = false);
 
+  // The gradients of q, k and v for grad_out, which is of the result's shape and dtype; the other arguments as they were. Scores
+  // are computed anew for some queries at a time, so that memory beside the tensors grows with Sk and not with Sq * Sk; sums
+  // are fp32. Blocks while a table is copied to the device with is_causal.
+  struct Gradients {
+    Tensor q, k, v;
+  };
+  Gradients flash_attn_backward(const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v,
+                                std::optional<float> softmax_scale = {}, bool is_causal = false);
+
  private:
   Accelerator& accelerator_;
-  Inference ops_;
+  Training ops_;
 };
 
 }  // namespace anyaccel::ops

@@ -19,7 +19,8 @@ namespace anyaccel::ops {
 
 enum class ActivationFuncType : int32_t { UNKNOWN = 0, GELU = 1, ReLU = 2, GATED_GELU = 3, GATED_SILU = 4 };
 
-// What softmax_context gives: the result, and the keys and values of the layer's cache so far, views [B, nkv, length, d].
+// What softmax_context gives: the result, and the keys and values of the layer's cache so far, views [B, nkv, length, d]. (Of
+// softmax_context_int8 they have other shapes.)
 struct AttentionContext {
   Tensor context;  // [B, S, heads * d]
   Tensor keys;
@@ -65,6 +66,33 @@ class TransformerInference : public Training {
                                    bool local_attention, int window_size, bool no_masking, int layer_id, int num_layers,
                                    const Tensor& alibi, float rope_theta, bool is_prompt, const Tensor& token_idx = {},
                                    const Tensor& position_ids = {});
+
+  // Attention over keys and values that the caller keeps, prev_* [B, P, heads * d], and new ones, new_* [B, N, heads * d] or absent.
+  // query [B, S, heads * d]: softmax(norm_factor * q k^T + mask) v as [B, heads, S, d], and all keys and all values, [B, P + N,
+  // heads * d] (those given where there are no new ones). mask as in `softmax`; no_masking leaves it out. With `triangular` query i sees the keys up to i + P + N - S, with
+  // local_attention the last window_size of these. merging has no effect. norm_factor multiplies once here.
+  AttentionContext softmax_context_int8(const Tensor& query, const Tensor& prev_key, const Tensor& new_key,
+                                        const Tensor& mask, const Tensor& prev_value, const Tensor& new_value,
+                                        int heads, float norm_factor, bool merging, bool triangular,
+                                        bool local_attention, int window_size, bool no_masking);
+  // Rotates the first rotary_dim elements of each head of q and k [B, S, num_heads * d] for positions offset, offset + 1, ..: halves
+  // together (rotate_half), or neighbours. In place, and returned; what is not contiguous is copied.
+  std::pair<Tensor, Tensor> apply_rotary_pos_emb(const Tensor& q, const Tensor& k, int rotary_dim, int offset,
+                                                 int num_heads, bool rotate_half, float rope_theta);
+
+  // x w + bias (with add_bias), [B, S, N]. With do_flash_attn N is 3 * H, x being [B, S, H], and the result [3, B, num_heads, S, p]: heads of
+  // d = H / num_heads elements and zeros up to p, which is d where that is a multiple of 64, else 32 (d < 32), 64 (d < 64) or 128.
+  // rope_theta has no effect.
+  Tensor linear_layer(const Tensor& x, const Tensor& w, const Tensor& bias, bool add_bias, bool do_flash_attn,
+                      int num_heads, bool transposed, float rope_theta);
+  struct PaddedHeads {
+    Tensor q, k, v;
+  };
+  // q [B, nh, S, d] as [B, nh, S, p], and k and v [B, nh, K, d], K <= 128, as [B, nh, 128, p], with zeros behind; p is 32 (d < 32), 64 (d <
+  // 64) or 128.
+  PaddedHeads add_padding(const Tensor& q, const Tensor& k, const Tensor& v);
+  // q [B, S, heads * d] and k, v [B, K, heads * d] by head, [B, heads, .., d]; with add_padding padded as add_padding does.
+  PaddedHeads pad_transform(const Tensor& q, const Tensor& k, const Tensor& v, int heads, bool add_padding);
 
   // act(x + bias), in place and returned. gelu by tanh. bias [K].
   Tensor bias_gelu(const Tensor& x, const Tensor& bias);
@@ -132,6 +160,7 @@ class TransformerInference : public Training {
   Tensor product(const char* function, const Tensor& x, const Tensor& w, const Tensor& scale, bool q_int8,
                  bool transposed, const Tensor& bias = {});
   Tensor sum(const Tensor& a, const Tensor& b);
+  void rotate(const Tensor& q, const Tensor& k, const Tensor& positions, int rotary_dim, float theta, bool pairs);
 
   struct Workspace;
   Accelerator& accelerator_;

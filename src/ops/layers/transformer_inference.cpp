@@ -185,17 +185,10 @@ AttentionContext TransformerInference::softmax_context(const Tensor& qkv, const 
   Tensor q = parts.slice(1, 0, heads), k = parts.slice(1, heads, heads + nkv);
   const Tensor v = parts.slice(1, heads + nkv, all);
   if (rotary_dim > 0) {
-    std::vector<float> frequencies;
-    for (int i = 0; i < rotary_dim; i += 2) {
-      frequencies.push_back(std::pow(rope_theta, -static_cast<float>(i) / static_cast<float>(rotary_dim)));
-    }
-    const Shape angles{tokens, rotary_dim / 2};
-    const Tensor cos = Tensor::empty(angles, DType::F32, device), sin = Tensor::empty(angles, DType::F32, device);
-    rope_table(cos, sin, Tensor::from_host(frequencies.data(), {rotary_dim / 2}, DType::F32, device),
-               position_ids ? position_ids.reshape(Shape{tokens}).to(DType::I32) : slot, 1);
     q = q.clone();
     k = k.clone();
-    rope(q, k, cos, sin, rotate_every_two);
+    rotate(q, k, position_ids ? position_ids.reshape(Shape{tokens}).to(DType::I32) : slot, rotary_dim, rope_theta,
+           rotate_every_two);
   }
   cache_write(layer.keys, layer.values, k, v, sequence, slot);
   layer.length = length;
@@ -215,6 +208,20 @@ AttentionContext TransformerInference::softmax_context(const Tensor& qkv, const 
   const Tensor context = Tensor::empty({batch, count, heads * d}, qkv.dtype(), device);
   matmul(grouped(context), scores, repeated(values));
   return {context, keys, values};
+}
+
+// q and k [tokens, heads, d], in place.
+void TransformerInference::rotate(const Tensor& q, const Tensor& k, const Tensor& positions, int rotary_dim,
+                                  float theta, bool pairs) {
+  const Device device = q.device();
+  const Shape angles{q.size(0), rotary_dim / 2};
+  std::vector<float> frequencies;
+  for (int i = 0; i < rotary_dim; i += 2) {
+    frequencies.push_back(std::pow(theta, -static_cast<float>(i) / static_cast<float>(rotary_dim)));
+  }
+  const Tensor cos = Tensor::empty(angles, DType::F32, device), sin = Tensor::empty(angles, DType::F32, device);
+  rope_table(cos, sin, Tensor::from_host(frequencies.data(), {rotary_dim / 2}, DType::F32, device), positions, 1);
+  rope(q, k, cos, sin, pairs);
 }
 
 // a + b in fp32; b is repeated along leading dimensions that it lacks.

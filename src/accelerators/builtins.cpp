@@ -59,7 +59,7 @@ std::span<const BuiltinOpBuilder> builtin_op_builders() {
       {"FusedAdamBuilder", "fused_adam", "DS_BUILD_FUSED_ADAM", ops::make_fused_adam_builder},
       {"FusedLambBuilder", "fused_lamb", "DS_BUILD_FUSED_LAMB", ops::make_fused_lamb_builder},
       {"FusedLionBuilder", "fused_lion", "DS_BUILD_FUSED_LION", ops::make_fused_lion_builder},
-      {"GDSBuilder", "gds", "DS_BUILD_GDS", nullptr},
+      {"GDSBuilder", "gds", "DS_BUILD_GDS", ops::make_gds_builder},
       {"InferenceBuilder", "transformer_inference", "DS_BUILD_TRANSFORMER_INFERENCE", ops::make_inference_builder},
       {"InferenceCoreBuilder", "inference_core_ops", "DS_BUILD_INFERENCE_CORE_OPS", ops::make_inference_core_builder},
       {"InferenceCutlassBuilder", "cutlass_ops", "DS_BUILD_CUTLASS_OPS", nullptr},

@@ -1,4 +1,7 @@
 // CPUAdam and FusedAdam: see anyaccel/ops/cpu_adam.h and fused_adam.h.
+#include <sched.h>
+#include <unistd.h>
+
 #include <cmath>
 
 #include "anyaccel/error.h"
@@ -7,6 +10,7 @@
 #include "anyaccel/ops/fused_adam.h"
 #include "ops/builders.h"
 #include "ops/host/optimizers.h"
+#include "ops/host/zenflow.h"
 
 namespace anyaccel::ops {
 namespace {
@@ -149,6 +153,125 @@ double CPUAdam::adam_rollback_multi(int id, int64_t step, const AdamOptions& opt
   const aa_adam_args args = adam_args(op, adamw_mode(op, id), step, options);
   check_undoable(op, args);
   return code_->run({op, adam_states, true}, code_->undo, args, options.gradients, parameter_list(parameters));
+}
+
+// ---- ZenFlow (the rest of its calls is in zenflow.cpp) ---------------------------------------------------------------------
+
+struct CPUAdam::ZenWorker {
+  struct Group {
+    Tensor param, stale;
+    std::array<Tensor, 2> grad, exp_avg, exp_avg_sq;  // by now_state
+  };
+  int id;
+  std::vector<int> cores;
+  std::vector<Group> groups;
+};
+
+int CPUAdam::zenflow_adam_create(int id, std::span<const int> cores) {
+  const char* op = "zenflow_adam_create";
+  adamw_mode(op, id);
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  sched_getaffinity(0, sizeof(allowed), &allowed);
+  for (const int core : cores) {
+    if (core < 0 || core >= CPU_SETSIZE || !CPU_ISSET(static_cast<size_t>(core), &allowed)) {
+      throw InvalidArgument(std::string(op) + ": core " + std::to_string(core) +
+                            " is none that this process may run on; `taskset -cp " + std::to_string(getpid()) +
+                            "` lists them");
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  zen_workers_[next_zen_worker_] = std::make_shared<ZenWorker>(ZenWorker{id, {cores.begin(), cores.end()}, {}});
+  return next_zen_worker_++;
+}
+
+namespace {
+
+[[noreturn]] void throw_unknown_worker(const char* op, int handle) {
+  throw InvalidArgument(std::string(op) + ": there is no ZenFlow worker " + std::to_string(handle) +
+                        "; zenflow_adam_create makes one");
+}
+
+}  // namespace
+
+void CPUAdam::zenflow_adam_register_group(int handle, const Tensor& param, const Tensor& grad0, const Tensor& grad1,
+                                          const Tensor& exp_avg0, const Tensor& exp_avg1, const Tensor& exp_avg_sq0,
+                                          const Tensor& exp_avg_sq1, const Tensor& stale) {
+  const char* op = "zenflow_adam_register_group";
+  const std::pair<const char*, const Tensor*> tensors[] = {{"param", &param},
+                                                           {"grad0", &grad0},
+                                                           {"grad1", &grad1},
+                                                           {"exp_avg0", &exp_avg0},
+                                                           {"exp_avg1", &exp_avg1},
+                                                           {"exp_avg_sq0", &exp_avg_sq0},
+                                                           {"exp_avg_sq1", &exp_avg_sq1}};
+  for (const auto& [name, tensor] : tensors) {
+    if (!*tensor) throw InvalidArgument(std::string(op) + ": " + name + " is absent");
+    if (tensor->shape() != param.shape()) {
+      throw InvalidArgument(std::string(op) + ": " + name + " has shape " + tensor->shape().to_string() +
+                            "; expected param's, " + param.shape().to_string());
+    }
+  }
+  if (stale && stale.shape() != param.shape()) {
+    throw InvalidArgument(std::string(op) + ": stale has shape " + stale.shape().to_string() + "; expected param's, " +
+                          param.shape().to_string());
+  }
+  const std::lock_guard lock(mutex_);
+  const auto found = zen_workers_.find(handle);
+  if (found == zen_workers_.end()) throw_unknown_worker(op, handle);
+  if (found->second->groups.size() == ZenStep::most_groups) {
+    throw InvalidArgument(std::string(op) + ": a worker has at most " + std::to_string(ZenStep::most_groups) +
+                          " groups");
+  }
+  found->second->groups.push_back({param, stale, {grad0, grad1}, {exp_avg0, exp_avg1}, {exp_avg_sq0, exp_avg_sq1}});
+}
+
+void CPUAdam::zenflow_adam_destroy(int handle) {
+  const std::lock_guard lock(mutex_);
+  zen_workers_.erase(handle);
+}
+
+void CPUAdam::zenflow_adam_run_worker(int handle, void* control) {
+  const char* op = "zenflow_adam_run_worker";
+  ZenControl& block = ZenControl::at(op, control);
+  std::shared_ptr<ZenWorker> worker;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = zen_workers_.find(handle);
+    if (found == zen_workers_.end()) throw_unknown_worker(op, handle);
+    worker = std::make_shared<ZenWorker>(*found->second);
+  }
+  if (worker->groups.size() != static_cast<size_t>(block.num_groups())) {
+    throw InvalidArgument(std::string(op) + ": the worker has " + std::to_string(worker->groups.size()) +
+                          " groups, and the control block is for " + std::to_string(block.num_groups()));
+  }
+  if (!worker->cores.empty()) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    for (const int core : worker->cores) CPU_SET(static_cast<size_t>(core), &cores);
+    if (sched_setaffinity(0, sizeof(cores), &cores) != 0) {
+      log_warning(std::string(op) + ": the system refuses to bind the worker to its cores; it runs on any");
+    }
+  }
+  for (;;) {
+    const ZenStep& step = block.take();
+    if (step.exit) return;
+    std::string failure;
+    try {
+      const auto now = static_cast<size_t>(step.now_state);
+      for (size_t g = 0; g < worker->groups.size(); ++g) {
+        const ZenWorker::Group& group = worker->groups[g];
+        adam_update(worker->id, step.step, static_cast<double>(step.lr[g]), static_cast<double>(step.beta1[g]),
+                    static_cast<double>(step.beta2[g]), static_cast<double>(step.eps[g]),
+                    static_cast<double>(step.weight_decay[g]), step.bias_correction[g] != 0, group.param,
+                    group.grad[now], group.exp_avg[now], group.exp_avg_sq[now], group.stale);
+      }
+    } catch (const std::exception& error) {
+      failure = error.what();
+      if (failure.empty()) failure = "an error without a text";
+    }
+    block.done(failure);
+  }
 }
 
 struct FusedAdam::Code : AdamCode {

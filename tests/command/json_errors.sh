@@ -37,7 +37,7 @@ expect 2 usage "matches no case" conformance --filter nonsense --json
 expect 1 unavailable "--plugin" conformance --plugin /nope --json
 expect 1 invalid_argument "nonsense" conformance --accelerator nonsense --json
 expect 2 usage "there is no such op" build-ops --op nonsense --json
-expect 1 build "GDSBuilder" build-ops --op gds --json
+expect 1 build "DeepCompileBuilder" build-ops --op dc --json
 DS_ACCELERATOR=gpu expect 1 invalid_argument '"gpu" is not supported' info --json
 ANYACCEL_FALLBACK=perhaps expect 1 invalid_argument 'ANYACCEL_FALLBACK must be cpu' info --json
 ANYACCEL_FALLBACK=perhaps expect 1 invalid_argument 'ANYACCEL_FALLBACK must be cpu' bench alloc --json

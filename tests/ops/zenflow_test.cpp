@@ -147,6 +147,7 @@ TEST(ZenFlowTest, StepsInAThread) {
   EXPECT_FALSE(CPUAdam::zenflow_adam_wait(memory.control(), 0));
   EXPECT_FALSE(CPUAdam::zenflow_adam_wait(memory.control(), 0.02));
   const int core = first_core();
+  zen_library();  // sets the environment before there is a thread that reads it
   auto worker = std::async(std::launch::async, [&] { run_zen_worker(memory, {&core, 1}); });
   check_zen_steps(memory);
   CPUAdam::zenflow_adam_ctrl_exit(memory.control());

@@ -61,15 +61,24 @@ struct PoolStack {
     }
   }
   ~PoolStack() {
-    // The end of the process gives nothing back: what is still in a pool of its first thread is reported as a leak.
-    if (::syscall(SYS_gettid) == ::getpid() || the_state == nullptr) return;
+    if (the_state == nullptr) return;
     drain(0);
     pools.clear();
   }
 };
 PoolStack& pool_stack() {
-  thread_local PoolStack stack;
-  return stack;
+  thread_local PoolStack* stack = nullptr;
+  if (stack == nullptr) {
+    if (::syscall(SYS_gettid) == ::getpid()) {
+      // Never destroyed: static objects of the program, which end after the first thread's own objects, may still use it. What is
+      // in it when the process ends is reported as a leak.
+      stack = new PoolStack;
+    } else {
+      thread_local PoolStack of_thread;
+      stack = &of_thread;
+    }
+  }
+  return *stack;
 }
 
 std::atomic<std::uint64_t> next_pool{1};

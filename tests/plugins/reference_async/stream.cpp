@@ -385,7 +385,8 @@ Stream::Stream(Device& device, bool lazy, aa_host_stream* host) : device_(device
 Stream::~Stream() = default;
 
 void Stream::close() {
-  if (queue_->lazy()) queue_->release();
+  // What is forgotten was never released: a worker could run it before it is dropped.
+  if (queue_->lazy() && !mutated(Mutation::destroying_a_stream_forgets_what_is_held)) queue_->release();
   if (mutated(Mutation::destroying_a_stream_fails)) throw abi::Failure(AA_INTERNAL, "it stays");
   if (!mutated(Mutation::destroying_a_stream_does_not_wait)) {
     if (mutated(Mutation::destroying_a_stream_drops_its_work) ||

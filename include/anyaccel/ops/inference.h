@@ -108,6 +108,8 @@ class Inference : public OpLibrary {
   void gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up, Activation kind);
   void softmax(const Tensor& out, const Tensor& x, float scale = 1.0f);
   void add(const Tensor& out, const Tensor& a, const Tensor& b);
+  // out = alpha * a + beta * b; b may be absent. out may be a or b.
+  void scaled_add(const Tensor& out, const Tensor& a, float alpha, const Tensor& b = {}, float beta = 1.0f);
   void copy(const Tensor& out, const Tensor& x);
   void increment(const Tensor& x, int64_t amount);
   void argmax(const Tensor& out, const Tensor& x);

@@ -41,8 +41,6 @@ class Training : public Inference {
   void apply_mask(const Tensor& out, const Tensor& x, const Tensor& mask, float scale);
   // out [H] = the sum of the rows of x [.., H].
   void column_sums(const Tensor& out, const Tensor& x, bool accumulate = false);
-  // out = alpha * a + beta * b; b may be absent. out may be a or b.
-  void scaled_add(const Tensor& out, const Tensor& a, float alpha, const Tensor& b = {}, float beta = 1.0f);
   // out = a * b, element by element. out may be a or b.
   void multiply(const Tensor& out, const Tensor& a, const Tensor& b);
 };

@@ -187,6 +187,13 @@ void Inference::add(const Tensor& out, const Tensor& a, const Tensor& b) {
   impl_->run(Op::Add, std::array{&out, &a, &b});
 }
 
+void Inference::scaled_add(const Tensor& out, const Tensor& a, float alpha, const Tensor& b, float beta) {
+  auto params = make_params<aa_scaled_add_params>();
+  params.alpha = alpha;
+  params.beta = beta;
+  impl_->run(Op::ScaledAdd, std::array{&out, &a, &b}, &params, sizeof(params));
+}
+
 void Inference::copy(const Tensor& out, const Tensor& x) { impl_->run(Op::Copy, std::array{&out, &x}); }
 
 void Inference::increment(const Tensor& x, int64_t amount) {

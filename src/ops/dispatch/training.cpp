@@ -90,13 +90,6 @@ void Training::column_sums(const Tensor& out, const Tensor& x, bool accumulate) 
   impl_->run(Op::ColumnSums, std::array{&out, &x}, &params, sizeof(params));
 }
 
-void Training::scaled_add(const Tensor& out, const Tensor& a, float alpha, const Tensor& b, float beta) {
-  auto params = make_params<aa_scaled_add_params>();
-  params.alpha = alpha;
-  params.beta = beta;
-  impl_->run(Op::ScaledAdd, std::array{&out, &a, &b}, &params, sizeof(params));
-}
-
 void Training::multiply(const Tensor& out, const Tensor& a, const Tensor& b) {
   impl_->run(Op::Multiply, std::array{&out, &a, &b});
 }

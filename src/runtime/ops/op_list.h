@@ -155,8 +155,8 @@ constexpr bool is_for_quantized_weights(Op op) noexcept {
   return op == Op::QuantizedLinear || op == Op::QuantizedEmbedding;
 }
 
-// The ops of ops::Training: no step of a language model's generation asks for them.
-constexpr bool is_for_training(Op op) noexcept { return op >= Op::Matmul && op <= Op::Multiply; }
+// The ops of ops::Training: no step of a language model's generation asks for them, but for scaled_add.
+constexpr bool is_for_training(Op op) noexcept { return op >= Op::Matmul && op <= Op::Multiply && op != Op::ScaledAdd; }
 
 // The form of an op by rows; nothing for an op that always works row by row.
 constexpr std::optional<Op> form_by_row(Op op) noexcept {

@@ -96,15 +96,20 @@ struct MatrixFormats {
 };
 
 struct LayerWeights {
-  Tensor input_norm;              // [H]
-  Tensor q, k, v;                 // [Hq*D, H], [Hk*D, H], [Hk*D, H]
-  Tensor q_bias, k_bias, v_bias;  // [Hq*D], [Hk*D], [Hk*D]
-  Tensor q_norm, k_norm;          // [D]; Qwen3
-  Tensor o, o_bias;               // [H, Hq*D], [H]
-  Tensor post_norm;               // [H]
-  Tensor gate, up;                // [I, H]
-  Tensor gate_bias, up_bias;      // [I]
-  Tensor down, down_bias;         // [H, I], [H]
+  Tensor input_norm;                // [H]; biases of norms are absent in RMS norms
+  Tensor input_norm_bias;           // [H]
+  Tensor attention_norm;            // [H]: of attention's result
+  Tensor q, k, v;                   // [Hq*D, H], [Hk*D, H], [Hk*D, H]
+  Tensor q_bias, k_bias, v_bias;    // [Hq*D], [Hk*D], [Hk*D]
+  Tensor q_norm, k_norm;            // [D], or [Hq*D] and [Hk*D] (see HeadNorm)
+  Tensor q_norm_bias, k_norm_bias;  // [D]
+  Tensor o, o_bias;                 // [H, Hq*D], [H]
+  Tensor post_norm;                 // [H]: of the feed-forward block
+  Tensor post_norm_bias;            // [H]
+  Tensor mlp_norm;                  // [H]: of the feed-forward block's result
+  Tensor gate, up;                  // [I, H]
+  Tensor gate_bias, up_bias;        // [I]
+  Tensor down, down_bias;           // [H, I], [H]
   MatrixFormats formats;
   // Rows 2 i and 2 i + 1 of a head of q and k rotate together, instead of i and i + D / 2: as in GGUF files of llama models.
   bool rotates_pairs = false;
@@ -113,8 +118,10 @@ struct LayerWeights {
 struct ModelWeights {
   Tensor embedding;  // [V, H]
   std::vector<LayerWeights> layers;
-  Tensor final_norm;  // [H]
-  Tensor lm_head;     // [V, H]; shares the embedding's memory when they are tied
+  Tensor positions;                    // [positions, H]; fp32 as norms are
+  Tensor final_norm, final_norm_bias;  // [H]
+  Tensor lm_head;                      // [V, H]; shares the embedding's memory when they are tied
+  Tensor lm_head_bias;                 // [V]
   aa_block_format embedding_format{};
   aa_block_format lm_head_format{};
 };

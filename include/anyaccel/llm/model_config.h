@@ -14,9 +14,35 @@
 
 namespace anyaccel::llm {
 
-// Architectures, by config.json's model_type.
-enum class Family { Llama, Mistral, Qwen2, Qwen3 };
-// "llama", "mistral", "qwen2", "qwen3".
+// Architectures, by config.json's model_type. src/llm/families has a file for each or for close relatives, except for the
+// first four.
+enum class Family {
+  Llama,
+  Mistral,
+  Qwen2,
+  Qwen3,
+  Gemma,
+  Gemma2,
+  Gemma3,
+  Phi,
+  Phi3,
+  StableLm,
+  Olmo2,
+  SmolLm3,
+  Granite,
+  InternLm3,
+  Cohere,
+  Cohere2,
+  Starcoder2,
+  Glm,
+  Glm4,
+  Gpt2,
+  GptJ,
+  GptNeoX,
+  Opt,
+  Falcon
+};
+// "llama", "mistral", "qwen2", "qwen3", ...: the model_type.
 std::string_view family_name(Family family) noexcept;
 
 // The ways to change the frequencies of rotary position embeddings for longer contexts.
@@ -43,6 +69,60 @@ struct RopeConfig {
   std::vector<float> short_factor, long_factor;
   // Factor of cosines and sines: 1 for all types but yarn and longrope.
   float attention_factor = 1.0f;
+};
+
+// The parts that a layer is composed of. The values of the first enumerators are Llama's.
+enum class NormKind { Rms, Layer };
+// Where a layer's halves, f (attention, then the feed-forward block), are normed.
+enum class NormPlace {
+  Before,    // x += f(norm(x))
+  After,     // x += norm(f(x))
+  Both,      // x += norm'(f(norm(x)))
+  AfterSum,  // x = norm(x + f(x))
+};
+enum class Residual {
+  Serial,       // attention, then the feed-forward block on its result
+  ParallelOne,  // x += attention(norm(x)) + feed_forward(norm(x))
+  ParallelTwo,  // the same with a norm for each
+};
+// Norms of queries and keys before they are rotated.
+enum class HeadNorm {
+  None,
+  Rms,        // RMS norm of each head, with one weight [D] for all
+  Layer,      // layer norm of each head, with one weight and bias [D] for all
+  EachLayer,  // layer norm of each head, with a weight for each head
+  Whole,      // RMS norm of all heads together
+};
+enum class Positions { Rope, Learned };
+// How the rows of queries, keys and values lie in one matrix of the files.
+enum class QkvLayout {
+  Blocks,  // all queries, all keys, all values
+  Groups,  // for each key/value head: its queries, the key, the value
+};
+
+// What the files call a decoder's tensors, without ".weight" and ".bias"; layers' names follow `layer` and a number. Empty: the
+// family has no such tensor.
+struct TensorNames {
+  std::string_view embedding = "model.embed_tokens";
+  std::string_view positions = {};
+  std::string_view layer = "model.layers.";
+  std::string_view input_norm = "input_layernorm";  // before attention, or after the sum
+  std::string_view attention_norm = {};             // of attention's result
+  std::string_view q = "self_attn.q_proj", k = "self_attn.k_proj", v = "self_attn.v_proj";
+  std::string_view qkv = {};  // in the place of the three
+  std::string_view o = "self_attn.o_proj";
+  std::string_view q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
+  std::string_view mlp_norm = "post_attention_layernorm";  // before the feed-forward block, or after the sum
+  std::string_view mlp_output_norm = {};
+  std::string_view gate = "mlp.gate_proj", up = "mlp.up_proj";
+  std::string_view gate_up = {};  // in the place of the two: the rows of gate, then those of up
+  std::string_view down = "mlp.down_proj";
+  std::string_view final_norm = "model.norm";
+  std::string_view lm_head = "lm_head";
+  std::string_view lm_head_too = {};  // another name that files have for it
+  QkvLayout qkv_layout = QkvLayout::Blocks;
+  bool transposed = false;        // a layer's matrices are [inputs, outputs]
+  int64_t skipped_positions = 0;  // rows of the positions' matrix before that of position 0
 };
 
 struct WeightQuantization;  // llm/config/weight_quantization.h
@@ -74,6 +154,35 @@ struct ModelConfig {
 
   int64_t sliding_window = 0;             // of the layers that have a window; 0: none has
   std::vector<uint8_t> layer_has_window;  // num_hidden_layers flags
+
+  // -- how the families after the first four differ from Llama; all defaults are what Llama has
+  TensorNames names;
+  NormKind norm = NormKind::Rms;  // rms_norm_eps is the eps of either kind
+  bool norm_has_bias = false;
+  bool norm_adds_one = false;  // the files hold a norm's weight less one
+  NormPlace norm_place = NormPlace::Before;
+  Residual residual = Residual::Serial;
+  HeadNorm head_norm = HeadNorm::None;
+  Positions positions = Positions::Rope;
+  bool rope_interleaved = false;            // rotates elements 2 i and 2 i + 1 of a head together
+  std::optional<RopeConfig> window_rope;    // of the layers with a window, where theirs differs
+  std::vector<uint8_t> layer_without_rope;  // a flag for each layer; empty: all rotate
+  float attention_scale = 0.0f;             // 0: 1 / sqrt(head_dim)
+  bool scale_by_layer = false;              // the scale of layer i is divided by i + 1
+  float attention_softcap = 0.0f;           // 0: none, else scores are softcap * tanh(score / softcap)
+  bool gated = true;                        // false: down(act(up(x))), without a gate
+  float embedding_multiplier = 1.0f;
+  bool rounds_embedding_multiplier = false;  // to the weights' dtype
+  float residual_multiplier = 1.0f;          // of each half's result
+  float logits_multiplier = 1.0f;
+  float logits_softcap = 0.0f;  // 0: none
+  bool lm_head_bias = false;
+
+  // True if layers are computed as Llama's, with or without biases, norms of heads and windows.
+  bool is_plain() const noexcept;
+  // True if queries and keys of a layer are rotated.
+  bool rotates(int64_t layer) const noexcept;
+  float scale_of_layer(int64_t layer) const noexcept;
 
   // How config.json says that matrices are quantized; null: they are not (a GGUF file says it tensor by tensor).
   std::shared_ptr<const WeightQuantization> quantization;

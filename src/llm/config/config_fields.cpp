@@ -2,7 +2,9 @@
 #include "llm/config/config_fields.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <optional>
 #include <string>
 
 #include "llm/config/config_table.h"
@@ -79,8 +81,8 @@ void read_longrope(const JsonRef& parameters, RopeConfig& rope) {
 }
 
 // Null does not stand for the default here: transformers computes with the null, and fails.
-double read_theta(const JsonRef& object, double fallback) {
-  return object.has("rope_theta") ? object.at("rope_theta").number(min_theta, max_theta) : fallback;
+double read_theta(const JsonRef& object, std::string_view name, double fallback) {
+  return object.has(name) ? object.at(name).number(min_theta, max_theta) : fallback;
 }
 
 // Returns the quoted names of the object's keys that this type of rope does not use.
@@ -108,6 +110,51 @@ void check_partial_rotary_factor(const JsonRef& object) {
 }
 
 }  // namespace
+
+ops::Activation read_activation(const JsonRef& root, std::string_view field, std::string_view fallback) {
+  struct Entry {
+    std::string_view name;
+    ops::Activation activation;
+  };
+  using enum ops::Activation;
+  constexpr std::array<Entry, 10> entries = {{{"silu", Silu},
+                                              {"swish", Silu},
+                                              {"gelu", Gelu},
+                                              {"gelu_python", Gelu},
+                                              {"gelu_new", GeluTanh},
+                                              {"gelu_fast", GeluTanh},
+                                              {"gelu_accurate", GeluTanh},
+                                              {"gelu_pytorch_tanh", GeluTanh},
+                                              {"gelu_python_tanh", GeluTanh},
+                                              {"relu", Relu}}};
+  const auto value = root.find(field);
+  const std::string_view wanted = value ? std::string_view(value->string()) : fallback;
+  std::string names;
+  for (const Entry& entry : entries) {
+    if (wanted == entry.name) return entry.activation;
+    names += (names.empty() ? "\"" : ", \"") + std::string(entry.name) + "\"";
+  }
+  root.at(field).fail("one of " + names);
+}
+
+std::vector<uint8_t> read_layer_types(const JsonRef& root, size_t layers) {
+  const auto types = root.find("layer_types");
+  if (!types) return {};
+  if (!types->is_array() || types->size() != layers) {
+    types->fail("a list with one text for each of the " + std::to_string(layers) + " layers");
+  }
+  std::vector<uint8_t> has_window;
+  for (size_t i = 0; i < layers; ++i) {
+    const JsonRef type = (*types)[i];
+    const std::string& name = type.string();
+    // The last is an older name of the second.
+    if (name != "sliding_attention" && name != "full_attention" && name != "attention") {
+      type.fail("\"full_attention\" or \"sliding_attention\"");
+    }
+    has_window.push_back(name == "sliding_attention" ? 1 : 0);
+  }
+  return has_window;
+}
 
 bool read_flag(const JsonRef& object, std::string_view key, bool fallback) {
   const auto value = object.find(key);
@@ -141,31 +188,65 @@ void read_special_ids(const JsonRef& object, std::optional<int32_t>& bos, std::v
   }
 }
 
-RopeConfig read_rope(const JsonRef& root, const ModelConfig& config, std::vector<std::string>& notes) {
-  RopeConfig rope;
-  rope.theta = read_theta(root, rope.theta);
-  rope.rotary_dim = config.head_dim;
+namespace {
 
-  std::string_view name = "rope_scaling";
+// The object that scales rope, and its name; nothing where there is none.
+std::optional<JsonRef> rope_object(const JsonRef& root, const RopeRules& rules, std::string& name) {
+  name = "rope_scaling";
   auto parameters = root.find(name);
   if (parameters && !parameters->is_object()) parameters->fail("an object or null");
-  if (!parameters || parameters->size() == 0) parameters = root.find(name = "rope_parameters");
-  if (parameters) {
-    for (size_t i = 0; i < parameters->size(); ++i) {
-      if (parameters->member(i).is_object()) {
-        parameters->member(i).error(
-            "rope parameters that differ between layers are not supported for models of this type");
-      }
+  if (parameters && parameters->size() > 0) {
+    const bool older_form = !rules.layer_type.empty() && !parameters->has(rules.layer_type);
+    if (older_form && rules.layer_type != "full_attention") return {};
+  } else {
+    parameters = root.find(name = "rope_parameters");
+  }
+  if (!parameters) return {};
+  if (!rules.layer_type.empty() && parameters->find(rules.layer_type)) {
+    parameters = parameters->find(rules.layer_type);
+    name += "." + std::string(rules.layer_type);
+  } else if (!rules.layer_type.empty() && rules.layer_type != "full_attention") {
+    return {};
+  }
+  for (size_t i = 0; i < parameters->size(); ++i) {
+    if (parameters->member(i).is_object()) {
+      parameters->member(i).error(
+          "rope parameters that differ between layers are not supported for models of this type");
     }
+  }
+  return parameters;
+}
+
+}  // namespace
+
+RopeConfig read_rope(const JsonRef& root, const ModelConfig& config, std::vector<std::string>& notes,
+                     const RopeRules& rules) {
+  RopeConfig rope;
+  rope.theta = read_theta(root, rules.theta_name, rules.theta);
+  rope.rotary_dim = config.head_dim;
+
+  std::string name;
+  const std::optional<JsonRef> parameters = rope_object(root, rules, name);
+  if (parameters) {
     rope.type = read_rope_type(*parameters);
-    rope.theta = read_theta(*parameters, rope.theta);
+    rope.theta = read_theta(*parameters, "rope_theta", rope.theta);
     if (const auto sections = parameters->find("mrope_section"); sections && sections->size() > 0) {
       sections->fail("null: positions of images and sound are not supported");
     }
     if (const std::string unused = unused_keys(*parameters, rope.type); !unused.empty()) {
-      notes.push_back(std::string(name) + " in config.json has fields that rope of type \"" +
+      notes.push_back(name + " in config.json has fields that rope of type \"" +
                       std::string(rope_type_name(rope.type)) + "\" does not use, and that are ignored: " + unused);
     }
+  }
+  if (rules.share > 0.0) {
+    double share = read_number(root, rules.share_name, 0.0, 1.0, rules.share);
+    if (parameters) share = read_number(*parameters, "partial_rotary_factor", 0.0, 1.0, share);
+    rope.rotary_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * share);
+    if (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0) {
+      root.error(std::string(rules.share_name) + " makes " + std::to_string(rope.rotary_dim) + " of " +
+                 std::to_string(config.head_dim) + " elements of a head rotate; expected an even number from 2 on");
+    }
+    if (rope.type == RopeType::Proportional) parameters->at("rope_type").fail("another type for a model of this kind");
   }
   if (rope.type == RopeType::Proportional) {
     rope.partial_rotary_factor = read_number(root, "partial_rotary_factor", 0.0, 1.0, 1.0);
@@ -174,8 +255,10 @@ RopeConfig read_rope(const JsonRef& root, const ModelConfig& config, std::vector
     rope.factor = read_number(*parameters, "factor", 1e-6, max_factor, 1.0);
     return rope;
   }
-  check_partial_rotary_factor(root);
-  if (parameters) check_partial_rotary_factor(*parameters);
+  if (rules.share == 0.0) {
+    check_partial_rotary_factor(root);
+    if (parameters) check_partial_rotary_factor(*parameters);
+  }
   if (rope.type == RopeType::Default) return rope;
 
   if (rope.type == RopeType::Llama3 || rope.type == RopeType::Yarn || rope.type == RopeType::Longrope) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "llm/families/families.h"
+
 namespace anyaccel::llm {
 namespace {
 
@@ -16,9 +18,9 @@ constexpr std::string_view text_only = "null: only models of text alone are supp
 constexpr std::string_view one_shape = "null: all layers have the same sizes";
 
 constexpr ConfigField fields[] = {
-    {"model_type"},
-    {"architectures"},
-    {"vocab_size"},
+    {"model_type", every_family},
+    {"architectures", every_family},
+    {"vocab_size", every_family},
     {"hidden_size"},
     {"intermediate_size"},
     {"num_hidden_layers"},
@@ -28,12 +30,12 @@ constexpr ConfigField fields[] = {
     {"hidden_act"},
     {"max_position_embeddings"},
     {"rms_norm_eps"},
-    {"tie_word_embeddings"},
-    {"bos_token_id"},
-    {"eos_token_id"},
-    {"dtype"},
-    {"torch_dtype"},
-    {"quantization_config"},
+    {"tie_word_embeddings", every_family},
+    {"bos_token_id", every_family},
+    {"eos_token_id", every_family},
+    {"dtype", every_family},
+    {"torch_dtype", every_family},
+    {"quantization_config", every_family},
     {"rope_parameters"},
     {"rope_scaling"},
     {"rope_theta"},
@@ -145,7 +147,7 @@ constexpr ConfigField fields[] = {
     {"typical_p", every_family, FieldUse::Generation, "1"},
 
     // The field names Python code, whose effect cannot be known; transformers does not run it either unless told to.
-    {"auto_map"},
+    {"auto_map", every_family},
 };
 
 // True for null, false, 0 and anything empty.
@@ -171,6 +173,12 @@ bool is_default(const JsonRef& value, std::string_view fallback) {
   return value.is_number() && value.number(-1e308, 1e308) == expected;
 }
 
+// Rates of dropout and the like, which families call by many names.
+bool is_training_only(std::string_view name) {
+  return name.ends_with("dropout") || name.ends_with("_pdrop") || name == "initializer_range" || name == "layerdrop" ||
+         name == "init_std" || name.starts_with("summary_");
+}
+
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
@@ -185,6 +193,9 @@ const ConfigField* find_config_field(std::string_view name, Family family) {
   for (const ConfigField& field : fields) {
     if (field.name == name && (field.families >> static_cast<int>(family) & 1) != 0) return &field;
   }
+  static constexpr ConfigField read = {"", every_family};
+  const FamilyDefinition* definition = find_family(family);
+  if (definition != nullptr && reads_field(*definition, name)) return &read;
   return nullptr;
 }
 
@@ -224,6 +235,7 @@ void check_config_fields(const JsonRef& root, Family family, std::vector<std::st
     const std::string& name = root.key(i);
     const JsonRef value = root.member(i);
     const ConfigField* field = find_config_field(name, family);
+    if (is_training_only(name)) continue;
     if (field == nullptr) {
       unknown.push_back(quote_text(name));
     } else if (field->use == FieldUse::Refused && !is_accepted(*field, value)) {

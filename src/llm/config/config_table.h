@@ -21,16 +21,18 @@ enum class FieldUse {
 };
 
 // A set of families: 1 << Family.
-using FamilySet = uint8_t;
+using FamilySet = uint32_t;
 inline constexpr FamilySet llama_set = 1 << static_cast<int>(Family::Llama);
 inline constexpr FamilySet mistral_set = 1 << static_cast<int>(Family::Mistral);
 inline constexpr FamilySet qwen2_set = 1 << static_cast<int>(Family::Qwen2);
 inline constexpr FamilySet qwen3_set = 1 << static_cast<int>(Family::Qwen3);
-inline constexpr FamilySet every_family = llama_set | mistral_set | qwen2_set | qwen3_set;
+inline constexpr FamilySet first_families = llama_set | mistral_set | qwen2_set | qwen3_set;
+// Also those of llm/families, which list the fields that they read themselves.
+inline constexpr FamilySet every_family = ~FamilySet{0};
 
 struct ConfigField {
   std::string_view name;
-  FamilySet families = every_family;  // that this entry applies to; a family has at most one entry per name
+  FamilySet families = first_families;  // that this entry applies to; a family has at most one entry per name
   FieldUse use = FieldUse::Read;
   // Refused: the accepted value and the reason ("false: text is generated from left to right"). Generation: the
   // default.

@@ -12,84 +12,73 @@
 #include "llm/config/config_table.h"
 #include "llm/config/gguf_config.h"
 #include "llm/config/weight_quantization.h"
+#include "llm/families/families.h"
 
 namespace anyaccel::llm {
 namespace {
 
 constexpr size_t max_config_bytes = 16 << 20;
 
-constexpr std::string_view supported = "llama, mistral, ministral, qwen2, qwen3";
+struct KnownFamily {
+  std::string_view model_type;
+  std::string_view architecture;
+  Family family;
+};
+
+// transformers writes a Mistral model with layer_types as "ministral".
+std::vector<KnownFamily> known_families() {
+  std::vector<KnownFamily> known = {{"llama", "LlamaForCausalLM", Family::Llama},
+                                    {"mistral", "MistralForCausalLM", Family::Mistral},
+                                    {"ministral", "MinistralForCausalLM", Family::Mistral},
+                                    {"qwen2", "Qwen2ForCausalLM", Family::Qwen2},
+                                    {"qwen3", "Qwen3ForCausalLM", Family::Qwen3}};
+  for (const FamilyDefinition* family : family_definitions()) {
+    known.push_back({family->model_type, family->architecture, family->family});
+  }
+  return known;
+}
+
+std::string list_of(std::string_view KnownFamily::*name) {
+  std::string list;
+  for (const KnownFamily& family : known_families()) list += (list.empty() ? "" : ", ") + std::string(family.*name);
+  return list;
+}
 
 Family read_family(const JsonRef& root) {
-  struct Entry {
-    std::string_view model_type;
-    std::string_view architecture;
-    Family family;
-  };
-  // transformers writes a Mistral model with layer_types as "ministral".
-  constexpr std::array<Entry, 5> entries = {{{"llama", "LlamaForCausalLM", Family::Llama},
-                                             {"mistral", "MistralForCausalLM", Family::Mistral},
-                                             {"ministral", "MinistralForCausalLM", Family::Mistral},
-                                             {"qwen2", "Qwen2ForCausalLM", Family::Qwen2},
-                                             {"qwen3", "Qwen3ForCausalLM", Family::Qwen3}}};
+  const std::vector<KnownFamily> entries = known_families();
   const auto architectures = root.find("architectures");
   const auto type = root.find("model_type");
   // A model type names the body; the head on top of it (a classifier, for example) is in architectures.
-  const Entry* found = nullptr;
+  const KnownFamily* found = nullptr;
   if (architectures) {
     for (size_t i = 0; i < architectures->size() && found == nullptr; ++i) {
-      for (const Entry& entry : entries) {
+      for (const KnownFamily& entry : entries) {
         if ((*architectures)[i].string() == entry.architecture) found = &entry;
       }
     }
     if (found == nullptr && architectures->size() > 0) {
       const std::string name = type ? "; model_type is " + quote_text(type->string()) : std::string();
       architectures->error("the architecture " + quote_text((*architectures)[0].string()) +
-                           " is not supported; supported are LlamaForCausalLM, MistralForCausalLM, "
-                           "MinistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM" +
-                           name);
+                           " is not supported; supported are " + list_of(&KnownFamily::architecture) + name);
     }
   }
   if (type) {
-    for (const Entry& entry : entries) {
+    for (const KnownFamily& entry : entries) {
       if (type->string() != entry.model_type) continue;
-      if (found != nullptr && found->family != entry.family) {
+      // transformers computes InternLM 3 by Llama's class.
+      const bool as_llama = found != nullptr && entry.family == Family::InternLm3 && found->family == Family::Llama;
+      if (found != nullptr && found->family != entry.family && !as_llama) {
         type->error("the model type " + quote_text(type->string()) + " does not fit the architecture \"" +
                     std::string(found->architecture) + "\"");
       }
       return entry.family;
     }
     type->error("the model type " + quote_text(type->string()) + " is not supported; supported are " +
-                std::string(supported));
+                list_of(&KnownFamily::model_type));
   }
-  if (found == nullptr) root.error("has neither model_type nor architectures; supported are " + std::string(supported));
+  if (found == nullptr)
+    root.error("has neither model_type nor architectures; supported are " + list_of(&KnownFamily::model_type));
   return found->family;
-}
-
-ops::Activation read_activation(const JsonRef& root) {
-  struct Entry {
-    std::string_view name;
-    ops::Activation activation;
-  };
-  using enum ops::Activation;
-  constexpr std::array<Entry, 10> entries = {{{"silu", Silu},
-                                              {"swish", Silu},
-                                              {"gelu", Gelu},
-                                              {"gelu_python", Gelu},
-                                              {"gelu_new", GeluTanh},
-                                              {"gelu_fast", GeluTanh},
-                                              {"gelu_accurate", GeluTanh},
-                                              {"gelu_pytorch_tanh", GeluTanh},
-                                              {"gelu_python_tanh", GeluTanh},
-                                              {"relu", Relu}}};
-  const auto value = root.find("hidden_act");
-  if (!value) return Silu;
-  std::string names;
-  for (const Entry& entry : entries) {
-    if (value->string() == entry.name) return entry.activation;
-    names += (names.empty() ? "\"" : ", \"") + std::string(entry.name) + "\"";
-  }
-  value->fail("one of " + names);
 }
 
 DType read_torch_dtype(const JsonRef& root) {
@@ -102,26 +91,6 @@ DType read_torch_dtype(const JsonRef& root) {
     if (dtype_name(type) == name) return type;
   }
   value->fail("\"float32\", \"bfloat16\" or \"float16\"");
-}
-
-// Returns one flag for each layer: whether it has a window according to layer_types. Empty if there is no such list.
-std::vector<uint8_t> read_layer_types(const JsonRef& root, size_t layers) {
-  const auto types = root.find("layer_types");
-  if (!types) return {};
-  if (!types->is_array() || types->size() != layers) {
-    types->fail("a list with one text for each of the " + std::to_string(layers) + " layers");
-  }
-  std::vector<uint8_t> has_window;
-  for (size_t i = 0; i < layers; ++i) {
-    const JsonRef type = (*types)[i];
-    const std::string& name = type.string();
-    // The last is an older name of the second.
-    if (name != "sliding_attention" && name != "full_attention" && name != "attention") {
-      type.fail("\"full_attention\" or \"sliding_attention\"");
-    }
-    has_window.push_back(name == "sliding_attention" ? 1 : 0);
-  }
-  return has_window;
 }
 
 // Llama has no windows. transformers still uses the field for its cache: the prompt attends to everything, but
@@ -222,6 +191,7 @@ void read_biases(const JsonRef& root, ModelConfig& config) {
       config.qkv_bias = config.o_bias = attention_bias;
       config.qk_norm = true;
       break;
+    default: break;
   }
 }
 
@@ -233,10 +203,16 @@ ModelConfig read_config(const JsonRef& root) {
     config.quantization = read_quantization(*quantization, config.notes);
   }
   check_config_fields(root, config.family, config.notes);
+  if (const FamilyDefinition* family = find_family(config.family)) {
+    read_family_config(root, *family, config);
+    config.dtype = read_torch_dtype(root);
+    read_special_ids(root, config.bos_token_id, config.eos_token_ids);
+    return config;
+  }
   read_sizes(root, config);
   config.rms_norm_eps = static_cast<float>(read_number(root, "rms_norm_eps", 0.0, 1.0, 1e-6));
   config.rope = read_rope(root, config, config.notes);
-  config.hidden_act = read_activation(root);
+  config.hidden_act = read_activation(root, "hidden_act", "silu");
   config.tie_word_embeddings = read_flag(root, "tie_word_embeddings", false);
   read_biases(root, config);
   read_windows(root, config);
@@ -258,7 +234,9 @@ std::string_view family_name(Family family) noexcept {
     case Family::Mistral: return "mistral";
     case Family::Qwen2: return "qwen2";
     case Family::Qwen3: return "qwen3";
+    default: break;
   }
+  if (const FamilyDefinition* definition = find_family(family)) return definition->model_type;
   return "invalid";
 }
 
@@ -278,6 +256,18 @@ std::string_view rope_type_name(RopeType type) noexcept {
 int64_t ModelConfig::window_of_layer(int64_t layer) const noexcept {
   const auto index = static_cast<size_t>(layer);
   return index < layer_has_window.size() && layer_has_window[index] != 0 ? sliding_window : 0;
+}
+
+bool ModelConfig::is_plain() const noexcept { return has_first_families_rules(family); }
+
+bool ModelConfig::rotates(int64_t layer) const noexcept {
+  const auto index = static_cast<size_t>(layer);
+  return positions == Positions::Rope && (index >= layer_without_rope.size() || layer_without_rope[index] == 0);
+}
+
+float ModelConfig::scale_of_layer(int64_t layer) const noexcept {
+  const float scale = attention_scale != 0.0f ? attention_scale : 1.0f / std::sqrt(static_cast<float>(head_dim));
+  return scale_by_layer ? scale / static_cast<float>(layer + 1) : scale;
 }
 
 ModelConfig load_model_config(const std::filesystem::path& dir) {

@@ -1,4 +1,4 @@
-// Runs the layers of Llama, Mistral, Qwen2 and Qwen3 as a sequence of ops.
+// Runs the layers of a decoder as a sequence of ops.
 #include "llm/generate/decoder_step.h"
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/comm/process_group.h"
+#include "anyaccel/error.h"
 
 namespace anyaccel::llm {
 
@@ -43,6 +44,30 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
   }
   if (dynamic_rope_) longest_.assign(static_cast<size_t>(sequences), 0);
 
+  plain_ = config.is_plain();
+  if (config.positions == Positions::Learned && context > config.max_position_embeddings) {
+    throw InvalidArgument("model: a context of " + std::to_string(context) +
+                          " tokens was asked for, and a model of type " + std::string(family_name(config.family)) +
+                          " has learned positions for " + std::to_string(config.max_position_embeddings) +
+                          " tokens; expected at most as many");
+  }
+  embedding_multiplier_ = config.embedding_multiplier;
+  if (config.rounds_embedding_multiplier && model_->dtype() == DType::BF16) {
+    embedding_multiplier_ = bf16_to_float(float_to_bf16(embedding_multiplier_));
+  } else if (config.rounds_embedding_multiplier && model_->dtype() == DType::F16) {
+    embedding_multiplier_ = fp16_to_float(float_to_fp16(embedding_multiplier_));
+  }
+  if (config.window_rope) {
+    ModelConfig windows = config;
+    windows.rope = *config.window_rope;
+    const std::vector<float> frequencies = rope_inv_freq(windows).inv_freq;
+    const auto count = static_cast<int64_t>(frequencies.size());
+    window_inv_freq_ = Tensor::empty({count}, DType::F32, device);
+    window_inv_freq_.copy_from(Tensor::from_host(frequencies.data(), {count}, DType::F32));
+    storage_.window_cos = Tensor::empty({max_tokens, count}, DType::F32, device);
+    storage_.window_sin = Tensor::empty({max_tokens, count}, DType::F32, device);
+  }
+
   const Shape cache_shape = {sequences, shard.kv_heads.size(), context, config.head_dim};
   for (int64_t layer = 0; layer < config.num_hidden_layers && cache_shape.numel() > 0; ++layer) {
     key_cache_.push_back(Tensor::empty(cache_shape, model_->dtype(), device));
@@ -56,7 +81,11 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
   storage_.q3 = scratch(shard.query_heads.size() * config.head_dim);
   storage_.attended = scratch(shard.query_heads.size() * config.head_dim);
   storage_.gated = scratch(shard.intermediate.size());
-  if (!model_->quantized_formats().empty()) {
+  if (!plain_) {
+    storage_.branch = group_ ? group_->shared_tensor({max_tokens, config.hidden_size}, DType::F32, device)
+                             : scratch(config.hidden_size);
+  }
+  if (!plain_ || !model_->quantized_formats().empty()) {
     storage_.normed = scratch(config.hidden_size);
     storage_.k = scratch(shard.kv_heads.size() * config.head_dim);
     storage_.v = scratch(shard.kv_heads.size() * config.head_dim);
@@ -103,8 +132,13 @@ DecoderStep::Views DecoderStep::make_views(int64_t tokens) const {
   views.gated = rows_as(storage_.gated, tokens, product);
   views.cos = rows(storage_.cos);
   views.sin = rows(storage_.sin);
+  if (storage_.branch) views.branch = rows(storage_.branch);
+  if (storage_.window_cos) {
+    views.window_cos = rows(storage_.window_cos);
+    views.window_sin = rows(storage_.window_sin);
+  }
   if (storage_.normed) {
-    views.normed = rows(storage_.normed);
+    views.normed = rows_as(storage_.normed, tokens, product);
     views.k = rows(storage_.k);
     views.v = rows(storage_.v);
     views.gate = rows(storage_.gate);
@@ -125,11 +159,28 @@ void DecoderStep::prepare(int64_t tokens) {
 
 void DecoderStep::forward(const StepInput& input, std::span<const SequenceRange> ranges) {
   prepare(input.ids.numel());
-  const Views& views = views_[current_];
   const ModelWeights& weights = model_->weights();
-  const float rope_scale = model_->config().rope.attention_factor;
+  embed(input);
+  set_rotations(input, ranges);
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    if (plain_) {
+      attention_block(weights.layers[i], i, input);
+      mlp_block(weights.layers[i]);
+    } else {
+      composed_layer(weights.layers[i], i, input);
+    }
+  }
+}
 
-  embed(input.ids);
+void DecoderStep::set_rotations(const StepInput& input, std::span<const SequenceRange> ranges) {
+  const ModelConfig& config = model_->config();
+  if (config.positions != Positions::Rope) return;
+  const Views& views = views_[current_];
+  const float rope_scale = config.rope.attention_factor;
+  if (config.window_rope) {
+    ops_->rope_table(views.window_cos, views.window_sin, window_inv_freq_, input.positions,
+                     config.window_rope->attention_factor);
+  }
   if (dynamic_rope_) {
     for (const SequenceRange& range : ranges) {
       ops_->rope_table(views.cos.slice(0, range.begin, range.end), views.sin.slice(0, range.begin, range.end),
@@ -139,29 +190,33 @@ void DecoderStep::forward(const StepInput& input, std::span<const SequenceRange>
   } else {
     ops_->rope_table(views.cos, views.sin, inv_freq_views_[0], input.positions, rope_scale);
   }
-  for (size_t i = 0; i < weights.layers.size(); ++i) {
-    attention_block(weights.layers[i], i, input);
-    mlp_block(weights.layers[i]);
-  }
 }
 
-void DecoderStep::embed(const Tensor& ids) {
-  const Tensor& hidden = views_[current_].hidden;
-  const Tensor& table = model_->weights().embedding;
+void DecoderStep::embed(const StepInput& input) {
+  const Views& views = views_[current_];
+  const Tensor& hidden = views.hidden;
+  const Tensor& ids = input.ids;
+  const ModelWeights& weights = model_->weights();
+  const Tensor& table = weights.embedding;
   if (!group_) {
-    if (const aa_block_format format = model_->weights().embedding_format; format != 0) {
+    if (const aa_block_format format = weights.embedding_format; format != 0) {
       ops_->quantized_embedding(hidden, table, format, ids);
     } else {
       ops_->embedding(hidden, table, ids);
     }
-    return;
-  }
-  if (table) {
-    ops_->embedding_shard(hidden, table, ids, model_->shard().vocabulary.begin);
   } else {
-    hidden.fill(0);
+    if (table) {
+      ops_->embedding_shard(hidden, table, ids, model_->shard().vocabulary.begin);
+    } else {
+      hidden.fill(0);
+    }
+    group_->inference_all_reduce(hidden);
   }
-  group_->inference_all_reduce(hidden);
+  if (embedding_multiplier_ != 1.0f) ops_->scaled_add(hidden, hidden, embedding_multiplier_);
+  if (weights.positions) {
+    ops_->embedding(views.branch, weights.positions, input.positions);
+    ops_->add(hidden, hidden, views.branch);
+  }
 }
 
 void DecoderStep::product(const Tensor& out, const Tensor& x, const Tensor& w, aa_block_format format,
@@ -197,7 +252,8 @@ void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const
   }
   const ops::CacheSlots cache = {key_cache_[index], value_cache_[index], input.sequence, input.positions};
   if (layer.formats.q != 0 || layer.formats.k != 0 || layer.formats.v != 0) {
-    quantized_qkv(layer, cache);
+    ops_->rms_norm(views.normed, views.hidden, layer.input_norm, config.rms_norm_eps);
+    queries_keys_values(views.normed, layer, index, cache);
   } else {
     ops_->norm_qkv_rope(
         views.q3, cache, views.hidden, layer.input_norm,
@@ -210,27 +266,152 @@ void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const
   add_product(views.attended, layer.o, layer.formats.o, layer.o_bias);
 }
 
-void DecoderStep::quantized_qkv(const LayerWeights& layer, const ops::CacheSlots& cache) {
+void DecoderStep::queries_keys_values(const Tensor& x, const LayerWeights& layer, size_t index,
+                                      const ops::CacheSlots& cache) {
+  const ModelConfig& config = model_->config();
   const Views& views = views_[current_];
-  const float eps = model_->config().rms_norm_eps;
   const int64_t tokens = views.tokens, heads = views.q3.size(1), size = views.q3.size(2);
   const int64_t kv_heads = cache.keys.size(1);
-  ops_->rms_norm(views.normed, views.hidden, layer.input_norm, eps);
-  product(views.q3.view({tokens, heads * size}), views.normed, layer.q, layer.formats.q, layer.q_bias);
-  product(views.k, views.normed, layer.k, layer.formats.k, layer.k_bias);
-  product(views.v, views.normed, layer.v, layer.formats.v, layer.v_bias);
-  if (layer.q_norm) {
-    const Tensor each = views.q3.view({tokens * heads, size});
-    ops_->rms_norm(each, each, layer.q_norm, eps);
-  }
-  if (layer.k_norm) {
-    const Tensor each = views.k.view({tokens * kv_heads, size});
-    ops_->rms_norm(each, each, layer.k_norm, eps);
+  const Tensor q = views.q3.view({tokens, heads * size});
+  if (layer.formats.q == 0 && layer.formats.k == 0 && layer.formats.v == 0) {
+    const std::array<ops::LinearPart, 3> parts = {
+        {{q, layer.q, layer.q_bias}, {views.k, layer.k, layer.k_bias}, {views.v, layer.v, layer.v_bias}}};
+    ops_->linear_multi(x, parts);
+  } else {
+    product(q, x, layer.q, layer.formats.q, layer.q_bias);
+    product(views.k, x, layer.k, layer.formats.k, layer.k_bias);
+    product(views.v, x, layer.v, layer.formats.v, layer.v_bias);
   }
   const Tensor k3 = views.k.view({tokens, kv_heads, size});
-  ops_->rope(views.q3, k3, views.cos, views.sin, layer.rotates_pairs);
+  if (layer.q_norm) norm_heads(views.q3, layer.q_norm, layer.q_norm_bias);
+  if (layer.k_norm) norm_heads(k3, layer.k_norm, layer.k_norm_bias);
+  const auto number = static_cast<int64_t>(index);
+  if (config.rotates(number)) {
+    const bool of_window = config.window_rope && config.window_of_layer(number) > 0;
+    ops_->rope(views.q3, k3, of_window ? views.window_cos : views.cos, of_window ? views.window_sin : views.sin,
+               layer.rotates_pairs || config.rope_interleaved);
+  }
   ops_->cache_write(cache.keys, cache.values, k3, views.v.view({tokens, kv_heads, size}), cache.sequence,
                     cache.positions);
+}
+
+// `heads`: [T, heads, D], contiguous.
+void DecoderStep::norm_heads(const Tensor& heads, const Tensor& weight, const Tensor& bias) {
+  const ModelConfig& config = model_->config();
+  const int64_t tokens = heads.size(0), count = heads.size(1), size = heads.size(2);
+  const Tensor each = heads.view({tokens * count, size});
+  if (config.head_norm == HeadNorm::EachLayer) {
+    for (int64_t head = 0; head < count; ++head) {
+      const Tensor one = heads.select(1, head);
+      ops_->layer_norm(one, one, weight.slice(0, head * size, (head + 1) * size), {}, config.rms_norm_eps);
+    }
+  } else if (config.head_norm == HeadNorm::Layer) {
+    ops_->layer_norm(each, each, weight, bias, config.rms_norm_eps);
+  } else if (config.head_norm == HeadNorm::Whole) {
+    const Tensor all = heads.view({tokens, count * size});
+    ops_->rms_norm(all, all, weight, config.rms_norm_eps);
+  } else {
+    ops_->rms_norm(each, each, weight, config.rms_norm_eps);
+  }
+}
+
+void DecoderStep::norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const ModelConfig& config = model_->config();
+  if (config.norm == NormKind::Layer) {
+    ops_->layer_norm(out, x, weight, bias, config.rms_norm_eps);
+  } else {
+    ops_->rms_norm(out, x, weight, config.rms_norm_eps);
+  }
+}
+
+bool DecoderStep::attend(const Tensor& x, const LayerWeights& layer, size_t index, const StepInput& input) {
+  if (!layer.q) return false;
+  const ModelConfig& config = model_->config();
+  const Views& views = views_[current_];
+  const auto number = static_cast<int64_t>(index);
+  queries_keys_values(x, layer, index, {key_cache_[index], value_cache_[index], input.sequence, input.positions});
+  ops_->attention(views.attended3, views.q3, key_cache_[index], value_cache_[index], input.sequence, input.positions,
+                  config.scale_of_layer(number), static_cast<int>(config.window_of_layer(number)),
+                  config.attention_softcap);
+  return true;
+}
+
+void DecoderStep::inner_mlp(const Tensor& x, const LayerWeights& layer) {
+  if (!layer.up) return;
+  const ModelConfig& config = model_->config();
+  const Views& views = views_[current_];
+  if (!config.gated) {
+    product(views.up, x, layer.up, layer.formats.up, layer.up_bias);
+    ops_->activation(views.gated, views.up, config.hidden_act);
+  } else if (layer.formats.gate != 0 || layer.formats.up != 0) {
+    product(views.gate, x, layer.gate, layer.formats.gate, layer.gate_bias);
+    product(views.up, x, layer.up, layer.formats.up, layer.up_bias);
+    ops_->gated_activation(views.gated, views.gate, views.up, config.hidden_act);
+  } else {
+    ops_->gated_linear(views.gated, x, layer.gate, layer.up, config.hidden_act, layer.gate_bias, layer.up_bias);
+  }
+}
+
+void DecoderStep::add_branch(const Product& last, const Tensor& norm_weight) {
+  const Views& views = views_[current_];
+  const float multiplier = model_->config().residual_multiplier;
+  if (last.w) {
+    product(views.branch, last.x, last.w, last.format, last.bias);
+  } else {
+    views.branch.fill(0);
+  }
+  if (group_) group_->inference_all_reduce(views.branch);
+  if (norm_weight) norm(views.branch, views.branch, norm_weight, {});
+  if (multiplier == 1.0f) {
+    ops_->add(views.hidden, views.hidden, views.branch);
+  } else {
+    ops_->scaled_add(views.hidden, views.hidden, 1.0f, views.branch, multiplier);
+  }
+}
+
+void DecoderStep::composed_layer(const LayerWeights& layer, size_t index, const StepInput& input) {
+  const ModelConfig& config = model_->config();
+  const Views& views = views_[current_];
+  const bool norms_input = config.norm_place == NormPlace::Before || config.norm_place == NormPlace::Both;
+  const auto input_of = [&](const Tensor& weight, const Tensor& bias) {
+    if (!norms_input) return views.hidden;
+    norm(views.normed, views.hidden, weight, bias);
+    return views.normed;
+  };
+  Tensor x = input_of(layer.input_norm, layer.input_norm_bias);
+  const bool attends = attend(x, layer, index, input);
+  const Tensor none{};
+  const Product attention = {views.attended, attends ? layer.o : none, layer.formats.o, layer.o_bias};
+  const Product mlp = {views.gated, layer.down, layer.formats.down, layer.down_bias};
+  if (config.residual != Residual::Serial) {
+    if (config.residual == Residual::ParallelTwo) x = input_of(layer.post_norm, layer.post_norm_bias);
+    inner_mlp(x, layer);
+    add_both(attention, mlp);
+    return;
+  }
+  const auto add = [&](const Product& last, const Tensor& norm_weight) {
+    if (norm_weight || config.residual_multiplier != 1.0f) {
+      add_branch(last, norm_weight);
+    } else {
+      add_product(last.x, last.w, last.format, last.bias);
+    }
+  };
+  const bool norms_sum = config.norm_place == NormPlace::AfterSum;
+  add(attention, layer.attention_norm);
+  if (norms_sum) norm(views.hidden, views.hidden, layer.input_norm, layer.input_norm_bias);
+  inner_mlp(input_of(layer.post_norm, layer.post_norm_bias), layer);
+  add(mlp, layer.mlp_norm);
+  if (norms_sum) norm(views.hidden, views.hidden, layer.post_norm, layer.post_norm_bias);
+}
+
+// One sum over the ranks for both.
+void DecoderStep::add_both(const Product& attention, const Product& mlp) {
+  const Tensor& hidden = views_[current_].hidden;
+  if (group_ && model_->shard().rank != 0) hidden.fill(0);
+  for (const Product* last : {&attention, &mlp}) {
+    if (last->w) product(hidden, last->x, last->w, last->format, last->bias, hidden);
+  }
+  if (group_) group_->inference_all_reduce(hidden);
 }
 
 void DecoderStep::mlp_block(const LayerWeights& layer) {
@@ -265,15 +446,29 @@ void DecoderStep::logits(const Tensor& out, const Tensor& rows) {
       last = chosen_.slice(0, 0, rows.numel());
       ops_->embedding(last, views.hidden, rows);
     }
-    if (weights.lm_head_format != 0) {
-      const Tensor normed = storage_.normed.slice(0, 0, last.size(0));
-      ops_->rms_norm(normed, last, weights.final_norm, eps);
-      product(part, normed, weights.lm_head, weights.lm_head_format, {});
+    if (weights.lm_head_format != 0 || !plain_) {
+      Tensor normed = last;
+      if (weights.final_norm) {
+        normed = rows_as(storage_.normed, last.size(0), model_->product_dtype());
+        norm(normed, last, weights.final_norm, weights.final_norm_bias);
+      }
+      product(part, normed, weights.lm_head, weights.lm_head_format, weights.lm_head_bias);
     } else {
       ops_->norm_linear(part, last, weights.final_norm, weights.lm_head, eps, {}, model_->product_dtype());
     }
+    cap_logits(part);
   }
   if (group_) group_->inference_all_reduce(out);
+}
+
+void DecoderStep::cap_logits(const Tensor& logits) {
+  const ModelConfig& config = model_->config();
+  const float cap = config.logits_softcap;
+  const float multiplier = cap > 0.0f ? config.logits_multiplier / cap : config.logits_multiplier;
+  if (multiplier != 1.0f) ops_->scaled_add(logits, logits, multiplier);
+  if (cap == 0.0f) return;
+  ops_->activation(logits, logits, ops::Activation::Tanh);
+  ops_->scaled_add(logits, logits, cap);
 }
 
 }  // namespace anyaccel::llm

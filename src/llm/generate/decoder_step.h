@@ -65,16 +65,41 @@ class DecoderStep {
     Tensor attended, attended3;  // [T, heads * D] and the same as [T, heads, D]
     Tensor gated;                // [T, I]
     Tensor cos, sin;             // [T, R]
-    // Only for quantized weights: the normed rows [T, H], keys and values [T, heads * D], and gate and up [T, I].
+    // Only for layers that are not Llama's: the same for layers with a window, where they rotate otherwise; and what is added
+    // to the hidden state after a norm or a multiplication [T, H].
+    Tensor window_cos, window_sin;
+    Tensor branch;
+    // Only for those and for quantized weights: the normed rows [T, H], keys and values [T, heads * D], and gate and up [T, I].
     Tensor normed, k, v, gate, up;
   };
 
   Views make_views(int64_t tokens) const;
-  void embed(const Tensor& ids);
+  void embed(const StepInput& input);
   void attention_block(const LayerWeights& layer, size_t index, const StepInput& input);
   void mlp_block(const LayerWeights& layer);
-  // norm_qkv_rope as a sequence, for quantized weights.
-  void quantized_qkv(const LayerWeights& layer, const ops::CacheSlots& cache);
+  // norm_qkv_rope as a sequence without the norm, for quantized weights and layers that are not Llama's.
+  void queries_keys_values(const Tensor& x, const LayerWeights& layer, size_t index, const ops::CacheSlots& cache);
+  // One layer of any family, of the parts that the configuration names.
+  void composed_layer(const LayerWeights& layer, size_t index, const StepInput& input);
+  void norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias);
+  void norm_heads(const Tensor& heads, const Tensor& weight, const Tensor& bias);
+  // views.attended from the normed rows x; false on a rank without heads.
+  bool attend(const Tensor& x, const LayerWeights& layer, size_t index, const StepInput& input);
+  // views.gated from the normed rows x.
+  void inner_mlp(const Tensor& x, const LayerWeights& layer);
+  struct Product {
+    const Tensor& x;
+    const Tensor& w;  // empty: this rank contributes nothing
+    aa_block_format format;
+    const Tensor& bias;
+  };
+  // hidden += residual_multiplier * norm(product), summed over all ranks before the norm.
+  void add_branch(const Product& product, const Tensor& norm_weight);
+  // hidden += both products, of one or two norms of the same hidden state.
+  void add_both(const Product& attention, const Product& mlp);
+  // Logits times the multiplier, then through the soft cap.
+  void cap_logits(const Tensor& logits);
+  void set_rotations(const StepInput& input, std::span<const SequenceRange> ranges);
   // out = x * transpose(w) + bias + residual, for weights of any format.
   void product(const Tensor& out, const Tensor& x, const Tensor& w, aa_block_format format, const Tensor& bias,
                const Tensor& residual = {});
@@ -86,6 +111,9 @@ class DecoderStep {
   std::shared_ptr<ops::Inference> ops_;
   int64_t max_tokens_ = 0;
   bool dynamic_rope_ = false;
+  bool plain_ = true;  // layers are Llama's
+  float embedding_multiplier_ = 1.0f;
+  Tensor window_inv_freq_;              // [R] of layers with a window, where they rotate otherwise
   Tensor inv_freq_;                     // [R], or [B, R] when it depends on the sequence's length
   std::vector<int64_t> longest_;        // of each sequence; dynamic rope only
   std::vector<Tensor> inv_freq_views_;  // [R] each; one, or one for each sequence

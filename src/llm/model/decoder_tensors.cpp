@@ -1,4 +1,4 @@
-// Lists Hugging Face's tensor names for Llama, Mistral, Qwen2 and Qwen3.
+// Lists the tensors of a decoder by the names and parts that its configuration has.
 #include "llm/model/decoder_tensors.h"
 
 #include <utility>
@@ -23,65 +23,199 @@ Shape held_shape(const TensorSlot& slot, const Slice& held) {
   return Shape(dims);
 }
 
-std::vector<TensorSlot> decoder_tensors(const ModelConfig& config) {
-  const int64_t hidden = config.hidden_size;
-  const int64_t intermediate = config.intermediate_size;
-  const int64_t q_size = config.num_attention_heads * config.head_dim;
-  const int64_t kv_size = config.num_key_value_heads * config.head_dim;
+namespace {
 
-  std::vector<TensorSlot> slots;
-  const auto add_model = [&](std::string name, Shape shape, TensorKind kind, SplitBy split,
-                             Tensor ModelWeights::*member, aa_block_format ModelWeights::*format = nullptr) {
-    slots.push_back({std::move(name), shape, kind, split, 0, -1, nullptr, member, nullptr, format});
-  };
-  add_model("model.embed_tokens.weight", {config.vocab_size, hidden}, TensorKind::Matrix, SplitBy::Vocabulary,
-            &ModelWeights::embedding, &ModelWeights::embedding_format);
+// Collects the slots of one model.
+class SlotList {
+  using Layer = LayerWeights;
 
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-    const auto add = [&](const std::string& name, Shape shape, TensorKind kind, SplitBy split, int split_dim,
-                         Tensor LayerWeights::*member, aa_block_format MatrixFormats::*format = nullptr) {
-      slots.push_back({prefix + name, shape, kind, split, split_dim, layer, member, nullptr, format, nullptr});
-    };
-    const auto add_norm = [&](const std::string& name, int64_t size, Tensor LayerWeights::*member) {
-      add(name + ".weight", {size}, TensorKind::Norm, SplitBy::Nothing, 0, member);
-    };
-    // split_dim 0: by outputs, as the bias is; 1: by inputs, and the bias is added once.
-    const auto add_linear = [&](const std::string& name, int64_t outputs, int64_t inputs, SplitBy split, int split_dim,
-                                Tensor LayerWeights::*weight, aa_block_format MatrixFormats::*format,
-                                Tensor LayerWeights::*bias, bool has_bias) {
-      add(name + ".weight", {outputs, inputs}, TensorKind::Matrix, split, split_dim, weight, format);
-      if (!has_bias) return;
-      add(name + ".bias", {outputs}, TensorKind::Bias, split_dim == 0 ? split : SplitBy::FirstRank, 0, bias);
-    };
-    using Layer = LayerWeights;
-    add_norm("input_layernorm", hidden, &Layer::input_norm);
-    add_linear("self_attn.q_proj", q_size, hidden, SplitBy::QueryHeads, 0, &Layer::q, &MatrixFormats::q, &Layer::q_bias,
-               config.qkv_bias);
-    add_linear("self_attn.k_proj", kv_size, hidden, SplitBy::KvHeads, 0, &Layer::k, &MatrixFormats::k, &Layer::k_bias,
-               config.qkv_bias);
-    add_linear("self_attn.v_proj", kv_size, hidden, SplitBy::KvHeads, 0, &Layer::v, &MatrixFormats::v, &Layer::v_bias,
-               config.qkv_bias);
-    if (config.qk_norm) {
-      add_norm("self_attn.q_norm", config.head_dim, &Layer::q_norm);
-      add_norm("self_attn.k_norm", config.head_dim, &Layer::k_norm);
+ public:
+  explicit SlotList(const ModelConfig& config) : config_(config), names_(config.names) {}
+
+  std::vector<TensorSlot> take() { return std::move(slots_); }
+
+  TensorSlot& add_model(std::string name, Shape shape, TensorKind kind, SplitBy split, Tensor ModelWeights::*member,
+                        aa_block_format ModelWeights::*format = nullptr) {
+    slots_.push_back({std::move(name), shape, kind, split, 0, -1, nullptr, member, nullptr, format});
+    return slots_.back();
+  }
+  void add_model_norm(std::string_view name, Tensor ModelWeights::*weight, Tensor ModelWeights::*bias) {
+    const Shape shape = {config_.hidden_size};
+    add_model(std::string(name) + ".weight", shape, TensorKind::Norm, SplitBy::Nothing, weight).adds_one =
+        config_.norm_adds_one;
+    if (config_.norm_has_bias) {
+      add_model(std::string(name) + ".bias", shape, TensorKind::Bias, SplitBy::Nothing, bias);
     }
-    add_linear("self_attn.o_proj", hidden, q_size, SplitBy::QueryHeads, 1, &Layer::o, &MatrixFormats::o, &Layer::o_bias,
-               config.o_bias);
-    add_norm("post_attention_layernorm", hidden, &Layer::post_norm);
-    add_linear("mlp.gate_proj", intermediate, hidden, SplitBy::Intermediate, 0, &Layer::gate, &MatrixFormats::gate,
-               &Layer::gate_bias, config.mlp_bias);
-    add_linear("mlp.up_proj", intermediate, hidden, SplitBy::Intermediate, 0, &Layer::up, &MatrixFormats::up,
-               &Layer::up_bias, config.mlp_bias);
-    add_linear("mlp.down_proj", hidden, intermediate, SplitBy::Intermediate, 1, &Layer::down, &MatrixFormats::down,
-               &Layer::down_bias, config.mlp_bias);
   }
-  add_model("model.norm.weight", {hidden}, TensorKind::Norm, SplitBy::Nothing, &ModelWeights::final_norm);
+
+  void begin_layer(int64_t layer) {
+    layer_ = layer;
+    prefix_ = std::string(names_.layer) + std::to_string(layer) + ".";
+  }
+  TensorSlot& add(const std::string& name, Shape shape, TensorKind kind, SplitBy split, int split_dim,
+                  Tensor Layer::*member, aa_block_format MatrixFormats::*format = nullptr) {
+    slots_.push_back({prefix_ + name, shape, kind, split, split_dim, layer_, member, nullptr, format, nullptr});
+    return slots_.back();
+  }
+  void add_norm(std::string_view name, int64_t size, Tensor Layer::*member, SplitBy split = SplitBy::Nothing) {
+    add(std::string(name) + ".weight", {size}, TensorKind::Norm, split, 0, member).adds_one = config_.norm_adds_one;
+  }
+  void add_bias(std::string_view name, int64_t size, Tensor Layer::*member) {
+    add(std::string(name) + ".bias", {size}, TensorKind::Bias, SplitBy::Nothing, 0, member);
+  }
+
+  struct Matrix {
+    std::string_view name;
+    int64_t outputs, inputs;
+    SplitBy split;
+    int split_dim;  // 0: by outputs, as the bias is; 1: by inputs, and the bias is added once
+    Tensor Layer::*weight;
+    aa_block_format MatrixFormats::*format;
+    Tensor Layer::*bias;
+    bool has_bias;
+  };
+  // `rows`: of the file's matrix, which may have more than this one; its shape is set here.
+  void add_linear(const Matrix& m, std::optional<TensorSource> rows = {}, int64_t file_rows = 0) {
+    if (names_.transposed && !rows) rows = TensorSource{{}, true, 0, m.outputs, m.outputs};
+    const int64_t all = file_rows > 0 ? file_rows : m.outputs;
+    TensorSlot& weight = add(std::string(m.name) + ".weight", {m.outputs, m.inputs}, TensorKind::Matrix, m.split,
+                             m.split_dim, m.weight, m.format);
+    if (rows) {
+      weight.source = rows;
+      weight.source->transposed = names_.transposed;
+      weight.source->shape = names_.transposed ? Shape{m.inputs, all} : Shape{all, m.inputs};
+    }
+    if (!m.has_bias) return;
+    TensorSlot& bias = add(std::string(m.name) + ".bias", {m.outputs}, TensorKind::Bias,
+                           m.split_dim == 0 ? m.split : SplitBy::FirstRank, 0, m.bias);
+    if (rows && file_rows > 0) {
+      bias.source = rows;
+      bias.source->transposed = false;
+      bias.source->shape = {all};
+    }
+  }
+
+  void add_attention() {
+    const int64_t hidden = config_.hidden_size;
+    const int64_t size = config_.head_dim;
+    const int64_t q_size = config_.num_attention_heads * size;
+    const int64_t kv_size = config_.num_key_value_heads * size;
+    const bool bias = config_.qkv_bias;
+    Matrix q = {names_.q, q_size, hidden, SplitBy::QueryHeads, 0, &Layer::q, &MatrixFormats::q, &Layer::q_bias, bias};
+    Matrix k = {names_.k, kv_size, hidden, SplitBy::KvHeads, 0, &Layer::k, &MatrixFormats::k, &Layer::k_bias, bias};
+    Matrix v = {names_.v, kv_size, hidden, SplitBy::KvHeads, 0, &Layer::v, &MatrixFormats::v, &Layer::v_bias, bias};
+    if (names_.qkv.empty()) {
+      add_linear(q);
+      add_linear(k);
+      add_linear(v);
+    } else {
+      q.name = k.name = v.name = names_.qkv;
+      const int64_t rows = q_size + 2 * kv_size;
+      if (names_.qkv_layout == QkvLayout::Blocks) {
+        add_linear(q, TensorSource{{}, false, 0, q_size, q_size}, rows);
+        add_linear(k, TensorSource{{}, false, q_size, kv_size, kv_size}, rows);
+        add_linear(v, TensorSource{{}, false, q_size + kv_size, kv_size, kv_size}, rows);
+      } else {
+        const int64_t queries = q_size / config_.num_key_value_heads;
+        const int64_t group = queries + 2 * size;
+        add_linear(q, TensorSource{{}, false, 0, queries, group}, rows);
+        add_linear(k, TensorSource{{}, false, queries, size, group}, rows);
+        add_linear(v, TensorSource{{}, false, queries + size, size, group}, rows);
+      }
+    }
+    add_head_norms(q_size, kv_size);
+    add_linear({names_.o, hidden, q_size, SplitBy::QueryHeads, 1, &Layer::o, &MatrixFormats::o, &Layer::o_bias,
+                config_.o_bias});
+  }
+
+  void add_mlp() {
+    const int64_t hidden = config_.hidden_size;
+    const int64_t inner = config_.intermediate_size;
+    Matrix gate = {
+        names_.gate,       inner,           hidden, SplitBy::Intermediate, 0, &Layer::gate, &MatrixFormats::gate,
+        &Layer::gate_bias, config_.mlp_bias};
+    Matrix up = {names_.up,          inner,           hidden,          SplitBy::Intermediate, 0, &Layer::up,
+                 &MatrixFormats::up, &Layer::up_bias, config_.mlp_bias};
+    if (!names_.gate_up.empty()) {
+      gate.name = up.name = names_.gate_up;
+      add_linear(gate, TensorSource{{}, false, 0, inner, inner}, 2 * inner);
+      add_linear(up, TensorSource{{}, false, inner, inner, inner}, 2 * inner);
+    } else {
+      if (config_.gated) add_linear(gate);
+      add_linear(up);
+    }
+    add_linear({names_.down, hidden, inner, SplitBy::Intermediate, 1, &Layer::down, &MatrixFormats::down,
+                &Layer::down_bias, config_.mlp_bias});
+  }
+
+ private:
+  void add_head_norms(int64_t q_size, int64_t kv_size) {
+    const int64_t size = config_.head_dim;
+    const HeadNorm kind = config_.qk_norm ? HeadNorm::Rms : config_.head_norm;
+    if (kind == HeadNorm::None) return;
+    const bool by_head = kind == HeadNorm::EachLayer || kind == HeadNorm::Whole;
+    add_norm(names_.q_norm, by_head ? q_size : size, &Layer::q_norm, by_head ? SplitBy::QueryHeads : SplitBy::Nothing);
+    if (kind == HeadNorm::EachLayer) slots_.back().source = rows_of_heads(config_.num_attention_heads, q_size);
+    if (kind == HeadNorm::Layer) add_bias(names_.q_norm, size, &Layer::q_norm_bias);
+    add_norm(names_.k_norm, by_head ? kv_size : size, &Layer::k_norm, by_head ? SplitBy::KvHeads : SplitBy::Nothing);
+    if (kind == HeadNorm::EachLayer) slots_.back().source = rows_of_heads(config_.num_key_value_heads, kv_size);
+    if (kind == HeadNorm::Layer) add_bias(names_.k_norm, size, &Layer::k_norm_bias);
+  }
+  // The file has a row for each head, which are one after the other.
+  TensorSource rows_of_heads(int64_t heads, int64_t values) const {
+    return {{heads, config_.head_dim}, false, 0, values, values};
+  }
+
+  const ModelConfig& config_;
+  const TensorNames& names_;
+  std::vector<TensorSlot> slots_;
+  int64_t layer_ = -1;
+  std::string prefix_;
+};
+
+}  // namespace
+
+std::vector<TensorSlot> decoder_tensors(const ModelConfig& config) {
+  const TensorNames& names = config.names;
+  const int64_t hidden = config.hidden_size;
+  SlotList list(config);
+  list.add_model(std::string(names.embedding) + ".weight", {config.vocab_size, hidden}, TensorKind::Matrix,
+                 SplitBy::Vocabulary, &ModelWeights::embedding, &ModelWeights::embedding_format);
+  if (config.positions == Positions::Learned) {
+    const int64_t count = config.max_position_embeddings;
+    list.add_model(std::string(names.positions) + ".weight", {count, hidden}, TensorKind::Bias, SplitBy::Nothing,
+                   &ModelWeights::positions)
+        .source = TensorSource{{count + names.skipped_positions, hidden}, false, names.skipped_positions, count, count};
+  }
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    using Layer = LayerWeights;
+    list.begin_layer(layer);
+    if (config.norm_place != NormPlace::After) {
+      list.add_norm(names.input_norm, hidden, &Layer::input_norm);
+      if (config.norm_has_bias) list.add_bias(names.input_norm, hidden, &Layer::input_norm_bias);
+    }
+    list.add_attention();
+    const bool norms_results = config.norm_place == NormPlace::After || config.norm_place == NormPlace::Both;
+    if (norms_results) list.add_norm(names.attention_norm, hidden, &Layer::attention_norm);
+    if (config.norm_place != NormPlace::After && config.residual != Residual::ParallelOne) {
+      list.add_norm(names.mlp_norm, hidden, &Layer::post_norm);
+      if (config.norm_has_bias) list.add_bias(names.mlp_norm, hidden, &Layer::post_norm_bias);
+    }
+    list.add_mlp();
+    if (norms_results) list.add_norm(names.mlp_output_norm, hidden, &Layer::mlp_norm);
+  }
+  if (!names.final_norm.empty()) {
+    list.add_model_norm(names.final_norm, &ModelWeights::final_norm, &ModelWeights::final_norm_bias);
+  }
   if (!config.tie_word_embeddings) {
-    add_model("lm_head.weight", {config.vocab_size, hidden}, TensorKind::Matrix, SplitBy::Vocabulary,
-              &ModelWeights::lm_head, &ModelWeights::lm_head_format);
+    list.add_model(std::string(names.lm_head) + ".weight", {config.vocab_size, hidden}, TensorKind::Matrix,
+                   SplitBy::Vocabulary, &ModelWeights::lm_head, &ModelWeights::lm_head_format);
   }
-  return slots;
+  if (config.lm_head_bias) {
+    list.add_model(std::string(names.lm_head) + ".bias", {config.vocab_size}, TensorKind::Bias, SplitBy::Vocabulary,
+                   &ModelWeights::lm_head_bias);
+  }
+  return list.take();
 }
 
 }  // namespace anyaccel::llm

@@ -1,6 +1,7 @@
 // Lists the tensors of a decoder's checkpoint: their names in the file, their shapes, and their place in ModelWeights.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,17 @@ enum class TensorKind { Matrix, Norm, Bias };
 // The size by which a tensor is sharded over ranks. FirstRank: only rank 0 has the tensor.
 enum class SplitBy { Nothing, QueryHeads, KvHeads, Intermediate, Vocabulary, FirstRank };
 
+// Where a tensor lies in one of the file's: `blocks` of its rows, which are columns of a transposed matrix.
+struct TensorSource {
+  Shape shape;  // of the file's tensor
+  bool transposed = false;
+  int64_t first = 0;   // row at which the first block begins
+  int64_t block = 0;   // rows of a block
+  int64_t stride = 0;  // rows from the begin of a block to that of the next
+
+  bool is_one_range(int64_t rows) const noexcept { return !transposed && block == rows; }
+};
+
 struct TensorSlot {
   std::string name;  // "model.layers.0.self_attn.q_proj.weight"
   Shape shape;       // of the whole tensor
@@ -27,7 +39,14 @@ struct TensorSlot {
   // Of a matrix: where its format is kept.
   aa_block_format MatrixFormats::*layer_format = nullptr;
   aa_block_format ModelWeights::*model_format = nullptr;
+  // Nothing: the file's tensor is this one.
+  std::optional<TensorSource> source = {};
+  bool adds_one = false;  // 1 is added to the file's values
 
+  bool is_embedding() const noexcept { return model_member == &ModelWeights::embedding; }
+  bool is_lm_head() const noexcept { return model_member == &ModelWeights::lm_head; }
+  // True if rows have to be collected from all over the file's tensor, which is then copied.
+  bool is_gathered() const noexcept { return source && !source->is_one_range(shape[0]); }
   // weights.layers must have been sized.
   Tensor& in(ModelWeights& weights) const {
     return layer < 0 ? weights.*model_member : weights.layers[static_cast<size_t>(layer)].*layer_member;

@@ -8,12 +8,19 @@
 #include "anyaccel/error.h"
 #include "anyaccel/ops/inference.h"
 #include "llm/checkpoint/gguf.h"
+#include "llm/families/families.h"
 
 namespace anyaccel::llm {
 namespace {
 
-constexpr const char* embedding_tensor = "model.embed_tokens.weight";
-constexpr const char* output_tensor = "lm_head.weight";
+// Tensors of files that no model needs: frequencies, which are computed, and masks of causal attention.
+bool is_known_to_be_unneeded(std::string_view name) {
+  for (const std::string_view end : {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias",
+                                     ".attention.masked_bias", "rotary_pos_emb.inv_freq"}) {
+    if (name.ends_with(end)) return true;
+  }
+  return false;
+}
 
 // Reads both, a piece at a time.
 bool same_data(const Checkpoint& checkpoint, TensorView a, TensorView b) {
@@ -38,7 +45,13 @@ ModelFiles::ModelFiles(const std::string& directory, FileAccess access, ModelCon
                        std::vector<std::string>& notes)
     : checkpoint_(Checkpoint::open(directory, access)) {
   // Checkpoints of the bare decoder, without an output matrix, leave out "model.".
-  bare_ = checkpoint_.find(embedding_tensor) == nullptr && checkpoint_.find("embed_tokens.weight") != nullptr;
+  const std::string embedding = std::string(config.names.embedding) + ".weight";
+  base_ = embedding.substr(0, embedding.find('.') + 1);
+  bare_ = checkpoint_.find(embedding) == nullptr && checkpoint_.find(embedding.substr(base_.size())) != nullptr;
+  lm_head_slot_ = std::string(config.names.lm_head);
+  lm_head_ = lm_head_slot_;
+  const std::string too(config.names.lm_head_too);
+  if (checkpoint_.find(lm_head_ + ".weight") == nullptr && checkpoint_.find(too + ".weight") != nullptr) lm_head_ = too;
   untie_if_different(config, notes);
   slots_ = decoder_tensors(config);
   if (config.quantization != nullptr) find_packed(directory, config);
@@ -46,10 +59,21 @@ ModelFiles::ModelFiles(const std::string& directory, FileAccess access, ModelCon
   note_unused(config, notes);
 }
 
-const TensorView& ModelFiles::at(const TensorSlot& slot) const {
+TensorView ModelFiles::at(const TensorSlot& slot) const {
   const std::string name = file_name(slot);
   const auto packed = packed_views_.find(name);
-  return packed != packed_views_.end() ? packed->second : checkpoint_.at(name);
+  if (packed != packed_views_.end()) return packed->second;
+  TensorView view = checkpoint_.at(name);
+  if (!slot.source || slot.is_gathered()) return view;
+  const auto rows = static_cast<uint64_t>(slot.shape[0]);
+  const uint64_t row_bytes =
+      view.bytes / static_cast<uint64_t>(slot.source->shape.numel()) * static_cast<uint64_t>(slot.shape.numel()) / rows;
+  const uint64_t skipped = row_bytes * static_cast<uint64_t>(slot.source->first);
+  if (view.data != nullptr) view.data += skipped;
+  view.offset += skipped;
+  view.bytes = row_bytes * rows;
+  view.shape = slot.shape.dims();
+  return view;
 }
 
 void ModelFiles::find_packed(const std::string& directory, const ModelConfig& config) {
@@ -76,16 +100,19 @@ void ModelFiles::find_packed(const std::string& directory, const ModelConfig& co
 }
 
 std::string ModelFiles::file_name(const TensorSlot& slot) const {
-  if (embedding_is_lm_head_ && slot.name == embedding_tensor) return output_tensor;
-  return bare_ && slot.name.starts_with("model.") ? slot.name.substr(6) : slot.name;
+  const bool is_head = slot.is_lm_head() || slot.model_member == &ModelWeights::lm_head_bias;
+  if (embedding_is_lm_head_ && slot.is_embedding()) return lm_head_ + ".weight";
+  if (is_head) return lm_head_ + slot.name.substr(lm_head_slot_.size());
+  return bare_ && slot.name.starts_with(base_) ? slot.name.substr(base_.size()) : slot.name;
 }
 
 // A model that ties its output matrix to the embedding may nevertheless have both in the file, or only the output
 // matrix. As in transformers 5, both are used if they differ; otherwise either one is used for both.
 void ModelFiles::untie_if_different(ModelConfig& config, std::vector<std::string>& notes) {
   if (!config.tie_word_embeddings) return;
-  const TensorView* lm_head = checkpoint_.find(output_tensor);
-  const TensorView* embedding = checkpoint_.find(bare_ ? "embed_tokens.weight" : embedding_tensor);
+  const std::string embedding_name = std::string(config.names.embedding) + ".weight";
+  const TensorView* lm_head = checkpoint_.find(lm_head_ + ".weight");
+  const TensorView* embedding = checkpoint_.find(bare_ ? embedding_name.substr(base_.size()) : embedding_name);
   if (lm_head == nullptr) return;
   if (embedding == nullptr) {
     embedding_is_lm_head_ = true;
@@ -94,8 +121,9 @@ void ModelFiles::untie_if_different(ModelConfig& config, std::vector<std::string
   if (same_data(checkpoint_, *lm_head, *embedding)) return;
   config.tie_word_embeddings = false;
   notes.push_back(
-      "config.json says that the output matrix is the embedding (tie_word_embeddings), but the files "
-      "have an lm_head.weight that differs from it, which is used");
+      "config.json says that the output matrix is the embedding (tie_word_embeddings), but the files have an output "
+      "matrix " +
+      lm_head_ + ".weight that differs from it, which is used");
 }
 
 void ModelFiles::check(const std::string& directory) const {
@@ -106,12 +134,13 @@ void ModelFiles::check(const std::string& directory) const {
     const TensorView* view = checkpoint_.find(name);
     if (view == nullptr) {
       throw CheckpointError("model '" + directory + "': tensor '" + name + "' is missing; expected shape " +
-                            slot.shape.to_string() + by_config);
+                            (slot.source ? slot.source->shape : slot.shape).to_string() + by_config);
     }
     const Shape found(view->shape);
-    if (!(found == slot.shape)) {
+    const Shape& expected = slot.source ? slot.source->shape : slot.shape;
+    if (!(found == expected)) {
       throw CheckpointError("model '" + directory + "': tensor '" + name + "' has shape " + found.to_string() +
-                            "; expected " + slot.shape.to_string() + by_config);
+                            "; expected " + expected.to_string() + by_config);
     }
     if (!is_op_float(view->dtype) && view->dtype != DType::F64) {
       throw CheckpointError("model '" + directory + "': tensor '" + name + "' is " +
@@ -131,14 +160,19 @@ void ModelFiles::note_unused(const ModelConfig& config, std::vector<std::string>
   std::string named;
   size_t count = 0;
   for (const std::string& name : checkpoint_.names()) {
-    // Tensors that are known to be unneeded: frequencies, which are computed, and the output matrix of a model that
-    // ties it.
-    if (used.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
-    if (name == output_tensor && config.tie_word_embeddings) continue;
+    if (used.contains(name) || is_known_to_be_unneeded(name)) continue;
+    // The output matrix of a model that ties it.
+    if (name == lm_head_ + ".weight" && config.tie_word_embeddings) continue;
     if (count < most_named) named += (count == 0 ? "" : ", ") + name;
     ++count;
   }
   if (count == 0) return;
+  if (!has_first_families_rules(config.family)) {
+    // A bias or a norm that is not computed would mean another text.
+    throw CheckpointError("the files have " + std::to_string(count) + " tensors that a model of type " +
+                          std::string(family_name(config.family)) + " does not have by config.json: " + named +
+                          (count > most_named ? ", ..." : ""));
+  }
   notes.push_back(std::to_string(count) + (count == 1 ? " tensor" : " tensors") +
                   " in the files that the model does not use: " + named + (count > most_named ? ", ..." : ""));
 }

@@ -25,8 +25,9 @@ class ModelFiles {
   const std::vector<TensorSlot>& slots() const noexcept { return slots_; }
   // The name that the files have for a tensor.
   std::string file_name(const TensorSlot& slot) const;
-  // A quantized matrix of a directory has a view of its own (TensorView::packed).
-  const TensorView& at(const TensorSlot& slot) const;
+  // A quantized matrix of a directory has a view of its own (TensorView::packed). Of a slot that is one range of rows of a
+  // tensor the view is that range, of one that is gathered (TensorSlot::is_gathered) the whole tensor.
+  TensorView at(const TensorSlot& slot) const;
 
  private:
   void untie_if_different(ModelConfig& config, std::vector<std::string>& notes);
@@ -39,8 +40,11 @@ class ModelFiles {
   std::shared_ptr<const WeightQuantization> quantization_;
   std::vector<std::unique_ptr<PackedMatrix>> packed_;
   std::unordered_map<std::string, TensorView> packed_views_;  // by the name in the files
+  std::string base_;  // the first part of the family's names ("model."), which files of bare decoders leave out
   bool bare_ = false;
   bool embedding_is_lm_head_ = false;
+  std::string lm_head_;  // as the files call it
+  std::string lm_head_slot_;
 };
 
 }  // namespace anyaccel::llm

@@ -32,9 +32,6 @@ namespace anyaccel::llm {
 
 namespace {
 
-constexpr const char* embedding_name = "model.embed_tokens.weight";
-constexpr const char* lm_head_name = "lm_head.weight";
-
 bool is_supported(const Accelerator& accelerator, DType dtype) {
   const std::vector<DType> supported = accelerator.supported_dtypes();
   return is_op_float(dtype) && std::find(supported.begin(), supported.end(), dtype) != supported.end();
@@ -85,6 +82,17 @@ Tensor unpaired(const Tensor& rows, int64_t head_rows) {
     const int64_t within = stored % head_rows;
     const int64_t row = stored - within + within % 2 * (head_rows / 2) + within / 2;
     std::memcpy(to + static_cast<size_t>(row) * row_bytes, from + static_cast<size_t>(stored) * row_bytes, row_bytes);
+  }
+  return result;
+}
+
+// The rows of a slot that lie in blocks of a file's tensor, or in its columns; `whole` is that tensor.
+Tensor gathered(const Tensor& whole, const TensorSource& source, const Shape& shape) {
+  const Tensor rows = source.transposed ? whole.transpose(0, 1) : whole;
+  Tensor result = Tensor::empty(shape, whole.dtype());
+  int64_t from = source.first;
+  for (int64_t to = 0; to < shape[0]; to += source.block, from += source.stride) {
+    result.slice(0, to, to + source.block).copy_from(rows.slice(0, from, from + source.block));
   }
   return result;
 }
@@ -229,7 +237,7 @@ class ModelLoader {
     const BlockFormat* format = block_format(view);
     if (format == nullptr || slot.kind != TensorKind::Matrix || options_.dtype != DType::None) return false;
     if (!ops_.takes_quantized_weights()) return false;
-    if (slot.name == embedding_name && model_->group_) return false;
+    if (slot.is_embedding() && model_->group_) return false;
     const Slice part = held(slot);
     const int64_t values = format->values;
     return slot.split_dim == 0 || (part.begin % values == 0 && part.end % values == 0);
@@ -239,9 +247,9 @@ class ModelLoader {
   // quantized already, or no format fits its rows or this rank's part of them.
   const BlockFormat* format_to_make(const TensorView& view, const TensorSlot& slot) const {
     if (wanted_format_ == nullptr || is_quantized(view) || slot.kind != TensorKind::Matrix) return nullptr;
-    if (slot.name == embedding_name && model_->group_) return nullptr;
-    const bool is_output =
-        slot.name == lm_head_name || (slot.name == embedding_name && model_->config_.tie_word_embeddings);
+    if (slot.is_gathered()) return nullptr;
+    if (slot.is_embedding() && model_->group_) return nullptr;
+    const bool is_output = slot.is_lm_head() || (slot.is_embedding() && model_->config_.tie_word_embeddings);
     const BlockFormat* format = format_of_matrix(*wanted_format_, slot.shape[1], is_output);
     const Slice part = held(slot);
     const bool whole_blocks = slot.split_dim == 0 || format == nullptr ||
@@ -331,7 +339,7 @@ class ModelLoader {
   TensorView part_to_read(const TensorSlot& slot) const {
     const TensorView& view = files_->at(slot);
     const Slice part = held(slot);
-    if (view.packed != nullptr) {
+    if (view.packed != nullptr || slot.is_gathered()) {
       TensorView some = view;
       some.bytes = part.size() > 0 ? view.bytes : 0;
       return some;
@@ -344,7 +352,7 @@ class ModelLoader {
   void set_apart_the_rest(const TensorSlot& slot) const {
     const Checkpoint& checkpoint = files_->checkpoint();
     const TensorView& whole = files_->at(slot);
-    if (whole.packed != nullptr) return;
+    if (whole.packed != nullptr || slot.is_gathered()) return;
     const Slice part = held(slot);
     const int64_t rows = slot.shape[0];
     if (part.size() == slot.shape[slot.split_dim]) return;
@@ -400,6 +408,7 @@ class ModelLoader {
       return place_decoded(checkpoint, view, contiguous ? shape : slot.shape, shape, slot.split_dim,
                            contiguous ? Slice{} : part, wanted);
     }
+    if (slot.is_gathered() || slot.adds_one) return place_changed(checkpoint, view, slot, wanted);
     const bool in_place = contiguous && !paired && view.dtype == wanted && accelerator_.is_host_coherent();
     if (in_place && view.data != nullptr && is_aligned(view)) {
       if (std::shared_ptr<void> owner = usable_in_place(checkpoint.files()[view.file])) {
@@ -422,12 +431,36 @@ class ModelLoader {
     return tensor;
   }
 
+  // A tensor whose values or rows are not those of the file one after the other. `view`: as in place().
+  Tensor place_changed(const Checkpoint& checkpoint, const TensorView& view, const TensorSlot& slot, DType wanted) {
+    const Slice part = held(slot);
+    Tensor source;
+    if (slot.is_gathered()) {
+      source = gathered(host_view(checkpoint, view, slot.source->shape), *slot.source, slot.shape);
+    } else {
+      source = host_view(checkpoint, view, held_shape(slot, part));
+    }
+    if (slot.adds_one) {
+      Tensor sum = Tensor::empty(source.shape(), DType::F32);
+      sum.copy_from(source);
+      auto* values = static_cast<float*>(sum.data());
+      for (int64_t i = 0; i < sum.numel(); ++i) values[i] += 1.0f;
+      source = std::move(sum);
+    }
+    if (slot.is_gathered()) source = source.slice(slot.split_dim, part.begin, part.end);
+    Tensor tensor = Tensor::empty(source.shape(), wanted, model_->device_);
+    tensor.copy_from(source);
+    checkpoint.release(view);
+    return tensor;
+  }
+
   // True if the rows of a layer's queries and keys, which the file stores as pairs, stay as they are: rotating neighbours
   // instead of halves then gives the same, since keys are only multiplied with queries. Both must be quantized; nothing else
   // may belong to single rows of a head.
   bool rotates_pairs(const std::vector<TensorSlot>& slots, const TensorSlot& of) const {
     const ModelConfig& config = model_->config_;
-    if (config.qkv_bias || config.qk_norm || config.rope.rotary_dim != config.head_dim) return false;
+    if (config.qkv_bias || config.qk_norm || !config.is_plain() || config.rope.rotary_dim != config.head_dim)
+      return false;
     return std::ranges::all_of(slots, [&](const TensorSlot& slot) {
       if (slot.layer != of.layer || (slot.layer_member != &LayerWeights::q && slot.layer_member != &LayerWeights::k)) {
         return true;
@@ -568,7 +601,7 @@ class ModelLoader {
 
   // Gives the weights of products to the driver, which may keep them in a layout of its own.
   Tensor pack(const TensorSlot& slot, Tensor weight) {
-    const bool is_read_by_rows = slot.name == embedding_name;
+    const bool is_read_by_rows = slot.is_embedding();
     if (slot.kind != TensorKind::Matrix || is_read_by_rows) return weight;
     return ops_.pack_linear_weight(weight, model_->product_dtype());
   }
@@ -652,6 +685,11 @@ void Model::choose_product_dtype(Activations wanted) {
 void Model::configure(ModelConfig config, std::shared_ptr<comm::ProcessGroup> group) {
   config_ = std::move(config);
   if (group && group->size() > 1) group_ = std::move(group);
+  if (group_ && config_.head_norm == HeadNorm::Whole) {
+    throw InvalidArgument("model: a model of type " + std::string(family_name(config_.family)) +
+                          " norms all heads of a layer together, and is not split over ranks (" +
+                          std::to_string(group_->size()) + " were asked for)");
+  }
   const int ranks = group_ ? group_->size() : 1;
   const std::vector<ModelShard> plan = plan_shards(config_, ranks);
   shard_ = plan[static_cast<size_t>(group_ ? group_->rank() : 0)];

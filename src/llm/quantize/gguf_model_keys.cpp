@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "anyaccel/error.h"
+#include "llm/families/families.h"
 
 namespace anyaccel::llm {
 namespace {
@@ -55,6 +56,9 @@ std::string gguf_architecture(const ModelConfig& config) {
 }
 
 void add_model_keys(const ModelConfig& config, const std::string& source, GgufKeys& keys) {
+  if (!has_first_families_rules(config.family)) {
+    cannot_describe(source, "a model of type " + std::string(family_name(config.family)));
+  }
   if (config.hidden_act != ops::Activation::Silu) cannot_describe(source, "an activation other than SiLU");
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const int64_t window = config.window_of_layer(layer);

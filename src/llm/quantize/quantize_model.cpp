@@ -124,8 +124,7 @@ class ModelQuantizer {
       const std::vector<int64_t> shape(slot.shape.dims().begin(), slot.shape.dims().end());
       uint32_t type = type_f32;
       if (slot.kind == TensorKind::Matrix) {
-        const bool is_output =
-            slot.name == "lm_head.weight" || (config_.tie_word_embeddings && slot.name == "model.embed_tokens.weight");
+        const bool is_output = slot.is_lm_head() || (config_.tie_word_embeddings && slot.is_embedding());
         part.format = format_of_matrix(wanted_, shape[1], is_output);
         type = part.format != nullptr ? part.format->number : view.dtype == DType::BF16 ? 30 : 1;
         if (part.format != &wanted_) changed_.push_back(slot.name);

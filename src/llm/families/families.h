@@ -1,0 +1,87 @@
+// A family of decoders is data: what config.json calls its sizes, what is missing there means, what its files call tensors, and
+// the parts that its layers are composed of (ModelConfig). Each file beside this one has a family, or a few close relatives.
+//
+// Llama, Mistral, Qwen2 and Qwen3 came first, and are in llm/config/model_config.cpp.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "anyaccel/llm/model_config.h"
+#include "base/text/json.h"
+
+namespace anyaccel::llm {
+
+// The names of sizes in config.json. Empty: the family has no such field.
+struct SizeFields {
+  std::string_view hidden = "hidden_size";
+  std::string_view inner = "intermediate_size";
+  std::string_view layers = "num_hidden_layers";
+  std::string_view heads = "num_attention_heads";
+  std::string_view kv_heads = "num_key_value_heads";
+  std::string_view head_dim = "head_dim";
+  std::string_view positions = "max_position_embeddings";
+  std::string_view eps = "rms_norm_eps";
+  std::string_view activation = "hidden_act";
+};
+
+// What a missing field means: the defaults of transformers' class.
+struct SizeDefaults {
+  int64_t kv_heads = 0;               // 0: as many as heads
+  int64_t head_dim = 0;               // 0: hidden / heads
+  bool inner_is_four_hidden = false;  // else the inner size has to be there
+  int64_t positions = 2048;
+  double eps = 1e-5;
+  std::string_view activation = "silu";
+  double rope_theta = 10000.0;
+  double rotary_share = 0.0;  // of a head; 0: all of it rotates, and partial_rotary_factor is not read
+  bool tied = false;
+  std::optional<int32_t> bos = {};
+  std::optional<int32_t> eos = {};
+};
+
+struct FamilyDefinition {
+  Family family = Family::Llama;
+  std::string_view model_type;
+  std::string_view architecture;
+  SizeFields sizes = {};
+  SizeDefaults defaults = {};
+  TensorNames names = {};
+  // The fields that `compose` reads.
+  std::span<const std::string_view> fields = {};
+  // Reads the parts of the layers; sizes, names and the activation are in `config`. CheckpointError for a value that is not
+  // supported.
+  void (*compose)(const JsonRef& root, ModelConfig& config) = nullptr;
+};
+
+extern const FamilyDefinition gemma, gemma2, gemma3;
+extern const FamilyDefinition phi, phi3, stablelm, olmo2, smollm3, granite, internlm3, starcoder2;
+extern const FamilyDefinition cohere, cohere2, glm, glm4;
+extern const FamilyDefinition gpt2, gptj, gpt_neox, opt, falcon;
+
+std::span<const FamilyDefinition* const> family_definitions();
+// Null for the first four.
+const FamilyDefinition* find_family(Family family) noexcept;
+inline bool has_first_families_rules(Family family) noexcept { return find_family(family) == nullptr; }
+// True if config.json's field is read for the family.
+bool reads_field(const FamilyDefinition& family, std::string_view name);
+
+// Everything but special tokens and the dtype, which all families have alike.
+void read_family_config(const JsonRef& root, const FamilyDefinition& family, ModelConfig& config);
+
+// -- for `compose`
+
+// One flag for each layer, whether it has a window: from layer_types, else sliding where `is_window` says so.
+void set_windows(const JsonRef& root, ModelConfig& config, int64_t window,
+                 bool (*is_window)(int64_t layer, int64_t every), int64_t every = 0);
+// All layers have the window sliding_window, none if that is null; `fallback` if it is missing (0: none).
+void set_window_of_all(const JsonRef& root, ModelConfig& config, int64_t fallback);
+// Refuses any other value of a flag than this one, which is also what a missing field means.
+void require_flag(const JsonRef& root, std::string_view name, bool value, std::string_view why);
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,135 @@
+// Gemma 1, 2 and 3 (text): RMS norms whose weight is stored less one, embeddings times the root of their size; from 2 on norms
+// before and after each half, soft caps, and windows on some layers.
+#include <cmath>
+
+#include "llm/config/config_fields.h"
+#include "llm/families/families.h"
+
+namespace anyaccel::llm {
+namespace {
+
+constexpr TensorNames gemma_names = {.attention_norm = "post_attention_layernorm",
+                                     .mlp_norm = "pre_feedforward_layernorm",
+                                     .mlp_output_norm = "post_feedforward_layernorm"};
+constexpr SizeFields gemma_sizes = {.activation = "hidden_activation"};
+
+void gemma_common(const JsonRef& root, ModelConfig& config) {
+  config.norm_adds_one = true;
+  config.embedding_multiplier = std::sqrt(static_cast<float>(config.hidden_size));
+  config.rounds_embedding_multiplier = true;
+  config.qkv_bias = config.o_bias = read_flag(root, "attention_bias", false);
+}
+
+// Whatever the file says: "gelu" stands for the approximation by tanh.
+void compose_gemma(const JsonRef& root, ModelConfig& config) {
+  gemma_common(root, config);
+  const auto written = root.find("hidden_activation");
+  config.hidden_act = written ? read_activation(root, "hidden_activation", "") : config.hidden_act;
+  if (config.hidden_act == ops::Activation::Gelu) config.hidden_act = ops::Activation::GeluTanh;
+}
+
+void gemma_scaled(const JsonRef& root, ModelConfig& config) {
+  gemma_common(root, config);
+  config.norm_place = NormPlace::Both;
+  config.attention_scale =
+      static_cast<float>(1.0 / std::sqrt(read_number(root, "query_pre_attn_scalar", 1e-6, 1e6, 256.0)));
+}
+
+void compose_gemma2(const JsonRef& root, ModelConfig& config) {
+  gemma_scaled(root, config);
+  const auto cap = [&](const char* name, double fallback) {
+    return static_cast<float>(root.has(name) ? read_number(root, name, 0.0, 1e6, 0.0) : fallback);
+  };
+  config.attention_softcap = cap("attn_logit_softcapping", 50.0);
+  config.logits_softcap = cap("final_logit_softcapping", 30.0);
+  const int64_t window = root.has("sliding_window") ? read_whole(root, "sliding_window", 1, max_positions, 0) : 4096;
+  set_windows(root, config, window, [](int64_t layer, int64_t) { return layer % 2 == 0; });
+}
+
+// attn_logit_softcapping is stored, and not used by transformers.
+void compose_gemma3(const JsonRef& root, ModelConfig& config) {
+  gemma_scaled(root, config);
+  config.qk_norm = true;
+  config.logits_softcap = static_cast<float>(read_number(root, "final_logit_softcapping", 0.0, 1e6, 0.0));
+  const int64_t window = root.has("sliding_window") ? read_whole(root, "sliding_window", 1, max_positions, 0) : 4096;
+  set_windows(
+      root, config, window, [](int64_t layer, int64_t every) { return (layer + 1) % every != 0; },
+      read_whole(root, "sliding_window_pattern", 1, max_layers, 6));
+  RopeRules full;
+  full.theta = 1e6;
+  full.layer_type = "full_attention";
+  config.rope = read_rope(root, config, config.notes, full);
+  RopeRules windows;
+  windows.theta_name = "rope_local_base_freq";
+  windows.layer_type = "sliding_attention";
+  config.window_rope = read_rope(root, config, config.notes, windows);
+}
+
+constexpr std::string_view gemma_fields[] = {"attention_bias", "hidden_activation", "rope_theta", "rope_scaling",
+                                             "rope_parameters"};
+constexpr std::string_view gemma2_fields[] = {"attention_bias",        "rope_theta",
+                                              "rope_scaling",          "rope_parameters",
+                                              "query_pre_attn_scalar", "attn_logit_softcapping",
+                                              "layer_types",           "final_logit_softcapping",
+                                              "sliding_window",        "hidden_act"};
+constexpr std::string_view gemma3_fields[] = {"attention_bias",
+                                              "rope_theta",
+                                              "rope_scaling",
+                                              "rope_parameters",
+                                              "rope_local_base_freq",
+                                              "query_pre_attn_scalar",
+                                              "attn_logit_softcapping",
+                                              "final_logit_softcapping",
+                                              "sliding_window",
+                                              "sliding_window_pattern",
+                                              "_sliding_window_pattern",
+                                              "layer_types",
+                                              "hidden_act"};
+
+}  // namespace
+
+const FamilyDefinition gemma = {.family = Family::Gemma,
+                                .model_type = "gemma",
+                                .architecture = "GemmaForCausalLM",
+                                .defaults = {.kv_heads = 16,
+                                             .head_dim = 256,
+                                             .positions = 8192,
+                                             .eps = 1e-6,
+                                             .activation = "gelu_pytorch_tanh",
+                                             .tied = true,
+                                             .bos = 2,
+                                             .eos = 1},
+                                .fields = gemma_fields,
+                                .compose = compose_gemma};
+const FamilyDefinition gemma2 = {.family = Family::Gemma2,
+                                 .model_type = "gemma2",
+                                 .architecture = "Gemma2ForCausalLM",
+                                 .sizes = gemma_sizes,
+                                 .defaults = {.kv_heads = 4,
+                                              .head_dim = 256,
+                                              .positions = 8192,
+                                              .eps = 1e-6,
+                                              .activation = "gelu_pytorch_tanh",
+                                              .tied = true,
+                                              .bos = 2,
+                                              .eos = 1},
+                                 .names = gemma_names,
+                                 .fields = gemma2_fields,
+                                 .compose = compose_gemma2};
+const FamilyDefinition gemma3 = {.family = Family::Gemma3,
+                                 .model_type = "gemma3_text",
+                                 .architecture = "Gemma3ForCausalLM",
+                                 .sizes = gemma_sizes,
+                                 .defaults = {.kv_heads = 4,
+                                              .head_dim = 256,
+                                              .positions = 131072,
+                                              .eps = 1e-6,
+                                              .activation = "gelu_pytorch_tanh",
+                                              .tied = true,
+                                              .bos = 2,
+                                              .eos = 1},
+                                 .names = gemma_names,
+                                 .fields = gemma3_fields,
+                                 .compose = compose_gemma3};
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,367 @@
+// Every family against what transformers computed (tests/data/families.json, made by tools/family_fixtures.py): logits of a
+// prompt and of cached steps, tokens in both compile backends, a batch, 16-bit dtypes, two ranks; and what is refused.
+//
+// ANYACCEL_WRITE_FAMILIES=FILE has the table of docs/models.md written there.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <sstream>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/error.h"
+#include "anyaccel/llm/model.h"
+#include "anyaccel/llm/safetensors.h"
+#include "anyaccel/llm/session.h"
+#include "llm/decoding.h"
+#include "llm/model_fixtures.h"
+#include "llm/thread_ranks.h"
+#include "test_paths.h"
+
+namespace anyaccel::llm {
+namespace {
+
+using anyaccel::testing::BackendGuard;
+using anyaccel::testing::decode;
+using anyaccel::testing::run_ranks;
+using anyaccel::testing::TemporaryDirectory;
+using anyaccel::testing::test_data;
+using Json = nlohmann::json;
+
+const Json& stored() {
+  static const Json data = Json::parse(std::ifstream(test_data() + "/families.json"));
+  return data;
+}
+const Json& cases() { return stored().at("cases"); }
+
+// The tensors of a case; its layers have the same ones, which the file lists once.
+Json expanded_tensors(const Json& one_case) {
+  Json all = Json::array();
+  for (const Json& tensor : one_case.at("tensors")) {
+    const std::string name = tensor.at(0);
+    const size_t number = name.find("{}");
+    const int count = number == std::string::npos ? 1 : one_case.at("layers").get<int>();
+    for (int layer = 0; layer < count; ++layer) {
+      Json each = tensor;
+      if (number != std::string::npos) each[0] = std::string(name).replace(number, 2, std::to_string(layer));
+      all.push_back(each);
+    }
+  }
+  return all;
+}
+
+// As numbers() of tools/family_fixtures.py.
+std::vector<float> made_numbers(const std::string& name, uint64_t seed, size_t count, float scale, float offset) {
+  uint64_t base = 0xcbf29ce484222325u;
+  for (const char byte : name) base = (base ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
+  base += seed * 0x9e3779b97f4a7c15u;
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) {
+    uint64_t z = base + i;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    const float unit = static_cast<float>(z >> 40) * 0x1p-24f - 0.5f;
+    const float scaled = unit * scale;
+    values[i] = scaled + offset;
+  }
+  return values;
+}
+
+struct Case {
+  Json data;
+  TemporaryDirectory directory;
+  std::vector<int32_t> prompt, greedy;
+  std::vector<float> logits;  // [stored rows, vocabulary]
+  int64_t vocab = 0;
+
+  explicit Case(const std::string& name) {
+    for (const Json& each : cases()) {
+      if (each.at("name") == name) data = each;
+    }
+    data["tensors"] = expanded_tensors(data);
+    prompt = data.at("prompt").get<std::vector<int32_t>>();
+    greedy = data.at("greedy").get<std::vector<int32_t>>();
+    vocab = data.at("config").at("vocab_size").get<int64_t>();
+    write_config(data.at("config"));
+    write_weights();
+    read_logits(name);
+  }
+
+  void write_config(const Json& config) const { std::ofstream(directory.path() + "/config.json") << config.dump(); }
+  std::shared_ptr<const Model> load(DType dtype = DType::F32, std::shared_ptr<comm::ProcessGroup> group = {}) const {
+    LoadOptions options;
+    options.dtype = dtype;
+    options.group = std::move(group);
+    return Model::load(directory.path(), options);
+  }
+
+ private:
+  void write_weights() const {
+    std::vector<TensorSpec> specs;
+    for (const Json& tensor : data.at("tensors")) {
+      specs.push_back({tensor.at(0), DType::F32, tensor.at(1).get<std::vector<int64_t>>()});
+    }
+    SafetensorsWriter writer(directory.path() + "/model.safetensors", specs, {{"format", "pt"}});
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const Json& tensor = data.at("tensors").at(i);
+      const auto count = static_cast<size_t>(Shape(specs[i].shape).numel());
+      const std::vector<float> values = made_numbers(specs[i].name, data.at("seed").get<uint64_t>(), count,
+                                                     tensor.at(2).get<float>(), tensor.at(3).get<float>());
+      writer.append(std::as_bytes(std::span(values)));
+    }
+    writer.finish();
+  }
+  void read_logits(const std::string& name) {
+    std::ifstream file(test_data() + "/families.safetensors", std::ios::binary);
+    uint64_t header_size = 0;
+    file.read(reinterpret_cast<char*>(&header_size), sizeof header_size);
+    std::string header(header_size, ' ');
+    file.read(header.data(), static_cast<std::streamsize>(header_size));
+    const Json entry = Json::parse(header).at(name);
+    const auto begin = entry.at("data_offsets").at(0).get<size_t>(), end = entry.at("data_offsets").at(1).get<size_t>();
+    logits.resize((end - begin) / sizeof(float));
+    file.seekg(static_cast<std::streamoff>(sizeof header_size + header_size + begin));
+    file.read(reinterpret_cast<char*>(logits.data()), static_cast<std::streamsize>(end - begin));
+  }
+};
+
+// The logits of the rows that are stored, of those after each token of the prompt and of the steps but the last.
+std::vector<float> found_logits(const Case& reference, const std::shared_ptr<const Model>& model, int64_t chunk = 512) {
+  SessionOptions options;
+  options.context = 64;
+  options.chunk = chunk;
+  Session session(model, options);
+  std::vector<float> all;
+  int32_t position = 0;
+  const auto forward = [&](std::span<const int32_t> ids) {
+    std::vector<int32_t> sequence(ids.size(), 0), positions(ids.size()), rows(ids.size());
+    std::iota(positions.begin(), positions.end(), position);
+    std::iota(rows.begin(), rows.end(), 0);
+    position += static_cast<int32_t>(ids.size());
+    const std::vector<float> logits = session.forward({ids, sequence, positions}, rows).to_vector<float>();
+    all.insert(all.end(), logits.begin(), logits.end());
+  };
+  forward(reference.prompt);
+  for (size_t i = 0; i + 1 < reference.greedy.size(); ++i) forward(std::span(reference.greedy).subspan(i, 1));
+  std::vector<float> chosen;
+  for (const Json& row : stored().at("rows")) {
+    const auto begin = all.begin() + row.get<int64_t>() * reference.vocab;
+    chosen.insert(chosen.end(), begin, begin + reference.vocab);
+  }
+  return chosen;
+}
+
+// The largest difference of a row over its largest logit, of the worst row.
+double worst_difference(std::span<const float> found, const Case& reference) {
+  EXPECT_EQ(found.size(), reference.logits.size());
+  if (found.size() != reference.logits.size()) return INFINITY;
+  double worst = 0;
+  for (size_t row = 0; row < found.size(); row += static_cast<size_t>(reference.vocab)) {
+    double difference = 0, largest = 0;
+    for (size_t i = row; i < row + static_cast<size_t>(reference.vocab); ++i) {
+      const double gap = std::abs(static_cast<double>(found[i]) - static_cast<double>(reference.logits[i]));
+      difference = std::isnan(gap) ? INFINITY : std::max(difference, gap);
+      largest = std::max(largest, std::abs(static_cast<double>(reference.logits[i])));
+    }
+    worst = std::max(worst, difference / largest);
+  }
+  return worst;
+}
+
+bool norms_all_heads(const Case& reference) { return reference.data.at("family") == "olmo2"; }
+
+class Families : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Families, LogitsAndTokensAreThoseOfTransformers) {
+  const Case reference(GetParam());
+  const auto model = reference.load();
+  EXPECT_LE(worst_difference(found_logits(reference, model), reference), 1e-4);
+  EXPECT_LE(worst_difference(found_logits(reference, model, 5), reference), 1e-4) << "in chunks";
+  for (const char* backend : {"eager", "graph"}) {
+    const BackendGuard guard(backend);
+    // The second prompt of the batch is the beginning of the first, and must not change it.
+    Session session(model, {.sequences = 2, .context = 64, .chunk = 9});
+    const std::vector<std::vector<int32_t>> prompts = {reference.prompt,
+                                                       {reference.prompt.begin(), reference.prompt.begin() + 3}};
+    EXPECT_EQ(decode(session, prompts, reference.greedy.size())[0], reference.greedy) << backend;
+    const bool graphs = std::string(backend) == "graph" && get_accelerator()->supports_graphs();
+    EXPECT_EQ(session.replayed_steps() > 0, graphs) << backend;
+  }
+}
+
+// config.json as transformers 4.57 writes it, with rope in other fields and without a flag of tied embeddings.
+TEST_P(Families, OlderConfigurationsMeanTheSame) {
+  const Case reference(GetParam());
+  if (!reference.data.contains("older_config")) GTEST_SKIP() << "transformers 4.57 computes something else, or nothing";
+  reference.write_config(reference.data.at("older_config"));
+  EXPECT_LE(worst_difference(found_logits(reference, reference.load()), reference), 1e-4);
+}
+
+TEST_P(Families, HalfPrecisionComesClose) {
+  const Case reference(GetParam());
+  for (const DType dtype : {DType::BF16, DType::F16}) {
+    const std::vector<DType> supported = get_accelerator()->supported_dtypes();
+    if (std::find(supported.begin(), supported.end(), dtype) == supported.end()) continue;
+    EXPECT_LE(worst_difference(found_logits(reference, reference.load(dtype)), reference), 0.1) << dtype_name(dtype);
+  }
+}
+
+TEST_P(Families, TwoRanksGiveTheTokensOfOne) {
+  if (get_accelerator()->name() != "cpu") GTEST_SKIP() << "ranks as threads share one queue of an accelerator";
+  const Case reference(GetParam());
+  for (const int ranks : {2, 3}) {
+    const auto run = [&] {
+      run_ranks(ranks, [&](const std::shared_ptr<comm::ProcessGroup>& group) {
+        Session session(reference.load(DType::F32, group), {.sequences = 1, .context = 64});
+        const std::vector<std::vector<int32_t>> prompts = {reference.prompt};
+        EXPECT_EQ(decode(session, prompts, reference.greedy.size())[0], reference.greedy) << ranks;
+      });
+    };
+    if (norms_all_heads(reference)) {
+      EXPECT_THROW(run(), InvalidArgument);
+    } else {
+      run();
+    }
+  }
+}
+
+// All on the CPU, one of each family over OpenCL, and on simulated devices, which are slow, as many as have every part once.
+std::vector<std::string> case_names() {
+  const char* accelerator = std::getenv("ANYACCEL_TEST_ACCELERATOR");
+  const char* runtime = std::getenv("ANYACCEL_XPU_RUNTIME");
+  if (accelerator != nullptr && (runtime == nullptr || std::string_view(runtime) != "opencl")) {
+    return {"gemma2_1", "phi3_3", "stablelm_2", "olmo2_2", "granite_1", "cohere2_2", "cohere_2", "gpt2_1", "gptj_1"};
+  }
+  std::vector<std::string> names;
+  for (const Json& each : cases()) {
+    const std::string name = each.at("name");
+    if (accelerator == nullptr || name.ends_with("_1")) names.push_back(name);
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Families, ::testing::ValuesIn(case_names()),
+                         [](const auto& test_info) { return test_info.param; });
+
+// A tensor that the configuration does not ask for would mean another computation.
+TEST(FamilyFiles, WithAnUnknownTensorAreRefused) {
+  Case reference("gpt2_1");
+  reference.data["tensors"].push_back({"transformer.h.0.attn.extra_norm.weight", {4}, 1.0, 0.0});
+  std::vector<TensorSpec> specs;
+  for (const Json& tensor : reference.data.at("tensors")) {
+    specs.push_back({tensor.at(0), DType::F32, tensor.at(1).get<std::vector<int64_t>>()});
+  }
+  SafetensorsWriter writer(reference.directory.path() + "/model.safetensors", specs, {});
+  const std::vector<std::byte> zeros(static_cast<size_t>(writer.total()));
+  writer.append(zeros);
+  writer.finish();
+  try {
+    reference.load();
+    FAIL() << "was loaded";
+  } catch (const CheckpointError& error) {
+    EXPECT_NE(std::string(error.what()).find("transformer.h.0.attn.extra_norm.weight"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(FamilyFiles, OfOtherArchitecturesAreRefusedByName) {
+  for (const char* type : {"bert", "roberta", "t5", "mamba", "deepseek_v2", "mixtral", "bloom"}) {
+    try {
+      parse_model_config(R"({"model_type": ")" + std::string(type) + R"("})", "config.json");
+      FAIL() << type;
+    } catch (const CheckpointError& error) {
+      const std::string message = error.what();
+      EXPECT_NE(message.find('"' + std::string(type) + '"'), std::string::npos) << message;
+      EXPECT_NE(message.find("gemma2"), std::string::npos) << message;
+    }
+  }
+}
+
+// Fields that change what a family computes, with values that are not implemented.
+TEST(FamilyFields, ThatChangeTheComputationAreRefused) {
+  const std::map<std::string, std::vector<std::pair<std::string, Json>>> refused = {
+      {"gemma_1", {{"use_bidirectional_attention", true}, {"hidden_activation", "mish"}, {"is_encoder_decoder", true}}},
+      {"gemma3_text_1", {{"use_bidirectional_attention", true}, {"layer_types", {"full_attention"}}}},
+      {"phi3_1", {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2.0}}}}},
+      {"stablelm_1", {{"qk_layernorm", true}}},
+      {"cohere_1", {{"rope_parameters", {{"rope_type", "default"}}}}},
+      {"cohere2_1", {{"sliding_window", nullptr}}},
+      {"internlm3_1", {{"qkv_bias", true}}},
+      {"gptj_1", {{"rotary_dim", nullptr}, {"rotary_dim", 3}}},
+      {"gpt2_1", {{"add_cross_attention", true}}},
+      {"opt_1", {{"word_embed_proj_dim", 24}, {"layer_norm_elementwise_affine", false}}},
+      {"falcon_1", {{"alibi", true}, {"num_ln_in_parallel_attn", 2}}},
+      {"falcon_2", {{"parallel_attn", false}, {"num_kv_heads", 3}}},
+      {"glm_1", {{"partial_rotary_factor", 0.05}, {"rope_parameters", {{"rope_type", "mrope"}}}}}};
+  for (const auto& [name, fields] : refused) {
+    const Case reference(name);
+    for (const auto& [field, value] : fields) {
+      Json config = reference.data.at("config");
+      parse_model_config(config.dump(), "config.json");
+      if (field == "partial_rotary_factor") config.erase("rope_parameters");
+      config[field] = value;
+      EXPECT_THROW(parse_model_config(config.dump(), "config.json"), CheckpointError) << name << " " << field;
+    }
+  }
+}
+
+// Matrices are quantized while they load, but for those whose rows are collected from all over the file's.
+TEST(FamilyQuantization, WhileLoadingComesClose) {
+  if (get_accelerator()->name() != "cpu") GTEST_SKIP() << "not every accelerator computes with quantized weights";
+  for (const auto& [name, formats] : {std::pair("stablelm_1", "Q8_0"), {"phi3_4", "Q8_0"}, {"gpt_neox_1", "Q8_0"}}) {
+    const Case reference(name);
+    LoadOptions options;
+    options.quantize = "q8_0";
+    const auto model = Model::load(reference.directory.path(), options);
+    EXPECT_EQ(model->quantized_formats(), formats) << name;
+    const double difference = worst_difference(found_logits(reference, model), reference);
+    EXPECT_LE(difference, 0.1) << name;
+    EXPECT_GT(difference, 1e-4) << name;
+  }
+}
+
+TEST(FamilyQuantization, OfDirectoriesWithFusedMatricesIsRefused) {
+  for (const char* name : {"phi3_1", "glm_1", "gpt2_1", "gpt_neox_1"}) {
+    Json config = Case(name).data.at("config");
+    config["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}, {"desc_act", false}};
+    EXPECT_THROW(parse_model_config(config.dump(), "config.json"), CheckpointError) << name;
+  }
+}
+
+// Learned positions end.
+TEST(FamilySessions, ContextsBeyondLearnedPositionsAreRefused) {
+  const auto model = Case("gpt2_1").load();
+  EXPECT_THROW(Session(model, {.sequences = 1, .context = 65}), InvalidArgument);
+}
+
+TEST(FamilyTable, IsWritten) {
+  const char* file = std::getenv("ANYACCEL_WRITE_FAMILIES");
+  if (file == nullptr) GTEST_SKIP() << "ANYACCEL_WRITE_FAMILIES names no file";
+  std::vector<std::string> order;
+  std::map<std::string, std::pair<int, double>> found;
+  for (const Json& each : cases()) {
+    const std::string family = each.at("family");
+    if (!found.contains(family)) order.push_back(family);
+    const Case reference(each.at("name"));
+    auto& [count, worst] = found[family];
+    ++count;
+    worst = std::max(worst, worst_difference(found_logits(reference, reference.load()), reference));
+  }
+  std::ofstream out(file);
+  for (const std::string& family : order) {
+    char worst[32];
+    std::snprintf(worst, sizeof worst, "%.1e", found[family].second);
+    out << "| `" << family << "` | " << found[family].first << " | " << worst << " |\n";
+  }
+}
+
+}  // namespace
+}  // namespace anyaccel::llm

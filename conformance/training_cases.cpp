@@ -360,6 +360,105 @@ void multiply(const Context& c) {
   op.finish();
 }
 
+double activated(int32_t kind, double x) {
+  switch (kind) {
+    case AA_ACTIVATION_SILU: return x * sigmoid(x);
+    case AA_ACTIVATION_GELU: return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
+    case AA_ACTIVATION_GELU_TANH: return x * sigmoid(std::sqrt(8 / std::numbers::pi) * (x + 0.044715 * x * x * x));
+    case AA_ACTIVATION_RELU: return std::max(x, 0.0);
+    case AA_ACTIVATION_SIGMOID: return sigmoid(x);
+    default: return std::tanh(x);
+  }
+}
+
+void gated_activation_backward(const Context& c) {
+  OpRun op(c, "gated_activation_backward", {.absolute = 2e-5, .relative = 2e-5});
+  for (int32_t kind = AA_ACTIVATION_SILU; kind <= AA_ACTIVATION_TANH; ++kind) {
+    for (const int32_t dtype : float_dtypes) {
+      for (const Layout& layout : layouts) {
+        OpTensor gate(c, dtype, {5, 67}, numbers(335, 1, 9), layout), up(c, dtype, {5, 67}, numbers(335, 2), dense);
+        OpTensor dy(c, dtype, {5, 67}, numbers(335, 3), dense);
+        OpTensor dgate(c, dtype, {5, 67}, {}, layout), dup(c, dtype, {5, 67}, {}, dense);
+        OpTensor out(c, dtype, {5, 67}, {}, layout);
+        aa_activation_params params{};
+        params.kind = kind;
+        const bool again = layout.inner == 1;
+        if (!op.run({dgate.view(), dup.view(), again ? out.view() : absent, gate.view(), up.view(), dy.view()},
+                    params)) {
+          continue;
+        }
+        Values gates, ups, outs;
+        for (size_t i = 0; i < 335; ++i) {
+          const double g = gate.given()[i], u = up.given()[i], d = dy.given()[i];
+          gates.push_back(d * u * slope(kind, g));
+          ups.push_back(d * activated(kind, g));
+          outs.push_back(activated(kind, g) * u);
+        }
+        const std::string what = "kind " + std::to_string(kind) + ", " + layout.name;
+        op.compare(dgate, gates, "dgate, " + what);
+        op.compare(dup, ups, "dup, " + what);
+        if (again) op.compare(out, outs, "out, " + what);
+      }
+    }
+  }
+  op.finish();
+}
+
+void cross_entropy(const Context& c) {
+  OpRun op(c, "cross_entropy", {.absolute = 1e-5, .relative = 2e-5});
+  for (const int32_t dtype : float_dtypes) {
+    for (const int64_t width : {1, 7, 130, 1000}) {
+      for (const Layout& layout : layouts) {
+        const auto w = static_cast<size_t>(width);
+        // The third row counts nothing.
+        const Values targets = {static_cast<double>(width - 1), 0, -1};
+        OpTensor x(c, dtype, {3, width}, numbers(3 * w, 8, 10), layout);
+        OpTensor target(c, layout.gap == 0 ? AA_DTYPE_I64 : AA_DTYPE_I32, {3}, targets);
+        OpTensor loss(c, AA_DTYPE_F32, {3}, {}, spread), dx(c, dtype, {3, width}, {}, layout);
+        aa_softmax_params params{};
+        params.scale = 0.25f;
+        const bool gradient = layout.inner == 1;
+        if (!op.run({loss.view(), gradient ? dx.view() : absent, x.view(), target.view()}, params)) continue;
+        Values losses, expected;
+        for (size_t row = 0; row < 3; ++row) {
+          const double* scores = &x.given()[row * w];
+          const double largest = *std::max_element(scores, scores + w);
+          double sum = 0;
+          for (size_t j = 0; j < w; ++j) sum += std::exp(scores[j] - largest);
+          losses.push_back(row == 2 ? 0 : std::log(sum) + largest - scores[static_cast<size_t>(targets[row])]);
+          for (size_t j = 0; j < w; ++j) {
+            const double probability = std::exp(scores[j] - largest) / sum;
+            expected.push_back(row == 2 ? 0 : 0.25 * (probability - (static_cast<double>(j) == targets[row] ? 1 : 0)));
+          }
+        }
+        const std::string what = std::to_string(width) + " wide, " + layout.name;
+        op.compare(loss, losses, "loss, " + what);
+        if (gradient) op.compare(dx, expected, "dx, " + what);
+      }
+    }
+  }
+  op.finish();
+}
+
+void embedding_backward(const Context& c) {
+  OpRun op(c, "embedding_backward", {.absolute = 1e-5, .relative = 1e-5});
+  for (const int32_t dtype : float_dtypes) {
+    for (const Layout& layout : layouts) {
+      const Values ids = {3, 0, 3, 5, 3, 0, 2};
+      OpTensor dtable(c, AA_DTYPE_F32, {6, 67}, numbers(402, 1), layout);
+      OpTensor dy(c, dtype, {7, 67}, numbers(469, 2), layout);
+      OpTensor id(c, layout.gap == 0 ? AA_DTYPE_I64 : AA_DTYPE_I32, {7}, ids);
+      if (!op.run({dtable.view(), dy.view(), id.view()})) continue;
+      Values expected = dtable.given();
+      for (size_t t = 0; t < 7; ++t) {
+        for (size_t i = 0; i < 67; ++i) expected[static_cast<size_t>(ids[t]) * 67 + i] += dy.given()[t * 67 + i];
+      }
+      op.compare(dtable, expected, layout.name);
+    }
+  }
+  op.finish();
+}
+
 constexpr Case cases[] = {
     {"op.matmul", "multiplies_batches_of_any_strides", matmul},
     {"op.softmax_masked", "of_rows", softmax_masked},
@@ -373,6 +472,9 @@ constexpr Case cases[] = {
     {"op.column_sums", "sums_rows", column_sums},
     {"op.scaled_add", "adds", scaled_add},
     {"op.multiply", "multiplies", multiply},
+    {"op.cross_entropy", "gives_loss_and_gradient", cross_entropy},
+    {"op.embedding_backward", "adds_up_rows_of_an_id", embedding_backward},
+    {"op.gated_activation_backward", "gives_the_gradients", gated_activation_backward},
 };
 
 }  // namespace

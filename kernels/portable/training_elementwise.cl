@@ -1,4 +1,5 @@
-// Ops of training that work element by element: dropout and its gradient, the gradients of activations, scaled_add, multiply.
+// Ops of training that work element by element: dropout and its gradient, the gradients of activations and of gated ones,
+// scaled_add, multiply.
 #include "dialect.h"
 
 #include "activations.h"
@@ -107,3 +108,21 @@ AA_KERNEL(multiply, AA_ITEMS)
   }
 }
 AA_REGISTER(multiply, AA_ITEMS)
+
+// out may be absent (dtype 0). An item reads its elements before it writes, since outputs may be inputs.
+AA_KERNEL(gated_activation_backward, AA_ITEMS)
+(AA_OUT(void) dgate, AA_VALUE(aa_view) dgate_view, AA_OUT(void) dup, AA_VALUE(aa_view) dup_view, AA_OUT(void) out,
+ AA_VALUE(aa_view) out_view, AA_IN(void) gate, AA_VALUE(aa_view) gate_view, AA_IN(void) up, AA_VALUE(aa_view) up_view,
+ AA_IN(void) dy, AA_VALUE(aa_view) dy_view, AA_VALUE(aa_i64) count, AA_VALUE(aa_i32) kind) {
+  const aa_i64 i = AA_ITEM_ID;
+  if (i < count) {
+    const float g = aa_load(gate, gate_view.dtype, aa_view_offset(gate_view, i));
+    const float u = aa_load(up, up_view.dtype, aa_view_offset(up_view, i));
+    const float d = aa_load(dy, dy_view.dtype, aa_view_offset(dy_view, i));
+    const float value = aa_activate(g, kind);
+    aa_store(dgate, dgate_view.dtype, aa_view_offset(dgate_view, i), d * u * aa_slope(g, kind));
+    aa_store(dup, dup_view.dtype, aa_view_offset(dup_view, i), d * value);
+    if (out_view.dtype) aa_store(out, out_view.dtype, aa_view_offset(out_view, i), value * u);
+  }
+}
+AA_REGISTER(gated_activation_backward, AA_ITEMS)

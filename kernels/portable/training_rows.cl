@@ -1,6 +1,6 @@
 // Ops of training that work on rows: softmax with a mask and its gradient, moments, the gradients of the norms, the inverse of
-// a layer norm. A group of AA_GROUP_SIZE items works on a row, as in rows.cl. Sums over columns are by items that work alone,
-// one for each column.
+// a layer norm, cross-entropy, the gradient of embedding. A group of AA_GROUP_SIZE items works on a row, as in rows.cl. Sums over
+// columns are by items that work alone, one for each column.
 #include "dialect.h"
 
 #include "arguments.h"
@@ -200,3 +200,64 @@ AA_KERNEL(layer_norm_inverse, AA_GROUP_SIZE)
   }
 }
 AA_REGISTER(layer_norm_inverse, AA_GROUP_SIZE)
+
+// loss and dx (dtype 0: absent) of rows. A target outside of the row makes the loss a NaN and changes dx by nothing more.
+AA_KERNEL(cross_entropy, AA_GROUP_SIZE)
+(AA_OUT(float) loss, AA_VALUE(aa_i64) loss_step, AA_OUT(void) dx, AA_VALUE(aa_rows) dx_rows, AA_IN(void) x,
+ AA_VALUE(aa_rows) x_rows, AA_IN(void) targets, AA_VALUE(aa_i64) target_step, AA_VALUE(aa_i64) size,
+ AA_VALUE(float) scale, AA_VALUE(aa_i32) target_dtype) {
+  AA_SCRATCH(scratch);
+  const aa_i64 row = AA_GROUP_ID(0);
+  const aa_i32 id = AA_LOCAL_ID;
+  const aa_i64 to = dx_rows.dtype ? aa_row_offset(dx_rows, row) : 0;
+  const aa_i64 base = aa_row_offset(x_rows, row);
+  const aa_i64 target = aa_load_index(targets, target_dtype, row * target_step);
+  const int known = target >= 0 && target < size;
+  const float of_target = known ? aa_load(x, x_rows.dtype, base + target * x_rows.inner) : aa_float(0x7fc00000u);
+  float part = aa_float(0xff800000u);
+  for (aa_i64 i = id; i < size; i += AA_GROUP_SIZE) {
+    part = aa_fmax(part, aa_load(x, x_rows.dtype, base + i * x_rows.inner));
+  }
+  const float largest = aa_group_max(part, scratch, id);
+  part = 0.0f;
+  for (aa_i64 i = id; i < size; i += AA_GROUP_SIZE) {
+    part += aa_exp(aa_load(x, x_rows.dtype, base + i * x_rows.inner) - largest);
+  }
+  // Every item has read the row's target before an item writes to dx, which may be x.
+  const float sum = aa_group_sum(part, scratch, id);
+  if (id == 0) loss[row * loss_step] = target < 0 ? 0.0f : aa_log(sum) + largest - of_target;
+  if (dx_rows.dtype) {
+    const float factor = target < 0 ? 0.0f : scale / sum;
+    for (aa_i64 i = id; i < size; i += AA_GROUP_SIZE) {
+      const float e = aa_exp(aa_load(x, x_rows.dtype, base + i * x_rows.inner) - largest) * factor;
+      const float d = i == target ? e - scale : e;
+      aa_store(dx, dx_rows.dtype, to + i * dx_rows.inner, target < 0 ? 0.0f : d);
+    }
+  }
+}
+AA_REGISTER(cross_entropy, AA_GROUP_SIZE)
+
+// A group for each token; the first token of an id adds up all of that id, in their order. Each item has columns of its own.
+AA_KERNEL(embedding_backward, AA_GROUP_SIZE)
+(AA_OUT(float) dtable, AA_VALUE(aa_i64) table_row, AA_VALUE(aa_i64) table_inner, AA_IN(void) dy,
+ AA_VALUE(aa_rows) dy_rows, AA_IN(void) ids, AA_VALUE(aa_i64) id_step, AA_VALUE(aa_i64) tokens,
+ AA_VALUE(aa_i64) table_rows, AA_VALUE(aa_i64) size, AA_VALUE(aa_i32) id_dtype) {
+  const aa_i64 t = AA_GROUP_ID(0);
+  const aa_i64 id = aa_load_index(ids, id_dtype, t * id_step);
+  int first = id >= 0 && id < table_rows;
+  for (aa_i64 s = 0; s < t && first; ++s) {
+    if (aa_load_index(ids, id_dtype, s * id_step) == id) first = 0;
+  }
+  if (first) {
+    for (aa_i64 s = t; s < tokens; ++s) {
+      if (aa_load_index(ids, id_dtype, s * id_step) == id) {
+        const aa_i64 base = aa_row_offset(dy_rows, s);
+        for (aa_i64 i = AA_LOCAL_ID; i < size; i += AA_GROUP_SIZE) {
+          const aa_i64 at = id * table_row + i * table_inner;
+          dtable[at] = dtable[at] + aa_load(dy, dy_rows.dtype, base + i * dy_rows.inner);
+        }
+      }
+    }
+  }
+}
+AA_REGISTER(embedding_backward, AA_GROUP_SIZE)

@@ -392,5 +392,89 @@ TEST(Gradients, OfSoftmaxAndActivationsAreDifferences) {
   }
 }
 
+TEST(TrainingOps, CrossEntropy) {
+  for_each_seed([](Random& random) {
+    for (int i = 0; i < kCases; ++i) {
+      const int64_t rows = random.chance(0.05) ? 0 : random.integer(1, 9);
+      const int64_t width = random.pick<int64_t>({1, 2, 16, 17, 100, 1000, random.integer(1, 300)});
+      OpCase c;
+      c.op = "cross_entropy";
+      c.tensors = {TestTensor::random_layout(random, DType::F32, {rows}, false), TestTensor(),
+                   input(random, {rows, width}, random.pick({1.0, 20.0})),
+                   TestTensor::random_layout(random, random.pick({DType::I32, DType::I64}), {rows}, true)};
+      if (random.chance(0.8)) c.tensors[1] = output(random, {rows, width}).fill_normal(random);
+      c.tensors[3].fill([&](int64_t) { return static_cast<double>(random.integer(-1, width - 1)); });
+      c.with(aa_softmax_params{0, random.pick({1.0f, 0.01f, 8.0f})});
+      compare(c, {2e-5, 5e-5, 1.01});
+    }
+  });
+}
+
+TEST(TrainingOps, EmbeddingBackward) {
+  for_each_seed([](Random& random) {
+    for (int i = 0; i < kCases; ++i) {
+      const int64_t rows = random.integer(1, 20), width = random.pick<int64_t>({0, 1, 16, 33, random.integer(1, 300)});
+      const int64_t tokens = random.chance(0.05) ? 0 : random.integer(1, 60);
+      OpCase c;
+      c.op = "embedding_backward";
+      c.tensors = {TestTensor::random_layout(random, DType::F32, {rows, width}, false).fill_normal(random),
+                   input(random, {tokens, width}),
+                   TestTensor::random_layout(random, random.pick({DType::I32, DType::I64}), {tokens}, true)};
+      c.tensors[2].fill([&](int64_t) { return static_cast<double>(random.integer(0, rows - 1)); });
+      compare(c, {1e-5, 1e-5, 1});
+    }
+  });
+}
+
+TEST(TrainingOps, GatedActivationBackward) {
+  for_each_seed([](Random& random) {
+    for (int32_t kind = AA_ACTIVATION_SILU; kind <= AA_ACTIVATION_TANH; ++kind) {
+      for (int i = 0; i < kCases / 4; ++i) {
+        const Shape shape = row_shape(random);
+        OpCase c;
+        c.op = "gated_activation_backward";
+        c.tensors = {output(random, shape),
+                     output(random, shape),
+                     random.chance(0.5) ? output(random, shape).fill_normal(random) : TestTensor(),
+                     input(random, shape, random.pick({1.0, 5.0})),
+                     input(random, shape),
+                     input(random, shape)};
+        c.with(aa_activation_params{0, kind});
+        compare(c, {5e-5, 5e-5, 1.01});
+      }
+    }
+  });
+}
+
+TEST(Gradients, OfCrossEntropyAndGatedActivationsAreDifferences) {
+  const Shape shape{3, 7};
+  const TestTensor x = f32(shape, [](int64_t i) { return 2 * wave(i, 0.2); });
+  OpCase loss;
+  loss.op = "cross_entropy";
+  loss.tensors = {TestTensor(DType::F32, {3}), TestTensor(), x, TestTensor(DType::I32, {3})};
+  loss.tensors[3].fill([](int64_t i) { return static_cast<double>(2 * i); });
+  loss.with(aa_softmax_params{0, 0.5f});
+  OpCase gradient = loss;
+  gradient.tensors[1] = TestTensor(DType::F32, shape);
+  expect_near(run_reference(gradient, 1), differences(loss, 0, 2, {0.5, 0.5, 0.5}), 1e-4, "dx of cross_entropy");
+
+  const TestTensor up = f32(shape, [](int64_t i) { return wave(i, 1); });
+  const TestTensor dy = f32(shape, [](int64_t i) { return wave(i, 3); });
+  Numbers weights;
+  for (int64_t i = 0; i < dy.count(); ++i) weights.push_back(dy.number(i));
+  for (int32_t kind = AA_ACTIVATION_SILU; kind <= AA_ACTIVATION_TANH; ++kind) {
+    OpCase gated;
+    gated.op = "gated_activation";
+    gated.tensors = {TestTensor(DType::F32, shape), x, up};
+    gated.with(aa_activation_params{0, kind});
+    OpCase backward;
+    backward.op = "gated_activation_backward";
+    backward.tensors = {TestTensor(DType::F32, shape), TestTensor(DType::F32, shape), TestTensor(), x, up, dy};
+    backward.with(aa_activation_params{0, kind});
+    expect_near(run_reference(backward, 0), differences(gated, 0, 1, weights), 5e-4, "dgate");
+    expect_near(run_reference(backward, 1), differences(gated, 0, 2, weights), 5e-4, "dup");
+  }
+}
+
 }  // namespace
 }  // namespace anyaccel::cpu::testing::training

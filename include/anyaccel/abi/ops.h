@@ -148,6 +148,16 @@
  *  "scaled_add"      out float [..]; a float [..]; b float [..] optional, same shape          aa_scaled_add_params
  *                    out = alpha * a + beta * b. out may be a or b.
  *  "multiply"        out float [..]; a float [..]; b float [..] same shape. out may be a or b. none
+ *  "cross_entropy"   loss F32 [R]; dx inout float [R,V] optional; x float [R,V];              aa_softmax_params
+ *                    targets index [R]
+ *                    loss[r] = log(sum(exp(x[r]))) - x[r, targets[r]], and dx = scale * (softmax(x[r]) - 1 at the target), its
+ *                    gradient times `scale`. Both are 0 in a row whose target is negative. dx is not read, and may be x.
+ *  "embedding_backward" dtable inout F32 [V,H]; dy float [T,H]; ids index [T]                 none
+ *                    dtable[ids[t]] += dy[t], in the order of t where ids are equal: the gradient of "embedding".
+ *  "gated_activation_backward" dgate float [..]; dup float [..]; out inout float [..] optional; aa_activation_params
+ *                    gate float [..]; up float [..]; dy float [..] same shape
+ *                    dgate = dy * up * act'(gate), dup = dy * act(gate), out = act(gate) * up: the gradients of
+ *                    "gated_activation", and its result again. out is not read. Each of the three may be one of the inputs.
  *
  * Fused ops, since 2.0. Each is a sequence of the ops above with F32 between them, and only for speed: the host asks for
  * one where a model has that sequence, and runs the sequence itself where a driver lacks the op or `supports` refuses the

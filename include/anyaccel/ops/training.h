@@ -43,6 +43,14 @@ class Training : public Inference {
   void column_sums(const Tensor& out, const Tensor& x, bool accumulate = false);
   // out = a * b, element by element. out may be a or b.
   void multiply(const Tensor& out, const Tensor& a, const Tensor& b);
+  // loss [R] = log(sum(exp(x))) - x at the target, of rows; dx = scale times its gradient, absent or x itself. A row whose
+  // target is negative counts nothing: 0 in both.
+  void cross_entropy(const Tensor& loss, const Tensor& dx, const Tensor& x, const Tensor& targets, float scale = 1.0f);
+  // dtable [V, H] (fp32): row ids[t] += dy[t], in the order of t.
+  void embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& ids);
+  // The gradients of gated_activation, and `out`, where given, its result again. Each may be one of the inputs.
+  void gated_activation_backward(const Tensor& dgate, const Tensor& dup, const Tensor& out, const Tensor& gate,
+                                 const Tensor& up, const Tensor& dy, Activation kind);
 };
 
 }  // namespace anyaccel::ops

@@ -94,4 +94,21 @@ void Training::multiply(const Tensor& out, const Tensor& a, const Tensor& b) {
   impl_->run(Op::Multiply, std::array{&out, &a, &b});
 }
 
+void Training::cross_entropy(const Tensor& loss, const Tensor& dx, const Tensor& x, const Tensor& targets,
+                             float scale) {
+  const auto params = scale_params(scale);
+  impl_->run(Op::CrossEntropy, std::array{&loss, &dx, &x, &targets}, &params, sizeof(params));
+}
+
+void Training::embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& ids) {
+  impl_->run(Op::EmbeddingBackward, std::array{&dtable, &dy, &ids});
+}
+
+void Training::gated_activation_backward(const Tensor& dgate, const Tensor& dup, const Tensor& out, const Tensor& gate,
+                                         const Tensor& up, const Tensor& dy, Activation kind) {
+  auto params = make_params<aa_activation_params>();
+  params.kind = static_cast<int32_t>(kind);
+  impl_->run(Op::GatedActivationBackward, std::array{&dgate, &dup, &out, &gate, &up, &dy}, &params, sizeof(params));
+}
+
 }  // namespace anyaccel::ops

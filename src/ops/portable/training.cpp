@@ -19,14 +19,16 @@ class TrainingOps final : public OpGroup {
   explicit TrainingOps(DriverAccelerator& accelerator)
       : rows_(accelerator, "training_rows.cl",
               {"softmax_masked", "softmax_backward", "moments", "norm_backward_rows", "norm_backward_columns",
-               "column_sums", "layer_norm_inverse"}),
-        elements_(accelerator, "training_elementwise.cl",
-                  {"activation_backward", "dropout", "apply_mask", "scaled_add", "multiply"}) {}
+               "column_sums", "layer_norm_inverse", "cross_entropy", "embedding_backward"}),
+        elements_(
+            accelerator, "training_elementwise.cl",
+            {"activation_backward", "dropout", "apply_mask", "scaled_add", "multiply", "gated_activation_backward"}) {}
 
   std::span<const Op> ops() const override {
-    static constexpr Op list[] = {Op::SoftmaxMasked,      Op::SoftmaxBackward, Op::Moments, Op::NormBackward,
-                                  Op::LayerNormInverse,   Op::ColumnSums,      Op::Dropout, Op::ApplyMask,
-                                  Op::ActivationBackward, Op::ScaledAdd,       Op::Multiply};
+    static constexpr Op list[] = {
+        Op::SoftmaxMasked, Op::SoftmaxBackward, Op::Moments,           Op::NormBackward,           Op::LayerNormInverse,
+        Op::ColumnSums,    Op::Dropout,         Op::ApplyMask,         Op::ActivationBackward,     Op::ScaledAdd,
+        Op::Multiply,      Op::CrossEntropy,    Op::EmbeddingBackward, Op::GatedActivationBackward};
     return list;
   }
 
@@ -55,6 +57,14 @@ class TrainingOps final : public OpGroup {
         return by_item(rows_, ColumnSums, row_length(t[0]), device, t[0].data, t[0].strides[0], t[1].data,
                        rows_of(t[1]), row_count_of(t[1]), row_length(t[0]), t[0].dtype,
                        params_of<aa_accumulate_params>(call).accumulate);
+      case Op::CrossEntropy:
+        return by_row(CrossEntropy, t[2], device, t[0].data, t[0].strides[0], t[1].data, rows_of(t[1]), t[2].data,
+                      rows_of(t[2]), t[3].data, t[3].strides[0], row_length(t[2]),
+                      params_of<aa_softmax_params>(call).scale, t[3].dtype);
+      case Op::EmbeddingBackward:
+        return by_row(EmbeddingBackward, t[1], device, t[0].data, t[0].strides[0], t[0].strides[1], t[1].data,
+                      rows_of(t[1]), t[2].data, t[2].strides[0], t[2].shape[0], t[0].shape[0], row_length(t[1]),
+                      t[2].dtype);
       default: return elementwise(op, call, element_count_of(t[0]), device);
     }
   }
@@ -67,9 +77,11 @@ class TrainingOps final : public OpGroup {
     NormBackwardRows,
     NormBackwardColumns,
     ColumnSums,
-    LayerNormInverse
+    LayerNormInverse,
+    CrossEntropy,
+    EmbeddingBackward
   };
-  enum ElementKernel : size_t { ActivationBackward, Dropout, ApplyMask, ScaledAdd, Multiply };
+  enum ElementKernel : size_t { ActivationBackward, Dropout, ApplyMask, ScaledAdd, Multiply, GatedActivationBackward };
 
   // A group for each row of x.
   template <class... Arguments>
@@ -124,6 +136,10 @@ class TrainingOps final : public OpGroup {
       case Op::ApplyMask:
         return by_item(elements_, ApplyMask, count, device, t[0].data, first, t[1].data, second, t[2].data, third,
                        count, params_of<aa_softmax_params>(call).scale);
+      case Op::GatedActivationBackward:
+        return by_item(elements_, GatedActivationBackward, count, device, t[0].data, first, t[1].data, second,
+                       t[2].data, third, t[3].data, view_of(t[3]), t[4].data, view_of(t[4]), t[5].data, view_of(t[5]),
+                       count, params_of<aa_activation_params>(call).kind);
       case Op::ScaledAdd: {
         const auto& params = params_of<aa_scaled_add_params>(call);
         return by_item(elements_, ScaledAdd, count, device, t[0].data, first, t[1].data, second, t[2].data, third,

@@ -95,7 +95,14 @@ namespace anyaccel {
      in("x", kFloat, ".H"))                                                                                            \
   OP(ScaledAdd, scaled_add, aa_scaled_add_params, (c.finite("alpha", p.alpha), c.finite("beta", p.beta)),              \
      out("out", kFloat, "."), in("a", kFloat, "."), in_optional("b", kFloat, "."))                                     \
-  OP(Multiply, multiply, void, no_rules(), out("out", kFloat, "."), in("a", kFloat, "."), in("b", kFloat, "."))
+  OP(Multiply, multiply, void, no_rules(), out("out", kFloat, "."), in("a", kFloat, "."), in("b", kFloat, "."))        \
+  OP(CrossEntropy, cross_entropy, aa_softmax_params, (c.vocabulary(), c.finite("scale", p.scale)),                     \
+     out("loss", kF32, "R"), inout_optional("dx", kFloat, "RV"), in("x", kFloat, "RV"), in("targets", kIndex, "R"))    \
+  OP(EmbeddingBackward, embedding_backward, void, no_rules(), inout("dtable", kF32, "VH"), in("dy", kFloat, "TH"),     \
+     in("ids", kIndex, "T"))                                                                                           \
+  OP(GatedActivationBackward, gated_activation_backward, aa_activation_params, c.activation(p.kind),                   \
+     out("dgate", kFloat, "."), out("dup", kFloat, "."), inout_optional("out", kFloat, "."), in("gate", kFloat, "."),  \
+     in("up", kFloat, "."), in("dy", kFloat, "."))
 
 // Each fused op is a sequence of ops above, which ops::Inference runs itself where the accelerator lacks it.
 #define ANYACCEL_FUSED_OPS(OP)                                                                                         \
@@ -156,7 +163,9 @@ constexpr bool is_for_quantized_weights(Op op) noexcept {
 }
 
 // The ops of ops::Training: no step of a language model's generation asks for them, but for scaled_add.
-constexpr bool is_for_training(Op op) noexcept { return op >= Op::Matmul && op <= Op::Multiply && op != Op::ScaledAdd; }
+constexpr bool is_for_training(Op op) noexcept {
+  return op >= Op::Matmul && op <= Op::GatedActivationBackward && op != Op::ScaledAdd;
+}
 
 // The form of an op by rows; nothing for an op that always works row by row.
 constexpr std::optional<Op> form_by_row(Op op) noexcept {

@@ -9,6 +9,9 @@ namespace anyaccel::cpu {
 // `bound_text` says what the bound is: "rows of the table".
 void check_indices(const char* op, const char* name, const aa_tensor& indices, int64_t bound, const char* bound_text);
 
+// The same for the targets of a loss, which may be negative: such a row counts nothing.
+void check_targets(const char* op, const aa_tensor& targets, int64_t bound);
+
 // Element i of a 1-D index tensor.
 inline int64_t index_at(const aa_tensor& t, int64_t i) noexcept {
   const int64_t offset = i * t.strides[0];

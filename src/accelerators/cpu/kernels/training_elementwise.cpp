@@ -1,5 +1,5 @@
-// The ops of training that work element by element: dropout and its gradient, the gradients of activations, scaled_add
-// and multiply.
+// The ops of training that work element by element: dropout and its gradient, the gradients of activations and of gated ones,
+// scaled_add and multiply.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -120,6 +120,45 @@ void slope_piece(const Row& dx, const Row& x, const Row& dy, int kind, int64_t n
   });
 }
 
+// Calls function(activation, slope) with the functors of an aa_activation.
+template <class Function>
+HWY_INLINE void with_activation_and_slope(int kind, Function function) {
+  switch (kind) {
+    case AA_ACTIVATION_SILU: return function(Silu(), SiluSlope());
+    case AA_ACTIVATION_GELU: return function(Gelu(), GeluSlope());
+    case AA_ACTIVATION_GELU_TANH: return function(GeluTanh(), GeluTanhSlope());
+    case AA_ACTIVATION_RELU: return function(Relu(), ReluSlope());
+    case AA_ACTIVATION_SIGMOID: return function(Sigmoid(), SigmoidSlope());
+    default: return function(Tanh(), TanhSlope());
+  }
+}
+
+// `out` may be absent. Everything is read before anything is written, since outputs may be inputs.
+void gated_slope_piece(const Row& dgate, const Row& dup, const Row& out, const Row& gate, const Row& up, const Row& dy,
+                       int kind, int64_t n) {
+  float* g = scratch<float>(Scratch::Row0, kElementwiseChunk + kLanes);
+  float* u = scratch<float>(Scratch::Row1, kElementwiseChunk + kLanes);
+  float* d = scratch<float>(Scratch::Row2, kElementwiseChunk + kLanes);
+  read_row(gate, 0, n, g);
+  read_row(up, 0, n, u);
+  read_row(dy, 0, n, d);
+  std::fill_n(g + n, kLanes, 0.0f);
+  std::fill_n(u + n, kLanes, 0.0f);
+  std::fill_n(d + n, kLanes, 0.0f);
+  with_activation_and_slope(kind, [&](auto activation, auto slope) HWY_ATTR {
+    for (int64_t i = 0; i < n; i += kLanes) {
+      const auto vg = hn::LoadU(kFloats, g + i), vu = hn::LoadU(kFloats, u + i), vd = hn::LoadU(kFloats, d + i);
+      const auto value = activation(vg);
+      hn::StoreU(hn::Mul(hn::Mul(vd, vu), slope(vg)), kFloats, g + i);
+      hn::StoreU(hn::Mul(value, vu), kFloats, u + i);
+      hn::StoreU(hn::Mul(value, vd), kFloats, d + i);
+    }
+  });
+  write_row(dgate, 0, n, g);
+  write_row(dup, 0, n, d);
+  if (out.dtype != DType::None) write_row(out, 0, n, u);
+}
+
 void scaled_add_piece(const Row& out, const Row& left, const Row& right, float alpha, float beta, int64_t n) {
   const auto fa = hn::Set(kFloats, alpha), fb = hn::Set(kFloats, beta);
   map_piece(out, left, right, n, [&](FloatVec a, FloatVec b) HWY_ATTR { return hn::MulAdd(b, fb, hn::Mul(a, fa)); });
@@ -158,6 +197,7 @@ HWY_AFTER_NAMESPACE();
 namespace anyaccel::cpu {
 
 HWY_EXPORT(slope_piece);
+HWY_EXPORT(gated_slope_piece);
 HWY_EXPORT(scaled_add_piece);
 HWY_EXPORT(scale_piece);
 HWY_EXPORT(multiply_piece);
@@ -210,6 +250,21 @@ void activation_backward(const aa_op_call& call) {
   const auto piece = AA_CPU_DISPATCH(slope_piece);
   const int kind = params_of<aa_activation_params>(call).kind;
   ElementwisePlan<3>(call.tensors).run(kSlopeWork, [&](const auto& p, int64_t n) { piece(p[0], p[1], p[2], kind, n); });
+}
+
+void gated_activation_backward(const aa_op_call& call) {
+  const auto piece = AA_CPU_DISPATCH(gated_slope_piece);
+  const int kind = params_of<aa_activation_params>(call).kind;
+  const aa_tensor* t = call.tensors;
+  if (t[2].dtype == AA_DTYPE_NONE) {
+    const std::array<aa_tensor, 5> present = {t[0], t[1], t[3], t[4], t[5]};
+    ElementwisePlan<5>(present.data()).run(2 * kSlopeWork, [&](const auto& p, int64_t n) {
+      piece(p[0], p[1], Row{}, p[2], p[3], p[4], kind, n);
+    });
+    return;
+  }
+  ElementwisePlan<6>(t).run(2 * kSlopeWork,
+                            [&](const auto& p, int64_t n) { piece(p[0], p[1], p[2], p[3], p[4], p[5], kind, n); });
 }
 
 void scaled_add(const aa_op_call& call) {

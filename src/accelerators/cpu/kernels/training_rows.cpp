@@ -1,11 +1,15 @@
 // The ops of training that work on rows: softmax with a mask and its gradient, moments, the gradients of the norms and a
-// layer norm's inverse; and sums over columns. Rows are widened to binary32 as in norm.cpp. Sums over columns are split
-// over the threads by columns, so that their order does not depend on the number of threads.
+// layer norm's inverse; cross-entropy with its gradient; sums over columns and over the rows of equal ids. Rows are widened to
+// binary32 as in norm.cpp. Sums over columns are split over the threads by columns, so that their order does not depend on the
+// number of threads.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
+#include <vector>
 
+#include "accelerators/cpu/kernels/checks.h"
 #include "accelerators/cpu/kernels/parallel.h"
 #include "accelerators/cpu/kernels/rows.h"
 #include "accelerators/cpu/kernels/scratch.h"
@@ -34,6 +38,12 @@ struct NormBackwardArguments {
   Row dweight, dbias, weight;        // of dtype None when absent
   const aa_tensor *mean, *variance;  // one number a row
   bool accumulate;
+};
+
+struct CrossEntropyArguments {
+  Rows dx, x;  // dx of dtype None when absent
+  const aa_tensor *loss, *targets;
+  float scale;
 };
 
 // One binary32 number for each row of a tensor [.., H], at element `row` (row-major) of a tensor [..].
@@ -294,6 +304,55 @@ void inverse_rows(const Rows& x, const Rows& y, const Row& weight_row, const Row
   }
 }
 
+void cross_entropy_rows(const CrossEntropyArguments& a, int64_t begin, int64_t end) {
+  const int64_t n = a.x.length();
+  float* buffer = row_scratch(Scratch::Row0, n);
+  float* other = row_scratch(Scratch::Row1, n);
+  const float lowest = -std::numeric_limits<float>::infinity();
+  for (int64_t r = begin; r < end; ++r) {
+    float& loss = static_cast<float*>(a.loss->data)[r * a.loss->strides[0]];
+    const int64_t target = index_at(*a.targets, r);
+    const Row out = a.dx.present() ? a.dx.row(r) : Row{};
+    float* to = a.dx.present() ? row_target(out, 0, other) : other;
+    if (target < 0) {
+      loss = 0;
+      std::fill_n(to, n, 0.0f);
+      if (a.dx.present()) write_row(out, 0, n, to);
+      continue;
+    }
+    const float* x = row_floats(a.x.row(r), 0, n, buffer);
+    auto top = hn::Set(kFloats, lowest);
+    for (int64_t i = 0; i < n; i += kLanes) top = hn::Max(top, load_lanes(x + i, std::min(kLanes, n - i), lowest));
+    const float largest = max_lanes(top), of_target = x[target];
+    const auto shift = hn::Set(kFloats, largest);
+    const float sum = sum_over(n, [&](int64_t i, int64_t lanes) HWY_ATTR {
+      const auto e = exp(hn::Sub(load_lanes(x + i, lanes, lowest), shift));
+      store_lanes(e, to + i, lanes);
+      return lanes == kLanes ? e : load_part(to + i, lanes);
+    });
+    loss = std::log(sum) + largest - of_target;
+    if (!a.dx.present()) continue;
+    const auto factor = hn::Set(kFloats, a.scale / sum);
+    for (int64_t i = 0; i < n; i += kLanes) {
+      const int64_t lanes = std::min(kLanes, n - i);
+      store_lanes(hn::Mul(load_lanes(to + i, lanes), factor), to + i, lanes);
+    }
+    to[target] -= a.scale;
+    write_row(out, 0, n, to);
+  }
+}
+
+// to += row
+void add_row(float* to, const Row& row) {
+  const float* v = row_floats(row, 0, row.length, row_scratch(Scratch::Row0, row.length));
+  for (int64_t i = 0; i < row.length; i += kLanes) {
+    const int64_t lanes = std::min(kLanes, row.length - i);
+    store_lanes(hn::Add(load_lanes(to + i, lanes), load_lanes(v + i, lanes)), to + i, lanes);
+  }
+}
+void load_row(const Row& row, float* to) { read_row(row, 0, row.length, to); }
+void store_row(const Row& row, const float* from) { write_row(row, 0, row.length, from); }
+
 }  // namespace anyaccel::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -307,6 +366,10 @@ HWY_EXPORT(norm_backward_rows);
 HWY_EXPORT(norm_backward_columns);
 HWY_EXPORT(column_sum_columns);
 HWY_EXPORT(inverse_rows);
+HWY_EXPORT(cross_entropy_rows);
+HWY_EXPORT(add_row);
+HWY_EXPORT(load_row);
+HWY_EXPORT(store_row);
 
 namespace {
 
@@ -394,6 +457,45 @@ void column_sums(const aa_op_call& call) {
   const auto columns = AA_CPU_DISPATCH(column_sum_columns);
   const bool accumulate = params_of<aa_accumulate_params>(call).accumulate != 0;
   for_columns(x.count(), out.length, [&](int64_t begin, int64_t end) { columns(out, x, accumulate, begin, end); });
+}
+
+void cross_entropy(const aa_op_call& call) {
+  const CrossEntropyArguments arguments{Rows(call.tensors[1]), Rows(call.tensors[2]), &call.tensors[0],
+                                        &call.tensors[3], params_of<aa_softmax_params>(call).scale};
+  check_targets("cross_entropy", call.tensors[3], arguments.x.length());
+  const auto rows = AA_CPU_DISPATCH(cross_entropy_rows);
+  parallel_for(arguments.x.count(), arguments.x.length() * 4,
+               [&](int64_t begin, int64_t end) { rows(arguments, begin, end); });
+}
+
+void embedding_backward(const aa_op_call& call) {
+  const Rows dtable(call.tensors[0]), dy(call.tensors[1]);
+  const aa_tensor& ids = call.tensors[2];
+  check_indices("embedding_backward", "ids", ids, call.tensors[0].shape[0], "rows of the table");
+  // Tokens of one id lie together, in their order; threads share out the ids.
+  std::vector<int64_t> order(static_cast<size_t>(ids.shape[0]));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return index_at(ids, a) < index_at(ids, b); });
+  std::vector<size_t> starts;
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (i == 0 || index_at(ids, order[i]) != index_at(ids, order[i - 1])) starts.push_back(i);
+  }
+  const auto count = static_cast<int64_t>(starts.size());
+  starts.push_back(order.size());
+  const auto load = AA_CPU_DISPATCH(load_row);
+  const auto add = AA_CPU_DISPATCH(add_row);
+  const auto store = AA_CPU_DISPATCH(store_row);
+  const int64_t work = count == 0 ? 0 : dy.count() * dy.length() / count;
+  parallel_for(count, work, [&](int64_t begin, int64_t end) {
+    float* sum = scratch<float>(Scratch::Row1, static_cast<size_t>(dy.length()));
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const Row row = dtable.row(index_at(ids, order[starts[i]]));
+      load(row, sum);
+      for (size_t j = starts[i]; j < starts[i + 1]; ++j) add(sum, dy.row(order[j]));
+      store(row, sum);
+    }
+  });
 }
 
 }  // namespace anyaccel::cpu

@@ -1,10 +1,12 @@
 // References of the ops of training: matmul, softmax_masked, the gradients of softmax, of the norms and of activations,
-// moments, layer_norm_inverse, dropout, apply_mask, column_sums, scaled_add and multiply.
+// moments, layer_norm_inverse, dropout, apply_mask, column_sums, scaled_add, multiply, cross_entropy, embedding_backward and
+// gated_activation_backward.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
 
+#include "accelerators/cpu/kernels/checks.h"
 #include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/reference/element_access.h"
 #include "anyaccel/philox.h"
@@ -18,6 +20,17 @@ const Params& params_of(const aa_op_call& call) {
 }
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+double activated(double x, int kind) {
+  switch (kind) {
+    case AA_ACTIVATION_SILU: return x * sigmoid(x);
+    case AA_ACTIVATION_GELU: return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
+    case AA_ACTIVATION_GELU_TANH: return x * sigmoid(2 * std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x));
+    case AA_ACTIVATION_RELU: return x > 0 ? x : x <= 0 ? 0 : x;
+    case AA_ACTIVATION_SIGMOID: return sigmoid(x);
+    default: return std::tanh(x);
+  }
+}
 
 // The derivative of an activation.
 double slope(double x, int kind) {
@@ -203,6 +216,48 @@ void scaled_add_reference(const aa_op_call& call) {
 void multiply_reference(const aa_op_call& call) {
   const Elements out(call.tensors[0]), a(call.tensors[1]), b(call.tensors[2]);
   for (int64_t i = 0; i < a.count(); ++i) out.set(out.flat(i), a.get(a.flat(i)) * b.get(b.flat(i)));
+}
+
+void cross_entropy_reference(const aa_op_call& call) {
+  const double scale = params_of<aa_softmax_params>(call).scale;
+  const Elements loss(call.tensors[0]), dx(call.tensors[1]), x(call.tensors[2]), targets(call.tensors[3]);
+  const int64_t v = x.row_length();
+  check_targets("cross_entropy", call.tensors[3], v);
+  for (int64_t row = 0; row < x.rows(); ++row) {
+    const int64_t target = targets.get_integer(targets.at(row));
+    double largest = -std::numeric_limits<double>::infinity();
+    for (int64_t i = 0; i < v; ++i) largest = std::max(largest, x.get(x.at(row, i)));
+    double sum = 0;
+    for (int64_t i = 0; i < v; ++i) sum += std::exp(x.get(x.at(row, i)) - largest);
+    loss.set(loss.at(row), target < 0 ? 0.0 : std::log(sum) + largest - x.get(x.at(row, target)));
+    for (int64_t i = 0; i < v && dx.present(); ++i) {
+      const double probability = std::exp(x.get(x.at(row, i)) - largest) / sum;
+      dx.set(dx.at(row, i), target < 0 ? 0.0 : scale * (probability - (i == target ? 1 : 0)));
+    }
+  }
+}
+
+void embedding_backward_reference(const aa_op_call& call) {
+  const Elements dtable(call.tensors[0]), dy(call.tensors[1]), ids(call.tensors[2]);
+  check_indices("embedding_backward", "ids", call.tensors[2], dtable.dim(0), "rows of the table");
+  for (int64_t t = 0; t < dy.dim(0); ++t) {
+    const int64_t id = ids.get_integer(ids.at(t));
+    for (int64_t i = 0; i < dy.dim(1); ++i) {
+      dtable.set(dtable.at(id, i), dtable.get(dtable.at(id, i)) + dy.get(dy.at(t, i)));
+    }
+  }
+}
+
+void gated_activation_backward_reference(const aa_op_call& call) {
+  const int kind = params_of<aa_activation_params>(call).kind;
+  const aa_tensor* t = call.tensors;
+  const Elements dgate(t[0]), dup(t[1]), out(t[2]), gate(t[3]), up(t[4]), dy(t[5]);
+  for (int64_t i = 0; i < gate.count(); ++i) {
+    const double g = gate.get(gate.flat(i)), u = up.get(up.flat(i)), d = dy.get(dy.flat(i));
+    dgate.set(dgate.flat(i), d * u * slope(g, kind));
+    dup.set(dup.flat(i), d * activated(g, kind));
+    if (out.present()) out.set(out.flat(i), activated(g, kind) * u);
+  }
 }
 
 }  // namespace anyaccel::cpu

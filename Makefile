@@ -68,15 +68,17 @@ tidy: configure_tests
 
 # Figures beside their ceilings, from one run; written to benchmarks/results/ with the date and the machine's name.
 bench: test_packages build
+	cmake --build build/release -j $(JOBS) --target anyaccel_train
 	tools/bench
 
 # A tarball that runs on any x86-64 Linux with glibc 2.36 or newer.
 package: build configure_tests
-	cmake --build build/release -j $(JOBS) --target packaged_tests
+	cmake --build build/release -j $(JOBS) --target packaged_tests anyaccel_nn
 	tools/package
 
 # Debian packages of the command, the library and what it reads at run time: build/debian/*.deb.
 deb: build
+	cmake --build build/release -j $(JOBS) --target anyaccel_nn
 	tools/debian_packages
 
 # The reference of the headers and the pages, as one site: build/docs/html/index.html.

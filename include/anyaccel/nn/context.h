@@ -1,0 +1,124 @@
+// What the layers of a model share: the ops, the device, the dtype that is computed in, and the parameters with their gradients.
+//
+// Layers (layers.h) have a forward and a backward function, written out, and there is no tape: models of this library are chains
+// of layers, whose order of gradients is known when they are written. So nothing is recorded, memory is let go of at places
+// that can be read in the source, and each gradient is a function that a test can call.
+//
+// Mixed precision: a context of BF16 or FP16 keeps weights for products, activations and their gradients in that dtype.
+// Master weights, gradients of weights, the residual stream of decoder layers, norms' sums and losses are FP32.
+//
+// Everything runs on the calling thread's current stream of the context's device and does not block, unless said otherwise.
+// Threads: objects of one model belong to one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/ops/training.h"
+#include "anyaccel/tensor.h"
+
+namespace anyaccel::nn {
+
+class Context {
+ public:
+  // On the accelerator's current device. InvalidArgument for another dtype than F32, BF16 and F16.
+  explicit Context(Accelerator& accelerator, DType dtype = DType::F32);
+
+  Accelerator& accelerator() const noexcept { return accelerator_; }
+  ops::Training& ops() noexcept { return ops_; }
+  Device device() const noexcept { return device_; }
+  // Of weights in products and of activations.
+  DType dtype() const noexcept { return dtype_; }
+  // False: nothing is kept for gradients, and nothing is dropped.
+  bool training = true;
+
+  // Uninitialized, of the context's dtype or another.
+  Tensor empty(const Shape& shape) const { return Tensor::empty(shape, dtype_, device_); }
+  Tensor empty(const Shape& shape, DType dtype) const { return Tensor::empty(shape, dtype, device_); }
+  // The tensor in the context's dtype; itself where it has that.
+  Tensor in_dtype(const Tensor& tensor);
+
+ private:
+  Accelerator& accelerator_;
+  ops::Training ops_;
+  Device device_;
+  DType dtype_;
+};
+
+// How a parameter begins: normal numbers of that standard deviation, or a constant.
+struct Init {
+  double deviation = 0.02;
+  double constant = 0;
+  static Init normal(double deviation) { return {deviation, 0}; }
+  static Init value(double constant) { return {0, constant}; }
+};
+
+struct Parameter {
+  std::string name;  // unique in its model; the tensor's name in a checkpoint
+  Shape shape;
+  Init init;
+  bool decays = false;  // weight decay is for matrices
+  int group = 0;        // see Parameters::begin_group
+  int64_t offset = 0;   // of the elements in the flat tensors
+  Tensor weight;        // what forward and backward read: on the device, in the context's dtype
+  Tensor gradient;      // F32 on the device; backward adds to it
+  Tensor master;        // F32: what the optimizer changes. `weight` itself where that is F32 and on the same side
+};
+
+// The parameters of a model, in the order in which they were added. Each kind of tensor is one piece of memory, in which every
+// parameter begins at a multiple of 64 elements and what lies between is 0: so gradients are zeroed, summed over ranks and
+// measured in one call.
+class Parameters {
+ public:
+  explicit Parameters(Context& context) : context_(context) {}
+  Parameters(const Parameters&) = delete;
+  Parameters& operator=(const Parameters&) = delete;
+
+  // Parameters that are added from now on are of a new group: those whose gradients are complete together.
+  void begin_group() { ++group_; }
+  // The reference stays good. Its tensors are there after allocate(). InvalidArgument for a name that is taken.
+  Parameter& add(std::string name, const Shape& shape, Init init, bool decays);
+
+  // Makes the tensors and the first values, which depend on `seed` and each parameter's place alone and are the same on every
+  // accelerator. masters_on_host: master weights are host memory, page-locked where that is possible, for an optimizer on the host. Called once.
+  void allocate(uint64_t seed, bool masters_on_host = false);
+
+  std::deque<Parameter>& all() noexcept { return all_; }
+  const std::deque<Parameter>& all() const noexcept { return all_; }
+  int groups() const noexcept { return group_ + 1; }
+  int64_t count() const noexcept;  // numbers in all of them
+  // One-dimensional; of the same number of elements.
+  const Tensor& weights() const noexcept { return weights_; }
+  const Tensor& gradients() const noexcept { return gradients_; }
+  const Tensor& masters() const noexcept { return masters_; }
+  // The elements [begin, end) of the flat tensors that a group's parameters lie in.
+  struct Range {
+    int64_t begin = 0, end = 0;
+  };
+  Range range_of(int group) const;
+
+  void zero_gradients() { gradients_.fill(0); }
+  // weights = masters, where they differ.
+  void store_weights();
+
+  // Models call ready() as soon as the gradients of a group are complete in a backward pass; the hook is called then.
+  void ready(int group) const {
+    if (hook_) hook_(group);
+  }
+  void set_ready_hook(std::function<void(int group)> hook) { hook_ = std::move(hook); }
+
+  Context& context() noexcept { return context_; }
+
+ private:
+  Context& context_;
+  std::deque<Parameter> all_;
+  int group_ = 0;
+  Tensor weights_, gradients_, masters_;
+  std::function<void(int)> hook_;
+};
+
+}  // namespace anyaccel::nn

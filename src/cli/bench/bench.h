@@ -74,6 +74,8 @@ void run_sparse(const Options& options, std::vector<Result>& results);
 void run_evoformer(const Options& options, std::vector<Result>& results);
 void run_product(const Options& options, std::vector<Result>& results);
 void run_transformer(const Options& options, std::vector<Result>& results);
+// Steps of examples/train, with its own processes of the program anyaccel_train; nothing where that was not built.
+void run_train(const Options& options, std::vector<Result>& results);
 void run_aio(const Options& options, std::vector<Result>& results);
 // On two cores of this host, with its own processes; in a job of several ranks, with those.
 void run_allreduce(const Options& options, std::vector<Result>& results);

@@ -139,6 +139,7 @@ constexpr Benchmark benchmarks[] = {
     {"aio", bench::run_aio},
     {"product", bench::run_product},
     {"transformer", bench::run_transformer},
+    {"train", bench::run_train},
     {"attention", bench::run_attention},
     {"sparse", bench::run_sparse},
     {"evoformer", bench::run_evoformer},

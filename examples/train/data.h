@@ -1,0 +1,69 @@
+// Batches of sequences for both models. A step's sequences depend on the seed and the step alone, so a run that goes on sees what it
+// would have seen, over any number of ranks.
+#pragma once
+
+#include <anyaccel/nn/models.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+class Data {
+ public:
+  virtual ~Data() = default;
+  // Sequences [first, first + count) of a step's batch.
+  virtual anyaccel::nn::Batch batch(anyaccel::nn::Context& context, int64_t step, int64_t first,
+                                    int64_t count) const = 0;
+  // Of documents that training never sees.
+  virtual std::vector<anyaccel::nn::Batch> held_out(anyaccel::nn::Context& context, int64_t sequences) const = 0;
+  virtual int64_t tokens() const = 0;  // of the vocabulary
+};
+
+// Documents one after the other, each between a token that begins and one that ends it. A sequence begins where a document does.
+class Documents {
+ public:
+  Documents(std::vector<std::vector<int32_t>> documents, int32_t begin, int32_t end, int64_t length);
+  // length + 1 tokens.
+  std::vector<int32_t> sequence(uint64_t number, bool held_out) const;
+
+ private:
+  std::vector<int32_t> stream_;
+  std::vector<size_t> starts_;  // of documents from which length + 1 tokens follow
+  size_t held_from_;            // the last twentieth of them is held out
+  size_t length_;
+};
+
+// The next token of each.
+class NextToken : public Data {
+ public:
+  NextToken(Documents documents, int64_t tokens, int64_t length, uint64_t seed)
+      : documents_(std::move(documents)), tokens_(tokens), length_(length), seed_(seed) {}
+  anyaccel::nn::Batch batch(anyaccel::nn::Context& context, int64_t step, int64_t first, int64_t count) const override;
+  std::vector<anyaccel::nn::Batch> held_out(anyaccel::nn::Context& context, int64_t sequences) const override;
+  int64_t tokens() const override { return tokens_; }
+
+ private:
+  Documents documents_;
+  int64_t tokens_, length_;
+  uint64_t seed_;
+};
+
+// Tokens that are hidden, as BERT is trained: of each sequence a seventh, of which eight in ten become `mask`, one another token, and
+// one stays.
+class HiddenTokens : public Data {
+ public:
+  HiddenTokens(Documents documents, int64_t tokens, int32_t mask, int64_t length, uint64_t seed)
+      : documents_(std::move(documents)), tokens_(tokens), mask_(mask), length_(length), seed_(seed) {}
+  anyaccel::nn::Batch batch(anyaccel::nn::Context& context, int64_t step, int64_t first, int64_t count) const override;
+  std::vector<anyaccel::nn::Batch> held_out(anyaccel::nn::Context& context, int64_t sequences) const override;
+  int64_t tokens() const override { return tokens_; }
+
+ private:
+  void add(std::vector<int32_t>& ids, std::vector<int32_t>& targets, uint64_t number, bool held_out) const;
+
+  Documents documents_;
+  int64_t tokens_;
+  int32_t mask_;
+  int64_t length_;
+  uint64_t seed_;
+};

@@ -1,0 +1,148 @@
+// The command line: one table of options.
+#include "options.h"
+
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <stdexcept>
+#include <vector>
+
+namespace {
+
+struct Option {
+  const char* name;
+  const char* value;  // what stands behind it; null: nothing
+  const char* meaning;
+  std::function<void(const std::string&)> set;
+};
+
+template <class Number>
+Number parse_number(const std::string& name, const std::string& text, Number low, Number high) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= low && value <= high)) {
+    throw std::runtime_error(name + ": '" + text + "' is no number from " + std::to_string(low) + " to " +
+                             std::to_string(high));
+  }
+  return value;
+}
+
+std::vector<Option> table(Options& o) {
+  const auto whole = [](const char* name, const char* meaning, int64_t& to, int64_t low, int64_t high) {
+    return Option{name, "N", meaning, [=, &to](const std::string& text) { to = parse_number(name, text, low, high); }};
+  };
+  const auto number = [](const char* name, const char* meaning, double& to, double low, double high) {
+    return Option{name, "X", meaning, [=, &to](const std::string& text) { to = parse_number(name, text, low, high); }};
+  };
+  const auto text = [](const char* name, const char* value, const char* meaning, std::string& to) {
+    return Option{name, value, meaning, [&to](const std::string& given) { to = given; }};
+  };
+  const auto choice = [](const char* name, const char* choices, const char* meaning, std::string& to) {
+    return Option{name, choices, meaning, [=, &to](const std::string& given) {
+                    const std::string list = std::string("|") + choices + "|";
+                    if (given.empty() || list.find("|" + given + "|") == std::string::npos) {
+                      throw std::runtime_error(std::string(name) + ": '" + given + "' is not one of " + choices);
+                    }
+                    to = given;
+                  }};
+  };
+  constexpr int64_t kMany = int64_t{1} << 30;
+  return {
+      choice("--model", "decoder|encoder", "which model", o.model),
+      whole("--hidden", "hidden size", o.hidden, 1, kMany),
+      whole("--layers", "layers", o.layers, 1, 10000),
+      whole("--heads", "heads of queries", o.heads, 1, kMany),
+      whole("--kv-heads", "heads of keys and values (decoder)", o.kv_heads, 1, kMany),
+      whole("--intermediate", "size inside the MLP", o.intermediate, 1, kMany),
+      number("--dropout", "part that is dropped in training (encoder)", o.dropout, 0, 0.9),
+      whole("--steps", "steps of the whole training", o.steps, 1, kMany),
+      whole("--until", "stop after this step, to go on later with --resume", o.until, 1, kMany),
+      whole("--batch", "sequences of a step, of all ranks together", o.batch, 1, kMany),
+      whole("--length", "tokens of a sequence", o.length, 2, kMany),
+      whole("--pieces", "pieces that a rank computes its sequences in", o.pieces, 1, kMany),
+      choice("--schedule", "constant|linear|cosine", "the learning rate's course", o.schedule),
+      number("--rate", "largest learning rate", o.rate, 0, 10),
+      number("--final-rate", "part of it at the last step", o.final_rate, 0, 1),
+      whole("--warmup", "steps until the largest rate", o.warmup, 0, kMany),
+      number("--clip", "largest norm of the gradients; 0: any", o.clip, 0, 1e9),
+      choice("--optimizer", "adam|lamb|lion|adagrad", "the optimizer", o.optimizer),
+      number("--weight-decay", "weight decay of matrices", o.weight_decay, 0, 10),
+      choice("--dtype", "float32|bfloat16|float16", "of products and activations", o.dtype),
+      text("--offload", "host|DIR", "keep the optimizer's states on the host, or in a file in DIR", o.offload),
+      {"--seed", "N", "of first weights, batches and dropout",
+       [&o](const std::string& given) { o.seed = parse_number("--seed", given, uint64_t{0}, UINT64_MAX); }},
+      text("--text", "FILE", "train on this text, whose documents are separated by lines of dashes (decoder)", o.text),
+      text("--tokenizer", "DIR", "the tokenizer of this model directory instead of bytes (decoder)", o.tokenizer),
+      text("--weights", "DIR", "begin with the weights of this model directory", o.weights),
+      whole("--save-every", "steps between checkpoints (default: one at the end)", o.save_every, 1, kMany),
+      {"--resume", nullptr, "go on from the newest checkpoint in OUT", [&o](const std::string&) { o.resume = true; }},
+      whole("--bench", "time N steps, print JSON and save nothing", o.bench, 1, 1000000),
+      {"--help", nullptr, "print this", [&o](const std::string&) { o.help = true; }},
+  };
+}
+
+}  // namespace
+
+std::string usage() {
+  Options defaults;
+  std::string text =
+      "usage: anyaccel_train OUT [options]\n\n"
+      "Trains a small model on the accelerator that is found, and writes checkpoints and a curve of the loss to OUT.\n"
+      "Over ranks: anyaccel launch --num_accelerators N anyaccel_train OUT [options]\n\n";
+  for (const Option& option : table(defaults)) {
+    std::string line = std::string("  ") + option.name + (option.value ? std::string(" ") + option.value : "");
+    line.resize(std::max<size_t>(line.size() + 2, 44), ' ');
+    text += line + option.meaning + "\n";
+  }
+  return text;
+}
+
+Options parse_options(int argc, char** argv) {
+  Options options;
+  const auto known = table(options);
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument.empty() || argument[0] != '-') {
+      if (!options.out.empty()) throw std::runtime_error("'" + argument + "': one folder is enough");
+      options.out = argument;
+      continue;
+    }
+    const Option* found = nullptr;
+    for (const Option& option : known) found = argument == option.name ? &option : found;
+    if (!found) throw std::runtime_error("unknown option '" + argument + "'; --help lists them");
+    if (found->value && i + 1 == argc) throw std::runtime_error(argument + ": expected " + found->value + " behind it");
+    found->set(found->value ? argv[++i] : "");
+  }
+  if (options.help) return options;
+  if (options.out.empty() && options.bench == 0) throw std::runtime_error("expected a folder; --help shows how");
+  if (options.heads < 1 || options.hidden % options.heads != 0) {
+    throw std::runtime_error("--hidden: " + std::to_string(options.hidden) + " is no multiple of --heads, " +
+                             std::to_string(options.heads));
+  }
+  if (options.model == "encoder" && (!options.text.empty() || !options.tokenizer.empty())) {
+    throw std::runtime_error("--text and --tokenizer are for the decoder");
+  }
+  return options;
+}
+
+std::map<std::string, std::string> Options::notes() const {
+  return {{"model", model},
+          {"hidden", std::to_string(hidden)},
+          {"layers", std::to_string(layers)},
+          {"heads", std::to_string(heads)},
+          {"kv_heads", std::to_string(kv_heads)},
+          {"intermediate", std::to_string(intermediate)},
+          {"dropout", std::to_string(dropout)},
+          {"steps", std::to_string(steps)},
+          {"batch", std::to_string(batch)},
+          {"length", std::to_string(length)},
+          {"schedule", schedule},
+          {"rate", std::to_string(rate)},
+          {"final_rate", std::to_string(final_rate)},
+          {"warmup", std::to_string(warmup)},
+          {"clip", std::to_string(clip)},
+          {"optimizer", optimizer},
+          {"weight_decay", std::to_string(weight_decay)},
+          {"dtype", dtype},
+          {"seed", std::to_string(seed)}};
+}

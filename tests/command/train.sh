@@ -1,0 +1,67 @@
+# examples/train: a model is trained, stops and goes on bit for bit, over two ranks too, and its checkpoint is run by the command.
+command=$1
+build=$3
+train="$build/bin/anyaccel_train"
+fail() { echo "FAILED: $1"; exit 1; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export ANYACCEL_CACHE_DIR="$work/cache" DS_ACCELERATOR=cpu
+size="--hidden 48 --layers 2 --heads 4 --kv-heads 2 --intermediate 96 --steps 60 --batch 8 --length 64 --warmup 5 --rate 0.01"
+# The loss of documents that training never saw, of the last line; 5.6 before the first step, 2.3 after the last.
+held_out() { sed -n 's/^step 60: .* held-out loss \([0-9.]*\)$/\1/p' "$1"; }
+below() { awk "BEGIN { exit !($1 < $2) }" </dev/null; }
+
+"$train" "$work/whole" $size >"$work/out" 2>"$work/err" || fail "training: $(cat "$work/err")"
+loss=$(held_out "$work/out")
+below "${loss:-9}" 2.6 || fail "the loss did not fall: $(cat "$work/out")"
+grep -q '^step 60/60  loss .* tokens/s  0:00 left$' "$work/err" || fail "no progress: $(cat "$work/err")"
+grep -q '<polyline' "$work/whole/loss.svg" || fail "no curve"
+"$command" generate --model "$work/whole/checkpoint-60" --prompt "The old fox" --temperature 0 --max-new-tokens 20 >"$work/text" \
+  2>"$work/err" || fail "the checkpoint does not run: $(cat "$work/err")"
+[ "$(wc -c <"$work/text")" -gt 25 ] || fail "no text: $(cat "$work/text")"
+
+# Stopped after 25 steps, and gone on.
+"$train" "$work/parts" $size --until 25 >/dev/null 2>"$work/err" || fail "the first part: $(cat "$work/err")"
+"$train" "$work/parts" $size >/dev/null 2>"$work/err" && fail "a folder with a checkpoint was taken without --resume"
+grep -q 'go on from it with --resume' "$work/err" || fail "no hint: $(cat "$work/err")"
+"$train" "$work/parts" $size --resume --rate 0.02 >/dev/null 2>"$work/err" && fail "went on with another rate"
+grep -q 'made with rate 0.010000, not 0.020000' "$work/err" || fail "other words: $(cat "$work/err")"
+cp -r "$work/parts" "$work/cut"
+"$train" "$work/parts" $size --resume --save-every 10 >/dev/null 2>"$work/err" || fail "going on: $(cat "$work/err")"
+cmp "$work/parts/checkpoint-60/model.safetensors" "$work/whole/checkpoint-60/model.safetensors" || fail "other weights"
+[ "$(ls "$work/parts" | tr '\n' ' ')" = "checkpoint-50 checkpoint-60 loss.svg " ] || fail "$(ls "$work/parts")"
+
+# A checkpoint that is cut short is refused, and stays for whoever wants to look.
+truncate -s -7 "$work/cut/checkpoint-25/training.safetensors"
+"$train" "$work/cut" $size --resume >/dev/null 2>"$work/err" && fail "went on from a damaged checkpoint"
+grep -q 'checkpoint-25/training.safetensors' "$work/err" || fail "the file is not named: $(cat "$work/err")"
+[ -e "$work/cut/checkpoint-25/model.safetensors" ] || fail "the damaged checkpoint is gone"
+
+# Over two ranks, with the states in files.
+OMP_NUM_THREADS=1 "$command" launch -q --num_accelerators 2 "$train" "$work/ranks" $size --offload "$work" >"$work/out" \
+  2>"$work/err" || fail "two ranks: $(cat "$work/err")"
+of_ranks=$(held_out "$work/out")
+below "$of_ranks - $loss" 0.02 && below "$loss - $of_ranks" 0.02 || fail "two ranks reach $of_ranks, one $loss"
+
+# The encoder, and text of a file.
+"$train" "$work/encoder" --model encoder $size --steps 20 >"$work/out" 2>"$work/err" || fail "the encoder: $(cat "$work/err")"
+grep -q '^step 20: loss' "$work/out" || fail "the encoder said: $(cat "$work/out")"
+for i in 1 2 3 4 5 6 7 8; do
+  printf 'A cat sat on a mat and looked at the rain for a long time.\n-----\nThe dog ran home, for it was late and the road was long.\n---\n'
+done >"$work/once"
+for i in 1 2 3 4 5; do cat "$work/once"; done >"$work/text"
+"$train" "$work/file" $size --steps 10 --text "$work/text" --tokenizer "$2/models/stories" --length 32 >"$work/out" \
+  2>"$work/err" || fail "a file: $(cat "$work/err")"
+cmp "$2/models/stories/tokenizer.json" "$work/file/checkpoint-10/tokenizer.json" || fail "another tokenizer"
+
+# Wrong arguments.
+for arguments in "" "$work/x --steps 0" "$work/x --model cnn" "$work/x --heads 5" "$work/x --no-such" "$work/x --steps"; do
+  "$train" $arguments >/dev/null 2>"$work/err"
+  code=$?
+  [ "$code" = 2 ] || fail "'$arguments' gave exit code $code: $(cat "$work/err")"
+done
+"$train" "$work/x" --batch 3 --pieces 2 >/dev/null 2>"$work/err" && fail "three sequences in two pieces"
+"$train" "$work/x" --resume >/dev/null 2>"$work/err" && fail "went on from nothing"
+"$train" "$work/x" --text "$work/no-such-file" >/dev/null 2>"$work/err" && fail "a missing text"
+grep -q "cannot read '$work/no-such-file'" "$work/err" || fail "other words: $(cat "$work/err")"
+echo "train: ok"

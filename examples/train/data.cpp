@@ -35,15 +35,21 @@ Documents::Documents(std::vector<std::vector<int32_t>> documents, int32_t begin,
     if (start + length_ + 1 <= stream_.size()) starts_.push_back(start);
   }
   held_from_ = starts_.size() - starts_.size() / 20;
-  if (held_from_ == starts_.size() || held_from_ == 0) {
-    throw std::runtime_error("the text has " + std::to_string(starts_.size()) + " documents with " +
-                             std::to_string(length + 1) + " tokens from their beginning on, expected at least 20");
+  if (held_from_ < starts_.size()) {
+    const auto is_trained = [&](size_t start) { return start + length_ + 1 <= starts_[held_from_]; };
+    trained_ = static_cast<size_t>(std::count_if(starts_.begin(), starts_.end(), is_trained));
+  }
+  if (trained_ == 0) {
+    throw std::runtime_error("the text is too short: " + std::to_string(starts_.size()) + " documents with " +
+                             std::to_string(length + 1) +
+                             " tokens from their beginning on, expected at least 20 of which one is over before the "
+                             "last twentieth of them, which is held out");
   }
 }
 
 std::vector<int32_t> Documents::sequence(uint64_t number, bool held_out) const {
   const size_t start =
-      held_out ? starts_[held_from_ + number % (starts_.size() - held_from_)] : starts_[number % held_from_];
+      held_out ? starts_[held_from_ + number % (starts_.size() - held_from_)] : starts_[number % trained_];
   return {stream_.begin() + static_cast<std::ptrdiff_t>(start),
           stream_.begin() + static_cast<std::ptrdiff_t>(start + length_ + 1)};
 }

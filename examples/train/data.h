@@ -30,6 +30,7 @@ class Documents {
   std::vector<int32_t> stream_;
   std::vector<size_t> starts_;  // of documents from which length + 1 tokens follow
   size_t held_from_;            // the last twentieth of them is held out
+  size_t trained_ = 0;          // so many sequences are over before it begins
   size_t length_;
 };
 

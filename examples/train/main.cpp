@@ -74,6 +74,21 @@ Corpus load_corpus(const Options& options) {
   return corpus;
 }
 
+// What tells this text from another in checkpoints.
+std::string description(const Corpus& corpus) {
+  uint64_t hash = 14695981039346656037u;  // FNV-1a, of a token at a time
+  size_t tokens = 0;
+  for (const auto& document : corpus.documents) {
+    for (const int32_t token : document) hash = (hash ^ static_cast<uint32_t>(token)) * 1099511628211u;
+    hash = (hash ^ UINT32_MAX) * 1099511628211u;
+    tokens += document.size();
+  }
+  char text[100];
+  std::snprintf(text, sizeof text, "of %zu documents and %zu tokens (%016llx)", corpus.documents.size(), tokens,
+                static_cast<unsigned long long>(hash));
+  return text;
+}
+
 std::string config_json(const Options& options, const nn::DecoderSizes& sizes, const Corpus& corpus) {
   const auto number = [](const char* key, double value) {
     char text[64];
@@ -122,6 +137,7 @@ class Run {
       : options_(options),
         group_(std::move(group)),
         accelerator_(*get_accelerator()),
+        resident_before_(memory_stat("process_rss.current")),
         context_(accelerator_, options.dtype == "bfloat16"  ? DType::BF16
                                : options.dtype == "float16" ? DType::F16
                                                             : DType::F32),
@@ -133,6 +149,7 @@ class Run {
     }
     sequences_ = options_.batch / (ranks * options_.pieces);
     Corpus corpus = load_corpus(options_);
+    text_ = description(corpus);
     Documents documents(std::move(corpus.documents), corpus.begin, corpus.end, options_.length);
     if (options_.model == "decoder") {
       nn::DecoderSizes sizes;
@@ -217,12 +234,6 @@ class Run {
     using Clock = std::chrono::steady_clock;
     std::string milliseconds;
     double loss = 0;
-    const auto stat = [&](const char* key) {
-      const auto stats = accelerator_.memory_stats();
-      const auto found = stats.find(key);
-      return found == stats.end() ? 0LL : static_cast<long long>(found->second);
-    };
-    const long long before = stat("process_rss.current");
     for (int64_t step = 1; step <= options_.bench + 2; ++step) {
       const auto start = Clock::now();
       loss = one_step(step).loss;
@@ -236,11 +247,18 @@ class Run {
         "\"process_before\":%lld,\"peak_process\":%lld,\"milliseconds\":[%s]}\n",
         accelerator_.name().c_str(), static_cast<long long>(parameters_.count()),
         static_cast<long long>(options_.batch * options_.length), loss,
-        static_cast<long long>(accelerator_.max_memory_allocated()), before, stat("process_rss.peak"),
-        milliseconds.c_str());
+        static_cast<long long>(accelerator_.max_memory_allocated()), static_cast<long long>(resident_before_),
+        static_cast<long long>(memory_stat("process_rss.peak")), milliseconds.c_str());
   }
 
  private:
+  // 0 where the accelerator does not say.
+  int64_t memory_stat(const char* key) const {
+    const auto stats = accelerator_.memory_stats();
+    const auto found = stats.find(key);
+    return found == stats.end() ? 0 : static_cast<int64_t>(found->second);
+  }
+
   nn::StepResult one_step(int64_t step) {
     std::vector<nn::Batch> pieces;
     for (int64_t piece = 0; piece < options_.pieces; ++piece) {
@@ -248,6 +266,13 @@ class Run {
       pieces.push_back(data_->batch(context_, step, place * sequences_, sequences_));
     }
     return trainer_->step(pieces);
+  }
+
+  // What a run that goes on must have in common with the one that it goes on from.
+  std::map<std::string, std::string> notes() const {
+    auto notes = options_.notes();
+    notes["text"] = text_;
+    return notes;
   }
 
   // Makes OUT, or goes on from what is there.
@@ -264,7 +289,7 @@ class Run {
     if (found.empty()) throw std::runtime_error("--resume: '" + out.string() + "' holds no checkpoint");
     const fs::path& newest = found.rbegin()->second;
     const nn::TrainingState state = nn::load_checkpoint(newest, parameters_, *optimizer_);
-    for (const auto& [name, value] : options_.notes()) {
+    for (const auto& [name, value] : notes()) {
       const auto stored = state.notes.find(name);
       if (stored != state.notes.end() && stored->second == value) continue;
       throw std::runtime_error("--resume: " + newest.string() + " was made with " + name + " " +
@@ -284,7 +309,7 @@ class Run {
       state.good_steps = trainer_->good_steps();
       state.generator_offset = accelerator_.default_generator(context_.device().index).get_state().offset;
       state.losses = losses_;
-      state.notes = options_.notes();
+      state.notes = notes();
       nn::save_checkpoint(out / ("checkpoint-" + std::to_string(state.steps_done)), parameters_, *optimizer_, state,
                           files_);
       auto found = checkpoints_in(out);
@@ -299,6 +324,7 @@ class Run {
   const Options& options_;
   std::shared_ptr<comm::ProcessGroup> group_;
   Accelerator& accelerator_;
+  int64_t resident_before_;  // bytes of the process in memory, before there was a model
   nn::Context context_;
   nn::Parameters parameters_;
   std::unique_ptr<nn::Model> model_;
@@ -307,6 +333,7 @@ class Run {
   std::unique_ptr<nn::Trainer> trainer_;
   std::vector<std::pair<std::string, std::string>> files_;
   std::vector<float> losses_;
+  std::string text_;
   int64_t sequences_ = 0;  // of a piece
   uint64_t generator_seed_ = 0;
 };

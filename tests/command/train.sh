@@ -52,6 +52,10 @@ done >"$work/once"
 for i in 1 2 3 4 5; do cat "$work/once"; done >"$work/text"
 "$train" "$work/file" $size --steps 10 --text "$work/text" --tokenizer "$2/models/stories" --length 32 >"$work/out" \
   2>"$work/err" || fail "a file: $(cat "$work/err")"
+sed -n 3,80p "$work/text" >"$work/other_text"
+"$train" "$work/file" $size --steps 10 --text "$work/other_text" --tokenizer "$2/models/stories" --length 32 --resume >/dev/null \
+  2>"$work/err" && fail "went on with another text"
+grep -q 'was made with text of 80 documents and .*, not of 39 documents' "$work/err" || fail "other words: $(cat "$work/err")"
 cmp "$2/models/stories/tokenizer.json" "$work/file/checkpoint-10/tokenizer.json" || fail "another tokenizer"
 
 # Wrong arguments.

@@ -11,6 +11,7 @@ cross_entropy, AdamW with fused=True. Medians count. Memory is what the process'
 had before the model was made, so that the libraries of neither count.
 """
 import argparse
+import datetime
 import json
 import os
 import platform
@@ -138,25 +139,28 @@ def main():
              "batch": BATCH, "length": LENGTH, "weight-decay": 0.05}  # fmt: skip
     command = [options.program, "--bench", str(options.runs), "--tokenizer", os.path.join(ROOT, "models/stories")]
     command += [part for name, value in sizes.items() for part in ("--" + name, str(value))]
-    ours, theirs, memory = [], [], {"anyaccel": [], "torch": []}
+    times, memory, loads = {"anyaccel": [], "torch": []}, {"anyaccel": [], "torch": []}, []
     for _ in range(options.rounds):
+        loads.append(os.getloadavg()[0])
         figure = json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
         if figure["parameters"] != about["parameters"]:
             sys.exit(f"the models differ: {figure['parameters']} parameters, {about['parameters']} in PyTorch")
-        ours.append(statistics.median(figure["milliseconds"]))
+        times["anyaccel"].append(statistics.median(figure["milliseconds"]))
         memory["anyaccel"].append(figure["peak_process"] - figure["process_before"])
         server.stdin.write(f"{options.runs}\n")
         server.stdin.flush()
         answer = json.loads(server.stdout.readline())
-        theirs.append(statistics.median(answer["milliseconds"]))
+        times["torch"].append(statistics.median(answer["milliseconds"]))
         memory["torch"].append(answer["memory"])
     server.stdin.close()
     server.wait()
+    step = {name: {"median": statistics.median(of), "least": min(of), "most": max(of)} for name, of in times.items()}
+    step["torch_over_anyaccel"] = statistics.median(b / a for a, b in zip(times["anyaccel"], times["torch"]))
     print(json.dumps({
-        "machine": platform.processor() or platform.machine(), "threads": options.threads, "unit": "ms a step",
-        "parameters": about["parameters"], "torch_version": about["torch"], "anyaccel": ours, "torch": theirs,
-        "torch_over_anyaccel": statistics.median(b / a for a, b in zip(ours, theirs)),
-        "memory": {name: max(values) for name, values in memory.items()},
+        "date": datetime.date.today().isoformat(),
+        "machine": {"system": platform.platform(), "processors": os.cpu_count(), "load": loads},
+        "threads": options.threads, "unit": "ms", "parameters": about["parameters"], "torch_version": about["torch"],
+        "training_step": step, "memory": {name: max(of) for name, of in memory.items()},
     }, indent=2))  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-# examples/train on another accelerator follows the CPU's losses, of a decoder and of an encoder with dropout, and goes on from the
-# CPU's checkpoint; the CPU goes on from its checkpoint.
+# examples/train on another accelerator follows the CPU's losses, of a decoder and of an encoder with dropout, alone and
+# over two ranks; it goes on from the CPU's checkpoint, and the CPU from its.
 command=$1
 train="$2/bin/anyaccel_train"
 other=$DS_ACCELERATOR
@@ -7,12 +7,13 @@ fail() { echo "FAILED: $1"; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 size="--hidden 48 --layers 2 --heads 4 --kv-heads 2 --intermediate 96 --steps 60 --batch 8 --length 64 --warmup 5 --rate 0.01"
-# on ACCELERATOR FOLDER OPTIONS...: trains with the options; $loss and $held_out are those of the last line.
+launch=
+# on ACCELERATOR FOLDER OPTIONS...: trains with the options, by way of $launch; $loss and $held_out are those of the last line.
 on() {
   export DS_ACCELERATOR=$1
   folder=$2
   shift 2
-  "$train" "$work/$folder" $size "$@" >"$work/out" 2>"$work/err" || fail "$folder on $DS_ACCELERATOR: $(cat "$work/err")"
+  $launch "$train" "$work/$folder" $size "$@" >"$work/out" 2>"$work/err" || fail "$folder on $DS_ACCELERATOR: $(cat "$work/err")"
   grep -q " on $DS_ACCELERATOR[:,]" "$work/err" || fail "$folder ran elsewhere: $(cat "$work/err")"
   loss=$(sed -n 's/^step [0-9]*: loss \([0-9.]*\), held-out loss [0-9.]*$/\1/p' "$work/out")
   held_out=$(sed -n 's/^step [0-9]*: .* held-out loss \([0-9.]*\)$/\1/p' "$work/out")
@@ -43,6 +44,11 @@ on cpu both --until 20
 on "$other" both --resume --until 40
 on cpu both --resume
 near "held-out loss of a run on both" "$held_out" "$of_cpu" 0.03
+
+launch="$command launch -q --num_accelerators 2"
+on "$other" ranks
+near "held-out loss of two ranks" "$held_out" "$of_cpu" 0.03
+
 "$command" generate --model "$work/other-decoder/checkpoint-60" --prompt "The old fox" --temperature 0 --max-new-tokens 20 \
   >"$work/text" 2>"$work/err" || fail "the checkpoint does not run: $(cat "$work/err")"
 [ "$(wc -c <"$work/text")" -gt 25 ] || fail "no text: $(cat "$work/text")"

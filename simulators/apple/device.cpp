@@ -90,8 +90,9 @@ std::map<const void*, Adopted>& adopted() {
   return *all;
 }
 
-// What of [first, end) is no memory, or memory that the documentation excludes ("typically allocated with vm_allocate or mmap; memory
-// allocated by malloc is specifically disallowed"): the heap of this process, as far as its map names it.
+// Returns which part of [first, end) is no memory, or memory that the documentation excludes ("typically allocated with
+// vm_allocate or mmap; memory allocated by malloc is specifically disallowed"): the heap of this process, as far as its
+// map names it.
 std::string unfit(const char* first, const char* end) {
   std::ifstream maps("/proc/self/maps");
   auto at = reinterpret_cast<std::uintptr_t>(first);

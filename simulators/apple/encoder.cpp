@@ -287,7 +287,7 @@ void barrier_with_resources(ComputeEncoder& self, const Id* ids, UInteger count)
 
 // ---- a launch
 
-// Where a parameter's bytes come from when the kernel runs.
+// The source of a parameter's bytes when the kernel runs.
 struct Operand {
   ArgumentSource source;
   const char* pointer = nullptr;  // of the buffer, with the offset; null: `bytes`, or nothing was bound

@@ -36,7 +36,7 @@ struct Dictionary : Instance {
 
 Id string_autoreleased(const std::string& text);
 std::shared_ptr<Error> make_error(const std::string& domain, Integer code, const std::string& description);
-// Where a method has a place for an error.
+// For methods that return an error through a pointer.
 void set_error(Id* place, const std::string& domain, Integer code, const std::string& description);
 // The text of a string that a program passes; false with a violation for anything else.
 bool text_of(Id string, const char* what, std::string* text);

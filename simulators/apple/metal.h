@@ -59,7 +59,7 @@ struct MetalDevice : Instance {
 };
 std::shared_ptr<MetalDevice> metal_device(int index);  // with one more reference, the caller's
 
-// What every object of a device has.
+// The members of every object of a device.
 struct OfDevice : Instance {
   OfDevice(const char* name, Ref<MetalDevice> owner) : Instance(name), device(std::move(owner)) {}
   // References end with the object, and not with what of the simulator still looks at it.
@@ -134,7 +134,7 @@ struct Pipeline : OfDevice {
 
 // ---- what a command buffer is made of ------------------------------------------------------------------------------------
 
-// How a command buffer ended; commands see it, and outlive nothing else.
+// The result of a command buffer. Commands refer to it, and may outlive everything else.
 struct Outcome {
   std::atomic<Integer> error{kNoError};
 };
@@ -164,8 +164,8 @@ struct Pass {
 struct CommandBuffer;
 struct Encoder;
 
-// What runs a queue's command buffers to their end: the stream, and a thread that calls their handlers in order. It outlives the
-// queue as long as it has work.
+// Runs a queue's command buffers to their end: the stream, and a thread that calls their handlers in order. It outlives
+// the queue as long as it has work.
 struct QueueWorker {
   QueueWorker(int device);
   void work(const std::shared_ptr<QueueWorker>& self);
@@ -250,7 +250,8 @@ struct Encoder : Instance {
 
 // Hands what may run now to the stream.
 void commit(CommandBuffer& buffer);
-// What has been committed ends, as far as it does soon: what a running command buffer retains is no leak of the program's.
+// Waits for a short time until committed command buffers have ended, because objects retained by a running one are no
+// leaks of the program.
 void settle();
 // Blocks until a condition of the worker's is so; false with a violation after SIM_HANG_SECONDS.
 bool wait_for(QueueWorker& worker, std::unique_lock<std::mutex>& lock, const char* what,

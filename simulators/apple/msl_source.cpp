@@ -309,8 +309,8 @@ class Reader {
   std::map<std::string, Layout> layouts_;
 };
 
-// What the kernels that the simulators have were compiled for (simulators/kernels/host_kernels.cmake): a source of portable kernels
-// with other settings would count its groups otherwise.
+// The settings for which the simulators' kernels were compiled (simulators/kernels/host_kernels.cmake): a source of
+// portable kernels with other settings would count its groups otherwise.
 constexpr const char* kSettings = R"(
 #if defined(AA_GROUP_SIZE) && defined(AA_LANES) && defined(AA_SUBGROUP) && defined(AA_ITEMS)
 #if AA_GROUP_SIZE != 32 || AA_LANES != 8 || AA_SUBGROUP != 8 || AA_ITEMS != 32

@@ -38,7 +38,7 @@ struct MslResult {
 // `options`: -D of the program.
 MslResult read_msl(const std::string& source, const std::vector<std::string>& options);
 
-// Where the value of a parameter of the host's kernel comes from.
+// The source of the value of a parameter of the host's kernel.
 struct ArgumentSource {
   std::size_t argument = 0;  // of MslKernel::arguments
   bool in_memory = false;    // the bytes, or the address, are in the buffer; else the buffer is the pointer

@@ -44,7 +44,7 @@ Selectors& selectors() {
   return *all;
 }
 
-// What the pools of a thread hold. Without a pool objects live until the thread ends.
+// The objects in the pools of a thread. Without a pool objects live until the thread ends.
 struct PoolStack {
   struct Pool {
     std::uint64_t token;

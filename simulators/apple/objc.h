@@ -1,9 +1,10 @@
 // The simulated Objective-C runtime: classes, selectors, objects with reference counts, autorelease pools and blocks, as far
 // as a C++ program that sends messages by objc_msgSend needs them. The objects of Foundation and Metal are built on it.
 //
-// What a program holds are tokens of the engine's handle table, no addresses, as Apple's tagged pointers are none: a program
-// that looks into an object faults, and a message to one that was deallocated is found. Sources: the documentation of the
-// Objective-C runtime and of memory management (developer.apple.com), objc4, and the blocks ABI (clang.llvm.org/docs/Block-ABI-Apple.html).
+// The pointers that a program holds are tokens of the engine's handle table, not addresses, like Apple's tagged
+// pointers: a program that looks into an object faults, and a message to one that was deallocated is found. Sources:
+// the documentation of the Objective-C runtime and of memory management (developer.apple.com), objc4, and the blocks
+// ABI (clang.llvm.org/docs/Block-ABI-Apple.html).
 #pragma once
 
 #include <atomic>
@@ -56,7 +57,7 @@ struct Instance : Object {
   Class* const isa;
   std::atomic<long> references{1};
 
-  // The last reference has gone.
+  // The last reference was released.
   virtual void dealloc() {}
   // SIM_FAULT lets a method without a result fail: the work that it belongs to does.
   virtual void inject() {}
@@ -264,7 +265,7 @@ struct MethodOf<kFunction> {
 #define CLASS(name, super, make) static ClassEntry APPLE_JOIN(class_entry_, __COUNTER__)(name, super, true, 0, make);
 #define CLASS_SINCE(since, name, super, make) \
   static ClassEntry APPLE_JOIN(class_entry_, __COUNTER__)(name, super, true, since, make);
-// The objects of a protocol: a program cannot ask for their class.
+// Objects known by their protocol only: a program cannot look up their class.
 #define PROTOCOL(name, super) \
   static ClassEntry APPLE_JOIN(class_entry_, __COUNTER__)(name, super, true, kIsProtocol, nullptr);
 

@@ -85,7 +85,7 @@ void QueueWorker::work(const std::shared_ptr<QueueWorker>& self) {
     if (!buffer->completed_handlers.empty()) sim::apple::engine().wait(*buffer->finished, 0);
     call(buffer->completed_handlers);
     pop_pool(pool);
-    // The reference goes first: whoever waits for the end may look for leaks.
+    // The reference is released first: the thread that waits for the end may look for leaks.
     reference = {};
     {
       const std::lock_guard lock(self->mutex);
@@ -176,8 +176,8 @@ namespace {
 using Events = std::vector<std::shared_ptr<Event>>;
 using Order = std::function<std::shared_ptr<Event>(const char* what, Events waits)>;
 
-// What a pass waits for because of the buffers it uses, and what later ones will wait for. `order` appends a command that waits
-// for events and is told by one. Wants the queue's lock held.
+// The commands that a pass waits for because of the buffers it uses, and those that later passes will wait for. `order`
+// appends a command that waits for events and is told by one. Wants the queue's lock held.
 Events hazards_of(CommandQueue& queue, const Pass& pass, const std::shared_ptr<Event>& ended, const Order& order) {
   Events waits;
   for (const auto& [token, use] : pass.uses) {

@@ -137,7 +137,7 @@ bool direction_of(int kind, Direction* direction) {
     case 6:  // within a device
     case 7: *direction = Direction::device_to_device; return true;
     case 4: *direction = Direction::any; return true;
-    default: return false;  // 5, a buffer of the host that may be given back at once, is not simulated
+    default: return false;  // 5, a buffer of the host that may be freed at once, is not simulated
   }
 }
 
@@ -459,7 +459,7 @@ FACE_FUNCTION(aclmdlRICaptureGetInfo, Need::healthy, (Handle stream, int* status
   return kSuccess;
 }
 
-// What was captured runs as it is: there is no step between the capture and the model.
+// The captured work runs unchanged: there is no step between the capture and the model.
 FACE_FUNCTION(aclmdlRICaptureEnd, Need::healthy, (Handle stream, Handle* model), (stream, model)) {
   FACE_REQUIRE(stream != nullptr, kParamInvalid, "bad-argument", "the stream is null");
   Handle graph = nullptr;

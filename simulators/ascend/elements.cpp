@@ -59,7 +59,7 @@ int one(const char* function, ConstHandle self, ConstHandle out, std::uint64_t* 
   });
 }
 
-// Which elements of a tensor are reduced to which of its result.
+// Maps the elements of a tensor to those of its reduction.
 struct Reduction {
   Dims shape;    // of the result
   Spread place;  // by element of the input
@@ -275,8 +275,8 @@ int aclnnIndexSelectGetWorkspaceSize(ConstHandle self, std::int64_t dim, ConstHa
   });
 }
 
-// self[index[i]] = source[i] in the first dimension. Which of several rows with the same index stays is not promised: here it is the
-// first one, so that nobody takes the last one for granted.
+// self[index[i]] = source[i] in the first dimension. Which of several rows with the same index stays is not promised:
+// here it is the first one, so that no program can rely on the last one.
 int aclnnInplaceIndexCopyGetWorkspaceSize(ConstHandle self, std::int64_t dim, ConstHandle index, ConstHandle source,
                                           std::uint64_t* workspace, Handle* executor) {
   return plan("aclnnInplaceIndexCopy", workspace, executor, [&](Plan& p) {

@@ -1,4 +1,4 @@
-// What the simulated libnnopbase.so keeps, and libopapi.so, which is linked to it as the real one is, takes from there:
+// Objects that the simulated libnnopbase.so keeps and that libopapi.so, which is linked to it like the real one, uses:
 // the objects behind tensors, scalars and executors of aclnn functions.
 #pragma once
 
@@ -33,7 +33,7 @@ struct NnScalar {
 struct NnIntArray {
   std::vector<std::int64_t> values;
 };
-// What the first call of an aclnn function makes, and the second one runs.
+// The object that the first call of an aclnn function creates and the second one runs.
 struct NnExecutor {
   std::string function;  // the one that runs it
   std::vector<sim_hooks::Range> ranges;

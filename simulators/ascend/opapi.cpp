@@ -17,7 +17,8 @@ int product(const char* function, ConstHandle self, ConstHandle other, ConstHand
   return plan(function, workspace, executor, [&](Plan& p) {
     const Tensor a = p.input(self, "self"), b = p.input(other, "mat2"), d = p.output(out, "out");
     p.require_float({a, b});
-    // Of the cores that are simulated (910B) a product of 16-bit matrices may be fp32 (ops-nn, matmul_util.cpp: NeedEnableFp32Output).
+    // On the simulated cores (910B) a product of 16-bit matrices may be fp32 (ops-nn, matmul_util.cpp:
+    // NeedEnableFp32Output).
     p.require(d->type == a->type || d->type == kNnFloat, "the type of out is neither that of the matrices nor fp32");
     p.require(math >= 0 && math <= 3, "the type of calculation must be 0 to 3");
     const std::size_t rank = a->dims.size();
@@ -198,9 +199,9 @@ int aclnnRotaryPositionEmbeddingGetWorkspaceSize(ConstHandle x, ConstHandle cosi
   });
 }
 
-// Of the layouts BNSD and BSND. Modes: 0 with no mask, or, as 1, with a mask of every score (true: left out); 2 and 3 are
-// causal from the upper left and to the lower right corner, and want the mask of 2048 x 2048 that the real one reads.
-// Bands, shifts, dropout and padding are not simulated.
+// For the layouts BNSD and BSND. Modes: 0 with no mask, or, as 1, with a mask of every score (true: left out); 2 and 3
+// are causal from the upper left and to the lower right corner, and want the mask of 2048 x 2048 that the real one
+// reads. Bands, shifts, dropout and padding are not simulated.
 int aclnnFlashAttentionScoreGetWorkspaceSize(ConstHandle query, ConstHandle key, ConstHandle value, ConstHandle shift,
                                              ConstHandle drop_mask, ConstHandle padding, ConstHandle mask,
                                              ConstHandle prefix, double scale, double keep, std::int64_t before,

@@ -1,4 +1,4 @@
-// What the simulated operators of libopapi.so are written with: the two calls of each, and the elements of its tensors.
+// Building blocks of the simulated operators of libopapi.so: the two calls of each, and the elements of its tensors.
 #pragma once
 
 #include <cstring>
@@ -37,7 +37,7 @@ class View {
     }
   }
 
-  // Of the element with this number in the order of the shape.
+  // The offset of the element with this number in the order of the shape.
   char* at(std::int64_t number) const {
     if (dense_) return first_ + number * size_;
     std::int64_t place = 0;
@@ -52,7 +52,7 @@ class View {
   std::int64_t index(std::int64_t number) const {
     return tensor_->type == kNnInt32 ? load<std::int32_t>(number) : load<std::int64_t>(number);
   }
-  // Of any type that is simulated, exact but for large 64-bit numbers.
+  // For every simulated type, exact except for large 64-bit numbers.
   double value(std::int64_t number) const {
     switch (tensor_->type) {
       case kNnInt32: return load<std::int32_t>(number);
@@ -93,8 +93,8 @@ class View {
 
 using Views = std::vector<View>;
 
-// Which element of a tensor with the shape `from` stands at an element of the shape `to` that it is spread over: from the last
-// dimension on, those of size 1 and those that it lacks are repeated.
+// Returns the element of a tensor with the shape `from` that corresponds to an element of the shape `to` to which it is
+// broadcast: from the last dimension on, those of size 1 and those that it lacks are repeated.
 class Spread {
  public:
   Spread(const std::vector<std::int64_t>& from, const std::vector<std::int64_t>& to) : to_(to), steps_(to.size(), 0) {

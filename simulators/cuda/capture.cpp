@@ -134,7 +134,7 @@ CUDA_FUNCTION(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040,
   return kSuccess;
 }
 
-// One that runs goes on to its end.
+// One that is running continues to its end.
 CUDA_FUNCTION(cuGraphExecDestroy, "cuGraphExecDestroy", 10000, Need::started, (Handle exec), (exec)) {
   const auto object = get<GraphExec>(exec, "executable graph");
   if (object == nullptr) return kInvalidValue;

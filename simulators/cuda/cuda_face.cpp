@@ -288,8 +288,8 @@ CUDA_FUNCTION(cuDriverGetVersion, "cuDriverGetVersion", 2020, Need::nothing, (in
   return kSuccess;
 }
 
-// Tables that NVIDIA's own libraries ask for, about which nothing is published. NVRTC 13 keeps its cache of compiled
-// programs through one, does without the cache when there is no such table, and takes the function itself for granted.
+// Tables that NVIDIA's own libraries look up and that are not documented. NVRTC 13 keeps its cache of compiled programs
+// through one, does without the cache when there is no such table, and takes the function itself for granted.
 CUDA_FUNCTION(cuGetExportTable, "cuGetExportTable", 3000, Need::nothing, (const void** table, const void* id),
               (table, id)) {
   CUDA_REQUIRE(table != nullptr && id != nullptr, kInvalidValue, "bad-argument",

@@ -115,7 +115,7 @@ std::vector<std::shared_ptr<Context>>& context_stack();
 std::shared_ptr<Context> current_context();
 std::shared_ptr<Context> find_context(Handle handle);  // null: a bad handle, which is reported
 
-// What a context's device is broken by, as the error that every call repeats; success: it is not broken.
+// The sticky error of a context's device, which every call repeats; success: there is none.
 Result sticky_error(int device);
 Result result_of(Status status);  // of a command, an allocation or a wait
 
@@ -157,7 +157,7 @@ inline Handle handle_of(const std::shared_ptr<Object>& object, bool leaks) {
 // Puts one piece of work on a stream, or captures it.
 Result submit(StreamObject& stream, Node node, std::vector<std::shared_ptr<Event>> waits = {},
               std::shared_ptr<Event> signal = nullptr);
-// Of work that cannot be captured: an error, and the capture invalid, when the stream captures.
+// For work that cannot be captured: returns an error and invalidates the capture if the stream captures.
 Result refuse_capture(StreamObject& stream, const char* what);
 // Before a call that CUDA calls potentially unsafe in a capture.
 Result refuse_unsafe();
@@ -168,7 +168,7 @@ const Context* owner_of(const Object& object);  // null: objects of its kind bel
 void destroy_context(Context& context);         // what it holds
 std::shared_ptr<StreamObject> make_stream(const std::shared_ptr<Context>& context, bool blocking, int priority);
 
-// What is wrong with the bytes a call names, if they are memory that the driver knows: freed, or not that many.
+// Returns what is wrong with the bytes that a call names, if they are memory that the driver knows: freed, or too few.
 // `*found` is the allocation; null for the program's own memory.
 Result check_range(const char* what, DevicePointer pointer, std::size_t bytes,
                    std::shared_ptr<const Allocation>* found);
@@ -176,7 +176,7 @@ Result check_range(const char* what, DevicePointer pointer, std::size_t bytes,
 // ---- entries
 // -----------------------------------------------------------------------------------------------------------
 
-// What a function wants before it does anything.
+// The checks at the beginning of a function.
 enum class Need {
   nothing,
   started,         // cuInit
@@ -215,9 +215,9 @@ class Call {
   Result refused_;
 };
 
-// CUDA_FUNCTION(symbol, base name, version, need, (parameters), (arguments)) { body }
-// The exported symbol is an indirect one, whose address is asked for when it is looked up: dlsym() finds nothing when
-// the function is hidden or newer than the driver.
+// CUDA_FUNCTION(symbol, base name, version, need, (parameters), (arguments)) { body } The exported symbol is an
+// indirect one, whose address is computed when it is looked up: dlsym() finds nothing when the function is hidden or
+// newer than the driver.
 #define CUDA_FUNCTION(symbol, base, since, need, parameters, arguments)                               \
   static Result body_##symbol parameters;                                                             \
   static Result enter_##symbol parameters;                                                            \

@@ -8,8 +8,8 @@
 
 namespace sim::cuda {
 
-// Of a thread until it ends. The main thread's outlives the destructors of static objects, which may still close
-// devices.
+// The state of a thread until it ends. The main thread's outlives the destructors of static objects, which may still
+// close devices.
 std::vector<std::shared_ptr<Context>>& context_stack() {
   using Stack = std::vector<std::shared_ptr<Context>>;
   static const pthread_key_t key = [] {
@@ -77,8 +77,8 @@ int attribute_of(int attribute, int device) {
     case 102: return state().version >= 10020;
     case 106: return 32;  // blocks of a multiprocessor
     case 111: return arch >= 80 ? kSharedReservedBytes : 0;
-    // What is not simulated: cooperative launches (95; groups run one after another), pools (115), clusters (120),
-    // sharing between processes, and everything about textures.
+    // Not simulated: cooperative launches (95; groups run one after another), pools (115), clusters (120), sharing
+    // between processes, and everything about textures.
     default: return 0;
   }
 }

@@ -59,7 +59,7 @@ inline constexpr int kWarpSize = 32;
 inline constexpr int kMaxThreads = 1024;           // of a block
 inline constexpr int kClockKilohertz = 1980000;    // H100 SXM and H200
 inline constexpr int kCacheBytes = 50 << 20;       // second level
-inline constexpr int kSharedBytes = 48 << 10;      // of a block that did not ask for more
+inline constexpr int kSharedBytes = 48 << 10;      // of a block that did not request more
 inline constexpr int kSharedReservedBytes = 1024;  // of a block, for the system, from compute capability 8.0 on
 
 // Shared memory of a multiprocessor: CUDA programming guide, table of compute capabilities.

@@ -20,7 +20,7 @@ struct ModuleImage {
 // ends with any other line or with a zero byte.
 ModuleImage read_image(const void* image);
 
-// Whether code for `image.arch` runs on a device: same major version, no newer minor one.
+// Returns whether code for `image.arch` runs on a device: same major version, no newer minor one.
 bool runs_on(const ModuleImage& image, int arch);
 
 }  // namespace sim::cuda

@@ -46,8 +46,8 @@ std::shared_ptr<Event> fence_of(StreamObject& stream) {
   return stream.fence;
 }
 
-// What work on this stream waits for beyond its own: the legacy default stream and the blocking ones wait for each
-// other.
+// The work of other streams that work on this stream waits for: the legacy default stream and the blocking ones wait
+// for each other.
 void add_implicit_waits(StreamObject& stream, std::vector<std::shared_ptr<Event>>* waits) {
   if (!stream.blocking) return;
   const auto legacy = stream.context->legacy;
@@ -277,7 +277,7 @@ CUDA_FUNCTION(cuEventCreate, "cuEventCreate", 2000, Need::healthy, (Handle * eve
   return kSuccess;
 }
 
-// Work that waits for it, or sets it, goes on.
+// Work that waits for it or sets it continues.
 CUDA_FUNCTION(cuEventDestroy_v2, "cuEventDestroy", 4000, Need::healthy_at_end, (Handle event), (event)) {
   const auto object = get<EventObject>(event, "event");
   if (object == nullptr) return kInvalidHandle;

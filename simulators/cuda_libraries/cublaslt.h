@@ -30,7 +30,7 @@ enum ComputeType : int {
 };
 enum Epilogue : int { kEpilogueDefault = 1, kEpilogueRelu = 2, kEpilogueBias = 4, kEpilogueGelu = 32 };
 
-// What an algorithm is chosen for, in 64 bytes, as the library's opaque cublasLtMatmulAlgo_t has them.
+// The problem for which an algorithm is chosen, in 64 bytes, as the library's opaque cublasLtMatmulAlgo_t has them.
 struct Algo {
   std::uint32_t magic;    // of the library's version
   std::uint16_t arch;     // ten times the compute capability

@@ -123,7 +123,7 @@ Options parse(int count, const char* const* texts) {
   return options;
 }
 
-// Copies of results are asked for in two calls: the size with the terminating zero, then the bytes.
+// Results are copied by two calls: the size with the terminating zero, then the bytes.
 nvrtcResult size_of(nvrtcProgram handle, std::size_t* size, std::string Program::*member, bool text,
                     const char* function) {
   const auto program = programs().get(handle, function);

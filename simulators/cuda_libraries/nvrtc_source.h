@@ -17,7 +17,7 @@ struct CompileRequest {
 };
 struct CompileResult {
   bool succeeded = false;
-  std::string log;                   // as NVRTC words it
+  std::string log;                   // with NVRTC's wording
   std::vector<std::string> kernels;  // extern "C" __global__ functions, in their order
 };
 CompileResult compile_source(const CompileRequest& request);

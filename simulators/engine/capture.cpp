@@ -94,8 +94,8 @@ std::vector<std::shared_ptr<Capture>> captures_against(CaptureMode thread_mode) 
   return against;
 }
 
-// A node goes on where one of those it waits for was the last; else on a stream of its own, like the branches of a
-// graph on a device.
+// A node runs on the stream of a node that it waits for, if that one was the last there; else on a separate stream,
+// like the branches of a graph on a device.
 ExecutableGraph::ExecutableGraph(Engine& engine, int device, std::vector<Node> nodes) : nodes_(std::move(nodes)) {
   std::vector<std::size_t> last;  // node of each lane
   for (std::size_t i = 0; i < nodes_.size(); ++i) {

@@ -1,5 +1,6 @@
-// Capture of streams into graphs, and the running of graphs: what vendors have in common. A face adds the handles, the
-// error codes and the calls that its vendor refuses in a capture. A face guards all of this with its own lock.
+// Capture of streams into graphs, and the running of graphs, as far as vendors agree. A vendor's interface adds the
+// handles, the error codes and the calls that its vendor refuses in a capture. The interface guards all of this with
+// its own lock.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +26,12 @@ enum class CaptureMode { global = 0, thread = 1, relaxed = 2 };
 
 struct Capture;
 
-// What a face's stream is in a capture.
+// The state of an interface's stream in a capture.
 struct CapturingStream {
   std::shared_ptr<Capture> capture;
   std::set<std::size_t> tail;  // the nodes that the next one comes after
 };
-// What the last record of a face's event was in a capture.
+// The last record of an interface's event in a capture.
 struct CapturedRecord {
   std::shared_ptr<Capture> capture;  // null: the last record was in none
   std::set<std::size_t> after;       // the nodes that it stands for
@@ -51,7 +52,7 @@ std::shared_ptr<Capture> begin_capture(const std::shared_ptr<CapturingStream>& s
 void capture_node(CapturingStream& stream, Node node);
 // The stream waits for a record of a capture, and joins that capture. False: it belongs to another capture.
 bool join_capture(const std::shared_ptr<CapturingStream>& stream, const CapturedRecord& record);
-// Whether a stream that joined has work that the origin does not come after.
+// Returns whether a stream that joined has work that the origin does not wait for.
 bool has_unjoined_work(const Capture& capture);
 // Streams of the capture run work again.
 void end_capture(const std::shared_ptr<Capture>& capture);
@@ -64,7 +65,7 @@ class ExecutableGraph {
  public:
   ExecutableGraph(Engine& engine, int device, std::vector<Node> nodes);
 
-  // Puts a node on a stream; null stands for the one that the graph is launched on. Returns 0 or the face's error.
+  // Puts a node on a stream; null stands for the one that the graph is launched on. Returns 0 or the interface's error.
   using Submit = std::function<int(Stream* lane, const Node& node, std::vector<std::shared_ptr<Event>> waits,
                                    std::shared_ptr<Event> signal)>;
   // Launches run one after another, on whatever streams. `what` names the launch.

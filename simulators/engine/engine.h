@@ -41,7 +41,7 @@ enum class Status {
   uncorrectable,  // injected: an error of the memory itself
 };
 
-// What a failed command leaves behind: a broken stream (Level Zero), or a broken device (CUDA). Where devices break, a
+// The effect of a failed command: a broken stream (Level Zero), or a broken device (CUDA). Where devices break, a
 // kernel that breaks a rule fails; where streams do, it is only reported.
 enum class ErrorScope { stream, device };
 
@@ -60,12 +60,12 @@ struct Event {
   int pending = 0;  // commands in streams that wait for it, set it or reset it
 };
 
-// A number that commands and the host set, and wait for: whoever waits for a value goes on once the number is at least that.
+// A number that commands and the host set, and wait for: a wait for a value ends once the number is at least that.
 // Members belong to the engine's lock.
 struct Timeline {
   std::uint64_t value = 0;
   std::vector<std::pair<std::uint64_t, Clock>> history;  // increasing values, and what each lets one see
-  // What reaching `value` lets one see: of the first that was at least that.
+  // The writes that are visible once the number has reached `value`.
   const Clock* seen_at(std::uint64_t value) const;
   void set(std::uint64_t value, const Clock& clock);
 };
@@ -84,14 +84,14 @@ struct Command {
   std::shared_ptr<Event> signal;  // set after it
   bool barrier = false;           // in streams that keep no order: everything before is seen by everything after
   std::function<void(Execution&)> run;
-  bool counted = true;      // by the faults "command=N"; false: a face put it in for itself
+  bool counted = true;      // by the faults "command=N"; false: an interface's own command
   bool sees_all = false;    // in streams that keep no order: it sees everything before it
   TimelinePoint reach{};    // waits for it
   TimelinePoint advance{};  // sets it when it has run
   std::size_t lane = 0;     // of its stream's
 };
 
-// What a running command may do. Every access is checked: live memory, bounds, reach of the device, order.
+// The operations of a running command. Every access is checked: live memory, bounds, access by the device, order.
 class Execution {
  public:
   Execution(Engine& engine, Stream& stream, const Command& command, std::uint64_t number, std::size_t actor,
@@ -196,15 +196,15 @@ class Engine {
   bool check_unused(const void* pointer, std::size_t bytes, const std::string& what);
   void forget(const void* pointer, std::size_t bytes);
 
-  // Whether `device` reaches memory of `other`: always, unless the fault "no_peer" says otherwise, or the face has
-  // asked that access is allowed pair by pair.
+  // Returns whether `device` can access memory of `other`: always, unless the fault "no_peer" is set, or the interface
+  // has asked that access is allowed pair by pair.
   bool reaches(int device, int other) const;
   void restrict_peers();
   void allow_peer(int device, int other, bool allowed);
   Status device_status(int device) const;
 
   Status wait(Event& event, std::uint64_t timeout_ns);  // not_ready after the timeout
-  // As wait(), for a thread of the face: the program has not waited for it.
+  // As wait(), for a thread of the interface: the program has not waited for it.
   Status watch(Event& event, std::uint64_t timeout_ns);
   void signal(Event& event);
   void reset(Event& event);

@@ -1,6 +1,6 @@
-// Fibers: a stack each, switched by a few instructions (swapcontext would enter the kernel twice a switch), with the notes
-// that the address sanitizer needs. The thread sanitizer is told nothing: all fibers of a group are one thread, and telling it
-// apart would cost a vector clock a switch. Its stack traces from inside an item are wrong for that.
+// Fibers: a stack each, switched by a few instructions (swapcontext would enter the kernel twice a switch), with the
+// notes that the address sanitizer needs. The thread sanitizer is not notified: all fibers of a group are one thread,
+// and telling it apart would cost a vector clock a switch. Its stack traces from inside an item are wrong for that.
 #include "simulators/engine/fiber.h"
 
 #include <sys/mman.h>
@@ -50,7 +50,7 @@ namespace {
 
 constexpr std::size_t kStack = 256 * 1024;
 constexpr std::size_t kGuardPage = 4096;
-constexpr std::size_t kLocalGuard = 64;  // bytes behind every local array that nobody may touch
+constexpr std::size_t kLocalGuard = 64;  // bytes behind every local array that no item may touch
 constexpr std::size_t kLocalAlignment = 128;
 constexpr char kPoison = '\xFF';  // NaNs, whatever the element type
 
@@ -62,8 +62,8 @@ struct Context {
   void* fake_stack = nullptr;
 };
 
-// Kernels ask for it at every access, so it is found by an offset instead of a call. Libraries that are opened at run time have
-// little room for such variables.
+// Kernels read it at every access, so it is found by an offset instead of a call. Libraries that are opened at run time
+// have little room for such variables.
 [[gnu::tls_model("initial-exec")]] thread_local GroupRunner* running = nullptr;
 thread_local Fiber* entered = nullptr;
 thread_local Context* left = nullptr;  // the context that the latest switch left
@@ -87,7 +87,7 @@ void switch_to(Context& from, Context& to) {
 
 }  // namespace
 
-// Where run() waits while fibers run.
+// The context of run() while fibers run.
 struct GroupRunner::Scheduler {
   Context context;
 };
@@ -144,7 +144,7 @@ GroupRunner::~GroupRunner() = default;
 
 GroupRunner& GroupRunner::current() { return *running; }
 
-// Items of the running one's sub-group first, so that a sub-group goes on until it waits for others.
+// Items of the running one's sub-group first, so that a sub-group runs until it waits for others.
 int GroupRunner::pick() {
   const auto words = static_cast<int>(ready_.size());
   const Item& now = items_[static_cast<std::size_t>(current_)];
@@ -196,7 +196,7 @@ void GroupRunner::switch_to_item(Fiber* from, int next) {
   if (to != from) switch_to(from == nullptr ? scheduler_->context : from->context, to->context);
 }
 
-// Who switches back has set current_.
+// The fiber that switches back has set current_.
 void GroupRunner::wait() {
   Fiber* const self = items_[current_].fiber;
   const int next = pick();
@@ -233,7 +233,7 @@ void GroupRunner::collective(void* mine, Combine combine) {
   if (meeting.arrived == 0) meeting.combine = combine;
   meeting.different = meeting.different || meeting.combine != combine;
   if (++meeting.arrived < end - first || shape_.subgroup == 0) return wait();
-  if (meeting.different) return wait();  // for ever: reported as a divergence
+  if (meeting.different) return wait();  // forever: reported as a divergence
   meeting.arrived = 0;
   combine(&slots_[static_cast<std::size_t>(first)], end - first);
   release(first, end);

@@ -17,7 +17,7 @@ class Fiber;
 inline constexpr std::size_t kMostLocalBytes = 227 * 1024;  // of any simulated device, for one group
 inline constexpr int kMostGroupSize = 1024;
 
-// What the simulated devices of the small kind have (a device may set others, see GroupShape).
+// Sizes of the small simulated devices (a device may set others, see GroupShape).
 inline constexpr std::size_t kLocalBytes = 16384;  // local memory of a group
 inline constexpr int kGroupSize = 32;              // most items of a group
 inline constexpr int kSubgroup = 8;                // neighbours that reduce together
@@ -43,7 +43,7 @@ class GroupRunner {
   // empty if nothing is: after a divergence the group was abandoned, and destructors of its items' objects did not run.
   std::string run(const GroupShape& shape, const std::function<void()>& item);
 
-  // Whether the problem that run() returned is one of local memory: too much, or used outside of it.
+  // Returns whether the problem that run() returned concerns local memory: too much, or used out of bounds.
   bool local_problem() const { return !local_problem_.empty(); }
 
   // The functions below are called by an item.
@@ -56,8 +56,8 @@ class GroupRunner {
   using Combine = void (*)(void* const* items, int count);
   void collective(void* mine, Combine combine);
 
-  // The same block for all items that ask for it as the same one in their sequence of calls, at most kMostLocalBytes. Too much
-  // in all is reported by run().
+  // Returns the same block for all items whose call has the same position in their sequence of calls, at most
+  // kMostLocalBytes. Too much in all is reported by run().
   void* local_array(std::size_t bytes, std::size_t alignment);
   void* dynamic_local();
   // Reports an address that is misaligned or outside of local memory and gives other memory instead.
@@ -80,7 +80,7 @@ class GroupRunner {
   struct Item {
     State state = State::unstarted;
     bool waited = false;
-    std::uint32_t arrays = 0;  // local arrays asked for
+    std::uint32_t arrays = 0;  // local arrays requested
     std::uint32_t word = 0;    // its place in ready_: computing it at every switch would take a division
     std::uint64_t bit = 0;
     Fiber* fiber = nullptr;

@@ -25,8 +25,8 @@ struct ArgumentMemory {
   const char* read_end = nullptr;
   const char* write_begin = nullptr;
   const char* write_end = nullptr;
-  // Of a launch that overlaps the kernel before: what items touched before they waited for it. These are in the hulls
-  // above too.
+  // For a launch that overlaps the previous kernel: the memory that items accessed before they waited for it. These are
+  // in the hulls above too.
   const char* early_read_begin = nullptr;
   const char* early_read_end = nullptr;
   const char* early_write_begin = nullptr;
@@ -35,7 +35,7 @@ struct ArgumentMemory {
   const char* bad = nullptr;  // first address outside of the bounds, or not aligned for its type
   std::size_t bad_bytes = 0;
 
-  // Remembers a bad access; the kernel goes on with this scratch memory instead.
+  // Records a bad access; the kernel continues with this scratch memory instead.
   void* refuse(const char* address, std::size_t bytes);
 
   template <bool kWrite>
@@ -72,7 +72,7 @@ class GlobalPointer {
   GlobalPointer() = default;
   GlobalPointer(std::nullptr_t) {}  // NOLINT: a null pointer, as in C
   GlobalPointer(const char* at, ArgumentMemory* memory) : at_(at), memory_(memory) {}
-  // What C converts silently: to void, and from AA_OUT to AA_IN.
+  // The implicit conversions of C: to void, and from AA_OUT to AA_IN.
   template <typename U, bool kOther,
             typename = std::enable_if_t<(std::is_same_v<T, U> || std::is_void_v<T>)&&(kOther || !kWrite)>>
   GlobalPointer(const GlobalPointer<U, kOther>& other) : at_(other.at()), memory_(other.memory()) {}  // NOLINT
@@ -112,7 +112,7 @@ class GlobalPointer {
   mutable ArgumentMemory* memory_ = nullptr;
 };
 
-// What the items of the running launch ask for.
+// Position and sizes of the running launch's items.
 struct LaunchState {
   std::int64_t group[3] = {0, 0, 0};
   std::int64_t groups[3] = {1, 1, 1};
@@ -160,7 +160,7 @@ struct LaunchShape {
   std::size_t static_limit = kLocalBytes, local_limit = kLocalBytes;  // as in GroupShape
   bool overlaps_previous = false;
 };
-// What devices with tuned kernels have.
+// Functions of devices with tuned kernels.
 inline constexpr std::size_t kTunedStaticLocalBytes = 48 * 1024;
 inline constexpr std::size_t kTunedLocalBytes = kMostLocalBytes;
 

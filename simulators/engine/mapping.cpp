@@ -10,7 +10,7 @@
 namespace sim {
 namespace {
 
-// What the engine sees at [alias, alias + bytes) becomes the file's pages from `offset` on.
+// Maps the file's pages from `offset` on at [alias, alias + bytes), where the engine sees them.
 void remap(char* alias, std::size_t bytes, int file, std::ptrdiff_t offset) {
   if (::mmap(alias, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, offset) ==
       MAP_FAILED) {
@@ -66,7 +66,7 @@ std::vector<std::shared_ptr<const Allocation>> Memory::mapped(const Allocation& 
 }
 
 void Memory::unmap(const Allocation& reservation, std::size_t offset, std::size_t size) {
-  std::vector<std::shared_ptr<const Allocation>> last;  // let go after the lock
+  std::vector<std::shared_ptr<const Allocation>> last;  // released after the lock
   const std::lock_guard lock(mutex_);
   auto& mappings = mappings_.at(reservation.id);
   for (auto it = mappings.lower_bound(offset); it != mappings.end() && it->first < offset + size;) {

@@ -77,7 +77,7 @@ class Memory {
   // Host memory of the program, from now on known by exactly its bytes. Null when some of it is known already.
   std::shared_ptr<const Allocation> adopt(void* pointer, std::size_t size);
   void disown(const Allocation& allocation);
-  // Whether an address is in one of the windows, allocated or not: then it is no memory of the program's own.
+  // Returns whether an address is in one of the windows, allocated or not: then it is no memory of the program's own.
   bool owns(const void* pointer) const;
 
   // Addresses of device memory without memory; find() knows them. `size` and `alignment` are multiples of a page.
@@ -93,8 +93,8 @@ class Memory {
   int device_at(const Allocation& reservation, std::size_t offset) const;  // of the memory there; -1: nothing is
   bool has_mappings(const Allocation& reservation) const;
   void release_reservation(const Allocation& reservation);
-  // What is usable around `pointer`, which find() has attributed to `allocation`, by a device (kAnyDevice: by any that
-  // may). The whole allocation, or mappings of a reservation side by side.
+  // Returns the usable range around `pointer`, which find() has attributed to `allocation`, by a device (kAnyDevice: by
+  // any that may). The whole allocation, or mappings of a reservation side by side.
   Extent extent(const Allocation& allocation, const char* pointer, int device, bool write) const;
 
  private:

@@ -27,7 +27,7 @@ class OrderCheck {
   // Notes an access of [begin, end) and returns the earlier access it is not ordered after, if there is one. What the
   // same step of the same actor did before never counts.
   std::optional<Access> access(const void* begin, const void* end, bool write, const Access& access, const Clock& seen);
-  // As access() of a write, but notes nothing: may these bytes be given back?
+  // As access() for a write, without recording it: returns whether these bytes may be freed.
   std::optional<Access> conflict(const void* begin, const void* end, const Clock& seen) const;
   void forget(const void* begin, const void* end);
   // Drops what `seen` has seen; call it when nothing that began earlier is pending.

@@ -1,5 +1,5 @@
 // The settings of a simulator from its environment: number of devices, how much memory, delays, faults to inject, and
-// where the report goes. simulators/README.md documents the variables.
+// where the report is written. simulators/README.md documents the variables.
 #pragma once
 
 #include <cstdint>

@@ -139,7 +139,7 @@ void Stream::execute(std::unique_lock<std::mutex>& lock, const Submission& submi
     if (!execution.launched()) ended_ = step;
     if (spreads && execution.failure() != Status::ok) fail(execution.failure(), true);
   }
-  // Where there are lanes, a command that does nothing only hands on what it has seen.
+  // With lanes, a command that does nothing only passes on the order that it has observed.
   if (command.run || lanes_ == 1) seen[actor] = step;
   join(clock_, seen);
   if (command.barrier) base_ = clock_;
@@ -261,7 +261,7 @@ void Execution::launch(const KernelInfo& kernel, const std::vector<std::vector<c
   }
   shape.backwards = engine_.settings_.seed != 0 && number_ % 2 == 1;
   {
-    // Where launches overlap, everything from the first kernel of the chain on may still run when this one begins.
+    // If launches overlap, everything from the first kernel of the chain on may still run when this one begins.
     const std::lock_guard lock(engine_.mutex_);
     if (!shape.overlaps_previous) stream_.ended_ = step_ - 1;
     launched_ = true;

@@ -206,7 +206,7 @@ std::string base_of(const std::string& guid, int type) {
   return guid.ends_with(suffix) ? guid.substr(0, guid.size() - suffix.size()) : "";
 }
 
-// What is wrong with a node, as one sentence; empty: nothing.
+// Returns what is wrong with a node, as one sentence; empty: nothing.
 std::string check_node(const OpNode& node, const std::vector<TensorFacts>& tensors) {
   const auto count = [&](std::size_t in) { return node.inputs.size() == in && node.outputs.size() == 1; };
   const auto same_types = [&] {
@@ -479,7 +479,7 @@ FACE_FUNCTION(synTensorRetrieveIds, Need::started,
                                     [&](const TensorFacts& t) { return t.persistent && t.name == names[i]; });
     FACE_REQUIRE(found != object->tensors.end(), kFail, "bad-argument",
                  std::string("the recipe has no persistent tensor named ") + names[i]);
-    // Numbers that are no positions, so that a program must ask for them.
+    // Identifiers that are no positions, so that a program must query them.
     ids[i] = (std::uint64_t{0x1D} << 32) + static_cast<std::uint64_t>(found - object->tensors.begin());
   }
   return kSuccess;

@@ -111,7 +111,7 @@ class ModuleLock {
  private:
   int file_ = -1;
 };
-// Of the device that the process has; acquiring guards it.
+// The state of the device that the process has acquired; `acquiring` guards it.
 ModuleLock module_lock;
 std::mutex acquiring;
 
@@ -162,7 +162,8 @@ Result copy_text(char* to, std::size_t place, const std::string& text) {
   return kSuccess;
 }
 
-// What a device says of itself; the addresses of its memory are not what a program gets from synDeviceMalloc.
+// The properties that a device reports; the addresses of its memory are not those that a program gets from
+// synDeviceMalloc.
 struct Facts {
   std::uint64_t sram_bytes = 48 << 20, tpc_mask = 0xffffff, clock_mhz = 1650, alignment = 128, dimensions = 8;
 };
@@ -204,7 +205,8 @@ FACE_FUNCTION(synInitialize, Need::nothing, (), ()) {
   return start();
 }
 
-// A device that the process still has is given back (it is not known whether the real library wants that done before).
+// A device that the process still has is released (it is not known whether the real library requires that to be done
+// before).
 FACE_FUNCTION(synDestroy, Need::started, (), ()) {
   const std::lock_guard lock(acquiring);
   Result bad = kSuccess;
@@ -387,7 +389,7 @@ FACE_FUNCTION(synHostMap, Need::healthy, (std::uint32_t id, std::uint64_t bytes,
   return register_host(const_cast<void*>(pointer), bytes);
 }
 
-// What is not mapped, or is not where a mapping begins, stays as it is: that is no error.
+// An address that is not the beginning of a mapping is ignored: that is no error.
 FACE_FUNCTION(synHostUnmap, Need::context, (std::uint32_t id, const void* pointer), (id, pointer)) {
   FACE_TRY(check_id(id));
   const auto known = engine().memory().find(pointer);
@@ -481,7 +483,7 @@ FACE_FUNCTION(synEventRecord, Need::healthy, (Handle event, Handle stream), (eve
   return record_event(event, stream);
 }
 
-// Of an event that was never recorded the header says that it is complete, and the source returns errors that differ
+// According to the header an event that was never recorded is complete, but the source returns errors that differ
 // between generations of devices: here it is a violation.
 FACE_FUNCTION(synEventQuery, Need::healthy, (Handle event), (event)) {
   FACE_TRY(check_event(event));

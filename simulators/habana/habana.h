@@ -1,5 +1,5 @@
-// What the parts of the simulated libSynapse.so share: the numbers of synStatus, and what they know of the device that
-// the process has acquired.
+// Shared by the parts of the simulated libSynapse.so: the numbers of synStatus, and the state of the device that the
+// process has acquired.
 #pragma once
 
 #include "simulators/queue_face/queue_face.h"

@@ -45,7 +45,7 @@ hcclResult_t result_of(int result) { return static_cast<hcclResult_t>(result); }
 
 }  // namespace
 
-// What the real library says is not published.
+// The real library's message is not published.
 const char* hcclGetErrorString(hcclResult_t result) {
   switch (result) {
     case hcclSuccess: return "success";

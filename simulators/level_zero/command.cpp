@@ -161,7 +161,7 @@ ze_result_t zeCommandListReset(ze_command_list_handle_t list) {
   return ZE_RESULT_SUCCESS;
 }
 
-// What every append function takes besides its own arguments.
+// The arguments that all append functions have in common.
 struct Append {
   const char* function;
   ze_command_list_handle_t list;

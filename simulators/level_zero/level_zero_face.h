@@ -129,7 +129,7 @@ Handle handle_of(const Object& object) {
   return reinterpret_cast<Handle>(object.token);
 }
 
-// Destroys an object that nothing else of the face holds.
+// Destroys an object that nothing else of the interface refers to.
 template <typename T>
 ze_result_t destroy(const void* handle, const char* function) {
   ze_result_t result = ZE_RESULT_SUCCESS;
@@ -165,7 +165,7 @@ inline std::uint32_t enumerate(std::uint32_t* count, std::uint32_t have, const v
   SIM_REQUIRE((pointer)->stype == (type), ZE_RESULT_ERROR_INVALID_ARGUMENT, "bad-argument",                       \
               "a structure has a wrong stype")
 
-// What the driver's tables hold: counts the call and injects "fail" faults, then calls the function.
+// The entries of the driver's tables: each counts the call and injects "fail" faults, then calls the function.
 template <auto kFunction>
 struct Entry;
 template <typename... Args, ze_result_t (*kFunction)(Args...)>

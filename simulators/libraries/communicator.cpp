@@ -45,7 +45,7 @@ class CurrentContext {
   bool changed_ = false;
 };
 
-// What a group has put off to its end.
+// The calls that a group has deferred to its end.
 struct Work {
   std::shared_ptr<SimulatedCommunicator> communicator;
   void* stream;

@@ -1,7 +1,7 @@
-// The communicators of the simulated libraries of collectives, whose vendors' libraries are shaped alike: the work runs in
-// stream order on the vendor's simulated driver. Ranks that do not do the same, or wait for one that never comes, are
-// reported; so are buffers and streams of another device, overlaps that are not in place, and communicators used after
-// their end. A face has the vendor's functions, and says as a CollectiveVendor which numbers are the vendor's.
+// The communicators of the simulated libraries of collectives, whose vendors' libraries are shaped alike: the work runs
+// in stream order on the vendor's simulated driver. Ranks that do not do the same, or wait for one that never comes,
+// are reported; so are buffers and streams of another device, overlaps that are not in place, and communicators used
+// after their end. An interface has the vendor's functions, and states the vendor's numbers as a CollectiveVendor.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ inline constexpr int kSuccess = 0;
 struct CollectiveCodes {
   int device;  // the driver has refused, or there is none
   int invalid_argument, invalid_usage;
-  int remote;  // another rank has failed or gone
+  int remote;  // another rank has failed or ended
 };
 struct CollectiveVendor {
   const char* object;  // what a communicator is in the list of leaks
@@ -27,12 +27,12 @@ struct CollectiveVendor {
   int (*type_of)(int type);            // NcclType of the vendor's number; -1: there is none
   int (*reduction_of)(int reduction);  // NcclReduction; -1: the vendor has none of that number
 };
-const CollectiveVendor& collective_vendor();  // defined by the face
+const CollectiveVendor& collective_vendor();  // defined by the interface
 
 struct SimulatedCommunicator {
   int device = 0;  // among all simulated ones
   void* context = nullptr;
-  std::function<void()> on_end;  // gives back what the face holds for it; null: nothing
+  std::function<void()> on_end;  // releases the interface's object for it; null: nothing
   std::string name;              // of the rendezvous
   std::shared_ptr<Channel> channel = std::make_shared<Channel>();
   bool finalized = false;

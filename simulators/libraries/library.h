@@ -1,8 +1,8 @@
 // Shared parts of the simulated libraries other than the driver: their settings, faults and call counts, access to the
 // process's simulated driver, and handles.
 //
-// Every exported function goes through an Entry, which counts the call and injects "fail" faults. The symbol is an
-// indirect one, whose address is asked for when it is looked up: SIM_FAULT=hide:NAME lets dlsym() find nothing, as in a
+// Every exported function is called through an Entry, which counts the call and injects "fail" faults. The symbol is an
+// indirect one, whose address is computed when it is looked up: SIM_FAULT=hide:NAME lets dlsym() find nothing, as in a
 // library that is too old to have the function.
 #pragma once
 
@@ -92,7 +92,7 @@ struct Entry<kFunction, kFailure> {
     if (fault != nullptr && ++calls == *fault->call) return static_cast<Return>(kFailure);
     return kFunction(args...);
   }
-  // What dlsym() finds.
+  // The address that dlsym() returns.
   static auto resolve(const char* symbol) -> Return (*)(Args...) {
     if (settings().hidden(symbol)) return nullptr;
     fault = fail_fault(symbol);

@@ -14,7 +14,7 @@ std::size_t size_of_type(int type);  // 0: unknown
 float load_number(const char* at, int type);
 void store_number(char* at, int type, float value);
 
-// How inputs lose precision before they are multiplied (compute types of fp32 inputs).
+// The precision to which inputs are rounded before they are multiplied (compute types of fp32 inputs).
 enum class InputRounding { none, tf32, bf16, f16 };
 enum class Activation { none, relu, gelu };
 

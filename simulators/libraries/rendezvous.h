@@ -13,7 +13,7 @@
 
 namespace sim_library {
 
-// What a rank is about to do; ranks that meet must agree. `name` is a literal's text.
+// The operation that a rank is about to do; ranks that meet must agree. `name` is a literal's text.
 struct OperationHeader {
   char name[24];
   std::uint64_t count, sequence;

@@ -1,4 +1,4 @@
-// Preprocesses a source and reads its words.
+// Preprocesses a source and reads its tokens.
 #include "simulators/libraries/source_text.h"
 
 #include <fcntl.h>

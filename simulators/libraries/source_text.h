@@ -1,5 +1,5 @@
-// What simulated compilers do with the source of kernels: the machine's C++ compiler preprocesses it, and its words are read
-// afterwards. Kernels run as they were compiled for the host (kernels/), so nothing is translated.
+// The part that simulated compilers share: the machine's C++ compiler preprocesses the source of kernels, and its
+// tokens are read afterwards. Kernels run as they were compiled for the host (kernels/), so nothing is translated.
 #pragma once
 
 #include <map>

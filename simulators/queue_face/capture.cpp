@@ -104,7 +104,7 @@ Result launch_graph(Handle executable, Handle stream) {
   });
 }
 
-// One that runs goes on to its end.
+// One that is running continues to its end.
 Result destroy_graph(Handle graph) {
   const auto object = get<GraphObject>(graph, "graph");
   if (object == nullptr) return codes().invalid_handle;

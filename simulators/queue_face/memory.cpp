@@ -8,8 +8,8 @@ namespace {
 
 using AllocationPointer = std::shared_ptr<const Allocation>;
 
-// What is wrong with the bytes that a call names, if they are memory that the runtime knows. `*found` is the allocation;
-// null for the program's own memory.
+// Returns what is wrong with the bytes that a call names, if they are memory that the runtime knows. `*found` is the
+// allocation; null for the program's own memory.
 Result check_range(const char* what, const void* pointer, std::size_t bytes, AllocationPointer* found) {
   const auto* p = static_cast<const char*>(pointer);
   FACE_REQUIRE(p != nullptr, codes().invalid_argument, "bad-argument", std::string(what) + " is null");

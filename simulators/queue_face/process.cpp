@@ -86,7 +86,7 @@ Result wait_for_all(const std::vector<std::shared_ptr<Stream>>& streams) {
   return result;
 }
 
-// What is left in it is reported and destroyed. Wants face_lock held.
+// Reports and destroys the objects that are left in it. The caller holds face_lock.
 void destroy_context(Context& context) {
   context.destroyed = true;
   std::string left;
@@ -218,8 +218,8 @@ Result result_of(Status status) {
 
 Result sticky_error(int device) { return result_of(engine().device_status(device)); }
 
-// Of a thread until it ends. The main thread's outlives the destructors of static objects, which may still close
-// devices.
+// The state of a thread until it ends. The main thread's outlives the destructors of static objects, which may still
+// close devices.
 ThreadState& thread_state() {
   static const pthread_key_t key = [] {
     pthread_key_t made = 0;

@@ -1,7 +1,7 @@
-// What the faces of vendors with a current device per thread, streams, events and copies with directions have in
-// common: Ascend (streams, events), Cambricon (queues, notifiers) and Tecorigin; and Habana, whose current device is that
-// of the process. A face gives its error codes and its rules as one Vendor, and its functions as thin ones over those
-// below.
+// The part that the interfaces of vendors with a current device per thread, streams, events and copies with directions
+// have in common: Ascend (streams, events), Cambricon (queues, notifiers) and Tecorigin; and Habana, whose current
+// device is that of the process. An interface states its error codes and its rules as one Vendor, and its functions are
+// thin wrappers of those below.
 //
 // All functions return the vendor's error code, 0 being success. One lock (face_lock) guards contexts, streams, captures
 // and graphs. It is never held while something is waited for.
@@ -48,7 +48,7 @@ struct Codes {
   Result callback;  // a host function calls the runtime
   Result stub;      // SIM_FAULT=stub
   Result unknown;   // SIM_FAULT=fail
-  // What a command ended with.
+  // The result of a command.
   Result device_lost, failed, bad_access, launch_failed, uncorrectable;
   // Captures.
   Result captured;        // a wait, question or end of a stream that captures
@@ -82,7 +82,7 @@ struct Vendor {
   bool peers_exist;          // devices reach each other at all
   std::string (*text)(Result code);
 };
-const Vendor& vendor();  // defined by the face
+const Vendor& vendor();  // defined by the interface
 // A list read as CUDA reads its own: numbers up to the first that names no device; one of them twice: no devices.
 std::vector<int> visible_like_cuda(const std::string& list, int count);
 inline const Codes& codes() { return vendor().codes; }
@@ -92,7 +92,7 @@ inline const Codes& codes() { return vendor().codes; }
 
 struct StreamObject;
 
-// What a device has while it is used.
+// The state of a device while it is used.
 struct Context : Object {
   explicit Context(int i) : Object("context"), device(i) {}
   const int device;  // among all simulated ones
@@ -143,7 +143,7 @@ State& state();
 inline Engine& engine() { return state().engine; }
 std::mutex& face_lock();
 
-// Between them functions may be called. stop() makes no device be given back.
+// Functions may be called between the two. stop() does not release devices.
 Result start();
 Result stop();
 bool is_started();
@@ -159,7 +159,7 @@ struct ThreadState {
   std::shared_ptr<Context> context;
   CaptureMode capture_mode = CaptureMode::global;
   Result last_error = kSuccess;
-  std::string message;   // of the last failure that nobody has asked for
+  std::string message;   // of the last failure that was not queried yet
   std::string returned;  // lives until the next question
 };
 ThreadState& thread_state();
@@ -175,7 +175,7 @@ struct CallbackScope {
 // ---- devices
 // -----------------------------------------------------------------------------------------------------------
 
-// `counts`: one more use of the device, to be given back.
+// `counts`: one more use of the device, to be released.
 Result set_device(int ordinal, bool counts);
 Result get_device(int* ordinal);
 // One use less; the last one (or `force`) waits for the device and destroys its context.
@@ -275,7 +275,7 @@ inline Handle handle_of(const std::shared_ptr<Object>& object, bool leaks) {
   return reinterpret_cast<Handle>(engine().handles().add(object, leaks));
 }
 
-// What a function wants before it does anything.
+// The checks at the beginning of a function.
 enum class Need {
   nothing,
   started,
@@ -298,7 +298,7 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
   bool refused() const { return refused_ != kSuccess; }
-  // Notes the error for the functions that ask for the last one.
+  // Records the error for the functions that return the last one.
   Result end(Result result) const;
   Result refusal() const { return end(refused_); }
 
@@ -309,9 +309,8 @@ class Call {
   Result refused_;
 };
 
-// FACE_FUNCTION(symbol, need, (parameters), (arguments)) { body }
-// The exported symbol is an indirect one, whose address is asked for when it is looked up: dlsym() finds nothing when
-// the function is hidden.
+// FACE_FUNCTION(symbol, need, (parameters), (arguments)) { body } The exported symbol is an indirect one, whose address
+// is computed when it is looked up: dlsym() finds nothing when the function is hidden.
 #define FACE_FUNCTION(symbol, need, parameters, arguments)                      \
   static ::sim::queue_face::Result body_##symbol parameters;                    \
   static ::sim::queue_face::Entry entry_##symbol(#symbol);                      \

@@ -14,7 +14,7 @@ std::shared_ptr<StreamObject> make_stream(const std::shared_ptr<Context>& contex
   return made;
 }
 
-// A stream that captures is asked or waited for. Wants face_lock held.
+// A capturing stream is queried or waited for. The caller holds face_lock.
 Result refuse_captured(StreamObject& stream, const char* what) {
   if (stream.capture == nullptr) return kSuccess;
   if (vendor().refusal_invalidates) stream.capture->invalidated = true;
@@ -81,7 +81,7 @@ Result destroy_stream(Handle stream, Ending ending) {
     own = std::move(object->stream);
     if (ending == Ending::goes_on) object->context->closing.push_back(own);
   }
-  // What has not run when a stream is dropped is a violation that the engine reports.
+  // Work that has not run when a stream is destroyed is a violation that the engine reports.
   if (ending == Ending::waits) own->wait(kForever);
   return kSuccess;
 }
@@ -129,7 +129,7 @@ Result create_event(Handle* event, EventTraits traits) {
   return kSuccess;
 }
 
-// Work that waits for it, or sets it, goes on.
+// Work that waits for it or sets it continues.
 Result destroy_event(Handle event) {
   const auto object = get<EventObject>(event, "event");
   if (object == nullptr) return codes().invalid_handle;
@@ -238,7 +238,7 @@ Result wait_for_event(Handle event, std::uint64_t timeout_ns) {
   return result_of(engine().wait(*record, timeout_ns));
 }
 
-// Two events whose time is asked for before they are set are a mistake of some vendors' programs and an answer of
+// Asking for the time between two events before they are set is an error for some vendors and an ordinary result for
 // others; the vendors of this face have no code of their own for it but not_ready.
 Result elapsed_nanoseconds(std::uint64_t* nanoseconds, Handle start, Handle end) {
   FACE_REQUIRE(nanoseconds != nullptr, codes().invalid_argument, "bad-argument", "the result is null");

@@ -203,7 +203,7 @@ FACE_FUNCTION(sdaaMemsetAsync, Need::healthy, (void* to, int value, std::size_t 
 
 FACE_FUNCTION(sdaaStreamCreate, Need::healthy, (Handle * stream), (stream)) { return create_stream(stream); }
 
-// Whether a stream without the flag 1 waits for the default stream is not known: none does here.
+// It is not known whether a stream without the flag 1 waits for the default stream: none does here.
 FACE_FUNCTION(sdaaStreamCreateWithFlags, Need::healthy, (Handle * stream, unsigned flags), (stream, flags)) {
   FACE_REQUIRE(flags <= 1, kInvalidValue, "bad-argument", "unknown flags");
   return create_stream(stream);

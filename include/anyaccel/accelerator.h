@@ -4,7 +4,7 @@
 // so run unchanged on every accelerator. The names are those of DeepSpeed's accelerator interface; return types are the
 // same on every accelerator.
 //
-// Where a method takes `index`, current_device_index (the default) means the calling thread's current device. All
+// In methods that take `index`, current_device_index (the default) means the calling thread's current device. All
 // methods may be called from any thread and by several at once; the current device, the current stream, amp() and a
 // capture belong to the calling thread, and guards end on the thread that made them. Threads that have not chosen a
 // stream share the default one, where their work is in the order of the calls. A thread that captures a graph must have
@@ -114,7 +114,7 @@ class Accelerator {
   // Without an index the kind ("cuda"), with one the device ("cuda:1"); the CPU always says "cpu".
   virtual std::string device_name(int index = current_device_index) const = 0;
   virtual Device device(int index = current_device_index) = 0;
-  // For the calling thread. InvalidArgument when there is no such device.
+  // Sets the calling thread's current device. InvalidArgument if the index is out of range.
   virtual void set_device(int index) = 0;
   virtual int current_device() const = 0;
   virtual std::string current_device_name() const = 0;
@@ -141,7 +141,7 @@ class Accelerator {
   // -- streams and events --
   // A new stream on the current device; priority 0 is normal, negative is higher.
   virtual anyaccel::Stream Stream(int priority = 0) = 0;
-  // Makes `s` current on the calling thread until the guard goes.
+  // Makes `s` current on the calling thread until the guard is destroyed.
   virtual ScopeGuard stream(const anyaccel::Stream& s) = 0;
   virtual const anyaccel::Stream& current_stream(int index = current_device_index) = 0;
   virtual const anyaccel::Stream& default_stream(int index = current_device_index) = 0;
@@ -150,14 +150,14 @@ class Accelerator {
   // True while the calling thread's current stream of the device records a graph, or has joined in by waiting for an
   // event of a stream that does. By default never.
   virtual bool is_current_stream_capturing(int index = current_device_index);
-  // For accelerators that hold work back to compile or submit it as a whole; nothing is done by others, the default.
+  // For accelerators that hold work back to compile or submit it as a whole; others do nothing, which is the default.
   // flush: what the calling thread's current stream of the device holds makes progress without further calls. Needed
-  // before a thread waits for something that depends on that work and that this interface does not know, such as another
-  // process: process groups do it by themselves, and so does making another stream current. Does not wait.
+  // before a thread waits for something that depends on that work and that this interface does not know, such as
+  // another process: process groups do it by themselves, and so does making another stream current. Does not wait.
   virtual void flush(int index = current_device_index);
-  // A pass that is likely to be made again with the same calls (a decode step) runs on the current stream until the guard
-  // goes; `key` stands for those calls. Meanwhile no other thread may enqueue on the stream, and no other step may begin
-  // there.
+  // A pass that is likely to be made again with the same calls (a decode step) runs on the current stream until the
+  // guard is destroyed; `key` stands for those calls. Meanwhile no other thread may enqueue on the stream, and no other
+  // step may begin there.
   virtual ScopeGuard step(uint64_t key);
 
   // -- memory (bytes) --
@@ -208,9 +208,9 @@ class Accelerator {
   // -- graphs --
   // NotImplementedError where the accelerator has no graphs.
   virtual Graph create_graph() = 0;
-  // Until the guard goes, work of this thread on `stream` (default: the current stream) is recorded instead of run, and
-  // memory comes from the graph's pool (`pool`: share another graph's). Waits for calls of other threads that are
-  // enqueuing on the stream just then; later ones are refused, as said above. The guard's end, on this thread,
+  // Until the guard is destroyed, work of this thread on `stream` (default: the current stream) is recorded instead of
+  // run, and memory comes from the graph's pool (`pool`: share another graph's). Waits for calls of other threads that
+  // are enqueuing on the stream just then; later ones are refused, as said above. The guard's end, on this thread,
   // completes the graph, or throws it away when an exception is on its way. Capturing into a graph that is ready
   // replaces what it held.
   virtual ScopeGuard capture_to_graph(Graph& graph, std::optional<uint64_t> pool = {},
@@ -276,7 +276,7 @@ class Accelerator {
   virtual std::string communication_backend_version() const = 0;
 
   // -- op builders --
-  // Where this accelerator's op sources lie.
+  // The folder of this accelerator's op sources.
   virtual std::string op_builder_dir() const = 0;
   // The names that create_op_builder() knows: known_op_builders(), and those that the driver brings.
   virtual std::vector<std::string> op_builder_names() const;
@@ -325,7 +325,7 @@ class Accelerator {
   virtual Tensor pack_weight(const aa_op_call& example, uint32_t tensor, const Tensor& weight);
   // Enqueues a call by what resolve_op() gave for it. NotImplementedError for an empty handle.
   virtual void enqueue_op(OpHandle op, const aa_op_call& call, int index) = 0;
-  // For process groups: the driver's collectives, between memory of devices. Opens the device.
+  // Returns the driver's collectives, between memory of devices, for process groups. Opens the device.
   virtual CollectivesAccess collectives(int /*index*/) { return {}; }
 
  private:
@@ -354,14 +354,14 @@ class [[nodiscard]] RangeScope {
 Accelerator* get_accelerator();
 
 // Replaces it; ownership passes. The earlier one is kept (see the top of this file) and gives its cached memory back;
-// what its tensors use goes when they do. A null pointer is an InvalidArgument. Thread-safe.
+// the resources that its tensors use are released with them. A null pointer is an InvalidArgument. Thread-safe.
 void set_accelerator(std::unique_ptr<Accelerator> accelerator);
 
 // Forgets the accelerator, so that the next get_accelerator() detects again. It is kept likewise. Thread-safe.
 void reset_accelerator();
 
-// For the end of a program that wants its devices closed in order (nobody must call it): destroys the accelerator and
-// all earlier ones. Nothing of theirs may be used afterwards, and no other thread may use them now. InvalidArgument
+// For the end of a program that wants its devices closed in order (calling it is optional): destroys the accelerator
+// and all earlier ones. Nothing of theirs may be used afterwards, and no other thread may use them now. InvalidArgument
 // with code AA_FAILED_PRECONDITION, which says how many there are, while tensors, streams, events or graphs of theirs
 // live: nothing is destroyed then.
 void shutdown_accelerators();

@@ -14,8 +14,8 @@
 // plugin files of one name are an error: for automatic detection, and where that name is asked for. One file that is
 // found by several paths is one plugin.
 //
-// Probing creates no device context and leaves the process able to fork.
-// A plugin that detection would take is opened at once; where that fails, detection goes on, and the candidate says why.
+// Probing creates no device context and leaves the process able to fork. A plugin that detection would take is opened
+// at once; if that fails, detection continues, and the candidate says why.
 #pragma once
 
 #include <memory>
@@ -72,10 +72,10 @@ struct LoadedDriver {
   std::string origin;
 };
 
-// Settings of a driver, as "key=value,key=value"; "2.key=value" is for the device of index 2 alone. They join those of
+// Settings of a driver, as "key=value,key=value"; "2.key=value" is for the device of index 2 only. They join those of
 // ANYACCEL_<NAME>_OPTIONS (upper case, '.' written as '_') and win over them. To be called before the accelerator's
-// runtime is opened by its first use. Thread-safe. Text that is not of that form throws InvalidArgument here; a key that
-// the driver does not know throws where the accelerator is first used, and lists those that it knows.
+// runtime is opened by its first use. Thread-safe. Text that is not of that form throws InvalidArgument here; a key
+// that the driver does not know throws where the accelerator is first used, and lists those that it knows.
 void set_driver_options(std::string_view accelerator, std::string_view options);
 
 // Opens a plugin file (a name without a slash is one of the current folder) and negotiates versions. Throws

@@ -20,9 +20,9 @@ struct Device {
   constexpr Device() = default;
   constexpr Device(Accelerator* owner, int device_index) noexcept : accelerator(owner), index(device_index) {}
   // The device that a name stands for on get_accelerator(), whose names these are: "cuda" (the calling thread's current
-  // device), "cuda:1". "cpu" is ordinary host memory, unless the accelerator itself is called so. Detects the accelerator
-  // and opens its runtime when that was not done yet. InvalidArgument, with the names that there are, for anything else:
-  // an index that there is no device for (code AA_OUT_OF_RANGE), another accelerator's name, a text that is no name.
+  // device), "cuda:1". "cpu" is ordinary host memory, unless the accelerator itself is called so. Detects the
+  // accelerator and opens its runtime when that was not done yet. InvalidArgument, with the names that there are, for
+  // anything else: an index out of range (code AA_OUT_OF_RANGE), another accelerator's name, a text that is not a name.
   Device(std::string_view name);  // NOLINT(google-explicit-constructor): a name is a device
   Device(const std::string& name) : Device(std::string_view(name)) {}  // NOLINT(google-explicit-constructor)
   Device(const char* name);                                            // NOLINT(google-explicit-constructor)

@@ -1,4 +1,4 @@
-// Where tensors get device memory: one small interface, and adaptors that add a limit, statistics or a log to any
+// The source of tensors' device memory: one small interface, and adaptors that add a limit, statistics or a log to any
 // implementation of it. The caching allocator (caching_allocator.h) is the default.
 //
 // An accelerator that is made of a driver takes another allocator before its first device is opened:
@@ -60,7 +60,7 @@ class DeviceAllocator {
   // pool that a capture allocates from. Throws OutOfMemoryError.
   virtual Allocation allocate(size_t bytes, const void* stream, uint64_t pool) = 0;
   // Gives memory back, with what was passed to allocate(). Work on `stream` and on the streams of record_stream() may
-  // still use it. `stream` may be gone: see forget_stream().
+  // still use it. `stream` may have been destroyed: see forget_stream().
   virtual void deallocate(Allocation allocation, size_t bytes, const void* stream) noexcept = 0;
   // Another stream than that of the allocation uses the memory too.
   virtual void record_stream(Allocation allocation, const void* stream) = 0;
@@ -70,8 +70,8 @@ class DeviceAllocator {
   // Gives memory that is held and not given out back to the device. The default holds none.
   virtual void empty_cache();
 
-  // -- pools of graphs: memory of a pool is given out again within it only, until its last owner is gone. The default
-  //    has none: begin_pool() throws NotImplementedError, so that no graph can be captured.
+  // -- pools of graphs: memory of a pool is given out again within it only, until its last owner released it. The
+  //    default has none: begin_pool() throws NotImplementedError, so that no graph can be captured.
   virtual uint64_t begin_pool();                      // a number, never 0; the caller is its first owner
   virtual void retain_pool(uint64_t pool);            // one owner more; InvalidArgument when there is no such pool
   virtual void release_pool(uint64_t pool) noexcept;  // one owner less
@@ -126,7 +126,8 @@ class LimitingAllocator final : public AllocatorAdaptor {
   std::atomic<int64_t> asked_{0};
 };
 
-// Counts the bytes asked for, for an allocator that does not count itself. What the one below counts stays as it is.
+// Counts the bytes asked for, for an allocator that does not count itself. The counts of the allocator below are not
+// changed.
 class StatisticsAllocator final : public AllocatorAdaptor {
  public:
   using AllocatorAdaptor::AllocatorAdaptor;

@@ -111,10 +111,10 @@ struct ImportOptions {
 };
 
 // A tensor on memory that another framework made. Takes ownership: the deleter is called once, when the last tensor on
-// the memory goes. On an exception ownership stays with the caller and nothing was changed.
-// Host memory (kDLCPU, kDLCUDAHost, kDLROCMHost) becomes a host tensor. Memory of a device needs the active accelerator
-// to be of that type: InvalidArgument otherwise, as for a major version other than 1, a dtype with lanes or one that
-// DType lacks, more than AA_MAX_DIMS dimensions, or a null data pointer where there are elements. Does not block.
+// the memory is released. On an exception ownership stays with the caller and nothing was changed. Host memory (kDLCPU,
+// kDLCUDAHost, kDLROCMHost) becomes a host tensor. Memory of a device needs the active accelerator to be of that type:
+// InvalidArgument otherwise, as for a major version other than 1, a dtype with lanes or one that DType lacks, more than
+// AA_MAX_DIMS dimensions, or a null data pointer where there are elements. Does not block.
 Tensor from_dlpack(DLManagedTensorVersioned* managed, ImportOptions options = {});
 Tensor from_dlpack(DLManagedTensor* managed);
 

@@ -60,7 +60,7 @@ class DriverAccelerator : public Accelerator {
   };
   // An extension table; null when the driver does not have it in that version. Those of anyaccel/abi are complete: of
   // full size, with stubs that answer AA_UNIMPLEMENTED for what the driver leaves out. Another name gives the driver's
-  // own table as it is.
+  // own table unchanged.
   const void* extension(const char* name, uint32_t min_version) const;
 
   const std::string& name() const noexcept override;

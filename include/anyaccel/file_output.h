@@ -19,8 +19,8 @@ std::string write_all(int file, const void* data, size_t bytes);
 // process's limit (ulimit -f), "No space left on device" and "Disk quota exceeded" what to do.
 std::string write_problem(int error);
 
-// Writes a file that a person named: as a whole, or it stays as it was. What is there and is no regular file (a pipe,
-// /dev/stdout) is written to as it is; a symbolic link is followed. No folder is made. Empty, or why it was not
+// Writes a file that a user named: as a whole, or it stays unchanged. An existing file that is not a regular one (a
+// pipe, /dev/stdout) is written to directly; a symbolic link is followed. No folder is made. Empty, or why it was not
 // possible.
 std::string write_output_file(const std::filesystem::path& path, std::string_view text);
 

@@ -42,7 +42,7 @@ class HostOpLibrary : public OpLibrary {
   HostOpLibrary(void* handle, std::string file) : handle_(handle), file_(std::move(file)) {}
 
   const std::string& file() const noexcept { return file_; }
-  // Address of an exported function; null when there is none of that name.
+  // Returns the address of an exported function; null if there is none with that name.
   void* find(const char* function) const noexcept;
   // The same, typed: function<void(float*, int64_t)>("scale"). The signature is taken on trust. Throws InvalidArgument
   // naming function and library when there is none.
@@ -78,7 +78,7 @@ class OpBuilder {
   // the default is made of name(): "MyScaleBuilder" gives "my_scale".
   virtual std::string op_name() const;
   // The environment variable that forces (1) or forbids (0) building it ahead, DeepSpeed's BUILD_VAR: "DS_BUILD_AIO".
-  // For a builder of one's own "DS_BUILD_" and op_name() in capitals.
+  // For a user-defined builder "DS_BUILD_" and op_name() in capitals.
   virtual std::string build_var() const;
   // True when load() can succeed here; when not and `reason` is given, it receives why.
   virtual bool is_compatible(std::string* reason = nullptr) const = 0;
@@ -150,7 +150,7 @@ class HostOpBuilder : public OpBuilder {
   virtual std::shared_ptr<OpLibrary> make_library(std::shared_ptr<HostOpLibrary> code) { return code; }
 
  protected:
-  // The absolute path of a library that was compiled beforehand and is loaded as it is; empty, the default, for none.
+  // The absolute path of a library that was compiled beforehand and is loaded unchanged; empty, the default, for none.
   virtual std::string ready_library() const { return {}; }
   // The object that a wrapper belongs to, besides the builder's name: load() gives the same wrapper for the same
   // context.

@@ -1,4 +1,4 @@
-// For the source of a host op: C++ that an op builder compiles on the machine where it runs.
+// Included by the source of a host op: C++ that an op builder compiles on the machine where it runs.
 //
 //   #include "anyaccel/op_source.h"
 //

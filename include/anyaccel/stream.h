@@ -1,7 +1,7 @@
 // Streams, events and graphs: handles to work in order on a device.
 //
-// Each is a value that shares ownership of its object: copies name the same stream, event or graph, and the object goes
-// when the last handle goes. An empty handle (default-constructed) may only be assigned, tested and destroyed.
+// Each is a value that shares ownership of its object: copies name the same stream, event or graph, and the object is
+// destroyed with the last handle. An empty handle (default-constructed) may only be assigned, tested and destroyed.
 // Destructors never throw: a stream's destructor waits for its work and drops an error that nobody waited for.
 //
 // Threads: a stream and an event may be used by several threads at once; work of each is on the stream in the order of

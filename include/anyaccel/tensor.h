@@ -1,8 +1,8 @@
 // Tensor: a strided, typed view of memory that it shares with other tensors.
 //
-// A Tensor is a value: copying it copies the view and shares the memory, which goes when the last tensor on it goes
-// (stream-ordered, back to the caching allocator). Views never copy. Anything that runs on a device is enqueued on the
-// current stream of the calling thread and does not block, unless a comment says so.
+// A Tensor is a value: copying it copies the view and shares the memory, which is released when the last tensor on it
+// is destroyed (stream-ordered, back to the caching allocator). Views never copy. Anything that runs on a device is
+// enqueued on the current stream of the calling thread and does not block, unless a comment says so.
 //
 // Threads: copies of a tensor may be used, and the last one destroyed, by any threads; one Tensor object is assigned by one
 // thread at a time. The elements are memory: threads that write and read them order that themselves, on one stream or by
@@ -48,7 +48,7 @@ class Shape {
 
 class Tensor;
 
-// Memory that tensors share. The destructor gives it back to whoever made it.
+// Memory that tensors share. The destructor returns it to where it was allocated.
 class Storage {
  public:
   Storage(void* data, size_t bytes, Device device) noexcept : data_(data), bytes_(bytes), device_(device) {}
@@ -98,9 +98,9 @@ class Tensor {
   static Tensor zeros(const Shape& shape, DType dtype, Device device = {});
   // Copies `bytes` from host memory (row-major, contiguous) to a new tensor. Blocks until the source has been read.
   static Tensor from_host(const void* data, const Shape& shape, DType dtype, Device device = {});
-  // A view of host memory that someone else owns; `owner` is kept until the last tensor on it goes (may be null when
-  // the caller guarantees the lifetime). When `device` is a device, the memory must be usable there through this
-  // pointer.
+  // Makes a view of host memory that has another owner; `owner` is kept until the last tensor on it is destroyed (may
+  // be null when the caller guarantees the lifetime). When `device` is a device, the memory must be usable there
+  // through this pointer.
   static Tensor from_blob(void* data, const Shape& shape, DType dtype, std::shared_ptr<void> owner, Device device = {});
 
   explicit operator bool() const noexcept { return storage_ != nullptr; }
@@ -156,8 +156,9 @@ class Tensor {
   Tensor to(Device device) const;
   // Copies elements, converting dtypes (as the op "copy" of abi/ops.h) and crossing devices; shapes equal; the two do
   // not overlap. Blocks when pageable host memory is on one side. From pinned memory it does not block, and the source
-  // must stay as it is until the stream has done the copy. A copy that the device cannot do by itself (strided or
-  // converting, without the op "copy"; between devices, without Accelerator::copy_between) goes by the host and blocks.
+  // must stay unchanged until the stream has done the copy. A copy that the device cannot do by itself (strided or
+  // converting, without the op "copy"; between devices, without Accelerator::copy_between) goes through the host and
+  // blocks.
   void copy_from(const Tensor& source) const;
   // value is converted to the dtype.
   void fill(double value) const;

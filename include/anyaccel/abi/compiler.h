@@ -17,7 +17,7 @@ extern "C" {
 /* What a compilation gave. Owned by the driver until `release`. */
 typedef struct aa_compile_result {
   uint32_t struct_size;
-  int32_t succeeded; /* 0: `log` holds the compiler's own words and image is NULL */
+  int32_t succeeded; /* 0: `log` holds the compiler's messages and image is NULL */
   const void* image;
   size_t image_size;
   const char* format; /* for module_load: "cubin", "elf-so", ... */
@@ -49,7 +49,7 @@ typedef struct aa_kernel_tuning {
   /* Width of the sub-groups that the kernel language can reduce over; 0: there are none, and items of a group reduce
    * through local memory. */
   int32_t subgroup_size;
-  /* Items of a group in kernels whose items work alone (elementwise). */
+  /* Items of a group in kernels whose items work independently (elementwise). */
   int32_t items;
   /* Bytes of local memory a group may use to share tiles; 0: local memory is no faster than global memory, and kernels keep
    * tiles in registers. Reductions over a group of several items use a little all the same. */

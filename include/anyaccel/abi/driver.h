@@ -3,7 +3,7 @@
  * A plugin is a shared library that exports one symbol, `anyaccel_driver_query` (aa_driver_query_fn below). The drivers
  * built into anyaccel use the same table. Rarer features are extension tables found by name (graph.h, host_memory.h,
  * ops.h, compiler.h, lazy.h, peer.h, profiler.h, ...); each one that is absent has a defined answer in the host, so a driver may
- * begin with the required functions alone and is already a complete accelerator.
+ * begin with only the required functions and is already a complete accelerator.
  *
  * A function that a driver does not have may be NULL (or lie beyond its struct_size): the host puts a stub in its place
  * that answers AA_UNIMPLEMENTED. Required functions, marked (r), must be there, because nothing works without them.
@@ -54,10 +54,10 @@
  * calls once more. So library handles, modules, graphs and communicators need no such code in a driver.
  *
  * Out structs (aa_probe, aa_device_props, aa_memory_info, aa_allocation, aa_kernel_info). The host sets struct_size; the driver
- * writes nothing beyond it and leaves it as it is.
+ * writes nothing beyond it and leaves it unchanged.
  *
- * After destroy, close, unload or free the object is gone, even when a status is returned. An event may outlive its
- * stream and is then complete, or carries the stream's error. A driver built for a newer minor version is usable by an
+ * After destroy, close, unload or free the object no longer exists, even when a status is returned. An event may outlive
+ * its stream and is then complete, or carries the stream's error. A driver built for a newer minor version is usable by an
  * older host.
  */
 #ifndef ANYACCEL_ABI_DRIVER_H_
@@ -265,7 +265,7 @@ typedef enum aa_argument_kind {
   AA_ARGUMENT_POINTER = 1 /* the value is an address in device memory, of any byte of an allocation, or NULL */
 } aa_argument_kind;
 
-/* The kernel reaches memory through addresses that lie in memory, not through its arguments alone. */
+/* The kernel reaches memory through addresses that lie in memory, not only through its arguments. */
 #define AA_LAUNCH_INDIRECT (1u << 0)
 
 /* The arguments are parallel arrays of argument_count. */

@@ -214,7 +214,7 @@ class Stream {
   virtual bool capturing() { return false; }
 };
 
-// What a compilation gave (extension "compiler"). With succeeded false the image is ignored and `log` says why.
+// The result of a compilation (extension "compiler"). With succeeded false the image is ignored and `log` says why.
 struct CompileOutput {
   bool succeeded = false;
   std::vector<unsigned char> image;
@@ -320,7 +320,7 @@ class Device {
   }
 
   // -- extension "peer" --
-  // Whether copies from memory of `source` into memory of this device can be made; `source` is another device.
+  // Returns whether copies from memory of `source` into memory of this device can be made; `source` is another device.
   virtual bool can_copy_from(Device& /*source*/) { unimplemented("peer can_copy"); }
 
   // -- extension "ceilings" --
@@ -346,7 +346,7 @@ class Driver {
 
   // shutdown().
   virtual void close() {}
-  // Which extension tables query_extension finds; constant while the driver lives.
+  // The extension tables that query_extension finds; constant for the lifetime of the driver.
   virtual uint32_t extensions() const { return no_extensions; }
 
   virtual int32_t device_count() = 0;

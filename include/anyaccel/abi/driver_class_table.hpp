@@ -62,7 +62,7 @@ inline aa_status* guarded(Body&& body) noexcept {
   }
 }
 
-// Closes and deletes; the error of close() is reported, the object goes all the same.
+// Closes and deletes the object; the error of close() is reported, but the object is deleted nevertheless.
 template <class Object>
 inline aa_status* destroy(Object* object) noexcept {
   return guarded([&] {

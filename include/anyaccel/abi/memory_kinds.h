@@ -39,7 +39,7 @@ typedef struct aa_memory_kinds_table {
   /* T N. Facts of one, from 0 on; the same while the device is open. AA_OUT_OF_RANGE for another index. since 2.0 */
   AA_CALL(info, aa_device* device, int32_t index, aa_memory_kind_info* out_info);
   /* T. Bytes of a kind that are free now, and in total. They move as mem_alloc and mem_free of the kind do. AA_NOT_FOUND for
-   * a number that is no kind of the device. since 2.0 */
+   * a number that is not a kind of the device. since 2.0 */
   AA_CALL(usage, aa_device* device, int32_t kind, int64_t* out_free, int64_t* out_total);
 } aa_memory_kinds_table;
 

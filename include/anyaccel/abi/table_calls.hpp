@@ -97,7 +97,7 @@ inline aa_status* call_with(Function<&aa_driver::module_load>, const aa_driver& 
   return table.module_load(table.self, device, &params, out_module);
 }
 
-// For calls that `supports` accepted: whether the driver took it is not told.
+// For calls that `supports` accepted: it does not return whether the driver accepted the call.
 inline aa_status* call_with(Function<&aa_ops_table::enqueue>, const aa_ops_table& table, aa_stream* stream,
                             const aa_op_call* call) {
   int32_t taken = 0;

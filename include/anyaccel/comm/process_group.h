@@ -106,7 +106,7 @@ class ProcessGroup {
   // input [n * output.numel()]: every slice is reduced, and rank r gets slice r.
   virtual Work reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::Sum,
                               bool async_op = false) = 0;
-  // As all_gather, but only `root` gets the result; the others may pass an empty handle as output.
+  // Like all_gather, but only `root` gets the result; the others may pass an empty handle as output.
   virtual Work gather(const Tensor& output, const Tensor& input, int root, bool async_op = false) = 0;
   // Rank r gets slice r of root's input; the others may pass an empty handle as input.
   virtual Work scatter(const Tensor& output, const Tensor& input, int root, bool async_op = false) = 0;

@@ -28,7 +28,8 @@ struct ChatOptions {
   std::string tools_json;
   // A JSON object of further variables for the template, such as {"enable_thinking": false}.
   std::string variables_json;
-  // Which template, for models with several; empty: "tool_use" if there are tools and such a template, else "default".
+  // The name of the template, for models with several; empty: "tool_use" if there are tools and such a template, else
+  // "default".
   std::string name;
   // The time that strftime_now() of a template formats, in the local time zone; empty: now.
   std::optional<std::time_t> now;
@@ -37,12 +38,12 @@ struct ChatOptions {
 // Loaded once and never changed: any number of threads may use it at once.
 class ChatTemplate {
  public:
-  // Reads chat_template.jinja, additional_chat_templates/*.jinja and the chat_template of tokenizer_config.json, or of a
-  // GGUF file the key tokenizer.chat_template; with them the special tokens (bos_token and so on) that templates use.
-  // Nothing if there is no template. Throws CheckpointError for a damaged file, or a template that is not Jinja or uses
-  // what is not supported, with file and line.
+  // Reads chat_template.jinja, additional_chat_templates/*.jinja and the chat_template of tokenizer_config.json, or of
+  // a GGUF file the key tokenizer.chat_template; with them the special tokens (bos_token and so on) that templates use.
+  // Returns nothing if there is no template. Throws CheckpointError for a damaged file, or a template that is not Jinja
+  // or uses what is not supported, with file and line.
   static std::optional<ChatTemplate> load(const std::filesystem::path& dir);
-  // From the text of a template; errors use `source` as its name. `special_tokens` are names and texts.
+  // Makes it from the text of a template; errors use `source` as its name. `special_tokens` are names and texts.
   static ChatTemplate parse(std::string_view text, std::string_view source,
                             std::vector<std::pair<std::string, std::string>> special_tokens = {});
 
@@ -52,13 +53,13 @@ class ChatTemplate {
 
   // The prompt of the conversation. It has the beginning-of-text token where the model wants one: encode it with
   // add_special = false. InvalidArgument if the template rejects the conversation (with its message), for JSON that is
-  // not as described, or for a name that is no template's; CheckpointError for an error in the template, with the line.
+  // not as described, or for a name that no template has; CheckpointError for an error in the template, with the line.
   std::string render(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
   // The same for messages with further fields (tool_calls, reasoning_content, content in parts): a JSON array of
   // objects.
   std::string render_json(std::string_view messages_json, const ChatOptions& options = {}) const;
 
-  // The names of the templates: "default" alone, mostly.
+  // The names of the templates: mostly only "default".
   std::vector<std::string> names() const;
 
  private:

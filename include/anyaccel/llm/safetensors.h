@@ -38,7 +38,8 @@ struct TensorInfo {
   // 0, or the rows of a head whose rows are stored as pairs that rotate together: stored row 2 j + p of a head is row
   // p * head / 2 + j (GGUF files of llama models).
   int64_t paired_rows = 0;
-  // How the data is quantized (tensors of GGUF files, of two dimensions, whose rows are whole blocks); null: it is not.
+  // The format in which the data is quantized (tensors of GGUF files, of two dimensions, whose rows are whole blocks);
+  // null: it is not.
   const BlockFormat* format = nullptr;
 };
 
@@ -164,7 +165,7 @@ class Checkpoint {
   // Bytes of all tensors.
   uint64_t total_bytes() const noexcept { return total_bytes_; }
 
-  // As in SafetensorsFile; check_unchanged() looks at every file.
+  // The same as in SafetensorsFile; check_unchanged() checks every file.
   void check_unchanged() const;
   void read(const TensorView& view, std::span<std::byte> out) const { files_[view.file]->read(view.offset, out); }
   void will_need(const TensorView& view) const noexcept { files_[view.file]->will_need(view.data, view.bytes); }

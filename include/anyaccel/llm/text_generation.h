@@ -1,7 +1,7 @@
 // Generates text from prompts: combines a model, its tokenizer and its generation settings.
 //
 // Threads: a TextGenerator belongs to one thread at a time. Threads that generate concurrently need one each, over one
-// Model and one Tokenizer, and get the same text as they would get alone.
+// Model and one Tokenizer, and each gets the text that it would get if it were the only one.
 #pragma once
 
 #include <cstdint>

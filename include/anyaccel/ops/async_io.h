@@ -81,15 +81,15 @@ class AioHandle {
   void read(const Tensor& buffer, const std::string& file, bool validate = false, int64_t file_offset = 0);
   void write(const Tensor& buffer, const std::string& file, bool validate = false, int64_t file_offset = 0);
 
-  // As many bytes as the buffer has, from file_offset on, cut in intra_op_parallelism ranges. With async, returns
-  // before they are there: see wait(). Return the request's number.
+  // Transfer as many bytes as the buffer has, from file_offset on, split into intra_op_parallelism ranges. With async,
+  // they return before the transfer is complete: see wait(). Return the request's number.
   int64_t pread(const Tensor& buffer, const std::string& file, bool validate, bool async, int64_t file_offset = 0);
   int64_t pwrite(const Tensor& buffer, const std::string& file, bool validate, bool async, int64_t file_offset = 0);
   void sync_pread(const Tensor& buffer, const std::string& file, int64_t file_offset = 0);
   void sync_pwrite(const Tensor& buffer, const std::string& file, int64_t file_offset = 0);
   int64_t async_pread(const Tensor& buffer, const std::string& file, int64_t file_offset = 0);
   int64_t async_pwrite(const Tensor& buffer, const std::string& file, int64_t file_offset = 0);
-  // To a descriptor that stays open until wait(); its file position is neither used nor changed.
+  // Writes to a descriptor, which must stay open until wait(); its file position is neither used nor changed.
   int64_t async_pwrite(const Tensor& buffer, int fd, int64_t file_offset = 0);
 
   // Many files, or many ranges, at once.

@@ -45,8 +45,8 @@ class CCLComm : public OpLibrary {
   explicit CCLComm(Accelerator& accelerator);
   ~CCLComm() override;
 
-  // What the members of a communicator find each other by, 4096 bytes: rank 0 makes it, others get zeros, to be
-  // overwritten by rank 0's.
+  // Returns the 4096 bytes by which the members of a communicator find each other: rank 0 makes them; other ranks get
+  // zeros, to be overwritten by rank 0's bytes.
   std::vector<uint8_t> get_kvs_addr(int rank) const;
   // Joins the communicator of all ranks. Blocks until every rank has. InvalidArgument for the second call, for a rank
   // that is not in 0 ... size - 1, and for an address of another length.
@@ -69,8 +69,8 @@ class CCLComm : public OpLibrary {
   // Sums over all ranks: by comm::world() if this process has joined it as the same rank of the same size and it works
   // through shared memory, which every rank or none must have done; else, and for other operations, as all_reduce().
   void inference_all_reduce(const Tensor& tensor, comm::ReduceOp op = comm::ReduceOp::Sum);
-  // As all_reduce(). A match_id stands for one count, dtype and operation of a communicator: InvalidArgument if it is used
-  // for another. oneCCL's C interface keeps nothing between such calls.
+  // Like all_reduce(). A match_id stands for one count, dtype and operation of a communicator: InvalidArgument if it is
+  // used for another. oneCCL's C interface keeps nothing between such calls.
   void all_reduce_caching(const Tensor& tensor, comm::ReduceOp op, const std::string& match_id,
                           const Ranks& ranks = {});
   void barrier(const Ranks& ranks = {});

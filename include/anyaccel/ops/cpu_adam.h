@@ -57,7 +57,7 @@ class CPUAdam : public OpLibrary {
                      const Tensor& exp_avg_sq, const Tensor& copy = {});
   double adam_rollback_multi(int id, int64_t step, const AdamOptions& options, std::span<const AdamTensors> parameters);
 
-  // -- ZenFlow: steps in a thread or process of their own, while the program that submits them goes on.
+  // -- ZenFlow: steps in a thread or process of their own, while the program that submits them continues.
   //
   // Both sides know one control block, zenflow_adam_ctrl_size() bytes of memory that they share (aligned to 64 bytes, as
   // mmap() and Tensor give it). One thread submits and waits, one runs the worker; the tensors are in shared memory too.
@@ -70,15 +70,15 @@ class CPUAdam : public OpLibrary {
   void zenflow_adam_register_group(int handle, const Tensor& param, const Tensor& grad0, const Tensor& grad1,
                                    const Tensor& exp_avg0, const Tensor& exp_avg1, const Tensor& exp_avg_sq0,
                                    const Tensor& exp_avg_sq1, const Tensor& stale = {});
-  // Nothing for an unknown handle. A worker that is running goes on.
+  // Does nothing for an unknown handle. A running worker continues.
   void zenflow_adam_destroy(int handle);
 
   static int64_t zenflow_adam_ctrl_size() noexcept;
   // Makes the block ready, once, before either side uses it. num_groups: 1 to 1024.
   static void zenflow_adam_ctrl_init(void* control, int num_groups);
-  // Carries out steps until zenflow_adam_ctrl_exit(). The calling thread is bound to the worker's cores, and with it the
-  // threads that it starts: in a process of its own, all of the optimizer's. A step that fails is an error of the wait for
-  // it; the worker goes on.
+  // Carries out steps until zenflow_adam_ctrl_exit(). The calling thread is bound to the worker's cores, and with it
+  // the threads that it starts: in a process of its own, all of the optimizer's. A step that fails is an error of the
+  // wait for it; the worker continues.
   void zenflow_adam_run_worker(int handle, void* control);
   // Asks for a step and returns. The lists have a value for each group; now_state is 0 or 1. Up to four steps may wait to be
   // begun; another one is an Error.
@@ -86,8 +86,8 @@ class CPUAdam : public OpLibrary {
                                   std::span<const float> beta1, std::span<const float> beta2,
                                   std::span<const float> eps, std::span<const float> weight_decay,
                                   std::span<const uint8_t> bias_correction);
-  // Waits until a step is complete that nobody waited for, in the order of submission; false after timeout_s seconds, so that
-  // the caller can look whether the other process still lives. Error when that step failed.
+  // Waits for the next step, in the order of submission, that has not been waited for; returns false after timeout_s
+  // seconds, so that the caller can check whether the other process is still alive. Error when that step failed.
   static bool zenflow_adam_wait(void* control, double timeout_s);
   // The worker returns when the steps before are complete.
   static void zenflow_adam_ctrl_exit(void* control);

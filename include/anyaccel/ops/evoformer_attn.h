@@ -3,10 +3,10 @@
 //   o = softmax(q k^T / sqrt(d) + bias1 + bias2) v, over the L positions of each sequence
 //
 // q, k, v and o are [*, L, nh, d], usually [B, N, L, nh, d] with N sequences that share a pair bias; bias1 (keys) is
-// [B, N, 1, 1, L], bias2 (pairs) [B, 1, nh, L, L]. All are of one dtype, float32, float16 or bfloat16; arithmetic is fp32. An
-// absent tensor, or one without elements, is no bias. lse and delta are float32 with room for [B * N, nh, L rounded up to a
-// multiple of 32]: the logarithm of the sum of exponentials of each row, -infinity for a row that sees nothing, whose result is
-// zeros; places beyond L are not written.
+// [B, N, 1, 1, L], bias2 (pairs) [B, 1, nh, L, L]. All are of one dtype, float32, float16 or bfloat16; arithmetic is
+// fp32. An absent tensor, or one without elements, means that there is no bias. lse and delta are float32 with room for
+// [B * N, nh, L rounded up to a multiple of 32]: the logarithm of the sum of exponentials of each row, -infinity for a
+// row that sees nothing, whose result is zeros; places beyond L are not written.
 //
 // Scores exist a part at a time, so memory beside the arguments is linear in L. Unlike DeepSpeed's kernels these take any L and
 // any d. Tensors are on one device; calls enqueue on the calling thread's current stream of it, except that an accelerator

@@ -21,8 +21,8 @@
 //     E2M1     4: 1, 2, 1                          1   6                                nothing
 // The first two are the formats of the Open Compute Project (OCP FP8) and of DType::F8E4M3 and F8E5M2, so that every
 // consumer of fp8 can read the codes; DeepSpeed scales to 480 and 114688 there, whose codes are a NaN and an infinity
-// to all others. 28 and 6 are the limits of OCP's FP6 and FP4; E4M7 is no standard's, so all of its codes are numbers,
-// up to 510 as in DeepSpeed.
+// to all others. 28 and 6 are the limits of OCP's FP6 and FP4; E4M7 belongs to no standard, so all of its codes are
+// numbers, up to 510 as in DeepSpeed.
 //
 // Storage: U8 [groups, group_size * bits / 8 + 4]. A row holds its group's codes as a stream of bits (element i has the
 // bits [i * bits, (i + 1) * bits), counted from the lowest bit of the first byte on), then the scale, an F32 in the

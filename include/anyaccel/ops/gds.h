@@ -21,20 +21,21 @@ class GdsHandle : public AioHandle {
   GdsHandle& operator=(GdsHandle&&) noexcept;
   ~GdsHandle();
 
-  // Whether transfers of pinned device tensors go between disk and device without passing through host memory.
+  // Returns whether transfers of pinned device tensors go between disk and device without passing through host memory.
   bool is_direct() const noexcept { return false; }
 
   // One-dimensional, uninitialized, of the example's dtype, pinned; on the example's device where that is one of the
   // accelerator's, else on the current device.
   Tensor new_pinned_device_tensor(int64_t num_elem, const Tensor& example);
-  // Unpins it, and empties the handle; its memory goes with the last tensor on it. InvalidArgument where it is not pinned.
+  // Unpins the tensor and empties the handle; its memory is released with the last tensor on it. InvalidArgument if it
+  // is not pinned.
   bool free_pinned_device_tensor(Tensor& tensor);
-  // Keeps the memory of a contiguous tensor of the accelerator for transfers until it is unpinned, by every tensor of the same
-  // address and size. InvalidArgument where it lies elsewhere, or is pinned already. Returns true.
+  // Keeps the memory of a contiguous tensor of the accelerator for transfers until it is unpinned, by every tensor of
+  // the same address and size. InvalidArgument if it lies elsewhere, or is pinned already. Returns true.
   bool pin_device_tensor(const Tensor& tensor);
   // InvalidArgument where it is not pinned. Returns true.
   bool unpin_device_tensor(const Tensor& tensor);
-  // Whether it lies in a pinned tensor's memory.
+  // Returns whether the tensor lies in a pinned tensor's memory.
   bool is_pinned_device_tensor(const Tensor& tensor) const;
 
  private:

@@ -46,7 +46,7 @@ class InferenceCore : public OpLibrary {
   void blas_linear(const Tensor& out, const Tensor& x, const Tensor& w);
   // C [.., N, M] = A [.., N, K] * B [.., K, M], of any strides. Note the order of the arguments.
   void blas_4d_matmul(const Tensor& C, const Tensor& B, const Tensor& A);
-  // There is no handle to create; kept so that programs that call it run.
+  // Does nothing, as there is no handle to create; kept so that programs that call it run.
   void create_handle() {}
 
   // -- FP6 weights: a sign, three bits of exponent (bias 3), two of mantissa, largest 28, smallest 0.0625.

@@ -13,8 +13,8 @@ namespace anyaccel::ops {
 struct GradientOptions {
   // Every gradient is multiplied by it: 1 / loss scale, say.
   double scale = 1;
-  // Where it is above 0, and the norm of all scaled gradients of the call together (L2, summed in double) is larger,
-  // they are multiplied by max_norm / (norm + 1e-6). When the norm is not finite, the call changes nothing.
+  // If it is above 0 and the norm of all scaled gradients of the call together (L2, summed in double) is larger, they
+  // are multiplied by max_norm / (norm + 1e-6). When the norm is not finite, the call changes nothing.
   double max_norm = 0;
 };
 

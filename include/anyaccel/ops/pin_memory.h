@@ -1,9 +1,9 @@
-// Page-locked host memory: what "PinMemoryBuilder" loads.
+// Page-locked host memory: the library that "PinMemoryBuilder" loads.
 //
 // The memory is the accelerator's own (Accelerator::pin_memory), so that copies from and to it do not block, and it is
 // shared by every op library that hands some out: a tensor that ops::AsyncIO locked is known here too, in every thread.
-// It goes when the last tensor on it goes; free_cpu_locked_tensor() gives up one tensor, and can never leave another
-// dangling. All functions may be called from any thread.
+// It is released when the last tensor on it is destroyed; free_cpu_locked_tensor() gives up one tensor, and can never
+// leave another dangling. All functions may be called from any thread.
 #pragma once
 
 #include <cstdint>

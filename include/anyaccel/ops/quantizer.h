@@ -1,7 +1,7 @@
 // Integers with a scale for each group of elements: what "QuantizerBuilder" loads.
 //
 // Groups. A tensor of any shape, in row-major order, is cut into `groups` groups of equal size. A number of elements
-// that is no multiple of `groups` is an error; so is an odd group size, or an odd last dimension, with 4 bits.
+// that is not a multiple of `groups` is an error; so is an odd group size, or an odd last dimension, with 4 bits.
 //
 // Symmetric: largest = max |x|, limit = 127 (8 bits) or 7 (4 bits),
 //     scale = largest / limit        q = round(x * (1 / scale)) within [-limit, limit]       x ~ q * scale
@@ -95,7 +95,7 @@ class Quantizer : public OpLibrary {
 
   // The same of x + error, with error feedback (LoCo): error becomes, element by element,
   //     beta * error + (1 - beta) * ((x + error) - what the values stand for).
-  // error: x's shape and order (not swizzled), F32, F16 or BF16. A group that is not finite leaves its error as it is.
+  // error: x's shape and order (not swizzled), F32, F16 or BF16. A group that is not finite leaves its error unchanged.
   Quantized loco_swizzle_quant(const Tensor& x, const Tensor& error, float beta, int64_t groups, int bits,
                                QuantKind kind, const Swizzle& swizzle);
 

@@ -75,8 +75,8 @@ class RaggedOps : public OpLibrary {
   void linear_kv_copy(const Tensor& kv_cache, const Tensor& q, const Tensor& k, const Tensor& v,
                       const RaggedBatch& batch, const Tensor& seqs, const Tensor& tokens_to_seq,
                       const Tensor& kv_blocks);
-  // out [T, E] = table[ids] (+ position_table[position + position_offset], bounded to its rows). ids int32 or int64 [T]; an id
-  // outside the table leaves its row as it is.
+  // out [T, E] = table[ids] (+ position_table[position + position_offset], bounded to its rows). ids int32 or int64
+  // [T]; an id outside the table leaves its row unchanged.
   void ragged_embed(const Tensor& out, const Tensor& ids, const Tensor& table, const Tensor& position_table,
                     int64_t position_offset, const RaggedBatch& batch, const Tensor& seqs, const Tensor& tokens_to_seq);
   // out [n_sequences, E]: the last row of each sequence in x [T, E].

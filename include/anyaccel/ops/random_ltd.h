@@ -35,9 +35,9 @@ class RandomLTD : public OpLibrary {
 
   // -- gradients
 
-  // Of token_gather's x, with `tokens` = S: zeros but for the gathered rows.
+  // Returns the gradient of token_gather's x, with `tokens` = S: zeros except for the gathered rows.
   Tensor token_gather_backward(const Tensor& grad, const Tensor& idx, int64_t tokens, bool batch_first);
-  // Of token_scatter_'s `all` (the rows that were written over have none) and `layer`.
+  // Returns the gradients of token_scatter_'s `all` (zero for the rows that were overwritten) and `layer`.
   std::pair<Tensor, Tensor> token_scatter_backward(const Tensor& grad, const Tensor& idx, bool batch_first);
 
   // -- samplers: `reserved` of `tokens` positions for each layer and sequence, all equally likely, without repetition, ascending; by

@@ -43,8 +43,8 @@ class SparseAttn : public OpLibrary {
   // row-major order. Sets the layout to zeros. Widths without a group are left out.
   std::vector<Segment> sdd_segment(const Tensor& layout, int64_t start_width) const;
 
-  // c = op(a) op(b), where op transposes the last two dimensions (of a sparse matrix: of the whole matrix; `layout` is that
-  // of the tensor as it is given) when trans_a or trans_b is set. `mode` says which of c, a and b is sparse:
+  // c = op(a) op(b), where op transposes the last two dimensions (of a sparse matrix: of the whole matrix; `layout` is
+  // that of the tensor as given) when trans_a or trans_b is set. `mode` says which of c, a and b is sparse:
   //   "sdd"  c [Z, nnz, block, block] of a [Z, H, M, K] and b [Z, H, K, N]
   //   "dsd"  c [Z, H, M, N] of the sparse a and b [Z, H, K, N]
   //   "dds"  c [Z, H, M, N] of a [Z, H, M, K] and the sparse b
@@ -68,8 +68,9 @@ class SparseAttn : public OpLibrary {
                 bool trans_b = false) const;
 
   // Softmax over the rows of a sparse matrix x of scores, in place: of x * scale + rpe + masks. rpe is [Z, H, S, S],
-  // key_padding_mask [Z, S] and attn_mask [S, S] (or absent), of x's dtype, S the rows and columns of the dense matrix. Mode
-  // "add" adds a mask; "mul" hides where it is 0 and leaves the rest as it is. Infinities are allowed in all of them.
+  // key_padding_mask [Z, S] and attn_mask [S, S] (or absent), of x's dtype, S the rows and columns of the dense matrix.
+  // Mode "add" adds a mask; "mul" hides where it is 0 and leaves the rest unchanged. Infinities are allowed in all of
+  // them.
   class Softmax {
    public:
     Tensor operator()(const Tensor& x, float scale = 1, const Tensor& rpe = {}, const Tensor& key_padding_mask = {},

@@ -1,5 +1,5 @@
-// Which blocks of a matrix of attention scores exist: the layouts of block-sparse attention (anyaccel/ops/sparse_attn.h), by
-// DeepSpeed's names and rules.
+// The layouts of block-sparse attention (anyaccel/ops/sparse_attn.h), which say which blocks of a matrix of attention
+// scores exist, by DeepSpeed's names and rules.
 //
 // A layout is a tensor int64 [num_heads, S / block, S / block] in host memory; 1: the queries of that row of blocks see the
 // keys of that column of blocks. Unless `different_layout_per_head`, every head has the layout of head 0. Constructors and

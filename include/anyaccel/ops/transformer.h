@@ -38,7 +38,8 @@ struct TransformerWeights {
   Tensor norm_b;     // [H]
 };
 
-// What forward returns and backward takes. Masks are absent (empty) where nothing was dropped. nh: heads, d = H / nh.
+// The values that forward returns and backward takes. Masks are absent (empty) where nothing was dropped. nh: heads, d
+// = H / nh.
 struct TransformerActivations {
   Tensor output;                    // [B, S, H]
   Tensor inp_norm;                  // [B, S, H]: x1 (pre-norm), or n; with normalize_invertible n is `output` itself

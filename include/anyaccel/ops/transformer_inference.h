@@ -19,8 +19,8 @@ namespace anyaccel::ops {
 
 enum class ActivationFuncType : int32_t { UNKNOWN = 0, GELU = 1, ReLU = 2, GATED_GELU = 3, GATED_SILU = 4 };
 
-// What softmax_context gives: the result, and the keys and values of the layer's cache so far, views [B, nkv, length, d]. (Of
-// softmax_context_int8 they have other shapes.)
+// The results of softmax_context: the context, and the keys and values of the layer's cache so far, views [B, nkv,
+// length, d]. (Those of softmax_context_int8 have other shapes.)
 struct AttentionContext {
   Tensor context;  // [B, S, heads * d]
   Tensor keys;

@@ -27,8 +27,8 @@ class Utils : public OpLibrary {
   // The same in the shapes of `likes`, whose dtype must be that of `flat`.
   std::vector<Tensor> unflatten(const Tensor& flat, std::span<const Tensor> likes) const;
 
-  // The bytes of a contiguous tensor as a one-dimensional uint8 view: shares the memory and keeps it alive. A tensor whose
-  // elements have one byte is returned as it is, shape and dtype included.
+  // The bytes of a contiguous tensor as a one-dimensional uint8 view: shares the memory and keeps it alive. A tensor
+  // whose elements have one byte is returned unchanged, shape and dtype included.
   Tensor cast_to_byte_tensor(const Tensor& tensor) const;
   std::vector<Tensor> cast_to_byte_tensor(std::span<const Tensor> tensors) const;
 };

@@ -96,7 +96,7 @@ def attempt(action):
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-# What the expressions may use.
+# The values that the expressions may use.
 VARIABLES = {
     "i": 7, "n": -3, "z": 0, "x": 2.5, "y": -0.1, "big": 1e16, "small": 1.5e-7, "t": True, "f": False, "nothing": None,
     "s": "Hello World", "u": "Größe ß Ως 👋 e\u0301", "w": "  spaces \n\t around  ", "e": "", "q": "it's \"quoted\"\\ \x07\u00a0\n",

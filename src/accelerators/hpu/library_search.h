@@ -1,4 +1,4 @@
-// Where Synapse's library is looked for.
+// The search path of Synapse's library.
 #pragma once
 
 #include "accelerators/queue_runtime/library.h"

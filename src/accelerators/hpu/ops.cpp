@@ -137,7 +137,7 @@ uint64_t bytes_of(const aa_tensor& tensor) {
   return bytes;
 }
 
-// Which other tensors of a call are written.
+// The other tensors of a call that are written.
 bool is_output(const aa_op_call& call, uint32_t tensor) {
   return static_cast<Op>(call.op) == Op::LinearMulti ? tensor % 3 == 1 : tensor == 0;
 }

@@ -16,7 +16,7 @@ void check(const Api& api, SynStatus status, const char* call);
 
 using Sizes = std::vector<int64_t>;  // the last dimension's elements are neighbours
 
-// What was compiled. Launched any number of times, from one thread at a time.
+// A compiled graph. Launched any number of times, from one thread at a time.
 class Recipe {
  public:
   // Takes the handle. `persistent`: the sizes of the graph's persistent tensors.

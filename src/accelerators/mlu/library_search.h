@@ -1,4 +1,4 @@
-// Where Neuware's libraries are looked for.
+// The search path of Neuware's libraries.
 #pragma once
 
 #include "accelerators/queue_runtime/library.h"

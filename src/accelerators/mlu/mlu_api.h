@@ -51,7 +51,7 @@ inline constexpr size_t properties_bytes = 16384, properties_name_bytes = 256;
   X(cnrtWaitNotifier, (CnrtNotifier notifier))                                       \
   X(cnrtNotifierElapsedTime, (CnrtNotifier start, CnrtNotifier end, float* milliseconds))
 
-// Of the two copies one has to be there.
+// One of the two copy functions must exist.
 #define ANYACCEL_MLU_OPTIONAL_FUNCTIONS(X)                                                   \
   X(cnrtMemcpyAsync, (void* to, void* from, size_t size, CnrtQueue queue, int direction))    \
   X(cnrtMemcpyAsync_V2, (void* to, void* from, size_t size, CnrtQueue queue, int direction)) \

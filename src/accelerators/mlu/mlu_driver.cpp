@@ -1,7 +1,7 @@
 // The mlu accelerator: Cambricon MLU by the Neuware runtime (CNRT). What it shares with other vendors is in queue_runtime; here
 // are the probe's table, the facts of its devices, and its functions.
 //
-// Which devices there are, and their numbers, is the runtime's matter: it reads MLU_VISIBLE_DEVICES itself.
+// The runtime decides which devices there are, and their numbers: it reads MLU_VISIBLE_DEVICES itself.
 #include "accelerators/mlu/mlu_driver.h"
 
 #include <algorithm>

@@ -162,7 +162,7 @@ class Work {
 
   // out = the sum of all; those of fewer elements are repeated.
   void sum(const aa_tensor& out, const std::vector<const aa_tensor*>& terms) {
-    // Whether the result may be one of the terms is not written down.
+    // It is not documented whether the result may be one of the terms.
     bool in_place = false;
     for (const aa_tensor* term : terms) in_place |= term->data == out.data;
     const aa_tensor target = in_place ? temporary(out) : out;

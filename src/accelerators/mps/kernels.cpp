@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view image_magic = "anyaccel-metal-1";
 constexpr const char* image_format = "metal-source";
 
-// What the portable kernels need, and every system that runs on an M1 has.
+// The version that the portable kernels need, and that every system for an M1 has.
 constexpr uint64_t default_language = language_version(2, 4);
 
 std::string take_line(std::string_view& text) {
@@ -48,7 +48,7 @@ Owned library_of(const DeviceFacts& facts, const std::string& source, uint64_t l
   return library;
 }
 
-// "metal3.1": false when it is no version.
+// "metal3.1": false if it is not a version.
 bool read_version(std::string_view text, uint64_t& version) {
   constexpr std::string_view head = "metal";
   if (!text.starts_with(head)) return false;

@@ -160,7 +160,7 @@ std::string not_macos() {
 #endif
 }
 
-// What the probe's child answers: how many devices there are, or a sign and the reason why there is none.
+// The answer of the probe's child process: how many devices there are, or a sign and the reason why there is none.
 constexpr const char* told_absent = "-";
 constexpr const char* told_unusable = "!";
 std::string tell_devices() {

@@ -9,7 +9,8 @@
 
 namespace anyaccel::mps {
 
-// What is known of a device without opening it. Only devices that can be used: Apple's own, whose memory is the host's.
+// The properties of a device that are known without opening it. Only devices that can be used: Apple's own, whose
+// memory is the host's.
 struct DeviceFacts {
   Owned device;  // id<MTLDevice>
   std::string name;

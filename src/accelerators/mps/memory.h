@@ -14,7 +14,7 @@
 
 #include "accelerators/mps/library.h"
 
-// What the host hands back as aa_memory: one MTLBuffer.
+// The object that the host knows as aa_memory: one MTLBuffer.
 struct aa_memory {
   anyaccel::mps::Owned buffer;
   unsigned char* base = nullptr;  // the buffer's first byte; a registered range begins behind it, at any byte of a page
@@ -23,7 +23,7 @@ struct aa_memory {
 
 namespace anyaccel::mps {
 
-// Where bytes lie, in Metal's terms.
+// The location of bytes in Metal's terms.
 struct Place {
   Id buffer = nullptr;
   uint64_t offset = 0;

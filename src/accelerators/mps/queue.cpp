@@ -6,7 +6,7 @@
 namespace anyaccel::mps {
 namespace {
 
-// Commands after which an open command buffer is committed, so that the GPU begins while the CPU goes on.
+// Commands after which an open command buffer is committed, so that the GPU begins while the CPU continues.
 constexpr int items_of_a_buffer = 64;
 
 }  // namespace

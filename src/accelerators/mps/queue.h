@@ -20,7 +20,7 @@
 
 namespace anyaccel::mps {
 
-// Whether the device was lost. Shared by everything of it. Thread-safe.
+// Records whether the device was lost. Shared by all objects of the device. Thread-safe.
 class DeviceHealth {
  public:
   void lose(const abi::Failure& failure);
@@ -45,7 +45,7 @@ class Submission {
         before_(std::move(before)),
         waits_(std::move(waits)) {}
 
-  // Whether it is complete; throws the failure.
+  // Returns whether it is complete; throws the failure.
   bool complete();
   // Blocks until it is; throws likewise.
   void wait();

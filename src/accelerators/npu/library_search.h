@@ -1,4 +1,4 @@
-// Where CANN's libraries are looked for.
+// The search path of CANN's libraries.
 #pragma once
 
 #include "accelerators/queue_runtime/library.h"

@@ -1,7 +1,7 @@
 // The npu accelerator: Huawei Ascend by CANN's runtime. What it shares with other vendors is in queue_runtime; here are the
 // probe, the facts of its devices, and its functions.
 //
-// Which devices there are, and their numbers, is the runtime's matter: it reads ASCEND_RT_VISIBLE_DEVICES itself.
+// The runtime decides which devices there are, and their numbers: it reads ASCEND_RT_VISIBLE_DEVICES itself.
 #include "accelerators/npu/npu_driver.h"
 
 #include <algorithm>

@@ -10,7 +10,7 @@ namespace anyaccel::npu {
 
 struct OpRow {
   Op op;
-  // Whether the operators that it always needs are there.
+  // Returns whether the operators that it always needs are there.
   bool (*is_there)(const Functions& f);
   bool (*supports)(const Functions& f, const aa_op_call& call);
   // Enqueues a call that is supported.

@@ -17,7 +17,7 @@ bool supports_embedding(const Functions&, const aa_op_call& call) {
          is_viewable(call.tensors[2]);
 }
 
-// What the operator does with an id that is no row is not written down: such ids become those of the first or last row.
+// The operator's behavior for an id out of range is not documented: such ids become those of the first or last row.
 void embedding(const aa_op_call& call, Work& work) {
   const Shaped out(call.tensors[0]), table(call.tensors[1]), ids(call.tensors[2]);
   const Shaped rows = work.temporary(ids.type, ids.shape);
@@ -128,7 +128,7 @@ void cache_write(const aa_op_call& call, Work& work) {
   work.range(0, slots, heads_at);
   for (int64_t begin = 0; begin < tokens; begin += part_tokens) {
     const int64_t count = std::min(part_tokens, tokens - begin);
-    // What is out of range lands in a slot at the edge: the operator must never see it.
+    // An index out of range is moved to a slot at the edge: the operator must never see it.
     const auto within = [&](const aa_tensor& numbers, int64_t size) {
       const Shaped safe = work.temporary(type_i32, {count});
       work.call(work.f.clamp, work.tensor(Shaped(numbers).rows(begin, count)), work.integer(0), work.integer(size - 1),

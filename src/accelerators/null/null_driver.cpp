@@ -61,7 +61,7 @@ class Allocations {
     std::lock_guard lock(mutex_);
     sizes_[reinterpret_cast<uintptr_t>(base)] = size;
   }
-  // Returns the size, or 0 if the pointer is no allocation.
+  // Returns the size, or 0 if the pointer is not an allocation.
   size_t remove(void* base) {
     std::lock_guard lock(mutex_);
     const auto found = sizes_.find(reinterpret_cast<uintptr_t>(base));

@@ -1,4 +1,4 @@
-// Where Tecorigin's libraries are looked for.
+// The search path of Tecorigin's libraries.
 #pragma once
 
 #include "accelerators/queue_runtime/library.h"

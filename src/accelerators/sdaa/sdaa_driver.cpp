@@ -1,7 +1,7 @@
 // The sdaa accelerator: Tecorigin by its SDAA runtime. What it shares with other vendors is in queue_runtime; here are the
 // probe's table, the facts of its devices, and its functions.
 //
-// Which devices there are, and their numbers, is the runtime's matter: it reads SDAA_VISIBLE_DEVICES itself.
+// The runtime decides which devices there are, and their numbers: it reads SDAA_VISIBLE_DEVICES itself.
 #include "accelerators/sdaa/sdaa_driver.h"
 
 #include <algorithm>

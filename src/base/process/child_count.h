@@ -13,8 +13,9 @@ struct ChildAnswer {
   std::string text;
 };
 
-// Makes a child that answers with what `ask` returns, of at most 4 GiB, and ends. It prints nothing, and leaves no exit handler run. A
-// child that crashes, or takes longer than `limit`, gives a problem and is gone when this returns.
+// Makes a child that answers with what `ask` returns, of at most 4 GiB, and ends. It prints nothing, and leaves no exit
+// handler run. A child that crashes, or takes longer than `limit`, gives a problem and has been reaped when this
+// returns.
 ChildAnswer ask_child(const std::function<std::string()>& ask, std::chrono::milliseconds limit);
 
 struct ChildCount {

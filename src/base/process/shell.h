@@ -7,7 +7,7 @@
 
 namespace anyaccel {
 
-// Returns the file of a program found in PATH (a name with a slash is used as it is); empty if there is no executable
+// Returns the file of a program found in PATH (a name with a slash is used unchanged); empty if there is no executable
 // one.
 std::string find_program(const std::string& name);
 

@@ -57,7 +57,7 @@ struct JsonValue {
   // Adds an element. This must be an array, or null, which becomes one.
   void push_back(JsonValue element);
 
-  // The member called `key`; null pointer when this is no object or has none.
+  // The member called `key`; null pointer if this is not an object or has no such member.
   const JsonValue* find(std::string_view key) const;
   // An array's elements; none of anything else.
   std::span<const JsonValue> elements() const;

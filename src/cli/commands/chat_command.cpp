@@ -109,7 +109,7 @@ class CatchInterrupt {
   struct sigaction before_ {};
 };
 
-// Lines of standard input; a line that ends with a backslash goes on in the next.
+// Lines of standard input; a line that ends with a backslash continues in the next.
 class Input {
  public:
   Input() : terminal_(isatty(STDIN_FILENO) != 0) {}

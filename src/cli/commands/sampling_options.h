@@ -13,8 +13,8 @@ class SamplingOptions {
  public:
   // Adds the options to `line`, which writes into this object when it parses.
   void add(CommandLine& line);
-  // Call it after parsing. UsageError for a text that is no number or out of range, and for options that exclude each
-  // other.
+  // Call it after parsing. UsageError for a text that is not a number or is out of range, and for options that exclude
+  // each other.
   void check() const;
   // Overrides those of `options` that were given; without --seed a new one is chosen. After check().
   void apply(llm::GenerateOptions& options) const;

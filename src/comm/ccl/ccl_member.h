@@ -25,7 +25,7 @@ class CclMember {
   // Joins; blocks until every member has. `id`: made by one of the members. `watch` may be null.
   CclMember(const CclLibrary& library, const CclId& id, int rank, int size, std::shared_ptr<FailureWatch> watch,
             std::chrono::milliseconds timeout);
-  // Leaves the library's communicator as it is until the process ends, with a thread and some file descriptors: its
+  // Leaves the library's communicator untouched until the process ends, with a thread and some file descriptors: its
   // destruction ends the process if the member that made the id has ended.
   ~CclMember();
   CclMember(const CclMember&) = delete;

@@ -45,7 +45,7 @@ class ControlServer final : public Companion {
   struct Peer;
   void serve();
   void accept_peers();
-  bool read_peer(Peer& peer);  // false: it is gone
+  bool read_peer(Peer& peer);  // false: it is disconnected
   void take_line(Peer& peer, const std::string& line);
   void look_for_missing();
   void fail(int exit_code, const std::string& text);

@@ -1,4 +1,4 @@
-# The program of the README builds outside the tree against the installed package, and runs.
+# The program of the README and examples/train build outside the tree against the installed package, and run.
 source=$2
 build=$3
 fail() { echo "FAILED: $1"; exit 1; }
@@ -20,4 +20,10 @@ flags=$(sed -n 's/^ANYACCEL_SANITIZE:STRING=\(..*\)/-fsanitize=\1/p' "$build/CMa
 cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_FLAGS="$flags" >"$work/log" 2>&1 &&
   cmake --build "$work/build" >>"$work/log" 2>&1 || fail "building: $(cat "$work/log")"
 "$work/build/readme" >"$work/log" 2>&1 || fail "running: $(cat "$work/log")"
+cmake -S "$source/examples/train" -B "$work/train" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_FLAGS="$flags" \
+  -DCMAKE_BUILD_TYPE=Debug >"$work/log" 2>&1 && cmake --build "$work/train" -j 2 >>"$work/log" 2>&1 ||
+  fail "building examples/train: $(cat "$work/log")"
+DS_ACCELERATOR=cpu "$work/train/anyaccel_train" "$work/out" --steps 2 --hidden 16 --layers 1 --heads 2 --kv-heads 1 \
+  --intermediate 16 --batch 2 --length 16 >"$work/log" 2>&1 || fail "training: $(cat "$work/log")"
+grep -q '^step 2: loss 5\.' "$work/log" || fail "training said: $(cat "$work/log")"
 echo "installed package: ok"

@@ -11,6 +11,7 @@
 #include <anyaccel/comm/process_group.h>
 #include <anyaccel/error.h>
 #include <anyaccel/file_output.h>
+#include <anyaccel/llm/model_config.h>
 #include <anyaccel/llm/tokenizer.h>
 #include <anyaccel/nn/checkpoint.h>
 
@@ -89,6 +90,31 @@ std::string description(const Corpus& corpus) {
   return text;
 }
 
+// What the tensors of a model directory do not show. A directory of another kind of model is refused, whose tensors may have the
+// same names and shapes.
+void take_from_weights(const std::string& directory, nn::DecoderSizes& sizes) {
+  const llm::ModelConfig config = llm::load_model_config(directory);
+  const auto refuse = [&](const std::string& what) {
+    throw std::runtime_error("--weights: '" + directory + "' " + what);
+  };
+  if (config.family != llm::Family::Llama || config.rope.type != llm::RopeType::Default ||
+      config.rope.rotary_dim != config.head_dim || config.hidden_act != ops::Activation::Silu || config.quantization) {
+    refuse(
+        "is of another kind of model; expected model_type llama with rope_type default, silu and weights that are not "
+        "quantized");
+  }
+  if (config.num_attention_heads != sizes.heads || config.num_key_value_heads != sizes.kv_heads ||
+      config.head_dim != sizes.head_dim) {
+    refuse("has " + std::to_string(config.num_attention_heads) + " heads over " +
+           std::to_string(config.num_key_value_heads) + " of keys and values, of size " +
+           std::to_string(config.head_dim) + "; the options say " + std::to_string(sizes.heads) + ", " +
+           std::to_string(sizes.kv_heads) + " and " + std::to_string(sizes.head_dim));
+  }
+  sizes.rope_theta = config.rope.theta;
+  sizes.norm_eps = config.rms_norm_eps;
+  sizes.tied = config.tie_word_embeddings;
+}
+
 std::string config_json(const Options& options, const nn::DecoderSizes& sizes, const Corpus& corpus) {
   const auto number = [](const char* key, double value) {
     char text[64];
@@ -160,6 +186,10 @@ class Run {
       sizes.kv_heads = options_.kv_heads;
       sizes.head_dim = options_.hidden / options_.heads;
       sizes.intermediate = options_.intermediate;
+      if (!options_.weights.empty()) take_from_weights(options_.weights, sizes);
+      from_weights_ = {{"rope_theta", std::to_string(sizes.rope_theta)},
+                       {"norm_eps", std::to_string(sizes.norm_eps)},
+                       {"tied", sizes.tied ? "true" : "false"}};
       model_ = std::make_unique<nn::Decoder>(parameters_, sizes);
       data_ = std::make_unique<NextToken>(std::move(documents), corpus.tokens, options_.length, options_.seed);
       files_ = std::move(corpus.tokenizer_files);
@@ -271,6 +301,7 @@ class Run {
   // What a run that goes on must have in common with the one that it goes on from.
   std::map<std::string, std::string> notes() const {
     auto notes = options_.notes();
+    notes.insert(from_weights_.begin(), from_weights_.end());
     notes["text"] = text_;
     return notes;
   }
@@ -333,6 +364,7 @@ class Run {
   std::unique_ptr<nn::Trainer> trainer_;
   std::vector<std::pair<std::string, std::string>> files_;
   std::vector<float> losses_;
+  std::map<std::string, std::string> from_weights_;  // notes of what --weights decided
   std::string text_;
   int64_t sequences_ = 0;  // of a piece
   uint64_t generator_seed_ = 0;

@@ -73,7 +73,7 @@ std::vector<Option> table(Options& o) {
        [&o](const std::string& given) { o.seed = parse_number("--seed", given, uint64_t{0}, UINT64_MAX); }},
       text("--text", "FILE", "train on this text, whose documents are separated by lines of dashes (decoder)", o.text),
       text("--tokenizer", "DIR", "the tokenizer of this model directory instead of bytes (decoder)", o.tokenizer),
-      text("--weights", "DIR", "begin with the weights of this model directory", o.weights),
+      text("--weights", "DIR", "begin with the weights of this model directory (decoder)", o.weights),
       whole("--save-every", "steps between checkpoints (default: one at the end)", o.save_every, 1, kMany),
       {"--resume", nullptr, "go on from the newest checkpoint in OUT", [&o](const std::string&) { o.resume = true; }},
       whole("--bench", "time N steps, print JSON and save nothing", o.bench, 1, 1000000),
@@ -119,8 +119,8 @@ Options parse_options(int argc, char** argv) {
     throw std::runtime_error("--hidden: " + std::to_string(options.hidden) + " is no multiple of --heads, " +
                              std::to_string(options.heads));
   }
-  if (options.model == "encoder" && (!options.text.empty() || !options.tokenizer.empty())) {
-    throw std::runtime_error("--text and --tokenizer are for the decoder");
+  if (options.model == "encoder" && (!options.text.empty() || !options.tokenizer.empty() || !options.weights.empty())) {
+    throw std::runtime_error("--text, --tokenizer and --weights are for the decoder");
   }
   return options;
 }

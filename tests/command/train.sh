@@ -58,6 +58,26 @@ sed -n 3,80p "$work/text" >"$work/other_text"
 grep -q 'was made with text of 80 documents and .*, not of 39 documents' "$work/err" || fail "other words: $(cat "$work/err")"
 cmp "$2/models/stories/tokenizer.json" "$work/file/checkpoint-10/tokenizer.json" || fail "another tokenizer"
 
+# Weights to begin with, and what tensors do not show: the rotary base, and heads whose matrices have the same shapes.
+stories="--hidden 192 --layers 6 --intermediate 512 --steps 2 --batch 2 --length 32 --tokenizer $2/models/stories"
+cp -r "$2/models/stories" "$work/weights" && sed -i 's/"rope_theta": 10000.0/"rope_theta": 20000.0/' "$work/weights/config.json"
+"$command" generate --model "$2/models/stories" --prompt "Once upon a time" --temperature 0 >"$work/story" 2>"$work/err" ||
+  fail "a story: $(cat "$work/err")"
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24; do cat "$work/story"; printf '\n---\n'; done >"$work/stories"
+stories="$stories --text $work/stories"
+"$train" "$work/tuned" $stories --heads 6 --kv-heads 2 --weights "$work/weights" --until 1 >"$work/out" 2>"$work/err" ||
+  fail "with weights: $(cat "$work/err")"
+# 7.6 without.
+loss=$(sed -n 's/^step 1: loss \([0-9.]*\), .*/\1/p' "$work/out")
+below "${loss:-9}" 2 || fail "the weights were not used: $(cat "$work/out")"
+grep -q '"rope_theta": 20000' "$work/tuned/checkpoint-1/config.json" || fail "another rotary base"
+"$train" "$work/tuned" $stories --heads 6 --kv-heads 2 --resume >/dev/null 2>"$work/err" && fail "went on with another rotary base"
+grep -q 'made with rope_theta 20000.* not 10000' "$work/err" || fail "other words: $(cat "$work/err")"
+"$train" "$work/x" $stories --heads 3 --kv-heads 1 --weights "$2/models/stories" >/dev/null 2>"$work/err" && fail "other heads"
+grep -q 'has 6 heads over 2 of keys and values, of size 32' "$work/err" || fail "other words: $(cat "$work/err")"
+sed -i 's/"llama"/"mistral"/' "$work/weights/config.json"
+"$train" "$work/x" $stories --heads 6 --kv-heads 2 --weights "$work/weights" >/dev/null 2>"$work/err" && fail "another kind of model"
+
 # Wrong arguments.
 for arguments in "" "$work/x --steps 0" "$work/x --model cnn" "$work/x --heads 5" "$work/x --no-such" "$work/x --steps"; do
   "$train" $arguments >/dev/null 2>"$work/err"

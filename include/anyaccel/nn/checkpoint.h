@@ -36,7 +36,8 @@ void save_checkpoint(const std::filesystem::path& folder, Parameters& parameters
 // or a file that is cut short. Blocks.
 TrainingState load_checkpoint(const std::filesystem::path& folder, Parameters& parameters, Optimizer& optimizer);
 
-// The weights alone, of any model directory with this model's tensors, in any float dtype: where fine-tuning begins. Blocks.
+// The weights alone, of any model directory with this model's tensors, in any float dtype: where fine-tuning begins. What no tensor
+// shows (numbers of heads, rotary positions, the eps of norms) is not compared: llm::load_model_config() tells it. Blocks.
 void load_weights(const std::filesystem::path& model, Parameters& parameters);
 
 }  // namespace anyaccel::nn

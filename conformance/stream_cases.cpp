@@ -1,8 +1,11 @@
 // Cases of streams, host calls, and the promises about when work runs.
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <thread>
+#include <vector>
 
 #include "conformance/context.h"
 
@@ -153,8 +156,57 @@ void host_calls(const Context& c) {
   c.expect(observation.in_order, "the function ran before the copies that were enqueued before it");
 }
 
+// A host call that ends when it is run on the thread that enqueued it, when that thread has gone on, or, for a driver that
+// runs it on another thread and waits for it, after a while.
+class HostCallThatWaits {
+ public:
+  void enqueue(const Context& c, aa_stream* stream) {
+    state_->caller = std::this_thread::get_id();
+    c.ok(c.driver.stream_host_call(stream, run, state_), "stream_host_call");
+    const std::lock_guard lock(state_->mutex);
+    ended_in_time_ = state_->ended;
+    state_->has_returned = true;
+    state_->changed.notify_all();
+  }
+  // Whether it had ended when the call that enqueued it returned.
+  bool ended_in_time() const { return ended_in_time_; }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::thread::id caller;
+    bool has_returned = false;
+    bool ended = false;
+  };
+  static void run(void* user) {
+    auto* state = static_cast<State*>(user);
+    std::unique_lock lock(state->mutex);
+    if (std::this_thread::get_id() != state->caller) {
+      state->changed.wait_for(lock, std::chrono::seconds(1), [&] { return state->has_returned; });
+    }
+    state->ended = true;
+  }
+
+  // Never deleted: a broken driver may call the function at any later time.
+  static State* new_state() {
+    static auto& all = *new std::vector<State*>;
+    all.push_back(new State);
+    return all.back();
+  }
+
+  State* state_ = new_state();
+  bool ended_in_time_ = false;
+};
+
 void synchronous_promise(const Context& c) {
   if (!c.has(AA_CAP_SYNCHRONOUS)) c.unsupported("the flag is clear");
+  if (c.has(AA_CAP_HOST_CALL)) {
+    HostCallThatWaits call;
+    call.enqueue(c, c.stream);
+    c.expect(call.ended_in_time(),
+             "stream_host_call returned before its function had run though the device is synchronous");
+  }
   Memory memory(c, size);
   const Bytes data = pattern(size, 6);
   Bytes found(size);

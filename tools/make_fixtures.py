@@ -49,8 +49,10 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import sys
+import tempfile
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -932,6 +934,111 @@ def make_sentencepiece_user(folder):
     return ["<s>", "<code>", "<tool>", "<ctrl>"], ["<code>x = 1  +  2<tool><tool>\n<code>", "a<code", "  <code>  "]
 
 
+# Replacements of characters, in the form that SentencePiece's trainer compiles: code points in hexadecimal. The table of
+# nmt_nfkc has 240 KB; this one has entries of each kind: wider to narrower, one to many, many to one, one to none, and
+# entries that begin with another one.
+CHARACTER_RULES = [
+    ("A0", "20"), ("3000", "20"), ("9", "20"), ("A", "20"), ("D", "20"), ("200B", "20"), ("FB01", "66 69"), ("2460", "31"),
+    ("FF21", "41"), ("FF11", "31"), ("FF01", "21"), ("41 30A", "C5"), ("65 301", "E9"), ("65 301 302", "1EBF"), ("2126", "3A9"),
+    ("BD", "31 2044 32"), ("AD", ""), ("7", ""), ("1112 1161 11AB", "D55C"), ("1F600 1F3FB", "1F600"), ("2026", "2E 2E 2E"),
+    ("304B 3099", "304C"), ("DF", "73 73"), ("130", "69 307"), ("928 93C", "929")]
+
+
+def train_unigram(**options):
+    """The bytes of a SentencePiece model."""
+    import sentencepiece as spm
+
+    rules = "\n".join(f"{source}\t{target}" for source, target in CHARACTER_RULES)
+    lines = [line for text in training_lines() for line in text.replace("\r", "").split("\n") if line]
+    out = io.BytesIO()
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as table:
+        table.write(rules + "\n")
+        table.flush()
+        spm.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=out, model_type="unigram", character_coverage=0.98,
+            normalization_rule_tsv=table.name, unk_id=0, bos_id=1, eos_id=2, pad_id=-1, num_threads=1, minloglevel=2, **options)
+    return out.getvalue()
+
+
+def make_sentencepiece_unigram(folder):
+    (folder / "tokenizer.model").write_bytes(train_unigram(
+        vocab_size=600, user_defined_symbols=["<code>", "to", "<tool>"], control_symbols=["<ctrl>"]))
+    return ["<s>", "<code>", "<ctrl>"], ["to the toto tomato", "<code>x = 1  +  2<tool><tool>\n<code>", "  <code>  "]
+
+
+def make_sentencepiece_suffix(folder):
+    (folder / "tokenizer.model").write_bytes(train_unigram(
+        vocab_size=800, byte_fallback=True, treat_whitespace_as_suffix=True, remove_extra_whitespaces=False))
+    return ["<s>", "<unk>"], []
+
+
+def make_unigram(folder):
+    import sentencepiece.sentencepiece_model_pb2 as messages
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+    model = messages.ModelProto.FromString(train_unigram(vocab_size=600))
+    pieces = [(p.piece, p.score) for p in model.pieces] + [("<0x41>", -30.0), ("ab", -3.0), ("aba", -6.0), ("ba", -3.0)]
+    tok = Tokenizer(models.Unigram(pieces, unk_id=0, byte_fallback=False))
+    tok.normalizer = normalizers.Sequence([
+        normalizers.Nmt(), normalizers.Precompiled(model.normalizer_spec.precompiled_charsmap),
+        normalizers.Replace(" {2,}", " ")])
+    tok.pre_tokenizer = pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme="always")
+    tok.decoder = decoders.Metaspace(replacement="\u2581", prepend_scheme="always")
+    tok.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 1))
+    tok.add_special_tokens(["<s>", "</s>", "<unk>"])
+    tok.save(str(folder / "tokenizer.json"), pretty=False)
+    return ["<s>", "</s>", "<unk>"], ["abababa", "\U000c0000\U000c0001 x \U000ffffd", "a\U000c0000b\U000c0000\U000c0000 c"]
+
+
+def make_unigram_bytes(folder):
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    import sentencepiece.sentencepiece_model_pb2 as messages
+    model = messages.ModelProto.FromString(train_unigram(vocab_size=800, byte_fallback=True))
+    tok = Tokenizer(models.Unigram([(p.piece, p.score) for p in model.pieces], unk_id=0, byte_fallback=True))
+    tok.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    tok.pre_tokenizer = pre_tokenizers.CharDelimiterSplit("|")
+    tok.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tok.save(str(folder / "tokenizer.json"), pretty=False)
+    return ["<s>"], ["a|b||c", "\U000c0000\U000c0001 x \U000ffffd"]
+
+
+def make_wordpiece(folder):
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    lines = [line.strip("\n") for line in training_lines()]
+    tok = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=40))
+    tok.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tok.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    alphabet = sorted(c for c, n in Counter("".join(lines).lower()).most_common(120) if not c.isspace())
+    tok.train_from_iterator(lines, trainers.WordPieceTrainer(
+        vocab_size=500, show_progress=False, special_tokens=special, limit_alphabet=len(alphabet), initial_alphabet=alphabet))
+    # Written again in one order: the trainer breaks ties in none.
+    vocab = tok.get_vocab(with_added_tokens=False)
+    words = sorted(vocab, key=lambda t: (special.index(t) if t in special else len(special), len(t), t))
+    tok.model = models.WordPiece({t: i for i, t in enumerate(words)}, unk_token="[UNK]", max_input_chars_per_word=40)
+    tok.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    tok.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    tok.add_special_tokens(special)
+    tok.save(str(folder / "tokenizer.json"), pretty=False)
+    return ["[CLS]", "[MASK]"], ["do not don't I 'm we 've they 're it 's n't .", "a ? b ! c , d ' e"]
+
+
+def make_wordlevel(folder):
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    words = Counter(word for line in training_lines() for word in re.findall(r"\w+|[^\w\s]+", line.lower()))
+    names = ["[UNK]", "[BOS]"] + sorted(words, key=lambda w: (-words[w], w))[:400]
+    tok = Tokenizer(models.WordLevel({w: i for i, w in enumerate(names)}, unk_token="[UNK]"))
+    tok.normalizer = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=True)
+    tok.pre_tokenizer = pre_tokenizers.Whitespace()
+    tok.post_processor = processors.TemplateProcessing(single="[BOS] $A", special_tokens=[("[BOS]", 1)])
+    tok.add_special_tokens(["[UNK]", "[BOS]"])
+    tok.save(str(folder / "tokenizer.json"), pretty=False)
+    return ["[BOS]"], []
+
+
 TOKENIZERS = {
     "gpt2_bytelevel": make_gpt2_bytelevel,
     "llama3_style": make_llama3_style,
@@ -940,6 +1047,12 @@ TOKENIZERS = {
     "metaspace_style": make_metaspace_style,
     "sentencepiece_bpe": make_sentencepiece_bpe,
     "sentencepiece_user": make_sentencepiece_user,
+    "sentencepiece_unigram": make_sentencepiece_unigram,
+    "sentencepiece_suffix": make_sentencepiece_suffix,
+    "unigram": make_unigram,
+    "unigram_bytes": make_unigram_bytes,
+    "wordpiece": make_wordpiece,
+    "wordlevel": make_wordlevel,
 }
 
 

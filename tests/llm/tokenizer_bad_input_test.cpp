@@ -50,11 +50,22 @@ TEST(TokenizerJson, BadModels) {
     parts.model = model;
     return parts.error();
   };
-  expect_contains(error(R"({"type": "Unigram", "vocab": [["a", 0.5]], "unk_id": 0})"),
-                  "this is a Unigram tokenizer, which is not supported yet; supported is BPE");
-  expect_contains(error(R"({"vocab": [["a", 0.5]], "unk_id": 0})"), "this is a Unigram tokenizer");
-  expect_contains(error(R"({"type": "WordPiece", "vocab": {}})"), "this is a WordPiece tokenizer");
-  expect_contains(error(R"({"type": "x\ny", "vocab": {}})"), "this is a \"x\\x0ay\" tokenizer");
+  expect_contains(error(R"({"type": "x\ny", "vocab": {}})"),
+                  "the model \"x\\x0ay\" is not supported; supported are BPE");
+  expect_contains(error(R"({"type": "Unigram", "vocab": {"a": 0}})"), "model.vocab");
+  expect_contains(error(R"({"type": "Unigram", "vocab": []})"), "a token at least");
+  expect_contains(error(R"({"type": "Unigram", "vocab": [["a"]]})"), "a token and its score");
+  expect_contains(error(R"({"type": "Unigram", "vocab": [["a", "b"]]})"), "model.vocab[0][1]");
+  expect_contains(error(R"({"type": "Unigram", "vocab": [["a", 0.5], ["b", 1], ["a", 0.25]]})"),
+                  "a token occurs twice");
+  expect_contains(error(R"({"type": "Unigram", "vocab": [["a", 0.5]], "unk_id": 1})"), "model.unk_id");
+  expect_contains(error(R"({"vocab": [[")" + std::string(2000, 'a') + R"(", 0.5]]})"), "expected at most 1024");
+  expect_contains(error(R"({"type": "WordPiece", "vocab": {"a": 0}})"), "unk_token");
+  expect_contains(error(R"({"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "a", "continuing_subword_prefix": "#",
+                            "max_input_chars_per_word": -1})"),
+                  "max_input_chars_per_word");
+  expect_contains(error(R"({"type": "WordLevel", "vocab": ["a"], "unk_token": "a"})"), "model.vocab");
+  expect_contains(error(R"({"type": "WordLevel", "vocab": {"a": 0}})"), "unk_token");
   expect_contains(error(R"({"vocab": {"a": "x"}, "merges": []})"), "model.vocab.a");
   expect_contains(error(R"({"vocab": {"a": 1.5}, "merges": []})"), "model.vocab.a");
   expect_contains(error(R"({"vocab": {"a": -1}, "merges": []})"), "model.vocab.a");
@@ -118,19 +129,19 @@ TEST(TokenizerJson, BadAddedTokens) {
 
 TEST(TokenizerJson, UnknownComponentsAreNamed) {
   Parts parts;
-  parts.normalizer = R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Precompiled"}]})";
+  parts.normalizer = R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Replaces"}]})";
   std::string message = parts.error();
   expect_contains(message, "normalizer.normalizers[1]");
-  expect_contains(message, "\"Precompiled\" is not supported; supported are Sequence, NFC");
+  expect_contains(message, "\"Replaces\" is not supported; supported are Sequence, NFC");
   parts = {};
   parts.pre_tokenizer = R"({"type": "UnicodeScripts"})";
-  expect_contains(parts.error(), "\"UnicodeScripts\" is not supported; supported are Sequence, ByteLevel");
+  expect_contains(parts.error(), "\"UnicodeScripts\" is not supported; supported are Sequence, BertPreTokenizer");
   parts = {};
-  parts.post_processor = R"({"type": "BertProcessing"})";
-  expect_contains(parts.error(), "\"BertProcessing\" is not supported; supported are Sequence, TemplateProcessing");
+  parts.post_processor = R"({"type": "PairProcessing"})";
+  expect_contains(parts.error(), "\"PairProcessing\" is not supported; supported are Sequence, BertProcessing");
   parts = {};
-  parts.decoder = R"({"type": "WordPiece"})";
-  expect_contains(parts.error(), "\"WordPiece\" is not supported; supported are Sequence, ByteLevel");
+  parts.decoder = R"({"type": "CTC"})";
+  expect_contains(parts.error(), "\"CTC\" is not supported; supported are Sequence, ByteLevel");
 }
 
 TEST(TokenizerJson, BadComponents) {
@@ -226,12 +237,56 @@ TEST(TokenizerModel, TheSmallOneWorks) {
 }
 
 TEST(TokenizerModel, UnsupportedKindsAreNamed) {
-  expect_contains(model_error(unknown_piece), "this is a Unigram tokenizer, which is not supported yet");
   expect_contains(model_error(unknown_piece + field(2, {3 << 3, 3})), "word");
-  expect_contains(model_error(unknown_piece + bpe + field(3, field(1, "nmt_nfkc") + field(2, "x"))), "nmt_nfkc");
+  expect_contains(model_error(unknown_piece + bpe + field(3, field(1, "nmt_nfkc") + field(2, "x"))),
+                  "the table of characters");
   expect_contains(model_error(unknown_piece + bpe + field(3, {5 << 3, 0})), "escape_whitespaces");
-  expect_contains(model_error(unknown_piece + field(2, {3 << 3, 2, '\xC0', 1, 1})), "treat_whitespace_as_suffix");
   expect_contains(model_error(unknown_piece + bpe + field(5, field(2, "x"))), "denormalizer");
+}
+
+// The table of characters: 4 bytes of size, units of 4 bytes, texts.
+TEST(TokenizerModel, DamagedTablesOfCharactersAreRefused) {
+  const auto unit = [](uint32_t value) {
+    std::string bytes;
+    for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(value >> shift);
+    return bytes;
+  };
+  const auto model = [](const std::string& table) {
+    return unknown_piece + piece("a", 1) + bpe + field(3, field(1, "own") + field(2, table));
+  };
+  expect_contains(model_error(model("abc")), "has 3 bytes");
+  expect_contains(model_error(model(unit(8) + unit(0))), "a trie of 8");
+  expect_contains(model_error(model(unit(3) + "abc")), "a trie of 3");
+  expect_contains(model_error(model(unit(4) + unit(0) + "text")), "has no end");
+  const auto encoding = [&](const std::string& table) {
+    const auto tokenizer = Tokenizer::parse_sentencepiece(model(table), "tokenizer.model");
+    return checkpoint_error([&] { tokenizer->encode("a"); });
+  };
+  // The root's children lie outside.
+  expect_contains(encoding(unit(4) + unit(4000u << 10)), "refers to its unit");
+  // The node of "a" (unit 0 ^ 'a') is a leaf, whose value (at offset 1 from it) lies outside of the texts or is not UTF-8.
+  const auto leaf = [&](uint32_t value, const std::string& texts) {
+    std::string units;
+    for (uint32_t i = 0; i < 98; ++i)
+      units += unit(i == 'a' ? (1u << 10) | (1u << 8) | 'a' : i == ('a' ^ 1u) ? value : 0);
+    return unit(static_cast<uint32_t>(units.size())) + units + texts;
+  };
+  const auto with_leaf = [&](uint32_t value, const std::string& texts) {
+    std::string table = leaf(value, texts);
+    std::string length = {static_cast<char>(0x80 | (table.size() & 0x7F)), static_cast<char>(table.size() >> 7)};
+    table = std::string({2 << 3 | 2}) + length + table;
+    length = {static_cast<char>(0x80 | (table.size() & 0x7F)), static_cast<char>(table.size() >> 7)};
+    return unknown_piece + piece("a", 1) + bpe + std::string({3 << 3 | 2}) + length + table;
+  };
+  const auto bad_leaf = [&](uint32_t value, const std::string& texts) {
+    const auto tokenizer = Tokenizer::parse_sentencepiece(with_leaf(value, texts), "tokenizer.model");
+    return checkpoint_error([&] { tokenizer->encode("a"); });
+  };
+  const std::string a("a\0", 2);
+  EXPECT_EQ(Tokenizer::parse_sentencepiece(with_leaf(0, a), "x")->encode("a"), (std::vector<int32_t>{0, 1}));
+  expect_contains(bad_leaf(2, a), "refers to byte 2");
+  expect_contains(bad_leaf(0, std::string("\xFF\0", 2)), "not UTF-8");
+  expect_contains(bad_leaf(0, std::string(5000, 'b') + std::string(1, '\0')), "4096");
 }
 
 TEST(TokenizerModel, DamagedFilesAreRefused) {

@@ -1,8 +1,8 @@
 // Converts text to token ids and back, with the tokenizer files of a Hugging Face model directory.
 //
-// Supported are tokenizer.json of the byte pair encoding kind (byte-level as GPT-2, Llama 3 and Qwen use, or with byte
-// fallback as Llama 2 and Mistral use) with its normalizers, pre-tokenizers, post-processors and decoders, and
-// tokenizer.model of SentencePiece's BPE kind. Ids and texts agree with Hugging Face tokenizers and Google
+// Supported are tokenizer.json of the kinds BPE (byte-level as GPT-2, Llama 3 and Qwen use, or with byte fallback as Llama 2
+// and Mistral use), Unigram, WordPiece and WordLevel, with its normalizers, pre-tokenizers, post-processors and decoders,
+// and tokenizer.model of SentencePiece's BPE and unigram kinds. Ids and texts agree with Hugging Face tokenizers and Google
 // sentencepiece.
 #pragma once
 

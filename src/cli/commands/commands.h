@@ -15,6 +15,8 @@ int run_make_model(int argc, char** argv);
 int run_quantize(int argc, char** argv);
 // Says how well a model predicts a text.
 int run_perplexity(int argc, char** argv);
+// Prints the tokens of a text, or the text of tokens.
+int run_tokenize(int argc, char** argv);
 // Prints the chosen accelerator and the reasons.
 int run_info(int argc, char** argv);
 // Measures this machine and compares the figures with ceilings.

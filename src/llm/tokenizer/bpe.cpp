@@ -53,19 +53,6 @@ BpeOptions read_options(const JsonRef& value) {
 
 }  // namespace
 
-void check_bpe_type(const JsonRef& model) {
-  const auto type = model.find("type");
-  if (type && type->string() == "BPE") return;
-  // Older files have no "type". A Unigram model's vocabulary is a list of tokens with scores.
-  const bool has_list = model.has("vocab") && model.at("vocab").is_array();
-  if (!type && !has_list) return;
-  const std::string name = type ? type->string() : "Unigram";
-  const bool known = name == "Unigram" || name == "WordPiece" || name == "WordLevel";
-  (type ? *type : model.at("vocab"))
-      .error("this is a " + (known ? name : quote_text(name)) +
-             " tokenizer, which is not supported yet; supported is BPE (byte pair encoding)");
-}
-
 void BpeModel::MergeTable::reserve(size_t count) {
   const size_t places = std::bit_ceil(2 * count + 2);
   keys_.assign(places, no_key);
@@ -91,8 +78,6 @@ const BpeModel::Merge* BpeModel::MergeTable::find(int32_t left, int32_t right) c
 }
 
 BpeModel::BpeModel(const JsonRef& value, size_t count, const std::optional<BpeOptions>& options) {
-  if (!value.is_object()) value.fail("an object");
-  check_bpe_type(value);
   vocabulary_ = Vocabulary(value.at("vocab"), count);
   options_ = options ? *options : read_options(value);
   prepare();
@@ -110,13 +95,7 @@ BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<IdMerge>& merges, Bp
 // Precomputes data from the vocabulary and the options.
 void BpeModel::prepare() {
   if (!options_.unknown.empty()) unknown_id_ = vocabulary_.find(options_.unknown);
-  if (!options_.byte_fallback) return;
-  for (int byte = 0; byte < 256; ++byte) {
-    constexpr std::string_view digits = "0123456789ABCDEF";
-    const std::string name = {
-        '<', '0', 'x', digits[static_cast<size_t>(byte / 16)], digits[static_cast<size_t>(byte % 16)], '>'};
-    byte_ids_.push_back(vocabulary_.find(name).value_or(-1));
-  }
+  if (options_.byte_fallback) byte_ids_ = byte_tokens(vocabulary_);
 }
 
 void BpeModel::read_merges(const JsonRef& merges) {

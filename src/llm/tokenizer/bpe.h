@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/text/json.h"
-#include "llm/tokenizer/vocabulary.h"
+#include "llm/tokenizer/token_model.h"
 
 namespace anyaccel::llm {
 
@@ -23,11 +23,10 @@ struct BpeOptions {
   bool ignore_merges = false;  // a word that is a token becomes that token, whatever the merges would produce
 };
 
-class BpeModel {
+class BpeModel : public TokenModel {
  public:
   // The "model" of a tokenizer.json. `count`: tokens in all, added ones included. `options` replaces those of the file.
-  // CheckpointError for another kind of model (naming it), an option with a wrong type, or a merge of parts that are
-  // not tokens.
+  // CheckpointError for an option with a wrong type, or a merge of parts that are not tokens.
   BpeModel(const JsonRef& value, size_t count, const std::optional<BpeOptions>& options = std::nullopt);
   // `merges`: ids of two neighbours and of their merged token, highest priority first.
   struct IdMerge {
@@ -37,10 +36,9 @@ class BpeModel {
   };
   BpeModel(Vocabulary vocabulary, const std::vector<IdMerge>& merges, BpeOptions options);
 
-  const Vocabulary& vocabulary() const { return vocabulary_; }
-  // Appends the tokens of one piece of text (valid UTF-8). Time grows as n log n. CheckpointError when the unknown
-  // token is needed but is not in the vocabulary.
-  void encode(std::string_view piece, std::vector<int32_t>& ids) const;
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+  // Time grows as n log n.
+  void encode(std::string_view piece, std::vector<int32_t>& ids) const override;
 
  private:
   struct Merge {
@@ -84,8 +82,5 @@ class BpeModel {
   mutable std::mutex cache_lock_;
   mutable std::unordered_map<std::string, std::vector<int32_t>> cache_;
 };
-
-// CheckpointError for the "model" of a tokenizer.json that is of another kind than BPE, naming the kind.
-void check_bpe_type(const JsonRef& model);
 
 }  // namespace anyaccel::llm

@@ -12,16 +12,18 @@
 
 namespace anyaccel::llm {
 
-enum class DecoderKind { JoinWithSpaces, ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, Suffix };
+enum class DecoderKind { JoinWithSpaces, ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, Suffix, WordPiece };
 
 struct TextDecoderStep {
   DecoderKind kind = DecoderKind::Fuse;
   bool joined = false;                 // a step before this one joins all tokens to one
   std::optional<TextPattern> pattern;  // Replace
   std::string content;                 // Replace: the new text. Strip, Metaspace: the character. Suffix: the suffix.
+                                       // WordPiece: what the continuation of a word begins with.
   size_t start = 0;                    // Strip: maximum number of characters to remove
   size_t stop = 0;
   bool prefix_space = false;  // Metaspace: the first token's replacement character is removed
+  bool cleanup = false;       // WordPiece: spaces before punctuation and English contractions are removed
 };
 
 struct DecoderRun::State {
@@ -35,7 +37,7 @@ struct DecoderRun::State {
 namespace {
 
 constexpr std::string_view supported_decoders =
-    "Sequence, ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, BPEDecoder";
+    "Sequence, ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, BPEDecoder, WordPiece";
 constexpr int64_t most_stripped = 1 << 20;
 constexpr size_t most_steps = 16;
 
@@ -117,6 +119,25 @@ std::string strip(const TextDecoderStep& step, std::string_view text) {
   return std::string(text);
 }
 
+// The replacements of the reference (decoders/wordpiece.rs), in its order.
+std::string without_extra_spaces(std::string text) {
+  constexpr std::pair<std::string_view, std::string_view> rules[] = {
+      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+      {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& [what, with] : rules) text = replace_all(text, what, with);
+  return text;
+}
+
+// `first`: nothing was decoded before it.
+std::string word_piece(const TextDecoderStep& step, std::string text, bool first) {
+  if (!first && text.starts_with(step.content)) {
+    text.erase(0, step.content.size());
+  } else if (!first) {
+    text.insert(0, 1, ' ');
+  }
+  return step.cleanup ? without_extra_spaces(std::move(text)) : text;
+}
+
 TextDecoderStep read_step(const JsonRef& value) {
   const std::string& type = component_type(value);
   TextDecoderStep step;
@@ -144,6 +165,10 @@ TextDecoderStep read_step(const JsonRef& value) {
     step.kind = DecoderKind::Suffix;
     step.content = value.at("suffix").string();
     if (step.content.empty()) value.at("suffix").fail("a text that is not empty");
+  } else if (type == "WordPiece") {
+    step.kind = DecoderKind::WordPiece;
+    step.content = value.at("prefix").string();
+    step.cleanup = value.at("cleanup").boolean();
   } else {
     refuse_component(value, "decoder", supported_decoders);
   }
@@ -236,6 +261,7 @@ void DecoderRun::enter(size_t index, std::string text, std::string& out) {
       break;
     case DecoderKind::Replace: enter(index + 1, replace_pattern(step, text, work_), out); break;
     case DecoderKind::Strip: enter(index + 1, strip(step, text), out); break;
+    case DecoderKind::WordPiece: enter(index + 1, word_piece(step, std::move(text), first), out); break;
     case DecoderKind::Suffix:
       // The last token's suffix becomes nothing, so a token waits for the next one.
       if (state.has_token) enter(index + 1, replace_all(state.held, step.content, " "), out);
@@ -289,6 +315,7 @@ void DecoderRun::finish(std::string& out) {
           enter(index + 1, replace_all(held, step.content, step.prefix_space ? "" : " "), out);
           break;
         case DecoderKind::Replace: enter(index + 1, replace_pattern(step, held, work_), out); break;
+        case DecoderKind::WordPiece: enter(index + 1, word_piece(step, std::move(held), true), out); break;
         case DecoderKind::Suffix: enter(index + 1, replace_all(held, step.content, ""), out); break;
       }
       continue;

@@ -187,7 +187,7 @@ std::unique_ptr<Tokenizer> load_json(const TokenizerFiles& files) {
   const JsonDocument document = JsonDocument::parse(files.tokenizer_json->text, files.tokenizer_json->path);
   const bool generic = settings.kind == TokenizerClass::Generic;
   TokenizerParts parts;
-  parts.model = read_bpe(document, class_options(settings.kind));
+  parts.model = read_token_model(document, class_options(settings.kind));
   if (generic) {
     read_steps(document, parts);
   } else {
@@ -246,10 +246,20 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const TokenizerFiles& files) {
     return std::any_of(model.pieces.begin(), model.pieces.end(),
                        [&](const SentencePiece& piece) { return piece.text == text && piece.type == type; });
   };
-  if (!llama && model.remove_extra_whitespaces) {
+  // What only Google's way of reading the file does; the merges that are derived below know none of it.
+  std::string own_rule;
+  if (model.model_type == 1) own_rule = "is a Unigram model";
+  if (!model.charsmap.empty()) own_rule = "changes characters (precompiled_charsmap)";
+  if (model.whitespace_as_suffix) own_rule = "puts white space behind words (treat_whitespace_as_suffix)";
+  if (llama && !own_rule.empty()) {
+    throw CheckpointError(path + ": " + own_rule +
+                          ", which LlamaTokenizer does not read; expected a BPE model without that");
+  }
+  if (model.remove_extra_whitespaces) own_rule = "removes extra white space (remove_extra_whitespaces)";
+  if (!llama && !own_rule.empty()) {
     if (!settings.declared.empty()) {
-      throw CheckpointError(path + ": removes extra white space (remove_extra_whitespaces), which is not supported " +
-                            "together with the added tokens of " + settings.declared[0].file);
+      throw CheckpointError(path + ": " + own_rule + ", which is not supported together with the added tokens of " +
+                            settings.declared[0].file);
     }
     std::unique_ptr<Tokenizer> tokenizer = Tokenizer::parse_sentencepiece(files.tokenizer_model->text, path);
     TokenizerDirectory::set_added_ends(*tokenizer, settings);

@@ -1,4 +1,4 @@
-// The parts of a tokenizer of byte pair encoding, independent of the files that they come from.
+// The parts of a tokenizer, independent of the files that they come from.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,12 @@
 #include "llm/tokenizer/components.h"
 #include "llm/tokenizer/decoders.h"
 #include "llm/tokenizer/sentencepiece_model.h"
+#include "llm/tokenizer/token_model.h"
 
 namespace anyaccel::llm {
 
 struct TokenizerParts {
-  std::unique_ptr<BpeModel> model;
+  std::unique_ptr<TokenModel> model;
   std::unique_ptr<Normalizer> normalizer;         // may be null, as the next two
   std::unique_ptr<PreTokenizer> pre_tokenizer;    //
   std::unique_ptr<PostProcessor> post_processor;  //
@@ -43,8 +44,10 @@ std::unique_ptr<Tokenizer> make_tokenizer(TokenizerParts parts, const AddedToken
 std::unique_ptr<Tokenizer> make_sentencepiece(SentencePieceModel model, const std::string& source,
                                               const TextEnds& ends);
 
-// The model of a tokenizer.json. `options` replaces those of the file. CheckpointError for any other kind than BPE.
-std::unique_ptr<BpeModel> read_bpe(const JsonDocument& document, const std::optional<BpeOptions>& options = {});
+// The model of a tokenizer.json: BPE, Unigram, WordPiece or WordLevel. `options` replaces those of the file, and then only
+// BPE is accepted. CheckpointError for any other kind, naming it.
+std::unique_ptr<TokenModel> read_token_model(const JsonDocument& document,
+                                             const std::optional<BpeOptions>& options = {});
 // The steps around it; of a tokenizer.json or of a document that has only these. The post-processor is read later,
 // because its ids may be those of tokens that other files add.
 void read_steps(const JsonDocument& document, TokenizerParts& parts);

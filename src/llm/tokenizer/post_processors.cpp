@@ -4,7 +4,8 @@
 namespace anyaccel::llm {
 namespace {
 
-constexpr std::string_view supported_post_processors = "Sequence, TemplateProcessing, ByteLevel";
+constexpr std::string_view supported_post_processors =
+    "Sequence, BertProcessing, ByteLevel, RobertaProcessing, TemplateProcessing";
 
 // Changes only token offsets in the text, which are not used here.
 class NoPostProcessor : public PostProcessor {
@@ -79,6 +80,14 @@ std::unique_ptr<PostProcessor> read_post_processor(const JsonRef& value, int64_t
   const std::string& type = component_type(value);
   if (type == "Sequence") return std::make_unique<SequencePostProcessor>(value, max_id);
   if (type == "TemplateProcessing") return std::make_unique<TemplatePostProcessor>(value, max_id);
+  if (type == "BertProcessing" || type == "RobertaProcessing") {
+    const auto end = [&](std::string_view key) {
+      const JsonRef token = value.at(key);
+      if (!token.is_array() || token.size() != 2) token.fail("a token and its id");
+      return std::vector<int32_t>{static_cast<int32_t>(token[1].integer(0, max_id))};
+    };
+    return make_template(end("cls"), end("sep"));
+  }
   if (type == "ByteLevel") return std::make_unique<NoPostProcessor>();
   refuse_component(value, "post-processor", supported_post_processors);
 }

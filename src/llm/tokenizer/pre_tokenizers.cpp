@@ -10,7 +10,8 @@ namespace anyaccel::llm {
 namespace {
 
 constexpr std::string_view supported_pre_tokenizers =
-    "Sequence, ByteLevel, Split, Metaspace, Whitespace, WhitespaceSplit, Digits, Punctuation";
+    "Sequence, BertPreTokenizer, ByteLevel, CharDelimiterSplit, Split, Metaspace, Whitespace, WhitespaceSplit, Digits, "
+    "Punctuation";
 
 enum class Behavior { Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous };
 
@@ -115,6 +116,20 @@ class SequencePreTokenizer : public PreTokenizer {
 
  private:
   std::vector<std::unique_ptr<PreTokenizer>> steps_;
+};
+
+// Words between white space, and each punctuation character by itself.
+class BertPreTokenizer : public PreTokenizer {
+ public:
+  void apply(std::vector<TextPiece>& pieces, PatternWork&) const override {
+    replace_pieces(pieces, [](const TextPiece& piece, std::vector<TextPiece>& out) {
+      std::vector<TextPiece> words;
+      split(piece, character_spans(piece.text, &is_white_space), Behavior::Removed, words);
+      for (const TextPiece& word : words) {
+        split(word, character_spans(word.text, &is_punctuation), Behavior::Isolated, out);
+      }
+    });
+  }
 };
 
 class SplitPreTokenizer : public PreTokenizer {
@@ -236,6 +251,11 @@ std::unique_ptr<PreTokenizer> read_pre_tokenizer(const JsonRef& value) {
   const std::string& type = component_type(value);
   if (type == "Sequence") return std::make_unique<SequencePreTokenizer>(value);
   if (type == "ByteLevel") return std::make_unique<ByteLevelPreTokenizer>(value);
+  if (type == "BertPreTokenizer") return std::make_unique<BertPreTokenizer>();
+  if (type == "CharDelimiterSplit") {
+    return std::make_unique<SplitPreTokenizer>(TextPattern::literal(read_character(value.at("delimiter"))),
+                                               Behavior::Removed, false);
+  }
   if (type == "Metaspace") return std::make_unique<MetaspacePreTokenizer>(value);
   if (type == "Split") {
     return std::make_unique<SplitPreTokenizer>(read_pattern(value.at("pattern")), read_behavior(value.at("behavior")),

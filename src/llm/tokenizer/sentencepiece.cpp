@@ -1,6 +1,8 @@
-// Implements SentencePiece's BPE: merges the two neighbours that form the piece with the best score. It follows the
-// rules of Google's library (bpe_model.cc, normalizer.cc, sentencepiece_processor.cc) without character normalization.
+// Implements SentencePiece's BPE, which merges the two neighbours that form the piece with the best score, and its unigram
+// model. It follows the rules of Google's library (bpe_model.cc, unigram_model.cc, normalizer.cc,
+// sentencepiece_processor.cc).
 #include <algorithm>
+#include <limits>
 #include <queue>
 #include <unordered_map>
 
@@ -9,9 +11,11 @@
 #include "base/text/json.h"
 #include "base/text/utf8.h"
 #include "llm/tokenizer/added_tokens.h"
+#include "llm/tokenizer/charsmap.h"
 #include "llm/tokenizer/parts.h"
 #include "llm/tokenizer/sentencepiece_model.h"
 #include "llm/tokenizer/stream.h"
+#include "llm/tokenizer/unigram.h"
 
 namespace anyaccel::llm {
 namespace {
@@ -34,6 +38,8 @@ class SentencePieceTokenizer : public Tokenizer {
     const std::string name(source);
     check_kind(name);
     for (size_t id = 0; id < model_.pieces.size(); ++id) add_piece(static_cast<int32_t>(id), name);
+    if (!model_.charsmap.empty()) characters_.emplace(model_.charsmap, name);
+    if (is_unigram()) prepare_unigram(name);
     if (unknown_id_ < 0) throw CheckpointError(name + ": has no unknown piece; expected one");
     const bool bytes_missing = std::find(byte_ids_.begin(), byte_ids_.end(), -1) != byte_ids_.end();
     if (model_.byte_fallback && bytes_missing) {
@@ -88,22 +94,42 @@ class SentencePieceTokenizer : public Tokenizer {
   const SentencePiece& piece(int32_t id) const { return model_.pieces[static_cast<size_t>(id)]; }
   int32_t id_of(std::string_view text) const { return token_to_id(text).value_or(unknown_id_); }
 
+  bool is_unigram() const { return model_.model_type == 1; }
+
   void check_kind(const std::string& source) const {
     constexpr std::string_view kinds[] = {"?", "Unigram", "BPE", "word", "character"};
     const auto refuse = [&](const std::string& what, const std::string& expected) {
       throw CheckpointError(source + ": has " + what + ", which is not supported; supported is " + expected);
     };
-    if (model_.model_type != 2) {
-      const bool known = model_.model_type >= 1 && model_.model_type <= 4;
+    if (model_.model_type != 1 && model_.model_type != 2) {
+      const bool known = model_.model_type == 3 || model_.model_type == 4;
       throw CheckpointError(
           source + ": this is a " +
           (known ? std::string(kinds[model_.model_type]) : "SentencePiece type " + std::to_string(model_.model_type)) +
-          " tokenizer, which is not supported yet; supported is BPE (byte pair encoding)");
+          " tokenizer, which is not supported; supported are BPE (byte pair encoding) and Unigram");
     }
-    if (model_.has_charsmap) refuse("the normalizer " + quote_text(model_.normalizer_name), "identity");
     if (model_.has_denormalizer) refuse("a denormalizer", "a model without one");
-    if (model_.whitespace_as_suffix) refuse("treat_whitespace_as_suffix", "white space in front of words");
     if (!model_.escape_whitespaces) refuse("escape_whitespaces off", "escape_whitespaces on");
+  }
+
+  void prepare_unigram(const std::string& source) {
+    float least = std::numeric_limits<float>::max();
+    most_score_ =
+        std::numeric_limits<float>::min();  // as in Google's library, which starts with the least positive number
+    std::vector<std::pair<std::string_view, int32_t>> index;
+    for (const auto& [text, id] : pieces_) {
+      const SentencePiece& entry = piece(id);
+      if (text.size() > longest_unigram_token) {
+        throw CheckpointError(source + ": the piece " + quote_text(entry.text) + " has " + std::to_string(text.size()) +
+                              " bytes; expected at most " + std::to_string(longest_unigram_token));
+      }
+      if (entry.type != PieceType::Unused) index.emplace_back(text, id);
+      if (entry.type != PieceType::Normal) continue;
+      least = std::min(least, entry.score);
+      most_score_ = std::max(most_score_, entry.score);
+    }
+    unknown_score_ = least - static_cast<float>(unknown_penalty);
+    unigram_ = PrefixIndex(std::move(index));
   }
 
   void add_piece(int32_t id, const std::string& source) {
@@ -164,18 +190,34 @@ class SentencePieceTokenizer : public Tokenizer {
     return user_defined ? length : utf8_length(text[0]);
   }
 
-  std::string normalize(std::string_view text) const {
+  // What the text begins with, as the normalizer writes it, and the bytes that it replaces.
+  std::pair<std::string_view, size_t> normalized_symbol(std::string_view text) const {
     bool user_defined = false;
+    const size_t bytes = symbol_bytes(text, user_defined);
+    if (characters_ && !user_defined) {
+      if (const auto match = characters_->longest(text)) return {match->replacement, match->length};
+    }
+    return {text.substr(0, bytes), bytes};
+  }
+
+  std::string normalize(std::string_view text) const {
     const bool trims = model_.remove_extra_whitespaces;
-    while (trims && !text.empty() && text.substr(0, symbol_bytes(text, user_defined)) == " ") text.remove_prefix(1);
+    const size_t all_bytes = text.size();
+    while (trims && !text.empty()) {
+      const auto [symbol, bytes] = normalized_symbol(text);
+      if (symbol != " ") break;
+      text.remove_prefix(bytes);
+    }
     std::string out;
     if (text.empty()) return out;
     out.reserve(text.size() + text.size() / 4);
-    if (model_.add_dummy_prefix) out += space_symbol;
+    const bool suffix = model_.whitespace_as_suffix;
+    if (model_.add_dummy_prefix && !suffix) out += space_symbol;
     bool after_space = trims;
     while (!text.empty()) {
-      std::string_view symbol = text.substr(0, symbol_bytes(text, user_defined));
-      text.remove_prefix(symbol.size());
+      auto [symbol, bytes] = normalized_symbol(text);
+      text.remove_prefix(bytes);
+      check_growth(all_bytes, out.size());
       while (after_space && symbol.starts_with(' ')) symbol.remove_prefix(1);
       for (const char c : symbol) {
         if (c == ' ') {
@@ -187,12 +229,37 @@ class SentencePieceTokenizer : public Tokenizer {
       if (!symbol.empty()) after_space = trims && symbol.ends_with(' ');
     }
     while (trims && out.ends_with(space_symbol)) out.resize(out.size() - space_symbol.size());
+    if (model_.add_dummy_prefix && suffix) out += space_symbol;
     return out;
   }
 
+  // Appends the id of a piece of text. Neighbouring unknown characters are one token.
+  void add_id(int32_t id, std::string_view text, bool& after_unknown, std::vector<int32_t>& ids) const {
+    const bool unknown = id == unknown_id_;
+    if (unknown && model_.byte_fallback) {
+      for (const char c : text) ids.push_back(byte_ids_[static_cast<unsigned char>(c)]);
+    } else if (!unknown || !after_unknown) {
+      ids.push_back(id);
+    }
+    after_unknown = unknown;
+  }
+
   void encode_normalized(const std::string& text, std::vector<int32_t>& ids) const {
-    Splits splits;
     bool after_unknown = false;
+    if (is_unigram()) {
+      const auto score = [this](int32_t id, size_t length) {
+        const SentencePiece& entry = piece(id);
+        // Larger than any other way to split these bytes.
+        if (entry.type == PieceType::UserDefined) return static_cast<float>(length) * most_score_ - 0.1F;
+        return entry.score;
+      };
+      for (const TokenSpan& span : best_split<float>(text, unigram_, unknown_score_, score)) {
+        add_id(span.id < 0 ? unknown_id_ : span.id, std::string_view(text).substr(span.begin, span.end - span.begin),
+               after_unknown, ids);
+      }
+      return;
+    }
+    Splits splits;
     for (const Symbol& symbol : merged_symbols(text, splits)) {
       if (symbol.text.empty()) continue;
       // A piece that is marked unused is split into the pieces it was merged from.
@@ -207,13 +274,7 @@ class SentencePieceTokenizer : public Tokenizer {
           parts.push_back(split->second.first);
           continue;
         }
-        const bool unknown = id == unknown_id_;
-        if (unknown && model_.byte_fallback) {
-          for (const char c : part) ids.push_back(byte_ids_[static_cast<unsigned char>(c)]);
-        } else if (!unknown || !after_unknown) {
-          ids.push_back(id);  // neighbouring unknown characters are one token
-        }
-        after_unknown = unknown;
+        add_id(id, part, after_unknown, ids);
       }
     }
   }
@@ -271,6 +332,10 @@ class SentencePieceTokenizer : public Tokenizer {
   TextTrie special_;  // what model_.finds_special is about
   TextTrie user_defined_;
   bool has_user_defined_ = false;
+  std::optional<CharacterMap> characters_;
+  PrefixIndex unigram_;
+  float unknown_score_ = 0;
+  float most_score_ = 0;
   int32_t unknown_id_ = -1;
   std::vector<int32_t> byte_ids_ = std::vector<int32_t>(256, -1);
   bool add_bos_;

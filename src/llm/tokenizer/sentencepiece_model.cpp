@@ -132,7 +132,7 @@ void read_normalizer_spec(std::string_view bytes, std::string_view source, Sente
   while (const auto field = reader.next()) {
     switch (field->number) {
       case 1: model.normalizer_name = reader.text(*field); break;
-      case 2: model.has_charsmap = !reader.message(*field).empty(); break;
+      case 2: model.charsmap = reader.message(*field); break;
       case 3: model.add_dummy_prefix = reader.flag(*field); break;
       case 4: model.remove_extra_whitespaces = reader.flag(*field); break;
       case 5: model.escape_whitespaces = reader.flag(*field); break;
@@ -144,7 +144,7 @@ void read_normalizer_spec(std::string_view bytes, std::string_view source, Sente
 bool has_charsmap(std::string_view bytes, std::string_view source) {
   SentencePieceModel ignored;
   read_normalizer_spec(bytes, source, ignored);
-  return ignored.has_charsmap;
+  return !ignored.charsmap.empty();
 }
 
 }  // namespace

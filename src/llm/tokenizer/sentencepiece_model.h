@@ -27,7 +27,7 @@ struct SentencePieceModel {
   std::string bos_piece = "<s>";
   std::string eos_piece = "</s>";
   std::string unk_surface = " \xE2\x81\x87 ";  // what an unknown token decodes to
-  bool has_charsmap = false;                   // the normalizer changes characters
+  std::string charsmap;                        // the normalizer's table of characters (charsmap.h); empty: none
   std::string normalizer_name;
   bool add_dummy_prefix = true;
   bool remove_extra_whitespaces = true;

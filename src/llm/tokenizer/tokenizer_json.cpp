@@ -1,4 +1,4 @@
-// Builds a tokenizer of byte pair encoding from its parts (added tokens, normalizer, pre-tokenizer, model,
+// Builds a tokenizer from its parts (added tokens, normalizer, pre-tokenizer, model,
 // post-processor, decoder), and reads them from a tokenizer.json.
 #include <algorithm>
 
@@ -6,6 +6,8 @@
 #include "base/text/utf8.h"
 #include "llm/tokenizer/parts.h"
 #include "llm/tokenizer/stream.h"
+#include "llm/tokenizer/unigram.h"
+#include "llm/tokenizer/word_piece.h"
 
 namespace anyaccel::llm {
 namespace {
@@ -22,9 +24,17 @@ JsonRef added_list(const JsonDocument& document) {
   return document.root().find("added_tokens").value_or(JsonRef(document, empty));
 }
 
-class BpeTokenizer : public Tokenizer {
+// The kind of a model. Older files do not have "type" and are told apart by their fields.
+std::string model_type(const JsonRef& model) {
+  if (const auto type = model.find("type")) return type->string();
+  if (model.has("vocab") && model.at("vocab").is_array()) return "Unigram";
+  if (model.has("merges") || !model.has("unk_token")) return "BPE";
+  return model.has("continuing_subword_prefix") ? "WordPiece" : "WordLevel";
+}
+
+class ComposedTokenizer : public Tokenizer {
  public:
-  BpeTokenizer(TokenizerParts parts, const AddedTokenList& added, const TextEnds& ends)
+  ComposedTokenizer(TokenizerParts parts, const AddedTokenList& added, const TextEnds& ends)
       : parts_(std::move(parts)), added_(added, parts_.normalizer.get(), parts_.split_special) {
     bos_id_ = ends.bos;
     eos_id_ = ends.eos;
@@ -66,7 +76,7 @@ class BpeTokenizer : public Tokenizer {
  private:
   class Stream : public TokenTextStream {
    public:
-    Stream(const BpeTokenizer& tokenizer, bool skip_special, bool streaming)
+    Stream(const ComposedTokenizer& tokenizer, bool skip_special, bool streaming)
         : tokenizer_(tokenizer), skip_special_(skip_special), run_(*tokenizer.parts_.decoders, streaming) {}
     void push(int32_t id, std::string& out) override {
       const std::string* token = tokenizer_.added_.decoded(id);
@@ -77,7 +87,7 @@ class BpeTokenizer : public Tokenizer {
     void finish(std::string& out) override { run_.finish(out); }
 
    private:
-    const BpeTokenizer& tokenizer_;
+    const ComposedTokenizer& tokenizer_;
     bool skip_special_;
     DecoderRun run_;
   };
@@ -94,17 +104,29 @@ class BpeTokenizer : public Tokenizer {
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerParts parts, const AddedTokenList& added, const TextEnds& ends) {
-  return std::make_unique<BpeTokenizer>(std::move(parts), added, ends);
+  return std::make_unique<ComposedTokenizer>(std::move(parts), added, ends);
 }
 
-std::unique_ptr<BpeModel> read_bpe(const JsonDocument& document, const std::optional<BpeOptions>& options) {
+std::unique_ptr<TokenModel> read_token_model(const JsonDocument& document, const std::optional<BpeOptions>& options) {
   if (!document.root().is_object()) document.root().fail("an object");
   const JsonRef model = document.root().at("model");
   if (!model.is_object()) model.fail("an object");
-  check_bpe_type(model);
+  const std::string type = model_type(model);
   const JsonRef vocabulary = model.at("vocab");
+  if (options && type != "BPE") {
+    vocabulary.error("this is a " + quote_text(type) +
+                     " tokenizer, and the class that the files name needs BPE (byte pair encoding)");
+  }
+  if (type == "Unigram") return std::make_unique<UnigramModel>(model);
+  if (type != "BPE" && type != "WordPiece" && type != "WordLevel") {
+    model.at("type").error("the model " + quote_text(type) +
+                           " is not supported; supported are BPE, Unigram, WordPiece, WordLevel");
+  }
   if (!vocabulary.is_object()) vocabulary.fail("an object that maps tokens to ids");
-  return std::make_unique<BpeModel>(model, vocabulary.size() + added_list(document).size(), options);
+  const size_t count = vocabulary.size() + added_list(document).size();
+  if (type == "WordPiece") return std::make_unique<WordPieceModel>(model, count);
+  if (type == "WordLevel") return std::make_unique<WordLevelModel>(model, count);
+  return std::make_unique<BpeModel>(model, count, options);
 }
 
 void read_steps(const JsonDocument& document, TokenizerParts& parts) {
@@ -122,7 +144,7 @@ void read_added_tokens(const JsonDocument& document, AddedTokenList& list) { lis
 std::unique_ptr<Tokenizer> Tokenizer::parse_json(std::string_view text, std::string_view source) {
   const JsonDocument document = JsonDocument::parse(text, source);
   TokenizerParts parts;
-  parts.model = read_bpe(document);
+  parts.model = read_token_model(document);
   read_steps(document, parts);
   AddedTokenList added(parts.model->vocabulary());
   read_added_tokens(document, added);

@@ -6,10 +6,12 @@
 
 namespace anyaccel::llm {
 
-bool is_white_space(char32_t c) noexcept;  // property White_Space
-bool is_numeric(char32_t c) noexcept;      // categories Nd, Nl, No
-bool is_punctuation(char32_t c) noexcept;  // ASCII punctuation and categories P*
-bool is_mark(char32_t c) noexcept;         // categories M*
+bool is_white_space(char32_t c) noexcept;      // property White_Space
+bool is_numeric(char32_t c) noexcept;          // categories Nd, Nl, No
+bool is_punctuation(char32_t c) noexcept;      // ASCII punctuation and categories P* of Unicode 8
+bool is_mark(char32_t c) noexcept;             // categories M*
+bool is_nonspacing_mark(char32_t c) noexcept;  // category Mn of Unicode 8
+bool is_other(char32_t c) noexcept;            // categories Cc, Cf and Co of Unicode 8
 
 enum class NormalForm { NFC, NFD, NFKC, NFKD };
 // `text` is valid UTF-8.

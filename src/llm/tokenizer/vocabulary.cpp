@@ -82,6 +82,16 @@ void Vocabulary::find_all(std::span<const std::string_view> tokens, std::span<in
   }
 }
 
+std::vector<int32_t> byte_tokens(const Vocabulary& vocabulary) {
+  constexpr std::string_view digits = "0123456789ABCDEF";
+  std::vector<int32_t> ids;
+  for (size_t byte = 0; byte < 256; ++byte) {
+    const std::string name = {'<', '0', 'x', digits[byte / 16], digits[byte % 16], '>'};
+    ids.push_back(vocabulary.find(name).value_or(-1));
+  }
+  return ids;
+}
+
 const std::string* Vocabulary::token(int32_t id) const noexcept {
   const auto index = static_cast<size_t>(id);
   return id >= 0 && index < tokens_.size() && used_[index] ? &tokens_[index] : nullptr;

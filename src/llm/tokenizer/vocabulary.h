@@ -52,6 +52,9 @@ class Vocabulary {
   bool is_unique_ = true;
 };
 
+// The ids of "<0x00>" to "<0xFF>", which stand for bytes; -1 where there is none.
+std::vector<int32_t> byte_tokens(const Vocabulary& vocabulary);
+
 // Upper bound of the ids of a vocabulary of `count` tokens: gaps are allowed, but must not waste memory.
 int64_t id_limit(size_t count) noexcept;
 

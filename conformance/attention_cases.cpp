@@ -68,7 +68,7 @@ void rope(const Context& c) {
       for (const auto& sizes : {std::pair<size_t, size_t>{8, 4}, {64, 32}, {20, 6}}) {
         const size_t size = sizes.first;
         const size_t r = sizes.second;
-        for (const bool with_key : {true, false}) {
+        for (const auto& [with_key, layout] : {std::pair{true, padded}, {true, dense}, {false, padded}}) {
           const auto d = static_cast<int64_t>(size);
           Values cosines;
           Values sines;
@@ -78,8 +78,8 @@ void rope(const Context& c) {
           }
           OpTensor cosine(c, AA_DTYPE_F32, {tokens, static_cast<int64_t>(r)}, cosines);
           OpTensor sine(c, AA_DTYPE_F32, {tokens, static_cast<int64_t>(r)}, sines);
-          OpTensor q(c, dtype, {tokens, heads, d}, numbers(tokens * heads * size, 2), interleaved ? padded : dense);
-          OpTensor k(c, dtype, {tokens, key_heads, d}, numbers(tokens * key_heads * size, 3), padded);
+          OpTensor q(c, dtype, {tokens, heads, d}, numbers(tokens * heads * size, 2), interleaved ? layout : dense);
+          OpTensor k(c, dtype, {tokens, key_heads, d}, numbers(tokens * key_heads * size, 3), layout);
           aa_rope_params params{};
           params.interleaved = interleaved;
           if (!op.run({q.view(), with_key ? k.view() : absent, cosine.view(), sine.view()}, params)) continue;
@@ -102,13 +102,14 @@ void cache_write(const Context& c) {
   constexpr size_t slots = 6;
   constexpr size_t size = 5;
   for (const int32_t dtype : float_dtypes) {
-    for (const int32_t source : float_dtypes) {
+    for (const auto& [source, layout] :
+         {std::pair{AA_DTYPE_F32, padded}, {AA_DTYPE_BF16, padded}, {AA_DTYPE_F16, padded}, {AA_DTYPE_BF16, dense}}) {
       const Shape cache_shape{3, heads, slots, size};
       const Values sequence = {0, 2, 2, 0, 2};
       const Values positions = {5, 0, 3, 1, 3};  // the last token takes the slot of the third
       OpTensor k_cache(c, dtype, cache_shape, numbers(count_of(cache_shape), 4), dense);
-      OpTensor v_cache(c, dtype, cache_shape, numbers(count_of(cache_shape), 5), padded);
-      OpTensor k(c, source, {5, heads, size}, numbers(5 * heads * size, 6), padded);
+      OpTensor v_cache(c, dtype, cache_shape, numbers(count_of(cache_shape), 5), layout);
+      OpTensor k(c, source, {5, heads, size}, numbers(5 * heads * size, 6), layout);
       OpTensor v(c, source, {5, heads, size}, numbers(5 * heads * size, 7));
       OpTensor which(c, AA_DTYPE_I32, {5}, sequence);
       OpTensor where(c, AA_DTYPE_I32, {5}, positions);
@@ -190,12 +191,13 @@ void attention(const Context& c) {
       {4, 4, 33, 24, params(0.2f, 0, 2), {0, 1}, {23, 11}},                              // a soft cap
       {2, 1, 128, 70, params(0.09f, 33, 5), {0, 0, 1, 1}, {32, 33, 69, 0}},
   };
-  for (const int32_t dtype : float_dtypes) {
+  for (const auto& [dtype, layout] :
+       {std::pair{AA_DTYPE_F32, padded}, {AA_DTYPE_BF16, padded}, {AA_DTYPE_F16, padded}, {AA_DTYPE_BF16, dense}}) {
     for (const Attention& a : shapes) {
       const auto tokens = static_cast<int64_t>(a.sequence.size());
       const Shape q_shape{tokens, a.heads, a.size};
       const Shape cache_shape{2, a.key_heads, a.slots, a.size};
-      OpTensor q(c, a.slots % 2 ? AA_DTYPE_F32 : dtype, q_shape, numbers(count_of(q_shape), 8), padded);
+      OpTensor q(c, a.slots % 2 ? AA_DTYPE_F32 : dtype, q_shape, numbers(count_of(q_shape), 8), layout);
       // Slots that no token sees hold NaN.
       const auto seen = [&](unsigned seed) {
         Values values = numbers(count_of(cache_shape), seed);
@@ -216,11 +218,11 @@ void attention(const Context& c) {
         }
         return values;
       };
-      OpTensor k(c, dtype, cache_shape, seen(9), a.size % 2 ? padded : dense);
+      OpTensor k(c, dtype, cache_shape, seen(9), a.size % 2 ? layout : dense);
       OpTensor v(c, dtype, cache_shape, seen(10));
       OpTensor which(c, AA_DTYPE_I32, {tokens}, a.sequence);
       OpTensor where(c, AA_DTYPE_I32, {tokens}, a.positions);
-      OpTensor out(c, AA_DTYPE_F32, q_shape, {}, a.size % 2 ? spread : dense);
+      OpTensor out(c, AA_DTYPE_F32, q_shape, {}, a.size % 2 && layout.gap != 0 ? spread : dense);
       if (!op.run({out.view(), q.view(), k.view(), v.view(), which.view(), where.view()}, a.params)) continue;
       op.compare(out, attended(a, q, k, v),
                  std::to_string(a.heads) + " heads of " + std::to_string(a.size) + ", cache of " +

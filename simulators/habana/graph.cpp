@@ -10,7 +10,7 @@
 #include <set>
 
 #include "simulators/habana/habana.h"
-#include "simulators/libraries/product.h"
+#include "simulators/habana/node.h"
 
 namespace sim::habana {
 
@@ -26,11 +26,13 @@ struct SynapseGraph : Object {
   SynapseGraph() : Object("Synapse graph") {}
   std::vector<std::shared_ptr<TensorFacts>> tensors;
   std::vector<OpNode> nodes;
+  std::uint64_t sections = 0;  // that were made
 };
 struct SynapseSection : Object {
   SynapseSection() : Object("Synapse section") {}
   std::shared_ptr<SynapseGraph> graph;
   bool persistent = false;
+  std::uint64_t number = 0;  // from 1
 };
 struct SynapseTensor : Object {
   SynapseTensor() : Object("Synapse tensor") {}
@@ -38,59 +40,8 @@ struct SynapseTensor : Object {
   std::size_t index = 0;
   std::shared_ptr<SynapseSection> section;
 };
-int number_type(int type) {
-  switch (type) {
-    case 2: return sim_library::kBf16;
-    case 4: return sim_library::kF32;
-    case 256: return sim_library::kF16;
-    default: return -1;
-  }
-}
-const char* suffix_of(int type) { return type == 2 ? "bf16" : type == 4 ? "f32" : "f16"; }
-std::uint64_t bytes_of(const TensorFacts& tensor) {
-  return tensor.elements() * sim_library::size_of_type(number_type(tensor.type));
-}
-
 // ---- nodes
 // ------------------------------------------------------------------------------------------------------------
-
-struct Operands {
-  const std::vector<TensorFacts>& tensors;
-  const OpNode& node;
-  const std::vector<char*>& bytes;  // by tensor
-
-  const TensorFacts& in(std::size_t i) const { return tensors[node.inputs[i]]; }
-  const TensorFacts& out() const { return tensors[node.outputs[0]]; }
-  float load(std::size_t i, std::uint64_t at) const {
-    const int type = number_type(in(i).type);
-    return sim_library::load_number(bytes[node.inputs[i]] + at * sim_library::size_of_type(type), type);
-  }
-  void store(std::uint64_t at, float value) const {
-    const int type = number_type(out().type);
-    sim_library::store_number(bytes[node.outputs[0]] + at * sim_library::size_of_type(type), type, value);
-  }
-};
-
-// The element of an input that belongs to one of the output's; a size of 1 stands for all of them.
-std::uint64_t broadcast_index(const TensorFacts& in, const TensorFacts& out, std::uint64_t at) {
-  std::uint64_t index = 0, step = 1;
-  for (std::size_t d = 0; d < out.sizes.size(); ++d) {
-    const std::uint64_t place = at % out.sizes[d];
-    at /= out.sizes[d];
-    if (d >= in.sizes.size()) continue;
-    if (in.sizes[d] != 1) index += place * step;
-    step *= in.sizes[d];
-  }
-  return index;
-}
-
-bool broadcasts(const TensorFacts& in, const TensorFacts& out) {
-  if (in.sizes.size() > out.sizes.size()) return false;
-  for (std::size_t d = 0; d < in.sizes.size(); ++d) {
-    if (in.sizes[d] != 1 && in.sizes[d] != out.sizes[d]) return false;
-  }
-  return true;
-}
 
 // synGEMMParams
 struct GemmParams {
@@ -105,14 +56,20 @@ GemmParams gemm_params(const OpNode& node) {
 std::string check_product(const OpNode& node, const TensorFacts& a, const TensorFacts& b, const TensorFacts& c) {
   const std::size_t rank = a.sizes.size();
   if (!node.params.empty() && node.params.size() != sizeof(GemmParams)) return "the parameters have another size";
-  if (rank != (node.guid == "gemm" ? 2 : 3) || b.sizes.size() != rank || c.sizes.size() != rank) {
+  const bool one = node.guid == "gemm";
+  if (one != (rank == 2) || rank < 2 || b.sizes.size() != rank || c.sizes.size() != rank) {
     return "gemm takes matrices, batch_gemm batches of them";
   }
   const GemmParams params = gemm_params(node);
   const std::uint64_t m = a.sizes[params.transpose_a ? 0 : 1], k = a.sizes[params.transpose_a ? 1 : 0];
   const std::uint64_t n = b.sizes[params.transpose_b ? 1 : 0], other = b.sizes[params.transpose_b ? 0 : 1];
   if (k != other || c.sizes[0] != n || c.sizes[1] != m) return "the sizes of the matrices do not fit";
-  if (rank == 3 && (a.sizes[2] != c.sizes[2] || b.sizes[2] != c.sizes[2])) return "the batches differ";
+  for (std::size_t d = 2; d < rank; ++d) {
+    if (a.sizes[d] != c.sizes[d] || b.sizes[d] != c.sizes[d]) return "the batches differ";
+  }
+  for (const TensorFacts* tensor : {&a, &b, &c}) {
+    if (number_type(tensor->type) < 0) return "products are of floats";
+  }
   return {};
 }
 
@@ -129,7 +86,7 @@ void multiply(const Operands& on) {
   product.m = static_cast<std::int64_t>(c.sizes[1]);
   product.n = static_cast<std::int64_t>(c.sizes[0]);
   product.k = static_cast<std::int64_t>(on.in(0).sizes[params.transpose_a ? 1 : 0]);
-  product.batch = c.sizes.size() == 3 ? static_cast<std::int64_t>(c.sizes[2]) : 1;
+  product.batch = static_cast<std::int64_t>(c.elements()) / product.m / product.n;
   product.a = matrix(on.in(0), params.transpose_a);
   product.b = matrix(on.in(1), params.transpose_b);
   product.c = product.d = matrix(c, false);
@@ -137,12 +94,12 @@ void multiply(const Operands& on) {
                        on.bytes[on.node.outputs[0]]);
 }
 
-using Binary = float (*)(float, float);
+using Binary = double (*)(double, double);
 using Unary = float (*)(float);
 Binary binary(const std::string& name) {
-  static const std::map<std::string, Binary> all = {{"add_fwd", [](float a, float b) { return a + b; }},
-                                                    {"sub_fwd", [](float a, float b) { return a - b; }},
-                                                    {"mult_fwd", [](float a, float b) { return a * b; }}};
+  static const std::map<std::string, Binary> all = {{"add_fwd", [](double a, double b) { return a + b; }},
+                                                    {"sub_fwd", [](double a, double b) { return a - b; }},
+                                                    {"mult_fwd", [](double a, double b) { return a * b; }}};
   const auto found = all.find(name);
   return found == all.end() ? nullptr : found->second;
 }
@@ -191,7 +148,8 @@ void normalize(const Operands& on) {
     }
     const float root = 1 / std::sqrt(static_cast<float>(sum / static_cast<double>(length)) + params.eps);
     for (std::uint64_t i = 0; i < length; ++i) {
-      on.store(row * length + i, on.load(0, row * length + i) * root * on.load(1, i));
+      on.store(row * length + i,
+               static_cast<float>(on.load(0, row * length + i)) * root * static_cast<float>(on.load(1, i)));
     }
     sim_library::store_number(on.bytes[on.node.outputs[1]] + row * sizeof(float), sim_library::kF32, root);
   }
@@ -213,13 +171,15 @@ std::string check_node(const OpNode& node, const std::vector<TensorFacts>& tenso
     return std::all_of(node.inputs.begin(), node.inputs.end(),
                        [&](std::size_t i) { return tensors[i].type == tensors[node.outputs[0]].type; });
   };
-  if (node.outputs.empty() || node.inputs.empty()) return "a node has an input and an output at least";
+  if (node.outputs.empty()) return "a node has an output at least";
   for (const auto* list : {&node.inputs, &node.outputs}) {
     for (const std::size_t i : *list) {
       if (tensors[i].sizes.empty() || tensors[i].type == 0) return "a tensor has no sizes or no type";
     }
   }
   const TensorFacts& out = tensors[node.outputs[0]];
+  if (const auto said = check_tensor_node(node, tensors)) return *said;
+  if (node.inputs.empty()) return "a node of this guid has an input at least";
   if (node.guid == "gemm" || node.guid == "batch_gemm") {
     if (!count(2)) return "it takes two matrices and gives one";
     return check_product(node, tensors[node.inputs[0]], tensors[node.inputs[1]], out);
@@ -248,6 +208,7 @@ std::string check_node(const OpNode& node, const std::vector<TensorFacts>& tenso
 }
 
 void run_node(const Operands& on) {
+  if (run_tensor_node(on)) return;
   if (on.node.guid == "gemm" || on.node.guid == "batch_gemm") return multiply(on);
   const TensorFacts& out = on.out();
   if (on.node.guid.starts_with("cast_")) {
@@ -259,10 +220,25 @@ void run_node(const Operands& on) {
   const Binary two = binary(base);
   const Unary one = unary(base);
   for (std::uint64_t i = 0; i < out.elements(); ++i) {
-    on.store(i, two == nullptr ? one(on.load(0, i))
+    on.store(i, two == nullptr ? one(static_cast<float>(on.load(0, i)))
                                : two(on.load(0, broadcast_index(on.in(0), out, i)),
                                      on.load(1, broadcast_index(on.in(1), out, i))));
   }
+}
+
+// Whether a result lies in the memory of a tensor that another node is still to read: operators in place of Habana's bridge for
+// PyTorch rely on it that a tensor's readers come before what is written over it (duplicate_tensor_in_memory_section).
+bool overwrites(const OpNode& node, const std::vector<OpNode>& left, const std::vector<TensorFacts>& tensors) {
+  for (const std::size_t out : node.outputs) {
+    for (const OpNode& other : left) {
+      for (const std::size_t in : other.inputs) {
+        if (&other != &node && in != out && tensors[out].section != 0 && tensors[in].section == tensors[out].section) {
+          return true;
+        }
+      }
+    }
+  }
+  return false;
 }
 
 Result collect(const SynapseGraph& graph, const Handle* handles, std::uint32_t count, std::vector<std::size_t>* into) {
@@ -301,6 +277,7 @@ FACE_FUNCTION(synSectionCreate, Need::started, (Handle * section, std::uint64_t 
                "the result is null, or the descriptor is not 0");
   auto made = std::make_shared<SynapseSection>();
   FACE_TRY(find(graph, "graph", &made->graph));
+  made->number = ++made->graph->sections;
   *section = handle_of(made, true);
   return kSuccess;
 }
@@ -365,8 +342,8 @@ FACE_FUNCTION(synTensorSetGeometryExt, Need::started, (Handle tensor, const Geom
 FACE_FUNCTION(synTensorSetDeviceDataType, Need::started, (Handle tensor, int type), (tensor, type)) {
   std::shared_ptr<SynapseTensor> object;
   FACE_TRY(find(tensor, "tensor", &object));
-  FACE_REQUIRE(number_type(type) >= 0, kInvalidArgument, "bad-argument",
-               "type " + std::to_string(type) + " is none of bf16, f16 and f32, which are simulated");
+  FACE_REQUIRE(element_bytes(type) != 0, kInvalidArgument, "bad-argument",
+               "type " + std::to_string(type) + " is none of bf16, f16, f32, i32 and i8, which are simulated");
   object->graph->tensors[object->index]->type = type;
   return kSuccess;
 }
@@ -378,8 +355,17 @@ FACE_FUNCTION(synTensorAssignToSection, Need::started, (Handle tensor, Handle se
   std::shared_ptr<SynapseSection> place;
   FACE_TRY(find(section, "section", &place));
   FACE_REQUIRE(place->graph == object->graph, kInvalidArgument, "wrong-owner", "the section is another graph's");
-  FACE_REQUIRE(offset == 0, kInvalidArgument, "bad-argument", "several tensors of a section are not simulated");
-  object->graph->tensors[object->index]->persistent = place->persistent;
+  FACE_REQUIRE(offset == 0, kInvalidArgument, "bad-argument",
+               "other places of a section than its start are not simulated");
+  TensorFacts& tensor_facts = *object->graph->tensors[object->index];
+  for (const auto& other : object->graph->tensors) {
+    FACE_REQUIRE(other.get() == &tensor_facts || other->section != place->number ||
+                     (other->sizes == tensor_facts.sizes && other->type == tensor_facts.type),
+                 kInvalidArgument, "bad-argument",
+                 "tensors of one section that differ in sizes or type are not simulated");
+  }
+  tensor_facts.persistent = place->persistent;
+  tensor_facts.section = place->number;
   return kSuccess;
 }
 
@@ -437,7 +423,8 @@ FACE_FUNCTION(synGraphCompile, Need::started, (Handle * recipe, Handle graph, co
   while (!left.empty()) {
     const auto next = std::find_if(left.begin(), left.end(), [&](const OpNode& node) {
       return std::none_of(node.inputs.begin(), node.inputs.end(),
-                          [&](std::size_t i) { return unwritten.count(i) != 0; });
+                          [&](std::size_t i) { return unwritten.count(i) != 0; }) &&
+             !overwrites(node, left, made->tensors);
     });
     FACE_REQUIRE(next != left.end(), kFail, "bad-argument", "the nodes wait for each other's results");
     for (const std::size_t i : next->outputs) unwritten.erase(i);
@@ -511,7 +498,13 @@ FACE_FUNCTION(synLaunchExt, Need::healthy,
                  "the id of tensor " + tensor.name + " has another name in the launch");
     addresses[index] = list[i].address;
   }
+  std::map<std::uint64_t, std::uint64_t> places;  // of sections
   for (std::size_t i = 0; i < addresses.size(); ++i) {
+    if (object->tensors[i].persistent) {
+      const auto place = places.emplace(object->tensors[i].section, addresses[i]).first;
+      FACE_REQUIRE(place->second == addresses[i], kInvalidSectionsDefinition, "bad-argument",
+                   "tensor " + object->tensors[i].name + " is not where another tensor of its section is");
+    }
     if (!object->tensors[i].persistent) addresses[i] = workspace + object->tensors[i].offset;
     FACE_REQUIRE(!object->tensors[i].persistent || addresses[i] != 0, kInvalidSectionsDefinition, "bad-argument",
                  "the launch gives no address of tensor " + object->tensors[i].name);
@@ -535,6 +528,15 @@ FACE_FUNCTION(synLaunchExt, Need::healthy,
           const std::uint64_t size = bytes_of(object->tensors[i]);
           bytes[i] = writes ? execution.write(pointer, size) : const_cast<char*>(execution.read(pointer, size));
           if (bytes[i] == nullptr) return;
+        }
+      }
+      // What is written over an input is computed from all of it.
+      std::map<std::size_t, std::vector<char>> kept;
+      for (const std::size_t in : one.inputs) {
+        for (const std::size_t out : one.outputs) {
+          if (in == out || bytes[in] != bytes[out] || kept.count(in) != 0) continue;
+          kept[in].assign(bytes[in], bytes[in] + bytes_of(object->tensors[in]));
+          bytes[in] = kept[in].data();
         }
       }
       run_node({object->tensors, one, bytes});

@@ -15,7 +15,8 @@ struct TensorFacts {
   std::vector<std::uint64_t> sizes;  // fastest first; empty: not set
   int type = 0;                      // synDataType
   bool persistent = false;
-  std::uint64_t offset = 0;  // in the workspace, of tensors that are not persistent
+  std::uint64_t section = 0;  // of persistent tensors: those of one number are in one memory
+  std::uint64_t offset = 0;   // in the workspace, of tensors that are not persistent
 
   std::uint64_t elements() const {
     std::uint64_t count = 1;

@@ -13,7 +13,7 @@ using namespace queue_face;  // NOLINT: the functions below are a layer over it
 
 namespace {
 
-constexpr char kMagic[] = "simulated recipe 1\n";
+constexpr char kMagic[] = "simulated recipe 2\n";
 
 class Writer {
  public:
@@ -78,6 +78,7 @@ FACE_FUNCTION(synRecipeSerialize, Need::started, (Handle recipe, const char* fil
     writer.numbers(tensor.sizes);
     writer.number(static_cast<std::uint64_t>(tensor.type));
     writer.number(tensor.persistent ? 1 : 0);
+    writer.number(tensor.section);
     writer.number(tensor.offset);
   }
   writer.number(object->nodes.size());
@@ -107,6 +108,7 @@ FACE_FUNCTION(synRecipeDeSerialize, Need::started, (Handle * recipe, const char*
       tensor.sizes = reader.numbers<std::vector<std::uint64_t>>();
       tensor.type = static_cast<int>(reader.number());
       tensor.persistent = reader.number() != 0;
+      tensor.section = reader.number();
       tensor.offset = reader.number();
     }
     for (std::uint64_t left = reader.number(); left > 0; --left) {

@@ -26,7 +26,7 @@ add_queue_runtime(acl_sim ascend libascendcl.so)
 add_queue_runtime(cnrt_sim neuware libcnrt.so)
 add_queue_runtime(sdaart_sim tecorigin libsdaart.so)
 # Habana's has its collectives in it.
-add_queue_runtime(synapse_sim habana libSynapse.so habana/graph.cpp habana/recipe_file.cpp habana/hccl.cpp libraries/library.cpp ${collective_sources})
+add_queue_runtime(synapse_sim habana libSynapse.so habana/graph.cpp habana/tensor_nodes.cpp habana/recipe_file.cpp habana/hccl.cpp libraries/library.cpp ${collective_sources})
 target_compile_definitions(synapse_sim PRIVATE SIM_DRIVER="libSynapse.so")
 target_link_libraries(synapse_sim PRIVATE ${CMAKE_DL_LIBS})
 

@@ -21,7 +21,7 @@ expect_story hide:synStatusGetBriefDescription
 
 # Ops by graphs are there; without the functions of graphs, they run on the CPU (hpu/calls fails each function).
 "$anyaccel" info >"$folder/out" 2>&1
-for op in linear linear_multi gated_linear activation gated_activation add; do
+for op in linear linear_multi gated_linear activation gated_activation add embedding rope cache_write attention; do
   grep -qE "^  $op +hpu$" "$folder/out" || fail "hpu has no $op: $(cat "$folder/out")"
 done
 for symbol in synGraphCompile synLaunchExt; do expect_story "hide:$symbol"; done

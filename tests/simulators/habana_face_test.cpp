@@ -552,6 +552,82 @@ TEST_F(HabanaFace, RecipesCompute) {
       "bad-argument,bad-argument,bad-argument,bad-argument");
 }
 
+// Rows of a cache of 3 rows of 2 numbers written in place, and a row read from what it was before: the reader comes first although it was
+// made last.
+int write_in_place(std::vector<std::int32_t> rows, std::vector<float> values, bool one_place,
+                   std::vector<float>* results) {
+  begin_hpu();
+  void *stream = hpu_stream(), *recipe = nullptr;
+  const std::uint64_t count = rows.size();
+  {
+    HpuGraph g;
+    void* const cache = g.tensor("cache", {2, 3}, true);
+    void* const section = g.sections.back();
+    void* const after = g.tensor("after", {2, 3}, false);
+    OK(syn("synTensorAssignToSection", after, section, std::uint64_t{0}));
+    void* const index = g.tensor("index", {count}, true);
+    OK(syn("synTensorSetDeviceDataType", index, 16));
+    void* const given = g.tensor("given", {2, count}, true);
+    void* const old = g.tensor("old", {2, count}, true);
+    const std::int32_t copy_axis = 0, gather_axis = 1;
+    OK(g.node("index_copy_fwd_f32", {cache, index, given}, after, &copy_axis, sizeof copy_axis));
+    CHECK_EQUAL(26, g.node("index_copy_fwd_bf16", {cache, index, given}, after, &copy_axis, sizeof copy_axis));
+    CHECK_EQUAL(26, g.node("gather_fwd_f32", {cache, index}, old, &copy_axis, sizeof copy_axis));  // the other axis
+    CHECK_EQUAL(26, g.node("gather_fwd_f32", {cache, index}, old));                                // no parameters
+    OK(g.node("gather_fwd_f32", {cache, index}, old, &gather_axis, sizeof gather_axis));
+    OK(g.compile(&recipe));
+  }
+  const char* names[] = {"cache", "after", "index", "given", "old",
+                         "a",     "b",     "c",     "out"};  // the last four are in no node
+  std::uint64_t ids[9] = {};
+  OK(syn("synTensorRetrieveIds", recipe, static_cast<const char**>(names), static_cast<std::uint64_t*>(ids), 9U));
+  const std::uint64_t memory = hpu_memory(4096);
+  char* const host = hpu_pinned(4096);
+  const float before[] = {1, 2, 3, 4, 5, 6};
+  std::memcpy(host, before, sizeof before);
+  std::memcpy(host + 1024, rows.data(), count * 4);
+  std::memcpy(host + 2048, values.data(), count * 8);
+  OK(to_hpu(stream, host, 4096, memory));
+  HpuLaunchTensor list[9] = {};
+  const std::uint64_t places[] = {0, one_place ? 0U : 512U, 1024, 2048, 3072, 3584, 3584, 3584, 3584};
+  for (int i = 0; i < 9; ++i) {
+    list[i].name = names[i];
+    list[i].id = ids[i];
+    list[i].address = memory + places[i];
+  }
+  const int status =
+      syn("synLaunchExt", stream, static_cast<const HpuLaunchTensor*>(list), 9U, memory + 3840, recipe, 0U);
+  OK(from_hpu(stream, memory, 4096, host));
+  OK(syn("synStreamSynchronize", stream));
+  results->assign(6 + 2 * count, 0);
+  std::memcpy(results->data(), host, 24);
+  std::memcpy(results->data() + 6, host + 3072, count * 8);
+  OK(syn("synStreamDestroy", stream));
+  OK(syn("synRecipeDestroy", recipe));
+  hpu_free(memory);
+  hpu_free(host);
+  end_hpu();
+  return status;
+}
+
+TEST_F(HabanaFace, RowsAreWrittenInPlaceAfterTheOldOnesWereRead) {
+  const auto kinds = [this](std::vector<std::int32_t> rows, std::vector<float> values, bool one_place, int status,
+                            std::vector<float> expected) {
+    return kinds_of([rows, values, one_place, status, expected] {
+      std::vector<float> results;
+      CHECK_EQUAL(status, write_in_place(rows, values, one_place, &results));
+      if (!expected.empty()) CHECK(results == expected);
+    });
+  };
+  const std::string refused = "bad-argument,bad-argument,bad-argument";  // nodes
+  EXPECT_EQ(kinds({2, 0}, {10, 20, 30, 40}, true, 0, {30, 40, 3, 4, 10, 20, 5, 6, 1, 2}), refused);
+  // Two tensors of one section in two places; rows that are not there; two rows for one place.
+  EXPECT_EQ(kinds({2, 0}, {10, 20, 30, 40}, false, 38, {}), refused + ",bad-argument");
+  EXPECT_EQ(kinds({3}, {10, 20}, true, 0, {}), refused + ",bad-index,bad-index");
+  EXPECT_EQ(kinds({1, 1}, {10, 20, 10, 20}, true, 0, {1, 2, 10, 20, 5, 6, 3, 4, 3, 4}), refused);
+  EXPECT_EQ(kinds({1, 1}, {10, 20, 30, 40}, true, 0, {}), refused + ",bad-index");
+}
+
 TEST_F(HabanaFace, GraphsThatCannotBeCompiledAreRefused) {
   EXPECT_EQ(kinds_of([] {
               OK(syn("synInitialize"));

@@ -56,8 +56,8 @@ inline constexpr uint32_t most_modules = 64;  // of a machine; Habana's servers 
 #define ANYACCEL_HPU_OPTIONAL_FUNCTIONS(X) \
   X(synStatusGetBriefDescription, (SynStatus status, char* description, size_t size))
 
-// Of a graph (synTensorGeometryExt, synLaunchTensorInfoExt, synGEMMParams, ns_LayerNormKernel::Params, synDeviceInfoV2). Sizes are in
-// Synapse's order: the dimension whose elements are neighbours comes first.
+// Of a graph (synTensorGeometryExt, synLaunchTensorInfoExt, synGEMMParams, ns_LayerNormKernel::Params, synDeviceInfoV2, and those that
+// are named below). Sizes are in Synapse's order: the dimension whose elements are neighbours comes first.
 inline constexpr size_t most_dimensions = 25;
 struct SynGeometry {
   uint64_t sizes[most_dimensions];
@@ -77,6 +77,33 @@ struct SynNorm {
   bool has_eps;
   float eps;
 };
+// ns_GatherKernel, ns_Softmax, ns_Reduction, synConcatenateParams: a dimension, counted as in the sizes. Of ns_IndexCopy it is counted
+// from the other end, as PyTorch does.
+struct SynAxis {
+  int axis;
+};
+struct SynRope {  // ns_RoPESt2::ParamsV2
+  unsigned offset;
+  int mode;  // 0: pairs (i, i + half), 1: pairs (2i, 2i + 1)
+};
+struct SynTranspose {  // synTransposeParamsNDims: dimension i of the result is dimension permutation[i] of the input
+  unsigned dimensions;
+  uint32_t permutation[most_dimensions];
+};
+// Members of four bytes that are of the node's type (fint_t).
+union SynNumber {
+  float f;
+  int32_t i;
+};
+struct SynConstant {  // ns_ConstantKernel
+  SynNumber value;
+};
+struct SynRange {  // ns_RangeKernel
+  SynNumber start, limit, delta;
+};
+struct SynClamp {  // ns_ClampKernel
+  SynNumber upper, lower;
+};
 struct SynDeviceInfo {
   uint64_t sram_base, memory_base;
   uint32_t sram_size;
@@ -87,9 +114,10 @@ struct SynDeviceInfo {
   uint8_t index;
   uint64_t reserved[8];  // more than any release writes
 };
-inline constexpr int data_tensor = 0;                           // synTensorType
-inline constexpr int geometry_sizes = 1;                        // synGeometryType
-inline constexpr int syn_bf16 = 2, syn_f32 = 4, syn_f16 = 256;  // synDataType
+inline constexpr int data_tensor = 0;     // synTensorType
+inline constexpr int geometry_sizes = 1;  // synGeometryType
+// synDataType. A truth is an i8.
+inline constexpr int syn_i8 = 1, syn_bf16 = 2, syn_f32 = 4, syn_i32 = 16, syn_f16 = 256;
 
 // For ops; without one of them there are none.
 #define ANYACCEL_HPU_GRAPH_FUNCTIONS(X)                                                                                \

@@ -1,4 +1,4 @@
-// Implements ops.h: products, norms, activations and sums by Synapse's graphs. A call of new shapes or types is a graph, which is
+// Implements ops.h: products, norms, activations and sums by Synapse's graphs, and those of graph_ops.h. A call of new shapes or types is a graph, which is
 // compiled into a recipe; recipes are kept in memory, and thrown away together when there are too many, and in files (recipe_files.h).
 //
 // Work is done in fp32, with conversions before and after, so that a result is rounded once; but for products of 16-bit matrices with a
@@ -10,10 +10,9 @@
 #include <map>
 #include <mutex>
 
+#include "accelerators/hpu/graph_ops.h"
 #include "accelerators/hpu/recipe.h"
 #include "accelerators/hpu/recipe_files.h"
-#include "anyaccel/abi/driver_class.hpp"
-#include "runtime/ops/op_list.h"
 
 namespace anyaccel::hpu {
 namespace {
@@ -21,39 +20,9 @@ namespace {
 constexpr size_t most_recipes = 512;
 using Tensor = Graph::Tensor;
 
-// 0: a type that is not computed with here.
-int syn_type(int32_t dtype) {
-  switch (dtype) {
-    case AA_DTYPE_F32: return syn_f32;
-    case AA_DTYPE_BF16: return syn_bf16;
-    case AA_DTYPE_F16: return syn_f16;
-    default: return 0;
-  }
-}
-
-bool is_there(const aa_tensor& tensor) { return tensor.dtype != AA_DTYPE_NONE; }
-
-// A float type, without gaps, not empty, with as many dimensions as tensors have in a graph.
-bool is_plain(const aa_tensor& tensor) {
-  int64_t step = 1;
-  for (int32_t d = tensor.ndim - 1; d >= 0; --d) {
-    if (tensor.shape[d] == 0 || (tensor.shape[d] > 1 && tensor.strides[d] != step)) return false;
-    step *= tensor.shape[d];
-  }
-  return syn_type(tensor.dtype) != 0 && tensor.ndim > 0 && tensor.ndim <= 5;
-}
-
-template <class Params>
-const Params& params(const aa_op_call& call) {
-  return *static_cast<const Params*>(call.params);
-}
-
 bool is_silu(const aa_op_call& call) { return params<aa_activation_params>(call).kind == AA_ACTIVATION_SILU; }
 
 // ---- graphs of calls -------------------------------------------------------------------------------------------------
-
-// The tensors of a call in its graph, by their numbers; those that are absent have no handle.
-using Tensors = std::vector<Tensor>;
 
 Tensor product(Graph& graph, const Tensor& x, const Tensor& w) {
   const SynGemm transposed{false, true};
@@ -174,11 +143,12 @@ int SynapseOps::find(const char* name) const {
     case Op::Activation:
     case Op::GatedActivation:
     case Op::Add: return static_cast<int>(*op);
-    default: return -1;
+    default: return graph_op(*op) ? static_cast<int>(*op) : -1;
   }
 }
 
 bool SynapseOps::supports(const aa_op_call& call) const {
+  if (const GraphOp* row = graph_op(static_cast<Op>(call.op))) return row->supports(call);
   for (uint32_t i = 0; i < call.tensor_count; ++i) {
     if (is_there(call.tensors[i]) && !is_plain(call.tensors[i])) return false;
   }
@@ -196,15 +166,45 @@ bool SynapseOps::supports(const aa_op_call& call) const {
 
 Sizes sizes_of(const aa_tensor& tensor) { return {tensor.shape, tensor.shape + tensor.ndim}; }
 
+// Of the graph's persistent tensors: those of the call that are there, then what becomes of those that are read and written.
+std::vector<Sizes> persistent_sizes(const aa_op_call& call) {
+  std::vector<Sizes> sizes;
+  if (const GraphOp* row = graph_op(static_cast<Op>(call.op))) {
+    const std::vector<Sizes> all = row->sizes(call);
+    for (const Sizes& one : all) {
+      if (!one.empty()) sizes.push_back(one);
+    }
+    for (const uint32_t i : row->replaced) {
+      if (!all[i].empty()) sizes.push_back(all[i]);
+    }
+    return sizes;
+  }
+  for (uint32_t i = 0; i < call.tensor_count; ++i) {
+    if (is_there(call.tensors[i])) sizes.push_back(sizes_of(call.tensors[i]));
+  }
+  if (const aa_tensor* both_ways = replaced(call)) sizes.push_back(sizes_of(*both_ways));
+  return sizes;
+}
+
 void* SynapseOps::compile(const aa_op_call& call) const {
   Graph graph(api_, type_);
+  const std::vector<Sizes> sizes = persistent_sizes(call);
   Tensors tensors;
+  size_t next = 0;
   for (uint32_t i = 0; i < call.tensor_count; ++i) {
     const aa_tensor& tensor = call.tensors[i];
-    tensors.push_back(is_there(tensor) ? graph.persistent(syn_type(tensor.dtype), sizes_of(tensor)) : Tensor{});
+    tensors.push_back(is_there(tensor) ? graph.persistent(syn_type(tensor.dtype), sizes[next++]) : Tensor{});
+  }
+  if (const GraphOp* row = graph_op(static_cast<Op>(call.op))) {
+    Tensors after(tensors.size());
+    for (const uint32_t i : row->replaced) {
+      if (tensors[i].handle) after[i] = graph.replacing(tensors[i]);
+    }
+    row->build(graph, call, tensors, after);
+    return graph.compile();
   }
   const aa_tensor* both_ways = replaced(call);
-  const Tensor sum = both_ways ? graph.persistent(syn_type(both_ways->dtype), sizes_of(*both_ways)) : Tensor{};
+  const Tensor sum = both_ways ? graph.persistent(syn_type(both_ways->dtype), sizes[next]) : Tensor{};
   build(graph, call, tensors, sum);
   return graph.compile();
 }
@@ -212,19 +212,18 @@ void* SynapseOps::compile(const aa_op_call& call) const {
 // With the lock held.
 Recipe& SynapseOps::recipe_of(const aa_op_call& call) const {
   std::vector<int64_t> key;
-  std::vector<Sizes> persistent;
   for (uint32_t i = 0; i < call.tensor_count; ++i) {
     const aa_tensor& tensor = call.tensors[i];
     key.push_back(tensor.dtype);
     if (!is_there(tensor)) continue;
-    persistent.push_back(sizes_of(tensor));
     key.push_back(tensor.ndim);
     key.insert(key.end(), tensor.shape, tensor.shape + tensor.ndim);
   }
   if (static_cast<Op>(call.op) == Op::RmsNorm) {
     key.push_back(std::bit_cast<int32_t>(params<aa_norm_params>(call).eps));
   }
-  if (const aa_tensor* both_ways = replaced(call)) persistent.push_back(sizes_of(*both_ways));
+  const GraphOp* row = graph_op(static_cast<Op>(call.op));
+  if (row && row->settings) row->settings(call, key);
   const auto found = recipes_.find({call.op, key});
   if (found != recipes_.end()) return *found->second;
   if (recipes_.size() >= most_recipes) {
@@ -232,7 +231,7 @@ Recipe& SynapseOps::recipe_of(const aa_op_call& call) const {
     recipes_.clear();
   }
   void* handle = files_.get(op_name(static_cast<Op>(call.op)), key, [&] { return compile(call); });
-  auto recipe = std::make_unique<Recipe>(api_, handle, persistent);
+  auto recipe = std::make_unique<Recipe>(api_, handle, persistent_sizes(call));
   return *recipes_.emplace(std::pair(call.op, std::move(key)), std::move(recipe)).first->second;
 }
 
@@ -245,6 +244,7 @@ void SynapseOps::run(const aa_op_call& call, void* stream, queue_runtime::Worksp
   std::vector<uint64_t> addresses;
   const std::lock_guard lock(mutex_);
   Recipe& recipe = recipe_of(call);
+  const GraphOp* row = graph_op(static_cast<Op>(call.op));
   for (uint32_t i = 0; i < call.tensor_count; ++i) {
     const aa_tensor& tensor = call.tensors[i];
     if (!is_there(tensor)) continue;
@@ -260,6 +260,11 @@ void SynapseOps::run(const aa_op_call& call, void* stream, queue_runtime::Worksp
       address = own;
     }
     addresses.push_back(address);
+  }
+  if (row) {
+    for (const uint32_t i : row->replaced) {
+      if (is_there(call.tensors[i])) addresses.push_back(reinterpret_cast<uint64_t>(call.tensors[i].data));
+    }
   }
   if (const aa_tensor* both_ways = replaced(call)) {
     const uint64_t bytes = bytes_of(*both_ways);

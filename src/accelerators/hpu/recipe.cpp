@@ -12,9 +12,17 @@ namespace {
 // By its number among the graph's tensors.
 std::string name_of(size_t tensor) { return "t" + std::to_string(tensor); }
 
-const char* suffix(int type) { return type == syn_f32 ? "f32" : type == syn_bf16 ? "bf16" : "f16"; }
-
 }  // namespace
+
+const char* suffix_of(int type) {
+  switch (type) {
+    case syn_f32: return "f32";
+    case syn_bf16: return "bf16";
+    case syn_i32: return "i32";
+    case syn_i8: return "i8";
+    default: return "f16";
+  }
+}
 
 std::string status_text(const Api& api, SynStatus status) {
   char said[description_bytes] = {};
@@ -89,14 +97,23 @@ Graph::Tensor Graph::add(int type, const Sizes& sizes) {
 
 Graph::Tensor Graph::between(int type, const Sizes& sizes) { return add(type, sizes); }
 
+Graph::Tensor Graph::in_section(int type, const Sizes& sizes, void* section) {
+  const Tensor made = add(type, sizes);
+  check(api_, api_.synTensorAssignToSection(made.handle, section, 0), "synTensorAssignToSection");
+  return made;
+}
+
 Graph::Tensor Graph::persistent(int type, const Sizes& sizes) {
-  Tensor made = add(type, sizes);
   void* section = nullptr;
   check(api_, api_.synSectionCreate(&section, 0, graph_), "synSectionCreate");
   sections_.push_back(section);
   check(api_, api_.synSectionSetPersistent(section, true), "synSectionSetPersistent");
-  check(api_, api_.synTensorAssignToSection(made.handle, section, 0), "synTensorAssignToSection");
-  return made;
+  return in_section(type, sizes, section);
+}
+
+Graph::Tensor Graph::replacing(const Tensor& old) {
+  const auto at = std::find(tensors_.begin(), tensors_.end(), old.handle) - tensors_.begin();
+  return in_section(old.type, old.sizes, sections_[static_cast<size_t>(at)]);
 }
 
 void Graph::node(const std::string& guid, std::initializer_list<Tensor> inputs, std::initializer_list<Tensor> outputs,
@@ -111,9 +128,16 @@ void Graph::node(const std::string& guid, std::initializer_list<Tensor> inputs, 
         "synNodeCreate");
 }
 
+Graph::Tensor Graph::result(const std::string& guid, int type, const Sizes& sizes, std::initializer_list<Tensor> inputs,
+                            const void* params, size_t params_size) {
+  Tensor made = between(type, sizes);
+  node(guid + "_" + suffix_of(type), inputs, {made}, params, params_size);
+  return made;
+}
+
 void Graph::convert(const Tensor& to, const Tensor& from) {
-  node(to.type == from.type ? "memcpy" : std::string("cast_") + suffix(from.type) + "_to_" + suffix(to.type), {from},
-       {to});
+  node(to.type == from.type ? "memcpy" : std::string("cast_") + suffix_of(from.type) + "_to_" + suffix_of(to.type),
+       {from}, {to});
 }
 
 Graph::Tensor Graph::in_f32(const Tensor& tensor) {

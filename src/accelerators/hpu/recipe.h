@@ -37,6 +37,9 @@ class Recipe {
   uint64_t workspace_ = 0;
 };
 
+// "f32" and so on: what the guids of nodes over tensors of this type end with.
+const char* suffix_of(int type);
+
 class Graph {
  public:
   struct Tensor {
@@ -53,10 +56,17 @@ class Graph {
 
   // A tensor that each launch gives an address of. They come before all others.
   Tensor persistent(int type, const Sizes& sizes);
+  // A tensor in the memory of `old`, a persistent one of these sizes: what `old` becomes. Each launch gives both the same address. Nodes
+  // that read `old` come first, as Habana's bridge for PyTorch relies on for its operators in place
+  // (duplicate_tensor_in_memory_section).
+  Tensor replacing(const Tensor& old);
   // A tensor between two nodes.
   Tensor between(int type, const Sizes& sizes);
   void node(const std::string& guid, std::initializer_list<Tensor> inputs, std::initializer_list<Tensor> outputs,
             const void* params = nullptr, size_t params_size = 0);
+  // A new tensor that the node writes; `guid` is without the type, which is that of the result.
+  Tensor result(const std::string& guid, int type, const Sizes& sizes, std::initializer_list<Tensor> inputs,
+                const void* params = nullptr, size_t params_size = 0);
   // The tensor in fp32: itself, or a conversion.
   Tensor in_f32(const Tensor& tensor);
   // The conversion of `from` to the type of `to`; of two tensors of one type, a copy.
@@ -66,10 +76,12 @@ class Graph {
 
  private:
   Tensor add(int type, const Sizes& sizes);
+  Tensor in_section(int type, const Sizes& sizes, void* section);
 
   const Api& api_;
   void* graph_ = nullptr;
-  std::vector<void*> tensors_, sections_;
+  std::vector<void*> tensors_,
+      sections_;  // persistent tensors come first, and the first of them have sections of their own
 };
 
 }  // namespace anyaccel::hpu

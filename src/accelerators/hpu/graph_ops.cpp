@@ -1,0 +1,368 @@
+// Embeddings, rotary embeddings, writes to the cache and attention by Synapse's graphs. Names and parameters of the nodes are those that
+// Habana's bridge for PyTorch gives (HabanaAI/gaudi-pytorch-bridge, hpu_ops/backend and habana_kernels), with the structs of
+// perf_lib_layer_params.h.
+//
+// Positions and sequences are tensors of the device, so that a recipe depends on how many tokens and slots there are, and not on how full
+// the cache is. Numbers of rows are brought into range first: what a node does with another number is not written down.
+#include "accelerators/hpu/graph_ops.h"
+
+#include <algorithm>
+#include <bit>
+#include <climits>
+#include <limits>
+
+namespace anyaccel::hpu {
+namespace {
+
+using Tensor = Graph::Tensor;
+
+// ---- nodes -----------------------------------------------------------------------------------------------------------
+
+// Of our order: the last dimension is 0 in Synapse's.
+SynAxis axis_of(const Sizes& sizes, size_t dimension) { return {static_cast<int>(sizes.size() - 1 - dimension)}; }
+
+// One number, with as many dimensions of size 1 as it takes to be spread over a tensor of these.
+Tensor constant(Graph& graph, float value, size_t rank) {
+  SynConstant params;
+  params.value.f = value;
+  return graph.result("constant", syn_f32, Sizes(rank, 1), {}, &params, sizeof(params));
+}
+Tensor constant(Graph& graph, int32_t value, size_t rank) {
+  SynConstant params;
+  params.value.i = value;
+  return graph.result("constant", syn_i32, Sizes(rank, 1), {}, &params, sizeof(params));
+}
+
+// `count` numbers from `first` on, in these sizes.
+Tensor range(Graph& graph, int64_t first, int64_t step, int64_t count) {
+  SynRange params;
+  params.start.i = static_cast<int32_t>(first);
+  params.limit.i = static_cast<int32_t>(first + step * count);
+  params.delta.i = static_cast<int32_t>(step);
+  return graph.result("range", syn_i32, {count}, {}, &params, sizeof(params));
+}
+
+Tensor reshaped(Graph& graph, const Tensor& x, const Sizes& sizes) {
+  if (x.sizes == sizes) return x;
+  const Tensor out = graph.between(x.type, sizes);
+  graph.node("reshape", {x}, {out});
+  return out;
+}
+
+// The first two of four dimensions swapped.
+Tensor swapped(Graph& graph, const Tensor& x) {
+  SynTranspose params{};
+  params.dimensions = 4;
+  for (uint32_t d = 0; d < most_dimensions; ++d) params.permutation[d] = d;
+  std::swap(params.permutation[2], params.permutation[3]);
+  const Tensor out = graph.between(x.type, {x.sizes[1], x.sizes[0], x.sizes[2], x.sizes[3]});
+  graph.node("transpose", {x}, {out}, &params, sizeof(params));
+  return out;
+}
+
+Tensor clamped(Graph& graph, const Tensor& numbers, int64_t least, int64_t most) {
+  SynClamp params;
+  params.lower.i = static_cast<int32_t>(least);
+  params.upper.i = static_cast<int32_t>(most);
+  return graph.result("clamp_pt_fwd", syn_i32, numbers.sizes, {numbers}, &params, sizeof(params));
+}
+
+Sizes spread_sizes(const Tensor& a, const Tensor& b) {
+  Sizes sizes = a.sizes;
+  for (size_t d = 0; d < sizes.size(); ++d) sizes[d] = std::max(sizes[d], b.sizes[d]);
+  return sizes;
+}
+// Of one type and rank, a size of 1 standing for all.
+Tensor spread(Graph& graph, const char* guid, const Tensor& a, const Tensor& b) {
+  return graph.result(guid, a.type, spread_sizes(a, b), {a, b});
+}
+// Truths, each an i8; the guid has the type of what is compared.
+Tensor compared(Graph& graph, const char* guid, const Tensor& a, const Tensor& b) {
+  const Tensor out = graph.between(syn_i8, spread_sizes(a, b));
+  graph.node(std::string(guid) + "_" + suffix_of(a.type), {a, b}, {out});
+  return out;
+}
+// Of `sizes`: a where the condition holds, else b, in fp32.
+Tensor chosen(Graph& graph, const Tensor& condition, const Tensor& a, const Tensor& b, const Sizes& sizes) {
+  return graph.result("where_fwd", syn_f32, sizes, {condition, a, b});
+}
+// The dimension becomes one of size 1.
+Tensor summed(Graph& graph, const Tensor& x, size_t dimension) {
+  Sizes sizes = x.sizes;
+  sizes[dimension] = 1;
+  const SynAxis axis = axis_of(x.sizes, dimension);
+  return graph.result("reduce_sum_fwd", syn_f32, sizes, {x}, &axis, sizeof(axis));
+}
+Tensor gathered(Graph& graph, const Tensor& table, const Tensor& rows) {
+  const SynAxis axis = axis_of(table.sizes, 0);
+  return graph.result("gather_fwd", table.type, {rows.sizes[0], table.sizes[1]}, {table, rows}, &axis, sizeof(axis));
+}
+Tensor converted(Graph& graph, const Tensor& x, int type) {
+  if (x.type == type) return x;
+  const Tensor out = graph.between(type, x.sizes);
+  graph.convert(out, x);
+  return out;
+}
+
+std::vector<Sizes> own_sizes(const aa_op_call& call) {
+  std::vector<Sizes> sizes;
+  for (uint32_t i = 0; i < call.tensor_count; ++i) {
+    const aa_tensor& tensor = call.tensors[i];
+    sizes.emplace_back(tensor.shape, tensor.shape + (is_there(tensor) ? tensor.ndim : 0));
+  }
+  return sizes;
+}
+
+bool are_i32(const aa_tensor& a) { return a.dtype == AA_DTYPE_I32 && is_dense(a); }
+
+// ---- embedding -------------------------------------------------------------------------------------------------------
+
+bool supports_embedding(const aa_op_call& call) {
+  const aa_tensor* t = call.tensors;
+  return is_plain(t[0]) && is_plain(t[1]) && are_i32(t[2]) && t[1].shape[0] <= INT32_MAX;
+}
+// An id that is no row becomes that of the first or last one.
+void embedding(Graph& graph, const aa_op_call&, const Tensors& t, const Tensors&) {
+  graph.convert(t[0], gathered(graph, t[1], clamped(graph, t[2], 0, t[1].sizes[0] - 1)));
+}
+
+// ---- rotary embeddings -----------------------------------------------------------------------------------------------
+
+bool is_interleaved(const aa_op_call& call) { return params<aa_rope_params>(call).interleaved != 0; }
+
+// All of a head turns: what the node does with more elements than there are angles is not public.
+bool supports_rope(const aa_op_call& call) {
+  const aa_tensor* t = call.tensors;
+  for (const size_t i : {0, 1, 2, 3}) {
+    if (is_there(t[i]) && !is_plain(t[i])) return false;
+  }
+  return 2 * t[2].shape[1] == t[0].shape[2];
+}
+
+// As Habana's tests for its two modes have them (test_hpu_rotary_pos_embedding_helper.py): [tokens, 1, heads, width] with angles for
+// [tokens, 1, 1], and [1, tokens, heads, width] with angles for [1, tokens, 1], here at first with a dimension for the pair.
+std::vector<Sizes> rope_sizes(const aa_op_call& call) {
+  std::vector<Sizes> sizes = own_sizes(call);
+  for (const size_t i : {0, 1}) {
+    if (sizes[i].empty()) continue;
+    sizes[i].insert(is_interleaved(call) ? sizes[i].begin() : sizes[i].begin() + 1, 1);
+  }
+  for (const size_t i : {2, 3}) {
+    const int64_t tokens = sizes[i][0], pairs = sizes[i][1];
+    sizes[i] = is_interleaved(call) ? Sizes{1, tokens, pairs, 1} : Sizes{tokens, 1, 1, pairs};
+  }
+  return sizes;
+}
+
+// An angle for each element: both of a pair have the same.
+Tensor angles(Graph& graph, const Tensor& of_pairs, bool interleaved) {
+  Sizes sizes = of_pairs.sizes;
+  sizes[3] *= 2;
+  const Tensor twice = graph.between(syn_f32, sizes);
+  const SynAxis axis{0};
+  graph.node("concat", {of_pairs, of_pairs}, {twice}, &axis, sizeof(axis));
+  return interleaved ? reshaped(graph, twice, {1, sizes[1], 1, sizes[2] * 2}) : twice;
+}
+
+void rope(Graph& graph, const aa_op_call& call, const Tensors& t, const Tensors& after) {
+  const bool interleaved = is_interleaved(call);
+  const Tensor cosines = angles(graph, t[2], interleaved), sines = angles(graph, t[3], interleaved);
+  const SynRope params{0, interleaved ? 1 : 0};
+  for (const size_t i : {0, 1}) {
+    if (!t[i].handle) continue;
+    graph.convert(after[i], graph.result("rotary_pos_embedding_fwd", syn_f32, t[i].sizes,
+                                         {graph.in_f32(t[i]), sines, cosines}, &params, sizeof(params)));
+  }
+}
+
+// ---- writes to the cache ---------------------------------------------------------------------------------------------
+
+constexpr int64_t most_written = 4096;  // tokens, which are compared with each other
+
+bool supports_cache_write(const aa_op_call& call) {
+  const aa_tensor* t = call.tensors;
+  for (const size_t i : {0, 1, 2, 3}) {
+    if (!is_plain(t[i])) return false;
+  }
+  const int64_t rows = t[0].shape[0] * t[0].shape[1] * t[0].shape[2];
+  return are_i32(t[4]) && are_i32(t[5]) && t[4].shape[0] <= most_written && rows <= INT32_MAX;
+}
+
+// The cache as a matrix with a row for each slot of each head and sequence.
+std::vector<Sizes> cache_write_sizes(const aa_op_call& call) {
+  std::vector<Sizes> sizes = own_sizes(call);
+  for (const size_t i : {0, 1}) sizes[i] = {sizes[i][0] * sizes[i][1] * sizes[i][2], sizes[i][3]};
+  for (const size_t i : {2, 3}) sizes[i] = {sizes[i][0], sizes[i][1] * sizes[i][2]};
+  return sizes;
+}
+
+// Which of several rows of one number the node leaves is not promised, and here it has to be the last. So every token writes what the
+// last one of its slot writes: its number, [tokens].
+Tensor last_of_slot(Graph& graph, const Tensor& slots) {
+  const int64_t tokens = slots.sizes[0];
+  const Tensor same =
+      compared(graph, "equal_fwd", reshaped(graph, slots, {tokens, 1}), reshaped(graph, slots, {1, tokens}));
+  const Tensor numbers = graph.in_f32(reshaped(graph, range(graph, 0, 1, tokens), {1, tokens}));
+  const Tensor those = chosen(graph, same, numbers, constant(graph, 0.0F, 2), {tokens, tokens});
+  const Tensor last = graph.between(syn_f32, {tokens, 1}), where = graph.between(syn_i32, {tokens, 1});
+  const SynAxis axis{0};
+  graph.node("reduce_max_fwd_f32", {those}, {last, where}, &axis, sizeof(axis));
+  return reshaped(graph, converted(graph, last, syn_i32), {tokens});
+}
+
+void cache_write(Graph& graph, const aa_op_call& call, const Tensors& t, const Tensors& after) {
+  const int64_t* const size = call.tensors[0].shape;
+  const int64_t sequences = size[0], heads = size[1], slots = size[2], tokens = t[4].sizes[0];
+  const Tensor sequence = clamped(graph, t[4], 0, sequences - 1), position = clamped(graph, t[5], 0, slots - 1);
+  const Tensor of_sequence =
+      spread(graph, "mult_fwd", sequence, constant(graph, static_cast<int32_t>(heads * slots), 1));
+  const Tensor first = spread(graph, "add_fwd", of_sequence, position);
+  const Tensor of_heads = reshaped(graph, range(graph, 0, slots, heads), {1, heads});
+  const Tensor rows =
+      reshaped(graph, spread(graph, "add_fwd", reshaped(graph, first, {tokens, 1}), of_heads), {tokens * heads});
+  const Tensor last = tokens > 1 ? last_of_slot(graph, first) : Tensor{};
+  for (const size_t i : {0, 1}) {
+    Tensor values = converted(graph, t[i + 2], t[i].type);
+    if (tokens > 1) values = gathered(graph, values, last);
+    values = reshaped(graph, values, {tokens * heads, t[i].sizes[1]});
+    const SynAxis axis{0};
+    graph.node(std::string("index_copy_fwd_") + suffix_of(t[i].type), {t[i], rows, values}, {after[i]}, &axis,
+               sizeof(axis));
+  }
+}
+
+// ---- attention -------------------------------------------------------------------------------------------------------
+
+constexpr int64_t most_scores = int64_t{1} << 26;  // of a call, 256 MiB
+
+// 0: none. One that leaves every slot visible is none.
+int64_t window_of(const aa_op_call& call) {
+  const int64_t window = params<aa_attention_params>(call).window;
+  return window >= call.tensors[2].shape[2] ? 0 : window;
+}
+
+bool supports_attention(const aa_op_call& call) {
+  const aa_tensor* t = call.tensors;
+  for (const size_t i : {0, 1, 2, 3}) {
+    if (!is_plain(t[i])) return false;
+  }
+  const int64_t scores = t[1].shape[0] * t[1].shape[1] * t[2].shape[2] * t[2].shape[0];
+  return are_i32(t[4]) && are_i32(t[5]) && params<aa_attention_params>(call).softcap == 0 && scores <= most_scores;
+}
+
+// Queries and results by key/value head: [tokens, heads, queries of a head, width].
+std::vector<Sizes> attention_sizes(const aa_op_call& call) {
+  std::vector<Sizes> sizes = own_sizes(call);
+  const int64_t heads = sizes[2][1];
+  for (const size_t i : {0, 1}) sizes[i] = {sizes[i][0], heads, sizes[i][1] / heads, sizes[i][2]};
+  return sizes;
+}
+
+void attention_settings(const aa_op_call& call, std::vector<int64_t>& key) {
+  key.push_back(std::bit_cast<int32_t>(params<aa_attention_params>(call).scale));
+  key.push_back(window_of(call));
+}
+
+Tensor products(Graph& graph, const Tensor& a, const Tensor& b, bool transposed) {
+  const SynGemm params{false, transposed};
+  const Tensor out = graph.between(syn_f32, {a.sizes[0], a.sizes[1], a.sizes[2], b.sizes[transposed ? 2 : 3]});
+  graph.node("batch_gemm", {a, b}, {out}, &params, sizeof(params));
+  return out;
+}
+
+// [tokens, slots]: which slots a token does not see. Their scores become -infinity, whatever they are.
+Tensor masked(Graph& graph, const Tensor& scores, const Tensor& positions, int64_t window) {
+  const int64_t tokens = scores.sizes[2], slots = scores.sizes[4];
+  const Tensor position = reshaped(graph, positions, {tokens, 1});
+  const Tensor nothing = constant(graph, -std::numeric_limits<float>::infinity(), 5);
+  const auto without = [&](const Tensor& from, const Tensor& unseen) {
+    return chosen(graph, reshaped(graph, unseen, {1, 1, tokens, 1, slots}), nothing, from, scores.sizes);
+  };
+  const Tensor numbers = reshaped(graph, range(graph, 0, 1, slots), {1, slots});
+  const Tensor seen = without(scores, compared(graph, "greater_fwd", numbers, position));
+  if (window == 0) return seen;
+  const Tensor ends = reshaped(graph, range(graph, window, 1, slots), {1, slots});
+  return without(seen, compared(graph, "less_equal_fwd", ends, position));
+}
+
+// Every sequence's part of the cache meets all tokens, and what belongs to tokens of other sequences is zeroed before it is added.
+// Weights of slots that are not seen are 0, and 0 times what may lie there would be NaN. So values are made finite, and a slot that had
+// others makes the scores of those NaN that do see it.
+void attention(Graph& graph, const aa_op_call& call, const Tensors& t, const Tensors&) {
+  const int64_t tokens = t[1].sizes[0], heads = t[1].sizes[1], group = t[1].sizes[2], width = t[1].sizes[3];
+  const int64_t sequences = t[2].sizes[0], slots = t[2].sizes[2];
+  const Tensor zero = constant(graph, 0.0F, 4);
+  const Tensor scaled =
+      spread(graph, "mult_fwd", graph.in_f32(t[1]), constant(graph, params<aa_attention_params>(call).scale, 4));
+  Tensor queries = reshaped(graph, swapped(graph, scaled), {1, heads, tokens * group, width});
+  if (sequences > 1) {
+    const Tensor all = graph.between(syn_f32, {sequences, heads, tokens * group, width});
+    graph.node("broadcast", {queries}, {all});
+    queries = all;
+  }
+  const Tensor given = graph.in_f32(t[3]);
+  const Tensor nulls = spread(graph, "mult_fwd", given, zero);  // NaN where a value is not finite
+  const Tensor values = chosen(graph, compared(graph, "equal_fwd", nulls, zero), given, zero, given.sizes);
+  const Tensor poison = reshaped(graph, summed(graph, nulls, 3), {sequences, heads, 1, slots});
+  const Tensor scores = spread(graph, "add_fwd", products(graph, queries, graph.in_f32(t[2]), true), poison);
+  const Tensor seen =
+      masked(graph, reshaped(graph, scores, {sequences, heads, tokens, group, slots}), t[5], window_of(call));
+  const SynAxis innermost{0};
+  const Tensor weights = graph.result("softmax_fwd", syn_f32, seen.sizes, {seen}, &innermost, sizeof(innermost));
+  Tensor result = products(graph, reshaped(graph, weights, scores.sizes), values, false);
+  if (sequences > 1) {
+    const Tensor own = compared(graph, "equal_fwd", reshaped(graph, range(graph, 0, 1, sequences), {sequences, 1}),
+                                reshaped(graph, t[4], {1, tokens}));
+    const Sizes sizes = {sequences, heads, tokens, group, width};
+    result = summed(graph,
+                    chosen(graph, reshaped(graph, own, {sequences, 1, tokens, 1, 1}), reshaped(graph, result, sizes),
+                           constant(graph, 0.0F, 5), sizes),
+                    0);
+  }
+  graph.convert(t[0], swapped(graph, reshaped(graph, result, {heads, tokens, group, width})));
+}
+
+}  // namespace
+
+int syn_type(int32_t dtype) {
+  switch (dtype) {
+    case AA_DTYPE_F32: return syn_f32;
+    case AA_DTYPE_BF16: return syn_bf16;
+    case AA_DTYPE_F16: return syn_f16;
+    case AA_DTYPE_I32: return syn_i32;
+    default: return 0;
+  }
+}
+
+bool is_dense(const aa_tensor& tensor) {
+  int64_t step = 1;
+  for (int32_t d = tensor.ndim - 1; d >= 0; --d) {
+    if (tensor.shape[d] == 0 || (tensor.shape[d] > 1 && tensor.strides[d] != step)) return false;
+    step *= tensor.shape[d];
+  }
+  return tensor.ndim > 0 && tensor.ndim <= 5;
+}
+
+bool is_plain(const aa_tensor& tensor) {
+  return syn_type(tensor.dtype) != 0 && tensor.dtype != AA_DTYPE_I32 && is_dense(tensor);
+}
+
+const GraphOp* graph_op(Op op) {
+  static const GraphOp rows[] = {
+      {Op::Embedding, supports_embedding, own_sizes, {}, embedding, nullptr},
+      {Op::Rope,
+       supports_rope,
+       rope_sizes,
+       {0, 1},
+       rope,
+       [](const aa_op_call& call, std::vector<int64_t>& key) { key.push_back(is_interleaved(call) ? 1 : 0); }},
+      {Op::CacheWrite, supports_cache_write, cache_write_sizes, {0, 1}, cache_write, nullptr},
+      {Op::Attention, supports_attention, attention_sizes, {}, attention, attention_settings},
+  };
+  for (const GraphOp& row : rows) {
+    if (row.op == op) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace anyaccel::hpu

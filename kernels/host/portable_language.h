@@ -155,6 +155,20 @@ AA_INLINE Wide wide_load(const Element* p) {
   for (int i = 0; i < Wide::parts; ++i) r.v[i] = load(p + i * Vec::width);
   return r;
 }
+// 16 integers of 4 bits, of which each byte has two, the lower half first.
+AA_INLINE Wide wide_load_nibbles(const uint8_t* p) {
+  alignas(16) int8_t values[16];
+#if defined(__SSE2__)
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  const __m128i four = _mm_set1_epi8(15), sign = _mm_set1_epi8(8);
+  const __m128i low = _mm_and_si128(bytes, four), high = _mm_and_si128(_mm_srli_epi16(bytes, 4), four);
+  const __m128i both = _mm_unpacklo_epi8(low, high);
+  _mm_store_si128(reinterpret_cast<__m128i*>(values), _mm_sub_epi8(_mm_xor_si128(both, sign), sign));
+#else
+  for (int i = 0; i < 16; ++i) values[i] = static_cast<int8_t>((((p[i / 2] >> (i % 2 * 4)) & 15) ^ 8) - 8);
+#endif
+  return wide_load(values);
+}
 AA_INLINE void wide_store(float* p, Wide a) {
   for (int i = 0; i < Wide::parts; ++i) store(p + i * Vec::width, a.v[i]);
 }
@@ -228,5 +242,7 @@ using aa_wide = ::anyaccel::op::Wide;
 #define aa_wide_load_f32(p, i) ::anyaccel::op::wide_load((p) + (i))
 #define aa_wide_load_bf16(p, i) ::anyaccel::op::wide_load(reinterpret_cast<const ::anyaccel::op::bf16*>((p) + (i)))
 #define aa_wide_load_f16(p, i) ::anyaccel::op::wide_load(reinterpret_cast<const ::anyaccel::op::fp16*>((p) + (i)))
+#define aa_wide_load_i8(p, i) ::anyaccel::op::wide_load((p) + (i))
+#define aa_wide_load_i4(p, i) ::anyaccel::op::wide_load_nibbles((p) + (i) / 2)
 #define aa_wide_store_f32(p, i, a) ::anyaccel::op::wide_store((p) + (i), a)
 #define aa_wide_store_part(p, i, a, n) ::anyaccel::op::wide_store_part((p) + (i), a, n)

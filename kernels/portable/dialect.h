@@ -137,6 +137,21 @@ AA_FN float aa_wide_dot(aa_wide a, aa_wide b, float c) {
 AA_WIDE_LOAD(f32)
 AA_WIDE_LOAD(bf16)
 AA_WIDE_LOAD(f16)
+AA_FN aa_wide aa_wide_load_i8(AA_IN(aa_i8) p, aa_i64 i) {
+  aa_wide r;
+  AA_PRAGMA_UNROLL for (int j = 0; j < AA_WIDE; ++j) r.v[j] = (float)p[i + j];
+  return r;
+}
+// Integers of 4 bits, of which each byte has two, the lower half first; i is even.
+AA_FN aa_wide aa_wide_load_i4(AA_IN(aa_u8) p, aa_i64 i) {
+  aa_wide r;
+  AA_PRAGMA_UNROLL for (int j = 0; j < AA_WIDE; j += 2) {
+    const aa_i32 byte = p[(i + j) / 2];
+    r.v[j] = (float)(((byte & 15) ^ 8) - 8);
+    r.v[j + 1] = (float)(((byte >> 4) ^ 8) - 8);
+  }
+  return r;
+}
 #endif
 #define AA_LOAD_WIDE(type, p, i) AA_CAT(aa_wide_load_, type)(p, i)
 

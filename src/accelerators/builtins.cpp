@@ -62,7 +62,7 @@ std::span<const BuiltinOpBuilder> builtin_op_builders() {
       {"GDSBuilder", "gds", "DS_BUILD_GDS", ops::make_gds_builder},
       {"InferenceBuilder", "transformer_inference", "DS_BUILD_TRANSFORMER_INFERENCE", ops::make_inference_builder},
       {"InferenceCoreBuilder", "inference_core_ops", "DS_BUILD_INFERENCE_CORE_OPS", ops::make_inference_core_builder},
-      {"InferenceCutlassBuilder", "cutlass_ops", "DS_BUILD_CUTLASS_OPS", nullptr},
+      {"InferenceCutlassBuilder", "cutlass_ops", "DS_BUILD_CUTLASS_OPS", ops::make_inference_cutlass_builder},
       {"PackbitsBuilder", "pack_bits", "DS_BUILD_PACK_BITS", ops::make_packbits_builder},
       {"PinMemoryBuilder", "pin_memory", "DS_BUILD_PIN_MEMORY", ops::make_pin_memory_builder},
       {"QuantizerBuilder", "quantizer", "DS_BUILD_QUANTIZER", ops::make_quantizer_builder},

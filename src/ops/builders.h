@@ -76,7 +76,8 @@ std::unique_ptr<OpBuilder> make_fp_quantizer_builder(Accelerator& accelerator);
 // "SparseAttnBuilder", "EvoformerAttnBuilder".
 std::unique_ptr<OpBuilder> make_sparse_attn_builder(Accelerator& accelerator);
 std::unique_ptr<OpBuilder> make_evoformer_attn_builder(Accelerator& accelerator);
-// "GDSBuilder".
+// "InferenceCutlassBuilder", "GDSBuilder".
+std::unique_ptr<OpBuilder> make_inference_cutlass_builder(Accelerator& accelerator);
 std::unique_ptr<OpBuilder> make_gds_builder(Accelerator& accelerator);
 // "RaggedOpsBuilder", "RaggedUtilsBuilder".
 std::unique_ptr<OpBuilder> make_ragged_ops_builder(Accelerator& accelerator);

@@ -113,6 +113,21 @@ typedef AA_CAT(float, AA_WIDE) aa_wide;
 #define aa_wide_load_f32(p, i) AA_WIDE_LOAD(0, (p) + (i))
 #define aa_wide_load_bf16(p, i) AA_WIDE_AS_FLOATS(AA_WIDE_TO_UINTS(AA_WIDE_LOAD(0, (p) + (i))) << 16)
 #define aa_wide_load_f16(p, i) AA_CAT(vload_half, AA_WIDE)(0, (__global const half*)((p) + (i)))
+#define aa_wide_load_i8(p, i) AA_CAT(convert_float, AA_WIDE)(AA_WIDE_LOAD(0, (p) + (i)))
+#if AA_WIDE == 16
+#define AA_NIBBLES vload8
+#define AA_NIBBLE_PAIRS uchar8
+#else
+#define AA_NIBBLES vload4
+#define AA_NIBBLE_PAIRS uchar4
+#endif
+AA_FN aa_wide aa_wide_load_i4(AA_IN(aa_u8) p, aa_i64 i) {
+  const AA_NIBBLE_PAIRS pairs = AA_NIBBLES(0, p + i / 2);
+  AA_CAT(uchar, AA_WIDE) halves;
+  halves.even = pairs & (uchar)15;
+  halves.odd = pairs >> (uchar)4;
+  return AA_CAT(convert_float, AA_WIDE)(AA_CAT(as_char, AA_WIDE)((halves ^ (uchar)8) - (uchar)8));
+}
 AA_FN float aa_wide_sum(aa_wide v) {
 #if AA_WIDE == 16
   const float8 h = v.lo + v.hi;

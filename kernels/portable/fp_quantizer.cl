@@ -90,14 +90,15 @@ AA_KERNEL(fp_store, AA_ITEMS)
 }
 AA_REGISTER(fp_store, AA_ITEMS)
 
-// `chosen`: for every `groups_per_row` groups of out the row of `rows` that they come from; null: out is all of it.
+// `chosen`: for every `groups_per_row` groups of out the row of `rows` that they come from. With 0 groups a row,
+// out is all of them: whether `chosen` is null is not asked, because some runtimes give a kernel a buffer for a null pointer.
 AA_KERNEL(fp_load, AA_ITEMS)
 (AA_IN(aa_u8) rows, AA_IN(aa_i64) chosen, AA_VALUE(aa_i64) groups_per_row, AA_VALUE(aa_quant_groups) groups,
  AA_VALUE(aa_fp_numbers) f, AA_VALUE(aa_i64) dtype, AA_OUT(void) out) {
   if (AA_ITEM_ID >= groups.groups * groups.parts) return;
   const aa_quant_part p = aa_quant_part_of(groups, AA_ITEM_ID);
   aa_i64 source = p.group;
-  if (chosen) {
+  if (groups_per_row > 0) {
     const aa_i64 row = p.group / groups_per_row;
     source = chosen[row] * groups_per_row + (p.group - row * groups_per_row);
   }

@@ -146,7 +146,8 @@ void FPQuantizerKernels::dequantize(const aa_fp_dequantize_args& a, int device) 
   const aa_kernel_tuning& tuning = kernels_.tuning(device);
   const aa_quant_groups parts = cut_for_items(a.groups, a.group_size, tuning);
   kernels_.launch(fp_load, device, items_shape(parts.groups * parts.parts, tuning), a.codes, a.rows,
-                  a.rows == nullptr ? int64_t{0} : a.groups_per_row, parts, std::bit_cast<aa_fp_numbers>(a.format), int64_t{a.dtype}, a.out);
+                  a.rows == nullptr ? int64_t{0} : a.groups_per_row, parts, std::bit_cast<aa_fp_numbers>(a.format),
+                  int64_t{a.dtype}, a.out);
 }
 
 }  // namespace anyaccel::ops::portable

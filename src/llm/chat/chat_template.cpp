@@ -40,7 +40,7 @@ void add_template(Templates& templates, const std::string& name, std::string_vie
   }
 }
 
-// A text, or a list of objects with name and template.
+// Adds the value of "chat_template": a string, or a list of objects with a name and a template.
 void add_config_templates(Templates& templates, const JsonRef& value, const std::string& source) {
   if (value.is_string()) {
     add_template(templates, std::string(default_name), value.string(), source + ": chat_template");
@@ -72,13 +72,13 @@ SpecialTokens gguf_tokens(const GgufMetadata& metadata) {
   return tokens;
 }
 
-// strftime() for formats of the length that templates use.
+// Calls strftime() for formats of the length that templates use.
 std::string format_time(const std::string& format, std::time_t time) {
   std::tm local{};
   if (localtime_r(&time, &local) == nullptr || format.size() > 200) {
     throw jinja::TemplateError("strftime_now: the format is longer than 200 characters");
   }
-  // A mark in front tells an empty result from one that does not fit.
+  // A marker in front distinguishes an empty result from one that does not fit.
   char buffer[2048];
   const size_t length = std::strftime(buffer, sizeof buffer, ("x" + format).c_str(), &local);
   if (length == 0) throw jinja::TemplateError("strftime_now: the result is too long");
@@ -101,7 +101,8 @@ jinja::Value json_value(std::string_view text, std::string_view what, bool want_
   }
 }
 
-// Reasoning has several names in messages; templates read the first two. As transformers 5.23.
+// Messages have several names for the reasoning; templates read the first two. The rules are those of transformers
+// 5.23.
 void alias_reasoning(jinja::Dict& message) {
   constexpr std::array names{"reasoning_content", "thinking", "reasoning"};
   for (const char* name : names) {
@@ -217,7 +218,7 @@ std::optional<ChatTemplate> ChatTemplate::load(const std::filesystem::path& dir)
       if (entry.path().extension() == ".jinja") add_file(impl->templates, entry.path().stem().string(), entry.path());
     }
   }
-  // The files take the place of what tokenizer_config.json has.
+  // Template files take precedence over those in tokenizer_config.json.
   if (impl->templates.empty() && files.tokenizer_config) {
     const JsonDocument config = JsonDocument::parse(files.tokenizer_config->text, files.tokenizer_config->path);
     if (const auto value = config.root().find("chat_template")) {

@@ -418,7 +418,7 @@ ExpressionPtr ExpressionParser::parse_test(ExpressionPtr value) {
         (next.kind == TokenKind::Name && next.text != "else" && next.text != "or" && next.text != "and");
     if (is_argument) {
       if (is_name("is")) fail("tests cannot be chained");
-      // "x is eq y if ..." and "x is a in y": these words end the test.
+      // In "x is eq y if ..." and "x is a in y", these words end the test.
       if (!is_name("if") && !is_name("in") && !is_name("not") && !is_name("recursive")) {
         const Depth depth(*this);
         adopt(*test, parse_postfix(parse_primary()));

@@ -19,8 +19,8 @@ class ExpressionParser {
   explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
  protected:
-  // Counts nesting of expressions and blocks while it exists. TemplateError for more than a fixed number, which bounds the
-  // stack here and in the interpreter.
+  // Counts the nesting of expressions and blocks while it exists. Throws TemplateError beyond a fixed depth, which
+  // bounds the stack use here and in the interpreter.
   class Depth {
    public:
     explicit Depth(ExpressionParser& parser);
@@ -32,7 +32,7 @@ class ExpressionParser {
     ExpressionParser& parser_;
   };
 
-  // TemplateError with the line of the current token.
+  // Throws TemplateError with the line of the current token.
   [[noreturn]] void fail(const std::string& message) const;
   static std::string describe(const Token& token);
   const Token& token(size_t ahead = 0) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
@@ -46,20 +46,20 @@ class ExpressionParser {
   std::string expect_assignable();
   void expect_block_end();
 
-  // A condition, or several with commas, which are a tuple.
+  // Parses a condition, or several separated by commas, which make a tuple.
   ExpressionPtr parse_tuple(bool with_condition);
   ExpressionPtr parse_condition();
-  // Filters and tests behind a value. Without a value (null): those of a block.
+  // Parses the filters and tests that follow a value, or, if `value` is null, those of a block.
   ExpressionPtr parse_filters(ExpressionPtr value, bool first_without_bar = false);
 
  private:
   std::unique_ptr<Expression> make(ExpressionKind kind, std::string text = {}) const;
-  // Chains of operators make trees as deep as nesting does, and every visit of a tree uses stack.
+  // Chains of operators make trees as deep as nesting does, and visiting a tree uses stack for each level.
   void raise_height(Expression& parent, const Expression& child) const;
   void adopt(Expression& parent, ExpressionPtr child) const;
   ExpressionPtr parse_or();
   ExpressionPtr parse_and();
-  // Takes the operator.
+  // Consumes the operator token and parses its right operand.
   ExpressionPtr binary(ExpressionKind kind, ExpressionPtr left, ExpressionPtr (ExpressionParser::*right)());
   ExpressionPtr parse_not();
   ExpressionPtr parse_compare();
@@ -76,7 +76,7 @@ class ExpressionParser {
   ExpressionPtr parse_dict();
   ExpressionPtr parse_postfix(ExpressionPtr value);
   ExpressionPtr parse_subscript(ExpressionPtr value);
-  // "(a, b, c=1)": appended to the expression's children and named values.
+  // Parses "(a, b, c=1)" and appends it to the expression's children and named values.
   void parse_arguments(Expression& expression);
   ExpressionPtr parse_test(ExpressionPtr value);
 

@@ -16,7 +16,7 @@ namespace anyaccel::llm::jinja {
 
 namespace {
 
-// soft_str(): undefined values are empty texts.
+// Jinja's soft_str(): undefined values become empty strings.
 std::string soft_text(const Value& value) { return to_text(value); }
 
 Value indent(const Value& value, const Arguments& arguments) {
@@ -316,7 +316,7 @@ Value Interpreter::apply_filter(std::string_view name, const Value& value, const
       return attribute(value, attribute_name);
     }
     require_defined(value);
-    const Value bound = method(value, attribute_name);  // a dict's members are no attributes
+    const Value bound = method(value, attribute_name);  // a dict's members are not attributes
     if (!bound.is_undefined()) return bound;
     return Value::undefined("'" + type_name(value) + " object' has no attribute '" + attribute_name + "'");
   }

@@ -16,11 +16,11 @@ namespace {
 // A conversation of ten thousand messages takes a few hundred thousand steps. A step is some 100 ns.
 constexpr size_t max_steps = 20'000'000;
 constexpr size_t bytes_per_step = 32;
-constexpr size_t steps_of_macro = 1000;  // its scope is kept until the template ends
-// Blocks, expressions and calls in each other; each uses some hundred bytes of stack.
+constexpr size_t steps_of_macro = 1000;  // its scope is kept until the template has run
+// Maximum nesting of blocks, expressions and calls; each level uses a few hundred bytes of stack.
 constexpr int max_stack = 1000;
 
-// Errors get the line of the innermost expression that knows one.
+// An error with its position: errors get the line of the innermost expression that knows one.
 class LocatedError : public TemplateError {
  public:
   using TemplateError::TemplateError;
@@ -125,7 +125,7 @@ Value real_arithmetic(std::string_view op, double a, double b) {
   return floor;
 }
 
-// The elements of a Python slice of a sequence of `size` elements.
+// Returns the indices that a Python slice selects from a sequence of `size` elements.
 std::vector<size_t> slice_indices(int64_t size, const Value& begin, const Value& end, const Value& step_value) {
   const int64_t step = step_value.is_none() ? 1 : whole_number(step_value, "the step of a slice");
   if (step == 0) throw TemplateError("the step of a slice is zero");
@@ -178,7 +178,7 @@ std::string Interpreter::run(const Body& body, const Dict& variables) {
   for (const auto& [name, value] : variables.members) scope->variables[*name.text()] = value;
   std::string out;
   steps_ = 0;
-  // Macros hold the scopes that hold them.
+  // Macros hold references to the scopes that hold them, so these cycles are broken here.
   struct Release {
     std::vector<std::shared_ptr<Scope>>& scopes;
     ~Release() {
@@ -318,7 +318,7 @@ void Interpreter::run_for(const Statement& statement, const std::shared_ptr<Scop
       return Value(std::move(text));
     };
   }
-  struct Finish {  // whoever keeps the loop does not keep the scope
+  struct Finish {  // a reference to the loop must not keep the scope alive
     Loop& loop;
     ~Finish() { loop.recurse = nullptr; }
   } const finish{*loop};
@@ -365,7 +365,7 @@ std::string Interpreter::run_macro(const Statement& statement, const std::string
   }
   for (const Parameter& parameter : parameters) {
     if (inner->variables.contains(parameter.name)) continue;
-    // Defaults may use the parameters before them.
+    // A default may use the parameters that precede it.
     Value value = parameter.value ? evaluate(*parameter.value, inner)
                                   : Value::undefined("parameter '" + parameter.name + "' was not provided");
     inner->variables[parameter.name] = std::move(value);
@@ -599,7 +599,7 @@ Value Interpreter::slice(const Value& value, const Value& begin, const Value& en
   require_defined(value);
   if (const std::string* text = value.text()) {
     charge(text->size());
-    // Characters, unless all are single bytes.
+    // The index counts characters; the text is indexed directly if all of them are single bytes.
     const size_t count = code_points(*text);
     std::string out;
     if (count == text->size()) {

@@ -1,4 +1,4 @@
-// Runs the syntax tree of a chat template, within limits of steps, depth and output.
+// Runs the syntax tree of a chat template, within limits on steps, depth and output.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace anyaccel::llm::jinja {
 
-// Variables of a block. Macros keep the scope that they were defined in.
+// The variables of a block. Macros keep the scope that they were defined in.
 struct Scope {
   std::map<std::string, Value, std::less<>> variables;
   std::shared_ptr<Scope> parent;
@@ -26,21 +26,22 @@ class Interpreter {
  public:
   Interpreter();
 
-  // The text of the template with these variables. TemplateError with the line of the failing expression;
-  // RejectedByTemplate where the template calls raise_exception().
+  // Renders the template with these variables. Throws TemplateError with the line of the failing expression, and
+  // RejectedByTemplate if the template calls raise_exception().
   std::string run(const Body& body, const Dict& variables);
 
-  // For functions, filters and tests:
+  // The following are called by functions, filters and tests.
 
-  // Counts work: one step, and more for the bytes of texts that are made. TemplateError beyond the limit.
+  // Counts work: one step, and more for the bytes of strings that are created. Throws TemplateError beyond the limit.
   void charge(size_t bytes = 0);
-  // A text of so many bytes, or a list of so many elements, is about to be made.
+  // Call before creating a string of `size` bytes or a list of `size` elements; throws TemplateError if that is too
+  // large.
   void check_size(size_t size) const;
   Value call(const Value& function, const Arguments& arguments);
-  // value | name(arguments), value is name(arguments).
+  // Evaluate `value | name(arguments)` and `value is name(arguments)`.
   Value apply_filter(std::string_view name, const Value& value, const Arguments& arguments);
   bool apply_test(std::string_view name, const Value& value, const Arguments& arguments);
-  // value.name and value[index] as Jinja looks them up; undefined if there is no such thing.
+  // Look up value.name and value[index] as Jinja does; undefined if there is none.
   Value attribute(const Value& value, const std::string& name);
   Value subscript(const Value& value, const Value& index);
 
@@ -73,13 +74,13 @@ class Interpreter {
   int depth_ = 0;
 };
 
-// TemplateError for a name that a member of a namespace cannot have (transformers' rule).
+// Throws TemplateError for a name that a member of a namespace cannot have (transformers' rule).
 void check_member_name(std::string_view name);
-// Fills in the functions that every template has: range, dict, namespace, joiner, raise_exception.
+// Adds the functions that every template has: range, dict, namespace, joiner, raise_exception.
 void add_globals(Scope& globals);
-// The method `name` of a value's Python type, bound to it; undefined if it has none.
+// Returns the method `name` of the value's Python type, bound to the value; undefined if the type has none.
 Value method(const Value& value, const std::string& name);
-// `text % arguments`, as Python formats.
+// Evaluates `format % arguments` as Python does.
 std::string format_percent(Interpreter& interpreter, std::string_view format, const Value& arguments);
 
 }  // namespace anyaccel::llm::jinja

@@ -1,4 +1,4 @@
-// Implements the splitting of templates as jinja2/lexer.py does it with trim_blocks and lstrip_blocks.
+// Splits templates into tokens as jinja2/lexer.py does with trim_blocks and lstrip_blocks.
 #include "llm/chat/jinja_lexer.h"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ class Lexer {
     }
   }
 
-  // The text up to the next {{, {% or {#, and then that.
+  // Reads the text up to the next {{, {% or {#, and then that.
   void text() {
     size_t begin = std::string::npos;
     for (size_t at = source_.find('{', at_); at != std::string::npos; at = source_.find('{', at + 1)) {
@@ -89,7 +89,7 @@ class Lexer {
     line_begins_ = at_ > 0 && source_[at_ - 1] == '\n';
   }
 
-  // lstrip_blocks: a block that is the first thing in its line takes the blanks before it away.
+  // lstrip_blocks: a block that is the first thing on its line removes the blanks before it.
   std::string_view without_indentation(std::string_view text) const {
     const size_t line_end = text.rfind('\n');
     const size_t begin = line_end == std::string_view::npos ? 0 : line_end + 1;
@@ -102,7 +102,7 @@ class Lexer {
     if (!text.empty()) add(TokenKind::Text, std::string(text));
   }
 
-  // Behind the end of a block or comment: trim_blocks takes one line break away, a minus all white space.
+  // Called after the end of a block or comment: trim_blocks removes one line break, a minus sign all white space.
   void after_end(char sign) {
     if (sign == '-') {
       skip_space();
@@ -119,7 +119,7 @@ class Lexer {
     after_end(sign);
   }
 
-  // {% raw %} ... {% endraw %}; returns whether there was one. The caller has passed "{%" and its sign.
+  // Reads {% raw %} ... {% endraw %} and returns whether there was one. The caller has consumed "{%" and its sign.
   bool raw() {
     const size_t begin = at_;
     const int line = line_;
@@ -164,7 +164,7 @@ class Lexer {
     return false;
   }
 
-  // The tokens up to `end`, which brackets hide.
+  // Reads the tokens up to `end`, which does not count inside brackets.
   void code(std::string_view end, TokenKind end_kind) {
     std::vector<char> brackets;
     for (;;) {
@@ -256,7 +256,8 @@ class Lexer {
     advance(bytes);
   }
 
-  // The escape sequence at `at`, behind the backslash; returns its last byte. As Python's string literals.
+  // Reads the escape sequence of a Python string literal at `at`, after the backslash; returns the index of its last
+  // byte.
   size_t escape(size_t at, std::string& value) {
     const char c = source_[at];
     constexpr std::string_view letters = "\\'\"abfnrtv";
@@ -324,7 +325,7 @@ class Lexer {
   std::string source_;
   size_t at_ = 0;
   int line_ = 1;
-  bool line_begins_ = true;  // the text that comes next begins a line
+  bool line_begins_ = true;  // the next text begins a line
   std::vector<Token> tokens_;
 };
 

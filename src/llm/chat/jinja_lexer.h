@@ -27,7 +27,7 @@ struct Token {
   int line = 1;
 };
 
-// TemplateError, with the line, for text that is not a template's.
+// Throws TemplateError, with the line, for text that is not a valid template.
 std::vector<Token> tokenize(std::string_view source);
 
 }  // namespace anyaccel::llm::jinja

@@ -1,5 +1,5 @@
-// Implements the methods of Python's str, list, tuple and dict that do not change them, the functions that every
-// template has, and Python's two ways to format text.
+// Implements the non-mutating methods of Python's str, list, tuple and dict, the functions that every template has, and
+// Python's two ways to format text.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -21,7 +21,7 @@ Value function(std::string name, Call call) {
   return Value(std::make_shared<const Function>(Function{std::move(name), std::move(call)}));
 }
 
-// At most `most` arguments without names.
+// Throws TemplateError unless there are `least` to `most` arguments, none of them named.
 void check_count(const Arguments& arguments, std::string_view name, size_t least, size_t most) {
   if (!arguments.named.empty()) {
     throw TemplateError("'" + std::string(name) + "()' takes no argument by name here, and got '" +
@@ -64,7 +64,8 @@ bool has_end(const std::string& text, const Value& value, std::string_view name)
   return matches(value);
 }
 
-// The part of the text between two indices of characters, as in text.find(x, begin, end); with where it begins.
+// Returns the part of the text between two character indices, as in text.find(x, begin, end), and the index at which it
+// begins.
 std::pair<std::string_view, int64_t> between(const std::string& text, const Arguments& arguments,
                                              std::string_view name) {
   const auto size = static_cast<int64_t>(code_points(text));
@@ -126,7 +127,7 @@ std::string padded(Interpreter& interpreter, const std::string& text, const Argu
   return filling(left) + text + filling(missing - left);
 }
 
-// isalpha() and the like: all characters, and at least one.
+// isalpha() and the like: there is at least one character, and all of them match.
 template <typename Matches>
 bool all_characters(std::string_view text, Matches matches) {
   bool any = false;
@@ -139,7 +140,7 @@ bool all_characters(std::string_view text, Matches matches) {
   return any;
 }
 
-// isupper() and islower(): no character of the other case, and at least one of this one.
+// isupper() and islower(): at least one character has this case, and none has the other.
 bool has_case(const std::string& text, bool want_upper) {
   bool any = false;
   for (std::string_view rest = text; !rest.empty();) {
@@ -181,7 +182,7 @@ std::string join_list(Interpreter& interpreter, const std::string& separator, co
   return out;
 }
 
-// "{}", "{0}", "{name}" of str.format(), without formats behind a colon.
+// Implements str.format() with "{}", "{0}" and "{name}", without format specifications after a colon.
 std::string format_braces(Interpreter& interpreter, const std::string& format, const Arguments& arguments) {
   std::string out;
   size_t next = 0;
@@ -338,7 +339,7 @@ bool is_text_method(std::string_view name) {
   return false;
 }
 
-// Methods of Python that exist and are not offered: a silent "undefined" would hide them.
+// Returns whether Python has a method that is not supported here: a silent "undefined" would hide the problem.
 bool is_other_method(std::string_view type, std::string_view name) {
   const auto among = [&](std::initializer_list<std::string_view> names) {
     return std::find(names.begin(), names.end(), name) != names.end();

@@ -1,4 +1,4 @@
-// The parameters of a filter or test and the arguments of one call, matched by Python's rules.
+// Matches the arguments of one call to the parameters of a filter or test by Python's rules.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace anyaccel::llm::jinja {
 
 using Names = std::vector<const char*>;
 
-// Arguments are given by position or by name; functions take the index of a parameter. TemplateError for arguments that do
-// not fit.
+// Arguments are given by position or by name; functions take the index of a parameter. Throws TemplateError for
+// arguments that do not match.
 class Parameters {
  public:
   Parameters(std::string_view function, const Arguments& arguments, Names names)

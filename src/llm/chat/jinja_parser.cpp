@@ -19,7 +19,7 @@ class Parser : ExpressionParser {
   }
 
  private:
-  // Up to a block that begins with one of `ends`, whose name is then the current token.
+  // Parses up to a block that begins with one of `ends`, whose name is then the current token.
   Body parse_body(const std::vector<std::string_view>& ends) {
     const Depth depth(*this);
     Body body;
@@ -32,7 +32,7 @@ class Parser : ExpressionParser {
         auto statement = make_statement(StatementKind::Output);
         take();
         ExpressionPtr value = parse_tuple(/*with_condition=*/true);
-        // safe makes a text that is not escaped again. Nothing is escaped here, so it has no effect at the end.
+        // The filter "safe" prevents escaping. Nothing is escaped here, so it has no effect at the end.
         while (value->kind == ExpressionKind::Filter && value->text == "safe") {
           value = std::move(const_cast<Expression&>(*value).children[0]);
         }
@@ -54,7 +54,7 @@ class Parser : ExpressionParser {
     return body;
   }
 
-  // A filter "safe" elsewhere would make + and join() escape what it is joined with.
+  // Anywhere else, the filter "safe" would make + and join() escape the other operands.
   void check_no_safe(const Expression& expression) const {
     if (expression.kind == ExpressionKind::Filter && expression.text == "safe") {
       fail("the filter 'safe' is supported at the end of {{ ... }} only");
@@ -109,7 +109,7 @@ class Parser : ExpressionParser {
     fail("unknown block '" + name + "'");
   }
 
-  // bodies[0] up to `end`, whose block is taken.
+  // Parses one more body, up to `end`, and consumes the block of `end`.
   void parse_bodies(Statement& statement, std::string_view end) {
     statement.bodies.push_back(parse_body({end}));
     take();
@@ -272,7 +272,7 @@ class Parser : ExpressionParser {
     return statement;
   }
 
-  int loops_ = 0;  // for blocks around the current one
+  int loops_ = 0;  // number of for blocks around the current position
 };
 
 }  // namespace

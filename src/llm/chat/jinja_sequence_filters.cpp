@@ -15,12 +15,12 @@ namespace anyaccel::llm::jinja::sequence_filters {
 
 namespace {
 
-// For sorting and comparing without regard to case.
+// Returns the value in lower case unless `case_sensitive`, for sorting and comparing.
 Value folded(const Value& value, bool case_sensitive) {
   return !case_sensitive && value.is_string() ? Value(lower(*value.text())) : value;
 }
 
-// make_attrgetter(): "a.b.0" of a value; parts that are numbers are indices.
+// Jinja's make_attrgetter(): looks up "a.b.0" in a value; parts that are numbers are indices.
 Value nested_attribute(Interpreter& interpreter, Value value, const Value& name, const Value* absent = nullptr) {
   const std::string text = to_text(name);
   for (const std::string_view part : split(text, ".", -1, false)) {
@@ -33,7 +33,7 @@ Value nested_attribute(Interpreter& interpreter, Value value, const Value& name,
   return value;
 }
 
-// The arguments behind the first `used` ones.
+// Returns the arguments after the first `used` ones.
 Arguments rest(const Arguments& arguments, size_t used) {
   Arguments out;
   out.positional.assign(arguments.positional.begin() + static_cast<ptrdiff_t>(used), arguments.positional.end());
@@ -61,7 +61,7 @@ void stable_sort_values(List& items, const std::vector<Value>& keys, bool revers
 
 }  // namespace
 
-// select, reject, selectattr, rejectattr
+// Implements select, reject, selectattr and rejectattr.
 Value choose(Interpreter& interpreter, std::string_view filter, const Value& value, const Arguments& arguments) {
   const bool by_attribute = filter == "selectattr" || filter == "rejectattr";
   const bool wanted = filter == "select" || filter == "selectattr";
@@ -183,7 +183,7 @@ Value group_by(Interpreter& interpreter, const Value& value, const Arguments& ar
   const Value* current = nullptr;
   const auto flush = [&] {
     if (group.empty()) return;
-    // The key is that of the first item, in its own case.
+    // The key is that of the first item, with its case unchanged.
     out.push_back(Value::tuple({nested_attribute(interpreter, group[0], given.required(0), absent), Value(group)}));
     group.clear();
   };

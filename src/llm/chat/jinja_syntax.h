@@ -1,8 +1,8 @@
 // The syntax tree of a chat template, and the parser that makes it.
 //
-// The language is what transformers gives chat templates: Jinja 3 with trim_blocks, lstrip_blocks, break and continue,
-// and {% generation %}. A template cannot reach files, so include, import, extends and block are rejected, and so is
-// what nobody needs for a conversation (autoescape, *args in calls, filters that make HTML).
+// The language is the one in which transformers renders chat templates: Jinja 3 with trim_blocks, lstrip_blocks, break
+// and continue, and {% generation %}. A template cannot reach files, so include, import, extends and block are
+// rejected, and so are features that conversations do not need (autoescape, *args in calls, filters that make HTML).
 #pragma once
 
 #include <memory>
@@ -55,7 +55,7 @@ struct Expression {
 struct Statement;
 using Body = std::vector<std::unique_ptr<const Statement>>;
 
-// What an assignment or a for statement writes to: a name, a member of a namespace, or several of them.
+// The target of an assignment or a for statement: a name, a member of a namespace, or several of them.
 struct Target {
   std::string name;
   std::string member;           // of namespace `name`; empty otherwise
@@ -70,7 +70,7 @@ struct Parameter {
 enum class StatementKind {
   Text,         // text
   Output,       // expressions[0]
-  If,           // expressions[i] decides about bodies[i]; a last body without expression is the else
+  If,           // expressions[i] is the condition of bodies[i]; a last body without one is the else
   For,          // target in expressions[0], if expressions[1] (or null): bodies[0], else bodies[1]
   Set,          // target = expressions[0]
   SetBlock,     // target = the text of bodies[0], after the filters
@@ -95,11 +95,11 @@ struct Statement {
   ExpressionPtr filters;  // a Filter expression whose innermost input is null
 };
 
-// Throws TemplateError, with the line, for text that is not such a template, names an unknown filter or test, or is
-// nested too deeply.
+// Throws TemplateError, with the line, for text that is not such a template, that names an unknown filter or test, or
+// that is nested too deeply.
 Body parse(std::string_view source);
 
-// The names that the interpreter implements.
+// Return whether the interpreter implements a filter or test of this name.
 bool is_filter(std::string_view name);
 bool is_test(std::string_view name);
 

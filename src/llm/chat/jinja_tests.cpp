@@ -50,7 +50,7 @@ bool Interpreter::apply_test(std::string_view name, const Value& value, const Ar
   if (name == "string") return alone(value.is_string());
   if (name == "mapping") return alone(value.dict() != nullptr);
   if (name == "sequence") {
-    // Python: what has a length and can be indexed; undefined values have both.
+    // A sequence in Python has a length and can be indexed; undefined values have both.
     return alone(value.is_string() || value.items() != nullptr || value.dict() != nullptr || value.is_undefined());
   }
   if (name == "iterable") {

@@ -1,4 +1,4 @@
-// Implements Python's printing, comparing and iterating of template values.
+// Prints, compares and iterates over template values as Python does.
 #include "llm/chat/jinja_value.h"
 
 #include <algorithm>
@@ -13,7 +13,8 @@ namespace anyaccel::llm::jinja {
 
 namespace {
 
-// Deepest nesting that is compared or printed; JSON documents are bounded already, lists made in loops are not.
+// The deepest nesting that is compared or printed; that of JSON documents is limited already, that of lists made in
+// loops is not.
 constexpr int deepest_value = 100;
 
 void check_depth(int depth) {
@@ -75,7 +76,7 @@ bool less_at(const Value& a, const Value& b, std::string_view what, int depth) {
     const Number y = number_of(b);
     return x.integer && y.integer ? x.whole < y.whole : x.real < y.real;
   }
-  // The order of UTF-8 bytes is that of code points.
+  // UTF-8 bytes sort in the order of the code points.
   if (a.is_string() && b.is_string()) return *a.text() < *b.text();
   const List* items = a.items();
   const List* others = b.items();
@@ -196,7 +197,7 @@ std::string json_number(double value) {
   return float_repr(value);
 }
 
-// The text of a key in JSON; Python also takes numbers, bools and None.
+// Returns the text of a key in JSON; Python also accepts numbers, bools and None.
 std::string json_key(const Value& key) {
   if (const std::string* text = key.text()) return *text;
   if (key.is_none()) return "null";

@@ -1,4 +1,4 @@
-// Values of chat templates, with the behaviour that Python gives them: a template's text depends on how Python prints,
+// Defines the values of chat templates, which behave as in Python: a template's output depends on how Python prints,
 // compares and orders values, and on which of them count as true.
 #pragma once
 
@@ -22,7 +22,7 @@ class TemplateError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What raise_exception() of a template throws: the template rejects the conversation.
+// Thrown by raise_exception() in a template: the template rejects the conversation.
 class RejectedByTemplate : public TemplateError {
  public:
   using TemplateError::TemplateError;
@@ -35,7 +35,7 @@ struct Dict;
 struct Function;
 struct Loop;
 
-// A value that is not there; any use but printing, testing and iterating is an error with this message.
+// A missing value; any use of it except printing, testing and iterating is an error with this message.
 struct Undefined {
   std::shared_ptr<const std::string> message;
 };
@@ -56,7 +56,7 @@ struct Value {
 
   Value() : data(Undefined{}) {}
   ~Value() {
-    if (data.index() > 5) release();  // what holds other values
+    if (data.index() > 5) release();  // types that hold other values
   }
   Value(const Value&) = default;
   Value(Value&&) noexcept = default;
@@ -87,14 +87,14 @@ struct Value {
   bool is_string() const { return text() != nullptr; }
   // bool, int and float, as in Python.
   bool is_number() const;
-  // Null pointers for other types.
+  // These return null for other types.
   const std::string* text() const;
   const List* list() const;   // of a list
   const List* items() const;  // of a list or a tuple
   const Dict* dict() const;   // of a dict
 
  private:
-  // Destroys the data without using more stack for deeper nesting: a template can nest values as deep as its steps allow.
+  // Destroys the data with constant stack use: a template can nest values as deeply as its limit on steps allows.
   void release();
 };
 
@@ -123,30 +123,31 @@ struct Loop {
   std::shared_ptr<const List> items;
   size_t index = 0;
   int64_t depth = 1;
-  Value last_changed;  // what loop.changed() saw last, a tuple; undefined at first
+  Value last_changed;  // the last arguments of loop.changed(), a tuple; undefined at first
   std::function<Value(Interpreter&, const Value&)> recurse;  // loop(items) of a recursive for; empty otherwise
 };
 
-// Python's name of the type, for error messages: "str", "NoneType".
+// Returns Python's name of the type, for error messages: "str", "NoneType".
 std::string type_name(const Value& value);
-// TemplateError with the value's own message if it is undefined.
+// Throws TemplateError with the value's own message if it is undefined.
 void require_defined(const Value& value);
-// TemplateError for a value that cannot be the key of a dict: a list, a dict, or a tuple with one.
+// Throws TemplateError for a value that cannot be the key of a dict: a list, a dict, or a tuple that contains one.
 void require_hashable(const Value& key);
 bool truth(const Value& value);
 bool equal(const Value& a, const Value& b);
-// a < b; TemplateError for types that Python does not order. `what` is the operator in the error message.
+// Returns a < b; throws TemplateError for types that Python does not order. `what` is the operator in the error
+// message.
 bool less(const Value& a, const Value& b, std::string_view what = "<");
-// `item in container`.
+// Returns `item in container`.
 bool contains(const Value& container, const Value& item);
-// str(value): what {{ value }} prints.
+// Returns str(value), the text that {{ value }} prints.
 std::string to_text(const Value& value);
 // repr(value).
 std::string to_repr(const Value& value);
-// repr() of a float: the shortest digits that give it again.
+// Returns repr() of a float: the shortest digits that round-trip.
 std::string float_repr(double value);
-// The elements of a list or tuple, the keys of a dict, the characters of a string, nothing for an undefined value.
-// TemplateError for other types.
+// Returns the elements of a list or tuple, the keys of a dict, the characters of a string, or nothing for an undefined
+// value. Throws TemplateError for other types.
 List iterate(const Value& value);
 
 struct JsonStyle {
@@ -156,7 +157,7 @@ struct JsonStyle {
   bool sort_keys = false;
   bool ascii = false;
 };
-// As Python's json.dumps().
+// Converts the value like Python's json.dumps().
 std::string to_json(const Value& value, const JsonStyle& style);
 
 }  // namespace anyaccel::llm::jinja

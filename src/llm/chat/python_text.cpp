@@ -1,4 +1,4 @@
-// Implements Python's functions on text with utf8proc's properties.
+// Implements Python's string functions with the Unicode properties of utf8proc.
 #include "llm/chat/python_text.h"
 
 #include <utf8proc.h>
@@ -21,7 +21,7 @@ bool is_cased(char32_t c) {
   return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL || category == UTF8PROC_CATEGORY_LT;
 }
 
-// Characters that stand between letters without ending a word, for the rule of the final sigma.
+// Returns whether the character can stand between letters without ending a word, for the rule of the final sigma.
 bool is_case_ignorable(char32_t c) {
   const utf8proc_category_t category = kind(c);
   return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x2019 || category == UTF8PROC_CATEGORY_MN ||
@@ -29,7 +29,7 @@ bool is_case_ignorable(char32_t c) {
          category == UTF8PROC_CATEGORY_SK;
 }
 
-// Characters whose upper or title case is a sequence in Unicode's SpecialCasing.txt.
+// Returns whether the character's upper or title case is a sequence in Unicode's SpecialCasing.txt.
 bool has_long_case(char32_t c) {
   return c == 0x149 || c == 0x1F0 || c == 0x390 || c == 0x3B0 || c == 0x587 || (c >= 0x1E96 && c <= 0x1E9A) ||
          (c >= 0x1F50 && c <= 0x1F56 && c % 2 == 0) || (c >= 0x1F80 && c <= 0x1FFC && c != 0x1FBE) ||
@@ -50,7 +50,7 @@ void append_upper(std::string& out, char32_t c, bool title_case) {
   append_utf8(out, static_cast<char32_t>(title_case ? utf8proc_totitle(code) : utf8proc_toupper(code)));
 }
 
-// `before`: the text up to the character, `after`: the text behind it.
+// `before` is the text up to the character, `after` the text that follows it.
 void append_lower(std::string& out, char32_t c, std::string_view before, std::string_view after) {
   if (c == 0x130) {
     out += "i\xCC\x87";
@@ -60,7 +60,7 @@ void append_lower(std::string& out, char32_t c, std::string_view before, std::st
     append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
     return;
   }
-  // A sigma at the end of a word has a form of its own.
+  // A sigma at the end of a word has its own lower-case form.
   bool follows_letter = false;
   for (std::string_view rest = before; !rest.empty();) {
     const Utf8Step step = utf8_step(rest);
@@ -89,7 +89,7 @@ void each_character(std::string_view text, Visit visit) {
   }
 }
 
-// The last character of a text that is not empty.
+// Returns the last character of a text, which must not be empty.
 std::string_view last_character(std::string_view text) {
   size_t begin = text.size() - 1;
   while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;

@@ -1,4 +1,4 @@
-// Python's functions on text, where they differ from the obvious ones of C++: they count code points, and know
+// Declares Python's string functions where they differ from the obvious C++ ones: they count code points, and know
 // Unicode's white space and letters.
 #pragma once
 
@@ -15,18 +15,18 @@ bool is_printable(char32_t c) noexcept;  // str.isprintable()
 bool is_alpha(char32_t c) noexcept;      // str.isalpha()
 bool is_digit(char32_t c) noexcept;      // str.isdigit() of decimal digits
 
-// Number of code points of valid UTF-8.
+// Returns the number of code points in valid UTF-8.
 size_t code_points(std::string_view text) noexcept;
-// The byte at which code point `index` begins; the size of the text for an index beyond the end.
+// Returns the byte offset at which code point `index` begins; the size of the text if the index is beyond the end.
 size_t byte_offset(std::string_view text, size_t index) noexcept;
 
-// Without the white space, or the characters in `characters` if `any_of`, at the chosen ends.
+// Removes white space, or the characters in `characters`, at the chosen ends.
 enum class Ends { Both, Left, Right };
 std::string_view strip(std::string_view text, Ends ends = Ends::Both);
 std::string_view strip(std::string_view text, Ends ends, std::string_view characters);
 
-// str.upper(), str.lower(), str.title(), str.capitalize(). Characters whose upper case is more than one character are
-// a TemplateError, except for the German sharp s.
+// str.upper(), str.lower(), str.title(), str.capitalize(). Throw TemplateError for a character whose upper case is more
+// than one character, except for the German sharp s.
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string title(std::string_view text);
@@ -37,7 +37,7 @@ std::vector<std::string_view> split(std::string_view text, std::string_view sepa
 // str.split() at white space, without empty parts.
 std::vector<std::string_view> split_words(std::string_view text, int64_t limit, bool from_right);
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
-// At most `limit` times (< 0: all). An empty `from` is found between all characters.
+// Replaces at most `limit` occurrences (< 0: all). An empty `from` is found between all characters.
 std::string replace(std::string_view text, std::string_view from, std::string_view to, int64_t limit);
 
 }  // namespace anyaccel::llm::jinja

@@ -14,7 +14,7 @@ constexpr const char* single_file = "model.safetensors";
 constexpr const char* index_file = "model.safetensors.index.json";
 constexpr size_t max_index_bytes = 256 << 20;
 
-// A shard file is named relative to the directory and must be inside it.
+// Returns the path of a shard file, whose name is relative to the directory and must lie inside it.
 std::filesystem::path shard_path(const std::filesystem::path& dir, const JsonRef& value) {
   const std::string& name = value.string();
   const std::filesystem::path relative(name);

@@ -1,4 +1,4 @@
-// The part of check_tensors() that works on files, independent of models.
+// Declares the part of check_tensors() that works on files and does not depend on models.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 namespace anyaccel::llm {
 
 struct TensorUse {
-  DType dtype = DType::None;  // that the model holds it in
+  DType dtype = DType::None;  // in which the model holds it
   bool may_be_zero = false;   // biases
 };
 
-// `uses`: keyed by the names in the files; a tensor that is not in it is not used by the model. Floating-point tensors
-// only.
+// `uses` is keyed by the names in the files; the model does not use a tensor that is not in it. Only floating-point
+// tensors are scanned.
 TensorCheck scan_checkpoint(const Checkpoint& checkpoint, const std::unordered_map<std::string, TensorUse>& uses);
 
 }  // namespace anyaccel::llm

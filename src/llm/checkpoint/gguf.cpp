@@ -1,4 +1,4 @@
-// Parses the header of a GGUF file, which may come from anywhere: nothing in it is trusted.
+// Parses the header of a GGUF file. The file may come from anywhere, so nothing in it is trusted.
 #include "llm/checkpoint/gguf.h"
 
 #include <algorithm>
@@ -23,9 +23,10 @@ constexpr uint32_t magic = 0x46554747;  // "GGUF"
 constexpr uint64_t most_alignment = uint64_t{1} << 20;
 constexpr uint64_t most_key_bytes = 65535;
 constexpr uint32_t most_dimensions = 4;
-constexpr int64_t most_parts = 99999;  // five digits of a file's name
-// The fewest bytes that an entry takes: of a pair a key's length, one byte of it, a type and a byte; of a tensor a
-// name's length, a byte of it, a number of dimensions, one of them, a type and an offset.
+constexpr int64_t most_parts = 99999;  // a file's name has five digits
+// The smallest sizes of an entry in bytes. A pair has the key's length, at least one byte of key, a type and at least
+// one byte of value; a tensor has the name's length, at least one byte of name, the number of dimensions, at least one
+// dimension, a type and an offset.
 constexpr uint64_t least_pair_bytes = 8 + 1 + 4 + 1;
 constexpr uint64_t least_tensor_bytes = 8 + 1 + 4 + 8 + 4 + 8;
 
@@ -198,7 +199,7 @@ GgufValue read_value(HeaderReader& reader, const std::string& what) {
   return value;
 }
 
-// The offset is still relative to the start of the data.
+// The offset in the result is still relative to the start of the data.
 GgufTensor read_tensor(HeaderReader& reader, uint64_t index) {
   GgufTensor tensor;
   tensor.name = reader.text("the name of tensor " + std::to_string(index));
@@ -239,7 +240,7 @@ GgufTensor read_tensor(HeaderReader& reader, uint64_t index) {
   return tensor;
 }
 
-// The distance to the next multiple.
+// Returns the distance to the next multiple of the alignment.
 uint64_t padding(uint64_t bytes, uint64_t alignment) { return (alignment - bytes % alignment) % alignment; }
 
 void place_tensors(const HeaderReader& reader, uint64_t alignment, std::vector<GgufTensor>& tensors) {
@@ -260,7 +261,7 @@ void place_tensors(const HeaderReader& reader, uint64_t alignment, std::vector<G
                   std::to_string(tensor.offset) + " of the data on, which has " + std::to_string(data_bytes) +
                   " bytes: the file is cut short or damaged");
     }
-    // Both are at most the file's size, which is far from overflow.
+    // This cannot overflow: both are at most the file's size.
     expected = tensor.offset + tensor.bytes + padding(tensor.bytes, alignment);
     tensor.offset += data_start;
   }
@@ -338,7 +339,7 @@ void read_part(const std::filesystem::path& path, GgufModel& model) {
   file.check_unchanged();
 }
 
-// "-00002-of-00003.gguf"
+// Returns "-00002-of-00003.gguf", for example.
 std::string part_suffix(int64_t part, int64_t count) {
   const auto digits = [](int64_t number) {
     const std::string text = std::to_string(number);

@@ -10,7 +10,7 @@
 namespace anyaccel::llm {
 namespace {
 
-constexpr uint64_t gguf_alignment = 32;  // what readers take without a general.gguf_alignment
+constexpr uint64_t gguf_alignment = 32;  // the readers' default without general.gguf_alignment
 
 template <class T>
 void append_gguf(std::string& out, T value) {

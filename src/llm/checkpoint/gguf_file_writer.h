@@ -13,7 +13,7 @@
 
 namespace anyaccel::llm {
 
-// Key-value pairs as they stand in a file. A key must not be added twice.
+// Key-value pairs, encoded as in a file. A key must not be added twice.
 class GgufKeys {
  public:
   void add(std::string_view key, const GgufValue& value);
@@ -43,14 +43,15 @@ struct GgufTensorSpec {
 };
 
 // The data is written as it is supplied, tensor after tensor in the order of `tensors`, to a temporary file that
-// finish() renames; until then, and on any failure, what is at the path is unchanged.
+// finish() renames; until then, and on any failure, a file that exists at the path is unchanged.
 class GgufFileWriter {
  public:
-  // InvalidArgument for a name that occurs twice or a shape that is not of whole blocks; Error if writing fails.
+  // InvalidArgument for a name that occurs twice or a shape that does not consist of whole blocks; Error if writing
+  // fails.
   GgufFileWriter(const std::filesystem::path& path, const GgufKeys& keys, std::vector<GgufTensorSpec> tensors);
 
-  // The next bytes; a call ends at the latest where a tensor ends. Blocks. InvalidArgument for more data than the
-  // tensor has; Error if writing fails.
+  // Writes the next bytes; a call must not go beyond the end of the current tensor. Blocks. InvalidArgument for more
+  // data than the tensor has; Error if writing fails.
   void append(std::span<const std::byte> bytes);
   // InvalidArgument if data is missing; Error if writing fails.
   void finish();

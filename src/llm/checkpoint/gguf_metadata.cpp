@@ -57,7 +57,7 @@ std::optional<double> GgufMetadata::number(std::string_view key, double least, d
   const GgufValue* value = single(key, "a number");
   if (value == nullptr) return std::nullopt;
   const auto* numbers = std::get_if<std::vector<double>>(&value->elements);
-  // A comparison with NaN is false.
+  // A comparison with NaN is false, so NaN is rejected too.
   if (numbers == nullptr || !(numbers->front() >= least && numbers->front() <= most)) {
     error(key, "is " + describe(*value) + "; expected a floating-point number from " + std::to_string(least) + " to " +
                    std::to_string(most));

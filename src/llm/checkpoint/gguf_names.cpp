@@ -1,4 +1,4 @@
-// One table of names, read in both directions.
+// Translates tensor names with one table, which is searched in both directions.
 #include "llm/checkpoint/gguf_names.h"
 
 #include <array>
@@ -27,7 +27,7 @@ constexpr std::array<Names, 11> layer_names = {{{"attn_norm", "input_layernorm"}
 constexpr std::string_view gguf_layer = "blk.";
 constexpr std::string_view directory_layer = "model.layers.";
 
-// `from` and `to`: of the pairs.
+// `from` and `to` are members of the pairs.
 template <auto from, auto to, size_t N>
 std::string_view find_name(const std::array<Names, N>& names, std::string_view name) {
   for (const Names& pair : names) {

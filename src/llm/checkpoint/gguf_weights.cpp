@@ -1,4 +1,4 @@
-// Opens GGUF files as weights: gives their tensors the names of a Hugging Face directory.
+// Opens GGUF files as weight files and gives their tensors the names of a Hugging Face directory.
 #include <array>
 #include <optional>
 #include <utility>
@@ -12,7 +12,7 @@
 namespace anyaccel::llm {
 namespace {
 
-// The dtype of the values, and how they are quantized.
+// Sets the dtype of the tensor's values and their quantization format.
 void read_type(const GgufTensor& found, const std::string& source, TensorInfo& tensor) {
   constexpr std::array<std::pair<uint32_t, DType>, 3> types = {{{0, DType::F32}, {1, DType::F16}, {30, DType::BF16}}};
   for (const auto& [type, dtype] : types) {
@@ -31,7 +31,7 @@ void read_type(const GgufTensor& found, const std::string& source, TensorInfo& t
   tensor.dtype = DType::F32;
 }
 
-// Tensors that others are computed from, or that nothing needs.
+// Returns whether the tensor is not a weight: the configuration is computed from it, or nothing needs it.
 bool is_no_weight(std::string_view name) {
   return name == "rope_freqs.weight" || name.ends_with(".attn_rot_embd") || name.ends_with(".rope_freqs.weight") ||
          name == "rope_factors_long.weight" || name == "rope_factors_short.weight";
@@ -40,7 +40,7 @@ bool is_no_weight(std::string_view name) {
 struct HeadRows {
   int64_t query = 0;   // rows of all query heads
   int64_t key = 0;     // of all key heads, and of all value heads
-  int64_t paired = 0;  // of a head whose rows are stored as pairs; 0: they are not
+  int64_t paired = 0;  // rows of a head whose rows are stored as pairs; 0: they are not
 };
 
 HeadRows head_rows(const GgufMetadata& metadata) {
@@ -55,8 +55,8 @@ HeadRows head_rows(const GgufMetadata& metadata) {
   return {heads * size, count("head_count_kv").value_or(heads) * size, gguf_paired_head(metadata)};
 }
 
-// Takes rows that are stored together apart: "blk.3.attn_qkv.weight" has the rows of attn_q, then those of attn_k and
-// attn_v. Other tensors as they are.
+// Splits a tensor that stores the rows of several: "blk.3.attn_qkv.weight" has the rows of attn_q, then those of attn_k
+// and attn_v. Other tensors are returned unchanged.
 std::vector<GgufTensor> apart(const GgufTensor& tensor, const HeadRows& heads, const std::string& source) {
   const size_t at = tensor.name.find(".attn_qkv.");
   if (at == std::string::npos) return {tensor};

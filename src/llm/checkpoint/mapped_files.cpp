@@ -1,5 +1,5 @@
-// Reports the file and the byte offset of a SIGBUS in a mapped file. The handler only makes async-signal-safe calls: it
-// walks a list that only grows, writes and ends the process.
+// Reports the file and the byte offset of a SIGBUS in a mapped file. The handler makes only async-signal-safe calls: it
+// walks a list that only grows, writes, and ends the process.
 #include "llm/checkpoint/mapped_files.h"
 
 #include <signal.h>
@@ -33,7 +33,7 @@ void append(std::array<char, 4608>& line, size_t& length, const char* text) {
   while (*text != '\0' && length < line.size()) line[length++] = *text++;
 }
 
-// The first thread to arrive here ends the process; others wait for that.
+// The first thread that gets here ends the process; any others wait for that.
 [[noreturn]] void report(const MappedFile& file, uintptr_t address) {
   static std::atomic_flag reported = ATOMIC_FLAG_INIT;
   if (reported.test_and_set()) {
@@ -56,7 +56,7 @@ void append(std::array<char, 4608>& line, size_t& length, const char* text) {
          " is gone: the file was cut short while it was in use, or its disk failed (with --no-mmap it is read once and "
          "not "
          "needed after that)\n");
-  // If writing fails there is no way to report it.
+  // If writing fails, there is no way to report it.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), length);
   ::_exit(1);
 }
@@ -73,7 +73,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
     previous_action.sa_handler(signal);
   } else if (info->si_code > 0 || previous_action.sa_handler == SIG_DFL) {
     // Returns to the faulting access, which then ends the process as it would have without this handler. A signal that
-    // another process sent is not raised again by itself.
+    // another process sent does not recur by itself, so it is raised again.
     ::sigaction(SIGBUS, &previous_action, nullptr);
     if (info->si_code <= 0) ::raise(signal);
   }

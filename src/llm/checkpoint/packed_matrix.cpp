@@ -40,7 +40,7 @@ std::vector<float> read_floats(const Checkpoint& checkpoint, const TensorView& v
     switch (view.dtype) {
       case DType::F16: values[i] = fp16_to_float(number_at<uint16_t>(bytes, i)); break;
       case DType::BF16: values[i] = bf16_to_float(number_at<uint16_t>(bytes, i)); break;
-      // A power of two: 255 is no number.
+      // These scales are powers of two; 255 is NaN.
       case DType::U8: {
         const auto exponent = static_cast<int>(bytes[i]);
         values[i] = exponent == 255 ? NAN : std::ldexp(1.0F, exponent - 127);
@@ -112,7 +112,7 @@ std::unique_ptr<PackedMatrix> PackedMatrix::find(const Checkpoint& checkpoint, c
   std::unique_ptr<PackedMatrix> matrix(new PackedMatrix(how, module, rows, columns));
   const char* const suffixes[] = {"qweight", "qweight", "weight_packed", "weight_scale", "weight", "weight_blocks"};
   const TensorView* first = checkpoint.find(module + "." + suffixes[static_cast<size_t>(how.kind)]);
-  // compressed-tensors has another name for the same.
+  // compressed-tensors has another name for the same tensor.
   if (first == nullptr && how.kind == Kind::MxFloat4) first = checkpoint.find(module + ".weight_packed");
   if (first == nullptr || (how.kind == Kind::Float8 && first->dtype != DType::F8E4M3)) return nullptr;
   matrix->group_ = how.group > 0 ? how.group : columns;
@@ -248,8 +248,8 @@ void PackedMatrix::find_mxfloat4(const Checkpoint& checkpoint) {
   set_scales(scales, groups_, 1);
 }
 
-// Whole numbers of 4 and 8 bits around the middle of their range, in groups of whole blocks in the order of the columns,
-// under scales that fp16 holds exactly, are blocks of Q4_0 and Q8_0; float4 is MXFP4.
+// Integers of 4 and 8 bits can be stored as blocks of Q4_0 and Q8_0 if their zero points are the middle of the range,
+// groups are whole blocks in the order of the columns, and fp16 represents the scales exactly; float4 is MXFP4.
 void PackedMatrix::choose_block_format(const Checkpoint& checkpoint) {
   if (how_.kind == Kind::Float8 || columns_ % 32 != 0 || group_ % 32 != 0) return;
   if (how_.kind == Kind::MxFloat4) {
@@ -276,7 +276,7 @@ std::vector<std::string> PackedMatrix::tensors() const {
   for (const char* suffix :
        {"qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx",
         "weight_shape", "weight", "weight_scale_inv", "weight_blocks", "weight_scales",
-        // of the inputs' rounding, which is not done
+        // These describe how inputs are rounded, which is not done.
         "input_scale", "input_zero_point"}) {
     names.push_back(module_ + "." + suffix);
   }
@@ -307,7 +307,7 @@ std::unique_ptr<PackedValues> PackedMatrix::read_scales(const Checkpoint& checkp
       groups[k] = number_at<int32_t>(order, k);
       any |= groups[k] != (how_.kind == Kind::Gptq ? 0 : -1);
     }
-    // All zeros (GPTQ) or all -1 (compressed-tensors): never set, the columns are in their order.
+    // If all are 0 (GPTQ) or -1 (compressed-tensors), the tensor was never set and the columns are in their order.
     for (size_t k = 0; any && k < groups.size(); ++k) {
       if (groups[k] < 0 || groups[k] >= groups_) {
         fail(order_.name, "column " + std::to_string(k) + " is in group " + std::to_string(groups[k]) +
@@ -341,7 +341,7 @@ std::unique_ptr<PackedValues> PackedMatrix::read_scales(const Checkpoint& checkp
       default: return static_cast<int>(number_at<int8_t>(zeros, static_cast<size_t>(n * groups_ + g)));
     }
   };
-  // Files exist that say they are of the first version and store the middle as it is.
+  // Some files claim to be of the first version, but store the middle of the range as it is.
   bool as_stored = how_.kind == Kind::Gptq && how_.zeros_less_one && how_.symmetric;
   out->zeros_.resize(static_cast<size_t>(rows_ * groups_));
   for (int64_t n = 0; n < rows_; ++n) {
@@ -396,7 +396,7 @@ int PackedValues::quantity(int64_t row, int64_t column) const {
 void PackedValues::decode(int64_t first_row, int64_t count, float* out) const {
   const Kind kind = matrix_.how_.kind;
   const int64_t columns = matrix_.columns_;
-  // Columns outside: values of GPTQ and AWQ that follow each other in memory belong to different rows.
+  // The outer loop is over columns, because in GPTQ and AWQ consecutive values in memory belong to different rows.
   for (int64_t k = 0; k < columns; ++k) {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t n = first_row + i;

@@ -1,4 +1,5 @@
-// Matrices of quantized safetensors directories: several tensors, which together give the weights of one linear layer.
+// Reads the matrices of quantized safetensors directories, where several tensors together define the weights of one
+// linear layer.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +19,20 @@ class PackedValues;
 
 class PackedMatrix {
  public:
-  // The matrix of the layer `module` ("model.layers.0.self_attn.q_proj") with `rows` outputs and `columns` inputs; null if
-  // the checkpoint has no quantized tensors of that name. CheckpointError, naming the tensor, for a missing part, a shape
-  // or dtype that does not fit, or a permutation with groups that do not exist.
+  // Finds the matrix of the layer `module` ("model.layers.0.self_attn.q_proj") with `rows` outputs and `columns`
+  // inputs; null if the checkpoint has no quantized tensors of that name. CheckpointError, naming the tensor, for a
+  // missing part, a shape or dtype that does not fit, or a permutation with groups that do not exist.
   static std::unique_ptr<PackedMatrix> find(const Checkpoint& checkpoint, const std::string& module,
                                             const WeightQuantization& how, int64_t rows, int64_t columns);
 
   int64_t rows() const noexcept { return rows_; }
   int64_t columns() const noexcept { return columns_; }
-  // Bytes of its tensors in the files.
+  // The size of its tensors in the files.
   uint64_t bytes() const noexcept { return bytes_; }
-  // What decoded values are exact in: the dtype of the scales, to which the definition of these formats rounds a weight.
+  // The dtype that represents decoded values exactly: that of the scales, to which these formats define a weight to be
+  // rounded.
   DType dtype() const noexcept { return dtype_; }
-  // A format whose blocks hold exactly (q - zero) * scale, without that rounding; null if there is none.
+  // The format whose blocks represent (q - zero) * scale exactly, without that rounding; null if there is none.
   const BlockFormat* block_format() const noexcept { return block_format_; }
   // The names of its tensors.
   std::vector<std::string> tensors() const;
@@ -54,7 +56,7 @@ class PackedMatrix {
   void find_compressed(const Checkpoint& checkpoint);
   void find_float8(const Checkpoint& checkpoint);
   void find_mxfloat4(const Checkpoint& checkpoint);
-  // Everything but the packed numbers.
+  // Reads everything except the packed numbers.
   std::unique_ptr<PackedValues> read_scales(const Checkpoint& checkpoint) const;
   void set_scales(const Part& scales, int64_t row_stride, int64_t group_stride);
   void choose_block_format(const Checkpoint& checkpoint);
@@ -70,7 +72,8 @@ class PackedMatrix {
   DType dtype_ = DType::F32;
   const BlockFormat* block_format_ = nullptr;
   Part values_, scales_, zeros_, order_;
-  // The scale of row n and group g is number n * row_stride_ + g * group_stride_. Float8 with blocks: of the block's row.
+  // The scale of row n and group g is number n * row_stride_ + g * group_stride_. For Float8 with blocks, n is the row
+  // of blocks.
   int64_t row_stride_ = 0;
   int64_t group_stride_ = 0;
 };
@@ -85,7 +88,7 @@ class PackedValues {
  private:
   friend class PackedMatrix;
   explicit PackedValues(const PackedMatrix& matrix) : matrix_(matrix) {}
-  // The whole number that is stored, less the zero point.
+  // Returns the stored integer minus the zero point.
   int quantity(int64_t row, int64_t column) const;
   int zero(int64_t row, int64_t group) const;
   float scale(int64_t row, int64_t column) const;

@@ -23,7 +23,7 @@ constexpr uint64_t max_header_bytes = 100'000'000;
 
 std::string system_error_text() { return std::strerror(errno); }
 
-// The whole pages inside [data, data + bytes), or those that touch it.
+// Returns the whole pages inside [data, data + bytes), or with `touching` those that overlap it.
 std::span<std::byte> pages(const std::byte* data, uint64_t bytes, bool touching) {
   if (data == nullptr) return {};
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));

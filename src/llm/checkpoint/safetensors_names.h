@@ -25,7 +25,7 @@ inline constexpr std::array<std::pair<std::string_view, DType>, 12> safetensors_
                                                                                            {"F8_E4M3", DType::F8E4M3},
                                                                                            {"F8_E5M2", DType::F8E5M2}}};
 
-// Bytes of a tensor; nothing for a negative size or more bytes than an int64 counts.
+// Returns the size of a tensor in bytes; nothing for a negative size or one that exceeds an int64.
 inline std::optional<uint64_t> tensor_bytes(DType dtype, std::span<const int64_t> shape) {
   uint64_t bytes = dtype_size(dtype);
   for (const int64_t size : shape) {

@@ -48,7 +48,8 @@ uint64_t checked_bytes(const TensorSpec& tensor) {
   return *bytes;
 }
 
-// The JSON, padded with spaces so that the data begins aligned; `total` receives the size of all tensors in bytes.
+// Returns the JSON, padded with spaces so that the data begins aligned; `total` receives the size of all tensors in
+// bytes.
 std::string make_header(const std::vector<TensorSpec>& tensors, const SafetensorsMetadata& metadata, uint64_t& total) {
   std::string json = "{";
   if (!metadata.empty()) {

@@ -24,7 +24,7 @@ double bf16_value(int16_t bits) { return static_cast<double>(bf16_to_float(stati
 double fp32_value(int32_t bits) { return static_cast<double>(std::bit_cast<float>(bits)); }
 double fp64_value(int64_t bits) { return std::bit_cast<double>(bits); }
 
-// The smallest magnitude that rounds to infinity.
+// Returns the smallest magnitude that rounds to infinity.
 double first_infinite(DType wanted) {
   switch (wanted) {
     case DType::F16: return 65520.0;
@@ -34,7 +34,7 @@ double first_infinite(DType wanted) {
   }
 }
 
-// The smallest bit pattern whose value is at least `limit`; that of infinity if no finite value is.
+// Returns the smallest bit pattern whose value is at least `limit`; that of infinity if no finite value is.
 template <class Bits>
 Bits bits_from(const Format<Bits>& format, double limit) {
   Bits low = 0;
@@ -53,7 +53,8 @@ Bits bits_from(const Format<Bits>& format, double limit) {
 // Pieces of this many bytes are copied to an aligned buffer; they stay in the first-level cache.
 constexpr size_t piece_bytes = 16384;
 
-// Signed integers, because every instruction set has a vector maximum for them; magnitudes have no sign.
+// Magnitudes are treated as signed integers (they have no sign bit), because every instruction set has a vector maximum
+// for those.
 template <class Bits>
 ScanResult scan(std::span<const std::byte> bytes, const Format<Bits>& format, double limit) {
   ScanResult result;

@@ -21,10 +21,10 @@ struct ScanResult {
   void add(const ScanResult& other, uint64_t offset);
 };
 
-// F16, BF16, F32 and F64.
+// Returns true for F16, BF16, F32 and F64.
 bool can_scan(DType dtype) noexcept;
-// `values`: whole elements of `dtype`, at any address. `wanted`: the dtype that must be able to represent the finite
-// values.
+// `values` holds whole elements of `dtype`, at any address. `wanted` is the dtype that must be able to represent the
+// finite values.
 ScanResult scan_values(std::span<const std::byte> values, DType dtype, DType wanted);
 
 }  // namespace anyaccel::llm

@@ -80,7 +80,7 @@ void read_longrope(const JsonRef& parameters, RopeConfig& rope) {
   }
 }
 
-// Null does not stand for the default here: transformers computes with the null, and fails.
+// Null does not mean the default here: transformers computes with the null, and fails.
 double read_theta(const JsonRef& object, std::string_view name, double fallback) {
   return object.has(name) ? object.at(name).number(min_theta, max_theta) : fallback;
 }
@@ -91,14 +91,14 @@ std::string unused_keys(const JsonRef& parameters, RopeType type) {
   const std::span<const std::string_view> used = rope_keys(type);
   for (size_t i = 0; i < parameters.size(); ++i) {
     const std::string& key = parameters.key(i);
-    // Their values have been read already.
+    // The values of these keys have been read already.
     if (key == "partial_rotary_factor" || key == "mrope_section") continue;
     if (std::find(used.begin(), used.end(), key) == used.end()) names += (names.empty() ? "" : ", ") + quote_text(key);
   }
   return names;
 }
 
-// In these families all dimensions of a head rotate. For any other share transformers 5 ignores the field for the
+// In these families all dimensions of a head rotate. With any other fraction, transformers 5 ignores the field for the
 // default type of rope and fails for the others; older releases fail.
 void check_partial_rotary_factor(const JsonRef& object) {
   const auto share = object.find("partial_rotary_factor");
@@ -147,7 +147,7 @@ std::vector<uint8_t> read_layer_types(const JsonRef& root, size_t layers) {
   for (size_t i = 0; i < layers; ++i) {
     const JsonRef type = (*types)[i];
     const std::string& name = type.string();
-    // The last is an older name of the second.
+    // "attention" is an older name of "full_attention".
     if (name != "sliding_attention" && name != "full_attention" && name != "attention") {
       type.fail("\"full_attention\" or \"sliding_attention\"");
     }
@@ -190,7 +190,7 @@ void read_special_ids(const JsonRef& object, std::optional<int32_t>& bos, std::v
 
 namespace {
 
-// The object that scales rope, and its name; nothing where there is none.
+// Returns the object that scales rope, and its name; nothing if there is none.
 std::optional<JsonRef> rope_object(const JsonRef& root, const RopeRules& rules, std::string& name) {
   name = "rope_scaling";
   auto parameters = root.find(name);

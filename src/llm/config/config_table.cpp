@@ -1,4 +1,4 @@
-// Lists the fields of config.json. The behaviour of transformers for each was tested, not inferred from the name:
+// Lists the fields of config.json. How transformers treats each was tested, not inferred from the name: see
 // tools/config_fixtures.py.
 #include "llm/config/config_table.h"
 
@@ -146,11 +146,11 @@ constexpr ConfigField fields[] = {
     {"top_p", every_family, FieldUse::Generation, "1"},
     {"typical_p", every_family, FieldUse::Generation, "1"},
 
-    // The field names Python code, whose effect cannot be known; transformers does not run it either unless told to.
+    // The field names Python code, whose effect cannot be known; transformers does not run it either, unless told to.
     {"auto_map", every_family},
 };
 
-// True for null, false, 0 and anything empty.
+// Returns true for null, false, 0 and anything empty.
 bool means_absent(const JsonRef& value) {
   if (value.is_null()) return true;
   if (value.is_bool()) return !value.boolean();
@@ -164,7 +164,7 @@ bool is_accepted(const ConfigField& field, const JsonRef& value) {
   return means_absent(value);
 }
 
-// `fallback`: a whole number, or null. False and true count as 0 and 1.
+// `fallback` is an integer or null. False and true count as 0 and 1.
 bool is_default(const JsonRef& value, std::string_view fallback) {
   if (value.is_null()) return true;
   if (fallback == "null") return means_absent(value);
@@ -173,7 +173,7 @@ bool is_default(const JsonRef& value, std::string_view fallback) {
   return value.is_number() && value.number(-1e308, 1e308) == expected;
 }
 
-// Rates of dropout and the like, which families call by many names.
+// Returns whether the field is a dropout rate or the like, for which families have many names.
 bool is_training_only(std::string_view name) {
   return name.ends_with("dropout") || name.ends_with("_pdrop") || name == "initializer_range" || name == "layerdrop" ||
          name == "init_std" || name.starts_with("summary_");

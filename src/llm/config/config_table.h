@@ -14,9 +14,9 @@
 namespace anyaccel::llm {
 
 enum class FieldUse {
-  Read,        // honoured, or rejected by the code that reads it
+  Read,        // used, or rejected by the code that reads it
   NoEffect,    // has no effect on the text
-  Refused,     // only a value that means "not there" is accepted
+  Refused,     // only a value that means "absent" is accepted
   Generation,  // a setting of generation that transformers 5 does not take from config.json
 };
 
@@ -27,14 +27,14 @@ inline constexpr FamilySet mistral_set = 1 << static_cast<int>(Family::Mistral);
 inline constexpr FamilySet qwen2_set = 1 << static_cast<int>(Family::Qwen2);
 inline constexpr FamilySet qwen3_set = 1 << static_cast<int>(Family::Qwen3);
 inline constexpr FamilySet first_families = llama_set | mistral_set | qwen2_set | qwen3_set;
-// Also those of llm/families, which list the fields that they read themselves.
+// This includes the families in llm/families, which list the fields that they read themselves.
 inline constexpr FamilySet every_family = ~FamilySet{0};
 
 struct ConfigField {
   std::string_view name;
   FamilySet families = first_families;  // that this entry applies to; a family has at most one entry per name
   FieldUse use = FieldUse::Read;
-  // Refused: the accepted value and the reason ("false: text is generated from left to right"). Generation: the
+  // For Refused, the accepted value and the reason ("false: text is generated from left to right"); for Generation, the
   // default.
   std::string_view text = {};
 };
@@ -43,7 +43,7 @@ std::span<const ConfigField> config_fields();
 // Returns null for a field that no version of the family's class has.
 const ConfigField* find_config_field(std::string_view name, Family family);
 
-// Keys of rope_parameters (rope_scaling) that this type of rope uses.
+// Returns the keys of rope_parameters (rope_scaling) that this type of rope uses.
 std::span<const std::string_view> rope_keys(RopeType type);
 
 // Checks the fields of config.json. Throws CheckpointError for a refused one; adds a note for each kind of field that

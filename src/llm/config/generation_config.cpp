@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t max_generation_config_bytes = size_t{16} << 20;
 
-// Read below.
+// Fields that are read below.
 constexpr std::string_view honoured[] = {"bos_token_id",
                                          "eos_token_id",
                                          "do_sample",
@@ -131,7 +131,7 @@ std::vector<std::string> warnings_about(const JsonRef& root, std::string_view so
   return warnings;
 }
 
-// Token ids, of which -1 stands for none in some files.
+// Reads token ids; in some files -1 stands for none.
 std::vector<int32_t> read_ids(const JsonRef& list, int64_t lowest) {
   std::vector<int32_t> ids;
   if (!list.is_array()) list.fail("a list of token ids");

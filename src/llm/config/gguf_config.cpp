@@ -29,7 +29,7 @@ Family read_family(const GgufMetadata& metadata) {
                      ", which is not supported; supported are llama (which Mistral models have too), qwen2, qwen3");
 }
 
-// Keys that change what is computed. Each may be missing, or have the value that means no change.
+// Refuses keys that change the computation. Each may be missing, or have the value that means no change.
 void refuse_other_computations(const GgufMetadata& metadata, const std::string& prefix) {
   constexpr std::array<std::string_view, 4> unscaled = {"logit_scale", "embedding_scale", "residual_scale",
                                                         "attention.scale"};
@@ -58,7 +58,7 @@ void refuse_other_computations(const GgufMetadata& metadata, const std::string& 
   }
 }
 
-// A tensor of factors of the wave lengths, one for each pair of rotating dimensions; nothing if there is none.
+// Reads a tensor of factors of the wavelengths, one for each pair of rotating dimensions; nothing if there is none.
 std::optional<std::vector<float>> read_factors(const GgufModel& model, const char* name, int64_t pairs) {
   size_t part = 0;
   const GgufTensor* tensor = model.find(name, &part);
@@ -78,8 +78,8 @@ std::optional<std::vector<float>> read_factors(const GgufModel& model, const cha
   return factors;
 }
 
-// A file with scaling of Llama 3's kind has factors as a tensor, for sequences of every length. The names of the layers'
-// copies in older files are the same tensor.
+// A file with scaling of Llama 3's kind stores the factors as a tensor, for sequences of every length. In older files
+// the layers have copies of this tensor.
 void read_rope_factors(const GgufModel& model, ModelConfig& config) {
   auto factors = read_factors(model, "rope_freqs.weight", config.head_dim / 2);
   if (!factors) return;
@@ -98,7 +98,7 @@ void read_yarn(const GgufMetadata& metadata, const std::string& prefix, RopeConf
   rope.type = RopeType::Yarn;
   rope.beta_fast = metadata.number(prefix + "yarn_beta_fast", 1e-6, any_number).value_or(32.0);
   rope.beta_slow = metadata.number(prefix + "yarn_beta_slow", 1e-6, any_number).value_or(1.0);
-  // Each of these would change the ramp or the scale of attention.
+  // Other values of these keys would change the ramp or the scale of attention.
   for (const auto& [key, plain] :
        {std::pair("yarn_ext_factor", 1.0), std::pair("yarn_attn_factor", 1.0), std::pair("yarn_log_multiplier", 0.0)}) {
     const auto value = metadata.number(prefix + key, -any_number, any_number);

@@ -7,7 +7,7 @@
 
 namespace anyaccel::llm {
 
-// As load_model_config(), for a GGUF file; errors name the key or tensor.
+// Like load_model_config(), but for a GGUF file; errors name the key or tensor.
 ModelConfig load_gguf_config(const std::filesystem::path& path);
 
 }  // namespace anyaccel::llm

@@ -65,7 +65,7 @@ Family read_family(const JsonRef& root) {
   if (type) {
     for (const KnownFamily& entry : entries) {
       if (type->string() != entry.model_type) continue;
-      // transformers computes InternLM 3 by Llama's class.
+      // transformers runs InternLM 3 with Llama's class.
       const bool as_llama = found != nullptr && entry.family == Family::InternLm3 && found->family == Family::Llama;
       if (found != nullptr && found->family != entry.family && !as_llama) {
         type->error("the model type " + quote_text(type->string()) + " does not fit the architecture \"" +
@@ -141,7 +141,7 @@ void read_sizes(const JsonRef& root, ModelConfig& config) {
   config.num_hidden_layers = root.at("num_hidden_layers").integer(1, max_layers);
   config.num_attention_heads = root.at("num_attention_heads").integer(1, max_heads);
   config.vocab_size = root.at("vocab_size").integer(1, max_vocab);
-  // Null means as many as query heads; a missing field means the number of the family's first model.
+  // Null means the number of query heads; a missing field means the number of the family's first model.
   const bool qwen = config.family == Family::Qwen2 || config.family == Family::Qwen3;
   int64_t key_value_heads = config.num_attention_heads;
   if (!root.has("num_key_value_heads")) {
@@ -177,7 +177,7 @@ void read_sizes(const JsonRef& root, ModelConfig& config) {
 }
 
 void read_biases(const JsonRef& root, ModelConfig& config) {
-  // For the families without biases check_config_fields() has checked the fields.
+  // For the families without biases, check_config_fields() has checked these fields already.
   const bool attention_bias = read_flag(root, "attention_bias", false);
   const bool mlp_bias = read_flag(root, "mlp_bias", false);
   switch (config.family) {

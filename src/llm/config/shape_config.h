@@ -8,10 +8,10 @@
 
 namespace anyaccel::llm {
 
-// Of the matrices of models with random weights.
+// The standard deviation of the matrices of models with random weights.
 inline constexpr float made_up_standard_deviation = 0.02f;
 
-// The text of config.json.
+// Returns the text of config.json.
 std::string config_text_of_shape(const ModelShape& shape, DType dtype);
 ModelConfig config_of_shape(const ModelShape& shape, DType dtype);
 

@@ -19,7 +19,8 @@ bool is_empty(const JsonRef& value) {
          (value.is_bool() && !value.boolean());
 }
 
-// Fails for a field that is in neither list: it may change what the weights are. What begins with "use_" chooses kernels.
+// Fails for a field that is in neither list, because it may change the weights. Fields that begin with "use_" choose
+// kernels.
 void check_fields(const JsonRef& object, FieldNames read, FieldNames ignored) {
   for (size_t i = 0; i < object.size(); ++i) {
     const std::string& key = object.key(i);
@@ -40,7 +41,7 @@ std::string text_of(const JsonRef& object, std::string_view key, const std::stri
   return value ? value->string() : fallback;
 }
 
-// -1 and null: a whole row.
+// Returns the size of a group; -1 and null mean a whole row, for which 0 is returned.
 int64_t read_group(const JsonRef& object) {
   const int64_t group = read_whole(object, "group_size", -1, max_size, -1);
   if (group == 0) object.at("group_size").fail("-1 (a whole row) or a positive number");
@@ -113,7 +114,7 @@ void read_awq(const JsonRef& object, WeightQuantization& out) {
   if (backend != "autoawq" && backend != "auto") object.at("backend").fail("\"autoawq\"");
 }
 
-// One group's "weights".
+// Reads the "weights" of one group.
 void read_compressed_weights(const JsonRef& weights, const std::string& format, WeightQuantization& out) {
   constexpr std::string_view read[] = {"num_bits",   "type",     "symmetric",       "strategy",
                                        "group_size", "actorder", "block_structure", "dynamic"};

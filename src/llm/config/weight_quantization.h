@@ -1,4 +1,4 @@
-// How the weights of a Hugging Face directory are quantized: the quantization_config of its config.json.
+// Reads how the weights of a Hugging Face directory are quantized, from the quantization_config of its config.json.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,16 @@ struct WeightQuantization {
   Kind kind = Kind::Gptq;
   std::string method;  // "gptq", for messages
   int bits = 4;
-  int64_t group = 0;            // inputs under one scale; 0: all of a row
+  int64_t group = 0;            // inputs that share a scale; 0: all of a row
   bool symmetric = true;        // zero is in the middle, and compressed-tensors stores none
-  bool zeros_less_one = false;  // GPTQ's first version stores zero points less one
-  // Outputs and inputs under one scale, for Float8 with blocks; 0: a scale for each row or for all.
+  bool zeros_less_one = false;  // GPTQ's first version stores zero points minus one
+  // The outputs and inputs that share a scale, for Float8 with blocks; 0: there is a scale for each row or for all.
   int64_t block_rows = 0;
   int64_t block_columns = 0;
 };
 
-// Reads every field: it is honoured, ignored because it has no effect on the weights, or refused. CheckpointError names
-// the field. Notes say what of the definition is not done (rounding of activations).
+// Reads every field, which is used, ignored because it has no effect on the weights, or refused. CheckpointError names
+// the field. Adds notes about the parts of the definition that are not implemented (rounding of activations).
 std::shared_ptr<const WeightQuantization> read_quantization(const JsonRef& config, std::vector<std::string>& notes);
 
 }  // namespace anyaccel::llm

@@ -1,11 +1,11 @@
-// Families that rotate neighbouring elements of a head: Cohere (Command R) 1 and 2, GLM and GLM 4.
+// Defines the families that rotate neighbouring elements of a head: Cohere (Command R) 1 and 2, GLM and GLM 4.
 #include "llm/config/config_fields.h"
 #include "llm/families/families.h"
 
 namespace anyaccel::llm {
 namespace {
 
-// Both halves read one layer norm without a bias; logits are multiplied.
+// Both halves of a layer read the same layer norm, which has no bias; the logits are multiplied by a factor.
 void cohere_common(const JsonRef& root, ModelConfig& config) {
   config.norm = NormKind::Layer;
   config.residual = Residual::ParallelOne;

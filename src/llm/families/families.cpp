@@ -1,4 +1,4 @@
-// Reads what all families have, by the fields and defaults of each.
+// Reads the configuration that all families have, by the names and defaults of each.
 #include "llm/families/families.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// A family of decoders is data: what config.json calls its sizes, what is missing there means, what its files call tensors, and
-// the parts that its layers are composed of (ModelConfig). Each file beside this one has a family, or a few close relatives.
+// Describes a family of decoders by data: the names of its sizes in config.json, the defaults of missing fields, the
+// names of its tensors, and the parts that its layers are composed of (ModelConfig). Each other file in this folder has
+// a family, or a few close relatives.
 //
 // Llama, Mistral, Qwen2 and Qwen3 came first, and are in llm/config/model_config.cpp.
 #pragma once
@@ -17,7 +18,7 @@
 
 namespace anyaccel::llm {
 
-// The names of sizes in config.json. Empty: the family has no such field.
+// The names of sizes in config.json. An empty name means that the family has no such field.
 struct SizeFields {
   std::string_view hidden = "hidden_size";
   std::string_view inner = "intermediate_size";
@@ -30,16 +31,16 @@ struct SizeFields {
   std::string_view activation = "hidden_act";
 };
 
-// What a missing field means: the defaults of transformers' class.
+// The values of missing fields, which are the defaults of transformers' class.
 struct SizeDefaults {
   int64_t kv_heads = 0;               // 0: as many as heads
   int64_t head_dim = 0;               // 0: hidden / heads
-  bool inner_is_four_hidden = false;  // else the inner size has to be there
+  bool inner_is_four_hidden = false;  // else the inner size is required
   int64_t positions = 2048;
   double eps = 1e-5;
   std::string_view activation = "silu";
   double rope_theta = 10000.0;
-  double rotary_share = 0.0;  // of a head; 0: all of it rotates, and partial_rotary_factor is not read
+  double rotary_share = 0.0;  // fraction of a head; 0: all of it rotates, and partial_rotary_factor is not read
   bool tied = false;
   std::optional<int32_t> bos = {};
   std::optional<int32_t> eos = {};
@@ -54,8 +55,8 @@ struct FamilyDefinition {
   TensorNames names = {};
   // The fields that `compose` reads.
   std::span<const std::string_view> fields = {};
-  // Reads the parts of the layers; sizes, names and the activation are in `config`. CheckpointError for a value that is not
-  // supported.
+  // Reads the parts of the layers; sizes, names and the activation are already in `config`. CheckpointError for a value
+  // that is not supported.
   void (*compose)(const JsonRef& root, ModelConfig& config) = nullptr;
 };
 
@@ -65,23 +66,23 @@ extern const FamilyDefinition cohere, cohere2, glm, glm4;
 extern const FamilyDefinition gpt2, gptj, gpt_neox, opt, falcon;
 
 std::span<const FamilyDefinition* const> family_definitions();
-// Null for the first four.
+// Returns null for the first four families.
 const FamilyDefinition* find_family(Family family) noexcept;
 inline bool has_first_families_rules(Family family) noexcept { return find_family(family) == nullptr; }
-// True if config.json's field is read for the family.
+// Returns whether this field of config.json is read for the family.
 bool reads_field(const FamilyDefinition& family, std::string_view name);
 
-// Everything but special tokens and the dtype, which all families have alike.
+// Reads everything except special tokens and the dtype, which are the same in all families.
 void read_family_config(const JsonRef& root, const FamilyDefinition& family, ModelConfig& config);
 
-// -- for `compose`
+// -- Functions for `compose`.
 
-// One flag for each layer, whether it has a window: from layer_types, else sliding where `is_window` says so.
+// Sets which layers have a window: by layer_types, else those for which `is_window` returns true.
 void set_windows(const JsonRef& root, ModelConfig& config, int64_t window,
                  bool (*is_window)(int64_t layer, int64_t every), int64_t every = 0);
-// All layers have the window sliding_window, none if that is null; `fallback` if it is missing (0: none).
+// Gives all layers the window sliding_window, or none if that is null; `fallback` if it is missing (0: none).
 void set_window_of_all(const JsonRef& root, ModelConfig& config, int64_t fallback);
-// Refuses any other value of a flag than this one, which is also what a missing field means.
+// Refuses a flag with another value than this one, which is also the value of a missing field.
 void require_flag(const JsonRef& root, std::string_view name, bool value, std::string_view why);
 
 }  // namespace anyaccel::llm

@@ -1,5 +1,6 @@
-// Gemma 1, 2 and 3 (text): RMS norms whose weight is stored less one, embeddings times the root of their size; from 2 on norms
-// before and after each half, soft caps, and windows on some layers.
+// Defines Gemma 1, 2 and 3 (text). They have RMS norms whose stored weight is one less, and multiply embeddings by the
+// square root of their size; versions 2 and 3 also have norms before and after each half, soft caps, and windows on
+// some layers.
 #include <cmath>
 
 #include "llm/config/config_fields.h"
@@ -20,7 +21,7 @@ void gemma_common(const JsonRef& root, ModelConfig& config) {
   config.qkv_bias = config.o_bias = read_flag(root, "attention_bias", false);
 }
 
-// Whatever the file says: "gelu" stands for the approximation by tanh.
+// Whatever the file says, "gelu" stands for the approximation by tanh.
 void compose_gemma(const JsonRef& root, ModelConfig& config) {
   gemma_common(root, config);
   const auto written = root.find("hidden_activation");
@@ -46,7 +47,7 @@ void compose_gemma2(const JsonRef& root, ModelConfig& config) {
   set_windows(root, config, window, [](int64_t layer, int64_t) { return layer % 2 == 0; });
 }
 
-// attn_logit_softcapping is stored, and not used by transformers.
+// attn_logit_softcapping is stored, but transformers does not use it.
 void compose_gemma3(const JsonRef& root, ModelConfig& config) {
   gemma_scaled(root, config);
   config.qk_norm = true;

@@ -1,5 +1,5 @@
-// Families with layer norms and a feed-forward block without a gate: Phi 1, 1.5 and 2, GPT-2, GPT-J, GPT-NeoX (Pythia), OPT, and
-// Falcon with rotary positions.
+// Defines families with layer norms and a feed-forward block without a gate: Phi 1, 1.5 and 2, GPT-2, GPT-J, GPT-NeoX
+// (Pythia), OPT, and Falcon with rotary positions.
 #include "llm/config/config_fields.h"
 #include "llm/families/families.h"
 
@@ -40,7 +40,7 @@ void compose_gptj(const JsonRef& root, ModelConfig& config) {
   config.rope.rotary_dim = rotating;
 }
 
-// Two norms of the same hidden state, or one half after the other.
+// A layer has two norms of the same hidden state, or one half follows the other.
 void compose_gpt_neox(const JsonRef& root, ModelConfig& config) {
   gpt_common(config, true);
   config.qkv_bias = config.o_bias = read_flag(root, "attention_bias", true);
@@ -68,7 +68,7 @@ void compose_opt(const JsonRef& root, ModelConfig& config) {
   }
 }
 
-// The 7B form (one key and value for all queries), the 40B form (two norms, groups) and the 11B form (one norm, groups).
+// There are three forms: 7B (one key and value for all queries), 40B (two norms, groups) and 11B (one norm, groups).
 void compose_falcon(const JsonRef& root, ModelConfig& config) {
   const bool newer = read_flag(root, "new_decoder_architecture", false);
   const bool parallel = read_flag(root, "parallel_attn", true);

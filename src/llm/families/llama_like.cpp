@@ -1,4 +1,5 @@
-// Relatives of Llama that differ in single parts: Phi 3 and 4, StableLM, OLMo 2, SmolLM3, Granite, InternLM 3, StarCoder 2.
+// Defines relatives of Llama that differ in a few parts: Phi 3 and 4, StableLM, OLMo 2, SmolLM3, Granite, InternLM 3,
+// StarCoder 2.
 #include <string>
 
 #include "llm/config/config_fields.h"
@@ -7,7 +8,7 @@
 namespace anyaccel::llm {
 namespace {
 
-// -- Phi 3, 3.5 and 4: queries, keys and values in one matrix, gate and up in another.
+// -- Phi 3, 3.5 and 4: queries, keys and values are in one matrix, gate and up in another.
 void compose_phi3(const JsonRef& root, ModelConfig& config) {
   set_window_of_all(root, config, 0);
   RopeRules rules;
@@ -22,7 +23,7 @@ constexpr std::string_view phi3_fields[] = {"sliding_window",        "rope_theta
                                             "rope_scaling",          "rope_parameters",
                                             "partial_rotary_factor", "original_max_position_embeddings"};
 
-// -- StableLM: layer norms, a quarter of a head rotates, halves one after the other or side by side.
+// -- StableLM: it has layer norms, a quarter of a head rotates, and the halves run one after the other or in parallel.
 void compose_stablelm(const JsonRef& root, ModelConfig& config) {
   config.norm = NormKind::Layer;
   config.norm_has_bias = true;
@@ -34,7 +35,7 @@ constexpr std::string_view stablelm_fields[] = {"use_qkv_bias",         "use_par
                                                 "rope_theta",           "rope_scaling",          "rope_parameters",
                                                 "partial_rotary_factor"};
 
-// -- OLMo 2: each half's result is normed, and all queries (keys) of a token together.
+// -- OLMo 2: each half's result is normalized, and so are all queries (keys) of a token together.
 void compose_olmo2(const JsonRef& root, ModelConfig& config) {
   config.norm_place = NormPlace::After;
   config.head_norm = HeadNorm::Whole;
@@ -68,7 +69,7 @@ constexpr std::string_view smollm3_fields[] = {
     "attention_bias", "mlp_bias",    "no_rope_layers", "no_rope_layer_interval", "use_sliding_window",
     "sliding_window", "layer_types", "rope_theta",     "rope_scaling",           "rope_parameters"};
 
-// -- Granite: multipliers of embeddings, of each half's result, of scores and of logits.
+// -- Granite: embeddings, each half's result, scores and logits are multiplied by factors.
 void compose_granite(const JsonRef& root, ModelConfig& config) {
   const auto multiplier = [&](const char* name) { return static_cast<float>(read_number(root, name, 1e-6, 1e6, 1.0)); };
   config.embedding_multiplier = multiplier("embedding_multiplier");
@@ -82,7 +83,7 @@ constexpr std::string_view granite_fields[] = {"embedding_multiplier", "residual
                                                "logits_scaling",       "attention_bias",      "mlp_bias",
                                                "rope_theta",           "rope_scaling",        "rope_parameters"};
 
-// -- InternLM 3: Llama with its own names of the flags of biases, beside Llama's, which transformers writes.
+// -- InternLM 3: Llama with its own names for the flags of biases, in addition to Llama's, which transformers writes.
 void compose_internlm3(const JsonRef& root, ModelConfig& config) {
   const bool attention = read_flag(root, "qkv_bias", read_flag(root, "attention_bias", false));
   const bool others = read_flag(root, "bias", read_flag(root, "mlp_bias", false));
@@ -96,7 +97,7 @@ void compose_internlm3(const JsonRef& root, ModelConfig& config) {
 constexpr std::string_view internlm3_fields[] = {"qkv_bias",   "bias",         "attention_bias", "mlp_bias",
                                                  "rope_theta", "rope_scaling", "rope_parameters"};
 
-// -- StarCoder 2: layer norms, and a feed-forward block without a gate.
+// -- StarCoder 2: it has layer norms, and a feed-forward block without a gate.
 void compose_starcoder2(const JsonRef& root, ModelConfig& config) {
   config.norm = NormKind::Layer;
   config.norm_has_bias = true;

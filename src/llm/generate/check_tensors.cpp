@@ -16,7 +16,7 @@
 namespace anyaccel::llm {
 namespace {
 
-// A piece of a tensor, read and checked by one thread. It stays in the second-level cache in between.
+// A piece of a tensor, read and checked by one thread. Between the two it stays in the second-level cache.
 constexpr uint64_t read_piece_bytes = uint64_t{1} << 20;
 
 struct Piece {
@@ -59,7 +59,7 @@ TensorCheck scan_checkpoint(const Checkpoint& checkpoint, const std::unordered_m
     finding.shape.assign(view.shape.begin(), view.shape.end());
     finding.dtype = view.dtype;
     if (const auto use = uses.find(name); use != uses.end()) finding.wanted = use->second.dtype;
-    // Whole blocks of a quantized tensor.
+    // A piece of a quantized tensor consists of whole blocks.
     const uint64_t piece_bytes = view.format == nullptr
                                      ? read_piece_bytes
                                      : read_piece_bytes / (sizeof(float) * view.format->values) * view.format->bytes;

@@ -79,10 +79,10 @@ void Session::start(std::span<const std::vector<int32_t>> prompts, const Samplin
   Impl::Turn turn(impl);
   turn.follow_caller();
 
-  // Captured steps contain the sampling options.
+  // Captured steps contain the sampling options ...
   if (!(impl.sampling == sampling)) impl.graphs.clear();
   impl.sampling = sampling;
-  // ... and, where frequencies follow a sequence's length, which sequence each row is.
+  // ... and, if frequencies depend on a sequence's length, the sequence of each row.
   if (impl.decoder.dynamic_rope()) impl.graphs.clear();
   impl.active.clear();
   impl.position.clear();
@@ -264,7 +264,7 @@ void Session::Impl::enqueue_draw(bool first) {
   } else {
     chosen.fill(0);
   }
-  // A broadcast implemented as a sum, because sums may be captured.
+  // This is a broadcast implemented as a sum, because sums can be captured.
   if (model->group()) model->group()->inference_all_reduce(chosen);
 }
 
@@ -313,7 +313,7 @@ std::span<const int32_t> Session::Impl::newest_tokens() {
     host_ids.slice(0, 0, end).copy_from(decode_ids.slice(0, 0, end));
     stream.synchronize();
     if (model->group()) model->group()->check();
-    // Checked after the step, which may have read data that another program wrote meanwhile.
+    // This check follows the step because another program may have changed the data while the step read it.
     model->check_files();
     const int32_t* const ids = host_ids.data_as<int32_t>();
     const int32_t* const missing = std::find(ids, ids + count, -1);

@@ -16,7 +16,7 @@ namespace {
 // Decoding uses one number of tokens, a prompt's chunks at most two; a few more cover batches that shrink.
 constexpr size_t kept_views = 6;
 
-// The first rows of a scratch tensor, with its memory reinterpreted as elements of a dtype that is not larger.
+// Returns the first rows of a scratch tensor, with its memory reinterpreted as elements of a dtype that is not larger.
 Tensor rows_as(const Tensor& storage, int64_t tokens, DType dtype) {
   if (dtype == storage.dtype()) return storage.slice(0, 0, tokens);
   const int64_t width = storage.size(1);
@@ -104,8 +104,8 @@ uint64_t DecoderStep::cache_bytes() const noexcept {
 
 void DecoderStep::set_sequence_length(int32_t sequence, int64_t length, bool restart) {
   if (!dynamic_rope_) return;
-  // As transformers does it: frequencies follow the longest length seen, starting from the trained one, and are
-  // computed when a step makes the sequence longer. Keys already in the cache keep the rotation they were stored with.
+  // As in transformers, frequencies follow the longest length seen, starting from the trained one, and are recomputed
+  // when a step makes the sequence longer. Keys already in the cache keep the rotation they were stored with.
   int64_t& longest = longest_[static_cast<size_t>(sequence)];
   const ModelConfig& config = model_->config();
   const bool two_lists = config.rope.type == RopeType::Longrope;  // one up to the trained length, one beyond
@@ -295,7 +295,7 @@ void DecoderStep::queries_keys_values(const Tensor& x, const LayerWeights& layer
                     cache.positions);
 }
 
-// `heads`: [T, heads, D], contiguous.
+// `heads` is [T, heads, D] and contiguous.
 void DecoderStep::norm_heads(const Tensor& heads, const Tensor& weight, const Tensor& bias) {
   const ModelConfig& config = model_->config();
   const int64_t tokens = heads.size(0), count = heads.size(1), size = heads.size(2);
@@ -404,7 +404,7 @@ void DecoderStep::composed_layer(const LayerWeights& layer, size_t index, const 
   if (norms_sum) norm(views.hidden, views.hidden, layer.post_norm, layer.post_norm_bias);
 }
 
-// One sum over the ranks for both.
+// A single sum over the ranks serves both.
 void DecoderStep::add_both(const Product& attention, const Product& mlp) {
   const Tensor& hidden = views_[current_].hidden;
   if (group_ && model_->shard().rank != 0) hidden.fill(0);

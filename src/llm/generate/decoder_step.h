@@ -2,9 +2,9 @@
 // ops of every layer, allocates nothing and reads nothing back, so that a step can be captured in a graph and replayed.
 //
 // If the model is sharded over ranks (see tensor_parallel.h), every rank runs the step on its shard: the second product
-// of each half of a layer yields the rank's part of the new hidden state, on rank 0 including the residual, and the sum
-// of the parts is the hidden state of all ranks. Embedding and logits are sums too, of parts that are zero outside a
-// rank's vocabulary.
+// of each half of a layer yields the rank's part of the new hidden state, which on rank 0 includes the residual, and
+// the sum of the parts is the hidden state of all ranks. Embedding and logits are sums too, of parts that are zero
+// outside a rank's vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -50,14 +50,14 @@ class DecoderStep {
 
   // Prepares the tensors of a step of `tokens` tokens, so that forward() with that many only enqueues.
   void prepare(int64_t tokens);
-  // Embedding and all layers. `ranges` cover the tokens in order; may be empty unless dynamic_rope().
+  // Runs the embedding and all layers. `ranges` cover the tokens in order; they may be empty unless dynamic_rope().
   void forward(const StepInput& input, std::span<const SequenceRange> ranges);
   // Returns the logits (fp32 [R, V], contiguous) after those tokens of the last forward() that `rows` (indices, [R])
   // selects; an empty handle selects all. Every rank gets the logits of the whole vocabulary.
   void logits(const Tensor& out, const Tensor& rows);
 
  private:
-  // Views of the activation tensors for one number of tokens. Heads and I are those of this rank.
+  // Views of the activation tensors for one number of tokens. The numbers of heads and I are those of this rank.
   struct Views {
     int64_t tokens = 0;
     Tensor hidden;               // [T, H]
@@ -65,11 +65,12 @@ class DecoderStep {
     Tensor attended, attended3;  // [T, heads * D] and the same as [T, heads, D]
     Tensor gated;                // [T, I]
     Tensor cos, sin;             // [T, R]
-    // Only for layers that are not Llama's: the same for layers with a window, where they rotate otherwise; and what is added
-    // to the hidden state after a norm or a multiplication [T, H].
+    // Only for layers that are not Llama's: cos and sin of layers with a window, if they rotate differently; and the
+    // branch [T, H] that is added to the hidden state after a norm or a multiplication.
     Tensor window_cos, window_sin;
     Tensor branch;
-    // Only for those and for quantized weights: the normed rows [T, H], keys and values [T, heads * D], and gate and up [T, I].
+    // Only for those and for quantized weights: the normalized rows [T, H], keys and values [T, heads * D], and gate
+    // and up [T, I].
     Tensor normed, k, v, gate, up;
   };
 
@@ -77,15 +78,15 @@ class DecoderStep {
   void embed(const StepInput& input);
   void attention_block(const LayerWeights& layer, size_t index, const StepInput& input);
   void mlp_block(const LayerWeights& layer);
-  // norm_qkv_rope as a sequence without the norm, for quantized weights and layers that are not Llama's.
+  // Runs norm_qkv_rope as a sequence of ops without the norm, for quantized weights and layers that are not Llama's.
   void queries_keys_values(const Tensor& x, const LayerWeights& layer, size_t index, const ops::CacheSlots& cache);
-  // One layer of any family, of the parts that the configuration names.
+  // Runs a layer of any family, composed of the parts that the configuration names.
   void composed_layer(const LayerWeights& layer, size_t index, const StepInput& input);
   void norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias);
   void norm_heads(const Tensor& heads, const Tensor& weight, const Tensor& bias);
-  // views.attended from the normed rows x; false on a rank without heads.
+  // Computes views.attended from the normalized rows x; returns false on a rank without heads.
   bool attend(const Tensor& x, const LayerWeights& layer, size_t index, const StepInput& input);
-  // views.gated from the normed rows x.
+  // Computes views.gated from the normalized rows x.
   void inner_mlp(const Tensor& x, const LayerWeights& layer);
   struct Product {
     const Tensor& x;
@@ -95,25 +96,25 @@ class DecoderStep {
   };
   // hidden += residual_multiplier * norm(product), summed over all ranks before the norm.
   void add_branch(const Product& product, const Tensor& norm_weight);
-  // hidden += both products, of one or two norms of the same hidden state.
+  // hidden += both products; their inputs are one norm or two norms of the same hidden state.
   void add_both(const Product& attention, const Product& mlp);
-  // Logits times the multiplier, then through the soft cap.
+  // Multiplies the logits and applies the soft cap.
   void cap_logits(const Tensor& logits);
   void set_rotations(const StepInput& input, std::span<const SequenceRange> ranges);
   // out = x * transpose(w) + bias + residual, for weights of any format.
   void product(const Tensor& out, const Tensor& x, const Tensor& w, aa_block_format format, const Tensor& bias,
                const Tensor& residual = {});
-  // hidden += x * transpose(w) + bias, summed over all ranks. An empty w: this rank contributes nothing.
+  // hidden += x * transpose(w) + bias, summed over all ranks. If w is empty, this rank contributes nothing.
   void add_product(const Tensor& x, const Tensor& w, aa_block_format format, const Tensor& bias);
 
   std::shared_ptr<const Model> model_;
-  comm::ProcessGroup* group_ = nullptr;  // the model's; null: one rank
+  comm::ProcessGroup* group_ = nullptr;  // the model's; null if there is one rank
   std::shared_ptr<ops::Inference> ops_;
   int64_t max_tokens_ = 0;
   bool dynamic_rope_ = false;
-  bool plain_ = true;  // layers are Llama's
+  bool plain_ = true;  // layers have Llama's structure
   float embedding_multiplier_ = 1.0f;
-  Tensor window_inv_freq_;              // [R] of layers with a window, where they rotate otherwise
+  Tensor window_inv_freq_;              // [R] of layers with a window, if they rotate differently
   Tensor inv_freq_;                     // [R], or [B, R] when it depends on the sequence's length
   std::vector<int64_t> longest_;        // of each sequence; dynamic rope only
   std::vector<Tensor> inv_freq_views_;  // [R] each; one, or one for each sequence

@@ -76,7 +76,7 @@ LogitBias::LogitBias(TokenRules rules, int64_t vocabulary)
     check_ids(forced_bos_, vocabulary, "forced_bos_token_id");
   }
   if (!rules_.forced_eos_token_ids.empty()) check_ids(rules_.forced_eos_token_ids, vocabulary, "forced_eos_token_id");
-  // Ids of lists made for a larger vocabulary have no effect.
+  // Ids from lists made for a larger vocabulary have no effect.
   const auto drop_unknown = [&](std::vector<int32_t>& ids) {
     std::erase_if(ids, [&](int32_t id) { return id < 0 || id >= vocabulary; });
   };
@@ -134,7 +134,7 @@ std::span<const float> LogitBias::next_row(size_t number) {
   Sequence& sequence = sequences_[number];
   const std::vector<int32_t>* const only = forced_for(sequence);
   auto changes = changes_for(sequence);
-  // A forced token is the last or the first of an answer: the row before or after it differs, whatever token is forced.
+  // A forced token is the first or last one of an answer, so its row always differs from the one before or after it.
   if (sequence.given && !sequence.forced && !only && changes == sequence.changes) return {};
   sequence.given = true;
   sequence.forced = only != nullptr;

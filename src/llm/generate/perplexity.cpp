@@ -12,7 +12,7 @@
 namespace anyaccel::llm {
 namespace {
 
-// ln p of the token under logits.
+// Returns ln p of the token under these logits.
 double log_probability(std::span<const float> logits, int32_t token) {
   const double largest = *std::ranges::max_element(logits);
   double sum = 0;
@@ -24,7 +24,7 @@ double log_probability(std::span<const float> logits, int32_t token) {
 
 Perplexity perplexity(const std::shared_ptr<const Model>& model, std::span<const int32_t> ids,
                       const PerplexityOptions& options) {
-  // Rows of logits that are computed and read back at once.
+  // The number of rows of logits that are computed and read back at once.
   constexpr int64_t rows_at_once = 128;
   const auto count = static_cast<int64_t>(ids.size());
   const int64_t vocabulary = model->config().vocab_size;
@@ -56,7 +56,7 @@ Perplexity perplexity(const std::shared_ptr<const Model>& model, std::span<const
   std::vector<float> logits;
   for (int64_t begin = 0, next = 1; next < count; begin += stride) {
     const int64_t end = std::min(begin + window, count);
-    // Tokens up to `next` are scored already; the logits behind a token predict the one after it.
+    // Tokens up to `next` are scored already; the logits of a token predict the next one.
     for (int64_t first = begin; first < end - 1; first += rows_at_once) {
       const int64_t last = std::min(first + rows_at_once, end - 1);
       std::vector<int32_t> sequence(static_cast<size_t>(last - first), 0), positions(sequence.size());

@@ -34,14 +34,14 @@ void check_options(const SessionOptions& options) {
   positive(options.chunk, "the chunk length");
 }
 
-// Maximum number of tokens of one step: a chunk of prompts, or one token of each sequence.
+// Returns the maximum number of tokens of one step, which is a chunk of prompts or one token of each sequence.
 int64_t longest_step(const SessionOptions& options) {
   const int64_t chunk =
       options.chunk / options.sequences >= options.context ? options.sequences * options.context : options.chunk;
   return std::max(chunk, options.sequences);
 }
 
-// A new stream of the model's device, whatever the thread's current device is.
+// Returns a new stream of the model's device, whatever the thread's current device is.
 Stream stream_for(const Model& model) {
   Accelerator& accelerator = model.accelerator();
   const int before = accelerator.current_device();
@@ -54,7 +54,7 @@ Stream stream_for(const Model& model) {
 
 namespace {
 
-// Allocates the decoder's memory, nearly all of which is the cache. An OutOfMemoryError gives the context that would
+// Allocates the decoder's memory, nearly all of which is the cache. An OutOfMemoryError names the context that would
 // fit.
 DecoderStep make_decoder(const std::shared_ptr<const Model>& model, const SessionOptions& options,
                          const Stream& stream) {
@@ -67,10 +67,10 @@ DecoderStep make_decoder(const std::shared_ptr<const Model>& model, const Sessio
                              static_cast<double>(config.num_hidden_layers * model->shard().kv_heads.size() *
                                                  config.head_dim * options.sequences) *
                              static_cast<double>(dtype_size(model->dtype()));
-    // The memory of the failed attempt is free again.
+    // The memory of the failed attempt is free now.
     model->accelerator().empty_cache();
     const auto room = static_cast<double>(model->accelerator().available_memory(model->device().index));
-    // A tenth for activations and for what the allocator rounds up.
+    // A tenth is left for activations and for the allocator's rounding.
     const auto fits = per_token > 0 ? static_cast<int64_t>(0.9 * room / per_token) : int64_t{0};
     throw OutOfMemoryError(
         "a cache for " + std::to_string(options.sequences) + (options.sequences == 1 ? " sequence" : " sequences") +

@@ -1,5 +1,5 @@
-// The parts of a session that its sources share: session.cpp creates and owns it, forward_step.cpp runs batches of
-// tokens, decode_loop.cpp generates one token after another.
+// Declares the parts of a session that its sources share: session.cpp creates and owns it, forward_step.cpp runs
+// batches of tokens, decode_loop.cpp generates one token after another.
 #pragma once
 
 #include <atomic>
@@ -53,24 +53,24 @@ struct Session::Impl {
   StepInput decode_input() const;
   // Returns whether this rank chooses the tokens: rank 0 does, and the others receive them.
   bool draws() const { return model->shard().rank == 0; }
-  // Memory that the ranks of the model sum in place.
+  // Returns memory that the ranks of the model sum in place.
   Tensor summed_tensor(const Shape& shape, DType dtype) const;
   void fill_seen(std::span<const std::vector<int32_t>> prompts);
   void refuse_unless_deterministic() const;
   bool counts_tokens() const { return sampling.presence_penalty != 0.0f || sampling.frequency_penalty != 0.0f; }
-  // Memory that a decode step reads on the sampling ranks, allocated when it is first needed.
+  // Allocates memory that a decode step reads on the sampling ranks, when it is first needed.
   void make_draw_tensor(Tensor& tensor, DType dtype);
   void start_rules(std::span<const std::vector<int32_t>> prompts, std::optional<LogitBias> wanted);
   // Copies the rows of biases that differ from those on the device.
   void write_bias();
-  // Sequence numbers and positions of the active rows and, of a deterministic session, the counters of their next
-  // draws: of the newest tokens (`drawn`: false, they have yet to be drawn) or of those after them.
+  // Writes the sequence numbers and positions of the active rows and, in a deterministic session, the counters of their
+  // next draws: of the newest tokens if these have yet to be drawn (`drawn` is false), else of those after them.
   void write_active(bool drawn);
   std::span<const int32_t> newest_tokens();
   // Enqueues the ops of one decode step, from the newest tokens to the next ones.
   void enqueue_step();
-  // Chooses from decode_logits and advances the random numbers.
-  // The newest tokens are counted for the penalties, but for the first draw, before which there are none.
+  // Chooses tokens from decode_logits and advances the random numbers. Counts the newest tokens for the penalties,
+  // except at the first draw, before which there are none.
   void enqueue_draw(bool first);
   bool graphs_wanted() const;
   // Throws NumericalError for row i of the active sequences, whose logits yielded no token; the logits are still
@@ -85,11 +85,11 @@ struct Session::Impl {
   Event entered, left;
   DecoderStep decoder;
 
-  // Forward: I32 [chunk] and fp32 [rows, V].
+  // For forward steps: I32 [chunk] and fp32 [rows, V].
   Tensor ids, sequence, positions, rows;
   Tensor logits;
 
-  // Decode loop; [B] of which the first active.size() rows are in use.
+  // For the decode loop: [B], of which the first active.size() rows are in use.
   Sampling sampling;
   Tensor decode_ids, decode_sequence, decode_positions;  // I32
   Tensor decode_logits;                                  // fp32 [B, V]
@@ -105,7 +105,7 @@ struct Session::Impl {
   std::vector<int64_t> prompt_length;  // of each sequence
   bool host_ids_fresh = false;
   GraphCache graphs;  // of decode steps
-  // Added to the batch size, the key of a decode step (Accelerator::step); no other session has it.
+  // Added to the batch size, it is the key of a decode step (Accelerator::step); no other session uses it.
   const uint64_t step_key = [] {
     static std::atomic<uint64_t> sessions{0};
     return ++sessions << 32;

@@ -88,7 +88,7 @@ class Answer {
   StopFilter filter_;
 };
 
-// The maximum number of tokens of a sequence if the caller does not give one.
+// Returns the maximum number of tokens of a sequence if the caller does not give one.
 int64_t trained_context(const ModelConfig& config) {
   const auto trained = static_cast<double>(config.max_position_embeddings);
   const double stretched = config.rope.type == RopeType::Dynamic ? trained * config.rope.factor : trained;
@@ -116,7 +116,7 @@ int64_t choose_context(std::span<const std::vector<int32_t>> prompts, const Gene
   return std::min(limit - longest, options.max_new_tokens) + longest;
 }
 
-// A context that a conversation can grow in: the next power of two, but no more than is allowed.
+// Returns a context in which a conversation can grow: the next power of two, but no more than is allowed.
 int64_t roomy_context(int64_t needed, const GenerateOptions& options, const ModelConfig& config) {
   const int64_t limit = options.context > 0 ? options.context : trained_context(config);
   int64_t roomy = 2048;
@@ -129,8 +129,8 @@ std::string describe_token(const Tokenizer* tokenizer, int32_t id) {
   return "the id " + std::to_string(id) + (token ? " (" + quote_text(*token) + ")" : "");
 }
 
-// Every token needs a row of the embedding. (More rows than tokens are usual: they make sizes round.) Unneeded tokens,
-// such as one for padding, are often beyond the end: then only texts that contain them are rejected.
+// Every token needs a row of the embedding. (There are usually more rows than tokens, because sizes are rounded up.)
+// Unneeded tokens, such as one for padding, are often beyond the end: then only texts that contain them are rejected.
 void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size, const std::string& directory) {
   const std::vector<int32_t>& spare = tokenizer.spare_ids();
   int64_t missing = 0;
@@ -192,7 +192,7 @@ TextGenerator& TextGenerator::operator=(TextGenerator&&) noexcept = default;
 
 TextGenerator TextGenerator::load(const std::string& directory, const LoadOptions& options) {
   Stopwatch watch;
-  const auto held = is_gguf(directory) ? open_gguf(directory) : nullptr;  // all that follows reads from it
+  const auto held = is_gguf(directory) ? open_gguf(directory) : nullptr;  // the calls below share it
   const ModelConfig config = load_model_config(directory);  // has the clearest error for a directory without a model
   std::shared_ptr<const Tokenizer> tokenizer = Tokenizer::load(directory);
   check_vocabulary(*tokenizer, config.vocab_size, directory);
@@ -275,7 +275,7 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
         std::mismatch(cached_ids_.begin(), cached_ids_.end(), prompts[0].begin(), prompts[0].end()).first;
     cached.push_back(std::min(differs - cached_ids_.begin(), static_cast<ptrdiff_t>(prompts[0].size()) - 1));
   }
-  cached_ids_.clear();  // until this call has ended well
+  cached_ids_.clear();  // until this call has succeeded
 
   RngState rng;
   if (options.seed) {
@@ -310,7 +310,7 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   std::span<const int32_t> tokens = session.tokens();
   timings.prefill_seconds = watch.lap();
   for (;;) {
-    // Not std::vector<bool>: the session takes a span.
+    // This is not std::vector<bool> because the session takes a span.
     const auto keep = std::make_unique<bool[]>(tokens.size());
     for (size_t i = 0; i < tokens.size(); ++i) {
       const auto prompt = static_cast<size_t>(session.active()[i]);
@@ -341,7 +341,7 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   }
   timings.replayed_steps = static_cast<int64_t>(session.replayed_steps() - replayed_before);
   if (prompts.size() == 1) {
-    // The last token was drawn and not run.
+    // The last token was drawn, but not run.
     const std::vector<int32_t>& answer = result.completions[0].token_ids;
     cached_ids_ = prompts[0];
     cached_ids_.insert(cached_ids_.end(), answer.begin(), answer.end() - 1);

@@ -74,7 +74,7 @@ class SlotList {
     Tensor Layer::*bias;
     bool has_bias;
   };
-  // `rows`: of the file's matrix, which may have more than this one; its shape is set here.
+  // `rows` selects rows of the file's matrix, which may have more than this one; its shape is set here.
   void add_linear(const Matrix& m, std::optional<TensorSource> rows = {}, int64_t file_rows = 0) {
     if (names_.transposed && !rows) rows = TensorSource{{}, true, 0, m.outputs, m.outputs};
     const int64_t all = file_rows > 0 ? file_rows : m.outputs;
@@ -161,7 +161,7 @@ class SlotList {
     if (kind == HeadNorm::EachLayer) slots_.back().source = rows_of_heads(config_.num_key_value_heads, kv_size);
     if (kind == HeadNorm::Layer) add_bias(names_.k_norm, size, &Layer::k_norm_bias);
   }
-  // The file has a row for each head, which are one after the other.
+  // Returns the source of a tensor for which the file has a row for each head, one after the other.
   TensorSource rows_of_heads(int64_t heads, int64_t values) const {
     return {{heads, config_.head_dim}, false, 0, values, values};
   }

@@ -16,13 +16,13 @@ enum class TensorKind { Matrix, Norm, Bias };
 // The size by which a tensor is sharded over ranks. FirstRank: only rank 0 has the tensor.
 enum class SplitBy { Nothing, QueryHeads, KvHeads, Intermediate, Vocabulary, FirstRank };
 
-// Where a tensor lies in one of the file's: `blocks` of its rows, which are columns of a transposed matrix.
+// The place of a tensor inside one of the file's: blocks of rows, which are columns if the matrix is transposed.
 struct TensorSource {
   Shape shape;  // of the file's tensor
   bool transposed = false;
   int64_t first = 0;   // row at which the first block begins
   int64_t block = 0;   // rows of a block
-  int64_t stride = 0;  // rows from the begin of a block to that of the next
+  int64_t stride = 0;  // rows from the beginning of a block to that of the next
 
   bool is_one_range(int64_t rows) const noexcept { return !transposed && block == rows; }
 };
@@ -36,22 +36,22 @@ struct TensorSlot {
   int64_t layer = -1;  // -1: not of a layer
   Tensor LayerWeights::*layer_member = nullptr;
   Tensor ModelWeights::*model_member = nullptr;
-  // Of a matrix: where its format is kept.
+  // For a matrix, the member that holds its format.
   aa_block_format MatrixFormats::*layer_format = nullptr;
   aa_block_format ModelWeights::*model_format = nullptr;
-  // Nothing: the file's tensor is this one.
+  // If empty, the file's tensor is this one.
   std::optional<TensorSource> source = {};
   bool adds_one = false;  // 1 is added to the file's values
 
   bool is_embedding() const noexcept { return model_member == &ModelWeights::embedding; }
   bool is_lm_head() const noexcept { return model_member == &ModelWeights::lm_head; }
-  // True if rows have to be collected from all over the file's tensor, which is then copied.
+  // Returns whether rows have to be collected from different places in the file's tensor, which means a copy.
   bool is_gathered() const noexcept { return source && !source->is_one_range(shape[0]); }
   // weights.layers must have been sized.
   Tensor& in(ModelWeights& weights) const {
     return layer < 0 ? weights.*model_member : weights.layers[static_cast<size_t>(layer)].*layer_member;
   }
-  // Only of a matrix.
+  // Only for a matrix.
   aa_block_format& format_in(ModelWeights& weights) const {
     return layer < 0 ? weights.*model_format : weights.layers[static_cast<size_t>(layer)].formats.*layer_format;
   }

@@ -108,7 +108,7 @@ void fill_constant(std::span<std::byte> piece, size_t count, DType dtype, float 
   }
 }
 
-// Only one piece is in memory.
+// Writes the weights with only one piece in memory at a time.
 void write_weights(const std::vector<TensorSlot>& slots, const fs::path& path, const MakeModelOptions& options) {
   std::vector<TensorSpec> specs;
   for (const TensorSlot& slot : slots) {
@@ -204,7 +204,7 @@ void make_model(const ModelShape& shape, const std::string& directory, const Mak
   files.write("tokenizer.json", tokenizer.str());
   const JsonValue generation = {{"bos_token_id", made_up_bos_id}, {"eos_token_id", made_up_eos_id}};
   files.write("generation_config.json", json_text(generation, 2) + "\n");
-  // Last, so that a directory with a config.json is complete.
+  // This file is written last, so that a directory with a config.json is complete.
   files.write("config.json", config_text_of_shape(shape, options.dtype));
   files.complete();
 }

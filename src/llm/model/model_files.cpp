@@ -1,4 +1,4 @@
-// Matches the tensors of a model's files with those that its configuration asks for.
+// Matches the tensors of a model's files with those that its configuration requires.
 #include "llm/model/model_files.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace anyaccel::llm {
 namespace {
 
-// Tensors of files that no model needs: frequencies, which are computed, and masks of causal attention.
+// Returns whether no model needs this tensor of a file: frequencies, which are computed, and masks of causal attention.
 bool is_known_to_be_unneeded(std::string_view name) {
   for (const std::string_view end : {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias",
                                      ".attention.masked_bias", "rotary_pos_emb.inv_freq"}) {
@@ -22,7 +22,7 @@ bool is_known_to_be_unneeded(std::string_view name) {
   return false;
 }
 
-// Reads both, a piece at a time.
+// Compares two tensors, reading a piece of each at a time.
 bool same_data(const Checkpoint& checkpoint, TensorView a, TensorView b) {
   constexpr uint64_t piece_bytes = uint64_t{4} << 20;
   if (a.dtype != b.dtype || a.format != b.format || !std::ranges::equal(a.shape, b.shape)) return false;
@@ -161,14 +161,14 @@ void ModelFiles::note_unused(const ModelConfig& config, std::vector<std::string>
   size_t count = 0;
   for (const std::string& name : checkpoint_.names()) {
     if (used.contains(name) || is_known_to_be_unneeded(name)) continue;
-    // The output matrix of a model that ties it.
+    // This is the output matrix of a model that ties it.
     if (name == lm_head_ + ".weight" && config.tie_word_embeddings) continue;
     if (count < most_named) named += (count == 0 ? "" : ", ") + name;
     ++count;
   }
   if (count == 0) return;
   if (!has_first_families_rules(config.family)) {
-    // A bias or a norm that is not computed would mean another text.
+    // Ignoring a bias or a norm would change the generated text.
     throw CheckpointError("the files have " + std::to_string(count) + " tensors that a model of type " +
                           std::string(family_name(config.family)) + " does not have by config.json: " + named +
                           (count > most_named ? ", ..." : ""));

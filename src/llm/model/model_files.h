@@ -1,4 +1,4 @@
-// The files of a model beside the list of the tensors that it must have.
+// Opens the files of a model and matches them with the list of the tensors that it must have.
 #pragma once
 
 #include <memory>
@@ -21,12 +21,13 @@ class ModelFiles {
   ModelFiles(const std::string& directory, FileAccess access, ModelConfig& config, std::vector<std::string>& notes);
 
   const Checkpoint& checkpoint() const noexcept { return checkpoint_; }
-  // In the order of their use, as decoder_tensors().
+  // The tensors in the order of their use, like decoder_tensors().
   const std::vector<TensorSlot>& slots() const noexcept { return slots_; }
-  // The name that the files have for a tensor.
+  // Returns the name of a tensor in the files.
   std::string file_name(const TensorSlot& slot) const;
-  // A quantized matrix of a directory has a view of its own (TensorView::packed). Of a slot that is one range of rows of a
-  // tensor the view is that range, of one that is gathered (TensorSlot::is_gathered) the whole tensor.
+  // Returns the view of a slot's tensor. A quantized matrix of a directory has a view of its own (TensorView::packed).
+  // For a slot that is one range of rows of a tensor, the view is that range; for one that is gathered
+  // (TensorSlot::is_gathered), it is the whole tensor.
   TensorView at(const TensorSlot& slot) const;
 
  private:
@@ -43,7 +44,7 @@ class ModelFiles {
   std::string base_;  // the first part of the family's names ("model."), which files of bare decoders leave out
   bool bare_ = false;
   bool embedding_is_lm_head_ = false;
-  std::string lm_head_;  // as the files call it
+  std::string lm_head_;  // its name in the files
   std::string lm_head_slot_;
 };
 

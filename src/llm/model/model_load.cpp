@@ -1,4 +1,4 @@
-// Puts weights on the device: directly from the mapped file if possible, else converted and copied one by one; or
+// Loads weights onto the device: directly from the mapped file if possible, else converted and copied one by one; or
 // random weights.
 #include <algorithm>
 #include <atomic>
@@ -61,7 +61,7 @@ std::span<std::byte> bytes_of(const Tensor& host) { return {static_cast<std::byt
 
 bool is_aligned(const TensorView& view) { return reinterpret_cast<uintptr_t>(view.data) % dtype_size(view.dtype) == 0; }
 
-// The tensor as ordinary host memory: a view, or a copy where the file is not mapped or does not align it.
+// Returns the tensor as ordinary host memory: a view, or a copy if the file is not mapped or does not align the tensor.
 Tensor host_view(const Checkpoint& checkpoint, const TensorView& view, const Shape& shape) {
   if (view.data != nullptr && is_aligned(view)) {
     return Tensor::from_blob(const_cast<std::byte*>(view.data), shape, view.dtype, nullptr);
@@ -71,7 +71,7 @@ Tensor host_view(const Checkpoint& checkpoint, const TensorView& view, const Sha
   return copied;
 }
 
-// Takes rows that are stored as pairs (TensorView::paired_rows) to their places. `rows`: whole heads, contiguous.
+// Reorders rows that are stored as pairs (TensorView::paired_rows). `rows` are whole heads, contiguous.
 Tensor unpaired(const Tensor& rows, int64_t head_rows) {
   Tensor result = Tensor::empty(rows.shape(), rows.dtype());
   const int64_t count = rows.shape()[0];
@@ -86,7 +86,7 @@ Tensor unpaired(const Tensor& rows, int64_t head_rows) {
   return result;
 }
 
-// The rows of a slot that lie in blocks of a file's tensor, or in its columns; `whole` is that tensor.
+// Returns the rows of a slot, which are blocks of rows, or columns, of a file's tensor; `whole` is that tensor.
 Tensor gathered(const Tensor& whole, const TensorSource& source, const Shape& shape) {
   const Tensor rows = source.transposed ? whole.transpose(0, 1) : whole;
   Tensor result = Tensor::empty(shape, whole.dtype());
@@ -191,11 +191,11 @@ class ModelLoader {
   }
 
  private:
-  // Reads configuration and files, and checks everything but the weights' values.
+  // Reads the configuration and the files, and checks everything except the weights' values.
   void open() {
     check_wanted_dtype(accelerator_, options_.dtype);
     if (!options_.quantize.empty()) choose_quantization();
-    const auto held = is_gguf(directory_) ? open_gguf(directory_) : nullptr;  // all that follows reads from it
+    const auto held = is_gguf(directory_) ? open_gguf(directory_) : nullptr;  // the calls below share it
     model_->configure(load_model_config(directory_), options_.group);
     model_->device_ = accelerator_.device(accelerator_.current_device());
     files_.emplace(directory_, options_.map_files ? FileAccess::Map : FileAccess::Read, model_->config_,
@@ -226,13 +226,14 @@ class ModelLoader {
   }
 
   static bool is_quantized(const TensorView& view) { return view.format != nullptr || view.packed != nullptr; }
-  // The format of the blocks that a quantized matrix has in its file, or can be repacked to without loss; null: neither.
+  // Returns the block format that a quantized matrix has in its file, or to which it can be repacked without loss; null
+  // if there is none.
   static const BlockFormat* block_format(const TensorView& view) {
     return view.packed != nullptr ? view.packed->block_format() : view.format;
   }
 
-  // True if the model computes with the blocks of a quantized matrix as they are: the accelerator can, no dtype was asked
-  // for, and this rank's part consists of whole blocks.
+  // Returns whether the model computes directly with the blocks of a quantized matrix: the accelerator supports it, no
+  // dtype was requested, and this rank's part consists of whole blocks.
   bool stays_quantized(const TensorView& view, const TensorSlot& slot) const {
     const BlockFormat* format = block_format(view);
     if (format == nullptr || slot.kind != TensorKind::Matrix || options_.dtype != DType::None) return false;
@@ -243,8 +244,9 @@ class ModelLoader {
     return slot.split_dim == 0 || (part.begin % values == 0 && part.end % values == 0);
   }
 
-  // The format that a matrix is quantized to while it loads; null if it is not: LoadOptions::quantize says nothing, it is
-  // quantized already, or no format fits its rows or this rank's part of them.
+  // Returns the format to which a matrix is quantized while it loads. Null if it is not quantized then:
+  // LoadOptions::quantize is empty, the matrix is quantized already, or no format fits its rows or this rank's part of
+  // them.
   const BlockFormat* format_to_make(const TensorView& view, const TensorSlot& slot) const {
     if (wanted_format_ == nullptr || is_quantized(view) || slot.kind != TensorKind::Matrix) return nullptr;
     if (slot.is_gathered()) return nullptr;
@@ -257,7 +259,7 @@ class ModelLoader {
     return whole_blocks ? format : nullptr;
   }
 
-  // Notes which matrices are quantized, and what those take that have to be decoded.
+  // Adds notes that say which matrices are quantized, and how much memory those take that have to be decoded.
   void note_quantized() {
     uint64_t stored = 0;
     uint64_t decoded = 0;
@@ -302,7 +304,7 @@ class ModelLoader {
                              format_bytes(decoded) + " instead of " + format_bytes(stored));
   }
 
-  // The dtype of most of the matrices' bytes, unless another is requested or needed.
+  // Chooses the dtype that most of the matrices' bytes have, unless another is requested or needed.
   void choose_dtype() {
     model_->dtype_ = options_.dtype;
     if (options_.dtype != DType::None) return;
@@ -312,8 +314,8 @@ class ModelLoader {
       uint64_t bytes = 0;
       for (const TensorSlot& slot : files_->slots()) {
         const TensorView& view = files_->at(slot);
-        // Decoded weights have fewer digits than bf16. With those that stay quantized the dtype is that of keys and
-        // values, where bf16 would cost more than the rest of the computation.
+        // Decoded weights have fewer digits than bf16. If matrices stay quantized, the dtype is that of keys and
+        // values, for which bf16 would cost more than the rest of the computation.
         const DType stored = format_to_make(view, slot)                                     ? DType::F16
                              : !is_quantized(view)                                          ? view.dtype
                              : stays_quantized(view, slot)                                  ? DType::F16
@@ -327,7 +329,8 @@ class ModelLoader {
     model_->dtype_ = is_supported(accelerator_, dtype) ? dtype : DType::F32;
   }
 
-  // Norms and biases are small; as fp32 they need no conversion in every step.
+  // Returns the dtype in which the model holds a tensor. Norms and biases are small; in fp32 they need no conversion in
+  // every step.
   DType held_dtype(const TensorSlot& slot) const {
     return slot.kind == TensorKind::Matrix ? model_->dtype_ : DType::F32;
   }
@@ -373,8 +376,8 @@ class ModelLoader {
     }
   }
 
-  // The owner of tensors that lie in a file's mapping; null where the device cannot work on the mapping. A device that is the
-  // host can; another one must be told of it.
+  // Returns the owner of tensors that lie in a file's mapping; null if the device cannot use the mapping. A device that
+  // is the host can use it; with any other device it must be registered.
   std::shared_ptr<void> usable_in_place(const std::shared_ptr<const WeightFile>& file) {
     if ((accelerator_.device_properties(model_->device_.index).caps & AA_CAP_IS_HOST) != 0) {
       return std::const_pointer_cast<WeightFile>(file);
@@ -396,7 +399,7 @@ class ModelLoader {
     return known->second;
   }
 
-  // `view`: the result of part_to_read(), not empty.
+  // `view` is the result of part_to_read(), and is not empty.
   Tensor place(const Checkpoint& checkpoint, const TensorView& view, const TensorSlot& slot) {
     const Slice part = held(slot);
     const Shape shape = held_shape(slot, part);
@@ -426,12 +429,12 @@ class ModelLoader {
     Tensor source = host_view(checkpoint, view, contiguous ? shape : slot.shape);
     if (paired) source = unpaired(source, view.paired_rows);
     tensor.copy_from(contiguous ? source : source.slice(slot.split_dim, part.begin, part.end));
-    // A page is shared by small tensors, which are read again from the system's cache.
+    // Small tensors share a page; the others on it are read again from the system's cache.
     checkpoint.release(view);
     return tensor;
   }
 
-  // A tensor whose values or rows are not those of the file one after the other. `view`: as in place().
+  // Places a tensor that is not a contiguous copy of the file's values or rows. `view` is as in place().
   Tensor place_changed(const Checkpoint& checkpoint, const TensorView& view, const TensorSlot& slot, DType wanted) {
     const Slice part = held(slot);
     Tensor source;
@@ -454,9 +457,9 @@ class ModelLoader {
     return tensor;
   }
 
-  // True if the rows of a layer's queries and keys, which the file stores as pairs, stay as they are: rotating neighbours
-  // instead of halves then gives the same, since keys are only multiplied with queries. Both must be quantized; nothing else
-  // may belong to single rows of a head.
+  // Returns whether the rows of a layer's queries and keys, which the file stores as pairs, keep their order: rotating
+  // neighbours instead of halves then gives the same result, since keys are multiplied only with queries. Both must be
+  // quantized, and nothing else may apply to single rows of a head.
   bool rotates_pairs(const std::vector<TensorSlot>& slots, const TensorSlot& of) const {
     const ModelConfig& config = model_->config_;
     if (config.qkv_bias || config.qk_norm || !config.is_plain() || config.rope.rotary_dim != config.head_dim)
@@ -470,8 +473,8 @@ class ModelLoader {
     });
   }
 
-  // The blocks of a quantized matrix: in the mapped file if they can stay there. `paired`: with rows that are to be taken to
-  // their places.
+  // Places the blocks of a quantized matrix; they stay in the mapped file if possible. If `paired`, the rows are stored
+  // as pairs and must be reordered.
   Tensor place_blocks(const Checkpoint& checkpoint, const TensorView& view, const TensorSlot& slot, bool paired) {
     const Slice part = held(slot);
     const bool whole_rows = slot.split_dim == 0 || part.size() == slot.shape[slot.split_dim];
@@ -502,7 +505,7 @@ class ModelLoader {
     return blocks;
   }
 
-  // A matrix of a quantized directory, a piece at a time: decoded to `wanted`, or for U8 as blocks.
+  // Places a matrix of a quantized directory, a piece at a time: decoded to `wanted`, or as blocks if that is U8.
   Tensor place_packed(const Checkpoint& checkpoint, const PackedMatrix& matrix, const TensorSlot& slot, DType wanted) {
     constexpr int64_t piece_values = int64_t{4} << 20;
     constexpr int64_t rows_at_once = 16;
@@ -542,7 +545,7 @@ class ModelLoader {
     return placed;
   }
 
-  // Quantizes a matrix, a piece at a time. `view`: as in place().
+  // Quantizes a matrix, a piece at a time. `view` is as in place().
   Tensor place_quantized(const Checkpoint& checkpoint, const TensorView& view, const TensorSlot& slot,
                          const BlockFormat& format) {
     constexpr int64_t piece_values = int64_t{4} << 20;
@@ -571,13 +574,13 @@ class ModelLoader {
   }
 
   // Decodes a quantized tensor, a piece at a time, so that the values in fp32 never take much memory beside the result.
-  // `columns`: those of `split_dim` 1 that are kept; empty: all. `stored`: the shape of the view.
+  // `columns` are those that are kept if `split_dim` is 1; empty means all. `stored` is the shape of the view.
   Tensor place_decoded(const Checkpoint& checkpoint, const TensorView& view, const Shape& stored, const Shape& shape,
                        int split_dim, const Slice& columns, DType wanted) {
     constexpr int64_t piece_values = int64_t{4} << 20;
     Tensor tensor = Tensor::empty(shape, wanted, model_->device_);
     const int64_t rows = stored[0];
-    // Whole heads, whose rows change places.
+    // A piece consists of whole heads, whose rows are reordered.
     const int64_t unit = std::max<int64_t>(view.paired_rows, 1);
     const int64_t step = (std::max<int64_t>(piece_values / stored[1], 1) + unit - 1) / unit * unit;
     std::vector<std::byte> buffer;
@@ -599,14 +602,14 @@ class ModelLoader {
     return tensor;
   }
 
-  // Gives the weights of products to the driver, which may keep them in a layout of its own.
+  // Passes the weights of products to the driver, which may store them in a layout of its own.
   Tensor pack(const TensorSlot& slot, Tensor weight) {
     const bool is_read_by_rows = slot.is_embedding();
     if (slot.kind != TensorKind::Matrix || is_read_by_rows) return weight;
     return ops_.pack_linear_weight(weight, model_->product_dtype());
   }
 
-  // Returns a message with the memory that the model needs, the memory available, and what would fit.
+  // Throws an error with the memory that the model needs, the memory available, and what would fit.
   [[noreturn]] void throw_too_large(const std::vector<TensorSlot>& slots, const OutOfMemoryError& error) {
     uint64_t elements = 0;
     for (const TensorSlot& slot : slots) {

@@ -20,7 +20,8 @@ constexpr size_t lanes = 16;
 
 using Words = std::array<std::array<uint32_t, lanes>, 4>;
 
-// philox4x32_10() of anyaccel/philox.h with the counters {first_counter + i, stream}, both as 64 bits low word first.
+// Runs philox4x32_10() of anyaccel/philox.h with the counters {first_counter + i, stream}, each 64 bits with the low
+// word first.
 Words philox_lanes(uint64_t seed, uint64_t stream, uint64_t first_counter) {
   Words words;
   for (size_t i = 0; i < lanes; ++i) {
@@ -46,7 +47,7 @@ Words philox_lanes(uint64_t seed, uint64_t stream, uint64_t first_counter) {
   return words;
 }
 
-// The x for which a standard normal variable is below x with probability p, for p <= 1/2, by Newton's method.
+// Returns the x for which a standard normal variable is below x with probability p, for p <= 1/2, by Newton's method.
 double normal_quantile(double p) {
   double x = -std::sqrt(std::max(0.0, -2.0 * std::log(2.0 * p)));  // beyond the root, where Newton's steps are safe
   for (int i = 0; i < 60; ++i) {

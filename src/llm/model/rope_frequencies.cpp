@@ -9,8 +9,8 @@
 namespace anyaccel::llm {
 namespace {
 
-// base ** (2 i / dim). The reference raises in single precision; its rounding differs by a unit in the last place
-// between its own builds, so the nearest value is the best common answer.
+// Returns base ** (2 i / dim). The reference computes the power in single precision; its rounding differs by a unit in
+// the last place between its own builds, so the nearest value is the best common answer.
 float wave_length_factor(double base, int64_t i, int64_t dim) {
   const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
   return static_cast<float>(std::pow(static_cast<double>(static_cast<float>(base)), static_cast<double>(exponent)));
@@ -35,7 +35,7 @@ double dynamic_base(const ModelConfig& config, int64_t seq_len) {
              std::pow(static_cast<double>(ratio), static_cast<double>(static_cast<float>(dim / (dim - 2)))));
 }
 
-// Long waves are stretched by the factor, short ones kept, those in between interpolated.
+// Long waves are stretched by the factor, short ones are kept, and those in between are interpolated.
 void scale_llama3(const RopeConfig& rope, std::vector<float>& inv_freq) {
   const auto context = static_cast<double>(rope.original_max_position_embeddings);
   const auto longest_kept = static_cast<float>(context / rope.high_freq_factor);
@@ -88,7 +88,7 @@ void scale_longrope(const RopeConfig& rope, int64_t seq_len, std::vector<float>&
   }
 }
 
-// The first pairs rotate as if all did, the others do not rotate.
+// The first pairs rotate as if all did; the others do not rotate.
 void scale_proportional(const RopeConfig& rope, std::vector<float>& inv_freq) {
   const auto turning =
       static_cast<size_t>(std::floor(rope.partial_rotary_factor * static_cast<double>(rope.rotary_dim) / 2.0));

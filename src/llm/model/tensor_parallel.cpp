@@ -11,8 +11,8 @@ namespace anyaccel::llm {
 
 namespace {
 
-// The end of part `index` when `total` elements are divided evenly into `count` parts, of which the first get any extra
-// elements.
+// Returns the end of part `index` when `total` elements are divided evenly into `count` parts, of which the first get
+// any extra elements.
 int64_t even_end(int64_t total, int64_t count, int64_t index) {
   return total / count * (index + 1) + std::min(index + 1, total % count);
 }

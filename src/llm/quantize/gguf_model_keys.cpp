@@ -1,4 +1,4 @@
-// Writes a model's configuration as keys of a GGUF file.
+// Converts a model's configuration to the keys of a GGUF file.
 #include "llm/quantize/gguf_model_keys.h"
 
 #include <algorithm>
@@ -88,7 +88,7 @@ std::vector<RopeTensor> rope_tensors(const ModelConfig& config) {
             {"rope_factors_long.weight", config.rope.long_factor}};
   }
   if (config.rope.type != RopeType::Llama3) return {};
-  // How much longer each wave is than without scaling.
+  // The factors say how much longer each wave is than without scaling.
   ModelConfig plain = config;
   plain.rope.type = RopeType::Default;
   const std::vector<float> from = rope_inv_freq(plain).inv_freq;

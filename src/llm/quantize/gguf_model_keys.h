@@ -12,24 +12,24 @@
 
 namespace anyaccel::llm {
 
-// "llama" (for Mistral too), "qwen2" or "qwen3".
+// Returns "llama" (for Mistral too), "qwen2" or "qwen3".
 std::string gguf_architecture(const ModelConfig& config);
 
-// The keys of the architecture. CheckpointError, naming the setting and `source`, for a model that such a file cannot
-// describe: another activation than SiLU, windows of attention, rope that depends on the length of the text.
+// Adds the keys of the architecture. CheckpointError, naming the setting and `source`, for a model that such a file
+// cannot describe: an activation other than SiLU, windows of attention, or rope that depends on the length of the text.
 void add_model_keys(const ModelConfig& config, const std::string& source, GgufKeys& keys);
 
-// The factors that rope_freqs.weight, or for longrope rope_factors_short.weight and rope_factors_long.weight, hold;
-// nothing for other types of rope.
+// The factors in rope_freqs.weight or, for longrope, in rope_factors_short.weight and rope_factors_long.weight. Other
+// types of rope have none.
 struct RopeTensor {
   std::string name;
   std::vector<float> factors;
 };
 std::vector<RopeTensor> rope_tensors(const ModelConfig& config);
 
-// The keys of the tokenizer, with exactly config.vocab_size tokens, and the chat template if there is one.
-// CheckpointError for a tokenizer that such keys cannot describe, and if the tokenizer that they describe gives other
-// ids for a few thousand words of many scripts than the directory's own does.
+// Adds the keys of the tokenizer, with exactly config.vocab_size tokens, and the chat template if there is one.
+// CheckpointError for a tokenizer that such keys cannot describe, and if the tokenizer that they describe gives
+// different ids for a few thousand words of many scripts than the directory's own.
 void add_tokenizer_keys(const std::filesystem::path& directory, const Tokenizer& tokenizer, const ModelConfig& config,
                         GgufKeys& keys);
 

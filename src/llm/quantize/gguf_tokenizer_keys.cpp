@@ -1,4 +1,4 @@
-// Writes a directory's tokenizer as keys of a GGUF file, and checks that they describe the same one.
+// Converts a directory's tokenizer to the keys of a GGUF file, and checks that they describe the same tokenizer.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -20,7 +20,7 @@ struct PreTokenizerSteps {
   std::vector<std::string> patterns;
   bool is_byte_level = false;
   bool splits_as_gpt2 = false;
-  bool is_other = false;  // has a step that no rule has
+  bool is_other = false;  // there is a step that no rule has
 };
 
 void collect_steps(const JsonRef& value, PreTokenizerSteps& steps) {
@@ -33,7 +33,7 @@ void collect_steps(const JsonRef& value, PreTokenizerSteps& steps) {
     const auto regex = value.at("pattern").find("Regex");
     const bool inverted = value.find("invert") && value.at("invert").boolean();
     const std::string& behavior = value.at("behavior").string();
-    // To remove what lies between the matches is the same where the pattern matches everything.
+    // Removing the text between matches is equivalent if the pattern matches everything.
     steps.is_other |= !regex || !((behavior == "Isolated" && !inverted) || (behavior == "Removed" && inverted));
     if (regex) steps.patterns.push_back(regex->string());
   } else if (type == "Digits") {
@@ -51,7 +51,7 @@ void collect_steps(const JsonRef& value, PreTokenizerSteps& steps) {
   }
 }
 
-// The merges of a tokenizer.json as GGUF has them: two texts with a space between.
+// Returns the merges of a tokenizer.json as GGUF stores them: two texts with a space between.
 std::vector<std::string> merge_texts(const JsonRef& merges) {
   std::vector<std::string> texts;
   for (size_t i = 0; i < merges.size(); ++i) {
@@ -65,7 +65,8 @@ std::vector<std::string> merge_texts(const JsonRef& merges) {
   return texts;
 }
 
-// Scores by which SentencePiece's merging chooses what the merges would: the earlier a merge, the better its result.
+// Returns scores that make SentencePiece merge in the order of the merges: the earlier a merge, the better the score of
+// its result.
 std::vector<float> scores_of_merges(const std::vector<std::string>& merges, const std::vector<std::string>& tokens) {
   std::map<std::string, size_t, std::less<>> rank;
   for (size_t i = 0; i < merges.size(); ++i) {
@@ -97,7 +98,7 @@ class TokenizerKeysWriter {
   void write() {
     for (int64_t id = 0; id < config_.vocab_size; ++id) {
       const auto token = tokenizer_.id_to_token(static_cast<int32_t>(id));
-      // A model may have more rows in its embedding than there are tokens.
+      // A model's embedding may have more rows than there are tokens.
       tokens_.push_back(token ? *token : "[PAD" + std::to_string(id) + "]");
       types_.push_back(token ? NormalToken : UnusedToken);
     }
@@ -134,7 +135,7 @@ class TokenizerKeysWriter {
     }
     const TokenizerSettings settings = read_tokenizer_settings(files_);
     mark_named(settings);
-    // Some classes have their own steps, whatever the file says.
+    // Some tokenizer classes have their own steps, whatever the file says.
     const bool generic = settings.kind == TokenizerClass::Generic;
     std::optional<JsonDocument> of_class;
     if (!generic) of_class.emplace(class_steps(settings.kind, settings));
@@ -156,7 +157,7 @@ class TokenizerKeysWriter {
     write_scores(scores_of_merges(merges, tokens_));
   }
 
-  // Special tokens that only the settings name.
+  // Marks special tokens that only the settings name.
   void mark_named(const TokenizerSettings& settings) {
     for (const NamedToken& named : settings.named) {
       const auto id = tokenizer_.token_to_id(named.token.content);
@@ -230,7 +231,7 @@ class TokenizerKeysWriter {
     keys_.add_flag("tokenizer.ggml.add_eos_token", behind == 1);
   }
 
-  // Kept for what renders chats.
+  // The template is stored for programs that render chats.
   void add_chat_template() {
     std::error_code error;
     const std::filesystem::path path = std::filesystem::path(directory_) / "chat_template.jinja";
@@ -244,7 +245,7 @@ class TokenizerKeysWriter {
     }
   }
 
-  // Reads the keys back and compares ids.
+  // Reads the keys back and compares the ids of both tokenizers.
   void check() const {
     std::string file = "GGUF";
     const auto put = [&file](auto value) { file.append(reinterpret_cast<const char*>(&value), sizeof value); };
@@ -264,7 +265,7 @@ class TokenizerKeysWriter {
     }
   }
 
-  // Fixed texts of several kinds, and the vocabulary's own words beside each other.
+  // Returns fixed texts of several kinds, and the vocabulary's own words side by side.
   std::vector<std::string> sample_texts() const {
     std::vector<std::string> texts = {
         "",

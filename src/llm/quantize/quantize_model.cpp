@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint32_t type_f32 = 0;
 
-// general.file_type: what most of a file's matrices are, for people.
+// Returns general.file_type, which tells people the format of most matrices in the file.
 int64_t file_type(const BlockFormat& format) {
   constexpr std::array<std::pair<std::string_view, int>, 13> types = {{{"Q4_0", 2},
                                                                        {"Q4_1", 3},
@@ -39,11 +39,11 @@ int64_t file_type(const BlockFormat& format) {
 
 struct Part {
   const TensorSlot* slot = nullptr;
-  const BlockFormat* format = nullptr;  // null: as GgufTensorSpec::type says, unquantized
+  const BlockFormat* format = nullptr;  // null: not quantized, see GgufTensorSpec::type
   int64_t head = 0;                     // rows of a head that become pairs; 0: rows stay in their order
 };
 
-// Row p * head / 2 + j of each head becomes row 2 j + p: the order of a llama file.
+// Row p * head / 2 + j of each head becomes row 2 j + p, which is the order in a llama file.
 void pair_rows(std::vector<float>& values, int64_t columns, int64_t head) {
   std::vector<float> paired(values.size());
   const int64_t rows = static_cast<int64_t>(values.size()) / columns;
@@ -144,7 +144,7 @@ class ModelQuantizer {
       size_t part = 0;
       const GgufTensor* tensor = held_->find(name, &part);
       if (tensor == nullptr) continue;
-      // Reading the configuration has checked type and shape.
+      // Type and shape were checked when the configuration was read.
       RopeTensor copy{name, std::vector<float>(tensor->bytes / sizeof(float))};
       held_->files[part].read(tensor->offset, std::as_writable_bytes(std::span(copy.factors)));
       found.push_back(std::move(copy));
@@ -200,8 +200,8 @@ class ModelQuantizer {
   ModelFiles files_;
   std::vector<RopeTensor> ropes_;
   std::vector<Part> parts_;
-  std::vector<GgufTensorSpec> specs_;  // of the ropes, then of the parts
-  std::vector<std::string> changed_;   // matrices of another format than was asked for
+  std::vector<GgufTensorSpec> specs_;  // those of the ropes, then those of the parts
+  std::vector<std::string> changed_;   // matrices in another format than requested
   QuantizedError error_;
   uint64_t done_ = 0;
   uint64_t total_ = 0;

@@ -17,7 +17,7 @@ namespace {
 
 const BlockFormat& format_called(std::string_view name) { return *find_block_format(name); }
 
-// A format with blocks of 32 values and at least as many bits.
+// Returns a format with blocks of 32 values and at least as many bits.
 const BlockFormat& with_small_blocks(const BlockFormat& format) {
   if (format.values == 32) return format;
   if (format.name == "Q6_K") return format_called("Q8_0");

@@ -1,4 +1,4 @@
-// What quantizing a file and quantizing while loading share.
+// Declares functions shared by quantizing a file and quantizing while loading.
 #pragma once
 
 #include <span>
@@ -10,14 +10,14 @@
 
 namespace anyaccel::llm {
 
-// InvalidArgument for a type that encode_blocks() does not make, naming those it does.
+// Returns the format of that name. InvalidArgument for one that encode_blocks() cannot write, naming those it can.
 const BlockFormat& quantized_type(const std::string& name);
 
-// The format for a matrix with rows of `columns` values when `wanted` was asked for: that, a finer one with smaller
-// blocks where rows are not whole blocks, and at least Q6_K for the output matrix; null if no format fits.
+// Returns the format for a matrix with rows of `columns` values when `wanted` was requested: that one, a finer one with
+// smaller blocks if rows are not whole blocks, and at least Q6_K for the output matrix; null if no format fits.
 const BlockFormat* format_of_matrix(const BlockFormat& wanted, int64_t columns, bool is_output);
 
-// Values of `view` (not quantized) as fp32.
+// Returns the values of `view` (not quantized) as fp32.
 std::vector<float> values_as_floats(const Checkpoint& checkpoint, const TensorView& view);
 
 struct QuantizedError {

@@ -1,4 +1,4 @@
-// The added tokens of a tokenizer, which are searched for in a text before any other step.
+// Finds the added tokens of a tokenizer in a text, which happens before any other step.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace anyaccel::llm {
 class TextTrie {
  public:
   void add(std::string_view text, size_t value);
-  // Length of the longest text that `text` begins with (0: none) and its value.
+  // Returns the length of the longest of the texts that `text` begins with (0: none), and its value.
   std::pair<size_t, size_t> longest(std::string_view text) const;
 
  private:
@@ -29,7 +29,7 @@ class TextTrie {
     size_t value = ~size_t{0};
   };
   std::vector<Node> nodes_ = std::vector<Node>(1);
-  std::unordered_map<uint64_t, uint32_t> children_;  // by node * 256 + byte
+  std::unordered_map<uint64_t, uint32_t> children_;  // the key is node * 256 + byte
 };
 
 struct AddedToken {
@@ -45,7 +45,7 @@ struct AddedToken {
   bool same_rules(const AddedToken& other) const;
 };
 
-// An object {"content": ..., "lstrip": ...}; its id is not read.
+// Reads an object {"content": ..., "lstrip": ...}; its id is not read.
 AddedToken read_added_token(const JsonRef& value);
 
 // Collects added tokens from several files, by the rules of Hugging Face tokenizers: a later definition of a token
@@ -54,19 +54,19 @@ class AddedTokenList {
  public:
   explicit AddedTokenList(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {}
 
-  // The "added_tokens" of a tokenizer.json. CheckpointError for an id that is taken or out of range.
+  // Adds the "added_tokens" of a tokenizer.json. CheckpointError for an id that is taken or out of range.
   void add_json(const JsonRef& list);
-  // Adds a token with the id that the text already has, else the id after all others. Empty texts are ignored.
+  // Adds a token with the id that its text already has, else the id after all others. Empty texts are ignored.
   void add(const AddedToken& token);
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }
   const Vocabulary& vocabulary() const { return vocabulary_; }
   const AddedToken* find(const std::string& content) const;
-  // Of the tokens and the vocabulary.
+  // Looks in the tokens and in the vocabulary.
   std::optional<int32_t> id_of(const std::string& content) const;
-  // The largest id of the vocabulary and the tokens plus one.
+  // Returns one more than the largest id of the vocabulary and the tokens.
   int64_t size() const noexcept { return std::max(vocabulary_.size(), int64_t{next_id_}); }
-  // Returns the text of an id; nothing for a free one.
+  // Returns the text of an id; nothing if the id is free.
   std::optional<std::string> text_of(int32_t id) const;
 
  private:
@@ -81,15 +81,15 @@ class AddedTokenList {
 
 class AddedTokens {
  public:
-  // `split_special`: special tokens in a text are treated as text.
+  // With `split_special`, special tokens in a text are treated as ordinary text.
   AddedTokens(const AddedTokenList& list, const Normalizer* normalizer, bool split_special = false);
 
   // Splits the text (valid UTF-8) at the added tokens; the text between them is normalized.
   std::vector<TextPiece> split(std::string_view text, PatternWork& work) const;
 
-  // The largest id plus one; 0 without tokens.
+  // Returns one more than the largest id; 0 if there are no tokens.
   int64_t size() const noexcept { return size_; }
-  // Null for other ids.
+  // Returns null for other ids.
   const std::string* content(int32_t id) const;
   // Returns the token for decoders, in its normalized form.
   const std::string* decoded(int32_t id) const;
@@ -113,8 +113,8 @@ class AddedTokens {
   std::unordered_map<int32_t, size_t> by_id_;
   std::unordered_map<std::string, size_t> by_content_;
   std::unordered_set<std::string> special_;
-  TextTrie as_written_;  // found in the text as it is
-  TextTrie normalized_;  // found after normalization
+  TextTrie as_written_;  // searched for in the original text
+  TextTrie normalized_;  // searched for after normalization
   int64_t size_ = 0;
 };
 

@@ -25,7 +25,7 @@ std::string optional_text(const JsonRef& value, std::string_view key) {
   return found ? found->string() : std::string();
 }
 
-// The two parts of a merge: "a b" or ["a", "b"].
+// Returns the two parts of a merge: "a b" or ["a", "b"].
 std::pair<std::string_view, std::string_view> merge_parts(const JsonRef& merge) {
   if (merge.is_array()) {
     if (merge.size() != 2) merge.fail("two tokens");
@@ -137,8 +137,8 @@ void BpeModel::add_unknown(std::vector<int32_t>& ids) const {
   ids.push_back(*unknown_id_);
 }
 
-// One symbol for each character. An unknown character's token is added when the next known character is: the reference
-// does the same, so bytes of byte fallback may come before it.
+// Returns one symbol for each character. An unknown character's token is added only when the next known character is
+// reached, so the bytes of byte fallback may precede it; the reference does the same.
 std::vector<int32_t> BpeModel::first_symbols(std::string_view piece) const {
   std::vector<int32_t> ids;
   ids.reserve(piece.size());
@@ -166,7 +166,7 @@ std::vector<int32_t> BpeModel::first_symbols(std::string_view piece) const {
   return ids;
 }
 
-// Always applies the merge of the lowest rank, of several the leftmost.
+// Always applies the merge with the lowest rank, and of several the leftmost.
 std::vector<int32_t> BpeModel::merge_all(const std::vector<int32_t>& ids) const {
   struct Candidate {
     uint32_t rank;

@@ -1,4 +1,4 @@
-// Byte pair encoding with ranked merges, as tokenizer.json describes it.
+// Implements byte pair encoding with ranked merges, as tokenizer.json describes it.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,21 @@
 namespace anyaccel::llm {
 
 struct BpeOptions {
-  std::string unknown;         // the token for characters that have none; empty: they are left out
+  std::string unknown;         // the token for unknown characters; empty: they are omitted
   std::string prefix;          // of a symbol inside a word
   std::string suffix;          // of the last symbol of a word
-  bool fuse_unknown = false;   // neighbouring unknown characters are one token
+  bool fuse_unknown = false;   // adjacent unknown characters are one token
   bool byte_fallback = false;  // characters without a token become their bytes, "<0x41>"
   bool ignore_merges = false;  // a word that is a token becomes that token, whatever the merges would produce
 };
 
 class BpeModel : public TokenModel {
  public:
-  // The "model" of a tokenizer.json. `count`: tokens in all, added ones included. `options` replaces those of the file.
-  // CheckpointError for an option with a wrong type, or a merge of parts that are not tokens.
+  // Reads the "model" of a tokenizer.json. `count` is the total number of tokens, including added ones. `options`
+  // replaces those of the file. CheckpointError for an option with a wrong type, or a merge of parts that are not
+  // tokens.
   BpeModel(const JsonRef& value, size_t count, const std::optional<BpeOptions>& options = std::nullopt);
-  // `merges`: ids of two neighbours and of their merged token, highest priority first.
+  // `merges` has the ids of two neighbours and of their merged token, highest priority first.
   struct IdMerge {
     int32_t left = 0;
     int32_t right = 0;
@@ -37,7 +38,7 @@ class BpeModel : public TokenModel {
   BpeModel(Vocabulary vocabulary, const std::vector<IdMerge>& merges, BpeOptions options);
 
   const Vocabulary& vocabulary() const override { return vocabulary_; }
-  // Time grows as n log n.
+  // Takes O(n log n) time.
   void encode(std::string_view piece, std::vector<int32_t>& ids) const override;
 
  private:
@@ -45,7 +46,7 @@ class BpeModel : public TokenModel {
     uint32_t rank = 0;
     int32_t id = 0;
   };
-  // Merges by the ids of their two parts: a hash table with twice as many slots as merges and linear probing.
+  // Finds merges by the ids of their two parts: a hash table with linear probing and twice as many slots as merges.
   class MergeTable {
    public:
     void reserve(size_t count);

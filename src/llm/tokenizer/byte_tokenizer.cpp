@@ -12,7 +12,8 @@ namespace {
 constexpr std::string_view special_template =
     R"("single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true)";
 
-// GPT-2's letter for a byte, in UTF-8: itself when printable, else one of the characters from U+0100 on.
+// Returns GPT-2's letter for a byte, in UTF-8: the byte itself if it is printable, else one of the characters from
+// U+0100 on.
 std::string byte_letter(int byte) {
   static const auto printable = [](int b) {
     return (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || (b >= 0xae && b <= 0xff);
@@ -29,7 +30,7 @@ std::string byte_letter(int byte) {
   return {static_cast<char>(0xc0 | (code_point >> 6)), static_cast<char>(0x80 | (code_point & 0x3f))};
 }
 
-// A space and a word of two or three syllables; each number its own word.
+// Returns a space and a word of two or three syllables; each number has its own word.
 std::string word(int64_t number) {
   constexpr std::string_view consonants = "bdfghjklmnprstvz";
   constexpr std::string_view vowels = "aeiou";

@@ -1,5 +1,5 @@
-// Implements the table of character replacements, and the normalizer that uses it by the rules of Hugging Face tokenizers.
-// The format is that of the library Darts-clone (https://github.com/s-yata/darts-clone, darts.h).
+// Implements the table of character replacements, and the normalizer that uses it by the rules of Hugging Face
+// tokenizers. The format is that of the Darts-clone library (https://github.com/s-yata/darts-clone, darts.h).
 #include "llm/tokenizer/charsmap.h"
 
 #include <utf8proc.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t most_replacement_bytes = 4096;
 
-// Fields of a unit of the double array.
+// These functions return the fields of a unit of the double array.
 bool has_leaf(uint32_t unit) { return ((unit >> 8) & 1) != 0; }
 uint32_t label(uint32_t unit) { return unit & (0x80000000u | 0xFFu); }
 size_t offset(uint32_t unit) { return static_cast<size_t>(unit >> 10) << ((unit & (1u << 9)) >> 6); }
@@ -25,8 +25,8 @@ class PrecompiledNormalizer : public Normalizer {
  public:
   explicit PrecompiledNormalizer(CharacterMap map) : map_(std::move(map)) {}
 
-  // A grapheme cluster of less than 6 bytes is replaced as a whole by the shortest entry that it begins with, if there is
-  // one, otherwise each of its characters by its own.
+  // A grapheme cluster of less than 6 bytes is replaced as a whole by the replacement of the shortest entry that it
+  // begins with, if there is one; otherwise each of its characters is replaced separately.
   std::string apply(std::string text, PatternWork&) const override {
     std::string out;
     out.reserve(text.size());

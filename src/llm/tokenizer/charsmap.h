@@ -1,5 +1,5 @@
-// SentencePiece's table of character replacements ("precompiled_charsmap"): a double-array trie over UTF-8 and the texts
-// that its leaves point to.
+// Reads SentencePiece's table of character replacements ("precompiled_charsmap"): a double-array trie over UTF-8, and
+// the texts that its leaves point to.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ namespace anyaccel::llm {
 
 class CharacterMap {
  public:
-  // The bytes of a .model file's precompiled_charsmap. CheckpointError, with `source`, for sizes that do not fit, for
-  // replacements that are not UTF-8 or longer than 4 KiB, and for text without an end.
+  // Takes the bytes of a .model file's precompiled_charsmap. CheckpointError, with `source`, for inconsistent sizes,
+  // for replacements that are not UTF-8 or longer than 4 KiB, and for text that is not terminated.
   CharacterMap(std::string_view bytes, const std::string& source);
 
   struct Match {
     size_t length = 0;
     std::string_view replacement;
   };
-  // The longest entry that `text` begins with (SentencePiece's rule), and the shortest one (that of Hugging Face
-  // tokenizers). CheckpointError for a table that points outside of itself.
+  // These return the longest entry that `text` begins with (SentencePiece's rule), and the shortest one (the rule of
+  // Hugging Face tokenizers). CheckpointError if the table points outside itself.
   std::optional<Match> longest(std::string_view text) const;
   std::optional<Match> shortest(std::string_view text) const;
 
@@ -39,7 +39,7 @@ class CharacterMap {
   std::string source_;
 };
 
-// The normalizer "Precompiled" of a tokenizer.json, whose table is in base64.
+// Reads the normalizer "Precompiled" of a tokenizer.json, whose table is encoded in base64.
 std::unique_ptr<Normalizer> read_precompiled(const JsonRef& value);
 
 }  // namespace anyaccel::llm

@@ -1,4 +1,4 @@
-// Shared code of the readers of tokenizer components, and GPT-2's byte alphabet.
+// Implements functions shared by the readers of tokenizer components, and GPT-2's byte alphabet.
 #include "llm/tokenizer/components.h"
 
 #include <array>

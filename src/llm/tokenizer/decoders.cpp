@@ -1,4 +1,4 @@
-// Implements the decoder steps and how text flows through them.
+// Implements the decoder steps and passes text through them.
 #include "llm/tokenizer/decoders.h"
 
 #include <algorithm>
@@ -16,10 +16,10 @@ enum class DecoderKind { JoinWithSpaces, ByteLevel, ByteFallback, Fuse, Metaspac
 
 struct TextDecoderStep {
   DecoderKind kind = DecoderKind::Fuse;
-  bool joined = false;                 // a step before this one joins all tokens to one
+  bool joined = false;                 // an earlier step joins all tokens into one
   std::optional<TextPattern> pattern;  // Replace
   std::string content;                 // Replace: the new text. Strip, Metaspace: the character. Suffix: the suffix.
-                                       // WordPiece: what the continuation of a word begins with.
+                                       // WordPiece: the prefix of a word's continuation.
   size_t start = 0;                    // Strip: maximum number of characters to remove
   size_t stop = 0;
   bool prefix_space = false;  // Metaspace: the first token's replacement character is removed
@@ -28,7 +28,7 @@ struct TextDecoderStep {
 
 struct DecoderRun::State {
   std::string held;
-  bool first = true;       // no token has come yet
+  bool first = true;       // no token has been received yet
   bool has_token = false;  // Suffix: `held` is a token
   size_t stripped = 0;     // Strip after a join: number of characters removed at the start
   bool stripping = true;
@@ -54,7 +54,7 @@ size_t trailing_bytes(std::string_view text, std::string_view content, size_t mo
   return bytes;
 }
 
-// The byte of "<0x41>", or -1.
+// Returns the byte that a token like "<0x41>" names, or -1.
 int byte_token(std::string_view token) {
   const auto digit = [](char c) {
     return c >= '0' && c <= '9'   ? c - '0'
@@ -68,7 +68,7 @@ int byte_token(std::string_view token) {
   return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-// The bytes that a byte-level token stands for; a token with any other character stands for itself.
+// Returns the bytes that a byte-level token stands for; a token with any other character stands for itself.
 std::string bytes_of_token(std::string token) {
   std::string bytes;
   for (std::string_view rest = token; !rest.empty();) {
@@ -81,7 +81,7 @@ std::string bytes_of_token(std::string token) {
   return bytes;
 }
 
-// Removes the complete characters from `bytes`; invalid ones become U+FFFD.
+// Removes the complete characters from `bytes` and returns them; invalid ones become U+FFFD.
 std::string take_complete(std::string& bytes) {
   std::string text;
   size_t taken = 0;
@@ -119,7 +119,7 @@ std::string strip(const TextDecoderStep& step, std::string_view text) {
   return std::string(text);
 }
 
-// The replacements of the reference (decoders/wordpiece.rs), in its order.
+// Makes the replacements of the reference (decoders/wordpiece.rs), in its order.
 std::string without_extra_spaces(std::string text) {
   constexpr std::pair<std::string_view, std::string_view> rules[] = {
       {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
@@ -128,7 +128,7 @@ std::string without_extra_spaces(std::string text) {
   return text;
 }
 
-// `first`: nothing was decoded before it.
+// `first` means that nothing was decoded before.
 std::string word_piece(const TextDecoderStep& step, std::string text, bool first) {
   if (!first && text.starts_with(step.content)) {
     text.erase(0, step.content.size());
@@ -213,7 +213,7 @@ void DecoderRun::push(std::string token, std::string& out) {
   enter(0, std::move(token), out);
 }
 
-// A run of byte tokens ends: text if they form characters, else one U+FFFD for each.
+// Called when a run of byte tokens ends: they become text if they form characters, else one U+FFFD each.
 void DecoderRun::leave_held_bytes(size_t step, std::string& out) {
   std::string& held = states_[step].held;
   if (held.empty()) return;
@@ -263,7 +263,7 @@ void DecoderRun::enter(size_t index, std::string text, std::string& out) {
     case DecoderKind::Strip: enter(index + 1, strip(step, text), out); break;
     case DecoderKind::WordPiece: enter(index + 1, word_piece(step, std::move(text), first), out); break;
     case DecoderKind::Suffix:
-      // The last token's suffix becomes nothing, so a token waits for the next one.
+      // The suffix of the last token is removed, not replaced by a space, so each token waits for the next one.
       if (state.has_token) enter(index + 1, replace_all(state.held, step.content, " "), out);
       state.held = std::move(text);
       state.has_token = true;
@@ -279,7 +279,7 @@ void DecoderRun::enter_joined(size_t index, std::string text, std::string& out) 
     return;
   }
   state.held += text;
-  // Everything else needs the whole text; Strip only its ends.
+  // All other steps need the whole text; Strip needs only its ends.
   if (step.kind != DecoderKind::Strip || state.held.empty()) return;
   if (state.stripping) {
     const size_t bytes = leading_bytes(state.held, step.content, step.start - state.stripped);
@@ -300,7 +300,7 @@ void DecoderRun::finish(std::string& out) {
     std::string held = std::exchange(states_[index].held, {});
     if (step.joined) {
       switch (step.kind) {
-        case DecoderKind::Strip:  // what is held are the characters to take away at the end
+        case DecoderKind::Strip:  // the held characters are those to remove at the end
         case DecoderKind::JoinWithSpaces:
         case DecoderKind::Fuse: break;
         case DecoderKind::ByteLevel: enter(index + 1, repair_utf8(bytes_of_token(std::move(held))), out); break;

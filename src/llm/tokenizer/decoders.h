@@ -13,10 +13,10 @@ namespace anyaccel::llm {
 
 struct TextDecoderStep;
 
-// The decoders of a file in order, with nested sequences flattened. Without any, tokens are joined with spaces.
+// The decoders of a file in order, with nested sequences flattened. If there are none, tokens are joined with spaces.
 class DecoderChain {
  public:
-  // CheckpointError for an unknown type, naming those that are supported. `value` may be null.
+  // CheckpointError for an unknown type, naming the supported ones. `value` may be null.
   explicit DecoderChain(const JsonRef& value);
   ~DecoderChain();
   DecoderChain(const DecoderChain&) = delete;

@@ -117,8 +117,8 @@ void add_tokens(const TokenizerSettings& settings, const std::map<int32_t, Added
   for (const AddedToken& token : extra) add_plain(token);
 }
 
-// Checks that every file's ids are those of the tokens. `base`: the tokens that `source`, the tokenizer's main file,
-// defines.
+// Checks that the ids in every file are those of the tokens. `base` has the tokens that `source`, the tokenizer's main
+// file, defines.
 void check_ids(const std::vector<DeclaredToken>& declared, const AddedTokenList& list, const AddedTokenList& base,
                const std::string& source) {
   for (const auto& [token, file] : declared) {
@@ -145,7 +145,8 @@ std::string name_of(const AddedToken* token, const char* fallback) {
   return token == nullptr ? fallback : quote_text(token->content);
 }
 
-// transformers 4 let add_bos_token decide beside a tokenizer.json, transformers 5 lets the file.
+// Adds notes about BOS and EOS. If there is a tokenizer.json, transformers 4 obeyed add_bos_token, but transformers 5
+// obeys the file.
 void note_ends(const TokenizerSettings& settings, const TokenizerFiles& files, const PostProcessor* post_processor,
                const AddedTokenList& list, std::vector<std::string>& notes) {
   std::vector<int32_t> around = {-1};
@@ -199,7 +200,7 @@ std::unique_ptr<Tokenizer> load_json(const TokenizerFiles& files) {
   read_added_tokens(document, in_file);
   AddedTokenList list(parts.model->vocabulary());
   if (generic) read_added_tokens(document, list);
-  // added_tokens_decoder, where there is one, is the whole list; else that of tokenizer.json belongs to it.
+  // If there is an added_tokens_decoder, it is the whole list; otherwise that of tokenizer.json is part of it.
   std::map<int32_t, AddedToken> declared = by_id(settings.declared);
   if (!settings.has_decoder) {
     for (const AddedToken& token : in_file.tokens()) declared.insert_or_assign(token.id, token);
@@ -218,7 +219,7 @@ std::unique_ptr<Tokenizer> load_json(const TokenizerFiles& files) {
                       " does not have it");
     }
   }
-  // Only another file's list can give them other ids.
+  // Only the list of another file can give these tokens different ids.
   check_ids(of_file, list, list, files.tokenizer_config ? files.tokenizer_config->path : files.tokenizer_json->path);
   parts.post_processor = read_post_processor(document, list.size() - 1);
   note_ends(settings, files, parts.post_processor.get(), list, notes);
@@ -246,7 +247,7 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const TokenizerFiles& files) {
     return std::any_of(model.pieces.begin(), model.pieces.end(),
                        [&](const SentencePiece& piece) { return piece.text == text && piece.type == type; });
   };
-  // What only Google's way of reading the file does; the merges that are derived below know none of it.
+  // A rule that only Google's way of reading the file has; the merges that are derived below do not support it.
   std::string own_rule;
   if (model.model_type == 1) own_rule = "is a Unigram model";
   if (!model.charsmap.empty()) own_rule = "changes characters (precompiled_charsmap)";
@@ -266,7 +267,7 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const TokenizerFiles& files) {
     return finish(std::move(tokenizer), settings, std::move(notes));
   }
   if (!llama) {
-    // Without a class the model's own settings apply, and a text begins with its BOS.
+    // Without a tokenizer class, the model's own settings apply, and a text begins with its BOS.
     settings.kind = TokenizerClass::Llama;
     if (!settings.add_bos) settings.add_bos = true;
     if (!settings.add_prefix_space) settings.add_prefix_space = model.add_dummy_prefix;
@@ -333,7 +334,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files, const std
   if (!files.tokenizer_model) {
     throw CheckpointError(dir + ": has no tokenizer; expected tokenizer.json or tokenizer.model");
   }
-  // Without other files it is read as by Google's library: names of its control tokens in a text are plain text.
+  // Without other files, the model is read as by Google's library: names of its control tokens in a text are plain
+  // text.
   if (!files.tokenizer_config && !files.special_tokens_map && !files.added_tokens && !files.config) {
     return Tokenizer::parse_sentencepiece(files.tokenizer_model->text, files.tokenizer_model->path);
   }

@@ -10,13 +10,13 @@
 
 namespace anyaccel::llm {
 
-// Reads what is there. CheckpointError for a file that cannot be read or is too large.
+// Reads the files that exist. CheckpointError for a file that cannot be read or is too large.
 TokenizerFiles read_tokenizer_files(const std::filesystem::path& dir);
 
-// As Tokenizer::load; `dir` names the directory in errors.
+// Like Tokenizer::load; `dir` names the directory in error messages.
 std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files, const std::string& dir);
 
-// The built-in steps of a class (not Generic) around its merges, in the form of a tokenizer.json.
+// Returns the built-in steps of a class (not Generic) around its merges, in the form of a tokenizer.json.
 JsonDocument class_steps(TokenizerClass kind, const TokenizerSettings& settings);
 
 }  // namespace anyaccel::llm

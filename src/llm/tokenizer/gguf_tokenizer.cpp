@@ -36,7 +36,7 @@ class TokenizerKeys {
     return *texts;
   }
 
-  // The tokens around a text. `adds_bos`: unless a key says otherwise.
+  // Returns the tokens around a text. `adds_bos` applies unless a key says otherwise.
   TextEnds ends(bool adds_bos) const {
     TextEnds ends;
     ends.bos = id_of("bos");
@@ -80,7 +80,7 @@ JsonValue split_step(std::string_view pattern) {
   return {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
 }
 
-// The steps before and behind the merges, in the form of a tokenizer.json.
+// Returns the steps before and after the merges, in the form of a tokenizer.json.
 JsonDocument byte_level_steps(const WordRule& rule) {
   JsonArray steps;
   for (const std::string_view pattern : rule.patterns) {
@@ -113,7 +113,7 @@ Vocabulary read_vocabulary(const TokenizerKeys& keys, const GgufMetadata& metada
   return vocabulary;
 }
 
-// The ids of merges[first] and on, as many as `ids` has.
+// Finds the ids of the merges from merges[first] on, as many as `ids` has elements.
 void find_merges(const std::vector<std::string>& merges, size_t first, const Vocabulary& vocabulary,
                  const GgufMetadata& metadata, std::span<BpeModel::IdMerge> ids) {
   constexpr const char* key = "tokenizer.ggml.merges";
@@ -156,7 +156,7 @@ std::vector<BpeModel::IdMerge> read_merges(const TokenizerKeys& keys, const Voca
   return ids;
 }
 
-// Control and user-defined tokens, and the tokens at the ends of a text.
+// Adds control and user-defined tokens, and the tokens at the ends of a text.
 void add_special(const TokenizerKeys& keys, const GgufMetadata& metadata, const TextEnds& ends, AddedTokenList& list) {
   for (size_t id = 0; id < keys.size(); ++id) {
     const int64_t type = keys.type(id);

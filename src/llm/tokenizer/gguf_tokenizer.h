@@ -10,7 +10,7 @@ namespace anyaccel::llm {
 
 class GgufMetadata;  // llm/checkpoint/gguf.h
 
-// As Tokenizer::load, for the keys of a GGUF file; errors name the key.
+// Like Tokenizer::load, but for the keys of a GGUF file; errors name the key.
 std::unique_ptr<Tokenizer> make_gguf_tokenizer(const GgufMetadata& metadata);
 std::unique_ptr<Tokenizer> load_gguf_tokenizer(const std::filesystem::path& path);
 

@@ -1,4 +1,4 @@
-// The patterns are those of the models' own tokenizer.json.
+// Lists the rules for splitting words. The patterns are those of the models' own tokenizer.json.
 #include "llm/tokenizer/gguf_word_rules.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ constexpr std::string_view words_of_qwen2 =
 constexpr std::string_view words_of_seed_coder =
     CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|" SPACES;
 
-// Upper case before lower case, where a letter without case is both.
+// Upper case precedes lower case; a letter without case counts as both.
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 constexpr std::string_view words_of_tekken = "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+|[^\\r\\n\\p{L}\\p{N}]?" UPPER

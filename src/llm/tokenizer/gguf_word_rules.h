@@ -1,4 +1,5 @@
-// What the names of tokenizer.ggml.pre in GGUF files stand for: how a text is split into words before bytes are merged.
+// Finds the rule that a name in tokenizer.ggml.pre of a GGUF file stands for: how a text is split into words before
+// bytes are merged.
 #pragma once
 
 #include <array>
@@ -8,21 +9,21 @@
 
 namespace anyaccel::llm {
 
-// The steps that the tokenizer.json of the models that a name stands for has.
+// The steps in the tokenizer.json of the models that a name stands for.
 struct WordRule {
-  std::array<std::string_view, 6> names;     // those after the last are empty
-  std::array<std::string_view, 5> patterns;  // split one after the other; empty ones are none
-  bool splits_as_gpt2 = false;               // after that
-  bool takes_whole_words = false;            // a word that is in the vocabulary is not merged
+  std::array<std::string_view, 6> names;     // the unused ones are empty
+  std::array<std::string_view, 5> patterns;  // applied one after the other; the unused ones are empty
+  bool splits_as_gpt2 = false;               // after the patterns
+  bool takes_whole_words = false;            // a word in the vocabulary becomes one token without merging
   bool adds_bos = false;                     // unless tokenizer.ggml.add_bos_token says otherwise
   bool composes = false;                     // to Unicode's form NFC
 };
 
-// Null for a name that is not known.
+// Returns null for an unknown name.
 const WordRule* find_word_rule(std::string_view name) noexcept;
-// The rule with exactly these steps, whatever it says about a BOS; null if there is none.
+// Returns the rule with exactly these steps, whatever it says about a BOS; null if there is none.
 const WordRule* find_word_rule(const std::vector<std::string>& patterns, bool splits_as_gpt2, bool takes_whole_words,
                                bool composes) noexcept;
-std::string word_rule_names();  // with commas between
+std::string word_rule_names();  // separated by commas
 
 }  // namespace anyaccel::llm

@@ -117,7 +117,7 @@ class StripAccentsNormalizer : public Normalizer {
   }
 };
 
-// A copy of the text with each character replaced: change(c, out) appends what it becomes.
+// Returns a copy of the text with each character replaced: change(c, out) appends the replacement.
 template <typename F>
 std::string change_characters(std::string_view text, F&& change) {
   std::string out;
@@ -176,7 +176,8 @@ class BertNormalizer : public Normalizer {
   }
 
  private:
-  // The blocks of ideographs that the reference knows (normalizers/bert.rs); one begins 256 characters late there.
+  // Returns whether the character is in a block of ideographs that the reference knows (normalizers/bert.rs); one block
+  // begins 256 characters late there.
   static bool is_ideograph(char32_t c) {
     return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
            (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||

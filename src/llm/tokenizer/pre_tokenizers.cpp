@@ -61,7 +61,7 @@ void split(const TextPiece& piece, const std::vector<TextSpan>& spans, Behavior 
   }
 }
 
-// Matches are single characters.
+// Returns the spans of a text in which the matches are single characters.
 std::vector<TextSpan> character_spans(std::string_view text, bool (*is_match)(char32_t)) {
   std::vector<TextSpan> spans;
   size_t previous = 0;
@@ -118,7 +118,7 @@ class SequencePreTokenizer : public PreTokenizer {
   std::vector<std::unique_ptr<PreTokenizer>> steps_;
 };
 
-// Words between white space, and each punctuation character by itself.
+// Splits a text into words at white space, and separates each punctuation character.
 class BertPreTokenizer : public PreTokenizer {
  public:
   void apply(std::vector<TextPiece>& pieces, PatternWork&) const override {
@@ -206,7 +206,7 @@ class MetaspacePreTokenizer : public PreTokenizer {
     if (name != "always" && name != "first" && name != "never") scheme->fail("\"always\", \"first\" or \"never\"");
     always_ = name == "always";
     first_ = name == "first";
-    // The older way to say "never".
+    // add_prefix_space: false is the older form of "never".
     if (!read_flag(value, "add_prefix_space", true)) {
       if (scheme && name != "never") value.error("add_prefix_space is false, which contradicts prepend_scheme");
       always_ = first_ = false;
@@ -241,7 +241,7 @@ class MetaspacePreTokenizer : public PreTokenizer {
   bool first_ = false;
 };
 
-// Word characters of Unicode regular expressions, with the joiners.
+// The word characters of Unicode regular expressions, including the joiners.
 #define ANYACCEL_PRE_TOKENIZERS_WORD R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D})"
 
 }  // namespace

@@ -10,12 +10,12 @@
 
 namespace anyaccel::llm {
 
-// The tokens in the order of their bytes, so that those that share a prefix are one range, which each further byte narrows.
-// Building it takes one sort, and it needs no nodes. The texts must outlive it.
+// Holds the tokens sorted by their bytes, so that those that share a prefix are one range, which each further byte
+// narrows. Building it takes one sort, and it needs no nodes. The texts must outlive it.
 class PrefixIndex {
  public:
   PrefixIndex() = default;
-  // Different texts with their ids. An empty text is never found.
+  // Takes different texts with their ids. An empty text is never found.
   explicit PrefixIndex(std::vector<std::pair<std::string_view, int32_t>> tokens) : tokens_(std::move(tokens)) {
     std::sort(tokens_.begin(), tokens_.end());
     size_t at = 0;
@@ -27,7 +27,7 @@ class PrefixIndex {
     }
   }
 
-  // Calls found(length, id) for each, the shortest first.
+  // Calls found(length, id) for each token that `text` begins with, the shortest first.
   template <typename F>
   void for_each(std::string_view text, F&& found) const {
     if (text.empty()) return;

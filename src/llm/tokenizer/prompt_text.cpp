@@ -1,4 +1,4 @@
-// Checks of a prompt before it is tokenized.
+// Checks a prompt before it is tokenized.
 #include "anyaccel/llm/prompt_text.h"
 
 #include "base/text/utf8.h"

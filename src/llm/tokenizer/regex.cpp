@@ -68,7 +68,7 @@ class MatchState {
   pcre2_jit_stack* stack_;
 };
 
-// The number of steps that a callout counts for.
+// Counts the steps of a match; count_item() updates it at each callout.
 struct Counter {
   PatternWork* work = nullptr;
   uint64_t weight = 1;  // steps of an item
@@ -86,7 +86,7 @@ int count_item(pcre2_callout_block* block, void* data) {
   return counter->work->spend(steps) ? 0 : PCRE2_ERROR_CALLOUT;
 }
 
-// The largest number of a {n,m}: PCRE2 counts characters up to it without a callout.
+// Returns the largest number in any {n,m}: PCRE2 counts characters up to it without a callout.
 uint64_t largest_repeat(std::string_view pattern) {
   uint64_t largest = 0;
   uint64_t number = 0;
@@ -107,7 +107,7 @@ pcre2_code* compile(std::string_view translated, uint32_t options, int& error) {
   if (!context) throw std::bad_alloc();
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   PCRE2_SIZE offset = 0;
-  // In Ruby ^ and $ stand at every line.
+  // In Ruby, ^ and $ match at every line.
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | options, &error,
                                    &offset, context.get());
@@ -123,7 +123,7 @@ struct TextPattern::Compiled {
     pcre2_code_free(code);
     pcre2_code_free(counted);
   }
-  // With callouts; compiled when it is first needed.
+  // Returns the pattern with callouts, which is compiled when it is first needed.
   const pcre2_code* counted_code() const {
     std::call_once(counted_once, [this] {
       int error = 0;
@@ -136,7 +136,7 @@ struct TextPattern::Compiled {
   std::string pattern;
   std::string translated;
   pcre2_code* code = nullptr;
-  uint64_t weight = 1;  // steps of an item, on account of repeats
+  uint64_t weight = 1;  // steps of an item, larger for a pattern with repeats
   bool has_references = false;
   mutable std::once_flag counted_once;
   mutable pcre2_code* counted = nullptr;
@@ -205,7 +205,7 @@ std::optional<std::pair<size_t, size_t>> TextPattern::find(std::string_view text
     while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
     const int result = match(compiled_->code, end, options | (end < text.size() ? PCRE2_PARTIAL_HARD : 0),
                              state.context(window_limit, nullptr, nullptr));
-    // A match, also one that needs text after the window, shows how many positions were tried.
+    // A match, even one that needs text after the window, shows how many positions were tried.
     const bool tells = (options & PCRE2_ANCHORED) == 0 && (result >= 0 || result == PCRE2_ERROR_PARTIAL);
     const size_t last = (options & PCRE2_ANCHORED) != 0 ? from : tells ? std::max(range[0], from) : end;
     if (!work.spend((last - from + 1) * steps_of_place * (bytes / narrow_window))) refuse(from);
@@ -229,7 +229,7 @@ std::optional<std::pair<size_t, size_t>> TextPattern::find(std::string_view text
   Counter counter;
   counter.work = &work;
   counter.weight = compiled_->weight;
-  // Comparing with an earlier group counts nothing when it fails late.
+  // Comparing with an earlier group counts no steps when it fails late.
   if (compiled_->has_references) counter.weight += text.size() / repeats_per_step;
   counter.last = counter.place = from;
   const int result = match(compiled_->counted_code(), text.size(), 0, state.context(UINT32_MAX, &count_item, &counter));
@@ -252,7 +252,7 @@ std::vector<TextSpan> TextPattern::spans(std::string_view text, PatternWork& wor
     if (!found) break;
     const auto [begin, end] = *found;
     if (begin == end && any && end == previous) {
-      // No empty match right after a match.
+      // There is no empty match right after a match.
       if (from >= text.size()) break;
       from += utf8_length(text[from]);
       continue;

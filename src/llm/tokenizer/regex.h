@@ -1,5 +1,4 @@
-// Patterns of tokenizer files: literal texts and regular expressions, compiled once, which are searched for in UTF-8
-// text.
+// Searches UTF-8 text for the patterns of tokenizer files: literal texts and regular expressions, compiled once.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@
 
 namespace anyaccel::llm {
 
-// A part of a text: all parts together cover it.
+// A part of a text; all parts together cover the text.
 struct TextSpan {
   size_t begin = 0;
   size_t end = 0;
@@ -21,11 +20,11 @@ struct TextSpan {
 };
 
 // Limits the work of all patterns together on one text. A step is about one character that a pattern examines; the
-// limit grows with the text, and patterns of real tokenizers need a small part of it.
+// limit grows with the text, and patterns of real tokenizers need only a small part of it.
 class PatternWork {
  public:
   explicit PatternWork(size_t text_bytes) { allow(text_bytes); }
-  // More text has come.
+  // Raises the limit for `bytes` more of text.
   void allow(size_t bytes) noexcept {
     text_bytes_ += bytes;
     limit_ += uint64_t{steps_per_byte} * bytes;
@@ -51,8 +50,8 @@ class TextPattern {
  public:
   // InvalidArgument for an empty text.
   static TextPattern literal(std::string text);
-  // A regular expression in the dialect that Hugging Face tokenizers read (Oniguruma's, Ruby flavour). InvalidArgument
-  // with the reason for one that is malformed, too long, or uses something that cannot be translated.
+  // Compiles a regular expression in the dialect that Hugging Face tokenizers read (Oniguruma's, Ruby flavour).
+  // InvalidArgument, with the reason, for one that is malformed, too long, or uses something that cannot be translated.
   static TextPattern regex(std::string_view pattern);
 
   // Returns the matches from left to right and the text between them. `text` is valid UTF-8. Any number of threads may

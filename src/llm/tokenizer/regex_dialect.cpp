@@ -92,7 +92,7 @@ class Translator {
     }
   }
 
-  // A set inside a set is their union: its brackets are dropped.
+  // A set inside a set means their union, so its brackets are dropped.
   void in_class() {
     if (next_is("[:")) {
       named_class();
@@ -111,7 +111,7 @@ class Translator {
     }
   }
 
-  // [:name:] with the meaning it has for Unicode in Oniguruma.
+  // Translates [:name:] with its meaning for Unicode in Oniguruma.
   void named_class() {
     constexpr std::pair<std::string_view, std::string_view> classes[] = {
         {"alnum", "\\p{Alphabetic}\\p{Nd}"}, {"alpha", "\\p{Alphabetic}"}, {"digit", "\\p{Nd}"},
@@ -131,7 +131,7 @@ class Translator {
 
   std::string_view in_;
   size_t at_ = 0;
-  size_t depth_ = 0;  // of sets
+  size_t depth_ = 0;  // nesting of sets
   std::string out_;
 };
 

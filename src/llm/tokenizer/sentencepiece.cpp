@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view space_symbol = "\xE2\x96\x81";  // U+2581, stands for a space
 
-// "<0x41>" to 0x41; -1 for other texts.
+// Converts "<0x41>" to 0x41; returns -1 for other texts.
 int byte_of_piece(std::string_view text) {
   constexpr std::string_view digits = "0123456789ABCDEF";
   if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
@@ -165,11 +165,11 @@ class SentencePieceTokenizer : public Tokenizer {
     return found->second;
   }
 
-  // `text`: valid UTF-8. Takes the special pieces out where they are searched for.
+  // `text` is valid UTF-8. Finds special pieces first if the model searches for them.
   void encode_text(const std::string& text, std::vector<int32_t>& ids) const {
     if (!model_.finds_special) return encode_normalized(normalize(text), ids);
     const std::string_view whole = text;
-    size_t begin = 0;  // of what is not tokenized yet
+    size_t begin = 0;  // of the text that is not tokenized yet
     for (size_t at = 0; at < whole.size();) {
       const auto [length, id] = special_.longest(whole.substr(at));
       if (length == 0) {
@@ -183,14 +183,14 @@ class SentencePieceTokenizer : public Tokenizer {
     encode_normalized(normalize(whole.substr(begin)), ids);
   }
 
-  // Bytes of the symbol that the text begins with: a user-defined piece or one character.
+  // Returns the size of the symbol that the text begins with: a user-defined piece or one character.
   size_t symbol_bytes(std::string_view text, bool& user_defined) const {
     const size_t length = has_user_defined_ ? user_defined_.longest(text).first : 0;
     user_defined = length > 0;
     return user_defined ? length : utf8_length(text[0]);
   }
 
-  // What the text begins with, as the normalizer writes it, and the bytes that it replaces.
+  // Returns the beginning of the text as the normalizer writes it, and the number of bytes that this replaces.
   std::pair<std::string_view, size_t> normalized_symbol(std::string_view text) const {
     bool user_defined = false;
     const size_t bytes = symbol_bytes(text, user_defined);
@@ -233,7 +233,7 @@ class SentencePieceTokenizer : public Tokenizer {
     return out;
   }
 
-  // Appends the id of a piece of text. Neighbouring unknown characters are one token.
+  // Appends the id of a piece of text. Adjacent unknown characters are one token.
   void add_id(int32_t id, std::string_view text, bool& after_unknown, std::vector<int32_t>& ids) const {
     const bool unknown = id == unknown_id_;
     if (unknown && model_.byte_fallback) {
@@ -249,7 +249,7 @@ class SentencePieceTokenizer : public Tokenizer {
     if (is_unigram()) {
       const auto score = [this](int32_t id, size_t length) {
         const SentencePiece& entry = piece(id);
-        // Larger than any other way to split these bytes.
+        // This score is larger than that of any other way to split these bytes.
         if (entry.type == PieceType::UserDefined) return static_cast<float>(length) * most_score_ - 0.1F;
         return entry.score;
       };
@@ -328,8 +328,8 @@ class SentencePieceTokenizer : public Tokenizer {
 
   SentencePieceModel model_;
   IdMap pieces_;      // normal, user-defined, unused
-  IdMap reserved_;    // the others: never found by merging
-  TextTrie special_;  // what model_.finds_special is about
+  IdMap reserved_;    // the other pieces, which merging never finds
+  TextTrie special_;  // the pieces that are searched for if model_.finds_special
   TextTrie user_defined_;
   bool has_user_defined_ = false;
   std::optional<CharacterMap> characters_;
@@ -364,7 +364,7 @@ class SentencePieceTokenizer::Stream : public TokenTextStream {
   void finish(std::string& out) override { leave_bytes(true, out); }
 
  private:
-  // Complete characters are returned at once; every byte that belongs to none becomes U+FFFD.
+  // Complete characters are returned at once; every byte that does not belong to one becomes U+FFFD.
   void leave_bytes(bool all, std::string& out) {
     size_t taken = 0;
     while (taken < bytes_.size()) {
@@ -414,7 +414,7 @@ void check_sentencepiece_model(const SentencePieceModel& model, const std::strin
 }
 
 std::unique_ptr<BpeModel> make_bpe(const SentencePieceModel& model, const std::string& source, BpeOptions options) {
-  constexpr size_t most_bytes = size_t{1} << 30;  // of parts looked up
+  constexpr size_t most_bytes = size_t{1} << 30;  // limit on the bytes of the parts that are looked up
   std::vector<std::string> tokens;
   size_t bytes = 0;
   for (const SentencePiece& piece : model.pieces) {

@@ -1,4 +1,5 @@
-// Reads the protocol buffer wire format: a sequence of fields, each a number and a kind and then its bytes.
+// Reads the protocol buffer wire format: a sequence of fields, each of which is a number and a kind followed by its
+// bytes.
 #include "llm/tokenizer/sentencepiece_model.h"
 
 #include <cstring>
@@ -25,7 +26,7 @@ class Reader {
   Reader(std::string_view bytes, std::string_view source, std::string_view message)
       : bytes_(bytes), source_(source), message_(message) {}
 
-  // The next field; nothing at the end.
+  // Returns the next field; nothing at the end.
   std::optional<Field> next() {
     if (at_ == bytes_.size()) return std::nullopt;
     const uint64_t key = varint();

@@ -1,4 +1,4 @@
-// The file format of SentencePiece's tokenizer.model: a protocol buffer message, read without its library
+// Reads SentencePiece's tokenizer.model, which is a protocol buffer message, without the protobuf library
 // (https://github.com/google/sentencepiece, sentencepiece_model.proto).
 #pragma once
 
@@ -26,19 +26,21 @@ struct SentencePieceModel {
   std::string unk_piece = "<unk>";
   std::string bos_piece = "<s>";
   std::string eos_piece = "</s>";
-  std::string unk_surface = " \xE2\x81\x87 ";  // what an unknown token decodes to
+  std::string unk_surface = " \xE2\x81\x87 ";  // the decoded text of an unknown token
   std::string charsmap;                        // the normalizer's table of characters (charsmap.h); empty: none
   std::string normalizer_name;
   bool add_dummy_prefix = true;
   bool remove_extra_whitespaces = true;
   bool escape_whitespaces = true;
   bool has_denormalizer = false;
-  // Control, unknown and user-defined pieces are found in a text as they are written, the longest first; the text before
-  // and behind each is tokenized by itself, as if it began the text. GGUF files are read so.
+  // Control, unknown and user-defined pieces are found in a text as they are written, the longest first; the text
+  // before and after each is tokenized by itself, as if it were the beginning of a text. This is the rule for GGUF
+  // files.
   bool finds_special = false;
 };
 
-// CheckpointError for bytes that are not such a message: truncated, a wrong field type, text that is not UTF-8.
+// Parses a message. CheckpointError for bytes that are not such a message: truncated, a wrong field type, text that is
+// not UTF-8.
 SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view source);
 
 }  // namespace anyaccel::llm

@@ -30,7 +30,7 @@ std::string without_fast(std::string name) {
   return name;
 }
 
-// A special token: its text, or an object with its rules.
+// Reads a special token, which is its text or an object with its rules.
 AddedToken read_special(const JsonRef& value) {
   AddedToken token;
   if (value.is_object()) {
@@ -50,7 +50,7 @@ std::optional<bool> optional_flag(const JsonRef& root, std::string_view key) {
   return value->boolean();
 }
 
-// Collects the named tokens: a later value replaces an earlier one, null removes it.
+// Collects the named tokens: a later value replaces an earlier one, and null removes it.
 class NamedTokens {
  public:
   void set(const std::string& name, const AddedToken& token, bool implied = false) {
@@ -102,7 +102,7 @@ void set_class_tokens(TokenizerClass kind, NamedTokens& named) {
   }
 }
 
-// Every member called "<something>_token". The values of add_bos_token and add_eos_token are not tokens.
+// Reads every member called "<something>_token". The values of add_bos_token and add_eos_token are not tokens.
 void read_named(const JsonRef& root, NamedTokens& named) {
   for (size_t i = 0; i < root.size(); ++i) {
     const std::string& name = root.key(i);
@@ -116,7 +116,7 @@ void read_named(const JsonRef& root, NamedTokens& named) {
   }
 }
 
-// A list of special tokens; those of an object have names.
+// Reads a list of special tokens; in an object, they have names.
 std::optional<std::vector<AddedToken>> read_list(const JsonRef& root, std::string_view key, NamedTokens& named) {
   const auto list = root.find(key);
   if (!list) return std::nullopt;
@@ -130,7 +130,7 @@ std::optional<std::vector<AddedToken>> read_list(const JsonRef& root, std::strin
   return tokens;
 }
 
-// Tokens by their ids.
+// Collects tokens by their ids.
 class IdMap {
  public:
   explicit IdMap(const std::string& file) : file_(file) {}
@@ -158,7 +158,7 @@ class IdMap {
   std::map<std::string, int32_t> contents_;
 };
 
-// {"32000": {"content": "<|im_start|>", ...}, ...}
+// Reads {"32000": {"content": "<|im_start|>", ...}, ...}.
 std::vector<DeclaredToken> read_decoder(const JsonRef& value, const std::string& file) {
   if (!value.is_object()) value.fail("an object that maps ids to tokens");
   IdMap ids(file);
@@ -175,7 +175,7 @@ std::vector<DeclaredToken> read_decoder(const JsonRef& value, const std::string&
   return ids.tokens();
 }
 
-// {"<|im_start|>": 32000, ...}
+// Reads {"<|im_start|>": 32000, ...}.
 std::vector<DeclaredToken> read_added_tokens_file(const TokenizerFile& file, const TokenizerSettings& settings) {
   const JsonDocument document = parse_object(file);
   const JsonRef root = document.root();
@@ -232,7 +232,7 @@ TokenizerClass class_called(const std::string& name, std::vector<std::string>& n
   return TokenizerClass::Generic;
 }
 
-// The class that transformers' AutoTokenizer would take for this directory.
+// Returns the class that transformers' AutoTokenizer would choose for this directory.
 TokenizerClass choose_class(const TokenizerFiles& files, const ClassNames& names, std::vector<std::string>& notes) {
   if (!files.tokenizer_json) {
     // Only LlamaTokenizer has rules for tokenizer.model.
@@ -282,13 +282,13 @@ TokenizerSettings read_tokenizer_settings(const TokenizerFiles& files) {
     if (!settings.extra || settings.extra->empty()) {
       if (auto additional = read_list(root, "additional_special_tokens", named)) settings.extra = additional;
     }
-    // LlamaTokenizer takes null, like false, as the newer rule.
+    // LlamaTokenizer interprets null, like false, as the newer rule.
     settings.legacy = read_flag(root, "legacy", false);
     settings.add_prefix_space = optional_flag(root, "add_prefix_space");
     settings.add_bos = optional_flag(root, "add_bos_token");
     settings.add_eos = optional_flag(root, "add_eos_token");
     settings.split_special = read_flag(root, "split_special_tokens", false);
-    // Null counts as absent, which transformers does not accept.
+    // Null, which transformers rejects, counts as absent here.
     if (const auto decoder = root.find("added_tokens_decoder")) {
       settings.has_decoder = true;
       settings.declared = read_decoder(*decoder, files.tokenizer_config->path);
@@ -298,7 +298,7 @@ TokenizerSettings read_tokenizer_settings(const TokenizerFiles& files) {
                                ": names Python code of its own (auto_map), which is not run; the other files count");
     }
   }
-  // Older versions wrote these two; beside an added_tokens_decoder they are not read.
+  // Older versions wrote these two files; they are not read if there is an added_tokens_decoder.
   if (files.special_tokens_map && !settings.has_decoder) {
     const JsonDocument map = parse_object(*files.special_tokens_map);
     read_named(map.root(), named);

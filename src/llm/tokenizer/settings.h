@@ -13,7 +13,7 @@
 namespace anyaccel::llm {
 
 struct TokenizerFile {
-  std::string path;  // names it in errors
+  std::string path;  // names the file in error messages
   std::string text;
 };
 
@@ -56,10 +56,10 @@ struct TokenizerSettings {
 
   bool has_decoder = false;                // tokenizer_config.json has added_tokens_decoder
   std::vector<DeclaredToken> declared;     // by id: of added_tokens_decoder, else of added_tokens.json
-  std::vector<DeclaredToken> passed_over;  // of an added_tokens.json beside an added_tokens_decoder
+  std::vector<DeclaredToken> passed_over;  // of an added_tokens.json next to an added_tokens_decoder
   std::vector<NamedToken> named;           // in the order in which they get ids
-  // Special tokens without a name: extra_special_tokens or additional_special_tokens of tokenizer_config.json. Where it
-  // has no such list, not even an empty one, a tokenizer.model's own tokens count or, beside a tokenizer.json,
+  // Special tokens without a name: extra_special_tokens or additional_special_tokens of tokenizer_config.json. If it
+  // has no such list, not even an empty one, a tokenizer.model's own tokens apply or, with a tokenizer.json,
   // additional_special_tokens of special_tokens_map.json.
   std::optional<std::vector<AddedToken>> extra;
   std::vector<AddedToken> additional;
@@ -69,7 +69,8 @@ struct TokenizerSettings {
   const AddedToken* find_named(std::string_view name) const;
 };
 
-// CheckpointError for files that are not such JSON, for an id that is used twice or out of range.
+// Reads the settings. CheckpointError for files that are not such JSON, and for an id that is used twice or out of
+// range.
 TokenizerSettings read_tokenizer_settings(const TokenizerFiles& files);
 
 }  // namespace anyaccel::llm

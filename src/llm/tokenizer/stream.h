@@ -1,4 +1,4 @@
-// The state machine of a tokenizer for decode(): takes ids and returns text.
+// Declares the state machine of a tokenizer for decode(), which takes ids and returns text.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class TokenTextStream {
   virtual void finish(std::string& out) = 0;
 };
 
-// With `streaming`, a run of byte tokens this long returns its complete characters.
+// With `streaming`, a run of byte tokens returns its complete characters when it is this long.
 inline constexpr size_t longest_held_run = 64;
 
 }  // namespace anyaccel::llm

@@ -1,4 +1,4 @@
-// The model of a tokenizer: the step that turns a piece of text into tokens.
+// Declares the model of a tokenizer: the step that turns a piece of text into tokens.
 #pragma once
 
 #include <cstdint>

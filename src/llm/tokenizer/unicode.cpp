@@ -24,8 +24,8 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-// Characters of the categories Mn, P* and Cf that Unicode 8 did not have, whose tables Hugging Face tokenizers use for
-// these categories: found by asking it about every character.
+// Characters of the categories Mn, P* and Cf that Unicode 8 did not have. Hugging Face tokenizers use Unicode 8's
+// tables for these categories; the list was made by querying them about every character.
 constexpr std::pair<char32_t, char32_t> newer_than_unicode_8[] = {
     // clang-format off
     {0x61D, 0x61D}, {0x7FD, 0x7FD}, {0x890, 0x891}, {0x898, 0x89F}, {0x8CA, 0x8E2}, {0x9FD, 0x9FE}, {0xA76, 0xA76},
@@ -133,7 +133,7 @@ std::string normalize(std::string_view text, NormalForm form) {
       utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(ordered.data()),
                    static_cast<utf8proc_ssize_t>(ordered.size()), &mapped, static_cast<utf8proc_option_t>(options));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
-  if (length < 0) throw std::bad_alloc();  // the only failure that valid UTF-8 leaves
+  if (length < 0) throw std::bad_alloc();  // the only possible failure with valid UTF-8
   return std::string(reinterpret_cast<const char*>(mapped), static_cast<size_t>(length));
 }
 

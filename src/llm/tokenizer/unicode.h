@@ -1,4 +1,4 @@
-// Unicode properties that tokenizers need, and the normalization forms.
+// Declares the Unicode properties that tokenizers need, and the normalization forms.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ bool is_other(char32_t c) noexcept;            // categories Cc, Cf and Co of Un
 enum class NormalForm { NFC, NFD, NFKC, NFKD };
 // `text` is valid UTF-8.
 std::string normalize(std::string_view text, NormalForm form);
-// Character by character, without context (a final sigma is an ordinary one).
+// Converts character by character, without context (a final sigma is treated as an ordinary one).
 std::string lowercase(std::string_view text);
 
 }  // namespace anyaccel::llm

@@ -39,7 +39,7 @@ UnigramModel::UnigramModel(const JsonRef& value) {
   if (std::find(byte_ids_.begin(), byte_ids_.end(), -1) != byte_ids_.end()) byte_ids_.clear();
 }
 
-// `text`: a token, or neighbouring characters without one.
+// `text` is a token, or adjacent characters that have none.
 void UnigramModel::add(std::string_view text, std::vector<int32_t>& ids) const {
   if (const auto id = vocabulary_.find(text)) {
     ids.push_back(*id);
@@ -53,7 +53,7 @@ void UnigramModel::add(std::string_view text, std::vector<int32_t>& ids) const {
 void UnigramModel::encode(std::string_view piece, std::vector<int32_t>& ids) const {
   const std::vector<TokenSpan> spans = best_split<double>(
       piece, tokens_, unknown_score_, [this](int32_t id, size_t) { return scores_[static_cast<size_t>(id)]; });
-  // A character without a token needs the unknown token even if its bytes are used in the end: the reference does too.
+  // As in the reference, a character without a token requires the unknown token even if its bytes are used in the end.
   const auto is_unknown = [this](const TokenSpan& span) { return span.id < 0 || span.id == unknown_; };
   for (size_t i = 0; i < spans.size();) {
     if (spans[i].id < 0 && !unknown_) {

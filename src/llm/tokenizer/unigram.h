@@ -1,4 +1,4 @@
-// The unigram language model: a text is split into the tokens with the largest sum of scores.
+// Implements the unigram language model, which splits a text into the tokens with the largest sum of scores.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace anyaccel::llm {
 
 constexpr double unknown_penalty = 10;          // below the worst score, for a character without a token
-constexpr size_t longest_unigram_token = 1024;  // bytes; the time of a text grows with it in the worst case
+constexpr size_t longest_unigram_token = 1024;  // bytes; the worst-case time grows with it
 
 // A token's place in a text.
 struct TokenSpan {
@@ -24,9 +24,9 @@ struct TokenSpan {
   int32_t id = -1;  // -1: a character without a token
 };
 
-// The split with the largest sum; of equal ones, the one whose last token begins first. `score(id, length)`: a token's
-// score. SentencePiece adds in float, Hugging Face tokenizers in double. Time grows with the
-// text's length.
+// Returns the split with the largest sum; of equal ones, the one whose last token begins first. `score(id, length)`
+// returns a token's score. SentencePiece adds in float, Hugging Face tokenizers in double. Time is linear in the text's
+// length.
 template <typename Sum, typename Score>
 std::vector<TokenSpan> best_split(std::string_view text, const PrefixIndex& tokens, Sum unknown_score, Score&& score) {
   struct Node {
@@ -63,8 +63,8 @@ std::vector<TokenSpan> best_split(std::string_view text, const PrefixIndex& toke
 // The "Unigram" model of a tokenizer.json, with the rules of Hugging Face tokenizers.
 class UnigramModel : public TokenModel {
  public:
-  // CheckpointError for a vocabulary that is no list of tokens with scores, a token that occurs twice or is longer than
-  // longest_unigram_token, and an unknown id out of range.
+  // CheckpointError for a vocabulary that is not a list of tokens with scores, a token that occurs twice or is longer
+  // than longest_unigram_token, and an unknown id out of range.
   explicit UnigramModel(const JsonRef& value);
 
   const Vocabulary& vocabulary() const override { return vocabulary_; }

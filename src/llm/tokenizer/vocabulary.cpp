@@ -1,4 +1,4 @@
-// The vocabulary of a tokenizer.json.
+// Implements vocabulary.h: finds the ids of tokens in a hash table.
 #include "llm/tokenizer/vocabulary.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens) : tokens_(std::move(toke
   index();
 }
 
-// The upper half chooses the place, the lower half is compared before the texts are.
+// The upper half of the hash chooses the slot; the lower half is compared before the texts are.
 size_t Vocabulary::place(std::string_view token, uint64_t hash) const {
   const size_t mask = slots_.size() - 1;
   size_t at = static_cast<size_t>(hash >> 32) & mask;
@@ -44,7 +44,7 @@ size_t Vocabulary::place(std::string_view token, uint64_t hash) const {
   return at;
 }
 
-// Once all texts are there.
+// Builds the hash table; called once all texts are there.
 void Vocabulary::index() {
   slots_.assign(std::bit_ceil(2 * tokens_.size() + 2), {});
   for (size_t id = 0; id < tokens_.size(); ++id) {

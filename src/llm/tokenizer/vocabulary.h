@@ -1,4 +1,4 @@
-// The tokens of a tokenizer and their ids.
+// Maps the tokens of a tokenizer to their ids and back.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,24 @@ namespace anyaccel::llm {
 class Vocabulary {
  public:
   Vocabulary() = default;
-  // {"token": id, ...} for at most `count` tokens in all, added ones included. CheckpointError for an id that is taken,
-  // negative, or so large that the vocabulary would consist mostly of gaps.
+  // Reads {"token": id, ...}, for at most `count` tokens in total, including added ones. CheckpointError for an id that
+  // is taken, negative, or so large that the vocabulary would consist mostly of gaps.
   Vocabulary(const JsonRef& tokens, size_t count);
-  // Tokens whose ids are their places. Of equal ones find() returns the first.
+  // The ids of these tokens are their indices. If a token occurs several times, find() returns the first.
   explicit Vocabulary(std::vector<std::string> tokens);
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
   Vocabulary(Vocabulary&&) = default;
   Vocabulary& operator=(Vocabulary&&) = default;
 
-  // The largest id plus one.
+  // Returns one more than the largest id.
   int64_t size() const noexcept { return static_cast<int64_t>(tokens_.size()); }
   std::optional<int32_t> find(std::string_view token) const;
-  // The same for many, which overlaps their waits for memory; -1 for a text that is no token. Any thread.
+  // Does the same for many tokens, and overlaps their waits for memory; -1 for a text that is not a token. Any thread.
   void find_all(std::span<const std::string_view> tokens, std::span<int32_t> ids) const;
-  // Null for an id without a token.
+  // Returns null for an id without a token.
   const std::string* token(int32_t id) const noexcept;
-  // True if every token occurs once.
+  // Returns whether every token occurs only once.
   bool is_unique() const noexcept { return is_unique_; }
 
  private:
@@ -46,16 +46,16 @@ class Vocabulary {
 
   std::vector<std::string> tokens_;  // by id
   std::vector<bool> used_;
-  // A hash table with linear probing, at most half full: a tokenizer's merges are looked up in it, a million times for a
+  // A hash table with linear probing, at most half full. Reading a tokenizer's merges looks up a million tokens for a
   // vocabulary of 128k tokens.
   std::vector<Slot> slots_ = std::vector<Slot>(2);
   bool is_unique_ = true;
 };
 
-// The ids of "<0x00>" to "<0xFF>", which stand for bytes; -1 where there is none.
+// Returns the ids of "<0x00>" to "<0xFF>", which stand for bytes; -1 if there is no such token.
 std::vector<int32_t> byte_tokens(const Vocabulary& vocabulary);
 
-// Upper bound of the ids of a vocabulary of `count` tokens: gaps are allowed, but must not waste memory.
+// Returns an upper bound for the ids of a vocabulary of `count` tokens: gaps are allowed, but must not waste memory.
 int64_t id_limit(size_t count) noexcept;
 
 }  // namespace anyaccel::llm

@@ -1,4 +1,4 @@
-// The WordPiece and WordLevel models of a tokenizer.json.
+// Implements the WordPiece and WordLevel models of a tokenizer.json.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,12 @@
 
 namespace anyaccel::llm {
 
-// Takes the longest token at the beginning of a word, then the longest one that continues it, and so on. A word that has
-// a rest without a token, or more characters than max_input_chars_per_word, is the unknown token as a whole.
+// Takes the longest token at the beginning of a word, then the longest one that continues it, and so on. A word with a
+// remainder that has no token, or with more characters than max_input_chars_per_word, becomes the unknown token as a
+// whole.
 class WordPieceModel : public TokenModel {
  public:
-  // `count`: as for BpeModel. CheckpointError for a field with a wrong type.
+  // `count` is as for BpeModel. CheckpointError for a field with a wrong type.
   WordPieceModel(const JsonRef& value, size_t count);
 
   const Vocabulary& vocabulary() const override { return vocabulary_; }
@@ -31,7 +32,7 @@ class WordPieceModel : public TokenModel {
   int64_t most_characters_ = 0;
 };
 
-// A piece is one token, or the unknown token.
+// Makes each piece one token, or the unknown token.
 class WordLevelModel : public TokenModel {
  public:
   WordLevelModel(const JsonRef& value, size_t count);

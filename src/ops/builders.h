@@ -1,4 +1,4 @@
-// The op builders of this folder.
+// Declares the op builders of this folder.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@
 
 namespace anyaccel::ops {
 
-// A library of this project that is compiled where it runs, from kernels/host; `Wrapper` is constructed with the
-// accelerator and the loaded functions.
+// Builds a library of this project that is compiled on the machine where it runs, from kernels/host. `Wrapper` is
+// constructed with the accelerator and the loaded functions.
 template <class Wrapper>
 class BundledOpBuilder final : public HostOpBuilder {
  public:
@@ -45,7 +45,8 @@ std::string BundledOpBuilder<Wrapper>::folder() const {
 // See runtime/driver/driver_op_builders.h.
 std::unique_ptr<OpBuilder> make_driver_op_builder(const DriverOpBuilder& entry, DriverAccelerator& accelerator);
 
-// "InferenceBuilder": loads ops::TransformerInference, which is an ops::Inference. Every accelerator has it, because each op falls back to the CPU.
+// "InferenceBuilder" loads ops::TransformerInference, which is an ops::Inference. Every accelerator has it, because
+// each op falls back to the CPU.
 std::unique_ptr<OpBuilder> make_inference_builder(Accelerator& accelerator);
 
 // Optimizers, from kernels/host: ops::CPUAdam and so on.
@@ -68,7 +69,7 @@ std::unique_ptr<OpBuilder> make_spatial_inference_builder(Accelerator& accelerat
 std::unique_ptr<OpBuilder> make_inference_core_builder(Accelerator& accelerator);
 std::unique_ptr<OpBuilder> make_flash_attention_builder(Accelerator& accelerator);
 std::unique_ptr<OpBuilder> make_packbits_builder(Accelerator& accelerator);
-// "DeepCompileBuilder": says why it cannot be loaded.
+// "DeepCompileBuilder" says why it cannot be loaded.
 std::unique_ptr<OpBuilder> make_deep_compile_builder(Accelerator& accelerator);
 // "QuantizerBuilder", "FPQuantizerBuilder".
 std::unique_ptr<OpBuilder> make_quantizer_builder(Accelerator& accelerator);

@@ -1,4 +1,4 @@
-// Handles of asynchronous I/O: see anyaccel/ops/async_io.h. Requests are carried out by engine.cpp.
+// Implements the handles of asynchronous I/O, see anyaccel/ops/async_io.h. engine.cpp carries out the requests.
 #include "anyaccel/ops/async_io.h"
 
 #include <signal.h>
@@ -52,7 +52,7 @@ bool usable_by_host(const Tensor& tensor) {
   return tensor.device().is_host() || tensor.device().accelerator->is_host_coherent();
 }
 
-// Several elements in one place: a read would have to choose.
+// Returns whether several elements share one place in memory, so that a read would have to choose.
 bool overlaps_itself(const Tensor& tensor) {
   for (int d = 0; d < tensor.ndim(); ++d) {
     if (tensor.size(d) > 1 && tensor.stride(d) == 0) return true;
@@ -60,7 +60,7 @@ bool overlaps_itself(const Tensor& tensor) {
   return false;
 }
 
-// A point behind the work that is enqueued on the tensor's device now; empty where that is complete already.
+// Returns an event after the work that is enqueued on the tensor's device now; empty if work there is always complete.
 Event work_so_far(const Tensor& tensor) {
   const Device device = tensor.device();
   if (device.is_host() || device.accelerator->is_synchronized_device()) return {};
@@ -73,7 +73,8 @@ Event work_so_far(const Tensor& tensor) {
   return event;
 }
 
-// Contiguous, of the tensor's shape; page-locked where the accelerator copies from and to such memory by itself.
+// Returns a contiguous tensor of the same shape in host memory; page-locked if the accelerator copies from and to such
+// memory by itself.
 Tensor host_memory_for(const Tensor& tensor) {
   if (!usable_by_host(tensor)) {
     Accelerator& accelerator = *tensor.device().accelerator;
@@ -132,13 +133,13 @@ struct AioHandle::Impl {
   std::shared_ptr<Request> prepare(const Tensor& buffer, const std::string& path, int fd, bool write, bool validate,
                                    int64_t offset, bool async);
   int64_t start(std::shared_ptr<Request> request);
-  // Carries them out with this thread's help; true when all succeeded.
+  // Carries out requests with this thread's help, waits for them and concludes them.
   void run(const Requests& requests, int ranges);
-  // Copies to tensors, fills `results`, throws the first failure.
+  // Copies data to tensors, fills `results`, and throws the first failure.
   void conclude(const Requests& requests);
   static void wait_for(const Request& request) { request.done.wait(false); }
 
-  // A lane with a thread of its own.
+  // A lane with its own thread.
   struct Worker {
     std::unique_ptr<Lane> lane;
     std::deque<Part> inbox;
@@ -157,14 +158,14 @@ struct AioHandle::Impl {
   Backend backend;
   const pid_t process = getpid();
 
-  std::mutex own_mutex;  // of own_lane, which the blocking calls drive
+  std::mutex own_mutex;  // guards own_lane, which the blocking calls drive
   std::unique_ptr<Lane> own_lane;
 
-  std::mutex wait_mutex;     // a thread that waits also waits for what another thread waits for
-  mutable std::mutex mutex;  // of everything below
+  std::mutex wait_mutex;     // held while waiting: a second thread waits for the first one's requests too
+  mutable std::mutex mutex;  // guards everything below
   std::vector<std::unique_ptr<Worker>> workers;
   bool stop = false;
-  Requests pending;  // asynchronous ones that nobody has waited for
+  Requests pending;  // asynchronous requests that nobody has waited for yet
   std::vector<AioResult> results;
   int64_t next_id = 1;
   size_t next_worker = 0;
@@ -183,7 +184,8 @@ std::unique_ptr<Lane> AioHandle::Impl::make_lane() {
           "ANYACCEL_AIO=auto");
     }
     log_debug("async I/O: the system refuses io_uring: " + why + "; a pool of threads does the transfers");
-    // The first lane decides what backend() says; a later one may be refused, and both kinds do the same.
+    // The first lane decides the result of backend(). Later ones may be refused io_uring, but both kinds of queue do
+    // the same.
     if (!own_lane) backend = Backend::threads;
   }
   return std::make_unique<Lane>(settings, aio::make_thread_queue(settings.queue_depth));
@@ -206,7 +208,7 @@ std::shared_ptr<Request> AioHandle::Impl::prepare(const Tensor& buffer, const st
     throw InvalidArgument(std::string(what) + "the tensor of shape " + buffer.shape().to_string() +
                           " repeats elements (a stride is 0); read into an ordinary tensor and expand that");
   }
-  // Another thread opens it, perhaps after a change of directory.
+  // Another thread opens the file, perhaps after the working directory has changed.
   const bool relative = fd < 0 && async && path.front() != '/';
   auto request = std::make_shared<Request>(relative ? std::filesystem::absolute(path).string() : path, fd, write);
   request->validate = validate;
@@ -239,7 +241,7 @@ void AioHandle::Impl::start_workers() {
     made.back()->lane = make_lane();
   }
   workers = std::move(made);
-  // A program's signals are for its own threads.
+  // The program's signals must be delivered to its own threads, so these threads block all of them.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -251,7 +253,7 @@ void AioHandle::Impl::start_workers() {
       worker.thread = std::thread([this, &worker] { work(worker); });
     }
   } catch (const std::system_error&) {
-    workers.resize(started);  // as many as there can be
+    workers.resize(started);  // use the threads that could be started
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (workers.empty()) {
@@ -302,7 +304,7 @@ int64_t AioHandle::Impl::start(std::shared_ptr<Request> request) {
 void AioHandle::Impl::run(const Requests& requests, int ranges) {
   {
     std::lock_guard own(own_mutex);
-    size_t lane = 0;  // 0: this thread's
+    size_t lane = 0;  // 0 is this thread's lane
     for (const auto& request : requests) {
       const std::vector<int64_t> bounds = aio::part_bounds(request->offset, request->bytes, ranges);
       std::lock_guard lock(mutex);
@@ -363,7 +365,7 @@ AioHandle& AioHandle::operator=(AioHandle&& other) noexcept {
 AioHandle::~AioHandle() {
   if (!impl_) return;
   if (getpid() != impl_->process) {
-    // The threads are the parent's, and so are the rings.
+    // The threads and the rings belong to the parent process.
     (void)impl_.release();
     return;
   }
@@ -549,7 +551,7 @@ void AsyncIO::deepspeed_memcpy(const Tensor& destination, const Tensor& source) 
   auto* to = static_cast<char*>(destination.data());
   const auto* from = static_cast<const char*>(source.data());
   const size_t bytes = source.nbytes();
-  // A thread costs some 30 us; one core does not reach what the memory can do.
+  // Starting a thread costs about 30 us; a single core does not reach the memory's bandwidth.
   constexpr size_t share = size_t{16} << 20;
   const size_t threads = std::min<size_t>({bytes / share, std::thread::hardware_concurrency(), 8});
   if (threads < 2 || (from < to + bytes && to < from + bytes)) {

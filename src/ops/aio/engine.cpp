@@ -1,4 +1,4 @@
-// Implements engine.h: requests, cut in parts, cut in transfers.
+// Implements engine.h: splits requests into parts and parts into transfers, and carries these out.
 #include "ops/aio/engine.h"
 
 #include <sys/mman.h>
@@ -11,10 +11,10 @@
 namespace anyaccel::ops::aio {
 namespace {
 
-// For the bounce buffers of a lane: as much as keeps a fast disk busy.
+// Memory for the bounce buffers of a lane, enough to keep a fast disk busy.
 constexpr size_t bounce_budget = size_t{64} << 20;
 
-// A transfer that the system asks to repeat ("try again") is repeated this often, with pauses.
+// A transfer that fails with "try again" is repeated up to this many times, with pauses.
 constexpr int most_retries = 10000;
 
 int64_t round_down(int64_t value, int64_t unit) { return value / unit * unit; }
@@ -24,14 +24,14 @@ size_t bounce_bytes_for(int64_t block_size) {
   return static_cast<size_t>(round_up(std::max(block_size, largest_granule), largest_granule));
 }
 
-// Pages that lie together make few, long pieces of a transfer: twice the speed of 4 KiB pages on a virtual disk. Null
-// when there is no memory.
+// Maps memory in huge pages, with which a transfer consists of a few long pieces: this is twice as fast as 4 KiB pages
+// on a virtual disk. Returns null if there is no memory.
 char* map_huge_pages(size_t bytes) {
   constexpr size_t huge = size_t{2} << 20;
   void* mapped =
       mmap(nullptr, bytes + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
-  // The ends around the aligned middle go back.
+  // The ends around the aligned middle are unmapped.
   auto* raw = static_cast<char*>(mapped);
   const size_t head = (huge - reinterpret_cast<uintptr_t>(raw) % huge) % huge;
   if (head) munmap(raw, head);
@@ -55,10 +55,10 @@ void Request::part_done() {
   done.notify_all();
 }
 
-// A part that its lane has taken up.
+// A part that its lane is working on.
 struct Lane::ActivePart {
   Part part;
-  int64_t cursor = 0;  // what lies before is under way or done
+  int64_t cursor = 0;  // everything before it is in flight or done
   unsigned under_way = 0;
   bool begun = false;
 
@@ -67,15 +67,15 @@ struct Lane::ActivePart {
   bool exhausted() const { return begun && (cursor >= part.end || request().failed); }
 };
 
-// A transfer, and what it is for.
+// A transfer, and the range of a part that it is for.
 struct Lane::Slot {
   Transfer transfer;
   ActivePart* part = nullptr;
-  int64_t begin = 0;  // what the request wants of it, in the file
+  int64_t begin = 0;  // the range of the file that the request needs
   int64_t end = 0;
   bool direct = false;
   char* bounce = nullptr;
-  int64_t bounce_begin = 0;  // where the bounce buffer's first byte belongs in the file
+  int64_t bounce_begin = 0;  // the file offset of the bounce buffer's first byte
   int retries = 0;
 };
 
@@ -123,7 +123,7 @@ void Lane::fill() {
       Slot* slot = next_transfer(part);
       if (slot) {
         start(*slot);
-        if (slot->bounce && slot->transfer.write) queue_->flush();  // while the next one's bytes are copied
+        if (slot->bounce && slot->transfer.write) queue_->flush();  // runs during the next one's copy
       } else if (!part.request().failed) {
         batch_full_ = true;  // every bounce buffer is in use
         return;
@@ -176,7 +176,7 @@ Lane::Slot* Lane::next_read(ActivePart& part) {
   const int64_t alignment = file.offset_alignment();
   const int64_t begin = part.cursor;
   const int64_t end = std::min(part.part.end, round_down(begin, unit) + unit);
-  // True when the bytes at aligned offsets of the file lie at aligned addresses.
+  // This checks whether bytes at aligned offsets of the file lie at aligned addresses.
   const int64_t address = reinterpret_cast<intptr_t>(part.request().data) - part.request().offset;
   if (address % file.memory_alignment() != 0) return direct(part, begin, end, true);
   if (begin % alignment != 0) return direct(part, begin, std::min(end, round_up(begin, alignment)), true);
@@ -251,7 +251,7 @@ Lane::Slot* Lane::direct(ActivePart& part, int64_t begin, int64_t end, bool boun
   return slot;
 }
 
-// Null when all are in use, or there is no memory for the first.
+// Returns null if all are in use, or if there is no memory for the first one.
 char* Lane::take_bounce() {
   if (free_bounces_.empty()) {
     if (bounces_made_ == most_bounces_) return nullptr;
@@ -308,7 +308,7 @@ void Lane::complete(Slot& slot) {
   }
   const int64_t reached = transfer.offset + transfer.result;
   if (reached >= slot.end) return finish(slot);
-  // Less than asked: the rest is asked for again.
+  // The transfer was short, so the rest is requested again.
   if (slot.direct && transfer.result % request.file.offset_alignment() != 0) {
     if (reached > slot.begin) {
       if (slot.bounce && !request.write) {
@@ -325,7 +325,7 @@ void Lane::complete(Slot& slot) {
   start(slot);
 }
 
-// The rest of a direct transfer.
+// Sends the rest of a direct transfer through the page cache.
 void Lane::to_page_cache(Slot& slot) {
   Request& request = slot.part->request();
   const int fd = request.file.buffered_fd();
@@ -357,7 +357,7 @@ void Lane::release(Slot& slot) {
 }
 
 void Lane::retire() {
-  // Parts are taken up in order, so that the first that is not exhausted has none behind it that could be done.
+  // Parts are started in order, so no part after the first that is not exhausted can be done.
   for (size_t i = 0; i < parts_.size() && parts_[i]->exhausted();) {
     if (parts_[i]->under_way > 0) {
       ++i;

@@ -1,10 +1,11 @@
-// Requests, cut in parts, cut in transfers: what runs between a handle of async I/O and its queues.
+// Declares the layer between a handle of async I/O and its queues, which splits requests into parts and parts into
+// transfers.
 //
 // A request is one range of one file. Its parts are the ranges of it that different lanes carry out. A lane keeps up to
-// `queue_depth` transfers of its parts under way. Whole aligned blocks go past the page cache, straight from and to the
-// request's memory if that is aligned, else through bounce buffers. The rest of a read comes through a bounce buffer too;
-// the rest of a write, less than a page at either end, goes through the page cache, because bytes around it may be
-// written by somebody else at the same time.
+// `queue_depth` transfers of its parts in flight. Whole aligned blocks bypass the page cache, directly from and to the
+// request's memory if that is aligned, else through bounce buffers. The rest of a read comes through a bounce buffer
+// too; the rest of a write, less than a page at either end, goes through the page cache, because the bytes around it
+// may be written by others at the same time.
 #pragma once
 
 #include <atomic>
@@ -36,21 +37,21 @@ struct Request {
   File file;
   const bool write;
   bool validate = false;
-  bool whole_file = false;  // a read that must be all of the file from `offset` on
+  bool whole_file = false;  // a read that must reach the end of the file from `offset`
   int64_t offset = 0;
   int64_t bytes = 0;
-  Tensor memory;  // contiguous, the host can use it
+  Tensor memory;  // contiguous, and accessible to the host
   Tensor
       destination;  // of a read whose tensor the host cannot use, or not as one range: copied from `memory` at the end
-  Event ready;      // work on the device that comes first; may be empty
+  Event ready;      // device work that must complete first; may be empty
   char* data = nullptr;  // of `memory`
   bool locked = false;   // `memory` is page-locked
 
   std::atomic<int> parts_left{1};
   std::atomic<bool> failed{false};
-  std::atomic<bool> done{false};  // every part is, and the file is closed
+  std::atomic<bool> done{false};  // all parts are done, and the file is closed
 
-  // The first failure counts. Any thread.
+  // Records a failure; only the first one counts. Any thread.
   void fail(Failure failure);
   const Failure& failure() const noexcept { return failure_; }  // once it is done
   void part_done();
@@ -75,7 +76,7 @@ class Lane {
 
   void add(Part part);
   bool idle() const noexcept { return parts_.empty(); }
-  // Starts what there is room for, and waits for one transfer at least. Only when not idle.
+  // Starts the transfers that there is room for, and waits for at least one. Must not be called when idle.
   void step();
 
  private:
@@ -102,12 +103,12 @@ class Lane {
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<Slot*> free_slots_;
   unsigned under_way_ = 0;
-  bool batch_full_ = false;  // without overlap_events: nothing new until all are complete
+  bool batch_full_ = false;  // without overlap_events: start nothing until all are complete
   std::vector<Transfer*> done_;
   char* take_bounce();
   const size_t bounce_bytes_;  // of each
   const size_t most_bounces_;
-  char* bounces_ = nullptr;  // all, in one range that is mapped at first use
+  char* bounces_ = nullptr;  // all of them, in one range that is mapped at first use
   size_t bounces_made_ = 0;
   std::vector<char*> free_bounces_;
   std::unique_ptr<TransferQueue> queue_;  // last: its threads touch the slots
@@ -116,8 +117,8 @@ class Lane {
 // Compares [begin, end) of the request's file with its memory through the page cache.
 Failure compare(Request& request, int64_t begin, int64_t end);
 
-// The bounds of at most `most` parts of [offset, offset + bytes): one more number than parts, the inner ones at multiples
-// of largest_granule, so that no two parts write to one page.
+// Returns the bounds of at most `most` parts of [offset, offset + bytes): one more number than there are parts. The
+// inner ones are multiples of largest_granule, so that no two parts write to one page.
 std::vector<int64_t> part_bounds(int64_t offset, int64_t bytes, int64_t most);
 
 }  // namespace anyaccel::ops::aio

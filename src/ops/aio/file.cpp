@@ -1,4 +1,4 @@
-// Implements file.h: the file of one request.
+// Implements file.h, the file of one request.
 #include "ops/aio/file.h"
 
 #include <fcntl.h>
@@ -105,7 +105,7 @@ const Failure& File::open(int64_t offset, int64_t bytes) {
   return failure_;
 }
 
-// A second description of the very same file, whatever has happened to its name since.
+// Opens the same file again, whatever has happened to its name since.
 int File::reopen(int flags) const {
   const int known = given_fd_ >= 0 ? given_fd_ : direct_fd_ >= 0 ? direct_fd_ : buffered_fd_;
   return ::open(("/proc/self/fd/" + std::to_string(known)).c_str(), flags | O_CLOEXEC);
@@ -121,12 +121,13 @@ bool File::open_descriptors(int* error) {
     }
     direct_fd_ = reopen(access | O_DIRECT);
     buffered_fd_ = reopen(access);
-    // Not ours to open again (its permissions have changed, or /proc is not there): as it is, then.
+    // If the file cannot be opened again (its permissions have changed, or there is no /proc), the descriptor is
+    // duplicated.
     if (buffered_fd_ < 0 && !(flags & (O_DIRECT | O_APPEND))) buffered_fd_ = fcntl(given_fd_, F_DUPFD_CLOEXEC, 0);
     if (buffered_fd_ < 0) *error = errno;
     return buffered_fd_ >= 0;
   }
-  // Opening a pipe would wait for its other end.
+  // Opening a pipe would block until its other end is opened.
   struct stat about {};
   if (::stat(path_.c_str(), &about) == 0 && (S_ISFIFO(about.st_mode) || S_ISSOCK(about.st_mode))) {
     *error = ESPIPE;
@@ -135,7 +136,7 @@ bool File::open_descriptors(int* error) {
   const int flags = access | O_CLOEXEC | (write_ ? O_CREAT : 0);
   direct_fd_ = ::open(path_.c_str(), flags | O_DIRECT, 0666);
   if (direct_fd_ >= 0) return true;
-  // A file that O_CREAT made may be there although O_DIRECT was refused; this opens it.
+  // O_CREAT may have created the file although O_DIRECT was refused; this opens it.
   if (errno == EINVAL) {
     buffered_fd_ = ::open(path_.c_str(), flags, 0666);
     if (buffered_fd_ >= 0) return true;
@@ -155,7 +156,7 @@ void File::find_alignments() {
     offset_alignment_ = about.stx_dio_offset_align;
     memory_alignment_ = about.stx_dio_mem_align;
   }
-  // Bounce buffers begin at a page.
+  // Bounce buffers are aligned only to a page.
   refused = refused || !std::has_single_bit(static_cast<uint64_t>(offset_alignment_)) ||
             !std::has_single_bit(static_cast<uint64_t>(memory_alignment_)) || memory_alignment_ > page ||
             offset_alignment_ > largest_granule;
@@ -164,12 +165,12 @@ void File::find_alignments() {
     offset_alignment_ = memory_alignment_ = 1;
     return;
   }
-  // So that an address is either right for every aligned offset of a request or for none.
+  // With this, an address is aligned either for every aligned offset of a request or for none.
   offset_alignment_ = std::max(offset_alignment_, memory_alignment_);
   struct stat sizes {};
   fstat(direct_fd_, &sizes);
   granule_ = std::max(offset_alignment_, page);
-  // One that reports a larger "preferred" block means a stripe, not a unit that it writes as a whole.
+  // A file system that reports a larger "preferred" block means a stripe, not a unit that it writes as a whole.
   const auto block = static_cast<int64_t>(sizes.st_blksize);
   if (block <= largest_granule && std::has_single_bit(static_cast<uint64_t>(block))) {
     granule_ = std::max(granule_, block);
@@ -178,13 +179,13 @@ void File::find_alignments() {
 
 Failure File::make_room(int64_t offset, int64_t bytes) {
   if (!regular_) return {};
-  // The system would kill the process with SIGXFSZ.
+  // Without this check, the system would kill the process with SIGXFSZ.
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       static_cast<uint64_t>(offset + bytes) > limit.rlim_cur) {
     return failure_of(EFBIG, true, name_, offset, bytes);
   }
-  // Direct writes that lengthen a file wait for each other; into space that is there they run side by side.
+  // Direct writes that extend a file are serialized; those into allocated space run in parallel.
   if (direct() && bytes >= 2 * granule_ && offset + bytes > size()) {
     if (fallocate(direct_fd_, 0, offset, bytes) != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
       return failure_of(errno, true, name_, offset, bytes);
@@ -240,7 +241,7 @@ int File::buffered_fd() {
     if (buffered_fd_ < 0 && errno == ENOENT && given_fd_ < 0) {  // no /proc
       buffered_fd_ = ::open(path_.c_str(), (write_ ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
     }
-    // Reads of single pages only: nothing is gained from reading ahead.
+    // Only single pages are read, so reading ahead gains nothing.
     if (buffered_fd_ >= 0 && direct_fd_ >= 0) posix_fadvise(buffered_fd_, 0, 0, POSIX_FADV_RANDOM);
   }
   return buffered_fd_;

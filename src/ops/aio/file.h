@@ -1,5 +1,5 @@
-// The file of one request: opened with O_DIRECT where the file system takes it and without beside it, its alignments,
-// and the errors of the operating system as text.
+// Declares the file of one request, which is opened with O_DIRECT if the file system supports it and also without, its
+// alignments, and the conversion of the operating system's errors to text.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 
 namespace anyaccel::ops::aio {
 
-// An error of a request, or none.
+// The error of a request, or none.
 struct Failure {
   int error = 0;  // errno
   aa_code code = AA_OK;
@@ -20,10 +20,11 @@ struct Failure {
   explicit operator bool() const noexcept { return code != AA_OK; }
 };
 
-// "reading 4096 bytes at offset 512 of /data/x failed: Input/output error (errno 5)", with a hint for some errors.
+// Returns "reading 4096 bytes at offset 512 of /data/x failed: Input/output error (errno 5)", for example, with a hint
+// for some errors.
 Failure failure_of(int error, bool write, const std::string& name, int64_t offset, int64_t bytes);
 
-// The error for a read beyond the end of a file. `found` is the file's size.
+// Returns the error for a read beyond the end of a file. `found` is the file's size.
 Failure past_the_end(const std::string& name, int64_t offset, int64_t bytes, int64_t found);
 
 // The largest unit that direct writes are rounded to (a block of a file system).
@@ -38,20 +39,20 @@ class File {
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
-  // Opens it, checks that [offset, offset + bytes) can be read, or makes room for it to be written. Only the first call
-  // does something; all return its result.
+  // Opens the file and checks that [offset, offset + bytes) can be read, or allocates space for writing it. Only the
+  // first call has an effect; all return its result.
   const Failure& open(int64_t offset, int64_t bytes);
 
-  // Once nobody uses the descriptors any more.
+  // Call when the descriptors are no longer in use.
   void close() noexcept;
 
-  // The path, or "file descriptor 7".
+  // Returns the path, or "file descriptor 7", for example.
   const std::string& name() const noexcept { return name_; }
 
-  // True when transfers may bypass the page cache; then direct_fd() is open and the alignments hold.
+  // Returns whether transfers may bypass the page cache; if so, direct_fd() is open and the alignments are valid.
   bool direct() const noexcept { return direct_.load(std::memory_order_relaxed); }
   int direct_fd() const noexcept { return direct_fd_; }
-  // The system refused a direct transfer that the alignments allow.
+  // Call when the system has refused a direct transfer that the alignments allow.
   void give_up_direct(const char* why);
   // Offsets and lengths of direct transfers are multiples of this,
   int64_t offset_alignment() const noexcept { return offset_alignment_; }
@@ -61,11 +62,11 @@ class File {
   // The rest goes through the page cache, which joins what different requests write to one page.
   int64_t granule() const noexcept { return granule_; }
 
-  // For transfers through the page cache. -1 with errno set when it cannot be opened.
+  // Returns a descriptor for transfers through the page cache; -1 with errno set if it cannot be opened.
   int buffered_fd();
-  // For comparing: readable. -1 with errno set when it cannot be opened.
+  // Returns a readable descriptor, for comparing; -1 with errno set if it cannot be opened.
   int readable_fd();
-  // Its size now; -1 for a file without one (a terminal, a pipe).
+  // Returns the current size; -1 for a file without one (a terminal, a pipe).
   int64_t size() const;
 
  private:

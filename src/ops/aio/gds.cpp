@@ -14,9 +14,9 @@ namespace anyaccel::ops {
 struct GdsHandle::Pins {
   Accelerator& accelerator;
   mutable std::mutex mutex;
-  std::map<const char*, Tensor> tensors;  // by address; each keeps its memory
+  std::map<const char*, Tensor> tensors;  // by address; each keeps its memory alive
 
-  // Present, contiguous, on the accelerator.
+  // Checks that the tensor is present, contiguous and on the accelerator.
   void check(const char* function, const Tensor& tensor) const {
     const std::string what = std::string(function) + ": the tensor ";
     if (!tensor) throw InvalidArgument(what + "is absent");

@@ -1,4 +1,4 @@
-// Transfers by a pool of threads that call pread and pwrite, for systems that refuse io_uring.
+// Implements a queue of transfers by a pool of threads that call pread and pwrite, for systems that refuse io_uring.
 #include <signal.h>
 #include <unistd.h>
 
@@ -14,7 +14,7 @@
 namespace anyaccel::ops::aio {
 namespace {
 
-// Enough transfers under way for the disks there are; each thread costs a stack.
+// This is enough transfers in flight for today's disks; each thread costs a stack.
 constexpr unsigned most_threads = 16;
 
 class ThreadQueue final : public TransferQueue {
@@ -51,7 +51,7 @@ class ThreadQueue final : public TransferQueue {
 
  private:
   void start_thread() {
-    // A program's signals are for its own threads.
+    // The program's signals must be delivered to its own threads, so these threads block all of them.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
@@ -59,7 +59,7 @@ class ThreadQueue final : public TransferQueue {
     try {
       threads_.emplace_back([this] { run(); });
     } catch (const std::system_error&) {
-      // No more threads than there are; without any, the transfers wait for nobody.
+      // The existing threads must suffice; if there are none, this thread carries out the transfers.
       if (threads_.empty()) {
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
         run_here();
@@ -103,7 +103,7 @@ class ThreadQueue final : public TransferQueue {
   }
 
   const unsigned limit_;
-  std::vector<std::thread> threads_;  // of the owner
+  std::vector<std::thread> threads_;  // used only by the queue's owner
   std::mutex mutex_;
   std::condition_variable work_;
   std::condition_variable complete_;

@@ -1,4 +1,4 @@
-// Transfers by io_uring.
+// Implements a queue of transfers by io_uring.
 #include <liburing.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 namespace anyaccel::ops::aio {
 namespace {
 
-constexpr size_t largest_buffer = size_t{1} << 30;   // of the kernel, for one registered buffer
+constexpr size_t largest_buffer = size_t{1} << 30;   // the kernel's limit for one registered buffer
 constexpr size_t largest_storage = size_t{8} << 30;  // pinning more takes long
 constexpr unsigned table_size = 64;
 
@@ -26,9 +26,9 @@ class UringQueue final : public TransferQueue {
   UringQueue(const UringQueue&) = delete;
   UringQueue& operator=(const UringQueue&) = delete;
 
-  // 0, or an errno.
+  // Returns 0 or an errno.
   int init(unsigned depth) {
-    // Completions are only looked at from inside system calls of this thread: no interrupts of it are needed.
+    // Completions are processed only during system calls of this thread, so it need not be interrupted for them.
     int result = io_uring_queue_init(depth, &ring_, IORING_SETUP_COOP_TASKRUN | IORING_SETUP_CLAMP);
     if (result == -EINVAL) result = io_uring_queue_init(depth, &ring_, 0);  // Linux before 5.19
     if (result < 0) return -result;
@@ -43,7 +43,7 @@ class UringQueue final : public TransferQueue {
       return;
     }
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
-    if (!entry) {  // cannot be: the ring has room for every transfer under way
+    if (!entry) {  // impossible: the ring has room for every transfer in flight
       transfer->result = -EBUSY;
       refused_.push_back(transfer);
       return;
@@ -79,10 +79,10 @@ class UringQueue final : public TransferQueue {
     const size_t before = done.size();
     while (done.size() == before) {
       if (!dead_) {
-        // Without a system call when nothing is new and something is complete already.
+        // No system call is needed if nothing is new and something is complete already.
         if (!waiting_.empty() || io_uring_cq_ready(&ring_) == 0) enter(1);
       } else if (io_uring_cq_ready(&ring_) == 0) {
-        usleep(1000);  // the kernel still finishes what it had taken
+        usleep(1000);  // the kernel still finishes the transfers that it has accepted
       }
       done.insert(done.end(), refused_.begin(), refused_.end());
       refused_.clear();
@@ -103,7 +103,7 @@ class UringQueue final : public TransferQueue {
   int registered_buffer(const std::shared_ptr<Storage>& storage, const char* memory, size_t length) const override;
 
  private:
-  // One system call: starts what waits, and sleeps until `wanted` are complete.
+  // Makes one system call, which starts the waiting transfers and sleeps until `wanted` are complete.
   void enter(unsigned wanted) {
     const int result = wanted ? io_uring_submit_and_wait(&ring_, wanted) : io_uring_submit(&ring_);
     if (result >= 0) {
@@ -111,7 +111,8 @@ class UringQueue final : public TransferQueue {
       return;
     }
     if (result == -EINTR || result == -EAGAIN || result == -EBUSY || result == -ETIME) return;
-    // A policy that let the ring be made and refuses its use. What the kernel did not take fails; nothing is lost.
+    // A security policy allowed the creation of the ring but refuses its use. The transfers that the kernel has not
+    // accepted fail; none is lost.
     dead_ = -result;
     for (Transfer* transfer : waiting_) {
       transfer->result = result;
@@ -125,7 +126,7 @@ class UringQueue final : public TransferQueue {
     char* begin = nullptr;
     size_t bytes = 0;
   };
-  // The storage is compared, not its address: memory that was freed and mapped anew has other pages.
+  // Compares the storage instead of its address: memory that was freed and mapped again has other pages.
   static bool same(const std::weak_ptr<Storage>& a, const std::shared_ptr<Storage>& b) {
     return !a.owner_before(b) && !b.owner_before(a);
   }
@@ -136,12 +137,12 @@ class UringQueue final : public TransferQueue {
   bool ready_ = false;
   const bool single_submit_;
   int dead_ = 0;                    // errno with which the kernel refused the ring's use
-  std::deque<Transfer*> waiting_;   // in the ring, not taken by the kernel yet
-  std::vector<Transfer*> refused_;  // complete without the kernel
+  std::deque<Transfer*> waiting_;   // in the ring, not accepted by the kernel yet
+  std::vector<Transfer*> refused_;  // completed (with an error) without the kernel
   bool table_tried_ = false;
   std::vector<Slot> slots_;                       // the kernel's table of buffers for this ring; empty: it has none
-  std::vector<std::weak_ptr<Storage>> seen_;      // used before, and either registered or refused
-  std::deque<std::weak_ptr<Storage>> seen_once_;  // the latest of those that were used once
+  std::vector<std::weak_ptr<Storage>> seen_;      // used before, and then registered or refused
+  std::deque<std::weak_ptr<Storage>> seen_once_;  // the most recent ones of those that were used once
 };
 
 bool UringQueue::update(unsigned slot, void* begin, size_t bytes) {
@@ -163,7 +164,7 @@ bool UringQueue::register_storage(const std::shared_ptr<Storage>& storage) {
     table_tried_ = true;
     if (io_uring_register_buffers_sparse(&ring_, table_size) == 0) slots_.resize(table_size);
   }
-  // Pages of a storage that is gone stay pinned until its slot is emptied.
+  // The pages of a destroyed storage stay pinned until its slot is emptied.
   std::vector<unsigned> free_slots;
   for (unsigned i = 0; i < slots_.size(); ++i) {
     if (slots_[i].begin && slots_[i].storage.expired()) {
@@ -186,7 +187,7 @@ bool UringQueue::register_storage(const std::shared_ptr<Storage>& storage) {
 void UringQueue::use(const std::shared_ptr<Storage>& storage) {
   const auto is_it = [&](const std::weak_ptr<Storage>& other) { return same(other, storage); };
   if (dead_ || std::any_of(seen_.begin(), seen_.end(), is_it)) return;
-  // Pinning costs as much as one use: only what comes a second time is worth it.
+  // Pinning costs as much as one use, so it is only done for memory that is used a second time.
   if (std::none_of(seen_once_.begin(), seen_once_.end(), is_it)) {
     seen_once_.push_back(storage);
     if (seen_once_.size() > table_size) seen_once_.pop_front();

@@ -1,4 +1,4 @@
-// Implements build_cache.h: compiled host ops on disk.
+// Implements build_cache.h, the cache of compiled host ops on disk.
 #include "ops/build/build_cache.h"
 
 #include <fcntl.h>
@@ -35,13 +35,14 @@ namespace fs = std::filesystem;
 
 int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1000000000 + time.tv_nsec; }
 
-// The description of an entry: read in microseconds, because every load() waits for it. Lines of a key and its value:
+// The description of an entry is read in microseconds, because every load() waits for it. Each line has keys with their
+// values:
 //
 //   anyaccel op 1
 //   library NAME        hash HEX            compiler FILE SIZE TIME   (and other facts for a person to read)
 //   header SIZE TIME HEX PATH               size in bytes, time of change in nanoseconds, hash of the contents
 constexpr const char* entry_magic = "anyaccel op 1";
-// Far more than thousands of headers take.
+// This is far more than thousands of headers need.
 constexpr size_t most_entry_bytes = 16 << 20;
 
 struct Header {
@@ -52,7 +53,7 @@ struct Header {
 };
 
 struct Entry {
-  std::string text;  // what the views point into
+  std::string text;  // the views point into it
   std::string_view library;
   std::string_view library_hash;
   std::vector<Header> headers;
@@ -71,7 +72,7 @@ bool take_number(std::string_view& rest, int64_t& number) {
   return result.ec == std::errc() && result.ptr == word.data() + word.size() && !word.empty();
 }
 
-// False when the text is damaged. An entry ends with the line "end", so that half of one is noticed.
+// Returns false if the text is damaged. An entry ends with the line "end", so a truncated one is detected.
 bool parse_entry(Entry& entry) {
   std::string_view rest = entry.text;
   const auto take_line = [&rest] {
@@ -109,7 +110,7 @@ bool is_same_header(const Header& header, bool may_be_missing) {
   return file_hash(header.path) == header.hash;
 }
 
-// The library that a manifest names, if everything about it is right; else why not. The folder is one that nobody else
+// Returns the library that a manifest names if all checks pass; else sets `reason`. The folder is one that nobody else
 // can change.
 std::optional<BuiltLibrary> check_entry(const fs::path& manifest, bool headers_may_be_missing, std::string& reason) {
   const TrustedPath description = open_trusted_file(manifest, Trust::user);
@@ -151,7 +152,7 @@ std::optional<BuiltLibrary> check_entry(const fs::path& manifest, bool headers_m
 
 std::string last_error() { return std::strerror(errno); }
 
-// A folder of one build, for this user alone; removed with this object.
+// The folder of one build, which only this user can access; it is removed with this object.
 class WorkFolder {
  public:
   explicit WorkFolder(fs::path folder) : folder_(std::move(folder)) {
@@ -179,14 +180,14 @@ std::string unique_suffix() {
   return identity + "." + std::to_string(count++);
 }
 
-// Removes what killed builds left behind.
+// Removes the folders that killed builds left behind.
 void sweep(const fs::path& folder) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with("build-")) continue;
     std::string identity = name.substr(6, name.rfind('.') - 6);
-    // Host names hold no underscore; process and start time are numbers.
+    // Host names contain no underscore, and process and start time are numbers.
     for (char& c : identity) {
       if (c == '_') c = ' ';
     }
@@ -195,7 +196,7 @@ void sweep(const fs::path& folder) {
   }
 }
 
-// True when a build failed because of the folder: nothing can be written there (any more).
+// Returns true if a build failed because of the folder, where nothing can be written (any more).
 bool cannot_write(const fs::path& folder, std::string& reason) {
   const fs::path probe = folder / ("probe-" + unique_suffix());
   bool written = false;
@@ -212,7 +213,7 @@ bool cannot_write(const fs::path& folder, std::string& reason) {
   return !written;
 }
 
-// Headers that come with the compiler are named by the compiler's identity already.
+// Returns whether a header comes with the compiler; the compiler's identity covers those already.
 bool comes_with_compiler(const std::string& header) {
   return header.find("/lib/gcc/") != std::string::npos || header.find("/lib/clang/") != std::string::npos ||
          header.find("/include/c++/") != std::string::npos;
@@ -243,8 +244,7 @@ void write_file(const fs::path& file, const std::string& text) {
   if (!stream) throw BuildError(file.string() + " could not be written: " + last_error());
 }
 
-// Takes away from a file what others may not have, whatever the umask gave them. It lies where nobody has opened it
-// yet.
+// Removes the permission of others to write a file, whatever the umask was. Nobody else has opened the file yet.
 void keep_from_others(const fs::path& file) {
   fs::permissions(file, fs::perms::group_write | fs::perms::others_write, fs::perm_options::remove);
 }
@@ -257,7 +257,7 @@ LibraryImage image_of(const fs::path& file) {
   return std::move(*image);
 }
 
-// "-<compiler>" of an entry's name; empty when there is no compiler.
+// Returns the "-<compiler>" of an entry's name; empty if there is no compiler.
 std::string compiler_suffix(const BuildPlan& plan) {
   try {
     Hash hash;
@@ -275,7 +275,7 @@ std::optional<BuiltLibrary> find_in(const fs::path& folder, const BuildPlan& pla
   const std::string recipe = recipe_hash(plan);
   const std::string compiler = compiler_suffix(plan);
   if (!compiler.empty()) return check_entry(folder / (recipe + compiler + ".entry"), false, reason);
-  // Built where there was a compiler, used where there is none: any one's work will do.
+  // There is no compiler here, so the work of any compiler will do.
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
@@ -285,7 +285,7 @@ std::optional<BuiltLibrary> find_in(const fs::path& folder, const BuildPlan& pla
   return {};
 }
 
-// Builds outside the cache; nothing is left on disk.
+// Builds outside the cache and leaves nothing on disk.
 BuiltLibrary build_privately(const BuildPlan& plan) {
   std::optional<TemporaryFolder> work;
   try {
@@ -359,7 +359,7 @@ BuiltLibrary BuildCache::find_or_build(const BuildPlan& plan, bool rebuild) cons
     if (fs::exists(entry, error)) log_info("op \"" + plan.op_name + "\" is built anew: " + reason);
 
     const FileLock lock(fs::path(entry).replace_extension(".lock"), patience, "op \"" + plan.op_name + "\"");
-    // Somebody else may have built it while this process waited.
+    // Another process may have built it while this one waited.
     if (!rebuild) {
       if (auto found = find_in(folder, plan, reason)) return std::move(*found);
     }

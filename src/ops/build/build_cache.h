@@ -1,13 +1,15 @@
-// Compiled host ops on disk: found again by what they are made of, built once by however many processes ask.
+// Declares the cache of compiled host ops on disk. An op is found by what it was built from, and is built once, however
+// many processes request it.
 //
-// Layout: <cache folder>/ops/<op>/<recipe>-<compiler>.entry names a library beside it and what it was made of. <recipe>
-// stands for the sources' contents, every flag, the target and the interface's version, <compiler> for the compiler's
-// file. An entry holds when the headers that the compiler reached are still the same and the library's hash is right;
-// everything else (half a file, another machine's file that does not load, somebody else's file) is built anew. A
-// library appears by renaming, so that nobody sees half of one. Builders of one entry take turns by a file lock, which
-// the kernel drops with its owner; where locks do not work, or their owner does not move, work is done twice rather
-// than waited for. Where the folder cannot be written, or could be written by another user (base/files/trusted_path.h), a
-// process builds for itself alone. What is loaded is a copy in memory of what was checked (library_image.h).
+// Layout: <cache folder>/ops/<op>/<recipe>-<compiler>.entry names a library next to it and what it was built from.
+// <recipe> stands for the sources' contents, every flag, the target and the interface's version, <compiler> for the
+// compiler's file. An entry is valid if the headers that the compiler read have not changed and the library's hash is
+// right; anything else (a truncated file, another machine's file that does not load, another user's file) is built
+// again. A library is put in place by renaming, so that nobody sees half of one. Builders of one entry take turns with
+// a file lock, which the kernel releases when its owner ends; if locks do not work, or their owner makes no progress,
+// work is done twice instead of waiting. If the folder is not writable, or could be written by another user
+// (base/files/trusted_path.h), a process builds only for itself. The library that is loaded is a copy in memory of the
+// one that was checked (library_image.h).
 #pragma once
 
 #include <chrono>
@@ -21,38 +23,38 @@
 namespace anyaccel::ops {
 
 struct BuiltLibrary {
-  std::string file;    // where it is kept; for a private one, what messages call it
+  std::string file;    // where it is stored; for a private one, its name in messages
   LibraryImage image;  // to be loaded
   bool built_now = false;
-  bool is_private = false;  // built for this process, and kept nowhere
+  bool is_private = false;  // built for this process, and not stored
 };
 
 class BuildCache {
  public:
-  // `root` is cache_directory()/ops; empty when there is none (every process builds for itself).
+  // `root` is cache_directory()/ops; it is empty if there is none, and then every process builds for itself.
   explicit BuildCache(std::filesystem::path root) : root_(std::move(root)) {}
 
-  // The library of a plan, when it is there and whole. Starts no program. Throws UnavailableError when a source cannot
-  // be read.
+  // Returns the library of a plan if it exists and is intact. Starts no program. Throws UnavailableError if a source
+  // cannot be read.
   std::optional<BuiltLibrary> find(const BuildPlan& plan) const;
 
-  // The same, or else compiles it. `rebuild` passes over an entry that turned out not to load. Throws BuildError with
-  // the compiler's output, UnavailableError when there is no compiler.
+  // Does the same, or else compiles the library. `rebuild` ignores an entry that turned out not to load. Throws
+  // BuildError with the compiler's output, and UnavailableError if there is no compiler.
   BuiltLibrary find_or_build(const BuildPlan& plan, bool rebuild = false) const;
 
-  // The time that another process's build is waited for before this process builds for itself.
+  // How long this process waits for another process's build before it builds for itself.
   std::chrono::milliseconds patience{std::chrono::minutes(5)};
 
  private:
   std::filesystem::path root_;
 };
 
-// Compiles a plan's sources to the shared library `output`, using the existing folder `work` for what comes between.
-// Returns the headers that were reached. Throws BuildError, UnavailableError.
+// Compiles a plan's sources to the shared library `output`, using the existing folder `work` for intermediate files.
+// Returns the headers that the compiler read. Throws BuildError or UnavailableError.
 std::vector<std::string> compile_library(const BuildPlan& plan, const std::filesystem::path& work,
                                          const std::filesystem::path& output);
 
-// 32 hexadecimal digits that stand for the plan without its compiler and headers.
+// Returns 32 hexadecimal digits that identify the plan without its compiler and headers.
 std::string recipe_hash(const BuildPlan& plan);
 
 }  // namespace anyaccel::ops

@@ -17,8 +17,8 @@
 namespace anyaccel::ops {
 namespace {
 
-// The prerequisites of the make rule that a compiler wrote. In it a blank in a name is "\ ", a dollar "$$", and a
-// backslash at the end of a line goes on with the next.
+// Returns the prerequisites of the make rule that a compiler wrote. In it, a blank in a name is "\ ", a dollar is "$$",
+// and a backslash at the end of a line continues it on the next.
 std::vector<std::string> read_depfile(const std::filesystem::path& file) {
   std::ifstream stream(file);
   const std::string text((std::istreambuf_iterator<char>(stream)), {});
@@ -75,7 +75,8 @@ std::vector<std::string> compile_library(const BuildPlan& plan, const std::files
   std::vector<std::string> includes;
   for (const std::string& path : plan.include_paths) includes.push_back("-I" + path);
 
-  // One C++ source, the usual case, takes one command: starting a compiler twice costs a tenth of a second.
+  // A single C++ source, the usual case, takes one command, because starting a compiler twice costs a tenth of a
+  // second.
   std::vector<std::vector<std::string>> steps;
   std::vector<std::string> objects;
   std::vector<std::string> extra_link_flags;

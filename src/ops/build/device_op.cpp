@@ -1,4 +1,5 @@
-// Device ops: compiled by the accelerator, kept on disk, loaded and launched. See anyaccel/device_op.h.
+// Implements device ops, which are compiled by the accelerator, stored on disk, loaded and launched. See
+// anyaccel/device_op.h.
 #include "anyaccel/device_op.h"
 
 #include <cstring>
@@ -81,7 +82,7 @@ DeviceKernel DeviceOpLibrary::kernel(const std::string& name, int device) {
 
 // ---- the builder ----------------------------------------------------------------------------------------------------
 
-// The inputs of one compilation, and the place of its result. `reason` is set when the op cannot be built here.
+// The inputs of one compilation, and the location of its result. `reason` is set when the op cannot be built here.
 struct DeviceOpBuilder::Recipe {
   std::string reason;
   DriverAccelerator* accelerator = nullptr;
@@ -90,7 +91,7 @@ struct DeviceOpBuilder::Recipe {
   std::string file;
   std::string text;
   std::vector<std::string> options;
-  fs::path image;  // empty: there is no cache folder
+  fs::path image;  // empty if there is no cache folder
 };
 
 DeviceOpBuilder::Recipe DeviceOpBuilder::recipe() const {
@@ -169,7 +170,7 @@ std::shared_ptr<OpLibrary> DeviceOpBuilder::load() {
   const auto use = [&](DeviceImage image, bool kept) -> std::string {
     auto library = std::make_shared<DeviceOpLibrary>(*recipe.accelerator, op_name(), std::move(image.format),
                                                      std::move(image.bytes));
-    // One that the driver refuses, of another version for instance, is made anew.
+    // An image that the driver refuses, for example one of another version, is compiled again.
     try {
       if (kept) library->prepare();
     } catch (const Error& refused) {

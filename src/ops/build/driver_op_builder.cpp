@@ -1,4 +1,4 @@
-// The op builders that an accelerator's driver brings (abi/op_builders.h).
+// Implements the op builders that an accelerator's driver provides (abi/op_builders.h).
 #include <filesystem>
 
 #include "anyaccel/device_op.h"
@@ -11,7 +11,7 @@
 namespace anyaccel::ops {
 namespace {
 
-// Sources become code of this process.
+// Checks that nobody else can change the sources, which become code of this process.
 void check_trusted(const DriverOpBuilder& entry) {
   for (const std::string& source : entry.sources) {
     const TrustedPath found = open_trusted_file(source, Trust::program);
@@ -41,7 +41,7 @@ class DriverHostOpBuilder final : public HostOpBuilder {
   BuildPlan builder() const override {
     check_trusted(entry_);
     BuildPlan plan = HostOpBuilder::builder();
-    // Anyaccel's library of the same name keeps its place in the cache and among prebuilt ones.
+    // The prefix keeps it apart from anyaccel's library of the same name, in the cache and among the prebuilt ones.
     plan.op_name = entry_.driver + "." + plan.op_name;
     return plan;
   }

@@ -1,4 +1,4 @@
-// Puts the text of included files into a kernel's source: see anyaccel/device_op.h.
+// Inserts the text of included files into a kernel's source, see anyaccel/device_op.h.
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The name in a line like   #include "name"   ; empty for any other line.
+// Returns the name in a line like   #include "name"   ; empty for any other line.
 std::string included_name(const std::string& line) {
   size_t i = line.find_first_not_of(" \t");
   if (i == std::string::npos || line[i] != '#') return {};
@@ -38,7 +38,7 @@ class Expander {
       const std::string name = included_name(line);
       const fs::path included = name.empty() ? fs::path() : find(file.parent_path(), name);
       if (included.empty()) {
-        // "#pragma once" means nothing in the one text that is left, and is warned about there.
+        // "#pragma once" has no meaning in the single remaining text, and compilers warn about it there.
         text_ << (line.starts_with("#pragma once") ? "" : line) << "\n";
         continue;
       }

@@ -1,4 +1,4 @@
-// Loading of host ops: prebuilt, from the cache, or compiled now. See anyaccel/op_builder.h.
+// Loads host ops: prebuilt ones, those in the cache, or ones that are compiled now. See anyaccel/op_builder.h.
 #include <dlfcn.h>
 
 #include <chrono>
@@ -29,11 +29,11 @@ ops::BuildCache the_cache() {
   return ops::BuildCache(root.empty() ? root : root / "ops");
 }
 
-// The libraries that this process has loaded. Libraries stay loaded; wrappers are kept while somebody uses them.
+// The libraries that this process has loaded. Libraries stay loaded; wrappers live as long as they are used.
 struct LoadedLibraries {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<HostOpLibrary>> by_file;
-  std::map<std::string, std::shared_ptr<HostOpLibrary>> by_recipe;  // those from the cache or just compiled
+  std::map<std::string, std::shared_ptr<HostOpLibrary>> by_recipe;  // from the cache or just compiled
   std::map<std::tuple<std::string, const HostOpLibrary*, const void*>, std::weak_ptr<OpLibrary>> wrappers;
 };
 LoadedLibraries& loaded_libraries() {
@@ -41,7 +41,7 @@ LoadedLibraries& loaded_libraries() {
   return libraries;
 }
 
-// Null, and `error` set, when the library does not load. `open` is a dlopen() of it.
+// Returns null and sets `error` if the library does not load. `open` calls dlopen() for it.
 template <class Open>
 std::shared_ptr<HostOpLibrary> open_library(const std::string& file, std::string& error, Open&& open) {
   LoadedLibraries& loaded = loaded_libraries();
@@ -49,7 +49,7 @@ std::shared_ptr<HostOpLibrary> open_library(const std::string& file, std::string
   if (auto& known = loaded.by_file[file]) return known;
   void* handle = open();
   if (!handle) return nullptr;
-  // A library without it uses none of the services.
+  // A library without this function uses none of the services.
   if (auto open_interface = reinterpret_cast<aa_op_library_open_fn>(dlsym(handle, AA_OP_LIBRARY_OPEN))) {
     const uint32_t version = open_interface(ops::op_services());
     if (version != AA_OP_LIBRARY_VERSION) {
@@ -84,8 +84,8 @@ std::shared_ptr<HostOpLibrary> build_and_open(const BuildPlan& plan) {
   throw BuildError("op \"" + plan.op_name + "\" was built, but its library does not load: " + error);
 }
 
-// A library that was compiled beforehand; nothing when it is not there. Throws UnavailableError for one that others can
-// change.
+// Returns a library that was compiled beforehand; nothing if it does not exist. Throws UnavailableError for one that
+// others can change.
 std::optional<std::string> ready_file(const OpBuilder& builder, const std::string& file) {
   if (file.empty()) return {};
   const TrustedPath found = open_trusted_file(file, Trust::program);
@@ -107,7 +107,7 @@ std::optional<std::string> ready_file(const OpBuilder& builder, const std::strin
 }  // namespace
 
 std::vector<std::string> HostOpBuilder::cxx_args() const {
-  // Results must not depend on which multiplications a compiler chooses to fuse: kernels say fma where they mean it.
+  // Results must not depend on which multiplications a compiler chooses to fuse, so kernels call fma explicitly.
   return {"-std=c++20", "-O3", "-g0", "-fno-math-errno", "-ffp-contract=off"};
 }
 
@@ -155,7 +155,7 @@ std::shared_ptr<OpLibrary> HostOpBuilder::wrapper_of(std::shared_ptr<HostOpLibra
 
 std::shared_ptr<OpLibrary> HostOpBuilder::load() {
   std::string error;
-  // Nobody but who installed the program can change these files, so their own names are good enough, and ranks share
+  // Only whoever installed the program can change these files, so they are loaded by their own names, and ranks share
   // their pages.
   const auto open_installed = [&](const std::string& file) {
     return open_library(file, error, [&] {

@@ -1,4 +1,4 @@
-// The parts that all op builders share: names, folder, recipe, and questions about the machine. See
+// Implements the parts that all op builders share: names, folder, recipe, and queries about the machine. See
 // anyaccel/op_builder.h.
 #include "anyaccel/op_builder.h"
 
@@ -39,7 +39,7 @@ void* HostOpLibrary::require(const char* name) const {
                         "\"; mark it AA_OP in the op's source (anyaccel/op_source.h)");
 }
 
-// "MyScaleBuilder" gives "my_scale": a word begins at a capital after a small letter, and at the last of several
+// Returns "my_scale" for "MyScaleBuilder": a word begins at a capital after a small letter, and at the last of several
 // capitals when a small letter follows it.
 std::string OpBuilder::op_name() const {
   if (const BuiltinOpBuilder* known = find_builtin_op_builder(name())) return known->op_name;
@@ -68,13 +68,13 @@ std::string OpBuilder::build_var() const {
 }
 
 std::string OpBuilder::folder() const {
-  // The table of virtual functions of the object's own class lies in the file that defines the class.
+  // The vtable of the object's own class lies in the file that defines the class.
   const void* table = *reinterpret_cast<const void* const*>(this);
   Dl_info info{};
   std::error_code error;
   if (dladdr(table, &info) && info.dli_fname) {
     const fs::path file = fs::canonical(info.dli_fname, error);
-    // The main program is reported by the name it was called with.
+    // The main program is reported by the name with which it was called.
     if (!error && file.extension().string().starts_with(".so")) return file.parent_path().string();
     if (!error && file.filename().string().find(".so.") != std::string::npos) return file.parent_path().string();
   }
@@ -112,14 +112,14 @@ BuildPlan OpBuilder::builder() const {
       if (!item.empty()) list.push_back(std::move(item));
     }
   };
-  // The builder's flags come later, and win. Linking is a separate step, which adds -shared.
+  // The builder's flags come later, so they take precedence. Linking is a separate step, which adds -shared.
   for (const std::string& flag : toolchain.flags) {
     if (flag != "-shared") keep(plan.cxx_args, {flag});
   }
   keep(plan.cxx_args, cxx_args());
   keep(plan.cxx_args, target_flags(plan.target));
   keep(plan.cxx_args, {"-fPIC", "-fvisibility=hidden"});
-  // A sanitized process loads sanitized ops.
+  // A process with sanitizers loads ops with sanitizers.
   keep(plan.cxx_args, split_words(ANYACCEL_OP_FLAGS, "ANYACCEL_OP_FLAGS"));
   add_variable(plan.cxx_args, "CFLAGS");
   add_variable(plan.cxx_args, "CXXFLAGS");

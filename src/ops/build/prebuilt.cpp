@@ -1,4 +1,4 @@
-// Implements prebuilt.h: host ops that were compiled ahead and lie in the installed package.
+// Implements prebuilt.h: finds and writes host ops that are compiled ahead of time for the installed package.
 #include "ops/build/prebuilt.h"
 
 #include <sys/stat.h>
@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr fs::perms others_write = fs::perms::group_write | fs::perms::others_write;
 
-// As recipe_hash(), without what differs from one machine or folder to another.
+// Like recipe_hash(), but without anything that differs between machines or folders.
 std::string contents_hash(const BuildPlan& plan) {
   Hash hash;
   hash.add(std::to_string(AA_OP_LIBRARY_VERSION)).add(plan.op_name).add(plan.target);
@@ -36,7 +36,7 @@ std::string contents_hash(const BuildPlan& plan) {
   return hash.text();
 }
 
-// Said once: the whole folder was installed in one way.
+// The warning appears only once, because the whole folder was installed in the same way.
 bool is_refused(const TrustedPath& path) {
   static std::atomic<bool> said{false};
   if (path.state != TrustedPath::State::refused) return false;

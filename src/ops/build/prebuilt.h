@@ -1,5 +1,6 @@
-// Host ops that were compiled ahead and lie in the installed package: lib/anyaccel/ops/<op>-<target>.so, each with a
-// description that says what it was made of, so that a library never stands for other sources or flags than its own.
+// Finds and writes host ops that are compiled ahead of time for the installed package:
+// lib/anyaccel/ops/<op>-<target>.so. Each has a description of what it was built from, so that a library is never used
+// for sources or flags other than its own.
 #pragma once
 
 #include <optional>
@@ -9,11 +10,11 @@
 
 namespace anyaccel::ops {
 
-// The prebuilt library of a plan; nothing when there is none, or it was made of something else.
+// Returns the prebuilt library of a plan; nothing if there is none, or if it was built from something else.
 std::optional<std::string> find_prebuilt(const BuildPlan& plan);
 
-// Compiles the plan into `folder` (made if need be). Returns the library. Throws as compile_library, and BuildError when
-// the folder cannot be written.
+// Compiles the plan into `folder`, which is created if necessary. Returns the library. Throws like compile_library, and
+// BuildError if the folder is not writable.
 std::string write_prebuilt(const BuildPlan& plan, const std::string& folder);
 
 }  // namespace anyaccel::ops

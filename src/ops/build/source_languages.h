@@ -1,4 +1,4 @@
-// Languages other than C and C++ whose sources may be part of a host op, such as CUDA.
+// Declares the languages other than C and C++ whose sources may be part of a host op, such as CUDA.
 #pragma once
 
 #include <span>
@@ -13,18 +13,19 @@ namespace anyaccel::ops {
 // in src/accelerators/builtins.cpp.
 struct SourceLanguage {
   const char* suffix;  // ".cu"
-  // The compiler's file. Throws UnavailableError that says what was looked for, and where.
+  // Returns the compiler's file. Throws UnavailableError that says what was searched for, and where.
   std::string (*compiler)();
-  // Flags that the environment asks for; they become part of BuildPlan::nvcc_args.
+  // Returns the flags that the environment requests; they become part of BuildPlan::nvcc_args.
   std::vector<std::string> (*flags)();
-  // Turns one source into one object, and writes a make rule of the headers it reached to `depfile`.
+  // Returns the command that compiles one source to one object, and writes a make rule with the headers that it read to
+  // `depfile`.
   std::vector<std::string> (*command)(const BuildPlan& plan, const std::string& source, const std::string& object,
                                       const std::string& depfile);
-  // The libraries that the op must be linked with.
+  // Returns the flags for the libraries that the op must be linked with.
   std::vector<std::string> (*link_flags)();
 };
 std::span<const SourceLanguage> source_languages();
-// The language of a source; null for C and C++.
+// Returns the language of a source; null for C and C++.
 const SourceLanguage* language_of(const std::string& source);
 
 }  // namespace anyaccel::ops

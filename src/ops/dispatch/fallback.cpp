@@ -1,4 +1,4 @@
-// Implements fallback.h: ANYACCEL_FALLBACK: what happens to an op that the active accelerator lacks.
+// Implements fallback.h, which reads ANYACCEL_FALLBACK.
 #include "ops/dispatch/fallback.h"
 
 #include <cstdlib>

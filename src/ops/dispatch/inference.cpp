@@ -1,4 +1,4 @@
-// The methods of ops::Inference: each makes an op's parameters and runs it.
+// Implements the methods of ops::Inference, each of which sets the parameters of an op and runs it.
 #include "anyaccel/ops/inference.h"
 
 #include <array>
@@ -10,7 +10,7 @@
 namespace anyaccel::ops {
 namespace {
 
-// Under amp, an input of a matrix product as the scope's dtype.
+// Returns an input of a matrix product, converted to the scope's dtype under amp.
 Tensor amp_input(const Accelerator& accelerator, const Tensor& tensor) {
   const DType dtype = accelerator.amp_dtype();
   return dtype == DType::None || !tensor ? tensor : tensor.to(dtype);

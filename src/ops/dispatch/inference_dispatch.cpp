@@ -1,4 +1,4 @@
-// Finds what runs an op of ops::Inference, and runs it.
+// Finds the implementation of an op of ops::Inference, and runs it.
 #include <array>
 #include <string>
 
@@ -12,14 +12,14 @@
 
 namespace anyaccel::ops {
 
-// A call in the driver's form, with the storage of its tensors. Where they lie is checked here, what they are like by
-// OpSchema::check.
+// A call in the driver's form, with the storage of its tensors. Their devices are checked here; their dtypes and shapes
+// are checked by OpSchema::check.
 struct Inference::Impl::Call {
   std::array<aa_tensor, AA_OP_MAX_TENSORS> tensors;
-  std::array<aa_packed*, AA_OP_MAX_TENSORS> packed;  // once there is one
+  std::array<aa_packed*, AA_OP_MAX_TENSORS> packed;  // set once there is one
   aa_op_call call{};
   int device = 0;
-  bool has_part_of_packed = false;  // a view of a packed weight, which no driver takes
+  bool has_part_of_packed = false;  // a view of a packed weight, which no driver accepts
 
   Call(const OpSchema& schema, std::span<const Tensor* const> list, const void* params, uint32_t params_size,
        Accelerator& accelerator) {
@@ -87,7 +87,7 @@ Inference::Impl::Impl(Accelerator& active) : accelerator(active) {
 
 OpHandle Inference::Impl::resolve(Op op, const Call& call) {
   const OpSchema& schema = op_schemas()[static_cast<size_t>(op)];
-  // The parameters of these are other ones in each call.
+  // The parameters of these ops differ in every call.
   if (op == Op::Random || op == Op::Dropout) {
     schema.check(call.call);
     return accelerator.resolve_op(call.call, call.device);
@@ -168,7 +168,7 @@ void Inference::Impl::fall_back(Op op, std::span<const Tensor* const> tensors, C
   call.call.op = host.find_op(op_name(by_row() ? form_by_row(op).value_or(op) : op));
 
   if (accelerator.is_host_coherent()) {
-    // The CPU can work on the tensors where they are, once what they wait for is complete.
+    // The CPU can use the tensors in place, once the work on them is complete.
     accelerator.current_stream(call.device).synchronize();
     host.enqueue_op(host.resolve_op(call.call, 0), call.call, 0);
     return;

@@ -1,5 +1,5 @@
-// The fused ops of anyaccel/ops/inference.h: one call where the accelerator has it, else the sequence it stands for,
-// with memory of the workspace between its ops.
+// Implements the fused ops of anyaccel/ops/inference.h: a single call if the accelerator has the op, else the
+// equivalent sequence of ops, with intermediate tensors in the workspace.
 #include <array>
 
 #include "anyaccel/error.h"

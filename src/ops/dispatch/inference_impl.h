@@ -1,5 +1,5 @@
-// The dispatch behind ops::Inference: it finds what runs a call, runs it, and goes to the CPU and back where nothing
-// does.
+// Declares the dispatch behind ops::Inference: it finds the implementation that runs a call and runs it, or falls back
+// to the CPU if there is none.
 #pragma once
 
 #include <atomic>
@@ -25,23 +25,24 @@ Params make_params() {
 struct Inference::Impl {
   explicit Impl(Accelerator& active);
 
-  // Checks the call and runs it on the accelerator, or on the CPU when the accelerator lacks it.
+  // Checks the call and runs it on the accelerator, or on the CPU if the accelerator lacks the op.
   void run(Op op, std::span<const Tensor* const> tensors, const void* params = nullptr, uint32_t params_size = 0);
-  // The same, but false (and nothing done) when the accelerator itself cannot run the call.
+  // Does the same, but returns false without doing anything if the accelerator itself cannot run the call.
   bool run_native(Op op, std::span<const Tensor* const> tensors, const void* params, uint32_t params_size);
 
   bool has(Op op) const noexcept { return number_of(op) >= 0; }
-  // The accelerator's number of the op, or of its form by rows within ByRow; -1: it lacks it.
+  // Returns the accelerator's number of the op or, within ByRow, of its form by rows; -1 if the accelerator lacks it.
   int32_t number_of(Op op) const noexcept {
     const Slot& slot = slots[static_cast<size_t>(op)];
     return by_row() && form_by_row(op) ? slot.by_row : slot.native;
   }
   static bool by_row() noexcept { return by_row_scopes > 0; }
-  // A fused op may be asked for when the accelerator has it and F32 stands between the ops that it is made of.
+  // Returns whether a fused op may be called: the accelerator has it, and values between the ops that it consists of
+  // are F32.
   bool may_fuse(Op op, DType between) const {
     return has(op) && !by_row() && between == DType::F32 && accelerator.amp_dtype() == DType::None;
   }
-  // True for an op that the accelerator lacks and that is made of others of the table.
+  // Returns true for an op that the accelerator lacks and that can be composed of other ops of the table.
   bool is_sequence(Op op) const noexcept {
     return !has(op) && (is_fused(op) || ((op == Op::LinearMulti || op == Op::GatedLinear) && has(Op::Linear)));
   }
@@ -51,7 +52,7 @@ struct Inference::Impl {
 
   struct Slot {
     int32_t native = -1;  // the accelerator's number; -1: it lacks the op
-    int32_t by_row = -1;  // that of its form by rows
+    int32_t by_row = -1;  // the number of its form by rows
     std::atomic<uint64_t> fallbacks{0};
     std::atomic<bool> unpacks{false};
   };
@@ -61,11 +62,11 @@ struct Inference::Impl {
 
  private:
   struct Call;
-  // Finds the implementation that runs the call on the accelerator; an empty handle when there is none. `call.op` is
-  // the accelerator's number. Checks the call first, unless one of its class has been checked.
+  // Finds the implementation that runs the call on the accelerator; returns an empty handle if there is none. `call.op`
+  // is the accelerator's number. Checks the call first, unless one of its class has been checked.
   OpHandle resolve(Op op, const Call& call);
   void fall_back(Op op, std::span<const Tensor* const> tensors, Call& call);
-  // Runs the call on the ordinary forms of packed weights, which are kept from now on.
+  // Runs the call with the ordinary forms of packed weights, which are kept from now on.
   void run_unpacked(Op op, std::span<const Tensor* const> tensors, const void* params, uint32_t params_size);
   void note_fallback(Op op);
 

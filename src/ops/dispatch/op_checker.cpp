@@ -1,4 +1,4 @@
-// Implements op_checker.h: the rules that need more than a line, and the error messages.
+// Implements op_checker.h: the rules that take more than one line, and the error messages.
 #include "ops/dispatch/op_checker.h"
 
 #include "base/block_format.h"
@@ -130,7 +130,7 @@ void Checker::fail_shape(uint32_t i, int wrong) const {
       for (int l = 0; l < bindings_.lead_ndim; ++l) sizes += (l ? ", " : "") + std::to_string(lead.shape[l]);
     } else {
       const bool digit = *p >= '0' && *p <= '9';
-      // With the wrong rank, what this tensor itself has bound means nothing.
+      // If the rank is wrong, the letters that this tensor itself has bound have no meaning.
       const bool known = digit || (bindings_.has(*p) &&
                                    (wrong >= 0 || bindings_.tensor[static_cast<size_t>(*p)] != static_cast<int>(i)));
       sizes += (sizes.size() > 1 ? ", " : "") + (digit   ? std::string(1, *p)

@@ -1,4 +1,4 @@
-// The check of one call against its OpSchema: number of tensors, parameters, dtypes, shapes, and the rules of
+// Checks one call against its OpSchema: number of tensors, parameters, dtypes, shapes, and the rules of
 // runtime/ops/op_list.h.
 #pragma once
 
@@ -13,14 +13,14 @@
 
 namespace anyaccel::ops {
 
-// "[2, 3]"
+// Returns "[2, 3]", for example.
 std::string shape_text(const aa_tensor& t);
-// "int32 or int64"
+// Returns "int32 or int64", for example.
 std::string dtypes_text(uint32_t mask);
-// "last"
+// Returns "last", for example.
 const char* position_text(int dimension, int ndim);
 
-// Sizes that the letters of a call have been found to stand for, and where each was found first.
+// The sizes that are bound to the letters of a call, and where each was found first.
 struct Bindings {
   std::array<int64_t, 128> size;
   std::array<int8_t, 128> tensor;
@@ -37,8 +37,8 @@ struct Bindings {
     tensor[i] = static_cast<int8_t>(of_tensor);
     dimension[i] = static_cast<int8_t>(of_dimension);
   }
-  // Gives 'x' and 'y' their sizes, which are products, from heads and head size; false for other letters, and when those
-  // are not known yet.
+  // Binds 'x' and 'y' to their sizes, the products of heads and head size; returns false for other letters, and if
+  // those two are not known yet.
   bool derive(char letter) {
     const char heads = letter == 'x' ? 'q' : 'k';
     if ((letter != 'x' && letter != 'y') || !has(heads) || !has('D')) return false;
@@ -49,13 +49,14 @@ struct Bindings {
   int64_t operator[](char letter) const { return size[static_cast<size_t>(letter)]; }
 };
 
-// One call under check.
+// Checks one call.
 class Checker {
  public:
   Checker(const OpSchema& schema, const aa_op_call& call) : schema_(schema), call_(call) {}
 
-  // Everything the table tells: number of tensors, params, dtypes, shapes. `order` lists the tensors in the order in
-  // which they give the letters their sizes (inputs first make the better messages); null for the order of the table.
+  // Checks everything in the table: number of tensors, params, dtypes, shapes. `order` lists the tensors in the order
+  // in which they bind the letters to sizes (inputs first give better error messages); null means the order of the
+  // table.
   void run(const char* order) {
     check_count();
     check_params();
@@ -80,7 +81,7 @@ class Checker {
       fail("parameter " + std::string(parameter) + " is " + std::to_string(found) + ", expected " + expected);
   }
 
-  // -- rules of runtime/ops/op_list.h on parameters
+  // -- Rules of runtime/ops/op_list.h for parameters.
   void at_least_0(const char* parameter, int64_t found) const {
     require(found >= 0, parameter, static_cast<double>(found), "at least 0");
   }
@@ -100,14 +101,14 @@ class Checker {
     require(kind >= AA_ACTIVATION_SILU && kind <= AA_ACTIVATION_TANH, "kind", kind, "an aa_activation, 0 to 5");
   }
   void random_kind(const aa_random_params& params) const;
-  // -- and on sizes
-  // The rotated elements fit in a head. `cos` is the number of that tensor.
+  // -- Rules for sizes.
+  // The rotated elements must fit in a head. `cos` is the number of that tensor.
   void rotation(int interleaved, uint32_t cos) const;
-  // The key/value heads divide the query heads.
+  // The number of key/value heads must divide the number of query heads.
   void heads() const;
-  // The rows of tensor `w` are whole blocks of the format, which decode to rows of size K.
+  // The rows of tensor `w` must be whole blocks of the format that decode to rows of size K.
   void blocks(const aa_quantized_params& params, uint32_t w) const;
-  // There is a column to choose from, in tensor 1.
+  // Tensor 1 must have a column to choose from.
   void vocabulary() const;
 
   std::string quoted(uint32_t i) const { return std::string("tensor \"") + schema_.tensors[i].name + "\""; }
@@ -200,7 +201,7 @@ class Checker {
       fail_shape(i, -1);
   }
 
-  // `wrong` is the first dimension that does not match an earlier tensor; -1 when the rank or a fixed size is wrong.
+  // `wrong` is the first dimension that does not match an earlier tensor; -1 if the rank or a fixed size is wrong.
   [[noreturn]] void fail_shape(uint32_t i, int wrong) const;
 
   const OpSchema& schema_;

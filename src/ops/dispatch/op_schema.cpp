@@ -1,4 +1,4 @@
-// The schema and the check of every op, made from the rows of runtime/ops/op_list.h.
+// Generates the schema and the check of every op from the rows of runtime/ops/op_list.h.
 #include "ops/dispatch/op_schema.h"
 
 #include <array>
@@ -9,7 +9,7 @@
 namespace anyaccel::ops {
 namespace {
 
-// -- the terms in which runtime/ops/op_list.h describes tensors and rules
+// -- The terms in which runtime/ops/op_list.h describes tensors and rules.
 
 constexpr uint32_t bit(aa_dtype t) { return 1u << t; }
 constexpr uint32_t kFloat = bit(AA_DTYPE_F32) | bit(AA_DTYPE_BF16) | bit(AA_DTYPE_F16);
@@ -37,7 +37,7 @@ constexpr TensorSchema inout_optional(const char* name, uint32_t dtypes, const c
 
 void no_rules() {}
 
-// -- tensors and rules of each op
+// -- The tensors and rules of each op.
 
 template <Op op>
 struct Row;
@@ -61,7 +61,8 @@ extern const std::array<OpSchema, op_count> kSchemas;
 template <Op op>
 void check_as(const aa_op_call& call) {
   static constexpr auto& kTensors = Row<op>::kTensors;
-  // Inputs before outputs, so that messages speak of what the caller passed in: "to match the last dimension of "x"".
+  // Inputs precede outputs, so that error messages refer to what the caller passed in: "to match the last dimension of
+  // "x"".
   static constexpr auto kOrder = [] {
     std::array<char, kTensors.size() + 1> order{};
     size_t n = 0;
@@ -73,8 +74,8 @@ void check_as(const aa_op_call& call) {
     return order;
   }();
   Checker checker(kSchemas[static_cast<size_t>(op)], call);
-  // A call of "linear_multi" may be shorter than its table, rope's heads are better told by "q" than by "cos", and the
-  // products of heads and head size need those first.
+  // A call of "linear_multi" may be shorter than its table, the number of heads of rope is better taken from "q" than
+  // from "cos", and the products of heads and head size need those two first.
   constexpr bool in_table_order = op == Op::LinearMulti || op == Op::Rope || op == Op::NormQkvRope;
   checker.run(in_table_order ? nullptr : kOrder.data());
   using Params = typename Row<op>::Params;

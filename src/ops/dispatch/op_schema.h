@@ -1,5 +1,5 @@
-// The description of each op of include/anyaccel/abi/ops.h, and the checks that every call passes before a driver sees
-// it. All of it is made from the rows of runtime/ops/op_list.h.
+// Describes each op of include/anyaccel/abi/ops.h, and checks every call before it reaches a driver. All of it is
+// generated from the rows of runtime/ops/op_list.h.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@ namespace anyaccel::ops {
 
 enum class Role { Out, In, InOut };
 
-// Every dtype of abi/base.h.
+// A bit for every dtype of abi/base.h.
 inline constexpr uint32_t any_dtype = (2u << AA_DTYPE_F8_E5M2) - 2u;
 
 struct TensorSchema {
@@ -20,18 +20,18 @@ struct TensorSchema {
   bool optional;
   uint32_t dtypes;  // one bit for each aa_dtype that it may have
   // One character for each dimension; a leading '.' stands for any number of leading dimensions, the same in all
-  // tensors of the call. Letters are those of abi/ops.h but for 'q' (Hq), 'k' (Hk), 'x' (Hq * D), 'y' (Hk * D) and
-  // 'a'..'d' (N of linear_multi). A digit is itself.
+  // tensors of the call. The letters are those of abi/ops.h except 'q' (Hq), 'k' (Hk), 'x' (Hq * D), 'y' (Hk * D) and
+  // 'a'..'d' (N of linear_multi). A digit stands for itself.
   const char* shape;
 };
 
 struct OpSchema {
   std::string_view name;
   std::span<const TensorSchema> tensors;  // for "linear_multi": the longest form
-  uint32_t min_tensors;                   // equal to tensors.size() but for "linear_multi"
+  uint32_t min_tensors;                   // equal to tensors.size() except for "linear_multi"
   uint32_t params_size;                   // sizeof the params struct; 0 for none
-  // Dtypes, ranks, shapes, optional tensors and parameter values. Throws InvalidArgument that names op, tensor, what was
-  // found and what was expected. Does not read tensor data (pointers may be NULL).
+  // Checks dtypes, ranks, shapes, optional tensors and parameter values. Throws InvalidArgument that names the op, the
+  // tensor, what was found and what was expected. Does not read tensor data (pointers may be NULL).
   void (*check)(const aa_op_call& call);
 };
 

@@ -1,4 +1,4 @@
-// Implements resolved_calls.h: remembers what runs a class of calls.
+// Implements resolved_calls.h: remembers the implementation for each class of calls.
 #include "ops/dispatch/resolved_calls.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace anyaccel::ops {
 namespace {
 
-// Memory of an accelerator begins at multiples of it, and no kernel asks for more.
+// An accelerator's memory begins at multiples of it, and no kernel needs more.
 constexpr uintptr_t largest_alignment = 256;
 
 uint64_t packed(OpHandle handle) noexcept {
@@ -37,7 +37,7 @@ ResolvedCalls::Class::Class(const aa_op_call& call, int device) noexcept {
       fits = add(0);
       continue;
     }
-    // The lowest bit that is set is the alignment; a null pointer stands for memory as the allocator gives it out.
+    // The lowest set bit is the alignment; a null pointer stands for memory with the allocator's alignment.
     const uintptr_t address = reinterpret_cast<uintptr_t>(t.data) | largest_alignment;
     const uint64_t packed = call.packed && call.packed[i] ? 1u << 15 : 0;
     fits = add(low(t.dtype) << 32 | low(t.ndim) << 16 | packed | (address & (~address + 1)));
@@ -57,8 +57,8 @@ ResolvedCalls::Class::Class(const aa_op_call& call, int device) noexcept {
 
 ResolvedCalls::~ResolvedCalls() { delete table_.load(); }
 
-// The words are read before the version is read again: their loads acquire, and whoever writes them has made the
-// version odd before.
+// The words are read before the version is read again: their loads acquire, and a writer makes the version odd before
+// it writes them.
 bool ResolvedCalls::holds(const Slot& slot, const Class& wanted) noexcept {
   if (slot.size.load(std::memory_order_acquire) != wanted.size_) return false;
   for (size_t i = 0; i < wanted.size_; ++i) {

@@ -1,11 +1,11 @@
-// The calls of ops that were checked and resolved before, with what runs each of them.
+// Remembers the calls of ops that were checked and resolved before, with the implementation of each.
 //
-// A call's check (op_schema.h) and the accelerator's answer (Accelerator::resolve_op) depend on the op, the device, the
-// parameters, and of each tensor on dtype, shape, strides and alignment: on the call's class. A class keeps its answer
-// as long as the accelerator lives, so it is never forgotten for being wrong, only to make room for another.
+// A call's check (op_schema.h) and the accelerator's answer (Accelerator::resolve_op) depend on the call's class: the
+// op, the device, the parameters, and the dtype, shape, strides and alignment of each tensor. The answer for a class is
+// valid as long as the accelerator lives, so it is only ever forgotten to make room for another.
 //
-// Lookups take no lock and allocate nothing: each slot has a version, odd while it is written, and a reader that sees
-// it change takes the slot for empty. A class that was pushed out is checked and resolved again.
+// Lookups take no lock and allocate nothing: each slot has a version, which is odd while the slot is written, and a
+// reader that sees it change treats the slot as empty. A class that was evicted is checked and resolved again.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ namespace anyaccel::ops {
 
 class ResolvedCalls {
  public:
-  // A call's class, written out. `call.op` is the accelerator's number.
+  // A serialized class of calls. `call.op` is the accelerator's number of the op.
   class Class {
    public:
     Class(const aa_op_call& call, int device) noexcept;
@@ -44,7 +44,7 @@ class ResolvedCalls {
   ResolvedCalls(const ResolvedCalls&) = delete;
   ResolvedCalls& operator=(const ResolvedCalls&) = delete;
 
-  // The answer for calls of the class; nothing when it is not known. Thread-safe.
+  // Returns the answer for calls of the class; nothing if it is not known. Thread-safe.
   std::optional<OpHandle> find(const Class& wanted) const noexcept;
   // Thread-safe. Does nothing while another thread does the same.
   void remember(const Class& resolved, OpHandle handle);
@@ -68,7 +68,7 @@ class ResolvedCalls {
 
   static bool holds(const Slot& slot, const Class& wanted) noexcept;
 
-  std::atomic<Table*> table_{nullptr};  // made with the first class
+  std::atomic<Table*> table_{nullptr};  // created with the first class
   std::mutex writing_;
 };
 

@@ -1,4 +1,4 @@
-// The methods of ops::Training: each makes an op's parameters and runs it.
+// Implements the methods of ops::Training, each of which sets the parameters of an op and runs it.
 #include "anyaccel/ops/training.h"
 
 #include <array>

@@ -1,4 +1,4 @@
-// Implements workspace.h: memory of the ops between the steps of a sequence.
+// Implements workspace.h, the memory for values between the ops of a sequence.
 #include "ops/dispatch/workspace.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace anyaccel::ops {
 namespace {
 
-constexpr size_t alignment = 256;  // what kernels may ask for
+constexpr size_t alignment = 256;  // the largest that kernels may require
 
 }  // namespace
 
@@ -23,7 +23,7 @@ Workspace::Scratch::Scratch(Workspace& workspace, const Tensor& like, size_t byt
   if (!accelerator.is_current_stream_capturing(index)) {
     stream_ = accelerator.current_stream(index).state();
     const std::lock_guard lock(workspace.mutex_);
-    // From the back: the memory that was used last is the likeliest to be in a cache.
+    // The search begins at the back, because the memory that was used last is the likeliest to be in a cache.
     const auto found = std::find_if(workspace.idle_.rbegin(), workspace.idle_.rend(), [&](const Piece& piece) {
       return piece.stream == stream_ && piece.memory.nbytes() >= bytes;
     });
@@ -32,7 +32,7 @@ Workspace::Scratch::Scratch(Workspace& workspace, const Tensor& like, size_t byt
       workspace.idle_.erase(std::next(found).base());
       return;
     }
-    // A smaller piece of the stream is of no more use: sizes grow to those of the longest prompt.
+    // A smaller piece of this stream is no longer useful: sizes grow to those of the longest prompt.
     std::erase_if(workspace.idle_, [&](const Piece& piece) { return piece.stream == stream_; });
     workspace.idle_.reserve(kMostPieces + 1);
   }
@@ -41,7 +41,7 @@ Workspace::Scratch::Scratch(Workspace& workspace, const Tensor& like, size_t byt
 
 Workspace::Scratch::~Scratch() {
   if (!stream_) return;
-  Tensor oldest;  // given back to the allocator after the lock is
+  Tensor oldest;  // destroyed after the lock is released
   const std::lock_guard lock(workspace_.mutex_);
   workspace_.idle_.push_back({std::move(memory_), stream_});  // room was reserved
   if (workspace_.idle_.size() <= kMostPieces) return;

@@ -1,6 +1,6 @@
-// Memory between the ops that a call is made of. It comes from the accelerator's allocator, for the stream that the ops
-// run on, and the next call on that stream takes the same memory again: work on a stream is in order. In steady state a
-// call allocates nothing, neither device memory nor on the heap.
+// Manages the memory for values between the ops that a call consists of. It comes from the accelerator's allocator, for
+// the stream on which the ops run, and the next call on that stream reuses it, since work on a stream runs in order. In
+// steady state, a call allocates nothing, neither on the device nor on the heap.
 //
 // During a capture it comes from the graph's own pool instead, which lives as long as the graph.
 #pragma once
@@ -20,17 +20,18 @@ class Workspace {
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  // Tensors of one call; nobody else has their memory while it lives. Contents are undefined.
+  // The tensors of one call, which has exclusive use of their memory while this object lives. Their contents are
+  // undefined at first.
   class Scratch {
    public:
-    // For the calling thread's current stream of the device that `like` lies on, or of the current device where that is
-    // the host. `bytes`: the sum of bytes() of the tensors to come.
+    // Uses the calling thread's current stream of the device of `like`, or of the current device if that is the host.
+    // `bytes` is the sum of bytes() of all tensors that will be created.
     Scratch(Workspace& workspace, const Tensor& like, size_t bytes);
     ~Scratch();
     Scratch(const Scratch&) = delete;
     Scratch& operator=(const Scratch&) = delete;
 
-    // A contiguous tensor.
+    // Returns a contiguous tensor.
     Tensor tensor(const Shape& shape, DType dtype);
 
    private:
@@ -40,7 +41,7 @@ class Workspace {
     size_t used_ = 0;
   };
 
-  // The memory that a tensor takes up: its bytes, rounded up to the alignment of the next one.
+  // Returns the memory that a tensor needs: its size in bytes, rounded up to the alignment of the next one.
   static size_t bytes(const Shape& shape, DType dtype) noexcept;
 
  private:
@@ -48,11 +49,11 @@ class Workspace {
     Tensor memory;
     const void* stream;  // the address of its state
   };
-  static constexpr size_t kMostPieces = 8;  // more than the streams that use one object at a time
+  static constexpr size_t kMostPieces = 8;  // more than the number of streams that use one object at a time
 
   Accelerator& accelerator_;
   std::mutex mutex_;
-  std::vector<Piece> idle_;  // the latest last
+  std::vector<Piece> idle_;  // the most recently used is last
 };
 
 }  // namespace anyaccel::ops

@@ -1,4 +1,5 @@
-// Implements anyaccel/ops/evoformer_attn.h: attention with two biases and its gradients, on a part of the scores at a time.
+// Implements anyaccel/ops/evoformer_attn.h: attention with two biases and its gradients, computed for one part of the
+// scores at a time.
 #include "anyaccel/ops/evoformer_attn.h"
 
 #include <algorithm>
@@ -24,7 +25,8 @@ enum EvoformerKernel : size_t {
   evoformer_pairs_gradient,
 };
 
-// Scores that exist at a time: what a processor's caches hold, and little of a device.
+// The number of scores that exist at a time: as many as a processor's caches hold, and a small part of a device's
+// memory.
 constexpr int64_t host_part = int64_t{1} << 18, device_part = int64_t{1} << 24;
 
 bool given(const Tensor& tensor) { return tensor && tensor.numel() != 0; }
@@ -36,7 +38,7 @@ struct Sizes {
   int64_t lse_row() const { return ceil_div(length, 32) * 32; }
 };
 
-// q as [matrices, L, d] in fp32 (or, `keep_dtype`, in its own dtype), contiguous; `dims` are its own.
+// Returns x as [matrices, L, d], contiguous, in fp32 or, with `keep_dtype`, in its own dtype.
 Tensor by_head(const Tensor& x, const Sizes& sizes, bool keep_dtype = false) {
   const Tensor heads =
       x.view(Shape{sizes.batch * sizes.group, sizes.length, sizes.heads, sizes.size}).transpose(1, 2).contiguous();
@@ -149,7 +151,7 @@ struct EvoformerAttn::Impl {
       }
     }
   }
-  // Room for the scores of the largest part.
+  // Returns memory for the scores of the largest part.
   Tensor scores_for(Place place, const Sizes& sizes, const aa_evoformer& s, Device device) {
     int64_t most = 0;
     each_part(place, sizes, s, [&](const aa_evoformer& part) { most = std::max(most, part.count * part.row_count); });
@@ -278,7 +280,7 @@ void EvoformerAttn::attention_bwd(const Tensor& go, const Tensor& q, const Tenso
                 impl_->weigh(place, dq, changes, scaled_keys, s);
                 impl_->collect(place, dk, changes, scaled_queries, s);
                 impl_->collect(place, dv, weights, gradients, s);
-                // Columns that an item of these two takes.
+                // These two kernels divide the columns among this many items.
                 const int64_t columns = ceil_div(s.length, products.items_work_alone(place) ? 64 : 1);
                 if (given(t[12])) {
                   const int64_t sequences = (s.first + s.count - 1) / s.heads - s.first / s.heads + 1;

@@ -1,4 +1,4 @@
-// Small floating-point numbers with a scale for each group: see anyaccel/ops/fp_quantizer.h.
+// Implements quantization to small floating-point numbers with a scale for each group, see anyaccel/ops/fp_quantizer.h.
 #include "anyaccel/ops/fp_quantizer.h"
 
 #include <array>
@@ -13,7 +13,8 @@
 namespace anyaccel::ops {
 namespace {
 
-// Indexed by FpFormat. Columns: bits, mantissa bits, bias, code of the limit, first code that is no number, limit.
+// The formats, indexed by FpFormat. Columns: bits, mantissa bits, bias, code of the limit, first code that is not a
+// number, limit.
 constexpr std::array<aa_fp_format, 5> formats{{
     {8, 3, 7, 0x7e, 0x7f, 448.0f},
     {8, 2, 15, 0x7b, 0x7c, 57344.0f},
@@ -40,7 +41,7 @@ int64_t row_bytes_of(const char* op, int64_t group_size, const aa_fp_format& for
   return group_size * format.bits / 8 + scale_bytes;
 }
 
-// The group size that storage tells.
+// Returns the group size that follows from the shape of the codes.
 int64_t group_size_of(const char* op, const char* name, const Tensor& codes, const aa_fp_format& format) {
   check_dtype(op, name, codes, DType::U8);
   const int64_t code_bytes = codes.ndim() == 2 ? codes.size(1) - scale_bytes : 0;
@@ -67,7 +68,7 @@ float fp_format_limit(FpFormat format) { return format_of(format).max_value; }
 
 struct FPQuantizer::Impl {
   Accelerator& accelerator;
-  std::unique_ptr<portable::FPQuantizerKernels> kernels;  // null: the accelerator has none
+  std::unique_ptr<portable::FPQuantizerKernels> kernels;  // null if the accelerator has none
   std::shared_ptr<HostOpLibrary> code;
   void (*quantize)(const aa_fp_quantize_args*);
   void (*dequantize)(const aa_fp_dequantize_args*);
@@ -79,7 +80,7 @@ struct FPQuantizer::Impl {
         quantize(code->function<void(const aa_fp_quantize_args*)>("fp_quantizer_quantize")),
         dequantize(code->function<void(const aa_fp_dequantize_args*)>("fp_quantizer_dequantize")) {}
 
-  // Without indexes: all groups.
+  // Dequantizes the rows at `indexes`; all groups if that is empty.
   void run_dequantize(const char* op, const Tensor& out, const Tensor& codes, const Tensor& indexes,
                       int64_t groups_per_row, const aa_fp_format& format, int64_t group_size) {
     if (out.numel() == 0) return;
@@ -99,7 +100,7 @@ struct FPQuantizer::Impl {
               });
   }
 
-  // The indexes as int64 beside `codes`, when all of them are in range. Waits for them.
+  // Returns the indexes as int64 on the device of `codes`; throws if an index is out of range. Waits for them.
   static Tensor checked_rows(const char* op, const Tensor& codes, const Tensor& indexes, int64_t groups_per_row) {
     const Tensor rows = indexes.to(Device{}).to(DType::I64).contiguous();
     const int64_t count = codes.size(0) / groups_per_row;
@@ -113,7 +114,7 @@ struct FPQuantizer::Impl {
     return rows.to(codes.device());
   }
 
-  // Checks what belongs to choosing rows; returns the number of chosen ones.
+  // Checks the arguments that choose rows; returns the number of chosen rows.
   static int64_t check_rows(const char* op, const Tensor& codes, const Tensor& indexes, int64_t groups_per_row) {
     check_present(op, "indexes", indexes);
     if ((indexes.dtype() != DType::I32 && indexes.dtype() != DType::I64) || indexes.ndim() != 1) {

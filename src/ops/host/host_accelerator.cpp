@@ -1,4 +1,4 @@
-// Implements host_accelerator.h: the accelerator that stands for the host's own processor, whichever accelerator is
+// Implements host_accelerator.h, the accelerator that represents the host's own processor, whichever accelerator is
 // active.
 #include "ops/host/host_accelerator.h"
 
@@ -19,8 +19,8 @@ struct HostCode {
   const abi::Calls<aa_host_code_table>* table = nullptr;
   aa_instance* instance = nullptr;
 
-  // Straight from the driver: asking through the accelerator would have it look at its devices, which takes milliseconds
-  // (the machine's topology is read) that loading an op does not need.
+  // Queries the driver directly: doing so through the accelerator would make it examine its devices, which takes
+  // milliseconds (it reads the machine's topology) and is not needed for loading an op.
   HostCode() {
     const abi::DriverCalls& driver = dynamic_cast<DriverAccelerator&>(host_accelerator()).driver();
     aa_initialize_params params{};
@@ -42,7 +42,7 @@ const HostCode& host_code() {
 void run(aa_parallel_body body, void* context) {
   const HostCode& code = host_code();
   StatusRef status(code.table->run(code.instance, body, context));
-  // A region cannot fail half-way: either its threads could be started, or nothing has run yet.
+  // A region cannot fail half-way: if its threads could not be started, nothing has run yet.
   if (!status.ok()) {
     log_warning("a parallel region runs on one thread: " + status.text());
     body(context, 0, 1);

@@ -1,4 +1,4 @@
-// Implements host_tensors.h: the tensors of an op that runs on the host whatever accelerator is active.
+// Implements host_tensors.h, which gives ops that run on the host access to their tensors.
 #include "ops/host/host_tensors.h"
 
 #include <mutex>
@@ -17,7 +17,7 @@ bool host_reaches(const Tensor& tensor) {
 
 namespace {
 
-// One warning per op and accelerator.
+// Logs one warning per op and accelerator.
 void note_staging(Accelerator& accelerator, const std::string& op_name) {
   const std::string what = accelerator.name() + " has no op \"" + op_name + "\"";
   if (fallback_is_error()) {

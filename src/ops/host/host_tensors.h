@@ -1,5 +1,5 @@
-// The tensors of an op that runs on the host whatever accelerator is active: used where they lie when the host can
-// reach them, else copied there and back.
+// Gives ops that run on the host, whatever accelerator is active, access to their tensors: in place if the host can
+// reach them, else by copying them there and back.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,8 @@ struct HostTensor {
   HostUse use;
 };
 
-// True when the host can access the tensor's memory directly: it is host memory, or the accelerator's is coherent with
-// it.
+// Returns whether the host can access the tensor's memory directly: it is host memory, or memory of an accelerator that
+// is host-coherent.
 bool host_reaches(const Tensor& tensor);
 
 // Waits for the accelerator's current stream, calls `body` with the tensors as the host reaches them (same order, same

@@ -27,7 +27,7 @@ int32_t activation_number(const char* op, ActivationType act) {
   }
 }
 
-// Present, of this dtype and shape, where x is.
+// Checks that the tensor is present, has this dtype and shape, and is on the device of x.
 void check_shaped(const char* op, const char* name, const Tensor& tensor, DType dtype, const Shape& shape,
                   const Tensor& x) {
   check_dtype(op, name, tensor, dtype);
@@ -50,7 +50,8 @@ struct InferenceCutlass::Impl {
   Impl(Accelerator& active, std::shared_ptr<HostOpLibrary> loaded)
       : accelerator(active), code(std::move(loaded)), kernels(active, *code, "grouped.cl", {"grouped_product"}) {}
 
-  // num_bits 0: the weight is of x's dtype. Without `experts` there is one, and nothing has its dimension.
+  // If num_bits is 0, the weight has x's dtype. Without `experts` there is one weight, and no tensor has the dimension
+  // of experts.
   void product(const char* op, const Tensor& out, const Tensor& x, const Tensor& w, const Tensor& scales,
                const Tensor& bias, const Tensor& before, int num_bits, bool experts, ActivationType act) {
     check_float(op, "x", x);

@@ -1,4 +1,4 @@
-// Implements optimizers.h: what the classes of the optimizers share.
+// Implements optimizers.h, the functions that the optimizers' classes share.
 #include "ops/host/optimizers.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ std::string number(double value) {
   return text.str();
 }
 
-// The names of a parameter's tensors, in the order in which they are listed.
+// The names of a parameter's tensors, in the order of the arguments.
 struct Roles {
   std::array<const char*, 5> names{};
   std::array<const Tensor*, 5> tensors{};
@@ -49,7 +49,8 @@ class OptimizerChecker {
   void check(size_t index, const ParameterTensors& parameter) {
     const Roles roles(spec_, parameter);
     const Tensor& param = *roles.tensors[0];
-    // The bytes of the contiguous ones; interleaved views of one storage do not overlap although their ranges do.
+    // The address ranges of the contiguous tensors only: interleaved views of one storage do not overlap although their
+    // ranges do.
     std::array<const char*, 5> begins{};
     std::array<const char*, 5> ends{};
     for (size_t i = 0; i < roles.count; ++i) {
@@ -81,9 +82,9 @@ class OptimizerChecker {
     check_dtypes(index, parameter);
   }
 
-  // True when the host can access every tensor that was checked.
+  // Returns whether the host can access every tensor that was checked.
   bool all_reachable() const { return all_reachable_; }
-  // The one device of the accelerator on which all of them lie.
+  // Returns the device of the accelerator on which all of them lie; nothing if there is no such device.
   std::optional<int> common_device() const {
     if (!has_good_place_ || several_places_ || good_place_.is_host()) return std::nullopt;
     return good_place_.index;
@@ -101,7 +102,7 @@ class OptimizerChecker {
       fail(index, name,
            "lies on " + place.name() + ", its parameter on " + param.device().name() + "; they must be on one device");
     }
-    // Nearly all tensors of a call lie in one place.
+    // This is the fast path: nearly all tensors of a call lie in one place.
     if (has_good_place_ && place == good_place_) return;
     const bool reachable = host_reaches(tensor);
     if (spec_.host_only && !reachable) {
@@ -163,7 +164,7 @@ class OptimizerChecker {
   bool all_reachable_ = true;
 };
 
-// Waits for what is enqueued on the tensors' devices.
+// Waits for the work that is enqueued on the tensors' devices.
 class Waiter {
  public:
   void wait_for(const Tensor& tensor) {
@@ -180,7 +181,7 @@ class Waiter {
 // Describes tensors and calls the body. Tensors that are not contiguous go through contiguous ones.
 class Description {
  public:
-  // `device`: as the body gets it. Without one the tensors' work is waited for.
+  // `device` is passed to the body. Without one, this class waits for the work on the tensors.
   Description(size_t count, std::optional<int> device) : device_(device) { parameters_.reserve(count); }
 
   void add(const OptimizerSpec& spec, const ParameterTensors& tensors) {
@@ -205,7 +206,7 @@ class Description {
   }
 
   void run(const OptimizerBody& body) {
-    // The copies that made tensors contiguous may be enqueued.
+    // The copies that made tensors contiguous may still be enqueued.
     for (const Copied& copied : copied_) {
       if (!device_ && !copied.contiguous.device().is_host()) {
         copied.contiguous.device().accelerator->current_stream(copied.contiguous.device().index).synchronize();

@@ -1,4 +1,5 @@
-// Functions that the classes of the optimizers share: tensors are checked, reached and described to the loaded code.
+// Declares functions that the optimizers' classes share: they check tensors, make them accessible and describe them to
+// the loaded code.
 #pragma once
 
 #include <array>
@@ -22,37 +23,37 @@ namespace anyaccel::ops {
 struct ParameterTensors {
   const Tensor* param;
   const Tensor* grad;
-  std::array<const Tensor*, 2> states;  // null: the optimizer has fewer
+  std::array<const Tensor*, 2> states;  // null if the optimizer has fewer
   const Tensor* copy;                   // may be empty
 };
 
 struct OptimizerSpec {
   const char* op;                          // "adam_update"
   std::array<const char*, 2> state_names;  // null where there is no state
-  // Tensors must be where the host reaches them; else they may be on the active accelerator.
+  // If true, the host must be able to reach the tensors; else they may be on the active accelerator.
   bool host_only;
 };
 
-// InvalidArgument unless the flag is empty or one int32.
+// Throws InvalidArgument unless the flag is empty or one int32.
 void check_noop_flag(const char* op, const Tensor& noop_flag);
-// True when the flag tells to do nothing. Waits for the flag.
+// Returns whether the flag requests that nothing be done. Waits for the flag.
 bool noop_asked(const Tensor& noop_flag);
 
-// Checks everything and calls `body` with one aa_parameter each, of contiguous arrays: others are copied there and
-// back.
-//   - `kernels`, and all tensors lie on one device of the accelerator: the arrays are the device's, whose number `body`
-//     gets; what it enqueues on the current stream is in order.
-//   - else the host reaches the arrays, and the accelerator's work on them is done; those that it does not reach are
+// Checks everything and calls `body` with one aa_parameter for each parameter. Its arrays are contiguous: other tensors
+// are copied there and back.
+//   - If `kernels`, and all tensors lie on one device of the accelerator, the arrays are there. `body` gets its number;
+//     work that it enqueues on the current stream is in order.
+//   - Else the host reaches the arrays, and the accelerator's work on them is done; those that it does not reach are
 //     copied there and back as well.
 using OptimizerBody = std::function<void(std::span<const aa_parameter>, std::optional<int> device)>;
 void run_optimizer(Accelerator& accelerator, const OptimizerSpec& spec, std::span<const ParameterTensors> parameters,
                    bool kernels, const OptimizerBody& body);
 
-// Sums of squares of all segments of the parameters.
+// Returns the number of all segments of the parameters, which is the number of sums of squares.
 int64_t segment_count(std::span<const aa_parameter> parameters);
 
-// The code of an optimizer: functions of a loaded host library and, for an optimizer of the active accelerator, its
-// kernels where it has some.
+// The code of an optimizer: functions of a loaded host library and, for an optimizer of the active accelerator, the
+// accelerator's kernels if it has any.
 class OptimizerCode {
  public:
   OptimizerCode(std::shared_ptr<HostOpLibrary> code, Accelerator& active, bool host_only)
@@ -70,8 +71,8 @@ class OptimizerCode {
   GradientScale gradient_scale(const GradientOptions& options, std::span<const aa_parameter> parameters,
                                std::optional<int> device) const;
 
-  // One step by `step`, a function of the library, or by the kernels' step() for such arguments. The norm if gradients
-  // are clipped, else 0. `noop`: see multi_tensor_adam; empty: none.
+  // Runs one step with `step`, a function of the library, or with the kernels' step() for such arguments. Returns the
+  // norm if gradients are clipped, else 0. For `noop` see multi_tensor_adam; it may be empty.
   template <class Args>
   double run(const OptimizerSpec& spec, void (*step)(const aa_parameter*, int64_t, const Args*), Args args,
              const GradientOptions& gradients, std::span<const ParameterTensors> parameters,
@@ -102,14 +103,14 @@ class OptimizerCode {
   aa_grad_square_sums* square_sums_;
 };
 
-// InvalidArgument that names op and option.
+// These throw InvalidArgument that names the op and the option.
 void check_step(const char* op, int64_t step);
 void check_beta(const char* op, const char* name, double value);          // in [0, 1)
-void check_not_negative(const char* op, const char* name, double value);  // and finite
+void check_not_negative(const char* op, const char* name, double value);  // must be finite too
 void check_gradient_options(const char* op, const GradientOptions& options);
 [[noreturn]] void throw_unknown_optimizer(const char* op, int id, const char* create);
 
-// The lists of multi_tensor_*: `names` of the required ones, and "copies", which may be missing.
+// Checks the lists of multi_tensor_*: the required ones are called `names`; "copies" may be missing.
 void check_tensor_lists(const char* op, int64_t chunk_size, std::span<const std::vector<Tensor>> lists,
                         std::span<const char* const> names);
 }  // namespace anyaccel::ops

@@ -1,4 +1,4 @@
-// CPUAdagrad, CPULion and FusedLion: see the headers of these names in anyaccel/ops.
+// Implements CPUAdagrad, CPULion and FusedLion, see the headers of these names in anyaccel/ops.
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "anyaccel/ops/cpu_adagrad.h"
@@ -10,7 +10,7 @@
 namespace anyaccel::ops {
 namespace {
 
-// A library of one step function.
+// A library with one step function.
 template <class StepOp>
 struct StepCode : OptimizerCode {
   StepCode(std::shared_ptr<HostOpLibrary> code, Accelerator& active, bool host_only, const char* step_name)

@@ -1,4 +1,4 @@
-// CPUAdam and FusedAdam: see anyaccel/ops/cpu_adam.h and fused_adam.h.
+// Implements CPUAdam and FusedAdam, see anyaccel/ops/cpu_adam.h and fused_adam.h.
 #include <sched.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ struct AdamCode : OptimizerCode {
   aa_adam_op* undo;
 };
 
-// The factors that follow from `step` and the options, in double until the end.
+// Computes the factors that follow from `step` and the options, in double until the end.
 aa_adam_args adam_args(const char* op, bool adamw, int64_t step, const AdamOptions& options) {
   check_step(op, step);
   check_not_negative(op, "lr", options.lr);
@@ -36,7 +36,7 @@ aa_adam_args adam_args(const char* op, bool adamw, int64_t step, const AdamOptio
   check_gradient_options(op, options.gradients);
   double correction1 = 1, correction2 = 1;
   if (options.bias_correction) {
-    // 1 - beta^step without cancellation for a beta near 1.
+    // Returns 1 - beta^step without cancellation for a beta near 1.
     const auto correction = [&](double beta) {
       return beta == 0 ? 1.0 : -std::expm1(static_cast<double>(step) * std::log(beta));
     };
@@ -88,7 +88,7 @@ CPUAdam::~CPUAdam() = default;
 
 void CPUAdam::create_adam(int id, double lr, double beta1, double beta2, double eps, double weight_decay,
                           bool adamw_mode, bool should_log) {
-  // Checks the values although updates bring their own: whoever passes nonsense should hear of it here.
+  // Checks the values although every update has its own, so that wrong ones are reported here.
   AdamOptions options;
   options.lr = lr;
   options.beta1 = beta1;

@@ -1,4 +1,4 @@
-// FusedLamb: see anyaccel/ops/fused_lamb.h.
+// Implements FusedLamb, see anyaccel/ops/fused_lamb.h.
 #include <algorithm>
 #include <cmath>
 
@@ -24,7 +24,7 @@ aa_lamb_args lamb_args(const char* op, int64_t step, const LambOptions& options)
                           " and max_coeff only " + std::to_string(options.max_coeff));
   }
   check_gradient_options(op, options.gradients);
-  // 1 - beta^step without cancellation for a beta near 1.
+  // Returns 1 - beta^step without cancellation for a beta near 1.
   const auto correction = [&](double beta) {
     if (!options.bias_correction || beta == 0) return 1.0;
     return -std::expm1(static_cast<double>(step) * std::log(beta));
@@ -43,7 +43,7 @@ aa_lamb_args lamb_args(const char* op, int64_t step, const LambOptions& options)
   return args;
 }
 
-// The norm of a parameter's segments.
+// Returns the norm of all segments of a parameter.
 double norm_of(const aa_parameter& parameter, std::span<const double> sums) {
   double total = 0;
   const int64_t end = segment_count({&parameter, 1});
@@ -91,7 +91,7 @@ struct FusedLamb::Code : OptimizerCode {
   }
 
  private:
-  // The new moments; sums of squares of the parameters' segments, then of the updates'.
+  // Computes the new moments; returns the sums of squares of the parameters' segments, then those of the updates'.
   std::vector<double> moments(std::span<const aa_parameter> list, const aa_lamb_args& args,
                               std::optional<int> device) const {
     if (device) return kernels->lamb_moments(list, args, *device);
@@ -122,7 +122,7 @@ double FusedLamb::lamb(const Tensor& p, const Tensor& p_copy, const Tensor& m, c
   }
   LambOptions options{lr, beta1, beta2, eps, decay, max_coeff, min_coeff, eps_mode == 0, bias_correction, {}};
   options.gradients.scale = 1 / combined_scale;
-  // An empty tensor of no elements stands for no copy, as in DeepSpeed.
+  // A tensor with no elements means that there is no copy, as in DeepSpeed.
   static const Tensor none;
   const ParameterTensors parameter{&p, &g, {&m, &v}, p_copy && p_copy.numel() > 0 ? &p_copy : &none};
   return code_->run("lamb", step, options, {&parameter, 1})[0];

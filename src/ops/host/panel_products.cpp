@@ -1,4 +1,4 @@
-// Implements panel_products.h: products of many fp32 matrices.
+// Implements panel_products.h, products of many fp32 matrices.
 #include "ops/host/panel_products.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Products of many fp32 matrices by the kernels of kernels/portable/dense.cl, on a device or on the host (placed_kernels.h), for
-// op builders.
+// Computes products of many fp32 matrices with the kernels of kernels/portable/dense.cl, on a device or on the host
+// (placed_kernels.h), for op builders.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ using aa_i64 = int64_t;
 #include "kernels/portable/dense_arguments.h"
 }  // namespace kernel_arguments
 
-// The device that runs the kernels; nothing: the host.
+// The device that runs the kernels; empty for the host.
 using Place = std::optional<int>;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The right operand of a product; `storage` keeps what was made for it.
+// The right operand of a product; `storage` owns its packed form.
 struct Panels {
   Tensor storage;
   kernel_arguments::aa_panels where;  // of `storage`
@@ -32,26 +32,28 @@ struct Panels {
 
 class PanelProducts {
  public:
-  // `code` includes dense.cl.
+  // `code` must include dense.cl.
   PanelProducts(Accelerator& accelerator, const HostOpLibrary& code)
       : kernels_(accelerator, code, "dense.cl", {"pack_panels", "dense_product"}) {}
 
-  // Columns of a panel, and rows of a tile: what an item keeps in registers.
+  // Return the number of columns of a panel and of rows of a tile, which an item keeps in registers.
   int64_t panel_columns(Place place) { return AA_PANEL_COLUMNS_OF(kernels_.group_size(place)); }
   int64_t tile_rows(Place place) { return AA_TILE_ROWS_OF(kernels_.group_size(place)); }
-  // True where an item is a thread that does many tiles.
+  // Returns whether an item is a thread that computes many tiles.
   bool items_work_alone(Place place) { return kernels_.group_size(place) == 1; }
 
-  // The columns of the matrices x [.., rows, columns] (contiguous, float), or of their transposes, in panels, times `scale`.
-  // `group`: columns that begin a panel of their own; 0: all are one group.
+  // Packs the columns of the matrices x [.., rows, columns] (contiguous, float), or of their transposes, into panels,
+  // and multiplies them by `scale`. Every `group` columns begin a new panel; 0 means that all are one group.
   Panels pack(Place place, const Tensor& x, bool transposed, int64_t group = 0, float scale = 1);
 
-  // A matrix of fp32 numbers in a tensor, from `first` elements on; from matrix to matrix, row to row, column to column.
+  // Matrices of fp32 numbers in a tensor, beginning at element `first`, and the strides from matrix to matrix, row to
+  // row and column to column.
   struct Strided {
     const Tensor& tensor;
     int64_t first = 0, matrix = 0, row = 0, column = 1;
   };
-  // out[m] = a[m] b[first_b + m], or, with `add`, plus what out holds; a[m] is [rows, inner]. out's columns are neighbours.
+  // Computes out[m] = a[m] b[first_b + m] or, with `add`, adds this to out[m]; a[m] is [rows, inner]. The columns of
+  // out must be adjacent in memory.
   void multiply(Place place, const Strided& out, const Strided& a, const Panels& b, int64_t first_b, int64_t matrices,
                 int64_t rows, int64_t inner, int64_t columns, bool add);
 

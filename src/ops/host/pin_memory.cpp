@@ -1,4 +1,4 @@
-// Page-locked tensors and the regions they lie in: see anyaccel/ops/pin_memory.h.
+// Implements page-locked tensors and finds the regions in which they lie, see anyaccel/ops/pin_memory.h.
 #include "anyaccel/ops/pin_memory.h"
 
 #include <map>
@@ -11,8 +11,8 @@
 namespace anyaccel::ops {
 namespace {
 
-// The regions that new_cpu_locked_tensor() handed out, by address. A region whose storage is gone is forgotten when
-// something else asks; its address may be another's by then.
+// The regions that new_cpu_locked_tensor() handed out, by address. A region whose storage has been destroyed is
+// forgotten by a later call; its address may be reused by then.
 class Regions {
  public:
   void add(const std::shared_ptr<Storage>& storage) {
@@ -31,12 +31,12 @@ class Regions {
   }
 
   bool covers(const void* first, size_t bytes) {
-    std::shared_ptr<Storage> storage;  // its destructor, should this be the last reference, must run without the lock
+    std::shared_ptr<Storage> storage;  // if this is the last reference, its destructor must run without the lock
     std::lock_guard lock(mutex_);
     auto after = regions_.upper_bound(address_of(first));
     if (after == regions_.begin()) return false;
     storage = std::prev(after)->second.lock();
-    if (!storage || !storage->pinned()) return false;  // pinned() no more: unpin_memory() has moved it
+    if (!storage || !storage->pinned()) return false;  // not pinned() any more: unpin_memory() has moved it
     const size_t begin = address_of(first) - address_of(storage->data());
     return begin <= storage->bytes() && bytes <= storage->bytes() - begin;
   }
@@ -82,7 +82,7 @@ bool PinMemory::is_managed(const Tensor& tensor) const {
   if (!tensor || !tensor.device().is_host()) return false;
   const auto element = static_cast<int64_t>(dtype_size(tensor.dtype()));
   if (tensor.numel() == 0) return regions().covers(tensor.data(), 0);
-  int64_t low = 0;  // of the first and the last element in memory, counted from data()
+  int64_t low = 0;  // the lowest and the highest element in memory, relative to data()
   int64_t high = 0;
   for (int d = 0; d < tensor.ndim(); ++d) {
     const int64_t reach = (tensor.size(d) - 1) * tensor.stride(d);

@@ -1,4 +1,4 @@
-// Implements placed_kernels.h: kernels of kernels/portable on the accelerator's devices and on the host.
+// Implements placed_kernels.h, which runs kernels of kernels/portable on the accelerator's devices and on the host.
 #include "ops/host/placed_kernels.h"
 
 #include "ops/portable/portable_ops.h"

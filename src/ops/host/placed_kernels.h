@@ -1,6 +1,6 @@
-// Kernels of one file of kernels/portable on whatever accelerator is active: compiled by the accelerator for its devices, and
-// compiled for the host's processor (kernels/host/portable_language.h) where the tensors lie within its reach or the
-// accelerator compiles none. One source and one launch serve both.
+// Runs the kernels of one file of kernels/portable on whatever accelerator is active: they are compiled by the
+// accelerator for its devices, and for the host's processor (kernels/host/portable_language.h) if that can reach the
+// tensors or the accelerator compiles no kernels. One source and one launch serve both.
 #pragma once
 
 #include <array>
@@ -16,18 +16,18 @@ namespace anyaccel::ops {
 
 class PlacedKernels {
  public:
-  // `code` has an op run_NAME for each of `names`, the kernels of `file`.
+  // `code` must have an op run_NAME for each of `names`, the kernels of `file`.
   PlacedKernels(Accelerator& accelerator, const HostOpLibrary& code, const std::string& file,
                 std::vector<std::string> names);
 
-  // The accelerator's devices run them; else everything is for the host (run_dense).
+  // Returns whether the accelerator's devices run the kernels; if not, the host runs everything (run_dense).
   bool on_devices() const noexcept { return device_kernels_ != nullptr; }
-  // Items of a group that share a row: 1 on the host, where an item does a row alone.
+  // Returns the number of items of a group, which share a row: 1 on the host, where one item processes a row.
   int group_size(std::optional<int> device);
 
-  // Runs `count` items that work alone (kernels of AA_ITEMS), or `count` groups (kernels of AA_GROUP_SIZE). With a device:
-  // enqueues on the calling thread's current stream of it, like KernelSet::launch. Without: runs on the host and returns when
-  // all is done.
+  // Runs `count` items that work alone (kernels with AA_ITEMS), or `count` groups (kernels with AA_GROUP_SIZE). With a
+  // device, enqueues the work on the calling thread's current stream of that device, like KernelSet::launch. Without
+  // one, runs it on the host and returns when it is complete.
   template <class... Arguments>
   void items(size_t kernel, std::optional<int> device, int64_t count, const Arguments&... arguments) {
     if (count <= 0) return;
@@ -58,7 +58,7 @@ class PlacedKernels {
   LaunchShape items_shape(int64_t count, int device);
   LaunchShape groups_shape(int64_t count, int device);
 
-  std::unique_ptr<portable::KernelSet> device_kernels_;  // null: the accelerator compiles none
+  std::unique_ptr<portable::KernelSet> device_kernels_;  // null if the accelerator compiles none
   std::vector<HostKernel*> host_kernels_;
 };
 

@@ -1,4 +1,4 @@
-// Implements quant_support.h: what the classes of the two quantizers share.
+// Implements quant_support.h, the functions that the classes of the two quantizers share.
 #include "ops/host/quant_support.h"
 
 #include <vector>
@@ -54,7 +54,7 @@ DrawState draw_words(Generator* generator, int64_t numel) {
 
 namespace {
 
-// The one device of the accelerator on which all tensors lie.
+// Returns the device of the accelerator on which all tensors lie; nothing if there is no such device.
 std::optional<int> common_device(const Accelerator& accelerator, std::initializer_list<HostTensor> tensors) {
   std::optional<int> index;
   for (const HostTensor& t : tensors) {

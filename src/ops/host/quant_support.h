@@ -1,5 +1,5 @@
-// Functions that the classes of the two quantizers share: checks of their tensors, and calls of functions with dense
-// ones.
+// Declares functions that the classes of the two quantizers share: checks of their tensors, and calls of functions with
+// dense tensors.
 #pragma once
 
 #include <functional>
@@ -15,18 +15,18 @@ namespace anyaccel::ops {
 
 // Throws InvalidArgument "<op>: <what>".
 [[noreturn]] void refuse_call(const char* op, const std::string& what);
-// "float32 [2, 3]", "absent".
+// Returns "float32 [2, 3]" or "absent", for example.
 std::string tensor_text(const Tensor& tensor);
 
 void check_present(const char* op, const char* name, const Tensor& tensor);
-// Present and F32, F16 or BF16.
+// Checks that the tensor is present and is F32, F16 or BF16.
 void check_float(const char* op, const char* name, const Tensor& tensor);
 void check_dtype(const char* op, const char* name, const Tensor& tensor, DType dtype);
 void check_float_dtype(const char* op, DType dtype);
 void check_numel(const char* op, const char* name, const Tensor& tensor, int64_t expected);
 
-// The state that a call over `numel` elements draws its random numbers from; the generator moves on. Null: nothing is
-// drawn.
+// The state from which a call over `numel` elements draws its random numbers; the generator advances. If the generator
+// is null, nothing is drawn.
 struct DrawState {
   int32_t stochastic = 0;
   uint64_t seed = 0;
@@ -34,10 +34,10 @@ struct DrawState {
 };
 DrawState draw_words(Generator* generator, int64_t numel);
 
-// Calls `body` with tensors that are dense, whatever the strides of those given.
-//   - `kernels`, and all tensors lie on one device of the accelerator: `body` gets them there, and the device's number;
-//     what it enqueues on the current stream is in order.
-//   - else as run_on_host().
+// Calls `body` with dense tensors, whatever the strides of the given ones.
+//   - If `kernels`, and all tensors lie on one device of the accelerator, `body` gets them there, and its number;
+//     work that it enqueues on the current stream is in order.
+//   - Else it works like run_on_host().
 void run_dense(Accelerator& accelerator, bool kernels, const char* op, std::initializer_list<HostTensor> tensors,
                const std::function<void(std::span<Tensor>, std::optional<int> device)>& body);
 

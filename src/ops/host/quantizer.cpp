@@ -1,4 +1,4 @@
-// Groups of integers with a scale: see anyaccel/ops/quantizer.h.
+// Implements quantization to groups of integers with a scale, see anyaccel/ops/quantizer.h.
 #include "anyaccel/ops/quantizer.h"
 
 #include "anyaccel/error.h"
@@ -17,7 +17,7 @@ void check_bits(const char* op, int bits) {
   if (bits != 8 && bits != 4) refuse_call(op, "values have 8 or 4 bits, not " + std::to_string(bits));
 }
 
-// The size of each of `groups` groups of `count` elements.
+// Returns the size of a group if `count` elements are divided into `groups` groups.
 int64_t group_size_of(const char* op, const char* name, int64_t count, int64_t groups, int bits) {
   if (groups < 1) refuse_call(op, "the number of groups must be at least 1, and is " + std::to_string(groups));
   if (count % groups != 0) {
@@ -48,7 +48,7 @@ Quantized make_quantized(const Shape& values, int bits, int64_t groups, QuantKin
   return {Tensor::empty(values, values_dtype(bits), device), Tensor::empty({groups, columns}, DType::F32, device)};
 }
 
-// Values and params that belong together; returns the number of elements.
+// Checks that values and params belong together; returns the number of elements.
 int64_t check_quantized(const char* op, const char* values_name, const char* params_name, const Quantized& q) {
   check_present(op, values_name, q.values);
   if (q.values.dtype() != DType::I8 && q.values.dtype() != DType::U8) {
@@ -66,7 +66,7 @@ int64_t check_quantized(const char* op, const char* values_name, const char* par
   return count;
 }
 
-// The parameters of groups without elements.
+// Sets the parameters of groups without elements.
 void fill_params(const Tensor& params) {
   params.fill(1);
   if (params.size(1) == 2) params.slice(1, 1, 2).fill(0);
@@ -78,7 +78,7 @@ int32_t is_asymmetric(const Quantized& q) { return q.kind() == QuantKind::Asymme
 
 struct Quantizer::Impl {
   Accelerator& accelerator;
-  std::unique_ptr<portable::QuantizerKernels> kernels;  // null: the accelerator has none
+  std::unique_ptr<portable::QuantizerKernels> kernels;  // null if the accelerator has none
   std::shared_ptr<HostOpLibrary> code;
   void (*quantize)(const aa_quantize_args*);
   void (*fake)(const aa_quantize_args*);
@@ -96,7 +96,7 @@ struct Quantizer::Impl {
         reduction(code->function<void(const aa_quantized_reduction_args*)>("quantizer_quantized_reduction")),
         to_half(code->function<void(const aa_dequantize_to_half_args*)>("quantizer_dequantize_to_half")) {}
 
-  // Fills `out`, which fits.
+  // Fills `out`, whose shapes are right already.
   void run_quantize(const char* op, const Quantized& out, const Tensor& x, Generator* stochastic,
                     const Swizzle& swizzle, const Tensor& error, float beta) {
     if (x.numel() == 0) return fill_params(out.params);

@@ -30,7 +30,8 @@ enum RaggedKernel : size_t {
 
 const void* address_of(const Tensor& tensor) { return tensor ? tensor.data() : nullptr; }
 
-// Present, of one of the float dtypes (or `dtype`), of these sizes (-1: any), on `device`.
+// Checks that the tensor is present, has one of the float dtypes (or `dtype`) and these sizes (-1: any), and is on
+// `device`.
 void check_ragged(const char* op, const char* name, const Tensor& tensor, std::optional<DType> dtype,
                   std::initializer_list<int64_t> sizes, Device device) {
   if (dtype) {
@@ -65,7 +66,7 @@ void check_batch(const char* op, const RaggedBatch& batch, int64_t rows, const T
   }
 }
 
-// All of the memory that a strided tensor spans, as one row.
+// Returns all of the memory that a strided tensor spans, as one row.
 Tensor span_of(const Tensor& tensor) {
   int64_t last = 0;
   for (int dim = 0; dim < tensor.ndim(); ++dim) last += (tensor.size(dim) - 1) * tensor.stride(dim);
@@ -93,7 +94,7 @@ struct RaggedOps::Impl {
     run_dense(accelerator, kernels.on_devices(), op, tensors, body);
   }
 
-  // Columns of a row that an item takes.
+  // Returns the number of columns of a row that an item processes.
   int64_t piece(Place place, int64_t columns) { return kernels.group_size(place) == 1 ? columns : 4; }
 
   void write_cache(const char* op, const Tensor& kv_cache, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -229,7 +230,8 @@ void RaggedOps::flash_attn_by_atoms(const Tensor& out, const Tensor& q, const Te
                aa_atoms s{};
                s.count = atoms.size(0);
                s.q_rows = q.size(0);
-               // The atoms are the device's, so the most queries that one of them has is known there only.
+               // The atoms may be on the device, so the largest number of queries in one of them is only known after
+               // reading them back.
                s.q_most = 1;
                const std::vector<int32_t> numbers = t[4].to_vector<int32_t>();
                for (size_t i = 2; i < numbers.size(); i += 8) {
@@ -460,7 +462,7 @@ Tensor RaggedUtils::allocate_view_like(const Shape& shape, std::span<const int64
     refuse_call(op, "offset_bytes must not be negative and must put elements of " + std::to_string(element) +
                         " bytes in place, and is " + std::to_string(offset_bytes));
   }
-  int64_t last = 0;  // element of the view that is farthest from its first
+  int64_t last = 0;  // the element of the view that is farthest from the first one
   for (int dim = 0; dim < shape.ndim(); ++dim) {
     const int64_t stride = strides[static_cast<size_t>(dim)];
     if (stride < 0) refuse_call(op, "strides must not be negative, and one is " + std::to_string(stride));

@@ -1,4 +1,4 @@
-// Flattening, unflattening and byte views: see anyaccel/ops/utils.h.
+// Implements flattening, unflattening and byte views, see anyaccel/ops/utils.h.
 #include "anyaccel/ops/utils.h"
 
 #include <string>

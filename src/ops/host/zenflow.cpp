@@ -1,4 +1,5 @@
-// Implements ZenFlow's steps: the control block of zenflow.h, and the calls of anyaccel/ops/cpu_adam.h but for those that step.
+// Implements ZenFlow's steps: the control block of zenflow.h, and the calls of anyaccel/ops/cpu_adam.h except those
+// that make a step.
 #include "ops/host/zenflow.h"
 
 #include <time.h>
@@ -52,7 +53,7 @@ void ZenControl::submit() noexcept {
 bool ZenControl::wait(double timeout_s, std::string& failure) {
   timespec deadline{};
   clock_gettime(CLOCK_MONOTONIC, &deadline);
-  // More than that is for ever.
+  // A longer timeout means for ever.
   const double seconds = std::min(timeout_s, 1e9);
   const double whole = std::floor(seconds);
   deadline.tv_sec += static_cast<time_t>(whole);

@@ -1,5 +1,5 @@
-// Implements the filters of Jinja that chat templates use, and transformers' tojson. Those that work on sequences are in
-// jinja_sequence_filters.cpp.
+// Implements the filters of Jinja that chat templates use, and transformers' tojson. Those that work on sequences are
+// in jinja_sequence_filters.cpp.
 #include <algorithm>
 #include <array>
 #include <charconv>

@@ -1,4 +1,5 @@
-// Writes GGUF files: the keys and the descriptions of all tensors, then the data, each tensor at a multiple of 32 bytes.
+// Writes GGUF files: the keys and the descriptions of all tensors, then the data, each tensor at a multiple of 32
+// bytes.
 #include "llm/checkpoint/gguf_file_writer.h"
 
 #include <array>

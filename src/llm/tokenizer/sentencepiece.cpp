@@ -1,5 +1,5 @@
-// Implements SentencePiece's BPE, which merges the two neighbours that form the piece with the best score, and its unigram
-// model. It follows the rules of Google's library (bpe_model.cc, unigram_model.cc, normalizer.cc,
+// Implements SentencePiece's BPE, which merges the two neighbours that form the piece with the best score, and its
+// unigram model. It follows the rules of Google's library (bpe_model.cc, unigram_model.cc, normalizer.cc,
 // sentencepiece_processor.cc).
 #include <algorithm>
 #include <limits>

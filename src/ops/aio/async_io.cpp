@@ -231,7 +231,7 @@ std::shared_ptr<Request> AioHandle::Impl::prepare(const Tensor& buffer, const st
   return request;
 }
 
-// ---- asynchronous ----------------------------------------------------------------------------------------------------
+// ---- asynchronous ---------------------------------------------------------------------------------------------------
 
 void AioHandle::Impl::start_workers() {
   if (!workers.empty()) return;
@@ -299,7 +299,7 @@ int64_t AioHandle::Impl::start(std::shared_ptr<Request> request) {
   return request->id;
 }
 
-// ---- blocking --------------------------------------------------------------------------------------------------------
+// ---- blocking -------------------------------------------------------------------------------------------------------
 
 void AioHandle::Impl::run(const Requests& requests, int ranges) {
   {
@@ -352,7 +352,7 @@ void AioHandle::Impl::conclude(const Requests& requests) {
   throw Error(message, first->code, first->error);
 }
 
-// ---- the handle ------------------------------------------------------------------------------------------------------
+// ---- the handle -----------------------------------------------------------------------------------------------------
 
 AioHandle::AioHandle(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
 AioHandle::AioHandle(AioHandle&&) noexcept = default;
@@ -514,7 +514,7 @@ Tensor AioHandle::new_cpu_locked_tensor(int64_t num_elem, const Tensor& example)
 bool AioHandle::free_cpu_locked_tensor(Tensor& tensor) { return impl_->pins.free_cpu_locked_tensor(tensor); }
 bool AioHandle::is_pinned(const Tensor& tensor) const { return impl_->pins.is_pinned(tensor); }
 
-// ---- the library -----------------------------------------------------------------------------------------------------
+// ---- the library ----------------------------------------------------------------------------------------------------
 
 AioHandle AsyncIO::aio_handle(int64_t block_size, int queue_depth, bool single_submit, bool overlap_events,
                               int intra_op_parallelism) const {

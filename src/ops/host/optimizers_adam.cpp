@@ -155,7 +155,7 @@ double CPUAdam::adam_rollback_multi(int id, int64_t step, const AdamOptions& opt
   return code_->run({op, adam_states, true}, code_->undo, args, options.gradients, parameter_list(parameters));
 }
 
-// ---- ZenFlow (the rest of its calls is in zenflow.cpp) ---------------------------------------------------------------------
+// ---- ZenFlow (the rest of its calls is in zenflow.cpp) --------------------------------------------------------------
 
 struct CPUAdam::ZenWorker {
   struct Group {

@@ -1,4 +1,5 @@
-// Implements anyaccel/ops/ragged_ops.h: ragged batches, a paged cache, mixtures of experts; and the host's buffers for them.
+// Implements anyaccel/ops/ragged_ops.h: ragged batches, a paged cache, mixtures of experts; and the host's buffers for
+// them.
 #include "anyaccel/ops/ragged_ops.h"
 
 #include <algorithm>
@@ -433,7 +434,7 @@ void RaggedOps::moe_gather(const Tensor& out, const Tensor& moe_output, const Te
   if (counts.numel() != 0) counts.fill(0);
 }
 
-// ---- RaggedUtils -------------------------------------------------------------------------------------------------------
+// ---- RaggedUtils ----------------------------------------------------------------------------------------------------
 
 Tensor RaggedUtils::allocate_fast_host_buffer(const Tensor& device_tensor) const {
   const char* op = "allocate_fast_host_buffer";

@@ -1,4 +1,4 @@
-// Checks of the tensors that a layer or an op library gets, by the names of its arguments.
+// Checks the tensors that are passed to a layer or an op library, and names the arguments in error messages.
 #pragma once
 
 #include <initializer_list>
@@ -10,12 +10,12 @@
 
 namespace anyaccel::ops {
 
-// Of ArgumentChecks::one_of: what the ops calculate with.
+// The dtypes in which the ops compute, for ArgumentChecks::one_of.
 inline constexpr std::initializer_list<DType> float_dtypes = {DType::F32, DType::F16, DType::BF16};
 
 class ArgumentChecks {
  public:
-  // `function` begins the text of errors.
+  // Error messages begin with `function`.
   ArgumentChecks(Accelerator& accelerator, std::string function)
       : accelerator_(accelerator), function_(std::move(function)) {}
 
@@ -24,7 +24,7 @@ class ArgumentChecks {
     if (!good) fail(what);
   }
 
-  // The tensor is there and lies on the accelerator, on the device of the first one that was checked.
+  // Checks that the tensor is present and lies on the accelerator, on the device of the first tensor that was checked.
   void present(const char* name, const Tensor& tensor) {
     if (!tensor) fail(std::string(name) + " is absent, expected a tensor");
     const Device place = tensor.device();

@@ -1,4 +1,4 @@
-// The builder of DeepCompile, which is known and can never be loaded.
+// Implements the builder of DeepCompile, which exists but can never be loaded.
 #include "anyaccel/error.h"
 #include "ops/builders.h"
 

@@ -1,4 +1,4 @@
-// ops::FlashAttention over the op "attention": keys and values are a cache that holds the whole sequence.
+// Implements ops::FlashAttention with the op "attention": keys and values are a cache that holds the whole sequence.
 #include "anyaccel/ops/flash_attention.h"
 
 #include <algorithm>
@@ -40,11 +40,12 @@ FlashSizes check_flash(ArgumentChecks& check, const Tensor& q, const Tensor& k, 
   return s;
 }
 
-// Scores that exist at a time.
+// The number of scores that exist at a time.
 constexpr int64_t scores_at_a_time = int64_t{1} << 22;
 
-// What query i of a part of `rows` queries does not see, as additions to scores, for a part that begins anywhere: keys j of the part
-// that begins at query r, which stands at key r + offset, are the columns keys - r - offset + j.
+// Returns a table of additions to scores that hides keys from query i of a part of `rows` queries, for a part that
+// begins anywhere: for the part that begins at query r, whose position is key r + offset, key j is column keys - r -
+// offset + j.
 Tensor causal_table(int64_t rows, int64_t keys, Device device) {
   std::vector<float> table(static_cast<size_t>(rows * (keys + rows)));
   for (int64_t i = 0; i < rows; ++i) {
@@ -83,7 +84,7 @@ FlashAttention::Gradients FlashAttention::flash_attn_backward(const Tensor& grad
                other_room = Tensor::empty({scores}, DType::F32, device);
   for (int64_t first = 0; first < s.queries; first += most) {
     const int64_t rows = std::min(most, s.queries - first), seen = is_causal ? first + offset + rows : s.keys;
-    // A part's queries by key head, those of a group beside one another: [B, nkv, rows * group, d].
+    // The queries of a part by key head, with those of a group next to one another: [B, nkv, rows * group, d].
     const Shape by_key_head{s.batch, s.kv_heads, rows, group, s.size},
         matrix{s.batch, s.kv_heads, rows * group, s.size};
     const auto part = [&](const Tensor& x) {
@@ -126,7 +127,7 @@ Tensor FlashAttention::flash_attn_func(const Tensor& q, const Tensor& k, const T
   check.require(dropout_p == 0, "dropout_p is " + std::to_string(dropout_p) + ", expected 0");
   const Tensor out = Tensor::empty({batch, queries, heads, size}, q.dtype(), q.device());
   if (out.numel() == 0) return out;
-  // A query sees the slots up to its position.
+  // A query attends to the slots up to its position.
   std::vector<int32_t> sequence, positions;
   for (int64_t b = 0; b < batch; ++b) {
     for (int64_t i = 0; i < queries; ++i) {

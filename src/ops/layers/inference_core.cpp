@@ -1,4 +1,4 @@
-// ops::InferenceCore over the ops of ops::Training.
+// Implements ops::InferenceCore with the ops of ops::Training.
 #include "anyaccel/ops/inference_core.h"
 
 #include <array>
@@ -33,8 +33,8 @@ std::string name_of(ActivationType act) {
   return i < 7 ? names[i] : std::to_string(i);
 }
 
-// -- FP6: code = sign, three bits of exponent, two of mantissa. A value is A + B * mantissa, where A and B follow from sign and
-// exponent: the four bits of weight_4bit.
+// -- FP6: a code consists of a sign, three bits of exponent and two of mantissa. A value is A + B * mantissa, where A
+// and B follow from sign and exponent, which are the four bits of weight_4bit.
 
 double fp6_step(unsigned high) {
   const int exponent = std::max<int>(static_cast<int>(high & 7), 1);
@@ -42,7 +42,7 @@ double fp6_step(unsigned high) {
 }
 double fp6_base(unsigned high) { return (high & 7) == 0 ? 0 : 4 * fp6_step(high); }
 
-// The code of a value; -1 when there is none.
+// Returns the code of a value; -1 if there is none.
 int fp6_code(double value) {
   const unsigned sign = std::signbit(value) ? 8 : 0;
   for (unsigned exponent = 0; exponent < 8; ++exponent) {
@@ -55,7 +55,7 @@ int fp6_code(double value) {
   return -1;
 }
 
-// A table with a row of fp16 numbers for each value of a byte.
+// Returns a table with a row of fp16 numbers for each value of a byte.
 template <class Function>
 Tensor byte_table(const Device& device, int64_t columns, Function value) {
   std::vector<uint16_t> rows;
@@ -69,7 +69,7 @@ Tensor byte_table(const Device& device, int64_t columns, Function value) {
 
 }  // namespace
 
-// In fp32.
+// Returns the sum in fp32.
 Tensor InferenceCore::with_bias(const Tensor& x, const Tensor& bias) {
   const Tensor sum = Tensor::empty(x.shape(), DType::F32, x.device());
   ops_.add(sum, x, bias.expand(x.shape()));
@@ -232,7 +232,7 @@ void InferenceCore::wf6af16_linear(const Tensor& out, const Tensor& x, const Ten
   check.tensor("workspace", workspace, DType::F32, {M * N * split_k});
   if (N == 0) return;
   const Device device = x.device();
-  // Each byte picks the row of a table: two or four numbers.
+  // Each byte selects a row of a table, which has two or four numbers.
   const auto look_up = [&](const Tensor& bytes, int64_t columns, auto value) {
     const Tensor ids = Tensor::empty(bytes.shape(), DType::I32, device);
     ops_.copy(ids, bytes);

@@ -1,4 +1,4 @@
-// ops::Packbits.
+// Implements ops::Packbits.
 #include "anyaccel/ops/packbits.h"
 
 #include <cmath>

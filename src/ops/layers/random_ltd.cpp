@@ -1,4 +1,4 @@
-// ops::RandomLTD over the ops that gather and scatter rows: embedding and cache_write.
+// Implements ops::RandomLTD with the ops that gather and scatter rows, embedding and cache_write.
 #include "anyaccel/ops/random_ltd.h"
 
 #include <algorithm>
@@ -19,14 +19,14 @@ void check_floats(ArgumentChecks& check, const char* name, const Tensor& tensor)
   check.one_of(name, tensor, {DType::F32, DType::F16, DType::BF16});
 }
 
-// [S, B, C] as [B, S, C].
+// Returns [S, B, C] as [B, S, C].
 Tensor by_sequence(const Tensor& x, bool batch_first) { return batch_first ? x : x.transpose(0, 1); }
 
 Shape shape_of(bool batch_first, int64_t batch, int64_t tokens, int64_t size) {
   return batch_first ? Shape{batch, tokens, size} : Shape{tokens, batch, size};
 }
 
-// Rows of `layer` to rows idx of `all`, both by sequence.
+// Writes the rows of `layer` to the rows idx of `all`; both are by sequence.
 void scatter(Training& ops, const Tensor& all, const Tensor& layer, const Tensor& idx) {
   if (layer.numel() == 0) return;
   const Tensor first = Tensor::zeros({idx.size(1)}, DType::I32, all.device());
@@ -161,7 +161,8 @@ Tensor RandomLTD::sample(const char* function, int64_t reserved, int64_t tokens,
                 "reserved is " + std::to_string(reserved) + ", expected 0 to tokens = " + std::to_string(tokens));
   check.require(device.accelerator == &accelerator_ || (device.is_host() && accelerator_.is_host_coherent()),
                 "device is " + device.name() + ", expected one of " + accelerator_.name());
-  // Draws: the first `reserved` places of a shuffled row, each by 64 bits, so that no place is likelier by more than 2^-32.
+  // Draws the first `reserved` places of a shuffled row, each with 64 bits, so that no place is likelier by more than
+  // 2^-32.
   const int64_t rows = layers * batch;
   const int index = device.accelerator == &accelerator_ ? device.index : 0;
   const RngState state =

@@ -1,4 +1,4 @@
-// ops::SpatialInference over the op "add".
+// Implements ops::SpatialInference with the op "add".
 #include "anyaccel/ops/spatial_inference.h"
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace anyaccel::ops {
 namespace {
 
-// The tensor with its channels last, as they lie in memory: [N, H, W, C] or [N, S, C].
+// Returns the tensor with its channels last, which is their order in memory: [N, H, W, C] or [N, S, C].
 Tensor channels_last(ArgumentChecks& check, const char* name, const Tensor& x) {
   check.dtype(name, x, DType::F16);
   check.require(x.ndim() == 3 || x.ndim() == 4,

@@ -1,4 +1,4 @@
-// The encoder layer of ops::Transformer, made of the ops of ops::Training.
+// Implements the encoder layer of ops::Transformer with the ops of ops::Training.
 #include "anyaccel/ops/transformer.h"
 
 #include <cmath>
@@ -121,7 +121,7 @@ void check_activations(ArgumentChecks& check, const Layer& layer, const Sizes& s
   check.tensor("layer_norm_mean", a.layer_norm_mean, DType::F32, {sizes.rows});
 }
 
-// One pass through a layer. Tensors of rows are [B*S, ..] here.
+// One pass through a layer. Here, tensors of rows are [B*S, ..].
 class Pass {
  public:
   Pass(Training& ops, const Layer& layer, const Sizes& sizes, Device device)
@@ -179,7 +179,7 @@ class Pass {
     const Tensor x = input.reshape(sizes_.flat());
     const Tensor ff1 = a.ff1_inp.view(sizes_.flat());
 
-    // Of the sum that the layer ends with (its output, or what its last norm is of).
+    // The gradient of the layer's last sum, which is its output or the input of its last norm.
     Tensor d_last = upstream;
     if (!layer_.pre_norm) {
       const Tensor normed = layer_.invertible
@@ -201,7 +201,7 @@ class Pass {
     product_gradients(d_wide, ff1, w.inter_w, d_ff1, g.inter_w, g.inter_b);
     if (!layer_.pre_norm) ops_.add(d_ff1, d_ff1, d_last);
 
-    // Of the sum after attention.
+    // The sum after attention, whose gradient follows.
     const Tensor sum = layer_.invertible
                            ? inverse(a.ff1_inp, w.attn_nw, w.attn_nb, a.attn_layer_norm_mean, a.attn_layer_norm_var)
                            : a.add_res.view(sizes_.flat());
@@ -228,7 +228,7 @@ class Pass {
   Tensor make(const Shape& shape) { return make(shape, layer_.dtype); }
   Tensor make(const Shape& shape, DType dtype) { return Tensor::empty(shape, dtype, device_); }
 
-  // -- forward
+  // -- The forward pass.
 
   Tensor norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor& mean, Tensor& variance) {
     mean = make({sizes_.rows}, DType::F32);
@@ -245,7 +245,7 @@ class Pass {
     return out;
   }
 
-  // residual + drop(x * w' + bias)
+  // Returns residual + dropout(x * w' + bias).
   Tensor residual_product(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& residual, float ratio,
                           Tensor& mask) {
     if (ratio <= 0) return product(x, w, bias, residual);
@@ -256,7 +256,7 @@ class Pass {
     return out;
   }
 
-  // [B*S, 3H] by position as [B*S, 3H] by part and head.
+  // Reorders [B*S, 3H] by position to [B*S, 3H] by part and head.
   Tensor heads_of(const Tensor& qkv) {
     const Tensor out = make(qkv.shape());
     const Shape by_position{sizes_.batch, sizes_.length, 3, sizes_.heads, sizes_.head};
@@ -264,20 +264,21 @@ class Pass {
     ops_.copy(out.view(by_part), qkv.view(by_position).permute({2, 0, 3, 1, 4}));
     return out;
   }
-  // Part 0 (Q), 1 (K) or 2 (V) of qkv_tf: [B, nh, S, d].
+  // Returns part 0 (Q), 1 (K) or 2 (V) of qkv_tf as [B, nh, S, d].
   Tensor head_tensor(const Tensor& qkv_tf, int part) const {
     return part_of(qkv_tf.view({3, sizes_.batch, sizes_.heads, sizes_.length, sizes_.head}), part);
   }
-  // Element `part` of the first dimension. Where there are no elements at all, it would begin outside of the memory.
+  // Returns element `part` of the first dimension; 0 is used if there are no elements, because `part` would begin
+  // outside the memory.
   static Tensor part_of(const Tensor& parts, int part) { return parts.select(0, parts.numel() == 0 ? 0 : part); }
-  // Rows [B*S, H] as [B, nh, S, d].
+  // Returns rows [B*S, H] as [B, nh, S, d].
   Tensor by_head(const Tensor& rows) const {
     return rows.view({sizes_.batch, sizes_.length, sizes_.heads, sizes_.head}).transpose(1, 2);
   }
 
   Tensor attention_weights(const Tensor& qkv_tf, const Tensor& mask) {
     const Tensor out = make(sizes_.scores());
-    // Scores before they are scaled may be too large for 16 bits.
+    // Before they are scaled, scores may be too large for 16 bits.
     const Tensor scores =
         (layer_.dtype == DType::F32 ? out : make(sizes_.scores(), DType::F32)).view(sizes_.score_matrices());
     ops_.matmul(scores, head_tensor(qkv_tf, 0), head_tensor(qkv_tf, 1).transpose(2, 3));
@@ -286,7 +287,7 @@ class Pass {
     return out;
   }
 
-  // -- backward
+  // -- The backward pass.
 
   Tensor inverse(const Tensor& y, const Tensor& weight, const Tensor& bias, const Tensor& mean,
                  const Tensor& variance) {
@@ -311,7 +312,7 @@ class Pass {
     return dx;
   }
 
-  // Of y = x * w' + bias.
+  // Computes the gradients of y = x * w' + bias.
   void product_gradients(const Tensor& dy, const Tensor& x, const Tensor& w, const Tensor& dx, Tensor& dw, Tensor& db) {
     dw = make(w.shape());
     db = make({w.size(0)});
@@ -320,7 +321,7 @@ class Pass {
     ops_.matmul(dx, dy, w);
   }
 
-  // Of [Q K V] by position: [B*S, 3H].
+  // Returns the gradient of [Q K V] by position: [B*S, 3H].
   Tensor attention_gradient(const Tensor& d_context, const TransformerActivations& a) {
     const Tensor d_qkv = make({sizes_.rows, 3 * sizes_.hidden});
     const Tensor parts =

@@ -1,4 +1,5 @@
-// The calls of ops::TransformerInference that arrange heads: rotation, padding, and attention over keys and values of the caller.
+// Implements the calls of ops::TransformerInference that arrange heads: rotation, padding, and attention over the
+// caller's keys and values.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -10,13 +11,13 @@
 namespace anyaccel::ops {
 namespace {
 
-// Elements that a head of d is padded to.
+// Returns the number of elements to which a head of d is padded.
 int64_t padded_head(const ArgumentChecks& check, int64_t d) {
   check.require(d >= 1 && d <= 128, "heads have " + std::to_string(d) + " elements, expected 1 to 128");
   return d < 32 ? 32 : d < 64 ? 64 : 128;
 }
 
-// x in the corner of zeros of another size in its last two dimensions.
+// Returns x in the corner of a tensor of zeros with other sizes in the last two dimensions.
 Tensor in_corner(const Tensor& x, int64_t rows, int64_t columns) {
   std::vector<int64_t> sizes(x.shape().dims().begin(), x.shape().dims().end());
   sizes[sizes.size() - 2] = rows;
@@ -26,7 +27,7 @@ Tensor in_corner(const Tensor& x, int64_t rows, int64_t columns) {
   return out;
 }
 
-// [B, S, heads * d] as a view [B, heads, S, d].
+// Returns [B, S, heads * d] as a view [B, heads, S, d].
 Tensor by_heads(const Tensor& x, int64_t heads) {
   return x.contiguous().view(Shape{x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
 }

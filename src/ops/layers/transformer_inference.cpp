@@ -1,4 +1,4 @@
-// ops::TransformerInference over the ops of ops::Training.
+// Implements ops::TransformerInference with the ops of ops::Training.
 #include "anyaccel/ops/transformer_inference.h"
 
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace anyaccel::ops {
 namespace {
 
-// A tensor of rows [.., K].
+// Checks a tensor of rows [.., K].
 void check_rows(ArgumentChecks& check, const char* name, const Tensor& x) {
   check.one_of(name, x, float_dtypes);
   check.require(x.ndim() >= 1, std::string(name) + " has shape " + x.shape().to_string() + ", expected [.., K]");
@@ -48,7 +48,8 @@ std::unique_ptr<OpBuilder> make_inference_builder(Accelerator& accelerator) {
   return std::make_unique<IncludedOpBuilder<TransformerInference>>("InferenceBuilder", accelerator);
 }
 
-// The caches of the layers. `mutex` guards all of it, but not what is enqueued: calls that share a workspace use one stream.
+// The caches of the layers. `mutex` guards all members, but not the enqueued work: calls that share a workspace must
+// use one stream.
 struct TransformerInference::Workspace {
   struct Layer {
     Tensor keys, values;  // [batch, nkv, most_tokens, d]
@@ -56,7 +57,7 @@ struct TransformerInference::Workspace {
   };
   std::mutex mutex;
   bool known = false;     // allocate_workspace has been called
-  bool released = false;  // and release_workspace after it
+  bool released = false;  // release_workspace has been called after it
   int64_t batch = 0, most_tokens = 0;
   std::vector<Layer> layers;
 };
@@ -193,7 +194,7 @@ AttentionContext TransformerInference::softmax_context(const Tensor& qkv, const 
   cache_write(layer.keys, layer.values, k, v, sequence, slot);
   layer.length = length;
 
-  // Query heads of one key head are neighbours: [B, nkv, group, S, d].
+  // The query heads of one key head are adjacent: [B, nkv, group, S, d].
   const int64_t group = heads / nkv;
   const Tensor keys = layer.keys.slice(0, 0, batch).slice(2, 0, length);
   const Tensor values = layer.values.slice(0, 0, batch).slice(2, 0, length);
@@ -210,7 +211,7 @@ AttentionContext TransformerInference::softmax_context(const Tensor& qkv, const 
   return {context, keys, values};
 }
 
-// q and k [tokens, heads, d], in place.
+// Rotates q and k, [tokens, heads, d], in place.
 void TransformerInference::rotate(const Tensor& q, const Tensor& k, const Tensor& positions, int rotary_dim,
                                   float theta, bool pairs) {
   const Device device = q.device();
@@ -224,7 +225,7 @@ void TransformerInference::rotate(const Tensor& q, const Tensor& k, const Tensor
   rope(q, k, cos, sin, pairs);
 }
 
-// a + b in fp32; b is repeated along leading dimensions that it lacks.
+// Returns a + b in fp32; b is repeated along leading dimensions that it lacks.
 Tensor TransformerInference::sum(const Tensor& a, const Tensor& b) {
   const Tensor out = wide_like(a);
   add(out, a, b.expand(a.shape()));
@@ -382,7 +383,7 @@ std::pair<Tensor, Tensor> TransformerInference::pre_rms_norm(const Tensor& x, co
   return {out, total};
 }
 
-// x [.., K] times the weight, [.., N], of x's dtype.
+// Returns x [.., K] times the weight; the result is [.., N] in x's dtype.
 Tensor TransformerInference::product(const char* function, const Tensor& x, const Tensor& w, const Tensor& scale,
                                      bool q_int8, bool transposed, const Tensor& bias) {
   ArgumentChecks check(accelerator_, function);
@@ -492,7 +493,7 @@ Tensor TransformerInference::residual_add_bias(const Tensor& hidden, const Tenso
   if (with_attention) check.tensor("attention_output", attention_output, dtype, hidden.shape());
   const bool with_attention_bias = mlp_after_attn ? preln : add_bias;
   if (with_attention_bias) check.tensor("attention_bias", attention_bias, dtype, bias);
-  Tensor shared = sum(residual, final_bias);  // what each rank adds its part of
+  Tensor shared = sum(residual, final_bias);  // of which each rank adds its part
   if (with_attention_bias) shared = sum(shared, attention_bias);
   if (mlp_after_attn && !preln) {
     add(residual, shared, hidden);

@@ -1,4 +1,4 @@
-// attention by the kernel of kernels/portable/attention.cl.
+// Implements attention with the kernel of kernels/portable/attention.cl.
 #include <algorithm>
 #include <cstdint>
 
@@ -56,7 +56,7 @@ class AttentionOps final : public OpGroup {
   }
 
  private:
-  // A group's order of sums is that of its row alone.
+  // The order in which a group sums depends only on its row, so one kernel serves both ops.
   static constexpr Op list[] = {Op::Attention, Op::AttentionByRow};
   KernelSet kernels_;
 };

@@ -1,4 +1,4 @@
-// The ops of elementwise.cl: activation, gated_activation, add, copy and increment.
+// Implements the ops of elementwise.cl: activation, gated_activation, add, copy and increment.
 #include <algorithm>
 
 #include "anyaccel/dtype.h"
@@ -26,7 +26,7 @@ class ElementwiseOps final : public OpGroup {
     return list;
   }
 
-  // 64-bit floats are only moved where the device does not calculate with them.
+  // 64-bit floats are only copied if the device does not compute with them.
   bool supports(Op op, const aa_op_call& call, const aa_kernel_tuning& tuning) override {
     if (op != Op::Copy || tuning.native_f64) return true;
     const int32_t to = call.tensors[0].dtype, from = call.tensors[1].dtype;
@@ -81,7 +81,7 @@ class ElementwiseOps final : public OpGroup {
     aa_view to = view_of(out), from = view_of(x);
     auto width = static_cast<int64_t>(dtype_size(static_cast<DType>(out.dtype)));
     if (is_dense(to) && is_dense(from)) {
-      // Bytes are copied by the widest type that the addresses and the length allow.
+      // Bytes are copied with the widest type that the addresses and the length allow.
       const int64_t bytes = count * width;
       const uint64_t low_bits =
           reinterpret_cast<uintptr_t>(out.data) | reinterpret_cast<uintptr_t>(x.data) | static_cast<uint64_t>(bytes);

@@ -1,4 +1,4 @@
-// Implements kernel_set.h: portable kernels (kernels/portable) on an accelerator.
+// Implements kernel_set.h, the portable kernels (kernels/portable) on an accelerator.
 #include "ops/portable/kernel_set.h"
 
 #include <cstdlib>

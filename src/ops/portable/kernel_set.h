@@ -1,5 +1,6 @@
-// Portable kernels (kernels/portable) on an accelerator: compiled for its tuning through the op builders' cache, loaded
-// when first used, and found by position afterwards, so that a launch allocates nothing and looks nothing up by name.
+// Runs portable kernels (kernels/portable) on an accelerator. They are compiled for its tuning through the op builders'
+// cache, loaded when they are first used, and then found by index, so that a launch allocates nothing and looks up no
+// names.
 #pragma once
 
 #include <atomic>
@@ -15,20 +16,20 @@
 
 namespace anyaccel::ops::portable {
 
-// Element types that a kernel is compiled for: AA_X and AA_W of the dialect.
+// The element types for which a kernel is compiled: AA_X and AA_W of the dialect.
 enum class Element : int { F32, BF16, F16 };
 inline constexpr size_t element_count = 3;
 // `dtype` is F32, BF16 or F16.
 Element element_of(int32_t dtype);
 
-// The settings by which the kernels of a device are compiled and launched: those of the driver
-// (aa_compiler_table::kernel_tuning), or one item a row where it says nothing. ANYACCEL_KERNEL_TUNING overrides
-// members: "group_size=64,lanes=16,local_memory=32768".
+// Returns the settings with which the kernels of a device are compiled and launched: those of the driver
+// (aa_compiler_table::kernel_tuning), or one item per row if it has none. ANYACCEL_KERNEL_TUNING overrides members:
+// "group_size=64,lanes=16,local_memory=32768".
 aa_kernel_tuning kernel_tuning(DriverAccelerator& accelerator, int device);
-// InvalidArgument when that variable names no member or has a value that is no number.
+// Throws InvalidArgument if that variable names something that is not a member or has a value that is not a number.
 void check_tuning_variable();
 
-// The tunings of an accelerator's devices, each asked for when it is first needed (asking opens the device).
+// The tunings of an accelerator's devices, each of which is queried when it is first needed (this opens the device).
 class Tunings {
  public:
   explicit Tunings(DriverAccelerator& accelerator);
@@ -40,34 +41,34 @@ class Tunings {
   std::vector<aa_kernel_tuning> tunings_;
 };
 
-// The language that an accelerator compiles the portable kernels in, and the folder of its dialect: the first of the driver's
-// languages for which the driver or this installation (kernels/portable/dialects) has one. Empty texts when there is none.
-// Throws UnavailableError for a folder in which others could put code.
+// The language in which an accelerator compiles the portable kernels, and the folder of its dialect: the first of the
+// driver's languages for which the driver or this installation (kernels/portable/dialects) has a dialect. Both are
+// empty if there is none. portable_dialect() throws UnavailableError for a folder in which others could put code.
 struct Dialect {
   std::string language;
   std::string folder;
 };
 Dialect portable_dialect(DriverAccelerator& accelerator);
 
-// The options that tell the dialect of a tuning.
+// Returns the compile options that describe a tuning to the dialect.
 std::vector<std::string> dialect_options(const aa_kernel_tuning& tuning);
 
 // The kernels of one file of kernels/portable.
 class KernelSet {
  public:
-  // The element types (of AA_X, AA_W) that the file is compiled for; names of kernels end accordingly
+  // The element types (AA_X, AA_W) for which the file is compiled; the names of kernels end accordingly
   // ("gemv_f32_bf16").
   enum class Types { none, x, xw };
 
-  // `file` without folder; `kernels` as they are named in the file, without element types.
+  // `file` has no folder; `kernels` are the names in the file, without element types.
   KernelSet(DriverAccelerator& accelerator, std::string file, std::vector<std::string> kernels,
             Types types = Types::none);
 
   const aa_kernel_tuning& tuning(int device) { return tunings_.of(device); }
 
   // Enqueues kernel number `kernel` (of the list above) on the calling thread's current stream of `device`; does not
-  // block but for compiling and loading at its first use. Arguments as the kernel declares them: void* for AA_IN and
-  // AA_OUT, int32_t, int64_t, float, structs of kernels/portable/arguments.h.
+  // block except for compiling and loading it at its first use. The arguments must be as the kernel declares them:
+  // void* for AA_IN and AA_OUT, int32_t, int64_t, float, structs of kernels/portable/arguments.h.
   template <class... Arguments>
   void launch(size_t kernel, int device, const LaunchShape& shape, const Arguments&... arguments) {
     get(kernel, device, Element::F32, Element::F32).launch(shape, arguments...);
@@ -77,7 +78,7 @@ class KernelSet {
                   const Arguments&... arguments) {
     get(kernel, device, x, w).launch(shape, arguments...);
   }
-  // The kernel, loaded; for callers that want to know what it is (DeviceKernel::info).
+  // Returns the kernel, loaded, for callers that need its properties (DeviceKernel::info).
   const DeviceKernel& get(size_t kernel, int device, Element x, Element w) {
     const size_t slot = slot_of(kernel, device, x, w);
     if (const DeviceKernel* found = slots_[slot].load(std::memory_order_acquire)) [[likely]]
@@ -100,7 +101,7 @@ class KernelSet {
   Types types_;
   Tunings tunings_;
   std::vector<std::atomic<const DeviceKernel*>> slots_;                // see slot_of
-  std::mutex mutex_;                                                   // guards what follows
+  std::mutex mutex_;                                                   // guards the members below
   std::map<std::string, std::shared_ptr<DeviceOpLibrary>> libraries_;  // by compile options
   std::vector<std::unique_ptr<const DeviceKernel>> loaded_;
 };

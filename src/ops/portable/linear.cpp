@@ -1,4 +1,4 @@
-// linear, linear_multi and gated_linear by the kernels of kernels/portable/linear_*.cl.
+// Implements linear, linear_multi and gated_linear with the kernels of kernels/portable/linear_*.cl.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace {
 
 #include "kernels/portable/linear_arguments.h"
 
-// The files of kernels; each has one kernel an op.
+// The files of kernels; each has one kernel per op.
 enum Form : size_t { rows1, rows4, shared };
 
-// Rows of x that stay in the second-level cache of a CPU core while rows of w go by; more than a GPU's group should
-// take with a prompt, so that one has enough groups.
+// The size of a block of rows of x, which stays in the second-level cache of a CPU core while rows of w stream through.
+// With a prompt, a GPU's group should take less, so that there are enough groups.
 constexpr int64_t block_bytes = 1 << 20;
 constexpr int64_t largest_block = 64;
-// Tiles of w that share such a block.
+// The number of tiles of w that share such a block.
 constexpr int64_t block_tiles = 4;
-// Fewer rows of x leave most of a shared tile empty.
+// With fewer rows of x, most of a shared tile would be empty.
 constexpr int64_t shared_rows = 9;
 
 aa_linear_part part_of(const aa_tensor& x, const aa_tensor& out, const aa_tensor& w, const aa_tensor& bias) {
@@ -67,9 +67,9 @@ class LinearOps final : public OpGroup {
   }
 
  private:
-  // The kernels of a file.
+  // The kernels in each file.
   enum Kernel : size_t { linear, linear_multi, gated_linear };
-  // All of the forms by rows is by one file of kernels, in which every row of a tile is summed alike.
+  // All ops by rows use one file of kernels, which sums every row of a tile in the same way.
   static constexpr Op list[] = {Op::Linear,      Op::LinearMulti,      Op::GatedLinear,
                                 Op::LinearByRow, Op::LinearMultiByRow, Op::GatedLinearByRow};
 
@@ -140,8 +140,8 @@ class LinearOps final : public OpGroup {
     tensors.fill(&absent);
     size_t count = 0;
     int64_t units = 0;
-    // Units are numbered part by part, each part's own rounded up to whole ones. A register form's unit is a team's
-    // share.
+    // Units are numbered part by part, and the number of each part is rounded up to whole units. In the forms that use
+    // registers, a unit is a team's share.
     const aa_kernel_tuning& tuning = forms_[rows1].tuning(device);
     const int64_t teams = plan.form == shared ? 1 : tuning.group_size / tuning.lanes;
     const int64_t width = plan.width / teams;

@@ -1,4 +1,4 @@
-// The op of matmul.cl: matmul.
+// Implements the op of matmul.cl, matmul.
 #include <algorithm>
 
 #include "ops/portable/op_group.h"
@@ -10,12 +10,13 @@ namespace {
 #include "kernels/portable/linear_arguments.h"
 #include "kernels/portable/matmul_arguments.h"
 
-// Grids hold as many groups in their second and third dimension everywhere.
+// On every device, grids may have this many groups in their second and third dimension.
 constexpr int64_t most_groups = 65535;
-// Groups along the rows where an item works alone: enough for the cores of a processor, while each keeps its part of b.
+// The number of groups along the rows if an item works alone: enough for the cores of a processor, while each keeps its
+// part of b.
 constexpr int64_t row_groups = 16;
 
-// The matrices of a tensor [.., R, C] by their number.
+// Describes the matrices of a tensor [.., R, C] by their index.
 aa_rows batches_of(aa_tensor tensor) {
   --tensor.ndim;
   return rows_of(tensor);

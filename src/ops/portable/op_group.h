@@ -1,5 +1,5 @@
-// The groups of portable ops: each is one source file beside this one, which launches the kernels of one or two files of
-// kernels/portable.
+// Declares the groups of portable ops: each is one source file in this folder, which launches the kernels of one or two
+// files of kernels/portable.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,8 @@
 
 namespace anyaccel::ops::portable {
 
-// Asked about a device by its tuning; launches on the calling thread's current stream of the device of that index.
+// A group whose queries get the tuning of a device; it launches on the calling thread's current stream of the device
+// with the given index.
 using OpGroup = anyaccel::OpGroup<const aa_kernel_tuning, const int>;
 using OpGroups = anyaccel::OpGroups<const aa_kernel_tuning, const int>;
 

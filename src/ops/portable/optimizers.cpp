@@ -1,4 +1,4 @@
-// Implements optimizers.h: the steps of the fused optimizers as portable kernels.
+// Implements optimizers.h, the steps of the fused optimizers as portable kernels.
 #include "ops/portable/optimizers.h"
 
 #include <algorithm>
@@ -21,10 +21,10 @@ namespace {
 
 static_assert(AA_SUM_SEGMENT == AA_NORM_SEGMENT);
 
-// Elements of a parameter that may share a launch with others.
+// The largest parameter, in elements, that may share a launch with others.
 constexpr int64_t largest_of_many = int64_t{1} << 18;
 
-// Kernels of optimizers.cl and of lamb.cl.
+// The kernels of optimizers.cl and of lamb.cl.
 enum Steps : size_t { adam_step, lion_step, adam_step_many };
 enum Lamb : size_t { square_sums_kernel, lamb_moments_kernel, lamb_apply_kernel };
 
@@ -37,7 +37,7 @@ aa_lamb_numbers numbers_of(const aa_lamb_args& a, float coefficient) {
           a.correction2, a.weight_decay,    a.lr,    a.grad_scale,      a.eps_inside, coefficient};
 }
 
-// Numbers that kernels wrote, when they have.
+// Waits for kernels and returns the numbers that they wrote.
 std::vector<double> read_back(const Tensor& sums) {
   std::vector<double> result(static_cast<size_t>(sums.numel()));
   if (result.empty()) return result;
@@ -58,7 +58,7 @@ int64_t OptimizerKernels::step_per_item(int device) {
 }
 
 int64_t OptimizerKernels::lamb_per_item(int device) {
-  // An item that works alone is a thread of a processor: it takes a few strips.
+  // An item that works alone is a thread of a processor, and takes a few strips.
   return lamb_.tuning(device).group_size == 1 ? 1024 : 1;
 }
 
@@ -81,8 +81,8 @@ void OptimizerKernels::step(std::span<const aa_parameter> parameters, const aa_a
     const aa_optimizer_types x = types_of(a), y = types_of(b);
     return x.param == y.param && x.grad == y.grad && x.state == y.state && x.copy == y.copy;
   };
-  // Small parameters wait for others of their types; groups beyond a parameter's end would cost more than they save
-  // where sizes differ much.
+  // Small parameters wait for others of the same types. Larger ones do not, because groups beyond a parameter's end
+  // would cost more than is saved if the sizes differ a lot.
   std::array<const aa_parameter*, AA_MANY> waiting{};
   size_t count = 0;
   const auto flush = [&] {
@@ -120,7 +120,7 @@ void OptimizerKernels::step_many(std::span<const aa_parameter* const> parameters
   for (const aa_parameter* p : parameters) longest = std::max(longest, p->count);
   LaunchShape shape = items_shape(longest, step_per_item(device), device);
   shape.grid[1] = static_cast<uint32_t>(parameters.size());
-  // An absent tensor has no groups.
+  // Unused places have no groups, so they may repeat the last parameter.
   const auto at = [&](size_t i) -> const aa_parameter& { return *parameters[std::min(i, parameters.size() - 1)]; };
   const auto launch = [&]<size_t... i>(std::index_sequence<i...>) {
     const auto arguments = std::tuple_cat(

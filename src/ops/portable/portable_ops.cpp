@@ -1,4 +1,4 @@
-// The portable ops of one accelerator: the groups of op_group.h behind the runtime's interface.
+// Implements the portable ops of one accelerator: the groups of op_group.h behind the runtime's interface.
 #include "ops/portable/portable_ops.h"
 
 #include <string>
@@ -24,7 +24,7 @@ class KernelOps final : public PortableOps {
     return groups_.choose(op, call, tunings_.of(device)) != nullptr;
   }
   void enqueue(Op op, const aa_op_call& call, int device) override {
-    // An op has one portable group, and whoever resolved the call has asked it.
+    // An op has only one portable group, which was queried when the call was resolved.
     OpGroup* const group = groups_.first(op);
     if (!group) throw NotImplementedError(std::string("there is no portable op \"") + op_name(op) + '"');
     group->enqueue(op, call, device);

@@ -1,4 +1,4 @@
-// The ops of positions.cl: rope_table, rope and cache_write.
+// Implements the ops of positions.cl: rope_table, rope and cache_write.
 #include <algorithm>
 #include <cstdint>
 
@@ -10,7 +10,7 @@ namespace {
 
 #include "kernels/portable/position_arguments.h"
 
-// A cache [B,Hk,S,D], or keys or values [T,Hk,D].
+// Describes a cache [B,Hk,S,D], or keys or values [T,Hk,D].
 aa_slots slots_of(const aa_tensor& t) {
   const int last = t.ndim - 1;
   return {t.strides[0], t.strides[1], last == 3 ? t.strides[2] : 0, t.strides[last], t.dtype, 0};
@@ -26,8 +26,8 @@ class PositionOps final : public OpGroup {
     return list;
   }
 
-  // Heads are the second dimension of a grid of rope, which holds 65535 groups everywhere; cache_write counts the elements of a
-  // token in 32 bits.
+  // Heads are the second dimension of rope's grid, for which all devices allow 65535 groups; cache_write counts the
+  // elements of a token in 32 bits.
   bool supports(Op op, const aa_op_call& call, const aa_kernel_tuning&) override {
     const aa_tensor* t = call.tensors;
     if (op == Op::CacheWrite) return t[2].shape[1] * t[2].shape[2] <= INT32_MAX / 2;

@@ -1,4 +1,4 @@
-// Implements quantizers.h: the functions behind ops::Quantizer and ops::FPQuantizer as portable kernels.
+// Implements quantizers.h, the functions behind ops::Quantizer and ops::FPQuantizer as portable kernels.
 #include "ops/portable/quantizers.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 using aa_u64 = uint64_t;
 #include "kernels/portable/quantizer_arguments.h"
 
-// Kernels of quantizer.cl and of fp_quantizer.cl.
+// The kernels of quantizer.cl and of fp_quantizer.cl.
 enum Integers : size_t { quant_scales, quant_store, quant_fake, quant_load, quant_sum, quant_to_half };
 enum Floats : size_t { fp_scales, fp_store, fp_load };
 
@@ -24,17 +24,17 @@ LaunchShape items_shape(int64_t count, const aa_kernel_tuning& tuning) {
 aa_quant_groups cut(int64_t groups, int64_t group_size, int64_t part) {
   return {groups, group_size, part, (group_size + part - 1) / part};
 }
-// For items that work alone: a whole number of bytes in every format. Where such an item is a thread of a processor it
-// takes more.
+// Cuts groups for items that work alone, into parts of a whole number of bytes in every format. An item that is a
+// thread of a processor takes a larger part.
 aa_quant_groups cut_for_items(int64_t groups, int64_t group_size, const aa_kernel_tuning& tuning) {
   return cut(groups, group_size, tuning.group_size == 1 ? 256 : 8);
 }
 
-// Enqueues the kernel of quant_ranges.cl. Its result is for the kernel that makes scales of it, and so are the groups as
-// they are cut here.
+// Enqueues the kernel of quant_ranges.cl. Its result, and the groups as they are cut here, are inputs of the kernel
+// that computes the scales.
 Tensor find_ranges(DriverAccelerator& accelerator, KernelSet& kernels, const void* x, const void* error,
                    aa_quant_groups& groups, const aa_quant_options& options, int device) {
-  // A group is cut where a single group of items would be alone with it; not further than one item can put together again.
+  // Groups are cut so that more than one group of items works on each; not into more parts than one item can combine.
   constexpr int64_t most_parts = 1024;
   const int64_t smallest = int64_t{256} * std::max(kernels.tuning(device).group_size, 16);
   groups = cut(groups.groups, groups.group_size, std::max(smallest, (groups.group_size + most_parts - 1) / most_parts));
@@ -50,7 +50,7 @@ aa_quant_options options_of(const aa_quantize_args& a) {
   return {a.bits, a.asymmetric, a.dtype, a.error ? a.error_dtype : 0, a.error_beta, a.stochastic, a.seed, a.offset};
 }
 
-// Options of a call that only reads quantized values.
+// Returns the options of a call that only reads quantized values.
 aa_quant_options options_of(int32_t bits, int32_t asymmetric, int32_t dtype) {
   return {bits, asymmetric, dtype, 0, 0, 0, 0, 0};
 }

@@ -1,5 +1,6 @@
-// The functions behind ops::Quantizer and ops::FPQuantizer as portable kernels: they take what the host's take
-// (kernels/host/quantizer_calls.h, fp_quantizer_calls.h), with arrays of a device, and give the same bits.
+// Declares the functions behind ops::Quantizer and ops::FPQuantizer as portable kernels. Their arguments are those of
+// the host's functions (kernels/host/quantizer_calls.h, fp_quantizer_calls.h) with arrays on a device, and their
+// results are identical bit for bit.
 #pragma once
 
 #include "anyaccel/driver_accelerator.h"

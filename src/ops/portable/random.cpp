@@ -1,4 +1,4 @@
-// The op of random.cl: random.
+// Implements the op of random.cl, random.
 #include "ops/portable/op_group.h"
 #include "runtime/ops/kernel_arguments.h"
 
@@ -45,7 +45,7 @@ class RandomOps final : public OpGroup {
   }
 
  private:
-  KernelSet kernels_;  // numbered as aa_random_kind
+  KernelSet kernels_;  // numbered like aa_random_kind
 };
 
 }  // namespace

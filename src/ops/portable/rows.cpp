@@ -1,4 +1,4 @@
-// The ops of rows.cl: embedding, embedding_shard, rms_norm, layer_norm and softmax.
+// Implements the ops of rows.cl: embedding, embedding_shard, rms_norm, layer_norm and softmax.
 #include "ops/portable/op_group.h"
 #include "runtime/ops/kernel_arguments.h"
 

@@ -1,4 +1,4 @@
-// The ops of sampling.cl: argmax, repetition_penalty, sample and frequency_penalty.
+// Implements the ops of sampling.cl: argmax, repetition_penalty, sample and frequency_penalty.
 #include <cmath>
 
 #include "ops/portable/op_group.h"
@@ -64,7 +64,7 @@ class SamplingOps final : public OpGroup {
 
  private:
   enum Kernel : size_t { ArgmaxKernel, RepetitionPenaltyKernel, SampleKernel, FrequencyPenaltyKernel };
-  // Weights are multiples of 2^-40, and their sum has 64 bits.
+  // The limit follows from the sum of weights, which are multiples of 2^-40: it must fit 64 bits.
   static constexpr int64_t largest_vocabulary = int64_t{1} << 23;
 
   KernelSet kernels_;

@@ -1,4 +1,5 @@
-// The ops of training_rows.cl and training_elementwise.cl: softmax with a mask, gradients, dropout and sums over columns.
+// Implements the ops of training_rows.cl and training_elementwise.cl: softmax with a mask, gradients, dropout and sums
+// over columns.
 #include <cmath>
 
 #include "ops/portable/op_group.h"
@@ -83,7 +84,7 @@ class TrainingOps final : public OpGroup {
   };
   enum ElementKernel : size_t { ActivationBackward, Dropout, ApplyMask, ScaledAdd, Multiply, GatedActivationBackward };
 
-  // A group for each row of x.
+  // Launches a group for each row of x.
   template <class... Arguments>
   void by_row(RowKernel kernel, const aa_tensor& x, int device, const Arguments&... arguments) {
     if (row_count_of(x) == 0) return;
@@ -94,7 +95,7 @@ class TrainingOps final : public OpGroup {
                  arguments...);
   }
 
-  // `count` items that work alone.
+  // Launches `count` items that work alone.
   template <class... Arguments>
   void by_item(KernelSet& kernels, size_t kernel, int64_t count, int device, const Arguments&... arguments) {
     if (count == 0) return;

@@ -1,4 +1,4 @@
-// Implements block_lists.h: the blocks of a layout as lists; and sdd_segment.
+// Implements block_lists.h, the lists of a layout's blocks, and sdd_segment.
 #include "ops/sparse/block_lists.h"
 
 #include <algorithm>
@@ -117,12 +117,13 @@ const PlacedLists& SparseAttn::Layout::placed(int64_t heads, Device device) {
   return *placed_.back().second;
 }
 
-// ---- sdd_segment -------------------------------------------------------------------------------------------------------
+// ---- sdd_segment ----------------------------------------------------------------------------------------------------
 
 namespace {
 
-// The groups of one width in one head. A block's square is the largest group that ends there (below and to the right); groups
-// are made of the `width` blocks that were met last in the row, and of the rows of the blocks met last in their columns.
+// Finds the groups of one width in one head. A block's square is the size of the largest group that ends there (at its
+// bottom right corner). A group consists of the last `width` blocks that were found in the row, in the rows of the
+// blocks that were found last in the column.
 class HeadSegments {
  public:
   HeadSegments(int32_t* layout, const int32_t* numbers, int64_t rows, int64_t columns, int32_t head)
@@ -131,10 +132,10 @@ class HeadSegments {
   void take(int64_t width, std::vector<int32_t>& taken) {
     const auto depth = static_cast<size_t>(width);
     std::vector<int32_t> square(static_cast<size_t>(rows_ * columns_), 0);
-    std::vector<std::vector<int64_t>> above(static_cast<size_t>(columns_));  // rows met in each column
+    std::vector<std::vector<int64_t>> above(static_cast<size_t>(columns_));  // rows of the blocks found in each column
     const auto at = [&](int64_t row, int64_t column) { return static_cast<size_t>(row * columns_ + column); };
     for (int64_t row = 0; row < rows_; ++row) {
-      std::vector<int64_t> before;  // columns met in this row
+      std::vector<int64_t> before;  // columns of the blocks found in this row
       for (int64_t column = 0; column < columns_; ++column) {
         if (layout_[at(row, column)] == 0) continue;
         std::vector<int64_t>& met = above[static_cast<size_t>(column)];
@@ -144,7 +145,7 @@ class HeadSegments {
           size +=
               std::min({square[at(row, last_column)], square[at(last_row, column)], square[at(last_row, last_column)]});
         }
-        // A block in between, in a later row than the one above, would lie inside the group.
+        // A block in a column in between, below the previous block of this column, would lie inside the group.
         for (int64_t between = last_column + 1; between < column; ++between) {
           const std::vector<int64_t>& other = above[static_cast<size_t>(between)];
           if (!other.empty() && other.back() > last_row) size = 1;

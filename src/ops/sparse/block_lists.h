@@ -1,4 +1,4 @@
-// The blocks of a layout as lists, for the kernels of kernels/portable/block_sparse.cl.
+// Lists the blocks of a layout for the kernels of kernels/portable/block_sparse.cl.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 
 namespace anyaccel::ops {
 
-// Blocks of each row, or of each column, of each head: begins[list] .. begins[list + 1] of the pairs in `entries`, which are
-// the column (or row) of a block and its number.
+// The blocks of each row, or of each column, of each head. List number `list` has the pairs begins[list] .. begins[list
+// + 1] in `entries`; a pair is the column (or row) of a block and its number.
 struct BlockLists {
   int64_t per_head = 0;
   std::vector<int32_t> begins;
   std::vector<int32_t> entries;
 };
 
-// The lists of a layout for a number of heads, in memory of a device.
+// The lists of a layout for a number of heads, in the memory of a device.
 struct PlacedLists {
   struct Pair {
     Tensor begins, entries;
@@ -31,17 +31,17 @@ struct PlacedLists {
 
 class SparseAttn::Layout {
  public:
-  // `layout` as of sparse_attn.h; `op` for messages. Throws InvalidArgument.
+  // `layout` is as in sparse_attn.h; `op` is for error messages. Throws InvalidArgument.
   Layout(const char* op, const Tensor& layout, int64_t block);
-  // A part of a layout that is known to be right: [heads][rows][columns].
+  // Takes a part of a layout that is known to be valid: [heads][rows][columns].
   Layout(std::vector<uint8_t> seen, int64_t heads, int64_t rows, int64_t columns, int64_t block);
 
   int64_t block() const noexcept { return block_; }
   int64_t rows() const noexcept { return rows_; }
   int64_t columns() const noexcept { return columns_; }
-  // 0: all heads share it, however many there are.
+  // Returns 0 if all heads share the layout, however many there are.
   int64_t heads() const noexcept { return heads_; }
-  // Blocks that exist: of all heads, or of one where they share the layout.
+  // Returns the number of blocks: of all heads, or of one if they share the layout.
   int64_t blocks() const noexcept { return static_cast<int64_t>(places_.size()) / 3; }
 
   struct ForHeads {
@@ -50,7 +50,7 @@ class SparseAttn::Layout {
     BlockLists rows, columns;
     std::vector<int32_t> places;
   };
-  // Kept by the layout. Thread-safe.
+  // The layout owns the results. Thread-safe.
   const ForHeads& for_heads(int64_t heads);
   const PlacedLists& placed(int64_t heads, Device device);
 

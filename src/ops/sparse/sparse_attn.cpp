@@ -21,7 +21,8 @@ using kernel_arguments::aa_i32, kernel_arguments::aa_i64, kernel_arguments::aa_p
 
 enum SparseKernel : size_t { sparse_sdd, sparse_dsd, sparse_softmax, sparse_softmax_backward };
 
-// The scores that exist at a time when nobody asks for them: about what a processor's caches hold, and little of a device.
+// The number of scores that exist at a time if the caller does not need them: about as many as a processor's caches
+// hold, and a small part of a device's memory.
 constexpr int64_t host_scores = int64_t{1} << 18, device_scores = int64_t{1} << 24;
 
 void check_same_device(const char* op, std::initializer_list<const Tensor*> tensors) {
@@ -79,7 +80,7 @@ struct SparseAttn::Impl {
         kernels(active, *code, "block_sparse.cl",
                 {"sparse_sdd", "sparse_dsd", "sparse_softmax", "sparse_softmax_backward"}) {}
 
-  // ---- the steps; dense fp32 or typed tensors that lie at `place` ----
+  // ---- the steps, for dense tensors at `place` that are fp32 or have their own dtype ----
 
   // out [Z, count, block, block] = blocks first .. first + count - 1 of op(a) b.
   void sdd(Place place, const Tensor& out, const Tensor& a, bool trans_a, const Panels& b, const Layout& layout,
@@ -102,8 +103,8 @@ struct SparseAttn::Impl {
                   static_cast<const void*>(b.storage.data()), static_cast<const void*>(lists.places.data()), s);
   }
 
-  // The rows of blocks that a product or a softmax works on: lists first_list .. first_list + list_count - 1 of a sparse matrix
-  // that holds `block_count` blocks from first_block on.
+  // The rows of blocks that a product or a softmax processes: lists first_list .. first_list + list_count - 1 of a
+  // sparse matrix that holds `block_count` blocks, beginning with first_block.
   struct Part {
     int64_t first_list = 0, list_count = 0, first_block = 0, block_count = 0;
   };
@@ -177,7 +178,7 @@ struct SparseAttn::Impl {
 
   // ---- products of whole tensors ----
 
-  // c = op(x) op(y), of which the one that `mode` names is sparse ('c', 'x' or 'y'); checks what belongs together.
+  // Returns c = op(x) op(y), where `sparse` names the sparse matrix ('c', 'x' or 'y'); checks that the arguments match.
   Tensor product(const char* op, char sparse, const Tensor& x, const Tensor& y, bool trans_x, bool trans_y,
                  Layout& layout) {
     check_4d(op, "a", x, sparse == 'x' ? "[Z, blocks, block, block]" : "[Z, H, rows, columns]");
@@ -215,7 +216,8 @@ struct SparseAttn::Impl {
       });
       return c;
     }
-    // The sparse operand from the left: for op(x) op(y) with a sparse y that is op(y)^T op(x)^T, the result's transpose.
+    // The sparse operand must be on the left: for op(x) op(y) with a sparse y, this computes op(y)^T op(x)^T, the
+    // transpose of the result.
     const bool from_right = sparse == 'y';
     const Tensor& blocks = from_right ? y : x;
     const char* sparse_name = from_right ? "b" : "a";
@@ -245,7 +247,7 @@ struct SparseAttn::Impl {
     return c;
   }
 
-  // Lets `fill` write dense fp32 of that shape, and has it end in `result`.
+  // Lets `fill` write a dense fp32 tensor of that shape, and stores it in `result`.
   static void into(const Tensor& result, const Shape& shape, const std::function<void(const Tensor&)>& fill) {
     if (result.dtype() == DType::F32 && result.is_contiguous()) return fill(result);
     const Tensor wide = Tensor::empty(shape, DType::F32, result.device());
@@ -263,7 +265,7 @@ SparseAttn::SparseAttn(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> 
     : impl_(std::make_shared<Impl>(accelerator, std::move(code))) {}
 SparseAttn::~SparseAttn() = default;
 
-// ---- MatMul ------------------------------------------------------------------------------------------------------------
+// ---- MatMul ---------------------------------------------------------------------------------------------------------
 
 SparseAttn::MatMul SparseAttn::matmul(const Tensor& layout, int64_t block, const std::string& mode, bool trans_a,
                                       bool trans_b) const {
@@ -287,7 +289,8 @@ Tensor SparseAttn::MatMul::operator()(const Tensor& a, const Tensor& b) const {
 
 SparseAttn::MatMul::Gradients SparseAttn::MatMul::backward(const Tensor& a, const Tensor& b, const Tensor& dc) const {
   const char* op = "matmul's backward";
-  // op(a)'s gradient is dc op(b)^T and op(b)'s is op(a)^T dc; that of a transposed operand is the transpose of it.
+  // The gradient of op(a) is dc op(b)^T, and that of op(b) is op(a)^T dc; the gradient of a transposed operand is the
+  // transpose.
   const auto product = [&](const Tensor& x, char x_kind, bool trans_x, const Tensor& y, char y_kind, bool trans_y) {
     return impl_->product(op, x_kind == 's' ? 'x' : y_kind == 's' ? 'y' : 'c', x, y, trans_x, trans_y, *layout_);
   };
@@ -296,7 +299,7 @@ SparseAttn::MatMul::Gradients SparseAttn::MatMul::backward(const Tensor& a, cons
   return {da, db};
 }
 
-// ---- Softmax -----------------------------------------------------------------------------------------------------------
+// ---- Softmax --------------------------------------------------------------------------------------------------------
 
 SparseAttn::Softmax SparseAttn::softmax(const Tensor& layout, int64_t block) const {
   Softmax made;
@@ -307,7 +310,7 @@ SparseAttn::Softmax SparseAttn::softmax(const Tensor& layout, int64_t block) con
 
 namespace {
 
-// The heads of a sparse tensor of a layout.
+// Returns the number of heads of a sparse tensor with this layout.
 int64_t heads_of_blocks(const char* op, const char* name, const Tensor& x, const SparseAttn::Layout& layout) {
   check_4d(op, name, x, "[Z, blocks, block, block]");
   const int64_t blocks = layout.blocks();
@@ -385,10 +388,10 @@ Tensor SparseAttn::Softmax::backward(const Tensor& y, const Tensor& dy, float sc
   return dy;
 }
 
-// ---- SelfAttention -----------------------------------------------------------------------------------------------------
+// ---- SelfAttention --------------------------------------------------------------------------------------------------
 
 struct SparseAttn::SelfAttention::State {
-  int64_t heads, block, max_length, blocks;  // blocks: of a row of the whole layout
+  int64_t heads, block, max_length, blocks;  // `blocks` is the number in a row of the whole layout
   std::vector<uint8_t> seen;                 // [heads][blocks][blocks]
   int32_t key_mode, mode;
   std::mutex mutex;
@@ -412,7 +415,7 @@ struct SparseAttn::SelfAttention::State {
     return layout;
   }
 
-  // The layout for q, k and v, which are right.
+  // Checks q, k and v, and returns the layout for them.
   std::shared_ptr<Layout> check(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
     check_4d(op, "q", q, "[Z, H, S, d]");
     for (const auto& [name, tensor] : {std::pair("k", &k), std::pair("v", &v)}) {

@@ -1,4 +1,4 @@
-// Implements anyaccel/ops/sparsity_config.h: the layouts of block-sparse attention.
+// Implements anyaccel/ops/sparsity_config.h, the layouts of block-sparse attention.
 #include "anyaccel/ops/sparsity_config.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ void check_horizontal(AttentionDirection attention, bool horizontal) {
   }
 }
 
-// The ends of global blocks: those given, or one block each.
+// Returns the ends of global blocks: the given ones, or ends that make each of them one block.
 std::vector<int64_t> ends_of(const std::vector<int64_t>& begins, std::vector<int64_t> ends) {
   for (const int64_t begin : begins) at_least("a global block's index", begin, 0);
   if (ends.empty()) {
@@ -53,7 +53,7 @@ void check_row_holds(const char* kind, int64_t count, int64_t n) {
   }
 }
 
-// `count` different numbers below n (all of them where there are fewer): the first draws of a shuffle.
+// Returns `count` different numbers below n (all of them if there are fewer), which are the first draws of a shuffle.
 std::vector<int64_t> sample(Generator& generator, int64_t n, int64_t count) {
   count = std::min(count, n);
   std::vector<int64_t> numbers(static_cast<size_t>(n));
@@ -62,7 +62,7 @@ std::vector<int64_t> sample(Generator& generator, int64_t n, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     const auto words = philox_words(state.seed, state.offset + static_cast<uint64_t>(i));
     const uint64_t word = uint64_t{words[1]} << 32 | words[0];
-    // The remainder of 64 bits by a number of blocks is uniform to one part in billions.
+    // The remainder of 64 bits divided by a number of blocks is uniform to one part in billions.
     std::swap(numbers[static_cast<size_t>(i)],
               numbers[static_cast<size_t>(i) + static_cast<size_t>(word % static_cast<uint64_t>(n - i))]);
   }

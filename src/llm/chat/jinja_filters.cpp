@@ -117,7 +117,7 @@ Value to_float(const Value& value, const Arguments& arguments) {
   return result.ec == std::errc() && result.ptr == digits.data() + digits.size() ? Value(real) : absent;
 }
 
-// The filter "title": words begin behind white space, hyphens and opening brackets.
+// The filter "title": words begin after white space, hyphens and opening brackets.
 std::string title_words(std::string_view text) {
   std::string out;
   std::string word;

@@ -52,7 +52,7 @@ std::vector<float> read_floats(const Checkpoint& checkpoint, const TensorView& v
   return values;
 }
 
-// Bits `first` to `first + bits - 1` of a stream of words, lowest first.
+// Returns bits `first` to `first + bits - 1` of a stream of words, lowest first.
 unsigned bits_at(std::span<const std::byte> words, size_t first_word, uint64_t first, unsigned bits) {
   const size_t word = first_word + first / 32;
   const unsigned shift = first % 32;

@@ -110,7 +110,7 @@ void WeightFile::populate(const std::byte* data, uint64_t bytes) const noexcept 
 }
 
 void WeightFile::set_apart(const std::byte* data, uint64_t bytes) const noexcept {
-  // Where the page cache has a contiguous 2 MiB page, accessing any of it maps all of it, but not across a boundary
+  // If the page cache has a contiguous 2 MiB page, accessing any of it maps all of it, but not across a boundary
   // between mappings with different advice, which this call creates.
   advise(pages(data, bytes, false), MADV_NOHUGEPAGE);
 }

@@ -27,7 +27,7 @@ bool read_flag(const JsonRef& object, std::string_view key, bool fallback);
 int64_t read_whole(const JsonRef& object, std::string_view key, int64_t low, int64_t high, int64_t fallback);
 double read_number(const JsonRef& object, std::string_view key, double low, double high, double fallback);
 
-// bos_token_id and eos_token_id (a number or a list). An absent field leaves the value unchanged; null clears it.
+// Reads bos_token_id and eos_token_id (a number or a list). An absent field leaves the value unchanged; null clears it.
 void read_special_ids(const JsonRef& object, std::optional<int32_t>& bos, std::vector<int32_t>& eos);
 
 // Returns the activation that a field names; `fallback` names it if the field is null or missing. CheckpointError lists
@@ -39,7 +39,7 @@ std::vector<uint8_t> read_layer_types(const JsonRef& root, size_t layers);
 // The rules of a family for rotary embeddings. The defaults are Llama's.
 struct RopeRules {
   double theta = 10000.0;                      // if the file does not give it
-  std::string_view theta_name = "rope_theta";  // beside rope_scaling
+  std::string_view theta_name = "rope_theta";  // next to rope_scaling
   std::string_view share_name = "partial_rotary_factor";
   // The fraction of a head that rotates if the file does not give it; 0: all of it, and the field must not differ.
   double share = 0.0;

@@ -573,8 +573,8 @@ class ModelLoader {
     return blocks;
   }
 
-  // Decodes a quantized tensor, a piece at a time, so that the values in fp32 never take much memory beside the result.
-  // `columns` are those that are kept if `split_dim` is 1; empty means all. `stored` is the shape of the view.
+  // Decodes a quantized tensor, a piece at a time, so that the values in fp32 never take much memory in addition to the
+  // result. `columns` are those that are kept if `split_dim` is 1; empty means all. `stored` is the shape of the view.
   Tensor place_decoded(const Checkpoint& checkpoint, const TensorView& view, const Shape& stored, const Shape& shape,
                        int split_dim, const Slice& columns, DType wanted) {
     constexpr int64_t piece_values = int64_t{4} << 20;

@@ -53,7 +53,7 @@ void scale_llama3(const RopeConfig& rope, std::vector<float>& inv_freq) {
   }
 }
 
-// YaRN (https://arxiv.org/abs/2309.00071): a ramp over the dimensions between stretched and kept.
+// Scales by YaRN (https://arxiv.org/abs/2309.00071), with a ramp over the dimensions between stretched and kept waves.
 void scale_yarn(const RopeConfig& rope, std::vector<float>& inv_freq) {
   const int64_t dim = rope.rotary_dim;
   const auto correction_dim = [&](double rotations) {

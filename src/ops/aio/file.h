@@ -54,11 +54,11 @@ class File {
   int direct_fd() const noexcept { return direct_fd_; }
   // Call when the system has refused a direct transfer that the alignments allow.
   void give_up_direct(const char* why);
-  // Offsets and lengths of direct transfers are multiples of this,
+  // Offsets and lengths of direct transfers must be multiples of this.
   int64_t offset_alignment() const noexcept { return offset_alignment_; }
-  // their addresses in memory of this (which divides the other),
+  // The memory addresses of direct transfers must be multiples of this, which divides offset_alignment().
   int64_t memory_alignment() const noexcept { return memory_alignment_; }
-  // and a direct write covers whole units of this: a page of the page cache, or a block of the file if that is larger.
+  // A direct write must cover whole units of this: a page of the page cache, or a block of the file if that is larger.
   // The rest goes through the page cache, which joins what different requests write to one page.
   int64_t granule() const noexcept { return granule_; }
 

@@ -255,7 +255,8 @@ void EvoformerAttn::attention_bwd(const Tensor& go, const Tensor& q, const Tenso
               PanelProducts& products = impl_->products;
               const Tensor gradient = by_head(t[0], sizes), queries = by_head(t[1], sizes);
               const Tensor key_rows = by_head(t[2], sizes, true), value_rows = by_head(t[3], sizes, true);
-              // Scores, and the gradient of the weights; the gradients of q and k take the scale with k and q.
+              // These are for the scores and for the gradient of the weights; the gradients of q and k are scaled
+              // through k and q.
               const Panels keys = products.pack(place, key_rows, true, 0, scale),
                            values = products.pack(place, value_rows, true);
               const Panels scaled_keys = products.pack(place, key_rows, false, 0, scale);

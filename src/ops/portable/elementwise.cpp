@@ -26,7 +26,7 @@ class ElementwiseOps final : public OpGroup {
     return list;
   }
 
-  // 64-bit floats are only copied if the device does not compute with them.
+  // If the device does not compute with 64-bit floats, they can be copied but not converted.
   bool supports(Op op, const aa_op_call& call, const aa_kernel_tuning& tuning) override {
     if (op != Op::Copy || tuning.native_f64) return true;
     const int32_t to = call.tensors[0].dtype, from = call.tensors[1].dtype;

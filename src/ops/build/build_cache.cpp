@@ -35,8 +35,8 @@ namespace fs = std::filesystem;
 
 int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1000000000 + time.tv_nsec; }
 
-// The description of an entry is read in microseconds, because every load() waits for it. Each line has keys with their
-// values:
+// The description of an entry is read in microseconds, because every load() waits for it. Each line of the file is a
+// key and its value:
 //
 //   anyaccel op 1
 //   library NAME        hash HEX            compiler FILE SIZE TIME   (and other facts for a person to read)

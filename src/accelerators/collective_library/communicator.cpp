@@ -10,10 +10,11 @@
 namespace anyaccel::collectives {
 namespace {
 
-// Calls that only enqueue take microseconds. One that takes longer waits for another member, and only the abort ends it.
+// Calls that only enqueue take microseconds. A call that takes longer is waiting for another member, and only the abort
+// ends it.
 constexpr std::chrono::milliseconds patience{200};
 
-// An id passed by value: structs of this size are passed in memory whatever their members are.
+// An id that is passed by value: structs of this size are passed in memory, whatever their members are.
 template <size_t Bytes>
 struct Id {
   char bytes[Bytes];
@@ -22,7 +23,7 @@ struct Id {
 using JoinByPointer = int (*)(uint32_t size, const void* id, uint32_t rank, void** comm);
 using JoinLists = int (*)(void** comm, int count, const int* devices, const int* ranks, int size, const void* id);
 
-// Some libraries take the size as a size_t: wide enough for both.
+// The size is wide enough for both kinds of libraries: some take it as a size_t.
 template <size_t Bytes>
 int join_by_value(void (*function)(), void** comm, size_t size, const void* id, int rank) {
   Id<Bytes> copy;
@@ -31,7 +32,7 @@ int join_by_value(void (*function)(), void** comm, size_t size, const void* id, 
 }
 
 size_t bytes_of(int32_t dtype) {
-  const size_t bytes = dtype_size(static_cast<DType>(dtype));  // 0: of no type
+  const size_t bytes = dtype_size(static_cast<DType>(dtype));  // 0: not a dtype
   if (!bytes) throw abi::Failure(AA_INVALID_ARGUMENT, "no element type has the number " + std::to_string(dtype));
   return bytes;
 }

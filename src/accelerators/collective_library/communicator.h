@@ -1,4 +1,4 @@
-// One member's handle of a communicator of a Library.
+// Wraps one member's handle of a communicator of a Library.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ class DeviceBinding {
   // Makes the device current on the calling thread, if the vendor's runtime has a current device. Throws if the device
   // was lost.
   virtual void make_current() = 0;
-  // The vendor's number of the device, of JoinCall::lists.
+  // Returns the vendor's number of the device, for JoinCall::lists.
   virtual int number() const = 0;
 };
 

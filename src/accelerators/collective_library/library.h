@@ -1,8 +1,10 @@
-// Libraries of collectives that are shaped like the one that most accelerators copied: one adaptor for all of them.
+// Adapts libraries of collectives whose interface is like the one that most vendors copied: one adaptor serves all of
+// them.
 //
-// They share their functions (get an id, join with it, collectives of send, receive, count, type, operation, communicator,
-// stream), and differ in names, in the size of an id and how it is handed over, in the numbers of types, operations and
-// errors, and in what they leave out. A LibraryTable is these differences. To give a new accelerator its library:
+// They share their functions (get an id, join with it, collectives of send, receive, count, type, operation,
+// communicator, stream), and differ in names, in the size of an id and how it is handed over, in the numbers of types,
+// operations and errors, and in what they leave out. A LibraryTable holds these differences. To give a new accelerator
+// its library:
 //
 //   - write a LibraryTable in the accelerator's folder, from the vendor's documentation;
 //   - open the library as the accelerator opens its others, and give the handle to Library::bind();
@@ -40,7 +42,7 @@ enum class AsyncErrorCall {
   as_result,        // int (comm)
 };
 
-// Names of the functions; null: the library has none. Those up to all_reduce have to be there.
+// The names of the functions; null if the library has no such function. Those up to all_reduce are required.
 struct LibraryNames {
   const char* id_create;
   const char* join;
@@ -66,7 +68,7 @@ struct ResultCode {
   aa_code code;
 };
 
-// A number that the library does not have.
+// Stands for a type or operation that the library does not have.
 inline constexpr int16_t absent = -1;
 
 struct LibraryTable {
@@ -76,21 +78,23 @@ struct LibraryTable {
   JoinCall join = JoinCall::id_by_value;
   BroadcastCall broadcast = BroadcastCall::two_buffers;
   AsyncErrorCall async_error = AsyncErrorCall::through_pointer;
-  // The library's numbers, by aa_dtype and by aa_reduce_op. `carried`: of a type of one byte that can be sent around.
+  // The library's numbers, indexed by aa_dtype and by aa_reduce_op. `carried` is the number of a one-byte type by which
+  // any data can be transferred.
   std::array<int16_t, AA_DTYPE_F8_E5M2 + 1> types;
   std::array<int16_t, AA_REDUCE_AVG + 1> operations;
   int16_t carried;
   int success = 0;
-  int in_progress = 0;  // of async_error: no error; equal to success where there is no such thing
+  int in_progress = 0;  // a result of async_error that is not an error either; equal to success if there is none
   std::span<const ResultCode> results = {};
-  // "2.28.9" of what `version` gave.
+  // Formats the result of `version` as "2.28.9".
   std::string (*version_text)(int version) = nullptr;
 };
 
 // An opened library. Lives as long as its communicators.
 class Library {
  public:
-  // `handle` of dlopen. Null when functions are missing that have to be there; `problem` then names them. `table` is kept.
+  // `handle` is from dlopen. Returns null if required functions are missing; `problem` then names them. `table` is kept
+  // by reference.
   static std::unique_ptr<Library> bind(const LibraryTable& table, void* handle, std::string& problem);
 
   const char* name() const noexcept { return table_.name; }
@@ -109,14 +113,14 @@ class Library {
   using NativeStream = void*;
 
   explicit Library(const LibraryTable& table) : table_(table) {}
-  // Throws for every result but success.
+  // Throws for every result except success.
   void check(Result result, const char* function, Comm comm = nullptr) const {
     if (result != table_.success) [[unlikely]]
       fail(result, function, comm);
   }
   [[noreturn]] void fail(Result result, const char* function, Comm comm) const;
   [[noreturn]] void lacks(const std::string& what) const;
-  // The library's number of a type that is to be combined, and of an operation. Throw AA_UNIMPLEMENTED.
+  // Return the library's numbers for a type to reduce and for an operation. They throw AA_UNIMPLEMENTED if it has none.
   int type_of(int32_t dtype) const;
   int operation_of(int32_t operation) const;
 

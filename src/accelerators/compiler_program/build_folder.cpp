@@ -1,4 +1,4 @@
-// Implements build_folder.h: the files of one run of a compiler that is a program (nvcc, clang).
+// Implements build_folder.h: manages the files of one run of a compiler program (nvcc, clang).
 #include "accelerators/compiler_program/build_folder.h"
 
 #include <fstream>
@@ -9,7 +9,7 @@
 
 namespace anyaccel {
 
-// abi::Failure keeps its code when it is turned into a status.
+// The error is rethrown as abi::Failure, which keeps its code when it is converted to a status.
 BuildFolder::BuildFolder() try : folder_("kernels") {
 } catch (const UnavailableError& error) {
   throw abi::Failure(AA_UNAVAILABLE, "the compiler has nowhere to work: " + std::string(error.what()));

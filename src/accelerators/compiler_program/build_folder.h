@@ -1,4 +1,4 @@
-// The files of one run of a compiler that is a program (nvcc, clang): its source and its output.
+// Manages the files of one run of a compiler program (nvcc, clang): its source and its output.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@ namespace anyaccel {
 
 class BuildFolder {
  public:
-  // abi::Failure AA_UNAVAILABLE when no folder can be made.
+  // Throws abi::Failure with AA_UNAVAILABLE if no folder can be created.
   BuildFolder();
 
   std::string file(std::string_view name) const { return folder_.file(name); }
-  // Writes `source` to the file `file_name` and gives its path. The compiler's messages will speak of `name`, which the
-  // caller knows. abi::Failure AA_RESOURCE_EXHAUSTED when it cannot be written.
+  // Writes `source` to the file `file_name` and returns its path. The compiler's messages will refer to the file as
+  // `name`, which the caller knows. Throws abi::Failure with AA_RESOURCE_EXHAUSTED if it cannot be written.
   std::string write_source(std::string_view file_name, const std::string& name, std::string_view source) const;
 
  private:

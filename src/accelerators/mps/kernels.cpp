@@ -1,4 +1,4 @@
-// Implements kernels.h: compiling, the image that is kept, and setting arguments.
+// Implements kernels.h: compiles device code, writes and reads its images, and sets a launch's arguments.
 #include "accelerators/mps/kernels.h"
 
 #include <sys/utsname.h>
@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view image_magic = "anyaccel-metal-1";
 constexpr const char* image_format = "metal-source";
 
-// The version that the portable kernels need, and that every system for an M1 has.
+// The portable kernels need this version, and every macOS release for the M1 has it.
 constexpr uint64_t default_language = language_version(2, 4);
 
 std::string take_line(std::string_view& text) {
@@ -32,12 +32,13 @@ std::string take_line(std::string_view& text) {
   return line;
 }
 
-// Null with a text: it does not compile. A warning gives both.
+// Compiles the source. Returns null and fills `log` if it does not compile; with a warning it returns the library and
+// fills `log` too.
 Owned library_of(const DeviceFacts& facts, const std::string& source, uint64_t language, std::string& log) {
   static const Id options_class = api.objc_getClass("MTLCompileOptions");
   const Owned options = Owned::given(send<Id>(options_class, sel.new_object));
   if (!options) throw abi::Failure(AA_RESOURCE_EXHAUSTED, "Metal gave no MTLCompileOptions");
-  // The optimizers promise the same bits everywhere, and NaNs are looked for.
+  // Fast math is off, because the optimizers promise the same bits everywhere and kernels check for NaNs.
   send(options.get(), sel.setFastMathEnabled, static_cast<signed char>(0));
   send(options.get(), sel.setLanguageVersion, language);
   Id error = nullptr;
@@ -48,7 +49,7 @@ Owned library_of(const DeviceFacts& facts, const std::string& source, uint64_t l
   return library;
 }
 
-// "metal3.1": false if it is not a version.
+// Parses "metal3.1"; returns false if it is not a version.
 bool read_version(std::string_view text, uint64_t& version) {
   constexpr std::string_view head = "metal";
   if (!text.starts_with(head)) return false;

@@ -1,4 +1,4 @@
-// Device code: source in Metal's shading language, compiled by Metal at run time.
+// Compiles and launches device code: source in Metal's shading language, which Metal compiles at run time.
 #pragma once
 
 #include <map>
@@ -13,18 +13,20 @@ namespace anyaccel::mps {
 
 inline constexpr const char* source_language = "metal";
 
-// A line that changes when the same source could compile to something else: device, system, and the version of the image's layout.
+// Returns a line that changes whenever the same source could compile to something else: it names the device, the
+// system, and the version of the image's layout.
 std::string device_line(const DeviceFacts& facts);
 
-// Compiles, to see whether it can be. Options: -DNAME, -DNAME=VALUE, -std=metalMAJOR.MINOR. The image is the source with its options,
-// because Metal gives compiled code away only as files for a later start of the same program; the system keeps what it compiled.
+// Compiles the source to check that it can be compiled. Options: -DNAME, -DNAME=VALUE, -std=metalMAJOR.MINOR. The image
+// is the source with its options, because Metal exports compiled code only as files for a later start of the same
+// program; the system itself caches what it has compiled.
 abi::CompileOutput compile_source(const DeviceFacts& facts, const aa_compile& what);
 
 // One argument of a launch as an encoder takes it: a place in a buffer, or bytes of `values`.
 struct Argument {
   Place place;
   size_t value_begin = 0;
-  uint32_t value_size = 0;  // 0: a place
+  uint32_t value_size = 0;  // 0: the argument is a place
 };
 struct Arguments {
   std::vector<Argument> list;
@@ -36,11 +38,11 @@ class Kernel final : public abi::Kernel {
   Kernel(std::string name, Owned pipeline, uint64_t max_threads)
       : name_(std::move(name)), pipeline_(std::move(pipeline)), max_threads_(max_threads) {}
 
-  // Checks a launch, and throws what is wrong with it, naming the kernel and the argument. `absent`: what stands for null
-  // pointers, since Metal wants a buffer for every argument.
+  // Checks a launch; throws an error that names the kernel and the argument if something is wrong with it. `absent` is
+  // the buffer that stands for null pointers, since Metal needs a buffer for every argument.
   void check(const aa_launch& launch) const;
   void read_arguments(const aa_launch& launch, Id absent, Arguments& out) const;
-  // The encoder's calls.
+  // Makes the encoder's calls for the launch.
   void encode(Id encoder, const Arguments& arguments, const Size3& grid, const Size3& block) const;
 
  private:

@@ -1,4 +1,4 @@
-// Implements library.h: finding Metal.
+// Implements library.h: finds Metal and its devices.
 #include "accelerators/mps/library.h"
 
 #include <dlfcn.h>
@@ -23,12 +23,12 @@ constexpr std::chrono::seconds child_limit{30};
 
 struct LibraryFile {
   const char* name;    // in the folder that the variable names
-  const char* system;  // on macOS; the file lies in the loader's cache and is no file of its own
+  const char* system;  // on macOS, where the loader's cache contains it; it does not exist as a separate file
 };
 constexpr LibraryFile objc_file{"libobjc.A.dylib", "/usr/lib/libobjc.A.dylib"};
 constexpr LibraryFile metal_file{"Metal", "/System/Library/Frameworks/Metal.framework/Metal"};
 
-// Null and a reason, or the opened library.
+// Opens the library; returns null and sets `problem` if that fails.
 void* open(const LibraryFile& file, std::string& problem) {
   std::string tried;
   const auto try_path = [&](const std::string& path) {
@@ -47,7 +47,7 @@ void* open(const LibraryFile& file, std::string& problem) {
   return nullptr;
 }
 
-// Binds everything; "" or what is missing.
+// Binds all functions; returns "" or a description of what is missing.
 std::string bind() {
   std::string problem;
   void* const objc = open(objc_file, problem);
@@ -79,7 +79,7 @@ const std::string& binding_problem() {
 
 bool flag(Id object, Selector selector) { return send<signed char>(object, selector) != 0; }
 
-// "" for a device that is not Apple's, or older than the M1.
+// Returns "" for a device that is not Apple's, or is older than the M1.
 std::string family_of(Id device) {
   std::string family;
   for (int64_t number = family_apple7; number <= family_apple_newest; ++number) {
@@ -90,7 +90,7 @@ std::string family_of(Id device) {
 
 struct Devices {
   std::vector<DeviceFacts> usable;
-  std::string passed_over;  // the others, and why
+  std::string passed_over;  // the devices that are not usable, and why
 };
 
 Devices read_devices() {
@@ -124,7 +124,7 @@ std::string none_usable(const Devices& devices) {
                                      : "Metal has no device that can be used: " + devices.passed_over + "; " + cure;
 }
 
-// The process that Metal was started in.
+// Records the process in which Metal was started.
 std::mutex started_mutex;
 std::optional<queue_runtime::StartedProcess> started;
 
@@ -148,7 +148,7 @@ void answer(aa_probe& probe, aa_probe_state state, int32_t count, const std::str
   abi::copy_text(probe.reason, reason);
 }
 
-// Where nothing says that Metal could be here, nothing is opened. "" where it could.
+// Returns "" if Metal could be on this machine; otherwise the reason why not, and then no library is opened.
 std::string not_macos() {
 #ifdef __APPLE__
   return {};
@@ -160,7 +160,8 @@ std::string not_macos() {
 #endif
 }
 
-// The answer of the probe's child process: how many devices there are, or a sign and the reason why there is none.
+// The probe's child process answers with the number of devices, or with one of these signs and the reason why there is
+// none.
 constexpr const char* told_absent = "-";
 constexpr const char* told_unusable = "!";
 std::string tell_devices() {

@@ -1,4 +1,4 @@
-// Finding Metal: the two libraries, what the probe says, and the devices.
+// Finds Metal: opens its two libraries, implements the probe, and lists the devices.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace anyaccel::mps {
 
-// The properties of a device that are known without opening it. Only devices that can be used: Apple's own, whose
-// memory is the host's.
+// The properties of a device that are known without opening it. Only usable devices are described: Apple's own, which
+// share the host's memory.
 struct DeviceFacts {
   Owned device;  // id<MTLDevice>
   std::string name;
@@ -23,7 +23,7 @@ struct DeviceFacts {
 
 // aa_driver::probe. Metal is asked in a child process, since a process that has used it cannot fork.
 void probe(aa_probe& probe);
-// Opens the libraries and gives the devices; AA_UNAVAILABLE with the probe's reason.
+// Opens the libraries and returns the devices; throws AA_UNAVAILABLE with the probe's reason.
 std::vector<DeviceFacts> start();
 
 }  // namespace anyaccel::mps

@@ -1,4 +1,4 @@
-// Implements memory.h: Metal's buffers, and what an address is.
+// Implements memory.h: allocates and registers Metal's buffers, and maps addresses to them.
 #include "accelerators/mps/memory.h"
 
 #include <unistd.h>
@@ -153,7 +153,7 @@ void DeviceMemory::free(const aa_allocation& what) {
   used_ -= static_cast<int64_t>(size);
 }
 
-// Metal takes whole pages. Those at the ends of the range belong to others too, who see no difference.
+// Metal takes whole pages. Those at the ends of the range may also hold other data, which is not affected.
 void DeviceMemory::register_range(const aa_register& what, aa_registration& out) {
   if ((what.flags & ~AA_REGISTER_READ_ONLY) != 0) abi::unimplemented("register_range with an unknown flag");
   if (!what.pointer || what.size == 0) throw abi::Failure(AA_INVALID_ARGUMENT, "register_range of no memory");

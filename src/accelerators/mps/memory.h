@@ -1,8 +1,9 @@
-// Memory: Metal's buffers, and what an address is.
+// Manages memory: Metal's buffers, and the addresses inside them.
 //
-// An address of this accelerator's memory is the host's (MTLBuffer's `contents`): host and GPU share the memory, so the host
-// may use the same pointer (AA_CAP_HOST_COHERENT), and a mapped file that is registered keeps its address. Metal's calls take
-// a buffer and an offset; the host tells the buffer of every address (AA_DRIVER_WANTS_MEMORY), and the offset is a difference.
+// An address of this accelerator's memory is a host address (MTLBuffer's `contents`): host and GPU share the memory, so
+// the host may use the same pointer (AA_CAP_HOST_COHERENT), and a mapped file that is registered keeps its address.
+// Metal's calls take a buffer and an offset; the host passes the buffer along with every address
+// (AA_DRIVER_WANTS_MEMORY), and the offset is the difference of two addresses.
 #pragma once
 
 #include <atomic>
@@ -14,11 +15,11 @@
 
 #include "accelerators/mps/library.h"
 
-// The object that the host knows as aa_memory: one MTLBuffer.
+// The object behind the host's aa_memory: one MTLBuffer.
 struct aa_memory {
   anyaccel::mps::Owned buffer;
   unsigned char* base = nullptr;  // the buffer's first byte; a registered range begins behind it, at any byte of a page
-  size_t length = 0;              // of the buffer
+  size_t length = 0;              // length of the buffer
 };
 
 namespace anyaccel::mps {
@@ -28,7 +29,7 @@ struct Place {
   Id buffer = nullptr;
   uint64_t offset = 0;
 };
-// Throws AA_INVALID_ARGUMENT, naming `what`, unless `memory` has the bytes.
+// Throws AA_INVALID_ARGUMENT, naming `what`, unless `memory` contains all of the bytes.
 Place place_of(const aa_memory* memory, const void* pointer, size_t size, const char* what);
 
 // The memory of all devices. Thread-safe.
@@ -39,12 +40,12 @@ class Allocations {
     int32_t device;  // index
     size_t size;     // as asked for
     std::unique_ptr<aa_memory> memory;
-    bool registered;  // the caller's memory
+    bool registered;  // the memory belongs to the caller
   };
   void add(void* pointer, Entry entry);
-  // AA_ALREADY_EXISTS when a part of the range is registered.
+  // Throws AA_ALREADY_EXISTS if a part of the range is registered already.
   void add_registered(void* pointer, Entry entry);
-  // Null: there is no such memory of this kind and device that begins there. Registered memory has kind -1 here.
+  // Returns null if no memory of this kind and device begins there. Registered memory has kind -1 here.
   std::unique_ptr<aa_memory> remove(const void* pointer, int32_t kind, int32_t device, size_t& size);
   bool find(const void* pointer, aa_memory_info& info) const;
 
@@ -53,7 +54,7 @@ class Allocations {
   const Entry* find_in(const Entries& entries, uintptr_t address, uintptr_t& base) const;
 
   mutable std::shared_mutex mutex_;
-  Entries entries_;  // by the first byte: mem_alloc's
+  Entries entries_;  // memory from mem_alloc, by its first byte
   Entries registered_;
 };
 
@@ -67,10 +68,11 @@ class DeviceMemory {
   void free(const aa_allocation& what);
   void register_range(const aa_register& what, aa_registration& out);
   void unregister_range(void* pointer);
-  // Metal tells what this process uses, not what others do: free is the total less what was allocated here.
+  // Metal reports what this process uses, not what other processes use: `free` is the total minus what was allocated
+  // here.
   void info(int64_t& free, int64_t& total) const;
 
-  // Bytes; every allocation is a page or more. The driver checks what it gets.
+  // In bytes. Every allocation is at least a page; the driver checks that it is aligned.
   static constexpr int32_t alignment = 64;
 
  private:

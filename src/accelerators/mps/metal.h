@@ -1,4 +1,5 @@
-// Numbers of Metal. Each is confirmed by the headers of Apple's metal-cpp (Apache 2.0), whose names are given.
+// Defines the numbers of Metal's interface that are used here. Each is confirmed by the headers of Apple's metal-cpp
+// (Apache 2.0); the comments give the names there.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +10,18 @@ namespace anyaccel::mps {
 // MTLGPUFamily (MTLDevice.hpp). Apple7 is the M1; later families contain the earlier ones.
 inline constexpr int64_t family_apple7 = 1007;
 inline constexpr int64_t family_apple_newest =
-    1010;  // asked for one by one to name the device's; an unknown one is "no"
+    1010;  // queried one by one to name the device's family; for an unknown one Metal answers "no"
 inline constexpr int64_t family_metal3 = 5001;
 
 // MTLResourceOptions (MTLResource.hpp): host and device share the memory; hazards are tracked by Metal.
 inline constexpr uint64_t storage_shared = 0;
 
-// MTLCommandBufferStatus (MTLCommandBuffer.hpp): smaller ones are on their way.
+// MTLCommandBufferStatus (MTLCommandBuffer.hpp): a smaller value means that the command buffer is not complete yet.
 inline constexpr uint64_t status_completed = 4;
 inline constexpr uint64_t status_error = 5;
 
-// MTLCommandBufferError (MTLCommandBuffer.hpp). The others are failures of the work: 4 is also that of command buffers which Metal no
-// longer runs because an earlier one of the process failed.
+// MTLCommandBufferError (MTLCommandBuffer.hpp). The other codes are failures of the work: Metal also reports 4 for
+// command buffers that it no longer runs because an earlier one of the process failed.
 inline constexpr int64_t error_device_removed = 11;
 
 // MTLLanguageVersion (MTLLibrary.hpp): major << 16 | minor.

@@ -1,5 +1,5 @@
-// The mps accelerator: the driver class and its devices. Metal is opened at run time through the Objective-C runtime; nothing of
-// Apple's is needed to build it.
+// Implements the mps accelerator: the driver class and its devices. Metal is opened at run time through the Objective-C
+// runtime; building it needs nothing from Apple.
 #include "accelerators/mps/mps_driver.h"
 
 #include <algorithm>
@@ -23,7 +23,8 @@ class Device final : public abi::Device {
   Device(const DeviceFacts& facts, int32_t index, Allocations& allocations)
       : facts_(facts), memory_(facts, index, allocations) {
     const Pool pool;
-    // As large as an element and zero: what a kernel that reads one element of an absent tensor finds.
+    // A buffer of zeros, large enough for any element: a kernel that reads one element of an absent tensor reads from
+    // it.
     absent_ = Owned::given(send<Id>(facts.device.get(), sel.newBufferWithLength, uint64_t{64}, storage_shared));
     void* const zeros = absent_ ? send<void*>(absent_.get(), sel.contents) : nullptr;
     if (!zeros) throw abi::Failure(AA_RESOURCE_EXHAUSTED, "Metal gave no buffer on " + facts.name);
@@ -82,7 +83,7 @@ class Device final : public abi::Device {
     return compile_source(facts_, what);
   }
 
-  // A first guess: groups as the other GPUs have them, in simdgroups of 32.
+  // These values are a first guess: the group sizes that other GPUs use, in simdgroups of 32.
   void kernel_tuning(aa_kernel_tuning& tuning) override {
     tuning.group_size = 256;
     tuning.items = 256;
@@ -106,7 +107,7 @@ class Device final : public abi::Device {
   DeviceMemory memory_;
   const std::shared_ptr<DeviceHealth> health_ = std::make_shared<DeviceHealth>();
   Owned absent_;
-  std::mutex mutex_;  // of queues_
+  std::mutex mutex_;  // guards queues_
   std::vector<std::weak_ptr<Queue>> queues_;
 };
 
@@ -143,7 +144,7 @@ class Driver final : public abi::Driver {
     props.total_memory = facts.memory;
     props.max_allocation = facts.max_buffer;
     props.alignment = DeviceMemory::alignment;
-    // Every item takes one of the queue's command buffers at most, beside the one that is open and the one that comes next.
+    // Every item takes at most one of the queue's command buffers, in addition to the open one and the next one.
     props.queue_depth = static_cast<int32_t>(command_buffers / 2);
     props.dtypes_storable = (bit(AA_DTYPE_F8_E5M2) << 1) - 1 - bit(AA_DTYPE_NONE);
     // Metal has no 64-bit floats. 16-bit ones are held in half the memory and computed in 32 bits.

@@ -1,4 +1,4 @@
-// The mps accelerator: Apple's GPUs through Metal.
+// Declares the driver table of the mps accelerator: Apple's GPUs through Metal.
 #pragma once
 
 #include "anyaccel/abi/driver.h"

@@ -1,4 +1,4 @@
-// Implements objc.h: strings, errors and blocks.
+// Implements objc.h: converts strings and errors, and builds blocks.
 #include "accelerators/mps/objc.h"
 
 #include "anyaccel/abi/driver_class.hpp"

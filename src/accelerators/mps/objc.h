@@ -1,11 +1,12 @@
-// Objective-C by hand: what the compiler would make of a message, a block or @autoreleasepool, over the runtime's functions.
+// Does by hand what an Objective-C compiler does for messages, blocks and @autoreleasepool, with the runtime's
+// functions.
 //
 // The library is opened at run time (library.h), so nothing here is linked. A message is a call of objc_msgSend, cast to the
 // function type of the method: the arguments go where a C function's would, which a variadic call would not do on Apple's
 // processors. No method that returns a struct is sent, since those need another function on x86.
 //
-// Memory rules of Objective-C: what a method whose name begins with new, alloc or copy gives belongs to the caller; everything
-// else is borrowed from the innermost pool (Pool), and must be retained to outlive it (Owned).
+// Memory rules of Objective-C: an object returned by a method whose name begins with new, alloc or copy is owned by the
+// caller; any other object is borrowed from the innermost pool (Pool), and must be retained to outlive it (Owned).
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@ struct objc_selector;
 using Id = objc_object*;
 using Selector = objc_selector*;
 
-// Structs that Metal takes by value: MTLSize, NSRange.
+// These structs are passed to Metal by value: MTLSize, NSRange.
 struct Size3 {
   uint64_t width, height, depth;
 };
@@ -28,18 +29,18 @@ struct Range {
   uint64_t location, length;
 };
 
-// Functions of libobjc and of Metal. Bound once by the probe (library.h).
+// The functions of libobjc and of Metal, bound once by the probe (library.h).
 struct Api {
   Id (*objc_getClass)(const char* name) = nullptr;
   Selector (*sel_registerName)(const char* name) = nullptr;
   void (*objc_msgSend)() = nullptr;
   void* (*objc_autoreleasePoolPush)() = nullptr;
   void (*objc_autoreleasePoolPop)(void* pool) = nullptr;
-  void* _NSConcreteStackBlock = nullptr;  // of the block runtime, which libobjc brings along
-  Id (*MTLCopyAllDevices)() = nullptr;    // an NSArray of the caller's
+  void* _NSConcreteStackBlock = nullptr;  // from the block runtime, which libobjc loads
+  Id (*MTLCopyAllDevices)() = nullptr;    // returns an NSArray that the caller owns
 };
 
-// Names of methods, each registered once. The letters before a name say what it belongs to.
+// The names of methods, each registered once. The comments between them say which classes they belong to.
 #define ANYACCEL_METAL_SELECTORS(F)                                                   \
   /* NSObject, NSArray, NSString, NSError */                                          \
   F(retain, "retain")                                                                 \
@@ -105,15 +106,15 @@ struct Selectors {
 extern Api api;
 extern Selectors sel;
 
-// Sends a message. A message to null gives zero. Costs one indirect call.
+// Sends a message. A message to null returns zero. Costs one indirect call.
 template <class Result = void, class... Arguments>
 Result send(Id object, Selector selector, Arguments... arguments) {
   using Method = Result (*)(Id, Selector, Arguments...);
   return reinterpret_cast<Method>(api.objc_msgSend)(object, selector, arguments...);
 }
 
-// @autoreleasepool: what is borrowed inside is given back at the end. Every function that sends messages has one, since
-// threads of a program have none of their own.
+// Stands for @autoreleasepool: objects borrowed inside it are released at its end. Every function that sends messages
+// has one, since the program's threads have no pool of their own.
 class Pool {
  public:
   Pool() : pool_(api.objc_autoreleasePoolPush()) {}
@@ -129,13 +130,13 @@ class Pool {
 class Owned {
  public:
   Owned() = default;
-  // Takes over the reference that a method new..., alloc or copy gave.
+  // Takes over the reference that a method new..., alloc or copy returned.
   static Owned given(Id object) noexcept {
     Owned owned;
     owned.object_ = object;
     return owned;
   }
-  // Takes a reference of a borrowed object.
+  // Retains a borrowed object.
   static Owned retained(Id object) { return given(object ? send<Id>(object, sel.retain) : nullptr); }
   ~Owned() { reset(); }
   Owned(const Owned& other) : Owned(retained(other.object_)) {}
@@ -150,27 +151,28 @@ class Owned {
   void reset() {
     if (object_) send(std::exchange(object_, nullptr), sel.release);
   }
-  // Gives the reference to the caller.
+  // Passes the reference to the caller.
   Id leave() noexcept { return std::exchange(object_, nullptr); }
 
  private:
   Id object_ = nullptr;
 };
 
-// The text of an NSString; "" for null.
+// Returns the text of an NSString; "" for null.
 std::string text_of(Id string);
-// A borrowed NSString; the text has no zero in it. AA_RESOURCE_EXHAUSTED when there is none.
+// Returns a borrowed NSString; `text` must not contain a zero byte. Throws AA_RESOURCE_EXHAUSTED if it cannot be
+// created.
 Id string_of(const std::string& text);
-// "the words of an NSError (code 8)"; `error` may be null.
+// Returns "the message of an NSError (code 8)"; `error` may be null.
 std::string error_text(Id error);
 
-// A block of one argument and one captured pointer, as clang lays it out (the Block ABI of LLVM's documentation). Metal copies
-// it when it keeps it; the copy needs no help, since a pointer is all that is captured.
+// A block of one argument and one captured pointer, as clang lays it out (the Block ABI of LLVM's documentation). Metal
+// copies it to keep it; the copy needs no helper functions, since only a pointer is captured.
 class HandlerBlock {
  public:
   using Function = void (*)(void* context, Id argument);
   HandlerBlock(Function function, void* context);
-  // To be passed where a method takes a block.
+  // Returns the block, to be passed to a method that takes one.
   void* get() noexcept { return &literal_; }
 
  private:

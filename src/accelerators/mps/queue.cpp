@@ -1,4 +1,4 @@
-// Implements queue.h: command buffers, their order, and how they end.
+// Implements queue.h: commits command buffers, keeps their order, and collects their failures.
 #include "accelerators/mps/queue.h"
 
 #include "accelerators/mps/metal.h"
@@ -6,7 +6,7 @@
 namespace anyaccel::mps {
 namespace {
 
-// Commands after which an open command buffer is committed, so that the GPU begins while the CPU continues.
+// An open command buffer is committed after this many commands, so that the GPU begins while the CPU continues.
 constexpr int items_of_a_buffer = 64;
 
 }  // namespace
@@ -27,7 +27,7 @@ void Submission::raise() const {
   if (failure_) throw abi::Failure(*failure_);
 }
 
-// With the lock held. False: not complete yet.
+// Call it with the lock held. Returns false if the command buffer is not complete yet.
 bool Submission::settle() {
   if (settled_) return true;
   const Pool pool;
@@ -94,10 +94,10 @@ void Submission::wait() {
     try {
       earlier->wait();
     } catch (const abi::Failure&) {
-      // settle() finds it again
+      // settle() reports it
     }
   };
-  // Not only this one: handlers of earlier ones may run while this one has ended already.
+  // Waits for the earlier command buffers too, because their handlers may still run when this one has ended.
   if (before) wait_quietly(before);
   for (const std::shared_ptr<Submission>& other : waits) wait_quietly(other);
   {
@@ -184,7 +184,7 @@ void Queue::add_handler_locked(void (*function)(void* user), void* user, uint64_
 void Queue::commit_locked(bool timed) {
   if (!open_) return;
   end_encoder_locked();
-  // Made first: what is committed must be known.
+  // The submission is created first, because a committed command buffer must be tracked.
   auto submission = std::make_shared<Submission>(open_, last_, std::move(waits_), health_, this, timed);
   waits_.clear();
   running_.push_back(submission);
@@ -226,7 +226,7 @@ Point Queue::record(bool timed) {
   const Pool pool;
   const std::lock_guard lock(mutex_);
   const Id buffer = buffer_locked();
-  // The time of a command buffer is that of its work on the GPU, so there must be some.
+  // The time of a command buffer is measured by its work on the GPU, so it must have some.
   if (timed && !has_work_) {
     if (!scratch_)
       scratch_ = Owned::given(send<Id>(device_, sel.newBufferWithLength, uint64_t{blit_alignment}, storage_shared));

@@ -1,13 +1,15 @@
-// A queue of Metal's as a stream needs it: one command buffer is open and takes commands, a committed one runs. What a stream
-// and the events recorded on it share.
+// Wraps a Metal command queue for a stream: one command buffer is open and takes commands, a committed one runs. A
+// stream and the events recorded on it share this object.
 //
-// Commands go into the open command buffer through one encoder at a time. It is committed when somebody asks for its work
-// (flush, query, synchronize), at a record and a host function, and when it has many commands: a command buffer costs the CPU
-// microseconds, a command a fraction of one. So the driver has the extension "lazy".
+// Commands go into the open command buffer through one encoder at a time. It is committed when its work is requested
+// (flush, query, synchronize), when an event is recorded or a host function is enqueued, and when it has many commands:
+// a command buffer costs the CPU microseconds, a command a fraction of one. Therefore the driver has the extension
+// "lazy".
 //
-// Order. Command buffers of one queue start in the order in which they were committed, and Metal makes commands wait for
-// earlier ones that use the same buffer; between queues, a shared event is waited for. A host function is a completion handler;
-// the command buffer behind it waits for the shared event, which the handler signals when the function has returned.
+// Order. Command buffers of one queue start in the order in which they were committed, and Metal makes commands wait
+// for earlier ones that use the same buffer; between queues, a command buffer waits for a shared event. A host function
+// is a completion handler; the command buffer behind it waits for the shared event, which the handler signals when the
+// function has returned.
 #pragma once
 
 #include <deque>
@@ -24,7 +26,7 @@ namespace anyaccel::mps {
 class DeviceHealth {
  public:
   void lose(const abi::Failure& failure);
-  // Throws AA_DEVICE_LOST, with the same words every time, once the device was lost.
+  // Throws AA_DEVICE_LOST, with the same message every time, once the device was lost.
   void check() const;
 
  private:
@@ -45,14 +47,14 @@ class Submission {
         before_(std::move(before)),
         waits_(std::move(waits)) {}
 
-  // Returns whether it is complete; throws the failure.
+  // Returns whether it is complete; throws if it failed.
   bool complete();
-  // Blocks until it is; throws likewise.
+  // Blocks until it is complete; throws if it failed.
   void wait();
-  // The same without throwing, for those who only want to know whether it is still running.
+  // Returns the same without throwing, for callers that only need to know whether it is still running.
   bool ended() noexcept;
   bool is_of(const void* queue) const noexcept { return queue == queue_; }
-  // Seconds on the GPU's clock; of one that is complete and was made `timed`.
+  // The end in seconds on the GPU's clock; valid for a complete submission that was created as `timed`.
   double end_time() const noexcept { return end_time_; }
 
  private:
@@ -62,7 +64,7 @@ class Submission {
   const void* const queue_;
   const bool timed_;
   const std::shared_ptr<DeviceHealth> health_;
-  std::mutex mutex_;  // of what follows. A submission locks only those that were made before it.
+  std::mutex mutex_;  // guards what follows. A submission locks only those that were created before it.
   Owned buffer_;      // null once settled
   std::shared_ptr<Submission> before_;
   std::vector<std::shared_ptr<Submission>> waits_;
@@ -84,7 +86,8 @@ class Queue {
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
-  // Encodes commands. `commands` gets an encoder, in whose command buffer every object that it names is kept alive by Metal.
+  // Encodes commands. `commands` gets an encoder; Metal keeps every object that it uses alive until the command buffer
+  // is complete.
   template <class Commands>
   void compute(Commands&& commands) {
     encode(Kind::compute, commands);
@@ -96,9 +99,10 @@ class Queue {
   void host_call(void (*function)(void* user), void* user);
   Point record(bool timed);
   void wait_for(const Point& point);
-  // Commits what is open.
+  // Commits the open command buffer.
   void flush();
-  // Whether everything is complete, and waiting for it. Both commit what is open, and throw the queue's failure.
+  // idle() returns whether everything is complete, finish() waits for it. Both commit the open command buffer, and
+  // throw the queue's failure.
   bool idle();
   void finish();
   Id get() const noexcept { return queue_.get(); }
@@ -120,8 +124,8 @@ class Queue {
   Id encoder_locked(Kind kind);
   void end_encoder_locked();
   void item_locked();
-  // Adds a handler that calls `function` unless it is null, and then signals `value`: also when the command buffer has failed, so
-  // that nobody waits forever.
+  // Adds a handler that calls `function` unless it is null, and then signals `value`, even if the command buffer has
+  // failed, so that nothing waits forever.
   void add_handler_locked(void (*function)(void* user), void* user, uint64_t value);
   void commit_locked(bool timed = false);
   std::shared_ptr<Submission> last();

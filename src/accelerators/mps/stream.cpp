@@ -1,4 +1,4 @@
-// Implements stream.h: streams, events and recorded graphs.
+// Implements stream.h: streams, events, copies, and recorded graphs.
 #include "accelerators/mps/stream.h"
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 namespace anyaccel::mps {
 namespace {
 
-// Pageable memory up to this size goes through a buffer of its own where the stream is busy; the caller of a larger copy waits.
+// If the stream is busy, a copy of pageable memory up to this size goes through a separate buffer; the caller of a
+// larger copy waits.
 constexpr size_t largest_staged = size_t{1} << 20;
 
 bool blits(const Place& place, size_t size) { return place.offset % blit_alignment == 0 && size % blit_alignment == 0; }
@@ -35,7 +36,7 @@ void work(const HostFillNode& node) {
   }
 }
 
-// Runs `work` of a copy of the node at its place in the stream.
+// Copies the node, and calls `work` on the copy at its place in the stream.
 template <class HostNode>
 void encode_on_host(Queue& queue, const HostNode& node) {
   auto own = std::make_unique<HostNode>(node);
@@ -164,7 +165,7 @@ void Stream::copy(const aa_copy& what) {
   }
 }
 
-// The device's side is memory that the host reaches. Work that was enqueued before comes first.
+// The host can access the device's side too. Work that was enqueued before is done first.
 void Stream::copy_pageable(const aa_copy& what, void* destination, const void* source) {
   const HostCopyNode node{destination, source, what.size};
   if (const auto& open = capture()) return open->add(node);

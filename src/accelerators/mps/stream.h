@@ -1,10 +1,11 @@
-// Streams, events and recorded graphs over Metal's queues.
+// Implements streams, events and recorded graphs with Metal's queues.
 //
-// Copies within memory that Metal knows are blits, and so are fills; what a blit cannot do (offsets that are no multiples of 4,
-// patterns) and copies of pageable memory are done by the CPU, in the same memory, at their place in the stream.
+// Copies within memory that Metal knows are blits, and so are fills; the CPU does what a blit cannot do (offsets that
+// are not multiples of 4, patterns) and copies of pageable memory, in the same memory, at their place in the stream.
 //
-// A graph is a list of what was enqueued on the capturing streams, in the order of the calls; a replay encodes it again, as
-// Metal's own recorded commands (indirect command buffers) take no copies and no values.
+// A graph is the list of the items that were enqueued on the capturing streams, in the order of the calls; a replay
+// encodes them again, because Metal's own recorded commands (indirect command buffers) support neither copies nor
+// values.
 #pragma once
 
 #include <array>
@@ -28,7 +29,7 @@ struct BlitFillNode {
   uint64_t size;
   uint8_t value;
 };
-// Done by the CPU at its place in the stream.
+// A copy that the CPU does at its place in the stream.
 struct HostCopyNode {
   void* destination;
   const void* source;
@@ -96,7 +97,7 @@ class Event final : public abi::Event {
 
 class Stream final : public abi::Stream {
  public:
-  // `absent`: the buffer that kernels get for null pointers.
+  // `absent` is the buffer that kernels get for null pointers.
   Stream(std::shared_ptr<Queue> queue, Id device, Id absent)
       : queue_(std::move(queue)), device_(device), absent_(absent) {}
   ~Stream() override;
@@ -118,9 +119,9 @@ class Stream final : public abi::Stream {
   bool capturing() override { return capture() != nullptr; }
 
   const std::shared_ptr<Queue>& queue() const noexcept { return queue_; }
-  // The capture that records this stream; null when it runs.
+  // Returns the capture that records this stream; null if the stream is not capturing.
   const std::shared_ptr<Capture>& capture();
-  // Encodes, or records while capturing.
+  // Encodes the nodes, or records them while the stream is capturing.
   void replay(const std::vector<Node>& nodes);
 
  private:

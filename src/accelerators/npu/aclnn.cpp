@@ -1,4 +1,4 @@
-// Implements aclnn.h: calling CANN's operators.
+// Implements aclnn.h: calls CANN's operators.
 #include "accelerators/npu/aclnn.h"
 
 #include "accelerators/npu/library_search.h"
@@ -9,7 +9,7 @@ namespace {
 constexpr int format_nd = 2;
 constexpr int8_t keep_dtype = 0;  // cubeMathType: products are computed in the type of the operands
 
-// The first of the libraries that has a function.
+// Binds each function from the first library that has it.
 class Libraries {
  public:
   void add(void* handle) { handles_.push_back(handle); }
@@ -196,7 +196,7 @@ Shaped Work::in_f32(const Shaped& x) {
 
 Shaped Work::f32_for(const Shaped& out) { return out.type == type_f32 ? out : temporary(type_f32, out.shape); }
 
-// ---- what ops ask of their tensors -----------------------------------------------------------------------------------
+// ---- what ops require of their tensors ------------------------------------------------------------------------------
 
 int64_t elements(const aa_tensor& tensor) {
   int64_t count = 1;

@@ -1,5 +1,6 @@
-// Calling CANN's operators (aclnn): tensors over memory, temporaries, and the two calls of each operator. Names and arguments are those
-// of the documents of Huawei's open operator libraries (opbase, ops-math, ops-nn, ops-transformer: docs/aclnn*.md).
+// Calls CANN's operators (aclnn): wraps memory as tensors, provides temporaries, and makes the two calls that each
+// operator needs. Names and arguments are those in the documents of Huawei's open operator libraries (opbase, ops-math,
+// ops-nn, ops-transformer: docs/aclnn*.md).
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,9 @@ struct Operator {
 };
 
 struct Functions {
-  // Whether a product of 16-bit matrices may have a result in fp32 that was not rounded to 16 bits on the way. So it is on
-  // the cores of Ascend 910B and 910C: NeedEnableFp32Output in ops-nn, matmul/common/op_host/op_api/matmul_util.cpp.
+  // True if a product of 16-bit matrices can return an fp32 result that was not rounded to 16 bits in between. This
+  // holds on the cores of Ascend 910B and 910C: NeedEnableFp32Output in ops-nn,
+  // matmul/common/op_host/op_api/matmul_util.cpp.
   bool keeps_f32 = false;
 
   Handle (*create_tensor)(const int64_t* dims, uint64_t rank, int type, const int64_t* strides, int64_t offset,
@@ -76,11 +78,12 @@ struct Functions {
   Operator<Handle, int64_t, Handle, Handle> put{"aclnnInplaceIndexCopy"};       // to, dim, indices, from
 };
 
-// The libraries, opened at the first call, once a process, for processors of this name (aclrtGetSocName). Null where they or the
-// functions for tensors are missing; `problem` then says what was looked for and where. Operators that a release lacks are not there.
+// Returns the functions of the libraries, which the first call opens, once per process, for processors of this name
+// (aclrtGetSocName). Null if the libraries or the functions for tensors are missing; `problem` then says what was
+// looked for and where. For operators that a release lacks, is_there() is false.
 const Functions* functions(const std::string& processor, std::string& problem);
 
-// -1: aclnn does not take it here.
+// Returns -1 for a dtype that is not passed to aclnn here.
 int acl_type(int32_t dtype);
 
 // A tensor in device memory, as an operator sees it. Strides are in elements.
@@ -95,29 +98,29 @@ struct Shaped {
         type(its_type),
         shape(std::move(its_shape)),
         strides(std::move(its_strides)) {}
-  // Without gaps, the last dimension innermost.
+  // Creates a tensor without gaps, the last dimension innermost.
   Shaped(void* memory, int its_type, std::vector<int64_t> its_shape);
   explicit Shaped(const aa_tensor& tensor)
       : Shaped(tensor.data, acl_type(tensor.dtype), {tensor.shape, tensor.shape + tensor.ndim},
                {tensor.strides, tensor.strides + tensor.ndim}) {}
 
-  // The same memory in another shape, from an element on.
+  // Returns the same memory in another shape, beginning at the element `from`.
   Shaped seen_as(std::vector<int64_t> its_shape, std::vector<int64_t> its_strides, int64_t from = 0) const {
     return {data + from * static_cast<int64_t>(bytes_of(type)), type, std::move(its_shape), std::move(its_strides)};
   }
-  // Some of the first dimension.
+  // Returns `count` rows of the first dimension.
   Shaped rows(int64_t from, int64_t count) const {
     std::vector<int64_t> fewer = shape;
     fewer[0] = count;
     return seen_as(std::move(fewer), strides, from * strides[0]);
   }
-  // Only where it has no gaps.
+  // Only valid for a tensor without gaps.
   Shaped seen_as(std::vector<int64_t> its_shape, int64_t from = 0) const {
     return {data + from * static_cast<int64_t>(bytes_of(type)), type, std::move(its_shape)};
   }
 };
 
-// The operators of one call, on its stream.
+// Runs the operators of one call on its stream.
 class Work {
  public:
   Work(const Functions& functions, Handle stream, queue_runtime::Workspace& workspace)
@@ -125,28 +128,28 @@ class Work {
 
   const Functions& f;
 
-  // Memory until the call's work has ended.
+  // Allocates a tensor that lives until the call's work has ended.
   Shaped temporary(int type, std::vector<int64_t> shape);
 
-  // Of matrices, or of batches of them, of one type; `out` is of that type, or in fp32 where keeps_f32.
+  // Multiplies matrices, or batches of them, of one type; `out` is of that type, or of fp32 if keeps_f32 is true.
   void product(const Shaped& a, const Shaped& b, const Shaped& out) const;
   void add(const Shaped& a, const Shaped& b, const Shaped& out) const;  // `out` may be one of the two
-  void copy(const Shaped& to, const Shaped& from) const;                // of one type, `from` spread over `to`
-  void cast(const Shaped& to, const Shaped& from) const;                // of one shape
+  void copy(const Shaped& to, const Shaped& from) const;                // both of one type; `from` is broadcast to `to`
+  void cast(const Shaped& to, const Shaped& from) const;                // both of one shape
   void scale(const Shaped& x, float factor, const Shaped& out) const;
   void range(int64_t first, int64_t step, const Shaped& out) const;
   void fill_where(const Shaped& x, const Shaped& mask, float value) const;
   void sum_last(const Shaped& x, const Shaped& out) const;      // over the last dimension
   void maximum_last(const Shaped& x, const Shaped& out) const;  // likewise
-  // x, or a temporary copy of it, in fp32.
+  // Returns x if it is in fp32, else a temporary copy in fp32.
   Shaped in_f32(const Shaped& x);
-  // `out`, or a temporary in its place, in fp32: what is computed there comes to `out` by finish().
+  // Returns `out` if it is in fp32, else a temporary in fp32 that finish() converts to `out`.
   Shaped f32_for(const Shaped& out);
   void finish(const Shaped& out, const Shaped& in_its_place) const {
     if (out.type != type_f32) cast(out, in_its_place);
   }
 
-  // Tensors, scalars and lists of an operator, which it needs until its second phase was called.
+  // Owns a tensor, scalar or list of an operator, which needs it until its second phase has been called.
   class Object {
    public:
     Object(Handle handle, Status (*destroy)(Handle), const char* made_by);
@@ -167,7 +170,8 @@ class Work {
   template <class... Arguments, class... Given>
   void call(const Operator<Arguments...>& op, Given&&... given) const {
     uint64_t bytes = 0;
-    // Lost if the second phase fails or has no memory: one that was consumed may not be destroyed.
+    // The executor leaks if the second phase fails or has no memory, because an executor that was consumed must not be
+    // destroyed.
     Handle executor = nullptr;
     check(op.prepare(std::forward<Given>(given)..., &bytes, &executor), op.name, "GetWorkspaceSize");
     check(op.launch(bytes ? workspace_.take(bytes) : nullptr, bytes, executor, stream_), op.name, "");
@@ -180,17 +184,17 @@ class Work {
   queue_runtime::Workspace& workspace_;
 };
 
-// ---- what ops ask of their tensors -----------------------------------------------------------------------------------
+// ---- what ops require of their tensors ------------------------------------------------------------------------------
 
 inline bool is_there(const aa_tensor& tensor) { return tensor.dtype != AA_DTYPE_NONE; }
 int64_t elements(const aa_tensor& tensor);
-// Without gaps, the last dimension innermost; not empty.
+// True for a tensor that is not empty and has no gaps, the last dimension innermost.
 bool is_dense(const aa_tensor& tensor);
-// Not empty, with strides that aclnn takes: none is negative, and no element is there twice.
+// True for a tensor that is not empty and has strides that aclnn takes: none is negative, and no element occurs twice.
 bool is_viewable(const aa_tensor& tensor);
-// The same, of a float type.
+// True if is_viewable() is true and the type is a float type.
 bool is_float(const aa_tensor& tensor);
-// A float type, without gaps; of all of them the same.
+// True if all of them are dense and of the same float type.
 bool are_plain(std::initializer_list<const aa_tensor*> tensors);
 
 template <class Params>

@@ -1,9 +1,10 @@
-// Attention over a cache by aclnn's products and softmax, in fp32.
+// Computes attention over a cache with aclnn's products and softmax, in fp32.
 //
-// aclnn's own attention (FlashAttentionScore, IncreFlashAttention) takes queries and cache of one type and rounds weights to 16 bits, and
-// its lengths are numbers of the host, which a recorded step cannot change. Here the positions stay on the device: slots that a
-// token does not see are masked. Every sequence's part of the cache meets all tokens, and what belongs to tokens of other sequences is
-// zeroed before it is added, so that a step of many sequences costs as many passes.
+// aclnn's own attention (FlashAttentionScore, IncreFlashAttention) takes queries and cache of one type and rounds
+// weights to 16 bits, and its lengths are host values, which a recorded step cannot change. Here the positions stay on
+// the device: slots that a token does not see are masked. Every sequence's part of the cache is combined with all
+// tokens, and results for tokens of other sequences are zeroed before they are added, so that a step costs as many
+// passes as it has sequences.
 #include <algorithm>
 #include <limits>
 
@@ -20,7 +21,7 @@ bool has_attention(const Functions& f) {
          f.sum.is_there() && f.add.is_there();
 }
 
-// 0: none. One that leaves every slot visible is none.
+// Returns the attention window; 0 if there is none, or if it leaves every slot visible.
 int64_t window_of(const aa_op_call& call) {
   const int64_t window = params<aa_attention_params>(call).window;
   return window >= call.tensors[2].shape[2] ? 0 : window;
@@ -39,15 +40,15 @@ bool supports_attention(const Functions& f, const aa_op_call& call) {
   return t[2].shape[0] == 1 || f.differs.is_there();
 }
 
-// Keys and values of one sequence, in fp32.
+// The keys and values of one sequence, in fp32.
 struct CachePart {
   Shaped keys;    // [heads, slots, width]
   Shaped values;  // likewise, with 0 where a number was not finite
   Shaped poison;  // [heads, 1, slots]: NaN for slots with a value that is not finite, else 0
 };
 
-// Weights of slots that are not seen are 0, and 0 times what may lie there would be NaN. So values are made finite, and a slot that
-// had others makes the scores of those NaN that do see it.
+// The weights of slots that are not seen are 0, but 0 times an infinity or NaN there would be NaN. Therefore values are
+// made finite, and a slot with a value that was not finite gets NaN scores for the tokens that do see it.
 CachePart part_of(const aa_tensor& keys, const aa_tensor& values, int64_t sequence, Work& work) {
   const int64_t heads = keys.shape[1], slots = keys.shape[2], width = keys.shape[3];
   const auto of_sequence = [&](const aa_tensor& cache) {
@@ -66,7 +67,7 @@ CachePart part_of(const aa_tensor& keys, const aa_tensor& values, int64_t sequen
   return part;
 }
 
-// [tokens, slots]: which slots a token does not see, but for its sequence.
+// Returns [tokens, slots]: true for the slots that a token does not see, leaving sequences aside.
 Shaped unseen_slots(const Shaped& positions, int64_t slots, int64_t window, Work& work) {
   const int64_t tokens = positions.shape[0];
   const Shaped position = positions.seen_as({tokens, 1}, {positions.strides[0], 1});
@@ -88,7 +89,7 @@ void attention(const aa_op_call& call, Work& work) {
   const int64_t sequences = t[2].shape[0], heads = t[2].shape[1], slots = t[2].shape[2];
   const int64_t group = query_heads / heads;  // queries of one key/value head
   const int64_t together = std::clamp<int64_t>(scores_bytes / (query_heads * slots * 4), 1, tokens);
-  // Queries and results of some tokens, by key/value head: [heads, tokens, group, width].
+  // Views the queries or results of some tokens by key/value head: [heads, tokens, group, width].
   const auto by_head = [&](const Shaped& tensor, int64_t begin, int64_t count) {
     const std::vector<int64_t>& step = tensor.strides;
     return tensor.seen_as({heads, count, group, width}, {group * step[1], step[0], step[1], step[2]}, begin * step[0]);

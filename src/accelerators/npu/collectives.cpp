@@ -1,5 +1,5 @@
-// Implements collectives.h: HCCL. Names and numbers from the public sources of CANN's adapter for PyTorch. It has no average,
-// no abort, and no groups that all releases know.
+// Implements collectives.h: HCCL. Names and numbers are from the public sources of CANN's adapter for PyTorch. HCCL has
+// no average, no abort, and no groups that all releases support.
 #include "accelerators/npu/collectives.h"
 
 #include "accelerators/npu/library_search.h"

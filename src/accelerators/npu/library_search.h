@@ -1,11 +1,11 @@
-// The search path of CANN's libraries.
+// Defines the search path for CANN's libraries.
 #pragma once
 
 #include "accelerators/queue_runtime/library.h"
 
 namespace anyaccel::npu {
 
-// CANN's installation variables: the first is set by set_env.sh of newer releases, the second by that of older ones too.
+// CANN's installation variables: set_env.sh of newer releases sets the first; that of older ones sets the second too.
 inline constexpr const char* home_variables[] = {"ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"};
 
 inline const queue_runtime::LibrarySearch& library_search() {

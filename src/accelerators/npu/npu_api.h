@@ -1,5 +1,5 @@
-// The part of CANN's runtime interface (AscendCL, libascendcl.so) that this accelerator uses: facts about its calling
-// convention, written down from the documents of Huawei's open CANN runtime; no header of theirs is needed.
+// Declares the part of CANN's runtime interface (AscendCL, libascendcl.so) that this accelerator uses: facts about its
+// calling convention, taken from the documents of Huawei's open CANN runtime; none of its headers is needed.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ inline constexpr int32_t event_complete = 1;                                    
 inline constexpr int device_ai_cores = 101, device_total_memory = 301;              // of aclrtGetDeviceInfo
 inline constexpr int cann_bf16 = 1;                                                 // of aclGetCannAttribute
 
-// X(name, result, parameters). aclrtCreateEventExWithFlag is the youngest of those that have to be there: only its events can
+// X(name, result, parameters). aclrtCreateEventExWithFlag is the newest of the required functions: only its events can
 // be recorded again.
 #define ANYACCEL_NPU_FUNCTIONS(X)                                                                                   \
   X(aclInit, AclError, (const char* config))                                                                        \
@@ -61,8 +61,8 @@ inline constexpr int cann_bf16 = 1;                                             
   X(aclGetCannAttribute, AclError, (int what, int32_t* value))                 \
   X(aclrtLaunchHostFunc, AclError, (AclStream stream, void (*function)(void* user), void* user))
 
-// Captures; without one of them there are none. A model that was captured needs no step before it is launched.
-inline constexpr int capture_this_thread = 1;  // aclmdlRICaptureMode: calls of other threads are no matter
+// Functions for captures, which are not available if one of them is missing. A captured model can be launched directly.
+inline constexpr int capture_this_thread = 1;  // aclmdlRICaptureMode: calls of other threads do not affect it
 #define ANYACCEL_NPU_CAPTURE_FUNCTIONS(X)                            \
   X(aclmdlRICaptureBegin, AclError, (AclStream stream, int mode))    \
   X(aclmdlRICaptureEnd, AclError, (AclStream stream, void** model))  \

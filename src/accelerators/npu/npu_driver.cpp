@@ -1,7 +1,7 @@
-// The npu accelerator: Huawei Ascend by CANN's runtime. What it shares with other vendors is in queue_runtime; here are the
-// probe, the facts of its devices, and its functions.
+// Implements the npu accelerator: Huawei Ascend with CANN's runtime. The code that it shares with other vendors is in
+// queue_runtime; this file has the probe, the properties of its devices, and its functions.
 //
-// The runtime decides which devices there are, and their numbers: it reads ASCEND_RT_VISIBLE_DEVICES itself.
+// The runtime decides which devices exist and how they are numbered: it reads ASCEND_RT_VISIBLE_DEVICES itself.
 #include "accelerators/npu/npu_driver.h"
 
 #include <algorithm>
@@ -43,7 +43,8 @@ std::string bind(void* handle) {
   return binder.missing();
 }
 
-// "8.0.RC2" of a file like ascend_toolkit_install.info in the installation; empty when there is none.
+// Returns the version, "8.0.RC2", from a file like ascend_toolkit_install.info in the installation; empty if there is
+// none.
 std::string cann_version() {
   for (const char* home : home_variables) {
     std::error_code error;
@@ -94,7 +95,7 @@ std::string result_text(int result) {
   const auto* known = std::find_if(std::begin(names), std::end(names), [=](auto& row) { return row.result == result; });
   std::string text = known != std::end(names) ? known->name : "error";
   text += " (" + std::to_string(result) + ")";
-  // Several lines, with where and when; consumed by being read.
+  // The message has several lines, with place and time; reading it clears it.
   const char* said = api.aclGetRecentErrMsg ? api.aclGetRecentErrMsg() : nullptr;
   if (said && *said) {
     std::string words = said;
@@ -177,7 +178,7 @@ class AclRuntime final : public queue_runtime::Vendor {
     return {api.aclrtMemsetAsync(to, size, value, size, stream), "aclrtMemsetAsync"};
   }
 
-  // All streams have the highest priority, 0, which is what the runtime gives where nothing is asked for.
+  // All streams have the highest priority, 0, the runtime's default.
   Answer stream_create(void*& stream, int32_t) override {
     return {api.aclrtCreateStreamWithConfig(&stream, 0, stream_fast_launch | stream_fast_sync),
             "aclrtCreateStreamWithConfig"};
@@ -251,7 +252,7 @@ aa_code AclRuntime::code(int result) const {
     case 100039: return AA_UNAVAILABLE;
     case 207000: return AA_UNIMPLEMENTED;
     case 107022:  // the device's tasks were aborted
-    case 507010:  // it gives no sign of life
+    case 507010:  // the device does not respond
     case 507053:  // errors of its memory that cannot be corrected
     case 507054:
     case 507899:  // its kernel driver fails
@@ -282,7 +283,7 @@ std::vector<DeviceFacts> read_facts(AclRuntime& runtime, int count) {
     }
     if (api.aclrtGetDeviceInfo && api.aclrtGetDeviceInfo(i, device_total_memory, &value) == 0) {
       facts.total_memory = static_cast<size_t>(value);
-    } else if (api.aclrtSetDevice(facts.ordinal) == 0) {  // older runtimes tell only of a device in use
+    } else if (api.aclrtSetDevice(facts.ordinal) == 0) {  // older runtimes only report on a device in use
       size_t free = 0;
       if (runtime.memory_info(free, facts.total_memory).result != 0) facts.total_memory = 0;
       api.aclrtResetDevice(facts.ordinal);

@@ -1,4 +1,4 @@
-// The npu accelerator's table: Huawei Ascend by CANN.
+// Declares the npu accelerator's driver table: Huawei Ascend with CANN.
 #pragma once
 
 #include "anyaccel/abi/driver.h"

@@ -1,4 +1,4 @@
-// The ops of this accelerator, each over operators of aclnn.
+// Lists the ops of this accelerator, each implemented with operators of aclnn.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@ namespace anyaccel::npu {
 
 struct OpRow {
   Op op;
-  // Returns whether the operators that it always needs are there.
+  // Returns whether the operators that it always needs are available.
   bool (*is_there)(const Functions& f);
   bool (*supports)(const Functions& f, const aa_op_call& call);
   // Enqueues a call that is supported.

@@ -1,4 +1,4 @@
-// Implements ops.h: ops by CANN's operator libraries.
+// Implements ops.h: runs ops with CANN's operator libraries.
 #include "accelerators/npu/ops.h"
 
 #include <map>

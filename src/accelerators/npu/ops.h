@@ -1,4 +1,5 @@
-// Ops by CANN's operator libraries (aclnn): libnnopbase.so and libopapi.so, or the parts into which newer releases split it.
+// Provides ops with CANN's operator libraries (aclnn): libnnopbase.so and libopapi.so, or the parts into which newer
+// releases split the latter.
 #pragma once
 
 #include <string>
@@ -7,8 +8,8 @@
 
 namespace anyaccel::npu {
 
-// Opened at the first call, once a process, for processors of this name (aclrtGetSocName). Null where the libraries are missing; `problem` then says what was looked for and
-// where.
+// The first call opens the libraries, once per process, for processors of this name (aclrtGetSocName). Returns null if
+// they are missing; `problem` then says what was looked for and where.
 const queue_runtime::OpSet* op_set(const std::string& processor, std::string& problem);
 
 }  // namespace anyaccel::npu

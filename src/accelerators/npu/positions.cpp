@@ -1,4 +1,4 @@
-// Embeddings, rotary embeddings, writes to the cache, and counters by aclnn.
+// Implements embeddings, rotary embeddings, writes to the cache, and counters with aclnn.
 #include <algorithm>
 #include <climits>
 
@@ -17,7 +17,8 @@ bool supports_embedding(const Functions&, const aa_op_call& call) {
          is_viewable(call.tensors[2]);
 }
 
-// The operator's behavior for an id out of range is not documented: such ids become those of the first or last row.
+// The operator's behavior for an id out of range is not documented: such ids are replaced by that of the first or last
+// row.
 void embedding(const aa_op_call& call, Work& work) {
   const Shaped out(call.tensors[0]), table(call.tensors[1]), ids(call.tensors[2]);
   const Shaped rows = work.temporary(ids.type, ids.shape);
@@ -29,7 +30,7 @@ void embedding(const aa_op_call& call, Work& work) {
 
 // ---- rotary embeddings -----------------------------------------------------------------------------------------------
 
-// Of the operator: less than 896 elements turn, and there are less than 1000 heads.
+// The operator's limits: it rotates fewer than 896 elements, and takes fewer than 1000 heads.
 constexpr int64_t most_turned = 894, most_heads = 999;
 
 bool supports_rope(const Functions&, const aa_op_call& call) {
@@ -41,7 +42,7 @@ bool supports_rope(const Functions&, const aa_op_call& call) {
   return 2 * t[2].shape[1] <= most_turned && t[0].shape[1] <= most_heads;
 }
 
-// The operator wants an angle for each element: those of a pair have the same.
+// The operator needs an angle for each element; both elements of a pair have the same.
 Shaped angles_of_elements(const Shaped& angles, bool interleaved, Work& work) {
   const int64_t tokens = angles.shape[0], pairs = angles.shape[1];
   const Shaped all = work.temporary(type_f32, {tokens, 2 * pairs});
@@ -72,8 +73,9 @@ void rope(const aa_op_call& call, Work& work) {
 
 // ---- writes to the cache ---------------------------------------------------------------------------------------------
 
-// Which of several rows with the same index the operator leaves is not promised, and here it has to be the last one. So within a part of
-// the call every token writes what the last one of its slot writes; parts follow each other.
+// If several rows have the same index, the operator does not promise which one remains, and here it must be the last.
+// Therefore, within a part of the call, every token writes the row of the last token with its slot; parts run one after
+// the other.
 constexpr int64_t part_tokens = 256;
 
 bool has_cache_write(const Functions& f) {
@@ -81,7 +83,8 @@ bool has_cache_write(const Functions& f) {
          f.clamp.is_there() && f.copy.is_there();
 }
 
-// As one matrix with a row for each slot of each head and sequence: its rows are equally far apart.
+// Returns whether the cache is a matrix with a row for each slot of each head and sequence: its rows have equal
+// distances.
 bool has_rows(const aa_tensor& cache) {
   const int64_t* const step = cache.strides;
   const int64_t* const size = cache.shape;
@@ -102,7 +105,7 @@ bool supports_cache_write(const Functions& f, const aa_op_call& call) {
   return t[4].dtype == AA_DTYPE_I32 && is_viewable(t[4]) && t[5].dtype == AA_DTYPE_I32 && is_viewable(t[5]);
 }
 
-// For each token the last one that writes to the same slot: [tokens], int32.
+// Returns, for each token, the last token that writes to the same slot: [tokens], int32.
 Shaped last_of_slot(const Shaped& slots, Work& work) {
   const int64_t tokens = slots.shape[0];
   const Shaped same = work.temporary(type_bool, {tokens, tokens});
@@ -123,12 +126,12 @@ void cache_write(const aa_op_call& call, Work& work) {
   const aa_tensor* t = call.tensors;
   const int64_t tokens = t[4].shape[0];
   const int64_t sequences = t[0].shape[0], heads = t[0].shape[1], slots = t[0].shape[2];
-  // The first row of each head in a sequence's part of the cache, whose rows are [sequence][head][slot].
+  // The first row of each head within a sequence's part of the cache; the cache's rows are [sequence][head][slot].
   const Shaped heads_at = work.temporary(type_i32, {1, heads});
   work.range(0, slots, heads_at);
   for (int64_t begin = 0; begin < tokens; begin += part_tokens) {
     const int64_t count = std::min(part_tokens, tokens - begin);
-    // An index out of range is moved to a slot at the edge: the operator must never see it.
+    // An index out of range is replaced by the nearest valid slot: the operator must never see it.
     const auto within = [&](const aa_tensor& numbers, int64_t size) {
       const Shaped safe = work.temporary(type_i32, {count});
       work.call(work.f.clamp, work.tensor(Shaped(numbers).rows(begin, count)), work.integer(0), work.integer(size - 1),

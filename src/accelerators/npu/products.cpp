@@ -1,5 +1,5 @@
-// Products, norms, activations and sums by aclnn. Where types differ, or an operator would round to 16 bits on the way, work is
-// done in fp32, and the result rounded once.
+// Implements products, norms, activations and sums with aclnn. If types differ, or an operator would round to 16 bits
+// in between, the computation is in fp32 and the result is rounded once.
 #include <algorithm>
 
 #include "accelerators/npu/op_rows.h"
@@ -22,12 +22,12 @@ struct Part {
   const aa_tensor& residual;
 };
 
-// Weights that are made fp32 on the way, at most so many bytes at a time.
+// Weights that must be converted to fp32 are converted in pieces of at most this many bytes.
 constexpr int64_t piece_bytes = int64_t{64} << 20;
 
 Shaped transposed(const Shaped& w) { return w.seen_as({w.shape[1], w.shape[0]}, {w.strides[1], w.strides[0]}); }
 
-// x * transpose(w) in fp32. `out` is [rows, outputs], in fp32.
+// Computes out = x * transpose(w) in fp32; `out` is [rows, outputs], in fp32.
 void product_in_f32(const Shaped& x, const Shaped& w, const Shaped& out, Work& work) {
   if (x.type == w.type && (x.type == type_f32 || work.f.keeps_f32)) return work.product(x, transposed(w), out);
   const Shaped wide_x = work.in_f32(x);
@@ -96,7 +96,7 @@ bool supports_gated_linear(const Functions&, const aa_op_call& call) {
   return params<aa_activation_params>(call).kind == AA_ACTIVATION_SILU && !is_there(t[4]) && !is_there(t[5]) &&
          are_plain({&t[0]}) && are_plain({&t[1]}) && are_plain({&t[2]}) && are_plain({&t[3]});
 }
-// Both products side by side in each row, as the operator wants them.
+// Computes both products side by side in each row, the layout that the operator needs.
 void gated_linear(const aa_op_call& call, Work& work) {
   const Shaped out(call.tensors[0]), x(call.tensors[1]);
   const int64_t rows = out.shape[0], outputs = out.shape[1];
@@ -122,7 +122,7 @@ bool supports_rms_norm(const Functions& f, const aa_op_call& call) {
   if (is_there(t[3]) && (t[1].dtype != t[3].dtype || !f.add.is_there())) return false;
   return one_type || f.cast.is_there();
 }
-// In one type, or in fp32.
+// Computes in the tensors' type if all have the same one, else in fp32.
 void rms_norm(const aa_op_call& call, Work& work) {
   const aa_tensor* t = call.tensors;
   const bool adds = is_there(t[3]);
@@ -131,7 +131,7 @@ void rms_norm(const aa_op_call& call, Work& work) {
   const bool one_type = out.type == given.type && given.type == weight.type;
   const Shaped x = one_type ? given : work.in_f32(given);
   const Shaped result = one_type ? out : work.f32_for(out);
-  // One number for each row, in the shape of x with a last dimension of 1.
+  // One number for each row: the shape of x with a last dimension of 1.
   std::vector<int64_t> shape = x.shape;
   shape.back() = 1;
   const Shaped root = work.temporary(type_f32, shape);

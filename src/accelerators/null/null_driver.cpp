@@ -1,8 +1,8 @@
-// The `null` driver: the smallest complete driver, to be copied. README.md says how.
+// Implements the `null` driver: the smallest complete driver, meant to be copied. README.md says how.
 //
-// It has one device whose memory is memory of the host. Allocating, copying and filling really work, at once, on the
-// calling thread; streams and events are therefore complete whenever they are asked. It computes nothing: no ops, no
-// kernels, no graphs. Comments that begin with "Yours:" say what a real driver does differently.
+// It has one device whose memory is host memory. Allocating, copying and filling really work, at once, on the calling
+// thread; streams and events are therefore always complete when queried. It computes nothing: no ops, no kernels, no
+// graphs. Comments that begin with "Yours:" say what a real driver does differently.
 #include "accelerators/null/null_driver.h"
 
 #include <unistd.h>
@@ -54,7 +54,7 @@ class Stream final : public abi::Stream {
   void host_call(void (*function)(void* user), void* user) override { function(user); }
 };
 
-// Data for mem_query. Yours: most vendors can answer for a pointer themselves; then no data is needed.
+// Keeps data for mem_query. Yours: most vendors' runtimes can identify a pointer themselves; then no data is needed.
 class Allocations {
  public:
   void add(void* base, size_t size) {
@@ -157,7 +157,7 @@ class Driver final : public abi::Driver {
     props.alignment = alignment;
     props.compute_units = 1;
     props.queue_depth = INT32_MAX;
-    // Every dtype that this header defines can be stored; none can be computed with.
+    // The device can store every dtype that the header defines, and can compute with none.
     props.dtypes_storable = ((uint64_t{1} << (AA_DTYPE_F8_E5M2 + 1)) - 1) & ~(uint64_t{1} << AA_DTYPE_NONE);
     props.dlpack_device_type = 1;  // kDLCPU
   }

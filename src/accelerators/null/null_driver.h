@@ -1,4 +1,4 @@
-// The table of the `null` accelerator: see README.md in this folder.
+// Declares the driver table of the `null` accelerator; see README.md in this folder.
 #pragma once
 
 #include "anyaccel/abi/driver.h"

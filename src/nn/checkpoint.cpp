@@ -28,7 +28,7 @@ void append(llm::SafetensorsWriter& writer, const Tensor& host) {
 
 Tensor on_host(const Tensor& tensor) { return tensor.to(Device{}).contiguous(); }
 
-// The names of a folder's files reach the disk.
+// Writes a folder's entries (the names of its files) to the disk.
 void sync_folder(const fs::path& folder) {
   const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return;
@@ -40,7 +40,7 @@ void sync_folder(const fs::path& folder) {
   throw Error("cannot save the checkpoint '" + path.string() + "': " + what, AA_UNAVAILABLE);
 }
 
-// The tensor of a file, which must have this shape and be a float one.
+// Finds a tensor of a file; it must have this shape and a float type.
 const llm::TensorInfo& find_tensor(const llm::WeightFile& file, const std::string& name, const Shape& shape,
                                    bool only_f32) {
   const llm::TensorInfo* found = file.find(name);
@@ -123,7 +123,7 @@ void save_checkpoint(const fs::path& folder, Parameters& parameters, Optimizer& 
       if (!reason.empty()) fail(folder, name + ": " + reason);
     }
     sync_folder(part);
-    // Where there is one already the two change places, so that at each moment a whole one has the name.
+    // If the folder exists already, the two exchange names, so that the name always belongs to a complete checkpoint.
     const bool replaces = fs::exists(folder);
     if (renameat2(AT_FDCWD, part.c_str(), AT_FDCWD, folder.c_str(), replaces ? RENAME_EXCHANGE : 0) != 0) {
       fail(folder, std::strerror(errno));

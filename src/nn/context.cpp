@@ -1,4 +1,4 @@
-// The context of a model's layers, and its parameters.
+// Implements the context of a model's layers, and its parameters.
 #include "anyaccel/nn/context.h"
 
 #include <algorithm>
@@ -12,13 +12,14 @@
 namespace anyaccel::nn {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // elements, from parameter to parameter
+constexpr int64_t kAlignment = 64;  // elements; each parameter's offset is a multiple of it
 constexpr int64_t kWholeRows =
-    1024;  // the flat tensors are whole rows of this many elements (Trainer measures them so)
+    1024;  // elements of a row; the flat tensors consist of whole rows (Trainer computes norms row by row)
 
 int64_t rounded_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// Normal numbers by Box-Muller from Philox's words, on the host, so that no accelerator's logarithm has a part in them.
+// Draws normal numbers with Box-Muller from Philox's numbers, on the host, so that they do not depend on an
+// accelerator's logarithm.
 void fill_normal(std::span<float> to, double deviation, uint64_t seed, uint64_t first_counter) {
   for (size_t i = 0; i < to.size(); i += 4) {
     const auto words = philox_words(seed, first_counter + i / 4);

@@ -1,4 +1,4 @@
-// Layers and their gradients, over the ops of training.
+// Implements the layers and their gradients with the ops for training.
 #include "anyaccel/nn/layers.h"
 
 #include <algorithm>
@@ -224,9 +224,10 @@ void CausalAttention::backward(const Tensor& dy, const Tensor& dx) {
   x_ = queries_ = keys_ = values_ = Tensor();
 }
 
-// With P = softmax(scale * Q K' + mask) and out = P V, for some queries of all sequences and heads at a time, which see no key
-// behind the last of them: dV += P' dO, dS = softmax's gradient of dO V', dQ = dS K, dK += dS' Q. The queries of the heads that
-// share a key/value head lie below each other, so that one product sums over them.
+// With P = softmax(scale * Q K' + mask) and out = P V, computes dV += P' dO, dS = softmax's gradient of dO V', dQ = dS
+// K, dK += dS' Q, for a block of queries of all sequences and heads at a time; no query of a block sees a key after the
+// block's last position. The queries of the heads that share a key/value head are stacked as rows of one matrix, so
+// that one product sums over them.
 void CausalAttention::attention_gradients(const Tensor& d_out, const Tensor& dq, const Tensor& dk, const Tensor& dv) {
   ops::Training& ops = context_.ops();
   const int64_t batch = positions_->sequences, length = positions_->length, shared = heads_ / kv_heads_;
@@ -303,7 +304,8 @@ Tensor GatedMlp::forward(const Tensor& x, const Tensor& residual) {
 void GatedMlp::backward(const Tensor& dy, const Tensor& dx) {
   require_kept(x_, "GatedMlp");
   const Tensor upstream = context_.in_dtype(dy);
-  // What down was given is made again, in the place of its gradient; those of gates and ups take the places of these.
+  // The input of down_ is recomputed in the memory of its gradient; the gradients of gates and ups overwrite gates and
+  // ups.
   const Tensor activated = context_.empty(gates_.shape());
   down_.input_gradient(upstream, activated);
   context_.ops().gated_activation_backward(gates_, ups_, activated, gates_, ups_, activated, ops::Activation::Silu);
@@ -342,7 +344,7 @@ void DecoderLayer::backward(const Tensor& d) {
 // -- EncoderLayer
 
 namespace {
-// Layers of ops::Transformer are registered by number for the process.
+// Layers of ops::Transformer are registered for the whole process, by number.
 std::atomic<uint32_t> next_encoder_layer{0x4e4e0000};
 }  // namespace
 
@@ -451,7 +453,7 @@ Tensor LanguageHead::losses_and_gradients(const Tensor& x, const Tensor& targets
 }
 
 Tensor LanguageHead::run(const Tensor& x, const Tensor& targets, float scale, const Tensor& dx) {
-  constexpr int64_t kScores = int64_t{4} << 20;  // most that are in memory at once
+  constexpr int64_t kScores = int64_t{4} << 20;  // at most this many are in memory at once
   require_columns(x, weight_.shape[1], "LanguageHead", weight_.name);
   ops::Training& ops = context_.ops();
   const int64_t rows = x.size(0), tokens = weight_.shape[0], step = std::clamp<int64_t>(kScores / tokens, 1, rows + 1);

@@ -1,4 +1,4 @@
-// The decoder and the encoder.
+// Implements the decoder and the encoder.
 #include "anyaccel/nn/models.h"
 
 #include <cmath>
@@ -18,7 +18,7 @@ void check_batch(const Batch& batch, const char* model) {
   }
 }
 
-// Sets a context to train, or not, for a scope.
+// Switches a context's training mode on or off for a scope.
 class Training {
  public:
   Training(Context& context, bool training) : context_(context), before_(context.training) {

@@ -1,4 +1,4 @@
-// Optimizers on the device, on the host, and with states in files.
+// Implements the optimizers: on the device, on the host, and with states in files.
 #include "anyaccel/nn/optimizer.h"
 
 #include <unistd.h>
@@ -33,7 +33,7 @@ Kind kind_of(const std::string& name) {
   throw InvalidArgument("nn::Optimizer: unknown name '" + name + "'; expected adam, lamb, lion or adagrad");
 }
 
-// What a kind remembers of each parameter.
+// Returns the names of the states that a kind keeps for each parameter.
 std::vector<std::string> state_words(Kind kind) {
   switch (kind) {
     case Kind::Lion: return {"exp_avg"};
@@ -42,7 +42,7 @@ std::vector<std::string> state_words(Kind kind) {
   }
 }
 
-// Optimizers of the process, by number, as the libraries want it. The numbers' values are used by no update.
+// The libraries need a number for each optimizer of the process. No update uses the values of the numbers.
 constexpr int kLibraryId = 0x4e4e;
 
 class Common : public Optimizer {
@@ -67,7 +67,7 @@ class Common : public Optimizer {
   size_t word_of(size_t index) const { return index / parameters_.all().size(); }
   Accelerator& accelerator() const { return parameters_.context().accelerator(); }
   double decay_of(const Parameter& parameter) const { return parameter.decays ? options_.weight_decay : 0; }
-  // The weight where it is a tensor of its own in another dtype than the master's.
+  // Returns the weight if it is a separate tensor in another dtype than the master's; else an empty tensor.
   Tensor copy_of(const Parameter& parameter) const {
     return parameters_.context().dtype() == DType::F32 ? Tensor() : parameter.weight;
   }
@@ -178,7 +178,7 @@ class DeviceOptimizer final : public Common {
 
 // ---- on the host
 
-// The states of a group while it is updated: a tensor for each word, of the elements of the group's range.
+// The states of a group during its update: for each state's name a tensor with the elements of the group's range.
 using GroupStates = std::vector<Tensor>;
 
 class HostOptimizer : public Common {
@@ -218,7 +218,7 @@ class HostOptimizer : public Common {
 
   void step(int64_t step, double rate, double scale) override {
     expecting_ = false;
-    // The order in which backward completes them.
+    // Copies the groups in the order in which the backward pass completes them.
     for (int group = parameters_.groups() - 1; group >= 0; --group) {
       if (!copied_[static_cast<size_t>(group)]) copy_down(group);
     }
@@ -236,7 +236,7 @@ class HostOptimizer : public Common {
   }
 
  protected:
-  // Called in this order for each group, from the last to the first.
+  // These functions are called in this order for each group, from the last group to the first.
   virtual void begin_states(int /*group*/) {}
   virtual GroupStates states_of(int group) = 0;
   virtual void end_states(int /*group*/) {}
@@ -248,7 +248,7 @@ class HostOptimizer : public Common {
   Tensor host_memory(DType dtype) {
     const Tensor memory =
         accelerator().pin_memory(Tensor::empty(parameters_.masters().shape(), dtype), false, true, false);
-    memory.fill(0);  // What lies between two parameters is copied too, and nothing else writes it.
+    memory.fill(0);  // The gaps between parameters are copied too, and nothing else writes them.
     return memory;
   }
 
@@ -271,7 +271,8 @@ class HostOptimizer : public Common {
     const Tensor source = (copies_ ? copies_ : parameters_.masters()).slice(0, begin, end);
     const Tensor weights = parameters_.weights().slice(0, begin, end);
     if (!up_) return weights.copy_from(source);
-    // What read the weights before has given the gradients that are here now, but for work outside of the model.
+    // The operations that read the old weights have completed, because their gradients are on the host now; this wait
+    // is for work outside the model.
     up_.wait_stream(accelerator().current_stream(device_index()));
     const ScopeGuard on_stream = accelerator().stream(up_);
     weights.copy_from(source);
@@ -314,9 +315,9 @@ class HostOptimizer : public Common {
   std::shared_ptr<ops::CPUAdagrad> adagrad_;
   Tensor gradients_, copies_;  // flat, page-locked where there is such memory
   bool expecting_ = false;
-  std::vector<bool> copied_;   // by group, since the last step
-  std::vector<Event> events_;  // by group: its gradients are on the host
-  Stream down_, up_;           // empty where work is complete when it is enqueued
+  std::vector<bool> copied_;   // by group: copied since the last step
+  std::vector<Event> events_;  // by group: reached when its gradients are on the host
+  Stream down_, up_;           // empty if work is complete when it is enqueued
 };
 
 class HostStates final : public HostOptimizer {
@@ -347,8 +348,8 @@ class HostStates final : public HostOptimizer {
 
 // ---- in files
 
-// Each group has a place in one file: for each word the elements of its range, to whole pages. Three buffers take turns: one is
-// read, one is worked on, one is written.
+// Each group has a place in one file, which holds for each state the elements of its range, padded to whole pages.
+// Three buffers take turns: one is being read, one is being updated, one is being written.
 class FileStates final : public HostOptimizer {
  public:
   FileStates(Parameters& parameters, const OptimizerOptions& options) : HostOptimizer(parameters, options) {
@@ -389,7 +390,7 @@ class FileStates final : public HostOptimizer {
     }
   }
   ~FileStates() override {
-    for (Buffer& buffer : buffers_) buffer.handle.reset();  // finishes what is under way
+    for (Buffer& buffer : buffers_) buffer.handle.reset();  // waits for the transfers in progress
     remove_file();
   }
 
@@ -443,7 +444,7 @@ class FileStates final : public HostOptimizer {
   void read(int group) {
     const auto g = static_cast<size_t>(group);
     Buffer& buffer = buffer_of(group);
-    buffer.handle->wait();  // it may still be written
+    buffer.handle->wait();  // a write from it may still be in progress
     if (strides_[g] > 0) buffer.handle->async_pread(whole(buffer, g), path_, places_[g] * kFloat);
   }
   int64_t place_of(size_t index) const {

@@ -1,4 +1,4 @@
-// Learning rates, and the steps of training.
+// Implements the learning rate schedule and the training step.
 #include "anyaccel/nn/trainer.h"
 
 #include <algorithm>
@@ -58,7 +58,8 @@ StepResult Trainer::step(std::span<const Batch> pieces) {
     options_.group->all_reduce(parameters_.gradients(), comm::ReduceOp::Avg);
     options_.group->all_reduce(loss, comm::ReduceOp::Avg);
   }
-  // Without it, the host may begin to work on the first gradients while the device computes the last.
+  // If the norm is not measured, the host can begin to process the first gradients while the device still computes the
+  // last.
   const bool measure = options_.max_norm > 0 || scaled;
   double factor = 1 / scale_;
   if (measure) {
@@ -109,12 +110,12 @@ void Trainer::set_progress(int64_t steps_done, double loss_scale, int64_t good_s
   good_steps_ = good_steps;
 }
 
-// The root of the sum of squares, by means of rows and the mean of these: each sum is short, and their order depends on
-// the accelerator alone.
+// Computes the root of the sum of squares from the means of rows and the mean of these: each sum is short, and the
+// order of summation depends only on the accelerator.
 double Trainer::gradient_norm() {
   Context& context = parameters_.context();
   const Tensor& gradients = parameters_.gradients();
-  constexpr int64_t kRow = 1024;  // Parameters makes whole rows of it
+  constexpr int64_t kRow = 1024;  // Parameters pads the flat tensors to whole rows
   const int64_t rows = gradients.numel() / kRow;
   const Tensor zeros = context.empty({rows}, DType::F32), squares = context.empty({rows}, DType::F32);
   context.ops().moments(zeros, squares, gradients.view({rows, kRow}), 0, false);

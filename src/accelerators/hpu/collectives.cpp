@@ -1,5 +1,5 @@
-// Implements collectives.h: Habana's HCCL. Names and numbers from its public sources. An id is 1024 bytes and their count.
-// The smallest and the largest have each other's numbers of the other vendors.
+// Implements collectives.h: Habana's HCCL. Names and numbers are from its public sources. An id is 1024 bytes and their
+// count. Compared with other vendors' libraries, the numbers of minimum and maximum are swapped.
 #include "accelerators/hpu/collectives.h"
 
 #include "accelerators/hpu/library_search.h"

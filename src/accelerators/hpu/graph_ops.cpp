@@ -1,9 +1,10 @@
-// Embeddings, rotary embeddings, writes to the cache and attention by Synapse's graphs. Names and parameters of the nodes are those that
-// Habana's bridge for PyTorch gives (HabanaAI/gaudi-pytorch-bridge, hpu_ops/backend and habana_kernels), with the structs of
-// perf_lib_layer_params.h.
+// Implements embeddings, rotary embeddings, writes to the cache and attention with Synapse's graphs. Names and
+// parameters of the nodes are those that Habana's bridge for PyTorch uses (HabanaAI/gaudi-pytorch-bridge,
+// hpu_ops/backend and habana_kernels), with the structs of perf_lib_layer_params.h.
 //
-// Positions and sequences are tensors of the device, so that a recipe depends on how many tokens and slots there are, and not on how full
-// the cache is. Numbers of rows are brought into range first: what a node does with another number is not written down.
+// Positions and sequences are tensors on the device, so that a recipe depends on the number of tokens and slots, and
+// not on how full the cache is. Row indices are clamped first, because the behavior of a node for an index out of range
+// is not documented.
 #include "accelerators/hpu/graph_ops.h"
 
 #include <algorithm>
@@ -18,10 +19,10 @@ using Tensor = Graph::Tensor;
 
 // ---- nodes -----------------------------------------------------------------------------------------------------------
 
-// Of our order: the last dimension is 0 in Synapse's.
+// Converts the index of a dimension to Synapse's order, in which the last dimension is 0.
 SynAxis axis_of(const Sizes& sizes, size_t dimension) { return {static_cast<int>(sizes.size() - 1 - dimension)}; }
 
-// One number, with as many dimensions of size 1 as it takes to be spread over a tensor of these.
+// Creates a single number with `rank` dimensions of size 1, to be broadcast over a tensor of that rank.
 Tensor constant(Graph& graph, float value, size_t rank) {
   SynConstant params;
   params.value.f = value;
@@ -33,7 +34,7 @@ Tensor constant(Graph& graph, int32_t value, size_t rank) {
   return graph.result("constant", syn_i32, Sizes(rank, 1), {}, &params, sizeof(params));
 }
 
-// `count` numbers from `first` on, in these sizes.
+// Creates a vector of `count` numbers, beginning with `first`, in steps of `step`.
 Tensor range(Graph& graph, int64_t first, int64_t step, int64_t count) {
   SynRange params;
   params.start.i = static_cast<int32_t>(first);
@@ -49,7 +50,7 @@ Tensor reshaped(Graph& graph, const Tensor& x, const Sizes& sizes) {
   return out;
 }
 
-// The first two of four dimensions swapped.
+// Swaps the first two of four dimensions.
 Tensor swapped(Graph& graph, const Tensor& x) {
   SynTranspose params{};
   params.dimensions = 4;
@@ -72,21 +73,21 @@ Sizes spread_sizes(const Tensor& a, const Tensor& b) {
   for (size_t d = 0; d < sizes.size(); ++d) sizes[d] = std::max(sizes[d], b.sizes[d]);
   return sizes;
 }
-// Of one type and rank, a size of 1 standing for all.
+// Applies a binary node to tensors of one type and rank; dimensions of size 1 are broadcast.
 Tensor spread(Graph& graph, const char* guid, const Tensor& a, const Tensor& b) {
   return graph.result(guid, a.type, spread_sizes(a, b), {a, b});
 }
-// Truths, each an i8; the guid has the type of what is compared.
+// Compares elements; the results are booleans of type i8, but the guid names the type of the operands.
 Tensor compared(Graph& graph, const char* guid, const Tensor& a, const Tensor& b) {
   const Tensor out = graph.between(syn_i8, spread_sizes(a, b));
   graph.node(std::string(guid) + "_" + suffix_of(a.type), {a, b}, {out});
   return out;
 }
-// Of `sizes`: a where the condition holds, else b, in fp32.
+// Returns a where the condition holds, else b: fp32, of `sizes`.
 Tensor chosen(Graph& graph, const Tensor& condition, const Tensor& a, const Tensor& b, const Sizes& sizes) {
   return graph.result("where_fwd", syn_f32, sizes, {condition, a, b});
 }
-// The dimension becomes one of size 1.
+// Sums over the dimension, whose size becomes 1.
 Tensor summed(Graph& graph, const Tensor& x, size_t dimension) {
   Sizes sizes = x.sizes;
   sizes[dimension] = 1;
@@ -121,7 +122,7 @@ bool supports_embedding(const aa_op_call& call) {
   const aa_tensor* t = call.tensors;
   return is_plain(t[0]) && is_plain(t[1]) && are_i32(t[2]) && t[1].shape[0] <= INT32_MAX;
 }
-// An id that is no row becomes that of the first or last one.
+// An id out of range is replaced by that of the first or last row.
 void embedding(Graph& graph, const aa_op_call&, const Tensors& t, const Tensors&) {
   graph.convert(t[0], gathered(graph, t[1], clamped(graph, t[2], 0, t[1].sizes[0] - 1)));
 }
@@ -130,7 +131,7 @@ void embedding(Graph& graph, const aa_op_call&, const Tensors& t, const Tensors&
 
 bool is_interleaved(const aa_op_call& call) { return params<aa_rope_params>(call).interleaved != 0; }
 
-// All of a head turns: what the node does with more elements than there are angles is not public.
+// Only supports rotating the whole head, because the behavior of the node with more elements than angles is not public.
 bool supports_rope(const aa_op_call& call) {
   const aa_tensor* t = call.tensors;
   for (const size_t i : {0, 1, 2, 3}) {
@@ -139,8 +140,9 @@ bool supports_rope(const aa_op_call& call) {
   return 2 * t[2].shape[1] == t[0].shape[2];
 }
 
-// As Habana's tests for its two modes have them (test_hpu_rotary_pos_embedding_helper.py): [tokens, 1, heads, width] with angles for
-// [tokens, 1, 1], and [1, tokens, heads, width] with angles for [1, tokens, 1], here at first with a dimension for the pair.
+// Returns the shapes that Habana's tests use for the node's two modes (test_hpu_rotary_pos_embedding_helper.py):
+// [tokens, 1, heads, width] with angles for [tokens, 1, 1], and [1, tokens, heads, width] with angles for [1, tokens,
+// 1]. Here the angles have one more dimension at first, for the pair.
 std::vector<Sizes> rope_sizes(const aa_op_call& call) {
   std::vector<Sizes> sizes = own_sizes(call);
   for (const size_t i : {0, 1}) {
@@ -154,7 +156,7 @@ std::vector<Sizes> rope_sizes(const aa_op_call& call) {
   return sizes;
 }
 
-// An angle for each element: both of a pair have the same.
+// Expands the angles to one for each element: both elements of a pair get the same.
 Tensor angles(Graph& graph, const Tensor& of_pairs, bool interleaved) {
   Sizes sizes = of_pairs.sizes;
   sizes[3] *= 2;
@@ -177,7 +179,7 @@ void rope(Graph& graph, const aa_op_call& call, const Tensors& t, const Tensors&
 
 // ---- writes to the cache ---------------------------------------------------------------------------------------------
 
-constexpr int64_t most_written = 4096;  // tokens, which are compared with each other
+constexpr int64_t most_written = 4096;  // tokens of a call, since each is compared with all others
 
 bool supports_cache_write(const aa_op_call& call) {
   const aa_tensor* t = call.tensors;
@@ -188,7 +190,7 @@ bool supports_cache_write(const aa_op_call& call) {
   return are_i32(t[4]) && are_i32(t[5]) && t[4].shape[0] <= most_written && rows <= INT32_MAX;
 }
 
-// The cache as a matrix with a row for each slot of each head and sequence.
+// Views the cache as a matrix with a row for each slot of each head and sequence.
 std::vector<Sizes> cache_write_sizes(const aa_op_call& call) {
   std::vector<Sizes> sizes = own_sizes(call);
   for (const size_t i : {0, 1}) sizes[i] = {sizes[i][0] * sizes[i][1] * sizes[i][2], sizes[i][3]};
@@ -196,8 +198,9 @@ std::vector<Sizes> cache_write_sizes(const aa_op_call& call) {
   return sizes;
 }
 
-// Which of several rows of one number the node leaves is not promised, and here it has to be the last. So every token writes what the
-// last one of its slot writes: its number, [tokens].
+// If several rows have the same index, the node does not promise which one remains, and here it must be the last.
+// Therefore every token writes the row of the last token with its slot; this function returns that token's number,
+// [tokens].
 Tensor last_of_slot(Graph& graph, const Tensor& slots) {
   const int64_t tokens = slots.sizes[0];
   const Tensor same =
@@ -233,9 +236,9 @@ void cache_write(Graph& graph, const aa_op_call& call, const Tensors& t, const T
 
 // ---- attention -------------------------------------------------------------------------------------------------------
 
-constexpr int64_t most_scores = int64_t{1} << 26;  // of a call, 256 MiB
+constexpr int64_t most_scores = int64_t{1} << 26;  // scores of a call: 256 MiB
 
-// 0: none. One that leaves every slot visible is none.
+// Returns the attention window; 0 if there is none, or if it leaves every slot visible.
 int64_t window_of(const aa_op_call& call) {
   const int64_t window = params<aa_attention_params>(call).window;
   return window >= call.tensors[2].shape[2] ? 0 : window;
@@ -250,7 +253,7 @@ bool supports_attention(const aa_op_call& call) {
   return are_i32(t[4]) && are_i32(t[5]) && params<aa_attention_params>(call).softcap == 0 && scores <= most_scores;
 }
 
-// Queries and results by key/value head: [tokens, heads, queries of a head, width].
+// Views queries and results by key/value head: [tokens, heads, queries of a head, width].
 std::vector<Sizes> attention_sizes(const aa_op_call& call) {
   std::vector<Sizes> sizes = own_sizes(call);
   const int64_t heads = sizes[2][1];
@@ -270,7 +273,7 @@ Tensor products(Graph& graph, const Tensor& a, const Tensor& b, bool transposed)
   return out;
 }
 
-// [tokens, slots]: which slots a token does not see. Their scores become -infinity, whatever they are.
+// Sets the scores of the slots that a token does not see to -infinity, whatever they were.
 Tensor masked(Graph& graph, const Tensor& scores, const Tensor& positions, int64_t window) {
   const int64_t tokens = scores.sizes[2], slots = scores.sizes[4];
   const Tensor position = reshaped(graph, positions, {tokens, 1});
@@ -285,9 +288,10 @@ Tensor masked(Graph& graph, const Tensor& scores, const Tensor& positions, int64
   return without(seen, compared(graph, "less_equal_fwd", ends, position));
 }
 
-// Every sequence's part of the cache meets all tokens, and what belongs to tokens of other sequences is zeroed before it is added.
-// Weights of slots that are not seen are 0, and 0 times what may lie there would be NaN. So values are made finite, and a slot that had
-// others makes the scores of those NaN that do see it.
+// Every sequence's part of the cache is combined with all tokens, and results for tokens of other sequences are zeroed
+// before they are added. The weights of slots that are not seen are 0, but 0 times an infinity or NaN there would be
+// NaN. Therefore values are made finite, and a slot with a value that was not finite gets NaN scores for the tokens
+// that do see it.
 void attention(Graph& graph, const aa_op_call& call, const Tensors& t, const Tensors&) {
   const int64_t tokens = t[1].sizes[0], heads = t[1].sizes[1], group = t[1].sizes[2], width = t[1].sizes[3];
   const int64_t sequences = t[2].sizes[0], slots = t[2].sizes[2];

@@ -1,4 +1,5 @@
-// Ops whose graphs see tensors in other shapes than the call's, or write into a tensor that they read: graph_ops.cpp.
+// Declares the ops of graph_ops.cpp, whose graphs use tensors in other shapes than the call's, or write into a tensor
+// that they read.
 #pragma once
 
 #include <span>
@@ -10,32 +11,32 @@
 
 namespace anyaccel::hpu {
 
-// The tensors of a call in its graph, by their numbers; those that are absent have no handle.
+// The tensors of a call in its graph, by their index; an absent tensor has no handle.
 using Tensors = std::vector<Graph::Tensor>;
 
 struct GraphOp {
   Op op;
   bool (*supports)(const aa_op_call& call);
-  // Of each tensor in the graph; empty for one that is absent.
+  // Returns the sizes of each tensor in the graph; empty for an absent tensor.
   std::vector<Sizes> (*sizes)(const aa_op_call& call);
-  std::vector<uint32_t> replaced;  // the tensors that are read and written
-  // `after`: what the replaced tensors become, by their numbers.
+  std::vector<uint32_t> replaced;  // indices of the tensors that are both read and written
+  // Builds the graph. `after`: the new values of the replaced tensors, by their index.
   void (*build)(Graph& graph, const aa_op_call& call, const Tensors& t, const Tensors& after);
-  // What a recipe depends on besides types and shapes; may be null.
+  // Adds to `key` the settings on which the recipe depends besides types and shapes; may be null.
   void (*settings)(const aa_op_call& call, std::vector<int64_t>& key);
 };
 
-// Null for an op that has no row here.
+// Returns null for an op that is not in the table.
 const GraphOp* graph_op(Op op);
 
-// ---- what ops ask of their tensors -----------------------------------------------------------------------------------
+// ---- what ops require of their tensors ------------------------------------------------------------------------------
 
-// 0: a type that is not computed with here.
+// Returns 0 for a dtype that these ops do not compute with.
 int syn_type(int32_t dtype);
 inline bool is_there(const aa_tensor& tensor) { return tensor.dtype != AA_DTYPE_NONE; }
-// Without gaps, not empty, with as many dimensions as tensors have in a graph.
+// True for a tensor that is not empty, has no gaps, and has no more dimensions than tensors in a graph may have.
 bool is_dense(const aa_tensor& tensor);
-// The same, of a float type.
+// True if is_dense() is true and the type is a float type.
 bool is_plain(const aa_tensor& tensor);
 
 template <class Params>

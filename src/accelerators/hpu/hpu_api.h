@@ -1,6 +1,6 @@
-// The part of Habana's Synapse (libSynapse.so) that this accelerator uses: facts about its calling convention, from its public
-// sources; no header of Habana's is needed. A device is named by a number in every call, and its memory by 64-bit addresses,
-// which this accelerator keeps as pointers.
+// Declares the part of Habana's Synapse (libSynapse.so) that this accelerator uses: facts about its calling convention,
+// from its public sources; none of Habana's headers is needed. A device is named by a number in every call, and its
+// memory by 64-bit addresses, which this accelerator keeps as pointers.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ using SynStream = void*;
 using SynEvent = void*;
 
 inline constexpr SynStatus no_device = 8;
-inline constexpr SynStatus busy = 22;  // not ready; of an acquisition, as no_device: another process has the module
+inline constexpr SynStatus busy = 22;  // not ready; from an acquisition, like no_device: another process has the module
 inline constexpr SynStatus already_initialized = 29;
 
 // synDmaDir, by aa_copy_direction.
@@ -26,7 +26,8 @@ inline constexpr size_t description_bytes = 256;  // synStatusGetBriefDescriptio
 inline constexpr int name_bytes = 256;
 inline constexpr uint32_t most_modules = 64;  // of a machine; Habana's servers have 8
 
-// X(name, parameters); all give a SynStatus. synDeviceGetModuleIDs is given the room in `count`, and sets it to what there is.
+// X(name, parameters); all give a SynStatus. synDeviceGetModuleIDs takes the capacity in `count`, and sets it to the
+// number of modules.
 #define ANYACCEL_HPU_FUNCTIONS(X)                                                                            \
   X(synInitialize, ())                                                                                       \
   X(synDeviceGetCount, (uint32_t * count))                                                                   \
@@ -56,8 +57,9 @@ inline constexpr uint32_t most_modules = 64;  // of a machine; Habana's servers 
 #define ANYACCEL_HPU_OPTIONAL_FUNCTIONS(X) \
   X(synStatusGetBriefDescription, (SynStatus status, char* description, size_t size))
 
-// Of a graph (synTensorGeometryExt, synLaunchTensorInfoExt, synGEMMParams, ns_LayerNormKernel::Params, synDeviceInfoV2, and those that
-// are named below). Sizes are in Synapse's order: the dimension whose elements are neighbours comes first.
+// The structs of a graph (synTensorGeometryExt, synLaunchTensorInfoExt, synGEMMParams, ns_LayerNormKernel::Params,
+// synDeviceInfoV2, and those named below). Sizes are in Synapse's order: the dimension whose elements are adjacent
+// comes first.
 inline constexpr size_t most_dimensions = 25;
 struct SynGeometry {
   uint64_t sizes[most_dimensions];
@@ -77,8 +79,8 @@ struct SynNorm {
   bool has_eps;
   float eps;
 };
-// ns_GatherKernel, ns_Softmax, ns_Reduction, synConcatenateParams: a dimension, counted as in the sizes. Of ns_IndexCopy it is counted
-// from the other end, as PyTorch does.
+// ns_GatherKernel, ns_Softmax, ns_Reduction, synConcatenateParams: a dimension, counted as in the sizes. For
+// ns_IndexCopy it is counted from the other end, as in PyTorch.
 struct SynAxis {
   int axis;
 };
@@ -90,7 +92,7 @@ struct SynTranspose {  // synTransposeParamsNDims: dimension i of the result is 
   unsigned dimensions;
   uint32_t permutation[most_dimensions];
 };
-// Members of four bytes that are of the node's type (fint_t).
+// A member of four bytes that has the node's type (fint_t).
 union SynNumber {
   float f;
   int32_t i;
@@ -116,10 +118,10 @@ struct SynDeviceInfo {
 };
 inline constexpr int data_tensor = 0;     // synTensorType
 inline constexpr int geometry_sizes = 1;  // synGeometryType
-// synDataType. A truth is an i8.
+// synDataType. A boolean is an i8.
 inline constexpr int syn_i8 = 1, syn_bf16 = 2, syn_f32 = 4, syn_i32 = 16, syn_f16 = 256;
 
-// For ops; without one of them there are none.
+// Functions for ops, which are not available if one of them is missing.
 #define ANYACCEL_HPU_GRAPH_FUNCTIONS(X)                                                                                \
   X(synDeviceGetInfoV2, (SynDevice device, SynDeviceInfo * info))                                                      \
   X(synDeviceSynchronize, (SynDevice device))                                                                          \
@@ -143,7 +145,7 @@ inline constexpr int syn_i8 = 1, syn_bf16 = 2, syn_f32 = 4, syn_i32 = 16, syn_f1
   X(synLaunchExt, (SynStream stream, const SynLaunchTensor* tensors, uint32_t count, uint64_t workspace, void* recipe, \
                    uint32_t flags))
 
-// Recipes in files; without one of them none is kept.
+// Functions for recipes in files; if one of them is missing, no recipe is kept.
 #define ANYACCEL_HPU_RECIPE_FILE_FUNCTIONS(X)             \
   X(synDriverGetVersion, (char* version, int size))       \
   X(synRecipeSerialize, (void* recipe, const char* file)) \
@@ -158,7 +160,7 @@ struct Api {
 #undef ANYACCEL_DECLARE
 };
 
-// "status 26 (...)".
+// Returns "status 26 (...)".
 std::string status_text(const Api& api, SynStatus status);
 
 }  // namespace anyaccel::hpu

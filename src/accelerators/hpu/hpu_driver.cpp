@@ -1,9 +1,10 @@
-// The hpu accelerator: Habana Gaudi by Synapse. What it shares with other vendors is in queue_runtime; here are the probe's
-// table, the acquisition of a module, and Synapse's functions.
+// Implements the hpu accelerator: Habana Gaudi with Synapse. The code that it shares with other vendors is in
+// queue_runtime; this file has the probe's table, the acquisition of a module, and Synapse's functions.
 //
-// A process has one module, and another process cannot use it meanwhile: hpu has one device, whatever the machine has. It is
-// acquired with the first instance of the driver and released after the last. Asking whether a module is free would acquire it,
-// and the kernel driver may reset a module that is released: so the probe does not ask, and a busy one is an error of the start.
+// A process has one module, which no other process can use meanwhile: hpu has one device, however many the machine has.
+// It is acquired with the first instance of the driver and released after the last. Checking whether a module is free
+// would acquire it, and the kernel driver may reset a module that is released: therefore the probe does not check, and
+// initialization fails if the module is busy.
 #include "accelerators/hpu/hpu_driver.h"
 
 #include <algorithm>
@@ -24,7 +25,7 @@ using queue_runtime::Answer;
 using queue_runtime::DeviceFacts;
 
 constexpr const char* visible_variables[] = {visible_variable, module_variable, rank_variable};
-// The kernel driver's nodes are of a class that other vendors share; older ones have a name of their own.
+// The kernel driver's device nodes belong to a class that other vendors share; older drivers use a separate name.
 constexpr queue_runtime::NodePattern nodes[] = {{"accel/accel", "0x1da3"}, {"hl"}};
 constexpr int memory_alignment = 64;  // bytes
 
@@ -52,7 +53,7 @@ int start() {
   return result == already_initialized ? 0 : result;
 }
 
-// The result of synDeviceGetModuleIDs.
+// Lists the modules with synDeviceGetModuleIDs, whose result it returns.
 SynStatus list_modules(std::vector<uint32_t>& modules) {
   uint32_t count = most_modules;
   modules.resize(count);
@@ -61,7 +62,7 @@ SynStatus list_modules(std::vector<uint32_t>& modules) {
   return result;
 }
 
-// 1: there is a module for this process; 0: there is none.
+// Sets `count` to 1 if there is a module for this process, else to 0.
 int count_devices(int& count) {
   uint32_t devices = 0;
   if (const SynStatus result = api.synDeviceGetCount(&devices); result != 0) return result;
@@ -145,13 +146,13 @@ void release_module() noexcept {
 
 uint64_t address_of(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
-// Makes "not ready" of a query what it is: no error.
+// Converts the result of a query: "not ready" is not an error.
 Answer asked(SynStatus result, const char* call, bool& done) {
   done = result == 0;
   return {result == busy ? 0 : result, call};
 }
 
-// Nothing is current on a thread: the device is the one of the process.
+// No device is current on a thread, since a process has only one.
 class SynapseRuntime final : public queue_runtime::Vendor {
  public:
   SynapseRuntime() : device_(acquire_module()), ops_(make_ops(api, device_)) {}
@@ -202,7 +203,7 @@ class SynapseRuntime final : public queue_runtime::Vendor {
     return {api.synMemsetD8Async(address_of(to), value, size, stream), "synMemsetD8Async"};
   }
 
-  // The runtime shows no priorities.
+  // The runtime does not expose priorities.
   Answer stream_create(void*& stream, int32_t) override {
     return {api.synStreamCreateGeneric(&stream, device_, 0), "synStreamCreateGeneric"};
   }

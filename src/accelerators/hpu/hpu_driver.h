@@ -1,4 +1,4 @@
-// The hpu accelerator's table: Habana Gaudi by Synapse.
+// Declares the hpu accelerator's driver table: Habana Gaudi with Synapse.
 #pragma once
 
 #include "anyaccel/abi/driver.h"

@@ -1,4 +1,4 @@
-// The search path of Synapse's library.
+// Defines the search path for Synapse's library.
 #pragma once
 
 #include "accelerators/queue_runtime/library.h"

@@ -1,4 +1,4 @@
-// Implements modules.h: which Gaudi modules a process may use.
+// Implements modules.h: chooses the Gaudi modules that a process may use.
 #include "accelerators/hpu/modules.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Which Gaudi modules of this machine a process may use. Synapse gives a process one module, and reads no variable about which;
-// the variables of Habana's frameworks are read here.
+// Chooses the Gaudi modules of this machine that a process may use. Synapse gives a process one module, and reads no
+// environment variable that selects it; the variables of Habana's frameworks are read here.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ inline constexpr const char* rank_variable = "LOCAL_RANK";
 // The values of the three variables; empty: not set.
 struct ModuleChoice {
   std::string visible = {};     // numbers, separated by commas
-  std::string module = {};      // the one to use, whatever the others say
-  std::string local_rank = {};  // which of those that are visible
+  std::string module = {};      // the module to use, whatever the other variables say
+  std::string local_rank = {};  // index among the visible modules
 };
 ModuleChoice choice_of_environment();
 
-// The modules to try, in order; the first that no other process has is used. `present`: those of the machine, which are all
-// visible where nothing is said. Empty: none is left. Throws abi::Failure, AA_INVALID_ARGUMENT, for a text that is no number or
-// no list of different numbers.
+// Returns the modules to try, in order; the first that no other process has is used. `present`: the machine's modules,
+// all of which are visible if no variable is set. Returns an empty list if none is left. Throws abi::Failure with
+// AA_INVALID_ARGUMENT for a text that is not a number, or not a list of different numbers.
 std::vector<uint32_t> choose_modules(const ModuleChoice& choice, const std::vector<uint32_t>& present);
 
 }  // namespace anyaccel::hpu

@@ -1,8 +1,9 @@
-// Implements ops.h: products, norms, activations and sums by Synapse's graphs, and those of graph_ops.h. A call of new shapes or types is a graph, which is
-// compiled into a recipe; recipes are kept in memory, and thrown away together when there are too many, and in files (recipe_files.h).
+// Implements ops.h: products, norms, activations and sums with Synapse's graphs, and the ops of graph_ops.h. For a call
+// with new shapes or types a graph is built and compiled into a recipe; recipes are kept in files (recipe_files.h) and
+// in memory, where all are discarded when there are too many.
 //
-// Work is done in fp32, with conversions before and after, so that a result is rounded once; but for products of 16-bit matrices with a
-// 16-bit result of the same type and nothing to add.
+// Ops compute in fp32, with conversions before and after, so that a result is rounded once; the exception is a product
+// of 16-bit matrices with a 16-bit result of the same type and nothing to add.
 #include "accelerators/hpu/ops.h"
 
 #include <bit>
@@ -31,7 +32,7 @@ Tensor product(Graph& graph, const Tensor& x, const Tensor& w) {
   return out;
 }
 
-// A node of two tensors in fp32.
+// Applies a node to two tensors in fp32.
 Tensor both(Graph& graph, const char* guid, const Tensor& a, const Tensor& b) {
   Tensor out = graph.between(syn_f32, a.sizes);
   graph.node(guid, {a, b}, {out});
@@ -55,12 +56,12 @@ void linear(Graph& graph, const Tensor& out, const Tensor& x, const Tensor& w, c
   graph.convert(out, sum);
 }
 
-// `sum`: what the residual becomes, if there is one.
+// `sum`: the new value of the residual, if there is one.
 void rms_norm(Graph& graph, const Tensors& t, const Tensor& sum, float eps) {
   Tensor x = graph.in_f32(t[1]);
   if (sum.handle) {
     const Tensor added = both(graph, "add_fwd_f32", graph.in_f32(t[3]), x);
-    const Tensor rounded = graph.between(sum.type, sum.sizes);  // the norm is of what is stored
+    const Tensor rounded = graph.between(sum.type, sum.sizes);  // the norm uses the values as they are stored
     graph.convert(rounded, added);
     graph.node("memcpy", {rounded}, {sum});
     x = graph.in_f32(rounded);
@@ -95,7 +96,7 @@ void build(Graph& graph, const aa_op_call& call, const Tensors& t, const Tensor&
   }
 }
 
-// The tensor of a call that is both read and written, if there is one; its new value is a tensor of its own in the graph.
+// Returns the tensor of a call that is both read and written, or null; its new value is a separate tensor in the graph.
 const aa_tensor* replaced(const aa_op_call& call) {
   return static_cast<Op>(call.op) == Op::RmsNorm && is_there(call.tensors[3]) ? &call.tensors[3] : nullptr;
 }
@@ -106,7 +107,7 @@ uint64_t bytes_of(const aa_tensor& tensor) {
   return bytes;
 }
 
-// The other tensors of a call that are written.
+// Returns whether the call writes this tensor without reading it.
 bool is_output(const aa_op_call& call, uint32_t tensor) {
   return static_cast<Op>(call.op) == Op::LinearMulti ? tensor % 3 == 1 : tensor == 0;
 }
@@ -127,8 +128,8 @@ class SynapseOps final : public queue_runtime::OpSet {
   const SynDevice device_;
   const int type_;
   const RecipeFiles files_;
-  mutable std::mutex mutex_;  // also of launches: a recipe is used by one thread at a time
-  // By op, and by the types and shapes of its tensors.
+  mutable std::mutex mutex_;  // also held during launches: a recipe is used by one thread at a time
+  // Recipes by op and by the types and shapes of its tensors.
   mutable std::map<std::pair<int32_t, std::vector<int64_t>>, std::unique_ptr<Recipe>> recipes_;
 };
 
@@ -166,7 +167,8 @@ bool SynapseOps::supports(const aa_op_call& call) const {
 
 Sizes sizes_of(const aa_tensor& tensor) { return {tensor.shape, tensor.shape + tensor.ndim}; }
 
-// Of the graph's persistent tensors: those of the call that are there, then what becomes of those that are read and written.
+// Returns the sizes of the graph's persistent tensors: the call's tensors that are not absent, then the new values of
+// those that are read and written.
 std::vector<Sizes> persistent_sizes(const aa_op_call& call) {
   std::vector<Sizes> sizes;
   if (const GraphOp* row = graph_op(static_cast<Op>(call.op))) {
@@ -209,7 +211,7 @@ void* SynapseOps::compile(const aa_op_call& call) const {
   return graph.compile();
 }
 
-// With the lock held.
+// Call it with the lock held.
 Recipe& SynapseOps::recipe_of(const aa_op_call& call) const {
   std::vector<int64_t> key;
   for (uint32_t i = 0; i < call.tensor_count; ++i) {
@@ -235,7 +237,8 @@ Recipe& SynapseOps::recipe_of(const aa_op_call& call) const {
   return *recipes_.emplace(std::pair(call.op, std::move(key)), std::move(recipe)).first->second;
 }
 
-// An output that is an input too gets its own memory, and is copied at the end: a graph may write it before it has read all.
+// An output that is also an input gets separate memory and is copied at the end, because a graph may write it before
+// everything has been read.
 void SynapseOps::run(const aa_op_call& call, void* stream, queue_runtime::Workspace& workspace) const {
   struct Copy {
     uint64_t from, to, bytes;

@@ -1,4 +1,4 @@
-// Ops by Synapse's graphs.
+// Provides ops with Synapse's graphs.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace anyaccel::hpu {
 
-// For the device that this process has acquired. Null where the library has no graphs.
+// Creates the ops for the device that this process has acquired. Returns null if the library has no graphs.
 std::unique_ptr<queue_runtime::OpSet> make_ops(const Api& api, SynDevice device);
 
 }  // namespace anyaccel::hpu

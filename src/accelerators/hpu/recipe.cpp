@@ -1,4 +1,4 @@
-// Implements recipe.h: graphs of Synapse and their recipes.
+// Implements recipe.h: builds Synapse's graphs and launches their recipes.
 #include "accelerators/hpu/recipe.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace anyaccel::hpu {
 namespace {
 
-// By its number among the graph's tensors.
+// Names a tensor by its index among the graph's tensors.
 std::string name_of(size_t tensor) { return "t" + std::to_string(tensor); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Graphs of Synapse and the recipes that they are compiled into.
+// Builds Synapse's graphs, and launches the recipes into which they are compiled.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@ namespace anyaccel::hpu {
 // Throws abi::Failure unless the status is success.
 void check(const Api& api, SynStatus status, const char* call);
 
-using Sizes = std::vector<int64_t>;  // the last dimension's elements are neighbours
+using Sizes = std::vector<int64_t>;  // the last dimension's elements are adjacent
 
-// A compiled graph. Launched any number of times, from one thread at a time.
+// A compiled graph. It can be launched any number of times, from one thread at a time.
 class Recipe {
  public:
-  // Takes the handle. `persistent`: the sizes of the graph's persistent tensors.
+  // Takes ownership of the handle. `persistent`: the sizes of the graph's persistent tensors.
   Recipe(const Api& api, void* handle, const std::vector<Sizes>& persistent);
   ~Recipe();
   Recipe(const Recipe&) = delete;
   Recipe& operator=(const Recipe&) = delete;
 
   uint64_t workspace_bytes() const { return workspace_; }
-  // `addresses`: of the graph's persistent tensors.
+  // `addresses` are those of the graph's persistent tensors.
   void launch(SynStream stream, const std::vector<uint64_t>& addresses, uint64_t workspace);
 
  private:
@@ -37,7 +37,7 @@ class Recipe {
   uint64_t workspace_ = 0;
 };
 
-// "f32" and so on: what the guids of nodes over tensors of this type end with.
+// Returns the suffix of guids of nodes on tensors of this type: "f32" and so on.
 const char* suffix_of(int type);
 
 class Graph {
@@ -54,24 +54,24 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // A tensor that each launch gives an address of. They come before all others.
+  // Adds a tensor whose address is an argument of each launch. Add these before all other tensors.
   Tensor persistent(int type, const Sizes& sizes);
-  // A tensor in the memory of `old`, a persistent one of these sizes: what `old` becomes. Each launch gives both the same address. Nodes
-  // that read `old` come first, as Habana's bridge for PyTorch relies on for its operators in place
-  // (duplicate_tensor_in_memory_section).
+  // Adds a tensor in the memory of `old`, a persistent tensor, with the same sizes: the new value of `old`. Each launch
+  // gives both the same address. Nodes that read `old` run first; Habana's bridge for PyTorch relies on this for its
+  // in-place operators (duplicate_tensor_in_memory_section).
   Tensor replacing(const Tensor& old);
-  // A tensor between two nodes.
+  // Adds a tensor between two nodes.
   Tensor between(int type, const Sizes& sizes);
   void node(const std::string& guid, std::initializer_list<Tensor> inputs, std::initializer_list<Tensor> outputs,
             const void* params = nullptr, size_t params_size = 0);
-  // A new tensor that the node writes; `guid` is without the type, which is that of the result.
+  // Adds a node and a new tensor that it writes; `guid` lacks the suffix for the type, which is that of the result.
   Tensor result(const std::string& guid, int type, const Sizes& sizes, std::initializer_list<Tensor> inputs,
                 const void* params = nullptr, size_t params_size = 0);
-  // The tensor in fp32: itself, or a conversion.
+  // Returns the tensor if it is in fp32, else a conversion.
   Tensor in_f32(const Tensor& tensor);
-  // The conversion of `from` to the type of `to`; of two tensors of one type, a copy.
+  // Adds the conversion of `from` to the type of `to`; if both have one type, a copy.
   void convert(const Tensor& to, const Tensor& from);
-  // A recipe's handle, which is the caller's.
+  // Compiles the graph and returns the recipe's handle, which the caller owns.
   void* compile();
 
  private:
@@ -81,7 +81,7 @@ class Graph {
   const Api& api_;
   void* graph_ = nullptr;
   std::vector<void*> tensors_,
-      sections_;  // persistent tensors come first, and the first of them have sections of their own
+      sections_;  // persistent tensors come first; the first of them have separate sections
 };
 
 }  // namespace anyaccel::hpu

@@ -1,5 +1,5 @@
-// Implements recipe_files.h. Synapse reads and writes recipes as files that it is given the names of; those are in a private folder,
-// and the cache has their bytes.
+// Implements recipe_files.h. Synapse reads and writes recipes only as files with given names; these are in a private
+// folder, and the cache stores their bytes.
 #include "accelerators/hpu/recipe_files.h"
 
 #include <dlfcn.h>
@@ -16,12 +16,12 @@
 namespace anyaccel::hpu {
 namespace {
 
-constexpr const char* layout = "hpu recipe 1";  // another one when graphs of the same call change
+constexpr const char* layout = "hpu recipe 1";  // changes when the graph of the same call changes
 
-// Why the bytes of a recipe cannot be had.
+// Thrown if the bytes of a recipe cannot be obtained.
 struct NotKept {};
 
-// The library's file, as far as another release differs from it.
+// Identifies the library's file by path, size and modification time, which differ between releases.
 std::string library_of(const Api& api) {
   Dl_info info{};
   struct stat status {};
@@ -76,7 +76,7 @@ void* RecipeFiles::get(const char* op, const std::vector<int64_t>& shapes,
   try {
     use_image(image_file("hpu_recipes", hash.text()), "hpu: a recipe", use, make);
   } catch (const NotKept&) {
-    // The recipe is there all the same.
+    // The recipe can be used nevertheless.
   } catch (...) {
     if (recipe) api_.synRecipeDestroy(recipe);
     throw;

@@ -1,5 +1,6 @@
-// Keeps recipes in the cache folder (base/files/image_cache.h), so that a process compiles only what no earlier one has. A file is
-// found by everything that a recipe depends on: the call's shapes and types, the kind of device, Synapse's library and driver.
+// Keeps recipes in the cache folder (base/files/image_cache.h), so that a process compiles only recipes that no earlier
+// process has compiled. A file is found by everything on which a recipe depends: the call's shapes and types, the kind
+// of device, Synapse's library and driver.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +17,16 @@ class RecipeFiles {
   // `device_type`: a synDeviceType.
   RecipeFiles(const Api& api, int device_type);
 
-  // A recipe, which is then the caller's: the kept one of this op's name and of these shapes and types, else what `compile` gives,
-  // which is kept. A file that is damaged, or that Synapse refuses, is made again; where none can be kept there is a warning.
+  // Returns a recipe, which the caller then owns: the stored one for this op's name and these shapes and types, else
+  // the result of `compile`, which is then stored. A file that is damaged, or that Synapse rejects, is created again;
+  // if none can be stored, a warning is logged.
   void* get(const char* op, const std::vector<int64_t>& shapes, const std::function<void*()>& compile) const;
 
  private:
   std::string serialized(void* recipe) const;
 
   const Api& api_;
-  std::string maker_;  // what compiled it; empty: nothing is kept
+  std::string maker_;  // identifies library, driver and device type; empty: nothing is stored
 };
 
 }  // namespace anyaccel::hpu

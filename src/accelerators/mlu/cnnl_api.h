@@ -1,6 +1,6 @@
-// The part of Cambricon's library of operators (CNNL, libcnnl.so) that this accelerator uses, in words of our own. CNNL's header is
-// not public; what is here is settled by Cambricon's open library mlu-ops (github.com/Cambricon/mlu-ops), which once wrapped these
-// functions under names of its own and hands its numbers over to CNNL unchanged:
+// Declares the part of Cambricon's library of operators (CNNL, libcnnl.so) that this accelerator uses. CNNL's header is
+// not public; these declarations are derived from Cambricon's open library mlu-ops (github.com/Cambricon/mlu-ops),
+// which once wrapped these functions under its own names and passes its numbers to CNNL unchanged:
 //
 //  - bangc-ops/kernels/matmul/matmul.cpp and bangc-ops/kernels/utils/cnnl_helper.h at commit 896c1be7 (June 2023): names, the order of
 //    arguments, and that types, layouts, attributes and statuses have the same numbers;
@@ -24,7 +24,7 @@ inline constexpr int cnnl_layout_array = 4;
 // cnnlMatMulDescAttribute_t. The values are int32.
 inline constexpr int cnnl_compute_type = 0, cnnl_transpose_b = 4, cnnl_allow_tf32 = 10;
 
-// Bytes of a matrix that a product takes: less than this.
+// A product takes matrices of fewer bytes than this.
 inline constexpr int64_t cnnl_most_bytes = int64_t{1} << 31;
 
 // X(name, parameters); all give a CnnlStatus.

@@ -1,5 +1,5 @@
-// Implements collectives.h: CNCL. Names and numbers as CNCL 1.25 has them; it has no average and no double precision. An id may
-// be used once in a process.
+// Implements collectives.h: CNCL. Names and numbers are those of CNCL 1.25; it has no average and no double precision.
+// A process may use an id only once.
 #include "accelerators/mlu/collectives.h"
 
 #include "accelerators/mlu/library_search.h"

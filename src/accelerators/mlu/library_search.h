@@ -1,4 +1,4 @@
-// The search path of Neuware's libraries.
+// Defines the search path for Neuware's libraries.
 #pragma once
 
 #include "accelerators/queue_runtime/library.h"

@@ -1,5 +1,5 @@
-// The part of Cambricon's runtime (CNRT 6 and later, libcnrt.so) that this accelerator uses: facts about its calling
-// convention, in words of our own; no header of Cambricon's is needed. CNRT 5 has other names for most of it.
+// Declares the part of Cambricon's runtime (CNRT 6 and later, libcnrt.so) that this accelerator uses: facts about its
+// calling convention; none of Cambricon's headers is needed. CNRT 5 uses other names for most of it.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ using CnrtResult = int;
 using CnrtQueue = void*;
 using CnrtNotifier = void*;
 
-// Not ready; the second is an older number that CNRT 6.0 still gives.
+// The results that mean "not ready"; CNRT 6.0 still returns the second, older number.
 inline constexpr CnrtResult not_ready = 1, busy = 632014;
 inline constexpr CnrtResult no_device = 100004;
 
@@ -20,10 +20,10 @@ inline constexpr int copy_directions[] = {0, 2, 1};
 
 inline constexpr unsigned notifier_timed = 0, notifier_untimed = 2;
 inline constexpr int highest_priority = 0;  // the lowest is 7
-// Of cnrtDeviceGetAttribute.
+// The attributes of cnrtDeviceGetAttribute.
 inline constexpr int attribute_major = 1, attribute_minor = 2, attribute_bf16 = 7, attribute_clusters = 0x205,
                      attribute_cores_per_cluster = 0x206, attribute_total_megabytes = 0x405;
-// cnrtDeviceProp_t begins with the name, and is longer in every release.
+// cnrtDeviceProp_t begins with the name, and grows with every release.
 inline constexpr size_t properties_bytes = 16384, properties_name_bytes = 256;
 
 // X(name, parameters); all give a CnrtResult.
@@ -58,8 +58,8 @@ inline constexpr size_t properties_bytes = 16384, properties_name_bytes = 256;
   X(cnrtQueueCreateWithPriority, (CnrtQueue * queue, unsigned flags, int priority))          \
   X(cnrtInvokeHostFunc, (CnrtQueue queue, void (*function)(void* user), void* user))
 
-// Captures; without one of them there are none.
-inline constexpr int capture_this_thread = 1;  // cnrtQueueCaptureMode_t: calls of other threads are no matter
+// Functions for captures, which are not available if one of them is missing.
+inline constexpr int capture_this_thread = 1;  // cnrtQueueCaptureMode_t: calls of other threads do not affect it
 #define ANYACCEL_MLU_CAPTURE_FUNCTIONS(X)                                                                    \
   X(cnrtQueueBeginCapture, (CnrtQueue queue, int mode))                                                      \
   X(cnrtQueueEndCapture, (CnrtQueue queue, void** topology))                                                 \

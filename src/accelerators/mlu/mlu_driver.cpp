@@ -1,7 +1,7 @@
-// The mlu accelerator: Cambricon MLU by the Neuware runtime (CNRT). What it shares with other vendors is in queue_runtime; here
-// are the probe's table, the facts of its devices, and its functions.
+// Implements the mlu accelerator: Cambricon MLU with the Neuware runtime (CNRT). The code that it shares with other
+// vendors is in queue_runtime; this file has the probe's table, the properties of its devices, and its functions.
 //
-// The runtime decides which devices there are, and their numbers: it reads MLU_VISIBLE_DEVICES itself.
+// The runtime decides which devices exist and how they are numbered: it reads MLU_VISIBLE_DEVICES itself.
 #include "accelerators/mlu/mlu_driver.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ std::string bind(void* handle) {
 #undef ANYACCEL_BIND
   binder.optional(api.cnrtGetErrorName, "cnrtGetErrorName");
   binder.optional(api.cnrtGetErrorStr, "cnrtGetErrorStr");
-  // Same arguments; where there are two, the second is the one that is meant to be used.
+  // Both functions take the same arguments; if both exist, the second is the intended one.
   if (api.cnrtMemcpyAsync_V2) return binder.missing();
   binder.required(api.cnrtMemcpyAsync, "cnrtMemcpyAsync");
   return binder.missing();
@@ -87,7 +87,7 @@ queue_runtime::Probe& prober() {
 
 // ---- the runtime's functions -----------------------------------------------------------------------------------------
 
-// Makes "not ready" of a query what it is: no error.
+// Converts the result of a query: "not ready" is not an error.
 Answer asked(CnrtResult result, const char* call, bool& done) {
   done = result == 0;
   return {result == not_ready || result == busy ? 0 : result, call};
@@ -101,12 +101,13 @@ class CnrtRuntime final : public queue_runtime::Vendor {
   const char* vendor_name() const override { return "Cambricon"; }
   std::string text(int result) override { return result_text(result); }
   aa_code code(int result) const override;
-  // A resource of another device, and no device chosen.
+  // The codes mean: a resource belongs to another device; no device is selected.
   bool is_wrong_device(int result) const override { return result == 632006 || result == 632019; }
 
   Answer set_device(int ordinal) override { return {api.cnrtSetDevice(ordinal), "cnrtSetDevice"}; }
   Answer get_device(int& ordinal) override { return {api.cnrtGetDevice(&ordinal), "cnrtGetDevice"}; }
-  // cnrtDeviceReset would end what other libraries of the process have on the device.
+  // Does not reset the device: cnrtDeviceReset would destroy the objects that other libraries of the process have on
+  // it.
   Answer release_device(int ordinal) override {
     release_ops(ordinal);
     return {};
@@ -210,7 +211,7 @@ aa_code CnrtRuntime::code(int result) const {
 
 uint64_t bit(aa_dtype dtype) { return uint64_t{1} << dtype; }
 
-// 0 where the runtime does not tell.
+// Returns 0 if the runtime does not report the attribute.
 int attribute(int what, int device) {
   int value = 0;
   return api.cnrtDeviceGetAttribute(&value, what, device) == 0 ? value : 0;

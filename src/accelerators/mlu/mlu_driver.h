@@ -1,4 +1,4 @@
-// The mlu accelerator's table: Cambricon MLU by the Neuware runtime.
+// Declares the mlu accelerator's driver table: Cambricon MLU with the Neuware runtime.
 #pragma once
 
 #include "anyaccel/abi/driver.h"

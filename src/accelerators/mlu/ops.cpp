@@ -1,5 +1,6 @@
-// Implements ops.h: products and sums by CNNL. A result is rounded once: products of 16-bit matrices with something to add, which would
-// be rounded in between, are left to the CPU, as are tensors of several types.
+// Implements ops.h: products and sums with CNNL. A result is rounded once: products of 16-bit matrices to which
+// something is added would be rounded in between, so they are left to the CPU, as are calls with tensors of several
+// types.
 #include "accelerators/mlu/ops.h"
 
 #include <map>
@@ -28,7 +29,7 @@ void check(CnnlStatus status, const char* call) {
 }
 #define ANYACCEL_CNNL(name, ...) check(cnnl.name(__VA_ARGS__), #name)
 
-// One of CNNL's objects.
+// Owns one of CNNL's objects.
 class Object {
  public:
   Object(CnnlStatus (*create)(CnnlObject*), CnnlStatus (*destroy)(CnnlObject), const char* call) : destroy_(destroy) {
@@ -45,7 +46,7 @@ class Object {
 };
 #define ANYACCEL_CNNL_OBJECT(create, destroy) Object(cnnl.create, cnnl.destroy, #create)
 
-// Handles of each device, which any of its queues may use, one at a time.
+// The handles of each device; any queue of the device may use them, one queue at a time.
 class Handles {
  public:
   CnnlObject take(int device) {
@@ -69,7 +70,7 @@ class Handles {
   void release(int device) {
     const std::lock_guard lock(mutex_);
     for (CnnlObject handle : idle_[device]) {
-      cnnl.cnnlSetQueue(handle, nullptr);  // the last queue may be gone: what then remains of it, CNNL does not say
+      cnnl.cnnlSetQueue(handle, nullptr);  // the last queue may have been destroyed, a case that CNNL does not document
       cnnl.cnnlDestroy(handle);
     }
     idle_.erase(device);
@@ -111,7 +112,7 @@ struct Description {
   Object object;
 };
 
-// The work of one call, on its queue.
+// Runs the operators of one call on its queue.
 class Work {
  public:
   Work(const Api& api, void* queue, queue_runtime::Workspace& workspace)
@@ -129,14 +130,14 @@ class Work {
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
 
-  // The same tensor in memory of the call's own.
+  // Allocates a tensor of the same shape and type in the call's workspace.
   aa_tensor temporary(const aa_tensor& like) {
     aa_tensor tensor = like;
     tensor.data = workspace_.take(static_cast<size_t>(bytes_of(like)));
     return tensor;
   }
 
-  // out = x * transpose(w). Sums are in fp32, of factors that are not shortened first.
+  // Computes out = x * transpose(w). Products are summed in fp32, and the factors are not rounded to fewer bits first.
   void product(const aa_tensor& out, const aa_tensor& x, const aa_tensor& w) {
     const Object matmul = ANYACCEL_CNNL_OBJECT(cnnlMatMulDescCreate, cnnlMatMulDescDestroy);
     const auto set = [&](int attribute, int32_t value) {
@@ -160,7 +161,7 @@ class Work {
                   d.object, out.data, bytes ? workspace_.take(bytes) : nullptr, bytes, d.object, out.data);
   }
 
-  // out = the sum of all; those of fewer elements are repeated.
+  // Computes the sum of all terms; those with fewer elements are repeated.
   void sum(const aa_tensor& out, const std::vector<const aa_tensor*>& terms) {
     // It is not documented whether the result may be one of the terms.
     bool in_place = false;
@@ -267,7 +268,8 @@ class CnnlOps final : public queue_runtime::OpSet {
   }
 
  private:
-  // All of one type that the devices compute with, without gaps, not empty, and not larger than a product takes.
+  // Returns whether all have one type that the devices compute with, have no gaps, are not empty, and are not too large
+  // for a product.
   bool are_plain(std::initializer_list<const aa_tensor*> tensors) const {
     for (const aa_tensor* tensor : tensors) {
       if (tensor->dtype != (*tensors.begin())->dtype || cnnl_type(tensor->dtype) == 0) return false;

@@ -1,6 +1,6 @@
-// Implements collectives.h: TCCL. Names and the order of arguments as Paddle's back end for these devices calls them; the
-// numbers of types are known from one public source alone. It has no average and no groups. Another vendor has a library
-// of the same name, which is not told from this one.
+// Implements collectives.h: TCCL. Names and the order of arguments are those that Paddle's back end for these devices
+// uses; the numbers of types are known from one public source only. TCCL has no average and no groups. Another vendor
+// has a library of the same name, which is not distinguished from this one.
 #include "accelerators/sdaa/collectives.h"
 
 #include "accelerators/queue_runtime/collectives.h"

@@ -1,4 +1,4 @@
-// The search path of Tecorigin's libraries.
+// Defines the search path for Tecorigin's libraries.
 #pragma once
 
 #include "accelerators/queue_runtime/library.h"

@@ -1,5 +1,6 @@
-// The part of Tecorigin's runtime (libsdaart.so) that this accelerator uses: facts about its calling convention as public
-// programs for it show them; no header of Tecorigin's is needed. It is shaped as HIP is.
+// Declares the part of Tecorigin's runtime (libsdaart.so) that this accelerator uses: facts about its calling
+// convention as shown by public programs that use it; none of Tecorigin's headers is needed. Its interface resembles
+// HIP's.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +19,10 @@ inline constexpr SdaaResult no_device = 100;
 inline constexpr int memcpy_kinds[] = {1, 2, 3};
 
 inline constexpr unsigned stream_non_blocking = 1, event_timed = 0, event_untimed = 2;
-// sdaaDeviceProp_t begins with the name; what follows is not known.
+// sdaaDeviceProp_t begins with the name; the rest is not known.
 inline constexpr size_t properties_bytes = 16384, properties_name_bytes = 256;
 
-// X(name, parameters); all give an SdaaResult. sdaaGetDeviceCount also tells this library from others.
+// X(name, parameters); all give an SdaaResult. sdaaGetDeviceCount also distinguishes this library from others.
 #define ANYACCEL_SDAA_FUNCTIONS(X)                                                           \
   X(sdaaGetDeviceCount, (int* count))                                                        \
   X(sdaaSetDevice, (int device))                                                             \

@@ -1,7 +1,7 @@
-// The sdaa accelerator: Tecorigin by its SDAA runtime. What it shares with other vendors is in queue_runtime; here are the
-// probe's table, the facts of its devices, and its functions.
+// Implements the sdaa accelerator: Tecorigin with its SDAA runtime. The code that it shares with other vendors is in
+// queue_runtime; this file has the probe's table, the properties of its devices, and its functions.
 //
-// The runtime decides which devices there are, and their numbers: it reads SDAA_VISIBLE_DEVICES itself.
+// The runtime decides which devices exist and how they are numbered: it reads SDAA_VISIBLE_DEVICES itself.
 #include "accelerators/sdaa/sdaa_driver.h"
 
 #include <algorithm>
@@ -76,7 +76,7 @@ queue_runtime::Probe& prober() {
 
 // ---- the runtime's functions -----------------------------------------------------------------------------------------
 
-// Makes "not ready" of a query what it is: no error.
+// Converts the result of a query: "not ready" is not an error.
 Answer asked(SdaaResult result, const char* call, bool& done) {
   done = result == 0;
   return {result == not_ready ? 0 : result, call};
@@ -92,7 +92,7 @@ class SdaaRuntime final : public queue_runtime::Vendor {
 
   Answer set_device(int ordinal) override { return {api.sdaaSetDevice(ordinal), "sdaaSetDevice"}; }
   Answer get_device(int& ordinal) override { return {api.sdaaGetDevice(&ordinal), "sdaaGetDevice"}; }
-  // sdaaDeviceReset would end what other libraries of the process have on the device.
+  // Does nothing: sdaaDeviceReset would destroy the objects that other libraries of the process have on the device.
   Answer release_device(int) override { return {}; }
   Answer memory_info(size_t& free, size_t& total) override {
     return {api.sdaaMemGetInfo(&free, &total), "sdaaMemGetInfo"};
@@ -111,7 +111,7 @@ class SdaaRuntime final : public queue_runtime::Vendor {
     return {api.sdaaMemsetAsync(to, value, size, stream), "sdaaMemsetAsync"};
   }
 
-  // The runtime shows no priorities.
+  // The runtime does not expose priorities.
   Answer stream_create(void*& stream, int32_t) override {
     return {api.sdaaStreamCreateWithFlags(&stream, stream_non_blocking), "sdaaStreamCreateWithFlags"};
   }
@@ -159,7 +159,7 @@ aa_code SdaaRuntime::code(int result) const {
     case 400: return AA_INVALID_ARGUMENT;
     case 217:
     case 801: return AA_UNIMPLEMENTED;
-    case 700:  // a kernel left its memory
+    case 700:  // a kernel accessed memory out of bounds
     case 719:  // a kernel failed otherwise
       return AA_DEVICE_LOST;
     default: return AA_UNKNOWN;
@@ -182,10 +182,10 @@ std::vector<DeviceFacts> read_facts(SdaaRuntime& runtime, int count) {
     }
     facts.arch = "sdaa";
     facts.alignment = memory_alignment;
-    // The numbers of the attributes are not public; the memory is told of the current device.
+    // The numbers of the attributes are not public; the runtime reports the memory of the current device.
     size_t free = 0;
     if (api.sdaaSetDevice(i) != 0 || runtime.memory_info(free, facts.total_memory).result != 0) facts.total_memory = 0;
-    // The matrix unit takes fp16; bf16 is converted, which changes numbers, and counts as not there.
+    // The matrix unit takes fp16; bf16 would be converted, which changes numbers, so it does not count as computable.
     facts.dtypes_computable = bit(AA_DTYPE_BOOL) | bit(AA_DTYPE_U8) | bit(AA_DTYPE_I8) | bit(AA_DTYPE_I16) |
                               bit(AA_DTYPE_I32) | bit(AA_DTYPE_F16) | bit(AA_DTYPE_F32);
     facts.dtypes_matrix = bit(AA_DTYPE_F16);

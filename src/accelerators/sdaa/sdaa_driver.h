@@ -1,4 +1,4 @@
-// The sdaa accelerator's table: Tecorigin by its SDAA runtime.
+// Declares the sdaa accelerator's driver table: Tecorigin with its SDAA runtime.
 #pragma once
 
 #include "anyaccel/abi/driver.h"

@@ -1,10 +1,11 @@
-# The front door. `make run` and `make test` are all a fresh machine needs; both install what is missing first (as root;
-# otherwise they name the command that does).
+# The entry point for people. `make run` and `make test` are all that a fresh machine needs; both first install missing
+# packages (as root; otherwise they print the command that does).
 
 MODEL  ?= models/stories
 PROMPT ?= Once upon a time
 JOBS   ?= $(shell nproc)
-# Tests run at once: many of them wait for timeouts and for other processes instead of computing.
+# The number of tests that run at once: twice the number of jobs, because many tests wait for timeouts and for other
+# processes instead of computing.
 TEST_JOBS ?= $(shell expr 2 '*' $(JOBS))
 
 .PHONY: run build test test-user test-all bench docs tidy package deb format clean packages test_packages configure_tests
@@ -15,40 +16,40 @@ packages:
 test_packages:
 	@tools/install_packages packages.txt tests/packages.txt tests/multi_host/packages.txt
 
-# The command alone, which needs no packages of the tests.
+# Builds only the command, which does not need the packages for tests.
 build/release/build.ninja: CMakeLists.txt CMakePresets.json | packages
 	cmake --preset release -DANYACCEL_TESTS=$(if $(wildcard build/release/tests),ON,OFF)
 
 build/%/build.ninja: CMakeLists.txt CMakePresets.json | test_packages
 	cmake --preset $*
 
-# The release build with its tests.
+# Configures the release build with its tests.
 configure_tests: test_packages
 	cmake --preset release -DANYACCEL_TESTS=ON
 
 build: packages build/release/build.ninja
 	@cmake --build build/release -j $(JOBS) --target anyaccel_cli
 
-# A story by the bundled model on the accelerator that was found.
+# Generates a story with the bundled model on the detected accelerator.
 run: build
 	@build/release/bin/anyaccel generate --model $(MODEL) --prompt "$(PROMPT)"
 
-# Everything but what takes half a CPU minute or more by itself (the tests labelled "long").
+# Runs all tests except those that take half a CPU minute or more each (labelled "long").
 test: configure_tests
 	cmake --build build/release -j $(JOBS)
 	ctest --test-dir build/release --output-on-failure -j $(TEST_JOBS) -LE long --output-junit results.xml
 	@tools/list_skipped build/release
 	@tools/support_table --check --results build/release/results.xml
 
-# The tests of the finished release build again, as a person without rights and at the usual limits. Left out: what takes long
-# and is the same for everybody (kernels, the numbers of ops and models, their repeats on other accelerators, what simulated
-# runtimes do to the command, the source's habits) and what only root can do.
+# Runs the tests of the finished release build again, as an unprivileged user with the usual limits. It leaves out tests
+# that take long and give the same result for every user (kernels, the numbers of ops and models, their repeats on other
+# accelerators, the command on simulated runtimes, checks of the source) and tests that only root can run.
 SAME_FOR_EVERYBODY = ^[a-z]*_(simulated|virtual)/|^xpu_|^(multi_host|source)/|/(faults|delays|coverage|calls|gpu_check)$$|^command/(package|debian_packages|conformance|json_errors)$$|(optimizers|quantizer|spirv|launch_allocations|matmul|onednn|cublaslt|cpu_attention|cpu_ops|cpu_copy|cpu_sampling|fused_ops|fused_cases|agreement|tensor_parallel_model|tokenizer|tokenizer_regex|config_table|gguf|device_group|level_zero_driver)_test$$|/batch_independence
 test-user:
 	tools/test_user build/release --output-on-failure -j $(TEST_JOBS) -LE '^(kernels|source|simulators|long)$$' -E '$(SAME_FOR_EVERYBODY)'
 
-# What `make test` leaves out: the long tests, more seeds, everything under sanitizers (but for ops on PoCL, whose kernels cannot
-# be instrumented), and long fuzzing.
+# Runs what `make test` leaves out: the long tests, more seeds, everything under sanitizers (except ops on PoCL, whose
+# kernels cannot be instrumented), and long fuzzing.
 test-all: configure_tests build/asan/build.ninja build/tsan/build.ninja build/fuzz/build.ninja
 	cmake --build build/release -j $(JOBS)
 	ctest --test-dir build/release --output-on-failure -j $(TEST_JOBS) -L long
@@ -62,26 +63,27 @@ test-all: configure_tests build/asan/build.ninja build/tsan/build.ninja build/fu
 	ctest --test-dir build/asan --output-on-failure -j $(JOBS) -LE source -E '^cuda|^multi_host|/(calls|coverage)$$|^(mlu|sdaa|hpu)/delays|^xpu_opencl/(matmul|cpu_|fused_|quantizer|fp_quantizer)'
 	ANYACCEL_TEST_DELAY_SEEDS=5 ctest --test-dir build/asan --output-on-failure -j $(JOBS) -R '^cuda/|^cuda_simulated/(conformance|fused_ops_test|matmul_test)' -E '/calls|/info|/gpu_check'
 
-# clang-tidy over everything; the tests look only at what the last commits changed.
+# Runs clang-tidy over everything; the tests check only what the last commits changed.
 tidy: configure_tests
 	tools/check_tidy build/release --all
 
-# Figures beside their ceilings, from one run; written to benchmarks/results/ with the date and the machine's name.
+# Runs the benchmarks once and writes the figures with their ceilings to benchmarks/results/; the file is named after
+# the date and the machine.
 bench: test_packages build
 	cmake --build build/release -j $(JOBS) --target anyaccel_train
 	tools/bench
 
-# A tarball that runs on any x86-64 Linux with glibc 2.36 or newer.
+# Creates a tarball that runs on any x86-64 Linux with glibc 2.36 or newer.
 package: build configure_tests
 	cmake --build build/release -j $(JOBS) --target packaged_tests anyaccel_nn
 	tools/package
 
-# Debian packages of the command, the library and what it reads at run time: build/debian/*.deb.
+# Creates Debian packages of the command, the library and the files that it reads at run time: build/debian/*.deb.
 deb: build
 	cmake --build build/release -j $(JOBS) --target anyaccel_nn
 	tools/debian_packages
 
-# The reference of the headers and the pages, as one site: build/docs/html/index.html.
+# Generates the reference of the headers and the pages, as one site: build/docs/html/index.html.
 docs: test_packages
 	tools/make_docs
 

@@ -1,5 +1,5 @@
-# Libraries of Debian that anyaccel is built with. Linked statically where Debian ships the archive, so that the binary
-# starts in milliseconds and needs little installed.
+# Finds the Debian libraries that anyaccel is built with. They are linked statically if Debian ships the archive, so
+# that the binary starts in milliseconds and needs few packages installed.
 find_package(Threads REQUIRED)
 find_path(HWY_INCLUDE_DIR hwy/highway.h REQUIRED)
 find_library(HWY_LIBRARY NAMES hwy REQUIRED)
@@ -9,7 +9,7 @@ find_library(UDEV_LIBRARY NAMES udev REQUIRED)
 find_library(HWLOC_SHARED_LIBRARY NAMES libhwloc.so REQUIRED)
 set(HWLOC_LIBRARIES
   "$<IF:$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>,${HWLOC_LIBRARY},${HWLOC_SHARED_LIBRARY}>" ${UDEV_LIBRARY} m)
-# SHA-256 and HMAC. Like hwloc's, Debian's archive is not position-independent.
+# libsodium provides SHA-256 and HMAC. Like hwloc's, Debian's archive is not position-independent.
 find_library(SODIUM_ARCHIVE NAMES libsodium.a REQUIRED)
 find_library(SODIUM_SHARED_LIBRARY NAMES libsodium.so REQUIRED)
 set(SODIUM_LIBRARY

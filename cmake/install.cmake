@@ -21,7 +21,8 @@ install(TARGETS anyaccel EXPORT anyaccel_targets ARCHIVE DESTINATION ${CMAKE_INS
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/anyaccel DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   REGEX ${RUN_TIME_HEADERS} EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/conformance DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/anyaccel FILES_MATCHING PATTERN "*.h")
-# Of anyaccel::nn, which the command does not need: a build of the command alone has no archive of it.
+# The archive of anyaccel::nn is optional: the command does not need it, and a build of the command alone does not have
+# it.
 install(TARGETS anyaccel_nn EXPORT anyaccel_nn_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
 install(EXPORT anyaccel_nn_targets NAMESPACE anyaccel:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/anyaccel)
 install(EXPORT anyaccel_targets NAMESPACE anyaccel:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/anyaccel)
@@ -57,8 +58,8 @@ foreach(package runtime:libanyaccel dev:libanyaccel-dev tools:anyaccel-tools)
     COMPONENT ${CMAKE_MATCH_1})
 endforeach()
 
-# The packages. Shared libraries that a package needs are found by dpkg-shlibdeps; the libraries that a program links besides
-# the archive are named here, since no file of the package refers to them.
+# Describes the packages. dpkg-shlibdeps finds the shared libraries that a package needs; the libraries that a program
+# links in addition to the archive are named here, since no file of the package refers to them.
 set(CPACK_PACKAGE_NAME anyaccel)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)

@@ -1,5 +1,5 @@
-# Programs that run on machines where nothing of theirs is installed: libraries are looked for beside the program first, where
-# tools/package puts them.
+# Makes a program run on machines where none of its libraries are installed: it searches them first beside the program,
+# where tools/package puts them.
 function(anyaccel_portable_program target)
   set_target_properties(${target} PROPERTIES BUILD_RPATH "$ORIGIN/../lib/anyaccel" INSTALL_RPATH "$ORIGIN/../lib/anyaccel")
 endfunction()

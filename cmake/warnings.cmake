@@ -1,4 +1,5 @@
-# Warnings of every target. They are errors, but under sanitizers, where g++ 12 sees overruns in std::string that are not there.
+# Sets the warnings of every target. They are errors, except under sanitizers, where g++ 12 reports overruns in
+# std::string that do not exist.
 add_library(anyaccel_warnings INTERFACE)
 target_compile_options(anyaccel_warnings INTERFACE -Wall -Wextra -Wpedantic
   # g++ 12 reports overlaps in std::string's own operator+ that cannot happen (GCC bug 105651).

@@ -1,4 +1,4 @@
-# Writes OUT, a header that names the commit being built, when it is another than at the last build:
+# Writes OUT, a header that names the commit being built, if it differs from that of the last build:
 #   cmake -DSOURCE=FOLDER -DOUT=FILE -P write_commit.cmake
 # "-changed" is added where tracked files differ from the commit; without git or a repository it is "unknown".
 set(commit unknown)

@@ -1,4 +1,5 @@
-// The op: root mean square of each row of a matrix. Compiled on the machine where the program runs, for its processor.
+// Implements the op: the root mean square of each row of a matrix. It is compiled on the machine where the program
+// runs, for its processor.
 #include "anyaccel/op_source.h"
 
 AA_OP void rms_rows(float* out, const float* x, int64_t rows, int64_t columns) {

@@ -1,4 +1,5 @@
-// Generates text with a language model in at most so much device memory: an accelerator whose allocator is replaced.
+// Generates text with a language model within a limit of device memory, using an accelerator whose allocator is
+// replaced.
 //
 //     memory_limit MODEL_DIRECTORY BYTES PROMPT
 //
@@ -17,7 +18,7 @@
 
 using namespace anyaccel;
 
-// The most that was allocated is printed at the end.
+// Prints the peak of allocated memory at the end.
 static int64_t generate(const std::string& model, int64_t limit, const std::string& prompt) {
   auto* accelerator = dynamic_cast<DriverAccelerator*>(get_accelerator());
   if (!accelerator) throw Error("the accelerator has no allocator that could be replaced");

@@ -15,7 +15,7 @@ std::string number(double value) {
   return text;
 }
 
-// The points of a line through at most as many values as there are pixels.
+// Returns the points of a line through the values, at most as many as there are pixels.
 std::string points(const std::vector<double>& values, double low, double high) {
   const size_t steps = std::max<size_t>(1, (values.size() + 719) / 720);
   std::string text;

@@ -10,7 +10,7 @@ using anyaccel::nn::Context;
 
 namespace {
 
-// The number of a sequence: where it begins, and what is hidden of it, follows from that.
+// Returns the number of a sequence, which determines where it begins and which of its tokens are hidden.
 uint64_t number_of(uint64_t seed, int64_t step, int64_t sequence) {
   const auto words = anyaccel::philox4x32_10(
       {static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32), static_cast<uint32_t>(sequence), 0x7e47},
@@ -18,7 +18,7 @@ uint64_t number_of(uint64_t seed, int64_t step, int64_t sequence) {
   return words[0] | static_cast<uint64_t>(words[1]) << 32;
 }
 
-constexpr int64_t kHeldOutBatch = 16;  // sequences at once
+constexpr int64_t kHeldOutBatch = 16;  // sequences of a batch
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Batches of sequences for both models. A step's sequences depend on the seed and the step alone, so a run that goes on sees what it
-// would have seen, over any number of ranks.
+// Makes batches of sequences for both models. A step's sequences depend only on the seed and the step, so a resumed run
+// gets the same sequences as an uninterrupted one, whatever the number of ranks.
 #pragma once
 
 #include <anyaccel/nn/models.h>
@@ -11,30 +11,31 @@
 class Data {
  public:
   virtual ~Data() = default;
-  // Sequences [first, first + count) of a step's batch.
+  // Returns the sequences [first, first + count) of a step's batch.
   virtual anyaccel::nn::Batch batch(anyaccel::nn::Context& context, int64_t step, int64_t first,
                                     int64_t count) const = 0;
-  // Of documents that training never sees.
+  // Returns batches from the documents that training never sees.
   virtual std::vector<anyaccel::nn::Batch> held_out(anyaccel::nn::Context& context, int64_t sequences) const = 0;
   virtual int64_t tokens() const = 0;  // of the vocabulary
 };
 
-// Documents one after the other, each between a token that begins and one that ends it. A sequence begins where a document does.
+// Concatenates documents, each between a begin token and an end token. A sequence begins at the beginning of a
+// document.
 class Documents {
  public:
   Documents(std::vector<std::vector<int32_t>> documents, int32_t begin, int32_t end, int64_t length);
-  // length + 1 tokens.
+  // Returns length + 1 tokens.
   std::vector<int32_t> sequence(uint64_t number, bool held_out) const;
 
  private:
   std::vector<int32_t> stream_;
   std::vector<size_t> starts_;  // of documents from which length + 1 tokens follow
   size_t held_from_;            // the last twentieth of them is held out
-  size_t trained_ = 0;          // so many sequences are over before it begins
+  size_t trained_ = 0;          // this many sequences end before the held-out part begins
   size_t length_;
 };
 
-// The next token of each.
+// The targets are the next tokens.
 class NextToken : public Data {
  public:
   NextToken(Documents documents, int64_t tokens, int64_t length, uint64_t seed)
@@ -49,8 +50,8 @@ class NextToken : public Data {
   uint64_t seed_;
 };
 
-// Tokens that are hidden, as BERT is trained: of each sequence a seventh, of which eight in ten become `mask`, one another token, and
-// one stays.
+// The targets are hidden tokens, as in BERT's training: a seventh of each sequence is selected; of these, eight in ten
+// become `mask`, one in ten becomes another token, and one in ten is unchanged.
 class HiddenTokens : public Data {
  public:
   HiddenTokens(Documents documents, int64_t tokens, int32_t mask, int64_t length, uint64_t seed)

@@ -1,10 +1,11 @@
-// Trains a small language model on any accelerator, over any number of ranks, and stops and goes on.
+// Trains a small language model on any accelerator, over any number of ranks; training can be stopped and resumed.
 //
 //     anyaccel_train OUT [options]                                         (--help lists them)
 //     anyaccel launch --num_accelerators 2 anyaccel_train OUT [options]
 //
-// OUT gets checkpoint-<step> folders, of which the last two are kept, and loss.svg. A decoder's checkpoint is a model directory:
-// anyaccel generate --model OUT/checkpoint-300 --prompt "The old fox". docs/training.md explains it all.
+// The program writes checkpoint-<step> folders, of which it keeps the last two, and loss.svg to OUT. A decoder's
+// checkpoint is a model directory: anyaccel generate --model OUT/checkpoint-300 --prompt "The old fox".
+// docs/training.md explains it all.
 //
 // Exit codes: 0; 1 when training fails, with the reason on standard error; 2 for wrong arguments.
 #include <anyaccel/accelerator.h>
@@ -42,7 +43,7 @@ std::string read_file(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The text as tokens, and what a model directory needs to turn text into the same tokens.
+// The text as tokens, and the files with which a model directory tokenizes text in the same way.
 struct Corpus {
   std::vector<std::vector<int32_t>> documents;
   int32_t begin = kBegin, end = kEnd;
@@ -75,9 +76,9 @@ Corpus load_corpus(const Options& options) {
   return corpus;
 }
 
-// What tells this text from another in checkpoints.
+// Describes the text, so that checkpoints can distinguish it from another text.
 std::string description(const Corpus& corpus) {
-  uint64_t hash = 14695981039346656037u;  // FNV-1a, of a token at a time
+  uint64_t hash = 14695981039346656037u;  // FNV-1a, one token at a time
   size_t tokens = 0;
   for (const auto& document : corpus.documents) {
     for (const int32_t token : document) hash = (hash ^ static_cast<uint32_t>(token)) * 1099511628211u;
@@ -90,8 +91,8 @@ std::string description(const Corpus& corpus) {
   return text;
 }
 
-// What the tensors of a model directory do not show. A directory of another kind of model is refused, whose tensors may have the
-// same names and shapes.
+// Reads the settings that the tensors of a model directory do not show. Refuses a directory of another kind of model,
+// whose tensors may have the same names and shapes.
 void take_from_weights(const std::string& directory, nn::DecoderSizes& sizes) {
   const llm::ModelConfig config = llm::load_model_config(directory);
   const auto refuse = [&](const std::string& what) {
@@ -141,7 +142,7 @@ std::string config_json(const Options& options, const nn::DecoderSizes& sizes, c
   return json + "\n}\n";
 }
 
-// checkpoint-<step> folders of OUT by their steps.
+// Returns the checkpoint-<step> folders of OUT by their steps.
 std::map<int64_t, fs::path> checkpoints_in(const fs::path& out) {
   std::map<int64_t, fs::path> found;
   std::error_code error;
@@ -156,7 +157,7 @@ std::map<int64_t, fs::path> checkpoints_in(const fs::path& out) {
   return found;
 }
 
-// All that training needs.
+// Holds everything that training needs.
 class Run {
  public:
   Run(const Options& options, std::shared_ptr<comm::ProcessGroup> group)
@@ -199,7 +200,7 @@ class Run {
       files_.emplace_back("config.json", config_json(options_, sizes, corpus));
     } else {
       nn::EncoderSizes sizes;
-      sizes.tokens = kByteTokens + 1;  // and the one that hides
+      sizes.tokens = kByteTokens + 1;  // and the mask token
       sizes.positions = options_.length;
       sizes.hidden = options_.hidden;
       sizes.layers = options_.layers;
@@ -226,7 +227,7 @@ class Run {
     trainer.max_norm = options_.clip;
     trainer.group = group_;
     trainer_ = std::make_unique<nn::Trainer>(*model_, parameters_, *optimizer_, trainer);
-    // Ranks drop different activations.
+    // Dropout differs between ranks.
     generator_seed_ = options_.seed + static_cast<uint64_t>(group_->rank());
     accelerator_.default_generator(context_.device().index).manual_seed(generator_seed_);
   }
@@ -259,7 +260,7 @@ class Run {
     }
   }
 
-  // Steps after two that may compile and allocate; what the time and the memory were, as JSON.
+  // Measures steps, after two that may compile and allocate; prints times and memory use as JSON.
   void bench() {
     using Clock = std::chrono::steady_clock;
     std::string milliseconds;
@@ -282,7 +283,7 @@ class Run {
   }
 
  private:
-  // 0 where the accelerator does not say.
+  // Returns 0 if the accelerator does not report the value.
   int64_t memory_stat(const char* key) const {
     const auto stats = accelerator_.memory_stats();
     const auto found = stats.find(key);
@@ -298,7 +299,7 @@ class Run {
     return trainer_->step(pieces);
   }
 
-  // What a run that goes on must have in common with the one that it goes on from.
+  // Returns the settings that a resumed run must share with the run that it continues.
   std::map<std::string, std::string> notes() const {
     auto notes = options_.notes();
     notes.insert(from_weights_.begin(), from_weights_.end());
@@ -306,7 +307,7 @@ class Run {
     return notes;
   }
 
-  // Makes OUT, or goes on from what is there.
+  // Creates OUT, or resumes from the checkpoint in it.
   void begin(const fs::path& out) {
     std::error_code error;
     fs::create_directories(out, error);
@@ -355,7 +356,7 @@ class Run {
   const Options& options_;
   std::shared_ptr<comm::ProcessGroup> group_;
   Accelerator& accelerator_;
-  int64_t resident_before_;  // bytes of the process in memory, before there was a model
+  int64_t resident_before_;  // resident bytes of the process before the model was created
   nn::Context context_;
   nn::Parameters parameters_;
   std::unique_ptr<nn::Model> model_;

@@ -1,4 +1,4 @@
-// The command line: one table of options.
+// Parses the command line with one table of options.
 #include "options.h"
 
 #include <charconv>
@@ -11,7 +11,7 @@ namespace {
 
 struct Option {
   const char* name;
-  const char* value;  // what stands behind it; null: nothing
+  const char* value;  // placeholder of the value in the help; null: the option has no value
   const char* meaning;
   std::function<void(const std::string&)> set;
 };

@@ -1,4 +1,4 @@
-// What the program is asked to do.
+// Declares the options of the program.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Options {
   double dropout = 0.1;  // of the encoder
 
   int64_t steps = 300, batch = 16, length = 128;
-  int64_t pieces = 1;  // that a rank's part of a batch is computed in
+  int64_t pieces = 1;  // number of pieces in which a rank's part of a batch is computed
   int64_t until = 0;   // stop after this step; 0: the last
   std::string schedule = "cosine";
   double rate = 2e-3, final_rate = 0.03;
@@ -26,19 +26,19 @@ struct Options {
   std::string offload;  // empty, "host", or a folder for the states
   uint64_t seed = 1;
 
-  std::string text;       // a file; empty: text that the program makes
+  std::string text;       // a file; empty: the program generates one
   std::string tokenizer;  // a model directory; empty: bytes
   std::string weights;    // a model directory to begin with
 
-  int64_t save_every = 0;  // 0: at the end alone
+  int64_t save_every = 0;  // 0: only at the end
   bool resume = false;
-  int64_t bench = 0;  // time so many steps and save nothing
+  int64_t bench = 0;  // time this many steps and save nothing
   bool help = false;
 
-  // What a run that goes on must have in common with the one it continues.
+  // Returns the options that a resumed run must share with the run that it continues.
   std::map<std::string, std::string> notes() const;
 };
 
-// Throws std::runtime_error with a sentence for a wrong argument.
+// Throws std::runtime_error with an error message for a wrong argument.
 Options parse_options(int argc, char** argv);
 std::string usage();

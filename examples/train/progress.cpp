@@ -22,7 +22,7 @@ void Progress::step(int64_t step, double loss, double rate) {
   if (!shown_) return;
   const auto now = Clock::now();
   const bool last = step == steps_;
-  // Ten lines of a whole training where they stay.
+  // Prints ten lines for a whole training where lines cannot be overwritten.
   const bool due =
       terminal_ ? now - last_ > std::chrono::milliseconds(100) : step % std::max<int64_t>(steps_ / 10, 1) == 0;
   if (!due && !last) return;

@@ -1,4 +1,4 @@
-// One line that tells how far training is: rewritten in place on a terminal, else a line now and then.
+// Shows the progress of training: one line that is rewritten in place on a terminal, else a new line now and then.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 
 class Progress {
  public:
-  // first: the steps that were done before.
+  // `first` is the number of steps that were done before.
   Progress(int64_t first, int64_t steps, int64_t tokens_a_step, bool shown);
   ~Progress();
   void step(int64_t step, double loss, double rate);

@@ -10,7 +10,7 @@ class Grammar {
  public:
   explicit Grammar(uint64_t seed) : random_(seed) {}
 
-  // An animal does something somewhere, and what follows depends on what it was.
+  // Generates a document: an animal does something somewhere, and the rest depends on what it did.
   std::string document() {
     static const std::vector<std::string> animals = {"fox", "owl", "hare", "bear", "mouse", "duck", "wolf", "goat"};
     static const std::vector<std::string> kinds = {"old",    "young",  "brown", "quiet",
@@ -39,7 +39,8 @@ class Grammar {
   std::mt19937_64 random_;
 };
 
-// GPT-2's letter for a byte: itself when it is printable, else one of the characters from U+0100 on. As JSON text.
+// Returns GPT-2's letter for a byte as JSON text: the byte itself if it is printable, else one of the characters from
+// U+0100 on.
 std::string byte_letter(int byte) {
   const auto printable = [](int b) {
     return (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || (b >= 0xae && b <= 0xff);

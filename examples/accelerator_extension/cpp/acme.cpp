@@ -1,9 +1,9 @@
-// The accelerator "acme" in C++: a complete driver for a device that does not exist, to be replaced piece by piece by
-// calls of your vendor's runtime. ../c is the same driver in C.
+// Implements the accelerator "acme" in C++: a complete driver for a device that does not exist, to be replaced piece by
+// piece with calls of your vendor's runtime. ../c is the same driver in C.
 //
 // The device's memory is memory of this process and its work is done by the calling thread before a call returns, which
-// AA_CAP_SYNCHRONOUS says. It has two devices, one op of its own ("add"), and collectives (communicator.cpp). Whatever
-// else a model needs the host does.
+// AA_CAP_SYNCHRONOUS says. It has two devices, one op of its own ("add"), and collectives (communicator.cpp). The host
+// does everything else that a model needs.
 //
 // The classes of driver_class.hpp build the driver's table, check arguments, and turn exceptions into status objects.
 #include <cstdlib>
@@ -31,7 +31,7 @@ int64_t elements_of(const aa_tensor& tensor) {
   return count;
 }
 
-// Row-major and without gaps.
+// True for a row-major tensor without gaps.
 bool is_contiguous(const aa_tensor& tensor) {
   int64_t stride = 1;
   for (int32_t i = tensor.ndim - 1; i >= 0; --i) {
@@ -41,7 +41,7 @@ bool is_contiguous(const aa_tensor& tensor) {
   return true;
 }
 
-// out = a + b of F32 without gaps; the host runs every other call elsewhere.
+// The op computes out = a + b for F32 tensors without gaps; the host runs every other call elsewhere.
 bool can_add(const aa_op_call& call) {
   if (call.op != op_add || call.tensor_count != 3) return false;
   for (uint32_t i = 0; i < 3; ++i) {
@@ -50,7 +50,7 @@ bool can_add(const aa_op_call& call) {
   return true;
 }
 
-// Work is complete before it could be recorded.
+// An event does nothing, because work is complete before it could be recorded.
 class Event final : public abi::Event {
  public:
   void record(abi::Stream& /*stream*/) override {}
@@ -133,8 +133,8 @@ class Device final : public abi::Device {
   int64_t allocated_ = 0;  // bytes
 };
 
-// Libraries of ops, which programs ask for by these names: one that is ready, and one that is compiled where a program first
-// asks for it. The paths are relative to the folder "acme" beside this plugin.
+// Describes libraries of ops, which programs request by these names: one is prebuilt, the other is compiled when a
+// program first requests it on a machine. The paths are relative to the folder "acme" beside this plugin.
 constexpr aa_op_builder builder(const char* name, const char* library, const char* const* sources) {
   auto made = abi::sized<aa_op_builder>();
   made.name = name;

@@ -1,5 +1,5 @@
-// The collectives of acme. Yours: calls of the vendor's library of collectives, which enqueue and return; this device
-// is synchronous, so a call returns when the work is complete.
+// Implements the collectives of acme. Yours: calls of the vendor's library of collectives, which enqueue and return;
+// this device is synchronous, so a call returns when the work is complete.
 //
 // Each member has a slot in the shared memory. A call works in rounds: every member writes a part of its data into its
 // slot, all meet, each reads what it needs from the slots, and all meet again before the slots are written anew.
@@ -36,7 +36,7 @@ struct Shared {
 };
 static_assert(sizeof(Shared) <= Shared::head && std::atomic<int32_t>::is_always_lock_free);
 
-// Bytes of an element; 0 when there is no such type.
+// Returns the bytes of an element; 0 for an unknown type.
 size_t element_bytes(int32_t dtype) {
   switch (dtype) {
     case AA_DTYPE_BOOL:
@@ -61,7 +61,7 @@ bool can_reduce(int32_t dtype, int32_t op) {
   return dtype == AA_DTYPE_F32 || dtype == AA_DTYPE_F64;
 }
 
-// into = into (op) other. Sums and products of integers wrap: Wrapping is their unsigned type.
+// Computes into = into (op) other. Sums and products of integers wrap: Wrapping is their unsigned type.
 template <class Element, class Wrapping = Element>
 void combine(void* into, const void* other, size_t count, int32_t op) {
   auto* to = static_cast<Element*>(into);
@@ -84,7 +84,7 @@ void divide(void* data, size_t count, int32_t by) {
   for (size_t i = 0; i < count; ++i) elements[i] /= static_cast<Element>(by);
 }
 
-// One round of a call: what a member writes, and what it makes of the slots.
+// Describes one round of a call: the data that a member writes, and what it does with the slots.
 struct Round {
   const void* write = nullptr;  // null: this member writes nothing
   void* reduce_to = nullptr;    // null: no reduction is wanted here
@@ -149,7 +149,7 @@ class Communicator final : public abi::Communicator {
           count, dtype, op);
     }
   }
-  // Groups, send and recv are not overridden: the host carries messages between two members through its own memory.
+  // Groups, send and recv are not overridden: the host transfers messages between two members through its own memory.
 
  private:
   size_t all_bytes() const { return Shared::head + static_cast<size_t>(size_) * slot_bytes; }
@@ -168,7 +168,7 @@ class Communicator final : public abi::Communicator {
     check_abort();
   }
 
-  // Returns when every member has come; throws when one of them has aborted.
+  // Returns when every member has arrived; throws if one of them has aborted.
   void meet() {
     const int32_t meeting = shared().meeting.load();
     if (shared().arrived.fetch_add(1) + 1 == size_) {
@@ -181,7 +181,7 @@ class Communicator final : public abi::Communicator {
     }
   }
 
-  // The slots of all members, combined in the order of their ranks, so that every member gets the same bits.
+  // Combines the slots of all members in the order of their ranks, so that every member gets the same bits.
   void reduce_slots(void* out, size_t count, int32_t dtype, int32_t op) const {
     std::memcpy(out, slot(0), count * element_bytes(dtype));
     for (int32_t member = 1; member < size_; ++member) {
@@ -197,7 +197,7 @@ class Communicator final : public abi::Communicator {
     if (dtype == AA_DTYPE_F64) divide<double>(out, count, size_);
   }
 
-  // Runs the round for `count` elements, a slot's content at a time.
+  // Runs the round for `count` elements, in pieces that fit in a slot.
   void run(const Round& round, size_t count, int32_t dtype, int32_t op) {
     const size_t width = element_bytes(dtype);
     const size_t most = slot_bytes / width;
@@ -238,7 +238,8 @@ std::unique_ptr<abi::Communicator> join(const void* id, int32_t rank, int32_t si
     throw abi::Failure(AA_INVALID_ARGUMENT, "a group has 1 to 64 members, of rank 0 to size - 1");
   }
   const std::string name(static_cast<const char*>(id), strnlen(static_cast<const char*>(id), id_bytes - 1));
-  // The first member creates the memory; when all have joined, or one has failed, its name is not needed any more.
+  // Removes the name of the memory, which the first member created: once all have joined, or one has failed, it is no
+  // longer needed.
   struct Unlink {
     const std::string& name;
     ~Unlink() { shm_unlink(name.c_str()); }

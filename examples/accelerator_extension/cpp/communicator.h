@@ -1,4 +1,5 @@
-// The collectives of acme: members of one machine, each a device of this or another process, meet in shared memory.
+// Declares the collectives of acme: members on one machine, each a device of this or another process, communicate
+// through shared memory.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@ namespace acme {
 constexpr const char* library_name = "acmecl";
 constexpr size_t id_bytes = 40;
 
-// Writes id_bytes: the name of shared memory, which nobody can guess.
+// Writes id_bytes: an unguessable name of shared memory.
 void create_id(void* id);
 
 // Blocks until every member has joined.

@@ -1,5 +1,6 @@
-// The way in for C++ programs: a class derived from DriverAccelerator, which changes what differs, over a driver that the program
-// opens itself. set_accelerator() makes it the accelerator of the process, so that nothing is detected.
+// Shows how a C++ program adds an accelerator: it opens a driver itself and wraps it in a class derived from
+// DriverAccelerator that overrides what differs. set_accelerator() makes it the accelerator of the process, so that
+// detection does not run.
 //
 //   ./own_class <folder>/acme.so
 #include <anyaccel/detection.h>
@@ -19,7 +20,7 @@ class MyAccelerator final : public DriverAccelerator {
  public:
   explicit MyAccelerator(const LoadedDriver& driver) : DriverAccelerator(driver.table, driver.origin) {}
 
-  // Process groups use it unless a program names another one.
+  // Process groups use this backend unless a program names another one.
   std::string communication_backend_name() const override { return "shm"; }
 };
 

@@ -1,4 +1,4 @@
-// Uses what the plugin brings: its op builders, and its communicator between the ranks of a job.
+// Uses what the plugin provides: its op builders, and its communicator between the ranks of a job.
 //
 //   DS_ACCELERATOR=acme ./use_acme ops
 //   DS_ACCELERATOR=acme anyaccel launch --num_accelerators 2 ./use_acme ranks
@@ -16,7 +16,7 @@ using namespace anyaccel;
 
 namespace {
 
-// A function of the library that the accelerator's builder of this name gives.
+// Returns a function of the library that the accelerator's builder of this name loads.
 template <class Signature>
 Signature* function_of(const char* builder, const char* name) {
   return get_accelerator()->create_op_builder(builder)->load_as<HostOpLibrary>()->function<Signature>(name);

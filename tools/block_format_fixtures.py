@@ -12,7 +12,7 @@ import numpy as np
 import gguf
 from safetensors.numpy import save_file
 
-# Where the half-precision scales of a block lie.
+# The offsets of the half-precision scales in a block.
 HALVES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82], "Q3_K": [108],
           "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0], "TQ1_0": [52], "TQ2_0": [64],
           "MXFP4": []}

@@ -92,7 +92,7 @@ def attempt(action):
     except jinja2.exceptions.TemplateError as error:
         kind = "rejected" if type(error) is jinja2.exceptions.TemplateError else "error"
         return {kind: str(error)}
-    except Exception as error:  # TypeError and the like of Python
+    except Exception as error:  # Python's TypeError and similar errors
         return {"error": f"{type(error).__name__}: {error}"}
 
 
@@ -321,7 +321,7 @@ def random_expressions(count):
             f"({a} {rng.choice(['and', 'or'])} {b})", f"(not {a})", f"({a} if {b} else {atom()})",
             f"({a}|{rng.choice(['string', 'length', 'upper', 'trim', 'tojson', 'list', 'first', 'last', 'int', 'default(1)', 'join', 'title', 'sort', 'reverse|string', 'capitalize', 'float'])})",
             f"({a})[{rng.randint(-2, 2)}]",
-            # Slices of constants are folded by Jinja, with other results than at run time.
+            # Names are sliced, because Jinja folds slices of constants, with different results than at run time.
             f"{rng.choice(names)}[{rng.randint(-2, 1)}:{rng.randint(0, 4)}]",
             f"({a} is {rng.choice(['defined', 'none', 'string', 'number', 'mapping', 'iterable', 'sequence', 'boolean', 'true', 'integer'])})",
             f"[{a}, {b}]", f"{{'k': {a}}}", f"({a}, {b})",
@@ -330,7 +330,7 @@ def random_expressions(count):
     return [expression(rng.choice([1, 1, 2, 2, 3])) for _ in range(count)]
 
 
-# Differences from Python on purpose: an error here, or a value that is bound to CPython's objects.
+# Excludes deliberate differences from Python: results that are errors here, or that depend on CPython's objects.
 def is_comparable(result):
     text = result.get("text", "")
     return not any(word in text for word in ("<function", "<bound", "<generator", "<built-in", "<Macro", " object at 0x", "Undefined"))
@@ -344,7 +344,7 @@ def main():
             for variant in VARIANTS:
                 result = attempt(lambda: render_conversation(template, messages, variant))
                 conversations.append({"template": path.stem, "conversation": name, "variant": variant, **result})
-    # A variant that makes no difference to a template says nothing.
+    # A variant that does not change a template's output is dropped.
     kept = []
     seen = set()
     for entry in conversations:

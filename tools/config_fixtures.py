@@ -21,7 +21,7 @@ HIDDEN = 32
 LAYERS = 3
 PROMPT = [1] + [(7 * i * i + 11 * i) % 59 + 4 for i in range(19)]
 STEPS = [17, 42, 9, 55, 23, 31, 12, 48]  # fed one by one after the prompt
-ROWS = [9, 19, 20, 23, 27]               # of the prompt's and the steps' logits that are kept
+ROWS = [9, 19, 20, 23, 27]               # rows of the prompt's and the steps' logits that are kept
 COLUMNS = [0, 9, 18, 27, 36, 45, 54, 63]
 
 BASE = {

@@ -32,8 +32,8 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data"
 PROMPT = 13
 STEPS = 32
-MIN_GAP = 0.003  # of the largest logit
-ROWS = [0, 3, 7, 12, 13, 14, 18, 25, 33, 43]  # of the PROMPT + STEPS - 1 whose logits are computed
+MIN_GAP = 0.003  # lead of the largest logit
+ROWS = [0, 3, 7, 12, 13, 14, 18, 25, 33, 43]  # rows that are kept, of the PROMPT + STEPS - 1 whose logits are computed
 
 SIZES = dict(vocab_size=61, hidden_size=48, intermediate_size=76, num_hidden_layers=3, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
@@ -137,7 +137,7 @@ def scale_and_offset(family, name, shape):
         return 0.8, 0.0 if family.startswith("gemma") else 1.0
     if "norm" in name:
         return 0.8, 1.0
-    # Small embeddings let the layers decide, rather than the token itself.
+    # Small embeddings make the layers decide rather than the token itself.
     return (0.15, 0.0) if any(part in name for part in ("embed", "wte", "wpe")) else (0.5, 0.0)
 
 
@@ -200,7 +200,7 @@ def make(family, index, settings):
 def older_settings(family, settings):
     """The settings with rope as 4.57 has it: rope_theta and rope_scaling."""
     older = without(settings, "rope_parameters")
-    rope = settings.get("rope_parameters", {"rope_theta": 5e5} if family == "cohere" else {})  # whose default changed
+    rope = settings.get("rope_parameters", {"rope_theta": 5e5} if family == "cohere" else {})  # its default has changed
     if "full_attention" in rope:
         older["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
         rope = rope["full_attention"]
@@ -229,7 +229,7 @@ def add_older():
             AutoModelForCausalLM.from_config(config).save_pretrained(folder)
             tensors = [[name.format(i), *rest] for name, *rest in case["tensors"] for i in range(case["layers"] if "{}" in name else 1)]
             save_file({name: made(name, case["seed"], *rest) for name, *rest in tensors}, f"{folder}/model.safetensors", {"format": "pt"})
-            # Its "sdpa" leaves out soft caps and GPT-2's flags of scales.
+            # The "sdpa" implementation ignores soft caps and GPT-2's scale flags.
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
             _, logits, _ = run(model, case["prompt"], case["greedy"])
             difference = np.abs(logits[ROWS] - values[name]).max() / np.abs(values[name]).max()

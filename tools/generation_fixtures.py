@@ -26,7 +26,7 @@ def greedy_cases(expected):
     yield prompt, {"sequence_bias": [[[first[0], first[1]], -30.0], [[first[0], 7], 30.0], [[7, 9, 11], 40.0], [[7, 9], 50.0]]}
     yield prompt, {"sequence_bias": [[[prompt[-1], 33], 60.0]]}  # the first of its tokens is the prompt's last
     yield prompt, {"bad_words_ids": [[first[1]], [first[0], 20], [first[0], first[1], first[2]]]}
-    yield prompt, {"bad_words_ids": [[first[3]], [first[4], first[5]]], **eos}  # an end-of-sequence token is no bad word
+    yield prompt, {"bad_words_ids": [[first[3]], [first[4], first[5]]], **eos}  # end of sequence is not a bad word
     yield other, {"bad_words_ids": [[second[0], second[1]], [second[13]]]}
     yield prompt, eos
     for least in (3, 4, 9):  # the third token is not yet kept from being the last one

@@ -18,9 +18,10 @@ from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
 TEXTS = 2000
-GROUP = 100  # texts of a hash
+GROUP = 100  # texts per hash
 
-# First and last character. Ranges are long assigned, so that releases of Unicode agree on them.
+# Each range is a first and a last character. These characters were assigned long ago, so that releases of Unicode agree
+# on them.
 RANGES = [(0x61, 0x7A), (0x61, 0x7A), (0x41, 0x5A), (0x30, 0x39), (0x30, 0x39), (0x20, 0x20), (0x20, 0x20), (0x0A, 0x0A),
           (0x09, 0x0D), (0x21, 0x2F), (0x27, 0x27), (0x3A, 0x40), (0x5B, 0x60), (0x7B, 0x7E), (0xA0, 0xA0), (0xA1, 0xFF),
           (0x100, 0x17F), (0x2B0, 0x2C1), (0x300, 0x33F), (0x391, 0x3A1), (0x3B1, 0x3C9), (0x410, 0x44F), (0x5D0, 0x5EA),
@@ -79,7 +80,7 @@ TEKKEN = "|".join(LETTERS) + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + SPACES
 GPT4O = "|".join(part + CONTRACTIONS + "?" for part in LETTERS) + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + SPACES
 DEEPSEEK3 = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"
              r" ?[\p{P}\p{S}]+[\r\n]*|") + SPACES
-# Name: vocabulary, patterns, whether GPT-2's pattern follows, whole words, NFC.
+# Maps a name to: vocabulary, patterns, whether GPT-2's pattern follows, whole words, NFC.
 RULES = {
     "llama-bpe": ("llama3_style", [LLAMA3], False, True, False),
     "smaug-bpe": ("llama3_style", [LLAMA3], False, False, False),
@@ -103,7 +104,7 @@ for name, (vocabulary, patterns, as_gpt2, whole_words, composes) in RULES.items(
         source = json.load(file)
     source["model"]["ignore_merges"] = whole_words
     source["normalizer"] = source["post_processor"] = None
-    # As a GGUF file has them: searched for as they are written.
+    # Added tokens are as in a GGUF file: matched exactly as they are written.
     source["added_tokens"] = [dict(token, single_word=False, lstrip=False, rstrip=False, normalized=False)
                               for token in source["added_tokens"]]
     tokenizer = Tokenizer.from_str(json.dumps(source))

@@ -56,7 +56,7 @@ print(f"""// Made by tools/make_attention_values.py with PyTorch {torch.__versio
 namespace anyaccel::ops::torch_values {{
 """)
 
-# ---- layouts, as they are named in the test -----------------------------------------------------------------------------
+# ---- layouts, with their names in the test ---------------------------------------------------------------------------
 print("// Layouts of `heads` heads and `blocks` blocks a row, four blocks a digit.")
 print("struct StoredLayout {\n  const char* name;\n  int heads, blocks;\n  const char* bits;\n};")
 print("inline constexpr StoredLayout layouts[] = {")

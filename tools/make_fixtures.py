@@ -71,10 +71,10 @@ DATA = Path(__file__).resolve().parent.parent / "tests" / "data"
 VOCAB = 320
 PROMPT_LEN = 24
 STEPS = 32
-# A seed is kept when there is a clear winner at every greedy step, so that small
-# differences in rounding cannot change the tokens.
+# A seed is kept if there is a clear winner at every greedy step, so that small rounding differences cannot change the
+# tokens.
 MIN_GAP = 0.05
-MIN_DISTINCT = 12  # and not to fall into repeating one or two tokens
+MIN_DISTINCT = 12  # so that the text does not repeat one or two tokens
 MAX_SEEDS = 2000
 
 LLAMA = {
@@ -372,7 +372,7 @@ def make_model(name, spec):
         ids, gap = greedy(empty, prompt)[2:]
         if not good(config, ids, gap):
             continue
-        # Prompts of other lengths: draw several for each length, keep the first good one.
+        # For prompts of other lengths, draws several for each length and keeps the first good one.
         batch = []
         for length in spec.get("batch", []):
             for _ in range(200):
@@ -388,7 +388,7 @@ def make_model(name, spec):
 
     write_model(folder, spec, weights)
 
-    # The stored values come from the directory as written, loaded afresh.
+    # The stored values are computed from the written directory, loaded again.
     model = load_model(folder)
     prompt_logits, step_logits, ids2, gap2 = greedy(model, prompt)
     assert ids2 == ids, name
@@ -482,14 +482,14 @@ def check_model(name, spec):
         assert greedy(model, text["prompt_ids"])[2] == text["greedy_ids"], f"{name}: text"
         assert fast.decode(text["greedy_ids"], skip_special_tokens=True) == text["greedy_text"], f"{name}: text"
 
-    # The same tokens from generate(), which is what a user calls.
+    # Compares with the tokens of generate(), which users call.
     reset_rope(model)
     prompt = torch.tensor([expected["prompt_ids"]])
     out = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=STEPS,
                          pad_token_id=0)
     assert out[0, prompt.shape[1]:].tolist() == ids, f"{name}: generate() differs"
 
-    # Without a KV cache, in one pass (not the same computation for dynamic rope).
+    # Compares with one pass without a KV cache (for dynamic rope this is not the same computation).
     if name != "llama_dynamic":
         with torch.no_grad():
             whole = model(torch.tensor([expected["prompt_ids"] + ids[:-1]]), use_cache=False).logits[0]
@@ -829,7 +829,7 @@ def make_qwen2_style(folder):
     tok.add_special_tokens([AddedToken(t, normalized=False) for t in special])
     plain = ["<tool_call>", "</tool_call>", "<think>", "</think>"]
     tok.add_tokens([AddedToken(t, normalized=False) for t in plain])
-    # The same accented word, once found in the normalized text and once in the text as given.
+    # Two accented words, of which one is matched in the normalized text and one in the original text.
     tok.add_tokens([AddedToken("d\u00e9j\u00e0", normalized=True), AddedToken("pr\u00e9vu", normalized=False)])
     tok.save(str(folder / "tokenizer.json"), pretty=False)
     return special + plain, [
@@ -845,7 +845,7 @@ def train_metaspace(vocab_size):
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     lines = [line.strip("\n").replace("\t", " ").replace("\r\n", " ") for line in training_lines()]
-    # The most frequent characters, chosen here because the trainer breaks ties in no fixed order.
+    # The most frequent characters are chosen here because the trainer breaks ties in no fixed order.
     counts = Counter("".join(lines).replace(" ", "\u2581"))
     alphabet = sorted(counts, key=lambda c: (-counts[c], c))[:140]
     tok = Tokenizer(models.BPE())
@@ -855,7 +855,7 @@ def train_metaspace(vocab_size):
         limit_alphabet=len(alphabet), initial_alphabet=alphabet))
     vocab, merges = vocab_and_merges(tok)
     pieces = sorted(vocab, key=vocab.get)
-    # Runs of spaces, which training on words cannot find.
+    # Adds runs of spaces, which training on words cannot find.
     for run in (2, 4, 8):
         pieces.append("\u2581" * run)
         merges.insert(10 * run, ("\u2581" * (run // 2),) * 2)
@@ -923,7 +923,7 @@ def make_sentencepiece(folder, **options):
 
 
 def make_sentencepiece_bpe(folder):
-    # The options of the Llama models.
+    # These are the options of the Llama models.
     make_sentencepiece(folder, remove_extra_whitespaces=False, allow_whitespace_only_pieces=True)
     return ["<s>", "</s>", "<unk>"], []
 
@@ -934,9 +934,9 @@ def make_sentencepiece_user(folder):
     return ["<s>", "<code>", "<tool>", "<ctrl>"], ["<code>x = 1  +  2<tool><tool>\n<code>", "a<code", "  <code>  "]
 
 
-# Replacements of characters, in the form that SentencePiece's trainer compiles: code points in hexadecimal. The table of
-# nmt_nfkc has 240 KB; this one has entries of each kind: wider to narrower, one to many, many to one, one to none, and
-# entries that begin with another one.
+# Replacements of characters, in the form that SentencePiece's trainer compiles: code points in hexadecimal. The table
+# of nmt_nfkc takes 240 KB; this one has entries of each kind: wider to narrower, one to many, many to one, one to none,
+# and entries that begin with another one.
 CHARACTER_RULES = [
     ("A0", "20"), ("3000", "20"), ("9", "20"), ("A", "20"), ("D", "20"), ("200B", "20"), ("FB01", "66 69"), ("2460", "31"),
     ("FF21", "41"), ("FF11", "31"), ("FF01", "21"), ("41 30A", "C5"), ("65 301", "E9"), ("65 301 302", "1EBF"), ("2126", "3A9"),
@@ -1014,7 +1014,7 @@ def make_wordpiece(folder):
     alphabet = sorted(c for c, n in Counter("".join(lines).lower()).most_common(120) if not c.isspace())
     tok.train_from_iterator(lines, trainers.WordPieceTrainer(
         vocab_size=500, show_progress=False, special_tokens=special, limit_alphabet=len(alphabet), initial_alphabet=alphabet))
-    # Written again in one order: the trainer breaks ties in none.
+    # The vocabulary is rewritten in a fixed order, because the trainer breaks ties in none.
     vocab = tok.get_vocab(with_added_tokens=False)
     words = sorted(vocab, key=lambda t: (special.index(t) if t in special else len(special), len(t), t))
     tok.model = models.WordPiece({t: i for i, t in enumerate(words)}, unk_token="[UNK]", max_input_chars_per_word=40)
@@ -1111,12 +1111,12 @@ def make_tokenizer(name, make):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     tokens, extra = make(folder)
-    tok = open_tokenizer(folder)  # as written, so that the stored file is what was used
+    tok = open_tokenizer(folder)  # opened from the written file, so that the stored file is the one that was used
 
     texts = list(dict.fromkeys(TEXTS + extra + special_texts(tokens)))
     write_lines(folder / "cases.json", [encode_case(tok, t) for t in texts])
 
-    # Token lists that are not the encoding of any text: cut in the middle of a character, or random.
+    # Adds token lists that are not the encoding of any text: cut in the middle of a character, or random.
     rng = random.Random(7)
     lists = []
     for text in ["\U0001f600\u4f60\u597d\u9f98", "caf\u00e9 \U0001f468\u200d\U0001f469", " \u4eca\u5929 \U00020000"]:

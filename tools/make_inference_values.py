@@ -42,7 +42,8 @@ print(f"""// Made by tools/make_inference_values.py with PyTorch {torch.__versio
 namespace anyaccel::ops::torch_values {{
 """)
 
-# DeepSpeed's layers give softmax_context 1 / sqrt(sqrt(d)), which scales queries and keys alike, and softmax_context_int8's is of scores.
+# DeepSpeed's layers pass 1 / sqrt(sqrt(d)) to softmax_context, which scales both queries and keys; the factor of
+# softmax_context_int8 scales scores.
 batch, heads, nkv, size, rotary, theta = 2, 6, 3, 16, 8, 10000.0
 factor = 1 / math.sqrt(math.sqrt(size))
 print("// softmax_context: a prompt of 9 tokens and two steps of one; the results beside one another in this order.")

@@ -26,7 +26,7 @@ config._attn_implementation = "eager"
 model = LlamaForCausalLM(config).double()
 with torch.no_grad():
     for name, p in model.named_parameters():
-        # Rounded to float32, so that the stored weights are exactly these.
+        # The values are rounded to float32, so that the stored weights are exact.
         values = 1 + 0.2 * torch.randn_like(p) if p.dim() == 1 else 0.3 * torch.randn_like(p)
         p.copy_(values.float().double())
 ids = torch.randint(0, 23, (SEQUENCES, LENGTH + 1))

@@ -124,7 +124,7 @@ compressed("float8_tensor", FloatQuantizationCompressor, "float-quantized", 12, 
            {"weight": f8, "weight_scale": scales_of(1, dtype=torch.float32)}, num_bits=8, type="float", symmetric=True,
            strategy="tensor")
 
-# AWQ: columns 8 c + t in these nibbles.
+# AWQ stores the columns 8 c + t in this order of nibbles.
 n, k, group = 32, 128, 64
 q, zeros, scales = torch.randint(0, 16, (k, n)), torch.randint(0, 16, (k // group, n)), scales_of(k // group, n)
 nibble = torch.tensor([0, 4, 1, 5, 2, 6, 3, 7])
@@ -148,7 +148,8 @@ expected = PackedQuantizationCompressor.decompress(
     converted, scheme(num_bits=4, type="int", symmetric=False, strategy="group", group_size=group))["weight"]
 put("awq", config, parts, expected)
 
-# Float8 with blocks; the last ones are partial, which transformers' function refuses: whole ones are decoded and cut.
+# Float8 with blocks, of which the last are partial. transformers' function rejects those: whole blocks are decoded and
+# cut.
 blocks = torch.randn(64, 96).to(torch.float8_e4m3fn)
 inverse = scales_of(2, 3, dtype=torch.float32)
 whole = Fp8Dequantize(None)._dequantize_one(blocks, inverse)
@@ -156,7 +157,7 @@ config = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", 
 put("float8_blocks", config, {"weight": blocks, "weight_scale_inv": inverse}, whole)
 put("float8_partial_blocks", config, {"weight": blocks[:40, :72].contiguous(), "weight_scale_inv": inverse}, whole[:40, :72])
 
-# MXFP4 of gpt-oss, for one plain layer.
+# MXFP4 as in gpt-oss, for one plain layer.
 blocks = torch.randint(0, 256, (16, 4, 16), dtype=torch.uint8)
 exponents = torch.randint(110, 130, (16, 4), dtype=torch.uint8)
 expected = convert_moe_packed_tensors(blocks[None], exponents[None], dtype=torch.float32)[0]

@@ -29,7 +29,7 @@ def chat_tokens(first, *more):
     return {str(first + i): entry for i, entry in enumerate(entries + list(more))}
 
 
-# Tokens with every rule for the text around them.
+# Returns tokens with every rule for the text around them.
 def odd_tokens():
     return [token("<left>", lstrip=True), token("<right>", rstrip=True), token("<both>", lstrip=True, rstrip=True),
             token("word", special=False, single_word=True), token("<norm>", special=False, normalized=True),
@@ -37,7 +37,7 @@ def odd_tokens():
 
 
 BYTES = 330  # tokens of shared/bytelevel.json: 256 bytes and 74 merges
-PIECES = 500  # of shared/llama.model
+PIECES = 500  # pieces of shared/llama.model
 LLAMA_FIRST = {"0": token("<unk>"), "1": token("<s>"), "2": token("</s>")}
 
 
@@ -64,7 +64,7 @@ DIRECTORIES = {
                                     "eos_token": {"content": "<|im_end|>", "lstrip": False, "normalized": False,
                                                   "rstrip": False, "single_word": False},
                                     "pad_token": "<|endoftext|>"}},
-    # No class: the one of the model's family.
+    # Without a class, that of the model's family is used.
     "qwen3_no_class": {
         "model_type": "qwen3", "tokenizer.json": "bytelevel_tokens.json",
         "tokenizer_config.json": {"eos_token": "<|im_end|>"}},
@@ -75,7 +75,7 @@ DIRECTORIES = {
             "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>",
             "image_token": "<image>", "extra_special_tokens": ["<extra>", "<tool_call>"],
             "added_tokens_decoder": chat_tokens(BYTES, *odd_tokens())}},
-    # Both files have the tokens, with other rules: those of tokenizer_config.json count.
+    # Both files have the tokens, with different rules: those of tokenizer_config.json count.
     "llama_generic_rules": {
         "model_type": "llama", "tokenizer.json": "bytelevel_tokens.json",
         "tokenizer_config.json": {
@@ -84,7 +84,7 @@ DIRECTORIES = {
             "added_tokens_decoder": {
                 str(BYTES): token("<|begin|>", lstrip=True), str(BYTES + 1): token("<|endoftext|>", special=False),
                 str(BYTES + 3): token("<|im_end|>", special=False, normalized=True, rstrip=True)}}},
-    # Byte-level under the name of LlamaTokenizerFast, as Llama 3 and DeepSeek have it.
+    # A byte-level tokenizer with the class name LlamaTokenizerFast, as in Llama 3 and DeepSeek.
     "llama_bytelevel": {
         "model_type": "llama", "tokenizer.json": "bytelevel_tokens.json",
         "tokenizer_config.json": {
@@ -92,7 +92,7 @@ DIRECTORIES = {
             "bos_token": {"__type": "AddedToken", "content": "<|begin|>", "lstrip": False, "normalized": True,
                           "rstrip": False, "single_word": False},
             "eos_token": "<|im_end|>", "sep_token": "<sep>"}},
-    # tokenizer.json of Llama 2 (Prepend and Replace), which LlamaTokenizer replaces by a pipeline of its own.
+    # The tokenizer.json of Llama 2 (Prepend and Replace), which LlamaTokenizer replaces with its own pipeline.
     "llama_json": {
         "model_type": "llama", "tokenizer.json": "llama.json",
         "tokenizer_config.json": {
@@ -113,7 +113,7 @@ DIRECTORIES = {
         "model_type": "mistral", "tokenizer.json": "llama.json",
         "tokenizer_config.json": {"tokenizer_class": "LlamaTokenizer", "legacy": False, "add_bos_token": True},
         "added_tokens.json": {"[INST]": PIECES, "[/INST]": PIECES + 1}},
-    # tokenizer.model with each way to name tokens.
+    # A tokenizer.model with each way to name tokens.
     "llama_model": {
         "model_type": "llama", "tokenizer.model": "llama.model",
         "tokenizer_config.json": {
@@ -271,7 +271,7 @@ def run(tok, text):
 def compute(spec, shared):
     with tempfile.TemporaryDirectory() as temporary:
         tok = open_directory(spec, shared, Path(temporary))
-    # transformers gives a token that is new the next free id, whatever the files say: not in these directories.
+    # transformers gives a new token the next free id, whatever the files say; these directories avoid that.
     declared = {t["content"]: int(i) for i, t in
                 spec.get("tokenizer_config.json", {}).get("added_tokens_decoder", {}).items()}
     declared.update(spec.get("added_tokens.json", {}))

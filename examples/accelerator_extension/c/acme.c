@@ -1,11 +1,11 @@
-/* The accelerator "acme" in C11: a complete driver for a device that does not exist, to be replaced piece by piece by
- * calls of your vendor's runtime. ../cpp is the same driver in C++.
+/* Implements the accelerator "acme" in C11: a complete driver for a device that does not exist, to be replaced piece by
+ * piece with calls of your vendor's runtime. ../cpp is the same driver in C++.
  *
  * The device's memory is memory of this process and its work is done by the calling thread before a call returns, which
- * AA_CAP_SYNCHRONOUS says. It has two devices, one op of its own ("add"), and collectives (communicator.c). Whatever
- * else a model needs the host does.
+ * AA_CAP_SYNCHRONOUS says. It has two devices, one op of its own ("add"), and collectives (communicator.c). The
+ * host does everything else that a model needs.
  *
- * Every function gets the `self` of its table first. This driver keeps nothing there: its handles say everything.
+ * Every function gets the `self` of its table first. This driver keeps nothing there: its handles hold everything.
  */
 #include "acme.h"
 
@@ -22,7 +22,7 @@ enum { device_total = 2, alignment = 64 };
 #define UNUSED(argument) ((void)(argument))
 
 struct aa_instance {
-  aa_device* devices; /* device_total of them */
+  aa_device* devices; /* device_total elements */
 };
 struct aa_device {
   int32_t index;
@@ -33,7 +33,7 @@ struct aa_device {
 struct aa_stream {
   pthread_mutex_t mutex;
 };
-/* Work is complete before it could be recorded. */
+/* An event does nothing, because work is complete before it could be recorded. */
 struct aa_event {
   int nothing;
 };
@@ -49,7 +49,7 @@ static void put_text(char* destination, size_t size, const char* text) {
   destination[size - 1] = '\0';
 }
 
-/* Writes as much of a struct as the host has room for: a host of an older version knows fewer members. */
+/* Writes the part of a struct for which the host has room: a host of an older version knows fewer members. */
 static void put_struct(void* out, const void* value, size_t size) {
   uint32_t room;
   memcpy(&room, out, sizeof(room)); /* every struct begins with its struct_size */
@@ -60,7 +60,7 @@ static void put_struct(void* out, const void* value, size_t size) {
 /* ---- life ---------------------------------------------------------------------------------------------------------
  * */
 
-/* Yours: look for the device node and the vendor's library, and say what was looked for when one is missing. */
+/* Yours: look for the device node and the vendor's library, and say what was looked for if one is missing. */
 static aa_status* probe(void* self, aa_probe* out_probe) {
   UNUSED(self);
   aa_probe result = {.struct_size = sizeof(result), .state = AA_PROBE_USABLE, .device_count = device_total};
@@ -69,7 +69,7 @@ static aa_status* probe(void* self, aa_probe* out_probe) {
   return NULL;
 }
 
-/* Yours: open the vendor's library; AA_UNAVAILABLE when that fails. */
+/* Yours: open the vendor's library; return AA_UNAVAILABLE if that fails. */
 static aa_status* initialize(void* self, const aa_initialize_params* params, aa_instance** out_instance) {
   UNUSED(self);
   UNUSED(params);
@@ -318,7 +318,7 @@ static int64_t elements_of(const aa_tensor* tensor) {
   return count;
 }
 
-/* Row-major and without gaps. */
+/* True for a row-major tensor without gaps. */
 static int is_contiguous(const aa_tensor* tensor) {
   int64_t stride = 1;
   for (int32_t i = tensor->ndim - 1; i >= 0; --i) {
@@ -328,7 +328,7 @@ static int is_contiguous(const aa_tensor* tensor) {
   return 1;
 }
 
-/* out = a + b of F32 without gaps; the host runs every other call elsewhere. */
+/* The op computes out = a + b for F32 tensors without gaps; the host runs every other call elsewhere. */
 static int can_add(const aa_op_call* call) {
   if (call->op != op_add || call->tensor_count != 3) return 0;
   for (uint32_t i = 0; i < 3; ++i) {
@@ -389,8 +389,8 @@ static aa_status* query_extension(void* self, aa_instance* instance, const char*
   return NULL;
 }
 
-/* Libraries of ops, which programs ask for by these names: one that is ready, and one that is compiled where a program
- * first asks for it. The paths are relative to the folder "acme" beside this plugin. */
+/* Libraries of ops, which programs request by these names: one is prebuilt, the other is compiled when a program first
+ * requests it on a machine. The paths are relative to the folder "acme" beside this plugin. */
 static const char* const clip_sources[] = {"clip.c", NULL};
 static const aa_op_builder scale_builder = {
     .struct_size = sizeof(scale_builder), .name = "AcmeScaleBuilder", .folder = "acme", .library = "scale.so"};
@@ -407,7 +407,7 @@ static const aa_op_builder* const op_builders[] = {&scale_builder, &clip_builder
 #define SANITIZER ""
 #endif
 
-/* What is not named here is NULL: the host has an answer for it. */
+/* Functions that are not named here are NULL: the host has a substitute for each. */
 static const aa_driver driver = {.struct_size = sizeof(driver),
                                  .abi_version = AA_ABI_CURRENT,
                                  .name = "acme",

@@ -1,5 +1,5 @@
-/* The extension "collectives" of acme: members of one machine, each a device of this or another process, meet in shared
- * memory. Yours: calls of the vendor's library of collectives, which enqueue and return; this device is synchronous, so
+/* Implements the extension "collectives" of acme: members on one machine, each a device of this or another process,
+ * communicate through shared memory. Yours: calls of the vendor's library of collectives, which enqueue and return; this device is synchronous, so
  * a call returns when the work is complete.
  *
  * Each member has a slot in the shared memory. A call works in rounds: every member writes a part of its data into its
@@ -25,7 +25,7 @@ enum { id_bytes = 40, slot_bytes = 1 << 16, most_members = 64, joining_seconds =
 
 struct shared {
   atomic_int joined;
-  atomic_int arrived; /* members that have come to the current meeting */
+  atomic_int arrived; /* members that have arrived at the current meeting */
   atomic_int meeting; /* how many meetings are over */
   atomic_int aborted;
   _Alignas(64) unsigned char slots[];
@@ -44,7 +44,7 @@ static unsigned char* slot_of(const aa_comm* comm, int32_t member) {
 
 static aa_status* aborted(void) { return acme_error(AA_CANCELLED, "the communicator was aborted"); }
 
-/* Returns when every member has come, or with an error when one of them has aborted. */
+/* Returns when every member has arrived, or with an error if one of them has aborted. */
 static aa_status* meet(aa_comm* comm) {
   struct shared* shared = comm->shared;
   const int meeting = atomic_load(&shared->meeting);
@@ -77,7 +77,7 @@ static aa_status* id_size(void* self, aa_instance* instance, size_t* out_size) {
   return NULL;
 }
 
-/* The name of the shared memory, which nobody can guess. */
+/* Writes the name of the shared memory, which cannot be guessed. */
 static aa_status* id_create(void* self, aa_instance* instance, void* out_id) {
   UNUSED(self);
   UNUSED(instance);
@@ -150,7 +150,7 @@ static aa_status* async_error(void* self, aa_comm* comm) {
 /* ---- elements -----------------------------------------------------------------------------------------------------
  * */
 
-/* Bytes of an element; 0 when there is no such type. */
+/* Returns the bytes of an element; 0 for an unknown type. */
 static size_t element_bytes(int32_t dtype) {
   switch (dtype) {
     case AA_DTYPE_BOOL:
@@ -189,7 +189,7 @@ static int can_reduce(int32_t dtype, int32_t op) {
     }                                                                         \
   } while (0)
 
-/* into = into (op) other */
+/* Computes into = into (op) other. */
 static void combine(void* into, const void* other, size_t count, int32_t dtype, int32_t op) {
   switch (dtype) {
     case AA_DTYPE_F32: COMBINE(float); break;
@@ -212,7 +212,7 @@ static void combine(void* into, const void* other, size_t count, int32_t dtype, 
   }
 }
 
-/* The slots of all members, combined in the order of their ranks, so that every member gets the same bits. */
+/* Combines the slots of all members in the order of their ranks, so that every member gets the same bits. */
 static void reduce_slots(const aa_comm* comm, void* out, size_t count, int32_t dtype, int32_t op) {
   memcpy(out, slot_of(comm, 0), count * element_bytes(dtype));
   for (int32_t member = 1; member < comm->size; ++member) combine(out, slot_of(comm, member), count, dtype, op);
@@ -226,7 +226,7 @@ static void reduce_slots(const aa_comm* comm, void* out, size_t count, int32_t d
 /* ---- operations ---------------------------------------------------------------------------------------------------
  * */
 
-/* One round of a call: what a member writes, and what it makes of the slots. */
+/* Describes one round of a call: the data that a member writes, and what it does with the slots. */
 struct round {
   const unsigned char* write; /* NULL: this member writes nothing */
   unsigned char* reduce_to;   /* NULL: no reduction is wanted here */
@@ -235,7 +235,7 @@ struct round {
   int32_t copy_first, copy_last; /* members whose slots are copied */
 };
 
-/* Runs the round for `count` elements, a slot's content at a time. */
+/* Runs the round for `count` elements, in pieces that fit in a slot. */
 static aa_status* run_round(aa_comm* comm, struct round round, size_t count, int32_t dtype, int32_t op) {
   const size_t width = element_bytes(dtype);
   const size_t most = slot_bytes / width;
@@ -317,7 +317,7 @@ static aa_status* reduce_scatter(void* self, aa_comm* comm, aa_stream* stream, c
   return status;
 }
 
-/* Groups, send and recv are not named: the host carries messages between two members through its own memory. */
+/* Groups, send and recv are missing: the host transfers messages between two members through its own memory. */
 static aa_status* group_begin(void* self, aa_instance* instance) {
   UNUSED(self);
   UNUSED(instance);

@@ -1,6 +1,6 @@
-/* The source of the builder "AcmeClipBuilder" (acme.c), compiled where a program first asks for it, for the processor of that
- * machine. The compiler is that for C++, so this is C that C++ accepts as well. A library that needs none of the services of
- * op_library.h need not include it. */
+/* The op source of the builder "AcmeClipBuilder" (acme.c); it is compiled when a program first requests it, for the
+ * processor of that machine. The compiler is a C++ compiler, so this is C that C++ accepts as well. A library that uses
+ * none of the services of op_library.h need not include it. */
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -9,7 +9,7 @@ extern "C"
     __attribute__((visibility("default"))) void
     acme_clip(float* x, int64_t count, float most);
 
-/* x = min(x, most), for count elements. */
+/* Computes x = min(x, most) for count elements. */
 void acme_clip(float* x, int64_t count, float most) {
   for (int64_t i = 0; i < count; ++i) x[i] = x[i] < most ? x[i] : most;
 }

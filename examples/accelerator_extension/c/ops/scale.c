@@ -1,5 +1,5 @@
-/* A library of host ops that is ready to be loaded: the builder "AcmeScaleBuilder" (acme.c). It exports plain C functions, and
- * the function through which it gets the services of the process: threads, status objects, log lines. */
+/* A prebuilt library of host ops, for the builder "AcmeScaleBuilder" (acme.c). It exports plain C functions, and the
+ * function through which it gets the services of the process: threads, status objects, log lines. */
 #include "anyaccel/abi/op_library.h"
 
 #define EXPORTED __attribute__((visibility("default")))
@@ -20,7 +20,7 @@ struct scale {
   float factor;
 };
 
-/* The part of one of the threads. */
+/* Does the part of one thread. */
 static void scale_part(void* context, int32_t index, int32_t threads) {
   const struct scale* scale = context;
   const int64_t begin = scale->count * index / threads;
@@ -28,7 +28,7 @@ static void scale_part(void* context, int32_t index, int32_t threads) {
   for (int64_t i = begin; i < end; ++i) scale->x[i] *= scale->factor;
 }
 
-/* x *= factor, for count elements. */
+/* Computes x *= factor for count elements. */
 void acme_scale(float* x, int64_t count, float factor) {
   struct scale scale = {x, count, factor};
   services->run(scale_part, &scale);

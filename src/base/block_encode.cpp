@@ -19,9 +19,9 @@ constexpr float largest_half = 65504.0F;
 uint16_t to_half(float value) { return float_to_fp16(std::clamp(value, -largest_half, largest_half)); }
 void put_half(uint8_t* at, uint16_t bits) { std::memcpy(at, &bits, sizeof bits); }
 
-// ---- the numbers that a format can hold -----------------------------------------------------------------------------
+// ---- the numbers that a format can store ----------------------------------------------------------------------------
 
-// Whole numbers from `least` to `most`.
+// Levels that are the whole numbers from `least` to `most`.
 struct Evenly {
   int least;
   int most;
@@ -37,7 +37,7 @@ struct Evenly {
   float high() const { return static_cast<float>(most); }
 };
 
-// The 16 values of the formats IQ4; q is the index.
+// Levels that are the 16 values of the formats IQ4; q is the index.
 struct Unevenly {
   static constexpr std::array<float, 16> values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                    1,    13,   25,  38,  53,  69,  89,  113};
@@ -55,7 +55,7 @@ struct Unevenly {
 
 // ---- scales ---------------------------------------------------------------------------------------------------------
 
-// The scale d with the least sum of (x - d q)^2.
+// Returns the scale d with the least sum of (x - d q)^2.
 template <class Levels>
 float best_scale(const Levels& levels, std::span<const float> values) {
   float largest = 0;
@@ -68,7 +68,7 @@ float best_scale(const Levels& levels, std::span<const float> values) {
   float best_gain = -1;  // the sum of x^2 less the squared error
   for (const float end : {levels.low(), levels.high()}) {
     for (int step = -steps; step <= steps; ++step) {
-      // The largest value becomes the last number, or one up to 0.8 inside or beyond it.
+      // The largest value becomes the last number, or a number up to 0.8 inside or beyond it.
       const float inverse = (end + 0.1F * static_cast<float>(step)) / largest;
       if (!std::isfinite(inverse)) continue;
       float xq = 0;
@@ -84,7 +84,7 @@ float best_scale(const Levels& levels, std::span<const float> values) {
       }
     }
   }
-  // Values so small that their squares vanish.
+  // If the values are so small that their squares underflow, the largest value becomes the highest number.
   return best_gain > 0 ? best : largest / levels.high();
 }
 
@@ -93,7 +93,8 @@ struct ScaleAndMinimum {
   float minimum = 0;
 };
 
-// The scale d and minimum m with the least sum of (x - d q - m)^2 for q from 0 to `most`. `at_most`: m is not above it.
+// Returns the scale d and minimum m with the least sum of (x - d q - m)^2 for q from 0 to `most`; m is at most
+// `at_most`.
 ScaleAndMinimum best_scale_and_minimum(std::span<const float> values, int most, float at_most) {
   const auto [low, high] = std::ranges::minmax(values);
   const float bottom = std::min(low, at_most);
@@ -143,7 +144,7 @@ ScaleAndMinimum best_scale_and_minimum(std::span<const float> values, int most, 
 
 // ---- blocks of 32 values --------------------------------------------------------------------------------------------
 
-// Value i's low four bits: those of values 0 to 15 in the low halves.
+// Stores the low four bits of each value; those of values 0 to 15 are in the low halves of the bytes.
 void put_nibbles(uint8_t* bytes, const int* q) {
   for (unsigned i = 0; i < 16; ++i) bytes[i] = static_cast<uint8_t>((q[i] & 15) | (q[i + 16] & 15) << 4);
 }
@@ -212,7 +213,7 @@ void encode_iq4_nl(const float* values, uint8_t* block) {
 }
 
 void encode_mxfp4(const float* values, uint8_t* block) {
-  // Doubled, as the decoder has them; the sign is the fourth bit.
+  // The magnitudes are doubled, as in the decoder; the sign is the fourth bit.
   constexpr std::array<float, 8> magnitudes = {0, 1, 2, 3, 4, 6, 8, 12};
   float largest = 0;
   for (unsigned i = 0; i < 32; ++i) largest = std::max(largest, std::abs(values[i]));
@@ -251,7 +252,7 @@ void put_two_bits(uint8_t* bytes, unsigned i, int q) {
   bytes[i / 128 * 32 + i % 32] |= static_cast<uint8_t>((q & 3) << (i % 128 / 32 * 2));
 }
 
-// Parts with scales only: value = d * scale of the part * q.
+// Encodes parts with scales only: value = d * scale of the part * q.
 template <unsigned parts>
 struct Scaled {
   uint16_t d = 0;
@@ -259,7 +260,7 @@ struct Scaled {
   std::array<int, 256> q{};
 };
 
-// `scales`: what the stored scales may be.
+// `scales`: the levels that stored scales may have.
 template <unsigned parts, class Levels>
 Scaled<parts> scale_parts(const Levels& levels, const Evenly& scales, const float* values) {
   constexpr unsigned size = 256 / parts;
@@ -300,7 +301,7 @@ Scaled<parts> scale_parts(const Levels& levels, const Evenly& scales, const floa
     }
   };
   choose();
-  // The best common factor for these numbers.
+  // Computes the best common factor for these numbers.
   float xq = 0;
   float qq = 0;
   for (unsigned i = 0; i < 256; ++i) {
@@ -319,7 +320,7 @@ Scaled<parts> scale_parts(const Levels& levels, const Evenly& scales, const floa
   return found;
 }
 
-// Parts with scales and minima: value = d * scale * q - dmin * minimum.
+// Encodes parts with scales and minima: value = d * scale * q - dmin * minimum.
 template <unsigned parts>
 struct FromMinimum {
   uint16_t d = 0;
@@ -375,7 +376,7 @@ FromMinimum<parts> scale_parts_from_minimum(int most, int most_stored, const flo
     }
   };
   choose();
-  // The best factors for these numbers: x is about d a - dmin b.
+  // Computes the best factors for these numbers: x is about d a - dmin b.
   double aa = 0;
   double ab = 0;
   double bb = 0;
@@ -434,7 +435,7 @@ void encode_q3_k(const float* values, uint8_t* block) {
   put_half(block + 108, found.d);
 }
 
-// 8 scales and minima of 6 bits in 12 bytes.
+// Stores 8 scales and minima of 6 bits in 12 bytes.
 void put_scales_and_minima(const FromMinimum<8>& found, uint8_t* bytes) {
   for (unsigned part = 0; part < 8; ++part) {
     const int scale = found.scales[part];

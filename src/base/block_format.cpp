@@ -21,7 +21,7 @@ int signed_byte(uint8_t byte) { return static_cast<int8_t>(byte); }
 
 // ---- blocks of 32 values --------------------------------------------------------------------------------------------
 
-// The low halves of 16 bytes are values 0 to 15, the high halves 16 to 31.
+// Reads a value of four bits: the low halves of 16 bytes are values 0 to 15, the high halves 16 to 31.
 unsigned nibble(const uint8_t* bytes, unsigned i) { return bytes[i % 16] >> (i / 16 * 4) & 15u; }
 
 unsigned fifth_bit(const uint8_t* bytes, unsigned i) { return (bytes[i / 8] >> (i % 8) & 1u) << 4; }
@@ -71,13 +71,13 @@ void decode_iq4_nl(const uint8_t* block, float* out) {
 constexpr std::array<float, 16> fp4_values = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 void decode_mxfp4(const uint8_t* block, float* out) {
-  const float scale = std::ldexp(1.0F, static_cast<int>(block[0]) - 128);  // -127 of the exponent, halved
+  const float scale = std::ldexp(1.0F, static_cast<int>(block[0]) - 128);  // less the exponent's bias of 127, then halved
   for (unsigned i = 0; i < 32; ++i) out[i] = scale * fp4_values[nibble(block + 1, i)];
 }
 
 // ---- blocks of 256 values -------------------------------------------------------------------------------------------
 
-// 2 bits: four groups of 32 values share 32 bytes.
+// Reads a value of two bits: four groups of 32 values share 32 bytes.
 unsigned two_bits(const uint8_t* bytes, unsigned i) { return bytes[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3u; }
 
 void decode_q2_k(const uint8_t* block, float* out) {
@@ -119,7 +119,7 @@ ScaleAndLeast scale_and_least(const uint8_t* bytes, unsigned part) {
   return {static_cast<float>(scale), static_cast<float>(least)};
 }
 
-// 32 bytes hold two parts of 32 values: the low halves the first, the high halves the second.
+// Each 32 bytes hold two parts of 32 values: the first in the low halves, the second in the high halves.
 template <bool fifth>
 void decode_q4_or_q5_k(const uint8_t* block, float* out) {
   const float scale = half_at(block);
@@ -164,7 +164,7 @@ void decode_iq4_xs(const uint8_t* block, float* out) {
   }
 }
 
-// Five values of three levels in a byte, as digits of a number in base 3 that is scaled to 256.
+// A byte holds five values of three levels, as digits of a number in base 3 that is scaled to 256.
 void decode_tq1_0(const uint8_t* block, float* out) {
   constexpr std::array<unsigned, 5> powers = {1, 3, 9, 27, 81};
   const float scale = half_at(block + 52);

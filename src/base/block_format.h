@@ -19,7 +19,7 @@ struct BlockFormat {
 };
 
 std::span<const BlockFormat> block_formats() noexcept;
-// Null for a number of something else.
+// Returns null for any other number.
 const BlockFormat* find_block_format(uint32_t number) noexcept;
 
 // Decodes whole blocks: blocks.size() is a multiple of format.bytes, and `out` has format.values for each block. Every

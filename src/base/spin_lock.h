@@ -1,4 +1,4 @@
-// A lock for sections of a few nanoseconds.
+// Implements a lock for sections of a few nanoseconds.
 //
 // As long as only one thread uses it, locking is two plain stores and a load (an atomic exchange would cost more than
 // the section). The first other thread ends that mode permanently: it announces itself, makes every running thread
@@ -48,7 +48,7 @@ class SpinLock {
     return &tag;
   }
 
-  // False if the kernel has no such barrier, and under the thread sanitizer, which does not model it.
+  // Returns false if the kernel has no such barrier, and under the thread sanitizer, which does not model it.
   static bool can_own() noexcept {
 #if defined(__SANITIZE_THREAD__)
     return false;
@@ -91,7 +91,7 @@ class SpinLock {
   std::atomic<const void*> owner_{nullptr};
   std::atomic<bool> busy_{false};      // the owner is in the section; written by the owner only
   std::atomic<bool> revoking_{false};  // the owner must not use its fast path any more
-  std::atomic<bool> revoked_;          // and has left the section: taken_ decides
+  std::atomic<bool> revoked_;          // the owner has left the section too: now taken_ decides
   std::atomic<bool> taken_{false};
 };
 

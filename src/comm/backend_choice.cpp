@@ -16,7 +16,7 @@
 namespace anyaccel::comm {
 namespace {
 
-// The accelerator's collectives library.
+// Describes the accelerator's collectives library.
 struct OwnLibrary {
   std::vector<std::string> names;  // names by which it may be requested: the accelerator's and the library's own
   bool there = false;              // the accelerator's driver supports it
@@ -27,7 +27,7 @@ OwnLibrary own_library(Accelerator& accelerator) {
   OwnLibrary own;
   const std::string name = accelerator.communication_backend_name();
   const CollectivesAccess access = accelerator.collectives(accelerator.current_device());
-  // The name ccl alone is that of a library for devices too.
+  // Of the names of host backends only ccl is also the name of a library for devices.
   if (!name.empty() && (!is_host_backend(name) || name == "ccl")) own.names.push_back(name);
   own.there = access.table != nullptr;
   if (!own.there) {

@@ -21,7 +21,7 @@ struct BackendChoice {
 // if that cannot be used. Opens the library and, unless a host backend is requested, the current device.
 BackendChoice choose_backend(const std::string& asked, Accelerator& accelerator);
 
-// "shm", "gloo", "mpi" or "ccl": the transport for host memory.
+// The transport for host memory: "shm", "gloo", "mpi" or "ccl".
 bool is_host_backend(const std::string& name);
 
 // The backend that a group uses: `asked`, else the one that ANYACCEL_COMM_BACKEND names, else "".

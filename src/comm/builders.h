@@ -1,4 +1,4 @@
-// The op builders of this folder.
+// Declares the op builders of this folder.
 #pragma once
 
 #include <memory>

@@ -18,7 +18,7 @@ constexpr std::array<const char*, comm_op_count> op_names = {
     "all_reduce", "inference_all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather",
     "scatter",    "all_to_all",           "send",   "recv",      "barrier"};
 
-// "2.0 KiB"
+// Returns "2.0 KiB".
 std::string size_text(size_t bytes) {
   const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);

@@ -1,5 +1,5 @@
-// The comms log: durations of collectives, by operation and message size. ANYACCEL_COMMS_LOG=1 enables it; rank 0
-// prints a table when it leaves the job.
+// Records durations of collectives, by operation and message size (the comms log). ANYACCEL_COMMS_LOG=1 enables it;
+// rank 0 prints a table when it leaves the job.
 //
 // Sizes and bandwidths are those of nccl-tests (PERFORMANCE.md there): the size of an operation is the whole buffer of
 // one rank (all_gather: the output; reduce_scatter: the input); algorithm bandwidth is size over time, bus bandwidth
@@ -50,16 +50,16 @@ class CommsLog {
     int64_t count = 0;
     double total_us = 0;
     double mean_us = 0;
-    double trimmed_mean_us = 0;  // of the latest calls (at most 4096), without the lowest and the highest tenth
+    double trimmed_mean_us = 0;  // of the latest calls (at most 4096), without the lowest and highest tenth
     double min_us = 0;
     double max_us = 0;
-    double algorithm_gbps = 0;  // from the trimmed mean, as is the next
+    double algorithm_gbps = 0;  // computed from the trimmed mean, as is the next
     double bus_gbps = 0;
   };
 
   // Thread-safe.
   void record(CommOp op, size_t bytes, int size, std::chrono::nanoseconds duration);
-  // In the order of op, group size, bytes.
+  // Sorted by op, group size and bytes.
   std::vector<Line> lines() const;
 
   // Serializes the lines as text for another process, and parses it; InvalidArgument for a text that is not from

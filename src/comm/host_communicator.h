@@ -88,15 +88,15 @@ class HostCommunicator {
   HostCommunicator() = default;
 };
 
-// Between processes (or threads) of one host. src/comm/shared_memory/
+// Connects processes (or threads) of one host. src/comm/shared_memory/
 std::unique_ptr<HostCommunicator> make_shared_memory_communicator(const Membership& membership);
-// Between hosts, over TCP: the library Gloo. UnavailableError names the package if it is missing. src/comm/gloo/
+// Connects hosts over TCP with the library Gloo. UnavailableError names the package if it is missing. src/comm/gloo/
 std::unique_ptr<HostCommunicator> make_gloo_communicator(const Membership& membership);
 bool gloo_is_built();
-// Between hosts: the MPI that the machine has. Likewise. src/comm/mpi/
+// Connects hosts with the machine's MPI. UnavailableError as above. src/comm/mpi/
 std::unique_ptr<HostCommunicator> make_mpi_communicator(const Membership& membership);
-// On any hosts: oneCCL, with `base`, of the same members, for what oneCCL lacks. Collective. UnavailableError, on every
-// member, if one cannot use the library. src/comm/ccl/
+// Connects members on any hosts with oneCCL; `base`, which has the same members, does what oneCCL lacks. Collective.
+// UnavailableError, on every member, if one cannot use the library. src/comm/ccl/
 std::unique_ptr<HostCommunicator> make_ccl_communicator(const Membership& membership,
                                                         std::unique_ptr<HostCommunicator> base);
 // Shared memory inside a host, and `between` (one of the two above) among one member of each host. hosts: of each

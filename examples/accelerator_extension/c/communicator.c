@@ -1,6 +1,6 @@
 /* Implements the extension "collectives" of acme: members on one machine, each a device of this or another process,
- * communicate through shared memory. Yours: calls of the vendor's library of collectives, which enqueue and return; this device is synchronous, so
- * a call returns when the work is complete.
+ * communicate through shared memory. Yours: calls of the vendor's library of collectives, which enqueue and return;
+ * this device is synchronous, so a call returns when the work is complete.
  *
  * Each member has a slot in the shared memory. A call works in rounds: every member writes a part of its data into its
  * slot, all meet, each reads what it needs from the slots, and all meet again before the slots are written anew.
@@ -317,7 +317,7 @@ static aa_status* reduce_scatter(void* self, aa_comm* comm, aa_stream* stream, c
   return status;
 }
 
-/* Groups, send and recv are missing: the host transfers messages between two members through its own memory. */
+/* Groups, send and recv are not implemented: the host transfers messages between two members through its own memory. */
 static aa_status* group_begin(void* self, aa_instance* instance) {
   UNUSED(self);
   UNUSED(instance);

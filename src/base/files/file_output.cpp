@@ -49,7 +49,7 @@ class NoSizeSignal {
 // Writes a new file beside `path` and renames it. `like`: the existing file, whose permissions are kept; null:
 // permissions follow the umask.
 std::string write_beside(const fs::path& path, std::string_view text, const struct stat* like) {
-  // Not mkstemp(), because the file's permissions follow the umask.
+  // mkstemp() is not used, because the file's permissions must follow the umask.
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
   const std::string fresh = path.string() + "." + std::to_string(getpid()) + "." + std::to_string(now) + ".tmp";
   const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -71,7 +71,7 @@ fs::path followed(const fs::path& path) {
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
-// errno has the reason.
+// Returns whether the process may write to the path; if not, errno has the reason.
 bool may_write(const fs::path& path) {
   std::error_code error;
   const int how = fs::is_directory(path, error) ? W_OK | X_OK : W_OK;

@@ -59,7 +59,7 @@ std::string replace_file(const fs::path& path, std::string_view text, unsigned m
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
   if (error) return error.message();
-  // Not mkstemp(), because the file's permissions follow the umask.
+  // mkstemp() is not used, because the file's permissions must follow the umask.
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
   const std::string fresh = path.string() + "." + std::to_string(getpid()) + "." + std::to_string(now) + ".tmp";
   const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);

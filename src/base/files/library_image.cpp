@@ -32,7 +32,7 @@ bool write_all(int file, const char* data, size_t size) {
   return true;
 }
 
-// A file without a name, for where there are no memory files.
+// Creates a file without a name, for systems without memory files.
 FileDescriptor unnamed_file() {
   const TemporaryFolder folder("op");
   return FileDescriptor(open(folder.file("library.so").c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0700));

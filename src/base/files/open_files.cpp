@@ -33,13 +33,13 @@ std::string state_text(size_t open, const rlimit& limit) {
 }  // namespace
 
 std::string make_room_for_files(size_t count) {
-  static std::mutex mutex;  // two threads would raise the limit once between them
+  static std::mutex mutex;  // otherwise two threads might raise the limit only once
   const std::lock_guard lock(mutex);
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
   const size_t open = count_open_files(limit);
   if (open + count <= limit.rlim_cur) return {};
-  // By as many as are needed, so that the program has as many left as before.
+  // The limit is raised by `count`, so that the program has as many descriptors left as before.
   rlimit raised = limit;
   raised.rlim_cur = std::min<rlim_t>(limit.rlim_cur + count, limit.rlim_max);
   if (raised.rlim_cur > limit.rlim_cur && setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using State = TrustedPath::State;
 
-constexpr int most_links = 40;  // as the kernel
+constexpr int most_links = 40;  // the kernel's limit
 constexpr mode_t written_by_others = S_IWGRP | S_IWOTH;
 
 // Returns the owners of the running program and of the folders in its path.

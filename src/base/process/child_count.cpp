@@ -1,4 +1,4 @@
-// Implements child_count.h: asking a child process, where the vendor's driver can only be asked by starting it.
+// Implements child_count.h: queries a vendor's driver, which must be started for that, in a child process.
 #include "base/process/child_count.h"
 
 #include <fcntl.h>
@@ -26,7 +26,8 @@ bool write_all(int end, const void* from, size_t size) {
   return true;
 }
 
-// The length of the text, then the text: other processes that a vendor's runtime starts may keep the pipe open.
+// The child writes the length of the text before the text, because other processes that a vendor's runtime starts may
+// keep the pipe open.
 [[noreturn]] void run_child(const std::function<std::string()>& ask, int end) {
   // The caller must not see what the driver prints meanwhile.
   if (const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC); nothing >= 0) {
@@ -54,7 +55,7 @@ bool read_all(int end, void* into, size_t size, Deadline until, bool& in_time) {
     }
     const ssize_t got = read(end, static_cast<char*>(into) + have, size - have);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;  // it died
+    if (got <= 0) return false;  // the child has died
     have += static_cast<size_t>(got);
   }
   return true;

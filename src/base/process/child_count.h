@@ -1,5 +1,5 @@
-// Asking a child process, of devices above all, where the vendor's driver can only be asked by starting it: a started one does not
-// survive fork(), and a probe must leave the process able to.
+// Queries a vendor's driver (usually for its number of devices) in a child process if it must be started for that: a
+// started driver does not survive fork(), and after a probe the process must still be able to fork.
 #pragma once
 
 #include <chrono>
@@ -13,19 +13,19 @@ struct ChildAnswer {
   std::string text;
 };
 
-// Makes a child that answers with what `ask` returns, of at most 4 GiB, and ends. It prints nothing, and leaves no exit
-// handler run. A child that crashes, or takes longer than `limit`, gives a problem and has been reaped when this
-// returns.
+// Creates a child that answers with the result of `ask`, of at most 4 GiB, and ends. It prints nothing and runs no exit
+// handlers. If the child crashes, or takes longer than `limit`, the answer has a problem; the child has been reaped
+// when this returns.
 ChildAnswer ask_child(const std::function<std::string()>& ask, std::chrono::milliseconds limit);
 
 struct ChildCount {
-  std::string problem;  // why there is no answer; empty when the members below were told
-  int init = 0;         // what starting the driver gave
-  int counted = 0;      // what counting gave, if it was started
+  std::string problem;  // why there is no answer; empty if the members below are set
+  int init = 0;         // the result of starting the driver
+  int counted = 0;      // the result of counting, if it was started
   int count = 0;
 };
 
-// The same with a child that starts the driver and counts; `ask` sets the three numbers.
+// Does the same with a child that starts the driver and counts devices; `ask` sets the three numbers.
 ChildCount count_in_child(const std::function<void(ChildCount& answer)>& ask, std::chrono::milliseconds limit);
 
 }  // namespace anyaccel

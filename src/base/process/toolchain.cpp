@@ -58,7 +58,7 @@ std::string compiler_version(const std::string& program) {
 }
 
 std::vector<std::string> target_flags(const std::string& target) {
-  // As src/base/simd/cpu_features.h defines the sets.
+  // The sets are those that src/base/simd/cpu_features.h defines.
   const std::vector<std::string> avx2 = {"-mavx2", "-mfma", "-mf16c", "-mbmi", "-mbmi2"};
   if (target == "avx2") return avx2;
   if (target == "avx512") {

@@ -6,9 +6,9 @@
 
 namespace anyaccel {
 
-// The command of the C++ compiler and its first arguments ("ccache g++"). `asked`, unless it is empty; else CXX; else the
-// first of c++, g++, clang++ in PATH. Throws UnavailableError if what was asked for or CXX names no program, or none was
-// found.
+// The command of the C++ compiler and its first arguments ("ccache g++"). `asked`, unless it is empty; else CXX; else
+// the first of c++, g++, clang++ in PATH. Throws UnavailableError if `asked` or CXX does not name a program, or if none
+// was found.
 std::vector<std::string> cxx_command(const std::string& asked = {});
 
 // Identifies the compiler and its version, without starting it: file, size, modification time.

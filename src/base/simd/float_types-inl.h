@@ -21,7 +21,7 @@ constexpr hn::RebindToSigned<FloatTag> kInts;
 constexpr hn::RebindToUnsigned<FloatTag> kUints;
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
 
-// ---- elements as they lie in memory -----------------------------------------------------------------------------
+// ---- elements in their memory format ----------------------------------------------------------------------------
 
 struct F32Type {
   using Raw = float;
@@ -51,7 +51,7 @@ HWY_INLINE FloatVec load(F16Type, const uint16_t* p) {
   return hn::PromoteTo(kFloats, hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(p)));
 }
 HWY_INLINE void store(Bf16Type, FloatVec v, uint16_t* p) {
-  // To nearest even; a NaN keeps its upper bits and becomes quiet.
+  // Rounds to nearest even; a NaN keeps its upper bits and becomes quiet.
   const auto bits = hn::BitCast(kInts, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(kInts, 1));
   const auto rounded = hn::Add(hn::Add(bits, hn::Set(kInts, 0x7fff)), odd);

@@ -7,7 +7,7 @@
 
 namespace anyaccel {
 
-// The bytes of a text in base64 (RFC 4648 section 4, with padding); nothing for any other text.
+// Returns the bytes of a text in base64 (RFC 4648 section 4, with padding); nothing for any other text.
 std::optional<std::string> decode_base64(std::string_view text);
 
 }  // namespace anyaccel

@@ -1,5 +1,6 @@
-// Reading: builds our own tree from the events of the JSON library's parser. The parser does not
-// recurse and the tree's depth is limited, so nesting cannot exhaust the stack. Writing: the library writes texts and numbers.
+// Reads and writes JSON. Reading builds our own tree from the events of the JSON library's parser; the parser does not
+// recurse and the tree's depth is limited, so nesting cannot exhaust the stack. For writing, the library formats texts
+// and numbers.
 #include "base/text/json.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@
 namespace anyaccel {
 namespace {
 
-// Receives the parser's events. Returning false ends the parse; `problem` then has the reason.
+// Receives the parser's events. A handler that returns false ends the parse; `problem` then has the reason.
 class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit TreeBuilder(JsonValue& root) : root_(root) {}
@@ -243,7 +244,7 @@ std::string json_text(const JsonValue& value, int indent, BadUtf8 bad_utf8) {
 std::string quote_text(std::string_view text) {
   constexpr size_t longest = 60;
   size_t end = std::min(text.size(), longest);
-  // Not in the middle of a UTF-8 character.
+  // Moves the end back so that it is not in the middle of a UTF-8 character.
   while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
   std::string out = "\"";
   for (const char c : text.substr(0, end)) {

@@ -24,13 +24,14 @@ struct JsonMember;
 using JsonArray = std::vector<JsonValue>;
 using JsonMembers = std::vector<JsonMember>;  // in the order of the file, keys are unique
 
-// The treatment of bytes that are not UTF-8 by json_text().
+// Selects how json_text() treats bytes that are not UTF-8.
 enum class BadUtf8 {
   Refuse,   // InvalidArgument
   Replace,  // by U+FFFD
 };
 
-// A value; made from what it holds, where lists of pairs make objects: JsonValue v = {{"name", "x"}, {"sizes", sizes}}.
+// A JSON value. It can be created from its contents; a list of pairs creates an object: JsonValue v = {{"name", "x"},
+// {"sizes", sizes}}.
 struct JsonValue {
   // Null, bool, whole numbers (uint64 only above the range of int64), other numbers, text.
   std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string, JsonArray, JsonMembers> data;
@@ -52,14 +53,15 @@ struct JsonValue {
   template <typename T>
   JsonValue(const std::vector<T>& values);
 
-  // The member called `key`, added (null) when it is not there. This must be an object, or null, which becomes one.
+  // Returns the member called `key`; adds it (as null) if it does not exist. This must be an object, or null, which
+  // becomes one.
   JsonValue& operator[](std::string_view key);
   // Adds an element. This must be an array, or null, which becomes one.
   void push_back(JsonValue element);
 
-  // The member called `key`; null pointer if this is not an object or has no such member.
+  // Returns the member called `key`; a null pointer if this is not an object or has no such member.
   const JsonValue* find(std::string_view key) const;
-  // An array's elements; none of anything else.
+  // Returns an array's elements; nothing for any other value.
   std::span<const JsonValue> elements() const;
 };
 
@@ -68,7 +70,7 @@ struct JsonMember {
   JsonValue value;
 };
 
-// Down here, where JsonMember is complete.
+// These are defined here because JsonMember must be complete.
 template <std::same_as<bool> T>
 JsonValue::JsonValue(T value) : data(value) {}
 template <std::integral T>
@@ -84,8 +86,8 @@ JsonValue::JsonValue(T value) : data(static_cast<double>(value)) {}
 template <typename T>
 JsonValue::JsonValue(const std::vector<T>& values) : data(JsonArray(values.begin(), values.end())) {}
 
-// The value in one line without spaces; with `indent` spaces a level (0 or more) over several lines. Members stay in their
-// order; numbers that are not finite become null.
+// Formats the value on one line without spaces, or on several lines with `indent` spaces per level (0 or more). Members
+// keep their order; numbers that are not finite become null.
 std::string json_text(const JsonValue& value, int indent = -1, BadUtf8 bad_utf8 = BadUtf8::Refuse);
 
 class JsonDocument;
@@ -104,9 +106,9 @@ class JsonRef {
   bool is_number() const;
 
   bool boolean() const;
-  // A whole number within [low, high]; 2.0 counts as one.
+  // Returns a whole number within [low, high]; 2.0 counts as one.
   int64_t integer(int64_t low, int64_t high) const;
-  // A number within [low, high].
+  // Returns a number within [low, high].
   double number(double low, double high) const;
   const std::string& string() const;
 
@@ -116,11 +118,11 @@ class JsonRef {
   const std::string& key(size_t index) const;
   JsonRef member(size_t index) const;
 
-  // The member called `key`; nothing if it is missing or null. Throws if this is not an object.
+  // Returns the member called `key`; nothing if it is missing or null. Throws if this is not an object.
   std::optional<JsonRef> find(std::string_view key) const;
-  // Tells an absent member from one that is null.
+  // Returns whether the member exists, even if it is null.
   bool has(std::string_view key) const;
-  // The member called `key`; throws if it is missing.
+  // Returns the member called `key`; throws if it is missing.
   JsonRef at(std::string_view key) const;
 
   // Throws CheckpointError: <source>: field "a.b[3]": expected <expected>, found <this value>.
@@ -157,10 +159,11 @@ class JsonDocument {
   std::string source_;
 };
 
-// A short form of an untrusted text for an error message: quoted, control characters escaped, truncated to 60 bytes.
+// Returns a short form of an untrusted text for an error message: quoted, control characters escaped, truncated to 60
+// bytes.
 std::string quote_text(std::string_view text);
 
-// The whole file. CheckpointError when it is missing, cannot be read, or is larger than `max_bytes`.
+// Returns the whole file. CheckpointError if it is missing, cannot be read, or is larger than `max_bytes`.
 std::string read_whole_file(const std::filesystem::path& path, size_t max_bytes);
 
 }  // namespace anyaccel

@@ -8,7 +8,7 @@
 
 namespace anyaccel {
 
-// Without the blanks and tabs (and the carriage returns of a file from elsewhere) at both ends.
+// Removes blanks and tabs (and the carriage returns of files from other systems) at both ends.
 constexpr std::string_view trimmed(std::string_view text) {
   constexpr std::string_view blanks = " \t\r";
   const size_t begin = text.find_first_not_of(blanks);
@@ -16,7 +16,7 @@ constexpr std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
 }
 
-// The items between commas, trimmed; empty ones are left out.
+// Returns the items between commas, trimmed; empty items are left out.
 inline std::vector<std::string> split_list(std::string_view text) {
   std::vector<std::string> items;
   for (size_t begin = 0; begin <= text.size();) {

@@ -17,15 +17,15 @@ struct Utf8Step {
   char32_t code = 0xFFFD;
 };
 
-// The character that begins at `text`. A broken sequence is its longest prefix that could begin a character, at least
-// one byte: what Unicode (section 3.9) recommends to replace by one U+FFFD.
+// Returns the character at the beginning of `text`. A broken sequence is the longest prefix that could begin a
+// character, at least one byte: the part that Unicode (section 3.9) recommends to replace with one U+FFFD.
 Utf8Step utf8_step(std::string_view text) noexcept;
 
 bool is_valid_utf8(std::string_view text) noexcept;
-// Each broken sequence becomes one U+FFFD.
+// Replaces each broken sequence with one U+FFFD.
 std::string repair_utf8(std::string_view text);
 void append_utf8(std::string& text, char32_t code);
-// Bytes of the character that begins with this byte, in valid text.
+// Returns the length in bytes of the character that begins with this byte, in valid text.
 inline size_t utf8_length(char first) noexcept {
   const auto byte = static_cast<unsigned char>(first);
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;

@@ -1,12 +1,12 @@
-// Collectives on host memory by oneCCL, beside a communicator of another kind that has what oneCCL lacks.
+// Runs collectives on host memory with oneCCL, together with a communicator of another kind that has what oneCCL lacks.
 //
-// Before each call that oneCCL makes, the members compare their calls through the other communicator: a member that died, is
-// late or is in another call is found there, with words, and not by a library that waits for ever or mixes up data. The
-// other communicator also does what oneCCL cannot do on the CPU: barriers, messages with tags (its send and recv crash
-// without a stream), gather, scatter, and the reductions of which CclMember::reduces() says no.
+// Before each call that oneCCL makes, the members compare their calls through the other communicator: there, a member
+// that died, is late or is in another call is detected and described, whereas the library would wait forever or mix up
+// data. The other communicator also does what oneCCL cannot do on the CPU: barriers, messages with tags (its send and
+// recv crash without a stream), gather, scatter, and the reductions for which CclMember::reduces() returns false.
 //
-// The results of oneCCL's reductions are the same bits on all members, but the order of sums is the library's, and 16-bit
-// floats of three or more members are rounded more than once.
+// The results of oneCCL's reductions are the same bits on all members, but the library determines the order of sums,
+// and 16-bit floats of three or more members are rounded more than once.
 #include <algorithm>
 #include <cstdio>
 #include <mutex>
@@ -191,10 +191,10 @@ class CclCommunicator final : public HostCommunicator {
   Membership members_;
   const std::unique_ptr<HostCommunicator> base_;
   std::unique_ptr<CclMember> member_;
-  std::vector<MessageCall> calls_;  // of all members, in agree()
+  std::vector<MessageCall> calls_;  // calls of all members, in agree()
   uint64_t sequence_ = 0;
 
-  std::mutex mutex_;  // of the two below
+  std::mutex mutex_;  // guards the two below
   std::string failure_;
   bool failed_ = false;
 };

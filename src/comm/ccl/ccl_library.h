@@ -13,16 +13,16 @@ struct CclId {
   char bytes[4096];
 };
 
-// The functions of its C interface. Those of type int return 0 or the number of an error. Calls on host memory have no
-// stream (null) and block until the result is there.
+// The functions of its C interface. Functions of type int return 0 or an error number. Calls on host memory have no
+// stream (null) and block until the result is complete.
 struct CclLibrary {
   // The library's numbers of types and operations.
   static constexpr int kInt8 = 0, kUint8 = 1, kInt32 = 2, kInt64 = 4, kFloat16 = 6, kFloat32 = 7, kFloat64 = 8,
                        kBfloat16 = 9;
   static constexpr int kSum = 0, kProduct = 1, kMax = 2, kMin = 3;
 
-  // Opens the library on the first call; returns the same object each time. Any thread. UnavailableError, which says what
-  // to install or to set.
+  // Opens the library on the first call; returns the same object each time. Any thread. UnavailableError, whose message
+  // says what to install or to set.
   //
   // Sets these variables of the environment where they are unset, because the library reads its settings from there only:
   // CCL_PLUGIN=ONECCL_LEGACY_CPU (the one that serves host memory), CCL_ATL_TRANSPORT=ofi (its default needs an MPI's
@@ -47,9 +47,10 @@ struct CclLibrary {
   int (*all_to_all)(const void* send, void* recv, size_t count, int type, void* comm, void* stream);
 };
 
-// Lives while the library starts: what it prints to standard output then (at least one line on its settings) goes to standard
-// error, as what the other threads print meanwhile does; and the threads that it creates ignore broken connections, which
-// would end the process by SIGPIPE. Objects may overlap on several threads. To be destroyed by the thread that made it.
+// Exists while the library starts. The library's output (at least one line on its settings) then goes to standard error
+// instead of standard output, as does the output of other threads meanwhile; and the threads that the library creates
+// ignore broken connections, which would end the process with SIGPIPE. Objects may overlap on several threads. The
+// thread that created an object must destroy it.
 class CclStart {
  public:
   CclStart();
@@ -60,7 +61,8 @@ class CclStart {
  private:
   sigset_t before_;
 };
-// Has the calling thread, and those that it creates, get an error instead of SIGPIPE. Returns the mask before.
+// Makes the calling thread, and the threads that it creates, get an error instead of SIGPIPE. Returns the previous
+// signal mask.
 sigset_t block_broken_pipes() noexcept;
 
 // Returns why the library was not found; empty if it was.

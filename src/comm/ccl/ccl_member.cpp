@@ -13,7 +13,7 @@
 namespace anyaccel::comm {
 namespace {
 
-// Memory of one call of the library; longer data takes several.
+// The memory for one call of the library; longer data takes several calls.
 constexpr size_t kCclPiece = size_t{4} << 20;
 // The interval at which a wait checks the failure watch and the clock.
 constexpr std::chrono::milliseconds kCclLook{2};
@@ -83,9 +83,9 @@ struct CclMember::Worker {
 
   const CclLibrary& library;
   void* comm = nullptr;
-  std::vector<std::byte> in, out;  // untouched by the caller while the thread is in a call
+  std::vector<std::byte> in, out;  // the caller does not touch them while the thread is in a call
 
-  std::mutex mutex;  // of what follows
+  std::mutex mutex;  // guards what follows
   std::condition_variable changed;
   std::function<int(Worker&)> job;
   bool done = false, leaving = false;

@@ -1,9 +1,10 @@
-// One member of a communicator of oneCCL on host memory.
+// Implements one member of a communicator of oneCCL on host memory.
 //
-// A call of the library returns only when all members have made it: it cannot be interrupted, and when a member has died it
-// never returns. So a thread of this object makes the calls, on memory of its own to and from which data is copied in
-// pieces, while the caller waits for the thread, the failure watch and the time limit. When the caller stops waiting, thread
-// and memory are abandoned: they stay until the process ends, and nothing of the caller's is touched any more.
+// A call of the library returns only when all members have made it: it cannot be interrupted, and when a member has
+// died it never returns. Therefore a thread of this object makes the calls, on separate memory to and from which data
+// is copied in pieces, while the caller waits for the thread, the failure watch and the time limit. When the caller
+// stops waiting, thread and memory are abandoned: they stay until the process ends, and no longer access the caller's
+// memory.
 #pragma once
 
 #include <atomic>
@@ -22,11 +23,11 @@ namespace anyaccel::comm {
 // the destructor may be called.
 class CclMember {
  public:
-  // Joins; blocks until every member has. `id`: made by one of the members. `watch` may be null.
+  // Joins; blocks until every member has joined. `id` was created by one of the members. `watch` may be null.
   CclMember(const CclLibrary& library, const CclId& id, int rank, int size, std::shared_ptr<FailureWatch> watch,
             std::chrono::milliseconds timeout);
   // Leaves the library's communicator untouched until the process ends, with a thread and some file descriptors: its
-  // destruction ends the process if the member that made the id has ended.
+  // destruction ends the process if the member that created the id has ended.
   ~CclMember();
   CclMember(const CclMember&) = delete;
   CclMember& operator=(const CclMember&) = delete;
@@ -57,7 +58,7 @@ class CclMember {
 
   // Begins an operation: its time limit, and memory for its calls.
   void begin(size_t in_bytes, size_t out_bytes);
-  // Has the thread run `body`, and waits for it. `function`: for the error message.
+  // Runs `body` on the thread and waits for it. `function` is for the error message.
   void call(const char* function, std::function<int(Worker&)> body);
 
   const CclLibrary& library_;

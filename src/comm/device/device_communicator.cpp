@@ -10,7 +10,7 @@
 namespace anyaccel::comm {
 namespace {
 
-// -1: the library's interface has no such operation.
+// Returns -1 if the library's interface has no such operation.
 int32_t number_of(ReduceOp op) {
   switch (op) {
     case ReduceOp::Sum: return AA_REDUCE_SUM;
@@ -24,7 +24,7 @@ int32_t number_of(ReduceOp op) {
 
 int32_t number_of(DType dtype) { return static_cast<int32_t>(dtype); }
 
-// The number of elements in the table's units.
+// Converts a number of elements to the table's type.
 size_t elements(int64_t count) { return static_cast<size_t>(count); }
 
 char* place(void* base, size_t bytes, int rank) { return static_cast<char*>(base) + static_cast<size_t>(rank) * bytes; }
@@ -37,7 +37,7 @@ std::string own_name(const Membership& membership) {
   return rank < membership.names.size() ? membership.names[rank] : "rank " + std::to_string(membership.rank);
 }
 
-// An event of the device, whichever is current.
+// Creates an event of the device, whichever device is current.
 Event event_of(Accelerator& accelerator, int device) {
   const ScopeGuard current = accelerator.stream(accelerator.current_stream(device));
   return accelerator.Event();
@@ -57,7 +57,7 @@ std::unique_ptr<DeviceCommunicator> DeviceCommunicator::create(Accelerator& acce
                                                                std::function<void(const std::string&)> on_failure) {
   std::unique_ptr<DeviceCommunicator> made(new DeviceCommunicator(accelerator, device_index, membership));
   const CollectivesAccess access = accelerator.collectives(device_index);
-  // Anything that may fail comes first: after joining, the others rely on this member.
+  // Everything that may fail is done first: after joining, the others rely on this member.
   DeviceWatch::Subject subject;
   if (access.table) {
     made->token_ = accelerator.allocate(sizeof(int64_t), device_index);
@@ -88,7 +88,7 @@ std::unique_ptr<DeviceCommunicator> DeviceCommunicator::create(Accelerator& acce
 DeviceCommunicator::~DeviceCommunicator() {
   if (!comm_) return;
   if (watch_) watch_->drain();
-  watch_.reset();  // before the communicator: its thread uses it
+  watch_.reset();  // before the communicator is destroyed, which its thread uses
   release_status(table_->comm_destroy(comm_));
 }
 

@@ -47,7 +47,7 @@ class DeviceCommunicator {
   // Returns whether the library reduces elements of this type with this operation. If not, such reductions throw
   // NotImplementedError, and the tensor must be copied through the host.
   bool reduces(DType dtype, ReduceOp op) const noexcept;
-  // Returns whether it supports point-to-point messages: gather, scatter, all_to_all, send, recv. Without, these throw
+  // Returns whether it supports point-to-point messages: gather, scatter, all_to_all, send, recv. If not, these throw
   // NotImplementedError.
   bool exchanges() const noexcept { return exchanges_; }
 
@@ -64,7 +64,7 @@ class DeviceCommunicator {
   void scatter(void* recv, const void* send, size_t bytes, int root);
   // bytes: of each pair.
   void all_to_all(void* recv, const void* send, size_t bytes);
-  // To and from another member. Messages of a pair arrive in order; there are no tags.
+  // Sends to and receives from another member. Messages of a pair arrive in order; there are no tags.
   void send(const void* data, size_t bytes, int peer);
   void recv(void* data, size_t bytes, int peer);
 
@@ -72,7 +72,7 @@ class DeviceCommunicator {
   void barrier();
   // Blocks until the work on the current stream is complete; throws when the group failed meanwhile.
   void synchronize();
-  // Throws the group's failure, if there is one, that of work enqueued earlier included. Does not block.
+  // Throws the group's failure, if there is one, including a failure of work that was enqueued earlier. Does not block.
   void check();
   bool failed() const noexcept { return watch_->failed(); }
   // Releases waiting calls with an error; any thread.

@@ -59,7 +59,7 @@ std::string named(const Membership& membership, size_t rank, const std::string& 
   return (rank < membership.names.size() ? membership.names[rank] : "rank " + std::to_string(rank)) + ": " + text;
 }
 
-// The first "no" with its member's name; empty if there is none.
+// Returns the first "no" with its member's name; empty if there is none.
 std::string first_refusal(const Membership& membership, const std::vector<std::string>& answers) {
   for (size_t rank = 0; rank < answers.size(); ++rank) {
     if (answers[rank].empty() || answers[rank][0] != yes) {
@@ -69,7 +69,7 @@ std::string first_refusal(const Membership& membership, const std::vector<std::s
   return "";
 }
 
-// "+nccl 2.28.9", or "-" and why there is no library.
+// Returns "+nccl 2.28.9", or "-" and the reason why there is no library.
 std::string own_library(const CollectivesAccess& access, DeviceJoin& join) {
   if (!access.table) return no + std::string("the accelerator has no collectives of its own");
   const char* name = nullptr;
@@ -81,7 +81,7 @@ std::string own_library(const CollectivesAccess& access, DeviceJoin& join) {
   return yes + join.library + " " + join.version;
 }
 
-// The decision about the libraries: "+" and an id, or "-" and the problem.
+// Decides about the libraries: returns "+" and an id, or "-" and the problem.
 std::string make_id(const CollectivesAccess& access, const Membership& membership,
                     const std::vector<std::string>& answers) {
   if (const std::string refusal = first_refusal(membership, answers); !refusal.empty()) return no + refusal;

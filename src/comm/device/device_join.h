@@ -15,7 +15,7 @@ struct DeviceJoin {
   std::string library;      // "nccl"
   std::string version;      // "2.28.9"
   aa_comm* comm = nullptr;  // null: the library cannot serve the group, on any member
-  std::string why;          // not
+  std::string why;          // the reason why it cannot
 };
 
 // Collective. `access` is that of this member's device. CommunicationError if a member does not join.

@@ -20,7 +20,7 @@ constexpr std::chrono::microseconds pause{100};
 // If the library reports a failure, the cause is often another member's end, and the job soon reports which member.
 constexpr std::chrono::milliseconds grace{500};
 
-// State of the watching thread.
+// The object whose watching thread this is; null on other threads.
 thread_local const DeviceWatch* own_watch = nullptr;
 
 }  // namespace
@@ -36,7 +36,7 @@ DeviceWatch::~DeviceWatch() {
   }
   changed_.notify_all();
   if (own_watch == this) {
-    thread_.detach();  // it is told of the failure and drops the last reference to this object: see run()
+    thread_.detach();  // it is informed of the failure and drops the last reference to this object: see run()
   } else if (thread_.joinable()) {
     thread_.join();
   }
@@ -51,12 +51,12 @@ void DeviceWatch::mark(const Stream& stream) {
 void DeviceWatch::fail(const std::string& why, aa_code code) noexcept {
   try {
     if (!failure_.set(why, code)) return;
-  } catch (...) {  // no memory for the text
+  } catch (...) {  // out of memory for the text
     return;
   }
   release_status(subject_.table->comm_abort(subject_.comm));
   if (own_watch == this) {
-    found_here_ = true;  // run() tells
+    found_here_ = true;  // run() reports it
   } else if (subject_.on_failure) {
     subject_.on_failure(why);
   }
@@ -105,7 +105,7 @@ void DeviceWatch::run() {
   } catch (const CommunicationError& error) {
     why = error.what();
   }
-  // Last, since the callback may destroy this object, or the program may do so meanwhile.
+  // The callback comes last, since it may destroy this object, or the program may do so meanwhile.
   const std::function<void(const std::string&)> tell = std::move(subject_.on_failure);
   tell(why);
 }
@@ -139,7 +139,7 @@ void DeviceWatch::look_at_operations() {
     // marking_ changes on this thread only.
     waits_ = !subject_.marks[1 - marking_].query();
   } catch (const InvalidArgument&) {
-    waits_ = false;  // it went into the capture of a stream that waited for a capturing one
+    waits_ = false;  // the mark was captured, on a stream that waited for a capturing one
   }
   if (waits_ && Clock::now() - waiting_since_ > subject_.timeout) {
     throw CommunicationError(subject_.label + ": an operation was not complete within " +

@@ -28,7 +28,7 @@ class DeviceWatch {
     std::shared_ptr<FailureWatch> job;
     std::chrono::milliseconds timeout{};
     std::function<void(const std::string&)> on_failure;  // may destroy the owner of this object
-    bool alone = false;                                  // a group of one never waits: no thread
+    bool alone = false;                                  // a group of one never waits and has no thread
   };
   explicit DeviceWatch(Subject subject);
   // Ends the thread.
@@ -66,7 +66,7 @@ class DeviceWatch {
   int marking_ = 0;
   uint64_t marked_ = 0;  // operations
   // State of the thread.
-  uint64_t awaited_ = 0;  // operations that were marked when it began to wait
+  uint64_t awaited_ = 0;  // number of operations that were marked when it began to wait
   bool waits_ = false;
   std::chrono::steady_clock::time_point waiting_since_;
   bool found_here_ = false;  // the failure

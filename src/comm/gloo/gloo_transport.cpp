@@ -25,7 +25,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Connecting takes five times as long at most (gloo_table.h).
+// Connecting takes at most five times as long as this (gloo_table.h).
 constexpr milliseconds kConnect{12000};
 constexpr milliseconds kWatchInterval{5};
 constexpr milliseconds kSlack{60000};
@@ -164,8 +164,8 @@ class GlooTransport final : public MessageTransport {
 
   // -- joining --
 
-  // The value of a member's key: its address in words, then for each peer the length and bytes of what that connects
-  // with.
+  // Returns the value of a member's key: its address as text, then for each peer the length and bytes of the data with
+  // which that peer connects.
   std::string card(const std::string& address) const {
     std::string text = address + "\n";
     for (int peer = 0; peer < members_.size; ++peer) {
@@ -179,7 +179,7 @@ class GlooTransport final : public MessageTransport {
     return text;
   }
 
-  // The part of a peer's published value that is for this member; `address` receives its first line.
+  // Returns the part of a peer's published value that is for this member; `address` receives its first line.
   std::string own_entry(const std::string& card, std::string& address) const {
     size_t at = card.find('\n');
     if (at == std::string::npos) return {};
@@ -234,10 +234,10 @@ class GlooTransport final : public MessageTransport {
   const Membership members_;
   aa_gloo* gloo_ = nullptr;
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   aa_gloo_message* waiting_ = nullptr;  // object that the caller's thread waits for
-  Deadline deadline_;                   // of that
+  Deadline deadline_;                   // of that wait
   bool interrupted_ = false;
   bool leaving_ = false;
   bool watcher_sleeps_ = false;

@@ -345,7 +345,7 @@ std::shared_ptr<ProcessGroup> CommunicatorGroup::new_group(std::span<const int> 
 
   const std::string name = "group" + std::to_string(subgroups_++) + "/";
   const Membership& parent = setup_.membership;
-  // A list that differs would show as a hang of groups that wait for different members.
+  // Without this check, different lists would show as a hang of groups that wait for different members.
   const std::string mine = list(members);
   try {
     if (rank() == 0) {

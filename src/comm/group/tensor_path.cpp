@@ -79,7 +79,8 @@ Tensor TensorPath::new_staging(size_t bytes) const {
   return accelerator_.pin_empty({size}, DType::U8);
 }
 
-// For an operation in a stream: `shared`, enlarged if needed, or separate memory for a captured one.
+// Returns staging memory for an operation in a stream: `shared`, enlarged if needed, or separate memory for a captured
+// operation.
 Tensor TensorPath::staging(const Tensor& tensor, bool captured, Tensor& shared) const {
   if (captured) return new_staging(tensor.nbytes());
   if (!shared || shared.nbytes() < tensor.nbytes()) shared = new_staging(tensor.nbytes());
@@ -89,7 +90,7 @@ Tensor TensorPath::staging(const Tensor& tensor, bool captured, Tensor& shared) 
 // Staging memory shared by operations on the group's thread.
 class TensorPath::StagingPool {
  public:
-  // Empty if there is none that is large enough and unused.
+  // Returns an empty tensor if none is large enough and unused.
   Tensor take(size_t bytes) {
     const std::lock_guard lock(mutex_);
     for (auto entry = free_.begin(); entry != free_.end(); ++entry) {
@@ -125,7 +126,7 @@ void TensorPath::enqueue(const Place& place, OperationLabel label, const Operand
   const Stream stream = accelerator_.current_stream(place.device);
   void* output = address(operands.output);
   void* input = address(operands.input);
-  // Owned by a captured call; else only a second handle.
+  // A captured call owns it; otherwise it is only a second handle.
   Tensor output_memory;
   Tensor input_memory;
   if (operands.output && needs_staging(*operands.output)) {

@@ -39,11 +39,11 @@ class TensorPath {
   // Throws InvalidArgument for tensors of another accelerator or of two devices.
   Place place(const Operands& operands) const;
 
-  // Enqueues it on the current stream. On an accelerator whose calls complete at once: failures are thrown.
+  // Enqueues the operation on the current stream. On an accelerator whose calls complete at once, failures are thrown.
   void enqueue(const Place& place, OperationLabel label, const Operands& operands, OperationBody body);
   // Blocks until what was enqueued is complete.
   void finish() const;
-  // Passes it to the group's thread, after the work of the current stream if a tensor is on a device.
+  // Passes the operation to the group's thread, after the work of the current stream if a tensor is on a device.
   Work start(const Place& place, OperationLabel label, const Operands& operands, OperationBody body);
 
  private:

@@ -20,7 +20,7 @@
 namespace anyaccel::comm {
 namespace {
 
-// Number of elements of reductions in fp32, and bytes of all_gather, that one step processes.
+// One step processes this many elements of a reduction in fp32, or bytes of an all_gather.
 constexpr int64_t kStep = int64_t{1} << 20;
 
 class Hierarchical final : public HostCommunicator {
@@ -100,7 +100,7 @@ class Hierarchical final : public HostCommunicator {
     });
   }
 
-  // The places of one host's members lie together, so that its leader gets them in one reduction.
+  // The places of one host's members are adjacent, so that its leader gets them in one reduction.
   void reduce_scatter(void* recv, const void* send, int64_t count, DType dtype, ReduceOp op) override {
     run([&] {
       const DType type = working_type(dtype, op);
@@ -242,7 +242,7 @@ class Hierarchical final : public HostCommunicator {
     if (bytes > 0 && to != from) std::memmove(to, from, bytes);
   }
 
-  // From the leader to the member at `place`.
+  // Passes data from the leader to the member at `place`.
   void hand_over(void* data, size_t bytes, int place) {
     if (place_ == 0)
       local_->send(data, bytes, place, 0);
@@ -284,7 +284,7 @@ class Hierarchical final : public HostCommunicator {
     }
   }
 
-  // One of the two types is F32, or they are the same.
+  // One of the two types must be F32, or both must be the same.
   static void convert(void* to, DType to_type, const void* from, DType from_type, int64_t count) {
     if (to_type == from_type) return copy(to, from, static_cast<size_t>(count) * dtype_size(to_type));
     if (to_type == DType::F32) {

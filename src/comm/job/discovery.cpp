@@ -90,7 +90,7 @@ std::optional<Said> option(int value, const char* name) {
   return Said{value, std::string("the option ") + name + " = " + std::to_string(value)};
 }
 
-// "node1:2,node2:1" is node1, node1, node2; empty unless that makes `size`.
+// Expands "node1:2,node2:1" to node1, node1, node2; empty unless the result has `size` entries.
 std::vector<std::string> hosts_of_ranks(std::string_view text, int size) {
   std::vector<std::string> hosts;
   while (!text.empty()) {
@@ -214,7 +214,7 @@ JobPlace discover(const Environment& environment, const InitOptions& options) {
                           std::to_string(place.size - 1));
   }
   if (!rank.heard() && !size.heard()) return place;  // not part of a job; LOCAL_SIZE has other uses, too
-  // Started by srun itself, also if it provides PMI: Slurm's variables have more information.
+  // For a process that srun started, also with PMI, Slurm's variables have more information.
   std::optional<Said> tasks = reader.number("SLURM_STEP_NUM_TASKS", 1);
   if (!tasks) tasks = reader.number("SLURM_NTASKS", 1);
   const std::optional<Said> task = reader.number("SLURM_PROCID", 0);

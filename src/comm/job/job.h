@@ -21,7 +21,7 @@ struct JobOptions {
   std::string host_id;          // as host_identity()
   std::string host_name;        // for messages
   bool device_library = false;  // the accelerator of this process has collectives of its own
-  std::string backend;          // that was asked for; the same on every rank
+  std::string backend;          // the requested one; the same on every rank
   JobTimes times;
 };
 
@@ -30,14 +30,14 @@ class Job {
   // Blocks until all ranks have joined. CommunicationError: see init_process_group(). InvalidArgument, on every rank,
   // if LOCAL_RANK and LOCAL_SIZE differ from the actual values.
   explicit Job(const JobOptions& options);
-  // Without a preceding leave(), the other ranks treat it as a failure.
+  // If leave() was not called before, the other ranks treat the destruction as a failure.
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
   int rank() const noexcept { return options_.place.rank; }
   int size() const noexcept { return options_.place.size; }
-  // For every rank: its description, "rank 3 on node2", and a number that is the same for ranks on one host.
+  // These have for every rank its description, "rank 3 on node2", and a number that is the same for ranks on one host.
   const std::vector<std::string>& names() const noexcept { return names_; }
   const std::vector<int>& hosts() const noexcept { return hosts_; }
   // True if the accelerator of some rank has its own collectives.

@@ -54,7 +54,7 @@ void finish_log(Job& job, const CommsLog& log) {
     for (int rank = 1; rank < job.size(); ++rank) {
       others.push_back(CommsLog::from_text(job.store()->get(key(rank), job.timeout())));
     }
-  } catch (const Error&) {  // the job failed: rank 0 has its own
+  } catch (const Error&) {  // the job failed: rank 0 prints only its own lines
     others.clear();
   }
   if (job.rank() == 0) print_log(job, log, others);

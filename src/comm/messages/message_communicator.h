@@ -78,7 +78,7 @@ class MessageCommunicator final : public HostCommunicator {
   uint64_t sequence_ = 0;
   MessageTransport::Deadline deadline_;
 
-  std::mutex mutex_;  // of the two below
+  std::mutex mutex_;  // guards the two below
   std::string failure_;
   bool failed_ = false;
 };

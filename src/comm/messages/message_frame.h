@@ -1,4 +1,4 @@
-// The header of every message.
+// Defines the header of every message.
 #pragma once
 
 #include "comm/messages/message_communicator.h"

@@ -70,7 +70,7 @@ void at_exit(int status, void*) {
 }
 
 std::unique_ptr<MpiLibrary> load() {
-  // Read before MPI starts: an Open MPI without a launcher sets variables of PMIx itself.
+  // The environment is read before MPI starts, because an Open MPI without a launcher sets variables of PMIx itself.
   const MpiLauncher launcher = mpi_launcher();
   const std::string compiler = mpi_compiler(launcher);
   MpiMessagesBuilder builder(compiler);

@@ -1,4 +1,4 @@
-// The port that pipeline.h drives: transfers an operation's chunks through a group's slots and flags.
+// Implements the port that pipeline.h drives: it transfers an operation's chunks through a group's slots and flags.
 #pragma once
 
 #include <cstring>

@@ -55,7 +55,7 @@ FileDescriptor make_socket() {
   return socket;
 }
 
-// A name without a file: it disappears with the socket.
+// Returns an abstract address, a name without a file: it disappears with the socket.
 std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -183,9 +183,9 @@ void Exchange::connect_to_first(const Membership& membership, const Check& check
   }
 }
 
-// A member sends after it has received the data of all members before it. If all sent at once there would be as many
-// descriptors in flight as members, and the kernel limits that number: once it is reached, no member could send, and
-// member 0 might wait for one of them.
+// A member sends after it has received the data of all members with lower ranks. If all sent at once there would be as
+// many descriptors in flight as members, and the kernel limits that number: once it is reached, no member could send,
+// and member 0 might wait for one of them.
 void Exchange::all_gather(Parcel own, const Check& check, const Take& take) {
   if (rank_ != 0) {
     for (int r = 0; r < size_; ++r) {

@@ -11,7 +11,7 @@
 
 namespace anyaccel::comm::shm {
 
-// `bytes` in pieces of `each`. An empty message is one empty chunk, so that its members still synchronize.
+// Divides `bytes` into pieces of `each`. An empty message is one empty chunk, so that its members still synchronize.
 struct Chunks {
   Chunks(size_t message, size_t piece) noexcept : bytes(message), each(piece) {}
   uint64_t count() const noexcept { return bytes == 0 ? 1 : (bytes + each - 1) / each; }
@@ -22,7 +22,7 @@ struct Chunks {
   size_t each;
 };
 
-// Bytes of a slot for each member.
+// Returns the number of bytes of a slot for each member.
 inline size_t part_bytes(int size) noexcept { return kSlotBytes / static_cast<size_t>(size) / kLine * kLine; }
 
 // fill(slot, begin, length) writes a chunk of the message, which begins at byte `begin`, into this member's slot;

@@ -18,9 +18,9 @@ using namespace std::chrono_literals;
 
 // A peer that is nearly ready arrives within this time; sleeping and waking costs more.
 constexpr auto kLookTime = 20us;
-// If nobody else needs the core: waking takes tens of microseconds in a virtual machine: spinning for 1 ms instead of
-// 20 us, measured alternately, the tokens of a model on two ranks took 3% less time (the median; 10% less on average,
-// on a busy host), and with 10 ms instead of 1 ms 1% less (7%).
+// Used if nothing else needs the core, because waking takes tens of microseconds in a virtual machine. With 1 ms of
+// spinning instead of 20 us, measured alternately, the tokens of a model on two ranks took 3% less time (the median;
+// 10% less on average, on a busy host), and with 10 ms instead of 1 ms 1% less (7%).
 constexpr auto kLookTimeOnOwnCores = 10ms;
 constexpr int kYields = 50;
 // A sleep ends by itself, so that a lost wake-up costs only one of these intervals. They grow to the largest.
@@ -113,7 +113,7 @@ void SharedMemoryGroup::check_members(const Condition& ready, bool everyone, int
     if (ready()) return;
     if (state == State::Failed) fail(std::string(header.reason, strnlen(header.reason, sizeof(header.reason))));
     if (!needed) continue;
-    // Checks the state again: it may have been set just before the process ended.
+    // The state is checked again, because it may have been set just before the process ended.
     if (dead && header.state.load(std::memory_order_acquire) == State::Member) {
       fail(activity() + ": " + name_of(member) + " died");
     }

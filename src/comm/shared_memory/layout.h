@@ -1,4 +1,4 @@
-// The memory that a member owns and all others map:
+// Defines the layout of the memory that a member owns and all others map:
 //
 //   Header | ToPeer[size] | rings[size] | slots[kSlots]
 //
@@ -58,10 +58,10 @@ struct Header {
   uint64_t bytes;  // of the segment
   char secret[32];
   ProcessIdentity process;
-  uint64_t cores[16];  // that the member may run on, as bits
+  uint64_t cores[16];  // the cores on which the member may run, as bits
 
   alignas(64) std::atomic<State> state;
-  char reason[1024];  // why, once state is Failed
+  char reason[1024];  // the reason, once state is Failed
 
   // `sleeping` is not 0 while the member waits for `bell` to change.
   alignas(64) std::atomic<uint32_t> bell;

@@ -8,7 +8,7 @@ namespace anyaccel::comm::shm {
 namespace {
 
 constexpr size_t kPadding = 16;
-// So that the receiver can read the first pieces of a large message while the next are written.
+// A large message is published in pieces, so that the receiver can read the first ones while the next are written.
 constexpr size_t kPiece = kRingBytes / 4;
 
 size_t padded(size_t bytes) { return (bytes + kPadding - 1) / kPadding * kPadding; }

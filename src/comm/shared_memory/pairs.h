@@ -1,4 +1,4 @@
-// Messages between two members, through a ring buffer for each direction.
+// Passes messages between two members, through a ring buffer for each direction.
 //
 // A message is a header of 16 bytes and the bytes, padded to 16; a message larger than the ring is sent piece by piece.
 // Messages that arrive before they are requested are stored: also while send() waits for room, so that members that

@@ -30,7 +30,7 @@ class PeerProcess {
   // share one descriptor per peer, and have none for this process itself, whose threads may be ranks.
   PeerProcess(const ProcessIdentity& identity, FileDescriptor pidfd);
 
-  // False once it has ended, also as a zombie. True if unknown.
+  // Returns false once it has ended, even if it is still a zombie. Returns true if unknown.
   bool alive() const noexcept;
 
  private:

@@ -3,8 +3,7 @@
 //   up to kInlineBytes       beside the operation's number: two lines of the cache from every member to every other
 //   up to one_phase_bytes()  everyone writes its slot, waits once, and reduces all slots into its own memory
 //   beyond                   in chunks: everyone writes its slot, reduces its slice of all slots into all slots, and
-//   reads
-//                            its slot
+//                            reads its slot
 //   in blocks of share()     everyone reduces its slice of all blocks into all blocks
 //
 // Every element is combined in rank order, so that all methods give identical bits.
@@ -74,7 +73,7 @@ struct ReducePort : ChunkPort {
             slice.count};
   }
 
-  // True if all members have their memory at the same offset of a block: then the operation was only opened.
+  // Returns true if all members have their memory at the same offset of a block: then it has only opened the operation.
   bool open_and_compare() {
     if (place.block == 0) fill(0);
     open(&place, sizeof(place));

@@ -1,5 +1,5 @@
-// Memory that processes share: anonymous files (memfd), which other processes cannot open, which never have a name in
-// /dev/shm, and which are freed with the last process that has them, however it ends.
+// Creates and maps memory that processes share: anonymous files (memfd), which other processes cannot open, which never
+// have a name in /dev/shm, and which are freed with the last process that has them, however it ends.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +31,9 @@ struct Segment {
   std::shared_ptr<Mapping> mapping;
 };
 
-// Zeros, `bytes` (rounded up to pages) long, sealed: neither side can change the length, so that no access can fail
-// later. With `reserve` the memory is allocated at once (on the NUMA node of the calling thread), otherwise page by
-// page when it is first accessed. Throws OutOfMemoryError.
+// Creates a segment of `bytes` zeros (rounded up to pages) that is sealed: neither side can change the length, so that
+// no access can fail later. With `reserve` the memory is allocated at once (on the NUMA node of the calling thread),
+// otherwise page by page when it is first accessed. Throws OutOfMemoryError.
 Segment create_segment(const char* name, size_t bytes, bool reserve);
 
 // Maps a segment of another member. CommunicationError, naming `owner`, unless it is sealed and `bytes` long. Ranks

@@ -1,4 +1,4 @@
-// The communicator of this folder: selects how each operation uses the group's memory.
+// Declares the communicator of this folder, which selects how each operation uses the group's memory.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// The members of a group and the flags between them: opening an operation, publishing its steps, waiting for others,
-// and detecting that one of them has ended.
+// Manages the members of a group and the flags between them: opens an operation, publishes its steps, waits for others,
+// and detects that one of them has ended.
 #pragma once
 
 #include <array>
@@ -123,7 +123,7 @@ class SharedMemoryGroup {
   }
   // Ends the group on this and all other members.
   [[noreturn]] void fail(const std::string& why, aa_code code = AA_UNAVAILABLE);
-  // From any thread; waiting calls throw soon.
+  // May be called from any thread; waiting calls throw soon.
   void abort(const std::string& why) noexcept;
 
   // ---- memory

@@ -1,4 +1,4 @@
-// The greeting of the store's connections (see wire.h), as bytes: both sides use it, and so do tests.
+// Builds the greeting of the store's connections (see wire.h) as bytes; both sides use it, and so do tests.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// TCP sockets of the store: resolving, listening and connecting, with errors that name address and port.
+// Resolves, listens and connects for the store's TCP sockets, with errors that name address and port.
 #pragma once
 
 #include <netinet/in.h>

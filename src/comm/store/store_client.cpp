@@ -176,7 +176,7 @@ void StoreClient::run() noexcept {
   }
 }
 
-// False when the connection is over.
+// Returns false if the connection has ended.
 bool StoreClient::receive() {
   char bytes[65536];
   while (true) {

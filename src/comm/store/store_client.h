@@ -1,4 +1,4 @@
-// A rank's connection to the job's store: requests, and the heartbeat, on a thread of its own.
+// Implements a rank's connection to the job's store: requests, and the heartbeat, on a separate thread.
 //
 // A failure reported by the server, or a server that is silent or ends, sets the watch; requests then throw it.
 #pragma once
@@ -71,7 +71,7 @@ class StoreClient final : public Store {
   const std::shared_ptr<JobWatch> watch_;
   FileDescriptor socket_;
   FileDescriptor wake_;
-  std::string in_;  // of the thread alone
+  std::string in_;  // used only by the thread
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,4 +1,4 @@
-// The protocol between the store's server and its clients.
+// Defines the protocol between the store's server and its clients.
 //
 // A connection opens with a greeting of fixed size, by which both sides prove that they know the job's token:
 //   server: magic, whether it has a token, nonce          (greeting_size bytes)
@@ -25,7 +25,7 @@ constexpr size_t max_value = size_t{1} << 20;
 constexpr size_t max_frame = max_value + 65536;
 
 enum class Kind : uint8_t {
-  // From clients. Requests with an answer have a request number, which the answer repeats.
+  // Sent by clients. Requests with an answer have a request number, which the answer repeats.
   Set = 1,  // key, value                     -> Done
   Get,      // key                            -> Text, when it is set
   Cancel,   // number of a Get that is not waited for any more
@@ -33,16 +33,16 @@ enum class Kind : uint8_t {
   Remove,   // key                            -> Done
   Join,     // a JoinInfo                     -> Members, when all have come
   Goodbye,  // leaves the job in order        -> Done
-  Fail,     // text: failure of this rank
+  Fail,     // text: this rank has failed
   Ended,    // rank, text: its process has ended ("with exit code 0"), says who started it  -> Done
-  // From the server.
+  // Sent by the server.
   Done = 64,
   Text,
   Number,
   Members,  // count, then as many JoinInfo
   Failed,   // text: the job failed
   Left,     // number: a rank said goodbye
-  // Both ways, every second: heartbeat.
+  // The heartbeat, sent by both sides every second.
   Beat = 128,
 };
 
@@ -90,7 +90,7 @@ class Writer {
         .text(info.host_name)
         .text(info.backend);
   }
-  // The whole frame.
+  // Returns the whole frame.
   std::string frame() {
     const auto length = static_cast<uint32_t>(bytes_.size() - 4);
     for (size_t i = 0; i < 4; ++i) bytes_[i] = static_cast<char>(length >> (8 * i) & 0xff);

@@ -71,7 +71,7 @@ void decode_iq4_nl(const uint8_t* block, float* out) {
 constexpr std::array<float, 16> fp4_values = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 void decode_mxfp4(const uint8_t* block, float* out) {
-  const float scale = std::ldexp(1.0F, static_cast<int>(block[0]) - 128);  // less the exponent's bias of 127, then halved
+  const float scale = std::ldexp(1.0F, static_cast<int>(block[0]) - 128);  // less the bias of 127, and halved
   for (unsigned i = 0; i < 32; ++i) out[i] = scale * fp4_values[nibble(block + 1, i)];
 }
 

@@ -127,7 +127,7 @@ std::vector<std::string> CommandLine::with_empty_values(int argc, char** argv) c
     const CLI::Option* const option = app_->get_option_no_throw(word.substr(0, equals));
     if (!option || option->get_items_expected_max() == 0) continue;
     if (equals == std::string::npos) {
-      ++i;  // its value, whatever that looks like
+      ++i;  // skips its value, whatever that looks like
     } else if (equals + 1 == word.size()) {
       words[i].pop_back();
       words.insert(words.begin() + static_cast<std::ptrdiff_t>(++i), "");

@@ -23,9 +23,9 @@ class CommandOption {
   CommandOption& hidden();
   CommandOption& required();
   CommandOption& excludes(const CommandOption& other);
-  // For an option with many values: takes one word each time it is given, not all words that follow.
+  // Makes an option with many values take one word each time it is given, not all words that follow.
   CommandOption& one_each();
-  // T as the value's: int, int64_t, size_t or double.
+  // T is the type of the option's value: int, int64_t, size_t or double.
   template <class T>
   CommandOption& within(T low, T high);
   CommandOption& one_of(const std::vector<std::string>& words);
@@ -46,9 +46,9 @@ class CommandLine {
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  // `names`: "-q,--quiet", or a word for what comes without an option. T: std::string, std::optional<std::string>,
+  // `names`: "-q,--quiet", or a word for a positional argument. T: std::string, std::optional<std::string>,
   // std::vector<std::string>, int, int64_t, size_t or double. parse() writes into `value`, whose address is kept. An
-  // empty value ("--name=" or "--name ''") is one for texts, and wrong for numbers.
+  // empty value ("--name=" or "--name ''") is valid for texts, and an error for numbers.
   template <class T>
   CommandOption add_option(const std::string& names, T& value, const std::string& help);
   CommandOption add_flag(const std::string& names, bool& value, const std::string& help);

@@ -12,11 +12,11 @@ namespace anyaccel::cli {
 // Prints to standard output. Bytes that are not UTF-8 are replaced: prompts, paths and a plugin's texts may contain any.
 void print_json(const JsonValue& object);
 
-// The member "error" of a command that ends with a code other than 0.
+// Returns the member "error" for a command that ends with a code other than 0.
 JsonValue error_json(const std::string& kind, const std::string& message);
 
-// A failure of a command with --json that had results already: run_command() prints their object with the error of
-// `cause` as its member "error".
+// Reports a failure of a command with --json that already has results: run_command() prints their object with the error
+// of `cause` as its member "error".
 class PartialResult : public std::exception {
  public:
   PartialResult(std::exception_ptr cause, JsonValue object) : cause_(std::move(cause)), object_(std::move(object)) {}

@@ -55,15 +55,15 @@ void hold_closed_standard_files() {
   }
 }
 
-// The exit code.
+// Returns the exit code.
 int end_of_output() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
   std::fprintf(stderr, "anyaccel: error: writing to standard output failed\n");
   return 1;
 }
 
-// An orderly shutdown, as the validate layer and vendors' tools expect. Resources of static objects stay open until the
-// end.
+// Shuts down in an orderly way, as the validate layer and vendors' tools expect. Resources of static objects stay open
+// until the end.
 void close_devices() {
   try {
     anyaccel::shutdown_accelerators();
@@ -75,7 +75,7 @@ void close_devices() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A write past the limit on the size of files is then an error that has a message.
+  // A write beyond the file size limit then fails with an error message.
   signal(SIGXFSZ, SIG_IGN);
   if (argc < 2) {
     print_usage(stderr);

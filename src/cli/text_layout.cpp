@@ -12,7 +12,7 @@
 namespace anyaccel::cli {
 namespace {
 
-// 0: lines are not broken.
+// Returns the width of the output; 0 if lines are not broken.
 size_t output_width() {
   constexpr long narrowest = 40;
   if (const char* columns = std::getenv("COLUMNS")) {

@@ -1,4 +1,4 @@
-// Implements --dry_run.
+// Implements --dry_run: formats the commands that would be started.
 #include "launcher/dry_run.h"
 
 #include "anyaccel/error.h"

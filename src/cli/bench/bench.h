@@ -1,4 +1,4 @@
-// Shared parts of the benchmarks: results, repeated timing, and ceilings measured in the same process.
+// Declares the shared parts of the benchmarks: results, repeated timing, and ceilings measured in the same process.
 #pragma once
 
 #include <chrono>
@@ -26,9 +26,9 @@ struct Result {
 struct Options {
   std::string model;  // a directory or a GGUF file; empty: one is created in a temporary folder and removed
   std::string shape = "llama-1b";
-  int64_t prompt_tokens = 512;  // of prefill
+  int64_t prompt_tokens = 512;  // length of prefill's prompt
   int runs = 5;
-  double seconds = 1.0;  // for each ceiling
+  double seconds = 1.0;  // measured for each ceiling
   size_t bytes = size_t{1} << 30;
   int64_t elements = int64_t{1} << 28;  // of each of adam.bandwidth's four arrays
   std::string directory;                // of aio's file; empty: the current one
@@ -42,7 +42,7 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Median and spread of the values.
+// Stores the median and spread of the values in the result.
 void summarize(Result& result, std::vector<double> values, bool smaller_is_better);
 
 // Returns the ceiling of a kind on the current device; 0 if the accelerator measures none.
@@ -59,13 +59,13 @@ double ceiling_around(aa_ceiling kind, const Options& options, const std::functi
 // moment.
 double ceiling_in_turns(aa_ceiling kind, const Options& options, const std::function<void()>& run);
 
-// Each appends its results.
+// Each benchmark appends its results.
 void run_copy(const Options& options, std::vector<Result>& results);
 void run_alloc(const Options& options, std::vector<Result>& results);
 void run_launch(const Options& options, std::vector<Result>& results);
 void run_start(const Options& options, std::vector<Result>& results);
 void run_adam(const Options& options, std::vector<Result>& results);
-// The part of run_adam for accelerators other than the host.
+// Runs the part of run_adam for accelerators other than the host.
 void run_fused_adam(const Options& options, std::vector<Result>& results);
 void run_jit(const Options& options, std::vector<Result>& results);
 void run_quant(const Options& options, std::vector<Result>& results);
@@ -74,12 +74,13 @@ void run_sparse(const Options& options, std::vector<Result>& results);
 void run_evoformer(const Options& options, std::vector<Result>& results);
 void run_product(const Options& options, std::vector<Result>& results);
 void run_transformer(const Options& options, std::vector<Result>& results);
-// Steps of examples/train, with its own processes of the program anyaccel_train; nothing where that was not built.
+// Measures steps of examples/train in separate processes of the program anyaccel_train; does nothing if that was not
+// built.
 void run_train(const Options& options, std::vector<Result>& results);
 void run_aio(const Options& options, std::vector<Result>& results);
-// On two cores of this host, with its own processes; in a job of several ranks, with those.
+// Runs on two cores of this host in separate processes; in a job of several ranks, it uses the job's ranks.
 void run_allreduce(const Options& options, std::vector<Result>& results);
-// On two cores of this host, with its own processes.
+// Runs on two cores of this host in separate processes.
 void run_tp(const Options& options, std::vector<Result>& results);
 void run_model(const Options& options, bool decode, bool prefill, std::vector<Result>& results);
 // Measures a named model whose weights are quantized.
@@ -88,7 +89,7 @@ void run_quantized(const Options& options, std::vector<Result>& results);
 // Runs in the processes started by run_start: they find the accelerator and print the clock's reading; `device`: also
 // use the device, and print the milliseconds that the vendor's own calls took.
 int start_probe(bool device);
-// The ranks: print the clock's reading.
+// Runs in the ranks that run_start launches: they print the clock's reading.
 int clock_probe();
 
 // Runs in the processes started by run_jit: they load an op builder's library and print the milliseconds it took.

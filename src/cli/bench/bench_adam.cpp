@@ -23,7 +23,7 @@ constexpr int64_t kBlock = 64;           // elements of an unrolled block
 
 using Vector = float __attribute__((vector_size(64), aligned(4), may_alias));
 
-// n is a multiple of kBlock; `ahead` is how far to prefetch, in bytes, or 0.
+// n is a multiple of kBlock; `ahead` is the prefetch distance in bytes, or 0.
 __attribute__((always_inline)) inline void stream_block_loop(float* p, const float* g, float* m, float* v, int64_t n,
                                                              int64_t ahead) {
   const float factor = 0.999f;
@@ -130,7 +130,7 @@ class Arrays {
   float* array_[kArrays] = {};
 };
 
-// The requested number, or as many as fit in half of the free memory.
+// Returns the requested number, or as many as fit in half of the free memory.
 int64_t affordable(int64_t elements) {
   const int64_t most = ops::host_accelerator().available_memory() / 2 / (kArrays * static_cast<int64_t>(sizeof(float)));
   if (elements <= most) return elements;
@@ -144,8 +144,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Runs stream and step in turn, so that both meet the same state of the machine, and gives the rate of each in elements
-// a second: the step's runs to `rates`, and of the stream the best variant's median.
+// Runs stream and step in turn, so that both meet the same state of the machine, and measures the rate of each in
+// elements per second: stores the step's runs in `rates`, and returns the median of the stream's best variant.
 template <class Stream, class Step>
 double measure(int runs, double elements, const Stream& stream, const Step& step, std::vector<double>& rates) {
   std::vector<double> streams[std::size(kAhead)];
@@ -171,7 +171,7 @@ void run_adam(const Options& options, std::vector<Result>& results) {
   auto adam = get_accelerator()->create_op_builder("CPUAdamBuilder")->load_as<ops::CPUAdam>();
   adam->create_adam(0);
   ops::AdamOptions values;
-  values.lr = 1e-6;  // so that many steps leave the numbers ordinary
+  values.lr = 1e-6;  // so small that the numbers stay ordinary over many steps
   const StreamLoop loop = best_stream_loop();
   int64_t step = 0;
   {
@@ -198,7 +198,7 @@ void run_adam(const Options& options, std::vector<Result>& results) {
     const Arrays arrays(kTensors * kSize);
     std::vector<ops::AdamTensors> tensors;
     for (int64_t i = 0; i < kTensors; ++i) {
-      // Each a tensor of its own, as a program has them.
+      // Each one is a separate tensor, as in a program.
       const auto part = [&](int k) { return arrays.tensor(k).slice(0, i * kSize, (i + 1) * kSize).clone(); };
       tensors.push_back({part(0), part(1), part(2), part(3), {}});
     }

@@ -54,8 +54,8 @@ class BenchFile {
   std::string path_;
 };
 
-// GB/s by fio's own clock; 0 when it fails. Its first second does not count: a new process touches its buffers for the
-// first time then, as a program that has read before does not.
+// Returns GB/s by fio's own clock; 0 if it fails. Its first second does not count, because a new process touches its
+// buffers for the first time then, unlike a program that has read before.
 double run_fio(const std::string& fio, const std::string& file, bool write, const Options& options) {
   const std::string text =
       output_of(fio, {"--name=bench", "--filename=" + file, std::string("--rw=") + (write ? "write" : "read"),
@@ -72,7 +72,7 @@ double run_fio(const std::string& fio, const std::string& file, bool write, cons
   }
 }
 
-// The same without fio: blocks one after the other, by one thread.
+// Does the same without fio: one thread transfers one block after the other.
 double run_plain(const std::string& file, bool write, char* memory, size_t room, const Options& options) {
   const size_t block = std::min(room, size_t{4} << 20);
   const int fd = open(file.c_str(), (write ? O_WRONLY : O_RDONLY) | O_DIRECT | O_CLOEXEC);
@@ -98,8 +98,8 @@ void run_aio(const Options& options, std::vector<Result>& results) {
   ops::AioHandle handle = aio->aio_handle(options.block_size, options.queue_depth);
   const BenchFile file(options.directory.empty() ? std::filesystem::current_path().string() : options.directory,
                        options.file_bytes);
-  // fio has as much memory as is under way, and caches make a difference: so have we, again and again. The memory is
-  // that of an ordinary tensor, which lies in huge pages; fio has no option for those.
+  // fio uses only as much memory as its transfers in flight, and caches make a difference: so this side reuses the same
+  // amount of memory. It is the memory of an ordinary tensor, which is in huge pages; fio has no option for those.
   const size_t room =
       std::min(options.file_bytes, static_cast<size_t>(options.block_size) * static_cast<size_t>(options.queue_depth));
   const Tensor tensor = Tensor::empty({static_cast<int64_t>(room)}, DType::U8);

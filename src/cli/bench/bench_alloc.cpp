@@ -38,7 +38,7 @@ class NoFences final : public FenceSource {
 // Reading the time-stamp counter costs a tenth of reading the clock; its rate is measured against the clock.
 inline uint64_t ticks() { return __builtin_ia32_rdtsc(); }
 
-// Between two readings with nothing in between.
+// Returns the least number of ticks between two readings with nothing in between.
 uint64_t least_ticks() {
   uint64_t least = UINT64_MAX;
   for (int i = 0; i < 10000; ++i) {

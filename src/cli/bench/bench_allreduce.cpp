@@ -29,7 +29,7 @@ namespace {
 
 constexpr size_t kSizes[] = {8,         64,        1 << 10,   4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10,
                              128 << 10, 256 << 10, 512 << 10, 1 << 20, 4 << 20, 8 << 20,  32 << 20};
-// Smaller tensors in shared memory are handled like others.
+// Smaller tensors are handled in the same way in shared memory as elsewhere.
 constexpr size_t kLeastShared = 8 << 10;
 
 // The number of operations that are timed at once, and of repetitions; the shortest time is used, because other load on
@@ -41,7 +41,8 @@ class Rank {
  public:
   explicit Rank(std::shared_ptr<comm::ProcessGroup> group) : group_(std::move(group)) {}
 
-  // Microseconds of one operation: "barrier", "private" or "shared" (of tensors that every rank has just written).
+  // Returns the microseconds of one operation: "barrier", "private" or "shared" (of tensors that every rank has just
+  // written).
   double measure(const std::string& kind, size_t bytes) {
     const bool is_barrier = kind == "barrier";
     const bool is_shared = kind == "shared";
@@ -108,7 +109,7 @@ struct alignas(128) Flag {
   }
 };
 
-// Microseconds that a written flag takes to the other core. 0 without cores.
+// Returns the microseconds until a written flag is visible on the other core; 0 without cores.
 double flag_latency(const std::vector<int>& cores) {
   if (cores.empty()) return 0;
   constexpr int64_t kRounds = 2000;
@@ -130,7 +131,7 @@ double flag_latency(const std::vector<int>& cores) {
   return 1e6 * best;
 }
 
-// Microseconds in which each core copies so many bytes while the other does the same. 0 without cores.
+// Returns the microseconds in which each core copies this many bytes while the other does the same; 0 without cores.
 double copy_time(const std::vector<int>& cores, size_t bytes) {
   if (cores.empty()) return 0;
   Flag flags[2];
@@ -155,7 +156,7 @@ double copy_time(const std::vector<int>& cores, size_t bytes) {
 
 // ---- the benchmark ----
 
-// One figure of all ranks, as gathered by rank 0.
+// Measures one figure of all ranks, gathered by rank 0.
 using Measure = std::function<double(const std::string& kind, size_t bytes)>;
 
 void measure_all(const Options& options, const std::vector<int>& cores, const Measure& measure,
@@ -174,7 +175,7 @@ void measure_all(const Options& options, const std::vector<int>& cores, const Me
   };
   std::vector<std::vector<double>> values(figures.size());
   std::vector<double> ceilings(figures.size(), 1e9);
-  // Alternating, so that quiet moments of the machine benefit all.
+  // The measurements alternate, so that quiet moments of the machine benefit all.
   for (int run = 0; run < options.runs + 1; ++run) {
     const double latency = flag_latency(cores);
     for (size_t i = 0; i < figures.size(); ++i) {
@@ -194,7 +195,7 @@ void measure_all(const Options& options, const std::vector<int>& cores, const Me
   }
 }
 
-// In a job that a launcher started: every rank runs this.
+// Runs on every rank of a job that a launcher started.
 void measure_this_job(const Options& options, std::vector<Result>& results) {
   const auto group = comm::init_process_group();
   Rank rank(group);
@@ -205,7 +206,7 @@ void measure_this_job(const Options& options, std::vector<Result>& results) {
   group->all_gather(all, first);
   std::vector<int> cores;
   for (int64_t i = 0; i < all.numel(); ++i) cores.push_back(static_cast<int>(all.data_as<int64_t>()[i]));
-  if (cores.size() < 2 || cores[0] == cores[1]) cores = own;  // ranks that are not bound
+  if (cores.size() < 2 || cores[0] == cores[1]) cores = own;  // the ranks are not bound
   if (cores.size() < 2) cores.clear();
   std::vector<Result> measured;
   // The cores' own speed is measured by rank 0, for whom the others wait asleep.

@@ -17,7 +17,7 @@ void run_attention(const Options& options, std::vector<Result>& results) {
   auto inference = accelerator.create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
   const double products = measure_ceiling(AA_CEILING_PRODUCT_BF16, options);
   const double ceiling = products > 0 ? products : measure_ceiling(AA_CEILING_FMA_F32, options);
-  // Work that takes a device milliseconds takes a host seconds.
+  // Prompts are shorter on the host, where work that takes a device milliseconds takes seconds.
   const std::vector<int64_t> lengths = on_host() ? std::vector<int64_t>{512} : std::vector<int64_t>{2048, 8192};
   for (const int64_t length : lengths) {
     const auto random = [&](const Shape& shape, uint64_t seed) {

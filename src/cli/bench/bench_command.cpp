@@ -123,11 +123,11 @@ JsonValue results_json(const std::vector<bench::Result>& results) {
 
 struct Benchmark {
   const char* name;
-  // Null for those that share a model: run_model.
+  // Null for the benchmarks that share a model, which run_model runs.
   void (*run)(const bench::Options& options, std::vector<bench::Result>& results);
 };
 
-// In the order they run.
+// The benchmarks in the order in which they run.
 constexpr Benchmark benchmarks[] = {
     {"start", bench::run_start},
     {"launch", bench::run_launch},

@@ -10,7 +10,7 @@ void run_copy(const Options& options, std::vector<Result>& results) {
   auto ops = accelerator.create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
   const Device device = accelerator.device();
 
-  // A product with one row reads its weights once: the plainest reader among the ops.
+  // A product with one row reads its weights once, so it is the simplest reader among the ops.
   Result read{.name = "copy.read", .unit = "GB/s", .ceiling_name = "best read"};
   {
     const int64_t k = 4096;
@@ -21,7 +21,7 @@ void run_copy(const Options& options, std::vector<Result>& results) {
     ops->random(weights, AA_RANDOM_UNIFORM, 1, 0, -1.0, 1.0);
     ops->random(x, AA_RANDOM_UNIFORM, 2, 0, -1.0, 1.0);
     std::vector<double> values;
-    // Once before each measured run: measuring the ceiling has used and released other memory.
+    // An unmeasured run precedes each measured one, because measuring the ceiling has used and released other memory.
     read.ceiling = 1e-9 * ceiling_in_turns(AA_CEILING_READ, options, [&] {
                      ops->linear(out, x, weights);
                      accelerator.synchronize();

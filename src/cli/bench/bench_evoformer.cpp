@@ -42,7 +42,7 @@ void run_evoformer(const Options& options, std::vector<Result>& results) {
       call.body();
       accelerator.synchronize();
       const double rate = 1e-9 * call.products * product / seconds_since(start);
-      if (!first) rates.push_back(rate);  // the first run compiles, loads and touches
+      if (!first) rates.push_back(rate);  // the first run compiles, loads and touches memory
       first = false;
     };
     run();

@@ -15,7 +15,7 @@ constexpr double bytes_per_element = 28;  // parameter, gradient and two moments
 
 using Lists = std::array<std::vector<Tensor>, 4>;  // gradients, parameters, first and second moments
 
-// Each tensor an allocation of its own, filled with numbers that are neither zero nor denormal.
+// Creates tensors that are separate allocations, filled with numbers that are neither zero nor denormal.
 Lists make_lists(ops::Inference& inference, const Device& device, int64_t tensors, int64_t size) {
   Lists lists;
   uint64_t seed = 1;

@@ -20,7 +20,7 @@
 namespace anyaccel::cli::bench {
 namespace {
 
-// An environment variable for the processes started while this object lives.
+// Sets an environment variable for the processes that start while this object exists.
 class Setting {
  public:
   Setting(const char* name, const std::string& value) : name_(name) {

@@ -19,8 +19,8 @@ double nanoseconds_per_call(Body&& body) {
   return 1e9 * seconds_since(start) / calls;
 }
 
-// An empty kernel, through the accelerator object and by the vendor's own call. Few at a time, because with a full
-// queue this would measure the device.
+// Launches an empty kernel through the accelerator object and by the raw driver call. Only a few launches are enqueued
+// at a time, because with a full queue this would measure the device.
 void measure_kernel(DriverAccelerator& accelerator, const Options& options, std::vector<Result>& results) {
   const double vendor = measure_ceiling(AA_CEILING_LAUNCH, options);
   if (!(vendor > 0)) return;
@@ -72,7 +72,7 @@ void run_launch(const Options& options, std::vector<Result>& results) {
 
   measure_kernel(*accelerator, options, results);
 
-  // One small op from the C++ call to its end.
+  // Measures one small op from the C++ call to its completion.
   auto ops = accelerator->create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
   const Tensor x = Tensor::zeros({1}, DType::I32, accelerator->device());
   std::vector<double> values;

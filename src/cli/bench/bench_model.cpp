@@ -19,7 +19,8 @@
 namespace anyaccel::cli::bench {
 namespace {
 
-// Bytes of weights that one token must read: all but an untied input embedding, of which it reads a row.
+// Returns the bytes of weights that one token must read: all except an untied input embedding, of which it reads one
+// row.
 double weight_bytes_per_token(const llm::Model& model) {
   const llm::ModelWeights& weights = model.weights();
   auto bytes = static_cast<double>(model.weight_bytes());
@@ -36,7 +37,8 @@ double cache_bytes_per_position(const llm::Model& model) {
          static_cast<double>(dtype_size(model.dtype()));
 }
 
-// Multiplications and additions of a prompt of n tokens from position 0 whose last token's logits are wanted.
+// Returns the multiplications and additions for a prompt of n tokens from position 0, with logits of the last token
+// only.
 double prefill_operations(const llm::Model& model, double n) {
   const llm::ModelConfig& config = model.config();
   const auto hidden = static_cast<double>(config.hidden_size);
@@ -48,7 +50,7 @@ double prefill_operations(const llm::Model& model, double n) {
   return 2.0 * n * matrices + attention + 2.0 * hidden * static_cast<double>(config.vocab_size);
 }
 
-// Tokens of `sequences` prompts at once, each step's beside the reads that it cannot do without.
+// Measures tokens of `sequences` prompts at once, and compares each step with the reads that it needs at least.
 void run_decode(const Options& options, const std::shared_ptr<const llm::Model>& model, const std::string& name,
                 int64_t sequences, std::vector<Result>& results) {
   llm::Session session(model, {.sequences = sequences, .context = 512});
@@ -85,7 +87,7 @@ void run_decode(const Options& options, const std::shared_ptr<const llm::Model>&
   results.push_back(rate);
 }
 
-// The whole loop of text generation: the share of a token's time that is not spent in the steps.
+// Measures the whole loop of text generation: the share of a token's time that is not spent in the steps.
 void run_host_share(const Options& options, const std::shared_ptr<const llm::Model>& model,
                     std::vector<Result>& results) {
   constexpr int steps = 16;
@@ -103,7 +105,7 @@ void run_host_share(const Options& options, const std::shared_ptr<const llm::Mod
   results.push_back(host);
 }
 
-// The choice between implementations of large products, if the accelerator has one; else null.
+// Returns the table that selects implementations of large products, if the accelerator has one; else null.
 const aa_cpu_matmul_table* matmul_control() {
   auto* accelerator = dynamic_cast<DriverAccelerator*>(get_accelerator());
   if (!accelerator) return nullptr;
@@ -112,7 +114,7 @@ const aa_cpu_matmul_table* matmul_control() {
 }
 
 // Runs the prompt with the accelerator's own choice of products and with oneDNN's, alternately, to compare both.
-// `prefill` returns billions of operations per second. Without the library there is nothing to compare with.
+// `prefill` returns billions of operations per second. Does nothing without the library.
 void compare_with_onednn(const Options& options, const std::function<double()>& prefill, std::vector<Result>& results) {
   const aa_cpu_matmul_table* control = matmul_control();
   if (!control) return;
@@ -186,7 +188,7 @@ void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>
   if (model->quantized_formats().empty()) compare_with_onednn(options, prefill, results);
 }
 
-// Loads in separate processes, so that nothing else is in their peak memory.
+// Loads the model in separate processes, so that their peak memory contains nothing else.
 void run_load(const Options& options, const std::string& directory, const std::string& name,
               std::vector<Result>& results) {
   Result ready{.name = name + ".ready", .unit = "ms", .ceiling_name = "one copy of the weights"};
@@ -222,7 +224,7 @@ int load_probe(const std::string& directory) {
   const auto start = Clock::now();
   auto model = llm::Model::load(directory);
   const double milliseconds = 1e3 * seconds_since(start);
-  // Every weight is read once, so that mapped pages count in the peak.
+  // The steps read every weight once, so that mapped pages count in the peak.
   llm::Session session(model, {.sequences = 1, .context = 64});
   const std::vector<std::vector<int32_t>> prompts{random_prompt(*model, 8)};
   session.start(prompts, {}, 0);
@@ -237,7 +239,7 @@ void run_model(const Options& options, bool decode, bool prefill, std::vector<Re
   std::unique_ptr<TemporaryModel> temporary;
   std::shared_ptr<const llm::Model> model;
   if (options.model.empty() && !on_host()) {
-    // Nothing of a file is used on a device.
+    // On a device no file is needed.
     model = llm::Model::random(*get_accelerator(), llm::find_model_shape(options.shape), DType::BF16);
   } else {
     std::string directory = options.model;

@@ -28,7 +28,7 @@ void run_product(const Options& options, std::vector<Result>& results) {
                     .unit = "GFLOP/s",
                     .ceiling_name = "fp32 fused multiply-add"};
       std::vector<double> values;
-      // The first run may compile, load or choose.
+      // The first run may compile, load, or choose an implementation.
       for (int run = 0; run < 4 * options.runs + 1; ++run) {
         const auto start = Clock::now();
         inference->linear(out, x, w);

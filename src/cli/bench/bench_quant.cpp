@@ -30,7 +30,7 @@ void run_quant(const Options& options, std::vector<Result>& results) {
   const auto measure = [&](const char* name, size_t bytes, const std::function<void()>& body) {
     Result result{.name = name, .unit = "GB/s", .ceiling_name = "best copy (read + written bytes)"};
     std::vector<double> values;
-    // The first run touches the output.
+    // The first run touches the output for the first time.
     for (int run = 0; run < options.runs + 1; ++run) {
       const auto start = Clock::now();
       body();
@@ -42,7 +42,8 @@ void run_quant(const Options& options, std::vector<Result>& results) {
   };
 
   const double ceiling = ceiling_around(AA_CEILING_COPY, options, [&] {
-    // Half of the bytes, so that input and output together are about as large as what the copy moves.
+    // The input has half of the bytes, so that input and output together are about as large as the data that the copy
+    // moves.
     const auto bytes = static_cast<int64_t>(std::max(options.bytes / 2, size_t{1} << 20));
     {
       const int64_t count = bytes / 4 / kGroup * kGroup, groups = count / kGroup;

@@ -15,8 +15,8 @@ namespace {
 
 constexpr int64_t heads = 4, size = 64, block = 16, length = 8192;
 
-// About `per_row` blocks a row, whatever the length: a window, random blocks, and two rows and columns that see everything and are
-// seen by everything (these rows grow with the length).
+// Returns a layout of about `per_row` blocks per row, whatever the length: a window, random blocks, and two rows and
+// columns that see everything and are seen by everything (these rows grow with the length).
 ops::BigBirdSparsityConfig configuration(int64_t per_row) {
   return ops::BigBirdSparsityConfig(heads, block, false, 5, per_row - 9, 2);
 }
@@ -56,7 +56,7 @@ void run_sparse(const Options& options, std::vector<Result>& results) {
     std::vector<double> sparse, backward, dense;
     const Tensor dout = random({1, heads, n, size}, 4);
     if (n == length) {
-      // Causal: the fast form of the op, which makes half of all scores.
+      // The causal op is the fast form, which computes half of all scores.
       const Tensor tokens = q.select(0, 0).transpose(0, 1).contiguous(),
                    out = Tensor::empty(tokens.shape(), DType::F32, device);
       std::vector<int32_t> numbers(static_cast<size_t>(n));
@@ -71,7 +71,7 @@ void run_sparse(const Options& options, std::vector<Result>& results) {
         const double sparse_time = milliseconds([&] { attention.forward(q, k, v); });
         attention.forward(q, k, v, {}, {}, {}, &weights);
         const double backward_time = milliseconds([&] { attention.backward(dout, q, k, v, weights); });
-        if (run == 0) continue;  // the first run compiles, loads and touches
+        if (run == 0) continue;  // the first run compiles, loads and touches memory
         dense.push_back(dense_time);
         sparse.push_back(sparse_time);
         backward.push_back(backward_time);
@@ -91,7 +91,7 @@ void run_sparse(const Options& options, std::vector<Result>& results) {
                       .unit = "GFLOP/s",
                       .ceiling = 1e-9 * measure_ceiling(AA_CEILING_FMA_F32, options),
                       .ceiling_name = "fp32 fused multiply-add"};
-      // Four products over the blocks.
+      // The gradients take four products over the blocks.
       for (double& time : backward) time = 1e-6 * 4 * 2 * blocks * block * block * size / time;
       summarize(gradient, backward, false);
       results.push_back(gradient);

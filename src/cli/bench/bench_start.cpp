@@ -27,7 +27,7 @@ double clock_ms() {
 
 constexpr int ranks = 8;  // of the launched job
 
-// From the first rank's main() to the last one's.
+// Returns the time from the first rank's main() to the last one's.
 double ranks_apart_ms() {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   const std::string output =
@@ -63,7 +63,7 @@ int start_probe(bool device) {
 }
 
 void run_start(const Options& options, std::vector<Result>& results) {
-  // The detection that users get, whatever this process was told.
+  // Measures the detection that users get, whatever accelerator this process was told to use.
   const char* forced = std::getenv("DS_ACCELERATOR");
   const std::string kept = forced ? forced : "";
   unsetenv("DS_ACCELERATOR");

@@ -30,10 +30,10 @@ struct RankSetting {
 
   std::unique_ptr<RankProcesses> ranks;
   std::vector<double> prefill, decode;  // tokens a second
-  double peak_bytes = 0;                // of the rank that needs most
+  double peak_bytes = 0;                // of the rank that needs the most
 };
 
-// Tokens a second of rank 0.
+// Returns rank 0's tokens per second.
 double tokens_per_second(RankProcesses& ranks, const std::string& command, double tokens) {
   const double seconds = std::stod(ranks.ask(command)[0]);
   return seconds > 0 ? tokens / seconds : 0;

@@ -1,5 +1,6 @@
-// Implements bench train: steps of examples/train, which is a program of its own beside this one, since the command does without
-// the layers for training. The same steps again with the optimizer's states on the host, and in a file.
+// Implements bench train: measures steps of examples/train, a separate program beside this one, since the command does
+// not contain the layers for training. It measures the same steps again with the optimizer's states on the host, and in
+// a file.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -18,12 +19,13 @@ namespace fs = std::filesystem;
 // The bundled model's shape, with bytes as tokens.
 constexpr int64_t hidden = 192, layers = 6, heads = 6, kv_heads = 2, intermediate = 512, batch = 8, length = 256;
 
-// Of a step's products: each is done once forward and twice backward; in attention half of the scores are seen.
+// Returns the operations of a step's products: each is done once forward and twice backward; attention uses half of the
+// scores.
 double operations() {
   constexpr int64_t tokens = 258, head_dim = hidden / heads;
   const int64_t attention = 2 * hidden * heads * head_dim + 2 * hidden * kv_heads * head_dim;
   const int64_t weights = layers * (attention + 3 * hidden * intermediate) + tokens * hidden;
-  const int64_t scores = layers * heads * head_dim * length;  // of one token: scores and their products with values
+  const int64_t scores = layers * heads * head_dim * length;  // for one token: scores and their products with values
   return 6.0 * static_cast<double>(batch * length) * static_cast<double>(weights + scores);
 }
 
@@ -47,7 +49,7 @@ class Folder {
   fs::path path_;
 };
 
-// Milliseconds of each step.
+// Returns the milliseconds of each step.
 std::vector<double> steps_of(const fs::path& program, const Options& options, const std::string& offload) {
   std::vector<std::string> arguments = {"--bench", std::to_string(options.runs)};
   const auto add = [&](const char* name, int64_t value) {
@@ -93,7 +95,7 @@ void run_train(const Options& options, std::vector<Result>& results) {
   summarize(step, rates, false);
   results.push_back(step);
 
-  // In turns with steps whose states are on the device, which are the limit.
+  // The steps alternate with steps whose states are on the device, which are the limit.
   struct Case {
     const char* name;
     std::string place;

@@ -1,5 +1,5 @@
-// Implements bench transformer: the training step of one encoder layer, forward and backward, with dropout, beside the rate of
-// fp32 multiply-adds.
+// Implements bench transformer: compares the training step of one encoder layer, forward and backward, with dropout,
+// with the rate of fp32 multiply-adds.
 #include "anyaccel/op_builder.h"
 #include "anyaccel/ops/training.h"
 #include "anyaccel/ops/transformer.h"
@@ -10,7 +10,7 @@ namespace anyaccel::cli::bench {
 void run_transformer(const Options& options, std::vector<Result>& results) {
   constexpr int64_t tokens = 512, hidden = 1024, heads = 16, intermediate = 4 * hidden;
   constexpr float dropout = 0.1f;
-  // Multiply-adds of the products: each is done once forward and twice backward.
+  // The multiply-adds of the products: each is done once forward and twice backward.
   constexpr double operations =
       3.0 * (2.0 * tokens * (4 * hidden * hidden + 2 * hidden * intermediate) + 4.0 * tokens * tokens * hidden);
   constexpr uint32_t layer = 0xb37c8;

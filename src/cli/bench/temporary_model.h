@@ -10,7 +10,7 @@
 
 namespace anyaccel::cli::bench {
 
-// A model directory of random weights in the temporary folder that is removed with the object.
+// Creates a model directory of random weights in the temporary folder; it is removed with the object.
 class TemporaryModel {
  public:
   // `shape` as in make-model. Blocks until it is written; prints a line on standard error.
@@ -22,7 +22,7 @@ class TemporaryModel {
   std::string path_;
 };
 
-// Token ids of the model's vocabulary, the same every time.
+// Returns token ids of the model's vocabulary, the same every time.
 std::vector<int32_t> random_prompt(const llm::Model& model, size_t length);
 
 }  // namespace anyaccel::cli::bench

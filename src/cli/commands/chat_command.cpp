@@ -1,5 +1,5 @@
-// Implements `anyaccel chat`: a conversation with a chat model, in the form that its chat template gives. What was said
-// stays in the key/value cache, so that each turn runs only what is new.
+// Implements `anyaccel chat`: a conversation with a chat model, in the format of its chat template. Earlier turns stay
+// in the key/value cache, so that each turn runs only the new tokens.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -80,7 +80,7 @@ void add_chat_options(CommandLine& line, ChatArguments& arguments) {
   line.footer("In the conversation, /help lists what can be typed. Ctrl-C ends an answer, and keeps what was said.");
 }
 
-// Set by Ctrl-C. The signal may be delivered to any thread of the process, so a pipe wakes the one that reads.
+// Set by Ctrl-C. The signal may be delivered to any thread of the process, so a pipe wakes the thread that reads.
 volatile sig_atomic_t interrupted = 0;
 int wake_pipe[2] = {-1, -1};
 
@@ -109,12 +109,12 @@ class CatchInterrupt {
   struct sigaction before_ {};
 };
 
-// Lines of standard input; a line that ends with a backslash continues in the next.
+// Reads lines of standard input; a line that ends with a backslash continues in the next.
 class Input {
  public:
   Input() : terminal_(isatty(STDIN_FILENO) != 0) {}
 
-  // Nothing at the end of the input. Ctrl-C empties the line that is being typed.
+  // Returns nothing at the end of the input. Ctrl-C clears the line that is being typed.
   std::optional<std::string> message() {
     std::string text;
     prompt("> ");
@@ -156,7 +156,7 @@ class Input {
       char buffer[4096];
       while (read(wake_pipe[0], buffer, sizeof buffer) > 0) {
       }
-      if (interrupted) return std::nullopt;  // the caller looks at it
+      if (interrupted) return std::nullopt;  // the caller checks it
       if (sources[0].revents == 0) continue;
       const ssize_t count = read(STDIN_FILENO, buffer, sizeof buffer);
       if (count > 0) {
@@ -176,7 +176,7 @@ class Input {
 
 std::string read_json_file(const std::string& path) { return read_whole_file(path, max_conversation_bytes); }
 
-// The conversation: a JSON array of messages, since templates take fields beyond role and content.
+// Holds the conversation as a JSON array of messages, since templates use fields beyond role and content.
 class Conversation {
  public:
   explicit Conversation(std::string system) : system_(std::move(system)) { reset(); }
@@ -185,7 +185,7 @@ class Conversation {
     messages_.clear();
     if (!system_.empty()) add("system", system_);
   }
-  // Begins anew.
+  // Starts a new conversation.
   void set_system(std::string system) {
     system_ = std::move(system);
     reset();
@@ -237,7 +237,7 @@ class Chat {
     chat_options_.variables_json = arguments.variables;
     if (!arguments.tools.empty()) chat_options_.tools_json = read_json_file(arguments.tools);
     if (!arguments.load.empty()) conversation_.load(arguments.load);
-    // Before the weights are loaded: a template that rejects the system message, or these tools.
+    // This detects a template that rejects the system message or the tools before the weights are loaded.
     if (conversation_.ends_with_user()) template_.render_json(conversation_.json(), chat_options_);
   }
 
@@ -315,18 +315,18 @@ class Chat {
                      static_cast<long long>(result.timings.prompt_tokens),
                      static_cast<long long>(completion.token_ids.size()), result.timings.decode_rate());
       }
-      ++*options_.seed;  // the next answer's random numbers are other ones
+      ++*options_.seed;  // the next answer uses different random numbers
       conversation_.add("assistant", said);
     } catch (const Error& error) {
       if (conversation_.size() == before) conversation_.drop_last();
       if (!said.empty()) std::cout << '\n' << std::flush;
-      // Without a person to read it, an error ends the command.
+      // If the input is not interactive, an error ends the command.
       if (isatty(STDIN_FILENO) == 0) throw;
       std::fprintf(stderr, "anyaccel: error: %s\n(the message was taken back; /reset begins anew)\n", error.what());
     }
   }
 
-  // False to leave.
+  // Returns false to leave.
   bool command(const std::string& text) {
     const size_t space = text.find(' ');
     const std::string name = text.substr(0, space);

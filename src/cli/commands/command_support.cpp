@@ -26,7 +26,7 @@ namespace {
 
 struct Failure {
   std::string message;
-  std::string kind;  // of the object's error; docs/command_line.md lists them
+  std::string kind;  // kind of the object's error; docs/command_line.md lists them
   int code = 1;
   JsonValue object = JsonMembers();  // results from before the error
 };

@@ -10,7 +10,7 @@
 
 namespace anyaccel::cli {
 
-// Wrong usage: exit code 2. The message names the option, what was found and what was expected.
+// Reports wrong usage, with exit code 2. The message names the option, what was found and what was expected.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -25,7 +25,7 @@ int run_command(CommandLine& line, int argc, char** argv, const std::function<in
 
 // Parses an option's text as a number within [low, high]. UsageError quotes any other text.
 int64_t parse_integer(const std::string& option, const std::string& text, int64_t low, int64_t high);
-// 0 to 2^64 - 1.
+// Parses a number from 0 to 2^64 - 1.
 uint64_t parse_seed(const std::string& option, const std::string& text);
 double parse_number(const std::string& option, const std::string& text, double low, double high);
 

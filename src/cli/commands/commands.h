@@ -1,5 +1,5 @@
-// The sub-commands of `anyaccel`. Each takes its own name in argv[0] and its options after it, writes results to
-// standard output and everything else to standard error, and returns the exit code: 0, 1 for a failure, 2 for wrong
+// Declares the sub-commands of `anyaccel`. Each takes its own name in argv[0] and its options after it, writes results
+// to standard output and everything else to standard error, and returns the exit code: 0, 1 for a failure, 2 for wrong
 // usage.
 #pragma once
 
@@ -13,7 +13,7 @@ int run_chat(int argc, char** argv);
 int run_make_model(int argc, char** argv);
 // Writes a model's weights quantized, as a GGUF file.
 int run_quantize(int argc, char** argv);
-// Says how well a model predicts a text.
+// Measures how well a model predicts a text.
 int run_perplexity(int argc, char** argv);
 // Prints the tokens of a text, or the text of tokens.
 int run_tokenize(int argc, char** argv);

@@ -144,8 +144,8 @@ LoadedDriver driver_of(const std::string& name) {
   return {&driven->driver(), driven->origin()};
 }
 
-// The accelerator that detection chooses. Detection opens plugins; the process that runs the suite must not have, so this one
-// begins again with the plugin's name.
+// Returns the accelerator that detection chooses. Detection opens plugins, but the process that runs the suite must not
+// have opened any, so this process starts again with the plugin's name.
 std::string detected_accelerator(int argc, char** argv) {
   const DetectionReport report = detection_report();
   const auto chosen = std::ranges::find(report.candidates, report.chosen, &Candidate::name);
@@ -160,7 +160,7 @@ std::string detected_accelerator(int argc, char** argv) {
   throw Error(std::string("the command cannot be started again: ") + std::strerror(errno));
 }
 
-// A driver's error names the source of the request, which here is an option.
+// Loads the driver to test. An error names the source of the request, which here is an option.
 LoadedDriver chosen_driver(const std::string& plugin, const std::string& accelerator) {
   if (plugin.empty()) return driver_of(accelerator);
   try {
@@ -170,7 +170,7 @@ LoadedDriver chosen_driver(const std::string& plugin, const std::string& acceler
   }
 }
 
-// The case name closest to the filter's first part.
+// Returns the case name that is closest to the filter's first part.
 std::string filter_hint(const std::string& filter) {
   std::vector<std::string> known;
   for (const std::string& name : conformance::conformance_cases()) {

@@ -37,7 +37,7 @@ struct Arguments {
   std::vector<std::string> stop;
   std::string dtype = "auto";
   SamplingOptions sampling;
-  // Numbers are texts until check_numbers() has parsed them. Empty: from generation_config.json.
+  // Numbers are texts until check_numbers() has parsed them. If empty, the value comes from generation_config.json.
   std::optional<std::string> max_new_tokens;
   std::string context = "0";
   std::optional<std::string> min_new_tokens;
@@ -117,7 +117,7 @@ void add_options(CommandLine& line, Arguments& arguments) {
                       "Only the generated text: no prompt before it, nothing but errors on standard error");
 }
 
-// "ID=VALUE"
+// Parses "ID=VALUE".
 llm::SequenceBias parse_logit_bias(const std::string& text) {
   const size_t sign = text.find('=');
   if (sign == std::string::npos) {
@@ -160,7 +160,7 @@ std::vector<std::string> all_prompts(const Arguments& arguments) {
   std::vector<std::string> prompts = arguments.prompts;
   for (const std::string& file : arguments.prompt_files) {
     std::string text = read_prompt_file(file);
-    if (!text.empty() && text.back() == '\n') text.pop_back();  // the one that editors put at the end
+    if (!text.empty() && text.back() == '\n') text.pop_back();  // the newline that editors append
     prompts.push_back(std::move(text));
   }
   for (const std::string& prompt : arguments.prompts) check_prompt_text(prompt, "--prompt");
@@ -180,7 +180,7 @@ llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers&
   rules.no_repeat_ngram_size = numbers.no_repeat_ngram_size.value_or(rules.no_repeat_ngram_size);
   rules.sequence_bias.insert(rules.sequence_bias.end(), numbers.logit_bias.begin(), numbers.logit_bias.end());
   for (const std::string& words : arguments.bad_words) {
-    // Most tokenizers have tokens of their own for a word after a space.
+    // Most tokenizers have separate tokens for a word after a space.
     for (const char* before : {"", " "}) {
       const auto ids = generator.tokenizer()->encode(before + words, /*add_special_tokens=*/false);
       if (!ids.empty()) rules.bad_words_ids.push_back(ids);
@@ -353,7 +353,7 @@ int generate(const Arguments& arguments, std::optional<RankedCommand>& joined) {
     try {
       generator.generate(prompts, options);
     } catch (const InvalidArgument&) {
-      job.fail_silently();  // rank 0 finds the same
+      job.fail_silently();  // rank 0 finds the same error
     } catch (const NumericalError&) {
       job.fail_silently();
     } catch (const Error& error) {
@@ -370,7 +370,7 @@ int generate(const Arguments& arguments, std::optional<RankedCommand>& joined) {
   if (stream) {
     callback = [](size_t, std::string_view piece) {
       std::cout << piece << std::flush;
-      return static_cast<bool>(std::cout);  // the reader has closed the output: stop
+      return static_cast<bool>(std::cout);  // stops if the reader has closed the output
     };
   }
   const auto print = [&](const llm::GenerateResult& result) {

@@ -15,7 +15,7 @@
 namespace anyaccel::cli {
 namespace {
 
-// "--num_nodes" is "--num_nodes,--num-nodes".
+// Expands "--num_nodes" to "--num_nodes,--num-nodes".
 std::string both_spellings(const std::string& names) {
   std::string all = names;
   for (size_t begin = 0; begin < names.size();) {
@@ -48,7 +48,7 @@ struct Texts {
   bool quiet = false;
   bool no_local_rank = false;
   bool no_env_file = false;
-  // DeepSpeed's options, of which one is the default here and two are not supported.
+  // These are options of DeepSpeed, of which one is the default here and two are not supported.
   bool no_python = false;
   bool module = false;
   std::string venv_script;

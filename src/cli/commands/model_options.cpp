@@ -1,4 +1,4 @@
-// Implements model_options.h.
+// Implements model_options.h: adds and parses the options, and prints the summary.
 #include "cli/commands/model_options.h"
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Options of the commands that load a model, and the summary that they print once it is loaded.
+// Provides the options of the commands that load a model, and the summary that they print once it is loaded.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace anyaccel::cli {
 
-// The text of --dtype: None for "auto". UsageError.
+// Parses the text of --dtype; None for "auto". Throws UsageError.
 DType wanted_dtype(const std::string& text);
-// The text of --activations. UsageError.
+// Parses the text of --activations. Throws UsageError.
 llm::Activations wanted_activations(const std::string& text);
 
 // Writes to standard error how the model was loaded, and its notes and warnings. `share` follows the size of the weights:

@@ -22,7 +22,7 @@ namespace anyaccel::cli {
 
 namespace {
 
-// A percentage on one line of a terminal, which is cleared at the end.
+// Shows a percentage on one line of a terminal, which is cleared at the end.
 class Progress {
  public:
   Progress(const char* what, bool shown) : what_(what), shown_(shown && stderr_is_terminal()) {}

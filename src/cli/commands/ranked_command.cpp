@@ -13,7 +13,7 @@ namespace anyaccel::cli {
 
 namespace {
 
-// A tensor over numbers or bytes of the host, for the duration of a call.
+// Wraps numbers or bytes in host memory as a tensor for the duration of a call.
 template <class T>
 Tensor as_tensor(T* data, size_t count, DType dtype) {
   return Tensor::from_blob(data, {static_cast<int64_t>(count)}, dtype, nullptr);
@@ -46,9 +46,9 @@ void RankedCommand::end(int exit_code) {
 
 void RankedCommand::fail_silently() const {
   try {
-    group_->barrier();  // which rank 0 never reaches; its end() ends the wait
+    group_->barrier();  // rank 0 never reaches it; its end() ends the wait
   } catch (const CommunicationError&) {
-    // It has ended.
+    // Rank 0 has ended.
   }
   throw FailedElsewhere();
 }

@@ -30,7 +30,7 @@ class RankedCommand {
 
   const std::shared_ptr<comm::ProcessGroup>& group() const noexcept { return group_; }
   int ranks() const noexcept { return group_->size(); }
-  // Rank 0 reads standard input, and it alone prints.
+  // Returns whether this is rank 0, which reads standard input and is the only one that prints.
   bool speaks() const noexcept { return group_->rank() == 0; }
 
   // Runs a part of the work that may fail on some ranks only, and waits for all ranks to complete it. If it failed on

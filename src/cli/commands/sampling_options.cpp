@@ -1,4 +1,4 @@
-// Implements sampling_options.h.
+// Implements sampling_options.h: adds, checks and applies the options.
 #include "cli/commands/sampling_options.h"
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The options of the commands that generate text which say how tokens are chosen, from --temperature to --seed.
+// Provides the options for choosing tokens, from --temperature to --seed, of the commands that generate text.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Implements `anyaccel tokenize`: the tokens of a text, and the text of tokens.
+// Implements `anyaccel tokenize`: prints the tokens of a text, or the text of tokens.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -14,7 +14,7 @@
 namespace anyaccel::cli {
 namespace {
 
-// Whole numbers with white space or commas between them.
+// Parses whole numbers that are separated by white space or commas.
 std::vector<int32_t> read_ids(const std::string& text, int64_t vocab_size) {
   std::vector<int32_t> ids;
   for (size_t at = 0; at < text.size();) {
@@ -27,7 +27,7 @@ std::vector<int32_t> read_ids(const std::string& text, int64_t vocab_size) {
   return ids;
 }
 
-// A token on one line: control characters and quotes as in JSON.
+// Formats a token on one line, with control characters and quotes escaped as in JSON.
 std::string one_line(const std::string& token) { return json_text(JsonValue(token), -1, BadUtf8::Replace); }
 
 }  // namespace

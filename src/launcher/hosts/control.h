@@ -1,5 +1,5 @@
-// The control connections: launchers on a job's hosts report to the launcher that the user started, which tells them
-// when to end.
+// Implements the control connections: launchers on a job's hosts report to the launcher that the user started, which
+// tells them when to end.
 //
 // Each host has one TCP connection; a client that does not know the secret of the job is disconnected. Lines: "hello
 // SECRET HOST" first, then "rank N" for each of its ranks, "ended N RANKS ADDRESS PORT NAME" when one has ended with
@@ -67,8 +67,8 @@ class ControlServer final : public Companion {
   std::unique_ptr<EndedRanks> ended_;
 };
 
-// The other side, for the launcher of one host or rank; null if point.port is 0. It also detects that the reader of our
-// output has closed it. `ranks`: the numbers of `processes`. Takes 5 s at most.
+// Creates the other side, for the launcher of one host or rank; null if point.port is 0. It also detects that the
+// reader of our output has closed it. `ranks`: the numbers of `processes`. Takes 5 s at most.
 std::unique_ptr<Companion> connect_to_launcher(const ControlPoint& point, const std::string& host,
                                                const std::vector<int>& ranks,
                                                const std::vector<ProcessSpec>& processes);

@@ -1,4 +1,4 @@
-// The ranks' side of control.h: reports events on this host to the launcher that the user started.
+// Implements the ranks' side of control.h: reports events on this host to the launcher that the user started.
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int connect_limit_ms = 5000;
 constexpr int longest_grace_ms = 60000;
-// For the descriptors of the connection attempts and of what is left of them.
+// Owns the descriptors of the connection attempts, and closes those that are left at the end.
 struct Attempts {
   std::vector<pollfd> sockets;
   ~Attempts() {

@@ -1,4 +1,5 @@
-// The side of control.h that runs in the launcher that the user started: listens, and tracks which rank runs where.
+// Implements the side of control.h that runs in the launcher that the user started: it listens, and tracks which rank
+// runs where.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -29,7 +30,7 @@ constexpr size_t max_peers = 65536;
 // processes that have not ended by then are ended here. (Open MPI crashes when it is told to end while it is ending.)
 constexpr int64_t last_words_ms = 700;
 
-// For the ranks of other hosts after a failure.
+// The grace period for the ranks of other hosts after a failure.
 constexpr int end_grace_ms = 1000;
 
 std::string signal_line(int signal, int grace_ms) {
@@ -41,7 +42,7 @@ int64_t now_ms() {
       .count();
 }
 
-// In constant time, so that a partly correct secret is not rejected later than a wrong one.
+// Compares in constant time, so that a partly correct secret is not rejected later than a wrong one.
 bool same_secret(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
   unsigned char difference = 0;
@@ -63,7 +64,7 @@ ControlServer::ControlServer(std::string secret, const JobPlan& job, bool others
   came_.resize(hosts_.size());
   limit_s_ = join_limit_s(job);
   if (!others_wait) missing_at_ms_ = now_ms() + 1000 * int64_t{limit_s_};
-  // Both families where there is IPv6, else IPv4.
+  // Listens with both families if IPv6 exists, else with IPv4 only.
   listener_ = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   sockaddr_storage address{};
   socklen_t length = sizeof(sockaddr_in6);
@@ -200,7 +201,7 @@ void ControlServer::look_for_missing() {
   missing_at_ms_ = std::numeric_limits<int64_t>::max();
   std::string missing;
   std::string host;
-  bool near = false;  // on this machine, between whose processes there is no firewall
+  bool near = false;  // on this machine; no firewall separates its processes
   for (size_t rank = 0; rank < came_.size(); ++rank) {
     if (came_[rank]) continue;
     const std::string& own = hosts_[rank];

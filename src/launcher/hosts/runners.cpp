@@ -28,7 +28,7 @@ std::string value_of(const Variables& variables, const std::string& name) {
   return found == variables.end() ? std::string() : found->second;
 }
 
-// "a:2,b:3", or "a,b".
+// Returns "a:2,b:3", or "a,b".
 std::string host_list(const JobPlan& job, bool counts) {
   std::string list;
   for (const Host& host : job.hosts) {
@@ -40,8 +40,8 @@ std::string host_list(const JobPlan& job, bool counts) {
 
 Words rank_command(const std::string& self) { return {self, "launch", "--start_rank"}; }
 
-// Ranks bind themselves, and unbound ones may run anywhere, as with the other runners: the runner's own binding is off
-// unless the user requests it.
+// Returns whether the user requests the runner's own binding, which is off otherwise: ranks bind themselves, and
+// unbound ones may run anywhere, as with the other runners.
 bool runner_binds(const LaunchOptions& options, const Words& words, const std::string& begin) {
   if (!has_word(options.launcher_args, words) && !has_beginning(options.launcher_args, begin)) return false;
   if (options.bind_cores || !options.core_list.empty()) {
@@ -51,7 +51,7 @@ bool runner_binds(const LaunchOptions& options, const Words& words, const std::s
   return true;
 }
 
-// Arguments for ssh that the runner takes from a variable.
+// Adds arguments for ssh that the runner takes from a variable.
 void continue_ssh_arguments(Command& command, const LaunchOptions& options, const Variables& own, const char* name) {
   if (!options.ssh_port) return;
   const std::string before = value_of(own, name);

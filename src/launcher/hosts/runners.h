@@ -32,11 +32,11 @@ std::string runner_name(Runner runner);
 Command runner_command(const LaunchOptions& options, const Plan& plan, const std::string& program,
                        const std::string& self, const Variables& own);
 
-// ssh to one host, running a command line there.
+// Returns the command for ssh that runs a command line on one host.
 std::vector<std::string> ssh_command(const std::string& host, int ssh_port, const std::string& remote,
                                      const Variables& own);
 
-// The command that runs on the host.
+// Returns the command that runs on the host.
 std::string node_command(const std::string& self, int node);
 
 }  // namespace anyaccel::launcher

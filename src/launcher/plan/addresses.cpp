@@ -32,7 +32,7 @@ class Socket {
   int descriptor_;
 };
 
-// As a server would: a port in TIME_WAIT is free.
+// Binds a port as a server would: a port in TIME_WAIT counts as free.
 bool bind_port(int descriptor, int port) {
   const int on = 1;
   setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);

@@ -13,7 +13,7 @@ namespace anyaccel::launcher {
 struct MemoryPolicy {
   enum class Kind { Unchanged, Bind, Prefer };
   Kind kind = Kind::Unchanged;
-  std::vector<int> nodes;  // one for Prefer
+  std::vector<int> nodes;  // exactly one for Prefer
 };
 
 struct Binding {
@@ -32,7 +32,7 @@ struct Binding {
 // absent or may not be used, or fewer cores than ranks.
 std::vector<Binding> bind_ranks(const Machine& machine, int ranks, std::string_view list);
 
-// Without binding: every rank may run anywhere, and its number of threads is its share of the cores.
+// Plans without binding: every rank may run anywhere, and its number of threads is its share of the cores.
 std::vector<Binding> share_threads(const Machine& machine, int ranks);
 
 // "cores 0-3, memory bound to node 0"

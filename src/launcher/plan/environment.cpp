@@ -20,7 +20,7 @@ namespace {
 // The variables that DeepSpeed forwards on every accelerator, and our own.
 const std::vector<std::string> always_forwarded = {"MLFLOW", "PYTHON",     "MV2",   "UCX",     "ANYACCEL_",
                                                    "DS_",    "DEEPSPEED_", "AISC_", "NEBULA_", "AZUREML_"};
-// If AISC_JOB_NAME is set these name network cards of this machine only.
+// Returns whether the variable is one of those that, if AISC_JOB_NAME is set, name network cards of this machine only.
 bool names_a_network_card(std::string_view name) {
   constexpr std::string_view end = "_IB_HCA";
   return name == "UCX_NET_DEVICES" || (name.size() > end.size() && name.substr(name.size() - end.size()) == end);
@@ -38,7 +38,7 @@ bool is_name(std::string_view text) {
 
 bool begins_with(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
 
-// "8" or "8,2": the first number; 0: none.
+// Returns the first number of "8" or "8,2"; 0 if there is none.
 int first_number(const std::string& text) {
   int value = 0;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -131,7 +131,7 @@ Variables forwarded(const Variables& environment, const std::vector<std::string>
   const bool aisc = environment.count("AISC_JOB_NAME") > 0;
   Variables result;
   for (const auto& [name, value] : environment) {
-    // The variables that this launcher sets itself.
+    // Skips the variables that this launcher sets itself.
     if (name == "ANYACCEL_JOB_TOKEN" || name == "ANYACCEL_LAUNCH_JOB") continue;
     if (aisc && names_a_network_card(name)) continue;
     const auto matches = [&name = name](const std::string& prefix) {
@@ -168,7 +168,7 @@ Variables rank_environment(const JobPlan& job, int node, int local_rank, int thr
   variables["CROSS_SIZE"] = std::to_string(job.hosts.size());
   if (!job.token.empty()) variables["ANYACCEL_JOB_TOKEN"] = job.token;
   if (job.join_timeout) variables["ANYACCEL_JOIN_TIMEOUT"] = std::to_string(job.join_timeout);
-  // For messages of rank 0; the kernel takes no variable of 128 KiB.
+  // Rank 0 uses the hosts in messages; the kernel does not accept a variable of 128 KiB.
   std::string hosts;
   for (const Host& other : job.hosts) {
     hosts += (hosts.empty() ? "" : ",") + other.name + ":" + std::to_string(other.slots.size());

@@ -53,7 +53,7 @@ std::optional<int> parse_count(std::string_view text) {
 
 std::string in_quotes(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
-// Slots of each host that a filter names, in the order of `hosts`.
+// Returns the slots of each host that a filter names, in the order of `hosts`.
 std::vector<std::set<int>> named_slots(const std::vector<Host>& hosts, std::string_view filter, const char* option) {
   std::vector<std::set<int>> named(hosts.size());
   for (const std::string_view part : split_at(filter, '@')) {
@@ -88,7 +88,7 @@ std::vector<std::set<int>> named_slots(const std::vector<Host>& hosts, std::stri
   return named;
 }
 
-// One part of a Slurm list: text with at most several bracketed lists of numbers.
+// Expands one part of a Slurm list: text that may contain bracketed lists of numbers.
 void expand_part(std::string_view part, const std::string& before, std::string_view whole,
                  std::vector<std::string>& names) {
   const size_t open = part.find('[');

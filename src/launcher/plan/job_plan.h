@@ -1,5 +1,5 @@
-// The plan of a job: which ranks run where, and everything that a host needs to start its own. Created once from the
-// command line; every host gets the same serialized text, so no option is lost.
+// Defines the plan of a job: which ranks run where, and everything that a host needs to start its own ranks. It is
+// created once from the command line; every host gets the same serialized text, so no option is lost.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 
 namespace anyaccel::launcher {
 
-// A host and its devices that are used; one rank for each.
+// A host and the devices that are used there; each device gets one rank.
 struct Host {
   std::string name;
   std::vector<int> slots;
@@ -45,7 +45,7 @@ struct JobPlan {
   ControlPoint control;
 
   int world_size() const;
-  int first_rank(int node) const;  // of that host
+  int first_rank(int node) const;  // the first rank of that host
   bool same_slots() const;         // every host has the same number of ranks
 };
 

@@ -30,7 +30,7 @@ Names names_of(const std::string& runner) {
   return {{"PMI_RANK"}, {"PMI_SIZE"}, {"MPI_LOCALRANKID"}};
 }
 
-// -1: none of them is set to a number.
+// Returns -1 if none of them is set to a number.
 int read_number(const Variables& environment, const std::vector<const char*>& names) {
   for (const char* name : names) {
     const auto found = environment.find(name);
@@ -68,7 +68,7 @@ std::string who_started(const Variables& environment) {
          "way";
 }
 
-// "2(x3),1" is 2, 2, 2, 1.
+// Expands "2(x3),1" to 2, 2, 2, 1.
 std::vector<int> expand_counts(const std::string& text) {
   std::vector<int> counts;
   const char* at = text.data();

@@ -20,7 +20,7 @@ Host numbered(std::string name, int slots) {
   return host;
 }
 
-// Hosts of the hostfile or of Slurm's allocation; none: this host alone.
+// Returns the hosts of the hostfile or of Slurm's allocation; none if the job runs on this host only.
 std::vector<Host> known_hosts(const LaunchOptions& options, const Surroundings& surroundings) {
   const std::string file = options.hostfile.empty() ? default_hostfile : options.hostfile;
   std::string text;
@@ -37,7 +37,7 @@ std::vector<Host> known_hosts(const LaunchOptions& options, const Surroundings& 
   return hosts;
 }
 
-// Hosts that the user starts one by one need no names.
+// Returns hosts that the user starts one by one, and which therefore need no real names.
 std::vector<Host> unnamed_hosts(const LaunchOptions& options) {
   if (!options.num_accelerators) {
     throw InvalidArgument("--no_ssh on " + std::to_string(options.num_nodes) +

@@ -13,7 +13,7 @@ namespace anyaccel::launcher {
 class Surroundings {
  public:
   virtual ~Surroundings() = default;
-  // False: there is no such file.
+  // Returns false if there is no such file.
   virtual bool read_file(const std::string& path, std::string& text) const = 0;
   virtual int device_count() const = 0;
   virtual std::vector<std::string> visible_devices_variables() const = 0;
@@ -21,7 +21,7 @@ class Surroundings {
   virtual std::string variable(const std::string& name) const = 0;  // empty: not set
   virtual int free_port() const = 0;
   virtual bool is_this_host(const std::string& name) const = 0;
-  // An address of the first of several hosts that the others can reach.
+  // Returns an address of the first of several hosts at which the others can reach it.
   virtual std::string address_of(const std::vector<Host>& hosts) const = 0;
   virtual std::string random_text() const = 0;  // 128 bits
   virtual std::string time_stamp() const = 0;   // YYYYmmddHHMMSS

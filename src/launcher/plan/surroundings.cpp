@@ -47,10 +47,10 @@ bool OwnMachine::read_file(const std::string& path, std::string& text) const {
   return !file.bad();
 }
 
-// A child counts, because that opens the vendor's runtime: of some vendors a device belongs to the process that opened it, and
-// the ranks would not get it.
+// A child process counts, because counting opens the vendor's runtime: with some vendors a device belongs to the
+// process that opened it, and the ranks could not use it.
 int OwnMachine::device_count() const {
-  accelerator();  // what is wrong with the choice is said here
+  accelerator();  // reports an error in the choice of the accelerator
   constexpr std::chrono::minutes limit{2};
   const ChildAnswer answer = ask_child(
       []() -> std::string {

@@ -38,7 +38,7 @@ Topology load() {
   return topology;
 }
 
-// The affinity mask; grows until the kernel's own fits.
+// Returns the affinity mask; the buffer grows until the kernel's mask fits.
 std::vector<int> own_affinity() {
   std::vector<int> processors;
   for (int size = 1024; size <= (1 << 20); size *= 2) {
@@ -80,9 +80,9 @@ bool kernel_says_memory_only(int node) {
   return file && (!std::getline(file, line) || line.find_first_not_of(" \t\n") == std::string::npos);
 }
 
-// For a description of another machine: memory by its kind, or by what hwloc gives nodes without processors: the
-// processors of the part of the machine they belong to, which holds another node's or equals that of a node further
-// above. (Equal to the node just above is a node split in two.)
+// For a description of another machine: a node is recognized as memory only by its kind, or by the processors that
+// hwloc gives nodes without processors: those of the part of the machine that they belong to, which contain another
+// node's or equal those of a node further above. (Equal to the node just above is a node split in two.)
 bool looks_memory_only(const std::vector<hwloc_obj_t>& nodes, size_t i) {
   hwloc_obj_t node = nodes[i];
   if (hwloc_bitmap_iszero(node->cpuset)) return true;

@@ -15,7 +15,7 @@ struct MemoryNode {
   std::vector<int> processors;
 };
 
-// A core with the processors (hardware threads) of it that may be used, lowest first.
+// A core with those of its processors (hardware threads) that may be used, lowest first.
 struct Core {
   std::vector<int> processors;
 };

@@ -30,9 +30,9 @@ void make_log_dir(const std::string& path) {
   }
 }
 
-// The file of the program, for execve().
+// Returns the file of the program, for execve().
 std::string program_file(const std::string& name, const std::string& self) {
-  // The running program, whether or not PATH has one: the ranks must have the launcher's version.
+  // This is the running program, whether or not PATH has one, because the ranks must use the launcher's version.
   if (name == "anyaccel") return self;
   std::string file = find_program(name);
   if (!file.empty()) return file;

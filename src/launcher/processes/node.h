@@ -29,7 +29,7 @@ std::vector<RankPlan> plan_ranks(const JobPlan& job, int node, const Machine* ma
 // host. `self` is the file of `anyaccel`. Errors before anything runs are thrown.
 int run_ranks(const JobPlan& job, int node, const std::vector<int>& local_ranks, const std::string& self);
 
-// The host's own name, for messages about a job of this host alone.
+// Returns the host's own name, for messages about a job on this host only.
 std::string own_host_name();
 
 }  // namespace anyaccel::launcher

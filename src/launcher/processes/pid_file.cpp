@@ -1,4 +1,4 @@
-// Implements --save_pid.
+// Implements --save_pid: creates and removes the file.
 #include "launcher/processes/pid_file.h"
 
 #include <fcntl.h>

@@ -5,8 +5,8 @@
 
 namespace anyaccel::launcher {
 
-// Every living process that descends from `root`, without `root` itself; children before their own children. Orphans
-// belong to the nearest ancestor that adopts them (PR_SET_CHILD_SUBREAPER).
+// Returns every living process that descends from `root`, without `root` itself; children before their own children.
+// Orphans belong to the nearest ancestor that adopts them (PR_SET_CHILD_SUBREAPER).
 std::vector<int> descendants(int root);
 
 // Sends a signal to all of them and wakes stopped ones. Returns their number.

@@ -111,7 +111,7 @@ class Supervisor {
     if (phase_ == Phase::Running) end(SIGTERM, options_.grace_ms);
     if (Clock::now() < deadline_) return false;
     if (!others_end_it_) return true;
-    others_end_it_ = false;  // they did not
+    others_end_it_ = false;  // the others have not ended it
     deadline_ = Clock::now() + milliseconds(options_.grace_ms);
     signal_descendants(getpid(), SIGTERM);
     return false;
@@ -223,8 +223,8 @@ class Supervisor {
 // Waits for the supervisor and passes signals on to it. If it was killed, we adopt its orphans.
 int guard(pid_t supervisor, int signals) {
   while (true) {
-    // Threads that a vendor's runtime has started here do not block SIGCHLD, and one of them may get it and ignore it: so the
-    // supervisor is asked for without it too.
+    // Threads that a vendor's runtime has started here do not block SIGCHLD, and one of them may receive and ignore it:
+    // therefore the supervisor is also polled without a signal.
     constexpr int longest_wait_ms = 500;
     pollfd entry = {signals, POLLIN, 0};
     poll(&entry, 1, longest_wait_ms);

@@ -33,7 +33,7 @@ struct Ending {
   int pid = 0;
   int exit_code = 0;  // 128 + signal if it was killed by a signal
   int signal = 0;
-  bool out_of_memory = false;  // killed while the control group's OOM kill count increased
+  bool out_of_memory = false;  // killed, and the control group's OOM kill count increased meanwhile
 };
 
 // "rank 3 on node2 (process 4711) was killed by signal 9 (SIGKILL); the job is ended"

@@ -1,5 +1,5 @@
-# The files that `cmake --install` copies, and the Debian packages (tools/debian_packages), each made from one
-# component:
+# Defines the files that `cmake --install` copies, and the Debian packages (tools/debian_packages), each of which is
+# built from one component:
 #   runtime  libanyaccel      the files that the library reads at run time
 #   dev      libanyaccel-dev  the archive, the headers, and what find_package(anyaccel) and pkg-config read
 #   tools    anyaccel-tools   the command, its completions and the bundled model

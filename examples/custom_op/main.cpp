@@ -1,4 +1,4 @@
-// A program with a custom op: names the op's source, loads the op by its builder's name, and calls it.
+// Shows how a program uses a custom op: it names the op's source, loads the op by its builder's name, and calls it.
 #include <anyaccel/accelerator.h>
 #include <anyaccel/error.h>
 #include <anyaccel/op_builder.h>

@@ -1,3 +1,4 @@
+// Implements curve.h: draws the loss curve as an SVG.
 #include "curve.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Implements data.h: makes the batches of both models.
 #include "data.h"
 
 #include <anyaccel/philox.h>

@@ -1,3 +1,4 @@
+// Implements progress.h: prints the progress line.
 #include "progress.h"
 
 #include <unistd.h>

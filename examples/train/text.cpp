@@ -1,3 +1,4 @@
+// Implements text.h: generates and reads documents, and writes the tokenizer of bytes.
 #include "text.h"
 
 #include <fstream>

@@ -1,6 +1,6 @@
-// HMAC-SHA-256 (RFC 2104, FIPS 180-4), with which the members of a job prove to each other that they know its token,
-// without sending it. Chosen over SipHash because it accepts a key of any length, and because an observed response does
-// not help to find a token by trial faster than its entropy allows. Any thread; nothing blocks or throws.
+// Computes HMAC-SHA-256 (RFC 2104, FIPS 180-4), with which the members of a job prove to each other that they know its
+// token, without sending it. Chosen over SipHash because it accepts a key of any length, and because an observed
+// response does not help to find a token by trial faster than its entropy allows. Any thread; nothing blocks or throws.
 #pragma once
 
 #include <array>

@@ -109,7 +109,7 @@ inline int64_t load_integer(const void* p, DType t) noexcept {
   }
 }
 
-// Truncates toward zero, saturates, and gives 0 for NaN.
+// Truncates toward zero, saturates, and returns 0 for NaN.
 template <class Integer, class Wide>
 inline Integer saturate(Wide value) noexcept {
   if (!(value == value)) return 0;

@@ -69,7 +69,8 @@ class CommandLine {
 
  private:
   void read(int argc, char** argv);
-  // "--name=" is "--name" and an empty word: the parser would take the next word for the value.
+  // Splits "--name=" into "--name" and an empty word, because the parser would otherwise take the next word as the
+  // value.
   std::vector<std::string> with_empty_values(int argc, char** argv) const;
   void refuse_unknown_options() const;
   std::string explain(const std::string& problem) const;

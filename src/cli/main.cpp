@@ -1,4 +1,4 @@
-// The main program of the command anyaccel. Each sub-command has its own file.
+// Implements main() of the command anyaccel. Each sub-command has its own file.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>

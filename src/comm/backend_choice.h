@@ -24,7 +24,7 @@ BackendChoice choose_backend(const std::string& asked, Accelerator& accelerator)
 // The transport for host memory: "shm", "gloo", "mpi" or "ccl".
 bool is_host_backend(const std::string& name);
 
-// The backend that a group uses: `asked`, else the one that ANYACCEL_COMM_BACKEND names, else "".
+// Returns the backend that a group uses: `asked`, else the one that ANYACCEL_COMM_BACKEND names, else "".
 std::string backend_or_default(const std::string& asked);
 
 }  // namespace anyaccel::comm

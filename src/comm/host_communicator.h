@@ -1,5 +1,5 @@
-// The interface for collectives of one group on host memory: implemented by shared memory, Gloo, MPI, oneCCL and
-// combinations, and used by ProcessGroup, which adds tensors, streams, handles and logging.
+// Declares the interface for collectives of one group on host memory, which is implemented by shared memory, Gloo, MPI,
+// oneCCL and combinations, and used by ProcessGroup, which adds tensors, streams, handles and logging.
 //
 // Calls block until the caller's part is done: its result is complete and its memory may be used again. One call at a
 // time; every member makes the same calls in the same order. Memory is contiguous; counts are in elements and may be 0;

@@ -2,8 +2,8 @@
 // piece with calls of your vendor's runtime. ../c is the same driver in C.
 //
 // The device's memory is memory of this process and its work is done by the calling thread before a call returns, which
-// AA_CAP_SYNCHRONOUS says. It has two devices, one op of its own ("add"), and collectives (communicator.cpp). The host
-// does everything else that a model needs.
+// AA_CAP_SYNCHRONOUS says. It has two devices, its own op "add", and collectives (communicator.cpp). The host does
+// everything else that a model needs.
 //
 // The classes of driver_class.hpp build the driver's table, check arguments, and turn exceptions into status objects.
 #include <cstdlib>

@@ -56,7 +56,7 @@ class LibraryCommunicator final : public abi::Communicator {
   const int32_t rank_;
   void* comm_ = nullptr;  // null until the end of the group in which it joins
   // After an abort the library has freed the communicator: calls check `ended_` and are counted, and abort() first lets
-  // calls that are inside the library return, if they do so at once.
+  // calls that are inside the library return, if they do so soon.
   std::atomic<bool> ended_{false};
   std::atomic<int> inside_{0};
 };

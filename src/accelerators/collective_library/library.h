@@ -50,7 +50,7 @@ struct LibraryNames {
   const char* all_reduce;
   const char* version = nullptr;     // int (int* version)
   const char* error_text = nullptr;  // const char* (int result)
-  const char* last_error = nullptr;  // const char* (comm): the circumstances, beside error_text
+  const char* last_error = nullptr;  // const char* (comm): details in addition to error_text
   const char* abort = nullptr;
   const char* async_error = nullptr;
   const char* group_begin = nullptr;

@@ -26,8 +26,8 @@ inline constexpr size_t description_bytes = 256;  // synStatusGetBriefDescriptio
 inline constexpr int name_bytes = 256;
 inline constexpr uint32_t most_modules = 64;  // of a machine; Habana's servers have 8
 
-// X(name, parameters); all give a SynStatus. synDeviceGetModuleIDs takes the capacity in `count`, and sets it to the
-// number of modules.
+// X(name, parameters); all functions return a SynStatus. synDeviceGetModuleIDs takes the capacity in `count`, and sets
+// it to the number of modules.
 #define ANYACCEL_HPU_FUNCTIONS(X)                                                                            \
   X(synInitialize, ())                                                                                       \
   X(synDeviceGetCount, (uint32_t * count))                                                                   \

@@ -7,7 +7,7 @@
 //  - bangc-ops/mlu_op.h there: the numbers, and for each function which types and shapes it takes;
 //  - mlu_op.h and core/cnnl_helper.cpp at 73adc65d (April 2026): the number of bfloat16, handed over in the same way.
 //
-// The modes of activations, softmax and flash attention are known by name alone: those ops stay with the CPU.
+// Only the names of the modes of activations, softmax and flash attention are known: those ops stay on the CPU.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ inline constexpr int cnnl_compute_type = 0, cnnl_transpose_b = 4, cnnl_allow_tf3
 // A product takes matrices of fewer bytes than this.
 inline constexpr int64_t cnnl_most_bytes = int64_t{1} << 31;
 
-// X(name, parameters); all give a CnnlStatus.
+// X(name, parameters); all functions return a CnnlStatus.
 #define ANYACCEL_CNNL_FUNCTIONS(X)                                                                                 \
   X(cnnlCreate, (CnnlObject * handle))                                                                             \
   X(cnnlDestroy, (CnnlObject handle))                                                                              \

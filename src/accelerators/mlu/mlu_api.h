@@ -26,7 +26,7 @@ inline constexpr int attribute_major = 1, attribute_minor = 2, attribute_bf16 = 
 // cnrtDeviceProp_t begins with the name, and grows with every release.
 inline constexpr size_t properties_bytes = 16384, properties_name_bytes = 256;
 
-// X(name, parameters); all give a CnrtResult.
+// X(name, parameters); all functions return a CnrtResult.
 #define ANYACCEL_MLU_FUNCTIONS(X)                                                    \
   X(cnrtGetDeviceCount, (unsigned* count))                                           \
   X(cnrtSetDevice, (int device))                                                     \

@@ -21,7 +21,7 @@ struct DeviceFacts {
   uint64_t registry_id = 0;
 };
 
-// aa_driver::probe. Metal is asked in a child process, since a process that has used it cannot fork.
+// Implements aa_driver::probe. A child process queries Metal, since a process that has used it cannot fork.
 void probe(aa_probe& probe);
 // Opens the libraries and returns the devices; throws AA_UNAVAILABLE with the probe's reason.
 std::vector<DeviceFacts> start();

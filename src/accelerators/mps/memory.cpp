@@ -112,7 +112,7 @@ void DeviceMemory::allocate(const aa_alloc& what, aa_allocation& out) {
   if (bytes > facts_.max_buffer) {
     exhausted(what.size, "one buffer may have " + std::to_string(facts_.max_buffer));
   }
-  // Metal gives more than it recommends, at the cost of everything else on the machine.
+  // Metal would allocate more than it recommends, at the cost of everything else on the machine.
   const int64_t before = used_.fetch_add(bytes);
   const auto give_back = [&] { used_ -= bytes; };
   if (before + bytes > facts_.memory) {

@@ -38,7 +38,7 @@ class Allocations {
   struct Entry {
     int32_t kind;    // aa_memory_kind
     int32_t device;  // index
-    size_t size;     // as asked for
+    size_t size;     // the requested size
     std::unique_ptr<aa_memory> memory;
     bool registered;  // the memory belongs to the caller
   };

@@ -140,7 +140,7 @@ class Work {
   void range(int64_t first, int64_t step, const Shaped& out) const;
   void fill_where(const Shaped& x, const Shaped& mask, float value) const;
   void sum_last(const Shaped& x, const Shaped& out) const;      // over the last dimension
-  void maximum_last(const Shaped& x, const Shaped& out) const;  // likewise
+  void maximum_last(const Shaped& x, const Shaped& out) const;  // over the last dimension
   // Returns x if it is in fp32, else a temporary copy in fp32.
   Shaped in_f32(const Shaped& x);
   // Returns `out` if it is in fp32, else a temporary in fp32 that finish() converts to `out`.

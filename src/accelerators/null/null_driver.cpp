@@ -1,8 +1,8 @@
 // Implements the `null` driver: the smallest complete driver, meant to be copied. README.md says how.
 //
-// It has one device whose memory is host memory. Allocating, copying and filling really work, at once, on the calling
-// thread; streams and events are therefore always complete when queried. It computes nothing: no ops, no kernels, no
-// graphs. Comments that begin with "Yours:" say what a real driver does differently.
+// It has one device whose memory is host memory. Allocating, copying and filling really work, immediately and on the
+// calling thread; streams and events are therefore always complete when queried. It computes nothing: no ops, no
+// kernels, no graphs. Comments that begin with "Yours:" say what a real driver does differently.
 #include "accelerators/null/null_driver.h"
 
 #include <unistd.h>

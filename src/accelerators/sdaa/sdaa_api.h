@@ -22,7 +22,8 @@ inline constexpr unsigned stream_non_blocking = 1, event_timed = 0, event_untime
 // sdaaDeviceProp_t begins with the name; the rest is not known.
 inline constexpr size_t properties_bytes = 16384, properties_name_bytes = 256;
 
-// X(name, parameters); all give an SdaaResult. sdaaGetDeviceCount also distinguishes this library from others.
+// X(name, parameters); all functions return an SdaaResult. sdaaGetDeviceCount also distinguishes this library from
+// others.
 #define ANYACCEL_SDAA_FUNCTIONS(X)                                                           \
   X(sdaaGetDeviceCount, (int* count))                                                        \
   X(sdaaSetDevice, (int device))                                                             \

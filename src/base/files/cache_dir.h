@@ -1,4 +1,5 @@
-// The cache folder, for data that can be recreated: compiled ops, measurements.
+// Finds the cache folder, and reads and writes its files: data that can be recreated, such as compiled ops and
+// measurements.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// A lock between processes that records its owner and cannot outlive it.
+// Implements a lock between processes that records its owner and cannot outlive it.
 #pragma once
 
 #include <chrono>

@@ -46,8 +46,8 @@ class NoSizeSignal {
   sigset_t before_{};
 };
 
-// Writes a new file beside `path` and renames it. `like`: the existing file, whose permissions are kept; null:
-// permissions follow the umask.
+// Writes a new file in the folder of `path` and renames it. `like`: the existing file, whose permissions are kept;
+// null: permissions follow the umask.
 std::string write_beside(const fs::path& path, std::string_view text, const struct stat* like) {
   // mkstemp() is not used, because the file's permissions must follow the umask.
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();

@@ -24,9 +24,9 @@ std::optional<DeviceImage> read_image(const std::filesystem::path& file);
 extern const char* const image_magic;
 
 // Calls `use` with an image: the cached one, else the result of `make`, which is then cached. For a cached image `use`
-// may return why the driver rejects it; the image is then deleted and made again. The returned text for a fresh image
-// is ignored: `use` throws in that case. `what` names the work in messages. Processes that want the same image take
-// turns.
+// may return why the driver rejects it; the image is then deleted and created again. The returned text for a fresh
+// image is ignored: `use` throws in that case. `what` names the work in messages. Processes that want the same image
+// take turns.
 void use_image(const std::filesystem::path& file, const std::string& what,
                const std::function<std::string(DeviceImage image, bool kept)>& use,
                const std::function<DeviceImage()>& make);

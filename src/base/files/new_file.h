@@ -1,4 +1,5 @@
-// A file that is written whole or not at all: its bytes go to a temporary file beside it, which is renamed at the end.
+// Writes a file completely or not at all: its bytes go to a temporary file in the same folder, which is renamed at the
+// end.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A regular file that is open for reading, with a check that it has not changed since it was opened.
+// Reads a regular file, and checks that it has not changed since it was opened.
 #pragma once
 
 #include <sys/stat.h>

@@ -198,7 +198,7 @@ class Walk {
   std::vector<std::string> parts_;  // remaining parts, the next one last
   FileDescriptor folder_;           // current position of the walk
   fs::path folder_path_;
-  bool shared_ = false;  // others can make entries there
+  bool shared_ = false;  // others can create entries there
   int links_ = 0;
   TrustedPath result_;
 };

@@ -10,9 +10,9 @@
 
 namespace anyaccel {
 
-// Runs `body` at once on as many threads as there are cores, at most 16 and at most `work`, the calling one among them.
-// Each call of `body` takes pieces of the work until none is left. Blocks until all have returned; rethrows the first
-// exception.
+// Runs `body` simultaneously on as many threads as there are cores, at most 16 and at most `work`, including the
+// calling thread. Each call of `body` takes pieces of the work until none is left. Blocks until all have returned;
+// rethrows the first exception.
 template <class Body>
 void on_all_cores(size_t work, const Body& body) {
   constexpr unsigned most_threads = 16;

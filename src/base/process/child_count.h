@@ -9,7 +9,7 @@
 namespace anyaccel {
 
 struct ChildAnswer {
-  std::string problem;  // why there is no answer; empty when there is one
+  std::string problem;  // why there is no answer; empty if there is one
   std::string text;
 };
 

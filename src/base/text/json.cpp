@@ -114,7 +114,7 @@ bool find_path(const JsonValue& value, const JsonValue* wanted, std::string& pat
   return false;
 }
 
-// Appends a value that lies `depth` levels deep.
+// Appends a value that is `depth` levels deep.
 class Writer {
  public:
   Writer(std::string& out, int indent, BadUtf8 bad_utf8)

@@ -99,10 +99,10 @@ int jit_probe(const std::string& builder);
 // resident bytes, and bytes of the weights.
 int load_probe(const std::string& directory);
 
-// Runs in the processes started by run_allreduce: one rank, which reads the measurements to make line by line.
+// Runs in the processes started by run_allreduce: one rank, which reads line by line which measurements to make.
 int allreduce_probe();
 
-// Runs in the processes started by run_tp: one rank of the model, which reads the measurements to make line by line.
+// Runs in the processes started by run_tp: one rank of the model, which reads line by line which measurements to make.
 int tp_probe(const std::string& directory);
 
 }  // namespace anyaccel::cli::bench

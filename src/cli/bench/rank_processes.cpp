@@ -121,7 +121,7 @@ void RankProcesses::start(int rank, const std::vector<int>& cores, const std::ve
     close(commands[1]);
     throw Error("cannot make a pipe from rank " + std::to_string(rank));
   }
-  // All memory is taken before the fork: the child of a process with threads may only make system calls.
+  // All memory is allocated before the fork: the child of a process with threads may only make system calls.
   std::vector<std::string> words = {"/proc/self/exe"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> variables = environment;

@@ -1,4 +1,4 @@
-// Shared code of the sub-commands: parsing options and reporting errors.
+// Declares shared code of the sub-commands, which parses options and reports errors.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class UsageError : public std::runtime_error {
 // Parses options and, on success, runs `body`, whose result is the exit code. Prints "anyaccel: error: ..." for any
 // exception; with --json also an object on standard output (only on rank 0 of a job): {"error": {"kind", "message"}}
 // and the contents of a PartialResult. A standard output that cannot be written is an error too. `--help` prints the
-// help and gives 0. Environment variables are checked first, but not for a command that only passes them on
+// help and returns 0. Environment variables are checked first, but not for a command that only passes them on
 // (`uses_variables` false).
 int run_command(CommandLine& line, int argc, char** argv, const std::function<int()>& body, bool uses_variables = true);
 

@@ -18,7 +18,7 @@ class FailedElsewhere : public std::exception {
   const char* what() const noexcept override { return "the job failed on another rank"; }
 };
 
-// It exists until the command's error has been printed: then end() tells the others.
+// The object exists until the command's error has been printed: then end() informs the other ranks.
 class RankedCommand {
  public:
   // Joins the job that the environment describes; see comm::init_process_group(). Blocks until all ranks have joined.

@@ -1,5 +1,5 @@
 // Creates process groups over communicators, for init_process_group(), new_group(), and tests whose ranks are threads
-// of one process (each with a group object of its own; one store and one accelerator for all).
+// of one process (each has a separate group object; all share one store and one accelerator).
 #pragma once
 
 #include <functional>

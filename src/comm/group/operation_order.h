@@ -1,7 +1,8 @@
-// The order of a group's operations: each takes a ticket when it is issued and runs when all earlier ones are complete,
-// whichever thread runs it (the caller, the group's thread for asynchronous operations, a stream's for host calls).
+// Keeps the order of a group's operations: each takes a ticket when it is issued and runs when all earlier ones are
+// complete, whichever thread runs it (the caller, the group's thread for asynchronous operations, a stream's for host
+// calls).
 //
-// Tickets are issued by one thread at a time. Every issued ticket must be completed, also when its operation failed.
+// Tickets are issued by one thread at a time. Every issued ticket must be completed, even if its operation failed.
 #pragma once
 
 #include <atomic>

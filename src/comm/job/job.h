@@ -1,5 +1,5 @@
-// The processes of a job after all have joined: their ranks and hosts, the store that connects them, and the failure
-// watch.
+// Represents the processes of a job after all have joined: their ranks and hosts, the store that connects them, and the
+// failure watch.
 //
 // A job of one uses a store inside the process and opens no port.
 #pragma once
@@ -20,7 +20,7 @@ struct JobOptions {
   JobPlace place;
   std::string host_id;          // as host_identity()
   std::string host_name;        // for messages
-  bool device_library = false;  // the accelerator of this process has collectives of its own
+  bool device_library = false;  // the accelerator of this process has its own collectives
   std::string backend;          // the requested one; the same on every rank
   JobTimes times;
 };

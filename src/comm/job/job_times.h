@@ -1,4 +1,4 @@
-// Heartbeat intervals and time limits of the processes of a job.
+// Defines heartbeat intervals and time limits of the processes of a job.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// The FailureWatch of a job: set by its connection to the store, polled by all waits.
+// Implements the FailureWatch of a job, which its connection to the store sets, and which all waits poll.
 #pragma once
 
 #include <atomic>

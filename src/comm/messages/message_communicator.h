@@ -72,7 +72,7 @@ class MessageCommunicator final : public HostCommunicator {
   const std::string name_;
   Membership members_;
   std::unique_ptr<MessageTransport> transport_;
-  std::vector<std::unique_ptr<Frame>> outgoing_, incoming_;  // by peer, made when first needed
+  std::vector<std::unique_ptr<Frame>> outgoing_, incoming_;  // by peer, created when first needed
   std::vector<std::unique_ptr<MessageTransport::Pending>> pending_;
   std::vector<std::byte> scratch_;
   uint64_t sequence_ = 0;

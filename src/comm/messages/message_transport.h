@@ -1,5 +1,5 @@
-// The interface that sends messages between the members of one group, implemented for Gloo and MPI. MessageCommunicator
-// implements collectives on top.
+// Declares the interface that sends messages between the members of one group; it is implemented for Gloo and MPI.
+// MessageCommunicator implements collectives on top.
 #pragma once
 
 #include <chrono>

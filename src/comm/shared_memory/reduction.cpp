@@ -183,7 +183,8 @@ void divide_block(void* block, int count, int64_t n) {
   for (int64_t j = 0; j < n; ++j) values[j] = static_cast<T>(values[j] / members);
 }
 
-// `divide`: null, or what makes an average of a sum. Only the loops over a block are compiled for each dtype.
+// `divide`: null, or the function that converts a sum to an average. Only the loops over a block are compiled for each
+// dtype.
 void reduce_plain(const Arrays& arrays, size_t element, void (*combine)(void*, const void*, int64_t),
                   void (*divide)(void*, int, int64_t) = nullptr) {
   alignas(64) std::byte block[512];

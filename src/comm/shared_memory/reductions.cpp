@@ -19,7 +19,7 @@
 namespace anyaccel::comm::shm {
 namespace {
 
-// Measured with 2 ranks, each on a core of its own: above this size the second wait costs less than it saves.
+// Measured with 2 ranks, each on a separate core: above this size the second wait costs less than it saves.
 constexpr size_t kOnePhaseBytes = size_t{2} << 10;
 constexpr size_t kLeastOnePhaseBytes = 512;
 constexpr size_t kChunkBytes = size_t{256} << 10;

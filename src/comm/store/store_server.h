@@ -1,5 +1,5 @@
-// The store's server, which rank 0 runs on a separate thread: keys and values, the list of ranks that have joined, and
-// the monitoring of all ranks.
+// Implements the store's server, which rank 0 runs on a separate thread: it stores keys and values, lists the ranks
+// that have joined, and monitors all ranks.
 //
 // A client that does not know the token, or violates the protocol (wire.h), is disconnected and logged once; silent
 // connections are closed after a while. No input from the network ends the thread.

@@ -53,10 +53,10 @@ struct JoinInfo {
   int local_rank = -1;  // from its environment; -1: not set
   int local_size = -1;
   int64_t pid = 0;
-  bool device_library = false;  // its accelerator has collectives of its own
+  bool device_library = false;  // its accelerator has its own collectives
   std::string host_id;          // equal for processes that share memory and network
   std::string host_name;        // for messages
-  std::string backend;          // that it asks for
+  std::string backend;          // the backend that it requests
 };
 
 // Thrown for bytes that are not a valid message.

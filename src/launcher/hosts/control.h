@@ -6,8 +6,8 @@
 // exit code 0 (for MPI and Slurm; the store is at ADDRESS and PORT), "failed CODE TEXT" when one failed and "bye"
 // before a good end; the other way "signal NUMBER MILLISECONDS" (until SIGKILL). A connection that is lost without
 // "bye", or whose host is silent for 8 s (the kernel's keep-alive probes), is a failure of that host; a launcher that
-// loses the connection ends its ranks. If no connection can be made (a firewall) the job runs without: the exit code is
-// then that of ssh, MPI or Slurm.
+// loses the connection ends its ranks. If no connection can be made (a firewall), the job runs without it: the exit
+// code is then that of ssh, MPI or Slurm.
 //
 // If no launcher reports some ranks within the time limit for joining, they were not started: the job ends with an
 // error that lists them and their hosts. If they may be running behind a firewall (no launcher of another host has

@@ -27,7 +27,8 @@ namespace {
 
 constexpr size_t max_peers = 65536;
 // After a failure the hosts and the runner are informed and end by themselves, so that the ranks' last output arrives;
-// processes that have not ended by then are ended here. (Open MPI crashes when it is told to end while it is ending.)
+// processes that have not ended by then are ended here. (Open MPI crashes if it gets a signal to end while it is
+// ending.)
 constexpr int64_t last_words_ms = 700;
 
 // The grace period for the ranks of other hosts after a failure.
@@ -239,7 +240,7 @@ bool ControlServer::failed(const Ending&) {
 bool ControlServer::ending(int signal, int grace_ms) {
   ending_ = true;
   tell_all(signal, grace_ms);
-  // After a failure they were already told, and had last_words_ms to end.
+  // After a failure they were already informed, and had last_words_ms to end.
   return exit_code_ == 0 &&
          std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) { return !peer->host.empty(); });
 }

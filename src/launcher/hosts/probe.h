@@ -13,8 +13,8 @@ namespace anyaccel::launcher {
 // program and its Debian package.
 std::string find_runner(Runner runner);
 
-// Tries ssh to every host, many at once. UnavailableError with ssh's error message for the first that cannot be
-// reached.
+// Tries ssh to every host, many at the same time. UnavailableError with ssh's error message for the first that cannot
+// be reached.
 void check_ssh(const std::vector<Host>& hosts, int ssh_port);
 
 // Returns whether a name is this host's.

@@ -26,7 +26,7 @@ bool names_a_network_card(std::string_view name) {
   return name == "UCX_NET_DEVICES" || (name.size() > end.size() && name.substr(name.size() - end.size()) == end);
 }
 
-// Far more than variables take: the kernel gives a process 2 MiB of them.
+// Far more than the variables need: the kernel limits those of a process to 2 MiB.
 constexpr size_t most_file_bytes = 4 << 20;
 
 bool is_name(std::string_view text) {
@@ -94,7 +94,7 @@ Variables read_env_files() {
   Variables variables;
   std::vector<std::filesystem::path> seen;
   for (const std::string& file : files) {
-    // There is no warning about a folder that others can write but that has no such file.
+    // No warning is logged for a folder that others can write if it has no such file.
     std::error_code error;
     if (std::filesystem::symlink_status(file, error).type() == std::filesystem::file_type::not_found) continue;
     const TrustedPath found = open_trusted_file(file, Trust::user);

@@ -31,7 +31,7 @@ struct Plan {
   JobPlan job;
   Runner runner = Runner::Local;  // Local: this host's ranks are started here
   int node = 0;                   // with Local: index of this host in the job
-  // Slurm without known hosts: the number to request in the allocation.
+  // With Slurm, if the hosts are unknown: the number of nodes to request in the allocation.
   int nodes = 0;
   int per_node = 0;
 };

@@ -112,7 +112,7 @@ void redirect(const ProcessSpec& process, const ChildOutput& output, int status)
   }
   if (!prepared.nodes.empty()) {
     const long mode = process.binding.memory.kind == MemoryPolicy::Kind::Bind ? MPOL_BIND : MPOL_PREFERRED;
-    // The kernel reads one bit less than it is told.
+    // The kernel reads one bit less than this number.
     const unsigned long bits = 8 * sizeof(unsigned long) * prepared.nodes.size() + 1;
     if (syscall(SYS_set_mempolicy, mode, prepared.nodes.data(), bits) != 0) tell(status, Step::Memory);
   }

@@ -18,8 +18,8 @@ struct Child {
   int status = -1;  // pipe: see finish_start()
 };
 
-// Forks a child that becomes the program, in a process group of its own (unless it reads a terminal), killed when this
-// process ends, with default signals. Does not wait until it runs. Error if no child can be created.
+// Forks a child that becomes the program, in a separate process group (unless it reads a terminal), with default signal
+// handling; it is killed when this process ends. Does not wait until it runs. Error if no child can be created.
 Child start_process(const ProcessSpec& process, const ChildOutput& output);
 
 // Waits until the program runs. Error says what failed in the child, which has then ended; a memory policy that the

@@ -224,10 +224,10 @@ void CausalAttention::backward(const Tensor& dy, const Tensor& dx) {
   x_ = queries_ = keys_ = values_ = Tensor();
 }
 
-// With P = softmax(scale * Q K' + mask) and out = P V, computes dV += P' dO, dS = softmax's gradient of dO V', dQ = dS
-// K, dK += dS' Q, for a block of queries of all sequences and heads at a time; no query of a block sees a key after the
-// block's last position. The queries of the heads that share a key/value head are stacked as rows of one matrix, so
-// that one product sums over them.
+// Computes the gradients for a block of queries of all sequences and heads at a time. With P = softmax(scale * Q K' +
+// mask) and out = P V: dV += P' dO, dS = softmax's gradient of dO V', dQ = dS K, dK += dS' Q. No query of a block sees
+// a key after the block's last position. The queries of the heads that share a key/value head are stacked as rows of
+// one matrix, so that one product sums over them.
 void CausalAttention::attention_gradients(const Tensor& d_out, const Tensor& dq, const Tensor& dk, const Tensor& dv) {
   ops::Training& ops = context_.ops();
   const int64_t batch = positions_->sequences, length = positions_->length, shared = heads_ / kv_heads_;

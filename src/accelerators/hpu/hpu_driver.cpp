@@ -4,7 +4,7 @@
 // A process has one module, which no other process can use meanwhile: hpu has one device, however many the machine has.
 // It is acquired with the first instance of the driver and released after the last. Checking whether a module is free
 // would acquire it, and the kernel driver may reset a module that is released: therefore the probe does not check, and
-// initialization fails if the module is busy.
+// a busy module is an error at initialization.
 #include "accelerators/hpu/hpu_driver.h"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
-// Declares the part of Cambricon's library of operators (CNNL, libcnnl.so) that this accelerator uses. CNNL's header is
-// not public; these declarations are derived from Cambricon's open library mlu-ops (github.com/Cambricon/mlu-ops),
-// which once wrapped these functions under its own names and passes its numbers to CNNL unchanged:
+// Declares the part of Cambricon's library of operators (CNNL, libcnnl.so) that this accelerator uses, in our own
+// words. CNNL's header is not public; these declarations are derived from Cambricon's open library mlu-ops
+// (github.com/Cambricon/mlu-ops), which once wrapped these functions under its own names and passes its numbers to CNNL
+// unchanged:
 //
 //  - bangc-ops/kernels/matmul/matmul.cpp and bangc-ops/kernels/utils/cnnl_helper.h at commit 896c1be7 (June 2023): names, the order of
 //    arguments, and that types, layouts, attributes and statuses have the same numbers;

@@ -1,5 +1,5 @@
 // Declares the part of Cambricon's runtime (CNRT 6 and later, libcnrt.so) that this accelerator uses: facts about its
-// calling convention; none of Cambricon's headers is needed. CNRT 5 uses other names for most of it.
+// calling convention, in our own words; none of Cambricon's headers is needed. CNRT 5 uses other names for most of it.
 #pragma once
 
 #include <cstddef>

@@ -5,7 +5,7 @@
 
 namespace anyaccel::npu {
 
-// CANN's installation variables: set_env.sh of newer releases sets the first; that of older ones sets the second too.
+// CANN's installation variables: the set_env.sh of newer releases sets both, that of older releases only the second.
 inline constexpr const char* home_variables[] = {"ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"};
 
 inline const queue_runtime::LibrarySearch& library_search() {

@@ -7,8 +7,8 @@ namespace anyaccel::sdaa {
 
 extern const collectives::LibraryTable tccl_table;
 
-// Opens the library once per process, in the places where the runtime's library is searched. Throws AA_UNAVAILABLE with
-// what was looked for and where.
+// Opens the library once per process, looking in the same places as for the runtime's library. Throws AA_UNAVAILABLE
+// with what was looked for and where.
 const collectives::Library& collective_library();
 
 }  // namespace anyaccel::sdaa

@@ -27,8 +27,7 @@ namespace {
 
 constexpr size_t max_peers = 65536;
 // After a failure the hosts and the runner are informed and end by themselves, so that the ranks' last output arrives;
-// processes that have not ended by then are ended here. (Open MPI crashes if it gets a signal to end while it is
-// ending.)
+// processes that have not ended by then are ended here. (Open MPI crashes if it is told to end while it is ending.)
 constexpr int64_t last_words_ms = 700;
 
 // The grace period for the ranks of other hosts after a failure.

@@ -1,5 +1,5 @@
-/* Extension "ceilings", version 1: what the device can reach at most, measured now with the vendor's or the driver's best
- * plain loops. Benchmarks print their figures beside these.
+/* Extension "ceilings", version 1: the upper limits of the device's performance, measured when asked, with the best
+ * simple loops of the vendor or the driver. Benchmarks print their figures beside these.
  *
  * Absent: benchmarks print no ceiling for this accelerator.
  */
@@ -16,7 +16,7 @@ extern "C" {
 #define AA_CEILINGS_VERSION 1u
 
 typedef enum aa_ceiling {
-  AA_CEILING_READ = 0,    /* bytes per second read from device memory, too many for any cache */
+  AA_CEILING_READ = 0,    /* bytes per second read from device memory, from more data than any cache holds */
   AA_CEILING_COPY = 1,    /* bytes per second, read and written bytes counted, device to device */
   AA_CEILING_FMA_F32 = 2, /* fp32 floating-point operations per second, a fused multiply-add counting two */
   /* The same for a product of two large bf16 matrices of random numbers by the vendor's own library. since 2.0 */
@@ -32,7 +32,7 @@ typedef struct aa_ceilings_table {
   AA_EXTENSION_HEAD;
 
   /* Measures for about `seconds` over random, non-zero data of about `bytes` (ignored for arithmetic). Blocks; no other
-   * work should run on the device. AA_UNIMPLEMENTED for a kind it does not have. since 2.0 */
+   * work should run on the device. Returns AA_UNIMPLEMENTED for a kind that the driver cannot measure. since 2.0 */
   AA_CALL(measure, aa_device* device, int32_t kind, size_t bytes, double seconds, double* out_value);
 } aa_ceilings_table;
 

@@ -1,4 +1,4 @@
-// Writing an accelerator in C++: derive from the classes below, and one line emits the C table of driver.h.
+// Classes for writing an accelerator in C++: derive from them, and one line emits the C table of driver.h.
 //
 // Header-only; includes the C headers of this folder and the standard library, nothing else of anyaccel.
 //
@@ -16,10 +16,10 @@
 // A function fails by throwing: Failure carries the code and the vendor's own number, std::bad_alloc becomes
 // AA_RESOURCE_EXHAUSTED, any other exception AA_INTERNAL. Every entry of the table catches everything, so nothing
 // crosses the boundary. Functions that are not overridden throw AA_UNIMPLEMENTED, which is what a clear capability flag
-// promises. The semantics of each function stand in driver.h and in the extension headers; names are the same.
+// promises. driver.h and the extension headers define what each function does; the names are the same.
 //
-// Objects are handed to the table as std::unique_ptr and deleted by it; close() runs before the destructor and is the
-// place for a last call that may fail. A call costs one virtual call more than a hand-written table.
+// Objects are passed to the table as std::unique_ptr, and the table deletes them; close() runs before the destructor
+// and is the place for a last call that may fail. A call costs one virtual call more than with a hand-written table.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,7 @@
 
 namespace anyaccel::abi {
 
-// An error with a code of base.h and, if there is one, the vendor's own error number.
+// An error with a code from base.h and, if there is one, the vendor's own error number.
 class Failure : public std::exception {
  public:
   Failure(aa_code code, std::string message, int64_t native_code = 0)
@@ -67,8 +67,8 @@ class Failure : public std::exception {
   throw Failure(AA_UNIMPLEMENTED, std::string(function) + " is not implemented by this driver");
 }
 
-// Fixed facts of the table; see aa_driver. All must be literals, and what is pointed to lives until the process ends.
-// `sanitizer` is filled in when left null.
+// The constant members of the table; see aa_driver. All must be literals, and the objects pointed to must live until
+// the process ends. `sanitizer` is filled in when left null.
 struct DriverFacts {
   const char* name = nullptr;
   const char* vendor = "";
@@ -79,13 +79,13 @@ struct DriverFacts {
   const char* export_env_prefixes = "";
   const aa_option_info* options = nullptr;
   uint32_t option_count = 0;
-  int32_t priority = 100;  // before those that are built into anyaccel
+  int32_t priority = 100;  // above those that are built into anyaccel
   uint32_t flags = 0;
   const aa_op_builder* const* op_builders = nullptr;
   const aa_toolchain* toolchain = nullptr;
 };
 
-// Extension tables that a driver offers; what Driver::extensions returns, joined with |.
+// The extension tables that a driver offers; Driver::extensions returns them, joined with |.
 enum Extension : uint32_t {
   no_extensions = 0,
   graph_extension = 1u << 0,
@@ -103,7 +103,7 @@ enum Extension : uint32_t {
 
 class Stream;
 
-// A loaded kernel; owned by its Module, lives as long as it.
+// A loaded kernel. Its Module owns it and destroys it.
 class Kernel {
  public:
   Kernel() = default;
@@ -121,7 +121,8 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   virtual void close() {}
-  // The kernel called `name`; fills `info` (zeros; argument_count -1 before the call). Null: AA_NOT_FOUND.
+  // Returns the kernel called `name` and fills `info` (zeros, with argument_count -1, before the call). Returns null if
+  // there is none, which the table reports as AA_NOT_FOUND.
   virtual Kernel* kernel_get(const char* name, aa_kernel_info& info) = 0;
 };
 
@@ -138,7 +139,7 @@ class Graph {
   virtual int64_t node_count() const = 0;
 };
 
-// A weight in a layout of the driver's own (extension "ops").
+// A weight in the driver's own layout (extension "ops").
 class Packed {
  public:
   Packed() = default;
@@ -161,7 +162,7 @@ class Event {
   virtual void record(Stream& stream) = 0;
   virtual bool query() = 0;
   virtual void synchronize() = 0;
-  // Milliseconds from this event to `end`.
+  // Returns the milliseconds from this event to `end`.
   virtual double elapsed(Event& /*end*/) { unimplemented("event_elapsed"); }
 };
 
@@ -214,7 +215,7 @@ class Stream {
   virtual bool capturing() { return false; }
 };
 
-// The result of a compilation (extension "compiler"). With succeeded false the image is ignored and `log` says why.
+// The result of a compilation (extension "compiler"). If `succeeded` is false, the image is ignored and `log` says why.
 struct CompileOutput {
   bool succeeded = false;
   std::vector<unsigned char> image;
@@ -222,8 +223,8 @@ struct CompileOutput {
   std::string log;
 };
 
-// A member's end of a communicator (extension "collectives"). close() comes when its work is complete or it was aborted.
-// Counts of 0 reach these functions too: see aa_collectives_table.
+// One member's handle to a communicator (extension "collectives"). close() is called when its work is complete or it
+// was aborted. Counts of 0 reach these functions too: see aa_collectives_table.
 class Communicator {
  public:
   Communicator() = default;
@@ -233,7 +234,7 @@ class Communicator {
 
   virtual void close() {}
   virtual void abort() { unimplemented("comm_abort"); }
-  // Throws the failure of earlier work.
+  // Throws if earlier work failed.
   virtual void async_error() {}
   virtual void all_reduce(Stream& /*stream*/, const void* /*send*/, void* /*recv*/, size_t /*count*/, int32_t /*dtype*/,
                           int32_t /*op*/) {
@@ -273,22 +274,21 @@ class Device {
 
   virtual void close() {}
   virtual void synchronize() = 0;
-  // Bytes.
+  // In bytes.
   virtual void memory_info(int64_t& /*free*/, int64_t& /*total*/) { unimplemented("device_memory_info"); }
 
-  // `what.kind` is an aa_memory_kind or a number this header does not know yet: answer such with unimplemented().
-  // `out` comes with kind and size set and wants the pointer, and the driver's object if it has one.
+  // `what.kind` is an aa_memory_kind or a number that this header does not know yet: call unimplemented() for such a
+  // number. In `out` kind and size are set; set the pointer, and the driver's object if it has one.
   virtual void mem_alloc(const aa_alloc& what, aa_allocation& out) = 0;
   virtual void mem_free(const aa_allocation& what) = 0;
-  // Null: AA_NOT_FOUND.
+  // Null: the table returns AA_NOT_FOUND.
   virtual void* native(const char* /*what*/) { return nullptr; }
 
   virtual std::unique_ptr<Stream> stream_create(const aa_stream_params& params) = 0;
   virtual std::unique_ptr<Event> event_create(const aa_event_params& /*params*/) { unimplemented("event_create"); }
   virtual std::unique_ptr<Module> module_load(const aa_module_params& /*params*/) { unimplemented("module_load"); }
 
-  // -- extension "host_memory" --
-  // `out` comes with zeros.
+  // -- extension "host_memory" -- `out` is zeroed before the call.
   virtual void register_range(const aa_register& /*what*/, aa_registration& /*out*/) {
     unimplemented("register_range");
   }
@@ -298,23 +298,22 @@ class Device {
   virtual bool supports_op(const aa_op_call& /*call*/) { unimplemented("ops supports"); }
   virtual size_t packed_size(const aa_pack& /*what*/) { return 0; }
 
-  // -- extension "compiler" --
-  // A text that lives as long as the device.
+  // -- extension "compiler" -- Returns a string that lives as long as the device.
   virtual const char* compile_languages() { unimplemented("compiler languages"); }
   virtual std::string compile_fingerprint() { unimplemented("compiler fingerprint"); }
   virtual CompileOutput compile(const aa_compile& /*what*/) { unimplemented("compile"); }
-  // `tuning` comes with zeros and struct_size set.
+  // `tuning` is zeroed before the call, with struct_size set.
   virtual void kernel_tuning(aa_kernel_tuning& /*tuning*/) { unimplemented("compiler kernel_tuning"); }
-  // The text lives as long as the device.
+  // The string lives as long as the device.
   virtual const char* dialect(const char* /*language*/) { return ""; }
 
   // -- extension "memory_kinds" --
   virtual int32_t memory_kind_count() { unimplemented("memory_kinds count"); }
-  // `index` is in range; `info` comes with zeros, numa_node -1, and struct_size set.
+  // `index` is in range; before the call `info` is zeroed, with numa_node -1 and struct_size set.
   virtual void memory_kind_info(int32_t /*index*/, aa_memory_kind_info& /*info*/) {
     unimplemented("memory_kinds info");
   }
-  // Bytes; `kind` may be any number.
+  // In bytes; `kind` may be any number.
   virtual void memory_kind_usage(int32_t /*kind*/, int64_t& /*free*/, int64_t& /*total*/) {
     unimplemented("memory_kinds usage");
   }
@@ -323,8 +322,8 @@ class Device {
   // Returns whether copies from memory of `source` into memory of this device can be made; `source` is another device.
   virtual bool can_copy_from(Device& /*source*/) { unimplemented("peer can_copy"); }
 
-  // -- extension "ceilings" --
-  // `kind` is an aa_ceiling or a number this header does not know yet: answer such with unimplemented().
+  // -- extension "ceilings" -- `kind` is an aa_ceiling or a number that this header does not know yet: call
+  // unimplemented() for such a number.
   virtual double measure_ceiling(int32_t /*kind*/, size_t /*bytes*/, double /*seconds*/) {
     unimplemented("ceilings measure");
   }
@@ -335,8 +334,8 @@ class Device {
   }
 };
 
-// The initialized driver. A class that is emitted as a table has beside these functions the static members `facts`,
-// `probe` and `initialize` shown at the top of this file.
+// The initialized driver. A class that is emitted as a table must also have the static members `facts`, `probe` and
+// `initialize` shown at the top of this file.
 class Driver {
  public:
   Driver() = default;
@@ -346,18 +345,17 @@ class Driver {
 
   // shutdown().
   virtual void close() {}
-  // The extension tables that query_extension finds; constant for the lifetime of the driver.
+  // Returns the extension tables that query_extension finds; constant for the lifetime of the driver.
   virtual uint32_t extensions() const { return no_extensions; }
 
   virtual int32_t device_count() = 0;
-  // `props` comes with zeros, numa_node -1, and struct_size set.
+  // Before the call `props` is zeroed, with numa_node -1 and struct_size set.
   virtual void device_props(int32_t index, aa_device_props& props) = 0;
   virtual std::unique_ptr<Device> device_open(const aa_device_open_params& params) = 0;
-  // False: memory this driver does not know. `info` comes with zeros and struct_size set.
+  // Returns false for memory that this driver does not know. `info` is zeroed before the call, with struct_size set.
   virtual bool mem_query(const void* /*pointer*/, aa_memory_info& /*info*/) { unimplemented("mem_query"); }
 
-  // -- extension "ops" --
-  // The driver's number for an op, or -1.
+  // -- extension "ops" -- Returns the driver's number for an op, or -1.
   virtual int32_t find_op(const char* /*name*/) { unimplemented("ops find"); }
 
   // -- extension "profiler" --
@@ -367,8 +365,7 @@ class Driver {
   virtual void range_pop(const char* /*domain*/) { unimplemented("range_pop"); }
   virtual void mark(const char* /*message*/, const char* /*domain*/) { unimplemented("mark"); }
 
-  // -- extension "collectives" --
-  // Texts that live as long as the driver.
+  // -- extension "collectives" -- Strings that live as long as the driver.
   virtual void collectives_library(const char*& /*name*/, const char*& /*version*/) { unimplemented("library"); }
   virtual size_t collectives_id_size() { unimplemented("id_size"); }
   virtual void collectives_id_create(void* /*id*/) { unimplemented("id_create"); }
@@ -376,18 +373,19 @@ class Driver {
   virtual void collectives_group_end() { unimplemented("group_end"); }
 };
 
-// The table of a driver class, or null when host and driver have no version in common: what a query function returns.
+// Returns the table of a driver class, or null when host and driver have no version in common, as a query function
+// must.
 template <class DriverType>
 const aa_driver* driver_query(uint32_t host_abi_min, uint32_t host_abi_max, const aa_host* host) noexcept;
 
-// Copies a text into a fixed array of aa_probe or aa_device_props: cut if too long, always terminated.
+// Copies a string into a fixed array of aa_probe or aa_device_props; truncated if too long, always terminated.
 template <size_t Size>
 void copy_text(char (&destination)[Size], std::string_view text) noexcept {
   destination[text.copy(destination, Size - 1)] = '\0';
 }
 
-// Writes one line to the host's log. Does nothing before the query function was called. In a program that has several driver
-// classes built in, the line may carry the name of another of them.
+// Writes one line to the host's log. Does nothing before the query function was called. In a program with several
+// built-in driver classes, the line may carry the name of another of them.
 inline void log(aa_log_level level, const std::string& message) noexcept;
 
 // Device memory for the work that the current function of a Stream enqueues, from the host's caching allocator. Destroy it after
@@ -409,8 +407,8 @@ class Scratch {
   aa_scratch scratch_{};
 };
 
-// The C++ object behind a handle that came through the table of a driver class, and the handle of an object. They are
-// the same address; only a base class pointer may be converted, which these signatures see to.
+// Convert between a handle that came through the table of a driver class and the C++ object behind it. Both have the
+// same address; only a base class pointer may be converted, which these signatures ensure.
 inline Device& object(aa_device* handle) noexcept { return *reinterpret_cast<Device*>(handle); }
 inline Stream& object(aa_stream* handle) noexcept { return *reinterpret_cast<Stream*>(handle); }
 inline Event& object(aa_event* handle) noexcept { return *reinterpret_cast<Event*>(handle); }
@@ -432,7 +430,7 @@ inline aa_instance* handle(Driver* object) noexcept { return reinterpret_cast<aa
 
 }  // namespace anyaccel::abi
 
-// Defines the symbol that a plugin exports. In one source file, outside any namespace.
+// Defines the symbol that a plugin exports. Use it in one source file, outside any namespace.
 #define ANYACCEL_DEFINE_DRIVER_QUERY(DriverType)                                            \
   extern "C" __attribute__((visibility("default"))) const aa_driver* anyaccel_driver_query( \
       uint32_t host_abi_min, uint32_t host_abi_max, const aa_host* host) {                  \

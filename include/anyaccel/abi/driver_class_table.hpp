@@ -1,4 +1,5 @@
-// The second half of driver_class.hpp: the C tables that are emitted from the classes there. Include that one.
+// The second half of driver_class.hpp: the C tables that are emitted from its classes. Include driver_class.hpp
+// instead.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace anyaccel::abi {
 namespace detail {
 
-// Hidden, so that two plugins in one process never share these through the dynamic linker.
+// Hidden, so that the dynamic linker never makes two plugins in one process share these.
 inline std::atomic<const aa_host*> host_pointer __attribute__((visibility("hidden"))){nullptr};
 
 constexpr const char* built_with_sanitizer() noexcept {
@@ -37,7 +38,7 @@ inline aa_status* make_status(int32_t code, int64_t native_code, const char* mes
   return host->status_create(host, code == AA_OK ? AA_INTERNAL : code, native_code, message, std::strlen(message));
 }
 
-// The status for the exception that is being handled; only inside a catch block.
+// Returns the status for the exception that is being handled; call it only inside a catch block.
 [[gnu::cold]] inline aa_status* status_of_exception() noexcept {
   try {
     throw;
@@ -62,7 +63,7 @@ inline aa_status* guarded(Body&& body) noexcept {
   }
 }
 
-// Closes and deletes the object; the error of close() is reported, but the object is deleted nevertheless.
+// Closes and deletes the object; an error of close() is reported, but the object is deleted nevertheless.
 template <class Object>
 inline aa_status* destroy(Object* object) noexcept {
   return guarded([&] {
@@ -71,7 +72,8 @@ inline aa_status* destroy(Object* object) noexcept {
   });
 }
 
-// Copies what the reader's struct has room for, which may be less than this header knows; its size stays as it was.
+// Copies as much as the reader's struct has room for, which may be less than this header knows; struct_size is
+// unchanged.
 template <class Struct>
 inline void write_sized(Struct* out, const Struct& value) noexcept {
   const uint32_t room = out->struct_size;
@@ -79,8 +81,8 @@ inline void write_sized(Struct* out, const Struct& value) noexcept {
   out->struct_size = room;
 }
 
-// A struct of arguments as this header knows it: the caller's own, or a copy in which what an older caller's is too short for
-// is zero.
+// Returns a struct of arguments as this header knows it: the caller's own, or, if an older caller's struct is too
+// short, a copy in which the missing members are zero.
 template <class Struct>
 class Known {
  public:
@@ -104,7 +106,7 @@ class Known {
   };
 };
 
-// Refuses flags that this header does not know.
+// Rejects flags that this header does not know.
 inline void check_flags(uint32_t flags, uint32_t known, const char* function) {
   if ((flags & ~known) == 0) return;
   throw Failure(AA_UNIMPLEMENTED, std::string(function) + ": flags " + std::to_string(flags) +
@@ -435,7 +437,7 @@ inline constexpr aa_fault_table fault_table __attribute__((visibility("hidden"))
         },
 };
 
-// The extension table called `name` among `offered`, or null.
+// Returns the extension table called `name` if it is among `offered`, else null.
 inline const void* find_extension(uint32_t offered, const char* name, uint32_t min_version) noexcept {
   struct Row {
     uint32_t bit;
@@ -700,7 +702,8 @@ constexpr aa_driver Emitted<DriverType>::table = {
 template <class DriverType>
 const aa_driver* driver_query(uint32_t host_abi_min, uint32_t host_abi_max, const aa_host* host) noexcept {
   static_assert(DriverType::facts.name != nullptr, "the driver class must give its name in `facts`");
-  // A host of the same major reads a newer table too (members are only appended); an older one only if it says so.
+  // A host of the same major version can also read a newer table (members are only appended); an older one only if it
+  // says so.
   const bool common = AA_ABI_CURRENT >= host_abi_min && AA_ABI_MAJOR <= (host_abi_max >> 16);
   if (!common || !host || !AA_HAS_MEMBER(host, aa_host, reclaim)) return nullptr;
   detail::host_pointer.store(host, std::memory_order_release);

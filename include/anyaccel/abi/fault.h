@@ -17,9 +17,9 @@ extern "C" {
 typedef struct aa_fault_table {
   AA_EXTENSION_HEAD;
 
-  /* T N. The next item that is enqueued on the stream fails with this code when it runs. since 2.0 */
+  /* T N. Makes the next item that is enqueued on the stream fail with this code when it runs. since 2.0 */
   AA_CALL(inject, aa_stream* stream, int32_t code, int64_t native_code);
-  /* T N. Items of the stream that have run so far. since 2.0 */
+  /* T N. Returns the number of the stream's items that have run so far. since 2.0 */
   AA_CALL(executed, aa_stream* stream, int64_t* out_items);
 } aa_fault_table;
 

@@ -1,4 +1,4 @@
-/* What a shared library of host ops and the process that loads it know of each other.
+/* The interface between a shared library of host ops and the process that loads it.
  *
  * An op library is an ordinary shared library, usually compiled on the machine where it runs. It exports the ops as plain
  * C functions of any signature, and `anyaccel_op_library_open`, which receives the services below before any op is
@@ -16,21 +16,22 @@ extern "C" {
 #define AA_OP_LIBRARY_VERSION 2u
 #define AA_OP_LIBRARY_OPEN "anyaccel_op_library_open"
 
-/* Services of the process. The pointer stays valid until the process ends. */
+/* Services that the process provides. The pointer stays valid until the process ends. */
 typedef struct aa_op_services {
   uint32_t struct_size;
   uint32_t version;
   /* Status objects and the log. since 2.0 */
   const aa_host* host;
-  /* Threads that a parallel region runs on, the caller's included. since 2.0 */
+  /* Returns the number of threads that a parallel region runs on, including the caller's. since 2.0 */
   int32_t (*threads)(void);
-  /* Calls body(context, index, count) once for every index in [0, count), each on a thread of its own, and returns when
-   * all have returned. Denormals are flushed to zero inside. A region inside a region runs as body(context, 0, 1).
-   * since 2.0 */
+  /* Calls body(context, index, count) once for every index in [0, count), each time on a different thread, and returns
+   * when all have returned. Denormals are flushed to zero inside. A nested region runs as body(context, 0, 1). since
+   * 2.0 */
   void (*run)(void (*body)(void* context, int32_t index, int32_t count), void* context);
 } aa_op_services;
 
-/* Keeps `services`; returns the AA_OP_LIBRARY_VERSION the library was compiled with. Called once, before any op. */
+/* Stores `services`; returns the AA_OP_LIBRARY_VERSION that the library was compiled with. Called once, before any
+ * op. */
 typedef uint32_t (*aa_op_library_open_fn)(const aa_op_services* services);
 
 #ifdef __cplusplus

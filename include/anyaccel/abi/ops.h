@@ -1,20 +1,21 @@
-/* Extension "ops", version 1: a driver's own implementations of the named operations that models are made of.
+/* Extension "ops", version 1: a driver's own implementations of the named operations that models consist of.
  *
- * A driver may implement any subset. The host asks `find` once per op and remembers the answer; for an op that is not
- * found, or a call that `supports` refuses, it uses the next library in its lookup order (portable kernels, then the
+ * A driver may implement any subset. The host calls `find` once per op and caches the answer; for an op that is not
+ * found, or a call that `supports` rejects, it uses the next library in its lookup order (portable kernels, then the
  * CPU with copies there and back).
  *
- * Where the definition of an op changed, the host does not ask drivers built with an older version for it.
+ * If the definition of an op has changed, the host does not use the op of drivers that were built with an older
+ * version.
  *
  * The list below is the definition of every op: tensor order, shapes, parameters. The CPU accelerator's plain reference
- * version is its executable form. Conventions:
+ * implementation is its executable form. Conventions:
  *
- *  - Outputs come first, then inputs. "inout" tensors are read and written. "optional" ones may be absent: dtype
- *    AA_DTYPE_NONE and data NULL, in their place.
- *  - "float" means F32, BF16 or F16, each tensor its own unless said otherwise. Arithmetic and accumulation are in
- *    F32 at least; a result is rounded once, to nearest even, when it is stored.
+ *  - Outputs come first, then inputs. "inout" tensors are read and written. "optional" ones may be absent: their place
+ *    then holds dtype AA_DTYPE_NONE and data NULL.
+ *  - "float" means F32, BF16 or F16; tensors of a call may differ in it unless stated otherwise. Arithmetic and
+ *    accumulation are in F32 at least; a result is rounded once, to nearest even, when it is stored.
  *  - "index" means I32 or I64.
- *  - Strides are free for every tensor unless said otherwise. Outputs never overlap an input unless said otherwise.
+ *  - Every tensor may have any strides unless stated otherwise. Outputs never overlap an input unless stated otherwise.
  *  - The host has checked dtypes, shapes and optional tensors before `enqueue` is called. Values inside tensors (ids,
  *    positions) are not checked by the host: an op that meets a value out of range must not touch memory outside its
  *    tensors, and returns AA_OUT_OF_RANGE where it can tell synchronously.
@@ -190,7 +191,7 @@ extern "C" {
 #define AA_OPS_EXTENSION "ops"
 #define AA_OPS_VERSION 1u
 
-/* Most tensors that one call may have. */
+/* The maximum number of tensors of one call. */
 #define AA_OP_MAX_TENSORS 16 /* 13 before 1.2 */
 
 typedef struct aa_norm_params {
@@ -281,9 +282,10 @@ typedef struct aa_frequency_params {
   float frequency;
 } aa_frequency_params;
 
-/* Formats of quantized weights: consecutive values of a row, in blocks of so many values and bytes. The numbers are those of
- * GGUF files, the layouts those of ggml. In each formula i is the index of a value in its block; d and m are halves (IEEE
- * binary16, little-endian) and the other fields bytes, in the order given; all arithmetic is fp32, where products are exact.
+/* Formats of quantized weights. A block holds consecutive values of a row; each comment begins with the number of
+ * values and the number of bytes of a block. The enumerators have the numbers of GGUF files, and the layouts are those
+ * of ggml. In each formula i is the index of a value in its block; d and m are halves (IEEE binary16, little-endian)
+ * and the other fields bytes, in the order given; all arithmetic is fp32, where products are exact.
  * nibble(i) = (q[i % 16] >> 4 * (i / 16)) & 15. fifth(i) = bit i of the 32 bits of h, shifted left by 4.
  * pair(i) = (q[32 * (i / 128) + i % 32] >> 2 * (i % 128 / 32)) & 3. since 2.0 */
 typedef enum aa_block_format {
@@ -320,8 +322,8 @@ typedef enum aa_block_format {
 
 /* since 2.0 */
 typedef enum aa_quantized_rounding {
-  AA_QUANTIZED_EXACT = 0,  /* inputs and decoded weights as they are */
-  AA_QUANTIZED_ROUNDED = 1 /* they may be rounded, as said above */
+  AA_QUANTIZED_EXACT = 0,  /* inputs and decoded weights are not rounded */
+  AA_QUANTIZED_ROUNDED = 1 /* they may be rounded, as described above */
 } aa_quantized_rounding;
 
 /* since 2.0 */
@@ -334,7 +336,7 @@ typedef struct aa_quantized_params {
 /* since 2.0 */
 typedef struct aa_accumulate_params {
   uint32_t struct_size;
-  int32_t accumulate; /* 0: what is there is written over; 1: it is added to */
+  int32_t accumulate; /* 0: the output is overwritten; 1: it is added to */
 } aa_accumulate_params;
 
 /* since 2.0 */
@@ -347,9 +349,9 @@ typedef struct aa_moments_params {
 /* since 2.0 */
 typedef struct aa_dropout_params {
   uint32_t struct_size;
-  float ratio;     /* [0, 1): of the elements that become 0 */
+  float ratio;     /* [0, 1): share of the elements that become 0 */
   uint64_t seed;   /* as in aa_random_params */
-  uint64_t offset; /* in counters: four elements each */
+  uint64_t offset; /* in counters, of four elements each */
 } aa_dropout_params;
 
 /* since 2.0 */
@@ -365,25 +367,25 @@ typedef struct aa_random_params {
   uint32_t struct_size;
   int32_t kind; /* aa_random_kind */
   uint64_t seed;
-  uint64_t offset; /* in counters: four words each */
+  uint64_t offset; /* in counters, of four words each */
   double low;      /* uniform: lower end; normal: mean */
   double high;     /* uniform: upper end; normal: standard deviation */
 } aa_random_params;
 
-/* A weight in a layout of the driver's own. */
+/* A weight in the driver's own layout. */
 typedef struct aa_packed aa_packed;
 
-/* One call of one op. The host owns it; a driver that runs later or captures copies what it needs. */
+/* One call of one op. The host owns it; a driver that runs the call later or captures it copies what it needs. */
 typedef struct aa_op_call {
   uint32_t struct_size;
-  int32_t op;               /* what `find` gave */
+  int32_t op;               /* the number that `find` returned */
   const aa_tensor* tensors; /* tensor_count of them, in the order of the list above */
   uint32_t tensor_count;
   uint32_t params_size;       /* bytes at params; 0 for "none" */
   const void* params;         /* the op's params struct, or NULL */
   aa_memory* const* memories; /* with AA_DRIVER_WANTS_MEMORY: tensor_count of them; else NULL */
-  /* NULL, or tensor_count of them: where not NULL, that tensor's data is NULL and its elements are in the packed weight.
-   * Only for a driver that packed it, and only where `supports` said yes to such a call. */
+  /* NULL, or tensor_count of them: where an entry is not NULL, that tensor's data is NULL and its elements are in the
+   * packed weight. Only for the driver that packed it, and only if `supports` accepted such a call. */
   aa_packed* const* packed;
 } aa_op_call;
 
@@ -399,39 +401,41 @@ typedef struct aa_pack {
 typedef struct aa_ops_table {
   AA_EXTENSION_HEAD;
 
-  /* T N. The driver's number for an op; AA_NOT_FOUND when it does not have it. Numbers are the driver's own, >= 0, constant
-   * while the instance lives. since 2.0 */
+  /* T N. Returns the driver's number for an op; AA_NOT_FOUND when it does not have the op. The driver chooses the
+   * numbers, which are >= 0 and constant while the instance lives. since 2.0 */
   AA_CALL(find, aa_instance* instance, const char* name, int32_t* out_op);
-  /* T N. Whether this very call (dtypes, shapes, strides, alignment of the data) can run on the device. Where data pointers are
-   * NULL the answer is for tensors that lie as mem_alloc aligns them. since 2.0 */
+  /* T N. Writes 1 when exactly this call (dtypes, shapes, strides, alignment of the data) can run on the device, else
+   * 0. Where data pointers are NULL, the answer is for tensors aligned as mem_alloc aligns them. since 2.0 */
   AA_CALL(supports, aa_device* device, const aa_op_call* call, int32_t* out_supported);
-  /* T N S, but the first call of a shape may compile. Runs the call in order on the stream. While the stream captures a graph
-   * the call is recorded. out_taken: 1; or 0 where `supports` would have said no, with nothing done and no status made, so that
-   * the host can go on to the next library without having asked. since 2.0 */
+  /* T N S, but the first call with a shape may compile. Runs the call in order on the stream. While the stream captures
+   * a graph, the call is recorded. Writes 1 to out_taken; or 0 if `supports` would have written 0, with nothing done
+   * and no status created, so that the host can try the next library without having called `supports`. since 2.0 */
   AA_CALL(enqueue, aa_stream* stream, const aa_op_call* call, int32_t* out_taken);
 
-  /* Weights in the driver's own layout. The host asks once for each weight of a model while it is loaded, and gives the ordinary
-   * form back; checkpoints, and ops that the driver does not run on the packed form, see ordinary tensors through `unpack`. A
-   * driver that has packed_size has all four functions. */
+  /* Weights in the driver's own layout. The host asks once for each weight while it loads a model, and frees the
+   * ordinary form; checkpoints, and ops that the driver does not run on the packed form, get ordinary tensors through
+   * `unpack`. A driver that has packed_size has all four functions. */
 
-  /* T N. Bytes that the packed form takes; 0: the weight is best left as it is. since 2.0 */
+  /* T N. Returns the bytes that the packed form takes; 0: the weight is best left as it is. since 2.0 */
   AA_CALL(packed_size, aa_device* device, const aa_pack* what, size_t* out_bytes);
-  /* T S. Packs a contiguous weight, in order on the stream, into device memory of that size, which is the host's and lives longer
-   * than the packed weight. The memory of `weight` may be given out again to later work of the stream. since 2.0 */
+  /* T S. Packs a contiguous weight, in order on the stream, into device memory of that size, which belongs to the host
+   * and outlives the packed weight. The memory of `weight` may be reused for later work of the stream. since 2.0 */
   AA_CALL(pack, aa_stream* stream, const aa_pack* what, const aa_tensor* weight, const aa_allocation* into,
           aa_packed** out_packed);
-  /* T S. Writes the ordinary form, bit by bit what was packed, to a contiguous tensor, in order on the stream. since 2.0 */
+  /* T S. Writes the ordinary form, bit for bit the weight that was packed, to a contiguous tensor, in order on the
+   * stream. since 2.0 */
   AA_CALL(unpack, aa_stream* stream, aa_packed* packed, const aa_tensor* out_weight);
-  /* X N. No work that uses it is incomplete. since 2.0 */
+  /* X N. Destroys a packed weight. No incomplete work uses it. since 2.0 */
   AA_CALL(packed_destroy, aa_packed* packed);
 } aa_ops_table;
 
-/* Forms by rows: "linear_by_row", "linear_multi_by_row", "gated_linear_by_row" and "attention_by_row" are the ops without
- * "_by_row", with the same tensors, parameters and `supports`, and a promise: the bits of a row of out (of attention: of a
- * token and head) depend on that row's inputs, the weights and the cache slots that it sees alone, and not on the number of
- * rows, the other rows, or the row's place among them. A driver that has them promises the same of rms_norm, rope_table, rope,
- * cache_write, embedding, argmax, repetition_penalty and of sample with one row. The host calls them for deterministic
- * sessions; of a driver that has only some of them it uses none, unless portable kernels have the others. */
+/* Ops that compute by row: "linear_by_row", "linear_multi_by_row", "gated_linear_by_row" and "attention_by_row" are the
+ * ops without "_by_row", with the same tensors, parameters and `supports`, and an additional guarantee: the bits of a
+ * row of out (of attention: of a token and head) depend only on that row's inputs, the weights and the cache slots that
+ * it sees, and not on the number of rows, the other rows, or the row's place among them. A driver that has them
+ * guarantees the same for rms_norm, rope_table, rope, cache_write, embedding, argmax, repetition_penalty and for sample
+ * with one row. The host calls them for deterministic sessions; if a driver has only some of them, it uses none, unless
+ * portable kernels have the others. */
 
 #ifdef __cplusplus
 }

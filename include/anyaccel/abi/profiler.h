@@ -1,7 +1,7 @@
 /* Extension "profiler", version 1: named ranges in the vendor's own profiler (NVTX, ITT, ...).
  *
  * Absent: ranges go to the host's trace only (ANYACCEL_TRACE). All functions are thread-safe, cheap when no profiler is
- * attached, and never fail because none is.
+ * attached, and never fail for lack of one.
  */
 #ifndef ANYACCEL_ABI_PROFILER_H_
 #define ANYACCEL_ABI_PROFILER_H_
@@ -20,7 +20,7 @@ typedef struct aa_profiler_table {
 
   /* Opens a range on the calling thread. `domain` and `category` are "" for the default. since 2.0 */
   AA_CALL(range_push, aa_instance* instance, const char* message, const char* domain, const char* category);
-  /* Closes the innermost open range of the domain on the calling thread; nothing when there is none. since 2.0 */
+  /* Closes the innermost open range of the domain on the calling thread; does nothing when there is none. since 2.0 */
   AA_CALL(range_pop, aa_instance* instance, const char* domain);
   /* Marks an instant. since 2.0 */
   AA_CALL(mark, aa_instance* instance, const char* message, const char* domain);

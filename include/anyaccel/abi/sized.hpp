@@ -1,4 +1,4 @@
-// Makes structs of the plugin interface that are zeroed and carry their size, as every writer of one must.
+// Creates structs of the plugin interface, zeroed and with struct_size set, as every writer of such a struct must.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
-// Calling tables from C++: Calls<aa_driver> is an aa_driver whose functions are called as methods. Each method passes `self`
-// on, so that driver.stream_query(stream, &done) means driver.stream_query(driver.self, stream, &done). Functions that take a
-// struct of arguments can be called with the arguments themselves too: driver.stream_create(device, priority, flags, &stream).
+// Wrappers to call tables from C++: Calls<aa_driver> is an aa_driver whose functions are called as methods. Each method
+// passes `self`, so that driver.stream_query(stream, &done) means driver.stream_query(driver.self, stream, &done).
+// Functions that take a struct of arguments can be called with the arguments themselves too:
+// driver.stream_create(device, priority, flags, &stream).
 //
 // For hosts, tests and the conformance suite; a driver does not need it.
 #pragma once
@@ -62,7 +63,7 @@ inline aa_status* call_with(Function<&aa_driver::copy_async>, const aa_driver& t
   return table.copy_async(table.self, stream, &what);
 }
 
-// A pattern of more than 8 bytes is cut; its size reaches the driver all the same.
+// A pattern of more than 8 bytes is truncated, but its full size is passed to the driver.
 inline aa_status* call_with(Function<&aa_driver::fill_async>, const aa_driver& table, aa_stream* stream,
                             void* destination, const void* pattern, size_t pattern_size, size_t size) {
   auto what = sized<aa_fill>();
@@ -150,7 +151,7 @@ ANYACCEL_EXTENSIONS(ANYACCEL_CALL_CLASS)
 
 using DriverCalls = Calls<aa_driver>;
 
-// A copy of a table that is called as above. Every function of the table is there, or is not called.
+// A copy of a table whose functions are called as above. A function that is missing from the table must not be called.
 template <class Table>
 Calls<Table> calls(const Table& table) noexcept {
   Calls<Table> copy{};

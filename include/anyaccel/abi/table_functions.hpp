@@ -1,8 +1,8 @@
-// Every table of this folder and its functions, listed once: the C++ wrappers of tables (table_calls.hpp), the host's stubs and
-// layers, the conformance suite's counts and tests are generated from here.
+// The only list of the tables of this folder and their functions: the C++ wrappers of tables (table_calls.hpp), the
+// host's stubs and layers, and the conformance suite's counts and tests are generated from it.
 //
-// X(table, member, need): `need` is required or optional. Without a required function a driver is refused, and an
-// extension counts as absent. In the order of the headers; a test checks that none is missing.
+// X(table, member, need): `need` is required or optional. Without a required function a driver is rejected, and an
+// extension counts as absent. The order is that of the headers; a test checks that no function is missing.
 #pragma once
 
 #include "anyaccel/abi/ceilings.h"
@@ -146,7 +146,7 @@
   ANYACCEL_MEMORY_KINDS_FUNCTIONS(X) \
   ANYACCEL_FAULT_FUNCTIONS(X)
 
-// T(member, table, name, version, functions): `member` is what the host's structs of tables call it.
+// T(member, table, name, version, functions): `member` is its name in the host's structs of tables.
 #define ANYACCEL_EXTENSIONS(T)                                                                                 \
   T(graph, aa_graph_table, AA_GRAPH_EXTENSION, AA_GRAPH_VERSION, ANYACCEL_GRAPH_FUNCTIONS)                     \
   T(host_memory, aa_host_memory_table, AA_HOST_MEMORY_EXTENSION, AA_HOST_MEMORY_VERSION,                       \

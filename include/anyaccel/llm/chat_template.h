@@ -1,8 +1,8 @@
 // Turns a conversation into the prompt that a chat model was trained on, with the template of the model's directory.
 //
-// Templates are written in Jinja. What they may use is what transformers' apply_chat_template offers them, and the text
-// is the same (docs/chat.md lists the differences, which are errors). A template is data from a stranger: it can
-// read no files, and its steps, depth and output are limited.
+// Templates are written in Jinja. They may use everything that transformers' apply_chat_template offers them, and give
+// the same text (docs/chat.md lists the differences, which are errors). A template is untrusted data: it cannot read
+// files, and its steps, depth and output are limited.
 #pragma once
 
 #include <ctime>
@@ -22,7 +22,7 @@ struct ChatMessage {
 };
 
 struct ChatOptions {
-  // End the prompt with what begins an answer of the assistant.
+  // End the prompt with the text that begins an answer of the assistant.
   bool add_generation_prompt = true;
   // A JSON array of the functions that the assistant may call, as in OpenAI's API; empty: none.
   std::string tools_json;
@@ -38,10 +38,10 @@ struct ChatOptions {
 // Loaded once and never changed: any number of threads may use it at once.
 class ChatTemplate {
  public:
-  // Reads chat_template.jinja, additional_chat_templates/*.jinja and the chat_template of tokenizer_config.json, or of
-  // a GGUF file the key tokenizer.chat_template; with them the special tokens (bos_token and so on) that templates use.
-  // Returns nothing if there is no template. Throws CheckpointError for a damaged file, or a template that is not Jinja
-  // or uses what is not supported, with file and line.
+  // Reads chat_template.jinja, additional_chat_templates/*.jinja and the chat_template of tokenizer_config.json, or the
+  // key tokenizer.chat_template of a GGUF file; also the special tokens (bos_token and so on) that templates use.
+  // Returns nothing if there is no template. Throws CheckpointError, with file and line, for a damaged file, or a
+  // template that is not Jinja or uses an unsupported feature.
   static std::optional<ChatTemplate> load(const std::filesystem::path& dir);
   // Makes it from the text of a template; errors use `source` as its name. `special_tokens` are names and texts.
   static ChatTemplate parse(std::string_view text, std::string_view source,
@@ -51,15 +51,16 @@ class ChatTemplate {
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
-  // The prompt of the conversation. It has the beginning-of-text token where the model wants one: encode it with
-  // add_special = false. InvalidArgument if the template rejects the conversation (with its message), for JSON that is
-  // not as described, or for a name that no template has; CheckpointError for an error in the template, with the line.
+  // Returns the prompt of the conversation. It contains the beginning-of-text token if the model expects one: encode it
+  // with add_special = false. Throws InvalidArgument if the template rejects the conversation (with its message), for
+  // JSON that is not as described, or for a name that no template has; CheckpointError for an error in the template,
+  // with the line.
   std::string render(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
   // The same for messages with further fields (tool_calls, reasoning_content, content in parts): a JSON array of
   // objects.
   std::string render_json(std::string_view messages_json, const ChatOptions& options = {}) const;
 
-  // The names of the templates: mostly only "default".
+  // Returns the names of the templates: usually only "default".
   std::vector<std::string> names() const;
 
  private:

@@ -15,7 +15,7 @@ struct TensorFinding {
   std::string file;    // path
   std::vector<int64_t> shape;
   DType dtype = DType::None;   // in the file
-  DType wanted = DType::None;  // that the model holds it in; None: the model does not use the tensor
+  DType wanted = DType::None;  // dtype of the tensor in the model; None: the model does not use the tensor
   uint64_t nan_count = 0;
   uint64_t infinite_count = 0;
   uint64_t overflow_count = 0;  // finite in the file, infinite in `wanted`
@@ -40,8 +40,8 @@ struct TensorCheck {
 };
 
 // Reads every floating-point tensor of the model in `directory` once, on the host and by several threads, without
-// keeping any. `dtype` is that of LoadOptions: None is what Model::load would choose on the accelerator of
-// get_accelerator(). Blocks. Throws as Model::load does for a directory, configuration or file that could not be
+// keeping any. `dtype` is as in LoadOptions: None stands for the dtype that Model::load would choose on the accelerator
+// of get_accelerator(). Blocks. Throws as Model::load does for a directory, configuration or file that could not be
 // loaded.
 TensorCheck check_tensors(const std::string& directory, DType dtype = DType::None);
 

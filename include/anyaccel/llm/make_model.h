@@ -27,13 +27,13 @@ struct ModelShape {
   double norm_eps = 0;
   bool tied = false;  // the output matrix is the embedding
 
-  // Number of weights; tied ones are counted once.
+  // Returns the number of weights; tied ones are counted once.
   int64_t parameters() const;
 };
 
-// "tiny", "stories", "qwen2.5-0.5b", "qwen3-0.6b", "llama-100m", "llama-1b", "llama-8b".
+// Returns the shapes "tiny", "stories", "qwen2.5-0.5b", "qwen3-0.6b", "llama-100m", "llama-1b" and "llama-8b".
 const std::vector<ModelShape>& known_model_shapes();
-// InvalidArgument that lists the known names for any other.
+// Throws InvalidArgument, which lists the known names, for any other name.
 const ModelShape& find_model_shape(const std::string& name);
 
 struct MakeModelOptions {
@@ -46,8 +46,8 @@ struct MakeModelOptions {
 // Writes config.json, generation_config.json, model.safetensors and tokenizer.json (byte-level, no merges) to
 // `directory`, which is created if it does not exist. Matrices are normal with standard deviation 0.02, norms are 1,
 // biases 0. The same shape, dtype and seed give the same bytes. Needs a few MB of memory whatever the model's size;
-// blocks until all is written. InvalidArgument for another dtype or a directory that already holds a config.json; Error
-// when writing fails, with no partial model.safetensors left.
+// blocks until all is written. Throws InvalidArgument for another dtype or a directory that already holds a
+// config.json; Error when writing fails, and then leaves no partial model.safetensors.
 void make_model(const ModelShape& shape, const std::string& directory, const MakeModelOptions& options = {});
 
 }  // namespace anyaccel::llm

@@ -38,7 +38,7 @@ enum class Activations {
   // BF16 for a bf16 model on an accelerator that multiplies bf16 faster than fp32; else F32. With quantized weights they
   // may be rounded to 8 bits in groups of 32.
   Auto,
-  // Not rounded. The same on every accelerator; prompts of a bf16 model take longer where bf16 products are faster.
+  // Not rounded, and the same on every accelerator. Prompts of a bf16 model take longer where bf16 products are faster.
   F32,
   // Rounded to bf16, as PyTorch does for a model in bf16. For bf16 models only, without quantized weights.
   BF16,
@@ -57,9 +57,9 @@ struct LoadOptions {
   // not needed after loading.
   bool map_files = true;
   // Not empty: matrices that are not quantized in the files are quantized while they load, a piece at a time, to this
-  // format (one of quantized_types() of anyaccel/llm/quantize.h). A matrix that the format does not fit gets another one,
-  // as quantize_model() says, or stays as it is. InvalidArgument if the accelerator cannot compute with such weights, or
-  // together with a dtype.
+  // format (one of quantized_types() of anyaccel/llm/quantize.h). A matrix that the format does not fit gets another
+  // one, as quantize_model() says, or stays as it is. InvalidArgument if the accelerator cannot compute with such
+  // weights, or if a dtype is set too.
   std::string quantize;
 };
 
@@ -111,7 +111,8 @@ struct LayerWeights {
   Tensor gate_bias, up_bias;        // [I]
   Tensor down, down_bias;           // [H, I], [H]
   MatrixFormats formats;
-  // Rows 2 i and 2 i + 1 of a head of q and k rotate together, instead of i and i + D / 2: as in GGUF files of llama models.
+  // Rows 2 i and 2 i + 1 of a head of q and k are rotated together, instead of i and i + D / 2, as in GGUF files of
+  // llama models.
   bool rotates_pairs = false;
 };
 
@@ -154,30 +155,32 @@ class Model {
                                              uint64_t seed = 0, std::shared_ptr<comm::ProcessGroup> group = {},
                                              Activations activations = Activations::Auto);
 
-  // The configuration of the whole model, even if this process holds only a shard.
+  // Returns the configuration of the whole model, even if this process holds only a shard.
   const ModelConfig& config() const noexcept { return config_; }
-  // The shard that this process holds.
+  // Returns the shard that this process holds.
   const ModelShard& shard() const noexcept { return shard_; }
-  // The ranks that the model is sharded over; null if this process holds all of it.
+  // Returns the group of ranks that the model is sharded over; null if this process holds all of it.
   const std::shared_ptr<comm::ProcessGroup>& group() const noexcept { return group_; }
   const ModelWeights& weights() const noexcept { return weights_; }
   Accelerator& accelerator() const noexcept { return *device_.accelerator; }
   Device device() const noexcept { return device_; }
-  // Dtype of the matrices that are not quantized, and of cached keys and values.
+  // Returns the dtype of the matrices that are not quantized, and of cached keys and values.
   DType dtype() const noexcept { return dtype_; }
-  // F32, or BF16 if the inputs of products are rounded to bf16 (see Activations).
+  // Returns F32, or BF16 if the inputs of products are rounded to bf16 (see Activations).
   DType product_dtype() const noexcept { return product_dtype_; }
-  // True if products with quantized matrices may round their inputs (aa_quantized_rounding): unless Activations::F32.
+  // True if products with quantized matrices may round their inputs (aa_quantized_rounding), which Activations::F32
+  // forbids.
   bool rounds_quantized() const noexcept { return rounds_quantized_; }
-  // "Q4_K, Q6_K": the formats of the matrices that are computed with as they are; "" if there are none.
+  // Returns the formats of the matrices that stay quantized, such as "Q4_K, Q6_K"; "" if there are none.
   const std::string& quantized_formats() const noexcept { return quantized_formats_; }
-  // Bytes of all weights of this process; tied ones are counted once.
+  // Returns the bytes of all weights of this process; tied ones are counted once.
   uint64_t weight_bytes() const noexcept { return weight_bytes_; }
-  // The number of those bytes that are used directly from the mapped file.
+  // Returns the number of those bytes that are used directly from the mapped file.
   uint64_t mapped_bytes() const noexcept { return mapped_bytes_; }
-  // Calls WeightFile::check_unchanged() for the files that weights are used from; Session does so in every step.
+  // Calls WeightFile::check_unchanged() for the files from which weights are used directly; Session does so in every
+  // step.
   void check_files() const;
-  // Notes for the user: tensors of the checkpoint that were ignored, ranks that hold nothing.
+  // Returns notes for the user: tensors of the checkpoint that were ignored, ranks that hold nothing.
   const std::vector<std::string>& notes() const noexcept { return notes_; }
 
  private:
@@ -201,7 +204,7 @@ class Model {
   uint64_t weight_bytes_ = 0;
   uint64_t mapped_bytes_ = 0;
   std::vector<std::string> notes_;
-  std::vector<std::shared_ptr<const WeightFile>> mapped_files_;  // that weights are used from
+  std::vector<std::shared_ptr<const WeightFile>> mapped_files_;  // files from which weights are used directly
 };
 
 }  // namespace anyaccel::llm

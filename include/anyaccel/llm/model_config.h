@@ -14,8 +14,8 @@
 
 namespace anyaccel::llm {
 
-// Architectures, by config.json's model_type. src/llm/families has a file for each or for close relatives, except for the
-// first four.
+// Architectures, named as config.json's model_type. src/llm/families has a file for each or for a group of similar
+// ones, except for the first four.
 enum class Family {
   Llama,
   Mistral,
@@ -42,20 +42,20 @@ enum class Family {
   Opt,
   Falcon
 };
-// "llama", "mistral", "qwen2", "qwen3", ...: the model_type.
+// Returns the model_type: "llama", "mistral", "qwen2", "qwen3", ...
 std::string_view family_name(Family family) noexcept;
 
 // The ways to change the frequencies of rotary position embeddings for longer contexts.
 enum class RopeType { Default, Linear, Dynamic, Llama3, Yarn, Longrope, Proportional };
-// "default", "linear", "dynamic", "llama3", "yarn", "longrope", "proportional".
+// Returns "default", "linear", "dynamic", "llama3", "yarn", "longrope" or "proportional".
 std::string_view rope_type_name(RopeType type) noexcept;
 
-// The parameters of transformers' modeling_rope_utils. A type uses only those it names.
+// The parameters of transformers' modeling_rope_utils. A comment names the types that use a parameter.
 struct RopeConfig {
   RopeType type = RopeType::Default;
   double theta = 10000.0;              // base of the wave lengths; above 1
   double factor = 1.0;                 // all but default
-  int64_t rotary_dim = 0;              // of a head, from its first; even
+  int64_t rotary_dim = 0;              // number of rotated elements of a head, from its first; even
   double partial_rotary_factor = 1.0;  // proportional: share of the dimension pairs that are rotated
   // llama3, yarn and longrope: the context before stretching, in tokens.
   int64_t original_max_position_embeddings = 0;
@@ -71,9 +71,9 @@ struct RopeConfig {
   float attention_factor = 1.0f;
 };
 
-// The parts that a layer is composed of. The values of the first enumerators are Llama's.
+// The parts that a layer is composed of. The first enumerator of each type is Llama's.
 enum class NormKind { Rms, Layer };
-// Where a layer's halves, f (attention, then the feed-forward block), are normed.
+// The place of the norms in each half f of a layer (attention, then the feed-forward block).
 enum class NormPlace {
   Before,    // x += f(norm(x))
   After,     // x += norm(f(x))
@@ -94,14 +94,14 @@ enum class HeadNorm {
   Whole,      // RMS norm of all heads together
 };
 enum class Positions { Rope, Learned };
-// How the rows of queries, keys and values lie in one matrix of the files.
+// The order of the rows of queries, keys and values in a combined matrix of the files.
 enum class QkvLayout {
   Blocks,  // all queries, all keys, all values
   Groups,  // for each key/value head: its queries, the key, the value
 };
 
-// What the files call a decoder's tensors, without ".weight" and ".bias"; layers' names follow `layer` and a number. Empty: the
-// family has no such tensor.
+// The names of a decoder's tensors in the files, without ".weight" and ".bias"; names of a layer's tensors follow
+// `layer` and a number. Empty: the family has no such tensor.
 struct TensorNames {
   std::string_view embedding = "model.embed_tokens";
   std::string_view positions = {};
@@ -109,17 +109,17 @@ struct TensorNames {
   std::string_view input_norm = "input_layernorm";  // before attention, or after the sum
   std::string_view attention_norm = {};             // of attention's result
   std::string_view q = "self_attn.q_proj", k = "self_attn.k_proj", v = "self_attn.v_proj";
-  std::string_view qkv = {};  // in the place of the three
+  std::string_view qkv = {};  // in place of the three
   std::string_view o = "self_attn.o_proj";
   std::string_view q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
   std::string_view mlp_norm = "post_attention_layernorm";  // before the feed-forward block, or after the sum
   std::string_view mlp_output_norm = {};
   std::string_view gate = "mlp.gate_proj", up = "mlp.up_proj";
-  std::string_view gate_up = {};  // in the place of the two: the rows of gate, then those of up
+  std::string_view gate_up = {};  // in place of the two: the rows of gate, then those of up
   std::string_view down = "mlp.down_proj";
   std::string_view final_norm = "model.norm";
   std::string_view lm_head = "lm_head";
-  std::string_view lm_head_too = {};  // another name that files have for it
+  std::string_view lm_head_too = {};  // another name that files use for it
   QkvLayout qkv_layout = QkvLayout::Blocks;
   bool transposed = false;        // a layer's matrices are [inputs, outputs]
   int64_t skipped_positions = 0;  // rows of the positions' matrix before that of position 0
@@ -136,7 +136,7 @@ struct ModelConfig {
   int64_t num_key_value_heads = 0;  // divides num_attention_heads
   int64_t head_dim = 0;             // even
   int64_t vocab_size = 0;
-  int64_t max_position_embeddings = 0;  // tokens of context the model was made for
+  int64_t max_position_embeddings = 0;  // tokens of context that the model was trained for
   float rms_norm_eps = 1e-6f;
   RopeConfig rope;
   ops::Activation hidden_act = ops::Activation::Silu;  // of the gated feed-forward block
@@ -155,7 +155,7 @@ struct ModelConfig {
   int64_t sliding_window = 0;             // of the layers that have a window; 0: none has
   std::vector<uint8_t> layer_has_window;  // num_hidden_layers flags
 
-  // -- how the families after the first four differ from Llama; all defaults are what Llama has
+  // -- differences between Llama and the families after the first four; all defaults are Llama's
   TensorNames names;
   NormKind norm = NormKind::Rms;  // rms_norm_eps is the eps of either kind
   bool norm_has_bias = false;
@@ -164,8 +164,8 @@ struct ModelConfig {
   Residual residual = Residual::Serial;
   HeadNorm head_norm = HeadNorm::None;
   Positions positions = Positions::Rope;
-  bool rope_interleaved = false;            // rotates elements 2 i and 2 i + 1 of a head together
-  std::optional<RopeConfig> window_rope;    // of the layers with a window, where theirs differs
+  bool rope_interleaved = false;            // elements 2 i and 2 i + 1 of a head are rotated together
+  std::optional<RopeConfig> window_rope;    // of the layers with a window, if theirs differs
   std::vector<uint8_t> layer_without_rope;  // a flag for each layer; empty: all rotate
   float attention_scale = 0.0f;             // 0: 1 / sqrt(head_dim)
   bool scale_by_layer = false;              // the scale of layer i is divided by i + 1
@@ -178,13 +178,13 @@ struct ModelConfig {
   float logits_softcap = 0.0f;  // 0: none
   bool lm_head_bias = false;
 
-  // True if layers are computed as Llama's, with or without biases, norms of heads and windows.
+  // True if layers are computed as Llama's are, with or without biases, norms of heads and windows.
   bool is_plain() const noexcept;
   // True if queries and keys of a layer are rotated.
   bool rotates(int64_t layer) const noexcept;
   float scale_of_layer(int64_t layer) const noexcept;
 
-  // How config.json says that matrices are quantized; null: they are not (a GGUF file says it tensor by tensor).
+  // The quantization that config.json declares for the matrices; null: none (a GGUF file declares it for each tensor).
   std::shared_ptr<const WeightQuantization> quantization;
 
   // Notes for the user: names of fields that were ignored.
@@ -193,9 +193,9 @@ struct ModelConfig {
 
 // Reads and checks `dir`/config.json. Throws CheckpointError that names the file, the field, what was expected and what
 // was found: for a missing or damaged file, an architecture that is not supported (the message lists those that are), a
-// wrong type, a number out of range, sizes that do not fit each other, a way of quantizing that is not known, an adapter in the model's
-// directory, or any other field that requires an unsupported computation. docs/model_files.md lists the fields.
-// If `dir` is a GGUF file (its name ends in .gguf), the configuration comes from its keys and tensors.
+// wrong type, a number out of range, sizes that do not match each other, an unknown method of quantization, an adapter
+// in the model's directory, or any other field that requires an unsupported computation. docs/model_files.md lists the
+// fields. If `dir` is a GGUF file (its name ends in .gguf), the configuration comes from its keys and tensors.
 ModelConfig load_model_config(const std::filesystem::path& dir);
 // The same, from text; errors use `source_name` as the file's name.
 ModelConfig parse_model_config(std::string_view json_text, std::string_view source_name);

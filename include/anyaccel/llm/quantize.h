@@ -10,7 +10,7 @@
 namespace anyaccel::llm {
 
 struct QuantizeOptions {
-  // One of quantized_types(), in small or capital letters.
+  // One of quantized_types(), in upper or lower case.
   std::string type = "q8_0";
   // Called after each piece that was written; an exception it throws ends the work, and no file is left.
   std::function<void(uint64_t done, uint64_t total)> progress;  // bytes of the input's tensors
@@ -24,18 +24,19 @@ struct QuantizeResult {
   std::vector<std::string> notes;  // for the user
 };
 
-// "q8_0, q4_0, ...": the types to choose from, with commas between.
+// Returns the types to choose from, separated by commas: "q8_0, q4_0, ..."
 std::string quantized_types();
 
 // Reads the model at `in` (a Hugging Face directory or a GGUF file, with weights of 16 or 32 bits) and writes it to
-// `out`, a path that ends in .gguf, with its tokenizer. Matrices are quantized, block by block, with the scales of least
-// squared error; norms and biases are fp32. A matrix whose rows are not whole blocks of the type gets the next finer type
-// with smaller blocks, or stays in 16 bits; the output matrix (also as a tied embedding) is at least Q6_K. One tensor's
-// piece is in memory at a time. The file is written whole, then renamed.
+// `out`, a path that ends in .gguf, with its tokenizer. Matrices are quantized, block by block, with the scales of
+// least squared error; norms and biases are fp32. A matrix whose rows are not whole blocks of the type gets the next
+// finer type with smaller blocks, or stays in 16 bits; the output matrix (also as a tied embedding) is at least Q6_K.
+// Only a piece of one tensor is in memory at a time. The file is written under another name and renamed when it is
+// complete.
 //
-// Blocks, and uses all cores. InvalidArgument for a type that is not known or an `out` that is `in`; CheckpointError for a
-// model or tokenizer that a GGUF file cannot describe, weights that are quantized already, or values that are not finite
-// (naming the tensor); Error if writing fails.
+// Blocks, and uses all cores. Throws InvalidArgument for an unknown type or if `out` is `in`; CheckpointError for a
+// model or tokenizer that a GGUF file cannot describe, weights that are already quantized, or values that are not
+// finite (naming the tensor); Error if writing fails.
 QuantizeResult quantize_model(const std::string& in, const std::string& out, const QuantizeOptions& options = {});
 
 }  // namespace anyaccel::llm

@@ -35,11 +35,11 @@ struct TensorInfo {
   std::vector<int64_t> shape;  // outermost first; empty for a scalar
   uint64_t offset = 0;         // of the data, in bytes from the start of the file
   uint64_t bytes = 0;
-  // 0, or the rows of a head whose rows are stored as pairs that rotate together: stored row 2 j + p of a head is row
-  // p * head / 2 + j (GGUF files of llama models).
+  // 0, or the number of rows of a head, if its rows are stored as pairs that are rotated together: stored row 2 j + p
+  // of a head is row p * head / 2 + j (GGUF files of llama models).
   int64_t paired_rows = 0;
-  // The format in which the data is quantized (tensors of GGUF files, of two dimensions, whose rows are whole blocks);
-  // null: it is not.
+  // The format in which the data is quantized (tensors of GGUF files with two dimensions, whose rows are whole blocks);
+  // null: it is not quantized.
   const BlockFormat* format = nullptr;
 };
 
@@ -60,7 +60,7 @@ void end_process_when_mapped_file_is_cut();
 struct MappedFile;   // llm/checkpoint/mapped_files.h
 class PackedMatrix;  // llm/checkpoint/packed_matrix.h
 
-// An open file of tensors, whatever its format.
+// An open file of tensors, in either format.
 class WeightFile {
  public:
   virtual ~WeightFile();
@@ -68,24 +68,24 @@ class WeightFile {
   WeightFile& operator=(const WeightFile&) = delete;
 
   const std::filesystem::path& path() const noexcept { return path_; }
-  // In the order of their data.
+  // Returns the tensors in the order of their data.
   std::span<const TensorInfo> tensors() const noexcept { return tensors_; }
-  // Null when there is no tensor of that name.
+  // Returns null if there is no tensor of that name.
   const TensorInfo* find(std::string_view name) const noexcept;
-  // Valid while this object lives. Has the alignment of the file: common writers align to 8 bytes. Null without a
-  // mapping.
+  // Returns the address of the data, which is valid while this object lives; null without a mapping. It is aligned as
+  // in the file: common writers align to 8 bytes.
   const std::byte* data(const TensorInfo& tensor) const noexcept {
     return map_ == nullptr ? nullptr : map_ + tensor.offset;
   }
-  // All of the file; empty without a mapping. Valid while this object lives.
+  // Returns the whole file; empty without a mapping. Valid while this object lives.
   std::span<const std::byte> mapping() const noexcept { return {map_, map_ == nullptr ? 0 : file_bytes_}; }
-  // Copies the file's bytes from `offset` on, with or without a mapping. Any thread; blocks. CheckpointError if the
-  // file ends too early or cannot be read.
+  // Copies the file's bytes from `offset` on, with or without a mapping. May be called by any thread; blocks. Throws
+  // CheckpointError if the file ends too early or cannot be read.
   void read(uint64_t offset, std::span<std::byte> out) const;
   // Throws CheckpointError, naming the file and the difference, if the file was written to since it was opened: its
-  // size, modification time or change time differs. One system call (0.2 us), any thread. A write within the few
-  // milliseconds of timestamp resolution after the last change before opening is not detected. A file that was renamed
-  // or replaced counts as unchanged: this object keeps the old one open.
+  // size, modification time or change time differs. It makes one system call (0.2 us) and may be called by any thread.
+  // A write within the few milliseconds of timestamp resolution after the last change before opening is not detected. A
+  // file that was renamed or replaced counts as unchanged: this object keeps the old one open.
   void check_unchanged() const;
   uint64_t file_bytes() const noexcept { return file_bytes_; }
 
@@ -94,7 +94,7 @@ class WeightFile {
   void will_need(const std::byte* data, uint64_t bytes) const noexcept;  // starts reading, does not wait
   void populate(const std::byte* data, uint64_t bytes) const noexcept;   // reads now; blocks if the system supports it
   void release(const std::byte* data, uint64_t bytes) const noexcept;    // drops pages; data stays readable
-  // will not be read: its pages are not mapped together with neighbours that are
+  // will not be read: its pages are not mapped together with neighbours that will
   void set_apart(const std::byte* data, uint64_t bytes) const noexcept;
 
  protected:
@@ -150,19 +150,19 @@ struct TensorView {
 // file with its further parts, whose tensors have the names that they have in a directory.
 class Checkpoint {
  public:
-  // Opens and checks every file. Throws CheckpointError: for a directory without weights, a damaged file, an index that
-  // names a file outside the directory, or a tensor that is not in the file that the index gives; for a GGUF file also
-  // one with a tensor whose name or type is not known.
+  // Opens and checks every file. Throws CheckpointError for a directory without weights, a damaged file, an index that
+  // names a file outside the directory, a tensor that is not in the file that the index names, or a GGUF file with a
+  // tensor whose name or type is not known.
   static Checkpoint open(const std::filesystem::path& model, FileAccess access = FileAccess::Map);
 
-  // Null when there is no tensor of that name.
+  // Returns null if there is no tensor of that name.
   const TensorView* find(std::string_view name) const noexcept;
   // The same, but throws CheckpointError that names the directory.
   const TensorView& at(std::string_view name) const;
-  // In alphabetical order.
+  // Returns the names in alphabetical order.
   const std::vector<std::string>& names() const noexcept { return names_; }
   const std::vector<std::shared_ptr<const WeightFile>>& files() const noexcept { return files_; }
-  // Bytes of all tensors.
+  // Returns the bytes of all tensors.
   uint64_t total_bytes() const noexcept { return total_bytes_; }
 
   // The same as in SafetensorsFile; check_unchanged() checks every file.
@@ -196,8 +196,8 @@ struct TensorSpec {
 class SafetensorsWriter {
  public:
   // Writes the header. The data of the first tensor begins at a multiple of 64 bytes; the others follow without gaps.
-  // InvalidArgument for a repeated, empty or reserved name, text that is not UTF-8, or a bad dtype or shape; Error when
-  // the file cannot be written.
+  // Throws InvalidArgument for a repeated, empty or reserved name, text that is not UTF-8, or a bad dtype or shape;
+  // Error when the file cannot be written.
   SafetensorsWriter(std::filesystem::path path, std::vector<TensorSpec> tensors,
                     const SafetensorsMetadata& metadata = {});
   ~SafetensorsWriter();
@@ -205,13 +205,13 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   // Writes the next bytes of the data, tensor after tensor in the declared order; a call may begin and end anywhere.
-  // Blocks. InvalidArgument for more data than was declared; Error if writing fails.
+  // Blocks. Throws InvalidArgument for more data than was declared; Error if writing fails.
   void append(std::span<const std::byte> bytes);
-  // Call after all data was written: flushes the file to disk and renames it. InvalidArgument if data is missing
-  // (naming the tensor); Error if writing fails.
+  // Flushes the file to disk and renames it; call it after all data was written. Throws InvalidArgument if data is
+  // missing (naming the tensor); Error if writing fails.
   void finish();
 
-  // Bytes of data written so far, and declared.
+  // Return the bytes of data written so far, and declared in total.
   uint64_t written() const noexcept { return written_; }
   uint64_t total() const noexcept { return total_; }
 

@@ -10,16 +10,16 @@
 //     session.step();                                            // draws the next tokens; does not wait
 //   }
 //
-// A session belongs to one thread at a time: a call while another is in progress is an InvalidArgument. Threads that
+// A session belongs to one thread at a time: a call while another is in progress throws InvalidArgument. Threads that
 // generate concurrently need one session each, over one model. All work of a session runs on a stream of its own, where
 // it captures its steps, so that it neither records nor waits for the work of other threads; no call may be made while
 // the thread captures a graph. start() and forward() are ordered after the work that the caller has enqueued on its
 // current stream of the model's device, and the result of forward() is ready for later work there. If the model is
 // sharded over ranks, each rank has a session with the same options and makes the same calls with the same arguments;
 // rank 0 samples the tokens for all, and every rank gets the complete logits. A failure on one rank makes calls of the
-// others throw CommunicationError. If a file that weights are used from is written to, forward() and tokens() throw
-// CheckpointError. The key/value cache holds, for each layer, [B, Hk, S, D] keys and as many values in the model's
-// dtype: B sequences of at most S tokens. Hidden states and everything between the products are fp32.
+// others throw CommunicationError. If a file is modified from which weights are used directly, forward() and tokens()
+// throw CheckpointError. The key/value cache holds, for each layer, [B, Hk, S, D] keys and as many values in the
+// model's dtype: B sequences of at most S tokens. Hidden states and everything between the products are fp32.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,7 @@ struct TokenBatch {
 
 class Session {
  public:
-  // Allocates the cache. InvalidArgument for a count that is not positive; OutOfMemoryError.
+  // Allocates the cache. Throws InvalidArgument for a count that is not positive, and OutOfMemoryError.
   Session(std::shared_ptr<const Model> model, const SessionOptions& options);
   ~Session();
   Session(const Session&) = delete;
@@ -79,42 +79,43 @@ class Session {
 
   const Model& model() const noexcept;
   const SessionOptions& options() const noexcept;
-  // Bytes of keys and values.
+  // Returns the bytes of keys and values.
   uint64_t cache_bytes() const noexcept;
 
   // Runs the tokens, in chunks, and returns the logits after those of them that `rows` names (rising indices into the
-  // batch): fp32 [rows, V] on the device, valid until the next call. Does not wait for the device. InvalidArgument for
-  // lengths that differ, an id, sequence or position out of range, or rows that are not increasing.
+  // batch): fp32 [rows, V] on the device, valid until the next call. Does not wait for the device. Throws
+  // InvalidArgument for lengths that differ, an id, sequence or position out of range, or rows that are not increasing.
   Tensor forward(const TokenBatch& tokens, std::span<const int32_t> rows);
 
   // -- decode loop: one new token for each active sequence in every step --
 
   // Runs the prompts (prompts[i] in sequence i, from position 0) and samples the first new token of each; the first
   // call of tokens() returns them. rng: seed and offset of the random numbers. With rules, step() waits for the newest
-  // tokens. Biases of the rules are applied before the penalties of `sampling`. cached[i]: so many tokens at the
-  // beginning of prompts[i] are those that sequence i has in its cache from earlier calls, and are not run again
-  // (ignored for models whose frequencies depend on a sequence's length); empty: none. InvalidArgument for an empty
+  // tokens. Biases of the rules are applied before the penalties of `sampling`. cached[i] is the number of tokens at
+  // the beginning of prompts[i] that sequence i has in its cache from earlier calls and that are not run again (ignored
+  // for models whose frequencies depend on a sequence's length); empty: none. Throws InvalidArgument for an empty
   // prompt, more prompts than sequences, a prompt longer than the context (with both numbers), a prompt that is cached
   // as a whole, an invalid sampling option, or a rule about a token that the model does not have.
   void start(std::span<const std::vector<int32_t>> prompts, const Sampling& sampling, uint64_t seed,
              uint64_t offset = 0, const TokenRules& rules = {}, std::span<const int64_t> cached = {});
-  // The newest token of each active sequence, in the order of active(). Waits for the device. NumericalError if a
-  // sequence has no token, because its logits contain a NaN or +infinity, or are all -infinity (a row without a token
-  // in the terms of "sample" in abi/ops.h); the message names the sequence and the position. All ranks of a model throw
-  // it. Other sequences are not affected, but call start() again: a step() without that fails or produces meaningless
-  // tokens.
+  // Returns the newest token of each active sequence, in the order of active(). Waits for the device. Throws
+  // NumericalError if a sequence has no token, because its logits contain a NaN or +infinity, or are all -infinity (a
+  // row without a token in the terms of "sample" in abi/ops.h); the message names the sequence and the position. All
+  // ranks of a model throw it. Other sequences are not affected, but call start() again: a step() without that fails or
+  // produces meaningless tokens.
   std::span<const int32_t> tokens();
-  // The sequences that are still running, in increasing order.
+  // Returns the sequences that are still running, in increasing order.
   std::span<const int32_t> active() const noexcept;
   // Removes sequences: active()[i] continues if keep[i] is true.
   void retain(std::span<const bool> keep);
   // Runs the newest tokens and samples the next ones. Replays a captured step if the accelerator supports graphs,
-  // implements every op itself, and get_compile_backend() is "graph". Does not wait for the device. InvalidArgument
-  // when a sequence is full.
+  // implements every op itself, and get_compile_backend() is "graph". Does not wait for the device. Throws
+  // InvalidArgument when a sequence is full.
   void step();
-  // Number of tokens of active()[i] that are in the cache or about to be stored there, including the prompt.
+  // Returns the number of tokens of active()[i] that are in the cache or about to be stored there, including the
+  // prompt.
   int64_t length(size_t i) const;
-  // Number of steps so far that were replayed from a graph.
+  // Returns the number of steps so far that were replayed from a graph.
   uint64_t replayed_steps() const noexcept;
 
  private:

@@ -26,7 +26,7 @@ struct GenerateOptions {
   // is not the size of the cache.
   int64_t max_length = 0;
   Sampling sampling;
-  // Which tokens are forbidden, forced or preferred. eos_token_ids, max_new_tokens and max_length in it are set by the
+  // Rules that forbid, force or prefer tokens. eos_token_ids, max_new_tokens and max_length in it are set by the
   // generator, without end-of-sequence tokens when ignore_eos is set.
   TokenRules rules;
   // Seed of the random numbers. Empty: uses and advances the accelerator's random number generator.
@@ -44,7 +44,7 @@ struct GenerateOptions {
   bool deterministic = false;
   // Add the tokenizer's beginning-of-text tokens to prompts given as text.
   bool add_special_tokens = true;
-  // Token ids that end a text beside those of generation_config.json.
+  // Token ids that end a text in addition to those of generation_config.json.
   std::vector<int32_t> more_eos_ids;
   // For a single prompt that continues the latest call's prompt and answer: the tokens at its beginning that are still
   // in the cache are not run again. The session is then made for a longer context than this call needs.
@@ -57,7 +57,7 @@ enum class FinishReason {
   Length,  // max_new_tokens or the context
   Error,   // an exception ended the call (see TextGenerator::interrupted)
 };
-// "eos", "stop", "length", "error".
+// Returns "eos", "stop", "length" or "error".
 std::string_view finish_reason_name(FinishReason reason) noexcept;
 
 struct Completion {
@@ -108,26 +108,26 @@ class TextGenerator {
   const Model& model() const noexcept { return *model_; }
   const Tokenizer* tokenizer() const noexcept { return tokenizer_.get(); }
   const GenerationConfig& generation_config() const noexcept { return generation_config_; }
-  // Seconds that load() took.
+  // Returns the seconds that load() took.
   double load_seconds() const noexcept { return load_seconds_; }
   // Returns the settings of generation_config.json, with the defaults above for the rest: greedy unless the file sets
   // do_sample. Settings of the file that would change the text but are not supported are in
   // generation_config().warnings.
   GenerateOptions default_options() const;
 
-  // Generates for all prompts together; each has its own length and its own end. Blocks until all are done.
+  // Generates for all prompts together; each has its own length and its own end. Blocks until all are done. Throws
   // InvalidArgument for no prompts, a prompt without tokens or with an id that the model's vocabulary does not have,
   // one longer than the context (with both numbers), or an option out of range. Ranks that share a model make the same
   // call; rank 0 and its callback decide when a prompt ends, and only rank 0's result is complete. After an error in
-  // the middle (out of memory, a lost device) the text up to then is in interrupted(). So it is after a NumericalError:
-  // if the logits of one prompt contain a NaN or an infinity (see Session::tokens()), the call fails for all prompts,
-  // and those that had already ended keep their finish reason.
+  // the middle (out of memory, a lost device) the text up to then is in interrupted(). The same holds after a
+  // NumericalError: if the logits of one prompt contain a NaN or an infinity (see Session::tokens()), the call fails
+  // for all prompts, and those that had already ended keep their finish reason.
   GenerateResult generate(std::span<const std::string> prompts, const GenerateOptions& options,
                           const TextCallback& callback = {});
   // The same for prompts given as token ids.
   GenerateResult generate_ids(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options,
                               const TextCallback& callback = {});
-  // The output of the latest call up to its exception; null if it did not throw, or had no token yet.
+  // Returns the output of the latest call up to its exception; null if it did not throw, or had produced no token.
   const GenerateResult* interrupted() const noexcept { return interrupted_ ? &*interrupted_ : nullptr; }
 
  private:

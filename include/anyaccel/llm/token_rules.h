@@ -1,5 +1,5 @@
-// Rules about single tokens of an answer: which are forbidden, forced, or made more or less likely. They are those of
-// transformers' GenerationConfig, with its names and in its order; docs/generation.md lists every field.
+// Rules about single tokens of an answer: they forbid tokens, force them, or make them more or less likely. They are
+// those of transformers' GenerationConfig, with its names and in its order; docs/generation.md lists every field.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // Converts text to token ids and back, with the tokenizer files of a Hugging Face model directory.
 //
-// Supported are tokenizer.json of the kinds BPE (byte-level as GPT-2, Llama 3 and Qwen use, or with byte fallback as Llama 2
-// and Mistral use), Unigram, WordPiece and WordLevel, with its normalizers, pre-tokenizers, post-processors and decoders,
-// and tokenizer.model of SentencePiece's BPE and unigram kinds. Ids and texts agree with Hugging Face tokenizers and Google
-// sentencepiece.
+// It supports tokenizer.json of the kinds BPE (byte-level as GPT-2, Llama 3 and Qwen use, or with byte fallback as
+// Llama 2 and Mistral use), Unigram, WordPiece and WordLevel, with its normalizers, pre-tokenizers, post-processors and
+// decoders, and tokenizer.model of SentencePiece's BPE and unigram kinds. Ids and texts agree with Hugging Face
+// tokenizers and Google sentencepiece.
 #pragma once
 
 #include <cstdint>
@@ -40,15 +40,15 @@ class Tokenizer {
 
   // Returns the token ids of the text. `add_special` adds the tokens that the model expects around a text (usually a
   // beginning-of-text token); special tokens that are written in the text are found either way. Bytes that are not
-  // UTF-8 count as U+FFFD. CheckpointError if a pattern of the tokenizer needs too many steps, or if the text has a
-  // character without a token and the vocabulary has no token for unknown characters; InvalidArgument for more than 1
-  // GiB of text.
+  // UTF-8 count as U+FFFD. Throws CheckpointError if a pattern of the tokenizer needs too many steps, or if the text
+  // has a character without a token and the vocabulary has no token for unknown characters; InvalidArgument for more
+  // than 1 GiB of text.
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special = true) const = 0;
   // Returns the text of the ids, always UTF-8: bytes that do not form a character become U+FFFD. Ids without a token
   // are left out, and special tokens too if `skip_special`.
   std::string decode(std::span<const int32_t> ids, bool skip_special = true) const;
 
-  // The largest id plus one.
+  // Returns the largest id plus one.
   virtual int64_t vocab_size() const noexcept = 0;
   // Returns the token as spelled in the vocabulary (byte-level tokens in their printable form); nothing for an unused
   // id.
@@ -57,10 +57,10 @@ class Tokenizer {
   // The tokens at the beginning and the end of a text, if the files define them.
   std::optional<int32_t> bos_id() const noexcept { return bos_id_; }
   std::optional<int32_t> eos_id() const noexcept { return eos_id_; }
-  // Notes for the user about the files: where two of them disagree, and which one takes precedence.
+  // Returns notes for the user about the files: they name what two of them disagree on, and which one takes precedence.
   const std::vector<std::string>& notes() const noexcept { return notes_; }
-  // Ids that a model's embedding may lack: of the padding token, and of tokens that are named only by a class of
-  // transformers.
+  // Returns ids that a model's embedding may lack: those of the padding token, and of tokens that only a class of
+  // transformers names.
   const std::vector<int32_t>& spare_ids() const noexcept { return spare_ids_; }
 
  protected:

@@ -288,7 +288,8 @@ class Device {
   virtual std::unique_ptr<Event> event_create(const aa_event_params& /*params*/) { unimplemented("event_create"); }
   virtual std::unique_ptr<Module> module_load(const aa_module_params& /*params*/) { unimplemented("module_load"); }
 
-  // -- extension "host_memory" -- `out` is zeroed before the call.
+  // -- extension "host_memory" --
+  // `out` is zeroed before the call.
   virtual void register_range(const aa_register& /*what*/, aa_registration& /*out*/) {
     unimplemented("register_range");
   }
@@ -298,7 +299,8 @@ class Device {
   virtual bool supports_op(const aa_op_call& /*call*/) { unimplemented("ops supports"); }
   virtual size_t packed_size(const aa_pack& /*what*/) { return 0; }
 
-  // -- extension "compiler" -- Returns a string that lives as long as the device.
+  // -- extension "compiler" --
+  // Returns a string that lives as long as the device.
   virtual const char* compile_languages() { unimplemented("compiler languages"); }
   virtual std::string compile_fingerprint() { unimplemented("compiler fingerprint"); }
   virtual CompileOutput compile(const aa_compile& /*what*/) { unimplemented("compile"); }
@@ -322,8 +324,8 @@ class Device {
   // Returns whether copies from memory of `source` into memory of this device can be made; `source` is another device.
   virtual bool can_copy_from(Device& /*source*/) { unimplemented("peer can_copy"); }
 
-  // -- extension "ceilings" -- `kind` is an aa_ceiling or a number that this header does not know yet: call
-  // unimplemented() for such a number.
+  // -- extension "ceilings" --
+  // `kind` is an aa_ceiling or a number that this header does not know yet: call unimplemented() for such a number.
   virtual double measure_ceiling(int32_t /*kind*/, size_t /*bytes*/, double /*seconds*/) {
     unimplemented("ceilings measure");
   }
@@ -355,7 +357,8 @@ class Driver {
   // Returns false for memory that this driver does not know. `info` is zeroed before the call, with struct_size set.
   virtual bool mem_query(const void* /*pointer*/, aa_memory_info& /*info*/) { unimplemented("mem_query"); }
 
-  // -- extension "ops" -- Returns the driver's number for an op, or -1.
+  // -- extension "ops" --
+  // Returns the driver's number for an op, or -1.
   virtual int32_t find_op(const char* /*name*/) { unimplemented("ops find"); }
 
   // -- extension "profiler" --
@@ -365,7 +368,8 @@ class Driver {
   virtual void range_pop(const char* /*domain*/) { unimplemented("range_pop"); }
   virtual void mark(const char* /*message*/, const char* /*domain*/) { unimplemented("mark"); }
 
-  // -- extension "collectives" -- Strings that live as long as the driver.
+  // -- extension "collectives" --
+  // Strings that live as long as the driver.
   virtual void collectives_library(const char*& /*name*/, const char*& /*version*/) { unimplemented("library"); }
   virtual size_t collectives_id_size() { unimplemented("id_size"); }
   virtual void collectives_id_create(void* /*id*/) { unimplemented("id_create"); }
@@ -388,9 +392,9 @@ void copy_text(char (&destination)[Size], std::string_view text) noexcept {
 // built-in driver classes, the line may carry the name of another of them.
 inline void log(aa_log_level level, const std::string& message) noexcept;
 
-// Device memory for the work that the current function of a Stream enqueues, from the host's caching allocator. Destroy it after
-// the last item that uses it has been enqueued, and with none of the driver's locks held. Only inside functions that driver.h
-// marks S.
+// Device memory for the work that the current function of a Stream enqueues, from the host's caching allocator. Destroy
+// it after the last item that uses it has been enqueued, while holding none of the driver's locks. For use only inside
+// functions that driver.h marks S.
 class Scratch {
  public:
   Scratch(aa_host_stream* stream, size_t size);

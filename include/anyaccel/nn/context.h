@@ -1,8 +1,9 @@
-// What the layers of a model share: the ops, the device, the dtype that is computed in, and the parameters with their gradients.
+// The objects that the layers of a model share: the ops, the device, the dtype of computation, and the parameters with
+// their gradients.
 //
-// Layers (layers.h) have a forward and a backward function, written out, and there is no tape: models of this library are chains
-// of layers, whose order of gradients is known when they are written. So nothing is recorded, memory is let go of at places
-// that can be read in the source, and each gradient is a function that a test can call.
+// Layers (layers.h) have explicit forward and backward functions, and there is no tape: models of this library are
+// chains of layers, so the order of their gradients is known in advance. Nothing is recorded, the source shows where
+// memory is released, and each gradient is a function that a test can call.
 //
 // Mixed precision: a context of BF16 or FP16 keeps weights for products, activations and their gradients in that dtype.
 // Master weights, gradients of weights, the residual stream of decoder layers, norms' sums and losses are FP32.
@@ -25,21 +26,21 @@ namespace anyaccel::nn {
 
 class Context {
  public:
-  // On the accelerator's current device. InvalidArgument for another dtype than F32, BF16 and F16.
+  // Uses the accelerator's current device. Throws InvalidArgument for a dtype other than F32, BF16 and F16.
   explicit Context(Accelerator& accelerator, DType dtype = DType::F32);
 
   Accelerator& accelerator() const noexcept { return accelerator_; }
   ops::Training& ops() noexcept { return ops_; }
   Device device() const noexcept { return device_; }
-  // Of weights in products and of activations.
+  // Returns the dtype of weights in products and of activations.
   DType dtype() const noexcept { return dtype_; }
-  // False: nothing is kept for gradients, and nothing is dropped.
+  // False: nothing is kept for gradients, and dropout is off.
   bool training = true;
 
-  // Uninitialized, of the context's dtype or another.
+  // Return an uninitialized tensor, of the context's dtype or another.
   Tensor empty(const Shape& shape) const { return Tensor::empty(shape, dtype_, device_); }
   Tensor empty(const Shape& shape, DType dtype) const { return Tensor::empty(shape, dtype, device_); }
-  // The tensor in the context's dtype; itself where it has that.
+  // Returns the tensor converted to the context's dtype; the tensor itself if it already has that dtype.
   Tensor in_dtype(const Tensor& tensor);
 
  private:
@@ -49,7 +50,7 @@ class Context {
   DType dtype_;
 };
 
-// How a parameter begins: normal numbers of that standard deviation, or a constant.
+// The initial values of a parameter: normal random numbers with a standard deviation, or a constant.
 struct Init {
   double deviation = 0.02;
   double constant = 0;
@@ -61,48 +62,51 @@ struct Parameter {
   std::string name;  // unique in its model; the tensor's name in a checkpoint
   Shape shape;
   Init init;
-  bool decays = false;  // weight decay is for matrices
+  bool decays = false;  // weight decay applies to it; true for matrices
   int group = 0;        // see Parameters::begin_group
   int64_t offset = 0;   // of the elements in the flat tensors
-  Tensor weight;        // what forward and backward read: on the device, in the context's dtype
+  Tensor weight;        // read by forward and backward: on the device, in the context's dtype
   Tensor gradient;      // F32 on the device; backward adds to it
-  Tensor master;        // F32: what the optimizer changes. `weight` itself where that is F32 and on the same side
+  Tensor master;        // F32: changed by the optimizer. `weight` itself if that is F32 and in the same place
 };
 
-// The parameters of a model, in the order in which they were added. Each kind of tensor is one piece of memory, in which every
-// parameter begins at a multiple of 64 elements and what lies between is 0: so gradients are zeroed, summed over ranks and
-// measured in one call.
+// The parameters of a model, in the order in which they were added. All tensors of one kind share one block of memory,
+// in which every parameter begins at a multiple of 64 elements and the gaps are 0, so that one call can zero all
+// gradients, sum them over ranks or compute their norm.
 class Parameters {
  public:
   explicit Parameters(Context& context) : context_(context) {}
   Parameters(const Parameters&) = delete;
   Parameters& operator=(const Parameters&) = delete;
 
-  // Parameters that are added from now on are of a new group: those whose gradients are complete together.
+  // Starts a new group for the parameters that are added from now on. The gradients of a group are complete at the same
+  // time.
   void begin_group() { ++group_; }
-  // The reference stays good. Its tensors are there after allocate(). InvalidArgument for a name that is taken.
+  // Adds a parameter. The reference stays valid; its tensors exist after allocate(). Throws InvalidArgument for a name
+  // that is taken.
   Parameter& add(std::string name, const Shape& shape, Init init, bool decays);
 
-  // Makes the tensors and the first values, which depend on `seed` and each parameter's place alone and are the same on every
-  // accelerator. masters_on_host: master weights are host memory, page-locked where that is possible, for an optimizer on the host. Called once.
+  // Allocates the tensors and sets the initial values, which depend only on `seed` and each parameter's position and
+  // are the same on every accelerator. masters_on_host: master weights are in host memory, page-locked if possible, for
+  // an optimizer on the host. Called once.
   void allocate(uint64_t seed, bool masters_on_host = false);
 
   std::deque<Parameter>& all() noexcept { return all_; }
   const std::deque<Parameter>& all() const noexcept { return all_; }
   int groups() const noexcept { return group_ + 1; }
-  int64_t count() const noexcept;  // numbers in all of them
-  // One-dimensional; of the same number of elements.
+  int64_t count() const noexcept;  // elements of all parameters
+  // One-dimensional tensors with the same number of elements.
   const Tensor& weights() const noexcept { return weights_; }
   const Tensor& gradients() const noexcept { return gradients_; }
   const Tensor& masters() const noexcept { return masters_; }
-  // The elements [begin, end) of the flat tensors that a group's parameters lie in.
+  // The elements [begin, end) of the flat tensors that contain a group's parameters.
   struct Range {
     int64_t begin = 0, end = 0;
   };
   Range range_of(int group) const;
 
   void zero_gradients() { gradients_.fill(0); }
-  // weights = masters, where they differ.
+  // Copies the master weights to the weights, if they are separate tensors.
   void store_weights();
 
   // Models call ready() as soon as the gradients of a group are complete in a backward pass; the hook is called then.

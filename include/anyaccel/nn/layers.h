@@ -1,10 +1,11 @@
 // Layers with their gradients.
 //
-// forward() keeps what backward() needs, unless the context does not train; backward() is called once after it, adds to the
-// gradients of the layer's parameters, and lets go of what was kept. A backward() without a forward() is an InvalidArgument.
+// forward() keeps the tensors that backward() needs, unless the context does not train; backward() is called once after
+// it, adds to the gradients of the layer's parameters, and releases those tensors. backward() without a forward()
+// throws InvalidArgument.
 //
-// N rows are B sequences of T positions each, one after the other. dtype "context" is Context::dtype(). Gradients of inputs are
-// written to `dx`, which may be of any float dtype and is added to where `add` is set.
+// N rows are B sequences of T positions each, one after the other. dtype "context" is Context::dtype(). Gradients of
+// inputs are written to `dx`, which may be of any float dtype, or added to it if `add` is set.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +20,15 @@ namespace anyaccel::nn {
 // y = x W' + bias
 class Linear {
  public:
-  // Weight [outputs, inputs] `name`.weight, and `name`.bias [outputs] of zeros where there is a bias.
+  // Adds the parameters `name`.weight [outputs, inputs] and, with a bias, `name`.bias [outputs] of zeros.
   Linear(Parameters& parameters, const std::string& name, int64_t inputs, int64_t outputs, bool bias, double deviation);
 
-  // x [N, inputs], y [N, outputs], both context. With residual F32 [N, outputs]: y is F32, and the sum with it.
+  // x [N, inputs], y [N, outputs], both context. With residual F32 [N, outputs], the residual is added, and y is F32.
   Tensor forward(const Tensor& x, const Tensor& residual = {});
   // dy [N, outputs], dx [N, inputs].
   void backward(const Tensor& dy, const Tensor& dx, bool add = false);
 
-  // The two halves of backward(), for layers that keep or remake x themselves. dy is context.
+  // The two halves of backward(), for layers that keep or recompute x themselves. dy is context.
   void input_gradient(const Tensor& dy, const Tensor& dx, bool add = false);
   void weight_gradient(const Tensor& dy, const Tensor& x);
 
@@ -41,12 +42,12 @@ class Linear {
   Tensor x_;
 };
 
-// Rows of a table.
+// Looks up rows of a table.
 class Embedding {
  public:
-  // Weight [rows, size] `name`.weight.
+  // Adds the parameter `name`.weight [rows, size].
   Embedding(Parameters& parameters, const std::string& name, int64_t rows, int64_t size, double deviation);
-  // ids I32 or I64 [N]; the result [N, size] of `dtype`.
+  // ids I32 or I64 [N]; the result is [N, size] of `dtype`.
   Tensor forward(const Tensor& ids, DType dtype);
   void backward(const Tensor& dy);
   Parameter& weight() noexcept { return weight_; }
@@ -57,13 +58,14 @@ class Embedding {
   Tensor ids_;
 };
 
-// rms_norm, or layer_norm where it is centred, over the last dimension; `name`.weight of ones, `name`.bias of zeros where centred.
+// rms_norm, or layer_norm if it is centred, over the last dimension. Its parameters are `name`.weight of ones and, if
+// centred, `name`.bias of zeros.
 class Norm {
  public:
   Norm(Parameters& parameters, const std::string& name, int64_t size, double eps, bool centred);
   // x [N, size] F32 or context; the result is context.
   Tensor forward(const Tensor& x);
-  // dx [N, size] of any float dtype; F32 where it is added to.
+  // dx [N, size] of any float dtype; F32 if `add` is set.
   void backward(const Tensor& dy, const Tensor& dx, bool add);
 
  private:
@@ -74,7 +76,7 @@ class Norm {
   Tensor x_, mean_, variance_;
 };
 
-// The places of B sequences of T positions, and the angles of rotary embeddings; what all layers of a decoder share.
+// The positions of B sequences of T tokens, and the angles of rotary embeddings, which all layers of a decoder share.
 class Positions {
  public:
   // theta: the base of the angles. head_dim is even.
@@ -82,26 +84,27 @@ class Positions {
 
   int64_t sequences, length;
   Tensor sequence, position;  // I32 [N]
-  Tensor cos, sin, back_sin;  // F32 [N, head_dim / 2]; back_sin = -sin turns back
-  // F32 [block, length + block]: 0 and -infinity, of which mask(first, rows) is a part.
-  static constexpr int64_t block = 64;  // most rows of a mask
-  // [rows, first + rows]: row i, which is position first + i, sees the columns up to that.
+  Tensor cos, sin, back_sin;  // F32 [N, head_dim / 2]; back_sin = -sin rotates back
+  // The maximum number of rows of a mask. Masks are views of one F32 tensor [block, length + block] of 0 and -infinity.
+  static constexpr int64_t block = 64;
+  // Returns the mask [rows, first + rows]: row i is position first + i and sees the columns up to that position.
   Tensor mask(int64_t first, int64_t rows) const;
 
  private:
   Tensor strip_;
 };
 
-// Attention of a decoder: each position sees those before it and itself. Query head h reads key/value head h / (heads / kv_heads).
-// Backward computes the weights again, Positions::block queries at a time, so memory grows with the length and not its square.
+// Attention of a decoder: each position sees itself and those before it. Query head h reads key/value head h / (heads /
+// kv_heads). backward() recomputes the attention weights, Positions::block queries at a time, so memory grows with the
+// length and not with its square.
 class CausalAttention {
  public:
-  // `name`.q_proj, k_proj, v_proj, o_proj. The deviation of o_proj's weights is `out_deviation`.
+  // Adds the layers `name`.q_proj, k_proj, v_proj and o_proj. The deviation of o_proj's weights is `out_deviation`.
   CausalAttention(Parameters& parameters, const std::string& name, int64_t hidden, int64_t heads, int64_t kv_heads,
                   int64_t head_dim, double deviation, double out_deviation);
-  // x [N, hidden] context; residual and the result, which is the sum with it, F32.
+  // x [N, hidden] is context; residual and the result, to which it is added, are F32.
   Tensor forward(const Tensor& x, const Tensor& residual, const Positions& positions);
-  // dy [N, hidden] F32 (that of the residual is dy itself). dx [N, hidden].
+  // dy [N, hidden] F32 (the gradient of the residual is dy itself). dx [N, hidden].
   void backward(const Tensor& dy, const Tensor& dx);
 
  private:
@@ -118,10 +121,10 @@ class CausalAttention {
 // down(silu(gate(x)) * up(x))
 class GatedMlp {
  public:
-  // `name`.gate_proj, up_proj, down_proj.
+  // Adds the layers `name`.gate_proj, up_proj and down_proj.
   GatedMlp(Parameters& parameters, const std::string& name, int64_t hidden, int64_t intermediate, double deviation,
            double out_deviation);
-  // As CausalAttention's.
+  // The same as in CausalAttention.
   Tensor forward(const Tensor& x, const Tensor& residual);
   void backward(const Tensor& dy, const Tensor& dx);
 
@@ -134,12 +137,12 @@ class GatedMlp {
 // x + attention(norm(x)), then the same with the MLP: a layer of Llama.
 class DecoderLayer {
  public:
-  // `name`.input_layernorm, self_attn, post_attention_layernorm, mlp.
+  // Adds `name`.input_layernorm, self_attn, post_attention_layernorm and mlp.
   DecoderLayer(Parameters& parameters, const std::string& name, int64_t hidden, int64_t heads, int64_t kv_heads,
                int64_t head_dim, int64_t intermediate, double eps, double deviation, double out_deviation);
   // x [N, hidden] F32.
   Tensor forward(const Tensor& x, const Positions& positions);
-  // The gradient of the output in, of the input out: in place.
+  // On entry `d` is the gradient of the output, on return that of the input.
   void backward(const Tensor& d);
 
  private:
@@ -162,9 +165,9 @@ class EncoderLayer {
   };
   EncoderLayer(Parameters& parameters, const std::string& name, const Sizes& sizes, double deviation,
                double out_deviation);
-  // x [B, T, hidden] context, and so is the result. mask [B, 1, 1, T] context or absent, added to the scores.
+  // x [B, T, hidden] and the result are context. mask [B, 1, 1, T], context or absent, is added to the scores.
   Tensor forward(const Tensor& x, const Tensor& mask);
-  // [B, T, hidden], of the layer's dtype.
+  // dy and the result are [B, T, hidden], of the layer's dtype.
   Tensor backward(const Tensor& dy);
 
  private:
@@ -180,16 +183,18 @@ class EncoderLayer {
   std::optional<ops::TransformerActivations> kept_;
 };
 
-// Scores of all tokens and their cross-entropy. Works on some rows at a time, so that not all scores are in memory at once.
+// Computes the scores of all tokens and their cross-entropy. It processes some rows at a time, so that not all scores
+// are in memory at once.
 class LanguageHead {
  public:
-  // With weights of its own, `name`.weight [tokens, hidden]; or those of an embedding.
+  // Uses weights of its own, `name`.weight [tokens, hidden], or those of an embedding.
   LanguageHead(Parameters& parameters, const std::string& name, int64_t tokens, int64_t hidden, double deviation);
   LanguageHead(Parameters& parameters, Parameter& tied);
 
-  // Losses F32 [N] of x [N, hidden] context. targets I32 or I64 [N]; negative ones count nothing.
+  // Returns the losses F32 [N] of x [N, hidden] context. targets I32 or I64 [N]; rows with a negative target have loss
+  // 0.
   Tensor losses(const Tensor& x, const Tensor& targets);
-  // The same, with dx [N, hidden] the gradient of scale * their sum, and that of the weights added.
+  // The same; also writes the gradient of scale * their sum to dx [N, hidden], and adds that of the weights.
   Tensor losses_and_gradients(const Tensor& x, const Tensor& targets, float scale, const Tensor& dx);
 
  private:

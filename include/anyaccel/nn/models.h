@@ -1,4 +1,5 @@
-// Two models that can be trained: a decoder with the layers and the names of Llama, and an encoder of ops::Transformer's layers.
+// Two models that can be trained: a decoder with the layers and the names of Llama, and an encoder with
+// ops::Transformer's layers.
 #pragma once
 
 #include <memory>
@@ -8,23 +9,23 @@
 
 namespace anyaccel::nn {
 
-// What a model sees at once: `sequences` times `length` tokens, one sequence after the other. On the device.
+// The input of one pass: `sequences` times `length` tokens, one sequence after the other, on the device.
 struct Batch {
   int64_t sequences = 0, length = 0;
   Tensor ids;           // I32 [sequences * length]
-  Tensor targets;       // I32, the same shape: the token that a place is to predict; negative: none
-  int64_t counted = 0;  // targets that are not negative
+  Tensor targets;       // I32, the same shape: the token to predict at each position; negative: none
+  int64_t counted = 0;  // number of targets that are not negative
 
-  // Copies from the host. InvalidArgument for spans of another length than sequences * length.
+  // Copies from the host. Throws InvalidArgument if a span's length is not sequences * length.
   static Batch from_host(Context& context, int64_t sequences, int64_t length, std::span<const int32_t> ids,
                          std::span<const int32_t> targets);
 };
 
-// What a Trainer trains.
+// A model that a Trainer can train.
 class Model {
  public:
   virtual ~Model() = default;
-  // Losses F32 [sequences * length] of the batch.
+  // Returns the losses F32 [sequences * length] of the batch.
   virtual Tensor losses(const Batch& batch) = 0;
   // The same, and adds the gradients of scale * their sum. Calls Parameters::ready() for each group. The context must train.
   virtual Tensor losses_and_gradients(const Batch& batch, float scale) = 0;
@@ -37,13 +38,13 @@ struct DecoderSizes {
   double norm_eps = 1e-5;
   bool tied = true;  // the output matrix is the embedding
   double deviation =
-      0.02;  // of first weights; of those that write to the residual stream it is divided by sqrt(2 * layers)
+      0.02;  // of initial weights; divided by sqrt(2 * layers) for those that write to the residual stream
 };
 
 // Predicts the next token. Its parameters have the names of Hugging Face's LlamaForCausalLM.
 class Decoder : public Model {
  public:
-  // Adds to `parameters`, which allocates afterwards.
+  // Adds its parameters to `parameters`; call allocate() afterwards.
   Decoder(Parameters& parameters, const DecoderSizes& sizes);
   Tensor losses(const Batch& batch) override;
   Tensor losses_and_gradients(const Batch& batch, float scale) override;
@@ -71,8 +72,8 @@ struct EncoderSizes {
   double deviation = 0.02;
 };
 
-// Predicts tokens from those on both sides: embeddings of tokens and positions, layers of ops::Transformer, a norm, and scores by
-// the embedding.
+// Predicts tokens from those on both sides: it has embeddings of tokens and positions, layers of ops::Transformer, a
+// norm, and an output matrix that is the embedding.
 class Encoder : public Model {
  public:
   Encoder(Parameters& parameters, const EncoderSizes& sizes);

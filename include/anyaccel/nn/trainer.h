@@ -1,4 +1,5 @@
-// Steps of training: batches in pieces, gradients averaged over ranks, clipped and unscaled, then the optimizer.
+// Training steps: a step processes a batch in pieces, averages the gradients over ranks, unscales and clips them, and
+// runs the optimizer.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,9 @@
 
 namespace anyaccel::nn {
 
-// The learning rate of each step: it rises evenly to `peak` during the first `warmup` steps, and then stays (constant), falls evenly
-// (linear) or as half a cosine (cosine) to final_part * peak at step `steps`, where it stays.
+// The learning rate of each step: it rises linearly to `peak` during the first `warmup` steps, and then stays
+// (constant), or falls linearly (linear) or as half a cosine (cosine) to final_part * peak at step `steps`, where it
+// stays.
 struct Schedule {
   std::string shape = "cosine";  // constant, linear or cosine
   double peak = 1e-3;
@@ -21,17 +23,17 @@ struct Schedule {
   int64_t steps = 1;
   double final_part = 0.1;
 
-  // Of step number `step`, from 1 on. InvalidArgument for an unknown shape.
+  // Returns the rate of step number `step`, counted from 1. Throws InvalidArgument for an unknown shape.
   double at(int64_t step) const;
 };
 
 struct TrainerOptions {
   Schedule schedule;
-  double max_norm = 1;  // of all gradients together; 0: they are not clipped
-  // Ranks that each get a part of every batch; null: this process alone. All have the same parameters at the beginning.
+  double max_norm = 1;  // of the norm of all gradients together; 0: they are not clipped
+  // Ranks that each get a part of every batch; null: this process alone. All must start with the same parameters.
   std::shared_ptr<comm::ProcessGroup> group;
-  // FP16 only. Losses are multiplied by the scale, so that small gradients do not become 0. It halves after a step whose gradients
-  // are not finite, which changes nothing, and doubles after `scale_window` good ones.
+  // FP16 only. Losses are multiplied by the scale, so that small gradients do not become 0. It is halved after a step
+  // whose gradients are not finite, which updates nothing, and doubled after `scale_window` good steps.
   double first_scale = 65536;
   int64_t scale_window = 1000;
 };
@@ -39,25 +41,26 @@ struct TrainerOptions {
 struct StepResult {
   int64_t step = 0;
   double loss = 0;  // the mean over all ranks and pieces
-  double norm = 0;  // of the mean gradients, before they are clipped; 0 where it was not asked for
+  double norm = 0;  // of the mean gradients, before clipping; 0 if it was not computed
   double rate = 0;
   bool skipped = false;  // gradients of FP16 that were not finite: nothing was changed
 };
 
 class Trainer {
  public:
-  // All of these outlive the trainer. InvalidArgument for options that make no sense.
+  // The arguments must outlive the trainer. Throws InvalidArgument for invalid options.
   Trainer(Model& model, Parameters& parameters, Optimizer& optimizer, const TrainerOptions& options);
 
-  // One step over the pieces of this rank's part of a batch, whose gradients are added up, so that only one piece is in memory; each
-  // piece, and each rank, counts the same. Blocks until the loss is known. NumericalError for a loss that is not finite; where
-  // gradients are clipped, for those too, and before anything is changed (but see StepResult::skipped).
+  // Makes one step over the pieces of this rank's part of a batch. Their gradients are accumulated, so that only one
+  // piece is in memory at a time; every piece and every rank has the same weight. Blocks until the loss is known.
+  // Throws NumericalError for a loss that is not finite and, if gradients are clipped, for gradients that are not
+  // finite, before anything is changed (but see StepResult::skipped).
   StepResult step(std::span<const Batch> pieces);
 
-  // The mean loss of this rank's batches, without gradients and without what is dropped in training. Blocks.
+  // Returns the mean loss of this rank's batches, computed without gradients and without dropout. Blocks.
   double evaluate(std::span<const Batch> batches);
 
-  // What a checkpoint keeps, and what goes on from one sets.
+  // The progress that a checkpoint stores, and that a run which continues from one sets.
   int64_t steps_done() const noexcept { return step_; }
   double loss_scale() const noexcept { return scale_; }
   int64_t good_steps() const noexcept { return good_steps_; }

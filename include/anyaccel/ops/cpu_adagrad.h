@@ -1,7 +1,7 @@
-// Adagrad for parameters in host memory: what "CPUAdagradBuilder" loads.
+// Adagrad for parameters in host memory: the library that "CPUAdagradBuilder" loads.
 //
-// The names are those of DeepSpeed's cpu_adagrad. Unlike there, the weight decay is part of the numerator too (as
-// PyTorch computes), and gradients are left as they are. See optimizer_options.h for the rules that tensors obey.
+// The names are those of DeepSpeed's cpu_adagrad. Unlike there, the weight decay is part of the numerator too (as in
+// PyTorch), and gradients are not changed. See optimizer_options.h for the rules for tensors.
 #pragma once
 
 #include <mutex>
@@ -29,15 +29,15 @@ class CPUAdagrad : public OpLibrary {
   CPUAdagrad(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> code);
   ~CPUAdagrad() override;
 
-  // Makes an optimizer, or replaces the one of this id. The values are used by no update: each is given its own.
+  // Creates an optimizer, or replaces the one with this id. Updates do not use these values: each is given its own.
   void create_adagrad(int id, double lr = 1e-2, double eps = 1e-8, double weight_decay = 0, bool should_log = false);
-  // Nothing for an unknown id.
+  // Does nothing for an unknown id.
   void destroy_adagrad(int id);
 
-  // One step; `step` counts from 1 and changes nothing.
+  // Makes one step; `step` counts from 1 and has no effect on the result.
   void adagrad_update(int id, int64_t step, double lr, double eps, double weight_decay, const Tensor& params,
                       const Tensor& grads, const Tensor& exp_avg_sq, const Tensor& copy = {});
-  // Many parameters in one parallel region. Returns the norm of the gradients where they are clipped, else 0.
+  // Updates many parameters in one parallel region. Returns the norm of the gradients if they are clipped, else 0.
   double adagrad_update_multi(int id, int64_t step, const AdagradOptions& options,
                               std::span<const AdagradTensors> parameters);
 

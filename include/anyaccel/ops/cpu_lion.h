@@ -1,7 +1,7 @@
-// Lion for parameters in host memory: what "CPULionBuilder" loads.
+// Lion for parameters in host memory: the library that "CPULionBuilder" loads.
 //
-// The names are those of DeepSpeed's cpu_lion. Unlike there, where the mixed momentum is 0 a parameter does not move, and
-// a NaN shows. See optimizer_options.h for the rules that tensors obey.
+// The names are those of DeepSpeed's cpu_lion. Unlike there, a parameter does not change where the mixed momentum is 0,
+// and a NaN propagates. See optimizer_options.h for the rules for tensors.
 #pragma once
 
 #include <mutex>
@@ -30,16 +30,16 @@ class CPULion : public OpLibrary {
   CPULion(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> code);
   ~CPULion() override;
 
-  // Makes an optimizer, or replaces the one of this id. The values are used by no update: each is given its own.
+  // Creates an optimizer, or replaces the one with this id. Updates do not use these values: each is given its own.
   void create_lion(int id, double lr = 1e-4, double beta1 = 0.9, double beta2 = 0.99, double weight_decay = 0,
                    bool should_log = false);
-  // Nothing for an unknown id.
+  // Does nothing for an unknown id.
   void destroy_lion(int id);
 
-  // One step; `step` counts from 1 and changes nothing.
+  // Makes one step; `step` counts from 1 and has no effect on the result.
   void lion_update(int id, int64_t step, double lr, double beta1, double beta2, double weight_decay,
                    const Tensor& params, const Tensor& grads, const Tensor& exp_avg, const Tensor& copy = {});
-  // Many parameters in one parallel region. Returns the norm of the gradients where they are clipped, else 0.
+  // Updates many parameters in one parallel region. Returns the norm of the gradients if they are clipped, else 0.
   double lion_update_multi(int id, int64_t step, const LionOptions& options, std::span<const LionTensors> parameters);
 
  private:

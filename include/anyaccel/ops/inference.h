@@ -2,9 +2,9 @@
 //
 // Each method checks its tensors (InvalidArgument names op and tensor), then enqueues on the calling thread's current
 // stream of the outputs' device and returns; nothing blocks. Shapes and meaning are those of abi/ops.h. Every call is
-// run by the accelerator's driver, else by the portable kernels, else by the CPU with copies there and back, which is
-// logged once per op, counted, and an error (NotImplementedError) under ANYACCEL_FALLBACK=error. A default-constructed
-// Tensor stands for an absent optional one.
+// run by the accelerator's driver if it can, else by the portable kernels, else by the CPU with copies there and back.
+// Such a fallback is logged once per op and counted, and throws NotImplementedError if ANYACCEL_FALLBACK=error is set.
+// A default-constructed Tensor stands for an absent optional one.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ struct QkvWeights {
   const Tensor& k_norm;
 };
 
-// The places of T tokens in a cache of keys and values.
+// The slots of T tokens in a cache of keys and values.
 struct CacheSlots {
   const Tensor& keys;       // [B, Hk, S, D]
   const Tensor& values;     // [B, Hk, S, D]
@@ -65,10 +65,10 @@ struct Rotation {
 // The way in which one op is run on the active accelerator.
 struct OpPlacement {
   std::string op;
-  bool native = false;       // the accelerator has it; false: falls back to the CPU, unless
-  uint64_t fallbacks = 0;    // calls that fell back so far
-  bool as_sequence = false;  // the accelerator lacks it and runs others of the list in its place
-  bool avoided = false;      // the accelerator lacks it, and models do without it: they decode quantized weights
+  bool native = false;       // the accelerator has it; false: it falls back to the CPU, unless
+  uint64_t fallbacks = 0;    // number of calls that have fallen back so far
+  bool as_sequence = false;  // the accelerator lacks it and runs other ops of the list instead
+  bool avoided = false;      // the accelerator lacks it, and models avoid it by decoding quantized weights
 };
 
 class Inference : public OpLibrary {
@@ -88,14 +88,14 @@ class Inference : public OpLibrary {
   void quantized_linear(const Tensor& out, const Tensor& x, const Tensor& w, aa_block_format format, bool rounded,
                         const Tensor& bias = {}, const Tensor& residual = {});
   void quantized_embedding(const Tensor& out, const Tensor& table, aa_block_format format, const Tensor& ids);
-  // True when the accelerator itself has both.
+  // True when the accelerator itself implements both.
   bool takes_quantized_weights() const;
-  // The weight of a linear in the layout that the accelerator's driver computes it fastest with, for inputs of the dtype;
-  // `w` itself where that is as good. The products take it in the place of `w`. See Accelerator::pack_weight.
+  // Returns the weight of a linear in the layout with which the accelerator's driver is fastest, for inputs of the
+  // dtype; `w` itself if that is as good. The products accept it in place of `w`. See Accelerator::pack_weight.
   Tensor pack_linear_weight(const Tensor& w, DType input);
-  // Runs as single linears where the accelerator has only those.
+  // Runs as single linears if the accelerator has only those.
   void linear_multi(const Tensor& x, std::span<const LinearPart> parts);
-  // Runs as two linears and a gated activation where the accelerator has only those.
+  // Runs as two linears and a gated activation if the accelerator has only those.
   void gated_linear(const Tensor& out, const Tensor& x, const Tensor& w_gate, const Tensor& w_up, Activation kind,
                     const Tensor& bias_gate = {}, const Tensor& bias_up = {});
   void rope_table(const Tensor& cos, const Tensor& sin, const Tensor& inv_freq, const Tensor& positions, float scale);
@@ -114,7 +114,7 @@ class Inference : public OpLibrary {
   void increment(const Tensor& x, int64_t amount);
   void argmax(const Tensor& out, const Tensor& x);
   void repetition_penalty(const Tensor& logits, const Tensor& seen, float penalty);
-  // Counts `ids`, where given, in `counts` first.
+  // First adds `ids`, if given, to `counts`.
   void frequency_penalty(const Tensor& logits, const Tensor& counts, float presence, float frequency,
                          const Tensor& ids = {});
   void sample(const Tensor& out, const Tensor& logits, const Tensor& rng, float temperature, int top_k, float top_p,
@@ -130,14 +130,14 @@ class Inference : public OpLibrary {
   void norm_gated_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w_gate,
                          const Tensor& w_up, Activation kind, float eps, const Tensor& bias_gate = {},
                          const Tensor& bias_up = {}, DType between = DType::F32);
-  // q [T, Hq, D] has its heads one after the other. With norms of heads the sequence runs everywhere.
+  // The heads of q [T, Hq, D] are contiguous. With norms of heads the sequence always runs.
   void norm_qkv_rope(const Tensor& q, const CacheSlots& cache, const Tensor& x, const Tensor& norm,
                      const QkvWeights& weights, const Rotation& rotation, float eps, DType between = DType::F32);
 
-  // Every op, where it runs, and how often it fell back.
+  // Returns for every op where it runs and how often it fell back.
   std::vector<OpPlacement> placements() const;
-  // True when every op of the list above, but those for quantized weights, runs on the accelerator itself, as one op or
-  // a sequence of others, so that a step of them can be captured in a graph.
+  // True when every op of the list above, except those for quantized weights, runs on the accelerator itself, as one op
+  // or a sequence of others, so that a step that uses them can be captured in a graph.
   bool all_native() const;
   // True when the accelerator has the ops "linear_by_row" and so on, which ByRow needs.
   bool has_by_row() const;
@@ -150,9 +150,9 @@ class Inference : public OpLibrary {
   friend class ByRow;
 };
 
-// While one lives, products and attention of this thread take the sums of a row of their result in an order that
-// neither the number of rows nor the row's place among them changes. Slower. For Inference objects that say
-// has_by_row(); with others the ops run on the CPU, as any that an accelerator lacks.
+// While an object of this class lives, products and attention on this thread sum each row of the result in an order
+// that depends neither on the number of rows nor on the row's place among them. This is slower. Use it with Inference
+// objects for which has_by_row() is true; with others the ops run on the CPU, like any that an accelerator lacks.
 class ByRow {
  public:
   ByRow() noexcept;

@@ -1,5 +1,5 @@
-// Files read into tensors and tensors written to files, past the page cache and asynchronously: what "AsyncIOBuilder"
-// loads.
+// Reads files into tensors and writes tensors to files, asynchronously and bypassing the page cache: the library that
+// "AsyncIOBuilder" loads.
 //
 //   auto aio = get_accelerator()->create_op_builder("AsyncIOBuilder")->load_as<ops::AsyncIO>();
 //   auto handle = aio->aio_handle();
@@ -14,13 +14,13 @@
 // before is waited for, in the background. Buffers, offsets and lengths need no alignment; those that are multiples of
 // get_alignment() cost no copy. A tensor that is being written to a file must not be changed before wait().
 //
-// Transfers are done by io_uring, and by a pool of threads where the system refuses it; ANYACCEL_AIO=uring|threads|auto
-// chooses. Files are opened with O_DIRECT where the file system takes it. What was written has reached the file, not
-// necessarily the disk: call fsync for that. A write does not shorten a file. Two requests under way may write to
-// neighbouring bytes, but not to the same ones.
+// Transfers use io_uring, or a thread pool if the system refuses io_uring; ANYACCEL_AIO=uring|threads|auto chooses.
+// Files are opened with O_DIRECT if the file system supports it. Written data has reached the file, but not necessarily
+// the disk: call fsync for that. A write does not truncate a file. Two requests in progress may write to neighbouring
+// bytes, but not to the same ones.
 //
-// Fork: a handle belongs to the process that made it. In a child every call is an InvalidArgument, and its destructor
-// leaves the parent's work alone.
+// Fork: a handle belongs to the process that made it. In a child every call throws InvalidArgument, and the destructor
+// does not affect the parent's work.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@
 
 namespace anyaccel::ops {
 
-// A tensor's place in a file, for calls with many.
+// A tensor and its place in a file, for calls that transfer several.
 struct AioRequest {
   Tensor buffer;
   std::string file;
@@ -47,19 +47,19 @@ struct AioResult {
   std::string file;     // its path, or "file descriptor 7"
   bool write = false;
   int64_t file_offset = 0;  // bytes
-  int64_t bytes = 0;        // asked for; all were transferred when it is ok()
+  int64_t bytes = 0;        // requested; if ok(), all were transferred
   int error = 0;            // errno; 0 when there is none (a file that is too short, a failed validation)
-  std::string message;      // what failed; empty: nothing did
+  std::string message;      // describes the failure; empty: success
 
   bool ok() const noexcept { return message.empty(); }
 };
 
-// Made by AsyncIO::aio_handle(). May be used by several threads; wait() is for the requests of all. The destructor
-// finishes what is under way.
+// Created by AsyncIO::aio_handle(). Several threads may use it; wait() waits for the requests of all of them. The
+// destructor completes the requests in progress.
 //
-// A failure of the system, a read past the end of a file included, is an Error (its native_code() is the errno) that
-// names file, offset and bytes; blocking calls throw it themselves, of asynchronous requests wait() throws the first,
-// after all are finished. A wrong argument is an InvalidArgument at once.
+// A system failure, including a read past the end of a file, is an Error (its native_code() is the errno) that names
+// file, offset and bytes; blocking calls throw it directly, and for asynchronous requests wait() throws the first one
+// after all have finished. For a wrong argument the call itself throws InvalidArgument.
 class AioHandle {
  public:
   AioHandle(AioHandle&&) noexcept;
@@ -71,13 +71,14 @@ class AioHandle {
   bool get_single_submit() const noexcept;
   bool get_overlap_events() const noexcept;
   int get_intra_op_parallelism() const noexcept;
-  // Bytes. Requests whose address, offset and length are multiples of it are cut in equal ranges and never copied.
+  // Returns the alignment in bytes. Requests whose address, offset and length are multiples of it are split into equal
+  // ranges and never copied.
   int64_t get_alignment() const noexcept;
-  // "io_uring" or "threads".
+  // Returns "io_uring" or "threads".
   const char* backend() const noexcept;
 
-  // Blocking, one range, on the calling thread. read() wants a buffer of exactly what the file has from file_offset on.
-  // `validate` compares file and memory afterwards by a plain read.
+  // Transfer one range on the calling thread; they block. read() requires a buffer with exactly the size of the file's
+  // rest from file_offset on. `validate` compares file and memory afterwards by a plain read.
   void read(const Tensor& buffer, const std::string& file, bool validate = false, int64_t file_offset = 0);
   void write(const Tensor& buffer, const std::string& file, bool validate = false, int64_t file_offset = 0);
 
@@ -92,17 +93,17 @@ class AioHandle {
   // Writes to a descriptor, which must stay open until wait(); its file position is neither used nor changed.
   int64_t async_pwrite(const Tensor& buffer, int fd, int64_t file_offset = 0);
 
-  // Many files, or many ranges, at once.
+  // Transfer many files, or many ranges, at once.
   void sync_pread(std::span<const AioRequest> requests);
   void sync_pwrite(std::span<const AioRequest> requests);
   std::vector<int64_t> async_pread(std::span<const AioRequest> requests);
   std::vector<int64_t> async_pwrite(std::span<const AioRequest> requests);
 
-  // Blocks until every asynchronous request is finished, of whichever thread; how many that were since the last call.
-  // Their tensors are held until then. Throws the first failure in the order of submission; results() tells about the
+  // Blocks until the asynchronous requests of all threads are finished; returns their number since the last call. Their
+  // tensors are kept alive until then. Throws the first failure in the order of submission; results() returns the
   // others.
   size_t wait();
-  // The outcomes of the requests of the last wait(), or of the last blocking call.
+  // Returns the outcomes of the requests of the last wait(), or of the last blocking call.
   std::vector<AioResult> results() const;
 
   // Page-locked host memory: see anyaccel/ops/pin_memory.h.
@@ -122,15 +123,15 @@ class AsyncIO : public OpLibrary {
  public:
   explicit AsyncIO(Accelerator& accelerator) : accelerator_(accelerator) {}
 
-  // block_size: bytes of one transfer, 4 KiB to 1 GiB; queue_depth: transfers under way in a range, 1 to 4096;
-  // single_submit: a system call for every transfer; overlap_events: a new transfer starts as soon as one is complete
-  // (false: when all are); intra_op_parallelism: ranges that an operation is cut in, each with a queue and a thread of
-  // its own, 1 to 256. Throws InvalidArgument; UnavailableError when ANYACCEL_AIO forces io_uring and the system
-  // refuses it.
+  // block_size: bytes of one transfer, 4 KiB to 1 GiB; queue_depth: concurrent transfers of a range, 1 to 4096;
+  // single_submit: one system call for every transfer; overlap_events: a new transfer starts as soon as one is complete
+  // (false: when all are); intra_op_parallelism: number of ranges that an operation is split into, each with its own
+  // queue and thread, 1 to 256. Throws InvalidArgument; UnavailableError when ANYACCEL_AIO forces io_uring and the
+  // system refuses it.
   AioHandle aio_handle(int64_t block_size = int64_t{1} << 20, int queue_depth = 128, bool single_submit = false,
                        bool overlap_events = true, int intra_op_parallelism = 1) const;
 
-  // A handle's read() and write().
+  // The same as read() and write() of a handle with these options.
   void aio_read(const Tensor& buffer, const std::string& file, int64_t block_size = int64_t{1} << 20,
                 int queue_depth = 128, bool single_submit = false, bool overlap_events = true,
                 bool validate = false) const;

@@ -1,4 +1,5 @@
-// Attention of protein models, with a bias for each key and one for each pair: the library that "EvoformerAttnBuilder" loads.
+// Attention for protein models, with a bias for each key and one for each pair: the library that "EvoformerAttnBuilder"
+// loads.
 //
 //   o = softmax(q k^T / sqrt(d) + bias1 + bias2) v, over the L positions of each sequence
 //
@@ -8,9 +9,10 @@
 // [B * N, nh, L rounded up to a multiple of 32]: the logarithm of the sum of exponentials of each row, -infinity for a
 // row that sees nothing, whose result is zeros; places beyond L are not written.
 //
-// Scores exist a part at a time, so memory beside the arguments is linear in L. Unlike DeepSpeed's kernels these take any L and
-// any d. Tensors are on one device; calls enqueue on the calling thread's current stream of it, except that an accelerator
-// without portable kernels computes on the host and returns when all is done. InvalidArgument names the tensor. Thread-safe.
+// Scores are computed in parts, so memory in addition to the arguments is linear in L. Unlike DeepSpeed's kernels,
+// these accept any L and any d. Tensors are on one device; calls enqueue on the calling thread's current stream of it,
+// except that an accelerator without portable kernels computes on the host and returns when the result is complete. An
+// InvalidArgument names the tensor. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -29,13 +31,13 @@ class EvoformerAttn : public OpLibrary {
   // Writes o and lse.
   void attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias1, const Tensor& bias2,
                  const Tensor& o, const Tensor& lse);
-  // Writes the gradients gq, gk and gv for go, and adds to gb1 and gb2, which are float32 of the biases' shapes, zeros on entry,
-  // or without elements where they are not wanted. delta is scratch. o and lse are those of the forward call.
+  // Writes the gradients gq, gk and gv for go, and adds to gb1 and gb2, which are float32 of the biases' shapes, zeros
+  // on entry, or without elements if they are not needed. delta is scratch. o and lse are those of the forward call.
   void attention_bwd(const Tensor& go, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                      const Tensor& lse, const Tensor& delta, const Tensor& bias1, const Tensor& bias2, const Tensor& gq,
                      const Tensor& gk, const Tensor& gv, const Tensor& gb1, const Tensor& gb2);
 
-  // The same with tensors of its own. `biases`: none, bias1, or bias1 and bias2, either of which may be absent.
+  // The same, but it allocates its results. `biases`: none, bias1, or bias1 and bias2, either of which may be absent.
   struct Saved {
     Tensor o, lse;
   };

@@ -1,8 +1,8 @@
-// Adam and AdamW for lists of parameters on the active accelerator: what "FusedAdamBuilder" loads.
+// Adam and AdamW for lists of parameters on the active accelerator: the library that "FusedAdamBuilder" loads.
 //
-// Where the accelerator compiles kernels, tensors that lie on one of its devices are worked on there, on the current
-// stream, with the same results. Else the host computes, with copies there and back where it does not reach the
-// memory, and calls block. See optimizer_options.h for the rules that tensors obey.
+// If the accelerator compiles kernels, tensors on one of its devices are processed there, on the current stream, with
+// the same results. Otherwise the host computes, with copies there and back if it cannot access the memory, and calls
+// block. See optimizer_options.h for the rules for tensors.
 #pragma once
 
 #include <vector>
@@ -19,10 +19,10 @@ class FusedAdam : public OpLibrary {
 
   enum Mode { L2 = 0, AdamW = 1 };
 
-  // One step. tensor_lists are gradients, parameters, exp_avg, exp_avg_sq, all of one length, and optionally copies that
-  // receive the new parameters. noop_flag (int32, one element, may be absent): nothing is done unless it is 0; kernels
-  // read it where it lies on their device. chunk_size is how many elements a block of work gets on accelerators that want
-  // to be told.
+  // Makes one step. tensor_lists are gradients, parameters, exp_avg, exp_avg_sq, all of the same length, and optionally
+  // copies that receive the new parameters. noop_flag (int32, one element, may be absent): nothing is done unless it is
+  // 0; kernels read it directly if it is on their device. chunk_size is the number of elements of a block of work, on
+  // accelerators that use it.
   void multi_tensor_adam(int64_t chunk_size, const Tensor& noop_flag, std::span<const std::vector<Tensor>> tensor_lists,
                          double lr, double beta1, double beta2, double eps, int64_t step, int mode,
                          bool bias_correction, double weight_decay);

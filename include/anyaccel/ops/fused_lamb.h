@@ -1,8 +1,8 @@
-// LAMB on the active accelerator: what "FusedLambBuilder" loads.
+// LAMB on the active accelerator: the library that "FusedLambBuilder" loads.
 //
-// Where the accelerator compiles kernels, tensors that lie on one of its devices are worked on there, on the current
-// stream, with the same results (the call waits for the norms). Else the host computes, with copies there and back
-// where it does not reach the memory, and calls block. See optimizer_options.h for the rules that tensors obey.
+// If the accelerator compiles kernels, tensors on one of its devices are processed there, on the current stream, with
+// the same results (the call waits for the norms). Otherwise the host computes, with copies there and back if it cannot
+// access the memory, and calls block. See optimizer_options.h for the rules for tensors.
 #pragma once
 
 #include <vector>
@@ -35,13 +35,14 @@ class FusedLamb : public OpLibrary {
   FusedLamb(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> code);
   ~FusedLamb() override;
 
-  // One step. Gradients are divided by combined_scale. eps_mode 0 adds eps under the square root, 1 outside. p_copy may be
-  // absent. Returns the trust coefficient: norm of the parameters over norm of the update, between min_coeff and
-  // max_coeff, and 1 where one of the two norms is 0.
+  // Makes one step. Gradients are divided by combined_scale. eps_mode 0 adds eps under the square root, 1 outside.
+  // p_copy may be absent. Returns the trust coefficient: the norm of the parameters over that of the update, clamped to
+  // min_coeff and max_coeff, and 1 if one of the two norms is 0.
   double lamb(const Tensor& p, const Tensor& p_copy, const Tensor& m, const Tensor& v, const Tensor& g, double lr,
               double beta1, double beta2, double max_coeff, double min_coeff, double eps, double combined_scale,
               int64_t step, int eps_mode, bool bias_correction, double decay);
-  // Many parameters in two parallel regions; a coefficient each. Empty when the clipped norm was not finite.
+  // Updates many parameters in two parallel regions, and returns a coefficient for each; none if the norm for clipping
+  // was not finite.
   std::vector<double> lamb_multi(int64_t step, const LambOptions& options, std::span<const LambTensors> parameters);
 
  private:

@@ -1,9 +1,9 @@
-// Files read into a device's memory and written from it: the library that "GDSBuilder" loads, under DeepSpeed's names.
+// Reads files into device memory and writes them from it: the library that "GDSBuilder" loads, with DeepSpeed's names.
 //
-// A handle has everything that AioHandle has (anyaccel/ops/async_io.h), with the same meaning, and device memory that is kept
-// ready for transfers. Transfers take the way of AsyncIO on every accelerator: memory that the host reaches is read and written in
-// place, an accelerator's own goes through page-locked host memory. The direct way between a disk and a device that one vendor's
-// library offers is not used: is_direct() says so.
+// A handle has all functions of AioHandle (anyaccel/ops/async_io.h), with the same meaning, and device memory that is
+// kept ready for transfers. On every accelerator transfers work as in AsyncIO: memory that the host can access is read
+// and written in place, and the accelerator's own memory goes through page-locked host memory. The direct path between
+// a disk and a device that one vendor's library offers is not used, as is_direct() reports.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +24,16 @@ class GdsHandle : public AioHandle {
   // Returns whether transfers of pinned device tensors go between disk and device without passing through host memory.
   bool is_direct() const noexcept { return false; }
 
-  // One-dimensional, uninitialized, of the example's dtype, pinned; on the example's device where that is one of the
-  // accelerator's, else on the current device.
+  // Returns a one-dimensional, uninitialized, pinned tensor with the example's dtype; on the example's device if that
+  // is one of the accelerator's, else on the current device.
   Tensor new_pinned_device_tensor(int64_t num_elem, const Tensor& example);
   // Unpins the tensor and empties the handle; its memory is released with the last tensor on it. InvalidArgument if it
   // is not pinned.
   bool free_pinned_device_tensor(Tensor& tensor);
-  // Keeps the memory of a contiguous tensor of the accelerator for transfers until it is unpinned, by every tensor of
-  // the same address and size. InvalidArgument if it lies elsewhere, or is pinned already. Returns true.
+  // Keeps the memory of a contiguous tensor of the accelerator ready for transfers, with any tensor of the same address
+  // and size, until it is unpinned. Throws InvalidArgument if it lies elsewhere, or is already pinned. Returns true.
   bool pin_device_tensor(const Tensor& tensor);
-  // InvalidArgument where it is not pinned. Returns true.
+  // Unpins the tensor. Throws InvalidArgument if it is not pinned. Returns true.
   bool unpin_device_tensor(const Tensor& tensor);
   // Returns whether the tensor lies in a pinned tensor's memory.
   bool is_pinned_device_tensor(const Tensor& tensor) const;
@@ -49,7 +49,7 @@ class GDS : public OpLibrary {
  public:
   explicit GDS(Accelerator& accelerator) : accelerator_(accelerator) {}
 
-  // Arguments as those of AsyncIO::aio_handle(), with its errors.
+  // Arguments and errors are those of AsyncIO::aio_handle().
   GdsHandle gds_handle(int64_t block_size = int64_t{1} << 20, int queue_depth = 128, bool single_submit = false,
                        bool overlap_events = false, int intra_op_parallelism = 1) const;
 

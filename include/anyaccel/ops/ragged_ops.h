@@ -5,12 +5,13 @@
 // padding: they are neither read nor written. A sequence keeps its keys and values in blocks of a cache [n_blocks, block_size,
 // 2, n_kv_heads, d] (0: keys, 1: values); position p lies in block kv_blocks[sequence][p / block_size], place p % block_size.
 //
-// Where DeepSpeed's kernels take descriptors and pointers in device memory, these take tensors of the device: `seqs` int32
-// [n_sequences, 4] (rows of InflightSeq), `tokens_to_seq` int32 [T], `kv_blocks` int32 [n_sequences, blocks of the longest].
-// Values in them that point outside a tensor read and write nothing. Floats are float32, float16 or bfloat16, one dtype a call;
-// arithmetic is fp32. Tensors are contiguous views or are copied, outputs included. Calls enqueue on the calling thread's current
-// stream, except that an accelerator without portable kernels computes on the host and returns when all is done. InvalidArgument
-// names the tensor, what was found and what was expected. Thread-safe.
+// Where DeepSpeed's kernels take descriptors and pointers in device memory, these functions take tensors on the device:
+// `seqs` int32 [n_sequences, 4] (rows of InflightSeq), `tokens_to_seq` int32 [T], `kv_blocks` int32 [n_sequences,
+// blocks of the longest]. Values in them that point outside a tensor are ignored: nothing is read or written for them.
+// Floats are float32, float16 or bfloat16, one dtype per call; arithmetic is fp32. Tensors that are not contiguous are
+// copied, outputs included. Calls enqueue on the calling thread's current stream, except that an accelerator without
+// portable kernels computes on the host and returns when the result is complete. An InvalidArgument names the tensor,
+// what was found and what was expected. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -31,18 +32,18 @@ struct RaggedBatch {
 // A row of `seqs`.
 struct InflightSeq {
   int32_t start_idx = 0;    // its first row of the batch
-  int32_t n_tokens = 0;     // its rows
+  int32_t n_tokens = 0;     // number of its rows
   int32_t seen_tokens = 0;  // positions that are in the cache already
   int32_t pad = 0;
 };
 
 // A row of `atoms`: up to q_block queries of a sequence.
 struct AttentionAtom {
-  int32_t sequence = 0;  // whose row of kv_blocks it reads
+  int32_t sequence = 0;  // the row of kv_blocks that it reads
   int32_t q_start_idx = 0;
   int32_t q_len = 0;
   int32_t kv_blocks = 0;
-  int32_t total_extent = 0;  // positions up to its last query's, that one included
+  int32_t total_extent = 0;  // number of positions up to its last query's, inclusive
   int32_t global_q_idx = 0;  // position of its first query
   int32_t unused[2] = {0, 0};
 };
@@ -53,45 +54,48 @@ class RaggedOps : public OpLibrary {
   RaggedOps(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> code);
   ~RaggedOps() override;
 
-  // Fills rows of `atoms` int32 [max, 8] in host memory from `seqs` int32 [n, 4] in host memory; returns how many. For each
-  // sequence, in order, ceil(n_tokens / q_block) atoms.
+  // Fills rows of `atoms` int32 [max, 8] in host memory from `seqs` int32 [n, 4] in host memory; returns their number.
+  // Each sequence, in order, gets ceil(n_tokens / q_block) atoms.
   int64_t build_atoms(const Tensor& atoms, const RaggedBatch& batch, const Tensor& seqs, int64_t q_block,
                       int64_t kv_block) const;
-  // out, q [T, nh * d]; the caches [n_blocks, block, n_kv, d], usually kv_cache.select(2, 0) and (2, 1); nh is a multiple of
-  // n_kv; d at most 256. atoms int32 [n, 8] on the device; the call waits until they are there. Query i of an atom is at position global_q_idx + i, and sees the
-  // positions up to total_extent, or with is_causal up to its own.
+  // out, q [T, nh * d]; the caches [n_blocks, block, n_kv, d], usually kv_cache.select(2, 0) and (2, 1); nh is a
+  // multiple of n_kv; d at most 256. atoms int32 [n, 8] on the device; the call waits until they are complete. Query i
+  // of an atom is at position global_q_idx + i, and sees the positions up to total_extent, or with is_causal up to its
+  // own.
   void flash_attn_by_atoms(const Tensor& out, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                            const Tensor& atoms, const Tensor& kv_blocks, float softmax_scale, bool is_causal);
   // Rotates the first rotary_dim elements of each head of q [T, nq * d] (in place) and of k [T, nkv * d] by the angles
-  // position / theta_base^(2 j / rotary_dim), halves j and j + rotary_dim / 2 together, and writes k and v to the cache.
+  // position / theta_base^(2 j / rotary_dim), elements j and j + rotary_dim / 2 together, and writes k and v to the
+  // cache.
   void kv_rotary_embeddings(const Tensor& kv_cache, const Tensor& q, const Tensor& k, const Tensor& v,
                             int64_t rotary_dim, float theta_base, const RaggedBatch& batch, const Tensor& seqs,
                             const Tensor& tokens_to_seq, const Tensor& kv_blocks);
-  // The same with frequencies float32 [rotary_dim / 2].
+  // The same with given frequencies, float32 [rotary_dim / 2].
   void kv_trained_rotary_embeddings(const Tensor& kv_cache, const Tensor& q, const Tensor& k, const Tensor& v,
                                     const Tensor& inv_freq, const RaggedBatch& batch, const Tensor& seqs,
                                     const Tensor& tokens_to_seq, const Tensor& kv_blocks);
-  // Writes k and v to the cache as they are.
+  // Writes k and v to the cache unchanged.
   void linear_kv_copy(const Tensor& kv_cache, const Tensor& q, const Tensor& k, const Tensor& v,
                       const RaggedBatch& batch, const Tensor& seqs, const Tensor& tokens_to_seq,
                       const Tensor& kv_blocks);
-  // out [T, E] = table[ids] (+ position_table[position + position_offset], bounded to its rows). ids int32 or int64
+  // out [T, E] = table[ids] (+ position_table[position + position_offset], clamped to its rows). ids int32 or int64
   // [T]; an id outside the table leaves its row unchanged.
   void ragged_embed(const Tensor& out, const Tensor& ids, const Tensor& table, const Tensor& position_table,
                     int64_t position_offset, const RaggedBatch& batch, const Tensor& seqs, const Tensor& tokens_to_seq);
   // out [n_sequences, E]: the last row of each sequence in x [T, E].
   void gather_for_logits(const Tensor& out, const Tensor& x, const RaggedBatch& batch, const Tensor& seqs);
-  // The k experts with the largest logits [T, E] of each token (of equal ones the lower): their numbers, the softmax over all
-  // experts there, and each token's place among those of its expert, in the order of tokens; padding gets -1. counts int32 [E]:
-  // tokens of each expert. scores float32, experts and offsets int32 [T, k].
+  // Finds the k experts with the largest logits [T, E] of each token (the lower number if equal), and writes their
+  // numbers, their values of the softmax over all experts, and each token's place among those of its expert, in the
+  // order of tokens; padding gets -1. counts int32 [E]: tokens of each expert. scores float32, experts and offsets
+  // int32 [T, k].
   void top_k_gating(const Tensor& counts, const Tensor& scores, const Tensor& experts, const Tensor& offsets,
                     const Tensor& logits, const RaggedBatch& batch);
-  // moe_input [T * k, C] = x [T, C] ordered by expert; slots int32 [T, k] are the rows, -1 where a token is not assigned;
-  // cumsum int64 [E] are the counts' sums up to and including each expert.
+  // moe_input [T * k, C] = x [T, C] ordered by expert; slots int32 [T, k] receives the rows, -1 where a token is not
+  // assigned; cumsum int64 [E] receives the sums of counts up to and including each expert.
   void moe_scatter(const Tensor& moe_input, const Tensor& cumsum, const Tensor& slots, const Tensor& x,
                    const Tensor& counts, const Tensor& experts, const Tensor& offsets);
-  // out [T, C] = the sum of scores * moe_output [T * k, C] rows, scores divided by their sum with `normalize`; rows without a
-  // slot are left as they are. Sets counts to zeros.
+  // out [T, C] = the sum of scores * moe_output [T * k, C] rows, scores divided by their sum with `normalize`; rows
+  // without a slot are unchanged. Sets counts to zeros.
   void moe_gather(const Tensor& out, const Tensor& moe_output, const Tensor& scores, const Tensor& slots,
                   const Tensor& counts, bool normalize);
 
@@ -104,11 +108,11 @@ class RaggedUtils : public OpLibrary {
  public:
   explicit RaggedUtils(Accelerator& accelerator) : accelerator_(accelerator) {}
 
-  // Page-locked host memory of a device tensor's shape and dtype.
+  // Allocates page-locked host memory with a device tensor's shape and dtype.
   Tensor allocate_fast_host_buffer(const Tensor& device_tensor) const;
-  // A view of `buffer`'s bytes from offset_bytes on, with the shape, strides and dtype of `like`.
+  // Returns a view of `buffer`'s bytes from offset_bytes on, with the shape, strides and dtype of `like`.
   Tensor allocate_view_on(const Tensor& like, const Tensor& buffer, int64_t offset_bytes) const;
-  // The same, given one by one; strides in elements.
+  // The same, with shape, strides and dtype given one by one; strides are in elements.
   Tensor allocate_view_like(const Shape& shape, std::span<const int64_t> strides, const Tensor& dtype_example,
                             const Tensor& buffer, int64_t offset_bytes) const;
 

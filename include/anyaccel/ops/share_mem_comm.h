@@ -1,4 +1,4 @@
-// The all-reduce of decoding between the ranks of a job: what "ShareMemCommBuilder" loads.
+// The all-reduce for decoding between the ranks of a job: the library that "ShareMemCommBuilder" loads.
 //
 //   auto comm = get_accelerator()->create_op_builder("ShareMemCommBuilder")->load_as<ops::ShareMemComm>();
 //   comm->initialize(world_size, rank);
@@ -21,13 +21,13 @@ class ShareMemComm : public OpLibrary {
  public:
   explicit ShareMemComm(Accelerator&) {}
 
-  // Takes comm::world(); without one, joins the job with comm::init_process_group(), which every rank must do. Between ranks
-  // of one host the world works through shared memory. InvalidArgument when the world is of another size or this
-  // process another rank of it; CommunicationError as init_process_group().
+  // Uses comm::world(); if there is none, joins the job with comm::init_process_group(), which every rank must do.
+  // Between ranks of one host the world uses shared memory. Throws InvalidArgument if the world has another size or
+  // this process another rank in it; CommunicationError as init_process_group() does.
   void initialize(int size, int rank);
 
-  // Sums `tensor` over all ranks, in place: ProcessGroup::inference_all_reduce() of the world. Any dtype; the tensor must be
-  // contiguous. In order with the current stream. InvalidArgument before initialize().
+  // Sums `tensor` over all ranks, in place: ProcessGroup::inference_all_reduce() of the world. It may have any dtype
+  // and must be contiguous. The sum is in order with the current stream. Throws InvalidArgument before initialize().
   void inference_all_reduce(const Tensor& tensor) const;
 
  private:

@@ -1,14 +1,16 @@
-// Attention and products of matrices of which only some square blocks exist: the library that "SparseAttnBuilder" loads.
+// Attention and products of matrices in which only some square blocks exist: the library that "SparseAttnBuilder"
+// loads.
 //
-// A layout says which blocks of a matrix exist: int32 or int64 [H, rows, columns] of 0 and 1, or [rows, columns] for a layout
-// that all heads share (anyaccel/ops/sparsity_config.h makes the usual ones). A sparse matrix is a dense tensor
-// [Z, nnz, block, block] of the blocks that exist, in the row-major order of the layout (head, row, column; a shared layout
-// counts once a head). Time and memory grow with the number of blocks: nothing of the size of the dense matrix is made.
+// A layout says which blocks of a matrix exist: int32 or int64 [H, rows, columns] of 0 and 1, or [rows, columns] for a
+// layout that all heads share (anyaccel/ops/sparsity_config.h makes the usual ones). A sparse matrix is a dense tensor
+// [Z, nnz, block, block] of the blocks that exist, in the row-major order of the layout (head, row, column; a shared
+// layout counts once per head). Time and memory grow with the number of blocks: nothing with the size of the dense
+// matrix is allocated.
 //
-// Tensors are float32, float16 or bfloat16, all of a call of one dtype and on one device; products and sums are fp32, and
-// results are rounded to that dtype once. Objects are thread-safe; calls enqueue on the calling thread's current stream of
-// the device, except that an accelerator without portable kernels (and the host) computes on the host and returns when all
-// is done. InvalidArgument names the tensor, what was found and what was expected.
+// Tensors are float32, float16 or bfloat16, all tensors of a call having the same dtype and device; products and sums
+// are fp32, and results are rounded to that dtype once. Objects are thread-safe; calls enqueue on the calling thread's
+// current stream of the device, except that an accelerator without portable kernels (and the host) computes on the host
+// and returns when the result is complete. An InvalidArgument names the tensor, what was found and what was expected.
 //
 // The layout and gradients are those of DeepSpeed's classes of these names, with two differences: a row that sees nothing
 // (all its scores are -infinity, or it has no blocks) gives zeros where the original gives NaN, and gradients of transposed
@@ -38,9 +40,9 @@ class SparseAttn : public OpLibrary {
     int64_t width;
     Tensor blocks;  // int32 [n, 4], host memory: head, row, column and number of a block; width * width rows a group
   };
-  // Covers the blocks of an int32 layout [H, M, N] in host memory by groups: for width = start_width, start_width / 2, ... 1,
-  // takes groups of width x width remaining blocks that are neighbours but for empty blocks between them, greedily in
-  // row-major order. Sets the layout to zeros. Widths without a group are left out.
+  // Partitions the blocks of an int32 layout [H, M, N] in host memory into groups: for width = start_width, start_width
+  // / 2, ... 1, it takes groups of width x width remaining blocks that are adjacent apart from empty blocks between
+  // them, greedily in row-major order. Sets the layout to zeros. Widths without a group are left out.
   std::vector<Segment> sdd_segment(const Tensor& layout, int64_t start_width) const;
 
   // c = op(a) op(b), where op transposes the last two dimensions (of a sparse matrix: of the whole matrix; `layout` is
@@ -54,7 +56,7 @@ class SparseAttn : public OpLibrary {
       Tensor a, b;
     };
     Tensor operator()(const Tensor& a, const Tensor& b) const;
-    // The gradients of a and b for that of c.
+    // Returns the gradients of a and b, given that of c.
     Gradients backward(const Tensor& a, const Tensor& b, const Tensor& dc) const;
 
    private:
@@ -67,16 +69,17 @@ class SparseAttn : public OpLibrary {
   MatMul matmul(const Tensor& layout, int64_t block, const std::string& mode, bool trans_a = false,
                 bool trans_b = false) const;
 
-  // Softmax over the rows of a sparse matrix x of scores, in place: of x * scale + rpe + masks. rpe is [Z, H, S, S],
-  // key_padding_mask [Z, S] and attn_mask [S, S] (or absent), of x's dtype, S the rows and columns of the dense matrix.
-  // Mode "add" adds a mask; "mul" hides where it is 0 and leaves the rest unchanged. Infinities are allowed in all of
-  // them.
+  // Computes the softmax of x * scale + rpe + masks over the rows of a sparse matrix x of scores, in place. rpe is [Z,
+  // H, S, S], key_padding_mask [Z, S] and attn_mask [S, S] (or absent), of x's dtype, S the rows and columns of the
+  // dense matrix. Mode "add" adds a mask; "mul" hides where it is 0 and leaves the rest unchanged. Infinities are
+  // allowed in all of them.
   class Softmax {
    public:
     Tensor operator()(const Tensor& x, float scale = 1, const Tensor& rpe = {}, const Tensor& key_padding_mask = {},
                       const Tensor& attn_mask = {}, const std::string& key_padding_mask_mode = "add",
                       const std::string& attn_mask_mode = "add") const;
-    // dy becomes the gradient of x: y * (dy - the row's sum of y * dy) * scale. y is the result of the forward call.
+    // Overwrites dy with the gradient of x: y * (dy - the row's sum of y * dy) * scale. y is the result of the forward
+    // call.
     Tensor backward(const Tensor& y, const Tensor& dy, float scale = 1) const;
 
    private:
@@ -86,8 +89,8 @@ class SparseAttn : public OpLibrary {
   };
   Softmax softmax(const Tensor& layout, int64_t block) const;
 
-  // softmax(q k^T / sqrt(d) + rpe + masks) v over the blocks of a layout. The configuration's layout of max_seq_length is made
-  // once, and shorter sequences take its upper left part.
+  // Computes softmax(q k^T / sqrt(d) + rpe + masks) v over the blocks of a layout. The configuration's layout for
+  // max_seq_length is created once, and shorter sequences use its upper left part.
   class SelfAttention {
    public:
     struct Gradients {

@@ -1,13 +1,14 @@
-// The layouts of block-sparse attention (anyaccel/ops/sparse_attn.h), which say which blocks of a matrix of attention
-// scores exist, by DeepSpeed's names and rules.
+// The layouts of block-sparse attention (anyaccel/ops/sparse_attn.h), which define the blocks of a matrix of attention
+// scores that exist, with DeepSpeed's names and rules.
 //
-// A layout is a tensor int64 [num_heads, S / block, S / block] in host memory; 1: the queries of that row of blocks see the
-// keys of that column of blocks. Unless `different_layout_per_head`, every head has the layout of head 0. Constructors and
-// make_layout() throw InvalidArgument for settings that contradict each other or do not fit the length. "Unidirectional"
-// concerns whole blocks: within a block on the diagonal, every query sees every key unless a mask hides it.
+// A layout is a tensor int64 [num_heads, S / block, S / block] in host memory; 1: the queries of that row of blocks see
+// the keys of that column of blocks. Unless `different_layout_per_head`, every head has the layout of head 0.
+// Constructors and make_layout() throw InvalidArgument for settings that contradict each other or do not fit the
+// length. "Unidirectional" applies to whole blocks: within a block on the diagonal, every query sees every key unless a
+// mask hides it.
 //
-// Random blocks are drawn without replacement from a generator of the object's own, seeded with `seed`: two objects made alike
-// give the same layouts in the same order.
+// Random blocks are drawn without replacement from the object's own generator, seeded with `seed`: two objects created
+// with the same arguments give the same layouts in the same order.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,7 @@ class SparsityConfig {
    public:
     explicit Grid(int64_t n) : n_(n), seen_(static_cast<size_t>(n * n)) {}
     int64_t n() const noexcept { return n_; }
-    // Ranges [begin, end), cut to what there is.
+    // Sets blocks. Ranges are [begin, end), clamped to the grid.
     void set(int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end);
     void clear_above_diagonal();
     const std::vector<uint8_t>& values() const noexcept { return seen_; }

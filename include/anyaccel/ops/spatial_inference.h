@@ -1,8 +1,9 @@
 // Additions of biases in diffusion models, under DeepSpeed's names: the library that "SpatialInferenceBuilder" loads.
 //
-// x and `other` are fp16, [N, C, H, W] with the channels innermost in memory (channels last) or [N, S, C] contiguous; C is a multiple
-// of 8. Every sum is rounded to fp16. The result is a new tensor that lies as x does. Enqueued on the calling thread's current
-// stream; nothing blocks. InvalidArgument names the argument, what was found and what was expected.
+// x and `other` are fp16, [N, C, H, W] with the channels innermost in memory (channels last) or [N, S, C] contiguous; C
+// is a multiple of 8. Every sum is rounded to fp16. The result is a new tensor with the memory layout of x. Calls are
+// enqueued on the calling thread's current stream and do not block. An InvalidArgument names the argument, what was
+// found and what was expected.
 #pragma once
 
 #include "anyaccel/op_builder.h"

@@ -4,14 +4,15 @@
 //   pre-norm:   x1 = norm(input);  a = input + drop(attention(x1) * Wo' + ob);  output = a + drop(gelu(norm(a) * Wi' + ib) * W2' + b2)
 //   post-norm:  x1 = input;        a as above;  n = norm(a) + drop(gelu(norm(a) * Wi' + ib) * W2' + b2);         output = norm(n)
 //
-// attention(x1): heads of softmax(Q K' / sqrt(d) + mask), dropped, times V, with [Q K V] = x1 * Wqkv' + b. gelu is the form with
-// tanh. drop(x, r) keeps an element with probability 1 - r and divides it by that; it is left out when a layer does not train.
-// Its numbers come from the default generator of the input's device, so that equal states give equal masks on every
-// accelerator.
+// attention(x1): for each head drop(softmax(Q K' / sqrt(d) + mask)) V, with [Q K V] = x1 * Wqkv' + b. gelu is the form
+// with tanh. drop(x, r) keeps an element with probability 1 - r and divides it by that; it is omitted when a layer does
+// not train. Its random numbers come from the default generator of the input's device, so that equal states give equal
+// masks on every accelerator.
 //
-// Products are summed in fp32; what is stored between them has the layer's dtype. Everything is enqueued on the calling
-// thread's current stream of the input's device; nothing blocks. InvalidArgument names the argument, what was found and what was
-// expected. Layers are registered by number for the process; the functions may be called by any threads.
+// Products are summed in fp32; intermediate results are stored in the layer's dtype. Everything is enqueued on the
+// calling thread's current stream of the input's device, and does not block. An InvalidArgument names the argument,
+// what was found and what was expected. Layers are registered by number for the whole process; any thread may call the
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +39,8 @@ struct TransformerWeights {
   Tensor norm_b;     // [H]
 };
 
-// The values that forward returns and backward takes. Masks are absent (empty) where nothing was dropped. nh: heads, d
-// = H / nh.
+// The tensors that forward returns and backward takes. Masks are absent (empty) if nothing was dropped. nh: heads, d =
+// H / nh.
 struct TransformerActivations {
   Tensor output;                    // [B, S, H]
   Tensor inp_norm;                  // [B, S, H]: x1 (pre-norm), or n; with normalize_invertible n is `output` itself
@@ -56,7 +57,7 @@ struct TransformerActivations {
   Tensor layer_output_dropout_mask;  // U8 [B*S, H]
   Tensor attn_layer_norm_var;        // F32 [B*S]: variance + eps of a
   Tensor attn_layer_norm_mean;       // F32 [B*S]
-  Tensor layer_norm_var;             // F32 [B*S]: of what the other norm is of
+  Tensor layer_norm_var;             // F32 [B*S]: of the input of the other norm
   Tensor layer_norm_mean;            // F32 [B*S]
 };
 
@@ -70,9 +71,9 @@ class Transformer : public OpLibrary {
   explicit Transformer(Accelerator& accelerator);
   ~Transformer() override;
 
-  // Registers a layer under `layer_id`, in place of an earlier one, and returns 0. batch_size is the largest B. A seed of 0 or more
-  // seeds the default generator of the current device. test_gemm and stochastic_mode have no effect: there is one way to compute
-  // a layer, and it gives the same results each time.
+  // Registers a layer under `layer_id`, replacing an earlier one, and returns 0. batch_size is the largest B. A seed of
+  // 0 or more seeds the default generator of the current device. test_gemm and stochastic_mode have no effect: there is
+  // only one implementation of a layer, and it is deterministic.
   int create_transformer_layer_fp32(uint32_t layer_id, uint32_t batch_size, uint32_t hidden_dim, uint32_t num_heads,
                                     uint32_t intermediate_size, float attn_dropout_ratio, float hidden_dropout_ratio,
                                     float layer_norm_eps, int seed, bool pre_or_postLayerNorm, bool test_gemm,
@@ -101,7 +102,7 @@ class Transformer : public OpLibrary {
                                       const TransformerWeights& weights, bool training_mode, bool prelayernorm,
                                       bool attn_dropout_checkpoint, bool normalize_invertible, bool gelu_checkpoint);
 
-  // The gradients of a sum whose gradient by the layer's output is `grad_output` [B, S, H].
+  // Returns the gradients, given the gradient `grad_output` [B, S, H] of the layer's output.
   TransformerGradients backward_fp32(uint32_t layer_id, const Tensor& grad_output,
                                      const TransformerActivations& activations, const Tensor& input,
                                      const Tensor& input_mask, const TransformerWeights& weights);

@@ -1,10 +1,10 @@
-// Op builders: ask for a library of ops by name and load it on the accelerator that is active.
+// Op builders load a library of ops, given its name, on the active accelerator.
 //
 //   auto library = get_accelerator().create_op_builder("CPUAdamBuilder")->load_as<ops::CPUAdam>();
 //
 // Some libraries are part of this one. The others are C++ sources that are compiled on the machine where they run, for
 // its instruction set, and kept in a cache (op builders' cache: ANYACCEL_CACHE_DIR, else $XDG_CACHE_HOME/anyaccel, else
-// ~/.cache/anyaccel). A person's own op is a class derived from HostOpBuilder that names its sources; see
+// ~/.cache/anyaccel). To add an op of your own, derive a class from HostOpBuilder that names its sources; see
 // examples/custom_op.
 #pragma once
 
@@ -20,10 +20,10 @@ namespace anyaccel {
 
 class Accelerator;
 
-// Threads: builders are made, and libraries loaded, by any threads at once (two that load the same op wait for one
-// build); a builder object belongs to one thread at a time but for load() and jit_load(). Functions of a loaded library
-// may be called by several threads at once, each on tensors of its own; what a library keeps for one optimizer belongs
-// to one thread at a time.
+// Threads: any threads may create builders and load libraries at once (two that load the same op wait for one build); a
+// builder object belongs to one thread at a time, except for load() and jit_load(). Several threads may call functions
+// of a loaded library at once, each on its own tensors; the state that a library keeps for one optimizer belongs to one
+// thread at a time.
 
 // A loaded library of ops. Programs cast it to its wrapper class: ops::Inference for "InferenceBuilder".
 class OpLibrary {
@@ -31,21 +31,21 @@ class OpLibrary {
   virtual ~OpLibrary() = default;
 };
 
-// Throws the exception that belongs to a status and releases it; nothing for null, which is success. For ops that
-// return aa_status*. `what` names the op in the message.
+// Throws the exception that corresponds to a status and releases the status; does nothing for null, which is success.
+// For ops that return aa_status*. `what` names the op in the message.
 void throw_if_failed(aa_status* status, const char* what);
 
 // The functions of a shared library that was built from a host op's sources. It stays loaded until the process ends.
 class HostOpLibrary : public OpLibrary {
  public:
-  // `handle` is of dlopen, `file` for messages.
+  // `handle` comes from dlopen; `file` is used in messages.
   HostOpLibrary(void* handle, std::string file) : handle_(handle), file_(std::move(file)) {}
 
   const std::string& file() const noexcept { return file_; }
   // Returns the address of an exported function; null if there is none with that name.
   void* find(const char* function) const noexcept;
-  // The same, typed: function<void(float*, int64_t)>("scale"). The signature is taken on trust. Throws InvalidArgument
-  // naming function and library when there is none.
+  // The same, typed: function<void(float*, int64_t)>("scale"). The signature is not checked. Throws InvalidArgument,
+  // naming function and library, if there is none.
   template <class Signature>
   Signature* function(const char* name) const {
     return reinterpret_cast<Signature*>(require(name));
@@ -72,42 +72,43 @@ struct BuildPlan {
 class OpBuilder {
  public:
   virtual ~OpBuilder() = default;
-  // "InferenceBuilder".
+  // Returns a name such as "InferenceBuilder".
   virtual const std::string& name() const noexcept = 0;
-  // "transformer_inference": DeepSpeed's NAME of the builder, and the folder in the cache. For a builder of one's own
-  // the default is made of name(): "MyScaleBuilder" gives "my_scale".
+  // Returns DeepSpeed's NAME of the builder, such as "transformer_inference", which is also the folder in the cache.
+  // For a user-defined builder the default is derived from name(): "MyScaleBuilder" gives "my_scale".
   virtual std::string op_name() const;
-  // The environment variable that forces (1) or forbids (0) building it ahead, DeepSpeed's BUILD_VAR: "DS_BUILD_AIO".
-  // For a user-defined builder "DS_BUILD_" and op_name() in capitals.
+  // Returns the environment variable that forces (1) or forbids (0) building it ahead of time, DeepSpeed's BUILD_VAR:
+  // "DS_BUILD_AIO". For a user-defined builder "DS_BUILD_" and op_name() in capitals.
   virtual std::string build_var() const;
-  // True when load() can succeed here; when not and `reason` is given, it receives why.
+  // True when load() can succeed here; if not, `reason`, if given, receives the reason.
   virtual bool is_compatible(std::string* reason = nullptr) const = 0;
   // True when load() needs no compiler: the op is part of this library, prebuilt, or in the cache.
   virtual bool is_built() const { return is_compatible(); }
-  // Loads the library, building it first if need be; the same object for every call while somebody keeps it.
-  // Thread-safe. Throws NotImplementedError that names the op, the accelerator, and where the op exists; BuildError
-  // with the compiler's output.
+  // Loads the library, building it first if necessary; every call returns the same object while someone holds it.
+  // Thread-safe. Throws NotImplementedError, which names the op, the accelerator, and the accelerators that have the
+  // op, and BuildError with the compiler's output.
   virtual std::shared_ptr<OpLibrary> load() = 0;
-  // The same, but a prebuilt library is passed over: from the cache, or compiled now.
+  // The same, but ignores a prebuilt library: it comes from the cache, or is compiled now.
   virtual std::shared_ptr<OpLibrary> jit_load() { return load(); }
 
-  // The sources and include folders that it is built from; empty lists for an op that is part of this library. Relative
+  // Return the sources and include folders for the build; empty lists for an op that is part of this library. Relative
   // paths are relative to folder().
   virtual std::vector<std::string> sources() const { return {}; }
   virtual std::vector<std::string> include_paths() const { return {}; }
   virtual std::vector<std::string> cxx_args() const { return {}; }
   virtual std::vector<std::string> nvcc_args() const { return {}; }
   virtual std::vector<std::string> extra_ldflags() const { return {}; }
-  // The folder that relative paths start from: that of the shared library or program in which the builder's class is
-  // defined.
+  // Returns the folder that relative paths start from: that of the shared library or program in which the builder's
+  // class is defined.
   virtual std::string folder() const;
-  // The complete recipe. Throws UnavailableError when a source is missing.
+  // Returns the complete recipe. Throws UnavailableError if a source is missing.
   virtual BuildPlan builder() const;
-  // Lets the recipe begin with the accelerator's build_extension(): its compiler, flags and folders, then this builder's
-  // own. create_op_builder() does so for builders that are not anyaccel's own. The accelerator must outlive the builder.
+  // Makes the recipe begin with the accelerator's build_extension(): its compiler, flags and folders, followed by this
+  // builder's own. create_op_builder() does so for builders that are not anyaccel's own. The accelerator must outlive
+  // the builder.
   void build_for(const Accelerator& accelerator) { accelerator_ = &accelerator; }
 
-  // load(), as the wrapper class. Throws InvalidArgument when the library is of another kind.
+  // Calls load() and casts the result to the wrapper class. Throws InvalidArgument if the library is of another class.
   template <class Wrapper>
   std::shared_ptr<Wrapper> load_as() {
     auto wrapper = std::dynamic_pointer_cast<Wrapper>(load());
@@ -117,8 +118,8 @@ class OpBuilder {
 
   // True when one of the programs, separated by '|', is in PATH: "clang++|g++".
   static bool command_exists(std::string_view names);
-  // True when a C program that calls `function` links with the libraries ("uring" for -luring). CFLAGS and LDFLAGS
-  // count.
+  // True when a C program that calls `function` links with the libraries ("uring" for -luring). CFLAGS and LDFLAGS are
+  // used.
   static bool has_function(const std::string& function, const std::vector<std::string>& libraries,
                            const std::vector<std::string>& library_dirs = {});
 
@@ -139,21 +140,21 @@ class HostOpBuilder : public OpBuilder {
   explicit HostOpBuilder(std::string name) : name_(std::move(name)) {}
 
   const std::string& name() const noexcept override { return name_; }
-  // The sources exist, and there is a compiler unless the library is there already.
+  // True when the sources exist and there is a compiler, unless the library already exists.
   bool is_compatible(std::string* reason = nullptr) const override;
   bool is_built() const override;
   std::shared_ptr<OpLibrary> load() override;
   std::shared_ptr<OpLibrary> jit_load() override;
   // "-std=c++20", "-O3", "-fno-math-errno", ...
   std::vector<std::string> cxx_args() const override;
-  // Wraps loaded functions in the op's class; returns them as they are unless overridden.
+  // Wraps loaded functions in the op's class; by default returns them unchanged.
   virtual std::shared_ptr<OpLibrary> make_library(std::shared_ptr<HostOpLibrary> code) { return code; }
 
  protected:
-  // The absolute path of a library that was compiled beforehand and is loaded unchanged; empty, the default, for none.
+  // Returns the absolute path of a prebuilt library to load; empty, the default, for none.
   virtual std::string ready_library() const { return {}; }
-  // The object that a wrapper belongs to, besides the builder's name: load() gives the same wrapper for the same
-  // context.
+  // Returns the object that, together with the builder's name, identifies a wrapper: load() returns the same wrapper
+  // for the same context.
   virtual const void* wrapper_context() const { return nullptr; }
 
  private:
@@ -161,11 +162,11 @@ class HostOpBuilder : public OpBuilder {
   std::string name_;
 };
 
-// Every builder name that anyaccel knows ("CPUAdamBuilder", ...), whether or not an accelerator has it yet, and those
-// that were registered. Accelerator::op_builder_names() adds those of the accelerator's driver.
+// Returns every builder name that anyaccel knows ("CPUAdamBuilder", ...), whether or not an accelerator has it yet, and
+// those that were registered. Accelerator::op_builder_names() adds those of the accelerator's driver.
 std::vector<std::string> known_op_builders();
 
-// Makes create_op_builder() and build-ops know a builder of the program's or an extension's own. InvalidArgument when
+// Registers a builder of the program or an extension with create_op_builder() and build-ops. Throws InvalidArgument if
 // the name is taken.
 void register_op_builder(const std::string& builder_name, std::function<std::unique_ptr<OpBuilder>(Accelerator&)> make);
 

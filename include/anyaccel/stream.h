@@ -1,8 +1,8 @@
-// Streams, events and graphs: handles to work in order on a device.
+// Streams, events and graphs: handles to ordered work on a device.
 //
 // Each is a value that shares ownership of its object: copies name the same stream, event or graph, and the object is
 // destroyed with the last handle. An empty handle (default-constructed) may only be assigned, tested and destroyed.
-// Destructors never throw: a stream's destructor waits for its work and drops an error that nobody waited for.
+// Destructors never throw: a stream's destructor waits for its work and discards an error that nobody has retrieved.
 //
 // Threads: a stream and an event may be used by several threads at once; work of each is on the stream in the order of
 // its calls. While one thread captures a graph on a stream, methods called by others throw InvalidArgument
@@ -35,7 +35,8 @@ class EventState {
 class StreamState {
  public:
   virtual ~StreamState() = default;
-  // A new event without timing on the stream's device. NotImplementedError where there are none, and by default.
+  // Creates an event without timing on the stream's device. Throws NotImplementedError if there are no events, and by
+  // default.
   virtual std::shared_ptr<EventState> make_event() const;
   virtual int device_index() const noexcept = 0;
   virtual bool query() const = 0;
@@ -54,7 +55,7 @@ class GraphState {
 
 }  // namespace detail
 
-// A point in a stream. Made by Accelerator::Event().
+// A point in a stream. Created by Accelerator::Event().
 class Event {
  public:
   Event() = default;
@@ -66,17 +67,17 @@ class Event {
   void record(const Stream& stream) { state_->record(stream); }
   // The same for the calling thread's current stream of get_accelerator()'s current device.
   void record();
-  // Work enqueued on `stream` later waits for the latest record, as Stream::wait_event; by default the stream of
-  // record().
+  // Makes work enqueued on `stream` later wait for the latest record, like Stream::wait_event; the default is the
+  // stream that record() uses.
   void wait(const Stream& stream) const;
   void wait() const;
-  // True when the work before the point is complete, and when no point was recorded. Does not block. Throws the
-  // stream's error.
+  // True when the work before the point is complete, or when no point was recorded. Does not block. Throws the stream's
+  // error.
   bool query() const { return state_->query(); }
-  // Blocks until it is. Throws the stream's error.
+  // Blocks until the work before the point is complete. Throws the stream's error.
   void synchronize() const { state_->synchronize(); }
-  // Milliseconds from this event to `end`. Both made with timing, recorded and complete; else InvalidArgument with code
-  // AA_FAILED_PRECONDITION.
+  // Returns the milliseconds from this event to `end`. Both must be created with timing, recorded and complete; else it
+  // throws InvalidArgument with code AA_FAILED_PRECONDITION.
   double elapsed_time(const Event& end) const { return state_->elapsed_ms(*end.state_); }
 
   detail::EventState* state() const noexcept { return state_.get(); }
@@ -85,7 +86,7 @@ class Event {
   std::shared_ptr<detail::EventState> state_;
 };
 
-// An in-order queue of work on one device. Made by Accelerator::Stream().
+// An in-order queue of work on one device. Created by Accelerator::Stream().
 class Stream {
  public:
   Stream() = default;
@@ -98,17 +99,19 @@ class Stream {
   bool query() const { return state_->query(); }
   // Blocks until all work enqueued so far is complete. Throws an asynchronous error of the stream.
   void synchronize() const { state_->synchronize(); }
-  // Work enqueued on this stream later waits for the event's latest record. Does not block the host.
+  // Makes work enqueued on this stream later wait for the event's latest record. Does not block the host.
   void wait_event(const Event& event) const { state_->wait_event(*event.state()); }
-  // Work enqueued on this stream later waits for everything enqueued on `other` so far. Does not block the host, unless
-  // the accelerator has no events: it then blocks until that work is complete. Nothing to wait for on the same stream.
+  // Makes work enqueued on this stream later wait for everything enqueued on `other` so far. Does not block the host,
+  // unless the accelerator has no events: it then blocks until that work is complete. Does nothing if both are the same
+  // stream.
   void wait_stream(const Stream& other) const;
-  // Records the event, or a new one without timing when none is given, and returns it. NotImplementedError where the
+  // Records the event, or a new one without timing if none is given, and returns it. Throws NotImplementedError if the
   // accelerator has no events.
   anyaccel::Event record_event(anyaccel::Event event = {}) const;
-  // Runs a function on the host in order with the stream's work (now, when the driver cannot); it must not use the accelerator.
+  // Runs a function on the host in order with the stream's work (immediately, if the driver cannot do that); it must
+  // not use the accelerator.
   void host_call(std::function<void()> function) const { state_->host_call(std::move(function)); }
-  // The vendor's own handle (cudaStream_t, ...), null where there is none. Borrowed.
+  // Returns the vendor's own handle (cudaStream_t, ...); null if there is none. Borrowed.
   void* native_handle() const { return state_->native_handle(); }
 
   detail::StreamState* state() const noexcept { return state_.get(); }
@@ -118,16 +121,16 @@ class Stream {
   std::shared_ptr<detail::StreamState> state_;
 };
 
-// Work that was captured once and is replayed. Made by Accelerator::create_graph(), filled by capture_to_graph().
+// Work that is captured once and can be replayed. Created by Accelerator::create_graph(), filled by capture_to_graph().
 class Graph {
  public:
   Graph() = default;
   explicit Graph(std::shared_ptr<detail::GraphState> state) : state_(std::move(state)) {}
 
   explicit operator bool() const noexcept { return state_ != nullptr; }
-  // True when a capture has been completed, so that it can be replayed.
+  // True when a capture has been completed, so that the graph can be replayed.
   bool ready() const noexcept { return state_->ready(); }
-  // The memory pool that allocations made while capturing come from; give it to another capture to share it.
+  // Returns the memory pool for allocations during the capture; pass it to another capture to share it.
   uint64_t pool() const noexcept { return state_->pool(); }
 
   detail::GraphState* state() const noexcept { return state_.get(); }
@@ -136,15 +139,15 @@ class Graph {
   std::shared_ptr<detail::GraphState> state_;
 };
 
-// Runs a function when it leaves its scope; what the scope guards of Accelerator return. Movable, not copyable.
+// Runs a function when it leaves its scope; Accelerator's methods with a scope return it. Movable, not copyable.
 class [[nodiscard]] ScopeGuard {
  public:
   ScopeGuard() = default;
   explicit ScopeGuard(std::function<void(bool unwinding)> exit);
   ScopeGuard(ScopeGuard&& other) noexcept;
   ScopeGuard& operator=(ScopeGuard&&) = delete;
-  // Runs the function; `unwinding` tells it that an exception is on its way. An error inside is thrown further unless
-  // the stack is unwinding.
+  // Runs the function; `unwinding` is true if an exception is unwinding the stack. If it is not, an exception that the
+  // function throws propagates.
   ~ScopeGuard() noexcept(false);
 
  private:

@@ -1,7 +1,8 @@
-// Process groups: collectives on tensors between the processes of a job.
+// Process groups: collective operations on tensors between the processes of a job.
 //
-//   auto world = comm::init_process_group();      // from RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or from MPI or
-//   Slurm world->all_reduce(tensor);                    // in place, on every rank
+//   // From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or from MPI or Slurm.
+//   auto world = comm::init_process_group();
+//   world->all_reduce(tensor);  // in place, on every rank
 //
 // Every member of a group calls the same operations in the same order with the same shapes and dtypes; a difference is
 // a CommunicationError on every rank. Results are bit-identical on all ranks, and do not depend on timing. Tensors are
@@ -138,14 +139,14 @@ class ProcessGroup {
 
 // Joins the job: every process of it calls this once. Blocks until all have joined, for at most join_timeout, or until
 // a rank that `anyaccel launch` started has ended without joining. The group becomes world(). If neither environment
-// nor options describe a job, it is a group of this process only. CommunicationError says what is missing, which ranks
-// did not join, or which were rejected; InvalidArgument for contradictory options.
+// nor options describe a job, it is a group of this process only. Throws CommunicationError, which says what is
+// missing, which ranks did not join, or which were rejected, and InvalidArgument for contradictory options.
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
 // Returns this process's index among those of its host, from the same sources; 0 if unknown. For a program that gives
-// each process its own device, before init_process_group(): set_device(local_rank() % device_count()). InvalidArgument
-// for contradictory variables.
+// each process its own device, before init_process_group(): set_device(local_rank() % device_count()). Throws
+// InvalidArgument for contradictory variables.
 int local_rank();
-// Null before init_process_group() and after destroy_process_group().
+// Returns the group of all processes; null before init_process_group() and after destroy_process_group().
 std::shared_ptr<ProcessGroup> world() noexcept;
 // Leaves the job; groups that are still held remain valid objects but fail at their next use. Every rank calls it when
 // it is done: the others treat a process that ends without it as failed. Rank 0, which runs the store, returns last.

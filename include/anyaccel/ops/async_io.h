@@ -8,11 +8,12 @@
 //   ...
 //   handle.wait();
 //
-// Tensors: any dtype, anywhere. Memory that the host can use, contiguous, is read and written in place. Anything else
+// Tensors: any dtype, anywhere. Contiguous memory that the host can access is read and written in place. Anything else
 // (an accelerator's own memory, strides) goes through host memory of the tensor's size, page-locked where that is
-// possible; a read's copy to the tensor is enqueued by wait() on the current stream. Work that was enqueued on a tensor
-// before is waited for, in the background. Buffers, offsets and lengths need no alignment; those that are multiples of
-// get_alignment() cost no copy. A tensor that is being written to a file must not be changed before wait().
+// possible; a read's copy to the tensor is enqueued by wait() on the current stream. Transfers wait in the background
+// for work that was enqueued on the tensor before. Buffers, offsets and lengths need no alignment; those that are
+// multiples of get_alignment() avoid a copy. A tensor that is being written to a file must not be changed before
+// wait().
 //
 // Transfers use io_uring, or a thread pool if the system refuses io_uring; ANYACCEL_AIO=uring|threads|auto chooses.
 // Files are opened with O_DIRECT if the file system supports it. Written data has reached the file, but not necessarily

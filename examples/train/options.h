@@ -26,7 +26,7 @@ struct Options {
   std::string offload;  // empty, "host", or a folder for the states
   uint64_t seed = 1;
 
-  std::string text;       // a file; empty: the program generates one
+  std::string text;       // a file; empty: the text is generated
   std::string tokenizer;  // a model directory; empty: bytes
   std::string weights;    // a model directory to begin with
 

@@ -66,8 +66,8 @@ class CommsLog {
   // to_text().
   static std::string to_text(const std::vector<Line>& lines);
   static std::vector<Line> from_text(std::string_view text);
-  // Formats the table. others: the lines of the other ranks, as far as they are known; if there are any, a column has
-  // the time on the rank that waited least: any time above that was spent waiting for stragglers.
+  // Formats the table. others: the known lines of the other ranks; if there are any, a column has the time on the rank
+  // that waited least: any time above that was spent waiting for stragglers.
   static std::string table(const std::vector<Line>& lines, const std::vector<std::vector<Line>>& others);
 
  private:

@@ -1,5 +1,5 @@
-// Implements bench sparse: compares block-sparse attention over a sixteenth of the blocks with dense attention in turns, its
-// gradients with the rate of multiply-adds, and four times the length with four times the time.
+// Implements bench sparse: compares block-sparse attention over a sixteenth of the blocks, alternately, with dense
+// attention, its gradients with the rate of multiply-adds, and four times the length with four times the time.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -15,8 +15,8 @@ namespace {
 
 constexpr int64_t heads = 4, size = 64, block = 16, length = 8192;
 
-// Returns a layout of about `per_row` blocks per row, whatever the length: a window, random blocks, and two rows and
-// columns that see everything and are seen by everything (these rows grow with the length).
+// Returns a configuration with about `per_row` blocks per row, whatever the length: a window, random blocks, and two
+// rows and columns that see everything and are seen by everything (these rows grow with the length).
 ops::BigBirdSparsityConfig configuration(int64_t per_row) {
   return ops::BigBirdSparsityConfig(heads, block, false, 5, per_row - 9, 2);
 }

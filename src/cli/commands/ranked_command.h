@@ -23,7 +23,7 @@ class RankedCommand {
  public:
   // Joins the job that the environment describes; see comm::init_process_group(). Blocks until all ranks have joined.
   RankedCommand();
-  // Leaves regularly, which waits for the others to leave too.
+  // Leaves the job normally, which waits for the others to leave too.
   ~RankedCommand();
   RankedCommand(const RankedCommand&) = delete;
   RankedCommand& operator=(const RankedCommand&) = delete;

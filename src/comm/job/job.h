@@ -50,7 +50,8 @@ class Job {
 
   // Tells the others that this rank failed.
   void report_failure(const std::string& message) noexcept;
-  // Leaves regularly. Rank 0, which runs the store, waits for the others to leave first, unless the job has failed.
+  // Leaves the job normally. Rank 0, which runs the store, waits for the others to leave first, unless the job has
+  // failed.
   void leave() noexcept;
 
  private:

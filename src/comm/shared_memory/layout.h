@@ -27,8 +27,8 @@ inline constexpr size_t kSlotBytes = size_t{256} << 10;
 // The ring from one member to another, for send and recv.
 inline constexpr size_t kRingBytes = size_t{128} << 10;
 
-// Opens an operation. There are two, used in turns: a member that opens operation n + 2 has seen every other open
-// n + 1, and so finish reading n.
+// Opens an operation. There are two, used alternately: a member that opens operation n + 2 has seen every other open n
+// + 1, and so finish reading n.
 struct alignas(128) Opening {
   std::atomic<uint64_t> number;  // written last
   uint64_t operation;            // Operation::packed()

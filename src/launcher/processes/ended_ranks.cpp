@@ -1,4 +1,4 @@
-// Reports ranks that ended regularly to the job's store.
+// Reports ranks that ended normally to the job's store.
 #include "launcher/processes/ended_ranks.h"
 
 #include <chrono>

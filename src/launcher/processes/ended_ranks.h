@@ -1,4 +1,4 @@
-// Handles ranks that end regularly while others continue. A rank that ended before it joined the job's process group
+// Handles ranks that end normally while others continue. A rank that ended before it joined the job's process group
 // will not join: the ranks that wait for it are informed through the job's store, which rank 0 runs; if rank 0 itself
 // has ended, a store is run in its place.
 #pragma once

@@ -1,15 +1,16 @@
-// The caching allocator: one for every accelerator, per device, over three small interfaces.
+// The caching allocator of all accelerators, with one object per device, on top of small interfaces.
 //
-// Memory freed on a stream is given out again to the same stream without asking the driver: work on a stream is
-// ordered, so the new user runs after the old one. Memory that other streams also used waits until events recorded on
-// those streams at the time of the free have completed. In steady state an allocation makes no driver call.
+// Memory freed on a stream is reused on the same stream without calling the driver: work on a stream is ordered, so the
+// new user runs after the old one. Memory that other streams also used waits until events recorded on those streams at
+// the time of the free have completed. In steady state an allocation makes no driver call.
 //
 // Sizes are rounded up to classes, eight to a doubling (waste at most 12.5%; 32 to a doubling and at most about 3% from
-// 64 MiB on), at least 512 bytes. Blocks up to 1 MiB are cut from segments of 2 MiB, those below 10 MiB from segments
-// of 20 MiB, larger ones have their own; a class keeps its free blocks in a list per stream. When a class has none, a
-// slightly larger block is used or a much larger one is cut. Before the source is asked, fences are checked and free
-// neighbours are joined again. When the source has no memory, everything cached and idle is given back and the request
-// is tried once more; then OutOfMemoryError says how much was asked, allocated, reserved and free, and what to try.
+// 64 MiB on), at least 512 bytes. Blocks up to 1 MiB are split from segments of 2 MiB, those below 10 MiB from segments
+// of 20 MiB, and larger ones have their own; a class keeps its free blocks in a list per stream. If a class has none, a
+// slightly larger block is used or a much larger one is split. Before the source is called, fences are checked and free
+// neighbours are merged again. If the source has no memory, everything cached and idle is released and the request is
+// tried once more; if that fails, OutOfMemoryError says how much was requested, allocated, reserved and free, and what
+// to try.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +27,14 @@ namespace anyaccel {
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
-  // Null when there is none left; throws for any other failure.
+  // Returns null when there is none left; throws for any other failure.
   virtual void* allocate(size_t bytes) = 0;
   virtual void free(void* pointer, size_t bytes) noexcept = 0;
-  // Bytes free and in total now, for the text of an error.
+  // Returns the bytes that are free now and in total, for error messages.
   virtual void info(int64_t& free_bytes, int64_t& total_bytes) noexcept = 0;
-  // "cuda:0", for the text of an error.
+  // Returns a name such as "cuda:0", for error messages.
   virtual std::string name() const = 0;
-  // The source's error message of the latest allocate() of this thread that gave null; may be empty.
+  // Returns the source's error message of the latest allocate() of this thread that returned null; may be empty.
   virtual std::string refusal() const { return {}; }
 };
 
@@ -43,7 +44,7 @@ class MemorySource {
 class FenceSource {
  public:
   virtual ~FenceSource() = default;
-  // Marks what `stream` has been given so far. May be null when the stream's work is complete at once.
+  // Marks the work enqueued on `stream` so far. May return null if the stream's work is always complete at once.
   virtual void* record(const void* stream) = 0;
   virtual bool done(void* fence) = 0;
   virtual void wait(void* fence) = 0;
@@ -66,33 +67,35 @@ class CachingAllocator final : public DeviceAllocator {
   Allocation allocate(size_t bytes, const void* stream, uint64_t pool = 0) override;
   void deallocate(Allocation allocation, size_t bytes, const void* stream) noexcept override;
   // When the memory is deallocated, a fence on that stream guards it; in a private pool, whose streams may be
-  // capturing, it is not reused before the pool ends.
+  // capturing, it is not reused until the pool is destroyed.
   void record_stream(Allocation allocation, const void* stream) override;
 
-  static size_t size(Allocation allocation) noexcept;      // what was asked
-  static size_t capacity(Allocation allocation) noexcept;  // what was given
+  static size_t size(Allocation allocation) noexcept;      // requested bytes
+  static size_t capacity(Allocation allocation) noexcept;  // allocated bytes
 
-  // A private pool: blocks of it are reused only inside it, and its memory is kept until the pool ends, when what is
-  // free goes back to the common pool and the rest follows as it is freed. Returns its number, never 0; the caller is
-  // its first owner.
+  // Creates a private pool: its blocks are reused only inside it, and its memory is kept until the pool is destroyed;
+  // then free memory goes back to the common pool, and the rest follows as it is freed. Returns its number, never 0;
+  // the caller is its first owner.
   uint64_t begin_pool() override;
-  // One more owner of the pool; InvalidArgument when it does not exist.
+  // Adds an owner of the pool. Throws InvalidArgument if the pool does not exist.
   void retain_pool(uint64_t pool) override;
-  // One owner less; with the last one the pool ends. No graph that uses its memory may be running then.
+  // Removes an owner; without owners the pool is destroyed. No graph that uses its memory may be running then.
   void release_pool(uint64_t pool) noexcept override;
 
-  // Waits for pending fences and gives every idle segment back to the source. Not pools in use.
+  // Waits for pending fences and returns every idle segment to the source, except those of pools in use.
   void empty_cache() override;
-  // A stream is about to be destroyed: waits for its work; its cached blocks become common to all streams.
+  // Called when a stream is about to be destroyed: waits for its work; its cached blocks become available to all
+  // streams.
   void forget_stream(const void* stream) noexcept override;
 
-  // Bytes in blocks given out (rounded sizes), and held from the source.
+  // Returns the bytes in allocated blocks (rounded sizes), and the bytes held from the source.
   AllocatorFigures figures() const override;
-  // PyTorch's keys. Reading is exact at some instant. "inactive_split" counts free blocks that were cut from a larger
-  // one and not joined again; max_split_size is -1 (any block may be cut), so nothing counts as oversize.
+  // Returns statistics with PyTorch's keys, which are consistent for one instant. "inactive_split" counts free blocks
+  // that were cut from a larger one and not joined again; max_split_size is -1 (any block may be cut), so nothing
+  // counts as oversize.
   std::map<std::string, int64_t> stats() const override;
   void reset_peaks(Peak which) override;
-  // Calls made to the memory source so far, for tests and benchmarks.
+  // Returns the number of calls to the memory source so far, for tests and benchmarks.
   int64_t source_calls() const;
 
  private:

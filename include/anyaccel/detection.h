@@ -1,18 +1,19 @@
-// The registry behind get_accelerator(): it finds the accelerators that this process could use, and chooses one.
+// The registry behind get_accelerator(), which finds the accelerators that this process could use, and chooses one.
 //
-// DS_ACCELERATOR forces one by name. Otherwise the first usable one is taken, highest priority first. A plugin states
-// its own (aa_driver::priority; 100 is usual, before everything that is built in); the built-in accelerators have xpu
-// 90, npu 80, sdaa 70, mps 60, hpu 50, mlu 40, cuda 30, cpu 10. The CPU is always usable, so a plugin below 10, such as
-// one that leaves the member 0, is used only where DS_ACCELERATOR names it. At the same number plugins come before what
-// is built in, and among each other in the order in which their files are found, within a folder by name.
+// DS_ACCELERATOR forces one by name. Otherwise the first usable one is taken, highest priority first. A plugin declares
+// its own priority (aa_driver::priority; usually 100, above everything that is built in); the built-in accelerators
+// have xpu 90, npu 80, sdaa 70, mps 60, hpu 50, mlu 40, cuda 30, cpu 10. The CPU is always usable, so a plugin below
+// 10, such as one that leaves the member 0, is used only where DS_ACCELERATOR names it. At the same priority plugins
+// come before built-in accelerators, and among themselves in the order in which their files are found, within a folder
+// by name.
 //
 // Plugins are shared libraries. They are looked for in ANYACCEL_PLUGIN_PATH (files or folders, separated by colons), in
-// ~/.local/lib/anyaccel/plugins and in lib/anyaccel/plugins of the installation; in folders, files that end
-// with ".so". A plugin that a user other than this one, root and the owner of the program could change is refused: it
-// and every folder up to the root must belong to one of these and be closed to others' writing. A plugin that calls
-// itself as a built-in accelerator does ("xpu") is known as "xpu.external", and "xpu" stays the built-in one. Two
-// plugin files of one name are an error: for automatic detection, and where that name is asked for. One file that is
-// found by several paths is one plugin.
+// ~/.local/lib/anyaccel/plugins and in lib/anyaccel/plugins of the installation; in folders, files that end with ".so".
+// A plugin that a user other than this one, root and the owner of the program could modify is refused: it and every
+// folder up to the root must belong to one of these and not be writable by others. A plugin with the name of a built-in
+// accelerator ("xpu") is known as "xpu.external", and "xpu" stays the built-in one. Two plugin files with the same name
+// are an error: for automatic detection, and when that name is requested. One file that is found by several paths is
+// one plugin.
 //
 // Probing creates no device context and leaves the process able to fork. A plugin that detection would take is opened
 // at once; if that fails, detection continues, and the candidate says why.
@@ -30,7 +31,7 @@ namespace anyaccel {
 
 // One accelerator that detection considered.
 struct Candidate {
-  std::string name;    // what DS_ACCELERATOR names: "cuda", "xpu.external"
+  std::string name;    // as in DS_ACCELERATOR: "cuda", "xpu.external"
   std::string origin;  // "built in", or the file of the plugin
   aa_probe_state state = AA_PROBE_ABSENT;
   bool probed = false;       // false: not reached, because one before it was usable
@@ -48,42 +49,43 @@ struct DetectionReport {
   std::string plugin_places;               // of probe_all_accelerators(): where plugins were looked for, as a sentence
 };
 
-// Gives the result of the last detection. Detects first when there was none yet.
+// Returns the result of the last detection. Runs detection first if there was none yet.
 DetectionReport detection_report();
 
-// The same, but every candidate is probed, not only those up to the chosen one. Slower: may open vendor libraries.
+// The same, but probes every candidate, not only those up to the chosen one. Slower: may open vendor libraries.
 DetectionReport probe_all_accelerators();
 
-// One or two lines for a person: the accelerator, its device, and why it was chosen.
+// Returns one or two lines for the user: the accelerator, its device, and why it was chosen.
 std::string accelerator_choice_summary();
 
-// Every name DS_ACCELERATOR understands here, plugins included.
+// Returns every name that DS_ACCELERATOR accepts here, including plugins.
 std::vector<std::string> known_accelerators();
 
-// Makes the accelerator of a name without making it current ("cpu", "null", a plugin's name). Throws InvalidArgument
-// for an unknown name and UnavailableError, with the probe's reason, for one that cannot be used. The caller owns it:
-// once it is destroyed, tensors, streams, events and graphs made on it may only be released. Given to set_accelerator()
-// it is kept.
+// Creates the accelerator with this name without making it current ("cpu", "null", a plugin's name). Throws
+// InvalidArgument for an unknown name and UnavailableError, with the probe's reason, for one that cannot be used. The
+// caller owns it: once it is destroyed, tensors, streams, events and graphs made on it may only be released. If it is
+// given to set_accelerator(), it is kept.
 std::unique_ptr<Accelerator> make_accelerator(std::string_view name);
 
-// A driver table made ready for use: missing members filled with stubs, layers (ANYACCEL_LAYERS) applied.
+// A driver table that is ready for use: missing members are filled with stubs, and layers (ANYACCEL_LAYERS) are
+// applied.
 struct LoadedDriver {
   const abi::DriverCalls* table = nullptr;  // lives until the process ends
   std::string origin;
 };
 
-// Settings of a driver, as "key=value,key=value"; "2.key=value" is for the device of index 2 only. They join those of
-// ANYACCEL_<NAME>_OPTIONS (upper case, '.' written as '_') and win over them. To be called before the accelerator's
-// runtime is opened by its first use. Thread-safe. Text that is not of that form throws InvalidArgument here; a key
-// that the driver does not know throws where the accelerator is first used, and lists those that it knows.
+// Sets options of a driver, as "key=value,key=value"; "2.key=value" is only for the device with index 2. They are added
+// to those of ANYACCEL_<NAME>_OPTIONS (upper case, '.' written as '_') and take precedence. Call it before the first
+// use of the accelerator, which opens its runtime. Thread-safe. Throws InvalidArgument for text in another form; an
+// unknown key is an error at the first use of the accelerator, which lists the known ones.
 void set_driver_options(std::string_view accelerator, std::string_view options);
 
-// Opens a plugin file (a name without a slash is one of the current folder) and negotiates versions. Throws
-// UnavailableError naming file and reason: another user could change it, not a library or a part of one, no entry
-// point, no version in common, a table that is not one.
+// Opens a plugin file (a name without a slash is a file in the current folder) and negotiates versions. Throws
+// UnavailableError, naming file and reason: another user could modify it, it is not a library or only a part of one, it
+// has no entry point, there is no version in common, or its table is invalid.
 LoadedDriver load_plugin(const std::string& file);
 
-// Calls the driver's probe; a driver that fails, throws or returns nonsense is "unusable" with that as the reason.
+// Calls the driver's probe; a driver that fails, throws or returns invalid data is "unusable", with that as the reason.
 Candidate probe_driver(const LoadedDriver& driver);
 
 }  // namespace anyaccel

@@ -1,19 +1,19 @@
 // The source of tensors' device memory: one small interface, and adaptors that add a limit, statistics or a log to any
 // implementation of it. The caching allocator (caching_allocator.h) is the default.
 //
-// An accelerator that is made of a driver takes another allocator before its first device is opened:
+// A DriverAccelerator accepts another allocator until its first device is opened:
 //
 //     accelerator.set_allocator([](MemorySource& memory, FenceSource& fences) {
 //       return std::make_unique<LimitingAllocator>(std::make_unique<CachingAllocator>(memory, fences), 8'000'000'000);
 //     });
 //
-// The first argument gives memory of one device as the driver does, slowly; the second tells when a stream's work is
-// complete. Adaptors are put around each other in any order: each owns the allocator below it. One that is written
-// elsewhere derives from AllocatorAdaptor and overrides what it changes, usually allocate() and deallocate().
+// The first argument allocates memory of one device directly from the driver, which is slow; the second reports when a
+// stream's work is complete. Adaptors can be nested in any order: each owns the allocator below it. To write your own,
+// derive from AllocatorAdaptor and override the functions to change, usually allocate() and deallocate().
 //
 // A stream is named by a key that the accelerator chooses (the driver's stream handle). Its work is in order: memory
-// that is deallocated may be given out again at once for the same stream, and for another one when that work is
-// complete. All functions are called by any threads at once.
+// that is deallocated may be reused at once for the same stream, and for another one when that work is complete. Any
+// threads may call any functions at once.
 #pragma once
 
 #include <atomic>
@@ -32,14 +32,14 @@ namespace anyaccel {
 class MemorySource;
 class FenceSource;
 
-// Memory that was given out. A value that names the memory and does not own it.
+// Allocated memory. A value that refers to the memory and does not own it.
 struct Allocation {
   void* pointer = nullptr;
-  void* handle = nullptr;  // the allocator's own; adaptors pass it on as it is
+  void* handle = nullptr;  // for the allocator's own use; adaptors pass it on unchanged
 };
 
-// Bytes that are given out now and the most that were, the same of the bytes that the allocator holds, and the bytes
-// that a limit of its own leaves.
+// Bytes that are allocated now and their maximum so far, the same for the bytes that the allocator holds, and the bytes
+// that remain below its own limit.
 struct AllocatorFigures {
   int64_t allocated = 0;
   int64_t max_allocated = 0;
@@ -54,41 +54,41 @@ class DeviceAllocator {
 
   virtual ~DeviceAllocator() = default;
 
-  // The device's name, for messages: "cuda:0".
+  // Returns the device's name, for messages: "cuda:0".
   virtual std::string name() const = 0;
-  // Memory of at least `bytes` (0 counts as 1) for work on `stream`, aligned to 256 bytes. `pool` is 0, or the graph's
+  // Allocates at least `bytes` (0 counts as 1) for work on `stream`, aligned to 256 bytes. `pool` is 0, or the graph's
   // pool that a capture allocates from. Throws OutOfMemoryError.
   virtual Allocation allocate(size_t bytes, const void* stream, uint64_t pool) = 0;
-  // Gives memory back, with what was passed to allocate(). Work on `stream` and on the streams of record_stream() may
+  // Frees memory; the arguments are those of allocate(). Work on `stream` and on the streams of record_stream() may
   // still use it. `stream` may have been destroyed: see forget_stream().
   virtual void deallocate(Allocation allocation, size_t bytes, const void* stream) noexcept = 0;
-  // Another stream than that of the allocation uses the memory too.
+  // Declares that a stream other than that of the allocation uses the memory too.
   virtual void record_stream(Allocation allocation, const void* stream) = 0;
 
-  // A stream is about to be destroyed: waits for its work as far as that is needed. The default does nothing.
+  // Called when a stream is about to be destroyed: waits for its work as far as necessary. The default does nothing.
   virtual void forget_stream(const void* stream) noexcept;
-  // Gives memory that is held and not given out back to the device. The default holds none.
+  // Returns memory that is held but not allocated to the device. The default holds none.
   virtual void empty_cache();
 
-  // -- pools of graphs: memory of a pool is given out again within it only, until its last owner released it. The
-  //    default has none: begin_pool() throws NotImplementedError, so that no graph can be captured.
-  virtual uint64_t begin_pool();                      // a number, never 0; the caller is its first owner
-  virtual void retain_pool(uint64_t pool);            // one owner more; InvalidArgument when there is no such pool
-  virtual void release_pool(uint64_t pool) noexcept;  // one owner less
+  // -- pools of graphs: memory of a pool is reused only within it, until its last owner has released it. The default
+  // has none: begin_pool() throws NotImplementedError, so that no graph can be captured.
+  virtual uint64_t begin_pool();                      // returns its number, never 0; the caller is its first owner
+  virtual void retain_pool(uint64_t pool);            // adds an owner; InvalidArgument if there is no such pool
+  virtual void release_pool(uint64_t pool) noexcept;  // removes an owner
 
   // -- statistics: no bytes, no limit and no names by default
   virtual AllocatorFigures figures() const;
   virtual std::map<std::string, int64_t> stats() const;  // under PyTorch's names
-  virtual void reset_peaks(Peak which);                  // the most becomes what it is now
+  virtual void reset_peaks(Peak which);                  // sets the maxima to the current values
 };
 
-// Makes the allocator of a device when that is opened; both sources outlive it. Must not use the accelerator.
+// Creates the allocator of a device when the device is opened; both sources outlive it. Must not use the accelerator.
 using MakeAllocator = std::function<std::unique_ptr<DeviceAllocator>(MemorySource& memory, FenceSource& fences)>;
 
 // Passes every call on to the allocator below.
 class AllocatorAdaptor : public DeviceAllocator {
  public:
-  // InvalidArgument for null.
+  // Throws InvalidArgument for null.
   explicit AllocatorAdaptor(std::unique_ptr<DeviceAllocator> upstream);
 
   std::string name() const override;
@@ -111,8 +111,8 @@ class AllocatorAdaptor : public DeviceAllocator {
   std::unique_ptr<DeviceAllocator> upstream_;
 };
 
-// Refuses an allocation that would bring the bytes asked for above a limit, with an OutOfMemoryError that tells the
-// limit. What a caching allocator below holds besides does not count.
+// Refuses an allocation that would bring the requested bytes above a limit, with an OutOfMemoryError that names the
+// limit. Further memory that a caching allocator below holds does not count.
 class LimitingAllocator final : public AllocatorAdaptor {
  public:
   LimitingAllocator(std::unique_ptr<DeviceAllocator> upstream, int64_t limit_bytes);
@@ -126,8 +126,8 @@ class LimitingAllocator final : public AllocatorAdaptor {
   std::atomic<int64_t> asked_{0};
 };
 
-// Counts the bytes asked for, for an allocator that does not count itself. The counts of the allocator below are not
-// changed.
+// Counts the requested bytes, for an allocator that does not count itself. The counts of the allocator below do not
+// change.
 class StatisticsAllocator final : public AllocatorAdaptor {
  public:
   using AllocatorAdaptor::AllocatorAdaptor;
@@ -156,8 +156,8 @@ class StatisticsAllocator final : public AllocatorAdaptor {
 // Writes a line for every allocation and deallocation.
 class LoggingAllocator final : public AllocatorAdaptor {
  public:
-  // `write` gets lines like "cuda:0: allocate 4096 bytes for stream 0x55..: 0x7f..", from any thread. Errors of it in a
-  // deallocation are dropped. None: the log of the process (log.h), at level debug.
+  // `write` gets lines like "cuda:0: allocate 4096 bytes for stream 0x55..: 0x7f..", from any thread. Its errors in a
+  // deallocation are ignored. If empty, lines go to the log of the process (log.h), at level debug.
   explicit LoggingAllocator(std::unique_ptr<DeviceAllocator> upstream,
                             std::function<void(std::string_view)> write = {});
 

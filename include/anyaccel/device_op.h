@@ -1,4 +1,4 @@
-// Device ops: kernels in source form that the active accelerator's own compiler turns into code for its device.
+// Device ops: kernels in source form, which the active accelerator's own compiler compiles for its device.
 //
 //   struct ScaleBuilder : anyaccel::DeviceOpBuilder {
 //     explicit ScaleBuilder(Accelerator& a) : DeviceOpBuilder("ScaleBuilder", a) {}
@@ -9,7 +9,7 @@
 //   auto library = ScaleBuilder(accelerator).load_as<DeviceOpLibrary>();
 //   library->kernel("scale").launch({.grid = {blocks}, .block = {256}}, x, count, 2.0f);
 //
-// Compiled code is kept in the op builders' cache, per source text, options and compiler fingerprint.
+// Compiled code is stored in the op builders' cache, keyed by source text, options and compiler fingerprint.
 #pragma once
 
 #include <array>
@@ -42,8 +42,8 @@ class DeviceKernel {
  public:
   const aa_kernel_info& info() const noexcept { return info_; }
 
-  // Enqueues it on the calling thread's current stream of its device; does not block. Arguments are passed as they are,
-  // a Tensor as the address of its first element. InvalidArgument when their number differs from the kernel's, where
+  // Enqueues it on the calling thread's current stream of its device; does not block. Arguments are passed unchanged, a
+  // Tensor as the address of its first element. Throws InvalidArgument if their number differs from the kernel's, when
   // the driver knows that number.
   template <class... Arguments>
   void launch(const LaunchShape& shape, const Arguments&... arguments) const {
@@ -84,14 +84,14 @@ class DeviceKernel {
 // Compiled kernels; loaded on each device when that device first asks for one.
 class DeviceOpLibrary : public OpLibrary {
  public:
-  // An image as the accelerator's compiler made it; `format` as module_load takes it.
+  // Takes an image that the accelerator's compiler created; `format` is the one for module_load.
   DeviceOpLibrary(DriverAccelerator& accelerator, std::string op_name, std::string format, std::string image);
   ~DeviceOpLibrary() override;
 
-  // Loads the code on the device now instead of when its first kernel is asked for. Throws what the driver says of an
-  // image that it does not take. Thread-safe.
+  // Loads the code on the device now instead of when its first kernel is asked for. Throws the driver's error if it
+  // rejects the image. Thread-safe.
   void prepare(int device = Accelerator::current_device_index);
-  // InvalidArgument naming the op when there is no kernel of that name. Thread-safe.
+  // Returns a kernel. Throws InvalidArgument, naming the op, if there is no kernel of that name. Thread-safe.
   DeviceKernel kernel(const std::string& name, int device = Accelerator::current_device_index);
 
  private:
@@ -115,18 +115,19 @@ class DeviceOpBuilder : public OpBuilder {
   DeviceOpBuilder(std::string name, Accelerator& accelerator) : name_(std::move(name)), accelerator_(accelerator) {}
 
   const std::string& name() const noexcept override { return name_; }
-  // The same op in several languages. The first language of the accelerator's own list that is among them is taken.
+  // Returns the sources of the op in one or several languages. The first language in the accelerator's own list that is
+  // among them is used.
   virtual std::vector<DeviceSource> device_sources() const = 0;
-  // Flags for the accelerator's compiler.
+  // Returns flags for the accelerator's compiler.
   virtual std::vector<std::string> compile_options() const { return {}; }
 
-  // The chosen source; empty when the accelerator takes none of the languages.
+  // Returns the chosen source; empty if the accelerator accepts none of the languages.
   std::vector<std::string> sources() const override;
-  // The accelerator has a compiler, and it takes one of the languages.
+  // True when the accelerator has a compiler that accepts one of the languages.
   bool is_compatible(std::string* reason = nullptr) const override;
   bool is_built() const override;
-  // A DeviceOpLibrary. Throws UnavailableError (with is_compatible()'s reason) and BuildError with the compiler's
-  // output.
+  // Returns a DeviceOpLibrary. Throws UnavailableError (with is_compatible()'s reason), and BuildError with the
+  // compiler's output.
   std::shared_ptr<OpLibrary> load() override;
 
  private:
@@ -137,9 +138,9 @@ class DeviceOpBuilder : public OpBuilder {
   Accelerator& accelerator_;
 };
 
-// The text of a source file in which every #include "name" of a file beside it, or in one of the folders, is replaced
-// by that file's text (once each): what is given to compilers that know no file system. Throws UnavailableError when
-// the source cannot be read.
+// Returns the text of a source file in which every #include "name" of a file beside it, or in one of the folders, is
+// replaced by that file's text (once each), for compilers that cannot read files. Throws UnavailableError if the source
+// cannot be read.
 std::string expand_includes(const std::string& file, const std::vector<std::string>& folders);
 
 }  // namespace anyaccel

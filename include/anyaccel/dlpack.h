@@ -1,4 +1,4 @@
-// DLPack: handing tensors to and taking them from other frameworks without copying.
+// DLPack: passes tensors to other frameworks and takes tensors from them without copying.
 //
 // The structs have the C layout of DLPack 1.x (https://github.com/dmlc/dlpack, dlpack.h) and may be cast to its types;
 // they are declared here under a namespace because older headers lack the versioned one.
@@ -97,24 +97,24 @@ static_assert(offsetof(DLManagedTensorVersioned, deleter) == 16);
 static_assert(offsetof(DLManagedTensorVersioned, flags) == 24);
 static_assert(offsetof(DLManagedTensorVersioned, dl_tensor) == 32 && sizeof(DLManagedTensorVersioned) == 80);
 
-// Views of the tensor's memory, which stays until the consumer calls `deleter`, once, from any thread. Pinned host
-// memory is given as kDLCPU. InvalidArgument for an empty handle or a device that DLPack has no type for. Does not
-// block.
+// Return a view of the tensor's memory, which is kept until the consumer calls `deleter`, once, from any thread. Pinned
+// host memory is exported as kDLCPU. They throw InvalidArgument for an empty handle or a device that DLPack has no type
+// for. They do not block.
 DLManagedTensorVersioned* to_dlpack(const Tensor& tensor);
 DLManagedTensor* to_dlpack_legacy(const Tensor& tensor);
 
-// The access that a tensor from elsewhere allows.
+// Options for importing a tensor.
 struct ImportOptions {
-  // A tensor that its producer marked read-only is refused unless this is set, since a Tensor is always writable; the
+  // A tensor that its producer marked read-only is rejected unless this is set, since a Tensor is always writable; the
   // caller then promises not to write to it.
   bool allow_read_only = false;
 };
 
-// A tensor on memory that another framework made. Takes ownership: the deleter is called once, when the last tensor on
-// the memory is released. On an exception ownership stays with the caller and nothing was changed. Host memory (kDLCPU,
-// kDLCUDAHost, kDLROCMHost) becomes a host tensor. Memory of a device needs the active accelerator to be of that type:
-// InvalidArgument otherwise, as for a major version other than 1, a dtype with lanes or one that DType lacks, more than
-// AA_MAX_DIMS dimensions, or a null data pointer where there are elements. Does not block.
+// Returns a tensor on memory of another framework. Takes ownership: the deleter is called once, when the last tensor on
+// the memory is released. On an exception ownership stays with the caller and nothing has changed. Host memory (kDLCPU,
+// kDLCUDAHost, kDLROCMHost) becomes a host tensor. Device memory requires that the active accelerator has that device
+// type. Throws InvalidArgument otherwise, and for a major version other than 1, a dtype with lanes or one that DType
+// lacks, more than AA_MAX_DIMS dimensions, or a null data pointer where there are elements. Does not block.
 Tensor from_dlpack(DLManagedTensorVersioned* managed, ImportOptions options = {});
 Tensor from_dlpack(DLManagedTensor* managed);
 

@@ -1,4 +1,4 @@
-// DriverAccelerator: the whole Accelerator interface over one driver table.
+// DriverAccelerator implements the whole Accelerator interface on top of one driver table.
 //
 // Everything that is the same on every accelerator (caching, current device and stream, generators, graphs' memory,
 // trace ranges) is here, once. A program may derive from it to change what differs; the functions do not call each other.
@@ -25,12 +25,13 @@ class DriverAccelerator : public Accelerator {
   // that constructing one leaves the process able to fork.
   explicit DriverAccelerator(const abi::DriverCalls* driver, std::string origin = "built in");
   ~DriverAccelerator() override;
-  // Tensors' storages, streams, events and graphs that somebody still holds.
+  // Returns the number of tensors' storages, streams, events and graphs that still exist.
   int64_t living_objects() const;
-  // The allocator of each device is made by `make`, which is called when the device is opened (device_allocator.h); an
-  // empty function stands for the caching allocator. InvalidArgument (AA_FAILED_PRECONDITION) when a device is open.
+  // Sets the function that creates the allocator of each device when the device is opened (device_allocator.h); an
+  // empty function stands for the caching allocator. Throws InvalidArgument (AA_FAILED_PRECONDITION) if a device is
+  // open.
   void set_allocator(MakeAllocator make);
-  // Gives cached memory of every open device back. Opens none. Errors are logged.
+  // Releases the cached memory of every open device, and opens none. Errors are logged.
   void release_cached_memory() noexcept;
 
   const abi::DriverCalls& driver() const noexcept;
@@ -39,12 +40,14 @@ class DriverAccelerator : public Accelerator {
   aa_instance* instance() const;
   // Opens the device on first use.
   aa_device* device_handle(int index = current_device_index);
-  // The driver's handle of a stream or event that a DriverAccelerator made. It is that accelerator's driver's.
+  // Returns the driver's handle of a stream or event that a DriverAccelerator created. It belongs to that accelerator's
+  // driver.
   static aa_stream* handle(const anyaccel::Stream& stream);
   static aa_event* handle(const anyaccel::Event& event);
-  // A stream for the length of a call that enqueues work by the driver's own functions: while it lives no other
-  // thread's capture begins there. InvalidArgument (AA_FAILED_PRECONDITION) when another thread captures on the stream,
-  // or it was made by another kind of accelerator. Of one thread; the stream must outlive it.
+  // Reserves a stream during a call that enqueues work with the driver's own functions: while the object lives, no
+  // other thread can begin a capture on the stream. The constructor throws InvalidArgument (AA_FAILED_PRECONDITION) if
+  // another thread captures on the stream, or if another kind of accelerator created it. Belongs to one thread; the
+  // stream must outlive it.
   class StreamUse {
    public:
     explicit StreamUse(const anyaccel::Stream& stream);
@@ -58,9 +61,9 @@ class DriverAccelerator : public Accelerator {
     void* gate_;
     void* outer_;
   };
-  // An extension table; null when the driver does not have it in that version. Those of anyaccel/abi are complete: of
-  // full size, with stubs that answer AA_UNIMPLEMENTED for what the driver leaves out. Another name gives the driver's
-  // own table unchanged.
+  // Returns an extension table; null if the driver does not have it in that version. Tables of anyaccel/abi are
+  // complete: they have full size, with stubs that return AA_UNIMPLEMENTED for functions that the driver lacks. For
+  // another name it returns the driver's own table unchanged.
   const void* extension(const char* name, uint32_t min_version) const;
 
   const std::string& name() const noexcept override;

@@ -11,7 +11,7 @@
 
 namespace anyaccel {
 
-// Same values as aa_dtype, so that a cast converts.
+// The values are those of aa_dtype, so that a cast converts between them.
 enum class DType : int32_t {
   None = AA_DTYPE_NONE,
   Bool = AA_DTYPE_BOOL,
@@ -28,7 +28,7 @@ enum class DType : int32_t {
   F8E5M2 = AA_DTYPE_F8_E5M2,
 };
 
-// Bytes of one element; 0 for None.
+// Returns the bytes of one element; 0 for None.
 constexpr size_t dtype_size(DType t) noexcept {
   switch (t) {
     case DType::Bool:
@@ -48,7 +48,7 @@ constexpr size_t dtype_size(DType t) noexcept {
   return 0;
 }
 
-// "float32", "bfloat16", ...: PyTorch's names.
+// Returns PyTorch's name: "float32", "bfloat16", ...
 constexpr std::string_view dtype_name(DType t) noexcept {
   switch (t) {
     case DType::None: return "none";
@@ -68,10 +68,10 @@ constexpr std::string_view dtype_name(DType t) noexcept {
   return "invalid";
 }
 
-// F16, BF16 or F32: what the ops call "float".
+// True for F16, BF16 and F32, which the ops call "float".
 constexpr bool is_op_float(DType t) noexcept { return t == DType::F16 || t == DType::BF16 || t == DType::F32; }
 
-// Understands PyTorch's names and the short forms fp32, bf16, fp16, fp64; nothing for any other text.
+// Parses PyTorch's names and the short forms fp32, bf16, fp16, fp64; returns nothing for any other text.
 std::optional<DType> parse_dtype(std::string_view name) noexcept;
 
 inline float bf16_to_float(uint16_t bits) noexcept { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }

@@ -1,5 +1,5 @@
-// The exceptions of anyaccel. One family, so that a program can catch everything with anyaccel::Error.
-// A message says what was asked, what was found, and what to do.
+// The exceptions of anyaccel. All are derived from anyaccel::Error, so that a program can catch them all. A message
+// says what was asked, what was found, and what to do.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace anyaccel {
 
-// Base of the family; thrown itself only for errors that fit no class below (a vendor's unknown error, a bug).
+// The base class; thrown itself only for errors that fit no class below (a vendor's unknown error, a bug).
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, aa_code code = AA_INTERNAL, int64_t native_code = 0)
@@ -25,7 +25,7 @@ class Error : public std::runtime_error {
   int64_t native_code_;
 };
 
-// An accelerator, library, plugin or service that was asked for is not there or cannot be used on this machine.
+// A requested accelerator, library, plugin or service does not exist or cannot be used on this machine.
 class UnavailableError : public Error {
  public:
   explicit UnavailableError(const std::string& message, aa_code code = AA_UNAVAILABLE, int64_t native_code = 0)
@@ -69,8 +69,8 @@ class CheckpointError : public Error {
   explicit CheckpointError(const std::string& message) : Error(message, AA_DATA_LOSS) {}
 };
 
-// A model's own numbers went wrong while it ran: its logits hold a NaN or an infinity, and no token can be chosen. Damaged
-// weights do that, and a number format too narrow for what the model computes.
+// A model computed invalid numbers: its logits hold a NaN or an infinity, and no token can be chosen. The causes are
+// damaged weights, or a number format whose range is too small for the model.
 class NumericalError : public Error {
  public:
   explicit NumericalError(const std::string& message) : Error(message, AA_DATA_LOSS) {}

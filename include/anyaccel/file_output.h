@@ -1,7 +1,7 @@
-// Writing files so that a full disk, a quota or a limit on the size of files is an error with a reason: never a signal,
-// and never a file that is half there.
+// Functions that write files so that a full disk, a quota or a file size limit gives an error with a reason: never a
+// signal, and never a partial file.
 //
-// The kernel ends a process with SIGXFSZ that writes past its limit (`ulimit -f`). These functions keep the signal from
+// The kernel kills a process that writes past its limit (`ulimit -f`) with SIGXFSZ. These functions block the signal on
 // the calling thread while they write, so that a program need not ignore it.
 #pragma once
 
@@ -12,19 +12,19 @@
 
 namespace anyaccel {
 
-// Writes all bytes to an open file. Empty, or why it was not possible: see write_problem().
+// Writes all bytes to an open file. Returns an empty string, or the reason for a failure: see write_problem().
 std::string write_all(int file, const void* data, size_t bytes);
 
-// Explains the error number of a failed write, with the figure that a person needs: "File too large: ..." names the
-// process's limit (ulimit -f), "No space left on device" and "Disk quota exceeded" what to do.
+// Explains the error number of a failed write, with the information that the user needs: "File too large: ..." names
+// the process's limit (ulimit -f), "No space left on device" and "Disk quota exceeded" say what to do.
 std::string write_problem(int error);
 
-// Writes a file that a user named: as a whole, or it stays unchanged. An existing file that is not a regular one (a
-// pipe, /dev/stdout) is written to directly; a symbolic link is followed. No folder is made. Empty, or why it was not
-// possible.
+// Writes a file that a user named, completely, or leaves it unchanged. An existing file that is not a regular one (a
+// pipe, /dev/stdout) is written to directly; a symbolic link is followed. Does not create folders. Returns an empty
+// string, or the reason for a failure.
 std::string write_output_file(const std::filesystem::path& path, std::string_view text);
 
-// Gives the reason why write_output_file() could not write there now; empty when it could. Creates nothing.
+// Returns the reason why write_output_file() could not write there now; empty if it could. Creates nothing.
 std::string output_file_problem(const std::filesystem::path& path);
 
 }  // namespace anyaccel

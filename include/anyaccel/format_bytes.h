@@ -1,11 +1,11 @@
-// Amounts of memory as people read them.
+// Formats amounts of memory for people.
 #pragma once
 
 #include <string>
 
 namespace anyaccel {
 
-// "512 B", "1.5 GB": decimal units, one digit behind the point.
+// Returns "512 B" or "1.5 GB", for example: decimal units, with one digit after the point.
 std::string format_bytes(double bytes);
 
 }  // namespace anyaccel

@@ -17,19 +17,19 @@ struct RngState {
 // Thread-safe. Not copyable: a generator is a place whose state is saved and restored.
 class Generator {
  public:
-  // The seed every accelerator starts from until manual_seed() is called (PyTorch's default).
+  // The seed that every accelerator uses until manual_seed() is called (PyTorch's default).
   static constexpr uint64_t default_seed = 67280421310721ull;
 
   Generator() = default;
   Generator(const Generator&) = delete;
   Generator& operator=(const Generator&) = delete;
 
-  // Sets the seed and the offset to 0.
+  // Sets the seed, and sets the offset to 0.
   void manual_seed(uint64_t seed);
   uint64_t initial_seed() const;
   RngState get_state() const;
   void set_state(const RngState& state);
-  // Hands out `counters` counters: returns the state to draw them from and moves the offset past them.
+  // Reserves `counters` counters: returns the state to draw them from and advances the offset past them.
   RngState reserve(uint64_t counters);
 
  private:

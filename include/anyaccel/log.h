@@ -11,11 +11,11 @@ namespace anyaccel {
 
 enum class LogLevel { debug = 0, info = 1, warning = 2, error = 3, off = 4 };
 
-// The lowest level that is written.
+// Returns the lowest level that is written.
 LogLevel log_level() noexcept;
-// Changes it for the process; for programs that have an option of their own, and tests.
+// Changes it for the process; for programs with their own option, and tests.
 void set_log_level(LogLevel level) noexcept;
-// True when a message of this level would be written: ask before building an expensive one.
+// True when a message of this level would be written: check this before building an expensive one.
 inline bool log_enabled(LogLevel level) noexcept { return level >= log_level(); }
 
 // Writes a message if its level is enabled. Further lines of a longer message are indented; LogLevel::off writes

@@ -23,10 +23,10 @@
 
 namespace anyaccel::op {
 
-// The services of the process that loaded this library; null only before it was opened.
+// The services of the process that loaded this library; null until it is opened.
 inline const aa_op_services* services = nullptr;
 
-// Threads that a parallel loop may run on, the calling one included.
+// Returns the number of threads that a parallel loop may run on, including the calling one.
 inline int threads() { return services->threads(); }
 
 // Flushes denormals to zero on the calling thread for its lifetime, as parallel regions do on theirs: arithmetic on
@@ -46,7 +46,7 @@ class FlushDenormals {
   uint32_t before_;
 };
 
-// Calls body(index, count) once for every index in [0, count), each on a thread of its own.
+// Calls body(index, count) once for every index in [0, count), each time on a different thread.
 template <class Body>
 void run(const Body& body) {
   services->run(
@@ -54,8 +54,8 @@ void run(const Body& body) {
       const_cast<void*>(static_cast<const void*>(&body)));
 }
 
-// Calls body(begin, end) so that [0, count) is covered once: on several threads when every one gets `grain` items at
-// least, in one contiguous range each, whose ends (but the last) are multiples of `align`.
+// Calls body(begin, end) so that [0, count) is covered once: on several threads if each of them gets at least `grain`
+// items, in one contiguous range per thread, whose ends (except the last) are multiples of `align`.
 template <class Body>
 void parallel_for(int64_t count, int64_t grain, int64_t align, const Body& body) {
   if (count <= 0) return;
@@ -81,7 +81,7 @@ void parallel_for(int64_t count, const Body& body) {
   parallel_for(count, 16384, 64, body);
 }
 
-// A status for an op to return: what was asked, what was found, what to do.
+// Creates a status for an op to return. Its message should say what was asked, what was found, and what to do.
 inline aa_status* failure(aa_code code, const char* message) {
   size_t length = 0;
   while (message[length]) ++length;
@@ -90,7 +90,7 @@ inline aa_status* failure(aa_code code, const char* message) {
 
 }  // namespace anyaccel::op
 
-// Emitted in every source of a library, merged to one by the linker.
+// Emitted in every source of a library; the linker merges the copies.
 extern "C" inline __attribute__((visibility("default"), used)) uint32_t anyaccel_op_library_open(
     const aa_op_services* services) {
   anyaccel::op::services = services;

@@ -13,7 +13,7 @@ inline constexpr uint32_t kPhiloxMultiplier1 = 0xCD9E8D57u;
 inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9u;
 inline constexpr uint32_t kPhiloxWeyl1 = 0xBB67AE85u;
 
-// Four random words for one counter value. Distinct counters under one key give independent words.
+// Returns four random words for one counter value. Distinct counters with one key give independent words.
 constexpr std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) noexcept {
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = static_cast<uint64_t>(kPhiloxMultiplier0) * counter[0];
@@ -32,7 +32,7 @@ constexpr std::array<uint32_t, 4> philox_words(uint64_t seed, uint64_t counter) 
                        {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
 }
 
-// A word as a number in [0, 1): its upper 24 bits, exact in binary32.
+// Converts a word to a number in [0, 1): its upper 24 bits, which are exact in binary32.
 constexpr float philox_unit(uint32_t word) noexcept { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
 }  // namespace anyaccel

@@ -1,12 +1,12 @@
-// Tensor: a strided, typed view of memory that it shares with other tensors.
+// Tensor: a strided, typed view of memory, which several tensors can share.
 //
 // A Tensor is a value: copying it copies the view and shares the memory, which is released when the last tensor on it
 // is destroyed (stream-ordered, back to the caching allocator). Views never copy. Anything that runs on a device is
 // enqueued on the current stream of the calling thread and does not block, unless a comment says so.
 //
-// Threads: copies of a tensor may be used, and the last one destroyed, by any threads; one Tensor object is assigned by one
-// thread at a time. The elements are memory: threads that write and read them order that themselves, on one stream or by
-// events. Memory that another stream than that of its allocation uses is told so by Storage::record_stream.
+// Threads: copies of a tensor may be used, and the last one destroyed, by any threads; one Tensor object is assigned by
+// one thread at a time. Threads that write and read the elements must order these accesses themselves, on one stream or
+// with events. If a stream other than that of its allocation uses memory, call Storage::record_stream.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ class Shape {
  public:
   Shape() = default;
   Shape(std::initializer_list<int64_t> dims) : Shape(std::span<const int64_t>(dims.begin(), dims.size())) {}
-  // Throws InvalidArgument for a negative size, too many dimensions, or more elements than an int64 counts.
+  // Throws InvalidArgument for a negative size, too many dimensions, or more elements than an int64 can count.
   explicit Shape(std::span<const int64_t> dims);
 
   int ndim() const noexcept { return ndim_; }
@@ -59,18 +59,21 @@ class Storage {
   void* data() const noexcept { return data_; }
   size_t bytes() const noexcept { return bytes_; }
   Device device() const noexcept { return device_; }
-  // Tells the allocator that `stream` also uses the memory, so that it is not given out again before that stream's work
-  // is complete. InvalidArgument for a stream of another device. Nothing to do for memory that is not stream-ordered.
+  // Tells the allocator that `stream` also uses the memory, so that it is not reused before that stream's work is
+  // complete. Throws InvalidArgument for a stream of another device. Does nothing for memory that is not
+  // stream-ordered.
   virtual void record_stream(const Stream& stream);
-  // Host memory that is page-locked and known to the accelerator.
+  // True for host memory that is page-locked and registered with the accelerator.
   virtual bool pinned() const noexcept { return false; }
-  // Moves what is in page-locked memory of its own to ordinary memory; see Accelerator::unpin_memory. False: it is not.
+  // Moves the contents of its own page-locked memory to ordinary memory; see Accelerator::unpin_memory. Returns false
+  // if the memory is not page-locked.
   virtual bool unpin() { return false; }
   // Not null for a weight in the layout of its accelerator's driver (Accelerator::pack_weight). data() is null then, and
   // bytes() those of the ordinary form.
   aa_packed* packed() const noexcept { return packed_; }
-  // Of such a weight: whether the tensor is all of it; and its ordinary form, which the storage keeps where `keep` is set
-  // and is else made anew, on the current stream of the device.
+  // For such a weight: is_all_of() returns whether the tensor is the whole weight. unpacked() returns the ordinary
+  // form, which the storage keeps if `keep` is set and otherwise recreates in each call, on the current stream of the
+  // device.
   virtual bool is_all_of(const Tensor& tensor) const noexcept;
   virtual Tensor unpacked(bool keep) const;
 
@@ -93,12 +96,12 @@ class Tensor {
   Tensor(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape, std::span<const int64_t> strides,
          int64_t offset = 0);
 
-  // `device` may be a name (device.h). Uninitialized, contiguous. The host: pageable memory.
+  // Creates an uninitialized, contiguous tensor. `device` may be a name (device.h). Host memory is pageable.
   static Tensor empty(const Shape& shape, DType dtype, Device device = {});
   static Tensor zeros(const Shape& shape, DType dtype, Device device = {});
   // Copies `bytes` from host memory (row-major, contiguous) to a new tensor. Blocks until the source has been read.
   static Tensor from_host(const void* data, const Shape& shape, DType dtype, Device device = {});
-  // Makes a view of host memory that has another owner; `owner` is kept until the last tensor on it is destroyed (may
+  // Creates a view of host memory that has another owner; `owner` is kept until the last tensor on it is destroyed (may
   // be null when the caller guarantees the lifetime). When `device` is a device, the memory must be usable there
   // through this pointer.
   static Tensor from_blob(void* data, const Shape& shape, DType dtype, std::shared_ptr<void> owner, Device device = {});
@@ -111,35 +114,36 @@ class Tensor {
   std::span<const int64_t> strides() const noexcept { return {strides_.data(), static_cast<size_t>(shape_.ndim())}; }
   int ndim() const noexcept { return shape_.ndim(); }
   int64_t numel() const noexcept { return shape_.numel(); }
-  // Bytes of the elements (not of the storage).
+  // Returns the bytes of the elements (not of the storage).
   size_t nbytes() const noexcept { return static_cast<size_t>(numel()) * dtype_size(dtype_); }
   Device device() const noexcept { return storage_ ? storage_->device() : Device{}; }
   bool is_contiguous() const noexcept;
   const std::shared_ptr<Storage>& storage() const noexcept { return storage_; }
   int64_t storage_offset() const noexcept { return offset_; }  // in elements
-  // Address of the first element, on the tensor's device. Null for a packed weight.
+  // Returns the address of the first element, on the tensor's device. Null for a packed weight.
   void* data() const noexcept;
-  // True for a weight in a driver's own layout, and for views of one. Ops take it; copies read it; nothing writes it.
+  // True for a weight in a driver's own layout, and for views of one. Ops accept it and copies can read it, but nothing
+  // can write it.
   bool is_packed() const noexcept { return storage_ && storage_->packed() != nullptr; }
-  // The same view of the ordinary form (Storage::unpacked); itself when it is not packed.
+  // Returns the same view of the ordinary form (Storage::unpacked); the tensor itself if it is not packed.
   Tensor unpacked(bool keep = false) const;
-  // The same, checked: T must have the dtype's size. Throws InvalidArgument.
+  // Returns data() as a T*. Throws InvalidArgument if T does not have the dtype's size.
   template <class T>
   T* data_as() const {
     check_element_size(sizeof(T));
     return static_cast<T*>(data());
   }
-  // For a driver. An empty handle gives dtype AA_DTYPE_NONE.
+  // Returns the view in the form that drivers take. An empty handle gives dtype AA_DTYPE_NONE.
   aa_tensor view_for_driver() const noexcept;
 
   // -- views: share memory; InvalidArgument when the shape or range does not fit --
   //    Dimensions and indices may count from the end (-1 is the last).
   Tensor reshape(const Shape& shape) const;  // copies when the strides do not allow a view
   Tensor view(const Shape& shape) const;     // never copies: throws instead
-  // The same; one size may be -1 and is then what is left.
+  // The same; one size may be -1 and is then inferred from the others.
   Tensor reshape(std::initializer_list<int64_t> sizes) const;
   Tensor view(std::initializer_list<int64_t> sizes) const;
-  // Elements begin, begin + step, ... before end. step >= 1; a range that reaches outside is refused, not cut.
+  // Elements begin, begin + step, ... before end. step >= 1; a range that reaches outside is rejected, not clamped.
   Tensor slice(int dim, int64_t begin, int64_t end, int64_t step = 1) const;
   Tensor select(int dim, int64_t index) const;  // removes the dimension
   Tensor transpose(int a, int b) const;
@@ -152,21 +156,22 @@ class Tensor {
   Tensor contiguous() const;  // itself when it already is
   Tensor clone() const;
   Tensor to(DType dtype) const;  // itself when nothing changes
-  // `device` may be a name. Itself when nothing changes; to the host it blocks until the data is there.
+  // `device` may be a name. Returns the tensor itself if nothing changes; a copy to the host blocks until the data has
+  // arrived.
   Tensor to(Device device) const;
-  // Copies elements, converting dtypes (as the op "copy" of abi/ops.h) and crossing devices; shapes equal; the two do
-  // not overlap. Blocks when pageable host memory is on one side. From pinned memory it does not block, and the source
-  // must stay unchanged until the stream has done the copy. A copy that the device cannot do by itself (strided or
-  // converting, without the op "copy"; between devices, without Accelerator::copy_between) goes through the host and
-  // blocks.
+  // Copies elements, with conversion of dtypes (as in the op "copy" of abi/ops.h) and between devices; the shapes must
+  // be equal, and the tensors must not overlap. Blocks when pageable host memory is on one side. From pinned memory it
+  // does not block, and the source must stay unchanged until the stream has done the copy. A copy that the device
+  // cannot make by itself (strided or converting, without the op "copy"; between devices, without
+  // Accelerator::copy_between) goes through the host and blocks.
   void copy_from(const Tensor& source) const;
-  // value is converted to the dtype.
+  // Sets all elements to `value`, converted to the dtype.
   void fill(double value) const;
-  // Host vector of the elements in row-major order, converted. Blocks. T: float, double, int8_t, uint8_t, int16_t,
-  // int32_t, int64_t; or uint16_t, which gives the bits of a float16 or bfloat16 tensor as they are.
+  // Returns the elements in row-major order, converted, as a vector on the host. Blocks. T: float, double, int8_t,
+  // uint8_t, int16_t, int32_t, int64_t; or uint16_t, which gives the bits of a float16 or bfloat16 tensor as they are.
   template <class T>
   std::vector<T> to_vector() const;
-  // The only element, converted. InvalidArgument when there is not exactly one. Blocks.
+  // Returns the only element, converted. Throws InvalidArgument if there is not exactly one. Blocks.
   template <class T>
   T item() const {
     check_single_element();

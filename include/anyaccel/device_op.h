@@ -88,7 +88,7 @@ class DeviceOpLibrary : public OpLibrary {
   DeviceOpLibrary(DriverAccelerator& accelerator, std::string op_name, std::string format, std::string image);
   ~DeviceOpLibrary() override;
 
-  // Loads the code on the device now instead of when its first kernel is asked for. Throws the driver's error if it
+  // Loads the code on the device now instead of when its first kernel is requested. Throws the driver's error if it
   // rejects the image. Thread-safe.
   void prepare(int device = Accelerator::current_device_index);
   // Returns a kernel. Throws InvalidArgument, naming the op, if there is no kernel of that name. Thread-safe.

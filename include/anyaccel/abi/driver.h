@@ -162,7 +162,7 @@ typedef struct aa_allocation {
   uint32_t struct_size;
   int32_t kind;
   void* pointer;
-  size_t size;       /* as asked for */
+  size_t size;       /* as requested */
   aa_memory* memory; /* belongs to the driver; may be NULL */
 } aa_allocation;
 
@@ -172,7 +172,7 @@ typedef struct aa_memory_info {
   int32_t device_index; /* the device that owns it; -1 for host memory that belongs to none */
   int32_t reserved;
   void* base;  /* start of the allocation */
-  size_t size; /* bytes of the allocation; may be more than was asked for */
+  size_t size; /* bytes of the allocation; may be more than requested */
   /* The address in kernels of the byte that was asked about: the pointer itself, or another address for registered host
    * memory; NULL where kernels cannot access it. */
   void* device_address;

@@ -101,7 +101,7 @@
  *
  *  "frequency_penalty" logits inout float [R,V]; counts inout I32 [R,V];                     aa_frequency_params
  *                    ids index [R] optional
- *                    Since 1.4. With ids, counts[r, ids[r]] += 1 first (an id that is no token is not counted). Then
+ *                    Since 1.4. With ids, counts[r, ids[r]] += 1 first (an id that is not a token is not counted). Then
  *                    logit -= frequency * count, and presence more where the count is not 0.
  *
  *  "quantized_linear" out float [M,N]; x float [M,K]; w U8 [N,C]; bias float [N] optional;   aa_quantized_params

@@ -190,7 +190,7 @@ TEST(GgufTokenizers, BadKeysAreRefusedByName) {
   expect_contains(error(writer), "tokenizer.ggml.bos_token_id");
   writer = small("llama", {"a", "b"});
   writer.add("tokenizer.ggml.scores", std::vector<float>{0.0F, std::numeric_limits<float>::quiet_NaN()});
-  expect_contains(error(writer), "is no number for token 1");
+  expect_contains(error(writer), "is not a number for token 1");
   writer = small("llama", {"a", "b"});
   writer.add("tokenizer.ggml.bos_token_id", 1u);
   writer.add("tokenizer.ggml.scores", std::vector<float>{0.0F, 0.0F});

@@ -39,7 +39,7 @@ inline EncoderSizes tiny_encoder(float dropout) {
   return sizes;
 }
 
-// Sequences that count upwards or downwards by ones or twos modulo 12; the first token tells which. Only the first two are a guess.
+// Returns a sequence that counts upwards or downwards by one or two, modulo 12. Its first two tokens determine the others.
 inline std::vector<int32_t> counting(uint64_t number, int64_t length) {
   std::vector<int32_t> tokens;
   const int64_t step = std::vector<int64_t>{1, 2, 11, 10}[number % 4];

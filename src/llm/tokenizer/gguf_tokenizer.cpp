@@ -235,7 +235,7 @@ std::unique_ptr<Tokenizer> load_by_scores(const GgufMetadata& metadata) {
                      "is " + std::to_string(type) + " for token " + std::to_string(id) + "; expected 1 to 6");
     }
     if (scores[id] != scores[id]) {
-      metadata.error("tokenizer.ggml.scores", "is no number for token " + std::to_string(id));
+      metadata.error("tokenizer.ggml.scores", "is not a number for token " + std::to_string(id));
     }
     bytes += type == Byte ? 1 : 0;
     model.pieces.push_back({token, static_cast<float>(scores[id]), static_cast<PieceType>(type)});

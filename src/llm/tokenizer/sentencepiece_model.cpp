@@ -65,8 +65,8 @@ class Reader {
     return value;
   }
   [[noreturn]] void fail(const std::string& what) const {
-    throw CheckpointError(std::string(source_) + ": is no SentencePiece model: its " + std::string(message_) + " has " +
-                          what + " before byte " + std::to_string(at_));
+    throw CheckpointError(std::string(source_) + ": is not a SentencePiece model: its " + std::string(message_) +
+                          " has " + what + " before byte " + std::to_string(at_));
   }
 
  private:

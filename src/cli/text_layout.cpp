@@ -10,24 +10,20 @@
 #include <string>
 
 namespace anyaccel::cli {
-namespace {
 
-// Returns the width of the output; 0 if lines are not broken.
-size_t output_width() {
+size_t terminal_width(int descriptor) {
   constexpr long narrowest = 40;
   if (const char* columns = std::getenv("COLUMNS")) {
     const long asked = std::strtol(columns, nullptr, 10);
     if (asked >= narrowest) return static_cast<size_t>(asked);
   }
   winsize size{};
-  if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  if (!isatty(descriptor) || ioctl(descriptor, TIOCGWINSZ, &size) != 0) return 0;
   return size.ws_col >= narrowest ? size.ws_col : 0;
 }
 
-}  // namespace
-
 void print_entry(std::string_view label, size_t column, std::string_view text) {
-  const size_t width = output_width();
+  const size_t width = terminal_width(STDOUT_FILENO);  // 0: lines are not broken
   std::string line(label);
   line.resize(std::max(column, line.size() + 1), ' ');
   while (!text.empty()) {

@@ -2,7 +2,9 @@
 // right distribution and are the same every time.
 #include "anyaccel/llm/make_model.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +16,7 @@
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
+#include "anyaccel/llm/safetensors.h"
 #include "anyaccel/llm/text_generation.h"
 #include "anyaccel/philox.h"
 #include "llm/model/random_weights.h"
@@ -114,6 +117,41 @@ std::vector<ModelShape> small_shapes() {
     shapes.push_back(shape);
   }
   return shapes;
+}
+
+// Removes a file that was just written from the system's page cache. On file systems in memory it stays there.
+void forget_pages(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY);
+  ASSERT_GE(descriptor, 0);
+  EXPECT_EQ(::fsync(descriptor), 0);
+  EXPECT_EQ(::posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED), 0);
+  ::close(descriptor);
+}
+
+// The progress of mapped weights is that of the disk: at the end, all of them are in memory.
+TEST(MakeModel, ProgressWaitsForTheDisk) {
+  const TemporaryDirectory directory;
+  ModelShape shape = find_model_shape("tiny");
+  shape.vocab_size = 40000;  // one matrix of several reports
+  shape.hidden_size = 512;
+  make_model(shape, directory.path());
+  forget_pages(directory.path() + "/model.safetensors");
+  uint64_t last = 0;
+  int of_embedding = 0;
+  LoadOptions options;
+  options.progress = [&](const LoadProgress& progress) {
+    EXPECT_GT(progress.bytes_done, last);
+    last = progress.bytes_done;
+    of_embedding += progress.tensor == "model.embed_tokens.weight" ? 1 : 0;
+    if (progress.bytes_done < progress.bytes_total) return;
+    const Checkpoint checkpoint = Checkpoint::open(directory.path());
+    for (const std::string& name : checkpoint.names()) {
+      EXPECT_TRUE(checkpoint.is_in_memory(checkpoint.at(name))) << name;
+    }
+  };
+  const auto model = Model::load(directory.path(), options);
+  EXPECT_GE(of_embedding, 1);
+  EXPECT_GT(last, uint64_t{40} << 20);
 }
 
 TEST(MakeModel, ModelsLoadAndGenerate) {

@@ -27,9 +27,9 @@ class ProcessGroup;
 namespace anyaccel::llm {
 
 struct LoadProgress {
-  uint64_t bytes_done = 0;  // of the checkpoint's tensors that are used, including `tensor`
+  uint64_t bytes_done = 0;  // of the checkpoint's tensors that are used
   uint64_t bytes_total = 0;
-  std::string_view tensor;  // the tensor just loaded; valid during the call
+  std::string_view tensor;  // the tensor that was loaded, or of which a part was; valid during the call
 };
 
 // The precision of the activations that are inputs of a layer's matrix products (and of the output matrix), for any
@@ -48,7 +48,9 @@ struct LoadOptions {
   // F32, BF16 or F16. None: the dtype in the file when the accelerator supports it, else F32.
   DType dtype = DType::None;
   Activations activations = Activations::Auto;
-  // Called on the loading thread after each tensor; an exception it throws ends the load.
+  // Called on the loading thread after each tensor, and after each 16 MiB of weights that are used from their mapped file
+  // and are not in memory yet: with this function, loading waits until the disk has delivered those, where otherwise the
+  // first prompt would. An exception it throws ends the load.
   std::function<void(const LoadProgress&)> progress;
   // Tensor parallelism: the model is sharded over the members of the group (see ModelShard). Every member loads the
   // same directory with the same options. Null: this process holds the whole model.

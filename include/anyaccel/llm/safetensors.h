@@ -94,6 +94,8 @@ class WeightFile {
   void will_need(const std::byte* data, uint64_t bytes) const noexcept;  // starts reading, does not wait
   void populate(const std::byte* data, uint64_t bytes) const noexcept;   // reads now; blocks if the system supports it
   void release(const std::byte* data, uint64_t bytes) const noexcept;    // drops pages; data stays readable
+  // Returns whether every page is in the system's page cache; true without a mapping, or if the system does not say.
+  bool is_in_memory(const std::byte* data, uint64_t bytes) const noexcept;
   // will not be read: its pages are not mapped together with neighbours that will
   void set_apart(const std::byte* data, uint64_t bytes) const noexcept;
 
@@ -170,6 +172,9 @@ class Checkpoint {
   void read(const TensorView& view, std::span<std::byte> out) const { files_[view.file]->read(view.offset, out); }
   void will_need(const TensorView& view) const noexcept { files_[view.file]->will_need(view.data, view.bytes); }
   void populate(const TensorView& view) const noexcept { files_[view.file]->populate(view.data, view.bytes); }
+  bool is_in_memory(const TensorView& view) const noexcept {
+    return files_[view.file]->is_in_memory(view.data, view.bytes);
+  }
   void release(const TensorView& view) const noexcept { files_[view.file]->release(view.data, view.bytes); }
   void set_apart(const TensorView& view) const noexcept { files_[view.file]->set_apart(view.data, view.bytes); }
 

@@ -1,7 +1,11 @@
 // Implements bench decode, prefill and quantized: compares a language model, of random weights unless one is named, with
 // the ceilings of memory and arithmetic.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <sstream>
 
 #include "accelerators/cpu/matmul_control.h"
@@ -9,8 +13,10 @@
 #include "anyaccel/error.h"
 #include "anyaccel/llm/make_model.h"
 #include "anyaccel/llm/model.h"
+#include "anyaccel/llm/safetensors.h"
 #include "anyaccel/llm/session.h"
 #include "anyaccel/llm/text_generation.h"
+#include "base/files/open_file.h"
 #include "base/process/process_memory.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/child_process.h"
@@ -218,6 +224,59 @@ void run_load(const Options& options, const std::string& directory, const std::s
   results.push_back(peak);
 }
 
+// The files of a model's weights, which can be dropped from the system's page cache.
+class ColdFiles {
+ public:
+  explicit ColdFiles(const std::string& model) {
+    const llm::Checkpoint checkpoint = llm::Checkpoint::open(model, llm::FileAccess::Read);
+    for (const auto& file : checkpoint.files()) files_.push_back(std::make_unique<OpenFile>(file->path()));
+    for (const auto& file : files_) fsync(file->descriptor());  // only what is on the disk can be dropped
+  }
+
+  // Pages that a process has mapped stay in the cache.
+  void drop() const {
+    for (const auto& file : files_) posix_fadvise(file->descriptor(), 0, 0, POSIX_FADV_DONTNEED);
+  }
+
+  // Reads all files in order, in blocks of 4 MiB, and returns the seconds that it took.
+  double seconds_to_read() const {
+    std::vector<std::byte> block(size_t{4} << 20);
+    const auto start = Clock::now();
+    for (const auto& file : files_) {
+      for (uint64_t at = 0; at < file->bytes(); at += block.size()) {
+        file->read(at, std::span(block).first(std::min<uint64_t>(block.size(), file->bytes() - at)));
+      }
+    }
+    return seconds_since(start);
+  }
+
+ private:
+  std::vector<std::unique_ptr<OpenFile>> files_;
+};
+
+// Measures a process from its start to its first token when none of the weights is in memory, in turns with reading the
+// same files from the disk.
+void run_cold_start(const Options& options, const std::string& model, const std::string& name,
+                    std::vector<Result>& results) {
+  Result first{.name = name + ".cold_first_token", .unit = "ms", .ceiling_name = "reading the files from the disk"};
+  const ColdFiles files(model);
+  std::vector<double> times;
+  std::vector<double> reads;
+  for (int run = 0; run < options.runs; ++run) {
+    files.drop();
+    reads.push_back(1e3 * files.seconds_to_read());
+    files.drop();
+    const auto start = Clock::now();
+    own_output({"bench", "--load-probe", model});
+    times.push_back(1e3 * seconds_since(start));
+  }
+  Result read;
+  summarize(read, reads, true);
+  first.ceiling = read.value;
+  summarize(first, times, true);
+  results.push_back(first);
+}
+
 }  // namespace
 
 int load_probe(const std::string& directory) {
@@ -248,6 +307,7 @@ void run_model(const Options& options, bool decode, bool prefill, std::vector<Re
       directory = temporary->path();
     }
     if (decode) run_load(options, directory, "load", results);
+    if (decode && on_host()) run_cold_start(options, directory, "load", results);
     model = llm::Model::load(directory);
   }
   if (decode) run_decode(options, model, "decode", 1, results);

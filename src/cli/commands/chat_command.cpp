@@ -244,7 +244,7 @@ class Chat {
   void load_model() {
     llm::LoadOptions options;
     options.dtype = wanted_dtype(arguments_.dtype);
-    generator_.emplace(llm::TextGenerator::load(arguments_.model, options));
+    generator_.emplace(load_generator(arguments_.model, options, !arguments_.quiet));
     set_options();
     if (!arguments_.quiet) print_model_summary(arguments_.model, "", *generator_);
   }

@@ -202,19 +202,7 @@ llm::TextGenerator load(const Arguments& arguments, DType dtype, const RankedCom
   options.map_files = !arguments.no_mmap;
   options.quantize = arguments.quantize;
   const bool show_messages = !arguments.quiet && job.speaks();
-  const bool show_progress = show_messages && stderr_is_terminal();
-  int shown = -1;
-  if (show_progress) {
-    options.progress = [&shown](const llm::LoadProgress& progress) {
-      const double total = static_cast<double>(progress.bytes_total);
-      const int percent = total > 0 ? static_cast<int>(100.0 * static_cast<double>(progress.bytes_done) / total) : 100;
-      if (percent == shown) return;
-      shown = percent;
-      std::fprintf(stderr, "\rloading %3d%%", percent);
-    };
-  }
-  llm::TextGenerator generator = llm::TextGenerator::load(arguments.model, options);
-  if (show_progress) std::fputs("\r             \r", stderr);
+  llm::TextGenerator generator = load_generator(arguments.model, options, show_messages);
   if (show_messages) {
     const std::string share = job.ranks() > 1 ? " on rank 0 of " + std::to_string(job.ranks()) : "";
     print_model_summary(arguments.model, share, generator);

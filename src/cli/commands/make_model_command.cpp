@@ -1,7 +1,6 @@
 // Implements `anyaccel make-model`: writes random weights of a named shape as a Hugging Face directory.
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "base/text/nearest_name.h"
 #include "cli/commands/command_support.h"
 #include "cli/commands/commands.h"
+#include "cli/progress.h"
 
 namespace anyaccel::cli {
 
@@ -60,16 +60,13 @@ int run_make_model(int argc, char** argv) {
     options.dtype = *dtype;
     options.seed = parse_seed("--seed", seed);
 
-    const bool show_progress = !quiet && stderr_is_terminal();
-    if (show_progress) {
-      options.progress = [](uint64_t done, uint64_t total) {
-        std::fprintf(stderr, "\rwriting %3.0f%%", 100.0 * static_cast<double>(done) / static_cast<double>(total));
-      };
-    }
     const auto begin = std::chrono::steady_clock::now();
-    llm::make_model(*shape, directory, options);
+    {
+      Progress progress("writing", ProgressUnit::Bytes, !quiet);
+      options.progress = [&](uint64_t done, uint64_t total) { progress(done, total); };
+      llm::make_model(*shape, directory, options);
+    }
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    if (show_progress) std::fputs("\r", stderr);
     if (!quiet) {
       const double bytes = static_cast<double>(shape->parameters()) * static_cast<double>(dtype_size(options.dtype));
       std::cerr << shape->name << ": " << format_bytes(bytes) << " of weights in " << directory << ", "

@@ -5,6 +5,7 @@
 
 #include "anyaccel/format_bytes.h"
 #include "cli/commands/command_support.h"
+#include "cli/progress.h"
 
 namespace anyaccel::cli {
 
@@ -20,6 +21,16 @@ llm::Activations wanted_activations(const std::string& text) {
   if (text == "fp32") return llm::Activations::F32;
   if (text == "bf16") return llm::Activations::BF16;
   throw UsageError("--activations is '" + text + "'; expected auto, fp32 or bf16");
+}
+
+llm::TextGenerator load_generator(const std::string& path, llm::LoadOptions options, bool show_progress) {
+  Progress progress("loading", ProgressUnit::Bytes, show_progress);
+  if (progress.is_shown()) {
+    options.progress = [&progress](const llm::LoadProgress& loaded) {
+      progress(loaded.bytes_done, loaded.bytes_total);
+    };
+  }
+  return llm::TextGenerator::load(path, options);
 }
 
 void print_model_summary(const std::string& path, const std::string& share, const llm::TextGenerator& generator) {

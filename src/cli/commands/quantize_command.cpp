@@ -16,36 +16,12 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/model_options.h"
 #include "cli/json_output.h"
+#include "cli/progress.h"
 #include "cli/prompt_file.h"
 
 namespace anyaccel::cli {
 
 namespace {
-
-// Shows a percentage on one line of a terminal, which is cleared at the end.
-class Progress {
- public:
-  Progress(const char* what, bool shown) : what_(what), shown_(shown && stderr_is_terminal()) {}
-  ~Progress() {
-    if (shown_) std::fputs("\r\033[K", stderr);
-  }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
-  template <class T>
-  void operator()(T done, T total) {
-    const int percent =
-        total > 0 ? static_cast<int>(100.0 * static_cast<double>(done) / static_cast<double>(total)) : 100;
-    if (!shown_ || percent == last_) return;
-    last_ = percent;
-    std::fprintf(stderr, "\r%s %3d%%", what_, percent);
-  }
-
- private:
-  const char* what_;
-  bool shown_;
-  int last_ = -1;
-};
 
 struct Measuring {
   std::string window = "0";
@@ -73,8 +49,10 @@ llm::Perplexity measure(const std::string& model_path, const llm::LoadOptions& l
                         llm::PerplexityOptions options, bool show) {
   const std::shared_ptr<const llm::Model> model = llm::Model::load(model_path, load);
   const std::vector<int32_t> ids = llm::Tokenizer::load(model_path)->encode(text);
-  Progress progress("reading the text", show);
-  options.progress = [&](int64_t done, int64_t total) { progress(done, total); };
+  Progress progress("reading the text", ProgressUnit::Count, show);
+  options.progress = [&](int64_t done, int64_t total) {
+    progress(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
+  };
   return llm::perplexity(model, ids, options);
 }
 
@@ -121,7 +99,7 @@ int run_quantize(int argc, char** argv) {
     quantize.type = type;
     std::optional<llm::QuantizeResult> result;
     {
-      Progress progress("quantizing", !quiet);
+      Progress progress("quantizing", ProgressUnit::Bytes, !quiet);
       quantize.progress = [&](uint64_t done, uint64_t total) { progress(done, total); };
       result = llm::quantize_model(model, out, quantize);
     }

@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -107,6 +109,23 @@ void WeightFile::populate(const std::byte* data, uint64_t bytes) const noexcept 
   if (range.empty() || ::madvise(range.data(), range.size(), MADV_POPULATE_READ) == 0) return;
 #endif
   advise(range, MADV_WILLNEED);
+}
+
+bool WeightFile::is_in_memory(const std::byte* data, uint64_t bytes) const noexcept {
+  std::array<unsigned char, 4096> pages_in_memory;
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  std::span<std::byte> range = pages(data, bytes, true);
+  while (!range.empty()) {
+    const std::span<std::byte> some = range.first(std::min(range.size(), pages_in_memory.size() * page));
+    if (::mincore(some.data(), some.size(), pages_in_memory.data()) != 0) return true;
+    const auto count = static_cast<ptrdiff_t>((some.size() + page - 1) / page);
+    if (!std::all_of(pages_in_memory.begin(), pages_in_memory.begin() + count,
+                     [](auto state) { return (state & 1) != 0; })) {
+      return false;
+    }
+    range = range.subspan(some.size());
+  }
+  return true;
 }
 
 void WeightFile::set_apart(const std::byte* data, uint64_t bytes) const noexcept {

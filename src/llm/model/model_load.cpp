@@ -160,6 +160,7 @@ class ModelLoader {
           slot.in(weights) = pack(slot, place(checkpoint, view, slot));
         }
         if (slot.in(weights).is_packed()) model_->mapped_bytes_ = mapped;
+        if (options_.progress && model_->mapped_bytes_ > mapped) wait_for_disk(checkpoint, view, slot.name, progress);
       } catch (const OutOfMemoryError& error) {
         throw_too_large(slots, error);
       }
@@ -191,6 +192,23 @@ class ModelLoader {
   }
 
  private:
+  // Waits until a mapped tensor is in memory, so that the progress shown is that of the disk.
+  void wait_for_disk(const Checkpoint& checkpoint, const TensorView& view, std::string_view name,
+                     LoadProgress progress) const {
+    constexpr uint64_t step = uint64_t{16} << 20;
+    const uint64_t done = progress.bytes_done;
+    progress.tensor = name;
+    for (uint64_t at = 0; at < view.bytes; at += step) {
+      TensorView part = view;
+      part.data += at;
+      part.bytes = std::min(step, view.bytes - at);
+      if (checkpoint.is_in_memory(part)) continue;
+      checkpoint.populate(part);
+      progress.bytes_done = done + at + part.bytes;
+      if (at + part.bytes < view.bytes) options_.progress(progress);  // load() reports the end
+    }
+  }
+
   // Reads the configuration and the files, and checks everything except the weights' values.
   void open() {
     check_wanted_dtype(accelerator_, options_.dtype);

@@ -175,8 +175,9 @@ class ModelLoader {
       weights.lm_head = weights.embedding;
       weights.lm_head_format = weights.embedding_format;
     }
-    // Copies still read from the mapping, which is now destroyed unless weights are used from it.
-    accelerator_.synchronize();
+    // Copies still read from the mapping, which is now destroyed unless weights are used from it. Other streams are not
+    // waited for: another rank of this process may have work there that waits for this rank.
+    accelerator_.current_stream().synchronize();
     checkpoint.check_unchanged();
     if (model_->mapped_bytes_ > 0) model_->mapped_files_ = checkpoint.files();
     return std::move(model_);
@@ -687,7 +688,7 @@ std::shared_ptr<const Model> Model::random(Accelerator& accelerator, const Model
     slot.in(weights) = std::move(tensor);
   }
   if (model->config_.tie_word_embeddings) weights.lm_head = weights.embedding;
-  accelerator.synchronize();
+  accelerator.current_stream().synchronize();
   return model;
 }
 

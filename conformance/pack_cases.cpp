@@ -40,13 +40,14 @@ Bytes whole_numbers(int32_t dtype, int64_t count, int seed) {
   return bytes;
 }
 
-// One weight of "linear", packed if the driver wants that.
+// One weight of "linear", packed if the driver wants that for products with inputs of this dtype.
 class PackedWeight {
  public:
-  PackedWeight(const Context& c, int32_t dtype, Sizes sizes)
+  PackedWeight(const Context& c, int32_t dtype, int32_t input, Sizes sizes)
       : c_(c),
         table_(c.extension<aa_ops_table>(AA_OPS_EXTENSION, AA_OPS_VERSION)),
         dtype_(dtype),
+        input_(input),
         sizes_(sizes),
         bytes_(whole_numbers(dtype, sizes.outputs * sizes.inputs, 1)) {
     aa_status* status = table_.find(c.instance, "linear", &op_);
@@ -54,7 +55,7 @@ class PackedWeight {
       c.drop(status);
       c.unsupported("the driver has no op \"linear\"");
     }
-    example_ = {matrix(nullptr, AA_DTYPE_F32, 1, sizes.outputs), matrix(nullptr, AA_DTYPE_F32, 1, sizes.inputs),
+    example_ = {matrix(nullptr, AA_DTYPE_F32, 1, sizes.outputs), matrix(nullptr, input, 1, sizes.inputs),
                 matrix(nullptr, dtype, sizes.outputs, sizes.inputs)};
     call_ = abi::sized<aa_op_call>();
     call_.op = op_;
@@ -100,14 +101,14 @@ class PackedWeight {
   // The product of `rows` rows, from the packed or from the ordinary weight; empty if the driver does not run that
   // call.
   Bytes product(int64_t rows, bool from_packed) {
-    const Bytes numbers = whole_numbers(AA_DTYPE_F32, rows * sizes_.inputs, 2);
+    const Bytes numbers = whole_numbers(input_, rows * sizes_.inputs, 2);
     Memory x(c_, numbers.size());
     Memory out(c_, static_cast<size_t>(rows * sizes_.outputs) * 4);
     Memory ordinary(c_, bytes_.size());
     c_.upload(x.data(), numbers.data(), numbers.size());
     c_.upload(ordinary.data(), bytes_.data(), bytes_.size());
     std::array<aa_tensor, 5> tensors = {
-        matrix(out.data(), AA_DTYPE_F32, rows, sizes_.outputs), matrix(x.data(), AA_DTYPE_F32, rows, sizes_.inputs),
+        matrix(out.data(), AA_DTYPE_F32, rows, sizes_.outputs), matrix(x.data(), input_, rows, sizes_.inputs),
         matrix(from_packed ? nullptr : ordinary.data(), dtype_, sizes_.outputs, sizes_.inputs)};
     std::array<aa_packed*, 5> packed = {nullptr, nullptr, packed_};
     aa_op_call call = call_;
@@ -132,6 +133,7 @@ class PackedWeight {
   const Context& c_;
   abi::Calls<aa_ops_table> table_;
   int32_t dtype_;
+  int32_t input_;
   Sizes sizes_;
   Bytes bytes_;
   int32_t op_ = -1;
@@ -149,12 +151,15 @@ void for_each_weight(const Context& c, Body&& body) {
   for (const int32_t dtype : {AA_DTYPE_F32, AA_DTYPE_BF16, AA_DTYPE_F16}) {
     if (!(c.props.dtypes_storable & (1ull << dtype))) continue;
     for (const Sizes sizes : all_sizes) {
-      PackedWeight weight(c, dtype, sizes);
-      if (!weight.wanted()) continue;
-      weight.pack();
-      body(weight, std::string(dtype_text(dtype)) + " [" + std::to_string(sizes.outputs) + ", " +
-                       std::to_string(sizes.inputs) + "]");
-      ++packed;
+      for (const int32_t input : {static_cast<int32_t>(AA_DTYPE_F32), dtype}) {
+        PackedWeight weight(c, dtype, input, sizes);
+        if (!weight.wanted()) continue;
+        weight.pack();
+        body(weight, std::string(dtype_text(dtype)) + " [" + std::to_string(sizes.outputs) + ", " +
+                         std::to_string(sizes.inputs) + "], inputs of " + dtype_text(input));
+        ++packed;
+        if (input == dtype) break;  // fp32 only once
+      }
     }
   }
   if (packed == 0) c.unsupported("the driver leaves every weight as it is");
@@ -181,7 +186,7 @@ void products_are_the_same(const Context& c) {
 }
 
 void unknown_flags_are_refused(const Context& c) {
-  PackedWeight weight(c, AA_DTYPE_F32, {32, 64});
+  PackedWeight weight(c, AA_DTYPE_F32, AA_DTYPE_F32, {32, 64});
   weight.what().flags = 1u << 31;
   size_t bytes = 0;
   c.error(weight.table().packed_size(c.device, &weight.what(), &bytes), {AA_UNIMPLEMENTED},

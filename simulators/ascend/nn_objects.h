@@ -17,14 +17,25 @@ enum NnStatus : int { kNnSuccess = 0, kNnNullPointer = 161001, kNnInvalid = 1610
 enum NnType : int { kNnFloat = 0, kNnHalf = 1, kNnInt32 = 3, kNnInt64 = 9, kNnBool = 12, kNnBfloat16 = 27 };
 std::size_t nn_type_bytes(int type);  // 0: not simulated
 
+// aclFormat: rows of elements, and blocks of 16 rows by 32 bytes, one column of blocks after the other.
+enum NnFormat : int { kNnNd = 2, kNnFractalNz = 29 };
+constexpr std::int64_t kNnBlockRows = 16, kNnBlockBytes = 32;
+
 struct NnTensor {
-  std::vector<std::int64_t> dims, strides;  // in elements
+  std::vector<std::int64_t> dims, strides;  // in elements; of a tensor in blocks, those that it would have in rows
+  int format = kNnNd;                       // kNnNd, or kNnFractalNz for a matrix in blocks
   std::int64_t offset = 0;                  // in elements
   int type = 0;
   char* data = nullptr;
 
   std::int64_t elements() const;
-  std::size_t bytes() const;  // from the first element to the end of the last one
+  std::size_t bytes() const;  // from the first element to the end of the last one; in blocks: all of them
+  // Of a matrix in blocks. Returns true if the tensor is its transpose: [k, n] with the strides {1, k}.
+  bool transposed() const { return strides[0] == 1 && strides[1] == dims[0]; }
+  // Of a matrix in blocks: the sizes that it is stored with, {columns of blocks, rows of blocks, 16, elements in 32 bytes}.
+  std::vector<std::int64_t> blocks() const;
+  // Of a matrix in blocks: where the element of this row and column of the matrix that is stored lies, in elements.
+  std::int64_t place(std::int64_t row, std::int64_t column) const;
 };
 struct NnScalar {
   double value = 0;

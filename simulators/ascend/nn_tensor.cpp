@@ -23,9 +23,26 @@ std::int64_t NnTensor::elements() const {
 
 std::size_t NnTensor::bytes() const {
   if (elements() == 0) return 0;
+  if (format == kNnFractalNz) {
+    std::size_t all = nn_type_bytes(type);
+    for (const std::int64_t size : blocks()) all *= static_cast<std::size_t>(size);
+    return all;
+  }
   std::int64_t last = 0;
   for (std::size_t i = 0; i < dims.size(); ++i) last += (dims[i] - 1) * strides[i];
   return static_cast<std::size_t>(last + 1) * nn_type_bytes(type);
+}
+
+std::vector<std::int64_t> NnTensor::blocks() const {
+  const std::int64_t width = kNnBlockBytes / static_cast<std::int64_t>(nn_type_bytes(type));
+  const std::int64_t rows = dims[transposed() ? 1 : 0], columns = dims[transposed() ? 0 : 1];
+  return {(columns + width - 1) / width, (rows + kNnBlockRows - 1) / kNnBlockRows, kNnBlockRows, width};
+}
+
+std::int64_t NnTensor::place(std::int64_t row, std::int64_t column) const {
+  const std::vector<std::int64_t> sizes = blocks();
+  const std::int64_t block = column / sizes[3] * sizes[1] + row / kNnBlockRows;
+  return (block * kNnBlockRows + row % kNnBlockRows) * sizes[3] + column % sizes[3];
 }
 
 }  // namespace sim_library

@@ -49,7 +49,8 @@ void nn_remove_executor(const void* handle) { executors().remove(handle); }
 int aclnnInit(const char*) { return kNnSuccess; }
 int aclnnFinalize() { return kNnSuccess; }
 
-// The shape of the storage must hold the view; other formats than ND (2) and those with names of axes are not simulated.
+// The shape of the storage must hold the view. Of the formats, ND (2), those with names of axes and FRACTAL_NZ (29) are simulated; the
+// last for matrices, whose storage has the sizes of their blocks.
 Handle aclCreateTensor(const std::int64_t* dims, std::uint64_t count, int type, const std::int64_t* strides,
                        std::int64_t offset, int format, const std::int64_t* storage, std::uint64_t storage_count,
                        void* data) {
@@ -59,7 +60,8 @@ Handle aclCreateTensor(const std::int64_t* dims, std::uint64_t count, int type, 
   };
   if (dims == nullptr || (storage == nullptr && storage_count > 0)) return refuse("a list of sizes is null");
   if (nn_type_bytes(type) == 0) return refuse("a type that is not simulated");
-  if (format < 0 || format > 2) return refuse("a format that is not simulated");
+  const bool in_blocks = format == kNnFractalNz;
+  if (!in_blocks && (format < 0 || format > kNnNd)) return refuse("a format that is not simulated");
   auto made = std::make_shared<NnTensor>();
   made->dims.assign(dims, dims + count);
   made->strides.resize(count);
@@ -72,6 +74,16 @@ Handle aclCreateTensor(const std::int64_t* dims, std::uint64_t count, int type, 
   made->offset = offset;
   made->type = type;
   made->data = static_cast<char*>(data);
+  if (in_blocks) {
+    made->format = kNnFractalNz;
+    if (count != 2 || nn_type_bytes(type) > 4) return refuse("only matrices of small types are simulated in blocks");
+    const bool dense = made->strides[0] == dims[1] && made->strides[1] == 1;
+    if (offset != 0 || (!dense && !made->transposed())) return refuse("a matrix in blocks with gaps");
+    if (std::vector<std::int64_t>(storage, storage + storage_count) != made->blocks()) {
+      return refuse("the sizes of the storage are not those of the matrix in blocks");
+    }
+    return tensors().add(std::move(made));
+  }
   std::int64_t stored = 1;
   for (std::uint64_t i = 0; i < storage_count; ++i) stored *= storage[i];
   const auto end = static_cast<std::int64_t>(made->bytes() / nn_type_bytes(type)) + offset;

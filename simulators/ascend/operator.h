@@ -137,8 +137,11 @@ class Plan {
     violation("bad-argument", std::string(function_) + "GetWorkspaceSize: " + what);
     throw Refused{status};
   }
-  Tensor input(ConstHandle handle, const char* name) { return add(handle, name, false); }
-  Tensor output(ConstHandle handle, const char* name) { return add(handle, name, true); }
+  Tensor input(ConstHandle handle, const char* name) { return in_rows(add(handle, name, false), name); }
+  Tensor output(ConstHandle handle, const char* name) { return in_rows(add(handle, name, true), name); }
+  // The same for functions that take tensors in any format. The view of a tensor in blocks has its bytes in their order.
+  Tensor input_of_any_format(ConstHandle handle, const char* name) { return add(handle, name, false); }
+  Tensor output_of_any_format(ConstHandle handle, const char* name) { return add(handle, name, true); }
   double scalar(ConstHandle handle, const char* name) const { return scalar_object(handle, name)->value; }
   std::int64_t whole_scalar(ConstHandle handle, const char* name) const { return scalar_object(handle, name)->whole; }
   std::shared_ptr<const NnScalar> scalar_object(ConstHandle handle, const char* name) const {
@@ -197,6 +200,10 @@ class Plan {
     tensors_.push_back(tensor);
     handles_.push_back(handle);
     written_.push_back(written);
+    return tensor;
+  }
+  Tensor in_rows(Tensor tensor, const char* name) const {
+    require(tensor->format == kNnNd, std::string(name) + " has another format than ND");
     return tensor;
   }
 

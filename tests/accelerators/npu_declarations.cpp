@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include "accelerators/npu/aclnn.h"
 #include "accelerators/npu/collectives.cpp"
 #include "accelerators/npu/npu_api.h"
 
@@ -69,6 +70,10 @@ static_assert(npu::event_complete == ACL_EVENT_RECORDED_STATUS_COMPLETE);
 static_assert(npu::device_ai_cores == ACL_DEV_ATTR_AICORE_CORE_NUM);
 static_assert(npu::device_total_memory == ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE);
 static_assert(npu::cann_bf16 == ACL_CANN_ATTR_BF16);
+
+static_assert(npu::type_f32 == ACL_FLOAT && npu::type_f16 == ACL_FLOAT16 && npu::type_bf16 == ACL_BF16);
+static_assert(npu::type_i32 == ACL_INT32 && npu::type_i64 == ACL_INT64 && npu::type_bool == ACL_BOOL);
+static_assert(npu::format_nd == ACL_FORMAT_ND && npu::format_fractal_nz == ACL_FORMAT_FRACTAL_NZ);
 
 // HCCL, as collective_library calls it.
 constexpr const auto& hccl = npu::hccl_table;

@@ -43,3 +43,22 @@ expect_error 'fail:aclnnMatmulGetWorkspaceSize,call=1' 'aclnnMatmulGetWorkspaceS
 # The vendor's documents do not say if a second phase that failed has consumed its executor, so it may be left over.
 SIM_FAULT=fail:aclnnMatmul,call=1 run
 check_error "fail:aclnnMatmul" "aclnnMatmul gave" $?
+
+# Weights of 16 bits are packed into blocks, which changes no bit of the text; they stay in rows where an operator for that is missing.
+run --dtype bf16 || fail "packed weights: $(cat "$folder/err")"
+check_report "packed weights"
+packed=$(cat "$folder/out")
+grep -q '"aclnnNpuFormatCast": [1-9]' "$report" && grep -q '"aclnnMatmulWeightNz": [1-9]' "$report" || fail "no weight was packed"
+! grep -q 'their ordinary form is made' "$folder/err" || fail "packed weights were unpacked: $(cat "$folder/err")"
+for symbol in aclnnNpuFormatCast aclnnMatmulWeightNz; do
+  SIM_FAULT=hide:$symbol run --dtype bf16 || fail "without $symbol: $(cat "$folder/err")"
+  [ "$packed" = "$(cat "$folder/out")" ] || fail "without $symbol: another text: $(cat "$folder/out")"
+  check_report "without $symbol"
+  ! grep -q '"aclnnMatmulWeightNz": [1-9]' "$report" || fail "weights were packed without $symbol"
+done
+whole=$packed
+for symbol in aclnnNpuFormatCastGetWorkspaceSize aclnnMatmulWeightNzGetWorkspaceSize; do
+  SIM_FAULT=fail:$symbol,call=1 run --dtype bf16
+  check_error "fail:$symbol" "$symbol gave" $?
+  check_report "fail:$symbol"
+done

@@ -24,6 +24,7 @@ Return base(const char* name, Args... args) {
 }
 
 constexpr int kFp32 = 0, kFp16 = 1, kInteger = 3;  // aclDataType
+constexpr int kRows = 2, kBlocks = 29;             // aclFormat: ND, FRACTAL_NZ
 
 class OperatorProgram {
  public:
@@ -50,11 +51,30 @@ class OperatorProgram {
     const std::uint64_t rank = dims.size();
     std::int64_t all = 1;
     for (const auto size : dims) all *= size;
-    void* made = base<void*>("aclCreateTensor", dims.data(), rank, type, strides.data(), std::int64_t{0}, 2,
+    void* made = base<void*>("aclCreateTensor", dims.data(), rank, type, strides.data(), std::int64_t{0}, kRows,
                              static_cast<const std::int64_t*>(&all), std::uint64_t{1}, static_cast<void*>(data));
     CHECK(made != nullptr);
     tensors_.push_back(made);
     return made;
+  }
+  // A matrix of fp16 in blocks of 16 x 16, or its transpose.
+  void* blocks(char* data, std::int64_t rows, std::int64_t columns, bool transposed) {
+    const std::int64_t storage[] = {(columns + 15) / 16, (rows + 15) / 16, 16, 16};
+    const std::int64_t dims[] = {transposed ? columns : rows, transposed ? rows : columns};
+    const std::int64_t strides[] = {transposed ? 1 : columns, transposed ? columns : 1};
+    void* made = base<void*>("aclCreateTensor", static_cast<const std::int64_t*>(dims), std::uint64_t{2}, kFp16,
+                             static_cast<const std::int64_t*>(strides), std::int64_t{0}, kBlocks,
+                             static_cast<const std::int64_t*>(storage), std::uint64_t{4}, static_cast<void*>(data));
+    CHECK(made != nullptr);
+    tensors_.push_back(made);
+    return made;
+  }
+  std::vector<std::uint16_t> halves(char* data, std::size_t count) {
+    std::vector<std::uint16_t> values(count);
+    OK(aclrt("aclrtSynchronizeStream", stream));
+    OK(aclrt("aclrtMemcpy", static_cast<void*>(values.data()), count * 2, static_cast<const void*>(data), count * 2,
+             2));
+    return values;
   }
   void* input(const std::vector<float>& values, const std::vector<std::int64_t>& dims) {
     return tensor(memory(values.data(), values.size() * 4), dims);
@@ -368,6 +388,85 @@ TEST_F(AclnnFace, Attention) {
     }
     npu.close();
   });
+}
+
+// The layout is that of CANN's documents: [columns / 16][rows / 16][16][16], filled up with zeros.
+TEST_F(AclnnFace, WeightsInBlocks) {
+  expect_clean([] {
+    OperatorProgram npu;
+    // Small whole numbers in fp16: n is 0x3c00 + 0x400 * log2(n) for powers of two.
+    const std::int64_t rows = 20, columns = 35;
+    const std::uint16_t powers[] = {0x0000, 0x3c00, 0x4000, 0x4400, 0xbc00};
+    const float values[] = {0, 1, 2, 4, -1};
+    const auto which = [](std::int64_t i) { return static_cast<std::size_t>((i * 7 + i / 35) % 5); };
+    std::vector<std::uint16_t> weight(static_cast<std::size_t>(rows * columns));
+    for (std::int64_t i = 0; i < rows * columns; ++i) weight[static_cast<std::size_t>(i)] = powers[which(i)];
+    char* packed = npu.memory(nullptr, 3 * 2 * 256 * 2);
+    void* in_rows = npu.tensor(npu.memory(weight.data(), weight.size() * 2), {rows, columns}, kFp16);
+    OK(op("aclnnNpuFormatCastGetWorkspaceSize", in_rows, npu.blocks(packed, rows, columns, false), &npu.workspace,
+          &npu.executor));
+    OK(npu.finish("aclnnNpuFormatCast", npu.workspace, npu.executor));
+    const std::vector<std::uint16_t> stored = npu.halves(packed, 3 * 2 * 256);
+    for (std::int64_t r = 0; r < 32; ++r) {
+      for (std::int64_t c = 0; c < 48; ++c) {
+        const std::uint16_t expected =
+            r < rows && c < columns ? weight[static_cast<std::size_t>(r * columns + c)] : std::uint16_t{0};
+        CHECK_EQUAL(expected, stored[static_cast<std::size_t>(((c / 16 * 2 + r / 16) * 16 + r % 16) * 16 + c % 16)]);
+      }
+    }
+    // x [2, 35] times the transpose, and x [2, 20] times the matrix.
+    for (const bool transposed : {true, false}) {
+      const std::int64_t k = transposed ? columns : rows, n = transposed ? rows : columns;
+      std::vector<std::uint16_t> x(static_cast<std::size_t>(2 * k));
+      for (std::int64_t i = 0; i < 2 * k; ++i) x[static_cast<std::size_t>(i)] = powers[which(i + 3)];
+      char* out = npu.memory(nullptr, static_cast<std::size_t>(2 * n) * 4);
+      OK(op("aclnnMatmulWeightNzGetWorkspaceSize", npu.tensor(npu.memory(x.data(), x.size() * 2), {2, k}, kFp16),
+            npu.blocks(packed, rows, columns, transposed), npu.tensor(out, {2, n}), std::int8_t{0}, &npu.workspace,
+            &npu.executor));
+      OK(npu.finish("aclnnMatmulWeightNz", npu.workspace, npu.executor));
+      std::vector<double> sums(static_cast<std::size_t>(2 * n));
+      for (std::int64_t i = 0; i < 2 * n; ++i) {
+        for (std::int64_t j = 0; j < k; ++j) {
+          const std::int64_t at = transposed ? i % n * columns + j : j * columns + i % n;
+          sums[static_cast<std::size_t>(i)] += double{values[which(i / n * k + j + 3)]} * values[which(at)];
+        }
+      }
+      check_close(npu.result(out, static_cast<std::size_t>(2 * n)), sums);
+    }
+    char* again = npu.memory(nullptr, weight.size() * 2);
+    OK(op("aclnnNpuFormatCastGetWorkspaceSize", npu.blocks(packed, rows, columns, false),
+          npu.tensor(again, {rows, columns}, kFp16), &npu.workspace, &npu.executor));
+    OK(npu.finish("aclnnNpuFormatCast", npu.workspace, npu.executor));
+    CHECK(npu.halves(again, weight.size()) == weight);
+    npu.close();
+  });
+}
+
+TEST_F(AclnnFace, WeightsInBlocksAreChecked) {
+  EXPECT_EQ(kinds_of([] {
+              OperatorProgram npu;
+              char* data = npu.memory(nullptr, 3 * 2 * 256 * 2);
+              void *x = npu.tensor(data, {2, 35}, kFp16), *out = npu.tensor(npu.memory(nullptr, 160), {2, 20});
+              void *rows = npu.tensor(data, {35, 20}, kFp16), *blocks = npu.blocks(data, 20, 35, true);
+              const auto product = [&](void* a, void* b, void* d) {
+                return op("aclnnMatmulWeightNzGetWorkspaceSize", a, b, d, std::int8_t{0}, &npu.workspace,
+                          &npu.executor);
+              };
+              CHECK_EQUAL(161002, product(x, rows, out));                                 // not in blocks
+              CHECK_EQUAL(161002, product(x, blocks, npu.tensor(data, {2, 19}, kFp16)));  // sizes
+              CHECK_EQUAL(161002, product(npu.tensor(data, {2, 1}, kFp16), npu.blocks(data, 20, 1, true), out));
+              CHECK_EQUAL(161002, op("aclnnMatmulGetWorkspaceSize", x, blocks, out, std::int8_t{0}, &npu.workspace,
+                                     &npu.executor));  // in blocks
+              CHECK_EQUAL(161002, op("aclnnNpuFormatCastGetWorkspaceSize", rows, blocks, &npu.workspace,
+                                     &npu.executor));  // transposed
+              const std::int64_t dims[] = {20, 35}, storage[] = {2, 3, 16, 16};
+              CHECK(base<void*>("aclCreateTensor", static_cast<const std::int64_t*>(dims), std::uint64_t{2}, kFp16,
+                                static_cast<const std::int64_t*>(nullptr), std::int64_t{0}, kBlocks,
+                                static_cast<const std::int64_t*>(storage), std::uint64_t{4},
+                                static_cast<void*>(data)) == nullptr);
+              npu.close();
+            }),
+            "bad-argument,bad-argument,bad-argument,bad-argument,bad-argument,bad-argument");
 }
 
 TEST_F(AclnnFace, TheTwoCallsBelongTogether) {

@@ -1,12 +1,13 @@
 // Implements aclnn.h: calls CANN's operators.
 #include "accelerators/npu/aclnn.h"
 
+#include <algorithm>
+
 #include "accelerators/npu/library_search.h"
 
 namespace anyaccel::npu {
 namespace {
 
-constexpr int format_nd = 2;
 constexpr int8_t keep_dtype = 0;  // cubeMathType: products are computed in the type of the operands
 
 // Binds each function from the first library that has it.
@@ -61,7 +62,7 @@ bool open(Functions& f, std::string& problem) {
   const auto bind_all = [&](auto&... operators) { (libraries.bind(operators), ...); };
   bind_all(f.matmul, f.add, f.silu, f.swiglu, f.rms_norm, f.embedding, f.rotate, f.softmax, f.copy, f.cast, f.scale,
            f.multiply, f.clamp, f.range, f.greater, f.at_most, f.equal, f.differs, f.either, f.fill_where,
-           f.replace_nan, f.sum, f.maximum, f.advance, f.select, f.put);
+           f.replace_nan, f.sum, f.maximum, f.advance, f.select, f.put, f.convert, f.matmul_blocks);
   if (!f.create_int_array || !f.destroy_int_array) f.sum.launch = f.maximum.launch = nullptr;
   if (!f.matmul.is_there() && !f.add.is_there() && !f.rms_norm.is_there()) return false;
   problem.clear();
@@ -88,6 +89,11 @@ const Functions* functions(const std::string& processor, std::string& problem) {
   static const auto& opened = *new Opened(processor);
   problem = opened.problem;
   return opened.is_open ? &opened.functions : nullptr;
+}
+
+size_t WeightInBlocks::bytes(int64_t outputs, int64_t inputs) {
+  const auto blocks = ((outputs + side - 1) / side) * ((inputs + side - 1) / side);
+  return static_cast<size_t>(blocks * side * side) * bytes_of(type_bf16);
 }
 
 size_t bytes_of(int type) {
@@ -135,6 +141,16 @@ Work::Object Work::tensor(const Shaped& what) const {
           f.destroy_tensor, "aclCreateTensor"};
 }
 
+Work::Object Work::tensor(const WeightInBlocks& what, bool transposed) const {
+  constexpr int64_t side = WeightInBlocks::side;
+  const int64_t storage[] = {(what.inputs + side - 1) / side, (what.outputs + side - 1) / side, side, side};
+  const int64_t shape[] = {what.outputs, what.inputs}, strides[] = {what.inputs, 1};
+  const int64_t shape_across[] = {what.inputs, what.outputs}, strides_across[] = {1, what.inputs};
+  return {f.create_tensor(transposed ? shape_across : shape, 2, what.type, transposed ? strides_across : strides, 0,
+                          format_fractal_nz, storage, 4, what.data),
+          f.destroy_tensor, "aclCreateTensor"};
+}
+
 Work::Object Work::scalar(float value) const {
   return {f.create_scalar(&value, type_f32), f.destroy_scalar, "aclCreateScalar"};
 }
@@ -155,6 +171,22 @@ Shaped Work::temporary(int type, std::vector<int64_t> shape) {
 
 void Work::product(const Shaped& a, const Shaped& b, const Shaped& out) const {
   call(f.matmul, tensor(a), tensor(b), tensor(out), keep_dtype);
+}
+
+void Work::product(const Shaped& x, const WeightInBlocks& w, const Shaped& out) {
+  // The operator writes no rows with gaps between them.
+  const bool gaps = out.shape[0] > 1 && out.strides[0] != out.shape[1];
+  const Shaped result = gaps ? temporary(out.type, out.shape) : out.seen_as(out.shape);
+  call(f.matmul_blocks, tensor(x), tensor(w, true), tensor(result), keep_dtype);
+  if (gaps) copy(out, result);
+}
+
+void Work::to_blocks(const Shaped& weight, const WeightInBlocks& out) const {
+  call(f.convert, tensor(weight), tensor(out, false));
+}
+
+void Work::from_blocks(const WeightInBlocks& weight, const Shaped& out) const {
+  call(f.convert, tensor(weight, false), tensor(out));
 }
 
 void Work::add(const Shaped& a, const Shaped& b, const Shaped& out) const {
@@ -225,13 +257,12 @@ bool is_float(const aa_tensor& tensor) {
   return (type == type_f32 || type == type_f16 || type == type_bf16) && is_viewable(tensor);
 }
 
+bool is_plain(const aa_tensor& tensor) { return is_float(tensor) && is_dense(tensor); }
+
 bool are_plain(std::initializer_list<const aa_tensor*> tensors) {
   const int32_t dtype = (*tensors.begin())->dtype;
-  if (!is_float(**tensors.begin())) return false;
-  for (const aa_tensor* tensor : tensors) {
-    if (tensor->dtype != dtype || !is_dense(*tensor)) return false;
-  }
-  return true;
+  return std::all_of(tensors.begin(), tensors.end(),
+                     [&](const aa_tensor* tensor) { return tensor->dtype == dtype && is_plain(*tensor); });
 }
 
 }  // namespace anyaccel::npu

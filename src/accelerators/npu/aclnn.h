@@ -22,6 +22,9 @@ using Status = int;
 enum Type : int { type_f32 = 0, type_f16 = 1, type_i32 = 3, type_i64 = 9, type_bool = 12, type_bf16 = 27 };
 size_t bytes_of(int type);
 
+// aclFormat
+enum Format : int { format_nd = 2, format_fractal_nz = 29 };
+
 // The second phase of every operator.
 using Launch = Status (*)(void* workspace, uint64_t bytes, Handle executor, Handle stream);
 
@@ -76,6 +79,8 @@ struct Functions {
   Operator<Handle, Handle, Handle> advance{"aclnnInplaceAdds"};                 // x, amount, factor of it
   Operator<Handle, int64_t, Handle, Handle> select{"aclnnIndexSelect"};         // x, dim, indices, out
   Operator<Handle, int64_t, Handle, Handle> put{"aclnnInplaceIndexCopy"};       // to, dim, indices, from
+  Operator<Handle, Handle> convert{"aclnnNpuFormatCast"};                       // x, out in another format
+  Operator<Handle, Handle, Handle, int8_t> matmul_blocks{"aclnnMatmulWeightNz"};  // a, b in blocks, out, cubeMathType
 };
 
 // Returns the functions of the libraries, which the first call opens, once per process, for processors of this name
@@ -120,6 +125,25 @@ struct Shaped {
   }
 };
 
+// A weight [outputs, inputs] of fp16 or bf16 in the layout in which the matrix units read it (FRACTAL_NZ): blocks of 16
+// rows by 16 columns, one column of blocks after the other, filled up with zeros. aclnnMatmulWeightNz takes it transposed.
+struct WeightInBlocks final : abi::Packed {
+  WeightInBlocks(void* memory, int its_type, int64_t its_outputs, int64_t its_inputs)
+      : data(memory), type(its_type), outputs(its_outputs), inputs(its_inputs) {}
+  void* const data;
+  const int type;
+  const int64_t outputs, inputs;
+
+  static constexpr int64_t side = 16;
+  static size_t bytes(int64_t outputs, int64_t inputs);
+};
+
+// Returns null if tensor `index` of the call is not packed.
+inline const WeightInBlocks* packed(const aa_op_call& call, size_t index) {
+  const auto* object = call.packed ? reinterpret_cast<const abi::Packed*>(call.packed[index]) : nullptr;
+  return static_cast<const WeightInBlocks*>(object);
+}
+
 // Runs the operators of one call on its stream.
 class Work {
  public:
@@ -133,6 +157,10 @@ class Work {
 
   // Multiplies matrices, or batches of them, of one type; `out` is of that type, or of fp32 if keeps_f32 is true.
   void product(const Shaped& a, const Shaped& b, const Shaped& out) const;
+  // Computes out = x * transpose(w) for matrices; x is of w's type, `out` of that type or of fp32.
+  void product(const Shaped& x, const WeightInBlocks& w, const Shaped& out);
+  void to_blocks(const Shaped& weight, const WeightInBlocks& out) const;
+  void from_blocks(const WeightInBlocks& weight, const Shaped& out) const;
   void add(const Shaped& a, const Shaped& b, const Shaped& out) const;  // `out` may be one of the two
   void copy(const Shaped& to, const Shaped& from) const;                // both of one type; `from` is broadcast to `to`
   void cast(const Shaped& to, const Shaped& from) const;                // both of one shape
@@ -163,6 +191,8 @@ class Work {
     Status (*destroy_)(Handle);
   };
   Object tensor(const Shaped& what) const;
+  // The weight, or its transpose.
+  Object tensor(const WeightInBlocks& what, bool transposed) const;
   Object scalar(float value) const;
   Object integer(int64_t value) const;
   Object integers(std::initializer_list<int64_t> values) const;
@@ -194,7 +224,9 @@ bool is_dense(const aa_tensor& tensor);
 bool is_viewable(const aa_tensor& tensor);
 // True if is_viewable() is true and the type is a float type.
 bool is_float(const aa_tensor& tensor);
-// True if all of them are dense and of the same float type.
+// True if it is dense and of a float type.
+bool is_plain(const aa_tensor& tensor);
+// True if all of them are plain and of the same type.
 bool are_plain(std::initializer_list<const aa_tensor*> tensors);
 
 template <class Params>

@@ -17,6 +17,11 @@ struct OpRow {
   void (*run)(const aa_op_call& call, Work& work);
 };
 
+// Returns the bytes that the weight w of linear calls with x takes in blocks; 0: it stays in rows.
+size_t bytes_in_blocks(const Functions& f, const aa_tensor& x, const aa_tensor& w);
+// Returns whether this tensor of the op's calls may be a packed weight.
+bool takes_packed(Op op, uint32_t tensor);
+
 std::span<const OpRow> product_ops();    // products.cpp: products, norms, activations, sums
 std::span<const OpRow> position_ops();   // positions.cpp: embeddings, rotary embeddings, writes to the cache, counters
 std::span<const OpRow> attention_ops();  // attention.cpp

@@ -25,7 +25,11 @@ class AclnnOps final : public queue_runtime::OpSet {
   }
   bool supports(const aa_op_call& call) const override {
     const auto row = rows_.find(call.op);
-    return row != rows_.end() && row->second->supports(f_, call);
+    if (row == rows_.end()) return false;
+    for (uint32_t i = 0; call.packed && i < call.tensor_count; ++i) {
+      if (call.packed[i] && !takes_packed(row->second->op, i)) return false;
+    }
+    return row->second->supports(f_, call);
   }
   void run(const aa_op_call& call, Handle stream, queue_runtime::Workspace& workspace) const override {
     const auto row = rows_.find(call.op);
@@ -34,6 +38,23 @@ class AclnnOps final : public queue_runtime::OpSet {
     }
     Work work(f_, stream, workspace);
     row->second->run(call, work);
+  }
+
+  size_t packed_size(const aa_pack& what) const override {
+    const aa_op_call& example = *what.example;
+    if (find(op_name(Op::Linear)) != example.op || what.tensor != 2) return 0;
+    return bytes_in_blocks(f_, example.tensors[1], example.tensors[2]);
+  }
+  std::unique_ptr<abi::Packed> pack(const aa_tensor& weight, const aa_allocation& into, Handle stream,
+                                    queue_runtime::Workspace& workspace) const override {
+    auto packed =
+        std::make_unique<WeightInBlocks>(into.pointer, acl_type(weight.dtype), weight.shape[0], weight.shape[1]);
+    Work(f_, stream, workspace).to_blocks(Shaped(weight), *packed);
+    return packed;
+  }
+  void unpack(const abi::Packed& packed, const aa_tensor& out_weight, Handle stream,
+              queue_runtime::Workspace& workspace) const override {
+    Work(f_, stream, workspace).from_blocks(static_cast<const WeightInBlocks&>(packed), Shaped(out_weight));
   }
 
  private:

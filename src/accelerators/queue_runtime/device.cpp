@@ -66,6 +66,11 @@ bool Device::supports_op(const aa_op_call& call) {
   return ops && ops->supports(call);
 }
 
+size_t Device::packed_size(const aa_pack& what) {
+  const OpSet* ops = state_->vendor().ops();
+  return ops ? ops->packed_size(what) : 0;
+}
+
 std::unique_ptr<abi::Communicator> Device::comm_create(const void* id, int32_t rank, int32_t size) {
   const collectives::Library& library = collectives_();
   state_->bind_surely();

@@ -24,6 +24,7 @@ class Device final : public abi::Device {
   std::unique_ptr<abi::Stream> stream_create(const aa_stream_params& params) override;
   std::unique_ptr<abi::Event> event_create(const aa_event_params& params) override;
   bool supports_op(const aa_op_call& call) override;
+  size_t packed_size(const aa_pack& what) override;
   std::unique_ptr<abi::Communicator> comm_create(const void* id, int32_t rank, int32_t size) override;
 
  private:

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include "accelerators/queue_runtime/vendor.h"
+#include "anyaccel/abi/driver_class.hpp"
 #include "anyaccel/abi/ops.h"
 
 namespace anyaccel::queue_runtime {
@@ -26,6 +28,18 @@ class OpSet {
   virtual bool supports(const aa_op_call& call) const = 0;
   // Enqueues a supported call. Calls for one stream are made one at a time.
   virtual void run(const aa_op_call& call, StreamHandle stream, Workspace& workspace) const = 0;
+
+  // Weights in the vendor's own layout: as aa_ops_table's packed_size, pack and unpack. The last two are called only for
+  // weights for which packed_size() gave bytes.
+  virtual size_t packed_size(const aa_pack& /*what*/) const { return 0; }
+  virtual std::unique_ptr<abi::Packed> pack(const aa_tensor& /*weight*/, const aa_allocation& /*into*/,
+                                            StreamHandle /*stream*/, Workspace& /*workspace*/) const {
+    abi::unimplemented("pack");
+  }
+  virtual void unpack(const abi::Packed& /*packed*/, const aa_tensor& /*out_weight*/, StreamHandle /*stream*/,
+                      Workspace& /*workspace*/) const {
+    abi::unimplemented("unpack");
+  }
 };
 
 }  // namespace anyaccel::queue_runtime

@@ -23,18 +23,12 @@ class ScratchWorkspace final : public Workspace {
   std::vector<std::unique_ptr<abi::Scratch>> taken_;
 };
 
-// An op call of a graph: a copy of the call's arguments, and memory that lives as long as the graph. Every launch uses
-// the same pieces in the same order.
-class RecordedOp final : public Workspace {
+// The memory that a recorded call takes, which lives as long as the graph. Every launch uses the same pieces in the same
+// order.
+class RecordedWorkspace final : public Workspace {
  public:
-  RecordedOp(std::shared_ptr<DeviceState> device, const aa_op_call& call)
-      : device_(std::move(device)), tensors_(call.tensors, call.tensors + call.tensor_count), call_(call) {
-    params_.resize((call.params_size + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t));
-    if (call.params_size > 0) std::memcpy(params_.data(), call.params, call.params_size);
-    call_.tensors = tensors_.data();
-    call_.params = call.params ? params_.data() : nullptr;
-  }
-  ~RecordedOp() override {
+  explicit RecordedWorkspace(std::shared_ptr<DeviceState> device) : device_(std::move(device)) {}
+  ~RecordedWorkspace() override {
     for (const Piece& piece : pieces_) {
       try {
         device_->free(AA_MEMORY_DEVICE, piece.pointer);
@@ -43,13 +37,10 @@ class RecordedOp final : public Workspace {
       }
     }
   }
-  RecordedOp(const RecordedOp&) = delete;
-  RecordedOp& operator=(const RecordedOp&) = delete;
+  RecordedWorkspace(const RecordedWorkspace&) = delete;
+  RecordedWorkspace& operator=(const RecordedWorkspace&) = delete;
 
-  void run(const OpSet& ops, StreamHandle stream) {
-    next_ = 0;
-    ops.run(call_, stream, *this);
-  }
+  void begin() { next_ = 0; }
   void* take(size_t bytes) override {
     if (next_ == pieces_.size() || pieces_[next_].bytes < bytes) {
       pieces_.insert(pieces_.begin() + static_cast<std::ptrdiff_t>(next_), Piece{nullptr, 0});
@@ -64,11 +55,31 @@ class RecordedOp final : public Workspace {
     size_t bytes;
   };
   std::shared_ptr<DeviceState> device_;
-  std::vector<aa_tensor> tensors_;
-  std::vector<std::max_align_t> params_;
-  aa_op_call call_;
   std::vector<Piece> pieces_;
   size_t next_ = 0;
+};
+
+// A copy of the arguments of an op call, for a graph.
+struct KeptCall {
+  explicit KeptCall(const aa_op_call& given)
+      : tensors(given.tensors, given.tensors + given.tensor_count),
+        params((given.params_size + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t)),
+        call(given) {
+    if (given.params_size > 0) std::memcpy(params.data(), given.params, given.params_size);
+    call.tensors = tensors.data();
+    call.params = given.params ? params.data() : nullptr;
+    if (given.packed) {
+      packed.assign(given.packed, given.packed + given.tensor_count);
+      call.packed = packed.data();
+    }
+  }
+  KeptCall(const KeptCall&) = delete;
+  KeptCall& operator=(const KeptCall&) = delete;
+
+  std::vector<aa_tensor> tensors;
+  std::vector<std::max_align_t> params;
+  std::vector<aa_packed*> packed;
+  aa_op_call call;
 };
 
 }  // namespace
@@ -392,8 +403,15 @@ void Stream::host_call(void (*function)(void* user), void* user) {
 
 // The vendors' libraries have their own error codes; only the stream knows whether the device was lost or work of the
 // stream failed.
+const OpSet& Stream::ops() const {
+  if (const OpSet* ops = device().vendor().ops()) return *ops;
+  abi::unimplemented("ops");
+}
+
 template <class Run>
-void Stream::run_ops(const Run& run) {
+void Stream::run_library(const Run& run) {
+  const std::lock_guard lock(ops_mutex_);
+  device().bind_surely();
   try {
     run();
   } catch (const abi::Failure&) {
@@ -404,26 +422,50 @@ void Stream::run_ops(const Run& run) {
 }
 
 // The stream's own lock is not held meanwhile, because allocating memory calls back into the host.
-bool Stream::enqueue_op(const aa_op_call& call) {
-  const OpSet* ops = device().vendor().ops();
-  if (!ops || !ops->supports(call)) return false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (capture_) {
-      const auto recorded = std::make_shared<RecordedOp>(core_->shared_device(), call);
-      capture_->add_capturable([ops, recorded](Stream& stream) {
-        const std::lock_guard op_lock(stream.ops_mutex_);
-        stream.device().bind_surely();
-        stream.run_ops([&] { recorded->run(*ops, stream.core_->handle()); });
-      });
-      return true;
-    }
-  }
+void Stream::enqueue_library(const LibraryWork& run) {
   ScratchWorkspace workspace(host_stream_);  // destroyed after the lock
-  const std::lock_guard lock(ops_mutex_);
-  device().bind_surely();
-  run_ops([&] { ops->run(call, core_->handle(), workspace); });
+  run_library([&] { run(core_->handle(), workspace); });
+}
+
+bool Stream::record_library(const std::function<LibraryWork()>& make) {
+  const std::lock_guard lock(mutex_);
+  if (!capture_) return false;
+  const auto workspace = std::make_shared<RecordedWorkspace>(core_->shared_device());
+  capture_->add_capturable([run = make(), workspace](Stream& stream) {
+    stream.run_library([&] {
+      workspace->begin();
+      run(stream.core_->handle(), *workspace);
+    });
+  });
   return true;
+}
+
+bool Stream::enqueue_op(const aa_op_call& call) {
+  const OpSet& set = ops();
+  if (!set.supports(call)) return false;
+  const auto keep = [&]() -> LibraryWork {
+    return [&set, kept = std::make_shared<KeptCall>(call)](StreamHandle stream, Workspace& workspace) {
+      set.run(kept->call, stream, workspace);
+    };
+  };
+  if (record_library(keep)) return true;
+  enqueue_library([&](StreamHandle stream, Workspace& workspace) { set.run(call, stream, workspace); });
+  return true;
+}
+
+std::unique_ptr<abi::Packed> Stream::pack(const aa_pack& /*what*/, const aa_tensor& weight, const aa_allocation& into) {
+  refuse_while_capturing();
+  std::unique_ptr<abi::Packed> packed;
+  enqueue_library(
+      [&](StreamHandle stream, Workspace& workspace) { packed = ops().pack(weight, into, stream, workspace); });
+  return packed;
+}
+
+void Stream::unpack(abi::Packed& packed, const aa_tensor& out_weight) {
+  const LibraryWork run = [&set = ops(), &packed, out_weight](StreamHandle stream, Workspace& workspace) {
+    set.unpack(packed, out_weight, stream, workspace);
+  };
+  if (!record_library([&] { return run; })) enqueue_library(run);
 }
 
 // ---- graphs ----------------------------------------------------------------------------------------------------------

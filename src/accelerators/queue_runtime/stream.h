@@ -10,6 +10,7 @@
 
 #include "accelerators/queue_runtime/event.h"
 #include "accelerators/queue_runtime/graph.h"
+#include "accelerators/queue_runtime/ops.h"
 
 namespace anyaccel::queue_runtime {
 
@@ -39,6 +40,8 @@ class Stream final : public abi::Stream {
   void* native() override;
   void host_call(void (*function)(void* user), void* user) override;
   bool enqueue_op(const aa_op_call& call) override;
+  std::unique_ptr<abi::Packed> pack(const aa_pack& what, const aa_tensor& weight, const aa_allocation& into) override;
+  void unpack(abi::Packed& packed, const aa_tensor& out_weight) override;
   void capture_begin() override;
   std::unique_ptr<abi::Graph> capture_end() override;
   bool capturing() override;
@@ -79,9 +82,14 @@ class Stream final : public abi::Stream {
   std::shared_ptr<Record> mark_locked(bool timed);
   void take_over_faults();
   void release_passed();
+  const OpSet& ops() const;
   // Enqueues work of a vendor's library.
+  using LibraryWork = std::function<void(StreamHandle stream, Workspace& workspace)>;
+  void enqueue_library(const LibraryWork& run);
+  // Adds what `make` returns to the captured graph; false, without having called it, if none is captured.
+  bool record_library(const std::function<LibraryWork()>& make);
   template <class Run>
-  void run_ops(const Run& run);
+  void run_library(const Run& run);
 
   std::shared_ptr<StreamCore> core_;
   aa_host_stream* const host_stream_;

@@ -11,7 +11,7 @@
 
 namespace anyaccel::llm {
 
-// A named shape. `family` is config.json's model_type: "llama", "mistral", "qwen2" or "qwen3".
+// A named shape. `family` is config.json's model_type: "llama", "mistral", "qwen2", "qwen3" or "mixtral".
 struct ModelShape {
   std::string name;
   std::string family;
@@ -25,13 +25,16 @@ struct ModelShape {
   int64_t max_positions = 0;
   double rope_theta = 0;
   double norm_eps = 0;
-  bool tied = false;  // the output matrix is the embedding
+  bool tied = false;              // the output matrix is the embedding
+  int64_t experts = 0;            // mixtral: of each layer
+  int64_t experts_per_token = 0;  // mixtral
 
   // Returns the number of weights; tied ones are counted once.
   int64_t parameters() const;
 };
 
-// Returns the shapes "tiny", "stories", "qwen2.5-0.5b", "qwen3-0.6b", "llama-100m", "llama-1b" and "llama-8b".
+// Returns the shapes "tiny", "stories", "qwen2.5-0.5b", "qwen3-0.6b", "llama-100m", "llama-1b",
+// "llama-8b" and "mixtral-600m", of whose weights a token needs a third.
 const std::vector<ModelShape>& known_model_shapes();
 // Throws InvalidArgument, which lists the known names, for any other name.
 const ModelShape& find_model_shape(const std::string& name);

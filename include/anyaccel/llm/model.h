@@ -83,6 +83,8 @@ struct ModelShard {
   Slice kv_heads;
   Slice intermediate;
   Slice vocabulary;
+  Slice expert = {};  // of the intermediate size of each expert
+  Slice shared = {};  // of that of the shared expert
 
   friend bool operator==(const ModelShard&, const ModelShard&) = default;
 };
@@ -94,24 +96,34 @@ struct ModelShard {
 //
 // A matrix whose format is not 0 is quantized: U8 [outputs, bytes of a row], see aa_block_format of abi/ops.h.
 struct MatrixFormats {
-  aa_block_format q{}, k{}, v{}, o{}, gate{}, up{}, down{};
+  aa_block_format q{}, k{}, v{}, o{}, gate{}, up{}, down{}, router{}, shared_weight{};
+};
+
+// An expert of a feed-forward block, see ExpertsConfig. Its intermediate size is I.
+struct ExpertWeights {
+  Tensor gate, up;  // [I, H]
+  Tensor down;      // [H, I]
+  MatrixFormats formats;
 };
 
 struct LayerWeights {
-  Tensor input_norm;                // [H]; biases of norms are absent in RMS norms
-  Tensor input_norm_bias;           // [H]
-  Tensor attention_norm;            // [H]: of attention's result
-  Tensor q, k, v;                   // [Hq*D, H], [Hk*D, H], [Hk*D, H]
-  Tensor q_bias, k_bias, v_bias;    // [Hq*D], [Hk*D], [Hk*D]
-  Tensor q_norm, k_norm;            // [D], or [Hq*D] and [Hk*D] (see HeadNorm)
-  Tensor q_norm_bias, k_norm_bias;  // [D]
-  Tensor o, o_bias;                 // [H, Hq*D], [H]
-  Tensor post_norm;                 // [H]: of the feed-forward block
-  Tensor post_norm_bias;            // [H]
-  Tensor mlp_norm;                  // [H]: of the feed-forward block's result
-  Tensor gate, up;                  // [I, H]
-  Tensor gate_bias, up_bias;        // [I]
-  Tensor down, down_bias;           // [H, I], [H]
+  Tensor input_norm;                   // [H]; biases of norms are absent in RMS norms
+  Tensor input_norm_bias;              // [H]
+  Tensor attention_norm;               // [H]: of attention's result
+  Tensor q, k, v;                      // [Hq*D, H], [Hk*D, H], [Hk*D, H]
+  Tensor q_bias, k_bias, v_bias;       // [Hq*D], [Hk*D], [Hk*D]
+  Tensor q_norm, k_norm;               // [D], or [Hq*D] and [Hk*D] (see HeadNorm)
+  Tensor q_norm_bias, k_norm_bias;     // [D]
+  Tensor o, o_bias;                    // [H, Hq*D], [H]
+  Tensor post_norm;                    // [H]: of the feed-forward block
+  Tensor post_norm_bias;               // [H]
+  Tensor mlp_norm;                     // [H]: of the feed-forward block's result
+  Tensor gate, up;                     // [I, H]
+  Tensor gate_bias, up_bias;           // [I]
+  Tensor down, down_bias;              // [H, I], [H]
+  Tensor router;                       // [E, H]: of layers with experts, which have those in place of gate, up and down
+  Tensor shared_weight;                // [1, H]: the shared expert's weight is the sigmoid of this product
+  std::vector<ExpertWeights> experts;  // E, then the shared expert
   MatrixFormats formats;
   // Rows 2 i and 2 i + 1 of a head of q and k are rotated together, instead of i and i + D / 2, as in GGUF files of
   // llama models.

@@ -40,7 +40,13 @@ enum class Family {
   GptJ,
   GptNeoX,
   Opt,
-  Falcon
+  Falcon,
+  Mixtral,
+  Qwen2Moe,
+  Qwen3Moe,
+  Olmoe,
+  GraniteMoe,
+  GraniteMoeShared
 };
 // Returns the model_type: "llama", "mistral", "qwen2", "qwen3", ...
 std::string_view family_name(Family family) noexcept;
@@ -117,12 +123,36 @@ struct TensorNames {
   std::string_view gate = "mlp.gate_proj", up = "mlp.up_proj";
   std::string_view gate_up = {};  // in place of the two: the rows of gate, then those of up
   std::string_view down = "mlp.down_proj";
+  // Of layers whose feed-forward block consists of experts. An expert's matrices follow `expert`, its number and a dot.
+  std::string_view router = "mlp.gate";
+  std::string_view expert = "mlp.experts.";
+  std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
+  // In place of those, without ".weight" after them: gate and up of all experts [E, 2 I, H], and down [E, H, I].
+  std::string_view stacked_gate_up = "mlp.experts.gate_up_proj", stacked_down = "mlp.experts.down_proj";
+  std::string_view stacked_router = "mlp.gate";
+  // Of the shared expert; its gate and up may be one matrix, too.
+  std::string_view shared_gate = {}, shared_up = {}, shared_down = {};
+  std::string_view shared_gate_up = {};
+  std::string_view shared_weight = {};
   std::string_view final_norm = "model.norm";
   std::string_view lm_head = "lm_head";
   std::string_view lm_head_too = {};  // another name that files use for it
   QkvLayout qkv_layout = QkvLayout::Blocks;
   bool transposed = false;        // a layer's matrices are [inputs, outputs]
   int64_t skipped_positions = 0;  // rows of the positions' matrix before that of position 0
+};
+
+// The experts of a feed-forward block: each token is computed by a few of them, and the results are summed with weights
+// that a router chooses. A shared expert computes every token.
+struct ExpertsConfig {
+  int64_t count = 0;               // E; 0: no layer has experts
+  int64_t per_token = 0;           // that compute a token
+  int64_t inner = 0;               // intermediate size of each
+  int64_t shared_inner = 0;        // that of the shared expert; 0: there is none
+  bool shared_has_weight = false;  // sigmoid of a product; else 1
+  bool normalizes = true;          // the weights of a token's experts are divided by their sum
+  bool stacked = false;            // the files have one tensor for the matrices of all experts
+  std::vector<uint8_t> in_layer;   // a flag for each layer
 };
 
 struct WeightQuantization;  // llm/config/weight_quantization.h
@@ -177,7 +207,10 @@ struct ModelConfig {
   float logits_multiplier = 1.0f;
   float logits_softcap = 0.0f;  // 0: none
   bool lm_head_bias = false;
+  ExpertsConfig experts;
 
+  // True if the layer's feed-forward block consists of experts.
+  bool has_experts(int64_t layer) const noexcept;
   // True if layers are computed as Llama's are, with or without biases, norms of heads and windows.
   bool is_plain() const noexcept;
   // True if queries and keys of a layer are rotated.

@@ -26,13 +26,20 @@ namespace anyaccel::cli::bench {
 namespace {
 
 // Returns the bytes of weights that one token must read: all except an untied input embedding, of which it reads one
-// row.
+// row, and of each layer's experts those that compute the token.
 double weight_bytes_per_token(const llm::Model& model) {
   const llm::ModelWeights& weights = model.weights();
   auto bytes = static_cast<double>(model.weight_bytes());
   if (!model.config().tie_word_embeddings) {
     bytes -= static_cast<double>(weights.embedding.nbytes());
     bytes += static_cast<double>(weights.embedding.nbytes()) / static_cast<double>(weights.embedding.size(0));
+  }
+  const llm::ExpertsConfig& experts = model.config().experts;
+  for (const llm::LayerWeights& layer : weights.layers) {
+    if (layer.experts.empty()) continue;
+    const llm::ExpertWeights& one = layer.experts.front();
+    bytes -= static_cast<double>(experts.count - experts.per_token) *
+             static_cast<double>(one.gate.nbytes() + one.up.nbytes() + one.down.nbytes());
   }
   return bytes;
 }
@@ -49,8 +56,13 @@ double prefill_operations(const llm::Model& model, double n) {
   const llm::ModelConfig& config = model.config();
   const auto hidden = static_cast<double>(config.hidden_size);
   const auto heads = static_cast<double>((config.num_attention_heads + config.num_key_value_heads) * config.head_dim);
-  const double of_layer = hidden * (2 * heads + 3 * static_cast<double>(config.intermediate_size));
-  const double matrices = of_layer * static_cast<double>(config.num_hidden_layers);
+  const llm::ExpertsConfig& experts = config.experts;
+  const auto of_experts = static_cast<double>(experts.per_token * experts.inner + experts.shared_inner);
+  double matrices = 0;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const double inner = config.has_experts(layer) ? of_experts : static_cast<double>(config.intermediate_size);
+    matrices += hidden * (2 * heads + 3 * inner);
+  }
   const double attention = 4.0 * static_cast<double>(config.num_attention_heads * config.head_dim) * n * (n + 1) / 2 *
                            static_cast<double>(config.num_hidden_layers);
   return 2.0 * n * matrices + attention + 2.0 * hidden * static_cast<double>(config.vocab_size);

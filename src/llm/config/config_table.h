@@ -21,7 +21,7 @@ enum class FieldUse {
 };
 
 // A set of families: 1 << Family.
-using FamilySet = uint32_t;
+using FamilySet = uint64_t;
 inline constexpr FamilySet llama_set = 1 << static_cast<int>(Family::Llama);
 inline constexpr FamilySet mistral_set = 1 << static_cast<int>(Family::Mistral);
 inline constexpr FamilySet qwen2_set = 1 << static_cast<int>(Family::Qwen2);

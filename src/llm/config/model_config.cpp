@@ -265,6 +265,11 @@ bool ModelConfig::rotates(int64_t layer) const noexcept {
   return positions == Positions::Rope && (index >= layer_without_rope.size() || layer_without_rope[index] == 0);
 }
 
+bool ModelConfig::has_experts(int64_t layer) const noexcept {
+  const auto index = static_cast<size_t>(layer);
+  return index < experts.in_layer.size() && experts.in_layer[index] != 0;
+}
+
 float ModelConfig::scale_of_layer(int64_t layer) const noexcept {
   const float scale = attention_scale != 0.0f ? attention_scale : 1.0f / std::sqrt(static_cast<float>(head_dim));
   return scale_by_layer ? scale / static_cast<float>(layer + 1) : scale;

@@ -9,9 +9,19 @@
 namespace anyaccel::llm {
 namespace {
 
-constexpr const FamilyDefinition* known_definitions[] = {
-    &gemma,  &gemma2,  &gemma3,     &phi, &phi3, &stablelm, &olmo2, &smollm3,  &granite, &internlm3,
-    &cohere, &cohere2, &starcoder2, &glm, &glm4, &gpt2,     &gptj,  &gpt_neox, &opt,     &falcon};
+constexpr const FamilyDefinition* known_definitions[] = {&gemma,       &gemma2,
+                                                         &gemma3,      &phi,
+                                                         &phi3,        &stablelm,
+                                                         &olmo2,       &smollm3,
+                                                         &granite,     &internlm3,
+                                                         &cohere,      &cohere2,
+                                                         &starcoder2,  &glm,
+                                                         &glm4,        &gpt2,
+                                                         &gptj,        &gpt_neox,
+                                                         &opt,         &falcon,
+                                                         &mixtral,     &qwen2_moe,
+                                                         &qwen3_moe,   &olmoe,
+                                                         &granite_moe, &granite_moe_shared};
 
 void read_head_sizes(const JsonRef& root, const FamilyDefinition& family, ModelConfig& config) {
   const SizeFields& names = family.sizes;
@@ -99,8 +109,8 @@ void read_family_config(const JsonRef& root, const FamilyDefinition& family, Mod
   } else if (config.rope.rotary_dim == 0) {
     config.rope.rotary_dim = config.head_dim;  // nothing rotates
   }
-  if (config.quantization != nullptr &&
-      (!config.names.qkv.empty() || !config.names.gate_up.empty() || config.names.transposed)) {
+  if (config.quantization != nullptr && (!config.names.qkv.empty() || !config.names.gate_up.empty() ||
+                                         config.names.transposed || config.experts.stacked)) {
     root.at("quantization_config")
         .fail("no such field in a model of type " + std::string(family.model_type) +
               ", whose matrices of several parts are read in 32 or 16 bits only");

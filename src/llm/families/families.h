@@ -64,6 +64,7 @@ extern const FamilyDefinition gemma, gemma2, gemma3;
 extern const FamilyDefinition phi, phi3, stablelm, olmo2, smollm3, granite, internlm3, starcoder2;
 extern const FamilyDefinition cohere, cohere2, glm, glm4;
 extern const FamilyDefinition gpt2, gptj, gpt_neox, opt, falcon;
+extern const FamilyDefinition mixtral, qwen2_moe, qwen3_moe, olmoe, granite_moe, granite_moe_shared;
 
 std::span<const FamilyDefinition* const> family_definitions();
 // Returns null for the first four families.
@@ -82,6 +83,8 @@ void set_windows(const JsonRef& root, ModelConfig& config, int64_t window,
                  bool (*is_window)(int64_t layer, int64_t every), int64_t every = 0);
 // Gives all layers the window sliding_window, or none if that is null; `fallback` if it is missing (0: none).
 void set_window_of_all(const JsonRef& root, ModelConfig& config, int64_t fallback);
+// Sets the multipliers of Granite models, and the biases of their attention.
+void read_granite_multipliers(const JsonRef& root, ModelConfig& config);
 // Refuses a flag with another value than this one, which is also the value of a missing field.
 void require_flag(const JsonRef& root, std::string_view name, bool value, std::string_view why);
 

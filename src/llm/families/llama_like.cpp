@@ -71,12 +71,7 @@ constexpr std::string_view smollm3_fields[] = {
 
 // -- Granite: embeddings, each half's result, scores and logits are multiplied by factors.
 void compose_granite(const JsonRef& root, ModelConfig& config) {
-  const auto multiplier = [&](const char* name) { return static_cast<float>(read_number(root, name, 1e-6, 1e6, 1.0)); };
-  config.embedding_multiplier = multiplier("embedding_multiplier");
-  config.residual_multiplier = multiplier("residual_multiplier");
-  config.attention_scale = multiplier("attention_multiplier");
-  config.logits_multiplier = 1.0f / multiplier("logits_scaling");
-  config.qkv_bias = config.o_bias = read_flag(root, "attention_bias", false);
+  read_granite_multipliers(root, config);
   config.mlp_bias = read_flag(root, "mlp_bias", false);
 }
 constexpr std::string_view granite_fields[] = {"embedding_multiplier", "residual_multiplier", "attention_multiplier",
@@ -109,6 +104,15 @@ constexpr std::string_view starcoder2_fields[] = {"use_bias", "sliding_window", 
                                                   "rope_parameters"};
 
 }  // namespace
+
+void read_granite_multipliers(const JsonRef& root, ModelConfig& config) {
+  const auto multiplier = [&](const char* name) { return static_cast<float>(read_number(root, name, 1e-6, 1e6, 1.0)); };
+  config.embedding_multiplier = multiplier("embedding_multiplier");
+  config.residual_multiplier = multiplier("residual_multiplier");
+  config.attention_scale = multiplier("attention_multiplier");
+  config.logits_multiplier = 1.0f / multiplier("logits_scaling");
+  config.qkv_bias = config.o_bias = read_flag(root, "attention_bias", false);
+}
 
 const FamilyDefinition phi3 = {.family = Family::Phi3,
                                .model_type = "phi3",

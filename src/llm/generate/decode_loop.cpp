@@ -131,7 +131,9 @@ void Session::step() {
                                                     impl.accelerator, batch, [&] { impl.decoder.prepare(batch); },
                                                     [&] { impl.enqueue_step(); });
   if (!replayed) {
-    const ScopeGuard step = impl.accelerator.step(impl.step_key + impl.active.size());
+    // The calls of a step depend on the experts that it chooses.
+    std::optional<ScopeGuard> step;
+    if (!impl.decoder.reads_back()) step.emplace(impl.accelerator.step(impl.step_key + impl.active.size()));
     impl.enqueue_step();
   }
   for (int64_t& position : impl.position) ++position;
@@ -283,7 +285,8 @@ void Session::Impl::enqueue_step() {
 }
 
 bool Session::Impl::graphs_wanted() const {
-  return accelerator.supports_graphs() && accelerator.get_compile_backend() == "graph" && decoder.ops().all_native();
+  return accelerator.supports_graphs() && accelerator.get_compile_backend() == "graph" && decoder.ops().all_native() &&
+         !decoder.reads_back();
 }
 
 void Session::Impl::fail_without_token(size_t i) const {

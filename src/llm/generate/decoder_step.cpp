@@ -8,6 +8,7 @@
 #include "anyaccel/accelerator.h"
 #include "anyaccel/comm/process_group.h"
 #include "anyaccel/error.h"
+#include "llm/generate/weight_product.h"
 
 namespace anyaccel::llm {
 
@@ -16,15 +17,14 @@ namespace {
 // Decoding uses one number of tokens, a prompt's chunks at most two; a few more cover batches that shrink.
 constexpr size_t kept_views = 6;
 
-// Returns the first rows of a scratch tensor, with its memory reinterpreted as elements of a dtype that is not larger.
+}  // namespace
+
 Tensor rows_as(const Tensor& storage, int64_t tokens, DType dtype) {
   if (dtype == storage.dtype()) return storage.slice(0, 0, tokens);
   const int64_t width = storage.size(1);
   const std::array<int64_t, 2> strides = {width, 1};
   return Tensor(storage.storage(), dtype, {tokens, width}, strides);
 }
-
-}  // namespace
 
 DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, int64_t context, int64_t max_tokens)
     : model_(std::move(model)), group_(model_->group().get()), max_tokens_(max_tokens) {
@@ -45,6 +45,7 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
   if (dynamic_rope_) longest_.assign(static_cast<size_t>(sequences), 0);
 
   plain_ = config.is_plain();
+  if (std::ranges::count(config.experts.in_layer, 1) > 0) experts_ = std::make_unique<ExpertBlock>(*model_, max_tokens);
   if (config.positions == Positions::Learned && context > config.max_position_embeddings) {
     throw InvalidArgument("model: a context of " + std::to_string(context) +
                           " tokens was asked for, and a model of type " + std::string(family_name(config.family)) +
@@ -221,11 +222,7 @@ void DecoderStep::embed(const StepInput& input) {
 
 void DecoderStep::product(const Tensor& out, const Tensor& x, const Tensor& w, aa_block_format format,
                           const Tensor& bias, const Tensor& residual) {
-  if (format == 0) {
-    ops_->linear(out, x, w, bias, residual);
-  } else {
-    ops_->quantized_linear(out, x, w, format, model_->rounds_quantized(), bias, residual);
-  }
+  weight_product(*ops_, *model_, out, x, w, format, bias, residual);
 }
 
 void DecoderStep::add_product(const Tensor& x, const Tensor& w, aa_block_format format, const Tensor& bias) {
@@ -399,9 +396,24 @@ void DecoderStep::composed_layer(const LayerWeights& layer, size_t index, const 
   const bool norms_sum = config.norm_place == NormPlace::AfterSum;
   add(attention, layer.attention_norm);
   if (norms_sum) norm(views.hidden, views.hidden, layer.input_norm, layer.input_norm_bias);
-  inner_mlp(input_of(layer.post_norm, layer.post_norm_bias), layer);
+  const Tensor mlp_input = input_of(layer.post_norm, layer.post_norm_bias);
+  if (config.has_experts(static_cast<int64_t>(index))) {
+    add_experts(mlp_input, layer);
+    return;
+  }
+  inner_mlp(mlp_input, layer);
   add(mlp, layer.mlp_norm);
   if (norms_sum) norm(views.hidden, views.hidden, layer.post_norm, layer.post_norm_bias);
+}
+
+void DecoderStep::add_experts(const Tensor& x, const LayerWeights& layer) {
+  const Views& views = views_[current_];
+  const float multiplier = model_->config().residual_multiplier;
+  const Tensor& sum = multiplier == 1.0f ? views.hidden : views.branch;
+  if (multiplier != 1.0f || (group_ && model_->shard().rank != 0)) sum.fill(0);
+  experts_->run(sum, x, layer);
+  if (group_) group_->inference_all_reduce(sum);
+  if (multiplier != 1.0f) ops_->scaled_add(views.hidden, views.hidden, 1.0f, views.branch, multiplier);
 }
 
 // A single sum over the ranks serves both.

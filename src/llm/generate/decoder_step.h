@@ -1,5 +1,6 @@
 // Runs one step of a decoder model over T tokens whose ids, sequences and positions are device tensors: enqueues the
-// ops of every layer, allocates nothing and reads nothing back, so that a step can be captured in a graph and replayed.
+// ops of every layer, allocates nothing and reads nothing back, so that a step can be captured in a graph and replayed;
+// but a step of a model with experts reads back which of them it needs (expert_block.h).
 //
 // If the model is sharded over ranks (see tensor_parallel.h), every rank runs the step on its shard: the second product
 // of each half of a layer yields the rank's part of the new hidden state, which on rank 0 includes the residual, and
@@ -15,6 +16,7 @@
 #include "anyaccel/llm/model.h"
 #include "anyaccel/ops/inference.h"
 #include "anyaccel/tensor.h"
+#include "llm/generate/expert_block.h"
 
 namespace anyaccel::llm {
 
@@ -41,6 +43,8 @@ class DecoderStep {
 
   ops::Inference& ops() const noexcept { return *ops_; }
   uint64_t cache_bytes() const noexcept;
+  // Returns whether the host reads results of a step to go on with it, so that the step cannot be captured.
+  bool reads_back() const noexcept { return experts_ != nullptr; }
 
   // Returns whether the frequencies depend on the length of the sequence ("dynamic" rope scaling and "longrope").
   bool dynamic_rope() const noexcept { return dynamic_rope_; }
@@ -96,6 +100,8 @@ class DecoderStep {
   };
   // hidden += residual_multiplier * norm(product), summed over all ranks before the norm.
   void add_branch(const Product& product, const Tensor& norm_weight);
+  // hidden += residual_multiplier * the experts' results for the normalized rows x, summed over all ranks.
+  void add_experts(const Tensor& x, const LayerWeights& layer);
   // hidden += both products; their inputs are one norm or two norms of the same hidden state.
   void add_both(const Product& attention, const Product& mlp);
   // Multiplies the logits and applies the soft cap.
@@ -110,6 +116,7 @@ class DecoderStep {
   std::shared_ptr<const Model> model_;
   comm::ProcessGroup* group_ = nullptr;  // the model's; null if there is one rank
   std::shared_ptr<ops::Inference> ops_;
+  std::unique_ptr<ExpertBlock> experts_;  // null if no layer has experts
   int64_t max_tokens_ = 0;
   bool dynamic_rope_ = false;
   bool plain_ = true;  // layers have Llama's structure

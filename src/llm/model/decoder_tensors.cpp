@@ -1,6 +1,7 @@
 // Lists the tensors of a decoder by the names and parts that its configuration has.
 #include "llm/model/decoder_tensors.h"
 
+#include <array>
 #include <utility>
 
 namespace anyaccel::llm {
@@ -11,6 +12,8 @@ Slice held_slice(const TensorSlot& slot, const ModelShard& shard, int64_t head_d
     case SplitBy::KvHeads: return {shard.kv_heads.begin * head_dim, shard.kv_heads.end * head_dim};
     case SplitBy::Intermediate: return shard.intermediate;
     case SplitBy::Vocabulary: return shard.vocabulary;
+    case SplitBy::Expert: return shard.expert;
+    case SplitBy::SharedExpert: return shard.shared;
     case SplitBy::FirstRank: return {0, shard.rank == 0 ? slot.shape[0] : 0};
     case SplitBy::Nothing: break;
   }
@@ -148,7 +151,62 @@ class SlotList {
                 &Layer::down_bias, config_.mlp_bias});
   }
 
+  // The router and the experts of a layer.
+  void add_experts() {
+    const ExpertsConfig& experts = config_.experts;
+    const int64_t hidden = config_.hidden_size;
+    add(std::string(experts.stacked ? names_.stacked_router : names_.router) + ".weight", {experts.count, hidden},
+        TensorKind::Matrix, SplitBy::Nothing, 0, &Layer::router, &MatrixFormats::router);
+    for (int64_t expert = 0; expert < experts.count; ++expert) {
+      if (experts.stacked) {
+        add_stacked_expert(expert);
+        continue;
+      }
+      const std::string name = std::string(names_.expert) + std::to_string(expert) + ".";
+      add_expert(expert, experts.inner, SplitBy::Expert,
+                 {name + std::string(names_.expert_gate) + ".weight", name + std::string(names_.expert_up) + ".weight",
+                  name + std::string(names_.expert_down) + ".weight"});
+    }
+    if (experts.shared_inner == 0) return;
+    const std::string shared_gate(names_.shared_gate_up.empty() ? names_.shared_gate : names_.shared_gate_up);
+    const std::string shared_up(names_.shared_gate_up.empty() ? names_.shared_up : names_.shared_gate_up);
+    TensorSlot* const slots =
+        add_expert(experts.count, experts.shared_inner, SplitBy::SharedExpert,
+                   {shared_gate + ".weight", shared_up + ".weight", std::string(names_.shared_down) + ".weight"});
+    if (!names_.shared_gate_up.empty()) {
+      const int64_t inner = experts.shared_inner;
+      slots[0].source = TensorSource{{2 * inner, hidden}, false, 0, inner, inner};
+      slots[1].source = TensorSource{{2 * inner, hidden}, false, inner, inner, inner};
+    }
+    if (experts.shared_has_weight) {
+      add(std::string(names_.shared_weight) + ".weight", {1, hidden}, TensorKind::Matrix, SplitBy::Nothing, 0,
+          &Layer::shared_weight, &MatrixFormats::shared_weight);
+    }
+  }
+
  private:
+  // Returns the slots of gate, up and down, which later additions invalidate.
+  TensorSlot* add_expert(int64_t expert, int64_t inner, SplitBy split, const std::array<std::string, 3>& names) {
+    const int64_t hidden = config_.hidden_size;
+    const auto add_matrix = [&](const std::string& name, Shape shape, int split_dim, Tensor ExpertWeights::*member,
+                                aa_block_format MatrixFormats::*format) {
+      TensorSlot& slot = add(name, shape, TensorKind::Matrix, split, split_dim, nullptr, format);
+      slot.expert = expert;
+      slot.expert_member = member;
+    };
+    add_matrix(names[0], {inner, hidden}, 0, &ExpertWeights::gate, &MatrixFormats::gate);
+    add_matrix(names[1], {inner, hidden}, 0, &ExpertWeights::up, &MatrixFormats::up);
+    add_matrix(names[2], {hidden, inner}, 1, &ExpertWeights::down, &MatrixFormats::down);
+    return &slots_.back() - 2;
+  }
+  void add_stacked_expert(int64_t expert) {
+    const int64_t count = config_.experts.count, inner = config_.experts.inner, hidden = config_.hidden_size;
+    const std::string gate_up(names_.stacked_gate_up), down(names_.stacked_down);
+    TensorSlot* const slots = add_expert(expert, inner, SplitBy::Expert, {gate_up, gate_up, down});
+    slots[0].source = TensorSource{{count, 2 * inner, hidden}, false, 2 * expert * inner, inner, inner};
+    slots[1].source = TensorSource{{count, 2 * inner, hidden}, false, (2 * expert + 1) * inner, inner, inner};
+    slots[2].source = TensorSource{{count, hidden, inner}, false, expert * hidden, hidden, hidden};
+  }
   void add_head_norms(int64_t q_size, int64_t kv_size) {
     const int64_t size = config_.head_dim;
     const HeadNorm kind = config_.qk_norm ? HeadNorm::Rms : config_.head_norm;
@@ -201,7 +259,11 @@ std::vector<TensorSlot> decoder_tensors(const ModelConfig& config) {
       list.add_norm(names.mlp_norm, hidden, &Layer::post_norm);
       if (config.norm_has_bias) list.add_bias(names.mlp_norm, hidden, &Layer::post_norm_bias);
     }
-    list.add_mlp();
+    if (config.has_experts(layer)) {
+      list.add_experts();
+    } else {
+      list.add_mlp();
+    }
     if (norms_results) list.add_norm(names.mlp_output_norm, hidden, &Layer::mlp_norm);
   }
   if (!names.final_norm.empty()) {

@@ -14,7 +14,7 @@ namespace anyaccel::llm {
 enum class TensorKind { Matrix, Norm, Bias };
 
 // The size by which a tensor is sharded over ranks. FirstRank: only rank 0 has the tensor.
-enum class SplitBy { Nothing, QueryHeads, KvHeads, Intermediate, Vocabulary, FirstRank };
+enum class SplitBy { Nothing, QueryHeads, KvHeads, Intermediate, Vocabulary, FirstRank, Expert, SharedExpert };
 
 // The place of a tensor inside one of the file's: blocks of rows, which are columns if the matrix is transposed.
 struct TensorSource {
@@ -42,18 +42,35 @@ struct TensorSlot {
   // If empty, the file's tensor is this one.
   std::optional<TensorSource> source = {};
   bool adds_one = false;  // 1 is added to the file's values
+  // If expert_member is set, the tensor is one of this expert (LayerWeights::experts), not of the layer itself.
+  int64_t expert = 0;
+  Tensor ExpertWeights::*expert_member = nullptr;
 
   bool is_embedding() const noexcept { return model_member == &ModelWeights::embedding; }
   bool is_lm_head() const noexcept { return model_member == &ModelWeights::lm_head; }
+  // Returns whether a token's experts or their weights follow from the matrix, which is not quantized while it loads:
+  // a small error could choose other experts.
+  bool is_of_router() const noexcept {
+    return layer_member == &LayerWeights::router || layer_member == &LayerWeights::shared_weight;
+  }
   // Returns whether rows have to be collected from different places in the file's tensor, which means a copy.
   bool is_gathered() const noexcept { return source && !source->is_one_range(shape[0]); }
   // weights.layers must have been sized.
   Tensor& in(ModelWeights& weights) const {
+    if (expert_member != nullptr) return expert_in(weights).*expert_member;
     return layer < 0 ? weights.*model_member : weights.layers[static_cast<size_t>(layer)].*layer_member;
   }
   // Only for a matrix.
   aa_block_format& format_in(ModelWeights& weights) const {
+    if (expert_member != nullptr) return expert_in(weights).formats.*layer_format;
     return layer < 0 ? weights.*model_format : weights.layers[static_cast<size_t>(layer)].formats.*layer_format;
+  }
+
+ private:
+  ExpertWeights& expert_in(ModelWeights& weights) const {
+    std::vector<ExpertWeights>& experts = weights.layers[static_cast<size_t>(layer)].experts;
+    if (experts.size() <= static_cast<size_t>(expert)) experts.resize(static_cast<size_t>(expert) + 1);
+    return experts[static_cast<size_t>(expert)];
   }
 };
 

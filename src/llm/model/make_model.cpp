@@ -29,10 +29,11 @@ namespace fs = std::filesystem;
 constexpr size_t written_piece_bytes = size_t{4} << 20;
 
 JsonValue config_json(const ModelShape& shape, DType dtype) {
-  const char* architecture = shape.family == "mistral" ? "MistralForCausalLM"
-                             : shape.family == "qwen2" ? "Qwen2ForCausalLM"
-                             : shape.family == "qwen3" ? "Qwen3ForCausalLM"
-                                                       : "LlamaForCausalLM";
+  const char* architecture = shape.family == "mistral"   ? "MistralForCausalLM"
+                             : shape.family == "mixtral" ? "MixtralForCausalLM"
+                             : shape.family == "qwen2"   ? "Qwen2ForCausalLM"
+                             : shape.family == "qwen3"   ? "Qwen3ForCausalLM"
+                                                         : "LlamaForCausalLM";
   JsonValue json = {{"architectures", JsonArray{architecture}},
                     {"model_type", shape.family},
                     {"vocab_size", shape.vocab_size},
@@ -55,6 +56,10 @@ JsonValue config_json(const ModelShape& shape, DType dtype) {
   if (shape.family == "llama") {
     json["attention_bias"] = false;
     json["mlp_bias"] = false;
+  }
+  if (shape.experts > 0) {
+    json["num_local_experts"] = shape.experts;
+    json["num_experts_per_tok"] = shape.experts_per_token;
   }
   return json;
 }
@@ -151,7 +156,7 @@ int64_t ModelShape::parameters() const {
   const int64_t q_size = heads * head_dim;
   const int64_t kv_size = kv_heads * head_dim;
   int64_t layer = 2 * hidden_size + 2 * hidden_size * q_size + 2 * hidden_size * kv_size;
-  layer += 3 * hidden_size * intermediate_size;
+  layer += 3 * hidden_size * intermediate_size * std::max<int64_t>(experts, 1) + experts * hidden_size;
   if (family == "qwen2") layer += q_size + 2 * kv_size;
   if (family == "qwen3") layer += 2 * head_dim;
   return layers * layer + (tied ? 1 : 2) * vocab_size * hidden_size + hidden_size;
@@ -167,6 +172,7 @@ const std::vector<ModelShape>& known_model_shapes() {
       {"llama-100m", "llama", 768, 12, 12, 4, 64, 2048, 16384, 2048, 10000.0, 1e-5, false},
       {"llama-1b", "llama", 2048, 22, 32, 4, 64, 5632, 32000, 2048, 10000.0, 1e-5, false},
       {"llama-8b", "llama", 4096, 32, 32, 8, 128, 14336, 128256, 8192, 500000.0, 1e-5, false},
+      {"mixtral-600m", "mixtral", 768, 12, 12, 4, 64, 2688, 16384, 2048, 1000000.0, 1e-5, false, 8, 2},
   };
   return shapes;
 }

@@ -53,10 +53,22 @@ ModelFiles::ModelFiles(const std::string& directory, FileAccess access, ModelCon
   const std::string too(config.names.lm_head_too);
   if (checkpoint_.find(lm_head_ + ".weight") == nullptr && checkpoint_.find(too + ".weight") != nullptr) lm_head_ = too;
   untie_if_different(config, notes);
+  // Of quantized matrices the separate names are expected.
+  if (config.quantization == nullptr) config.experts.stacked |= has_stacked_experts(config);
   slots_ = decoder_tensors(config);
   if (config.quantization != nullptr) find_packed(directory, config);
   check(directory);
   note_unused(config, notes);
+}
+
+bool ModelFiles::has_stacked_experts(const ModelConfig& config) const {
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (!config.has_experts(layer)) continue;
+    const std::string name =
+        std::string(config.names.layer) + std::to_string(layer) + "." + std::string(config.names.stacked_gate_up);
+    return checkpoint_.find(bare_ ? name.substr(base_.size()) : name) != nullptr;
+  }
+  return false;
 }
 
 TensorView ModelFiles::at(const TensorSlot& slot) const {

@@ -32,6 +32,8 @@ class ModelFiles {
 
  private:
   void untie_if_different(ModelConfig& config, std::vector<std::string>& notes);
+  // Some programs write the matrices of all experts of a layer as one tensor.
+  bool has_stacked_experts(const ModelConfig& config) const;
   void find_packed(const std::string& directory, const ModelConfig& config);
   void check(const std::string& directory) const;
   void note_unused(const ModelConfig& config, std::vector<std::string>& notes) const;

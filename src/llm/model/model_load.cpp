@@ -268,7 +268,7 @@ class ModelLoader {
   // them.
   const BlockFormat* format_to_make(const TensorView& view, const TensorSlot& slot) const {
     if (wanted_format_ == nullptr || is_quantized(view) || slot.kind != TensorKind::Matrix) return nullptr;
-    if (slot.is_gathered()) return nullptr;
+    if (slot.is_gathered() || slot.is_of_router()) return nullptr;
     if (slot.is_embedding() && model_->group_) return nullptr;
     const bool is_output = slot.is_lm_head() || (slot.is_embedding() && model_->config_.tie_word_embeddings);
     const BlockFormat* format = format_of_matrix(*wanted_format_, slot.shape[1], is_output);

@@ -108,10 +108,12 @@ std::vector<ModelShard> plan_shards(const ModelConfig& config, int ranks, const 
       split_heads(config.num_attention_heads, config.num_key_value_heads, ranks, policy.replicate_kv_heads);
   const auto intermediate = split_by_grain(config.intermediate_size, ranks, policy);
   const auto vocabulary = split_by_grain(config.vocab_size, ranks, policy);
+  const auto expert = split_by_grain(config.experts.inner, ranks, policy);
+  const auto shared = split_by_grain(config.experts.shared_inner, ranks, policy);
   std::vector<ModelShard> plan;
   for (int rank = 0; rank < ranks; ++rank) {
     const auto i = static_cast<size_t>(rank);
-    plan.push_back({rank, ranks, heads[i].query, heads[i].kv, intermediate[i], vocabulary[i]});
+    plan.push_back({rank, ranks, heads[i].query, heads[i].kv, intermediate[i], vocabulary[i], expert[i], shared[i]});
   }
   return plan;
 }
@@ -128,8 +130,10 @@ std::vector<std::string> empty_shard_notes(const std::vector<ModelShard>& plan) 
                       " holds " + what);
     }
   };
+  const bool has_experts = plan.front().expert.size() > 0;
   note(&ModelShard::query_heads, "no attention heads");
   note(&ModelShard::intermediate, "nothing of the feed-forward blocks");
+  if (has_experts) note(&ModelShard::expert, "nothing of the experts");
   note(&ModelShard::vocabulary, "nothing of the vocabulary");
   return notes;
 }

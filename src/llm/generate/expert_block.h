@@ -1,0 +1,40 @@
+// Runs feed-forward blocks that consist of experts. The router's logits are read back, and the host chooses the experts
+// and gathers the rows of each, so that a step reads the weights of those experts only. A step can therefore not be
+// captured in a graph.
+#pragma once
+
+#include <vector>
+
+#include "anyaccel/llm/model.h"
+#include "anyaccel/ops/training.h"
+#include "anyaccel/tensor.h"
+#include "llm/generate/expert_choice.h"
+
+namespace anyaccel::llm {
+
+class ExpertBlock {
+ public:
+  // For a model with experts, and steps of at most `max_tokens`.
+  ExpertBlock(const Model& model, int64_t max_tokens);
+
+  // out += the weighted sum of the experts' results for the rows of x. out is fp32 [T, H]; x is [T, H] of the model's
+  // product dtype. Of a model that is split over ranks, this rank's part of the results is added. Blocks until the
+  // router's logits are known.
+  void run(const Tensor& out, const Tensor& x, const LayerWeights& layer);
+
+ private:
+  void choose(const Tensor& x, const LayerWeights& layer);
+  void run_expert(const Tensor& out, const Tensor& x, const ExpertWeights& expert);
+
+  const Model& model_;
+  ops::Training ops_;
+  ExpertChoice choice_;
+  Tensor logits_, host_logits_;      // fp32 [max_tokens * (E + 1)]: those of the router, then of the shared expert
+  Tensor row_tokens_, choice_rows_;  // I32 [max_tokens * K]
+  Tensor weights_;                   // fp32 [max_tokens * K]
+  Tensor gathered_;                  // [max_tokens, H]: the rows of one expert
+  Tensor gated_, gate_, up_;         // [max_tokens, I]
+  Tensor results_, ordered_;         // [max_tokens * K, H] by rows, and by tokens
+};
+
+}  // namespace anyaccel::llm

@@ -93,4 +93,22 @@ refuses "without permission" \
   mlu 'this user may not open /dev/cambricon_dev0; ' \
   cuda 'this user may not open /dev/nvidiactl; see who may open these files' \
   ${xpu:+xpu "$xpu"}
+
+# An AMD GPU. ROCm is Debian's where that is installed.
+rm "$folder/dev/nvidiactl"
+touch "$folder/dev/kfd"
+if PATH=$PATH:/usr/sbin:/sbin ldconfig -p | grep -q libamdhip64.so; then
+  refuses "ROCm without a device" cuda \
+    'ROCm is there .*, but no AMD GPU that it can use: hipInit gives .*; see that this user may open /dev/kfd and /dev/dri/renderD'
+  chmod 0 "$folder/dev/kfd"
+  refuses "ROCm without permission" cuda 'this user may not open /dev/kfd; add it to the group of this file .usually render.'
+else
+  as_person "$anyaccel" info >"$folder/out" 2>"$folder/err" || fail "an AMD GPU without ROCm: info: $(cat "$folder/err")"
+  grep -qE '^  cuda +absent .*/dev/kfd is there, but .*libamdhip64.*; install ROCm' "$folder/out" ||
+    fail "an AMD GPU without ROCm: $(cat "$folder/out")"
+fi
+mkdir "$folder/rocm"
+cp "$build/tests/plugins/no_entry.so" "$folder/rocm/libamdhip64.so.6"
+export ANYACCEL_CUDA_LIBRARY_PATH=$folder/rocm
+refuses "ROCm too old" cuda "libamdhip64.so.6 .*lacks"
 echo "device nodes: ok"

@@ -1,6 +1,8 @@
 # Sourced by tests/simulated/faults.sh: what is this runtime's own.
 
 # A runtime that cannot be used, and why.
+expect_unstarted stub 'synInitialize gives status 26; see hl-smi'
+expect_error busy 'no Gaudi module can be acquired: module 0: .*status 8 .*another process has it'
 SIM_DEVICES=0 run
 check_error "no device" 'shows no device' $?
 HABANA_VISIBLE_MODULES=70 run

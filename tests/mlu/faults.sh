@@ -1,6 +1,7 @@
 # Sourced by tests/simulated/faults.sh: what is this runtime's own.
 
 # A runtime that cannot be used, and why.
+expect_error busy 'mlu:0 .*cnrtSetDevice gave cnrtErrorNoDevice .100004.'
 SIM_DEVICES=0 run
 check_error "no device" 'shows no device' $?
 MLU_VISIBLE_DEVICES= run

@@ -2,6 +2,7 @@
 
 # A runtime that cannot be used, and why.
 expect_unstarted stub 'for linking'
+expect_error busy 'npu:0 .*aclrtSetDevice gave ACL_ERROR_RT_NO_DEVICE .207004.'
 SIM_DEVICES=0 run
 check_error "no device" 'shows no device' $?
 ASCEND_RT_VISIBLE_DEVICES=7 run

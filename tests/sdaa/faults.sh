@@ -1,6 +1,8 @@
 # Sourced by tests/simulated/faults.sh: what is this runtime's own.
 
 # A runtime that cannot be used, and why.
+expect_unstarted stub 'sdaaErrorInsufficientDriver .35.*the driver is too old'
+expect_error busy 'sdaa:0 .*sdaaSetDevice gave sdaaErrorNoDevice .100.'
 SIM_DEVICES=0 run
 check_error "no device" 'shows no device' $?
 SDAA_VISIBLE_DEVICES= run

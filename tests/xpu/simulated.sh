@@ -9,6 +9,8 @@ survived_allocations="1 2 5"
 lost_commands="1 30 200 400"
 lost_error=lost
 sticky_error=xpu
+# The probe's own words for what finds no driver or device, and the unknown error.
+any_error='none lists a GPU|0x7ffffffe'
 bound=$(sed -n '/define ANYACCEL_LEVEL_ZERO_FUNCTIONS/,/OPTIONAL_FUNCTIONS/p' "$2/src/accelerators/xpu/level_zero/level_zero_api.h" |
   grep -oE 'X\(ze[A-Za-z]+' | cut -c3-)
 untouched=

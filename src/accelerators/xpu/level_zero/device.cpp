@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <string_view>
 
 #include "accelerators/xpu/level_zero/module.h"
@@ -10,9 +11,19 @@
 
 namespace anyaccel::xpu::level_zero {
 
+// Work of a stream that has failed has ended too when this returns or throws, so that its memory can be freed.
 void Device::synchronize() {
   state_->usable();
-  for (const std::shared_ptr<Record>& end : streams_->ends_of_work()) end->wait();
+  std::optional<abi::Failure> first;
+  for (const std::shared_ptr<Record>& end : streams_->ends_of_work()) {
+    try {
+      end->wait();
+    } catch (const abi::Failure& failure) {
+      end->settle();
+      if (!first) first = failure;
+    }
+  }
+  if (first) throw abi::Failure(*first);
 }
 
 void Device::memory_info(int64_t& free, int64_t& total) {

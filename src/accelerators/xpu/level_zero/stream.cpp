@@ -204,9 +204,15 @@ bool Stream::query() {
   return !end || end->complete();
 }
 
+// When it throws, work that was submitted has ended too: the caller gives up the memory that it uses.
 void Stream::synchronize() {
-  const std::shared_ptr<Record> end = end_to_wait_for();
-  if (end) end->wait();
+  try {
+    const std::shared_ptr<Record> end = end_to_wait_for();
+    if (end) end->wait();
+  } catch (const abi::Failure& failure) {
+    if (failure.code() != AA_FAILED_PRECONDITION && !device_->lost()) settle();
+    throw;
+  }
   std::lock_guard lock(mutex_);
   release_passed();
 }

@@ -28,6 +28,16 @@ check_error "a source that does not compile" 'could not be built: the metal comp
 check_report "a source that does not compile"
 expect_error 'fail:newComputePipelineStateWithFunction:error:,call=1' 'Metal makes no pipeline of the kernel'
 expect_error 'fail:dispatchThreadgroups:threadsPerThreadgroup:,call=20' 'work on the stream failed: .*(code 1)'
+# All memory is in the residency set of the queues, and none is left in it; systems before macOS 15 have no such sets.
+counted() { grep -oE "\"$1\": [0-9]+" "$report" | grep -oE '[0-9]+$'; }
+expect_story no_peer
+[ "$(counted addAllocation:)" -gt 0 ] && [ "$(counted addAllocation:)" = "$(counted removeAllocation:)" ] ||
+  fail "$(counted addAllocation:) buffers were added to the residency set, $(counted removeAllocation:) removed"
+SIM_MACOS_VERSION=14.0 run || fail "macOS 14: $(cat "$folder/err")"
+[ "$whole" = "$(cat "$folder/out")" ] || fail "macOS 14: another text: $(cat "$folder/out")"
+check_report "macOS 14"
+[ "$(counted addAllocation:)" = 0 ] || fail "macOS 14 has no residency sets"
+
 # Weights stay in their file, and Metal is asked once more for a buffer of its pages.
 no_copy='newBufferWithBytesNoCopy:length:options:deallocator:'
 options=

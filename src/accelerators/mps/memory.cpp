@@ -136,7 +136,9 @@ void DeviceMemory::allocate(const aa_alloc& what, aa_allocation& out) {
     }
     out.pointer = memory->base;
     out.memory = memory.get();
+    const Id buffer = memory->buffer.get();
     allocations_.add(out.pointer, {what.kind, index_, what.size, std::move(memory), false});
+    residency_.add(buffer);
   } catch (...) {
     give_back();
     throw;
@@ -146,10 +148,12 @@ void DeviceMemory::allocate(const aa_alloc& what, aa_allocation& out) {
 void DeviceMemory::free(const aa_allocation& what) {
   size_t size = 0;
   const Pool pool;
-  if (!allocations_.remove(what.pointer, what.kind, index_, size)) {
+  const std::unique_ptr<aa_memory> memory = allocations_.remove(what.pointer, what.kind, index_, size);
+  if (!memory) {
     throw abi::Failure(AA_INVALID_ARGUMENT,
                        "mem_free of a pointer that mem_alloc did not give on this device, or was freed");
   }
+  residency_.remove(memory->buffer.get());
   used_ -= static_cast<int64_t>(size);
 }
 
@@ -179,6 +183,7 @@ void DeviceMemory::register_range(const aa_register& what, aa_registration& out)
   }
   aa_memory* const buffer = memory.get();
   allocations_.add_registered(what.pointer, {AA_MEMORY_PINNED, index_, what.size, std::move(memory), true});
+  residency_.add(buffer->buffer.get());
   out.device_address = what.pointer;
   out.memory = buffer;
 }
@@ -186,9 +191,9 @@ void DeviceMemory::register_range(const aa_register& what, aa_registration& out)
 void DeviceMemory::unregister_range(void* pointer) {
   size_t size = 0;
   const Pool pool;
-  if (!allocations_.remove(pointer, registered_kind, index_, size)) {
-    throw abi::Failure(AA_NOT_FOUND, "unregister_range of memory that is not registered");
-  }
+  const std::unique_ptr<aa_memory> memory = allocations_.remove(pointer, registered_kind, index_, size);
+  if (!memory) throw abi::Failure(AA_NOT_FOUND, "unregister_range of memory that is not registered");
+  residency_.remove(memory->buffer.get());
 }
 
 }  // namespace anyaccel::mps

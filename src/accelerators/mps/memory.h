@@ -14,6 +14,7 @@
 #include <shared_mutex>
 
 #include "accelerators/mps/library.h"
+#include "accelerators/mps/residency.h"
 
 // The object behind the host's aa_memory: one MTLBuffer.
 struct aa_memory {
@@ -62,7 +63,7 @@ class Allocations {
 class DeviceMemory {
  public:
   DeviceMemory(const DeviceFacts& facts, int32_t index, Allocations& allocations)
-      : facts_(facts), index_(index), allocations_(allocations) {}
+      : facts_(facts), index_(index), allocations_(allocations), residency_(facts.device.get()) {}
 
   void allocate(const aa_alloc& what, aa_allocation& out);
   void free(const aa_allocation& what);
@@ -71,6 +72,8 @@ class DeviceMemory {
   // Metal reports what this process uses, not what other processes use: `free` is the total minus what was allocated
   // here.
   void info(int64_t& free, int64_t& total) const;
+  // All memory of the device, which its queues keep resident.
+  const Residency& residency() const noexcept { return residency_; }
 
   // In bytes. Every allocation is at least a page; the driver checks that it is aligned.
   static constexpr int32_t alignment = 64;
@@ -81,6 +84,7 @@ class DeviceMemory {
   const DeviceFacts& facts_;
   const int32_t index_;
   Allocations& allocations_;
+  Residency residency_;
   std::atomic<int64_t> used_{0};  // bytes
 };
 

@@ -60,6 +60,7 @@ class Device final : public abi::Device {
   std::unique_ptr<abi::Stream> stream_create(const aa_stream_params&) override {
     health_->check();
     auto queue = std::make_shared<Queue>(facts_.device.get(), health_);
+    memory_.residency().attach_to(queue->get());
     const std::lock_guard lock(mutex_);
     std::erase_if(queues_, [](const auto& other) { return other.expired(); });
     queues_.push_back(queue);

@@ -67,6 +67,7 @@ struct Api {
   F(newSharedEvent, "newSharedEvent")                                                 \
   F(newLibraryWithSource, "newLibraryWithSource:options:error:")                      \
   F(newComputePipelineState, "newComputePipelineStateWithFunction:error:")            \
+  F(newResidencySet, "newResidencySetWithDescriptor:error:")                          \
   /* MTLBuffer, MTLCompileOptions, MTLLibrary, MTLComputePipelineState */             \
   F(contents, "contents")                                                             \
   F(setFastMathEnabled, "setFastMathEnabled:")                                        \
@@ -74,6 +75,11 @@ struct Api {
   F(newFunctionWithName, "newFunctionWithName:")                                      \
   F(maxTotalThreadsPerThreadgroup, "maxTotalThreadsPerThreadgroup")                   \
   F(staticThreadgroupMemoryLength, "staticThreadgroupMemoryLength")                   \
+  /* MTLResidencySet, MTLCommandQueue: only where the system has them */              \
+  F(addAllocation, "addAllocation:")                                                  \
+  F(removeAllocation, "removeAllocation:")                                            \
+  F(requestResidency, "requestResidency")                                             \
+  F(addResidencySet, "addResidencySet:")                                              \
   /* MTLCommandQueue, MTLCommandBuffer, MTLSharedEvent */                             \
   F(commandBuffer, "commandBuffer")                                                   \
   F(computeCommandEncoder, "computeCommandEncoder")                                   \

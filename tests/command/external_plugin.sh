@@ -24,6 +24,13 @@ grep -q "xpu.external" "$work/err" || fail "the plugin was not chosen: $(cat "$w
 grep -q "ANYACCEL_FALLBACK" "$work/err" || fail "falling back to the CPU was not said: $(cat "$work/err")"
 [ -n "$cpu" ] && [ "$cpu" = "$external" ] || fail "the texts differ: '$cpu' and '$external'"
 
+# Two ranks, which exchange tensors through the host, since this plugin has no communicator.
+two=$(DS_ACCELERATOR=xpu.external timeout 300 "$anyaccel" launch --num_accelerators 2 "$anyaccel" generate --model \
+  "$source/models/stories" --dtype fp32 --greedy --prompt "The little fox" --max-new-tokens 24 2>"$work/err") ||
+  fail "two ranks: $(cat "$work/err")"
+[ "$cpu" = "$two" ] || fail "two ranks write another text: '$cpu' and '$two'"
+grep -q "accelerator: xpu.external" "$work/err" || fail "two ranks on another accelerator: $(cat "$work/err")"
+
 # Without being forced it is the first in the order.
 "$anyaccel" info 2>/dev/null | grep -q "^accelerator: xpu.external" || fail "the plugin is not found by detection"
 "$anyaccel" info >"$work/log" 2>/dev/null

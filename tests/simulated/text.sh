@@ -1,5 +1,6 @@
 # The greedy text is the CPU's: that of one process, and that of two ranks, which are processes with a device each and exchange
-# tensors by the accelerator's own communicator, where it has one. `info` names the accelerator.
+# tensors by the accelerator's own communicator, where it has one, with random delays before each command. `info` names the
+# accelerator.
 . "$(dirname "$0")/common.sh"
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_SIZE MASTER_ADDR MASTER_PORT
 export SIM_DEVICES=2 SIM_STRICT=abort
@@ -14,7 +15,7 @@ $generate >"$folder/one" 2>"$folder/err" || fail "one process: $(cat "$folder/er
 cmp -s "$folder/cpu" "$folder/one" || fail "another text than the CPU's: $(cat "$folder/cpu" "$folder/one")"
 export ANYACCEL_COMM_BACKEND=$communicator # that one or an error
 [ -n "$communicator" ] || unset ANYACCEL_COMM_BACKEND
-SIM_REPORT=$folder/rank-%p ANYACCEL_LOG=debug timeout 600 "$anyaccel" launch --num_accelerators 2 $generate >"$folder/two" 2>"$folder/err" ||
+SIM_REPORT=$folder/rank-%p SIM_SEED=1 SIM_DELAY_US=20 ANYACCEL_LOG=debug timeout 600 "$anyaccel" launch --num_accelerators 2 $generate >"$folder/two" 2>"$folder/err" ||
   fail "two ranks: $(cat "$folder/err")"
 grep -q "LOCAL_RANK 1 uses $accelerator:$second" "$folder/err" || fail "rank 1 is not on $accelerator:$second: $(cat "$folder/err")"
 cmp -s "$folder/cpu" "$folder/two" || fail "two ranks write another text: $(cat "$folder/cpu" "$folder/two")"

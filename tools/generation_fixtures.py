@@ -8,6 +8,7 @@ tests/data/generation_settings.json holds
                  model.generate() gives
   distributions  for random logits: the probabilities that transformers' processors for
                  sampling leave
+  typical        the same with typical_p
 """
 
 import json
@@ -77,6 +78,21 @@ def distribution_cases():
             yield settings, (torch.randn(24, generator=generator) * scale)
 
 
+def typical_cases():
+    import torch
+
+    generator = torch.Generator().manual_seed(6)
+    for settings in [{"temperature": 1.0, "typical_p": 0.9}, {"temperature": 0.7, "typical_p": 0.5}, {"temperature": 1.0, "typical_p": 0.02},
+                     {"temperature": 1.5, "top_k": 9, "typical_p": 0.7}, {"temperature": 1.0, "top_p": 0.9, "typical_p": 0.6},
+                     {"temperature": 1.2, "top_k": 15, "top_p": 0.95, "min_p": 0.05, "typical_p": 0.8},
+                     {"temperature": 1.0, "min_p": 0.1, "typical_p": 0.999}]:
+        for scale in (1.0, 3.0):
+            yield settings, (torch.randn(24, generator=generator) * scale)
+        forbidden = torch.randn(24, generator=generator) * 2
+        forbidden[::3] = -torch.inf  # as rules do
+        yield settings, forbidden
+
+
 def probabilities(logits, settings):
     import torch
     from transformers.generation import logits_process as lp
@@ -89,6 +105,8 @@ def probabilities(logits, settings):
         warpers.append(lp.TopPLogitsWarper(settings["top_p"]))
     if "min_p" in settings:
         warpers.append(lp.MinPLogitsWarper(settings["min_p"]))
+    if "typical_p" in settings:
+        warpers.append(lp.TypicalLogitsWarper(settings["typical_p"]))
     for warper in warpers:
         scores = warper(None, scores)
     return torch.softmax(scores, -1)[0].tolist()
@@ -108,15 +126,19 @@ def compute(model, folder):
         ids, gap = answer(model, prompt, settings)
         assert gap > MIN_GAP, f"{settings}: two scores are only {gap} apart"
         greedy.append({"settings": settings, "prompt_ids": prompt, "ids": ids})
-    distributions = [{"settings": settings, "logits": logits.tolist(), "probabilities": probabilities(logits, settings)}
-                     for settings, logits in distribution_cases()]
-    return {"max_new_tokens": MAX_NEW_TOKENS, "fields": fields(), "greedy": greedy, "distributions": distributions}
+    def distributions(cases):
+        # JSON has no infinity; None stands for it.
+        return [{"settings": settings, "logits": [x if x > float("-inf") else None for x in logits.tolist()],
+                 "probabilities": probabilities(logits, settings)} for settings, logits in cases]
+
+    return {"max_new_tokens": MAX_NEW_TOKENS, "fields": fields(), "greedy": greedy,
+            "distributions": distributions(distribution_cases()), "typical": distributions(typical_cases())}
 
 
 def make(model, folder, path):
     data = compute(model, folder)
     lines = ",\n".join(f'"{key}": [\n' + ",\n".join(json.dumps(case) for case in data[key]) + "\n]"
-                       for key in ("greedy", "distributions"))
+                       for key in ("greedy", "distributions", "typical"))
     head = f'"max_new_tokens": {data["max_new_tokens"]},\n"fields": {json.dumps(data["fields"])},\n'
     path.write_text("{" + head + lines + "\n}\n", encoding="ascii")
     print(f"generation settings: {len(data['greedy'])} answers, {len(data['distributions'])} distributions")
@@ -127,7 +149,7 @@ def check(model, folder, path):
     assert stored["fields"] == found["fields"]
     for old, new in zip(stored["greedy"], found["greedy"], strict=True):
         assert old == new, f"{old} {new}"
-    for old, new in zip(stored["distributions"], found["distributions"], strict=True):
+    for old, new in zip(stored["distributions"] + stored["typical"], found["distributions"] + found["typical"], strict=True):
         assert old["settings"] == new["settings"]
         assert all(abs(a - b) < 1e-6 for a, b in zip(old["probabilities"], new["probabilities"], strict=True))
     print("generation settings: ok")

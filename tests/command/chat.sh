@@ -20,6 +20,13 @@ wanted=$("$anyaccel" generate --model "$model" --greedy --max-new-tokens 24 --dt
   fail "generate failed"
 [ "$first" = "$wanted" ] || fail "the answer is '$first', generate gives '$wanted'"
 
+# The options that choose tokens are those of generate.
+for option in "--bad-words garden" "--no-repeat-ngram-size 1" "--logit-bias 5=-inf" "--frequency-penalty 1.5"; do
+  wanted=$("$anyaccel" generate --model "$model" --greedy --max-new-tokens 24 --dtype fp32 --quiet --prompt "Once upon a time" $option) ||
+    fail "generate $option failed"
+  [ "$(printf 'Once upon a time\n' | chat $option)" = "$wanted" ] || fail "chat $option differs from generate"
+done
+
 # A second turn, from the cache, is that of a conversation that is loaded and read anew.
 printf 'Once upon a time\n/save %s/saved.json\n The cat\n/save %s/both.json\n/exit\nnot read\n' "$folder" "$folder" |
   chat >"$folder/two" || fail "two turns failed"

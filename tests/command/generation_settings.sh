@@ -43,6 +43,25 @@ import json, sys
 print(json.load(open(sys.argv[1]))['completions'][0]['token_ids'][0])" "$folder/out")
 [ "$(text --logit-bias "$first=-inf")" != "$plain" ] || fail "the first token is still there"
 
+# Log-probabilities in --json: one for each token, the most likely first; penalties do not change them.
+generate --json --max-new-tokens 4 --top-logprobs 2 --frequency-penalty 1.5 || fail "$(cat "$folder/err")"
+python3 - "$folder/out" <<'PYTHON' || fail "--top-logprobs: $(cat "$folder/out")"
+import json, math, sys
+completion = json.load(open(sys.argv[1]))["completions"][0]
+logprobs = completion["logprobs"]
+assert [token["id"] for token in logprobs] == completion["token_ids"], logprobs
+for token in logprobs:
+    assert len(token["top"]) == 2 and isinstance(token["token"], str), token
+    assert 0 >= token["top"][0]["logprob"] >= token["top"][1]["logprob"], token
+    assert token["logprob"] <= token["top"][0]["logprob"], token
+    assert sum(math.exp(entry["logprob"]) for entry in token["top"]) < 1 + 1e-5, token
+PYTHON
+
+# Typical sampling draws, and with a seed it draws the same.
+draw() { "$anyaccel" generate --model "$folder" --prompt "Once upon a time" --dtype fp32 --quiet --max-new-tokens 30 --seed 3 "$@"; }
+[ "$(draw --typical-p 0.6)" = "$(draw --typical-p 0.6)" ] || fail "--typical-p with a seed gives two texts"
+[ "$(draw --typical-p 0.6 --temperature 1.5)" != "$(draw --temperature 1.5)" ] || fail "--typical-p changes nothing"
+
 refused() {  # text, arguments...
   part=$1
   shift
@@ -59,4 +78,8 @@ refused "--frequency-penalty" --frequency-penalty -3
 refused "--bad-words is empty" --bad-words ""
 refused "--min-new-tokens" --min-new-tokens -1
 refused "cannot go with" --greedy --min-p 0.1
+refused "cannot go with" --greedy --typical-p 0.1
+refused "--typical-p" --typical-p 0
+refused "--top-logprobs" --top-logprobs 101 --json
+refused "--top-logprobs is part of the output of --json" --top-logprobs 3
 echo "generation_settings: ok"

@@ -14,6 +14,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/llm/text_generation.h"
 #include "llm/decoding.h"
+#include "llm/generate/score_filter.h"
 #include "llm/model_fixtures.h"
 
 namespace anyaccel::llm {
@@ -141,6 +142,132 @@ TEST_F(Settings, MinPOfOneIsGreedy) {
   EXPECT_EQ(generator({{"min_p", 1.0}}).default_options().sampling.min_p, 0.0f);
 }
 
+// Chi-square test of 512 first tokens against the probabilities of the settings, for the op that draws on the device and
+// for the settings that the host filters.
+TEST_F(Settings, DrawsFollowTheProbabilitiesOfTheSettings) {
+  const std::vector<int32_t> prompt = {9};
+  const auto vocab = static_cast<size_t>(model_->config().vocab_size);
+  constexpr size_t rows = 64, calls = 8;
+  TokenRules rules;
+  rules.sequence_bias = {{{7}, 1.5f}, {{9, 21}, 2.0f}};
+  rules.suppress_tokens = {30, 31};
+  Session forward(model_, {.sequences = 1, .context = 8, .chunk = 8});
+  const int32_t zero = 0;
+  std::vector<float> scores = forward.forward({prompt, {&zero, 1}, {&zero, 1}}, {&zero, 1}).to_vector<float>();
+  scores[7] += 1.5f;
+  scores[21] += 2.0f;
+  for (const size_t id : {30, 31}) scores[id] = -INFINITY;
+  for (const int32_t id : prompt) {
+    float& score = scores[static_cast<size_t>(id)];
+    score = score > 0 ? score / 1.3f : score * 1.3f;
+  }
+  Session session(model_, {.sequences = rows, .context = 8, .chunk = 8});
+  for (const float typical_p : {1.0f, 0.6f}) {
+    const Sampling sampling{.temperature = 3.0f,
+                            .top_k = 24,
+                            .top_p = 0.9f,
+                            .repetition_penalty = 1.3f,
+                            .min_p = 0.1f,
+                            .typical_p = typical_p};
+    std::vector<float> left = scores;
+    filter_scores(left, sampling);  // score_filter_test compares it with transformers
+    std::vector<double> expected(vocab), found(vocab);
+    const float largest = *std::max_element(left.begin(), left.end());
+    double total = 0;
+    for (size_t id = 0; id < vocab; ++id) total += expected[id] = std::exp(left[id] - largest);
+    const Prompts prompts(rows, prompt);
+    for (size_t call = 0; call < calls; ++call) {
+      session.start(prompts, sampling, 1000 + call, 0, rules);
+      for (const int32_t token : session.tokens()) ++found[static_cast<size_t>(token)];
+    }
+    double chi_square = 0;
+    int cells = 0;
+    for (size_t id = 0; id < vocab; ++id) {
+      const double wanted = expected[id] / total * static_cast<double>(rows * calls);
+      if (wanted == 0) {
+        EXPECT_EQ(found[id], 0) << "token " << id << " was removed, typical_p " << typical_p;
+        continue;
+      }
+      chi_square += (found[id] - wanted) * (found[id] - wanted) / wanted;
+      ++cells;
+    }
+    ASSERT_GT(cells, 5);
+    // A tail of one in 100,000 by the approximation of Wilson and Hilferty. The seeds are fixed.
+    const double freedom = cells - 1, spread = 2.0 / (9.0 * freedom);
+    EXPECT_LT(chi_square, freedom * std::pow(1 - spread + 4.27 * std::sqrt(spread), 3)) << "typical_p " << typical_p;
+  }
+}
+
+// With typical_p the host takes part in every step: batches that shrink, graphs and penalties give what single prompts
+// give in eager mode.
+TEST_F(Settings, TypicalSamplingIsTheSameWithGraphsAndInBatches) {
+  const auto run = load_reference_model("llama_gqa");
+  const Prompts prompts = {run.run.prompt_ids, run.batch[0].prompt_ids, {1, 5}};
+  TextGenerator made = generator({{"do_sample", true}, {"typical_p", 0.7}, {"temperature", 1.2}});
+  GenerateOptions options = made.default_options();
+  EXPECT_EQ(options.sampling.typical_p, 0.7f);
+  options.sampling.frequency_penalty = 0.5f;
+  options.max_new_tokens = 12;
+  options.seed = 11;
+  std::vector<Prompts> answers;
+  for (const char* backend : {"eager", "graph"}) {
+    const BackendGuard guard(backend);
+    Prompts ids;
+    for (const Completion& completion : made.generate_ids(prompts, options).completions)
+      ids.push_back(completion.token_ids);
+    answers.push_back(ids);
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+  EXPECT_NE(answers[0][0], answers[0][1]);
+  // Only one token is left, so the draw is the same for any seed.
+  options.sampling.typical_p = 1e-6f;
+  options.sampling.top_k = 1;
+  options.sampling.frequency_penalty = 0;
+  EXPECT_EQ(made.generate_ids(Prompts{run.run.prompt_ids}, options).completions[0].token_ids,
+            std::vector<int32_t>(run.run.greedy_ids.begin(), run.run.greedy_ids.begin() + 12));
+}
+
+TEST_F(Settings, LogProbabilitiesAreThoseOfTheModelBeforeRulesAndPenalties) {
+  const auto run = load_reference_model("llama_gqa");
+  const Prompts prompts = {run.run.prompt_ids, run.batch[0].prompt_ids};
+  const auto vocab = static_cast<size_t>(model_->config().vocab_size);
+  for (const char* backend : {"eager", "graph"}) {
+    const BackendGuard guard(backend);
+    TextGenerator made = generator({{"repetition_penalty", 1.5}, {"sequence_bias", {{{7}, 30.0}}}});
+    GenerateOptions options = made.default_options();
+    options.max_new_tokens = 6;
+    EXPECT_TRUE(made.generate_ids(prompts, options).completions[0].logprobs.empty());
+    options.top_logprobs = 3;
+    const GenerateResult result = made.generate_ids(prompts, options);
+    for (size_t p = 0; p < prompts.size(); ++p) {
+      const Completion& completion = result.completions[p];
+      ASSERT_EQ(completion.logprobs.size(), completion.token_ids.size());
+      std::vector<int32_t> ids = prompts[p];
+      ids.insert(ids.end(), completion.token_ids.begin(), completion.token_ids.end() - 1);
+      std::vector<int32_t> positions, rows;
+      for (size_t i = 0; i < ids.size(); ++i) positions.push_back(static_cast<int32_t>(i));
+      for (size_t i = prompts[p].size() - 1; i < ids.size(); ++i) rows.push_back(static_cast<int32_t>(i));
+      Session forward(model_, {.sequences = 1, .context = 64, .chunk = 64});
+      const std::vector<float> logits =
+          forward.forward({ids, std::vector<int32_t>(ids.size(), 0), positions}, rows).to_vector<float>();
+      for (size_t step = 0; step < rows.size(); ++step) {
+        const auto row = std::span(logits).subspan(step * vocab, vocab);
+        double sum = 0;
+        for (const float logit : row) sum += std::exp(static_cast<double>(logit));
+        const TokenLogprobs& found = completion.logprobs[step];
+        const auto token = static_cast<size_t>(completion.token_ids[step]);
+        EXPECT_NEAR(found.logprob, row[token] - std::log(sum), 1e-3);
+        ASSERT_EQ(found.top.size(), 3u);
+        EXPECT_NEAR(found.top[0].logprob, *std::max_element(row.begin(), row.end()) - std::log(sum), 1e-3);
+        for (const auto& [id, logprob] : found.top)
+          EXPECT_NEAR(logprob, row[static_cast<size_t>(id)] - std::log(sum), 1e-3);
+        EXPECT_GE(found.top[0].logprob, found.top[1].logprob);
+        EXPECT_GE(found.top[1].logprob, found.top[2].logprob);
+      }
+    }
+  }
+}
+
 TEST_F(Settings, LengthsAndStopStringsOfTheFile) {
   EXPECT_EQ(generator(json::object()).default_options().max_new_tokens, 256);
   EXPECT_EQ(generator({{"max_new_tokens", 7}, {"max_length", 9}}).default_options().max_new_tokens, 7);
@@ -186,6 +313,10 @@ TEST_F(Settings, WrongOptionsAreRefused) {
   };
   expect(refusal([](GenerateOptions& o) { o.sampling.min_p = 1.5f; }), "sampling: min_p is 1.5");
   expect(refusal([](GenerateOptions& o) { o.sampling.min_p = NAN; }), "sampling: min_p is ");
+  expect(refusal([](GenerateOptions& o) { o.sampling.typical_p = 0; }), "sampling: typical_p is 0");
+  expect(refusal([](GenerateOptions& o) { o.sampling.typical_p = NAN; }), "sampling: typical_p is ");
+  expect(refusal([](GenerateOptions& o) { o.top_logprobs = 101; }), "top_logprobs is 101");
+  expect(refusal([](GenerateOptions& o) { o.top_logprobs = -1; }), "top_logprobs is -1");
   expect(refusal([](GenerateOptions& o) { o.sampling.presence_penalty = 3; }), "sampling: presence_penalty is 3");
   expect(refusal([](GenerateOptions& o) { o.sampling.frequency_penalty = -2.5f; }), "frequency_penalty is -2.5");
   expect(refusal([](GenerateOptions& o) { o.rules.sequence_bias = {{{320}, 1.0f}}; }), "token 320 is out of range");
@@ -213,7 +344,6 @@ TEST(GenerationConfigFile, EveryFieldOfTransformersIsKnown) {
 
 TEST(GenerationConfigFile, FieldsThatAreIgnoredAreWarnedAbout) {
   const json settings = {{"num_beams", 4},
-                         {"typical_p", 0.9},
                          {"epsilon_cutoff", 3e-4},
                          {"eta_cutoff", 2e-3},
                          {"top_h", 0.4},
@@ -249,6 +379,7 @@ TEST(GenerationConfigFile, WrongValuesAreErrorsThatNameTheField) {
   for (const auto& [name, value] :
        std::vector<std::pair<std::string, json>>{{"min_p", 1.5},
                                                  {"min_p", "low"},
+                                                 {"typical_p", 1.5},
                                                  {"presence_penalty", 2.5},
                                                  {"frequency_penalty", -3},
                                                  {"sequence_bias", {{"a", 1}}},

@@ -21,7 +21,8 @@ struct GenerationConfig {
   float temperature = 1.0f;  // 0: greedy
   int32_t top_k = 50;        // 0: all
   float top_p = 1.0f;
-  float min_p = 0.0f;  // 0: all
+  float min_p = 0.0f;      // 0: all
+  float typical_p = 1.0f;  // 1: all
   float repetition_penalty = 1.0f;
   float presence_penalty = 0.0f;   // not a field of transformers; OpenAI's definition
   float frequency_penalty = 0.0f;  // the same

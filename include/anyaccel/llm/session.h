@@ -44,6 +44,8 @@ struct SessionOptions {
   // Results may differ between accelerators and instruction sets. NotImplementedError if the accelerator does not
   // guarantee this, and for a model that is sharded over ranks. docs/architecture.md gives the cost.
   bool deterministic = false;
+  // The decode loop keeps a copy of each step's logits for step_logits(), fp32 [B, V] on the device.
+  bool keep_logits = false;
 };
 
 // Options for choosing the next token from the logits; the ranges are those of the "sample" op.
@@ -53,6 +55,9 @@ struct Sampling {
   float top_p = 1.0f;
   float repetition_penalty = 1.0f;  // 1: none
   float min_p = 0.0f;               // 0: all
+  // Locally typical sampling, over 0 to 1; 1: all. The op does not have it: with less than 1 and a temperature over 0,
+  // the scores of each step are filtered on the host, and steps wait for the device.
+  float typical_p = 1.0f;
   // As in OpenAI's API: subtracted from the logit of a token once if the answer contains it, and once for each time it
   // contains it.
   float presence_penalty = 0.0f;   // -2 to 2
@@ -104,6 +109,10 @@ class Session {
   // ranks of a model throw it. Other sequences are not affected, but call start() again: a step() without that fails or
   // produces meaningless tokens.
   std::span<const int32_t> tokens();
+  // Returns the logits from which the newest tokens were chosen, before rules and penalties: fp32 [active, V] on the
+  // device, in the order of active(), valid until the next call of retain(), step() or start(). Call it after tokens().
+  // Throws InvalidArgument without SessionOptions::keep_logits. On rank 0 only, if the model is sharded.
+  Tensor step_logits() const;
   // Returns the sequences that are still running, in increasing order.
   std::span<const int32_t> active() const noexcept;
   // Removes sequences: active()[i] continues if keep[i] is true.

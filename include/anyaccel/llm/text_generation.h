@@ -49,6 +49,21 @@ struct GenerateOptions {
   // For a single prompt that continues the latest call's prompt and answer: the tokens at its beginning that are still
   // in the cache are not run again. The session is then made for a longer context than this call needs.
   bool reuse_cache = false;
+  // Fills Completion::logprobs, with this many of the most likely tokens of each step (0: only the chosen one). Each
+  // step copies its logits to the host. At most max_top_logprobs.
+  std::optional<int32_t> top_logprobs;
+};
+constexpr int32_t max_top_logprobs = 100;
+
+// Natural logarithms of the probabilities that the model gives to tokens: of its logits as they are, before rules,
+// penalties and the temperature (as transformers' output_logits, and logprobs of OpenAI's API).
+struct TokenLogprobs {
+  struct Entry {
+    int32_t id;
+    float logprob;
+  };
+  float logprob = 0;       // of the chosen token
+  std::vector<Entry> top;  // the most likely first
 };
 
 enum class FinishReason {
@@ -65,6 +80,7 @@ struct Completion {
   std::vector<int32_t> prompt_ids;
   std::vector<int32_t> token_ids;  // generated, an end-of-sequence token included
   FinishReason finish_reason = FinishReason::Length;
+  std::vector<TokenLogprobs> logprobs;  // of each of token_ids; only with GenerateOptions::top_logprobs
 };
 
 struct GenerateTimings {
@@ -131,7 +147,7 @@ class TextGenerator {
   const GenerateResult* interrupted() const noexcept { return interrupted_ ? &*interrupted_ : nullptr; }
 
  private:
-  Session& session_for(int64_t sequences, int64_t context, bool deterministic);
+  Session& session_for(int64_t sequences, int64_t context, const GenerateOptions& options);
 
   std::shared_ptr<const Model> model_;
   std::shared_ptr<const Tokenizer> tokenizer_;

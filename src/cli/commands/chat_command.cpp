@@ -281,7 +281,7 @@ class Chat {
 
   void set_options() {
     options_ = generator_->default_options();
-    arguments_.sampling.apply(options_);
+    arguments_.sampling.apply(options_, *generator_->tokenizer());
     options_.max_length = 0;
     options_.max_new_tokens = max_new_tokens_;
     options_.context = context_;

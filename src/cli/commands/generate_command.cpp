@@ -41,9 +41,7 @@ struct Arguments {
   std::optional<std::string> max_new_tokens;
   std::string context = "0";
   std::optional<std::string> min_new_tokens;
-  std::optional<std::string> no_repeat_ngram_size;
-  std::vector<std::string> logit_bias;
-  std::vector<std::string> bad_words;
+  std::optional<std::string> top_logprobs;
   std::string activations = "auto";
   std::string quantize;
   bool deterministic = false;
@@ -60,8 +58,7 @@ struct Numbers {
   std::optional<int64_t> max_new_tokens;
   int64_t context = 0;
   std::optional<int64_t> min_new_tokens;
-  std::optional<int64_t> no_repeat_ngram_size;
-  std::vector<llm::SequenceBias> logit_bias;
+  std::optional<int32_t> top_logprobs;
 };
 
 void add_options(CommandLine& line, Arguments& arguments) {
@@ -77,17 +74,6 @@ void add_options(CommandLine& line, Arguments& arguments) {
       .type("N");
   line.add_option("--min-new-tokens", arguments.min_new_tokens, "No end-of-text token before so many tokens").type("N");
   arguments.sampling.add(line);
-  line.add_option("--no-repeat-ngram-size", arguments.no_repeat_ngram_size,
-                  "No N tokens in a row appear twice in prompt and answer")
-      .type("N");
-  line.add_option("--logit-bias", arguments.logit_bias,
-                  "Adds VALUE to the logit of token ID (-inf forbids it); may be given several times")
-      .type("ID=VALUE")
-      .one_each();
-  line.add_option("--bad-words", arguments.bad_words,
-                  "Never these tokens in a row, with or without a space before them; may be given several times")
-      .type("TEXT")
-      .one_each();
   line.add_option("--stop", arguments.stop, "End before this text; may be given several times").one_each();
   line.add_option("--dtype", arguments.dtype, "auto (as in the file where supported), fp32, bf16 or fp16")
       .show_default();
@@ -112,24 +98,12 @@ void add_options(CommandLine& line, Arguments& arguments) {
   line.add_flag("--no-mmap", arguments.no_mmap,
                 "Read the weights into memory, so that their files may change while text is generated");
   line.add_flag("--no-stream", arguments.no_stream, "Print the text when it is complete");
+  line.add_option("--top-logprobs", arguments.top_logprobs,
+                  "With --json: log-probabilities of each token and of the N most likely ones in its place")
+      .type("N");
   line.add_json_flag(arguments.json, "Print one JSON object with texts, token ids and timings, or with the error");
   line.add_quiet_flag("--quiet", arguments.quiet,
                       "Only the generated text: no prompt before it, nothing but errors on standard error");
-}
-
-// Parses "ID=VALUE".
-llm::SequenceBias parse_logit_bias(const std::string& text) {
-  const size_t sign = text.find('=');
-  if (sign == std::string::npos) {
-    throw UsageError("--logit-bias is '" + text + "'; expected ID=VALUE, a token's id and a number");
-  }
-  llm::SequenceBias bias;
-  const std::string value = text.substr(sign + 1);
-  bias.ids = {static_cast<int32_t>(
-      parse_integer("--logit-bias", text.substr(0, sign), 0, std::numeric_limits<int32_t>::max()))};
-  bias.bias = value == "-inf" ? -std::numeric_limits<float>::infinity()
-                              : static_cast<float>(parse_number("--logit-bias", value, -1e4, 1e4));
-  return bias;
 }
 
 Numbers check_numbers(const Arguments& arguments) {
@@ -140,13 +114,13 @@ Numbers check_numbers(const Arguments& arguments) {
   };
   numbers.max_new_tokens = count("--max-new-tokens", arguments.max_new_tokens, 1);
   numbers.min_new_tokens = count("--min-new-tokens", arguments.min_new_tokens, 0);
-  numbers.no_repeat_ngram_size = count("--no-repeat-ngram-size", arguments.no_repeat_ngram_size, 0);
-  for (const std::string& text : arguments.logit_bias) numbers.logit_bias.push_back(parse_logit_bias(text));
+  if (arguments.top_logprobs) {
+    numbers.top_logprobs =
+        static_cast<int32_t>(parse_integer("--top-logprobs", *arguments.top_logprobs, 0, llm::max_top_logprobs));
+    if (!arguments.json) throw UsageError("--top-logprobs is part of the output of --json; give that too");
+  }
   numbers.context = parse_integer("--context", arguments.context, 0, most);
   arguments.sampling.check();
-  for (const std::string& words : arguments.bad_words) {
-    if (words.empty()) throw UsageError("--bad-words is empty; expected some text");
-  }
   for (const std::string& stop : arguments.stop) {
     if (stop.empty()) throw UsageError("--stop is empty; expected some text");
   }
@@ -170,22 +144,13 @@ std::vector<std::string> all_prompts(const Arguments& arguments) {
 llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers& numbers,
                                       const llm::TextGenerator& generator) {
   llm::GenerateOptions options = generator.default_options();
-  arguments.sampling.apply(options);
+  arguments.sampling.apply(options, *generator.tokenizer());
   if (numbers.max_new_tokens) {
     options.max_new_tokens = *numbers.max_new_tokens;
     options.max_length = 0;
   }
-  llm::TokenRules& rules = options.rules;
-  rules.min_new_tokens = numbers.min_new_tokens.value_or(rules.min_new_tokens);
-  rules.no_repeat_ngram_size = numbers.no_repeat_ngram_size.value_or(rules.no_repeat_ngram_size);
-  rules.sequence_bias.insert(rules.sequence_bias.end(), numbers.logit_bias.begin(), numbers.logit_bias.end());
-  for (const std::string& words : arguments.bad_words) {
-    // Most tokenizers have separate tokens for a word after a space.
-    for (const char* before : {"", " "}) {
-      const auto ids = generator.tokenizer()->encode(before + words, /*add_special_tokens=*/false);
-      if (!ids.empty()) rules.bad_words_ids.push_back(ids);
-    }
-  }
+  if (numbers.min_new_tokens) options.rules.min_new_tokens = *numbers.min_new_tokens;
+  options.top_logprobs = numbers.top_logprobs;
   options.context = numbers.context;
   options.stop.insert(options.stop.end(), arguments.stop.begin(), arguments.stop.end());
   options.ignore_eos = arguments.ignore_eos;
@@ -217,6 +182,22 @@ void print_texts(const llm::GenerateResult& result) {
   }
 }
 
+// Returns a token's id, its spelling in the vocabulary and its log-probability.
+JsonValue logprob_json(const llm::Tokenizer& tokenizer, int32_t id, float logprob) {
+  return {{"id", id}, {"token", tokenizer.id_to_token(id).value_or("")}, {"logprob", logprob}};
+}
+
+JsonValue logprobs_json(const llm::Tokenizer& tokenizer, const llm::Completion& completion) {
+  JsonValue tokens = JsonArray();
+  for (size_t i = 0; i < completion.logprobs.size(); ++i) {
+    JsonValue token = logprob_json(tokenizer, completion.token_ids[i], completion.logprobs[i].logprob);
+    JsonValue& top = token["top"] = JsonArray();
+    for (const auto& [id, logprob] : completion.logprobs[i].top) top.push_back(logprob_json(tokenizer, id, logprob));
+    tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
 JsonValue result_json(const Arguments& arguments, const std::vector<std::string>& prompts,
                       const llm::TextGenerator& generator, const llm::GenerateResult& result) {
   JsonValue completions = JsonArray();
@@ -227,6 +208,9 @@ JsonValue result_json(const Arguments& arguments, const std::vector<std::string>
                            {"finish_reason", llm::finish_reason_name(completion.finish_reason)},
                            {"prompt_ids", completion.prompt_ids},
                            {"token_ids", completion.token_ids}});
+    if (arguments.top_logprobs) {
+      std::get<JsonArray>(completions.data).back()["logprobs"] = logprobs_json(*generator.tokenizer(), completion);
+    }
   }
   const llm::GenerateTimings& timings = result.timings;
   return {{"model", arguments.model},

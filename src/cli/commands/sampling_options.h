@@ -1,8 +1,9 @@
-// Provides the options for choosing tokens, from --temperature to --seed, of the commands that generate text.
+// Provides the options for choosing tokens, from --temperature to --bad-words, of the commands that generate text.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "anyaccel/llm/text_generation.h"
 #include "cli/command_line.h"
@@ -16,8 +17,9 @@ class SamplingOptions {
   // Call it after parsing. UsageError for a text that is not a number or is out of range, and for options that exclude
   // each other.
   void check() const;
-  // Overrides those of `options` that were given; without --seed a new one is chosen. After check().
-  void apply(llm::GenerateOptions& options) const;
+  // Overrides those of `options` that were given; without --seed a new one is chosen. After check(). The tokenizer
+  // splits bad words into tokens.
+  void apply(llm::GenerateOptions& options, const llm::Tokenizer& tokenizer) const;
 
  private:
   // The texts of the options; nothing where the option was not given.
@@ -25,11 +27,17 @@ class SamplingOptions {
   std::optional<std::string> top_k_;
   std::optional<std::string> top_p_;
   std::optional<std::string> min_p_;
+  std::optional<std::string> typical_p_;
   std::optional<std::string> repetition_penalty_;
   std::optional<std::string> presence_penalty_;
   std::optional<std::string> frequency_penalty_;
+  std::optional<std::string> no_repeat_ngram_size_;
+  std::vector<std::string> logit_bias_;
+  std::vector<std::string> bad_words_;
   std::optional<std::string> seed_;
   bool greedy_ = false;
+
+  void apply_numbers(llm::GenerateOptions& options) const;
 };
 
 }  // namespace anyaccel::cli

@@ -25,6 +25,7 @@ constexpr std::string_view honoured[] = {"bos_token_id",
                                          "top_k",
                                          "top_p",
                                          "min_p",
+                                         "typical_p",
                                          "repetition_penalty",
                                          "presence_penalty",
                                          "frequency_penalty",
@@ -90,7 +91,6 @@ constexpr Ignored warned_about[] = {
     {"force_words_ids", never, "constrained beam search is not implemented"},
     {"penalty_alpha", 0, "contrastive search is not implemented"},
     {"dola_layers", never, "DoLa decoding is not implemented"},
-    {"typical_p", 1, "locally typical sampling is not implemented"},
     {"top_h", never, "top-h sampling is not implemented"},
     {"epsilon_cutoff", 0, "epsilon sampling is not implemented"},
     {"eta_cutoff", 0, "eta sampling is not implemented"},
@@ -186,6 +186,7 @@ GenerationConfig read_generation(const JsonRef& root, std::string_view source, G
       static_cast<int32_t>(root.has("top_k") ? read_whole(root, "top_k", 0, INT32_MAX, all) : int64_t{config.top_k});
   config.top_p = number("top_p", 0.0, 1.0, 1.0);
   config.min_p = number("min_p", 0.0, 1.0, 0.0);
+  config.typical_p = number("typical_p", 0.0, 1.0, 1.0);
   config.repetition_penalty = number("repetition_penalty", 1e-4, 1e4, 1.0);
   config.presence_penalty = number("presence_penalty", -2.0, 2.0, 0.0);
   config.frequency_penalty = number("frequency_penalty", -2.0, 2.0, 0.0);

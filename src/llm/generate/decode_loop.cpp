@@ -29,6 +29,9 @@ void check_sampling(const Sampling& sampling) {
   if (!(sampling.min_p >= 0.0f && sampling.min_p <= 1.0f)) {
     fail("min_p", std::to_string(sampling.min_p), "a number from 0 to 1");
   }
+  if (!(sampling.typical_p > 0.0f && sampling.typical_p <= 1.0f)) {
+    fail("typical_p", std::to_string(sampling.typical_p), "a number over 0 and at most 1");
+  }
   const auto check_penalty = [&](float value, const char* name) {
     if (!(value >= -2.0f && value <= 2.0f)) fail(name, std::to_string(value), "a number from -2 to 2");
   };
@@ -106,7 +109,12 @@ void Session::start(std::span<const std::vector<int32_t>> prompts, const Samplin
   impl.start_rules(prompts, std::move(bias));
   impl.write_active(/*drawn=*/false);
   impl.run(batch, rows, impl.decode_logits);
-  impl.enqueue_draw(/*first=*/true);
+  impl.enqueue_scores(/*first=*/true);
+  if (impl.filters_on_host()) {
+    impl.filter_and_draw();
+  } else {
+    impl.enqueue_draw();
+  }
 }
 
 void Session::step() {
@@ -136,6 +144,7 @@ void Session::step() {
     if (!impl.decoder.reads_back()) step.emplace(impl.accelerator.step(impl.step_key + impl.active.size()));
     impl.enqueue_step();
   }
+  if (impl.filters_on_host()) impl.filter_and_draw();
   for (int64_t& position : impl.position) ++position;
   impl.host_ids_fresh = false;
 }
@@ -175,6 +184,14 @@ void Session::retain(std::span<const bool> keep) {
   if (impl.decoder.dynamic_rope()) impl.graphs.clear();
   upload(impl.decode_ids.slice(0, 0, static_cast<int64_t>(kept_ids.size())), kept_ids);
   impl.write_active(/*drawn=*/true);
+}
+
+Tensor Session::step_logits() const {
+  if (!impl_->kept_logits) {
+    throw InvalidArgument(
+        "step_logits: this session keeps no logits; set SessionOptions::keep_logits, and call it on rank 0");
+  }
+  return impl_->kept_logits.slice(0, 0, static_cast<int64_t>(impl_->active.size()));
 }
 
 StepInput Session::Impl::decode_input() const {
@@ -232,25 +249,47 @@ void Session::Impl::write_active(bool drawn) {
   upload(rng.slice(0, 0, static_cast<int64_t>(position.size())), counters);
 }
 
-void Session::Impl::enqueue_draw(bool first) {
+void Session::Impl::enqueue_scores(bool first) {
+  if (!draws()) return;
+  ops::Inference& ops = decoder.ops();
+  const auto count = static_cast<int64_t>(active.size());
+  const Tensor scores = decode_logits.slice(0, 0, count);
+  if (kept_logits) kept_logits.slice(0, 0, count).copy_from(scores);
+  if (rules) ops.add(scores, scores, bias.slice(0, 0, count));
+  if (sampling.repetition_penalty != 1.0f) {
+    ops.repetition_penalty(scores, seen.slice(0, 0, count), sampling.repetition_penalty);
+  }
+  if (counts_tokens()) {
+    ops.frequency_penalty(scores, counts.slice(0, 0, count), sampling.presence_penalty, sampling.frequency_penalty,
+                          first ? Tensor() : decode_ids.slice(0, 0, count));
+  }
+}
+
+void Session::Impl::filter_and_draw() {
+  if (draws()) {
+    const Tensor scores = decode_logits.slice(0, 0, static_cast<int64_t>(active.size()));
+    std::vector<float> rows = scores.to_vector<float>();
+    const auto vocabulary = static_cast<size_t>(scores.size(1));
+    for (size_t i = 0; i < active.size(); ++i) {
+      filter_scores(std::span(rows).subspan(i * vocabulary, vocabulary), sampling);
+    }
+    upload(scores, rows);
+  }
+  enqueue_draw();
+}
+
+void Session::Impl::enqueue_draw() {
   ops::Inference& ops = decoder.ops();
   const auto count = static_cast<int64_t>(active.size());
   const Tensor chosen_from = decode_logits.slice(0, 0, count);
   const Tensor chosen = decode_ids.slice(0, 0, count);
   if (draws()) {
-    if (rules) ops.add(chosen_from, chosen_from, bias.slice(0, 0, count));
-    Tensor marks;
-    if (sampling.repetition_penalty != 1.0f) {
-      marks = seen.slice(0, 0, count);
-      ops.repetition_penalty(chosen_from, marks, sampling.repetition_penalty);
-    }
-    if (counts_tokens()) {
-      ops.frequency_penalty(chosen_from, counts.slice(0, 0, count), sampling.presence_penalty,
-                            sampling.frequency_penalty, first ? Tensor() : chosen);
-    }
+    const Tensor marks = sampling.repetition_penalty != 1.0f ? seen.slice(0, 0, count) : Tensor();
+    // What the host has filtered needs nothing but the draw.
+    const Sampling left = filters_on_host() ? Sampling{.temperature = 1.0f} : sampling;
     const auto draw = [&](int64_t begin, int64_t end, const Tensor& counter) {
-      ops.sample(chosen.slice(0, begin, end), chosen_from.slice(0, begin, end), counter, sampling.temperature,
-                 sampling.top_k, sampling.top_p, marks ? marks.slice(0, begin, end) : Tensor(), sampling.min_p);
+      ops.sample(chosen.slice(0, begin, end), chosen_from.slice(0, begin, end), counter, left.temperature, left.top_k,
+                 left.top_p, marks ? marks.slice(0, begin, end) : Tensor(), left.min_p);
     };
     if (options.deterministic && sampling.temperature > 0) {
       // The op uses different random numbers for the rows of a call, so each row has its own call.
@@ -281,7 +320,8 @@ void Session::Impl::enqueue_step() {
   decoder.forward(input, ranges);
   decoder.logits(decode_logits.slice(0, 0, static_cast<int64_t>(active.size())), {});
   decoder.ops().increment(input.positions, 1);
-  enqueue_draw(/*first=*/false);
+  enqueue_scores(/*first=*/false);
+  if (!filters_on_host()) enqueue_draw();
 }
 
 bool Session::Impl::graphs_wanted() const {

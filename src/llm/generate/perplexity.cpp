@@ -8,20 +8,9 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/llm/session.h"
+#include "llm/generate/log_probabilities.h"
 
 namespace anyaccel::llm {
-namespace {
-
-// Returns ln p of the token under these logits.
-double log_probability(std::span<const float> logits, int32_t token) {
-  const double largest = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
-  return static_cast<double>(logits[static_cast<size_t>(token)]) - largest - std::log(sum);
-}
-
-}  // namespace
-
 Perplexity perplexity(const std::shared_ptr<const Model>& model, std::span<const int32_t> ids,
                       const PerplexityOptions& options) {
   // The number of rows of logits that are computed and read back at once.

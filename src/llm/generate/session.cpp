@@ -112,6 +112,7 @@ Session::Impl::Impl(std::shared_ptr<const Model> model_in, const SessionOptions&
     decode_logits = summed_tensor({batch, vocab}, DType::F32);
     rng = Tensor::empty({2}, DType::I64, device);
   }
+  if (options.keep_logits && draws()) kept_logits = Tensor::empty({batch, vocab}, DType::F32, device);
   host_ids = accelerator.pin_memory(Tensor::empty({batch}, DType::I32), /*make_copy=*/false, /*match_shape=*/true,
                                     /*required=*/false);
 }

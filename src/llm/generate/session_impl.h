@@ -13,6 +13,7 @@
 #include "llm/generate/decoder_step.h"
 #include "llm/generate/graph_cache.h"
 #include "llm/generate/logit_bias.h"
+#include "llm/generate/score_filter.h"
 
 namespace anyaccel::llm {
 
@@ -67,11 +68,18 @@ struct Session::Impl {
   // next draws: of the newest tokens if these have yet to be drawn (`drawn` is false), else of those after them.
   void write_active(bool drawn);
   std::span<const int32_t> newest_tokens();
-  // Enqueues the ops of one decode step, from the newest tokens to the next ones.
+  // Enqueues the ops of one decode step, from the newest tokens to the scores of the next ones and, unless the host
+  // filters these, to the next tokens.
   void enqueue_step();
-  // Chooses tokens from decode_logits and advances the random numbers. Counts the newest tokens for the penalties,
-  // except at the first draw, before which there are none.
-  void enqueue_draw(bool first);
+  // Applies rules and penalties to decode_logits. Counts the newest tokens for the penalties, except at the first draw,
+  // before which there are none.
+  void enqueue_scores(bool first);
+  // Chooses tokens from decode_logits and advances the random numbers.
+  void enqueue_draw();
+  // Returns whether the scores are filtered on the host between enqueue_scores() and enqueue_draw().
+  bool filters_on_host() const { return needs_score_filter(sampling); }
+  // Waits for the scores, filters them and draws.
+  void filter_and_draw();
   bool graphs_wanted() const;
   // Throws NumericalError for row i of the active sequences, whose logits yielded no token; the logits are still
   // available.
@@ -93,6 +101,7 @@ struct Session::Impl {
   Sampling sampling;
   Tensor decode_ids, decode_sequence, decode_positions;  // I32
   Tensor decode_logits;                                  // fp32 [B, V]
+  Tensor kept_logits;                                    // the same before rules and penalties; only if options say so
   Tensor seen;                                           // U8 [B, V]; only with a repetition penalty
   Tensor counts;                                         // I32 [B, V] of the answer's tokens; only with such a penalty
   Tensor bias;                                           // fp32 [B, V], added to the logits; only with rules

@@ -11,6 +11,7 @@
 #include "anyaccel/error.h"
 #include "base/text/json.h"
 #include "llm/checkpoint/gguf.h"
+#include "llm/generate/log_probabilities.h"
 #include "llm/generate/stop_filter.h"
 
 namespace anyaccel::llm {
@@ -210,6 +211,7 @@ GenerateOptions TextGenerator::default_options() const {
     options.sampling.top_k = config.top_k;
     options.sampling.top_p = config.top_p;
     options.sampling.min_p = config.min_p;
+    options.sampling.typical_p = config.typical_p;
   }
   options.sampling.repetition_penalty = config.repetition_penalty;
   options.sampling.presence_penalty = config.presence_penalty;
@@ -225,15 +227,17 @@ GenerateOptions TextGenerator::default_options() const {
   return options;
 }
 
-Session& TextGenerator::session_for(int64_t sequences, int64_t context, bool deterministic) {
+Session& TextGenerator::session_for(int64_t sequences, int64_t context, const GenerateOptions& wanted) {
   if (!session_ || session_->options().sequences < sequences || session_->options().context < context ||
-      session_->options().deterministic != deterministic) {
+      session_->options().deterministic != wanted.deterministic ||
+      session_->options().keep_logits < wanted.top_logprobs.has_value()) {
     session_.reset();  // free its memory first
     cached_ids_.clear();
     SessionOptions options;
     options.sequences = sequences;
     options.context = context;
-    options.deterministic = deterministic;
+    options.deterministic = wanted.deterministic;
+    options.keep_logits = wanted.top_logprobs.has_value();
     session_ = std::make_unique<Session>(model_, options);
   }
   return *session_;
@@ -263,12 +267,16 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
     throw InvalidArgument("generate: max_length is " + std::to_string(options.max_length) +
                           "; expected 0 (no limit) or a positive number");
   }
+  if (options.top_logprobs && (*options.top_logprobs < 0 || *options.top_logprobs > max_top_logprobs)) {
+    throw InvalidArgument("generate: top_logprobs is " + std::to_string(*options.top_logprobs) +
+                          "; expected 0 (the chosen token only) to " + std::to_string(max_top_logprobs));
+  }
   check_ids(prompts, model_->config().vocab_size, tokenizer_.get());
   interrupted_.reset();
   const int64_t context = choose_context(prompts, options, model_->config());
-  Session& session = session_for(static_cast<int64_t>(prompts.size()),
-                                 options.reuse_cache ? roomy_context(context, options, model_->config()) : context,
-                                 options.deterministic);
+  Session& session =
+      session_for(static_cast<int64_t>(prompts.size()),
+                  options.reuse_cache ? roomy_context(context, options, model_->config()) : context, options);
   std::vector<int64_t> cached;
   if (options.reuse_cache && prompts.size() == 1) {
     const auto differs =
@@ -312,6 +320,14 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   for (;;) {
     // This is not std::vector<bool> because the session takes a span.
     const auto keep = std::make_unique<bool[]>(tokens.size());
+    if (options.top_logprobs && model_->shard().rank == 0) {
+      const std::vector<float> logits = session.step_logits().to_vector<float>();
+      const size_t vocabulary = logits.size() / tokens.size();
+      for (size_t i = 0; i < tokens.size(); ++i) {
+        result.completions[static_cast<size_t>(session.active()[i])].logprobs.push_back(
+            token_logprobs(std::span(logits).subspan(i * vocabulary, vocabulary), tokens[i], *options.top_logprobs));
+      }
+    }
     for (size_t i = 0; i < tokens.size(); ++i) {
       const auto prompt = static_cast<size_t>(session.active()[i]);
       const bool is_eos = std::find(eos.begin(), eos.end(), tokens[i]) != eos.end();

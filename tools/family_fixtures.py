@@ -50,6 +50,8 @@ def without(sizes, *names):
 
 
 HEADS = without(SIZES, "num_key_value_heads")
+DEEPSEEK = dict(HEADS, num_key_value_heads=4, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=44,
+                n_shared_experts=2, kv_lora_rank=22, qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=12)
 QWEN_MOE = dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=44)
 CASES = {
     "gemma": [llama_like(head_dim=16, tie_word_embeddings=True), llama_like(head_dim=10, num_key_value_heads=1, vocab_size=77),
@@ -132,6 +134,19 @@ CASES = {
     "granitemoeshared": [llama_like(num_local_experts=4, shared_intermediate_size=58, residual_multiplier=0.4),
                          llama_like(num_local_experts=3, shared_intermediate_size=30, tie_word_embeddings=True, attention_multiplier=0.2),
                          llama_like(num_local_experts=4, num_experts_per_tok=3, num_key_value_heads=1)],
+    "deepseek_v2": [dict(DEEPSEEK, q_lora_rank=None, n_group=1, topk_group=1),
+                    dict(DEEPSEEK, q_lora_rank=20, n_shared_experts=1, topk_method="group_limited_greedy", n_group=3, topk_group=2,
+                         routed_scaling_factor=1.7, first_k_dense_replace=1, tie_word_embeddings=True),
+                    dict(DEEPSEEK, q_lora_rank=18, v_head_dim=16, attention_bias=True, num_experts_per_tok=3,
+                         rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "mscale": 0.7,
+                                          "mscale_all_dim": 0.8, "original_max_position_embeddings": 16})],
+    "deepseek_v3": [dict(DEEPSEEK, q_lora_rank=20, n_group=3, topk_group=2, first_k_dense_replace=1),
+                    dict(DEEPSEEK, q_lora_rank=None, n_group=1, topk_group=1, rope_interleave=False, norm_topk_prob=False,
+                         first_k_dense_replace=0, routed_scaling_factor=0.8, tie_word_embeddings=True),
+                    dict(DEEPSEEK, q_lora_rank=18, n_group=2, topk_group=1, first_k_dense_replace=2, attention_bias=True, v_head_dim=6,
+                         n_shared_experts=1,
+                         rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "mscale": 1.0,
+                                          "mscale_all_dim": 1.0, "original_max_position_embeddings": 16})],
 }
 
 

@@ -252,8 +252,8 @@ std::vector<std::string> case_names() {
   const char* accelerator = std::getenv("ANYACCEL_TEST_ACCELERATOR");
   const char* runtime = std::getenv("ANYACCEL_XPU_RUNTIME");
   if (accelerator != nullptr && (runtime == nullptr || std::string_view(runtime) != "opencl")) {
-    return {"gemma2_1",  "phi3_3",   "stablelm_2", "olmo2_2", "granite_1",
-            "cohere2_2", "cohere_2", "gpt2_1",     "gptj_1",  "qwen2_moe_3"};
+    return {"gemma2_1", "phi3_3", "stablelm_2", "olmo2_2",     "granite_1",    "cohere2_2",
+            "cohere_2", "gpt2_1", "gptj_1",     "qwen2_moe_3", "deepseek_v3_3"};
   }
   std::vector<std::string> names;
   for (const Json& each : cases()) {
@@ -288,7 +288,7 @@ TEST(FamilyFiles, WithAnUnknownTensorAreRefused) {
 }
 
 TEST(FamilyFiles, OfOtherArchitecturesAreRefusedByName) {
-  for (const char* type : {"bert", "roberta", "t5", "mamba", "deepseek_v2", "mpt", "bloom"}) {
+  for (const char* type : {"bert", "roberta", "t5", "mamba", "gpt_oss", "mpt", "bloom"}) {
     try {
       parse_model_config(R"({"model_type": ")" + std::string(type) + R"("})", "config.json");
       FAIL() << type;
@@ -322,6 +322,17 @@ TEST(FamilyFields, ThatChangeTheComputationAreRefused) {
       {"qwen2_moe_3", {{"use_sliding_window", false}, {"sliding_window", 0}}},
       {"qwen3_moe_1", {{"decoder_sparse_step", 0}, {"norm_topk_prob", 1}}},
       {"olmoe_1", {{"clip_qkv", 8.0}}},
+      {"deepseek_v2_1",
+       {{"topk_method", "noaux_tc"},
+        {"scoring_func", "sigmoid"},
+        {"mlp_bias", true},
+        {"norm_topk_prob", true},
+        {"moe_layer_freq", 2},
+        {"n_shared_experts", nullptr},
+        {"num_key_value_heads", 2},
+        {"qk_rope_head_dim", 5}}},
+      {"deepseek_v2_2", {{"n_group", 4}, {"topk_group", 4}, {"topk_method", "best"}}},
+      {"deepseek_v3_1", {{"scoring_func", "softmax"}, {"n_group", 6}, {"num_experts_per_tok", 5}, {"v_head_dim", 18}}},
       {"glm_1", {{"partial_rotary_factor", 0.05}, {"rope_parameters", {{"rope_type", "mrope"}}}}}};
   for (const auto& [name, fields] : refused) {
     const Case reference(name);
@@ -405,6 +416,26 @@ TEST(FamilyExperts, InOneTensorAreTheSameModel) {
     for (const auto& [tensor, stack] : stacks) writer.append(std::as_bytes(std::span(stack.values)));
     writer.finish();
     EXPECT_LE(worst_difference(found_logits(reference, reference.load()), reference), 1e-4) << name;
+  }
+}
+
+// Files of DeepSeek V3 have a layer more, which predicts the token after the next one.
+TEST(FamilyFiles, OfDeepseekMayHaveALayerMore) {
+  for (const char* name : {"model.layers.3.mlp.gate.weight", "model.layers.4.mlp.gate.weight"}) {
+    const Case reference("deepseek_v3_1");
+    std::vector<TensorSpec> specs;
+    for (const Json& tensor : reference.data.at("tensors")) {
+      specs.push_back({tensor.at(0), DType::F32, tensor.at(1).get<std::vector<int64_t>>()});
+    }
+    specs.push_back({name, DType::F32, {6, 48}});
+    SafetensorsWriter writer(reference.directory.path() + "/model.safetensors", specs, {});
+    writer.append(std::vector<std::byte>(static_cast<size_t>(writer.total())));
+    writer.finish();
+    if (std::string(name).find(".3.") != std::string::npos) {
+      EXPECT_NO_THROW(reference.load()) << name;
+    } else {
+      EXPECT_THROW(reference.load(), CheckpointError) << name;
+    }
   }
 }
 

@@ -96,7 +96,7 @@ struct ModelShard {
 //
 // A matrix whose format is not 0 is quantized: U8 [outputs, bytes of a row], see aa_block_format of abi/ops.h.
 struct MatrixFormats {
-  aa_block_format q{}, k{}, v{}, o{}, gate{}, up{}, down{}, router{}, shared_weight{};
+  aa_block_format q{}, k{}, v{}, o{}, gate{}, up{}, down{}, router{}, shared_weight{}, q_a{}, kv_a{}, kv_b{};
 };
 
 // An expert of a feed-forward block, see ExpertsConfig. Its intermediate size is I.
@@ -107,10 +107,14 @@ struct ExpertWeights {
 };
 
 struct LayerWeights {
-  Tensor input_norm;                   // [H]; biases of norms are absent in RMS norms
-  Tensor input_norm_bias;              // [H]
-  Tensor attention_norm;               // [H]: of attention's result
-  Tensor q, k, v;                      // [Hq*D, H], [Hk*D, H], [Hk*D, H]
+  Tensor input_norm;       // [H]; biases of norms are absent in RMS norms
+  Tensor input_norm_bias;  // [H]
+  Tensor attention_norm;   // [H]: of attention's result
+  Tensor q, k, v;          // [Hq*D, H], [Hk*D, H], [Hk*D, H]
+  // Of latent attention, in place of k and v; R is LatentConfig::rank, Q query_rank.
+  Tensor q_a, q_a_bias, q_a_norm;      // [Q, H], [Q], [Q]; q is [Hq*D, Q] then
+  Tensor kv_a, kv_a_bias, kv_a_norm;   // [R + rotated, H], [R + rotated], [R]
+  Tensor kv_b;                         // [Hq*(plain + value), R]
   Tensor q_bias, k_bias, v_bias;       // [Hq*D], [Hk*D], [Hk*D]
   Tensor q_norm, k_norm;               // [D], or [Hq*D] and [Hk*D] (see HeadNorm)
   Tensor q_norm_bias, k_norm_bias;     // [D]
@@ -122,6 +126,7 @@ struct LayerWeights {
   Tensor gate_bias, up_bias;           // [I]
   Tensor down, down_bias;              // [H, I], [H]
   Tensor router;                       // [E, H]: of layers with experts, which have those in place of gate, up and down
+  Tensor choice_bias;                  // [E]
   Tensor shared_weight;                // [1, H]: the shared expert's weight is the sigmoid of this product
   std::vector<ExpertWeights> experts;  // E, then the shared expert
   MatrixFormats formats;

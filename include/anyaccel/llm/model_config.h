@@ -46,7 +46,9 @@ enum class Family {
   Qwen3Moe,
   Olmoe,
   GraniteMoe,
-  GraniteMoeShared
+  GraniteMoeShared,
+  DeepseekV2,
+  DeepseekV3
 };
 // Returns the model_type: "llama", "mistral", "qwen2", "qwen3", ...
 std::string_view family_name(Family family) noexcept;
@@ -117,6 +119,10 @@ struct TensorNames {
   std::string_view q = "self_attn.q_proj", k = "self_attn.k_proj", v = "self_attn.v_proj";
   std::string_view qkv = {};  // in place of the three
   std::string_view o = "self_attn.o_proj";
+  // Of latent attention: queries and what keys and values are computed from; q is the matrix after q_a, if that is there.
+  std::string_view q_a = "self_attn.q_a_proj", q_a_norm = "self_attn.q_a_layernorm", q_b = "self_attn.q_b_proj";
+  std::string_view kv_a = "self_attn.kv_a_proj_with_mqa", kv_a_norm = "self_attn.kv_a_layernorm";
+  std::string_view kv_b = "self_attn.kv_b_proj";
   std::string_view q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
   std::string_view mlp_norm = "post_attention_layernorm";  // before the feed-forward block, or after the sum
   std::string_view mlp_output_norm = {};
@@ -125,6 +131,7 @@ struct TensorNames {
   std::string_view down = "mlp.down_proj";
   // Of layers whose feed-forward block consists of experts. An expert's matrices follow `expert`, its number and a dot.
   std::string_view router = "mlp.gate";
+  std::string_view choice_bias = "mlp.gate.e_score_correction_bias";
   std::string_view expert = "mlp.experts.";
   std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
   // In place of those, without ".weight" after them: gate and up of all experts [E, 2 I, H], and down [E, H, I].
@@ -151,8 +158,23 @@ struct ExpertsConfig {
   int64_t shared_inner = 0;        // that of the shared expert; 0: there is none
   bool shared_has_weight = false;  // sigmoid of a product; else 1
   bool normalizes = true;          // the weights of a token's experts are divided by their sum
-  bool stacked = false;            // the files have one tensor for the matrices of all experts
-  std::vector<uint8_t> in_layer;   // a flag for each layer
+  bool uses_sigmoid = false;       // scores are sigmoids of the logits, else a softmax of them
+  bool has_choice_bias = false;    // the router chooses by the scores plus a bias
+  float scale = 1.0f;              // of the weights
+  // Experts are chosen from the best groups of equal size. A group's score is its best one, or the sum of its best two.
+  int64_t groups = 1, groups_per_token = 1;
+  bool groups_by_two = false;
+  bool stacked = false;           // the files have one tensor for the matrices of all experts
+  std::vector<uint8_t> in_layer;  // a flag for each layer
+};
+
+// Attention whose keys and values are computed from a vector of few elements for each token (multi-head latent attention).
+// A head's queries and keys are `plain` elements, then `rotated` ones, which all keys of a token share.
+struct LatentConfig {
+  int64_t rank = 0;        // of keys and values; 0: attention is an ordinary one
+  int64_t query_rank = 0;  // 0: queries are a product of the hidden state
+  int64_t plain = 0, rotated = 0;
+  int64_t value = 0;  // elements of a head's value, at most plain + rotated
 };
 
 struct WeightQuantization;  // llm/config/weight_quantization.h
@@ -208,6 +230,8 @@ struct ModelConfig {
   float logits_softcap = 0.0f;  // 0: none
   bool lm_head_bias = false;
   ExpertsConfig experts;
+  LatentConfig latent;        // head_dim is that of queries and keys
+  int64_t unused_layers = 0;  // after the others in the files, which predict further tokens
 
   // True if the layer's feed-forward block consists of experts.
   bool has_experts(int64_t layer) const noexcept;

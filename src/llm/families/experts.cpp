@@ -9,24 +9,8 @@ namespace anyaccel::llm {
 namespace {
 
 constexpr int64_t max_experts = 1 << 14;
-
-// Reads the number of experts, which releases of transformers write by two names, and that of a token's experts.
-void read_experts(const JsonRef& root, ModelConfig& config, int64_t count, int64_t per_token, int64_t inner) {
-  ExpertsConfig& experts = config.experts;
-  const auto by_one_name = root.find("num_experts"), by_other_name = root.find("num_local_experts");
-  if (by_one_name && by_other_name && by_one_name->integer(0, max_experts) != by_other_name->integer(0, max_experts)) {
-    root.error("num_experts and num_local_experts differ; expected one of them, or the same number");
-  }
-  const char* const name = by_one_name ? "num_experts" : "num_local_experts";
-  experts.count = read_whole(root, name, 1, max_experts, count);
-  experts.per_token = read_whole(root, "num_experts_per_tok", 1, max_experts, per_token);
-  if (experts.per_token > experts.count) {
-    root.error("num_experts_per_tok is " + std::to_string(experts.per_token) + "; expected at most " + name +
-               ", which is " + std::to_string(experts.count));
-  }
-  experts.inner = inner;
-  experts.in_layer.assign(static_cast<size_t>(config.num_hidden_layers), 1);
-}
+// Releases of transformers write either.
+constexpr std::string_view expert_counts[] = {"num_experts", "num_local_experts"};
 
 // Qwen's layers are dense if mlp_only_layers names them, or if their number is no multiple of decoder_sparse_step.
 void choose_dense_layers(const JsonRef& root, ModelConfig& config) {
@@ -44,7 +28,7 @@ void choose_dense_layers(const JsonRef& root, ModelConfig& config) {
 // -- Mixtral: all layers have experts, and intermediate_size is that of each.
 void compose_mixtral(const JsonRef& root, ModelConfig& config) {
   require_flag(root, "attention_bias", false, "Mixtral models have no biases");
-  read_experts(root, config, 8, 2, config.intermediate_size);
+  read_experts(root, config, expert_counts, 8, 2, config.intermediate_size);
   set_window_of_all(root, config, 0);
 }
 constexpr std::string_view mixtral_fields[] = {"attention_bias",      "num_local_experts",   "num_experts",
@@ -55,7 +39,7 @@ constexpr std::string_view mixtral_fields[] = {"attention_bias",      "num_local
 // -- Qwen2-MoE: a shared expert, multiplied by the sigmoid of a product, computes every token.
 void compose_qwen2_moe(const JsonRef& root, ModelConfig& config) {
   config.qkv_bias = read_flag(root, "qkv_bias", true);
-  read_experts(root, config, 60, 4, read_whole(root, "moe_intermediate_size", 1, max_size, 1408));
+  read_experts(root, config, expert_counts, 60, 4, read_whole(root, "moe_intermediate_size", 1, max_size, 1408));
   config.experts.normalizes = read_flag(root, "norm_topk_prob", false);
   config.experts.shared_inner = read_whole(root, "shared_expert_intermediate_size", 1, max_size, 5632);
   config.experts.shared_has_weight = true;
@@ -99,7 +83,7 @@ constexpr std::string_view qwen2_moe_fields[] = {"qkv_bias",
 void compose_qwen3_moe(const JsonRef& root, ModelConfig& config) {
   config.qkv_bias = config.o_bias = read_flag(root, "attention_bias", false);
   config.head_norm = HeadNorm::Rms;
-  read_experts(root, config, 128, 8, read_whole(root, "moe_intermediate_size", 1, max_size, 768));
+  read_experts(root, config, expert_counts, 128, 8, read_whole(root, "moe_intermediate_size", 1, max_size, 768));
   config.experts.normalizes = read_flag(root, "norm_topk_prob", false);
   choose_dense_layers(root, config);
   if (read_flag(root, "use_sliding_window", false)) set_window_of_all(root, config, 4096);
@@ -115,7 +99,7 @@ void compose_olmoe(const JsonRef& root, ModelConfig& config) {
   config.qkv_bias = config.o_bias = read_flag(root, "attention_bias", false);
   config.head_norm = HeadNorm::Whole;
   if (const auto clip = root.find("clip_qkv")) clip->fail("null: queries, keys and values are not clipped");
-  read_experts(root, config, 64, 8, config.intermediate_size);
+  read_experts(root, config, expert_counts, 64, 8, config.intermediate_size);
   config.experts.normalizes = read_flag(root, "norm_topk_prob", false);
 }
 constexpr std::string_view olmoe_fields[] = {
@@ -126,7 +110,7 @@ constexpr std::string_view olmoe_fields[] = {
 // -- Granite's mixtures: Granite's multipliers; the matrices of all experts are one tensor.
 void compose_granite_moe(const JsonRef& root, ModelConfig& config) {
   read_granite_multipliers(root, config);
-  read_experts(root, config, 8, 2, config.intermediate_size);
+  read_experts(root, config, expert_counts, 8, 2, config.intermediate_size);
   config.experts.stacked = true;
 }
 void compose_granite_moe_shared(const JsonRef& root, ModelConfig& config) {
@@ -147,6 +131,29 @@ constexpr TensorNames granite_names = {.stacked_gate_up = "block_sparse_moe.inpu
                                        .shared_gate_up = "shared_mlp.input_linear"};
 
 }  // namespace
+
+void read_experts(const JsonRef& root, ModelConfig& config, std::span<const std::string_view> names, int64_t count,
+                  int64_t per_token, int64_t inner) {
+  ExpertsConfig& experts = config.experts;
+  std::string_view name = names.front();
+  for (const std::string_view other : names) {
+    if (!root.find(other)) continue;
+    if (!root.find(name)) name = other;
+    if (root.at(other).integer(1, max_experts) != root.at(name).integer(1, max_experts)) {
+      root.error(std::string(name) + " and " + std::string(other) +
+                 " differ; expected one of them, or the same number");
+    }
+  }
+  experts.count = read_whole(root, name, 1, max_experts, count);
+  experts.per_token = per_token > 0 ? read_whole(root, "num_experts_per_tok", 1, max_experts, per_token)
+                                    : root.at("num_experts_per_tok").integer(1, max_experts);
+  if (experts.per_token > experts.count) {
+    root.error("num_experts_per_tok is " + std::to_string(experts.per_token) + "; expected at most " +
+               std::string(name) + ", which is " + std::to_string(experts.count));
+  }
+  experts.inner = inner;
+  experts.in_layer.assign(static_cast<size_t>(config.num_hidden_layers), 1);
+}
 
 const FamilyDefinition mixtral = {
     .family = Family::Mixtral,

@@ -21,7 +21,8 @@ constexpr const FamilyDefinition* known_definitions[] = {&gemma,       &gemma2,
                                                          &opt,         &falcon,
                                                          &mixtral,     &qwen2_moe,
                                                          &qwen3_moe,   &olmoe,
-                                                         &granite_moe, &granite_moe_shared};
+                                                         &granite_moe, &granite_moe_shared,
+                                                         &deepseek_v2, &deepseek_v3};
 
 void read_head_sizes(const JsonRef& root, const FamilyDefinition& family, ModelConfig& config) {
   const SizeFields& names = family.sizes;

@@ -65,6 +65,7 @@ extern const FamilyDefinition phi, phi3, stablelm, olmo2, smollm3, granite, inte
 extern const FamilyDefinition cohere, cohere2, glm, glm4;
 extern const FamilyDefinition gpt2, gptj, gpt_neox, opt, falcon;
 extern const FamilyDefinition mixtral, qwen2_moe, qwen3_moe, olmoe, granite_moe, granite_moe_shared;
+extern const FamilyDefinition deepseek_v2, deepseek_v3;
 
 std::span<const FamilyDefinition* const> family_definitions();
 // Returns null for the first four families.
@@ -85,6 +86,10 @@ void set_windows(const JsonRef& root, ModelConfig& config, int64_t window,
 void set_window_of_all(const JsonRef& root, ModelConfig& config, int64_t fallback);
 // Sets the multipliers of Granite models, and the biases of their attention.
 void read_granite_multipliers(const JsonRef& root, ModelConfig& config);
+// Reads the number of experts, by the first of the names that is there, and how many of them compute a token. `inner` is
+// the intermediate size of each. The other arguments are defaults; 0: the field is required. All layers have experts.
+void read_experts(const JsonRef& root, ModelConfig& config, std::span<const std::string_view> names, int64_t count,
+                  int64_t per_token, int64_t inner);
 // Refuses a flag with another value than this one, which is also the value of a missing field.
 void require_flag(const JsonRef& root, std::string_view name, bool value, std::string_view why);
 

@@ -93,6 +93,16 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
     storage_.gate = scratch(shard.intermediate.size());
     storage_.up = scratch(shard.intermediate.size());
   }
+  if (const LatentConfig& latent = config.latent; latent.rank > 0) {
+    const int64_t heads = shard.query_heads.size();
+    if (latent.query_rank > 0) storage_.q_latent = scratch(latent.query_rank);
+    if (latent.query_rank > 0) storage_.q_normed = scratch(latent.query_rank);
+    storage_.kv_latent = scratch(latent.rank + latent.rotated);
+    storage_.kv_normed = scratch(latent.rank);
+    storage_.kv = scratch(heads * (latent.plain + latent.value));
+    storage_.values = scratch(heads * latent.value);
+    storage_.v.fill(0);  // what follows a head's value stays zero
+  }
   storage_.cos = scratch(rotary_half);
   storage_.sin = scratch(rotary_half);
 }
@@ -144,6 +154,14 @@ DecoderStep::Views DecoderStep::make_views(int64_t tokens) const {
     views.v = rows(storage_.v);
     views.gate = rows(storage_.gate);
     views.up = rows(storage_.up);
+  }
+  if (storage_.kv) {
+    if (storage_.q_latent) views.q_latent = rows(storage_.q_latent);
+    if (storage_.q_latent) views.q_normed = rows_as(storage_.q_normed, tokens, product);
+    views.kv_latent = rows(storage_.kv_latent);
+    views.kv_normed = rows_as(storage_.kv_normed, tokens, product);
+    views.kv = rows(storage_.kv);
+    views.values = rows_as(storage_.values, tokens, product);
   }
   views.attended3 = views.attended.view({tokens, heads, head_dim});
   return views;
@@ -292,6 +310,34 @@ void DecoderStep::queries_keys_values(const Tensor& x, const LayerWeights& layer
                     cache.positions);
 }
 
+void DecoderStep::latent_queries_keys_values(const Tensor& x, const LayerWeights& layer, const ops::CacheSlots& cache) {
+  constexpr float eps = 1e-6f;  // of these norms, whatever the model's is
+  const LatentConfig& latent = model_->config().latent;
+  const Views& views = views_[current_];
+  const int64_t tokens = views.tokens, heads = views.q3.size(1), size = views.q3.size(2), plain = latent.plain;
+  const Tensor q = views.q3.view({tokens, heads * size});
+  if (layer.q_a) {
+    product(views.q_latent, x, layer.q_a, layer.formats.q_a, layer.q_a_bias);
+    ops_->rms_norm(views.q_normed, views.q_latent, layer.q_a_norm, eps);
+    product(q, views.q_normed, layer.q, layer.formats.q, {});
+  } else {
+    product(q, x, layer.q, layer.formats.q, {});
+  }
+  product(views.kv_latent, x, layer.kv_a, layer.formats.kv_a, layer.kv_a_bias);
+  ops_->rms_norm(views.kv_normed, views.kv_latent.slice(1, 0, latent.rank), layer.kv_a_norm, eps);
+  product(views.kv, views.kv_normed, layer.kv_b, layer.formats.kv_b, {});
+
+  const int64_t width = latent.rank + latent.rotated;
+  const Tensor rotated = views.kv_latent.view({tokens, 1, width}).slice(2, latent.rank, width);
+  ops_->rope(views.q3.slice(2, plain, size), rotated, views.cos, views.sin, model_->config().rope_interleaved);
+  const Tensor k3 = views.k.view({tokens, heads, size}), v3 = views.v.view({tokens, heads, size});
+  const Tensor kv = views.kv.view({tokens, heads, plain + latent.value});
+  ops_->copy(k3.slice(2, 0, plain), kv.slice(2, 0, plain));
+  ops_->copy(k3.slice(2, plain, size), rotated.expand({tokens, heads, latent.rotated}));
+  ops_->copy(v3.slice(2, 0, latent.value), kv.slice(2, plain, plain + latent.value));
+  ops_->cache_write(cache.keys, cache.values, k3, v3, cache.sequence, cache.positions);
+}
+
 // `heads` is [T, heads, D] and contiguous.
 void DecoderStep::norm_heads(const Tensor& heads, const Tensor& weight, const Tensor& bias) {
   const ModelConfig& config = model_->config();
@@ -326,10 +372,18 @@ bool DecoderStep::attend(const Tensor& x, const LayerWeights& layer, size_t inde
   const ModelConfig& config = model_->config();
   const Views& views = views_[current_];
   const auto number = static_cast<int64_t>(index);
-  queries_keys_values(x, layer, index, {key_cache_[index], value_cache_[index], input.sequence, input.positions});
+  const ops::CacheSlots cache = {key_cache_[index], value_cache_[index], input.sequence, input.positions};
+  if (layer.kv_b) {
+    latent_queries_keys_values(x, layer, cache);
+  } else {
+    queries_keys_values(x, layer, index, cache);
+  }
   ops_->attention(views.attended3, views.q3, key_cache_[index], value_cache_[index], input.sequence, input.positions,
                   config.scale_of_layer(number), static_cast<int>(config.window_of_layer(number)),
                   config.attention_softcap);
+  if (const int64_t value = config.latent.value; layer.kv_b) {
+    ops_->copy(views.values.view({views.tokens, views.attended3.size(1), value}), views.attended3.slice(2, 0, value));
+  }
   return true;
 }
 
@@ -378,7 +432,8 @@ void DecoderStep::composed_layer(const LayerWeights& layer, size_t index, const 
   Tensor x = input_of(layer.input_norm, layer.input_norm_bias);
   const bool attends = attend(x, layer, index, input);
   const Tensor none{};
-  const Product attention = {views.attended, attends ? layer.o : none, layer.formats.o, layer.o_bias};
+  const Product attention = {layer.kv_b ? views.values : views.attended, attends ? layer.o : none, layer.formats.o,
+                             layer.o_bias};
   const Product mlp = {views.gated, layer.down, layer.formats.down, layer.down_bias};
   if (config.residual != Residual::Serial) {
     if (config.residual == Residual::ParallelTwo) x = input_of(layer.post_norm, layer.post_norm_bias);
@@ -398,7 +453,7 @@ void DecoderStep::composed_layer(const LayerWeights& layer, size_t index, const 
   if (norms_sum) norm(views.hidden, views.hidden, layer.input_norm, layer.input_norm_bias);
   const Tensor mlp_input = input_of(layer.post_norm, layer.post_norm_bias);
   if (config.has_experts(static_cast<int64_t>(index))) {
-    add_experts(mlp_input, layer);
+    add_experts(mlp_input, index);
     return;
   }
   inner_mlp(mlp_input, layer);
@@ -406,12 +461,12 @@ void DecoderStep::composed_layer(const LayerWeights& layer, size_t index, const 
   if (norms_sum) norm(views.hidden, views.hidden, layer.post_norm, layer.post_norm_bias);
 }
 
-void DecoderStep::add_experts(const Tensor& x, const LayerWeights& layer) {
+void DecoderStep::add_experts(const Tensor& x, size_t index) {
   const Views& views = views_[current_];
   const float multiplier = model_->config().residual_multiplier;
   const Tensor& sum = multiplier == 1.0f ? views.hidden : views.branch;
   if (multiplier != 1.0f || (group_ && model_->shard().rank != 0)) sum.fill(0);
-  experts_->run(sum, x, layer);
+  experts_->run(sum, x, index);
   if (group_) group_->inference_all_reduce(sum);
   if (multiplier != 1.0f) ops_->scaled_add(views.hidden, views.hidden, 1.0f, views.branch, multiplier);
 }

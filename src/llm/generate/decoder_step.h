@@ -76,6 +76,10 @@ class DecoderStep {
     // Only for those and for quantized weights: the normalized rows [T, H], keys and values [T, heads * D], and gate
     // and up [T, I].
     Tensor normed, k, v, gate, up;
+    // Only for latent attention: queries of few elements [T, Q] before and after their norm, what keys and values are
+    // computed from [T, R + rotated] and its norm [T, R], keys and values [T, heads * (plain + value)], and attention's
+    // result [T, heads * value].
+    Tensor q_latent, q_normed, kv_latent, kv_normed, kv, values;
   };
 
   Views make_views(int64_t tokens) const;
@@ -84,6 +88,8 @@ class DecoderStep {
   void mlp_block(const LayerWeights& layer);
   // Runs norm_qkv_rope as a sequence of ops without the norm, for quantized weights and layers that are not Llama's.
   void queries_keys_values(const Tensor& x, const LayerWeights& layer, size_t index, const ops::CacheSlots& cache);
+  // The same for latent attention.
+  void latent_queries_keys_values(const Tensor& x, const LayerWeights& layer, const ops::CacheSlots& cache);
   // Runs a layer of any family, composed of the parts that the configuration names.
   void composed_layer(const LayerWeights& layer, size_t index, const StepInput& input);
   void norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias);
@@ -101,7 +107,7 @@ class DecoderStep {
   // hidden += residual_multiplier * norm(product), summed over all ranks before the norm.
   void add_branch(const Product& product, const Tensor& norm_weight);
   // hidden += residual_multiplier * the experts' results for the normalized rows x, summed over all ranks.
-  void add_experts(const Tensor& x, const LayerWeights& layer);
+  void add_experts(const Tensor& x, size_t index);
   // hidden += both products; their inputs are one norm or two norms of the same hidden state.
   void add_both(const Product& attention, const Product& mlp);
   // Multiplies the logits and applies the soft cap.

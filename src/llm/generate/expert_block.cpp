@@ -20,6 +20,9 @@ ExpertBlock::ExpertBlock(const Model& model, int64_t max_tokens) : model_(model)
   logits_ = scratch({max_tokens * (experts.count + 1)});
   host_logits_ = model.accelerator().pin_memory(Tensor::empty(logits_.shape(), DType::F32), /*make_copy=*/false,
                                                 /*match_shape=*/true, /*required=*/false);
+  for (const LayerWeights& layer : model.weights().layers) {
+    biases_.push_back(layer.choice_bias ? layer.choice_bias.to_vector<float>() : std::vector<float>());
+  }
   row_tokens_ = scratch({max_tokens * choices}, DType::I32);
   choice_rows_ = scratch({max_tokens * choices}, DType::I32);
   weights_ = scratch({max_tokens * choices});
@@ -33,7 +36,8 @@ ExpertBlock::ExpertBlock(const Model& model, int64_t max_tokens) : model_(model)
   ordered_ = scratch({max_tokens * choices, config.hidden_size});
 }
 
-void ExpertBlock::choose(const Tensor& x, const LayerWeights& layer) {
+void ExpertBlock::choose(const Tensor& x, size_t index) {
+  const LayerWeights& layer = model_.weights().layers[index];
   const ExpertsConfig& config = model_.config().experts;
   const int64_t tokens = x.size(0);
   const int64_t routed = tokens * config.count;
@@ -48,7 +52,7 @@ void ExpertBlock::choose(const Tensor& x, const LayerWeights& layer) {
   model_.accelerator().current_stream(model_.device().index).synchronize();
   const std::span<const float> values(host_logits_.data_as<float>(), static_cast<size_t>(count));
   choose_experts(config, values.first(static_cast<size_t>(routed)), values.subspan(static_cast<size_t>(routed)),
-                 choice_);
+                 biases_[index], choice_);
 }
 
 void ExpertBlock::run_expert(const Tensor& out, const Tensor& x, const ExpertWeights& expert) {
@@ -75,8 +79,9 @@ void ExpertBlock::run_expert(const Tensor& out, const Tensor& x, const ExpertWei
   weight_product(ops_, model_, out, gated, expert.down, expert.formats.down);
 }
 
-void ExpertBlock::run(const Tensor& out, const Tensor& x, const LayerWeights& layer) {
-  choose(x, layer);
+void ExpertBlock::run(const Tensor& out, const Tensor& x, size_t index) {
+  choose(x, index);
+  const LayerWeights& layer = model_.weights().layers[index];
   const int64_t tokens = x.size(0), hidden = x.size(1), choices = choice_.choices;
   const int64_t rows = tokens * choices;
   const auto upload = [](const Tensor& to, const auto& values) {

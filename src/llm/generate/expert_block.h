@@ -20,15 +20,16 @@ class ExpertBlock {
   // out += the weighted sum of the experts' results for the rows of x. out is fp32 [T, H]; x is [T, H] of the model's
   // product dtype. Of a model that is split over ranks, this rank's part of the results is added. Blocks until the
   // router's logits are known.
-  void run(const Tensor& out, const Tensor& x, const LayerWeights& layer);
+  void run(const Tensor& out, const Tensor& x, size_t layer);
 
  private:
-  void choose(const Tensor& x, const LayerWeights& layer);
+  void choose(const Tensor& x, size_t layer);
   void run_expert(const Tensor& out, const Tensor& x, const ExpertWeights& expert);
 
   const Model& model_;
   ops::Training ops_;
   ExpertChoice choice_;
+  std::vector<std::vector<float>> biases_;  // of each layer's router; empty if it has none
   Tensor logits_, host_logits_;      // fp32 [max_tokens * (E + 1)]: those of the router, then of the shared expert
   Tensor row_tokens_, choice_rows_;  // I32 [max_tokens * K]
   Tensor weights_;                   // fp32 [max_tokens * K]

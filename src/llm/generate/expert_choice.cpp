@@ -1,9 +1,10 @@
-// Chooses experts as transformers does: softmax over all experts in single precision, the largest few, whose weights are
-// divided by their sum if the family does so. That sum makes it the same as a softmax over the chosen ones.
+// Chooses experts as transformers does: scores of all experts in single precision, the largest few, whose weights are divided
+// by their sum if the family does so. That sum makes it the same as a softmax over the chosen ones.
 #include "llm/generate/expert_choice.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace anyaccel::llm {
 namespace {
@@ -20,6 +21,28 @@ void mark_largest(std::span<const float> values, int64_t count, std::span<uint8_
   }
 }
 
+float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+
+// Sets the values to -infinity that are not in the best groups.
+void exclude_groups(const ExpertsConfig& config, std::span<float> values) {
+  const auto groups = static_cast<size_t>(config.groups);
+  const size_t size = values.size() / groups;
+  std::vector<float> scores(groups);
+  std::vector<uint8_t> marks(groups);
+  for (size_t group = 0; group < groups; ++group) {
+    float best = -std::numeric_limits<float>::infinity(), second = best;
+    for (const float value : values.subspan(group * size, size)) {
+      second = std::max(second, std::min(best, value));
+      best = std::max(best, value);
+    }
+    scores[group] = config.groups_by_two ? best + second : best;
+  }
+  mark_largest(scores, config.groups_per_token, marks);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (marks[i / size] == 0) values[i] = -std::numeric_limits<float>::infinity();
+  }
+}
+
 void softmax(std::span<const float> logits, std::span<float> out) {
   const float largest = *std::ranges::max_element(logits);
   float sum = 0;
@@ -30,7 +53,7 @@ void softmax(std::span<const float> logits, std::span<float> out) {
 }  // namespace
 
 void choose_experts(const ExpertsConfig& config, std::span<const float> logits, std::span<const float> shared,
-                    ExpertChoice& choice) {
+                    std::span<const float> bias, ExpertChoice& choice) {
   const auto experts = static_cast<size_t>(config.count), routed = static_cast<size_t>(config.per_token);
   const size_t tokens = logits.size() / experts;
   const bool has_shared = config.shared_inner > 0;
@@ -40,11 +63,18 @@ void choose_experts(const ExpertsConfig& config, std::span<const float> logits, 
   choice.weights.resize(tokens * choices);
   choice.choice_rows.resize(tokens * choices);
   choice.row_tokens.resize(tokens * choices);
-  std::vector<float> scores(experts);
+  std::vector<float> scores(experts), order;
   std::vector<uint8_t> marks(experts);
   for (size_t token = 0; token < tokens; ++token) {
-    softmax(logits.subspan(token * experts, experts), scores);
-    mark_largest(scores, config.per_token, marks);
+    if (config.uses_sigmoid) {
+      for (size_t i = 0; i < experts; ++i) scores[i] = sigmoid(logits[token * experts + i]);
+    } else {
+      softmax(logits.subspan(token * experts, experts), scores);
+    }
+    order = scores;
+    for (size_t i = 0; i < bias.size(); ++i) order[i] += bias[i];
+    if (config.groups > config.groups_per_token) exclude_groups(config, order);
+    mark_largest(order, config.per_token, marks);
     float sum = 0;
     size_t at = token * choices;
     for (size_t expert = 0; expert < experts; ++expert) {
@@ -55,12 +85,11 @@ void choose_experts(const ExpertsConfig& config, std::span<const float> logits, 
       sum += scores[expert];
       ++choice.rows[expert].end;
     }
-    if (config.normalizes) {
-      for (size_t i = token * choices; i < at; ++i) choice.weights[i] /= sum;
-    }
+    const float factor = config.normalizes ? config.scale / sum : config.scale;
+    for (size_t i = token * choices; i < at; ++i) choice.weights[i] *= factor;
     if (!has_shared) continue;
     choice.choice_rows[at] = static_cast<int32_t>(experts);
-    choice.weights[at] = shared.empty() ? 1.0f : 1.0f / (1.0f + std::exp(-shared[token]));
+    choice.weights[at] = shared.empty() ? 1.0f : sigmoid(shared[token]);
     ++choice.rows[experts].end;
   }
   int64_t next = 0;

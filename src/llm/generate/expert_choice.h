@@ -20,9 +20,9 @@ struct ExpertChoice {
   std::vector<float> weights;        // of the same: [T, K]
 };
 
-// `logits` is [T, E]; `shared` [T], or empty: the logits of the shared expert's weight. If logits are not numbers, some
+// `logits` is [T, E]; `shared` [T], or empty: the logits of the shared expert's weight; `bias` [E], or empty. If logits are not numbers, some
 // experts are chosen, and their weights are no numbers either.
 void choose_experts(const ExpertsConfig& config, std::span<const float> logits, std::span<const float> shared,
-                    ExpertChoice& choice);
+                    std::span<const float> bias, ExpertChoice& choice);
 
 }  // namespace anyaccel::llm

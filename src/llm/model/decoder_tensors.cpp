@@ -7,6 +7,7 @@
 namespace anyaccel::llm {
 
 Slice held_slice(const TensorSlot& slot, const ModelShard& shard, int64_t head_dim) {
+  if (slot.head_size > 0) head_dim = slot.head_size;
   switch (slot.split) {
     case SplitBy::QueryHeads: return {shard.query_heads.begin * head_dim, shard.query_heads.end * head_dim};
     case SplitBy::KvHeads: return {shard.kv_heads.begin * head_dim, shard.kv_heads.end * head_dim};
@@ -131,6 +132,31 @@ class SlotList {
                 config_.o_bias});
   }
 
+  void add_latent_attention() {
+    const LatentConfig& latent = config_.latent;
+    const int64_t hidden = config_.hidden_size, heads = config_.num_attention_heads;
+    const int64_t q_size = heads * config_.head_dim;
+    const bool bias = config_.qkv_bias;
+    Matrix q = {names_.q, q_size, hidden, SplitBy::QueryHeads, 0, &Layer::q, &MatrixFormats::q, &Layer::q_bias, false};
+    if (latent.query_rank > 0) {
+      add_linear({names_.q_a, latent.query_rank, hidden, SplitBy::Nothing, 0, &Layer::q_a, &MatrixFormats::q_a,
+                  &Layer::q_a_bias, bias});
+      add_norm(names_.q_a_norm, latent.query_rank, &Layer::q_a_norm);
+      q.name = names_.q_b;
+      q.inputs = latent.query_rank;
+    }
+    add_linear(q);
+    add_linear({names_.kv_a, latent.rank + latent.rotated, hidden, SplitBy::Nothing, 0, &Layer::kv_a,
+                &MatrixFormats::kv_a, &Layer::kv_a_bias, bias});
+    add_norm(names_.kv_a_norm, latent.rank, &Layer::kv_a_norm);
+    add_linear({names_.kv_b, heads * (latent.plain + latent.value), latent.rank, SplitBy::QueryHeads, 0, &Layer::kv_b,
+                &MatrixFormats::kv_b, nullptr, false});
+    slots_.back().head_size = latent.plain + latent.value;
+    add_linear({names_.o, hidden, heads * latent.value, SplitBy::QueryHeads, 1, &Layer::o, &MatrixFormats::o,
+                &Layer::o_bias, config_.o_bias});
+    slots_[slots_.size() - (config_.o_bias ? 2 : 1)].head_size = latent.value;
+  }
+
   void add_mlp() {
     const int64_t hidden = config_.hidden_size;
     const int64_t inner = config_.intermediate_size;
@@ -157,6 +183,9 @@ class SlotList {
     const int64_t hidden = config_.hidden_size;
     add(std::string(experts.stacked ? names_.stacked_router : names_.router) + ".weight", {experts.count, hidden},
         TensorKind::Matrix, SplitBy::Nothing, 0, &Layer::router, &MatrixFormats::router);
+    if (experts.has_choice_bias) {
+      add(std::string(names_.choice_bias), {experts.count}, TensorKind::Bias, SplitBy::Nothing, 0, &Layer::choice_bias);
+    }
     for (int64_t expert = 0; expert < experts.count; ++expert) {
       if (experts.stacked) {
         add_stacked_expert(expert);
@@ -252,7 +281,11 @@ std::vector<TensorSlot> decoder_tensors(const ModelConfig& config) {
       list.add_norm(names.input_norm, hidden, &Layer::input_norm);
       if (config.norm_has_bias) list.add_bias(names.input_norm, hidden, &Layer::input_norm_bias);
     }
-    list.add_attention();
+    if (config.latent.rank > 0) {
+      list.add_latent_attention();
+    } else {
+      list.add_attention();
+    }
     const bool norms_results = config.norm_place == NormPlace::After || config.norm_place == NormPlace::Both;
     if (norms_results) list.add_norm(names.attention_norm, hidden, &Layer::attention_norm);
     if (config.norm_place != NormPlace::After && config.residual != Residual::ParallelOne) {

@@ -41,6 +41,7 @@ struct TensorSlot {
   aa_block_format ModelWeights::*model_format = nullptr;
   // If empty, the file's tensor is this one.
   std::optional<TensorSource> source = {};
+  int64_t head_size = 0;  // of a tensor that is split by heads; 0: the model's head_dim
   bool adds_one = false;  // 1 is added to the file's values
   // If expert_member is set, the tensor is one of this expert (LayerWeights::experts), not of the layer itself.
   int64_t expert = 0;

@@ -22,6 +22,17 @@ bool is_known_to_be_unneeded(std::string_view name) {
   return false;
 }
 
+// Returns whether the tensor is one of the layers after the model's own, which predict further tokens.
+bool is_of_unused_layer(std::string_view name, const ModelConfig& config) {
+  const std::string_view prefix = config.names.layer;
+  if (config.unused_layers == 0 || !name.starts_with(prefix)) return false;
+  name.remove_prefix(prefix.size());
+  for (int64_t layer = 0; layer < config.unused_layers; ++layer) {
+    if (name.starts_with(std::to_string(config.num_hidden_layers + layer) + ".")) return true;
+  }
+  return false;
+}
+
 // Compares two tensors, reading a piece of each at a time.
 bool same_data(const Checkpoint& checkpoint, TensorView a, TensorView b) {
   constexpr uint64_t piece_bytes = uint64_t{4} << 20;
@@ -172,7 +183,7 @@ void ModelFiles::note_unused(const ModelConfig& config, std::vector<std::string>
   std::string named;
   size_t count = 0;
   for (const std::string& name : checkpoint_.names()) {
-    if (used.contains(name) || is_known_to_be_unneeded(name)) continue;
+    if (used.contains(name) || is_known_to_be_unneeded(name) || is_of_unused_layer(name, config)) continue;
     // This is the output matrix of a model that ties it.
     if (name == lm_head_ + ".weight" && config.tie_word_embeddings) continue;
     if (count < most_named) named += (count == 0 ? "" : ", ") + name;

@@ -34,14 +34,14 @@ void facts_are_sane(const Context& c) {
     c.expect(props.max_allocation >= 0 && props.max_allocation <= props.total_memory,
              "max_allocation is negative or more than total_memory");
     c.expect(props.alignment > 0 && (props.alignment & (props.alignment - 1)) == 0,
-             "alignment " + std::to_string(props.alignment) + " is no power of two");
+             "alignment " + std::to_string(props.alignment) + " is not a power of two");
     c.expect(props.numa_node >= -1, "numa_node is less than -1");
     c.expect(props.queue_depth >= 128 || (props.caps & AA_CAP_SYNCHRONOUS),
              "queue_depth is " + std::to_string(props.queue_depth) + ", and must be at least 128");
     c.expect(props.dtypes_storable != 0, "no dtype can be stored");
     c.expect((props.dtypes_computable & ~props.dtypes_storable) == 0, "a computable dtype is not storable");
     c.expect((props.dtypes_matrix & ~props.dtypes_storable) == 0, "a matrix dtype is not storable");
-    c.expect((props.dtypes_storable & (1u << AA_DTYPE_NONE)) == 0, "AA_DTYPE_NONE is no dtype");
+    c.expect((props.dtypes_storable & (1u << AA_DTYPE_NONE)) == 0, "AA_DTYPE_NONE is not a dtype");
     c.expect(props.struct_size == sizeof(props), "device_props changed struct_size");
   }
 }

@@ -114,9 +114,9 @@ void tuning_is_sane(const Context& c) {
   c.ok_or_unsupported(table.kernel_tuning(c.device, &t), "kernel_tuning");
   const auto power_of_two = [](int32_t value) { return value > 0 && (value & (value - 1)) == 0; };
   c.expect(t.struct_size == sizeof(t), "kernel_tuning changed struct_size");
-  c.expect(power_of_two(t.group_size), "group_size " + std::to_string(t.group_size) + " is no power of two");
+  c.expect(power_of_two(t.group_size), "group_size " + std::to_string(t.group_size) + " is not a power of two");
   c.expect(power_of_two(t.lanes) && t.lanes <= t.group_size,
-           "lanes " + std::to_string(t.lanes) + " is no power of two up to group_size");
+           "lanes " + std::to_string(t.lanes) + " is not a power of two up to group_size");
   c.expect(t.subgroup_size == 0 || t.subgroup_size == t.lanes, "subgroup_size is neither 0 nor equal to lanes");
   c.expect(t.items > 0, "items is not positive");
   c.expect(t.local_memory >= 0, "local_memory is negative");

@@ -148,7 +148,7 @@ void refuses_what_is_not_there(const Context& c) {
   }
   void* pointer = nullptr;
   c.error(c.driver.mem_alloc(c.device, unused, 4096, &pointer), {AA_UNIMPLEMENTED, AA_INVALID_ARGUMENT},
-          "mem_alloc of a kind that is none");
+          "mem_alloc of a kind that does not exist");
   for (int32_t i = 0; i < count; ++i) {
     const aa_memory_kind_info info = info_of(c, table, i);
     const auto more = static_cast<size_t>(usage_of(c, table, info.kind).total) + 4096;

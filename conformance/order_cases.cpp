@@ -510,7 +510,7 @@ void refused_items_leave_the_stream_usable(const Context& c) {
   c.error(c.driver.fill_async(c.stream, memory.data(), value, 3, 999), {AA_INVALID_ARGUMENT},
           "fill_async with a pattern of 3 bytes");
   c.error(c.driver.fill_async(c.stream, memory.data(), value, 4, 998), {AA_INVALID_ARGUMENT},
-          "fill_async of a size that is no multiple of the pattern's");
+          "fill_async of a size that is not a multiple of the pattern's");
   for (unsigned char i = 0; i < 10; ++i) fill(c, c.stream, slots.data() + i, static_cast<unsigned char>(i + 1), 1);
   c.synchronize();
   expect_all(c, memory.data(), 7, "memory that only refused items were to write", 1000);

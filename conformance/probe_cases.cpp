@@ -44,7 +44,7 @@ void facts_are_texts(const Context& c) {
 void answers_consistently(const Context& c) {
   const aa_probe probe = probed(c);
   c.expect(probe.state >= AA_PROBE_ABSENT && probe.state <= AA_PROBE_USABLE,
-           "state " + std::to_string(probe.state) + " is no aa_probe_state");
+           "state " + std::to_string(probe.state) + " is not an aa_probe_state");
   c.expect((probe.state == AA_PROBE_USABLE) == (probe.device_count > 0) && probe.device_count >= 0,
            "device_count " + std::to_string(probe.device_count) + " does not fit state " + std::to_string(probe.state));
   c.expect(std::memchr(probe.reason, '\0', sizeof(probe.reason)) != nullptr, "reason is not terminated");

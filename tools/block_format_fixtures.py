@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/data/block_formats.safetensors: blocks of quantized weights and what the gguf package decodes them to.
+"""Makes tests/data/block_formats.safetensors: blocks of quantized weights, and the values to which
+the gguf package decodes them.
 
     pip install gguf==0.19.0 numpy safetensors
     python tools/block_format_fixtures.py

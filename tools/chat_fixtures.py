@@ -303,7 +303,7 @@ TEMPLATES = [
 
 
 def random_expressions(count):
-    """Expressions put together at random; most of them have a value."""
+    """Generates random expressions, most of which evaluate without an error."""
     rng = random.Random(20251125)
     names = list(VARIABLES)
 

@@ -1,4 +1,4 @@
-"""What every field of config.json does in transformers; part of make_fixtures.py (--config).
+"""Records what every field of config.json does in transformers; part of make_fixtures.py (--config).
 
 For each of the model types that the library reads, the fields of transformers' configuration class are
 listed, and then tried out: one tiny model directory, one field changed, and the logits of a prompt and of a
@@ -213,7 +213,7 @@ def base_config(family):
 
 
 def class_fields(family):
-    """Every field that the class (or what it inherits) declares, with its default as JSON."""
+    """Returns every field that the class or a base class declares, with its default as JSON."""
     import dataclasses
 
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -262,7 +262,7 @@ def make_weights():
 
 
 def run(config, weights):
-    """The kept rows of the logits, as transformers computes them from a directory; raises what it raises."""
+    """Returns the stored rows of the logits that transformers computes from a directory; its exceptions are passed on."""
     import torch
     from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM
@@ -287,7 +287,7 @@ def run(config, weights):
 
 
 def try_out(config, weights, expected):
-    """{"effect": ...} of a changed configuration."""
+    """Returns the effect of a changed configuration: {"effect": ...}."""
     import torch
 
     try:
@@ -338,7 +338,7 @@ def compute():
 
 
 def as_text(result):
-    """One trial a line."""
+    """Returns the trials as JSON, one on each line."""
     lines = []
     for family, value in result["families"].items():
         trial_lines = ",\n".join("    " + json.dumps(t, sort_keys=True) for t in value["trials"])

@@ -158,7 +158,7 @@ def hash_of(text):
 
 
 def numbers(name, seed, count):
-    """Uniform in [-0.5, 0.5), multiples of 2^-24: splitmix64 of the name's hash, the seed and the index."""
+    """Returns multiples of 2^-24, uniform in [-0.5, 0.5): splitmix64 of the name's hash, the seed and the index."""
     z = np.arange(count, dtype=np.uint64) + np.uint64((hash_of(name) + seed * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -171,7 +171,7 @@ def made(name, seed, shape, scale, offset):
 
 
 def scale_and_offset(family, name, shape):
-    """Numbers that make each part of the model matter: biases and norms too."""
+    """Returns a scale and an offset with which each part of the model affects the result, biases and norms too."""
     if len(shape) == 1:
         if name.endswith(".bias"):
             return 0.5, 0.0
@@ -183,7 +183,7 @@ def scale_and_offset(family, name, shape):
 
 
 def run(model, prompt, given=None):
-    """Greedy tokens, or the `given` ones, and the logits before each."""
+    """Returns the greedy tokens (or the `given` ones) and the logits from which each was chosen."""
     with torch.no_grad():
         result = model(torch.tensor([prompt]), use_cache=True)
         logits = [row for row in result.logits[0]]
@@ -201,7 +201,7 @@ def run(model, prompt, given=None):
 
 
 def listed_once(tensors):
-    """Those of the first layer stand for all layers, whose number is written {}, unless layers differ."""
+    """Returns the first layer's names with {} for the layer's number, or all names if layers differ."""
     number = re.compile(r"(?<=\.)\d+(?=\.)")
     listed = [[number.sub("{}", name, count=1), *rest] for name, *rest in tensors if (number.search(name) or [0])[0] in (0, "0")]
     layers = 1 + max(int(number.search(name)[0]) for name, *_ in tensors if number.search(name))
@@ -241,7 +241,7 @@ def make(family, index, settings):
 
 
 def older_settings(family, settings):
-    """The settings with rope as 4.57 has it: rope_theta and rope_scaling."""
+    """Returns the settings with RoPE as transformers 4.57 writes it: rope_theta and rope_scaling."""
     older = without(settings, "rope_parameters")
     rope = settings.get("rope_parameters", {"rope_theta": 5e5} if family == "cohere" else {})  # its default has changed
     if "full_attention" in rope:

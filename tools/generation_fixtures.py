@@ -1,4 +1,4 @@
-"""Part of make_fixtures.py: what transformers' generation settings do.
+"""Records what transformers' generation settings do; part of make_fixtures.py.
 
 tests/data/generation_settings.json holds
 
@@ -18,7 +18,7 @@ MIN_GAP = 0.002  # between the two best processed scores of every step, so that 
 
 
 def greedy_cases(expected):
-    """Settings, chosen by what the model answers without any."""
+    """Returns settings that are chosen by the model's answers without settings."""
     first, second = expected["greedy_ids"], expected["batch"][0]["greedy_ids"]
     prompt, other = expected["prompt_ids"], expected["batch"][0]["prompt_ids"]
     eos = {"eos_token_id": first[3]}
@@ -113,7 +113,7 @@ def probabilities(logits, settings):
 
 
 def fields():
-    """What a generation_config.json of this version of transformers may hold."""
+    """Returns the fields that a generation_config.json of this version of transformers may have."""
     from transformers import GenerationConfig
 
     return sorted(key for key in vars(GenerationConfig()) if not key.startswith("_") or key == "_from_model_config")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/data/gguf_tokenizers.json: what Hugging Face tokenizers and SentencePiece make of random texts.
+"""Makes tests/data/gguf_tokenizers.json: the ids that Hugging Face tokenizers and SentencePiece
+return for random texts.
 
     pip install tokenizers sentencepiece protobuf
     python tools/gguf_tokenizer_fixtures.py
@@ -33,7 +34,7 @@ WORDS = ["'s", "'LL", "'re", " the", " in", "  ", "\n\n", "\r\n", "ing", "123", 
 
 
 class Random:
-    """The test has the same."""
+    """Generates the same numbers as the class of this name in the test."""
 
     def __init__(self, seed):
         self.state = seed
@@ -58,7 +59,7 @@ def texts():
 
 
 def hashes(encode):
-    """FNV-1a of the ids as four bytes each, with ff ff ff ff behind each text."""
+    """Returns FNV-1a of the ids as four bytes each, with ff ff ff ff after each text."""
     found, count, value = [], 0, 0xCBF29CE484222325
     for text in texts():
         for number in list(encode(text)) + [0xFFFFFFFF]:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/ops/attention_torch_values.h: what PyTorch and DeepSpeed make of the cases of sparse_attn_test and of
-evoformer_attn_test.
+"""Writes tests/ops/attention_torch_values.h: the results of PyTorch and DeepSpeed for the cases of
+sparse_attn_test and evoformer_attn_test.
 
 usage: tools/make_attention_values.py DEEPSPEED > tests/ops/attention_torch_values.h
 

@@ -105,7 +105,7 @@ LLAMA = {
 
 
 def changed(base, remove=(), **changes):
-    """A copy of a config with some keys set and some removed."""
+    """Returns a copy of a config with some keys set and some removed."""
     config = copy.deepcopy(base)
     config.update(changes)
     for key in remove:
@@ -114,7 +114,7 @@ def changed(base, remove=(), **changes):
 
 
 def newer_keys(config, rope):
-    """The same config as transformers 5 writes it: `dtype` and `rope_parameters`."""
+    """Returns the config as transformers 5 writes it, with `dtype` and `rope_parameters`."""
     config = changed(config, remove=[k for k in ("torch_dtype", "rope_theta", "rope_scaling") if k in config])
     config["dtype"] = "bfloat16"
     config["rope_parameters"] = rope
@@ -235,7 +235,7 @@ def make_prompt(rng, length):
 
 
 def make_weights(model, config, seed):
-    """Random values for every parameter, rounded to bf16.
+    """Returns random values for every parameter, rounded to bf16.
 
     The scales keep the hidden state near 1, the attention scores spread enough
     for a peaked softmax, and the logits at a standard deviation of about 2.
@@ -316,7 +316,7 @@ def load_model(folder):
 
 
 def reset_rope(model):
-    """Bring the rotary embedding back to the state of a freshly loaded model."""
+    """Resets the rotary embedding to its state in a freshly loaded model."""
     rope = model.model.rotary_emb
     if rope.rope_type == "dynamic":
         rope.inv_freq = rope.original_inv_freq.clone()
@@ -413,7 +413,7 @@ def make_model(name, spec):
 
 
 def make_model_tokenizer(folder, config):
-    """A 320-entry byte-level tokenizer, so that one model directory works from text to text."""
+    """Returns a byte-level tokenizer of 320 tokens, so that one model directory works from text to text."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
@@ -708,7 +708,7 @@ TEXTS = [
 
 
 def special_texts(tokens):
-    """Texts that contain special and added tokens in many positions."""
+    """Returns texts that contain special and added tokens in many positions."""
     texts = []
     for token in tokens:
         texts += [token, f"Hello {token} world", f"Hello{token}world", f"  {token}  {token}{token} x",
@@ -805,7 +805,7 @@ def make_llama3_style(folder):
 
 
 def byte_letters(text):
-    """The letters that byte-level BPE uses for the bytes of a text (GPT-2's table)."""
+    """Returns the characters that byte-level BPE uses for the bytes of a text (GPT-2's table)."""
     keep = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
     table = {b: chr(b) for b in keep}
     for n, b in enumerate(b for b in range(256) if b not in table):
@@ -945,7 +945,7 @@ CHARACTER_RULES = [
 
 
 def train_unigram(**options):
-    """The bytes of a SentencePiece model."""
+    """Returns the bytes of a trained SentencePiece model."""
     import sentencepiece as spm
 
     rules = "\n".join(f"{source}\t{target}" for source, target in CHARACTER_RULES)
@@ -1070,7 +1070,7 @@ class HfTokenizer:
 
 
 class SpTokenizer:
-    """SentencePiece; `special` puts BOS in front, as the Llama models do."""
+    """Tokenizes with SentencePiece; `special` prepends BOS, as the Llama models do."""
 
     def __init__(self, folder):
         import sentencepiece as spm
@@ -1102,7 +1102,7 @@ def decode_case(tok, ids):
 
 
 def write_lines(path, items):
-    """A JSON list with one item per line, ASCII only so that no editor can change the texts."""
+    """Writes a JSON list with one item per line, ASCII only so that no editor can change the texts."""
     path.write_text("[\n" + ",\n".join(json.dumps(i) for i in items) + "\n]\n", encoding="ascii")
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/ops/inference_torch_values.h: what PyTorch (attention, its gradients by autograd) and transformers (rotation) make of
-the cases of attention_calls_test.
+"""Writes tests/ops/inference_torch_values.h: the results of PyTorch (attention, with gradients by autograd) and
+transformers (rotation) for the cases of attention_calls_test.
 
 usage: tools/make_inference_values.py | clang-format --assume-filename=x.h > tests/ops/inference_torch_values.h
 
@@ -28,7 +28,7 @@ def sampled(name, x):
 
 
 def rotated(q, k, first, rotary, theta):
-    """[B, heads, S, d], of which transformers rotates all; here the first `rotary` elements."""
+    """Rotates the first `rotary` elements of [B, heads, S, d]; transformers' function rotates all."""
     angles = torch.outer(torch.arange(first, first + q.shape[2], dtype=torch.float64),
                          theta ** (-torch.arange(0, rotary, 2, dtype=torch.float64) / rotary))
     angles = torch.cat([angles, angles], -1)[None]

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/ops/optimizer_torch_values.h: what PyTorch's optimizers make of a few small parameters.
+"""Writes tests/ops/optimizer_torch_values.h: the results of PyTorch's optimizers for a few small
+parameters.
 
 usage: tools/make_optimizer_values.py > tests/ops/optimizer_torch_values.h
 """

@@ -5,7 +5,7 @@ usage: tools/make_training_values.py
 
 Needs torch, transformers and safetensors; for making data only. model.safetensors holds the weights; expected.safetensors the ids
 [sequences, length + 1], the losses of all tokens, the gradient of their mean by each weight ("grad." and its name), and the losses
-of steps with AdamW and gradients clipped at 0.5 ("step_losses"), of which the first is that of the weights as they are.
+of steps with AdamW and gradients clipped at 0.5 ("step_losses"), of which the first belongs to the initial weights.
 """
 import pathlib
 

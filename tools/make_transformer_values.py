@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/ops/transformer_torch_values.h: what PyTorch's TransformerEncoderLayer gives for the layers of
-tests/ops/transformer_test.cpp, output and gradients, in double.
+"""Writes tests/ops/transformer_torch_values.h: the output and gradients of PyTorch's
+TransformerEncoderLayer for the layers of tests/ops/transformer_test.cpp, in double.
 
     tools/make_transformer_values.py > tests/ops/transformer_torch_values.h
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/data/packed_weights.safetensors: small quantized layers as Hugging Face directories store them, and what they
-decode to.
+"""Makes tests/data/packed_weights.safetensors: small quantized layers as Hugging Face directories store them, and
+their decoded values.
 
     pip install torch safetensors compressed-tensors transformers
     python tools/packed_weights_fixtures.py
@@ -38,7 +38,7 @@ def scales_of(*shape, dtype=torch.float16):
 
 
 def pack_words(numbers, bits, dim):
-    """Fields of words along a dimension, lowest first."""
+    """Packs values into the fields of words along a dimension, lowest bits first."""
     numbers = numbers.movedim(dim, -1).to(torch.int64)
     fields = 32 // bits
     words = (numbers.reshape(*numbers.shape[:-1], -1, fields) << (torch.arange(fields) * bits)).sum(-1)

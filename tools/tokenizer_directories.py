@@ -1,4 +1,4 @@
-"""Model directories whose special tokens lie in several files, and what transformers' AutoTokenizer makes of each.
+"""Makes model directories whose special tokens are in several files, and records the results of transformers' AutoTokenizer.
 
 Part of make_fixtures.py, which calls make() and check(). For each entry of DIRECTORIES one file
 tests/data/tokenizer_directories/<name>.json is written: the small files of the directory as they are, the names of the
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def token(content, special=True, **options):
-    """An entry of added_tokens_decoder, all members written as transformers writes them."""
+    """Returns an entry of added_tokens_decoder with all members, as transformers writes it."""
     entry = {"content": content, "lstrip": False, "normalized": False, "rstrip": False, "single_word": False,
              "special": special}
     entry.update(options)
@@ -23,7 +23,7 @@ def token(content, special=True, **options):
 
 
 def chat_tokens(first, *more):
-    """The usual tokens of a ChatML model with ids from `first` on."""
+    """Returns the usual tokens of a ChatML model with ids from `first`."""
     contents = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     entries = [token(c) for c in contents] + [token("<tool_call>", special=False), token("<think>", special=False)]
     return {str(first + i): entry for i, entry in enumerate(entries + list(more))}
@@ -213,7 +213,7 @@ def train_shared(folder, fixtures):
 
 
 def merges_of(pieces):
-    """All ways to build a piece of two others, earlier pieces first."""
+    """Returns all ways to combine two pieces into a third, earlier pieces first."""
     merges = []
     for piece, index in pieces.items():
         for cut in range(1, len(piece)):
@@ -243,7 +243,7 @@ GAPS = ["", "", " ", " ", "  ", "\n", "\n\n", "\t", " \n", "\u3000", "\r\n"]
 
 
 def texts_for(tok):
-    """Texts with the tokens in many places, then random mixtures of tokens, words and white space."""
+    """Returns texts with the tokens in many places, then random mixtures of tokens, words and white space."""
     added = [str(t) for _, t in sorted(tok.added_tokens_decoder.items())]
     named = [t for t in ["<s>", "</s>", "<unk>", "<|endoftext|>", "<|im_start|>", "<|im_end|>"] if t not in added]
     texts = ["", " ", "  ", "a", " a", "  a ", "Hello, world!", "\n", "one\ntwo\n"]

@@ -284,7 +284,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   if (status != CUBLAS_STATUS_SUCCESS) return refuse(__func__, status, "bad-argument", why);
   for (const std::uint32_t bytes : {wishes->align_a, wishes->align_b, wishes->align_c, wishes->align_d}) {
     if (bytes == 0 || (bytes & (bytes - 1)) != 0) {
-      return refuse(__func__, CUBLAS_STATUS_INVALID_VALUE, "bad-argument", "an alignment is no power of two");
+      return refuse(__func__, CUBLAS_STATUS_INVALID_VALUE, "bad-argument", "an alignment is not a power of two");
     }
   }
   for (const Algo& algo : algorithms(problem, of, *wishes)) {

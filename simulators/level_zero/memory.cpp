@@ -18,7 +18,8 @@ ze_result_t allocate(const char* function, MemoryKind kind, ze_context_handle_t 
   if (pointer == nullptr) return refuse(function, ZE_RESULT_ERROR_INVALID_NULL_POINTER, "bad-argument", "no result");
   if (size == 0) return refuse(function, ZE_RESULT_ERROR_UNSUPPORTED_SIZE, "bad-argument", "the size is 0");
   if ((alignment & (alignment - 1)) != 0) {
-    return refuse(function, ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT, "bad-argument", "the alignment is no power of two");
+    return refuse(function, ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT, "bad-argument",
+                  "the alignment is not a power of two");
   }
   if (size > engine().settings().memory) return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
   std::shared_ptr<const Allocation> allocation;

@@ -54,7 +54,7 @@ Device device_of(std::string_view name) {
   const bool well_formed =
       !own && !name.empty() && colon != 0 && (colon == std::string_view::npos || index_in(name.substr(colon + 1)) >= 0);
   if (well_formed) {
-    throw InvalidArgument("\"" + std::string(name) + "\" is no device of the active accelerator, \"" + kind +
+    throw InvalidArgument("\"" + std::string(name) + "\" is not a device of the active accelerator, \"" + kind +
                           "\": " + expected);
   }
   throw InvalidArgument("\"" + std::string(name) + "\" is not the name of a device: " + expected);

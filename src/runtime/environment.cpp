@@ -62,7 +62,7 @@ void check_count(const char* name, const char* what_happens) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool ends = end == text.data() + text.size() || *end == ',' || *end == ' ' || *end == '\t';
   if (error == std::errc() && value > 0 && ends) return;
-  log_warning(std::string(name) + " is \"" + text + "\", which is no number from 1; " + what_happens);
+  log_warning(std::string(name) + " is \"" + text + "\", which is not a whole number of at least 1; " + what_happens);
 }
 
 }  // namespace anyaccel

@@ -82,7 +82,7 @@ TEST_F(CollectivesLayers, ValidateChecksNumbersAndBuffers) {
   refused(table_->all_reduce(comm, stream_, data, nullptr, 1, f32, sum), "recv: the pointer is null");
   refused(table_->all_reduce(comm, stream_, data, data, SIZE_MAX / 2, f32, sum), "count: ");
   refused(table_->all_reduce(comm, stream_, data, data, 1, 0, sum), "dtype 0");
-  refused(table_->all_reduce(comm, stream_, data, data, 1, f32, 5), "op 5 is no aa_reduce_op");
+  refused(table_->all_reduce(comm, stream_, data, data, 1, f32, 5), "op 5 is not an aa_reduce_op");
   refused(table_->reduce(comm, stream_, data, data, 1, f32, sum, 1), "root is 1 in a communicator of 1");
   refused(table_->broadcast(comm, stream_, data, data, 1, f32, -1), "root is -1");
   refused(table_->reduce_scatter(comm, stream_, data, data + 1, 2, f32, sum), "overlap");

@@ -80,7 +80,7 @@ expect 'stops early' 'usable .*1 device\(s\).*reading stopped at "7"' CUDA_VISIB
 
 expect 'virtual devices' 'usable .*5 device\(s\).*5 virtual ones on 2' ANYACCEL_CUDA_DEVICES=5
 also 'virtual devices' '^  cuda:4 '
-expect 'no number of devices' 'unusable .*ANYACCEL_CUDA_DEVICES="some" is no number of devices' ANYACCEL_CUDA_DEVICES=some
+expect 'no number of devices' 'unusable .*ANYACCEL_CUDA_DEVICES="some" is not a number of devices' ANYACCEL_CUDA_DEVICES=some
 
 # NVRTC's names lead nowhere, and there is no nvcc.
 mkdir "$folder/no_nvrtc" "$folder/useless"

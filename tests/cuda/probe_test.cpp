@@ -130,7 +130,7 @@ TEST(CudaProbe, VirtualDevices) {
             "(ANYACCEL_CUDA_DEVICES)");
   for (const char* wrong : {"x", "0", "-1", "2x", "1e3", "99999999999", " 2"}) {
     EXPECT_CONTAINS(discovered(with(faked, "ANYACCEL_CUDA_DEVICES", wrong)),
-                    std::string("unusable 0 cuda: ANYACCEL_CUDA_DEVICES=\"") + wrong + "\" is no number of devices");
+                    std::string("unusable 0 cuda: ANYACCEL_CUDA_DEVICES=\"") + wrong + "\" is not a number of devices");
   }
 }
 

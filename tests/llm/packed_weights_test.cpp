@@ -216,7 +216,7 @@ TEST_F(PackedWeights, TheValidateLayerKnowsThem) {
   }
   EXPECT_EQ(StatusRef(table->packed_destroy(handle)).code(), AA_INVALID_ARGUMENT);
   const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_HAS(said, "packed was destroyed before: it is no living packed weight");
+  EXPECT_HAS(said, "packed was destroyed before: it is not a living packed weight");
 }
 
 // The conformance suite's cases accept this driver, and notice one whose layout loses something.

@@ -170,7 +170,7 @@ TEST_P(DeviceCopies, AreCheckedByTheValidateLayer) {
   EXPECT_NE(message(what).find("are the same"), std::string::npos);
   what = right;
   what.source_device = nullptr;
-  EXPECT_NE(message(what).find("source_device is no living device"), std::string::npos);
+  EXPECT_NE(message(what).find("source_device is not a living device"), std::string::npos);
   what = right;
   what.source = there.data();
   EXPECT_NE(message(what).find("source: "), std::string::npos);

@@ -99,7 +99,7 @@ TEST_F(DeviceName, MalformedNames) {
 TEST_F(DeviceName, OfAnotherAccelerator) {
   for (const std::string other : {"cuda", "xpu:0", "npu:3", "null", "gizmo", "cpu:0"}) {
     if (other.substr(0, other.find(':')) == name) continue;
-    expect_error(other, "\"" + other + "\" is no device of the active accelerator, \"" + name + "\": " + expected(),
+    expect_error(other, "\"" + other + "\" is not a device of the active accelerator, \"" + name + "\": " + expected(),
                  AA_INVALID_ARGUMENT);
   }
 }

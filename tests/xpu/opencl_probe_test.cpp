@@ -154,7 +154,7 @@ TEST(OpenClProbe, LibraryThatIsNoDriver) {
   const IcdFolder folder({ANYACCEL_BINARY_DIR "/tests/plugins/no_entry.so"});
   const std::string text = in_child(with(cpu, "OCL_ICD_VENDORS", folder.path()), probe_text);
   EXPECT_TRUE(starts(text, "unusable 0")) << text;
-  EXPECT_TRUE(contains(text, "is no OpenCL driver")) << text;
+  EXPECT_TRUE(contains(text, "is not an OpenCL driver")) << text;
 }
 
 TEST(OpenClProbe, FakeGpu) {

@@ -105,7 +105,7 @@ Module::Module(DeviceState& device, const void* image, size_t size, const char* 
   if (result == error_invalid_image) {
     throw abi::Failure(AA_INVALID_ARGUMENT,
                        device.label() + ": cuModuleLoadDataEx gave " + result_text(device.api(), result) +
-                           ": the bytes are no module of format \"" + format + "\"" + words,
+                           ": the bytes are not a module of format \"" + format + "\"" + words,
                        result);
   }
   device.check(result, ("cuModuleLoadDataEx" + words).c_str());

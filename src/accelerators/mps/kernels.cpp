@@ -25,7 +25,7 @@ constexpr uint64_t default_language = language_version(2, 4);
 std::string take_line(std::string_view& text) {
   const size_t end = text.find('\n');
   if (end == std::string_view::npos) {
-    throw abi::Failure(AA_DATA_LOSS, "the image is none that this driver's compiler made, or it is damaged");
+    throw abi::Failure(AA_DATA_LOSS, "the image was not made by this driver's compiler, or it is damaged");
   }
   std::string line(text.substr(0, end));
   text.remove_prefix(end + 1);

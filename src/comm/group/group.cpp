@@ -389,7 +389,7 @@ std::shared_ptr<ProcessGroup> CommunicatorGroup::new_group(std::span<const int> 
 
 Tensor CommunicatorGroup::shared_tensor(const Shape& shape, DType dtype, Device device) {
   if (!device.is_host() && device.accelerator != setup_.accelerator) {
-    throw InvalidArgument("shared_tensor: " + device.name() + " is no device of " + setup_.accelerator->name() +
+    throw InvalidArgument("shared_tensor: " + device.name() + " is not a device of " + setup_.accelerator->name() +
                           ", the accelerator of the group");
   }
   runner_->order().wait_all();

@@ -281,7 +281,7 @@ class Lexer {
           fail(std::string("the escape sequence \\") + c + " needs " + std::to_string(digits) + " hexadecimal digits");
         code = code * 16 + static_cast<uint32_t>(bits);
       }
-      if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("an escape sequence is no Unicode character");
+      if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("an escape sequence is not a Unicode character");
       append_utf8(value, code);
       return at + digits;
     }

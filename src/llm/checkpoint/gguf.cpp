@@ -269,7 +269,7 @@ void place_tensors(const HeaderReader& reader, uint64_t alignment, std::vector<G
 
 void check_start(HeaderReader& reader) {
   const auto found = reader.value<uint32_t>("the magic number");
-  if (found != magic) reader.fail("does not begin with \"GGUF\"; this is no GGUF file");
+  if (found != magic) reader.fail("does not begin with \"GGUF\"; this is not a GGUF file");
   const auto version = reader.value<uint32_t>("the version");
   if ((version & 0xFFFF) == 0) reader.fail("is big-endian, which is not supported; expected a little-endian file");
   if (version != 2 && version != 3) {

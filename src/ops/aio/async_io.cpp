@@ -431,7 +431,8 @@ int64_t AioHandle::async_pwrite(const Tensor& buffer, const std::string& file, i
 
 int64_t AioHandle::async_pwrite(const Tensor& buffer, int fd, int64_t file_offset) {
   if (fd < 0) {
-    throw InvalidArgument("writing a file: " + std::to_string(fd) + " is no file descriptor; was open() successful?");
+    throw InvalidArgument("writing a file: " + std::to_string(fd) +
+                          " is not a file descriptor; was open() successful?");
   }
   return impl_->start(impl_->prepare(buffer, "", fd, true, false, file_offset, true));
 }

@@ -26,7 +26,7 @@ constexpr std::array<aa_fp_format, 5> formats{{
 const aa_fp_format& format_of(FpFormat format) {
   const auto index = static_cast<size_t>(format);
   if (index >= formats.size()) {
-    throw InvalidArgument("there is no FpFormat of number " + std::to_string(static_cast<int32_t>(format)));
+    throw InvalidArgument("there is no FpFormat with the number " + std::to_string(static_cast<int32_t>(format)));
   }
   return formats[index];
 }

@@ -176,7 +176,7 @@ int CPUAdam::zenflow_adam_create(int id, std::span<const int> cores) {
   for (const int core : cores) {
     if (core < 0 || core >= CPU_SETSIZE || !CPU_ISSET(static_cast<size_t>(core), &allowed)) {
       throw InvalidArgument(std::string(op) + ": core " + std::to_string(core) +
-                            " is none that this process may run on; `taskset -cp " + std::to_string(getpid()) +
+                            " is not one that this process may run on; `taskset -cp " + std::to_string(getpid()) +
                             "` lists them");
     }
   }

@@ -77,7 +77,7 @@ Tensor Utils::cast_to_byte_tensor(const Tensor& tensor) const {
   if (!tensor) throw InvalidArgument("cast_to_byte_tensor: the tensor is empty");
   if (!tensor.is_contiguous()) {
     throw InvalidArgument("cast_to_byte_tensor: a tensor of shape " + tensor.shape().to_string() +
-                          " is not contiguous, so its bytes are no single range; call contiguous() first");
+                          " is not contiguous, so its bytes are not a single range; call contiguous() first");
   }
   const size_t element = dtype_size(tensor.dtype());
   if (element == 1) return tensor;

@@ -78,7 +78,7 @@ void DriverCore::fill_by_copies(DeviceContext& c, void* destination, const void*
                               "copies that the host waits for");
   }
   if (pattern_size == 0 || bytes % pattern_size != 0) {
-    throw InvalidArgument("fill: " + std::to_string(bytes) + " bytes are no multiple of a pattern of " +
+    throw InvalidArgument("fill: " + std::to_string(bytes) + " bytes are not a multiple of a pattern of " +
                           std::to_string(pattern_size));
   }
   const size_t piece = std::min(bytes, (size_t{1} << 20) / pattern_size * pattern_size);

@@ -45,7 +45,7 @@ Problem check_argument(ValidateState& state, std::string_view& names, T value) {
     if (!value) return wrong(name + " is null");
     if (!state.find(kind_of(value), value)) {
       return wrong(name +
-                   (state.was_destroyed(kind_of(value), value) ? " was destroyed before: it is no living "
+                   (state.was_destroyed(kind_of(value), value) ? " was destroyed before: it is not a living "
                                                                : " was not made by this driver as a ") +
                    kind);
     }

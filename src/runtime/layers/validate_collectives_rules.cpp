@@ -26,7 +26,7 @@ Problem check_number(const char* what, int32_t value, int32_t size) {
 
 Problem check_reduction(int32_t op) {
   return op >= AA_REDUCE_SUM && op <= AA_REDUCE_AVG ? Problem{}
-                                                    : wrong("op " + std::to_string(op) + " is no aa_reduce_op");
+                                                    : wrong("op " + std::to_string(op) + " is not an aa_reduce_op");
 }
 
 Problem check_comm(ValidateState& state, aa_comm* comm, aa_stream* stream) {
@@ -40,7 +40,7 @@ Problem check_comm(ValidateState& state, aa_comm* comm, aa_stream* stream) {
 
 Problem check_use(ValidateState& state, aa_comm* comm, const Use& use, int32_t dtype) {
   const size_t size = dtype_size(static_cast<DType>(dtype));
-  if (size == 0) return wrong("dtype " + std::to_string(dtype) + " is no aa_dtype of elements");
+  if (size == 0) return wrong("dtype " + std::to_string(dtype) + " is not an aa_dtype of elements");
   const void* device = state.find(ObjectKind::comm, comm)->device;
   size_t send_bytes = 0;
   size_t recv_bytes = 0;

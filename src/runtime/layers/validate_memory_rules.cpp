@@ -101,7 +101,7 @@ Problem before(Function<&aa_driver::mem_free>, ValidateState& state, aa_device* 
 Problem before(Function<&aa_driver::copy_async>, ValidateState& state, aa_stream* stream, const aa_copy* what) {
   if (what->struct_size < sizeof(aa_copy)) return wrong("what->struct_size covers too little");
   if (what->direction < AA_COPY_HOST_TO_DEVICE || what->direction > AA_COPY_DEVICE_TO_DEVICE) {
-    return wrong("direction " + std::to_string(what->direction) + " is no aa_copy_direction");
+    return wrong("direction " + std::to_string(what->direction) + " is not an aa_copy_direction");
   }
   const size_t size = what->size;
   const void* device = device_of(state, stream);
@@ -123,8 +123,8 @@ Problem before(Function<&aa_peer_table::copy_async>, ValidateState& state, aa_st
                const aa_peer_copy* what) {
   if (what->struct_size < sizeof(aa_peer_copy)) return wrong("what->struct_size covers too little");
   const auto is_device = [&](const aa_device* device) { return state.find(ObjectKind::device, device) != nullptr; };
-  if (!is_device(what->destination_device)) return wrong("destination_device is no living device");
-  if (!is_device(what->source_device)) return wrong("source_device is no living device");
+  if (!is_device(what->destination_device)) return wrong("destination_device is not a living device");
+  if (!is_device(what->source_device)) return wrong("source_device is not a living device");
   if (what->destination_device == what->source_device)
     return wrong("destination_device and source_device are the same");
   const void* device = device_of(state, stream);
@@ -144,7 +144,7 @@ Problem before(Function<&aa_driver::fill_async>, ValidateState& state, aa_stream
     return wrong("pattern_size is " + std::to_string(width) + ", not 1, 2, 4 or 8");
   }
   if (what->size % width != 0) {
-    return wrong("size " + std::to_string(what->size) + " is no multiple of pattern_size " + std::to_string(width));
+    return wrong("size " + std::to_string(what->size) + " is not a multiple of pattern_size " + std::to_string(width));
   }
   const std::string error = state.device_range_error(device_of(state, stream), what->destination, what->size);
   return error.empty() ? Problem{} : wrong("destination: " + error);

@@ -59,7 +59,7 @@ std::string nvcc() {
     const std::string file = home + "/bin/nvcc";
     if (!find_program(file).empty()) return file;
     throw UnavailableError("CUDA_HOME=" + home + ", but " + file +
-                           " is no program; set CUDA_HOME to a CUDA toolkit, or unset it to use the nvcc in PATH");
+                           " is not a program; set CUDA_HOME to a CUDA toolkit, or unset it to use the nvcc in PATH");
   }
   if (std::string file = find_program("nvcc"); !file.empty()) return file;
   if (std::string file = find_program("/usr/local/cuda/bin/nvcc"); !file.empty()) return file;

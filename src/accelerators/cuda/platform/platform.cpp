@@ -75,7 +75,7 @@ bool asked_count(int& count, std::string& problem) {
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), count);
   if (error == std::errc() && end == value.data() + value.size() && count >= 1 && count <= most_shown_devices)
     return true;
-  problem = std::string(device_count_variable) + "=\"" + value + "\" is no number of devices; expected 1 to " +
+  problem = std::string(device_count_variable) + "=\"" + value + "\" is not a number of devices; expected 1 to " +
             std::to_string(most_shown_devices) + ", or nothing to show the devices as they are";
   return false;
 }

@@ -127,7 +127,7 @@ class VisibleDevicesReader {
     if (!found.empty()) {
       why = "with which the UUIDs of " + plural(found.size(), "device") + " begin";
     } else if (!entry.starts_with(gpu_prefix) && !entry.starts_with(mig_prefix)) {
-      why = "which stands among UUIDs and is none";
+      why = "which is among UUIDs but is not a UUID";
     } else {
       why = "with which no device's UUID begins (nvidia-smi -L lists them)";
     }

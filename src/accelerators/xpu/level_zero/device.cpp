@@ -112,7 +112,7 @@ std::unique_ptr<abi::Module> Device::module_load(const aa_module_params& params)
   constexpr size_t header_size = 20;
   if (size < header_size || size % 4 != 0 || !is_spirv(image)) {
     throw abi::Failure(AA_INVALID_ARGUMENT, "the module of " + std::to_string(size) +
-                                                " bytes is no SPIR-V: its first word is not 0x07230203, or it is no "
+                                                " bytes is not SPIR-V: its first word is not 0x07230203, or it is not "
                                                 "whole number of words");
   }
   return std::make_unique<Module>(state_, image, size);

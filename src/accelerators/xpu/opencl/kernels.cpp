@@ -38,7 +38,7 @@ struct Image {
 bool binaries_are_expensive(const DeviceFacts& facts) { return facts.platform == "Portable Computing Language"; }
 
 [[noreturn]] void damaged(const std::string& why) {
-  throw abi::Failure(AA_DATA_LOSS, "the image is none that this driver's compiler made, or it is damaged: " + why);
+  throw abi::Failure(AA_DATA_LOSS, "the image was not made by this driver's compiler, or it is damaged: " + why);
 }
 
 std::string_view take_line(std::string_view& text) {

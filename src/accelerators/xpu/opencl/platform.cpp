@@ -219,7 +219,7 @@ std::vector<Platform> open_platforms(const Icd& icd) {
   void* library = open_library(icd.library);
   const auto find = reinterpret_cast<GetExtensionFunctionAddress>(dlsym(library, "clGetExtensionFunctionAddress"));
   const auto get = find ? reinterpret_cast<IcdGetPlatformIds>(find("clIcdGetPlatformIDsKHR")) : nullptr;
-  if (!get) throw abi::Failure(AA_UNAVAILABLE, "it is no OpenCL driver (it has no clIcdGetPlatformIDsKHR)");
+  if (!get) throw abi::Failure(AA_UNAVAILABLE, "it is not an OpenCL driver (it has no clIcdGetPlatformIDsKHR)");
   cl_uint count = 0;
   const cl_int error = get(0, nullptr, &count);
   constexpr cl_int no_platform = -1001;  // CL_PLATFORM_NOT_FOUND_KHR

@@ -46,6 +46,7 @@ class Interpreter {
   Value subscript(const Value& value, const Value& index);
 
   static constexpr size_t max_output = size_t{64} << 20;
+  static constexpr size_t bytes_per_step = 32;
 
  private:
   enum class Flow { Next, Break, Continue };
@@ -80,6 +81,8 @@ void check_member_name(std::string_view name);
 void add_globals(Scope& globals);
 // Returns the method `name` of the value's Python type, bound to the value; undefined if the type has none.
 Value method(const Value& value, const std::string& name);
+// Evaluates text.format(arguments) with "{}", "{0}" and "{name}", without format specifications after a colon.
+std::string format_braces(Interpreter& interpreter, const std::string& format, const Arguments& arguments);
 // Evaluates `format % arguments` as Python does.
 std::string format_percent(Interpreter& interpreter, std::string_view format, const Value& arguments);
 

@@ -48,22 +48,25 @@ function(add_host_kernels target uses_x uses_w)
     ${PROJECT_SOURCE_DIR}/simulators/engine/warp.h)
 endfunction()
 
+# The names of a kernel file that depend on an element type, as whole words: AA_WIDE does not. The tests of NVRTC and hipRTC
+# (tests/kernels) read the files in the same way.
+set(names_x "(^|[^A-Z_])AA_(X|NAME_X|NAME_XW)([^A-Z_]|$)")
+set(names_w "(^|[^A-Z_])AA_(W|NAME_W|NAME_XW)([^A-Z_]|$)")
+
 # The portable kernels, with the settings that the simulated devices ask for (engine/fiber.h).
 file(GLOB portable_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/portable/*.cl)
-add_host_kernels(simulator_kernels "AA_X|AA_NAME_X" "AA_W|AA_NAME_XW" ${portable_kernels})
+add_host_kernels(simulator_kernels ${names_x} ${names_w} ${portable_kernels})
 file(GLOB test_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/simulators/kernels/*.cl)
-add_host_kernels(simulator_test_kernels "AA_X|AA_NAME_X" "AA_W|AA_NAME_XW" ${test_kernels})
+add_host_kernels(simulator_test_kernels ${names_x} ${names_w} ${test_kernels})
 foreach(target simulator_kernels simulator_test_kernels)
   target_compile_definitions(${target} PRIVATE AA_GROUP_SIZE=32 AA_LANES=8 AA_SUBGROUP=8 AA_ITEMS=32 AA_LOCAL_BYTES=16384)
 endforeach()
 
-# The tuned kernels of CUDA, whose names have suffixes; tests/kernels/nvrtc_test.cpp reads the files in the same way.
-set(tuned_x "(^|[^A-Z_])AA_(X|NAME_X|NAME_XW)([^A-Z_]|$)")
-set(tuned_w "(^|[^A-Z_])AA_(W|NAME_W|NAME_XW)([^A-Z_]|$)")
+# The tuned kernels of CUDA.
 file(GLOB tuned_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
-add_host_kernels(simulator_tuned_kernels ${tuned_x} ${tuned_w} ${tuned_kernels})
+add_host_kernels(simulator_tuned_kernels ${names_x} ${names_w} ${tuned_kernels})
 file(GLOB tuned_test_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/kernels/cuda/*.cu)
-add_host_kernels(simulator_tuned_test_kernels ${tuned_x} ${tuned_w} ${tuned_test_kernels})
+add_host_kernels(simulator_tuned_test_kernels ${names_x} ${names_w} ${tuned_test_kernels})
 foreach(target simulator_tuned_kernels simulator_tuned_test_kernels)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/kernels/portable ${PROJECT_SOURCE_DIR}/kernels/cuda)
   target_compile_definitions(${target} PRIVATE AA_HOST_WARP="simulators/kernels/host_warp.h" AA_GROUP_SIZE=1 AA_LANES=1

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -40,8 +41,11 @@ inline std::vector<std::string> files_of(const char* folder, const char* extensi
 // tried with all types and the others with `all_types` false: one type.
 inline std::vector<std::vector<std::string>> type_options(const std::string& file, bool all_types) {
   const std::string text = read_text(kernels_folder / "portable" / file);
-  const bool has_w = text.find("AA_W") != std::string::npos;
-  const bool has_x = has_w || text.find("AA_X") != std::string::npos;
+  // These are whole words, because AA_WIDE does not depend on an element type. simulators/kernels/host_kernels.cmake reads the files in the same way.
+  static const std::regex names_w("(^|[^A-Z_])AA_(W|NAME_W|NAME_XW)([^A-Z_]|$)");
+  static const std::regex names_x("(^|[^A-Z_])AA_(X|NAME_X)([^A-Z_]|$)");
+  const bool has_w = std::regex_search(text, names_w);
+  const bool has_x = has_w || std::regex_search(text, names_x);
   if (!has_x) return {{}};
   std::vector<std::vector<std::string>> choices;
   for (const std::string& x : element_types) {

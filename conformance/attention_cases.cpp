@@ -1,8 +1,11 @@
 // Cases of positions, caches of keys and values, and attention.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <functional>
 #include <limits>
 
+#include "base/block_format.h"
 #include "conformance/op_run.h"
 
 namespace anyaccel::conformance {
@@ -138,7 +141,7 @@ struct Attention {
   Values sequence, positions;
 };
 
-Values attended(const Attention& a, const OpTensor& q, const OpTensor& k, const OpTensor& v) {
+Values attended(const Attention& a, const Values& q, const Values& k, const Values& v) {
   const auto heads = static_cast<size_t>(a.heads);
   const auto key_heads = static_cast<size_t>(a.key_heads);
   const auto size = static_cast<size_t>(a.size);
@@ -149,13 +152,13 @@ Values attended(const Attention& a, const OpTensor& q, const OpTensor& k, const 
     const auto window = static_cast<size_t>(a.params.window);
     const size_t begin = window > 0 && end > window ? end - window : 0;
     for (size_t h = 0; h < heads; ++h) {
-      const double* query = q.given().data() + (t * heads + h) * size;
+      const double* query = q.data() + (t * heads + h) * size;
       const size_t rows = (static_cast<size_t>(a.sequence[t]) * key_heads + h / (heads / key_heads)) * slots;
       Values weights;
       double largest = -std::numeric_limits<double>::infinity();
       for (size_t j = begin; j < end; ++j) {
         double score = 0;
-        for (size_t i = 0; i < size; ++i) score += query[i] * k.given()[(rows + j) * size + i];
+        for (size_t i = 0; i < size; ++i) score += query[i] * k[(rows + j) * size + i];
         score *= a.params.scale;
         if (a.params.softcap > 0) score = a.params.softcap * std::tanh(score / a.params.softcap);
         weights.push_back(score);
@@ -165,7 +168,7 @@ Values attended(const Attention& a, const OpTensor& q, const OpTensor& k, const 
       for (double& weight : weights) total += weight = std::exp(weight - largest);
       for (size_t i = 0; i < size; ++i) {
         double sum = 0;
-        for (size_t j = begin; j < end; ++j) sum += weights[j - begin] * v.given()[(rows + j) * size + i];
+        for (size_t j = begin; j < end; ++j) sum += weights[j - begin] * v[(rows + j) * size + i];
         result.push_back(sum / total);
       }
     }
@@ -224,7 +227,7 @@ void attention(const Context& c) {
       OpTensor where(c, AA_DTYPE_I32, {tokens}, a.positions);
       OpTensor out(c, AA_DTYPE_F32, q_shape, {}, a.size % 2 && layout.gap != 0 ? spread : dense);
       if (!op.run({out.view(), q.view(), k.view(), v.view(), which.view(), where.view()}, a.params)) continue;
-      op.compare(out, attended(a, q, k, v),
+      op.compare(out, attended(a, q.given(), k.given(), v.given()),
                  std::to_string(a.heads) + " heads of " + std::to_string(a.size) + ", cache of " +
                      std::to_string(a.slots) + " slots of " + dtype_text(dtype));
     }
@@ -232,7 +235,130 @@ void attention(const Context& c) {
   op.finish();
 }
 
+// ---- caches whose rows are blocks of AA_BLOCK_Q8_0 ----
+
+constexpr size_t block_values = 32;
+constexpr size_t block_bytes = 34;
+
+Values decoded(const Values& bytes) {
+  const BlockFormat& format = *find_block_format(AA_BLOCK_Q8_0);
+  std::vector<std::byte> blocks;
+  for (const double byte : bytes) blocks.push_back(static_cast<std::byte>(static_cast<int>(byte)));
+  std::vector<float> values(blocks.size() / block_bytes * block_values);
+  decode_blocks(format, blocks, values);
+  return {values.begin(), values.end()};
+}
+
+// `rows` rows of blocks: random bytes under scales of a hundredth, or in hidden rows NaN.
+Values random_rows(size_t rows, size_t size, unsigned seed, const std::function<bool(size_t)>& hidden) {
+  const Values random = numbers(rows * size, seed, 127);
+  Values bytes;
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t i = 0; i < size; ++i) {
+      if (i % block_values == 0) {
+        bytes.push_back(hidden(row) ? 0x00 : 0x1f + static_cast<double>(row % 5));
+        bytes.push_back(hidden(row) ? 0x7e : 0x20 + static_cast<double>(row % 3));  // 0.0074 to 0.03
+      }
+      bytes.push_back(static_cast<double>(static_cast<uint8_t>(static_cast<int8_t>(random[row * size + i]))));
+    }
+  }
+  return bytes;
+}
+
+void quantized_cache_write(const Context& c) {
+  // A block's values are within half a unit of 1/127 of the largest, but for the roundings of the scale and the quotient.
+  OpRun op(c, "quantized_cache_write",
+           {.absolute = 0x1p-24, .factor = 0.52 / 127, .scale_text = "largest of the block"});
+  constexpr size_t heads = 2;
+  constexpr size_t slots = 6;
+  for (const size_t size : {size_t{32}, size_t{96}}) {
+    for (const int32_t dtype : float_dtypes) {
+      const auto row_bytes = static_cast<int64_t>(size / block_values * block_bytes);
+      const auto d = static_cast<int64_t>(size);
+      const Shape cache_shape{3, heads, slots, row_bytes};
+      const Values sequence = {0, 2, 2, 0, 2};
+      const Values positions = {5, 0, 3, 1, 3};  // the last token takes the slot of the third
+      const Values before = random_rows(3 * heads * slots, size, 4, [](size_t) { return false; });
+      OpTensor k_cache(c, AA_DTYPE_U8, cache_shape, before);
+      OpTensor v_cache(c, AA_DTYPE_U8, cache_shape, before, {1, 6, 2, "padded"});
+      Values given = numbers(5 * heads * size, 6);
+      std::fill_n(given.begin(), block_values, 0.0);
+      OpTensor k(c, dtype, {5, heads, d}, given, padded);
+      OpTensor v(c, dtype, {5, heads, d}, numbers(5 * heads * size, 7, 300), size == 32 ? spread : dense);
+      OpTensor which(c, AA_DTYPE_I32, {5}, sequence);
+      OpTensor where(c, AA_DTYPE_I32, {5}, positions);
+      aa_cache_params params{};
+      params.format = AA_BLOCK_Q8_0;
+      if (!op.run({k_cache.view(), v_cache.view(), k.view(), v.view(), which.view(), where.view()}, params)) continue;
+      for (const auto& [cache, x] : {std::pair{&k_cache, &k}, {&v_cache, &v}}) {
+        Values expected = decoded(before);
+        Values scale(expected.size(), 0.0);
+        for (size_t t = 0; t < 5; ++t) {
+          for (size_t i = 0; i < heads * size; ++i) {
+            const size_t row =
+                (static_cast<size_t>(sequence[t]) * heads + i / size) * slots + static_cast<size_t>(positions[t]);
+            const size_t at = row * size + i % size;
+            expected[at] = x->given()[t * heads * size + i];
+            double largest = 0;
+            const size_t first = t * heads * size + i / block_values * block_values;
+            for (size_t j = 0; j < block_values; ++j) largest = std::max(largest, std::fabs(x->given()[first + j]));
+            scale[at] = largest;
+          }
+        }
+        op.compare_values(AA_DTYPE_F32, decoded(cache->found()), expected, std::string("from ") + dtype_text(dtype),
+                          scale);
+      }
+    }
+  }
+  op.finish();
+}
+
+void quantized_attention(const Context& c) {
+  OpRun op(c, "quantized_attention", {.absolute = 4e-5, .relative = 1e-5});
+  const Attention shapes[] = {
+      {4, 2, 32, 9, {0, 0.18f, 0, 0}, {1}, {8}},                                      // one new token
+      {4, 1, 64, 130, {0, 0.125f, 0, 0}, {0, 1, 0}, {129, 64, 3}},                    // a batch of them
+      {2, 2, 96, 40, {0, 0.1f, 0, 0}, {0, 0, 0, 0, 0, 1, 1}, {0, 1, 2, 3, 4, 0, 1}},  // two prompts
+      {2, 1, 128, 70, {0, 0.09f, 33, 5}, {0, 0, 1, 1}, {32, 33, 69, 0}},              // a window and a soft cap
+  };
+  for (const int32_t dtype : float_dtypes) {
+    for (const Attention& a : shapes) {
+      const auto tokens = static_cast<int64_t>(a.sequence.size());
+      const auto size = static_cast<size_t>(a.size);
+      const Shape q_shape{tokens, a.heads, a.size};
+      const Shape cache_shape{2, a.key_heads, a.slots, a.size / 32 * 34};
+      const auto hidden = [&](size_t row) {
+        const auto slot = static_cast<int64_t>(row) % a.slots;
+        const auto sequence = static_cast<double>(static_cast<int64_t>(row) / (a.slots * a.key_heads));
+        for (size_t t = 0; t < a.sequence.size(); ++t) {
+          const auto position = static_cast<int64_t>(a.positions[t]);
+          if (a.sequence[t] == sequence && slot <= position &&
+              (a.params.window == 0 || slot > position - a.params.window)) {
+            return false;
+          }
+        }
+        return true;
+      };
+      const auto rows = static_cast<size_t>(2 * a.key_heads * a.slots);
+      OpTensor q(c, dtype, q_shape, numbers(count_of(q_shape), 8), a.size == 96 ? spread : dense);
+      OpTensor k(c, AA_DTYPE_U8, cache_shape, random_rows(rows, size, 9, hidden), {1, 6, 2, "padded"});
+      OpTensor v(c, AA_DTYPE_U8, cache_shape, random_rows(rows, size, 10, hidden));
+      OpTensor which(c, AA_DTYPE_I32, {tokens}, a.sequence);
+      OpTensor where(c, AA_DTYPE_I32, {tokens}, a.positions);
+      OpTensor out(c, AA_DTYPE_F32, q_shape);
+      aa_quantized_attention_params params{0, a.params.scale, a.params.window, a.params.softcap, AA_BLOCK_Q8_0};
+      if (!op.run({out.view(), q.view(), k.view(), v.view(), which.view(), where.view()}, params)) continue;
+      op.compare(out, attended(a, q.given(), decoded(k.given()), decoded(v.given())),
+                 std::to_string(a.heads) + " heads of " + std::to_string(a.size) + ", cache of " +
+                     std::to_string(a.slots) + " slots");
+    }
+  }
+  op.finish();
+}
+
 constexpr Case cases[] = {
+    {"op.quantized_cache_write", "nearest_values", quantized_cache_write},
+    {"op.quantized_attention", "sees_what_it_may", quantized_attention},
     {"op.rope_table", "of_positions", rope_table},
     {"op.rope", "rotates", rope},
     {"op.cache_write", "in_order", cache_write},

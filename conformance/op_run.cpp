@@ -151,16 +151,20 @@ bool OpRun::run(const std::vector<aa_tensor>& tensors, const void* params, size_
 }
 
 void OpRun::compare(const OpTensor& output, const Values& reference, const std::string& what, const Values& scale) {
-  const Values found = output.found();
-  const std::string text = std::string(dtype_text(output.dtype()));
+  compare_values(output.dtype(), output.found(), reference, what, scale);
+}
+
+void OpRun::compare_values(int32_t dtype, const Values& found, const Values& reference, const std::string& what,
+                           const Values& scale) {
+  const std::string text = std::string(dtype_text(dtype));
   c_.expect(found.size() == reference.size(), "the suite's reference has another size");
   const bool bits = limit_.absolute == 0 && limit_.relative == 0 && limit_.factor == 0;
-  const double u = unit_roundoff(output.dtype());
-  const double smallest = smallest_roundoff(output.dtype());
+  const double u = unit_roundoff(dtype);
+  const double smallest = smallest_roundoff(dtype);
   Worst& worst = worst_[text];
   for (size_t i = 0; i < found.size(); ++i) {
     ++worst.count;
-    const double stored = rounded(reference[i], output.dtype());
+    const double stored = rounded(reference[i], dtype);
     if (same(found[i], stored) && (bits || !std::isfinite(stored))) continue;
     const double difference = std::fabs(found[i] - reference[i]);
     const double limit = limit_.absolute + (limit_.relative + u) * std::fabs(reference[i]) + smallest +

@@ -103,6 +103,9 @@ class OpRun {
 
   // `scale` has one number an element, or none.
   void compare(const OpTensor& output, const Values& reference, const std::string& what, const Values& scale = {});
+  // The same for values that an output of another dtype decodes to.
+  void compare_values(int32_t dtype, const Values& found, const Values& reference, const std::string& what,
+                      const Values& scale = {});
   // Values that an op must not have changed.
   void unchanged(const OpTensor& input, const std::string& what) const;
 

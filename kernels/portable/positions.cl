@@ -1,4 +1,4 @@
-// Ops of positions: rope_table, rope and cache_write.
+// Ops of positions: rope_table, rope, cache_write and quantized_cache_write.
 #include "dialect.h"
 
 #include "position_arguments.h"
@@ -96,27 +96,32 @@ AA_KERNEL(rope, AA_GROUP_SIZE)
 }
 AA_REGISTER(rope, AA_GROUP_SIZE)
 
-// k and v [T,Hk,D] into k_cache and v_cache [B,Hk,S,D]: a group per token, so that tokens are compared once. Of tokens that name
-// the same slot only the last is written, so that their order needs no order of groups. A slot outside of the cache is
-// skipped.
-AA_KERNEL(cache_write, AA_GROUP_SIZE)
-(AA_OUT(void) k_cache, AA_VALUE(aa_slots) k_slots, AA_OUT(void) v_cache, AA_VALUE(aa_slots) v_slots, AA_IN(void) k,
- AA_VALUE(aa_slots) k_tokens, AA_IN(void) v, AA_VALUE(aa_slots) v_tokens, AA_IN(aa_i32) sequence,
- AA_VALUE(aa_i64) sequence_step, AA_IN(aa_i32) positions, AA_VALUE(aa_i64) position_step, AA_VALUE(aa_i64) tokens,
- AA_VALUE(aa_i64) sequences, AA_VALUE(aa_i64) slots, AA_VALUE(aa_i32) heads, AA_VALUE(aa_i32) head_size) {
-  const aa_i64 t = AA_GROUP_ID(0);
-  const aa_i32 id = AA_LOCAL_ID;
-  AA_SCRATCH(scratch);
-  const aa_i32 b = sequence[t * sequence_step];
-  const aa_i32 slot = positions[t * position_step];
-  aa_i32 again = 0;
-  for (aa_i64 later = t + 1 + id; later < tokens; later += AA_GROUP_SIZE) {
-    again |= (sequence[later * sequence_step] == b) & (positions[later * position_step] == slot);
-  }
-  const aa_i32 overwritten = aa_group_max(again ? 1.0f : 0.0f, scratch, id) > 0.0f;
-  if (overwritten || b < 0 || b >= sequences || slot < 0 || slot >= slots) return;
-  const aa_i64 k_to = b * k_slots.outer + slot * k_slots.slot, v_to = b * v_slots.outer + slot * v_slots.slot;
+// Of the two ops that write k and v [T,Hk,D] into k_cache and v_cache: a group has a token, so that tokens are compared once. Of
+// tokens that name the same slot only the last is written, so that their order needs no order of groups. A slot outside of the
+// cache is skipped.
+#define AA_CACHE_PARAMETERS                                                                                              \
+  AA_OUT(void) k_cache, AA_VALUE(aa_slots) k_slots, AA_OUT(void) v_cache, AA_VALUE(aa_slots) v_slots, AA_IN(void) k,     \
+      AA_VALUE(aa_slots) k_tokens, AA_IN(void) v, AA_VALUE(aa_slots) v_tokens, AA_IN(aa_i32) sequence,                   \
+      AA_VALUE(aa_i64) sequence_step, AA_IN(aa_i32) positions, AA_VALUE(aa_i64) position_step, AA_VALUE(aa_i64) tokens,  \
+      AA_VALUE(aa_i64) sequences, AA_VALUE(aa_i64) slots, AA_VALUE(aa_i32) heads, AA_VALUE(aa_i32) head_size
+#define AA_CACHE_SLOT                                                                                                \
+  const aa_i64 t = AA_GROUP_ID(0);                                                                                   \
+  const aa_i32 id = AA_LOCAL_ID;                                                                                     \
+  AA_SCRATCH(scratch);                                                                                               \
+  const aa_i32 b = sequence[t * sequence_step];                                                                      \
+  const aa_i32 slot = positions[t * position_step];                                                                  \
+  aa_i32 again = 0;                                                                                                  \
+  for (aa_i64 later = t + 1 + id; later < tokens; later += AA_GROUP_SIZE) {                                          \
+    again |= (sequence[later * sequence_step] == b) & (positions[later * position_step] == slot);                    \
+  }                                                                                                                  \
+  const aa_i32 overwritten = aa_group_max(again ? 1.0f : 0.0f, scratch, id) > 0.0f;                                  \
+  if (overwritten || b < 0 || b >= sequences || slot < 0 || slot >= slots) return;                                   \
+  const aa_i64 k_to = b * k_slots.outer + slot * k_slots.slot, v_to = b * v_slots.outer + slot * v_slots.slot;       \
   const aa_i64 k_from = t * k_tokens.outer, v_from = t * v_tokens.outer;
+
+// Caches [B,Hk,S,D] of floats.
+AA_KERNEL(cache_write, AA_GROUP_SIZE)(AA_CACHE_PARAMETERS) {
+  AA_CACHE_SLOT
   for (aa_i32 i = id; i < heads * head_size; i += AA_GROUP_SIZE) {
     const aa_i64 head = i / head_size;
     const aa_i64 d = i - head * head_size;
@@ -127,3 +132,46 @@ AA_KERNEL(cache_write, AA_GROUP_SIZE)
   }
 }
 AA_REGISTER(cache_write, AA_GROUP_SIZE)
+
+// A number from 0 on rounded to a half, which may then be larger than the largest half.
+AA_FN float aa_rounded_to_half(float v) {
+  aa_i32 exponent = (aa_i32)(aa_bits(v) >> 23) - 127;
+  if (exponent < -14) exponent = -14;
+  const float quantum = aa_float((aa_u32)(exponent - 10 + 127) << 23);
+  return aa_rint(v * aa_float((aa_u32)(10 - exponent + 127) << 23)) * quantum;
+}
+
+// 32 values of x, `inner` elements apart from `from` on, as a block at byte `at` of a cache.
+AA_FN void aa_store_block(AA_OUT(void) cache, aa_i64 at, AA_IN(void) x, aa_i32 dtype, aa_i64 from, aa_i64 inner) {
+  aa_u32 largest = 0;
+  for (aa_i32 i = 0; i < 32; ++i) {
+    const aa_u32 magnitude = aa_bits(aa_load(x, dtype, from + i * inner)) & 0x7fffffffu;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  const aa_i32 finite = largest < 0x7f800000u && aa_float(largest) < 127.0f * 65520.0f;
+  const float scale = finite ? aa_rounded_to_half(aa_float(largest) / 127.0f) : 0.0f;
+  if (finite) {
+    aa_store_f16(AA_AS_OUT(aa_u16, cache), at / 2, scale);
+  } else {
+    AA_AS_OUT(aa_u16, cache)[at / 2] = (aa_u16)0x7e00;
+  }
+  for (aa_i32 i = 0; i < 32; ++i) {
+    const float q = scale > 0.0f ? aa_rint(aa_load(x, dtype, from + i * inner) / scale) : 0.0f;
+    AA_AS_OUT(aa_i8, cache)[at + 2 + i] = (aa_i8)aa_fmax(-127.0f, aa_fmin(127.0f, q));
+  }
+}
+
+// Caches [B,Hk,S,C] whose rows are blocks of AA_BLOCK_Q8_0; see quantized_attention.cl. Each item has a block at a time.
+AA_KERNEL(quantized_cache_write, AA_GROUP_SIZE)(AA_CACHE_PARAMETERS) {
+  AA_CACHE_SLOT
+  const aa_i32 blocks = head_size / 32;
+  for (aa_i32 i = id; i < heads * blocks; i += AA_GROUP_SIZE) {
+    const aa_i64 head = i / blocks;
+    const aa_i64 block = i - head * blocks;
+    aa_store_block(k_cache, k_to + head * k_slots.head + block * 34, k, k_tokens.dtype,
+                   k_from + head * k_tokens.head + block * 32 * k_tokens.inner, k_tokens.inner);
+    aa_store_block(v_cache, v_to + head * v_slots.head + block * 34, v, v_tokens.dtype,
+                   v_from + head * v_tokens.head + block * 32 * v_tokens.inner, v_tokens.inner);
+  }
+}
+AA_REGISTER(quantized_cache_write, AA_GROUP_SIZE)

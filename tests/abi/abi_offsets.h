@@ -263,6 +263,13 @@
   X(aa_quantized_params, struct_size, 0) \
   X(aa_quantized_params, format, 4) \
   X(aa_quantized_params, rounding, 8) \
+  X(aa_cache_params, struct_size, 0) \
+  X(aa_cache_params, format, 4) \
+  X(aa_quantized_attention_params, struct_size, 0) \
+  X(aa_quantized_attention_params, scale, 4) \
+  X(aa_quantized_attention_params, window, 8) \
+  X(aa_quantized_attention_params, softcap, 12) \
+  X(aa_quantized_attention_params, format, 16) \
   X(aa_frequency_params, struct_size, 0) \
   X(aa_frequency_params, presence, 4) \
   X(aa_frequency_params, frequency, 8) \
@@ -455,6 +462,8 @@
   X(aa_repetition_params, 8) \
   X(aa_sample_params, 20) \
   X(aa_quantized_params, 12) \
+  X(aa_cache_params, 8) \
+  X(aa_quantized_attention_params, 20) \
   X(aa_frequency_params, 12) \
   X(aa_accumulate_params, 8) \
   X(aa_moments_params, 12) \

@@ -106,6 +106,12 @@ std::vector<Call> good_calls() {
           .with(aa_quantized_params{0, AA_BLOCK_Q4_0, AA_QUANTIZED_ROUNDED}),
       make("quantized_embedding", {floats({3, 256}), u8({9, 210}), i64({3})})
           .with(aa_quantized_params{0, AA_BLOCK_Q6_K, AA_QUANTIZED_EXACT}),
+      make("quantized_cache_write",
+           {u8({2, 2, 16, 68}), u8({2, 2, 16, 68}), f32({3, 2, 64}), floats({3, 2, 64}), i32({3}), i32({3})})
+          .with(aa_cache_params{0, AA_BLOCK_Q8_0}),
+      make("quantized_attention",
+           {floats({3, 4, 64}), f32({3, 4, 64}), u8({2, 2, 16, 68}), u8({2, 2, 16, 68}), i32({3}), i32({3})})
+          .with(aa_quantized_attention_params{0, 0.3f, 0, 0, AA_BLOCK_Q8_0}),
       make("norm_linear", {f32({3, 5}), floats({3, 8}), absent(), floats({5, 8}), floats({5})}).with(eps),
       make("norm_gated_linear",
            {f32({3, 5}), f32({3, 8}), floats({8}), floats({5, 8}), floats({5, 8}), floats({5}), absent()})
@@ -126,9 +132,13 @@ Call good(const std::string& op) {
 
 // A good call made from the op's description: every tensor present, letters as in good_calls(), parameters 0.
 Call described_call(const OpSchema& schema) {
-  const std::map<char, int64_t> sizes = {{'T', 3}, {'H', 8}, {'V', 9},  {'M', 3}, {'N', 5}, {'K', 32}, {'R', 3},
-                                         {'D', 8}, {'B', 2}, {'S', 16}, {'q', 4}, {'k', 2}, {'x', 32}, {'y', 16},
-                                         {'a', 5}, {'b', 2}, {'c', 3},  {'d', 4}, {'.', 6}, {'2', 2},  {'C', 18}};
+  std::map<char, int64_t> sizes = {{'T', 3}, {'H', 8}, {'V', 9},  {'M', 3}, {'N', 5}, {'K', 32}, {'R', 3},
+                                   {'D', 8}, {'B', 2}, {'S', 16}, {'q', 4}, {'k', 2}, {'x', 32}, {'y', 16},
+                                   {'a', 5}, {'b', 2}, {'c', 3},  {'d', 4}, {'.', 6}, {'2', 2},  {'C', 18}};
+  if (is_for_quantized_cache(*find_op_by_name(schema.name))) {  // a row of a cache is a block of Q8_0
+    sizes['D'] = 32;
+    sizes['C'] = 34;
+  }
   Call call{std::string(schema.name), {}, std::vector<uint8_t>(schema.params_size)};
   for (const TensorSchema& t : schema.tensors) {
     std::vector<int64_t> shape;
@@ -151,7 +161,13 @@ TEST(OpSchema, EveryOpIsFoundAndChecksItsTensors) {
     if (schema.name == "repetition_penalty") good.with(aa_repetition_params{0, 1.1f});
     if (schema.name == "random") good.with(aa_random_params{0, AA_RANDOM_UNIFORM, 1, 0, 0, 1});
     // No format has the number 0.
-    if (schema.name.starts_with("quantized")) good.with(aa_quantized_params{0, AA_BLOCK_Q4_0, AA_QUANTIZED_EXACT});
+    if (is_for_quantized_weights(static_cast<Op>(i))) {
+      good.with(aa_quantized_params{0, AA_BLOCK_Q4_0, AA_QUANTIZED_EXACT});
+    }
+    if (schema.name == "quantized_cache_write") good.with(aa_cache_params{0, AA_BLOCK_Q8_0});
+    if (schema.name == "quantized_attention") {
+      good.with(aa_quantized_attention_params{0, 0.3f, 0, 0, AA_BLOCK_Q8_0});
+    }
     if (schema.name == "sample") good.with(aa_sample_params{0, 1, 0, 1, 0});
     EXPECT_EQ(good.error(), "") << schema.name;
     for (size_t t = 0; t < schema.tensors.size(); ++t) {
@@ -302,6 +318,22 @@ TEST(OpSchema, ParamsAreThereAndLargeEnough) {
   EXPECT_EQ(c.error(), "") << "a larger struct of a newer caller is fine";
 }
 
+TEST(OpSchema, RowsOfQuantizedCachesAreWholeBlocks) {
+  Call c = good("quantized_attention");
+  c.tensors[2] = c.tensors[3] = u8({2, 2, 16, 64});
+  EXPECT_EQ(
+      c.error(),
+      "quantized_attention: tensor \"k_cache\" has shape [2, 2, 16, 64], expected rows of 68 bytes, which hold 64 "
+      "values of Q8_0");
+  c = good("quantized_cache_write");
+  c.tensors[1].strides[3] = 2;
+  EXPECT_EQ(c.error(),
+            "quantized_cache_write: tensor \"v_cache\" has the stride 2 between the bytes of a row, expected 1");
+  c = good("quantized_cache_write");
+  c.tensors[2] = c.tensors[3] = f32({3, 2, 40});
+  EXPECT_EQ(c.error(), "quantized_cache_write: heads have 40 values, expected a multiple of 32, the block of Q8_0");
+}
+
 TEST(OpSchema, OutputsMustNotOverlapThemselves) {
   Call c = good("add");
   c.tensors = {floats({3, 4}), floats({3, 4}), floats({3, 4})};
@@ -334,6 +366,10 @@ TEST(OpSchema, ParameterValues) {
       good("sample").with(aa_sample_params{0, 1, 0, 1, 1.5f}),
       good("quantized_linear").with(aa_quantized_params{0, 0, 0}),
       good("quantized_linear").with(aa_quantized_params{0, AA_BLOCK_Q4_0, 2}),
+      good("quantized_cache_write").with(aa_cache_params{0, AA_BLOCK_Q4_0}),
+      good("quantized_attention").with(aa_quantized_attention_params{0, nan, 0, 0, AA_BLOCK_Q8_0}),
+      good("quantized_attention").with(aa_quantized_attention_params{0, 1, -1, 0, AA_BLOCK_Q8_0}),
+      good("quantized_attention").with(aa_quantized_attention_params{0, 1, 0, 0, 0}),
       good("frequency_penalty").with(aa_frequency_params{0, nan, 0}),
       good("frequency_penalty").with(aa_frequency_params{0, 0, nan}),
       good("embedding_shard").with(aa_embedding_shard_params{0, 0, -1}),

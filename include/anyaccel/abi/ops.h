@@ -112,6 +112,17 @@
  *                    rounded to multiples of a 127th of the largest magnitude among them, and W to bf16.
  *  "quantized_embedding" out float [T,K]; table U8 [V,C]; ids index [T]                       aa_quantized_params
  *                    Since 2.0. "embedding" of the table that the bytes decode to; C as above. `rounding` has no effect.
+ *  "quantized_cache_write" k_cache inout U8 [B,Hk,S,C]; v_cache inout U8 [B,Hk,S,C];         aa_cache_params
+ *                    k float [T,Hk,D]; v float [T,Hk,D]; sequence I32 [T]; positions I32 [T]
+ *                    Since 2.0. "cache_write" into rows of blocks: D is a multiple of 32, C = D / 32 * 34, and the bytes of
+ *                    a row are adjacent. Of each 32 values, d is the largest magnitude / 127, rounded to a half, and q is
+ *                    value / d rounded to nearest even, from -127 to 127, in F32 arithmetic; q = 0 where d is 0. Where a
+ *                    value is not finite, or d no finite half, d is a NaN and q = 0. d may be off by a unit in its last
+ *                    place, and q may be the other neighbour where value / d is within 0.01 of the middle.
+ *  "quantized_attention" out float [T,Hq,D]; q float [T,Hq,D]; k_cache U8 [B,Hk,S,C];         aa_quantized_attention_params
+ *                    v_cache U8 [B,Hk,S,C]; sequence I32 [T]; positions I32 [T]
+ *                    Since 2.0. "attention" over the keys and values that the bytes of such caches decode to. Nothing else is
+ *                    rounded, whatever T is.
  *
  * Ops of training, since 2.0. No step of a model's generation uses them.
  *
@@ -332,6 +343,21 @@ typedef struct aa_quantized_params {
   int32_t format;   /* aa_block_format */
   int32_t rounding; /* aa_quantized_rounding */
 } aa_quantized_params;
+
+/* since 2.0 */
+typedef struct aa_cache_params {
+  uint32_t struct_size;
+  int32_t format; /* of the cache's rows: AA_BLOCK_Q8_0 */
+} aa_cache_params;
+
+/* since 2.0 */
+typedef struct aa_quantized_attention_params {
+  uint32_t struct_size;
+  float scale; /* this and the next two as in aa_attention_params */
+  int32_t window;
+  float softcap;
+  int32_t format; /* as in aa_cache_params */
+} aa_quantized_attention_params;
 
 /* since 2.0 */
 typedef struct aa_accumulate_params {

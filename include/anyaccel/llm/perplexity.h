@@ -7,6 +7,7 @@
 #include <span>
 
 #include "anyaccel/llm/model.h"
+#include "anyaccel/llm/session.h"
 
 namespace anyaccel::llm {
 
@@ -15,6 +16,7 @@ struct PerplexityOptions {
   // Tokens from the beginning of a window to that of the next; 0: half a window. A smaller stride gives each token more
   // context, but takes more computation.
   int64_t stride = 0;
+  CacheType cache = CacheType::Model;                         // of keys and values
   std::function<void(int64_t done, int64_t total)> progress;  // tokens; an exception it throws ends the work
 };
 

@@ -19,7 +19,7 @@
 // rank 0 samples the tokens for all, and every rank gets the complete logits. A failure on one rank makes calls of the
 // others throw CommunicationError. If a file is modified from which weights are used directly, forward() and tokens()
 // throw CheckpointError. The key/value cache holds, for each layer, [B, Hk, S, D] keys and as many values in the
-// model's dtype: B sequences of at most S tokens. Hidden states and everything between the products are fp32.
+// model's dtype, or quantized (CacheType): B sequences of at most S tokens. Hidden states and everything between the products are fp32.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,13 @@
 
 namespace anyaccel::llm {
 
+// The elements of the key/value cache.
+enum class CacheType {
+  Model,  // the model's dtype
+  // Signed bytes with a scale in fp16 for each 32 elements of a head: 8.5 bits an element, the format Q8_0 of GGUF files.
+  Int8,
+};
+
 struct SessionOptions {
   int64_t sequences = 1;  // B
   int64_t context = 0;    // S: maximum number of tokens of a sequence, prompt and answer together
@@ -46,6 +53,9 @@ struct SessionOptions {
   bool deterministic = false;
   // The decode loop keeps a copy of each step's logits for step_logits(), fp32 [B, V] on the device.
   bool keep_logits = false;
+  // NotImplementedError for Int8 if the accelerator has no ops for quantized caches (Inference::takes_quantized_caches),
+  // InvalidArgument if heads are no multiple of 32 elements.
+  CacheType cache = CacheType::Model;
 };
 
 // Options for choosing the next token from the logits; the ranges are those of the "sample" op.

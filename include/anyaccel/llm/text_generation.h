@@ -42,6 +42,8 @@ struct GenerateOptions {
   int64_t context = 0;
   // A prompt's text depends only on the prompt, the options and the seed (see SessionOptions::deterministic).
   bool deterministic = false;
+  // The elements of the key/value cache; throws as a Session does for a type that cannot be used.
+  CacheType cache = CacheType::Model;
   // Add the tokenizer's beginning-of-text tokens to prompts given as text.
   bool add_special_tokens = true;
   // Token ids that end a text in addition to those of generation_config.json.

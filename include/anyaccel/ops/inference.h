@@ -68,7 +68,8 @@ struct OpPlacement {
   bool native = false;       // the accelerator has it; false: it falls back to the CPU, unless
   uint64_t fallbacks = 0;    // number of calls that have fallen back so far
   bool as_sequence = false;  // the accelerator lacks it and runs other ops of the list instead
-  bool avoided = false;      // the accelerator lacks it, and models avoid it by decoding quantized weights
+  // The accelerator lacks it, and models do without it: they decode quantized weights, and do not quantize caches.
+  bool avoided = false;
 };
 
 class Inference : public OpLibrary {
@@ -90,6 +91,14 @@ class Inference : public OpLibrary {
   void quantized_embedding(const Tensor& out, const Tensor& table, aa_block_format format, const Tensor& ids);
   // True when the accelerator itself implements both.
   bool takes_quantized_weights() const;
+  // The caches are U8 [B, Hk, S, C]: rows of blocks of the format, AA_BLOCK_Q8_0.
+  void quantized_cache_write(const Tensor& k_cache, const Tensor& v_cache, aa_block_format format, const Tensor& k,
+                             const Tensor& v, const Tensor& sequence, const Tensor& positions);
+  void quantized_attention(const Tensor& out, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                           aa_block_format format, const Tensor& sequence, const Tensor& positions, float scale,
+                           int window = 0, float softcap = 0.0f);
+  // True when the accelerator itself implements both.
+  bool takes_quantized_caches() const;
   // Returns the weight of a linear in the layout with which the accelerator's driver is fastest, for inputs of the
   // dtype; `w` itself if that is as good. The products accept it in place of `w`. See Accelerator::pack_weight.
   Tensor pack_linear_weight(const Tensor& w, DType input);
@@ -136,7 +145,7 @@ class Inference : public OpLibrary {
 
   // Returns for every op where it runs and how often it fell back.
   std::vector<OpPlacement> placements() const;
-  // True when every op of the list above, except those for quantized weights, runs on the accelerator itself, as one op
+  // True when every op of the list above, except those for quantized weights and caches, runs on the accelerator itself, as one op
   // or a sequence of others, so that a step that uses them can be captured in a graph.
   bool all_native() const;
   // True when the accelerator has the ops "linear_by_row" and so on, which ByRow needs.

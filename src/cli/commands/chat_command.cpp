@@ -50,6 +50,7 @@ struct ChatArguments {
   std::optional<std::string> max_new_tokens;
   SamplingOptions sampling;
   std::string context = "0";
+  std::string cache = "auto";
   bool quiet = false;
 };
 
@@ -75,6 +76,9 @@ void add_chat_options(CommandLine& line, ChatArguments& arguments) {
       .show_default();
   line.add_option("--context", arguments.context, "Most tokens of the conversation; 0 is the model's own limit")
       .type("N")
+      .show_default();
+  line.add_option("--kv-cache", arguments.cache,
+                  "Elements of the cache of keys and values: auto (those of the model) or int8")
       .show_default();
   line.add_quiet_flag("--quiet", arguments.quiet, "Only the answers: nothing but errors on standard error");
   line.footer("In the conversation, /help lists what can be typed. Ctrl-C ends an answer, and keeps what was said.");
@@ -233,6 +237,7 @@ class Chat {
     max_new_tokens_ =
         arguments.max_new_tokens ? parse_integer("--max-new-tokens", *arguments.max_new_tokens, 1, most) : most;
     context_ = parse_integer("--context", arguments.context, 0, most);
+    cache_ = wanted_cache(arguments.cache);
     chat_options_.name = arguments.template_name;
     chat_options_.variables_json = arguments.variables;
     if (!arguments.tools.empty()) chat_options_.tools_json = read_json_file(arguments.tools);
@@ -285,6 +290,7 @@ class Chat {
     options_.max_length = 0;
     options_.max_new_tokens = max_new_tokens_;
     options_.context = context_;
+    options_.cache = cache_;
     options_.add_special_tokens = false;  // the template writes them
     options_.reuse_cache = true;
     if (const auto eos = generator_->tokenizer()->eos_id()) options_.more_eos_ids.push_back(*eos);
@@ -373,6 +379,7 @@ class Chat {
   const ChatArguments& arguments_;
   int64_t max_new_tokens_ = 0;
   int64_t context_ = 0;
+  llm::CacheType cache_ = llm::CacheType::Model;
   Conversation conversation_;
   llm::ChatTemplate template_;
   llm::ChatOptions chat_options_;

@@ -44,6 +44,7 @@ struct Arguments {
   std::optional<std::string> top_logprobs;
   std::string activations = "auto";
   std::string quantize;
+  std::string cache = "auto";
   bool deterministic = false;
   bool ignore_eos = false;
   bool no_bos = false;
@@ -55,6 +56,7 @@ struct Arguments {
 };
 
 struct Numbers {
+  llm::CacheType cache = llm::CacheType::Model;
   std::optional<int64_t> max_new_tokens;
   int64_t context = 0;
   std::optional<int64_t> min_new_tokens;
@@ -84,6 +86,11 @@ void add_options(CommandLine& line, Arguments& arguments) {
   line.add_option("--quantize", arguments.quantize,
                   "Quantize the matrices while they load: " + llm::quantized_types() + "; see docs/quantization.md")
       .type("TYPE");
+  line.add_option(
+          "--kv-cache", arguments.cache,
+          "Elements of the cache of keys and values: auto (those of the model) or int8, half the memory of 16 bits; "
+          "see docs/quantization.md")
+      .show_default();
   line.add_flag("--deterministic", arguments.deterministic,
                 "A prompt's text does not depend on the other prompts; slower, see docs/architecture.md");
   line.add_option("--context", arguments.context,
@@ -109,6 +116,7 @@ void add_options(CommandLine& line, Arguments& arguments) {
 Numbers check_numbers(const Arguments& arguments) {
   constexpr int64_t most = std::numeric_limits<int32_t>::max();
   Numbers numbers;
+  numbers.cache = wanted_cache(arguments.cache);
   const auto count = [&](const char* option, const std::optional<std::string>& text, int64_t low) {
     return text ? std::optional(parse_integer(option, *text, low, most)) : std::nullopt;
   };
@@ -156,6 +164,7 @@ llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers&
   options.ignore_eos = arguments.ignore_eos;
   options.add_special_tokens = !arguments.no_bos;
   options.deterministic = arguments.deterministic;
+  options.cache = numbers.cache;
   return options;
 }
 

@@ -164,10 +164,11 @@ JsonValue collect() {
   }
   auto inference = accelerator.create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
   for (const ops::OpPlacement& op : inference->placements()) {
-    const std::string where = op.native        ? accelerator.name()
-                              : op.as_sequence ? accelerator.name() + " (as a sequence of other ops)"
-                              : op.avoided     ? "nowhere (models decode quantized weights while they load)"
-                                               : "cpu (fallback)";
+    const std::string where =
+        op.native        ? accelerator.name()
+        : op.as_sequence ? accelerator.name() + " (as a sequence of other ops)"
+        : op.avoided     ? "nowhere (models do without: weights are decoded while they load, caches are not quantized)"
+                         : "cpu (fallback)";
     info["ops"].push_back({{"name", op.op}, {"runs_on", where}});
   }
   return info;

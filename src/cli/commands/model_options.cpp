@@ -33,6 +33,12 @@ llm::TextGenerator load_generator(const std::string& path, llm::LoadOptions opti
   return llm::TextGenerator::load(path, options);
 }
 
+llm::CacheType wanted_cache(const std::string& text) {
+  if (text == "auto") return llm::CacheType::Model;
+  if (text == "int8") return llm::CacheType::Int8;
+  throw UsageError("--kv-cache is '" + text + "'; expected auto or int8");
+}
+
 void print_model_summary(const std::string& path, const std::string& share, const llm::TextGenerator& generator) {
   const llm::Model& model = generator.model();
   std::fprintf(

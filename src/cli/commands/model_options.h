@@ -17,6 +17,9 @@ llm::Activations wanted_activations(const std::string& text);
 // Loads a model with its tokenizer. If `show_progress` and standard error is a terminal, a line shows how far it is.
 llm::TextGenerator load_generator(const std::string& path, llm::LoadOptions options, bool show_progress);
 
+// Parses the text of --kv-cache. Throws UsageError.
+llm::CacheType wanted_cache(const std::string& text);
+
 // Writes to standard error how the model was loaded, and its notes and warnings. `share` follows the size of the weights:
 // " on rank 0 of 2".
 void print_model_summary(const std::string& path, const std::string& share, const llm::TextGenerator& generator);

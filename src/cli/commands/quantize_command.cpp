@@ -26,6 +26,7 @@ namespace {
 struct Measuring {
   std::string window = "0";
   std::string stride = "0";
+  std::string cache = "auto";
 
   void add_options(CommandLine& line) {
     line.add_option("--window", window,
@@ -35,12 +36,15 @@ struct Measuring {
     line.add_option("--stride", stride, "Tokens from one window to the next; 0 is half a window")
         .type("N")
         .show_default();
+    line.add_option("--kv-cache", cache, "Elements of the cache of keys and values: auto (those of the model) or int8")
+        .show_default();
   }
   llm::PerplexityOptions parse() const {
     constexpr int64_t most = int64_t{1} << 31;
     llm::PerplexityOptions options;
     options.window = parse_integer("--window", window, 0, most);
     options.stride = parse_integer("--stride", stride, 0, most);
+    options.cache = wanted_cache(cache);
     return options;
   }
 };

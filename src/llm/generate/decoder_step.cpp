@@ -17,6 +17,28 @@ namespace {
 // Decoding uses one number of tokens, a prompt's chunks at most two; a few more cover batches that shrink.
 constexpr size_t kept_views = 6;
 
+constexpr int64_t cache_block_values = 32, cache_block_bytes = 34;  // of AA_BLOCK_Q8_0
+
+int64_t quantized_row_bytes(int64_t head_dim) { return head_dim / cache_block_values * cache_block_bytes; }
+
+void check_quantized_cache(const Model& model, const ops::Inference& ops) {
+  if (!ops.takes_quantized_caches()) {
+    throw NotImplementedError("session: a cache of keys and values in int8 was asked for, and the accelerator " +
+                              model.accelerator().name() +
+                              " has no ops for it (quantized_attention); expected the model's dtype");
+  }
+  // Of latent attention, values are the first elements of their heads.
+  const ModelConfig& config = model.config();
+  const int64_t value = config.latent.rank > 0 ? config.latent.value : config.head_dim;
+  for (const int64_t size : {config.head_dim, value}) {
+    if (size % cache_block_values == 0) continue;
+    throw InvalidArgument(
+        "session: a cache of keys and values in int8 was asked for, and the heads of this model have " +
+        std::to_string(size) + " elements; expected a multiple of " + std::to_string(cache_block_values) +
+        ", or a cache in the model's dtype");
+  }
+}
+
 }  // namespace
 
 Tensor rows_as(const Tensor& storage, int64_t tokens, DType dtype) {
@@ -26,7 +48,8 @@ Tensor rows_as(const Tensor& storage, int64_t tokens, DType dtype) {
   return Tensor(storage.storage(), dtype, {tokens, width}, strides);
 }
 
-DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, int64_t context, int64_t max_tokens)
+DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, int64_t context, int64_t max_tokens,
+                         CacheType cache)
     : model_(std::move(model)), group_(model_->group().get()), max_tokens_(max_tokens) {
   const ModelConfig& config = model_->config();
   const ModelShard& shard = model_->shard();
@@ -69,10 +92,16 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
     storage_.window_sin = Tensor::empty({max_tokens, count}, DType::F32, device);
   }
 
-  const Shape cache_shape = {sequences, shard.kv_heads.size(), context, config.head_dim};
+  if (cache == CacheType::Int8) {
+    check_quantized_cache(*model_, *ops_);
+    cache_format_ = AA_BLOCK_Q8_0;
+  }
+  const int64_t cache_row = cache_format_ == 0 ? config.head_dim : quantized_row_bytes(config.head_dim);
+  const DType cache_dtype = cache_format_ == 0 ? model_->dtype() : DType::U8;
+  const Shape cache_shape = {sequences, shard.kv_heads.size(), context, cache_row};
   for (int64_t layer = 0; layer < config.num_hidden_layers && cache_shape.numel() > 0; ++layer) {
-    key_cache_.push_back(Tensor::empty(cache_shape, model_->dtype(), device));
-    value_cache_.push_back(Tensor::empty(cache_shape, model_->dtype(), device));
+    key_cache_.push_back(Tensor::empty(cache_shape, cache_dtype, device));
+    value_cache_.push_back(Tensor::empty(cache_shape, cache_dtype, device));
   }
 
   const auto scratch = [&](int64_t width) { return Tensor::empty({max_tokens, width}, DType::F32, device); };
@@ -86,7 +115,7 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
     storage_.branch = group_ ? group_->shared_tensor({max_tokens, config.hidden_size}, DType::F32, device)
                              : scratch(config.hidden_size);
   }
-  if (!plain_ || !model_->quantized_formats().empty()) {
+  if (!plain_ || !model_->quantized_formats().empty() || cache_format_ != 0) {
     storage_.normed = scratch(config.hidden_size);
     storage_.k = scratch(shard.kv_heads.size() * config.head_dim);
     storage_.v = scratch(shard.kv_heads.size() * config.head_dim);
@@ -266,7 +295,7 @@ void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const
     return;
   }
   const ops::CacheSlots cache = {key_cache_[index], value_cache_[index], input.sequence, input.positions};
-  if (layer.formats.q != 0 || layer.formats.k != 0 || layer.formats.v != 0) {
+  if (layer.formats.q != 0 || layer.formats.k != 0 || layer.formats.v != 0 || cache_format_ != 0) {
     ops_->rms_norm(views.normed, views.hidden, layer.input_norm, config.rms_norm_eps);
     queries_keys_values(views.normed, layer, index, cache);
   } else {
@@ -275,9 +304,7 @@ void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const
         {layer.q, layer.q_bias, layer.k, layer.k_bias, layer.v, layer.v_bias, layer.q_norm, layer.k_norm},
         {views.cos, views.sin}, config.rms_norm_eps, model_->product_dtype());
   }
-  const float scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
-  ops_->attention(views.attended3, views.q3, key_cache_[index], value_cache_[index], input.sequence, input.positions,
-                  scale, static_cast<int>(config.window_of_layer(static_cast<int64_t>(index))));
+  attend_cache(index, input, 1.0f / std::sqrt(static_cast<float>(config.head_dim)), 0.0f);
   add_product(views.attended, layer.o, layer.formats.o, layer.o_bias);
 }
 
@@ -306,8 +333,27 @@ void DecoderStep::queries_keys_values(const Tensor& x, const LayerWeights& layer
     ops_->rope(views.q3, k3, of_window ? views.window_cos : views.cos, of_window ? views.window_sin : views.sin,
                layer.rotates_pairs || config.rope_interleaved);
   }
-  ops_->cache_write(cache.keys, cache.values, k3, views.v.view({tokens, kv_heads, size}), cache.sequence,
-                    cache.positions);
+  write_cache(cache, k3, views.v.view({tokens, kv_heads, size}));
+}
+
+void DecoderStep::write_cache(const ops::CacheSlots& cache, const Tensor& k, const Tensor& v) {
+  if (cache_format_ != 0) {
+    ops_->quantized_cache_write(cache.keys, cache.values, cache_format_, k, v, cache.sequence, cache.positions);
+  } else {
+    ops_->cache_write(cache.keys, cache.values, k, v, cache.sequence, cache.positions);
+  }
+}
+
+void DecoderStep::attend_cache(size_t index, const StepInput& input, float scale, float softcap) {
+  const Views& views = views_[current_];
+  const auto window = static_cast<int>(model_->config().window_of_layer(static_cast<int64_t>(index)));
+  const Tensor &keys = key_cache_[index], &values = value_cache_[index];
+  if (cache_format_ != 0) {
+    ops_->quantized_attention(views.attended3, views.q3, keys, values, cache_format_, input.sequence, input.positions,
+                              scale, window, softcap);
+  } else {
+    ops_->attention(views.attended3, views.q3, keys, values, input.sequence, input.positions, scale, window, softcap);
+  }
 }
 
 void DecoderStep::latent_queries_keys_values(const Tensor& x, const LayerWeights& layer, const ops::CacheSlots& cache) {
@@ -335,7 +381,7 @@ void DecoderStep::latent_queries_keys_values(const Tensor& x, const LayerWeights
   ops_->copy(k3.slice(2, 0, plain), kv.slice(2, 0, plain));
   ops_->copy(k3.slice(2, plain, size), rotated.expand({tokens, heads, latent.rotated}));
   ops_->copy(v3.slice(2, 0, latent.value), kv.slice(2, plain, plain + latent.value));
-  ops_->cache_write(cache.keys, cache.values, k3, v3, cache.sequence, cache.positions);
+  write_cache(cache, k3, v3);
 }
 
 // `heads` is [T, heads, D] and contiguous.
@@ -370,7 +416,6 @@ void DecoderStep::norm(const Tensor& out, const Tensor& x, const Tensor& weight,
 bool DecoderStep::attend(const Tensor& x, const LayerWeights& layer, size_t index, const StepInput& input) {
   if (!layer.q) return false;
   const ModelConfig& config = model_->config();
-  const Views& views = views_[current_];
   const auto number = static_cast<int64_t>(index);
   const ops::CacheSlots cache = {key_cache_[index], value_cache_[index], input.sequence, input.positions};
   if (layer.kv_b) {
@@ -378,9 +423,8 @@ bool DecoderStep::attend(const Tensor& x, const LayerWeights& layer, size_t inde
   } else {
     queries_keys_values(x, layer, index, cache);
   }
-  ops_->attention(views.attended3, views.q3, key_cache_[index], value_cache_[index], input.sequence, input.positions,
-                  config.scale_of_layer(number), static_cast<int>(config.window_of_layer(number)),
-                  config.attention_softcap);
+  attend_cache(index, input, config.scale_of_layer(number), config.attention_softcap);
+  const Views& views = views_[current_];
   if (const int64_t value = config.latent.value; layer.kv_b) {
     ops_->copy(views.values.view({views.tokens, views.attended3.size(1), value}), views.attended3.slice(2, 0, value));
   }

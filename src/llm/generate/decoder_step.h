@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "anyaccel/llm/model.h"
+#include "anyaccel/llm/session.h"
 #include "anyaccel/ops/inference.h"
 #include "anyaccel/tensor.h"
 #include "llm/generate/expert_block.h"
@@ -38,8 +39,10 @@ struct SequenceRange {
 class DecoderStep {
  public:
   // Allocates the cache for `sequences` of `context` tokens, and the tensors between the layers for steps of at most
-  // `max_tokens`. All ranks of a group construct theirs together.
-  DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, int64_t context, int64_t max_tokens);
+  // `max_tokens`. All ranks of a group construct theirs together. Throws as a Session does for a cache type that cannot
+  // be used.
+  DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, int64_t context, int64_t max_tokens,
+              CacheType cache);
 
   ops::Inference& ops() const noexcept { return *ops_; }
   uint64_t cache_bytes() const noexcept;
@@ -73,7 +76,7 @@ class DecoderStep {
     // branch [T, H] that is added to the hidden state after a norm or a multiplication.
     Tensor window_cos, window_sin;
     Tensor branch;
-    // Only for those and for quantized weights: the normalized rows [T, H], keys and values [T, heads * D], and gate
+    // Only for those and for quantized weights and caches: the normalized rows [T, H], keys and values [T, heads * D], and gate
     // and up [T, I].
     Tensor normed, k, v, gate, up;
     // Only for latent attention: queries of few elements [T, Q] before and after their norm, what keys and values are
@@ -86,7 +89,8 @@ class DecoderStep {
   void embed(const StepInput& input);
   void attention_block(const LayerWeights& layer, size_t index, const StepInput& input);
   void mlp_block(const LayerWeights& layer);
-  // Runs norm_qkv_rope as a sequence of ops without the norm, for quantized weights and layers that are not Llama's.
+  // Runs norm_qkv_rope as a sequence of ops without the norm, for quantized weights and caches, and for layers that are not
+  // Llama's.
   void queries_keys_values(const Tensor& x, const LayerWeights& layer, size_t index, const ops::CacheSlots& cache);
   // The same for latent attention.
   void latent_queries_keys_values(const Tensor& x, const LayerWeights& layer, const ops::CacheSlots& cache);
@@ -94,6 +98,10 @@ class DecoderStep {
   void composed_layer(const LayerWeights& layer, size_t index, const StepInput& input);
   void norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias);
   void norm_heads(const Tensor& heads, const Tensor& weight, const Tensor& bias);
+  // Writes keys and values [T, heads, D] to the cache, quantized if that is.
+  void write_cache(const ops::CacheSlots& cache, const Tensor& k, const Tensor& v);
+  // Computes views.attended from views.q3 and the cache.
+  void attend_cache(size_t index, const StepInput& input, float scale, float softcap);
   // Computes views.attended from the normalized rows x; returns false on a rank without heads.
   bool attend(const Tensor& x, const LayerWeights& layer, size_t index, const StepInput& input);
   // Computes views.gated from the normalized rows x.
@@ -131,7 +139,9 @@ class DecoderStep {
   Tensor inv_freq_;                     // [R], or [B, R] when it depends on the sequence's length
   std::vector<int64_t> longest_;        // of each sequence; dynamic rope only
   std::vector<Tensor> inv_freq_views_;  // [R] each; one, or one for each sequence
-  std::vector<Tensor> key_cache_;       // one for each layer: [B, Hk, S, D]; none on a rank without heads
+  aa_block_format cache_format_{};      // of the cache's rows; 0: floats
+  // One for each layer: [B, Hk, S, D], or U8 [B, Hk, S, bytes of D elements]; none on a rank without heads.
+  std::vector<Tensor> key_cache_;
   std::vector<Tensor> value_cache_;
   Views storage_;             // for max_tokens
   Tensor chosen_;             // [T, H]: the rows whose logits are requested

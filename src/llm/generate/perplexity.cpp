@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "anyaccel/error.h"
-#include "anyaccel/llm/session.h"
 #include "llm/generate/log_probabilities.h"
 
 namespace anyaccel::llm {
@@ -38,6 +37,7 @@ Perplexity perplexity(const std::shared_ptr<const Model>& model, std::span<const
   }
   SessionOptions session_options;
   session_options.context = std::min(window, count);
+  session_options.cache = options.cache;
   Session session(model, session_options);
   double sum = 0;
   double squares = 0;

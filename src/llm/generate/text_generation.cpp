@@ -229,7 +229,7 @@ GenerateOptions TextGenerator::default_options() const {
 
 Session& TextGenerator::session_for(int64_t sequences, int64_t context, const GenerateOptions& wanted) {
   if (!session_ || session_->options().sequences < sequences || session_->options().context < context ||
-      session_->options().deterministic != wanted.deterministic ||
+      session_->options().deterministic != wanted.deterministic || session_->options().cache != wanted.cache ||
       session_->options().keep_logits < wanted.top_logprobs.has_value()) {
     session_.reset();  // free its memory first
     cached_ids_.clear();
@@ -237,6 +237,7 @@ Session& TextGenerator::session_for(int64_t sequences, int64_t context, const Ge
     options.sequences = sequences;
     options.context = context;
     options.deterministic = wanted.deterministic;
+    options.cache = wanted.cache;
     options.keep_logits = wanted.top_logprobs.has_value();
     session_ = std::make_unique<Session>(model_, options);
   }

@@ -219,6 +219,7 @@ class ModelLoader {
     model_->device_ = accelerator_.device(accelerator_.current_device());
     files_.emplace(directory_, options_.map_files ? FileAccess::Map : FileAccess::Read, model_->config_,
                    model_->notes_);
+    align_shards();
     choose_dtype();
     note_quantized();
   }
@@ -234,6 +235,25 @@ class ModelLoader {
           "model: the accelerator " + accelerator_.name() +
           " has no ops for quantized weights (quantized_linear), so none are made while a model loads");
     }
+  }
+
+  // Moves the borders between the ranks' parts of the feed-forward blocks to where blocks of the second matrix's rows end:
+  // a rank would have to decode parts of blocks.
+  void align_shards() {
+    if (!model_->group_ || options_.dtype != DType::None || !ops_.takes_quantized_weights()) return;
+    ShardPolicy policy;
+    for (const TensorSlot& slot : files_->slots()) {
+      const bool of_experts = slot.split == SplitBy::Expert || slot.split == SplitBy::SharedExpert;
+      if (slot.kind != TensorKind::Matrix || slot.split_dim != 1) continue;
+      if (slot.split != SplitBy::Intermediate && !of_experts) continue;
+      const TensorView& view = files_->at(slot);
+      const BlockFormat* format = is_quantized(view)          ? block_format(view)
+                                  : wanted_format_ != nullptr ? format_of_matrix(*wanted_format_, slot.shape[1], false)
+                                                              : nullptr;
+      if (format != nullptr) policy.grain = std::max<int64_t>(policy.grain, format->values);
+    }
+    const auto ranks = static_cast<int>(model_->group_->size());
+    model_->shard_ = plan_shards(model_->config_, ranks, policy)[static_cast<size_t>(model_->group_->rank())];
   }
 
   static uint64_t decoded_bytes(const TensorView& view, DType dtype) {

@@ -16,6 +16,9 @@ Tensor amp_input(const Accelerator& accelerator, const Tensor& tensor) {
   return dtype == DType::None || !tensor ? tensor : tensor.to(dtype);
 }
 
+// Returns whether models do without an op on an accelerator that lacks it.
+bool is_avoidable(Op op) { return is_for_quantized_weights(op) || is_for_quantized_cache(op); }
+
 }  // namespace
 
 Inference::Inference(Accelerator& accelerator) : impl_(std::make_unique<Impl>(accelerator)) {}
@@ -68,6 +71,32 @@ void Inference::quantized_embedding(const Tensor& out, const Tensor& table, aa_b
 bool Inference::takes_quantized_weights() const {
   return impl_->slots[static_cast<size_t>(Op::QuantizedLinear)].native >= 0 &&
          impl_->slots[static_cast<size_t>(Op::QuantizedEmbedding)].native >= 0;
+}
+
+void Inference::quantized_cache_write(const Tensor& k_cache, const Tensor& v_cache, aa_block_format format,
+                                      const Tensor& k, const Tensor& v, const Tensor& sequence,
+                                      const Tensor& positions) {
+  auto params = make_params<aa_cache_params>();
+  params.format = format;
+  impl_->run(Op::QuantizedCacheWrite, std::array{&k_cache, &v_cache, &k, &v, &sequence, &positions}, &params,
+             sizeof(params));
+}
+
+void Inference::quantized_attention(const Tensor& out, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                                    aa_block_format format, const Tensor& sequence, const Tensor& positions,
+                                    float scale, int window, float softcap) {
+  auto params = make_params<aa_quantized_attention_params>();
+  params.scale = scale;
+  params.window = window;
+  params.softcap = softcap;
+  params.format = format;
+  impl_->run(Op::QuantizedAttention, std::array{&out, &q, &k_cache, &v_cache, &sequence, &positions}, &params,
+             sizeof(params));
+}
+
+bool Inference::takes_quantized_caches() const {
+  return impl_->slots[static_cast<size_t>(Op::QuantizedCacheWrite)].native >= 0 &&
+         impl_->slots[static_cast<size_t>(Op::QuantizedAttention)].native >= 0;
 }
 
 Tensor Inference::pack_linear_weight(const Tensor& w, DType input) {
@@ -244,7 +273,7 @@ std::vector<OpPlacement> Inference::placements() const {
   for (size_t i = 0; i < op_count; ++i) {
     const Op op = static_cast<Op>(i);
     result.push_back({std::string(op_schemas()[i].name), impl_->has(op), impl_->slots[i].fallbacks.load(),
-                      impl_->is_sequence(op), !impl_->has(op) && is_for_quantized_weights(op)});
+                      impl_->is_sequence(op), !impl_->has(op) && is_avoidable(op)});
   }
   return result;
 }
@@ -252,7 +281,7 @@ std::vector<OpPlacement> Inference::placements() const {
 bool Inference::has_by_row() const {
   for (size_t i = 0; i < op_count; ++i) {
     const Op op = static_cast<Op>(i);
-    const bool wanted = !is_for_quantized_weights(op) || impl_->slots[i].native >= 0;
+    const bool wanted = !is_avoidable(op) || impl_->slots[i].native >= 0;
     if (wanted && form_by_row(op) && impl_->slots[i].by_row < 0) return false;
   }
   return true;
@@ -264,7 +293,7 @@ ByRow::~ByRow() { --Inference::Impl::by_row_scopes; }
 bool Inference::all_native() const {
   for (size_t i = 0; i < op_count; ++i) {
     const Op op = static_cast<Op>(i);
-    if (is_for_quantized_weights(op) || is_for_training(op)) continue;
+    if (is_avoidable(op) || is_for_training(op)) continue;
     if (!impl_->has(op) && !impl_->is_sequence(op)) return false;
   }
   return true;

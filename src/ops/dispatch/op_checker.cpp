@@ -98,6 +98,27 @@ void Checker::blocks(const aa_quantized_params& params, uint32_t w) const {
   }
 }
 
+void Checker::cache_blocks(int32_t number, uint32_t k_cache) const {
+  require(number == AA_BLOCK_Q8_0, "format", number, "8, AA_BLOCK_Q8_0");
+  const BlockFormat& format = *find_block_format(AA_BLOCK_Q8_0);
+  const int64_t d = size('D');
+  if (d % format.values != 0) [[unlikely]] {
+    fail("heads have " + std::to_string(d) + " values, expected a multiple of " + std::to_string(format.values) +
+         ", the block of " + std::string(format.name));
+  }
+  const int64_t bytes = d / format.values * format.bytes;
+  for (uint32_t i = k_cache; i < k_cache + 2; ++i) {
+    if (size('C') != bytes) [[unlikely]] {
+      fail(quoted(i) + " has shape " + shape_text(tensor(i)) + ", expected rows of " + std::to_string(bytes) +
+           " bytes, which hold " + std::to_string(d) + " values of " + std::string(format.name));
+    }
+    if (tensor(i).strides[3] != 1 && bytes > 1) [[unlikely]] {
+      fail(quoted(i) + " has the stride " + std::to_string(tensor(i).strides[3]) +
+           " between the bytes of a row, expected 1");
+    }
+  }
+}
+
 void Checker::heads() const {
   const int64_t hq = size('q');
   const int64_t hk = size('k');

@@ -1,4 +1,4 @@
-// Implements attention with the kernel of kernels/portable/attention.cl.
+// Implements attention and quantized_attention with the kernels of attention.cl and quantized_attention.cl.
 #include <algorithm>
 #include <cstdint>
 
@@ -13,15 +13,30 @@ namespace {
 class AttentionOps final : public OpGroup {
  public:
   explicit AttentionOps(DriverAccelerator& accelerator)
-      : kernels_(accelerator, "attention.cl", {"attention"}, KernelSet::Types::xw) {}
+      : kernels_(accelerator, "attention.cl", {"attention"}, KernelSet::Types::xw),
+        quantized_(accelerator, "quantized_attention.cl", {"quantized_attention"}, KernelSet::Types::x) {}
 
   std::span<const Op> ops() const override { return list; }
-  bool supports(Op, const aa_op_call&, const aa_kernel_tuning&) override { return true; }
+  bool supports(Op op, const aa_op_call& call, const aa_kernel_tuning&) override {
+    return !is_quantized(op) || (has_aligned_blocks(call.tensors[2]) && has_aligned_blocks(call.tensors[3]));
+  }
 
-  void enqueue(Op, const aa_op_call& call, const int& device) override {
+  void enqueue(Op op, const aa_op_call& call, const int& device) override {
+    if (is_quantized(op)) {
+      launch(*static_cast<const aa_quantized_attention_params*>(call.params), call, device, true);
+    } else {
+      launch(*static_cast<const aa_attention_params*>(call.params), call, device, false);
+    }
+  }
+
+ private:
+  static bool is_quantized(Op op) { return op == Op::QuantizedAttention || op == Op::QuantizedAttentionByRow; }
+
+  // `Params` has scale, softcap and window.
+  template <class Params>
+  void launch(const Params& params, const aa_op_call& call, int device, bool quantized) {
     const aa_tensor &out = call.tensors[0], &q = call.tensors[1], &k = call.tensors[2], &v = call.tensors[3],
                     &sequence = call.tensors[4], &positions = call.tensors[5];
-    const auto& params = *static_cast<const aa_attention_params*>(call.params);
     aa_attention a{};
     a.tokens = q.shape[0];
     a.heads = q.shape[1];
@@ -51,14 +66,16 @@ class AttentionOps final : public OpGroup {
     shape.grid[0] = groups_for(a.tokens * a.heads, 1);
     shape.grid[1] = groups_for(a.size, a.chunk);
     shape.block[0] = static_cast<uint32_t>(tuning.group_size);
-    kernels_.launch_for(0, device, element_of(q.dtype), element_of(k.dtype), shape, out.data, q.data, k.data, v.data,
-                        sequence.data, positions.data, a);
+    const Element x = element_of(q.dtype);
+    (quantized ? quantized_ : kernels_)
+        .launch_for(0, device, x, quantized ? x : element_of(k.dtype), shape, out.data, q.data, k.data, v.data,
+                    sequence.data, positions.data, a);
   }
 
- private:
-  // The order in which a group sums depends only on its row, so one kernel serves both ops.
-  static constexpr Op list[] = {Op::Attention, Op::AttentionByRow};
+  // The order in which a group sums depends only on its row, so one kernel serves both forms of an op.
+  static constexpr Op list[] = {Op::Attention, Op::AttentionByRow, Op::QuantizedAttention, Op::QuantizedAttentionByRow};
   KernelSet kernels_;
+  KernelSet quantized_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Implements the ops of positions.cl: rope_table, rope and cache_write.
+// Implements the ops of positions.cl: rope_table, rope, cache_write and quantized_cache_write.
 #include <algorithm>
 #include <cstdint>
 
@@ -19,18 +19,21 @@ aa_slots slots_of(const aa_tensor& t) {
 class PositionOps final : public OpGroup {
  public:
   explicit PositionOps(DriverAccelerator& accelerator)
-      : kernels_(accelerator, "positions.cl", {"rope_table", "rope", "cache_write"}) {}
+      : kernels_(accelerator, "positions.cl", {"rope_table", "rope", "cache_write", "quantized_cache_write"}) {}
 
   std::span<const Op> ops() const override {
-    static constexpr Op list[] = {Op::RopeTable, Op::Rope, Op::CacheWrite};
+    static constexpr Op list[] = {Op::RopeTable, Op::Rope, Op::CacheWrite, Op::QuantizedCacheWrite};
     return list;
   }
 
-  // Heads are the second dimension of rope's grid, for which all devices allow 65535 groups; cache_write counts the
-  // elements of a token in 32 bits.
+  // Heads are the second dimension of rope's grid, for which all devices allow 65535 groups; the writes of caches count
+  // the elements of a token in 32 bits. The scales in a quantized cache are read as halves.
   bool supports(Op op, const aa_op_call& call, const aa_kernel_tuning&) override {
     const aa_tensor* t = call.tensors;
-    if (op == Op::CacheWrite) return t[2].shape[1] * t[2].shape[2] <= INT32_MAX / 2;
+    if (op == Op::CacheWrite || op == Op::QuantizedCacheWrite) {
+      return t[2].shape[1] * t[2].shape[2] <= INT32_MAX / 2 &&
+             (op == Op::CacheWrite || (has_aligned_blocks(t[0]) && has_aligned_blocks(t[1])));
+    }
     const int64_t more = op == Op::Rope && t[1].dtype != AA_DTYPE_NONE ? t[1].shape[1] : 0;
     return op == Op::RopeTable || t[0].shape[1] + more <= 65535;
   }
@@ -39,11 +42,12 @@ class PositionOps final : public OpGroup {
     const aa_kernel_tuning& tuning = kernels_.tuning(device);
     if (op == Op::RopeTable) return rope_table(call, device, static_cast<uint32_t>(tuning.items));
     LaunchShape shape{.block = {static_cast<uint32_t>(tuning.group_size), 1, 1}};
-    return op == Op::Rope ? rope(call, device, shape) : cache_write(call, device, shape);
+    if (op == Op::Rope) return rope(call, device, shape);
+    cache_write(op == Op::CacheWrite ? CacheWriteKernel : QuantizedCacheWriteKernel, call, device, shape);
   }
 
  private:
-  enum Kernel : size_t { RopeTableKernel, RopeKernel, CacheWriteKernel };
+  enum Kernel : size_t { RopeTableKernel, RopeKernel, CacheWriteKernel, QuantizedCacheWriteKernel };
 
   void rope_table(const aa_op_call& call, int device, uint32_t items) {
     const aa_tensor* t = call.tensors;
@@ -69,12 +73,12 @@ class PositionOps final : public OpGroup {
                     static_cast<const aa_rope_params*>(call.params)->interleaved);
   }
 
-  void cache_write(const aa_op_call& call, int device, LaunchShape& shape) {
+  void cache_write(Kernel kernel, const aa_op_call& call, int device, LaunchShape& shape) {
     const aa_tensor* t = call.tensors;
     const int64_t tokens = t[2].shape[0], heads = t[2].shape[1], head_size = t[2].shape[2];
     if (tokens * heads * head_size == 0) return;
     shape.grid = {groups_for(tokens, 1), 1, 1};
-    kernels_.launch(CacheWriteKernel, device, shape, t[0].data, slots_of(t[0]), t[1].data, slots_of(t[1]), t[2].data,
+    kernels_.launch(kernel, device, shape, t[0].data, slots_of(t[0]), t[1].data, slots_of(t[1]), t[2].data,
                     slots_of(t[2]), t[3].data, slots_of(t[3]), t[4].data, t[4].strides[0], t[5].data, t[5].strides[0],
                     tokens, t[0].shape[0], t[0].shape[2], static_cast<int32_t>(heads), static_cast<int32_t>(head_size));
   }

@@ -70,6 +70,14 @@ namespace anyaccel {
      in_optional("residual", kFloat, "MN"))                                                                            \
   OP(QuantizedEmbedding, quantized_embedding, aa_quantized_params, c.blocks(p, 1), out("out", kFloat, "TK"),           \
      in("table", kU8, "VC"), in("ids", kIndex, "T"))                                                                   \
+  OP(QuantizedCacheWrite, quantized_cache_write, aa_cache_params, c.cache_blocks(p.format, 0),                         \
+     inout("k_cache", kU8, "BkSC"), inout("v_cache", kU8, "BkSC"), in("k", kFloat, "TkD"), in("v", kFloat, "TkD"),     \
+     in("sequence", kI32, "T"), in("positions", kI32, "T"))                                                            \
+  OP(QuantizedAttention, quantized_attention, aa_quantized_attention_params,                                           \
+     (c.finite("scale", p.scale), c.at_least_0("window", p.window), c.not_negative("softcap", p.softcap), c.heads(),   \
+      c.cache_blocks(p.format, 2)),                                                                                    \
+     out("out", kFloat, "TqD"), in("q", kFloat, "TqD"), in("k_cache", kU8, "BkSC"), in("v_cache", kU8, "BkSC"),        \
+     in("sequence", kI32, "T"), in("positions", kI32, "T"))                                                            \
   OP(Matmul, matmul, aa_accumulate_params, c.flag("accumulate", p.accumulate), inout("out", kFloat, ".MN"),            \
      in("a", kFloat, ".MK"), in("b", kFloat, ".KN"))                                                                   \
   OP(SoftmaxMasked, softmax_masked, aa_softmax_params, c.finite("scale", p.scale), out("out", kFloat, ".V"),           \
@@ -122,12 +130,13 @@ namespace anyaccel {
 
 // OP(enumerator, name, enumerator of the op, name of the op). Forms of ops above whose results do not depend on the
 // number of rows, with the same tensors and parameters. Other ops always work row by row.
-#define ANYACCEL_OPS_BY_ROW(OP)                                        \
-  OP(LinearByRow, linear_by_row, Linear, linear)                       \
-  OP(LinearMultiByRow, linear_multi_by_row, LinearMulti, linear_multi) \
-  OP(GatedLinearByRow, gated_linear_by_row, GatedLinear, gated_linear) \
-  OP(AttentionByRow, attention_by_row, Attention, attention)           \
-  OP(QuantizedLinearByRow, quantized_linear_by_row, QuantizedLinear, quantized_linear)
+#define ANYACCEL_OPS_BY_ROW(OP)                                                        \
+  OP(LinearByRow, linear_by_row, Linear, linear)                                       \
+  OP(LinearMultiByRow, linear_multi_by_row, LinearMulti, linear_multi)                 \
+  OP(GatedLinearByRow, gated_linear_by_row, GatedLinear, gated_linear)                 \
+  OP(AttentionByRow, attention_by_row, Attention, attention)                           \
+  OP(QuantizedLinearByRow, quantized_linear_by_row, QuantizedLinear, quantized_linear) \
+  OP(QuantizedAttentionByRow, quantized_attention_by_row, QuantizedAttention, quantized_attention)
 
 #define ANYACCEL_OP_NUMBER(op, ...) op,
 #define ANYACCEL_OP_NAME(op, name, ...) #name,
@@ -160,6 +169,11 @@ constexpr bool is_fused(Op op) noexcept {
 // Models use these only on an accelerator that has them (llm/model/model_load.cpp).
 constexpr bool is_for_quantized_weights(Op op) noexcept {
   return op == Op::QuantizedLinear || op == Op::QuantizedEmbedding;
+}
+
+// Models use these only on an accelerator that has them, when a quantized cache is asked for (llm/generate).
+constexpr bool is_for_quantized_cache(Op op) noexcept {
+  return op == Op::QuantizedCacheWrite || op == Op::QuantizedAttention;
 }
 
 // The ops of ops::Training: no step of a language model's generation asks for them, but for scaled_add.

@@ -1,4 +1,4 @@
-// The op "attention": cuts a call into tiles and runs them on all threads.
+// The ops "attention" and "quantized_attention": cuts a call into tiles and runs them on all threads.
 //
 // Consecutive tokens of a step that belong to one sequence and follow each other in position form a run: a prompt is
 // one run, a decode step one run per sequence. A tile takes as many tokens of a run as give kTileRows rows with all
@@ -6,7 +6,7 @@
 // single tile the context is cut too, and the partial results are merged. The cutting depends on the call alone, not on
 // the number of threads, and so do the results.
 //
-// "attention_by_row" wants results that do not depend on the other tokens of the call either: tiles then begin at whole
+// The forms "by_row" want results that do not depend on the other tokens of the call either: tiles then begin at whole
 // blocks of slots, counted from the first slot of the cache, and the context is not cut. The slots that a row sees are
 // then in the same blocks whatever tile the row is in, and slots that it does not see add exact zeros.
 #include <algorithm>
@@ -131,12 +131,14 @@ void run_tile(const AttentionCall& call, Plan& plan, int64_t i) {
   if (merge.missing.fetch_sub(1, std::memory_order_acq_rel) == 1) merge_attention(call, merge.first, merge.count);
 }
 
-void run_attention(const aa_op_call& op_call, bool by_row) {
+// `Params` has scale, softcap and window.
+template <class Params>
+void run_attention(const char* op, const aa_op_call& op_call, bool by_row) {
   const aa_tensor* t = op_call.tensors;
-  const auto& params = *static_cast<const aa_attention_params*>(op_call.params);
+  const auto& params = *static_cast<const Params*>(op_call.params);
   const aa_tensor &q = t[1], &k = t[2], &sequence = t[4], &positions = t[5];
-  check_indices("attention", "sequence", sequence, k.shape[0], "sequences in the cache");
-  check_indices("attention", "positions", positions, k.shape[2], "slots in the cache");
+  check_indices(op, "sequence", sequence, k.shape[0], "sequences in the cache");
+  check_indices(op, "positions", positions, k.shape[2], "slots in the cache");
   if (q.shape[0] == 0 || q.shape[1] == 0 || q.shape[2] == 0) return;
 
   const AttentionCall call{
@@ -163,7 +165,13 @@ void run_attention(const aa_op_call& op_call, bool by_row) {
 
 }  // namespace
 
-void attention(const aa_op_call& call) { run_attention(call, false); }
-void attention_by_row(const aa_op_call& call) { run_attention(call, true); }
+void attention(const aa_op_call& call) { run_attention<aa_attention_params>("attention", call, false); }
+void attention_by_row(const aa_op_call& call) { run_attention<aa_attention_params>("attention", call, true); }
+void quantized_attention(const aa_op_call& call) {
+  run_attention<aa_quantized_attention_params>("quantized_attention", call, false);
+}
+void quantized_attention_by_row(const aa_op_call& call) {
+  run_attention<aa_quantized_attention_params>("quantized_attention", call, true);
+}
 
 }  // namespace anyaccel::cpu

@@ -117,6 +117,7 @@ class TileRunner {
             call_.head_size};
   }
 
+  // The row of a slot; of a quantized cache, its bytes.
   Row cache_row(const aa_tensor& t, int64_t slot) const {
     const DType dtype = static_cast<DType>(t.dtype);
     const int64_t offset = tile_.sequence * t.strides[0] + tile_.kv_head * t.strides[1] + slot * t.strides[2];
@@ -148,9 +149,12 @@ class TileRunner {
     }
   }
 
-  // Prefetches `bytes` from `p` on into the second-level cache.
-  static void prefetch(const char* p, int64_t bytes) {
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+  // Prefetches a row of the cache into the second-level cache.
+  void prefetch(const Row& row) const {
+    const int64_t bytes = row.dtype == DType::U8
+                              ? call_.head_size / kBlockValues * kBlockBytes
+                              : call_.head_size * row.stride * static_cast<int64_t>(dtype_size(row.dtype));
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(row.data + i, 0, 2);
   }
 
   // Packs the keys of the block, and the values unless they can be used where they are. Meanwhile the next block is
@@ -161,8 +165,7 @@ class TileRunner {
     const int64_t ahead = std::min(kBlockSlots, k.shape[2] - block_ - slots_);
     for (int64_t j = 0; j < slots_; j += kLanes) {
       for (int64_t i = j; i < std::min(ahead, j + kLanes); ++i) {
-        const Row next = cache_row(k, block_ + slots_ + i);
-        prefetch(next.data, d * next.stride * static_cast<int64_t>(dtype_size(next.dtype)));
+        prefetch(cache_row(k, block_ + slots_ + i));
       }
       pack_keys(cache_row(k, block_ + j), k.strides[2], std::min(kLanes, slots_ - j), memory_.keys + j);
     }
@@ -171,13 +174,15 @@ class TileRunner {
     values_ = in_place ? reinterpret_cast<const float*>(values.data) : memory_.values;
     values_stride_ = in_place ? v.strides[2] : memory_.padded;
     for (int64_t j = 0; j < slots_; ++j) {
-      if (j < ahead) {
-        const Row next = cache_row(v, block_ + slots_ + j);
-        prefetch(next.data, d * next.stride * static_cast<int64_t>(dtype_size(next.dtype)));
-      }
+      if (j < ahead) prefetch(cache_row(v, block_ + slots_ + j));
       if (in_place) continue;
       float* to = memory_.values + j * memory_.padded;
-      read_row(cache_row(v, block_ + j), 0, d, to);
+      const Row row = cache_row(v, block_ + j);
+      if (row.dtype == DType::U8) {
+        decode_cache_row(reinterpret_cast<const uint8_t*>(row.data), d, to);
+      } else {
+        read_row(row, 0, d, to);
+      }
       for (int64_t i = d; i < memory_.padded; ++i) to[i] = 0;
     }
   }

@@ -12,7 +12,7 @@ namespace anyaccel::cpu {
 struct AttentionCall {
   const aa_tensor* out;
   const aa_tensor* q;
-  const aa_tensor* k;
+  const aa_tensor* k;  // k and v: floats, or U8: rows of blocks of AA_BLOCK_Q8_0
   const aa_tensor* v;
   int64_t head_size;  // D
   int64_t group;      // query heads of one key/value head, Hq / Hk

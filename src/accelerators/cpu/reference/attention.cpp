@@ -1,12 +1,15 @@
-// References of the ops around attention: rope_table, rope, cache_write and attention.
+// References of the ops around attention: rope_table, rope, cache_write, attention, and the two with quantized caches.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "accelerators/cpu/kernels/checks.h"
 #include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/reference/element_access.h"
+#include "base/block_format.h"
 
 namespace anyaccel::cpu {
 
@@ -59,6 +62,40 @@ void cache_write_reference(const aa_op_call& call) {
   }
 }
 
+void quantized_cache_write_reference(const aa_op_call& call) {
+  const Elements sequence(call.tensors[4]), positions(call.tensors[5]);
+  check_indices("quantized_cache_write", "sequence", call.tensors[4], call.tensors[0].shape[0],
+                "sequences in the cache");
+  check_indices("quantized_cache_write", "positions", call.tensors[5], call.tensors[0].shape[2], "slots in the cache");
+  for (int tensor = 0; tensor < 2; ++tensor) {
+    const Elements cache(call.tensors[tensor]), x(call.tensors[tensor + 2]);
+    for (int64_t t = 0; t < x.dim(0); ++t) {
+      const int64_t b = sequence.get_integer(sequence.at(t)), slot = positions.get_integer(positions.at(t));
+      for (int64_t head = 0; head < x.dim(1); ++head) {
+        for (int64_t first = 0; first < x.dim(2); first += 32) {
+          float largest = 0;
+          bool finite = true;
+          for (int64_t i = 0; i < 32; ++i) {
+            const auto value = static_cast<float>(x.get(x.at(t, head, first + i)));
+            finite = finite && std::isfinite(value);
+            largest = std::max(largest, std::fabs(value));
+          }
+          uint16_t d = float_to_fp16(largest / 127.0f);
+          if (!finite || !std::isfinite(fp16_to_float(d))) d = float_to_fp16(std::nanf(""));
+          const float scale = fp16_to_float(d);
+          auto* block = static_cast<uint8_t*>(cache.at(b, head, slot, first / 32 * 34));
+          std::memcpy(block, &d, sizeof d);
+          for (int64_t i = 0; i < 32; ++i) {
+            const auto value = static_cast<float>(x.get(x.at(t, head, first + i)));
+            const float q = scale > 0 ? std::clamp(std::nearbyint(value / scale), -127.0f, 127.0f) : 0.0f;
+            block[2 + i] = static_cast<uint8_t>(static_cast<int8_t>(q));
+          }
+        }
+      }
+    }
+  }
+}
+
 void attention_reference(const aa_op_call& call) {
   const auto& params = *static_cast<const aa_attention_params*>(call.params);
   const Elements out(call.tensors[0]), q(call.tensors[1]), k(call.tensors[2]), v(call.tensors[3]);
@@ -92,6 +129,38 @@ void attention_reference(const aa_op_call& call) {
       for (int64_t d = 0; d < head_size; ++d) out.set(out.at(t, head, d), sum[static_cast<size_t>(d)] / total);
     }
   }
+}
+
+void quantized_attention_reference(const aa_op_call& call) {
+  const auto& params = *static_cast<const aa_quantized_attention_params*>(call.params);
+  const int64_t head_size = call.tensors[1].shape[2];
+  const BlockFormat& format = *find_block_format(static_cast<uint32_t>(params.format));
+  // Both caches, decoded to F32 [B,Hk,S,D].
+  std::vector<float> decoded[2];
+  aa_tensor tensors[6];
+  std::copy_n(call.tensors, 6, tensors);
+  for (int i = 0; i < 2; ++i) {
+    const Elements cache(call.tensors[2 + i]);
+    decoded[i].resize(static_cast<size_t>(cache.rows() * head_size));
+    for (int64_t row = 0; row < cache.rows() && head_size > 0; ++row) {
+      const auto* bytes = static_cast<const std::byte*>(cache.flat(row * cache.row_length()));
+      decode_blocks(
+          format, std::span(bytes, static_cast<size_t>(cache.row_length())),
+          std::span(decoded[i]).subspan(static_cast<size_t>(row * head_size), static_cast<size_t>(head_size)));
+    }
+    aa_tensor& t = tensors[2 + i];
+    t.data = decoded[i].data();
+    t.dtype = AA_DTYPE_F32;
+    t.shape[3] = head_size;
+    t.strides[3] = 1;
+    for (int d = 2; d >= 0; --d) t.strides[d] = t.strides[d + 1] * t.shape[d + 1];
+  }
+  aa_attention_params plain{sizeof plain, params.scale, params.window, params.softcap};
+  aa_op_call attention = call;
+  attention.tensors = tensors;
+  attention.params = &plain;
+  attention.params_size = sizeof plain;
+  attention_reference(attention);
 }
 
 }  // namespace anyaccel::cpu

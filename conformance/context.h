@@ -170,6 +170,7 @@ std::span<const Case> kernel_cases();
 std::span<const Case> graph_cases();
 std::span<const Case> host_memory_cases();
 std::span<const Case> memory_kind_cases();
+std::span<const Case> file_cases();
 std::span<const Case> profiler_cases();
 std::span<const Case> collectives_cases();
 std::span<const Case> exhaustion_cases();

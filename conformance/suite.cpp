@@ -38,7 +38,7 @@ Lists device_lists() {
           event_cases(),       order_cases(),     lazy_cases(),       fault_cases(),       many_device_cases(),
           growth_cases(),      thread_cases(),    kernel_cases(),     graph_cases(),       host_memory_cases(),
           memory_kind_cases(), host_code_cases(), profiler_cases(),   collectives_cases(), op_table_cases(),
-          pack_cases(),        fork_cases()};
+          pack_cases(),        file_cases(),      fork_cases()};
 }
 
 Lists op_lists() {

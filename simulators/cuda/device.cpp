@@ -75,6 +75,7 @@ int attribute_of(int attribute, int device) {
     case 97: return shared_bytes_optin(arch);
     case 99: return 1;  // registers host memory
     case 102: return state().version >= 10020;
+    case 110: return state().version >= 11000;
     case 106: return 32;  // blocks of a multiprocessor
     case 111: return arch >= 80 ? kSharedReservedBytes : 0;
     // Not simulated: cooperative launches (95; groups run one after another), pools (115), clusters (120), sharing

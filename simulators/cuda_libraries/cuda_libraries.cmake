@@ -7,3 +7,4 @@ add_vendor_library(cublaslt_sim cuda libcublasLt.so.13 libcuda.so.1 ${cublaslt_s
 add_vendor_library(cublaslt12_sim cuda12 libcublasLt.so.12 libcuda.so.1 ${cublaslt_sources})
 target_compile_definitions(cublaslt12_sim PRIVATE SIM_CUBLASLT_VERSION=120905)
 add_vendor_library(nccl_sim cuda libnccl.so.2 libcuda.so.1 cuda_libraries/nccl.cpp ${collective_sources})
+add_vendor_library(cufile_sim cuda libcufile.so.0 libcuda.so.1 cuda_libraries/cufile.cpp)

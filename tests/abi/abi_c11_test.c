@@ -10,6 +10,7 @@
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/driver.h"
 #include "anyaccel/abi/fault.h"
+#include "anyaccel/abi/files.h"
 #include "anyaccel/abi/graph.h"
 #include "anyaccel/abi/host_code.h"
 #include "anyaccel/abi/host_memory.h"

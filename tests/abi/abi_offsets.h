@@ -414,6 +414,33 @@
   X(aa_memory_kinds_table, count, 16) \
   X(aa_memory_kinds_table, info, 24) \
   X(aa_memory_kinds_table, usage, 32) \
+  X(aa_files_info, struct_size, 0) \
+  X(aa_files_info, usable, 4) \
+  X(aa_files_info, text, 8) \
+  X(aa_file_memory, struct_size, 0) \
+  X(aa_file_memory, flags, 4) \
+  X(aa_file_memory, pointer, 8) \
+  X(aa_file_memory, size, 16) \
+  X(aa_file_memory, memory, 24) \
+  X(aa_file_params, struct_size, 0) \
+  X(aa_file_params, flags, 4) \
+  X(aa_file_params, descriptor, 8) \
+  X(aa_file_transfer, struct_size, 0) \
+  X(aa_file_transfer, flags, 4) \
+  X(aa_file_transfer, pointer, 8) \
+  X(aa_file_transfer, size, 16) \
+  X(aa_file_transfer, file_offset, 24) \
+  X(aa_file_transfer, memory, 32) \
+  X(aa_files_table, struct_size, 0) \
+  X(aa_files_table, version, 4) \
+  X(aa_files_table, self, 8) \
+  X(aa_files_table, info, 16) \
+  X(aa_files_table, memory_register, 24) \
+  X(aa_files_table, memory_unregister, 32) \
+  X(aa_files_table, file_open, 40) \
+  X(aa_files_table, file_close, 48) \
+  X(aa_files_table, read, 56) \
+  X(aa_files_table, write, 64) \
   X(aa_fault_table, struct_size, 0) \
   X(aa_fault_table, version, 4) \
   X(aa_fault_table, self, 8) \
@@ -487,6 +514,11 @@
   X(aa_peer_table, 32) \
   X(aa_memory_kind_info, 48) \
   X(aa_memory_kinds_table, 40) \
+  X(aa_files_info, 520) \
+  X(aa_file_memory, 32) \
+  X(aa_file_params, 12) \
+  X(aa_file_transfer, 40) \
+  X(aa_files_table, 72) \
   X(aa_fault_table, 32)
 /* clang-format on */
 

@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(
                                          Mode{"short", "host_memory ops compiler profiler collectives"},
                                          Mode{"mixed",
                                               "graph host_memory host_code ops compiler profiler ceilings "
-                                              "collectives lazy peer memory_kinds fault"}),
+                                              "collectives lazy peer memory_kinds files fault"}),
                        ::testing::Values("", "validate", "trace")),
     [](const auto& info) {
       const std::string layer = std::get<1>(info.param);

@@ -19,6 +19,7 @@
 #include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/fault.h"
+#include "anyaccel/abi/files.h"
 #include "anyaccel/abi/graph.h"
 #include "anyaccel/abi/host_code.h"
 #include "anyaccel/abi/host_memory.h"
@@ -49,6 +50,7 @@ static const table_shape shapes[] = {
     {AA_LAZY_EXTENSION, sizeof(aa_lazy_table), "xxx"},
     {AA_PEER_EXTENSION, sizeof(aa_peer_table), "xx"},
     {AA_MEMORY_KINDS_EXTENSION, sizeof(aa_memory_kinds_table), "xxx"},
+    {AA_FILES_EXTENSION, sizeof(aa_files_table), "xxxxxxx"},
     {AA_FAULT_EXTENSION, sizeof(aa_fault_table), "xx"},
 };
 enum { shape_total = sizeof(shapes) / sizeof(shapes[0]) };

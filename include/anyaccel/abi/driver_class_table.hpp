@@ -423,6 +423,62 @@ inline constexpr aa_memory_kinds_table memory_kinds_table __attribute__((visibil
         },
 };
 
+// Checks what the calls of both directions have in common.
+template <class Transfer>
+inline aa_status* transfer_file(const aa_file_transfer* what, size_t* out_bytes, Transfer&& transfer) noexcept {
+  return guarded([&] {
+    const Known<aa_file_transfer> known(what);
+    check_flags(known->flags, 0, "files transfer");
+    if (known->file_offset < 0) throw Failure(AA_INVALID_ARGUMENT, "files: a negative offset in the file");
+    *out_bytes = known->size > 0 ? transfer(*known) : 0;
+  });
+}
+
+inline constexpr aa_files_table files_table __attribute__((visibility("hidden"))) = {
+    .struct_size = sizeof(aa_files_table),
+    .version = AA_FILES_VERSION,
+    .self = nullptr,
+    .info =
+        [](void* /*self*/, aa_device* device, aa_files_info* out_info) noexcept {
+          return guarded([&] {
+            auto info = sized<aa_files_info>();
+            object(device).files_info(info);
+            write_sized(out_info, info);
+          });
+        },
+    .memory_register =
+        [](void* /*self*/, aa_device* device, const aa_file_memory* what) noexcept {
+          return guarded([&] {
+            const Known<aa_file_memory> known(what);
+            check_flags(known->flags, 0, "files memory_register");
+            object(device).file_memory_register(*known);
+          });
+        },
+    .memory_unregister =
+        [](void* /*self*/, aa_device* device, void* pointer) noexcept {
+          return guarded([&] { object(device).file_memory_unregister(pointer); });
+        },
+    .file_open =
+        [](void* /*self*/, aa_device* device, const aa_file_params* params, aa_file** out_file) noexcept {
+          return guarded([&] {
+            const Known<aa_file_params> known(params);
+            check_flags(known->flags, 0, "files file_open");
+            *out_file = handle(object(device).file_open(known->descriptor).release());
+          });
+        },
+    .file_close = [](void* /*self*/, aa_file* file) noexcept { return destroy(reinterpret_cast<File*>(file)); },
+    .read =
+        [](void* /*self*/, aa_file* file, const aa_file_transfer* what, size_t* out_bytes) noexcept {
+          return transfer_file(what, out_bytes,
+                               [&](const aa_file_transfer& known) { return object(file).read(known); });
+        },
+    .write =
+        [](void* /*self*/, aa_file* file, const aa_file_transfer* what, size_t* out_bytes) noexcept {
+          return transfer_file(what, out_bytes,
+                               [&](const aa_file_transfer& known) { return object(file).write(known); });
+        },
+};
+
 inline constexpr aa_fault_table fault_table __attribute__((visibility("hidden"))) = {
     .struct_size = sizeof(aa_fault_table),
     .version = AA_FAULT_VERSION,
@@ -455,6 +511,7 @@ inline const void* find_extension(uint32_t offered, const char* name, uint32_t m
                       {lazy_extension, AA_LAZY_EXTENSION, AA_LAZY_VERSION, &lazy_table},
                       {peer_extension, AA_PEER_EXTENSION, AA_PEER_VERSION, &peer_table},
                       {memory_kinds_extension, AA_MEMORY_KINDS_EXTENSION, AA_MEMORY_KINDS_VERSION, &memory_kinds_table},
+                      {files_extension, AA_FILES_EXTENSION, AA_FILES_VERSION, &files_table},
                       {fault_extension, AA_FAULT_EXTENSION, AA_FAULT_VERSION, &fault_table}};
   for (const Row& row : rows) {
     if ((offered & row.bit) && min_version <= row.version && std::strcmp(name, row.name) == 0) return row.table;

@@ -10,6 +10,7 @@
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/abi/driver.h"
 #include "anyaccel/abi/fault.h"
+#include "anyaccel/abi/files.h"
 #include "anyaccel/abi/graph.h"
 #include "anyaccel/abi/host_code.h"
 #include "anyaccel/abi/host_memory.h"
@@ -127,6 +128,15 @@
   X(aa_memory_kinds_table, info, required)  \
   X(aa_memory_kinds_table, usage, required)
 
+#define ANYACCEL_FILES_FUNCTIONS(X)              \
+  X(aa_files_table, info, required)              \
+  X(aa_files_table, memory_register, required)   \
+  X(aa_files_table, memory_unregister, required) \
+  X(aa_files_table, file_open, required)         \
+  X(aa_files_table, file_close, required)        \
+  X(aa_files_table, read, required)              \
+  X(aa_files_table, write, required)
+
 #define ANYACCEL_FAULT_FUNCTIONS(X)   \
   X(aa_fault_table, inject, required) \
   X(aa_fault_table, executed, required)
@@ -144,6 +154,7 @@
   ANYACCEL_LAZY_FUNCTIONS(X)         \
   ANYACCEL_PEER_FUNCTIONS(X)         \
   ANYACCEL_MEMORY_KINDS_FUNCTIONS(X) \
+  ANYACCEL_FILES_FUNCTIONS(X)        \
   ANYACCEL_FAULT_FUNCTIONS(X)
 
 // T(member, table, name, version, functions): `member` is its name in the host's structs of tables.
@@ -162,4 +173,5 @@
   T(peer, aa_peer_table, AA_PEER_EXTENSION, AA_PEER_VERSION, ANYACCEL_PEER_FUNCTIONS)                          \
   T(memory_kinds, aa_memory_kinds_table, AA_MEMORY_KINDS_EXTENSION, AA_MEMORY_KINDS_VERSION,                   \
     ANYACCEL_MEMORY_KINDS_FUNCTIONS)                                                                           \
+  T(files, aa_files_table, AA_FILES_EXTENSION, AA_FILES_VERSION, ANYACCEL_FILES_FUNCTIONS)                     \
   T(fault, aa_fault_table, AA_FAULT_EXTENSION, AA_FAULT_VERSION, ANYACCEL_FAULT_FUNCTIONS)

@@ -35,6 +35,10 @@
 
 namespace anyaccel::ops {
 
+namespace aio {
+class DeviceFiles;
+}
+
 // A tensor and its place in a file, for calls that transfer several.
 struct AioRequest {
   Tensor buffer;
@@ -115,7 +119,10 @@ class AioHandle {
 
  private:
   friend class AsyncIO;
+  friend class GdsHandle;
   struct Impl;
+  // Blocks until the transfers that were started are done; unlike wait(), it leaves their outcomes to be waited for.
+  void finish_transfers() const;
   explicit AioHandle(std::unique_ptr<Impl> impl) noexcept;
   std::unique_ptr<Impl> impl_;
 };
@@ -145,6 +152,9 @@ class AsyncIO : public OpLibrary {
   void deepspeed_memcpy(const Tensor& destination, const Tensor& source) const;
 
  private:
+  friend class GDS;
+  AioHandle make_handle(int64_t block_size, int queue_depth, bool single_submit, bool overlap_events,
+                        int intra_op_parallelism, std::shared_ptr<aio::DeviceFiles> device_files) const;
   Accelerator& accelerator_;
 };
 

@@ -1,9 +1,10 @@
 // Reads files into device memory and writes them from it: the library that "GDSBuilder" loads, with DeepSpeed's names.
 //
 // A handle has all functions of AioHandle (anyaccel/ops/async_io.h), with the same meaning, and device memory that is
-// kept ready for transfers. On every accelerator transfers work as in AsyncIO: memory that the host can access is read
-// and written in place, and the accelerator's own memory goes through page-locked host memory. The direct path between
-// a disk and a device that one vendor's library offers is not used, as is_direct() reports.
+// kept ready for transfers. Contiguous tensors of the accelerator go directly between disk and device where its driver
+// offers that (anyaccel/abi/files.h; is_direct() reports it) and supports the file; the driver then decides how a
+// transfer is split, and block_size and queue_depth do not count. Everything else works as in AsyncIO: memory that the
+// host can access is read and written in place, and other memory goes through page-locked host memory.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,9 @@ class GdsHandle : public AioHandle {
   GdsHandle& operator=(GdsHandle&&) noexcept;
   ~GdsHandle();
 
-  // Returns whether transfers of pinned device tensors go between disk and device without passing through host memory.
-  bool is_direct() const noexcept { return false; }
+  // Returns whether the accelerator can transfer device tensors without passing through host memory. It may still
+  // refuse single files, by their file system for example, which then go through host memory.
+  bool is_direct() const noexcept;
 
   // Returns a one-dimensional, uninitialized, pinned tensor with the example's dtype; on the example's device if that
   // is one of the accelerator's, else on the current device.
@@ -31,9 +33,11 @@ class GdsHandle : public AioHandle {
   // is not pinned.
   bool free_pinned_device_tensor(Tensor& tensor);
   // Keeps the memory of a contiguous tensor of the accelerator ready for transfers, with any tensor of the same address
-  // and size, until it is unpinned. Throws InvalidArgument if it lies elsewhere, or is already pinned. Returns true.
+  // and size, until it is unpinned. Throws InvalidArgument if it lies elsewhere, or is already pinned; the driver's
+  // error (OutOfMemoryError) if it can prepare no more memory. Returns true.
   bool pin_device_tensor(const Tensor& tensor);
-  // Unpins the tensor. Throws InvalidArgument if it is not pinned. Returns true.
+  // Unpins the tensor, when the transfers that were started are done. Throws InvalidArgument if it is not pinned.
+  // Returns true.
   bool unpin_device_tensor(const Tensor& tensor);
   // Returns whether the tensor lies in a pinned tensor's memory.
   bool is_pinned_device_tensor(const Tensor& tensor) const;
@@ -41,7 +45,7 @@ class GdsHandle : public AioHandle {
  private:
   friend class GDS;
   struct Pins;
-  GdsHandle(AioHandle handle, Accelerator& accelerator);
+  GdsHandle(AioHandle handle, Accelerator& accelerator, std::shared_ptr<aio::DeviceFiles> files);
   std::unique_ptr<Pins> pins_;
 };
 

@@ -77,7 +77,7 @@ class Driver final : public abi::Driver {
   uint32_t extensions() const override {
     uint32_t offered = abi::host_memory_extension | abi::ops_extension | abi::compiler_extension |
                        abi::ceilings_extension | abi::collectives_extension | abi::peer_extension;
-    if (platform_.api->runtime == Runtime::cuda) offered |= abi::profiler_extension;
+    if (platform_.api->runtime == Runtime::cuda) offered |= abi::profiler_extension | abi::files_extension;
     if (platform_.api->has_graphs) offered |= abi::graph_extension;
     return offered;
   }

@@ -19,7 +19,7 @@ constexpr const char* cuda_language = "cuda-c++";
 
 }  // namespace
 
-Device::Device(const Platform& platform, int32_t index) : state_(platform, index), ops_(state_) {}
+Device::Device(const Platform& platform, int32_t index) : state_(platform, index), ops_(state_), file_memory_(state_) {}
 
 void Device::close() {
   if (is_forked_child() || state_.lost()) return;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "accelerators/cuda/device_state.h"
+#include "accelerators/cuda/files.h"
 #include "accelerators/cuda/ops/op_library.h"
 
 namespace anyaccel::cuda {
@@ -34,12 +35,17 @@ class Device final : public abi::Device {
   std::string compile_fingerprint() override;
   abi::CompileOutput compile(const aa_compile& what) override;
   void kernel_tuning(aa_kernel_tuning& tuning) override;
+  void files_info(aa_files_info& info) override { describe_files(state_, info); }
+  void file_memory_register(const aa_file_memory& what) override { file_memory_.add(what.pointer, what.size); }
+  void file_memory_unregister(void* pointer) override { file_memory_.remove(pointer); }
+  std::unique_ptr<abi::File> file_open(int descriptor) override { return open_file(state_, file_memory_, descriptor); }
   double measure_ceiling(int32_t kind, size_t bytes, double seconds) override;
   std::unique_ptr<abi::Communicator> comm_create(const void* id, int32_t rank, int32_t size) override;
 
  private:
   DeviceState state_;  // first: everything else uses it
   OpLibrary ops_;
+  FileMemory file_memory_;
 };
 
 }  // namespace anyaccel::cuda

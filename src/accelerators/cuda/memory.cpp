@@ -100,6 +100,7 @@ AllocationProperties properties_of(const DeviceFacts& facts) {
   AllocationProperties properties{};
   properties.type = allocation_pinned;
   properties.location = {location_device, facts.ordinal};
+  properties.gpu_direct_rdma_capable = facts.virtual_memory_rdma;
   return properties;
 }
 

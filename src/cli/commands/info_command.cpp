@@ -115,6 +115,19 @@ std::string collectives_problem(DriverAccelerator& accelerator) {
   return std::string(status.message());
 }
 
+// Returns how files and the memory of the current device are connected, which GDSBuilder uses.
+std::string files_way(DriverAccelerator& accelerator) {
+  if (accelerator.is_host_coherent()) return "in place, by the host";
+  const std::string by_host = "through host memory: ";
+  const auto* table =
+      static_cast<const abi::Calls<aa_files_table>*>(accelerator.extension(AA_FILES_EXTENSION, AA_FILES_VERSION));
+  if (!table) return by_host + "this accelerator has no other way";
+  auto info = abi::sized<aa_files_info>();
+  const StatusRef status(table->info(accelerator.device_handle(), &info));
+  if (!status.ok()) return by_host + std::string(status.message());
+  return info.usable == 1 ? "directly to and from the device, by " + std::string(info.text) : by_host + info.text;
+}
+
 JsonValue collect() {
   Accelerator& accelerator = *get_accelerator();
   const DetectionReport report = probe_all_accelerators();
@@ -139,6 +152,7 @@ JsonValue collect() {
     if (const std::string problem = collectives_problem(*driven); !problem.empty()) {
       chosen["communication_backend_problem"] = problem;
     }
+    chosen["files"] = files_way(*driven);
     if (const std::string compiler = kernel_compiler(*driven); !compiler.empty()) chosen["kernel_compiler"] = compiler;
   }
   for (const Candidate& candidate : report.candidates) {
@@ -264,6 +278,7 @@ void print(const JsonValue& info) {
   if (chosen.find("kernel_compiler")) {
     std::printf("kernel compiler %s\n", text(chosen, "kernel_compiler").c_str());
   }
+  if (chosen.find("files")) print_entry("files", 16, text(chosen, "files"));
   std::printf("\nop builders\n");
   for (const JsonValue& builder : elements(info, "op_builders")) {
     const std::string built = text(builder, "built");

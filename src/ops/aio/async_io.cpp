@@ -89,6 +89,32 @@ Tensor host_memory_for(const Tensor& tensor) {
   return Tensor::empty(tensor.shape(), tensor.dtype());
 }
 
+// Copies what a write of a device tensor has before and after whole blocks to host memory, on the current stream.
+Tensor copy_ends(const Request& request, const Tensor& buffer) {
+  const int64_t head = request.middle_begin - request.offset;
+  const int64_t tail = request.offset + request.bytes - request.middle_end;
+  if (head + tail == 0) return {};
+  const int64_t first = buffer.storage_offset() * static_cast<int64_t>(dtype_size(buffer.dtype()));
+  const int64_t one = 1;
+  const auto bytes_of = [&](int64_t begin, int64_t count) {
+    return Tensor(buffer.storage(), DType::U8, {count}, {&one, 1}, first + begin);
+  };
+  Tensor ends = Tensor::empty({head + tail}, DType::U8);
+  if (head > 0) ends.slice(0, 0, head).copy_from(bytes_of(0, head));
+  if (tail > 0) ends.slice(0, head, head + tail).copy_from(bytes_of(request.bytes - tail, tail));
+  return ends;
+}
+
+// Compares a device tensor with the file again, after a transfer by the accelerator.
+void validate_by_host(Request& request) {
+  const Tensor copy = request.memory.to(Device{});
+  request.data = static_cast<char*>(copy.data());
+  if (Failure failure = aio::compare(request, request.offset, request.offset + request.bytes)) {
+    request.fail(std::move(failure));
+  }
+  request.file.close();
+}
+
 AioResult result_of(const Request& request) {
   AioResult result;
   result.request = request.id;
@@ -106,8 +132,14 @@ AioResult result_of(const Request& request) {
 struct AioHandle::Impl {
   using Requests = std::vector<std::shared_ptr<Request>>;
 
-  Impl(Accelerator& active, const aio::Settings& wanted, int ranges)
-      : accelerator(active), pins(active), settings(wanted), parallelism(ranges), backend(backend_wanted()) {
+  // `direct` is null, or carries out the requests of device tensors whose files it supports.
+  Impl(Accelerator& active, const aio::Settings& wanted, int ranges, std::shared_ptr<aio::DeviceFiles> direct)
+      : accelerator(active),
+        pins(active),
+        settings(wanted),
+        parallelism(ranges),
+        device_files(std::move(direct)),
+        backend(backend_wanted()) {
     own_lane = make_lane();
   }
 
@@ -132,6 +164,8 @@ struct AioHandle::Impl {
 
   std::shared_ptr<Request> prepare(const Tensor& buffer, const std::string& path, int fd, bool write, bool validate,
                                    int64_t offset, bool async);
+  // Makes the request one that the accelerator carries out by itself. False if it does not.
+  bool give_to_device(Request& request, const Tensor& buffer) const;
   int64_t start(std::shared_ptr<Request> request);
   // Carries out requests with this thread's help, waits for them and concludes them.
   void run(const Requests& requests, int ranges);
@@ -155,6 +189,7 @@ struct AioHandle::Impl {
   PinMemory pins;
   const aio::Settings settings;
   const int parallelism;
+  const std::shared_ptr<aio::DeviceFiles> device_files;
   Backend backend;
   const pid_t process = getpid();
 
@@ -214,6 +249,7 @@ std::shared_ptr<Request> AioHandle::Impl::prepare(const Tensor& buffer, const st
   request->validate = validate;
   request->offset = offset;
   request->bytes = bytes;
+  if (give_to_device(*request, buffer)) return request;
   if (usable_by_host(buffer) && buffer.is_contiguous()) {
     request->memory = buffer;
     request->ready = work_so_far(buffer);
@@ -229,6 +265,31 @@ std::shared_ptr<Request> AioHandle::Impl::prepare(const Tensor& buffer, const st
   request->data = static_cast<char*>(request->memory.data());
   request->locked = request->memory.storage()->pinned();
   return request;
+}
+
+bool AioHandle::Impl::give_to_device(Request& request, const Tensor& buffer) const {
+  if (!device_files || buffer.device().accelerator != &accelerator || usable_by_host(buffer) ||
+      !buffer.is_contiguous() || request.bytes == 0) {
+    return false;
+  }
+  request.middle_begin = request.offset;
+  request.middle_end = request.offset + request.bytes;
+  // Failures are reported where the request is carried out, which asks again.
+  if (request.file.open(request.offset, request.bytes) || !request.file.direct()) return false;
+  if (request.write) {
+    const int64_t unit = std::max(aio::write_unit, request.file.granule());
+    request.middle_begin = (request.middle_begin + unit - 1) / unit * unit;
+    request.middle_end = request.middle_end / unit * unit;
+    if (request.middle_begin >= request.middle_end) return false;
+  }
+  request.device_file = device_files->open(buffer.device().index, request.file.direct_fd(), request.file.name());
+  if (!request.device_file) return false;
+  request.ends = copy_ends(request, buffer);
+  request.memory = buffer;
+  request.data = static_cast<char*>(buffer.data());
+  request.by_device = true;
+  request.ready = work_so_far(buffer);
+  return true;
 }
 
 // ---- asynchronous ---------------------------------------------------------------------------------------------------
@@ -334,6 +395,7 @@ void AioHandle::Impl::conclude(const Requests& requests) {
   size_t failures = 0;
   for (const auto& request : requests) {
     if (!request->failed && request->destination) request->destination.copy_from(request->memory);
+    if (!request->failed && request->by_device && request->validate) validate_by_host(*request);
     ended.push_back(result_of(*request));
     if (!request->failed) continue;
     if (!first) first = &request->failure();
@@ -512,6 +574,15 @@ Tensor AioHandle::new_cpu_locked_tensor(int64_t num_elem, const Tensor& example)
   return impl_->pins.new_cpu_locked_tensor(num_elem, example);
 }
 
+void AioHandle::finish_transfers() const {
+  Impl::Requests requests;
+  {
+    std::lock_guard lock(impl_->mutex);
+    requests = impl_->pending;
+  }
+  for (const auto& request : requests) Impl::wait_for(*request);
+}
+
 bool AioHandle::free_cpu_locked_tensor(Tensor& tensor) { return impl_->pins.free_cpu_locked_tensor(tensor); }
 bool AioHandle::is_pinned(const Tensor& tensor) const { return impl_->pins.is_pinned(tensor); }
 
@@ -519,11 +590,17 @@ bool AioHandle::is_pinned(const Tensor& tensor) const { return impl_->pins.is_pi
 
 AioHandle AsyncIO::aio_handle(int64_t block_size, int queue_depth, bool single_submit, bool overlap_events,
                               int intra_op_parallelism) const {
+  return make_handle(block_size, queue_depth, single_submit, overlap_events, intra_op_parallelism, nullptr);
+}
+
+AioHandle AsyncIO::make_handle(int64_t block_size, int queue_depth, bool single_submit, bool overlap_events,
+                               int intra_op_parallelism, std::shared_ptr<aio::DeviceFiles> device_files) const {
   check_range("block_size", block_size, page, int64_t{1} << 30);
   check_range("queue_depth", queue_depth, 1, 4096);
   check_range("intra_op_parallelism", intra_op_parallelism, 1, 256);
   const aio::Settings settings{block_size, static_cast<unsigned>(queue_depth), single_submit, overlap_events};
-  return AioHandle(std::make_unique<AioHandle::Impl>(accelerator_, settings, intra_op_parallelism));
+  return AioHandle(
+      std::make_unique<AioHandle::Impl>(accelerator_, settings, intra_op_parallelism, std::move(device_files)));
 }
 
 void AsyncIO::aio_read(const Tensor& buffer, const std::string& file, int64_t block_size, int queue_depth,

@@ -50,6 +50,7 @@ void Request::fail(Failure failure) {
 
 void Request::part_done() {
   if (--parts_left > 0) return;
+  device_file.reset();
   file.close();
   done = true;
   done.notify_all();
@@ -151,6 +152,11 @@ bool Lane::begin(ActivePart& part) noexcept {
                         std::to_string(request.bytes) + "; make the buffer fit, or use pread for a part"});
       return false;
     }
+    if (request.by_device) {
+      if (Failure failure = transfer_by_device(part)) request.fail(std::move(failure));
+      part.cursor = part.part.end;
+      return false;
+    }
     if (request.locked) queue_->use(request.memory.storage());
     return true;
   } catch (const Error& error) {
@@ -159,6 +165,33 @@ bool Lane::begin(ActivePart& part) noexcept {
     request.fail({ENOMEM, AA_INTERNAL, error.what()});
   }
   return false;
+}
+
+// Transfers a whole part, and blocks until that is done.
+Failure Lane::transfer_by_device(const ActivePart& part) {
+  Request& request = part.request();
+  const std::string& name = request.file.name();
+  const int64_t begin = std::clamp(part.part.begin, request.middle_begin, request.middle_end);
+  const int64_t end = std::clamp(part.part.end, request.middle_begin, request.middle_end);
+  if (begin < end) {
+    if (Failure failure = request.device_file->transfer(request.write, name, part.memory_at(begin), begin, end)) {
+      return failure;
+    }
+  }
+  const char* from = request.ends ? static_cast<const char*>(request.ends.data()) : nullptr;
+  const std::pair<int64_t, int64_t> ends[] = {{request.offset, request.middle_begin},
+                                              {request.middle_end, request.offset + request.bytes}};
+  for (const auto& [first, last] : ends) {
+    for (int64_t at = first; at < last && first >= part.part.begin && last <= part.part.end;) {
+      const int fd = request.file.buffered_fd();
+      const ssize_t put = fd < 0 ? -1 : ::pwrite(fd, from + (at - first), static_cast<size_t>(last - at), at);
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0) return failure_of(errno, true, name, request.offset, request.bytes);
+      at += put;
+    }
+    from += last - first;
+  }
+  return {};
 }
 
 // ---- cutting into transfers -----------------------------------------------------------------------------------------
@@ -364,7 +397,7 @@ void Lane::retire() {
       continue;
     }
     const std::shared_ptr<Request> request = parts_[i]->part.request;
-    if (request->validate && !request->failed) {
+    if (request->validate && !request->failed && !request->by_device) {
       if (Failure failure = compare(*request, parts_[i]->part.begin, parts_[i]->part.end)) {
         request->fail(std::move(failure));
       }

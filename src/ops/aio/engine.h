@@ -6,6 +6,10 @@
 // request's memory if that is aligned, else through bounce buffers. The rest of a read comes through a bounce buffer
 // too; the rest of a write, less than a page at either end, goes through the page cache, because the bytes around it
 // may be written by others at the same time.
+//
+// A request whose file and tensor the accelerator transfers by itself (device_files.h) has no memory of the host: its
+// lanes block in the accelerator's calls, one call for each part. What a write has at either end besides whole blocks
+// was copied to the host before, and goes through the page cache too.
 #pragma once
 
 #include <atomic>
@@ -18,6 +22,7 @@
 
 #include "anyaccel/stream.h"
 #include "anyaccel/tensor.h"
+#include "ops/aio/device_files.h"
 #include "ops/aio/file.h"
 #include "ops/aio/queue.h"
 
@@ -46,6 +51,13 @@ struct Request {
   Event ready;      // device work that must complete first; may be empty
   char* data = nullptr;  // of `memory`
   bool locked = false;   // `memory` is page-locked
+  // Set when the accelerator transfers the tensor by itself. `memory` is the tensor then, and `data` its address there.
+  // Destroyed before the file is closed.
+  std::unique_ptr<DeviceFile> device_file;
+  int64_t middle_begin = 0;  // what the accelerator transfers; for a read everything
+  int64_t middle_end = 0;
+  bool by_device = false;    // device_file was set
+  Tensor ends;               // the rest of a write, in host memory, the beginning first
 
   std::atomic<int> parts_left{1};
   std::atomic<bool> failed{false};
@@ -84,6 +96,7 @@ class Lane {
   struct Slot;
 
   bool begin(ActivePart& part) noexcept;
+  static Failure transfer_by_device(const ActivePart& part);
   void fill();
   Slot* next_transfer(ActivePart& part);
   Slot* next_read(ActivePart& part);

@@ -7,14 +7,36 @@
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "ops/aio/device_files.h"
 #include "ops/builders.h"
 
 namespace anyaccel::ops {
 
 struct GdsHandle::Pins {
   Accelerator& accelerator;
+  std::shared_ptr<aio::DeviceFiles> files;  // null: transfers go through the host
   mutable std::mutex mutex;
   std::map<const char*, Tensor> tensors;  // by address; each keeps its memory alive
+
+  Pins(Accelerator& active, std::shared_ptr<aio::DeviceFiles> direct) : accelerator(active), files(std::move(direct)) {}
+  ~Pins() {
+    for (const auto& [address, tensor] : tensors) {
+      try {
+        unregister(tensor);
+      } catch (const std::exception& error) {
+        log_warning(std::string("GDS: ") + error.what());
+      }
+    }
+  }
+  Pins(const Pins&) = delete;
+  Pins& operator=(const Pins&) = delete;
+
+  // Tensors of a host-coherent accelerator may lie in ordinary memory of the host, which no driver registers.
+  bool registers(const Tensor& tensor) const { return files && tensor.device().accelerator == &accelerator; }
+  void unregister(const Tensor& tensor) const {
+    if (registers(tensor)) files->unregister_memory(tensor);
+  }
 
   // Checks that the tensor is present, contiguous and on the accelerator.
   void check(const char* function, const Tensor& tensor) const {
@@ -33,11 +55,22 @@ struct GdsHandle::Pins {
   }
 };
 
-GdsHandle::GdsHandle(AioHandle handle, Accelerator& accelerator)
-    : AioHandle(std::move(handle)), pins_(new Pins{accelerator, {}, {}}) {}
+GdsHandle::GdsHandle(AioHandle handle, Accelerator& accelerator, std::shared_ptr<aio::DeviceFiles> files)
+    : AioHandle(std::move(handle)), pins_(std::make_unique<Pins>(accelerator, std::move(files))) {}
 GdsHandle::GdsHandle(GdsHandle&&) noexcept = default;
-GdsHandle& GdsHandle::operator=(GdsHandle&&) noexcept = default;
-GdsHandle::~GdsHandle() = default;
+
+GdsHandle& GdsHandle::operator=(GdsHandle&& other) noexcept {
+  AioHandle::operator=(std::move(other));  // swaps, as the next line does
+  std::swap(pins_, other.pins_);
+  return *this;
+}
+
+GdsHandle::~GdsHandle() {
+  // Ends the transfers before their memory is unpinned.
+  const AioHandle ended(std::move(static_cast<AioHandle&>(*this)));
+}
+
+bool GdsHandle::is_direct() const noexcept { return pins_->files != nullptr; }
 
 Tensor GdsHandle::new_pinned_device_tensor(int64_t num_elem, const Tensor& example) {
   const char* function = "new_pinned_device_tensor";
@@ -72,6 +105,7 @@ bool GdsHandle::pin_device_tensor(const Tensor& tensor) {
                             " is pinned already; unpin_device_tensor() ends that");
     }
   }
+  if (pins_->registers(tensor)) pins_->files->register_memory(tensor);
   pins_->tensors.emplace(begin, tensor);
   return true;
 }
@@ -85,7 +119,10 @@ bool GdsHandle::unpin_device_tensor(const Tensor& tensor) {
     throw InvalidArgument(std::string(function) + ": the tensor " + tensor.shape().to_string() +
                           " is not pinned by this handle");
   }
+  finish_transfers();
+  const Tensor pinned = std::move(found->second);  // keeps the memory alive
   pins_->tensors.erase(found);
+  pins_->unregister(pinned);
   return true;
 }
 
@@ -101,9 +138,10 @@ bool GdsHandle::is_pinned_device_tensor(const Tensor& tensor) const {
 
 GdsHandle GDS::gds_handle(int64_t block_size, int queue_depth, bool single_submit, bool overlap_events,
                           int intra_op_parallelism) const {
-  return GdsHandle(
-      AsyncIO(accelerator_).aio_handle(block_size, queue_depth, single_submit, overlap_events, intra_op_parallelism),
-      accelerator_);
+  auto files = aio::DeviceFiles::of(accelerator_);
+  return GdsHandle(AsyncIO(accelerator_)
+                       .make_handle(block_size, queue_depth, single_submit, overlap_events, intra_op_parallelism, files),
+                   accelerator_, files);
 }
 
 std::unique_ptr<OpBuilder> make_gds_builder(Accelerator& accelerator) {

@@ -8,6 +8,7 @@
 #include <shared_mutex>
 #include <vector>
 
+#include "anyaccel/abi/files.h"
 #include "anyaccel/abi/ops.h"
 #include "runtime/layers/layer_tables.h"
 
@@ -25,6 +26,7 @@ struct Memories {
     mutable std::shared_mutex mutex;
     std::map<const aa_device*, Ranges> devices;
     std::map<const aa_stream*, const aa_device*> streams;
+    std::map<const aa_file*, const aa_device*> files;
 
     // With `mutex` held.
     aa_memory* find(const Ranges& ranges, const void* pointer) const {
@@ -43,6 +45,11 @@ struct Memories {
       static const Ranges none;
       const auto found = streams.find(stream);
       return found == streams.end() ? none : of(found->second);
+    }
+    const Ranges& of(const aa_file* file) const {
+      static const Ranges none;
+      const auto found = files.find(file);
+      return found == files.end() ? none : of(found->second);
     }
   };
   using Layer = LayerState<Memories>;
@@ -128,6 +135,47 @@ struct Memories {
       filled.source_memory = layer.state.find(layer.state.of(what->source_device), what->source);
     }
     return layer.next<&aa_peer_table::copy_async>(stream, static_cast<const aa_peer_copy*>(&filled));
+  }
+  static aa_status* run(Is<&aa_files_table::memory_register>, Layer& layer, aa_device* device,
+                        const aa_file_memory* what) {
+    aa_file_memory filled = *what;
+    {
+      const std::shared_lock lock(layer.state.mutex);
+      filled.memory = layer.state.find(layer.state.of(device), what->pointer);
+    }
+    return layer.next<&aa_files_table::memory_register>(device, static_cast<const aa_file_memory*>(&filled));
+  }
+  static aa_status* run(Is<&aa_files_table::file_open>, Layer& layer, aa_device* device, const aa_file_params* params,
+                        aa_file** out) {
+    aa_status* status = layer.next<&aa_files_table::file_open>(device, params, out);
+    if (!status) {
+      const std::unique_lock lock(layer.state.mutex);
+      layer.state.files[*out] = device;
+    }
+    return status;
+  }
+  static aa_status* run(Is<&aa_files_table::file_close>, Layer& layer, aa_file* file) {
+    {
+      const std::unique_lock lock(layer.state.mutex);
+      layer.state.files.erase(file);
+    }
+    return layer.next<&aa_files_table::file_close>(file);
+  }
+  static aa_status* run(Is<&aa_files_table::read>, Layer& layer, aa_file* file, const aa_file_transfer* what,
+                        size_t* out_bytes) {
+    const aa_file_transfer filled = with_memory(layer.state, file, *what);
+    return layer.next<&aa_files_table::read>(file, &filled, out_bytes);
+  }
+  static aa_status* run(Is<&aa_files_table::write>, Layer& layer, aa_file* file, const aa_file_transfer* what,
+                        size_t* out_bytes) {
+    const aa_file_transfer filled = with_memory(layer.state, file, *what);
+    return layer.next<&aa_files_table::write>(file, &filled, out_bytes);
+  }
+  static aa_file_transfer with_memory(const State& state, const aa_file* file, const aa_file_transfer& what) {
+    aa_file_transfer filled = what;
+    const std::shared_lock lock(state.mutex);
+    filled.memory = state.find(state.of(file), what.pointer);
+    return filled;
   }
   static aa_status* run(Is<&aa_driver::fill_async>, Layer& layer, aa_stream* stream, const aa_fill* what) {
     aa_fill filled = *what;

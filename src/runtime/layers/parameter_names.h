@@ -100,6 +100,13 @@ ANYACCEL_PARAMETERS(aa_peer_table::copy_async, "stream,what");
 ANYACCEL_PARAMETERS(aa_memory_kinds_table::count, "device,out_count");
 ANYACCEL_PARAMETERS(aa_memory_kinds_table::info, "device,index,out_info");
 ANYACCEL_PARAMETERS(aa_memory_kinds_table::usage, "device,kind,out_free,out_total");
+ANYACCEL_PARAMETERS(aa_files_table::info, "device,out_info");
+ANYACCEL_PARAMETERS(aa_files_table::memory_register, "device,what");
+ANYACCEL_PARAMETERS(aa_files_table::memory_unregister, "device,pointer");
+ANYACCEL_PARAMETERS(aa_files_table::file_open, "device,params,out_file");
+ANYACCEL_PARAMETERS(aa_files_table::file_close, "file");
+ANYACCEL_PARAMETERS(aa_files_table::read, "file,what,out_bytes");
+ANYACCEL_PARAMETERS(aa_files_table::write, "file,what,out_bytes");
 ANYACCEL_PARAMETERS(aa_fault_table::inject, "stream,code,native_code");
 ANYACCEL_PARAMETERS(aa_fault_table::executed, "stream,out_items");
 #undef ANYACCEL_PARAMETERS

@@ -30,6 +30,8 @@ template <>
 constexpr bool is_handle<aa_comm*> = true;
 template <>
 constexpr bool is_handle<aa_packed*> = true;
+template <>
+constexpr bool is_handle<aa_file*> = true;
 
 template <class T>
 concept SizedStruct = std::is_pointer_v<T> && requires(T pointer) {

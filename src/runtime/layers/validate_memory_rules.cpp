@@ -68,6 +68,16 @@ Problem check_pack(ValidateState& state, const void* device, const aa_pack& what
   return check_op_call(state, device, *what.example, true);
 }
 
+Problem check_transfer(ValidateState& state, aa_file* file, const aa_file_transfer* what) {
+  if (!AA_HAS_MEMBER(what, aa_file_transfer, file_offset)) return wrong("what->struct_size covers too little");
+  if (what->size == 0) return wrong("size is 0");
+  if (what->size > size_t{1} << 30) return wrong("size is more than 1 GiB");
+  if (what->file_offset < 0) return wrong("file_offset is negative");
+  const std::string error =
+      state.device_range_error(state.find(ObjectKind::file, file)->device, what->pointer, what->size);
+  return error.empty() ? Problem{} : wrong("pointer: " + error);
+}
+
 }  // namespace
 
 Problem before(Function<&aa_driver::mem_alloc>, ValidateState&, aa_device*, const aa_alloc* what, aa_allocation*) {
@@ -218,6 +228,42 @@ Problem before(Function<&aa_ops_table::unpack>, ValidateState& state, aa_stream*
 Problem before(Function<&aa_ops_table::packed_destroy>, ValidateState& state, aa_packed* packed) {
   state.remove(ObjectKind::packed, packed);
   return {};
+}
+
+Problem before(Function<&aa_files_table::memory_register>, ValidateState& state, aa_device* device,
+               const aa_file_memory* what) {
+  if (!AA_HAS_MEMBER(what, aa_file_memory, size)) return wrong("what->struct_size covers too little");
+  if (what->size == 0) return wrong("size is 0");
+  const std::string error = state.device_range_error(device, what->pointer, what->size);
+  return error.empty() ? Problem{} : wrong("pointer: " + error);
+}
+
+Problem before(Function<&aa_files_table::file_open>, ValidateState&, aa_device*, const aa_file_params* params,
+               aa_file**) {
+  if (!AA_HAS_MEMBER(params, aa_file_params, descriptor)) return wrong("params->struct_size covers too little");
+  return params->descriptor < 0 ? wrong("descriptor is " + std::to_string(params->descriptor)) : Problem{};
+}
+
+void after(Function<&aa_files_table::file_open>, ValidateLayer& layer, bool ok, aa_device* device,
+           const aa_file_params*, aa_file** out_file) {
+  if (!ok) return;
+  std::lock_guard lock(layer.state.mutex);
+  layer.state.add(ObjectKind::file, *out_file, device, device);
+}
+
+Problem before(Function<&aa_files_table::file_close>, ValidateState& state, aa_file* file) {
+  state.remove(ObjectKind::file, file);
+  return {};
+}
+
+Problem before(Function<&aa_files_table::read>, ValidateState& state, aa_file* file, const aa_file_transfer* what,
+               size_t*) {
+  return check_transfer(state, file, what);
+}
+
+Problem before(Function<&aa_files_table::write>, ValidateState& state, aa_file* file, const aa_file_transfer* what,
+               size_t*) {
+  return check_transfer(state, file, what);
 }
 
 }  // namespace anyaccel::layers

@@ -182,4 +182,18 @@ Problem before(Function<&aa_ops_table::unpack>, ValidateState& state, aa_stream*
                const aa_tensor* out_weight);
 Problem before(Function<&aa_ops_table::packed_destroy>, ValidateState& state, aa_packed* packed);
 
+// ---- files ----
+
+Problem before(Function<&aa_files_table::memory_register>, ValidateState& state, aa_device* device,
+               const aa_file_memory* what);
+Problem before(Function<&aa_files_table::file_open>, ValidateState& state, aa_device* device,
+               const aa_file_params* params, aa_file** out_file);
+void after(Function<&aa_files_table::file_open>, ValidateLayer& layer, bool ok, aa_device* device,
+           const aa_file_params* params, aa_file** out_file);
+Problem before(Function<&aa_files_table::file_close>, ValidateState& state, aa_file* file);
+Problem before(Function<&aa_files_table::read>, ValidateState& state, aa_file* file, const aa_file_transfer* what,
+               size_t* out_bytes);
+Problem before(Function<&aa_files_table::write>, ValidateState& state, aa_file* file, const aa_file_transfer* what,
+               size_t* out_bytes);
+
 }  // namespace anyaccel::layers

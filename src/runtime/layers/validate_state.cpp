@@ -40,7 +40,8 @@ std::string counted(size_t count, const char* what) {
 
 const char* kind_name(ObjectKind kind) noexcept {
   constexpr const char* names[object_kinds] = {"instance", "device", "stream",       "event",        "module",
-                                               "kernel",   "graph",  "communicator", "packed weight"};
+                                               "kernel",   "graph",  "communicator", "packed weight",
+                                               "file"};
   return names[static_cast<int>(kind)];
 }
 

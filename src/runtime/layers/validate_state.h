@@ -13,14 +13,15 @@
 
 #include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/driver.h"
+#include "anyaccel/abi/files.h"
 #include "anyaccel/abi/graph.h"
 #include "anyaccel/abi/memory_kinds.h"
 #include "anyaccel/abi/ops.h"
 
 namespace anyaccel::layers {
 
-enum class ObjectKind { instance, device, stream, event, module, kernel, graph, comm, packed };
-inline constexpr int object_kinds = 9;
+enum class ObjectKind { instance, device, stream, event, module, kernel, graph, comm, packed, file };
+inline constexpr int object_kinds = 10;
 const char* kind_name(ObjectKind kind) noexcept;
 
 inline ObjectKind kind_of(const aa_instance*) { return ObjectKind::instance; }
@@ -32,6 +33,7 @@ inline ObjectKind kind_of(const aa_kernel*) { return ObjectKind::kernel; }
 inline ObjectKind kind_of(const aa_graph*) { return ObjectKind::graph; }
 inline ObjectKind kind_of(const aa_comm*) { return ObjectKind::comm; }
 inline ObjectKind kind_of(const aa_packed*) { return ObjectKind::packed; }
+inline ObjectKind kind_of(const aa_file*) { return ObjectKind::file; }
 
 struct TrackedObject {
   const void* parent = nullptr;  // a device's instance, a kernel's module, else the device

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "anyaccel/abi/files.h"
 #include "anyaccel/abi/lazy.h"
 #include "runtime/layers/validate_rules.h"
 
@@ -32,6 +33,8 @@ template <>
 inline constexpr Alone alone<&aa_graph_table::destroy> = Alone::all;
 template <>
 inline constexpr Alone alone<&aa_graph_table::launch> = Alone::siblings;
+template <>
+inline constexpr Alone alone<&aa_files_table::file_close> = Alone::all;
 template <>
 inline constexpr Alone alone<&aa_collectives_table::comm_destroy> = Alone::all;
 template <>

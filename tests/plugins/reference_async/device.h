@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "anyaccel/abi/driver_class.hpp"
+#include "files.h"
 #include "memory.h"
 #include "stream.h"
 
@@ -51,6 +52,11 @@ class Device final : public abi::Device {
   void memory_kind_info(int32_t index, aa_memory_kind_info& info) override;
   void memory_kind_usage(int32_t kind, int64_t& free, int64_t& total) override;
 
+  void files_info(aa_files_info& info) override { describe_files(info); }
+  void file_memory_register(const aa_file_memory& what) override { file_memory_.add(what.pointer, what.size); }
+  void file_memory_unregister(void* pointer) override { file_memory_.remove(pointer); }
+  std::unique_ptr<abi::File> file_open(int descriptor) override { return open_file(*this, descriptor); }
+
   int32_t index() const noexcept { return index_; }
   aa_host_device* host() const noexcept { return host_; }
   const Abilities& abilities() const noexcept { return abilities_; }
@@ -85,6 +91,7 @@ class Device final : public abi::Device {
   aa_host_device* const host_;
   DeviceMemory memory_;
   DeviceMemory spare_;
+  FileMemory file_memory_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<Queue>> queues_;
   std::shared_ptr<Queue> shared_queue_;

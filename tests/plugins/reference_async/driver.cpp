@@ -88,7 +88,8 @@ class Driver final : public abi::Driver {
   uint32_t extensions() const override {
     if (!abilities_.more_than_copies) return abi::no_extensions;
     return abi::graph_extension | abi::ops_extension | abi::fault_extension | abi::peer_extension |
-           abi::memory_kinds_extension | (abilities_.lazy ? abi::lazy_extension : abi::no_extensions);
+           abi::memory_kinds_extension | abi::files_extension |
+           (abilities_.lazy ? abi::lazy_extension : abi::no_extensions);
   }
 
   int32_t device_count() override {

@@ -62,6 +62,14 @@
   X(spare_memory_is_said_to_be_the_devices, "memory_kinds.holds_what_is_copied")                 \
   X(the_host_reaches_spare_memory, "memory_kinds.holds_what_is_copied")                          \
   X(unknown_kinds_have_usage, "memory_kinds.refuses_what_is_not_there")                          \
+  X(files_have_no_text, "files.info_is_sane")                                                    \
+  X(files_are_denied, "files.info_is_sane")                                                      \
+  X(file_reads_lose_a_byte, "files.holds_what_is_transferred")                                   \
+  X(file_writes_begin_with_the_file, "files.holds_what_is_transferred")                          \
+  X(file_reads_do_not_end, "files.reads_end_with_the_file")                                      \
+  X(memory_is_registered_twice, "files.memory_is_registered_once")                               \
+  X(unregistered_memory_is_unregistered, "files.memory_is_registered_once")                      \
+  X(files_for_reading_are_written, "files.refuses_what_is_wrong")                                \
   X(free_memory_exceeds_the_total, "devices.memory_info_is_sane")                                \
   X(free_memory_never_moves, "growth.free_memory_moves_with_allocations")                        \
   X(free_memory_is_kilobytes, "growth.free_memory_moves_with_allocations")                       \

@@ -38,6 +38,7 @@ class Reader {
     facts.l2_bytes = optional(attribute_l2_cache_size, 0);
     facts.managed_memory = optional(attribute_managed_memory, 0) != 0;
     facts.virtual_memory = api_.has_virtual_memory && optional(attribute_virtual_memory_management, 0) != 0;
+    facts.virtual_memory_rdma = facts.virtual_memory && optional(attribute_virtual_memory_direct_rdma, 0) != 0;
     return facts;
   }
 

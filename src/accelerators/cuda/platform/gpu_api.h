@@ -85,6 +85,7 @@ enum DeviceAttribute : int {
   attribute_cooperative_launch = 95,
   attribute_max_shared_memory_per_block_optin = 97,
   attribute_virtual_memory_management = 102,
+  attribute_virtual_memory_direct_rdma = 110,
   attribute_memory_pools = 115,
 };
 inline constexpr int compute_mode_prohibited = 2;

@@ -154,9 +154,9 @@ void holds_what_is_transferred(const Context& c) {
     std::copy(values.begin() + block, values.begin() + 4 * block, expected.begin() + block);
     expect_equal(disk.content(), expected, "the file after a write");
 
-    for (const auto& [offset, from, bytes] : {std::tuple{size_t{0}, int64_t{0}, size},
-                                              std::tuple{size_t{256}, int64_t{block}, 2 * block},
-                                              std::tuple{size_t{777}, int64_t{4099}, size_t{5001}}}) {
+    for (const auto& [offset, from, bytes] :
+         {std::tuple{size_t{0}, int64_t{0}, size}, std::tuple{size_t{256}, int64_t{block}, 2 * block},
+          std::tuple{size_t{777}, int64_t{4099}, size_t{5001}}}) {
       const Bytes before = pattern(size, 3);
       c.upload(target.data(), before.data(), size);
       const size_t got = read(c, table, file, target.data() + offset, bytes, from);

@@ -158,9 +158,9 @@ template <typename Copy>
 bool on_device(const char* function, std::uint64_t pointer, std::size_t bytes, bool write, Copy copy) {
   void* stream = nullptr;
   if (cu("cuStreamCreate", &stream, 1U) != 0) return false;
-  const bool ran = driver()->enqueue(stream, function, {{pointer, bytes, write}},
-                                     [=](char* const* reached) { copy(reached[0]); }) == 0 &&
-                   cu("cuStreamSynchronize", stream) == 0;
+  const bool ran = driver()->enqueue(stream, function, {{pointer, bytes, write}}, [=](char* const* reached) {
+    copy(reached[0]);
+  }) == 0 && cu("cuStreamSynchronize", stream) == 0;
   return cu("cuStreamDestroy_v2", stream) == 0 && ran;
 }
 
@@ -182,9 +182,8 @@ ssize_t transfer(const char* function, CUfileHandle_t handle, std::uint64_t base
   {
     const std::lock_guard lock(mutex);
     const auto found = buffers.find(base);
-    if (found != buffers.end() &&
-        (base_offset < 0 || static_cast<std::size_t>(base_offset) > found->second.bytes ||
-         bytes > found->second.bytes - static_cast<std::size_t>(base_offset))) {
+    if (found != buffers.end() && (base_offset < 0 || static_cast<std::size_t>(base_offset) > found->second.bytes ||
+                                   bytes > found->second.bytes - static_cast<std::size_t>(base_offset))) {
       return -refuse(function, kMappingRange, "out-of-bounds", "the range ends behind the registered memory");
     }
   }

@@ -1,11 +1,12 @@
 // GDS by cuFile on the simulated driver and the simulated library: direct transfers, when they are not used, what every
 // failing function leads to, order and threads.
+#include "accelerators/cuda/libraries/cufile.h"
+
 #include <fcntl.h>
 
 #include <cerrno>
 #include <thread>
 
-#include "accelerators/cuda/libraries/cufile.h"
 #include "anyaccel/accelerator.h"
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/ops/gds.h"
@@ -24,8 +25,10 @@ using ops::GdsHandle;
 constexpr int64_t count = 100003;
 
 GdsHandle gds_handle(int parallelism = 1) {
-  return get_accelerator()->create_op_builder("GDSBuilder")->load_as<GDS>()->gds_handle(1 << 20, 32, false, false,
-                                                                                      parallelism);
+  return get_accelerator()
+      ->create_op_builder("GDSBuilder")
+      ->load_as<GDS>()
+      ->gds_handle(1 << 20, 32, false, false, parallelism);
 }
 std::vector<float> counted(float first = 0) {
   std::vector<float> values;
@@ -70,7 +73,8 @@ class CuFileTest : public ::testing::Test {
   void SetUp() override {
     if (const std::string missing = simulator_missing(); !missing.empty()) GTEST_SKIP() << missing;
     const int fd = ::open(file_.c_str(), O_RDWR | O_CREAT | O_DIRECT, 0600);
-    if (fd < 0) GTEST_SKIP() << folder_.path() << " is on a file system without O_DIRECT, which cuFile needs; set TMPDIR";
+    if (fd < 0)
+      GTEST_SKIP() << folder_.path() << " is on a file system without O_DIRECT, which cuFile needs; set TMPDIR";
     ::close(fd);
   }
 
@@ -209,7 +213,8 @@ TEST_F(CuFileTest, WithoutDirectTransfersFilesGoThroughTheHost) {
            {{{"CUFILE_FORCE_COMPAT_MODE", "true"}}, "has only its compatibility mode here"},
            {{{"SIM_FAULT", "hide:cuFileWrite"}}, "lacks cuFileWrite"},
            {{{"SIM_FAULT", "fail:cuFileDriverOpen,call=1"}}, "cuFileDriverOpen gave cuFile error 5030"},
-           {{{"SIM_FAULT", "fail:cuFileDriverGetProperties,call=1"}}, "cuFileDriverGetProperties gave cuFile error 5030"}}) {
+           {{{"SIM_FAULT", "fail:cuFileDriverGetProperties,call=1"}},
+            "cuFileDriverGetProperties gave cuFile error 5030"}}) {
     const Simulated run(direct(settings), by_host(reason));
     EXPECT_LE(clean(run).calls("cuFileHandleRegister"), 0);
   }
@@ -239,7 +244,8 @@ TEST_F(CuFileTest, EveryFailingFunctionHasOneError) {
   with("cuFileBufDeregister", [](GdsHandle& handle) {
     const Tensor tensor = on_device(counted());
     handle.pin_device_tensor(tensor);
-    EXPECT_SAYS(error_of<Error>([&] { handle.unpin_device_tensor(tensor); }), "cuFileBufDeregister gave cuFile error 5030");
+    EXPECT_SAYS(error_of<Error>([&] { handle.unpin_device_tensor(tensor); }),
+                "cuFileBufDeregister gave cuFile error 5030");
   });
   for (const bool async : {false, true}) {
     with("cuFileWrite", [&](GdsHandle& handle) {

@@ -29,6 +29,10 @@ expect 'good driver' 'usable .*2 device\(s\), NVIDIA driver .* for CUDA 13\.0$' 
 also 'good driver' '^  cuda:1 .*sm_90, 4 compute units'
 also 'good driver' '^kernel compiler nvrtc 13\.[0-9]+ .*sm_90$'
 also 'good driver' '^collectives +nccl 2\.28\.9$'
+expect 'direct files' 'usable' CUFILE_USE_PCIP2PDMA=true
+also 'direct files' '^files +directly to and from the device, by cuFile 1\.14\.0 \('
+expect 'no cuFile' 'usable' CUFILE_USE_PCIP2PDMA=true SIM_FAULT=hide:cuFileRead
+also 'no cuFile' '^files +through host memory: .*libcufile\.so\.0 cannot be used: it lacks cuFileRead$'
 expect 'no collectives' 'usable' SIM_FAULT=hide:ncclAllReduce
 also 'no collectives' '^ +.*libnccl\.so\.2 cannot be used: nccl lacks ncclAllReduce$'
 expect 'other architecture' 'usable' SIM_CUDA_ARCH=80

@@ -6,6 +6,7 @@
 
 #include "tests/simulators/library_process.h"
 
+namespace cufile_face {
 namespace {
 
 using namespace sim_test;
@@ -157,13 +158,13 @@ TEST_F(CuFileFace, WhatIsRefused) {
         open_handle(fd, 5028);
         OK(file("cuFileBufRegister", at(memory), std::size_t{4096}, 0));
         CHECK_EQUAL(5023, file("cuFileBufRegister", at(memory), std::size_t{8192}, 0));
-        CHECK_EQUAL(-5017, read(handle, memory, 4096, 0, 1));                         // out-of-bounds
-        CHECK_EQUAL(-5014, read(handle, memory + 4096, 8192, 0));                     // out-of-bounds
+        CHECK_EQUAL(-5017, read(handle, memory, 4096, 0, 1));                           // out-of-bounds
+        CHECK_EQUAL(-5014, read(handle, memory + 4096, 8192, 0));                       // out-of-bounds
         CHECK_EQUAL(5014, file("cuFileBufRegister", at(other), std::size_t{8192}, 0));  // out-of-bounds
-        CHECK_EQUAL(-5022, read(handle, other, 4096, -1));                            // bad-argument
-        CHECK_EQUAL(-5022, read(handle, other, 0, 0));                                // bad-argument
-        CHECK_EQUAL(-5012, read(handle, 4096, 4096, 0));                              // bad-pointer
-        CHECK_EQUAL(5022, file("cuFileBufDeregister", at(other)));                    // bad-pointer
+        CHECK_EQUAL(-5022, read(handle, other, 4096, -1));                              // bad-argument
+        CHECK_EQUAL(-5022, read(handle, other, 0, 0));                                  // bad-argument
+        CHECK_EQUAL(-5012, read(handle, 4096, 4096, 0));                                // bad-pointer
+        CHECK_EQUAL(5022, file("cuFileBufDeregister", at(other)));                      // bad-pointer
         release(other);
         CHECK_EQUAL(-5012, read(handle, other, 4096, 0));  // bad-pointer
         release(memory);
@@ -241,3 +242,4 @@ TEST_F(CuFileFace, ThreadsTransferDifferentPartsOfAFile) {
 }
 
 }  // namespace
+}  // namespace cufile_face

@@ -50,8 +50,7 @@ Failure DeviceFile::transfer(bool write, const std::string& name, char* memory, 
     if (done == 0 || done > what.size || (write && done % write_unit != 0)) {
       return {0, AA_INTERNAL,
               what_failed(write, name, begin, end) + "the accelerator says that it transferred " +
-                  std::to_string(done) + " of " + std::to_string(what.size) + " bytes at offset " +
-                  std::to_string(at)};
+                  std::to_string(done) + " of " + std::to_string(what.size) + " bytes at offset " + std::to_string(at)};
     }
     at += static_cast<int64_t>(done);
   }

@@ -56,8 +56,8 @@ struct Request {
   std::unique_ptr<DeviceFile> device_file;
   int64_t middle_begin = 0;  // what the accelerator transfers; for a read everything
   int64_t middle_end = 0;
-  bool by_device = false;    // device_file was set
-  Tensor ends;               // the rest of a write, in host memory, the beginning first
+  bool by_device = false;  // device_file was set
+  Tensor ends;             // the rest of a write, in host memory, the beginning first
 
   std::atomic<int> parts_left{1};
   std::atomic<bool> failed{false};

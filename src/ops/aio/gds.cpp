@@ -139,9 +139,10 @@ bool GdsHandle::is_pinned_device_tensor(const Tensor& tensor) const {
 GdsHandle GDS::gds_handle(int64_t block_size, int queue_depth, bool single_submit, bool overlap_events,
                           int intra_op_parallelism) const {
   auto files = aio::DeviceFiles::of(accelerator_);
-  return GdsHandle(AsyncIO(accelerator_)
-                       .make_handle(block_size, queue_depth, single_submit, overlap_events, intra_op_parallelism, files),
-                   accelerator_, files);
+  return GdsHandle(
+      AsyncIO(accelerator_)
+          .make_handle(block_size, queue_depth, single_submit, overlap_events, intra_op_parallelism, files),
+      accelerator_, files);
 }
 
 std::unique_ptr<OpBuilder> make_gds_builder(Accelerator& accelerator) {

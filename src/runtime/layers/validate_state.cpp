@@ -39,9 +39,8 @@ std::string counted(size_t count, const char* what) {
 }  // namespace
 
 const char* kind_name(ObjectKind kind) noexcept {
-  constexpr const char* names[object_kinds] = {"instance", "device", "stream",       "event",        "module",
-                                               "kernel",   "graph",  "communicator", "packed weight",
-                                               "file"};
+  constexpr const char* names[object_kinds] = {"instance", "device", "stream",       "event",         "module",
+                                               "kernel",   "graph",  "communicator", "packed weight", "file"};
   return names[static_cast<int>(kind)];
 }
 

@@ -9,6 +9,7 @@
 
 namespace reference {
 
+namespace abi = anyaccel::abi;
 class Device;
 
 // Ranges of a device's memory that are registered.

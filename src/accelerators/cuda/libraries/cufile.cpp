@@ -54,10 +54,9 @@ struct OpenedCuFile {
 
   OpenedCuFile() {
     if (access(kernel_module_file, F_OK) != 0 && !says_true("CUFILE_USE_PCIP2PDMA")) {
-      problem =
-          "the kernel module nvidia-fs is not loaded (no " + std::string(kernel_module_file) +
-          "), without which cuFile would copy through the host's memory: load it (modprobe nvidia-fs), or set "
-          "CUFILE_USE_PCIP2PDMA=true where NVMe disks and GPUs can reach each other without it";
+      problem = "the kernel module nvidia-fs is not loaded (no " + std::string(kernel_module_file) +
+                "), without which cuFile would copy through the host's memory: load it (modprobe nvidia-fs), or set "
+                "CUFILE_USE_PCIP2PDMA=true where NVMe disks and GPUs can reach each other without it";
     } else if (bind_cufile(library, problem)) {
       start_cufile(library, problem);
     }
@@ -123,8 +122,8 @@ bool start_cufile(const CuFile& library, std::string& problem) {
   CuFileProperties properties{};
   const CuFileStatus told = library.driver_properties(&properties);
   if (told.error != cufile_success) {
-    problem = library.description() + " cannot be used: cuFileDriverGetProperties gave " +
-              cufile_error_text(told.error);
+    problem =
+        library.description() + " cannot be used: cuFileDriverGetProperties gave " + cufile_error_text(told.error);
     return false;
   }
   if (properties.nvfs.major_version == 0 && !(properties.nvfs.status_flags & (1u << cufile_status_nvme_p2p))) {

@@ -61,12 +61,12 @@ struct CuFileProperties {
     unsigned control_flags;
   } nvfs;
   unsigned feature_flags;
-  unsigned max_device_cache;       // KiB
-  unsigned per_buffer_cache;       // KiB
-  unsigned max_device_pinned;      // KiB
+  unsigned max_device_cache;   // KiB
+  unsigned per_buffer_cache;   // KiB
+  unsigned max_device_pinned;  // KiB
   unsigned max_batch;
-  unsigned max_batch_timeout;      // milliseconds
-  unsigned reserved[32];           // in case that a later version writes more
+  unsigned max_batch_timeout;  // milliseconds
+  unsigned reserved[32];       // in case that a later version writes more
 };
 inline constexpr unsigned cufile_status_nvme_p2p = 11;  // CU_FILE_NVME_P2P_SUPPORTED
 

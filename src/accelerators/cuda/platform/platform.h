@@ -45,7 +45,7 @@ struct DeviceFacts {
   bool managed_memory = false;
   bool virtual_memory = false;
   bool virtual_memory_rdma = false;  // disks and network cards can access it, if that is asked for when it is made
-  size_t total_memory = 0;  // bytes of this device's share
+  size_t total_memory = 0;           // bytes of this device's share
 };
 
 // The started runtime. One per process; lives until the process ends.

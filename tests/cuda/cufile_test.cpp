@@ -189,7 +189,8 @@ TEST_F(CuFileTest, HandlesThatEndUnpinTheirTensors) {
     second.pin_device_tensor(b);
     EXPECT_SAYS(error_of<InvalidArgument>([&] { second.pin_device_tensor(a.slice(0, 10, 20)); }), "registered");
     first.async_pwrite(a, file_);
-    first = std::move(second);  // its transfer ends, then its pins do
+    { const GdsHandle ended = std::move(first); }  // its transfer ends, then its pins do
+    first = std::move(second);
     EXPECT_TRUE(first.is_pinned_device_tensor(b));
     first.async_pread(b, file_);
     EXPECT_TRUE(first.unpin_device_tensor(b));  // when the transfer is done

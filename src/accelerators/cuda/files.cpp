@@ -3,6 +3,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <string>
+#include <utility>
 
 #include "accelerators/cuda/libraries/cufile.h"
 

@@ -60,8 +60,8 @@ GdsHandle::GdsHandle(AioHandle handle, Accelerator& accelerator, std::shared_ptr
 GdsHandle::GdsHandle(GdsHandle&&) noexcept = default;
 
 GdsHandle& GdsHandle::operator=(GdsHandle&& other) noexcept {
-  AioHandle::operator=(std::move(other));  // swaps, as the next line does
   std::swap(pins_, other.pins_);
+  AioHandle::operator=(std::move(other));  // swaps too
   return *this;
 }
 

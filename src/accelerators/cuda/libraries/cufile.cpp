@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "accelerators/cuda/libraries/loading.h"
+#include "accelerators/cuda/platform/platform.h"
 #include "anyaccel/log.h"
 
 namespace anyaccel::cuda {

@@ -267,12 +267,12 @@ class Communicator {
 };
 
 // A file that is prepared for transfers with a device (extension "files").
-class File {
+class DirectFile {
  public:
-  File() = default;
-  virtual ~File() = default;
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
+  DirectFile() = default;
+  virtual ~DirectFile() = default;
+  DirectFile(const DirectFile&) = delete;
+  DirectFile& operator=(const DirectFile&) = delete;
 
   virtual void close() {}
   // Return the number of bytes that were transferred. The table has checked that the size is not 0.
@@ -345,7 +345,7 @@ class Device {
   virtual void files_info(aa_files_info& /*info*/) { unimplemented("files info"); }
   virtual void file_memory_register(const aa_file_memory& /*what*/) { unimplemented("files memory_register"); }
   virtual void file_memory_unregister(void* /*pointer*/) { unimplemented("files memory_unregister"); }
-  virtual std::unique_ptr<File> file_open(int /*descriptor*/) { unimplemented("files file_open"); }
+  virtual std::unique_ptr<DirectFile> file_open(int /*descriptor*/) { unimplemented("files file_open"); }
 
   // -- extension "ceilings" --
   // `kind` is an aa_ceiling or a number that this header does not know yet: call unimplemented() for such a number.
@@ -444,7 +444,7 @@ inline Kernel& object(aa_kernel* handle) noexcept { return *reinterpret_cast<Ker
 inline Graph& object(aa_graph* handle) noexcept { return *reinterpret_cast<Graph*>(handle); }
 inline Packed& object(aa_packed* handle) noexcept { return *reinterpret_cast<Packed*>(handle); }
 inline Communicator& object(aa_comm* handle) noexcept { return *reinterpret_cast<Communicator*>(handle); }
-inline File& object(aa_file* handle) noexcept { return *reinterpret_cast<File*>(handle); }
+inline DirectFile& object(aa_file* handle) noexcept { return *reinterpret_cast<DirectFile*>(handle); }
 inline Driver& object(aa_instance* handle) noexcept { return *reinterpret_cast<Driver*>(handle); }
 inline aa_device* handle(Device* object) noexcept { return reinterpret_cast<aa_device*>(object); }
 inline aa_stream* handle(Stream* object) noexcept { return reinterpret_cast<aa_stream*>(object); }
@@ -454,7 +454,7 @@ inline aa_kernel* handle(Kernel* object) noexcept { return reinterpret_cast<aa_k
 inline aa_graph* handle(Graph* object) noexcept { return reinterpret_cast<aa_graph*>(object); }
 inline aa_packed* handle(Packed* object) noexcept { return reinterpret_cast<aa_packed*>(object); }
 inline aa_comm* handle(Communicator* object) noexcept { return reinterpret_cast<aa_comm*>(object); }
-inline aa_file* handle(File* object) noexcept { return reinterpret_cast<aa_file*>(object); }
+inline aa_file* handle(DirectFile* object) noexcept { return reinterpret_cast<aa_file*>(object); }
 inline aa_instance* handle(Driver* object) noexcept { return reinterpret_cast<aa_instance*>(object); }
 
 }  // namespace anyaccel::abi

@@ -466,7 +466,7 @@ inline constexpr aa_files_table files_table __attribute__((visibility("hidden"))
             *out_file = handle(object(device).file_open(known->descriptor).release());
           });
         },
-    .file_close = [](void* /*self*/, aa_file* file) noexcept { return destroy(reinterpret_cast<File*>(file)); },
+    .file_close = [](void* /*self*/, aa_file* file) noexcept { return destroy(reinterpret_cast<DirectFile*>(file)); },
     .read =
         [](void* /*self*/, aa_file* file, const aa_file_transfer* what, size_t* out_bytes) noexcept {
           return transfer_file(what, out_bytes,

@@ -38,7 +38,9 @@ class Device final : public abi::Device {
   void files_info(aa_files_info& info) override { describe_files(state_, info); }
   void file_memory_register(const aa_file_memory& what) override { file_memory_.add(what.pointer, what.size); }
   void file_memory_unregister(void* pointer) override { file_memory_.remove(pointer); }
-  std::unique_ptr<abi::File> file_open(int descriptor) override { return open_file(state_, file_memory_, descriptor); }
+  std::unique_ptr<abi::DirectFile> file_open(int descriptor) override {
+    return open_file(state_, file_memory_, descriptor);
+  }
   double measure_ceiling(int32_t kind, size_t bytes, double seconds) override;
   std::unique_ptr<abi::Communicator> comm_create(const void* id, int32_t rank, int32_t size) override;
 

@@ -69,7 +69,7 @@ aa_code code_of_errno(int error) {
   }
 }
 
-class CuFileFile final : public abi::File {
+class CuFileFile final : public abi::DirectFile {
  public:
   CuFileFile(DeviceState& device, const FileMemory& memory, const CuFile& library, int descriptor)
       : device_(device), memory_(memory), library_(library) {
@@ -167,7 +167,7 @@ void describe_files(DeviceState& device, aa_files_info& info) {
   }
 }
 
-std::unique_ptr<abi::File> open_file(DeviceState& device, const FileMemory& memory, int descriptor) {
+std::unique_ptr<abi::DirectFile> open_file(DeviceState& device, const FileMemory& memory, int descriptor) {
   return std::make_unique<CuFileFile>(device, memory, library_for(device), descriptor);
 }
 

@@ -31,6 +31,6 @@ class FileMemory {
 };
 
 void describe_files(DeviceState& device, aa_files_info& info);
-std::unique_ptr<abi::File> open_file(DeviceState& device, const FileMemory& memory, int descriptor);
+std::unique_ptr<abi::DirectFile> open_file(DeviceState& device, const FileMemory& memory, int descriptor);
 
 }  // namespace anyaccel::cuda

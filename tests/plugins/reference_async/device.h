@@ -55,7 +55,7 @@ class Device final : public abi::Device {
   void files_info(aa_files_info& info) override { describe_files(info); }
   void file_memory_register(const aa_file_memory& what) override { file_memory_.add(what.pointer, what.size); }
   void file_memory_unregister(void* pointer) override { file_memory_.remove(pointer); }
-  std::unique_ptr<abi::File> file_open(int descriptor) override { return open_file(*this, descriptor); }
+  std::unique_ptr<abi::DirectFile> file_open(int descriptor) override { return open_file(*this, descriptor); }
 
   int32_t index() const noexcept { return index_; }
   aa_host_device* host() const noexcept { return host_; }

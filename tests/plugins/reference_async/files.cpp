@@ -14,7 +14,7 @@
 namespace reference {
 namespace {
 
-class File final : public abi::File {
+class File final : public abi::DirectFile {
  public:
   File(Device& device, int descriptor) : device_(device) {
     const int access = fcntl(descriptor, F_GETFL) & O_ACCMODE;
@@ -78,7 +78,7 @@ void describe_files(aa_files_info& info) {
   if (!mutated(Mutation::files_have_no_text)) abi::copy_text(info.text, "the reference driver's page cache");
 }
 
-std::unique_ptr<abi::File> open_file(Device& device, int descriptor) {
+std::unique_ptr<abi::DirectFile> open_file(Device& device, int descriptor) {
   return std::make_unique<File>(device, descriptor);
 }
 

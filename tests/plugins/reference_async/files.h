@@ -24,6 +24,6 @@ class FileMemory {
 };
 
 void describe_files(aa_files_info& info);
-std::unique_ptr<abi::File> open_file(Device& device, int descriptor);
+std::unique_ptr<abi::DirectFile> open_file(Device& device, int descriptor);
 
 }  // namespace reference

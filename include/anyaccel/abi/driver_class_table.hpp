@@ -673,7 +673,7 @@ constexpr aa_driver Emitted<DriverType>::table = {
             if (known->size % width != 0) {
               throw Failure(
                   AA_INVALID_ARGUMENT,
-                  std::to_string(known->size) + " bytes are no multiple of the pattern's " + std::to_string(width));
+                  std::to_string(known->size) + " bytes are not a multiple of the pattern's " + std::to_string(width));
             }
             if (known->size > 0) object(stream).fill(*known);
           });

@@ -1,4 +1,5 @@
-// Fuzz targets: tokenizer.json and tokenizer.model alone, and with the files beside them.
+// Fuzz targets: tokenizer.json and tokenizer.model alone, and the files of a directory together: those, tiktoken's files,
+// tekken.json, and vocab.json with merges.txt.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "base/text/utf8.h"
 #include "fuzz/fuzz_targets.h"
 #include "llm/tokenizer/directory.h"
+#include "llm/tokenizer/merges_file.h"
 
 namespace anyaccel::fuzz {
 namespace {
@@ -33,10 +35,18 @@ void use(const llm::Tokenizer& tokenizer, std::string_view own_text) {
 
 llm::TokenizerFiles split_files(std::string_view bytes) {
   llm::TokenizerFiles files;
+  std::optional<llm::TokenizerFile> vocabulary, merges;
   const std::pair<std::string_view, std::optional<llm::TokenizerFile>*> names[] = {
-      {"tokenizer.json", &files.tokenizer_json},          {"tokenizer.model", &files.tokenizer_model},
-      {"tokenizer_config.json", &files.tokenizer_config}, {"special_tokens_map.json", &files.special_tokens_map},
-      {"added_tokens.json", &files.added_tokens},         {"config.json", &files.config}};
+      {"tokenizer.json", &files.tokenizer_json},
+      {"tokenizer.model", &files.tokenizer_model},
+      {"tokenizer_config.json", &files.tokenizer_config},
+      {"special_tokens_map.json", &files.special_tokens_map},
+      {"added_tokens.json", &files.added_tokens},
+      {"config.json", &files.config},
+      {"cl100k_base.tiktoken", &files.tiktoken},
+      {"tekken.json", &files.tekken},
+      {"vocab.json", &vocabulary},
+      {"merges.txt", &merges}};
   constexpr std::string_view mark = "=== ";
   while (bytes.starts_with(mark)) {
     const size_t line = std::min(bytes.find('\n'), bytes.size() - 1);
@@ -49,6 +59,7 @@ llm::TokenizerFiles split_files(std::string_view bytes) {
     }
     bytes.remove_prefix(end == std::string_view::npos ? bytes.size() : end + 1);
   }
+  if (vocabulary && merges && !files.tokenizer_json) files.tokenizer_json = llm::join_merges(*vocabulary, *merges);
   return files;
 }
 

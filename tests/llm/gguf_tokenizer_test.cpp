@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "anyaccel/llm/tokenizer.h"
-#include "base/text/utf8.h"
 #include "llm/gguf_writer.h"
 #include "llm/model_fixtures.h"
+#include "llm/random_texts.h"
 #include "llm/test_directory.h"
 #include "llm/tokenizer/sentencepiece_model.h"
 
@@ -25,55 +25,6 @@ nlohmann::json fixtures() {
 
 std::string tokenizer_file(const std::string& name, const char* file) {
   return anyaccel::testing::test_data() + "/tokenizers/" + name + "/" + file;
-}
-
-// The same numbers as in the script that made the fixtures.
-class Random {
- public:
-  size_t below(size_t bound) {
-    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
-    return (state_ >> 33) % bound;
-  }
-
- private:
-  uint64_t state_ = 20261125;
-};
-
-std::vector<std::string> random_texts(const nlohmann::json& data) {
-  Random random;
-  std::vector<std::string> texts(data.at("texts").get<size_t>());
-  for (std::string& text : texts) {
-    for (size_t left = random.below(24) + 1; left > 0; --left) {
-      if (random.below(3) == 0) {
-        text += data.at("words")[random.below(data.at("words").size())].get<std::string>();
-        continue;
-      }
-      const auto& range = data.at("ranges")[random.below(data.at("ranges").size())];
-      const auto first = range[0].get<uint32_t>();
-      const uint32_t count = range[1].get<uint32_t>() - first + 1;
-      for (size_t more = random.below(4) + 1; more > 0; --more) {
-        append_utf8(text, static_cast<char32_t>(first + random.below(count)));
-      }
-    }
-  }
-  return texts;
-}
-
-std::vector<std::string> hashes(const Tokenizer& tokenizer, const std::vector<std::string>& texts, size_t group) {
-  std::vector<std::string> found;
-  uint64_t value = 0xCBF29CE484222325u;
-  const auto add = [&](uint32_t number) {
-    for (int byte = 0; byte < 4; ++byte) value = (value ^ (number >> (8 * byte) & 255u)) * 0x100000001B3u;
-  };
-  for (size_t i = 0; i < texts.size(); ++i) {
-    for (const int32_t id : tokenizer.encode(texts[i], false)) add(static_cast<uint32_t>(id));
-    add(~0u);
-    if ((i + 1) % group != 0) continue;
-    char text[17];
-    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-    found.emplace_back(text);
-  }
-  return found;
 }
 
 GgufWriter by_scores(const std::string& name) {
@@ -109,7 +60,7 @@ TEST(GgufTokenizers, ByteLevelOnesAgreeOnRandomTexts) {
     const auto end = nlohmann::json::parse(std::ifstream(json)).at("added_tokens")[0].at("id").get<uint32_t>();
     add_tokenizer(writer, json, pre.c_str(), end, end);
     const auto tokenizer = Tokenizer::load(dir.write("t.gguf", writer.file()));
-    EXPECT_EQ(hashes(*tokenizer, texts, data.at("group").get<size_t>()),
+    EXPECT_EQ(id_hashes(*tokenizer, texts, data.at("group").get<size_t>(), false),
               entry.at("hashes").get<std::vector<std::string>>())
         << pre;
     if (pre == "qwen2") continue;  // NFC changes the text
@@ -127,7 +78,7 @@ TEST(GgufTokenizers, ThoseByScoresAgreeOnRandomTexts) {
     GgufWriter writer = by_scores(entry.at("vocabulary").get<std::string>());
     writer.add("tokenizer.ggml.add_space_prefix", entry.at("prefix").get<bool>());
     const auto tokenizer = Tokenizer::load(dir.write("t.gguf", writer.file()));
-    EXPECT_EQ(hashes(*tokenizer, texts, data.at("group").get<size_t>()),
+    EXPECT_EQ(id_hashes(*tokenizer, texts, data.at("group").get<size_t>(), false),
               entry.at("hashes").get<std::vector<std::string>>())
         << name;
   }

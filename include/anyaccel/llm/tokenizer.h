@@ -2,8 +2,8 @@
 //
 // It supports tokenizer.json of the kinds BPE (byte-level as GPT-2, Llama 3 and Qwen use, or with byte fallback as
 // Llama 2 and Mistral use), Unigram, WordPiece and WordLevel, with its normalizers, pre-tokenizers, post-processors and
-// decoders, and tokenizer.model of SentencePiece's BPE and unigram kinds. Ids and texts agree with Hugging Face
-// tokenizers and Google sentencepiece.
+// decoders, tokenizer.model of SentencePiece's BPE and unigram kinds, vocab.json with merges.txt, tiktoken's files and
+// tekken.json. Ids and texts agree with Hugging Face tokenizers, Google sentencepiece, tiktoken and mistral-common.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ class TokenTextStream;
 // once.
 class Tokenizer {
  public:
-  // Loads from the keys of a GGUF file if `dir` is one (its name ends in .gguf). Else from tokenizer.json, else
-  // tokenizer.model, with the special tokens and settings of tokenizer_config.json, special_tokens_map.json,
+  // Loads from the keys of a GGUF file if `dir` is one (its name ends in .gguf). Else from the first of tokenizer.json,
+  // tokenizer.model, vocab.json with merges.txt, tekken.json and *.tiktoken that exists, with the special tokens and settings of tokenizer_config.json, special_tokens_map.json,
   // added_tokens.json and the class that these and config.json name, combined as transformers' AutoTokenizer does
   // (docs/tokenizers.md). Throws CheckpointError for a missing or damaged file, files that give a token different ids
   // (naming both), or a component that is not supported (naming it and the supported ones).

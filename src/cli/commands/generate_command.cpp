@@ -65,7 +65,7 @@ struct Numbers {
 
 void add_options(CommandLine& line, Arguments& arguments) {
   line.add_option("--model", arguments.model,
-                  "Directory with config.json, *.safetensors and tokenizer.json or tokenizer.model, or a .gguf file")
+                  "Directory with config.json, *.safetensors and a tokenizer (docs/tokenizers.md), or a .gguf file")
       .required();
   // One value for each --prompt, so that a prompt may begin with a dash.
   line.add_option("--prompt", arguments.prompts, "Text to go on from; give it again for more prompts").one_each();

@@ -89,7 +89,10 @@ BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<IdMerge>& merges, Bp
   prepare();
   merges_.reserve(merges.size());
   uint32_t rank = 0;
-  for (const IdMerge& merge : merges) merges_.put(merge.left, merge.right, {rank++, merge.whole});
+  for (const IdMerge& merge : merges) {
+    const uint32_t priority = options_.rank_is_token ? static_cast<uint32_t>(merge.whole) : rank++;
+    merges_.put(merge.left, merge.right, {priority, merge.whole});
+  }
 }
 
 // Precomputes data from the vocabulary and the options.

@@ -21,6 +21,8 @@ struct BpeOptions {
   bool fuse_unknown = false;   // adjacent unknown characters are one token
   bool byte_fallback = false;  // characters without a token become their bytes, "<0x41>"
   bool ignore_merges = false;  // a word that is a token becomes that token, whatever the merges would produce
+  // The priority of a merge is that of its token: the lower id goes first, and merges into the same one are equal.
+  bool rank_is_token = false;
 };
 
 class BpeModel : public TokenModel {

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "anyaccel/error.h"
 #include "base/text/json.h"
+#include "llm/tokenizer/merges_file.h"
 #include "llm/tokenizer/parts.h"
+#include "llm/tokenizer/ranked_tokens.h"
 
 namespace anyaccel::llm {
 
@@ -227,6 +230,20 @@ std::unique_ptr<Tokenizer> load_json(const TokenizerFiles& files) {
   return finish(make_tokenizer(std::move(parts), list), settings, std::move(notes));
 }
 
+JsonValue json_of(const std::vector<DeclaredToken>& declared) {
+  JsonArray list;
+  for (const auto& [token, file] : declared) {
+    list.push_back({{"id", token.id},
+                    {"content", token.content},
+                    {"single_word", token.single_word},
+                    {"lstrip", token.lstrip},
+                    {"rstrip", token.rstrip},
+                    {"normalized", token.normalized},
+                    {"special", token.special}});
+  }
+  return list;
+}
+
 void imply(TokenizerSettings& settings, const char* name, const std::string& content) {
   if (settings.find_named(name) != nullptr) return;
   AddedToken token;
@@ -310,6 +327,51 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const TokenizerFiles& files) {
   return finish(make_tokenizer(std::move(parts), list), settings, std::move(notes));
 }
 
+// Loads tiktoken's files and tekken.json.
+std::unique_ptr<Tokenizer> load_ranked(const TokenizerFiles& files) {
+  const TokenizerFile& file = files.tiktoken ? *files.tiktoken : *files.tekken;
+  const RankedTokens ranked = files.tiktoken ? read_tiktoken(file, files) : read_tekken(file);
+  TokenizerSettings settings = read_tokenizer_settings(files);
+  std::vector<std::string> notes = settings.notes;
+  if (ranked.bos) imply(settings, "bos_token", *ranked.bos);
+  if (ranked.eos) imply(settings, "eos_token", *ranked.eos);
+  TokenizerParts parts;
+  parts.model = make_ranked_model(ranked, file.path);
+  read_steps(byte_level_steps(ranked.patterns, ranked.splits_as_gpt2, ranked.composes), parts);
+  parts.split_special = settings.split_special;
+  AddedTokenList list(parts.model->vocabulary());
+  // The tokens of tokenizer_config.json or added_tokens.json replace the family's.
+  const JsonDocument special = JsonDocument::parse(
+      json_text(settings.declared.empty() ? JsonValue(ranked.special) : json_of(settings.declared)), file.path);
+  list.add_json(special.root());
+  const AddedTokenList base = list;
+  add_tokens(settings, {}, settings.extra.value_or(settings.additional), list);
+  for (const NamedToken& named : settings.named) {
+    if (named.implied || base.id_of(named.token.content)) continue;
+    notes.push_back(file.path + ": has no token " + quote_text(named.token.content) + ", which the files name as " +
+                    named.name + "; it gets the next free id");
+  }
+  const AddedToken* bos = settings.find_named("bos_token");
+  std::vector<int32_t> before;
+  if (settings.add_bos.value_or(ranked.adds_bos) && bos != nullptr) before.push_back(*list.id_of(bos->content));
+  std::vector<int32_t> after;
+  const AddedToken* eos = settings.find_named("eos_token");
+  if (settings.add_eos.value_or(false) && eos != nullptr) after.push_back(*list.id_of(eos->content));
+  parts.post_processor = make_template(std::move(before), std::move(after));
+  note_passed_over(settings, files, list, notes);
+  return finish(make_tokenizer(std::move(parts), list), settings, std::move(notes));
+}
+
+// Returns the first file whose name ends in .tiktoken, by name.
+std::optional<std::filesystem::path> find_tiktoken(const std::filesystem::path& dir) {
+  std::optional<std::filesystem::path> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+    if (entry.path().extension() == ".tiktoken" && (!found || entry.path() < *found)) found = entry.path();
+  }
+  return found;
+}
+
 }  // namespace
 
 TokenizerFiles read_tokenizer_files(const std::filesystem::path& dir) {
@@ -322,6 +384,16 @@ TokenizerFiles read_tokenizer_files(const std::filesystem::path& dir) {
   TokenizerFiles files;
   files.tokenizer_json = read("tokenizer.json", max_tokenizer_bytes);
   if (!files.tokenizer_json) files.tokenizer_model = read("tokenizer.model", max_tokenizer_bytes);
+  if (files.tokenizer_model && is_tiktoken(files.tokenizer_model->text)) {
+    files.tiktoken = std::exchange(files.tokenizer_model, std::nullopt);
+  }
+  if (!files.tokenizer_json && !files.tokenizer_model && !files.tiktoken) {
+    const auto vocabulary = read("vocab.json", max_tokenizer_bytes), merges = read("merges.txt", max_tokenizer_bytes);
+    if (vocabulary && merges) files.tokenizer_json = join_merges(*vocabulary, *merges);
+    if (!files.tokenizer_json) files.tekken = read("tekken.json", max_tokenizer_bytes);
+    const auto path = files.tokenizer_json || files.tekken ? std::nullopt : find_tiktoken(dir);
+    if (path) files.tiktoken = TokenizerFile{path->string(), read_whole_file(*path, max_tokenizer_bytes)};
+  }
   files.tokenizer_config = read("tokenizer_config.json", max_settings_bytes);
   files.special_tokens_map = read("special_tokens_map.json", max_settings_bytes);
   files.added_tokens = read("added_tokens.json", max_settings_bytes);
@@ -331,8 +403,11 @@ TokenizerFiles read_tokenizer_files(const std::filesystem::path& dir) {
 
 std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files, const std::string& dir) {
   if (files.tokenizer_json) return load_json(files);
+  if (files.tiktoken || files.tekken) return load_ranked(files);
   if (!files.tokenizer_model) {
-    throw CheckpointError(dir + ": has no tokenizer; expected tokenizer.json or tokenizer.model");
+    throw CheckpointError(dir +
+                          ": has no tokenizer; expected tokenizer.json, tokenizer.model, vocab.json with merges.txt, "
+                          "tekken.json, or a file *.tiktoken");
   }
   // Without other files, the model is read as by Google's library: names of its control tokens in a text are plain
   // text.

@@ -15,6 +15,7 @@
 #include "llm/checkpoint/gguf.h"
 #include "llm/tokenizer/gguf_word_rules.h"
 #include "llm/tokenizer/parts.h"
+#include "llm/tokenizer/ranked_tokens.h"
 
 namespace anyaccel::llm {
 namespace {
@@ -76,22 +77,12 @@ class TokenizerKeys {
 
 // ---- byte level -----------------------------------------------------------------------------------------------------
 
-JsonValue split_step(std::string_view pattern) {
-  return {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
-}
-
-// Returns the steps before and after the merges, in the form of a tokenizer.json.
-JsonDocument byte_level_steps(const WordRule& rule) {
-  JsonArray steps;
+JsonDocument steps_of(const WordRule& rule) {
+  std::vector<std::string> patterns;
   for (const std::string_view pattern : rule.patterns) {
-    if (!pattern.empty()) steps.push_back(split_step(pattern));
+    if (!pattern.empty()) patterns.emplace_back(pattern);
   }
-  steps.push_back(
-      {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", rule.splits_as_gpt2}});
-  JsonValue json = {{"decoder", {{"type", "ByteLevel"}}}};
-  if (rule.composes) json["normalizer"] = {{"type", "NFC"}};
-  json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
-  return JsonDocument::parse(json_text(json), "steps");
+  return byte_level_steps(patterns, rule.splits_as_gpt2, rule.composes);
 }
 
 const WordRule& read_word_rule(const GgufMetadata& metadata) {
@@ -193,7 +184,7 @@ std::unique_ptr<Tokenizer> load_byte_level(const GgufMetadata& metadata) {
   options.ignore_merges = rule.takes_whole_words;
   TokenizerParts parts;
   parts.model = std::make_unique<BpeModel>(std::move(vocabulary), merges, std::move(options));
-  read_steps(byte_level_steps(rule), parts);
+  read_steps(steps_of(rule), parts);
   AddedTokenList list(parts.model->vocabulary());
   add_special(keys, metadata, ends, list);
   std::vector<int32_t> before, behind;

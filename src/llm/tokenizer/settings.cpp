@@ -241,6 +241,7 @@ TokenizerClass choose_class(const TokenizerFiles& files, const ClassNames& names
   if (names.model_type == "mistral" || names.model_type == "ministral") return TokenizerClass::Generic;
   if (names.model_type == "qwen2") return TokenizerClass::Qwen2;
   if (names.model_type == "qwen3" && names.name.empty()) return TokenizerClass::Qwen2;
+  if (names.model_type == "gpt2" && names.name.empty()) return TokenizerClass::Gpt2;
   const bool byte_level = files.tokenizer_json->text.find("\"ByteLevel\"") != std::string::npos;
   if (names.name == "LlamaTokenizer" && byte_level) return TokenizerClass::Generic;
   return class_called(names.name, notes);

@@ -19,8 +19,10 @@ struct TokenizerFile {
 
 // The files of a model directory that describe its tokenizer.
 struct TokenizerFiles {
-  std::optional<TokenizerFile> tokenizer_json;
-  std::optional<TokenizerFile> tokenizer_model;
+  std::optional<TokenizerFile> tokenizer_json;   // or vocab.json and merges.txt, joined to one
+  std::optional<TokenizerFile> tokenizer_model;  // of SentencePiece
+  std::optional<TokenizerFile> tiktoken;         // *.tiktoken, or a tokenizer.model in that form
+  std::optional<TokenizerFile> tekken;           // tekken.json
   std::optional<TokenizerFile> tokenizer_config;
   std::optional<TokenizerFile> special_tokens_map;
   std::optional<TokenizerFile> added_tokens;

@@ -16,6 +16,8 @@ void config(const uint8_t* data, size_t size);
 // A tokenizer.json when the bytes begin with "{"; the files of a directory, each behind a line "=== <name>", when they
 // begin with "=== "; else a tokenizer.model. Encodes and decodes a text with what they make.
 void tokenizer(const uint8_t* data, size_t size);
+// An adapter_config.json, a line "===", and the header of a safetensors file with 3072 bytes of data.
+void adapter(const uint8_t* data, size_t size);
 // A chat template, with which a conversation is rendered.
 void chat_template(const uint8_t* data, size_t size);
 

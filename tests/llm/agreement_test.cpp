@@ -113,7 +113,7 @@ TEST_F(AgreementTest, BundledModelInFp32) {
       "stories float32",
       [](Accelerator&) {
         return llm::Model::load(testing::source_directory() + "/models/stories",
-                                {.dtype = DType::F32, .progress = {}, .group = {}, .quantize = {}});
+                                {.dtype = DType::F32, .progress = {}, .group = {}, .quantize = {}, .adapter = {}});
       },
       1e-4, 1e-4);
 }

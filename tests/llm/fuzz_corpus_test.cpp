@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "fuzz/fuzz_adapter.cpp"
 #include "fuzz/fuzz_config.cpp"
 #include "fuzz/fuzz_gguf.cpp"
 #include "fuzz/fuzz_safetensors.cpp"
@@ -102,6 +103,7 @@ TEST(FuzzCorpus, Safetensors) { run("safetensors", &safetensors); }
 TEST(FuzzCorpus, Gguf) { run("gguf", &gguf); }
 TEST(FuzzCorpus, Config) { run("config", &config); }
 TEST(FuzzCorpus, ChatTemplate) { run("template", &chat_template); }
+TEST(FuzzCorpus, Adapter) { run("adapter", &adapter); }
 TEST(FuzzCorpus, Tokenizer) { run("tokenizer", &tokenizer); }
 
 }  // namespace

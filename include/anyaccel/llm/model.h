@@ -63,6 +63,11 @@ struct LoadOptions {
   // one, as quantize_model() says, or stays as it is. InvalidArgument if the accelerator cannot compute with such
   // weights, or if a dtype is set too.
   std::string quantize;
+  // Not empty: a directory with a LoRA adapter as PEFT stores it. Its scaled products are added in fp32 to the matrices
+  // that it names, which are then rounded to the model's dtype and held in memory; the others are used as without it.
+  // CheckpointError for an adapter that is damaged, of another kind or another model's; InvalidArgument if a matrix that
+  // it names is quantized.
+  std::string adapter;
 };
 
 // A half-open range of indices, [begin, end).

@@ -47,6 +47,7 @@ struct ChatArguments {
   std::string variables;
   std::string template_name;
   std::string dtype = "auto";
+  std::string adapter;
   std::optional<std::string> max_new_tokens;
   SamplingOptions sampling;
   std::string context = "0";
@@ -72,6 +73,9 @@ void add_chat_options(CommandLine& line, ChatArguments& arguments) {
                   "Most tokens of an answer; else the rest of the context")
       .type("N");
   arguments.sampling.add(line);
+  line.add_option("--adapter", arguments.adapter,
+                  "Directory with a LoRA adapter of this model, as PEFT stores it; see docs/models.md")
+      .type("DIR");
   line.add_option("--dtype", arguments.dtype, "auto (as in the file where supported), fp32, bf16 or fp16")
       .show_default();
   line.add_option("--context", arguments.context, "Most tokens of the conversation; 0 is the model's own limit")
@@ -249,6 +253,7 @@ class Chat {
   void load_model() {
     llm::LoadOptions options;
     options.dtype = wanted_dtype(arguments_.dtype);
+    options.adapter = arguments_.adapter;
     generator_.emplace(load_generator(arguments_.model, options, !arguments_.quiet));
     set_options();
     if (!arguments_.quiet) print_model_summary(arguments_.model, "", *generator_);

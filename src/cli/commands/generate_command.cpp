@@ -45,6 +45,7 @@ struct Arguments {
   std::string activations = "auto";
   std::string quantize;
   std::string cache = "auto";
+  std::string adapter;
   bool deterministic = false;
   bool ignore_eos = false;
   bool no_bos = false;
@@ -91,6 +92,9 @@ void add_options(CommandLine& line, Arguments& arguments) {
           "Elements of the cache of keys and values: auto (those of the model) or int8, half the memory of 16 bits; "
           "see docs/quantization.md")
       .show_default();
+  line.add_option("--adapter", arguments.adapter,
+                  "Directory with a LoRA adapter of this model, as PEFT stores it; see docs/models.md")
+      .type("DIR");
   line.add_flag("--deterministic", arguments.deterministic,
                 "A prompt's text does not depend on the other prompts; slower, see docs/architecture.md");
   line.add_option("--context", arguments.context,
@@ -175,6 +179,7 @@ llm::TextGenerator load(const Arguments& arguments, DType dtype, const RankedCom
   options.group = job.group();
   options.map_files = !arguments.no_mmap;
   options.quantize = arguments.quantize;
+  options.adapter = arguments.adapter;
   const bool show_messages = !arguments.quiet && job.speaks();
   llm::TextGenerator generator = load_generator(arguments.model, options, show_messages);
   if (show_messages) {

@@ -20,10 +20,12 @@
 #include "anyaccel/ops/inference.h"
 #include "base/block_format.h"
 #include "base/process/all_cores.h"
+#include "base/text/json.h"
 #include "llm/checkpoint/checkpoint_scan.h"
 #include "llm/checkpoint/gguf.h"
 #include "llm/config/shape_config.h"
 #include "llm/model/decoder_tensors.h"
+#include "llm/model/lora_adapter.h"
 #include "llm/model/model_files.h"
 #include "llm/model/tensor_parallel.h"
 #include "llm/quantize/quantize_rows.h"
@@ -148,7 +150,9 @@ class ModelLoader {
       try {
         const uint64_t mapped = model_->mapped_bytes_;
         const BlockFormat* made = view.bytes > 0 ? format_to_make(view, slot) : nullptr;
-        if (made != nullptr) {
+        if (view.bytes > 0 && is_adapted(slot)) {
+          slot.in(weights) = pack(slot, place_adapted(checkpoint, view, slot));
+        } else if (made != nullptr) {
           slot.in(weights) = place_quantized(checkpoint, view, slot, *made);
           slot.format_in(weights) = static_cast<aa_block_format>(made->number);
         } else if (view.bytes > 0 && stays_quantized(view, slot)) {
@@ -222,7 +226,42 @@ class ModelLoader {
     align_shards();
     choose_dtype();
     note_quantized();
+    if (!options_.adapter.empty()) open_adapter();
   }
+
+  // Reads the adapter and checks that the model has every matrix that it changes.
+  void open_adapter() {
+    adapter_.emplace(options_.adapter);
+    std::set<std::string> left;
+    for (const std::string& name : adapter_->tensors()) left.insert(name);
+    model_->notes_.push_back("the adapter " + options_.adapter + " changes " + std::to_string(left.size()) +
+                             " matrices");
+    model_->notes_.insert(model_->notes_.end(), adapter_->notes().begin(), adapter_->notes().end());
+    for (const TensorSlot& slot : files_->slots()) {
+      if (!is_adapted(slot)) continue;
+      left.erase(slot.name);
+      const TensorView& view = files_->at(slot);
+      if (slot.kind != TensorKind::Matrix) {
+        throw CheckpointError(options_.adapter + ": the adapter changes " + quote_text(slot.name) +
+                              ", which is not a matrix of this model; expected the adapter of this model");
+      }
+      if (is_quantized(view) || format_to_make(view, slot) != nullptr || view.paired_rows > 0) {
+        throw InvalidArgument("model: the adapter " + options_.adapter + " changes " + quote_text(slot.name) +
+                              ", which is quantized or in a GGUF file; expected a directory with weights that are not "
+                              "quantized, and no --quantize");
+      }
+      const bool transposed = slot.source && slot.source->transposed;
+      const Shape whole = slot.source ? slot.source->shape : slot.shape;
+      adapter_->check_shape(slot.name, whole[0], whole[1], transposed);
+    }
+    if (left.empty()) return;
+    throw CheckpointError(
+        options_.adapter + ": the adapter changes " + quote_text(*left.begin()) +
+        (left.size() > 1 ? " and " + std::to_string(left.size() - 1) + " more" : std::string()) +
+        ", which this model does not have as a matrix of its own; expected the adapter of this model");
+  }
+
+  bool is_adapted(const TensorSlot& slot) const { return adapter_ && adapter_->changes(slot.name); }
 
   void choose_quantization() {
     wanted_format_ = &quantized_type(options_.quantize);
@@ -473,6 +512,26 @@ class ModelLoader {
     return tensor;
   }
 
+  // Places a matrix that the adapter changes. `view` is as in place().
+  Tensor place_adapted(const Checkpoint& checkpoint, const TensorView& view, const TensorSlot& slot) {
+    const Slice part = held(slot);
+    const bool by_rows = slot.split_dim == 0;
+    const bool gathers = slot.is_gathered();
+    // The rows of the file's tensor that the view has.
+    const Shape shape = gathers ? slot.source->shape : by_rows ? held_shape(slot, part) : slot.shape;
+    const int64_t first = gathers ? 0 : (slot.source ? slot.source->first : 0) + (by_rows ? part.begin : 0);
+    Tensor values = Tensor::empty(shape, DType::F32);
+    values.copy_from(host_view(checkpoint, view, shape));
+    adapter_->add_to(slot.name, first, shape[1], slot.source && slot.source->transposed,
+                     {static_cast<float*>(values.data()), static_cast<size_t>(values.numel())});
+    if (gathers) values = gathered(values, *slot.source, slot.shape);
+    if (gathers || !by_rows) values = values.slice(slot.split_dim, part.begin, part.end);
+    Tensor tensor = Tensor::empty(values.shape(), held_dtype(slot), model_->device_);
+    tensor.copy_from(values);
+    checkpoint.release(view);
+    return tensor;
+  }
+
   // Places a tensor that is not a contiguous copy of the file's values or rows. `view` is as in place().
   Tensor place_changed(const Checkpoint& checkpoint, const TensorView& view, const TensorSlot& slot, DType wanted) {
     const Slice part = held(slot);
@@ -673,6 +732,7 @@ class ModelLoader {
   ops::Inference ops_{accelerator_};
   std::shared_ptr<Model> model_{new Model()};
   std::optional<ModelFiles> files_;
+  std::optional<LoraAdapter> adapter_;                                   // of LoadOptions::adapter
   const BlockFormat* wanted_format_ = nullptr;                           // of LoadOptions::quantize
   std::map<const WeightFile*, std::shared_ptr<void>> registered_files_;  // null: refused
 };

@@ -33,6 +33,7 @@ constexpr Command commands[] = {
     {"chat", anyaccel::cli::run_chat, "a conversation with a language model"},
     {"quantize", anyaccel::cli::run_quantize, "a model's weights in 8 to 2 bits, as a GGUF file"},
     {"perplexity", anyaccel::cli::run_perplexity, "how well a model predicts a text"},
+    {"embed", anyaccel::cli::run_embed, "vectors that stand for texts"},
     {"tokenize", anyaccel::cli::run_tokenize, "the tokens of a text, or the text of tokens"},
     {"launch", anyaccel::cli::run_launch, "a program on many cores, devices and hosts"},
     {"bench", anyaccel::cli::run_bench, "figures of this machine, each beside its ceiling"},

@@ -17,7 +17,7 @@ complete_words() {  # the words of a command line; the last one is being written
   echo "${COMPREPLY[*]}"
 }
 [ "$(complete_words anyaccel gen)" = generate ] || fail "gen: $(complete_words anyaccel gen)"
-for command in info generate chat quantize perplexity tokenize launch bench build-ops conformance make-model; do
+for command in info generate chat quantize perplexity embed tokenize launch bench build-ops conformance make-model; do
   case " $(complete_words anyaccel "") " in *" $command "*) ;; *) fail "$command is not among the commands" ;; esac
   case " $(complete_words anyaccel $command --) " in *" --help "*) ;; *) fail "$command has no --help" ;; esac
 done

@@ -19,7 +19,7 @@ expect 0 "" --help
 expect 0 "" --version
 "$anyaccel" --version | grep -qxE 'anyaccel [0-9.]+ \(commit ([0-9a-f]{12}(-changed)?|unknown), driver table [0-9]+\.[0-9]+\)' ||
   fail "--version printed $("$anyaccel" --version)"
-for command in info generate chat quantize perplexity tokenize bench conformance make-model build-ops launch; do expect 0 "" $command --help; done
+for command in info generate chat quantize perplexity embed tokenize bench conformance make-model build-ops launch; do expect 0 "" $command --help; done
 expect 2 "--nonsense" info --nonsense
 expect 2 "" bench nonsense
 expect 2 "" bench --runs 0

@@ -204,7 +204,8 @@ TEST(Tokenizer, SentencePieceEndsFromTheConfiguration) {
 
 TEST(Tokenizer, MissingFiles) {
   const TestDirectory dir;
-  expect_contains(checkpoint_error([&] { Tokenizer::load(dir.path()); }), "expected tokenizer.json, tokenizer.model, vocab.json");
+  expect_contains(checkpoint_error([&] { Tokenizer::load(dir.path()); }),
+                  "expected tokenizer.json, tokenizer.model, vocab.json");
 }
 
 }  // namespace

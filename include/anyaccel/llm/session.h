@@ -101,6 +101,8 @@ class Session {
   // batch): fp32 [rows, V] on the device, valid until the next call. Does not wait for the device. Throws
   // InvalidArgument for lengths that differ, an id, sequence or position out of range, or rows that are not increasing.
   Tensor forward(const TokenBatch& tokens, std::span<const int32_t> rows);
+  // The same with the hidden states before the output matrix, after the final norm: fp32 [rows, H].
+  Tensor hidden_states(const TokenBatch& tokens, std::span<const int32_t> rows);
 
   // -- decode loop: one new token for each active sequence in every step --
 

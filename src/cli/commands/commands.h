@@ -16,6 +16,7 @@ int run_quantize(int argc, char** argv);
 // Measures how well a model predicts a text.
 int run_perplexity(int argc, char** argv);
 // Prints the tokens of a text, or the text of tokens.
+int run_embed(int argc, char** argv);
 int run_tokenize(int argc, char** argv);
 // Prints the chosen accelerator and the reasons.
 int run_info(int argc, char** argv);

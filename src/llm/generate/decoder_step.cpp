@@ -541,7 +541,6 @@ void DecoderStep::mlp_block(const LayerWeights& layer) {
 }
 
 void DecoderStep::logits(const Tensor& out, const Tensor& rows) {
-  const Views& views = views_[current_];
   const ModelWeights& weights = model_->weights();
   const float eps = model_->config().rms_norm_eps;
   Tensor part = out;
@@ -552,11 +551,7 @@ void DecoderStep::logits(const Tensor& out, const Tensor& rows) {
   if (!weights.lm_head) {
     // This rank holds no part of the vocabulary.
   } else {
-    Tensor last = views.hidden;
-    if (rows) {
-      last = chosen_.slice(0, 0, rows.numel());
-      ops_->embedding(last, views.hidden, rows);
-    }
+    const Tensor last = last_states(rows);
     if (weights.lm_head_format != 0 || !plain_) {
       Tensor normed = last;
       if (weights.final_norm) {
@@ -570,6 +565,24 @@ void DecoderStep::logits(const Tensor& out, const Tensor& rows) {
     cap_logits(part);
   }
   if (group_) group_->inference_all_reduce(out);
+}
+
+Tensor DecoderStep::last_states(const Tensor& rows) {
+  const Views& views = views_[current_];
+  if (!rows) return views.hidden;
+  Tensor last = chosen_.slice(0, 0, rows.numel());
+  ops_->embedding(last, views.hidden, rows);
+  return last;
+}
+
+void DecoderStep::hidden_states(const Tensor& out, const Tensor& rows) {
+  const ModelWeights& weights = model_->weights();
+  const Tensor last = last_states(rows);
+  if (weights.final_norm) {
+    norm(out, last, weights.final_norm, weights.final_norm_bias);
+  } else {
+    out.copy_from(last);
+  }
 }
 
 void DecoderStep::cap_logits(const Tensor& logits) {

@@ -62,6 +62,8 @@ class DecoderStep {
   // Returns the logits (fp32 [R, V], contiguous) after those tokens of the last forward() that `rows` (indices, [R])
   // selects; an empty handle selects all. Every rank gets the logits of the whole vocabulary.
   void logits(const Tensor& out, const Tensor& rows);
+  // The same with the hidden states after the final norm (fp32 [R, H], contiguous), which every rank has.
+  void hidden_states(const Tensor& out, const Tensor& rows);
 
  private:
   // Views of the activation tensors for one number of tokens. The numbers of heads and I are those of this rank.
@@ -120,6 +122,8 @@ class DecoderStep {
   void add_both(const Product& attention, const Product& mlp);
   // Multiplies the logits and applies the soft cap.
   void cap_logits(const Tensor& logits);
+  // Returns the hidden states of the rows, before the final norm; of all tokens for an empty handle.
+  Tensor last_states(const Tensor& rows);
   void set_rotations(const StepInput& input, std::span<const SequenceRange> ranges);
   // out = x * transpose(w) + bias + residual, for weights of any format.
   void product(const Tensor& out, const Tensor& x, const Tensor& w, aa_block_format format, const Tensor& bias,

@@ -47,7 +47,11 @@ void Session::Impl::renew_frequencies(const TokenBatch& tokens) {
   }
 }
 
-void Session::Impl::run(const TokenBatch& tokens, std::span<const int32_t> wanted, const Tensor& logits_out) {
+void Session::Impl::run(const TokenBatch& tokens, std::span<const int32_t> wanted, const Tensor& result,
+                        Output output) {
+  const auto compute = [&](const Tensor& out, const Tensor& chosen) {
+    output == Output::Logits ? decoder.logits(out, chosen) : decoder.hidden_states(out, chosen);
+  };
   renew_frequencies(tokens);
   const size_t total = tokens.ids.size();
   const auto chunk = static_cast<size_t>(std::min(options.chunk, ids.numel()));
@@ -79,34 +83,44 @@ void Session::Impl::run(const TokenBatch& tokens, std::span<const int32_t> wante
     while (last_row < wanted.size() && static_cast<size_t>(wanted[last_row]) < end) ++last_row;
     if (last_row == first_row) continue;
     const auto row_count = static_cast<int64_t>(last_row - first_row);
-    const Tensor out = logits_out.slice(0, static_cast<int64_t>(first_row), static_cast<int64_t>(last_row));
+    const Tensor out = result.slice(0, static_cast<int64_t>(first_row), static_cast<int64_t>(last_row));
     if (row_count == count) {
-      decoder.logits(out, {});
+      compute(out, {});
     } else {
       std::vector<int32_t> chunk_rows;
       for (size_t i = first_row; i < last_row; ++i) chunk_rows.push_back(wanted[i] - static_cast<int32_t>(begin));
       const Tensor device_rows = rows.slice(0, 0, row_count);
       upload(device_rows, chunk_rows);
-      decoder.logits(out, device_rows);
+      compute(out, device_rows);
     }
     first_row = last_row;
   }
 }
 
+Tensor Session::Impl::forward(const TokenBatch& tokens, std::span<const int32_t> wanted, Output output, Tensor& result,
+                              int64_t width) {
+  check_batch(tokens, wanted);
+  model->check_files();
+  Turn turn(*this);
+  turn.follow_caller();
+  const auto count = static_cast<int64_t>(wanted.size());
+  if (!result || result.size(0) < count) {
+    result = Tensor();  // free it first
+    result = summed_tensor({std::max<int64_t>(count, 1), width}, DType::F32);
+  }
+  run(tokens, wanted, result, output);
+  turn.lead_caller(result);
+  return result.slice(0, 0, count);
+}
+
 Tensor Session::forward(const TokenBatch& tokens, std::span<const int32_t> rows) {
   const RangeScope range(model().accelerator(), "forward");
-  impl_->check_batch(tokens, rows);
-  impl_->model->check_files();
-  Impl::Turn turn(*impl_);
-  turn.follow_caller();
-  const auto count = static_cast<int64_t>(rows.size());
-  if (!impl_->logits || impl_->logits.size(0) < count) {
-    impl_->logits = Tensor();  // free it first
-    impl_->logits = impl_->summed_tensor({std::max<int64_t>(count, 1), impl_->model->config().vocab_size}, DType::F32);
-  }
-  impl_->run(tokens, rows, impl_->logits);
-  turn.lead_caller(impl_->logits);
-  return impl_->logits.slice(0, 0, count);
+  return impl_->forward(tokens, rows, Impl::Output::Logits, impl_->logits, model().config().vocab_size);
+}
+
+Tensor Session::hidden_states(const TokenBatch& tokens, std::span<const int32_t> rows) {
+  const RangeScope range(model().accelerator(), "hidden states");
+  return impl_->forward(tokens, rows, Impl::Output::HiddenStates, impl_->hidden, model().config().hidden_size);
 }
 
 }  // namespace anyaccel::llm

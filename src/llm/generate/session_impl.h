@@ -48,8 +48,11 @@ struct Session::Impl {
   };
 
   void check_batch(const TokenBatch& tokens, std::span<const int32_t> rows) const;
-  // Runs the chunks of a batch; writes the logits of the rows to the first rows of `logits_out`.
-  void run(const TokenBatch& tokens, std::span<const int32_t> rows, const Tensor& logits_out);
+  // Runs the chunks of a batch; writes the logits of the rows, or their hidden states, to the first rows of `out`.
+  enum class Output { Logits, HiddenStates };
+  void run(const TokenBatch& tokens, std::span<const int32_t> rows, const Tensor& out, Output output = Output::Logits);
+  // forward() and hidden_states(). `result` is enlarged if it has too few rows of `width` elements.
+  Tensor forward(const TokenBatch& tokens, std::span<const int32_t> rows, Output output, Tensor& result, int64_t width);
   void renew_frequencies(const TokenBatch& tokens);
   StepInput decode_input() const;
   // Returns whether this rank chooses the tokens: rank 0 does, and the others receive them.
@@ -96,6 +99,7 @@ struct Session::Impl {
   // For forward steps: I32 [chunk] and fp32 [rows, V].
   Tensor ids, sequence, positions, rows;
   Tensor logits;
+  Tensor hidden;  // fp32 [rows, H]; only of hidden_states()
 
   // For the decode loop: [B], of which the first active.size() rows are in use.
   Sampling sampling;

@@ -299,7 +299,7 @@ TEST_F(Validate, Fills) {
   char* memory = alloc(64);
   ok(table_->fill_async(stream_, memory, "abcd", 4, 64));
   wrong(table_->fill_async(stream_, memory, "abcd", 3, 63), "pattern_size is 3");
-  wrong(table_->fill_async(stream_, memory, "abcd", 4, 63), "no multiple");
+  wrong(table_->fill_async(stream_, memory, "abcd", 4, 63), "is not a multiple of pattern_size 4");
   wrong(table_->fill_async(stream_, memory + 4, "abcd", 4, 64), "runs over an end");
   free(memory, 64);
 }

@@ -80,7 +80,7 @@ TEST(VisibleDevices, Uuids) {
          {"GPU-11111", 1, ""},
          {"GPU-1111", 0, "\"GPU-1111\", with which the UUIDs of 2 devices begin"},
          {"GPU-aaaa,GPU-cccc", 1, "\"GPU-cccc\", with which no device's UUID begins"},
-         {"GPU-aaaa,0", 1, "\"0\", which stands among UUIDs"},
+         {"GPU-aaaa,0", 1, "\"0\", which is among UUIDs but is not a UUID"},
          {"GPU-dead", 0, "GPU-dead"},
          {"MIG-aaaa", 0, "\"MIG-aaaa\""}},
         four);

@@ -128,7 +128,7 @@ TEST(FPQuantizer, Formats) {
   }
   EXPECT_EQ(ops::fp_format(12, 4), FpFormat::E4M7);
   expect_refused([] { ops::fp_format(8, 4); }, "8 bits with a mantissa of 4");
-  expect_refused([] { ops::fp_format_bits(static_cast<FpFormat>(9)); }, "FpFormat of number 9");
+  expect_refused([] { ops::fp_format_bits(static_cast<FpFormat>(9)); }, "FpFormat with the number 9");
 }
 
 // All codes of a format, with both signs: scaled by 1 they come back bit for bit.
@@ -443,7 +443,7 @@ TEST(FPQuantizer, RefusesWhatIsWrong) {
   expect_refused([&] { ops->quantize(x, 6); }, "whole number of 32-bit words");
   expect_refused([&] { ops->quantize(x, 8, FpFormat::E3M2); }, "whole number of 32-bit words");
   expect_refused([&] { ops->quantize(x, 128); }, "not a multiple of the group size 128");
-  expect_refused([&] { ops->quantize(x, 32, static_cast<FpFormat>(5)); }, "FpFormat of number 5");
+  expect_refused([&] { ops->quantize(x, 32, static_cast<FpFormat>(5)); }, "FpFormat with the number 5");
   expect_refused(
       [&] {
         ops->quantize_into(stored, there(Tensor::zeros({7, 32}, DType::F32)));

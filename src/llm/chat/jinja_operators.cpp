@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "base/text/utf8.h"
 #include "llm/chat/jinja_interpreter.h"
 #include "llm/chat/python_text.h"
 

@@ -19,7 +19,8 @@
 // rank 0 samples the tokens for all, and every rank gets the complete logits. A failure on one rank makes calls of the
 // others throw CommunicationError. If a file is modified from which weights are used directly, forward() and tokens()
 // throw CheckpointError. The key/value cache holds, for each layer, [B, Hk, S, D] keys and as many values in the
-// model's dtype, or quantized (CacheType): B sequences of at most S tokens. Hidden states and everything between the products are fp32.
+// model's dtype, or quantized (CacheType): B sequences of at most S tokens. Hidden states and everything between the
+// products are fp32.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +55,7 @@ struct SessionOptions {
   // The decode loop keeps a copy of each step's logits for step_logits(), fp32 [B, V] on the device.
   bool keep_logits = false;
   // NotImplementedError for Int8 if the accelerator has no ops for quantized caches (Inference::takes_quantized_caches),
-  // InvalidArgument if heads are no multiple of 32 elements.
+  // InvalidArgument if the size of a head is not a multiple of 32.
   CacheType cache = CacheType::Model;
 };
 

@@ -12,7 +12,8 @@ constexpr int64_t max_experts = 1 << 14;
 // Releases of transformers write either.
 constexpr std::string_view expert_counts[] = {"num_experts", "num_local_experts"};
 
-// Qwen's layers are dense if mlp_only_layers names them, or if their number is no multiple of decoder_sparse_step.
+// Qwen's layers are dense if mlp_only_layers names them, or if their number, from 1, is not a multiple of
+// decoder_sparse_step.
 void choose_dense_layers(const JsonRef& root, ModelConfig& config) {
   const int64_t every = read_whole(root, "decoder_sparse_step", 1, max_layers, 1);
   std::vector<uint8_t>& in_layer = config.experts.in_layer;

@@ -287,9 +287,10 @@ ModelConfig load_model_config(const std::filesystem::path& dir) {
   if (std::filesystem::exists(adapter, error)) {
     throw CheckpointError(
         adapter.string() +
-        ": an adapter (LoRA or the like) changes the weights of the model, and applying one is not "
-        "supported; merge it into the model (merge_and_unload of PEFT), or remove the file to run the "
-        "model without it");
+        ": an adapter (LoRA or the like) changes the weights of a model, and this directory was given as the model; "
+        "give the directory of the model that it was trained for, and this one with --adapter (LoadOptions::adapter), "
+        "or "
+        "move the adapter's files to a directory of their own to run the model without it");
   }
   const JsonDocument document = JsonDocument::load(dir / "config.json", max_config_bytes);
   return read_config(document.root());

@@ -365,7 +365,7 @@ TEST(ConfigTable, AnAdapterBesideTheModelIsRefused) {
   directory.write("adapter_config.json", "{}");
   const std::string message = testing::checkpoint_error([&] { load_model_config(directory.path()); });
   expect_contains(message, "adapter_config.json: an adapter");
-  expect_contains(message, "merge");
+  expect_contains(message, "--adapter");
 }
 
 TEST(ConfigTable, DifferentOutputMatrixOfATiedModelIsNamed) {

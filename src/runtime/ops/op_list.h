@@ -166,7 +166,7 @@ constexpr bool is_fused(Op op) noexcept {
   return static_cast<size_t>(op) >= plain_op_count && static_cast<size_t>(op) < op_count;
 }
 
-// Models use these only on an accelerator that has them (llm/model/model_load.cpp).
+// Models use these only on an accelerator that has them (llm/model/load_plan.h).
 constexpr bool is_for_quantized_weights(Op op) noexcept {
   return op == Op::QuantizedLinear || op == Op::QuantizedEmbedding;
 }

@@ -1,0 +1,99 @@
+// Decides how a rank holds each tensor of a model that is being loaded: in which dtype or block format, and which part of
+// the file's tensor it reads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "anyaccel/dtype.h"
+#include "anyaccel/llm/model.h"
+#include "anyaccel/llm/safetensors.h"
+#include "llm/checkpoint/packed_matrix.h"
+#include "llm/model/decoder_tensors.h"
+#include "llm/model/model_files.h"
+
+namespace anyaccel {
+class Accelerator;
+struct BlockFormat;
+namespace ops {
+class Inference;
+}
+}  // namespace anyaccel
+
+namespace anyaccel::llm {
+
+// InvalidArgument, which lists the possible dtypes, if the accelerator does not compute with this one. None is allowed.
+void check_computes(const Accelerator& accelerator, DType dtype);
+
+// Returns the format of LoadOptions::quantize; null if that is empty. InvalidArgument for an unknown format, together
+// with a dtype, or on an accelerator without ops for quantized weights.
+const BlockFormat* quantization_asked_for(const LoadOptions& options, const Accelerator& accelerator,
+                                          const ops::Inference& ops);
+
+inline bool is_quantized(const TensorView& view) { return view.format != nullptr || view.packed != nullptr; }
+
+// Returns the block format that a quantized matrix has in its file, or to which it can be repacked without loss; null
+// if there is none.
+inline const BlockFormat* block_format(const TensorView& view) {
+  return view.packed != nullptr ? view.packed->block_format() : view.format;
+}
+
+// Returns a range of rows of a tensor whose first dimension is `rows`.
+TensorView row_slice(TensorView view, int64_t rows, const Slice& held);
+
+class LoadPlan {
+ public:
+  // Chooses the model's dtype and the rank's shard. Keeps references to all arguments but the last; `model` has its
+  // configuration, group, shard and device. `wanted` is the result of quantization_asked_for().
+  LoadPlan(const ModelFiles& files, const LoadOptions& options, const ops::Inference& ops, const Model& model,
+           const BlockFormat* wanted);
+
+  DType dtype() const noexcept { return dtype_; }
+  // Returns the model's shard, with borders where blocks of quantized rows end.
+  const ModelShard& shard() const noexcept { return shard_; }
+  // Returns the formats of the matrices that are held quantized, such as "Q4_K, Q6_K", and adds notes about the memory
+  // that quantized and decoded matrices take. InvalidArgument if activations in bf16 were asked for with such formats.
+  std::string describe(std::vector<std::string>& notes) const;
+
+  // Returns the dtype in which the model holds a tensor. Norms and biases are small; in fp32 they need no conversion in
+  // every step.
+  DType held_dtype(const TensorSlot& slot) const { return slot.kind == TensorKind::Matrix ? dtype_ : DType::F32; }
+
+  // Returns the range of the slot's split_dim that the rank holds.
+  Slice held(const TensorSlot& slot) const { return held_slice(slot, shard_, model_.config().head_dim); }
+  // Returns the bytes of the file that contain this rank's part of the tensor: its rows, or all rows if the part is
+  // columns. Empty if the rank holds nothing of it.
+  TensorView part_to_read(const TensorSlot& slot) const;
+  // Prevents the other ranks' parts from being mapped together with neighbouring pages that this rank accesses.
+  void set_apart_the_rest(const TensorSlot& slot) const;
+
+  // Returns whether the model computes directly with the blocks of a quantized matrix: the accelerator supports it, no
+  // dtype was requested, and this rank's part consists of whole blocks.
+  bool stays_quantized(const TensorView& view, const TensorSlot& slot) const;
+  // Returns the format to which a matrix is quantized while it loads. Null if it is not quantized then:
+  // LoadOptions::quantize is empty, the matrix is quantized already, or no format fits its rows or this rank's part of
+  // them.
+  const BlockFormat* format_to_make(const TensorView& view, const TensorSlot& slot) const;
+  // Returns whether the rows of a layer's queries and keys, which the file stores as pairs, keep their order: rotating
+  // neighbours instead of halves then gives the same result, since keys are multiplied only with queries. Both must be
+  // quantized, and nothing else may apply to single rows of a head.
+  bool rotates_pairs(const TensorSlot& of) const;
+
+ private:
+  // Moves the borders between the ranks' parts of the feed-forward blocks to where blocks of the second matrix's rows
+  // end: a rank would have to decode parts of blocks.
+  void align_shards();
+  // Chooses the dtype that most of the matrices' bytes have, unless another is requested or needed.
+  void choose_dtype();
+
+  const ModelFiles& files_;
+  const LoadOptions& options_;
+  const Model& model_;
+  const BlockFormat* wanted_format_;  // null: none
+  bool takes_blocks_;                 // the accelerator computes with quantized weights
+  DType dtype_ = DType::None;
+  ModelShard shard_;
+};
+
+}  // namespace anyaccel::llm

@@ -1,0 +1,88 @@
+// Configures models, and makes models with random weights.
+#include "anyaccel/llm/model.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/comm/process_group.h"
+#include "anyaccel/error.h"
+#include "anyaccel/llm/safetensors.h"
+#include "anyaccel/ops/inference.h"
+#include "llm/config/shape_config.h"
+#include "llm/model/decoder_tensors.h"
+#include "llm/model/load_plan.h"
+#include "llm/model/tensor_parallel.h"
+
+namespace anyaccel::llm {
+
+std::shared_ptr<const Model> Model::random(Accelerator& accelerator, const ModelShape& shape, DType dtype,
+                                           uint64_t seed, std::shared_ptr<comm::ProcessGroup> group,
+                                           Activations activations) {
+  check_computes(accelerator, dtype);
+  std::shared_ptr<Model> model(new Model());
+  model->configure(config_of_shape(shape, dtype), std::move(group));
+  model->device_ = accelerator.device(accelerator.current_device());
+  model->dtype_ = dtype;
+  model->choose_product_dtype(activations);
+  ModelWeights& weights = model->weights_;
+  weights.layers.resize(static_cast<size_t>(model->config_.num_hidden_layers));
+  const auto ops = accelerator.create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
+  // Uniform numbers are identical on every accelerator; normal ones depend on the rounding of a sine.
+  const double limit = std::sqrt(3.0) * made_up_standard_deviation;
+  for (const TensorSlot& slot : decoder_tensors(model->config_)) {
+    const bool matrix = slot.kind == TensorKind::Matrix;
+    Tensor tensor = Tensor::empty(slot.shape, matrix ? dtype : DType::F32, model->device_);
+    if (matrix) {
+      ops->random(tensor, AA_RANDOM_UNIFORM, seed++, 0, -limit, limit);
+    } else {
+      tensor.fill(slot.kind == TensorKind::Norm ? 1.0 : 0.0);
+    }
+    if (const Slice held = held_slice(slot, model->shard_, model->config_.head_dim);
+        held.size() < slot.shape[slot.split_dim]) {
+      if (held.size() == 0) continue;
+      tensor = tensor.slice(slot.split_dim, held.begin, held.end).clone();
+    }
+    model->weight_bytes_ += tensor.nbytes();
+    slot.in(weights) = std::move(tensor);
+  }
+  if (model->config_.tie_word_embeddings) weights.lm_head = weights.embedding;
+  accelerator.current_stream().synchronize();
+  return model;
+}
+
+void Model::choose_product_dtype(Activations wanted) {
+  if (wanted == Activations::BF16 && dtype_ != DType::BF16) {
+    throw InvalidArgument("model: activations in bf16 were asked for, and the model is " +
+                          std::string(dtype_name(dtype_)) +
+                          "; expected a bf16 model (--dtype bf16), or --activations auto or fp32");
+  }
+  const uint64_t fast = accelerator().device_properties(device_.index).dtypes_matrix;
+  const bool faster = dtype_ == DType::BF16 && (fast >> AA_DTYPE_BF16 & 1) != 0;
+  const bool rounds = wanted == Activations::BF16 || (wanted == Activations::Auto && faster);
+  product_dtype_ = rounds ? DType::BF16 : DType::F32;
+}
+
+void Model::configure(ModelConfig config, std::shared_ptr<comm::ProcessGroup> group) {
+  config_ = std::move(config);
+  if (group && group->size() > 1) group_ = std::move(group);
+  if (group_ && config_.head_norm == HeadNorm::Whole) {
+    throw InvalidArgument("model: a model of type " + std::string(family_name(config_.family)) +
+                          " norms all heads of a layer together, and is not split over ranks (" +
+                          std::to_string(group_->size()) + " were asked for)");
+  }
+  const int ranks = group_ ? group_->size() : 1;
+  const std::vector<ModelShard> plan = plan_shards(config_, ranks);
+  shard_ = plan[static_cast<size_t>(group_ ? group_->rank() : 0)];
+  notes_ = config_.notes;
+  const std::vector<std::string> of_plan = empty_shard_notes(plan);
+  notes_.insert(notes_.end(), of_plan.begin(), of_plan.end());
+}
+
+void Model::check_files() const {
+  for (const auto& file : mapped_files_) file->check_unchanged();
+}
+
+}  // namespace anyaccel::llm

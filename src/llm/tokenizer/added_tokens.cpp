@@ -2,6 +2,9 @@
 #include "llm/tokenizer/added_tokens.h"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/text/utf8.h"
 #include "llm/config/config_fields.h"
@@ -49,29 +52,6 @@ size_t white_space_at_end(std::string_view text) {
 }
 
 }  // namespace
-
-void TextTrie::add(std::string_view text, size_t value) {
-  uint32_t node = 0;
-  for (const char c : text) {
-    const uint64_t key = uint64_t{node} * 256 + static_cast<unsigned char>(c);
-    const auto [child, is_new] = children_.emplace(key, static_cast<uint32_t>(nodes_.size()));
-    if (is_new) nodes_.emplace_back();
-    node = child->second;
-  }
-  nodes_[node].value = value;
-}
-
-std::pair<size_t, size_t> TextTrie::longest(std::string_view text) const {
-  std::pair<size_t, size_t> best = {0, 0};
-  uint32_t node = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto child = children_.find(uint64_t{node} * 256 + static_cast<unsigned char>(text[i]));
-    if (child == children_.end()) break;
-    node = child->second;
-    if (nodes_[node].value != ~size_t{0}) best = {i + 1, nodes_[node].value};
-  }
-  return best;
-}
 
 bool AddedToken::same_rules(const AddedToken& other) const {
   return content == other.content && single_word == other.single_word && lstrip == other.lstrip &&
@@ -161,28 +141,33 @@ AddedTokens::AddedTokens(const AddedTokenList& list, const Normalizer* normalize
     token.normalized_content =
         token.normalized && normalizer != nullptr ? normalizer->apply(token.content, work) : token.content;
     if (token.special) special_.insert(token.content);
-    // A token that is empty after normalization is never found.
-    if (!token.normalized_content.empty()) {
-      (token.normalized ? normalized_ : as_written_).add(token.normalized_content, tokens_.size());
-    }
     by_id_.emplace(token.id, tokens_.size());
     by_content_.emplace(token.content, tokens_.size());
     size_ = std::max(size_, int64_t{token.id} + 1);
     tokens_.push_back(std::move(token));
   }
+  // A token that is empty after normalization is never found.
+  std::vector<std::pair<std::string_view, int32_t>> as_written;
+  std::vector<std::pair<std::string_view, int32_t>> normalized;
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    const Token& token = tokens_[i];
+    (token.normalized ? normalized : as_written).emplace_back(token.normalized_content, static_cast<int32_t>(i));
+  }
+  as_written_ = PrefixIndex(std::move(as_written));
+  normalized_ = PrefixIndex(std::move(normalized));
 }
 
 // Finds the longest token at the leftmost position, then continues after it. Parts without a token have token -1.
-std::vector<AddedTokens::Match> AddedTokens::matches(std::string_view text, const TextTrie& trie) const {
+std::vector<AddedTokens::Match> AddedTokens::matches(std::string_view text, const PrefixIndex& index) const {
   std::vector<Match> parts;
   size_t covered = 0;
   for (size_t at = 0; at < text.size();) {
-    const auto [length, index] = trie.longest(text.substr(at));
+    const auto [length, found] = index.longest(text.substr(at));
     if (length == 0) {
       ++at;
       continue;
     }
-    const Token& token = tokens_[index];
+    const Token& token = tokens_[static_cast<size_t>(found)];
     size_t begin = at;
     size_t end = at + length;
     at = end;

@@ -12,25 +12,10 @@
 
 #include "base/text/json.h"
 #include "llm/tokenizer/components.h"
+#include "llm/tokenizer/prefix_index.h"
 #include "llm/tokenizer/vocabulary.h"
 
 namespace anyaccel::llm {
-
-// Finds the longest of several texts at a position.
-class TextTrie {
- public:
-  void add(std::string_view text, size_t value);
-  // Returns the length of the longest of the texts that `text` begins with (0: none), and its value.
-  std::pair<size_t, size_t> longest(std::string_view text) const;
-
- private:
-  static constexpr uint32_t none = ~uint32_t{0};
-  struct Node {
-    size_t value = ~size_t{0};
-  };
-  std::vector<Node> nodes_ = std::vector<Node>(1);
-  std::unordered_map<uint64_t, uint32_t> children_;  // the key is node * 256 + byte
-};
 
 struct AddedToken {
   std::string content;
@@ -83,6 +68,8 @@ class AddedTokens {
  public:
   // With `split_special`, special tokens in a text are treated as ordinary text.
   AddedTokens(const AddedTokenList& list, const Normalizer* normalizer, bool split_special = false);
+  AddedTokens(const AddedTokens&) = delete;  // the indices have views of the tokens
+  AddedTokens& operator=(const AddedTokens&) = delete;
 
   // Splits the text (valid UTF-8) at the added tokens; the text between them is normalized.
   std::vector<TextPiece> split(std::string_view text, PatternWork& work) const;
@@ -105,7 +92,7 @@ class AddedTokens {
     size_t end = 0;
     int32_t token = -1;
   };
-  std::vector<Match> matches(std::string_view text, const TextTrie& trie) const;
+  std::vector<Match> matches(std::string_view text, const PrefixIndex& index) const;
 
   const Normalizer* normalizer_;
   bool split_special_;
@@ -113,8 +100,8 @@ class AddedTokens {
   std::unordered_map<int32_t, size_t> by_id_;
   std::unordered_map<std::string, size_t> by_content_;
   std::unordered_set<std::string> special_;
-  TextTrie as_written_;  // searched for in the original text
-  TextTrie normalized_;  // searched for after normalization
+  PrefixIndex as_written_;  // searched for in the original text
+  PrefixIndex normalized_;  // searched for after normalization
   int64_t size_ = 0;
 };
 

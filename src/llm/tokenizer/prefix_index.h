@@ -1,4 +1,4 @@
-// Finds all tokens that a text begins with.
+// Finds the tokens that a text begins with.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +15,14 @@ namespace anyaccel::llm {
 class PrefixIndex {
  public:
   PrefixIndex() = default;
-  // Takes different texts with their ids. An empty text is never found.
+  // Takes texts with their ids. An empty text is never found; of equal texts, the one with the largest id is.
   explicit PrefixIndex(std::vector<std::pair<std::string_view, int32_t>> tokens) : tokens_(std::move(tokens)) {
-    std::sort(tokens_.begin(), tokens_.end());
+    std::sort(tokens_.begin(), tokens_.end(), [](const auto& a, const auto& b) {
+      return a.first != b.first ? a.first < b.first : a.second > b.second;
+    });
+    tokens_.erase(
+        std::unique(tokens_.begin(), tokens_.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),
+        tokens_.end());
     size_t at = 0;
     while (at < tokens_.size() && tokens_[at].first.empty()) ++at;
     for (size_t byte = 0; byte < first_.size(); ++byte) {
@@ -46,6 +51,17 @@ class PrefixIndex {
       begin = static_cast<size_t>(low - first);
       end = static_cast<size_t>(high - first);
     }
+  }
+
+  struct Found {
+    size_t length = 0;  // 0: none
+    int32_t id = -1;
+  };
+  // Returns the longest of the tokens that `text` begins with.
+  Found longest(std::string_view text) const {
+    Found best;
+    for_each(text, [&](size_t length, int32_t id) { best = {length, id}; });
+    return best;
   }
 
  private:

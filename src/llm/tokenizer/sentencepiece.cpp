@@ -4,15 +4,18 @@
 #include <algorithm>
 #include <limits>
 #include <queue>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "anyaccel/error.h"
 #include "anyaccel/llm/tokenizer.h"
 #include "base/text/json.h"
 #include "base/text/utf8.h"
-#include "llm/tokenizer/added_tokens.h"
 #include "llm/tokenizer/charsmap.h"
 #include "llm/tokenizer/parts.h"
+#include "llm/tokenizer/prefix_index.h"
 #include "llm/tokenizer/sentencepiece_model.h"
 #include "llm/tokenizer/stream.h"
 #include "llm/tokenizer/unigram.h"
@@ -37,7 +40,13 @@ class SentencePieceTokenizer : public Tokenizer {
       : model_(std::move(model)), add_bos_(ends.add_bos), add_eos_(ends.add_eos) {
     const std::string name(source);
     check_kind(name);
-    for (size_t id = 0; id < model_.pieces.size(); ++id) add_piece(static_cast<int32_t>(id), name);
+    Texts special;
+    Texts user_defined;
+    for (size_t id = 0; id < model_.pieces.size(); ++id) {
+      add_piece(static_cast<int32_t>(id), name, special, user_defined);
+    }
+    special_ = PrefixIndex(std::move(special));
+    user_defined_ = PrefixIndex(std::move(user_defined));
     if (!model_.charsmap.empty()) characters_.emplace(model_.charsmap, name);
     if (is_unigram()) prepare_unigram(name);
     if (unknown_id_ < 0) throw CheckpointError(name + ": has no unknown piece; expected one");
@@ -74,6 +83,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
  private:
   using IdMap = std::unordered_map<std::string_view, int32_t>;  // keys point into model_.pieces
+  using Texts = std::vector<std::pair<std::string_view, int32_t>>;
   struct Symbol {
     std::string_view text;
     int32_t previous = -1;
@@ -116,7 +126,7 @@ class SentencePieceTokenizer : public Tokenizer {
     float least = std::numeric_limits<float>::max();
     most_score_ =
         std::numeric_limits<float>::min();  // as in Google's library, which starts with the least positive number
-    std::vector<std::pair<std::string_view, int32_t>> index;
+    Texts index;
     for (const auto& [text, id] : pieces_) {
       const SentencePiece& entry = piece(id);
       if (text.size() > longest_unigram_token) {
@@ -132,7 +142,7 @@ class SentencePieceTokenizer : public Tokenizer {
     unigram_ = PrefixIndex(std::move(index));
   }
 
-  void add_piece(int32_t id, const std::string& source) {
+  void add_piece(int32_t id, const std::string& source, Texts& special, Texts& user_defined) {
     const SentencePiece& entry = piece(id);
     const bool plain =
         entry.type == PieceType::Normal || entry.type == PieceType::UserDefined || entry.type == PieceType::Unused;
@@ -143,10 +153,9 @@ class SentencePieceTokenizer : public Tokenizer {
     if (!(plain ? pieces_ : reserved_).emplace(entry.text, id).second) refuse("occurs twice");
     if (model_.finds_special && (entry.type == PieceType::UserDefined || entry.type == PieceType::Control ||
                                  entry.type == PieceType::Unknown)) {
-      special_.add(entry.text, static_cast<size_t>(id));
+      special.emplace_back(entry.text, id);
     } else if (entry.type == PieceType::UserDefined) {
-      user_defined_.add(entry.text, static_cast<size_t>(id));
-      has_user_defined_ = true;
+      user_defined.emplace_back(entry.text, id);
     }
     if (entry.type == PieceType::Unknown) {
       if (unknown_id_ >= 0) refuse("is a second unknown piece; expected one");
@@ -177,7 +186,7 @@ class SentencePieceTokenizer : public Tokenizer {
         continue;
       }
       encode_normalized(normalize(whole.substr(begin, at - begin)), ids);
-      ids.push_back(static_cast<int32_t>(id));
+      ids.push_back(id);
       begin = at += length;
     }
     encode_normalized(normalize(whole.substr(begin)), ids);
@@ -185,7 +194,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
   // Returns the size of the symbol that the text begins with: a user-defined piece or one character.
   size_t symbol_bytes(std::string_view text, bool& user_defined) const {
-    const size_t length = has_user_defined_ ? user_defined_.longest(text).first : 0;
+    const size_t length = user_defined_.longest(text).length;
     user_defined = length > 0;
     return user_defined ? length : utf8_length(text[0]);
   }
@@ -327,11 +336,10 @@ class SentencePieceTokenizer : public Tokenizer {
   }
 
   SentencePieceModel model_;
-  IdMap pieces_;      // normal, user-defined, unused
-  IdMap reserved_;    // the other pieces, which merging never finds
-  TextTrie special_;  // the pieces that are searched for if model_.finds_special
-  TextTrie user_defined_;
-  bool has_user_defined_ = false;
+  IdMap pieces_;         // normal, user-defined, unused
+  IdMap reserved_;       // the other pieces, which merging never finds
+  PrefixIndex special_;  // the pieces that are searched for if model_.finds_special
+  PrefixIndex user_defined_;
   std::optional<CharacterMap> characters_;
   PrefixIndex unigram_;
   float unknown_score_ = 0;

@@ -27,8 +27,7 @@ OwnLibrary own_library(Accelerator& accelerator) {
   OwnLibrary own;
   const std::string name = accelerator.communication_backend_name();
   const CollectivesAccess access = accelerator.collectives(accelerator.current_device());
-  // Of the names of host backends only ccl is also the name of a library for devices.
-  if (!name.empty() && (!is_host_backend(name) || name == "ccl")) own.names.push_back(name);
+  if (!name.empty() && !is_host_backend(name)) own.names.push_back(name);
   own.there = access.table != nullptr;
   if (!own.there) {
     own.problem = "the driver of " + accelerator.name() + " has no collectives of its own in this build";

@@ -54,10 +54,8 @@ if "$anyaccel" info >/dev/null 2>&1; then
   cp "$out" "$one"
   launch 2 --prompt "Once upon a time" $greedy || fail "xpu: $(cat "$err")"
   cmp -s "$one" "$out" || fail "xpu: 2 ranks write another text: $(cat "$out")"
-  # Its own library of collectives is not there: said once, here and by `anyaccel info`.
-  [ "$(grep -c "library of collectives of xpu, ccl, cannot be used" "$err")" = 1 ] || fail "xpu: ccl: $(cat "$err")"
-  "$anyaccel" info 2>/dev/null | grep -A1 '^collectives  *ccl' | grep -q 'cannot be used: the driver has no collectives' ||
-    fail "xpu: info does not say that ccl cannot be used"
+  # ccl, the library that DeepSpeed names for it, is used on request only.
+  grep -q "ccl" "$err" && fail "xpu: ccl: $(cat "$err")"
 else
   echo "xpu over OpenCL left out: $("$anyaccel" info 2>&1 | tail -1)"
 fi

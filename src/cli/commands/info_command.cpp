@@ -98,12 +98,19 @@ std::string kernel_compiler(DriverAccelerator& accelerator) {
   return text;
 }
 
-// Returns why the accelerator's collectives library cannot be used; "" if it can, or if the accelerator has none.
-std::string collectives_problem(DriverAccelerator& accelerator) {
+// Returns why the accelerator's collectives library cannot be used, or how it is used if it reduces host memory only;
+// "" if there is nothing to say.
+std::string collectives_note(DriverAccelerator& accelerator) {
   const auto* table = static_cast<const abi::Calls<aa_collectives_table>*>(
       accelerator.extension(AA_COLLECTIVES_EXTENSION, AA_COLLECTIVES_VERSION));
   const std::string backend = accelerator.communication_backend_name();
   if (!table) {
+    if (backend == "ccl") {
+      std::string reason;
+      if (!accelerator.create_op_builder("CCLCommBuilder")->is_compatible(&reason)) return "cannot be used: " + reason;
+      return "on request (ANYACCEL_COMM_BACKEND=ccl), with tensors carried through host memory; else shared memory and "
+             "Gloo, which are faster";
+    }
     const bool of_the_host = backend.empty() || backend == "gloo" || backend == "mpi" || backend == "shm";
     return of_the_host ? ""
                        : "cannot be used: the driver has no collectives of its own in this build; process groups carry "
@@ -149,9 +156,7 @@ JsonValue collect() {
                         {"version", driven->driver().version},
                         {"abi", std::to_string(driven->driver().abi_version >> 16) + "." +
                                     std::to_string(driven->driver().abi_version & 0xffff)}};
-    if (const std::string problem = collectives_problem(*driven); !problem.empty()) {
-      chosen["communication_backend_problem"] = problem;
-    }
+    if (const std::string note = collectives_note(*driven); !note.empty()) chosen["communication_backend_note"] = note;
     chosen["files"] = files_way(*driven);
     if (const std::string compiler = kernel_compiler(*driven); !compiler.empty()) chosen["kernel_compiler"] = compiler;
   }
@@ -268,9 +273,7 @@ void print(const JsonValue& info) {
   std::printf("graphs          %s\n", is_true(chosen, "graphs") ? "yes" : "no");
   std::printf("collectives     %s %s\n", text(chosen, "communication_backend").c_str(),
               text(chosen, "communication_backend_version").c_str());
-  if (chosen.find("communication_backend_problem")) {
-    print_entry("", 16, text(chosen, "communication_backend_problem"));
-  }
+  if (chosen.find("communication_backend_note")) print_entry("", 16, text(chosen, "communication_backend_note"));
   if (const JsonValue* driver = chosen.find("driver")) {
     std::printf("driver          %s %s, interface %s, %s\n", text(*driver, "vendor").c_str(),
                 text(*driver, "version").c_str(), text(*driver, "abi").c_str(), text(*driver, "origin").c_str());

@@ -36,6 +36,7 @@ std::unique_ptr<CclLibrary> open_ccl() {
   set_ccl_default("CCL_PLUGIN", kCclPlugin);
   set_ccl_default("CCL_ATL_TRANSPORT", "ofi");
   set_ccl_default("CCL_ZE_ENABLE", "0");
+  set_ccl_default("FI_HMEM", "system");
   set_ccl_default("CCL_LOG_LEVEL", "error");
   void* handle = dlopen(kCclFile, RTLD_NOW | RTLD_LOCAL);  // never closed: it has threads
   if (!handle) throw UnavailableError("the backend ccl cannot be used: " + std::string(dlerror()) + "; " + kCclHint);

@@ -26,7 +26,8 @@ struct CclLibrary {
   //
   // Sets these variables of the environment where they are unset, because the library reads its settings from there only:
   // CCL_PLUGIN=ONECCL_LEGACY_CPU (the one that serves host memory), CCL_ATL_TRANSPORT=ofi (its default needs an MPI's
-  // launcher, and ends the process without one), CCL_ZE_ENABLE=0 (no search for GPUs), CCL_LOG_LEVEL=error.
+  // launcher, and ends the process without one), CCL_ZE_ENABLE=0 and FI_HMEM=system (no search for GPUs, by it and by its
+  // libfabric), CCL_LOG_LEVEL=error.
   static const CclLibrary& get();
 
   // UnavailableError for every result but 0, CommunicationError if `joined`.

@@ -262,17 +262,19 @@ int aclnnFlashAttentionScoreGetWorkspaceSize(ConstHandle query, ConstHandle key,
         const std::int64_t b = line / (heads * rows), head = line / rows % heads, i = line % rows;
         const std::int64_t from = place(b, head, heads, i, rows), own_head = head / (heads / own);
         float highest = -INFINITY, total = 0;
+        bool any = false;
         for (std::int64_t j = 0; j < columns; ++j) {
           float& score = scores[static_cast<std::size_t>(j)];
           score = -INFINITY;
           if (left_out(b, head, i, j)) continue;
+          any = true;
           const std::int64_t at = place(b, own_head, own, j, columns);
           score = 0;
           for (std::int64_t c = 0; c < width; ++c) score += views[0].get(from + c) * views[1].get(at + c);
           score *= static_cast<float>(scale);
           highest = std::max(highest, score);
         }
-        if (highest == -INFINITY) {
+        if (!any) {
           violation("bad-argument", "aclnnFlashAttentionScore: a row is masked as a whole, which is not simulated");
           return;
         }

@@ -40,7 +40,7 @@ add_vendor_library(tccl_sim tecorigin libtccl.so libsdaart.so tecorigin/tccl.cpp
 
 # Ascend's operators; the real libopapi.so needs libnnopbase.so too.
 add_vendor_library(nnopbase_sim ascend libnnopbase.so libascendcl.so ascend/nnopbase.cpp ascend/nn_tensor.cpp)
-add_vendor_library(opapi_sim ascend libopapi.so libascendcl.so ascend/opapi.cpp ascend/elements.cpp ascend/formats.cpp ascend/nn_tensor.cpp libraries/product.cpp)
+add_vendor_library(opapi_sim ascend libopapi.so libascendcl.so ascend/opapi.cpp ascend/elements.cpp ascend/formats.cpp ascend/optimizer.cpp ascend/nn_tensor.cpp libraries/product.cpp)
 target_link_libraries(opapi_sim PRIVATE nnopbase_sim)
 
 # Cambricon's operators.

@@ -1,7 +1,9 @@
 // FusedAdam, FusedLion and FusedLamb: on the CPU accelerator, on one whose memory the host does not reach, and on the one
 // that ANYACCEL_TEST_ACCELERATOR names.
 #include <array>
+#include <cmath>
 
+#include "anyaccel/abi/optimizer_ops.h"
 #include "anyaccel/ops/fused_adam.h"
 #include "anyaccel/ops/fused_lamb.h"
 #include "anyaccel/ops/fused_lion.h"
@@ -158,6 +160,47 @@ TEST(FusedAdam, FallbackCanBeForbidden) {
                NotImplementedError);
   unsetenv("ANYACCEL_FALLBACK");
   lists.compare();
+}
+
+// An accelerator with an op of its own (abi/optimizer_ops.h) takes fp32 factors and rounds in its own order. What the op
+// does not do is the host's, which is forbidden here.
+TEST(FusedAdam, OpOfTheDriver) {
+  Accelerator& accelerator = other_accelerator();
+  if (accelerator.find_op(AA_ADAM_STEP_OP) < 0) GTEST_SKIP() << accelerator.name() << " has no op for Adam's step";
+  const auto op = accelerator.create_op_builder("FusedAdamBuilder")->load_as<FusedAdam>();
+  for (const DType dtype : {DType::F32, DType::F16, DType::BF16}) {
+    SCOPED_TRACE(std::string(dtype_name(dtype)));
+    Lists lists(accelerator, {dtype, dtype}, dtype);
+    AdamReference r;
+    for (r.step = 1; r.step <= 3; ++r.step) {
+      op->multi_tensor_adam(65536, {}, lists.tensors, r.lr, r.beta1, r.beta2, r.eps, r.step, FusedAdam::AdamW, true,
+                            r.weight_decay);
+      for (size_t i = 0; i < lists.p.size(); ++i) r.apply(dtype, dtype, lists.p[i], lists.g[i], lists.m[i], lists.v[i]);
+    }
+    const std::vector<std::vector<float>>* expected[] = {&lists.g, &lists.p, &lists.m, &lists.v};
+    const float step = dtype == DType::F32 ? 1e-4f : dtype == DType::F16 ? 2e-3f : 2e-2f;
+    for (size_t list = 0; list < 4; ++list) {
+      for (size_t i = 0; i < lists.p.size(); ++i) {
+        const std::vector<float> got = lists.tensors[list][i].to_vector<float>(), &wanted = (*expected[list])[i];
+        for (size_t k = 0; k < got.size(); ++k) {
+          ASSERT_NEAR(got[k], wanted[k], step * std::abs(wanted[k]) + 0.1f * step) << list << " " << i << " " << k;
+        }
+      }
+    }
+  }
+  Lists lists(accelerator, {DType::F32, DType::F32}, DType::F32);
+  const Tensor flag = Tensor::zeros({1}, DType::I32, accelerator.device());
+  flag.fill(1);
+  const auto update = [&](const Tensor& noop, int mode, bool bias_correction, double decay) {
+    op->multi_tensor_adam(65536, noop, lists.tensors, 1e-2, 0.9, 0.999, 1e-8, 1, mode, bias_correction, decay);
+  };
+  update(flag, FusedAdam::AdamW, true, 0.01);
+  lists.compare();
+  EXPECT_THROW(update({}, FusedAdam::L2, true, 0.01), NotImplementedError);
+  EXPECT_THROW(update({}, FusedAdam::AdamW, false, 0.01), NotImplementedError);
+  lists.compare();
+  update({}, FusedAdam::L2, true, 0);
+  EXPECT_NE(lists.tensors[1][0].to_vector<float>(), lists.p[0]);
 }
 
 TEST(FusedLion, BitsOfTheReference) {

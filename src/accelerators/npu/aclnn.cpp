@@ -62,7 +62,8 @@ bool open(Functions& f, std::string& problem) {
   const auto bind_all = [&](auto&... operators) { (libraries.bind(operators), ...); };
   bind_all(f.matmul, f.add, f.silu, f.swiglu, f.rms_norm, f.embedding, f.rotate, f.softmax, f.copy, f.cast, f.scale,
            f.multiply, f.clamp, f.range, f.greater, f.at_most, f.equal, f.differs, f.either, f.fill_where,
-           f.replace_nan, f.sum, f.maximum, f.advance, f.select, f.put, f.convert, f.matmul_blocks);
+           f.replace_nan, f.sum, f.maximum, f.advance, f.select, f.put, f.flash_attention, f.adam, f.convert,
+           f.matmul_blocks);
   if (!f.create_int_array || !f.destroy_int_array) f.sum.launch = f.maximum.launch = nullptr;
   if (!f.matmul.is_there() && !f.add.is_there() && !f.rms_norm.is_there()) return false;
   problem.clear();
@@ -127,6 +128,9 @@ void Work::check(Status status, const char* name, const char* phase) {
     throw abi::Failure(AA_INTERNAL, "npu: " + std::string(name) + phase + " gave " + std::to_string(status), status);
   }
 }
+
+// ACLNN_ERR_PARAM_INVALID, ACLNN_ERR_INNER_TILING_ERROR, ACLNN_ERR_INNER_FIND_KERNEL_ERROR.
+bool Work::is_refusal(Status status) { return status == 161002 || status == 561002 || status == 561003; }
 
 Work::Object::Object(Handle handle, Status (*destroy)(Handle), const char* made_by)
     : handle_(handle), destroy_(destroy) {

@@ -79,7 +79,15 @@ struct Functions {
   Operator<Handle, Handle, Handle> advance{"aclnnInplaceAdds"};                 // x, amount, factor of it
   Operator<Handle, int64_t, Handle, Handle> select{"aclnnIndexSelect"};         // x, dim, indices, out
   Operator<Handle, int64_t, Handle, Handle> put{"aclnnInplaceIndexCopy"};       // to, dim, indices, from
-  Operator<Handle, Handle> convert{"aclnnNpuFormatCast"};                       // x, out in another format
+  // q, k, v, shift, dropout's mask, padding's mask, mask (true: left out), prefixes; scale, kept part, tokens before and
+  // after, heads, layout, precision, kind of mask; each row's maximum and sum [batch, heads, rows, 8], null, out
+  Operator<Handle, Handle, Handle, Handle, Handle, Handle, Handle, Handle, double, double, int64_t, int64_t, int64_t,
+           char*, int64_t, int64_t, Handle, Handle, Handle, Handle>
+      flash_attention{"aclnnFlashAttentionScore"};
+  // p, m, v, greatest v (or null), gradient, step; lr, beta1, beta2, weight decay, eps, keep the greatest v, maximize
+  Operator<Handle, Handle, Handle, Handle, Handle, Handle, float, float, float, float, float, bool, bool> adam{
+      "aclnnApplyAdamWV2"};
+  Operator<Handle, Handle> convert{"aclnnNpuFormatCast"};                         // x, out in another format
   Operator<Handle, Handle, Handle, int8_t> matmul_blocks{"aclnnMatmulWeightNz"};  // a, b in blocks, out, cubeMathType
 };
 
@@ -199,16 +207,30 @@ class Work {
 
   template <class... Arguments, class... Given>
   void call(const Operator<Arguments...>& op, Given&&... given) const {
-    uint64_t bytes = 0;
-    // The executor leaks if the second phase fails or has no memory, because an executor that was consumed must not be
-    // destroyed.
-    Handle executor = nullptr;
-    check(op.prepare(std::forward<Given>(given)..., &bytes, &executor), op.name, "GetWorkspaceSize");
-    check(op.launch(bytes ? workspace_.take(bytes) : nullptr, bytes, executor, stream_), op.name, "");
+    enqueue(op, true, std::forward<Given>(given)...);
+  }
+  // Returns false, with nothing enqueued, if the library does not take such arguments, or lacks a kernel for them or for
+  // this processor.
+  template <class... Arguments, class... Given>
+  bool offer(const Operator<Arguments...>& op, Given&&... given) const {
+    return enqueue(op, false, std::forward<Given>(given)...);
   }
 
  private:
   static void check(Status status, const char* name, const char* phase);
+  static bool is_refusal(Status status);
+  template <class... Arguments, class... Given>
+  bool enqueue(const Operator<Arguments...>& op, bool must_take, Given&&... given) const {
+    uint64_t bytes = 0;
+    // The executor leaks if the second phase fails or has no memory, because an executor that was consumed must not be
+    // destroyed.
+    Handle executor = nullptr;
+    const Status prepared = op.prepare(std::forward<Given>(given)..., &bytes, &executor);
+    if (!must_take && is_refusal(prepared)) return false;
+    check(prepared, op.name, "GetWorkspaceSize");
+    check(op.launch(bytes ? workspace_.take(bytes) : nullptr, bytes, executor, stream_), op.name, "");
+    return true;
+  }
 
   Handle stream_;
   queue_runtime::Workspace& workspace_;

@@ -8,6 +8,9 @@
 
 namespace anyaccel::npu {
 
+// Adam's step (abi/optimizer_ops.h) is no op of the list: its number follows theirs.
+inline constexpr Op adam_step{static_cast<int>(op_form_count)};
+
 struct OpRow {
   Op op;
   // Returns whether the operators that it always needs are available.
@@ -25,5 +28,6 @@ bool takes_packed(Op op, uint32_t tensor);
 std::span<const OpRow> product_ops();    // products.cpp: products, norms, activations, sums
 std::span<const OpRow> position_ops();   // positions.cpp: embeddings, rotary embeddings, writes to the cache, counters
 std::span<const OpRow> attention_ops();  // attention.cpp
+std::span<const OpRow> optimizer_ops();  // adam.cpp
 
 }  // namespace anyaccel::npu

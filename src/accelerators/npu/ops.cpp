@@ -3,8 +3,11 @@
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <string_view>
 
 #include "accelerators/npu/op_rows.h"
+#include "anyaccel/abi/optimizer_ops.h"
 
 namespace anyaccel::npu {
 namespace {
@@ -12,7 +15,7 @@ namespace {
 class AclnnOps final : public queue_runtime::OpSet {
  public:
   explicit AclnnOps(const Functions& functions) : f_(functions) {
-    for (const std::span<const OpRow> rows : {product_ops(), position_ops(), attention_ops()}) {
+    for (const std::span<const OpRow> rows : {product_ops(), position_ops(), attention_ops(), optimizer_ops()}) {
       for (const OpRow& row : rows) {
         if (row.is_there(f_)) rows_.emplace(static_cast<int>(row.op), &row);
       }
@@ -20,7 +23,7 @@ class AclnnOps final : public queue_runtime::OpSet {
   }
 
   int find(const char* name) const override {
-    const std::optional<Op> op = find_op_by_name(name);
+    const std::optional<Op> op = std::string_view(name) == AA_ADAM_STEP_OP ? adam_step : find_op_by_name(name);
     return op && rows_.contains(static_cast<int>(*op)) ? static_cast<int>(*op) : -1;
   }
   bool supports(const aa_op_call& call) const override {

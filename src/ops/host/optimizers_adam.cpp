@@ -9,6 +9,7 @@
 #include "anyaccel/ops/cpu_adam.h"
 #include "anyaccel/ops/fused_adam.h"
 #include "ops/builders.h"
+#include "ops/host/driver_adam.h"
 #include "ops/host/optimizers.h"
 #include "ops/host/zenflow.h"
 
@@ -275,7 +276,10 @@ void CPUAdam::zenflow_adam_run_worker(int handle, void* control) {
 }
 
 struct FusedAdam::Code : AdamCode {
-  using AdamCode::AdamCode;
+  Code(std::shared_ptr<HostOpLibrary> code, Accelerator& active)
+      : AdamCode(std::move(code), active, false), driver_adam(active) {}
+
+  DriverAdam driver_adam;
 
   void update(const char* op, int64_t chunk_size, const Tensor& noop_flag, std::span<const std::vector<Tensor>> lists,
               int64_t step, int mode, const AdamOptions& options) const {
@@ -293,12 +297,14 @@ struct FusedAdam::Code : AdamCode {
       parameters.push_back(
           {&lists[1][i], &lists[0][i], {&lists[2][i], &lists[3][i]}, lists.size() > 4 ? &lists[4][i] : nullptr});
     }
-    run({op, adam_states, false}, AdamCode::step, args, options.gradients, parameters, noop_flag);
+    const OptimizerSpec spec{op, adam_states, false};
+    if (driver_adam.step(spec, parameters, step, mode == AdamW, options, noop_flag)) return;
+    run(spec, AdamCode::step, args, options.gradients, parameters, noop_flag);
   }
 };
 
 FusedAdam::FusedAdam(Accelerator& accelerator, std::shared_ptr<HostOpLibrary> code)
-    : code_(std::make_unique<Code>(std::move(code), accelerator, false)) {}
+    : code_(std::make_unique<Code>(std::move(code), accelerator)) {}
 FusedAdam::~FusedAdam() = default;
 
 void FusedAdam::multi_tensor_adam(int64_t chunk_size, const Tensor& noop_flag,

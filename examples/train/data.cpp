@@ -41,10 +41,10 @@ Documents::Documents(std::vector<std::vector<int32_t>> documents, int32_t begin,
     trained_ = static_cast<size_t>(std::count_if(starts_.begin(), starts_.end(), is_trained));
   }
   if (trained_ == 0) {
-    throw std::runtime_error("the text is too short: " + std::to_string(starts_.size()) + " documents with " +
-                             std::to_string(length + 1) +
-                             " tokens from their beginning on, expected at least 20 of which one is over before the "
-                             "last twentieth of them, which is held out");
+    throw std::runtime_error(
+        "the text is too short: " + std::to_string(starts_.size()) + " documents with " + std::to_string(length + 1) +
+        " tokens; expected at least 20 documents, one of which ends before the last twentieth of the "
+        "tokens, which is held out");
   }
 }
 

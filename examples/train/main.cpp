@@ -101,13 +101,13 @@ void take_from_weights(const std::string& directory, nn::DecoderSizes& sizes) {
   if (config.family != llm::Family::Llama || config.rope.type != llm::RopeType::Default ||
       config.rope.rotary_dim != config.head_dim || config.hidden_act != ops::Activation::Silu || config.quantization) {
     refuse(
-        "is of another kind of model; expected model_type llama with rope_type default, silu and weights that are not "
+        "holds another kind of model; expected model_type llama with rope_type default, silu and weights that are not "
         "quantized");
   }
   if (config.num_attention_heads != sizes.heads || config.num_key_value_heads != sizes.kv_heads ||
       config.head_dim != sizes.head_dim) {
-    refuse("has " + std::to_string(config.num_attention_heads) + " heads over " +
-           std::to_string(config.num_key_value_heads) + " of keys and values, of size " +
+    refuse("has " + std::to_string(config.num_attention_heads) + " query heads, " +
+           std::to_string(config.num_key_value_heads) + " key/value heads and the head size " +
            std::to_string(config.head_dim) + "; the options say " + std::to_string(sizes.heads) + ", " +
            std::to_string(sizes.kv_heads) + " and " + std::to_string(sizes.head_dim));
   }
@@ -171,7 +171,7 @@ class Run {
         parameters_(context_) {
     const int64_t ranks = group_->size();
     if (options_.batch % (ranks * options_.pieces) != 0) {
-      throw std::runtime_error("--batch: " + std::to_string(options_.batch) + " is no multiple of " +
+      throw std::runtime_error("--batch: " + std::to_string(options_.batch) + " is not a multiple of " +
                                std::to_string(ranks) + " ranks times " + std::to_string(options_.pieces) + " pieces");
     }
     sequences_ = options_.batch / (ranks * options_.pieces);
@@ -311,12 +311,12 @@ class Run {
   void begin(const fs::path& out) {
     std::error_code error;
     fs::create_directories(out, error);
-    if (error) throw std::runtime_error("cannot make the folder '" + out.string() + "': " + error.message());
+    if (error) throw std::runtime_error("cannot create the folder '" + out.string() + "': " + error.message());
     const auto found = checkpoints_in(out);
     if (!options_.resume) {
       if (found.empty()) return;
       throw std::runtime_error("'" + out.string() + "' holds " + found.rbegin()->second.filename().string() +
-                               "; go on from it with --resume, or choose another folder");
+                               "; continue from it with --resume, or choose another folder");
     }
     if (found.empty()) throw std::runtime_error("--resume: '" + out.string() + "' holds no checkpoint");
     const fs::path& newest = found.rbegin()->second;
@@ -326,7 +326,7 @@ class Run {
       if (stored != state.notes.end() && stored->second == value) continue;
       throw std::runtime_error("--resume: " + newest.string() + " was made with " + name + " " +
                                (stored == state.notes.end() ? std::string("unknown") : stored->second) + ", not " +
-                               value + "; give the options that it was begun with");
+                               value + "; pass the options that it was started with");
     }
     trainer_->set_progress(state.steps_done, state.loss_scale, state.good_steps);
     accelerator_.default_generator(context_.device().index).set_state({generator_seed_, state.generator_offset});

@@ -21,7 +21,7 @@ Number parse_number(const std::string& name, const std::string& text, Number low
   Number value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !(value >= low && value <= high)) {
-    throw std::runtime_error(name + ": '" + text + "' is no number from " + std::to_string(low) + " to " +
+    throw std::runtime_error(name + ": '" + text + "' is not a number from " + std::to_string(low) + " to " +
                              std::to_string(high));
   }
   return value;
@@ -48,36 +48,37 @@ std::vector<Option> table(Options& o) {
   };
   constexpr int64_t kMany = int64_t{1} << 30;
   return {
-      choice("--model", "decoder|encoder", "which model", o.model),
+      choice("--model", "decoder|encoder", "kind of model", o.model),
       whole("--hidden", "hidden size", o.hidden, 1, kMany),
       whole("--layers", "layers", o.layers, 1, 10000),
-      whole("--heads", "heads of queries", o.heads, 1, kMany),
-      whole("--kv-heads", "heads of keys and values (decoder)", o.kv_heads, 1, kMany),
-      whole("--intermediate", "size inside the MLP", o.intermediate, 1, kMany),
-      number("--dropout", "part that is dropped in training (encoder)", o.dropout, 0, 0.9),
-      whole("--steps", "steps of the whole training", o.steps, 1, kMany),
-      whole("--until", "stop after this step, to go on later with --resume", o.until, 1, kMany),
-      whole("--batch", "sequences of a step, of all ranks together", o.batch, 1, kMany),
-      whole("--length", "tokens of a sequence", o.length, 2, kMany),
-      whole("--pieces", "pieces that a rank computes its sequences in", o.pieces, 1, kMany),
-      choice("--schedule", "constant|linear|cosine", "the learning rate's course", o.schedule),
+      whole("--heads", "query heads", o.heads, 1, kMany),
+      whole("--kv-heads", "key/value heads (decoder)", o.kv_heads, 1, kMany),
+      whole("--intermediate", "intermediate size of the MLP", o.intermediate, 1, kMany),
+      number("--dropout", "dropout probability (encoder)", o.dropout, 0, 0.9),
+      whole("--steps", "steps of the whole training run", o.steps, 1, kMany),
+      whole("--until", "stop after this step; --resume continues later", o.until, 1, kMany),
+      whole("--batch", "sequences per step, over all ranks", o.batch, 1, kMany),
+      whole("--length", "tokens per sequence", o.length, 2, kMany),
+      whole("--pieces", "micro-batches into which each rank splits its sequences", o.pieces, 1, kMany),
+      choice("--schedule", "constant|linear|cosine", "learning rate schedule", o.schedule),
       number("--rate", "largest learning rate", o.rate, 0, 10),
-      number("--final-rate", "part of it at the last step", o.final_rate, 0, 1),
-      whole("--warmup", "steps until the largest rate", o.warmup, 0, kMany),
-      number("--clip", "largest norm of the gradients; 0: any", o.clip, 0, 1e9),
-      choice("--optimizer", "adam|lamb|lion|adagrad", "the optimizer", o.optimizer),
-      number("--weight-decay", "weight decay of matrices", o.weight_decay, 0, 10),
-      choice("--dtype", "float32|bfloat16|float16", "of products and activations", o.dtype),
-      text("--offload", "host|DIR", "keep the optimizer's states on the host, or in a file in DIR", o.offload),
-      {"--seed", "N", "of first weights, batches and dropout",
+      number("--final-rate", "learning rate of the last step, as a fraction of the largest", o.final_rate, 0, 1),
+      whole("--warmup", "steps over which the learning rate rises to the largest", o.warmup, 0, kMany),
+      number("--clip", "largest norm of the gradients; 0: they are not clipped", o.clip, 0, 1e9),
+      choice("--optimizer", "adam|lamb|lion|adagrad", "optimizer", o.optimizer),
+      number("--weight-decay", "weight decay of the matrices", o.weight_decay, 0, 10),
+      choice("--dtype", "float32|bfloat16|float16", "dtype of matrix products and activations", o.dtype),
+      text("--offload", "host|DIR", "keep the optimizer states on the host, or in a file in DIR", o.offload),
+      {"--seed", "N", "seed of the initial weights, the batches and dropout",
        [&o](const std::string& given) { o.seed = parse_number("--seed", given, uint64_t{0}, UINT64_MAX); }},
-      text("--text", "FILE", "train on this text, whose documents are separated by lines of dashes (decoder)", o.text),
-      text("--tokenizer", "DIR", "the tokenizer of this model directory instead of bytes (decoder)", o.tokenizer),
-      text("--weights", "DIR", "begin with the weights of this model directory (decoder)", o.weights),
+      text("--text", "FILE", "text to train on; lines of dashes separate its documents (decoder)", o.text),
+      text("--tokenizer", "DIR", "use the tokenizer of this model directory instead of bytes (decoder)", o.tokenizer),
+      text("--weights", "DIR", "start from the weights of this model directory (decoder)", o.weights),
       whole("--save-every", "steps between checkpoints (default: one at the end)", o.save_every, 1, kMany),
-      {"--resume", nullptr, "go on from the newest checkpoint in OUT", [&o](const std::string&) { o.resume = true; }},
+      {"--resume", nullptr, "continue from the newest checkpoint in OUT",
+       [&o](const std::string&) { o.resume = true; }},
       whole("--bench", "time N steps, print JSON and save nothing", o.bench, 1, 1000000),
-      {"--help", nullptr, "print this", [&o](const std::string&) { o.help = true; }},
+      {"--help", nullptr, "print this help", [&o](const std::string&) { o.help = true; }},
   };
 }
 
@@ -87,8 +88,8 @@ std::string usage() {
   Options defaults;
   std::string text =
       "usage: anyaccel_train OUT [options]\n\n"
-      "Trains a small model on the accelerator that is found, and writes checkpoints and a curve of the loss to OUT.\n"
-      "Over ranks: anyaccel launch --num_accelerators N anyaccel_train OUT [options]\n\n";
+      "Trains a small model on the detected accelerator, and writes checkpoints and a plot of the loss to OUT.\n"
+      "On several ranks: anyaccel launch --num_accelerators N anyaccel_train OUT [options]\n\n";
   for (const Option& option : table(defaults)) {
     std::string line = std::string("  ") + option.name + (option.value ? std::string(" ") + option.value : "");
     line.resize(std::max<size_t>(line.size() + 2, 44), ' ');
@@ -103,24 +104,25 @@ Options parse_options(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument.empty() || argument[0] != '-') {
-      if (!options.out.empty()) throw std::runtime_error("'" + argument + "': one folder is enough");
+      if (!options.out.empty()) throw std::runtime_error("'" + argument + "': expected one folder only");
       options.out = argument;
       continue;
     }
     const Option* found = nullptr;
     for (const Option& option : known) found = argument == option.name ? &option : found;
     if (!found) throw std::runtime_error("unknown option '" + argument + "'; --help lists them");
-    if (found->value && i + 1 == argc) throw std::runtime_error(argument + ": expected " + found->value + " behind it");
+    if (found->value && i + 1 == argc) throw std::runtime_error(argument + ": expected " + found->value + " after it");
     found->set(found->value ? argv[++i] : "");
   }
   if (options.help) return options;
-  if (options.out.empty() && options.bench == 0) throw std::runtime_error("expected a folder; --help shows how");
+  if (options.out.empty() && options.bench == 0)
+    throw std::runtime_error("expected a folder for the results; --help shows the usage");
   if (options.heads < 1 || options.hidden % options.heads != 0) {
-    throw std::runtime_error("--hidden: " + std::to_string(options.hidden) + " is no multiple of --heads, " +
+    throw std::runtime_error("--hidden: " + std::to_string(options.hidden) + " is not a multiple of --heads, " +
                              std::to_string(options.heads));
   }
   if (options.model == "encoder" && (!options.text.empty() || !options.tokenizer.empty() || !options.weights.empty())) {
-    throw std::runtime_error("--text, --tokenizer and --weights are for the decoder");
+    throw std::runtime_error("--text, --tokenizer and --weights need --model decoder");
   }
   return options;
 }

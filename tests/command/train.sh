@@ -23,7 +23,7 @@ grep -q '<polyline' "$work/whole/loss.svg" || fail "no curve"
 # Stopped after 25 steps, and gone on.
 "$train" "$work/parts" $size --until 25 >/dev/null 2>"$work/err" || fail "the first part: $(cat "$work/err")"
 "$train" "$work/parts" $size >/dev/null 2>"$work/err" && fail "a folder with a checkpoint was taken without --resume"
-grep -q 'go on from it with --resume' "$work/err" || fail "no hint: $(cat "$work/err")"
+grep -q 'continue from it with --resume' "$work/err" || fail "no hint: $(cat "$work/err")"
 "$train" "$work/parts" $size --resume --rate 0.02 >/dev/null 2>"$work/err" && fail "went on with another rate"
 grep -q 'made with rate 0.010000, not 0.020000' "$work/err" || fail "other words: $(cat "$work/err")"
 cp -r "$work/parts" "$work/cut"
@@ -74,7 +74,7 @@ grep -q '"rope_theta": 20000' "$work/tuned/checkpoint-1/config.json" || fail "an
 "$train" "$work/tuned" $stories --heads 6 --kv-heads 2 --resume >/dev/null 2>"$work/err" && fail "went on with another rotary base"
 grep -q 'made with rope_theta 20000.* not 10000' "$work/err" || fail "other words: $(cat "$work/err")"
 "$train" "$work/x" $stories --heads 3 --kv-heads 1 --weights "$2/models/stories" >/dev/null 2>"$work/err" && fail "other heads"
-grep -q 'has 6 heads over 2 of keys and values, of size 32' "$work/err" || fail "other words: $(cat "$work/err")"
+grep -q 'has 6 query heads, 2 key/value heads and the head size 32' "$work/err" || fail "other words: $(cat "$work/err")"
 sed -i 's/"llama"/"mistral"/' "$work/weights/config.json"
 "$train" "$work/x" $stories --heads 6 --kv-heads 2 --weights "$work/weights" >/dev/null 2>"$work/err" && fail "another kind of model"
 

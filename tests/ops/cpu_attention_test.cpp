@@ -1,6 +1,7 @@
 // The op "attention" of the CPU against its reference: decoding, prompts, mixed steps, windows, soft caps, strides.
 #include <limits>
 
+#include "accelerators/cpu/kernels/attention_plan.h"
 #include "ops/op_test_support.h"
 
 namespace anyaccel::cpu::testing {
@@ -143,6 +144,103 @@ TEST(CpuAttention, HiddenSlotsDoNotMatter) {
       }
     }
   });
+}
+
+// Tokens of one step at positions that do not follow each other.
+int64_t odd_position(int kind, int64_t token, int64_t tokens, int64_t slots) {
+  switch (kind) {
+    case 0: return slots - 1;                                    // all tokens see everything
+    case 1: return slots - 1 - token;                            // descending
+    case 2: return std::min(slots - 1, token * slots / tokens);  // gaps
+    case 3: return token % 2 ? slots - 1 : token % slots;        // far apart, in turns
+    case 4: return token < tokens / 2 ? slots - 1 : token;       // equal ones, then a prompt
+    default: return token * 7919 % slots;                        // no order
+  }
+}
+
+TEST(CpuAttention, OddPositions) {
+  for_each_seed([](Random& random) {
+    for (int kind = 0; kind < 6; ++kind) {
+      for (const int32_t window : {0, 1, 40}) {
+        const int64_t kv_heads = random.integer(1, 2), group = random.pick<int64_t>({1, 2, 3, 8});
+        const int64_t d = random.pick<int64_t>({16, 24, 64}), tokens = random.integer(33, 150);
+        const int64_t slots = tokens + random.integer(1, 150);
+        OpCase c = make_case(random, {tokens, kv_heads * group, kv_heads, d, 2, slots}, random.chance(0.3),
+                             random.float_dtype(), params_of(d, window, random.chance(0.2) ? 3.0f : 0.0f));
+        set_tokens(
+            c, [](int64_t) { return 1; }, [&](int64_t t) { return odd_position(kind, t, tokens, slots); });
+        SCOPED_TRACE("positions " + std::to_string(kind) + ", window " + std::to_string(window));
+        compare(c, tolerance_of(c));
+      }
+    }
+  });
+}
+
+// Slots that some tokens of a tile see, and others between them do not, hold NaN.
+TEST(CpuAttention, HiddenSlotsDoNotMatterAtOddPositions) {
+  for_each_seed([](Random& random) {
+    for (const int32_t window : {0, 7}) {
+      OpCase c = make_case(random, {40, 4, 2, 16, 1, 90}, false, DType::BF16, params_of(16, window));
+      set_tokens(
+          c, [](int64_t) { return 0; }, [](int64_t t) { return t % 3 == 1 ? 80 - t : 30; });
+      for (const int64_t slot : {41L, 60L, 85L}) {
+        for (int64_t d = 0; d < 16; ++d) {
+          for (size_t tensor : {2u, 3u}) c.tensors[tensor].set(slot * 16 + d, std::numeric_limits<float>::quiet_NaN());
+        }
+      }
+      compare(c, kTolerance);
+    }
+  });
+}
+
+// The cutting of a call whose tokens are at the given positions, without the calculation.
+struct Cutting {
+  int64_t tiles = 0, merges = 0, work = 0;
+};
+Cutting cutting_of(const std::vector<int32_t>& positions, int64_t slots) {
+  constexpr int64_t group = 4, kv_heads = 2, size = 64;
+  const auto tokens = static_cast<int64_t>(positions.size());
+  const auto tensor = [](DType dtype, std::initializer_list<int64_t> shape, const void* data) {
+    aa_tensor t{};
+    t.dtype = static_cast<int32_t>(dtype);
+    t.ndim = static_cast<int32_t>(shape.size());
+    t.data = const_cast<void*>(data);
+    std::copy(shape.begin(), shape.end(), t.shape);
+    for (int64_t d = t.ndim - 1, stride = 1; d >= 0; stride *= t.shape[d--]) t.strides[d] = stride;
+    return t;
+  };
+  const std::vector<int32_t> first(positions.size(), 0);
+  const aa_tensor q = tensor(DType::F32, {tokens, group * kv_heads, size}, nullptr),
+                  k = tensor(DType::F32, {1, kv_heads, slots, size}, nullptr),
+                  sequence = tensor(DType::I32, {tokens}, first.data()),
+                  at = tensor(DType::I32, {tokens}, positions.data());
+  const AttentionCall call{&q, &q, &k, &k, &sequence, &at, size, group, 1.0f, 0.0f, 0};
+  const AttentionPlan plan(call, false);
+  return {plan.tile_count, plan.merge_count, plan.work};
+}
+
+// Reading the cache once for each token instead of once for each tile made attention without a mask twelve times slower
+// than with one. The number of tiles must not depend on the order of the positions, and their work not on the order of
+// equal ones.
+TEST(CpuAttention, TilesShareTheCacheWhateverThePositions) {
+  constexpr int64_t tokens = 1024, tiles = tokens / 32 * 2;
+  std::vector<int32_t> causal(tokens), descending(tokens), all(tokens, tokens - 1);
+  for (int32_t t = 0; t < tokens; ++t) {
+    causal[static_cast<size_t>(t)] = t;
+    descending[static_cast<size_t>(t)] = tokens - 1 - t;
+  }
+  const Cutting of_causal = cutting_of(causal, tokens), of_all = cutting_of(all, tokens),
+                of_descending = cutting_of(descending, tokens);
+  EXPECT_EQ(of_causal.tiles, tiles);
+  EXPECT_EQ(of_descending.tiles, tiles);
+  EXPECT_EQ(of_all.tiles, tiles);
+  EXPECT_EQ(of_all.merges, 0);
+  EXPECT_EQ(of_descending.work, of_causal.work);
+  EXPECT_LT(of_all.work, 2 * of_causal.work);  // all slots instead of half of them and half a tile
+  // Tokens that see few slots do not share a tile with those that see many: nearly all of its work would be hidden.
+  std::vector<int32_t> mixed(64, 3);
+  for (size_t t = 0; t < mixed.size(); t += 2) mixed[t] = 8000;
+  EXPECT_EQ(cutting_of(mixed, 8192).tiles, 64 * 2);
 }
 
 TEST(CpuAttention, NotANumberReachesItsOwnHeadOnly) {

@@ -8,11 +8,8 @@
 #include "accelerators/cpu/kernels/attention_tile.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <iterator>
-#include <limits>
-#include <numbers>
 
 #include "accelerators/cpu/kernels/rows.h"
 #include "accelerators/cpu/kernels/scratch.h"
@@ -24,24 +21,18 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 // After highway.h
-#include "accelerators/cpu/kernels/activation-inl.h"
 #include "accelerators/cpu/kernels/attention_block-inl.h"
+#include "accelerators/cpu/kernels/attention_softmax-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-// Slots that a row sees: [begin, end).
-struct Visible {
-  int64_t begin, end;
-};
-
-// A group of rows.
+// A group of rows, with the slots that any of them sees and those that all of them see.
 struct HeadGroup {
   int64_t row;
   int count;
+  SlotRange any, all;
 };
 
 // The working memory of a tile.
@@ -57,7 +48,7 @@ struct TileMemory {
                              rows,
                              rows * kLanes,
                              rows * 4,
-                             groups * 4};
+                             groups * static_cast<int64_t>(sizeof(HeadGroup) / sizeof(float))};
     int64_t total_size = 0;
     for (int64_t n : sizes) total_size += round_up(n, 16);
     float* p = scratch<float>(Scratch::Tile, static_cast<size_t>(total_size));
@@ -73,7 +64,7 @@ struct TileMemory {
     sums = part[4];
     maximum = part[5];
     total = part[6];
-    visible = reinterpret_cast<Visible*>(part[7]);
+    visible = reinterpret_cast<SlotRange*>(part[7]);
     groups_of_rows = reinterpret_cast<HeadGroup*>(part[8]);
   }
 
@@ -85,7 +76,7 @@ struct TileMemory {
   float* sums;                // [rows][padded]
   float* maximum;             // [rows]
   float* total;               // [rows][kLanes]: partial sums of the weights
-  Visible* visible;           // [rows]
+  SlotRange* visible;         // [rows]
   HeadGroup* groups_of_rows;  // [groups]
 };
 
@@ -131,16 +122,21 @@ class TileRunner {
     std::fill(memory_.maximum, memory_.maximum + rows_, kMinusInfinity);
     std::fill(memory_.total, memory_.total + rows_ * kLanes, 0.0f);
     for (int64_t row = 0; row < rows_; ++row) {
-      const int64_t position = tile_.position + row / call_.group;
-      memory_.visible[row] = {call_.window > 0 ? std::max<int64_t>(0, position - call_.window + 1) : 0, position + 1};
+      memory_.visible[row] = call_.seen_by(tile_.token + row / call_.group);
     }
-    const float factor = call_.softcap > 0 ? call_.scale / call_.softcap : call_.scale * std::numbers::log2e_v<float>;
+    const float factor = score_factor(call_.scale, call_.softcap);
     const RowGroups groups{rows_};
     float* buffer = scratch<float>(Scratch::Row0, static_cast<size_t>(d));
     for (int64_t g = 0; g < groups.count(); ++g) {
       const int64_t row = groups.begin(g);
       const int count = static_cast<int>(groups.begin(g + 1) - row);
-      memory_.groups_of_rows[g] = {row, count};
+      SlotRange any = memory_.visible[row], all = any;
+      for (int m = 1; m < count; ++m) {
+        const SlotRange own = memory_.visible[row + m];
+        any = {std::min(any.begin, own.begin), std::max(any.end, own.end)};
+        all = {std::max(all.begin, own.begin), std::min(all.end, own.end)};
+      }
+      memory_.groups_of_rows[g] = {row, count, any, all};
       float* q = memory_.q + row * d;
       for (int m = 0; m < count; ++m) {
         const float* from = row_floats(query_row(*call_.q, row + m), 0, d, buffer);
@@ -187,22 +183,21 @@ class TileRunner {
     }
   }
 
-  // Slots that the rows of a group see between them, relative to the block and within it. Later rows see later slots.
-  Visible seen_by(const HeadGroup& group) const {
-    const Visible first = memory_.visible[group.row], last = memory_.visible[group.row + group.count - 1];
-    return {std::max<int64_t>(0, first.begin - block_), std::min(slots_, last.end - block_)};
+  // The part of a range that lies in the block, counted from the block's first slot.
+  SlotRange in_block(SlotRange slots) const {
+    return {std::max<int64_t>(0, slots.begin - block_), std::min(slots_, slots.end - block_)};
   }
 
   // Some groups of rows against the block.
   void run_batch(const HeadGroup* groups, int count) {
     const int64_t d = call_.head_size;
     const int64_t value_vectors = memory_.padded / kLanes;
-    Visible seen[kBatchGroups];
+    SlotRange seen[kBatchGroups];
     float* scores[kBatchGroups];
     float correction[kBatchGroups * kMaxRows];
     float* next = memory_.scores;
     for (int g = 0; g < count; ++g) {
-      seen[g] = seen_by(groups[g]);
+      seen[g] = in_block(groups[g].any);
       scores[g] = next;
       next += groups[g].count * kBlockSlots;
       if (seen[g].end <= seen[g].begin) continue;
@@ -212,8 +207,11 @@ class TileRunner {
     for (int g = 0; g < count; ++g) {
       if (seen[g].end <= seen[g].begin) continue;
       for (int m = 0; m < groups[g].count; ++m) {
+        const int64_t row = groups[g].row + m;
+        const SlotRange own = in_block(memory_.visible[row]);
         correction[g * kMaxRows + m] =
-            weigh(scores[g] + m * kBlockSlots, (seen[g].end + kLanes - 1) / kLanes, groups[g].row + m);
+            weigh(scores[g] + m * kBlockSlots, (seen[g].end + kLanes - 1) / kLanes, own.begin, own.end, call_.softcap,
+                  memory_.maximum[row], memory_.total + row * kLanes);
       }
     }
     for (int g = 0; g < count; ++g) {
@@ -225,7 +223,7 @@ class TileRunner {
       } else {
         // 0 * infinity must not reach rows that do not see the slot.
         for (int m = 0; m < groups[g].count; ++m) {
-          const Visible own = seen_by({groups[g].row + m, 1});
+          const SlotRange own = in_block(memory_.visible[groups[g].row + m]);
           if (own.end <= own.begin) continue;
           multiply<true>(1, value_vectors, own.begin, own.end, scores[g] + m * kBlockSlots, values_, values_stride_,
                          sums + m * memory_.padded, memory_.padded, correction + g * kMaxRows + m);
@@ -234,62 +232,12 @@ class TileRunner {
     }
   }
 
-  // Turns a row of scores into weights, updates the row's maximum and total, and returns the factor by which its sums
-  // so far must be multiplied.
-  float weigh(float* scores, int64_t vectors, int64_t row) {
-    const int64_t begin = memory_.visible[row].begin - block_, end = memory_.visible[row].end - block_;
-    const float before = memory_.maximum[row];
-    auto top = hn::Set(kFloats, before);
-    if (begin > 0 || end < vectors * kLanes || slots_ < vectors * kLanes || call_.softcap > 0) {
-      top = hn::Max(top, cap_and_mask(scores, vectors, begin, std::min(end, slots_)));
-    } else {
-      for (int64_t i = 0; i < vectors; ++i) top = hn::Max(top, hn::LoadU(kFloats, scores + i * kLanes));
-    }
-    float maximum = before;
-    float correction = 1;
-    // Later blocks seldom bring a new maximum.
-    if (!hn::AllFalse(kFloats, hn::Gt(top, hn::Set(kFloats, before)))) {
-      maximum = max_lanes(top);
-      memory_.maximum[row] = maximum;
-      correction = hn::GetLane(exp2_below(hn::Set(kFloats, before - maximum)));
-    }
-    // A row that has seen nothing, or only -infinity, so far.
-    const auto shift = hn::Set(kFloats, maximum == kMinusInfinity ? 0.0f : maximum);
-    auto total = hn::Zero(kFloats);
-    for (int64_t i = 0; i < vectors; ++i) {
-      const auto weight = exp2_below(hn::Sub(hn::LoadU(kFloats, scores + i * kLanes), shift));
-      hn::StoreU(weight, kFloats, scores + i * kLanes);
-      total = hn::Add(total, weight);
-    }
-    float* sum = memory_.total + row * kLanes;
-    hn::StoreU(hn::MulAdd(hn::LoadU(kFloats, sum), hn::Set(kFloats, correction), total), kFloats, sum);
-    return correction;
-  }
-
-  // Caps the scores, and makes those outside of [begin, end) -infinity. Returns the largest of each lane.
-  FloatVec cap_and_mask(float* scores, int64_t vectors, int64_t begin, int64_t end) {
-    const auto first = hn::Set(kInts, static_cast<int32_t>(begin));
-    const auto last = hn::Set(kInts, static_cast<int32_t>(end - 1));
-    auto top = hn::Set(kFloats, kMinusInfinity);
-    for (int64_t i = 0; i < vectors; ++i) {
-      auto s = hn::LoadU(kFloats, scores + i * kLanes);
-      if (call_.softcap > 0) s = hn::Mul(Tanh()(s), hn::Set(kFloats, call_.softcap * std::numbers::log2e_v<float>));
-      const auto slot = hn::Iota(kInts, static_cast<int32_t>(i * kLanes));
-      const auto hidden = hn::Or(hn::Lt(slot, first), hn::Gt(slot, last));
-      s = hn::IfThenElse(hn::RebindMask(kFloats, hidden), hn::Set(kFloats, kMinusInfinity), s);
-      hn::StoreU(s, kFloats, scores + i * kLanes);
-      top = hn::Max(top, s);
-    }
-    return top;
-  }
-
   // Returns true if all values of slots that some but not all rows of a group see are finite.
-  bool hidden_values_finite(const HeadGroup& group, Visible seen) const {
-    const int64_t all_begin = memory_.visible[group.row + group.count - 1].begin - block_;
-    const int64_t all_end = memory_.visible[group.row].end - block_;
-    if (all_begin <= seen.begin && all_end >= seen.end) return true;
+  bool hidden_values_finite(const HeadGroup& group, SlotRange seen) const {
+    const SlotRange all = in_block(group.all);
+    if (all.begin <= seen.begin && all.end >= seen.end) return true;
     for (int64_t j = seen.begin; j < seen.end; ++j) {
-      if (j >= all_begin && j < all_end) continue;
+      if (j >= all.begin && j < all.end) continue;
       const float* v = values_ + j * values_stride_;
       for (int64_t i = 0; i < memory_.padded; i += kLanes) {
         if (!hn::AllTrue(kFloats, hn::IsFinite(hn::LoadU(kFloats, v + i)))) return false;

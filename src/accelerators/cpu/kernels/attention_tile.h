@@ -1,12 +1,19 @@
 // One piece of work of the op "attention": the queries of one key/value head for a few consecutive tokens of a
-// sequence, against a range of cache slots. attention.cpp cuts a call into tiles and attention_tile.cpp runs them.
+// sequence, against a range of cache slots. attention_plan.cpp cuts a call into tiles and attention_tile.cpp runs them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
+#include "accelerators/cpu/kernels/checks.h"
 #include "anyaccel/abi/ops.h"
 
 namespace anyaccel::cpu {
+
+// Slots [begin, end) of a sequence.
+struct SlotRange {
+  int64_t begin, end;
+};
 
 // State that all tiles of a call share.
 struct AttentionCall {
@@ -14,19 +21,25 @@ struct AttentionCall {
   const aa_tensor* q;
   const aa_tensor* k;  // k and v: floats, or U8: rows of blocks of AA_BLOCK_Q8_0
   const aa_tensor* v;
+  const aa_tensor* sequence;
+  const aa_tensor* positions;
   int64_t head_size;  // D
   int64_t group;      // query heads of one key/value head, Hq / Hk
   float scale;
   float softcap;
   int64_t window;  // 0: none
+
+  SlotRange seen_by(int64_t token) const noexcept {
+    const int64_t position = index_at(*positions, token);
+    return {window > 0 ? std::max<int64_t>(0, position - window + 1) : 0, position + 1};
+  }
 };
 
 // Rows of a tile are (token, query head of the group), token-major: row r is token r / group.
 struct AttentionTile {
-  int64_t token;  // first of `tokens` tokens, whose positions follow each other
+  int64_t token;  // first of `tokens` tokens, at any positions
   int64_t tokens;
   int64_t sequence;
-  int64_t position;  // of the first token
   int64_t kv_head;
   int64_t begin, end;  // slots to look at
   float* partial;      // null: the tile sees all slots and writes `out`; else the partial result for merge_attention()

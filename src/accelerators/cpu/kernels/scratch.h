@@ -40,7 +40,7 @@ class ScratchBuffer {
 };
 
 // Each use has a separate buffer, so that two buffers that are needed at once never overlap.
-enum class Scratch { Row0, Row1, Row2, Row3, Tile, Partials, Tasks, Candidates, Decoded, Rounded, Count };
+enum class Scratch { Row0, Row1, Row2, Row3, Tile, Partials, Spans, Tasks, Candidates, Decoded, Rounded, Count };
 
 // `count` elements of T for the calling thread, until the next call with the same use on this thread.
 template <class T>

@@ -1,0 +1,77 @@
+// The online softmax of attention, one row of scores at a time. Included after hwy/highway.h, once per instruction set.
+#include <limits>
+#include <numbers>
+
+#include "accelerators/cpu/kernels/activation-inl.h"
+#include "accelerators/cpu/kernels/vector-inl.h"
+
+#if defined(ANYACCEL_CPU_KERNELS_ATTENTION_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ANYACCEL_CPU_KERNELS_ATTENTION_SOFTMAX_INL_H_
+#undef ANYACCEL_CPU_KERNELS_ATTENTION_SOFTMAX_INL_H_
+#else
+#define ANYACCEL_CPU_KERNELS_ATTENTION_SOFTMAX_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// Returns the factor by which queries, or their scores, are multiplied: scores are held in units of log2(e), so that the
+// exponential is a power of two, and before a soft cap in units of the cap.
+HWY_INLINE float score_factor(float scale, float softcap) {
+  return softcap > 0 ? scale / softcap : scale * std::numbers::log2e_v<float>;
+}
+
+// Caps the scores of so many vectors, and makes those outside of [begin, end) -infinity. Returns the largest of each lane.
+HWY_INLINE FloatVec cap_and_mask(float* scores, int64_t vectors, int64_t begin, int64_t end, float softcap) {
+  const auto first = hn::Set(kInts, static_cast<int32_t>(begin));
+  const auto last = hn::Set(kInts, static_cast<int32_t>(end - 1));
+  auto top = hn::Set(kFloats, kMinusInfinity);
+  for (int64_t i = 0; i < vectors; ++i) {
+    auto s = hn::LoadU(kFloats, scores + i * kLanes);
+    if (softcap > 0) s = hn::Mul(Tanh()(s), hn::Set(kFloats, softcap * std::numbers::log2e_v<float>));
+    const auto slot = hn::Iota(kInts, static_cast<int32_t>(i * kLanes));
+    const auto hidden = hn::Or(hn::Lt(slot, first), hn::Gt(slot, last));
+    s = hn::IfThenElse(hn::RebindMask(kFloats, hidden), hn::Set(kFloats, kMinusInfinity), s);
+    hn::StoreU(s, kFloats, scores + i * kLanes);
+    top = hn::Max(top, s);
+  }
+  return top;
+}
+
+// Turns the scores [begin, end) of a row into weights, the others into 0, and updates the row's maximum and `total`, the
+// kLanes partial sums of its weights. Returns the factor by which the row's sums so far must be multiplied.
+HWY_INLINE float weigh(float* scores, int64_t vectors, int64_t begin, int64_t end, float softcap, float& row_maximum,
+                       float* row_total) {
+  const float before = row_maximum;
+  auto top = hn::Set(kFloats, before);
+  if (begin > 0 || end < vectors * kLanes || softcap > 0) {
+    top = hn::Max(top, cap_and_mask(scores, vectors, begin, end, softcap));
+  } else {
+    for (int64_t i = 0; i < vectors; ++i) top = hn::Max(top, hn::LoadU(kFloats, scores + i * kLanes));
+  }
+  float maximum = before;
+  float correction = 1;
+  // Later blocks seldom bring a new maximum.
+  if (!hn::AllFalse(kFloats, hn::Gt(top, hn::Set(kFloats, before)))) {
+    maximum = max_lanes(top);
+    row_maximum = maximum;
+    correction = hn::GetLane(exp2_below(hn::Set(kFloats, before - maximum)));
+  }
+  // A row that has seen nothing, or only -infinity, so far.
+  const auto shift = hn::Set(kFloats, maximum == kMinusInfinity ? 0.0f : maximum);
+  auto total = hn::Zero(kFloats);
+  for (int64_t i = 0; i < vectors; ++i) {
+    const auto weight = exp2_below(hn::Sub(hn::LoadU(kFloats, scores + i * kLanes), shift));
+    hn::StoreU(weight, kFloats, scores + i * kLanes);
+    total = hn::Add(total, weight);
+  }
+  hn::StoreU(hn::MulAdd(hn::LoadU(kFloats, row_total), hn::Set(kFloats, correction), total), kFloats, row_total);
+  return correction;
+}
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "accelerators/cpu/kernels/attention_plan.h"
+#include "accelerators/cpu/kernels/attention_token.h"
 #include "accelerators/cpu/kernels/checks.h"
 #include "accelerators/cpu/kernels/parallel.h"
 #include "accelerators/cpu/ops.h"
@@ -10,9 +11,14 @@
 namespace anyaccel::cpu {
 namespace {
 
-void run_tile(const AttentionCall& call, AttentionPlan& plan, int64_t i) {
+// `by_token`: tiles of one token go through the kernel for them.
+void run_tile(const AttentionCall& call, AttentionPlan& plan, bool by_token, int64_t i) {
   const AttentionTile& tile = plan.tiles[i];
-  run_attention_tile(call, tile);
+  if (by_token && tile.tokens == 1) {
+    run_attention_token(call, tile);
+  } else {
+    run_attention_tile(call, tile);
+  }
   if (tile.merge < 0) return;
   AttentionPlan::Merge& merge = plan.merges[tile.merge];
   if (merge.missing.fetch_sub(1, std::memory_order_acq_rel) == 1) merge_attention(call, merge.first, merge.count);
@@ -35,6 +41,8 @@ void run_attention(const char* op, const aa_op_call& op_call, bool by_row) {
                            params.scale, params.softcap,
                            params.window};
   AttentionPlan plan(call, by_row);
+  // The forms by row need the arithmetic of longer tiles for a token too.
+  const bool by_token = !by_row && takes_attention_token(call);
   constexpr int64_t kParallelWork = 16384;
   if (plan.tile_count > 1 && plan.work > kParallelWork) {
     WorkerPool& pool = WorkerPool::instance();
@@ -44,14 +52,14 @@ void run_attention(const char* op, const aa_op_call& op_call, bool by_row) {
         for (;;) {
           const int64_t i = next.fetch_add(1, std::memory_order_relaxed);
           if (i >= plan.tile_count) return;
-          run_tile(call, plan, i);
+          run_tile(call, plan, by_token, i);
         }
       });
       return;
     }
   }
   const FlushDenormals flush;
-  for (int64_t i = 0; i < plan.tile_count; ++i) run_tile(call, plan, i);
+  for (int64_t i = 0; i < plan.tile_count; ++i) run_tile(call, plan, by_token, i);
 }
 
 }  // namespace

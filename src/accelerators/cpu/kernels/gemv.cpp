@@ -50,35 +50,6 @@ constexpr int64_t kFarPrefetch = 3072;
 constexpr int64_t kSharedPart = 8;
 constexpr int64_t kPieceBytes = int64_t{256} << 10;
 
-// 2 * kLanes weights as two vectors: first and second half, but even and odd elements for bf16, which costs one
-// instruction for each instead of two.
-template <class Type>
-HWY_INLINE void load_pair(Type type, const typename Type::Raw* p, FloatVec& a, FloatVec& b) {
-  a = load(type, p);
-  b = load(type, p + kLanes);
-}
-#if HWY_TARGET != HWY_SCALAR
-HWY_INLINE void load_pair(Bf16Type, const uint16_t* p, FloatVec& a, FloatVec& b) {
-  const hn::Repartition<uint16_t, FloatTag> halves;
-  const auto pairs = hn::BitCast(kUints, hn::LoadU(halves, p));
-  a = hn::BitCast(kFloats, hn::ShiftLeft<16>(pairs));
-  b = hn::BitCast(kFloats, hn::And(pairs, hn::Set(kUints, 0xffff0000u)));
-}
-#endif
-
-// Puts a row of x, padded with zeros to a multiple of kBlock, into the order in which load_pair delivers the weights.
-template <class Type>
-void order_like(Type, float* /*x*/, int64_t /*padded*/) {}
-#if HWY_TARGET != HWY_SCALAR
-void order_like(Bf16Type, float* x, int64_t padded) {
-  for (int64_t k = 0; k < padded; k += 2 * kLanes) {
-    const auto low = hn::LoadU(kFloats, x + k), high = hn::LoadU(kFloats, x + k + kLanes);
-    hn::StoreU(hn::ConcatEven(kFloats, high, low), kFloats, x + k);
-    hn::StoreU(hn::ConcatOdd(kFloats, high, low), kFloats, x + k + kLanes);
-  }
-}
-#endif
-
 struct Activations {
   const float* data;  // [passes * rows][stride], F32; rows beyond those of x are zero
   int64_t stride;     // k rounded up to kBlock

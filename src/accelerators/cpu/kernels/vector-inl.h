@@ -42,6 +42,37 @@ inline void narrow(Type type, const float* HWY_RESTRICT from, typename Type::Raw
   }
 }
 
+// ---- pairs of vectors -------------------------------------------------------------------------------------------
+
+// 2 * kLanes elements as two vectors: first and second half, but even and odd elements for bf16, which costs one
+// instruction for each instead of two.
+template <class Type>
+HWY_INLINE void load_pair(Type type, const typename Type::Raw* p, FloatVec& a, FloatVec& b) {
+  a = load(type, p);
+  b = load(type, p + kLanes);
+}
+#if HWY_TARGET != HWY_SCALAR
+HWY_INLINE void load_pair(Bf16Type, const uint16_t* p, FloatVec& a, FloatVec& b) {
+  const hn::Repartition<uint16_t, FloatTag> halves;
+  const auto pairs = hn::BitCast(kUints, hn::LoadU(halves, p));
+  a = hn::BitCast(kFloats, hn::ShiftLeft<16>(pairs));
+  b = hn::BitCast(kFloats, hn::And(pairs, hn::Set(kUints, 0xffff0000u)));
+}
+#endif
+
+// Puts n floats, a multiple of 2 * kLanes, into the order in which load_pair delivers elements of a type.
+template <class Type>
+HWY_INLINE void order_like(Type, float* /*x*/, int64_t /*n*/) {}
+#if HWY_TARGET != HWY_SCALAR
+inline void order_like(Bf16Type, float* x, int64_t n) {
+  for (int64_t k = 0; k < n; k += 2 * kLanes) {
+    const auto low = hn::LoadU(kFloats, x + k), high = hn::LoadU(kFloats, x + k + kLanes);
+    hn::StoreU(hn::ConcatEven(kFloats, high, low), kFloats, x + k);
+    hn::StoreU(hn::ConcatOdd(kFloats, high, low), kFloats, x + k + kLanes);
+  }
+}
+#endif
+
 // ---- rows as binary32 -------------------------------------------------------------------------------------------
 
 // The elements [begin, begin + n) of a row of a float dtype, converted into `buffer`.

@@ -1,0 +1,15 @@
+// Attention of one new token: the query heads of one key/value head against a range of slots, all of which they see.
+#pragma once
+
+#include "accelerators/cpu/kernels/attention_tile.h"
+
+namespace anyaccel::cpu {
+
+// Returns true if run_attention_token() takes the tiles of a call that have one token: the caches' rows are dense, of a
+// whole number of 32 elements, and the processor has AVX2.
+bool takes_attention_token(const AttentionCall& call);
+
+// Runs a tile of one token on the calling thread, like run_attention_tile().
+void run_attention_token(const AttentionCall& call, const AttentionTile& tile);
+
+}  // namespace anyaccel::cpu

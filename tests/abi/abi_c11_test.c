@@ -18,6 +18,7 @@
 #include "anyaccel/abi/memory_kinds.h"
 #include "anyaccel/abi/op_library.h"
 #include "anyaccel/abi/ops.h"
+#include "anyaccel/abi/optimizer_ops.h"
 #include "anyaccel/abi/peer.h"
 #include "anyaccel/abi/profiler.h"
 

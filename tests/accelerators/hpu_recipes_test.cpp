@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "anyaccel/detection.h"
@@ -99,6 +101,64 @@ TEST_F(HpuRecipes, AResultMayReplaceItsResidual) {
       const float given = 7 + static_cast<float>(i % 7);
       EXPECT_EQ(found[static_cast<size_t>(i)], given + static_cast<float>(call) * dot(i / 3, i % 3, 5, 1, -2));
     }
+  }
+}
+
+// The calls of a step are joined: a value passes from one to the next, memory that is written again keeps the last value, and what
+// was there before is read first. The second time the recipe is there already. Copies, and calls that see a part of another's
+// tensor, divide the step.
+TEST_F(HpuRecipes, CallsOfAStep) {
+  const auto run = [&](bool as_step, bool divided) {
+    const Matrix x = matrix(4, 4, 1), w = matrix(4, 4, -2), out = matrix(4, 4, 7), other = matrix(4, 4, 3),
+                 three = matrix(3, 4, 0), last = matrix(4, 4, -3);
+    Matrix rows{out.storage};  // the first three rows of out
+    rows.tensor = out.tensor;
+    rows.tensor.shape[0] = 3;
+    std::vector<float> found;
+    for (int time = 1; time <= 2; ++time) {
+      std::optional<ScopeGuard> step;
+      if (as_step) step.emplace(hpu_->step(1));
+      linear(out, x, w, out.tensor);
+      linear(other, out, w, x.tensor);
+      if (divided) linear(three, rows, w, aa_tensor{});
+      linear(out, other, w, aa_tensor{});
+      if (divided) {
+        hpu_->copy(x.storage->data(), out.storage->data(), 64, AA_COPY_DEVICE_TO_DEVICE, 0);
+        linear(other, x, w, other.tensor);
+      }
+      linear(x, x, last, aa_tensor{});
+      step.reset();
+      for (const Matrix* part : {&x, &out, &other, &three}) {
+        for (const float value : values(*part)) found.push_back(value);
+      }
+    }
+    return found;
+  };
+  for (const bool divided : {false, true}) EXPECT_EQ(run(true, divided), run(false, divided)) << divided;
+}
+
+// Work that a step has held back runs before anything waits for its stream, in whatever way.
+TEST_F(HpuRecipes, WaitsReleaseWhatAStepHolds) {
+  const Matrix x = matrix(4, 5, 1), w = matrix(3, 5, -2);
+  const auto check = [&](const Matrix& out, const char* how) {
+    std::vector<float> found(12);
+    hpu_->copy(found.data(), out.storage->data(), 48, AA_COPY_DEVICE_TO_HOST, 0);
+    hpu_->synchronize(0);
+    for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(found[static_cast<size_t>(i)], dot(i / 3, i % 3, 5, 1, -2)) << how;
+  };
+  for (const char* how : {"synchronize", "event", "copy", "stream", "end"}) {
+    const Matrix out = matrix(4, 3, 7);
+    const std::string way = how;
+    const ScopeGuard step = hpu_->step(2);
+    linear(out, x, w, aa_tensor{});
+    if (way == "synchronize") hpu_->synchronize(0);
+    if (way == "event") {
+      Event event = hpu_->Event();
+      event.record(hpu_->current_stream(0));
+      event.synchronize();
+    }
+    if (way == "stream") hpu_->current_stream(0).synchronize();
+    check(out, how);
   }
 }
 

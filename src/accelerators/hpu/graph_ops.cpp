@@ -43,13 +43,6 @@ Tensor range(Graph& graph, int64_t first, int64_t step, int64_t count) {
   return graph.result("range", syn_i32, {count}, {}, &params, sizeof(params));
 }
 
-Tensor reshaped(Graph& graph, const Tensor& x, const Sizes& sizes) {
-  if (x.sizes == sizes) return x;
-  const Tensor out = graph.between(x.type, sizes);
-  graph.node("reshape", {x}, {out});
-  return out;
-}
-
 // Swaps the first two of four dimensions.
 Tensor swapped(Graph& graph, const Tensor& x) {
   SynTranspose params{};
@@ -163,7 +156,7 @@ Tensor angles(Graph& graph, const Tensor& of_pairs, bool interleaved) {
   const Tensor twice = graph.between(syn_f32, sizes);
   const SynAxis axis{0};
   graph.node("concat", {of_pairs, of_pairs}, {twice}, &axis, sizeof(axis));
-  return interleaved ? reshaped(graph, twice, {1, sizes[1], 1, sizes[2] * 2}) : twice;
+  return interleaved ? graph.reshaped(twice, {1, sizes[1], 1, sizes[2] * 2}) : twice;
 }
 
 void rope(Graph& graph, const aa_op_call& call, const Tensors& t, const Tensors& after) {
@@ -204,13 +197,13 @@ std::vector<Sizes> cache_write_sizes(const aa_op_call& call) {
 Tensor last_of_slot(Graph& graph, const Tensor& slots) {
   const int64_t tokens = slots.sizes[0];
   const Tensor same =
-      compared(graph, "equal_fwd", reshaped(graph, slots, {tokens, 1}), reshaped(graph, slots, {1, tokens}));
-  const Tensor numbers = graph.in_f32(reshaped(graph, range(graph, 0, 1, tokens), {1, tokens}));
+      compared(graph, "equal_fwd", graph.reshaped(slots, {tokens, 1}), graph.reshaped(slots, {1, tokens}));
+  const Tensor numbers = graph.in_f32(graph.reshaped(range(graph, 0, 1, tokens), {1, tokens}));
   const Tensor those = chosen(graph, same, numbers, constant(graph, 0.0F, 2), {tokens, tokens});
   const Tensor last = graph.between(syn_f32, {tokens, 1}), where = graph.between(syn_i32, {tokens, 1});
   const SynAxis axis{0};
   graph.node("reduce_max_fwd_f32", {those}, {last, where}, &axis, sizeof(axis));
-  return reshaped(graph, converted(graph, last, syn_i32), {tokens});
+  return graph.reshaped(converted(graph, last, syn_i32), {tokens});
 }
 
 void cache_write(Graph& graph, const aa_op_call& call, const Tensors& t, const Tensors& after) {
@@ -220,14 +213,14 @@ void cache_write(Graph& graph, const aa_op_call& call, const Tensors& t, const T
   const Tensor of_sequence =
       spread(graph, "mult_fwd", sequence, constant(graph, static_cast<int32_t>(heads * slots), 1));
   const Tensor first = spread(graph, "add_fwd", of_sequence, position);
-  const Tensor of_heads = reshaped(graph, range(graph, 0, slots, heads), {1, heads});
+  const Tensor of_heads = graph.reshaped(range(graph, 0, slots, heads), {1, heads});
   const Tensor rows =
-      reshaped(graph, spread(graph, "add_fwd", reshaped(graph, first, {tokens, 1}), of_heads), {tokens * heads});
+      graph.reshaped(spread(graph, "add_fwd", graph.reshaped(first, {tokens, 1}), of_heads), {tokens * heads});
   const Tensor last = tokens > 1 ? last_of_slot(graph, first) : Tensor{};
   for (const size_t i : {0, 1}) {
     Tensor values = converted(graph, t[i + 2], t[i].type);
     if (tokens > 1) values = gathered(graph, values, last);
-    values = reshaped(graph, values, {tokens * heads, t[i].sizes[1]});
+    values = graph.reshaped(values, {tokens * heads, t[i].sizes[1]});
     const SynAxis axis{0};
     graph.node(std::string("index_copy_fwd_") + suffix_of(t[i].type), {t[i], rows, values}, {after[i]}, &axis,
                sizeof(axis));
@@ -276,15 +269,15 @@ Tensor products(Graph& graph, const Tensor& a, const Tensor& b, bool transposed)
 // Sets the scores of the slots that a token does not see to -infinity, whatever they were.
 Tensor masked(Graph& graph, const Tensor& scores, const Tensor& positions, int64_t window) {
   const int64_t tokens = scores.sizes[2], slots = scores.sizes[4];
-  const Tensor position = reshaped(graph, positions, {tokens, 1});
+  const Tensor position = graph.reshaped(positions, {tokens, 1});
   const Tensor nothing = constant(graph, -std::numeric_limits<float>::infinity(), 5);
   const auto without = [&](const Tensor& from, const Tensor& unseen) {
-    return chosen(graph, reshaped(graph, unseen, {1, 1, tokens, 1, slots}), nothing, from, scores.sizes);
+    return chosen(graph, graph.reshaped(unseen, {1, 1, tokens, 1, slots}), nothing, from, scores.sizes);
   };
-  const Tensor numbers = reshaped(graph, range(graph, 0, 1, slots), {1, slots});
+  const Tensor numbers = graph.reshaped(range(graph, 0, 1, slots), {1, slots});
   const Tensor seen = without(scores, compared(graph, "greater_fwd", numbers, position));
   if (window == 0) return seen;
-  const Tensor ends = reshaped(graph, range(graph, window, 1, slots), {1, slots});
+  const Tensor ends = graph.reshaped(range(graph, window, 1, slots), {1, slots});
   return without(seen, compared(graph, "less_equal_fwd", ends, position));
 }
 
@@ -298,7 +291,7 @@ void attention(Graph& graph, const aa_op_call& call, const Tensors& t, const Ten
   const Tensor zero = constant(graph, 0.0F, 4);
   const Tensor scaled =
       spread(graph, "mult_fwd", graph.in_f32(t[1]), constant(graph, params<aa_attention_params>(call).scale, 4));
-  Tensor queries = reshaped(graph, swapped(graph, scaled), {1, heads, tokens * group, width});
+  Tensor queries = graph.reshaped(swapped(graph, scaled), {1, heads, tokens * group, width});
   if (sequences > 1) {
     const Tensor all = graph.between(syn_f32, {sequences, heads, tokens * group, width});
     graph.node("broadcast", {queries}, {all});
@@ -307,23 +300,23 @@ void attention(Graph& graph, const aa_op_call& call, const Tensors& t, const Ten
   const Tensor given = graph.in_f32(t[3]);
   const Tensor nulls = spread(graph, "mult_fwd", given, zero);  // NaN where a value is not finite
   const Tensor values = chosen(graph, compared(graph, "equal_fwd", nulls, zero), given, zero, given.sizes);
-  const Tensor poison = reshaped(graph, summed(graph, nulls, 3), {sequences, heads, 1, slots});
+  const Tensor poison = graph.reshaped(summed(graph, nulls, 3), {sequences, heads, 1, slots});
   const Tensor scores = spread(graph, "add_fwd", products(graph, queries, graph.in_f32(t[2]), true), poison);
   const Tensor seen =
-      masked(graph, reshaped(graph, scores, {sequences, heads, tokens, group, slots}), t[5], window_of(call));
+      masked(graph, graph.reshaped(scores, {sequences, heads, tokens, group, slots}), t[5], window_of(call));
   const SynAxis innermost{0};
   const Tensor weights = graph.result("softmax_fwd", syn_f32, seen.sizes, {seen}, &innermost, sizeof(innermost));
-  Tensor result = products(graph, reshaped(graph, weights, scores.sizes), values, false);
+  Tensor result = products(graph, graph.reshaped(weights, scores.sizes), values, false);
   if (sequences > 1) {
-    const Tensor own = compared(graph, "equal_fwd", reshaped(graph, range(graph, 0, 1, sequences), {sequences, 1}),
-                                reshaped(graph, t[4], {1, tokens}));
+    const Tensor own = compared(graph, "equal_fwd", graph.reshaped(range(graph, 0, 1, sequences), {sequences, 1}),
+                                graph.reshaped(t[4], {1, tokens}));
     const Sizes sizes = {sequences, heads, tokens, group, width};
     result = summed(graph,
-                    chosen(graph, reshaped(graph, own, {sequences, 1, tokens, 1, 1}), reshaped(graph, result, sizes),
+                    chosen(graph, graph.reshaped(own, {sequences, 1, tokens, 1, 1}), graph.reshaped(result, sizes),
                            constant(graph, 0.0F, 5), sizes),
                     0);
   }
-  graph.convert(t[0], swapped(graph, reshaped(graph, result, {heads, tokens, group, width})));
+  graph.convert(t[0], swapped(graph, graph.reshaped(result, {heads, tokens, group, width})));
 }
 
 }  // namespace

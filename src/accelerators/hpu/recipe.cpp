@@ -140,6 +140,13 @@ void Graph::convert(const Tensor& to, const Tensor& from) {
        {from}, {to});
 }
 
+Graph::Tensor Graph::reshaped(const Tensor& tensor, const Sizes& sizes) {
+  if (tensor.sizes == sizes) return tensor;
+  Tensor made = between(tensor.type, sizes);
+  node("reshape", {tensor}, {made});
+  return made;
+}
+
 Graph::Tensor Graph::in_f32(const Tensor& tensor) {
   if (tensor.type == syn_f32) return tensor;
   Tensor wide = between(syn_f32, tensor.sizes);

@@ -67,6 +67,8 @@ class Graph {
   // Adds a node and a new tensor that it writes; `guid` lacks the suffix for the type, which is that of the result.
   Tensor result(const std::string& guid, int type, const Sizes& sizes, std::initializer_list<Tensor> inputs,
                 const void* params = nullptr, size_t params_size = 0);
+  // Returns the tensor if it has these sizes, else a new one with its elements.
+  Tensor reshaped(const Tensor& tensor, const Sizes& sizes);
   // Returns the tensor if it is in fp32, else a conversion.
   Tensor in_f32(const Tensor& tensor);
   // Adds the conversion of `from` to the type of `to`; if both have one type, a copy.

@@ -16,7 +16,7 @@
 namespace anyaccel::hpu {
 namespace {
 
-constexpr const char* layout = "hpu recipe 1";  // changes when the graph of the same call changes
+constexpr const char* layout = "hpu recipe 2";  // changes when the graph of the same calls changes
 
 // Thrown if the bytes of a recipe cannot be obtained.
 struct NotKept {};
@@ -54,12 +54,11 @@ std::string RecipeFiles::serialized(void* recipe) const {
   return bytes;
 }
 
-void* RecipeFiles::get(const char* op, const std::vector<int64_t>& shapes,
-                       const std::function<void*()>& compile) const {
+void* RecipeFiles::get(const std::vector<int64_t>& key, const std::function<void*()>& compile) const {
   if (maker_.empty()) return compile();
   Hash hash;
-  hash.add(image_magic).add(layout).add(maker_).add(op);
-  hash.add(std::string_view(reinterpret_cast<const char*>(shapes.data()), shapes.size() * sizeof(int64_t)));
+  hash.add(image_magic).add(layout).add(maker_);
+  hash.add(std::string_view(reinterpret_cast<const char*>(key.data()), key.size() * sizeof(int64_t)));
   void* recipe = nullptr;
   const auto use = [&](const DeviceImage& image, bool kept) -> std::string {
     if (!kept) return {};

@@ -1,6 +1,6 @@
 // Keeps recipes in the cache folder (base/files/image_cache.h), so that a process compiles only recipes that no earlier
-// process has compiled. A file is found by everything on which a recipe depends: the call's shapes and types, the kind
-// of device, Synapse's library and driver.
+// process has compiled. A file is found by everything on which a recipe depends: the calls, their shapes and types, the
+// kind of device, Synapse's library and driver.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ class RecipeFiles {
   // `device_type`: a synDeviceType.
   RecipeFiles(const Api& api, int device_type);
 
-  // Returns a recipe, which the caller then owns: the stored one for this op's name and these shapes and types, else
-  // the result of `compile`, which is then stored. A file that is damaged, or that Synapse rejects, is created again;
+  // Returns a recipe, which the caller then owns: the stored one for this key (Step::key()), else the result of
+  // `compile`, which is then stored. A file that is damaged, or that Synapse rejects, is created again;
   // if none can be stored, a warning is logged.
-  void* get(const char* op, const std::vector<int64_t>& shapes, const std::function<void*()>& compile) const;
+  void* get(const std::vector<int64_t>& key, const std::function<void*()>& compile) const;
 
  private:
   std::string serialized(void* recipe) const;

@@ -172,7 +172,6 @@ bool flash_attention(const aa_op_call& call, Work& work) {
           query_heads, layout, int64_t{0}, mask_of_all, work.tensor(highest.seen_as({1, query_heads, count, 8})),
           work.tensor(sums.seen_as({1, query_heads, count, 8})), nullptr, work.tensor(results));
       if (!taken) {
-        // Later calls of a kind that was taken once are not refused.
         flash_was_refused = true;
         return false;
       }

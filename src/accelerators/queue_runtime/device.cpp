@@ -27,6 +27,7 @@ void Device::synchronize() {
   std::optional<abi::Failure> first;
   for (const std::shared_ptr<StreamCore>& stream : streams_.all()) {
     try {
+      stream->release_held();
       stream->wait();
     } catch (const abi::Failure& failure) {
       if (!first) first = failure;
@@ -88,7 +89,10 @@ Driver::Driver(std::unique_ptr<Vendor> vendor, std::vector<DeviceFacts> devices,
 uint32_t Driver::extensions() const {
   uint32_t offered = abi::graph_extension;
   if (collectives_) offered |= abi::collectives_extension;
-  if (runtime_->vendor->ops()) offered |= abi::ops_extension;
+  if (const OpSet* ops = runtime_->vendor->ops()) {
+    offered |= abi::ops_extension;
+    if (ops->merges()) offered |= abi::lazy_extension;
+  }
   return offered;
 }
 
@@ -110,7 +114,9 @@ void Driver::device_props(int32_t index, aa_device_props& props) {
   if (runtime_->vendor->has_host_call()) props.caps |= AA_CAP_HOST_CALL;
   props.total_memory = static_cast<int64_t>(facts.total_memory);
   props.alignment = facts.alignment;
-  props.queue_depth = 128;  // the number that every driver must accept: these vendors do not document theirs
+  // These vendors do not document theirs: the number that every driver must accept, or that of the ops that are held back.
+  const OpSet* ops = runtime_->vendor->ops();
+  props.queue_depth = ops && ops->merges() ? Stream::most_held : 128;
   props.compute_units = facts.compute_units;
   for (int dtype = AA_DTYPE_BOOL; dtype <= AA_DTYPE_F8_E5M2; ++dtype) props.dtypes_storable |= uint64_t{1} << dtype;
   props.dtypes_computable = facts.dtypes_computable;

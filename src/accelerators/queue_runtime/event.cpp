@@ -1,6 +1,8 @@
 // Implements event.h: events.
 #include "accelerators/queue_runtime/event.h"
 
+#include <utility>
+
 #include "accelerators/queue_runtime/stream.h"
 
 namespace anyaccel::queue_runtime {
@@ -37,6 +39,16 @@ StreamCore::~StreamCore() {
   } catch (const abi::Failure&) {
     device_->vendor().stream_destroy(handle_);  // a lost device's
   }
+}
+
+void StreamCore::on_wait(std::function<void()> release) {
+  const std::lock_guard lock(release_mutex_);
+  release_ = std::move(release);
+}
+
+void StreamCore::release_held() {
+  const std::lock_guard lock(release_mutex_);
+  if (release_) release_();
 }
 
 bool StreamCore::complete() {

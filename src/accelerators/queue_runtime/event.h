@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -35,6 +36,11 @@ class StreamCore {
   StreamHandle handle() const noexcept { return handle_; }
   const std::shared_ptr<StreamFault>& fault() const noexcept { return fault_; }
 
+  // Sets what must be done before the device is waited for: work that the stream has held back is enqueued. May be empty.
+  void on_wait(std::function<void()> release);
+  // Does it; any thread.
+  void release_held();
+
   // These throw the sticky error, and keep a new one.
   bool complete();
   void wait();
@@ -42,6 +48,8 @@ class StreamCore {
  private:
   std::shared_ptr<DeviceState> device_;
   const StreamHandle handle_;
+  std::mutex release_mutex_;
+  std::function<void()> release_;
   std::shared_ptr<StreamFault> fault_ = std::make_shared<StreamFault>();
 };
 

@@ -50,6 +50,7 @@ void Graph::launch(abi::Stream& target) {
   if (stream.capturing()) {
     throw abi::Failure(AA_UNIMPLEMENTED, "a graph cannot be launched on a stream that captures another one");
   }
+  stream.release_held();
   // Launches run one after another, even on different streams.
   if (last_launch_) stream.wait_for(last_launch_);
   try {

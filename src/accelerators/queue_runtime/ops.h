@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "accelerators/queue_runtime/vendor.h"
 #include "anyaccel/abi/driver_class.hpp"
@@ -28,6 +29,15 @@ class OpSet {
   virtual bool supports(const aa_op_call& call) const = 0;
   // Enqueues a supported call. Calls for one stream are made one at a time.
   virtual void run(const aa_op_call& call, StreamHandle stream, Workspace& workspace) const = 0;
+
+  // Returns whether run_all() does better than run() call by call. The calls of a step are then held back until something else
+  // needs their stream, and made together.
+  virtual bool merges() const { return false; }
+  // Enqueues supported calls in their order. Takes memory at most once, before it has enqueued anything; the memory is used
+  // again by the next call for the stream.
+  virtual void run_all(std::span<const aa_op_call* const> calls, StreamHandle stream, Workspace& workspace) const {
+    for (const aa_op_call* call : calls) run(*call, stream, workspace);
+  }
 
   // Weights in the vendor's own layout: as aa_ops_table's packed_size, pack and unpack. The last two are called only for
   // weights for which packed_size() gave bytes.

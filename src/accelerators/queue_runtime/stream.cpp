@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "accelerators/queue_runtime/ops.h"
 
@@ -59,7 +60,8 @@ class RecordedWorkspace final : public Workspace {
   size_t next_ = 0;
 };
 
-// A copy of the arguments of an op call, for a graph.
+}  // namespace
+
 struct KeptCall {
   explicit KeptCall(const aa_op_call& given)
       : tensors(given.tensors, given.tensors + given.tensor_count),
@@ -81,8 +83,6 @@ struct KeptCall {
   std::vector<aa_packed*> packed;
   aa_op_call call;
 };
-
-}  // namespace
 
 void StreamList::add(const std::shared_ptr<StreamCore>& stream) {
   const std::lock_guard lock(mutex_);
@@ -106,6 +106,7 @@ Stream::Stream(const std::shared_ptr<DeviceState>& device, StreamList& siblings,
   device->run([&] { return device->vendor().stream_create(handle, params.priority); });
   try {
     core_ = std::make_shared<StreamCore>(device, handle);
+    core_->on_wait([this] { release_held(); });
   } catch (const std::bad_alloc&) {
     device->vendor().stream_destroy(handle);
     throw;
@@ -115,6 +116,14 @@ Stream::Stream(const std::shared_ptr<DeviceState>& device, StreamList& siblings,
 
 // close() has waited for the work.
 Stream::~Stream() {
+  core_->on_wait(nullptr);
+  for (void* memory : step_memory_) {
+    try {
+      device().free(AA_MEMORY_DEVICE, memory);
+    } catch (const abi::Failure&) {
+      // The others must still be freed.
+    }
+  }
   for (const Staging& staging : staging_) {
     if (!staging.memory) continue;
     try {
@@ -128,6 +137,11 @@ Stream::~Stream() {
 void Stream::close() {
   capture_.reset();
   if (device().is_forked_child() || device().lost()) return;
+  try {
+    release_held();
+  } catch (const abi::Failure&) {
+    // The stream's fault, which is reported below.
+  }
   // Even on a failed stream all enqueued work must have ended; the error is reported once more.
   const Answer answer = device().ask([&] { return device().vendor().stream_synchronize(core_->handle()); });
   core_->fault()->raise_if_set();
@@ -144,6 +158,7 @@ bool Stream::captured(GraphStep step) {
 }
 
 void Stream::enqueue(const GraphStep& step) {
+  release_held();
   {
     const std::lock_guard lock(mutex_);
     if (captured(step)) return;
@@ -152,6 +167,7 @@ void Stream::enqueue(const GraphStep& step) {
 }
 
 void* Stream::native() {
+  release_held();
   refuse_while_capturing();
   return core_->handle();
 }
@@ -169,6 +185,7 @@ void Stream::copy(const aa_copy& what) {
                      : what.direction == AA_COPY_DEVICE_TO_HOST ? what.destination
                                                                 : nullptr;
   const bool pageable = host && is_pageable(host, what.size);
+  release_held();
   const std::lock_guard lock(mutex_);
   if (capture_ && pageable && device().vendor().has_host_call()) return copy_captured(what);
   if (capture_) {
@@ -261,6 +278,7 @@ void Stream::copy_locked(const aa_copy& what) {
 }
 
 void Stream::fill(const aa_fill& what) {
+  release_held();
   const std::lock_guard lock(mutex_);
   if (capture_) return capture_->add_capturable([what](Stream& stream) { stream.fill(what); });
   fill_locked(what);
@@ -336,6 +354,7 @@ std::shared_ptr<Record> Stream::end_of_work() {
 }
 
 void Stream::record(const std::shared_ptr<EventCore>& event) {
+  release_held();
   const std::lock_guard lock(mutex_);
   if (captured([event](Stream& stream) { stream.record(event); })) return;
   event->set(mark_locked(event->timed()));
@@ -362,6 +381,7 @@ void Stream::launch_captured(CapturedHandle captured) {
 }
 
 void Stream::wait_event(abi::Event& event) {
+  release_held();
   const std::shared_ptr<EventCore>& core = static_cast<Event&>(event).core();
   const auto wait = [core](Stream& stream) {
     if (const std::shared_ptr<Record> record = core->latest()) stream.wait_for(record);
@@ -382,6 +402,7 @@ void Stream::refuse_while_capturing() {
 }
 
 bool Stream::query() {
+  release_held();
   refuse_while_capturing();
   if (!core_->complete()) return false;
   take_over_faults();
@@ -389,6 +410,7 @@ bool Stream::query() {
 }
 
 void Stream::synchronize() {
+  release_held();
   refuse_while_capturing();
   core_->wait();
   take_over_faults();
@@ -396,6 +418,7 @@ void Stream::synchronize() {
 
 void Stream::host_call(void (*function)(void* user), void* user) {
   if (!device().vendor().has_host_call()) abi::unimplemented("stream_host_call");
+  release_held();
   const std::lock_guard lock(mutex_);
   if (captured([function, user](Stream& stream) { stream.host_call(function, user); })) return;
   device().run([&] { return device().vendor().host_call(core_->handle(), function, user); });
@@ -448,12 +471,13 @@ bool Stream::enqueue_op(const aa_op_call& call) {
       set.run(kept->call, stream, workspace);
     };
   };
-  if (record_library(keep)) return true;
+  if (record_library(keep) || hold(set, call)) return true;
   enqueue_library([&](StreamHandle stream, Workspace& workspace) { set.run(call, stream, workspace); });
   return true;
 }
 
 std::unique_ptr<abi::Packed> Stream::pack(const aa_pack& /*what*/, const aa_tensor& weight, const aa_allocation& into) {
+  release_held();
   refuse_while_capturing();
   std::unique_ptr<abi::Packed> packed;
   enqueue_library(
@@ -462,16 +486,85 @@ std::unique_ptr<abi::Packed> Stream::pack(const aa_pack& /*what*/, const aa_tens
 }
 
 void Stream::unpack(abi::Packed& packed, const aa_tensor& out_weight) {
+  release_held();
   const LibraryWork run = [&set = ops(), &packed, out_weight](StreamHandle stream, Workspace& workspace) {
     set.unpack(packed, out_weight, stream, workspace);
   };
   if (!record_library([&] { return run; })) enqueue_library(run);
 }
 
+// ---- steps -----------------------------------------------------------------------------------------------------------
+
+// Memory of the stream for one call of run_all(). It does not come from the host's allocator, which records events, and so
+// releases what is held, while it is locked. Earlier work of the stream with the same memory comes first.
+class Stream::StepWorkspace final : public Workspace {
+ public:
+  explicit StepWorkspace(Stream& stream) : stream_(stream) {}
+  void* take(size_t bytes) override {
+    if (bytes > stream_.step_bytes_) {
+      const size_t size = std::max(bytes, 2 * stream_.step_bytes_);
+      stream_.step_memory_.reserve(stream_.step_memory_.size() + 1);
+      stream_.step_memory_.push_back(stream_.device().allocate(AA_MEMORY_DEVICE, size));
+      stream_.step_bytes_ = size;
+    }
+    return stream_.step_memory_.back();
+  }
+
+ private:
+  Stream& stream_;
+};
+
+void Stream::step_begin(const aa_step& /*step*/) {
+  const std::lock_guard lock(held_mutex_);
+  if (in_step_) throw abi::Failure(AA_FAILED_PRECONDITION, "a step has begun on the stream, and has not ended");
+  in_step_ = true;
+}
+
+void Stream::step_end() {
+  const std::lock_guard lock(held_mutex_);
+  if (!in_step_ && held_.empty()) throw abi::Failure(AA_FAILED_PRECONDITION, "no step has begun on the stream");
+  in_step_ = false;
+  release_held_locked();
+}
+
+bool Stream::hold(const OpSet& set, const aa_op_call& call) {
+  if (!set.merges()) return false;
+  const std::lock_guard lock(held_mutex_);
+  if (!in_step_) return false;
+  core_->fault()->raise_if_set();
+  if (held_.size() == most_held) release_held_locked();
+  held_.push_back(std::make_shared<KeptCall>(call));
+  return true;
+}
+
+void Stream::release_held() {
+  const std::lock_guard lock(held_mutex_);
+  release_held_locked();
+}
+
+void Stream::release_held_locked() {
+  if (held_.empty()) return;
+  std::vector<const aa_op_call*> calls;
+  for (const std::shared_ptr<KeptCall>& one : held_) calls.push_back(&one->call);
+  try {
+    StepWorkspace workspace(*this);
+    run_library([&] { ops().run_all(calls, core_->handle(), workspace); });
+  } catch (const abi::Failure& failure) {
+    // Without memory nothing was enqueued: the next release tries again.
+    if (failure.code() != AA_RESOURCE_EXHAUSTED) {
+      held_.clear();
+      core_->fault()->set(failure);
+    }
+    throw;
+  }
+  held_.clear();
+}
+
 // ---- graphs ----------------------------------------------------------------------------------------------------------
 
 void Stream::capture_begin() {
   device().usable();
+  release_held();
   const std::lock_guard lock(mutex_);
   if (capture_) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is capturing a graph already");
   capture_ = std::make_unique<Graph>(core_->shared_device());

@@ -25,6 +25,9 @@ class StreamList {
   std::vector<std::weak_ptr<StreamCore>> streams_;
 };
 
+// A copy of the arguments of an op call.
+struct KeptCall;
+
 class Stream final : public abi::Stream {
  public:
   Stream(const std::shared_ptr<DeviceState>& device, StreamList& siblings, const aa_stream_params& params);
@@ -45,6 +48,15 @@ class Stream final : public abi::Stream {
   void capture_begin() override;
   std::unique_ptr<abi::Graph> capture_end() override;
   bool capturing() override;
+  void flush() override { release_held(); }
+  void step_begin(const aa_step& step) override;
+  void step_end() override;
+
+  // The ops that a stream holds at most.
+  static constexpr int most_held = 1024;
+  // Enqueues the ops that the step has held back until now. Whatever else comes to the stream does so first. Any thread;
+  // a failure stays with the stream.
+  void release_held();
 
   // Runs the step, or adds it to the captured graph.
   void enqueue(const GraphStep& step);
@@ -83,6 +95,10 @@ class Stream final : public abi::Stream {
   void take_over_faults();
   void release_passed();
   const OpSet& ops() const;
+  // Returns false if the call must be made now: outside of a step, or if the vendor's ops are not made together.
+  bool hold(const OpSet& set, const aa_op_call& call);
+  void release_held_locked();
+  class StepWorkspace;
   // Enqueues work of a vendor's library.
   using LibraryWork = std::function<void(StreamHandle stream, Workspace& workspace)>;
   void enqueue_library(const LibraryWork& run);
@@ -93,6 +109,11 @@ class Stream final : public abi::Stream {
 
   std::shared_ptr<StreamCore> core_;
   aa_host_stream* const host_stream_;
+  std::mutex held_mutex_;  // guards the next three
+  bool in_step_ = false;
+  std::vector<std::shared_ptr<KeptCall>> held_;
+  std::vector<void*> step_memory_;  // workspaces of steps, each twice as large as the one before; the last is used
+  size_t step_bytes_ = 0;
   std::mutex ops_mutex_;   // one thread enqueues an op at a time
   std::mutex mutex_;       // one thread enqueues at a time; guards the next three
   std::deque<Kept> kept_;  // records that the device may still use

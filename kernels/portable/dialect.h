@@ -31,6 +31,7 @@
 //   AA_LOCAL_BYTES   local memory worth using for tiles; 0: keep tiles in registers
 //   AA_HAS_F16, AA_HAS_F64   0 or 1: arithmetic on these
 //   AA_X, AA_W       for kernels in several element types: f32, bf16 or f16 (activations; weights or cache)
+//   AA_BLOCK         for kernels of quantized weights: their format, a name of blocks.h
 // From them follows AA_WIDE, the floats of an aa_wide: a vector register of a processor that runs one item a row, two loads
 // of 16 bytes elsewhere.
 #ifndef ANYACCEL_KERNELS_DIALECT_H_

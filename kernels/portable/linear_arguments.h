@@ -37,6 +37,9 @@ typedef struct aa_linear_residual {
 #define AA_TILE_M 4
 #define AA_TILE_N 4
 
+// The largest aa_linear_x::block.
+#define AA_LARGEST_BLOCK 64
+
 // A group that shares tiles through local memory is a rectangle of items, each with a tile of registers; it takes
 // AA_SHARED_K elements of K at a time.
 #define AA_SHARED_K 16

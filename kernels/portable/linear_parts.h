@@ -16,8 +16,10 @@
 #include "linear_arguments.h"
 #include "activations.h"
 
+#ifdef AA_W  // quantized_linear.cl has types of its own
 typedef AA_STORAGE(AA_X) aa_x_type;
 typedef AA_STORAGE(AA_W) aa_w_type;
+#endif
 
 typedef struct aa_tile {
   float v[AA_TILE_M * AA_TILE_N];

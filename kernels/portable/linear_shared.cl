@@ -1,25 +1,14 @@
 // Matrix products by tiles in local memory; nothing where an item works alone. See linear_parts.h.
 #include "linear_parts.h"
+#include "shared_tiles.h"
 
 #if AA_GROUP_SIZE > 1
-#define AA_COLUMNS AA_SHARED_COLUMNS(AA_GROUP_SIZE)
-#define AA_M AA_SHARED_M(AA_GROUP_SIZE)
-#define AA_N AA_SHARED_N(AA_GROUP_SIZE)
-#define AA_SHARED_TILES(name) AA_LOCAL_ARRAY(float, name, AA_SHARED_K*(AA_M + AA_N))
-
-// The position of an item in its group's rectangle. (Unsigned, since a signed quotient is not a shift.)
-AA_FN aa_i32 aa_shared_row(aa_i32 id) { return (aa_u32)id / AA_COLUMNS; }
-AA_FN aa_i32 aa_shared_column(aa_i32 id) { return (aa_u32)id % AA_COLUMNS; }
-
 // This item's tile of the group's AA_M rows of x from m0 on times AA_N rows of w from n0 on. Elements of local memory are
-// zero where there are none; item (i, j) of the group holds rows i + 4-stride: i, i + AA_M / 4, .. and the same for w, so
-// that neighbours read neighbouring words.
+// zero where there are none.
 AA_FN aa_tile aa_shared_product(AA_IN(aa_x_type) x, aa_linear_x xs, aa_i64 m0, AA_IN(aa_w_type) w, aa_linear_part part,
                                 aa_i64 n0, AA_LOCAL float* tiles, aa_i32 id) {
   AA_LOCAL float* xt = tiles;
   AA_LOCAL float* wt = tiles + AA_SHARED_K * AA_M;
-  const aa_i32 row = aa_shared_row(id);
-  const aa_i32 column = aa_shared_column(id);
   aa_tile tile;
   AA_PRAGMA_UNROLL for (int i = 0; i < AA_TILE_M * AA_TILE_N; ++i) tile.v[i] = 0.0f;
   for (aa_i64 k0 = 0; k0 < xs.k; k0 += AA_SHARED_K) {
@@ -36,23 +25,11 @@ AA_FN aa_tile aa_shared_product(AA_IN(aa_x_type) x, aa_linear_x xs, aa_i64 m0, A
           n < part.n && k < xs.k ? AA_LOAD(AA_W, w, n * part.w_row + k * part.w_inner) : 0.0f;
     }
     AA_BARRIER();
-    for (int k = 0; k < AA_SHARED_K; ++k) {
-      float a[AA_TILE_M];
-      float b[AA_TILE_N];
-      AA_PRAGMA_UNROLL for (int i = 0; i < AA_TILE_M; ++i) a[i] = xt[k * AA_M + row + i * (AA_M / AA_TILE_M)];
-      AA_PRAGMA_UNROLL for (int j = 0; j < AA_TILE_N; ++j) b[j] = wt[k * AA_N + column + j * AA_COLUMNS];
-      AA_PRAGMA_UNROLL for (int i = 0; i < AA_TILE_M * AA_TILE_N; ++i) tile.v[i] += a[i / AA_TILE_N] * b[i % AA_TILE_N];
-    }
+    tile = aa_shared_step(tile, tiles, id);
     AA_BARRIER();
   }
   return tile;
 }
-
-// Rows of x and of w of element i of this item's tile.
-AA_FN aa_i64 aa_shared_m(int i, aa_i64 m0, aa_i32 id) {
-  return m0 + aa_shared_row(id) + i / AA_TILE_N * (AA_M / AA_TILE_M);
-}
-AA_FN aa_i64 aa_shared_n(int i, aa_i64 n0, aa_i32 id) { return n0 + aa_shared_column(id) + i % AA_TILE_N * AA_COLUMNS; }
 
 AA_FN void aa_linear_shared(AA_OUT(void) out, AA_IN(aa_x_type) x, AA_IN(aa_w_type) w, AA_IN(void) bias,
                             AA_IN(void) residual, aa_linear_x xs, aa_linear_part part, aa_linear_residual res, aa_i64 m0,

@@ -1,7 +1,10 @@
 # Kernels compiled for the host: object libraries whose kernels are in sim::kernel_table().
 
+# The formats of quantized weights, for which files are compiled that name AA_NAME_BLOCK (kernels/portable/blocks.h).
+set(block_formats q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs tq1_0 tq2_0 mxfp4)
+
 # One source a kernel file and choice of its element types: of AA_X where a line of the file matches uses_x, of AA_W where one
-# matches uses_w.
+# matches uses_w; or a choice of a format of quantized weights.
 function(add_host_kernels target uses_x uses_w)
   set(sources)
   foreach(kernel_file ${ARGN})
@@ -16,6 +19,16 @@ function(add_host_kernels target uses_x uses_w)
     endif()
     if(lines_w)
       set(w_types f32 bf16 f16)
+    endif()
+    file(STRINGS ${kernel_file} lines_block REGEX "AA_NAME_BLOCK" LIMIT_COUNT 1)
+    if(lines_block)
+      foreach(block ${block_formats})
+        set(source ${CMAKE_CURRENT_BINARY_DIR}/kernels/${target}/${name}_${block}.cpp)
+        file(CONFIGURE OUTPUT ${source} @ONLY CONTENT
+          "// Generated: one format of a kernel file.\n#define AA_BLOCK ${block}\n#include \"${kernel_file}\"\n")
+        list(APPEND sources ${source})
+      endforeach()
+      continue()
     endif()
     foreach(x ${x_types})
       foreach(w ${w_types})

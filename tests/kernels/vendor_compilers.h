@@ -37,10 +37,18 @@ inline std::vector<std::string> files_of(const char* folder, const char* extensi
   return files;
 }
 
-// The choices of element types of a file, as options. Types and architectures do not meet in the code, so one architecture is
-// tried with all types and the others with `all_types` false: one type.
+// The choices of element types of a file, or of formats of quantized weights (those whose code differs most), as options. Types and
+// architectures do not meet in the code, so one architecture is tried with all types and the others with `all_types` false: one
+// type.
 inline std::vector<std::vector<std::string>> type_options(const std::string& file, bool all_types) {
   const std::string text = read_text(kernels_folder / "portable" / file);
+  if (text.find("AA_NAME_BLOCK") != std::string::npos) {
+    std::vector<std::vector<std::string>> choices;
+    for (const char* format : {"q4_k", "q5_0", "q8_0", "q6_k", "tq1_0", "mxfp4"}) {
+      if (all_types || choices.empty()) choices.push_back({std::string("-DAA_BLOCK=") + format});
+    }
+    return choices;
+  }
   // These are whole words, because AA_WIDE does not depend on an element type. simulators/kernels/host_kernels.cmake reads the files in the same way.
   static const std::regex names_w("(^|[^A-Z_])AA_(W|NAME_W|NAME_XW)([^A-Z_]|$)");
   static const std::regex names_x("(^|[^A-Z_])AA_(X|NAME_X)([^A-Z_]|$)");

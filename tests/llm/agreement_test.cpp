@@ -18,6 +18,7 @@
 #include "anyaccel/llm/make_model.h"
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/session.h"
+#include "anyaccel/ops/inference.h"
 #include "test_paths.h"
 
 namespace anyaccel {
@@ -123,6 +124,25 @@ TEST_F(AgreementTest, RandomModelInFp32) { compare(shape_name() + " float32", ra
 TEST_F(AgreementTest, RandomModelInBf16) {
   // The cache rounds keys and values of nearly equal numbers to different neighbours; prompts round activations too.
   compare(shape_name() + " bfloat16", random_model(DType::BF16), 3e-2, 3e-2);
+}
+
+// The accelerator computes with the blocks of the weights. Keys and values are in fp16.
+TEST_F(AgreementTest, BundledModelWithQuantizedWeights) {
+  set_accelerator(make_accelerator(std::getenv("ANYACCEL_TEST_ACCELERATOR")));
+  const bool takes_them = ops::Inference(*get_accelerator()).takes_quantized_weights();
+  reset_accelerator();
+  if (!takes_them) GTEST_SKIP() << "the accelerator has no ops for quantized weights";
+  compare(
+      "stories q4_0",
+      [](Accelerator&) {
+        llm::LoadOptions options;
+        options.activations = llm::Activations::F32;
+        options.quantize = "q4_0";
+        const auto model = llm::Model::load(testing::source_directory() + "/models/stories", options);
+        EXPECT_EQ(model->quantized_formats(), "Q4_0, Q8_0");
+        return model;
+      },
+      2e-3, 2e-3);
 }
 
 }  // namespace

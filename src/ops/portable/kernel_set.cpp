@@ -166,11 +166,13 @@ std::vector<std::string> dialect_options(const aa_kernel_tuning& tuning) {
           define("AA_HAS_F64", tuning.native_f64)};
 }
 
-KernelSet::KernelSet(DriverAccelerator& accelerator, std::string file, std::vector<std::string> kernels, Types types)
+KernelSet::KernelSet(DriverAccelerator& accelerator, std::string file, std::vector<std::string> kernels, Types types,
+                     std::string block)
     : accelerator_(accelerator),
       file_(std::move(file)),
       kernels_(std::move(kernels)),
       types_(types),
+      block_(std::move(block)),
       tunings_(accelerator),
       slots_(static_cast<size_t>(accelerator.device_count()) * element_count * element_count * kernels_.size()) {}
 
@@ -188,6 +190,10 @@ const DeviceKernel& KernelSet::load(size_t kernel, int device, Element x, Elemen
   if (types_ == Types::xw) {
     options.push_back(std::string("-DAA_W=") + name_of(w));
     suffix += std::string("_") + name_of(w);
+  }
+  if (!block_.empty()) {
+    options.push_back("-DAA_BLOCK=" + block_);
+    suffix += "_" + block_;
   }
   std::string key;
   for (const std::string& option : options) key += option + " ";

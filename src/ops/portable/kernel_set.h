@@ -60,9 +60,10 @@ class KernelSet {
   // ("gemv_f32_bf16").
   enum class Types { none, x, xw };
 
-  // `file` has no folder; `kernels` are the names in the file, without element types.
+  // `file` has no folder; `kernels` are the names in the file, without element types. `block` is the format of quantized
+  // weights (AA_BLOCK) for which a file is compiled that needs one, with which the names of its kernels end ("q4_k").
   KernelSet(DriverAccelerator& accelerator, std::string file, std::vector<std::string> kernels,
-            Types types = Types::none);
+            Types types = Types::none, std::string block = {});
 
   const aa_kernel_tuning& tuning(int device) { return tunings_.of(device); }
 
@@ -99,6 +100,7 @@ class KernelSet {
   std::string file_;
   std::vector<std::string> kernels_;
   Types types_;
+  std::string block_;
   Tunings tunings_;
   std::vector<std::atomic<const DeviceKernel*>> slots_;                // see slot_of
   std::mutex mutex_;                                                   // guards the members below

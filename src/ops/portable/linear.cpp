@@ -3,39 +3,12 @@
 #include <array>
 #include <cstdint>
 
+#include "ops/portable/linear_plan.h"
 #include "ops/portable/op_group.h"
 #include "runtime/ops/kernel_arguments.h"
 
 namespace anyaccel::ops::portable {
 namespace {
-
-#include "kernels/portable/linear_arguments.h"
-
-// The files of kernels; each has one kernel per op.
-enum Form : size_t { rows1, rows4, shared };
-
-// The size of a block of rows of x, which stays in the second-level cache of a CPU core while rows of w stream through.
-// With a prompt, a GPU's group should take less, so that there are enough groups.
-constexpr int64_t block_bytes = 1 << 20;
-constexpr int64_t largest_block = 64;
-// The number of tiles of w that share such a block.
-constexpr int64_t block_tiles = 4;
-// With fewer rows of x, most of a shared tile would be empty.
-constexpr int64_t shared_rows = 9;
-
-aa_linear_part part_of(const aa_tensor& x, const aa_tensor& out, const aa_tensor& w, const aa_tensor& bias) {
-  aa_linear_part part{};
-  part.n = w.shape[0];
-  part.w_row = w.strides[0];
-  part.w_inner = w.strides[1];
-  part.contiguous = x.strides[1] == 1 && w.strides[1] == 1;
-  part.out_row = out.strides[0];
-  part.out_inner = out.strides[1];
-  part.out_dtype = out.dtype;
-  part.bias_dtype = bias.dtype;
-  if (bias.dtype != AA_DTYPE_NONE) part.bias_inner = bias.strides[0];
-  return part;
-}
 
 constexpr aa_tensor absent{};
 
@@ -73,53 +46,18 @@ class LinearOps final : public OpGroup {
   static constexpr Op list[] = {Op::Linear,      Op::LinearMulti,      Op::GatedLinear,
                                 Op::LinearByRow, Op::LinearMultiByRow, Op::GatedLinearByRow};
 
-  // The division of a call's work among groups.
-  struct Plan {
-    Form form;
-    aa_linear_x x;
-    int64_t width;  // rows of w that a group takes
-    LaunchShape shape;
-  };
-
-  Plan plan(const aa_tensor& x, bool by_row, int device) {
-    const aa_kernel_tuning& tuning = forms_[rows1].tuning(device);
-    const int64_t m = x.shape[0];
-    const int64_t k = x.shape[1];
-    Plan plan{};
-    plan.x = {m, k, x.strides[0], x.strides[1], std::min(m, largest_block), 1};
-    plan.shape.block[0] = static_cast<uint32_t>(tuning.group_size);
-    if (!by_row && tuning.group_size > 1 && m >= shared_rows &&
-        tuning.local_memory >= AA_SHARED_BYTES(tuning.group_size)) {
-      plan.form = shared;
-      plan.width = AA_SHARED_N(tuning.group_size);
-      plan.shape.grid[1] = groups_for(m, AA_SHARED_M(tuning.group_size));
-      return plan;
-    }
-    plan.form = m == 1 && !by_row ? rows1 : rows4;
-    if (m > AA_TILE_M * 2) {
-      const int64_t fitting = block_bytes / (std::max<int64_t>(k, 1) * static_cast<int64_t>(sizeof(float)));
-      plan.x.block = std::clamp(fitting / AA_TILE_M * AA_TILE_M, int64_t{AA_TILE_M} * 2, largest_block);
-      if (tuning.group_size == 1) plan.x.tiles = block_tiles;
-    }
-    plan.width = plan.x.tiles * AA_TILE_N * (tuning.group_size / tuning.lanes);
-    plan.shape.grid[1] = groups_for(m, plan.x.block);
-    return plan;
+  LinearPlan plan(const aa_tensor& x, bool by_row, int device) {
+    return plan_linear(forms_[rows1].tuning(device), x, by_row);
   }
 
   void enqueue_linear(const aa_tensor& out, const aa_tensor& x, const aa_tensor& w, const aa_tensor& bias,
                       const aa_tensor& residual, bool by_row, int device) {
     if (out.shape[0] == 0 || out.shape[1] == 0) return;
-    Plan plan = this->plan(x, by_row, device);
+    LinearPlan plan = this->plan(x, by_row, device);
     const aa_linear_part part = part_of(x, out, w, bias);
-    aa_linear_residual res{};
-    res.dtype = residual.dtype;
-    if (residual.dtype != AA_DTYPE_NONE) {
-      res.row = residual.strides[0];
-      res.inner = residual.strides[1];
-    }
     plan.shape.grid[0] = groups_for(part.n, plan.width);
     forms_[plan.form].launch_for(linear, device, element_of(x.dtype), element_of(w.dtype), plan.shape, out.data, x.data,
-                                 w.data, bias.data, residual.data, plan.x, part, res);
+                                 w.data, bias.data, residual.data, plan.x, part, residual_of(residual));
   }
 
   void enqueue_multi(const aa_op_call& call, bool by_row, int device) {
@@ -134,7 +72,7 @@ class LinearOps final : public OpGroup {
       }
       return;
     }
-    Plan plan = this->plan(x, by_row, device);
+    LinearPlan plan = this->plan(x, by_row, device);
     std::array<aa_linear_part, 4> parts{};
     std::array<const aa_tensor*, 4> tensors;
     tensors.fill(&absent);
@@ -166,7 +104,7 @@ class LinearOps final : public OpGroup {
     const aa_tensor &out = call.tensors[0], &x = call.tensors[1], &w_gate = call.tensors[2], &w_up = call.tensors[3],
                     &bias_gate = call.tensors[4], &bias_up = call.tensors[5];
     if (out.shape[0] == 0 || out.shape[1] == 0) return;
-    Plan plan = this->plan(x, by_row, device);
+    LinearPlan plan = this->plan(x, by_row, device);
     const aa_linear_part gate = part_of(x, out, w_gate, bias_gate);
     const aa_linear_part up = part_of(x, out, w_up, bias_up);
     const int32_t kind = static_cast<const aa_activation_params*>(call.params)->kind;

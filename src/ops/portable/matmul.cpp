@@ -1,13 +1,13 @@
 // Implements the op of matmul.cl, matmul.
 #include <algorithm>
 
+#include "ops/portable/linear_plan.h"
 #include "ops/portable/op_group.h"
 #include "runtime/ops/kernel_arguments.h"
 
 namespace anyaccel::ops::portable {
 namespace {
 
-#include "kernels/portable/linear_arguments.h"
 #include "kernels/portable/matmul_arguments.h"
 
 // On every device, grids may have this many groups in their second and third dimension.

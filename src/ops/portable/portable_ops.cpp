@@ -13,8 +13,8 @@ namespace {
 class KernelOps final : public PortableOps {
  public:
   explicit KernelOps(DriverAccelerator& accelerator) : tunings_(accelerator) {
-    for (auto* make : {make_linear_ops, make_attention_ops, make_row_ops, make_position_ops, make_elementwise_ops,
-                       make_sampling_ops, make_random_ops, make_matmul_ops, make_training_ops}) {
+    for (auto* make : {make_linear_ops, make_quantized_ops, make_attention_ops, make_row_ops, make_position_ops,
+                       make_elementwise_ops, make_sampling_ops, make_random_ops, make_matmul_ops, make_training_ops}) {
       groups_.add(make(accelerator));
     }
   }

@@ -141,6 +141,28 @@ AA_FN float aa_wide_sum(aa_wide v) {
 #define aa_wide_dot(a, b, c) ((c) + aa_wide_sum((a) * (b)))
 #define aa_wide_get(a, i) ((a)[i])
 
+// See ../../ints.h.
+typedef AA_CAT(int, AA_WIDE) aa_ints;
+#define AA_HAS_WIDE_INTS
+#if AA_WIDE == 16
+#define AA_INTS_COUNT (aa_ints)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+#else
+#define AA_INTS_COUNT (aa_ints)(0, 1, 2, 3, 4, 5, 6, 7)
+#endif
+#define aa_ints_all(value) ((aa_ints)(value))
+#define aa_ints_numbers(first) (AA_INTS_COUNT + (aa_ints)(first))
+#define aa_ints_and(a, b) ((a) & (b))
+#define aa_ints_or(a, b) ((a) | (b))
+#define aa_ints_add(a, b) ((a) + (b))
+#define aa_ints_mul(a, b) ((a) * (b))
+#define aa_ints_left(a, b) ((a) << (b))
+#define aa_ints_right(a, b) ((a) >> (b))
+#define aa_ints_choose(test, a, b) ((test) != 0 ? (a) : (b))
+#define aa_ints_load_i8(p, i) AA_CAT(convert_int, AA_WIDE)(AA_WIDE_LOAD(0, (p) + (i)))
+#define aa_ints_load_u8(p, i) AA_CAT(convert_int, AA_WIDE)(AA_WIDE_LOAD(0, (p) + (i)))
+#define aa_ints_load_pairs(p, i) aa_ints_load_u8(p, i)
+#define aa_ints_to_wide(a) AA_CAT(convert_float, AA_WIDE)(a)
+
 #if AA_SUBGROUP
 #define aa_subgroup_sum(v) sub_group_reduce_add(v)
 #define aa_subgroup_max(v) sub_group_reduce_max(v)

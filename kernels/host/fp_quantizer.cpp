@@ -20,141 +20,222 @@ Scale make_scale(const Range& range, const aa_fp_format& format) {
   return s;
 }
 
-// Codes of x[i] * inverse. The exponent field `e` is that of the number, or that of the smallest normal; in units of the
-// last mantissa bit under that exponent the number is `steps`, which is rounded to an integer. A carry goes into the
-// exponent by itself.
-AA_ONCE void encode(const float* x, int64_t n, const aa_fp_format& f, float inverse, const float* units,
-                    uint32_t* codes) {
-  const int32_t m = f.mantissa_bits, rebias = 127 - f.bias, unit_exponent = 127 + f.bias + m, max_code = f.max_code;
-  const int32_t sign_shift = 32 - f.bits;
-  const uint32_t sign_bit = 1u << (f.bits - 1);
-  for (int64_t i = 0; i < n; ++i) {
-    const uint32_t bits = float_bits(x[i] * inverse);
-    const uint32_t magnitude = bits & 0x7fffffffu;
-    int32_t e = static_cast<int32_t>(magnitude >> 23) - rebias;
-    e = e > 1 ? e : 1;
-    const float steps = bits_float(magnitude) * bits_float(static_cast<uint32_t>(unit_exponent - e) << 23);
-    int32_t rounded;
-    if (units) {
-      rounded = static_cast<int32_t>(steps);
-      rounded += units[i] < steps - static_cast<float>(rounded) ? 1 : 0;
-    } else {
-      // From 1.5 * 2^23 on the unit of a float is 1: the addition rounds.
-      rounded = static_cast<int32_t>(float_bits(steps + 0x1.8p23f) - 0x4b400000u);
+// Codes of x * inverse. The exponent field `e` is that of the number, or that of the smallest normal; in units of the last
+// mantissa bit under that exponent the number is `steps`, which is rounded to an integer: to nearest, or by chance with the
+// numbers units[] in [0, 1). A carry goes into the exponent by itself.
+struct Encoder {
+  Words first_exponent, unit_exponent, first_code, max_code, sign_bit;
+  int exponent_shift, sign_shift;
+  Vec inverse;
+
+  Encoder(const aa_fp_format& f, float inverse_scale) : inverse(inverse_scale) {
+    const int32_t m = f.mantissa_bits, rebias = 127 - f.bias;
+    first_exponent = Words{} + (static_cast<uint32_t>(rebias + 1) << 23);
+    unit_exponent = Words{} + (static_cast<uint32_t>(254 + m) << 23);
+    // Rounding by an addition leaves its own bits behind, which are taken away with the first exponent's.
+    first_code = Words{} + (float_bits(kRounding) + (static_cast<uint32_t>(rebias + 1) << m));
+    max_code = Words{} + static_cast<uint32_t>(f.max_code);
+    sign_bit = Words{} + (1u << (f.bits - 1));
+    exponent_shift = 23 - m;
+    sign_shift = 32 - f.bits;
+  }
+
+  template <bool kChance>
+  AA_INLINE Words code(Vec x, const float* unit) const {
+    const Words bits = bits_of(x * inverse);
+    Words e = bits & 0x7f800000u;
+    e = e > first_exponent ? e : first_exponent;
+    Vec steps = of_bits(bits & 0x7fffffffu) * of_bits(unit_exponent - e);
+    if constexpr (kChance) {
+      const Vec below = floor(steps);
+      steps = select(less(load(unit), steps - below), below + Vec(1.0f), below);
     }
-    int32_t code = ((e - 1) << m) + rounded;
-    code = code < max_code ? code : max_code;
-    codes[i] = static_cast<uint32_t>(code) | (bits >> sign_shift & sign_bit);
+    const Words code = bits_of(steps + Vec(kRounding)) + (e >> exponent_shift) - first_code;
+    return (code < max_code ? code : max_code) | (bits >> sign_shift & sign_bit);
+  }
+
+ private:
+  static constexpr float kRounding = 0x1.8p23f;  // the unit of floats from here on is 1
+};
+
+// n is a multiple of 16. Codes of up to 8 bits are stored as bytes, others as halves of words.
+template <bool kChance, class T>
+AA_ONCE void encode(const T* x, int64_t n, const aa_fp_format& f, float inverse, const float* units, void* codes) {
+  const Encoder encoder(f, inverse);
+  constexpr int64_t w = Vec::width;
+  const auto code = [&](int64_t i) { return encoder.code<kChance>(load(x + i), units + i); };
+  if (f.bits <= 8) {
+    uint8_t* out = static_cast<uint8_t*>(codes);
+    int64_t i = 0;
+    for (; i + 4 * w <= n; i += 4 * w) store_bytes(out + i, code(i), code(i + w), code(i + 2 * w), code(i + 3 * w));
+    for (; i < n; i += w) store_low(out + i, code(i));
+  } else {
+    for (int64_t i = 0; i < n; i += w) store_low(static_cast<uint16_t*>(codes) + i, code(i));
   }
 }
 
-AA_ONCE void decode(const uint32_t* codes, int64_t n, const aa_fp_format& f, float scale, float* out) {
+// Turns codes into numbers, n a multiple of the width of a vector.
+template <bool kSpecial, class Code>
+AA_ONCE void decode(const Code* codes, int64_t n, const aa_fp_format& f, float scale, float* out) {
   const int32_t m = f.mantissa_bits;
   const uint32_t magnitude_mask = (1u << (f.bits - 1)) - 1, mantissa_mask = (1u << m) - 1;
   const uint32_t rebias = static_cast<uint32_t>(127 - f.bias) << 23;
-  const float smallest = bits_float(static_cast<uint32_t>(128 - f.bias - m) << 23);
-  const int32_t first_special = f.first_special;
-  const int32_t up = 23 - m, sign_shift = 32 - f.bits;
-  for (int64_t i = 0; i < n; ++i) {
-    const uint32_t code = codes[i];
-    const uint32_t magnitude = code & magnitude_mask;
-    const uint32_t normal = (magnitude << up) + rebias;
-    const uint32_t subnormal = float_bits(static_cast<float>(static_cast<int32_t>(magnitude)) * smallest);
-    const uint32_t special = magnitude & mantissa_mask ? 0x7fc00000u : 0x7f800000u;
-    // Chosen by masks: a condition would keep the loop from becoming vectors.
-    const uint32_t is_normal = magnitude > mantissa_mask ? ~0u : 0u;
-    const uint32_t is_special = static_cast<int32_t>(magnitude) >= first_special ? ~0u : 0u;
-    uint32_t bits = (normal & is_normal) | (subnormal & ~is_normal);
-    bits = (special & is_special) | (bits & ~is_special);
-    out[i] = bits_float(bits | (code << sign_shift & 0x80000000u)) * scale;
+  const Vec smallest(bits_float(static_cast<uint32_t>(128 - f.bias - m) << 23));
+  const Words first_special = Words{} + static_cast<uint32_t>(f.first_special);
+  const int up = 23 - m, sign_shift = 32 - f.bits;
+  for (int64_t i = 0; i < n; i += Vec::width) {
+    const Words code = load_words(codes + i);
+    const Words magnitude = code & magnitude_mask;
+    const Words normal = (magnitude << up) + rebias;
+    const Words subnormal = bits_of(to_floats(magnitude) * smallest);
+    Words bits = magnitude > mantissa_mask ? normal : subnormal;
+    if constexpr (kSpecial) {
+      const Words infinity = Words{} + 0x7f800000u, nan = Words{} + 0x7fc00000u;
+      bits = magnitude >= first_special ? ((magnitude & mantissa_mask) == 0 ? infinity : nan) : bits;
+    }
+    store(out + i, of_bits(bits | (code << sign_shift & 0x80000000u)) * Vec(scale));
   }
 }
 
-AA_INLINE void put_u64(uint8_t* to, uint64_t x) { __builtin_memcpy(to, &x, 8); }
-AA_INLINE uint64_t get_u64(const uint8_t* from) {
-  uint64_t x;
-  __builtin_memcpy(&x, from, 8);
-  return x;
+void decode(const void* codes, int64_t n, const aa_fp_format& f, float scale, float* out) {
+  if (f.bits > 8) {
+    decode<false>(static_cast<const uint16_t*>(codes), n, f, scale, out);
+  } else if (f.first_special < 1 << (f.bits - 1)) {
+    decode<true>(static_cast<const uint8_t*>(codes), n, f, scale, out);
+  } else {
+    decode<false>(static_cast<const uint8_t*>(codes), n, f, scale, out);
+  }
 }
 
-// Codes to a stream of bits and back; n is a multiple of 8 (4 for 8 bits). The stream may be written up to 2 bytes behind
-// its end, and read so. Codes of 6 and 12 bits go by way of words of 24 bits, so that the loops over codes become vectors.
-AA_ONCE void pack(const uint32_t* c, int64_t n, int32_t bits, uint8_t* out) {
-  if (bits == 8) {
-    for (int64_t i = 0; i < n; ++i) out[i] = static_cast<uint8_t>(c[i]);
-    return;
+// -- codes of 6 and 12 bits in words of 24 bits --
+#if AA_VECTOR_AVX512
+// Four codes of 6 bits, or two of 12, in each word, the first in its lowest bits. The codes lie in bytes and in halves.
+AA_INLINE Words join_sixes(const void* codes) {
+  const __m512i pairs = _mm512_maddubs_epi16(_mm512_loadu_si512(codes), _mm512_set1_epi16(64 << 8 | 1));
+  return (Words)_mm512_madd_epi16(pairs, _mm512_set1_epi32(4096 << 16 | 1));
+}
+AA_INLINE Words join_twelves(const void* codes) {
+  return (Words)_mm512_madd_epi16(_mm512_loadu_si512(codes), _mm512_set1_epi32(4096 << 16 | 1));
+}
+// Three bytes of each word, one word after the other. A whole vector is written; up to four bytes behind the words are
+// read, where a row has its scale.
+AA_INLINE void store_24(uint8_t* to, Words words) {
+  const __m512i dense = _mm512_shuffle_epi8(
+      (__m512i)words, _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1)));
+  const __m512i order = _mm512_setr_epi32(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 15, 15, 15, 15);
+  _mm512_storeu_si512(to, _mm512_permutexvar_epi32(order, dense));
+}
+AA_INLINE Words load_24(const uint8_t* from) {
+  const __m512i order = _mm512_setr_epi32(0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11);
+  const __m512i spread = _mm512_permutexvar_epi32(order, _mm512_maskz_loadu_epi32(0xfff, from));
+  return (Words)_mm512_shuffle_epi8(
+      spread, _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1)));
+}
+#elif AA_VECTOR_AVX2
+AA_INLINE Words join_sixes(const void* codes) {
+  const __m256i bytes = _mm256_loadu_si256(static_cast<const __m256i*>(codes));
+  return (Words)_mm256_madd_epi16(_mm256_maddubs_epi16(bytes, _mm256_set1_epi16(64 << 8 | 1)),
+                                  _mm256_set1_epi32(4096 << 16 | 1));
+}
+AA_INLINE Words join_twelves(const void* codes) {
+  return (Words)_mm256_madd_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(codes)),
+                                  _mm256_set1_epi32(4096 << 16 | 1));
+}
+AA_INLINE void store_24(uint8_t* to, Words words) {
+  const __m128i three = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+  const __m256i dense = _mm256_shuffle_epi8((__m256i)words, _mm256_broadcastsi128_si256(three));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(dense));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 12), _mm256_extracti128_si256(dense, 1));
+}
+AA_INLINE Words load_24(const uint8_t* from) {
+  const __m128i four = _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1);
+  const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 12));
+  return (Words)_mm256_shuffle_epi8(_mm256_set_m128i(high, low), _mm256_broadcastsi128_si256(four));
+}
+#else
+AA_INLINE Words join(const void* codes, uint32_t mask, int shift) {
+  Words words;
+  __builtin_memcpy(&words, codes, sizeof(words));
+  // Fields of 16 bits first, of 8 bits then: each moves down to the one before it.
+  if (shift == 2) words = (words & 0x003f003fu) | (words >> 2 & 0x0fc00fc0u);
+  return (words & mask) | (words >> 4 & ~mask & 0xffffffu);
+}
+AA_INLINE Words join_sixes(const void* codes) { return join(codes, 0xfffu, 2); }
+AA_INLINE Words join_twelves(const void* codes) { return join(codes, 0xfffu, 0); }
+AA_INLINE void store_24(uint8_t* to, Words words) {
+  for (int i = 0; i < Vec::width; ++i) {
+    const uint32_t word = words[i];
+    __builtin_memcpy(to + 3 * i, &word, 4);
   }
+}
+AA_INLINE Words load_24(const uint8_t* from) {
+  uint32_t words[Vec::width];
+  for (int i = 0; i < Vec::width; ++i) __builtin_memcpy(&words[i], from + 3 * i, 4);
+  return __builtin_bit_cast(Words, words) & 0xffffffu;
+}
+#endif
+
+// Codes to a stream of bits and back, n a multiple of 8 (4 for 8 bits). Whole vectors of codes are read and written, and up
+// to 64 bytes of the stream behind its end written.
+AA_ONCE const void* pack(const void* codes, int64_t n, int32_t bits, uint8_t* out) {
+  if (bits == 8) return codes;
+  const uint8_t* c = static_cast<const uint8_t*>(codes);
   if (bits == 4) {
     for (int64_t i = 0; i < n / 2; ++i) out[i] = static_cast<uint8_t>(c[2 * i] | c[2 * i + 1] << 4);
-    return;
-  }
-  uint32_t words[kBlock / 2];
-  const int64_t count = n * bits / 24;
-  if (bits == 6) {
-    for (int64_t i = 0; i < count; ++i) {
-      words[i] = c[4 * i] | c[4 * i + 1] << 6 | c[4 * i + 2] << 12 | c[4 * i + 3] << 18;
-    }
+  } else if (bits == 6) {
+    for (int64_t i = 0; i < n; i += 4 * Vec::width) store_24(out + i / 4 * 3, join_sixes(c + i));
   } else {
-    for (int64_t i = 0; i < count; ++i) words[i] = c[2 * i] | c[2 * i + 1] << 12;
+    for (int64_t i = 0; i < n; i += 2 * Vec::width) store_24(out + i / 2 * 3, join_twelves(c + 2 * i));
   }
-  for (int64_t i = 0; i < count; i += 2) {
-    const uint64_t two = words[i] | static_cast<uint64_t>(words[i + 1]) << 24;
-    __builtin_memcpy(out + 3 * i, &two, 8);
-  }
+  return out;
 }
 
-AA_ONCE void unpack(const uint8_t* in, int64_t n, int32_t bits, uint32_t* c) {
-  if (bits == 8) {
-    for (int64_t i = 0; i < n; ++i) c[i] = in[i];
-    return;
-  }
+AA_ONCE const void* unpack(const uint8_t* in, int64_t n, int32_t bits, void* codes) {
+  if (bits == 8) return in;
+  uint8_t* c = static_cast<uint8_t*>(codes);
   if (bits == 4) {
     for (int64_t i = 0; i < n / 2; ++i) {
       c[2 * i] = in[i] & 0xfu;
-      c[2 * i + 1] = static_cast<uint32_t>(in[i] >> 4);
+      c[2 * i + 1] = static_cast<uint8_t>(in[i] >> 4);
     }
-    return;
-  }
-  uint32_t words[kBlock / 2];
-  const int64_t count = n * bits / 24;
-  for (int64_t i = 0; i < count; i += 2) {
-    uint64_t two;
-    __builtin_memcpy(&two, in + 3 * i, 8);
-    words[i] = static_cast<uint32_t>(two & 0xffffffu);
-    words[i + 1] = static_cast<uint32_t>(two >> 24 & 0xffffffu);
-  }
-  if (bits == 6) {
-    for (int64_t i = 0; i < count; ++i) {
-      c[4 * i] = words[i] & 63u;
-      c[4 * i + 1] = words[i] >> 6 & 63u;
-      c[4 * i + 2] = words[i] >> 12 & 63u;
-      c[4 * i + 3] = words[i] >> 18;
+  } else if (bits == 6) {
+    for (int64_t i = 0; i < n; i += 4 * Vec::width) {
+      const Words word = load_24(in + i / 4 * 3);
+      const Words four = (word & 0x3fu) | (word << 2 & 0x3f00u) | (word << 4 & 0x3f0000u) | (word << 6 & 0x3f000000u);
+      __builtin_memcpy(c + i, &four, sizeof(four));
     }
   } else {
-    for (int64_t i = 0; i < count; ++i) {
-      c[2 * i] = words[i] & 0xfffu;
-      c[2 * i + 1] = words[i] >> 12;
+    for (int64_t i = 0; i < n; i += 2 * Vec::width) {
+      const Words word = load_24(in + i / 2 * 3);
+      const Words two = (word & 0xfffu) | (word << 4 & 0xfff0000u);
+      __builtin_memcpy(c + 2 * i, &two, sizeof(two));
     }
   }
+  return codes;
 }
 
 // Elements [begin, end) of one group, as codes.
 AA_ONCE void write_codes(const aa_fp_quantize_args& a, int64_t begin, int64_t end, const Scale& s, Writer& out) {
   const Random random{a.seed, a.offset, a.stochastic != 0};
   alignas(64) float buffer[kBlock], units[kWords];
-  alignas(64) uint32_t codes[kBlock];
+  alignas(64) uint16_t codes[kBlock + 64];
   alignas(64) uint8_t packed[2 * kBlock];
   for (int64_t i = begin; i < end; i += kBlock) {
     const int64_t n = smaller(kBlock, end - i);
     if (a.group_size <= kFetchedGroup) fetch_block(a.x, a.dtype, i + a.group_size, n);
-    if (s.finite) {
-      const float* x = read_block(a.x, a.dtype, i, n, buffer);
-      encode(x, padded(n), a.format, s.inverse, draw(random, i, n, units), codes);
-    } else {
+    if (!s.finite) {
       __builtin_memset(codes, 0, sizeof(codes));
+    } else {
+      with_elements(a.x, a.dtype, i, n, buffer, [&](const auto* x) {
+        if (random.used) {
+          encode<true>(x, padded(n), a.format, s.inverse, draw(random, i, n, units), codes);
+        } else {
+          encode<false>(x, padded(n), a.format, s.inverse, units, codes);
+        }
+      });
     }
-    pack(codes, n, a.format.bits, packed);
-    out.put(packed, n * a.format.bits / 8);
+    out.put(pack(codes, n, a.format.bits, packed), n * a.format.bits / 8);
   }
 }
 
@@ -165,15 +246,12 @@ AA_OP void fp_quantizer_quantize(const aa_fp_quantize_args* a) {
   const int64_t code_bytes = a->group_size * a->format.bits / 8;
   const int64_t row_bytes = code_bytes + 4;
   const bool past_caches = a->groups * row_bytes >= kLargeOutput;
-  const auto read = [&](int64_t begin, int64_t n, float* buffer) {
-    return read_block(a->x, a->dtype, begin, n, buffer);
-  };
   if (!has_wide_groups(a->groups, a->group_size)) {
     for_groups(a->groups, a->group_size, [&](int64_t first, int64_t last) {
       Writer writer(a->out + first * row_bytes, past_caches);
       for (int64_t g = first; g < last; ++g) {
         const int64_t begin = g * a->group_size, end = begin + a->group_size;
-        const Scale s = make_scale(range_between(read, begin, end), a->format);
+        const Scale s = make_scale(range_of_dense<true>(a->x, a->dtype, begin, end), a->format);
         write_codes(*a, begin, end, s, writer);
         writer.put(&s.scale, 4);
       }
@@ -182,7 +260,8 @@ AA_OP void fp_quantizer_quantize(const aa_fp_quantize_args* a) {
   }
   for (int64_t g = 0; g < a->groups; ++g) {
     const int64_t begin = g * a->group_size;
-    const Scale s = make_scale(range_of_wide_group(read, begin, begin + a->group_size), a->format);
+    const auto range = [&](int64_t first, int64_t last) { return range_of_dense<true>(a->x, a->dtype, first, last); };
+    const Scale s = make_scale(range_of_wide_group(range, begin, begin + a->group_size), a->format);
     uint8_t* const row = a->out + g * row_bytes;
     __builtin_memcpy(row + code_bytes, &s.scale, 4);
     parallel_for(a->group_size, 16384, 128, [&](int64_t first, int64_t last) {
@@ -197,7 +276,8 @@ AA_OP void fp_quantizer_dequantize(const aa_fp_dequantize_args* a) {
   const int64_t item = bytes_of(a->dtype), bits = a->format.bits;
   const int64_t code_bytes = a->group_size * bits / 8;
   parallel_for(count, 16384, 128, [&](int64_t first, int64_t last) {
-    alignas(64) uint32_t codes[kBlock];
+    alignas(64) uint16_t codes[kBlock + 64];
+    alignas(64) uint8_t odd[2 * kBlock];
     alignas(64) float result[kBlock], narrow[kBlock];
     Writer writer(static_cast<char*>(a->out) + first * item, count * item >= kLargeOutput);
     for (int64_t i = first; i < last;) {
@@ -211,8 +291,13 @@ AA_OP void fp_quantizer_dequantize(const aa_fp_dequantize_args* a) {
       __builtin_memcpy(&scale, row + code_bytes, 4);
       for (; i < end; i += kBlock) {
         const int64_t n = smaller(kBlock, end - i);
-        unpack(row + (i - group_begin) * bits / 8, n, a->format.bits, codes);
-        decode(codes, padded(n), a->format, scale, result);
+        const uint8_t* from = row + (i - group_begin) * bits / 8;
+        if (n % 64 != 0) {
+          // Whole vectors would be read behind the end.
+          __builtin_memcpy(odd, from, static_cast<size_t>(n * bits / 8));
+          from = odd;
+        }
+        decode(unpack(from, n, a->format.bits, codes), padded(n), a->format, scale, result);
         writer.put(narrow_block(result, n, a->dtype, narrow), n * item);
       }
       i = end;

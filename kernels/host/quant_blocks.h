@@ -46,6 +46,19 @@ AA_ONCE inline const float* read_block(const void* x, int32_t dtype, int64_t beg
   return buffer;
 }
 
+// Calls body(x) with the elements [begin, begin + n) of a dense F32, F16 or BF16 array: where they lie if they are a whole
+// number of vectors, else as read_block() gives them.
+template <class Body>
+AA_INLINE void with_elements(const void* x, int32_t dtype, int64_t begin, int64_t n, float* buffer, const Body& body) {
+  if (n % 16 != 0 || dtype == AA_DTYPE_F32) {
+    body(read_block(x, dtype, begin, n, buffer));
+  } else if (dtype == AA_DTYPE_BF16) {
+    body(static_cast<const bf16*>(x) + begin);
+  } else {
+    body(static_cast<const fp16*>(x) + begin);
+  }
+}
+
 // Starts to fetch the elements [begin, begin + n), which may lie outside of the array. The second pass over a group works
 // in the caches and leaves memory idle: it is the time to fetch the next group.
 AA_INLINE void fetch_block(const void* x, int32_t dtype, int64_t begin, int64_t n) {
@@ -55,12 +68,20 @@ AA_INLINE void fetch_block(const void* x, int32_t dtype, int64_t begin, int64_t 
 // Groups beyond this size (elements) are not fetched ahead: they would drive each other out of the caches.
 inline constexpr int64_t kFetchedGroup = 32768;
 
-// n floats as another dtype, to a buffer with room for padded(n). Returns where the elements are.
+// n floats, none of them denormal, as another dtype, to a buffer with room for padded(n). Returns where the elements are.
 AA_ONCE inline const void* narrow_block(const float* x, int64_t n, int32_t dtype, void* buffer) {
   if (dtype == AA_DTYPE_F32) return x;
   if (dtype == AA_DTYPE_F16) {
     for (int64_t i = 0; i < n; i += Vec::width) store(static_cast<fp16*>(buffer) + i, load(x + i));
   } else {
+#if AA_VECTOR_AVX512 && defined(__AVX512BF16__)
+    // Rounds as store() does, but takes denormals for zero.
+    for (int64_t i = 0; i < n; i += 16) {
+      const __m256bh two = _mm512_cvtneps_pbh(_mm512_loadu_ps(x + i));
+      __builtin_memcpy(static_cast<bf16*>(buffer) + i, &two, sizeof(two));
+    }
+    return buffer;
+#endif
     for (int64_t i = 0; i < n; i += Vec::width) store(static_cast<bf16*>(buffer) + i, load(x + i));
   }
   return buffer;
@@ -107,6 +128,70 @@ AA_ONCE inline Range range_of(const float* x, int64_t n) {
   return range;
 }
 
+// The same for n elements where they lie. The bits of a float, with all but the sign turned over if it is negative, are
+// an integer in the order of the floats: for 16-bit elements that takes no conversion and gives twice as many lanes. With
+// kMagnitude only the largest magnitude is looked for, and the range is from minus that on.
+template <class Bits, bool kMagnitude>
+AA_ONCE Range range_of_bits(const void* x, int64_t n, int32_t infinity) {
+  typedef Bits Many __attribute__((vector_size(4 * Vec::width)));
+  constexpr int64_t kSize = sizeof(Bits), kLanes = sizeof(Many) / kSize, kVectors = 4;
+  constexpr Bits kMost = static_cast<Bits>((uint64_t{1} << (8 * kSize - 1)) - 1);
+  const auto ordered = [](auto bits) {
+    if constexpr (kMagnitude) return bits & kMost;
+    return bits ^ ((bits >> (8 * kSize - 1)) & kMost);
+  };
+  const char* from = static_cast<const char*>(x);
+  Many low[kVectors], high[kVectors];
+  for (int k = 0; k < kVectors; ++k) low[k] = Many{} + kMost, high[k] = Many{} - kMost;
+  int64_t i = 0;
+  for (; i + kVectors * kLanes <= n; i += kVectors * kLanes) {
+    for (int k = 0; k < kVectors; ++k) {
+      Many bits;
+      __builtin_memcpy(&bits, from + (i + k * kLanes) * kSize, sizeof(bits));
+      bits = ordered(bits);
+      if constexpr (!kMagnitude) low[k] = bits < low[k] ? bits : low[k];
+      high[k] = bits > high[k] ? bits : high[k];
+    }
+  }
+  Bits least = kMost, most = static_cast<Bits>(-kMost);
+  for (int k = 1; k < kVectors; ++k) {
+    low[0] = low[k] < low[0] ? low[k] : low[0];
+    high[0] = high[k] > high[0] ? high[k] : high[0];
+  }
+  for (int64_t lane = 0; lane < kLanes; ++lane) {
+    least = low[0][lane] < least ? low[0][lane] : least;
+    most = high[0][lane] > most ? high[0][lane] : most;
+  }
+  for (; i < n; ++i) {
+    Bits bits;
+    __builtin_memcpy(&bits, from + i * kSize, kSize);
+    bits = static_cast<Bits>(ordered(bits));
+    least = bits < least ? bits : least;
+    most = bits > most ? bits : most;
+  }
+  const auto value = [&](Bits bits) {
+    bits = static_cast<Bits>(ordered(bits));
+    if constexpr (kSize == 4) {
+      return bits_float(static_cast<uint32_t>(bits));
+    } else {
+      const auto half = static_cast<uint16_t>(bits);
+      return infinity == 0x7f80 ? to_float(bf16{half}) : to_float(fp16{half});
+    }
+  };
+  Range range;
+  range.high = value(most);
+  range.low = kMagnitude ? -range.high : value(least);
+  // The integer of minus infinity is that of infinity with all bits turned over.
+  range.finite = most < infinity && least > ~infinity;
+  return range;
+}
+template <bool kMagnitude>
+Range range_of_dense(const void* x, int32_t dtype, int64_t begin, int64_t end) {
+  const char* from = static_cast<const char*>(x) + begin * bytes_of(dtype);
+  if (dtype == AA_DTYPE_F32) return range_of_bits<int32_t, kMagnitude>(from, end - begin, 0x7f800000);
+  return range_of_bits<int16_t, kMagnitude>(from, end - begin, dtype == AA_DTYPE_BF16 ? 0x7f80 : 0x7c00);
+}
+
 // -- random numbers: Philox 4x32-10 as in anyaccel/philox.h --
 struct Random {
   uint64_t seed = 0;
@@ -114,10 +199,15 @@ struct Random {
   bool used = false;
 };
 
-// Counters in vectors of 64-bit lanes whose upper halves do not count.
+// Counters in vectors of 64-bit lanes whose upper halves do not count. store_pairs() stores a[0], b[0], a[1], b[1], ...
 #if AA_VECTOR_AVX512
 typedef uint64_t Lanes __attribute__((vector_size(64)));
 AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (Lanes)_mm512_mul_epu32((__m512i)a, (__m512i)b); }
+AA_INLINE void store_pairs(uint32_t* to, Lanes a, Lanes b) {
+  const __m512i low = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), high = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
+  _mm512_storeu_si512(to, _mm512_permutex2var_epi64((__m512i)a, low, (__m512i)b));
+  _mm512_storeu_si512(to + 16, _mm512_permutex2var_epi64((__m512i)a, high, (__m512i)b));
+}
 #elif AA_VECTOR_AVX2
 typedef uint64_t Lanes __attribute__((vector_size(32)));
 AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (Lanes)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
@@ -128,14 +218,23 @@ AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (Lanes)_mm_mul_ep
 typedef uint64_t Lanes __attribute__((vector_size(8)));
 AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (a & 0xffffffffu) * (b & 0xffffffffu); }
 #endif
+#if !AA_VECTOR_AVX512
+AA_INLINE void store_pairs(uint32_t* to, Lanes a, Lanes b) {
+  for (size_t i = 0; i < sizeof(Lanes) / 8; ++i) {
+    const uint64_t four[2] = {a[i], b[i]};
+    __builtin_memcpy(to + 4 * i, four, 16);
+  }
+}
+#endif
 
-inline constexpr int64_t kCounters = 16;  // made at once
+inline constexpr int64_t kCounters = 32;  // made at once
 // Room for the words of a block that begins anywhere in a counter.
 inline constexpr int64_t kWords = kBlock + 4 + 4 * kCounters;
 
 // The words of kCounters counters from `first` on, four each.
 AA_ONCE inline void philox(uint64_t seed, uint64_t first, uint32_t* words) {
-  constexpr int kLanes = sizeof(Lanes) / 8, kVectors = 2;  // two vectors: one waits for its products
+  // A vector waits for its products while others are multiplied; the registers of AVX-512 hold four.
+  constexpr int kLanes = sizeof(Lanes) / 8, kVectors = kLanes == 8 ? 4 : 2;
   for (int64_t begin = 0; begin < kCounters; begin += kVectors * kLanes) {
     Lanes c0[kVectors], c1[kVectors], c2[kVectors] = {}, c3[kVectors] = {};
     for (int v = 0; v < kVectors; ++v) {
@@ -157,10 +256,7 @@ AA_ONCE inline void philox(uint64_t seed, uint64_t first, uint32_t* words) {
     }
     for (int v = 0; v < kVectors; ++v) {
       const Lanes low = (c0[v] & 0xffffffffu) | c1[v] << 32, high = (c2[v] & 0xffffffffu) | c3[v] << 32;
-      for (int i = 0; i < kLanes; ++i) {
-        const uint64_t four[2] = {low[i], high[i]};
-        __builtin_memcpy(words + 4 * (begin + v * kLanes + i), four, 16);
-      }
+      store_pairs(words + 4 * (begin + v * kLanes), low, high);
     }
   }
 }
@@ -278,17 +374,17 @@ AA_ONCE Range range_between(const Read& read, int64_t begin, int64_t end) {
   return range;
 }
 
-// The same on all threads.
-template <class Read>
-Range range_of_wide_group(const Read& read, int64_t begin, int64_t end) {
+// The range of elements [begin, end) on all threads, each of which finds range(first, last) of its share.
+template <class RangeOf>
+Range range_of_wide_group(const RangeOf& range_of_share, int64_t begin, int64_t end) {
   constexpr int kParts = 256;
   Range parts[kParts];
   run([&](int index, int count) {
     const int used = count < kParts ? count : kParts;
     if (index >= used) return;
     const int64_t size = end - begin;
-    parts[index] = range_between(read, begin + size / used * index + size % used * index / used,
-                                 begin + size / used * (index + 1) + size % used * (index + 1) / used);
+    parts[index] = range_of_share(begin + size / used * index + size % used * index / used,
+                                  begin + size / used * (index + 1) + size % used * (index + 1) / used);
   });
   Range range;
   for (const Range& part : parts) range.add(part);

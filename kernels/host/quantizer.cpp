@@ -56,30 +56,47 @@ Scale load_params(const float* params, int64_t group, bool asymmetric) {
   return s;
 }
 
-// The integer, as a float, that a vector of elements becomes.
-AA_INLINE Vec to_integer(Vec x, const Scale& s) { return round((x - Vec(s.offset)) * Vec(s.inverse)); }
-AA_INLINE Vec to_integer(Vec x, const Scale& s, Vec unit) {
-  const Vec exact = (x - Vec(s.offset)) * Vec(s.inverse);
-  const Vec nearest = round(exact);
-  const Vec below = select(less(exact, nearest), nearest - Vec(1.0f), nearest);
+// The integer, as a float, that a vector of elements becomes; rounded to nearest by whoever turns it into an integer, or
+// by chance with the numbers `unit` in [0, 1).
+template <bool kOffset = true>
+AA_INLINE Vec scaled(Vec x, const Scale& s) {
+  return (kOffset ? x - Vec(s.offset) : x) * Vec(s.inverse);
+}
+AA_INLINE Vec by_chance(Vec exact, Vec unit) {
+  const Vec below = floor(exact);
   return select(less(unit, exact - below), below + Vec(1.0f), below);
 }
 AA_INLINE Vec limit(Vec integer, const Scale& s) { return min(max(integer, Vec(s.low)), Vec(s.high)); }
 
-// n is a multiple of the width of a vector. `units` is null for rounding to nearest.
-AA_ONCE void quantize_block(const float* x, int64_t n, const Scale& s, const float* units, int8_t* out) {
+// Stores integer(i) for the vectors that begin at element i of n, a multiple of the width of a vector.
+template <class Integer>
+AA_INLINE void store_all(int8_t* out, int64_t n, const Integer& integer) {
+  constexpr int64_t w = Vec::width;
+  int64_t i = 0;
+  for (; i + 4 * w <= n; i += 4 * w) {
+    store_integers(out + i, integer(i), integer(i + w), integer(i + 2 * w), integer(i + 3 * w));
+  }
+  for (; i < n; i += w) store_integers(out + i, integer(i));
+}
+
+// Quantizes elements where they lie. n is a multiple of the width of a vector. `units` is null for rounding to nearest.
+template <class T>
+AA_ONCE void quantize_block(const T* x, int64_t n, const Scale& s, const float* units, int8_t* out) {
   if (units) {
-    for (int64_t i = 0; i < n; i += Vec::width) {
-      store_integers(out + i, limit(to_integer(load(x + i), s, load(units + i)), s));
-    }
+    store_all(out, n, [&](int64_t i) { return limit(by_chance(scaled(load(x + i), s), load(units + i)), s); });
+  } else if (s.low == -s.high) {
+    // The scale is the largest magnitude over `high`, so that nothing is rounded beyond the limits.
+    store_all(out, n, [&](int64_t i) { return scaled<false>(load(x + i), s); });
   } else {
-    for (int64_t i = 0; i < n; i += Vec::width) store_integers(out + i, limit(to_integer(load(x + i), s), s));
+    // The limits are integers, so limiting before rounding gives the same as after it.
+    store_all(out, n, [&](int64_t i) { return limit(scaled(load(x + i), s), s); });
   }
 }
 
 AA_ONCE void fake_block(const float* x, int64_t n, const Scale& s, const float* units, float* out) {
   for (int64_t i = 0; i < n; i += Vec::width) {
-    const Vec integer = units ? to_integer(load(x + i), s, load(units + i)) : to_integer(load(x + i), s);
+    const Vec exact = scaled(load(x + i), s);
+    const Vec integer = units ? by_chance(exact, load(units + i)) : round(exact);
     store(out + i, limit(integer, s) * Vec(s.scale) + Vec(s.offset));
   }
 }
@@ -156,6 +173,9 @@ struct Source {
   const aa_quantized_reduction_args* reduction = nullptr;  // instead of x
   Error error;
 
+  // Returns whether the elements are those of an array, without any error feedback.
+  bool lies_dense() const { return !reduction && !error.data; }
+
   // As read_block().
   const float* operator()(int64_t begin, int64_t n, float* buffer) const {
     if (!reduction) {
@@ -220,6 +240,12 @@ struct Job {
   uint8_t* values;
   float* params;
 
+  Range range_of_group(int64_t begin, int64_t end) const {
+    if (!source.lies_dense()) return range_between(source, begin, end);
+    return asymmetric ? range_of_dense<false>(source.x, source.dtype, begin, end)
+                      : range_of_dense<true>(source.x, source.dtype, begin, end);
+  }
+
   uint8_t* target(int64_t group) const { return values + order.place(group) * group_size * bits / 8; }
 
   // Turns the elements [begin, end) of one group into values.
@@ -230,7 +256,10 @@ struct Job {
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t n = smaller(kBlock, end - i);
       if (source.x && group_size <= kFetchedGroup) fetch_block(source.x, source.dtype, i + group_size, n);
-      if (s.finite) {
+      if (s.finite && source.lies_dense()) {
+        with_elements(source.x, source.dtype, i, n, buffer,
+                      [&](const auto* x) { quantize_block(x, padded(n), s, draw(random, i, n, units), integers); });
+      } else if (s.finite) {
         const float* x = source(i, n, buffer);
         quantize_block(x, padded(n), s, draw(random, i, n, units), integers);
         if (source.error.data) source.error.update(x, integers, s, i, n);
@@ -254,7 +283,7 @@ struct Job {
         Writer writer(target(first), past_caches);
         for (int64_t g = first; g < last; ++g) {
           const int64_t begin = g * group_size, end = begin + group_size;
-          const Scale s = make_scale(range_between(source, begin, end), bits, asymmetric);
+          const Scale s = make_scale(range_of_group(begin, end), bits, asymmetric);
           store_params(params, order.place(g), asymmetric, s);
           writer.move_to(target(g));
           write(begin, end, s, writer);
@@ -264,7 +293,8 @@ struct Job {
     }
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t begin = g * group_size;
-      const Scale s = make_scale(range_of_wide_group(source, begin, begin + group_size), bits, asymmetric);
+      const auto range = [&](int64_t first, int64_t last) { return range_of_group(first, last); };
+      const Scale s = make_scale(range_of_wide_group(range, begin, begin + group_size), bits, asymmetric);
       store_params(params, order.place(g), asymmetric, s);
       parallel_for(group_size, 16384, 128, [&](int64_t first, int64_t last) {
         Writer writer(target(g) + first * bits / 8, past_caches);
@@ -320,7 +350,8 @@ AA_OP void quantizer_fake(const aa_quantize_args* a) {
   }
   for (int64_t g = 0; g < a->groups; ++g) {
     const int64_t begin = g * a->group_size;
-    const Range range = range_of_wide_group(source, begin, begin + a->group_size);
+    const auto range_of_share = [&](int64_t first, int64_t last) { return range_between(source, first, last); };
+    const Range range = range_of_wide_group(range_of_share, begin, begin + a->group_size);
     const Scale s = make_scale(range, a->bits, a->asymmetric != 0);
     parallel_for(a->group_size, 16384, 64,
                  [&](int64_t first, int64_t last) { rewrite(begin + first, begin + last, s); });

@@ -120,6 +120,7 @@ AA_INLINE Vec sqrt(Vec a) { return _mm512_sqrt_ps(a.v); }
 AA_INLINE Vec min(Vec a, Vec b) { return _mm512_min_ps(a.v, b.v); }
 AA_INLINE Vec max(Vec a, Vec b) { return _mm512_max_ps(a.v, b.v); }
 AA_INLINE Vec round(Vec a) { return _mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+AA_INLINE Vec floor(Vec a) { return _mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 AA_INLINE Vec bit_and(Vec a, Vec b) { return _mm512_and_ps(a.v, b.v); }
 AA_INLINE Vec bit_or(Vec a, Vec b) { return _mm512_or_ps(a.v, b.v); }
 AA_INLINE Vec bit_xor(Vec a, Vec b) { return _mm512_xor_ps(a.v, b.v); }
@@ -159,6 +160,12 @@ AA_INLINE Vec load(const uint8_t* p) {
 }
 AA_INLINE void store_integers(int8_t* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a.v)));
+}
+AA_INLINE void store_integers(int8_t* p, Vec a, Vec b, Vec c, Vec d) {
+  const __m512i low = _mm512_packs_epi32(_mm512_cvtps_epi32(a.v), _mm512_cvtps_epi32(b.v));
+  const __m512i high = _mm512_packs_epi32(_mm512_cvtps_epi32(c.v), _mm512_cvtps_epi32(d.v));
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, _mm512_packs_epi16(low, high)));
 }
 
 AA_INLINE uint32_t first_lanes(int64_t n) { return (1u << n) - 1u; }
@@ -203,6 +210,7 @@ AA_INLINE Vec sqrt(Vec a) { return _mm256_sqrt_ps(a.v); }
 AA_INLINE Vec min(Vec a, Vec b) { return _mm256_min_ps(a.v, b.v); }
 AA_INLINE Vec max(Vec a, Vec b) { return _mm256_max_ps(a.v, b.v); }
 AA_INLINE Vec round(Vec a) { return _mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+AA_INLINE Vec floor(Vec a) { return _mm256_round_ps(a.v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 AA_INLINE Vec bit_and(Vec a, Vec b) { return _mm256_and_ps(a.v, b.v); }
 AA_INLINE Vec bit_or(Vec a, Vec b) { return _mm256_or_ps(a.v, b.v); }
 AA_INLINE Vec bit_xor(Vec a, Vec b) { return _mm256_xor_ps(a.v, b.v); }
@@ -250,6 +258,12 @@ AA_INLINE void store_integers(int8_t* p, Vec a) {
   const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
   _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
 }
+AA_INLINE void store_integers(int8_t* p, Vec a, Vec b, Vec c, Vec d) {
+  const __m256i low = _mm256_packs_epi32(_mm256_cvtps_epi32(a.v), _mm256_cvtps_epi32(b.v));
+  const __m256i high = _mm256_packs_epi32(_mm256_cvtps_epi32(c.v), _mm256_cvtps_epi32(d.v));
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order));
+}
 
 #elif AA_VECTOR_SSE2
 
@@ -287,6 +301,10 @@ AA_INLINE Vec round(Vec a) {
   const Vec magnitude(_mm_andnot_ps(_mm_set1_ps(-0.0f), a.v));
   const Vec rounded(_mm_or_ps(_mm_cvtepi32_ps(_mm_cvtps_epi32(a.v)), sign.v));
   return select(less(magnitude, Vec(0x1p23f)), rounded, a);
+}
+AA_INLINE Vec floor(Vec a) {
+  const Vec nearest = round(a);
+  return select(less(a, nearest), nearest - Vec(1.0f), nearest);
 }
 
 AA_INLINE Vec load(const float* p) { return _mm_loadu_ps(p); }
@@ -382,6 +400,7 @@ AA_INLINE Vec sqrt(Vec a) { return Vec(__builtin_sqrtf(a.v)); }
 AA_INLINE Vec min(Vec a, Vec b) { return a.v < b.v ? a : b; }
 AA_INLINE Vec max(Vec a, Vec b) { return a.v > b.v ? a : b; }
 AA_INLINE Vec round(Vec a) { return Vec(__builtin_rintf(a.v)); }
+AA_INLINE Vec floor(Vec a) { return Vec(__builtin_floorf(a.v)); }
 AA_INLINE Vec bit_and(Vec a, Vec b) { return Vec(bits_float(float_bits(a.v) & float_bits(b.v))); }
 AA_INLINE Vec bit_or(Vec a, Vec b) { return Vec(bits_float(float_bits(a.v) | float_bits(b.v))); }
 AA_INLINE Vec bit_xor(Vec a, Vec b) { return Vec(bits_float(float_bits(a.v) ^ float_bits(b.v))); }
@@ -414,18 +433,88 @@ AA_INLINE void store_integers(int8_t* p, Vec a) {
 #endif
 
 // -- the rest, the same for every width --
+#if !AA_VECTOR_AVX512 && !AA_VECTOR_AVX2
+AA_INLINE void store_integers(int8_t* p, Vec a, Vec b, Vec c, Vec d) {
+  store_integers(p, a);
+  store_integers(p + Vec::width, b);
+  store_integers(p + 2 * Vec::width, c);
+  store_integers(p + 3 * Vec::width, d);
+}
+#endif
 //
 // min(a, b) and max(a, b) give b when one of them is a NaN. round() is to nearest even. multiply_add(a, b, c) is
 // a * b + c, rounded once where the processor can, else twice: its results differ between instruction sets.
 // stream() goes past the caches: the address must be a multiple of the bytes written (Vec::width elements), and
-// stream_fence() must come before another thread reads. store_integers() rounds and clamps to [-128, 127]; its values
-// must be below 2^31 in magnitude.
+// stream_fence() must come before another thread reads. store_integers() rounds and clamps to [-128, 127] the elements of
+// one vector, or of four; they must be below 2^31 in magnitude.
 
 AA_INLINE Vec operator-(Vec a) { return bit_xor(a, Vec(-0.0f)); }
 AA_INLINE Vec& operator+=(Vec& a, Vec b) { return a = a + b; }
 AA_INLINE Vec abs(Vec a) { return bit_and(a, Vec(bits_float(0x7fffffffu))); }
 // |magnitude| with the sign of `sign`.
 AA_INLINE Vec copy_sign(Vec magnitude, Vec sign) { return bit_or(abs(magnitude), bit_and(sign, Vec(-0.0f))); }
+
+// -- the bits of a vector of floats, and codes in place of them --
+typedef uint32_t Words __attribute__((vector_size(4 * Vec::width)));
+AA_INLINE Words bits_of(Vec a) { return __builtin_bit_cast(Words, a.v); }
+AA_INLINE Vec of_bits(Words a) { return Vec(__builtin_bit_cast(decltype(Vec::v), a)); }
+// Words below 2^31 as floats.
+AA_INLINE Vec to_floats(Words a) {
+#if AA_VECTOR_AVX512
+  return _mm512_cvtepi32_ps((__m512i)a);
+#elif AA_VECTOR_AVX2
+  return _mm256_cvtepi32_ps((__m256i)a);
+#elif AA_VECTOR_SSE2
+  return _mm_cvtepi32_ps((__m128i)a);
+#else
+  return Vec(static_cast<float>(static_cast<int32_t>(a[0])));
+#endif
+}
+// Integers of 8 or 16 bits, as many as a vector has elements, to words and back; what is stored must fit.
+template <class T>
+AA_INLINE Words load_words(const T* p) {
+#if AA_VECTOR_AVX512
+  if constexpr (sizeof(T) == 1)
+    return (Words)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  if constexpr (sizeof(T) == 2)
+    return (Words)_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#elif AA_VECTOR_AVX2
+  if constexpr (sizeof(T) == 1)
+    return (Words)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  if constexpr (sizeof(T) == 2)
+    return (Words)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+  uint32_t words[Vec::width];
+  for (int i = 0; i < Vec::width; ++i) words[i] = p[i];
+  return __builtin_bit_cast(Words, words);
+#endif
+}
+template <class T>
+AA_INLINE void store_low(T* p, Words a) {
+#if AA_VECTOR_AVX512
+  if constexpr (sizeof(T) == 1) _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8((__m512i)a));
+  if constexpr (sizeof(T) == 2) _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16((__m512i)a));
+#elif AA_VECTOR_AVX2
+  const __m128i words = low_halves((__m256i)a);
+  if constexpr (sizeof(T) == 1) _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packus_epi16(words, words));
+  if constexpr (sizeof(T) == 2) _mm_storeu_si128(reinterpret_cast<__m128i*>(p), words);
+#else
+  for (int i = 0; i < Vec::width; ++i) p[i] = static_cast<T>(a[i]);
+#endif
+}
+// The low bytes of four vectors.
+AA_INLINE void store_bytes(uint8_t* p, Words a, Words b, Words c, Words d) {
+#if AA_VECTOR_AVX512
+  const __m512i low = _mm512_packs_epi32((__m512i)a, (__m512i)b), high = _mm512_packs_epi32((__m512i)c, (__m512i)d);
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, _mm512_packus_epi16(low, high)));
+#else
+  store_low(p, a);
+  store_low(p + Vec::width, b);
+  store_low(p + 2 * Vec::width, c);
+  store_low(p + 3 * Vec::width, d);
+#endif
+}
 
 AA_INLINE void stream_fence() {
 #if defined(__SSE2__)

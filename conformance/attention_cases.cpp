@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <limits>
+#include <optional>
 
 #include "base/block_format.h"
 #include "conformance/op_run.h"
@@ -139,6 +140,7 @@ struct Attention {
   int64_t heads, key_heads, size, slots;
   aa_attention_params params;
   Values sequence, positions;
+  Values slopes = {}, sinks = {};  // of all heads, or empty
 };
 
 Values attended(const Attention& a, const Values& q, const Values& k, const Values& v) {
@@ -161,10 +163,12 @@ Values attended(const Attention& a, const Values& q, const Values& k, const Valu
         for (size_t i = 0; i < size; ++i) score += query[i] * k[(rows + j) * size + i];
         score *= a.params.scale;
         if (a.params.softcap > 0) score = a.params.softcap * std::tanh(score / a.params.softcap);
+        if (!a.slopes.empty()) score += a.slopes[h] * (static_cast<double>(j) - a.positions[t]);
         weights.push_back(score);
         largest = std::max(largest, score);
       }
-      double total = 0;
+      if (!a.sinks.empty()) largest = std::max(largest, a.sinks[h]);
+      double total = a.sinks.empty() ? 0 : std::exp(a.sinks[h] - largest);
       for (double& weight : weights) total += weight = std::exp(weight - largest);
       for (size_t i = 0; i < size; ++i) {
         double sum = 0;
@@ -175,6 +179,16 @@ Values attended(const Attention& a, const Values& q, const Values& k, const Valu
   }
   return result;
 }
+
+// An optional tensor [Hq].
+struct OfHeads {
+  OfHeads(const Context& c, const Values& values) {
+    if (!values.empty()) tensor.emplace(c, AA_DTYPE_F32, Shape{static_cast<int64_t>(values.size())}, values);
+  }
+  aa_tensor view() { return tensor ? tensor->view() : absent; }
+
+  std::optional<OpTensor> tensor;
+};
 
 void attention(const Context& c) {
   OpRun op(c, "attention", {.absolute = 2e-5, .relative = 1e-5});
@@ -193,6 +207,8 @@ void attention(const Context& c) {
       {8, 2, 32, 48, params(0.18f, 7, 0), {1, 0, 1}, {47, 5, 6}},                        // a window
       {4, 4, 33, 24, params(0.2f, 0, 2), {0, 1}, {23, 11}},                              // a soft cap
       {2, 1, 128, 70, params(0.09f, 33, 5), {0, 0, 1, 1}, {32, 33, 69, 0}},
+      {4, 2, 32, 80, params(0.18f, 0, 0), {1, 0, 0, 0}, {79, 4, 5, 6}, {0.25, 0.0625, 0, 0.5}},  // ALiBi
+      {4, 1, 16, 50, params(0.25f, 9, 0), {0, 1, 1}, {49, 0, 3}, {}, {0.5, -2, 3, 40}},          // sinks
   };
   for (const auto& [dtype, layout] :
        {std::pair{AA_DTYPE_F32, padded}, {AA_DTYPE_BF16, padded}, {AA_DTYPE_F16, padded}, {AA_DTYPE_BF16, dense}}) {
@@ -226,7 +242,11 @@ void attention(const Context& c) {
       OpTensor which(c, AA_DTYPE_I32, {tokens}, a.sequence);
       OpTensor where(c, AA_DTYPE_I32, {tokens}, a.positions);
       OpTensor out(c, AA_DTYPE_F32, q_shape, {}, a.size % 2 && layout.gap != 0 ? spread : dense);
-      if (!op.run({out.view(), q.view(), k.view(), v.view(), which.view(), where.view()}, a.params)) continue;
+      OfHeads slopes(c, a.slopes), sinks(c, a.sinks);
+      if (!op.run({out.view(), q.view(), k.view(), v.view(), which.view(), where.view(), slopes.view(), sinks.view()},
+                  a.params)) {
+        continue;
+      }
       op.compare(out, attended(a, q.given(), k.given(), v.given()),
                  std::to_string(a.heads) + " heads of " + std::to_string(a.size) + ", cache of " +
                      std::to_string(a.slots) + " slots of " + dtype_text(dtype));
@@ -316,10 +336,11 @@ void quantized_cache_write(const Context& c) {
 void quantized_attention(const Context& c) {
   OpRun op(c, "quantized_attention", {.absolute = 4e-5, .relative = 1e-5});
   const Attention shapes[] = {
-      {4, 2, 32, 9, {0, 0.18f, 0, 0}, {1}, {8}},                                      // one new token
-      {4, 1, 64, 130, {0, 0.125f, 0, 0}, {0, 1, 0}, {129, 64, 3}},                    // a batch of them
-      {2, 2, 96, 40, {0, 0.1f, 0, 0}, {0, 0, 0, 0, 0, 1, 1}, {0, 1, 2, 3, 4, 0, 1}},  // two prompts
-      {2, 1, 128, 70, {0, 0.09f, 33, 5}, {0, 0, 1, 1}, {32, 33, 69, 0}},              // a window and a soft cap
+      {4, 2, 32, 9, {0, 0.18f, 0, 0}, {1}, {8}},                                       // one new token
+      {4, 1, 64, 130, {0, 0.125f, 0, 0}, {0, 1, 0}, {129, 64, 3}},                     // a batch of them
+      {2, 2, 96, 40, {0, 0.1f, 0, 0}, {0, 0, 0, 0, 0, 1, 1}, {0, 1, 2, 3, 4, 0, 1}},   // two prompts
+      {2, 1, 128, 70, {0, 0.09f, 33, 5}, {0, 0, 1, 1}, {32, 33, 69, 0}},               // a window and a soft cap
+      {2, 1, 32, 50, {0, 0.2f, 0, 0}, {0, 1, 1}, {49, 7, 8}, {0.25, 0.125}, {1, -1}},  // ALiBi and sinks
   };
   for (const int32_t dtype : float_dtypes) {
     for (const Attention& a : shapes) {
@@ -347,7 +368,11 @@ void quantized_attention(const Context& c) {
       OpTensor where(c, AA_DTYPE_I32, {tokens}, a.positions);
       OpTensor out(c, AA_DTYPE_F32, q_shape);
       aa_quantized_attention_params params{0, a.params.scale, a.params.window, a.params.softcap, AA_BLOCK_Q8_0};
-      if (!op.run({out.view(), q.view(), k.view(), v.view(), which.view(), where.view()}, params)) continue;
+      OfHeads slopes(c, a.slopes), sinks(c, a.sinks);
+      if (!op.run({out.view(), q.view(), k.view(), v.view(), which.view(), where.view(), slopes.view(), sinks.view()},
+                  params)) {
+        continue;
+      }
       op.compare(out, attended(a, q.given(), decoded(k.given()), decoded(v.given())),
                  std::to_string(a.heads) + " heads of " + std::to_string(a.size) + ", cache of " +
                      std::to_string(a.slots) + " slots");

@@ -38,6 +38,7 @@ ROWS = [0, 3, 7, 12, 13, 14, 18, 25, 33, 43]  # rows that are kept, of the PROMP
 
 SIZES = dict(vocab_size=61, hidden_size=48, intermediate_size=76, num_hidden_layers=3, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+MPT = dict(vocab_size=61, d_model=48, n_layers=3, n_heads=4, max_seq_len=64)
 GPT2 = dict(vocab_size=61, n_embd=48, n_layer=3, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2)
 
 
@@ -109,7 +110,12 @@ CASES = {
     "falcon": [dict(without(HEADS, "intermediate_size")),
                dict(without(HEADS, "intermediate_size"), new_decoder_architecture=True, num_kv_heads=2, tie_word_embeddings=False),
                dict(without(HEADS, "intermediate_size"), new_decoder_architecture=True, num_kv_heads=2, num_ln_in_parallel_attn=1, bias=True),
-               dict(without(HEADS, "intermediate_size"), multi_query=False, parallel_attn=False, bias=True, ffn_hidden_size=70)],
+               dict(without(HEADS, "intermediate_size"), multi_query=False, parallel_attn=False, bias=True, ffn_hidden_size=70),
+               # The heads' slopes are powers of two, so that transformers' rounding of biases to bf16 changes nothing.
+               dict(without(HEADS, "intermediate_size"), multi_query=False, parallel_attn=False, bias=True, alibi=True),
+               dict(without(HEADS, "intermediate_size"), num_attention_heads=6, alibi=True, ffn_hidden_size=70),
+               dict(without(HEADS, "intermediate_size"), num_attention_heads=3, new_decoder_architecture=True, num_kv_heads=3,
+                    alibi=True, tie_word_embeddings=False)],
     "mixtral": [llama_like(num_local_experts=4, hidden_size=64, intermediate_size=96), llama_like(num_local_experts=5, num_experts_per_tok=3, sliding_window=6, head_dim=16,
                                                             tie_word_embeddings=True, intermediate_size=70),
                 llama_like(num_local_experts=3, num_experts_per_tok=1, num_key_value_heads=1, hidden_act="gelu")],
@@ -147,6 +153,12 @@ CASES = {
                          n_shared_experts=1,
                          rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "mscale": 1.0,
                                           "mscale_all_dim": 1.0, "original_max_position_embeddings": 16})],
+    "bloom": [dict(vocab_size=61, hidden_size=48, n_layer=3, n_head=4, bos_token_id=1, eos_token_id=2),
+              dict(vocab_size=77, hidden_size=48, n_layer=3, n_head=6, apply_residual_connection_post_layernorm=True,
+                   tie_word_embeddings=False),
+              dict(vocab_size=61, hidden_size=60, n_layer=2, n_head=5, layer_norm_epsilon=1e-3)],
+    "mpt": [dict(MPT), dict(MPT, n_heads=6, tie_word_embeddings=False, attn_config={"softmax_scale": 0.2}),
+            dict(MPT, n_heads=3, vocab_size=77, layer_norm_epsilon=1e-3)],
 }
 
 
@@ -272,8 +284,9 @@ def add_older():
             AutoModelForCausalLM.from_config(config).save_pretrained(folder)
             tensors = [[name.format(i), *rest] for name, *rest in case["tensors"] for i in range(case["layers"] if "{}" in name else 1)]
             save_file({name: made(name, case["seed"], *rest) for name, *rest in tensors}, f"{folder}/model.safetensors", {"format": "pt"})
-            # The "sdpa" implementation ignores soft caps and GPT-2's scale flags.
-            model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+            # The "sdpa" implementation ignores soft caps and GPT-2's scale flags; the "eager" one adds Falcon's biases twice.
+            kind = "sdpa" if case["config"].get("alibi") else "eager"
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=kind).eval()
             _, logits, _ = run(model, case["prompt"], case["greedy"])
             difference = np.abs(logits[ROWS] - values[name]).max() / np.abs(values[name]).max()
             if difference < 1e-5:

@@ -18,11 +18,15 @@ typedef struct aa_attention {
   aa_i64 v_stride[4];
   aa_i64 sequence_stride;
   aa_i64 position_stride;
+  aa_i64 slope_stride;
+  aa_i64 sink_stride;
   float scale;
   float softcap;
   aa_i32 window;
   aa_i32 out_dtype;
   aa_i32 v_dtype;
+  aa_i32 has_slopes;
+  aa_i32 has_sinks;
   aa_i32 reserved;
 } aa_attention;
 

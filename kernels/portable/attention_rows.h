@@ -39,20 +39,21 @@ AA_FN float aa_mean(float sum, float total) { return total == 0.0f ? 0.0f : sum 
 
 // The token and head of a group, and the slots that they see: [begin, end). A sequence number or position out of range sees
 // only what there is.
-#define AA_ATTENTION_ROW                                                                                       \
-  const aa_i64 head = AA_GROUP_ID(0) / a.tokens;                                                               \
-  const aa_i64 token = AA_GROUP_ID(0) - head * a.tokens;                                                       \
-  const aa_i64 b = sequence[token * a.sequence_stride];                                                        \
-  const aa_i64 position = positions[token * a.position_stride];                                                \
-  const aa_i64 begin = a.window > 0 && position >= a.window ? position - a.window + 1 : 0;                     \
-  const aa_i64 last = position < a.slots ? position + 1 : a.slots;                                             \
-  const aa_i64 end = b >= 0 && b < a.sequences ? last : begin;                                                 \
-  const aa_i64 q_at = token * a.q_stride[0] + head * a.q_stride[1];                                            \
-  const aa_i64 k_at = b * a.k_stride[0] + head / a.heads_per_kv * a.k_stride[1];                               \
-  const aa_i64 v_at = b * a.v_stride[0] + head / a.heads_per_kv * a.v_stride[1];                               \
-  const aa_i64 out_at = token * a.out_stride[0] + head * a.out_stride[1];                                      \
-  const aa_i64 d_begin = AA_GROUP_ID(1) * a.chunk;                                                             \
-  const aa_i64 d_end = d_begin + a.chunk < a.size ? d_begin + a.chunk : a.size;
+#define AA_ATTENTION_ROW                                                                   \
+  const aa_i64 head = AA_GROUP_ID(0) / a.tokens;                                           \
+  const aa_i64 token = AA_GROUP_ID(0) - head * a.tokens;                                   \
+  const aa_i64 b = sequence[token * a.sequence_stride];                                    \
+  const aa_i64 position = positions[token * a.position_stride];                            \
+  const aa_i64 begin = a.window > 0 && position >= a.window ? position - a.window + 1 : 0; \
+  const aa_i64 last = position < a.slots ? position + 1 : a.slots;                         \
+  const aa_i64 end = b >= 0 && b < a.sequences ? last : begin;                             \
+  const aa_i64 q_at = token * a.q_stride[0] + head * a.q_stride[1];                        \
+  const aa_i64 k_at = b * a.k_stride[0] + head / a.heads_per_kv * a.k_stride[1];           \
+  const aa_i64 v_at = b * a.v_stride[0] + head / a.heads_per_kv * a.v_stride[1];           \
+  const aa_i64 out_at = token * a.out_stride[0] + head * a.out_stride[1];                  \
+  const aa_i64 d_begin = AA_GROUP_ID(1) * a.chunk;                                         \
+  const aa_i64 d_end = d_begin + a.chunk < a.size ? d_begin + a.chunk : a.size;            \
+  const float slope = a.has_slopes != 0 ? slopes[head * a.slope_stride] : 0.0f;
 
 #if AA_GROUP_SIZE == 1
 
@@ -61,7 +62,7 @@ AA_FN float aa_mean(float sum, float total) { return total == 0.0f ? 0.0f : sum 
 
 AA_KERNEL(AA_ATTENTION, 1)
 (AA_OUT(void) out, AA_IN(aa_q_type) q, AA_IN(aa_key_type) k, AA_IN(void) v, AA_IN(aa_i32) sequence,
- AA_IN(aa_i32) positions, AA_VALUE(aa_attention) a) {
+ AA_IN(aa_i32) positions, AA_IN(float) slopes, AA_IN(float) sinks, AA_VALUE(aa_attention) a) {
   AA_ATTENTION_ROW
   // The elements of out: first whole aa_wides, then single ones.
   const aa_i64 wide_end = d_end < aa_wide_part(a) ? d_end : aa_wide_part(a);
@@ -72,14 +73,14 @@ AA_KERNEL(AA_ATTENTION, 1)
   for (aa_i64 i = 0; i < wides; ++i) sums[i] = aa_wide_all(0.0f);
   for (aa_i64 i = rest_begin; i < d_end; ++i) rest[i - rest_begin] = 0.0f;
 
-  float largest = AA_MINUS_INFINITY;
-  float total = 0.0f;
+  float largest = a.has_sinks != 0 ? sinks[head * a.sink_stride] : AA_MINUS_INFINITY;
+  float total = a.has_sinks != 0 ? 1.0f : 0.0f;
   for (aa_i64 j0 = begin; j0 < end; j0 += AA_SLOTS) {
     const aa_i32 count = (aa_i32)(end - j0 < AA_SLOTS ? end - j0 : AA_SLOTS);
     float weight[AA_SLOTS];
     float new_largest = largest;
     for (aa_i32 j = 0; j < count; ++j) {
-      weight[j] = aa_score(q, q_at, k, k_at + (j0 + j) * a.k_stride[2], a);
+      weight[j] = aa_score(q, q_at, k, k_at + (j0 + j) * a.k_stride[2], a) + slope * (float)(j0 + j - position);
       new_largest = aa_fmax(new_largest, weight[j]);
     }
     const float factor = aa_weight(largest, new_largest);
@@ -93,8 +94,8 @@ AA_KERNEL(AA_ATTENTION, 1)
     for (aa_i64 i = 0; i < wides; ++i) {
       aa_wide sum = aa_wide_fma(sums[i], aa_wide_all(factor), aa_wide_all(0.0f));
       for (aa_i32 j = 0; j < count; ++j) {
-        sum = aa_wide_fma(aa_wide_all(weight[j]), AA_CACHED_WIDE(v, at + j * a.v_stride[2], d_begin + i * AA_WIDE),
-                          sum);
+        sum =
+            aa_wide_fma(aa_wide_all(weight[j]), AA_CACHED_WIDE(v, at + j * a.v_stride[2], d_begin + i * AA_WIDE), sum);
       }
       sums[i] = sum;
     }
@@ -123,7 +124,7 @@ AA_REGISTER(AA_ATTENTION, 1)
 
 AA_KERNEL(AA_ATTENTION, AA_GROUP_SIZE)
 (AA_OUT(void) out, AA_IN(aa_q_type) q, AA_IN(aa_key_type) k, AA_IN(void) v, AA_IN(aa_i32) sequence,
- AA_IN(aa_i32) positions, AA_VALUE(aa_attention) a) {
+ AA_IN(aa_i32) positions, AA_IN(float) slopes, AA_IN(float) sinks, AA_VALUE(aa_attention) a) {
   AA_SCRATCH(scratch);
   AA_LOCAL_ARRAY(float, weights, AA_GROUP_SIZE);
   const aa_i32 id = AA_LOCAL_ID;
@@ -138,12 +139,14 @@ AA_KERNEL(AA_ATTENTION, AA_GROUP_SIZE)
   float sums[AA_ATTENTION_PER_ITEM];
   AA_PRAGMA_UNROLL for (int i = 0; i < AA_ATTENTION_PER_ITEM; ++i) sums[i] = 0.0f;
 
-  float largest = AA_MINUS_INFINITY;
-  float total = 0.0f;
+  float largest = a.has_sinks != 0 ? sinks[head * a.sink_stride] : AA_MINUS_INFINITY;
+  float total = a.has_sinks != 0 ? 1.0f : 0.0f;
   for (aa_i64 j0 = begin; j0 < end; j0 += AA_GROUP_SIZE) {
     const aa_i32 count = (aa_i32)(end - j0 < AA_GROUP_SIZE ? end - j0 : AA_GROUP_SIZE);
     float score = AA_MINUS_INFINITY;
-    if (id < count) score = aa_score(q, q_at, k, k_at + (j0 + id) * a.k_stride[2], a);
+    if (id < count) {
+      score = aa_score(q, q_at, k, k_at + (j0 + id) * a.k_stride[2], a) + slope * (float)(j0 + id - position);
+    }
     const float new_largest = aa_fmax(largest, aa_group_max(score, scratch, id));
     const float weight = aa_weight(score, new_largest);
     const float factor = aa_weight(largest, new_largest);

@@ -284,6 +284,18 @@ constexpr Mutation mutations[] = {
                                                  [](aa_attention_params& p) { p.window += p.window > 0; });
        };
      }},
+    {"AttentionForgetsItsSlopes", "op.attention.sees_what_it_may",
+     [](aa_driver&) {
+       bad_ops.enqueue = [](void*, aa_stream* stream, const aa_op_call* call, int32_t* taken) {
+         return without_tensor(stream, call, taken, 6);
+       };
+     }},
+    {"AttentionForgetsItsSinks", "op.attention.sees_what_it_may",
+     [](aa_driver&) {
+       bad_ops.enqueue = [](void*, aa_stream* stream, const aa_op_call* call, int32_t* taken) {
+         return without_tensor(stream, call, taken, 7);
+       };
+     }},
     {"SoftmaxForgetsItsScale", "op.softmax.of_rows",
      [](aa_driver&) {
        bad_ops.enqueue = [](void*, aa_stream* stream, const aa_op_call* call, int32_t* taken) {

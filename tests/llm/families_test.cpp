@@ -252,8 +252,8 @@ std::vector<std::string> case_names() {
   const char* accelerator = std::getenv("ANYACCEL_TEST_ACCELERATOR");
   const char* runtime = std::getenv("ANYACCEL_XPU_RUNTIME");
   if (accelerator != nullptr && (runtime == nullptr || std::string_view(runtime) != "opencl")) {
-    return {"gemma2_1", "phi3_3", "stablelm_2", "olmo2_2",     "granite_1",    "cohere2_2",
-            "cohere_2", "gpt2_1", "gptj_1",     "qwen2_moe_3", "deepseek_v3_3"};
+    return {"gemma2_1", "phi3_3", "stablelm_2", "olmo2_2",     "granite_1",     "cohere2_2",
+            "cohere_2", "gpt2_1", "gptj_1",     "qwen2_moe_3", "deepseek_v3_3", "bloom_2"};
   }
   std::vector<std::string> names;
   for (const Json& each : cases()) {
@@ -288,7 +288,7 @@ TEST(FamilyFiles, WithAnUnknownTensorAreRefused) {
 }
 
 TEST(FamilyFiles, OfOtherArchitecturesAreRefusedByName) {
-  for (const char* type : {"bert", "roberta", "t5", "mamba", "gpt_oss", "mpt", "bloom"}) {
+  for (const char* type : {"bert", "roberta", "t5", "mamba", "gpt_oss", "jais"}) {
     try {
       parse_model_config(R"({"model_type": ")" + std::string(type) + R"("})", "config.json");
       FAIL() << type;
@@ -313,7 +313,16 @@ TEST(FamilyFields, ThatChangeTheComputationAreRefused) {
       {"gptj_1", {{"rotary_dim", nullptr}, {"rotary_dim", 3}}},
       {"gpt2_1", {{"add_cross_attention", true}}},
       {"opt_1", {{"word_embed_proj_dim", 24}, {"layer_norm_elementwise_affine", false}}},
-      {"falcon_1", {{"alibi", true}, {"num_ln_in_parallel_attn", 2}}},
+      {"falcon_1", {{"num_ln_in_parallel_attn", 2}}},
+      {"mpt_1",
+       {{"no_bias", false},
+        {"expansion_ratio", 3},
+        {"logit_scale", 0.5},
+        {"attn_config", {{"alibi", false}}},
+        {"attn_config", {{"alibi_bias_max", 16}}},
+        {"attn_config", {{"clip_qkv", 6.0}}},
+        {"attn_config", {{"qk_ln", true}}},
+        {"attn_config", {{"attn_type", "multiquery_attention"}}}}},
       {"falcon_2", {{"parallel_attn", false}, {"num_kv_heads", 3}}},
       {"mixtral_1",
        {{"attention_bias", true}, {"num_local_experts", 0}, {"num_experts_per_tok", 5}, {"num_experts", 3}}},
@@ -445,6 +454,36 @@ TEST(FamilyExperts, GiveTheSameBitsInAnyBatch) {
   const Case reference("qwen2_moe_1");
   const auto model = reference.load();
   EXPECT_EQ(found_logits(reference, model, 512, true), found_logits(reference, model, 3, true));
+}
+
+// The slopes of the paper, and those of a number of heads that is no power of two; Falcon's are rounded to bf16.
+TEST(FamilySlopes, AreThoseOfAlibi) {
+  ModelConfig config;
+  EXPECT_TRUE(alibi_slopes(config).empty());
+  config.positions = Positions::Alibi;
+  config.num_attention_heads = 8;
+  EXPECT_EQ(alibi_slopes(config),
+            (std::vector<float>{0x1p-1f, 0x1p-2f, 0x1p-3f, 0x1p-4f, 0x1p-5f, 0x1p-6f, 0x1p-7f, 0x1p-8f}));
+  config.num_attention_heads = 12;
+  EXPECT_FLOAT_EQ(alibi_slopes(config)[9], static_cast<float>(std::exp2(-1.5)));
+  config.rounds_alibi_slopes = true;
+  EXPECT_EQ(alibi_slopes(config)[9], 0.353515625f);
+}
+
+// Files of BLOOM have other names of sizes, too, and no prefix.
+TEST(FamilyFields, OfOlderBloomFilesMeanTheSame) {
+  Json config = Case("bloom_1").data.at("config");
+  const ModelConfig expected = parse_model_config(config.dump(), "config.json");
+  for (const auto& [name, other] :
+       {std::pair("hidden_size", "n_embed"), {"n_layer", "num_hidden_layers"}, {"n_head", "num_attention_heads"}}) {
+    config[other] = config.at(name);
+    config.erase(name);
+  }
+  const ModelConfig found = parse_model_config(config.dump(), "config.json");
+  EXPECT_EQ(found.hidden_size, expected.hidden_size);
+  EXPECT_EQ(found.num_hidden_layers, expected.num_hidden_layers);
+  EXPECT_EQ(found.num_attention_heads, expected.num_attention_heads);
+  EXPECT_TRUE(found.notes.empty()) << found.notes[0];
 }
 
 // Learned positions end.

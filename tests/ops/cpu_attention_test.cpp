@@ -1,4 +1,5 @@
-// The op "attention" of the CPU against its reference: decoding, prompts, mixed steps, windows, soft caps, strides.
+// The op "attention" of the CPU against its reference: decoding, prompts, mixed steps, windows, soft caps, slopes, sinks,
+// strides.
 #include <limits>
 
 #include "accelerators/cpu/kernels/attention_plan.h"
@@ -41,7 +42,21 @@ OpCase make_case(Random& random, const Geometry& g, bool any_layout, DType cache
   c.tensors.push_back(TestTensor(DType::I32, {g.tokens}));
   c.tensors.push_back(TestTensor(DType::I32, {g.tokens}));
   for (size_t i = 1; i < 4; ++i) c.tensors[i].fill_normal(random);
+  c.tensors.resize(8);  // neither slopes nor sinks
   return c.with(params);
+}
+
+// Adds slopes, sinks or both.
+void add_of_heads(Random& random, OpCase& c) {
+  const int64_t heads = c.tensors[1].shape()[1], which = random.integer(1, 3);
+  for (const int64_t bit : {1, 2}) {
+    if ((which & bit) == 0) continue;
+    TestTensor& t = c.tensors[static_cast<size_t>(5 + bit)];
+    t = random.chance(0.3) ? TestTensor::random_layout(random, DType::F32, {heads}, true)
+                           : TestTensor(DType::F32, {heads});
+    // Steep slopes leave the weight of a few slots, gentle ones that of many; one head has none.
+    t.fill([&](int64_t i) { return bit == 2 ? random.normal(2) : i == 1 ? 0.0 : std::exp2(-random.normal(2) - 4); });
+  }
 }
 
 void set_tokens(OpCase& c, const std::function<int64_t(int64_t)>& sequence,
@@ -69,6 +84,7 @@ TEST(CpuAttention, Decode) {
       set_tokens(
           c, [&](int64_t) { return random.integer(0, g.sequences - 1); },
           [&](int64_t) { return random.integer(0, g.slots - 1); });
+      if (random.chance(0.4)) add_of_heads(random, c);
       compare(c, kTolerance);
     }
   });
@@ -88,6 +104,7 @@ TEST(CpuAttention, Prompts) {
                                      random.chance(0.2) ? 3.0f : 0.0f));
       set_tokens(
           c, [](int64_t) { return 1; }, [&](int64_t t) { return first + t; });
+      if (random.chance(0.4)) add_of_heads(random, c);
       compare(c, tolerance_of(c));
     }
   });
@@ -170,6 +187,7 @@ TEST(CpuAttention, OddPositions) {
         set_tokens(
             c, [](int64_t) { return 1; }, [&](int64_t t) { return odd_position(kind, t, tokens, slots); });
         SCOPED_TRACE("positions " + std::to_string(kind) + ", window " + std::to_string(window));
+        if (random.chance(0.4)) add_of_heads(random, c);
         compare(c, tolerance_of(c));
       }
     }
@@ -214,7 +232,8 @@ Cutting cutting_of(const std::vector<int32_t>& positions, int64_t slots) {
                   k = tensor(DType::F32, {1, kv_heads, slots, size}, nullptr),
                   sequence = tensor(DType::I32, {tokens}, first.data()),
                   at = tensor(DType::I32, {tokens}, positions.data());
-  const AttentionCall call{&q, &q, &k, &k, &sequence, &at, size, group, 1.0f, 0.0f, 0};
+  const aa_tensor none{};
+  const AttentionCall call{&q, &q, &k, &k, &sequence, &at, size, group, 1.0f, 0.0f, 0, &none, &none};
   const AttentionPlan plan(call, false);
   return {plan.tile_count, plan.merge_count, plan.work};
 }
@@ -263,6 +282,28 @@ TEST(CpuAttention, LargeScoresDoNotOverflow) {
       compare(c, {2e-3, 2e-3, 1});
     }
   });
+}
+
+// A sink far above the scores leaves nothing, one far below changes nothing, and a row that sees only -infinity gives zeros
+// with one.
+TEST(CpuAttention, ExtremeSinks) {
+  Random random(4);
+  for (const int64_t tokens : {1, 40}) {
+    for (const float sink : {400.0f, -400.0f, -std::numeric_limits<float>::infinity()}) {
+      OpCase c = make_case(random, {tokens, 4, 2, 16, 1, 600}, false, DType::F32, params_of(16));
+      set_tokens(
+          c, [](int64_t) { return 0; }, [&](int64_t t) { return 600 - tokens + t; });
+      c.tensors[7] = TestTensor(DType::F32, {4}).fill([&](int64_t) { return sink; });
+      compare(c, kTolerance);
+    }
+    OpCase c = make_case(random, {tokens, 2, 1, 16, 1, 600}, false, DType::F32, params_of(16));
+    set_tokens(
+        c, [](int64_t) { return 0; }, [&](int64_t t) { return 600 - tokens + t; });
+    c.tensors[1].fill([](int64_t) { return 1.0; });
+    c.tensors[2].fill([](int64_t) { return -std::numeric_limits<float>::infinity(); });
+    c.tensors[7] = TestTensor(DType::F32, {2}).fill([](int64_t i) { return static_cast<double>(i); });
+    compare(c, kTolerance);
+  }
 }
 
 TEST(CpuAttention, Empty) {

@@ -87,8 +87,8 @@ std::vector<Call> good_calls() {
       make("rope", {floats({3, 4, 8}), floats({3, 2, 8}), f32({3, 4}), f32({3, 4})}).with(aa_rope_params{0, 1}),
       make("cache_write",
            {floats({2, 2, 16, 8}), floats({2, 2, 16, 8}), f32({3, 2, 8}), f32({3, 2, 8}), i32({3}), i32({3})}),
-      make("attention",
-           {floats({3, 4, 8}), f32({3, 4, 8}), floats({2, 2, 16, 8}), floats({2, 2, 16, 8}), i32({3}), i32({3})})
+      make("attention", {floats({3, 4, 8}), f32({3, 4, 8}), floats({2, 2, 16, 8}), floats({2, 2, 16, 8}), i32({3}),
+                         i32({3}), f32({4}), absent()})
           .with(aa_attention_params{0, 0.3f, 0, 0}),
       make("activation", {floats({3, 4}), f32({3, 4})}).with(silu),
       make("gated_activation", {floats({3}), f32({3}), floats({3})}).with(silu),
@@ -109,8 +109,8 @@ std::vector<Call> good_calls() {
       make("quantized_cache_write",
            {u8({2, 2, 16, 68}), u8({2, 2, 16, 68}), f32({3, 2, 64}), floats({3, 2, 64}), i32({3}), i32({3})})
           .with(aa_cache_params{0, AA_BLOCK_Q8_0}),
-      make("quantized_attention",
-           {floats({3, 4, 64}), f32({3, 4, 64}), u8({2, 2, 16, 68}), u8({2, 2, 16, 68}), i32({3}), i32({3})})
+      make("quantized_attention", {floats({3, 4, 64}), f32({3, 4, 64}), u8({2, 2, 16, 68}), u8({2, 2, 16, 68}),
+                                   i32({3}), i32({3}), absent(), f32({4})})
           .with(aa_quantized_attention_params{0, 0.3f, 0, 0, AA_BLOCK_Q8_0}),
       make("norm_linear", {f32({3, 5}), floats({3, 8}), absent(), floats({5, 8}), floats({5})}).with(eps),
       make("norm_gated_linear",
@@ -389,6 +389,7 @@ TEST(OpSchema, ParameterValues) {
 TEST(OpSchema, RelationsBetweenSizes) {
   Call c = good("attention");
   c.tensors[0] = c.tensors[1] = floats({3, 3, 8});
+  c.tensors[6] = f32({3});
   EXPECT_EQ(
       c.error(),
       "attention: tensor \"q\" has Hq = 3 heads, expected a multiple of Hk = 2, the second dimension of \"k_cache\"");

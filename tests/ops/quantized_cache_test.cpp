@@ -52,6 +52,10 @@ OpCase attention_case(Random& random, int64_t tokens, int64_t q_heads, int64_t k
   c.tensors[1].fill_normal(random);
   for (int i = 0; i < 2; ++i) c.tensors.push_back(cache_of(random, cache, not_seen));
   for (int i = 0; i < 2; ++i) c.tensors.emplace_back(DType::I32, Shape{tokens});
+  // Slopes and sinks.
+  for (int i = 0; i < 2; ++i) {
+    c.tensors.push_back(random.chance(0.3) ? TestTensor(DType::F32, {q_heads}).fill_normal(random, 0.2) : TestTensor());
+  }
   return c.with(params);
 }
 

@@ -52,11 +52,14 @@
  *                    k_cache[sequence[t], :, positions[t], :] = k[t], the same for v; in the order of t where two name
  *                    the same slot.
  *  "attention"       out float [T,Hq,D]; q float [T,Hq,D]; k_cache float [B,Hk,S,D];          aa_attention_params
- *                    v_cache float [B,Hk,S,D]; sequence I32 [T]; positions I32 [T]
+ *                    v_cache float [B,Hk,S,D]; sequence I32 [T]; positions I32 [T];
+ *                    slopes F32 [Hq] optional; sinks F32 [Hq] optional
  *                    Query t sees cache slots j of sequence[t] with j <= positions[t] and, if window > 0,
  *                    j > positions[t] - window. Query head h reads key/value head h / (Hq / Hk). What lies in slots it
  *                    does not see, a NaN for instance, has no effect. Where T >= 32 and out and the caches have
  *                    one 16-bit type, queries and softmax weights may be rounded to that type before they are multiplied.
+ *                    slopes[h] * (j - positions[t]) is added to the score of slot j (ALiBi), after the soft cap. sinks[h] is one
+ *                    more score in the sum by which the weights are divided, with no value. Both since 2.0.
  *  "activation"      out float [..]; x float [..] same shape. out may be x.                   aa_activation_params
  *  "gated_activation" out float [..]; gate float [..]; up float [..] same shape.              aa_activation_params
  *                    out = act(gate) * up. out may be gate or up. (The value of act at -infinity is not defined.)
@@ -120,7 +123,8 @@
  *                    value is not finite, or d no finite half, d is a NaN and q = 0. d may be off by a unit in its last
  *                    place, and q may be the other neighbour where value / d is within 0.01 of the middle.
  *  "quantized_attention" out float [T,Hq,D]; q float [T,Hq,D]; k_cache U8 [B,Hk,S,C];         aa_quantized_attention_params
- *                    v_cache U8 [B,Hk,S,C]; sequence I32 [T]; positions I32 [T]
+ *                    v_cache U8 [B,Hk,S,C]; sequence I32 [T]; positions I32 [T];
+ *                    slopes F32 [Hq] optional; sinks F32 [Hq] optional
  *                    Since 2.0. "attention" over the keys and values that the bytes of such caches decode to. Nothing else is
  *                    rounded, whatever T is.
  *

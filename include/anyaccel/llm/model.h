@@ -143,10 +143,11 @@ struct LayerWeights {
 struct ModelWeights {
   Tensor embedding;  // [V, H]
   std::vector<LayerWeights> layers;
-  Tensor positions;                    // [positions, H]; fp32 as norms are
-  Tensor final_norm, final_norm_bias;  // [H]
-  Tensor lm_head;                      // [V, H]; shares the embedding's memory when they are tied
-  Tensor lm_head_bias;                 // [V]
+  Tensor positions;                            // [positions, H]; fp32 as norms are
+  Tensor embedding_norm, embedding_norm_bias;  // [H]
+  Tensor final_norm, final_norm_bias;          // [H]
+  Tensor lm_head;                              // [V, H]; shares the embedding's memory when they are tied
+  Tensor lm_head_bias;                         // [V]
   aa_block_format embedding_format{};
   aa_block_format lm_head_format{};
 };

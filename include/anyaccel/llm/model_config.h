@@ -48,7 +48,9 @@ enum class Family {
   GraniteMoe,
   GraniteMoeShared,
   DeepseekV2,
-  DeepseekV3
+  DeepseekV3,
+  Bloom,
+  Mpt
 };
 // Returns the model_type: "llama", "mistral", "qwen2", "qwen3", ...
 std::string_view family_name(Family family) noexcept;
@@ -101,7 +103,11 @@ enum class HeadNorm {
   EachLayer,  // layer norm of each head, with a weight for each head
   Whole,      // RMS norm of all heads together
 };
-enum class Positions { Rope, Learned };
+enum class Positions {
+  Rope,
+  Learned,
+  Alibi,  // a score falls linearly with the distance, by a slope of its head (alibi_slopes)
+};
 // The order of the rows of queries, keys and values in a combined matrix of the files.
 enum class QkvLayout {
   Blocks,  // all queries, all keys, all values
@@ -113,6 +119,7 @@ enum class QkvLayout {
 struct TensorNames {
   std::string_view embedding = "model.embed_tokens";
   std::string_view positions = {};
+  std::string_view embedding_norm = {};
   std::string_view layer = "model.layers.";
   std::string_view input_norm = "input_layernorm";  // before attention, or after the sum
   std::string_view attention_norm = {};             // of attention's result
@@ -213,6 +220,8 @@ struct ModelConfig {
   bool norm_has_bias = false;
   bool norm_adds_one = false;  // the files hold a norm's weight less one
   NormPlace norm_place = NormPlace::Before;
+  bool adds_to_normed =
+      false;  // NormPlace::Before, and each half's result is added to the norm: x = norm(x) + f(norm(x))
   Residual residual = Residual::Serial;
   HeadNorm head_norm = HeadNorm::None;
   Positions positions = Positions::Rope;
@@ -221,6 +230,8 @@ struct ModelConfig {
   std::vector<uint8_t> layer_without_rope;  // a flag for each layer; empty: all rotate
   float attention_scale = 0.0f;             // 0: 1 / sqrt(head_dim)
   bool scale_by_layer = false;              // the scale of layer i is divided by i + 1
+  float alibi_scale = 1.0f;                 // factor of ALiBi's slopes
+  bool rounds_alibi_slopes = false;         // to bf16, before the factor
   float attention_softcap = 0.0f;           // 0: none, else scores are softcap * tanh(score / softcap)
   bool gated = true;                        // false: down(act(up(x))), without a gate
   float embedding_multiplier = 1.0f;
@@ -267,5 +278,9 @@ struct RopeFrequencies {
 // `seq_len`, the length of the sequence in tokens, matters for dynamic (from max_position_embeddings on) and longrope
 // (from original_max_position_embeddings on) only; 0 is a short one.
 RopeFrequencies rope_inv_freq(const ModelConfig& config, int64_t seq_len = 0);
+
+// Returns the slope of each query head with which its scores fall as slots are further away; empty unless positions are
+// Positions::Alibi.
+std::vector<float> alibi_slopes(const ModelConfig& config);
 
 }  // namespace anyaccel::llm

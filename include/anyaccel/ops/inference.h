@@ -96,7 +96,7 @@ class Inference : public OpLibrary {
                              const Tensor& v, const Tensor& sequence, const Tensor& positions);
   void quantized_attention(const Tensor& out, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                            aa_block_format format, const Tensor& sequence, const Tensor& positions, float scale,
-                           int window = 0, float softcap = 0.0f);
+                           int window = 0, float softcap = 0.0f, const Tensor& slopes = {}, const Tensor& sinks = {});
   // True when the accelerator itself implements both.
   bool takes_quantized_caches() const;
   // Returns the weight of a linear in the layout with which the accelerator's driver is fastest, for inputs of the
@@ -111,8 +111,10 @@ class Inference : public OpLibrary {
   void rope(const Tensor& q, const Tensor& k, const Tensor& cos, const Tensor& sin, bool interleaved = false);
   void cache_write(const Tensor& k_cache, const Tensor& v_cache, const Tensor& k, const Tensor& v,
                    const Tensor& sequence, const Tensor& positions);
+  // `slopes` and `sinks` are fp32 [Hq], or absent.
   void attention(const Tensor& out, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                 const Tensor& sequence, const Tensor& positions, float scale, int window = 0, float softcap = 0.0f);
+                 const Tensor& sequence, const Tensor& positions, float scale, int window = 0, float softcap = 0.0f,
+                 const Tensor& slopes = {}, const Tensor& sinks = {});
   void activation(const Tensor& out, const Tensor& x, Activation kind);
   void gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up, Activation kind);
   void softmax(const Tensor& out, const Tensor& x, float scale = 1.0f);

@@ -242,6 +242,7 @@ bool supports_attention(const aa_op_call& call) {
   for (const size_t i : {0, 1, 2, 3}) {
     if (!is_plain(t[i])) return false;
   }
+  if (t[6].dtype != AA_DTYPE_NONE || t[7].dtype != AA_DTYPE_NONE) return false;  // slopes and sinks
   const int64_t scores = t[1].shape[0] * t[1].shape[1] * t[2].shape[2] * t[2].shape[0];
   return are_i32(t[4]) && are_i32(t[5]) && params<aa_attention_params>(call).softcap == 0 && scores <= most_scores;
 }

@@ -38,6 +38,7 @@ bool supports_attention(const Functions& f, const aa_op_call& call) {
     if (t[i].dtype != AA_DTYPE_I32 || !is_viewable(t[i])) return false;
   }
   if (params<aa_attention_params>(call).softcap != 0) return false;
+  if (t[6].dtype != AA_DTYPE_NONE || t[7].dtype != AA_DTYPE_NONE) return false;  // slopes and sinks
   if (window_of(call) > 0 && !(f.at_most.is_there() && f.either.is_there())) return false;
   return t[2].shape[0] == 1 || f.differs.is_there();
 }

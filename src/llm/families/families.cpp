@@ -22,10 +22,27 @@ constexpr const FamilyDefinition* known_definitions[] = {&gemma,       &gemma2,
                                                          &mixtral,     &qwen2_moe,
                                                          &qwen3_moe,   &olmoe,
                                                          &granite_moe, &granite_moe_shared,
-                                                         &deepseek_v2, &deepseek_v3};
+                                                         &deepseek_v2, &deepseek_v3,
+                                                         &bloom,       &mpt};
 
-void read_head_sizes(const JsonRef& root, const FamilyDefinition& family, ModelConfig& config) {
-  const SizeFields& names = family.sizes;
+constexpr std::string_view SizeFields::*size_members[] = {
+    &SizeFields::hidden,   &SizeFields::inner,     &SizeFields::layers, &SizeFields::heads,     &SizeFields::kv_heads,
+    &SizeFields::head_dim, &SizeFields::positions, &SizeFields::eps,    &SizeFields::activation};
+
+// Returns the names of the sizes in this file.
+SizeFields names_in(const JsonRef& root, const FamilyDefinition& family) {
+  SizeFields names = family.sizes;
+  for (const auto& [name, other] : family.other_names) {
+    if (!root.find(other)) continue;
+    for (const auto member : size_members) {
+      if (names.*member == name) names.*member = other;
+    }
+  }
+  return names;
+}
+
+void read_head_sizes(const JsonRef& root, const FamilyDefinition& family, const SizeFields& names,
+                     ModelConfig& config) {
   config.num_key_value_heads = config.num_attention_heads;
   if (!names.kv_heads.empty()) {
     const int64_t fallback = root.has(names.kv_heads) || family.defaults.kv_heads == 0 ? config.num_attention_heads
@@ -68,16 +85,17 @@ const FamilyDefinition* find_family(Family family) noexcept {
 }
 
 bool reads_field(const FamilyDefinition& family, std::string_view name) {
-  const SizeFields& s = family.sizes;
-  for (const std::string_view size :
-       {s.hidden, s.inner, s.layers, s.heads, s.kv_heads, s.head_dim, s.positions, s.eps, s.activation}) {
-    if (name == size) return true;
+  for (const auto member : size_members) {
+    if (name == family.sizes.*member) return true;
+  }
+  for (const auto& [first, other] : family.other_names) {
+    if (name == first || name == other) return true;
   }
   return std::ranges::find(family.fields, name) != family.fields.end();
 }
 
 void read_family_config(const JsonRef& root, const FamilyDefinition& family, ModelConfig& config) {
-  const SizeFields& names = family.sizes;
+  const SizeFields names = names_in(root, family);
   const SizeDefaults& defaults = family.defaults;
   config.names = family.names;
   config.vocab_size = root.at("vocab_size").integer(1, max_vocab);
@@ -90,7 +108,7 @@ void read_family_config(const JsonRef& root, const FamilyDefinition& family, Mod
   } else {
     config.intermediate_size = root.at(names.inner).integer(1, max_size);
   }
-  read_head_sizes(root, family, config);
+  read_head_sizes(root, family, names, config);
   config.max_position_embeddings = names.positions.empty()
                                        ? defaults.positions
                                        : read_whole(root, names.positions, 1, max_positions, defaults.positions);

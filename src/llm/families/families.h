@@ -51,6 +51,8 @@ struct FamilyDefinition {
   std::string_view model_type;
   std::string_view architecture;
   SizeFields sizes = {};
+  // Other names that files use for sizes, each after the one in `sizes`, before which it takes precedence.
+  std::span<const std::array<std::string_view, 2>> other_names = {};
   SizeDefaults defaults = {};
   TensorNames names = {};
   // The fields that `compose` reads.
@@ -64,6 +66,7 @@ extern const FamilyDefinition gemma, gemma2, gemma3;
 extern const FamilyDefinition phi, phi3, stablelm, olmo2, smollm3, granite, internlm3, starcoder2;
 extern const FamilyDefinition cohere, cohere2, glm, glm4;
 extern const FamilyDefinition gpt2, gptj, gpt_neox, opt, falcon;
+extern const FamilyDefinition bloom, mpt;
 extern const FamilyDefinition mixtral, qwen2_moe, qwen3_moe, olmoe, granite_moe, granite_moe_shared;
 extern const FamilyDefinition deepseek_v2, deepseek_v3;
 

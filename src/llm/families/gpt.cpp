@@ -1,5 +1,7 @@
 // Defines families with layer norms and a feed-forward block without a gate: Phi 1, 1.5 and 2, GPT-2, GPT-J, GPT-NeoX
-// (Pythia), OPT, and Falcon with rotary positions.
+// (Pythia), OPT and Falcon.
+#include <cmath>
+
 #include "llm/config/config_fields.h"
 #include "llm/families/families.h"
 
@@ -74,7 +76,12 @@ void compose_falcon(const JsonRef& root, ModelConfig& config) {
   const bool parallel = read_flag(root, "parallel_attn", true);
   const bool one_key = read_flag(root, "multi_query", true);
   gpt_common(config, read_flag(root, "bias", false));
-  require_flag(root, "alibi", false, "positions by ALiBi are not supported");
+  if (read_flag(root, "alibi", false)) {
+    // transformers scales the sum of the product and the bias, whose slopes it rounds to bf16 in every precision.
+    config.positions = Positions::Alibi;
+    config.alibi_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+    config.rounds_alibi_slopes = true;
+  }
   const int64_t norms = read_whole(root, "num_ln_in_parallel_attn", 1, 2, newer ? 2 : 1);
   if (newer && !parallel) root.error("new_decoder_architecture needs parallel_attn");
   if (!newer && norms == 2) root.error("num_ln_in_parallel_attn is 2; expected 1 without new_decoder_architecture");

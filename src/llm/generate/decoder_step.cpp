@@ -81,6 +81,11 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
   } else if (config.rounds_embedding_multiplier && model_->dtype() == DType::F16) {
     embedding_multiplier_ = fp16_to_float(float_to_fp16(embedding_multiplier_));
   }
+  if (const std::vector<float> slopes = alibi_slopes(config); !slopes.empty() && shard.query_heads.size() > 0) {
+    slopes_ = Tensor::empty({shard.query_heads.size()}, DType::F32, device);
+    slopes_.copy_from(
+        Tensor::from_host(slopes.data() + shard.query_heads.begin, {shard.query_heads.size()}, DType::F32));
+  }
   if (config.window_rope) {
     ModelConfig windows = config;
     windows.rope = *config.window_rope;
@@ -265,6 +270,7 @@ void DecoderStep::embed(const StepInput& input) {
     ops_->embedding(views.branch, weights.positions, input.positions);
     ops_->add(hidden, hidden, views.branch);
   }
+  if (weights.embedding_norm) norm(hidden, hidden, weights.embedding_norm, weights.embedding_norm_bias);
 }
 
 void DecoderStep::product(const Tensor& out, const Tensor& x, const Tensor& w, aa_block_format format,
@@ -350,9 +356,10 @@ void DecoderStep::attend_cache(size_t index, const StepInput& input, float scale
   const Tensor &keys = key_cache_[index], &values = value_cache_[index];
   if (cache_format_ != 0) {
     ops_->quantized_attention(views.attended3, views.q3, keys, values, cache_format_, input.sequence, input.positions,
-                              scale, window, softcap);
+                              scale, window, softcap, slopes_);
   } else {
-    ops_->attention(views.attended3, views.q3, keys, values, input.sequence, input.positions, scale, window, softcap);
+    ops_->attention(views.attended3, views.q3, keys, values, input.sequence, input.positions, scale, window, softcap,
+                    slopes_);
   }
 }
 
@@ -470,8 +477,9 @@ void DecoderStep::composed_layer(const LayerWeights& layer, size_t index, const 
   const bool norms_input = config.norm_place == NormPlace::Before || config.norm_place == NormPlace::Both;
   const auto input_of = [&](const Tensor& weight, const Tensor& bias) {
     if (!norms_input) return views.hidden;
-    norm(views.normed, views.hidden, weight, bias);
-    return views.normed;
+    const Tensor& normed = config.adds_to_normed ? views.hidden : views.normed;
+    norm(normed, views.hidden, weight, bias);
+    return normed;
   };
   Tensor x = input_of(layer.input_norm, layer.input_norm_bias);
   const bool attends = attend(x, layer, index, input);

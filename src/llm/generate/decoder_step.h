@@ -140,6 +140,7 @@ class DecoderStep {
   bool plain_ = true;  // layers have Llama's structure
   float embedding_multiplier_ = 1.0f;
   Tensor window_inv_freq_;              // [R] of layers with a window, if they rotate differently
+  Tensor slopes_;                       // [heads] of this rank, of models with ALiBi
   Tensor inv_freq_;                     // [R], or [B, R] when it depends on the sequence's length
   std::vector<int64_t> longest_;        // of each sequence; dynamic rope only
   std::vector<Tensor> inv_freq_views_;  // [R] each; one, or one for each sequence

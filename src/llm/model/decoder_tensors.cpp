@@ -274,6 +274,9 @@ std::vector<TensorSlot> decoder_tensors(const ModelConfig& config) {
                    &ModelWeights::positions)
         .source = TensorSource{{count + names.skipped_positions, hidden}, false, names.skipped_positions, count, count};
   }
+  if (!names.embedding_norm.empty()) {
+    list.add_model_norm(names.embedding_norm, &ModelWeights::embedding_norm, &ModelWeights::embedding_norm_bias);
+  }
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     using Layer = LayerWeights;
     list.begin_layer(layer);

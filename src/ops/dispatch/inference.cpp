@@ -84,14 +84,14 @@ void Inference::quantized_cache_write(const Tensor& k_cache, const Tensor& v_cac
 
 void Inference::quantized_attention(const Tensor& out, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                                     aa_block_format format, const Tensor& sequence, const Tensor& positions,
-                                    float scale, int window, float softcap) {
+                                    float scale, int window, float softcap, const Tensor& slopes, const Tensor& sinks) {
   auto params = make_params<aa_quantized_attention_params>();
   params.scale = scale;
   params.window = window;
   params.softcap = softcap;
   params.format = format;
-  impl_->run(Op::QuantizedAttention, std::array{&out, &q, &k_cache, &v_cache, &sequence, &positions}, &params,
-             sizeof(params));
+  impl_->run(Op::QuantizedAttention, std::array{&out, &q, &k_cache, &v_cache, &sequence, &positions, &slopes, &sinks},
+             &params, sizeof(params));
 }
 
 bool Inference::takes_quantized_caches() const {
@@ -186,12 +186,14 @@ void Inference::cache_write(const Tensor& k_cache, const Tensor& v_cache, const 
 }
 
 void Inference::attention(const Tensor& out, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                          const Tensor& sequence, const Tensor& positions, float scale, int window, float softcap) {
+                          const Tensor& sequence, const Tensor& positions, float scale, int window, float softcap,
+                          const Tensor& slopes, const Tensor& sinks) {
   auto params = make_params<aa_attention_params>();
   params.scale = scale;
   params.window = window;
   params.softcap = softcap;
-  impl_->run(Op::Attention, std::array{&out, &q, &k_cache, &v_cache, &sequence, &positions}, &params, sizeof(params));
+  impl_->run(Op::Attention, std::array{&out, &q, &k_cache, &v_cache, &sequence, &positions, &slopes, &sinks}, &params,
+             sizeof(params));
 }
 
 void Inference::activation(const Tensor& out, const Tensor& x, ops::Activation kind) {

@@ -36,7 +36,8 @@ class AttentionOps final : public OpGroup {
   template <class Params>
   void launch(const Params& params, const aa_op_call& call, int device, bool quantized) {
     const aa_tensor &out = call.tensors[0], &q = call.tensors[1], &k = call.tensors[2], &v = call.tensors[3],
-                    &sequence = call.tensors[4], &positions = call.tensors[5];
+                    &sequence = call.tensors[4], &positions = call.tensors[5], &slopes = call.tensors[6],
+                    &sinks = call.tensors[7];
     aa_attention a{};
     a.tokens = q.shape[0];
     a.heads = q.shape[1];
@@ -52,6 +53,10 @@ class AttentionOps final : public OpGroup {
     std::copy_n(v.strides, 4, a.v_stride);
     a.sequence_stride = sequence.strides[0];
     a.position_stride = positions.strides[0];
+    a.has_slopes = slopes.dtype != AA_DTYPE_NONE;
+    a.has_sinks = sinks.dtype != AA_DTYPE_NONE;
+    if (a.has_slopes != 0) a.slope_stride = slopes.strides[0];
+    if (a.has_sinks != 0) a.sink_stride = sinks.strides[0];
     a.scale = params.scale;
     a.softcap = params.softcap;
     a.window = params.window;
@@ -69,7 +74,7 @@ class AttentionOps final : public OpGroup {
     const Element x = element_of(q.dtype);
     (quantized ? quantized_ : kernels_)
         .launch_for(0, device, x, quantized ? x : element_of(k.dtype), shape, out.data, q.data, k.data, v.data,
-                    sequence.data, positions.data, a);
+                    sequence.data, positions.data, slopes.data, sinks.data, a);
   }
 
   // The order in which a group sums depends only on its row, so one kernel serves both forms of an op.

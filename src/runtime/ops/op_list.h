@@ -42,7 +42,8 @@ namespace anyaccel {
   OP(Attention, attention, aa_attention_params,                                                                        \
      (c.finite("scale", p.scale), c.at_least_0("window", p.window), c.not_negative("softcap", p.softcap), c.heads()),  \
      out("out", kFloat, "TqD"), in("q", kFloat, "TqD"), in("k_cache", kFloat, "BkSD"), in("v_cache", kFloat, "BkSD"),  \
-     in("sequence", kI32, "T"), in("positions", kI32, "T"))                                                            \
+     in("sequence", kI32, "T"), in("positions", kI32, "T"), in_optional("slopes", kF32, "q"),                          \
+     in_optional("sinks", kF32, "q"))                                                                                  \
   OP(Activation, activation, aa_activation_params, c.activation(p.kind), out("out", kFloat, "."),                      \
      in("x", kFloat, "."))                                                                                             \
   OP(GatedActivation, gated_activation, aa_activation_params, c.activation(p.kind), out("out", kFloat, "."),           \
@@ -77,7 +78,8 @@ namespace anyaccel {
      (c.finite("scale", p.scale), c.at_least_0("window", p.window), c.not_negative("softcap", p.softcap), c.heads(),   \
       c.cache_blocks(p.format, 2)),                                                                                    \
      out("out", kFloat, "TqD"), in("q", kFloat, "TqD"), in("k_cache", kU8, "BkSC"), in("v_cache", kU8, "BkSC"),        \
-     in("sequence", kI32, "T"), in("positions", kI32, "T"))                                                            \
+     in("sequence", kI32, "T"), in("positions", kI32, "T"), in_optional("slopes", kF32, "q"),                          \
+     in_optional("sinks", kF32, "q"))                                                                                  \
   OP(Matmul, matmul, aa_accumulate_params, c.flag("accumulate", p.accumulate), inout("out", kFloat, ".MN"),            \
      in("a", kFloat, ".MK"), in("b", kFloat, ".KN"))                                                                   \
   OP(SoftmaxMasked, softmax_masked, aa_softmax_params, c.finite("scale", p.scale), out("out", kFloat, ".V"),           \

@@ -34,12 +34,13 @@ void run_attention(const char* op, const aa_op_call& op_call, bool by_row) {
   check_indices(op, "positions", positions, k.shape[2], "slots in the cache");
   if (q.shape[0] == 0 || q.shape[1] == 0 || q.shape[2] == 0) return;
 
-  const AttentionCall call{&t[0],        &q,
-                           &t[2],        &t[3],
-                           &sequence,    &positions,
-                           q.shape[2],   q.shape[1] / k.shape[1],
-                           params.scale, params.softcap,
-                           params.window};
+  const AttentionCall call{&t[0],         &q,
+                           &t[2],         &t[3],
+                           &sequence,     &positions,
+                           q.shape[2],    q.shape[1] / k.shape[1],
+                           params.scale,  params.softcap,
+                           params.window, &t[6],
+                           &t[7]};
   AttentionPlan plan(call, by_row);
   // The forms by row need the arithmetic of longer tiles for a token too.
   const bool by_token = !by_row && takes_attention_token(call);

@@ -23,8 +23,16 @@ HWY_INLINE float score_factor(float scale, float softcap) {
   return softcap > 0 ? scale / softcap : scale * std::numbers::log2e_v<float>;
 }
 
-// Caps the scores of so many vectors, and makes those outside of [begin, end) -infinity. Returns the largest of each lane.
-HWY_INLINE FloatVec cap_and_mask(float* scores, int64_t vectors, int64_t begin, int64_t end, float softcap) {
+// The slope of a row's head, in the units of scores, and the row's own slot, from which it counts distances.
+struct RowSlope {
+  float slope;
+  int64_t own;
+};
+
+// Caps the scores of so many vectors, adds the slope times the distance, and makes those outside of [begin, end) -infinity.
+// Returns the largest of each lane.
+HWY_INLINE FloatVec cap_and_mask(float* scores, int64_t vectors, int64_t begin, int64_t end, float softcap,
+                                 RowSlope slope) {
   const auto first = hn::Set(kInts, static_cast<int32_t>(begin));
   const auto last = hn::Set(kInts, static_cast<int32_t>(end - 1));
   auto top = hn::Set(kFloats, kMinusInfinity);
@@ -32,6 +40,10 @@ HWY_INLINE FloatVec cap_and_mask(float* scores, int64_t vectors, int64_t begin, 
     auto s = hn::LoadU(kFloats, scores + i * kLanes);
     if (softcap > 0) s = hn::Mul(Tanh()(s), hn::Set(kFloats, softcap * std::numbers::log2e_v<float>));
     const auto slot = hn::Iota(kInts, static_cast<int32_t>(i * kLanes));
+    if (slope.slope != 0) {
+      const auto distance = hn::Sub(slot, hn::Set(kInts, static_cast<int32_t>(slope.own)));
+      s = hn::MulAdd(hn::ConvertTo(kFloats, distance), hn::Set(kFloats, slope.slope), s);
+    }
     const auto hidden = hn::Or(hn::Lt(slot, first), hn::Gt(slot, last));
     s = hn::IfThenElse(hn::RebindMask(kFloats, hidden), hn::Set(kFloats, kMinusInfinity), s);
     hn::StoreU(s, kFloats, scores + i * kLanes);
@@ -42,12 +54,12 @@ HWY_INLINE FloatVec cap_and_mask(float* scores, int64_t vectors, int64_t begin, 
 
 // Turns the scores [begin, end) of a row into weights, the others into 0, and updates the row's maximum and `total`, the
 // kLanes partial sums of its weights. Returns the factor by which the row's sums so far must be multiplied.
-HWY_INLINE float weigh(float* scores, int64_t vectors, int64_t begin, int64_t end, float softcap, float& row_maximum,
-                       float* row_total) {
+HWY_INLINE float weigh(float* scores, int64_t vectors, int64_t begin, int64_t end, float softcap, RowSlope slope,
+                       float& row_maximum, float* row_total) {
   const float before = row_maximum;
   auto top = hn::Set(kFloats, before);
-  if (begin > 0 || end < vectors * kLanes || softcap > 0) {
-    top = hn::Max(top, cap_and_mask(scores, vectors, begin, end, softcap));
+  if (begin > 0 || end < vectors * kLanes || softcap > 0 || slope.slope != 0) {
+    top = hn::Max(top, cap_and_mask(scores, vectors, begin, end, softcap, slope));
   } else {
     for (int64_t i = 0; i < vectors; ++i) top = hn::Max(top, hn::LoadU(kFloats, scores + i * kLanes));
   }

@@ -99,11 +99,12 @@ class TileRunner {
   }
 
  private:
+  int64_t head_of(int64_t row) const { return tile_.kv_head * call_.group + row % call_.group; }
+
   Row query_row(const aa_tensor& t, int64_t row) const {
     const int64_t token = tile_.token + row / call_.group;
-    const int64_t head = tile_.kv_head * call_.group + row % call_.group;
     const DType dtype = static_cast<DType>(t.dtype);
-    const int64_t offset = token * t.strides[0] + head * t.strides[1];
+    const int64_t offset = token * t.strides[0] + head_of(row) * t.strides[1];
     return {static_cast<char*>(t.data) + offset * static_cast<int64_t>(dtype_size(dtype)), dtype, t.strides[2],
             call_.head_size};
   }
@@ -209,9 +210,10 @@ class TileRunner {
       for (int m = 0; m < groups[g].count; ++m) {
         const int64_t row = groups[g].row + m;
         const SlotRange own = in_block(memory_.visible[row]);
+        const RowSlope slope = {call_.slope(head_of(row)), memory_.visible[row].end - 1 - block_};
         correction[g * kMaxRows + m] =
             weigh(scores[g] + m * kBlockSlots, (seen[g].end + kLanes - 1) / kLanes, own.begin, own.end, call_.softcap,
-                  memory_.maximum[row], memory_.total + row * kLanes);
+                  slope, memory_.maximum[row], memory_.total + row * kLanes);
       }
     }
     for (int g = 0; g < count; ++g) {
@@ -258,7 +260,7 @@ class TileRunner {
         to[d] = memory_.maximum[row];
         to[d + 1] = total_of(row);
       } else {
-        const float factor = 1.0f / total_of(row);
+        const float factor = 1.0f / (total_of(row) + call_.sink_weight(head_of(row), memory_.maximum[row]));
         for (int64_t i = 0; i < d; ++i) sums[i] *= factor;
         write_row(query_row(*call_.out, row), 0, d, sums);
       }
@@ -295,6 +297,7 @@ void merge_partials(const AttentionCall& call, const AttentionTile& tile, int64_
       total += partial[d + 1] * weight;
       for (int64_t e = 0; e < d; ++e) sums[e] += partial[e] * weight;
     }
+    total += call.sink_weight(runner.head_of(row), maximum);
     for (int64_t e = 0; e < d; ++e) sums[e] /= total;
     write_row(runner.query_row(*call.out, row), 0, d, sums);
   }

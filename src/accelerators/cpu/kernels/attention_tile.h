@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <numbers>
 
 #include "accelerators/cpu/kernels/checks.h"
 #include "anyaccel/abi/ops.h"
@@ -27,11 +29,27 @@ struct AttentionCall {
   int64_t group;      // query heads of one key/value head, Hq / Hk
   float scale;
   float softcap;
-  int64_t window;  // 0: none
+  int64_t window;           // 0: none
+  const aa_tensor* slopes;  // F32 [Hq]; dtype AA_DTYPE_NONE: none
+  const aa_tensor* sinks;   // likewise
 
   SlotRange seen_by(int64_t token) const noexcept {
     const int64_t position = index_at(*positions, token);
     return {window > 0 ? std::max<int64_t>(0, position - window + 1) : 0, position + 1};
+  }
+  // Scores in units of log2(e) fall by so much for each slot of distance.
+  float slope(int64_t head) const noexcept {
+    return slopes->dtype == AA_DTYPE_NONE ? 0.0f : of_head(*slopes, head) * std::numbers::log2e_v<float>;
+  }
+  // The weight of a head's sink beside weights that were made with this maximum.
+  float sink_weight(int64_t head, float maximum) const noexcept {
+    if (sinks->dtype == AA_DTYPE_NONE) return 0.0f;
+    return std::exp2(of_head(*sinks, head) * std::numbers::log2e_v<float> - (maximum == -INFINITY ? 0.0f : maximum));
+  }
+
+ private:
+  static float of_head(const aa_tensor& values, int64_t head) noexcept {
+    return static_cast<const float*>(values.data)[head * values.strides[0]];
   }
 };
 

@@ -256,12 +256,14 @@ class TokenRunner {
 
   void run() {
     prepare();
+    const int64_t own = call_.seen_by(tile_.token).end - 1;
     for (int64_t block = tile_.begin; block < tile_.end; block += kSlots) {
       score(rows_of(*call_.k, block));
       const int64_t slots = std::min(kSlots, tile_.end - block), vectors = (slots + kLanes - 1) / kLanes;
       for (int64_t m = 0; m < rows_; ++m) {
+        const RowSlope slope = {call_.slope(tile_.kv_head * call_.group + m), own - block};
         correction_[m] =
-            weigh(scores_ + m * kSlots, vectors, 0, slots, call_.softcap, maximum_[m], total_ + m * kLanes);
+            weigh(scores_ + m * kSlots, vectors, 0, slots, call_.softcap, slope, maximum_[m], total_ + m * kLanes);
       }
       sum(rows_of(*call_.v, block));
     }
@@ -349,7 +351,8 @@ class TokenRunner {
       const float* from = sums_ + m * size_;
       float* to = tile_.partial ? tile_.partial + m * partial_row_floats(size_) : sums;
       const float total = sum_lanes(hn::LoadU(kFloats, total_ + m * kLanes));
-      const float factor = tile_.partial ? 1.0f : 1.0f / total;
+      const float sink = call_.sink_weight(tile_.kv_head * call_.group + m, maximum_[m]);
+      const float factor = tile_.partial ? 1.0f : 1.0f / (total + sink);
       for (int64_t d = 0; d < size_; ++d) {
         const int64_t in_pair = d % kPair;
         const int64_t at = interleaved ? d - in_pair + in_pair / 2 + in_pair % 2 * kLanes : d;

@@ -100,6 +100,7 @@ void attention_reference(const aa_op_call& call) {
   const auto& params = *static_cast<const aa_attention_params*>(call.params);
   const Elements out(call.tensors[0]), q(call.tensors[1]), k(call.tensors[2]), v(call.tensors[3]);
   const Elements sequence(call.tensors[4]), positions(call.tensors[5]);
+  const Elements slopes(call.tensors[6]), sinks(call.tensors[7]);
   check_indices("attention", "sequence", call.tensors[4], k.dim(0), "sequences in the cache");
   check_indices("attention", "positions", call.tensors[5], k.dim(2), "slots in the cache");
   const int64_t heads = q.dim(1), head_size = q.dim(2);
@@ -109,17 +110,19 @@ void attention_reference(const aa_op_call& call) {
     const int64_t begin = params.window > 0 ? std::max<int64_t>(0, position - params.window + 1) : 0;
     for (int64_t head = 0; head < heads; ++head) {
       const int64_t kv_head = head / (heads / k.dim(1));
-      double largest = -std::numeric_limits<double>::infinity();
+      const double sink = sinks.present() ? sinks.get(sinks.at(head)) : -std::numeric_limits<double>::infinity();
+      double largest = sink;
       scores.clear();
       for (int64_t j = begin; j <= position; ++j) {
         double score = 0;
         for (int64_t d = 0; d < head_size; ++d) score += q.get(q.at(t, head, d)) * k.get(k.at(b, kv_head, j, d));
         score *= params.scale;
         if (params.softcap > 0) score = params.softcap * std::tanh(score / params.softcap);
+        if (slopes.present()) score += slopes.get(slopes.at(head)) * static_cast<double>(j - position);
         scores.push_back(score);
         largest = std::max(largest, score);
       }
-      double total = 0;
+      double total = sinks.present() ? std::exp(sink - largest) : 0;
       std::fill(sum.begin(), sum.end(), 0.0);
       for (int64_t j = begin; j <= position; ++j) {
         const double weight = std::exp(scores[static_cast<size_t>(j - begin)] - largest);
@@ -137,8 +140,8 @@ void quantized_attention_reference(const aa_op_call& call) {
   const BlockFormat& format = *find_block_format(static_cast<uint32_t>(params.format));
   // Both caches, decoded to F32 [B,Hk,S,D].
   std::vector<float> decoded[2];
-  aa_tensor tensors[6];
-  std::copy_n(call.tensors, 6, tensors);
+  aa_tensor tensors[8];
+  std::copy_n(call.tensors, 8, tensors);
   for (int i = 0; i < 2; ++i) {
     const Elements cache(call.tensors[2 + i]);
     decoded[i].resize(static_cast<size_t>(cache.rows() * head_size));

@@ -59,9 +59,10 @@ bool is_aligned(const aa_tensor& tensor) {
   return true;
 }
 
-// Returns true if the caches meet the conditions of both kernels.
+// Returns true if the caches meet the conditions of both kernels, which have neither slopes nor sinks.
 bool has_readable_caches(const aa_op_call& call) {
   const aa_tensor &k = call.tensors[2], &v = call.tensors[3];
+  if (call.tensors[6].dtype != AA_DTYPE_NONE || call.tensors[7].dtype != AA_DTYPE_NONE) return false;
   return k.shape[1] > 0 && k.dtype == v.dtype && attention_type(k.dtype) >= 0 && k.shape[2] < INT32_MAX / 2 &&
          k.shape[0] < INT32_MAX && is_aligned(k) && is_aligned(v);
 }

@@ -23,8 +23,8 @@ void rope_table(const Context& c) {
         frequencies.push_back(std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(r)));
       }
       OpTensor inv_freq(c, AA_DTYPE_F32, {r}, frequencies);
-      OpTensor where(c, AA_DTYPE_I32, {6}, positions, spread);
-      OpTensor cosine(c, AA_DTYPE_F32, {6, r}, {}, padded);
+      OpTensor where(c, AA_DTYPE_I32, {6}, positions, scale == 1 ? dense : spread);
+      OpTensor cosine(c, AA_DTYPE_F32, {6, r}, {}, scale == 1 ? dense : padded);
       OpTensor sine(c, AA_DTYPE_F32, {6, r});
       aa_rope_table_params params{};
       params.scale = scale;

@@ -144,7 +144,7 @@ void sample(const Context& c) {
         OpTensor rng(c, AA_DTYPE_I64, {2}, {static_cast<double>(seed), static_cast<double>(offset)});
         OpTensor seen(c, AA_DTYPE_U8, {rows, width});
         OpTensor out(c, AA_DTYPE_I32, {rows});
-        const bool marks = p.top_k != 20;
+        const bool marks = p.top_k != 20 && (p.temperature > 0 || dtype == AA_DTYPE_F32);
         if (!op.run({out.view(), logits.view(), rng.view(), marks ? seen.view() : absent}, p)) continue;
         const Values found = out.found();
         Values expected_seen(rows * w);

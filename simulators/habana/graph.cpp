@@ -106,6 +106,8 @@ Binary binary(const std::string& name) {
 Unary unary(const std::string& name) {
   static const std::map<std::string, Unary> all = {{"relu_fwd", [](float a) { return a > 0 ? a : 0; }},
                                                    {"silu_fwd", [](float a) { return a / (1 + std::exp(-a)); }},
+                                                   {"cos_fwd", [](float a) { return std::cos(a); }},
+                                                   {"sin_fwd", [](float a) { return std::sin(a); }},
                                                    {"memcpy", [](float a) { return a; }}};
   const auto found = all.find(name);
   return found == all.end() ? nullptr : found->second;

@@ -147,7 +147,9 @@ TEST(CpuRope, Table) {
         return static_cast<double>(random.integer(0, 131072));
       }));
       c.with(aa_rope_table_params{0, random.pick({1.0f, 1.2f})});
-      compare(c, {0, 0, 2});
+      // hpu takes whole turns off in fp32, which leaves an angle of at most pi with an error of some ulps of that.
+      const DriverAccelerator* device = anyaccel::testing::device_under_test();
+      compare(c, {device && device->name() == "hpu" ? 5e-7 : 0, 0, 2});
     }
   });
 }

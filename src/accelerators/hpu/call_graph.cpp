@@ -99,7 +99,8 @@ Use use_of(const aa_op_call& call, uint32_t tensor) {
     if (std::find(replaced.begin(), replaced.end(), tensor) != replaced.end()) return Use::in_and_out;
   }
   if (op == Op::RmsNorm && tensor == 3) return Use::in_and_out;  // the residual
-  const bool is_written = op == Op::LinearMulti ? tensor % 3 == 1 : tensor == 0;
+  if (op == Op::Sample && tensor == 2) return Use::absent;       // a greedy choice needs no random numbers
+  const bool is_written = op == Op::LinearMulti ? tensor % 3 == 1 : tensor == 0 || (op == Op::RopeTable && tensor == 1);
   return is_written ? Use::out : Use::in;
 }
 

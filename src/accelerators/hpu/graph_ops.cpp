@@ -1,4 +1,5 @@
-// Implements embeddings, rotary embeddings, writes to the cache and attention with Synapse's graphs. Names and
+// Implements embeddings, rotary embeddings, writes to the cache, attention, counters and the choice of the likeliest token with
+// Synapse's graphs. Names and
 // parameters of the nodes are those that Habana's bridge for PyTorch uses (HabanaAI/gaudi-pytorch-bridge,
 // hpu_ops/backend and habana_kernels), with the structs of perf_lib_layer_params.h.
 //
@@ -121,6 +122,37 @@ void embedding(Graph& graph, const aa_op_call&, const Tensors& t, const Tensors&
 }
 
 // ---- rotary embeddings -----------------------------------------------------------------------------------------------
+
+bool is_f32(const aa_tensor& a) { return a.dtype == AA_DTYPE_F32 && is_dense(a); }
+
+bool supports_rope_table(const aa_op_call& call) {
+  const aa_tensor* t = call.tensors;
+  return is_f32(t[0]) && is_f32(t[1]) && is_f32(t[2]) && are_i32(t[3]);
+}
+std::vector<Sizes> rope_table_sizes(const aa_op_call& call) {
+  const int64_t tokens = call.tensors[0].shape[0], pairs = call.tensors[0].shape[1];
+  return {{tokens, pairs}, {tokens, pairs}, {1, pairs}, {tokens, 1}};
+}
+// How exact the nodes for cosine and sine are for large angles is not documented, so whole turns are taken off first. 2 pi is
+// the sum of three numbers, of which the first two have 8 bits: times a number of turns below 2^16 they are exact.
+void rope_table(Graph& graph, const aa_op_call& call, const Tensors& t, const Tensors&) {
+  constexpr float turn_parts[] = {6.28125F, 253.0F / 131072, 5.0703631804769e-06F};
+  constexpr float turns_of_angle = 0.15915494309189535F;
+  const Tensor angle = spread(graph, "mult_fwd", graph.in_f32(t[3]), t[2]);
+  // Which way the conversion rounds does not matter: the rest is less than a turn in either direction.
+  const Tensor turns =
+      graph.in_f32(converted(graph, spread(graph, "mult_fwd", angle, constant(graph, turns_of_angle, 2)), syn_i32));
+  Tensor rest = angle;
+  for (const float part : turn_parts) {
+    rest = spread(graph, "add_fwd", rest, spread(graph, "mult_fwd", turns, constant(graph, -part, 2)));
+  }
+  const Tensor scale = constant(graph, params<aa_rope_table_params>(call).scale, 2);
+  const char* const guids[] = {"cos_fwd", "sin_fwd"};
+  for (const size_t i : {0, 1}) {
+    const Tensor value = graph.result(guids[i], syn_f32, rest.sizes, {rest});
+    graph.node("mult_fwd_f32", {value, scale}, {t[i]});
+  }
+}
 
 bool is_interleaved(const aa_op_call& call) { return params<aa_rope_params>(call).interleaved != 0; }
 
@@ -320,6 +352,88 @@ void attention(Graph& graph, const aa_op_call& call, const Tensors& t, const Ten
   graph.convert(t[0], swapped(graph, graph.reshaped(result, {heads, tokens, group, width})));
 }
 
+// ---- counters --------------------------------------------------------------------------------------------------------
+
+bool supports_increment(const aa_op_call& call) {
+  const int64_t amount = params<aa_increment_params>(call).amount;
+  return are_i32(call.tensors[0]) && amount >= INT32_MIN && amount <= INT32_MAX;
+}
+void increment(Graph& graph, const aa_op_call& call, const Tensors& t, const Tensors& after) {
+  const auto amount = static_cast<int32_t>(params<aa_increment_params>(call).amount);
+  graph.node("add_fwd_i32", {t[0], constant(graph, amount, t[0].sizes.size())}, {after[0]});
+}
+
+// ---- the likeliest token ---------------------------------------------------------------------------------------------
+
+constexpr int64_t most_tokens = int64_t{1} << 24;  // numbers up to here are exact in fp32
+
+bool supports_argmax(const aa_op_call& call) {
+  const aa_tensor* t = call.tensors;
+  return are_i32(t[0]) && is_plain(t[1]) && t[1].shape[1] <= most_tokens &&
+         t[1].shape[0] * t[1].shape[1] <= most_scores;
+}
+// Greedy choices that mark nothing use no random numbers.
+bool supports_sample(const aa_op_call& call) {
+  return params<aa_sample_params>(call).temperature == 0 && !is_there(call.tensors[3]) && supports_argmax(call);
+}
+std::vector<Sizes> argmax_sizes(const aa_op_call& call) {
+  std::vector<Sizes> sizes(call.tensor_count);
+  const int64_t rows = call.tensors[1].shape[0];
+  sizes[0] = {rows, 1};
+  sizes[1] = {rows, call.tensors[1].shape[1]};
+  return sizes;
+}
+
+Tensor largest(Graph& graph, const Tensor& x) {
+  const Tensor value = graph.between(syn_f32, {x.sizes[0], 1}), place = graph.between(syn_i32, {x.sizes[0], 1});
+  const SynAxis innermost{0};
+  graph.node("reduce_max_fwd_f32", {x}, {value, place}, &innermost, sizeof(innermost));
+  return value;
+}
+
+// Each of them fp32, [rows, 1].
+struct Likeliest {
+  Tensor value;    // the largest number that is no NaN; -infinity if there is none
+  Tensor index;    // its lowest index
+  Tensor nan;      // the lowest index of a NaN
+  Tensor has_nan;  // whether there is one
+};
+
+// Which of several equal numbers the node for the maximum names is not documented: lowest indices are largest negative numbers.
+Likeliest likeliest(Graph& graph, const Tensor& given) {
+  const Tensor x = graph.in_f32(given);
+  const Sizes row_sizes = {x.sizes[0], 1};
+  const Tensor nothing = constant(graph, -std::numeric_limits<float>::infinity(), 2);
+  const Tensor far = constant(graph, -2.0F * static_cast<float>(most_tokens), 2);
+  const Tensor minus_one = constant(graph, -1.0F, 2);
+  const Tensor numbers = graph.in_f32(graph.reshaped(range(graph, 0, 1, x.sizes[1]), {1, x.sizes[1]}));
+  const Tensor negative = spread(graph, "mult_fwd", numbers, minus_one);
+  const Tensor is_number = compared(graph, "equal_fwd", x, x);
+  const Tensor finite = chosen(graph, is_number, x, nothing, x.sizes);
+  Likeliest result;
+  result.value = largest(graph, finite);
+  const Tensor best = chosen(graph, compared(graph, "equal_fwd", finite, result.value), negative, far, x.sizes);
+  result.index = spread(graph, "mult_fwd", largest(graph, best), minus_one);
+  const Tensor nan = largest(graph, chosen(graph, is_number, far, negative, x.sizes));
+  result.has_nan = compared(graph, "greater_fwd", nan, far);
+  result.nan = spread(graph, "mult_fwd", nan, minus_one);
+  return result;
+}
+
+void argmax(Graph& graph, const aa_op_call&, const Tensors& t, const Tensors&) {
+  const Likeliest found = likeliest(graph, t[1]);
+  graph.convert(t[0], chosen(graph, found.has_nan, found.nan, found.index, t[0].sizes));
+}
+
+// A row whose largest number is not finite has no token, -1.
+void sample(Graph& graph, const aa_op_call&, const Tensors& t, const Tensors&) {
+  const Likeliest found = likeliest(graph, t[1]);
+  const Tensor none = constant(graph, -1.0F, 2), zero = constant(graph, 0.0F, 2);
+  const Tensor is_finite = compared(graph, "equal_fwd", spread(graph, "mult_fwd", found.value, zero), zero);
+  const Tensor token = chosen(graph, is_finite, found.index, none, t[0].sizes);
+  graph.convert(t[0], chosen(graph, found.has_nan, none, token, t[0].sizes));
+}
+
 }  // namespace
 
 int syn_type(int32_t dtype) {
@@ -348,6 +462,14 @@ bool is_plain(const aa_tensor& tensor) {
 const GraphOp* graph_op(Op op) {
   static const GraphOp rows[] = {
       {Op::Embedding, supports_embedding, own_sizes, {}, embedding, nullptr},
+      {Op::RopeTable,
+       supports_rope_table,
+       rope_table_sizes,
+       {},
+       rope_table,
+       [](const aa_op_call& call, std::vector<int64_t>& key) {
+         key.push_back(std::bit_cast<int32_t>(params<aa_rope_table_params>(call).scale));
+       }},
       {Op::Rope,
        supports_rope,
        rope_sizes,
@@ -356,6 +478,16 @@ const GraphOp* graph_op(Op op) {
        [](const aa_op_call& call, std::vector<int64_t>& key) { key.push_back(is_interleaved(call) ? 1 : 0); }},
       {Op::CacheWrite, supports_cache_write, cache_write_sizes, {0, 1}, cache_write, nullptr},
       {Op::Attention, supports_attention, attention_sizes, {}, attention, attention_settings},
+      {Op::Increment,
+       supports_increment,
+       own_sizes,
+       {0},
+       increment,
+       [](const aa_op_call& call, std::vector<int64_t>& key) {
+         key.push_back(params<aa_increment_params>(call).amount);
+       }},
+      {Op::Argmax, supports_argmax, argmax_sizes, {}, argmax, nullptr},
+      {Op::Sample, supports_sample, argmax_sizes, {}, sample, nullptr},
   };
   for (const GraphOp& row : rows) {
     if (row.op == op) return &row;

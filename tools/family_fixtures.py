@@ -38,6 +38,9 @@ ROWS = [0, 3, 7, 12, 13, 14, 18, 25, 33, 43]  # rows that are kept, of the PROMP
 
 SIZES = dict(vocab_size=61, hidden_size=48, intermediate_size=76, num_hidden_layers=3, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+GPT_OSS = dict(SIZES, head_dim=16, sliding_window=6, num_experts_per_tok=2, swiglu_limit=0.7,
+               rope_parameters={"rope_type": "yarn", "rope_theta": 15000.0, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                                "truncate": False, "original_max_position_embeddings": 16})
 MPT = dict(vocab_size=61, d_model=48, n_layers=3, n_heads=4, max_seq_len=64)
 GPT2 = dict(vocab_size=61, n_embd=48, n_layer=3, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2)
 
@@ -159,6 +162,13 @@ CASES = {
               dict(vocab_size=61, hidden_size=60, n_layer=2, n_head=5, layer_norm_epsilon=1e-3)],
     "mpt": [dict(MPT), dict(MPT, n_heads=6, tie_word_embeddings=False, attn_config={"softmax_scale": 0.2}),
             dict(MPT, n_heads=3, vocab_size=77, layer_norm_epsilon=1e-3)],
+    "gpt_oss": [dict(GPT_OSS, num_local_experts=4),
+                dict(GPT_OSS, num_local_experts=5, num_experts_per_tok=3, num_key_value_heads=1, tie_word_embeddings=True,
+                     swiglu_alpha=1.3, swiglu_limit=7.0),
+                dict(GPT_OSS, num_local_experts=3, attention_bias=False, num_key_value_heads=4, head_dim=10,
+                     layer_types=["full_attention", "sliding_attention", "full_attention"]),
+                # The experts are MXFP4 in the files; what is computed with is what transformers decodes them to.
+                dict(GPT_OSS, num_local_experts=3, hidden_size=64, intermediate_size=96, swiglu_limit=1.1, mxfp4=True)],
 }
 
 
@@ -178,8 +188,36 @@ def numbers(name, seed, count):
     return (z >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24) - np.float32(0.5)
 
 
-def made(name, seed, shape, scale, offset):
-    return (numbers(name, seed, int(np.prod(shape))) * np.float32(scale) + np.float32(offset)).reshape(shape)
+def made(name, seed, shape, scale, offset, dtype=None):
+    values = (numbers(name, seed, int(np.prod(shape))) * np.float32(scale) + np.float32(offset)).reshape(shape)
+    return np.floor(values).astype(np.uint8) if dtype == "uint8" else values
+
+
+def packed(tensors):
+    """Returns the tensors with those of GPT-OSS's experts as MXFP4: blocks of any bytes, and exponents around -5."""
+    out = []
+    for name, shape, *rest in tensors:
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            out.append([name, shape, *rest])
+            continue
+        experts, inputs, outputs = shape
+        out.append([name + "_blocks", [experts, outputs, inputs // 32, 16], 256.0, 128.0, "uint8"])
+        out.append([name + "_scales", [experts, outputs, inputs // 32], 6.0, 123.0, "uint8"])
+    return sorted(out)
+
+
+def unpacked(values):
+    """Returns the tensors with MXFP4 decoded by transformers."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+    out = {}
+    for name, value in values.items():
+        if name.endswith("_blocks"):
+            scales = torch.from_numpy(values[name.replace("_blocks", "_scales")])
+            decoded = convert_moe_packed_tensors(torch.from_numpy(value), scales, dtype=torch.float32)
+            out[name.removesuffix("_blocks")] = decoded.contiguous().numpy()
+        elif not name.endswith("_scales"):
+            out[name] = value
+    return out
 
 
 def scale_and_offset(family, name, shape):
@@ -223,6 +261,7 @@ def listed_once(tensors):
 
 
 def make(family, index, settings):
+    mxfp4, settings = "mxfp4" in settings, without(settings, "mxfp4")
     config = AutoConfig.for_model(family, **settings)
     config.dtype = torch.float32
     best = None
@@ -231,11 +270,13 @@ def make(family, index, settings):
         with safe_open(f"{folder}/model.safetensors", "np") as file:
             shapes = {name: list(file.get_slice(name).get_shape()) for name in sorted(file.keys())}
         tensors = [[name, shape, *scale_and_offset(family, name, shape)] for name, shape in shapes.items()]
+        tensors = packed(tensors) if mxfp4 else tensors
         layers, listed = listed_once(tensors)
         for seed in range(200):
             if best and (seed >= 8 or len(set(best[0]["greedy"])) >= 6):
                 break
-            save_file({name: made(name, seed, *rest) for name, *rest in tensors}, f"{folder}/model.safetensors", {"format": "pt"})
+            values = {name: made(name, seed, *rest) for name, *rest in tensors}
+            save_file(unpacked(values) if mxfp4 else values, f"{folder}/model.safetensors", {"format": "pt"})
             # The grouped products of PyTorch take sizes of whole 16 bytes only.
             one_by_one = {"experts_implementation": "eager"} if "num_experts_per_tok" in settings else {}
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **one_by_one).eval()
@@ -244,6 +285,8 @@ def make(family, index, settings):
             tokens, logits, gap = run(model, prompt)
             if gap > MIN_GAP and (not best or len(set(tokens)) > len(set(best[0]["greedy"]))):
                 stored = json.loads(Path(f"{folder}/config.json").read_text())
+                if mxfp4:
+                    stored["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}
                 best = {"name": f"{family}_{index + 1}", "family": family, "seed": seed, "config": stored, "layers": layers,
                         "tensors": listed, "prompt": prompt, "greedy": tokens}, logits[ROWS]
     if not best:
@@ -275,6 +318,8 @@ def add_older():
     for case in text["cases"]:
         family, name = case["family"], case["name"]
         case.pop("older_config", None)
+        if "quantization_config" in case["config"]:
+            continue
         if family not in CONFIG_MAPPING:
             print(name, "is not known to", transformers.__version__)
             continue

@@ -107,7 +107,8 @@ struct Case {
   void write_weights() const {
     std::vector<TensorSpec> specs;
     for (const Json& tensor : data.at("tensors")) {
-      specs.push_back({tensor.at(0), DType::F32, tensor.at(1).get<std::vector<int64_t>>()});
+      const bool bytes = tensor.size() > 4 && tensor.at(4) == "uint8";
+      specs.push_back({tensor.at(0), bytes ? DType::U8 : DType::F32, tensor.at(1).get<std::vector<int64_t>>()});
     }
     SafetensorsWriter writer(directory.path() + "/model.safetensors", specs, {{"format", "pt"}});
     for (size_t i = 0; i < specs.size(); ++i) {
@@ -115,6 +116,12 @@ struct Case {
       const auto count = static_cast<size_t>(Shape(specs[i].shape).numel());
       const std::vector<float> values = made_numbers(specs[i].name, data.at("seed").get<uint64_t>(), count,
                                                      tensor.at(2).get<float>(), tensor.at(3).get<float>());
+      if (specs[i].dtype == DType::U8) {
+        std::vector<uint8_t> bytes(count);
+        std::ranges::transform(values, bytes.begin(), [](float value) { return static_cast<uint8_t>(value); });
+        writer.append(std::as_bytes(std::span(bytes)));
+        continue;
+      }
       writer.append(std::as_bytes(std::span(values)));
     }
     writer.finish();
@@ -288,7 +295,7 @@ TEST(FamilyFiles, WithAnUnknownTensorAreRefused) {
 }
 
 TEST(FamilyFiles, OfOtherArchitecturesAreRefusedByName) {
-  for (const char* type : {"bert", "roberta", "t5", "mamba", "gpt_oss", "jais"}) {
+  for (const char* type : {"bert", "roberta", "t5", "mamba", "jais"}) {
     try {
       parse_model_config(R"({"model_type": ")" + std::string(type) + R"("})", "config.json");
       FAIL() << type;
@@ -314,6 +321,12 @@ TEST(FamilyFields, ThatChangeTheComputationAreRefused) {
       {"gpt2_1", {{"add_cross_attention", true}}},
       {"opt_1", {{"word_embed_proj_dim", 24}, {"layer_norm_elementwise_affine", false}}},
       {"falcon_1", {{"num_ln_in_parallel_attn", 2}}},
+      {"gpt_oss_1",
+       {{"sliding_window", nullptr},
+        {"rope_parameters", nullptr},
+        {"swiglu_limit", 0},
+        {"num_experts_per_tok", 9},
+        {"quantization_config", {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}}}}},
       {"mpt_1",
        {{"no_bias", false},
         {"expansion_ratio", 3},
@@ -445,6 +458,56 @@ TEST(FamilyFiles, OfDeepseekMayHaveALayerMore) {
     } else {
       EXPECT_THROW(reference.load(), CheckpointError) << name;
     }
+  }
+}
+
+// MXFP4 is computed with as it is stored, and results are those with the decoded weights: on one rank and on several, which
+// have whole blocks of the matrices, from the mapped file and without the mapping.
+TEST(FamilyExperts, InMxfp4StayInMxfp4) {
+  if (get_accelerator()->name() != "cpu") GTEST_SKIP() << "not every accelerator computes with quantized weights";
+  const Case reference("gpt_oss_4");
+  LoadOptions options;
+  options.activations = Activations::F32;
+  // The other matrices are fp16 then, too, and MXFP4 is exact in fp16.
+  const std::vector<float> expected = found_logits(reference, reference.load(DType::F16));
+  float largest = 0;
+  for (const float logit : expected) largest = std::max(largest, std::fabs(logit));
+  for (const bool map_files : {true, false}) {
+    options.map_files = map_files;
+    const auto model = Model::load(reference.directory.path(), options);
+    EXPECT_EQ(model->quantized_formats(), "MXFP4");
+    const std::vector<float> found = found_logits(reference, model);
+    for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(found[i], expected[i], 1e-4 * largest) << i;
+  }
+  run_ranks(2, [&](const std::shared_ptr<comm::ProcessGroup>& group) {
+    LoadOptions of_rank = options;
+    of_rank.group = group;
+    const auto model = Model::load(reference.directory.path(), of_rank);
+    EXPECT_EQ(model->quantized_formats(), "MXFP4");
+    Session session(model, {.sequences = 1, .context = 64});
+    const std::vector<std::vector<int32_t>> prompts = {reference.prompt};
+    EXPECT_EQ(decode(session, prompts, reference.greedy.size())[0], reference.greedy);
+  });
+}
+
+TEST(FamilyExperts, InMxfp4OfAnotherShapeAreRefused) {
+  Case reference("gpt_oss_4");
+  std::vector<TensorSpec> specs;
+  for (const Json& tensor : reference.data.at("tensors")) {
+    const std::string name = tensor.at(0);
+    auto shape = tensor.at(1).get<std::vector<int64_t>>();
+    if (name.ends_with("1.mlp.experts.down_proj_scales")) ++shape[1];
+    specs.push_back({name, tensor.size() > 4 ? DType::U8 : DType::F32, shape});
+  }
+  SafetensorsWriter writer(reference.directory.path() + "/model.safetensors", specs, {});
+  writer.append(std::vector<std::byte>(static_cast<size_t>(writer.total())));
+  writer.finish();
+  try {
+    reference.load();
+    FAIL() << "was loaded";
+  } catch (const CheckpointError& error) {
+    EXPECT_NE(std::string(error.what()).find("model.layers.1.mlp.experts.down_proj_scales"), std::string::npos)
+        << error.what();
   }
 }
 

@@ -106,8 +106,9 @@ struct MatrixFormats {
 
 // An expert of a feed-forward block, see ExpertsConfig. Its intermediate size is I.
 struct ExpertWeights {
-  Tensor gate, up;  // [I, H]
-  Tensor down;      // [H, I]
+  Tensor gate, up;                       // [I, H]
+  Tensor down;                           // [H, I]
+  Tensor gate_bias, up_bias, down_bias;  // [I], [I], [H]
   MatrixFormats formats;
 };
 
@@ -123,6 +124,7 @@ struct LayerWeights {
   Tensor q_bias, k_bias, v_bias;       // [Hq*D], [Hk*D], [Hk*D]
   Tensor q_norm, k_norm;               // [D], or [Hq*D] and [Hk*D] (see HeadNorm)
   Tensor q_norm_bias, k_norm_bias;     // [D]
+  Tensor sinks;                        // [Hq]
   Tensor o, o_bias;                    // [H, Hq*D], [H]
   Tensor post_norm;                    // [H]: of the feed-forward block
   Tensor post_norm_bias;               // [H]
@@ -131,6 +133,7 @@ struct LayerWeights {
   Tensor gate_bias, up_bias;           // [I]
   Tensor down, down_bias;              // [H, I], [H]
   Tensor router;                       // [E, H]: of layers with experts, which have those in place of gate, up and down
+  Tensor router_bias;                  // [E]
   Tensor choice_bias;                  // [E]
   Tensor shared_weight;                // [1, H]: the shared expert's weight is the sigmoid of this product
   std::vector<ExpertWeights> experts;  // E, then the shared expert

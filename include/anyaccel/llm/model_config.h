@@ -50,7 +50,8 @@ enum class Family {
   DeepseekV2,
   DeepseekV3,
   Bloom,
-  Mpt
+  Mpt,
+  GptOss
 };
 // Returns the model_type: "llama", "mistral", "qwen2", "qwen3", ...
 std::string_view family_name(Family family) noexcept;
@@ -130,6 +131,7 @@ struct TensorNames {
   std::string_view q_a = "self_attn.q_a_proj", q_a_norm = "self_attn.q_a_layernorm", q_b = "self_attn.q_b_proj";
   std::string_view kv_a = "self_attn.kv_a_proj_with_mqa", kv_a_norm = "self_attn.kv_a_layernorm";
   std::string_view kv_b = "self_attn.kv_b_proj";
+  std::string_view sinks = "self_attn.sinks";  // the whole name
   std::string_view q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
   std::string_view mlp_norm = "post_attention_layernorm";  // before the feed-forward block, or after the sum
   std::string_view mlp_output_norm = {};
@@ -171,7 +173,12 @@ struct ExpertsConfig {
   // Experts are chosen from the best groups of equal size. A group's score is its best one, or the sum of its best two.
   int64_t groups = 1, groups_per_token = 1;
   bool groups_by_two = false;
-  bool stacked = false;           // the files have one tensor for the matrices of all experts
+  bool stacked = false;      // the files have one tensor for the matrices of all experts
+  bool interleaved = false;  // and those are [inputs, outputs], with gate's outputs and up's in turns
+  bool has_biases = false;   // of experts and of the router
+  // Not 0: experts compute (up + 1) * gate * sigmoid(gain * gate), with gate at most this, and up within it on both sides.
+  float limit = 0.0f;
+  float gain = 1.0f;
   std::vector<uint8_t> in_layer;  // a flag for each layer
 };
 
@@ -232,6 +239,7 @@ struct ModelConfig {
   bool scale_by_layer = false;              // the scale of layer i is divided by i + 1
   float alibi_scale = 1.0f;                 // factor of ALiBi's slopes
   bool rounds_alibi_slopes = false;         // to bf16, before the factor
+  bool has_sinks = false;                   // a score of each head without a value, in the softmax
   float attention_softcap = 0.0f;           // 0: none, else scores are softcap * tanh(score / softcap)
   bool gated = true;                        // false: down(act(up(x))), without a gate
   float embedding_multiplier = 1.0f;

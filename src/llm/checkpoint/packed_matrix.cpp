@@ -108,8 +108,16 @@ void PackedMatrix::set_scales(const Part& scales, int64_t row_stride, int64_t gr
 }
 
 std::unique_ptr<PackedMatrix> PackedMatrix::find(const Checkpoint& checkpoint, const std::string& module,
-                                                 const WeightQuantization& how, int64_t rows, int64_t columns) {
+                                                 const WeightQuantization& how, int64_t rows, int64_t columns,
+                                                 const PackedRows& place) {
   std::unique_ptr<PackedMatrix> matrix(new PackedMatrix(how, module, rows, columns));
+  if (place.matrices > 0) {
+    if (how.kind != Kind::MxFloat4 || checkpoint.find(module + "_blocks") == nullptr) return nullptr;
+    matrix->place_ = place;
+    matrix->find_stacked_mxfloat4(checkpoint);
+    matrix->choose_block_format(checkpoint);
+    return matrix;
+  }
   const char* const suffixes[] = {"qweight", "qweight", "weight_packed", "weight_scale", "weight", "weight_blocks"};
   const TensorView* first = checkpoint.find(module + "." + suffixes[static_cast<size_t>(how.kind)]);
   // compressed-tensors has another name for the same tensor.
@@ -248,6 +256,27 @@ void PackedMatrix::find_mxfloat4(const Checkpoint& checkpoint) {
   set_scales(scales, groups_, 1);
 }
 
+void PackedMatrix::find_stacked_mxfloat4(const Checkpoint& checkpoint) {
+  group_ = 32;
+  groups_ = columns_ / 32;
+  const auto part_of = [&](const char* suffix, std::vector<int64_t> shape, TensorView& own) {
+    Part found{module_ + suffix, checkpoint.find(module_ + suffix)};
+    own = expect(found, {DType::U8}, std::move(shape));
+    own.bytes /= static_cast<uint64_t>(place_.matrices);
+    const uint64_t skipped = own.bytes * static_cast<uint64_t>(place_.matrix);
+    if (own.data != nullptr) own.data += skipped;
+    own.offset += skipped;
+    bytes_ += own.bytes / static_cast<uint64_t>(place_.step);
+    found.view = &own;
+    return found;
+  };
+  if (columns_ % 32 != 0) {
+    fail(module_ + "_blocks", "has rows of " + std::to_string(columns_) + " values; expected a multiple of 32");
+  }
+  values_ = part_of("_blocks", {place_.matrices, place_.rows, groups_, 16}, own_values_);
+  set_scales(part_of("_scales", {place_.matrices, place_.rows, groups_}, own_scales_), groups_, 1);
+}
+
 // Integers of 4 and 8 bits can be stored as blocks of Q4_0 and Q8_0 if their zero points are the middle of the range,
 // groups are whole blocks in the order of the columns, and fp16 represents the scales exactly; float4 is MXFP4.
 void PackedMatrix::choose_block_format(const Checkpoint& checkpoint) {
@@ -273,6 +302,7 @@ void PackedMatrix::choose_block_format(const Checkpoint& checkpoint) {
 
 std::vector<std::string> PackedMatrix::tensors() const {
   std::vector<std::string> names;
+  if (place_.matrices > 0) return {module_ + "_blocks", module_ + "_scales"};
   for (const char* suffix :
        {"qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx",
         "weight_shape", "weight", "weight_scale_inv", "weight_blocks", "weight_scales",
@@ -363,7 +393,7 @@ int PackedValues::zero(int64_t row, int64_t group) const {
 
 float PackedValues::scale(int64_t row, int64_t column) const {
   const int64_t group = group_of_[static_cast<size_t>(column)];
-  const int64_t of_row = matrix_.how_.block_rows > 0 ? row / matrix_.how_.block_rows : row;
+  const int64_t of_row = matrix_.how_.block_rows > 0 ? row / matrix_.how_.block_rows : stored_row(row);
   return scales_[static_cast<size_t>(of_row * matrix_.row_stride_ + group * matrix_.group_stride_)];
 }
 
@@ -404,7 +434,7 @@ void PackedValues::decode(int64_t first_row, int64_t count, float* out) const {
       if (kind == Kind::Float8) {
         value = fp8_to_float(static_cast<uint8_t>(values_[static_cast<size_t>(n * columns + k)]), kE4M3);
       } else if (kind == Kind::MxFloat4) {
-        const auto byte = static_cast<unsigned>(values_[static_cast<size_t>((n * columns + k) / 2)]);
+        const auto byte = static_cast<unsigned>(values_[static_cast<size_t>((stored_row(n) * columns + k) / 2)]);
         value = float4_values[byte >> (k % 2 * 4) & 15u];
       } else {
         value = static_cast<float>(quantity(n, k));
@@ -423,7 +453,7 @@ void PackedValues::encode(int64_t first_row, int64_t count, std::byte* out) cons
     for (int64_t k = 0; k < columns; k += 32) {
       for (int64_t i = 0; i < 32; ++i) {
         if (float4) {
-          const auto byte = static_cast<unsigned>(values_[static_cast<size_t>((n * columns + k + i) / 2)]);
+          const auto byte = static_cast<unsigned>(values_[static_cast<size_t>((stored_row(n) * columns + k + i) / 2)]);
           q[static_cast<size_t>(i)] = static_cast<int>(byte >> (i % 2 * 4) & 15u);
         } else {
           q[static_cast<size_t>(i)] = quantity(n, k + i);

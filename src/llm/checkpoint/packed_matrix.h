@@ -17,13 +17,23 @@ namespace anyaccel::llm {
 // The data of a packed matrix in memory, ready to be decoded.
 class PackedValues;
 
+// The rows of a matrix among those of the file's tensors, which hold several matrices.
+struct PackedRows {
+  int64_t matrices = 0;  // of the tensors' first dimension; 0: they hold one matrix
+  int64_t matrix = 0;    // the number of the one whose rows these are
+  int64_t rows = 0;      // of each
+  int64_t first = 0, step = 1;
+};
+
 class PackedMatrix {
  public:
   // Finds the matrix of the layer `module` ("model.layers.0.self_attn.q_proj") with `rows` outputs and `columns`
   // inputs; null if the checkpoint has no quantized tensors of that name. CheckpointError, naming the tensor, for a
-  // missing part, a shape or dtype that does not fit, or a permutation with groups that do not exist.
+  // missing part, a shape or dtype that does not fit, or a permutation with groups that do not exist. If `place` names
+  // several matrices, which only MXFP4 has, their tensors are `module` with "_blocks" and "_scales" after it.
   static std::unique_ptr<PackedMatrix> find(const Checkpoint& checkpoint, const std::string& module,
-                                            const WeightQuantization& how, int64_t rows, int64_t columns);
+                                            const WeightQuantization& how, int64_t rows, int64_t columns,
+                                            const PackedRows& place = {});
 
   int64_t rows() const noexcept { return rows_; }
   int64_t columns() const noexcept { return columns_; }
@@ -56,6 +66,7 @@ class PackedMatrix {
   void find_compressed(const Checkpoint& checkpoint);
   void find_float8(const Checkpoint& checkpoint);
   void find_mxfloat4(const Checkpoint& checkpoint);
+  void find_stacked_mxfloat4(const Checkpoint& checkpoint);
   // Reads everything except the packed numbers.
   std::unique_ptr<PackedValues> read_scales(const Checkpoint& checkpoint) const;
   void set_scales(const Part& scales, int64_t row_stride, int64_t group_stride);
@@ -72,6 +83,8 @@ class PackedMatrix {
   DType dtype_ = DType::F32;
   const BlockFormat* block_format_ = nullptr;
   Part values_, scales_, zeros_, order_;
+  PackedRows place_;
+  TensorView own_values_, own_scales_;  // of one matrix of several
   // The scale of row n and group g is number n * row_stride_ + g * group_stride_. For Float8 with blocks, n is the row
   // of blocks.
   int64_t row_stride_ = 0;
@@ -92,6 +105,8 @@ class PackedValues {
   int quantity(int64_t row, int64_t column) const;
   int zero(int64_t row, int64_t group) const;
   float scale(int64_t row, int64_t column) const;
+  // Returns the row of the file's matrix.
+  int64_t stored_row(int64_t row) const { return matrix_.place_.first + row * matrix_.place_.step; }
 
   const PackedMatrix& matrix_;
   std::vector<std::byte> values_;

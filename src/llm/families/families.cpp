@@ -23,7 +23,8 @@ constexpr const FamilyDefinition* known_definitions[] = {&gemma,       &gemma2,
                                                          &qwen3_moe,   &olmoe,
                                                          &granite_moe, &granite_moe_shared,
                                                          &deepseek_v2, &deepseek_v3,
-                                                         &bloom,       &mpt};
+                                                         &bloom,       &mpt,
+                                                         &gpt_oss};
 
 constexpr std::string_view SizeFields::*size_members[] = {
     &SizeFields::hidden,   &SizeFields::inner,     &SizeFields::layers, &SizeFields::heads,     &SizeFields::kv_heads,
@@ -129,7 +130,8 @@ void read_family_config(const JsonRef& root, const FamilyDefinition& family, Mod
     config.rope.rotary_dim = config.head_dim;  // nothing rotates
   }
   if (config.quantization != nullptr && (!config.names.qkv.empty() || !config.names.gate_up.empty() ||
-                                         config.names.transposed || config.experts.stacked)) {
+                                         config.names.transposed ||
+                                         (config.experts.stacked && !config.experts.interleaved))) {
     root.at("quantization_config")
         .fail("no such field in a model of type " + std::string(family.model_type) +
               ", whose matrices of several parts are read in 32 or 16 bits only");

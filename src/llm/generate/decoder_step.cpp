@@ -354,12 +354,13 @@ void DecoderStep::attend_cache(size_t index, const StepInput& input, float scale
   const Views& views = views_[current_];
   const auto window = static_cast<int>(model_->config().window_of_layer(static_cast<int64_t>(index)));
   const Tensor &keys = key_cache_[index], &values = value_cache_[index];
+  const Tensor& sinks = model_->weights().layers[index].sinks;
   if (cache_format_ != 0) {
     ops_->quantized_attention(views.attended3, views.q3, keys, values, cache_format_, input.sequence, input.positions,
-                              scale, window, softcap, slopes_);
+                              scale, window, softcap, slopes_, sinks);
   } else {
     ops_->attention(views.attended3, views.q3, keys, values, input.sequence, input.positions, scale, window, softcap,
-                    slopes_);
+                    slopes_, sinks);
   }
 }
 

@@ -28,7 +28,11 @@ ExpertBlock::ExpertBlock(const Model& model, int64_t max_tokens) : model_(model)
   weights_ = scratch({max_tokens * choices});
   gathered_ = scratch({max_tokens, config.hidden_size});
   gated_ = scratch({max_tokens, inner});
-  if (!model.quantized_formats().empty()) {
+  if (experts.limit > 0.0f) {
+    limit_ = scratch({1});
+    limit_.fill(experts.limit);
+  }
+  if (!model.quantized_formats().empty() || limit_) {
     gate_ = scratch({max_tokens, inner});
     up_ = scratch({max_tokens, inner});
   }
@@ -43,7 +47,7 @@ void ExpertBlock::choose(const Tensor& x, size_t index) {
   const int64_t routed = tokens * config.count;
   const int64_t count = routed + (layer.shared_weight ? tokens : 0);
   weight_product(ops_, model_, logits_.slice(0, 0, routed).view({tokens, config.count}), x, layer.router,
-                 layer.formats.router);
+                 layer.formats.router, layer.router_bias);
   if (layer.shared_weight) {
     weight_product(ops_, model_, logits_.slice(0, routed, count).view({tokens, 1}), x, layer.shared_weight,
                    layer.formats.shared_weight);
@@ -53,6 +57,23 @@ void ExpertBlock::choose(const Tensor& x, size_t index) {
   const std::span<const float> values(host_logits_.data_as<float>(), static_cast<size_t>(count));
   choose_experts(config, values.first(static_cast<size_t>(routed)), values.subspan(static_cast<size_t>(routed)),
                  biases_[index], choice_);
+}
+
+// The ops have no minimum and maximum: min(x, limit) is limit - relu(limit - x).
+void ExpertBlock::clamped_activation(const Tensor& gated, const Tensor& gate, const Tensor& up) {
+  const float limit = model_.config().experts.limit, gain = model_.config().experts.gain;
+  const Tensor limits = limit_.view({1, 1}).expand(gate.shape());
+  for (const Tensor* x : {&gate, &up}) {
+    ops_.scaled_add(*x, limits, 1.0f, *x, -1.0f);
+    ops_.activation(*x, *x, ops::Activation::Relu);
+  }
+  // Silu of the gate times the gain is the gain times what is wanted.
+  ops_.scaled_add(gate, limits, gain, gate, -gain);
+  // max(min(up, limit), -limit) + limit, and then (that - limit + 1) / gain.
+  ops_.scaled_add(up, limits, 2.0f, up, -1.0f);
+  ops_.activation(up, up, ops::Activation::Relu);
+  ops_.scaled_add(up, up, 1.0f / gain, limits, (1.0f - limit) / (gain * limit));
+  ops_.gated_activation(gated, gate, up, ops::Activation::Silu);
 }
 
 void ExpertBlock::run_expert(const Tensor& out, const Tensor& x, const ExpertWeights& expert) {
@@ -68,15 +89,19 @@ void ExpertBlock::run_expert(const Tensor& out, const Tensor& x, const ExpertWei
     return Tensor(storage.storage(), dtype, {rows, inner}, strides);
   };
   const Tensor gated = part(gated_, x.dtype());
-  if (expert.formats.gate == 0 && expert.formats.up == 0) {
+  if (expert.formats.gate == 0 && expert.formats.up == 0 && !limit_) {
     ops_.gated_linear(gated, x, expert.gate, expert.up, kind);
   } else {
     const Tensor gate = part(gate_, DType::F32), up = part(up_, DType::F32);
-    weight_product(ops_, model_, gate, x, expert.gate, expert.formats.gate);
-    weight_product(ops_, model_, up, x, expert.up, expert.formats.up);
-    ops_.gated_activation(gated, gate, up, kind);
+    weight_product(ops_, model_, gate, x, expert.gate, expert.formats.gate, expert.gate_bias);
+    weight_product(ops_, model_, up, x, expert.up, expert.formats.up, expert.up_bias);
+    if (limit_) {
+      clamped_activation(gated, gate, up);
+    } else {
+      ops_.gated_activation(gated, gate, up, kind);
+    }
   }
-  weight_product(ops_, model_, out, gated, expert.down, expert.formats.down);
+  weight_product(ops_, model_, out, gated, expert.down, expert.formats.down, expert.down_bias);
 }
 
 void ExpertBlock::run(const Tensor& out, const Tensor& x, size_t index) {

@@ -24,6 +24,8 @@ class ExpertBlock {
 
  private:
   void choose(const Tensor& x, size_t layer);
+  // gated = (up + 1) * gate * sigmoid(gain * gate), both within the limit; changes gate and up.
+  void clamped_activation(const Tensor& gated, const Tensor& gate, const Tensor& up);
   void run_expert(const Tensor& out, const Tensor& x, const ExpertWeights& expert);
 
   const Model& model_;
@@ -35,6 +37,7 @@ class ExpertBlock {
   Tensor weights_;                   // fp32 [max_tokens * K]
   Tensor gathered_;                  // [max_tokens, H]: the rows of one expert
   Tensor gated_, gate_, up_;         // [max_tokens, I]
+  Tensor limit_;                     // [1]: of the activation, if it has one
   Tensor results_, ordered_;         // [max_tokens * K, H] by rows, and by tokens
 };
 

@@ -128,6 +128,11 @@ class SlotList {
       }
     }
     add_head_norms(q_size, kv_size);
+    if (config_.has_sinks) {
+      add(std::string(names_.sinks), {config_.num_attention_heads}, TensorKind::Bias, SplitBy::QueryHeads, 0,
+          &Layer::sinks)
+          .head_size = 1;
+    }
     add_linear({names_.o, hidden, q_size, SplitBy::QueryHeads, 1, &Layer::o, &MatrixFormats::o, &Layer::o_bias,
                 config_.o_bias});
   }
@@ -183,6 +188,7 @@ class SlotList {
     const int64_t hidden = config_.hidden_size;
     add(std::string(experts.stacked ? names_.stacked_router : names_.router) + ".weight", {experts.count, hidden},
         TensorKind::Matrix, SplitBy::Nothing, 0, &Layer::router, &MatrixFormats::router);
+    if (experts.has_biases) add_bias(names_.router, experts.count, &Layer::router_bias);
     if (experts.has_choice_bias) {
       add(std::string(names_.choice_bias), {experts.count}, TensorKind::Bias, SplitBy::Nothing, 0, &Layer::choice_bias);
     }
@@ -232,6 +238,25 @@ class SlotList {
     const int64_t count = config_.experts.count, inner = config_.experts.inner, hidden = config_.hidden_size;
     const std::string gate_up(names_.stacked_gate_up), down(names_.stacked_down);
     TensorSlot* const slots = add_expert(expert, inner, SplitBy::Expert, {gate_up, gate_up, down});
+    if (config_.experts.interleaved) {
+      slots[0].source = TensorSource{{hidden, 2 * inner}, true, 0, 1, 2, count, expert};
+      slots[1].source = TensorSource{{hidden, 2 * inner}, true, 1, 1, 2, count, expert};
+      slots[2].source = TensorSource{{inner, hidden}, true, 0, hidden, hidden, count, expert};
+      if (!config_.experts.has_biases) return;
+      const auto add_one = [&](const std::string& name, int64_t size, SplitBy split, Tensor ExpertWeights::*member,
+                               TensorSource source) {
+        TensorSlot& slot = add(name + "_bias", {size}, TensorKind::Bias, split, 0, nullptr);
+        slot.expert = expert;
+        slot.expert_member = member;
+        slot.source = std::move(source);
+      };
+      add_one(gate_up, inner, SplitBy::Expert, &ExpertWeights::gate_bias, {{2 * inner}, false, 0, 1, 2, count, expert});
+      add_one(gate_up, inner, SplitBy::Expert, &ExpertWeights::up_bias, {{2 * inner}, false, 1, 1, 2, count, expert});
+      // It is in the sum over the ranks once.
+      add_one(down, hidden, SplitBy::FirstRank, &ExpertWeights::down_bias,
+              {{hidden}, false, 0, hidden, hidden, count, expert});
+      return;
+    }
     slots[0].source = TensorSource{{count, 2 * inner, hidden}, false, 2 * expert * inner, inner, inner};
     slots[1].source = TensorSource{{count, 2 * inner, hidden}, false, (2 * expert + 1) * inner, inner, inner};
     slots[2].source = TensorSource{{count, hidden, inner}, false, expert * hidden, hidden, hidden};

@@ -18,12 +18,21 @@ enum class SplitBy { Nothing, QueryHeads, KvHeads, Intermediate, Vocabulary, Fir
 
 // The place of a tensor inside one of the file's: blocks of rows, which are columns if the matrix is transposed.
 struct TensorSource {
-  Shape shape;  // of the file's tensor
+  Shape shape;  // of the file's tensor, or of one of its matrices
   bool transposed = false;
   int64_t first = 0;   // row at which the first block begins
   int64_t block = 0;   // rows of a block
   int64_t stride = 0;  // rows from the beginning of a block to that of the next
+  // Not 0: the first dimension of the file's tensor counts so many tensors of that shape, of which this is number `index`.
+  int64_t count = 0;
+  int64_t index = 0;
 
+  Shape file_shape() const {
+    if (count == 0) return shape;
+    std::vector<int64_t> dims = {count};
+    dims.insert(dims.end(), shape.dims().begin(), shape.dims().end());
+    return Shape(dims);
+  }
   bool is_one_range(int64_t rows) const noexcept { return !transposed && block == rows; }
 };
 

@@ -84,9 +84,16 @@ bool ModelFiles::has_stacked_experts(const ModelConfig& config) const {
 
 TensorView ModelFiles::at(const TensorSlot& slot) const {
   const std::string name = file_name(slot);
-  const auto packed = packed_views_.find(name);
+  const auto packed = packed_views_.find(packed_key(slot));
   if (packed != packed_views_.end()) return packed->second;
   TensorView view = checkpoint_.at(name);
+  if (slot.source && slot.source->count > 0) {
+    view.bytes /= static_cast<uint64_t>(slot.source->count);
+    const uint64_t skipped = view.bytes * static_cast<uint64_t>(slot.source->index);
+    if (view.data != nullptr) view.data += skipped;
+    view.offset += skipped;
+    view.shape = slot.source->shape.dims();
+  }
   if (!slot.source || slot.is_gathered()) return view;
   const auto rows = static_cast<uint64_t>(slot.shape[0]);
   const uint64_t row_bytes =
@@ -104,15 +111,20 @@ void ModelFiles::find_packed(const std::string& directory, const ModelConfig& co
   for (const TensorSlot& slot : slots_) {
     if (slot.kind != TensorKind::Matrix) continue;
     const std::string name = file_name(slot);
-    const std::string module = name.substr(0, name.rfind('.'));
-    auto matrix = PackedMatrix::find(checkpoint_, module, *quantization_, slot.shape[0], slot.shape[1]);
+    PackedRows rows;
+    if (slot.source && slot.source->count > 0) {
+      const TensorSource& source = *slot.source;
+      rows = {source.count, source.index, source.shape[1], source.first, source.block == 1 ? source.stride : 1};
+    }
+    const std::string module = rows.matrices > 0 ? name : name.substr(0, name.rfind('.'));
+    auto matrix = PackedMatrix::find(checkpoint_, module, *quantization_, slot.shape[0], slot.shape[1], rows);
     if (matrix == nullptr) continue;
     TensorView view;
     view.dtype = matrix->dtype();
     view.shape = slot.shape.dims();
     view.bytes = matrix->bytes();
     view.packed = matrix.get();
-    packed_views_.emplace(name, view);
+    packed_views_.emplace(packed_key(slot), view);
     packed_.push_back(std::move(matrix));
   }
   if (!packed_.empty()) return;
@@ -120,6 +132,13 @@ void ModelFiles::find_packed(const std::string& directory, const ModelConfig& co
                         quantization_->method +
                         "), and the files have no tensors of that kind; if they are not quantized, "
                         "remove quantization_config");
+}
+
+// Matrices of several experts have one name.
+std::string ModelFiles::packed_key(const TensorSlot& slot) const {
+  const std::string name = file_name(slot);
+  if (!slot.source || slot.source->count == 0) return name;
+  return name + ' ' + std::to_string(slot.source->index) + ' ' + std::to_string(slot.source->first);
 }
 
 std::string ModelFiles::file_name(const TensorSlot& slot) const {
@@ -153,14 +172,14 @@ void ModelFiles::check(const std::string& directory) const {
   const char* by_config = is_gguf(directory) ? " by the file's keys" : " by config.json";
   for (const TensorSlot& slot : slots_) {
     const std::string name = file_name(slot);
-    if (packed_views_.contains(name)) continue;  // checked when it was found
+    if (packed_views_.contains(packed_key(slot))) continue;  // checked when it was found
     const TensorView* view = checkpoint_.find(name);
     if (view == nullptr) {
       throw CheckpointError("model '" + directory + "': tensor '" + name + "' is missing; expected shape " +
-                            (slot.source ? slot.source->shape : slot.shape).to_string() + by_config);
+                            (slot.source ? slot.source->file_shape() : slot.shape).to_string() + by_config);
     }
     const Shape found(view->shape);
-    const Shape& expected = slot.source ? slot.source->shape : slot.shape;
+    const Shape expected = slot.source ? slot.source->file_shape() : slot.shape;
     if (!(found == expected)) {
       throw CheckpointError("model '" + directory + "': tensor '" + name + "' has shape " + found.to_string() +
                             "; expected " + expected.to_string() + by_config);

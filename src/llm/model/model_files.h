@@ -31,6 +31,7 @@ class ModelFiles {
   TensorView at(const TensorSlot& slot) const;
 
  private:
+  std::string packed_key(const TensorSlot& slot) const;
   void untie_if_different(ModelConfig& config, std::vector<std::string>& notes);
   // Some programs write the matrices of all experts of a layer as one tensor.
   bool has_stacked_experts(const ModelConfig& config) const;
@@ -42,7 +43,7 @@ class ModelFiles {
   std::vector<TensorSlot> slots_;
   std::shared_ptr<const WeightQuantization> quantization_;
   std::vector<std::unique_ptr<PackedMatrix>> packed_;
-  std::unordered_map<std::string, TensorView> packed_views_;  // by the name in the files
+  std::unordered_map<std::string, TensorView> packed_views_;  // by packed_key()
   std::string base_;  // the first part of the family's names ("model."), which files of bare decoders leave out
   bool bare_ = false;
   bool embedding_is_lm_head_ = false;

@@ -82,4 +82,19 @@ refused "cannot go with" --greedy --typical-p 0.1
 refused "--typical-p" --typical-p 0
 refused "--top-logprobs" --top-logprobs 101 --json
 refused "--top-logprobs is part of the output of --json" --top-logprobs 3
+# Answers in a grammar and under a schema, and files that cannot be used.
+printf 'root ::= "- " [a-z]{2} "\\n" "end"\n' >"$folder/list.gbnf"
+[ "$(text --grammar "$folder/list.gbnf" | head -c 2)" = "- " ] || fail "--grammar: $(cat "$folder/out")"
+text --grammar "$folder/list.gbnf" | tail -n 1 | grep -qx end || fail "--grammar: $(cat "$folder/out")"
+echo '{"type": "array", "items": {"enum": ["a", 2]}, "minItems": 2, "maxItems": 3}' >"$folder/schema.json"
+text --json-schema "$folder/schema.json" | python3 -c '
+import json, sys
+value = json.load(sys.stdin)
+assert 2 <= len(value) <= 3 and set(value) <= {"a", 2}, value' || fail "--json-schema: $(cat "$folder/out")"
+echo 'root ::= root "a"' >"$folder/left.gbnf"
+generate --grammar "$folder/left.gbnf" && fail "left recursion is accepted"
+grep -q "left recursion" "$folder/err" || fail "$(cat "$folder/err")"
+refused "give one of them" --grammar "$folder/list.gbnf" --json-schema "$folder/schema.json"
+generate --grammar "$folder/missing.gbnf" && fail "a missing grammar is accepted"
+grep -q "missing.gbnf" "$folder/err" || fail "$(cat "$folder/err")"
 echo "generation_settings: ok"

@@ -21,4 +21,7 @@ void adapter(const uint8_t* data, size_t size);
 // A chat template, with which a conversation is rendered.
 void chat_template(const uint8_t* data, size_t size);
 
+// A grammar in GBNF, or a JSON Schema, with which texts are read.
+void grammar(const uint8_t* data, size_t size);
+
 }  // namespace anyaccel::fuzz

@@ -9,6 +9,7 @@
 #include "fuzz/fuzz_adapter.cpp"
 #include "fuzz/fuzz_config.cpp"
 #include "fuzz/fuzz_gguf.cpp"
+#include "fuzz/fuzz_grammar.cpp"
 #include "fuzz/fuzz_safetensors.cpp"
 #include "fuzz/fuzz_targets.h"
 #include "fuzz/fuzz_template.cpp"
@@ -104,6 +105,7 @@ TEST(FuzzCorpus, Gguf) { run("gguf", &gguf); }
 TEST(FuzzCorpus, Config) { run("config", &config); }
 TEST(FuzzCorpus, ChatTemplate) { run("template", &chat_template); }
 TEST(FuzzCorpus, Adapter) { run("adapter", &adapter); }
+TEST(FuzzCorpus, Grammar) { run("grammar", &grammar); }
 TEST(FuzzCorpus, Tokenizer) { run("tokenizer", &tokenizer); }
 
 }  // namespace

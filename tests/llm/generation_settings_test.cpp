@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "llm/decoding.h"
 #include "llm/generate/score_filter.h"
 #include "llm/model_fixtures.h"
+#include "llm/tokenizer/byte_tokenizer.h"
 
 namespace anyaccel::llm {
 namespace {
@@ -126,6 +128,28 @@ TEST_F(Settings, PresenceAndFrequencyPenaltiesFollowTheirDefinition) {
     options.max_new_tokens = 24;
     EXPECT_EQ(made.generate_ids(Prompts{prompt}, options).completions[0].token_ids, expected)
         << presence << " " << frequency;
+  }
+}
+
+// tests/llm/grammar_test.cpp tests grammars; this runs on every accelerator.
+TEST_F(Settings, AnswersKeepToAGrammar) {
+  std::ostringstream text;
+  write_made_up_tokenizer(text, model_->config().vocab_size);
+  const std::shared_ptr<const Tokenizer> tokenizer = Tokenizer::parse_json(text.str(), "made up");
+  const Prompts prompts = {load_reference_model("llama_gqa").run.prompt_ids, {5, 6}};
+  for (const char* backend : {"eager", "graph"}) {
+    const BackendGuard guard(backend);
+    TextGenerator made(model_, tokenizer, parse_generation_config("{\"eos_token_id\": 1}", "generation_config.json"));
+    GenerateOptions options = made.default_options();
+    options.grammar = Grammar::parse_gbnf("root ::= [a-m]{3} (\"-\" [0-9]{2}){1,3} \"é\"", "g");
+    for (const float temperature : {0.0f, 1.5f}) {
+      options.sampling.temperature = temperature;
+      options.seed = 5;
+      for (const Completion& completion : made.generate_ids(prompts, options).completions) {
+        EXPECT_EQ(completion.finish_reason, FinishReason::Stop);
+        EXPECT_TRUE(options.grammar->accepts(completion.text)) << backend << " " << completion.text;
+      }
+    }
   }
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "anyaccel/llm/generation_config.h"
+#include "anyaccel/llm/grammar.h"
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/session.h"
 #include "anyaccel/llm/tokenizer.h"
@@ -29,6 +30,11 @@ struct GenerateOptions {
   // Rules that forbid, force or prefer tokens. eos_token_ids, max_new_tokens and max_length in it are set by the
   // generator, without end-of-sequence tokens when ignore_eos is set.
   TokenRules rules;
+  // Holds each answer to the grammar: a token is chosen only if some text of the grammar begins with the answer up to it.
+  // An answer that ends with FinishReason::Eos or at the end of the grammar (FinishReason::Stop) is a text of it; one
+  // that ends for another reason is the beginning of one. NotImplementedError for a tokenizer whose tokens have no text
+  // of their own (Tokenizer::token_bytes), InvalidArgument if no token continues an answer.
+  std::shared_ptr<const Grammar> grammar;
   // Seed of the random numbers. Empty: uses and advances the accelerator's random number generator.
   std::optional<uint64_t> seed;
   // Text ends before the first occurrence of one of these. Token boundaries do not matter.
@@ -70,7 +76,7 @@ struct TokenLogprobs {
 
 enum class FinishReason {
   Eos,     // an end-of-sequence token
-  Stop,    // a stop string
+  Stop,    // a stop string, or the end of the grammar
   Length,  // max_new_tokens or the context
   Error,   // an exception ended the call (see TextGenerator::interrupted)
 };
@@ -111,6 +117,8 @@ struct GenerateResult {
 // generating thread. Returning false ends that prompt with FinishReason::Stop.
 using TextCallback = std::function<bool(size_t prompt, std::string_view piece)>;
 
+struct VocabularyTries;
+
 class TextGenerator {
  public:
   // Loads model, tokenizer and generation_config.json from a Hugging Face directory. Throws as Model::load does, and
@@ -150,6 +158,7 @@ class TextGenerator {
 
  private:
   Session& session_for(int64_t sequences, int64_t context, const GenerateOptions& options);
+  std::shared_ptr<const TokenGrammar> token_grammar(std::shared_ptr<const Grammar> grammar);
 
   std::shared_ptr<const Model> model_;
   std::shared_ptr<const Tokenizer> tokenizer_;
@@ -158,6 +167,10 @@ class TextGenerator {
   std::unique_ptr<Session> session_;  // of the latest call, reused if it is large enough
   std::vector<int32_t> cached_ids_;   // the tokens of sequence 0 in its cache
   std::optional<GenerateResult> interrupted_;
+  // Of the latest call with a grammar: later ones reuse what they found out about the vocabulary and the grammar.
+  std::shared_ptr<const VocabularyTries> tries_;
+  std::shared_ptr<const Grammar> grammar_;
+  std::shared_ptr<const TokenGrammar> token_grammar_;
 };
 
 }  // namespace anyaccel::llm

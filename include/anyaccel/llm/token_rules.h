@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 namespace anyaccel::llm {
+
+class TokenGrammar;
 
 struct SequenceBias {
   std::vector<int32_t> ids;  // at least one
@@ -36,6 +39,9 @@ struct TokenRules {
   // prompt of one token, as the first one after the forced token).
   std::vector<int32_t> suppress_tokens;
   std::vector<int32_t> begin_suppress_tokens;
+  // Forbids tokens that no text of a grammar begins with, and the tokens eos_token_ids where the text may not end. Not
+  // together with forced tokens. TextGenerator makes it of GenerateOptions::grammar.
+  std::shared_ptr<const TokenGrammar> grammar;
 
   // Values that the rules above refer to.
   std::vector<int32_t> eos_token_ids;

@@ -54,6 +54,10 @@ class Tokenizer {
   // id.
   virtual std::optional<std::string> id_to_token(int32_t id) const = 0;
   virtual std::optional<int32_t> token_to_id(std::string_view token) const = 0;
+  // Returns the bytes that the token adds to decode()d text without special tokens, as its first token (`at_start`) or
+  // later; they may be a part of a character. Empty for special tokens and unused ids. NotImplementedError if a token's
+  // text depends on its neighbours (WordPiece, suffixes of words), naming the decoder.
+  virtual std::string token_bytes(int32_t id, bool at_start) const = 0;
   // The tokens at the beginning and the end of a text, if the files define them.
   std::optional<int32_t> bos_id() const noexcept { return bos_id_; }
   std::optional<int32_t> eos_id() const noexcept { return eos_id_; }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <random>
 
+#include "base/text/json.h"
 #include "cli/commands/command_support.h"
 
 namespace anyaccel::cli {
@@ -59,6 +60,11 @@ void SamplingOptions::add(CommandLine& line) {
                   "Never these tokens in a row, with or without a space before them; may be given several times")
       .type("TEXT")
       .one_each();
+  line.add_option("--grammar", grammar_file_,
+                  "The answer is a text of this grammar, in llama.cpp's notation (GBNF); see docs/generation.md")
+      .type("FILE");
+  line.add_option("--json-schema", json_schema_file_, "The answer is a JSON text that is valid under this JSON Schema")
+      .type("FILE");
   line.add_flag("--greedy", greedy_, "Always the most likely token, whatever generation_config.json says");
   line.add_option("--seed", seed_, "The same seed gives the same text; without one, a new seed is chosen").type("N");
 }
@@ -72,12 +78,21 @@ void SamplingOptions::check() const {
   for (const std::string& words : bad_words_) {
     if (words.empty()) throw UsageError("--bad-words is empty; expected some text");
   }
+  if (grammar_file_ && json_schema_file_) {
+    throw UsageError("--grammar and --json-schema both say what the answer is; give one of them");
+  }
+  constexpr size_t most_bytes = size_t{1} << 20;
+  if (grammar_file_) grammar_ = llm::Grammar::parse_gbnf(read_whole_file(*grammar_file_, most_bytes), *grammar_file_);
+  if (json_schema_file_) {
+    grammar_ = llm::Grammar::parse_json_schema(read_whole_file(*json_schema_file_, most_bytes), *json_schema_file_);
+  }
   llm::GenerateOptions unused;
   apply_numbers(unused);
 }
 
 void SamplingOptions::apply(llm::GenerateOptions& options, const llm::Tokenizer& tokenizer) const {
   apply_numbers(options);
+  options.grammar = grammar_;
   for (const std::string& words : bad_words_) {
     // Most tokenizers have separate tokens for a word after a space.
     for (const char* before : {"", " "}) {

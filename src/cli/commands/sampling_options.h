@@ -1,6 +1,7 @@
-// Provides the options for choosing tokens, from --temperature to --bad-words, of the commands that generate text.
+// Provides the options for choosing tokens, from --temperature to --grammar, of the commands that generate text.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@ class SamplingOptions {
  public:
   // Adds the options to `line`, which writes into this object when it parses.
   void add(CommandLine& line);
-  // Call it after parsing. UsageError for a text that is not a number or is out of range, and for options that exclude
+  // Call it after parsing; reads the files of --grammar and --json-schema. UsageError for a text that is not a number or is out of range, and for options that exclude
   // each other.
   void check() const;
   // Overrides those of `options` that were given; without --seed a new one is chosen. After check(). The tokenizer
@@ -34,6 +35,9 @@ class SamplingOptions {
   std::optional<std::string> no_repeat_ngram_size_;
   std::vector<std::string> logit_bias_;
   std::vector<std::string> bad_words_;
+  std::optional<std::string> grammar_file_;
+  std::optional<std::string> json_schema_file_;
+  mutable std::shared_ptr<const llm::Grammar> grammar_;  // of these files, which check() reads
   std::optional<std::string> seed_;
   bool greedy_ = false;
 

@@ -41,7 +41,7 @@ bool may_end(const std::vector<int32_t>& tokens, const std::vector<int32_t>& ids
 bool TokenRules::empty() const {
   return sequence_bias.empty() && bad_words_ids.empty() && no_repeat_ngram_size == 0 && min_length == 0 &&
          min_new_tokens == 0 && !forced_bos_token_id && forced_eos_token_ids.empty() && suppress_tokens.empty() &&
-         begin_suppress_tokens.empty();
+         begin_suppress_tokens.empty() && !grammar;
 }
 
 LogitBias::LogitBias(TokenRules rules, int64_t vocabulary)
@@ -76,6 +76,12 @@ LogitBias::LogitBias(TokenRules rules, int64_t vocabulary)
     check_ids(forced_bos_, vocabulary, "forced_bos_token_id");
   }
   if (!rules_.forced_eos_token_ids.empty()) check_ids(rules_.forced_eos_token_ids, vocabulary, "forced_eos_token_id");
+  if (rules_.grammar && (rules_.forced_bos_token_id || !rules_.forced_eos_token_ids.empty())) {
+    throw InvalidArgument(
+        "a grammar together with forced_bos_token_id or forced_eos_token_id: the forced tokens would break the "
+        "grammar; "
+        "expected one of them alone");
+  }
   // Ids from lists made for a larger vocabulary have no effect.
   const auto drop_unknown = [&](std::vector<int32_t>& ids) {
     std::erase_if(ids, [&](int32_t id) { return id < 0 || id >= vocabulary; });
@@ -89,10 +95,35 @@ void LogitBias::start(std::span<const std::vector<int32_t>> prompts) {
   for (size_t i = 0; i < prompts.size(); ++i) {
     sequences_[i].tokens = prompts[i];
     sequences_[i].prompt = prompts[i].size();
+    if (rules_.grammar) sequences_[i].reading = rules_.grammar->start();
   }
 }
 
-void LogitBias::push(size_t sequence, int32_t token) { sequences_[sequence].tokens.push_back(token); }
+void LogitBias::push(size_t sequence, int32_t token) {
+  sequences_[sequence].tokens.push_back(token);
+  if (rules_.grammar) rules_.grammar->read(sequences_[sequence].reading, token);
+}
+
+void LogitBias::apply_grammar(const Sequence& sequence, const TokenGrammar::Allowed& allowed) {
+  bool any = false;
+  const auto is_eos = [&](size_t id) {
+    return std::find(rules_.eos_token_ids.begin(), rules_.eos_token_ids.end(), static_cast<int32_t>(id)) !=
+           rules_.eos_token_ids.end();
+  };
+  for (size_t id = 0; id < row_.size(); ++id) {
+    if (allowed.has(id) || (allowed.may_end && is_eos(id))) {
+      any = any || row_[id] != forbidden;
+    } else {
+      row_[id] = forbidden;
+    }
+  }
+  if (any) return;
+  throw InvalidArgument(
+      rules_.grammar->source() + ": after " + std::to_string(sequence.tokens.size() - sequence.prompt) +
+      " tokens of the answer, the grammar and the other rules leave none: " +
+      (allowed.may_end ? "the text is complete, and its end is not allowed"
+                       : "no token of the vocabulary that is allowed continues the text as the grammar needs it"));
+}
 
 const std::vector<int32_t>* LogitBias::forced_for(const Sequence& sequence) const {
   const size_t length = sequence.tokens.size();
@@ -135,7 +166,13 @@ std::span<const float> LogitBias::next_row(size_t number) {
   const std::vector<int32_t>* const only = forced_for(sequence);
   auto changes = changes_for(sequence);
   // A forced token is the first or last one of an answer, so its row always differs from the one before or after it.
-  if (sequence.given && !sequence.forced && !only && changes == sequence.changes) return {};
+  const auto allowed = rules_.grammar ? rules_.grammar->allowed(sequence.reading) : nullptr;
+  const uint64_t number_of_allowed = allowed ? allowed->number : 0;
+  if (sequence.given && !sequence.forced && !only && changes == sequence.changes &&
+      number_of_allowed == sequence.allowed) {
+    return {};
+  }
+  sequence.allowed = number_of_allowed;
   sequence.given = true;
   sequence.forced = only != nullptr;
   row_ = always_;
@@ -156,6 +193,7 @@ std::span<const float> LogitBias::next_row(size_t number) {
     }
     if (lowest >= 0) row_[static_cast<size_t>(lowest)] = 0.0f;
   }
+  if (allowed) apply_grammar(sequence, *allowed);
   sequence.changes = std::move(changes);
   return row_;
 }

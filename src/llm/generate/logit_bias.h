@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "anyaccel/llm/token_rules.h"
+#include "llm/grammar/token_grammar.h"
 
 namespace anyaccel::llm {
 
@@ -23,7 +24,7 @@ class LogitBias {
   // Records the next token of a sequence.
   void push(size_t sequence, int32_t token);
   // Returns the row for choosing the sequence's next token, valid until the next call; empty if it is the same as the
-  // one returned last.
+  // one returned last. InvalidArgument if the grammar allows no token that there is.
   std::span<const float> next_row(size_t sequence);
 
  private:
@@ -34,8 +35,12 @@ class LogitBias {
     // The biases in the row returned last, without those in `always_`.
     std::vector<std::pair<int32_t, float>> changes;
     bool forced = false;
+    TokenGrammar::Reading reading;  // of the answer
+    uint64_t allowed = 0;           // the tokens that the grammar allowed in the row returned last
   };
 
+  // Forbids what the grammar does not allow. InvalidArgument if it allows no token.
+  void apply_grammar(const Sequence& sequence, const TokenGrammar::Allowed& allowed);
   std::vector<std::pair<int32_t, float>> changes_for(const Sequence& sequence) const;
   // Returns whether begin_suppress_tokens applies to the sequence's next token.
   bool begins_answer(const Sequence& sequence) const;

@@ -13,6 +13,7 @@
 #include "llm/checkpoint/gguf.h"
 #include "llm/generate/log_probabilities.h"
 #include "llm/generate/stop_filter.h"
+#include "llm/grammar/token_grammar.h"
 
 namespace anyaccel::llm {
 
@@ -34,9 +35,15 @@ class Stopwatch {
 class Answer {
  public:
   Answer(Completion& completion, size_t prompt, const Tokenizer* tokenizer, const GenerateOptions& options,
-         const TextCallback& callback)
-      : completion_(completion), prompt_(prompt), options_(options), callback_(callback), filter_(options.stop) {
+         const TokenGrammar* grammar, const TextCallback& callback)
+      : completion_(completion),
+        prompt_(prompt),
+        options_(options),
+        callback_(callback),
+        filter_(options.stop),
+        grammar_(grammar) {
     if (tokenizer != nullptr) decoder_.emplace(*tokenizer);
+    if (grammar_ != nullptr) reading_ = grammar_->start();
   }
 
   // Adds a new token and returns whether the prompt continues. `room`: the context has room for another token.
@@ -47,6 +54,10 @@ class Answer {
     if (filter_.stopped()) {
       completion_.finish_reason = FinishReason::Stop;
       return false;
+    }
+    if (grammar_ != nullptr) {
+      grammar_->read(reading_, id);
+      if (grammar_->is_complete(reading_)) return end(FinishReason::Stop);
     }
     const auto generated = static_cast<int64_t>(completion_.token_ids.size());
     const int64_t length = generated + static_cast<int64_t>(completion_.prompt_ids.size());
@@ -87,6 +98,8 @@ class Answer {
   const TextCallback& callback_;
   std::optional<StreamDecoder> decoder_;
   StopFilter filter_;
+  const TokenGrammar* grammar_;  // null: none
+  TokenGrammar::Reading reading_;
 };
 
 // Returns the maximum number of tokens of a sequence if the caller does not give one.
@@ -244,6 +257,16 @@ Session& TextGenerator::session_for(int64_t sequences, int64_t context, const Ge
   return *session_;
 }
 
+std::shared_ptr<const TokenGrammar> TextGenerator::token_grammar(std::shared_ptr<const Grammar> grammar) {
+  if (!tokenizer_) throw InvalidArgument("generate: a grammar needs a tokenizer, and this generator has none");
+  if (!tries_) tries_ = std::make_shared<VocabularyTries>(*tokenizer_, model_->config().vocab_size);
+  if (grammar != grammar_) {
+    token_grammar_ = std::make_shared<TokenGrammar>(grammar, tries_);
+    grammar_ = std::move(grammar);
+  }
+  return token_grammar_;
+}
+
 GenerateResult TextGenerator::generate(std::span<const std::string> prompts, const GenerateOptions& options,
                                        const TextCallback& callback) {
   if (!tokenizer_) throw InvalidArgument("generate: this generator has no tokenizer; use generate_ids");
@@ -299,12 +322,13 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   result.seed = rng.seed;
   result.completions.resize(prompts.size());
   GenerateTimings& timings = result.timings;
+  const std::shared_ptr<const TokenGrammar> grammar = options.grammar ? token_grammar(options.grammar) : nullptr;
   std::vector<Answer> answers;
   answers.reserve(prompts.size());
   for (size_t i = 0; i < prompts.size(); ++i) {
     result.completions[i].prompt_ids = prompts[i];
     timings.prompt_tokens += static_cast<int64_t>(prompts[i].size()) - (cached.empty() ? 0 : cached[i]);
-    answers.emplace_back(result.completions[i], i, tokenizer_.get(), options, callback);
+    answers.emplace_back(result.completions[i], i, tokenizer_.get(), options, grammar.get(), callback);
   }
 
   std::vector<int32_t> eos = generation_config_.eos_token_ids;
@@ -315,6 +339,7 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   rules.eos_token_ids = options.ignore_eos ? std::vector<int32_t>() : eos;
   rules.max_new_tokens = options.max_new_tokens;
   rules.max_length = options.max_length;
+  rules.grammar = grammar;
   session.start(prompts, options.sampling, rng.seed, rng.offset, rules, cached);
   std::span<const int32_t> tokens = session.tokens();
   timings.prefill_seconds = watch.lap();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "anyaccel/error.h"
 #include "base/text/utf8.h"
 #include "llm/config/config_fields.h"
 #include "llm/tokenizer/components.h"
@@ -201,6 +202,52 @@ void DecoderChain::read(const JsonRef& value) {
   const JsonRef list = value.at("decoders");
   if (!list.is_array()) list.fail("a list");
   for (size_t i = 0; i < list.size(); ++i) read(list[i]);
+}
+
+std::string DecoderChain::token_bytes(std::string text, bool at_start) const {
+  const auto refuse = [](const char* decoder) {
+    throw NotImplementedError(std::string("the text of this tokenizer's tokens depends on their neighbours (decoder ") +
+                              decoder + "); a grammar needs tokens that have a text of their own");
+  };
+  PatternWork work(text.size());
+  bool is_byte = false;  // of a character that other tokens complete
+  for (const TextDecoderStep& step : steps_) {
+    switch (step.kind) {
+      case DecoderKind::ByteLevel:
+        if (step.joined) refuse("ByteLevel behind Fuse");
+        text = bytes_of_token(std::move(text));
+        break;
+      case DecoderKind::ByteFallback:
+        if (step.joined) refuse("ByteFallback behind Fuse");
+        if (const int byte = byte_token(text); byte >= 0) {
+          text.assign(1, static_cast<char>(byte));
+          is_byte = byte >= 0x80;
+        }
+        break;
+      case DecoderKind::Fuse: break;
+      case DecoderKind::Metaspace:
+        if (step.joined) refuse("Metaspace behind Fuse");
+        text = replace_all(text, step.content, at_start && step.prefix_space ? "" : " ");
+        break;
+      case DecoderKind::Replace:
+        if (step.joined) refuse("Replace behind Fuse");
+        if (!is_byte) text = replace_pattern(step, text, work);
+        break;
+      case DecoderKind::Strip:
+        if (!step.joined) {
+          text = strip(step, text);
+        } else if (step.stop > 0) {
+          refuse("Strip at the end");
+        } else if (at_start) {
+          text.erase(0, leading_bytes(text, step.content, step.start));
+        }
+        break;
+      case DecoderKind::JoinWithSpaces: refuse("none, which joins tokens with spaces"); break;
+      case DecoderKind::Suffix: refuse("BPEDecoder"); break;
+      case DecoderKind::WordPiece: refuse("WordPiece"); break;
+    }
+  }
+  return text;
 }
 
 DecoderRun::DecoderRun(const DecoderChain& chain, bool streaming)

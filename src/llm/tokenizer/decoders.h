@@ -23,6 +23,9 @@ class DecoderChain {
   DecoderChain& operator=(const DecoderChain&) = delete;
 
   const std::vector<TextDecoderStep>& steps() const { return steps_; }
+  // Returns the bytes that a token adds to a text, as the first token (`at_start`) or a later one. NotImplementedError
+  // if they depend on the other tokens.
+  std::string token_bytes(std::string token, bool at_start) const;
 
  private:
   void read(const JsonRef& value);

@@ -80,6 +80,12 @@ class SentencePieceTokenizer : public Tokenizer {
     }
     return std::nullopt;
   }
+  std::string token_bytes(int32_t id, bool at_start) const override {
+    if (!is_id(id)) return {};
+    const SentencePiece& token = piece(id);
+    if (token.type == PieceType::Byte) return std::string(1, static_cast<char>(byte_of_piece(token.text)));
+    return surface(token, at_start && strips_first_space());
+  }
 
  private:
   using IdMap = std::unordered_map<std::string_view, int32_t>;  // keys point into model_.pieces
@@ -100,6 +106,25 @@ class SentencePieceTokenizer : public Tokenizer {
   using Splits = std::unordered_map<std::string_view, std::pair<std::string_view, std::string_view>>;
   class Stream;
 
+  // Encoding prepends a space to a text, or removes those at its beginning, so decoding removes the first one.
+  bool strips_first_space() const { return model_.add_dummy_prefix || model_.remove_extra_whitespaces; }
+  static bool has_text(const SentencePiece& piece) {
+    return piece.type != PieceType::Control && piece.type != PieceType::Unknown;
+  }
+  // Returns the text of a piece that is no byte.
+  std::string surface(const SentencePiece& piece, bool without_first_space) const {
+    if (piece.type == PieceType::Control) return {};
+    if (piece.type == PieceType::Unknown) return model_.unk_surface;
+    std::string_view text = piece.text;
+    if (without_first_space && text.starts_with(space_symbol)) text.remove_prefix(space_symbol.size());
+    std::string out;
+    for (size_t found; (found = text.find(space_symbol)) != std::string_view::npos;) {
+      out += text.substr(0, found);
+      out += ' ';
+      text.remove_prefix(found + space_symbol.size());
+    }
+    return out += text;
+  }
   bool is_id(int32_t id) const { return id >= 0 && id < vocab_size(); }
   const SentencePiece& piece(int32_t id) const { return model_.pieces[static_cast<size_t>(id)]; }
   int32_t id_of(std::string_view text) const { return token_to_id(text).value_or(unknown_id_); }
@@ -365,7 +390,12 @@ class SentencePieceTokenizer::Stream : public TokenTextStream {
     leave_bytes(true, out);
     if (space_seen_ || text_seen_) at_start_ = false;
     space_seen_ = false;
-    std::string text = surface(piece);
+    const SentencePieceModel& model = tokenizer_.model_;
+    const bool stripped = at_start_ && tokenizer_.strips_first_space();
+    if (stripped && tokenizer_.has_text(piece) && piece.text.starts_with(space_symbol)) {
+      space_seen_ = !model.remove_extra_whitespaces;
+    }
+    std::string text = tokenizer_.surface(piece, stripped);
     text_seen_ = text_seen_ || !text.empty();
     out += text;
   }
@@ -383,25 +413,6 @@ class SentencePieceTokenizer::Stream : public TokenTextStream {
       text_seen_ = true;
     }
     bytes_.erase(0, taken);
-  }
-
-  std::string surface(const SentencePiece& piece) {
-    if (piece.type == PieceType::Control) return {};
-    if (piece.type == PieceType::Unknown) return tokenizer_.model_.unk_surface;
-    std::string_view text = piece.text;
-    const SentencePieceModel& model = tokenizer_.model_;
-    // Removes the space that encoding prepended to the text.
-    if (at_start_ && (model.add_dummy_prefix || model.remove_extra_whitespaces) && text.starts_with(space_symbol)) {
-      text.remove_prefix(space_symbol.size());
-      space_seen_ = !model.remove_extra_whitespaces;
-    }
-    std::string out;
-    for (size_t found; (found = text.find(space_symbol)) != std::string_view::npos;) {
-      out += text.substr(0, found);
-      out += ' ';
-      text.remove_prefix(found + space_symbol.size());
-    }
-    return out += text;
   }
 
   const SentencePieceTokenizer& tokenizer_;

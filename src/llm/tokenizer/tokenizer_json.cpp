@@ -73,6 +73,13 @@ class ComposedTokenizer : public Tokenizer {
     return vocabulary().find(token);
   }
 
+  std::string token_bytes(int32_t id, bool at_start) const override {
+    const std::string* token = added_.decoded(id);
+    if (token == nullptr) token = vocabulary().token(id);
+    if (token == nullptr || added_.is_special(*token)) return {};
+    return parts_.decoders->token_bytes(*token, at_start);
+  }
+
  private:
   class Stream : public TokenTextStream {
    public:

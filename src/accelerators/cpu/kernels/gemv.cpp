@@ -110,6 +110,19 @@ HWY_INLINE void prefetch_block(const Raw* p) {
   }
 }
 
+// The same for one row's last columns, fewer than kBlock.
+template <class Type, int kM>
+HWY_NOINLINE void add_tail(Type type, const typename Type::Raw* w, int64_t columns, const float* x, int64_t x_stride,
+                           FloatVec* acc) {
+  typename Type::Raw padded[kBlock] = {};
+  std::memcpy(padded, w, static_cast<size_t>(columns) * sizeof(padded[0]));
+  const typename Type::Raw* const at[1] = {padded};
+  FloatVec sums[kM];
+  AA_UNROLL for (int m = 0; m < kM; ++m) sums[m] = acc[m];
+  add_block<Type, 1, kM>(type, at, x, x_stride, sums);
+  AA_UNROLL for (int m = 0; m < kM; ++m) acc[m] = sums[m];
+}
+
 // Multiplies kS rows of weights with kM rows of x: acc[s * kM + m]. kFirst: the weights come from memory.
 template <class Type, int kS, int kM, bool kFirst>
 HWY_INLINE void multiply_pass(Type type, const typename Type::Raw* const (&w)[kS], const Activations& x,
@@ -125,14 +138,12 @@ HWY_INLINE void multiply_pass(Type type, const typename Type::Raw* const (&w)[kS
     }
     add_block<Type, kS, kM>(type, at, x0 + k, x.stride, acc);
   }
-  if (whole < x.k) {
-    Raw tail[kS][kBlock] = {};
-    const Raw* at[kS];
-    AA_UNROLL for (int s = 0; s < kS; ++s) {
-      std::memcpy(tail[s], w[s] + whole, static_cast<size_t>(x.k - whole) * sizeof(Raw));
-      at[s] = tail[s];
-    }
-    add_block<Type, kS, kM>(type, at, x0 + whole, x.stride, acc);
+  if (whole == x.k) return;
+  AA_UNROLL for (int s = 0; s < kS; ++s) {
+    FloatVec sums[kM];  // acc itself stays in registers
+    AA_UNROLL for (int m = 0; m < kM; ++m) sums[m] = acc[s * kM + m];
+    add_tail<Type, kM>(type, w[s] + whole, x.k - whole, x0 + whole, x.stride, sums);
+    AA_UNROLL for (int m = 0; m < kM; ++m) acc[s * kM + m] = sums[m];
   }
 }
 
@@ -166,8 +177,13 @@ void multiply_rows(Type type, const typename Type::Raw* w, int64_t row_stride, i
   const int64_t per_stream = rows / kParts;
   const int64_t done = per_stream * kParts;
   if (done > 0) multiply_streams<Type, kParts, kM>(type, w, row_stride, per_stream, x, out, out_stride);
-  for (int64_t r = done; r < rows; ++r) {
-    multiply_streams<Type, 1, kM>(type, w + r * row_stride, row_stride, 1, x, out + r, out_stride);
+  if (done == rows) return;
+  // Fewer rows than streams are not worth kernels of their own for several rows of x.
+  for (int64_t m = 0; m < x.passes * kM; ++m) {
+    const Activations one{x.data + m * x.stride, x.stride, x.k, 1, 1};
+    for (int64_t r = done; r < rows; ++r) {
+      multiply_streams<Type, 1, 1>(type, w + r * row_stride, row_stride, 1, one, out + m * out_stride + r, out_stride);
+    }
   }
 }
 

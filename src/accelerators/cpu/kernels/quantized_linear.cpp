@@ -467,17 +467,20 @@ void multiply_rows(const uint8_t* w, int64_t w_stride, int64_t rows, const Quant
                                          out_stride);
 }
 
+// Each instance of multiply_rows takes long to compile, so there is one for each number of rows of x that is worth it. With
+// VNNI, several rows come only from quantized_linear_by_row: others are multiplied by quantized_tiles.cpp.
 template <class Format, bool kVnni>
 void multiply_any_m(const uint8_t* w, int64_t w_stride, int64_t rows, const QuantizedInput& x, int64_t k,
                     int64_t count_m, float* out, int64_t out_stride) {
   int64_t m = 0;
   for (; m + 4 <= count_m; m += 4) multiply_rows<Format, kVnni, 4>(w, w_stride, rows, x, k, m, out, out_stride);
-  switch (count_m - m) {
-    case 1: return multiply_rows<Format, kVnni, 1>(w, w_stride, rows, x, k, m, out, out_stride);
-    case 2: return multiply_rows<Format, kVnni, 2>(w, w_stride, rows, x, k, m, out, out_stride);
-    case 3: return multiply_rows<Format, kVnni, 3>(w, w_stride, rows, x, k, m, out, out_stride);
-    default: return;
+  if constexpr (!kVnni) {
+    if (m + 2 <= count_m) {
+      multiply_rows<Format, kVnni, 2>(w, w_stride, rows, x, k, m, out, out_stride);
+      m += 2;
+    }
   }
+  for (; m < count_m; ++m) multiply_rows<Format, kVnni, 1>(w, w_stride, rows, x, k, m, out, out_stride);
 }
 
 // What the formats' add() fill where a row is decoded.
@@ -541,17 +544,19 @@ struct Kernels {
   DecodeRow decode = nullptr;
 };
 
+// Without VNNI these kernels are the same for both instruction sets, since all of their vectors have 256 bits.
 template <class Format>
 constexpr Kernels kernels_of() {
-#if HWY_TARGET == HWY_AVX3
-  return {multiply_any_m<Format, false>, multiply_any_m<Format, true>, decode_row_as<Format>};
-#else
+#if HWY_TARGET == HWY_AVX2
   return {multiply_any_m<Format, false>, nullptr, decode_row_as<Format>};
+#elif (HWY_TARGETS & HWY_AVX2) != 0
+  return {nullptr, multiply_any_m<Format, true>, nullptr};  // the others are those of AVX2
+#else
+  return {multiply_any_m<Format, false>, multiply_any_m<Format, true>, decode_row_as<Format>};
 #endif
 }
 
-// Null pointers for a format without kernels.
-Kernels find_kernels(uint32_t format) {
+Kernels kernels_of_this_set(uint32_t format) {
   switch (format) {
     case AA_BLOCK_Q4_0: return kernels_of<Q4_0>();
     case AA_BLOCK_Q4_1: return kernels_of<Q4_1>();
@@ -566,6 +571,17 @@ Kernels find_kernels(uint32_t format) {
     case AA_BLOCK_MXFP4: return kernels_of<Mxfp4>();
     default: return {};
   }
+}
+
+// Null pointers for a format without kernels.
+Kernels find_kernels(uint32_t format) {
+  Kernels kernels = kernels_of_this_set(format);
+#if HWY_TARGET == HWY_AVX3 && (HWY_TARGETS & HWY_AVX2) != 0
+  const N_AVX2::Kernels of_avx2 = N_AVX2::kernels_of_this_set(format);
+  kernels.multiply = of_avx2.multiply;
+  kernels.decode = of_avx2.decode;
+#endif
+  return kernels;
 }
 
 MultiplyRows find_rows_kernel(uint32_t format) {

@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "anyaccel/error.h"
@@ -154,45 +156,62 @@ std::string given(T value) {
   return "";
 }
 
+// The line about one call. No templates, since there are calls of a hundred functions.
+class CallLine {
+ public:
+  CallLine(const char* driver, std::string_view table, std::string_view function, std::string_view parameters)
+      : parameters_(parameters) {
+    line_ = "anyaccel: call [" + std::to_string(::syscall(SYS_gettid)) + "] " + driver + ".";
+    if (!table.empty()) line_.append(table).append(".");
+    line_.append(function).append("(");
+  }
+
+  void add_argument(const std::string& text) {
+    bool may_be_null = false;
+    line_.append(separator_).append(next_parameter(parameters_, may_be_null)).append("=").append(text);
+    separator_ = ", ";
+  }
+  void begin_call() {
+    line_ += ") = ";
+    start_ = std::chrono::steady_clock::now();
+  }
+  void end_call(const StatusRef& status) {
+    time_ = std::chrono::steady_clock::now() - start_;
+    line_ += status.ok() ? "OK" : status.text();
+    separator_ = " -> ";
+  }
+  // Does nothing for an empty text.
+  void add_result(const std::string& text) {
+    if (text.empty()) return;
+    line_.append(separator_).append(text);
+    separator_ = ", ";
+  }
+  void write() {
+    char duration[48];
+    std::snprintf(duration, sizeof(duration), ", %.1f us\n", time_.count());
+    write_line(line_ + duration);
+  }
+
+ private:
+  std::string line_;
+  std::string_view parameters_;
+  const char* separator_ = "";
+  std::chrono::steady_clock::time_point start_;
+  std::chrono::duration<double, std::micro> time_{};
+};
+
 struct Trace {
   struct State {};
 
   template <auto Member, class... Args>
   static aa_status* call(LayerState<Trace>& layer, Args... args) {
-    using Table = TableOf<Member>;
-    std::string line =
-        "anyaccel: call [" + std::to_string(::syscall(SYS_gettid)) + "] " + layer.below.driver->name + ".";
-    if (*table_name<Table>) line += std::string(table_name<Table>) + ".";
-    line += std::string(member_name<Member>) + "(";
-    std::string_view names = parameter_names<Member>;
-    const char* separator = "";
-    const auto add = [&](const std::string& text) {
-      bool may_be_null = false;
-      line += separator + std::string(next_parameter(names, may_be_null)) + "=" + text;
-      separator = ", ";
-    };
-    (add(argument(args)), ...);
-    line += ") = ";
-
-    const auto start = std::chrono::steady_clock::now();
+    CallLine line(layer.below.driver->name, table_name<TableOf<Member>>, member_name<Member>, parameter_names<Member>);
+    (line.add_argument(argument(args)), ...);
+    line.begin_call();
     StatusRef status(forward<Member>(layer, args...));
-    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
-
-    if (status.ok()) {
-      line += "OK";
-      const char* arrow = " -> ";
-      const auto show = [&](const std::string& text) {
-        if (text.empty()) return;
-        line += arrow + text;
-        arrow = ", ";
-      };
-      (show(given(args)), ...);
-    } else {
-      line += status.text();
-    }
-    char duration[48];
-    std::snprintf(duration, sizeof(duration), ", %.1f us\n", time.count());
-    write_line(line + duration);
+    line.end_call(status);
+    if (status.ok()) (line.add_result(given(args)), ...);
+    line.write();
     return status.release();
   }
 

@@ -38,28 +38,51 @@ concept SizedStruct = std::is_pointer_v<T> && requires(T pointer) {
   pointer->struct_size;
 };
 
-template <class T>
-Problem check_argument(ValidateState& state, std::string_view& names, T value) {
+// These check an argument unless a problem was found before. They are no templates, since the tables have hundreds of
+// arguments. `names` are those of the remaining parameters.
+
+void check_handle(Problem& problem, ValidateState& state, std::string_view& names, ObjectKind kind, const void* value) {
+  if (problem) return;
   bool may_be_null = false;
   const std::string name(next_parameter(names, may_be_null));
-  if constexpr (is_handle<T>) {
-    const char* kind = kind_name(kind_of(value));
-    if (!value) return wrong(name + " is null");
-    if (!state.find(kind_of(value), value)) {
-      return wrong(name +
-                   (state.was_destroyed(kind_of(value), value) ? " was destroyed before: it is not a living "
-                                                               : " was not made by this driver as a ") +
-                   kind);
-    }
-  } else if constexpr (std::is_pointer_v<T>) {
-    if (!value) return may_be_null ? Problem{} : wrong(name + " is null");
-    if constexpr (SizedStruct<T>) {
-      if (value->struct_size <= sizeof(uint32_t)) {
-        return wrong(name + "->struct_size is " + std::to_string(value->struct_size) + ": it was not set");
-      }
-    }
+  if (!value) {
+    problem = wrong(name + " is null");
+  } else if (!state.find(kind, value)) {
+    problem = wrong(name +
+                    (state.was_destroyed(kind, value) ? " was destroyed before: it is not a living "
+                                                      : " was not made by this driver as a ") +
+                    kind_name(kind));
   }
-  return {};
+}
+
+// `struct_size`: of the structure that it points to; null if that has none.
+void check_pointer(Problem& problem, std::string_view& names, const void* value, const uint32_t* struct_size) {
+  if (problem) return;
+  bool may_be_null = false;
+  const std::string_view name = next_parameter(names, may_be_null);
+  if (!value) {
+    if (!may_be_null) problem = wrong(std::string(name) + " is null");
+  } else if (struct_size && *struct_size <= sizeof(uint32_t)) {
+    problem = wrong(std::string(name) + "->struct_size is " + std::to_string(*struct_size) + ": it was not set");
+  }
+}
+
+void skip_name(std::string_view& names) {
+  bool may_be_null = false;
+  next_parameter(names, may_be_null);
+}
+
+template <class T>
+void check_argument(Problem& problem, ValidateState& state, std::string_view& names, T value) {
+  if constexpr (is_handle<T>) {
+    check_handle(problem, state, names, kind_of(value), value);
+  } else if constexpr (SizedStruct<T>) {
+    check_pointer(problem, names, value, value ? &value->struct_size : nullptr);
+  } else if constexpr (std::is_pointer_v<T>) {
+    check_pointer(problem, names, reinterpret_cast<const void*>(value), nullptr);
+  } else {
+    skip_name(names);
+  }
 }
 
 // Visits the handles among the arguments in order; `first` is true for the first one.
@@ -102,7 +125,7 @@ aa_status* Validate::call(LayerState<Validate>& layer, Args... args) {
     std::lock_guard lock(layer.state.mutex);
     std::string_view names = parameter_names<Member>;
     (void)names;
-    ((problem ? void() : void(problem = check_argument(layer.state, names, args))), ...);
+    (check_argument(problem, layer.state, names, args), ...);
     bool first = true;
     ((problem ? void() : void(problem = check_thread<Member>(layer.state, first, args))), ...);
     if (!problem) problem = before(Function<Member>{}, layer.state, args...);

@@ -356,7 +356,7 @@ class Chat {
             "/load FILE    go on with a saved conversation\n"
             "/exit         leave, as Ctrl-D does\n"
             "//...         a message that begins with a slash\n"
-            "A line that ends with a backslash goes on in the next one. Ctrl-C ends an answer.\n",
+            "A line that ends with a backslash continues on the next one. Ctrl-C ends an answer.\n",
             stderr);
       } else if (name == "/system") {
         conversation_.set_system(argument);

@@ -73,7 +73,7 @@ void add_options(CommandLine& line, Arguments& arguments) {
   line.add_option("--prompt-file", arguments.prompt_files, "A file that holds one prompt; - reads standard input")
       .one_each();
   line.add_option("--max-new-tokens", arguments.max_new_tokens,
-                  "Most tokens to generate for each prompt; else what generation_config.json says, else 256")
+                  "Most tokens to generate for each prompt; default: the limit in generation_config.json, else 256")
       .type("N");
   line.add_option("--min-new-tokens", arguments.min_new_tokens, "No end-of-text token before so many tokens").type("N");
   arguments.sampling.add(line);

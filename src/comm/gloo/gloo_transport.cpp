@@ -214,7 +214,7 @@ class GlooTransport final : public MessageTransport {
         std::string there;
         const std::string entry =
             own_entry(members_.store->get("gloo/" + std::to_string(peer), members_.timeout), there);
-        if (entry.empty()) throw CommunicationError("what " + name(peer) + " published for Gloo makes no sense");
+        if (entry.empty()) throw CommunicationError(name(peer) + " published a malformed address for Gloo");
         if (is_loopback(address) != is_loopback(there)) {
           throw CommunicationError(
               name(members_.rank) + " listens on " + address + " and " + name(peer) + " on " + there +

@@ -272,7 +272,7 @@ void StoreServer::complain(const Connection& connection, const std::string& why)
   if (std::exchange(complained_, true)) return;
   log_warning("the job's store at " + options_.address + ":" + std::to_string(options_.port) +
               " disconnected something at " + connection.peer + " that " + why +
-              ". The job goes on; further ones are not mentioned.");
+              ". The job continues; further ones are not reported.");
 }
 
 }  // namespace anyaccel::comm

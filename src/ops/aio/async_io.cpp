@@ -48,7 +48,7 @@ AioHandle::~AioHandle() {
   try {
     wait();
   } catch (const std::exception& error) {
-    log_warning(std::string("async I/O: a handle was destroyed, and nobody waited for a request that failed: ") +
+    log_warning(std::string("async I/O: a handle was destroyed before anybody waited for a request that failed: ") +
                 error.what());
   }
 }

@@ -50,7 +50,7 @@ Tensor host_memory_for(const Tensor& tensor) {
         return accelerator.pin_memory(tensor, /*make_copy=*/false);
       }
     } catch (const OutOfMemoryError& error) {
-      log_debug(std::string("async I/O: goes on with ordinary host memory for a tensor: ") + error.what());
+      log_debug(std::string("async I/O: a tensor gets ordinary host memory: ") + error.what());
     }
   }
   return Tensor::empty(tensor.shape(), tensor.dtype());

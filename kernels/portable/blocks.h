@@ -51,9 +51,21 @@ AA_FN aa_head aa_head_with(float scale, float least) {
   return head;
 }
 
-AA_FN float aa_half_at(AA_IN(aa_u8) w, aa_i64 at) { return aa_load_f16(AA_AS_IN(aa_u16, w), at / 2); }
+#if AA_GROUP_SIZE == 1 && !AA_HAS_F16
+// A processor's OpenCL may read a half by dozens of instructions with jumps.
+AA_FN float aa_half_at(AA_IN(aa_u8) w, aa_i64 at) {
+  const aa_u32 half_bits = AA_AS_IN(aa_u16, w + at)[0];
+  const aa_u32 magnitude = half_bits & 0x7fffu;
+  const aa_u32 exponent = (magnitude >= 0x7c00u ? 224u : 112u) << 23;  // is added; infinities and NaNs keep theirs
+  const float number = magnitude < 0x400u ? (float)(aa_i32)magnitude * 5.9604644775390625e-8f
+                                          : aa_float((magnitude << 13) + exponent);
+  return aa_float(aa_bits(number) | (half_bits & 0x8000u) << 16);
+}
+#else
+AA_FN float aa_half_at(AA_IN(aa_u8) w, aa_i64 at) { return aa_load_f16(AA_AS_IN(aa_u16, w + at), 0); }
+#endif
 AA_FN aa_u32 aa_word_at(AA_IN(aa_u8) w, aa_i64 at) {
-  return AA_AS_IN(aa_u16, w)[at / 2] | (aa_u32)AA_AS_IN(aa_u16, w)[at / 2 + 1] << 16;
+  return AA_AS_IN(aa_u16, w + at)[0] | (aa_u32)AA_AS_IN(aa_u16, w + at)[1] << 16;
 }
 
 AA_FN aa_ints aa_bytes_at(AA_IN(aa_u8) w, aa_i64 at) {
@@ -222,7 +234,7 @@ AA_HEAD { return aa_head_with(aa_half_at(w, b), 0.0f); }
 AA_DECODE {
   const aa_i32 j = i >> 5;
   const aa_i32 low = (w[b + 4 + (j >> 1)] >> (j & 1) * 4) & 15;
-  const aa_i32 high = (AA_AS_IN(aa_u16, w)[(b + 2) / 2] >> j * 2) & 3;
+  const aa_i32 high = (AA_AS_IN(aa_u16, w + b + 2)[0] >> j * 2) & 3;
   const aa_ints codes = AA_IQ4_ENTRIES(aa_nibbles_at(w, b + 8 + 16 * j, i & 31));
   return aa_scaled(codes, head.scale * (float)((low | high << 4) - 32));
 }

@@ -12,10 +12,12 @@
 // Values that a lane decodes at once: in every format they have one scale.
 #define AA_RUN 16
 
-// AA_WIDE elements of x, of which the first is element `k` of the row that begins at `row`. Models have them in fp32, side by
-// side; what else there is is read one by one.
-AA_FN aa_wide aa_x_wide(AA_IN(void) x, aa_i32 dtype, aa_linear_x xs, aa_i64 row, aa_i64 k) {
-  if (dtype == AA_F32 && xs.inner == 1) return AA_LOAD_WIDE(f32, AA_AS_IN(float, x), row + k);
+// Models have x in fp32, the elements of a row side by side; what else there is is read one by one.
+AA_FN int aa_is_plain(aa_i32 dtype, aa_linear_x xs) { return dtype == AA_F32 && xs.inner == 1; }
+
+// AA_WIDE elements of x, of which the first is element `k` of the row that begins at `row`.
+AA_FN aa_wide aa_x_wide(const int plain, AA_IN(void) x, aa_i32 dtype, aa_linear_x xs, aa_i64 row, aa_i64 k) {
+  if (plain) return AA_LOAD_WIDE(f32, AA_AS_IN(float, x), row + k);
   aa_wide r = aa_wide_all(0.0f);
   for (int j = 0; j < AA_WIDE; ++j) aa_wide_get(r, j) = aa_load(x, dtype, row + (k + j) * xs.inner);
   return r;
@@ -26,8 +28,8 @@ AA_FN aa_i64 aa_block_of(aa_i64 row, aa_i64 k) { return row + k / AA_BLOCK_VALUE
 AA_FN aa_i32 aa_in_block(aa_i64 k) { return (aa_i32)(k & (AA_BLOCK_VALUES - 1)); }
 
 // Products of rows m .. m + rows - 1 of x with rows n .. n + AA_TILE_N - 1 of w; what lies beyond the last row repeats it.
-// `rows` is a constant. Every lane gets the sums.
-AA_FN aa_tile aa_quantized_product(const int rows, AA_IN(void) x, aa_i32 x_dtype, aa_linear_x xs, aa_i64 m,
+// `rows` is a constant, and `plain` where that pays (aa_is_plain). Every lane gets the sums.
+AA_FN aa_tile aa_quantized_product(const int rows, const int plain, AA_IN(void) x, aa_i32 x_dtype, aa_linear_x xs, aa_i64 m,
                                    AA_IN(aa_u8) w, aa_linear_part part, aa_i64 n, AA_LOCAL float* scratch, aa_i32 id) {
   aa_i64 x_at[AA_TILE_M];
   aa_i64 w_at[AA_TILE_N];
@@ -37,26 +39,27 @@ AA_FN aa_tile aa_quantized_product(const int rows, AA_IN(void) x, aa_i32 x_dtype
   AA_PRAGMA_UNROLL for (int j = 0; j < AA_TILE_N; ++j) w_at[j] = (n + j < part.n ? n + j : part.n - 1) * part.w_row;
   AA_PRAGMA_UNROLL for (int i = 0; i < rows * AA_TILE_N; ++i) running[i] = aa_running_zero;
 #if AA_LANES == 1
+  aa_i64 block = 0;
   for (aa_i64 k0 = 0; k0 < xs.k; k0 += AA_BLOCK_VALUES) {
     aa_head heads[AA_TILE_N];
-    AA_PRAGMA_UNROLL for (int j = 0; j < AA_TILE_N; ++j) heads[j] = aa_head_of(w, w_at[j]);
+    AA_PRAGMA_UNROLL for (int j = 0; j < AA_TILE_N; ++j) heads[j] = aa_head_of(w + w_at[j], block);
     AA_PRAGMA_UNROLL for (aa_i32 in_block = 0; in_block < AA_BLOCK_VALUES; in_block += AA_WIDE) {
       aa_wide a[AA_TILE_M];
-      AA_PRAGMA_UNROLL for (int i = 0; i < rows; ++i) a[i] = aa_x_wide(x, x_dtype, xs, x_at[i], k0 + in_block);
+      AA_PRAGMA_UNROLL for (int i = 0; i < rows; ++i) a[i] = aa_x_wide(plain, x, x_dtype, xs, x_at[i], k0 + in_block);
       AA_PRAGMA_UNROLL for (int j = 0; j < AA_TILE_N; ++j) {
-        const aa_wide b = aa_decode(w, w_at[j], heads[j], in_block);
+        const aa_wide b = aa_decode(w + w_at[j], block, heads[j], in_block);
         AA_PRAGMA_UNROLL for (int i = 0; i < rows; ++i) {
           running[i * AA_TILE_N + j] = aa_running_step(a[i], b, running[i * AA_TILE_N + j]);
         }
       }
     }
-    AA_PRAGMA_UNROLL for (int j = 0; j < AA_TILE_N; ++j) w_at[j] += AA_BLOCK_BYTES;
+    block += AA_BLOCK_BYTES;
   }
 #else
   for (aa_i64 k = (id & (AA_LANES - 1)) * AA_RUN; k < xs.k; k += AA_LANES * AA_RUN) {
     AA_PRAGMA_UNROLL for (aa_i32 step = 0; step < AA_RUN; step += AA_WIDE) {
       aa_wide a[AA_TILE_M];
-      AA_PRAGMA_UNROLL for (int i = 0; i < rows; ++i) a[i] = aa_x_wide(x, x_dtype, xs, x_at[i], k + step);
+      AA_PRAGMA_UNROLL for (int i = 0; i < rows; ++i) a[i] = aa_x_wide(plain, x, x_dtype, xs, x_at[i], k + step);
       AA_PRAGMA_UNROLL for (int j = 0; j < AA_TILE_N; ++j) {
         const aa_i64 block = aa_block_of(w_at[j], k);
         const aa_wide b = aa_decode(w, block, aa_head_of(w, block), aa_in_block(k) + step);
@@ -79,13 +82,14 @@ AA_FN aa_tile aa_quantized_product(const int rows, AA_IN(void) x, aa_i32 x_dtype
 
 AA_FN void aa_multiply_chunk(AA_PRIVATE aa_wide* sums, AA_PRIVATE const aa_wide* decoded, aa_i32 wides, AA_IN(void) x,
                              aa_i32 x_dtype, aa_linear_x xs, aa_i64 m, aa_i64 k0) {
+  const int plain = aa_is_plain(x_dtype, xs);
   aa_i64 x_at[AA_TILE_M];
   aa_wide running[AA_TILE_M * AA_TILE_N];
   AA_PRAGMA_UNROLL for (int i = 0; i < AA_TILE_M; ++i) x_at[i] = (m + i < xs.m ? m + i : xs.m - 1) * xs.row;
   AA_PRAGMA_UNROLL for (int i = 0; i < AA_TILE_M * AA_TILE_N; ++i) running[i] = sums[i];
   for (aa_i32 k = 0; k < wides; ++k) {
     aa_wide a[AA_TILE_M];
-    AA_PRAGMA_UNROLL for (int i = 0; i < AA_TILE_M; ++i) a[i] = aa_x_wide(x, x_dtype, xs, x_at[i], k0 + k * AA_WIDE);
+    AA_PRAGMA_UNROLL for (int i = 0; i < AA_TILE_M; ++i) a[i] = aa_x_wide(plain, x, x_dtype, xs, x_at[i], k0 + k * AA_WIDE);
     AA_PRAGMA_UNROLL for (int j = 0; j < AA_TILE_N; ++j) {
       const aa_wide b = decoded[k * AA_TILE_N + j];
       AA_PRAGMA_UNROLL for (int i = 0; i < AA_TILE_M; ++i) {
@@ -133,7 +137,8 @@ AA_FN void aa_quantized_tiles(AA_OUT(void) out, AA_IN(void) x, aa_i32 x_dtype, A
   const aa_i64 m_end = m0 + xs.block < xs.m ? m0 + xs.block : xs.m;
   for (aa_i64 n = n0; n < n0 + xs.tiles * AA_TILE_N; n += AA_TILE_N) {
     for (aa_i64 m = m0; m < m_end; m += AA_TILE_M) {
-      const aa_tile tile = aa_quantized_product(AA_TILE_M, x, x_dtype, xs, m, w, part, n, scratch, id);
+      const aa_tile tile =
+          aa_quantized_product(AA_TILE_M, aa_is_plain(x_dtype, xs), x, x_dtype, xs, m, w, part, n, scratch, id);
       AA_FINISH_UNROLL for (int i = 0; i < AA_TILE_M * AA_TILE_N; ++i) {
         const aa_i64 mi = m + i / AA_TILE_N;
         const aa_i64 ni = n + i % AA_TILE_N;
@@ -152,7 +157,12 @@ AA_KERNEL(AA_NAME_BLOCK(quantized_rows1), AA_GROUP_SIZE)(AA_QUANTIZED_PARAMETERS
   AA_TEAM_SCRATCH(scratch);
   const aa_i32 id = AA_LOCAL_ID;
   const aa_i64 n = AA_TEAM_ID * AA_TILE_N;
-  const aa_tile tile = aa_quantized_product(1, x, x_dtype, xs, 0, w, part, n, scratch, id);
+  aa_tile tile;
+  if (aa_is_plain(x_dtype, xs)) {
+    tile = aa_quantized_product(1, 1, x, x_dtype, xs, 0, w, part, n, scratch, id);
+  } else {
+    tile = aa_quantized_product(1, 0, x, x_dtype, xs, 0, w, part, n, scratch, id);
+  }
   AA_FINISH_UNROLL for (int j = 0; j < AA_TILE_N; ++j) {
     if (aa_stores(j, id, 0, 1, n + j, part.n)) aa_finish(tile.v[j], out, bias, part, residual, res, 0, n + j);
   }

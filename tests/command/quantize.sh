@@ -1,5 +1,5 @@
-# quantize, generate --quantize and perplexity: the story in 8 bits is that of 16, perplexity before and after, JSON, a file that
-# cannot be written, wrong usage.
+# quantize, generate --quantize and perplexity: the story in 8 bits is that of 16, from a GGUF file and from a directory; perplexity
+# before and after, JSON, a file that cannot be written, wrong usage.
 anyaccel=$1
 fail() { echo "FAILED: $1"; cat "$work/out" "$work/err"; exit 1; }
 work=$(mktemp -d)
@@ -27,6 +27,10 @@ cmp -s "$work/of16" "$work/of8" || fail "the story in 8 bits is $(cat "$work/of8
 cmp -s "$work/of16" "$work/at_load" || fail "the story quantized while loading is $(cat "$work/at_load")"
 expect 0 '"perplexity": ' perplexity --model "$work/stories.gguf" --json "$work/text"
 expect 0 '"bytes_after": ' quantize "$stories" "$work/q4.gguf" --type q4_0 --json
+expect 0 '"type": "int8"' quantize "$stories" "$work/directory" --json
+story --model "$work/directory" >"$work/of_directory"
+cmp -s "$work/of16" "$work/of_directory" || fail "the story of the directory in int8 is $(cat "$work/of_directory")"
+expect 1 "expected int4 or int8" quantize "$stories" "$work/other" --type q4_0
 expect 2 "expected a whole number from 0 to" perplexity --model "$stories" --window -1 "$work/text"
 expect 1 "expected one of q4_0, q4_1" quantize "$stories" "$work/other.gguf" --type q4_7
 expect 1 "expected one of q4_0, q4_1" generate --model "$stories" --prompt x --quantize q4_7

@@ -153,6 +153,41 @@ TEST(Quantize, FilesHoldTheModelsOfDirectories) {
   }
 }
 
+// Directories in the format of compressed-tensors. That its own software and transformers read them is checked by
+// tools/check_quantized_directory.py.
+TEST(Quantize, DirectoriesHoldTheModelsOfDirectories) {
+  const TestDirectory dir;
+  for (const char* name : {"llama_bias", "llama_tied", "qwen3"}) {
+    const ReferenceModel reference = load_reference_model(name);
+    const std::string in = with_tokenizer(dir, name).string();
+    const std::vector<int32_t>& ids = reference.run.prompt_ids;
+    for (const char* type : {"int8", "int4"}) {
+      const std::string out = (dir.path() / (std::string(name) + type)).string();
+      QuantizeOptions options;
+      options.type = type;
+      uint64_t last = 0;
+      options.progress = [&](uint64_t done, uint64_t) { last = done; };
+      const QuantizeResult result = quantize_model(in, out, options);
+      EXPECT_EQ(result.type, type);
+      EXPECT_EQ(last, result.bytes_before) << name;
+      EXPECT_LT(result.bytes_after, result.bytes_before) << name;
+      const bool is_int4 = std::string_view(type) == "int4";
+      EXPECT_LE(result.relative_error, is_int4 ? 0.09 : 0.0065) << name;
+      LoadOptions exact;
+      exact.activations = Activations::F32;
+      const std::vector<float> found = logits_of(out, ids, exact);
+      EXPECT_LE(relative_error(reference.prompt_logits, found), is_int4 ? 0.4 : 0.04) << name << " " << type;
+      EXPECT_EQ(Model::load(out, exact)->quantized_formats(), is_int4 ? "Q4_0" : "Q8_0");
+      EXPECT_EQ(Tokenizer::load(out)->encode("a b c"), Tokenizer::load(in)->encode("a b c"));
+      EXPECT_THROW(quantize_model(in, out, options), InvalidArgument) << "over a directory that is not empty";
+      EXPECT_THROW(quantize_model(out, out + "again", options), CheckpointError) << "what is quantized already";
+    }
+  }
+  for (const auto& entry : fs::directory_iterator(dir.path())) {
+    EXPECT_EQ(entry.path().string().find(".part"), std::string::npos) << entry.path();
+  }
+}
+
 TEST(Quantize, AFileInGgufIsQuantizedAsItsDirectory) {
   const TestDirectory dir;
   const std::string in = with_tokenizer(dir, "llama_gqa").string();

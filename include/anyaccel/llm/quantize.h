@@ -1,5 +1,5 @@
 // Quantizes the weights of a model: writes them as a GGUF file, whose block formats hold 32 or 256 values under common
-// scales.
+// scales, or as a Hugging Face directory in the format of compressed-tensors.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,15 @@
 namespace anyaccel::llm {
 
 struct QuantizeOptions {
-  // One of quantized_types(), in upper or lower case.
-  std::string type = "q8_0";
+  // For a GGUF file one of quantized_types(), in upper or lower case, q8_0 if empty; for a directory int4 or int8, int8 if
+  // empty.
+  std::string type;
   // Called after each piece that was written; an exception it throws ends the work, and no file is left.
   std::function<void(uint64_t done, uint64_t total)> progress;  // bytes of the input's tensors
 };
 
 struct QuantizeResult {
+  std::string type;           // as in QuantizeOptions, never empty
   uint64_t bytes_before = 0;  // of all tensors
   uint64_t bytes_after = 0;
   // Root of the mean squared difference of all quantized weights, over the root of their mean square.
@@ -28,14 +30,21 @@ struct QuantizeResult {
 std::string quantized_types();
 
 // Reads the model at `in` (a Hugging Face directory or a GGUF file, with weights of 16 or 32 bits) and writes it to
-// `out`, a path that ends in .gguf, with its tokenizer. Matrices are quantized, block by block, with the scales of
+// `out`, with its tokenizer.
+//
+// If `out` ends in .gguf, it becomes a GGUF file. Matrices are quantized, block by block, with the scales of
 // least squared error; norms and biases are fp32. A matrix whose rows are not whole blocks of the type gets the next
 // finer type with smaller blocks, or stays in 16 bits; the output matrix (also as a tied embedding) is at least Q6_K.
-// Only a piece of one tensor is in memory at a time. The file is written under another name and renamed when it is
+//
+// Else `out` becomes a directory, and `in` is one. The matrices of the layers are stored as pack-quantized of
+// compressed-tensors defines it, 32 values of a row sharing a scale; other tensors, and the files of the tokenizer, are
+// copied. Matrices with other rows stay as they are.
+//
+// Only a piece of one tensor is in memory at a time. The result is written under another name and renamed when it is
 // complete.
 //
-// Blocks, and uses all cores. Throws InvalidArgument for an unknown type or if `out` is `in`; CheckpointError for a
-// model or tokenizer that a GGUF file cannot describe, weights that are already quantized, or values that are not
+// Blocks, and uses all cores. Throws InvalidArgument for an unknown type, if `out` is `in` or a directory that is not
+// empty; CheckpointError for a model or tokenizer that a GGUF file cannot describe, weights that are already quantized, or values that are not
 // finite (naming the tensor); Error if writing fails.
 QuantizeResult quantize_model(const std::string& in, const std::string& out, const QuantizeOptions& options = {});
 

@@ -79,18 +79,21 @@ JsonValue perplexity_json(const llm::Perplexity& found) {
 int run_quantize(int argc, char** argv) {
   CommandLine line(
       "Quantizes the matrices of a model (a Hugging Face directory, or a GGUF file of 16 or 32 bits) and writes a GGUF "
-      "file; docs/quantization.md describes the types",
+      "file, or a directory in the format of compressed-tensors; docs/quantization.md describes the types",
       "anyaccel quantize");
   std::string model;
   std::string out;
-  std::string type = "q8_0";
+  std::string type;
   std::string text_file;
   Measuring measuring;
   bool json = false;
   bool quiet = false;
   line.add_option("MODEL", model, "What to read: a Hugging Face directory or a .gguf file").required();
-  line.add_option("OUT", out, "The .gguf file to write").required();
-  line.add_option("--type", type, "One of " + llm::quantized_types()).show_default();
+  line.add_option("OUT", out, "The .gguf file, or the directory, to write").required();
+  line.add_option("--type", type,
+                  "For a .gguf file (else q8_0) one of " + llm::quantized_types() +
+                      "; for a directory int4 or int8 (the default)")
+      .type("TYPE");
   line.add_option("--text", text_file, "Also print the perplexity of this file's text before and after").type("FILE");
   measuring.add_options(line);
   line.add_json_flag(json, "Print one JSON object");
@@ -112,7 +115,7 @@ int run_quantize(int argc, char** argv) {
     }
     JsonValue object = {{"input", model},
                         {"output", out},
-                        {"type", type},
+                        {"type", result->type},
                         {"bytes_before", result->bytes_before},
                         {"bytes_after", result->bytes_after},
                         {"relative_error", result->relative_error}};

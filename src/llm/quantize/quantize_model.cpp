@@ -12,6 +12,7 @@
 #include "llm/config/gguf_config.h"
 #include "llm/model/model_files.h"
 #include "llm/quantize/gguf_model_keys.h"
+#include "llm/quantize/quantize_directory.h"
 #include "llm/quantize/quantize_rows.h"
 
 namespace anyaccel::llm {
@@ -61,16 +62,13 @@ class ModelQuantizer {
       : in_(in),
         out_(out),
         options_(options),
-        wanted_(quantized_type(options.type)),
+        wanted_(quantized_type(options.type.empty() ? "q8_0" : options.type)),
         held_(is_gguf(in) ? open_gguf(in) : nullptr),
         config_(load_model_config(in)),
         files_(in, FileAccess::Map, config_, result_.notes) {}
 
   QuantizeResult run() {
     std::error_code error;
-    if (!out_.ends_with(".gguf")) {
-      throw InvalidArgument("quantize: the output is '" + out_ + "'; expected a name that ends in .gguf");
-    }
     if (std::filesystem::equivalent(in_, out_, error)) {
       throw InvalidArgument("quantize: the output '" + out_ + "' is the input; expected another file");
     }
@@ -81,6 +79,7 @@ class ModelQuantizer {
     for (const Part& part : parts_) write(part, writer);
     files_.checkpoint().check_unchanged();
     writer.finish();
+    result_.type = options_.type.empty() ? "q8_0" : options_.type;
     result_.bytes_before = total_;
     result_.bytes_after = writer.total();
     result_.relative_error = std::sqrt(error_.squared_error / std::max(error_.squared_values, 1e-300));
@@ -210,7 +209,7 @@ class ModelQuantizer {
 }  // namespace
 
 QuantizeResult quantize_model(const std::string& in, const std::string& out, const QuantizeOptions& options) {
-  return ModelQuantizer(in, out, options).run();
+  return out.ends_with(".gguf") ? ModelQuantizer(in, out, options).run() : quantize_directory(in, out, options);
 }
 
 }  // namespace anyaccel::llm

@@ -79,6 +79,13 @@ std::vector<float> values_as_floats(const Checkpoint& checkpoint, const TensorVi
   return values;
 }
 
+void check_finite(std::span<const float> values, const std::string& tensor) {
+  if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return;
+  throw CheckpointError("tensor " + quote_text(tensor) +
+                        " has values that are NaN or infinite and cannot be quantized; `anyaccel generate "
+                        "--check-tensors` lists them");
+}
+
 QuantizedError quantize_rows(const BlockFormat& format, std::span<const float> values, std::span<std::byte> blocks,
                              const std::string& tensor) {
   constexpr size_t blocks_at_once = 64;
@@ -93,11 +100,7 @@ QuantizedError quantize_rows(const BlockFormat& format, std::span<const float> v
       const size_t now = std::min(blocks_at_once, count - first);
       const std::span<const float> from = values.subspan(first * format.values, now * format.values);
       const std::span<std::byte> to = blocks.subspan(first * format.bytes, now * format.bytes);
-      if (!std::ranges::all_of(from, [](float value) { return std::isfinite(value); })) {
-        throw CheckpointError("tensor " + quote_text(tensor) +
-                              " has values that are NaN or infinite and cannot be quantized; `anyaccel generate "
-                              "--check-tensors` lists them");
-      }
+      check_finite(from, tensor);
       encode_blocks(format, from, to);
       decode_blocks(format, to, std::span(decoded).first(from.size()));
       for (size_t i = 0; i < from.size(); ++i) {

@@ -20,6 +20,9 @@ const BlockFormat* format_of_matrix(const BlockFormat& wanted, int64_t columns, 
 // Returns the values of `view` (not quantized) as fp32.
 std::vector<float> values_as_floats(const Checkpoint& checkpoint, const TensorView& view);
 
+// CheckpointError that names the tensor if a value is NaN or infinite.
+void check_finite(std::span<const float> values, const std::string& tensor);
+
 struct QuantizedError {
   double squared_error = 0;
   double squared_values = 0;

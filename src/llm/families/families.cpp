@@ -129,9 +129,9 @@ void read_family_config(const JsonRef& root, const FamilyDefinition& family, Mod
   } else if (config.rope.rotary_dim == 0) {
     config.rope.rotary_dim = config.head_dim;  // nothing rotates
   }
-  if (config.quantization != nullptr && (!config.names.qkv.empty() || !config.names.gate_up.empty() ||
-                                         config.names.transposed ||
-                                         (config.experts.stacked && !config.experts.interleaved))) {
+  if (config.quantization != nullptr &&
+      (!config.names.qkv.empty() || !config.names.gate_up.empty() || config.names.transposed ||
+       (config.experts.stacked && !config.experts.interleaved))) {
     root.at("quantization_config")
         .fail("no such field in a model of type " + std::string(family.model_type) +
               ", whose matrices of several parts are read in 32 or 16 bits only");

@@ -390,6 +390,67 @@ TEST_F(AclnnFace, Attention) {
   });
 }
 
+// Two steps of AdamW, with the number of the step as a whole number and as a float, also towards a maximum, and with the greatest
+// second moment (amsgrad).
+TEST_F(AclnnFace, AdamSteps) {
+  expect_clean([] {
+    OperatorProgram npu;
+    const std::size_t count = 12;
+    const float lr = 0.01F, beta1 = 0.9F, beta2 = 0.99F, decay = 0.1F, eps = 1e-6F;
+    const auto gradient = numbers(count);
+    void *g = npu.input(gradient, {3, 4}), *none = nullptr;
+    for (const bool maximize : {false, true}) {
+      for (const bool amsgrad : {false, true}) {
+        std::vector<float> start = numbers(count + 2);
+        start.erase(start.begin(), start.begin() + 2);
+        const std::vector<float> nothing(count), high(count, 0.5F);
+        char *p = npu.memory(start.data(), 48), *m = npu.memory(nothing.data(), 48),
+             *v = npu.memory(nothing.data(), 48), *most = npu.memory(high.data(), 48);
+        std::vector<double> expected(start.begin(), start.end()), first(count), second(count), highest(count, 0.5);
+        for (std::int64_t step = 1; step <= 2; ++step) {
+          const auto as_float = static_cast<float>(step);
+          void* number =
+              step == 1 ? npu.tensor(npu.memory(&step, 8), {1}, 9) : npu.tensor(npu.memory(&as_float, 4), {1});
+          OK(op("aclnnApplyAdamWV2GetWorkspaceSize", npu.tensor(p, {3, 4}), npu.tensor(m, {3, 4}),
+                npu.tensor(v, {3, 4}), amsgrad ? npu.tensor(most, {3, 4}) : none, g, number, lr, beta1, beta2, decay,
+                eps, amsgrad, maximize, &npu.workspace, &npu.executor));
+          OK(npu.finish("aclnnApplyAdamWV2", npu.workspace, npu.executor));
+          const double t = static_cast<double>(step);
+          for (std::size_t i = 0; i < count; ++i) {
+            const double change = maximize ? -gradient[i] : gradient[i];
+            first[i] = double{beta1} * first[i] + (1 - double{beta1}) * change;
+            second[i] = double{beta2} * second[i] + (1 - double{beta2}) * change * change;
+            double square = second[i] / (1 - std::pow(double{beta2}, t));
+            if (amsgrad) square = highest[i] = std::max(highest[i], square);
+            expected[i] -=
+                double{lr} * (first[i] / (1 - std::pow(double{beta1}, t)) / (std::sqrt(square) + double{eps}) +
+                              double{decay} * expected[i]);
+          }
+        }
+        check_close(npu.result(p, count), expected);
+        check_close(npu.result(m, count), first);
+        check_close(npu.result(v, count), second);
+        if (amsgrad) check_close(npu.result(most, count), highest);
+      }
+    }
+    npu.close();
+  });
+  EXPECT_EQ(kinds_of([] {
+              OperatorProgram npu;
+              void *x = npu.input(numbers(4), {4}), *other = npu.input(numbers(4), {2, 2}), *none = nullptr;
+              const auto call = [&](void* gradient, void* step, bool amsgrad) {
+                return op("aclnnApplyAdamWV2GetWorkspaceSize", x, x, x, none, gradient, step, 0.1F, 0.9F, 0.9F, 0.0F,
+                          0.1F, amsgrad, false, &npu.workspace, &npu.executor);
+              };
+              void* one = npu.input({1}, {1});
+              CHECK_EQUAL(161002, call(other, one, false));
+              CHECK_EQUAL(161002, call(x, x, false));
+              CHECK_EQUAL(161001, call(x, one, true));
+              npu.close();
+            }),
+            "bad-argument,bad-argument,bad-argument");
+}
+
 // The layout is that of CANN's documents: [columns / 16][rows / 16][16][16], filled up with zeros.
 TEST_F(AclnnFace, WeightsInBlocks) {
   expect_clean([] {

@@ -259,8 +259,8 @@ std::vector<std::string> case_names() {
   const char* accelerator = std::getenv("ANYACCEL_TEST_ACCELERATOR");
   const char* runtime = std::getenv("ANYACCEL_XPU_RUNTIME");
   if (accelerator != nullptr && (runtime == nullptr || std::string_view(runtime) != "opencl")) {
-    return {"gemma2_1", "phi3_3", "stablelm_2", "olmo2_2",     "granite_1",     "cohere2_2",
-            "cohere_2", "gpt2_1", "gptj_1",     "qwen2_moe_3", "deepseek_v3_3", "bloom_2"};
+    return {"gemma2_1", "phi3_3", "stablelm_2",  "olmo2_2",       "granite_1", "cohere2_2", "cohere_2",
+            "gpt2_1",   "gptj_1", "qwen2_moe_3", "deepseek_v3_3", "bloom_2",   "gpt_oss_1"};
   }
   std::vector<std::string> names;
   for (const Json& each : cases()) {

@@ -262,6 +262,17 @@ TEST(CpuAttention, TilesShareTheCacheWhateverThePositions) {
   EXPECT_EQ(cutting_of(mixed, 8192).tiles, 64 * 2);
 }
 
+// A new token's work grows with the context that it sees, and is cut for several threads.
+TEST(CpuAttention, ANewTokensWorkGrowsWithItsContext) {
+  const Cutting near = cutting_of({4095}, 32768), far = cutting_of({32767}, 32768);
+  EXPECT_EQ(far.work, 8 * near.work);
+  EXPECT_GE(near.tiles, 16);
+  EXPECT_GE(far.tiles, 32);
+  EXPECT_LE(far.tiles, 64);
+  EXPECT_EQ(far.merges, 2);  // one for each key/value head
+  EXPECT_EQ(cutting_of({63}, 32768).tiles, 2);
+}
+
 TEST(CpuAttention, NotANumberReachesItsOwnHeadOnly) {
   for_each_seed([](Random& random) {
     OpCase c = make_case(random, {12, 4, 2, 16, 1, 20}, false, DType::F32, params_of(16));

@@ -11,7 +11,10 @@ namespace anyaccel::cpu {
 namespace {
 
 constexpr int64_t kTileRows = 128;
-constexpr int64_t kSplitSlots = 256;
+// A context is cut into parts of so many slots, for about kSplitTiles tiles of all key/value heads together: longer parts read
+// faster, and more tiles keep more threads busy.
+constexpr int64_t kSplitTiles = 32;
+constexpr int64_t kFewestSplitSlots = 256, kMostSplitSlots = 2048;
 
 }  // namespace
 
@@ -71,8 +74,9 @@ int64_t AttentionPlan::cut_run(int64_t first, int64_t end, int64_t span_count) {
 void AttentionPlan::add(const Span& span, int64_t head, bool fill) {
   const int64_t begin = by_row_ ? span.slots.begin - span.slots.begin % kAttentionBlock : span.slots.begin;
   const int64_t end = span.slots.end;
-  const int64_t splits = span.may_split ? (end - begin + kSplitSlots - 1) / kSplitSlots : 1;
-  const int64_t slots = ((end - begin + splits - 1) / splits + 15) / 16 * 16;
+  const int64_t part = std::clamp((end - begin) * call_.k->shape[1] / kSplitTiles, kFewestSplitSlots, kMostSplitSlots);
+  const int64_t splits = span.may_split ? (end - begin + part - 1) / part : 1;
+  const int64_t slots = ((end - begin + splits - 1) / splits + 127) / 128 * 128;
   const int64_t room = span.tokens * call_.group * partial_row_floats(call_.head_size);
   int64_t parts = 0;
   float* partial = nullptr;

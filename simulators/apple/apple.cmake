@@ -5,7 +5,7 @@ add_library(objc_sim SHARED apple/objc.cpp apple/messages.cpp apple/objc_functio
   $<TARGET_OBJECTS:simulator_kernels> $<TARGET_OBJECTS:simulator_test_kernels>)
 target_include_directories(objc_sim PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(objc_sim PRIVATE simulator_engine anyaccel_warnings)
-anyaccel_optimize_little(objc_sim)
+anyaccel_optimize(objc_sim 1)
 set(apple_exports ${CMAKE_CURRENT_SOURCE_DIR}/apple/exports.map)
 target_link_options(objc_sim PRIVATE -Wl,-soname,libobjc.A.dylib -Wl,--version-script=${apple_exports})
 add_library(metal_sim SHARED apple/metal_library.cpp)

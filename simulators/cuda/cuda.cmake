@@ -5,7 +5,7 @@ add_library(cuda_sim MODULE ${cuda_sources} $<TARGET_OBJECTS:simulator_kernels> 
   $<TARGET_OBJECTS:simulator_tuned_kernels> $<TARGET_OBJECTS:simulator_tuned_test_kernels>)
 target_include_directories(cuda_sim PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(cuda_sim PRIVATE simulator_engine anyaccel_warnings)
-anyaccel_optimize_little(cuda_sim)
+anyaccel_optimize(cuda_sim 1)
 anyaccel_unity(cuda_sim)
 target_link_options(cuda_sim PRIVATE -Wl,-soname,libcuda.so.1
   -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/cuda/exports.map)

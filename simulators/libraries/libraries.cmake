@@ -9,7 +9,7 @@ function(add_vendor_library target folder file driver)
   target_compile_definitions(${target} PRIVATE SIM_DRIVER="${driver}")
   target_link_libraries(${target} PRIVATE anyaccel_warnings Threads::Threads ${CMAKE_DL_LIBS})
   target_link_options(${target} PRIVATE -Wl,-soname,${file})
-  anyaccel_optimize_little(${target})
+  anyaccel_optimize(${target} 1)
   anyaccel_unity(${target})
   set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${file} SUFFIX "" CXX_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/simulators/${folder})

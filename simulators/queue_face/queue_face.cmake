@@ -6,7 +6,7 @@ add_library(simulator_queue_face STATIC ${CMAKE_CURRENT_SOURCE_DIR}/queue_face/p
 target_include_directories(simulator_queue_face PUBLIC ${PROJECT_SOURCE_DIR})
 target_link_libraries(simulator_queue_face PUBLIC simulator_engine PRIVATE anyaccel_warnings)
 set_target_properties(simulator_queue_face PROPERTIES POSITION_INDEPENDENT_CODE ON)
-anyaccel_optimize_little(simulator_queue_face)
+anyaccel_optimize(simulator_queue_face 1)
 anyaccel_unity(simulator_queue_face)
 
 # A vendor's runtime by its real file name, in a folder of its own; other sources than its own ones follow.
@@ -16,7 +16,7 @@ function(add_queue_runtime target folder file)
   add_library(${target} MODULE ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/${folder}.cpp
     ${CMAKE_CURRENT_SOURCE_DIR}/queue_face/hooks.cpp ${ARGN})
   target_link_libraries(${target} PRIVATE simulator_queue_face anyaccel_warnings)
-  anyaccel_optimize_little(${target})
+  anyaccel_optimize(${target} 1)
   anyaccel_unity(${target})
   target_link_options(${target} PRIVATE -Wl,-soname,${file}
     -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/queue_face/exports.map)

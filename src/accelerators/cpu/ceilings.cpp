@@ -15,9 +15,11 @@
 #include "anyaccel/error.h"
 #include "base/simd/dispatch.h"
 
+#ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "accelerators/cpu/ceilings.cpp"
 #include "hwy/foreach_target.h"
+#endif
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();

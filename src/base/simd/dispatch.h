@@ -3,9 +3,11 @@
 // Include this file before any header of Highway, and write a kernel file like this (name.cpp):
 //
 //   #include "base/simd/dispatch.h"
+//   #ifndef AA_KERNEL_BATCH  // set where src/CMakeLists.txt compiles several files at once
 //   #undef HWY_TARGET_INCLUDE
 //   #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/name.cpp"  // this very file, compiled once per set
 //   #include "hwy/foreach_target.h"
+//   #endif
 //   #include "hwy/highway.h"
 //
 //   HWY_BEFORE_NAMESPACE();

@@ -36,6 +36,7 @@ __attribute__((always_inline)) inline void stream_block_loop(float* p, const flo
         __builtin_prefetch(reinterpret_cast<const char*>(v + line) + ahead);
       }
     }
+#pragma GCC unroll 4
     for (int64_t j = i; j < i + kBlock; j += 16) {
       const Vector grad = *reinterpret_cast<const Vector*>(g + j);
       *reinterpret_cast<Vector*>(p + j) *= factor;

@@ -12,9 +12,11 @@
 #include "base/scalar_convert.h"
 #include "base/simd/dispatch.h"
 
+#ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/elementwise.cpp"
 #include "hwy/foreach_target.h"
+#endif
 #include "hwy/highway.h"
 // After highway.h
 #include "accelerators/cpu/kernels/activation-inl.h"

@@ -12,9 +12,11 @@
 #include "base/scalar_convert.h"
 #include "base/simd/dispatch.h"
 
+#ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/norm.cpp"
 #include "hwy/foreach_target.h"
+#endif
 #include "hwy/highway.h"
 // After highway.h
 #include "accelerators/cpu/kernels/vector-inl.h"
@@ -191,8 +193,6 @@ HWY_EXPORT(softmax_rows);
 namespace {
 
 // The 1-D tensors weight and bias as one row.
-Row single_row(const aa_tensor& t) { return t.dtype == AA_DTYPE_NONE ? Row{} : Rows(t).row(0); }
-
 void run_norm(const NormArguments& arguments, bool subtract_mean) {
   if (arguments.x.length() == 0) return;
   const auto rows = AA_CPU_DISPATCH(norm_rows);

@@ -11,9 +11,11 @@
 #include "base/scalar_convert.h"
 #include "base/simd/dispatch.h"
 
+#ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/random.cpp"
 #include "hwy/foreach_target.h"
+#endif
 #include "hwy/highway.h"
 // After highway.h
 #include "accelerators/cpu/kernels/philox-inl.h"
@@ -26,7 +28,7 @@ void random_words(uint64_t seed, uint64_t first, int64_t counters, uint32_t* wor
   philox_fill(seed, first, counters, words);
 }
 
-void write_floats(const Row& row, int64_t begin, int64_t n, const float* from) { write_row(row, begin, n, from); }
+void write_numbers(const Row& row, int64_t begin, int64_t n, const float* from) { write_row(row, begin, n, from); }
 
 }  // namespace anyaccel::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -35,7 +37,7 @@ HWY_AFTER_NAMESPACE();
 namespace anyaccel::cpu {
 
 HWY_EXPORT(random_words);
-HWY_EXPORT(write_floats);
+HWY_EXPORT(write_numbers);
 
 namespace {
 
@@ -72,7 +74,7 @@ void fill_piece(const aa_random_params& params, const Row& row, uint64_t number,
     float values[kChunk];
     for (int64_t i = 0; i < n; ++i) values[i] = range * philox_unit(word[i]);
     for (int64_t i = 0; i < n; ++i) values[i] += low;
-    if (is_op_float(row.dtype)) return AA_CPU_DISPATCH(write_floats)(row, begin, n, values);
+    if (is_op_float(row.dtype)) return AA_CPU_DISPATCH(write_numbers)(row, begin, n, values);
     for (int64_t i = 0; i < n; ++i) store_number(element(row, begin + i), row.dtype, values[i]);
   } else if (params.kind == AA_RANDOM_NORMAL) {
     // Pairs begin at even elements, so the first or the last element may be half of a pair.

@@ -71,4 +71,7 @@ class Rows {
   int64_t strides_[AA_MAX_DIMS] = {};
 };
 
+// Returns the first row of a tensor; one of dtype None if the tensor is absent.
+inline Row single_row(const aa_tensor& t) { return t.dtype == AA_DTYPE_NONE ? Row{} : Rows(t).row(0); }
+
 }  // namespace anyaccel::cpu

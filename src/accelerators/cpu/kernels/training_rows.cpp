@@ -17,9 +17,11 @@
 #include "base/scalar_convert.h"
 #include "base/simd/dispatch.h"
 
+#ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/training_rows.cpp"
 #include "hwy/foreach_target.h"
+#endif
 #include "hwy/highway.h"
 // After highway.h
 #include "accelerators/cpu/kernels/vector-inl.h"
@@ -372,8 +374,6 @@ HWY_EXPORT(load_row);
 HWY_EXPORT(store_row);
 
 namespace {
-
-Row single_row(const aa_tensor& t) { return t.dtype == AA_DTYPE_NONE ? Row{} : Rows(t).row(0); }
 
 template <class Params>
 const Params& params_of(const aa_op_call& call) {

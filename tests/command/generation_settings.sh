@@ -97,4 +97,31 @@ grep -q "left recursion" "$folder/err" || fail "$(cat "$folder/err")"
 refused "give one of them" --grammar "$folder/list.gbnf" --json-schema "$folder/schema.json"
 generate --grammar "$folder/missing.gbnf" && fail "a missing grammar is accepted"
 grep -q "missing.gbnf" "$folder/err" || fail "$(cat "$folder/err")"
+# Drafts change nothing but the number of steps.
+drafted() { text --deterministic --json "$@" >/dev/null; python3 -c '
+import json, sys
+result = json.load(open(sys.argv[1]))
+timings = result["timings"]
+print(result["completions"][0]["token_ids"], timings["draft_tokens"] > 0, timings["accepted_tokens"] > 20)' "$folder/out"; }
+alone=$(drafted | sed "s/ False False//")
+[ "$(drafted --draft "$folder" --draft-tokens 6)" = "$alone True True" ] || fail "--draft: $(cat "$folder/out")"
+[ "$(drafted --draft-ngrams 2 | sed "s/ True [TF].*//")" = "$alone" ] || fail "--draft-ngrams: $(cat "$folder/out")"
+refused "give one of them" --draft "$folder" --draft-ngrams 2
+refused "--draft-tokens is about" --draft-tokens 3
+refused "--draft-ngrams" --draft-ngrams 0
+generate --draft "$2/tests/data/models/qwen3" && fail "a draft without a tokenizer is accepted"
+mkdir "$folder/other"
+cp "$folder"/*.json "$folder/other"
+ln -s "$model/model.safetensors" "$folder/other/model.safetensors"
+python3 - "$folder/other/tokenizer.json" <<'PYTHON'
+import json, sys
+tokenizer = json.load(open(sys.argv[1]))
+vocabulary = tokenizer["model"]["vocab"]
+names = sorted(vocabulary, key=vocabulary.get)
+first, second = [name for name in names if len(name) == 1][:2]
+vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+json.dump(tokenizer, open(sys.argv[1], "w"))
+PYTHON
+generate --draft "$folder/other" && fail "a draft with other tokens is accepted"
+grep -q "the draft model's tokens differ from the model's" "$folder/err" || fail "$(cat "$folder/err")"
 echo "generation_settings: ok"

@@ -21,6 +21,19 @@
 
 namespace anyaccel::llm {
 
+// Tokens are put forward by a small model or by repetitions in the text, and the model checks several of them in one
+// step. The answers are those of the model alone: the same at temperature 0 (if the model's logits for a token do not
+// depend on how many tokens a step has, as with GenerateOptions::deterministic; else up to rounding, as between batches),
+// and of the same distribution otherwise, though not the same for a seed. Prompts are answered one after the other.
+struct Speculation {
+  std::shared_ptr<const Model> model;  // with the same tokens; null: drafts come from repetitions
+  // What followed the newest tokens where they occurred before in prompt and answer is put forward: at most this many of
+  // them are compared. 0 with a model.
+  int32_t ngrams = 0;
+  int32_t tokens = 4;  // put forward in each step, at most
+};
+constexpr int32_t max_draft_tokens = 64;
+
 struct GenerateOptions {
   int64_t max_new_tokens = 256;  // for each prompt; at least 1
   // Maximum number of tokens of a prompt and its answer, if that ends earlier; 0: no such limit. Unlike context, this
@@ -60,6 +73,9 @@ struct GenerateOptions {
   // Fills Completion::logprobs, with this many of the most likely tokens of each step (0: only the chosen one). Each
   // step copies its logits to the host. At most max_top_logprobs.
   std::optional<int32_t> top_logprobs;
+  // Throws InvalidArgument together with reuse_cache, and for settings out of range; NotImplementedError for a model that
+  // is split over ranks, or whose rope frequencies depend on a sequence's length.
+  std::optional<Speculation> speculation;
 };
 constexpr int32_t max_top_logprobs = 100;
 
@@ -98,7 +114,9 @@ struct GenerateTimings {
   int64_t prompt_tokens = 0;       // of all prompts, without those that were in the cache
   int64_t decoded_tokens = 0;      // of all prompts, without the first new token of each
   int64_t decode_steps = 0;
-  int64_t replayed_steps = 0;  // of these, replayed from a graph
+  int64_t replayed_steps = 0;   // of these, replayed from a graph
+  int64_t draft_tokens = 0;     // put forward by a draft
+  int64_t accepted_tokens = 0;  // of these, taken
 
   // Tokens per second, all prompts together; 0 if there were none.
   double prefill_rate() const noexcept;
@@ -116,6 +134,11 @@ struct GenerateResult {
 // Receives each new piece of text (never empty, whole UTF-8 characters) of a prompt as soon as it is final, on the
 // generating thread. Returning false ends that prompt with FinishReason::Stop.
 using TextCallback = std::function<bool(size_t prompt, std::string_view piece)>;
+
+// Loads a model for Speculation::model. Throws as Model::load and Tokenizer::load do, and CheckpointError if a token
+// differs from the tokenizer's.
+std::shared_ptr<const Model> load_draft_model(const std::string& directory, const Tokenizer& tokenizer,
+                                              const LoadOptions& options = {});
 
 struct VocabularyTries;
 

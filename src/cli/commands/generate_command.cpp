@@ -46,6 +46,9 @@ struct Arguments {
   std::string quantize;
   std::string cache = "auto";
   std::string adapter;
+  std::string draft;
+  std::optional<std::string> draft_ngrams;
+  std::optional<std::string> draft_tokens;
   bool deterministic = false;
   bool ignore_eos = false;
   bool no_bos = false;
@@ -62,6 +65,7 @@ struct Numbers {
   int64_t context = 0;
   std::optional<int64_t> min_new_tokens;
   std::optional<int32_t> top_logprobs;
+  std::optional<llm::Speculation> speculation;  // without its model
 };
 
 void add_options(CommandLine& line, Arguments& arguments) {
@@ -95,6 +99,15 @@ void add_options(CommandLine& line, Arguments& arguments) {
   line.add_option("--adapter", arguments.adapter,
                   "Directory with a LoRA adapter of this model, as PEFT stores it; see docs/models.md")
       .type("DIR");
+  line.add_option(
+          "--draft", arguments.draft,
+          "Directory of a small model with the same tokens, which puts tokens forward: the same text, faster; see "
+          "docs/generation.md")
+      .type("DIR");
+  line.add_option("--draft-ngrams", arguments.draft_ngrams,
+                  "The same without a model: what followed the newest N tokens where they occurred before")
+      .type("N");
+  line.add_option("--draft-tokens", arguments.draft_tokens, "Most tokens put forward in a step; else 4").type("N");
   line.add_flag("--deterministic", arguments.deterministic,
                 "A prompt's text does not depend on the other prompts; slower, see docs/architecture.md");
   line.add_option("--context", arguments.context,
@@ -130,6 +143,22 @@ Numbers check_numbers(const Arguments& arguments) {
     numbers.top_logprobs =
         static_cast<int32_t>(parse_integer("--top-logprobs", *arguments.top_logprobs, 0, llm::max_top_logprobs));
     if (!arguments.json) throw UsageError("--top-logprobs is part of the output of --json; give that too");
+  }
+  if (!arguments.draft.empty() || arguments.draft_ngrams) {
+    numbers.speculation.emplace();
+    if (!arguments.draft.empty() && arguments.draft_ngrams) {
+      throw UsageError("--draft and --draft-ngrams both put tokens forward; give one of them");
+    }
+    if (arguments.draft_ngrams) {
+      numbers.speculation->ngrams =
+          static_cast<int32_t>(parse_integer("--draft-ngrams", *arguments.draft_ngrams, 1, 64));
+    }
+  }
+  if (arguments.draft_tokens) {
+    if (!numbers.speculation)
+      throw UsageError("--draft-tokens is about --draft DIR or --draft-ngrams N; give one of them");
+    numbers.speculation->tokens =
+        static_cast<int32_t>(parse_integer("--draft-tokens", *arguments.draft_tokens, 1, llm::max_draft_tokens));
   }
   numbers.context = parse_integer("--context", arguments.context, 0, most);
   arguments.sampling.check();
@@ -169,6 +198,7 @@ llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers&
   options.add_special_tokens = !arguments.no_bos;
   options.deterministic = arguments.deterministic;
   options.cache = numbers.cache;
+  options.speculation = numbers.speculation;
   return options;
 }
 
@@ -244,6 +274,8 @@ JsonValue result_json(const Arguments& arguments, const std::vector<std::string>
             {"decoded_tokens", timings.decoded_tokens},
             {"decode_steps", timings.decode_steps},
             {"replayed_steps", timings.replayed_steps},
+            {"draft_tokens", timings.draft_tokens},
+            {"accepted_tokens", timings.accepted_tokens},
             {"host_share", timings.host_share()}}}};
 }
 
@@ -253,10 +285,15 @@ void print_timings(const llm::GenerateResult& result) {
   for (const llm::Completion& completion : result.completions) {
     generated += static_cast<int64_t>(completion.token_ids.size());
   }
+  const std::string drafts = timings.draft_tokens == 0
+                                 ? ""
+                                 : "; drafts: " + std::to_string(timings.accepted_tokens) + " of " +
+                                       std::to_string(timings.draft_tokens) + " tokens taken";
   std::fprintf(stderr,
-               "prompt: %lld tokens, %.1f tokens/s; generated: %lld tokens, %.1f tokens/s, host %.1f%%; seed %llu\n",
+               "prompt: %lld tokens, %.1f tokens/s; generated: %lld tokens, %.1f tokens/s, host %.1f%%; seed %llu%s\n",
                static_cast<long long>(timings.prompt_tokens), timings.prefill_rate(), static_cast<long long>(generated),
-               timings.decode_rate(), 100.0 * timings.host_share(), static_cast<unsigned long long>(result.seed));
+               timings.decode_rate(), 100.0 * timings.host_share(), static_cast<unsigned long long>(result.seed),
+               drafts.c_str());
 }
 
 JsonValue check_json(const Arguments& arguments, const llm::TensorCheck& check) {
@@ -334,7 +371,17 @@ int generate(const Arguments& arguments, std::optional<RankedCommand>& joined) {
   std::optional<llm::TextGenerator> loaded;
   job.together([&] { loaded.emplace(load(arguments, dtype, job)); });
   llm::TextGenerator& generator = *loaded;
-  const llm::GenerateOptions options = generate_options(arguments, numbers, generator);
+  llm::GenerateOptions options = generate_options(arguments, numbers, generator);
+  if (!arguments.draft.empty()) {
+    job.together([&] {
+      llm::LoadOptions draft;
+      draft.dtype = dtype;
+      draft.activations = wanted_activations(arguments.activations);
+      draft.map_files = !arguments.no_mmap;
+      draft.group = job.group();
+      options.speculation->model = llm::load_draft_model(arguments.draft, *generator.tokenizer(), draft);
+    });
+  }
   if (!job.speaks()) {
     try {
       generator.generate(prompts, options);

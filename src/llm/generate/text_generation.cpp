@@ -12,6 +12,7 @@
 #include "base/text/json.h"
 #include "llm/checkpoint/gguf.h"
 #include "llm/generate/log_probabilities.h"
+#include "llm/generate/speculation.h"
 #include "llm/generate/stop_filter.h"
 #include "llm/grammar/token_grammar.h"
 
@@ -257,6 +258,21 @@ Session& TextGenerator::session_for(int64_t sequences, int64_t context, const Ge
   return *session_;
 }
 
+std::shared_ptr<const Model> load_draft_model(const std::string& directory, const Tokenizer& tokenizer,
+                                              const LoadOptions& options) {
+  const auto held = is_gguf(directory) ? open_gguf(directory) : nullptr;
+  const int64_t size = load_model_config(directory).vocab_size;
+  const std::unique_ptr<Tokenizer> own = Tokenizer::load(directory);
+  for (int64_t i = 0; i < std::min({size, own->vocab_size(), tokenizer.vocab_size()}); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    if (own->id_to_token(id) == tokenizer.id_to_token(id)) continue;
+    throw CheckpointError(directory + ": the draft model's tokens differ from the model's: there " +
+                          describe_token(own.get(), id) + ", here " + describe_token(&tokenizer, id) +
+                          "; expected a model with the same tokenizer");
+  }
+  return Model::load(directory, options);
+}
+
 std::shared_ptr<const TokenGrammar> TextGenerator::token_grammar(std::shared_ptr<const Grammar> grammar) {
   if (!tokenizer_) throw InvalidArgument("generate: a grammar needs a tokenizer, and this generator has none");
   if (!tries_) tries_ = std::make_shared<VocabularyTries>(*tokenizer_, model_->config().vocab_size);
@@ -295,11 +311,14 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
     throw InvalidArgument("generate: top_logprobs is " + std::to_string(*options.top_logprobs) +
                           "; expected 0 (the chosen token only) to " + std::to_string(max_top_logprobs));
   }
+  if (options.speculation && options.reuse_cache) {
+    throw InvalidArgument("generate: speculation and reuse_cache cannot go together; expected one of them");
+  }
   check_ids(prompts, model_->config().vocab_size, tokenizer_.get());
   interrupted_.reset();
   const int64_t context = choose_context(prompts, options, model_->config());
   Session& session =
-      session_for(static_cast<int64_t>(prompts.size()),
+      session_for(options.speculation ? 1 : static_cast<int64_t>(prompts.size()),
                   options.reuse_cache ? roomy_context(context, options, model_->config()) : context, options);
   std::vector<int64_t> cached;
   if (options.reuse_cache && prompts.size() == 1) {
@@ -340,6 +359,40 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   rules.max_new_tokens = options.max_new_tokens;
   rules.max_length = options.max_length;
   rules.grammar = grammar;
+  const auto add_logprobs = [&](size_t prompt, std::span<const float> logits, int32_t token) {
+    result.completions[prompt].logprobs.push_back(token_logprobs(logits, token, *options.top_logprobs));
+  };
+  const auto is_eos = [&](int32_t token) { return std::find(eos.begin(), eos.end(), token) != eos.end(); };
+  if (options.speculation) {
+    SpeculativeDecoding speculative(session, options, rules, rng.seed);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      bool first = true;
+      const auto receive = [&](int32_t token, std::span<const float> logits, int64_t length) {
+        (first ? timings.prefill_seconds : timings.decode_seconds) += watch.lap();
+        timings.decoded_tokens += first ? 0 : 1;
+        first = false;
+        if (options.top_logprobs) add_logprobs(i, logits, token);
+        const bool goes_on = answers[i].accept(token, is_eos(token), length < context);
+        timings.decode_host_seconds += watch.lap();
+        return goes_on;
+      };
+      try {
+        speculative.answer(prompts[i], receive);
+      } catch (const Error&) {
+        if (!first) {
+          answers[i].interrupt();
+          interrupted_ = std::move(result);
+        }
+        session_.reset();  // its state is unknown now
+        throw;
+      }
+    }
+    timings.decode_seconds += timings.decode_host_seconds;
+    timings.decode_steps = speculative.steps();
+    timings.draft_tokens = speculative.drafted();
+    timings.accepted_tokens = speculative.accepted();
+    return result;
+  }
   session.start(prompts, options.sampling, rng.seed, rng.offset, rules, cached);
   std::span<const int32_t> tokens = session.tokens();
   timings.prefill_seconds = watch.lap();
@@ -350,14 +403,13 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
       const std::vector<float> logits = session.step_logits().to_vector<float>();
       const size_t vocabulary = logits.size() / tokens.size();
       for (size_t i = 0; i < tokens.size(); ++i) {
-        result.completions[static_cast<size_t>(session.active()[i])].logprobs.push_back(
-            token_logprobs(std::span(logits).subspan(i * vocabulary, vocabulary), tokens[i], *options.top_logprobs));
+        add_logprobs(static_cast<size_t>(session.active()[i]), std::span(logits).subspan(i * vocabulary, vocabulary),
+                     tokens[i]);
       }
     }
     for (size_t i = 0; i < tokens.size(); ++i) {
       const auto prompt = static_cast<size_t>(session.active()[i]);
-      const bool is_eos = std::find(eos.begin(), eos.end(), tokens[i]) != eos.end();
-      keep[i] = answers[prompt].accept(tokens[i], is_eos, session.length(i) < context);
+      keep[i] = answers[prompt].accept(tokens[i], is_eos(tokens[i]), session.length(i) < context);
     }
     if (comm::ProcessGroup* group = model_->group().get()) {
       const Shape shape = {static_cast<int64_t>(tokens.size())};

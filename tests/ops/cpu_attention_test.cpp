@@ -206,7 +206,7 @@ TEST(CpuAttention, HiddenSlotsDoNotMatterAtOddPositions) {
           for (size_t tensor : {2u, 3u}) c.tensors[tensor].set(slot * 16 + d, std::numeric_limits<float>::quiet_NaN());
         }
       }
-      compare(c, kTolerance);
+      compare(c, tolerance_of(c));
     }
   });
 }

@@ -57,15 +57,18 @@ TEST_F(Spirv, EveryPortableKernelCompilesAndTranslatesBack) {
     const std::string name = entry.path().filename().string();
     const std::string source = source_of(name);
     const bool x = source.find("AA_NAME_X") != std::string::npos;
+    const bool block = source.find("AA_NAME_BLOCK") != std::string::npos;
     int number = 0;
     for (const aa_kernel_tuning& t : tunings) {
       std::vector<std::string> options = ops::portable::dialect_options(t);
-      // One pair of element types a tuning: the others differ in macros that these expand too.
+      // One pair of element types, or one format of weights, a tuning: the others differ in macros that these expand too.
       constexpr const char* types[3][2] = {{"f32", "bf16"}, {"f32", "f32"}, {"bf16", "f16"}};
       if (x) {
         options.push_back(std::string("-DAA_X=") + types[number][0]);
         options.push_back(std::string("-DAA_W=") + types[number][1]);
       }
+      constexpr const char* blocks[3] = {"q4_k", "q8_0", "mxfp4"};
+      if (block) options.push_back(std::string("-DAA_BLOCK=") + blocks[number]);
       ++number;
       const abi::CompileOutput output = compile_to_spirv(name, source, options);
       ASSERT_TRUE(output.succeeded) << output.log;

@@ -244,11 +244,11 @@ class SlotList {
       slots[2].source = TensorSource{{inner, hidden}, true, 0, hidden, hidden, count, expert};
       if (!config_.experts.has_biases) return;
       const auto add_one = [&](const std::string& name, int64_t size, SplitBy split, Tensor ExpertWeights::*member,
-                               TensorSource source) {
+                               const TensorSource& source) {
         TensorSlot& slot = add(name + "_bias", {size}, TensorKind::Bias, split, 0, nullptr);
         slot.expert = expert;
         slot.expert_member = member;
-        slot.source = std::move(source);
+        slot.source = source;
       };
       add_one(gate_up, inner, SplitBy::Expert, &ExpertWeights::gate_bias, {{2 * inner}, false, 0, 1, 2, count, expert});
       add_one(gate_up, inner, SplitBy::Expert, &ExpertWeights::up_bias, {{2 * inner}, false, 1, 1, 2, count, expert});

@@ -2,7 +2,6 @@
 # that the binary starts in milliseconds and needs few packages installed.
 find_package(Threads REQUIRED)
 find_path(HWY_INCLUDE_DIR hwy/highway.h REQUIRED)
-find_library(HWY_LIBRARY NAMES hwy REQUIRED)
 find_library(HWLOC_LIBRARY NAMES libhwloc.a REQUIRED)
 find_library(UDEV_LIBRARY NAMES udev REQUIRED)
 # Debian's archive is not position-independent: a shared library that contains anyaccel links the shared hwloc.

@@ -32,7 +32,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/anyaccel-config-version.c
 install(FILES ${PROJECT_BINARY_DIR}/anyaccel-config.cmake ${PROJECT_BINARY_DIR}/anyaccel-config-version.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/anyaccel)
 set(ANYACCEL_PC_LIBRARIES "-pthread -ldl -lm")
-foreach(library ${HWY_LIBRARY} ${HWLOC_SHARED_LIBRARY} ${SODIUM_SHARED_LIBRARY} ${PCRE2_LIBRARY} ${UTF8PROC_LIBRARY}
+foreach(library ${HWLOC_SHARED_LIBRARY} ${SODIUM_SHARED_LIBRARY} ${PCRE2_LIBRARY} ${UTF8PROC_LIBRARY}
     ${URING_LIBRARY})
   get_filename_component(name ${library} NAME_WE)
   string(REGEX REPLACE "^lib" "-l" name ${name})
@@ -79,7 +79,7 @@ set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "accelerator abstraction for C++ (files 
  transport between hosts. Programs link the library itself statically.")
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libanyaccel-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libanyaccel (= ${PROJECT_VERSION}), libhwy-dev, libhwloc-dev, libudev-dev, libpcre2-dev, \
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libanyaccel (= ${PROJECT_VERSION}), libhwloc-dev, libudev-dev, libpcre2-dev, \
 libutf8proc-dev, liburing-dev, libsodium-dev")
 set(CPACK_COMPONENT_DEV_DESCRIPTION "accelerator abstraction for C++ (archive and headers)
  The static library, its headers, the interface for plugins, and the files for

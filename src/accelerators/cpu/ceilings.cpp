@@ -89,8 +89,8 @@ HWY_AFTER_NAMESPACE();
 namespace anyaccel::cpu {
 namespace {
 
-HWY_EXPORT(read_way);
-HWY_EXPORT(multiply_add);
+AA_CPU_EXPORT(read_way);
+AA_CPU_EXPORT(multiply_add);
 
 constexpr int kReadWays = 5;  // of read_way
 

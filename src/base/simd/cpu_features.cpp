@@ -9,8 +9,6 @@
 #include <string>
 
 #include "anyaccel/error.h"
-#include "base/simd/dispatch.h"
-#include "hwy/targets.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -19,11 +17,18 @@ constexpr std::array<Isa, 3> kAllIsas = {Isa::Baseline, Isa::Avx2, Isa::Avx512};
 
 CpuFeatures detect() noexcept {
   CpuFeatures features;
-  // Highway checks the CPUID bits and that the operating system saves the registers.
-  const int64_t targets = hwy::SupportedTargets();
-  features.avx2 = (targets & HWY_AVX2) != 0;
-  features.avx512 = features.avx2 && (targets & HWY_AVX3) != 0;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  // The builtin also checks that the operating system saves the registers.
+  __builtin_cpu_init();
+  const bool vectors = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                       __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C) && (ecx & bit_AES) &&
+                       (ecx & bit_PCLMUL);
+  const bool bits = __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+                    __get_cpuid(0x80000001, &eax, &ebx, &ecx, &edx) && (ecx & bit_LZCNT);
+  features.avx2 = vectors && bits;
+  features.avx512 = features.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
+                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                    __builtin_cpu_supports("avx512vl");
   if (features.avx512 && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
     features.avx512_vnni = (ecx >> 11) & 1u;
     features.avx512_fp16 = (edx >> 23) & 1u;
@@ -38,15 +43,6 @@ CpuFeatures detect() noexcept {
 
 // -1 until chosen.
 std::atomic<int> chosen_isa{-1};
-
-void apply(Isa isa) noexcept {
-  int64_t targets = HWY_STATIC_TARGET;
-  if (isa >= Isa::Avx2) targets |= HWY_AVX2;
-  if (isa >= Isa::Avx512) targets |= HWY_AVX3;
-  hwy::SetSupportedTargetsForTest(targets);
-  hwy::GetChosenTarget().Update(targets);
-  chosen_isa.store(static_cast<int>(isa), std::memory_order_release);
-}
 
 std::string available_names() {
   std::string names;
@@ -102,7 +98,7 @@ Isa isa() {
   const int chosen = chosen_isa.load(std::memory_order_acquire);
   if (chosen >= 0) return static_cast<Isa>(chosen);
   // Runs once; after an exception the next call tries (and reports) again.
-  static const bool applied = (apply(initial_isa()), true);
+  static const bool applied = (chosen_isa.store(static_cast<int>(initial_isa()), std::memory_order_release), true);
   static_cast<void>(applied);
   return static_cast<Isa>(chosen_isa.load(std::memory_order_acquire));
 }
@@ -113,7 +109,7 @@ void set_isa(Isa isa) {
                           "' is not available on this machine; it has " + available_names());
   }
   anyaccel::cpu::isa();  // makes the initial choice first, so that it cannot override this one
-  apply(isa);
+  chosen_isa.store(static_cast<int>(isa), std::memory_order_release);
 }
 
 bool is_bf16_supported() { return true; }

@@ -18,7 +18,7 @@
 //
 //   #if HWY_ONCE
 //   namespace anyaccel::cpu {
-//   HWY_EXPORT(add_rows);
+//   AA_CPU_EXPORT(add_rows);
 //   void add(const aa_op_call& call) { AA_CPU_DISPATCH(add_rows)(call); }
 //   }  // namespace anyaccel::cpu
 //   #endif
@@ -38,9 +38,13 @@
 #endif
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 
-// Selects the version of an HWY_EXPORTed function for the instruction set in use. isa() makes sure that
-// ANYACCEL_CPU_ISA has been applied before Highway would choose by itself.
-#define AA_CPU_DISPATCH(function) (static_cast<void>(::anyaccel::cpu::isa()), HWY_DYNAMIC_DISPATCH(function))
+// Makes the versions of a function selectable, and selects the one for the instruction set in use. They take the place of
+// HWY_EXPORT and HWY_DYNAMIC_DISPATCH, which need Highway's shared library: that measures the resolution of the clock when
+// it is loaded, which takes 4 ms.
+#define AA_CPU_EXPORT(function)                                                                               \
+  constexpr decltype(&HWY_STATIC_DISPATCH(function)) function##_versions[] = {&HWY_STATIC_DISPATCH(function), \
+                                                                              &N_AVX2::function, &N_AVX3::function}
+#define AA_CPU_DISPATCH(function) (*function##_versions[static_cast<int>(::anyaccel::cpu::isa())])
 
 // Unrolls a loop over accumulators wholly, so that they live in registers.
 #if defined(__clang__)

@@ -271,7 +271,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::comm {
 
-HWY_EXPORT(reduce_any);
+AA_CPU_EXPORT(reduce_any);
 
 void check_reduction(DType dtype, ReduceOp op) {
   const bool bits = op == ReduceOp::BitAnd || op == ReduceOp::BitOr || op == ReduceOp::BitXor;

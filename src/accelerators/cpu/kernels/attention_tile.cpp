@@ -309,8 +309,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-HWY_EXPORT(run_tile);
-HWY_EXPORT(merge_partials);
+AA_CPU_EXPORT(run_tile);
+AA_CPU_EXPORT(merge_partials);
 
 void run_attention_tile(const AttentionCall& call, const AttentionTile& tile) { AA_CPU_DISPATCH(run_tile)(call, tile); }
 

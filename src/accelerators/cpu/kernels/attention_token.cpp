@@ -435,7 +435,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-HWY_EXPORT(run_token);
+AA_CPU_EXPORT(run_token);
 
 bool takes_attention_token(const AttentionCall& call) {
   const bool dense = call.k->strides[3] == 1 && call.v->strides[3] == 1;

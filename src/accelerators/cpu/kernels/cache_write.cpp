@@ -36,7 +36,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-HWY_EXPORT(encode_cache_row);
+AA_CPU_EXPORT(encode_cache_row);
 
 void quantized_cache_write(const aa_op_call& call) {
   const aa_tensor* tensors = call.tensors;

@@ -41,7 +41,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-HWY_EXPORT(convert_floats);
+AA_CPU_EXPORT(convert_floats);
 
 namespace {
 

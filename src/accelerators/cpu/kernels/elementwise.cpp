@@ -84,9 +84,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-HWY_EXPORT(activate_piece);
-HWY_EXPORT(gate_piece);
-HWY_EXPORT(add_piece);
+AA_CPU_EXPORT(activate_piece);
+AA_CPU_EXPORT(gate_piece);
+AA_CPU_EXPORT(add_piece);
 
 namespace {
 

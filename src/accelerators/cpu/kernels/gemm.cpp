@@ -450,8 +450,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-HWY_EXPORT(gemm_plan);
-HWY_EXPORT(gemm_share);
+AA_CPU_EXPORT(gemm_plan);
+AA_CPU_EXPORT(gemm_share);
 
 void gemm(const Matmul& args) {
   WorkerPool& pool = WorkerPool::instance();

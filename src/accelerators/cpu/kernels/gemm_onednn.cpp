@@ -94,8 +94,8 @@ HWY_AFTER_NAMESPACE();
 namespace anyaccel::cpu {
 namespace {
 
-HWY_EXPORT(stack_x);
-HWY_EXPORT(finish_products);
+AA_CPU_EXPORT(stack_x);
+AA_CPU_EXPORT(finish_products);
 
 // Rows of x in work at once. Each block of them reads, and oneDNN reorders, all weights once.
 constexpr int64_t kMaxBlockRows = 512;

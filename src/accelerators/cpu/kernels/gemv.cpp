@@ -325,8 +325,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-HWY_EXPORT(gemv_share);
-HWY_EXPORT(gemv_row_limit);
+AA_CPU_EXPORT(gemv_share);
+AA_CPU_EXPORT(gemv_row_limit);
 
 int64_t gemv_max_rows() { return AA_CPU_DISPATCH(gemv_row_limit)(); }
 

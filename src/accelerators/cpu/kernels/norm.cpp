@@ -187,8 +187,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-HWY_EXPORT(norm_rows);
-HWY_EXPORT(softmax_rows);
+AA_CPU_EXPORT(norm_rows);
+AA_CPU_EXPORT(softmax_rows);
 
 namespace {
 

@@ -755,11 +755,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-HWY_EXPORT(takes_rounded);
-HWY_EXPORT(read_input);
-HWY_EXPORT(multiply_span);
-HWY_EXPORT(decode_panel);
-HWY_EXPORT(round_rows);
+AA_CPU_EXPORT(takes_rounded);
+AA_CPU_EXPORT(read_input);
+AA_CPU_EXPORT(multiply_span);
+AA_CPU_EXPORT(decode_panel);
+AA_CPU_EXPORT(round_rows);
 
 namespace {
 

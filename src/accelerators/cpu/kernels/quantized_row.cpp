@@ -342,8 +342,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-HWY_EXPORT(has_row_kernels);
-HWY_EXPORT(multiply_row_alone_or_shared);
+AA_CPU_EXPORT(has_row_kernels);
+AA_CPU_EXPORT(multiply_row_alone_or_shared);
 
 bool takes_one_row(uint32_t format, int64_t k) { return AA_CPU_DISPATCH(has_row_kernels)(format, k); }
 

@@ -544,9 +544,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-HWY_EXPORT(has_tiles);
-HWY_EXPORT(round_tile_rows);
-HWY_EXPORT(multiply_tile_span);
+AA_CPU_EXPORT(has_tiles);
+AA_CPU_EXPORT(round_tile_rows);
+AA_CPU_EXPORT(multiply_tile_span);
 
 bool takes_tiles(uint32_t format) { return AA_CPU_DISPATCH(has_tiles)(format); }
 

@@ -36,8 +36,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-HWY_EXPORT(random_words);
-HWY_EXPORT(write_numbers);
+AA_CPU_EXPORT(random_words);
+AA_CPU_EXPORT(write_numbers);
 
 namespace {
 

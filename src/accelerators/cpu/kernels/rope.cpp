@@ -90,7 +90,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-HWY_EXPORT(rope_tokens);
+AA_CPU_EXPORT(rope_tokens);
 
 void rope_table(const aa_op_call& call) {
   const float scale = static_cast<const aa_rope_table_params*>(call.params)->scale;

@@ -122,10 +122,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-HWY_EXPORT(argmax_row);
-HWY_EXPORT(whole_row);
-HWY_EXPORT(exponentials);
-HWY_EXPORT(gather_above);
+AA_CPU_EXPORT(argmax_row);
+AA_CPU_EXPORT(whole_row);
+AA_CPU_EXPORT(exponentials);
+AA_CPU_EXPORT(gather_above);
 
 namespace {
 

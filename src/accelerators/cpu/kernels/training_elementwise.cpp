@@ -198,16 +198,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-HWY_EXPORT(slope_piece);
-HWY_EXPORT(gated_slope_piece);
-HWY_EXPORT(scaled_add_piece);
-HWY_EXPORT(scale_piece);
-HWY_EXPORT(multiply_piece);
-HWY_EXPORT(mask_floats);
-HWY_EXPORT(words_kept);
-HWY_EXPORT(dropout_words);
-HWY_EXPORT(read_piece);
-HWY_EXPORT(write_piece);
+AA_CPU_EXPORT(slope_piece);
+AA_CPU_EXPORT(gated_slope_piece);
+AA_CPU_EXPORT(scaled_add_piece);
+AA_CPU_EXPORT(scale_piece);
+AA_CPU_EXPORT(multiply_piece);
+AA_CPU_EXPORT(mask_floats);
+AA_CPU_EXPORT(words_kept);
+AA_CPU_EXPORT(dropout_words);
+AA_CPU_EXPORT(read_piece);
+AA_CPU_EXPORT(write_piece);
 
 namespace {
 

@@ -361,17 +361,17 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-HWY_EXPORT(masked_softmax_rows);
-HWY_EXPORT(softmax_backward_rows);
-HWY_EXPORT(moment_rows);
-HWY_EXPORT(norm_backward_rows);
-HWY_EXPORT(norm_backward_columns);
-HWY_EXPORT(column_sum_columns);
-HWY_EXPORT(inverse_rows);
-HWY_EXPORT(cross_entropy_rows);
-HWY_EXPORT(add_row);
-HWY_EXPORT(load_row);
-HWY_EXPORT(store_row);
+AA_CPU_EXPORT(masked_softmax_rows);
+AA_CPU_EXPORT(softmax_backward_rows);
+AA_CPU_EXPORT(moment_rows);
+AA_CPU_EXPORT(norm_backward_rows);
+AA_CPU_EXPORT(norm_backward_columns);
+AA_CPU_EXPORT(column_sum_columns);
+AA_CPU_EXPORT(inverse_rows);
+AA_CPU_EXPORT(cross_entropy_rows);
+AA_CPU_EXPORT(add_row);
+AA_CPU_EXPORT(load_row);
+AA_CPU_EXPORT(store_row);
 
 namespace {
 

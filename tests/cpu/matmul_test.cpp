@@ -274,6 +274,45 @@ TEST_P(MatmulTest, LargerThanItsBlocks) {
   check_linear({.m = 530, .n = 9, .k = 1100, .w = DType::BF16});
 }
 
+// Few rows of x in several passes over stretches of k, with all kinds of products.
+TEST_P(MatmulTest, FewRowsAreSeveralPasses) {
+  for (const auto& [x, w] :
+       {std::pair{DType::BF16, DType::BF16}, {DType::F32, DType::BF16}, {DType::F32, DType::F32}}) {
+    for (const int64_t m : {5, 7, 13, 19, 31}) {
+      check_linear({.m = m, .n = 22, .k = 2085, .x = x, .w = w});
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// The sums of a row have one order, whatever rows are computed with it: "linear_by_row" promises it.
+TEST_P(MatmulTest, ARowDoesNotDependOnItsNeighbours) {
+  if (device_under_test()) GTEST_SKIP() << "tests the CPU's kernel";
+  for (const auto& [x_type, w_type] :
+       {std::pair{DType::BF16, DType::BF16}, {DType::F32, DType::BF16}, {DType::F16, DType::F16}}) {
+    const int64_t most = 33, n = 45, k = 2085;
+    auto x = TestMatrix::random(x_type, most, k, Layout::Dense, generator_);
+    auto w = TestMatrix::random(w_type, n, k, Layout::Dense, generator_);
+    TestMatrix absent;
+    const auto product = [&](int64_t rows) {
+      TestMatrix out(DType::F32, rows, n);
+      aa_tensor some = x.view();
+      some.shape[0] = rows;
+      linear_by_row(make_call({out.view(), some, w.view(), absent.view(), absent.view()}));
+      return out;
+    };
+    TestMatrix all = product(most);
+    for (const int64_t rows : {1, 2, 3, 6, 7, 12, 25}) {
+      TestMatrix some = product(rows);
+      for (int64_t m = 0; m < rows; ++m) {
+        for (int64_t column = 0; column < n; ++column) {
+          ASSERT_EQ(some.get(m, column), all.get(m, column)) << rows << " rows, [" << m << ", " << column << "]";
+        }
+      }
+    }
+  }
+}
+
 TEST_P(MatmulTest, EmptyDimensions) {
   check_linear({.m = 0, .n = 5, .k = 7});
   check_linear({.m = 3, .n = 0, .k = 7});

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "accelerators/cpu/kernels/sampling.h"
+#include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/philox.h"
 #include "ops/op_test_support.h"
 #include "test_paths.h"
@@ -129,6 +131,52 @@ TEST(CpuSample, AgainstReference) {
       });
     }
   });
+}
+
+// Of a distribution like a language model's, as many tokens are looked at one by one in a vocabulary eight times as large.
+// Counts work, not time.
+TEST(CpuSample, LooksAtFewTokensOfALargeVocabulary) {
+  if (anyaccel::testing::device_under_test()) GTEST_SKIP() << "counts the work of the CPU's kernel";
+  const auto candidates = [](int64_t v, int32_t top_k) {
+    TestTensor logits(DType::F32, {1, v});
+    logits.fill([](int64_t i) { return -2.0 * std::log(static_cast<double>(i + 1)); });
+    const int64_t before = drawn_candidates();
+    for (int64_t offset = 0; offset < 32; ++offset) {
+      OpCase c = sample_case(logits, {0, 1.0f, top_k, 0.95f, 0.0f}, 7, offset, false);
+      run(c, true);
+    }
+    return drawn_candidates() - before;
+  };
+  for (const int32_t top_k : {0, 50}) {
+    const int64_t few = candidates(16000, top_k), many = candidates(128000, top_k);
+    EXPECT_LE(many, few + few / 8) << "top_k " << top_k;
+    EXPECT_LE(many, 32 * 200) << "top_k " << top_k;
+  }
+}
+
+// The passes over a row are shared among threads; the token does not depend on their number.
+TEST(CpuSample, AnyNumberOfThreadsDrawsTheSameToken) {
+  if (anyaccel::testing::device_under_test()) GTEST_SKIP() << "the threads are those of the CPU's kernel";
+  WorkerPool& pool = WorkerPool::instance();
+  const int threads = pool.size();
+  Random random(3);
+  for (int i = 0; i < 40; ++i) {
+    const int64_t v = random.pick<int64_t>({8191, 8193, 50000, 100003});
+    TestTensor logits(random.float_dtype(), {1, v});
+    const double spread = random.pick({0.3, 2.0, 6.0});
+    logits.fill([&](int64_t) { return random.normal(spread); });
+    const aa_sample_params params{0, random.pick({0.0f, 0.7f, 1.0f}), random.pick<int32_t>({0, 0, 40, 3000}),
+                                  random.pick({1.0f, 0.95f, 0.3f}), random.pick({0.0f, 0.05f})};
+    std::vector<int64_t> tokens;
+    for (const int count : {1, 2, 3, 5}) {
+      pool.set_size(count);
+      OpCase c = sample_case(logits, params, 11, i, false);
+      run(c, true);
+      tokens.push_back(c.tensors[0].integer(0));
+    }
+    EXPECT_EQ(tokens, std::vector<int64_t>(4, tokens[0])) << "case " << i;
+  }
+  pool.set_size(threads);
 }
 
 TEST(CpuSample, TemperatureZeroIsArgmax) {

@@ -37,7 +37,8 @@ CpuFeatures detect() noexcept {
   }
   __get_cpuid(0, &eax, &ebx, &ecx, &edx);
   const bool is_amd = ebx == signature_AMD_ebx && ecx == signature_AMD_ecx && edx == signature_AMD_edx;
-  features.fast_bf16 = features.amx_bf16 || (features.avx512_bf16 && is_amd);
+  features.fast_bf16_dot = features.avx512_bf16 && is_amd;
+  features.fast_bf16 = features.amx_bf16 || features.fast_bf16_dot;
   return features;
 }
 

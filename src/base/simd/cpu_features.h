@@ -23,8 +23,10 @@ struct CpuFeatures {
   bool avx512_fp16 = false;  // arithmetic on fp16
   bool avx512_vnni = false;  // dot products of int8
   bool amx_bf16 = false;     // matrix tiles of bf16
-  bool fast_bf16 = false;    // products of bf16 run faster than those of fp32: AMX, or AMD's dot product of bf16 pairs
-                             // (Intel's runs at half the rate of fp32 multiply-adds)
+  bool fast_bf16_dot =
+      false;               // the dot product of bf16 pairs is faster than fp32 multiply-adds: on AMD (Intel's runs at
+                           // half of their rate)
+  bool fast_bf16 = false;  // products of bf16 run faster than those of fp32: AMX, or the above
 };
 const CpuFeatures& cpu_features() noexcept;
 

@@ -70,6 +70,7 @@ void run_fused_adam(const Options& options, std::vector<Result>& results);
 void run_jit(const Options& options, std::vector<Result>& results);
 void run_quant(const Options& options, std::vector<Result>& results);
 void run_attention(const Options& options, std::vector<Result>& results);
+void run_sampling(const Options& options, std::vector<Result>& results);
 void run_sparse(const Options& options, std::vector<Result>& results);
 void run_evoformer(const Options& options, std::vector<Result>& results);
 void run_product(const Options& options, std::vector<Result>& results);
@@ -82,7 +83,7 @@ void run_aio(const Options& options, std::vector<Result>& results);
 void run_allreduce(const Options& options, std::vector<Result>& results);
 // Runs on two cores of this host in separate processes.
 void run_tp(const Options& options, std::vector<Result>& results);
-void run_model(const Options& options, bool decode, bool prefill, std::vector<Result>& results);
+void run_model(const Options& options, bool decode, bool batches, bool prefill, std::vector<Result>& results);
 // Measures a named model whose weights are quantized.
 void run_quantized(const Options& options, std::vector<Result>& results);
 

@@ -141,11 +141,13 @@ constexpr Benchmark benchmarks[] = {
     {"transformer", bench::run_transformer},
     {"train", bench::run_train},
     {"attention", bench::run_attention},
+    {"sampling", bench::run_sampling},
     {"sparse", bench::run_sparse},
     {"evoformer", bench::run_evoformer},
     {"allreduce", bench::run_allreduce},
     {"tp", bench::run_tp},
     {"decode", nullptr},
+    {"batches", nullptr},
     {"prefill", nullptr},
     {"quantized", bench::run_quantized},
 };
@@ -169,7 +171,7 @@ int run_bench(int argc, char** argv) {
   for (const Benchmark& benchmark : benchmarks) list += std::string(" ") + known.emplace_back(benchmark.name);
   line.add_option("names", names, "which:" + list + " (default: all but quantized)").one_of(known);
   line.add_option("--model", options.model,
-                  "model for decode, prefill, tp and quantized (default: one of random weights)")
+                  "model for decode, batches, prefill, tp and quantized (default: one of random weights)")
       .existing_path();
   line.add_option("--shape", options.shape, "shape of the random model (see make-model)").show_default();
   line.add_option("--prompt-tokens", options.prompt_tokens, "length of the prompt of prefill and tp")
@@ -204,8 +206,8 @@ int run_bench(int argc, char** argv) {
       for (const Benchmark& benchmark : benchmarks) {
         if (benchmark.run && wanted(benchmark.name)) benchmark.run(options, results);
       }
-      if (wanted("decode") || wanted("prefill")) {
-        bench::run_model(options, wanted("decode"), wanted("prefill"), results);
+      if (wanted("decode") || wanted("batches") || wanted("prefill")) {
+        bench::run_model(options, wanted("decode"), wanted("batches"), wanted("prefill"), results);
       }
     } catch (const std::exception&) {
       if (json) {

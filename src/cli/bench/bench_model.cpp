@@ -1,4 +1,4 @@
-// Implements bench decode, prefill and quantized: compares a language model, of random weights unless one is named, with
+// Implements bench decode, batches, prefill and quantized: compares a language model, of random weights unless one is named, with
 // the ceilings of memory and arithmetic.
 #include <fcntl.h>
 #include <unistd.h>
@@ -103,6 +103,64 @@ void run_decode(const Options& options, const std::shared_ptr<const llm::Model>&
   summarize(rate, rates, false);
   results.push_back(bandwidth);
   results.push_back(rate);
+}
+
+// Decodes so many sequences at once. A step reads every weight once, but multiplies it with a row of each sequence: from
+// some number on it is bound by arithmetic. Each count is compared with the time of the slower of both.
+void run_batches(const Options& options, const std::shared_ptr<const llm::Model>& model, std::vector<Result>& results) {
+  constexpr int64_t prompt = 16, steps = 8;
+  struct Batch {
+    std::unique_ptr<llm::Session> session;
+    int64_t sequences;
+    double bytes, operations;  // of a step
+    std::vector<double> rates, reads;
+  };
+  std::vector<Batch> batches;
+  const std::vector<int32_t> ids = random_prompt(*model, prompt);
+  // A token's products are those of a prompt of one.
+  const double operations = prefill_operations(*model, 1);
+  for (const int64_t n : {1, 2, 3, 4, 6, 8, 12, 16, 24, 31}) {
+    Batch batch{std::make_unique<llm::Session>(
+                    model, llm::SessionOptions{.sequences = n, .context = prompt + steps * (options.runs + 2)}),
+                n,
+                weight_bytes_per_token(*model),
+                operations * static_cast<double>(n),
+                {},
+                {}};
+    batch.session->start(std::vector<std::vector<int32_t>>(static_cast<size_t>(n), ids), {}, 0);
+    for (int64_t i = 0; i < steps; ++i) batch.session->step();
+    batch.session->tokens();
+    batches.push_back(std::move(batch));
+  }
+  std::vector<double> products;
+  for (int run = 0; run < options.runs; ++run) {
+    products.push_back(measure_ceiling(AA_CEILING_FMA_F32, options));
+    for (Batch& batch : batches) {
+      batch.reads.push_back(measure_ceiling(AA_CEILING_READ, options));
+      const auto start = Clock::now();
+      for (int64_t i = 0; i < steps; ++i) {
+        batch.session->step();
+        batch.session->tokens();
+      }
+      batch.rates.push_back(static_cast<double>(steps * batch.sequences) / seconds_since(start));
+    }
+  }
+  Result product;
+  summarize(product, products, false);
+  for (const Batch& batch : batches) {
+    Result read;
+    summarize(read, batch.reads, false);
+    const double reading = read.value > 0 ? batch.bytes / read.value : 0;
+    const double multiplying = product.value > 0 ? batch.operations / product.value : 0;
+    Result result{.name = "batches.tokens " + std::to_string(batch.sequences),
+                  .unit = "tok/s",
+                  .ceiling_name = reading > multiplying ? "best read / bytes of the weights"
+                                                        : "fp32 fused multiply-add / operations of the tokens"};
+    const double seconds = std::max(reading, multiplying);
+    if (seconds > 0) result.ceiling = static_cast<double>(batch.sequences) / seconds;
+    summarize(result, batch.rates, false);
+    results.push_back(result);
+  }
 }
 
 // Measures the whole loop of text generation: the share of a token's time that is not spent in the steps.
@@ -306,7 +364,7 @@ int load_probe(const std::string& directory) {
   return 0;
 }
 
-void run_model(const Options& options, bool decode, bool prefill, std::vector<Result>& results) {
+void run_model(const Options& options, bool decode, bool batches, bool prefill, std::vector<Result>& results) {
   std::unique_ptr<TemporaryModel> temporary;
   std::shared_ptr<const llm::Model> model;
   if (options.model.empty() && !on_host()) {
@@ -324,6 +382,7 @@ void run_model(const Options& options, bool decode, bool prefill, std::vector<Re
   }
   if (decode) run_decode(options, model, "decode", 1, results);
   if (decode) run_host_share(options, model, results);
+  if (batches) run_batches(options, model, results);
   if (prefill) run_prefill(options, model, "prefill", results);
 }
 

@@ -1,10 +1,18 @@
-// Products for few rows of x (decoding): bound by how fast the weights come from memory.
+// Products for few rows of x (decoding of one or some sequences): bound by how fast the weights come from memory, or by
+// multiply-adds from about six rows of x on.
 //
 // Each thread takes a contiguous span of the weights' rows, cuts it into eight (four for several rows of x) and walks the
 // parts side by side, so that as many sequential streams are in flight; lines are prefetched at two distances, into the
-// first and the second level cache, since the processor's own prefetchers alone reach three quarters of the bandwidth. A
-// vector of weights is widened once and multiplied with all rows of x. With four streams this reached 97 to 100% of the
-// bandwidth of a loop that only read the same weights, in turns with it (two cores of a Sapphire Rapids virtual machine).
+// first and the second level cache, since the processor's own prefetchers alone reach three quarters of the bandwidth.
+// With four streams this reached 97 to 100% of the bandwidth of a loop that only read the same weights, in turns with it
+// (two cores of a Sapphire Rapids virtual machine).
+//
+// A pass multiplies one row of weights from each stream with up to six rows of x. More rows of x are several passes over a
+// stretch of the weights' columns, short enough to stay in the first level cache; what lies further ahead is then fetched
+// in every pass, so that memory is never idle. Sums of a row of x have one order, whatever the number of rows.
+//
+// bf16 weights times bf16 rows are summed by the processor's dot product of bf16 pairs where it is fast (AMD), everything
+// else by F32 multiply-adds. Both are exact products and sums rounded to F32.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -36,11 +44,13 @@ constexpr int kStreams = 4;
 constexpr int kStreamsOfOneRow = 8;
 // Accumulators: kStreams * rows of x, out of 32 registers with AVX-512 and 16 otherwise.
 constexpr int kRowsAtOnce = kLanes >= 16 ? 6 : 3;
-// More rows of x take the weights a second time, when they are still in the cache.
-constexpr int kMaxPasses = 2;
+// Most rows of x for which this is the fastest way; one lane at a time the other one is.
+constexpr int64_t kMostRows = kLanes == 1 ? 6 : 31;
 // Elements of K handled between two prefetches: one cache line of a 16-bit type, two of F32.
 constexpr int64_t kBlock = 32;
 static_assert(kBlock % (2 * kLanes) == 0);
+// Elements of K that several passes take before the next ones: 8 KiB of 16-bit weights in all streams.
+constexpr int64_t kStretch = 1024;
 // Bytes ahead of the loads. Found best among 0.5 to 4 KiB on Emerald Rapids, within 1% from 1 to 2 and 2 to 4 KiB.
 constexpr int64_t kNearPrefetch = 1024;
 constexpr int64_t kFarPrefetch = 3072;
@@ -49,30 +59,66 @@ constexpr int64_t kFarPrefetch = 3072;
 // smaller pieces cost more in starting their streams than they save, and a larger part gains nothing.
 constexpr int64_t kSharedPart = 8;
 constexpr int64_t kPieceBytes = int64_t{256} << 10;
+// Most products that wait to be finished: 256 KiB, which stay in the second level cache.
+constexpr int64_t kMostProducts = int64_t{1} << 16;
 
-struct Activations {
-  const float* data;  // [passes * rows][stride], F32; rows beyond those of x are zero
-  int64_t stride;     // k rounded up to kBlock
-  int64_t k;
-  int64_t passes;
-  int64_t rows;  // of a pass
+// ---- kinds of products --------------------------------------------------------------------------------------------
+
+// bf16 weights times bf16 rows of x, by dot products of pairs.
+struct Bf16Dots {
+  using Raw = uint16_t;
 };
 
-int64_t passes_of(int64_t m) { return (m + kRowsAtOnce - 1) / kRowsAtOnce; }
-int64_t rows_of_pass(int64_t m) { return (m + passes_of(m) - 1) / passes_of(m); }
+// The elements of x that go with weights of a type.
+template <class Type>
+struct XElement {
+  using type = float;
+};
+template <>
+struct XElement<Bf16Dots> {
+  using type = uint16_t;
+};
+template <class Type>
+using ElementOfX = typename XElement<Type>::type;
 
-// Adds the products of 2 * kLanes columns of kS rows of weights with kM rows of x to acc[s * kM + m].
+template <class X>
+struct Activations {
+  const X* data;   // [rows][stride], in the order that the type of the weights needs
+  int64_t stride;  // at least k rounded up to kBlock; the elements from k on are zero
+  int64_t k;
+  int64_t rows;
+};
+
+// Adds the products of a vector of weights of each of kS rows with one of each of kM rows of x to acc[s * kM + m].
+// Whichever are fewer stay in registers.
+template <int kS, int kM, class Weights, class LoadX, class Add>
+HWY_INLINE void add_products(const Weights& weights, const LoadX& load_x, const Add& add, FloatVec (&acc)[kS * kM]) {
+  if constexpr (kS <= kM) {
+    decltype(weights(0)) w[kS];
+    AA_UNROLL for (int s = 0; s < kS; ++s) w[s] = weights(s);
+    AA_UNROLL for (int m = 0; m < kM; ++m) {
+      const auto row = load_x(m);
+      AA_UNROLL for (int s = 0; s < kS; ++s) acc[s * kM + m] = add(w[s], row, acc[s * kM + m]);
+    }
+  } else {
+    decltype(load_x(0)) rows[kM];
+    AA_UNROLL for (int m = 0; m < kM; ++m) rows[m] = load_x(m);
+    AA_UNROLL for (int s = 0; s < kS; ++s) {
+      const auto w = weights(s);
+      AA_UNROLL for (int m = 0; m < kM; ++m) acc[s * kM + m] = add(w, rows[m], acc[s * kM + m]);
+    }
+  }
+}
+
+// The same for 2 * kLanes columns from k on.
 template <class Type, int kS, int kM>
 HWY_INLINE void add_pairs(Type type, const typename Type::Raw* const (&w)[kS], const float* x, int64_t x_stride,
                           int64_t k, FloatVec (&acc)[kS * kM]) {
-  AA_UNROLL for (int s = 0; s < kS; ++s) {
-    FloatVec a, b;
-    load_pair(type, w[s] + k, a, b);
-    AA_UNROLL for (int m = 0; m < kM; ++m) {
-      FloatVec& sum = acc[s * kM + m];
-      sum = hn::MulAdd(a, hn::LoadU(kFloats, x + m * x_stride + k), sum);
-      sum = hn::MulAdd(b, hn::LoadU(kFloats, x + m * x_stride + k + kLanes), sum);
-    }
+  AA_UNROLL for (int half = 0; half < 2; ++half) {
+    add_products<kS, kM>([&](int s)
+                             HWY_ATTR { return half == 0 ? load_first(type, w[s] + k) : load_second(type, w[s] + k); },
+                         [&](int m) HWY_ATTR { return hn::LoadU(kFloats, x + m * x_stride + k + half * kLanes); },
+                         [](FloatVec a, FloatVec b, FloatVec sum) HWY_ATTR { return hn::MulAdd(a, b, sum); }, acc);
   }
 }
 
@@ -87,7 +133,26 @@ HWY_INLINE void add_block(Type type, const typename Type::Raw* const (&w)[kS], c
 #endif
 }
 
-// The first lines of kS streams of `bytes` each, which prefetch_block() would reach too late.
+#if HWY_TARGET == HWY_AVX3
+HWY_INLINE __m512 add_bf16_pairs(__m512i a, __m512i b, __m512 sums) {
+  // Written out because functions of this instruction set are compiled without AVX512_BF16, which not every such processor
+  // has.
+  asm("vdpbf16ps %[b], %[a], %[sums]" : [sums] "+v"(sums) : [a] "v"(a), [b] "v"(b));  // NOLINT(hicpp-no-assembler)
+  return sums;
+}
+
+template <class Type, int kS, int kM>
+HWY_INLINE void add_block(Bf16Dots /*type*/, const uint16_t* const (&w)[kS], const uint16_t* x, int64_t x_stride,
+                          FloatVec (&acc)[kS * kM]) {
+  static_assert(kBlock == 2 * kLanes);
+  add_products<kS, kM>(
+      [&](int s) HWY_ATTR { return _mm512_loadu_si512(w[s]); },
+      [&](int m) HWY_ATTR { return _mm512_loadu_si512(x + m * x_stride); },
+      [](__m512i a, __m512i b, FloatVec sum) HWY_ATTR { return FloatVec{add_bf16_pairs(a, b, sum.raw)}; }, acc);
+}
+#endif
+
+// The first lines of kS streams of `bytes` each, which prefetch_near() and prefetch_far() would reach too late.
 template <int kS>
 void prefetch_starts(const void* data, int64_t bytes) {
   const auto* start = static_cast<const char*>(data);
@@ -101,19 +166,53 @@ void prefetch_starts(const void* data, int64_t bytes) {
 }
 
 template <class Raw>
-HWY_INLINE void prefetch_block(const Raw* p) {
-  constexpr int64_t kBytes = kBlock * static_cast<int64_t>(sizeof(Raw));
-  const char* bytes = reinterpret_cast<const char*>(p);
-  AA_UNROLL for (int64_t line = 0; line < kBytes; line += 64) {
-    __builtin_prefetch(bytes + kNearPrefetch + line, 0, 3);
-    __builtin_prefetch(bytes + kFarPrefetch + line, 0, 2);
-  }
+HWY_INLINE void prefetch_near(const Raw* p) {
+  const char* bytes = reinterpret_cast<const char*>(p) + kNearPrefetch;
+  AA_UNROLL for (size_t line = 0; line < kBlock * sizeof(Raw); line += 64) __builtin_prefetch(bytes + line, 0, 3);
+}
+template <class Raw>
+HWY_INLINE void prefetch_far(const Raw* p) {
+  const char* bytes = reinterpret_cast<const char*>(p) + kFarPrefetch;
+  AA_UNROLL for (size_t line = 0; line < kBlock * sizeof(Raw); line += 64) __builtin_prefetch(bytes + line, 0, 2);
 }
 
-// The same for one row's last columns, fewer than kBlock.
+// ---- sums ---------------------------------------------------------------------------------------------------------
+
+// to[i] = the sum of the lanes of v[i], i < 4, always in the same order.
+HWY_INLINE void sum_four(const FloatVec (&v)[4], float* to) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+  const hn::RepartitionToWide<FloatTag> doubles;
+  const auto fold = [&](FloatVec a, FloatVec b) HWY_ATTR {
+    return hn::Add(hn::InterleaveLower(kFloats, a, b), hn::InterleaveUpper(kFloats, a, b));
+  };
+  const auto ab = hn::BitCast(doubles, fold(v[0], v[1])), cd = hn::BitCast(doubles, fold(v[2], v[3]));
+  // In every 128 bits: a sum of each.
+  const auto sums = hn::Add(hn::BitCast(kFloats, hn::InterleaveLower(doubles, ab, cd)),
+                            hn::BitCast(kFloats, hn::InterleaveUpper(doubles, ab, cd)));
+#if HWY_TARGET == HWY_AVX3
+  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(sums.raw), _mm512_extractf32x8_ps(sums.raw, 1));
+#else
+  const __m256 half = sums.raw;
+#endif
+  _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+#else
+  for (int i = 0; i < 4; ++i) to[i] = sum_lanes(v[i]);
+#endif
+}
+
+// ---- passes -------------------------------------------------------------------------------------------------------
+
+// The passes over rows of x: as few as there can be, of nearly equal size.
+struct Passes {
+  int64_t rows, count;
+  explicit Passes(int64_t m) : rows(m), count((m + kRowsAtOnce - 1) / kRowsAtOnce) {}
+  int64_t begin(int64_t pass) const { return rows * pass / count; }
+};
+
+// The last columns of a row of weights, fewer than kBlock, with kM rows of x.
 template <class Type, int kM>
-HWY_NOINLINE void add_tail(Type type, const typename Type::Raw* w, int64_t columns, const float* x, int64_t x_stride,
-                           FloatVec* acc) {
+HWY_NOINLINE void add_tail(Type type, const typename Type::Raw* w, int64_t columns, const ElementOfX<Type>* x,
+                           int64_t x_stride, FloatVec* acc) {
   typename Type::Raw padded[kBlock] = {};
   std::memcpy(padded, w, static_cast<size_t>(columns) * sizeof(padded[0]));
   const typename Type::Raw* const at[1] = {padded};
@@ -123,119 +222,189 @@ HWY_NOINLINE void add_tail(Type type, const typename Type::Raw* w, int64_t colum
   AA_UNROLL for (int m = 0; m < kM; ++m) acc[m] = sums[m];
 }
 
-// Multiplies kS rows of weights with kM rows of x: acc[s * kM + m]. kFirst: the weights come from memory.
-template <class Type, int kS, int kM, bool kFirst>
-HWY_INLINE void multiply_pass(Type type, const typename Type::Raw* const (&w)[kS], const Activations& x,
-                              const float* x0, FloatVec (&acc)[kS * kM]) {
+// A stretch of K in one pass.
+struct Stretch {
+  int64_t begin, end;
+  bool near;               // the weights come from memory or the second level cache
+  int far_begin, far_end;  // the streams to prefetch in this pass
+};
+
+// Multiplies kS rows of weights with kM rows of x over a stretch: sums[s * kM + m], continued unless it is the first.
+// kOnly: there is one pass only.
+template <class Type, int kS, int kM, bool kOnly>
+HWY_NOINLINE void add_stretch(Type type, const typename Type::Raw* const* w, const ElementOfX<Type>* x,
+                              int64_t x_stride, const Stretch& stretch, float* sums) {
   using Raw = typename Type::Raw;
-  AA_UNROLL for (int i = 0; i < kS * kM; ++i) acc[i] = hn::Zero(kFloats);
-  const int64_t whole = x.k / kBlock * kBlock;
-  for (int64_t k = 0; k < whole; k += kBlock) {
+  FloatVec acc[kS * kM];
+  if (kOnly || stretch.begin == 0) {
+    AA_UNROLL for (int i = 0; i < kS * kM; ++i) acc[i] = hn::Zero(kFloats);
+  } else {
+    AA_UNROLL for (int i = 0; i < kS * kM; ++i) acc[i] = hn::LoadU(kFloats, sums + i * kLanes);
+  }
+  const Raw* rows[kS];
+  AA_UNROLL for (int s = 0; s < kS; ++s) rows[s] = w[s];
+  const int64_t whole = stretch.end / kBlock * kBlock;
+  for (int64_t k = stretch.begin; k < whole; k += kBlock) {
     const Raw* at[kS];
-    AA_UNROLL for (int s = 0; s < kS; ++s) {
-      at[s] = w[s] + k;
-      if constexpr (kFirst) prefetch_block(at[s]);
+    AA_UNROLL for (int s = 0; s < kS; ++s) at[s] = rows[s] + k;
+    if constexpr (kOnly) {
+      AA_UNROLL for (int s = 0; s < kS; ++s) {
+        prefetch_near(at[s]);
+        prefetch_far(at[s]);
+      }
+    } else {
+      if (stretch.near) {
+        AA_UNROLL for (int s = 0; s < kS; ++s) prefetch_near(at[s]);
+      }
+      for (int s = stretch.far_begin; s < stretch.far_end; ++s) prefetch_far(w[s] + k);
     }
-    add_block<Type, kS, kM>(type, at, x0 + k, x.stride, acc);
+    add_block<Type, kS, kM>(type, at, x + k, x_stride, acc);
   }
-  if (whole == x.k) return;
-  AA_UNROLL for (int s = 0; s < kS; ++s) {
-    FloatVec sums[kM];  // acc itself stays in registers
-    AA_UNROLL for (int m = 0; m < kM; ++m) sums[m] = acc[s * kM + m];
-    add_tail<Type, kM>(type, w[s] + whole, x.k - whole, x0 + whole, x.stride, sums);
-    AA_UNROLL for (int m = 0; m < kM; ++m) acc[s * kM + m] = sums[m];
+  if (whole < stretch.end) {
+    AA_UNROLL for (int s = 0; s < kS; ++s) {
+      FloatVec of_row[kM];  // acc itself stays in registers
+      AA_UNROLL for (int m = 0; m < kM; ++m) of_row[m] = acc[s * kM + m];
+      add_tail<Type, kM>(type, rows[s] + whole, stretch.end - whole, x + whole, x_stride, of_row);
+      AA_UNROLL for (int m = 0; m < kM; ++m) acc[s * kM + m] = of_row[m];
+    }
   }
+  AA_UNROLL for (int i = 0; i < kS * kM; ++i) hn::StoreU(acc[i], kFloats, sums + i * kLanes);
+}
+
+template <class Type>
+using AddStretch = void (*)(Type, const typename Type::Raw* const*, const ElementOfX<Type>*, int64_t, const Stretch&,
+                            float*);
+
+// add_stretch for kStreams streams and `rows` rows of x.
+template <class Type, bool kOnly, int kM = kRowsAtOnce>
+AddStretch<Type> find_add_stretch(int64_t rows) {
+  // Of several passes each has at least half of kRowsAtOnce.
+  constexpr int kLeast = kOnly ? 2 : (kRowsAtOnce + 1) / 2;
+  if constexpr (kM > kLeast) {
+    if (rows < kM) return find_add_stretch<Type, kOnly, kM - 1>(rows);
+  }
+  return add_stretch<Type, kStreams, kM, kOnly>;
 }
 
 // out[m * out_stride + s * rows + r] = row (s * rows + r) of w times row m of x, for r < rows, s < kS.
-template <class Type, int kS, int kM>
-void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows, const Activations& x,
-                      float* out, int64_t out_stride) {
+template <class Type, int kS>
+void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
+                      const Activations<ElementOfX<Type>>& x, float* out, int64_t out_stride) {
+  const Passes passes(x.rows);
+  const bool only = passes.count == 1;
+  auto* sums = scratch<float>(Scratch::Row2, static_cast<size_t>(kS * x.rows * kLanes));
   prefetch_starts<kS>(w, rows * row_stride * static_cast<int64_t>(sizeof(*w)));
   for (int64_t r = 0; r < rows; ++r) {
     const typename Type::Raw* p[kS];
     AA_UNROLL for (int s = 0; s < kS; ++s) p[s] = w + (s * rows + r) * row_stride;
-    for (int64_t pass = 0; pass < x.passes; ++pass) {
-      const float* x0 = x.data + pass * kM * x.stride;
-      FloatVec acc[kS * kM];
-      if (kMaxPasses * kM <= kRowsAtOnce || pass == 0) {  // fewer rows have one pass
-        multiply_pass<Type, kS, kM, true>(type, p, x, x0, acc);
-      } else {
-        multiply_pass<Type, kS, kM, false>(type, p, x, x0, acc);
+    Stretch stretch{0, 0, false, 0, 0};
+    do {
+      stretch.begin = stretch.end;
+      stretch.end = only ? x.k : std::min(stretch.begin + kStretch, x.k);
+      for (int64_t pass = 0; pass < passes.count; ++pass) {
+        const int64_t first = passes.begin(pass), count = passes.begin(pass + 1) - first;
+        stretch.near = pass == 0;
+        stretch.far_begin = static_cast<int>(kS * pass / passes.count);
+        stretch.far_end = static_cast<int>(kS * (pass + 1) / passes.count);
+        AddStretch<Type> add = add_stretch<Type, kS, 1, true>;
+        if constexpr (kS == kStreams)
+          add = only ? find_add_stretch<Type, true>(count) : find_add_stretch<Type, false>(count);
+        add(type, p, x.data + first * x.stride, x.stride, stretch, sums + first * kS * kLanes);
       }
-      float* to = out + pass * kM * out_stride + r;
-      AA_UNROLL for (int i = 0; i < kS * kM; ++i) to[i % kM * out_stride + i / kM * rows] = sum_lanes(acc[i]);
+    } while (stretch.end < x.k);
+    for (int64_t pass = 0; pass < passes.count; ++pass) {
+      const int64_t first = passes.begin(pass), count = passes.begin(pass + 1) - first;
+      for (int64_t i = 0; i < kS * count; i += 4) {
+        FloatVec four[4];
+        float results[4];
+        AA_UNROLL for (int j = 0; j < 4; ++j) {
+          four[j] = hn::LoadU(kFloats, sums + (first * kS + std::min(i + j, kS * count - 1)) * kLanes);
+        }
+        sum_four(four, results);
+        for (int64_t j = i; j < std::min(i + 4, kS * count); ++j) {
+          out[(first + j % count) * out_stride + j / count * rows + r] = results[j - i];
+        }
+      }
     }
   }
 }
 
 // out[m * out_stride + r] = row r of w times row m of x, r < rows. Elements of a row of w must be adjacent.
-template <class Type, int kM>
-void multiply_rows(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows, const Activations& x,
-                   float* out, int64_t out_stride) {
-  constexpr int kParts = kM == 1 ? kStreamsOfOneRow : kStreams;
-  const int64_t per_stream = rows / kParts;
-  const int64_t done = per_stream * kParts;
-  if (done > 0) multiply_streams<Type, kParts, kM>(type, w, row_stride, per_stream, x, out, out_stride);
-  if (done == rows) return;
-  // Fewer rows than streams are not worth kernels of their own for several rows of x.
-  for (int64_t m = 0; m < x.passes * kM; ++m) {
-    const Activations one{x.data + m * x.stride, x.stride, x.k, 1, 1};
-    for (int64_t r = done; r < rows; ++r) {
-      multiply_streams<Type, 1, 1>(type, w + r * row_stride, row_stride, 1, one, out + m * out_stride + r, out_stride);
-    }
-  }
-}
-
 template <class Type>
-void multiply_m(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows, const Activations& x,
-                float* out, int64_t out_stride) {
-  switch (x.rows) {
-    case 1: return multiply_rows<Type, 1>(type, w, row_stride, rows, x, out, out_stride);
-    case 2: return multiply_rows<Type, 2>(type, w, row_stride, rows, x, out, out_stride);
-    case 3: return multiply_rows<Type, 3>(type, w, row_stride, rows, x, out, out_stride);
-    default: break;
+void multiply_rows(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
+                   const Activations<ElementOfX<Type>>& x, float* out, int64_t out_stride) {
+  const int64_t parts = x.rows == 1 ? kStreamsOfOneRow : kStreams;
+  int64_t done = 0;
+  while (rows - done >= parts) {
+    // An odd number: streams whose distance is a multiple of a large power of two, as that of many rows of a power of two
+    // of bytes is, share few sets of the second level cache. 31 rows of x took 1.6 times as long with such a distance.
+    const int64_t per_stream = ((rows - done) / parts - 1) | 1;
+    const auto* from = w + done * row_stride;
+    if (x.rows == 1) {
+      multiply_streams<Type, kStreamsOfOneRow>(type, from, row_stride, per_stream, x, out + done, out_stride);
+    } else {
+      multiply_streams<Type, kStreams>(type, from, row_stride, per_stream, x, out + done, out_stride);
+    }
+    done += per_stream * parts;
   }
-  if constexpr (kRowsAtOnce > 3) {
-    switch (x.rows) {
-      case 4: return multiply_rows<Type, 4>(type, w, row_stride, rows, x, out, out_stride);
-      case 5: return multiply_rows<Type, 5>(type, w, row_stride, rows, x, out, out_stride);
-      default: return multiply_rows<Type, 6>(type, w, row_stride, rows, x, out, out_stride);
+  // Fewer rows than streams are not worth kernels of their own for several rows of x.
+  for (int64_t m = 0; m < x.rows; ++m) {
+    const Activations<ElementOfX<Type>> one{x.data + m * x.stride, x.stride, x.k, 1};
+    for (int64_t r = done; r < rows; ++r) {
+      multiply_streams<Type, 1>(type, w + r * row_stride, row_stride, 1, one, out + m * out_stride + r, out_stride);
     }
   }
 }
 
-// x as read by one thread, in the order that weights of one type need.
+// ---- the input ----------------------------------------------------------------------------------------------------
+
+// x as read by one thread, in the form that weights of one type need.
 struct Input {
   DType weights = DType::None;
-  Activations x{};
+  const void* data = nullptr;  // of Activations
+  int64_t stride = 0;
 };
 
-// All rows of x as F32, in the order of a weight's type; in scratch of this thread.
 template <class Type>
-Activations read_activations(Type type, const Matmul& args) {
-  const int64_t padded = (args.k + kBlock - 1) / kBlock * kBlock;
-  const int64_t passes = passes_of(args.m), rows = rows_of_pass(args.m);
-  auto* data = scratch<float>(Scratch::Row0, static_cast<size_t>(passes * rows * padded));
-  for (int64_t m = 0; m < passes * rows; ++m) {
-    float* row = data + m * padded;
-    const int64_t k = m < args.m ? args.k : 0;
-    if (k > 0) read_floats(row_of(args.x, m, k), 0, k, row);
-    std::memset(row + k, 0, static_cast<size_t>(padded - k) * sizeof(float));
-    order_like(type, row, padded);
+void read_x_row(Type type, const Row& row, int64_t padded, float* to) {
+  if (row.length > 0) read_floats(row, 0, row.length, to);
+  std::memset(to + row.length, 0, static_cast<size_t>(padded - row.length) * sizeof(float));
+  order_like(type, to, padded);
+}
+inline void read_x_row(Bf16Dots /*type*/, const Row& row, int64_t padded, uint16_t* to) {
+  const auto* from = reinterpret_cast<const uint16_t*>(row.data);
+  if (row.stride == 1) {
+    std::memcpy(to, from, static_cast<size_t>(row.length) * sizeof(*to));
+  } else {
+    for (int64_t k = 0; k < row.length; ++k) to[k] = from[k * row.stride];
   }
-  return {data, padded, args.k, passes, rows};
+  std::memset(to + row.length, 0, static_cast<size_t>(padded - row.length) * sizeof(*to));
+}
+
+// All rows of x, in the form for a weight's type; in scratch of this thread.
+template <class Type>
+Input read_x(Type type, const Matmul& args, DType weights) {
+  using X = ElementOfX<Type>;
+  // An odd number of lines beyond a whole number of pages, so that rows of x and of the weights, whose length is often a
+  // power of two, do not all meet in the same sets of the first level cache.
+  constexpr int64_t kPage = 4096, kSkew = 11 * 64;
+  const int64_t padded = (args.k + kBlock - 1) / kBlock * kBlock;
+  const int64_t bytes = (padded * static_cast<int64_t>(sizeof(X)) + kPage - 1) / kPage * kPage + kSkew;
+  const int64_t stride = args.m == 1 ? padded : bytes / static_cast<int64_t>(sizeof(X));
+  X* data = scratch<X>(Scratch::Row0, static_cast<size_t>(args.m * stride));
+  for (int64_t m = 0; m < args.m; ++m) read_x_row(type, row_of(args.x, m, args.k), padded, data + m * stride);
+  return {weights, data, stride};
 }
 
 // The same for any strides of w: where the elements of a row lie apart, rows are gathered first.
 template <class Type>
 void multiply(Type type, const Matmul& args, Input& input, const Matrix& w, int64_t begin, int64_t rows, float* out) {
   using Raw = typename Type::Raw;
-  if (input.weights != w.dtype) input = {w.dtype, read_activations(type, args)};
-  const Activations& x = input.x;
+  if (input.weights != w.dtype) input = read_x(type, args, w.dtype);
+  const Activations<ElementOfX<Type>> x{static_cast<const ElementOfX<Type>*>(input.data), input.stride, args.k, args.m};
   const auto* first = static_cast<const Raw*>(w.at(begin, 0));
   if (w.column_stride == 1 || args.k <= 1) {
-    return multiply_m(type, first, w.row_stride, rows, x, out, rows);
+    return multiply_rows(type, first, w.row_stride, rows, x, out, rows);
   }
   auto* gathered = scratch<Raw>(Scratch::Row1, static_cast<size_t>(kStreamsOfOneRow * args.k));
   for (int64_t r = 0; r < rows; r += kStreamsOfOneRow) {
@@ -245,11 +414,16 @@ void multiply(Type type, const Matmul& args, Input& input, const Matrix& w, int6
         gathered[s * args.k + k] = first[(r + s) * w.row_stride + k * w.column_stride];
       }
     }
-    multiply_m(type, gathered, args.k, count, x, out + r, rows);
+    multiply_rows(type, gathered, args.k, count, x, out + r, rows);
   }
 }
 
 void multiply_any(const Matmul& args, Input& input, const Matrix& w, int64_t begin, int64_t rows, float* out) {
+#if HWY_TARGET == HWY_AVX3
+  if (w.dtype == DType::BF16 && args.x.dtype == DType::BF16 && cpu_features().fast_bf16_dot) {
+    return multiply(Bf16Dots(), args, input, w, begin, rows, out);
+  }
+#endif
   switch (w.dtype) {
     case DType::BF16: return multiply(Bf16Type(), args, input, w, begin, rows, out);
     case DType::F16: return multiply(F16Type(), args, input, w, begin, rows, out);
@@ -279,6 +453,8 @@ int64_t line_length(const Matmul& args) {
 
 // The columns of [begin, end) of the line; cuts fall between groups of kStreamsOfOneRow columns of a part.
 void multiply_span(const Matmul& args, Input& input, int64_t begin, int64_t end) {
+  const int64_t most =
+      std::max(kMostProducts / std::max<int64_t>(args.m, 1) / kStreamsOfOneRow, int64_t{1}) * kStreamsOfOneRow;
   int64_t part_begin = 0;
   for (int i = 0; i < args.part_count; ++i) {
     const MatmulPart& part = args.parts[static_cast<size_t>(i)];
@@ -287,16 +463,18 @@ void multiply_span(const Matmul& args, Input& input, int64_t begin, int64_t end)
       const int64_t at = (position - part_begin) / cost;
       return position <= part_begin ? 0 : at >= part.n ? part.n : at / kStreamsOfOneRow * kStreamsOfOneRow;
     };
-    const int64_t first = column(begin);
-    const int64_t n = column(end) - first;
+    const int64_t last = column(end);
+    int64_t first = column(begin);
     part_begin += part.n * cost;
-    if (n <= 0) continue;
-    const int64_t size = passes_of(args.m) * rows_of_pass(args.m) * n;
-    auto* products = scratch<float>(Scratch::Tile, static_cast<size_t>(args.weights() * size));
-    float* up = products + (args.gated ? size : 0);
-    multiply_any(args, input, part.weight[0], first, n, products);
-    if (args.gated) multiply_any(args, input, part.weight[1], first, n, up);
-    for (int64_t m = 0; m < args.m; ++m) finish_row(args, part, m, first, n, products + m * n, up + m * n);
+    for (int64_t n; first < last; first += n) {
+      n = std::min(last - first, most);
+      const int64_t size = args.m * n;
+      auto* products = scratch<float>(Scratch::Tile, static_cast<size_t>(args.weights() * size));
+      float* up = products + (args.gated ? size : 0);
+      multiply_any(args, input, part.weight[0], first, n, products);
+      if (args.gated) multiply_any(args, input, part.weight[1], first, n, up);
+      for (int64_t m = 0; m < args.m; ++m) finish_row(args, part, m, first, n, products + m * n, up + m * n);
+    }
   }
 }
 
@@ -317,7 +495,7 @@ void gemv_share(const Matmul& args, int index, int count, std::atomic<int64_t>& 
   }
 }
 
-int64_t gemv_row_limit() { return kRowsAtOnce * kMaxPasses; }
+int64_t gemv_row_limit() { return kMostRows; }
 
 }  // namespace anyaccel::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

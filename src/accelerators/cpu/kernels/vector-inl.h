@@ -47,18 +47,31 @@ inline void narrow(Type type, const float* HWY_RESTRICT from, typename Type::Raw
 // 2 * kLanes elements as two vectors: first and second half, but even and odd elements for bf16, which costs one
 // instruction for each instead of two.
 template <class Type>
-HWY_INLINE void load_pair(Type type, const typename Type::Raw* p, FloatVec& a, FloatVec& b) {
-  a = load(type, p);
-  b = load(type, p + kLanes);
+HWY_INLINE FloatVec load_first(Type type, const typename Type::Raw* p) {
+  return load(type, p);
+}
+template <class Type>
+HWY_INLINE FloatVec load_second(Type type, const typename Type::Raw* p) {
+  return load(type, p + kLanes);
 }
 #if HWY_TARGET != HWY_SCALAR
-HWY_INLINE void load_pair(Bf16Type, const uint16_t* p, FloatVec& a, FloatVec& b) {
+HWY_INLINE auto load_bf16_pairs(const uint16_t* p) {
   const hn::Repartition<uint16_t, FloatTag> halves;
-  const auto pairs = hn::BitCast(kUints, hn::LoadU(halves, p));
-  a = hn::BitCast(kFloats, hn::ShiftLeft<16>(pairs));
-  b = hn::BitCast(kFloats, hn::And(pairs, hn::Set(kUints, 0xffff0000u)));
+  return hn::BitCast(kUints, hn::LoadU(halves, p));
+}
+HWY_INLINE FloatVec load_first(Bf16Type, const uint16_t* p) {
+  return hn::BitCast(kFloats, hn::ShiftLeft<16>(load_bf16_pairs(p)));
+}
+HWY_INLINE FloatVec load_second(Bf16Type, const uint16_t* p) {
+  return hn::BitCast(kFloats, hn::And(load_bf16_pairs(p), hn::Set(kUints, 0xffff0000u)));
 }
 #endif
+
+template <class Type>
+HWY_INLINE void load_pair(Type type, const typename Type::Raw* p, FloatVec& a, FloatVec& b) {
+  a = load_first(type, p);
+  b = load_second(type, p);
+}
 
 // Puts n floats, a multiple of 2 * kLanes, into the order in which load_pair delivers elements of a type.
 template <class Type>

@@ -274,14 +274,9 @@ class GbnfReader {
   }
 
   int64_t read_count() {
-    int64_t count = 0;
-    const std::string_view rest = text_.substr(at_);
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), count);
-    if (error != std::errc() || count < 0 || count > max_repetitions) {
-      fail("expected a number from 0 to " + std::to_string(max_repetitions) + ", found " + found());
-    }
-    at_ += static_cast<size_t>(end - rest.data());
-    return count;
+    const std::optional<int64_t> count = read_repetitions(text_, at_);
+    if (!count) fail("expected a number from 0 to " + std::to_string(max_repetitions) + ", found " + found());
+    return *count;
   }
 
   std::string_view text_;

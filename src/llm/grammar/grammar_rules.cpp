@@ -2,6 +2,7 @@
 #include "llm/grammar/grammar_rules.h"
 
 #include <algorithm>
+#include <charconv>
 
 namespace anyaccel::llm {
 
@@ -72,6 +73,15 @@ Expression Expression::repeat(Expression part, int64_t least, int64_t most) {
   made.least = least;
   made.most = most;
   return made;
+}
+
+std::optional<int64_t> read_repetitions(std::string_view text, size_t& at) {
+  int64_t count = 0;
+  const char* const begin = text.data() + at;
+  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), count);
+  if (error != std::errc() || count < 0 || count > max_repetitions) return std::nullopt;
+  at += static_cast<size_t>(end - begin);
+  return count;
 }
 
 }  // namespace anyaccel::llm

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -56,5 +57,8 @@ GrammarRules read_json_schema(std::string_view text, std::string_view source);
 // Readers refuse deeper nesting and more repetitions; GrammarStates refuses what grows too large nevertheless.
 inline constexpr int max_grammar_depth = 100;
 inline constexpr int64_t max_repetitions = 100'000;
+// Reads the number of a repetition at `at`, which is then behind its digits. Nothing if there is no number from 0 to
+// max_repetitions.
+std::optional<int64_t> read_repetitions(std::string_view text, size_t& at);
 
 }  // namespace anyaccel::llm

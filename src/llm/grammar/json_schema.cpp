@@ -2,15 +2,15 @@
 // Where the schema would allow more, such as any order of properties, the rules allow one form; a keyword that would
 // change the meaning and has no rules is refused.
 #include <algorithm>
-#include <array>
 #include <deque>
 #include <map>
 #include <set>
 
 #include "anyaccel/error.h"
 #include "base/text/json.h"
-#include "base/text/utf8.h"
 #include "llm/grammar/grammar_rules.h"
+#include "llm/grammar/json_reference.h"
+#include "llm/grammar/json_rules.h"
 #include "llm/grammar/json_text_rules.h"
 
 namespace anyaccel::llm {
@@ -22,7 +22,6 @@ constexpr std::string_view annotations[] = {
     "$schema",  "$id",         "$comment",         "$anchor",         "$defs",    "definitions",
     "title",    "description", "default",          "deprecated",      "examples", "example",
     "readOnly", "writeOnly",   "contentMediaType", "contentEncoding", "id"};
-constexpr std::string_view type_names[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
 
 struct Group {
   std::string_view type;
@@ -59,180 +58,32 @@ std::string format_pattern(std::string_view name) {
 
 class SchemaReader {
  public:
-  SchemaReader(std::string_view text, std::string_view source) : document_(JsonDocument::parse(text, source)) {
-    rules_.source = source;
-  }
+  SchemaReader(std::string_view text, std::string_view source)
+      : document_(JsonDocument::parse(text, source)), rules_(source) {}
 
   GrammarRules read() {
-    rules_.root = rule_of(document_.root());
+    const uint32_t root = rule_of(document_.root());
     // Schemas that $ref names are read one after the other, so that chains of them do not nest.
     while (!open_.empty()) {
       const auto [rule, schema] = open_.front();
       open_.pop_front();
       Expression body = read_schema(schema);
-      rules_.rules[rule].body = std::move(body);
+      rules_.define(rule, std::move(body));
     }
-    return std::move(rules_);
+    return rules_.finish(root);
   }
 
  private:
-  uint32_t add_rule(std::string name, Expression body = {}) {
-    constexpr size_t most = 50'000;
-    if (rules_.rules.size() == most) document_.root().error("the schema needs more than 50000 rules");
-    rules_.rules.push_back({std::move(name), std::move(body)});
-    return static_cast<uint32_t>(rules_.rules.size() - 1);
-  }
   // Returns the rule of a schema, which is read later.
   uint32_t rule_of(const JsonRef& schema) {
     const auto [at, added] = of_schema_.try_emplace(&schema.value(), 0);
     if (added) {
       // Finding the path takes as long as the document, so only small ones name their rules for error messages.
       const std::string path = of_schema_.size() < 1000 ? schema.path() : std::string();
-      at->second = add_rule(path.empty() ? "schema" : path);
+      at->second = rules_.add(path.empty() ? "schema" : path);
       open_.emplace_back(at->second, schema);
     }
     return at->second;
-  }
-  // Returns a rule that is made when it is first used.
-  template <class Make>
-  Expression common_rule(const char* name, const Make& make) {
-    if (const auto at = common_.find(name); at != common_.end()) return Expression::reference(at->second);
-    const uint32_t rule = common_[name] = add_rule(name);
-    Expression body = make();
-    rules_.rules[rule].body = std::move(body);
-    return Expression::reference(rule);
-  }
-
-  // White space is limited, because a model may write it without end.
-  Expression space() {
-    return common_rule("white space", [] {
-      return Expression::choice(
-          {Expression::text(""), Expression::text(" "),
-           Expression::sequence({Expression::text("\n"),
-                                 Expression::repeat(Expression::characters({{' ', ' '}, {'\t', '\t'}}), 0, 20)})});
-    });
-  }
-  Expression character() { return common_rule("character", any_json_character); }
-  Expression any_string() {
-    return common_rule("string", [&] { return quoted(Expression::repeat(character(), 0, -1)); });
-  }
-  static Expression quoted(Expression inside) {
-    return Expression::sequence({Expression::text("\""), std::move(inside), Expression::text("\"")});
-  }
-  Expression any_value() {
-    return common_rule("value", [&] {
-      std::vector<Expression> ways;
-      for (const std::string_view type : type_names) {
-        if (type != "integer") ways.push_back(any_of_type(type));
-      }
-      return Expression::choice(std::move(ways));
-    });
-  }
-  Expression any_of_type(std::string_view type) {
-    if (type == "null") return Expression::text("null");
-    if (type == "boolean") return Expression::choice({Expression::text("true"), Expression::text("false")});
-    if (type == "integer") return common_rule("integer", [] { return json_integer({}); });
-    if (type == "number") return common_rule("number", [] { return json_number({}); });
-    if (type == "string") return any_string();
-    if (type == "array") return common_rule("array", [&] { return list({}, any_value(), 0, -1); });
-    return common_rule("object", [&] { return members({}, Pair{any_string(), any_value()}); });
-  }
-
-  // An array whose first elements are `first`, of which `least` must be there, and whose others are `rest`.
-  Expression list(std::vector<Expression> first, const std::optional<Expression>& rest, int64_t least, int64_t most) {
-    const Expression comma = Expression::sequence({Expression::text(","), space()});
-    const auto given = static_cast<int64_t>(first.size());
-    if (most >= 0 && most < given) first.resize(static_cast<size_t>(most));
-    const auto element = [&](Expression value) { return Expression::sequence({std::move(value), space()}); };
-    // From the back: what follows element i, if the list ends there or goes on.
-    Expression tail;
-    const auto count = static_cast<int64_t>(first.size());
-    if (rest && (most < 0 || most > count)) {
-      const int64_t fewest = std::max<int64_t>(0, least - count);
-      const int64_t more = most < 0 ? -1 : most - count;
-      const Expression following = Expression::sequence({comma, element(*rest)});
-      if (count > 0) {
-        tail = Expression::repeat(following, fewest, more);
-      } else {
-        tail = Expression::sequence({element(*rest), Expression::repeat(following, std::max<int64_t>(0, fewest - 1),
-                                                                        more < 0 ? -1 : more - 1)});
-        if (fewest == 0) tail = Expression::repeat(std::move(tail), 0, 1);
-      }
-    }
-    for (int64_t i = count; i-- > 0;) {
-      std::vector<Expression> parts;
-      if (i > 0) parts.push_back(comma);
-      parts.push_back(element(std::move(first[static_cast<size_t>(i)])));
-      parts.push_back(std::move(tail));
-      tail = Expression::sequence(std::move(parts));
-      if (i >= least) tail = Expression::repeat(std::move(tail), 0, 1);
-      // Rules keep expressions flat.
-      tail = Expression::reference(add_rule("elements", std::move(tail)));
-    }
-    return Expression::sequence({Expression::text("["), space(), std::move(tail), Expression::text("]")});
-  }
-
-  struct Pair {
-    Expression key;  // with its quotes
-    Expression value;
-  };
-  struct Property {
-    Pair pair;
-    bool required = false;
-  };
-  // An object with the properties in this order, and behind them any number of `others`.
-  Expression members(const std::vector<Property>& properties, const std::optional<Pair>& others) {
-    const Expression comma = Expression::sequence({Expression::text(","), space()});
-    const auto pair = [&](const Pair& p) {
-      return Expression::sequence({p.key, Expression::text(":"), space(), p.value, space()});
-    };
-    Expression first, more;  // what may follow if there is no property yet, and if there is one
-    if (others) {
-      more = Expression::reference(
-          add_rule("more members", Expression::repeat(Expression::sequence({comma, pair(*others)}), 0, -1)));
-      first = Expression::reference(
-          add_rule("members", Expression::repeat(Expression::sequence({pair(*others), more}), 0, 1)));
-    }
-    for (size_t i = properties.size(); i-- > 0;) {
-      const Expression one = Expression::reference(add_rule("member", pair(properties[i].pair)));
-      Expression with = Expression::sequence({one, more});
-      Expression behind = Expression::sequence({comma, one});
-      if (!properties[i].required) {
-        with = Expression::choice({std::move(with), first});
-        behind = Expression::repeat(std::move(behind), 0, 1);
-      }
-      first = Expression::reference(add_rule("members", std::move(with)));
-      more = Expression::reference(add_rule("more members", Expression::sequence({std::move(behind), more})));
-    }
-    return Expression::sequence({Expression::text("{"), space(), first, Expression::text("}")});
-  }
-
-  // The inside of keys without escapes that are none of `names`.
-  static Expression other_keys(const std::vector<std::string>& names) {
-    const std::vector<CharacterRange> plain = {{0x20, '!'}, {'#', '['}, {']', last_character}};
-    std::map<char32_t, std::vector<std::string>> next;
-    std::vector<CharacterRange> excluded = other_characters(plain);
-    bool taken = false;
-    for (const std::string& name : names) {
-      if (name.empty()) {
-        taken = true;
-        continue;
-      }
-      const Utf8Step step = utf8_step(name);
-      next[step.code].push_back(name.substr(step.length));
-      excluded.push_back({step.code, step.code});
-    }
-    std::vector<Expression> ways;
-    if (!taken) ways.push_back(Expression::text(""));
-    ways.push_back(Expression::sequence({Expression::characters(other_characters(excluded)),
-                                         Expression::repeat(Expression::characters(plain), 0, -1)}));
-    for (const auto& [code, rest] : next) {
-      if (code < 0x20 || code == '"' || code == '\\') continue;
-      std::string text;
-      append_utf8(text, code);
-      ways.push_back(Expression::sequence({Expression::text(text), other_keys(rest)}));
-    }
-    return Expression::choice(std::move(ways));
   }
 
   static bool is_annotation(std::string_view key) {
@@ -259,12 +110,12 @@ class SchemaReader {
   Expression read_schema(const JsonRef& schema) {
     if (schema.is_bool()) {
       if (!schema.boolean()) schema.error("false allows no value; expected a schema that allows one");
-      return any_value();
+      return rules_.any_value();
     }
     if (!schema.is_object()) schema.fail("a schema: an object, true or false");
     if (schema.has("$ref")) {
       refuse_beside(schema, "$ref");
-      return Expression::reference(rule_of(resolve(schema.at("$ref"))));
+      return Expression::reference(rule_of(json_referenced(document_.root(), schema.at("$ref"))));
     }
     if (schema.has("const")) {
       refuse_beside(schema, "const", {"type"});
@@ -291,7 +142,7 @@ class SchemaReader {
     }
     std::vector<Expression> ways;
     for (const std::string& type : types(schema)) ways.push_back(read_type(schema, type));
-    if (ways.empty()) return any_value();
+    if (ways.empty()) return rules_.any_value();
     return Expression::choice(std::move(ways));
   }
 
@@ -304,7 +155,8 @@ class SchemaReader {
     if (schema.has("type")) {
       const JsonRef type = schema.at("type");
       const auto read = [&](const JsonRef& name) {
-        if (std::find(std::begin(type_names), std::end(type_names), name.string()) == std::end(type_names)) {
+        if (std::find(std::begin(json_type_names), std::end(json_type_names), name.string()) ==
+            std::end(json_type_names)) {
           name.fail("null, boolean, integer, number, string, array or object");
         }
         add(name.string());
@@ -365,14 +217,14 @@ class SchemaReader {
       std::vector<Expression> elements;
       for (size_t i = 0; i < value.size(); ++i) elements.push_back(constant(value[i]));
       const auto count = static_cast<int64_t>(elements.size());
-      return list(std::move(elements), std::nullopt, count, count);
+      return rules_.list(std::move(elements), std::nullopt, count, count);
     }
     if (value.is_object()) {
-      std::vector<Property> properties;
+      std::vector<JsonProperty> properties;
       for (size_t i = 0; i < value.size(); ++i) {
         properties.push_back({{Expression::text(json_text(value.key(i))), constant(value.member(i))}, true});
       }
-      return members(properties, std::nullopt);
+      return rules_.members(properties, std::nullopt);
     }
     return Expression::text(json_text(value.value()));
   }
@@ -403,7 +255,7 @@ class SchemaReader {
     if (type == "integer" || type == "number") return read_number(schema, type == "integer");
     if (type == "array") return read_array(schema);
     if (type == "object") return read_object(schema);
-    return any_of_type(type);
+    return rules_.any_of_type(type);
   }
 
   Expression read_string(const JsonRef& schema) {
@@ -424,16 +276,16 @@ class SchemaReader {
         field.error(
             "a pattern or format beside minLength or maxLength is not supported; write the length into the pattern");
       try {
-        return quoted(json_pattern(pattern, character()));
+        return json_quoted(json_pattern(pattern, rules_.character()));
       } catch (const InvalidArgument& error) {
         field.error(error.what());
       }
     }
-    if (!limited) return any_string();
+    if (!limited) return rules_.any_string();
     const int64_t least = count(schema, "minLength", 0);
     const int64_t most = count(schema, "maxLength", -1);
     if (most >= 0 && most < least) schema.at("maxLength").error("maxLength is below minLength; no string is valid");
-    return quoted(Expression::repeat(character(), least, most));
+    return json_quoted(Expression::repeat(rules_.character(), least, most));
   }
 
   Expression read_number(const JsonRef& schema, bool integer) {
@@ -448,7 +300,7 @@ class SchemaReader {
     read("exclusiveMinimum", bounds.low, true, true);
     read("maximum", bounds.high, false, false);
     read("exclusiveMaximum", bounds.high, true, false);
-    if (!bounds.low && !bounds.high) return any_of_type(integer ? "integer" : "number");
+    if (!bounds.low && !bounds.high) return rules_.any_of_type(integer ? "integer" : "number");
     try {
       return integer ? json_integer(bounds) : json_number(bounds);
     } catch (const InvalidArgument& error) {
@@ -458,7 +310,7 @@ class SchemaReader {
 
   Expression read_array(const JsonRef& schema) {
     std::vector<Expression> first;
-    std::optional<Expression> rest = any_value();
+    std::optional<Expression> rest = rules_.any_value();
     const auto read_rest = [&](const JsonRef& value) {
       if (value.is_bool() && !value.boolean()) {
         rest.reset();
@@ -479,7 +331,7 @@ class SchemaReader {
     if (!rest)
       most = most < 0 ? static_cast<int64_t>(first.size()) : std::min(most, static_cast<int64_t>(first.size()));
     if (most >= 0 && most < least) schema.error("no array has as many elements as this schema asks for");
-    return list(std::move(first), rest, least, most);
+    return rules_.list(std::move(first), rest, least, most);
   }
 
   Expression read_object(const JsonRef& schema) {
@@ -497,7 +349,7 @@ class SchemaReader {
       if (!value.is_bool() || value.boolean()) other_value = Expression::reference(rule_of(value));
     }
     const bool others_allowed = !schema.has("additionalProperties") || other_value.has_value();
-    std::vector<Property> properties;
+    std::vector<JsonProperty> properties;
     std::vector<std::string> names;
     const auto add = [&](const std::string& name, Expression value, bool needed) {
       names.push_back(name);
@@ -524,10 +376,10 @@ class SchemaReader {
             .error("the property " + quote_text(name) +
                    " is required, and additionalProperties is false and properties lacks it");
       }
-      add(name, other_value ? *other_value : any_value(), true);
+      add(name, other_value ? *other_value : rules_.any_value(), true);
     }
-    std::optional<Pair> others;
-    if (!has_properties && !schema.has("additionalProperties")) other_value = any_value();
+    std::optional<JsonPair> others;
+    if (!has_properties && !schema.has("additionalProperties")) other_value = rules_.any_value();
     if (other_value) {
       constexpr size_t longest = 64;
       for (const std::string& name : names) {
@@ -536,67 +388,16 @@ class SchemaReader {
             .error("beside additionalProperties, names of properties have at most " + std::to_string(longest) +
                    " bytes; found " + quote_text(name));
       }
-      others = Pair{quoted(names.empty() ? Expression::repeat(character(), 0, -1) : other_keys(names)), *other_value};
+      others =
+          JsonPair{json_quoted(names.empty() ? Expression::repeat(rules_.character(), 0, -1) : json_other_keys(names)),
+                   *other_value};
     }
-    return members(properties, others);
-  }
-
-  // Returns what a reference within the document ("#/$defs/name") names.
-  JsonRef resolve(const JsonRef& reference) const {
-    const std::string& text = reference.string();
-    if (!text.starts_with('#') || (text.size() > 1 && text[1] != '/')) {
-      reference.fail("a reference within this file, such as #/$defs/name");
-    }
-    JsonRef at = document_.root();
-    for (size_t begin = 1; begin < text.size();) {
-      const size_t end = std::min(text.find('/', begin + 1), text.size());
-      const std::string name = pointer_part(std::string_view(text).substr(begin + 1, end - begin - 1));
-      if (at.is_array()) {
-        size_t index = 0;
-        for (const char c : name)
-          index = c >= '0' && c <= '9' && index < 1'000'000 ? index * 10 + static_cast<size_t>(c - '0') : 1'000'000;
-        if (name.empty() || index >= at.size()) reference.error("there is nothing at " + quote_text(text));
-        at = at[index];
-      } else {
-        if (!at.is_object() || !at.has(name)) reference.error("there is nothing at " + quote_text(text));
-        at = at.at(name);
-      }
-      begin = end;
-    }
-    return at;
-  }
-  // Undoes the escapes of JSON pointers in URIs: %2F, ~1, ~0.
-  static std::string pointer_part(std::string_view text) {
-    std::string out;
-    const auto hex = [](char c) {
-      return c >= '0' && c <= '9'   ? c - '0'
-             : c >= 'a' && c <= 'f' ? c - 'a' + 10
-             : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                    : -1;
-    };
-    for (size_t i = 0; i < text.size(); ++i) {
-      if (text[i] == '%' && i + 2 < text.size() && hex(text[i + 1]) >= 0 && hex(text[i + 2]) >= 0) {
-        out += static_cast<char>(hex(text[i + 1]) * 16 + hex(text[i + 2]));
-        i += 2;
-      } else {
-        out += text[i];
-      }
-    }
-    std::string undone;
-    for (size_t i = 0; i < out.size(); ++i) {
-      if (out[i] == '~' && i + 1 < out.size() && (out[i + 1] == '0' || out[i + 1] == '1')) {
-        undone += out[++i] == '0' ? '~' : '/';
-      } else {
-        undone += out[i];
-      }
-    }
-    return undone;
+    return rules_.members(properties, others);
   }
 
   JsonDocument document_;
-  GrammarRules rules_;
+  JsonRules rules_;
   std::map<const JsonValue*, uint32_t> of_schema_;
-  std::map<std::string, uint32_t, std::less<>> common_;
   std::deque<std::pair<uint32_t, JsonRef>> open_;
 };
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/vendor_compilers.h"
+#include "kernels/kernel_files.h"
 
 namespace anyaccel {
 namespace {
@@ -121,8 +121,7 @@ TEST_P(MetalDialect, EveryPointerHasItsAddressSpace) {
       {tuning(256, 32, 32), true}, {tuning(32, 8, 8), false}, {tuning(64, 16, 0), false}, {tuning(1, 1, 0), false}};
   std::set<std::string> names;
   for (const auto& [options, all_types] : tunings) {
-    for (const std::vector<std::string>& types : type_options(GetParam(), all_types)) {
-      if (all_types && types.size() == 2 && types[0] == "-DAA_X=f16" && types[1] != "-DAA_W=f16") continue;
+    for (const std::vector<std::string>& types : type_options(read_text(file))) {
       std::vector<std::string> all = options;
       all.insert(all.end(), types.begin(), types.end());
       const Result result = compile(file, all);
@@ -135,6 +134,7 @@ TEST_P(MetalDialect, EveryPointerHasItsAddressSpace) {
         EXPECT_GT(buffers, 0) << name;
         names.insert(name);
       }
+      if (!all_types) break;
     }
   }
   EXPECT_FALSE(names.empty()) << GetParam() << " has no kernel";

@@ -6,6 +6,7 @@
 #include "anyaccel/device_op.h"
 #include "base/process/shell.h"
 #include "base/process/subprocess.h"
+#include "kernels/kernel_files.h"
 #include "ops/portable/kernel_set.h"
 #include "runtime/ops/kernel_arguments.h"
 #include "xpu/level_zero_test_support.h"
@@ -56,20 +57,13 @@ TEST_F(Spirv, EveryPortableKernelCompilesAndTranslatesBack) {
     ++files;
     const std::string name = entry.path().filename().string();
     const std::string source = source_of(name);
-    const bool x = source.find("AA_NAME_X") != std::string::npos;
-    const bool block = source.find("AA_NAME_BLOCK") != std::string::npos;
-    int number = 0;
+    const std::vector<std::vector<std::string>> types = type_options(read_text(entry.path()));
+    size_t number = 0;
     for (const aa_kernel_tuning& t : tunings) {
       std::vector<std::string> options = ops::portable::dialect_options(t);
-      // One pair of element types, or one format of weights, a tuning: the others differ in macros that these expand too.
-      constexpr const char* types[3][2] = {{"f32", "bf16"}, {"f32", "f32"}, {"bf16", "f16"}};
-      if (x) {
-        options.push_back(std::string("-DAA_X=") + types[number][0]);
-        options.push_back(std::string("-DAA_W=") + types[number][1]);
-      }
-      constexpr const char* blocks[3] = {"q4_k", "q8_0", "mxfp4"};
-      if (block) options.push_back(std::string("-DAA_BLOCK=") + blocks[number]);
-      ++number;
+      // One choice of types a tuning: the others differ in macros that these expand too.
+      const std::vector<std::string>& chosen = types[number++ % types.size()];
+      options.insert(options.end(), chosen.begin(), chosen.end());
       const abi::CompileOutput output = compile_to_spirv(name, source, options);
       ASSERT_TRUE(output.succeeded) << output.log;
       EXPECT_FALSE(anyaccel::testing::bitcode_of_spirv(output.image).empty()) << name;

@@ -48,20 +48,19 @@ SAME_FOR_EVERYBODY = ^[a-z]*_(simulated|virtual)/|^xpu_|^(multi_host|source)/|/(
 test-user:
 	tools/test_user build/release --output-on-failure -j $(TEST_JOBS) -LE '^(kernels|source|simulators|long)$$' -E '$(SAME_FOR_EVERYBODY)'
 
-# Runs what `make test` leaves out: the long tests, more seeds, everything under sanitizers (except ops on PoCL, whose
-# kernels cannot be instrumented), and long fuzzing.
+# Runs what `make test` leaves out: the long tests, more seeds, fuzzing, and sanitizers (except kernels, and tests that repeat for
+# one more accelerator what the same code of the host has done on another).
 test-all: configure_tests build/asan/build.ninja build/tsan/build.ninja build/fuzz/build.ninja
 	cmake --build build/release -j $(JOBS)
 	ctest --test-dir build/release --output-on-failure -j $(TEST_JOBS) -L long
 	@tools/list_skipped build/release
+	ANYACCEL_TEST_SEEDS=3 ANYACCEL_TEST_DELAY_SEEDS=20 ANYACCEL_TEST_KILLS=50 ctest --test-dir build/release --output-on-failure -j $(TEST_JOBS) -R '^(xpu|cuda|npu|mlu|sdaa|hpu|mps)/delays|launcher/kills|^(cpu|ops|runtime)/(cpu_|matmul|fused_ops|quantizer|caching_allocator).*test$$'
 	cmake --build build/fuzz -j $(JOBS) --target fuzzers
 	tools/fuzz build/fuzz -max_total_time=60
 	cmake --build build/tsan -j $(JOBS) --target thread_tests
 	ctest --test-dir build/tsan --output-on-failure -j $(JOBS) -L threads
 	cmake --build build/asan -j $(JOBS)
-	ANYACCEL_TEST_SEEDS=3 ANYACCEL_TEST_DELAY_SEEDS=20 ANYACCEL_TEST_KILLS=50 ctest --test-dir build/release --output-on-failure -j $(JOBS) -R '^(xpu|cuda|npu|mlu|sdaa|hpu|mps)/delays|launcher/kills|^(cpu|ops|runtime)/(cpu_|matmul|fused_ops|quantizer|caching_allocator).*test$$'
-	ctest --test-dir build/asan --output-on-failure -j $(JOBS) -LE source -E '^cuda|^multi_host|/(calls|coverage)$$|^(mlu|sdaa|hpu)/delays|^xpu_opencl/(matmul|cpu_|fused_|quantizer|fp_quantizer)'
-	ANYACCEL_TEST_DELAY_SEEDS=5 ctest --test-dir build/asan --output-on-failure -j $(JOBS) -R '^cuda/|^cuda_simulated/(conformance|fused_ops_test|matmul_test)' -E '/calls|/info|/gpu_check'
+	ANYACCEL_TEST_DELAY_SEEDS=5 ctest --test-dir build/asan --output-on-failure -j $(TEST_JOBS) -LE '^repeats$$' -E '^multi_host/|^cuda/info$$'
 
 # Runs clang-tidy over everything; the tests check only what the last commits changed.
 tidy: configure_tests

@@ -29,7 +29,7 @@ const fs::path resources_file = kernels_folder / "cuda/resources.txt";
 // Tuned kernels have code for architectures, and take different registers on each: one type of elements is compiled for all of
 // them, every type for the first.
 const std::vector<std::string> architectures = {"sm_90", "sm_80", "sm_100"};
-// What the oldest one compiles, all compile: portable kernels have no code for an architecture.
+// Portable kernels have no code for an architecture: every type is compiled for this one only.
 const std::string oldest = "80";
 
 // Null: not installed, and `tried` says where it was looked for.
@@ -55,15 +55,22 @@ TEST_P(NvrtcTest, Compiles) {
   const fs::path file = kernels_folder / "portable" / GetParam();
   const std::string source = expand_includes(file.string(), {cuda_dialect});
   EXPECT_EQ(source.find("__CUDA_ARCH__"), std::string::npos) << GetParam() << " has code for an architecture";
-  bool first = true;
-  for (std::vector<std::string> options : type_options(read_text(file))) {
-    // The assembler takes half of the time, and what it could refuse does not depend on types.
-    options.insert(options.begin(), {"--gpu-architecture=" + (first ? "sm_" + oldest : "compute_" + oldest),
-                                     "-DAA_GROUP_SIZE=256", "-DAA_LANES=32", "-DAA_SUBGROUP=32", "-DAA_ITEMS=256",
-                                     "-DAA_LOCAL_BYTES=49152", "-DAA_HAS_F16=1", "-DAA_HAS_F64=1"});
-    compile(GetParam(), source, options,
-            first ? cuda::RuntimeCompiler::Image::native : cuda::RuntimeCompiler::Image::ptx);
-    first = false;
+  const std::vector<std::string> constants = {"-DAA_GROUP_SIZE=256", "-DAA_LANES=32",          "-DAA_SUBGROUP=32",
+                                              "-DAA_ITEMS=256",      "-DAA_LOCAL_BYTES=49152", "-DAA_HAS_F16=1",
+                                              "-DAA_HAS_F64=1"};
+  const auto compile_for = [&](const std::string& architecture, std::vector<std::string> options,
+                               cuda::RuntimeCompiler::Image image) {
+    options.insert(options.begin(), constants.begin(), constants.end());
+    options.insert(options.begin(), "--gpu-architecture=" + architecture);
+    compile(GetParam(), source, options, image);
+  };
+  // The assembler takes half of the time, and what it could refuse does not depend on types.
+  const std::vector<std::vector<std::string>> choices = type_options(read_text(file));
+  for (const std::string& architecture : architectures) {
+    compile_for(architecture, choices[0], cuda::RuntimeCompiler::Image::native);
+  }
+  for (size_t i = 1; i < choices.size(); ++i) {
+    compile_for("compute_" + oldest, choices[i], cuda::RuntimeCompiler::Image::ptx);
   }
 }
 

@@ -361,4 +361,5 @@ def main(keep):
     (DATA / "families.safetensors").chmod(0o644)
 
 
-add_older() if sys.argv[1:] == ["--older"] else main(keep=sys.argv[1:] == ["--missing"])
+if __name__ == "__main__":
+    add_older() if sys.argv[1:] == ["--older"] else main(keep=sys.argv[1:] == ["--missing"])

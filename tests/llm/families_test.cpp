@@ -21,6 +21,7 @@
 #include "anyaccel/llm/safetensors.h"
 #include "anyaccel/llm/session.h"
 #include "llm/decoding.h"
+#include "llm/family_cases.h"
 #include "llm/model_fixtures.h"
 #include "llm/thread_ranks.h"
 #include "test_paths.h"
@@ -31,172 +32,15 @@ namespace {
 using anyaccel::testing::BackendGuard;
 using anyaccel::testing::decode;
 using anyaccel::testing::run_ranks;
-using anyaccel::testing::TemporaryDirectory;
-using anyaccel::testing::test_data;
-using Json = nlohmann::json;
-
-const Json& stored() {
-  static const Json data = Json::parse(std::ifstream(test_data() + "/families.json"));
-  return data;
-}
-const Json& cases() { return stored().at("cases"); }
-
-// The tensors of a case; its layers have the same ones, which the file lists once.
-Json expanded_tensors(const Json& one_case) {
-  Json all = Json::array();
-  for (const Json& tensor : one_case.at("tensors")) {
-    const std::string name = tensor.at(0);
-    const size_t number = name.find("{}");
-    const int count = number == std::string::npos ? 1 : one_case.at("layers").get<int>();
-    for (int layer = 0; layer < count; ++layer) {
-      Json each = tensor;
-      if (number != std::string::npos) each[0] = std::string(name).replace(number, 2, std::to_string(layer));
-      all.push_back(each);
-    }
-  }
-  return all;
-}
-
-// As numbers() of tools/family_fixtures.py.
-std::vector<float> made_numbers(const std::string& name, uint64_t seed, size_t count, float scale, float offset) {
-  uint64_t base = 0xcbf29ce484222325u;
-  for (const char byte : name) base = (base ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
-  base += seed * 0x9e3779b97f4a7c15u;
-  std::vector<float> values(count);
-  for (size_t i = 0; i < count; ++i) {
-    uint64_t z = base + i;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    z ^= z >> 31;
-    const float unit = static_cast<float>(z >> 40) * 0x1p-24f - 0.5f;
-    const float scaled = unit * scale;
-    values[i] = scaled + offset;
-  }
-  return values;
-}
-
-struct Case {
-  Json data;
-  TemporaryDirectory directory;
-  std::vector<int32_t> prompt, greedy;
-  std::vector<float> logits;  // [stored rows, vocabulary]
-  int64_t vocab = 0;
-
-  explicit Case(const std::string& name) {
-    for (const Json& each : cases()) {
-      if (each.at("name") == name) data = each;
-    }
-    data["tensors"] = expanded_tensors(data);
-    prompt = data.at("prompt").get<std::vector<int32_t>>();
-    greedy = data.at("greedy").get<std::vector<int32_t>>();
-    vocab = data.at("config").at("vocab_size").get<int64_t>();
-    write_config(data.at("config"));
-    write_weights();
-    read_logits(name);
-  }
-
-  void write_config(const Json& config) const { std::ofstream(directory.path() + "/config.json") << config.dump(); }
-  std::shared_ptr<const Model> load(DType dtype = DType::F32, std::shared_ptr<comm::ProcessGroup> group = {}) const {
-    LoadOptions options;
-    options.dtype = dtype;
-    options.group = std::move(group);
-    return Model::load(directory.path(), options);
-  }
-
- private:
-  void write_weights() const {
-    std::vector<TensorSpec> specs;
-    for (const Json& tensor : data.at("tensors")) {
-      const bool bytes = tensor.size() > 4 && tensor.at(4) == "uint8";
-      specs.push_back({tensor.at(0), bytes ? DType::U8 : DType::F32, tensor.at(1).get<std::vector<int64_t>>()});
-    }
-    SafetensorsWriter writer(directory.path() + "/model.safetensors", specs, {{"format", "pt"}});
-    for (size_t i = 0; i < specs.size(); ++i) {
-      const Json& tensor = data.at("tensors").at(i);
-      const auto count = static_cast<size_t>(Shape(specs[i].shape).numel());
-      const std::vector<float> values = made_numbers(specs[i].name, data.at("seed").get<uint64_t>(), count,
-                                                     tensor.at(2).get<float>(), tensor.at(3).get<float>());
-      if (specs[i].dtype == DType::U8) {
-        std::vector<uint8_t> bytes(count);
-        std::ranges::transform(values, bytes.begin(), [](float value) { return static_cast<uint8_t>(value); });
-        writer.append(std::as_bytes(std::span(bytes)));
-        continue;
-      }
-      writer.append(std::as_bytes(std::span(values)));
-    }
-    writer.finish();
-  }
-  void read_logits(const std::string& name) {
-    std::ifstream file(test_data() + "/families.safetensors", std::ios::binary);
-    uint64_t header_size = 0;
-    file.read(reinterpret_cast<char*>(&header_size), sizeof header_size);
-    std::string header(header_size, ' ');
-    file.read(header.data(), static_cast<std::streamsize>(header_size));
-    const Json entry = Json::parse(header).at(name);
-    const auto begin = entry.at("data_offsets").at(0).get<size_t>(), end = entry.at("data_offsets").at(1).get<size_t>();
-    logits.resize((end - begin) / sizeof(float));
-    file.seekg(static_cast<std::streamoff>(sizeof header_size + header_size + begin));
-    file.read(reinterpret_cast<char*>(logits.data()), static_cast<std::streamsize>(end - begin));
-  }
-};
-
-// The logits of the rows that are stored, of those after each token of the prompt and of the steps but the last.
-std::vector<float> found_logits(const Case& reference, const std::shared_ptr<const Model>& model, int64_t chunk = 512,
-                                bool deterministic = false) {
-  SessionOptions options;
-  options.deterministic = deterministic;
-  options.context = 64;
-  options.chunk = chunk;
-  Session session(model, options);
-  std::vector<float> all;
-  int32_t position = 0;
-  const auto forward = [&](std::span<const int32_t> ids) {
-    std::vector<int32_t> sequence(ids.size(), 0), positions(ids.size()), rows(ids.size());
-    std::iota(positions.begin(), positions.end(), position);
-    std::iota(rows.begin(), rows.end(), 0);
-    position += static_cast<int32_t>(ids.size());
-    const std::vector<float> logits = session.forward({ids, sequence, positions}, rows).to_vector<float>();
-    all.insert(all.end(), logits.begin(), logits.end());
-  };
-  forward(reference.prompt);
-  for (size_t i = 0; i + 1 < reference.greedy.size(); ++i) forward(std::span(reference.greedy).subspan(i, 1));
-  std::vector<float> chosen;
-  for (const Json& row : stored().at("rows")) {
-    const auto begin = all.begin() + row.get<int64_t>() * reference.vocab;
-    chosen.insert(chosen.end(), begin, begin + reference.vocab);
-  }
-  return chosen;
-}
-
-// The largest difference of each row over its largest logit, in rising order.
-std::vector<double> differences(std::span<const float> found, const Case& reference) {
-  EXPECT_EQ(found.size(), reference.logits.size());
-  if (found.size() != reference.logits.size()) return {INFINITY};
-  std::vector<double> all;
-  for (size_t row = 0; row < found.size(); row += static_cast<size_t>(reference.vocab)) {
-    double difference = 0, largest = 0;
-    for (size_t i = row; i < row + static_cast<size_t>(reference.vocab); ++i) {
-      const double gap = std::abs(static_cast<double>(found[i]) - static_cast<double>(reference.logits[i]));
-      difference = std::isnan(gap) ? INFINITY : std::max(difference, gap);
-      largest = std::max(largest, std::abs(static_cast<double>(reference.logits[i])));
-    }
-    all.push_back(difference / largest);
-  }
-  std::ranges::sort(all);
-  return all;
-}
-double worst_difference(std::span<const float> found, const Case& reference) {
-  return differences(found, reference).back();
-}
-
-bool norms_all_heads(const Case& reference) {
+using namespace testing;
+bool norms_all_heads(const FamilyCase& reference) {
   return reference.data.at("family") == "olmo2" || reference.data.at("family") == "olmoe";
 }
 
 class Families : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Families, LogitsAndTokensAreThoseOfTransformers) {
-  const Case reference(GetParam());
+  const FamilyCase reference(GetParam());
   const auto model = reference.load();
   EXPECT_LE(worst_difference(found_logits(reference, model), reference), 1e-4);
   EXPECT_LE(worst_difference(found_logits(reference, model, 5), reference), 1e-4) << "in chunks";
@@ -216,14 +60,14 @@ TEST_P(Families, LogitsAndTokensAreThoseOfTransformers) {
 
 // config.json as transformers 4.57 writes it, with rope in other fields and without a flag of tied embeddings.
 TEST_P(Families, OlderConfigurationsMeanTheSame) {
-  const Case reference(GetParam());
+  const FamilyCase reference(GetParam());
   if (!reference.data.contains("older_config")) GTEST_SKIP() << "transformers 4.57 computes something else, or nothing";
   reference.write_config(reference.data.at("older_config"));
   EXPECT_LE(worst_difference(found_logits(reference, reference.load()), reference), 1e-4);
 }
 
 TEST_P(Families, HalfPrecisionComesClose) {
-  const Case reference(GetParam());
+  const FamilyCase reference(GetParam());
   for (const DType dtype : {DType::BF16, DType::F16}) {
     const std::vector<DType> supported = get_accelerator()->supported_dtypes();
     if (std::find(supported.begin(), supported.end(), dtype) == supported.end()) continue;
@@ -237,7 +81,7 @@ TEST_P(Families, HalfPrecisionComesClose) {
 
 TEST_P(Families, TwoRanksGiveTheTokensOfOne) {
   if (!get_accelerator()->is_host_coherent()) GTEST_SKIP() << "ranks as threads need the host's memory";
-  const Case reference(GetParam());
+  const FamilyCase reference(GetParam());
   for (const int ranks : {2, 3}) {
     const auto run = [&] {
       run_ranks(ranks, [&](const std::shared_ptr<comm::ProcessGroup>& group) {
@@ -263,7 +107,7 @@ std::vector<std::string> case_names() {
             "gpt2_1",   "gptj_1", "qwen2_moe_3", "deepseek_v3_3", "bloom_2",   "gpt_oss_1"};
   }
   std::vector<std::string> names;
-  for (const Json& each : cases()) {
+  for (const Json& each : family_cases()) {
     const std::string name = each.at("name");
     if (accelerator == nullptr || name.ends_with("_1")) names.push_back(name);
   }
@@ -275,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(All, Families, ::testing::ValuesIn(case_names()),
 
 // A tensor that the configuration does not ask for would mean another computation.
 TEST(FamilyFiles, WithAnUnknownTensorAreRefused) {
-  Case reference("gpt2_1");
+  FamilyCase reference("gpt2_1");
   reference.data["tensors"].push_back({"transformer.h.0.attn.extra_norm.weight", {4}, 1.0, 0.0});
   std::vector<TensorSpec> specs;
   for (const Json& tensor : reference.data.at("tensors")) {
@@ -357,7 +201,7 @@ TEST(FamilyFields, ThatChangeTheComputationAreRefused) {
       {"deepseek_v3_1", {{"scoring_func", "softmax"}, {"n_group", 6}, {"num_experts_per_tok", 5}, {"v_head_dim", 18}}},
       {"glm_1", {{"partial_rotary_factor", 0.05}, {"rope_parameters", {{"rope_type", "mrope"}}}}}};
   for (const auto& [name, fields] : refused) {
-    const Case reference(name);
+    const FamilyCase reference(name);
     for (const auto& [field, value] : fields) {
       Json config = reference.data.at("config");
       parse_model_config(config.dump(), "config.json");
@@ -374,7 +218,7 @@ TEST(FamilyQuantization, WhileLoadingComesClose) {
   if (get_accelerator()->name() != "cpu") GTEST_SKIP() << "not every accelerator computes with quantized weights";
   for (const auto& [name, formats] :
        {std::pair("stablelm_1", "Q8_0"), {"phi3_4", "Q8_0"}, {"gpt_neox_1", "Q8_0"}, {"mixtral_1", "Q8_0"}}) {
-    const Case reference(name);
+    const FamilyCase reference(name);
     LoadOptions options;
     options.quantize = "q8_0";
     const auto model = Model::load(reference.directory.path(), options);
@@ -387,7 +231,7 @@ TEST(FamilyQuantization, WhileLoadingComesClose) {
 
 TEST(FamilyQuantization, OfDirectoriesWithFusedMatricesIsRefused) {
   for (const char* name : {"phi3_1", "glm_1", "gpt2_1", "gpt_neox_1", "granitemoe_1"}) {
-    Json config = Case(name).data.at("config");
+    Json config = FamilyCase(name).data.at("config");
     config["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}, {"desc_act", false}};
     EXPECT_THROW(parse_model_config(config.dump(), "config.json"), CheckpointError) << name;
   }
@@ -396,7 +240,7 @@ TEST(FamilyQuantization, OfDirectoriesWithFusedMatricesIsRefused) {
 // Programs write the matrices of all experts of a layer as one tensor, too.
 TEST(FamilyExperts, InOneTensorAreTheSameModel) {
   for (const char* name : {"mixtral_2", "qwen3_moe_3"}) {
-    const Case reference(name);
+    const FamilyCase reference(name);
     const auto text = [](const Json& tensor) { return tensor.at(0).get<std::string>(); };
     const std::map<std::string, int> parts = {{"w1", 0},        {"w3", 1},      {"w2", 2},
                                               {"gate_proj", 0}, {"up_proj", 1}, {"down_proj", 2}};
@@ -444,7 +288,7 @@ TEST(FamilyExperts, InOneTensorAreTheSameModel) {
 // Files of DeepSeek V3 have a layer more, which predicts the token after the next one.
 TEST(FamilyFiles, OfDeepseekMayHaveALayerMore) {
   for (const char* name : {"model.layers.3.mlp.gate.weight", "model.layers.4.mlp.gate.weight"}) {
-    const Case reference("deepseek_v3_1");
+    const FamilyCase reference("deepseek_v3_1");
     std::vector<TensorSpec> specs;
     for (const Json& tensor : reference.data.at("tensors")) {
       specs.push_back({tensor.at(0), DType::F32, tensor.at(1).get<std::vector<int64_t>>()});
@@ -465,7 +309,7 @@ TEST(FamilyFiles, OfDeepseekMayHaveALayerMore) {
 // have whole blocks of the matrices, from the mapped file and without the mapping.
 TEST(FamilyExperts, InMxfp4StayInMxfp4) {
   if (get_accelerator()->name() != "cpu") GTEST_SKIP() << "not every accelerator computes with quantized weights";
-  const Case reference("gpt_oss_4");
+  const FamilyCase reference("gpt_oss_4");
   LoadOptions options;
   options.activations = Activations::F32;
   // The other matrices are fp16 then, too, and MXFP4 is exact in fp16.
@@ -491,7 +335,7 @@ TEST(FamilyExperts, InMxfp4StayInMxfp4) {
 }
 
 TEST(FamilyExperts, InMxfp4OfAnotherShapeAreRefused) {
-  Case reference("gpt_oss_4");
+  FamilyCase reference("gpt_oss_4");
   std::vector<TensorSpec> specs;
   for (const Json& tensor : reference.data.at("tensors")) {
     const std::string name = tensor.at(0);
@@ -514,7 +358,7 @@ TEST(FamilyExperts, InMxfp4OfAnotherShapeAreRefused) {
 // The experts that a token needs do not depend on the tokens with which it is computed.
 TEST(FamilyExperts, GiveTheSameBitsInAnyBatch) {
   if (get_accelerator()->name() != "cpu") GTEST_SKIP() << "not every accelerator has ops by row";
-  const Case reference("qwen2_moe_1");
+  const FamilyCase reference("qwen2_moe_1");
   const auto model = reference.load();
   EXPECT_EQ(found_logits(reference, model, 512, true), found_logits(reference, model, 3, true));
 }
@@ -535,7 +379,7 @@ TEST(FamilySlopes, AreThoseOfAlibi) {
 
 // Files of BLOOM have other names of sizes, too, and no prefix.
 TEST(FamilyFields, OfOlderBloomFilesMeanTheSame) {
-  Json config = Case("bloom_1").data.at("config");
+  Json config = FamilyCase("bloom_1").data.at("config");
   const ModelConfig expected = parse_model_config(config.dump(), "config.json");
   for (const auto& [name, other] :
        {std::pair("hidden_size", "n_embed"), {"n_layer", "num_hidden_layers"}, {"n_head", "num_attention_heads"}}) {
@@ -551,7 +395,7 @@ TEST(FamilyFields, OfOlderBloomFilesMeanTheSame) {
 
 // Learned positions end.
 TEST(FamilySessions, ContextsBeyondLearnedPositionsAreRefused) {
-  const auto model = Case("gpt2_1").load();
+  const auto model = FamilyCase("gpt2_1").load();
   EXPECT_THROW(Session(model, {.sequences = 1, .context = 65}), InvalidArgument);
 }
 
@@ -560,10 +404,10 @@ TEST(FamilyTable, IsWritten) {
   if (file == nullptr) GTEST_SKIP() << "ANYACCEL_WRITE_FAMILIES names no file";
   std::vector<std::string> order;
   std::map<std::string, std::pair<int, double>> found;
-  for (const Json& each : cases()) {
+  for (const Json& each : family_cases()) {
     const std::string family = each.at("family");
     if (!found.contains(family)) order.push_back(family);
-    const Case reference(each.at("name"));
+    const FamilyCase reference(each.at("name"));
     auto& [count, worst] = found[family];
     ++count;
     worst = std::max(worst, worst_difference(found_logits(reference, reference.load()), reference));

@@ -353,7 +353,8 @@ TEST(Gguf, ModelsThatNeedSomethingElseAreRefusedByName) {
     const auto path = dir.write("m.gguf", writer.file());
     expect_contains(checkpoint_error([&] { Model::load(path.string()); }), part);
   };
-  refused("llama.expert_count", [](GgufWriter& w) { w.add("llama.expert_count", 8u); });
+  refused("llama.expert_used_count", [](GgufWriter& w) { w.add("llama.expert_count", 8u); });
+  refused("llama.attention.sliding_window", [](GgufWriter& w) { w.add("llama.attention.sliding_window", 8u); });
   refused("llama.logit_scale", [](GgufWriter& w) { w.add("llama.logit_scale", 0.5f); });
   refused("\"su\"", [](GgufWriter& w) { w.add("llama.rope.scaling.type", "su"); });
   refused("not both there", [](GgufWriter& w) { w.add("llama.rope.scaling.type", "longrope"); });
@@ -370,9 +371,9 @@ TEST(Gguf, ModelsThatNeedSomethingElseAreRefusedByName) {
   refused("is Q8_0 of 1 dimensions",
           [](GgufWriter& w) { w.add_tensor("blk.9.attn_norm.weight", {32}, 8, std::string(34, 'x')); });
   GgufWriter other;
-  other.add("general.architecture", "falcon");
+  other.add("general.architecture", "mamba");
   const auto path = dir.write("o.gguf", other.file());
-  expect_contains(checkpoint_error([&] { Model::load(path.string()); }), "falcon");
+  expect_contains(checkpoint_error([&] { Model::load(path.string()); }), "mamba");
   expect_contains(checkpoint_error([&] { Tokenizer::load(path); }), "tokenizer.ggml.model");
   other.add("tokenizer.ggml.model", "gpt2");
   other.add("tokenizer.ggml.pre", "unheard-of");

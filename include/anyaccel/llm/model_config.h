@@ -131,6 +131,7 @@ struct TensorNames {
   std::string_view q_a = "self_attn.q_a_proj", q_a_norm = "self_attn.q_a_layernorm", q_b = "self_attn.q_b_proj";
   std::string_view kv_a = "self_attn.kv_a_proj_with_mqa", kv_a_norm = "self_attn.kv_a_layernorm";
   std::string_view kv_b = "self_attn.kv_b_proj";
+  std::string_view k_b = {}, v_b = {};         // in place of it, if LatentConfig::apart
   std::string_view sinks = "self_attn.sinks";  // the whole name
   std::string_view q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
   std::string_view mlp_norm = "post_attention_layernorm";  // before the feed-forward block, or after the sum
@@ -145,6 +146,8 @@ struct TensorNames {
   std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
   // In place of those, without ".weight" after them: gate and up of all experts [E, 2 I, H], and down [E, H, I].
   std::string_view stacked_gate_up = "mlp.experts.gate_up_proj", stacked_down = "mlp.experts.down_proj";
+  // If not empty, these are there in place of stacked_gate_up: [E, I, H] each, without and with ".weight" like the others.
+  std::string_view stacked_gate = {}, stacked_up = {};
   std::string_view stacked_router = "mlp.gate";
   // Of the shared expert; its gate and up may be one matrix, too.
   std::string_view shared_gate = {}, shared_up = {}, shared_down = {};
@@ -189,6 +192,9 @@ struct LatentConfig {
   int64_t query_rank = 0;  // 0: queries are a product of the hidden state
   int64_t plain = 0, rotated = 0;
   int64_t value = 0;  // elements of a head's value, at most plain + rotated
+  // The files have two tensors in place of kv_b: that of keys, transposed [heads, rank, plain], and that of values
+  // [heads, value, rank].
+  bool apart = false;
 };
 
 struct WeightQuantization;  // llm/config/weight_quantization.h

@@ -51,6 +51,8 @@ class GgufMetadata {
   double required_number(std::string_view key, double least, double most) const;
   // Returns an integer that may be given once or once for each layer; the values of all layers must be equal.
   std::optional<int64_t> whole_of_layers(std::string_view key, int64_t least, int64_t most, int64_t layers) const;
+  // Returns a list of truth values; empty for a missing key or a single number.
+  std::vector<uint8_t> flags(std::string_view key) const;
   // These return null for a missing key.
   const std::vector<std::string>* texts(std::string_view key) const;
   const std::vector<int64_t>* wholes(std::string_view key) const;
@@ -131,13 +133,16 @@ struct GgufModel {
 // read once. Any thread.
 std::shared_ptr<const GgufModel> open_gguf(const std::filesystem::path& path);
 
+// Returns whether the model is one of the first four families (or InternLM 2, which is computed as Llama), whose tensors
+// get the names of a Hugging Face directory. Those of other families keep the names of the file.
+bool gguf_is_of_first_families(const GgufMetadata& metadata);
 // Returns the number of rows of a query or key head: the key_length, else the number that follows from the other sizes.
 int64_t gguf_head_size(const GgufMetadata& metadata);
 // Returns the same for an architecture whose files store the rows of a head as pairs (TensorInfo::paired_rows); else 0.
 int64_t gguf_paired_head(const GgufMetadata& metadata);
 
-// Opens the parts as files of tensors with the names of a Hugging Face directory. CheckpointError for a tensor whose
-// name is unknown, or whose type is not supported in computations.
+// Opens the parts as files of tensors. CheckpointError for a tensor whose name is unknown in the first four families, or
+// whose type is not supported in computations.
 std::vector<std::shared_ptr<const WeightFile>> open_gguf_weights(const std::filesystem::path& path, FileAccess access);
 
 }  // namespace anyaccel::llm

@@ -123,6 +123,15 @@ const std::vector<int64_t>* GgufMetadata::wholes(std::string_view key) const {
   return wholes;
 }
 
+std::vector<uint8_t> GgufMetadata::flags(std::string_view key) const {
+  const GgufValue* value = find(key);
+  if (value == nullptr || !value->is_list) return {};
+  if (!value->is_bool) error(key, "is " + describe(*value) + "; expected a list of truth values");
+  std::vector<uint8_t> all;
+  for (const int64_t one : std::get<0>(value->elements)) all.push_back(one != 0 ? 1 : 0);
+  return all;
+}
+
 std::vector<double> GgufMetadata::numbers(std::string_view key) const {
   const GgufValue* value = find(key);
   if (value == nullptr) return {};

@@ -24,9 +24,9 @@ void read_type(const GgufTensor& found, const std::string& source, TensorInfo& t
   if (tensor.format == nullptr) {
     throw CheckpointError(what + "; expected F32, F16, BF16 or a type of quantized weights");
   }
-  if (found.shape.size() != 2) {
+  if (found.shape.size() < 2) {
     throw CheckpointError(what + " of " + std::to_string(found.shape.size()) +
-                          " dimensions; expected 2: other tensors are not quantized");
+                          " dimensions; expected 2 or 3: other tensors are not quantized");
   }
   tensor.dtype = DType::F32;
 }
@@ -84,38 +84,54 @@ std::vector<GgufTensor> apart(const GgufTensor& tensor, const HeadRows& heads, c
 
 class GgufFile : public WeightFile {
  public:
-  GgufFile(const std::filesystem::path& path, const GgufHeader& header, const HeadRows& heads, FileAccess access)
+  // If `heads` is null, tensors are as they are in the file. Else those of the first four families get the names and
+  // parts of a directory's.
+  GgufFile(const std::filesystem::path& path, const GgufHeader& header, const HeadRows* heads, FileAccess access)
       : WeightFile(path) {
-    std::vector<GgufTensor> all;
+    std::vector<TensorInfo> tensors;
     for (const GgufTensor& stored : header.tensors) {
       if (is_no_weight(stored.name)) continue;
-      for (GgufTensor& part : apart(stored, heads, path.string())) all.push_back(std::move(part));
-    }
-    std::vector<TensorInfo> tensors;
-    for (const GgufTensor& found : all) {
-      TensorInfo tensor;
-      tensor.name = hugging_face_name(found.name);
-      if (tensor.name.empty()) {
-        throw CheckpointError(path.string() + ": the tensor " + quote_text(found.name) +
-                              " is not known: this model needs a computation that is not supported");
-      }
-      read_type(found, path.string(), tensor);
-      tensor.shape = found.shape;
-      tensor.offset = found.offset;
-      tensor.bytes = found.bytes;
-      const bool rotates =
-          found.name.find(".attn_q.") != std::string::npos || found.name.find(".attn_k.") != std::string::npos;
-      if (rotates && heads.paired > 0) {
-        if (tensor.shape[0] % heads.paired != 0) {
-          throw CheckpointError(path.string() + ": the tensor " + quote_text(found.name) + " has " +
-                                std::to_string(tensor.shape[0]) + " rows; expected a multiple of the " +
-                                std::to_string(heads.paired) + " of a head");
+      if (heads == nullptr) {
+        TensorInfo tensor = as_it_is(stored);
+        tensor.name = stored.name;
+        // Some programs store the one row of this matrix as a vector.
+        if (tensor.shape.size() == 1 && stored.name.ends_with(".ffn_gate_inp_shexp.weight")) {
+          tensor.shape.insert(tensor.shape.begin(), 1);
         }
-        tensor.paired_rows = heads.paired;
+        tensors.push_back(std::move(tensor));
+        continue;
       }
-      tensors.push_back(std::move(tensor));
+      for (const GgufTensor& part : apart(stored, *heads, path.string())) tensors.push_back(renamed(part, *heads));
     }
     set_tensors(std::move(tensors), access);
+  }
+
+ private:
+  TensorInfo as_it_is(const GgufTensor& found) const {
+    TensorInfo tensor;
+    read_type(found, path().string(), tensor);
+    tensor.shape = found.shape;
+    tensor.offset = found.offset;
+    tensor.bytes = found.bytes;
+    return tensor;
+  }
+  TensorInfo renamed(const GgufTensor& found, const HeadRows& heads) const {
+    TensorInfo tensor = as_it_is(found);
+    tensor.name = hugging_face_name(found.name);
+    if (tensor.name.empty()) {
+      throw CheckpointError(path().string() + ": the tensor " + quote_text(found.name) +
+                            " is not known: this model needs a computation that is not supported");
+    }
+    const bool rotates =
+        found.name.find(".attn_q.") != std::string::npos || found.name.find(".attn_k.") != std::string::npos;
+    if (!rotates || heads.paired == 0) return tensor;
+    if (tensor.shape[0] % heads.paired != 0) {
+      throw CheckpointError(path().string() + ": the tensor " + quote_text(found.name) + " has " +
+                            std::to_string(tensor.shape[0]) + " rows; expected a multiple of the " +
+                            std::to_string(heads.paired) + " of a head");
+    }
+    tensor.paired_rows = heads.paired;
+    return tensor;
   }
 };
 
@@ -124,10 +140,11 @@ class GgufFile : public WeightFile {
 std::vector<std::shared_ptr<const WeightFile>> open_gguf_weights(const std::filesystem::path& path, FileAccess access) {
   const std::shared_ptr<const GgufModel> opened = open_gguf(path);
   const GgufModel& model = *opened;
-  const HeadRows heads = head_rows(model.metadata());
+  const bool translates = gguf_is_of_first_families(model.metadata());
+  const HeadRows heads = translates ? head_rows(model.metadata()) : HeadRows{};
   std::vector<std::shared_ptr<const WeightFile>> files;
   for (size_t i = 0; i < model.parts.size(); ++i) {
-    files.push_back(std::make_shared<GgufFile>(model.paths[i], model.parts[i], heads, access));
+    files.push_back(std::make_shared<GgufFile>(model.paths[i], model.parts[i], translates ? &heads : nullptr, access));
     files.back()->check_unchanged();
   }
   return files;
@@ -140,7 +157,10 @@ int64_t gguf_head_size(const GgufMetadata& metadata) {
   const int64_t layers = metadata.required_whole(prefix + "block_count", 1, most);
   const auto heads = metadata.whole_of_layers(prefix + "attention.head_count", 1, most, layers);
   if (!heads) metadata.error(prefix + "attention.head_count", "is missing; expected a whole number");
-  if (const auto size = metadata.whole(prefix + "attention.key_length", 2, most)) return *size;
+  // With latent attention, the other key has the size of what keys are computed from.
+  for (const char* key : {"attention.key_length_mla", "attention.key_length"}) {
+    if (const auto size = metadata.whole(prefix + key, 2, most)) return *size;
+  }
   if (hidden % *heads != 0) {
     metadata.error(prefix + "attention.head_count", "is " + std::to_string(*heads) + "; expected a divisor of " +
                                                         std::to_string(hidden) + ", the embedding_length");
@@ -148,8 +168,15 @@ int64_t gguf_head_size(const GgufMetadata& metadata) {
   return hidden / *heads;
 }
 
+bool gguf_is_of_first_families(const GgufMetadata& metadata) {
+  const std::string name = metadata.required_text("general.architecture");
+  if (name == "llama") return metadata.whole("llama.expert_count", 0, int64_t{1} << 24).value_or(0) == 0;
+  return name == "qwen2" || name == "qwen3" || name == "internlm2";
+}
+
 int64_t gguf_paired_head(const GgufMetadata& metadata) {
-  return metadata.required_text("general.architecture") == "llama" ? gguf_head_size(metadata) : 0;
+  const std::string name = metadata.required_text("general.architecture");
+  return name == "llama" || name == "internlm2" ? gguf_head_size(metadata) : 0;
 }
 
 }  // namespace anyaccel::llm

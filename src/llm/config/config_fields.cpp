@@ -109,30 +109,36 @@ void check_partial_rotary_factor(const JsonRef& object) {
   }
 }
 
+struct NamedActivation {
+  std::string_view name;
+  ops::Activation activation;
+};
+constexpr std::array<NamedActivation, 10> activations = {{{"silu", ops::Activation::Silu},
+                                                          {"swish", ops::Activation::Silu},
+                                                          {"gelu", ops::Activation::Gelu},
+                                                          {"gelu_python", ops::Activation::Gelu},
+                                                          {"gelu_new", ops::Activation::GeluTanh},
+                                                          {"gelu_fast", ops::Activation::GeluTanh},
+                                                          {"gelu_accurate", ops::Activation::GeluTanh},
+                                                          {"gelu_pytorch_tanh", ops::Activation::GeluTanh},
+                                                          {"gelu_python_tanh", ops::Activation::GeluTanh},
+                                                          {"relu", ops::Activation::Relu}}};
+
 }  // namespace
 
+std::optional<ops::Activation> find_activation(std::string_view name) noexcept {
+  for (const NamedActivation& known : activations) {
+    if (known.name == name) return known.activation;
+  }
+  return std::nullopt;
+}
+
 ops::Activation read_activation(const JsonRef& root, std::string_view field, std::string_view fallback) {
-  struct Entry {
-    std::string_view name;
-    ops::Activation activation;
-  };
-  using enum ops::Activation;
-  constexpr std::array<Entry, 10> entries = {{{"silu", Silu},
-                                              {"swish", Silu},
-                                              {"gelu", Gelu},
-                                              {"gelu_python", Gelu},
-                                              {"gelu_new", GeluTanh},
-                                              {"gelu_fast", GeluTanh},
-                                              {"gelu_accurate", GeluTanh},
-                                              {"gelu_pytorch_tanh", GeluTanh},
-                                              {"gelu_python_tanh", GeluTanh},
-                                              {"relu", Relu}}};
   const auto value = root.find(field);
-  const std::string_view wanted = value ? std::string_view(value->string()) : fallback;
+  if (const auto found = find_activation(value ? std::string_view(value->string()) : fallback)) return *found;
   std::string names;
-  for (const Entry& entry : entries) {
-    if (wanted == entry.name) return entry.activation;
-    names += (names.empty() ? "\"" : ", \"") + std::string(entry.name) + "\"";
+  for (const NamedActivation& known : activations) {
+    names += (names.empty() ? "\"" : ", \"") + std::string(known.name) + "\"";
   }
   root.at(field).fail("one of " + names);
 }

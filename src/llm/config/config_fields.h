@@ -30,6 +30,8 @@ double read_number(const JsonRef& object, std::string_view key, double low, doub
 // Reads bos_token_id and eos_token_id (a number or a list). An absent field leaves the value unchanged; null clears it.
 void read_special_ids(const JsonRef& object, std::optional<int32_t>& bos, std::vector<int32_t>& eos);
 
+// Returns the activation of a name in config.json; nothing for an unknown one.
+std::optional<ops::Activation> find_activation(std::string_view name) noexcept;
 // Returns the activation that a field names; `fallback` names it if the field is null or missing. CheckpointError lists
 // the known ones.
 ops::Activation read_activation(const JsonRef& root, std::string_view field, std::string_view fallback);

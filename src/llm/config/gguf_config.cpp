@@ -12,46 +12,72 @@
 #include "anyaccel/error.h"
 #include "base/text/json.h"
 #include "llm/checkpoint/gguf.h"
+#include "llm/checkpoint/gguf_names.h"
 #include "llm/config/config_fields.h"
+#include "llm/families/families.h"
 
 namespace anyaccel::llm {
 namespace {
 
 constexpr double any_number = std::numeric_limits<float>::max();
 
-Family read_family(const GgufMetadata& metadata) {
+// The family of an architecture whose tensors are renamed.
+Family first_family(const GgufMetadata& metadata) {
   const std::string name = metadata.required_text("general.architecture");
   for (const Family family : {Family::Llama, Family::Qwen2, Family::Qwen3}) {
     if (name == family_name(family)) return family;
   }
-  metadata.error("general.architecture",
-                 "is " + quote_text(name) +
-                     ", which is not supported; supported are llama (which Mistral models have too), qwen2, qwen3");
+  if (name == "internlm2") return Family::Llama;
+  metadata.error(
+      "general.architecture",
+      "is " + quote_text(name) +
+          ", which is not supported; supported are llama (which Mistral and Mixtral models have too), qwen2, "
+          "qwen3, internlm2, " +
+          gguf_architectures());
 }
 
-// Refuses keys that change the computation. Each may be missing, or have the value that means no change.
+// Refuses keys that change the computation and that the family has not read. Each may be missing, or have the value that
+// means no change.
 void refuse_other_computations(const GgufMetadata& metadata, const std::string& prefix) {
-  constexpr std::array<std::string_view, 4> unscaled = {"logit_scale", "embedding_scale", "residual_scale",
-                                                        "attention.scale"};
-  for (const std::string_view key : unscaled) {
+  const std::vector<std::string> unread = metadata.unread(prefix);
+  const auto is_unread = [&](std::string_view key) {
+    return std::ranges::find(unread, prefix + std::string(key)) != unread.end();
+  };
+  const auto check_number = [&](std::string_view key, double plain) {
+    if (!is_unread(key)) return;
     const auto value = metadata.number(prefix + std::string(key), -any_number, any_number);
-    if (value && *value != 1.0)
-      metadata.error(prefix + std::string(key), "is not supported; expected 1 or no such key");
+    if (value && *value != plain) {
+      metadata.error(prefix + std::string(key),
+                     "is not supported; expected " + std::to_string(static_cast<int64_t>(plain)) + " or no such key");
+    }
+  };
+  for (const char* key : {"logit_scale", "embedding_scale", "residual_scale", "attention.scale", "expert_weights_scale",
+                          "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"}) {
+    check_number(key, 1.0);
   }
-  constexpr std::array<std::string_view, 4> off = {"attn_logit_softcapping", "final_logit_softcapping",
-                                                   "attention.clamp_kqv", "attention.max_alibi_bias"};
-  for (const std::string_view key : off) {
-    const auto value = metadata.number(prefix + std::string(key), -any_number, any_number);
-    if (value && *value != 0.0)
-      metadata.error(prefix + std::string(key), "is not supported; expected 0 or no such key");
+  for (const char* key :
+       {"attn_logit_softcapping", "final_logit_softcapping", "attention.clamp_kqv", "attention.max_alibi_bias",
+        "attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}) {
+    check_number(key, 0.0);
   }
-  constexpr std::array<std::string_view, 3> none = {"expert_count", "expert_used_count", "attention.sliding_window"};
-  for (const std::string_view key : none) {
+  for (const std::string_view key :
+       {"expert_count", "expert_used_count", "expert_shared_count", "leading_dense_block_count", "nextn_predict_layers",
+        "attention.sliding_window", "attention.kv_lora_rank", "attention.q_lora_rank"}) {
+    if (!is_unread(key)) continue;
     const auto value = metadata.whole(prefix + std::string(key), 0, max_positions);
     if (value.value_or(0) != 0) {
       metadata.error(prefix + std::string(key),
                      "is " + std::to_string(*value) + ", which is not supported; expected 0 or no such key");
     }
+  }
+  for (const std::string_view key : {"use_parallel_residual", "expert_weights_norm"}) {
+    if (is_unread(key) && metadata.flag(prefix + std::string(key), false)) {
+      metadata.error(prefix + std::string(key), "is true, which is not supported; expected false or no such key");
+    }
+  }
+  // Of heads whose positions have several parts, as those of images.
+  for (const std::string_view key : {"rope.dimension_sections", "deepstack_mapping"}) {
+    if (is_unread(key)) metadata.error(prefix + std::string(key), "is not supported; expected no such key");
   }
   if (!metadata.flag(prefix + "attention.causal", true)) {
     metadata.error(prefix + "attention.causal", "is false, which is not supported; expected true or no such key");
@@ -81,7 +107,7 @@ std::optional<std::vector<float>> read_factors(const GgufModel& model, const cha
 // A file with scaling of Llama 3's kind stores the factors as a tensor, for sequences of every length. In older files
 // the layers have copies of this tensor.
 void read_rope_factors(const GgufModel& model, ModelConfig& config) {
-  auto factors = read_factors(model, "rope_freqs.weight", config.head_dim / 2);
+  auto factors = read_factors(model, "rope_freqs.weight", config.rope.rotary_dim / 2);
   if (!factors) return;
   if (config.rope.type != RopeType::Default) {
     throw CheckpointError(model.paths[0].string() +
@@ -98,15 +124,6 @@ void read_yarn(const GgufMetadata& metadata, const std::string& prefix, RopeConf
   rope.type = RopeType::Yarn;
   rope.beta_fast = metadata.number(prefix + "yarn_beta_fast", 1e-6, any_number).value_or(32.0);
   rope.beta_slow = metadata.number(prefix + "yarn_beta_slow", 1e-6, any_number).value_or(1.0);
-  // Other values of these keys would change the ramp or the scale of attention.
-  for (const auto& [key, plain] :
-       {std::pair("yarn_ext_factor", 1.0), std::pair("yarn_attn_factor", 1.0), std::pair("yarn_log_multiplier", 0.0)}) {
-    const auto value = metadata.number(prefix + key, -any_number, any_number);
-    if (value && *value != plain) {
-      metadata.error(prefix + key, "is " + std::to_string(*value) + ", which is not supported; expected " +
-                                       std::to_string(plain) + " or no such key");
-    }
-  }
   if (rope.factor > 1.0) rope.attention_factor *= static_cast<float>(1.0 + 0.1 * std::log(rope.factor));
 }
 
@@ -131,7 +148,12 @@ void read_rope(const GgufModel& model, const std::string& prefix, ModelConfig& c
   const GgufMetadata& metadata = model.metadata();
   RopeConfig& rope = config.rope;
   rope.rotary_dim = metadata.whole(prefix + "rope.dimension_count", 2, max_head_dim).value_or(config.head_dim);
-  if (rope.rotary_dim != config.head_dim) {
+  if (rope.rotary_dim % 2 != 0 || rope.rotary_dim > config.head_dim) {
+    metadata.error(prefix + "rope.dimension_count", "is " + std::to_string(rope.rotary_dim) +
+                                                        "; expected an even number of at most " +
+                                                        std::to_string(config.head_dim) + ", the size of a head");
+  }
+  if (rope.rotary_dim != config.head_dim && has_first_families_rules(config.family)) {
     metadata.error(prefix + "rope.dimension_count", "is " + std::to_string(rope.rotary_dim) + "; expected " +
                                                         std::to_string(config.head_dim) + ", the size of a head");
   }
@@ -142,8 +164,11 @@ void read_rope(const GgufModel& model, const std::string& prefix, ModelConfig& c
   const std::string key = scaling + "factor";
   rope.factor = metadata.number(metadata.has(key) ? key : old_key, 0.0, any_number).value_or(1.0);
   if (rope.factor == 0.0) rope.factor = 1.0;
-  const std::string type = metadata.text(scaling + "type").value_or("linear");
+  const std::string type =
+      metadata.text(scaling + "type").value_or(rope.type == RopeType::Longrope ? "longrope" : "linear");
+  rope.type = RopeType::Default;
   const bool scales_attention = type == "yarn" || type == "longrope";
+  metadata.has(scaling + "original_context_length");  // changes nothing without scaling
   const double attention = metadata.number(scaling + "attn_factor", 0.0, any_number).value_or(1.0);
   if (attention != 1.0 && !scales_attention) {
     metadata.error(scaling + "attn_factor", "is " + std::to_string(attention) + " beside the rope.scaling.type " +
@@ -200,7 +225,7 @@ void read_sizes(const GgufModel& model, const std::string& prefix, ModelConfig& 
                        "; expected an even number of at most " + std::to_string(max_head_dim));
   }
   const int64_t value_length = metadata.whole(prefix + "attention.value_length", 1, max_size).value_or(config.head_dim);
-  if (value_length != config.head_dim) {
+  if (value_length != config.head_dim && !metadata.has(prefix + "attention.kv_lora_rank")) {
     metadata.error(prefix + "attention.value_length", "is " + std::to_string(value_length) + "; expected " +
                                                           std::to_string(config.head_dim) + ", the key_length");
   }
@@ -216,6 +241,16 @@ void read_sizes(const GgufModel& model, const std::string& prefix, ModelConfig& 
                           std::to_string(config.vocab_size) + " rows; expected " +
                           std::to_string(std::min(vocabulary, max_vocab)) + ", the vocab_size or its limit");
   }
+}
+
+// A file has the biases that the model has.
+void read_biases(const GgufModel& model, ModelConfig& config) {
+  const auto has = [&](const char* name) { return model.find(name) != nullptr; };
+  config.qkv_bias = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias") || has("blk.0.attn_kv_a_mqa.bias");
+  config.o_bias = has("blk.0.attn_output.bias");
+  config.mlp_bias = has("blk.0.ffn_up.bias") || has("blk.0.ffn_gate.bias");
+  config.lm_head_bias = has("output.bias");
+  config.norm_has_bias = has("blk.0.attn_norm.bias");
 }
 
 std::optional<int32_t> read_id(const GgufMetadata& metadata, const std::string& name, const ModelConfig& config) {
@@ -240,20 +275,32 @@ ModelConfig load_gguf_config(const std::filesystem::path& path) {
   const GgufModel& model = *opened;
   const GgufMetadata& metadata = model.metadata();
   ModelConfig config;
-  config.family = read_family(metadata);
-  const std::string prefix = std::string(family_name(config.family)) + ".";
-  refuse_other_computations(metadata, prefix);
+  const FamilyDefinition* definition = find_gguf_family(metadata);
+  config.family = definition != nullptr ? definition->family : first_family(metadata);
+  const std::string architecture = metadata.required_text("general.architecture");
+  const std::string prefix = architecture + ".";
   read_sizes(model, prefix, config);
-  config.rms_norm_eps =
-      static_cast<float>(metadata.required_number(prefix + "attention.layer_norm_rms_epsilon", 0.0, 1.0));
-  read_rope(model, prefix, config);
-  read_rope_factors(model, config);
+  read_biases(model, config);
   config.tie_word_embeddings = model.find("output.weight") == nullptr;
-  config.qkv_bias = model.find("blk.0.attn_q.bias") != nullptr || model.find("blk.0.attn_qkv.bias") != nullptr;
-  config.o_bias = model.find("blk.0.attn_output.bias") != nullptr;
-  config.mlp_bias = model.find("blk.0.ffn_gate.bias") != nullptr;
   config.qk_norm = config.family == Family::Qwen3;
   config.layer_has_window.assign(static_cast<size_t>(config.num_hidden_layers), 0);
+  if (definition != nullptr) {
+    config.names = gguf_tensor_names;
+    if (model.find("blk.0.attn_qkv.weight") != nullptr) config.names.qkv = "attn_qkv";
+    if (const auto named = find_activation(definition->defaults.activation)) config.hidden_act = *named;
+    definition->compose_gguf(GgufReader(model, architecture), config);
+  }
+  const char* eps = config.norm == NormKind::Rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
+  config.rms_norm_eps = static_cast<float>(metadata.required_number(prefix + eps, 0.0, 1.0));
+  if (config.positions == Positions::Rope) {
+    read_rope(model, prefix, config);
+    read_rope_factors(model, config);
+    // Which scales the scores instead.
+    if (config.latent.rank > 0) config.rope.attention_factor = 1.0f;
+  } else {
+    config.rope.rotary_dim = config.head_dim;  // nothing rotates
+  }
+  refuse_other_computations(metadata, prefix);
   read_ids(metadata, config);
   std::string unread;
   for (const std::string& key : metadata.unread(prefix)) unread += (unread.empty() ? "" : ", ") + key;

@@ -62,6 +62,26 @@ void compose_mpt(const JsonRef& root, ModelConfig& config) {
   }
 }
 
+// -- GGUF
+void gguf_alibi_common(const GgufReader& file, ModelConfig& config) {
+  config.norm = NormKind::Layer;
+  config.gated = false;
+  config.positions = Positions::Alibi;
+  const float most = file.number("attention.max_alibi_bias", 8.0f);
+  if (most != 8.0f) {
+    file.metadata().error(file.key("attention.max_alibi_bias"), "is " + std::to_string(most) + "; expected 8");
+  }
+}
+void compose_gguf_bloom(const GgufReader& file, ModelConfig& config) {
+  gguf_alibi_common(file, config);
+  config.hidden_act = ops::Activation::GeluTanh;
+  config.names.embedding_norm = "token_embd_norm";
+}
+void compose_gguf_mpt(const GgufReader& file, ModelConfig& config) {
+  gguf_alibi_common(file, config);
+  config.hidden_act = ops::Activation::Gelu;
+}
+
 constexpr std::string_view bloom_fields[] = {"apply_residual_connection_post_layernorm",
                                              "slow_but_exact",
                                              "masked_softmax_fusion",
@@ -106,7 +126,9 @@ const FamilyDefinition bloom = {.family = Family::Bloom,
                                           .final_norm = "transformer.ln_f",
                                           .qkv_layout = QkvLayout::Groups},
                                 .fields = bloom_fields,
-                                .compose = compose_bloom};
+                                .compose = compose_bloom,
+                                .gguf_architecture = "bloom",
+                                .compose_gguf = compose_gguf_bloom};
 const FamilyDefinition mpt = {.family = Family::Mpt,
                               .model_type = "mpt",
                               .architecture = "MptForCausalLM",
@@ -131,6 +153,8 @@ const FamilyDefinition mpt = {.family = Family::Mpt,
                                         .down = "ffn.down_proj",
                                         .final_norm = "transformer.norm_f"},
                               .fields = mpt_fields,
-                              .compose = compose_mpt};
+                              .compose = compose_mpt,
+                              .gguf_architecture = "mpt",
+                              .compose_gguf = compose_gguf_mpt};
 
 }  // namespace anyaccel::llm

@@ -47,6 +47,34 @@ void compose_glm4(const JsonRef& root, ModelConfig& config) {
   config.norm_place = NormPlace::Both;
 }
 
+// -- GGUF
+void gguf_cohere_common(const GgufReader& file, ModelConfig& config) {
+  config.norm = NormKind::Layer;
+  config.residual = Residual::ParallelOne;
+  config.rope_interleaved = true;
+  config.logits_multiplier = file.number("logit_scale", 1.0f);
+}
+void compose_gguf_cohere(const GgufReader& file, ModelConfig& config) {
+  gguf_cohere_common(file, config);
+  if (file.layers_have("attn_q_norm.weight")) config.head_norm = HeadNorm::EachLayer;
+}
+void compose_gguf_cohere2(const GgufReader& file, ModelConfig& config) {
+  gguf_cohere_common(file, config);
+  set_gguf_windows(file, config, 0, 4);
+  for (const uint8_t has_window : config.layer_has_window) config.layer_without_rope.push_back(has_window != 0 ? 0 : 1);
+}
+// ChatGLM 3 and GLM.
+void compose_gguf_glm(const GgufReader&, ModelConfig& config) {
+  config.rope_interleaved = true;
+  config.names.gate_up = "ffn_up";
+}
+void compose_gguf_glm4(const GgufReader& file, ModelConfig& config) {
+  compose_gguf_glm(file, config);
+  config.norm_place = NormPlace::Both;
+  config.names.attention_norm = "post_attention_norm";
+  config.names.mlp_output_norm = "post_ffw_norm";
+}
+
 constexpr std::string_view cohere_fields[] = {"logit_scale", "attention_bias", "use_qk_norm",
                                               "rope_theta",  "rope_scaling",   "rope_parameters"};
 constexpr std::string_view cohere2_fields[] = {
@@ -64,14 +92,18 @@ const FamilyDefinition cohere = {
     .sizes = {.eps = "layer_norm_eps"},
     .defaults = {.positions = 8192, .rope_theta = 500000.0, .tied = true, .bos = 5, .eos = 255001},
     .fields = cohere_fields,
-    .compose = compose_cohere};
+    .compose = compose_cohere,
+    .gguf_architecture = "command-r",
+    .compose_gguf = compose_gguf_cohere};
 const FamilyDefinition cohere2 = {.family = Family::Cohere2,
                                   .model_type = "cohere2",
                                   .architecture = "Cohere2ForCausalLM",
                                   .sizes = {.head_dim = "", .eps = "layer_norm_eps"},
                                   .defaults = {.positions = 8192, .tied = true, .bos = 5, .eos = 255001},
                                   .fields = cohere2_fields,
-                                  .compose = compose_cohere2};
+                                  .compose = compose_cohere2,
+                                  .gguf_architecture = "cohere2",
+                                  .compose_gguf = compose_gguf_cohere2};
 const FamilyDefinition glm = {
     .family = Family::Glm,
     .model_type = "glm",
@@ -80,7 +112,9 @@ const FamilyDefinition glm = {
         {.kv_heads = 2, .head_dim = 128, .positions = 131072, .eps = 1.5625e-7, .rotary_share = 0.5, .eos = 151329},
     .names = {.gate_up = "mlp.gate_up_proj"},
     .fields = glm_fields,
-    .compose = compose_glm};
+    .compose = compose_glm,
+    .gguf_architecture = "chatglm",
+    .compose_gguf = compose_gguf_glm};
 const FamilyDefinition glm4 = {
     .family = Family::Glm4,
     .model_type = "glm4",
@@ -92,6 +126,8 @@ const FamilyDefinition glm4 = {
               .mlp_output_norm = "post_mlp_layernorm",
               .gate_up = "mlp.gate_up_proj"},
     .fields = glm_fields,
-    .compose = compose_glm4};
+    .compose = compose_glm4,
+    .gguf_architecture = "glm4",
+    .compose_gguf = compose_gguf_glm4};
 
 }  // namespace anyaccel::llm

@@ -32,6 +32,10 @@ void compose_mixtral(const JsonRef& root, ModelConfig& config) {
   read_experts(root, config, expert_counts, 8, 2, config.intermediate_size);
   set_window_of_all(root, config, 0);
 }
+void compose_gguf_mixtral(const GgufReader& file, ModelConfig& config) {
+  config.rope_interleaved = true;
+  read_gguf_experts(file, config);
+}
 constexpr std::string_view mixtral_fields[] = {"attention_bias",      "num_local_experts",   "num_experts",
                                                "num_experts_per_tok", "sliding_window",      "rope_theta",
                                                "rope_scaling",        "rope_parameters",     "output_router_logits",
@@ -61,6 +65,13 @@ void compose_qwen2_moe(const JsonRef& root, ModelConfig& config) {
     config.sliding_window = read_whole(root, "sliding_window", 1, max_positions, 4096);
   }
 }
+void compose_gguf_qwen2_moe(const GgufReader& file, ModelConfig& config) {
+  read_gguf_experts(file, config);
+  config.experts.normalizes = file.flag("expert_weights_norm", false);
+  config.experts.shared_inner =
+      file.metadata().required_whole(file.key("expert_shared_feed_forward_length"), 1, max_size);
+  config.experts.shared_has_weight = true;
+}
 constexpr std::string_view qwen2_moe_fields[] = {"qkv_bias",
                                                  "num_experts",
                                                  "num_local_experts",
@@ -89,6 +100,12 @@ void compose_qwen3_moe(const JsonRef& root, ModelConfig& config) {
   choose_dense_layers(root, config);
   if (read_flag(root, "use_sliding_window", false)) set_window_of_all(root, config, 4096);
 }
+// Released models divide the weights of a token's experts by their sum.
+void compose_gguf_qwen3_moe(const GgufReader& file, ModelConfig& config) {
+  config.head_norm = HeadNorm::Rms;
+  read_gguf_experts(file, config);
+  config.experts.normalizes = file.flag("expert_weights_norm", true);
+}
 constexpr std::string_view qwen3_moe_fields[] = {
     "attention_bias",        "num_experts",     "num_local_experts",    "num_experts_per_tok",
     "moe_intermediate_size", "norm_topk_prob",  "mlp_only_layers",      "decoder_sparse_step",
@@ -102,6 +119,11 @@ void compose_olmoe(const JsonRef& root, ModelConfig& config) {
   if (const auto clip = root.find("clip_qkv")) clip->fail("null: queries, keys and values are not clipped");
   read_experts(root, config, expert_counts, 64, 8, config.intermediate_size);
   config.experts.normalizes = read_flag(root, "norm_topk_prob", false);
+}
+void compose_gguf_olmoe(const GgufReader& file, ModelConfig& config) {
+  config.head_norm = HeadNorm::Whole;
+  read_gguf_experts(file, config);
+  config.experts.normalizes = file.flag("expert_weights_norm", false);
 }
 constexpr std::string_view olmoe_fields[] = {
     "attention_bias",      "clip_qkv",   "num_experts",  "num_local_experts", "num_experts_per_tok",
@@ -117,6 +139,12 @@ void compose_granite_moe(const JsonRef& root, ModelConfig& config) {
 void compose_granite_moe_shared(const JsonRef& root, ModelConfig& config) {
   compose_granite_moe(root, config);
   config.experts.shared_inner = read_whole(root, "shared_intermediate_size", 0, max_size, 0);
+}
+// Files of both kinds have the same architecture.
+void compose_gguf_granite_moe(const GgufReader& file, ModelConfig& config) {
+  read_gguf_granite_multipliers(file, config);
+  read_gguf_experts(file, config);
+  config.experts.shared_inner = file.whole("expert_shared_feed_forward_length", 0, max_size, 0);
 }
 constexpr std::string_view granite_moe_fields[] = {
     "embedding_multiplier", "residual_multiplier",     "attention_multiplier",
@@ -167,7 +195,9 @@ const FamilyDefinition mixtral = {
               .expert_up = "w3",
               .expert_down = "w2"},
     .fields = mixtral_fields,
-    .compose = compose_mixtral};
+    .compose = compose_mixtral,
+    .gguf_architecture = "llama",
+    .compose_gguf = compose_gguf_mixtral};
 const FamilyDefinition qwen2_moe = {.family = Family::Qwen2Moe,
                                     .model_type = "qwen2_moe",
                                     .architecture = "Qwen2MoeForCausalLM",
@@ -177,32 +207,42 @@ const FamilyDefinition qwen2_moe = {.family = Family::Qwen2Moe,
                                               .shared_down = "mlp.shared_expert.down_proj",
                                               .shared_weight = "mlp.shared_expert_gate"},
                                     .fields = qwen2_moe_fields,
-                                    .compose = compose_qwen2_moe};
+                                    .compose = compose_qwen2_moe,
+                                    .gguf_architecture = "qwen2moe",
+                                    .compose_gguf = compose_gguf_qwen2_moe};
 const FamilyDefinition qwen3_moe = {.family = Family::Qwen3Moe,
                                     .model_type = "qwen3_moe",
                                     .architecture = "Qwen3MoeForCausalLM",
                                     .defaults = {.kv_heads = 4, .positions = 32768, .eps = 1e-6},
                                     .fields = qwen3_moe_fields,
-                                    .compose = compose_qwen3_moe};
+                                    .compose = compose_qwen3_moe,
+                                    .gguf_architecture = "qwen3moe",
+                                    .compose_gguf = compose_gguf_qwen3_moe};
 const FamilyDefinition olmoe = {.family = Family::Olmoe,
                                 .model_type = "olmoe",
                                 .architecture = "OlmoeForCausalLM",
                                 .defaults = {.positions = 4096, .eos = 50279},
                                 .fields = olmoe_fields,
-                                .compose = compose_olmoe};
+                                .compose = compose_olmoe,
+                                .gguf_architecture = "olmoe",
+                                .compose_gguf = compose_gguf_olmoe};
 const FamilyDefinition granite_moe = {.family = Family::GraniteMoe,
                                       .model_type = "granitemoe",
                                       .architecture = "GraniteMoeForCausalLM",
                                       .defaults = {.eps = 1e-6, .bos = 1, .eos = 2},
                                       .names = granite_names,
                                       .fields = std::span(granite_moe_fields).first(13),
-                                      .compose = compose_granite_moe};
+                                      .compose = compose_granite_moe,
+                                      .gguf_architecture = "granitemoe",
+                                      .compose_gguf = compose_gguf_granite_moe};
 const FamilyDefinition granite_moe_shared = {.family = Family::GraniteMoeShared,
                                              .model_type = "granitemoeshared",
                                              .architecture = "GraniteMoeSharedForCausalLM",
                                              .defaults = {.eps = 1e-6, .bos = 1, .eos = 2},
                                              .names = granite_names,
                                              .fields = granite_moe_fields,
-                                             .compose = compose_granite_moe_shared};
+                                             .compose = compose_granite_moe_shared,
+                                             .gguf_architecture = "granitemoe",
+                                             .compose_gguf = compose_gguf_granite_moe};
 
 }  // namespace anyaccel::llm

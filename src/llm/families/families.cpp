@@ -85,6 +85,26 @@ const FamilyDefinition* find_family(Family family) noexcept {
   return nullptr;
 }
 
+const FamilyDefinition* find_gguf_family(const GgufMetadata& metadata) {
+  const std::string name = metadata.required_text("general.architecture");
+  // Mixtral models are llama files with experts.
+  if (name == "llama" && metadata.whole("llama.expert_count", 0, max_size).value_or(0) == 0) return nullptr;
+  for (const FamilyDefinition* known : known_definitions) {
+    if (known->gguf_architecture == name) return known;
+  }
+  return nullptr;
+}
+
+std::string gguf_architectures() {
+  std::string names;
+  for (const FamilyDefinition* known : known_definitions) {
+    const std::string name(known->gguf_architecture);
+    if (name.empty() || name == "llama" || (", " + names + ",").find(", " + name + ",") != std::string::npos) continue;
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  return names;
+}
+
 bool reads_field(const FamilyDefinition& family, std::string_view name) {
   for (const auto member : size_members) {
     if (name == family.sizes.*member) return true;

@@ -15,6 +15,7 @@
 
 #include "anyaccel/llm/model_config.h"
 #include "base/text/json.h"
+#include "llm/families/gguf_reader.h"
 
 namespace anyaccel::llm {
 
@@ -60,6 +61,12 @@ struct FamilyDefinition {
   // Reads the parts of the layers; sizes, names and the activation are already in `config`. CheckpointError for a value
   // that is not supported.
   void (*compose)(const JsonRef& root, ModelConfig& config) = nullptr;
+  // general.architecture of the family's GGUF files; empty: there are none.
+  std::string_view gguf_architecture = {};
+  // Does for a GGUF file what `compose` does for config.json. `config` has the sizes, the names of gguf_tensor_names, the
+  // biases that the file has tensors for, and the activation of `defaults`; rope is read afterwards, and takes
+  // rope.type for what a missing type of scaling means.
+  void (*compose_gguf)(const GgufReader& file, ModelConfig& config) = nullptr;
 };
 
 extern const FamilyDefinition gemma, gemma2, gemma3;
@@ -73,6 +80,10 @@ extern const FamilyDefinition deepseek_v2, deepseek_v3;
 std::span<const FamilyDefinition* const> family_definitions();
 // Returns null for the first four families.
 const FamilyDefinition* find_family(Family family) noexcept;
+// Returns the family of a GGUF file's architecture; null for the first four families and unknown ones.
+const FamilyDefinition* find_gguf_family(const GgufMetadata& metadata);
+// Returns the architectures of GGUF files of all families but the first four, for messages.
+std::string gguf_architectures();
 inline bool has_first_families_rules(Family family) noexcept { return find_family(family) == nullptr; }
 // Returns whether this field of config.json is read for the family.
 bool reads_field(const FamilyDefinition& family, std::string_view name);
@@ -89,6 +100,8 @@ void set_windows(const JsonRef& root, ModelConfig& config, int64_t window,
 void set_window_of_all(const JsonRef& root, ModelConfig& config, int64_t fallback);
 // Sets the multipliers of Granite models, and the biases of their attention.
 void read_granite_multipliers(const JsonRef& root, ModelConfig& config);
+// Sets the multipliers of Granite models by the keys of a GGUF file, in which heads rotate neighbours.
+void read_gguf_granite_multipliers(const GgufReader& file, ModelConfig& config);
 // Reads the number of experts, by the first of the names that is there, and how many of them compute a token. `inner` is
 // the intermediate size of each. The other arguments are defaults; 0: the field is required. All layers have experts.
 void read_experts(const JsonRef& root, ModelConfig& config, std::span<const std::string_view> names, int64_t count,

@@ -66,6 +66,41 @@ void compose_gemma3(const JsonRef& root, ModelConfig& config) {
   config.window_rope = read_rope(root, config, config.notes, windows);
 }
 
+// -- GGUF: the norms' weights are stored whole, and embeddings are multiplied in fp32.
+void compose_gguf_gemma(const GgufReader&, ModelConfig& config) {
+  config.embedding_multiplier = std::sqrt(static_cast<float>(config.hidden_size));
+}
+
+// No key says how scores are scaled: `layers_of_largest` is the number of layers of the version with 27 billion parameters,
+// which scales by the share of a head in the hidden size.
+void gguf_gemma_scaled(const GgufReader& file, ModelConfig& config, int64_t layers_of_largest) {
+  compose_gguf_gemma(file, config);
+  config.norm_place = NormPlace::Both;
+  config.names.attention_norm = "post_attention_norm";
+  config.names.mlp_output_norm = "post_ffw_norm";
+  const bool is_largest = config.num_hidden_layers == layers_of_largest;
+  const int64_t size = is_largest ? config.hidden_size / config.num_attention_heads : config.head_dim;
+  config.attention_scale = 1.0f / std::sqrt(static_cast<float>(size));
+}
+
+void compose_gguf_gemma2(const GgufReader& file, ModelConfig& config) {
+  gguf_gemma_scaled(file, config, 46);
+  config.attention_softcap = file.number("attn_logit_softcapping", 50.0f);
+  config.logits_softcap = file.number("final_logit_softcapping", 30.0f);
+  set_gguf_windows(file, config, 4096, 2);
+}
+
+void compose_gguf_gemma3(const GgufReader& file, ModelConfig& config) {
+  gguf_gemma_scaled(file, config, 62);
+  config.qk_norm = true;
+  config.logits_softcap = file.number("final_logit_softcapping", 0.0f);
+  set_gguf_windows(file, config, 0, 6);
+  RopeConfig windows;
+  windows.rotary_dim = config.head_dim;
+  windows.theta = static_cast<double>(file.number("rope.freq_base_swa", 10000.0f));
+  config.window_rope = windows;
+}
+
 constexpr std::string_view gemma_fields[] = {"attention_bias", "hidden_activation", "rope_theta", "rope_scaling",
                                              "rope_parameters"};
 constexpr std::string_view gemma2_fields[] = {"attention_bias",        "rope_theta",
@@ -101,7 +136,9 @@ const FamilyDefinition gemma = {.family = Family::Gemma,
                                              .bos = 2,
                                              .eos = 1},
                                 .fields = gemma_fields,
-                                .compose = compose_gemma};
+                                .compose = compose_gemma,
+                                .gguf_architecture = "gemma",
+                                .compose_gguf = compose_gguf_gemma};
 const FamilyDefinition gemma2 = {.family = Family::Gemma2,
                                  .model_type = "gemma2",
                                  .architecture = "Gemma2ForCausalLM",
@@ -116,7 +153,9 @@ const FamilyDefinition gemma2 = {.family = Family::Gemma2,
                                               .eos = 1},
                                  .names = gemma_names,
                                  .fields = gemma2_fields,
-                                 .compose = compose_gemma2};
+                                 .compose = compose_gemma2,
+                                 .gguf_architecture = "gemma2",
+                                 .compose_gguf = compose_gguf_gemma2};
 const FamilyDefinition gemma3 = {.family = Family::Gemma3,
                                  .model_type = "gemma3_text",
                                  .architecture = "Gemma3ForCausalLM",
@@ -131,6 +170,8 @@ const FamilyDefinition gemma3 = {.family = Family::Gemma3,
                                               .eos = 1},
                                  .names = gemma_names,
                                  .fields = gemma3_fields,
-                                 .compose = compose_gemma3};
+                                 .compose = compose_gemma3,
+                                 .gguf_architecture = "gemma3",
+                                 .compose_gguf = compose_gguf_gemma3};
 
 }  // namespace anyaccel::llm

@@ -100,6 +100,39 @@ void compose_falcon(const JsonRef& root, ModelConfig& config) {
   }
 }
 
+// -- GGUF
+void gguf_gpt_common(const GgufReader&, ModelConfig& config) {
+  config.norm = NormKind::Layer;
+  config.gated = false;
+}
+void compose_gguf_phi(const GgufReader& file, ModelConfig& config) {
+  gguf_gpt_common(file, config);
+  config.residual = Residual::ParallelOne;
+}
+void compose_gguf_gpt2(const GgufReader& file, ModelConfig& config) {
+  gguf_gpt_common(file, config);
+  config.positions = Positions::Learned;
+}
+void compose_gguf_gpt_neox(const GgufReader& file, ModelConfig& config) {
+  gguf_gpt_common(file, config);
+  if (file.flag("use_parallel_residual", true)) config.residual = Residual::ParallelTwo;
+}
+// Files of the older forms with two norms or ALiBi cannot be told apart by their keys. Those of 40B have a second norm,
+// which is attention's.
+void compose_gguf_falcon(const GgufReader& file, ModelConfig& config) {
+  gguf_gpt_common(file, config);
+  const std::string layout = file.key("tensor_data_layout");
+  if (const std::string found = file.metadata().text(layout).value_or("jploski"); found != "jploski") {
+    file.metadata().error(layout,
+                          "is " + quote_text(found) + "; expected \"jploski\", all queries before keys and values");
+  }
+  config.residual = Residual::ParallelOne;
+  if (!file.layers_have("attn_norm_2.weight")) return;
+  config.residual = Residual::ParallelTwo;
+  config.names.input_norm = "attn_norm_2";
+  config.names.mlp_norm = "attn_norm";
+}
+
 constexpr std::string_view phi_fields[] = {"qk_layernorm", "partial_rotary_factor", "rope_theta", "rope_scaling",
                                            "rope_parameters"};
 constexpr std::string_view gpt2_fields[] = {"scale_attn_weights", "scale_attn_by_inverse_layer_idx",
@@ -137,7 +170,9 @@ const FamilyDefinition phi = {.family = Family::Phi,
                                         .down = "mlp.fc2",
                                         .final_norm = "model.final_layernorm"},
                               .fields = phi_fields,
-                              .compose = compose_phi};
+                              .compose = compose_phi,
+                              .gguf_architecture = "phi2",
+                              .compose_gguf = compose_gguf_phi};
 const FamilyDefinition gpt2 = {.family = Family::Gpt2,
                                .model_type = "gpt2",
                                .architecture = "GPT2LMHeadModel",
@@ -169,7 +204,9 @@ const FamilyDefinition gpt2 = {.family = Family::Gpt2,
                                          .final_norm = "transformer.ln_f",
                                          .transposed = true},
                                .fields = gpt2_fields,
-                               .compose = compose_gpt2};
+                               .compose = compose_gpt2,
+                               .gguf_architecture = "gpt2",
+                               .compose_gguf = compose_gguf_gpt2};
 const FamilyDefinition gptj = {
     .family = Family::GptJ,
     .model_type = "gptj",
@@ -214,7 +251,9 @@ const FamilyDefinition gpt_neox = {.family = Family::GptNeoX,
                                              .lm_head_too = "lm_head",
                                              .qkv_layout = QkvLayout::Groups},
                                    .fields = gpt_neox_fields,
-                                   .compose = compose_gpt_neox};
+                                   .compose = compose_gpt_neox,
+                                   .gguf_architecture = "gptneox",
+                                   .compose_gguf = compose_gguf_gpt_neox};
 const FamilyDefinition opt = {
     .family = Family::Opt,
     .model_type = "opt",
@@ -254,6 +293,8 @@ const FamilyDefinition falcon = {
               .final_norm = "transformer.ln_f",
               .qkv_layout = QkvLayout::Groups},
     .fields = falcon_fields,
-    .compose = compose_falcon};
+    .compose = compose_falcon,
+    .gguf_architecture = "falcon",
+    .compose_gguf = compose_gguf_falcon};
 
 }  // namespace anyaccel::llm

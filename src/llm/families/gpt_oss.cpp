@@ -30,6 +30,18 @@ void compose_gpt_oss(const JsonRef& root, ModelConfig& config) {
   }
 }
 
+// No key gives the limits of the activation, nor that the bounds of yarn's ramp are not whole dimensions.
+void compose_gguf_gpt_oss(const GgufReader& file, ModelConfig& config) {
+  config.has_sinks = true;
+  config.rope.truncate = false;
+  config.names.mlp_norm = "post_attention_norm";
+  set_gguf_windows(file, config, 128, 2);
+  read_gguf_experts(file, config);
+  config.experts.has_biases = true;
+  config.experts.limit = 7.0f;
+  config.experts.gain = 1.702f;
+}
+
 constexpr std::string_view gpt_oss_fields[] = {"attention_bias",    "sliding_window",       "layer_types",
                                                "num_local_experts", "num_experts",          "num_experts_per_tok",
                                                "swiglu_limit",      "swiglu_alpha",         "rope_theta",
@@ -48,6 +60,8 @@ const FamilyDefinition gpt_oss = {
     .defaults = {.kv_heads = 8, .head_dim = 64, .positions = 131072, .rope_theta = 150000.0},
     .names = {.router = "mlp.router", .stacked_router = "mlp.router"},
     .fields = gpt_oss_fields,
-    .compose = compose_gpt_oss};
+    .compose = compose_gpt_oss,
+    .gguf_architecture = "gpt-oss",
+    .compose_gguf = compose_gguf_gpt_oss};
 
 }  // namespace anyaccel::llm

@@ -19,6 +19,12 @@ void compose_phi3(const JsonRef& root, ModelConfig& config) {
                "\" in a model of type phi3; expected \"default\" or \"longrope\"");
   }
 }
+// Files of long contexts have factors of wavelengths and no type of scaling. A window of 0 means none.
+void compose_gguf_phi3(const GgufReader& file, ModelConfig& config) {
+  config.names.gate_up = "ffn_up";
+  set_gguf_windows(file, config, 0, 0);
+  if (file.has_tensor("rope_factors_long.weight")) config.rope.type = RopeType::Longrope;
+}
 constexpr std::string_view phi3_fields[] = {"sliding_window",        "rope_theta",
                                             "rope_scaling",          "rope_parameters",
                                             "partial_rotary_factor", "original_max_position_embeddings"};
@@ -31,6 +37,16 @@ void compose_stablelm(const JsonRef& root, ModelConfig& config) {
   if (read_flag(root, "use_parallel_residual", false)) config.residual = Residual::ParallelOne;
   require_flag(root, "qk_layernorm", false, "norms with a tensor for each head are not supported");
 }
+void compose_gguf_stablelm(const GgufReader& file, ModelConfig& config) {
+  config.norm = NormKind::Layer;
+  const bool has_second_norm = file.layers_have("ffn_norm.weight");
+  if (file.flag("use_parallel_residual", !has_second_norm) == has_second_norm) {
+    file.metadata().error(file.key("use_parallel_residual"),
+                          has_second_norm ? "is true, and the layers have the norm ffn_norm; expected one of them"
+                                          : "is false, and the layers have no norm ffn_norm; expected one of them");
+  }
+  if (!has_second_norm) config.residual = Residual::ParallelOne;
+}
 constexpr std::string_view stablelm_fields[] = {"use_qkv_bias",         "use_parallel_residual", "qk_layernorm",
                                                 "rope_theta",           "rope_scaling",          "rope_parameters",
                                                 "partial_rotary_factor"};
@@ -40,6 +56,12 @@ void compose_olmo2(const JsonRef& root, ModelConfig& config) {
   config.norm_place = NormPlace::After;
   config.head_norm = HeadNorm::Whole;
   config.qkv_bias = config.o_bias = read_flag(root, "attention_bias", false);
+}
+void compose_gguf_olmo2(const GgufReader&, ModelConfig& config) {
+  config.norm_place = NormPlace::After;
+  config.head_norm = HeadNorm::Whole;
+  config.names.attention_norm = "post_attention_norm";
+  config.names.mlp_output_norm = "post_ffw_norm";
 }
 constexpr std::string_view olmo2_fields[] = {"attention_bias", "rope_theta", "rope_scaling", "rope_parameters"};
 
@@ -65,6 +87,11 @@ void compose_smollm3(const JsonRef& root, ModelConfig& config) {
     if (by_list[i] != 0) root.at("layer_types")[i].fail("\"full_attention\", because use_sliding_window is not true");
   }
 }
+// Every fourth layer does not rotate; no key says so.
+void compose_gguf_smollm3(const GgufReader&, ModelConfig& config) {
+  config.rope_interleaved = true;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) config.layer_without_rope.push_back((i + 1) % 4 == 0 ? 1 : 0);
+}
 constexpr std::string_view smollm3_fields[] = {
     "attention_bias", "mlp_bias",    "no_rope_layers", "no_rope_layer_interval", "use_sliding_window",
     "sliding_window", "layer_types", "rope_theta",     "rope_scaling",           "rope_parameters"};
@@ -74,6 +101,7 @@ void compose_granite(const JsonRef& root, ModelConfig& config) {
   read_granite_multipliers(root, config);
   config.mlp_bias = read_flag(root, "mlp_bias", false);
 }
+void compose_gguf_granite(const GgufReader& file, ModelConfig& config) { read_gguf_granite_multipliers(file, config); }
 constexpr std::string_view granite_fields[] = {"embedding_multiplier", "residual_multiplier", "attention_multiplier",
                                                "logits_scaling",       "attention_bias",      "mlp_bias",
                                                "rope_theta",           "rope_scaling",        "rope_parameters"};
@@ -100,6 +128,10 @@ void compose_starcoder2(const JsonRef& root, ModelConfig& config) {
   config.qkv_bias = config.o_bias = config.mlp_bias = read_flag(root, "use_bias", true);
   set_window_of_all(root, config, 0);
 }
+void compose_gguf_starcoder2(const GgufReader&, ModelConfig& config) {
+  config.norm = NormKind::Layer;
+  config.gated = false;
+}
 constexpr std::string_view starcoder2_fields[] = {"use_bias", "sliding_window", "rope_theta", "rope_scaling",
                                                   "rope_parameters"};
 
@@ -114,13 +146,28 @@ void read_granite_multipliers(const JsonRef& root, ModelConfig& config) {
   config.qkv_bias = config.o_bias = read_flag(root, "attention_bias", false);
 }
 
+void read_gguf_granite_multipliers(const GgufReader& file, ModelConfig& config) {
+  const auto multiplier = [&](const char* name) {
+    const float value = file.number(name, 1.0f);
+    if (!(value > 0.0f)) file.metadata().error(file.key(name), "is not above 0; expected a number above it");
+    return value;
+  };
+  config.rope_interleaved = true;
+  config.embedding_multiplier = multiplier("embedding_scale");
+  config.residual_multiplier = multiplier("residual_scale");
+  config.logits_multiplier = 1.0f / multiplier("logit_scale");
+  if (file.has("attention.scale")) config.attention_scale = multiplier("attention.scale");
+}
+
 const FamilyDefinition phi3 = {.family = Family::Phi3,
                                .model_type = "phi3",
                                .architecture = "Phi3ForCausalLM",
                                .defaults = {.positions = 4096, .bos = 1, .eos = 32000},
                                .names = {.qkv = "self_attn.qkv_proj", .gate_up = "mlp.gate_up_proj"},
                                .fields = phi3_fields,
-                               .compose = compose_phi3};
+                               .compose = compose_phi3,
+                               .gguf_architecture = "phi3",
+                               .compose_gguf = compose_gguf_phi3};
 const FamilyDefinition stablelm = {
     .family = Family::StableLm,
     .model_type = "stablelm",
@@ -128,7 +175,9 @@ const FamilyDefinition stablelm = {
     .sizes = {.head_dim = "", .eps = "layer_norm_eps"},
     .defaults = {.kv_heads = 32, .positions = 4096, .rotary_share = 0.25, .bos = 0, .eos = 0},
     .fields = stablelm_fields,
-    .compose = compose_stablelm};
+    .compose = compose_stablelm,
+    .gguf_architecture = "stablelm",
+    .compose_gguf = compose_gguf_stablelm};
 const FamilyDefinition olmo2 = {
     .family = Family::Olmo2,
     .model_type = "olmo2",
@@ -136,7 +185,9 @@ const FamilyDefinition olmo2 = {
     .defaults = {.eos = 50279},
     .names = {.attention_norm = "post_attention_layernorm", .mlp_output_norm = "post_feedforward_layernorm"},
     .fields = olmo2_fields,
-    .compose = compose_olmo2};
+    .compose = compose_olmo2,
+    .gguf_architecture = "olmo2",
+    .compose_gguf = compose_gguf_olmo2};
 const FamilyDefinition smollm3 = {
     .family = Family::SmolLm3,
     .model_type = "smollm3",
@@ -144,13 +195,17 @@ const FamilyDefinition smollm3 = {
     .defaults =
         {.kv_heads = 4, .positions = 32768, .eps = 1e-6, .rope_theta = 2e6, .tied = true, .bos = 128000, .eos = 128001},
     .fields = smollm3_fields,
-    .compose = compose_smollm3};
+    .compose = compose_smollm3,
+    .gguf_architecture = "smollm3",
+    .compose_gguf = compose_gguf_smollm3};
 const FamilyDefinition granite = {.family = Family::Granite,
                                   .model_type = "granite",
                                   .architecture = "GraniteForCausalLM",
                                   .defaults = {.eps = 1e-6, .bos = 1, .eos = 2},
                                   .fields = granite_fields,
-                                  .compose = compose_granite};
+                                  .compose = compose_granite,
+                                  .gguf_architecture = "granite",
+                                  .compose_gguf = compose_gguf_granite};
 const FamilyDefinition internlm3 = {
     .family = Family::InternLm3,
     .model_type = "internlm3",
@@ -167,6 +222,8 @@ const FamilyDefinition starcoder2 = {
         {.kv_heads = 2, .positions = 4096, .activation = "gelu_pytorch_tanh", .tied = true, .bos = 50256, .eos = 50256},
     .names = {.gate = "", .up = "mlp.c_fc", .down = "mlp.c_proj"},
     .fields = starcoder2_fields,
-    .compose = compose_starcoder2};
+    .compose = compose_starcoder2,
+    .gguf_architecture = "starcoder2",
+    .compose_gguf = compose_gguf_starcoder2};
 
 }  // namespace anyaccel::llm

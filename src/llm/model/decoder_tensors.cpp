@@ -154,9 +154,25 @@ class SlotList {
     add_linear({names_.kv_a, latent.rank + latent.rotated, hidden, SplitBy::Nothing, 0, &Layer::kv_a,
                 &MatrixFormats::kv_a, &Layer::kv_a_bias, bias});
     add_norm(names_.kv_a_norm, latent.rank, &Layer::kv_a_norm);
-    add_linear({names_.kv_b, heads * (latent.plain + latent.value), latent.rank, SplitBy::QueryHeads, 0, &Layer::kv_b,
-                &MatrixFormats::kv_b, nullptr, false});
+    Matrix kv_b = {names_.kv_b,
+                   heads * (latent.plain + latent.value),
+                   latent.rank,
+                   SplitBy::QueryHeads,
+                   0,
+                   &Layer::kv_b,
+                   &MatrixFormats::kv_b,
+                   nullptr,
+                   false};
+    if (latent.apart) {
+      kv_b.name = names_.k_b;
+      add_linear(kv_b);
+      slots_.back().head_size = latent.plain + latent.value;
+      slots_.back().part = HeadPart{0, latent.plain, true};
+      kv_b.name = names_.v_b;
+    }
+    add_linear(kv_b);
     slots_.back().head_size = latent.plain + latent.value;
+    if (latent.apart) slots_.back().part = HeadPart{latent.plain, latent.value, false};
     add_linear({names_.o, hidden, heads * latent.value, SplitBy::QueryHeads, 1, &Layer::o, &MatrixFormats::o,
                 &Layer::o_bias, config_.o_bias});
     slots_[slots_.size() - (config_.o_bias ? 2 : 1)].head_size = latent.value;
@@ -236,6 +252,7 @@ class SlotList {
   }
   void add_stacked_expert(int64_t expert) {
     const int64_t count = config_.experts.count, inner = config_.experts.inner, hidden = config_.hidden_size;
+    if (!names_.stacked_gate.empty()) return add_expert_of_three(expert);
     const std::string gate_up(names_.stacked_gate_up), down(names_.stacked_down);
     TensorSlot* const slots = add_expert(expert, inner, SplitBy::Expert, {gate_up, gate_up, down});
     if (config_.experts.interleaved) {
@@ -260,6 +277,26 @@ class SlotList {
     slots[0].source = TensorSource{{count, 2 * inner, hidden}, false, 2 * expert * inner, inner, inner};
     slots[1].source = TensorSource{{count, 2 * inner, hidden}, false, (2 * expert + 1) * inner, inner, inner};
     slots[2].source = TensorSource{{count, hidden, inner}, false, expert * hidden, hidden, hidden};
+  }
+  // The matrices of gate, up and down of all experts are a tensor each, and so are their biases.
+  void add_expert_of_three(int64_t expert) {
+    const int64_t count = config_.experts.count, inner = config_.experts.inner, hidden = config_.hidden_size;
+    const std::string gate(names_.stacked_gate), up(names_.stacked_up), down(names_.stacked_down);
+    TensorSlot* const slots =
+        add_expert(expert, inner, SplitBy::Expert, {gate + ".weight", up + ".weight", down + ".weight"});
+    slots[0].source = slots[1].source = TensorSource{{inner, hidden}, false, 0, inner, inner, count, expert};
+    slots[2].source = TensorSource{{hidden, inner}, false, 0, hidden, hidden, count, expert};
+    if (!config_.experts.has_biases) return;
+    const auto add_one = [&](const std::string& name, int64_t size, SplitBy split, Tensor ExpertWeights::*member) {
+      TensorSlot& slot = add(name + ".bias", {size}, TensorKind::Bias, split, 0, nullptr);
+      slot.expert = expert;
+      slot.expert_member = member;
+      slot.source = TensorSource{{size}, false, 0, size, size, count, expert};
+    };
+    add_one(gate, inner, SplitBy::Expert, &ExpertWeights::gate_bias);
+    add_one(up, inner, SplitBy::Expert, &ExpertWeights::up_bias);
+    // It is in the sum over the ranks once.
+    add_one(down, hidden, SplitBy::FirstRank, &ExpertWeights::down_bias);
   }
   void add_head_norms(int64_t q_size, int64_t kv_size) {
     const int64_t size = config_.head_dim;

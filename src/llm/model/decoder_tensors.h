@@ -36,6 +36,14 @@ struct TensorSource {
   bool is_one_range(int64_t rows) const noexcept { return !transposed && block == rows; }
 };
 
+// Rows of each head, if a file's tensor has only a part of them: [heads, rows, columns], or [heads, columns, rows] if it is
+// transposed. The slot's shape is that of all rows.
+struct HeadPart {
+  int64_t first = 0;  // of a head
+  int64_t rows = 0;
+  bool transposed = false;
+};
+
 struct TensorSlot {
   std::string name;  // "model.layers.0.self_attn.q_proj.weight"
   Shape shape;       // of the whole tensor
@@ -52,6 +60,7 @@ struct TensorSlot {
   std::optional<TensorSource> source = {};
   int64_t head_size = 0;  // of a tensor that is split by heads; 0: the model's head_dim
   bool adds_one = false;  // 1 is added to the file's values
+  std::optional<HeadPart> part = {};
   // If expert_member is set, the tensor is one of this expert (LayerWeights::experts), not of the layer itself.
   int64_t expert = 0;
   Tensor ExpertWeights::*expert_member = nullptr;
@@ -64,7 +73,12 @@ struct TensorSlot {
     return layer_member == &LayerWeights::router || layer_member == &LayerWeights::shared_weight;
   }
   // Returns whether rows have to be collected from different places in the file's tensor, which means a copy.
-  bool is_gathered() const noexcept { return source && !source->is_one_range(shape[0]); }
+  bool is_gathered() const noexcept { return part || (source && !source->is_one_range(shape[0])); }
+  Shape file_shape() const {
+    if (!part) return source ? source->file_shape() : shape;
+    const int64_t heads = shape[0] / head_size, columns = shape[1];
+    return part->transposed ? Shape{heads, columns, part->rows} : Shape{heads, part->rows, columns};
+  }
   // weights.layers must have been sized.
   Tensor& in(ModelWeights& weights) const {
     if (expert_member != nullptr) return expert_in(weights).*expert_member;

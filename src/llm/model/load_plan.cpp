@@ -126,7 +126,7 @@ void LoadPlan::choose_dtype() {
 bool LoadPlan::stays_quantized(const TensorView& view, const TensorSlot& slot) const {
   const BlockFormat* format = block_format(view);
   if (format == nullptr || slot.kind != TensorKind::Matrix || options_.dtype != DType::None) return false;
-  if (!takes_blocks_) return false;
+  if (!takes_blocks_ || slot.part) return false;
   if (slot.is_embedding() && model_.group()) return false;
   const Slice part = held(slot);
   const int64_t values = format->values;

@@ -94,10 +94,10 @@ TensorView ModelFiles::at(const TensorSlot& slot) const {
     view.offset += skipped;
     view.shape = slot.source->shape.dims();
   }
-  if (!slot.source || slot.is_gathered()) return view;
+  if (!slot.source || slot.is_gathered()) return view;  // whole
   const auto rows = static_cast<uint64_t>(slot.shape[0]);
-  const uint64_t row_bytes =
-      view.bytes / static_cast<uint64_t>(slot.source->shape.numel()) * static_cast<uint64_t>(slot.shape.numel()) / rows;
+  const auto row_values = static_cast<uint64_t>(slot.shape.numel()) / rows;
+  const uint64_t row_bytes = view.bytes / (static_cast<uint64_t>(slot.source->shape.numel()) / row_values);
   const uint64_t skipped = row_bytes * static_cast<uint64_t>(slot.source->first);
   if (view.data != nullptr) view.data += skipped;
   view.offset += skipped;
@@ -176,10 +176,10 @@ void ModelFiles::check(const std::string& directory) const {
     const TensorView* view = checkpoint_.find(name);
     if (view == nullptr) {
       throw CheckpointError("model '" + directory + "': tensor '" + name + "' is missing; expected shape " +
-                            (slot.source ? slot.source->file_shape() : slot.shape).to_string() + by_config);
+                            slot.file_shape().to_string() + by_config);
     }
     const Shape found(view->shape);
-    const Shape expected = slot.source ? slot.source->file_shape() : slot.shape;
+    const Shape expected = slot.file_shape();
     if (!(found == expected)) {
       throw CheckpointError("model '" + directory + "': tensor '" + name + "' has shape " + found.to_string() +
                             "; expected " + expected.to_string() + by_config);

@@ -68,7 +68,7 @@ class ModelLoader {
       }
       plan_->set_apart_the_rest(slot);
       if (view.bytes == 0) continue;
-      model_->weight_bytes_ += slot.in(weights).nbytes();
+      if (!slot.part || slot.part->first > 0) model_->weight_bytes_ += slot.in(weights).nbytes();
       progress.bytes_done += view.bytes;
       progress.tensor = slot.name;
       if (options_.progress) options_.progress(progress);
@@ -97,7 +97,10 @@ class ModelLoader {
  private:
   void place(WeightPlacer& placer, const TensorView& view, const TensorSlot& slot, Tensor& weight) {
     ModelWeights& weights = model_->weights_;
-    if (is_adapted(slot)) {
+    if (slot.part) {
+      placer.place_part(view, slot, weight);
+      if (slot.part->first > 0) weight = pack(slot, weight);  // the last one
+    } else if (is_adapted(slot)) {
       weight = pack(slot, placer.place_adapted(*adapter_, view, slot));
     } else if (const BlockFormat* made = plan_->format_to_make(view, slot)) {
       weight = placer.place_quantized(view, slot, *made);

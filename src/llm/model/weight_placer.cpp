@@ -4,9 +4,11 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "llm/quantize/quantize_rows.h"
 
 namespace anyaccel::llm {
 
@@ -132,6 +134,24 @@ Tensor WeightPlacer::place_adapted(const LoraAdapter& adapter, const TensorView&
   tensor.copy_from(values);
   checkpoint_.release(view);
   return tensor;
+}
+
+void WeightPlacer::place_part(const TensorView& view, const TensorSlot& slot, Tensor& whole) {
+  const HeadPart& part = *slot.part;
+  const Slice held = plan_.held(slot);
+  const int64_t columns = slot.shape[1];
+  if (whole.data() == nullptr) whole = Tensor::empty(Shape({held.size(), columns}), plan_.held_dtype(slot), device_);
+  const int64_t values = part.rows * columns;
+  std::vector<float> floats = values_as_floats(checkpoint_, view);
+  for (int64_t row = held.begin; row < held.end; row += slot.head_size) {
+    const Shape stored = part.transposed ? Shape{columns, part.rows} : Shape{part.rows, columns};
+    float* const first = floats.data() + row / slot.head_size * values;
+    Tensor head = Tensor::from_blob(first, stored, DType::F32, nullptr);
+    if (part.transposed) head = head.transpose(0, 1);
+    const int64_t to = row - held.begin + part.first;
+    whole.slice(0, to, to + part.rows).copy_from(head);
+  }
+  checkpoint_.release(view);
 }
 
 Tensor WeightPlacer::place_changed(const TensorView& view, const TensorSlot& slot, DType wanted) {

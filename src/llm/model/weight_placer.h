@@ -41,6 +41,9 @@ class WeightPlacer {
   // Places the blocks of a quantized matrix; they stay in the mapped file if possible. If `paired`, the rows are stored
   // as pairs and must be reordered.
   Tensor place_blocks(const TensorView& view, const TensorSlot& slot, bool paired);
+  // Decodes a tensor that has a part of each head's rows (TensorSlot::part) into the whole matrix, which is made first if
+  // there is none.
+  void place_part(const TensorView& view, const TensorSlot& slot, Tensor& whole);
   // Quantizes a matrix, a piece at a time.
   Tensor place_quantized(const TensorView& view, const TensorSlot& slot, const BlockFormat& format);
 

@@ -89,6 +89,12 @@ class ModelQuantizer {
  private:
   GgufKeys keys() const {
     GgufKeys keys;
+    if (held_ != nullptr && !gguf_is_of_first_families(held_->metadata())) {
+      throw CheckpointError(in_ + ": a GGUF file of the architecture " +
+                            held_->metadata().required_text("general.architecture") +
+                            " cannot be quantized into another one; expected one of llama (without experts), qwen2, "
+                            "qwen3 and internlm2");
+    }
     if (held_ != nullptr) {
       held_->metadata().for_each([&](const std::string& key, const GgufValue& value) {
         if (key == "general.file_type" || key == "general.quantization_version" || key == "general.alignment" ||

@@ -61,6 +61,11 @@ std::vector<float> values_as_floats(const Checkpoint& checkpoint, const TensorVi
     checkpoint.read(view, buffer);
     data = buffer.data();
   }
+  if (view.format != nullptr) {
+    std::vector<float> decoded(view.bytes / view.format->bytes * view.format->values);
+    decode_blocks(*view.format, {data, view.bytes}, decoded);
+    return decoded;
+  }
   std::vector<float> values(view.bytes / dtype_size(view.dtype));
   const auto convert = [&]<class T>(T, auto&& to_float) {
     for (size_t i = 0; i < values.size(); ++i) {

@@ -17,7 +17,7 @@ const BlockFormat& quantized_type(const std::string& name);
 // smaller blocks if rows are not whole blocks, and at least Q6_K for the output matrix; null if no format fits.
 const BlockFormat* format_of_matrix(const BlockFormat& wanted, int64_t columns, bool is_output);
 
-// Returns the values of `view` (not quantized) as fp32.
+// Returns the values of `view` as fp32; those of a quantized matrix (TensorView::format) are decoded.
 std::vector<float> values_as_floats(const Checkpoint& checkpoint, const TensorView& view);
 
 // CheckpointError that names the tensor if a value is NaN or infinite.

@@ -24,4 +24,7 @@ void chat_template(const uint8_t* data, size_t size);
 // A grammar in GBNF, or a JSON Schema, with which texts are read.
 void grammar(const uint8_t* data, size_t size);
 
+// A file of --prompt-cache.
+void prompt_cache(const uint8_t* data, size_t size);
+
 }  // namespace anyaccel::fuzz

@@ -10,6 +10,7 @@
 #include "fuzz/fuzz_config.cpp"
 #include "fuzz/fuzz_gguf.cpp"
 #include "fuzz/fuzz_grammar.cpp"
+#include "fuzz/fuzz_prompt_cache.cpp"
 #include "fuzz/fuzz_safetensors.cpp"
 #include "fuzz/fuzz_targets.h"
 #include "fuzz/fuzz_template.cpp"
@@ -106,6 +107,7 @@ TEST(FuzzCorpus, Config) { run("config", &config); }
 TEST(FuzzCorpus, ChatTemplate) { run("template", &chat_template); }
 TEST(FuzzCorpus, Adapter) { run("adapter", &adapter); }
 TEST(FuzzCorpus, Grammar) { run("grammar", &grammar); }
+TEST(FuzzCorpus, PromptCache) { run("prompt_cache", &prompt_cache); }
 TEST(FuzzCorpus, Tokenizer) { run("tokenizer", &tokenizer); }
 
 }  // namespace

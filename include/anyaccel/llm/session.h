@@ -26,6 +26,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "anyaccel/dtype.h"
@@ -104,6 +106,17 @@ class Session {
   Tensor forward(const TokenBatch& tokens, std::span<const int32_t> rows);
   // The same with the hidden states before the output matrix, after the final norm: fp32 [rows, H].
   Tensor hidden_states(const TokenBatch& tokens, std::span<const int32_t> rows);
+
+  // Returns the bytes of a token's keys and values. NotImplementedError if cache_contents() cannot be used: the model is
+  // split over ranks, or its frequencies depend on a sequence's length.
+  uint64_t token_cache_bytes() const;
+  // Returns the keys and values of the first `tokens` tokens of a sequence, which earlier calls have run: of each layer
+  // the keys [Hk, tokens, D], then of each layer the values. Blocks. Throws as token_cache_bytes().
+  std::string cache_contents(int32_t sequence, int64_t tokens);
+  // Writes the keys and values of the first `used` tokens of such contents, which are of `tokens` tokens, to a sequence
+  // of a session of the same model and cache type, on any accelerator; start() then takes them as cached. Blocks. Throws
+  // as token_cache_bytes(), and InvalidArgument if the contents have another size.
+  void restore_cache(int32_t sequence, int64_t used, std::string_view contents, int64_t tokens);
 
   // -- decode loop: one new token for each active sequence in every step --
 

@@ -76,6 +76,12 @@ struct GenerateOptions {
   // Throws InvalidArgument together with reuse_cache, and for settings out of range; NotImplementedError for a model that
   // is split over ranks, or whose rope frequencies depend on a sequence's length.
   std::optional<Speculation> speculation;
+  // Not empty: a file for the keys and values of a single prompt. Those of the tokens that the prompt has in common with
+  // the file's prompt are read from it; if it lacks the prompt's end (or does not exist), it is written with this
+  // prompt's, as soon as they are computed. Only of generators that load() made. Throws CheckpointError for a file that
+  // is damaged, of another model or no prompt cache, and leaves it as it is; InvalidArgument for several prompts and
+  // together with reuse_cache or speculation; NotImplementedError as Session::cache_contents().
+  std::string prompt_cache;
 };
 constexpr int32_t max_top_logprobs = 100;
 
@@ -181,12 +187,20 @@ class TextGenerator {
 
  private:
   Session& session_for(int64_t sequences, int64_t context, const GenerateOptions& options);
+  // Restores what the file has of the prompt to sequence 0, and returns the number of tokens; sets `complete` if the
+  // file has the whole prompt.
+  int64_t read_prompt_cache(const std::string& path, const std::vector<int32_t>& prompt, Session& session,
+                            bool& complete);
+  // Names the model, adapter, dtype and kind of cache that a prompt cache belongs to.
+  std::string cache_identity(CacheType cache) const;
   std::shared_ptr<const TokenGrammar> token_grammar(std::shared_ptr<const Grammar> grammar);
 
   std::shared_ptr<const Model> model_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   GenerationConfig generation_config_;
   double load_seconds_ = 0;
+  std::string directory_;  // of load(); empty: unknown
+  std::string adapter_, quantize_;
   std::unique_ptr<Session> session_;  // of the latest call, reused if it is large enough
   std::vector<int32_t> cached_ids_;   // the tokens of sequence 0 in its cache
   std::optional<GenerateResult> interrupted_;

@@ -49,6 +49,7 @@ struct Arguments {
   std::string draft;
   std::optional<std::string> draft_ngrams;
   std::optional<std::string> draft_tokens;
+  std::string prompt_cache;
   bool deterministic = false;
   bool ignore_eos = false;
   bool no_bos = false;
@@ -108,6 +109,10 @@ void add_options(CommandLine& line, Arguments& arguments) {
                   "The same without a model: what followed the newest N tokens where they occurred before")
       .type("N");
   line.add_option("--draft-tokens", arguments.draft_tokens, "Most tokens put forward in a step; else 4").type("N");
+  line.add_option(
+          "--prompt-cache", arguments.prompt_cache,
+          "Keep the keys and values of the prompt in this file, and take those that it has; see docs/generation.md")
+      .type("FILE");
   line.add_flag("--deterministic", arguments.deterministic,
                 "A prompt's text does not depend on the other prompts; slower, see docs/architecture.md");
   line.add_option("--context", arguments.context,
@@ -160,6 +165,14 @@ Numbers check_numbers(const Arguments& arguments) {
     numbers.speculation->tokens =
         static_cast<int32_t>(parse_integer("--draft-tokens", *arguments.draft_tokens, 1, llm::max_draft_tokens));
   }
+  if (!arguments.prompt_cache.empty()) {
+    if (numbers.speculation) {
+      throw UsageError("--prompt-cache does not go with --draft or --draft-ngrams; leave one out");
+    }
+    if (arguments.prompts.size() + arguments.prompt_files.size() > 1) {
+      throw UsageError("--prompt-cache is for one prompt; give one");
+    }
+  }
   numbers.context = parse_integer("--context", arguments.context, 0, most);
   arguments.sampling.check();
   for (const std::string& stop : arguments.stop) {
@@ -199,6 +212,7 @@ llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers&
   options.deterministic = arguments.deterministic;
   options.cache = numbers.cache;
   options.speculation = numbers.speculation;
+  options.prompt_cache = arguments.prompt_cache;
   return options;
 }
 

@@ -147,6 +147,12 @@ uint64_t DecoderStep::cache_bytes() const noexcept {
   return bytes;
 }
 
+std::vector<Tensor> DecoderStep::caches() const {
+  std::vector<Tensor> all = key_cache_;
+  all.insert(all.end(), value_cache_.begin(), value_cache_.end());
+  return all;
+}
+
 void DecoderStep::set_sequence_length(int32_t sequence, int64_t length, bool restart) {
   if (!dynamic_rope_) return;
   // As in transformers, frequencies follow the longest length seen, starting from the trained one, and are recomputed

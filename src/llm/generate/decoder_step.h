@@ -46,6 +46,8 @@ class DecoderStep {
 
   ops::Inference& ops() const noexcept { return *ops_; }
   uint64_t cache_bytes() const noexcept;
+  // Returns keys and values of each layer: [B, Hk, S, D] in the model's dtype, or bytes.
+  std::vector<Tensor> caches() const;
   // Returns whether the host reads results of a step to go on with it, so that the step cannot be captured.
   bool reads_back() const noexcept { return experts_ != nullptr; }
 

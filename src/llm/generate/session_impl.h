@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -53,6 +54,8 @@ struct Session::Impl {
   void run(const TokenBatch& tokens, std::span<const int32_t> rows, const Tensor& out, Output output = Output::Logits);
   // forward() and hidden_states(). `result` is enlarged if it has too few rows of `width` elements.
   Tensor forward(const TokenBatch& tokens, std::span<const int32_t> rows, Output output, Tensor& result, int64_t width);
+  // Calls `use` with the first `tokens` tokens of each part of the cache of a sequence.
+  void each_cache(int32_t sequence, int64_t tokens, const std::function<void(const Tensor&)>& use) const;
   void renew_frequencies(const TokenBatch& tokens);
   StepInput decode_input() const;
   // Returns whether this rank chooses the tokens: rank 0 does, and the others receive them.

@@ -9,9 +9,11 @@
 #include "anyaccel/accelerator.h"
 #include "anyaccel/comm/process_group.h"
 #include "anyaccel/error.h"
+#include "anyaccel/file_output.h"
 #include "base/text/json.h"
 #include "llm/checkpoint/gguf.h"
 #include "llm/generate/log_probabilities.h"
+#include "llm/generate/prompt_cache.h"
 #include "llm/generate/speculation.h"
 #include "llm/generate/stop_filter.h"
 #include "llm/grammar/token_grammar.h"
@@ -214,6 +216,9 @@ TextGenerator TextGenerator::load(const std::string& directory, const LoadOption
   GenerationConfig generation_config = load_generation_config(directory);
   TextGenerator generator(Model::load(directory, options), std::move(tokenizer), std::move(generation_config));
   generator.load_seconds_ = watch.lap();
+  generator.directory_ = directory;
+  generator.adapter_ = options.adapter;
+  generator.quantize_ = options.quantize;
   return generator;
 }
 
@@ -256,6 +261,32 @@ Session& TextGenerator::session_for(int64_t sequences, int64_t context, const Ge
     session_ = std::make_unique<Session>(model_, options);
   }
   return *session_;
+}
+
+std::string TextGenerator::cache_identity(CacheType cache) const {
+  if (directory_.empty()) throw InvalidArgument("generate: a prompt cache needs a generator that load() has made");
+  const std::string settings = quantize_ + " " + std::string(dtype_name(model_->dtype())) + " " +
+                               std::string(dtype_name(model_->product_dtype())) +
+                               (cache == CacheType::Int8 ? " int8" : " as the model");
+  return model_identity(directory_, adapter_, settings);
+}
+
+int64_t TextGenerator::read_prompt_cache(const std::string& path, const std::vector<int32_t>& prompt, Session& session,
+                                         bool& complete) {
+  const uint64_t token_bytes = session.token_cache_bytes();
+  const std::optional<PromptCache> cache =
+      llm::read_prompt_cache(path, cache_identity(session.options().cache), token_bytes);
+  if (!cache) {
+    const std::string problem = output_file_problem(path);
+    if (!problem.empty()) throw CheckpointError(path + ": the prompt cache cannot be written: " + problem);
+    return 0;
+  }
+  const auto differs = std::mismatch(cache->tokens.begin(), cache->tokens.end(), prompt.begin(), prompt.end()).second;
+  complete = differs == prompt.end();
+  // The last token is run in any case, because its logits are needed.
+  const int64_t used = std::min<int64_t>(differs - prompt.begin(), static_cast<int64_t>(prompt.size()) - 1);
+  if (used > 0) session.restore_cache(0, used, cache->contents, static_cast<int64_t>(cache->tokens.size()));
+  return used;
 }
 
 std::shared_ptr<const Model> load_draft_model(const std::string& directory, const Tokenizer& tokenizer,
@@ -314,6 +345,11 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   if (options.speculation && options.reuse_cache) {
     throw InvalidArgument("generate: speculation and reuse_cache cannot go together; expected one of them");
   }
+  if (!options.prompt_cache.empty() && (prompts.size() > 1 || options.reuse_cache || options.speculation)) {
+    throw InvalidArgument(
+        "generate: a prompt cache is for one prompt, without speculation and without reuse_cache; found " +
+        std::string(prompts.size() > 1 ? "several prompts" : options.speculation ? "speculation" : "reuse_cache"));
+  }
   check_ids(prompts, model_->config().vocab_size, tokenizer_.get());
   interrupted_.reset();
   const int64_t context = choose_context(prompts, options, model_->config());
@@ -327,6 +363,8 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
     cached.push_back(std::min(differs - cached_ids_.begin(), static_cast<ptrdiff_t>(prompts[0].size()) - 1));
   }
   cached_ids_.clear();  // until this call has succeeded
+  bool cache_complete = options.prompt_cache.empty();
+  if (!cache_complete) cached = {read_prompt_cache(options.prompt_cache, prompts[0], session, cache_complete)};
 
   RngState rng;
   if (options.seed) {
@@ -396,6 +434,12 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   session.start(prompts, options.sampling, rng.seed, rng.offset, rules, cached);
   std::span<const int32_t> tokens = session.tokens();
   timings.prefill_seconds = watch.lap();
+  if (!cache_complete) {
+    write_prompt_cache(options.prompt_cache,
+                       {prompts[0], session.cache_contents(0, static_cast<int64_t>(prompts[0].size()))},
+                       cache_identity(options.cache));
+    watch.lap();
+  }
   for (;;) {
     // This is not std::vector<bool> because the session takes a span.
     const auto keep = std::make_unique<bool[]>(tokens.size());
